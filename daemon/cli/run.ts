@@ -139,8 +139,9 @@ async function usedDaemon(given: RunArguments): Promise<UsedDaemon> {
   const folder = mkdtempSync(join(tmpdir(), 'iwarpd-run-'));
   const socketPath = join(folder, 'iwarpd.sock');
   try {
-    const devices = device?.map(({ name, addresses, transport }) => {
-      return { name, addresses: [...addresses], transport };
+    const devices = device?.map(({ name, addresses, transport, lowerLayer }) => {
+      const over = lowerLayer === undefined ? {} : { lowerLayer };
+      return { name, addresses: [...addresses], transport, ...over };
     });
     const daemon = await startDaemon({
       socketPath,

@@ -208,8 +208,8 @@ function deviceOptions(device: GivenDevice): DeviceOptions {
   const { name } = device;
   const addresses = [...device.addresses];
   if (isNative(device)) return { name, native: device.native, addresses };
-  const { transport = 'iwarp' } = device;
-  return { name, addresses, transport };
+  const { transport = 'iwarp', lowerLayer } = device;
+  return { name, addresses, transport, ...(lowerLayer === undefined ? {} : { lowerLayer }) };
 }
 
 /** The object in a JSON file; its fields are checked later, together with the options. */
@@ -245,9 +245,10 @@ function readyLine(ready: DaemonReady, socket: string | undefined): string {
   return `iwarpd is ready: ${devices.join(', ')} at ${ready.socketPath}${http}; try, ${attempt}; Ctrl-C ends it`;
 }
 
-function deviceText({ backend, transport, addresses }: DeviceInfo): string {
+function deviceText({ backend, transport, lowerLayer, addresses }: DeviceInfo): string {
   if (backend === 'native') return ['native', ...addresses].join(', ');
   const where = addresses.join(', ') || 'every address';
+  if (lowerLayer === 'sctp') return `iWARP over SCTP, ${where}`;
   return transport === 'roce' ? `RoCE, ${where}` : where;
 }
 

@@ -84,7 +84,7 @@ function deviceLines({ device, counters, ...port }: DeviceStatus): string[] {
     return Object.entries(each ?? {});
   });
   const moved = all.filter(([, count]) => count > 0);
-  const kind = device.transport === 'roce' ? `${device.backend}, RoCE` : device.backend;
+  const kind = [device.backend, ...protocolText(device)].join(', ');
   return [
     `device ${device.name} (${kind}): ${addressText(device)}`,
     ...(moved.length === 0
@@ -92,6 +92,12 @@ function deviceLines({ device, counters, ...port }: DeviceStatus): string[] {
       : tableLines(moved.map(([name, count]) => [`  ${name}`, String(count)]))),
     '',
   ];
+}
+
+/** The protocol of a device that is not iWARP over TCP. */
+function protocolText({ transport, lowerLayer }: DeviceInfo): string[] {
+  if (lowerLayer === 'sctp') return ['iWARP over SCTP'];
+  return transport === 'roce' ? ['RoCE'] : [];
 }
 
 function clientLines(clients: readonly ClientStatus[]): string[] {

@@ -69,6 +69,7 @@ export const deviceStatus: z.ZodType<DeviceStatus> = z.strictObject({
     name: z.string(),
     backend: z.enum(['emulated', 'native']),
     transport: z.enum(['iwarp', 'roce']).exactOptional(),
+    lowerLayer: z.enum(['tcp', 'sctp']).exactOptional(),
     nodeGuid: z.string().regex(/^[0-9a-f]{16}$/),
     addresses: z.array(z.string()),
   }),

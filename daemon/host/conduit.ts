@@ -95,9 +95,9 @@ export class Conduit implements LinkUser, ShareMember {
 
   // From the link
 
-  handleBytes(bytes: Uint8Array): void {
+  handleBytes(bytes: Uint8Array, payloadProtocol = 0): void {
     const now = this.#host.now();
-    this.stream.handleBytes(bytes, now);
+    this.stream.handleBytes(bytes, now, payloadProtocol);
     this.#countInput(bytes.length);
     this.paceReading();
     this.#host.handleInput(this, now);
@@ -107,6 +107,16 @@ export class Conduit implements LinkUser, ShareMember {
     const now = this.#host.now();
     this.stream.handleFlushed(bytes, now);
     this.#host.handleInput(this, now);
+  }
+
+  handleAcknowledged(): void {
+    const now = this.#host.now();
+    this.stream.handleAcknowledged(now);
+    this.#host.handleInput(this, now);
+  }
+
+  handlePathChanged(): void {
+    this.stream.setEmss(this.#link.emssBytes());
   }
 
   handlePeerClosed(): void {
@@ -154,7 +164,7 @@ export class Conduit implements LinkUser, ShareMember {
         return 'done';
       }
       this.#noteSent(bytes);
-      const takenBytes = this.#link.write(bytes);
+      const takenBytes = this.#link.write(bytes, this.stream.polledProtocol);
       if (takenBytes > 0) this.stream.handleFlushed(takenBytes, now);
       sentBytes += takenBytes;
       this.#share.countOutput(takenBytes);
@@ -316,14 +326,15 @@ export class Conduit implements LinkUser, ShareMember {
   /** The stream's output is written: sends its FIN, if the stream has ended. */
   #endOutput(): void {
     if (!this.#closesBehindOutput) return;
-    if (this.#leaving) this.#link.close();
+    if (this.#leaving || this.#link.carriesMessages === true) this.#link.close();
     else this.#link.finish();
   }
 
   /** Records what a fault that is added later needs to know. */
   #noteSent(bytes: Uint8Array): void {
-    // The first bytes of a stream are those of its startup frame.
-    if (this.#sentBytes === 0) this.#startupBytes = startupFrameBytes(bytes);
+    // The first bytes of a stream of bytes are those of its startup frame.
+    if (this.#sentBytes === 0 && this.#link.carriesMessages !== true)
+      this.#startupBytes = startupFrameBytes(bytes);
     this.#sentBytes += bytes.length;
   }
 

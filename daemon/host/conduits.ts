@@ -155,10 +155,11 @@ export class Conduits {
     this.#loop.drain();
   }
 
-  /** The link, wrapped in the tap if there is one. */
+  /** The link, wrapped in the tap if there is one. That of SCTP watches packets instead. */
   #watched(link: Link, dialed: boolean, { emssBytes }: SocketFacts): Link {
     const { tap } = this.#observer;
-    return tap === undefined ? link : new TappedLink(link, tap, dialed, emssBytes);
+    if (tap === undefined || link.carriesMessages === true) return link;
+    return new TappedLink(link, tap, dialed, emssBytes);
   }
 
   // Conduits
@@ -192,5 +193,6 @@ function factsOf(link: Link): SocketFacts {
     local: { address: local, port: link.localPort },
     remote: { address: remote, port: link.remotePort },
     emssBytes: link.emssBytes(),
+    lowerLayer: link.carriesMessages === true ? 'sctp' : 'tcp',
   };
 }

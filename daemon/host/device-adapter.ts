@@ -12,6 +12,7 @@ import type { WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
 import type { CmDevice } from '../iwarp/cm/cm-types.ts';
 import { Nic } from '../rnic/nic.ts';
 import type { Random32 } from '../rnic/stag-table.ts';
+import { NEVER } from '../rnic/wire-port.ts';
 import type { DeviceBackend } from './device-backend.ts';
 import { type DeviceConfig, WIRE_DEFAULTS } from './device-config.ts';
 import type { RoceDeviceParts } from './roce/roce-device-parts.ts';
@@ -62,6 +63,7 @@ export class Adapter implements DeviceBackend {
       name: config.name,
       backend: 'emulated',
       transport: this.transport,
+      ...(config.lowerLayer === 'sctp' ? { lowerLayer: config.lowerLayer } : {}),
       nodeGuid: nodeGuid(config),
       addresses: config.addresses,
     };
@@ -84,7 +86,13 @@ export class Adapter implements DeviceBackend {
       addresses: config.addresses,
       irdMax: this.nic.profile.irdMax,
       ordMax: this.nic.profile.ordMax,
-      wire: { ...WIRE_DEFAULTS, ...config.wire },
+      lowerLayer: config.lowerLayer ?? 'tcp',
+      wire: {
+        ...WIRE_DEFAULTS,
+        ...config.wire,
+        // A quirk of siw's sockets: no peer over SCTP has it.
+        ...(config.lowerLayer === 'sctp' ? { nudgeDelayMicros: NEVER } : {}),
+      },
     };
   }
 

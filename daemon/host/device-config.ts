@@ -1,13 +1,22 @@
 /** Configuration of a device: name, addresses, limits and wire options. */
 
-import type { DeviceTransport } from '../../verbs-api/contract/verbs/attributes.ts';
+import type {
+  DeviceLowerLayer,
+  DeviceTransport,
+} from '../../verbs-api/contract/verbs/attributes.ts';
 import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import { canonicalAddress, isWildcard } from '../iwarp/cm/address.ts';
 import type { WireDefaults } from '../iwarp/cm/cm-types.ts';
 import type { DeviceProfile } from '../rnic/device-profile.ts';
 
-/** Protocols that a device may speak. */
+/** Protocols that a device may speak, to its programs. */
 export const DEVICE_TRANSPORTS = ['iwarp', 'roce'] as const satisfies readonly DeviceTransport[];
+
+/** Kinds of emulated devices, as `--device` names them. */
+const DEVICE_KINDS = ['iwarp', 'sctp', 'roce'] as const;
+
+/** What carries DDP of an iWARP device. */
+export const LOWER_LAYERS = ['tcp', 'sctp'] as const satisfies readonly DeviceLowerLayer[];
 
 /** How people write them. */
 const TRANSPORT_NAMES: Readonly<Record<DeviceTransport, string>> = { iwarp: 'iWARP', roce: 'RoCE' };
@@ -20,6 +29,8 @@ export interface DeviceConfig {
   readonly addresses: readonly string[];
   /** Default: iWARP. */
   readonly transport?: DeviceTransport;
+  /** What carries DDP of an iWARP device. Default: TCP. SCTP needs `addresses`. */
+  readonly lowerLayer?: DeviceLowerLayer;
   /** Limits of the device. Default: those of a large adapter. */
   readonly profile?: Partial<DeviceProfile>;
   /** Wire options of an iWARP device that differ from the defaults. */
@@ -78,8 +89,9 @@ export const DEVICES_MAX = 256;
 
 /**
  * The configurations with canonical addresses. Throws `VerbsError` EINVAL for a bad or duplicate
- * name, a bad or wildcard address, wire options of a RoCE device, or, within one transport, a
- * duplicate address or more than one device for all addresses.
+ * name, a bad or wildcard address, wire options or a lower layer of a RoCE device, a device of SCTP
+ * without addresses, or, within one transport, a duplicate address or more than one device for all
+ * addresses.
  */
 export function checkedDevices(configs: readonly DeviceConfig[]): readonly DeviceConfig[] {
   if (configs.length === 0 || configs.length > DEVICES_MAX) {
@@ -100,6 +112,7 @@ export function checkedDevices(configs: readonly DeviceConfig[]): readonly Devic
       const advice = 'only iWARP devices have them';
       throw new VerbsError('EINVAL', `device ${name}: RoCE has no such wire options; ${advice}`);
     }
+    checkLowerLayer(config);
     const addresses = config.addresses.map((text) => deviceAddress(name, text));
     for (const address of addresses.length === 0 ? [undefined] : addresses) {
       // Devices of different transports share addresses: their ports are of different protocols.
@@ -117,6 +130,16 @@ export function checkedDevices(configs: readonly DeviceConfig[]): readonly Devic
   });
 }
 
+function checkLowerLayer({ name, transport, lowerLayer, addresses }: DeviceConfig): void {
+  if (lowerLayer !== undefined && transport === 'roce') {
+    throw new VerbsError('EINVAL', `device ${name}: only iWARP devices have a lower layer`);
+  }
+  if (lowerLayer === 'sctp' && addresses.length === 0) {
+    const advice = `write ${name}=sctp:ADDRESS`;
+    throw new VerbsError('EINVAL', `device ${name}: a device of SCTP needs addresses; ${advice}`);
+  }
+}
+
 function claim(address: string | undefined): string {
   return address === undefined
     ? 'serve every address; give one of them addresses'
@@ -124,8 +147,9 @@ function claim(address: string | undefined): string {
 }
 
 /**
- * Parses `NAME` or `NAME=[KIND:]ADDRESS[,ADDRESS]`, where the kind is `iwarp`, the default, or
- * `roce`; a kind without addresses serves all of them. Throws `VerbsError` EINVAL.
+ * Parses `NAME` or `NAME=[KIND:]ADDRESS[,ADDRESS]`, where the kind is `iwarp`, the default, `sctp`
+ * (iWARP over SCTP) or `roce`; a kind without addresses serves all of them, except for `sctp`.
+ * Throws `VerbsError` EINVAL.
  */
 export function parseDevice(text: string): DeviceConfig {
   const at = text.indexOf('=');
@@ -142,19 +166,21 @@ function withAddresses(text: string, at: number): DeviceConfig {
   const value = text.slice(at + 1);
   const [, kind, rest] = KIND.exec(value) ?? [];
   if (kind === undefined) return { name, addresses: value.split(',') };
-  const transport = DEVICE_TRANSPORTS.find((known) => known === kind);
-  if (transport === undefined) throw new VerbsError('EINVAL', unknownKind(name, kind, rest));
-  if (rest === undefined) return { name, addresses: [], transport };
+  const known = DEVICE_KINDS.find((each) => each === kind);
+  if (known === undefined) throw new VerbsError('EINVAL', unknownKind(name, kind, rest));
+  const protocol =
+    known === 'sctp' ? ({ transport: 'iwarp', lowerLayer: 'sctp' } as const) : { transport: known };
+  if (rest === undefined) return { name, addresses: [], ...protocol };
   if (rest === ':') {
     const advice = `write ${name}=${kind} to serve all addresses`;
     throw new VerbsError('EINVAL', `device ${name}: no address behind '${kind}:'; ${advice}`);
   }
-  return { name, addresses: rest.slice(1).split(','), transport };
+  return { name, addresses: rest.slice(1).split(','), ...protocol };
 }
 
 function unknownKind(name: string, kind: string, rest: string | undefined): string {
   if (rest === undefined) return notAnAddress(name, kind);
-  const kinds = [...DEVICE_TRANSPORTS, 'native'].map((known) => `${known}:`).join(', ');
+  const kinds = [...DEVICE_KINDS, 'native'].map((known) => `${known}:`).join(', ');
   return `device ${name}: no kind of device is called '${kind}:'; there are ${kinds}`;
 }
 

@@ -89,8 +89,9 @@ export class IdNetwork implements HostNetwork {
 
   /** The port held for `id`, if any, for the only connection that it makes. */
   take(id: CmId): LinkPort | undefined {
-    const port = this.#ports.get(id);
+    const held = this.#ports.get(id);
     this.#ports.delete(id);
+    const port = held?.narrow?.(id.localAddress?.address ?? held.address) ?? held;
     if (port?.listens !== true) return port;
     // It was held for a listener.
     port.release();

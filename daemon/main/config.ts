@@ -13,6 +13,7 @@ import {
   DEFAULT_DEVICES,
   DEVICE_TRANSPORTS,
   type DeviceConfig,
+  LOWER_LAYERS,
 } from '../host/device-config.ts';
 import { FAULTS_MAX } from '../host/host-faults.ts';
 import type { DaemonLimits } from '../ipc/objects/daemon-budget.ts';
@@ -67,6 +68,7 @@ const emulatedDevice = z.strictObject({
   name: z.string(),
   addresses: z.array(z.string()).readonly().default([]),
   transport: z.enum(DEVICE_TRANSPORTS).default('iwarp'),
+  lowerLayer: z.enum(LOWER_LAYERS).exactOptional(),
   profile: overrides(profileNames).default({}),
   wire: wire.default({}),
 });
@@ -234,11 +236,12 @@ function devicesOf(
 }
 
 function deviceConfig(config: z.output<typeof emulatedDevice>): DeviceConfig {
-  const { name, addresses, transport, profile } = config;
+  const { name, addresses, transport, lowerLayer, profile } = config;
   return {
     name,
     addresses,
     transport,
+    ...(lowerLayer === undefined ? {} : { lowerLayer }),
     profile: given(profile),
     wire: given(config.wire) as Partial<WireDefaults>,
   };

@@ -74,7 +74,8 @@ class DeviceCard {
   readonly #counters = new Map<string, CounterCell>();
 
   constructor(status: DeviceStatus) {
-    const { name, backend, transport, nodeGuid, addresses } = status.device;
+    const { name, backend, transport, lowerLayer, nodeGuid, addresses } = status.device;
+    const protocol = lowerLayer === 'sctp' ? ['SCTP'] : transport === 'roce' ? ['RoCE'] : [];
     const has = new Set(ratesOf(status));
     const throughput = new RatePlot({
       title: 'Throughput',
@@ -107,7 +108,7 @@ class DeviceCard {
       el('div', { class: 'device-head' }, [
         el('h3', { text: name }),
         this.#state,
-        el('span', { class: 'chip', text: transport === 'roce' ? `${backend}, RoCE` : backend }),
+        el('span', { class: 'chip', text: [backend, ...protocol].join(', ') }),
         fact('node GUID', guid(nodeGuid)),
         fact('addresses', addresses.length === 0 ? 'every address' : addresses.join(', ')),
       ]),

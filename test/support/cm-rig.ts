@@ -7,6 +7,7 @@ import type {
   CmLimits,
   CmStream,
   ConnectableQP,
+  SocketFacts,
 } from '../../daemon/iwarp/cm/cm-types.ts';
 import { ConnectionManager } from '../../daemon/iwarp/cm/connection-manager.ts';
 import type { StreamEvent, StreamOptions } from '../../daemon/iwarp/engine/stream-api.ts';
@@ -181,6 +182,7 @@ export function device(name = 'iwarp0', addresses: readonly string[] = []): CmDe
     addresses,
     irdMax: 16,
     ordMax: 8,
+    lowerLayer: 'tcp',
     wire: {
       mpaRevision: 2,
       enhancedSupported: true,
@@ -304,12 +306,9 @@ export class CmRig {
     return this.drain();
   }
 
-  facts(): {
-    readonly local: SocketAddress;
-    readonly remote: SocketAddress;
-    readonly emssBytes: number;
-  } {
-    return { local: { address: '10.0.0.1', port: 4791 }, remote: PEER, emssBytes: 1448 };
+  facts(): SocketFacts {
+    const local = { address: '10.0.0.1', port: 4791 };
+    return { local, remote: PEER, emssBytes: 1448, lowerLayer: 'tcp' };
   }
 }
 

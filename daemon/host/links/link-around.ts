@@ -24,6 +24,10 @@ export class LinkAround implements Link, LinkUser {
 
   // Link
 
+  get carriesMessages(): boolean {
+    return this.inner.carriesMessages === true;
+  }
+
   get segmentAligned(): boolean {
     return this.inner.segmentAligned;
   }
@@ -48,8 +52,8 @@ export class LinkAround implements Link, LinkUser {
     return this.inner.emssBytes();
   }
 
-  write(bytes: Uint8Array): number {
-    return this.inner.write(bytes);
+  write(bytes: Uint8Array, payloadProtocol?: number): number {
+    return this.inner.write(bytes, payloadProtocol);
   }
 
   keepAlive(idleSeconds: number, intervalSeconds: number, probes: number): void {
@@ -82,12 +86,20 @@ export class LinkAround implements Link, LinkUser {
 
   // LinkUser
 
-  handleBytes(bytes: Uint8Array): void {
-    this.user.handleBytes(bytes);
+  handleBytes(bytes: Uint8Array, payloadProtocol?: number): void {
+    this.user.handleBytes(bytes, payloadProtocol);
   }
 
   handleFlushed(bytes: number): void {
     this.user.handleFlushed(bytes);
+  }
+
+  handleAcknowledged(): void {
+    this.user.handleAcknowledged?.();
+  }
+
+  handlePathChanged(): void {
+    this.user.handlePathChanged?.();
   }
 
   handlePeerClosed(): void {

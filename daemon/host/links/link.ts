@@ -1,12 +1,16 @@
-/** A connection that carries bytes in order: over TCP, or a simulation of it. */
+/** A connection that carries bytes in order, or messages: over TCP, SCTP, or a simulation of them. */
 import type { LinkPosition } from '../../capture/capture-tap.ts';
 
 /** The user of a link. Called from events of the network; must not throw. */
 export interface LinkUser {
-  /** Bytes arrived; borrowed for the call. */
-  handleBytes(bytes: Uint8Array): void;
+  /** Bytes arrived, or one message of `payloadProtocol`; borrowed for the call. */
+  handleBytes(bytes: Uint8Array, payloadProtocol?: number): void;
   /** The network has accepted `bytes` that `write` had left over. */
   handleFlushed(bytes: number): void;
+  /** The peer has acknowledged everything that was written. Only links of messages tell. */
+  handleAcknowledged?(): void;
+  /** `emssBytes` has changed. Only links of messages tell; others are asked now and then. */
+  handlePathChanged?(): void;
   /** The peer's FIN. */
   handlePeerClosed(): void;
   /** The connection has ended, called once; the errno name if it failed. No call follows. */
@@ -32,11 +36,16 @@ export interface Link {
   readonly remoteAddress: string;
   readonly remotePort: number;
   /**
+   * True if each write is a message of its own, in any order, and the two halves of the connection do
+   * not end apart: `finish` does nothing, and `close` ends both once both users have finished.
+   */
+  readonly carriesMessages?: boolean;
+  /**
    * One write, one end of a segment: set if the peer cannot handle an FPDU that spans two segments.
    */
   segmentAligned: boolean;
   user: LinkUser;
-  /** Bytes of payload that one segment holds now (MPA-5.1-01). */
+  /** Bytes of payload that one segment holds now (MPA-5.1-01), or the longest message. */
   emssBytes(): number;
   /** True if bytes of an earlier `write` wait, possibly for ever. */
   readonly congested: boolean;
@@ -45,9 +54,9 @@ export interface Link {
   /**
    * Sends bytes; the link must be writable. Returns how many of the bytes written so far were
    * accepted at once, in order: those are the caller's again. The rest stays borrowed until
-   * `handleFlushed`.
+   * `handleFlushed`. `payloadProtocol` says what a message is.
    */
-  write(bytes: Uint8Array): number;
+  write(bytes: Uint8Array, payloadProtocol?: number): number;
   /**
    * Ends the connection with ETIMEDOUT once the peer has vanished: it leaves probes unanswered that
    * are sent after `idleSeconds` of silence and then every `intervalSeconds`, or accepts no data

@@ -37,6 +37,10 @@ export interface LinkPort {
     onFailed: (errorCode: string) => void,
   ): Dial;
   /**
+   * The port of `address` alone, for a port of several networks, which gives up the others.
+   */
+  narrow?(address: string): LinkPort;
+  /**
    * Releases the port; a listener stops. Accepted and outgoing connections stay, waiting ones are
    * reset.
    */

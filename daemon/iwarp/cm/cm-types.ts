@@ -2,6 +2,7 @@
  * The vocabulary of connections: what one asks of its queue pair, its stream and its device, and the
  * limits of the manager.
  */
+import type { DeviceLowerLayer } from '../../../verbs-api/contract/verbs/attributes.ts';
 import type { SocketAddress } from '../../../verbs-api/contract/verbs/provider.ts';
 import type { Micros, Wire, WireFailure, WireUser } from '../../rnic/wire-port.ts';
 import type { FpduSizePolicy, RtrKinds, StreamOptions, StreamPort } from '../engine/stream-api.ts';
@@ -67,6 +68,7 @@ export interface CmDevice {
   /** Ceilings of inbound and outbound reads per connection. */
   readonly irdMax: number;
   readonly ordMax: number;
+  readonly lowerLayer: DeviceLowerLayer;
   readonly wire: WireDefaults;
 }
 
@@ -83,12 +85,13 @@ export interface CmStream extends StreamPort {
 /** Creates the stream of a connection of `device`. */
 export type StreamFactory = (device: CmDevice, options: StreamOptions) => CmStream;
 
-/** Properties of a connected socket. */
+/** Properties of a connection that is open. */
 export interface SocketFacts {
   readonly local: SocketAddress;
   readonly remote: SocketAddress;
-  /** Bytes of payload that one TCP segment holds. */
+  /** Bytes of payload that one TCP segment holds, or the longest SCTP message. */
   readonly emssBytes: number;
+  readonly lowerLayer: DeviceLowerLayer;
 }
 
 /** Limits of the manager: resources that a hostile or careless program could otherwise exhaust. */

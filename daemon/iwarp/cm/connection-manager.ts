@@ -32,7 +32,7 @@ import { DialPatience } from './dial-patience.ts';
 import { Endpoint, type EndpointOwner, type RequestEvent } from './endpoint.ts';
 import { HalfOpenPool } from './half-open.ts';
 import { KeptPorts } from './kept-ports.ts';
-import { checkPrivateData, streamOptions, wishedDepths } from './stream-wishes.ts';
+import { checkPrivateData, LAYER_TEXT, streamOptions, wishedDepths } from './stream-wishes.ts';
 
 /** Options of a connection manager. */
 interface ConnectionManagerOptions {
@@ -293,6 +293,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     const { starting } = listener.state.listener;
     const device = this.#routes.deviceFor(facts.local.address);
     if (device === undefined) return `no device has the address ${facts.local.address}`;
+    if (device.lowerLayer !== facts.lowerLayer) return otherLayerText(device, facts);
     const { address } = facts.remote;
     if (!makeRoom(starting, address, now))
       return 'too many connections are starting at this listener';
@@ -493,7 +494,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
       privateData: event.privateData,
       initiatorDepth: event.peerIrd,
       responderResources: event.peerOrd,
-      text: `MPA revision ${event.revision} from ${endpoint.remote.address}`,
+      text: `${requestText(endpoint, event)} from ${endpoint.remote.address}`,
     });
     return true;
   }
@@ -618,6 +619,17 @@ export class ConnectionManager implements EndpointOwner<CmId> {
 /** What failed and why, for an address that could not be reserved. */
 function bindFailure(error: ErrnoCode, { address, port }: SocketAddress): string {
   return `cannot bind ${address} port ${port}: ${ERRNO[error].text}`;
+}
+
+function requestText({ device }: CmEndpoint, { revision, enhanced }: RequestEvent): string {
+  if (device.lowerLayer === 'tcp') return `MPA revision ${revision}`;
+  return enhanced ? 'enhanced Initiate over SCTP' : 'Initiate over SCTP';
+}
+
+/** A connection to the address of a device that speaks another protocol there. */
+function otherLayerText({ name, lowerLayer }: CmDevice, facts: SocketFacts): string {
+  const { address } = facts.local;
+  return `${LAYER_TEXT[facts.lowerLayer]} came to ${address}, where ${name} speaks ${LAYER_TEXT[lowerLayer]}`;
 }
 
 /** Makes room in a pool for one more from `address`; false if the address already has its share. */

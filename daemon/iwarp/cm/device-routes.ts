@@ -43,7 +43,8 @@ export class DeviceRoutes {
   /**
    * Device and source for a destination. Unless the id is bound, the host's own choice of a source
    * is tried first. If no device has that one, the devices' addresses are tried in order: this is
-   * how devices on parts of 127.0.0.0/8 reach each other.
+   * how devices on parts of 127.0.0.0/8 reach each other. A destination that a device of this host
+   * lists is reached by devices of its lower layer alone.
    */
   find(
     destination: string,
@@ -53,9 +54,14 @@ export class DeviceRoutes {
     const chosen = this.#network.sourceAddress(destination, given);
     if ('error' in chosen) return chosen;
     const device = this.deviceFor(chosen.address);
-    if (device !== undefined) return { address: chosen.address, device };
+    const owner = this.#devices().find(({ addresses }) => addresses.includes(destination));
+    const fits = (one: CmDevice) => owner === undefined || one.lowerLayer === owner.lowerLayer;
+    if (device !== undefined && (given !== undefined || fits(device))) {
+      return { address: chosen.address, device };
+    }
     if (given !== undefined) return { error: 'ENODEV' };
     for (const candidate of this.#devices()) {
+      if (!fits(candidate)) continue;
       for (const address of candidate.addresses) {
         if (addressFamily(address) !== addressFamily(destination)) continue;
         if (isLoopback(address) !== isLoopback(destination)) continue;

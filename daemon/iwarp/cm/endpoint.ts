@@ -13,7 +13,7 @@ import { type Micros, NEVER, type WireFailure } from '../../rnic/wire-port.ts';
 import type { StreamEvent } from '../engine/stream-api.ts';
 import type { CmDevice, CmStream, ConnectableQP } from './cm-types.ts';
 import type { DialPatience } from './dial-patience.ts';
-import type { Depths } from './stream-wishes.ts';
+import { type Depths, LAYER_TEXT } from './stream-wishes.ts';
 
 /** Phases of a connection, in the order in which they can follow each other. */
 export type EndpointPhase =
@@ -217,14 +217,14 @@ export class Endpoint<Id> {
     this.#report(
       type,
       error,
-      error === code ? ERRNO[error].text : `TCP connection failed: ${code}`,
+      error === code ? ERRNO[error].text : `${this.#layer} connection failed: ${code}`,
     );
     this.#end(now, undefined);
   }
 
   /** TCP is connected, but the QP changed its state or was destroyed in the meantime. */
   handleQPRefused(now: Micros): void {
-    const text = 'the queue pair changed its state while TCP was connecting';
+    const text = `the queue pair changed its state while ${this.#layer} was connecting`;
     this.#report(CMEventType.connectError, 'EINVAL', text);
     this.#end(now, undefined);
   }
@@ -243,7 +243,7 @@ export class Endpoint<Id> {
       this.#owner.redial(this, now);
       return;
     }
-    this.#report(CMEventType.unreachable, 'ETIMEDOUT', 'TCP did not connect in time');
+    this.#report(CMEventType.unreachable, 'ETIMEDOUT', `${this.#layer} did not connect in time`);
     this.#end(now, 'reset');
   }
 
@@ -307,6 +307,9 @@ export class Endpoint<Id> {
   #handleEstablished(event: Extract<StreamEvent, { type: 'established' }>, now: Micros): void {
     if (this.#phase !== 'initiating' && this.#phase !== 'accepting') return;
     this.#transition('established');
+    const { revision, crcEnabled } = event;
+    const mpa = `MPA revision ${revision}, CRC ${crcEnabled ? 'on' : 'off'}`;
+    const session = `${revision === 2 ? 'enhanced' : 'plain'} session over SCTP`;
     // The QP is in RTS before its consumer is notified.
     this.qp?.established({ ird: event.ird, ord: event.ord }, now);
     this.#owner.deliver(this, {
@@ -315,7 +318,7 @@ export class Endpoint<Id> {
       privateData: event.privateData,
       initiatorDepth: event.ord,
       responderResources: event.ird,
-      text: `established: MPA revision ${event.revision}, CRC ${event.crcEnabled ? 'on' : 'off'}`,
+      text: `established: ${this.device.lowerLayer === 'tcp' ? mpa : session}`,
     });
   }
 
@@ -363,6 +366,10 @@ export class Endpoint<Id> {
   }
 
   // Steps
+
+  get #layer(): string {
+    return LAYER_TEXT[this.device.lowerLayer];
+  }
 
   #report(type: CMEventType, error: ErrnoCode | undefined, text: string): void {
     this.#owner.deliver(this, {
@@ -453,6 +460,7 @@ function startupFailure(failure: WireFailure | undefined): {
       return { type: CMEventType.rejected, error: 'ECONNRESET' };
     case 'timeout':
       return { type: CMEventType.unreachable, error: 'ETIMEDOUT' };
+    case 'refused':
     case 'refused-markers':
     case 'refused-crc':
       return { type: CMEventType.rejected, error: 'ECONNREFUSED' };

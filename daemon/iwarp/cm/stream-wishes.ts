@@ -1,5 +1,6 @@
 /** Stream options of a connection: the consumer's choices, or the device's defaults. */
 import type { CMParameters } from '../../../verbs-api/contract/protocol/commands.ts';
+import type { DeviceLowerLayer } from '../../../verbs-api/contract/verbs/attributes.ts';
 import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import type { WireOptions } from '../../../verbs-api/contract/verbs/provider.ts';
 import type { FpduSizePolicy, StreamOptions } from '../engine/stream-api.ts';
@@ -9,6 +10,9 @@ import type { CmDevice } from './cm-types.ts';
 const PRIVATE_DATA_MAX_BYTES = 512;
 /** EMPA-9-02: enhanced connection data takes four of them. */
 const ENHANCED_PRIVATE_DATA_MAX_BYTES = 508;
+
+/** Lower layers as texts spell them. */
+export const LAYER_TEXT: Readonly<Record<DeviceLowerLayer, string>> = { tcp: 'TCP', sctp: 'SCTP' };
 
 /** Requested depths of one connection, within the device's ceilings. */
 export interface Depths {

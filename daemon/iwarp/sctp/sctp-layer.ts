@@ -122,6 +122,8 @@ export class SctpLayer implements LowerLayer {
   releaseInput(): void {
     this.#dropping = true;
     this.#sequencer.release();
+    // A stream that its user aborted ends behind what was framed: on TCP a FIN says so.
+    this.finish();
   }
 
   releaseOutput(): void {

@@ -91,7 +91,7 @@ export const TERMINATE_ERRORS = Object.freeze({
   ddpTooLong: entry(0x1205, 'RFC 5041 §7.2', 'DDP message too long for available buffer'),
   ddpUntaggedVersion: entry(0x1206, 'RFC 5041 §7.2', 'invalid DDP version'),
   // MPA: no Terminate when the connection is lost or startup failed (RFC 5044 §8).
-  mpaConnectionLost: entry(0x2001, 'RFC 5044 §8', 'TCP connection lost', 'unsendable'),
+  mpaConnectionLost: entry(0x2001, 'RFC 5044 §8', 'connection lost', 'unsendable'),
   mpaCrc: entry(0x2002, 'RFC 5044 §8', 'MPA CRC error'),
   mpaMarker: entry(0x2003, 'RFC 5044 §8', 'MPA marker and ULPDU Length mismatch'),
   mpaInvalidFrame: entry(0x2004, 'RFC 5044 §8', 'invalid MPA Request or Reply', 'unsendable'),

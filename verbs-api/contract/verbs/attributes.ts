@@ -7,6 +7,9 @@ export type DeviceBackend = 'emulated' | 'native';
 /** The protocol that a device speaks (`enum ibv_transport_type`). */
 export type DeviceTransport = 'iwarp' | 'roce';
 
+/** What carries an iWARP device's data: MPA over TCP, or SCTP. */
+export type DeviceLowerLayer = 'tcp' | 'sctp';
+
 /** One entry of the device list. */
 export interface DeviceInfo {
   /** Name of the device, for `Provider.open`. */
@@ -15,6 +18,8 @@ export interface DeviceInfo {
   readonly backend: DeviceBackend;
   /** The protocol: programs connect RoCE's queue pairs with `QP.modify`. Default: iwarp. */
   readonly transport?: DeviceTransport | undefined;
+  /** What carries its data, for an emulated iWARP device. Default: tcp. */
+  readonly lowerLayer?: DeviceLowerLayer | undefined;
   /** 64-bit GUID, as 16 hex digits. */
   readonly nodeGuid: string;
   /** Addresses of the device; empty if it answers for every address of the host. */
