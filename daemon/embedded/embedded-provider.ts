@@ -77,7 +77,7 @@ class EmbeddedDeviceProvider extends DeviceProvider implements EmbeddedProvider 
 /**
  * Creates emulated RNICs in this process and returns them as a provider.
  *
- * They speak iWARP over TCP sockets of this process, with any peer: a daemon, another embedded
+ * They speak iWARP over TCP or SCTP sockets of this process, with any peer: a daemon, another embedded
  * provider, or an RNIC. Memory is accessed directly, within one process. Rejects with `VerbsError`
  * EINVAL for bad names or addresses of devices. Closing the provider closes every connection and
  * socket.
@@ -85,9 +85,11 @@ class EmbeddedDeviceProvider extends DeviceProvider implements EmbeddedProvider 
 export async function createEmbedded(options: EmbeddedOptions = {}): Promise<EmbeddedProvider> {
   const { devices = [DEFAULT_DEVICE], wire, ...hostOptions } = options;
   const hasRoce = devices.some(({ transport }) => transport === 'roce');
+  const hasSctp = devices.some(({ lowerLayer }) => lowerLayer === 'sctp');
   const host = new RnicHost({
     ...hostOptions,
     roce: hasRoce ? (await import('../host/roce/roce-parts.ts')).ROCE_PARTS : undefined,
+    sctp: hasSctp ? (await import('../host/sctp/sctp-parts.ts')).SCTP_PARTS : undefined,
     system: hostSystem(),
     devices: devices.map((device) => {
       return device.transport === 'roce'

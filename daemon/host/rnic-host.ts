@@ -6,6 +6,7 @@
  * errors of peers are reported as events and notices.
  */
 import { AsyncEventType, CMEventType, QPType } from '../../verbs-api/contract/verbs/enums.ts';
+import { isErrnoCode, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import { gidText } from '../../verbs-api/contract/verbs/gid.ts';
 import type { ConnectionFacts, Fault } from '../faults/fault.ts';
 import { assert } from '../invariants/assert.ts';
@@ -14,6 +15,7 @@ import type { CmId } from '../iwarp/cm/cm-id.ts';
 import type { CmDevice, CmLimits, SocketFacts } from '../iwarp/cm/cm-types.ts';
 import { ConnectionManager } from '../iwarp/cm/connection-manager.ts';
 import { ChunkPool } from '../iwarp/engine/chunk-pool.ts';
+import type { LowerLayer } from '../iwarp/engine/lower-layer.ts';
 import { MpaLayer } from '../iwarp/engine/mpa-layer.ts';
 import { Stream } from '../iwarp/engine/stream.ts';
 import type { StreamOptions } from '../iwarp/engine/stream-api.ts';
@@ -36,7 +38,7 @@ import { type FaultHost, HostFaults } from './host-faults.ts';
 import type { HostCmEvent, HostId } from './host-id.ts';
 import { IdNetwork, type NetworkUser } from './host-network.ts';
 import type { Link } from './links/link.ts';
-import type { Alarm, HostClock, HostSystem } from './links/network.ts';
+import { type Alarm, type HostClock, type HostSystem, TransportError } from './links/network.ts';
 import type { HostNotice, HostObserver } from './observer.ts';
 import { MulticastGroups } from './roce/multicast-groups.ts';
 import type { PacketNetwork, PacketNetworkHost } from './roce/packet-network.ts';
@@ -45,6 +47,8 @@ import type { RoceCm, RoceCmHost } from './roce/roce-cm.ts';
 import type { RoceNetworkParts } from './roce/roce-network-parts.ts';
 import type { RoceParts } from './roce/roce-parts.ts';
 import type { RocePort } from './roce/roce-port.ts';
+import type { SctpNetwork } from './sctp/sctp-network.ts';
+import type { SctpParts } from './sctp/sctp-parts.ts';
 import { TurnShares } from './turn-share.ts';
 
 /** Options of a host. */
@@ -58,6 +62,8 @@ export interface RnicHostOptions {
    * be called before any verb of such a device.
    */
   readonly roce?: RoceParts | undefined;
+  /** `SCTP_PARTS`; required if a device is a device of SCTP. */
+  readonly sctp?: SctpParts | undefined;
   readonly observer?: HostObserver;
   /** Bounds of the connection manager; see `DEFAULT_CM_LIMITS`. */
   readonly limits?: Partial<CmLimits>;
@@ -135,6 +141,8 @@ export class RnicHost
   readonly #conduits: Conduits;
   readonly #pool: ChunkPool;
   readonly #kernelUdp: HostSystem['kernelUdp'];
+  readonly #sctpParts: SctpParts | undefined;
+  readonly #sctpNetwork: SctpNetwork | undefined;
   readonly #roceParts: RoceParts | undefined;
   #roceNetwork: RoceNetworkParts | undefined;
   /** Undefined without RoCE devices, and until `addRoceNetwork`. */
@@ -146,6 +154,7 @@ export class RnicHost
   #closed: Promise<void> | undefined;
   #onLastGone: () => void = () => {};
 
+  /** Throws `VerbsError` if a device of SCTP cannot have its UDP port, or its library is missing. */
   constructor(options: RnicHostOptions) {
     const configs = checkedDevices(options.devices ?? [DEFAULT_DEVICE]);
     const { clock, network } = options.system;
@@ -156,7 +165,9 @@ export class RnicHost
     this.crcEngine = options.crcEngine ?? chooseCrcEngine();
     this.#pool = options.pool ?? new ChunkPool();
     this.#observer = options.observer ?? {};
-    this.#network = new IdNetwork(network, this);
+    this.#sctpParts = options.sctp;
+    this.#sctpNetwork = this.#makeSctpNetwork(options.system);
+    this.#network = new IdNetwork(this.#sctpNetwork ?? network, this);
     this.#loop = new EventLoop(this, clock);
     const cmDevices = this.devices
       .filter(({ transport }) => transport === 'iwarp')
@@ -263,6 +274,7 @@ export class RnicHost
       });
     }
     this.#packets?.close();
+    this.#sctpNetwork?.close();
     this.#loop.close();
   }
 
@@ -546,10 +558,44 @@ export class RnicHost
   // Steps
 
   #createStream(device: CmDevice, options: StreamOptions): Stream {
+    return new Stream(options, this.#lowerLayer(device, options));
+  }
+
+  #lowerLayer(device: CmDevice, options: StreamOptions): LowerLayer {
+    const pool = this.#pool;
+    if (device.lowerLayer === 'sctp') {
+      const { SctpLayer, DDP_ADAPTATION } = this.#parts;
+      // Associations with another indication have been aborted.
+      return new SctpLayer(options, { pool, peerAdaptation: DDP_ADAPTATION });
+    }
     const { crc32c } = this.crcEngine;
-    const alignSegments = device.wire.segmentAligned;
-    const lower = new MpaLayer(options, { pool: this.#pool, crc32c, alignSegments });
-    return new Stream(options, lower);
+    return new MpaLayer(options, { pool, crc32c, alignSegments: device.wire.segmentAligned });
+  }
+
+  get #parts(): SctpParts {
+    if (this.#sctpParts === undefined) throw new Error('a host of SCTP devices needs SCTP_PARTS');
+    return this.#sctpParts;
+  }
+
+  /** Undefined without devices of SCTP. */
+  #makeSctpNetwork({ network, clock }: HostSystem): SctpNetwork | undefined {
+    const iwarp = this.devices.filter(({ transport }) => transport === 'iwarp');
+    const sctp = iwarp.filter(({ cmDevice }) => cmDevice.lowerLayer === 'sctp');
+    if (sctp.length === 0) return undefined;
+    const addresses = sctp.flatMap(({ cmDevice }) => cmDevice.addresses);
+    const { SctpNetwork } = this.#parts;
+    try {
+      const hasTcp = iwarp.length > sctp.length;
+      return new SctpNetwork({ inner: network, clock, addresses, hasTcp });
+    } catch (error) {
+      if (!(error instanceof TransportError)) throw error;
+      const { code, message } = error;
+      const names = sctp.map(({ name }) => name).join(', ');
+      throw new VerbsError(
+        isErrnoCode(code) ? code : 'EOPNOTSUPP',
+        `no SCTP for ${names}: ${message}`,
+      );
+    }
   }
 
   #actOnNic(device: Adapter, effect: NicEffect): void {

@@ -13,6 +13,7 @@ import { RnicHost } from '../host/rnic-host.ts';
 import { AddressWatch } from '../host/roce/address-watch.ts';
 import { chooseCrc32 } from '../host/roce/crc32-engine.ts';
 import type { RoceDeviceParts } from '../host/roce/roce-device-parts.ts';
+import type { SctpParts } from '../host/sctp/sctp-parts.ts';
 import type { HttpServer } from '../http/http-server.ts';
 import { IpcServer } from '../ipc/ipc-server.ts';
 import { publishSysfs, removeSysfs, sysfsPath } from '../ipc/kernel/sysfs-tree.ts';
@@ -154,6 +155,7 @@ export class Daemon {
       system: hostSystem(),
       devices: config.devices,
       roce: await rocePartsFor(config.devices),
+      sctp: await sctpPartsFor(config.devices),
       observer: hostObserver(notes.note, taps),
     });
     const work = new WorkHub(host.devices.map(({ name, nic }) => ({ name, watch: nic.watch })));
@@ -371,6 +373,12 @@ async function rocePartsFor(
 ): Promise<RoceDeviceParts | undefined> {
   if (!devices.some(isRoce)) return undefined;
   return (await import('../host/roce/roce-device-parts.ts')).ROCE_DEVICE_PARTS;
+}
+
+/** The same for devices of SCTP, which need all of it at once. */
+async function sctpPartsFor(devices: DaemonConfig['devices']): Promise<SctpParts | undefined> {
+  if (!devices.some(({ lowerLayer }) => lowerLayer === 'sctp')) return undefined;
+  return (await import('../host/sctp/sctp-parts.ts')).SCTP_PARTS;
 }
 
 /** Loads what RoCE devices need before their first client, which the daemon does once it is ready. */

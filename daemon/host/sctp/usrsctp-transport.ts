@@ -38,10 +38,25 @@ interface UdpPorts {
 export class UsrsctpTransport implements SctpTransport {
   readonly #clock: HostClock;
   readonly #ports: Required<UdpPorts>;
+  /** Held whether or not a port of SCTP is. */
+  readonly #opened: CarrierSocket[] = [];
 
   constructor(clock: HostClock, { own = SCTP_UDP_PORT, peer = SCTP_UDP_PORT }: UdpPorts = {}) {
     this.#clock = clock;
     this.#ports = { own, peer };
+  }
+
+  /**
+   * Opens our UDP port at `address`, until `close`: what comes to it and concerns nobody is answered.
+   * Throws `TransportError`.
+   */
+  open(address: string): void {
+    this.#opened.push(sctpStack(this.#clock).openSocket(address, this.#ports.own));
+  }
+
+  /** Undoes every `open`. */
+  close(): void {
+    for (const socket of this.#opened.splice(0)) sctpStack(this.#clock).closeSocket(socket);
   }
 
   hold(local: SctpAddress, options: SctpPortOptions): SctpPort {

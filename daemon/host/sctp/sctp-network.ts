@@ -1,0 +1,143 @@
+/**
+ * A network around another: addresses of SCTP devices have ports of SCTP, all others those of the
+ * network inside. A wildcard has both, under one number.
+ */
+import { addressFamily, IPV4_ANY, isWildcard } from '../../iwarp/cm/address.ts';
+import { DDP_ADAPTATION } from '../../iwarp/sctp/sctp-layer.ts';
+import type { Dial, Link } from '../links/link.ts';
+import { type HostClock, type LinkPort, type Network, TransportError } from '../links/network.ts';
+import type { SctpPortOptions } from './association.ts';
+import { SctpLinkPort } from './sctp-link-port.ts';
+import { UsrsctpTransport } from './usrsctp-transport.ts';
+
+// SCTP-5.1-01, SCTP-8-01
+const PORT_OPTIONS: SctpPortOptions = { adaptation: DDP_ADAPTATION, streamCount: 1 };
+/** Attempts to find a port that is free in every network. */
+const FREE_PORT_TRIES = 16;
+
+/** What is around which network. */
+interface SctpNetworkOptions {
+  readonly inner: Network;
+  readonly clock: HostClock;
+  /** Addresses of the devices of SCTP. */
+  readonly addresses: readonly string[];
+  /** There are devices of TCP, too. */
+  readonly hasTcp: boolean;
+}
+
+/** See the module's comment. */
+export class SctpNetwork implements Network {
+  readonly #inner: Network;
+  readonly #addresses: ReadonlySet<string>;
+  readonly #hasTcp: boolean;
+  readonly #soon: (run: () => void) => void;
+  readonly #transport: UsrsctpTransport;
+
+  /** Opens the UDP port of each address. Throws `TransportError` if one cannot be opened. */
+  constructor({ inner, clock, addresses, hasTcp }: SctpNetworkOptions) {
+    this.#inner = inner;
+    this.#addresses = new Set(addresses);
+    this.#hasTcp = hasTcp;
+    this.#soon = (run) => clock.soon(run);
+    this.#transport = new UsrsctpTransport(clock);
+    try {
+      for (const address of this.#addresses) this.#transport.open(address);
+    } catch (error) {
+      this.close();
+      throw error;
+    }
+  }
+
+  /** Closes the UDP ports. Those that connections use close with them. */
+  close(): void {
+    this.#transport.close();
+  }
+
+  hold(address: string, port: number, v6Only?: boolean): LinkPort {
+    if (this.#addresses.has(address)) return this.#holdSctp(address, port);
+    const heard = this.#heardAt(address, v6Only === true);
+    if (heard.length === 0) return this.#inner.hold(address, port, v6Only);
+    for (let left = FREE_PORT_TRIES; ; left -= 1) {
+      try {
+        return this.#holdWide(address, port, heard, v6Only);
+      } catch (error) {
+        const taken = error instanceof TransportError && error.code === 'EADDRINUSE';
+        if (!taken || port !== 0 || left === 0) throw error;
+      }
+    }
+  }
+
+  sourceAddress(destination: string, source: string | undefined): string {
+    return this.#inner.sourceAddress(destination, source);
+  }
+
+  #holdSctp(address: string, port: number): SctpLinkPort {
+    return new SctpLinkPort(this.#transport.hold({ address, port }, PORT_OPTIONS), this.#soon);
+  }
+
+  /** The addresses of SCTP that a wildcard has; none for an address that is no wildcard. */
+  #heardAt(address: string, v6Only: boolean): readonly string[] {
+    const all = [...this.#addresses];
+    const ofFamily = all.filter((each) => addressFamily(each) === addressFamily(address));
+    if (address === IPV4_ANY) return ofFamily;
+    if (!isWildcard(address)) return [];
+    return v6Only ? ofFamily : all;
+  }
+
+  #holdWide(
+    address: string,
+    port: number,
+    heard: readonly string[],
+    v6Only: boolean | undefined,
+  ): WidePort {
+    const ports: LinkPort[] = [];
+    try {
+      if (this.#hasTcp) ports.push(this.#inner.hold(address, port, v6Only));
+      for (const each of heard) ports.push(this.#holdSctp(each, ports[0]?.port ?? port));
+      return new WidePort(address, ports);
+    } catch (error) {
+      for (const held of ports) held.release();
+      throw error;
+    }
+  }
+}
+
+/** Ports of several networks under one number, at a wildcard address. */
+class WidePort implements LinkPort {
+  readonly address: string;
+  readonly port: number;
+  /** That of the network inside, if it has one, is the first. */
+  readonly #ports: readonly LinkPort[];
+
+  constructor(address: string, ports: readonly LinkPort[]) {
+    this.address = address;
+    this.port = ports[0]?.port ?? 0;
+    this.#ports = ports;
+  }
+
+  get listens(): boolean {
+    return this.#ports.some(({ listens }) => listens);
+  }
+
+  listen(onLink: (link: Link) => void, onError: (error: Error) => void): void {
+    for (const port of this.#ports) port.listen(onLink, onError);
+  }
+
+  suspend(): void {
+    for (const port of this.#ports) port.suspend();
+  }
+
+  narrow(address: string): LinkPort {
+    const wanted = this.#ports.find((port) => port.address === address) ?? this.#ports[0];
+    for (const port of this.#ports) if (port !== wanted) port.release();
+    return wanted ?? this;
+  }
+
+  dial(): Dial {
+    throw new TransportError('EINVAL', 'a port of several networks dials once it is narrowed');
+  }
+
+  release(): void {
+    for (const port of this.#ports) port.release();
+  }
+}
