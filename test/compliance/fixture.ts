@@ -45,7 +45,7 @@ export type Lack =
   | 'readRights'
   /** A malformed MPA Reply crashes the host: siw of Linux 6.1 dereferences a NULL pointer. */
   | 'foreignReplies'
-  /** Connections are not TCP's, so a socket is no peer of theirs (RoCE). */
+  /** Connections are not TCP's, so a socket is no peer of theirs (RoCE, SCTP). */
   | 'tcp'
   /** Depths are rounded up to a power of two (RoCE). */
   | 'exactDepths'
@@ -123,11 +123,12 @@ export interface StartedFixture {
 }
 
 /** For a device whose addresses cannot be set: the addresses it has. */
-const [IPV4 = '127.0.0.1', IPV6 = '::1'] = process.env['IWARPD_SUITE_ADDRESSES']?.split(',') ?? [];
+const GIVEN = process.env['IWARPD_SUITE_ADDRESSES']?.split(',') ?? [];
+const [IPV4 = '127.0.0.1', IPV6 = '::1', SMALL = '127.0.0.2'] = GIVEN;
 /** The devices that every fixture has. */
 export const DEVICE = { name: 'rnic0', addresses: [IPV4, IPV6] } as const;
 /** A device with small limits, used by one test at a time. */
-export const SMALL_DEVICE = { name: 'small0', addresses: ['127.0.0.2'] } as const;
+export const SMALL_DEVICE = { name: 'small0', addresses: [SMALL] } as const;
 /** The small device does not wait long for a peer's reply. */
 export const SMALL_WIRE = { startupTimeoutMicros: 300_000 } as const;
 export const SMALL_PROFILE = {
