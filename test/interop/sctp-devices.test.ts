@@ -1,0 +1,170 @@
+/** Devices of SCTP, and unmodified programs on them: within a daemon, and between two. */
+import { createSocket } from 'node:dgram';
+import { once } from 'node:events';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { CommandFolder, type RunningCommand, runCommand } from '../e2e/cli-process.ts';
+import { ownAddress } from '../support/own-address.ts';
+import { SCTP_UDP_PORT } from '../support/sctp-pair.ts';
+import { describeWith } from './prerequisites.ts';
+
+vi.setConfig({ testTimeout: 90_000 });
+
+const A = ownAddress(41);
+const B = ownAddress(42);
+/** A device of TCP beside them. */
+const T = ownAddress(43);
+const BOTH = ['--device', `a=sctp:${A}`, '--device', `b=sctp:${B}`];
+
+let folder: CommandFolder;
+let socket: string;
+
+beforeEach(() => {
+  folder = new CommandFolder();
+  socket = folder.file('iwarpd.sock');
+});
+
+afterEach(() => folder.clean());
+
+/** A program of rdma-core that ends before its test does. */
+function start(at: string, ...words: readonly string[]): RunningCommand {
+  return folder.start(['run', '--socket', at, '--', 'timeout', '40', ...words]);
+}
+
+/** A client that asks again until its server is there. */
+function patient(...words: readonly string[]): string[] {
+  const script = 'for i in $(seq 100); do "$@" && exit; sleep 0.1; done; exit 1';
+  return ['sh', '-c', script, 'sh', ...words];
+}
+
+/** Runs both ends, which must succeed; what the client printed. */
+async function pair(
+  server: readonly [string, readonly string[]],
+  client: readonly [string, readonly string[]],
+): Promise<string> {
+  const serving = start(server[0], ...server[1]);
+  const { status, stdout, stderr } = await start(client[0], ...patient(...client[1])).end(45_000);
+  expect(status, `${stdout}${stderr}`).toBe(0);
+  expect((await serving.end(45_000)).status).toBe(0);
+  return stdout;
+}
+
+/** A counter of each device. */
+async function counted(name: string): Promise<Record<string, number>> {
+  const { stdout } = await runCommand(['status', '--json', '--socket', socket]);
+  const { devices } = JSON.parse(stdout) as {
+    devices: { device: { name: string }; counters: Record<string, number> }[];
+  };
+  return Object.fromEntries(
+    devices.map(({ device, counters }) => [device.name, counters[name] ?? 0]),
+  );
+}
+
+/** True if somebody has bound the UDP port of SCTP at the address. */
+async function carries(address: string): Promise<boolean> {
+  const probe = createSocket('udp4');
+  try {
+    probe.bind(SCTP_UDP_PORT, address);
+    return await Promise.race([
+      once(probe, 'listening').then(() => false),
+      once(probe, 'error').then(() => true),
+    ]);
+  } catch {
+    return true;
+  } finally {
+    probe.close();
+  }
+}
+
+const PING = ['-C', '3', '-V'] as const;
+
+describeWith(['sctp', 'rdma-programs'], 'two devices of SCTP in a daemon', () => {
+  it('serve rping between them, and each to itself', async () => {
+    await folder.daemon(socket, BOTH);
+    expect([await carries(A), await carries(B), await carries(T)]).toEqual([true, true, false]);
+    const server = ['rping', '-s', '-a', B, '-C', '3'];
+    await pair([socket, server], [socket, ['rping', '-c', '-a', B, ...PING]]);
+    const { a, b } = await counted('outSends');
+    expect(a).toBeGreaterThan(0);
+    expect(b).toBeGreaterThan(0);
+    const own = ['rping', '-c', '-a', A, '-I', A, ...PING];
+    await pair([socket, ['rping', '-s', '-a', A, '-C', '3']], [socket, own]);
+    expect((await counted('outSends'))['b']).toBe(b);
+  });
+
+  it('hear a server on every address, beside a device of TCP', async () => {
+    await folder.daemon(socket, [...BOTH, '--device', `t=${T}`]);
+    const server = ['rping', '-s', '-C', '3'];
+    const before = await counted('outSends');
+    await pair([socket, server], [socket, ['rping', '-c', '-a', B, ...PING]]);
+    const between = await counted('outSends');
+    expect(between['t']).toBe(before['t']);
+    expect(between['b']).toBeGreaterThan(0);
+    await pair([socket, server], [socket, ['rping', '-c', '-a', T, ...PING]]);
+    const after = await counted('outSends');
+    expect([after['a'], after['b']]).toEqual([between['a'], between['b']]);
+    expect(after['t']).toBeGreaterThan(0);
+  });
+
+  it('refuse who dials where nobody listens, at once', async () => {
+    await folder.daemon(socket, BOTH);
+    const client = start(socket, 'rping', '-c', '-a', B, '-C', '1');
+    const { status, stdout, stderr } = await client.end(20_000);
+    expect([0, 124]).not.toContain(status);
+    expect(`${stdout}${stderr}`).toContain('RDMA_CM_EVENT_REJECTED');
+  });
+
+  it('are devices of iWARP to programs, and called SCTP by iwarpd', async () => {
+    await folder.daemon(socket, BOTH);
+    const { stdout } = await start(socket, 'ibv_devinfo', '-d', 'a').end();
+    expect(stdout).toMatch(/transport:\s+iWARP/);
+    const status = await runCommand(['status', '--socket', socket]);
+    expect(status.stdout).toContain(`device a (emulated, iWARP over SCTP): ${A}`);
+  });
+});
+
+describeWith(['sctp', 'perftest'], 'perftest over SCTP', () => {
+  it.each([
+    'ib_write_bw',
+    'ib_send_bw',
+    'ib_read_bw',
+    'ib_write_lat',
+    'ib_send_lat',
+    'ib_read_lat',
+  ])('%s -R', async (program) => {
+    await folder.daemon(socket, BOTH);
+    const words = [program, '-R', '-F', '-s', '65536', '-n', '100'];
+    const stdout = await pair([socket, words], [socket, [...words, B]]);
+    expect(stdout).toMatch(/^ 65536 +100 +\d/m);
+  });
+});
+
+describeWith(['sctp', 'rdma-programs'], 'two daemons with a device of SCTP each', () => {
+  async function daemonAt(address: string): Promise<string> {
+    const at = folder.file(`${address}.sock`);
+    await folder.daemon(at, ['--device', `d=sctp:${address}`]);
+    return at;
+  }
+
+  const stream = ['-S', '4096', '-C', '50'];
+  describe.each([
+    ['rping', ['rping', '-s', '-C', '10'], ['rping', '-c', '-C', '10', '-V'], ['-a', '-a']],
+    ['ucmatose', ['ucmatose', '-C', '5'], ['ucmatose', '-C', '5'], ['-b', '-s']],
+    ['rstream', ['rstream', ...stream], ['rstream', ...stream], ['-b', '-s']],
+    ['riostream', ['riostream', ...stream], ['riostream', ...stream], ['-b', '-s']],
+  ] as const)('%s', (_, server, client, [near, far]) => {
+    it('connects one with the other', async () => {
+      const [here, there] = [await daemonAt(A), await daemonAt(B)];
+      await pair([there, [...server, near, B]], [here, [...client, far, B]]);
+    });
+  });
+
+  it('do not start at one address: the UDP port belongs to the first', async () => {
+    await daemonAt(A);
+    const second = ['start', '--socket', folder.file('other.sock'), '--device', `d=sctp:${A}`];
+    const { status, stderr } = await runCommand(second);
+    expect(status).not.toBe(0);
+    expect(stderr).toContain(
+      `no SCTP for d: UDP port ${SCTP_UDP_PORT} of ${A}, which carries SCTP, is taken`,
+    );
+  });
+});
