@@ -1,6 +1,6 @@
 /**
  * Decodes the iWARP connections and RoCEv2 packets in a capture: takes packets, emits one line per
- * event of a connection and one per RoCEv2 packet. A connection is iWARP if its first bytes are an
+ * event of a connection, and one per packet of RoCEv2 and of SCTP in UDP. A connection over TCP is iWARP if its first bytes are an
  * MPA Request.
  */
 import { ChunkPool } from '../iwarp/engine/chunk-pool.ts';
@@ -9,6 +9,7 @@ import type { Crc32 } from '../roce/wire/crc32.ts';
 import { type CapturedPacket, CaptureFileParser } from './capture-file.ts';
 import { DatagramTrace } from './datagram-trace.ts';
 import { ipStart } from './ip-header.ts';
+import { SctpTrace } from './sctp-trace.ts';
 import { type Sender, StreamTrace, type TraceKind } from './stream-trace.ts';
 import { TcpReassembly } from './tcp-reassembly.ts';
 import { findTcpSegment, type TcpSegment } from './tcp-segment.ts';
@@ -32,11 +33,13 @@ export interface CaptureSummary {
   fpdus: number;
   /** RoCEv2 packets, those in error included. */
   rocePackets: number;
+  /** Packets of SCTP in UDP, those in error included. */
+  sctpPackets: number;
   /** Places where decoding had to stop, and packets that a receiver drops. */
   errors: number;
   /** TCP connections that are not iWARP or lack their beginning. */
   otherConnections: number;
-  /** Packets without a complete TCP segment or a RoCEv2 packet. */
+  /** Packets without a complete TCP segment, a RoCEv2 packet or SCTP in UDP. */
   otherPackets: number;
 }
 
@@ -70,6 +73,7 @@ export class CaptureDecoder {
     connections: 0,
     fpdus: 0,
     rocePackets: 0,
+    sctpPackets: 0,
     errors: 0,
     otherConnections: 0,
     otherPackets: 0,
@@ -78,6 +82,7 @@ export class CaptureDecoder {
   readonly #options: CaptureDecoderOptions;
   readonly #pool = new ChunkPool();
   readonly #datagrams: DatagramTrace;
+  readonly #sctp: SctpTrace;
   /** By both ends, least recently active first. */
   readonly #connections = new Map<string, Connection>();
   #firstNanos: bigint | undefined;
@@ -86,6 +91,7 @@ export class CaptureDecoder {
   constructor(options: CaptureDecoderOptions) {
     this.#options = options;
     this.#datagrams = new DatagramTrace(options.crc32);
+    this.#sctp = new SctpTrace(options.crc32c);
   }
 
   /** Takes the next bytes of the file and owns them from then on. Throws `CaptureError`. */
@@ -110,14 +116,16 @@ export class CaptureDecoder {
     this.#parser.finish();
   }
 
-  /** False if the packet is no RoCEv2. */
+  /** False if the packet is neither RoCEv2 nor SCTP in UDP. */
   #takeDatagram({ linkType, bytes }: CapturedPacket): boolean {
     const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
     const at = ipStart(linkType, view);
-    const traced = at === undefined ? undefined : this.#datagrams.take(bytes, at);
+    if (at === undefined) return false;
+    const roce = this.#datagrams.take(bytes, at);
+    const traced = roce ?? this.#sctp.take(bytes, at);
     if (traced === undefined) return false;
     const { source, destination, kind, text } = traced;
-    this.summary.rocePackets += 1;
+    this.summary[roce === undefined ? 'sctpPackets' : 'rocePackets'] += 1;
     if (kind === 'error') this.summary.errors += 1;
     this.#options.line({ timeNanos: this.#nowNanos, source, destination, kind, text });
     return true;

@@ -7,6 +7,7 @@ import type {
   TapLinkEnds,
 } from '../../verbs-api/contract/protocol/tap-records.ts';
 import type { LinkAddresses } from './capture-tap.ts';
+import { sctpEnds } from './sctp-trace.ts';
 import { udpEnds } from './udp-header.ts';
 
 /**
@@ -48,11 +49,13 @@ export class TapSelection {
 
   /** Packets match by either end, as links do. */
   wantsPacket({ sender, receiver, bytes }: TappedPacket): boolean {
-    if (this.#ends !== undefined) return false;
     const found = [sender, receiver].some((pair) => pair !== undefined && this.#hasPair(pair));
     if (!found || !this.byEnds) return found;
-    const ends = udpEnds(bytes, 0);
-    if (ends === undefined) return false;
+    // Connections are known by SCTP's ports, whatever UDP's are.
+    const sctp = sctpEnds(bytes, 0);
+    const ends = sctp ?? udpEnds(bytes, 0);
+    // Connections of RoCE have no ports of their own.
+    if (ends === undefined || (sctp === undefined && this.#ends !== undefined)) return false;
     const { sourceAddress, destinationAddress, sourcePort, destinationPort } = ends;
     return this.#hasEnds({
       localAddress: sourceAddress,

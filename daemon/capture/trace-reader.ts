@@ -16,6 +16,7 @@ import type { Crc32c } from '../iwarp/wire/crc32c.ts';
 import type { Crc32 } from '../roce/wire/crc32.ts';
 import type { LinkAddresses } from './capture-tap.ts';
 import { DatagramTrace } from './datagram-trace.ts';
+import { SctpTrace } from './sctp-trace.ts';
 import { type Sender, StreamTrace, type TracedFpdu, type TraceKind } from './stream-trace.ts';
 import { completedText, postedText, wrIdText } from './work-text.ts';
 
@@ -49,10 +50,12 @@ export class TraceReader {
   readonly #pool = new ChunkPool();
   readonly #links = new Map<number, TracedLink>();
   readonly #datagrams: DatagramTrace;
+  readonly #sctp: SctpTrace;
 
   constructor(options: TraceReaderOptions) {
     this.#options = options;
     this.#datagrams = new DatagramTrace(options.crc32);
+    this.#sctp = new SctpTrace(options.crc32c);
   }
 
   opened(link: number, addresses: LinkAddresses): void {
@@ -107,7 +110,7 @@ export class TraceReader {
 
   /** A packet between queue pairs; borrowed for the call. */
   packet({ sender, receiver, bytes }: TappedPacket): void {
-    const traced = this.#datagrams.take(bytes, 0);
+    const traced = this.#datagrams.take(bytes, 0) ?? this.#sctp.take(bytes, 0);
     if (traced === undefined) return;
     const { source, destination, kind, opcode, payloadBytes, text } = traced;
     const [pair, peer] = sender === undefined ? [receiver, sender] : [sender, receiver];

@@ -14,6 +14,8 @@ interface UdpEnds {
   readonly destinationAddress: string;
   readonly sourcePort: number;
   readonly destinationPort: number;
+  /** Where UDP's header is. */
+  readonly udpStart: number;
   /** Bytes of the datagram with its IP header. */
   readonly datagramBytes: number;
 }
@@ -62,6 +64,7 @@ function endsOf(
     destinationAddress,
     sourcePort,
     destinationPort,
+    udpStart: udp,
     datagramBytes,
   };
 }

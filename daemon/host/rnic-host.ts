@@ -582,11 +582,12 @@ export class RnicHost
     const iwarp = this.devices.filter(({ transport }) => transport === 'iwarp');
     const sctp = iwarp.filter(({ cmDevice }) => cmDevice.lowerLayer === 'sctp');
     if (sctp.length === 0) return undefined;
-    const addresses = sctp.flatMap(({ cmDevice }) => cmDevice.addresses);
+    const devices = sctp.map(({ cmDevice }) => cmDevice);
+    const tap = this.#observer.tap?.packets;
     const { SctpNetwork } = this.#parts;
     try {
       const hasTcp = iwarp.length > sctp.length;
-      return new SctpNetwork({ inner: network, clock, addresses, hasTcp });
+      return new SctpNetwork({ inner: network, clock, devices, hasTcp, tap });
     } catch (error) {
       if (!(error instanceof TransportError)) throw error;
       const { code, message } = error;

@@ -48,6 +48,8 @@ export const BACKLOG_MAX_BYTES = 32 * 1024 * 1024;
  * Bodies of at least this size are sent one by one from reused memory; shorter ones are batched.
  */
 const LONG_BODY_BYTES = 8 * 1024;
+/** A run of bytes, or the longest IP datagram behind the names of its queue pairs. */
+const BODY_MAX_BYTES = TAP_BODY_MAX_BYTES + 256;
 /** Extra room for the few records that are never dropped, above all the ends of links. */
 const BACKLOG_SLACK_BYTES = 16 * 1024 * 1024;
 const FILTERED_LINKS_MAX = 1024;
@@ -229,7 +231,7 @@ export class TapStream implements TapWatcher, PacketWatcher, WorkWatcher {
       this.#connection.gather(emitTapRecord(kind, by, link, micros, body));
       return;
     }
-    const room = this.#room.pop() ?? new Uint8Array(tapRecordBytes(TAP_BODY_MAX_BYTES));
+    const room = this.#room.pop() ?? new Uint8Array(tapRecordBytes(BODY_MAX_BYTES));
     const record = room.subarray(0, tapRecordBytes(body.length));
     putTapRecord(record, kind, by, link, micros, body);
     this.#connection.lend(record, () => this.#room.push(room));

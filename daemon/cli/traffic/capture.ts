@@ -8,6 +8,7 @@ import {
 } from '../../../verbs-api/contract/protocol/tap-records.ts';
 import { linkAddresses } from '../../capture/link-addresses.ts';
 import { type CapturedLink, PcapngCapture } from '../../capture/pcapng-capture.ts';
+import { sctpEnds } from '../../capture/sctp-trace.ts';
 import { CommandFailure, failureCode } from '../../console/failure.ts';
 import type { Output } from '../../console/output.ts';
 import {
@@ -102,7 +103,8 @@ class Recorder implements TrafficUser {
   readonly #links = new Map<number, CapturedLink>();
   #micros = Date.now() * 1000;
   #connections = 0;
-  #packets = 0;
+  #rocePackets = 0;
+  #sctpPackets = 0;
   #lostPackets = 0;
   #lostBytes = 0;
   #losses = 0;
@@ -130,8 +132,7 @@ class Recorder implements TrafficUser {
         else captured?.inbound(body);
         return;
       case TapKind.packet:
-        this.#packets += 1;
-        this.#capture.packet(parseTappedPacket(body).bytes);
+        this.#record(parseTappedPacket(body).bytes);
         return;
       case TapKind.finished:
         captured?.finished(by);
@@ -158,6 +159,12 @@ class Recorder implements TrafficUser {
     }
   }
 
+  #record(datagram: Uint8Array): void {
+    if (sctpEnds(datagram, 0) === undefined) this.#rocePackets += 1;
+    else this.#sctpPackets += 1;
+    this.#capture.packet(datagram);
+  }
+
   /** Writes the end of the file. */
   finish(): void {
     this.#capture.finish(this.#losses + this.#lostPackets);
@@ -166,7 +173,10 @@ class Recorder implements TrafficUser {
   get summary(): string {
     const size = `${(this.#file.bytes / MEBIBYTE).toFixed(1)} MiB`;
     const connections = `${this.#connections} connection${this.#connections === 1 ? '' : 's'}`;
-    const packets = this.#packets === 0 ? '' : `${this.#packets} RoCEv2 packets, `;
+    const packets = [
+      ...(this.#rocePackets === 0 ? [] : [`${this.#rocePackets} RoCEv2 packets, `]),
+      ...(this.#sctpPackets === 0 ? [] : [`${this.#sctpPackets} SCTP packets, `]),
+    ].join('');
     return [
       `${this.#file.name}: ${connections}, ${packets}${size}`,
       ...(this.#lostBytes > 0 ? [`${this.#lostBytes} bytes lost: processor or disk too slow`] : []),

@@ -71,12 +71,13 @@ function lineAsJson({ timeNanos, source, destination, kind, text }: DecodedLine)
 }
 
 function summaryLine(summary: CaptureSummary): string {
-  const { packets, connections, fpdus, errors, rocePackets } = summary;
+  const { packets, connections, fpdus, errors, rocePackets, sctpPackets } = summary;
   const { otherConnections, otherPackets } = summary;
   const found = [
     counted(connections, 'iWARP connection'),
     counted(fpdus, 'FPDU'),
     ...(rocePackets > 0 ? [counted(rocePackets, 'RoCEv2 packet')] : []),
+    ...(sctpPackets > 0 ? [counted(sctpPackets, 'SCTP packet')] : []),
     counted(errors, 'error'),
   ];
   return [

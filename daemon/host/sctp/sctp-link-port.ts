@@ -2,7 +2,7 @@
 import type { Dial } from '../links/link.ts';
 import { type LinkPort, TransportError } from '../links/network.ts';
 import type { Association, SctpPort } from './association.ts';
-import { SctpLink } from './sctp-link.ts';
+import { SctpLink, type SctpLinkHost } from './sctp-link.ts';
 
 /** Links that wait between `suspend` and `listen`: more are refused. */
 const WAITING_MAX = 128;
@@ -10,14 +10,14 @@ const WAITING_MAX = 128;
 /** See the module's comment. */
 export class SctpLinkPort implements LinkPort {
   readonly #port: SctpPort;
-  readonly #soon: (run: () => void) => void;
+  readonly #host: SctpLinkHost;
   #onLink: ((link: SctpLink) => void) | undefined;
   #listens = false;
   #waiting: SctpLink[] = [];
 
-  constructor(port: SctpPort, soon: (run: () => void) => void) {
+  constructor(port: SctpPort, host: SctpLinkHost) {
     this.#port = port;
-    this.#soon = soon;
+    this.#host = host;
   }
 
   get address(): string {
@@ -37,7 +37,7 @@ export class SctpLinkPort implements LinkPort {
     if (!this.#listens) this.#port.listen((association) => this.#arrive(association));
     this.#listens = true;
     this.#onLink = onLink;
-    if (this.#waiting.length > 0) this.#soon(() => this.#deliverWaiting());
+    if (this.#waiting.length > 0) this.#host.soon(() => this.#deliverWaiting());
   }
 
   suspend(): void {
@@ -52,11 +52,19 @@ export class SctpLinkPort implements LinkPort {
     if (this.#listens) throw new TransportError('EINVAL', 'the port listens');
     const port = this.#port;
     const release = (): void => port.release();
+    const host = this.#host;
+    // The port is the association's until its end.
+    const owner: SctpLinkHost = {
+      soon: (run) => host.soon(run),
+      handleMade: (link) => host.handleMade(link),
+      handleGone: (link) => {
+        release();
+        host.handleGone(link);
+      },
+    };
     const attempt = port.open(
       remote,
-      (association) => {
-        onConnected(new SctpLink(association, { soon: this.#soon, handleGone: release }));
-      },
+      (association) => onConnected(new SctpLink(association, owner)),
       (errorCode) => {
         release();
         onFailed(errorCode);
@@ -82,7 +90,7 @@ export class SctpLinkPort implements LinkPort {
       association.abort();
       return;
     }
-    const link = new SctpLink(association, { soon: this.#soon, handleGone: () => {} });
+    const link = new SctpLink(association, this.#host);
     const deliver = this.#onLink;
     if (deliver !== undefined && this.#waiting.length === 0) {
       deliver(link);

@@ -26,11 +26,13 @@ const CONTROL: MessageKind = {
 };
 
 /** What a link needs of its network. */
-interface SctpLinkHost {
+export interface SctpLinkHost {
   /** Calls `run` in a later turn of the event loop. */
   soon(run: () => void): void;
-  /** The association has ended. */
-  handleGone(): void;
+  /** There is a link. */
+  handleMade(link: SctpLink): void;
+  /** Its association has ended. */
+  handleGone(link: SctpLink): void;
 }
 
 /** See the module's comment. */
@@ -60,11 +62,17 @@ export class SctpLink implements Link, AssociationUser {
     this.remoteAddress = association.remote.address;
     this.remotePort = association.remote.port;
     association.user = this;
+    host.handleMade(this);
   }
 
   /** True once the association has ended, or was aborted. */
   get ended(): boolean {
     return this.#ended;
+  }
+
+  /** The queue pair that uses the link, for watchers. */
+  get queuePair(): LinkUser['queuePair'] {
+    return this.user.queuePair;
   }
 
   // Link
@@ -154,6 +162,6 @@ export class SctpLink implements Link, AssociationUser {
   #end(): void {
     this.#ended = true;
     this.#rest = undefined;
-    this.#host.handleGone();
+    this.#host.handleGone(this);
   }
 }

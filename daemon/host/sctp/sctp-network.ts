@@ -2,12 +2,19 @@
  * A network around another: addresses of SCTP devices have ports of SCTP, all others those of the
  * network inside. A wildcard has both, under one number.
  */
+import type {
+  QueuePairName,
+  TapLinkEnds,
+} from '../../../verbs-api/contract/protocol/tap-records.ts';
+import type { PacketTap } from '../../capture/capture-tap.ts';
 import { addressFamily, IPV4_ANY, isWildcard } from '../../iwarp/cm/address.ts';
 import { DDP_ADAPTATION } from '../../iwarp/sctp/sctp-layer.ts';
 import type { Dial, Link } from '../links/link.ts';
 import { type HostClock, type LinkPort, type Network, TransportError } from '../links/network.ts';
 import type { SctpPortOptions } from './association.ts';
+import type { SctpLink, SctpLinkHost } from './sctp-link.ts';
 import { SctpLinkPort } from './sctp-link-port.ts';
+import { SctpRecorder } from './sctp-recorder.ts';
 import { UsrsctpTransport } from './usrsctp-transport.ts';
 
 // SCTP-5.1-01, SCTP-8-01
@@ -19,29 +26,37 @@ const FREE_PORT_TRIES = 16;
 interface SctpNetworkOptions {
   readonly inner: Network;
   readonly clock: HostClock;
-  /** Addresses of the devices of SCTP. */
-  readonly addresses: readonly string[];
+  /** The devices of SCTP. */
+  readonly devices: readonly { readonly name: string; readonly addresses: readonly string[] }[];
   /** There are devices of TCP, too. */
   readonly hasTcp: boolean;
+  /** Watches packets. */
+  readonly tap: PacketTap | undefined;
 }
 
 /** See the module's comment. */
-export class SctpNetwork implements Network {
+export class SctpNetwork implements Network, SctpLinkHost {
   readonly #inner: Network;
-  readonly #addresses: ReadonlySet<string>;
+  /** Devices by address. */
+  readonly #devices: ReadonlyMap<string, string>;
   readonly #hasTcp: boolean;
-  readonly #soon: (run: () => void) => void;
+  readonly #clock: HostClock;
+  /** By their ends. */
+  readonly #links = new Map<string, SctpLink>();
   readonly #transport: UsrsctpTransport;
 
   /** Opens the UDP port of each address. Throws `TransportError` if one cannot be opened. */
-  constructor({ inner, clock, addresses, hasTcp }: SctpNetworkOptions) {
+  constructor({ inner, clock, devices, hasTcp, tap }: SctpNetworkOptions) {
     this.#inner = inner;
-    this.#addresses = new Set(addresses);
+    this.#devices = new Map(
+      devices.flatMap(({ name, addresses }) => addresses.map((each) => [each, name] as const)),
+    );
     this.#hasTcp = hasTcp;
-    this.#soon = (run) => clock.soon(run);
+    this.#clock = clock;
     this.#transport = new UsrsctpTransport(clock);
     try {
-      for (const address of this.#addresses) this.#transport.open(address);
+      for (const address of this.#devices.keys()) this.#transport.open(address);
+      if (tap !== undefined) this.#transport.observe(new SctpRecorder(tap, this));
     } catch (error) {
       this.close();
       throw error;
@@ -54,7 +69,7 @@ export class SctpNetwork implements Network {
   }
 
   hold(address: string, port: number, v6Only?: boolean): LinkPort {
-    if (this.#addresses.has(address)) return this.#holdSctp(address, port);
+    if (this.#devices.has(address)) return this.#holdSctp(address, port);
     const heard = this.#heardAt(address, v6Only === true);
     if (heard.length === 0) return this.#inner.hold(address, port, v6Only);
     for (let left = FREE_PORT_TRIES; ; left -= 1) {
@@ -71,13 +86,37 @@ export class SctpNetwork implements Network {
     return this.#inner.sourceAddress(destination, source);
   }
 
+  // For links and recorders
+
+  soon(run: () => void): void {
+    this.#clock.soon(run);
+  }
+
+  handleMade(link: SctpLink): void {
+    this.#links.set(keyOf(link), link);
+  }
+
+  handleGone(link: SctpLink): void {
+    const key = keyOf(link);
+    // A new association between the same ends may have replaced it.
+    if (this.#links.get(key) === link) this.#links.delete(key);
+  }
+
+  deviceAt(address: string): string | undefined {
+    return this.#devices.get(address);
+  }
+
+  queuePairOf(ends: TapLinkEnds): QueuePairName | undefined {
+    return this.#links.get(keyOf(ends))?.queuePair;
+  }
+
   #holdSctp(address: string, port: number): SctpLinkPort {
-    return new SctpLinkPort(this.#transport.hold({ address, port }, PORT_OPTIONS), this.#soon);
+    return new SctpLinkPort(this.#transport.hold({ address, port }, PORT_OPTIONS), this);
   }
 
   /** The addresses of SCTP that a wildcard has; none for an address that is no wildcard. */
   #heardAt(address: string, v6Only: boolean): readonly string[] {
-    const all = [...this.#addresses];
+    const all = [...this.#devices.keys()];
     const ofFamily = all.filter((each) => addressFamily(each) === addressFamily(address));
     if (address === IPV4_ANY) return ofFamily;
     if (!isWildcard(address)) return [];
@@ -100,6 +139,10 @@ export class SctpNetwork implements Network {
       throw error;
     }
   }
+}
+
+function keyOf({ localAddress, localPort, remoteAddress, remotePort }: TapLinkEnds): string {
+  return `${localAddress} ${localPort} ${remoteAddress} ${remotePort}`;
 }
 
 /** Ports of several networks under one number, at a wildcard address. */

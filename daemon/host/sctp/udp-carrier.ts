@@ -39,6 +39,18 @@ export interface ArrivedPacket {
   length: number;
 }
 
+/** Watches packets; see `SctpRecorder`. */
+export interface PacketObserver {
+  readonly watched: boolean;
+  packet(
+    way: 'out' | 'in',
+    socket: CarrierSocket,
+    peer: Uint8Array,
+    peerPort: number,
+    sctp: Uint8Array,
+  ): void;
+}
+
 /** What a carrier tells its stack. */
 interface CarrierUser {
   /** A packet with a right checksum, in `bytes` of the incoming batch. */
@@ -76,6 +88,8 @@ export class UdpCarrier {
     lostOut: 0,
   };
   readonly #user: CarrierUser;
+  /** Replaced, never mutated. */
+  #observers: readonly PacketObserver[] = [];
   readonly #in = new IncomingBatch(SLOTS, SLOT_BYTES);
   readonly #out = new OutgoingBatch(SLOTS, SLOT_BYTES);
   readonly #inCrc: PacketCrc;
@@ -106,6 +120,14 @@ export class UdpCarrier {
 
   get outgoing(): Uint8Array {
     return this.#out.bytes;
+  }
+
+  /** Reports packets with right checksums until the returned function is called. */
+  observe(observer: PacketObserver): () => void {
+    this.#observers = [...this.#observers, observer];
+    return () => {
+      this.#observers = this.#observers.filter((each) => each !== observer);
+    };
   }
 
   /** Binds a UDP port. Throws `TransportError`. */
@@ -160,7 +182,12 @@ export class UdpCarrier {
   /** The packet is where `reserve` said, with a zero for its checksum. */
   add(path: Path, length: number): void {
     const slot = this.#out.count;
-    this.#outCrc.write(slot, this.#out.slotAt(slot), length);
+    const start = this.#out.slotAt(slot);
+    this.#outCrc.write(slot, start, length);
+    if (this.#watched) {
+      const sctp = this.#out.bytes.subarray(start, start + length);
+      this.#show('out', path.socket, path.peer, path.peerPort, sctp);
+    }
     this.#socket = path.socket;
     this.#paths[slot] = path;
     this.#out.add(length, path);
@@ -192,6 +219,31 @@ export class UdpCarrier {
       }
     }
     this.#clear();
+  }
+
+  // Watching
+
+  get #watched(): boolean {
+    for (const { watched } of this.#observers) if (watched) return true;
+    return false;
+  }
+
+  #show(...[way, socket, peer, peerPort, sctp]: Parameters<PacketObserver['packet']>): void {
+    for (const observer of this.#observers) {
+      if (observer.watched) observer.packet(way, socket, peer, peerPort, sctp);
+    }
+  }
+
+  /** The check has left a zero in place of the checksum. */
+  #showArrival(
+    socket: CarrierSocket,
+    slot: number,
+    { peer, peerPort, ...at }: ArrivedPacket,
+  ): void {
+    const { start, length } = at;
+    this.#inCrc.write(slot, start, length);
+    this.#show('in', socket, peer, peerPort, this.#in.bytes.subarray(start, start + length));
+    this.#inCrc.check(slot, start, length);
   }
 
   #lose(): number {
@@ -243,6 +295,7 @@ export class UdpCarrier {
     arrived.peerPort = this.#in.readSender(slot, arrived.peer);
     arrived.start = start;
     arrived.length = length;
+    if (this.#watched) this.#showArrival(socket, slot, arrived);
     this.#user.handleArrival(socket, arrived);
   }
 }

@@ -13,6 +13,7 @@ import {
 } from './association.ts';
 import type { CarrierSocket, Path } from './paths.ts';
 import { type PortHolder, type SctpStack, sctpStack } from './sctp-stack.ts';
+import type { PacketObserver } from './udp-carrier.ts';
 import { type Opening, UsrsctpAssociation } from './usrsctp-association.ts';
 
 /** The port that IANA has assigned to SCTP in UDP (RFC 6951 section 6.1). */
@@ -40,6 +41,7 @@ export class UsrsctpTransport implements SctpTransport {
   readonly #ports: Required<UdpPorts>;
   /** Held whether or not a port of SCTP is. */
   readonly #opened: CarrierSocket[] = [];
+  readonly #stops: (() => void)[] = [];
 
   constructor(clock: HostClock, { own = SCTP_UDP_PORT, peer = SCTP_UDP_PORT }: UdpPorts = {}) {
     this.#clock = clock;
@@ -54,8 +56,14 @@ export class UsrsctpTransport implements SctpTransport {
     this.#opened.push(sctpStack(this.#clock).openSocket(address, this.#ports.own));
   }
 
-  /** Undoes every `open`. */
+  /** Shows it every packet of the process, until `close`. */
+  observe(observer: PacketObserver): void {
+    this.#stops.push(sctpStack(this.#clock).carrier.observe(observer));
+  }
+
+  /** Undoes every `open` and `observe`. */
   close(): void {
+    for (const stop of this.#stops.splice(0)) stop();
     for (const socket of this.#opened.splice(0)) sctpStack(this.#clock).closeSocket(socket);
   }
 

@@ -70,6 +70,7 @@ describe('the decoder of captures', () => {
       connections: 1,
       fpdus: 1,
       rocePackets: 0,
+      sctpPackets: 0,
       errors: 0,
       otherConnections: 1,
       otherPackets: 0,

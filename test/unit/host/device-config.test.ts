@@ -38,6 +38,25 @@ describe('device options', () => {
     expect(checkedDevices([DEFAULT_DEVICE, a])).toHaveLength(2);
   });
 
+  it('make a device of SCTP with sctp: and addresses, which it needs', () => {
+    const { addresses, ...kind } = parseDevice('a=sctp:127.0.0.2,::1');
+    expect(kind).toEqual({ name: 'a', transport: 'iwarp', lowerLayer: 'sctp' });
+    expect(addresses).toEqual(['127.0.0.2', '::1']);
+    for (const text of ['a=sctp', 'a=sctp:']) {
+      expect(() => parseDevice(text)).toThrow(
+        /SCTP needs addresses; write a=sctp:|no address behind/,
+      );
+    }
+    const roce = { name: 'a', addresses: [], transport: 'roce', lowerLayer: 'sctp' } as const;
+    expect(() => checkedDevices([roce])).toThrow(refused);
+  });
+
+  it('refuse one address for TCP and for SCTP: it tells them apart', () => {
+    const tcp = parseDevice('a=127.0.0.2');
+    expect(() => checkedDevices([tcp, parseDevice('b=sctp:127.0.0.2')])).toThrow(refused);
+    expect(checkedDevices([DEFAULT_DEVICE, parseDevice('b=sctp:127.0.0.2')])).toHaveLength(2);
+  });
+
   it('limit the number of devices', () => {
     const some = (count: number) =>
       Array.from({ length: count }, (_, index) => {

@@ -1,0 +1,211 @@
+/** Decodes SCTP in UDP datagrams (RFC 6951) that carry DDP (RFC 5043): one line for each packet. */
+import {
+  PayloadProtocol,
+  parseSessionMessage,
+  SessionFunction,
+  SSN_BYTES,
+} from '../iwarp/sctp/session-message.ts';
+import type { Crc32c } from '../iwarp/wire/crc32c.ts';
+import { tableCrc32c } from '../iwarp/wire/crc32c.ts';
+import {
+  readDDPHeader,
+  TAGGED_HEADER_BYTES,
+  UNTAGGED_HEADER_BYTES,
+} from '../iwarp/wire/ddp-header.ts';
+import { dumpULPDU } from '../iwarp/wire/dump.ts';
+import { OPCODES, RDMAPControl } from '../iwarp/wire/rdmap-header.ts';
+import type { TracedPacket } from './datagram-trace.ts';
+import { udpEnds } from './udp-header.ts';
+
+/** The port that IANA has assigned to SCTP in UDP (RFC 6951 section 6.1). */
+const SCTP_UDP_PORT = 9899;
+const UDP_BYTES = 8;
+const COMMON_HEADER_BYTES = 12;
+const CHECKSUM_AT = 8;
+const CHUNK_HEADER_BYTES = 4;
+/** DATA: with TSN, stream, sequence number and payload protocol. */
+const DATA_HEADER_BYTES = 16;
+const DATA = 0;
+const DataFlag = { end: 1, beginning: 2, unordered: 4 } as const;
+
+/** Chunks by their types (RFC 9260 section 3.2). */
+const CHUNK_NAMES: ReadonlyMap<number, string> = new Map([
+  [1, 'INIT'],
+  [2, 'INIT ACK'],
+  [3, 'SACK'],
+  [4, 'HEARTBEAT'],
+  [5, 'HEARTBEAT ACK'],
+  [6, 'ABORT'],
+  [7, 'SHUTDOWN'],
+  [8, 'SHUTDOWN ACK'],
+  [9, 'ERROR'],
+  [10, 'COOKIE ECHO'],
+  [11, 'COOKIE ACK'],
+  [14, 'SHUTDOWN COMPLETE'],
+]);
+
+const FUNCTION_NAMES: Readonly<Record<SessionFunction, string>> = {
+  [SessionFunction.initiate]: 'Initiate',
+  [SessionFunction.accept]: 'Accept',
+  [SessionFunction.reject]: 'Reject',
+  [SessionFunction.terminate]: 'Terminate',
+  [SessionFunction.enhancedInitiate]: 'Enhanced Initiate',
+  [SessionFunction.enhancedAccept]: 'Enhanced Accept',
+  [SessionFunction.enhancedReject]: 'Enhanced Reject',
+};
+
+/** The ends of an SCTP packet, by SCTP's ports. */
+interface SctpEnds {
+  readonly sourceAddress: string;
+  readonly sourcePort: number;
+  readonly destinationAddress: string;
+  readonly destinationPort: number;
+  /** Where the packet starts, and where it ends if it is whole. */
+  readonly start: number;
+  readonly end: number;
+}
+
+/**
+ * The SCTP packet in the datagram with its IP header at `at`; undefined if it is no UDP from or to
+ * the port of SCTP, or too short for SCTP's header.
+ */
+export function sctpEnds(bytes: Uint8Array, at: number): SctpEnds | undefined {
+  const udp = udpEnds(bytes, at);
+  if (udp === undefined) return undefined;
+  if (udp.sourcePort !== SCTP_UDP_PORT && udp.destinationPort !== SCTP_UDP_PORT) return undefined;
+  const { sourceAddress, destinationAddress, datagramBytes, udpStart } = udp;
+  const start = udpStart + UDP_BYTES;
+  if (start + COMMON_HEADER_BYTES > bytes.length) return undefined;
+  const view = viewOf(bytes);
+  const [sourcePort, destinationPort] = [view.getUint16(start), view.getUint16(start + 2)];
+  const end = at + datagramBytes;
+  return { sourceAddress, sourcePort, destinationAddress, destinationPort, start, end };
+}
+
+/** What the chunks of a packet say. */
+interface Contents {
+  readonly texts: string[];
+  opcode: string;
+  payloadBytes: number;
+}
+
+/** See the module's comment. */
+export class SctpTrace {
+  readonly #crc32c: Crc32c | undefined;
+
+  constructor(crc32c?: Crc32c) {
+    this.#crc32c = crc32c;
+  }
+
+  /** The datagram with its IP header at `at`, as far as it was recorded; undefined for others. */
+  take(bytes: Uint8Array, at: number): TracedPacket | undefined {
+    const ends = sctpEnds(bytes, at);
+    if (ends === undefined) return undefined;
+    const { sourceAddress, sourcePort, destinationAddress, destinationPort } = ends;
+    const place = {
+      source: endText(sourceAddress, sourcePort),
+      destination: endText(destinationAddress, destinationPort),
+    };
+    const cut = ends.end > bytes.length;
+    if (!cut && !this.#isIntact(bytes.subarray(ends.start, ends.end))) {
+      return { ...place, ...error('wrong checksum') };
+    }
+    const contents: Contents = { texts: [], opcode: '', payloadBytes: 0 };
+    const whole = readChunks(bytes, ends.start, Math.min(ends.end, bytes.length), contents);
+    const { texts, opcode, payloadBytes } = contents;
+    const text = `SCTP ${texts.join('; ')}`;
+    if (cut) return { ...place, kind: 'packet', opcode, payloadBytes, text: `${text}, cut off` };
+    if (!whole) return { ...place, ...error(`a chunk does not fit: ${text}`) };
+    return { ...place, kind: 'packet', opcode, payloadBytes, text };
+  }
+
+  #isIntact(packet: Uint8Array): boolean {
+    const copy = packet.slice();
+    const view = viewOf(copy);
+    const sent = view.getUint32(CHECKSUM_AT, true);
+    view.setUint32(CHECKSUM_AT, 0);
+    const found = this.#crc32c?.(copy) ?? tableCrc32c(copy, 0, copy.length);
+    return found === sent;
+  }
+}
+
+/** Reads what lies between the common header and `end`. False if a chunk does not fit. */
+function readChunks(bytes: Uint8Array, start: number, end: number, contents: Contents): boolean {
+  const view = viewOf(bytes);
+  let at = start + COMMON_HEADER_BYTES;
+  while (at < end) {
+    if (end - at < CHUNK_HEADER_BYTES) return false;
+    const [type, flags, length] = [
+      view.getUint8(at),
+      view.getUint8(at + 1),
+      view.getUint16(at + 2),
+    ];
+    if (length < CHUNK_HEADER_BYTES || at + length > end) return false;
+    if (type === DATA) {
+      if (length < DATA_HEADER_BYTES) return false;
+      const payloadProtocol = view.getUint32(at + 12);
+      const message = bytes.subarray(at + DATA_HEADER_BYTES, at + length);
+      readData(flags, payloadProtocol, message, contents);
+    } else contents.texts.push(CHUNK_NAMES.get(type) ?? `chunk ${type}`);
+    at += Math.ceil(length / 4) * 4;
+  }
+  return true;
+}
+
+function readData(
+  flags: number,
+  payloadProtocol: number,
+  message: Uint8Array,
+  contents: Contents,
+): void {
+  const marks = (flags & DataFlag.unordered) === 0 ? ', ordered' : '';
+  const whole = DataFlag.beginning | DataFlag.end;
+  if ((flags & whole) !== whole || message.length < SSN_BYTES) {
+    contents.texts.push(`DATA, part of a message, ${message.length} bytes${marks}`);
+    return;
+  }
+  const ssn = viewOf(message).getUint16(0);
+  contents.texts.push(
+    `DATA SSN ${ssn}: ${messageText(payloadProtocol, message, contents)}${marks}`,
+  );
+}
+
+function messageText(payloadProtocol: number, message: Uint8Array, contents: Contents): string {
+  if (payloadProtocol === PayloadProtocol.sessionControl) return controlText(message);
+  const length = message.length - SSN_BYTES;
+  if (payloadProtocol !== PayloadProtocol.segment) {
+    return `payload protocol ${payloadProtocol}, ${length} bytes`;
+  }
+  const header = readDDPHeader(message, SSN_BYTES, length);
+  if (header !== undefined) {
+    const code = header.ulp & RDMAPControl.opcode;
+    if (contents.opcode === '') contents.opcode = OPCODES[code]?.name ?? `Opcode ${code}`;
+    const headerBytes = header.tagged ? TAGGED_HEADER_BYTES : UNTAGGED_HEADER_BYTES;
+    contents.payloadBytes += length - headerBytes;
+  }
+  return dumpULPDU(message, SSN_BYTES, length);
+}
+
+function controlText(bytes: Uint8Array): string {
+  const message = parseSessionMessage(bytes);
+  if (typeof message === 'string') return `session control message of ${bytes.length} bytes`;
+  const { enhanced, privateData } = message;
+  const words = [
+    `session ${FUNCTION_NAMES[message.function]}`,
+    ...(enhanced === undefined ? [] : [`IRD ${enhanced.ird}`, `ORD ${enhanced.ord}`]),
+    ...(privateData.length === 0 ? [] : [`${privateData.length} bytes of private data`]),
+  ];
+  return words.join(', ');
+}
+
+function error(text: string) {
+  return { kind: 'error' as const, opcode: '', payloadBytes: 0, text: `bad packet: ${text}` };
+}
+
+function endText(address: string, port: number): string {
+  return `${address.includes(':') ? `[${address}]` : address}:${port}`;
+}
+
+function viewOf(bytes: Uint8Array): DataView {
+  return new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+}

@@ -1,0 +1,157 @@
+/**
+ * Shows the packets of a host's associations to a tap, as they are on the network: the SCTP packet with
+ * its checksum, behind UDP and IP headers that are written here as the kernel writes them.
+ */
+import type {
+  QueuePairName,
+  TapLinkEnds,
+} from '../../../verbs-api/contract/protocol/tap-records.ts';
+import type { PacketTap } from '../../capture/capture-tap.ts';
+import { gidAddress, gidBytes } from '../host-addresses.ts';
+import type { CarrierSocket } from './paths.ts';
+
+const IPV4_BYTES = 20;
+const IPV6_BYTES = 40;
+const UDP_BYTES = 8;
+const UDP_PROTOCOL = 17;
+const PACKET_MAX_BYTES = 65_535;
+const HOP_LIMIT = 64;
+const DONT_FRAGMENT = 0x4000;
+
+/** What a recorder must know of its host. */
+interface RecordedHost {
+  /** The device that has the address, if it is of this host. */
+  deviceAt(address: string): string | undefined;
+  /** The queue pair of an association, seen from its local end. */
+  queuePairOf(ends: TapLinkEnds): QueuePairName | undefined;
+}
+
+/** Which way a packet goes, seen from the socket. */
+export type PacketWay = 'out' | 'in';
+
+/** See the module's comment. */
+export class SctpRecorder {
+  readonly #tap: PacketTap;
+  readonly #host: RecordedHost;
+  readonly #bytes = new Uint8Array(IPV6_BYTES + UDP_BYTES + PACKET_MAX_BYTES);
+  readonly #fields = new DataView(this.#bytes.buffer);
+
+  constructor(tap: PacketTap, host: RecordedHost) {
+    this.#tap = tap;
+    this.#host = host;
+  }
+
+  /** True if `packet` has a reader. */
+  get watched(): boolean {
+    return this.#tap.watched;
+  }
+
+  /** A packet with its checksum, borrowed, between the socket and a peer's address and UDP port. */
+  packet(
+    way: PacketWay,
+    socket: CarrierSocket,
+    peer: Uint8Array,
+    peerPort: number,
+    sctp: Uint8Array,
+  ): void {
+    const remoteAddress = gidAddress(peer);
+    const device = this.#host.deviceAt(socket.address);
+    if (device === undefined) return;
+    const far = this.#host.deviceAt(remoteAddress);
+    // Between two devices of the host it is shown when it leaves.
+    if (way === 'in' && far !== undefined) return;
+    const ports = new DataView(sctp.buffer, sctp.byteOffset);
+    const [source, destination] = [ports.getUint16(0), ports.getUint16(2)];
+    const [localPort, remotePort] = way === 'out' ? [source, destination] : [destination, source];
+    const near: TapLinkEnds = {
+      localAddress: socket.address,
+      localPort,
+      remoteAddress,
+      remotePort,
+    };
+    const us = this.#pairOf(device, near);
+    const them = far === undefined ? undefined : this.#pairOf(far, mirrored(near));
+    const here = { address: gidBytes(socket.address), port: socket.port };
+    const there = { address: peer, port: peerPort };
+    const [from, to] = way === 'out' ? [here, there] : [there, here];
+    const bytes = this.#datagram(from, to, socket.address.includes(':'), sctp);
+    const [sender, receiver] = way === 'out' ? [us, them] : [them, us];
+    this.#tap.packet({ sender, receiver, bytes });
+  }
+
+  /** Until a queue pair has the association, and when it has lost it, only the device is known. */
+  #pairOf(device: string, ends: TapLinkEnds): QueuePairName {
+    return this.#host.queuePairOf(ends) ?? { device, qpn: 0 };
+  }
+
+  #datagram(from: UdpEnd, to: UdpEnd, ipv6: boolean, sctp: Uint8Array): Uint8Array {
+    const udp = ipv6 ? IPV6_BYTES : IPV4_BYTES;
+    const udpBytes = UDP_BYTES + sctp.length;
+    const fields = this.#fields;
+    this.#bytes.fill(0, 0, udp + UDP_BYTES);
+    if (ipv6) this.#putIpv6(from, to, udpBytes);
+    else this.#putIpv4(from, to, udpBytes);
+    fields.setUint16(udp, from.port);
+    fields.setUint16(udp + 2, to.port);
+    fields.setUint16(udp + 4, udpBytes);
+    this.#bytes.set(sctp, udp + UDP_BYTES);
+    const end = udp + udpBytes;
+    // Over IPv4 there need be none; SCTP has a better one.
+    if (ipv6) {
+      // The pseudo header: both addresses, length and protocol (RFC 8200 section 8.1).
+      const sum = this.#sum(8, end, udpBytes + UDP_PROTOCOL);
+      fields.setUint16(udp + 6, sum === 0xffff ? sum : ~sum & 0xffff);
+    }
+    return this.#bytes.subarray(0, end);
+  }
+
+  #putIpv4(from: UdpEnd, to: UdpEnd, udpBytes: number): void {
+    const fields = this.#fields;
+    fields.setUint8(0, 0x45);
+    fields.setUint16(2, IPV4_BYTES + udpBytes);
+    fields.setUint16(6, DONT_FRAGMENT);
+    fields.setUint8(8, HOP_LIMIT);
+    fields.setUint8(9, UDP_PROTOCOL);
+    this.#bytes.set(from.address.subarray(12), 12);
+    this.#bytes.set(to.address.subarray(12), 16);
+    fields.setUint16(10, ~this.#sum(0, IPV4_BYTES, 0) & 0xffff);
+  }
+
+  #putIpv6(from: UdpEnd, to: UdpEnd, udpBytes: number): void {
+    const fields = this.#fields;
+    fields.setUint8(0, 0x60);
+    fields.setUint16(4, udpBytes);
+    fields.setUint8(6, UDP_PROTOCOL);
+    fields.setUint8(7, HOP_LIMIT);
+    this.#bytes.set(from.address, 8);
+    this.#bytes.set(to.address, 24);
+  }
+
+  /** The one's complement sum of 16-bit words (RFC 1071). SCTP packets have whole words. */
+  #sum(start: number, end: number, first: number): number {
+    let sum = first;
+    for (let at = start; at < end; at += 2) sum += this.#fields.getUint16(at);
+    while (sum > 0xffff) sum = (sum & 0xffff) + Math.floor(sum / 0x1_0000);
+    return sum;
+  }
+}
+
+interface UdpEnd {
+  /** In 16 bytes. */
+  readonly address: Uint8Array;
+  readonly port: number;
+}
+
+function mirrored({
+  localAddress,
+  localPort,
+  remoteAddress,
+  remotePort,
+}: TapLinkEnds): TapLinkEnds {
+  return {
+    localAddress: remoteAddress,
+    localPort: remotePort,
+    remoteAddress: localAddress,
+    remotePort: localPort,
+  };
+}

@@ -1,0 +1,152 @@
+/** `iwarpd capture`, `trace` and `decode` on devices of SCTP, with Wireshark's dissector as a judge. */
+import { spawnSync } from 'node:child_process';
+import { afterEach, beforeEach, expect, it, vi } from 'vitest';
+import { CommandFolder, type RunningCommand, runCommand } from '../e2e/cli-process.ts';
+import { ownAddress } from '../support/own-address.ts';
+import { describeWith } from './prerequisites.ts';
+
+vi.setConfig({ testTimeout: 90_000 });
+
+const A = ownAddress(51);
+const B = ownAddress(52);
+const PORT = 7471;
+
+let folder: CommandFolder;
+let socket: string;
+
+beforeEach(async () => {
+  folder = new CommandFolder();
+  socket = folder.file('iwarpd.sock');
+  await folder.daemon(socket, ['--device', `a=sctp:${A}`, '--device', `b=sctp:${B}`]);
+});
+
+afterEach(() => folder.clean());
+
+/** perftest between the two, whose server listens at `address`. */
+async function write(address: string, bytes: number): Promise<void> {
+  const words = ['ib_write_bw', '-R', '-F', '-s', String(bytes), '-n', '5', '-p', String(PORT)];
+  const run = ['run', '--socket', socket, '--', 'timeout', '40'];
+  const server = folder.start([...run, ...words]);
+  const patient = 'for i in $(seq 100); do "$@" && exit; sleep 0.1; done; exit 1';
+  const client = await runCommand([...run, 'sh', '-c', patient, 'sh', ...words, address]);
+  expect(client.status, client.stderr + client.stdout).toBe(0);
+  expect((await server.end(45_000)).status).toBe(0);
+}
+
+async function started(words: readonly string[], sign: RegExp): Promise<RunningCommand> {
+  const command = folder.start([...words, '--socket', socket]);
+  await command.until(sign, 'stderr');
+  return command;
+}
+
+/** Ends it as Ctrl-C does. */
+async function ended(command: RunningCommand) {
+  command.signal('SIGINT');
+  const finished = await command.end();
+  expect(finished.status, finished.stderr).toBe(0);
+  return finished;
+}
+
+/** Fields of every chunk that Wireshark finds, a line each packet; values of one field by commas. */
+function dissected(path: string, fields: readonly string[]): Record<string, string[]>[] {
+  const words = ['-r', path, '-o', 'sctp.checksum:CRC 32c', '-T', 'fields', '-E', 'separator=;'];
+  const { stdout, status } = spawnSync(
+    'tshark',
+    [...words, ...fields.flatMap((field) => ['-e', field])],
+    { encoding: 'utf8', maxBuffer: 1 << 28 },
+  );
+  expect(status).toBe(0);
+  return stdout
+    .trim()
+    .split('\n')
+    .map((line) => {
+      const values = line.split(';').map((value) => (value === '' ? [] : value.split(',')));
+      return Object.fromEntries(fields.map((field, at) => [field, values[at] ?? []]));
+    });
+}
+
+const FIELDS = [
+  'sctp.checksum.status',
+  'sctp.chunk_type',
+  'sctp.adaptation_layer_indication',
+  'sctp.init_nr_out_streams',
+  'sctp.init_nr_in_streams',
+  'sctp.initack_nr_out_streams',
+  'sctp.initack_nr_in_streams',
+  'sctp.data_u_bit',
+  'sctp.data_b_bit',
+  'sctp.data_e_bit',
+  'sctp.data_payload_proto_id',
+  'udp.checksum.status',
+  'ip.checksum.status',
+  '_ws.malformed',
+];
+
+const ALL_SET = /^(1|True)$/;
+
+describeWith(['sctp', 'perftest', 'tshark'], 'a capture of SCTP', () => {
+  it('has every packet as it is on the network: indication, one stream each way, whole and unordered DATA [SCTP-5.1-01, SCTP-8-01, SCTP-9-02, SCTP-10-01]', async () => {
+    const path = folder.file('traffic.pcapng');
+    const capture = await started(['capture', '-w', path], /capturing to/);
+    await write(B, 300_000);
+    await write(A, 1000);
+    expect((await ended(capture)).stderr).toMatch(/\d+ SCTP packets/);
+    const packets = dissected(path, FIELDS);
+    const all = (field: string) => packets.flatMap((packet) => packet[field] ?? []);
+    expect(new Set(all('sctp.checksum.status'))).toEqual(new Set(['1']));
+    expect(packets.every((packet) => packet['sctp.checksum.status']?.length === 1)).toBe(true);
+    expect(all('_ws.malformed')).toEqual([]);
+    // 0 is bad.
+    expect(all('udp.checksum.status')).not.toContain('0');
+    // INIT and INIT ACK of each association.
+    const setups = packets.filter((packet) =>
+      ['1', '2'].includes(packet['sctp.chunk_type']?.[0] ?? ''),
+    );
+    expect(setups.length).toBeGreaterThanOrEqual(4);
+    for (const setup of setups) {
+      const kind = setup['sctp.chunk_type']?.[0] === '1' ? 'init' : 'initack';
+      expect(setup['sctp.adaptation_layer_indication']).toEqual(['0x00000001']);
+      expect(setup[`sctp.${kind}_nr_out_streams`]).toEqual(setup[`sctp.${kind}_nr_in_streams`]);
+    }
+    for (const bit of ['u', 'b', 'e']) {
+      const bits = all(`sctp.data_${bit}_bit`);
+      expect(bits.length).toBeGreaterThan(20);
+      expect(bits.filter((value) => !ALL_SET.test(value))).toEqual([]);
+    }
+    const protocols = all('sctp.data_payload_proto_id').map(Number);
+    expect(new Set(protocols)).toEqual(new Set([16, 17]));
+  });
+
+  it('is decoded: a line for each packet, and for each message of DDP in it', async () => {
+    const path = folder.file('traffic.pcapng');
+    const capture = await started(['capture', '-w', path, '--port', String(PORT)], /capturing to/);
+    await write(B, 300_000);
+    await ended(capture);
+    const { stdout, stderr } = await runCommand(['decode', path]);
+    expect(stderr + stdout).toMatch(/\d+ SCTP packets, 0 errors/);
+    expect(stdout).toMatch(/SCTP INIT\n/);
+    expect(stdout).toContain('DATA SSN 0: session Enhanced Initiate, IRD');
+    expect(stdout).toContain('DATA SSN 0: session Enhanced Accept, IRD');
+    expect(stdout).toMatch(/Write STag 0x[0-9a-f]{8} TO 0x[0-9a-f]{16}, \d{5} bytes\n/);
+    expect(stdout).toContain('session Terminate');
+    expect(stdout).toMatch(/SCTP SHUTDOWN COMPLETE/);
+  });
+
+  it('of one device or queue pair has its packets alone, and a trace names both', async () => {
+    const trace = await started(['trace', '--device', 'b', '--json'], /tracing/);
+    await write(A, 1000);
+    await write(B, 1000);
+    const { stdout } = await ended(trace);
+    const records = stdout
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line) as Record<string, unknown>);
+    const packets = records.filter(({ kind }) => kind === 'packet');
+    expect(packets.length).toBeGreaterThan(10);
+    const devices = packets.map((each) => [each['device'], each['peerDevice']]);
+    expect(devices.every((pair) => pair.includes('b'))).toBe(true);
+    const writes = packets.filter(({ opcode }) => opcode === 'Write');
+    expect(writes.length).toBeGreaterThan(0);
+    for (const { qpn, peerQpn } of writes) expect([Number(qpn), Number(peerQpn)]).not.toContain(0);
+  });
+});
