@@ -16,8 +16,8 @@ interface BenchDaemonOptions {
   readonly address: string;
   /** Its devices, as `iwarpd start --device` takes them. */
   readonly devices?: readonly string[];
-  /** Its device is a RoCE device. */
-  readonly roce?: boolean;
+  /** What its device is. Default: iWARP over TCP. */
+  readonly kind?: 'roce' | 'sctp' | undefined;
   /** Where it leaves a CPU profile when it stops; undefined: nowhere. */
   readonly profileFolder?: string | undefined;
   /** Whether it answers over HTTP, too. */
@@ -47,7 +47,7 @@ export class BenchDaemon {
   static async start({
     address,
     devices,
-    roce,
+    kind,
     profileFolder,
     http,
   }: BenchDaemonOptions): Promise<BenchDaemon> {
@@ -61,7 +61,7 @@ export class BenchDaemon {
             `--cpu-prof-name=daemon-${address}.cpuprofile`,
           ];
     const main = fileURLToPath(new URL('../cli/main.js', import.meta.url));
-    const all = devices ?? [`bench0=${roce === true ? 'roce:' : ''}${address}`];
+    const all = devices ?? [`bench0=${kind === undefined ? '' : `${kind}:`}${address}`];
     const options = ['--socket', join(folder, 'iwarpd.sock')];
     for (const device of all) options.push('--device', device);
     if (http === true) options.push('--http', '127.0.0.1:0');

@@ -7,11 +7,12 @@ import { oneCoreBaselines } from './one-core-limit.ts';
 import { operatorMeasurements } from './operator-measurements.ts';
 import { iperfWrites, PEER_MEASUREMENTS, ucxPut } from './peers.ts';
 import { PROGRAM_MEASUREMENTS } from './program-measurements.ts';
-import { rawRoundTrip, rawStream, rawWrites, type WriteLoad, writeCount } from './raw-baselines.ts';
+import { rawRoundTrip, rawStream, rawWrites, type WriteLoad } from './raw-baselines.ts';
 import type { Rig, VerbsPair } from './rig.ts';
 import { ROCE_MEASUREMENTS } from './roce-measurements.ts';
 import { rpcMeasurements } from './rpc-measurements.ts';
-import { WRITE_WINDOW_BYTES } from './verbs-traffic.ts';
+import { SCTP_MEASUREMENT } from './sctp-measurement.ts';
+import { writeStream } from './write-stream.ts';
 
 const KIB = 1024;
 const MIB = 1024 * KIB;
@@ -77,6 +78,7 @@ export const MEASUREMENTS: readonly Measurement[] = [
   },
   ...PROGRAM_MEASUREMENTS,
   ...ROCE_MEASUREMENTS,
+  SCTP_MEASUREMENT,
   ...PEER_MEASUREMENTS,
   {
     name: 'idle-qp',
@@ -100,13 +102,15 @@ export const MEASUREMENTS: readonly Measurement[] = [
     run: idleFiles,
     once: true,
   },
-  ...rpcMeasurements((rig, scale) =>
-    writeStream(rig, { writeBytes: MIB, totalBytes: 512 * MIB, batch: 4 }, scale),
-  ),
+  ...rpcMeasurements(async (rig, scale) => {
+    const load = { writeBytes: MIB, totalBytes: 512 * MIB, batch: 4 };
+    return writeStream(await rig.overDaemons(), load, scale);
+  }),
   ...NATIVE_MEASUREMENTS,
-  ...operatorMeasurements((rig, scale) =>
-    writeStream(rig, { writeBytes: 64 * KIB, totalBytes: 512 * MIB, batch: 16 }, scale),
-  ),
+  ...operatorMeasurements(async (rig, scale) => {
+    const load = { writeBytes: 64 * KIB, totalBytes: 512 * MIB, batch: 16 };
+    return writeStream(await rig.overDaemons(), load, scale);
+  }),
 ];
 
 /** Large writes between two daemons, beside raw TCP, the limit of one core, and `others`. */
@@ -137,21 +141,8 @@ function writes(
     better: 'higher',
     target: { kind: 'ratio', limit },
     baselines,
-    run: (rig, scale) => writeStream(rig, load, scale),
+    run: async (rig, scale) => writeStream(await rig.overDaemons(), load, scale),
   };
-}
-
-async function writeStream(rig: Rig, load: WriteLoad, scale: number): Promise<number> {
-  const { active, passive, remote } = await rig.overDaemons();
-  const { writeBytes, batch } = load;
-  const count = writeCount(load, scale);
-  const answered = passive.call('answer', undefined);
-  const seconds = await active.call('write', { remote, writeBytes, count, batch });
-  await answered;
-  await passive.call('verify', {
-    lengthBytes: Math.min(batch * writeBytes, Math.max(writeBytes, WRITE_WINDOW_BYTES)),
-  });
-  return (count * writeBytes) / seconds / 1e6;
 }
 
 async function pingPong(pair: VerbsPair, scale: number): Promise<number> {

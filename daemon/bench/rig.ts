@@ -10,6 +10,7 @@ import { NativeProbe } from './native-probe.ts';
 import type { NativeMethods } from './native-worker.ts';
 import type { NfsMethods } from './nfs-worker.ts';
 import { ProgramGroup, type ProgramPlace } from './program-pair.ts';
+import type { RawSctpMethods } from './raw-sctp-worker.ts';
 import type { RawTcpMethods } from './raw-tcp-worker.ts';
 import type { RawUdpMethods } from './raw-udp-worker.ts';
 import type { RpcMethods } from './rpc-worker.ts';
@@ -22,6 +23,10 @@ const ROCE_ADDRESS = '127.0.0.4';
 /** Of two daemons whose RoCE devices talk over UDP, and of raw UDP. */
 export const UDP_ADDRESSES = ['127.0.0.5', '127.0.0.6'] as const;
 
+/** Of two daemons of SCTP, and of raw SCTP. */
+const SCTP_ADDRESSES = ['127.0.0.7', '127.0.0.8'] as const;
+export const RAW_SCTP_ADDRESSES = ['127.0.0.9', '127.0.0.10'] as const;
+
 /** Two processes that talk over raw TCP. */
 interface RawPair {
   readonly active: BenchWorker<RawTcpMethods>;
@@ -32,6 +37,12 @@ interface RawPair {
 interface RawUdpPair {
   readonly active: BenchWorker<RawUdpMethods>;
   readonly passive: BenchWorker<RawUdpMethods>;
+}
+
+/** Two processes that talk over raw SCTP. */
+interface RawSctpPair {
+  readonly active: BenchWorker<RawSctpMethods>;
+  readonly passive: BenchWorker<RawSctpMethods>;
 }
 
 /** Two client processes of two RNICs, connected by one QP each. */
@@ -77,6 +88,8 @@ export class Rig {
   #roce: BenchDaemon | undefined;
   #roceDaemons: readonly [BenchDaemon, BenchDaemon] | undefined;
   #rawUdp: RawUdpPair | undefined;
+  #rawSctp: RawSctpPair | undefined;
+  #overSctp: VerbsPair | undefined;
   #overDaemons: VerbsPair | undefined;
   #embedded: VerbsPair | undefined;
   #native: NativePair | undefined;
@@ -105,6 +118,15 @@ export class Rig {
       passive: this.#worker<RawUdpMethods>('raw-udp-worker.js', 'raw UDP server'),
     };
     return this.#rawUdp;
+  }
+
+  /** The raw SCTP processes. */
+  rawSctp(): RawSctpPair {
+    this.#rawSctp ??= {
+      active: this.#worker<RawSctpMethods>('raw-sctp-worker.js', 'raw SCTP client'),
+      passive: this.#worker<RawSctpMethods>('raw-sctp-worker.js', 'raw SCTP server'),
+    };
+    return this.#rawSctp;
   }
 
   /** The two daemons: of the active and of the passive side. */
@@ -165,6 +187,21 @@ export class Rig {
       );
     }
     return this.#overDaemons;
+  }
+
+  /** The same, on daemons with devices of SCTP. */
+  async overSctp(): Promise<VerbsPair> {
+    if (this.#overSctp === undefined) {
+      const [activeAddress, passiveAddress] = SCTP_ADDRESSES;
+      const active = await this.#daemon(activeAddress, 'sctp');
+      const passive = await this.#daemon(passiveAddress, 'sctp');
+      this.#overSctp = await this.#pair(
+        { kind: 'daemon', socketPath: active.socketPath },
+        { kind: 'daemon', socketPath: passive.socketPath },
+        passiveAddress,
+      );
+    }
+    return this.#overSctp;
   }
 
   /** Two processes, each with an RNIC in it. */
@@ -241,13 +278,14 @@ export class Rig {
 
   async #roceDaemon(address: string): Promise<BenchDaemon> {
     const profileFolder = this.#profileFolder;
-    const daemon = await BenchDaemon.start({ address, roce: true, profileFolder });
+    const daemon = await BenchDaemon.start({ address, kind: 'roce', profileFolder });
     this.#closers.push(() => daemon.stop());
     return daemon;
   }
 
-  async #daemon(address: string): Promise<BenchDaemon> {
-    const daemon = await BenchDaemon.start({ address, profileFolder: this.#profileFolder });
+  async #daemon(address: string, kind?: 'sctp'): Promise<BenchDaemon> {
+    const profileFolder = this.#profileFolder;
+    const daemon = await BenchDaemon.start({ address, kind, profileFolder });
     this.#closers.push(() => daemon.stop());
     return daemon;
   }
@@ -256,6 +294,7 @@ export class Rig {
     M extends
       | RawTcpMethods
       | RawUdpMethods
+      | RawSctpMethods
       | VerbsMethods
       | NativeMethods
       | RpcMethods
@@ -270,12 +309,16 @@ export class Rig {
     return worker;
   }
 
-  async #pair(activeChoice: ProviderChoice, passiveChoice: ProviderChoice): Promise<VerbsPair> {
+  async #pair(
+    activeChoice: ProviderChoice,
+    passiveChoice: ProviderChoice,
+    address: string = PASSIVE_ADDRESS,
+  ): Promise<VerbsPair> {
     const active = this.#worker<VerbsMethods>('verbs-worker.js', `${activeChoice.kind} client`);
     const passive = this.#worker<VerbsMethods>('verbs-worker.js', `${passiveChoice.kind} server`);
     await active.call('open', activeChoice);
     await passive.call('open', passiveChoice);
-    const meeting = await passive.call('listen', { address: PASSIVE_ADDRESS });
+    const meeting = await passive.call('listen', { address });
     const accepted = passive.call('accept', undefined);
     await Promise.all([accepted, active.call('connect', meeting)]);
     await active.call('fill', undefined);
