@@ -109,13 +109,18 @@ export class SctpRig {
   /** A port of `there` that takes associations into `accepted`. */
   listen(streamCount = 8): SctpPort {
     const port = this.hold(this.there, 0, DDP_INDICATION, streamCount);
+    this.acceptAt(port);
+    return port;
+  }
+
+  /** Takes the associations of a port into `accepted`. */
+  acceptAt(port: SctpPort): void {
     port.listen((association) => {
       const user = new AssociationRecorder();
       association.user = user;
       this.#ends.push(association);
       this.accepted.push({ association, user });
     });
-    return port;
   }
 
   /** Opens an association, or throws with the code and text of the failure. */

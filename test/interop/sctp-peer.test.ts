@@ -1,0 +1,328 @@
+/** A host with a device of SCTP, and a peer whose every message of DDP is written out by hand. */
+import { afterEach, expect, it } from 'vitest';
+import { SCTP_PARTS } from '../../daemon/host/sctp/sctp-parts.ts';
+import { sctpStack } from '../../daemon/host/sctp/sctp-stack.ts';
+import { CMEventType, WCStatus } from '../../verbs-api/contract/verbs/enums.ts';
+import { bytesOf, compactHex, hexOf } from '../support/hex.ts';
+import { type Channel, NO_WISHES, RnicNode } from '../support/rnic-node.ts';
+import { type RecordedEnd, SctpRig, until } from '../support/sctp-pair.ts';
+import { describeWith } from './prerequisites.ts';
+
+const CONTROL = 17;
+const SEGMENT = 16;
+const OTHER_ADAPTATION = 7;
+/** Untagged, last, Send, queue 0, message 1. */
+const SEND_1 = '4143 00000000 00000000 00000001 00000000';
+const SEND_2 = '4143 00000000 00000000 00000002 00000000';
+const SILENCE_MS = 100;
+
+/** The peer: says messages, and reads those of the host as `protocol hex`. */
+class HandPeer {
+  readonly end: RecordedEnd;
+  #read = 0;
+
+  constructor(end: RecordedEnd) {
+    this.end = end;
+  }
+
+  say(payloadProtocol: number, hex: string): this {
+    const kind = { payloadProtocol, unordered: true, acknowledgeAtOnce: true };
+    expect(this.end.association.send(0, kind, bytesOf(hex))).toBe(true);
+    return this;
+  }
+
+  /** The host's next message. */
+  async hear(): Promise<string> {
+    const { messages } = this.end.user;
+    const at = this.#read;
+    await until('a message of the host', () => messages.length > at);
+    this.#read += 1;
+    const message = messages[at];
+    // SCTP-10-01
+    expect(message?.unordered).toBe(true);
+    expect(message?.streamId).toBe(0);
+    return `${message?.payloadProtocol} ${hexOf(message?.bytes ?? new Uint8Array(0))}`;
+  }
+
+  /** Nothing more has come, and nothing comes for a while. */
+  async silence(): Promise<void> {
+    await new Promise((resolve) => setTimeout(resolve, SILENCE_MS));
+    expect(this.end.user.messages.length).toBe(this.#read);
+  }
+
+  async ended(): Promise<string | undefined> {
+    await until('the end of the association', () => this.end.user.end !== undefined);
+    return this.end.user.end?.kind;
+  }
+}
+
+const message = (protocol: number, hex: string) => `${protocol} ${compactHex(hex)}`;
+
+describeWith(['sctp'], 'a device of SCTP and a peer by hand', () => {
+  const rig = new SctpRig();
+  const nodes: RnicNode[] = [];
+
+  afterEach(async () => {
+    rig.close();
+    await Promise.all(nodes.splice(0).map(({ host }) => host.close()));
+  });
+
+  function device(): RnicNode {
+    const devices = [{ name: 'd', addresses: [rig.there], lowerLayer: 'sctp' as const }];
+    const node = new RnicNode({ devices, sctp: SCTP_PARTS });
+    nodes.push(node);
+    return node;
+  }
+
+  /** A peer whose association with a listener of the host is up. */
+  async function toListener(node: RnicNode, backlog = 16) {
+    const listener = node.listen(rig.there, backlog);
+    const dial = async () =>
+      new HandPeer(await rig.open(rig.hold(rig.here), rig.there, listener.at.port));
+    return { listener, dial, peer: await dial() };
+  }
+
+  /** The peer's session is accepted. */
+  async function accepted(initiate: string, wishes = NO_WISHES) {
+    const node = device();
+    const { listener, peer } = await toListener(node);
+    peer.say(CONTROL, initiate);
+    const request = await node.event(listener.id);
+    const channel = node.channel();
+    node.host.cm.accept(request.id, channel.qp, wishes);
+    const answer = await peer.hear();
+    expect((await node.event(request.id)).type).toBe(CMEventType.established);
+    return { node, peer, channel, answer, request };
+  }
+
+  /** A session that the host initiates; the association of the peer is up. */
+  async function fromHost(wishes = NO_WISHES) {
+    const node = device();
+    const port = rig.hold(rig.here);
+    const before = rig.accepted.length;
+    rig.acceptAt(port);
+    const channel: Channel = node.channel();
+    const id = await node.connect(channel, { address: rig.here, port: port.port }, wishes);
+    await until('the association', () => rig.accepted.length > before);
+    const peer = new HandPeer(rig.accepted.at(-1) as RecordedEnd);
+    return { node, channel, id, peer };
+  }
+
+  it('has a plain session: Initiate, Accept, segments, a Terminate from each, and nothing else [SCTP-6.2-01, SCTP-6.5-01, SCTP-5.2.3-03, SCTP-5.2.1-02, SCTP-6-02, SCTPE-10-01, SCTP-10-01]', async () => {
+    const { node, peer, channel, answer, request } = await accepted('0000 0001');
+    expect(request.privateData).toHaveLength(0);
+    expect(answer).toBe(message(CONTROL, '0000 0002'));
+    channel.receive(0, 64);
+    peer.say(SEGMENT, `0001 ${SEND_1} 616263`);
+    expect(await channel.completions(1)).toMatchObject([{ status: WCStatus.success, byteLen: 3 }]);
+    channel.send(0, 3);
+    expect(await peer.hear()).toBe(message(SEGMENT, `0001 ${SEND_1} 616263`));
+    peer.say(CONTROL, '0002 0004');
+    expect(await peer.hear()).toBe(message(CONTROL, '0002 0004'));
+    expect(await node.event(request.id)).toMatchObject({
+      type: CMEventType.disconnected,
+      error: undefined,
+    });
+    expect(await peer.ended()).toBe('shutdown');
+    await peer.silence();
+  });
+
+  it('answers an enhanced Initiate enhanced, with depths the peer has room for, and ends it with a plain Terminate [SCTPE-9-01, SCTPE-9.1-01, SCTPE-9.2-01, SCTPE-10-01, SCTPE-7-05, SCTP-5.2.3-04]', async () => {
+    // Peer to peer, RTR by Read or Write, IRD 4, ORD 8, and one byte.
+    const { node, peer, answer, request } = await accepted('0000 0005 8004c008 41');
+    expect(request).toMatchObject({ initiatorDepth: 4, responderResources: 8 });
+    expect([...request.privateData]).toEqual([0x41]);
+    const [, code = '', word = ''] = /^17 0000(.{4})(.{8})$/.exec(answer) ?? [];
+    expect(code).toBe('0006');
+    const fields = Number.parseInt(word, 16);
+    // A is copied, and at least one RTR is left; the responder's ORD is within the initiator's IRD.
+    expect(fields >>> 31).toBe(1);
+    expect(fields & 0xc000).not.toBe(0);
+    expect(fields & 0x3fff).toBeLessThanOrEqual(4);
+    expect((fields >>> 16) & 0x3fff).toBeGreaterThanOrEqual(8);
+    node.host.cm.disconnect(request.id);
+    expect(await peer.hear()).toBe(message(CONTROL, '0001 0004'));
+  });
+
+  it.each([
+    [
+      'without the peer-to-peer flag there is no RTR either',
+      '0000 0005 00044008',
+      /^17 00000006[03]/,
+    ],
+    ['0x3fff is answered with 0x3fff', '0000 0005 3fff3fff', /^17 000000063fff3fff$/],
+  ])(
+    'negotiates as RFC 6581 says: %s [SCTPE-9.1-02, SCTPE-9.2-01]',
+    async (_, initiate, answer) => {
+      const { answer: heard } = await accepted(initiate);
+      expect(heard).toMatch(answer);
+      expect(Number.parseInt(heard.slice(-8), 16) & 0x4000_c000).toBe(0);
+    },
+  );
+
+  it('rejects at the program’s word alone, enhanced if the request was [SCTP-6.3-02, SCTPE-7-04, SCTP-5.2.3-03]', async () => {
+    const node = device();
+    const { listener, peer, dial } = await toListener(node);
+    peer.say(CONTROL, '0000 0001');
+    node.host.cm.reject((await node.event(listener.id)).id, Uint8Array.of(7, 8));
+    expect(await peer.hear()).toBe(message(CONTROL, '0000 0003 0708'));
+    expect(await peer.ended()).toBe('shutdown');
+    const second = await dial();
+    second.say(CONTROL, '0000 0005 00044008');
+    node.host.cm.reject((await node.event(listener.id)).id, Uint8Array.of(7));
+    expect(await second.hear()).toMatch(/^17 00000007.{8}07$/);
+  });
+
+  it('refuses what no program answers with a Terminate: beyond the backlog, and of a destroyed id [SCTP-5.2.3-06, SCTP-6.3-02]', async () => {
+    const node = device();
+    const { listener, peer, dial } = await toListener(node, 1);
+    peer.say(CONTROL, '0000 0001');
+    const request = await node.event(listener.id);
+    const second = await dial();
+    second.say(CONTROL, '0000 0001');
+    expect(await second.hear()).toBe(message(CONTROL, '0000 0004'));
+    node.host.cm.destroy(request.id);
+    expect(await peer.hear()).toBe(message(CONTROL, '0000 0004'));
+  });
+
+  it('judges messages in the order of their DDP-SSNs, not of their TSNs [SCTP-6.1-02, SCTP-10-02]', async () => {
+    const { peer, channel } = await accepted('0000 0001');
+    channel.receive(0, 64);
+    channel.receive(64, 64);
+    peer.say(SEGMENT, `0002 ${SEND_2} 6262`);
+    peer.say(SEGMENT, `0001 ${SEND_1} 61`);
+    expect(await channel.completions(2)).toMatchObject([{ byteLen: 1 }, { byteLen: 2 }]);
+    expect([...channel.buffer.subarray(0, 1), ...channel.buffer.subarray(64, 66)]).toEqual([
+      0x61, 0x62, 0x62,
+    ]);
+  });
+
+  it.each([
+    ['a segment before the Initiate', SEGMENT, `0000 ${SEND_1}`],
+    ['an Accept in its place', CONTROL, '0000 0002'],
+    ['a function that no RFC has', CONTROL, '0000 0099'],
+    ['513 bytes of private data', CONTROL, '0000 0001 00*513'],
+    ['509 bytes behind the enhanced word', CONTROL, '0000 0005 00040004 00*509'],
+  ])(
+    'ends a session that begins with %s [SCTP-6.1-02, SCTP-5.2.3-04, SCTPE-7-03]',
+    async (_, protocol, hex) => {
+      const node = device();
+      const { listener, peer } = await toListener(node);
+      peer.say(protocol, hex);
+      expect(await peer.hear()).toBe(message(CONTROL, '0000 0004'));
+      await peer.ended();
+      expect(node.eventsOf(listener.id)).toEqual([]);
+    },
+  );
+
+  it.each([
+    ['a DDP-SSN that came before', SEGMENT, `0000 ${SEND_1}`],
+    ['a second Initiate', CONTROL, '0001 0001'],
+    ['a payload protocol that is not DDP’s', 99, '0001 0000'],
+  ])('ends an open session for %s [SCTP-6.1-02]', async (_, protocol, hex) => {
+    const { node, peer, request } = await accepted('0000 0001');
+    peer.say(protocol, hex);
+    expect(await node.event(request.id)).toMatchObject({
+      type: CMEventType.disconnected,
+      error: 'ECONNRESET',
+    });
+    await peer.ended();
+  });
+
+  it('initiates with up to 508 bytes of private data, and sends no segment before it is accepted; then its RTR is the first [SCTP-6.6-02, SCTPE-7-03, SCTP-5.2.3-04, SCTPE-9.2-01]', async () => {
+    const privateData = new Uint8Array(508).fill(0x5a);
+    const { node, channel, id, peer } = await fromHost({ ...NO_WISHES, privateData });
+    const initiate = await peer.hear();
+    expect(initiate).toMatch(/^17 00000005.{8}(5a){508}$/);
+    await peer.silence();
+    // Peer to peer, RTR by Write, depths of 4 and 4.
+    peer.say(CONTROL, '0000 0006 80048004');
+    expect((await node.event(id)).type).toBe(CMEventType.established);
+    expect(await peer.hear()).toMatch(/^16 0001c140/);
+    channel.send(0, 2);
+    expect(await peer.hear()).toBe(message(SEGMENT, `0002 ${SEND_1} 0000`));
+    const other = await node.resolved({ address: rig.here, port: 1 });
+    const tooMuch = { ...NO_WISHES, privateData: new Uint8Array(509) };
+    expect(() => node.host.cm.connect(other, node.channel().qp, tooMuch)).toThrow(
+      expect.objectContaining({ code: 'EINVAL' }),
+    );
+  });
+
+  it('tells its program of a refusal, and of a rejection with private data [SCTP-5.2.3-06, SCTPE-7-04]', async () => {
+    const refused = await fromHost();
+    await refused.peer.hear();
+    refused.peer.say(CONTROL, '0000 0004');
+    expect(await refused.node.event(refused.id)).toMatchObject({
+      type: CMEventType.rejected,
+      error: 'ECONNREFUSED',
+    });
+    await refused.node.host.close();
+    const rejected = await fromHost();
+    await rejected.peer.hear();
+    rejected.peer.say(CONTROL, '0000 0007 00000000 4142');
+    const event = await rejected.node.event(rejected.id);
+    expect(event).toMatchObject({ type: CMEventType.rejected, error: 'ECONNRESET' });
+    expect([...event.privateData]).toEqual([0x41, 0x42]);
+  });
+
+  it('sends RDMAP’s Terminate, then the session’s, when the peer breaks a rule of DDP [SCTP-11.3-02, SCTPE-7-05]', async () => {
+    const { node, peer, request } = await accepted('0000 0005 00040004');
+    // A Write to an STag that nobody has.
+    peer.say(SEGMENT, '0001 c140 deadbe00 00000000 00000000 61');
+    // Untagged, last, Terminate, queue 2: DDP, tagged buffer error, invalid STag.
+    expect(await peer.hear()).toMatch(/^16 00014147000000000000000200000001000000001100/);
+    expect(await peer.hear()).toBe(message(CONTROL, '0002 0004'));
+    peer.say(CONTROL, '0002 0004');
+    expect((await node.event(request.id)).type).toBe(CMEventType.disconnected);
+  });
+
+  it('has nothing to do with associations of another indication, whoever starts them [SCTP-11.1-01, SCTP-7.1-01]', async () => {
+    const node = device();
+    const listener = node.listen(rig.there);
+    const other = rig.hold(rig.here, 0, OTHER_ADAPTATION);
+    await expect(rig.open(other, rig.there, listener.at.port)).rejects.toThrow('ECONNREFUSED');
+    const port = rig.hold(rig.here, 0, OTHER_ADAPTATION);
+    rig.acceptAt(port);
+    const id = await node.connect(node.channel(), { address: rig.here, port: port.port });
+    const { type } = await node.event(id);
+    expect([CMEventType.rejected, CMEventType.connectError]).toContain(type);
+    expect(rig.accepted.flatMap(({ user }) => user.messages)).toEqual([]);
+  });
+
+  it('sends no Terminate before its Accept is acknowledged [SCTP-6.6-01]', async () => {
+    const node = device();
+    const { listener, peer } = await toListener(node);
+    const log: string[] = [];
+    const stop = sctpStack(rig.clock).carrier.observe({
+      watched: true,
+      packet: (way, { address }, _peer, _port, sctp) => {
+        // Seen from the host: what it sends, and SACKs that come.
+        if (address !== rig.there) return;
+        const type = sctp[12];
+        if (way === 'in' && type === 3) log.push('SACK');
+        if (way === 'out' && type === 0) log.push(hexOf(sctp.subarray(28, 32)));
+      },
+    });
+    try {
+      peer.say(CONTROL, '0000 0001');
+      const request = await node.event(listener.id);
+      node.host.cm.accept(request.id, node.channel().qp, NO_WISHES);
+      node.host.cm.disconnect(request.id);
+      expect(await peer.hear()).toBe(message(CONTROL, '0000 0002'));
+      expect(await peer.hear()).toBe(message(CONTROL, '0001 0004'));
+    } finally {
+      stop();
+    }
+    const between = log.slice(log.indexOf('00000002') + 1, log.indexOf('00010004'));
+    expect(between).toContain('SACK');
+  });
+
+  it('ends an association with its session: no stream carries a second one [SCTP-6.6-03]', async () => {
+    const { node, peer, request } = await accepted('0000 0001');
+    node.host.cm.disconnect(request.id);
+    expect(await peer.hear()).toBe(message(CONTROL, '0001 0004'));
+    peer.say(CONTROL, '0001 0004');
+    expect(await peer.ended()).toBe('shutdown');
+    await peer.silence();
+  });
+});
