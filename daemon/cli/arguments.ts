@@ -66,7 +66,7 @@ export function parseFpduSize(text: string): 'emss' | 'large' | number {
 
 /**
  * Collects the values of a repeatable `--device NAME=[KIND:]ADDR[,ADDR]`. `NAME` and `NAME=KIND`
- * answer for every address. Rejects a name or an address given twice, and native devices.
+ * answer for every address, except for `sctp`. Rejects a name or an address given twice, and native devices.
  */
 export function collectDevice(
   text: string,

@@ -103,7 +103,7 @@ function addStart(program: Command, { output, signal }: CommandContext): void {
     .description('run the daemon in the foreground until Ctrl-C')
     .option(
       '--device <NAME=ADDR[,ADDR]>',
-      'emulated iWARP device and its IP addresses; repeatable (default: roce0 and iwarp0 on every address). NAME=roce:ADDR[,ADDR] is a RoCE device, NAME=roce one on every address. NAME=native:DEVICE serves a real device of rdma-core as NAME',
+      'emulated iWARP device and its IP addresses; repeatable (default: roce0 and iwarp0 on every address). NAME=roce:ADDR[,ADDR] is a RoCE device, NAME=roce one on every address. NAME=sctp:ADDR[,ADDR] is an iWARP device over SCTP. NAME=native:DEVICE serves a real device of rdma-core as NAME',
       collectAnyDevice,
     )
     .option('--no-native', 'serve no real devices (default: those given with --device, else all)')
@@ -210,7 +210,7 @@ function addRun(program: Command, { output }: CommandContext): void {
     .option('--fresh', 'start a private daemon for this program, even if a daemon runs')
     .option(
       '--device <NAME=ADDR[,ADDR]>',
-      'start a private daemon with this device, of RoCE as NAME=roce:ADDR[,ADDR]; repeatable',
+      'start a private daemon with this device, of RoCE as NAME=roce:ADDR[,ADDR], over SCTP as NAME=sctp:ADDR[,ADDR]; repeatable',
       collectDevice,
     )
     .addOption(socketOption())
@@ -365,7 +365,7 @@ function addTrafficOptions(command: Command): Command {
 function addDecode(program: Command, { output, signal }: CommandContext): void {
   program
     .command('decode')
-    .description('decode the iWARP and RoCEv2 traffic in a pcap or pcapng file')
+    .description('decode the iWARP (over TCP or SCTP) and RoCEv2 traffic in a pcap or pcapng file')
     .argument('<FILE>', 'capture file; - means standard input')
     .option('--json', 'print one JSON object per line')
     .action(async (file: string, given: DecodeArguments) => {

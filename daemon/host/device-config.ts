@@ -13,7 +13,7 @@ import type { DeviceProfile } from '../rnic/device-profile.ts';
 export const DEVICE_TRANSPORTS = ['iwarp', 'roce'] as const satisfies readonly DeviceTransport[];
 
 /** Kinds of emulated devices, as `--device` names them. */
-const DEVICE_KINDS = ['iwarp', 'sctp', 'roce'] as const;
+const DEVICE_KINDS = ['iwarp', 'roce', 'sctp'] as const;
 
 /** What carries DDP of an iWARP device. */
 export const LOWER_LAYERS = ['tcp', 'sctp'] as const satisfies readonly DeviceLowerLayer[];

@@ -1,4 +1,4 @@
-/** `iwarpd decode`: the iWARP and RoCEv2 traffic in a capture file as text. */
+/** `iwarpd decode`: the iWARP, RoCEv2 and SCTP traffic in a capture file as text. */
 import { createReadStream } from 'node:fs';
 import {
   CaptureDecoder,
@@ -21,7 +21,7 @@ export interface DecodeArguments {
 }
 
 /**
- * Prints a line for each MPA frame, FPDU, end and RoCEv2 packet in the file, or in standard input for `-`, and a
+ * Prints a line for each MPA frame, FPDU, end, and packet of RoCEv2 or SCTP in the file, or in standard input for `-`, and a
  * summary to standard error. CommandFailure if the file cannot be read or is not a capture.
  */
 export async function runDecode(

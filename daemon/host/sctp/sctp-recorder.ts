@@ -26,9 +26,6 @@ interface RecordedHost {
   queuePairOf(ends: TapLinkEnds): QueuePairName | undefined;
 }
 
-/** Which way a packet goes, seen from the socket. */
-export type PacketWay = 'out' | 'in';
-
 /** See the module's comment. */
 export class SctpRecorder {
   readonly #tap: PacketTap;
@@ -46,9 +43,12 @@ export class SctpRecorder {
     return this.#tap.watched;
   }
 
-  /** A packet with its checksum, borrowed, between the socket and a peer's address and UDP port. */
+  /**
+   * A packet with its checksum, borrowed, between the socket and a peer's address and UDP port;
+   * `way` is seen from the socket.
+   */
   packet(
-    way: PacketWay,
+    way: 'out' | 'in',
     socket: CarrierSocket,
     peer: Uint8Array,
     peerPort: number,

@@ -136,7 +136,10 @@ describe('devices', () => {
     ['rnic0=roce:host', "'host' is not an IP address"],
     ['rnic0=roce:127.0.0.2,', "'' is not an IP address"],
     ['rnic0=roce:127.0.0.2,127.0.0.2', 'two RoCE devices have the address 127.0.0.2'],
-    ['rnic0=foo:127.0.0.2', "no kind of device is called 'foo:'; there are iwarp:, roce:, native:"],
+    [
+      'rnic0=foo:127.0.0.2',
+      "no kind of device is called 'foo:'; there are iwarp:, roce:, sctp:, native:",
+    ],
     ['rnic0=ROCE:127.0.0.2', "no kind of device is called 'ROCE:'"],
   ])('refuses "%s"', (text, reason) => {
     expect(() => collectDevice(text, undefined)).toThrow(reason);

@@ -36,7 +36,7 @@ export type TraceRecordKind =
   /** An MPA Request or Reply. */
   | 'mpa'
   | 'fpdu'
-  /** A RoCEv2 packet. */
+  /** A packet of RoCEv2 or SCTP. */
   | 'packet'
   /** Bytes of a link, or a packet, that cannot be decoded. */
   | 'error'
