@@ -8,6 +8,8 @@ import {
   type FaultKind,
   type FaultSpec,
   faultTransport,
+  happensAtOnce,
+  SCTP_FAULT_KINDS,
 } from '../../verbs-api/contract/protocol/faults.ts';
 import { AsyncEventType, QPState } from '../../verbs-api/contract/verbs/enums.ts';
 import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
@@ -50,6 +52,24 @@ export interface FaultHost {
   noteFault(text: string): void;
 }
 
+function isSctp({ cmDevice }: Adapter): boolean {
+  return cmDevice.lowerLayer === 'sctp';
+}
+
+/** True for an event that waits for its occasion in the traffic. */
+function happensOnTraffic(spec: FaultSpec): boolean {
+  return FAULT_KINDS[spec.kind].place === 'event' && !happensAtOnce(spec);
+}
+
+/** True if the device has occasions for the fault. */
+function actsOn(spec: FaultSpec, device: Adapter): boolean {
+  const { kind } = spec;
+  const wanted = faultTransport(kind);
+  if (!isSctp(device)) return wanted === undefined || wanted === device.transport;
+  if (kind === 'mpa-reject' || SCTP_FAULT_KINDS.includes(kind)) return true;
+  return wanted === undefined && !happensOnTraffic(spec);
+}
+
 /** See the module's comment. */
 export class HostFaults {
   readonly injector = new FaultInjector();
@@ -60,20 +80,25 @@ export class HostFaults {
   }
 
   /** Why no device that `spec` asks for has its kind; undefined if one has. */
-  wrongTransport({ kind, device: name }: FaultSpec): string | undefined {
+  wrongTransport(spec: FaultSpec): string | undefined {
+    const { kind, device: name } = spec;
     const wanted = faultTransport(kind);
     const { devices } = this.#host;
     const asked = name === undefined ? devices : devices.filter((each) => each.name === name);
-    const found = asked.length === 0 || asked.some(({ transport }) => transport === wanted);
-    if (wanted === undefined || found) return undefined;
-    const other = wanted === 'iwarp' ? 'roce' : 'iwarp';
+    if (asked.length === 0 || asked.some((device) => actsOn(spec, device))) return undefined;
     const kinds = (Object.keys(FAULT_KINDS) as FaultKind[]).filter((each) => {
-      return (faultTransport(each) ?? other) === other;
+      return asked.some((device) => actsOn({ kind: each }, device));
     });
+    const advice = `use one of ${kinds.join(', ')}`;
+    if (wanted !== 'roce' && asked.some(isSctp)) {
+      const how = happensOnTraffic(spec) ? ' with a trigger' : '';
+      const why = name === undefined ? 'there is none' : `${name} is over SCTP`;
+      return `${kind}${how} acts on iWARP devices over TCP, and ${why}; ${advice}`;
+    }
+    const other = wanted === 'iwarp' ? 'roce' : 'iwarp';
     const what =
       name === undefined ? `all devices are ${NAMES[other]}` : `${name} is ${NAMES[other]}`;
-    const advice = `use one of ${kinds.join(', ')}`;
-    return `${kind} acts on ${NAMES[wanted]} devices, and ${what}; ${advice}`;
+    return `${kind} acts on ${NAMES[wanted ?? 'iwarp']} devices, and ${what}; ${advice}`;
   }
 
   /** Adds a fault. `spec` has been checked; gets a random seed if it needs one and has none. */
@@ -183,8 +208,10 @@ export class HostFaults {
    * Wraps the faults that can match a connection around its link, or updates the existing wrapper.
    */
   #face(conduit: Conduit): void {
-    const faults = this.injector.streamsOf(conduit.facts);
     const { link } = conduit;
+    // A stream of bytes has places that messages do not have.
+    if (link.carriesMessages === true) return;
+    const faults = this.injector.streamsOf(conduit.facts);
     if (link instanceof FaultyLink) link.setFaults(faults ?? []);
     else if (faults !== undefined) this.#wrap(conduit).setFaults(faults);
   }

@@ -385,6 +385,7 @@ export class RnicHost
   /** See `FaultHost`. */
   setPacketFaults(faults: readonly Fault[] | undefined): void {
     this.#packets?.setFaults(faults);
+    this.#sctpNetwork?.setFaults(faults);
   }
 
   /** See `PacketNetworkHost`. */

@@ -2,16 +2,20 @@
  * A network around another: addresses of SCTP devices have ports of SCTP, all others those of the
  * network inside. A wildcard has both, under one number.
  */
+
+import { SCTP_FAULT_KINDS } from '../../../verbs-api/contract/protocol/faults.ts';
 import type {
   QueuePairName,
   TapLinkEnds,
 } from '../../../verbs-api/contract/protocol/tap-records.ts';
 import type { PacketTap } from '../../capture/capture-tap.ts';
+import type { Fault } from '../../faults/fault.ts';
 import { addressFamily, IPV4_ANY, isWildcard } from '../../iwarp/cm/address.ts';
 import { DDP_ADAPTATION } from '../../iwarp/sctp/sctp-layer.ts';
 import type { Dial, Link } from '../links/link.ts';
 import { type HostClock, type LinkPort, type Network, TransportError } from '../links/network.ts';
 import type { SctpPortOptions } from './association.ts';
+import { SctpFaults } from './sctp-faults.ts';
 import type { SctpLink, SctpLinkHost } from './sctp-link.ts';
 import { SctpLinkPort } from './sctp-link-port.ts';
 import { SctpRecorder } from './sctp-recorder.ts';
@@ -44,6 +48,7 @@ export class SctpNetwork implements Network, SctpLinkHost {
   /** By their ends. */
   readonly #links = new Map<string, SctpLink>();
   readonly #transport: UsrsctpTransport;
+  #faults: SctpFaults | undefined;
 
   /** Opens the UDP port of each address. Throws `TransportError` if one cannot be opened. */
   constructor({ inner, clock, devices, hasTcp, tap }: SctpNetworkOptions) {
@@ -61,6 +66,18 @@ export class SctpNetwork implements Network, SctpLinkHost {
       this.close();
       throw error;
     }
+  }
+
+  /** Faults of packets; those that are not about SCTP are ignored. */
+  setFaults(faults: readonly Fault[] | undefined): void {
+    const own = (faults ?? []).filter(({ spec }) => SCTP_FAULT_KINDS.includes(spec.kind));
+    if (own.length > 0 && this.#faults === undefined) {
+      this.#transport.obey((carrier) => {
+        this.#faults = new SctpFaults(carrier, this, this.#clock);
+        return this.#faults;
+      });
+    }
+    this.#faults?.setFaults(own);
   }
 
   /** Closes the UDP ports. Those that connections use close with them. */

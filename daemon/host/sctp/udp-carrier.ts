@@ -51,6 +51,31 @@ export interface PacketObserver {
   ): void;
 }
 
+/** A packet with its checksum on its way. Borrowed, with `peer` and `sctp`, unless they are copied. */
+export interface CarriedPacket {
+  readonly way: 'out' | 'in';
+  readonly socket: CarrierSocket;
+  /** The peer's address and UDP port. */
+  readonly peer: Uint8Array;
+  readonly peerPort: number;
+  /** Of a packet that leaves. */
+  readonly path: Path | undefined;
+  readonly sctp: Uint8Array;
+}
+
+/** Has a part in what becomes of packets; see `SctpFaults`. */
+export interface PacketSpoiler {
+  /** False while every packet passes. */
+  readonly active: boolean;
+  /** True if the packet goes no further by itself. */
+  takes(packet: CarriedPacket): boolean;
+}
+
+/** Lets packets go further that were taken. */
+export interface PacketCarrier {
+  carry(packet: CarriedPacket): void;
+}
+
 /** What a carrier tells its stack. */
 interface CarrierUser {
   /** A packet with a right checksum, in `bytes` of the incoming batch. */
@@ -78,7 +103,7 @@ interface CarrierCounters {
 }
 
 /** See the module's comment. */
-export class UdpCarrier {
+export class UdpCarrier implements PacketCarrier {
   readonly counters: CarrierCounters = {
     packetsIn: 0,
     packetsOut: 0,
@@ -90,6 +115,7 @@ export class UdpCarrier {
   readonly #user: CarrierUser;
   /** Replaced, never mutated. */
   #observers: readonly PacketObserver[] = [];
+  #spoilers: readonly PacketSpoiler[] = [];
   readonly #in = new IncomingBatch(SLOTS, SLOT_BYTES);
   readonly #out = new OutgoingBatch(SLOTS, SLOT_BYTES);
   readonly #inCrc: PacketCrc;
@@ -98,6 +124,8 @@ export class UdpCarrier {
   #socket: CarrierSocket | undefined;
   readonly #paths: (Path | undefined)[] = [];
   #first = 0;
+  /** Datagrams are being taken in. */
+  #reading = false;
   #nextNumber = 1;
   readonly #errors = new ErrorQueue();
   readonly #arrived: ArrivedPacket = {
@@ -127,6 +155,14 @@ export class UdpCarrier {
     this.#observers = [...this.#observers, observer];
     return () => {
       this.#observers = this.#observers.filter((each) => each !== observer);
+    };
+  }
+
+  /** Asks before packets go further, until the returned function is called. */
+  obey(spoiler: PacketSpoiler): () => void {
+    this.#spoilers = [...this.#spoilers, spoiler];
+    return () => {
+      this.#spoilers = this.#spoilers.filter((each) => each !== spoiler);
     };
   }
 
@@ -184,7 +220,32 @@ export class UdpCarrier {
     const slot = this.#out.count;
     const start = this.#out.slotAt(slot);
     this.#outCrc.write(slot, start, length);
+    if (this.#spoiled) {
+      const sctp = this.#out.bytes.subarray(start, start + length);
+      const { socket, peer, peerPort } = path;
+      if (this.#isTaken({ way: 'out', socket, peer, peerPort, path, sctp })) return;
+    }
+    this.#commit(path, length);
+  }
+
+  /** See `PacketCarrier`. */
+  carry(packet: CarriedPacket): void {
+    const { way, socket, path, sctp } = packet;
+    if (socket.closed) return;
+    if (way === 'in') {
+      this.#arriveAgain(packet);
+      return;
+    }
+    const at = this.reserve(socket, sctp.length);
+    if (at < 0 || path === undefined) return;
+    this.#out.bytes.set(sctp, at);
+    this.#commit(path, sctp.length);
+  }
+
+  #commit(path: Path, length: number): void {
+    const slot = this.#out.count;
     if (this.#watched) {
+      const start = this.#out.slotAt(slot);
       const sctp = this.#out.bytes.subarray(start, start + length);
       this.#show('out', path.socket, path.peer, path.peerPort, sctp);
     }
@@ -234,16 +295,39 @@ export class UdpCarrier {
     }
   }
 
-  /** The check has left a zero in place of the checksum. */
-  #showArrival(
-    socket: CarrierSocket,
-    slot: number,
-    { peer, peerPort, ...at }: ArrivedPacket,
-  ): void {
-    const { start, length } = at;
+  get #spoiled(): boolean {
+    for (const { active } of this.#spoilers) if (active) return true;
+    return false;
+  }
+
+  #isTaken(packet: CarriedPacket): boolean {
+    for (const spoiler of this.#spoilers) if (spoiler.active && spoiler.takes(packet)) return true;
+    return false;
+  }
+
+  /**
+   * A packet that was held back: in the place of one that has been handled, and with a zero for its
+   * checksum, as the library gets it.
+   */
+  #arriveAgain({ socket, peer, peerPort, sctp }: CarriedPacket): void {
+    const start = this.#in.slotAt(0);
+    this.#in.bytes.set(sctp, start);
+    if (this.#watched) this.#show('in', socket, peer, peerPort, sctp);
+    this.#inCrc.check(0, start, sctp.length);
+    this.#user.handleArrival(socket, { peer, peerPort, start, length: sctp.length });
+    if (!this.#reading) this.#user.handleInputEnd();
+  }
+
+  /** False if a packet that came goes no further. The check has left a zero for its checksum. */
+  #passes(socket: CarrierSocket, slot: number, arrived: ArrivedPacket): boolean {
+    const { peer, peerPort, start, length } = arrived;
     this.#inCrc.write(slot, start, length);
-    this.#show('in', socket, peer, peerPort, this.#in.bytes.subarray(start, start + length));
+    const sctp = this.#in.bytes.subarray(start, start + length);
+    const packet = { way: 'in', socket, peer, peerPort, path: undefined, sctp } as const;
+    if (this.#isTaken(packet)) return false;
+    if (this.#watched) this.#show('in', socket, peer, peerPort, sctp);
     this.#inCrc.check(slot, start, length);
+    return true;
   }
 
   #lose(): number {
@@ -260,6 +344,7 @@ export class UdpCarrier {
   // Packets that come
 
   #read(socket: CarrierSocket): void {
+    this.#reading = true;
     for (let reads = 0; reads < READS_MAX && !socket.closed; reads += 1) {
       const count = this.#in.receive(socket.fd);
       this.counters.readCalls += 1;
@@ -268,6 +353,7 @@ export class UdpCarrier {
       for (let slot = 0; slot < count; slot += 1) this.#take(socket, slot);
       if (count < SLOTS) break;
     }
+    this.#reading = false;
     this.#user.handleInputEnd();
   }
 
@@ -295,7 +381,8 @@ export class UdpCarrier {
     arrived.peerPort = this.#in.readSender(slot, arrived.peer);
     arrived.start = start;
     arrived.length = length;
-    if (this.#watched) this.#showArrival(socket, slot, arrived);
+    const plain = !this.#watched && !this.#spoiled;
+    if (!plain && !this.#passes(socket, slot, arrived)) return;
     this.#user.handleArrival(socket, arrived);
   }
 }

@@ -13,7 +13,7 @@ import {
 } from './association.ts';
 import type { CarrierSocket, Path } from './paths.ts';
 import { type PortHolder, type SctpStack, sctpStack } from './sctp-stack.ts';
-import type { PacketObserver } from './udp-carrier.ts';
+import type { PacketCarrier, PacketObserver, PacketSpoiler } from './udp-carrier.ts';
 import { type Opening, UsrsctpAssociation } from './usrsctp-association.ts';
 
 /** The port that IANA has assigned to SCTP in UDP (RFC 6951 section 6.1). */
@@ -61,7 +61,13 @@ export class UsrsctpTransport implements SctpTransport {
     this.#stops.push(sctpStack(this.#clock).carrier.observe(observer));
   }
 
-  /** Undoes every `open` and `observe`. */
+  /** Asks it about every packet of the process, until `close`. */
+  obey(spoilerOf: (carrier: PacketCarrier) => PacketSpoiler): void {
+    const { carrier } = sctpStack(this.#clock);
+    this.#stops.push(carrier.obey(spoilerOf(carrier)));
+  }
+
+  /** Undoes every `open`, `observe` and `obey`. */
   close(): void {
     for (const stop of this.#stops.splice(0)) stop();
     for (const socket of this.#opened.splice(0)) sctpStack(this.#clock).closeSocket(socket);

@@ -178,7 +178,7 @@ export const FAULT_PLACES = {
   direction: ['device', 'qp', 'peer', 'direction'],
   /** An outgoing FPDU. */
   fpdu: ['device', 'qp', 'peer', 'opcode'],
-  /** A packet between queue pairs of RoCE devices. */
+  /** A packet between queue pairs of RoCE devices, or of devices of SCTP. */
   packet: ['device', 'qp', 'peer', 'opcode', 'direction'],
   /** A packet of RC with a request that is next in sequence; for `rnr`, the first of a message. */
   'packet-request': ['device', 'qp', 'peer', 'opcode', 'direction'],
@@ -213,7 +213,11 @@ interface KindEntry {
 
 /** Kinds of faults. */
 export const FAULT_KINDS = {
-  delay: { place: 'bytes', needs: ['ms'], summary: 'Deliver bytes, or packets of RoCE, late' },
+  delay: {
+    place: 'bytes',
+    needs: ['ms'],
+    summary: 'Deliver bytes, or packets of RoCE or SCTP, late',
+  },
   bandwidth: {
     place: 'bytes',
     needs: ['bytesPerSecond'],
@@ -262,11 +266,12 @@ export const FAULT_KINDS = {
     place: 'fpdu',
     summary: 'Send a Terminate after an FPDU, as for a local error',
   },
-  drop: { place: 'packet', summary: 'Lose a packet' },
-  duplicate: { place: 'packet', summary: 'Deliver a packet twice' },
+  drop: { place: 'packet', summary: 'Lose a packet of RoCE or SCTP' },
+  duplicate: { place: 'packet', summary: 'Deliver a packet of RoCE or SCTP twice' },
   reorder: {
     place: 'packet',
-    summary: 'Deliver a packet after the next one of its queue pair, or after 10 ms',
+    summary:
+      'Deliver a packet of RoCE or SCTP after the next one of its queue pair, or after 10 ms',
   },
   'corrupt-icrc': {
     place: 'packet',
@@ -343,6 +348,9 @@ const IWARP_PLACES: readonly FaultPlace[] = [
   'depths',
 ];
 const ROCE_PLACES: readonly FaultPlace[] = ['packet', 'packet-request'];
+
+/** Kinds of a network between devices of SCTP. Their packets have no `opcode`. */
+export const SCTP_FAULT_KINDS: readonly FaultKind[] = ['drop', 'duplicate', 'reorder', 'delay'];
 
 /** The transport whose devices a kind acts on; undefined for both. */
 export function faultTransport(kind: FaultKind): 'iwarp' | 'roce' | undefined {

@@ -1,0 +1,142 @@
+/** Faults on devices of SCTP: a bad network, which connections get over, and those that are refused. */
+import { afterEach, describe, expect, it } from 'vitest';
+import { SCTP_PARTS } from '../../daemon/host/sctp/sctp-parts.ts';
+import type { FaultSpec } from '../../verbs-api/contract/protocol/faults.ts';
+import { CMEventType, WCStatus, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
+import { ownAddress } from '../support/own-address.ts';
+import { type Channel, NO_WISHES, RnicNode } from '../support/rnic-node.ts';
+import { until } from '../support/sctp-pair.ts';
+import { describeWith } from './prerequisites.ts';
+
+const A = ownAddress(61);
+const B = ownAddress(62);
+const MESSAGES = 20;
+const MESSAGE_BYTES = 40_000;
+/** Longer than a packet that SCTP sends again. */
+const DELAY_MS = 300;
+
+describeWith(['sctp'], 'faults over SCTP', () => {
+  const nodes: RnicNode[] = [];
+
+  afterEach(async () => {
+    await Promise.all(nodes.splice(0).map(({ host }) => host.close()));
+  });
+
+  function host(devices: Readonly<Record<string, string>>): RnicNode {
+    const node = new RnicNode({
+      sctp: SCTP_PARTS,
+      devices: Object.entries(devices).map(([name, address]) => {
+        return { name, addresses: [address], lowerLayer: 'sctp' as const };
+      }),
+    });
+    nodes.push(node);
+    return node;
+  }
+
+  /** Two connected channels, from A to B. */
+  async function connected(from: RnicNode, to: RnicNode): Promise<readonly [Channel, Channel]> {
+    const listener = to.listen(B);
+    const active = from.channel('a');
+    const passive = to.channel('b');
+    const id = await from.connect(active, listener.at);
+    await until('a request', () => to.eventsOf(listener.id).length > 0);
+    const request = await to.event(listener.id);
+    to.host.cm.accept(request.id, passive.qp, NO_WISHES);
+    await until('the connection', () => from.eventsOf(id).length > 0);
+    expect((await from.event(id)).type).toBe(CMEventType.established);
+    expect((await to.event(request.id)).type).toBe(CMEventType.established);
+    return [active, passive];
+  }
+
+  /** Writes that all arrive, a Send behind them. */
+  async function transfer(active: Channel, passive: Channel): Promise<void> {
+    for (let at = 0; at < active.buffer.length; at += 1) active.buffer[at] = (at * 13) & 0xff;
+    passive.buffer.fill(0);
+    passive.receive(1_000_000, 64);
+    for (let count = 0; count < MESSAGES; count += 1) {
+      const at = count * MESSAGE_BYTES;
+      active.postSend({
+        opcode: WROpcode.rdmaWrite,
+        sgList: [{ addr: active.address(at), length: MESSAGE_BYTES, lkey: active.mr.lkey }],
+        remoteAddr: passive.address(at),
+        rkey: passive.mr.rkey,
+      });
+    }
+    active.send(0, 8);
+    const found = [...passive.poll()];
+    await until('the Send', () => {
+      found.push(...passive.poll());
+      return found.length > 0;
+    });
+    expect(found).toMatchObject([{ status: WCStatus.success, byteLen: 8 }]);
+    const written = MESSAGES * MESSAGE_BYTES;
+    expect(
+      Buffer.compare(passive.buffer.subarray(0, written), active.buffer.subarray(0, written)),
+    ).toBe(0);
+  }
+
+  const kinds: readonly FaultSpec[] = [
+    { kind: 'drop', probability: 0.1, seed: 1 },
+    { kind: 'duplicate', probability: 0.3, seed: 2 },
+    { kind: 'reorder', probability: 0.3, seed: 3 },
+    { kind: 'delay', ms: 5, probability: 0.3, seed: 4 },
+    { kind: 'drop', probability: 0.1, seed: 5, device: 'b', direction: 'in' },
+  ];
+  describe.each([
+    ['two devices of a host', 1],
+    ['two hosts', 2],
+  ])('between %s', (_, count) => {
+    it.each(kinds)('%j changes nothing that arrives [SCTP-6.1-02, SCTP-10-02]', async (spec) => {
+      const one = count === 1 ? host({ a: A, b: B }) : host({ a: A });
+      const other = count === 1 ? one : host({ b: B });
+      const faults = [...new Set([one, other])].map((node) =>
+        node.host.faults.add(spec, undefined),
+      );
+      await transfer(...(await connected(one, other)));
+      const fired = faults.reduce((total, { status }) => total + status.fired, 0);
+      expect(fired).toBeGreaterThan(0);
+    });
+  });
+
+  it('hit the queue pair and the device that they name, and end when they are removed', async () => {
+    const node = host({ a: A, b: B });
+    const [active, passive] = await connected(node, node);
+    const { qpn } = passive.qp;
+    const other = node.host.faults.add({ kind: 'drop', qp: qpn + 100 }, undefined);
+    const own = node.host.faults.add(
+      { kind: 'delay', ms: 100 * DELAY_MS, qp: qpn, device: 'b', direction: 'in' },
+      undefined,
+    );
+    passive.receive(0, 64);
+    active.send(0, 8);
+    await new Promise((resolve) => setTimeout(resolve, DELAY_MS));
+    expect(passive.poll()).toEqual([]);
+    expect(other.status.matched).toBe(0);
+    expect(own.status.fired).toBeGreaterThan(0);
+    node.host.faults.remove(own.id);
+    expect(await passive.completions(1)).toMatchObject([{ byteLen: 8 }]);
+  });
+
+  it('that need TCP, or packets of RoCE, are refused with those that there are', () => {
+    const { faults } = host({ a: A }).host;
+    expect(faults.wrongTransport({ kind: 'slice', bytes: 1, device: 'a' })).toMatch(
+      /^slice acts on iWARP devices over TCP, and a is over SCTP; use one of delay, drop, /,
+    );
+    expect(faults.wrongTransport({ kind: 'qp-fatal', nth: 3 })).toMatch(
+      /^qp-fatal with a trigger acts on iWARP devices over TCP, and there is none; /,
+    );
+    expect(faults.wrongTransport({ kind: 'nak', syndrome: 'psn-sequence' })).toMatch(/RoCE/);
+    for (const kind of ['drop', 'delay', 'mpa-reject', 'qp-fatal', 'cq-overrun'] as const) {
+      expect(faults.wrongTransport({ kind, device: 'a' })).toBeUndefined();
+    }
+  });
+
+  it('reject a connection without asking the program', async () => {
+    const node = host({ a: A, b: B });
+    const listener = node.listen(B);
+    node.host.faults.add({ kind: 'mpa-reject', device: 'b' }, undefined);
+    const id = await node.connect(node.channel('a'), listener.at);
+    expect((await node.event(id)).type).toBe(CMEventType.rejected);
+    expect(node.eventsOf(listener.id)).toEqual([]);
+  });
+});
