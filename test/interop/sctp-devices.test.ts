@@ -1,6 +1,8 @@
 /** Devices of SCTP, and unmodified programs on them: within a daemon, and between two. */
+import { randomBytes } from 'node:crypto';
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { CommandFolder, type RunningCommand, runCommand } from '../e2e/cli-process.ts';
 import { ownAddress } from '../support/own-address.ts';
@@ -111,6 +113,28 @@ describeWith(['sctp', 'rdma-programs'], 'two devices of SCTP in a daemon', () =>
     const { status, stdout, stderr } = await client.end(20_000);
     expect([0, 124]).not.toContain(status);
     expect(`${stdout}${stderr}`).toContain('RDMA_CM_EVENT_REJECTED');
+  });
+
+  it('serve NFS over RDMA', async () => {
+    await folder.daemon(socket, BOTH);
+    const content = randomBytes(1_000_000);
+    mkdirSync(folder.file('shared'));
+    writeFileSync(folder.file('shared/file'), content);
+    const where = ['--host', B, '--port', '0', '--mount-port', '0', '--socket', socket, '--json'];
+    const server = folder.start(['nfs', 'serve', folder.file('shared'), ...where]);
+    await server.until(/"mountPort"/);
+    const { port, mountPort } = JSON.parse(server.stdout) as { port: number; mountPort: number };
+    const ports = ['--port', String(port), '--mount-port', String(mountPort)];
+    const copy = folder.file('copy');
+    const source = `${B}:${folder.file('shared')}/file`;
+    const client = await runCommand(['nfs', 'cat', ...ports, '--socket', socket, source], {}, [
+      'sh',
+      '-c',
+      `"$@" > ${copy}`,
+      'sh',
+    ]);
+    expect(client.status, client.stderr).toBe(0);
+    expect(readFileSync(copy).equals(content)).toBe(true);
   });
 
   it('are devices of iWARP to programs, and called SCTP by iwarpd', async () => {

@@ -317,6 +317,42 @@ describeWith(['sctp'], 'a device of SCTP and a peer by hand', () => {
     expect(between).toContain('SACK');
   });
 
+  it('keeps associations that come between two listeners of one program', async () => {
+    const node = device();
+    const { cm } = node.host;
+    const keeper = {};
+    const { listener, dial, peer } = await toListener(node);
+    listener.id.portKeeper = keeper;
+    cm.destroy(listener.id);
+    expect(await peer.ended()).toBeDefined();
+    const second = await dial();
+    second.say(CONTROL, '0000 0001');
+    await second.silence();
+    const next = cm.createId(undefined);
+    next.portKeeper = keeper;
+    cm.bindAddr(next, listener.at);
+    cm.listen(next, 16);
+    expect((await node.event(next)).type).toBe(CMEventType.connectRequest);
+    cm.destroy(next);
+    // Once nobody keeps the port, who dials it is refused.
+    node.host.releasePorts(keeper);
+    await expect(dial()).rejects.toThrow('ECONNREFUSED');
+  });
+
+  it('dials from the port that an id holds on every address', async () => {
+    const node = device();
+    const { cm } = node.host;
+    const port = rig.hold(rig.here);
+    rig.acceptAt(port);
+    const id = cm.createId(undefined);
+    cm.bindAddr(id, { address: '0.0.0.0', port: 0 });
+    const bound = id.localAddress?.port;
+    cm.resolveAddr(id, { address: rig.here, port: port.port }, undefined);
+    cm.connect(id, node.channel().qp, NO_WISHES);
+    await until('the association', () => rig.accepted.length > 0);
+    expect(rig.accepted[0]?.association.remote).toEqual({ address: rig.there, port: bound });
+  });
+
   it('ends an association with its session: no stream carries a second one [SCTP-6.6-03]', async () => {
     const { node, peer, request } = await accepted('0000 0001');
     node.host.cm.disconnect(request.id);
