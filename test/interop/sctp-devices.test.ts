@@ -162,13 +162,23 @@ describeWith(['sctp', 'perftest'], 'perftest over SCTP', () => {
   });
 });
 
-describeWith(['sctp', 'rdma-programs'], 'two daemons with a device of SCTP each', () => {
-  async function daemonAt(address: string): Promise<string> {
-    const at = folder.file(`${address}.sock`);
-    await folder.daemon(at, ['--device', `d=sctp:${address}`]);
-    return at;
-  }
+/** A daemon with one device. */
+async function daemonAt(address: string): Promise<string> {
+  const at = folder.file(`${address}.sock`);
+  await folder.daemon(at, ['--device', `d=sctp:${address}`]);
+  return at;
+}
 
+describeWith(['sctp', 'perftest'], 'perftest over SCTP between two daemons', () => {
+  it.each(['ib_write_bw', 'ib_send_bw', 'ib_read_bw'])('%s -R', async (program) => {
+    const [here, there] = [await daemonAt(A), await daemonAt(B)];
+    const words = [program, '-R', '-F', '-s', '65536', '-n', '100'];
+    const stdout = await pair([there, words], [here, [...words, B]]);
+    expect(stdout).toMatch(/^ 65536 +100 +\d/m);
+  });
+});
+
+describeWith(['sctp', 'rdma-programs'], 'two daemons with a device of SCTP each', () => {
   const stream = ['-S', '4096', '-C', '50'];
   describe.each([
     ['rping', ['rping', '-s', '-C', '10'], ['rping', '-c', '-C', '10', '-V'], ['-a', '-a']],

@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { SctpTrace, sctpEnds } from '../../../daemon/capture/sctp-trace.ts';
 import { tableCrc32c } from '../../../daemon/iwarp/wire/crc32c.ts';
-import { bytesOf } from '../../support/hex.ts';
+import { Prng } from '../../sim/prng.ts';
+import { bytesOf, hexOf } from '../../support/hex.ts';
 
 /** IPv4 from 10.0.0.1 to 10.0.0.2, then UDP from 5000 to `port`, then SCTP from 7 to 8. */
 function datagram(chunks: string, { port = 9899, damaged = false } = {}): Uint8Array {
@@ -75,6 +76,19 @@ describe('a trace of SCTP in UDP', () => {
     for (let length = 0; length < whole.length; length += 1) {
       const traced = new SctpTrace().take(whole.subarray(0, length), 0);
       expect(traced?.text ?? 'cut off').toMatch(/cut off$/);
+    }
+  });
+
+  it('reads any chunks without a fault of its own', () => {
+    const prng = new Prng(9260);
+    const chunks = `${SACK} ${data(4, 17, '00000004')} ${data(3, 16, '0001c1')}`;
+    const plain = datagram(chunks).subarray(40);
+    for (let round = 0; round < 3000; round += 1) {
+      const spoiled = plain.slice();
+      for (let count = prng.below(8); count >= 0; count -= 1) {
+        spoiled[prng.below(spoiled.length)] = prng.below(256);
+      }
+      expect(text(datagram(hexOf(spoiled)))).toMatch(/^SCTP |^bad packet: /);
     }
   });
 
