@@ -71,6 +71,7 @@ const CONFIGS: readonly unknown[] = [
     devices: [
       { name: 'a', addresses: ['127.0.0.1'], wire: { crcRequested: false, fpduSize: 'large' } },
       { name: 'b', addresses: ['::1'], profile: { maxQp: 4, irdMax: 2 } },
+      { name: 'c', addresses: ['127.0.0.9'], lowerLayer: 'sctp' },
     ],
     memoryTiers: ['shared', 'agent'],
   },

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { TapSelection } from '../../../daemon/capture/tap-selection.ts';
+import { bytesOf } from '../../support/hex.ts';
 
 const ENDS = {
   localAddress: '::ffff:127.0.0.2',
@@ -25,6 +26,33 @@ describe('a selection of links', () => {
     [{ device: 'a' }, {}, undefined],
   ])('%j of one with %j: %s', (filter, pairs, wanted) => {
     expect(new TapSelection(filter).wantsLink(ENDS, pairs)).toBe(wanted);
+  });
+});
+
+describe('a selection of packets', () => {
+  /** In UDP between two ports that are the same; SCTP's ports would be 5000 and 7000. */
+  const datagram = (port: number) => {
+    const udp = port.toString(16).padStart(4, '0').repeat(2);
+    const ip = '45000030 00004000 40110000 7f000002 7f000003';
+    return bytesOf(`${ip} ${udp} 001c0000 1388 1b58 00000000 00000000 03000008 00000000`);
+  };
+  const link = { localPort: 7000, remotePort: 5000 };
+  const mirrored = { ...link, localAddress: '127.0.0.3', remoteAddress: '127.0.0.2' };
+
+  it.each([
+    [{}, true, true],
+    [{ device: 'b' }, true, true],
+    [{ qps: [6] }, false, false],
+    [{ address: '127.0.0.3' }, true, true],
+    [{ port: 5000 }, true, false],
+    [{ port: 4791 }, false, true],
+    [{ links: [mirrored] }, true, false],
+    [{ links: [{ ...mirrored, localPort: 7001 }] }, false, false],
+  ])('%j: of SCTP by its own ports: %s, of RoCE by those of UDP: %s', (filter, sctp, roce) => {
+    const wants = (bytes: Uint8Array) =>
+      new TapSelection(filter).wantsPacket({ sender: US, receiver: PEER, bytes });
+    expect(wants(datagram(9899))).toBe(sctp);
+    expect(wants(datagram(4791))).toBe(roce);
   });
 });
 
