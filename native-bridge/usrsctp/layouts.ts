@@ -56,7 +56,9 @@ export const SendFlag = { unordered: 0x400, acknowledgeAtOnce: 0x4000 } as const
 /** struct sctp_rcvinfo. */
 export const ReceiveInfo = { bytes: 28, streamId: 0, flags: 4, payloadProtocol: 8 } as const;
 /** struct sctp_paddrparams. */
-export const PathParameters = { bytes: 152, mtu: 136, flags: 140 } as const;
+export const PathParameters = { bytes: 152, heartbeat: 132, mtu: 136, flags: 140 } as const;
+/** Heartbeats, at the interval that is given. */
+export const HEARTBEAT_ENABLE = 0x1;
 /** No discovery of the path's MTU by the library. */
 export const PMTUD_DISABLE = 0x10;
 /** struct sctp_status, as far as it is read. */

@@ -5,6 +5,7 @@ import {
   AF_CONN,
   AssociationChange,
   EVENT_WRITE,
+  HEARTBEAT_ENABLE,
   IPPROTO_SCTP,
   MSG_EOR,
   MSG_NOTIFICATION,
@@ -213,6 +214,16 @@ export class UsrsctpSocket {
   /** Lowers the size of the largest packet, of an association that is up; nothing if it has ended. */
   lowerPacketBytes(packetBytes: number): void {
     this.#trySet(IPPROTO_SCTP, Option.peerAddressParameters, pathParameters(packetBytes));
+  }
+
+  /** Sends heartbeats this long after the last answer, if nothing else is sent. */
+  setHeartbeat(intervalMs: number): void {
+    const bytes = new Uint8Array(PathParameters.bytes);
+    const fields = new DataView(bytes.buffer);
+    fields.setUint16(0, AF_CONN, true);
+    fields.setUint32(PathParameters.heartbeat, intervalMs, true);
+    fields.setUint32(PathParameters.flags, HEARTBEAT_ENABLE, true);
+    this.#trySet(IPPROTO_SCTP, Option.peerAddressParameters, bytes);
   }
 
   /** SHUTDOWN follows everything sent. */

@@ -18,6 +18,9 @@ const copyMemory = libc.func('void memcpy(uint64_t to, uint64_t from, uint64_t l
   length: number,
 ) => void;
 
+/** How long nothing is sent before a heartbeat is. */
+export const HEARTBEAT_MS = 10_000;
+
 /** Values that the library starts with, each with the reason. */
 const VARIABLES: readonly (readonly [name: string, value: number])[] = [
   // Extensions that nothing here needs: what is off is not parsed.
@@ -41,6 +44,9 @@ const VARIABLES: readonly (readonly [name: string, value: number])[] = [
   ['sctp_rto_initial_default', 200],
   ['sctp_rto_max_default', 1000],
   ['sctp_init_rto_max_default', 1000],
+  // A peer that vanished while nothing was sent is noticed after two minutes, as over TCP: ten
+  // heartbeats more are sent, each a second after its interval.
+  ['sctp_heartbeat_interval_default', HEARTBEAT_MS],
 ];
 
 /** Whom the stack calls, from inside any of its calls: neither may call the stack again, nor throw. */

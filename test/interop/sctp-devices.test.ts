@@ -4,9 +4,13 @@ import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import type { HostCmEvent, HostId } from '../../daemon/host/host-id.ts';
+import { SCTP_PARTS } from '../../daemon/host/sctp/sctp-parts.ts';
+import { CMEventType } from '../../verbs-api/contract/verbs/enums.ts';
 import { CommandFolder, type RunningCommand, runCommand } from '../e2e/cli-process.ts';
 import { ownAddress } from '../support/own-address.ts';
-import { SCTP_UDP_PORT } from '../support/sctp-pair.ts';
+import { RnicNode } from '../support/rnic-node.ts';
+import { SCTP_UDP_PORT, until } from '../support/sctp-pair.ts';
 import { describeWith } from './prerequisites.ts';
 
 vi.setConfig({ testTimeout: 90_000 });
@@ -190,6 +194,32 @@ describeWith(['sctp', 'rdma-programs'], 'two daemons with a device of SCTP each'
       const [here, there] = [await daemonAt(A), await daemonAt(B)];
       await pair([there, [...server, near, B]], [here, [...client, far, B]]);
     });
+  });
+
+  it('notice when the other is killed, although nothing is sent', async () => {
+    const at = folder.file('b.sock');
+    const daemon = await folder.daemon(at, ['--device', `d=sctp:${B}`]);
+    start(at, 'rping', '-s', '-a', B, '-C', '1000000', '-p', '7199');
+    const devices = [{ name: 'a', addresses: [A], lowerLayer: 'sctp' as const }];
+    const node = new RnicNode({ sctp: SCTP_PARTS, devices });
+    try {
+      let event: HostCmEvent;
+      let id: HostId;
+      do {
+        id = await node.connect(node.channel(), { address: B, port: 7199 });
+        await until('an answer', () => node.eventsOf(id).length > 0);
+        event = await node.event(id);
+      } while (event.type === CMEventType.rejected);
+      expect(event.type).toBe(CMEventType.established);
+      await daemon.kill();
+      await until('the end', () => node.eventsOf(id).length > 0, 60_000);
+      expect(await node.event(id)).toMatchObject({
+        type: CMEventType.disconnected,
+        error: 'ECONNRESET',
+      });
+    } finally {
+      await node.host.close();
+    }
   });
 
   it('do not start at one address: the UDP port belongs to the first', async () => {

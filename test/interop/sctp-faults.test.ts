@@ -2,7 +2,7 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { SCTP_PARTS } from '../../daemon/host/sctp/sctp-parts.ts';
 import type { FaultSpec } from '../../verbs-api/contract/protocol/faults.ts';
-import { CMEventType, WCStatus, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
+import { CMEventType, QPState, WCStatus, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
 import { ownAddress } from '../support/own-address.ts';
 import { type Channel, NO_WISHES, RnicNode } from '../support/rnic-node.ts';
 import { until } from '../support/sctp-pair.ts';
@@ -115,6 +115,16 @@ describeWith(['sctp'], 'faults over SCTP', () => {
     expect(own.status.fired).toBeGreaterThan(0);
     node.host.faults.remove(own.id);
     expect(await passive.completions(1)).toMatchObject([{ byteLen: 8 }]);
+  });
+
+  it('end a connection whose peer is no longer heard, once data is sent', async () => {
+    const node = host({ a: A, b: B });
+    const [active] = await connected(node, node);
+    node.host.faults.add({ kind: 'drop' }, undefined);
+    active.send(0, 8);
+    await until('the end', () => active.qp.state !== QPState.RTS);
+    expect(active.qp.state).toBe(QPState.ERR);
+    expect(node.notices.some(({ text }) => text.includes('connection lost'))).toBe(true);
   });
 
   it('that need TCP, or packets of RoCE, are refused with those that there are', () => {

@@ -282,6 +282,11 @@ export class SctpStack {
     this.#clock.soon(run);
   }
 
+  /** Calls `run` when the time has passed. */
+  after(delayMicros: number, run: () => void): Alarm {
+    return this.#clock.after(delayMicros, run);
+  }
+
   #addPath(socket: CarrierSocket, peer: Uint8Array, peerPort: number): Path {
     const path = newPath(this.#paths.takeToken(), socket, peer, peerPort);
     path.packetBytes = packetBytes(socket.address, path.address);

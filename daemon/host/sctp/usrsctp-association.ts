@@ -9,6 +9,8 @@ import {
   type UsrsctpSocket,
   unfragmentedBytes,
 } from '../../../native-bridge/usrsctp/socket.ts';
+import { HEARTBEAT_MS } from '../../../native-bridge/usrsctp/stack.ts';
+import type { Alarm } from '../links/network.ts';
 import {
   type Association,
   type AssociationEnd,
@@ -24,6 +26,10 @@ const EAGAIN = -11;
 /** What one association takes of a turn. */
 const TURN_BYTES = 1_048_576;
 const TURN_MESSAGES = 512;
+
+/** How often a peer is asked that the network cannot reach, as it says, and for how long. */
+const DOUBT_HEARTBEAT_MS = 200;
+const DOUBT_MICROS = 30_000_000;
 
 /** All associations receive into the same memory, a message at a time; one byte shows a longer one. */
 let sharedArea: ReceiveArea | undefined;
@@ -70,6 +76,8 @@ export class UsrsctpAssociation implements Association, Served {
   #paused = false;
   /** `send` was refused, and the user waits for room. */
   #blocked = false;
+  /** Set while the peer is asked more often. */
+  #doubtAlarm: Alarm | undefined;
   /** Parts of a message whose end has not come. */
   #part: Uint8Array | undefined;
 
@@ -154,15 +162,25 @@ export class UsrsctpAssociation implements Association, Served {
   }
 
   /**
-   * Ends an attempt. An association that is up lives by its own timers: anybody may forge what the
-   * network reports.
+   * Ends an attempt. Of an association that is up the peer is asked more often for a while, since
+   * anybody may forge what the network reports.
    */
   handleUnreachable(errno: number): void {
+    if (this.#state === 'up') this.#doubt();
     if (this.#state !== 'opening') return;
     const code = errnoName(errno);
     const { address, peerPort } = this.path;
     const text = `UDP port ${peerPort} of ${address} cannot be reached (${code})`;
     this.#abortFor({ kind: 'lost', code, text });
+  }
+
+  #doubt(): void {
+    if (this.#doubtAlarm !== undefined) return;
+    this.socket.setHeartbeat(DOUBT_HEARTBEAT_MS);
+    this.#doubtAlarm = this.#stack.after(DOUBT_MICROS, () => {
+      this.#doubtAlarm = undefined;
+      this.socket.setHeartbeat(HEARTBEAT_MS);
+    });
   }
 
   /** Receives once. Returns the bytes, or -1 if nothing is there or the association has ended. */
@@ -290,6 +308,7 @@ export class UsrsctpAssociation implements Association, Served {
     this.#state = 'ended';
     this.#part = undefined;
     this.user = NO_USER;
+    this.#doubtAlarm?.cancel();
     this.#stack.unwatch(this);
     return true;
   }
