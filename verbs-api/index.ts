@@ -49,6 +49,7 @@ export type {
   DeviceAttributes,
   DeviceBackend,
   DeviceInfo,
+  DeviceLowerLayer,
   DeviceTransport,
   GidEntry,
   GlobalRoute,
