@@ -23,7 +23,6 @@ kernel: adaptation 1
 ours: ${MESSAGES} echoes, 0 wrong
 ours: indication 1, 4 streams
 kernel: shutdown
-kernel: shutdown complete, 0 out, 0 in
 kernel: end
 kernel: dry true
 ours: shutdown undefined
