@@ -136,6 +136,11 @@ export class FullOperation implements UlpduSink {
     return this.#rdmapSender.midMessage;
   }
 
+  /** True when nothing can be sent until the peer has answered a request. */
+  get waitsForAnswers(): boolean {
+    return this.#rdmapSender.waitsForAnswers;
+  }
+
   /** Payload bytes of the send queue framed so far. */
   get sentBytes(): number {
     return this.#rdmapSender.sentBytes;

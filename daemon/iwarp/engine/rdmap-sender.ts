@@ -137,6 +137,14 @@ export class RDMAPSender {
     return this.#sentBytes;
   }
 
+  /** True when all that may still be sent is behind a request that waits for others to be answered. */
+  get waitsForAnswers(): boolean {
+    const { kind } = this.#message;
+    const isRequest = kind === OutboundKind.readRequest || kind === OutboundKind.atomic;
+    if (!this.#messageTaken || !isRequest || !this.#orrq.full) return false;
+    return this.#source === Source.none && this.#irrq.head === undefined;
+  }
+
   // Commands
 
   /** Starts a new pump: sources that waited are asked again. */

@@ -448,8 +448,10 @@ export class Stream implements StreamPort {
     return this.#sending && this.#lower.sendable ? operation.pump() : Step.idle;
   }
 
-  // DDP-6.2.1-01 waits for outstanding Reads, unless the peer has closed its half.
+  // DDP-6.2.1-01 waits for outstanding Reads, and for those beyond ORD, unless the peer has closed its
+  // half.
   #isDrained(operation: FullOperation, step: Step): boolean {
+    if (step === Step.waiting) return this.#peerClosed && operation.waitsForAnswers;
     if (step !== Step.idle) return false;
     return operation.outstandingCount === 0 || this.#peerClosed || !this.#lower.sendable;
   }

@@ -236,6 +236,39 @@ describe('a graceful end', () => {
     expect(peer.failure).toMatchObject({ kind: 'timeout' });
   });
 
+  it('waits for no answer of a peer that has ended, nor does a request behind it', () => {
+    const user = new NaiveUser();
+    user.register(0x99, 8);
+    for (let i = 0; i < 3; i++) user.read(5, [0x77, 0], [0x99, 0]);
+    user.send(Uint8Array.of(0x41));
+    const peer = LiteralPeer.ofInitiator({ ord: 1 }, user);
+    peer.stream.disconnect(0);
+    expect(peer.run().types).toEqual(['established']);
+    peer.finish();
+    expect(peer.types).toEqual(['established', 'peer-closed', 'finish', 'closed']);
+    expect(peer.failure).toBe(undefined);
+    // Of the Reads, only the first was sent.
+    expect(user.log).toEqual(['sent']);
+  });
+
+  it('sends what it owes a peer that has ended, though its own requests wait', () => {
+    const user = new NaiveUser();
+    user.register(0x77, 64);
+    user.register(0x99, 64);
+    user.stallSource = 9;
+    for (let i = 0; i < 2; i++) user.read(5, [0x88, 0], [0x99, 0]);
+    const peer = LiteralPeer.ofInitiator({ ord: 1 }, user);
+    const readRequest = `4141 00000000 00000001 00000001 00000000 00000055 0000000000000000
+      00000004 00000077 0000000000000000`;
+    peer.feed(compact(readRequest));
+    peer.stream.disconnect(0);
+    expect(peer.finish().types).toEqual(['established', 'peer-closed']);
+    peer.take();
+    for (let i = 0; i < 9; i++) peer.run();
+    expect(peer.take()).toEqual([compact('c142 00000055 0000000000000000 00000000')]);
+    expect(peer.types).toEqual(['established', 'peer-closed', 'finish', 'closed']);
+  });
+
   it('waits for a peer that keeps taking what is queued', () => {
     const user = new NaiveUser();
     for (let i = 0; i < 5; i++) user.send(patterned(20_000, i));
