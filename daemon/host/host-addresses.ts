@@ -1,6 +1,8 @@
 /** Addresses of this host and of its devices, and the GIDs that stand for them. */
 import { readFileSync } from 'node:fs';
 import { networkInterfaces } from 'node:os';
+import { interfaceWith } from '../../native-bridge/libc/interface-address.ts';
+import { SystemCallError } from '../../native-bridge/libc/libc.ts';
 import { addressBytes, addressFamily, canonicalAddress, isLoopback } from '../iwarp/cm/address.ts';
 
 /** An address of the host and the interface that has it. */
@@ -9,7 +11,7 @@ export interface HostAddress {
   readonly interfaceName: string;
 }
 
-/** The canonical addresses of this host, in the system's order. */
+/** The canonical addresses of this host's interfaces that have a carrier, in the system's order. */
 export function hostAddresses(): HostAddress[] {
   const found: HostAddress[] = [];
   for (const [interfaceName, addresses] of Object.entries(networkInterfaces())) {
@@ -32,13 +34,25 @@ export function primaryAddress(
   const [own] = device.addresses;
   if (own !== undefined) {
     const found = host.find(({ address }) => address === own);
-    return found ?? { address: own, interfaceName: 'lo' };
+    return found ?? { address: own, interfaceName: unlistedInterface(own) };
   }
   const outward = host.filter(({ address }) => !isLoopback(address));
   return (
     outward.find(({ address }) => addressFamily(address) === 4) ??
     outward[0] ?? { address: '127.0.0.1', interfaceName: 'lo' }
   );
+}
+
+/** The interface of an address that `hostAddresses` lacks: it has no carrier yet, or is `lo`. */
+function unlistedInterface(address: string): string {
+  if (isLoopback(address)) return 'lo';
+  try {
+    return interfaceWith(address) ?? 'lo';
+  } catch (error) {
+    // There is no descriptor to ask with.
+    if (!(error instanceof SystemCallError)) throw error;
+    return 'lo';
+  }
 }
 
 /**

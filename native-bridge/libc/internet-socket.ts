@@ -21,7 +21,9 @@ export const bind = libc.func('int bind(int fd, void *address, uint32_t length)'
 export const connect = libc.func(
   'int connect(int fd, void *address, uint32_t length)',
 ) as AddressCall;
-const ioctl = libc.func('int ioctl(int fd, uint64_t request, void *argument)') as (
+/** Negative when it fails. */
+/** Negative when it fails. */
+export const ioctl = libc.func('int ioctl(int fd, uint64_t request, void *argument)') as (
   fd: number,
   request: number,
   argument: Uint8Array,
@@ -69,9 +71,9 @@ export function socketAddress(address: string, port: number): Uint8Array {
 }
 
 const SIOCGIFMTU = 0x8921;
-/** struct ifreq: the name of an interface, and a union with its MTU. */
-const IFREQ_BYTES = 40;
-const IFNAMSIZ = 16;
+/** struct ifreq: the name of an interface, and a union with its MTU or an address. */
+export const IFREQ_BYTES = 40;
+export const IFNAMSIZ = 16;
 
 /** The MTU of a network interface in bytes. Throws `SystemCallError`: ENODEV, EMFILE. */
 export function interfaceMtu(name: string): number {
