@@ -122,7 +122,7 @@ export class CompletionGate {
     if (keeper === undefined) return true;
     this.#keeper = undefined;
     this.#keepsResponse = false;
-    if (keeper.flush?.() !== false) {
+    if (keeper.flush?.(this) !== false) {
       if (this.#heldCount > 0 && !this.release()) this.#user.awaitWrites();
       return true;
     }
@@ -223,7 +223,7 @@ export class CompletionGate {
    * dropped.
    */
   end(told: boolean): void {
-    this.#keeper?.flush?.();
+    this.#keeper?.flush?.(this);
     this.#keeper = undefined;
     this.#keepsResponse = false;
     this.#writing.clear();

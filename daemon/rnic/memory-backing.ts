@@ -41,13 +41,21 @@ export interface MemoryBacking {
   write(offset: number, bytes: Uint8Array, start: number, length: number): boolean;
   /**
    * As `write`, but may leave the bytes where they are until `flush`: for memory that is reached by
-   * a system call, so one call writes many segments. Undefined where that gains nothing.
+   * a system call, so one call writes many segments, also those of several queue pairs. Each names
+   * itself as the `owner` of its own. Undefined where that gains nothing.
    */
-  writeLater?(offset: number, bytes: Uint8Array, start: number, length: number): boolean;
+  writeLater?(
+    offset: number,
+    bytes: Uint8Array,
+    start: number,
+    length: number,
+    owner: object,
+  ): boolean;
   /**
-   * Performs the writes that `writeLater` deferred. False when any since the last call was lost.
+   * Performs the writes that `writeLater` deferred. False when any of the owner's since its last call
+   * was lost.
    */
-  flush?(): boolean;
+  flush?(owner: object): boolean;
   /** Writes accepted but not yet in the owner's memory (agent tier); CQEs behind them wait. */
   readonly pendingWrites: number;
   /**

@@ -85,7 +85,7 @@ export class PeerAccess {
   ): Fault {
     if (backing.writeLater === undefined) return this.write(backing, offset, bytes, start, length);
     if (!this.#gate.keeping(backing)) return Fault.memoryLost;
-    if (!backing.writeLater(offset, bytes, start, length)) return Fault.memoryLost;
+    if (!backing.writeLater(offset, bytes, start, length, this.#gate)) return Fault.memoryLost;
     this.#host.counters.placedBytes += length;
     return Fault.none;
   }

@@ -246,7 +246,7 @@ function put(
   notes: WriteNotes,
 ): boolean {
   if (backing.writeLater !== undefined && notes.keeping !== undefined) {
-    return notes.keeping(backing) && backing.writeLater(offset, bytes, start, length);
+    return notes.keeping(backing) && backing.writeLater(offset, bytes, start, length, notes);
   }
   if (!backing.write(offset, bytes, start, length)) return false;
   if (backing.pendingWrites > 0) notes.wrote(backing);

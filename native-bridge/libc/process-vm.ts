@@ -48,6 +48,9 @@ class Batch {
   localCount = 0;
   remoteCount = 0;
   bytes = 0;
+  /** Of each local piece: whose it is, and where it goes. */
+  readonly owners: (object | undefined)[] = new Array<undefined>(BATCH_MAX);
+  readonly #targets = new Float64Array(BATCH_MAX);
   /** The last remote piece. */
   #remoteStart = 0;
   #remoteBytes = 0;
@@ -64,8 +67,10 @@ class Batch {
     return this.localCount === BATCH_MAX;
   }
 
-  add(local: number, remote: number, length: number): void {
+  add(local: number, remote: number, length: number, owner?: object): void {
     this.#setVector(this.localCount, local, length);
+    this.owners[this.localCount] = owner;
+    this.#targets[this.localCount] = remote;
     this.localCount += 1;
     // Segments of one message are adjacent, and the kernel looks a page up once for each piece.
     if (this.remoteCount === 0 || remote !== this.#remoteStart + this.#remoteBytes) {
@@ -82,6 +87,16 @@ class Batch {
   set(local: number, remote: number, length: number): void {
     this.#setVector(0, local, length);
     this.#setVector(BATCH_MAX, remote, length);
+  }
+
+  /** Makes `one` a batch of the piece at `index` alone; its bytes. */
+  copyPiece(index: number, one: Batch): number {
+    const at = index * IOVEC_BYTES;
+    const low = this.#fields.getUint32(at, true);
+    const high = this.#fields.getUint32(at + 4, true);
+    const length = this.#fields.getUint32(at + 8, true);
+    one.set(high * 0x1_0000_0000 + low, this.#targets[index] as number, length);
+    return length;
   }
 
   clear(): void {
@@ -114,8 +129,9 @@ export class ProcessMemory {
   /** Writes deferred by `writeLater`, and reads deferred by `readLater`. */
   readonly #writes = new Batch();
   readonly #reads = new Batch();
-  /** A deferred write, or read, has failed since the last `flush`, or `flushReads`. */
-  #writesLost = false;
+  /** Owners of deferred writes that have failed since their last `flush`. */
+  readonly #writesLost = new Set<object>();
+  /** A deferred read has failed since the last `flushReads`. */
   #readsLost = false;
   #lastBuffer: ArrayBufferLike | undefined;
   #lastBufferAddress = 0;
@@ -154,24 +170,28 @@ export class ProcessMemory {
 
   /**
    * As `write`, but performed by `flush`, or before any other access; `source` must stay unchanged
-   * until then. `flush` reports the result.
+   * until then. `flush` reports the result to `owner`, who must call it.
    */
-  writeLater(address: number, source: Uint8Array, start: number, length: number): boolean {
+  writeLater(
+    address: number,
+    source: Uint8Array,
+    start: number,
+    length: number,
+    owner: object = this,
+  ): boolean {
     if (!this.#permits(source, start, length)) return false;
     if (this.#writes.full) this.#carryOut();
-    this.#writes.add(this.#addressOf(source) + start, address, length);
+    this.#writes.add(this.#addressOf(source) + start, address, length, owner);
     return true;
   }
 
   /**
-   * Performs the deferred writes, in order. False when any deferred since the last call was lost
-   * because process or memory is gone (`lastError`), even if another access performed it.
+   * Performs the deferred writes of all owners, in order. False when any that `owner` deferred since
+   * its last call was lost because process or memory is gone (`lastError`), whoever performed it.
    */
-  flush(): boolean {
+  flush(owner: object = this): boolean {
     this.#carryOut();
-    const lost = this.#writesLost;
-    this.#writesLost = false;
-    return !lost;
+    return !this.#writesLost.delete(owner);
   }
 
   /**
@@ -200,28 +220,58 @@ export class ProcessMemory {
   }
 
   #carryOut(): void {
-    if (this.#writes.localCount > 0 && !this.#transferBatch(writev, this.#writes)) {
-      this.#writesLost = true;
+    const writes = this.#writes;
+    const { localCount, bytes } = writes;
+    if (localCount === 0) return;
+    const moved = this.#transferBatch(writev, writes);
+    if (moved < bytes) this.#carryOutRest(localCount, moved);
+    // They may be gone by the next write.
+    writes.owners.fill(undefined, 0, localCount);
+  }
+
+  /**
+   * Performs those of the last `count` writes that lie behind the first `moved` bytes, each by itself: a
+   * transfer ends at the first byte that fails, and one owner's must not take along another's.
+   */
+  #carryOutRest(count: number, moved: number): void {
+    let end = 0;
+    for (let index = 0; index < count; index += 1) {
+      const length = this.#writes.copyPiece(index, this.#direct);
+      end += length;
+      if (end <= moved || this.#transferDirect(writev) === length) continue;
+      this.#writesLost.add(this.#writes.owners[index] ?? this);
     }
   }
 
   #carryOutReads(): void {
-    if (this.#reads.localCount === 0) return;
+    const reads = this.#reads;
+    const { localCount, bytes } = reads;
+    if (localCount === 0) return;
     this.#carryOut();
-    if (!this.#transferBatch(readv, this.#reads)) this.#readsLost = true;
+    if (this.#transferBatch(readv, reads) !== bytes) this.#readsLost = true;
   }
 
-  /** Transfers what is in `batch`, and empties it. */
-  #transferBatch(call: Transfer, batch: Batch): boolean {
+  /** Transfers what is in `batch`, and empties it. Returns how many bytes were moved. */
+  #transferBatch(call: Transfer, batch: Batch): number {
     const { localCount, remoteCount, bytes } = batch;
     batch.clear();
-    if (this.#processDescriptor === undefined || !this.#stillAlive()) return false;
+    if (!this.#stillAlive()) return 0;
+    const moved = this.#call(call, batch, localCount, remoteCount);
+    if (moved !== bytes) this.lastError = moved < 0 ? errnoName(lastErrno()) : 'EFAULT';
+    return Math.max(0, moved);
+  }
+
+  /** Transfers the piece that was set for one transfer at once. Returns how many bytes were moved. */
+  #transferDirect(call: Transfer): number {
+    return this.#stillAlive() ? this.#call(call, this.#direct, 1, 1) : 0;
+  }
+
+  #call(call: Transfer, batch: Batch, localCount: number, remoteCount: number): number {
+    if (this.#processDescriptor === undefined) return 0;
     copyGuard.enter(this.#processDescriptor, this.pid);
     const moved = call(this.pid, batch.local, localCount, batch.remote, remoteCount, 0);
     copyGuard.leave();
-    if (moved === bytes) return true;
-    this.lastError = moved < 0 ? errnoName(lastErrno()) : 'EFAULT';
-    return false;
+    return moved;
   }
 
   /** Tries to read `address`: undefined when it can be read, else the errno name. */
@@ -243,6 +293,7 @@ export class ProcessMemory {
    * after going through all others, which takes seconds.
    */
   #stillAlive(): boolean {
+    if (this.#processDescriptor === undefined) return false;
     const nowMs = performance.now();
     if (nowMs - this.#lookedAtMs < LOOK_INTERVAL_MS) return true;
     if (!this.alive) {
@@ -260,15 +311,13 @@ export class ProcessMemory {
     start: number,
     length: number,
   ): boolean {
-    if (this.#processDescriptor === undefined || !this.#permits(local, start, length)) return false;
+    if (!this.#permits(local, start, length)) return false;
     const direct = this.#direct;
     const base = this.#addressOf(local) + start;
     let done = 0;
     while (done < length) {
       direct.set(base + done, address + done, length - done);
-      copyGuard.enter(this.#processDescriptor, this.pid);
-      const moved = call(this.pid, direct.local, 1, direct.remote, 1, 0);
-      copyGuard.leave();
+      const moved = this.#call(call, direct, 1, 1);
       if (moved <= 0) {
         this.lastError = moved < 0 ? errnoName(lastErrno()) : 'EFAULT';
         return false;

@@ -183,6 +183,8 @@ interface Kept {
   readonly address: number;
   /** The bytes themselves, not a copy, as the kernel reads them. */
   readonly bytes: Uint8Array;
+  /** Who hears of its loss. */
+  readonly owner: object;
 }
 
 /** The kernel's part of `ProcessBacking`. */
@@ -192,8 +194,8 @@ class SimProcess {
   readonly #find: Find;
   #kept: Kept[] = [];
   #wanted: Kept[] = [];
-  /** A deferred write since the last flush was lost. */
-  #lost = false;
+  /** Owners of deferred writes that were lost since their last flush. */
+  readonly #lost = new Set<object>();
 
   constructor(find: Find) {
     this.#find = find;
@@ -210,16 +212,22 @@ class SimProcess {
 
   write(address: number, bytes: Uint8Array, start: number, length: number): boolean {
     this.#carryOut();
-    return this.#put({ address, bytes: bytes.subarray(start, start + length) });
+    return this.#put({ address, bytes: bytes.subarray(start, start + length), owner: this });
   }
 
-  writeLater(address: number, bytes: Uint8Array, start: number, length: number): boolean {
-    this.#kept.push({ address, bytes: bytes.subarray(start, start + length) });
+  writeLater(
+    address: number,
+    bytes: Uint8Array,
+    start: number,
+    length: number,
+    owner: object,
+  ): boolean {
+    this.#kept.push({ address, bytes: bytes.subarray(start, start + length), owner });
     return true;
   }
 
   readLater(address: number, target: Uint8Array, start: number, length: number): boolean {
-    this.#wanted.push({ address, bytes: target.subarray(start, start + length) });
+    this.#wanted.push({ address, bytes: target.subarray(start, start + length), owner: this });
     return true;
   }
 
@@ -231,18 +239,15 @@ class SimProcess {
     return wanted.every((piece) => this.#get(piece));
   }
 
-  flush(): boolean {
+  flush(owner: object): boolean {
     this.#carryOut();
-    const lost = this.#lost;
-    this.#lost = false;
-    return !lost;
+    return !this.#lost.delete(owner);
   }
 
   #carryOut(): void {
     const kept = this.#kept;
     this.#kept = [];
-    // A transfer ends at its first failing piece.
-    if (!kept.every((piece) => this.#put(piece))) this.#lost = true;
+    for (const piece of kept) if (!this.#put(piece)) this.#lost.add(piece.owner);
   }
 
   #get({ address, bytes }: Kept): boolean {

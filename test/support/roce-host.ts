@@ -32,6 +32,9 @@ function gidOf(device: number): Uint8Array {
   return mappedGid(127, 0, 0, 2 + device);
 }
 
+/** Where a queue pair is. */
+type Home = Pick<RoceWorld, 'host' | 'adapter'>;
+
 /** A queue pair with memory and queues of its own. */
 export class RoceEnd {
   readonly qp: QP;
@@ -41,10 +44,10 @@ export class RoceEnd {
   readonly receives: ReceiveProducer;
   readonly completions: CompletionConsumer;
   readonly device: number;
-  readonly #world: RoceWorld;
+  readonly #world: Home;
 
   constructor(
-    world: RoceWorld,
+    world: Home,
     device: number,
     type: QPType,
     backing: (bytes: Uint8Array) => MemoryBacking,

@@ -52,13 +52,19 @@ export class ProcessBacking implements MemoryBacking {
     return this.#process.write(this.#address + offset, bytes, start, length);
   }
 
-  writeLater(offset: number, bytes: Uint8Array, start: number, length: number): boolean {
+  writeLater(
+    offset: number,
+    bytes: Uint8Array,
+    start: number,
+    length: number,
+    owner: object,
+  ): boolean {
     if (!this.#covers(offset, length)) return false;
-    return this.#process.writeLater(this.#address + offset, bytes, start, length);
+    return this.#process.writeLater(this.#address + offset, bytes, start, length, owner);
   }
 
-  flush(): boolean {
-    return this.#process.flush();
+  flush(owner: object): boolean {
+    return this.#process.flush(owner);
   }
 
   get ownerGone(): boolean {

@@ -75,6 +75,25 @@ describe('memory of a process', () => {
     memory.close();
   });
 
+  it('reports the loss to whose write it was, and carries out those of all others', () => {
+    const memory = own();
+    const bytes = Uint8Array.of(1, 2, 3, 4);
+    const remote = new Uint8Array(8);
+    const address = Number(addressOf(remote));
+    const [whole, lost, other] = [{}, {}, {}];
+    expect(memory.writeLater(address, bytes, 0, 2, whole)).toBe(true);
+    expect(memory.writeLater(4096, bytes, 0, 4, lost)).toBe(true);
+    expect(memory.writeLater(address + 2, bytes, 2, 2, whole)).toBe(true);
+    expect(memory.writeLater(address + 4, bytes, 0, 4, other)).toBe(true);
+    expect(memory.flush(whole)).toBe(true);
+    expect([...remote]).toEqual([1, 2, 3, 4, 1, 2, 3, 4]);
+    expect(memory.lastError).toBe('EFAULT');
+    expect(memory.flush(other)).toBe(true);
+    expect(memory.flush(lost)).toBe(false);
+    expect(memory.flush(lost)).toBe(true);
+    memory.close();
+  });
+
   it('carries out deferred reads in one transfer, after deferred writes', () => {
     const memory = own();
     const remote = Uint8Array.from({ length: 1000 }, (_, index) => index & 0xff);

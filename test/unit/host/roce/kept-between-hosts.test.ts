@@ -1,0 +1,103 @@
+/** Packets of another host for several queue pairs of one program, whose memory is reached by calls. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { Adapter } from '../../../../daemon/host/device-adapter.ts';
+import { gidBytes } from '../../../../daemon/host/host-addresses.ts';
+import { hostSystem } from '../../../../daemon/host/links/system.ts';
+import { RnicHost } from '../../../../daemon/host/rnic-host.ts';
+import { ROCE_PARTS } from '../../../../daemon/host/roce/roce-parts.ts';
+import { ProcessBacking } from '../../../../daemon/ipc/objects/process-backing.ts';
+import { addressOf } from '../../../../native-bridge/libc/libc.ts';
+import { ProcessMemory } from '../../../../native-bridge/libc/process-vm.ts';
+import { CQEStatus, SQOpcode } from '../../../../verbs-api/contract/protocol/queue-layout.ts';
+import { QPType } from '../../../../verbs-api/contract/verbs/enums.ts';
+import { ownAddress } from '../../../support/own-address.ts';
+import { PEER } from '../../../support/program-rig.ts';
+import { RoceEnd } from '../../../support/roce-host.ts';
+
+const { success, locProtErr, remOpErr } = CQEStatus;
+const [NEAR, FAR] = [ownAddress(33), ownAddress(34)];
+/** Nothing is mapped there. */
+const UNMAPPED = 4096;
+
+/** A host with one device on real sockets. */
+class World {
+  readonly host: RnicHost;
+
+  constructor(address: string) {
+    const devices = [{ name: 'roce0', addresses: [address], transport: 'roce' as const }];
+    this.host = new RnicHost({ system: hostSystem(), devices, roce: ROCE_PARTS });
+  }
+
+  adapter(): Adapter {
+    return this.host.devices[0] as Adapter;
+  }
+}
+
+describe('packets of one batch for several queue pairs of a program', () => {
+  let near: World;
+  let far: World;
+  let program: ProcessMemory;
+
+  beforeEach(() => {
+    near = new World(NEAR);
+    far = new World(FAR);
+    program = new ProcessMemory(process.pid);
+  });
+
+  afterEach(async () => {
+    await near.host.close();
+    await far.host.close();
+    program.close();
+  });
+
+  /** A queue pair of the program, all of whose memory is mapped, or none. */
+  function endOf(world: World, isMapped: boolean): RoceEnd {
+    return new RoceEnd(world, 0, QPType.rc, (bytes) => {
+      const address = isMapped ? Number(addressOf(bytes)) : UNMAPPED;
+      return new ProcessBacking(program, address, bytes.length);
+    });
+  }
+
+  function connect(end: RoceEnd, peer: RoceEnd, address: string): void {
+    const addressVector = { ...PEER, dgid: gidBytes(address) };
+    end.connect(peer, { addressVector, timeout: 14, retryCount: 7 });
+  }
+
+  it.each([[[false, true]], [[true, false]], [[true, false, true]]])(
+    'fail for those whose memory is gone, and for no others: mapped %j',
+    async (mapped) => {
+      const pairs = mapped.map((isMapped) => {
+        const [a, b] = [endOf(near, true), endOf(far, isMapped)];
+        connect(a, b, FAR);
+        connect(b, a, NEAR);
+        a.memory.set([1, 2, 3, 4]);
+        b.receives.post(7, [b.piece(0, 4)]);
+        a.sends.post({ opcode: SQOpcode.send, wrId: 1, sges: [a.piece(0, 4)] });
+        return { a, b };
+      });
+      // All leave before the event loop of either host goes on.
+      for (const { a } of pairs) a.ring();
+      const outcome: unknown[] = [];
+      for (const { a, b } of pairs) {
+        const came: unknown[] = [];
+        for (let wait = 0; came.length < 2 && wait < 2000; wait += 1) {
+          came.push(...b.completions.outcome(), ...a.completions.outcome());
+          await sleep(2);
+        }
+        outcome.push([came, [...b.memory.subarray(0, 4)]]);
+      }
+      const whole = [
+        [7, success],
+        [1, success],
+      ];
+      const lost = [
+        [7, locProtErr],
+        [1, remOpErr],
+      ];
+      expect(outcome).toEqual(
+        mapped.map((isMapped) => (isMapped ? [whole, [1, 2, 3, 4]] : [lost, [0, 0, 0, 0]])),
+      );
+    },
+  );
+});
