@@ -585,10 +585,11 @@ export class RnicHost
     if (sctp.length === 0) return undefined;
     const devices = sctp.map(({ cmDevice }) => cmDevice);
     const tap = this.#observer.tap?.packets;
-    const { SctpNetwork } = this.#parts;
+    const { SctpNetwork, makeTransport } = this.#parts;
     try {
       const hasTcp = iwarp.length > sctp.length;
-      return new SctpNetwork({ inner: network, clock, devices, hasTcp, tap });
+      const transport = makeTransport(clock);
+      return new SctpNetwork({ inner: network, transport, clock, devices, hasTcp, tap });
     } catch (error) {
       if (!(error instanceof TransportError)) throw error;
       const { code, message } = error;

@@ -14,21 +14,34 @@ import { addressFamily, IPV4_ANY, isWildcard } from '../../iwarp/cm/address.ts';
 import { DDP_ADAPTATION } from '../../iwarp/sctp/sctp-layer.ts';
 import type { Dial, Link } from '../links/link.ts';
 import { type HostClock, type LinkPort, type Network, TransportError } from '../links/network.ts';
-import type { SctpPortOptions } from './association.ts';
+import type { SctpPortOptions, SctpTransport } from './association.ts';
 import { SctpFaults } from './sctp-faults.ts';
 import type { SctpLink, SctpLinkHost } from './sctp-link.ts';
 import { SctpLinkPort } from './sctp-link-port.ts';
 import { SctpRecorder } from './sctp-recorder.ts';
-import { UsrsctpTransport } from './usrsctp-transport.ts';
+import type { PacketCarrier, PacketObserver, PacketSpoiler } from './udp-carrier.ts';
 
 // SCTP-5.1-01, SCTP-8-01
 const PORT_OPTIONS: SctpPortOptions = { adaptation: DDP_ADAPTATION, streamCount: 1 };
 /** Attempts to find a port that is free in every network. */
 const FREE_PORT_TRIES = 16;
 
+/** A transport whose packets can be watched and spoiled. */
+export interface PacketTransport extends SctpTransport {
+  /** Hears what comes to the address, until `close`. Throws `TransportError`. */
+  open(address: string): void;
+  /** Shows it every packet, until `close`. */
+  observe(observer: PacketObserver): void;
+  /** Asks it about every packet, until `close`. */
+  obey(spoilerOf: (carrier: PacketCarrier) => PacketSpoiler): void;
+  /** Undoes every `open`, `observe` and `obey`. */
+  close(): void;
+}
+
 /** What is around which network. */
 interface SctpNetworkOptions {
   readonly inner: Network;
+  readonly transport: PacketTransport;
   readonly clock: HostClock;
   /** The devices of SCTP. */
   readonly devices: readonly { readonly name: string; readonly addresses: readonly string[] }[];
@@ -47,18 +60,18 @@ export class SctpNetwork implements Network, SctpLinkHost {
   readonly #clock: HostClock;
   /** By their ends. */
   readonly #links = new Map<string, SctpLink>();
-  readonly #transport: UsrsctpTransport;
+  readonly #transport: PacketTransport;
   #faults: SctpFaults | undefined;
 
   /** Opens the UDP port of each address. Throws `TransportError` if one cannot be opened. */
-  constructor({ inner, clock, devices, hasTcp, tap }: SctpNetworkOptions) {
+  constructor({ inner, transport, clock, devices, hasTcp, tap }: SctpNetworkOptions) {
     this.#inner = inner;
     this.#devices = new Map(
       devices.flatMap(({ name, addresses }) => addresses.map((each) => [each, name] as const)),
     );
     this.#hasTcp = hasTcp;
     this.#clock = clock;
-    this.#transport = new UsrsctpTransport(clock);
+    this.#transport = transport;
     try {
       for (const address of this.#devices.keys()) this.#transport.open(address);
       if (tap !== undefined) this.#transport.observe(new SctpRecorder(tap, this));

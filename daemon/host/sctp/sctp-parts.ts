@@ -1,9 +1,17 @@
 /** What a host needs for devices of SCTP, and loads only for them. */
 import { DDP_ADAPTATION, SctpLayer } from '../../iwarp/sctp/sctp-layer.ts';
-import { SctpNetwork } from './sctp-network.ts';
+import type { HostClock } from '../links/network.ts';
+import { type PacketTransport, SctpNetwork } from './sctp-network.ts';
+import { UsrsctpTransport } from './usrsctp-transport.ts';
 
 /** See the module's comment. */
-export const SCTP_PARTS = { DDP_ADAPTATION, SctpLayer, SctpNetwork };
+export const SCTP_PARTS = {
+  DDP_ADAPTATION,
+  SctpLayer,
+  SctpNetwork,
+  /** Makes the transport of a host; a simulation has its own. */
+  makeTransport: (clock: HostClock): PacketTransport => new UsrsctpTransport(clock),
+};
 
 /** The type of `SCTP_PARTS`, which does not load it. */
 export type SctpParts = typeof SCTP_PARTS;

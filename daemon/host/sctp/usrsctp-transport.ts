@@ -9,9 +9,9 @@ import {
   type SctpAddress,
   type SctpPort,
   type SctpPortOptions,
-  type SctpTransport,
 } from './association.ts';
 import type { CarrierSocket, Path } from './paths.ts';
+import type { PacketTransport } from './sctp-network.ts';
 import { type PortHolder, type SctpStack, sctpStack } from './sctp-stack.ts';
 import type { PacketCarrier, PacketObserver, PacketSpoiler } from './udp-carrier.ts';
 import { type Opening, UsrsctpAssociation } from './usrsctp-association.ts';
@@ -36,7 +36,7 @@ interface UdpPorts {
 }
 
 /** See the module's comment. */
-export class UsrsctpTransport implements SctpTransport {
+export class UsrsctpTransport implements PacketTransport {
   readonly #clock: HostClock;
   readonly #ports: Required<UdpPorts>;
   /** Held whether or not a port of SCTP is. */
