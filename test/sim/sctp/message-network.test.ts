@@ -4,9 +4,17 @@ import type { Association, AssociationUser } from '../../../daemon/host/sctp/ass
 import { Prng } from '../prng.ts';
 import { VirtualTime } from '../virtual-time.ts';
 import { MessageNetwork } from './message-network.ts';
+import type { SimAssociation } from './sim-association.ts';
 
 const KIND = { payloadProtocol: 16, unordered: true, acknowledgeAtOnce: false };
-const TRAITS = { delayMin: 1, delayMax: 100, bufferBytes: 4096, messageMaxBytes: 1426 };
+const TRAITS = {
+  delayMin: 1,
+  delayMax: 100,
+  bufferBytes: 4096,
+  windowBytes: 4096,
+  messageMaxBytes: 1426,
+  eventsInLine: true,
+};
 
 class Recorder implements AssociationUser {
   readonly log: string[] = [];
@@ -33,7 +41,7 @@ class Recorder implements AssociationUser {
 /** An association, and who uses its ends. */
 function opened(seed: number) {
   const time = new VirtualTime();
-  const network = new MessageNetwork(time, new Prng(seed), TRAITS);
+  const network = new MessageNetwork(time, new Prng(seed), () => TRAITS);
   const options = { adaptation: 1, streamCount: 4 };
   const user = { a: new Recorder(), b: new Recorder() };
   const ends: Association[] = [];
@@ -73,6 +81,30 @@ describe('a simulated association', () => {
     expect(a.send(0, KIND, new Uint8Array(4000))).toBe(false);
     while (time.step());
     expect(user.a.log).toEqual(['acknowledged', 'writable']);
+  });
+
+  it('acknowledges no more than the window holds of what is not read', () => {
+    const { time, a, b, user } = opened(11);
+    b.pauseReading();
+    for (let n = 0; n < 4; n++) expect(a.send(0, KIND, new Uint8Array(1000))).toBe(true);
+    while (time.step());
+    expect(a.unacknowledged).toBe(false);
+    for (let n = 0; n < 4; n++) expect(a.send(0, KIND, new Uint8Array(1000))).toBe(true);
+    while (time.step());
+    expect(a.unacknowledged).toBe(true);
+    b.resumeReading();
+    while (time.step());
+    expect(a.unacknowledged).toBe(false);
+    expect(user.b.log.length).toBe(8);
+  });
+
+  it('gives up a path that has vanished', () => {
+    const { time, a, user } = opened(12);
+    const end = a as SimAssociation;
+    a.send(0, KIND, new Uint8Array(1000));
+    end.vanish();
+    while (time.step());
+    expect([user.a.log, user.b.log]).toEqual([['lost'], ['lost']]);
   });
 
   it('ends by SHUTDOWN behind what was sent, or by ABORT at once', () => {

@@ -12,6 +12,7 @@ import { Prng } from '../prng.ts';
 import { VirtualClock, VirtualTime } from '../virtual-time.ts';
 import { MessageNetwork } from './message-network.ts';
 import { SessionEnd } from './session-end.ts';
+import type { MessageTraits } from './sim-association.ts';
 
 const STEPS_MAX = 400_000;
 const SOURCE_STAG = 0x111;
@@ -20,6 +21,8 @@ const SINK_STAG = 0x333;
 const REGION_BYTES = 32_768;
 const RECEIVE_BYTES = 8_192;
 const WORK_MAX = 12;
+/** Of accepts, and where nothing is negotiated. */
+const DEPTH = 4;
 
 /** What becomes of a session. */
 type Fate = 'closed by a' | 'closed by b' | 'closed by both' | 'rejected' | 'refused' | 'fault';
@@ -114,6 +117,7 @@ class World {
   readonly #clock: VirtualClock;
   readonly #pool = new ChunkPool({ chunkBytes: 70_000, keptMax: 4 });
   readonly #network: MessageNetwork;
+  readonly #traits: MessageTraits;
   readonly #a = new Demultiplexer();
   readonly #b = new Demultiplexer();
   readonly #sessions: Session[] = [];
@@ -125,12 +129,15 @@ class World {
     const prng = new Prng(seed);
     this.#prng = prng;
     this.#clock = new VirtualClock(this.#time, prng);
-    this.#network = new MessageNetwork(this.#time, prng, {
+    this.#traits = {
       delayMin: prng.between(1, 20),
       delayMax: prng.between(20, 2_000),
       bufferBytes: prng.between(4_000, 200_000),
+      windowBytes: prng.between(4_000, 200_000),
       messageMaxBytes: prng.between(300, 9_000),
-    });
+      eventsInLine: prng.oneIn(2),
+    };
+    this.#network = new MessageNetwork(this.#time, prng, () => this.#traits);
   }
 
   run(): SessionsResult {
@@ -189,13 +196,16 @@ class World {
     const size = prng.oneIn(3)
       ? ({ kind: 'fixed', mulpduBytes: prng.between(128, 4_000) } as const)
       : ({ kind: prng.oneIn(2) ? 'emss' : 'large' } as const);
+    const mpaRevision = prng.oneIn(3) ? 1 : 2;
+    // Plain messages negotiate no depths: both ends must have the same.
+    const depth = (): number => (mpaRevision === 1 ? DEPTH : prng.between(1, 8));
     return streamOptions({
-      mpaRevision: prng.oneIn(3) ? 1 : 2,
+      mpaRevision,
       peerToPeer: prng.oneIn(2),
       rtrKinds,
-      ird: prng.between(1, 8),
-      ord: prng.between(1, 8),
-      emssBytes: this.#network.traits.messageMaxBytes,
+      ird: depth(),
+      ord: depth(),
+      emssBytes: this.#traits.messageMaxBytes,
       fpduSize: size,
       startupTimeoutMicros: 60_000_000,
       closeTimeoutMicros: 60_000_000,
@@ -261,7 +271,7 @@ class World {
     const { now } = this.#time;
     if (session.fate === 'rejected') b.stream.reject(session.answer, now);
     else if (session.fate === 'refused') b.stream.refuse(now);
-    else b.stream.accept(session.answer, b.user, { ird: 4, ord: 4 }, now);
+    else b.stream.accept(session.answer, b.user, { ird: DEPTH, ord: DEPTH }, now);
     if (session.fate === 'rejected' || session.fate === 'refused') b.stream.disconnect(now);
     b.settle();
   }
@@ -348,7 +358,7 @@ class World {
     const whole = from.user.jobCount === 0;
     const sent = whole ? model.sent : model.sent.slice(0, got.length);
     must(got.join() === sent.join(), `${where}: the Sends arrive in order, whole and once`);
-    must(from.longestMessage <= Math.max(this.#network.traits.messageMaxBytes - 16, 518), where);
+    must(from.longestMessage <= Math.max(this.#traits.messageMaxBytes - 16, 518), where);
     if (!whole) return;
     const target = to.user.regions.get(TARGET_STAG)?.bytes ?? new Uint8Array(0);
     must(hexOf(target) === hexOf(model.target), `${where}: the Writes are in place, in order`);
