@@ -22,22 +22,14 @@ export const Option = {
   status: 0x100,
 } as const;
 
-/** Types of notifications. */
+/** Types of notifications, and the first state of an association in them. */
 export const Notification = {
   association: 1,
   shutdown: 5,
   adaptation: 6,
   partialDelivery: 7,
   senderDry: 10,
-} as const;
-
-/** What an association has come to (`sac_state`). */
-export const AssociationState = {
-  up: 1,
-  lost: 2,
-  restart: 3,
-  shutdownComplete: 4,
-  cannotStart: 5,
+  firstState: 1,
 } as const;
 
 /** Flags of what was received. */
@@ -63,13 +55,3 @@ export const HEARTBEAT_ENABLE = 0x1;
 export const PMTUD_DISABLE = 0x10;
 /** struct sctp_status, as far as it is read. */
 export const Status = { bytes: 176, unacknowledged: 12, pending: 14 } as const;
-/** struct sctp_assoc_change: state, error, streams, and the chunk that the peer sent, if any. */
-export const AssociationChange = {
-  state: 8,
-  error: 10,
-  outbound: 12,
-  inbound: 14,
-  chunk: 20,
-} as const;
-/** struct sctp_adaptation_event. */
-export const ADAPTATION_VALUE = 8;

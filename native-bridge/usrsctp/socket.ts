@@ -1,9 +1,14 @@
 /** Sockets of the library: one association each, or a listener. None of the calls waits. */
-import { addressOf, lastErrno, SystemCallError } from '../libc/libc.ts';
+import { lastErrno, SystemCallError } from '../libc/libc.ts';
 import {
-  ADAPTATION_VALUE,
+  type ReceiveArea,
+  type ReceivedFacts,
+  readEvent,
+  type SctpEvent,
+  type SctpMessageKind,
+} from '../libc/sctp-event.ts';
+import {
   AF_CONN,
-  AssociationChange,
   EVENT_WRITE,
   HEARTBEAT_ENABLE,
   IPPROTO_SCTP,
@@ -43,13 +48,6 @@ export interface UsrsctpOptions {
   readonly packetBytes: number;
 }
 
-/** How a message is sent; see `MessageKind` of the host. */
-interface UsrsctpMessageKind {
-  readonly payloadProtocol: number;
-  readonly unordered: boolean;
-  readonly acknowledgeAtOnce: boolean;
-}
-
 /** Bytes of a packet before the first message: SCTP's common header and that of the DATA chunk. */
 const DATA_HEADERS_BYTES = 28;
 /** The library does not count the common header in a path's MTU. */
@@ -80,19 +78,6 @@ const flagsField = new DataView(flags.buffer);
 /** Bytes of the longest message that is not fragmented in packets of `packetBytes`. */
 export function unfragmentedBytes(packetBytes: number): number {
   return Math.floor((packetBytes - DATA_HEADERS_BYTES) / 4) * 4;
-}
-
-/** Memory that messages are received into. */
-export class ReceiveArea {
-  readonly bytes: Uint8Array;
-  readonly fields: DataView;
-  readonly address: number;
-
-  constructor(length: number) {
-    this.bytes = new Uint8Array(length);
-    this.fields = new DataView(this.bytes.buffer);
-    this.address = Number(addressOf(this.bytes));
-  }
 }
 
 /** See the module's comment. */
@@ -154,7 +139,7 @@ export class UsrsctpSocket {
   }
 
   /** Sends a whole message. Returns its length or a negative errno; EAGAIN without room. */
-  send(streamId: number, kind: UsrsctpMessageKind, bytes: Uint8Array): number {
+  send(streamId: number, kind: SctpMessageKind, bytes: Uint8Array): number {
     const { unordered, acknowledgeAtOnce, payloadProtocol } = kind;
     const asked =
       (unordered ? SendFlag.unordered : 0) | (acknowledgeAtOnce ? SendFlag.acknowledgeAtOnce : 0);
@@ -177,7 +162,7 @@ export class UsrsctpSocket {
 
   /**
    * Receives a message, or a part of one, or a notification, into `area` from `start` on. Returns its
-   * length, 0 at the end, or a negative errno. What `received` says is of the last call.
+   * length, 0 at the end, or a negative errno.
    */
   receive(area: ReceiveArea, start: number): number {
     setLength(fromBytes, from.length);
@@ -195,6 +180,16 @@ export class UsrsctpSocket {
       flags,
     );
     return length < 0 ? -lastErrno() : Number(length);
+  }
+
+  /** What came with the last `receive` of any socket. */
+  get received(): ReceivedFacts {
+    return received;
+  }
+
+  /** Reads the notification of `length` bytes at the start of `area`. */
+  readEvent(area: ReceiveArea, length: number): SctpEvent {
+    return readEvent(area, length, Notification);
   }
 
   /** True if there is room for a message. */
@@ -276,7 +271,7 @@ export class UsrsctpSocket {
 }
 
 /** What came with the last `receive`. */
-export const received = {
+const received: ReceivedFacts = {
   get isNotification(): boolean {
     return (flagsField.getUint32(0, true) & MSG_NOTIFICATION) !== 0;
   },
@@ -294,43 +289,6 @@ export const received = {
     return receiveFields.getUint32(ReceiveInfo.payloadProtocol);
   },
 };
-
-/** What a notification says. */
-export type UsrsctpEvent =
-  | {
-      readonly type: 'association';
-      /** One of `AssociationState`. */
-      readonly state: number;
-      readonly error: number;
-      readonly streamsOut: number;
-      readonly streamsIn: number;
-      /** An ABORT of the peer came with it. */
-      readonly aborted: boolean;
-    }
-  | { readonly type: 'adaptation'; readonly value: number }
-  | { readonly type: 'shutdown' | 'partial-delivery' | 'dry' | 'other' };
-
-/** Reads the notification of `length` bytes at the start of `area`. */
-export function readNotification({ fields }: ReceiveArea, length: number): UsrsctpEvent {
-  const type = length < 8 ? 0 : fields.getUint16(0, true);
-  if (type === Notification.association && length >= AssociationChange.chunk) {
-    return {
-      type: 'association',
-      state: fields.getUint16(AssociationChange.state, true),
-      error: fields.getUint16(AssociationChange.error, true),
-      streamsOut: fields.getUint16(AssociationChange.outbound, true),
-      streamsIn: fields.getUint16(AssociationChange.inbound, true),
-      aborted: length > AssociationChange.chunk,
-    };
-  }
-  if (type === Notification.adaptation && length >= ADAPTATION_VALUE + 4) {
-    return { type: 'adaptation', value: fields.getUint32(ADAPTATION_VALUE, true) };
-  }
-  if (type === Notification.shutdown) return { type: 'shutdown' };
-  if (type === Notification.partialDelivery) return { type: 'partial-delivery' };
-  if (type === Notification.senderDry) return { type: 'dry' };
-  return { type: 'other' };
-}
 
 function connAddress(token: number, port: number): Uint8Array {
   const name = new Uint8Array(SockaddrConn.bytes);

@@ -13,8 +13,9 @@ import {
 import type { CarrierSocket, Path } from './paths.ts';
 import type { PacketTransport } from './sctp-network.ts';
 import { type PortHolder, type SctpStack, sctpStack } from './sctp-stack.ts';
+import type { Opening } from './socket-association.ts';
 import type { PacketCarrier, PacketObserver, PacketSpoiler } from './udp-carrier.ts';
-import { type Opening, UsrsctpAssociation } from './usrsctp-association.ts';
+import { UsrsctpAssociation } from './usrsctp-association.ts';
 
 /** The port that IANA has assigned to SCTP in UDP (RFC 6951 section 6.1). */
 const SCTP_UDP_PORT = 9899;
@@ -205,7 +206,7 @@ class UsrsctpPort implements SctpPort, PortHolder {
   }
 
   /** False, and aborted, if the peer has another adaptation indication, or none (SCTP-11.1-01). */
-  #agrees(association: UsrsctpAssociation): boolean {
+  #agrees(association: Association): boolean {
     if (association.peerAdaptation === this.#adaptation) return true;
     association.abort();
     return false;
@@ -224,7 +225,7 @@ class UsrsctpPort implements SctpPort, PortHolder {
   }
 }
 
-function adaptationText({ peerAdaptation }: UsrsctpAssociation): string {
+function adaptationText({ peerAdaptation }: Association): string {
   const found = peerAdaptation === undefined ? 'none' : String(peerAdaptation);
   return `the peer has another adaptation indication than ours: ${found}`;
 }

@@ -1,0 +1,332 @@
+/** An association over a socket, libusrsctp's or the kernel's, from its opening to its end. */
+import { errnoName } from '../../../native-bridge/libc/libc.ts';
+import {
+  ReceiveArea,
+  type ReceivedFacts,
+  type SctpEvent,
+} from '../../../native-bridge/libc/sctp-event.ts';
+import {
+  type Association,
+  type AssociationEnd,
+  type AssociationUser,
+  MESSAGE_MAX_BYTES,
+  type MessageKind,
+  type SctpAddress,
+} from './association.ts';
+
+const EAGAIN = -11;
+/** What one association takes of a turn. */
+const TURN_BYTES = 1_048_576;
+const TURN_MESSAGES = 512;
+
+/** All associations receive into the same memory, a message at a time; one byte shows a longer one. */
+let sharedArea: ReceiveArea | undefined;
+
+/** What becomes of an association before it has a user. */
+export interface Opening {
+  /** Up, with the peer's indication known. It must have a user on return, or have been aborted. */
+  handleUp(association: Association): void;
+  handleFailed(errorCode: string, text: string): void;
+}
+
+/** What an association needs of its socket; no call waits. */
+interface AssociationSocket {
+  /** Sends a whole message. Returns its length or a negative errno; EAGAIN without room. */
+  send(streamId: number, kind: MessageKind, bytes: Uint8Array): number;
+  /**
+   * Receives a message, or a part of one, or a notification, into `area` from `start` on. Returns its
+   * length, 0 at the end, or a negative errno.
+   */
+  receive(area: ReceiveArea, start: number): number;
+  /** What came with the last `receive`. */
+  readonly received: ReceivedFacts;
+  /** Reads the notification of `length` bytes at the start of `area`. */
+  readEvent(area: ReceiveArea, length: number): SctpEvent;
+  /** True if there is room for a message. */
+  readonly writable: boolean;
+  /** Messages that are not acknowledged, sent or not. */
+  readonly unacknowledged: number;
+  /** SHUTDOWN follows everything sent. */
+  shutdown(): void;
+  /** Ends the association by ABORT, if there is one, and closes. */
+  abort(): void;
+  close(): void;
+}
+
+/** Where an association is, and the longest message at first. */
+interface AssociationFacts {
+  readonly local: SctpAddress;
+  readonly remote: SctpAddress;
+  readonly messageMaxBytes: number;
+}
+
+/** Before there is a user, nothing is delivered. */
+const NO_USER: AssociationUser = {
+  handleMessage: () => {},
+  handleWritable: () => {},
+  handleAcknowledged: () => {},
+  handlePathChanged: () => {},
+  handlePeerShutdown: () => {},
+  handleEnded: () => {},
+};
+
+/**
+ * - opening: until the handshake is over.
+ * - rising: until the peer's adaptation indication is known, which comes right behind.
+ * - up: until the end.
+ */
+type State = 'opening' | 'rising' | 'up' | 'ended';
+
+/** See the module's comment. Transports derive theirs, which say when it is served. */
+export abstract class SocketAssociation implements Association {
+  readonly local: SctpAddress;
+  readonly remote: SctpAddress;
+  user: AssociationUser = NO_USER;
+  peerAdaptation: number | undefined;
+  streamCount = 0;
+  messageMaxBytes: number;
+  unacknowledged = false;
+  readonly #socket: AssociationSocket;
+  readonly #opening: Opening;
+  #state: State = 'opening';
+  #paused = false;
+  /** `send` was refused, and the user waits for room. */
+  #blocked = false;
+  /** Parts of a message whose end has not come. */
+  #part: Uint8Array | undefined;
+
+  constructor(socket: AssociationSocket, facts: AssociationFacts, opening: Opening) {
+    this.#socket = socket;
+    this.#opening = opening;
+    this.local = facts.local;
+    this.remote = facts.remote;
+    this.messageMaxBytes = facts.messageMaxBytes;
+  }
+
+  // What transports implement
+
+  /** Has `serve` called in a turn that follows. */
+  protected abstract requestTurn(): void;
+  /** The association has ended, and its socket is about to be closed. */
+  protected abstract handleLeaving(): void;
+  /** Its socket is closed. */
+  protected abstract handleClosed(): void;
+
+  // What its user calls
+
+  send(streamId: number, kind: MessageKind, bytes: Uint8Array): boolean {
+    if (this.#state !== 'up') return false;
+    const sent = this.#socket.send(streamId, kind, bytes);
+    if (sent >= 0) {
+      this.unacknowledged = true;
+      return true;
+    }
+    // What else there may be is an end, of which the library tells next.
+    this.#blocked = true;
+    if (sent !== EAGAIN) this.requestTurn();
+    return false;
+  }
+
+  pauseReading(): void {
+    this.#paused = true;
+  }
+
+  resumeReading(): void {
+    if (!this.#paused) return;
+    this.#paused = false;
+    if (this.#state !== 'ended') this.requestTurn();
+  }
+
+  shutdown(): void {
+    if (this.#state === 'ended') return;
+    this.#socket.shutdown();
+    this.requestTurn();
+  }
+
+  abort(): void {
+    if (!this.#leave()) return;
+    this.#socket.abort();
+    this.handleClosed();
+  }
+
+  // What transports call
+
+  serve(): boolean {
+    let bytes = 0;
+    for (let count = 0; count < TURN_MESSAGES && bytes < TURN_BYTES; count += 1) {
+      if (this.#paused || this.isOver) return false;
+      const length = this.#receive();
+      if (length < 0) {
+        this.#signalRoom();
+        return false;
+      }
+      bytes += length;
+    }
+    this.#signalRoom();
+    return true;
+  }
+
+  /** For transports: the longest message that is not fragmented has another length now. */
+  protected setMessageMaxBytes(bytes: number): void {
+    if (this.isOver || bytes === this.messageMaxBytes) return;
+    this.messageMaxBytes = bytes;
+    if (this.#state === 'up') this.user.handlePathChanged();
+  }
+
+  protected get isOpening(): boolean {
+    return this.#state === 'opening';
+  }
+
+  protected get isUp(): boolean {
+    return this.#state === 'up';
+  }
+
+  /** For transports: nothing is to be read until `resumeReading`. */
+  protected get isPaused(): boolean {
+    return this.#paused;
+  }
+
+  /** For transports: the user waits for room. */
+  protected get isBlocked(): boolean {
+    return this.#blocked;
+  }
+
+  /** Receives once. Returns the bytes, or -1 if nothing is there or the association has ended. */
+  #receive(): number {
+    sharedArea ??= new ReceiveArea(MESSAGE_MAX_BYTES + 1);
+    const area = sharedArea;
+    const part = this.#part;
+    if (part !== undefined) area.bytes.set(part);
+    const before = part?.length ?? 0;
+    const length = this.#socket.receive(area, before);
+    if (length === EAGAIN) {
+      // Nothing came behind the handshake, so the peer has no indication.
+      if (this.#state === 'rising') this.#rise();
+      return -1;
+    }
+    if (length <= 0) {
+      this.#end(endOf(-length));
+      return -1;
+    }
+    // A notification may come between the parts of a message; it would lie behind them.
+    if (this.#socket.received.isNotification) this.#notify(area, before, length);
+    else this.#take(area, before + length);
+    return length;
+  }
+
+  #take({ bytes }: ReceiveArea, length: number): void {
+    if (this.#state === 'rising') this.#rise();
+    if (this.#state !== 'up') return;
+    if (length > MESSAGE_MAX_BYTES) {
+      const text = `the peer sent a message of more than ${MESSAGE_MAX_BYTES} bytes`;
+      this.abortFor({ kind: 'invalid', code: 'EMSGSIZE', text });
+      return;
+    }
+    if (!this.#socket.received.isEnd) {
+      this.#part = bytes.slice(0, length);
+      return;
+    }
+    this.#part = undefined;
+    const { streamId, payloadProtocol, unordered } = this.#socket.received;
+    this.user.handleMessage(streamId, payloadProtocol, unordered, bytes.subarray(0, length));
+  }
+
+  #notify(area: ReceiveArea, start: number, length: number): void {
+    if (start > 0) area.bytes.copyWithin(0, start, start + length);
+    const event = this.#socket.readEvent(area, length);
+    if (event.type === 'association') {
+      this.#handleChange(event);
+    } else if (event.type === 'adaptation') {
+      this.peerAdaptation = event.value;
+      if (this.#state === 'rising') this.#rise();
+    } else if (event.type === 'partial-delivery') {
+      this.#part = undefined;
+    } else if (event.type === 'shutdown') {
+      if (this.#state === 'up') this.user.handlePeerShutdown();
+    } else if (event.type === 'dry') {
+      this.#handleDry();
+    }
+  }
+
+  #handleDry(): void {
+    // It may be of before the last send.
+    if (this.#state !== 'up' || !this.unacknowledged || this.#socket.unacknowledged > 0) return;
+    this.unacknowledged = false;
+    this.user.handleAcknowledged();
+  }
+
+  #handleChange(event: SctpEvent & { readonly type: 'association' }): void {
+    if (event.state === 'up') {
+      this.streamCount = Math.min(event.streamsIn, event.streamsOut);
+      this.#state = 'rising';
+    } else if (event.state === 'shutdown-complete') {
+      this.#end({ kind: 'shutdown', code: undefined, text: 'the association was shut down' });
+    } else if (event.state === 'restart') {
+      // The peer's new association has nothing of the old one: DDP's streams are gone.
+      const text = 'the peer started the association anew';
+      this.abortFor({ kind: 'lost', code: 'ECONNRESET', text });
+    } else if (event.aborted) {
+      const code = this.#state === 'opening' ? 'ECONNREFUSED' : 'ECONNRESET';
+      this.#end({ kind: 'aborted', code, text: 'the peer sent an ABORT' });
+    } else {
+      this.#end({ kind: 'lost', code: 'ETIMEDOUT', text: 'the peer does not answer' });
+    }
+  }
+
+  #rise(): void {
+    this.#state = 'up';
+    this.#opening.handleUp(this);
+  }
+
+  #signalRoom(): void {
+    if (!this.#blocked || this.#state !== 'up' || !this.#socket.writable) return;
+    this.#blocked = false;
+    this.user.handleWritable();
+  }
+
+  /** Also after a call to the user, who may abort. */
+  protected get isOver(): boolean {
+    return this.#state === 'ended';
+  }
+
+  /** Aborts, and tells the user of this end. */
+  protected abortFor(end: AssociationEnd): void {
+    const { user } = this;
+    const opening = this.#state !== 'up';
+    this.abort();
+    this.#tell(end, opening, user);
+  }
+
+  #end(end: AssociationEnd): void {
+    const { user } = this;
+    const opening = this.#state !== 'up';
+    if (!this.#leave()) return;
+    this.#socket.close();
+    this.handleClosed();
+    this.#tell(end, opening, user);
+  }
+
+  #tell(end: AssociationEnd, opening: boolean, user: AssociationUser): void {
+    if (opening) this.#opening.handleFailed(end.code ?? 'ECONNREFUSED', end.text);
+    else user.handleEnded(end);
+  }
+
+  /** False if it had ended before. */
+  #leave(): boolean {
+    if (this.isOver) return false;
+    this.#state = 'ended';
+    this.#part = undefined;
+    this.user = NO_USER;
+    this.handleLeaving();
+    return true;
+  }
+}
+
+/** The end that a failed `receive` tells of, by its errno; 0 is the end of what the peer sends. */
+function endOf(errno: number): AssociationEnd {
+  if (errno === 0) {
+    return { kind: 'shutdown', code: undefined, text: 'the association was shut down' };
+  }
+  const code = errnoName(errno);
+  return { kind: 'lost', code, text: `the association was lost (${code})` };
+}

@@ -1,0 +1,95 @@
+/**
+ * What a socket of SCTP receives, the kernel's or libusrsctp's: messages and notifications (RFC 6458).
+ * The structures are the same in both, most of the numbers are not.
+ */
+import { addressOf } from './libc.ts';
+
+/** Memory that messages are received into. */
+export class ReceiveArea {
+  readonly bytes: Uint8Array;
+  readonly fields: DataView;
+  readonly address: number;
+
+  constructor(length: number) {
+    this.bytes = new Uint8Array(length);
+    this.fields = new DataView(this.bytes.buffer);
+    this.address = Number(addressOf(this.bytes));
+  }
+}
+
+/** What came with the last message. */
+export interface ReceivedFacts {
+  readonly isNotification: boolean;
+  /** False for a part of a message that is not its end. */
+  readonly isEnd: boolean;
+  readonly streamId: number;
+  readonly unordered: boolean;
+  readonly payloadProtocol: number;
+}
+
+/** How a message is sent; see `MessageKind` of the host. */
+export interface SctpMessageKind {
+  readonly payloadProtocol: number;
+  readonly unordered: boolean;
+  readonly acknowledgeAtOnce: boolean;
+}
+
+/** What an association has come to (`sac_state`), in the order of the numbers. */
+const STATES = ['up', 'lost', 'restart', 'shutdown-complete', 'cannot-start'] as const;
+
+/** What a notification says. */
+export type SctpEvent =
+  | {
+      readonly type: 'association';
+      readonly state: (typeof STATES)[number];
+      readonly streamsOut: number;
+      readonly streamsIn: number;
+      /** An ABORT of the peer came with it. */
+      readonly aborted: boolean;
+    }
+  | { readonly type: 'adaptation'; readonly value: number }
+  | { readonly type: 'shutdown' | 'partial-delivery' | 'dry' | 'other' };
+
+/** Numbers of notifications. */
+interface EventNumbers {
+  readonly association: number;
+  readonly shutdown: number;
+  readonly adaptation: number;
+  readonly partialDelivery: number;
+  readonly senderDry: number;
+  /** Of the first state. */
+  readonly firstState: number;
+}
+
+/** struct sctp_assoc_change: state, streams, and the chunk that the peer sent, if any. */
+const Change = { state: 8, outbound: 12, inbound: 14, chunk: 20 } as const;
+/** struct sctp_adaptation_event. */
+const ADAPTATION_VALUE = 8;
+const HEADER_BYTES = 8;
+
+/** Reads the notification of `length` bytes at the start of `area`. */
+export function readEvent(
+  { fields }: ReceiveArea,
+  length: number,
+  numbers: EventNumbers,
+): SctpEvent {
+  const type = length < HEADER_BYTES ? -1 : fields.getUint16(0, true);
+  if (type === numbers.association && length >= Change.chunk) {
+    const state = STATES[fields.getUint16(Change.state, true) - numbers.firstState];
+    if (state === undefined) return { type: 'other' };
+    return {
+      type: 'association',
+      state,
+      streamsOut: fields.getUint16(Change.outbound, true),
+      streamsIn: fields.getUint16(Change.inbound, true),
+      aborted: length > Change.chunk,
+    };
+  }
+  if (type === numbers.adaptation && length >= ADAPTATION_VALUE + 4) {
+    return { type: 'adaptation', value: fields.getUint32(ADAPTATION_VALUE, true) };
+  }
+  if (type === numbers.shutdown) return { type: 'shutdown' };
+  if (type === numbers.partialDelivery) return { type: 'partial-delivery' };
+  if (type === numbers.senderDry) return { type: 'dry' };
+  return { type: 'other' };
+}
