@@ -151,13 +151,15 @@ export class UdpLink {
    * without a route. Opens the socket. Throws `VerbsError` EADDRINUSE when the port is taken.
    */
   pathMtu(port: PacketPort, sgid: Uint8Array, dgid: Uint8Array): number {
-    if (!isRoutable(sgid) || !isRoutable(dgid)) return 0;
-    const mtu = routeMtu(sgid, dgid);
-    if (mtu === 0) return 0;
+    const mtu = isRoutable(sgid) && isRoutable(dgid) ? routeMtu(sgid, dgid) : 0;
+    // The program gets an errno; people need to know what to do.
+    if (mtu === 0) {
+      this.#noteOnce('warn', `to ${dgid.join('.')}`, unreachableText(port, sgid, dgid));
+      return 0;
+    }
     try {
       this.#open(port, sgid);
     } catch (error) {
-      // The program gets an errno; people need to know what to do.
       if (error instanceof VerbsError) this.#noteOnce('warn', sgid.join('.'), error.message);
       throw error;
     }
@@ -466,6 +468,14 @@ function routeMtu(sgid: Uint8Array, dgid: Uint8Array): number {
     if (error instanceof SystemCallError) return 0;
     throw error;
   }
+}
+
+function unreachableText(port: PacketPort, sgid: Uint8Array, dgid: Uint8Array): string {
+  const ends = `${port.name} cannot reach ${gidAddress(dgid)} from ${gidAddress(sgid)}`;
+  if (!isRoutable(sgid) || !isRoutable(dgid)) {
+    return `${ends} (no other host knows link-local GIDs); use another GID index (-g, -x)`;
+  }
+  return `${ends} (no route); use the GID index of an address that reaches it (-g, -x), at both ends`;
 }
 
 function openingText({ code }: SystemCallError, address: string): string {

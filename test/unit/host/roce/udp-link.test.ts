@@ -260,7 +260,20 @@ describe('the UDP link', () => {
     const local = new Uint8Array(16);
     local.set([0xfe, 0x80]);
     expect(link.pathMtu(port, local, local)).toBe(0);
+    expect(link.pathMtu(port, local, THEIRS)).toBe(0);
+    expect(link.pathMtu(port, local, THEIRS)).toBe(0);
+    expect(notes).toEqual([
+      'warn: roce0 cannot reach fe80:: from fe80:: (no other host knows link-local GIDs); use another ' +
+        'GID index (-g, -x)',
+      `warn: roce0 cannot reach ${THEIR_ADDRESS} from fe80:: (no other host knows link-local GIDs); ` +
+        'use another GID index (-g, -x)',
+    ]);
+    notes.length = 0;
     expect(link.pathMtu(port, mappedGid(10, 9, 8, 7), THEIRS)).toBe(0);
+    expect(notes).toEqual([
+      `warn: roce0 cannot reach ${THEIR_ADDRESS} from 10.9.8.7 (no route); use the GID index of an ` +
+        'address that reaches it (-g, -x), at both ends',
+    ]);
   });
 
   it('closes the sockets of addresses that the port lost', async () => {
