@@ -19,7 +19,8 @@ import type {
   WireOptions,
 } from './contract/verbs/provider.ts';
 import { orAbort, type WaitLimit, within } from './deadline.ts';
-import { addressOf, connectFailure, owned } from './dialing.ts';
+import { connectFailure, owned } from './dialing.ts';
+import { addressOf } from './host-name/host-name.ts';
 import { HEADER_BYTES, type MessageOffer, takeOffer, withOffer } from './message-framing.ts';
 import {
   GRANTS,
@@ -29,6 +30,7 @@ import {
   messagePlan,
   receivesOf,
 } from './message-window.ts';
+import { RequestListener } from './request-listener.ts';
 import { shareContext } from './shared-context.ts';
 
 const DEFAULT_QUEUE_DEPTH = 64;
@@ -192,44 +194,9 @@ export async function listen(provider: Provider, options: ListenOptions = {}): P
     return await owned(await provider.createId(), signal, async (id) => {
       await orAbort(id.bindAddr({ address, port }), signal);
       await orAbort(id.listen(options.backlog), signal);
-      return new RequestListener(id, id.localAddress ?? { address, port });
+      return new RequestListener(id, id.localAddress ?? { address, port }, requestOf);
     });
   });
-}
-
-/** The `Listener` over a listening id. */
-class RequestListener implements Listener {
-  readonly id: ConnectionId;
-  readonly address: SocketAddress;
-
-  constructor(id: ConnectionId, address: SocketAddress) {
-    this.id = id;
-    this.address = address;
-  }
-
-  async *[Symbol.asyncIterator](): AsyncGenerator<ConnectionRequest, void, undefined> {
-    for await (const event of this.id.events()) {
-      if (event.type === CMEventType.connectRequest) yield requestOf(event);
-    }
-  }
-
-  accept(options: EndpointOptions = {}): Promise<Connection> {
-    return within(options, 'accept', async (signal) => {
-      for (;;) {
-        const event = await this.id.nextEvent({ signal });
-        if (event.type !== CMEventType.connectRequest) continue;
-        return await requestOf(event).accept({ ...options, signal, timeoutMs: undefined });
-      }
-    });
-  }
-
-  close(): Promise<void> {
-    return this.id.close();
-  }
-
-  [Symbol.asyncDispose](): Promise<void> {
-    return this.close();
-  }
 }
 
 function requestOf(event: CMEvent): ConnectionRequest {

@@ -6,7 +6,7 @@ import { addressGid } from './address-gid.ts';
 import type { EndpointOptions, ListenOptions } from './connect.ts';
 import type { ConnectionParts } from './connection.ts';
 import type { WC } from './contract/verbs/completion.ts';
-import { CMEventType, QPType, RDMA_UDP_QKEY } from './contract/verbs/enums.ts';
+import { QPType, RDMA_UDP_QKEY } from './contract/verbs/enums.ts';
 import { VerbsError } from './contract/verbs/errors.ts';
 import { parseGrh } from './contract/verbs/gid.ts';
 import type {
@@ -19,7 +19,9 @@ import type {
 } from './contract/verbs/provider.ts';
 import type { DatagramDestination } from './contract/verbs/work-request.ts';
 import { orAbort, type WaitLimit, within } from './deadline.ts';
-import { addressOf, connectFailure, owned } from './dialing.ts';
+import { connectFailure, owned } from './dialing.ts';
+import { addressOf } from './host-name/host-name.ts';
+import { RequestListener } from './request-listener.ts';
 import { shareContext } from './shared-context.ts';
 
 const DEFAULT_QUEUE_DEPTH = 64;
@@ -241,44 +243,9 @@ export async function listenDatagrams(
     return await owned(await provider.createId({ datagrams: true }), signal, async (id) => {
       await orAbort(id.bindAddr({ address, port }), signal);
       await orAbort(id.listen(backlog), signal);
-      return new RequestListener(id, id.localAddress ?? { address, port });
+      return new RequestListener(id, id.localAddress ?? { address, port }, requestOf);
     });
   });
-}
-
-/** The `DatagramListener` over a listening id. */
-class RequestListener implements DatagramListener {
-  readonly id: ConnectionId;
-  readonly address: SocketAddress;
-
-  constructor(id: ConnectionId, address: SocketAddress) {
-    this.id = id;
-    this.address = address;
-  }
-
-  async *[Symbol.asyncIterator](): AsyncGenerator<DatagramRequest, void, undefined> {
-    for await (const event of this.id.events()) {
-      if (event.type === CMEventType.connectRequest) yield requestOf(event);
-    }
-  }
-
-  accept(options: AcceptDatagramsOptions = {}): Promise<DatagramEndpoint> {
-    return within(options, 'accept', async (signal) => {
-      for (;;) {
-        const event = await this.id.nextEvent({ signal });
-        if (event.type !== CMEventType.connectRequest) continue;
-        return await requestOf(event).accept({ ...options, signal, timeoutMs: undefined });
-      }
-    });
-  }
-
-  close(): Promise<void> {
-    return this.id.close();
-  }
-
-  [Symbol.asyncDispose](): Promise<void> {
-    return this.close();
-  }
 }
 
 function requestOf({ id, privateData }: CMEvent): DatagramRequest {

@@ -1,6 +1,4 @@
-/** What calls that reach for a peer share: its address, an id while it is in use, and their errors. */
-import { lookup } from 'node:dns/promises';
-import { isIP } from 'node:net';
+/** What calls that reach for a peer share: an id while it is in use, and their errors. */
 import { throwIfAborted } from './client/cancellation.ts';
 import { ConnectionRejectedError } from './contract/verbs/connect-errors.ts';
 import { type ErrnoCode, isVerbsError, VerbsError } from './contract/verbs/errors.ts';
@@ -14,19 +12,6 @@ const PEER_FAILURES: ReadonlySet<ErrnoCode> = new Set<ErrnoCode>([
   'ENETUNREACH',
   'ETIMEDOUT',
 ]);
-
-/** The address of a host name or an address. EADDRNOTAVAIL. */
-export async function addressOf(host: string): Promise<string> {
-  if (isIP(host) !== 0) return host;
-  try {
-    return (await lookup(host)).address;
-  } catch {
-    throw new VerbsError(
-      'EADDRNOTAVAIL',
-      `cannot resolve ${host}: not an address, and no such host name`,
-    );
-  }
-}
 
 /** Runs `body` with an id; closes the id at once if the signal aborts or `body` fails. */
 export async function owned<T>(

@@ -16,7 +16,7 @@ import {
 import { VerbsError } from '../contract/verbs/errors.ts';
 import type { ConnectionId, Context, CQ, MR, PD, QP } from '../contract/verbs/provider.ts';
 import type { RecvWR, SendWR, SGE } from '../contract/verbs/work-request.ts';
-import { textOf } from './host-address.ts';
+import { textOf } from './error-text.ts';
 
 /** Sizes of a channel. */
 interface ChannelSizes {

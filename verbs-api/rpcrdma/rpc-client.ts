@@ -24,7 +24,7 @@ import type {
 import { emitMessage, messageSizeBytes } from './core/transport-header.ts';
 import { XdrError } from './core/xdr-reader.ts';
 import { DeadlineTimer, nowMs } from './deadline-timer.ts';
-import { textOf } from './host-address.ts';
+import { textOf } from './error-text.ts';
 import type { CallOptions, RpcClient, RpcClientOptions } from './rpc-client-types.ts';
 import { RpcError } from './rpc-error.ts';
 import { type ClientConnection, ServerDialer } from './server-dialer.ts';

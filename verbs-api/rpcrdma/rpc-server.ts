@@ -1,6 +1,7 @@
 /** Serves an `RpcService` over RDMA. */
 import { CMEventType } from '../contract/verbs/enums.ts';
 import type { CMEvent, ConnectionId, Provider, SocketAddress } from '../contract/verbs/provider.ts';
+import { addressOf } from '../host-name/host-name.ts';
 import { NFS_RDMA_PORT } from './core/nfs-port.ts';
 import {
   type ConnectionTerms,
@@ -10,7 +11,7 @@ import {
   parsePrivateData,
 } from './core/private-data.ts';
 import type { ResponderOptions } from './core/responder-types.ts';
-import { addressOf, textOf } from './host-address.ts';
+import { textOf } from './error-text.ts';
 import { RdmaChannel } from './rdma-channel.ts';
 
 import type { RpcService } from './rpc-service.ts';

@@ -9,7 +9,7 @@ import { emitMessage, messageSizeBytes } from './core/transport-header.ts';
 import { XdrError } from './core/xdr-reader.ts';
 import { emitPayload, type Payload, XdrWriter } from './core/xdr-writer.ts';
 import { DeadlineTimer, nowMs } from './deadline-timer.ts';
-import { textOf } from './host-address.ts';
+import { textOf } from './error-text.ts';
 import { MemoryExposer } from './memory-exposer.ts';
 import { MemoryPool, type PoolBuffer } from './memory-pool.ts';
 import type { RdmaChannel } from './rdma-channel.ts';

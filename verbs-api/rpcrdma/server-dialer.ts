@@ -1,6 +1,7 @@
 /** How a client gets a connection to its server, with the memory that calls open on it. */
 import { VerbsError } from '../contract/verbs/errors.ts';
 import type { ConnectionId, Provider } from '../contract/verbs/provider.ts';
+import { addressOf } from '../host-name/host-name.ts';
 import { type AllocatedMemory, ConnectionRegions } from './allocated-memory.ts';
 import type { ConnectionMemory } from './call-memory.ts';
 import { NFS_RDMA_PORT } from './core/nfs-port.ts';
@@ -12,7 +13,6 @@ import {
   inlineThresholds,
   parsePrivateData,
 } from './core/private-data.ts';
-import { addressOf } from './host-address.ts';
 import { MemoryExposer, WINDOWED_ACCESS } from './memory-exposer.ts';
 import { MemoryPool } from './memory-pool.ts';
 import { RdmaChannel } from './rdma-channel.ts';

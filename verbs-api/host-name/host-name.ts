@@ -1,11 +1,9 @@
-/** Resolves host names and formats errors. */
+/** Host names, for all who connect or listen. */
 import { lookup } from 'node:dns/promises';
 import { isIP } from 'node:net';
 import { VerbsError } from '../contract/verbs/errors.ts';
 
-/**
- * The address of a host; returns addresses unchanged. `VerbsError` EADDRNOTAVAIL if it has none.
- */
+/** The address of a host name; an address as it is. Rejects with `VerbsError` EADDRNOTAVAIL. */
 export async function addressOf(host: string): Promise<string> {
   if (isIP(host) !== 0) return host;
   try {
@@ -16,9 +14,4 @@ export async function addressOf(host: string): Promise<string> {
       `cannot resolve ${host}: not an address, and no such host name`,
     );
   }
-}
-
-/** The message of an error. */
-export function textOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }
