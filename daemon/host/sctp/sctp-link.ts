@@ -12,14 +12,16 @@ import type { Association, AssociationEnd, AssociationUser, MessageKind } from '
 /** The stream of DDP: the first, and the only one. */
 const STREAM_ID = 0;
 
-// SCTP-10-01
-const SEGMENT: MessageKind = {
+/** A DDP segment (SCTP-10-01). */
+export const SEGMENT: MessageKind = {
   payloadProtocol: PayloadProtocol.segment,
   unordered: true,
   acknowledgeAtOnce: false,
 };
-/** The next control message waits for the acknowledgement of this one (SCTP-6.6-01). */
-const CONTROL: MessageKind = {
+/**
+ * A control message: the next one waits for the acknowledgement of this one (SCTP-6.6-01).
+ */
+export const CONTROL: MessageKind = {
   payloadProtocol: PayloadProtocol.sessionControl,
   unordered: true,
   acknowledgeAtOnce: true,

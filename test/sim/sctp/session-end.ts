@@ -1,7 +1,8 @@
 /** One end of a DDP stream session over a simulated association: a real stream and a naive user. */
 
 import type { HostClock } from '../../../daemon/host/links/network.ts';
-import type { Association, MessageKind } from '../../../daemon/host/sctp/association.ts';
+import type { Association } from '../../../daemon/host/sctp/association.ts';
+import { CONTROL, SEGMENT } from '../../../daemon/host/sctp/sctp-link.ts';
 import type { ChunkPool } from '../../../daemon/iwarp/engine/chunk-pool.ts';
 import { Stream } from '../../../daemon/iwarp/engine/stream.ts';
 import type { StreamEvent, StreamOptions } from '../../../daemon/iwarp/engine/stream-api.ts';
@@ -9,17 +10,6 @@ import type { StreamFailure } from '../../../daemon/iwarp/engine/stream-failure.
 import { SctpLayer } from '../../../daemon/iwarp/sctp/sctp-layer.ts';
 import { PayloadProtocol } from '../../../daemon/iwarp/sctp/session-message.ts';
 import { NaiveUser } from '../../support/naive-user.ts';
-
-const SEGMENT: MessageKind = {
-  payloadProtocol: PayloadProtocol.segment,
-  unordered: true,
-  acknowledgeAtOnce: false,
-};
-const CONTROL: MessageKind = {
-  payloadProtocol: PayloadProtocol.sessionControl,
-  unordered: true,
-  acknowledgeAtOnce: true,
-};
 
 /** What an end needs. */
 interface SessionEndOptions {
