@@ -5,12 +5,19 @@
  */
 import { type MappedPiece, visitMappings } from '../../../native-bridge/libc/process-maps.ts';
 
+/**
+ * Mappings of a region that are looked at: each takes two microseconds, and a program can make 65,530 of
+ * them in one region and register it again and again. A hole behind so many shows when it is used.
+ */
+const MAPPINGS_MAX = 256;
+
 /** Calls back with each mapping of a process that overlaps a range; see `visitMappings`. */
 type VisitPieces = (start: number, end: number, take: (piece: MappedPiece) => boolean) => void;
 
 /**
  * True if the process may read, and with `writable` write, every byte of the range. Also true if
- * this cannot be determined: the process has another user or namespace.
+ * this cannot be determined: the process has another user or namespace, or the range has more mappings
+ * than are looked at.
  */
 export function isMapped(
   pid: number,
@@ -35,10 +42,12 @@ export function coversRange(
 ): boolean {
   const end = start + lengthBytes;
   let covered = start;
+  let seen = 0;
   visit(start, end, (piece) => {
     const usable = piece.readable && (!writable || piece.writable);
     if (piece.start > covered || !usable) return false;
-    covered = piece.end;
+    seen += 1;
+    covered = seen === MAPPINGS_MAX ? end : piece.end;
     return covered < end;
   });
   return covered >= end;

@@ -3,15 +3,20 @@
  * another process serves. The daemon must not touch it, since its only thread would block. The
  * client's agent copies it instead.
  *
- * This misses memory that becomes slow after its registration: see `copy-guard.ts`.
+ * This misses memory that becomes slow after its registration, and what lies behind many mappings: see
+ * `copy-guard.ts`.
  */
-import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
+import { type Dir, opendirSync, readFileSync, readlinkSync } from 'node:fs';
 import { visitMappings } from '../../../native-bridge/libc/process-maps.ts';
 
 /** File systems whose pages come from elsewhere, by the start of their names in mountinfo(5). */
 const REMOTE_TYPES = /^(?:fuse|nfs|cifs|smb|9p|ceph|afs|coda|gfs2|ocfs2|lustre|virtiofs)/;
 /** A check is expensive: a program may have thousands of descriptors. */
 const LOOK_INTERVAL_MS = 1_000;
+/** Descriptors that a check looks at, of five microseconds each; a program can have a million. */
+const DESCRIPTORS_MAX = 4096;
+/** Mappings of a range that are looked at; a program can have 65,530 in one, of two microseconds each. */
+const MAPPINGS_MAX = 256;
 
 /** Looks at the memory of one process. */
 export class SlowMemory {
@@ -27,10 +32,12 @@ export class SlowMemory {
   reason(start: number, lengthBytes: number): string | undefined {
     if (this.#hasUserfaultfd()) return 'the process uses userfaultfd';
     const devices = new Set<string>();
+    let seen = 0;
     try {
       visitMappings(this.#pid, start, start + lengthBytes, ({ device }) => {
         if (device !== undefined) devices.add(device);
-        return true;
+        seen += 1;
+        return seen < MAPPINGS_MAX;
       });
     } catch {
       return undefined;
@@ -45,8 +52,8 @@ export class SlowMemory {
     if (nowMs - this.#lookedAtMs < LOOK_INTERVAL_MS) return this.#usesUserfaultfd;
     this.#lookedAtMs = nowMs;
     const folder = `/proc/${this.#pid}/fd`;
-    this.#usesUserfaultfd = entriesOf(folder).some((name) => {
-      return targetOf(`${folder}/${name}`) === 'anon_inode:[userfaultfd]';
+    this.#usesUserfaultfd = someEntry(folder, DESCRIPTORS_MAX, (path) => {
+      return targetOf(path) === 'anon_inode:[userfaultfd]';
     });
     return this.#usesUserfaultfd;
   }
@@ -71,11 +78,26 @@ export function remoteType(mounts: string, devices: ReadonlySet<string>): string
   return undefined;
 }
 
-function entriesOf(folder: string): readonly string[] {
+/** True if one of the first `most` entries of a folder matches; false if it cannot be read. */
+function someEntry(folder: string, most: number, matches: (path: string) => boolean): boolean {
+  let entries: Dir;
   try {
-    return readdirSync(folder);
+    entries = opendirSync(folder, { bufferSize: 256 });
   } catch {
-    return [];
+    // The process is gone, or another user's.
+    return false;
+  }
+  try {
+    for (let seen = 0; seen < most; seen += 1) {
+      const entry = entries.readSync();
+      if (entry === null) return false;
+      if (matches(`${folder}/${entry.name}`)) return true;
+    }
+    return false;
+  } catch {
+    return false;
+  } finally {
+    entries.closeSync();
   }
 }
 

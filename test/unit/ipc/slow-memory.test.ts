@@ -16,6 +16,7 @@ const MOUNTS = `22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
 const PAGE_BYTES = 4096;
 const PROT_READ = 1;
 const MAP_SHARED = 1;
+const ANONYMOUS = 0x20;
 const libc = koffi.load('libc.so.6');
 const mmap = libc.func('uint64_t mmap(void *, uint64_t, int, int, int, int64_t)');
 const munmap = libc.func('int munmap(uint64_t, uint64_t)');
@@ -48,5 +49,32 @@ describe('memory of a file', () => {
     expect(new SlowMemory(process.pid).reason(address, PAGE_BYTES)).toBeUndefined();
     munmap(address, PAGE_BYTES);
     rmSync(folder, { recursive: true });
+  });
+});
+
+describe('a process with userfaultfd', () => {
+  /** SYS_userfaultfd of this architecture. */
+  const NUMBER = process.arch === 'arm64' ? 282 : 323;
+  const syscall = libc.func('int64_t syscall(int64_t, int64_t)');
+  const USER_MODE_ONLY = 1;
+
+  it('is recognised by its descriptors, of which no more than 4096 are looked at', (context) => {
+    const probe = Number(syscall(NUMBER, USER_MODE_ONLY));
+    if (probe < 0) context.skip('this system has no userfaultfd for programs');
+    closeSync(probe);
+    const address = Number(mmap(null, PAGE_BYTES, PROT_READ, MAP_SHARED | ANONYMOUS, -1, 0));
+    const reason = (): string | undefined => {
+      return new SlowMemory(process.pid).reason(address, PAGE_BYTES);
+    };
+    const [first, ...rest] = Array.from({ length: 4200 }, () => openSync('/dev/null', 'r'));
+    const late = Number(syscall(NUMBER, USER_MODE_ONLY));
+    expect(late).toBeGreaterThan(4096);
+    expect(reason()).toBeUndefined();
+    closeSync(first as number);
+    const early = Number(syscall(NUMBER, USER_MODE_ONLY));
+    expect(early).toBe(first);
+    expect(reason()).toBe('the process uses userfaultfd');
+    for (const fd of [early, late, ...rest]) closeSync(fd);
+    munmap(address, PAGE_BYTES);
   });
 });

@@ -74,6 +74,19 @@ describe('the range of a registration', () => {
     expect(asked).toEqual([0x1000, 0x3000, 0x4000]);
   });
 
+  it('takes a region of very many mappings without looking at all of them', () => {
+    let looked = 0;
+    const piece = { readable: true, writable: true, device: undefined };
+    const visit: Parameters<typeof coversRange>[0] = (from, end, take) => {
+      for (let start = from; start < end; start += 0x1000) {
+        looked += 1;
+        if (!take({ ...piece, start, end: start + 0x1000 })) return;
+      }
+    };
+    expect(coversRange(visit, 0x1000, 0x1000 * 65_530, true)).toBe(true);
+    expect(looked).toBe(256);
+  });
+
   it('stops reading behind the range, however many mappings follow', () => {
     const path = join(folder, 'long');
     writeFileSync(path, `${MAPS}${LOW.replaceAll('0-', 'ff0000000000-')}`);
