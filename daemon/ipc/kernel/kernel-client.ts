@@ -8,6 +8,8 @@ export class KernelClient extends ClientIdentity {
   readonly ledger: QuotaLedger;
   /** Files that it opened and that are still open in some process. */
   openFiles = 0;
+  /** Records of its objects' events that wait to be read. */
+  unreadEvents = 0;
 
   constructor(id: number, credentials: PeerProcess, quotas: ClientQuotas) {
     super(id, credentials);

@@ -184,12 +184,14 @@ export class KernelServer implements KernelServices {
       ledger.assertInvariants();
       const files = [...this.#files.values()].filter(({ file }) => file.client === client);
       assert(files.length === openFiles, 'a program counts its open files');
-      let [shared, pinned] = [0, 0];
+      let [shared, pinned, unread] = [0, 0, 0];
       for (const { file } of files) {
         if (!(file instanceof UverbsFile)) continue;
+        unread += file.unreadEvents;
         shared += file.mappings.heldBytes;
         for (const { mr } of file.table.ofKind('mr')) pinned += mr.lengthBytes;
       }
+      assert(client.unreadEvents === unread, 'a program counts its unread events');
       assert(ledger.held('sharedBytes') === shared, 'a program counts its shared bytes');
       assert(ledger.held('pinnedBytes') === pinned, 'a program counts its registered bytes');
       for (const kind of [...FILE_KINDS, 'context', 'id'] as const) {

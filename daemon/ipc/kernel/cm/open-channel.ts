@@ -66,10 +66,10 @@ export class OpenChannel {
     return 0;
   }
 
-  /** Last close: its ids, then their queue. */
+  /** Last close: its queue, in which no id's events need be looked for then, and its ids. */
   close(): void {
-    for (const context of [...this.#contexts]) this.#remove(context);
     this.ownQueue.end();
+    for (const context of [...this.#contexts]) this.#remove(context);
   }
 
   /** Ids of the file. */

@@ -77,6 +77,7 @@ export class UverbsFile extends OpenDevice implements KernelFile {
   /** Last close: dependants before what they depend on. */
   close(): void {
     this.services.events.remove(this);
+    this.endQueues();
     for (const object of this.table.ofKind('qp')) destroyQP(this, object);
     for (const object of this.table.ofKind('srq')) destroySRQ(this, object);
     for (const object of this.table.ofKind('cq')) destroyCQ(this, object);

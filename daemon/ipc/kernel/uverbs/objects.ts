@@ -20,6 +20,13 @@ import type { SendWords } from './send-words.ts';
  * that arms its queues and never reads would otherwise fill the daemon's memory.
  */
 const UNREAD_MAX = 1024;
+/**
+ * Records of all objects of one program from which on each object may have only so many: a queue whose
+ * record waits will be looked at, and of the other events each may say something else.
+ */
+const CLIENT_UNREAD_MAX = 65_536;
+const COMPLETIONS_UNREAD_FEW = 1;
+const ASYNC_UNREAD_FEW = 8;
 
 /** Records of a completion channel: the queue that fired. */
 export type ChannelQueue = EventQueue<CqElement, CqElement>;
@@ -111,9 +118,29 @@ export abstract class EventElement extends EventSink {
   }
 
   override handleElementEvent(event: HostAsyncEvent): void {
-    if (this.asyncUnread >= UNREAD_MAX) return;
+    if (!this.mayWait(this.asyncUnread, ASYNC_UNREAD_FEW)) return;
     this.asyncUnread += 1;
+    this.file.client.unreadEvents += 1;
     this.file.asyncQueue.push({ element: this.userHandle, eventType: event.event }, this);
+  }
+
+  /** The program has read an asynchronous event. */
+  noteAsyncRead(): void {
+    this.asyncDelivered += 1;
+    this.asyncUnread -= 1;
+    this.file.client.unreadEvents -= 1;
+  }
+
+  /** It is gone, and so are the events that wait. */
+  forgetEvents(): void {
+    this.file.client.unreadEvents -= this.asyncUnread;
+    this.asyncUnread = 0;
+  }
+
+  /** True if one more record may wait with so many others of this object. */
+  protected mayWait(unread: number, few: number): boolean {
+    if (unread < few) return true;
+    return unread < UNREAD_MAX && this.file.client.unreadEvents < CLIENT_UNREAD_MAX;
   }
 }
 
@@ -142,16 +169,24 @@ export class CqElement extends EventElement {
 
   override handleCompletion(): void {
     if (this.channel === undefined) return;
-    if (this.completionsUnread >= UNREAD_MAX) this.channel.noteTaken();
-    if (this.completionsUnread >= UNREAD_MAX) return;
+    if (!this.mayWait(this.completionsUnread, COMPLETIONS_UNREAD_FEW)) this.channel.noteTaken();
+    if (!this.mayWait(this.completionsUnread, COMPLETIONS_UNREAD_FEW)) return;
     this.completionsUnread += 1;
+    this.file.client.unreadEvents += 1;
     this.channel.push(this, this);
+  }
+
+  override forgetEvents(): void {
+    super.forgetEvents();
+    this.file.client.unreadEvents -= this.completionsUnread;
+    this.completionsUnread = 0;
   }
 
   /** The program has read a completion event. */
   noteRead(): void {
     this.completionsDelivered += 1;
     this.completionsUnread -= 1;
+    this.file.client.unreadEvents -= 1;
   }
 }
 

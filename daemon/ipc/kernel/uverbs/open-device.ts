@@ -74,10 +74,14 @@ export class OpenDevice implements DeviceEventSink {
     services.events.add(this);
   }
 
-  /** The end of its queues and rings, once its objects are destroyed. */
-  protected release(): void {
+  /** The end of its event queues: before its objects', whose records need not be looked for then. */
+  protected endQueues(): void {
     for (const channel of [...this.channels.values()]) channel.end();
     this.asyncQueue.end();
+  }
+
+  /** The end of its rings, once its objects are destroyed. */
+  protected release(): void {
     this.mappings.close();
     this.client.ledger.note('context', -1);
   }
@@ -101,6 +105,16 @@ export class OpenDevice implements DeviceEventSink {
     this.table.assertDeepInvariants();
     this.mappings.assertDeepInvariants();
     assert(this.#deviceEventsUnread >= 0, 'no more events of the device are read than came');
+  }
+
+  /** Records of all its objects that wait, counted again, for tests. */
+  get unreadEvents(): number {
+    const { table } = this;
+    const [qps, srqs, cqs] = [table.ofKind('qp'), table.ofKind('srq'), table.ofKind('cq')];
+    let unread = 0;
+    for (const { asyncUnread } of [...qps, ...srqs, ...cqs]) unread += asyncUnread;
+    for (const { completionsUnread } of cqs) unread += completionsUnread;
+    return unread;
   }
 
   /** Queue pairs, regions and completion queues, as `iwarpd status` and HTTP list them. */
@@ -139,8 +153,9 @@ export class OpenDevice implements DeviceEventSink {
    * Removes the undelivered asynchronous events of an object. Returns the queues that this emptied.
    */
   purgeAsync(object: EventElement): number[] {
-    object.asyncUnread = 0;
-    return this.asyncQueue.purge(object) ? [this.asyncQueue.number] : [];
+    const emptied = this.asyncQueue.purge(object);
+    object.forgetEvents();
+    return emptied ? [this.asyncQueue.number] : [];
   }
 
   /** The GID table of the device's port. Its length does not depend on the host's addresses. */
@@ -191,10 +206,7 @@ export class OpenDevice implements DeviceEventSink {
     if (taken === undefined) throw new VerbsError('EAGAIN');
     const { record, owner, emptied } = taken;
     if (owner === undefined) this.#deviceEventsUnread -= 1;
-    else {
-      owner.asyncDelivered += 1;
-      owner.asyncUnread -= 1;
-    }
+    else owner.noteAsyncRead();
     const response = new Uint8Array(ASYNC_EVENT_BYTES);
     response.set(record.element);
     new DataView(response.buffer).setUint32(8, record.eventType, true);

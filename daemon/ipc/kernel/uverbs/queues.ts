@@ -104,10 +104,9 @@ export function destroyCQ(file: OpenDevice, object: CqElement): number[] {
   object.cq.close();
   file.table.remove(object);
   file.rings.release(object.ring, object.cq.count);
-  const purged = file.purgeAsync(object);
   const { channel } = object;
-  if (channel?.purge(object) === true) purged.push(channel.number);
-  return purged;
+  const emptied = channel?.purge(object) === true ? [channel.number] : [];
+  return [...file.purgeAsync(object), ...emptied];
 }
 
 /** Destroys a shared receive queue; see `destroyCQ`. */

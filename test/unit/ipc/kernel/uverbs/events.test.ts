@@ -301,6 +301,42 @@ describe('the response to a destroy', () => {
   });
 });
 
+describe('a program that does not read its events', () => {
+  const FULL_QUEUES = 64;
+  const OTHERS = 16;
+
+  it('has 65,536 that wait, and from then on the next one of each queue', () => {
+    rig.must(commands.createCompChannel());
+    const [number = 0] = rig.file.channels.keys();
+    const channel = rig.file.channels.get(number);
+    for (let index = 0; index < FULL_QUEUES + OTHERS; index += 1) {
+      rig.must(commands.createCQ(BigInt(index), 1, number));
+    }
+    const queues = rig.file.table.ofKind('cq');
+    for (const cq of queues) for (let fired = 0; fired < 2000; fired += 1) cq.handleCompletion();
+    const waiting = FULL_QUEUES * 1024 + OTHERS;
+    expect([channel?.length, rig.client.unreadEvents]).toEqual([waiting, waiting]);
+    const [last] = queues.slice(-1);
+    expect(last?.completionsUnread).toBe(1);
+    expect(pop(number).status).toBe(0);
+    expect(rig.client.unreadEvents).toBe(waiting - 1);
+    for (const { handle } of queues) rig.must(commands.destroyCQ(handle));
+    expect([channel?.length, rig.client.unreadEvents]).toEqual([0, 0]);
+  });
+
+  it('has no more of them once its file is closed', () => {
+    const file = rig.openFile(78);
+    rig.must(commands.getContext(), file);
+    rig.must(commands.createCompChannel(), file);
+    const [own = 0] = file.channels.keys();
+    rig.must(commands.createCQ(1n, 1, own), file);
+    for (const each of file.table.ofKind('cq')) each.handleCompletion();
+    expect(rig.client.unreadEvents).toBe(1);
+    file.close();
+    expect(rig.client.unreadEvents).toBe(0);
+  });
+});
+
 describe('POP', () => {
   it('of a queue of another file: EBADF', () => {
     rig.must(commands.createCompChannel());
