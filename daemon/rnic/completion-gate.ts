@@ -2,14 +2,15 @@
  * Holds completions back until their data is in the owner's memory, as a completion promises.
  *
  * Segments that a backing gathers into one transfer are written (`settle`) before anything
- * succeeds: a receive that is complete meanwhile waits for that. Where writes take time (agent tier), a completion waits for them, and later ones wait
- * behind it. If the memory turns out to be gone, nothing that waited for it succeeds, and the queue
- * pair fails.
+ * succeeds: a receive that is complete meanwhile waits for that. Where writes take time (agent
+ * tier), a completion waits for them, and later ones wait behind it. If the memory turns out to be
+ * gone, nothing behind what is lost succeeds, and the queue pair fails.
  */
 import { CQEStatus, SQOpcode } from '../../verbs-api/contract/protocol/queue-layout.ts';
 import { assert } from '../invariants/assert.ts';
 import type { CQ } from './completion-queue.ts';
 import { Completion } from './completion-writer.ts';
+import { KeptPieces, type PieceKind } from './kept-pieces.ts';
 import type { MemoryBacking } from './memory-backing.ts';
 import { countCompletion, type NicCounters } from './nic-counters.ts';
 
@@ -31,6 +32,15 @@ interface HeldCompletion {
   readonly completion: Completion;
   /** False for one that the program gets only if it fails: its work request is unsignalled. */
   reported: boolean;
+  /** Unwritten pieces before it. */
+  pieces: number;
+}
+
+/** A piece that did not reach its memory. */
+interface LostPiece {
+  /** Pieces before it. */
+  readonly index: number;
+  readonly kind: PieceKind;
 }
 
 /** The queue pair of a gate. */
@@ -38,11 +48,8 @@ export interface GateUser {
   readonly qpn: number;
   /** Asks for a call of `release` once memory is ready. */
   awaitWrites(): void;
-  /**
-   * Accepted data did not reach its memory. `response` is true when data of a Read Response may be
-   * part of it.
-   */
-  handleLoss(response: boolean): void;
+  /** Accepted data did not reach its memory. What it was, unless a completion says so. */
+  handleLoss(kind: PieceKind | undefined): void;
   /** The oldest receive that was given back and not reported is in its completion queue, or lost. */
   handleReported(): void;
   /** The completion of a receive found its queue full. */
@@ -59,10 +66,11 @@ export class CompletionGate {
   /** Backings that this QP wrote to and that had writes pending at the last check. */
   #writing: Set<MemoryBacking> = NONE_WRITING;
   #writeLost = false;
-  /** The backing that holds unwritten segments for this QP, if any. */
+  /** What is placed from here on. */
+  kind: PieceKind = 'write';
+  /** The backing that holds unwritten segments for this QP, if any, and what they are. */
   #keeper: MemoryBacking | undefined = undefined;
-  /** True while unwritten segments include some of a Read Response. */
-  #keepsResponse = false;
+  #pieces: KeptPieces | undefined = undefined;
   /** The first `#heldCount` wait; the others are kept to be used again. */
   readonly #held: HeldCompletion[] = [];
   #heldCount = 0;
@@ -98,19 +106,25 @@ export class CompletionGate {
     this.#user.awaitWrites();
   }
 
-  /** The placed segment belongs to a Read Response. */
-  placedResponse(): void {
-    this.#keepsResponse = this.#keeper !== undefined;
-  }
-
   /**
-   * `backing` holds segments from here on. Those of another backing are written first, in stream
-   * order. Returns false when they were lost.
+   * Has `backing` keep a segment, of `kind`. Those of another backing are written first, in stream
+   * order. Returns false when they were lost, or when the memory of this one is gone.
    */
-  keeping(backing: MemoryBacking): boolean {
-    if (this.#keeper === backing) return true;
-    if (!this.settle()) return false;
-    this.#keeper = backing;
+  keep(
+    backing: MemoryBacking,
+    offset: number,
+    bytes: Uint8Array,
+    start: number,
+    length: number,
+  ): boolean {
+    this.#pieces ??= new KeptPieces();
+    const pieces = this.#pieces;
+    if (this.#keeper !== backing || pieces.full) {
+      if (!this.settle()) return false;
+      this.#keeper = backing;
+    }
+    if (backing.writeLater?.(offset, bytes, start, length, this) !== true) return false;
+    pieces.add(this.kind, offset, bytes, start, length);
     return true;
   }
 
@@ -118,18 +132,22 @@ export class CompletionGate {
   /** Writes all held segments. False when memory was gone; the queue pair has then failed. */
   settle(): boolean {
     const keeper = this.#keeper;
-    const keepsResponse = this.#keepsResponse;
     if (keeper === undefined) return true;
-    this.#keeper = undefined;
-    this.#keepsResponse = false;
-    if (keeper.flush?.(this) !== false) {
-      if (this.#heldCount > 0 && !this.release()) this.#user.awaitWrites();
-      return true;
-    }
-    this.#failHeld();
+    const lost = this.#writeKept(keeper);
+    const told = lost !== undefined && this.#failHeld(lost);
+    this.#pieces?.clear();
     if (this.#heldCount > 0 && !this.release()) this.#user.awaitWrites();
-    this.#user.handleLoss(keepsResponse);
-    return false;
+    if (lost !== undefined) this.#user.handleLoss(told ? undefined : lost.kind);
+    return lost === undefined;
+  }
+
+  /** Returns the first piece that is lost, if any. */
+  #writeKept(keeper: MemoryBacking): LostPiece | undefined {
+    this.#keeper = undefined;
+    if (keeper.flush?.(this) !== false || this.#pieces === undefined) return;
+    const index = this.#pieces.writeEach(keeper);
+    const kind = this.#pieces.kindOf(index);
+    return kind === undefined ? undefined : { index, kind };
   }
 
   /** Writes `completion` to `cq`, now or once the data before it is in place. */
@@ -159,11 +177,12 @@ export class CompletionGate {
   #keep(cq: CQ, reported: boolean): void {
     let held = this.#held[this.#heldCount];
     if (held === undefined) {
-      held = { cq, completion: new Completion(), reported };
+      held = { cq, completion: new Completion(), reported, pieces: 0 };
       this.#held.push(held);
     }
     held.cq = cq;
     held.reported = reported;
+    held.pieces = this.#keeper === undefined ? 0 : (this.#pieces?.count ?? 0);
     held.completion.copy(this.completion);
     this.#heldCount += 1;
   }
@@ -189,7 +208,8 @@ export class CompletionGate {
   assertInvariants(): void {
     const waits = this.#writing.size > 0 || this.#keeper !== undefined;
     assert(this.#heldCount === 0 || waits, 'a completion waits for a write');
-    assert(!this.#keepsResponse || this.#keeper !== undefined, 'a response is kept by a backing');
+    const pieces = this.#pieces?.count ?? 0;
+    assert(pieces === 0 || this.#keeper !== undefined, 'pieces are kept by a backing');
   }
 
   #stillWriting(): boolean {
@@ -206,14 +226,14 @@ export class CompletionGate {
     if (this.#keeper !== undefined || this.#stillWriting()) return false;
     const lost = this.#writeLost;
     this.#writeLost = false;
-    if (lost) this.#failHeld();
+    if (lost) this.#failHeld(undefined);
     for (let index = 0; index < this.#heldCount; index += 1) {
       const { cq, completion, reported } = this.#held[index] as HeldCompletion;
       if (reported || completion.status !== CQEStatus.success) this.#push(cq, completion);
     }
     this.#heldCount = 0;
     if (this.#held.length > HELD_KEPT_MAX) this.#held.length = HELD_KEPT_MAX;
-    if (lost) this.#user.handleLoss(false);
+    if (lost) this.#user.handleLoss(undefined);
     return true;
   }
 
@@ -225,7 +245,7 @@ export class CompletionGate {
   end(told: boolean): void {
     this.#keeper?.flush?.(this);
     this.#keeper = undefined;
-    this.#keepsResponse = false;
+    this.#pieces?.clear();
     this.#writing.clear();
     this.#writeLost = false;
     if (told) {
@@ -241,19 +261,23 @@ export class CompletionGate {
   }
 
   /**
-   * No one knows which writes failed: the first completion that promises data reports the memory
-   * error, the others are flushed.
+   * Fails what waits behind a lost piece, or all if no one knows what was lost. The first completion
+   * that promises data reports the memory error, unless what was lost is not a receive's; the others
+   * are flushed. Returns true if one reports it.
    */
-  #failHeld(): void {
+  #failHeld(lost: LostPiece | undefined): boolean {
     let blamed = false;
+    const blames = lost === undefined || lost.kind === 'receive';
     for (let index = 0; index < this.#heldCount; index += 1) {
-      const { completion: one } = this.#held[index] as HeldCompletion;
+      const { completion: one, pieces } = this.#held[index] as HeldCompletion;
       if (one.status !== CQEStatus.success) continue;
-      const promises = promisesData(one);
-      one.status = promises && !blamed ? CQEStatus.locProtErr : CQEStatus.wrFlushErr;
+      if (lost !== undefined && pieces <= lost.index) continue;
+      const blame: boolean = blames && !blamed && promisesData(one);
+      one.status = blame ? CQEStatus.locProtErr : CQEStatus.wrFlushErr;
       one.lengthBytes = 0;
-      blamed ||= promises;
+      blamed ||= blame;
     }
+    return blamed;
   }
 }
 

@@ -84,8 +84,7 @@ export class PeerAccess {
     length: number,
   ): Fault {
     if (backing.writeLater === undefined) return this.write(backing, offset, bytes, start, length);
-    if (!this.#gate.keeping(backing)) return Fault.memoryLost;
-    if (!backing.writeLater(offset, bytes, start, length, this.#gate)) return Fault.memoryLost;
+    if (!this.#gate.keep(backing, offset, bytes, start, length)) return Fault.memoryLost;
     this.#host.counters.placedBytes += length;
     return Fault.none;
   }
@@ -102,6 +101,7 @@ export class PeerAccess {
     const fault = this.check(stag, toHi, toLo, length, Access.remoteWrite);
     if (fault !== Fault.none) return fault;
     const { entry, offset } = this.#target;
+    this.#gate.kind = 'write';
     return this.place(entry.backing, offset, bytes, start, length);
   }
 

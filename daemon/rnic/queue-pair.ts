@@ -18,6 +18,7 @@ import { DeferredReads } from './deferred-reads.ts';
 import type { EffectSink } from './effect-sink.ts';
 import { failedMessageStatus } from './failure-event.ts';
 import type { IBPort, PathAttributes } from './ib-port.ts';
+import type { PieceKind } from './kept-pieces.ts';
 import { NO_WINDOWS, type WindowUser } from './memory-window.ts';
 import { countOutbound } from './nic-counters.ts';
 import { PeerAccess, type PeerAccessHost } from './peer-access.ts';
@@ -332,9 +333,7 @@ export class QP implements DeferringUser, WindowUser, GateUser {
   completeReceive(message: InboundMessage): Fault {
     const receiver = this.#receiver;
     if (!this.#life.receiving || !receiver.active) return this.#life.refusal(Fault.noBuffer);
-    // RDMAP-5.5-04: a Send promises that the Writes before it are in place. Other wires end their
-    // input before they acknowledge anything, and the completion waits for that.
-    if (this.#host.ib === undefined && !this.#settleMemory()) return Fault.memoryLost;
+    // RDMAP-5.5-04: it promises that the Writes before it are in place, so it waits at the gate.
     return receiver.complete(message);
   }
 
@@ -466,9 +465,10 @@ export class QP implements DeferringUser, WindowUser, GateUser {
     this.#host.waiting.add(this);
   }
 
-  handleLoss(response: boolean): void {
+  handleLoss(kind: PieceKind | undefined): void {
     if (!this.#life.receiving) return;
-    if (response) this.#sendQueue.blameOldestRead(CQEStatus.locProtErr);
+    if (kind === 'response') this.#sendQueue.blameOldestRead(CQEStatus.locProtErr);
+    else if (kind === 'receive') this.#receiver.fail();
     this.#life.failLocally(
       AsyncEventType.qpFatal,
       'registered memory went away while data came for it',

@@ -12,7 +12,6 @@ import type { WindowUser } from './memory-window.ts';
 import type { NicCounters } from './nic-counters.ts';
 import type { QPInit, QPLayout } from './queue-pair-init.ts';
 import { ReceiveQueue } from './receive-queue.ts';
-import type { WriteNotes } from './scatter-list.ts';
 import { invalidateRemotely, type StagHost } from './stag-operations.ts';
 import { Fault, type InboundMessage } from './wire-port.ts';
 import type { WorkWatch } from './work-watch.ts';
@@ -38,7 +37,6 @@ export class Receiver {
   readonly #datagrams: boolean;
   /** Of the datagram in the active receive. */
   #sl = 0;
-  readonly #notes: WriteNotes;
 
   constructor(
     host: ReceiverHost,
@@ -53,8 +51,6 @@ export class Receiver {
     this.#cq = init.recvCQ;
     this.#gate = gate;
     this.#datagrams = init.type === QPType.ud;
-    // A stream writes a receive at once: it completes it in the same turn.
-    this.#notes = host.ib === undefined ? { wrote: (backing) => gate.wrote(backing) } : gate;
   }
 
   /** The QP is gone, and with it its own ring. */
@@ -95,13 +91,15 @@ export class Receiver {
     }
     if (this.#datagrams && mo === 0) this.#sl = packetType(bytes[start] ?? 0);
     // Where earlier bytes turn out to be lost, the queue pair fails and has flushed it already.
-    const fault = queue.place(mo, bytes, start, length, this.#notes);
+    const gate = this.#gate;
+    gate.kind = 'receive';
+    const fault = queue.place(mo, bytes, start, length, gate);
     if (fault === Fault.none) this.#host.counters.placedBytes += length;
     else if (queue.active) this.#end(CQEStatus.locProtErr);
     return fault;
   }
 
-  /** See `WireUser.completeReceive`. A receive is active, and earlier data are in place. */
+  /** See `WireUser.completeReceive`. A receive is active; the gate waits for its data. */
   complete(message: InboundMessage): Fault {
     const { counters } = this.#host;
     let flags = message.solicited ? QueueFlag.solicited : 0;
@@ -151,6 +149,11 @@ export class Receiver {
       this.#end(CQEStatus.wrFlushErr);
     }
     return elements.ready();
+  }
+
+  /** Data of the active receive, if any, did not reach its memory. */
+  fail(): void {
+    if (this.#queue.active) this.#end(CQEStatus.locProtErr);
   }
 
   /** The oldest receive that has ended is reported. */

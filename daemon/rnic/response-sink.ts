@@ -77,9 +77,9 @@ export class ResponseSink {
     }
     if (offset < 0 || offset + length > request.lengthBytes) return Fault.bounds;
     const position = request.sinkOffset + offset;
+    this.#gate.kind = 'response';
     const fault = this.#memory.place(sink.backing, position, bytes, start, length);
-    if (fault === Fault.none) this.#gate.placedResponse();
-    else this.#sendQueue.blameOldestRequest(CQEStatus.locProtErr);
+    if (fault !== Fault.none) this.#sendQueue.blameOldestRequest(CQEStatus.locProtErr);
     return fault;
   }
 
@@ -92,8 +92,8 @@ export class ResponseSink {
     length: number,
   ): Fault {
     if (offset < 0 || offset + length > request.lengthBytes) return Fault.bounds;
+    this.#gate.kind = 'response';
     const fault = pieces.scatter(this.#pd, offset, bytes, start, length, this.#gate);
-    if (fault === Fault.none) this.#gate.placedResponse();
     if (fault !== Fault.none) this.#sendQueue.blameOldestRequest(CQEStatus.locProtErr);
     return fault;
   }

@@ -19,11 +19,14 @@ import { Fault } from './wire-port.ts';
 export interface WriteNotes {
   /** A backing whose writes take time was written to. */
   wrote(backing: MemoryBacking): void;
-  /**
-   * `backing` keeps bytes until they are settled; false when what another kept is lost. Undefined
-   * where all bytes must be written at once.
-   */
-  keeping?(backing: MemoryBacking): boolean;
+  /** Has `backing` keep bytes until they are settled: see `CompletionGate.keep`. */
+  keep(
+    backing: MemoryBacking,
+    offset: number,
+    bytes: Uint8Array,
+    start: number,
+    length: number,
+  ): boolean;
 }
 
 const NO_NUMBERS = new Float64Array(0);
@@ -245,9 +248,7 @@ function put(
   length: number,
   notes: WriteNotes,
 ): boolean {
-  if (backing.writeLater !== undefined && notes.keeping !== undefined) {
-    return notes.keeping(backing) && backing.writeLater(offset, bytes, start, length, notes);
-  }
+  if (backing.writeLater !== undefined) return notes.keep(backing, offset, bytes, start, length);
   if (!backing.write(offset, bytes, start, length)) return false;
   if (backing.pendingWrites > 0) notes.wrote(backing);
   return true;

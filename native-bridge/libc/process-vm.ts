@@ -36,7 +36,7 @@ const IOVEC_BYTES = 16;
 /**
  * Pieces of one transfer: enough for the segments of one read of a stream, unless they are short.
  */
-const BATCH_MAX = 64;
+const BATCH_MAX = 128;
 /** Interval between two checks whether the process is still the same. */
 const LOOK_INTERVAL_MS = 1;
 

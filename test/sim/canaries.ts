@@ -49,8 +49,8 @@ export const CANARIES: readonly Canary[] = [
     edits: [
       {
         file: 'daemon/rnic/completion-gate.js',
-        find: 'this.#user.handleLoss(keepsResponse);\n        return false;',
-        replace: 'return true;',
+        find: 'return kind === undefined ? undefined : { index, kind };',
+        replace: 'return undefined;',
       },
     ],
   },

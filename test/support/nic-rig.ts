@@ -559,6 +559,9 @@ export class KeepingBacking implements MemoryBacking {
   readonly kept: { offset: number; bytes: Uint8Array }[] = [];
   flushes = 0;
   gone = false;
+  /** The first offset that is gone. */
+  goneFrom = Number.POSITIVE_INFINITY;
+  #lost = false;
   readonly #inner: ViewBacking;
 
   constructor(bytes: Uint8Array) {
@@ -570,11 +573,13 @@ export class KeepingBacking implements MemoryBacking {
   }
 
   read(offset: number, length: number, target: Uint8Array, targetStart: number): boolean {
-    return this.flush() && this.#inner.read(offset, length, target, targetStart);
+    this.#carryOut();
+    return this.#has(offset, length) && this.#inner.read(offset, length, target, targetStart);
   }
 
   write(offset: number, bytes: Uint8Array, start: number, length: number): boolean {
-    return this.flush() && this.#inner.write(offset, bytes, start, length);
+    this.#carryOut();
+    return this.#has(offset, length) && this.#inner.write(offset, bytes, start, length);
   }
 
   writeLater(offset: number, bytes: Uint8Array, start: number, length: number): boolean {
@@ -582,13 +587,26 @@ export class KeepingBacking implements MemoryBacking {
     return true;
   }
 
+  /** Says whether a piece was gone since the last call, whatever access had it written. */
   flush(): boolean {
-    if (this.kept.length === 0) return true;
+    this.#carryOut();
+    const lost = this.#lost;
+    this.#lost = false;
+    return !lost;
+  }
+
+  /** A transfer ends at its first piece that is gone. */
+  #carryOut(): void {
+    if (this.kept.length === 0) return;
     this.flushes += 1;
-    for (const { offset, bytes } of this.kept.splice(0)) {
-      if (!this.gone) this.#inner.write(offset, bytes, 0, bytes.length);
-    }
-    return !this.gone;
+    const whole = this.kept.splice(0).every(({ offset, bytes }) => {
+      return this.#has(offset, bytes.length) && this.#inner.write(offset, bytes, 0, bytes.length);
+    });
+    this.#lost ||= !whole;
+  }
+
+  #has(offset: number, length: number): boolean {
+    return !this.gone && offset + length <= this.goneFrom;
   }
 }
 

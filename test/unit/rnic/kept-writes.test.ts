@@ -44,6 +44,8 @@ describe('segments kept for one transfer', () => {
     rig.receives.post(1, []);
     write(rig, 5, [7]);
     rig.receive([]);
+    expect(rig.recvCompletions.outcome()).toEqual([]);
+    expect(rig.qp.inputEnded()).toBe(Fault.none);
     expect(rig.recvCompletions.outcome()).toEqual([[1, 0]]);
     expect(memory.kept).toEqual([]);
     expect(rig.memory[5]).toBe(7);
@@ -79,12 +81,13 @@ describe('segments kept for one transfer', () => {
     expect(rig.qp.inputEnded()).toBe(Fault.none);
   });
 
-  it('fail the stream, without a successful completion, when a later one triggers the transfer [RDMAP-5.5-04]', () => {
+  it('fail the stream, without a successful completion of what is behind them [RDMAP-5.5-04]', () => {
     const { rig, memory } = keepingRig();
     rig.receives.post(1, []);
     write(rig, 0, [1]);
     memory.gone = true;
-    expect(rig.receive([])).toBe(Fault.memoryLost);
+    expect(rig.receive([])).toBe(Fault.none);
+    expect(rig.qp.inputEnded()).toBe(Fault.memoryLost);
     expect(rig.recvCompletions.outcome()).toEqual([[1, CQEStatus.wrFlushErr]]);
     expect(rig.qp.state).toBe(QPState.ERR);
     rig.effects();
@@ -102,6 +105,88 @@ describe('segments kept for one transfer', () => {
     expect(rig.write(other.rkey, BigInt(other.iova), [2])).toBe(Fault.memoryLost);
     // What follows is not the peer's fault either.
     expect(rig.write(other.rkey, BigInt(other.iova), [2])).toBe(Fault.memoryLost);
+  });
+});
+
+describe('Sends kept for one transfer', () => {
+  const { success, locProtErr, wrFlushErr } = CQEStatus;
+
+  /** Posts receives of 8 bytes, wrId 1 at this offset and so on, and takes messages into `count`. */
+  function receiveAt(rig: NicRig, offsets: readonly number[], count = offsets.length): void {
+    for (const [index, offset] of offsets.entries()) {
+      rig.receives.post(index + 1, [rig.piece(offset, 8)]);
+    }
+    for (let message = 1; message <= count; message += 1) {
+      expect(rig.receive([message, message])).toBe(Fault.none);
+    }
+  }
+
+  it('complete once all of them are written, by one transfer [RDMAP-5.5-04]', () => {
+    const { rig, memory } = keepingRig();
+    receiveAt(rig, [0, 16, 8]);
+    expect(rig.recvCompletions.outcome()).toEqual([]);
+    expect(memory.flushes).toBe(0);
+    expect(rig.qp.inputEnded()).toBe(Fault.none);
+    expect(rig.recvCompletions.outcome()).toEqual([1, 2, 3].map((id) => [id, success]));
+    expect([...rig.memory.subarray(0, 18)]).toEqual([
+      ...[1, 1, 0, 0, 0, 0, 0, 0],
+      ...[3, 3, 0, 0, 0, 0, 0, 0],
+      ...[2, 2],
+    ]);
+    expect(memory.flushes).toBe(1);
+  });
+
+  it('are blamed for their own memory only: those before succeed, those behind are flushed', () => {
+    const { rig, memory } = keepingRig();
+    memory.goneFrom = 100;
+    receiveAt(rig, [0, 8, 200, 16, 24], 4);
+    expect(rig.qp.inputEnded()).toBe(Fault.memoryLost);
+    expect(rig.recvCompletions.outcome()).toEqual([
+      [1, success],
+      [2, success],
+      [3, locProtErr],
+      [4, wrFlushErr],
+      [5, wrFlushErr],
+    ]);
+    expect([...rig.memory.subarray(8, 10)]).toEqual([2, 2]);
+    expect(rig.qp.state).toBe(QPState.ERR);
+  });
+
+  it('are blamed also before their last segment', () => {
+    const { rig, memory } = keepingRig();
+    memory.goneFrom = 100;
+    receiveAt(rig, [0, 200, 8], 1);
+    expect(rig.qp.beginReceive()).toBe(Fault.none);
+    expect(rig.qp.placeReceive(0, Uint8Array.of(9), 0, 1)).toBe(Fault.none);
+    expect(rig.qp.inputEnded()).toBe(Fault.memoryLost);
+    expect(rig.recvCompletions.outcome()).toEqual([
+      [1, success],
+      [2, locProtErr],
+      [3, wrFlushErr],
+    ]);
+  });
+
+  it('are not blamed for a Write between them', () => {
+    const { rig, memory } = keepingRig();
+    memory.goneFrom = 100;
+    receiveAt(rig, [0, 8], 1);
+    write(rig, 200, [7]);
+    expect(rig.receive([2])).toBe(Fault.none);
+    expect(rig.qp.inputEnded()).toBe(Fault.memoryLost);
+    expect(rig.recvCompletions.outcome()).toEqual([
+      [1, success],
+      [2, wrFlushErr],
+    ]);
+  });
+
+  it('are written in time when there are many', () => {
+    const { rig, memory } = keepingRig();
+    for (let index = 0; index < 600; index += 1) write(rig, index % 50, [index & 0xff]);
+    expect(memory.kept.length).toBeLessThan(600);
+    expect(rig.qp.inputEnded()).toBe(Fault.none);
+    expect([...rig.memory.subarray(0, 50)]).toEqual(
+      Array.from({ length: 50 }, (_, at) => (550 + at) & 0xff),
+    );
   });
 });
 
