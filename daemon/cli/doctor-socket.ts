@@ -116,7 +116,7 @@ export async function examineDaemon({ socketPath }: Place): Promise<Finding> {
     const names = status.devices.map(({ device }) => device.name).join(', ');
     return {
       state: 'ok',
-      text: `iwarpd ${status.version} is running as pid ${status.pid}; devices ${names}; CRC32C by ${status.crcEngine}`,
+      text: `iwarpd ${status.version} is running as pid ${status.pid}; devices ${names}; CRC32C by ${status.crcEngine}; loopback by ${status.loopback === 'tcp' ? 'TCP' : 'memory'}`,
     };
   } catch (error) {
     const code = failureCode(error);

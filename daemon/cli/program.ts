@@ -130,6 +130,12 @@ function addStart(program: Command, { output, signal }: CommandContext): void {
         'how to access client memory (default: all, fastest first)',
       ).choices(['shared', 'process_vm', 'agent']),
     )
+    .addOption(
+      new Option(
+        '--loopback <WAY>',
+        'connections between iWARP devices of this daemon: through its memory, or as TCP packets on lo (default: memory)',
+      ).choices(['memory', 'tcp']),
+    )
     .option(
       '--http <HOST:PORT>',
       'serve the web page, health, metrics and JSON over HTTP; port 0 means any free port (default: no HTTP)',

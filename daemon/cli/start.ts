@@ -32,6 +32,7 @@ export interface StartArguments extends WireArguments {
   readonly logLevel?: NonNullable<DaemonOptions['logLevel']>;
   readonly logFormat?: NonNullable<DaemonOptions['logFormat']>;
   readonly memoryTier?: NonNullable<DaemonOptions['memoryTiers']>;
+  readonly loopback?: NonNullable<DaemonOptions['loopback']>;
   readonly http?: HttpPlace;
   readonly httpTokenFile?: string;
   readonly httpNoToken?: boolean;
@@ -149,7 +150,7 @@ function optionFailure(
 
 /** The options in the file, overridden by those on the command line. */
 function daemonOptions(given: StartArguments, file: DaemonOptions): DaemonOptions {
-  const { device, native, socket, logLevel, logFormat, memoryTier } = given;
+  const { device, native, socket, logLevel, logFormat, memoryTier, loopback } = given;
   const http = httpOptions(given, file.http);
   const options: DaemonOptions = {
     ...file,
@@ -160,6 +161,7 @@ function daemonOptions(given: StartArguments, file: DaemonOptions): DaemonOption
     ...(logLevel === undefined ? {} : { logLevel }),
     ...(logFormat === undefined ? {} : { logFormat }),
     ...(memoryTier === undefined ? {} : { memoryTiers: [...memoryTier] }),
+    ...(loopback === undefined ? {} : { loopback }),
     ...(http === undefined ? {} : { http }),
   };
   const wire = { ...wireDefaults(given), ...keepaliveDefaults(given.keepalive) };

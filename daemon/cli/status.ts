@@ -48,6 +48,7 @@ export function statusLines(status: DaemonStatus): string[] {
     `socket        ${status.socketPath}`,
     ...(status.http === undefined ? [] : [`HTTP          ${httpText(status.http)}`]),
     `CRC32C        ${status.crcEngine}`,
+    `loopback      ${status.loopback}`,
     `memory tiers  ${status.memoryTiers.join(', ')}`,
     // Injected faults explain unexpected errors, so they are always shown.
     ...(status.faults === 0 ? [] : [`faults        ${status.faults}: see \`iwarpd fault list\``]),

@@ -11,11 +11,12 @@ import {
   type QPSummary,
   type ResetReport,
 } from '../../verbs-api/contract/protocol/control.ts';
-import type {
-  ClientStatus,
-  ClientUsage,
-  DaemonStatus,
-  DeviceStatus,
+import {
+  type ClientStatus,
+  type ClientUsage,
+  type DaemonStatus,
+  type DeviceStatus,
+  LOOPBACKS,
 } from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import {
   TRACE_LIMIT_MAX,
@@ -114,6 +115,7 @@ export const daemonStatus: z.ZodType<DaemonStatus> = z.strictObject({
     })
     .exactOptional(),
   crcEngine: z.string(),
+  loopback: z.enum(LOOPBACKS),
   memoryTiers: z.array(memoryTier),
   devices: z.array(deviceStatus),
   clients: z.array(clientStatus),

@@ -5,6 +5,7 @@ import type {
   FaultSpec,
   FaultStatus,
 } from '../../verbs-api/contract/protocol/faults.ts';
+import type { Loopback } from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import type { Provider } from '../../verbs-api/contract/verbs/provider.ts';
 import type { CrcEngine } from '../host/crc-engine.ts';
 import { DEFAULT_DEVICE, type DeviceConfig } from '../host/device-config.ts';
@@ -28,6 +29,11 @@ export interface EmbeddedOptions {
   readonly observer?: HostObserver;
   /** Limits of the connection manager. */
   readonly limits?: Partial<CmLimits>;
+  /**
+   * Connections between devices of this provider: through memory (default), or as TCP packets on
+   * loopback.
+   */
+  readonly loopback?: Loopback;
   /** Implementation of CRC32C. Default: the best of those installed. */
   readonly crcEngine?: CrcEngine;
 }
@@ -83,14 +89,14 @@ class EmbeddedDeviceProvider extends DeviceProvider implements EmbeddedProvider 
  * socket.
  */
 export async function createEmbedded(options: EmbeddedOptions = {}): Promise<EmbeddedProvider> {
-  const { devices = [DEFAULT_DEVICE], wire, ...hostOptions } = options;
+  const { devices = [DEFAULT_DEVICE], wire, loopback, ...hostOptions } = options;
   const hasRoce = devices.some(({ transport }) => transport === 'roce');
   const hasSctp = devices.some(({ lowerLayer }) => lowerLayer === 'sctp');
   const host = new RnicHost({
     ...hostOptions,
     roce: hasRoce ? (await import('../host/roce/roce-parts.ts')).ROCE_PARTS : undefined,
     sctp: hasSctp ? (await import('../host/sctp/sctp-parts.ts')).SCTP_PARTS : undefined,
-    system: hostSystem(),
+    system: hostSystem(loopback),
     devices: devices.map((device) => {
       return device.transport === 'roce'
         ? device

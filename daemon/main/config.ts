@@ -3,7 +3,11 @@ import { tmpdir } from 'node:os';
 import { resolve } from 'node:path';
 import { z } from 'zod';
 import type { FaultSpec } from '../../verbs-api/contract/protocol/faults.ts';
-import { defaultSocketPath } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import {
+  defaultSocketPath,
+  LOOPBACKS,
+  type Loopback,
+} from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import type { MemoryTier } from '../../verbs-api/contract/verbs/provider.ts';
 import { faultSpec } from '../control/fault-schemas.ts';
@@ -113,6 +117,8 @@ const daemonConfig = z.strictObject({
     .array(z.enum(['shared', 'process_vm', 'agent']))
     .readonly()
     .optional(),
+  /** How connections within the daemon travel: through its memory, or as TCP packets on loopback. */
+  loopback: z.enum(LOOPBACKS).default('memory'),
   /** Serve clients of other users; makes the socket accessible to everyone. */
   allowOtherUsers: z.boolean().default(false),
   quotas: quotas.default({
@@ -155,6 +161,7 @@ export interface DaemonConfig {
   /** Whether to look for native devices. */
   readonly native: boolean;
   readonly memoryTiers: readonly MemoryTier[];
+  readonly loopback: Loopback;
   readonly allowOtherUsers: boolean;
   readonly quotas: ClientQuotas;
   readonly limits: Partial<DaemonLimits>;

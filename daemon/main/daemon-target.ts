@@ -76,6 +76,7 @@ export class DaemonTarget implements ControlTarget {
       socketPath: config.socketPath,
       ...(this.http === undefined ? {} : { http: this.http }),
       crcEngine: host.crcEngine.name,
+      loopback: config.loopback,
       memoryTiers: config.memoryTiers,
       devices: allDevices(parts).map((each) => {
         const { info, nic, hwCounters, linkCounters } = each;

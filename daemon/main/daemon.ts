@@ -152,7 +152,7 @@ export class Daemon {
     keepYoungGenerationSmall();
     const taps = new TapHub();
     const host = new RnicHost({
-      system: hostSystem(),
+      system: hostSystem(config.loopback),
       devices: config.devices,
       roce: await rocePartsFor(config.devices),
       sctp: await sctpPartsFor(config.devices),

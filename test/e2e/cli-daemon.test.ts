@@ -273,6 +273,7 @@ describe('status and devices', () => {
       'ready',
       'socketPath',
       'crcEngine',
+      'loopback',
       'memoryTiers',
       'devices',
       'clients',

@@ -116,6 +116,7 @@ describe('options', () => {
     ['connectionsMax', { connectionsMax: 0 }],
     ['devices.0.profile', { devices: [{ name: 'a', profile: { maxQq: 1 } }] }],
     ['devices.0.wire', { devices: [{ name: 'a', wire: { mpaRevision: 3 } }] }],
+    ['loopback', { loopback: 'carrier pigeon' }],
     ['memoryTiers', { memoryTiers: ['telepathy'] }],
     ['two iWARP devices', { devices: [{ name: 'a' }, { name: 'b' }] }],
   ])('EINVAL that names %s', async (name, options) => {

@@ -106,4 +106,20 @@ export const CANARIES: readonly Canary[] = [
     rule: 'bounded',
     edits: [{ file: 'daemon/rnic/nic.js', find: 'this.#host.waiting.delete(qp);', replace: '' }],
   },
+  {
+    bug: 'a memory link accepts a large write, and its stream uses the chunk again',
+    rule: 'quiet',
+    edits: [
+      {
+        file: 'daemon/host/links/memory-link.js',
+        find: 'this.#left = bytes;\n        return 0;',
+        replace: 'this.#left = bytes;\n        return bytes.length;',
+      },
+      {
+        file: 'daemon/host/links/memory-link.js',
+        find: 'this.user.handleFlushed(left.length);',
+        replace: '',
+      },
+    ],
+  },
 ];

@@ -70,6 +70,8 @@ export interface Plan {
   readonly wire: Partial<WireDefaults>;
   readonly traits: (prng: Prng) => WireTraits;
   readonly tapped: boolean;
+  /** Connections within a host go through memory. */
+  readonly memoryLinks: boolean;
   /** What an address may take of a turn; undefined for the product's own, which no run reaches. */
   readonly turnShareBytes: number | undefined;
 }
@@ -149,11 +151,15 @@ export function drawPlan(prng: Prng): Plan {
     : prng.choose([300, 2000, 16_000, 4_000_000]);
   const deliverMax = big ? 262_144 : prng.choose([50, 700, 3000, 262_144]);
   const emssBytes = prng.oneIn(3) ? prng.between(256, 65_483) : 1448;
+  const hosts = prng.oneIn(4) ? 3 : 2;
+  const clientsPerHost = prng.oneIn(3) ? 2 : 1;
+  const devicesPerHost = prng.oneIn(4) ? 2 : 1;
+  const actions = big ? prng.between(30, 60) : prng.between(60, 220);
   return {
-    hosts: prng.oneIn(4) ? 3 : 2,
-    clientsPerHost: prng.oneIn(3) ? 2 : 1,
-    devicesPerHost: prng.oneIn(4) ? 2 : 1,
-    actions: big ? prng.between(30, 60) : prng.between(60, 220),
+    hosts,
+    clientsPerHost,
+    devicesPerHost,
+    actions,
     stepsMax: prng.choose([2, 6, 20]),
     operations,
     kinds,
@@ -185,7 +191,8 @@ export function drawPlan(prng: Prng): Plan {
       emssBytes,
     }),
     tapped: prng.oneIn(8),
-    // Not drawn by itself, so that seeds keep their meaning.
+    // These are not drawn by themselves, so that seeds keep their meaning.
+    memoryLinks: actions % 2 === 0,
     turnShareBytes: latency === 20 ? messageBytes + 4096 : undefined,
   };
 }

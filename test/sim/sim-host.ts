@@ -3,6 +3,7 @@
 import { TapHub, type TapWatcher } from '../../daemon/capture/tap-hub.ts';
 import type { Conduit } from '../../daemon/host/conduit.ts';
 import { chooseCrcEngine } from '../../daemon/host/crc-engine.ts';
+import { MemoryNetwork } from '../../daemon/host/links/memory-network.ts';
 import { RnicHost } from '../../daemon/host/rnic-host.ts';
 import { DeviceDirectory } from '../../daemon/ipc/objects/device-directory.ts';
 import { ChunkPool } from '../../daemon/iwarp/engine/chunk-pool.ts';
@@ -83,6 +84,8 @@ export class SimHost {
   readonly clock: VirtualClock;
   readonly network: HostNetwork;
   readonly pool: ChunkPool;
+  /** Carries connections within the host, if the plan says so. */
+  readonly #memory: MemoryNetwork;
   /** An injected fault may fail its connections. */
   faulty = false;
   /** A fault may delay input. */
@@ -104,8 +107,10 @@ export class SimHost {
       allocate: (bytes) => SPARE_CHUNKS.pop() ?? new Uint8Array(bytes),
     });
     this.network = world.network.host(this.addresses);
+    const own = { has: (address: string) => this.addresses.includes(address), anyHearsIPv4: false };
+    this.#memory = new MemoryNetwork(this.network, this.clock, own);
     this.host = new RnicHost({
-      system: { clock: this.clock, network: this.network },
+      system: { clock: this.clock, network: plan.memoryLinks ? this.#memory : this.network },
       devices: this.addresses.map((address, device) => ({
         name: `rnic${device}`,
         addresses: plan.devicesPerHost === 1 ? [] : [address],
@@ -180,6 +185,9 @@ export class SimHost {
     must(this.host.connections().length === 0, 'left', `endpoints of ${this.name}`);
     must(this.pool.inUseCount === 0, 'left', () => {
       return `${this.pool.inUseCount} chunks of ${this.name}`;
+    });
+    must(this.#memory.carrier.inUseCount === 0, 'left', () => {
+      return `${this.#memory.carrier.inUseCount} buffers of memory links of ${this.name}`;
     });
     for (const { nic } of this.host.devices) {
       must(nic.listQPs().length === 0, 'left', `queue pairs of ${this.name}`);

@@ -49,6 +49,7 @@ export class FixedTarget implements ControlTarget {
         logLinesDropped: 0,
         ended: [],
       },
+      loopback: 'memory',
       memoryTiers: ['shared', 'process_vm'],
       devices: [
         {

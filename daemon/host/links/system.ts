@@ -1,6 +1,18 @@
 /** The real system of a host: this process's clock and the kernel's TCP and UDP. */
 import { randomInt } from 'node:crypto';
-import type { Alarm, HostClock, HostSystem, LinkPort, Network } from './network.ts';
+import { readFileSync } from 'node:fs';
+import { networkInterfaces } from 'node:os';
+import type { Loopback } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
+import { canonicalAddress, isLoopback } from '../../iwarp/cm/address.ts';
+import { MemoryNetwork, type OwnAddresses } from './memory-network.ts';
+import {
+  type Alarm,
+  type HostClock,
+  type HostSystem,
+  type LinkPort,
+  type Network,
+  TransportError,
+} from './network.ts';
 import { type LinkEnvironment, READ_BUFFER_BYTES } from './tcp-link.ts';
 import { sourceAddress, TcpPort } from './tcp-port.ts';
 
@@ -51,7 +63,45 @@ class TcpNetwork implements Network {
   }
 }
 
+/** The addresses of this machine. */
+class MachineAddresses implements OwnAddresses {
+  readonly #network: Network;
+
+  constructor(network: Network) {
+    this.#network = network;
+  }
+
+  has(address: string): boolean {
+    if (isLoopback(address) || this.#isOwnSource(address)) return true;
+    // An address in a subnet of another one is reached from that one.
+    return Object.values(networkInterfaces()).some((addresses) =>
+      addresses?.some((each) => canonicalAddress(each.address) === address),
+    );
+  }
+
+  get anyHearsIPv4(): boolean {
+    try {
+      return readFileSync('/proc/sys/net/ipv6/bindv6only', 'utf8').trim() === '0';
+    } catch {
+      return false;
+    }
+  }
+
+  /** The answer for nearly every address of the machine, and remembered within a turn. */
+  #isOwnSource(address: string): boolean {
+    try {
+      return this.#network.sourceAddress(address, undefined) === address;
+    } catch (error) {
+      if (error instanceof TransportError) return false;
+      throw error;
+    }
+  }
+}
+
 /** The clock and the network of this process. */
-export function hostSystem(): HostSystem {
-  return { clock: CLOCK, network: new TcpNetwork(), kernelUdp: true };
+export function hostSystem(loopback: Loopback = 'memory'): HostSystem {
+  const tcp = new TcpNetwork();
+  const own = new MachineAddresses(tcp);
+  const network = loopback === 'tcp' ? tcp : new MemoryNetwork(tcp, CLOCK, own);
+  return { clock: CLOCK, network, kernelUdp: true };
 }

@@ -4,7 +4,7 @@ import type { SocketAddress } from '../../../verbs-api/contract/verbs/provider.t
 
 /** The wildcard addresses in canonical form. */
 export const IPV4_ANY = '0.0.0.0';
-const IPV6_ANY = '::';
+export const IPV6_ANY = '::';
 /** Bytes of an IPv6 address that its owner does not choose: an owner has 2^64 addresses. */
 const IPV6_PREFIX_BYTES = 8;
 

@@ -74,6 +74,7 @@ const CONFIGS: readonly unknown[] = [
       { name: 'c', addresses: ['127.0.0.9'], lowerLayer: 'sctp' },
     ],
     memoryTiers: ['shared', 'agent'],
+    loopback: 'tcp',
   },
   { devices: [{ name: 'n', native: 'siw0' }], native: true, nativeDevices: [] },
   { quotas: { objects: { qp: 1 }, sharedBytes: 4096, pinnedBytes: 1, queueEntries: 2 } },

@@ -15,6 +15,7 @@ const STATUS: DaemonStatus = {
     logLinesDropped: 0,
     ended: [],
   },
+  loopback: 'memory',
   memoryTiers: ['shared', 'agent'],
   devices: [
     {
@@ -69,6 +70,7 @@ describe('the status for people', () => {
       'iwarpd 1.2.3, pid 42, up 1 h 2 min',
       'socket        /run/x/iwarpd.sock',
       'CRC32C        native',
+      'loopback      memory',
       'memory tiers  shared, agent',
       '',
       'device a (emulated): every address of this host',
@@ -84,7 +86,7 @@ describe('the status for people', () => {
     const [device] = STATUS.devices;
     const idle = device === undefined ? [] : [{ ...device, counters: { sendsTaken: 0 } }];
     const lines = statusLines({ ...STATUS, devices: idle, clients: [] });
-    expect(lines.slice(6)).toEqual(['  nothing moved yet', '', 'no clients']);
+    expect(lines.slice(7)).toEqual(['  nothing moved yet', '', 'no clients']);
   });
 
   it('shows durations in readable units', () => {

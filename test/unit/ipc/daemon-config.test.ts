@@ -25,6 +25,7 @@ describe('options of a daemon', () => {
         { name: 'roce0', addresses: [], transport: 'roce' },
         { name: 'iwarp0', addresses: [] },
       ],
+      loopback: 'memory',
       memoryTiers: ['shared', 'process_vm', 'agent'],
       allowOtherUsers: false,
       quotas: DEFAULT_QUOTAS,

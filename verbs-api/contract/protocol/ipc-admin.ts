@@ -18,6 +18,8 @@ export interface DaemonStatus {
   readonly http?: HttpReady;
   /** The CRC32C implementation in use and the reason for the choice, in a few words. */
   readonly crcEngine: string;
+  /** How connections between its own iWARP devices and queue pairs travel. */
+  readonly loopback: Loopback;
   /** Memory tiers that clients may get, best first. */
   readonly memoryTiers: readonly MemoryTier[];
   /** Devices of the daemon, in the order of their configuration. */
@@ -29,6 +31,11 @@ export interface DaemonStatus {
   /** Limits in use, and what the daemon did to keep running. */
   readonly health: DaemonHealth;
 }
+
+/** The ways of connections within one daemon: through its memory, or as TCP packets on loopback. */
+export const LOOPBACKS = ['memory', 'tcp'] as const;
+/** `memory` or `tcp`: one of `LOOPBACKS`. */
+export type Loopback = (typeof LOOPBACKS)[number];
 
 /** How close the daemon is to its limits, and what it did to keep running. */
 export interface DaemonHealth {

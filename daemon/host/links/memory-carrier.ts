@@ -1,0 +1,104 @@
+/**
+ * Moves the bytes of a host's memory links, turn by turn: every link that has something gets its
+ * part, and after a bounded amount the rest of the process has its turn.
+ */
+import { assert } from '../../invariants/assert.ts';
+import type { HostClock } from './network.ts';
+
+/**
+ * Bytes delivered in a turn before sockets are looked at: some hundred microseconds of work, as libuv
+ * reads from one socket in a turn.
+ */
+const TURN_BYTES = 1_048_576;
+/** How often a link has its part within a turn; a ping-pong needs one for each message. */
+const ROUNDS_MAX = 8;
+/**
+ * A buffer for small writes: room for a startup frame and some short messages. For larger writes the
+ * copy would cost more than the wait for the peer.
+ */
+export const BUFFER_BYTES = 4096;
+/** Free buffers kept; a link has one only while bytes wait in it. */
+const BUFFERS_KEPT_MAX = 256;
+
+/** One end of a connection. */
+export interface CarriedLink {
+  /** Set by the carrier while the link waits in its queue. */
+  queued: boolean;
+  /** Gives the peer what it may have; returns how many bytes it took. */
+  deliver(): number;
+}
+
+/** See the module's comment. */
+export class MemoryCarrier {
+  readonly #clock: HostClock;
+  #ready: CarriedLink[] = [];
+  #served: CarriedLink[] = [];
+  #scheduled = false;
+  readonly #free: Uint8Array[] = [];
+  #inUse = 0;
+
+  constructor(clock: HostClock) {
+    this.#clock = clock;
+  }
+
+  /** The link has something for its peer. */
+  schedule(link: CarriedLink): void {
+    if (link.queued) return;
+    link.queued = true;
+    this.#ready.push(link);
+    this.#awaitTurn();
+  }
+
+  /** Calls `run` in a later turn. */
+  soon(run: () => void): void {
+    this.#clock.soon(run);
+  }
+
+  /** A buffer with stale content. */
+  acquire(): Uint8Array {
+    this.#inUse += 1;
+    return this.#free.pop() ?? new Uint8Array(BUFFER_BYTES);
+  }
+
+  /** Takes back a buffer; nobody may keep a view of it. */
+  release(buffer: Uint8Array): void {
+    assert(this.#inUse > 0, 'a buffer is released once');
+    this.#inUse -= 1;
+    if (this.#free.length < BUFFERS_KEPT_MAX) this.#free.push(buffer);
+  }
+
+  /** Buffers acquired and not yet released. */
+  get inUseCount(): number {
+    return this.#inUse;
+  }
+
+  #awaitTurn(): void {
+    if (this.#scheduled) return;
+    this.#scheduled = true;
+    this.#clock.soon(this.#carry);
+  }
+
+  readonly #carry = (): void => {
+    let bytes = 0;
+    for (let round = 0; round < ROUNDS_MAX && bytes < TURN_BYTES; round += 1) {
+      if (this.#ready.length === 0) break;
+      bytes += this.#serve();
+    }
+    this.#scheduled = false;
+    if (this.#ready.length > 0) this.#awaitTurn();
+  };
+
+  /** Every link that has something delivers it. */
+  #serve(): number {
+    const links = this.#ready;
+    this.#ready = this.#served;
+    let bytes = 0;
+    for (const link of links) {
+      link.queued = false;
+      bytes += link.deliver();
+    }
+    links.length = 0;
+    this.#served = links;
+    return bytes;
+  }
+}

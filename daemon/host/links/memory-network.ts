@@ -1,0 +1,206 @@
+/**
+ * A network around another: a connection to a listener of the same host goes through memory, every
+ * other one through the network inside. Ports belong to that network in both cases, so that peers of
+ * other hosts reach the listeners, and no other process gets the port of a connection.
+ */
+import { addressFamily, IPV4_ANY, IPV6_ANY, isWildcard } from '../../iwarp/cm/address.ts';
+import type { Dial, Link } from './link.ts';
+import { MemoryCarrier } from './memory-carrier.ts';
+import { type LinkEnds, MemoryLink } from './memory-link.ts';
+import { type HostClock, type LinkPort, type Network, TransportError } from './network.ts';
+
+/** Connections of one listener that wait to be taken, as in a kernel's backlog; later ones use the network inside. */
+const WAITING_MAX = 1024;
+
+/** What a memory network must know of the addresses of its host. */
+export interface OwnAddresses {
+  /** True for an address of this host. */
+  has(address: string): boolean;
+  /** True if `::` hears IPv4 unless a program says otherwise. */
+  readonly anyHearsIPv4: boolean;
+}
+
+/** See the module's comment. */
+export class MemoryNetwork implements Network {
+  readonly carrier: MemoryCarrier;
+  readonly #inner: Network;
+  readonly #clock: HostClock;
+  readonly #own: OwnAddresses;
+  /** Ports that listen, by address and port. */
+  readonly #listeners = new Map<string, MemoryPort>();
+
+  constructor(inner: Network, clock: HostClock, own: OwnAddresses) {
+    this.#inner = inner;
+    this.#clock = clock;
+    this.#own = own;
+    this.carrier = new MemoryCarrier(clock);
+  }
+
+  hold(address: string, port: number, v6Only?: boolean): LinkPort {
+    const hearsIPv4 = address === IPV6_ANY && !(v6Only ?? !this.#own.anyHearsIPv4);
+    return new MemoryPort(this, this.#inner.hold(address, port, v6Only), hearsIPv4);
+  }
+
+  sourceAddress(destination: string, source: string | undefined): string {
+    return this.#inner.sourceAddress(destination, source);
+  }
+
+  // For ports
+
+  soon(run: () => void): void {
+    this.#clock.soon(run);
+  }
+
+  setListener(port: MemoryPort): void {
+    this.#listeners.set(nameOf(port.address, port.port), port);
+  }
+
+  dropListener(port: MemoryPort): void {
+    const name = nameOf(port.address, port.port);
+    if (this.#listeners.get(name) === port) this.#listeners.delete(name);
+  }
+
+  /** The listener of this host that a connection to this address reaches, if there is one. */
+  listenerAt(address: string, port: number): MemoryPort | undefined {
+    // What a zone or a wildcard means is the system's to say.
+    if (address.includes('%') || isWildcard(address)) return undefined;
+    const exact = this.#listeners.get(nameOf(address, port));
+    if (exact !== undefined) return exact;
+    const any = this.#anyListener(addressFamily(address), port);
+    return any !== undefined && this.#own.has(address) ? any : undefined;
+  }
+
+  /**
+   * The address that a connection from `source` has at this end: the system's choice if `source`
+   * leaves it open. Undefined if there is none.
+   */
+  exactSource(source: string, destination: string): string | undefined {
+    if (!isWildcard(source)) return source;
+    try {
+      return this.#inner.sourceAddress(destination, undefined);
+    } catch (error) {
+      if (error instanceof TransportError) return undefined;
+      throw error;
+    }
+  }
+
+  #anyListener(family: 4 | 6, port: number): MemoryPort | undefined {
+    const ipv6 = this.#listeners.get(nameOf(IPV6_ANY, port));
+    if (family === 6) return ipv6;
+    const ipv4 = this.#listeners.get(nameOf(IPV4_ANY, port));
+    return ipv4 ?? (ipv6?.hearsIPv4 === true ? ipv6 : undefined);
+  }
+}
+
+/** A held port: the one of the network inside, which memory links use as well. */
+class MemoryPort implements LinkPort {
+  readonly address: string;
+  readonly port: number;
+  /** A listener at `::` that also hears IPv4. */
+  readonly hearsIPv4: boolean;
+  readonly #network: MemoryNetwork;
+  readonly #inner: LinkPort;
+  #onLink: ((link: Link) => void) | undefined;
+  /** Connections that wait to be accepted. */
+  #waiting: MemoryLink[] = [];
+  /** A connection has the port, which is released when that is gone. */
+  #connected = false;
+  #released = false;
+
+  constructor(network: MemoryNetwork, inner: LinkPort, hearsIPv4: boolean) {
+    this.address = inner.address;
+    this.port = inner.port;
+    this.hearsIPv4 = hearsIPv4;
+    this.#network = network;
+    this.#inner = inner;
+  }
+
+  get listens(): boolean {
+    return this.#inner.listens;
+  }
+
+  listen(onLink: (link: Link) => void, onError: (error: Error) => void): void {
+    if (this.#connected) throw new TransportError('EINVAL', 'the port is in use');
+    this.#inner.listen(onLink, onError);
+    this.#onLink = onLink;
+    this.#network.setListener(this);
+    for (const link of this.#waiting.splice(0)) this.#network.soon(() => this.take(link));
+  }
+
+  suspend(): void {
+    this.#onLink = undefined;
+    this.#inner.suspend();
+  }
+
+  dial(
+    remote: { readonly address: string; readonly port: number },
+    onConnected: (link: Link) => void,
+    onFailed: (errorCode: string) => void,
+  ): Dial {
+    if (this.#connected || this.#released) {
+      throw new TransportError('EINVAL', 'the port is in use');
+    }
+    const { address, port } = remote;
+    const listener = this.listens ? undefined : this.#network.listenerAt(address, port);
+    const localAddress = listener && this.#network.exactSource(this.address, address);
+    if (listener === undefined || listener.full || localAddress === undefined) {
+      return this.#inner.dial(remote, onConnected, onFailed);
+    }
+    const ends = { localAddress, localPort: this.port, remoteAddress: address, remotePort: port };
+    return this.#join(listener, ends, onConnected);
+  }
+
+  #join(listener: MemoryPort, ends: LinkEnds, onConnected: (link: Link) => void): Dial {
+    this.#connected = true;
+    const network = this.#network;
+    const { dialed, accepted } = MemoryLink.pair(ends, network.carrier, () => this.#free());
+    let cancelled = false;
+    network.soon(() => listener.take(accepted));
+    network.soon(() => {
+      if (cancelled) return;
+      onConnected(dialed);
+      dialed.open();
+    });
+    return {
+      cancel: () => {
+        cancelled = true;
+        dialed.reset();
+      },
+    };
+  }
+
+  release(): void {
+    if (this.#released) return;
+    this.#released = true;
+    this.#onLink = undefined;
+    this.#network.dropListener(this);
+    for (const link of this.#waiting.splice(0)) link.reset();
+    if (!this.#connected) this.#inner.release();
+  }
+
+  /** The connection that had the port is gone. */
+  #free(): void {
+    this.#released = true;
+    this.#inner.release();
+  }
+
+  /** True if too many connections wait. */
+  get full(): boolean {
+    return this.#waiting.length >= WAITING_MAX;
+  }
+
+  /** Queues or accepts a new connection. */
+  take(link: MemoryLink): void {
+    if (link.dead) return;
+    if (this.#released) link.reset();
+    else if (this.#onLink === undefined) this.#waiting.push(link);
+    else {
+      this.#onLink(link);
+      link.open();
+    }
+  }
+}
+
+function nameOf(address: string, port: number): string {
+  return `${address} ${port}`;
+}

@@ -1,0 +1,374 @@
+/** Connections within one host: links through memory, and which connections get them. */
+import { readdirSync } from 'node:fs';
+import { afterEach, describe, expect, it } from 'vitest';
+import { hostAddresses } from '../../../../daemon/host/host-addresses.ts';
+import type { Dial, Link, LinkUser } from '../../../../daemon/host/links/link.ts';
+import { MemoryLink } from '../../../../daemon/host/links/memory-link.ts';
+import type { LinkPort, Network } from '../../../../daemon/host/links/network.ts';
+import { hostSystem } from '../../../../daemon/host/links/system.ts';
+import { TcpLink } from '../../../../daemon/host/links/tcp-link.ts';
+import { isLoopback } from '../../../../daemon/iwarp/cm/address.ts';
+import { until } from '../../../support/rnic-node.ts';
+
+/** More than a link copies. */
+const LARGE_BYTES = 200_000;
+
+/** Records the reports of its link. */
+class Listener implements LinkUser {
+  readonly link: Link;
+  readonly heard: Uint8Array[] = [];
+  /** The buffers that were lent. */
+  readonly lent: ArrayBufferLike[] = [];
+  flushedBytes = 0;
+  peerClosed = false;
+  closed: string | undefined | null = null;
+  onBytes: () => void = () => {};
+
+  constructor(link: Link) {
+    this.link = link;
+    link.user = this;
+  }
+
+  handleBytes(bytes: Uint8Array): void {
+    this.heard.push(bytes.slice());
+    this.lent.push(bytes.buffer);
+    this.onBytes();
+  }
+  handleFlushed(bytes: number): void {
+    this.flushedBytes += bytes;
+  }
+  handlePeerClosed(): void {
+    this.peerClosed = true;
+  }
+  handleClosed(errorCode: string | undefined): void {
+    this.closed = errorCode;
+  }
+  get heardBytes(): number {
+    return this.heard.reduce((sum, { length }) => sum + length, 0);
+  }
+}
+
+let network: Network = hostSystem().network;
+const ports: LinkPort[] = [];
+const ends: Listener[] = [];
+
+afterEach(() => {
+  for (const { link } of ends.splice(0)) link.reset();
+  for (const port of ports.splice(0)) port.release();
+  network = hostSystem().network;
+});
+
+function hold(address: string, port = 0, v6Only?: boolean): LinkPort {
+  const held = network.hold(address, port, v6Only);
+  ports.push(held);
+  return held;
+}
+
+function fail(error: unknown): never {
+  throw new Error(String(error));
+}
+
+/** Accepts connections at `port` into the returned list. */
+function accepting(port: LinkPort): Listener[] {
+  const accepted: Listener[] = [];
+  port.listen((link) => {
+    accepted.push(new Listener(link));
+    ends.push(...accepted.slice(-1));
+  }, fail);
+  return accepted;
+}
+
+/** Connects to `port` at `address`. */
+async function connect(address: string, port: number, from = address): Promise<Listener> {
+  let dialed: Listener | undefined;
+  hold(from).dial({ address, port }, (link) => (dialed = new Listener(link)), fail);
+  await until(() => dialed !== undefined, 'a connection');
+  if (dialed === undefined) throw new Error('no connection');
+  ends.push(dialed);
+  return dialed;
+}
+
+/** Two connected links: the one that dialed and the one that was accepted. */
+async function pair(address = '127.0.0.1'): Promise<[Listener, Listener]> {
+  const port = hold(address);
+  const accepted = accepting(port);
+  const dialed = await connect(address, port.port);
+  await until(() => accepted.length === 1, 'the other end');
+  const [other] = accepted;
+  if (other === undefined) throw new Error('no connection');
+  return [dialed, other];
+}
+
+function sample(length: number): Uint8Array {
+  return Uint8Array.from({ length }, (_, index) => (index * 31) & 0xff);
+}
+
+async function someTurns(): Promise<void> {
+  for (let turn = 0; turn < 5; turn += 1) await new Promise<void>((next) => setImmediate(next));
+}
+
+describe('a link through memory', () => {
+  it.each(['127.0.0.9', '::1'])(
+    'over %s carries bytes both ways and knows its ends',
+    async (address) => {
+      const [dialed, accepted] = await pair(address);
+      expect([dialed.link, accepted.link].every((link) => link instanceof MemoryLink)).toBe(true);
+      expect([dialed.link.localAddress, dialed.link.remoteAddress]).toEqual([address, address]);
+      expect([accepted.link.localAddress, accepted.link.remoteAddress]).toEqual([address, address]);
+      expect(dialed.link.remotePort).toBe(accepted.link.localPort);
+      expect(dialed.link.localPort).toBe(accepted.link.remotePort);
+      dialed.link.write(Uint8Array.of(1, 2, 3));
+      accepted.link.write(Uint8Array.of(9));
+      await until(() => accepted.heardBytes === 3 && dialed.heardBytes === 1, 'the bytes');
+      expect([Buffer.concat(accepted.heard), Buffer.concat(dialed.heard)]).toEqual([
+        Buffer.of(1, 2, 3),
+        Buffer.of(9),
+      ]);
+    },
+  );
+
+  it('accepts small writes at once, and delivers nothing from inside a call', async () => {
+    const [dialed, accepted] = await pair();
+    const bytes = Uint8Array.of(1, 2);
+    expect(dialed.link.write(bytes)).toBe(2);
+    expect([dialed.link.writable, dialed.link.congested]).toEqual([true, false]);
+    bytes.fill(0);
+    expect(dialed.link.write(Uint8Array.of(3))).toBe(1);
+    dialed.link.finish();
+    expect([accepted.heardBytes, accepted.peerClosed]).toEqual([0, false]);
+    await until(() => accepted.peerClosed, 'the FIN');
+    expect(Buffer.concat(accepted.heard)).toEqual(Buffer.of(1, 2, 3));
+  });
+
+  it('lends a large write to the peer, between the small ones around it', async () => {
+    const [dialed, accepted] = await pair();
+    const bytes = sample(LARGE_BYTES);
+    dialed.link.write(Uint8Array.of(7));
+    expect(dialed.link.write(bytes)).toBe(0);
+    expect([dialed.link.writable, dialed.link.congested]).toEqual([false, true]);
+    expect(() => dialed.link.write(bytes)).toThrow('not writable');
+    await until(() => dialed.flushedBytes > 0, 'room');
+    expect(dialed.flushedBytes).toBe(LARGE_BYTES);
+    expect(accepted.lent).toContain(bytes.buffer);
+    expect(dialed.link.write(Uint8Array.of(8))).toBe(1);
+    await until(() => accepted.heardBytes === LARGE_BYTES + 2, 'all bytes');
+    const all = Buffer.concat([Buffer.of(7), bytes, Buffer.of(8)]);
+    expect(Buffer.compare(Buffer.concat(accepted.heard), all)).toBe(0);
+  });
+
+  it('keeps bytes, and then the FIN, from a peer that does not read', async () => {
+    const [dialed, accepted] = await pair();
+    accepted.link.pauseReading();
+    let taken = 0;
+    while (dialed.link.writable) taken += dialed.link.write(new Uint8Array(1000));
+    expect(taken).toBeLessThan(10_000);
+    dialed.link.finish();
+    await someTurns();
+    expect([accepted.heardBytes, accepted.peerClosed, dialed.flushedBytes]).toEqual([0, false, 0]);
+    accepted.link.resumeReading();
+    expect(accepted.heardBytes).toBe(0);
+    await until(() => accepted.peerClosed, 'the FIN');
+    expect(accepted.heardBytes).toBe(taken + 1000);
+  });
+
+  it('a FIN ends one direction only [DDP-6.2.1-04, DDP-6.2.1-06, MPA-7.2-01]', async () => {
+    const [dialed, accepted] = await pair();
+    dialed.link.write(Uint8Array.of(1));
+    dialed.link.finish();
+    dialed.link.finish();
+    expect(dialed.link.writable).toBe(false);
+    await until(() => accepted.peerClosed, 'the FIN');
+    await someTurns();
+    expect([accepted.link.writable, accepted.closed, dialed.closed]).toEqual([true, null, null]);
+    accepted.link.write(sample(LARGE_BYTES));
+    accepted.link.finish();
+    await until(() => dialed.closed !== null && accepted.closed !== null, 'both to close');
+    expect(dialed.heardBytes).toBe(LARGE_BYTES);
+    expect([dialed.closed, accepted.closed]).toEqual([undefined, undefined]);
+  });
+
+  it.each([0, 10, LARGE_BYTES])('resets at once, behind %s bytes', async (bytes) => {
+    const [dialed, accepted] = await pair();
+    if (bytes > 0) dialed.link.write(new Uint8Array(bytes));
+    dialed.link.reset();
+    expect(accepted.closed).toBeNull();
+    await until(() => dialed.closed !== null && accepted.closed !== null, 'both to close');
+    expect([dialed.closed, accepted.closed]).toEqual([undefined, 'ECONNRESET']);
+    expect([accepted.heardBytes, dialed.flushedBytes]).toEqual([0, 0]);
+    dialed.link.reset();
+    dialed.link.finish();
+    dialed.link.close();
+  });
+
+  it('a reset reaches a peer that does not read', async () => {
+    const [dialed, accepted] = await pair();
+    accepted.link.pauseReading();
+    dialed.link.reset();
+    await until(() => accepted.closed !== null, 'the reset');
+    expect(accepted.closed).toBe('ECONNRESET');
+  });
+
+  it('closes with a FIN after the bytes that it has accepted', async () => {
+    const [dialed, accepted] = await pair();
+    dialed.link.write(sample(100));
+    dialed.link.close();
+    await until(() => accepted.peerClosed, 'the FIN');
+    expect(accepted.heardBytes).toBe(100);
+    expect(dialed.closed).toBeUndefined();
+    // As a closed socket answers.
+    accepted.link.write(Uint8Array.of(1));
+    await until(() => accepted.closed !== null, 'the end');
+    expect(accepted.closed).toBe('ECONNRESET');
+  });
+
+  it('resets when it is closed with unread input, as the kernel does', async () => {
+    const [dialed, accepted] = await pair();
+    dialed.link.pauseReading();
+    accepted.link.write(Uint8Array.of(1));
+    dialed.link.close();
+    await until(() => accepted.closed !== null, 'the reset');
+    expect([accepted.closed, accepted.peerClosed]).toEqual(['ECONNRESET', false]);
+  });
+
+  it('an endless ping-pong leaves turns to others', async () => {
+    const [dialed, accepted] = await pair();
+    let rounds = 0;
+    dialed.onBytes = () => dialed.link.write(Uint8Array.of(1));
+    accepted.onBytes = () => {
+      rounds += 1;
+      accepted.link.write(Uint8Array.of(2));
+    };
+    dialed.link.write(Uint8Array.of(1));
+    await someTurns();
+    const before = rounds;
+    await someTurns();
+    expect(rounds).toBeGreaterThan(before);
+    expect(rounds).toBeLessThan(1000);
+  });
+
+  it('needs no descriptor but those of ports, and leaves none behind', async () => {
+    const count = (): number => readdirSync('/proc/self/fd').length;
+    const [first] = await pair();
+    const before = count();
+    const [dialed, accepted] = await pair();
+    // The port that listens, the copy of it that the listener has, and the one of the connection.
+    expect(count() - before).toBe(3);
+    dialed.link.finish();
+    accepted.link.finish();
+    await until(() => dialed.closed !== null && accepted.closed !== null, 'both to close');
+    for (const port of ports.splice(2)) port.release();
+    await until(() => count() === before, 'descriptors to be closed');
+    expect(first.link.writable).toBe(true);
+  });
+});
+
+describe('a connection goes through memory', () => {
+  it.each([
+    ['0.0.0.0', undefined, '127.0.0.8', '127.0.0.1'],
+    ['::', false, '127.0.0.8', '127.0.0.1'],
+    ['::', true, '::1', '::1'],
+  ] as const)('to a listener at %s (IPv6 only: %s) from %s', async (any, only, to, from) => {
+    const port = hold(any, 0, only);
+    const accepted = accepting(port);
+    const dialed = await connect(to, port.port, from);
+    await until(() => accepted.length === 1, 'the other end');
+    expect(dialed.link).toBeInstanceOf(MemoryLink);
+    expect([dialed.link.localAddress, dialed.link.remoteAddress]).toEqual([from, to]);
+  });
+
+  it('to every address of this machine', async () => {
+    const port = hold('0.0.0.0');
+    accepting(port);
+    for (const { address } of hostAddresses()) {
+      if (address.includes(':') || isLoopback(address)) continue;
+      expect((await connect(address, port.port)).link).toBeInstanceOf(MemoryLink);
+    }
+    const open = await connect('127.0.0.1', port.port, '0.0.0.0');
+    expect([open.link.localAddress, open.link instanceof MemoryLink]).toEqual(['127.0.0.1', true]);
+  });
+
+  it('but not to a listener that leaves IPv4 to others, nor where nobody listens', async () => {
+    const port = hold('::', 0, true);
+    accepting(port);
+    let failure: string | undefined;
+    hold('127.0.0.1').dial(
+      { address: '127.0.0.1', port: port.port },
+      () => fail('connected'),
+      (code) => (failure = code),
+    );
+    await until(() => failure !== undefined, 'the refusal');
+    expect(failure).toBe('ECONNREFUSED');
+  });
+
+  it('but not to another host, nor on request', async () => {
+    const port = hold('127.0.0.1');
+    accepting(port);
+    network = hostSystem().network;
+    expect((await connect('127.0.0.1', port.port)).link).toBeInstanceOf(TcpLink);
+    network = hostSystem('tcp').network;
+    const [dialed] = await pair();
+    expect(dialed.link).toBeInstanceOf(TcpLink);
+  });
+
+  it('to a listener that is late: what it is sent waits for it', async () => {
+    const port = hold('127.0.0.1');
+    accepting(port);
+    port.suspend();
+    const dialed = await connect('127.0.0.1', port.port);
+    dialed.link.write(Uint8Array.of(5));
+    dialed.link.write(sample(LARGE_BYTES));
+    await someTurns();
+    expect(dialed.flushedBytes).toBe(0);
+    const late = accepting(port);
+    await until(() => late[0]?.heardBytes === LARGE_BYTES + 1, 'the bytes');
+  });
+
+  it('which ends with the listener that never took it', async () => {
+    const port = hold('127.0.0.1');
+    accepting(port);
+    port.suspend();
+    const dialed = await connect('127.0.0.1', port.port);
+    port.release();
+    await until(() => dialed.closed !== null, 'the reset');
+    expect(dialed.closed).toBe('ECONNRESET');
+  });
+
+  it('unless as many wait as a kernel keeps', { timeout: 20_000 }, async () => {
+    const port = hold('127.0.0.1');
+    accepting(port);
+    port.suspend();
+    const links: Link[] = [];
+    const dial = (): Dial => hold('127.0.0.1').dial(port, (link) => links.push(link), fail);
+    for (let count = 0; count < 1024; count += 1) dial();
+    await until(() => links.length === 1024, 'the connections');
+    expect(links.every((link) => link instanceof MemoryLink)).toBe(true);
+    dial();
+    await until(() => links.length === 1025, 'one more');
+    expect(links[1024]).toBeInstanceOf(TcpLink);
+    for (const link of links) link.reset();
+  });
+
+  it('and an attempt that is cancelled calls nobody back', async () => {
+    const port = hold('127.0.0.1');
+    const accepted = accepting(port);
+    const from = hold('127.0.0.1');
+    const dial = from.dial(port, () => fail('connected'), fail);
+    dial.cancel();
+    await until(() => accepted.length === 0 || accepted[0]?.closed !== null, 'the end');
+    await someTurns();
+    // Its port is free again.
+    accepting(hold('127.0.0.1', from.port));
+  });
+
+  it('from a port that is used once', async () => {
+    const port = hold('127.0.0.1');
+    accepting(port);
+    const from = hold('127.0.0.1');
+    const dial = (): Dial => from.dial(port, (link) => ends.push(new Listener(link)), fail);
+    dial();
+    expect(dial).toThrow('in use');
+    expect(() => from.listen(fail, fail)).toThrow('in use');
+    expect(() => port.dial(from, fail, fail)).toThrow('in use');
+    await someTurns();
+  });
+});
