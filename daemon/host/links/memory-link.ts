@@ -69,7 +69,7 @@ export class MemoryLink implements Link, CarriedLink {
     this.#onGone = onGone;
   }
 
-  /** The dialed and the accepted end of a connection. `onGone`: the dialed end is gone. */
+  /** The dialed and the accepted end of a connection. `onGone` is called for each that is gone. */
   static pair(
     dialed: LinkEnds,
     carrier: MemoryCarrier,
@@ -83,7 +83,7 @@ export class MemoryLink implements Link, CarriedLink {
       remotePort: localPort,
     };
     const one = new MemoryLink(dialed, carrier, onGone);
-    const other = new MemoryLink(facing, carrier, () => {});
+    const other = new MemoryLink(facing, carrier, onGone);
     one.#peer = other;
     other.#peer = one;
     return { dialed: one, accepted: other };

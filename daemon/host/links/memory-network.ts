@@ -28,6 +28,8 @@ export class MemoryNetwork implements Network {
   readonly #own: OwnAddresses;
   /** Ports that listen, by address and port. */
   readonly #listeners = new Map<string, MemoryPort>();
+  /** Both addresses and ports of each connection, of which there is one at a time. */
+  readonly #connections = new Set<string>();
 
   constructor(inner: Network, clock: HostClock, own: OwnAddresses) {
     this.#inner = inner;
@@ -58,6 +60,19 @@ export class MemoryNetwork implements Network {
   dropListener(port: MemoryPort): void {
     const name = nameOf(port.address, port.port);
     if (this.#listeners.get(name) === port) this.#listeners.delete(name);
+  }
+
+  /** False if there is a connection between these ends. */
+  claim(ends: LinkEnds): boolean {
+    const name = connectionName(ends);
+    if (this.#connections.has(name)) return false;
+    this.#connections.add(name);
+    return true;
+  }
+
+  /** The connection between these ends is gone. */
+  disclaim(ends: LinkEnds): void {
+    this.#connections.delete(connectionName(ends));
   }
 
   /** The listener of this host that a connection to this address reaches, if there is one. */
@@ -147,13 +162,36 @@ class MemoryPort implements LinkPort {
       return this.#inner.dial(remote, onConnected, onFailed);
     }
     const ends = { localAddress, localPort: this.port, remoteAddress: address, remotePort: port };
-    return this.#join(listener, ends, onConnected);
+    this.#connected = true;
+    if (this.#network.claim(ends)) return this.#join(listener, ends, onConnected);
+    return this.#fail(onFailed);
+  }
+
+  /** As the kernel refuses a second connection between two ports. */
+  #fail(onFailed: (errorCode: string) => void): Dial {
+    let cancelled = false;
+    this.#free();
+    this.#network.soon(() => {
+      if (!cancelled) onFailed('EADDRNOTAVAIL');
+    });
+    return {
+      cancel: () => {
+        cancelled = true;
+      },
+    };
   }
 
   #join(listener: MemoryPort, ends: LinkEnds, onConnected: (link: Link) => void): Dial {
-    this.#connected = true;
     const network = this.#network;
-    const { dialed, accepted } = MemoryLink.pair(ends, network.carrier, () => this.#free());
+    let endCount = 2;
+    // An end that stays keeps others from these ports, as one of TCP does.
+    const gone = (): void => {
+      endCount -= 1;
+      if (endCount > 0) return;
+      network.disclaim(ends);
+      this.#free();
+    };
+    const { dialed, accepted } = MemoryLink.pair(ends, network.carrier, gone);
     let cancelled = false;
     network.soon(() => listener.take(accepted));
     network.soon(() => {
@@ -178,7 +216,7 @@ class MemoryPort implements LinkPort {
     if (!this.#connected) this.#inner.release();
   }
 
-  /** The connection that had the port is gone. */
+  /** The connection that had the port is gone, or failed. */
   #free(): void {
     this.#released = true;
     this.#inner.release();
@@ -203,4 +241,8 @@ class MemoryPort implements LinkPort {
 
 function nameOf(address: string, port: number): string {
   return `${address} ${port}`;
+}
+
+function connectionName({ localAddress, localPort, remoteAddress, remotePort }: LinkEnds): string {
+  return `${nameOf(localAddress, localPort)} ${nameOf(remoteAddress, remotePort)}`;
 }

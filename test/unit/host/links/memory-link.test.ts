@@ -360,6 +360,41 @@ describe('a connection goes through memory', () => {
     accepting(hold('127.0.0.1', from.port));
   });
 
+  it.each(['memory', 'tcp'] as const)(
+    'by %s, one at a time between two ports, until both ends are gone',
+    async (loopback) => {
+      network = hostSystem(loopback).network;
+      const port = hold('127.0.0.1');
+      const accepted = accepting(port);
+      const from = hold('127.0.0.1');
+      const again = hold('127.0.0.1', from.port);
+      let dialed: Listener | undefined;
+      from.dial(port, (link) => (dialed = new Listener(link)), fail);
+      await until(() => dialed !== undefined && accepted.length === 1, 'a connection');
+      let failure: string | undefined;
+      again.dial(
+        port,
+        () => fail('connected'),
+        (code) => (failure = code),
+      );
+      await until(() => failure !== undefined, 'the refusal');
+      expect(failure).toBe('EADDRNOTAVAIL');
+      dialed?.link.reset();
+      await until(() => accepted[0]?.closed !== null, 'both ends to be gone');
+      const third = hold('127.0.0.1', from.port);
+      let connected = false;
+      third.dial(
+        port,
+        (link) => {
+          ends.push(new Listener(link));
+          connected = true;
+        },
+        fail,
+      );
+      await until(() => connected, 'another connection');
+    },
+  );
+
   it('from a port that is used once', async () => {
     const port = hold('127.0.0.1');
     accepting(port);
