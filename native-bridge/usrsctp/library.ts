@@ -5,6 +5,7 @@
  * made for a packet. They stay inside this folder.
  */
 import koffi from 'koffi';
+import { libc } from '../libc/libc.ts';
 
 /** Debian's package libusrsctp2 has it. */
 export const USRSCTP_LIBRARY = 'libusrsctp.so.2';
@@ -25,6 +26,13 @@ export class UsrsctpUnavailable extends Error {
     this.reason = reason;
   }
 }
+
+const dlopen = libc.func('void *dlopen(const char *name, int flags)') as (
+  name: string,
+  flags: number,
+) => unknown;
+const RTLD_NOW = 0x2;
+const RTLD_NODELETE = 0x1000;
 
 // What the library calls back: a packet to send, and a socket on which something happened.
 const OutputProto = koffi.proto(
@@ -173,7 +181,10 @@ export function loadUsrsctp(name: string = USRSCTP_LIBRARY): Usrsctp {
 
 function opened(name: string): ReturnType<typeof koffi.load> {
   try {
-    return koffi.load(name);
+    const library = koffi.load(name);
+    // koffi unloads it when the thread ends, from below the thread that the library has of its own.
+    dlopen(name, RTLD_NOW | RTLD_NODELETE);
+    return library;
   } catch {
     const mend = 'install Debian’s libusrsctp2 (apt-get install libusrsctp2)';
     throw new UsrsctpUnavailable('missing', `${name} is not installed: ${mend}`);
