@@ -20,7 +20,7 @@ function instanceOption(): Option {
     .conflicts('socket')
     .argParser((text) => {
       if (INSTANCE_NAME.test(text)) return text;
-      throw new InvalidArgumentError('must be 1 to 32 letters, digits, _, - or .');
+      throw new InvalidArgumentError('must be 1 to 32 letters, digits, or any of . _ -');
     });
 }
 

@@ -1,6 +1,6 @@
 /** The command line: its commands and options. */
 import { readFileSync } from 'node:fs';
-import { Command, CommanderError, Option } from 'commander';
+import { Command, CommanderError, InvalidArgumentError, Option } from 'commander';
 import { socketPathOfThisProcess } from '../../verbs-api/client/daemon-place.ts';
 import { CommandFailure, usageFailure } from '../console/failure.ts';
 import type { Output } from '../console/output.ts';
@@ -397,7 +397,10 @@ function socketOption(): Option {
   return new Option(
     '--socket <PATH>',
     'socket of the daemon (default: $IWARPD_SOCKET, else one per user)',
-  );
+  ).argParser((path) => {
+    if (path !== '') return path;
+    throw new InvalidArgumentError('must be a path');
+  });
 }
 
 function addWireOptions(command: Command, whose: string): void {

@@ -104,7 +104,7 @@ export function checkedDevices(configs: readonly DeviceConfig[]): readonly Devic
     if (!/^[\w.-]{1,63}$/.test(name))
       throw new VerbsError(
         'EINVAL',
-        `bad device name '${name}': use 1 to 63 letters, digits, _, - or .`,
+        `bad device name '${name}': use 1 to 63 letters, digits, or any of . _ -`,
       );
     if (names.has(name)) throw new VerbsError('EINVAL', `two devices are called ${name}`);
     names.add(name);
@@ -172,7 +172,10 @@ function withAddresses(text: string, at: number): DeviceConfig {
     known === 'sctp' ? ({ transport: 'iwarp', lowerLayer: 'sctp' } as const) : { transport: known };
   if (rest === undefined) return { name, addresses: [], ...protocol };
   if (rest === ':') {
-    const advice = `write ${name}=${kind} to serve all addresses`;
+    const advice =
+      known === 'sctp'
+        ? `write ${name}=sctp:ADDRESS`
+        : `write ${name}=${kind} to serve all addresses`;
     throw new VerbsError('EINVAL', `device ${name}: no address behind '${kind}:'; ${advice}`);
   }
   return { name, addresses: rest.slice(1).split(','), ...protocol };

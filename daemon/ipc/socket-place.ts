@@ -46,8 +46,8 @@ interface PlaceOptions {
 
 /**
  * Creates the directory if it is missing, checks it, and makes `server` listen. Rejects with
- * `VerbsError`: EACCES if other users could replace the directory, EADDRINUSE if a daemon is
- * running there, EINVAL if the path is too long or is not a socket.
+ * `VerbsError`: EACCES if the socket cannot be created or other users could replace its directory,
+ * EADDRINUSE if a daemon is running there, EINVAL if the path is too long or is not a socket.
  */
 export async function listenAtPlace(server: Server, options: PlaceOptions): Promise<void> {
   const { path } = options;
@@ -179,11 +179,17 @@ function statsOf(path: string): Stats | undefined {
   return lstatSync(path, { throwIfNoEntry: false });
 }
 
+function listenFailure(error: unknown, path: string): VerbsError {
+  const fix = 'choose another path with --socket';
+  return new VerbsError('EACCES', `cannot create ${path}: ${reasonOf(error)}; ${fix}`);
+}
+
 function listen(server: Server, path: string): Promise<void> {
   return new Promise((resolve, reject) => {
-    server.once('error', reject);
+    const fail = (error: Error): void => reject(listenFailure(error, path));
+    server.once('error', fail);
     server.listen({ path, backlog: BACKLOG }, () => {
-      server.off('error', reject);
+      server.off('error', fail);
       resolve();
     });
   });

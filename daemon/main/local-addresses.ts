@@ -4,11 +4,18 @@ import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import type { DeviceConfig } from '../host/device-config.ts';
 
 /**
- * Rejects with `VerbsError` EADDRNOTAVAIL if a device has an address that this host does not have.
+ * Rejects with `VerbsError` EADDRNOTAVAIL if a device has an address that this host does not have, or has on
+ * any interface.
  */
 export async function assertLocalAddresses(devices: readonly DeviceConfig[]): Promise<void> {
   for (const { name, addresses } of devices) {
     for (const address of addresses) {
+      if (/^fe80:[^%]*$/.test(address)) {
+        throw new VerbsError(
+          'EADDRNOTAVAIL',
+          `device ${name}: ${address} is link-local: add its interface, for example ${address}%eth0`,
+        );
+      }
       if (await isLocal(address)) continue;
       throw new VerbsError(
         'EADDRNOTAVAIL',

@@ -104,6 +104,21 @@ describe('the socket’s path', () => {
     expect(readFileSync(socketPath, 'utf8')).toBe('data');
   });
 
+  it('EACCES where no socket can be', async () => {
+    await expect(startDaemon({ socketPath: '/proc/iwarpd.sock' }, parts)).rejects.toMatchObject({
+      code: 'EACCES',
+      message: expect.stringMatching(/^cannot create \/proc\/iwarpd.sock: .*; choose another path/),
+    });
+  });
+
+  it('EADDRNOTAVAIL for a link-local address without its interface', async () => {
+    const devices = [{ name: 'a', addresses: ['fe80::1'] }];
+    await expect(startDaemon({ devices }, parts)).rejects.toMatchObject({
+      code: 'EADDRNOTAVAIL',
+      message: 'device a: fe80::1 is link-local: add its interface, for example fe80::1%eth0',
+    });
+  });
+
   it('EINVAL for a path that is too long', async () => {
     const socketPath = join(rig.directory, 'x'.repeat(120));
     await expect(startDaemon({ socketPath }, parts)).rejects.toMatchObject({ code: 'EINVAL' });

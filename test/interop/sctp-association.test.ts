@@ -187,7 +187,7 @@ describeWith(['sctp'], 'SCTP by libusrsctp', () => {
     expect(() => rig.hold(rig.between)).toThrow(
       expect.objectContaining({
         code: 'EADDRINUSE',
-        message: `UDP port 9899 of ${rig.between}, which carries SCTP, is taken: another daemon or the kernel (net.sctp.udp_port) has it`,
+        message: `UDP port 9899 of ${rig.between}, which carries SCTP, is taken: another daemon or the kernel (net.sctp.udp_port) has it; stop that one, or give the device another address`,
       }),
     );
     taken.close();

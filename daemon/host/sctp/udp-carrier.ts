@@ -390,7 +390,7 @@ export class UdpCarrier implements PacketCarrier {
 function openingText(error: SystemCallError, address: string, port: number): string {
   const where = `UDP port ${port} of ${address}, which carries SCTP,`;
   if (error.code === 'EADDRINUSE') {
-    return `${where} is taken: another daemon or the kernel (net.sctp.udp_port) has it`;
+    return `${where} is taken: another daemon or the kernel (net.sctp.udp_port) has it; stop that one, or give the device another address`;
   }
   return `${where} cannot be opened: ${error.message}`;
 }
