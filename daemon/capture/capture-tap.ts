@@ -46,7 +46,7 @@ export interface LinkPosition {
 
 /** Watches packets between queue pairs, which have no link. */
 export interface PacketTap {
-  /** False while nobody watches: packets need not be reported. */
+  /** False while there is no watcher: packets need not be reported. */
   readonly watched: boolean;
   /** A packet that reaches its receiver, or would. Borrowed for the call. */
   packet(packet: TappedPacket): void;

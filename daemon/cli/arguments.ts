@@ -28,10 +28,10 @@ export function wholeNumber(min: number, max: number): (text: string) => number 
   };
 }
 
-/** A TCP port, 1 to 65535. */
+/** A port, 1 to 65535. */
 export const parsePort = wholeNumber(1, 65535);
 
-/** A TCP port to listen on, 0 to 65535. 0 means any free port. */
+/** A port to listen on, 0 to 65535. 0 means any free port. */
 export const parseAnyPort = wholeNumber(0, 65535);
 
 /** An IPv4 or IPv6 address. */

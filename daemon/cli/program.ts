@@ -255,7 +255,7 @@ function addRping(program: Command, { output, signal }: CommandContext): void {
       '-a <ADDRESS>',
       'server: address to listen on (default: every address); client: address of the server',
     )
-    .option('-p <PORT>', 'TCP port (default: 7174); server: 0 means any free port', parseAnyPort)
+    .option('-p <PORT>', 'port (default: 7174); server: 0 means any free port', parseAnyPort)
     .option('-I <ADDRESS>', 'client: address to connect from')
     .option(
       '-C <COUNT>',

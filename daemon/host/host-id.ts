@@ -106,7 +106,7 @@ export class HostId {
     return this.iwarp?.state.kind ?? this.roce?.state ?? 'idle';
   }
 
-  /** How long to ask again while nobody listens at the destination, in milliseconds. */
+  /** How long to ask again while nothing listens at the destination, in milliseconds. */
   get refusalPatienceMs(): number {
     return this.#refusalPatienceMs;
   }

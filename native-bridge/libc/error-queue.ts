@@ -1,5 +1,5 @@
 /**
- * Errors that the network reports of datagrams that were sent: ports where nobody listens, hosts that
+ * Errors that the network reports of datagrams that were sent: ports without a listener, hosts that
  * cannot be reached, datagrams that are too long for the path (IP_RECVERR, ip(7)).
  */
 import { AF_INET, IPPROTO_IPV6, setOption } from './internet-socket.ts';

@@ -41,7 +41,7 @@ enum event_take event_ring_take(struct event_ring *ring, uint64_t *record) {
     uint32_t head = word & INDEX_MASK;
     uint32_t tail = word >> INDEX_BITS & INDEX_MASK;
     if (head == tail) return (word & ASK) != 0 ? EVENT_ASK : EVENT_NONE;
-    /* What is read here counts only if nobody has taken it meanwhile. */
+    /* What is read here counts only if no other thread has taken it meanwhile. */
     *record = atomic_load(&ring->records[head % RECORDS]);
     head = (head + 1) & INDEX_MASK;
     uint32_t next = (word & ~INDEX_MASK) | head;

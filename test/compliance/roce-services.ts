@@ -114,7 +114,7 @@ export function serviceCases(fixture: () => StartedRoce): void {
     await using service = await served(server, client);
     const nobody = resolveDatagrams(client, { host: ADDRESS, port: 9 });
     await expect(nobody).rejects.toThrow(
-      `cannot find the service of datagrams at ${ADDRESS} port 9: nobody serves datagrams there`,
+      `cannot find the service of datagrams at ${ADDRESS} port 9: no service of datagrams there`,
     );
     await expect(nobody).rejects.toBeInstanceOf(ConnectionRejectedError);
     const finding = service.find();

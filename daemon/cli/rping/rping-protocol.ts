@@ -21,7 +21,7 @@
 
 /** Bytes of an advert or a go-ahead. */
 export const ADVERT_BYTES = 16;
-/** TCP port if none is given. */
+/** Port if none is given. */
 export const DEFAULT_PORT = 7174;
 /** Bytes of a ping if no size is given. */
 export const DEFAULT_SIZE_BYTES = 64;

@@ -68,7 +68,7 @@ export class Departures {
     return this.#burstBytes;
   }
 
-  /** True when packets may be written where they leave: nobody looks at them. */
+  /** True when packets may be written where they leave: none is watched or delayed. */
   mayLeaveAtOnce({ port }: PacketConnection): boolean {
     return !this.#parts.faults.active && !this.#parts.recorder.watched && !port.down;
   }

@@ -64,7 +64,7 @@ export class GeneralServices {
     const found = this.#interfaces.get(path.port);
     if (found === undefined) return;
     const { port, wire, connection } = found;
-    // Where nobody listens, too: the answer is a rejection.
+    // Without a listener, too: the answer is a rejection.
     const peer = port.peer(path.dgid);
     if (peer !== undefined) this.open(peer);
     let address = this.#addresses.get(path);

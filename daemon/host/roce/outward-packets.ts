@@ -114,7 +114,7 @@ export class OutwardPackets {
 
   // Packets
 
-  /** A turn of a connection to another host, whose packets nobody looks at. Valid until the next one. */
+  /** A turn of a connection to another host, whose packets are not watched. Valid until the next one. */
   serve(connection: PacketConnection, path: LinkPath, now: Micros): Readonly<OutwardTurn> {
     const { wire } = connection;
     const { counters } = connection.port;

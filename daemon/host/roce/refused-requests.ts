@@ -1,5 +1,5 @@
 /**
- * Requests that nobody listened for yet: they are sent again for a while. Programs connect to each
+ * Requests that found no listener yet: they are sent again for a while. Programs connect to each
  * other in step with what they exchange; perftest's server starts to listen for its queue pairs
  * while its client already connects them.
  */
@@ -37,7 +37,7 @@ export class RefusedRequests {
     }
   }
 
-  /** Nobody listens: true if the id asks again later. */
+  /** There is no listener: true if the id asks again later. */
   refused(id: HostId, now: Micros): boolean {
     const request = this.#requests.get(id);
     if (request === undefined || now + request.pause > request.endsAt) return false;

@@ -54,7 +54,7 @@ const RETRY_MAX = 7;
 const DEPTH_MAX = 255;
 const NO_BYTES = new Uint8Array(0);
 const SERVICE_REFUSALS: Readonly<Partial<Record<number, string>>> = {
-  [SidrStatus.noService]: 'nobody serves datagrams there',
+  [SidrStatus.noService]: 'no service of datagrams there',
   [SidrStatus.rejected]: 'the service rejected the request',
 };
 const NO_FACTS: IbEventFacts = {
@@ -67,7 +67,7 @@ const NO_FACTS: IbEventFacts = {
   qkey: 0,
 };
 
-/** Nobody listens for the service. */
+/** The service has no listener. */
 function wasNotHeard(event: CmEvent): boolean {
   if (event.type === 'rejected') return event.reason === RejectReason.invalidServiceId;
   return event.type === 'service-reply' && event.service.status === SidrStatus.noService;
@@ -255,7 +255,7 @@ export class RoceCm {
     roce.state = 'connection';
   }
 
-  /** Sends a request again that nobody listened for. */
+  /** Sends a request again that found no listener. */
   #askAgain(id: HostId, parameters: ProgramParameters, now: Micros): void {
     const { roce } = servedBy(id);
     if (roce.connection !== undefined) this.#manager.destroy(roce.connection, now);
@@ -574,7 +574,7 @@ export class RoceCm {
       error: refused ? 'ECONNREFUSED' : 'ECONNRESET',
       ib: { ...NO_FACTS, status: reason },
       privateData,
-      text: refused ? 'nobody listens there' : `the peer rejected (reason ${reason})`,
+      text: refused ? 'nothing listens there' : `the peer rejected (reason ${reason})`,
     });
   }
 

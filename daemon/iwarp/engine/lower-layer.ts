@@ -122,7 +122,7 @@ export interface LowerLayer {
     payloadProtocol: number,
     sink: UlpduSink,
   ): ProtocolError | undefined;
-  /** Takes input that nobody wants any more: only the peer's end in it counts. */
+  /** Takes input that is not wanted any more: only the peer's end in it counts. */
   drop(bytes: Uint8Array, payloadProtocol: number): void;
   /** The connection has taken the oldest `bytes` polled bytes. */
   flushed(bytes: number): void;

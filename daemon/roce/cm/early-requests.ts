@@ -4,7 +4,7 @@
  * which it tells its client of them is up, and the kernel sends a request that was refused no more.
  *
  * Only requests from addresses that have connected here are held: of others, no earlier step is
- * known, and their programs hear at once that nobody listens.
+ * known, and their programs hear at once that nothing listens.
  */
 import { assert } from '../../invariants/assert.ts';
 import { type Micros, NEVER } from '../../rnic/wire-port.ts';
@@ -23,7 +23,7 @@ export interface Arrival {
   readonly destGid: Uint8Array;
 }
 
-/** A REQ that nobody has heard yet. */
+/** A REQ without a listener yet. */
 interface EarlyRequest {
   readonly mad: Uint8Array;
   readonly arrival: Arrival;

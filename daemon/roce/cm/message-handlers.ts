@@ -101,7 +101,7 @@ export class MessageHandlers {
     }
   }
 
-  /** Requests that nobody came to listen for are refused. */
+  /** Requests that found no listener in time are refused. */
   handleDeadline(now: Micros): void {
     for (const { mad, arrival } of this.#core.early.takeExpired(now)) {
       this.#refuse(requestIn(mad), arrival, RejectReason.invalidServiceId);
@@ -110,7 +110,7 @@ export class MessageHandlers {
 
   // Requests
 
-  /** False for one that nobody hears, which is not answered yet. */
+  /** False for one without a listener, which is not answered yet. */
   #handleReq(message: Message<'REQ'>, arrival: Arrival): boolean {
     const { fields } = message;
     const core = this.#core;
@@ -140,7 +140,7 @@ export class MessageHandlers {
     return true;
   }
 
-  /** A request that nobody hears yet, see early-requests.ts. */
+  /** A request without a listener yet, see early-requests.ts. */
   #handleUnheard(mad: Uint8Array, message: Message<'REQ'>, arrival: Arrival, now: Micros): void {
     const { early, table, counters } = this.#core;
     const { serviceIdHi, serviceIdLo: serviceId, localCommId: commId } = message.fields;
