@@ -56,13 +56,15 @@ export interface GateUser {
   handleFullQueue(): void;
 }
 
-/** Of gates that never waited; stays empty. */
+/** Of gates that never waited; both stay empty. */
 const NONE_WRITING = new Set<MemoryBacking>();
+const NONE_HELD: HeldCompletion[] = [];
+
+/** Filled in for each report of any gate: none lasts longer than its call. */
+const COMPLETION = new Completion();
 
 /** The gate that a queue pair's completions pass through. */
 export class CompletionGate {
-  /** Fill in before each `tell`, except for `qpn`. */
-  readonly completion = new Completion();
   /** Backings that this QP wrote to and that had writes pending at the last check. */
   #writing: Set<MemoryBacking> = NONE_WRITING;
   #writeLost = false;
@@ -72,7 +74,7 @@ export class CompletionGate {
   #keeper: MemoryBacking | undefined = undefined;
   #pieces: KeptPieces | undefined = undefined;
   /** The first `#heldCount` wait; the others are kept to be used again. */
-  readonly #held: HeldCompletion[] = [];
+  #held = NONE_HELD;
   #heldCount = 0;
   readonly #user: GateUser;
   readonly #counters: NicCounters;
@@ -80,7 +82,11 @@ export class CompletionGate {
   constructor(user: GateUser, counters: NicCounters) {
     this.#user = user;
     this.#counters = counters;
-    this.completion.qpn = user.qpn;
+  }
+
+  /** Fill in before each `report` or `reportLoss`, except for `qpn`. */
+  get completion(): Completion {
+    return COMPLETION;
   }
 
   /** Completions that wait. */
@@ -152,8 +158,9 @@ export class CompletionGate {
 
   /** Writes `completion` to `cq`, now or once the data before it is in place. */
   report(cq: CQ): void {
+    COMPLETION.qpn = this.#user.qpn;
     if (this.#keeper !== undefined) this.#keep(cq, true);
-    else if (this.#writing.size === 0) this.#push(cq, this.completion);
+    else if (this.#writing.size === 0) this.#push(cq, COMPLETION);
     else this.#hold(cq, true);
   }
 
@@ -162,7 +169,8 @@ export class CompletionGate {
    * lost. Only the first one that promises data can be blamed, so at most one such is held.
    */
   reportLoss(cq: CQ): void {
-    if (this.#writing.size === 0 || !promisesData(this.completion)) return;
+    if (this.#writing.size === 0 || !promisesData(COMPLETION)) return;
+    COMPLETION.qpn = this.#user.qpn;
     for (let index = 0; index < this.#heldCount; index += 1) {
       if (promisesData((this.#held[index] as HeldCompletion).completion)) return;
     }
@@ -175,6 +183,7 @@ export class CompletionGate {
   }
 
   #keep(cq: CQ, reported: boolean): void {
+    if (this.#held === NONE_HELD) this.#held = [];
     let held = this.#held[this.#heldCount];
     if (held === undefined) {
       held = { cq, completion: new Completion(), reported, pieces: 0 };
@@ -183,7 +192,7 @@ export class CompletionGate {
     held.cq = cq;
     held.reported = reported;
     held.pieces = this.#keeper === undefined ? 0 : (this.#pieces?.count ?? 0);
-    held.completion.copy(this.completion);
+    held.completion.copy(COMPLETION);
     this.#heldCount += 1;
   }
 

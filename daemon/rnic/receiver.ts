@@ -167,6 +167,10 @@ export class Receiver {
   }
 
   #end(status: CQEStatus): void {
+    const { completion } = this.#gate;
+    completion.written = false;
+    completion.sourceQpn = 0;
+    completion.sl = 0;
     this.#report(status, 0, 0, 0, 0, false);
   }
 

@@ -72,8 +72,10 @@ export class SendQueue {
   readonly #type: QPType;
   readonly #messages: OpenMessages;
   readonly #started: StartedQueue;
-  readonly #gathered: GatheredPayload;
-  readonly #ahead: ReadAhead;
+  readonly #deferred: DeferredReads;
+  /** Made with the first payload, of which an idle queue pair has none. */
+  #gathered: GatheredPayload | undefined = undefined;
+  #ahead: ReadAhead | undefined = undefined;
   #outstanding = new OutstandingQueue(0);
   #ord = 0;
   /** A WQE is taken and not yet started. */
@@ -105,8 +107,7 @@ export class SendQueue {
     this.#gate = options.gate;
     this.#sqSigAll = options.sqSigAll;
     this.#progress = options.progress;
-    this.#gathered = new GatheredPayload(options.deferred);
-    this.#ahead = new ReadAhead(elements);
+    this.#deferred = options.deferred;
   }
 
   /** Elements taken from the ring, modulo 2^32. */
@@ -158,7 +159,7 @@ export class SendQueue {
       // The fence waits for responses: RDMAP alone would let this overtake them (RFC 5040 §5.5).
       if ((wqe.flags & QueueFlag.readFence) !== 0) {
         if (this.#outstanding.count > 0) return false;
-        this.#ahead.forget();
+        this.#ahead?.forget();
       }
       switch (wqe.kind) {
         case WorkKind.message:
@@ -371,6 +372,7 @@ export class SendQueue {
     targetStart: number,
   ): Fault {
     const wqe = this.#messages.at(slot);
+    this.#ahead ??= new ReadAhead(this.#elements);
     const reader = this.#ahead.aim(wqe.order);
     const fault = wqe.gather(offset, length, target, targetStart, reader);
     if (fault !== 0) this.#blame(wqe, CQEStatus.locProtErr);
@@ -386,6 +388,7 @@ export class SendQueue {
     targetStart: number,
   ): Fault {
     const wqe = this.#messages.at(slot);
+    this.#gathered ??= new GatheredPayload(this.#deferred);
     const fault = this.#gathered.gather(wqe, offset, length, target, targetStart);
     if (fault !== 0) this.#blame(wqe, CQEStatus.locProtErr);
     return fault;
@@ -393,6 +396,7 @@ export class SendQueue {
 
   /** See `DeferringUser`. A later flush reports the work request. */
   gatheringEnded(): Fault {
+    this.#gathered ??= new GatheredPayload(this.#deferred);
     if (this.#gathered.finish()) return Fault.none;
     const { failed } = this.#gathered;
     if (failed === undefined) return Fault.stagInvalid;
@@ -603,7 +607,7 @@ export class SendQueue {
   }
 
   #forget(): void {
-    this.#ahead.forget();
+    this.#ahead?.forget();
     this.#outstanding = new OutstandingQueue(0);
     this.#ord = 0;
     this.#messages.clear();

@@ -32,7 +32,13 @@ import { DialPatience } from './dial-patience.ts';
 import { Endpoint, type EndpointOwner, type RequestEvent } from './endpoint.ts';
 import { HalfOpenPool } from './half-open.ts';
 import { KeptPorts } from './kept-ports.ts';
-import { checkPrivateData, LAYER_TEXT, streamOptions, wishedDepths } from './stream-wishes.ts';
+import {
+  checkPrivateData,
+  LAYER_TEXT,
+  SharedOptions,
+  streamOptions,
+  wishedDepths,
+} from './stream-wishes.ts';
 
 /** Options of a connection manager. */
 interface ConnectionManagerOptions {
@@ -47,6 +53,7 @@ const NO_BYTES = new Uint8Array(0);
 /** See the module's comment. */
 export class ConnectionManager implements EndpointOwner<CmId> {
   readonly #options: ConnectionManagerOptions;
+  readonly #sharedOptions = new SharedOptions();
   readonly #limits: CmLimits;
   readonly #routes: DeviceRoutes;
   readonly #ports: KeptPorts;
@@ -306,7 +313,8 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     this.#endpoints.add(endpoint);
     const depths = { ird: device.irdMax, ord: device.ordMax };
     const options = streamOptions(device, undefined, depths, facts.emssBytes);
-    endpoint.awaitRequest(this.#options.createStream(device, options), now);
+    const stream = this.#options.createStream(device, this.#sharedOptions.of(options));
+    endpoint.awaitRequest(stream, now);
     this.assertInvariants();
     return endpoint;
   }
@@ -320,7 +328,8 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     this.#dialingQPs.delete(qp);
     this.#timed.delete(endpoint);
     try {
-      endpoint.initiate(this.#options.createStream(device, options), now);
+      const stream = this.#options.createStream(device, this.#sharedOptions.of(options));
+      endpoint.initiate(stream, now);
     } catch (error) {
       if (!isVerbsError(error)) throw error;
       endpoint.handleQPRefused(now);

@@ -47,6 +47,22 @@ export function streamOptions(
   };
 }
 
+/** Options of connections: one that is like the latest shares its, for there may be thousands. */
+export class SharedOptions {
+  #latest: StreamOptions | undefined = undefined;
+
+  of(options: StreamOptions): StreamOptions {
+    if (this.#latest === undefined || !areEqual(this.#latest, options)) this.#latest = options;
+    return this.#latest;
+  }
+}
+
+/** Both are of `streamOptions`, so their names have the same order. */
+function areEqual(one: StreamOptions, other: StreamOptions): boolean {
+  const values = Object.values(other);
+  return Object.values(one).every((value, index) => value === values[index]);
+}
+
 function fpduSizePolicy(choice: WireOptions['fpduSize']): FpduSizePolicy | undefined {
   if (choice === undefined) return undefined;
   return typeof choice === 'number' ? { kind: 'fixed', mulpduBytes: choice } : { kind: choice };

@@ -29,7 +29,8 @@ const NO_BYTES = new Uint8Array(0);
 export class MpaLayer implements LowerLayer {
   readonly writer: FpduSender;
   readonly #options: StreamOptions;
-  readonly #environment: StreamEnvironment;
+  readonly #pool: ChunkPool;
+  readonly #crc32c: Crc32c;
   readonly #startup: Startup;
   #receiver: FpduReceiver | undefined = undefined;
   #emssBytes: number;
@@ -37,10 +38,11 @@ export class MpaLayer implements LowerLayer {
 
   constructor(options: StreamOptions, environment: StreamEnvironment) {
     this.#options = options;
-    this.#environment = environment;
     this.#emssBytes = options.emssBytes;
     this.#startup = new Startup(options);
     const { pool, crc32c, highWaterBytes, alignSegments } = environment;
+    this.#pool = pool;
+    this.#crc32c = crc32c;
     this.writer = new FpduSender({
       pool,
       crc32c,
@@ -82,7 +84,7 @@ export class MpaLayer implements LowerLayer {
   }
 
   enterFullOperation(agreement: Agreement): void {
-    const { pool, crc32c } = this.#environment;
+    const [pool, crc32c] = [this.#pool, this.#crc32c];
     const { crcEnabled, sendMarkers, receiveMarkers } = agreement;
     this.#sendMarkers = sendMarkers;
     this.writer.enterFullOperation(crcEnabled, sendMarkers);
