@@ -100,7 +100,7 @@ export class Arrivals {
   #arrive(port: PacketPort, arrival: Arrival, bytes: Uint8Array): boolean {
     if (arrival.members !== undefined) return this.#arriveAt(arrival.members, port, arrival, bytes);
     const receiver = this.#parts.wires.find(port, this.#packet.destQpn);
-    if (receiver === undefined || !isForOneOf(receiver, arrival)) return false;
+    if (receiver === undefined || !isForOneOf(receiver, port, arrival)) return false;
     // Nothing tells the sender to wait for slow memory: a connection sends again.
     if (receiver.qp.congested) return false;
     const now = this.#parts.faults.active ? this.#user.now() : 0;
@@ -194,9 +194,17 @@ export class Arrivals {
   }
 }
 
-/** True if the queue pair takes packets between these addresses: a connected one of its peer's. */
-function isForOneOf({ qp, path }: PacketConnection, { sourceGid, destGid }: Arrival): boolean {
-  if (qp.type === QPType.ud) return true;
+/**
+ * True if the queue pair takes packets between these addresses: a connected one of its peer's. One for
+ * datagrams takes none that claims to come from a device of this host. Ours do not come this way, and
+ * any user of this machine may send them, such as messages that end connections of others.
+ */
+function isForOneOf(
+  { qp, path }: PacketConnection,
+  port: PacketPort,
+  { sourceGid, destGid }: Arrival,
+): boolean {
+  if (qp.type === QPType.ud) return port.peer(sourceGid) === undefined;
   return (
     path !== undefined && sameBytes(path.destGid, sourceGid) && sameBytes(path.sourceGid, destGid)
   );

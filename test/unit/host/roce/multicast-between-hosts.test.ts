@@ -1,5 +1,5 @@
 /** Datagrams to multicast groups between two hosts, by UDP sockets of the kernel. */
-import { createSocket } from 'node:dgram';
+import { createSocket, type Socket } from 'node:dgram';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -110,15 +110,20 @@ async function arrival({ completions }: End): Promise<unknown> {
   throw new Error('nothing came');
 }
 
-/** A datagram of RoCE to a group as the stranger would send it. */
-function datagramTo(group: string, destQpn: number, payload: readonly number[]): Uint8Array {
+/** A datagram of RoCE to an address or group as the stranger would send it. */
+function datagramTo(
+  group: string,
+  destQpn: number,
+  payload: readonly number[],
+  from = { address: STRANGER, port: ROCE_PORT },
+): Uint8Array {
   const packet = makePacket();
   Object.assign(packet, { opcode: UD_SEND_ONLY, pkey: 0xffff, destQpn, qkey: QKEY, sourceQpn: 9 });
   packet.payloadLength = payload.length;
   const datagram = makeDatagram();
-  datagram.sourceGid.set(gidBytes(STRANGER));
+  datagram.sourceGid.set(gidBytes(from.address));
   datagram.destGid.set(gidBytes(group));
-  Object.assign(datagram, { sourcePort: ROCE_PORT, packetLength: packetBytes(packet) });
+  Object.assign(datagram, { sourcePort: from.port, packetLength: packetBytes(packet) });
   const bytes = new Uint8Array(datagramHeaderBytes(datagram) + datagram.packetLength + ICRC_BYTES);
   const start = writeDatagramHeaders(bytes, 0, datagram);
   bytes.set(payload, writeHeaders(bytes, start, packet));
@@ -127,17 +132,25 @@ function datagramTo(group: string, destQpn: number, payload: readonly number[]):
   return bytes.subarray(start);
 }
 
+/** A socket of another program. */
+async function socketAt(address: string, port: number): Promise<Socket> {
+  const socket = createSocket('udp4');
+  socket.bind(port, address);
+  await once(socket, 'listening');
+  return socket;
+}
+
+async function send(socket: Socket, to: string, bytes: Uint8Array): Promise<void> {
+  await new Promise<void>((resolve, reject) => {
+    socket.send(bytes, ROCE_PORT, to, (error) => (error ? reject(error) : resolve()));
+  });
+}
+
 /** Sends datagrams from the stranger's port 4791. */
 async function sendAsStranger(to: string, ...datagrams: readonly Uint8Array[]): Promise<void> {
-  const socket = createSocket('udp4');
-  socket.bind(ROCE_PORT, STRANGER);
-  await once(socket, 'listening');
+  const socket = await socketAt(STRANGER, ROCE_PORT);
   socket.setMulticastInterface(STRANGER);
-  for (const bytes of datagrams) {
-    await new Promise<void>((resolve, reject) => {
-      socket.send(bytes, ROCE_PORT, to, (error) => (error ? reject(error) : resolve()));
-    });
-  }
+  for (const bytes of datagrams) await send(socket, to, bytes);
   socket.close();
 }
 
@@ -251,5 +264,20 @@ describe('a multicast group of two hosts', () => {
         "kernel's rxe, for example; stop that one. Queue pairs of this host hear each other",
     ]);
     taken.close();
+  });
+});
+
+describe('a datagram to an address', () => {
+  it('does not come from a device of the same host by UDP, whatever it says', async () => {
+    const end = far.end();
+    far.expectOne(end);
+    // Any user of this machine may send from there.
+    const socket = await socketAt(FAR, 0);
+    await send(socket, FAR, datagramTo(FAR, end.qp.qpn, [1], socket.address()));
+    socket.close();
+    await expect.poll(() => far.drops).toEqual({ unexpected: 1, icrcErrors: 0, malformed: 0 });
+    await sendAsStranger(FAR, datagramTo(FAR, end.qp.qpn, [2]));
+    expect(await arrival(end)).toMatchObject({ byteLen: 41 });
+    expect(end.memory[GRH_BYTES]).toBe(2);
   });
 });
