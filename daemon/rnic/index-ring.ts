@@ -132,19 +132,18 @@ export class IndexRing implements WorkRing {
   }
 
   /**
-   * Moves the elements that are not taken to a new ring, from its first slot on, as a resize does.
-   * They fit, and nothing that was taken is still to be given back.
+   * Moves the next `count` elements to a new ring, from its first slot on, as a resize does. They fit,
+   * and nothing that was taken is still to be given back. The caller has read how many there are, since
+   * the client may say something else by now.
    */
-  moveTo(target: IndexRing): void {
+  moveTo(target: IndexRing, count: number): void {
     const size = Math.min(this.slotBytes, target.slotBytes);
-    let moved = 0;
-    for (let left = this.readyCount(); left > 0; left -= 1) {
+    for (let moved = 0; moved < count; moved += 1) {
       const to = HEADER_BYTES + moved * target.slotBytes;
       target.bytes.set(this.bytes.subarray(this.position, this.position + size), to);
       this.release();
-      moved += 1;
     }
-    Atomics.store(target.#words, PRODUCER, moved);
+    Atomics.store(target.#words, PRODUCER, count);
   }
 }
 

@@ -102,7 +102,7 @@ export class SRQ {
     const posted = elements.readyCount();
     if (posted > maxWr) throw new VerbsError('EINVAL', `the queue holds ${posted} receives`);
     const next = indexRing({ maxWr, maxSge: this.#maxSge, ring: memory });
-    elements.moveTo(next);
+    elements.moveTo(next, posted);
     this.#elements = next;
     this.#maxWr = maxWr;
   }

@@ -512,6 +512,23 @@ describe('receives with indices', () => {
   });
 });
 
+describe('a shared queue whose client changes its index while it is resized', () => {
+  it('moves what was posted when the resize began', () => {
+    const { nic, pd } = new IndexedRig();
+    const init = { maxWr: 63, maxSge: 1, srqLimit: 0, ring, tag: undefined };
+    const srq = nic.createSRQ(pd, { ...init, kind: 'indices' });
+    const receives = new IndexRingClient(srq.ring);
+    for (const wrId of [1, 2]) receives.receive(wrId, []);
+    const before = new DataView(srq.ring.buffer, srq.ring.byteOffset);
+    srq.resize(3, (bytes) => {
+      before.setUint32(128, 60, true);
+      return ring(bytes);
+    });
+    const resized = new IndexRingClient(srq.ring);
+    expect([resized.mask, resized.producer, resized.consumer]).toEqual([3, 2, 0]);
+  });
+});
+
 describe('memory windows of a program’s queue pair', () => {
   const bind = (rig: IndexedRig, rkey: number, key: number, length = 64): void => {
     rig.post(Op.bind, {
