@@ -9,8 +9,9 @@ export function encodeRegion(mr: MR): Uint8Array {
   return new TextEncoder().encode(`${mr.address} ${mr.rkey}`);
 }
 
-/** The peer's address and key. */
+/** The peer's address and key. Private data of RoCE is as long as its message has room for. */
 export function parseRegion(privateData: Uint8Array): { address: bigint; rkey: number } {
-  const [address = '', rkey = ''] = new TextDecoder().decode(privateData).split(' ');
+  const text = new TextDecoder().decode(privateData).replace(/\0+$/, '');
+  const [address = '', rkey = ''] = text.split(' ');
   return { address: BigInt(address), rkey: Number(rkey) };
 }

@@ -35,6 +35,23 @@ const ADDRESSES = ['127.0.0.2', '127.0.0.3'] as const;
 /** More than a program can send before it is killed. */
 const PINGS = '1000000';
 
+/** What carries the connections of the devices. */
+export const WIRES = ['tcp', 'sctp', 'roce'] as const;
+type Wire = (typeof WIRES)[number];
+
+/** Devices of the daemons. */
+const DEVICES = {
+  tcp: {},
+  sctp: { lowerLayer: 'sctp' },
+  roce: { transport: 'roce' },
+} as const satisfies Record<Wire, object>;
+
+/**
+ * A daemon that was killed closes no association: its peers find out when what they send again and again
+ * is not answered, or a heartbeat.
+ */
+const SILENCE_MS: Readonly<Record<Wire, number>> = { tcp: 0, sctp: 120_000, roce: 0 };
+
 /** Who dies. `none`: the client ends in good order, and every message must be accounted for. */
 type Victim = 'client' | 'near daemon' | 'far daemon' | 'peer' | 'none';
 /** What runs at the two ends. */
@@ -155,13 +172,15 @@ class Endpoint {
 class Side {
   readonly address: string;
   readonly #index: number;
+  readonly #wire: Wire;
   #daemon: DaemonProcess | undefined;
   #environment: Environment | undefined;
   /** What the daemon holds between two rounds. */
   baseline: Footprint | undefined;
 
-  constructor(index: number) {
+  constructor(index: number, wire: Wire) {
     this.#index = index;
+    this.#wire = wire;
     this.address = ADDRESSES[index] ?? '';
   }
 
@@ -178,7 +197,7 @@ class Side {
   async start(): Promise<void> {
     const name = `kill${this.#index}`;
     const options = {
-      devices: [{ name, addresses: [this.address] }],
+      devices: [{ name, addresses: [this.address], ...DEVICES[this.#wire] }],
       native: false as const,
       logLevel: 'error' as const,
     };
@@ -224,8 +243,9 @@ export class Campaign {
   readonly tally: Tally = { rounds: 0, kills: {}, sends: 0, slowestMs: 0 };
   readonly #prng: Prng;
   readonly #loads: readonly Load[];
-  readonly #near = new Side(0);
-  readonly #far = new Side(1);
+  readonly #wire: Wire;
+  readonly #near: Side;
+  readonly #far: Side;
   readonly #lateness = new Lateness();
   readonly #accounts = mkdtempSync(join(tmpdir(), 'iwarpd-kill-'));
   #anchor: Endpoint | undefined;
@@ -235,9 +255,13 @@ export class Campaign {
   #nextPort = 22_000 + (process.pid % 50) * 200;
 
   /** Draws from `loads`: the first as often as all others together. */
-  constructor(seed: number, loads: readonly Load[]) {
+  constructor(seed: number, loads: readonly Load[], wire: Wire = 'tcp') {
     this.#prng = new Prng(seed);
-    this.#loads = loads;
+    // Over RoCE a server of perftest looks neither at its connection nor at its queue pair.
+    this.#loads = wire === 'roce' ? loads.filter((load) => load !== 'ib_write_bw') : loads;
+    this.#wire = wire;
+    this.#near = new Side(0, wire);
+    this.#far = new Side(1, wire);
   }
 
   /** Starts everything and records what daemons and peer hold between rounds. */
@@ -285,10 +309,13 @@ export class Campaign {
     const others = this.#loads.slice(1);
     const first = others.length === 0 || prng.oneIn(2);
     const load = (first ? this.#loads[0] : others[prng.below(others.length)]) ?? 'typescript';
-    const victims: readonly Victim[] =
+    const processes: readonly Victim[] =
       load === 'typescript'
-        ? ['client', 'client', 'client', 'none', 'peer', 'near daemon', 'far daemon']
-        : ['client', 'client', 'peer', 'peer', 'near daemon', 'far daemon'];
+        ? ['client', 'client', 'client', 'none', 'peer']
+        : ['client', 'client', 'peer', 'peer'];
+    // Over RoCE, who waits for a message never learns that its sender's host is gone.
+    const daemons: readonly Victim[] = this.#wire === 'roce' ? [] : ['near daemon', 'far daemon'];
+    const victims = [...processes, ...daemons];
     const victim = victims[prng.below(victims.length)] ?? 'client';
     const early = victim === 'client' && prng.oneIn(3);
     const delayMs = prng.below(early ? EARLY_MS : LATE_MS);
@@ -371,16 +398,21 @@ export class Campaign {
         break;
       case 'near daemon':
         await this.#near.daemon.end('SIGKILL');
-        await this.#survives('the peer', anchor, killedMs, undefined, false);
+        await this.#survives('the peer', anchor, killedMs, undefined, false, this.#silenceMs);
         await this.#survives('the client', client, killedMs, undefined, false);
         await this.#restart(this.#near);
         break;
       default:
         await this.#far.daemon.end('SIGKILL');
-        await this.#survives('the client', client, killedMs, undefined, false);
+        await this.#survives('the client', client, killedMs, undefined, false, this.#silenceMs);
         await this.#survives('the peer', anchor, killedMs, undefined, false);
         await this.#restart(this.#far);
     }
+  }
+
+  /** How long a killed daemon may go unnoticed by who is connected to it through another one. */
+  get #silenceMs(): number {
+    return SILENCE_MS[this.#wire];
   }
 
   /** Checks that a survivor learned of the death and received every completed Send of the dead end. */
@@ -390,18 +422,19 @@ export class Campaign {
     killedMs: number,
     dead: Endpoint | undefined,
     early: boolean,
+    silenceMs = 0,
   ): Promise<void> {
     const account = dead?.account();
     const line = await survivor.line(
       ({ ended, failed }) => ended !== undefined || failed !== undefined,
-      early ? FLUSH_MS : START_MS,
+      early ? FLUSH_MS : START_MS + silenceMs,
     );
     // A process that died early may never have connected.
     if (line === undefined && early) {
       check((account?.sent ?? 0) === 0, `${who} saw no connection`);
       return;
     }
-    this.#inTime(who, killedMs, line?.at, FLUSH_MS);
+    this.#inTime(who, killedMs, line?.at, FLUSH_MS + silenceMs);
     check(line?.ended !== 'farewell', `${who} saw a farewell instead of a failure`);
     check(!/payload|message/.test(line?.ended ?? ''), `${who}: ${line?.ended}`);
     if (account === undefined || line?.received === undefined) return;
@@ -429,19 +462,32 @@ export class Campaign {
       round.load === 'rping'
         ? { server: ['rping', '-s', '-a', this.#far.address, '-p', port, '-C', PINGS], client: [] }
         : { server: this.#perftest('kill1', port), client: this.#perftest('kill0', port) };
-    const server = new ShimProgram(words.server, this.#far.environment, { limitMs: START_MS });
+    const limitMs = START_MS + this.#silenceMs;
+    const server = new ShimProgram(words.server, this.#far.environment, { limitMs });
     const clientWords =
       round.load === 'rping'
         ? ['rping', '-c', '-a', this.#far.address, '-p', port, '-C', PINGS]
         : [...words.client, this.#far.address];
-    await listens(Number(port), server);
-    const client = new ShimProgram(clientWords, this.#near.environment, { limitMs: START_MS });
+    if (this.#wire === 'tcp') await listens(Number(port), server);
+    else await this.#serves(server);
+    const client = new ShimProgram(clientWords, this.#near.environment, { limitMs });
     try {
       if (!round.early) await this.#transfers();
       await sleep(round.delayMs);
       await this.#killProgram(round, client, server);
     } finally {
       await Promise.all([client.kill(), server.kill()]);
+    }
+  }
+
+  /** Waits until a server has a connection id: it listens soon, and requests wait for that. */
+  async #serves(server: ShimProgram): Promise<void> {
+    for (;;) {
+      check(server.running, `ended instead of listening: ${server.output}`);
+      const { clients } = await this.#far.daemon.status();
+      const found = clients.find(({ pid }) => pid === server.pid);
+      if ((found?.usage.objects['id'] ?? 0) > 0) return;
+      await sleep(10);
     }
   }
 
@@ -483,7 +529,8 @@ export class Campaign {
       const { late, status, output } = await survivor.end();
       const who = survivor === client ? 'the client' : 'the server';
       check(!late, `${who} hangs: ${output.slice(-200)}`);
-      this.#inTime(who, killedMs, Date.now(), PROGRAM_END_MS);
+      const silenceMs = daemon === undefined ? 0 : this.#silenceMs;
+      this.#inTime(who, killedMs, Date.now(), PROGRAM_END_MS + silenceMs);
       const known = survivor === server || status !== 0 || /DISCONNECT|error/i.test(output);
       check(known, `${who} reports success: ${output.slice(-200)}`);
     }

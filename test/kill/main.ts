@@ -2,20 +2,26 @@
 import { randomInt } from 'node:crypto';
 import { parseArgs } from 'node:util';
 import { missingPackages } from '../interop/prerequisites.ts';
-import { Campaign, describeRound, type Load } from './campaign.ts';
+import { Campaign, describeRound, type Load, WIRES } from './campaign.ts';
 
 const PROGRESS_ROUNDS = 50;
 
 const { values } = parseArgs({
-  options: { rounds: { type: 'string', default: '1000' }, seed: { type: 'string' } },
+  options: {
+    rounds: { type: 'string', default: '1000' },
+    seed: { type: 'string' },
+    wire: { type: 'string', default: 'tcp' },
+  },
 });
+const wire = WIRES.find((name) => name === values.wire);
+if (wire === undefined) throw new Error(`--wire is one of ${WIRES.join(', ')}`);
 const rounds = Number(values.rounds);
 const seed = Number(values.seed ?? randomInt(2 ** 31));
 const loads: Load[] = ['typescript'];
 if (missingPackages('rdma-programs').length === 0) loads.push('rping', 'ib_write_bw');
 
-const campaign = new Campaign(seed, loads);
-console.log(`seed ${seed}, ${rounds} rounds of ${loads.join(', ')}`);
+const campaign = new Campaign(seed, loads, wire);
+console.log(`seed ${seed}, ${rounds} rounds of ${loads.join(', ')} over ${wire}`);
 const from = Date.now();
 let failure: unknown;
 try {
@@ -32,6 +38,6 @@ try {
 await campaign.stop();
 if (failure !== undefined) {
   console.error(failure instanceof Error ? failure.message : failure);
-  console.error(`to repeat: npm run kill -- --rounds ${rounds} --seed ${seed}`);
+  console.error(`to repeat: npm run kill -- --rounds ${rounds} --seed ${seed} --wire ${wire}`);
 }
 process.exit(failure === undefined ? 0 : 1);
