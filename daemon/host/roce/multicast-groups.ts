@@ -38,6 +38,8 @@ interface Group {
 interface Member {
   readonly owner: object;
   readonly port: PacketPort | undefined;
+  /** Keys of its groups: a host has many more. */
+  readonly groups: Set<string>;
 }
 
 /** What an owner has. */
@@ -88,7 +90,8 @@ export class MulticastGroups {
     }
     members.add(qp);
     this.#groups.set(key, group);
-    this.#members.set(qp, { owner, port });
+    const groups = this.#members.get(qp)?.groups ?? new Set();
+    this.#members.set(qp, { owner, port, groups: groups.add(key) });
     share.places += 1;
     if (own === 0) share.groups += 1;
     this.#shares.set(owner, share);
@@ -105,7 +108,8 @@ export class MulticastGroups {
 
   #left(qp: QP, key: string, group: Group): void {
     if (group.members.size === 0) this.#groups.delete(key);
-    const { owner, port } = this.#members.get(qp) ?? {};
+    const { owner, port, groups } = this.#members.get(qp) ?? {};
+    groups?.delete(key);
     if (port !== undefined && !this.#hears(group, port)) this.#network?.leave(port, group.gid);
     const share = owner && this.#shares.get(owner);
     if (owner === undefined || share === undefined) return;
@@ -116,16 +120,15 @@ export class MulticastGroups {
 
   /** A destroyed queue pair leaves all groups. */
   forget(qp: QP): void {
-    for (const [key, group] of this.#groups) {
-      if (group.members.delete(qp)) this.#left(qp, key, group);
+    for (const key of this.#members.get(qp)?.groups ?? []) {
+      const group = this.#groups.get(key);
+      if (group?.members.delete(qp) === true) this.#left(qp, key, group);
     }
   }
 
   /** Number of groups that the queue pair is attached to. */
   groupsOf(qp: QP): number {
-    let groups = 0;
-    for (const { members } of this.#groups.values()) if (members.has(qp)) groups += 1;
-    return groups;
+    return this.#members.get(qp)?.groups.size ?? 0;
   }
 
   /** The queue pairs of a group; none for a GID that has none. */

@@ -3,7 +3,7 @@ import { createSocket, type Socket } from 'node:dgram';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import type { Adapter } from '../../../../daemon/host/device-adapter.ts';
 import { gidBytes } from '../../../../daemon/host/host-addresses.ts';
 import { hostSystem } from '../../../../daemon/host/links/system.ts';
@@ -232,6 +232,24 @@ describe('a multicast group of two hosts', () => {
     expect(end.memory[GRH_BYTES]).toBe(0x5a);
     await expect.poll(() => far.drops).toEqual({ unexpected: 3, icrcErrors: 1, malformed: 1 });
     expect(end.completions.poll()).toBeUndefined();
+  });
+
+  it('is not looked at when a queue pair ends that is in others', () => {
+    const rig = new ProgramRig();
+    const [member, other] = [rig.createQP(QPType.ud), rig.createQP(QPType.ud)];
+    for (let number = 1; number <= 100; number += 1) far.attach({ qp: member }, `ff15::${number}`);
+    far.attach({ qp: other }, 'ff15::1');
+    far.attach({ qp: other }, 'ff15::200');
+    const { multicastGroups } = far.host;
+    expect([member, other].map((qp) => multicastGroups.groupsOf(qp))).toEqual([100, 2]);
+    const looks = vi.spyOn(Set.prototype, 'delete');
+    multicastGroups.forget(other);
+    // Itself out of each group, and the group out of its own.
+    expect(looks).toHaveBeenCalledTimes(4);
+    looks.mockRestore();
+    expect([member, other].map((qp) => multicastGroups.groupsOf(qp))).toEqual([100, 0]);
+    multicastGroups.forget(member);
+    expect(multicastGroups.groupsOf(member)).toBe(0);
   });
 
   it('takes a share of what a client may hear', () => {
