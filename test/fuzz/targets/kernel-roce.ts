@@ -23,6 +23,8 @@ const HEADER_BYTES = 8;
 /** Rings that may be mapped, as `struct mminfo` named them. */
 const KNOWN_MAX = 24;
 const PAGE = 4096;
+/** Handle of the shared receive queue that a world starts with. */
+const SHARED_QUEUE = 2;
 /** Offsets in a ring. */
 const PRODUCER = 128;
 const SLOTS = 384;
@@ -62,7 +64,7 @@ function modify(qp: number, mask: number, state: number): Uint8Array {
 }
 
 function command(draws: Draws): Uint8Array {
-  const kind = draws.below(12);
+  const kind = draws.below(13);
   if (kind < 2) {
     const { mask, state } = draws.pick(CLIMB);
     return modify(handle(draws), mask, state);
@@ -76,6 +78,11 @@ function command(draws: Draws): Uint8Array {
   }
   if (kind === 4) return commands.allocPD();
   if (kind === 5) return plain(14, 8, `${RSP} ${le(handle(draws))} ${le(draws.below(4), 1)} 00*3`);
+  if (kind === 6) {
+    const sizes = `${le(draws.between(1, 3))} ${le(size(draws, 64))} ${le(size(draws, 8))}`;
+    const srq = draws.oneIn(2) ? SHARED_QUEUE : handle(draws);
+    return plain(33, 0, `${le(srq)} ${sizes} ${RSP}`);
+  }
   const bytes = draws.pick(RECORDED).slice();
   // Handles and sizes are small numbers anywhere behind the response pointer.
   const fields = new DataView(bytes.buffer);

@@ -158,6 +158,8 @@ export class VerbsState implements FuzzState {
   readonly #rings: SharedMemory[] = [];
   #numbers = 100;
   #inputs = 0;
+  /** Of the command that is executed. */
+  #draws: Draws | undefined;
 
   constructor(world: VerbsWorld) {
     this.#world = world;
@@ -186,8 +188,21 @@ export class VerbsState implements FuzzState {
   #open(): UverbsFile {
     const file = this.#rig.openFile(this.#numbers++);
     this.#rig.server.memories.hold(SELF, file);
+    this.#meddle(file);
     for (const payload of this.#world.start) this.#execute(file, ShimOp.write, payload, 0);
     return file;
+  }
+
+  /** Another thread of the program often changes its rings while the daemon is making one. */
+  #meddle({ mappings }: UverbsFile): void {
+    const create = mappings.create.bind(mappings);
+    mappings.create = (mappedBytes, memoryBytes) => {
+      const made = create(mappedBytes, memoryBytes);
+      const draws = this.#draws;
+      if (draws === undefined || !draws.oneIn(2)) return made;
+      for (const { view } of this.#rings) this.#world.scribbleRing(view, draws);
+      return made;
+    };
   }
 
   #closeFile(): void {
@@ -225,7 +240,10 @@ export class VerbsState implements FuzzState {
 
   #write(file: UverbsFile, payload: Uint8Array, draws: Draws): Outcome {
     if (draws.recording) draws.show(`write ${hexOf(payload)}`);
-    return this.#execute(file, ShimOp.write, payload, 0);
+    this.#draws = draws;
+    const outcome = this.#execute(file, ShimOp.write, payload, 0);
+    this.#draws = undefined;
+    return outcome;
   }
 
   #execute(file: UverbsFile, op: number, payload: Uint8Array, argument: number): Outcome {
