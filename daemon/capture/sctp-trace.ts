@@ -143,18 +143,25 @@ function readChunks(bytes: Uint8Array, start: number, end: number, contents: Con
     if (length < CHUNK_HEADER_BYTES || at + length > end) return false;
     if (type === DATA) {
       if (length < DATA_HEADER_BYTES) return false;
+      const stream = view.getUint16(at + 8);
       const payloadProtocol = view.getUint32(at + 12);
       const message = bytes.subarray(at + DATA_HEADER_BYTES, at + length);
-      readData(flags, payloadProtocol, message, contents);
+      readData({ flags, stream, payloadProtocol }, message, contents);
     } else contents.texts.push(CHUNK_NAMES.get(type) ?? `chunk ${type}`);
     at += Math.ceil(length / 4) * 4;
   }
   return true;
 }
 
+/** The header of a DATA chunk. */
+interface DataHeader {
+  readonly flags: number;
+  readonly stream: number;
+  readonly payloadProtocol: number;
+}
+
 function readData(
-  flags: number,
-  payloadProtocol: number,
+  { flags, stream, payloadProtocol }: DataHeader,
   message: Uint8Array,
   contents: Contents,
 ): void {
@@ -165,8 +172,9 @@ function readData(
     return;
   }
   const ssn = viewOf(message).getUint16(0);
+  const where = stream === 0 ? '' : ` of stream ${stream}`;
   contents.texts.push(
-    `DATA SSN ${ssn}: ${messageText(payloadProtocol, message, contents)}${marks}`,
+    `DATA SSN ${ssn}${where}: ${messageText(payloadProtocol, message, contents)}${marks}`,
   );
 }
 

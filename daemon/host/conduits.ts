@@ -135,7 +135,7 @@ export class Conduits {
       this.#manager.handleDialFailed(endpoint, 'EADDRNOTAVAIL', now);
       return;
     }
-    this.#dials.set(endpoint, port.dial(remote, connected, failed));
+    this.#dials.set(endpoint, port.dial(remote, connected, failed, id.program));
   }
 
   cancelDial(endpoint: CmEndpoint): void {

@@ -194,6 +194,8 @@ export interface ServedId extends TaggedObject {
   readonly device: string | undefined;
   readonly localAddress: SocketAddress | undefined;
   readonly peerAddress: SocketAddress | undefined;
+  /** The program that it belongs to, whose connections may share what carries them. */
+  program?: object | undefined;
 }
 
 /** An event of a connection id. */

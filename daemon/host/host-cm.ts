@@ -108,8 +108,9 @@ export class HostCm {
     }
   }
 
-  #replaced({ tag, refusalPatienceMs, portKeeper, afOnly }: CmId): CmId {
-    return Object.assign(this.#manager.createId(tag), { refusalPatienceMs, portKeeper, afOnly });
+  #replaced({ tag, refusalPatienceMs, portKeeper, program, afOnly }: CmId): CmId {
+    const kept = { refusalPatienceMs, portKeeper, program, afOnly };
+    return Object.assign(this.#manager.createId(tag), kept);
   }
 
   /**

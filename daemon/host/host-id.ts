@@ -121,6 +121,11 @@ export class HostId {
     if (this.iwarp !== undefined) this.iwarp.portKeeper = keeper;
   }
 
+  /** See `CmId`; it counts for iWARP only. */
+  set program(program: object | undefined) {
+    if (this.iwarp !== undefined) this.iwarp.program = program;
+  }
+
   /** True for an id that came with a connect request. */
   get passive(): boolean {
     const state = this.iwarp?.state;

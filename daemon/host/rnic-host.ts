@@ -239,6 +239,7 @@ export class RnicHost
   /** Releases the ports that are held for future listeners of `keeper` (see `CmId`). */
   releasePorts(keeper: object): void {
     this.#manager.releasePorts(keeper);
+    this.#sctpNetwork?.shared.forget(keeper);
   }
 
   /**
@@ -273,6 +274,7 @@ export class RnicHost
         this.#onLastGone = resolve;
       });
     }
+    if (this.#sctpNetwork !== undefined) await this.#sctpNetwork.leave();
     this.#packets?.close();
     this.#sctpNetwork?.close();
     this.#loop.close();

@@ -23,8 +23,9 @@ beforeEach(async () => {
 afterEach(() => folder.clean());
 
 /** perftest between the two, whose server listens at `address`. */
-async function write(address: string, bytes: number): Promise<void> {
-  const words = ['ib_write_bw', '-R', '-F', '-s', String(bytes), '-n', '5', '-p', String(PORT)];
+async function write(address: string, bytes: number, pairs = 1): Promise<void> {
+  const load = ['-s', String(bytes), '-n', '5', '-q', String(pairs)];
+  const words = ['ib_write_bw', '-R', '-F', ...load, '-p', String(PORT)];
   const run = ['run', '--socket', socket, '--', 'timeout', '40'];
   const server = folder.start([...run, ...words]);
   const patient = 'for i in $(seq 100); do "$@" && exit; sleep 0.1; done; exit 1';
@@ -85,7 +86,7 @@ const FIELDS = [
 const ALL_SET = /^(1|True)$/;
 
 describeWith(['sctp', 'perftest', 'tshark'], 'a capture of SCTP', () => {
-  it('has every packet as it is on the network: indication, one stream each way, whole and unordered DATA [SCTP-5.1-01, SCTP-8-01, SCTP-9-02, SCTP-10-01]', async () => {
+  it('has every packet as it is on the network: indication, as many streams each way, whole and unordered DATA [SCTP-5.1-01, SCTP-8-01, SCTP-9-02, SCTP-10-01]', async () => {
     const path = folder.file('traffic.pcapng');
     const capture = await started(['capture', '-w', path], /capturing to/);
     await write(B, 300_000);
@@ -115,6 +116,41 @@ describeWith(['sctp', 'perftest', 'tshark'], 'a capture of SCTP', () => {
     }
     const protocols = all('sctp.data_payload_proto_id').map(Number);
     expect(new Set(protocols)).toEqual(new Set([16, 17]));
+  });
+
+  it('has the connections of a program on streams of one association, each with DDP-SSNs of its own [SCTP-6-01, SCTP-5.2.1-02]', async () => {
+    const path = folder.file('traffic.pcapng');
+    const capture = await started(['capture', '-w', path], /capturing to/);
+    await write(B, 100_000, 4);
+    await ended(capture);
+    const packets = dissected(path, [
+      'udp.port',
+      'sctp.port',
+      'ip.src',
+      'sctp.data_tsn',
+      'sctp.data_sid',
+      'data.data',
+    ]);
+    const ports = packets.filter((packet) => (packet['sctp.data_sid'] ?? []).length > 0);
+    expect(new Set(ports.map((packet) => packet['sctp.port']?.toSorted().join())).size).toBe(1);
+    /** DDP-SSNs by sender and stream; a TSN that is sent again has come before. */
+    const streams = new Map<string, number[]>();
+    const seen = new Set<string>();
+    for (const packet of ports) {
+      const source = packet['ip.src']?.[0] ?? '';
+      packet['sctp.data_sid']?.forEach((sid, at) => {
+        const tsn = `${source} ${packet['sctp.data_tsn']?.[at]}`;
+        if (seen.has(tsn)) return;
+        seen.add(tsn);
+        const key = `${source} ${Number(sid)}`;
+        const ssn = Number.parseInt(packet['data.data']?.[at]?.slice(0, 4) ?? '', 16);
+        streams.set(key, [...(streams.get(key) ?? []), ssn]);
+      });
+    }
+    expect(streams.size).toBeGreaterThanOrEqual(8);
+    for (const ssns of streams.values()) {
+      expect(ssns.toSorted((one, other) => one - other)).toEqual(ssns.map((_, at) => at));
+    }
   });
 
   it('is decoded: a line for each packet, and for each message of DDP in it', async () => {

@@ -3,60 +3,16 @@ import { afterEach, expect, it } from 'vitest';
 import { SCTP_PARTS } from '../../daemon/host/sctp/sctp-parts.ts';
 import { sctpStack } from '../../daemon/host/sctp/sctp-stack.ts';
 import { CMEventType, WCStatus } from '../../verbs-api/contract/verbs/enums.ts';
-import { bytesOf, compactHex, hexOf } from '../support/hex.ts';
+import { hexOf } from '../support/hex.ts';
 import { type Channel, NO_WISHES, RnicNode } from '../support/rnic-node.ts';
+import { CONTROL, HandPeer, message, SEGMENT } from '../support/sctp-hand-peer.ts';
 import { type RecordedEnd, SctpRig, until } from '../support/sctp-pair.ts';
 import { describeWith } from './prerequisites.ts';
 
-const CONTROL = 17;
-const SEGMENT = 16;
 const OTHER_ADAPTATION = 7;
 /** Untagged, last, Send, queue 0, message 1. */
 const SEND_1 = '4143 00000000 00000000 00000001 00000000';
 const SEND_2 = '4143 00000000 00000000 00000002 00000000';
-const SILENCE_MS = 100;
-
-/** The peer: says messages, and reads those of the host as `protocol hex`. */
-class HandPeer {
-  readonly end: RecordedEnd;
-  #read = 0;
-
-  constructor(end: RecordedEnd) {
-    this.end = end;
-  }
-
-  say(payloadProtocol: number, hex: string): this {
-    const kind = { payloadProtocol, unordered: true, acknowledgeAtOnce: true };
-    expect(this.end.association.send(0, kind, bytesOf(hex))).toBe(true);
-    return this;
-  }
-
-  /** The host's next message. */
-  async hear(): Promise<string> {
-    const { messages } = this.end.user;
-    const at = this.#read;
-    await until('a message of the host', () => messages.length > at);
-    this.#read += 1;
-    const message = messages[at];
-    // SCTP-10-01
-    expect(message?.unordered).toBe(true);
-    expect(message?.streamId).toBe(0);
-    return `${message?.payloadProtocol} ${hexOf(message?.bytes ?? new Uint8Array(0))}`;
-  }
-
-  /** Nothing more has come, and nothing comes for a while. */
-  async silence(): Promise<void> {
-    await new Promise((resolve) => setTimeout(resolve, SILENCE_MS));
-    expect(this.end.user.messages.length).toBe(this.#read);
-  }
-
-  async ended(): Promise<string | undefined> {
-    await until('the end of the association', () => this.end.user.end !== undefined);
-    return this.end.user.end?.kind;
-  }
-}
-
-const message = (protocol: number, hex: string) => `${protocol} ${compactHex(hex)}`;
 
 describeWith(['sctp'], 'a device of SCTP and a peer by hand', () => {
   const rig = new SctpRig();
@@ -351,14 +307,5 @@ describeWith(['sctp'], 'a device of SCTP and a peer by hand', () => {
     cm.connect(id, node.channel().qp, NO_WISHES);
     await until('the association', () => rig.accepted.length > 0);
     expect(rig.accepted[0]?.association.remote).toEqual({ address: rig.there, port: bound });
-  });
-
-  it('ends an association with its session: no stream carries a second one [SCTP-6.6-03]', async () => {
-    const { node, peer, request } = await accepted('0000 0001');
-    node.host.cm.disconnect(request.id);
-    expect(await peer.hear()).toBe(message(CONTROL, '0001 0004'));
-    peer.say(CONTROL, '0001 0004');
-    expect(await peer.ended()).toBe('shutdown');
-    await peer.silence();
   });
 });

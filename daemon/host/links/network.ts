@@ -29,12 +29,14 @@ export interface LinkPort {
   suspend(): void;
   /**
    * Connects from here; `onFailed` gets the errno name. No callback is called from inside. Throws
-   * `TransportError` EINVAL if not held, or if listening.
+   * `TransportError` EINVAL if not held, or if listening. Connections of one `program` may share what
+   * carries them.
    */
   dial(
     remote: { readonly address: string; readonly port: number },
     onConnected: (link: Link) => void,
     onFailed: (errorCode: string) => void,
+    program?: object,
   ): Dial;
   /**
    * The port of `address` alone, for a port of several networks, which gives up the others.

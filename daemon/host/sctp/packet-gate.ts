@@ -22,6 +22,8 @@ const PARAMETER_HEADER_BYTES = 4;
 /** Adaptation Layer Indication (RFC 5061 section 4.2.6). */
 const ADAPTATION_PARAMETER = 0xc006;
 const ADAPTATION_PARAMETER_BYTES = 8;
+/** Where a DATA chunk has its stream. */
+const DATA_STREAM_AT = 8;
 /** More parameters than any INIT needs. */
 const PARAMETERS_MAX = 32;
 
@@ -33,6 +35,7 @@ export const CHECKSUM_AT = 8;
 export const ANSWER_BYTES = PACKET_BYTES_MIN;
 
 const Chunk = {
+  data: 0,
   init: 1,
   initAck: 2,
   abort: 6,
@@ -114,6 +117,21 @@ export function initAdaptation(bytes: Uint8Array, start: number): number | undef
       return parameterBytes === ADAPTATION_PARAMETER_BYTES ? wordAt(bytes, at + 4) : undefined;
     }
     at += padded(parameterBytes);
+  }
+  return undefined;
+}
+
+/** The stream of the first DATA chunk of a packet, if it has one. */
+export function firstStream(packet: Uint8Array): number | undefined {
+  let at = COMMON_HEADER_BYTES;
+  while (packet.length - at >= CHUNK_HEADER_BYTES) {
+    const chunkBytes = portAt(packet, at + 2);
+    if (packet[at] === Chunk.data) {
+      return packet.length - at >= DATA_STREAM_AT + 2
+        ? portAt(packet, at + DATA_STREAM_AT)
+        : undefined;
+    }
+    at += padded(Math.max(chunkBytes, CHUNK_HEADER_BYTES));
   }
   return undefined;
 }

@@ -6,6 +6,7 @@ import type { TapLinkEnds } from '../../../verbs-api/contract/protocol/tap-recor
 import type { ConnectionFacts, Fault } from '../../faults/fault.ts';
 import { gidAddress } from '../host-addresses.ts';
 import type { Alarm, HostClock } from '../links/network.ts';
+import { firstStream } from './packet-gate.ts';
 import type { CarriedPacket, PacketCarrier, PacketSpoiler } from './udp-carrier.ts';
 
 /** Bytes of packets that are held back; later ones are lost, as by a network that is full. */
@@ -17,8 +18,11 @@ const REORDER_MICROS = 10_000;
 interface SpoiledHost {
   /** The device that has the address, if it is of this host. */
   deviceAt(address: string): string | undefined;
-  /** The queue pair of an association, seen from its local end. */
-  queuePairOf(ends: TapLinkEnds): { readonly qpn: number } | undefined;
+  /** The queue pair of a stream of an association, or of the only one, seen from its local end. */
+  queuePairOf(
+    ends: TapLinkEnds,
+    streamId: number | undefined,
+  ): { readonly qpn: number } | undefined;
 }
 
 interface HeldPacket {
@@ -119,16 +123,17 @@ export class SctpFaults implements PacketSpoiler {
     const remote = gidAddress(peer);
     if (way === 'in') {
       if (this.#host.deviceAt(remote) !== undefined) return {};
-      return { into: this.#factsAt(socket.address, destination, remote, source) };
+      return { into: this.#factsAt(sctp, socket.address, destination, remote, source) };
     }
     return {
-      out: this.#factsAt(socket.address, source, remote, destination),
-      into: this.#factsAt(remote, destination, socket.address, source),
+      out: this.#factsAt(sctp, socket.address, source, remote, destination),
+      into: this.#factsAt(sctp, remote, destination, socket.address, source),
     };
   }
 
   /** Undefined for an address of no device of this host. */
   #factsAt(
+    sctp: Uint8Array,
     localAddress: string,
     localPort: number,
     remoteAddress: string,
@@ -137,7 +142,7 @@ export class SctpFaults implements PacketSpoiler {
     const device = this.#host.deviceAt(localAddress);
     if (device === undefined) return undefined;
     const ends = { localAddress, localPort, remoteAddress, remotePort };
-    const qpNum = this.#host.queuePairOf(ends)?.qpn;
+    const qpNum = this.#host.queuePairOf(ends, firstStream(sctp))?.qpn;
     return { device, qpNum, remote: { address: remoteAddress, port: remotePort } };
   }
 }

@@ -1,22 +1,42 @@
-/** A held address and port of SCTP, as ids hold it: its associations become links. */
+/** A held address and port of SCTP, as ids hold it: the sessions of its associations become links. */
 import type { Dial } from '../links/link.ts';
 import { type LinkPort, TransportError } from '../links/network.ts';
 import type { Association, SctpPort } from './association.ts';
-import { SctpLink, type SctpLinkHost } from './sctp-link.ts';
+import { DdpStreams, type StreamsHost } from './ddp-streams.ts';
+import type { SctpLink } from './sctp-link.ts';
+import type { SharedAssociations } from './shared-associations.ts';
 
 /** Links that wait between `suspend` and `listen`: more are refused. */
 const WAITING_MAX = 128;
+/**
+ * How long an association without a session stays that a peer has opened: longer than peers keep
+ * theirs (`SharedAssociations`), or a session that they begin would cross our SHUTDOWN.
+ */
+const IDLE_MICROS = 2_000_000;
+
+/** What a port needs of its network. */
+export interface LinkPortHost extends StreamsHost {
+  /** Associations that the connections of a program share. */
+  readonly shared: SharedAssociations;
+  /** Who listens at the address and port now. */
+  listenerAt(address: string, port: number): SctpLinkPort | undefined;
+  handleListening(port: SctpLinkPort): void;
+  handleReleased(port: SctpLinkPort): void;
+}
 
 /** See the module's comment. */
 export class SctpLinkPort implements LinkPort {
   readonly #port: SctpPort;
-  readonly #host: SctpLinkHost;
+  readonly #host: LinkPortHost;
+  /** Any port would have done. */
+  readonly #isAny: boolean;
   #onLink: ((link: SctpLink) => void) | undefined;
   #listens = false;
   #waiting: SctpLink[] = [];
 
-  constructor(port: SctpPort, host: SctpLinkHost) {
+  constructor(port: SctpPort, isAny: boolean, host: LinkPortHost) {
     this.#port = port;
+    this.#isAny = isAny;
     this.#host = host;
   }
 
@@ -37,6 +57,7 @@ export class SctpLinkPort implements LinkPort {
     if (!this.#listens) this.#port.listen((association) => this.#arrive(association));
     this.#listens = true;
     this.#onLink = onLink;
+    this.#host.handleListening(this);
     if (this.#waiting.length > 0) this.#host.soon(() => this.#deliverWaiting());
   }
 
@@ -48,52 +69,51 @@ export class SctpLinkPort implements LinkPort {
     remote: { readonly address: string; readonly port: number },
     onConnected: (link: SctpLink) => void,
     onFailed: (errorCode: string) => void,
+    program?: object,
   ): Dial {
     if (this.#listens) throw new TransportError('EINVAL', 'the port listens');
-    const port = this.#port;
-    const release = (): void => port.release();
-    const host = this.#host;
-    // The port is the association's until its end.
-    const owner: SctpLinkHost = {
-      soon: (run) => host.soon(run),
-      handleMade: (link) => host.handleMade(link),
-      handleGone: (link) => {
-        release();
-        host.handleGone(link);
-      },
-    };
-    const attempt = port.open(
-      remote,
-      (association) => onConnected(new SctpLink(association, owner)),
-      (errorCode) => {
-        release();
-        onFailed(errorCode);
-      },
-    );
-    return {
-      cancel: () => {
-        attempt.cancel();
-        release();
-      },
-    };
+    const callbacks = { onConnected, onFailed };
+    const { shared } = this.#host;
+    // Who asks for a port is seen there by the peer, so its association is its own.
+    if (program === undefined || !this.#isAny) {
+      return shared.dialAlone(this.#port, remote, callbacks);
+    }
+    return shared.dialFor(program, this.#port, remote, callbacks);
   }
 
   release(): void {
     this.#onLink = undefined;
+    this.#host.handleReleased(this);
     for (const link of this.#waiting) link.reset();
     this.#waiting = [];
     this.#port.release();
   }
 
   #arrive(association: Association): void {
-    if (this.#waiting.length === WAITING_MAX) {
-      association.abort();
-      return;
-    }
-    const link = new SctpLink(association, this.#host);
+    const { local } = association;
+    const streams = new DdpStreams(association, this.#host, {
+      // Another may listen by then, as for any connection that begins.
+      onSession: (link) => {
+        const listener = this.#host.listenerAt(local.address, local.port);
+        if (listener === undefined) link.reset();
+        else listener.#take(link);
+      },
+      idleMicros: IDLE_MICROS,
+    });
+    // The peer is to begin its first session soon, and there.
+    const first = streams.begin();
+    if (first === undefined) streams.abort();
+    else this.#take(first);
+  }
+
+  #take(link: SctpLink): void {
     const deliver = this.#onLink;
     if (deliver !== undefined && this.#waiting.length === 0) {
       deliver(link);
+      return;
+    }
+    if (this.#waiting.length === WAITING_MAX) {
+      link.reset();
       return;
     }
     link.pauseReading();

@@ -13,16 +13,30 @@ import type { Fault } from '../../faults/fault.ts';
 import { addressFamily, IPV4_ANY, isWildcard } from '../../iwarp/cm/address.ts';
 import { DDP_ADAPTATION } from '../../iwarp/sctp/sctp-layer.ts';
 import type { Dial, Link } from '../links/link.ts';
-import { type HostClock, type LinkPort, type Network, TransportError } from '../links/network.ts';
+import {
+  type Alarm,
+  type HostClock,
+  type LinkPort,
+  type Network,
+  TransportError,
+} from '../links/network.ts';
 import type { SctpPortOptions, SctpTransport } from './association.ts';
+import type { DdpStreams } from './ddp-streams.ts';
 import { SctpFaults } from './sctp-faults.ts';
-import type { SctpLink, SctpLinkHost } from './sctp-link.ts';
-import { SctpLinkPort } from './sctp-link-port.ts';
+import { type LinkPortHost, SctpLinkPort } from './sctp-link-port.ts';
 import { SctpRecorder } from './sctp-recorder.ts';
+import { SharedAssociations } from './shared-associations.ts';
 import type { PacketCarrier, PacketObserver, PacketSpoiler } from './udp-carrier.ts';
 
+/**
+ * Connections that share an association, if the peer has as many streams: they share its window and
+ * its fate, too, so more of them have another one. What a stream costs is some hundred bytes.
+ */
+const STREAMS_MAX = 16;
 // SCTP-5.1-01, SCTP-8-01
-const PORT_OPTIONS: SctpPortOptions = { adaptation: DDP_ADAPTATION, streamCount: 1 };
+const PORT_OPTIONS: SctpPortOptions = { adaptation: DDP_ADAPTATION, streamCount: STREAMS_MAX };
+/** How long associations without a session may take to end when the host closes. */
+const LEAVE_PATIENCE_MICROS = 500_000;
 /** Attempts to find a port that is free in every network. */
 const FREE_PORT_TRIES = 16;
 
@@ -52,14 +66,19 @@ interface SctpNetworkOptions {
 }
 
 /** See the module's comment. */
-export class SctpNetwork implements Network, SctpLinkHost {
+export class SctpNetwork implements Network, LinkPortHost {
   readonly #inner: Network;
   /** Devices by address. */
   readonly #devices: ReadonlyMap<string, string>;
   readonly #hasTcp: boolean;
   readonly #clock: HostClock;
-  /** By their ends. */
-  readonly #links = new Map<string, SctpLink>();
+  readonly shared = new SharedAssociations(this);
+  /** Associations by their ends, and those whose ends a newer one has. */
+  readonly #streams = new Map<string, DdpStreams>();
+  readonly #all = new Set<DdpStreams>();
+  /** Listening ports by address and port. */
+  readonly #listeners = new Map<string, SctpLinkPort>();
+  #onLastGone: (() => void) | undefined;
   readonly #transport: PacketTransport;
   #faults: SctpFaults | undefined;
 
@@ -93,13 +112,27 @@ export class SctpNetwork implements Network, SctpLinkHost {
     this.#faults?.setFaults(own);
   }
 
+  /** Ends associations without a session; resolves when all have ended, or should have. */
+  async leave(): Promise<void> {
+    for (const streams of this.#all) if (streams.idle) streams.close();
+    if (this.#all.size === 0) return;
+    await new Promise<void>((resolve) => {
+      const alarm = this.after(LEAVE_PATIENCE_MICROS, resolve);
+      this.#onLastGone = () => {
+        alarm.cancel();
+        resolve();
+      };
+    });
+    for (const streams of [...this.#all]) if (streams.idle) streams.abort();
+  }
+
   /** Closes the UDP ports. Those that connections use close with them. */
   close(): void {
     this.#transport.close();
   }
 
   hold(address: string, port: number, v6Only?: boolean): LinkPort {
-    if (this.#devices.has(address)) return this.#holdSctp(address, port);
+    if (this.#devices.has(address)) return this.#holdSctp(address, port, port === 0);
     const heard = this.#heardAt(address, v6Only === true);
     if (heard.length === 0) return this.#inner.hold(address, port, v6Only);
     for (let left = FREE_PORT_TRIES; ; left -= 1) {
@@ -122,26 +155,51 @@ export class SctpNetwork implements Network, SctpLinkHost {
     this.#clock.soon(run);
   }
 
-  handleMade(link: SctpLink): void {
-    this.#links.set(keyOf(link), link);
+  after(delayMicros: number, run: () => void): Alarm {
+    return this.#clock.after(delayMicros, run);
   }
 
-  handleGone(link: SctpLink): void {
-    const key = keyOf(link);
-    // A new association between the same ends may have replaced it.
-    if (this.#links.get(key) === link) this.#links.delete(key);
+  handleUp(streams: DdpStreams): void {
+    this.#all.add(streams);
+    this.#streams.set(keyOfStreams(streams), streams);
   }
+
+  handleGone(streams: DdpStreams): void {
+    this.#all.delete(streams);
+    const key = keyOfStreams(streams);
+    // A new association between the same ends may have replaced it.
+    if (this.#streams.get(key) === streams) this.#streams.delete(key);
+    if (this.#all.size === 0) this.#onLastGone?.();
+  }
+
+  // For ports
+
+  listenerAt(address: string, port: number): SctpLinkPort | undefined {
+    return this.#listeners.get(`${address} ${port}`);
+  }
+
+  handleListening(port: SctpLinkPort): void {
+    this.#listeners.set(`${port.address} ${port.port}`, port);
+  }
+
+  handleReleased(port: SctpLinkPort): void {
+    const key = `${port.address} ${port.port}`;
+    if (this.#listeners.get(key) === port) this.#listeners.delete(key);
+  }
+
+  // For recorders
 
   deviceAt(address: string): string | undefined {
     return this.#devices.get(address);
   }
 
-  queuePairOf(ends: TapLinkEnds): QueuePairName | undefined {
-    return this.#links.get(keyOf(ends))?.queuePair;
+  queuePairOf(ends: TapLinkEnds, streamId: number | undefined): QueuePairName | undefined {
+    return this.#streams.get(keyOf(ends))?.sessionOn(streamId)?.queuePair;
   }
 
-  #holdSctp(address: string, port: number): SctpLinkPort {
-    return new SctpLinkPort(this.#transport.hold({ address, port }, PORT_OPTIONS), this);
+  #holdSctp(address: string, port: number, isAny: boolean): SctpLinkPort {
+    const held = this.#transport.hold({ address, port }, PORT_OPTIONS);
+    return new SctpLinkPort(held, isAny, this);
   }
 
   /** The addresses of SCTP that a wildcard has; none for an address that is no wildcard. */
@@ -162,13 +220,19 @@ export class SctpNetwork implements Network, SctpLinkHost {
     const ports: LinkPort[] = [];
     try {
       if (this.#hasTcp) ports.push(this.#inner.hold(address, port, v6Only));
-      for (const each of heard) ports.push(this.#holdSctp(each, ports[0]?.port ?? port));
+      for (const each of heard) {
+        ports.push(this.#holdSctp(each, ports[0]?.port ?? port, port === 0));
+      }
       return new WidePort(address, ports);
     } catch (error) {
       for (const held of ports) held.release();
       throw error;
     }
   }
+}
+
+function keyOfStreams({ association: { local, remote } }: DdpStreams): string {
+  return `${local.address} ${local.port} ${remote.address} ${remote.port}`;
 }
 
 function keyOf({ localAddress, localPort, remoteAddress, remotePort }: TapLinkEnds): string {

@@ -8,6 +8,7 @@ import type {
 } from '../../../verbs-api/contract/protocol/tap-records.ts';
 import type { PacketTap } from '../../capture/capture-tap.ts';
 import { gidAddress, gidBytes } from '../host-addresses.ts';
+import { firstStream } from './packet-gate.ts';
 import type { CarrierSocket } from './paths.ts';
 
 const IPV4_BYTES = 20;
@@ -22,8 +23,8 @@ const DONT_FRAGMENT = 0x4000;
 interface RecordedHost {
   /** The device that has the address, if it is of this host. */
   deviceAt(address: string): string | undefined;
-  /** The queue pair of an association, seen from its local end. */
-  queuePairOf(ends: TapLinkEnds): QueuePairName | undefined;
+  /** The queue pair of a stream of an association, or of the only one, seen from its local end. */
+  queuePairOf(ends: TapLinkEnds, streamId: number | undefined): QueuePairName | undefined;
 }
 
 /** See the module's comment. */
@@ -69,8 +70,9 @@ export class SctpRecorder {
       remoteAddress,
       remotePort,
     };
-    const us = this.#pairOf(device, near);
-    const them = far === undefined ? undefined : this.#pairOf(far, mirrored(near));
+    const stream = firstStream(sctp);
+    const us = this.#pairOf(device, near, stream);
+    const them = far === undefined ? undefined : this.#pairOf(far, mirrored(near), stream);
     const here = { address: gidBytes(socket.address), port: socket.port };
     const there = { address: peer, port: peerPort };
     const [from, to] = way === 'out' ? [here, there] : [there, here];
@@ -80,8 +82,8 @@ export class SctpRecorder {
   }
 
   /** Until a queue pair has the association, and when it has lost it, only the device is known. */
-  #pairOf(device: string, ends: TapLinkEnds): QueuePairName {
-    return this.#host.queuePairOf(ends) ?? { device, qpn: 0 };
+  #pairOf(device: string, ends: TapLinkEnds, stream: number | undefined): QueuePairName {
+    return this.#host.queuePairOf(ends, stream) ?? { device, qpn: 0 };
   }
 
   #datagram(from: UdpEnd, to: UdpEnd, ipv6: boolean, sctp: Uint8Array): Uint8Array {

@@ -41,6 +41,7 @@ export function connectionCommands(state: ClientState): CommandHandlers<Connecti
       const host = directory.emulated;
       const object = state.table.add('id', (handle) => {
         const id = datagrams ? createServiceId(directory) : host.cm.createId(undefined);
+        id.program = state.client;
         return new IdObject(state.client, handle, host, id);
       });
       object.id.tag = object;
@@ -148,6 +149,7 @@ function moveTo(object: IdObject, host: DeviceHost): boolean {
   if (object.host === host) return false;
   const moved = host.cm.createId(object);
   object.host.cm.destroy(object.id);
+  moved.program = object.client;
   object.host = host;
   object.id = moved;
   return true;

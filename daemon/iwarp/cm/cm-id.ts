@@ -60,6 +60,11 @@ export class CmId {
    */
   portKeeper: object | undefined;
   /**
+   * The program that the id belongs to: what carries one connection of a program may carry another.
+   * Undefined: each has its own.
+   */
+  program: object | undefined;
+  /**
    * RDMA_OPTION_ID_AFONLY: whether `::` leaves the IPv4 addresses of its port to others. Undefined:
    * the host's default (net.ipv6.bindv6only).
    */

@@ -51,6 +51,11 @@ describe('a trace of SCTP in UDP', () => {
     );
   });
 
+  it('names the stream of DATA, unless it is the first', () => {
+    const control = data(4, 17, '00030004').replace('0000 0000 0000', '0005 0000 0000');
+    expect(text(datagram(control))).toBe('SCTP DATA SSN 3 of stream 5: session Terminate');
+  });
+
   it('shows what it cannot read by its length', () => {
     expect(text(datagram(data(4, 99, '00010203')))).toBe(
       'SCTP DATA SSN 1: payload protocol 99, 2 bytes',

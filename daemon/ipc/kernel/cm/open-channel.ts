@@ -102,6 +102,7 @@ export class OpenChannel {
     const id = this.host.cm.createId(undefined, init.portSpace, datagram);
     id.refusalPatienceMs = REFUSAL_PATIENCE_MS;
     id.portKeeper = this.client;
+    id.program = this.client;
     try {
       return this.#add(id, { ...init, known: true });
     } catch (error) {

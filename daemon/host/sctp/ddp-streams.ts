@@ -1,0 +1,488 @@
+/**
+ * The DDP streams of an association: pairs of SCTP streams of one number (RFC 5043 section 6). Each
+ * carries one session after the other, and each session is a link. What ends one session leaves
+ * the others alone; what ends the association ends all.
+ *
+ * SCTP acknowledges an association, not a stream. A session that has to know that its last control
+ * message has arrived waits until everything has; if others keep the association busy, all pause
+ * until then (`PROOF_MICROS`).
+ */
+import { PayloadProtocol, SessionFunction } from '../../iwarp/sctp/session-message.ts';
+import { readUint16 } from '../../iwarp/wire/bytes.ts';
+import type { Alarm } from '../links/network.ts';
+import type { Association, AssociationEnd, AssociationUser } from './association.ts';
+import { CONTROL, SctpLink, SEGMENT } from './sctp-link.ts';
+
+/** How long a session waits for an acknowledgement before the others pause for it. */
+const PROOF_MICROS = 100_000;
+/** Bytes of DDP-SSN and function code: all that a Terminate has. */
+const CONTROL_BYTES = 4;
+const SSN_MASK = 0xffff;
+
+/** What the streams need of their network. */
+export interface StreamsHost {
+  /** Calls `run` in a later turn of the event loop. */
+  soon(run: () => void): void;
+  /** Calls `run` when the time has passed. */
+  after(delayMicros: number, run: () => void): Alarm;
+  /** The association is in use. */
+  handleUp(streams: DdpStreams): void;
+  /** It has ended. */
+  handleGone(streams: DdpStreams): void;
+}
+
+/** How an association is used. */
+interface StreamsOptions {
+  /** Gets each session that the peer begins; without it, the peer begins none. */
+  readonly onSession?: (link: SctpLink) => void;
+  /** How long an association without a session stays; undefined ends it with its session. */
+  readonly idleMicros: number | undefined;
+  /** The association has ended. */
+  readonly onGone?: () => void;
+}
+
+/** A stream with a session, or with one whose last messages are on their way. */
+interface Stream {
+  /** Undefined once nobody uses the session. */
+  link: SctpLink | undefined;
+  /** Our last message of the session has been sent, or there is none. */
+  ended: boolean;
+  /** The DDP-SSN of the peer's last message, as far as it has come, or -1. */
+  peerLast: number;
+  /** Messages that have come. */
+  received: number;
+  /** Messages that were sent. */
+  sent: number;
+  /** The number, in the association, of the last one, and of the last control message. */
+  lastSend: number;
+  lastControl: number;
+  /** A Terminate is still to be sent, as there is nobody else to do so. */
+  owesTerminate: boolean;
+}
+
+/** See the module's comment. It becomes the user of the association. */
+export class DdpStreams implements AssociationUser {
+  readonly association: Association;
+  readonly #host: StreamsHost;
+  readonly #options: StreamsOptions;
+  /** By stream number; undefined for those that a session may have. */
+  readonly #streams: (Stream | undefined)[] = [];
+  /** Links whose users do not know of an end yet. */
+  readonly #links: SctpLink[] = [];
+  /** Links with a message that was refused, the longest first. */
+  readonly #waiting: SctpLink[] = [];
+  /** There has been more than one link at a time. */
+  #several = false;
+  /** Links that hold back more than they may. */
+  #full = 0;
+  #paused = false;
+  /** Messages sent, and how many of them are known to have arrived. */
+  #sends = 0;
+  #proven = 0;
+  /** Something was said on it. */
+  #used = false;
+  /** Nothing is sent until everything is acknowledged. */
+  #barred = false;
+  #proofAlarm: Alarm | undefined;
+  #idleAlarm: Alarm | undefined;
+  /** It does not wait for a next session. */
+  #expired = false;
+  /** No session begins any more. */
+  #closing = false;
+  #ended = false;
+
+  constructor(association: Association, host: StreamsHost, options: StreamsOptions) {
+    this.association = association;
+    this.#host = host;
+    this.#options = options;
+    association.user = this;
+    host.handleUp(this);
+  }
+
+  // What its users call
+
+  /** Begins a session of ours on a stream that nobody has; undefined without one. */
+  begin(onGone?: () => void): SctpLink | undefined {
+    if (this.#closing || this.#ended) return undefined;
+    for (let id = 0; id < this.association.streamCount; id += 1) {
+      if (this.#streams[id] === undefined) return this.#make(id, onGone);
+    }
+    return undefined;
+  }
+
+  /** The session on a stream, or the only one. */
+  sessionOn(streamId: number | undefined): SctpLink | undefined {
+    if (streamId !== undefined) return this.#streams[streamId]?.link;
+    return this.#links.length === 1 ? this.#links[0] : undefined;
+  }
+
+  /** Ends the association, which has no session, or is to be ended with them. */
+  close(): void {
+    if (this.#closing || this.#ended) return;
+    this.#closing = true;
+    this.#idleAlarm?.cancel();
+    this.#setPaused(false);
+    this.association.shutdown();
+  }
+
+  /** Nobody will begin a session: the association ends with the last one. */
+  expire(): void {
+    this.#expired = true;
+    if (this.idle) this.close();
+  }
+
+  /** Aborts the association, which has no session. */
+  abort(): void {
+    if (this.#ended) return;
+    this.association.abort();
+    this.#end(undefined);
+  }
+
+  /** True if no session is under way. */
+  get idle(): boolean {
+    return this.#links.length === 0;
+  }
+
+  // What links call, as they say
+
+  soon(run: () => void): void {
+    this.#host.soon(run);
+  }
+
+  send(link: SctpLink, payloadProtocol: number, bytes: Uint8Array): boolean {
+    if (this.#waiting.length > 0 || !this.#put(link, payloadProtocol, bytes)) {
+      this.#waiting.push(link);
+      return false;
+    }
+    return true;
+  }
+
+  pause(): void {
+    if (!this.#several) this.#setPaused(true);
+  }
+
+  resume(): void {
+    if (this.#full === 0) this.#setPaused(false);
+  }
+
+  setFull(full: boolean): void {
+    this.#full += full ? 1 : -1;
+    this.#setPaused(this.#full > 0);
+  }
+
+  get keepsReading(): boolean {
+    return this.#several;
+  }
+
+  endsWith(link: SctpLink): boolean {
+    return this.#options.idleMicros === undefined && this.#isAlone(link);
+  }
+
+  get proven(): boolean {
+    return this.#proven === this.#sends;
+  }
+
+  awaitProof(): void {
+    if (this.#several) this.#proofAlarm ??= this.#host.after(PROOF_MICROS, this.#handleUnproven);
+  }
+
+  cut(link: SctpLink): void {
+    if (!this.#isAlone(link)) {
+      this.leave(link);
+      return;
+    }
+    this.association.abort();
+    remove(this.#links, link);
+    link.handleGone();
+    this.#end(undefined);
+  }
+
+  leave(link: SctpLink): void {
+    remove(this.#links, link);
+    remove(this.#waiting, link);
+    link.handleGone();
+    if (this.#ended) return;
+    const { streamId } = link;
+    const stream = this.#streams[streamId];
+    if (stream?.link === link) {
+      stream.link = undefined;
+      stream.owesTerminate = !stream.ended;
+      // Neither has said anything.
+      if (stream.sent + stream.received === 0) this.#streams[streamId] = undefined;
+      this.#settle(streamId);
+    }
+    this.resume();
+    if (this.#links.length > 0) return;
+    // A peer that has never begun one is not waited for.
+    if (this.#used) this.#startIdling();
+    else this.close();
+  }
+
+  // AssociationUser
+
+  handleMessage(
+    streamId: number,
+    payloadProtocol: number,
+    _unordered: boolean,
+    bytes: Uint8Array,
+  ): void {
+    // It has no other direction.
+    if (streamId >= this.association.streamCount) return;
+    this.#used = true;
+    const code = controlCode(payloadProtocol, bytes);
+    const isFirst = isInitiate(code) && readUint16(bytes, 0) === 0;
+    const before = this.#streams[streamId];
+    if (isFirst && (before === undefined || isOver(before))) {
+      this.#admit(streamId);
+    } else if (before === undefined) {
+      if (code !== SessionFunction.terminate) this.#refuse(streamId);
+    } else {
+      before.received += 1;
+      if (isLast(code)) noteLast(before, code, bytes);
+    }
+    const link = this.#streams[streamId]?.link;
+    if (link === undefined) this.#settle(streamId);
+    else link.handleMessage(payloadProtocol, bytes);
+  }
+
+  handleWritable(): void {
+    for (let id = 0; id < this.#streams.length; id += 1) this.#settle(id);
+    this.#serveWaiting();
+  }
+
+  handleAcknowledged(): void {
+    const before = this.#proven;
+    this.#proven = this.#sends;
+    this.#barred = false;
+    this.#proofAlarm?.cancel();
+    this.#proofAlarm = undefined;
+    for (let id = 0; id < this.#streams.length; id += 1) this.#settle(id);
+    for (let index = this.#links.length - 1; index >= 0; index -= 1) {
+      const link = this.#links[index];
+      if (link === undefined) continue;
+      const sent = this.#streams[link.streamId]?.lastSend ?? 0;
+      if (link.closing || sent > before) link.handleAcknowledged();
+    }
+    this.#serveWaiting();
+  }
+
+  handlePathChanged(): void {
+    for (const link of [...this.#links]) link.user.handlePathChanged?.();
+  }
+
+  /** The end follows, once what is queued here has been sent. */
+  handlePeerShutdown(): void {
+    this.#closing = true;
+  }
+
+  // SCTP-11.3-01
+  handleEnded({ kind, code }: AssociationEnd): void {
+    if (kind === 'shutdown') this.#end(undefined);
+    else this.#end(code ?? 'ECONNRESET');
+  }
+
+  // Sessions
+
+  #make(streamId: number, onGone: (() => void) | undefined): SctpLink {
+    this.#idleAlarm?.cancel();
+    this.#idleAlarm = undefined;
+    const link = new SctpLink(this, streamId, onGone);
+    this.#streams[streamId] = newStream(link);
+    this.#links.push(link);
+    if (this.#links.length > 1 && !this.#several) {
+      this.#several = true;
+      // Those that take no input keep it from now on.
+      this.#setPaused(false);
+    }
+    return link;
+  }
+
+  /** The peer begins a session, or is refused. */
+  #admit(streamId: number): void {
+    const { onSession } = this.#options;
+    if (onSession === undefined || this.#closing) {
+      this.#refuse(streamId);
+      return;
+    }
+    const link = this.#make(streamId, undefined);
+    const stream = this.#streams[streamId];
+    if (stream !== undefined) stream.received = 1;
+    onSession(link);
+  }
+
+  // SCTP-6.1-02, SCTP-5.2.3-06
+  /** Ends what the peer may take for a session, and is none: once, until it is known to have arrived. */
+  #refuse(streamId: number): void {
+    if (this.#streams[streamId] !== undefined) return;
+    const stream = newStream(undefined);
+    stream.owesTerminate = true;
+    // The peer has nothing more to say.
+    stream.peerLast = 0;
+    stream.received = 1;
+    this.#streams[streamId] = stream;
+    this.#settle(streamId);
+  }
+
+  /** Sends the Terminate of a session without user, and frees its stream once all has arrived. */
+  #settle(streamId: number): void {
+    const stream = this.#streams[streamId];
+    if (stream === undefined || stream.link !== undefined) return;
+    // SCTP-6.6-01
+    if (stream.owesTerminate) {
+      const unproven = stream.lastControl > this.#proven;
+      if (unproven || !this.#terminate(streamId, stream)) {
+        this.awaitProof();
+        return;
+      }
+    }
+    // SCTP-6.6-03
+    if (isOver(stream) && stream.lastSend <= this.#proven) this.#streams[streamId] = undefined;
+    else if (stream.lastSend > this.#proven) this.awaitProof();
+  }
+
+  #terminate(streamId: number, stream: Stream): boolean {
+    const ssn = stream.sent & SSN_MASK;
+    const bytes = Uint8Array.of(ssn >> 8, ssn & 0xff, 0, SessionFunction.terminate);
+    if (!this.association.send(streamId, CONTROL, bytes)) return false;
+    stream.owesTerminate = false;
+    this.#noteSent(stream, PayloadProtocol.sessionControl, bytes);
+    return true;
+  }
+
+  #put(link: SctpLink, payloadProtocol: number, bytes: Uint8Array): boolean {
+    const stream = this.#streams[link.streamId];
+    // The peer has begun another session behind this one: what is written belongs to none.
+    if (stream?.link !== link) return true;
+    if (this.#barred) return false;
+    const kind = payloadProtocol === PayloadProtocol.segment ? SEGMENT : CONTROL;
+    if (!this.association.send(link.streamId, kind, bytes)) return false;
+    this.#noteSent(stream, payloadProtocol, bytes);
+    return true;
+  }
+
+  #noteSent(stream: Stream, payloadProtocol: number, bytes: Uint8Array): void {
+    this.#used = true;
+    this.#sends += 1;
+    stream.sent += 1;
+    stream.lastSend = this.#sends;
+    if (payloadProtocol === PayloadProtocol.segment) return;
+    stream.lastControl = this.#sends;
+    this.awaitProof();
+    if (!isLast(controlCode(payloadProtocol, bytes))) return;
+    stream.ended = true;
+    // Neither a Reject nor a refusal is answered.
+    if (stream.sent === 1 && stream.peerLast < 0)
+      stream.peerLast = (stream.received - 1) & SSN_MASK;
+  }
+
+  /** Others keep the association busy, and somebody waits for an acknowledgement. */
+  readonly #handleUnproven = (): void => {
+    this.#proofAlarm = undefined;
+    if (this.proven || this.#ended) return;
+    this.#barred =
+      this.#links.some((link) => link.closing) ||
+      this.#streams.some(
+        (stream) =>
+          stream !== undefined && (stream.owesTerminate || stream.lastControl > this.#proven),
+      );
+  };
+
+  #serveWaiting(): void {
+    while (this.#waiting.length > 0 && !this.#barred) {
+      const link = this.#waiting[0] as SctpLink;
+      const { rest } = link;
+      if (rest !== undefined && !this.#put(link, link.restProtocol, rest)) return;
+      this.#waiting.shift();
+      link.handleSent();
+    }
+  }
+
+  // The association
+
+  /** No other session has anything under way. */
+  #isAlone(link: SctpLink): boolean {
+    if (this.#links.some((other) => other !== link)) return false;
+    return this.#streams.every(
+      (stream) =>
+        stream === undefined ||
+        stream.link === link ||
+        (!stream.owesTerminate && stream.lastSend <= this.#proven),
+    );
+  }
+
+  #setPaused(paused: boolean): void {
+    if (paused === this.#paused) return;
+    this.#paused = paused;
+    if (paused) this.association.pauseReading();
+    else this.association.resumeReading();
+  }
+
+  #startIdling(): void {
+    const { idleMicros } = this.#options;
+    if (this.#closing || this.#idleAlarm !== undefined) return;
+    if (idleMicros === undefined || this.#expired) this.close();
+    else this.#idleAlarm = this.#host.after(idleMicros, () => this.close());
+  }
+
+  #end(code: string | undefined): void {
+    this.#ended = true;
+    this.#proofAlarm?.cancel();
+    this.#idleAlarm?.cancel();
+    this.#waiting.length = 0;
+    const links = this.#links.splice(0);
+    this.#host.handleGone(this);
+    this.#options.onGone?.();
+    for (const link of links) link.handleEnded(code);
+  }
+}
+
+function newStream(link: SctpLink | undefined): Stream {
+  return {
+    link,
+    ended: false,
+    peerLast: -1,
+    received: 0,
+    sent: 0,
+    lastSend: 0,
+    lastControl: 0,
+    owesTerminate: false,
+  };
+}
+
+/** True when both ends have said all, and what the peer said has come. */
+function isOver({ ended, peerLast, received }: Stream): boolean {
+  return ended && peerLast >= 0 && ((received - 1) & SSN_MASK) === peerLast;
+}
+
+/** The peer's last message of a session has come; earlier ones may come later. */
+function noteLast(stream: Stream, code: number, bytes: Uint8Array): void {
+  const ssn = readUint16(bytes, 0);
+  stream.peerLast = ssn;
+  // It answers our Initiate, and nothing follows from us.
+  const isRefusal = ssn === 0 && stream.received === 1;
+  if (code !== SessionFunction.terminate || isRefusal) stream.ended = true;
+}
+
+/** The function code of a control message; 0 for any other message. */
+function controlCode(payloadProtocol: number, bytes: Uint8Array): number {
+  const isControl = payloadProtocol === PayloadProtocol.sessionControl;
+  return isControl && bytes.length >= CONTROL_BYTES ? readUint16(bytes, 2) : 0;
+}
+
+function isInitiate(code: number): boolean {
+  return code === SessionFunction.initiate || code === SessionFunction.enhancedInitiate;
+}
+
+/** True of those behind which its sender says nothing. */
+function isLast(code: number): boolean {
+  return (
+    code === SessionFunction.terminate ||
+    code === SessionFunction.reject ||
+    code === SessionFunction.enhancedReject
+  );
+}
+
+function remove(links: SctpLink[], link: SctpLink): void {
+  const at = links.indexOf(link);
+  if (at >= 0) links.splice(at, 1);
+}
