@@ -1,6 +1,7 @@
-/** Makes the kernel peer's image ahead of the suites, and says what came of it in one line. */
+/** Makes the kernel peer's image ahead of the suites, and says what comes of it. */
 import { prepareKernelPeer } from './kernel-image.ts';
 
+console.error('kernel peer: finds its image, or makes it: 250 MB of downloads, the first time');
 try {
   const { kernel } = await prepareKernelPeer();
   console.error(`kernel peer: ready (${kernel})`);
