@@ -4,6 +4,7 @@
  * Addresses of the library are numbers here: what user space has lies below 2^47, so no BigInt is
  * made for a packet. They stay inside this folder.
  */
+import { isMainThread } from 'node:worker_threads';
 import koffi from 'koffi';
 import { libc } from '../libc/libc.ts';
 
@@ -182,8 +183,9 @@ export function loadUsrsctp(name: string = USRSCTP_LIBRARY): Usrsctp {
 function opened(name: string): ReturnType<typeof koffi.load> {
   try {
     const library = koffi.load(name);
-    // koffi unloads it when the thread ends, from below the thread that the library has of its own.
-    dlopen(name, RTLD_NOW | RTLD_NODELETE);
+    // koffi unloads it when the thread ends, from below the thread that the library has of its own. A
+    // process that ends at once would crash. After a worker it goes, so the next one finds a new stack.
+    if (isMainThread) dlopen(name, RTLD_NOW | RTLD_NODELETE);
     return library;
   } catch {
     const mend = 'install Debian’s libusrsctp2 (apt-get install libusrsctp2)';
