@@ -323,9 +323,10 @@ export class SctpLayer implements LowerLayer {
     else this.#checkUnanswered();
   }
 
-  // Before the stream is open nobody pays for what it holds.
+  // Until it answers, a listener has not chosen its peer. An initiator has, and what overtakes the
+  // Accept may be much.
   #checkUnanswered(): void {
-    if (this.#session.sendable || this.#sequencer.heldBytes <= UNANSWERED_MAX_BYTES) return;
+    if (!this.#session.unanswered || this.#sequencer.heldBytes <= UNANSWERED_MAX_BYTES) return;
     if (this.#dropping) return;
     this.#session.fail('too many bytes came before the session was accepted');
     this.#sequencer.release();

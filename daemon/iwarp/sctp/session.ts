@@ -284,6 +284,12 @@ export class DdpSession {
     return (name === 'open' || name === 'peer-ended') && !this.#terminateSent;
   }
 
+  /** True while a peer that came to us has no answer. */
+  get unanswered(): boolean {
+    const { name } = this.#state;
+    return name === 'awaiting-initiate' || name === 'awaiting-consumer';
+  }
+
   /** True when our half has ended: nothing more is queued for this session. */
   get ended(): boolean {
     return this.#terminateSent || this.#state.name === 'over';

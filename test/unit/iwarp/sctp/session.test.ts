@@ -4,9 +4,11 @@ import { bytesOf } from '../../../support/hex.ts';
 import { LiteralSession } from '../../../support/sctp-session.ts';
 
 /** DDP and RDMAP headers of a Send on queue 0: last, not tagged; then MSN and offset 0. */
-const SEND = (msn: number) => `4143 00000000 00000000 0000000${msn} 00000000`;
+const SEND = (msn: number) => `4143 00000000 00000000 ${hex(msn, 8)} 00000000`;
 /** A tagged Write, last, to STag 0xdead at offset 0. */
 const BAD_WRITE = 'c140 0000dead 0000000000000000 ff';
+const hex = (value: number, digits: number) => value.toString(16).padStart(digits, '0');
+const ssn = (value: number) => hex(value, 4);
 const compact = (hex: string) => hex.replaceAll(' ', '');
 const SECOND = 1_000_000;
 
@@ -202,10 +204,30 @@ describe('the passive side', () => {
     expect(session.user.delivered.map(({ payload }) => payload)).toEqual(['6869']);
     const flooded = LiteralSession.listening().control('0000 0001');
     for (let n = 1; n < 60; n += 1) {
-      flooded.segment(`00${n.toString(16).padStart(2, '0')} 00*1400`);
+      flooded.segment(`${ssn(n)} 00*1400`);
     }
     expect(flooded.failure?.kind).toBe('protocol');
     expect(flooded.layer.heldCount).toBe(0);
+  });
+
+  it('holds more of what overtakes the Accept that it waits for', () => {
+    const session = LiteralSession.connecting({ mpaRevision: 1 });
+    session.user.postReceive(1400, 60);
+    for (let n = 60; n > 0; n -= 1) session.segment(`${ssn(n)} ${SEND(n)} 00*1300`);
+    session.control('0000 0002');
+    expect(session.user.delivered.length).toBe(60);
+    expect(session.types).toEqual(['established']);
+  });
+
+  it('still holds what comes out of order when its own half has ended', () => {
+    const session = LiteralSession.accepted();
+    session.user.postReceive(1400, 60);
+    session.stream.disconnect(0);
+    session.acknowledge();
+    expect(session.take()).toEqual(['17 00010004']);
+    for (let n = 60; n > 0; n -= 1) session.segment(`${ssn(n)} ${SEND(n)} 00*1300`);
+    expect(session.user.delivered.length).toBe(60);
+    expect(session.failure).toBe(undefined);
   });
 
   it.each([
