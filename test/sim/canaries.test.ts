@@ -15,9 +15,10 @@ beforeAll(() => {
 afterAll(() => mutant.remove());
 
 describe('simulation canaries', () => {
-  for (const { bug, rule, edits } of CANARIES) {
+  for (const { bug, rule, carrier = 'tcp', edits } of CANARIES) {
     it(`finds the bug: ${bug}`, { timeout: TIMEOUT_MS }, async () => {
-      const seed = await mutant.find(edits, 'test/sim/canary-run.js', rule, SEEDS_MAX);
+      const script = 'test/sim/canary-run.js';
+      const seed = await mutant.find(edits, script, rule, SEEDS_MAX, [carrier]);
       expect(seed, `a seed up to ${SEEDS_MAX} that breaks '${rule}'`).toBeGreaterThan(0);
     });
   }

@@ -1,8 +1,9 @@
 /**
- * Bugs that iwarpd once had, as edits of its compiled code. A simulation that misses them proves
+ * Bugs that iwarpd once had or, over SCTP, could have, as edits of its compiled code. A simulation that misses them proves
  * nothing. Each `find` text must occur exactly once in its file: when the code around it changes,
  * the canary fails instead of falling silent.
  */
+import type { Carrier } from './plan.ts';
 import type { Rule } from './rules.ts';
 
 /** One edit of a compiled file. */
@@ -17,6 +18,8 @@ export interface Edit {
 interface Canary {
   readonly bug: string;
   readonly rule: Rule;
+  /** Default: TCP. */
+  readonly carrier?: Carrier;
   readonly edits: readonly Edit[];
 }
 
@@ -119,6 +122,79 @@ export const CANARIES: readonly Canary[] = [
         file: 'daemon/host/links/memory-link.js',
         find: 'this.user.handleFlushed(left.length);',
         replace: '',
+      },
+    ],
+  },
+  {
+    bug: 'messages of SCTP are delivered as they arrive, whatever their DDP-SSN',
+    rule: 'quiet',
+    carrier: 'sctp',
+    edits: [
+      {
+        file: 'daemon/iwarp/sctp/sequencer.js',
+        find: "if (ahead === 0)\n            return this.#held.has(ssn) ? 'repeated' : 'due';",
+        replace: "if (ahead >= 0) return 'due';",
+      },
+    ],
+  },
+  {
+    bug: 'the Terminate of a session over SCTP is never sent',
+    rule: 'quiet',
+    carrier: 'sctp',
+    edits: [
+      {
+        file: 'daemon/iwarp/sctp/session.js',
+        find: 'this.#send(TERMINATE);',
+        replace: 'this.#unproven = false;',
+      },
+    ],
+  },
+  {
+    bug: 'a Send completes though SCTP had no room for its message',
+    rule: 'arrived',
+    carrier: 'sctp',
+    edits: [
+      {
+        file: 'daemon/host/sctp/sctp-link.js',
+        find: 'this.#rest = bytes;\n        this.#restKind = kind;\n        return 0;',
+        replace: 'return bytes.length;',
+      },
+    ],
+  },
+  {
+    bug: 'session control that does not fit is ignored',
+    rule: 'reported',
+    carrier: 'sctp',
+    edits: [
+      {
+        file: 'daemon/iwarp/sctp/session.js',
+        // biome-ignore lint/suspicious/noTemplateCurlyInString: text of the compiled file
+        find: 'this.fail(`session control function ${message.function} does not fit the sequence`);',
+        replace: ';',
+      },
+    ],
+  },
+  {
+    bug: 'a port of SCTP is kept behind its association',
+    rule: 'left',
+    carrier: 'sctp',
+    edits: [
+      {
+        file: 'daemon/host/sctp/sctp-link-port.js',
+        find: 'release();\n                host.handleGone(link);',
+        replace: 'host.handleGone(link);',
+      },
+    ],
+  },
+  {
+    bug: 'an end that has terminated counts what comes out of order as sent before the Accept',
+    rule: 'quiet',
+    carrier: 'sctp',
+    edits: [
+      {
+        file: 'daemon/iwarp/sctp/sctp-layer.js',
+        find: '!this.#session.unanswered ||',
+        replace: 'this.#session.sendable ||',
       },
     ],
   },

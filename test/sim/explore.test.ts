@@ -3,6 +3,7 @@
  * describes a run and how to replay it.
  */
 import { describe, expect, it } from 'vitest';
+import { CARRIERS, type Carrier } from './plan.ts';
 import { run } from './run.ts';
 import { commitSeed, replayCommand } from './seeds.ts';
 
@@ -15,21 +16,25 @@ const DAILY_SEEDS = 2000;
 const ONCE_FAILED = [
   501_215, 20_105_241, 20_560_906, 20_138_328, 20_152_827, 20_186_526, 20_862_129, 20_000_549,
 ];
+/** The same over SCTP: a run costs as much. */
+const FIXED_SCTP_SEEDS = 400;
+const DAILY_SCTP_SEEDS = 600;
 const TIMEOUT_MS = 600_000;
 
 async function explore(
   first: number,
   count: number,
+  carrier: Carrier = 'tcp',
 ): Promise<{ completions: number; established: number }> {
   let completions = 0;
   let established = 0;
   for (let seed = first; seed < first + count; seed += 1) {
     try {
-      const result = await run(seed);
+      const result = await run(seed, carrier);
       completions += result.completions;
       established += result.established;
     } catch (error) {
-      throw new Error(`seed ${seed}; replay it: ${replayCommand(seed)}`, { cause: error });
+      throw new Error(`seed ${seed}; replay it: ${replayCommand(seed, carrier)}`, { cause: error });
     }
   }
   return { completions, established };
@@ -54,12 +59,26 @@ describe('whole hosts on a simulated network', () => {
     },
   );
 
+  it(`keep every rule over SCTP for the first ${FIXED_SCTP_SEEDS} seeds`, options, async () => {
+    const { completions, established } = await explore(1, FIXED_SCTP_SEEDS, 'sctp');
+    expect(established).toBeGreaterThan(FIXED_SCTP_SEEDS);
+    expect(completions).toBeGreaterThan(10 * FIXED_SCTP_SEEDS);
+  });
+
+  it(`keep every rule over SCTP for ${DAILY_SCTP_SEEDS} seeds from ${first}`, options, async () => {
+    await explore(first, DAILY_SCTP_SEEDS, 'sctp');
+  });
+
   it('keep every rule for seeds that once failed', options, async () => {
     for (const seed of ONCE_FAILED) await explore(seed, 1);
   });
 
   it('repeat a run exactly for the same seed', options, async () => {
-    for (const seed of [1, 2, 3, 26]) expect(await run(seed)).toEqual(await run(seed));
+    for (const seed of [1, 2, 3, 26]) {
+      for (const carrier of CARRIERS) {
+        expect(await run(seed, carrier)).toEqual(await run(seed, carrier));
+      }
+    }
     expect((await run(1)).trace).not.toBe((await run(2)).trace);
   });
 });

@@ -1,10 +1,11 @@
 /**
- * `npm run sim -- --seeds N --workers W [--first SEED] [--replay SEED]`: runs N seeds and stops at
- * the first that fails. Exits 0 if none fails, 1 if one fails, 2 for a usage error.
+ * `npm run sim -- --seeds N --workers W [--first SEED] [--over NET] [--replay SEED]`: runs N seeds and
+ * stops at the first that fails. Exits 0 if none fails, 1 if one fails, 2 for a usage error.
  */
 import { type ChildProcess, fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
+import { CARRIERS, type Carrier } from './plan.ts';
 import { run } from './run.ts';
 import { commitSeed, replayCommand } from './seeds.ts';
 import type { Batch, BatchReport, Failure } from './worker.ts';
@@ -23,13 +24,15 @@ const WORKER_FLAGS = [
 const BATCH_SEEDS = 100;
 const PROGRESS_MS = 10_000;
 const SEEDS_DEFAULT = 10_000;
-const USAGE = `usage: npm run sim -- [--seeds N] [--workers N] [--first SEED]
-       npm run sim -- --replay SEED`;
+const USAGE = `usage: npm run sim -- [--seeds N] [--workers N] [--first SEED] [--over tcp|sctp]
+       npm run sim -- --replay SEED [--over tcp|sctp]`;
 
 interface Options {
   readonly seeds: number;
   readonly workers: number;
   readonly first: number;
+  /** Undefined for TCP, and SCTP with some seeds. */
+  readonly over: Carrier | undefined;
   readonly replay: number | undefined;
   readonly help: boolean;
 }
@@ -40,12 +43,13 @@ function parseOptions(): Options {
       seeds: { type: 'string' },
       workers: { type: 'string' },
       first: { type: 'string' },
+      over: { type: 'string' },
       replay: { type: 'string' },
       help: { type: 'boolean', short: 'h', default: false },
     },
   });
   const count = (
-    name: Exclude<keyof typeof values, 'help'>,
+    name: Exclude<keyof typeof values, 'help' | 'over'>,
     otherwise: number,
     least: number,
   ): number => {
@@ -56,7 +60,12 @@ function parseOptions(): Options {
     }
     return value;
   };
+  const over = CARRIERS.find((carrier) => carrier === values.over);
+  if (values.over !== undefined && over === undefined) {
+    throw new RangeError(`--over must be ${CARRIERS.join(' or ')}, not '${values.over}'`);
+  }
   return {
+    over,
     seeds: count('seeds', SEEDS_DEFAULT, 1),
     workers: count('workers', 1, 1),
     first: count('first', commitSeed(), 0),
@@ -66,9 +75,9 @@ function parseOptions(): Options {
 }
 
 /** Runs one seed and logs every step. */
-async function replay(seed: number): Promise<boolean> {
+async function replay(seed: number, carrier: Carrier): Promise<boolean> {
   try {
-    const result = await run(seed, (text) => console.log(text));
+    const result = await run(seed, carrier, (text) => console.log(text));
     console.log(result);
     return true;
   } catch (error) {
@@ -128,10 +137,10 @@ class Explorer {
   }
 
   #take(): Batch | undefined {
-    const { seeds, first } = this.#options;
+    const { seeds, first, over } = this.#options;
     if (this.#failure !== undefined || this.#next >= seeds) return undefined;
     const count = Math.min(BATCH_SEEDS, seeds - this.#next);
-    const batch = { first: first + this.#next, count, stride: 1 };
+    const batch = { first: first + this.#next, count, stride: 1, over };
     this.#next += count;
     return batch;
   }
@@ -166,11 +175,13 @@ async function main(): Promise<number> {
     console.log(USAGE);
     return 0;
   }
-  if (options.replay !== undefined) return (await replay(options.replay)) ? 0 : 1;
+  if (options.replay !== undefined) {
+    return (await replay(options.replay, options.over ?? 'tcp')) ? 0 : 1;
+  }
   const failure = await new Explorer(options).explore();
   if (failure === undefined) return 0;
-  console.log(`seed ${failure.seed} failed: ${failure.text}`);
-  console.log(`to replay it: ${replayCommand(failure.seed)}`);
+  console.log(`seed ${failure.seed} over ${failure.carrier} failed: ${failure.text}`);
+  console.log(`to replay it: ${replayCommand(failure.seed, failure.carrier)}`);
   return 1;
 }
 

@@ -8,6 +8,8 @@ import { HostilePeer, MANNERS, STUBBORN } from './hostile.ts';
 import { drawWeighted, OPERATIONS, type OperationName } from './plan.ts';
 import { Posting } from './posting.ts';
 import { must } from './rules.ts';
+import { HostileAssociation, SCTP_MANNERS } from './sctp/hostile-association.ts';
+import { SimAssociation } from './sctp/sim-association.ts';
 import { type ClientId, programOf, type SimClient } from './sim-client.ts';
 import type { SimHost } from './sim-host.ts';
 import { SimId } from './sim-id.ts';
@@ -25,6 +27,9 @@ const HOSTILES_MAX = 6;
 const BACKLOG_MAX = 8;
 const STALL_MAX_MICROS = 2_000_000;
 const PRIVATE_DATA_MAX_BYTES = 400;
+/** The longest messages of a path of SCTP. */
+const PATH_MIN_BYTES = 400;
+const PATH_MAX_BYTES = 9000;
 /** Enough messages that a peer that never reads leaves some in the stream's own buffers. */
 const DEAF_DEPTH = 3;
 
@@ -483,21 +488,45 @@ export class Operations {
 
   #link(): void {
     const { prng, network } = this.#world;
-    if (network.links.size === 0) return;
-    const link = prng.choose([...network.links]);
+    const { ends } = network;
+    if (ends.length === 0) return;
+    const link = prng.choose(ends);
     const draw = prng.below(10);
+    if (link instanceof SimAssociation && draw < 2) {
+      link.changePath(prng.between(PATH_MIN_BYTES, PATH_MAX_BYTES));
+      return;
+    }
     if (draw < 6) {
       link.stall(prng.below(STALL_MAX_MICROS));
       return;
     }
     for (const end of [link, link.peer]) this.#excuse(end, draw < 9 ? 'link broken' : 'path gone');
     if (draw < 9) link.break();
-    else link.wire.vanished = true;
+    else link.vanish();
   }
 
-  #excuse(end: SimLink | undefined, why: string): void {
-    const user = end?.outerUser;
-    if (!(user instanceof Conduit)) {
+  /** The conduit of an end, if it has one. */
+  #conduitOf(end: SimLink | SimAssociation | undefined): Conduit | undefined {
+    if (!(end instanceof SimAssociation)) {
+      const user = end?.outerUser;
+      return user instanceof Conduit ? user : undefined;
+    }
+    const { local, remote } = end;
+    for (const { host } of this.#world.hosts) {
+      for (const conduit of host.conduits()) {
+        const { link } = conduit;
+        if (link.localAddress !== local.address || link.localPort !== local.port) continue;
+        if (link.remoteAddress === remote.address && link.remotePort === remote.port) {
+          return conduit;
+        }
+      }
+    }
+    return undefined;
+  }
+
+  #excuse(end: SimLink | SimAssociation | undefined, why: string): void {
+    const user = this.#conduitOf(end);
+    if (user === undefined) {
       // No flow is known yet: excuse every flow that is being established.
       for (const flow of this.#world.flows.values()) {
         if (flow.parties.some(({ established }) => !established)) flow.excuse(why);
@@ -521,6 +550,10 @@ export class Operations {
   #hostile(): void {
     const { prng, hostiles, hostileHost, listeners } = this.#world;
     if (hostiles.size >= HOSTILES_MAX) return;
+    if (this.#world.plan.carriers[0] === 'sctp') {
+      this.#hostileAssociation();
+      return;
+    }
     const manner = prng.choose(prng.oneIn(3) ? STUBBORN : MANNERS);
     const port = hostileHost.hold(HOSTILE_ADDRESS, 0);
     if (prng.oneIn(2) && listeners.size > 0) {
@@ -540,6 +573,33 @@ export class Operations {
       // More than the network and the stream's buffers hold.
       for (let count = 0; count < DEAF_DEPTH; count += 1) this.posting.flood(id.party);
     }
+  }
+
+  #hostileAssociation(): void {
+    const { prng, hostiles, listeners, network } = this.#world;
+    const manner = prng.choose(SCTP_MANNERS);
+    const options = { adaptation: manner === 'other-adaptation' ? 2 : 1, streamCount: 2 };
+    const port = network.messages.hold({ address: HOSTILE_ADDRESS, port: 0 }, options);
+    if (prng.oneIn(2) && listeners.size > 0) {
+      const remote = prng.choose([...listeners]);
+      port.open(
+        remote,
+        (association) =>
+          hostiles.add(new HostileAssociation(this.#world, association, manner, true)),
+        () => undefined,
+      );
+      return;
+    }
+    port.listen((association) => {
+      hostiles.add(new HostileAssociation(this.#world, association, manner, false));
+    });
+    const client = this.#client();
+    if (client === undefined) return;
+    const id = this.connectTo(client, { address: HOSTILE_ADDRESS, port: port.port }, true);
+    if (id?.party === undefined) return;
+    if (manner === 'trickle') this.posting.unanswered(id.party);
+    if (manner !== 'deaf-bad-stag') return;
+    for (let count = 0; count < DEAF_DEPTH; count += 1) this.posting.flood(id.party);
   }
 
   #reset(): void {

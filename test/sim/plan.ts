@@ -1,6 +1,7 @@
 /** The plan of a run: which operations a seed turns on, and its sizes, speeds and failures. */
 import type { WireDefaults } from '../../daemon/iwarp/cm/cm-types.ts';
 import type { Prng } from './prng.ts';
+import type { MessageTraits } from './sctp/sim-association.ts';
 import type { WireTraits } from './sim-link.ts';
 import type { Tier } from './sim-memory.ts';
 
@@ -50,6 +51,10 @@ export const KINDS = [
 ] as const;
 export type WorkKind = (typeof KINDS)[number];
 
+/** What devices are connected by. With `sctp`, a host may have a device over TCP as well. */
+export const CARRIERS = ['tcp', 'sctp'] as const;
+export type Carrier = (typeof CARRIERS)[number];
+
 /** See the module's comment. */
 export interface Plan {
   readonly hosts: number;
@@ -69,6 +74,10 @@ export interface Plan {
   readonly slowness: number;
   readonly wire: Partial<WireDefaults>;
   readonly traits: (prng: Prng) => WireTraits;
+  /** Of each device of a host. */
+  readonly carriers: readonly Carrier[];
+  /** Of an association. */
+  readonly messageTraits: (prng: Prng) => MessageTraits;
   readonly tapped: boolean;
   /** Connections within a host go through memory. */
   readonly memoryLinks: boolean;
@@ -80,6 +89,9 @@ export interface Plan {
 const BIG_ONE_IN = 16;
 /** Most bytes of one queue's messages in every other run: allocating memory dominates a run's cost. */
 const SMALL_QUEUE_BYTES = 12_000;
+
+/** What a transport of SCTP keeps for one association, as `daemon/host/sctp` does. */
+const SCTP_BUFFER_MAX_BYTES = 2_097_152;
 
 /** Weight of each operation. A seed turns some off and scales the others by 0.5 to 2. */
 const USUAL: Readonly<Record<OperationName, number>> = {
@@ -113,7 +125,7 @@ const USUAL: Readonly<Record<OperationName, number>> = {
 const ALWAYS: readonly OperationName[] = ['listen', 'connect', 'answer', 'post', 'poll', 'reuse'];
 
 /** Draws the plan of a run. */
-export function drawPlan(prng: Prng): Plan {
+export function drawPlan(prng: Prng, carrier: Carrier): Plan {
   const big = prng.oneIn(BIG_ONE_IN);
   const operations = { ...USUAL };
   for (const name of OPERATIONS) {
@@ -155,7 +167,7 @@ export function drawPlan(prng: Prng): Plan {
   const clientsPerHost = prng.oneIn(3) ? 2 : 1;
   const devicesPerHost = prng.oneIn(4) ? 2 : 1;
   const actions = big ? prng.between(30, 60) : prng.between(60, 220);
-  return {
+  const plan = {
     hosts,
     clientsPerHost,
     devicesPerHost,
@@ -175,15 +187,15 @@ export function drawPlan(prng: Prng): Plan {
     ] as const),
     slowness: prng.choose([1, 3, 10]),
     wire: {
-      mpaRevision: prng.oneIn(6) ? 1 : 2,
+      mpaRevision: prng.oneIn(6) ? (1 as const) : (2 as const),
       markersRequested: prng.oneIn(4),
       peerToPeer: !prng.oneIn(5),
       crcRequested: !prng.oneIn(6),
       rtrKinds: { send: false, write: true, read: prng.oneIn(2) },
-      fpduSize: many || prng.oneIn(3) ? { kind: 'large' } : { kind: 'emss' },
+      fpduSize: { kind: many || prng.oneIn(3) ? ('large' as const) : ('emss' as const) },
       segmentAligned: !prng.oneIn(4),
     },
-    traits: (draw) => ({
+    traits: (draw: Prng) => ({
       delayMin: 1,
       delayMax: draw.between(2, latency),
       bufferBytes,
@@ -194,6 +206,39 @@ export function drawPlan(prng: Prng): Plan {
     // These are not drawn by themselves, so that seeds keep their meaning.
     memoryLinks: actions % 2 === 0,
     turnShareBytes: latency === 20 ? messageBytes + 4096 : undefined,
+  };
+  // Seeds keep their meaning over TCP.
+  if (carrier === 'tcp') {
+    const carriers = Array.from({ length: plan.devicesPerHost }, () => carrier);
+    return { ...plan, carriers, messageTraits: noAssociation };
+  }
+  return { ...plan, ...drawAssociations(prng, plan.devicesPerHost, { latency, bufferBytes }) };
+}
+
+function noAssociation(): MessageTraits {
+  throw new Error('a run over TCP has no associations');
+}
+
+function drawAssociations(
+  prng: Prng,
+  devices: number,
+  { latency, bufferBytes }: { readonly latency: number; readonly bufferBytes: number },
+): Pick<Plan, 'carriers' | 'messageTraits'> {
+  const second = prng.oneIn(2) ? 'tcp' : 'sctp';
+  const messageMaxBytes = prng.choose([516, 1432, 1432, 8972, 65_483]);
+  const traits = {
+    delayMin: 1,
+    bufferBytes: Math.min(bufferBytes, SCTP_BUFFER_MAX_BYTES),
+    messageMaxBytes,
+  };
+  return {
+    carriers: devices === 1 ? ['sctp'] : ['sctp', second],
+    messageTraits: (draw) => ({
+      ...traits,
+      delayMax: draw.between(2, latency),
+      windowBytes: draw.choose([messageMaxBytes, 65_536, SCTP_BUFFER_MAX_BYTES]),
+      eventsInLine: draw.oneIn(2),
+    }),
   };
 }
 

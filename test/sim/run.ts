@@ -1,6 +1,7 @@
 /** One run of the simulation, decided by its seed alone. */
 import { QPState } from '../../verbs-api/contract/verbs/enums.ts';
 import { Operations } from './operations.ts';
+import type { Carrier } from './plan.ts';
 import { must } from './rules.ts';
 import type { Party } from './sim-qp.ts';
 import { World } from './world.ts';
@@ -29,9 +30,16 @@ const END_MICROS = 80_000_000;
 /** TCP itself waits longer for a vanished peer. */
 const TCP_MICROS = 1_000_000_000;
 
-/** Runs a seed and logs its steps to `log`. Rejects with `BrokenRule` if a rule is broken. */
-export async function run(seed: number, log?: (text: string) => void): Promise<RunResult> {
-  const life = new Run(seed, log);
+/**
+ * Runs a seed over `carrier` and logs its steps to `log`. Rejects with `BrokenRule` if a rule is
+ * broken.
+ */
+export async function run(
+  seed: number,
+  carrier: Carrier = 'tcp',
+  log?: (text: string) => void,
+): Promise<RunResult> {
+  const life = new Run(seed, carrier, log);
   await life.act();
   await life.settle();
   await life.endConnections();
@@ -43,8 +51,8 @@ class Run {
   readonly #world: World;
   readonly #operations: Operations;
 
-  constructor(seed: number, log: ((text: string) => void) | undefined) {
-    this.#world = new World(seed, log);
+  constructor(seed: number, carrier: Carrier, log: ((text: string) => void) | undefined) {
+    this.#world = new World(seed, carrier, log);
     this.#operations = new Operations(this.#world);
   }
 
@@ -138,16 +146,18 @@ class Run {
     }
     for (const hostile of world.hostiles) hostile.leave();
     const over = (): boolean =>
-      world.hosts.every(({ host, network }) => isEmpty(host.conduits()) && network.held.size === 0);
+      world.hosts.every(
+        ({ host, network }) => isEmpty(host.conduits()) && network.ports.length === 0,
+      );
     await this.#until(world.time.now + END_MICROS, over);
     for (const host of world.hosts) host.checkEmpty();
     const closing = world.hosts.map(({ host }) => host.close());
-    await this.#until(world.time.now + TCP_MICROS, () => world.network.links.size === 0);
+    await this.#until(world.time.now + TCP_MICROS, () => world.network.ends.length === 0);
     await Promise.all(closing);
     const quiet = (): boolean => world.hosts.every(({ clock }) => clock.alarms === 0);
     await this.#until(world.time.now + END_MICROS, quiet);
     for (const host of world.hosts) host.checkClosed();
-    must(world.network.links.size === 0, 'left', `${world.network.links.size} ends of wires`);
+    must(world.network.ends.length === 0, 'left', `${world.network.ends.length} ends of wires`);
   }
 
   result(seed: number): RunResult {

@@ -5,6 +5,7 @@ import type { Conduit } from '../../daemon/host/conduit.ts';
 import { chooseCrcEngine } from '../../daemon/host/crc-engine.ts';
 import { MemoryNetwork } from '../../daemon/host/links/memory-network.ts';
 import { RnicHost } from '../../daemon/host/rnic-host.ts';
+import { SCTP_PARTS } from '../../daemon/host/sctp/sctp-parts.ts';
 import { DeviceDirectory } from '../../daemon/ipc/objects/device-directory.ts';
 import { ChunkPool } from '../../daemon/iwarp/engine/chunk-pool.ts';
 import type { QP } from '../../daemon/rnic/queue-pair.ts';
@@ -13,6 +14,7 @@ import { checkHostBounds } from './bounds.ts';
 import type { Plan } from './plan.ts';
 import { Prng } from './prng.ts';
 import { must } from './rules.ts';
+import { SimTransport } from './sctp/sim-transport.ts';
 import type { HostNetwork, SimNetwork } from './sim-network.ts';
 import { VirtualClock, type VirtualTime } from './virtual-time.ts';
 
@@ -113,9 +115,15 @@ export class SimHost {
       system: { clock: this.clock, network: plan.memoryLinks ? this.#memory : this.network },
       devices: this.addresses.map((address, device) => ({
         name: `rnic${device}`,
-        addresses: plan.devicesPerHost === 1 ? [] : [address],
+        // Only a device of TCP may have all addresses.
+        addresses: plan.devicesPerHost === 1 && plan.carriers[0] === 'tcp' ? [] : [address],
         wire: plan.wire,
+        ...(plan.carriers[device] === 'sctp' ? { lowerLayer: 'sctp' as const } : {}),
       })),
+      sctp: {
+        ...SCTP_PARTS,
+        makeTransport: () => new SimTransport(world.network.messages, this.addresses),
+      },
       crcEngine: CRC_ENGINE,
       pool: this.pool,
       ...(plan.turnShareBytes === undefined ? {} : { turnShareBytes: plan.turnShareBytes }),
@@ -198,8 +206,8 @@ export class SimHost {
     for (const [what, count] of Object.entries(this.host.heldCounts())) {
       must(count === 0, 'left', `${count} ${what} of ${this.name}`);
     }
-    must(this.network.held.size === 0, 'left', () => {
-      return `ports of ${this.name}: ${[...this.network.held.keys()].join(', ')}`;
+    must(this.network.ports.length === 0, 'left', () => {
+      return `ports of ${this.name}: ${this.network.ports.join(', ')}`;
     });
   }
 

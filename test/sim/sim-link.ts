@@ -211,6 +211,11 @@ export class SimLink implements Link {
     if (this.#peer !== undefined) this.#peer.#breakWith('ECONNRESET');
   }
 
+  /** Everything is lost from now on; nobody is told. */
+  vanish(): void {
+    this.wire.vanished = true;
+  }
+
   #resumePeer(): void {
     if (this.#peer !== undefined) this.#peer.#schedule();
   }

@@ -2,6 +2,8 @@
 import type { Dial, Link } from '../../daemon/host/links/link.ts';
 import { type LinkPort, type Network, TransportError } from '../../daemon/host/links/network.ts';
 import type { Prng } from './prng.ts';
+import { MessageNetwork } from './sctp/message-network.ts';
+import type { MessageTraits, SimAssociation } from './sctp/sim-association.ts';
 import { SimLink, type Wire, type WireTraits } from './sim-link.ts';
 import type { VirtualTime } from './virtual-time.ts';
 
@@ -15,12 +17,24 @@ export class SimNetwork {
   readonly traits: () => WireTraits;
   /** Ends that are not gone. */
   readonly links = new Set<SimLink>();
+  /** SCTP between the same hosts. */
+  readonly messages: MessageNetwork;
   readonly #hosts: HostNetwork[] = [];
 
-  constructor(time: VirtualTime, prng: Prng, traits: () => WireTraits) {
+  constructor(
+    time: VirtualTime,
+    prng: Prng,
+    traits: { readonly tcp: () => WireTraits; readonly sctp: () => MessageTraits },
+  ) {
     this.time = time;
     this.prng = prng;
-    this.traits = traits;
+    this.traits = traits.tcp;
+    this.messages = new MessageNetwork(time, prng, traits.sctp);
+  }
+
+  /** Ends of connections and of associations that are not gone. */
+  get ends(): readonly (SimLink | SimAssociation)[] {
+    return [...this.links, ...this.messages.ends];
   }
 
   /** Adds a host that owns these addresses. */
@@ -91,6 +105,11 @@ export class HostNetwork implements Network {
   constructor(world: SimNetwork, addresses: readonly string[]) {
     this.world = world;
     this.addresses = addresses;
+  }
+
+  /** Ports in use, of TCP and of SCTP. */
+  get ports(): readonly string[] {
+    return [...this.held.keys(), ...this.world.messages.portsOf(this.addresses)];
   }
 
   hold(address: string, port: number): SimPort {

@@ -2,9 +2,10 @@
 
 import { checkMemoryBounds } from './bounds.ts';
 import type { HostilePeer } from './hostile.ts';
-import { drawPlan, type Plan } from './plan.ts';
+import { type Carrier, drawPlan, type Plan } from './plan.ts';
 import { Prng } from './prng.ts';
 import { must } from './rules.ts';
+import type { HostileAssociation } from './sctp/hostile-association.ts';
 import { type ClientId, SimClient } from './sim-client.ts';
 import { type Setting, SimHost } from './sim-host.ts';
 import { SimNetwork } from './sim-network.ts';
@@ -32,7 +33,7 @@ export class World implements Setting {
   readonly listeners = new Set<ClientId>();
   /** Unanswered connect requests. */
   readonly requests = new Set<ClientId>();
-  readonly hostiles = new Set<HostilePeer>();
+  readonly hostiles = new Set<HostilePeer | HostileAssociation>();
   readonly hostileHost;
   completions = 0;
   /** A hash of everything that was reported to programs, in order. */
@@ -45,12 +46,15 @@ export class World implements Setting {
   /** Logs each step; undefined when the run is not logged. */
   readonly log: ((text: string) => void) | undefined;
 
-  constructor(seed: number, log?: (text: string) => void) {
+  constructor(seed: number, carrier: Carrier, log?: (text: string) => void) {
     this.log = log === undefined ? undefined : (text) => log(`${this.time.now} ${text}`);
     this.prng = new Prng(seed);
-    this.plan = drawPlan(this.prng);
+    this.plan = drawPlan(this.prng, carrier);
     const { plan, prng, time } = this;
-    this.network = new SimNetwork(time, prng, () => plan.traits(prng));
+    this.network = new SimNetwork(time, prng, {
+      tcp: () => plan.traits(prng),
+      sctp: () => plan.messageTraits(prng),
+    });
     this.hostileHost = this.network.host([HOSTILE_ADDRESS]);
     for (let index = 0; index < plan.hosts; index += 1) {
       const host = new SimHost(this, index);

@@ -1,0 +1,34 @@
+/** The SCTP of a simulated host: ports at its own addresses. There are no packets to watch or spoil. */
+import { TransportError } from '../../../daemon/host/links/network.ts';
+import type {
+  SctpAddress,
+  SctpPort,
+  SctpPortOptions,
+} from '../../../daemon/host/sctp/association.ts';
+import type { PacketTransport } from '../../../daemon/host/sctp/sctp-network.ts';
+import type { MessageNetwork } from './message-network.ts';
+
+/** See the module's comment. */
+export class SimTransport implements PacketTransport {
+  readonly #network: MessageNetwork;
+  readonly #addresses: readonly string[];
+
+  constructor(network: MessageNetwork, addresses: readonly string[]) {
+    this.#network = network;
+    this.#addresses = addresses;
+  }
+
+  hold(local: SctpAddress, options: SctpPortOptions): SctpPort {
+    this.open(local.address);
+    return this.#network.hold(local, options);
+  }
+
+  open(address: string): void {
+    if (this.#addresses.includes(address)) return;
+    throw new TransportError('EADDRNOTAVAIL', `${address} belongs to another host`);
+  }
+
+  observe(): void {}
+  obey(): void {}
+  close(): void {}
+}
