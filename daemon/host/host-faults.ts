@@ -8,14 +8,14 @@ import {
   type FaultKind,
   type FaultSpec,
   faultTransport,
-  happensAtOnce,
+  NOT_OVER_SCTP,
   SCTP_FAULT_KINDS,
 } from '../../verbs-api/contract/protocol/faults.ts';
 import { AsyncEventType, QPState } from '../../verbs-api/contract/verbs/enums.ts';
 import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import type { ConnectionFacts, Fault, FaultPeer } from '../faults/fault.ts';
 import { FaultInjector } from '../faults/fault-injector.ts';
-import { OutputWalk } from '../iwarp/faults/passage.ts';
+import { OutputWalk, type Walk } from '../iwarp/faults/passage.ts';
 import { StreamFaults } from '../iwarp/faults/stream-faults.ts';
 import type { Crc32c } from '../iwarp/wire/crc32c.ts';
 import type { CQ } from '../rnic/completion-queue.ts';
@@ -42,6 +42,8 @@ export interface FaultHost {
   conduitOf(qp: QP): Conduit | undefined;
   /** The ends of a connected queue pair of either transport. */
   factsOf(qp: QP): ConnectionFacts | undefined;
+  /** Finds pieces in the output of a connection over SCTP. */
+  makeMessageWalk(): Walk;
   /** The faults that packets meet. */
   setPacketFaults(faults: readonly Fault[] | undefined): void;
   onCompletion(cq: CQ): void;
@@ -56,18 +58,19 @@ function isSctp({ cmDevice }: Adapter): boolean {
   return cmDevice.lowerLayer === 'sctp';
 }
 
-/** True for an event that waits for its occasion in the traffic. */
-function happensOnTraffic(spec: FaultSpec): boolean {
-  return FAULT_KINDS[spec.kind].place === 'event' && !happensAtOnce(spec);
-}
-
 /** True if the device has occasions for the fault. */
 function actsOn(spec: FaultSpec, device: Adapter): boolean {
   const { kind } = spec;
   const wanted = faultTransport(kind);
-  if (!isSctp(device)) return wanted === undefined || wanted === device.transport;
-  if (kind === 'mpa-reject' || SCTP_FAULT_KINDS.includes(kind)) return true;
-  return wanted === undefined && !happensOnTraffic(spec);
+  if (isSctp(device) && SCTP_FAULT_KINDS.includes(kind)) return true;
+  if (isSctp(device) && kind in NOT_OVER_SCTP) return false;
+  return wanted === undefined || wanted === device.transport;
+}
+
+/** True if the fault is about the messages of a device of SCTP, not its packets. */
+function actsOnMessages({ spec }: Fault, device: Adapter | undefined): boolean {
+  if (device === undefined || !actsOn(spec, device)) return false;
+  return !SCTP_FAULT_KINDS.includes(spec.kind);
 }
 
 /** See the module's comment. */
@@ -91,9 +94,9 @@ export class HostFaults {
     });
     const advice = `use one of ${kinds.join(', ')}`;
     if (wanted !== 'roce' && asked.some(isSctp)) {
-      const how = happensOnTraffic(spec) ? ' with a trigger' : '';
-      const why = name === undefined ? 'there is none' : `${name} is over SCTP`;
-      return `${kind}${how} acts on iWARP devices over TCP, and ${why}; ${advice}`;
+      const which = name === undefined ? 'all devices are' : `${name} is`;
+      const reason = NOT_OVER_SCTP[kind];
+      return `${kind} acts on iWARP devices over TCP, and ${which} over SCTP, ${reason}; ${advice}`;
     }
     const other = wanted === 'iwarp' ? 'roce' : 'iwarp';
     const what =
@@ -209,23 +212,30 @@ export class HostFaults {
    */
   #face(conduit: Conduit): void {
     const { link } = conduit;
-    // A stream of bytes has places that messages do not have.
-    if (link.carriesMessages === true) return;
-    const faults = this.injector.streamsOf(conduit.facts);
+    const faults = this.#streamFaultsOf(conduit);
     if (link instanceof FaultyLink) link.setFaults(faults ?? []);
     else if (faults !== undefined) this.#wrap(conduit).setFaults(faults);
+  }
+
+  #streamFaultsOf(conduit: Conduit): readonly Fault[] | undefined {
+    const { facts, link } = conduit;
+    const faults = this.injector.streamsOf(facts);
+    if (faults === undefined || link.carriesMessages !== true) return faults;
+    const device = this.#host.devices.find(({ name }) => name === facts.device);
+    const own = faults.filter((fault) => actsOnMessages(fault, device));
+    return own.length === 0 ? undefined : own;
   }
 
   #wrap(conduit: Conduit): FaultyLink {
     const { clock, crc32c } = this.#host;
     const { sentBytes, startupBytes } = conduit.output;
     const inner = conduit.link;
+    const walk =
+      inner.carriesMessages === true
+        ? this.#host.makeMessageWalk()
+        : new OutputWalk(sentBytes, startupBytes);
     const link = new FaultyLink(inner, {
-      faults: new StreamFaults(
-        new OutputWalk(sentBytes, startupBytes),
-        () => conduit.facts,
-        crc32c,
-      ),
+      faults: new StreamFaults(walk, () => conduit.facts, crc32c),
       clock,
       framing: () => conduit.framing,
       strike: (fault, now) => this.#strike(conduit, fault, now),

@@ -19,6 +19,7 @@ import type { LowerLayer } from '../iwarp/engine/lower-layer.ts';
 import { MpaLayer } from '../iwarp/engine/mpa-layer.ts';
 import { Stream } from '../iwarp/engine/stream.ts';
 import type { StreamOptions } from '../iwarp/engine/stream-api.ts';
+import type { Walk } from '../iwarp/faults/passage.ts';
 import type { CQ } from '../rnic/completion-queue.ts';
 import type { NicEffect } from '../rnic/effect.ts';
 import type { ProgramWire } from '../rnic/ib-port.ts';
@@ -578,6 +579,11 @@ export class RnicHost
   get #parts(): SctpParts {
     if (this.#sctpParts === undefined) throw new Error('a host of SCTP devices needs SCTP_PARTS');
     return this.#sctpParts;
+  }
+
+  /** See `FaultHost`. */
+  makeMessageWalk(): Walk {
+    return new this.#parts.MessageWalk();
   }
 
   /** Undefined without devices of SCTP. */

@@ -1,5 +1,6 @@
 /** Faults on devices of SCTP: a bad network, which connections get over, and those that are refused. */
 import { afterEach, describe, expect, it } from 'vitest';
+import type { Fault } from '../../daemon/faults/fault.ts';
 import { SCTP_PARTS } from '../../daemon/host/sctp/sctp-parts.ts';
 import type { FaultSpec } from '../../verbs-api/contract/protocol/faults.ts';
 import { CMEventType, QPState, WCStatus, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
@@ -127,18 +128,145 @@ describeWith(['sctp'], 'faults over SCTP', () => {
     expect(node.notices.some(({ text }) => text.includes('connection lost'))).toBe(true);
   });
 
-  it('that need TCP, or packets of RoCE, are refused with those that there are', () => {
+  /** Adds a fault to the device of A, and sends: a Write to B, and a Send behind it. */
+  function provoke(spec: FaultSpec, node: RnicNode, [active, passive]: readonly Channel[]): Fault {
+    const fault = node.host.faults.add({ device: 'a', ...spec }, undefined);
+    if (active === undefined || passive === undefined) return fault;
+    passive.receive(1_000_000, 64);
+    active.postSend({
+      opcode: WROpcode.rdmaWrite,
+      sgList: [{ addr: active.address(), length: MESSAGE_BYTES, lkey: active.mr.lkey }],
+      remoteAddr: passive.address(),
+      rkey: passive.mr.rkey,
+    });
+    active.send(0, 8);
+    return fault;
+  }
+
+  it.each([
+    ['corrupt-stag', 'write', /STag/],
+    ['corrupt-msn', 'send', /MSN/],
+    ['corrupt-mo', 'send', /MO|offset/],
+  ] as const)(
+    '%s is found by the rule of its field, and ends in a Terminate',
+    async (kind, opcode, text) => {
+      const node = host({ a: A, b: B });
+      const channels = await connected(node, node);
+      const fault = provoke({ kind, opcode, once: true }, node, channels);
+      await until('both ends', () => channels.every(({ qp }) => qp.state === QPState.ERR));
+      expect(fault.status.fired).toBe(1);
+      const told = node.notices.map((notice) => notice.text);
+      expect(
+        told.some((each) => each.includes('the peer sent a Terminate') && text.test(each)),
+      ).toBe(true);
+    },
+  );
+
+  it('terminate sends one, as for a local error', async () => {
+    const node = host({ a: A, b: B });
+    const channels = await connected(node, node);
+    provoke({ kind: 'terminate', opcode: 'send' }, node, channels);
+    await until('both ends', () => channels.every(({ qp }) => qp.state === QPState.ERR));
+    expect(node.notices.some(({ text }) => text.includes('the peer sent a Terminate'))).toBe(true);
+  });
+
+  it.each([
+    { kind: 'reset', afterBytes: 10_000 },
+    { kind: 'reset', afterBytes: 10_000, direction: 'in', device: 'b' },
+    { kind: 'close', afterBytes: 10_000 },
+    { kind: 'close', afterBytes: 10_000, direction: 'in', device: 'b' },
+  ] satisfies readonly FaultSpec[])(
+    '%j ends the association, and both ends are lost',
+    async (spec) => {
+      const node = host({ a: A, b: B });
+      const channels = await connected(node, node);
+      const fault = provoke(spec, node, channels);
+      await until('both ends', () => channels.every(({ qp }) => qp.state === QPState.ERR));
+      expect(fault.status.fired).toBe(1);
+      const [, passive] = channels;
+      expect(passive.poll().some(({ status }) => status === WCStatus.success)).toBe(false);
+      await until('no connection', () => [...node.host.connections()].length === 0);
+    },
+  );
+
+  it.each([
+    { kind: 'stall', ms: DELAY_MS, opcode: 'send' },
+    { kind: 'bandwidth', bytesPerSecond: 200_000 },
+    { kind: 'delay', ms: 20, probability: 0.2, seed: 7 },
+  ] satisfies readonly FaultSpec[])('%j only takes its time', async (spec) => {
+    const node = host({ a: A, b: B });
+    const [active, passive] = await connected(node, node);
+    active.buffer.fill(0x5a, 0, MESSAGE_BYTES);
+    const fault = provoke(spec, node, [active, passive]);
+    expect(await passive.completions(1)).toMatchObject([{ byteLen: 8 }]);
+    expect(fault.status.fired).toBeGreaterThan(0);
+    expect(passive.buffer.subarray(0, MESSAGE_BYTES).every((byte) => byte === 0x5a)).toBe(true);
+  });
+
+  it('stall without a time holds messages back until it is removed', async () => {
+    const node = host({ a: A, b: B });
+    const [active, passive] = await connected(node, node);
+    const fault = provoke({ kind: 'stall' }, node, [active, passive]);
+    await new Promise((resolve) => setTimeout(resolve, DELAY_MS));
+    expect(passive.poll()).toEqual([]);
+    node.host.faults.remove(fault.id);
+    expect(await passive.completions(1)).toMatchObject([{ byteLen: 8 }]);
+  });
+
+  it('an event waits for its message', async () => {
+    const node = host({ a: A, b: B });
+    const [active, passive] = await connected(node, node);
+    const fault = provoke({ kind: 'qp-fatal', opcode: 'send' }, node, []);
+    expect(active.qp.state).toBe(QPState.RTS);
+    passive.receive(0, 64);
+    active.send(0, 8);
+    await until('the end', () => active.qp.state === QPState.ERR);
+    expect(fault.status.fired).toBe(1);
+  });
+
+  it('mpa-silent and mpa-late hold the answer to an Initiate, mpa-depths lowers what it says', async () => {
+    const node = host({ a: A, b: B });
+    const { faults } = node.host;
+    const silent = faults.add({ kind: 'mpa-silent', device: 'b' }, undefined);
+    faults.add({ kind: 'mpa-depths', device: 'b', ird: 3, ord: 2 }, undefined);
+    const listener = node.listen(B);
+    const active = node.channel('a');
+    const id = await node.connect(active, listener.at);
+    await until('a request', () => node.eventsOf(listener.id).length > 0);
+    const request = await node.event(listener.id);
+    node.host.cm.accept(request.id, node.channel('b').qp, NO_WISHES);
+    await new Promise((resolve) => setTimeout(resolve, DELAY_MS));
+    expect(node.eventsOf(id)).toEqual([]);
+    expect(silent.status.fired).toBe(1);
+    faults.remove(silent.id);
+    const established = await node.event(id);
+    expect(established.type).toBe(CMEventType.established);
+    expect(active.qp.query()).toMatchObject({ maxRdAtomic: 3 });
+    faults.add({ kind: 'mpa-late', ms: 50, device: 'b' }, undefined);
+    await connected(node, node);
+  });
+
+  it('of what messages do not have, and of packets of RoCE, are refused with those that there are', () => {
     const { faults } = host({ a: A }).host;
     expect(faults.wrongTransport({ kind: 'slice', bytes: 1, device: 'a' })).toMatch(
-      /^slice acts on iWARP devices over TCP, and a is over SCTP; use one of delay, drop, /,
+      /^slice acts on iWARP devices over TCP, and a is over SCTP, whose messages are whole; use one of delay, /,
     );
-    expect(faults.wrongTransport({ kind: 'qp-fatal', nth: 3 })).toMatch(
-      /^qp-fatal with a trigger acts on iWARP devices over TCP, and there is none; /,
-    );
-    expect(faults.wrongTransport({ kind: 'nak', syndrome: 'psn-sequence' })).toMatch(/RoCE/);
-    for (const kind of ['drop', 'delay', 'mpa-reject', 'qp-fatal', 'cq-overrun'] as const) {
-      expect(faults.wrongTransport({ kind, device: 'a' })).toBeUndefined();
+    for (const kind of ['corrupt-crc', 'corrupt-marker', 'corrupt-length'] as const) {
+      expect(faults.wrongTransport({ kind })).toMatch(
+        /all devices are over SCTP, whose messages have no /,
+      );
     }
+    expect(faults.wrongTransport({ kind: 'nak', syndrome: 'psn-sequence' })).toMatch(/RoCE/);
+    const kinds = [
+      'drop',
+      'delay',
+      'mpa-reject',
+      'qp-fatal',
+      'cq-overrun',
+      'stall',
+      'reset',
+    ] as const;
+    for (const kind of kinds) expect(faults.wrongTransport({ kind, device: 'a' })).toBeUndefined();
   });
 
   it('reject a connection without asking the program', async () => {

@@ -83,10 +83,10 @@ export class FaultyLink extends LinkAround {
     return !this.#finished && !this.#innerClosed;
   }
 
-  override write(bytes: Uint8Array): number {
+  override write(bytes: Uint8Array, payloadProtocol = 0): number {
     if (!this.writable) throw new Error('the link is not writable');
     const now = this.#options.clock.now();
-    this.#faults.handleOutput(bytes, this.#options.framing(), now);
+    this.#faults.handleOutput(bytes, this.#options.framing(), now, payloadProtocol);
     for (;;) {
       const fault = this.#faults.pollOutcome();
       if (fault === undefined) break;
@@ -146,16 +146,22 @@ export class FaultyLink extends LinkAround {
 
   // LinkUser
 
-  override handleBytes(bytes: Uint8Array): void {
+  override handleBytes(bytes: Uint8Array, payloadProtocol = 0): void {
     // The link inside goes on reading while delayed output is on its way.
     if (this.#leaving) return;
-    this.#faults.handleInput(bytes, this.#options.clock.now());
+    this.#faults.handleInput(bytes, this.#options.clock.now(), payloadProtocol);
     this.#pump();
   }
 
   override handleFlushed(bytes: number): void {
     this.user.handleFlushed(bytes);
     this.#pump();
+  }
+
+  /** What is held back, or was lost, has not even been sent. */
+  override handleAcknowledged(): void {
+    const { outbound } = this.#faults;
+    if (outbound.empty && !outbound.ended) super.handleAcknowledged();
   }
 
   override handlePeerClosed(): void {
@@ -206,10 +212,12 @@ export class FaultyLink extends LinkAround {
       const output = this.#faults.outbound.poll(now);
       if (output === undefined) break;
       if (output.type === 'bytes') {
-        if (this.inner.writable) flushed += this.inner.write(output.bytes);
+        const { bytes, payloadProtocol } = output;
+        if (this.inner.writable) flushed += this.inner.write(bytes, payloadProtocol);
       } else if (output.type === 'lost') flushed += output.bytes;
-      else if (output.type === 'close') this.inner.finish();
-      else this.#break();
+      else if (output.type === 'reset') this.#break();
+      else if (this.carriesMessages) this.inner.close();
+      else this.inner.finish();
     }
     this.#endOutput();
     return flushed;
@@ -232,15 +240,19 @@ export class FaultyLink extends LinkAround {
     while (!this.#paused) {
       const output = inbound.poll(now);
       if (output === undefined) break;
-      if (output.type === 'bytes') this.user.handleBytes(output.bytes);
-      else if (output.type === 'close') this.#passPeerClosed();
+      if (output.type === 'bytes') this.user.handleBytes(output.bytes, output.payloadProtocol);
       else if (output.type === 'reset') this.#break();
+      else if (output.type === 'close') {
+        // Over SCTP no half ends alone.
+        if (this.carriesMessages) this.inner.close();
+        else this.#passPeerClosed();
+      }
     }
     this.#pace();
     if (!inbound.empty || this.#heldEnd === undefined) return;
     const end = this.#heldEnd;
     this.#heldEnd = undefined;
-    this.#passPeerClosed();
+    if (!this.carriesMessages) this.#passPeerClosed();
     if (end === 'closed') this.handleClosed(undefined);
   }
 

@@ -1,4 +1,5 @@
 /** What a host needs for devices of SCTP, and loads only for them. */
+import { MessageWalk } from '../../iwarp/faults/message-walk.ts';
 import { DDP_ADAPTATION, SctpLayer } from '../../iwarp/sctp/sctp-layer.ts';
 import type { HostClock } from '../links/network.ts';
 import { type PacketTransport, SctpNetwork } from './sctp-network.ts';
@@ -7,6 +8,7 @@ import { UsrsctpTransport } from './usrsctp-transport.ts';
 /** See the module's comment. */
 export const SCTP_PARTS = {
   DDP_ADAPTATION,
+  MessageWalk,
   SctpLayer,
   SctpNetwork,
   /** Makes the transport of a host; a simulation has its own. */

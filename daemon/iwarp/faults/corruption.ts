@@ -1,6 +1,9 @@
 /**
  * Corrupts an outgoing FPDU in place. Except for `corrupt-crc` the CRC is recalculated: the peer
  * must detect the error by the rule for the field.
+ *
+ * A segment in a message of SCTP is corrupted the same way: two bytes of DDP-SSN precede it, as those
+ * of the length do in an FPDU.
  */
 import type { FaultKind } from '../../../verbs-api/contract/protocol/faults.ts';
 import {
@@ -19,7 +22,6 @@ import {
   UNTAGGED_HEADER_BYTES,
   UntaggedField,
 } from '../wire/ddp-header.ts';
-import { ENHANCED_BYTES } from '../wire/enhanced-word.ts';
 import { FPDU_CRC_BYTES, fpduSizeBytes, ULPDU_LENGTH_BYTES } from '../wire/fpdu.ts';
 import {
   insertMarkers,
@@ -28,7 +30,6 @@ import {
   stripMarkers,
 } from '../wire/marker.ts';
 import { ReadRequestField } from '../wire/rdmap-header.ts';
-import { STARTUP_HEADER_BYTES } from '../wire/startup-frame.ts';
 import type { Framing, Passage } from './passage.ts';
 
 /** Bits to flip. Each turns any usual value into one that no peer can accept. */
@@ -73,6 +74,8 @@ export function canCorrupt(
       return framing.crcEnabled;
     case 'corrupt-marker':
       return framing.markers && markerAt(passage) !== undefined;
+    case 'corrupt-length':
+      return !passage.message;
     case 'corrupt-stag': {
       const control = readUint8(bytes, headerOf(passage, framing) + ULPDU_LENGTH_BYTES);
       return (control & DDPControl.tagged) !== 0 || passage.opcode === 'read-request';
@@ -149,36 +152,4 @@ function flip(fpdu: Uint8Array, field: number, bits: number): boolean {
 
 function flipWord(bytes: Uint8Array, at: number, bits: number): void {
   writeUint32(bytes, at, (readUint32(bytes, at) ^ bits) >>> 0);
-}
-
-const FLAGS_AT = 16;
-const REVISION_AT = 17;
-const FLAG_S = 0x10;
-const DEPTH_MASK = 0x3fff;
-const IRD_SHIFT = 16;
-
-/** True if a startup frame has depths (RFC 6581 §9). */
-export function advertisesDepths(frame: Uint8Array): boolean {
-  if (frame.length < STARTUP_HEADER_BYTES + ENHANCED_BYTES) return false;
-  return readUint8(frame, REVISION_AT) >= 2 && (readUint8(frame, FLAGS_AT) & FLAG_S) !== 0;
-}
-
-/** Lowers the depths in a startup frame, in place. */
-export function lowerDepths(
-  frame: Uint8Array,
-  ird: number | undefined,
-  ord: number | undefined,
-): void {
-  const word = readUint32(frame, STARTUP_HEADER_BYTES);
-  const depths = { ird: (word >>> IRD_SHIFT) & DEPTH_MASK, ord: word & DEPTH_MASK };
-  const lowered = {
-    ird: Math.min(depths.ird, ird ?? DEPTH_MASK),
-    ord: Math.min(depths.ord, ord ?? DEPTH_MASK),
-  };
-  const others = word & ~((DEPTH_MASK << IRD_SHIFT) | DEPTH_MASK);
-  writeUint32(
-    frame,
-    STARTUP_HEADER_BYTES,
-    (others | (lowered.ird << IRD_SHIFT) | lowered.ord) >>> 0,
-  );
 }

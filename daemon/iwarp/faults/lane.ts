@@ -9,7 +9,12 @@ import { type Micros, NEVER } from '../../rnic/wire-port.ts';
 
 /** Output of a lane, in order. */
 export type LaneOutput =
-  | { readonly type: 'bytes'; readonly bytes: Uint8Array }
+  | {
+      readonly type: 'bytes';
+      readonly bytes: Uint8Array;
+      /** Of a message of SCTP; 0 for bytes of TCP. */
+      readonly payloadProtocol: number;
+    }
   /** This many bytes are lost after an end. */
   | { readonly type: 'lost'; readonly bytes: number }
   | { readonly type: 'reset' }
@@ -84,14 +89,14 @@ export class Lane {
   }
 
   /** Queues bytes, which stay borrowed until they come out, in pieces of at most `pieceBytes`. */
-  push(bytes: Uint8Array, holds: readonly Hold[], pieceBytes: number): void {
+  push(bytes: Uint8Array, holds: readonly Hold[], pieceBytes: number, payloadProtocol = 0): void {
     if (this.#ended) {
       this.#entries.push({ output: { type: 'lost', bytes: bytes.length }, holds: NO_HOLDS });
       return;
     }
     for (let at = 0; at < bytes.length; at += pieceBytes) {
       const piece = bytes.subarray(at, at + pieceBytes);
-      this.#entries.push({ output: { type: 'bytes', bytes: piece }, holds });
+      this.#entries.push({ output: { type: 'bytes', bytes: piece, payloadProtocol }, holds });
     }
     this.#heldBytes += bytes.length;
   }

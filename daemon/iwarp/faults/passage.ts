@@ -10,9 +10,10 @@ import { fpduSizeBytes, ULPDU_LENGTH_BYTES } from '../wire/fpdu.ts';
 import { leadingMarkerBytes, markedSizeBytes, markerPhase } from '../wire/marker.ts';
 import { RDMAPControl } from '../wire/rdmap-header.ts';
 import { STARTUP_HEADER_BYTES } from '../wire/startup-frame.ts';
+import { depthsAt } from './depths.ts';
 
 /** Names of RDMAP's opcodes, by number. */
-const OPCODE_NAMES: readonly FaultOpcode[] = [
+export const OPCODE_NAMES: readonly FaultOpcode[] = [
   'write',
   'read-request',
   'read-response',
@@ -30,8 +31,8 @@ const OPCODE_NAMES: readonly FaultOpcode[] = [
 /** Where the keys "MPA ID Req Frame" and "MPA ID Rep Frame" differ, and the letter of a Request. */
 const KEY_LETTER = { at: 9, request: 0x71 } as const;
 const PD_LENGTH_AT = 18;
-/** The RDMAP control byte after the length field: byte 1 of the DDP segment. */
-const CONTROL_AT = ULPDU_LENGTH_BYTES + 1;
+/** The RDMAP control byte after the length field, or a DDP-SSN: byte 1 of the DDP segment. */
+export const CONTROL_AT = ULPDU_LENGTH_BYTES + 1;
 
 /** How the FPDUs of one direction are framed, from Full Operation on. */
 export interface Framing {
@@ -43,6 +44,10 @@ export interface Framing {
 export interface Passage {
   readonly opcode: FaultOpcode | undefined;
   readonly startup: boolean;
+  /** It is a message of SCTP: no length, no marker, no CRC, and it cannot be cut. */
+  readonly message: boolean;
+  /** Where a startup frame has its depths, if it has any. */
+  readonly depthsAt: number | undefined;
   /** Bytes that it spans, markers included. */
   readonly bytes: number;
   /** Marker phase at which it starts. */
@@ -50,7 +55,13 @@ export interface Passage {
 }
 
 /** Finds the pieces of one connection's output. */
-export class OutputWalk {
+export interface Walk {
+  /** The piece at the start of `bytes`; the walk advances past it. */
+  next(bytes: Uint8Array, framing: Framing, payloadProtocol: number): Passage;
+}
+
+/** Finds startup frame and FPDUs in the output of a connection over TCP. */
+export class OutputWalk implements Walk {
   #started: boolean;
   #phase: number;
 
@@ -63,14 +74,21 @@ export class OutputWalk {
     this.#phase = markerPhase(sentBytes - startupBytes);
   }
 
-  /** The piece at the start of `bytes`; the walk advances past it. */
   next(bytes: Uint8Array, framing: Framing): Passage {
     if (!this.#started) {
       this.#started = true;
       this.#phase = 0;
       const request = readUint8(bytes, KEY_LETTER.at) === KEY_LETTER.request;
       const opcode = request ? 'mpa-request' : 'mpa-reply';
-      return { opcode, startup: true, bytes: startupFrameBytes(bytes), phase: 0 };
+      const frame = bytes.subarray(0, startupFrameBytes(bytes));
+      return {
+        opcode,
+        startup: true,
+        message: false,
+        depthsAt: depthsAt(frame),
+        bytes: frame.length,
+        phase: 0,
+      };
     }
     const phase = this.#phase;
     const header = framing.markers ? leadingMarkerBytes(phase) : 0;
@@ -80,7 +98,14 @@ export class OutputWalk {
     // No marker splits the first four bytes of an FPDU: phases are multiples of 4.
     const control = readUint8(bytes, header + CONTROL_AT);
     const opcode = OPCODE_NAMES[control & RDMAPControl.opcode];
-    return { opcode, startup: false, bytes: sizeBytes, phase };
+    return {
+      opcode,
+      startup: false,
+      message: false,
+      depthsAt: undefined,
+      bytes: sizeBytes,
+      phase,
+    };
   }
 }
 

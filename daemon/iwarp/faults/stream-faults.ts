@@ -6,11 +6,20 @@ import type { FaultOpcode, FaultSpec } from '../../../verbs-api/contract/protoco
 import type { ConnectionFacts, Fault } from '../../faults/fault.ts';
 import { type Micros, NEVER } from '../../rnic/wire-port.ts';
 import type { Crc32c } from '../wire/crc32c.ts';
-import { advertisesDepths, canCorrupt, corrupt, lowerDepths } from './corruption.ts';
+import { canCorrupt, corrupt } from './corruption.ts';
+import { lowerDepths } from './depths.ts';
 import { type Hold, Lane } from './lane.ts';
-import type { Framing, OutputWalk, Passage } from './passage.ts';
+import type { Framing, Passage, Walk } from './passage.ts';
 
 const NO_FAULTS: readonly Fault[] = [];
+
+/** A piece on its way. */
+interface Piece {
+  readonly opcode: FaultOpcode | undefined;
+  /** Of a message of SCTP; 0 for bytes of TCP. */
+  readonly payloadProtocol: number;
+  readonly now: Micros;
+}
 
 /** The effects of faults on one piece. */
 interface Meeting {
@@ -24,13 +33,13 @@ interface Meeting {
 export class StreamFaults {
   readonly outbound = new Lane();
   readonly inbound = new Lane();
-  readonly #walk: OutputWalk;
+  readonly #walk: Walk;
   readonly #facts: () => ConnectionFacts;
   readonly #crc32c: Crc32c;
   #faults: readonly Fault[] = NO_FAULTS;
   #outcomes: Fault[] = [];
 
-  constructor(walk: OutputWalk, facts: () => ConnectionFacts, crc32c: Crc32c) {
+  constructor(walk: Walk, facts: () => ConnectionFacts, crc32c: Crc32c) {
     this.#walk = walk;
     this.#facts = facts;
     this.#crc32c = crc32c;
@@ -55,20 +64,20 @@ export class StreamFaults {
   }
 
   /** Output of the stream: whole pieces, borrowed, and changed in place by faults. */
-  handleOutput(bytes: Uint8Array, framing: Framing, now: Micros): void {
+  handleOutput(bytes: Uint8Array, framing: Framing, now: Micros, payloadProtocol = 0): void {
     let start = 0;
     while (start < bytes.length) {
-      const passage = this.#walk.next(bytes.subarray(start), framing);
+      const passage = this.#walk.next(bytes.subarray(start), framing, payloadProtocol);
       const piece = bytes.subarray(start, start + passage.bytes);
       this.#spoil(piece, passage, framing);
-      this.#pass(this.outbound, 'out', piece, passage.opcode, now);
+      this.#pass('out', piece, { opcode: passage.opcode, payloadProtocol, now });
       start += passage.bytes;
     }
   }
 
-  /** Bytes from the socket, which are copied. */
-  handleInput(bytes: Uint8Array, now: Micros): void {
-    this.#pass(this.inbound, 'in', bytes.slice(), undefined, now);
+  /** Bytes from the socket, or one message, which are copied. */
+  handleInput(bytes: Uint8Array, now: Micros, payloadProtocol = 0): void {
+    this.#pass('in', bytes.slice(), { opcode: undefined, payloadProtocol, now });
   }
 
   /** A fault that fired and requires more than changed bytes: the caller acts on it. */
@@ -95,8 +104,9 @@ export class StreamFaults {
       if (place !== 'fpdu' && place !== 'event' && place !== 'depths') continue;
       if (!fault.coversPassage(facts, 'out', passage.opcode)) continue;
       if (place === 'depths') {
-        if (passage.startup && advertisesDepths(piece) && fault.strikes()) {
-          lowerDepths(piece, spec.ird, spec.ord);
+        const { depthsAt } = passage;
+        if (depthsAt !== undefined && fault.strikes()) {
+          lowerDepths(piece, depthsAt, spec.ird, spec.ord);
         }
       } else if (passage.startup || !canCorrupt(spec.kind, piece, passage, framing)) continue;
       else if (!fault.strikes()) continue;
@@ -107,28 +117,25 @@ export class StreamFaults {
 
   // How the bytes pass
 
-  #pass(
-    lane: Lane,
-    direction: 'in' | 'out',
-    bytes: Uint8Array,
-    opcode: FaultOpcode | undefined,
-    now: Micros,
-  ): void {
+  #pass(direction: 'in' | 'out', bytes: Uint8Array, what: Piece): void {
+    const lane = direction === 'in' ? this.inbound : this.outbound;
     const meeting: Meeting = { holds: [], pieceBytes: bytes.length, end: undefined };
     const facts = this.#facts();
     for (const fault of this.#faults) {
-      if (fault.coversPassage(facts, direction, opcode)) {
-        meet(fault, lane, meeting, bytes.length, { direction, opcode, now });
-      }
+      if (!fault.coversPassage(facts, direction, what.opcode)) continue;
+      meet(fault, lane, meeting, bytes.length, direction, what);
     }
     const { holds, pieceBytes, end } = meeting;
+    const { payloadProtocol } = what;
     if (end === undefined) {
-      lane.push(bytes, holds, pieceBytes);
+      lane.push(bytes, holds, pieceBytes, payloadProtocol);
       return;
     }
-    lane.push(bytes.subarray(0, end.at), holds, pieceBytes);
+    // A message is sent whole or not at all.
+    const cut = payloadProtocol !== 0 && end.at < bytes.length ? 0 : end.at;
+    lane.push(bytes.subarray(0, cut), holds, pieceBytes, payloadProtocol);
     lane.end(end.how);
-    if (end.at < bytes.length) lane.push(bytes.subarray(end.at), holds, pieceBytes);
+    if (cut < bytes.length) lane.push(bytes.subarray(cut), holds, pieceBytes, payloadProtocol);
   }
 }
 
@@ -138,7 +145,8 @@ function meet(
   lane: Lane,
   meeting: Meeting,
   bytes: number,
-  what: { direction: 'in' | 'out'; opcode: FaultOpcode | undefined; now: Micros },
+  direction: 'in' | 'out',
+  what: Piece,
 ): void {
   const { spec, place } = fault;
   const { now } = what;
@@ -148,7 +156,7 @@ function meet(
     meeting.end = { at, how: spec.kind === 'reset' ? 'reset' : 'close' };
     return;
   }
-  if (place === 'reply' && (what.direction === 'in' || what.opcode !== 'mpa-reply')) return;
+  if (place === 'reply' && (direction === 'in' || what.opcode !== 'mpa-reply')) return;
   if ((place !== 'bytes' && place !== 'reply') || !fault.strikes()) return;
   if (spec.kind === 'bandwidth') {
     meeting.holds.push(lane.paced(fault, bytes, spec.bytesPerSecond ?? 1, now));

@@ -232,12 +232,13 @@ export const FAULT_KINDS = {
   reset: {
     place: 'direction',
     takes: ['afterBytes'],
-    summary: 'Reset TCP (RST) after N bytes',
+    summary: 'Reset TCP (RST), or abort SCTP (ABORT), after N bytes',
   },
   close: {
     place: 'direction',
     takes: ['afterBytes'],
-    summary: 'Close TCP (FIN) after N bytes, even in the middle of an FPDU',
+    summary:
+      'Close TCP (FIN) after N bytes, even in the middle of an FPDU; shut SCTP down (SHUTDOWN)',
   },
   'corrupt-crc': { place: 'fpdu', summary: 'Send an FPDU with a wrong CRC' },
   'corrupt-marker': {
@@ -286,7 +287,7 @@ export const FAULT_KINDS = {
     place: 'packet-request',
     summary: 'Answer the first packet of a request of RC as if no receive were posted (RNR NAK)',
   },
-  'mpa-silent': { place: 'reply', summary: 'Send no MPA Reply' },
+  'mpa-silent': { place: 'reply', summary: 'Send no MPA Reply, nor its answer over SCTP' },
   'mpa-late': { place: 'reply', needs: ['ms'], summary: 'Delay the MPA Reply' },
   'mpa-reject': {
     place: 'request',
@@ -351,6 +352,14 @@ const ROCE_PLACES: readonly FaultPlace[] = ['packet', 'packet-request'];
 
 /** Kinds of a network between devices of SCTP. Their packets have no `opcode`. */
 export const SCTP_FAULT_KINDS: readonly FaultKind[] = ['drop', 'duplicate', 'reorder', 'delay'];
+
+/** Kinds of iWARP that devices of SCTP do not have, and why. */
+export const NOT_OVER_SCTP: Readonly<Partial<Record<FaultKind, string>>> = {
+  slice: 'whose messages are whole',
+  'corrupt-crc': 'whose messages have no CRC: SCTP checks its packets',
+  'corrupt-marker': 'whose messages have no markers',
+  'corrupt-length': 'whose messages have no length of their own',
+};
 
 /** The transport whose devices a kind acts on; undefined for both. */
 export function faultTransport(kind: FaultKind): 'iwarp' | 'roce' | undefined {

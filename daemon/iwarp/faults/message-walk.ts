@@ -1,0 +1,47 @@
+/**
+ * Names the messages of a connection over SCTP: each is a piece, behind its DDP-SSN session control or
+ * a DDP segment. Loaded for devices of SCTP only.
+ *
+ * Read before changing: RFC 5043 §5.2; RFC 6581 §7.
+ */
+import type { FaultOpcode } from '../../../verbs-api/contract/protocol/faults.ts';
+import { PayloadProtocol, SessionFunction } from '../sctp/session-message.ts';
+import { readUint8 } from '../wire/bytes.ts';
+import { ENHANCED_BYTES } from '../wire/enhanced-word.ts';
+import { RDMAPControl } from '../wire/rdmap-header.ts';
+import { CONTROL_AT, type Framing, OPCODE_NAMES, type Passage, type Walk } from './passage.ts';
+
+/** Functions of session control that are MPA's frames over SCTP. Terminate has no such name. */
+const SESSION_NAMES: Readonly<Record<number, FaultOpcode>> = {
+  [SessionFunction.initiate]: 'mpa-request',
+  [SessionFunction.accept]: 'mpa-reply',
+  [SessionFunction.reject]: 'mpa-reply',
+  [SessionFunction.enhancedInitiate]: 'mpa-request',
+  [SessionFunction.enhancedAccept]: 'mpa-reply',
+  [SessionFunction.enhancedReject]: 'mpa-reply',
+};
+const ENHANCED: readonly number[] = [
+  SessionFunction.enhancedInitiate,
+  SessionFunction.enhancedAccept,
+  SessionFunction.enhancedReject,
+];
+const SESSION_DEPTHS_AT = 4;
+const SESSION_DEPTHS_END = SESSION_DEPTHS_AT + ENHANCED_BYTES;
+
+/** Names the messages of a connection over SCTP: a DDP-SSN, then session control or a segment. */
+export class MessageWalk implements Walk {
+  next(bytes: Uint8Array, _framing: Framing, payloadProtocol: number): Passage {
+    const startup = payloadProtocol === PayloadProtocol.sessionControl;
+    // The low byte of a function code is where a segment has RDMAP's control byte.
+    const control = readUint8(bytes, CONTROL_AT);
+    const enhanced = startup && ENHANCED.includes(control) && bytes.length >= SESSION_DEPTHS_END;
+    return {
+      opcode: startup ? SESSION_NAMES[control] : OPCODE_NAMES[control & RDMAPControl.opcode],
+      startup,
+      message: true,
+      depthsAt: enhanced ? SESSION_DEPTHS_AT : undefined,
+      bytes: bytes.length,
+      phase: 0,
+    };
+  }
+}
