@@ -318,6 +318,8 @@ export class Party {
   checkArrived(): void {
     const { peer } = this;
     if (peer === undefined || peer.ended !== 'graceful' || peer.unsure) return;
+    // Over SCTP it may succeed towards a peer whose connect fails, and which connects elsewhere.
+    if (peer.flow !== this.flow) return;
     // Injected faults may swallow bytes and still end a connection in a way that looks graceful.
     if (peer.failed || peer.qp.client.host.faulty || this.qp.client.host.faulty) return;
     if (peer.fatal !== undefined || peer.qp.client.overrun || this.qp.client.overrun) return;
