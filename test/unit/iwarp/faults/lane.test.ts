@@ -119,7 +119,7 @@ describe('Lane', () => {
     }
     expect(pieces).toEqual([...read.subarray(0, 3000)].flatMap((byte) => [1, byte]));
     lane.assertInvariants();
-    expect(lane.heldBehind(new Uint8Array(0))).toEqual(read.subarray(3000));
+    expect(Buffer.compare(lane.heldBehind(new Uint8Array(0)), read.subarray(3000))).toBe(0);
     let rest = 0;
     while (lane.poll(0) !== undefined) rest += 1;
     expect([rest, lane.heldBytes, lane.empty]).toEqual([read.length - 3000, 0, true]);
