@@ -36,7 +36,7 @@ export const SCTP_MANNERS = [
   'trickle',
   'other-adaptation',
 ] as const;
-export type SctpManner = (typeof SCTP_MANNERS)[number];
+type SctpManner = (typeof SCTP_MANNERS)[number];
 
 /** An RDMA Write to an unknown STag, and one of no bytes, which is legal (RFC 5040 §4, RFC 5041 §4). */
 const BAD_WRITE = Uint8Array.of(0xc1, 0x40, 0, 0, 1, 7, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4);
