@@ -289,6 +289,11 @@ export class RnicHost
 
   // Getters
 
+  /** Associations of SCTP, also those that no connection uses. */
+  get associationCount(): number {
+    return this.#sctpNetwork?.associationCount ?? 0;
+  }
+
   /** The clock's microseconds; monotonic. */
   now(): Micros {
     return this.#loop.now();

@@ -14,6 +14,8 @@ const CHUNKS_PER_CONNECTION = 16;
 const HOST_ALARMS = 2;
 /** Timers of a connection: that of a fault which delays it. */
 const ALARMS_PER_CONNECTION = 1;
+/** Timers of an association of SCTP: for its end without a session, and for an acknowledgement. */
+const ALARMS_PER_ASSOCIATION = 2;
 /** Timers of a host whose notifications a fault delays: each ends with the fault's delay. */
 const DELAYED_WAKES = 256;
 /** Input that a faulty link holds back before it stops reading, one read more, and a stream's output. */
@@ -68,7 +70,11 @@ export function checkHostBounds(
   const chunksMost = CHUNKS_PER_CONNECTION * (connections + 1);
   must(chunks <= chunksMost, 'bounded', () => `${chunks} chunks for ${connections} connections`);
   const late = wakesLate ? DELAYED_WAKES : 0;
-  const alarmsMost = HOST_ALARMS + ALARMS_PER_CONNECTION * connections + late;
+  const alarmsMost =
+    HOST_ALARMS +
+    ALARMS_PER_CONNECTION * connections +
+    ALARMS_PER_ASSOCIATION * host.associationCount +
+    late;
   must(alarms <= alarmsMost, 'bounded', () => `${alarms} alarms for ${connections} connections`);
   for (const { stream, link } of conduits) {
     const input = stream.heldInput.length;

@@ -156,7 +156,7 @@ export const CANARIES: readonly Canary[] = [
     edits: [
       {
         file: 'daemon/host/sctp/sctp-link.js',
-        find: 'this.#rest = bytes;\n        this.#restKind = kind;\n        return 0;',
+        find: 'this.#rest = bytes;\n        this.#restProtocol = payloadProtocol;\n        return 0;',
         replace: 'return bytes.length;',
       },
     ],
@@ -180,9 +180,9 @@ export const CANARIES: readonly Canary[] = [
     carrier: 'sctp',
     edits: [
       {
-        file: 'daemon/host/sctp/sctp-link-port.js',
-        find: 'release();\n                host.handleGone(link);',
-        replace: 'host.handleGone(link);',
+        file: 'daemon/host/sctp/shared-associations.js',
+        find: 'opener.release();',
+        replace: '',
       },
     ],
   },

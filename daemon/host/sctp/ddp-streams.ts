@@ -15,6 +15,8 @@ import { CONTROL, SctpLink, SEGMENT } from './sctp-link.ts';
 
 /** How long a session waits for an acknowledgement before the others pause for it. */
 const PROOF_MICROS = 100_000;
+/** How long SHUTDOWN may take, behind all that was sent: SCTP gives up a silent peer by then. */
+const CLOSE_MICROS = 20_000_000;
 /** Bytes of DDP-SSN and function code: all that a Terminate has. */
 const CONTROL_BYTES = 4;
 const SSN_MASK = 0xffff;
@@ -123,6 +125,7 @@ export class DdpStreams implements AssociationUser {
     this.#idleAlarm?.cancel();
     this.#setPaused(false);
     this.association.shutdown();
+    this.#idleAlarm = this.#host.after(CLOSE_MICROS, () => this.#giveUp());
   }
 
   /** Nobody will begin a session: the association ends with the last one. */
@@ -422,6 +425,12 @@ export class DdpStreams implements AssociationUser {
     if (this.#closing || this.#idleAlarm !== undefined) return;
     if (idleMicros === undefined || this.#expired) this.close();
     else this.#idleAlarm = this.#host.after(idleMicros, () => this.close());
+  }
+
+  #giveUp(): void {
+    if (this.#ended) return;
+    this.association.abort();
+    this.#end('ETIMEDOUT');
   }
 
   #end(code: string | undefined): void {

@@ -172,6 +172,11 @@ export class SctpNetwork implements Network, LinkPortHost {
     if (this.#all.size === 0) this.#onLastGone?.();
   }
 
+  /** Associations, also those without a session. */
+  get associationCount(): number {
+    return this.#all.size;
+  }
+
   // For ports
 
   listenerAt(address: string, port: number): SctpLinkPort | undefined {
