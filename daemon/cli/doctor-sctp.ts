@@ -1,17 +1,15 @@
 /** The check for SCTP: libusrsctp and its UDP port, and the kernel's own SCTP. */
-import { existsSync } from 'node:fs';
 import { failureCode, failureText } from '../console/failure.ts';
 import { hostAddresses, primaryAddress } from '../host/host-addresses.ts';
 import type { Finding } from './doctor-finding.ts';
 
 const SCTP_UDP_PORT = 9899;
 const BUFFER_BYTES = 65_536;
-const SCTP_MODULE = '/sys/module/sctp';
 
 /** Loads the library, and tries the port on the address that other hosts know. */
 export async function examineSctp(): Promise<Finding> {
   const { address } = primaryAddress({ addresses: [] }, hostAddresses());
-  const attempt = { address, kernelSctp: existsSync(SCTP_MODULE) };
+  const attempt = { address, kernelSctp: await kernelHasSctp(address) };
   const { loadUsrsctp } = await import('../../native-bridge/usrsctp/library.ts');
   try {
     loadUsrsctp();
@@ -28,10 +26,21 @@ export async function examineSctp(): Promise<Finding> {
   }
 }
 
+/** Opens a socket, since the kernel loads its module when one is opened. */
+async function kernelHasSctp(address: string): Promise<boolean> {
+  const { probeSctp } = await import('../../native-bridge/libc/sctp-socket.ts');
+  try {
+    probeSctp(address);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
 /** What came of it. */
 interface SctpAttempt {
   readonly address: string;
-  /** The kernel's module is loaded. */
+  /** The kernel has sockets of SCTP. */
   readonly kernelSctp: boolean;
   /** Why the library does not load. */
   readonly missing?: string;
@@ -41,7 +50,9 @@ interface SctpAttempt {
 
 /** Judges an attempt to use SCTP. Nothing depends on it, so none of it is a warning. */
 export function judgeSctp({ address, kernelSctp, missing, refused }: SctpAttempt): Finding {
-  const kernel = `the kernel's sctp module is ${kernelSctp ? '' : 'not '}loaded`;
+  const kernel = kernelSctp
+    ? 'the kernel has SCTP sockets'
+    : 'the kernel has no SCTP sockets (sctp module)';
   if (missing !== undefined) return { state: 'info', text: `${missing}; ${kernel}` };
   const where = `UDP port ${SCTP_UDP_PORT} of ${address}`;
   const port =

@@ -103,7 +103,7 @@ function addStart(program: Command, { output, signal }: CommandContext): void {
     .description('run the daemon in the foreground until Ctrl-C')
     .option(
       '--device <NAME=ADDR[,ADDR]>',
-      'emulated iWARP device and its IP addresses; repeatable (default: roce0 and iwarp0 on every address). NAME=roce:ADDR[,ADDR] is a RoCE device, NAME=roce one on every address. NAME=sctp:ADDR[,ADDR] is an iWARP device over SCTP. NAME=native:DEVICE serves a real device of rdma-core as NAME',
+      'emulated iWARP device and its IP addresses; repeatable (default: roce0 and iwarp0 on every address). NAME=roce:ADDR[,ADDR] is a RoCE device, NAME=roce one on every address. NAME=sctp:ADDR[,ADDR] is an iWARP device over SCTP by libusrsctp, NAME=kernel-sctp:… by the kernel, NAME=kernel-sctp-udp:… by the kernel in UDP. NAME=native:DEVICE serves a real device of rdma-core as NAME',
       collectAnyDevice,
     )
     .option('--no-native', 'serve no real devices (default: those given with --device, else all)')

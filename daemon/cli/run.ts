@@ -139,8 +139,11 @@ async function usedDaemon(given: RunArguments): Promise<UsedDaemon> {
   const folder = mkdtempSync(join(tmpdir(), 'iwarpd-run-'));
   const socketPath = join(folder, 'iwarpd.sock');
   try {
-    const devices = device?.map(({ name, addresses, transport, lowerLayer }) => {
-      const over = lowerLayer === undefined ? {} : { lowerLayer };
+    const devices = device?.map(({ name, addresses, transport, lowerLayer, sctpTransport }) => {
+      const over = {
+        ...(lowerLayer === undefined ? {} : { lowerLayer }),
+        ...(sctpTransport === undefined ? {} : { sctpTransport }),
+      };
       return { name, addresses: [...addresses], transport, ...over };
     });
     const daemon = await startDaemon({

@@ -210,8 +210,14 @@ function deviceOptions(device: GivenDevice): DeviceOptions {
   const { name } = device;
   const addresses = [...device.addresses];
   if (isNative(device)) return { name, native: device.native, addresses };
-  const { transport = 'iwarp', lowerLayer } = device;
-  return { name, addresses, transport, ...(lowerLayer === undefined ? {} : { lowerLayer }) };
+  const { transport = 'iwarp', lowerLayer, sctpTransport } = device;
+  return {
+    name,
+    addresses,
+    transport,
+    ...(lowerLayer === undefined ? {} : { lowerLayer }),
+    ...(sctpTransport === undefined ? {} : { sctpTransport }),
+  };
 }
 
 /** The object in a JSON file; its fields are checked later, together with the options. */

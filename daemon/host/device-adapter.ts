@@ -14,7 +14,7 @@ import { Nic } from '../rnic/nic.ts';
 import type { Random32 } from '../rnic/stag-table.ts';
 import { NEVER } from '../rnic/wire-port.ts';
 import type { DeviceBackend } from './device-backend.ts';
-import { type DeviceConfig, WIRE_DEFAULTS } from './device-config.ts';
+import { type DeviceConfig, type SctpTransportKind, WIRE_DEFAULTS } from './device-config.ts';
 import type { RoceDeviceParts } from './roce/roce-device-parts.ts';
 import type { PortHost, RocePort } from './roce/roce-port.ts';
 import type { RoceVerbs } from './roce/roce-verbs.ts';
@@ -45,6 +45,8 @@ export class Adapter implements DeviceBackend {
   #portDown = false;
   /** The device as the connection manager sees it. */
   readonly cmDevice: CmDevice;
+  /** Whose SCTP carries DDP; undefined if none does. */
+  readonly sctpTransport: SctpTransportKind | undefined;
 
   /** Undefined for a device whose queue pairs the connection manager connects. */
   readonly rocePort: RocePort | undefined;
@@ -58,6 +60,8 @@ export class Adapter implements DeviceBackend {
   constructor(config: DeviceConfig, random: Random32, host?: RoceHost) {
     this.name = config.name;
     this.transport = config.transport ?? 'iwarp';
+    this.sctpTransport =
+      config.lowerLayer === 'sctp' ? (config.sctpTransport ?? 'usrsctp') : undefined;
     const { profile } = config;
     this.info = {
       name: config.name,

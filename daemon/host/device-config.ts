@@ -13,10 +13,22 @@ import type { DeviceProfile } from '../rnic/device-profile.ts';
 export const DEVICE_TRANSPORTS = ['iwarp', 'roce'] as const satisfies readonly DeviceTransport[];
 
 /** Kinds of emulated devices, as `--device` names them. */
-const DEVICE_KINDS = ['iwarp', 'roce', 'sctp'] as const;
+const DEVICE_KINDS = ['iwarp', 'roce', 'sctp', 'kernel-sctp', 'kernel-sctp-udp'] as const;
+type DeviceKind = (typeof DEVICE_KINDS)[number];
 
 /** What carries DDP of an iWARP device. */
 export const LOWER_LAYERS = ['tcp', 'sctp'] as const satisfies readonly DeviceLowerLayer[];
+
+/** Whose SCTP it is: libusrsctp's, in UDP, or the kernel's, as a protocol of IP or in UDP. */
+export const SCTP_TRANSPORTS = ['usrsctp', 'kernel', 'kernel-udp'] as const;
+export type SctpTransportKind = (typeof SCTP_TRANSPORTS)[number];
+
+/** Kinds of `--device` that are iWARP over SCTP. */
+const SCTP_KINDS: Readonly<Partial<Record<DeviceKind, SctpTransportKind>>> = {
+  sctp: 'usrsctp',
+  'kernel-sctp': 'kernel',
+  'kernel-sctp-udp': 'kernel-udp',
+};
 
 /** How people write them. */
 const TRANSPORT_NAMES: Readonly<Record<DeviceTransport, string>> = { iwarp: 'iWARP', roce: 'RoCE' };
@@ -31,6 +43,8 @@ export interface DeviceConfig {
   readonly transport?: DeviceTransport;
   /** What carries DDP of an iWARP device. Default: TCP. SCTP needs `addresses`. */
   readonly lowerLayer?: DeviceLowerLayer;
+  /** Whose SCTP carries DDP of a device of SCTP. Default: libusrsctp's. */
+  readonly sctpTransport?: SctpTransportKind;
   /** Limits of the device. Default: those of a large adapter. */
   readonly profile?: Partial<DeviceProfile>;
   /** Wire options of an iWARP device that differ from the defaults. */
@@ -130,12 +144,19 @@ export function checkedDevices(configs: readonly DeviceConfig[]): readonly Devic
   });
 }
 
-function checkLowerLayer({ name, transport, lowerLayer, addresses }: DeviceConfig): void {
+function checkLowerLayer(config: DeviceConfig): void {
+  const { name, transport, lowerLayer, sctpTransport, addresses } = config;
   if (lowerLayer !== undefined && transport === 'roce') {
     throw new VerbsError('EINVAL', `device ${name}: only iWARP devices have a lower layer`);
   }
+  if (sctpTransport !== undefined && lowerLayer !== 'sctp') {
+    const advice = 'give it lowerLayer "sctp"';
+    throw new VerbsError('EINVAL', `device ${name}: sctpTransport is for SCTP; ${advice}`);
+  }
   if (lowerLayer === 'sctp' && addresses.length === 0) {
-    const advice = `write ${name}=sctp:ADDRESS`;
+    const known = sctpTransport ?? 'usrsctp';
+    const kind = DEVICE_KINDS.find((each) => SCTP_KINDS[each] === known) ?? 'sctp';
+    const advice = `write ${name}=${kind}:ADDRESS`;
     throw new VerbsError('EINVAL', `device ${name}: a device of SCTP needs addresses; ${advice}`);
   }
 }
@@ -147,8 +168,9 @@ function claim(address: string | undefined): string {
 }
 
 /**
- * Parses `NAME` or `NAME=[KIND:]ADDRESS[,ADDRESS]`, where the kind is `iwarp`, the default, `sctp`
- * (iWARP over SCTP) or `roce`; a kind without addresses serves all of them, except for `sctp`.
+ * Parses `NAME` or `NAME=[KIND:]ADDRESS[,ADDRESS]`, where the kind is `iwarp`, the default, `sctp`,
+ * `kernel-sctp` or `kernel-sctp-udp` (iWARP over SCTP) or `roce`; a kind without addresses serves all
+ * of them, except for SCTP.
  * Throws `VerbsError` EINVAL.
  */
 export function parseDevice(text: string): DeviceConfig {
@@ -168,8 +190,7 @@ function withAddresses(text: string, at: number): DeviceConfig {
   if (kind === undefined) return { name, addresses: value.split(',') };
   const known = DEVICE_KINDS.find((each) => each === kind);
   if (known === undefined) throw new VerbsError('EINVAL', unknownKind(name, kind, rest));
-  const protocol =
-    known === 'sctp' ? ({ transport: 'iwarp', lowerLayer: 'sctp' } as const) : { transport: known };
+  const protocol = protocolOf(known);
   if (rest === undefined) return { name, addresses: [], ...protocol };
   if (rest === ':') {
     const advice =
@@ -179,6 +200,13 @@ function withAddresses(text: string, at: number): DeviceConfig {
     throw new VerbsError('EINVAL', `device ${name}: no address behind '${kind}:'; ${advice}`);
   }
   return { name, addresses: rest.slice(1).split(','), ...protocol };
+}
+
+function protocolOf(kind: DeviceKind): Omit<DeviceConfig, 'name' | 'addresses'> {
+  if (kind === 'iwarp' || kind === 'roce') return { transport: kind };
+  const sctpTransport = SCTP_KINDS[kind] ?? 'usrsctp';
+  const chosen = sctpTransport === 'usrsctp' ? {} : { sctpTransport };
+  return { transport: 'iwarp', lowerLayer: 'sctp', ...chosen };
 }
 
 function unknownKind(name: string, kind: string, rest: string | undefined): string {

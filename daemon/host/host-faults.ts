@@ -62,7 +62,8 @@ function isSctp({ cmDevice }: Adapter): boolean {
 function actsOn(spec: FaultSpec, device: Adapter): boolean {
   const { kind } = spec;
   const wanted = faultTransport(kind);
-  if (isSctp(device) && SCTP_FAULT_KINDS.includes(kind)) return true;
+  // The kernel's packets pass us by.
+  if (isSctp(device) && SCTP_FAULT_KINDS.includes(kind)) return device.sctpTransport === 'usrsctp';
   if (isSctp(device) && kind in NOT_OVER_SCTP) return false;
   return wanted === undefined || wanted === device.transport;
 }

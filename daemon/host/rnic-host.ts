@@ -596,12 +596,14 @@ export class RnicHost
     const iwarp = this.devices.filter(({ transport }) => transport === 'iwarp');
     const sctp = iwarp.filter(({ cmDevice }) => cmDevice.lowerLayer === 'sctp');
     if (sctp.length === 0) return undefined;
-    const devices = sctp.map(({ cmDevice }) => cmDevice);
+    const devices = sctp.map(({ name, cmDevice, sctpTransport }) => {
+      return { name, addresses: cmDevice.addresses, sctp: sctpTransport ?? 'usrsctp' };
+    });
     const tap = this.#observer.tap?.packets;
     const { SctpNetwork, makeTransport } = this.#parts;
     try {
       const hasTcp = iwarp.length > sctp.length;
-      const transport = makeTransport(clock);
+      const transport = makeTransport(clock, devices);
       return new SctpNetwork({ inner: network, transport, clock, devices, hasTcp, tap });
     } catch (error) {
       if (!(error instanceof TransportError)) throw error;

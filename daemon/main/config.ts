@@ -18,6 +18,7 @@ import {
   DEVICE_TRANSPORTS,
   type DeviceConfig,
   LOWER_LAYERS,
+  SCTP_TRANSPORTS,
 } from '../host/device-config.ts';
 import { FAULTS_MAX } from '../host/host-faults.ts';
 import type { DaemonLimits } from '../ipc/objects/daemon-budget.ts';
@@ -73,6 +74,7 @@ const emulatedDevice = z.strictObject({
   addresses: z.array(z.string()).readonly().default([]),
   transport: z.enum(DEVICE_TRANSPORTS).default('iwarp'),
   lowerLayer: z.enum(LOWER_LAYERS).exactOptional(),
+  sctpTransport: z.enum(SCTP_TRANSPORTS).exactOptional(),
   profile: overrides(profileNames).default({}),
   wire: wire.default({}),
 });
@@ -243,12 +245,13 @@ function devicesOf(
 }
 
 function deviceConfig(config: z.output<typeof emulatedDevice>): DeviceConfig {
-  const { name, addresses, transport, lowerLayer, profile } = config;
+  const { name, addresses, transport, lowerLayer, sctpTransport, profile } = config;
   return {
     name,
     addresses,
     transport,
     ...(lowerLayer === undefined ? {} : { lowerLayer }),
+    ...(sctpTransport === undefined ? {} : { sctpTransport }),
     profile: given(profile),
     wire: given(config.wire) as Partial<WireDefaults>,
   };

@@ -1,4 +1,4 @@
-/** What TCP and UDP sockets share: opening, addresses as the kernel has them, options, interfaces. */
+/** What TCP, UDP and SCTP sockets share: opening, addresses as the kernel has them, options, interfaces. */
 import { closeDescriptor } from './descriptor.ts';
 import { checked, lastErrno, libc, SystemCallError } from './libc.ts';
 
@@ -35,12 +35,23 @@ const setsockopt = libc.func(
   'int setsockopt(int fd, int level, int option, void *value, uint32_t length)',
 ) as (fd: number, level: number, option: number, value: Uint8Array, length: number) => number;
 
+const getsockname = libc.func('int getsockname(int fd, void *address, void *length)') as (
+  fd: number,
+  address: Uint8Array,
+  length: Uint8Array,
+) => number;
+
 type AddressCall = (fd: number, address: Uint8Array, length: number) => number;
 
 export const AF_INET = 2;
 const AF_INET6 = 10;
 export const SOL_SOCKET = 1;
+export const SO_SNDBUF = 7;
+export const SO_RCVBUF = 8;
+const SO_SNDBUFFORCE = 32;
+const SO_RCVBUFFORCE = 33;
 export const IPPROTO_IPV6 = 41;
+export const IPPROTO_SCTP = 132;
 export const IPV6_V6ONLY = 26;
 const SOCKADDR_IN_BYTES = 16;
 export const SOCKADDR_IN6_BYTES = 28;
@@ -51,8 +62,8 @@ const EINVAL = 22;
 export const SocketType = { stream: 1, datagram: 2 } as const;
 
 /** A socket for addresses of the family of `name`, for the caller to close. Throws `SystemCallError`. */
-export function openSocket(name: Uint8Array, type: number): number {
-  return checked('socket', socket(name[0] ?? 0, type | SOCK_CLOEXEC_NONBLOCK, 0));
+export function openSocket(name: Uint8Array, type: number, protocol = 0): number {
+  return checked('socket', socket(name[0] ?? 0, type | SOCK_CLOEXEC_NONBLOCK, protocol));
 }
 
 /** struct sockaddr_in or sockaddr_in6 of an address, with an optional %zone, and a port. */
@@ -110,4 +121,37 @@ export function getOption(fd: number, level: number, option: number): number {
   const result = getsockopt(fd, level, option, optionBytes, length);
   checked('getsockopt', result, `option ${option} of level ${level}`);
   return optionValue.getInt32(0, true);
+}
+
+/** Fills `value` with a structure that an option is; false if the call fails. */
+export function getOptionBytes(
+  fd: number,
+  level: number,
+  option: number,
+  value: Uint8Array,
+): boolean {
+  const length = new Uint8Array(4);
+  new DataView(length.buffer).setUint32(0, value.length, true);
+  return getsockopt(fd, level, option, value, length) === 0;
+}
+
+/**
+ * Sets the length of a buffer, `SO_SNDBUF` or `SO_RCVBUF`. Only an administrator may have more than
+ * the limit for all (CAP_NET_ADMIN). Throws `SystemCallError`.
+ */
+export function setBuffer(fd: number, option: number, bytes: number): void {
+  try {
+    setOption(fd, SOL_SOCKET, option === SO_SNDBUF ? SO_SNDBUFFORCE : SO_RCVBUFFORCE, bytes);
+  } catch (error) {
+    if (!(error instanceof SystemCallError)) throw error;
+    setOption(fd, SOL_SOCKET, option, bytes);
+  }
+}
+
+/** The name that a socket is bound to. Throws `SystemCallError`. */
+export function boundName(fd: number): DataView {
+  const name = new Uint8Array(SOCKADDR_IN6_BYTES);
+  const length = Uint8Array.of(SOCKADDR_IN6_BYTES, 0, 0, 0);
+  checked('getsockname', getsockname(fd, name, length));
+  return new DataView(name.buffer);
 }

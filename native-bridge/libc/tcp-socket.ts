@@ -8,6 +8,7 @@ import { closeDescriptor } from './descriptor.ts';
 import {
   AF_INET,
   bind,
+  boundName,
   connect,
   getOption,
   IPPROTO_IPV6,
@@ -24,11 +25,6 @@ import { checked, errnoName, lastErrno, libc } from './libc.ts';
 const listen = libc.func('int listen(int fd, int backlog)') as (
   fd: number,
   backlog: number,
-) => number;
-const getsockname = libc.func('int getsockname(int fd, void *address, void *length)') as (
-  fd: number,
-  address: Uint8Array,
-  length: Uint8Array,
 ) => number;
 const setsockopt = libc.func(
   'int setsockopt(int fd, int level, int option, void *value, uint32_t length)',
@@ -223,13 +219,6 @@ function bounded(value: number, max: number): number {
 export function sendSegment(fd: number, bytes: Uint8Array): number {
   const sent = sendAddress(fd, bytes, bytes.length, MSG_DONTWAIT | MSG_NOSIGNAL | MSG_EOR);
   return sent < 0 ? -lastErrno() : sent;
-}
-
-function boundName(fd: number): DataView {
-  const name = new Uint8Array(SOCKADDR_IN6_BYTES);
-  const length = Uint8Array.of(SOCKADDR_IN6_BYTES, 0, 0, 0);
-  checked('getsockname', getsockname(fd, name, length));
-  return new DataView(name.buffer);
 }
 
 /** The address in a struct sockaddr as text, IPv6 with all its groups. */

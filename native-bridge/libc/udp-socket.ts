@@ -12,8 +12,11 @@ import {
   IPV6_V6ONLY,
   ifNameToIndex,
   openSocket,
+  SO_RCVBUF,
+  SO_SNDBUF,
   SOL_SOCKET,
   SocketType,
+  setBuffer,
   setOption,
   setOptionBytes,
   socketAddress,
@@ -21,10 +24,6 @@ import {
 import { checked, SystemCallError } from './libc.ts';
 
 const SO_REUSEADDR = 2;
-const SO_SNDBUF = 7;
-const SO_RCVBUF = 8;
-const SO_SNDBUFFORCE = 32;
-const SO_RCVBUFFORCE = 33;
 const IPPROTO_IP = 0;
 const IP_MULTICAST_IF = 32;
 const IP_ADD_MEMBERSHIP = 35;
@@ -157,23 +156,13 @@ function open(
       setOption(fd, IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1);
       setOption(fd, IPPROTO_UDP, UDP_NO_CHECK6_RX, 1);
     }
-    setBuffer(fd, SO_RCVBUFFORCE, SO_RCVBUF, bufferBytes);
-    setBuffer(fd, SO_SNDBUFFORCE, SO_SNDBUF, bufferBytes);
+    setBuffer(fd, SO_RCVBUF, bufferBytes);
+    setBuffer(fd, SO_SNDBUF, bufferBytes);
     checked('bind', bind(fd, name, name.length), `${address} port ${port}`);
     return { fd, receiveBufferBytes: getOption(fd, SOL_SOCKET, SO_RCVBUF) };
   } catch (error) {
     closeDescriptor(fd);
     throw error;
-  }
-}
-
-/** Only an administrator may have more than the limit for all (CAP_NET_ADMIN). */
-function setBuffer(fd: number, forced: number, asked: number, bytes: number): void {
-  try {
-    setOption(fd, SOL_SOCKET, forced, bytes);
-  } catch (error) {
-    if (!(error instanceof SystemCallError)) throw error;
-    setOption(fd, SOL_SOCKET, asked, bytes);
   }
 }
 

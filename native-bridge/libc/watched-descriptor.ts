@@ -82,3 +82,55 @@ export function watchDescriptor(
   holdRoot(watch);
   return watch;
 }
+
+/** A watch over a socket that is read and written. */
+export interface SocketWatch extends Disposable {
+  /** Sets what wakes its user: something to read, room to write. Neither: nothing does. */
+  want(readable: boolean, writable: boolean): void;
+  /** Ends the watch; call it before closing the descriptor. A second call does nothing. */
+  close(): void;
+}
+
+/**
+ * Calls `onReady` in a separate turn whenever there is what `want` asked for, at first something to
+ * read, or an error; again while it is there. Does not keep the process alive.
+ */
+export function watchSocket(fd: number, onReady: () => void): SocketWatch {
+  keepAddonLoaded();
+  let closed = false;
+  let active = true;
+  let wanted = { readable: true, writable: false };
+  const turn = (): void => {
+    if (!closed) onReady();
+  };
+  // See above for both.
+  const happened = (status: unknown): void => {
+    if (typeof status === 'number' && status < 0) active = false;
+    setImmediate(turn);
+  };
+  const handle = koffi.node.poll(fd, wanted, happened);
+  handle.unref();
+  const watch: SocketWatch = {
+    want(readable, writable) {
+      if (closed) return;
+      const any = readable || writable;
+      const same = wanted.readable === readable && wanted.writable === writable;
+      if (same && active === any) return;
+      wanted = { readable, writable };
+      active = any;
+      if (any) handle.start(wanted, happened);
+      else handle.stop();
+    },
+    close() {
+      if (closed) return;
+      closed = true;
+      releaseRoot(watch);
+      handle.close();
+    },
+    [Symbol.dispose]() {
+      watch.close();
+    },
+  };
+  holdRoot(watch);
+  return watch;
+}

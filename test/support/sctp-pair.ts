@@ -30,7 +30,7 @@ interface ReceivedMessage {
 }
 
 /** Keeps what an association tells. */
-class AssociationRecorder implements AssociationUser {
+export class AssociationRecorder implements AssociationUser {
   readonly messages: ReceivedMessage[] = [];
   /** Everything else, in its order. */
   readonly events: string[] = [];

@@ -132,5 +132,13 @@ export interface SctpTransport {
   hold(local: SctpAddress, options: SctpPortOptions): SctpPort;
 }
 
+/** A transport as a host has it, for its addresses. */
+export interface HostSctpTransport extends SctpTransport {
+  /** Hears what comes to the address, until `close`. Throws `TransportError`. */
+  open(address: string): void;
+  /** Undoes every `open`, and what else hosts do with a transport. Associations stay. */
+  close(): void;
+}
+
 /** Longest message that is assembled: a DDP Stream Sequence Number and the longest DDP segment. */
 export const MESSAGE_MAX_BYTES = 65_537;

@@ -20,7 +20,7 @@ import {
   type Network,
   TransportError,
 } from '../links/network.ts';
-import type { SctpPortOptions, SctpTransport } from './association.ts';
+import type { HostSctpTransport, SctpPortOptions } from './association.ts';
 import type { DdpStreams } from './ddp-streams.ts';
 import { SctpFaults } from './sctp-faults.ts';
 import { type LinkPortHost, SctpLinkPort } from './sctp-link-port.ts';
@@ -41,15 +41,11 @@ const LEAVE_PATIENCE_MICROS = 500_000;
 const FREE_PORT_TRIES = 16;
 
 /** A transport whose packets can be watched and spoiled. */
-export interface PacketTransport extends SctpTransport {
-  /** Hears what comes to the address, until `close`. Throws `TransportError`. */
-  open(address: string): void;
+export interface PacketTransport extends HostSctpTransport {
   /** Shows it every packet, until `close`. */
   observe(observer: PacketObserver): void;
   /** Asks it about every packet, until `close`. */
   obey(spoilerOf: (carrier: PacketCarrier) => PacketSpoiler): void;
-  /** Undoes every `open`, `observe` and `obey`. */
-  close(): void;
 }
 
 /** What is around which network. */

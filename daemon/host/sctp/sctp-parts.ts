@@ -1,9 +1,10 @@
 /** What a host needs for devices of SCTP, and loads only for them. */
 import { MessageWalk } from '../../iwarp/faults/message-walk.ts';
 import { DDP_ADAPTATION, SctpLayer } from '../../iwarp/sctp/sctp-layer.ts';
+import type { SctpTransportKind } from '../device-config.ts';
 import type { HostClock } from '../links/network.ts';
+import { DeviceTransports } from './device-transports.ts';
 import { type PacketTransport, SctpNetwork } from './sctp-network.ts';
-import { UsrsctpTransport } from './usrsctp-transport.ts';
 
 /** See the module's comment. */
 export const SCTP_PARTS = {
@@ -11,8 +12,11 @@ export const SCTP_PARTS = {
   MessageWalk,
   SctpLayer,
   SctpNetwork,
-  /** Makes the transport of a host; a simulation has its own. */
-  makeTransport: (clock: HostClock): PacketTransport => new UsrsctpTransport(clock),
+  /** Makes the transport of a host's devices; a simulation has its own. */
+  makeTransport: (
+    clock: HostClock,
+    devices: readonly { readonly addresses: readonly string[]; readonly sctp: SctpTransportKind }[],
+  ): PacketTransport => new DeviceTransports(clock, devices),
 };
 
 /** The type of `SCTP_PARTS`, which does not load it. */

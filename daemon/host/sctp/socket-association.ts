@@ -13,6 +13,7 @@ import {
   type MessageKind,
   type SctpAddress,
 } from './association.ts';
+import type { Opening } from './opening.ts';
 
 const EAGAIN = -11;
 /** What one association takes of a turn. */
@@ -21,13 +22,6 @@ const TURN_MESSAGES = 512;
 
 /** All associations receive into the same memory, a message at a time; one byte shows a longer one. */
 let sharedArea: ReceiveArea | undefined;
-
-/** What becomes of an association before it has a user. */
-export interface Opening {
-  /** Up, with the peer's indication known. It must have a user on return, or have been aborted. */
-  handleUp(association: Association): void;
-  handleFailed(errorCode: string, text: string): void;
-}
 
 /** What an association needs of its socket; no call waits. */
 interface AssociationSocket {
@@ -53,11 +47,10 @@ interface AssociationSocket {
   close(): void;
 }
 
-/** Where an association is, and the longest message at first. */
-interface AssociationFacts {
+/** Where an association is. */
+interface AssociationEnds {
   readonly local: SctpAddress;
   readonly remote: SctpAddress;
-  readonly messageMaxBytes: number;
 }
 
 /** Before there is a user, nothing is delivered. */
@@ -84,7 +77,7 @@ export abstract class SocketAssociation implements Association {
   user: AssociationUser = NO_USER;
   peerAdaptation: number | undefined;
   streamCount = 0;
-  messageMaxBytes: number;
+  messageMaxBytes = 0;
   unacknowledged = false;
   readonly #socket: AssociationSocket;
   readonly #opening: Opening;
@@ -95,12 +88,11 @@ export abstract class SocketAssociation implements Association {
   /** Parts of a message whose end has not come. */
   #part: Uint8Array | undefined;
 
-  constructor(socket: AssociationSocket, facts: AssociationFacts, opening: Opening) {
+  constructor(socket: AssociationSocket, ends: AssociationEnds, opening: Opening) {
     this.#socket = socket;
     this.#opening = opening;
-    this.local = facts.local;
-    this.remote = facts.remote;
-    this.messageMaxBytes = facts.messageMaxBytes;
+    this.local = ends.local;
+    this.remote = ends.remote;
   }
 
   // What transports implement
@@ -111,6 +103,8 @@ export abstract class SocketAssociation implements Association {
   protected abstract handleLeaving(): void;
   /** Its socket is closed. */
   protected abstract handleClosed(): void;
+  /** Bytes of the longest message that the path carries unfragmented now. */
+  protected abstract pathMessageBytes(): number;
 
   // What its user calls
 
@@ -166,10 +160,10 @@ export abstract class SocketAssociation implements Association {
     return true;
   }
 
-  /** For transports: the longest message that is not fragmented has another length now. */
-  protected setMessageMaxBytes(bytes: number): void {
-    if (this.isOver || bytes === this.messageMaxBytes) return;
-    this.messageMaxBytes = bytes;
+  /** The path may have become narrower. */
+  protected measurePath(): void {
+    if (this.isOver) return;
+    this.messageMaxBytes = this.pathMessageBytes();
     if (this.#state === 'up') this.user.handlePathChanged();
   }
 
@@ -181,12 +175,12 @@ export abstract class SocketAssociation implements Association {
     return this.#state === 'up';
   }
 
-  /** For transports: nothing is to be read until `resumeReading`. */
+  /** Nothing is to be read until `resumeReading`. */
   protected get isPaused(): boolean {
     return this.#paused;
   }
 
-  /** For transports: the user waits for room. */
+  /** The user waits for room. */
   protected get isBlocked(): boolean {
     return this.#blocked;
   }
@@ -275,6 +269,7 @@ export abstract class SocketAssociation implements Association {
 
   #rise(): void {
     this.#state = 'up';
+    this.messageMaxBytes = this.pathMessageBytes();
     this.#opening.handleUp(this);
   }
 

@@ -3,9 +3,10 @@ import { errnoName } from '../../../native-bridge/libc/libc.ts';
 import { type UsrsctpSocket, unfragmentedBytes } from '../../../native-bridge/usrsctp/socket.ts';
 import { HEARTBEAT_MS } from '../../../native-bridge/usrsctp/stack.ts';
 import type { Alarm } from '../links/network.ts';
+import type { Opening } from './opening.ts';
 import type { Path } from './paths.ts';
 import type { SctpStack, Served } from './sctp-stack.ts';
-import { type Opening, SocketAssociation } from './socket-association.ts';
+import { SocketAssociation } from './socket-association.ts';
 
 /** How often a peer is asked that the network cannot reach, as it says, and for how long. */
 const DOUBT_HEARTBEAT_MS = 200;
@@ -28,12 +29,11 @@ export class UsrsctpAssociation extends SocketAssociation implements Served {
     ports: { readonly local: number; readonly remote: number },
     opening: Opening,
   ) {
-    const facts = {
+    const ends = {
       local: { address: path.socket.address, port: ports.local },
       remote: { address: path.address, port: ports.remote },
-      messageMaxBytes: unfragmentedBytes(path.packetBytes),
     };
-    super(socket, facts, opening);
+    super(socket, ends, opening);
     this.#stack = stack;
     this.socket = socket;
     this.path = path;
@@ -44,7 +44,7 @@ export class UsrsctpAssociation extends SocketAssociation implements Served {
   handleShrunk(): void {
     if (this.isOver) return;
     this.socket.lowerPacketBytes(this.path.packetBytes);
-    this.setMessageMaxBytes(unfragmentedBytes(this.path.packetBytes));
+    this.measurePath();
   }
 
   /**
@@ -71,6 +71,10 @@ export class UsrsctpAssociation extends SocketAssociation implements Served {
 
   protected override handleClosed(): void {
     this.#stack.endAssociation(this.path);
+  }
+
+  protected override pathMessageBytes(): number {
+    return unfragmentedBytes(this.path.packetBytes);
   }
 
   #doubt(): void {

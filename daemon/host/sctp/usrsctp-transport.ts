@@ -1,5 +1,4 @@
 /** SCTP over UDP (RFC 6951) by libusrsctp: each host of a process has a `UsrsctpTransport`, over one stack. */
-import { SystemCallError } from '../../../native-bridge/libc/libc.ts';
 import { type UsrsctpOptions, UsrsctpSocket } from '../../../native-bridge/usrsctp/socket.ts';
 import { type HostClock, TransportError } from '../links/network.ts';
 import {
@@ -10,10 +9,10 @@ import {
   type SctpPort,
   type SctpPortOptions,
 } from './association.ts';
+import { adaptationText, agrees, asTransportError, type Opening } from './opening.ts';
 import type { CarrierSocket, Path } from './paths.ts';
 import type { PacketTransport } from './sctp-network.ts';
 import { type PortHolder, type SctpStack, sctpStack } from './sctp-stack.ts';
-import type { Opening } from './socket-association.ts';
 import type { PacketCarrier, PacketObserver, PacketSpoiler } from './udp-carrier.ts';
 import { UsrsctpAssociation } from './usrsctp-association.ts';
 
@@ -138,7 +137,7 @@ class UsrsctpPort implements SctpPort, PortHolder {
     let cancelled = false;
     const opening: Opening = {
       handleUp: (up) => {
-        if (!this.#agrees(up)) onFailed('EPROTO', adaptationText(up));
+        if (!agrees(up, this.#adaptation)) onFailed('EPROTO', adaptationText(up));
         else onOpen(up);
       },
       handleFailed: onFailed,
@@ -166,7 +165,7 @@ class UsrsctpPort implements SctpPort, PortHolder {
     const opening: Opening = {
       handleUp: (up) => {
         if (this.#onAssociation === undefined) up.abort();
-        else if (this.#agrees(up)) this.#onAssociation(up);
+        else if (agrees(up, this.#adaptation)) this.#onAssociation(up);
       },
       handleFailed: () => {},
     };
@@ -205,13 +204,6 @@ class UsrsctpPort implements SctpPort, PortHolder {
     return association;
   }
 
-  /** False, and aborted, if the peer has another adaptation indication, or none (SCTP-11.1-01). */
-  #agrees(association: Association): boolean {
-    if (association.peerAdaptation === this.#adaptation) return true;
-    association.abort();
-    return false;
-  }
-
   #options(packetBytes: number): UsrsctpOptions {
     // What waits to be read is what the UDP socket can hold, or datagrams are lost there.
     const window = Math.floor(this.#socket.receiveBufferBytes / 2);
@@ -223,15 +215,4 @@ class UsrsctpPort implements SctpPort, PortHolder {
       packetBytes,
     };
   }
-}
-
-function adaptationText({ peerAdaptation }: Association): string {
-  const found = peerAdaptation === undefined ? 'none' : String(peerAdaptation);
-  return `the peer has another adaptation indication than ours: ${found}`;
-}
-
-function asTransportError(error: unknown): TransportError {
-  if (error instanceof TransportError) return error;
-  if (error instanceof SystemCallError) return new TransportError(error.code, error.message);
-  throw error;
 }

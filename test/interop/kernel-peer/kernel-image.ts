@@ -62,7 +62,14 @@ const RXE_MODULES = [
 ] as const;
 
 /** What a guest with SCTP loads besides: what signs its cookies, and loss on a wire. */
-const SCTP_MODULES = ['hmac', 'sha1_generic', 'sha256_generic', 'sctp', 'sch_netem'] as const;
+const SCTP_MODULES = [
+  'hmac',
+  'sha1_generic',
+  'sha256_generic',
+  'sctp',
+  'veth',
+  'sch_netem',
+] as const;
 
 const SIW_SOURCES = 'drivers/infiniband/sw/siw';
 

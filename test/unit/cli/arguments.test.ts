@@ -138,7 +138,7 @@ describe('devices', () => {
     ['rnic0=roce:127.0.0.2,127.0.0.2', 'two RoCE devices have the address 127.0.0.2'],
     [
       'rnic0=foo:127.0.0.2',
-      "no kind of device is called 'foo:'; there are iwarp:, roce:, sctp:, native:",
+      "no kind of device is called 'foo:'; there are iwarp:, roce:, sctp:, kernel-sctp:, kernel-sctp-udp:, native:",
     ],
     ['rnic0=ROCE:127.0.0.2', "no kind of device is called 'ROCE:'"],
   ])('refuses "%s"', (text, reason) => {

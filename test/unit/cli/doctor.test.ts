@@ -91,15 +91,15 @@ describe('checks', () => {
     const here = { address: '192.0.2.1', kernelSctp: false };
     expect(judgeSctp(here)).toEqual({
       state: 'ok',
-      text: "libusrsctp loads; UDP port 9899 of 192.0.2.1 is free; the kernel's sctp module is not loaded",
+      text: 'libusrsctp loads; UDP port 9899 of 192.0.2.1 is free; the kernel has no SCTP sockets (sctp module)',
     });
     expect(judgeSctp({ ...here, kernelSctp: true, refused: 'EADDRINUSE' })).toEqual({
       state: 'info',
-      text: "libusrsctp loads; UDP port 9899 of 192.0.2.1 cannot be opened (EADDRINUSE); the kernel's sctp module is loaded",
+      text: 'libusrsctp loads; UDP port 9899 of 192.0.2.1 cannot be opened (EADDRINUSE); the kernel has SCTP sockets',
     });
     expect(judgeSctp({ ...here, missing: 'it is not installed' })).toEqual({
       state: 'info',
-      text: "it is not installed; the kernel's sctp module is not loaded",
+      text: 'it is not installed; the kernel has no SCTP sockets (sctp module)',
     });
   });
 

@@ -42,6 +42,13 @@ describe('device options', () => {
     const { addresses, ...kind } = parseDevice('a=sctp:127.0.0.2,::1');
     expect(kind).toEqual({ name: 'a', transport: 'iwarp', lowerLayer: 'sctp' });
     expect(addresses).toEqual(['127.0.0.2', '::1']);
+    const kernel = { ...kind, addresses: ['127.0.0.2'], sctpTransport: 'kernel' };
+    expect(parseDevice('a=kernel-sctp:127.0.0.2')).toEqual(kernel);
+    expect(parseDevice('a=kernel-sctp-udp:127.0.0.2').sctpTransport).toBe('kernel-udp');
+    const tcpOnly = { name: 'a', addresses: [], sctpTransport: 'kernel' } as const;
+    expect(() => checkedDevices([tcpOnly])).toThrow(
+      /sctpTransport is for SCTP; give it lowerLayer/,
+    );
     for (const text of ['a=sctp', 'a=sctp:']) {
       expect(() => parseDevice(text)).toThrow(
         /SCTP needs addresses; write a=sctp:|no address behind/,

@@ -33,6 +33,14 @@ describe('options of a daemon', () => {
     });
   });
 
+  it('a device of SCTP keeps whose SCTP it is', () => {
+    const device = { name: 'a', addresses: ['127.0.0.2'], lowerLayer: 'sctp' } as const;
+    for (const sctpTransport of ['kernel', 'kernel-udp'] as const) {
+      const { devices } = parseDaemonConfig({ devices: [{ ...device, sctpTransport }] }, {});
+      expect(devices).toMatchObject([{ ...device, sctpTransport }]);
+    }
+  });
+
   it('a socket path is made absolute', () => {
     expect(parseDaemonConfig({ socketPath: 'x/s' }, {}).socketPath).toBe(`${process.cwd()}/x/s`);
   });

@@ -1,0 +1,58 @@
+/**
+ * The transports of a host's devices as one: the address says whose a port is. libusrsctp is loaded
+ * only for a device that has it.
+ */
+import type { SctpTransportKind } from '../device-config.ts';
+import type { HostClock } from '../links/network.ts';
+import type { HostSctpTransport, SctpAddress, SctpPort, SctpPortOptions } from './association.ts';
+import { KernelSctpTransport } from './kernel-transport.ts';
+import type { PacketTransport } from './sctp-network.ts';
+import type { PacketCarrier, PacketObserver, PacketSpoiler } from './udp-carrier.ts';
+import { UsrsctpTransport } from './usrsctp-transport.ts';
+
+/** A device of SCTP, as far as a transport is concerned. */
+interface TransportDevice {
+  readonly addresses: readonly string[];
+  readonly sctp: SctpTransportKind;
+}
+
+/** See the module's comment. Packets of the kernel are neither watched nor spoiled. */
+export class DeviceTransports implements PacketTransport {
+  readonly #kernels = new Map<string, HostSctpTransport>();
+  readonly #usrsctp: UsrsctpTransport;
+  readonly #hasUsrsctp: boolean;
+
+  constructor(clock: HostClock, devices: readonly TransportDevice[]) {
+    this.#usrsctp = new UsrsctpTransport(clock);
+    for (const { addresses, sctp } of devices) {
+      if (sctp === 'usrsctp') continue;
+      const kernel = new KernelSctpTransport(clock, sctp === 'kernel-udp');
+      for (const address of addresses) this.#kernels.set(address, kernel);
+    }
+    this.#hasUsrsctp = devices.some(({ sctp }) => sctp === 'usrsctp');
+  }
+
+  open(address: string): void {
+    this.#of(address).open(address);
+  }
+
+  hold(local: SctpAddress, options: SctpPortOptions): SctpPort {
+    return this.#of(local.address).hold(local, options);
+  }
+
+  observe(observer: PacketObserver): void {
+    if (this.#hasUsrsctp) this.#usrsctp.observe(observer);
+  }
+
+  obey(spoilerOf: (carrier: PacketCarrier) => PacketSpoiler): void {
+    if (this.#hasUsrsctp) this.#usrsctp.obey(spoilerOf);
+  }
+
+  close(): void {
+    this.#usrsctp.close();
+  }
+
+  #of(address: string): HostSctpTransport {
+    return this.#kernels.get(address) ?? this.#usrsctp;
+  }
+}

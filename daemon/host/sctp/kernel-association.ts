@@ -1,0 +1,71 @@
+/** An association of the kernel's SCTP: a socket that the event loop watches. */
+import type { SctpSocket } from '../../../native-bridge/libc/sctp-socket.ts';
+import { type SocketWatch, watchSocket } from '../../../native-bridge/libc/watched-descriptor.ts';
+import type { HostClock } from '../links/network.ts';
+import type { MessageKind, SctpAddress } from './association.ts';
+import type { Opening } from './opening.ts';
+import { SocketAssociation } from './socket-association.ts';
+
+/** See the module's comment. */
+export class KernelAssociation extends SocketAssociation {
+  readonly #socket: SctpSocket;
+  readonly #clock: HostClock;
+  readonly #watch: SocketWatch;
+  readonly #onClosed: () => void;
+  #turnDue = false;
+
+  /** `onClosed` is called when the association has ended, whoever ended it. */
+  constructor(
+    clock: HostClock,
+    socket: SctpSocket,
+    ends: { readonly local: SctpAddress; readonly remote: SctpAddress },
+    opening: Opening,
+    onClosed: () => void,
+  ) {
+    super(socket, ends, opening);
+    this.#clock = clock;
+    this.#socket = socket;
+    this.#onClosed = onClosed;
+    this.#watch = watchSocket(socket.fd, () => this.#turn());
+    this.requestTurn();
+  }
+
+  override send(streamId: number, kind: MessageKind, bytes: Uint8Array): boolean {
+    const taken = super.send(streamId, kind, bytes);
+    // Room is asked for behind a turn, and a narrower path is told of there.
+    if (!taken || this.#socket.sentTooLong) this.requestTurn();
+    return taken;
+  }
+
+  protected override requestTurn(): void {
+    if (this.#turnDue) return;
+    this.#turnDue = true;
+    this.#clock.soon(this.#requestedTurn);
+  }
+
+  protected override handleLeaving(): void {
+    this.#watch.close();
+  }
+
+  protected override handleClosed(): void {
+    this.#onClosed();
+  }
+
+  protected override pathMessageBytes(): number {
+    return this.#socket.unfragmentedBytes;
+  }
+
+  readonly #requestedTurn = (): void => {
+    this.#turnDue = false;
+    this.#turn();
+  };
+
+  #turn(): void {
+    if (this.isOver) return;
+    if (this.#socket.takeSentTooLong()) this.measurePath();
+    const more = this.serve();
+    if (this.isOver) return;
+    if (more) this.requestTurn();
+    this.#watch.want(!this.isPaused, this.isBlocked);
+  }
+}

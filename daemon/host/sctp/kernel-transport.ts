@@ -1,0 +1,243 @@
+/** SCTP by the kernel's sockets: IP protocol 132, or in UDP (RFC 6951) where the kernel does that. */
+import { readFileSync } from 'node:fs';
+import { SystemCallError } from '../../../native-bridge/libc/libc.ts';
+import {
+  probeSctp,
+  SctpSocket,
+  type SctpSocketOptions,
+} from '../../../native-bridge/libc/sctp-socket.ts';
+import { type SocketWatch, watchSocket } from '../../../native-bridge/libc/watched-descriptor.ts';
+import { gidAddress } from '../host-addresses.ts';
+import { type HostClock, TransportError } from '../links/network.ts';
+import type {
+  Association,
+  AssociationAttempt,
+  HostSctpTransport,
+  SctpAddress,
+  SctpPort,
+  SctpPortOptions,
+} from './association.ts';
+import { KernelAssociation } from './kernel-association.ts';
+import { adaptationText, agrees, asTransportError, type Opening } from './opening.ts';
+
+/** The port that IANA has assigned to SCTP in UDP (RFC 6951 section 6.1). */
+const SCTP_UDP_PORT = 9899;
+/** Where the kernel takes SCTP from UDP; 0: nowhere. */
+const KERNEL_UDP_PORT = '/proc/sys/net/sctp/udp_port';
+/** Messages that wait for an acknowledgement, and that wait to be read: as libusrsctp has them. */
+const BUFFER_BYTES = 2_097_152;
+/** The same as of libusrsctp, where the reasons are. */
+const TIMING = { firstMs: 200, leastMs: 50, mostMs: 1000, heartbeatMs: 10_000 } as const;
+/** Associations that wait to be accepted. */
+const BACKLOG = 128;
+/** Of a device: each has a descriptor, and its buffers in the kernel. */
+const ASSOCIATIONS_MAX = 4096;
+/** The pause before a listener tries again that could not accept: the process has no descriptor left. */
+const ACCEPT_RETRY_MICROS = 100_000;
+
+/** What the ports of a transport share. */
+interface Shared {
+  readonly clock: HostClock;
+  /** Held ports, as `address port`: the kernel lets sockets share one as long as none listens. */
+  readonly held: Set<string>;
+  associations: number;
+}
+
+/** See the module's comment. */
+export class KernelSctpTransport implements HostSctpTransport {
+  readonly #shared: Shared;
+  readonly #remoteUdpPort: number | undefined;
+
+  /** `inUdp`: associations that are opened from here are in UDP. Those that come to us may be. */
+  constructor(clock: HostClock, inUdp: boolean) {
+    this.#shared = { clock, held: new Set(), associations: 0 };
+    this.#remoteUdpPort = inUdp ? SCTP_UDP_PORT : undefined;
+  }
+
+  /** Throws `TransportError` EPROTONOSUPPORT without the kernel's SCTP. */
+  open(address: string): void {
+    try {
+      probeSctp(address);
+    } catch (error) {
+      if (!(error instanceof SystemCallError) || error.code !== 'EPROTONOSUPPORT') {
+        throw asTransportError(error);
+      }
+      throw new TransportError(error.code, NO_KERNEL_SCTP);
+    }
+    if (this.#remoteUdpPort !== undefined) assertUdp();
+  }
+
+  close(): void {}
+
+  hold(local: SctpAddress, options: SctpPortOptions): SctpPort {
+    const { address, port } = local;
+    const settings: SctpSocketOptions = {
+      ...options,
+      sendBytes: BUFFER_BYTES,
+      receiveBytes: BUFFER_BYTES,
+      remoteUdpPort: this.#remoteUdpPort,
+      timing: TIMING,
+    };
+    if (this.#shared.held.has(`${address} ${port}`)) {
+      throw new TransportError('EADDRINUSE', `SCTP port ${port} of ${address} is taken`);
+    }
+    try {
+      const socket = SctpSocket.open(address, port, settings);
+      return new KernelPort(this.#shared, address, socket, settings);
+    } catch (error) {
+      throw asTransportError(error);
+    }
+  }
+}
+
+/** A held port; its socket listens, and each association that is opened has one of its own. */
+class KernelPort implements SctpPort {
+  readonly address: string;
+  readonly port: number;
+  readonly #shared: Shared;
+  readonly #socket: SctpSocket;
+  readonly #options: SctpSocketOptions;
+  #onAssociation: ((association: Association) => void) | undefined;
+  #watch: SocketWatch | undefined;
+  #released = false;
+
+  constructor(shared: Shared, address: string, socket: SctpSocket, options: SctpSocketOptions) {
+    this.#shared = shared;
+    this.#socket = socket;
+    this.#options = options;
+    this.address = address;
+    this.port = socket.port;
+    this.#shared.held.add(this.#key);
+  }
+
+  listen(onAssociation: (association: Association) => void): void {
+    if (this.#released) throw new TransportError('EINVAL', 'the port was released');
+    if (this.#watch === undefined) {
+      try {
+        this.#socket.listen(BACKLOG);
+      } catch (error) {
+        throw asTransportError(error);
+      }
+      this.#watch = watchSocket(this.#socket.fd, () => this.#accept());
+    }
+    this.#onAssociation = onAssociation;
+  }
+
+  open(
+    remote: SctpAddress,
+    onOpen: (association: Association) => void,
+    onFailed: (errorCode: string, text: string) => void,
+  ): AssociationAttempt {
+    let association: KernelAssociation | undefined;
+    let cancelled = false;
+    const opening: Opening = {
+      handleUp: (up) => {
+        if (agrees(up, this.#options.adaptation)) onOpen(up);
+        else onFailed('EPROTO', adaptationText(up));
+      },
+      handleFailed: onFailed,
+    };
+    try {
+      association = this.#start(remote, opening);
+    } catch (error) {
+      const { code, message } = asTransportError(error);
+      this.#shared.clock.soon(() => {
+        if (!cancelled) onFailed(code, message);
+      });
+    }
+    return {
+      cancel: () => {
+        cancelled = true;
+        association?.abort();
+      },
+    };
+  }
+
+  release(): void {
+    if (this.#released) return;
+    this.#released = true;
+    this.#onAssociation = undefined;
+    this.#shared.held.delete(this.#key);
+    this.#watch?.close();
+    this.#socket.close();
+  }
+
+  get #key(): string {
+    return `${this.address} ${this.port}`;
+  }
+
+  #start(remote: SctpAddress, opening: Opening): KernelAssociation {
+    if (this.#released) throw new TransportError('EINVAL', 'the port was released');
+    if (this.#shared.associations >= ASSOCIATIONS_MAX) {
+      throw new TransportError('ENOBUFS', 'this host has as many SCTP associations as it may');
+    }
+    const socket = SctpSocket.open(this.address, this.port, this.#options);
+    try {
+      socket.connect(remote.address, remote.port);
+    } catch (error) {
+      socket.close();
+      throw error;
+    }
+    return this.#associate(socket, remote, opening);
+  }
+
+  #associate(socket: SctpSocket, remote: SctpAddress, opening: Opening): KernelAssociation {
+    const local = { address: this.address, port: this.port };
+    this.#shared.associations += 1;
+    return new KernelAssociation(this.#shared.clock, socket, { local, remote }, opening, () => {
+      this.#shared.associations -= 1;
+    });
+  }
+
+  #accept(): void {
+    for (let count = 0; count < BACKLOG && !this.#released; count += 1) {
+      try {
+        if (!this.#acceptOne()) break;
+      } catch (error) {
+        if (!(error instanceof SystemCallError)) throw error;
+        this.#watch?.want(false, false);
+        this.#shared.clock.after(ACCEPT_RETRY_MICROS, () => this.#watch?.want(true, false));
+        return;
+      }
+    }
+    this.#watch?.want(true, false);
+  }
+
+  #acceptOne(): boolean {
+    const accepted = this.#socket.accept();
+    if (accepted === undefined) return false;
+    const { socket, peer, port } = accepted;
+    if (this.#shared.associations >= ASSOCIATIONS_MAX) {
+      socket.abort();
+      return true;
+    }
+    const opening: Opening = {
+      handleUp: (up) => {
+        if (this.#onAssociation === undefined) up.abort();
+        else if (agrees(up, this.#options.adaptation)) this.#onAssociation(up);
+      },
+      handleFailed: () => {},
+    };
+    this.#associate(socket, { address: gidAddress(peer), port }, opening);
+    return true;
+  }
+}
+
+const NO_KERNEL_SCTP =
+  'cannot open SCTP socket: protocol not supported (EPROTONOSUPPORT): load the kernel’s sctp module, or install libusrsctp and use sctp:ADDRESS';
+
+/** Throws `TransportError` if the kernel does not take SCTP from UDP. */
+function assertUdp(): void {
+  let port = '0';
+  try {
+    port = readFileSync(KERNEL_UDP_PORT, 'utf8').trim();
+  } catch {
+    // Kernels before 5.11 have none.
+  }
+  if (port !== '0') return;
+  const advice = `sysctl -w net.sctp.udp_port=${SCTP_UDP_PORT}`;
+  throw new TransportError(
+    'EPROTONOSUPPORT',
+    `the kernel does not carry SCTP in UDP (net.sctp.udp_port is 0): ${advice}`,
+  );
+}

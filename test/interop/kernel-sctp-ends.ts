@@ -1,0 +1,239 @@
+/**
+ * For a guest: the transport of the kernel's SCTP, with both ends in this process, and then with a peer
+ * that does what a DDP peer does not. Prints what was told of it.
+ */
+import { execFileSync } from 'node:child_process';
+import { hostSystem } from '../../daemon/host/links/system.ts';
+import { type Association, MESSAGE_MAX_BYTES } from '../../daemon/host/sctp/association.ts';
+import { KernelSctpTransport } from '../../daemon/host/sctp/kernel-transport.ts';
+import { KernelSctpSocket } from '../support/kernel-sctp.ts';
+import { AssociationRecorder, type RecordedEnd, SEGMENT, until } from '../support/sctp-pair.ts';
+
+const A = '127.0.0.2';
+const B = '127.0.0.3';
+const PORT = 7174;
+const DDP = 1;
+const MESSAGES = 400;
+const CONTROL = { payloadProtocol: 17, unordered: true, acknowledgeAtOnce: true };
+const ORDERED = { payloadProtocol: 16, unordered: false, acknowledgeAtOnce: false };
+
+const say = (text: string): void => {
+  process.stdout.write(`${text}\n`);
+};
+const pause = (ms = 2): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+
+function used(association: Association): RecordedEnd {
+  const user = new AssociationRecorder();
+  association.user = user;
+  return { association, user };
+}
+
+const { clock } = hostSystem();
+const transport = new KernelSctpTransport(clock, false);
+const keepAlive = setInterval(() => {}, 1000);
+const options = { adaptation: DDP, streamCount: 4 };
+for (const address of [A, B]) transport.open(address);
+const listener = transport.hold({ address: B, port: PORT }, options);
+let arrived: RecordedEnd[] = [];
+listener.listen((association) => arrived.push(used(association)));
+
+/** What the next association becomes, once it has come. */
+async function next(): Promise<RecordedEnd> {
+  await until('an association comes', () => arrived.length > 0);
+  const [end] = arrived;
+  arrived = arrived.slice(1);
+  return end as RecordedEnd;
+}
+
+async function pair(port = 0): Promise<readonly [RecordedEnd, RecordedEnd]> {
+  const held = transport.hold({ address: A, port }, options);
+  let mine: RecordedEnd | undefined;
+  const failed = (code: string, text: string): void => say(`failed: ${code} ${text}`);
+  held.open(
+    { address: B, port: PORT },
+    (association) => {
+      mine = used(association);
+    },
+    failed,
+  );
+  const theirs = await next();
+  await until('ours is up', () => mine !== undefined);
+  held.release();
+  return [mine as unknown as RecordedEnd, theirs];
+}
+
+async function told({ user }: RecordedEnd): Promise<string> {
+  await until('the association ends', () => user.end !== undefined);
+  return `${user.end?.kind} ${user.end?.code}`;
+}
+
+/** A peer of the kernel's that is not ours, and our end. */
+async function stranger(adaptation: number | undefined, port = 0): Promise<KernelSctpSocket> {
+  const socket = KernelSctpSocket.open(A, port, adaptation);
+  socket.connect(B, PORT);
+  await pause(200);
+  return socket;
+}
+
+say('# messages');
+let [mine, theirs] = await pair();
+const { association } = mine;
+say(`indications ${association.peerAdaptation} ${theirs.association.peerAdaptation}`);
+say(`streams ${association.streamCount} ${theirs.association.streamCount}`);
+say(
+  `ends ${association.remote.address} ${association.remote.port} ${theirs.association.remote.address}`,
+);
+const longest = association.messageMaxBytes;
+say(`longest ${longest > 60_000 && longest <= 65_535}`);
+/** A third of them are as long as they may be: more than the window and the buffer together. */
+const lengthOf = (index: number): number => (index % 3 === 0 ? longest : 4 + index * 97);
+let sent = 0;
+let blocked = 0;
+const kinds = [SEGMENT, CONTROL, ORDERED];
+const give = (): void => {
+  while (sent < MESSAGES) {
+    const bytes = Buffer.alloc(lengthOf(sent));
+    bytes.writeUInt16BE(sent);
+    const kind = kinds[sent % kinds.length] as (typeof kinds)[number];
+    if (!association.send(sent % 4, kind, bytes)) {
+      blocked += 1;
+      return;
+    }
+    sent += 1;
+  }
+};
+mine.user.onWritable = give;
+// All that waits fits neither window nor buffer.
+theirs.association.pauseReading();
+give();
+await pause(300);
+say(`waits ${blocked > 0} ${theirs.user.messages.length}`);
+theirs.association.resumeReading();
+await until('all messages', () => theirs.user.messages.length === MESSAGES);
+const wrong = theirs.user.messages.filter(({ streamId, payloadProtocol, unordered, bytes }) => {
+  const index = Buffer.from(bytes).readUInt16BE();
+  const kind = kinds[index % kinds.length] as (typeof kinds)[number];
+  return (
+    bytes.length !== lengthOf(index) ||
+    streamId !== index % 4 ||
+    payloadProtocol !== kind.payloadProtocol ||
+    unordered !== kind.unordered
+  );
+});
+say(`wrong ${wrong.length}`);
+await until('acknowledged', () => !association.unacknowledged);
+say(`acknowledged ${mine.user.events.includes('acknowledged')}`);
+association.send(0, CONTROL, new Uint8Array(MESSAGE_MAX_BYTES));
+await until('a fragmented one', () => theirs.user.messages.length === MESSAGES + 1);
+say(`fragmented ${theirs.user.messages.at(-1)?.bytes.length === MESSAGE_MAX_BYTES}`);
+association.shutdown();
+say(`shutdown: ${await told(mine)}, ${await told(theirs)}`);
+
+say('# a narrower path');
+[mine, theirs] = await pair();
+execFileSync('ip', ['link', 'set', 'lo', 'mtu', '9000']);
+const { association: narrowed, user } = mine;
+// The kernel notices when it sends; the next message is too long then.
+let given = 0;
+await until('the path is narrower', () => {
+  if (narrowed.send(0, SEGMENT, new Uint8Array(longest))) given += 1;
+  return user.events.includes('path');
+});
+await until('the messages are there', () => theirs.user.messages.length === given);
+const taken = theirs.user.messages.every(({ bytes }) => bytes.length === longest);
+const now = narrowed.messageMaxBytes;
+say(`longest ${now > 8900 && now < 9000}, taken ${taken}`);
+execFileSync('ip', ['link', 'set', 'lo', 'mtu', '65536']);
+narrowed.abort();
+say(`abort: ${await told(theirs)}`);
+
+say('# refusals');
+const other = transport.hold({ address: A, port: 5000 }, options);
+try {
+  transport.hold({ address: A, port: 5000 }, options);
+} catch (error) {
+  say(`held: ${(error as { code: string }).code}`);
+}
+let refused = '';
+other.open(
+  { address: B, port: 5001 },
+  () => {},
+  (code) => {
+    refused = code;
+  },
+);
+await until('a refusal', () => refused !== '');
+say(`nobody listens: ${refused}`);
+const foreign = KernelSctpSocket.open(B, 5002, 7);
+foreign.listen();
+refused = '';
+other.open(
+  { address: B, port: 5002 },
+  () => {},
+  (code, text) => {
+    refused = `${code}, ${text}`;
+  },
+);
+await until('a refusal', () => refused !== '');
+say(`another indication: ${refused}`);
+foreign.close();
+other.release();
+(await stranger(undefined)).close();
+(await stranger(7)).close();
+await pause(200);
+say(`strangers delivered: ${arrived.length}`);
+
+say('# a peer that sends more than a message may have');
+let peer = await stranger(DDP);
+let end = await next();
+const kind = { streamId: 0, payloadProtocol: 16, unordered: true };
+while (!peer.send({ ...kind, bytes: new Uint8Array(MESSAGE_MAX_BYTES + 1) })) await pause();
+say(`too long: ${await told(end)}, messages ${end.user.messages.length}`);
+peer.close();
+
+say('# a message in parts');
+peer = await stranger(DDP);
+end = await next();
+// More than the window: the kernel delivers the parts that it has.
+end.association.pauseReading();
+let parts = 0;
+for (; parts < 400 && peer.send({ ...kind, bytes: new Uint8Array(65_000).fill(parts) }); )
+  parts += 1;
+await pause(300);
+end.association.resumeReading();
+await until('all of them', () => end.user.messages.length === parts);
+const whole = end.user.messages.every(({ bytes }, index) => {
+  return bytes.length === 65_000 && bytes[0] === (index & 0xff) && bytes[64_999] === (index & 0xff);
+});
+say(`parts: ${parts > 10} ${whole}`);
+peer.abort();
+say(`abort: ${await told(end)}`);
+
+say('# a forged payload protocol');
+peer = await stranger(DDP);
+end = await next();
+peer.send({
+  streamId: 3,
+  payloadProtocol: 0xffff_ffff,
+  unordered: false,
+  bytes: new Uint8Array(1),
+});
+await until('it is delivered as it is', () => end.user.messages.length === 1);
+say(`protocol ${end.user.messages[0]?.payloadProtocol}, stream ${end.user.messages[0]?.streamId}`);
+peer.abort();
+await told(end);
+
+say('# an association that starts anew');
+peer = await stranger(DDP, 5003);
+end = await next();
+execFileSync('tc', ['qdisc', 'add', 'dev', 'lo', 'root', 'netem', 'loss', '100%']);
+peer.abort();
+await pause(100);
+execFileSync('tc', ['qdisc', 'del', 'dev', 'lo', 'root']);
+peer = await stranger(DDP, 5003);
+say(`anew: ${await told(end)}`);
+peer.close();
+
+listener.release();
+clearInterval(keepAlive);
+setTimeout(() => process.exit(0), 100);

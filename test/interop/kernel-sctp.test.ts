@@ -1,0 +1,158 @@
+/**
+ * The kernel's SCTP as the transport of devices, in a guest, whose kernel has it: the transport by itself, unmodified
+ * programs on devices, and devices of libusrsctp as their peers.
+ *
+ * If the guest does not boot, all of it is skipped, with the reason.
+ */
+import { join } from 'node:path';
+import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
+import { CommandFolder } from '../e2e/cli-process.ts';
+import { compiledTest } from './kernel-peer/inner-suite.ts';
+import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
+import { GUEST_START_TIMEOUT_MS, type Guest, startGuest } from './kernel-peer/kernel-peer.ts';
+import { describeWith, repositoryRoot } from './prerequisites.ts';
+
+const TEST_MS = 400_000;
+
+/** What `kernel-sctp-ends.js` prints. */
+const STORY = `# messages
+indications 1 1
+streams 4 4
+ends 127.0.0.3 7174 127.0.0.2
+longest true
+waits true 0
+wrong 0
+acknowledged true
+fragmented true
+shutdown: shutdown undefined, shutdown undefined
+# a narrower path
+longest true, taken true
+abort: aborted ECONNRESET
+# refusals
+held: EADDRINUSE
+nobody listens: ECONNREFUSED
+another indication: EPROTO, the peer has another adaptation indication than ours: 7
+strangers delivered: 0
+# a peer that sends more than a message may have
+too long: invalid EMSGSIZE, messages 0
+# a message in parts
+parts: true true
+abort: aborted ECONNRESET
+# a forged payload protocol
+protocol 4294967295, stream 3
+# an association that starts anew
+anew: lost ECONNRESET
+`;
+
+const CLI = `node ${join(repositoryRoot(), 'dist/daemon/cli/main.js')}`;
+
+/**
+ * Functions of the scripts: a daemon in the background, programs on it, and a client that asks until its
+ * server is there. Starting Node takes long in the guest, so programs have the daemon's environment.
+ */
+const FUNCTIONS = `
+daemon() { # SOCKET WORDS...
+  ${CLI} start --no-native --log-level warn --socket "$@" &
+  until [[ -S $1 ]]; do sleep 0.1; done
+}
+environment() { ${CLI} env --socket $1 >$1.env || exit; }
+on() { # SOCKET PROGRAM...
+  (. $1.env; exec timeout 150 "\${@:2}")
+}
+patiently() { for i in $(seq 30); do "$@" && return; sleep 1; done; return 1; }
+trap 'kill $(jobs -p)' EXIT
+`;
+
+let guest: Guest;
+let folder: CommandFolder;
+/** Why no guest is available. */
+let obstacle: string | undefined;
+
+/** The output of a script in the guest, which must end well. */
+async function inGuest(script: string): Promise<string> {
+  const { status, output } = await guest.runToEnd(script);
+  expect(status, output).toBe(0);
+  return output;
+}
+
+describeWith(['kernel-peer', 'sctp', 'rdma-programs'], 'SCTP by the kernel', () => {
+  beforeAll(async () => {
+    folder = new CommandFolder();
+    try {
+      await prepareKernelPeer();
+      guest = await startGuest({ sctp: true, share: folder.path, timeoutSeconds: 1800 });
+    } catch (error) {
+      obstacle = `the kernel peer does not boot: ${error instanceof Error ? error.message : error}`;
+      process.stderr.write(`skipped: SCTP by the kernel (${obstacle})\n`);
+    }
+  }, GUEST_START_TIMEOUT_MS);
+
+  beforeEach((context) => context.skip(obstacle !== undefined, obstacle));
+
+  afterAll(async () => {
+    await guest?.stop();
+    await folder?.clean();
+  });
+
+  it(
+    'carries messages, tells of a narrower path, and refuses what peers may not do [SCTP-5.1-01, SCTP-9-02, SCTP-11.1-01]',
+    async () => {
+      const { status, output } = await guest.runToEnd(
+        `node ${compiledTest('interop/kernel-sctp-ends.js')}`,
+      );
+      expect(output).toBe(STORY);
+      expect(status).toBe(0);
+    },
+    TEST_MS,
+  );
+
+  it(
+    'serves unmodified programs between two devices of a daemon',
+    async () => {
+      const output = await inGuest(`${FUNCTIONS}
+        s=/run/one.sock
+        daemon $s --device a=kernel-sctp:127.0.0.2 --device b=kernel-sctp:127.0.0.3
+        environment $s
+        on $s rping -s -a 127.0.0.3 -C 3 &
+        server=$!
+        patiently on $s rping -c -a 127.0.0.3 -I 127.0.0.2 -C 3 -V || exit
+        wait $server || exit
+        on $s ib_write_bw -R -d b -n 100 -s 65536 &
+        server=$!
+        patiently on $s ib_write_bw -R -d a --source_ip 127.0.0.2 -n 100 -s 65536 127.0.0.3 || exit
+        wait $server || exit
+        cat /proc/net/sctp/snmp`);
+      expect(output).toMatch(/^ *65536 +100 +\d/m);
+      // It was the kernel's SCTP.
+      expect(Number(/SctpActiveEstabs\s+(\d+)/.exec(output)?.[1])).toBeGreaterThanOrEqual(2);
+    },
+    TEST_MS,
+  );
+
+  it(
+    'talks to devices of libusrsctp, in UDP, whoever opens',
+    async () => {
+      await inGuest(`${FUNCTIONS}
+        ip netns add far
+        ip link add veth0 type veth peer name veth1 netns far
+        ip link set veth0 up; ip addr add 10.1.0.1/24 dev veth0
+        ip -n far link set lo up; ip -n far link set veth1 up; ip -n far addr add 10.1.0.2/24 dev veth1
+        sysctl -qw net.sctp.udp_port=9899
+        daemon /run/near.sock --device a=kernel-sctp-udp:10.1.0.1
+        ip netns exec far ${CLI} start --no-native --log-level warn --socket /run/far.sock --device b=sctp:10.1.0.2 &
+        until [[ -S /run/far.sock ]]; do sleep 0.1; done
+        environment /run/near.sock
+        environment /run/far.sock
+        near() { on /run/near.sock "$@"; }
+        far() { (. /run/far.sock.env; exec ip netns exec far timeout 150 "$@"); }
+        for ends in "far near 10.1.0.2" "near far 10.1.0.1"; do
+          read -r server client address <<<"$ends"
+          $server rping -s -a $address -C 3 &
+          serving=$!
+          patiently $client rping -c -a $address -C 3 -V || exit
+          wait $serving || exit
+        done`);
+    },
+    TEST_MS,
+  );
+});
