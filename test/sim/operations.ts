@@ -505,39 +505,38 @@ export class Operations {
     else link.vanish();
   }
 
-  /** The conduit of an end, if it has one. */
-  #conduitOf(end: SimLink | SimAssociation | undefined): Conduit | undefined {
+  /** The conduits of an end. */
+  #conduitsOf(end: SimLink | SimAssociation | undefined): readonly Conduit[] {
     if (!(end instanceof SimAssociation)) {
       const user = end?.outerUser;
-      return user instanceof Conduit ? user : undefined;
+      return user instanceof Conduit ? [user] : [];
     }
     const { local, remote } = end;
-    for (const { host } of this.#world.hosts) {
-      for (const conduit of host.conduits()) {
-        const { link } = conduit;
-        if (link.localAddress !== local.address || link.localPort !== local.port) continue;
-        if (link.remoteAddress === remote.address && link.remotePort === remote.port) {
-          return conduit;
-        }
-      }
-    }
-    return undefined;
+    return this.#world.hosts.flatMap(({ host }) =>
+      [...host.conduits()].filter(({ link }) => {
+        const here = link.localAddress === local.address && link.localPort === local.port;
+        return here && link.remoteAddress === remote.address && link.remotePort === remote.port;
+      }),
+    );
   }
 
   #excuse(end: SimLink | SimAssociation | undefined, why: string): void {
-    const user = this.#conduitOf(end);
-    if (user === undefined) {
+    const conduits = this.#conduitsOf(end);
+    // A session may be about to begin on an association.
+    if (conduits.length === 0 || end instanceof SimAssociation) {
       // No flow is known yet: excuse every flow that is being established.
       for (const flow of this.#world.flows.values()) {
         if (flow.parties.some(({ established }) => !established)) flow.excuse(why);
       }
-      return;
     }
-    const { device, qp } = user.endpoint;
+    for (const { endpoint } of conduits) this.#excuseQp(endpoint.device.name, endpoint.qp, why);
+  }
+
+  #excuseQp(device: string, qp: unknown, why: string): void {
     for (const host of this.#world.hosts) {
       for (const client of this.#world.clientsOf(host)) {
         for (const each of client.qps) {
-          if (host.queuePair(device.name, each.qpn) === qp) each.party.flow?.excuse(why);
+          if (host.queuePair(device, each.qpn) === qp) each.party.flow?.excuse(why);
         }
       }
     }
@@ -578,7 +577,7 @@ export class Operations {
   #hostileAssociation(): void {
     const { prng, hostiles, listeners, network } = this.#world;
     const manner = prng.choose(SCTP_MANNERS);
-    const options = { adaptation: manner === 'other-adaptation' ? 2 : 1, streamCount: 2 };
+    const options = { adaptation: manner === 'other-adaptation' ? 2 : 1, streamCount: 1 };
     const port = network.messages.hold({ address: HOSTILE_ADDRESS, port: 0 }, options);
     if (prng.oneIn(2) && listeners.size > 0) {
       const remote = prng.choose([...listeners]);
