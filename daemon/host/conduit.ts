@@ -164,7 +164,11 @@ export class Conduit implements LinkUser, ShareMember {
         return 'done';
       }
       this.#noteSent(bytes);
-      const takenBytes = this.#link.write(bytes, this.stream.polledProtocol);
+      const takenBytes = this.#link.write(
+        bytes,
+        this.stream.polledProtocol,
+        this.stream.polledFollowed,
+      );
       if (takenBytes > 0) this.stream.handleFlushed(takenBytes, now);
       sentBytes += takenBytes;
       this.#share.countOutput(takenBytes);

@@ -32,6 +32,7 @@ export interface SctpMessageKind {
   readonly payloadProtocol: number;
   readonly unordered: boolean;
   readonly acknowledgeAtOnce: boolean;
+  readonly followed?: boolean;
 }
 
 /** What an association has come to (`sac_state`), in the order of the numbers. */

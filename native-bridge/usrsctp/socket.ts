@@ -61,6 +61,10 @@ const EVENTS = [
   Notification.senderDry,
 ];
 
+/** Values of `Option.noDelay`. */
+const DELAYS = words(0);
+const SENDS_AT_ONCE = words(1);
+
 // One call at a time, so all sockets share what calls read and fill.
 const sendInfo = new Uint8Array(SendInfo.bytes);
 const sendFields = new DataView(sendInfo.buffer);
@@ -85,6 +89,8 @@ export class UsrsctpSocket {
   /** The library's name for it. */
   readonly id: number;
   readonly #stack: UsrsctpStack;
+  /** What is shorter than a packet waits for more, or for an acknowledgement (Nagle's algorithm). */
+  #delays = false;
 
   private constructor(stack: UsrsctpStack, id: number) {
     this.#stack = stack;
@@ -140,7 +146,8 @@ export class UsrsctpSocket {
 
   /** Sends a whole message. Returns its length or a negative errno; EAGAIN without room. */
   send(streamId: number, kind: SctpMessageKind, bytes: Uint8Array): number {
-    const { unordered, acknowledgeAtOnce, payloadProtocol } = kind;
+    const { unordered, acknowledgeAtOnce, payloadProtocol, followed = false } = kind;
+    if (followed !== this.#delays) this.#setDelays(followed);
     const asked =
       (unordered ? SendFlag.unordered : 0) | (acknowledgeAtOnce ? SendFlag.acknowledgeAtOnce : 0);
     sendFields.setUint16(SendInfo.streamId, streamId, true);
@@ -234,6 +241,11 @@ export class UsrsctpSocket {
 
   close(): void {
     this.#stack.library.close(this.id);
+  }
+
+  #setDelays(delays: boolean): void {
+    this.#delays = delays;
+    this.#trySet(IPPROTO_SCTP, Option.noDelay, delays ? DELAYS : SENDS_AT_ONCE);
   }
 
   #configure(options: UsrsctpOptions): void {

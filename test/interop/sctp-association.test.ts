@@ -3,6 +3,7 @@ import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { afterEach, expect, it } from 'vitest';
 import { MESSAGE_MAX_BYTES } from '../../daemon/host/sctp/association.ts';
+import { UsrsctpTransport } from '../../daemon/host/sctp/usrsctp-transport.ts';
 import { loadUsrsctp } from '../../native-bridge/usrsctp/library.ts';
 import { Prng } from '../sim/prng.ts';
 import {
@@ -88,6 +89,32 @@ describeWith(['sctp'], 'SCTP by libusrsctp', () => {
     expect(mine.association.unacknowledged).toBe(true);
     await until('the acknowledgement', () => mine.user.events.includes('acknowledged'));
     expect(mine.association.unacknowledged).toBe(false);
+  });
+
+  it('puts messages that others follow into packets together, and the last one leaves at once', async () => {
+    const [mine, theirs] = await rig.pair();
+    const watcher = new UsrsctpTransport(rig.clock);
+    let packets = 0;
+    watcher.observe({
+      watched: true,
+      packet: (way, _socket, _peer, _port, { length }) => {
+        if (way === 'out' && length > 1000) packets += 1;
+      },
+    });
+    try {
+      const count = 40;
+      for (let index = 0; index < count; index += 1) {
+        const kind = { ...SEGMENT, followed: index < count - 1 };
+        mine.association.send(0, kind, message(index, 1000));
+      }
+      await until('all messages', () => theirs.user.messages.length === count);
+    } finally {
+      watcher.close();
+    }
+    // The first leaves at once, since nothing is under way; an acknowledgement may release some.
+    expect(packets).toBeGreaterThan(0);
+    expect(packets).toBeLessThan(10);
+    expect(numbersOf(theirs)).toEqual(Array.from({ length: 40 }, (_, index) => index));
   });
 
   it('puts the longest unfragmented message into one packet, and assembles longer ones [SCTP-9-02]', async () => {

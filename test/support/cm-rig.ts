@@ -57,6 +57,7 @@ class FakeStream implements CmStream {
   readonly sendable = true;
   readonly midSend = false;
   readonly polledProtocol = 0;
+  readonly polledFollowed = false;
 
   constructor(options: StreamOptions) {
     this.options = options;

@@ -229,6 +229,7 @@ export class ScriptedStream implements StreamPort {
   sendable = true;
   midSend = false;
   readonly polledProtocol = 0;
+  readonly polledFollowed = false;
   /** False: `pump` only records the call. */
   open = true;
   /** Messages that a pump may frame; the one after the last stays current and is not sent. */

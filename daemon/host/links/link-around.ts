@@ -52,8 +52,8 @@ export class LinkAround implements Link, LinkUser {
     return this.inner.emssBytes();
   }
 
-  write(bytes: Uint8Array, payloadProtocol?: number): number {
-    return this.inner.write(bytes, payloadProtocol);
+  write(bytes: Uint8Array, payloadProtocol?: number, followed?: boolean): number {
+    return this.inner.write(bytes, payloadProtocol, followed);
   }
 
   keepAlive(idleSeconds: number, intervalSeconds: number, probes: number): void {

@@ -54,9 +54,10 @@ export interface Link {
   /**
    * Sends bytes; the link must be writable. Returns how many of the bytes written so far were
    * accepted at once, in order: those are the caller's again. The rest stays borrowed until
-   * `handleFlushed`. `payloadProtocol` says what a message is.
+   * `handleFlushed`. `payloadProtocol` says what a message is; one that is `followed` by another at
+   * once may wait to share a packet with it.
    */
-  write(bytes: Uint8Array, payloadProtocol?: number): number;
+  write(bytes: Uint8Array, payloadProtocol?: number, followed?: boolean): number;
   /**
    * Ends the connection with ETIMEDOUT once the peer has vanished: it leaves probes unanswered that
    * are sent after `idleSeconds` of silence and then every `intervalSeconds`, or accepts no data

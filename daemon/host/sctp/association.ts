@@ -20,6 +20,11 @@ export interface MessageKind {
   readonly unordered: boolean;
   /** The I flag (RFC 7053): asks the peer to acknowledge without delay. */
   readonly acknowledgeAtOnce: boolean;
+  /**
+   * Another message follows at once. Until it does, or earlier ones are acknowledged, the transport may
+   * wait to fill a packet.
+   */
+  readonly followed?: boolean;
 }
 
 /** Why an association ended. */

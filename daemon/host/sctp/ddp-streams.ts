@@ -10,8 +10,8 @@
 import { PayloadProtocol, SessionFunction } from '../../iwarp/sctp/session-message.ts';
 import { readUint16 } from '../../iwarp/wire/bytes.ts';
 import type { Alarm } from '../links/network.ts';
-import type { Association, AssociationEnd, AssociationUser } from './association.ts';
-import { CONTROL, SctpLink, SEGMENT } from './sctp-link.ts';
+import type { Association, AssociationEnd, AssociationUser, MessageKind } from './association.ts';
+import { CONTROL, SctpLink } from './sctp-link.ts';
 
 /** How long a session waits for an acknowledgement before the others pause for it. */
 const PROOF_MICROS = 100_000;
@@ -152,8 +152,8 @@ export class DdpStreams implements AssociationUser {
     this.#host.soon(run);
   }
 
-  send(link: SctpLink, payloadProtocol: number, bytes: Uint8Array): boolean {
-    if (this.#waiting.length > 0 || !this.#put(link, payloadProtocol, bytes)) {
+  send(link: SctpLink, kind: MessageKind, bytes: Uint8Array): boolean {
+    if (this.#waiting.length > 0 || !this.#put(link, kind, bytes)) {
       this.#waiting.push(link);
       return false;
     }
@@ -352,14 +352,13 @@ export class DdpStreams implements AssociationUser {
     return true;
   }
 
-  #put(link: SctpLink, payloadProtocol: number, bytes: Uint8Array): boolean {
+  #put(link: SctpLink, kind: MessageKind, bytes: Uint8Array): boolean {
     const stream = this.#streams[link.streamId];
     // The peer has begun another session behind this one: what is written belongs to none.
     if (stream?.link !== link) return true;
     if (this.#barred) return false;
-    const kind = payloadProtocol === PayloadProtocol.segment ? SEGMENT : CONTROL;
     if (!this.association.send(link.streamId, kind, bytes)) return false;
-    this.#noteSent(stream, payloadProtocol, bytes);
+    this.#noteSent(stream, kind.payloadProtocol, bytes);
     return true;
   }
 
@@ -394,7 +393,7 @@ export class DdpStreams implements AssociationUser {
     while (this.#waiting.length > 0 && !this.#barred) {
       const link = this.#waiting[0] as SctpLink;
       const { rest } = link;
-      if (rest !== undefined && !this.#put(link, link.restProtocol, rest)) return;
+      if (rest !== undefined && !this.#put(link, link.restKind, rest)) return;
       this.#waiting.shift();
       link.handleSent();
     }

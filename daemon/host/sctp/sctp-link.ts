@@ -23,6 +23,8 @@ export const SEGMENT: MessageKind = {
   unordered: true,
   acknowledgeAtOnce: false,
 };
+/** The same, when another message follows at once. */
+const FOLLOWED: MessageKind = { ...SEGMENT, followed: true };
 /**
  * A control message: the next one waits for the acknowledgement of this one (SCTP-6.6-01).
  */
@@ -38,7 +40,7 @@ interface LinkStreams {
   /** Calls `run` in a later turn of the event loop. */
   soon(run: () => void): void;
   /** Sends a message of the session; false if it waits, and `handleSent` follows. */
-  send(link: SctpLink, payloadProtocol: number, bytes: Uint8Array): boolean;
+  send(link: SctpLink, kind: MessageKind, bytes: Uint8Array): boolean;
   /** The link takes no input for now, or takes it again. */
   pause(): void;
   resume(): void;
@@ -73,7 +75,7 @@ export class SctpLink implements Link {
   readonly #onGone: (() => void) | undefined;
   /** A message that the association had no room for; the caller's. */
   #rest: Uint8Array | undefined;
-  #restProtocol: number = PayloadProtocol.segment;
+  #restKind = SEGMENT;
   #paused = false;
   readonly #held: { readonly payloadProtocol: number; readonly bytes: Uint8Array }[] = [];
   #heldBytes = 0;
@@ -122,11 +124,16 @@ export class SctpLink implements Link {
     return this.#rest === undefined && !this.#closing && !this.#ended;
   }
 
-  write(bytes: Uint8Array, payloadProtocol: number = PayloadProtocol.segment): number {
+  write(
+    bytes: Uint8Array,
+    payloadProtocol: number = PayloadProtocol.segment,
+    followed = false,
+  ): number {
     if (!this.writable) throw new Error('the link is not writable');
-    if (this.#streams.send(this, payloadProtocol, bytes)) return bytes.length;
+    const kind = kindOf(payloadProtocol, followed);
+    if (this.#streams.send(this, kind, bytes)) return bytes.length;
     this.#rest = bytes;
-    this.#restProtocol = payloadProtocol;
+    this.#restKind = kind;
     return 0;
   }
 
@@ -175,13 +182,13 @@ export class SctpLink implements Link {
     if (!this.#full && this.#heldBytes > HELD_MAX_BYTES) this.#setFull(true);
   }
 
-  /** The message that waits, and its payload protocol. */
+  /** The message that waits, and its kind. */
   get rest(): Uint8Array | undefined {
     return this.#rest;
   }
 
-  get restProtocol(): number {
-    return this.#restProtocol;
+  get restKind(): MessageKind {
+    return this.#restKind;
   }
 
   /** The message that waited has been sent. */
@@ -238,4 +245,9 @@ export class SctpLink implements Link {
     this.#full = full;
     this.#streams.setFull(full);
   }
+}
+
+function kindOf(payloadProtocol: number, followed: boolean): MessageKind {
+  if (payloadProtocol !== PayloadProtocol.segment) return CONTROL;
+  return followed ? FOLLOWED : SEGMENT;
 }

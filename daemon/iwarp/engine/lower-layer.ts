@@ -145,6 +145,8 @@ export interface LowerLayer {
   readonly mulpduBytes: number;
   /** What the bytes polled last are; see `handleStartup`. */
   readonly polledProtocol: number;
+  /** True if other bytes follow at once those polled last: they may wait to share a packet. */
+  readonly polledFollowed: boolean;
   /** True when messages may be sent. */
   readonly sendable: boolean;
   /** True when the peer's first ULPDU has been found valid. */

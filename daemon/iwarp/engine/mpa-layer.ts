@@ -178,6 +178,10 @@ export class MpaLayer implements LowerLayer {
     return 0;
   }
 
+  get polledFollowed(): boolean {
+    return false;
+  }
+
   get sendable(): boolean {
     return this.#startup.sendable;
   }

@@ -167,5 +167,7 @@ export interface StreamPort extends Wire {
   pollTransmit(): Uint8Array | undefined;
   /** The payload protocol of the SCTP message polled last. */
   readonly polledProtocol: number;
+  /** True if another SCTP message follows it at once. */
+  readonly polledFollowed: boolean;
   pollEvent(): StreamEvent | undefined;
 }

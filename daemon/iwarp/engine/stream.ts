@@ -293,6 +293,10 @@ export class Stream implements StreamPort {
     return this.#lower.polledProtocol;
   }
 
+  get polledFollowed(): boolean {
+    return this.#lower.polledFollowed;
+  }
+
   pollEvent(): StreamEvent | undefined {
     const event = this.#events.shift();
     // Few come in the life of a stream: no room is kept for others.

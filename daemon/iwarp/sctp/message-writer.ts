@@ -26,6 +26,18 @@ interface OutputChunk {
 
 const NO_BYTES = new Uint8Array(0);
 const SSN_MASK = 0xffff;
+/** Bytes of a DATA chunk before its message. */
+const DATA_HEADER_BYTES = 16;
+/**
+ * A packet with less room than this leaves at once. One that does not take the next message leaves
+ * with it, in two: libusrsctp holds back less than a packet, and else nothing.
+ */
+const PACKET_FULL_BYTES = 40;
+/**
+ * When the current packet has at least this much room, the next segment is cut to fill it: a packet
+ * costs several times as much as a segment.
+ */
+const FILLING_MIN_BYTES = 16_384;
 const HIGH_WATER_BYTES = 524_288;
 /** Entries of the ring at first; it doubles. The high-water mark bounds it. */
 const RING_MIN = 64;
@@ -51,6 +63,8 @@ export class MessageWriter implements UlpduWriter {
   segmentMaxBytes: number;
   /** The payload protocol of the message polled last. */
   polledProtocol = 0;
+  /** True if another message is queued behind it. */
+  polledFollowed = false;
   readonly #pool: ChunkPool;
   #highWaterBytes: number;
   readonly #chunks: OutputChunk[] = [];
@@ -58,6 +72,8 @@ export class MessageWriter implements UlpduWriter {
   #ring = new Uint32Array(RING_MIN);
   #ringHead = 0;
   #ringCount = 0;
+  /** What the messages queued last take of their packet, if SCTP bundles them. */
+  #packetUsedBytes = 0;
   #ssn: number;
   #queuedBytes = 0;
   #ulpduLength = 0;
@@ -121,8 +137,16 @@ export class MessageWriter implements UlpduWriter {
     this.#commit(tail, length, true);
   }
 
+  /**
+   * Less than `mulpduBytes` when that would not fit the packet of the messages that are queued but a
+   * large part of it does. So Writes of 64 KiB, a little longer than the largest segment, take one
+   * packet each instead of a full one and a tiny one.
+   */
   ulpduRoomBytes(mulpduBytes: number): number {
-    return mulpduBytes;
+    if (this.#ringCount === 0) return mulpduBytes;
+    const leftBytes = this.#packetBytes - this.#packetUsedBytes - DATA_HEADER_BYTES;
+    const roomBytes = (leftBytes & ~3) - SSN_BYTES;
+    return roomBytes < FILLING_MIN_BYTES ? mulpduBytes : Math.min(mulpduBytes, roomBytes);
   }
 
   liftHighWater(): void {
@@ -168,6 +192,8 @@ export class MessageWriter implements UlpduWriter {
     const entry = this.#ring[this.#ringHead] ?? 0;
     this.#ringHead = (this.#ringHead + 1) % this.#ring.length;
     this.#ringCount -= 1;
+    this.polledFollowed = this.#ringCount > 0;
+    if (!this.polledFollowed) this.#packetUsedBytes = 0;
     const control = entry >= CONTROL_BIT;
     const length = control ? entry - CONTROL_BIT : entry;
     this.polledProtocol = control ? PayloadProtocol.sessionControl : PayloadProtocol.segment;
@@ -205,6 +231,16 @@ export class MessageWriter implements UlpduWriter {
     const at = (this.#ringHead + this.#ringCount) % this.#ring.length;
     this.#ring[at] = control ? length + CONTROL_BIT : length;
     this.#ringCount += 1;
+    const chunkBytes = DATA_HEADER_BYTES + ((length + 3) & ~3);
+    const leftBytes = this.#packetBytes - this.#packetUsedBytes;
+    if (chunkBytes <= leftBytes) this.#packetUsedBytes += chunkBytes;
+    else if (leftBytes < PACKET_FULL_BYTES) this.#packetUsedBytes = chunkBytes;
+    else this.#packetUsedBytes = 0;
+  }
+
+  /** What chunks of segments may take of a packet. */
+  get #packetBytes(): number {
+    return DATA_HEADER_BYTES + SSN_BYTES + this.segmentMaxBytes;
   }
 
   #growRing(): void {

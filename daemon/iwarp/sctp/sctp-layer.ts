@@ -201,6 +201,10 @@ export class SctpLayer implements LowerLayer {
     return this.writer.polledProtocol;
   }
 
+  get polledFollowed(): boolean {
+    return this.writer.polledFollowed;
+  }
+
   get mulpduBytes(): number {
     return segmentBytes(this.#options.fpduSize, this.#messageMaxBytes);
   }

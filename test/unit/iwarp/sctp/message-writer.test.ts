@@ -86,12 +86,53 @@ describe('the messages of a session', () => {
   });
 });
 
+describe('Writes of 64 KiB, in segments of at most 65,458 bytes', () => {
+  const HEADER_BYTES = 14;
+  const WRITE_BYTES = 65_536;
+
+  /** Lengths of the messages, as DDP cuts Writes; `+` follows one that another follows. */
+  function cut(writes: number): string[] {
+    const segmentMax = segmentMaxBytes(65_476);
+    const writer = writerOf({ segmentMaxBytes: segmentMax, highWaterBytes: 1 << 20 });
+    for (let count = 0; count < writes; count += 1) {
+      for (let left = WRITE_BYTES; left > 0; ) {
+        const payload = Math.min(left, writer.ulpduRoomBytes(segmentMax) - HEADER_BYTES);
+        expect(writer.begin(HEADER_BYTES + payload)).toBe(true);
+        writer.commit();
+        left -= payload;
+      }
+    }
+    const out: string[] = [];
+    for (let bytes = writer.pollTransmit(); bytes; bytes = writer.pollTransmit()) {
+      out.push(`${bytes.length}${writer.polledFollowed ? '+' : ''}`);
+      writer.flushed(bytes.length);
+    }
+    return out;
+  }
+
+  it('fill one packet after the other, each with the end of the Write before', () => {
+    expect(cut(3)).toEqual(['65460+', '108+', '65336+', '232+', '65212+', '356']);
+    // The chunks of a packet: 16 bytes of header each, padded, and room for a SACK.
+    for (const [end, start] of [
+      [108, 65_336],
+      [232, 65_212],
+    ] as const) {
+      expect(16 + end + 16 + start).toBeLessThanOrEqual(65_476);
+    }
+  });
+
+  it('start with a full packet when nothing is queued', () => {
+    expect(cut(1)).toEqual(['65460+', '108']);
+  });
+});
+
 describe('the size of a segment', () => {
   it('leaves room for the DDP-SSN and a SACK, and is never below 516 [SCTP-9-01, SCTP-9-03]', () => {
     // IPv4 at 1500: 20 of IP, 12 of SCTP, 16 of the DATA chunk.
     expect(segmentMaxBytes(1500 - 20 - 12 - 16)).toBe(1434);
     expect(segmentMaxBytes(252)).toBe(516);
-    expect(segmentMaxBytes(65_495)).toBe(64_768);
+    expect(segmentMaxBytes(65_476)).toBe(65_458);
+    expect(segmentMaxBytes(100_000)).toBe(65_535);
   });
 
   it('follows a policy only as far as the path goes [SCTP-9-02]', () => {
