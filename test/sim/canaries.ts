@@ -150,18 +150,6 @@ export const CANARIES: readonly Canary[] = [
     ],
   },
   {
-    bug: 'a Send completes though SCTP had no room for its message',
-    rule: 'arrived',
-    carrier: 'sctp',
-    edits: [
-      {
-        file: 'daemon/host/sctp/sctp-link.js',
-        find: 'this.#rest = bytes;\n        this.#restProtocol = payloadProtocol;\n        return 0;',
-        replace: 'return bytes.length;',
-      },
-    ],
-  },
-  {
     bug: 'session control that does not fit is ignored',
     rule: 'reported',
     carrier: 'sctp',
@@ -183,18 +171,6 @@ export const CANARIES: readonly Canary[] = [
         file: 'daemon/host/sctp/shared-associations.js',
         find: 'opener.release();',
         replace: '',
-      },
-    ],
-  },
-  {
-    bug: 'an end that has terminated counts what comes out of order as sent before the Accept',
-    rule: 'quiet',
-    carrier: 'sctp',
-    edits: [
-      {
-        file: 'daemon/iwarp/sctp/sctp-layer.js',
-        find: '!this.#session.unanswered ||',
-        replace: 'this.#session.sendable ||',
       },
     ],
   },

@@ -604,10 +604,7 @@ export class Operations {
   #reset(): void {
     const { prng, hosts } = this.#world;
     const host: SimHost = prng.choose(hosts);
-    for (const client of this.#world.clientsOf(host)) {
-      for (const { party } of client.qps) party.cut = true;
-      this.#end(client);
-    }
+    for (const client of this.#world.clientsOf(host)) this.#end(client);
     void host.host.reset();
     this.#world.addClient(host);
   }

@@ -272,8 +272,6 @@ export class Party {
   failed = false;
   /** Input may have been flushed with its queue pair. */
   unsure = false;
-  /** Its host was reset. */
-  cut = false;
   /** The consumer destroyed, reset or moved the queue pair. */
   abandoned = false;
 
@@ -323,7 +321,8 @@ export class Party {
     // Over SCTP it may succeed towards a peer whose connect fails, and which connects elsewhere.
     if (peer.flow !== this.flow) return;
     // A session that is cut ends with a Terminate where its association has others.
-    if (this.cut && this.qp.client.world.plan.carriers.includes('sctp')) return;
+    const cut = this.ended !== 'graceful';
+    if (cut && this.qp.client.world.plan.carriers.includes('sctp')) return;
     // Injected faults may swallow bytes and still end a connection in a way that looks graceful.
     if (peer.failed || peer.qp.client.host.faulty || this.qp.client.host.faulty) return;
     if (peer.fatal !== undefined || peer.qp.client.overrun || this.qp.client.overrun) return;
