@@ -89,7 +89,11 @@ describeWith(['perftest'], 'perftest over iwarpd', () => {
   describe('-e: asleep until a completion comes', () => {
     it('ib_send_bw, one way and both ways', async () => {
       expectRow(await transfer('ib_send_bw', '-e', '-s', '65536', '-n', '1000'), 65536, 1000);
-      expectRow(await transfer('ib_send_bw', '-e', '-b', '-s', '65536', '-n', '1000'), 65536, 1000);
+      expectRow(
+        await transfer('ib_send_bw', '-e', '-b', '-s', '65536', '-n', '1000', '-r', '1000'),
+        65536,
+        1000,
+      );
     });
 
     it('ib_read_bw', async () => {
