@@ -149,6 +149,18 @@ describeWith(['sctp'], 'SCTP by libusrsctp', () => {
     expect(numbersOf(theirs)).toEqual(Array.from({ length: taken }, (_, index) => index));
   });
 
+  it('tells of room while it is not read from', async () => {
+    const [mine, theirs] = await rig.pair();
+    mine.association.pauseReading();
+    theirs.association.send(0, SEGMENT, message(0, 8));
+    let next = 0;
+    while (mine.association.send(0, SEGMENT, message(next, 60_000))) next += 1;
+    await until('room', () => mine.user.events.includes('writable'));
+    expect(mine.association.send(0, SEGMENT, message(next, 60_000))).toBe(true);
+    await until('all messages', () => theirs.user.messages.length === next + 1);
+    expect(mine.user.messages).toEqual([]);
+  });
+
   it('keeps messages while reading is paused', async () => {
     const [mine, theirs] = await rig.pair();
     theirs.association.pauseReading();

@@ -148,8 +148,8 @@ export abstract class SocketAssociation implements Association {
   serve(): boolean {
     let bytes = 0;
     for (let count = 0; count < TURN_MESSAGES && bytes < TURN_BYTES; count += 1) {
-      if (this.#paused || this.isOver) return false;
-      const length = this.#receive();
+      // A user may read no more until it has sent what it owes.
+      const length = this.#paused || this.isOver ? -1 : this.#receive();
       if (length < 0) {
         this.#signalRoom();
         return false;
