@@ -21,6 +21,7 @@ export const LOWER_LAYERS = ['tcp', 'sctp'] as const satisfies readonly DeviceLo
 
 /** Whose SCTP it is: libusrsctp's, in UDP, or the kernel's, as a protocol of IP or in UDP. */
 export const SCTP_TRANSPORTS = ['usrsctp', 'kernel', 'kernel-udp'] as const;
+/** One of `SCTP_TRANSPORTS`. */
 export type SctpTransportKind = (typeof SCTP_TRANSPORTS)[number];
 
 /** Kinds of `--device` that are iWARP over SCTP. */
