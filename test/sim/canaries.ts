@@ -163,6 +163,18 @@ export const CANARIES: readonly Canary[] = [
     ],
   },
   {
+    bug: 'a message for which SCTP has no room is lost',
+    rule: 'quiet',
+    carrier: 'sctp',
+    edits: [
+      {
+        file: 'daemon/host/sctp/sctp-link.js',
+        find: 'if (this.#streams.send(this, kind, bytes))\n            return bytes.length;',
+        replace: 'this.#streams.send(this, kind, bytes);\n        return bytes.length;',
+      },
+    ],
+  },
+  {
     bug: 'a port of SCTP is kept behind its association',
     rule: 'left',
     carrier: 'sctp',
