@@ -133,6 +133,20 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
       await carries(await session(peer));
     });
 
+    it('tells the peer of a session that is cut off beside others that something may be missing [SCTP-11.3-02]', async () => {
+      const { node, peer, session } = await toListener();
+      const one = await session(peer);
+      const other = await session(peer.on(1));
+      node.host.conduitOf(one.channel.qp)?.reset();
+      // An RDMAP Terminate: a local catastrophic error.
+      const cut = '4147 00000000 00000002 00000001 00000000 00000000';
+      expect(await peer.hear()).toBe(message(SEGMENT, `0001 ${cut}`));
+      expect(await peer.hear()).toBe(message(CONTROL, '0002 0004'));
+      await carries(other);
+      peer.say(CONTROL, '0001 0004');
+      await carries(await session(peer));
+    });
+
     it('rejects and refuses sessions beside others, and takes new ones on their streams [SCTP-6.3-01, SCTP-6.3-02, SCTP-5.2.3-06]', async () => {
       const { node, listener, peer, session } = await toListener(1);
       const one = await session(peer);
@@ -253,6 +267,17 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
       expect(new Set(ports.slice(16)).size).toBe(1);
       expect(new Set(ports).size).toBe(2);
       for (const each of all) await carries(each);
+    });
+
+    it('does not end gracefully at the peer where the session was cut off [SCTP-11.3-02]', async () => {
+      const { near, far, dial } = devices();
+      const program = {};
+      const one = await dial(program);
+      const other = await dial(program);
+      near.host.conduitOf(one.channel.qp)?.reset();
+      const event = await far.event(one.far);
+      expect(event).toMatchObject({ type: CMEventType.disconnected, error: 'ECONNRESET' });
+      await carries(other);
     });
 
     it('is shared by those that dial at once', async () => {

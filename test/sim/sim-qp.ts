@@ -320,9 +320,6 @@ export class Party {
     if (peer === undefined || peer.ended !== 'graceful' || peer.unsure) return;
     // Over SCTP it may succeed towards a peer whose connect fails, and which connects elsewhere.
     if (peer.flow !== this.flow) return;
-    // A session that is cut ends with a Terminate where its association has others.
-    const cut = this.ended !== 'graceful';
-    if (cut && this.qp.client.world.plan.carriers.includes('sctp')) return;
     // Injected faults may swallow bytes and still end a connection in a way that looks graceful.
     if (peer.failed || peer.qp.client.host.faulty || this.qp.client.host.faulty) return;
     if (peer.fatal !== undefined || peer.qp.client.overrun || this.qp.client.overrun) return;

@@ -7,11 +7,12 @@
  * message has arrived waits until everything has; if others keep the association busy, all pause
  * until then (`PROOF_MICROS`).
  */
+import { makeCutMessage } from '../../iwarp/sctp/cut-message.ts';
 import { PayloadProtocol, SessionFunction } from '../../iwarp/sctp/session-message.ts';
 import { readUint16 } from '../../iwarp/wire/bytes.ts';
 import type { Alarm } from '../links/network.ts';
 import type { Association, AssociationEnd, AssociationUser, MessageKind } from './association.ts';
-import { CONTROL, SctpLink } from './sctp-link.ts';
+import { CONTROL, SctpLink, SEGMENT } from './sctp-link.ts';
 
 /** How long a session waits for an acknowledgement before the others pause for it. */
 const PROOF_MICROS = 100_000;
@@ -60,6 +61,8 @@ interface Stream {
   lastControl: number;
   /** A Terminate is still to be sent, as there is nobody else to do so. */
   owesTerminate: boolean;
+  /** Before it the peer is still to be told that something may be missing. */
+  owesCut: boolean;
 }
 
 /** See the module's comment. It becomes the user of the association. */
@@ -191,6 +194,11 @@ export class DdpStreams implements AssociationUser {
 
   cut(link: SctpLink): void {
     if (!this.#isAlone(link)) {
+      const stream = this.#streams[link.streamId];
+      // Before both have spoken no segment is expected.
+      if (stream?.link === link && !stream.ended) {
+        stream.owesCut = stream.sent > 0 && stream.received > 0;
+      }
       this.leave(link);
       return;
     }
@@ -333,7 +341,7 @@ export class DdpStreams implements AssociationUser {
     // SCTP-6.6-01
     if (stream.owesTerminate) {
       const unproven = stream.lastControl > this.#proven;
-      if (unproven || !this.#terminate(streamId, stream)) {
+      if (unproven || !this.#tellCut(streamId, stream) || !this.#terminate(streamId, stream)) {
         this.awaitProof();
         return;
       }
@@ -341,6 +349,15 @@ export class DdpStreams implements AssociationUser {
     // SCTP-6.6-03
     if (isOver(stream) && stream.lastSend <= this.#proven) this.#streams[streamId] = undefined;
     else if (stream.lastSend > this.#proven) this.awaitProof();
+  }
+
+  #tellCut(streamId: number, stream: Stream): boolean {
+    if (!stream.owesCut) return true;
+    const bytes = makeCutMessage(stream.sent & SSN_MASK);
+    if (!this.association.send(streamId, SEGMENT, bytes)) return false;
+    stream.owesCut = false;
+    this.#noteSent(stream, PayloadProtocol.segment, bytes);
+    return true;
   }
 
   #terminate(streamId: number, stream: Stream): boolean {
@@ -454,6 +471,7 @@ function newStream(link: SctpLink | undefined): Stream {
     lastSend: 0,
     lastControl: 0,
     owesTerminate: false,
+    owesCut: false,
   };
 }
 

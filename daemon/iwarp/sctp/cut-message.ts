@@ -1,0 +1,43 @@
+/** What tells the peer of a session that it was cut off, when its association stays. */
+import { writeUint16 } from '../wire/bytes.ts';
+import { UNTAGGED_HEADER_BYTES, writeUntaggedHeader } from '../wire/ddp-header.ts';
+import { QueueNumber, RDMAPOpcode, rdmapControl } from '../wire/rdmap-header.ts';
+import {
+  emitTerminate,
+  TERMINATE_ERRORS,
+  type TerminateHeader,
+  terminateSizeBytes,
+} from '../wire/terminate.ts';
+import { SSN_BYTES } from './session-message.ts';
+
+const { layer, etype, code } = TERMINATE_ERRORS.rdmapLocalCatastrophic;
+/** It is about no segment of the peer's. */
+const HEADER: TerminateHeader = {
+  layer,
+  etype,
+  code,
+  segmentLength: undefined,
+  ddpHeader: undefined,
+  rdmaHeader: undefined,
+};
+
+/**
+ * Returns an RDMAP Terminate, in a message with the given DDP-SSN. The Terminate of the session
+ * follows it; alone, that would look like a graceful end, although what was queued is dropped.
+ */
+// SCTP-11.3-02
+export function makeCutMessage(ssn: number): Uint8Array {
+  const at = SSN_BYTES + UNTAGGED_HEADER_BYTES;
+  const bytes = new Uint8Array(at + terminateSizeBytes(HEADER));
+  writeUint16(bytes, 0, ssn);
+  writeUntaggedHeader(bytes, SSN_BYTES, {
+    last: true,
+    ulp: rdmapControl(RDMAPOpcode.terminate),
+    ulpWord: 0,
+    qn: QueueNumber.terminate,
+    msn: 1,
+    mo: 0,
+  });
+  emitTerminate(HEADER, bytes, at);
+  return bytes;
+}
