@@ -49,7 +49,8 @@ async function pair(
 ): Promise<string> {
   const serving = start(server[0], ...server[1]);
   const { status, stdout, stderr } = await start(client[0], ...patient(...client[1])).end(45_000);
-  expect(status, `${stdout}${stderr}`).toBe(0);
+  const told = `${stdout}${stderr}\nserver: ${serving.stdout}${serving.stderr}`;
+  expect(status, told).toBe(0);
   expect((await serving.end(45_000)).status).toBe(0);
   return stdout;
 }
