@@ -12,8 +12,8 @@ import { type Micros, NEVER } from '../../rnic/wire-port.ts';
 import type { HostNetwork } from './cm-host.ts';
 import type { CmId } from './cm-id.ts';
 
-/** How long a port is held after its id. */
-export const PORT_KEPT_MICROS = 500_000;
+/** How long a port is held after its id: programs on a busy machine may take a second to go on. */
+export const PORT_KEPT_MICROS = 2_000_000;
 
 /** Reserves and releases ports for ids, and holds some in between. */
 export class KeptPorts {
