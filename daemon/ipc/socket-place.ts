@@ -15,6 +15,7 @@ import {
 import type { Server } from 'node:net';
 import { dirname } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { getSystemErrorMap } from 'node:util';
 import { closeDescriptor } from '../../native-bridge/libc/descriptor.ts';
 import { tryLock } from '../../native-bridge/libc/file-lock.ts';
 import { SystemCallError } from '../../native-bridge/libc/libc.ts';
@@ -108,8 +109,10 @@ export function isFromRuntimeDirectory(directory: string): boolean {
 }
 
 function reasonOf(error: unknown): string {
-  const code: unknown = error instanceof Error ? Reflect.get(error, 'code') : undefined;
-  return code === 'EACCES' || code === 'EPERM' ? 'permission denied' : String(code ?? error);
+  const errno: unknown = error instanceof Error ? Reflect.get(error, 'errno') : undefined;
+  const [code, text] = (typeof errno === 'number' && getSystemErrorMap().get(errno)) || [];
+  if (code === undefined) return String(error);
+  return code === 'EACCES' || code === 'EPERM' ? 'permission denied' : `${text} (${code})`;
 }
 
 function checkDirectory(directory: string): void {

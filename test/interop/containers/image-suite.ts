@@ -197,7 +197,9 @@ export function imageSuite(given: () => Podman): void {
       expect((await given().exec('reader', fresh)).stdout).toContain('iwarp0');
       const without = await run(['start'], READ_ONLY);
       expect(without.status).not.toBe(0);
-      expect(without.stderr).toMatch(/^iwarpd: .*EROFS: read-only file system.*\n$/);
+      expect(without.stderr).toMatch(
+        /^iwarpd: cannot create .*: read-only file system \(EROFS\); .*\n$/,
+      );
       await given().command(['volume', 'rm', '--force', 'iwarpd-run']);
     });
 
