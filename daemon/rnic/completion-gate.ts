@@ -141,10 +141,18 @@ export class CompletionGate {
     if (keeper === undefined) return true;
     const lost = this.#writeKept(keeper);
     const told = lost !== undefined && this.#failHeld(lost);
-    this.#pieces?.clear();
+    this.#forgetPieces();
     if (this.#heldCount > 0 && !this.release()) this.#user.awaitWrites();
     if (lost !== undefined) this.#user.handleLoss(told ? undefined : lost.kind);
     return lost === undefined;
+  }
+
+  /** What still waits, for memory that takes its time, waits for no piece: those to come are others. */
+  #forgetPieces(): void {
+    this.#pieces?.clear();
+    for (let index = 0; index < this.#heldCount; index += 1) {
+      (this.#held[index] as HeldCompletion).pieces = 0;
+    }
   }
 
   /** Returns the first piece that is lost, if any. */

@@ -5,7 +5,7 @@ import { CQEStatus } from '../../../verbs-api/contract/protocol/queue-layout.ts'
 import { Access, QPState } from '../../../verbs-api/contract/verbs/enums.ts';
 import { patterned } from '../../support/fpdu-stream.ts';
 import { emitFpdu, mpaReply } from '../../support/mpa-frames.ts';
-import { KeepingBacking, MEMORY_ADDRESS, NicRig } from '../../support/nic-rig.ts';
+import { KeepingBacking, MEMORY_ADDRESS, NicRig, SlowBacking } from '../../support/nic-rig.ts';
 import { streamOf } from '../../support/streams.ts';
 
 /** A rig over memory that takes several segments in one transfer. */
@@ -176,6 +176,27 @@ describe('Sends kept for one transfer', () => {
     expect(rig.recvCompletions.outcome()).toEqual([
       [1, success],
       [2, wrFlushErr],
+    ]);
+  });
+
+  it('are in place, though they wait for other memory, when a later one is lost', () => {
+    const { rig, memory } = keepingRig();
+    const slow = new SlowBacking(new Uint8Array(64));
+    const other = rig.register(rig.pd, {
+      backing: slow,
+      access: Access.localWrite | Access.remoteWrite,
+    });
+    memory.goneFrom = 100;
+    expect(rig.write(other.rkey, BigInt(other.iova), [7])).toBe(Fault.none);
+    receiveAt(rig, [0, 200], 1);
+    expect(rig.qp.inputEnded()).toBe(Fault.none);
+    expect(rig.recvCompletions.outcome()).toEqual([]);
+    expect(rig.receive([2])).toBe(Fault.none);
+    expect(rig.qp.inputEnded()).toBe(Fault.memoryLost);
+    slow.settle();
+    expect(rig.recvCompletions.outcome()).toEqual([
+      [1, success],
+      [2, locProtErr],
     ]);
   });
 
