@@ -60,7 +60,7 @@ export class MemoryCarrier {
     return this.#free.pop() ?? new Uint8Array(BUFFER_BYTES);
   }
 
-  /** Takes back a buffer; nobody may keep a view of it. */
+  /** Takes back a buffer, of which no view may be kept. */
   release(buffer: Uint8Array): void {
     assert(this.#inUse > 0, 'a buffer is released once');
     this.#inUse -= 1;

@@ -277,7 +277,7 @@ export class MemoryLink implements Link, CarriedLink {
   /** The user hears of it in a later turn. */
   #die(): void {
     this.#dead = true;
-    // The peer may have sent what nobody reads any more.
+    // The peer may have sent what will not be read any more.
     this.#peer.#schedule();
     this.#carrier.soon(() => {
       this.#onGone();

@@ -46,7 +46,7 @@ interface StreamsOptions {
 
 /** A stream with a session, or with one whose last messages are on their way. */
 interface Stream {
-  /** Undefined once nobody uses the session. */
+  /** Undefined once the session has no user. */
   link: SctpLink | undefined;
   /** Our last message of the session has been sent, or there is none. */
   ended: boolean;
@@ -59,7 +59,7 @@ interface Stream {
   /** The number, in the association, of the last one, and of the last control message. */
   lastSend: number;
   lastControl: number;
-  /** A Terminate is still to be sent, as there is nobody else to do so. */
+  /** A Terminate is still to be sent, as the session has no user who would. */
   owesTerminate: boolean;
   /** Before it the peer is still to be told that something may be missing. */
   owesCut: boolean;
@@ -106,7 +106,7 @@ export class DdpStreams implements AssociationUser {
 
   // What its users call
 
-  /** Begins a session of ours on a stream that nobody has; undefined without one. */
+  /** Begins a session of ours on a free stream; undefined without one. */
   begin(onGone?: () => void): SctpLink | undefined {
     if (this.#closing || this.#ended) return undefined;
     for (let id = 0; id < this.association.streamCount; id += 1) {
