@@ -197,7 +197,7 @@ export class HttpServer {
   }
 
   #fail(request: IncomingMessage, response: ServerResponse, error: unknown): void {
-    // The client is gone or a response was cut off: there is no one to send an error to.
+    // The client is gone or a response was cut off: an error cannot be sent.
     if (response.headersSent || response.destroyed || request.socket === null) {
       response.destroy();
       return;

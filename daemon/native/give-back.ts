@@ -3,7 +3,7 @@ import { isVerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 
 /**
  * Calls a step of closing a native object. Ignores an error of the device, above all of one that is
- * gone: no one could act on it. The object is lost, and its owner continues.
+ * gone: it could not be acted on. The object is lost, and its owner continues.
  */
 export function giveBack(step: () => void): void {
   try {

@@ -165,7 +165,7 @@ export class CQ {
   /** Throws `InvariantError` when a count is impossible. */
   assertInvariants(): void {
     assert(this.users >= 0, 'the users of a CQ are not negative');
-    assert(!this.closed || this.users === 0, 'no one uses a closed CQ');
+    assert(!this.closed || this.users === 0, 'a closed CQ has no users');
   }
 
   /** EBUSY while a queue pair uses it; a second call does nothing. */

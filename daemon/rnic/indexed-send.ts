@@ -82,7 +82,7 @@ function readImmediate(wqe: SendWqe, { view, position }: WorkRing): void {
 function readMessage(wqe: SendWqe, ring: WorkRing, pd: PD, outbound: OutboundKind): CQEStatus {
   const { view, position } = ring;
   wqe.outbound = outbound;
-  // Meant for datagrams; other messages have an address there, which no one takes for these.
+  // Meant for datagrams; other messages have an address there, which is not taken for these.
   wqe.remoteQpn = view.getUint32(position + At.remoteQpn, true);
   wqe.qkey = view.getUint32(position + At.qkey, true);
   wqe.addressHandle = view.getUint32(position + At.addressHandle, true);

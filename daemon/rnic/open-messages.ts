@@ -81,7 +81,7 @@ export class OpenMessages {
     return latest.slot === slot ? latest : (this.#wqes[slot] ?? latest);
   }
 
-  /** Everything open is completed: no one waits for it. */
+  /** Everything open is completed: nothing waits for it. */
   clear(): void {
     while (this.oldest !== undefined) {
       this.oldest.started = COMPLETED;

@@ -180,7 +180,7 @@ export class SendWqe implements BindRequest {
   ): CQEStatus {
     this.kind = WorkKind.message;
     this.outbound = outbound;
-    // Meant for datagrams: other messages have an address there, which no one takes for these.
+    // Meant for datagrams: other messages have an address there, which is not taken for these.
     this.qkey = this.rkey;
     this.remoteQpn = this.remoteLo;
     this.addressHandle = this.remoteHi;

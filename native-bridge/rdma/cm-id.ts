@@ -149,7 +149,7 @@ export class NativeEventChannel extends NativeObject {
       listenId = this.#ids.get(raw.get('listen_id'));
       id = this.#adopt(pointer);
       if (listenId === undefined || listenId.disposed) {
-        // No one would ever answer it; destroying it rejects the request.
+        // It would never be answered; destroying it rejects the request.
         this.#reject(id);
         return undefined;
       }

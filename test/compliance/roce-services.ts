@@ -109,7 +109,7 @@ export function serviceCases(fixture: () => StartedRoce): void {
     await serving;
   });
 
-  it('that nobody serves, or that reject, are refused', async () => {
+  it('without a server, or that reject, are refused', async () => {
     const { server, client } = fixture();
     await using service = await served(server, client);
     const nobody = resolveDatagrams(client, { host: ADDRESS, port: 9 });

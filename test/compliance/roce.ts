@@ -187,7 +187,7 @@ function attributeCases(fixture: () => StartedRoce): void {
     ]);
   });
 
-  it('refuses an empty entry of the GID table, and a GID that no one has', async () => {
+  it('refuses an empty entry of the GID table, and a GID that no port has', async () => {
     await using side = await roceSide(fixture().client, QPType.ud);
     const { gid } = await exchanged(side);
     const handle = (dgid: string, sgidIndex: number) =>

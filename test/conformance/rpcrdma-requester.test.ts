@@ -188,7 +188,7 @@ describe('credits', () => {
     const first = await nextCall(raw);
     raw.send(reply(first.xid, 2));
     const two = [await nextCall(raw), await nextCall(raw)];
-    // A long message whose payload no one has seen; a call; a reply to nothing.
+    // A long message whose payload has not been seen; a call; a reply to nothing.
     const nomsg = `00000900 00000001 00000008 00000001 00000001 00000000 00000001 00000028 ${hex64(0)} 00000000 00000000 00000000`;
     const reverse = `00000901 00000001 00000008 00000000 00000000 00000000 00000000 00000901 00000000 00000002 20000001 00000001 00000000 00*16`;
     raw.send(bytesOf(nomsg));

@@ -21,7 +21,7 @@ import { DaemonRig } from '../support/daemon-rig.ts';
 import { fetchWith } from '../support/http-token.ts';
 import { parseMetrics } from '../support/prometheus-text.ts';
 
-const TOKEN = 'a-token-that-nobody-guesses';
+const TOKEN = 'a-token-that-cannot-be-guessed';
 
 let rig: DaemonRig;
 

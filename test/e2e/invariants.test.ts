@@ -111,7 +111,7 @@ describe('a wrong entry', () => {
       },
     ],
     [
-      'a window that nobody bound',
+      'a window that was never bound',
       ({ mr }) => {
         mr.entry.windows += 1;
       },

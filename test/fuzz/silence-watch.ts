@@ -69,7 +69,7 @@ export function lookAt(pid: number | undefined): ProcessLook | undefined {
   }
 }
 
-/** Milliseconds that this thread has waited for the processor; 0 where no one counts. */
+/** Milliseconds that this thread has waited for the processor; 0 where the system does not count. */
 export function starvedMs(): number {
   try {
     const [, waitedNanos] = readFileSync('/proc/thread-self/schedstat', 'latin1').split(' ');

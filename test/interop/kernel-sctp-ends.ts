@@ -163,7 +163,7 @@ other.open(
   },
 );
 await until('a refusal', () => refused !== '');
-say(`nobody listens: ${refused}`);
+say(`no listener: ${refused}`);
 const foreign = KernelSctpSocket.open(B, 5002, 7);
 foreign.listen();
 refused = '';

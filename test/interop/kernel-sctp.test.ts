@@ -30,7 +30,7 @@ longest true, taken true
 abort: aborted ECONNRESET
 # refusals
 held: EADDRINUSE
-nobody listens: ECONNREFUSED
+no listener: ECONNREFUSED
 another indication: EPROTO, the peer has another adaptation indication than ours: 7
 strangers delivered: 0
 # a peer that sends more than a message may have

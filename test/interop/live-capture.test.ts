@@ -94,7 +94,7 @@ describeWith(['tshark'], 'live captures', () => {
     expect(stderr).toContain('none.pcapng: 0 connections');
   });
 
-  it('end with one line when the disk is full and disturb no one else', async () => {
+  it('end with one line when the disk is full and disturb nothing else', async () => {
     await rpingServer();
     const capturing = capture('/dev/full');
     const finished = await capturing.end();

@@ -17,7 +17,7 @@ import { isListening } from './program-bench.ts';
 
 const BUNDLE = fileURLToPath(new URL('../../dist/daemon/page/bundle.html', import.meta.url));
 const WEIGHT_MAX_BYTES = 200 * 1024;
-const TOKEN = 'a-token-that-nobody-guesses';
+const TOKEN = 'a-token-that-cannot-be-guessed';
 const FIRST_DATA_MAX_MS = 1000;
 /** Of one core: the daemon has no more, so this is the throughput that a page can cost. */
 const IDLE_COST_MAX = 0.02;

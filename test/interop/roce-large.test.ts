@@ -1,4 +1,4 @@
-/** Messages of tens of MiB and of 2^31 bytes on a RoCE device, and numbers that nobody can guess. */
+/** Messages of tens of MiB and of 2^31 bytes on a RoCE device, and numbers that cannot be guessed. */
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -192,7 +192,7 @@ describeWith(['sctp'], 'SCTP by libusrsctp', () => {
     expect(theirs.association.send(0, SEGMENT, message(0, 10))).toBe(false);
   });
 
-  it('is refused where nobody listens, and where the indication is another one [SCTP-7.1-01]', async () => {
+  it('is refused without a listener, and where the indication is another one [SCTP-7.1-01]', async () => {
     const listener = rig.listen();
     // It keeps the UDP port open.
     rig.hold(rig.there);
@@ -205,7 +205,7 @@ describeWith(['sctp'], 'SCTP by libusrsctp', () => {
     expect(rig.accepted).toEqual([]);
   });
 
-  it('is refused at once where nobody has the UDP port, again and again', async () => {
+  it('is refused at once where the UDP port is not open, again and again', async () => {
     const mine = rig.hold(rig.here);
     const text = `ECONNREFUSED: UDP port 9899 of ${rig.there} cannot be reached (ECONNREFUSED)`;
     for (let attempt = 0; attempt < 3; attempt += 1) {

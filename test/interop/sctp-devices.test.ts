@@ -112,7 +112,7 @@ describeWith(['sctp', 'rdma-programs'], 'two devices of SCTP in a daemon', () =>
     expect(after['t']).toBeGreaterThan(0);
   });
 
-  it('refuse who dials where nobody listens, at once', async () => {
+  it('refuse a connection without a listener at once', async () => {
     await folder.daemon(socket, BOTH);
     const client = start(socket, 'rping', '-c', '-a', B, '-C', '1');
     const { status, stdout, stderr } = await client.end(20_000);

@@ -223,7 +223,7 @@ describeWith(['sctp'], 'a device of SCTP and a peer by hand', () => {
 
   it('sends RDMAP’s Terminate, then the session’s, when the peer breaks a rule of DDP [SCTP-11.3-02, SCTPE-7-05]', async () => {
     const { node, peer, request } = await accepted('0000 0005 00040004');
-    // A Write to an STag that nobody has.
+    // A Write to an STag that does not exist.
     peer.say(SEGMENT, '0001 c140 deadbe00 00000000 00000000 61');
     // Untagged, last, Terminate, queue 2: DDP, tagged buffer error, invalid STag.
     expect(await peer.hear()).toMatch(/^16 00014147000000000000000200000001000000001100/);
@@ -290,7 +290,7 @@ describeWith(['sctp'], 'a device of SCTP and a peer by hand', () => {
     cm.listen(next, 16);
     expect((await node.event(next)).type).toBe(CMEventType.connectRequest);
     cm.destroy(next);
-    // Once nobody keeps the port, who dials it is refused.
+    // Once the port is no longer held, a connection to it is refused.
     node.host.releasePorts(keeper);
     await expect(dial()).rejects.toThrow('ECONNREFUSED');
   });

@@ -16,7 +16,7 @@ const STREAMS = 8;
 /** Untagged, last, Send, queue 0, message 1. */
 const SEND_1 = '4143 00000000 00000000 00000001 00000000';
 const SEND_2 = '4143 00000000 00000000 00000002 00000000';
-/** A Write to an STag that nobody has. */
+/** A Write to an STag that does not exist. */
 const BAD_WRITE = 'c140 deadbe00 00000000 00000000 61';
 
 describeWith(['sctp'], 'an association with several DDP streams', () => {

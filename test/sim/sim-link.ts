@@ -211,7 +211,7 @@ export class SimLink implements Link {
     if (this.#peer !== undefined) this.#peer.#breakWith('ECONNRESET');
   }
 
-  /** Everything is lost from now on; nobody is told. */
+  /** Everything is lost from now on, silently. */
   vanish(): void {
     this.wire.vanished = true;
   }

@@ -318,7 +318,7 @@ export class Party {
   checkArrived(): void {
     const { peer } = this;
     if (peer === undefined || peer.ended !== 'graceful' || peer.unsure) return;
-    // Its own connect, from before a reset, is what it accepted: no one is at the other end.
+    // Its own connect, from before a reset, is what it accepted: it has no peer.
     if (peer === this) return;
     // Over SCTP it may succeed towards a peer whose connect fails, and which connects elsewhere.
     if (peer.flow !== this.flow) return;

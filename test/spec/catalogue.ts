@@ -2,7 +2,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join, relative } from 'node:path';
 
-/** Who can see whether a requirement is kept: `inside` is no one outside the daemon. */
+/** Who can see whether a requirement is kept: `inside` cannot be seen outside the daemon. */
 export const SEEN_BY = ['peer', 'consumer', 'inside'] as const;
 type SeenBy = (typeof SEEN_BY)[number];
 

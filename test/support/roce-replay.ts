@@ -75,7 +75,7 @@ class RecordedMemory {
     for (const [index, byte] of bytes.entries()) this.#bytes.set(address + index, byte);
   }
 
-  /** The same for bytes that nobody has written or learned yet. */
+  /** The same for bytes that have not been written or learned yet. */
   learn(address: number, bytes: Uint8Array): void {
     for (const [index, byte] of bytes.entries()) {
       if (!this.#bytes.has(address + index)) this.#bytes.set(address + index, byte);

@@ -12,7 +12,7 @@ import { streamOptions } from './streams.ts';
 const DDP = 1;
 const CONTROL = 17;
 const SEGMENT = 16;
-/** Overwrites a message once it has been handled: nobody may keep a view of it. */
+/** Overwrites a message once it has been handled: a view of it must not be kept. */
 const POISON = 0xdb;
 
 /** See the module's comment. */

@@ -59,7 +59,7 @@ export class TransportUser implements DeferringUser {
   /** Capacities of posted receives. */
   readonly receives: number[] = [];
   readonly failures: MessageFailure[] = [];
-  /** Work that no one has taken. */
+  /** Work that has not been taken. */
   readonly work: Work[] = [];
   atomics = 0;
   writes = 0;

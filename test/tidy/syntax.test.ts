@@ -67,7 +67,7 @@ describe('the shape of code', () => {
     expect(seen.length).toBeGreaterThan(500);
   });
 
-  it('takes at most six parameters, since no one can read a call with more', () => {
+  it('takes at most six parameters, since a call with more cannot be read', () => {
     expect(seen.flatMap(({ long }) => long)).toEqual([]);
   });
 

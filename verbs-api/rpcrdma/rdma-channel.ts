@@ -56,7 +56,7 @@ export interface WindowTarget {
   readonly access: number;
 }
 
-/** Called when an operation and all before it are complete; undefined if no one needs to know. */
+/** Called when an operation and all before it are complete; undefined without a callback. */
 type Done = (() => void) | undefined;
 
 interface Operation {

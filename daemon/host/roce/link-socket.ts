@@ -47,7 +47,7 @@ export function watchSocket(
     headers: new IcrcHeaders(four),
     four,
   };
-  // A host lives as long as its sockets and clients; nobody waits for these.
+  // A host lives as long as its sockets and clients; this does not keep it alive.
   socket.watch.hold(false);
   return socket;
 }

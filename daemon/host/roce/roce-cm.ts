@@ -179,8 +179,8 @@ export class RoceCm {
   }
 
   /**
-   * Ports with addresses of their own answer other hosts from now on, whose requests nobody may have
-   * listened for. Those with all addresses of the host do from the first listener or dial on: daemons
+   * Ports with addresses of their own answer other hosts from now on, also before the first
+   * listener. Those with all addresses of the host do from the first listener or dial on: daemons
    * that have the same ones leave them to each other until then.
    */
   openNamedPorts(): void {

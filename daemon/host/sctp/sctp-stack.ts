@@ -75,7 +75,7 @@ export interface PortHolder {
 interface StackCounters {
   /** Not SCTP, or of an extension that is never agreed on. */
   malformed: number;
-  /** Answered here: nobody listens, no such association, or another adaptation. */
+  /** Answered here: no listener, no such association, or another adaptation. */
   refused: number;
 }
 

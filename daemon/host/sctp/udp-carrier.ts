@@ -186,7 +186,7 @@ export class UdpCarrier implements PacketCarrier {
         closed: false,
       };
       this.#nextNumber += 1;
-      // A host lives as long as its sockets and clients; nobody waits for these.
+      // A host lives as long as its sockets and clients; this does not keep it alive.
       socket.watch.hold(false);
       return socket;
     } catch (error) {

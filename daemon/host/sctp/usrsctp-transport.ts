@@ -49,7 +49,7 @@ export class UsrsctpTransport implements PacketTransport {
   }
 
   /**
-   * Opens our UDP port at `address`, until `close`: what comes to it and concerns nobody is answered.
+   * Opens our UDP port at `address`, until `close`: what belongs to no association is answered.
    * Throws `TransportError`.
    */
   open(address: string): void {

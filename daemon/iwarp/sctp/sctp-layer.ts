@@ -55,7 +55,7 @@ export class SctpLayer implements LowerLayer {
   #messageMaxBytes: number;
   #segments = 0;
   #unacknowledged = false;
-  /** Segments have nobody to go to, now or ever again. */
+  /** Segments have no receiver, now or ever again. */
   #dropping = false;
   #error: ProtocolError | undefined = undefined;
 

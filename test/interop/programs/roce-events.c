@@ -239,7 +239,7 @@ static void drained(void) {
   events(1);
   close_ends();
   open_ends("SQ_DRAINED, not yet", true);
-  /* Nobody waits for it: it stays under way. */
+  /* It is not waited for: it stays under way. */
   post_send(&ends[0], &ends[1], IBV_WR_SEND, 0);
   usleep(20000);
   to_state(&ends[0], IBV_QPS_SQD);

@@ -34,7 +34,7 @@ static _Noreturn void fail(int line, const char *text) {
 
 static volatile sig_atomic_t yields;
 
-/* The system call returns what is in its register, which is its number: nobody looks at it. */
+/* The system call returns what is in its register, which is its number: it is not looked at. */
 static void count_yield(int number) {
   (void)number;
   yields++;

@@ -99,7 +99,7 @@ const MEMORY_CANARIES: readonly Canary[] = [
     replace: 'this.#user.gatheringEnded(); const fault = Fault.none;',
   },
   {
-    bug: 'no one is woken when payload has been fetched',
+    bug: 'no waiter is woken when payload has been fetched',
     rule: 'fails',
     file: 'daemon/rnic/queue-pair.js',
     find: '#waitForMemory() {\n        this.#host.waiting.add(this);',

@@ -383,7 +383,7 @@ export class MemoryEnd {
     if (status !== CQEStatus.success) {
       must(this.excuse !== undefined, 'fails', `work ${id} has status ${status}`);
       this.failed = true;
-      // Who knows what the peer still does with its memory: no one uses it again.
+      // The peer may still use its memory, so it is not used again.
       return;
     }
     // What succeeded silently before others failed, its completion would not say either.
@@ -430,7 +430,7 @@ export class MemoryEnd {
   #checkArrival(piece: Piece, bytes: number, immediate: bigint | undefined): void {
     const due = this.#due[this.arrived];
     this.arrived += 1;
-    must(due !== undefined, 'once', 'a message arrives that no one sent');
+    must(due !== undefined, 'once', 'a message arrives that was not sent');
     if (due === undefined) return;
     const { data, length } = due;
     must(bytes === length, 'payload', `a message has ${bytes} bytes, not ${length}`);

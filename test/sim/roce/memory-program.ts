@@ -63,7 +63,7 @@ export class Region {
   readonly users = new Set<MemoryUser>();
   /** Gone, or deregistered. */
   lost = false;
-  /** Deregistered: no one can tell whether the last data for it came. */
+  /** Deregistered: it is unknown whether the last data for it came. */
   closed = false;
   readonly #free: Piece[] = [];
   readonly #release: () => void;

@@ -242,7 +242,7 @@ export class SimAssociation implements Association {
     const peer = this.#peer;
     if (peer === undefined) return;
     if (peer.#gone) {
-      // Nobody knows the association there, and says so.
+      // The association is unknown there, which answers so.
       this.#later(() => this.#finish(ABORTED));
       return;
     }

@@ -68,7 +68,7 @@ it('many at once are all served', async () => {
   for (const client of clients) client.close();
 });
 
-it('one that has gone meanwhile harms nobody', async () => {
+it('one that has gone meanwhile harms no other', async () => {
   const gone = new ShimClient(rig.socketPath);
   greetAndAsk(gone, Role.control, ['listDevices', {}]);
   gone.close();

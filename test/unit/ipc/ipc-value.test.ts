@@ -139,7 +139,7 @@ describe('values', () => {
     ['an indefinite length', '7f6161ff'],
     ['a break', 'ff'],
     ['a half float', 'f93c00'],
-    ['a simple value that nobody has', 'f0'],
+    ['a simple value that is not assigned', 'f0'],
     ['a date', 'c11a514b67b0'],
     ['a bignum that is no bytes', 'c201'],
     ['a bignum of a bignum', 'c2c24101'],

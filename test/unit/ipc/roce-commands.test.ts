@@ -207,7 +207,7 @@ describe('attributes', () => {
     );
   });
 
-  it('that no one knows, or of another type, are no request', () => {
+  it('that are unknown, or of another type, are no request', () => {
     const { modifyQP, createAH } = COMMAND_SCHEMAS;
     const shapes: unknown[] = [
       { alternatePath: {} },

@@ -187,7 +187,7 @@ describe('a slow file system', () => {
     expect((await rig.call('getattr', handle)).status).toBe(Nfs3Status.ok);
   });
 
-  it('uses descriptors that nobody closes meanwhile', async () => {
+  it('uses descriptors that are not closed meanwhile', async () => {
     await setUpAgain(2);
     mkdirSync(rig.file('dir'));
     writeFileSync(rig.file('dir/slow-file'), 'slow');

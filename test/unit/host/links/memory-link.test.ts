@@ -287,7 +287,7 @@ describe('a connection goes through memory', () => {
     expect([open.link.localAddress, open.link instanceof MemoryLink]).toEqual(['127.0.0.1', true]);
   });
 
-  it('but not to a listener that leaves IPv4 to others, nor where nobody listens', async () => {
+  it('but not to a listener that leaves IPv4 to others, nor without a listener', async () => {
     const port = hold('::', 0, true);
     accepting(port);
     let failure: string | undefined;
@@ -348,7 +348,7 @@ describe('a connection goes through memory', () => {
     for (const link of links) link.reset();
   });
 
-  it('and an attempt that is cancelled calls nobody back', async () => {
+  it('and an attempt that is cancelled calls no callback', async () => {
     const port = hold('127.0.0.1');
     const accepted = accepting(port);
     const from = hold('127.0.0.1');

@@ -224,7 +224,7 @@ describe('a multicast group of two hosts', () => {
     damaged[30] = (damaged[30] ?? 0) ^ 1;
     await sendAsStranger(GROUP, damaged, datagramTo(GROUP, end.qp.qpn, [1]), Uint8Array.of(1, 2));
     await sendAsStranger(groupAt(3), datagramTo(groupAt(3), GROUP_QPN, [2]));
-    // Nobody hears this group; and no address has a queue pair of this number.
+    // This group has no member; and no address has a queue pair of this number.
     await sendAsStranger(groupAt(4), datagramTo(groupAt(4), GROUP_QPN, [3]));
     await sendAsStranger(FAR, datagramTo(FAR, GROUP_QPN, [4]));
     await sendAsStranger(GROUP, datagramTo(GROUP, GROUP_QPN, [0x5a]));

@@ -197,7 +197,7 @@ describe('a connection that the host moves', () => {
     world.take(CMEventType.connectRequest);
   });
 
-  it('is refused where nobody listens', () => {
+  it('is refused without a listener', () => {
     const world = new CmWorld();
     const dialer = world.resolved();
     world.cm.connect(dialer, world.initialised(0).qp, WISHES);

@@ -89,7 +89,7 @@ describe('opening', () => {
     ['joining rdma_cm by a token that is none', Role.rdmaCm, 'aa*16'],
     ['an event queue that is none', Role.event, 'aa*16'],
     ['an event queue without a token', Role.event, '00*16'],
-    ['an agent of nobody', Role.agent, 'aa*16'],
+    ['an agent without a client', Role.agent, 'aa*16'],
   ])('%s: EACCES', async (_what, role, token) => {
     const client = await open(role, bytesOf(token));
     expect(client.welcome.errno).toBe(ERRNO.EACCES.number);

@@ -97,7 +97,7 @@ describe('the tree', () => {
     host.faults.remove(fault.id);
     expect(file('ports/1/state')).toBe('4: ACTIVE\n');
     removeSysfs(path);
-    // Nobody looks any more, and nothing comes back.
+    // Without a reader nothing comes back.
     host.faults.add({ kind: 'port-down' }, undefined);
     expect(existsSync(path)).toBe(false);
     rmSync(folder, { recursive: true });

@@ -134,7 +134,7 @@ describe('a communication manager', () => {
     expect(manager.qpAttributes(connection, QPState.RTS).mask).toBe(0x10001);
   });
 
-  it('rejects what nobody listens for with reason 8', () => {
+  it('rejects what has no listener with reason 8', () => {
     const pair = new CmPair();
     pair.active.connect(pair.passive, 0);
     pair.settle();
@@ -546,7 +546,7 @@ describe('a question for a service', () => {
     expect(asked.state).toBe('idle');
   });
 
-  it('that nobody listens for has status 1, and a refused one status 2', () => {
+  it('without a listener has status 1, and a refused one status 2', () => {
     const empty = new CmPair();
     ask(empty);
     expect(empty.active.take('service-reply').service.status).toBe(1);

@@ -16,7 +16,7 @@ function connected(limits?: Partial<CmLimits>): CmPair {
   return pair;
 }
 
-/** Another request for the service, which nobody hears. */
+/** Another request for the service, which has no listener. */
 function early(pair: CmPair, qpn = 0x12) {
   const dialer = pair.active.connect(pair.passive, pair.now, {
     qpn,
@@ -28,7 +28,7 @@ function early(pair: CmPair, qpn = 0x12) {
 
 const held = (pair: CmPair) => pair.passive.manager.heldCounts().ibEarly;
 
-describe('a request that nobody listens for yet', () => {
+describe('a request without a listener yet', () => {
   it('comes to the listener that begins to within three seconds', () => {
     const pair = connected();
     const dialer = early(pair);

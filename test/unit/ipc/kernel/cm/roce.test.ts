@@ -279,7 +279,7 @@ describe('a connection', () => {
     expect(await rig.event()).toMatchObject({ id: active, type: DISCONNECTED, status: 0 });
   });
 
-  it('is rejected with the reason of the specification when nobody listens', async () => {
+  it('is rejected with the reason of the specification without a listener', async () => {
     const id = rig.routed(2n, 7999);
     rig.must(cm.connect(id, connParam({ qpn: 0x11 })));
     const event = await rig.event();
@@ -461,7 +461,7 @@ describe('a host of both wires', () => {
     rig.must(cm.bindAnyV6(six, port));
     if (when === 'after') rig.must(option);
     rig.must(cm.listen(six));
-    // Nobody hears IPv4 yet: an IPv6 wildcard would, without the option.
+    // There is no listener for IPv4 yet: an IPv6 wildcard would, without the option.
     const early = rig.routed(2n, port, rig.file, space);
     rig.must(cm.connect(early, connParam({ qpn: 0x11 })));
     const [type, status] = space === PS_TCP ? [REJECTED, 8] : [UNREACHABLE, 1];
