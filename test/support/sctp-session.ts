@@ -100,12 +100,14 @@ export class LiteralSession {
 
   run(): this {
     this.stream.pump(this.now);
-    for (let bytes = this.stream.pollTransmit(); bytes; bytes = this.stream.pollTransmit()) {
+    for (;;) {
+      this.#collect();
+      const bytes = this.stream.pollTransmit();
+      if (bytes === undefined) break;
+      // A link takes nothing behind it.
+      if (this.types.includes('finish')) throw new Error('a message came behind the finish');
       this.#out.push(`${this.stream.polledProtocol} ${hexOf(bytes)}`);
       this.stream.handleFlushed(bytes.length, this.now);
-    }
-    for (let event = this.stream.pollEvent(); event; event = this.stream.pollEvent()) {
-      this.events.push(event);
     }
     return this;
   }
@@ -123,5 +125,11 @@ export class LiteralSession {
   get failure(): StreamFailure | undefined {
     const closed = this.events.find((event) => event.type === 'closed');
     return closed?.type === 'closed' ? closed.failure : undefined;
+  }
+
+  #collect(): void {
+    for (let event = this.stream.pollEvent(); event; event = this.stream.pollEvent()) {
+      this.events.push(event);
+    }
   }
 }

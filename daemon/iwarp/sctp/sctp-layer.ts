@@ -147,6 +147,7 @@ export class SctpLayer implements LowerLayer {
   ): ProtocolError | undefined {
     if (start < end) this.#take(bytes, payloadProtocol, sink);
     else this.#deliverHeld(sink);
+    this.#transmit();
     sink.handleInputEnd?.();
     return this.#error;
   }
@@ -155,6 +156,7 @@ export class SctpLayer implements LowerLayer {
   drop(bytes: Uint8Array, payloadProtocol: number): void {
     this.#dropping = true;
     this.#take(bytes, payloadProtocol, undefined);
+    this.#transmit();
   }
 
   flushed(bytes: number): void {
@@ -288,7 +290,10 @@ export class SctpLayer implements LowerLayer {
     return false;
   }
 
-  /** Moves what the session sends to the writer, and its other effects behind what is reported. */
+  /**
+   * Moves what the session sends to the writer, and its other effects behind what is reported. Follows
+   * every input of Full Operation: `finished` does not know what is still with the session.
+   */
   #transmit(): void {
     for (;;) {
       const effect = this.#session.pollEffect();
