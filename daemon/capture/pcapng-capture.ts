@@ -83,6 +83,7 @@ type RecordPacket = (bytes: number, put: (packet: Uint8Array) => void) => void;
 
 /** Records one link. */
 export class CapturedLink implements LinkTap {
+  readonly watched = true;
   readonly #us: Half;
   readonly #peer: Half;
   readonly #segmentBytes: number;

@@ -76,6 +76,7 @@ export class TapHub implements CaptureTap {
 
 /** Traffic is reported at the other end of the link. */
 const UNWATCHED: LinkTap = {
+  watched: false,
   outbound: () => undefined,
   inbound: () => undefined,
   finished: () => undefined,
@@ -160,6 +161,11 @@ class HubLink implements LinkTap {
       us: new StartupRecord(dialed ? 'request' : 'reply'),
       peer: new StartupRecord(dialed ? 'reply' : 'request'),
     };
+  }
+
+  /** Bytes of a startup frame, which it keeps, have no checksum. */
+  get watched(): boolean {
+    return this.#following.length > 0 || this.#undecided.length > 0;
   }
 
   /** The other end is one of this host's devices too. */

@@ -90,17 +90,23 @@ export class Conduit implements LinkUser, ShareMember {
     this.#share = share;
     this.#host = host;
     share.join(this);
+    if (link.faithful === true) stream.leaveUnsealed();
     link.user = this;
   }
 
   // From the link
 
-  handleBytes(bytes: Uint8Array, payloadProtocol = 0): void {
+  handleBytes(bytes: Uint8Array, payloadProtocol = 0, unsealed = false): void {
     const now = this.#host.now();
-    this.stream.handleBytes(bytes, now, payloadProtocol);
+    this.stream.handleBytes(bytes, now, payloadProtocol, unsealed);
     this.#countInput(bytes.length);
     this.paceReading();
     this.#host.handleInput(this, now);
+  }
+
+  /** See `LinkUser`. */
+  seal(bytes: Uint8Array): void {
+    this.stream.seal(bytes);
   }
 
   handleFlushed(bytes: number): void {
@@ -168,6 +174,7 @@ export class Conduit implements LinkUser, ShareMember {
         bytes,
         this.stream.polledProtocol,
         this.stream.polledFollowed,
+        this.stream.polledUnsealed,
       );
       if (takenBytes > 0) this.stream.handleFlushed(takenBytes, now);
       sentBytes += takenBytes;

@@ -362,6 +362,7 @@ describe('the end of a host', () => {
     const ends: string[] = [];
     const tap = {
       opened: () => ({
+        watched: true,
         outbound: () => {},
         inbound: () => {},
         finished: (by: 'us' | 'peer') => ends.push(`FIN of ${by}`),

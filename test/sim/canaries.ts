@@ -97,9 +97,9 @@ export const CANARIES: readonly Canary[] = [
     edits: [
       {
         file: 'daemon/iwarp/engine/stream.js',
-        find: 'this.#receive(bytes, start, payloadProtocol);\n        this.#advance(now);',
+        find: 'this.#receive(bytes, start, payloadProtocol, unsealed);\n        this.#advance(now);',
         replace:
-          "this.#receive(bytes, start, payloadProtocol); if (this.#state === 'draining') this.#renewDeadline(now);\n" +
+          "this.#receive(bytes, start, payloadProtocol, unsealed); if (this.#state === 'draining') this.#renewDeadline(now);\n" +
           '        this.#advance(now);',
       },
     ],
@@ -115,12 +115,28 @@ export const CANARIES: readonly Canary[] = [
     edits: [
       {
         file: 'daemon/host/links/memory-link.js',
-        find: 'this.#left = bytes;\n        return 0;',
-        replace: 'this.#left = bytes;\n        return bytes.length;',
+        find: 'this.#leftUnsealed = unsealed;\n        return 0;',
+        replace: 'this.#leftUnsealed = unsealed;\n        return bytes.length;',
       },
       {
         file: 'daemon/host/links/memory-link.js',
         find: 'this.user.handleFlushed(left.length);',
+        replace: '',
+      },
+    ],
+  },
+  {
+    bug: 'what a memory link carries without CRCs is not sealed for a fault that cuts it',
+    rule: 'quiet',
+    edits: [
+      {
+        file: 'daemon/host/links/memory-link.js',
+        find: 'if (unsealed && !bare)\n            this.user.seal?.(bytes);',
+        replace: '',
+      },
+      {
+        file: 'daemon/host/links/faulty-link.js',
+        find: 'if (unsealed)\n            this.seal(bytes);',
         replace: '',
       },
     ],

@@ -58,6 +58,7 @@ class FakeStream implements CmStream {
   readonly midSend = false;
   readonly polledProtocol = 0;
   readonly polledFollowed = false;
+  readonly polledUnsealed = false;
 
   constructor(options: StreamOptions) {
     this.options = options;
@@ -75,6 +76,8 @@ class FakeStream implements CmStream {
   reject(privateData: Uint8Array): void {
     this.commands.push(`reject ${privateData.length}`);
   }
+  leaveUnsealed(): void {}
+  seal(): void {}
   refuse(): void {
     this.commands.push('refuse');
   }

@@ -230,6 +230,7 @@ export class ScriptedStream implements StreamPort {
   midSend = false;
   readonly polledProtocol = 0;
   readonly polledFollowed = false;
+  readonly polledUnsealed = false;
   /** False: `pump` only records the call. */
   open = true;
   /** Messages that a pump may frame; the one after the last stays current and is not sent. */
@@ -279,6 +280,8 @@ export class ScriptedStream implements StreamPort {
   listen(): void {}
   accept(): void {}
   reject(): void {}
+  leaveUnsealed(): void {}
+  seal(): void {}
   refuse(): void {}
   handleAcknowledged(): void {}
   disconnect(): void {

@@ -25,6 +25,7 @@ export class WireTrace implements CaptureTap {
       line: (sender, _, text) => this.#line(sender === us ? 'outbound' : 'inbound', text),
     });
     return {
+      watched: true,
       outbound: (bytes) => trace.take(us, bytes),
       inbound: (bytes) => trace.take(peer, bytes),
       finished: (by) => trace.finished(by === 'us' ? us : peer),

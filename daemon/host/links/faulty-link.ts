@@ -83,8 +83,14 @@ export class FaultyLink extends LinkAround {
     return !this.#finished && !this.#innerClosed;
   }
 
-  override write(bytes: Uint8Array, payloadProtocol = 0): number {
+  override write(
+    bytes: Uint8Array,
+    payloadProtocol = 0,
+    _followed = false,
+    unsealed = false,
+  ): number {
     if (!this.writable) throw new Error('the link is not writable');
+    if (unsealed) this.seal(bytes);
     const now = this.#options.clock.now();
     this.#faults.handleOutput(bytes, this.#options.framing(), now, payloadProtocol);
     for (;;) {
@@ -151,6 +157,11 @@ export class FaultyLink extends LinkAround {
     if (this.#leaving) return;
     this.#faults.handleInput(bytes, this.#options.clock.now(), payloadProtocol);
     this.#pump();
+  }
+
+  /** What it delivers has been checked by nobody. */
+  override get inspectsInput(): boolean {
+    return true;
   }
 
   override handleFlushed(bytes: number): void {

@@ -28,6 +28,10 @@ export class LinkAround implements Link, LinkUser {
     return this.inner.carriesMessages === true;
   }
 
+  get faithful(): boolean {
+    return this.inner.faithful === true;
+  }
+
   get segmentAligned(): boolean {
     return this.inner.segmentAligned;
   }
@@ -52,8 +56,13 @@ export class LinkAround implements Link, LinkUser {
     return this.inner.emssBytes();
   }
 
-  write(bytes: Uint8Array, payloadProtocol?: number, followed?: boolean): number {
-    return this.inner.write(bytes, payloadProtocol, followed);
+  write(
+    bytes: Uint8Array,
+    payloadProtocol?: number,
+    followed?: boolean,
+    unsealed?: boolean,
+  ): number {
+    return this.inner.write(bytes, payloadProtocol, followed, unsealed);
   }
 
   keepAlive(idleSeconds: number, intervalSeconds: number, probes: number): void {
@@ -86,8 +95,16 @@ export class LinkAround implements Link, LinkUser {
 
   // LinkUser
 
-  handleBytes(bytes: Uint8Array, payloadProtocol?: number): void {
-    this.user.handleBytes(bytes, payloadProtocol);
+  handleBytes(bytes: Uint8Array, payloadProtocol?: number, unsealed?: boolean): void {
+    this.user.handleBytes(bytes, payloadProtocol, unsealed);
+  }
+
+  seal(bytes: Uint8Array): void {
+    this.user.seal?.(bytes);
+  }
+
+  get inspectsInput(): boolean {
+    return this.user.inspectsInput === true;
   }
 
   handleFlushed(bytes: number): void {

@@ -3,8 +3,15 @@ import type { LinkPosition } from '../../capture/capture-tap.ts';
 
 /** The user of a link. Called from events of the network; must not throw. */
 export interface LinkUser {
-  /** Bytes arrived, or one message of `payloadProtocol`; borrowed for the call. */
-  handleBytes(bytes: Uint8Array, payloadProtocol?: number): void;
+  /**
+   * Bytes arrived, or one message of `payloadProtocol`; borrowed for the call. `unsealed` ones came
+   * as the peer wrote them, and their checksums may be missing.
+   */
+  handleBytes(bytes: Uint8Array, payloadProtocol?: number, unsealed?: boolean): void;
+  /** Completes the checksums in `bytes`, which it wrote unsealed: somebody looks at them. */
+  seal?(bytes: Uint8Array): void;
+  /** True if input must have its checksums: it is shown to others, or changed. */
+  readonly inspectsInput?: boolean;
   /** The network has accepted `bytes` that `write` had left over. */
   handleFlushed(bytes: number): void;
   /** The peer has acknowledged everything that was written. Only links of messages tell. */
@@ -36,6 +43,11 @@ export interface Link {
   readonly remoteAddress: string;
   readonly remotePort: number;
   /**
+   * True if bytes reach the peer as they are written, whole writes at a time: they may be written
+   * unsealed, without the checksums that they will have once somebody looks at them.
+   */
+  readonly faithful?: boolean;
+  /**
    * True if each write is a message of its own, in any order, and the two halves of the connection do
    * not end apart: `finish` does nothing, and `close` ends both once both users have finished.
    */
@@ -55,9 +67,15 @@ export interface Link {
    * Sends bytes; the link must be writable. Returns how many of the bytes written so far were
    * accepted at once, in order: those are the caller's again. The rest stays borrowed until
    * `handleFlushed`. `payloadProtocol` says what a message is; one that is `followed` by another at
-   * once may wait to share a packet with it.
+   * once may wait to share a packet with it. Checksums of what is `unsealed` may be missing; only a
+   * faithful link takes it.
    */
-  write(bytes: Uint8Array, payloadProtocol?: number, followed?: boolean): number;
+  write(
+    bytes: Uint8Array,
+    payloadProtocol?: number,
+    followed?: boolean,
+    unsealed?: boolean,
+  ): number;
   /**
    * Ends the connection with ETIMEDOUT once the peer has vanished: it leaves probes unanswered that
    * are sent after `idleSeconds` of silence and then every `intervalSeconds`, or accepts no data

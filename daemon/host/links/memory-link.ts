@@ -32,6 +32,7 @@ export class MemoryLink implements Link, CarriedLink {
   readonly localPort: number;
   readonly remoteAddress: string;
   readonly remotePort: number;
+  readonly faithful = true;
   /** Means nothing here: no byte becomes a segment. */
   segmentAligned = false;
   user: LinkUser = NO_USER;
@@ -45,8 +46,11 @@ export class MemoryLink implements Link, CarriedLink {
   /** Accepted bytes for the peer: the first `#copiedEnd` of a buffer of the carrier. */
   #copied: Uint8Array | undefined;
   #copiedEnd = 0;
+  /** They were written unsealed: bytes that a fault has changed are never among them. */
+  #copiedUnsealed = false;
   /** The caller's bytes that were not accepted. */
   #left: Uint8Array = NO_BYTES;
+  #leftUnsealed = false;
   /** The user is there, and reads. */
   #open = false;
   #paused = false;
@@ -115,11 +119,12 @@ export class MemoryLink implements Link, CarriedLink {
   }
 
   /** See `Link`. */
-  write(bytes: Uint8Array): number {
+  write(bytes: Uint8Array, _payloadProtocol = 0, _followed = false, unsealed = false): number {
     if (!this.writable) throw new Error('the link is not writable');
     this.#schedule();
-    if (this.#copy(bytes)) return bytes.length;
+    if (this.#copy(bytes, unsealed)) return bytes.length;
     this.#left = bytes;
+    this.#leftUnsealed = unsealed;
     return 0;
   }
 
@@ -209,11 +214,13 @@ export class MemoryLink implements Link, CarriedLink {
     this.#carrier.schedule(this);
   }
 
-  /** True if there was room. */
-  #copy(bytes: Uint8Array): boolean {
-    const room = this.#copied === undefined ? BUFFER_BYTES : this.#copied.length - this.#copiedEnd;
-    if (bytes.length > room) return false;
+  /** True if there was room behind bytes of the same kind. */
+  #copy(bytes: Uint8Array, unsealed: boolean): boolean {
+    const empty = this.#copied === undefined;
+    const room = empty ? BUFFER_BYTES : BUFFER_BYTES - this.#copiedEnd;
+    if (bytes.length > room || (!empty && this.#copiedUnsealed !== unsealed)) return false;
     this.#copied ??= this.#carrier.acquire();
+    this.#copiedUnsealed = unsealed;
     this.#copied.set(bytes, this.#copiedEnd);
     this.#copiedEnd += bytes.length;
     return true;
@@ -226,16 +233,23 @@ export class MemoryLink implements Link, CarriedLink {
     // What is written meanwhile goes to another buffer.
     this.#copied = undefined;
     this.#copiedEnd = 0;
-    peer.user.handleBytes(bytes);
+    this.#pass(bytes, this.#copiedUnsealed, peer.user);
     this.#carrier.release(buffer);
     return bytes.length;
+  }
+
+  /** Checksums are left out only of what nobody but the peer's stream sees. */
+  #pass(bytes: Uint8Array, unsealed: boolean, receiver: LinkUser): void {
+    const bare = unsealed && receiver.inspectsInput !== true;
+    if (unsealed && !bare) this.user.seal?.(bytes);
+    receiver.handleBytes(bytes, 0, bare);
   }
 
   #deliverLeft(peer: MemoryLink): number {
     const left = this.#left;
     // What the peer's answer made the user write was copied first.
     if (left.length === 0 || this.#copied !== undefined || !peer.reads) return 0;
-    peer.user.handleBytes(left);
+    this.#pass(left, this.#leftUnsealed, peer.user);
     // The call may have ended the link.
     if (this.#left !== left) return left.length;
     this.#left = NO_BYTES;

@@ -12,6 +12,7 @@ export class TappedLink extends LinkAround {
   readonly #tap: LinkTap;
   /** Written, and not yet accepted by the network. */
   #rest: Uint8Array = NO_BYTES;
+  #restUnsealed = false;
   #finished = false;
   #reset = false;
 
@@ -25,25 +26,38 @@ export class TappedLink extends LinkAround {
     );
   }
 
-  override write(bytes: Uint8Array): number {
-    const taken = this.inner.write(bytes);
+  override write(
+    bytes: Uint8Array,
+    payloadProtocol?: number,
+    followed?: boolean,
+    unsealed = false,
+  ): number {
+    const bare = unsealed && !this.#tap.watched;
+    if (unsealed && !bare) this.seal(bytes);
+    const taken = this.inner.write(bytes, payloadProtocol, followed, bare);
     if (taken === bytes.length) this.#tap.outbound(bytes);
     else {
       if (taken > 0) this.#tap.outbound(bytes.subarray(0, taken));
       this.#rest = bytes.subarray(taken);
+      this.#restUnsealed = bare && taken === 0;
     }
     return taken;
   }
 
   override handleFlushed(bytes: number): void {
+    if (this.#restUnsealed && this.#tap.watched) this.seal(this.#rest);
     this.#tap.outbound(this.#rest);
     this.#rest = NO_BYTES;
     this.user.handleFlushed(bytes);
   }
 
-  override handleBytes(bytes: Uint8Array): void {
+  override handleBytes(bytes: Uint8Array, payloadProtocol?: number, unsealed?: boolean): void {
     this.#tap.inbound(bytes);
-    this.user.handleBytes(bytes);
+    this.user.handleBytes(bytes, payloadProtocol, unsealed);
+  }
+
+  override get inspectsInput(): boolean {
+    return this.#tap.watched || super.inspectsInput;
   }
 
   override handlePeerClosed(): void {

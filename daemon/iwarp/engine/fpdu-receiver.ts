@@ -79,9 +79,16 @@ export class FpduReceiver {
   /**
    * Takes the next bytes of the stream, `bytes[start, end)`, borrowed for the call. Returns the
    * first error, the sink's or ours, now and on every later call, and delivers nothing after it.
-   * The caller decides whether to close the connection (MPA-8-08).
+   * The caller decides whether to close the connection (MPA-8-08). CRCs of FPDUs that lie whole in
+   * `unsealed` bytes are not looked at: nothing can have changed those on their way.
    */
-  push(bytes: Uint8Array, start: number, end: number, sink: UlpduSink): ProtocolError | undefined {
+  push(
+    bytes: Uint8Array,
+    start: number,
+    end: number,
+    sink: UlpduSink,
+    unsealed = false,
+  ): ProtocolError | undefined {
     assert(start >= 0 && start <= end && end <= bytes.length, 'a range lies within its buffer');
     // MPA-8-07
     if (this.#error !== undefined) return this.#error;
@@ -90,7 +97,7 @@ export class FpduReceiver {
     if (this.#error === undefined) {
       at = this.#markers
         ? this.#walkMarked(bytes, at, end, sink)
-        : this.#walkPlain(bytes, at, end, sink);
+        : this.#walkPlain(bytes, at, end, sink, this.#crcEnabled && !unsealed);
     }
     sink.handleInputEnd?.();
     // Not earlier: the sink may keep views of a delivered FPDU until its input ends.
@@ -131,7 +138,13 @@ export class FpduReceiver {
    * Delivers the whole FPDUs of a stream without markers. Returns the position of the first partial
    * one.
    */
-  #walkPlain(bytes: Uint8Array, start: number, end: number, sink: UlpduSink): number {
+  #walkPlain(
+    bytes: Uint8Array,
+    start: number,
+    end: number,
+    sink: UlpduSink,
+    checked: boolean,
+  ): number {
     let at = start;
     while (end - at >= ULPDU_LENGTH_BYTES) {
       const ulpduLength = readUint16(bytes, at);
@@ -139,7 +152,7 @@ export class FpduReceiver {
       // MPA-6-03: nothing is delivered before the last CRC byte is here.
       if (next > end) break;
       // MPA-4.4-16, MPA-6-01; MPA-4.1-06: with CRCs off the field is skipped unread.
-      if (this.#crcEnabled && !this.#crcMatches(bytes, at, next)) {
+      if (checked && !this.#crcMatches(bytes, at, next)) {
         this.#error = MPA_ERRORS.crc;
         return at;
       }
@@ -250,7 +263,7 @@ export class FpduReceiver {
       // The next FPDU is stripped into the same chunk.
       sink.handleInputEnd?.();
       this.#releaseStaging();
-    } else this.#walkPlain(this.#staging, 0, span, sink);
+    } else this.#walkPlain(this.#staging, 0, span, sink, this.#crcEnabled);
     return at;
   }
 

@@ -44,6 +44,8 @@ interface OutputChunk {
   committed: number;
   polled: number;
   flushed: number;
+  /** CRCs of FPDUs not yet polled may be missing. */
+  unsealed: boolean;
 }
 
 const NO_BYTES = new Uint8Array(0);
@@ -61,6 +63,8 @@ export class FpduSender implements UlpduWriter {
   bytes: Uint8Array = NO_BYTES;
   /** Where to write the current ULPDU in `bytes`. Valid from `begin` to `commit`. */
   ulpduStart = 0;
+  /** True if CRCs may be missing from the bytes polled last. */
+  polledUnsealed = false;
 
   readonly #pool: ChunkPool;
   readonly #crc32c: Crc32c;
@@ -76,6 +80,8 @@ export class FpduSender implements UlpduWriter {
   #fullOperation = false;
   #hasSpoken = false;
   #crcEnabled = true;
+  /** CRCs are left to `seal`. */
+  #leavesUnsealed = false;
   #markers = false;
   /** Stream position modulo 512 of the next FPDU to commit, and of the next one to poll. */
   #phase = 0;
@@ -112,6 +118,21 @@ export class FpduSender implements UlpduWriter {
     this.#roomBytes = this.#highWaterBytes;
     this.#crcEnabled = crcEnabled;
     this.#markers = markers;
+  }
+
+  /** CRCs are left to `seal`, except those of FPDUs with markers. */
+  leaveUnsealed(): void {
+    this.#leavesUnsealed = true;
+  }
+
+  /** Computes the CRCs in `bytes`: whole FPDUs, as polled. */
+  seal(bytes: Uint8Array): void {
+    let at = 0;
+    while (at < bytes.length) {
+      const end = at + fpduSizeBytes(readUint16(bytes, at));
+      this.#seal(bytes, at, end - FPDU_CRC_BYTES);
+      at = end;
+    }
   }
 
   /**
@@ -167,8 +188,11 @@ export class FpduSender implements UlpduWriter {
     const end = start + span;
     const crcAt = end - FPDU_CRC_BYTES;
     if (this.#crcEnabled) {
-      // MPA-4.4-09
-      writeUint32LE(bytes, crcAt, rangeCrc32c(this.#crc32c, bytes, start, crcAt));
+      // A startup frame in the same bytes could not be told from an FPDU.
+      if (this.#leavesUnsealed && !this.#markers && this.#startupBytesToPoll === 0) {
+        writeUint32(bytes, crcAt, 0);
+        tail.unsealed = true;
+      } else this.#seal(bytes, start, crcAt);
     } else {
       // MPA-4.4-07, MPA-4.4-08: the field is present without CRCs, too; its value means nothing.
       writeUint32(bytes, crcAt, 0);
@@ -231,7 +255,13 @@ export class FpduSender implements UlpduWriter {
     for (const chunk of this.#chunks) {
       if (chunk.polled === chunk.committed) continue;
       const start = chunk.polled;
-      chunk.polled = this.#aligned ? this.#segmentEnd(chunk) : chunk.committed;
+      this.polledUnsealed = chunk.unsealed;
+      if (this.#aligned) chunk.polled = this.#segmentEnd(chunk);
+      else {
+        chunk.polled = chunk.committed;
+        this.#startupBytesToPoll = 0;
+      }
+      if (chunk.polled === chunk.committed) chunk.unsealed = false;
       return chunk.bytes.subarray(start, chunk.polled);
     }
     return undefined;
@@ -313,6 +343,11 @@ export class FpduSender implements UlpduWriter {
     return markedSizeBytes(this.#polledPhase, fpduSizeBytes(readUint16(bytes, header)));
   }
 
+  // MPA-4.4-09
+  #seal(bytes: Uint8Array, start: number, crcAt: number): void {
+    writeUint32LE(bytes, crcAt, rangeCrc32c(this.#crc32c, bytes, start, crcAt));
+  }
+
   /** The current chunk if `bytes` more fit, else a new one. */
   #chunkWithRoom(bytes: number): OutputChunk {
     const tail = this.#chunks[this.#chunks.length - 1];
@@ -322,10 +357,17 @@ export class FpduSender implements UlpduWriter {
         tail.committed = 0;
         tail.polled = 0;
         tail.flushed = 0;
+        tail.unsealed = false;
       }
       if (tail.committed + bytes <= tail.bytes.length) return tail;
     }
-    const chunk = { bytes: this.#pool.acquire(), committed: 0, polled: 0, flushed: 0 };
+    const chunk = {
+      bytes: this.#pool.acquire(),
+      committed: 0,
+      polled: 0,
+      flushed: 0,
+      unsealed: false,
+    };
     this.#chunks.push(chunk);
     return chunk;
   }

@@ -90,6 +90,10 @@ export interface LowerLayer {
   reject(privateData: Uint8Array): void;
   /** Responder: the request is refused, and not by a consumer. */
   refuse(): void;
+  /** See `StreamPort`. */
+  leaveUnsealed(): void;
+  /** See `StreamPort`. */
+  seal(bytes: Uint8Array): void;
   /** A local error ends the startup. */
   failLocally(text: string): void;
   /** Carries out the effect 'full-operation': from here on `writer` and `receive` may be used. */
@@ -113,7 +117,7 @@ export interface LowerLayer {
   /**
    * Takes input in Full Operation, `bytes[start, end)`, and delivers what is complete to `sink`.
    * Returns the first error, the sink's or ours, now and on every later call. With no bytes, it
-   * delivers what waits.
+   * delivers what waits. Checksums of what is `unsealed` are not looked at.
    */
   receive(
     bytes: Uint8Array,
@@ -121,6 +125,7 @@ export interface LowerLayer {
     end: number,
     payloadProtocol: number,
     sink: UlpduSink,
+    unsealed: boolean,
   ): ProtocolError | undefined;
   /** Takes input that is not wanted any more: only the peer's end in it counts. */
   drop(bytes: Uint8Array, payloadProtocol: number): void;
@@ -147,6 +152,8 @@ export interface LowerLayer {
   readonly polledProtocol: number;
   /** True if other bytes follow at once those polled last: they may wait to share a packet. */
   readonly polledFollowed: boolean;
+  /** True if checksums may be missing from the bytes polled last. */
+  readonly polledUnsealed: boolean;
   /** True when messages may be sent. */
   readonly sendable: boolean;
   /** True when the peer's first ULPDU has been found valid. */

@@ -79,6 +79,14 @@ export class MpaLayer implements LowerLayer {
     this.#startup.reject(NO_BYTES);
   }
 
+  leaveUnsealed(): void {
+    this.writer.leaveUnsealed();
+  }
+
+  seal(bytes: Uint8Array): void {
+    this.writer.seal(bytes);
+  }
+
   failLocally(text: string): void {
     this.#startup.failLocally(text);
   }
@@ -121,10 +129,11 @@ export class MpaLayer implements LowerLayer {
     end: number,
     _payloadProtocol: number,
     sink: UlpduSink,
+    unsealed: boolean,
   ): ProtocolError | undefined {
     const receiver = this.#receiver;
     if (receiver === undefined) return undefined;
-    const error = receiver.push(bytes, start, end, sink);
+    const error = receiver.push(bytes, start, end, sink, unsealed);
     // MPA-7.1.2-12
     if (receiver.validatedCount > 0) this.#startup.handleFirstFpdu();
     return error;
@@ -180,6 +189,10 @@ export class MpaLayer implements LowerLayer {
 
   get polledFollowed(): boolean {
     return false;
+  }
+
+  get polledUnsealed(): boolean {
+    return this.writer.polledUnsealed;
   }
 
   get sendable(): boolean {

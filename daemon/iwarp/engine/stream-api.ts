@@ -149,11 +149,18 @@ export interface StreamPort extends Wire {
     now: Micros,
   ): void;
   reject(privateData: Uint8Array, now: Micros): void;
+  /** The connection brings bytes unchanged: their checksums may be left to `seal`. */
+  leaveUnsealed(): void;
+  /** Completes the checksums in polled bytes, which may also be a copy. */
+  seal(bytes: Uint8Array): void;
   /** Responder: refuses the request without its consumer's word. */
   refuse(now: Micros): void;
   // Inputs
-  /** `payloadProtocol` says what the SCTP message is; on TCP there is none. */
-  handleBytes(bytes: Uint8Array, now: Micros, payloadProtocol?: number): void;
+  /**
+   * `payloadProtocol` says what the SCTP message is; on TCP there is none. Checksums of what is
+   * `unsealed` are not looked at: it came unchanged.
+   */
+  handleBytes(bytes: Uint8Array, now: Micros, payloadProtocol?: number, unsealed?: boolean): void;
   /** The socket has taken this many of the polled bytes. */
   handleFlushed(bytes: number, now: Micros): void;
   /** The peer has acknowledged everything that the transport has taken. Only SCTP tells. */
@@ -169,5 +176,7 @@ export interface StreamPort extends Wire {
   readonly polledProtocol: number;
   /** True if another SCTP message follows it at once. */
   readonly polledFollowed: boolean;
+  /** True if checksums may be missing from what was polled last. */
+  readonly polledUnsealed: boolean;
   pollEvent(): StreamEvent | undefined;
 }

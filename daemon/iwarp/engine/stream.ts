@@ -116,7 +116,7 @@ export class Stream implements StreamPort {
     this.#user = user;
     this.#lower.accept(privateData, wishes, now);
     this.#runLower(now);
-    if (this.#lower.inputWaits) this.#receive(NO_BYTES, 0, 0);
+    if (this.#lower.inputWaits) this.#receive(NO_BYTES, 0, 0, false);
     this.#advance(now);
   }
 
@@ -185,6 +185,14 @@ export class Stream implements StreamPort {
     this.#advance(now);
   }
 
+  leaveUnsealed(): void {
+    this.#lower.leaveUnsealed();
+  }
+
+  seal(bytes: Uint8Array): void {
+    this.#lower.seal(bytes);
+  }
+
   /** The socket's EMSS has changed: later segments follow it (MPA-4.5-05). */
   setEmss(emssBytes: number): void {
     this.#lower.setPathBytes(emssBytes);
@@ -193,14 +201,14 @@ export class Stream implements StreamPort {
 
   // Inputs
 
-  handleBytes(bytes: Uint8Array, now: Micros, payloadProtocol = 0): void {
+  handleBytes(bytes: Uint8Array, now: Micros, payloadProtocol = 0, unsealed = false): void {
     let start = 0;
     if (this.#operation === undefined) {
       if (this.#state !== 'startup') return;
       start = this.#lower.handleStartup(bytes, payloadProtocol);
       this.#runLower(now);
     }
-    this.#receive(bytes, start, payloadProtocol);
+    this.#receive(bytes, start, payloadProtocol, unsealed);
     this.#advance(now);
     this.#runLower(now);
   }
@@ -295,6 +303,10 @@ export class Stream implements StreamPort {
 
   get polledFollowed(): boolean {
     return this.#lower.polledFollowed;
+  }
+
+  get polledUnsealed(): boolean {
+    return this.#lower.polledUnsealed;
   }
 
   pollEvent(): StreamEvent | undefined {
@@ -398,7 +410,7 @@ export class Stream implements StreamPort {
 
   // Full Operation
 
-  #receive(bytes: Uint8Array, start: number, payloadProtocol: number): void {
+  #receive(bytes: Uint8Array, start: number, payloadProtocol: number, unsealed: boolean): void {
     const operation = this.#operation;
     if (operation === undefined || this.#state === 'closed') return;
     // RDMAP-6.2.1-04 DDP-3-04 DDP-7.1-19 input after the first fault is read and dropped.
@@ -412,7 +424,9 @@ export class Stream implements StreamPort {
       this.#abortNow();
       return;
     }
-    const error = this.#lower.receive(bytes, start, bytes.length, payloadProtocol, operation);
+    const lower = this.#lower;
+    const end = bytes.length;
+    const error = lower.receive(bytes, start, end, payloadProtocol, operation, unsealed);
     // DDP-7-01 errors of the lower layer are passed up here; those of DDP and RDMAP are latched with
     // their segment.
     if (error !== undefined) operation.policy.latchLocal(error);

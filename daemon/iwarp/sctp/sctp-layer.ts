@@ -99,6 +99,14 @@ export class SctpLayer implements LowerLayer {
     this.#session.refuse();
   }
 
+  leaveUnsealed(): void {
+    // SCTP has the checksum.
+  }
+
+  seal(): void {
+    // SCTP has the checksum.
+  }
+
   failLocally(text: string): void {
     this.#session.failLocally(text);
   }
@@ -205,6 +213,10 @@ export class SctpLayer implements LowerLayer {
 
   get polledFollowed(): boolean {
     return this.writer.polledFollowed;
+  }
+
+  get polledUnsealed(): boolean {
+    return false;
   }
 
   get mulpduBytes(): number {

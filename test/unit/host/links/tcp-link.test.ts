@@ -213,6 +213,7 @@ describe('a link', () => {
       opened: ({ dialed }) => {
         const side = dialed ? 'dialed' : 'accepted';
         return {
+          watched: true,
           outbound: (bytes) => {
             if (dialed) outboundBytes += bytes.length;
             else seen.push(`${side} out ${bytes.length}`);
