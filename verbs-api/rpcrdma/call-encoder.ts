@@ -17,6 +17,8 @@ import type { CallOptions, RpcClientOptions } from './rpc-client-types.ts';
 import { errorOfOutcome } from './rpc-error.ts';
 
 const DEFAULT_TIMEOUT_MS = 30_000;
+const NO_RESULTS: readonly number[] = [];
+const NO_MEMORY: readonly Uint8Array[] = [];
 
 /** A call to make. */
 export interface Invocation {
@@ -32,15 +34,11 @@ export interface Invocation {
 export interface CallInProgress {
   readonly xid: number;
   readonly procedure: AnyProcedure;
-  /** Program and procedure, for errors. */
-  readonly called: string;
+  readonly program: AnyProgram;
+  /** Its name in the program. */
+  readonly name: string;
   /** Holds the message: give it back when the call has completed. */
   readonly writer: XdrWriter;
-}
-
-/** A call as the requester takes it. */
-export interface EncodedCall extends CallInProgress {
-  readonly request: CallRequest;
 }
 
 type Reply = CallOutcome & { readonly type: 'reply' };
@@ -64,42 +62,16 @@ export class CallEncoder {
     this.#writers.push(writer);
   }
 
-  /** Throws for arguments that do not fit their description. */
-  encode(xid: number, { program, name, procedure, args, options }: Invocation): EncodedCall {
-    const writer = this.takeWriter();
-    const encode = (padding?: OpaquePadding): Payload => {
-      writer.reset();
-      writeCallHeader(writer, {
-        xid,
-        program: program.number,
-        version: program.version,
-        procedure: procedure.number,
-        credential: this.#wireCredential(options.credential ?? this.#options.credential),
-        verifier: NO_AUTH,
-      });
-      writer.limitBulk(procedure.readChunksMax ?? 0);
-      if (padding !== undefined) writer.pad(padding);
-      procedure.args.encode(writer, args);
-      return writer.payload();
-    };
-    try {
-      const request = this.#request(procedure, args, options, encode);
-      return { xid, procedure, called: calledName(program, name), request, writer };
-    } catch (error) {
-      this.giveBack(writer);
-      throw error;
-    }
-  }
-
-  #request(
-    procedure: AnyProcedure,
-    args: unknown,
-    options: CallOptions,
-    encode: (padding?: OpaquePadding) => Payload,
-  ): CallRequest {
+  /**
+   * Encodes a call into `writer`, as the requester takes it. Throws for arguments that do not fit
+   * their description.
+   */
+  encode(xid: number, invocation: Invocation, writer: XdrWriter): CallRequest {
+    const { procedure, args, options } = invocation;
     const { padding, verifierMaxBytes = 0, timeoutMs = DEFAULT_TIMEOUT_MS } = this.#options;
-    const resultBytes = procedure.writeChunks?.(args) ?? [];
-    for (const [i, into] of (options.bulkInto ?? []).entries()) {
+    const resultBytes = procedure.writeChunks?.(args) ?? NO_RESULTS;
+    const bulkInto = options.bulkInto ?? NO_MEMORY;
+    for (const [i, into] of bulkInto.entries()) {
       const neededBytes = resultBytes[i];
       // RPCR-3.6-04 Chunks can only be offered for results that the binding names.
       if (neededBytes === undefined) throw new RangeError(`no bulk result for bulkInto[${i}]`);
@@ -110,17 +82,38 @@ export class CallEncoder {
     }
     let padded: CallRequest['padded'];
     if (padding !== undefined) {
-      const { stream, ...rest } = encode(padding);
+      const { stream, ...rest } = this.#message(xid, invocation, writer, padding);
       padded = { padding, payload: { ...rest, stream: stream.slice() } };
     }
     return {
-      payload: encode(),
-      ...(padded === undefined ? {} : { padded }),
+      payload: this.#message(xid, invocation, writer, undefined),
+      padded,
       resultBytes,
       replyMaxBytes: REPLY_HEADER_MIN_BYTES + verifierMaxBytes + procedure.resultMaxBytes(args),
       idempotent: procedure.idempotent ?? false,
       deadlineMs: nowMs() + (options.timeoutMs ?? timeoutMs),
     };
+  }
+
+  #message(
+    xid: number,
+    { program, procedure, args, options }: Invocation,
+    writer: XdrWriter,
+    padding: OpaquePadding | undefined,
+  ): Payload {
+    writer.reset();
+    writeCallHeader(writer, {
+      xid,
+      program: program.number,
+      version: program.version,
+      procedure: procedure.number,
+      credential: this.#wireCredential(options.credential ?? this.#options.credential),
+      verifier: NO_AUTH,
+    });
+    writer.limitBulk(procedure.readChunksMax ?? 0);
+    if (padding !== undefined) writer.pad(padding);
+    procedure.args.encode(writer, args);
+    return writer.payload();
   }
 
   /** Most calls use the same credential: encode it once. */
@@ -146,7 +139,9 @@ export function decodeResult(call: CallInProgress, bytes: Uint8Array, reply: Rep
   const reader = new XdrReader(bytes, reply.bulk);
   const header = readReplyHeader(reader);
   if (header.xid !== call.xid) throw new XdrError('the XID is that of another call');
-  if (header.outcome.status !== 'success') throw errorOfOutcome(header.outcome, call.called);
+  if (header.outcome.status !== 'success') {
+    throw errorOfOutcome(header.outcome, calledName(call.program, call.name));
+  }
   if (reply.padding !== undefined) reader.expectPadding(reply.padding);
   const result = call.procedure.result.decode(reader);
   reader.finish();

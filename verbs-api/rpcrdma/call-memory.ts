@@ -23,8 +23,9 @@ const SINK_ACCESS = Access.remoteWrite;
 /** See the module's comment. */
 export class CallMemory {
   readonly #shared: ConnectionMemory;
-  readonly #buffers: PoolBuffer[] = [];
-  readonly #exposed: Exposure[] = [];
+  /** Made when needed: most calls have none. */
+  #buffers: PoolBuffer[] | undefined;
+  #exposed: Exposure[] | undefined;
   #exposing: Promise<unknown> | undefined;
 
   constructor(shared: ConnectionMemory) {
@@ -34,6 +35,7 @@ export class CallMemory {
   /** Takes pool memory for this call; synchronous when a buffer is free. */
   take(lengthBytes: number): PoolBuffer | Promise<PoolBuffer> {
     return after(this.#shared.pool.take(lengthBytes), (buffer) => {
+      this.#buffers ??= [];
       this.#buffers.push(buffer);
       return buffer;
     });
@@ -41,7 +43,7 @@ export class CallMemory {
 
   /** The buffer of this call that `bytes` is a view of, or undefined. */
   bufferOf(bytes: Uint8Array): PoolBuffer | undefined {
-    return this.#buffers.find(({ mr }) => {
+    return this.#buffers?.find(({ mr }) => {
       const start = bytes.byteOffset - mr.buffer.byteOffset;
       const inside = start >= 0 && start + bytes.length <= mr.length;
       return inside && bytes.buffer === mr.buffer.buffer;
@@ -111,15 +113,25 @@ export class CallMemory {
     return sinks.map((sink) => sink?.bytes ?? NO_BYTES);
   }
 
-  /** Ends the peer's access. */
-  async withdraw(): Promise<void> {
-    await this.#exposing;
-    await Promise.all(this.#exposed.splice(0).map((exposure) => exposure.close()));
+  /** Ends the peer's access; returns undefined when it has none. */
+  withdraw(): Promise<void> | undefined {
+    if (this.#exposing === undefined && this.#exposed === undefined) return undefined;
+    return this.#withdraw();
   }
 
   /** Returns the buffers to the pool, after `withdraw`. */
   giveBack(): void {
-    for (const buffer of this.#buffers.splice(0)) this.#shared.pool.giveBack(buffer);
+    const buffers = this.#buffers;
+    if (buffers === undefined) return;
+    this.#buffers = undefined;
+    for (const buffer of buffers) this.#shared.pool.giveBack(buffer);
+  }
+
+  async #withdraw(): Promise<void> {
+    await this.#exposing;
+    const exposed = this.#exposed ?? [];
+    this.#exposed = undefined;
+    await Promise.all(exposed.map((exposure) => exposure.close()));
   }
 
   #exposeOne(
@@ -153,6 +165,7 @@ export class CallMemory {
     mr: MR | undefined,
   ): ExposedRegion | Promise<ExposedRegion> {
     return after(this.#shared.exposer.expose(bytes, access, mr), (exposure) => {
+      this.#exposed ??= [];
       this.#exposed.push(exposure);
       return exposure.region;
     });

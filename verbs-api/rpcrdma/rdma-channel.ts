@@ -59,18 +59,22 @@ export interface WindowTarget {
 /** Called when an operation and all before it are complete; undefined without a callback. */
 type Done = (() => void) | undefined;
 
+/** An operation for the send queue. That of a slot is used again for the next Send from there. */
 interface Operation {
-  readonly wr: SendWR;
-  /** A Send's bytes, in a private copy while it waits for a slot. */
-  readonly message: Uint8Array | undefined;
-  readonly done: Done;
+  readonly wr: SendWR & { flags: number };
+  /** Where a Send is assembled, and which part of it is sent; undefined for other operations. */
+  readonly slot:
+    | { readonly memory: Uint8Array; readonly sge: SGE & { length: number } }
+    | undefined;
+  done: Done;
+  /** Generates a completion; an unsignalled one is complete when a later one is. */
+  signalled: boolean;
 }
 
-interface Posted {
+/** A Send without a slot yet: its bytes, in a private copy. */
+interface WaitingSend {
+  readonly message: Uint8Array;
   readonly done: Done;
-  readonly slot: number | undefined;
-  /** Generates a completion; an unsignalled one is complete when a later one is. */
-  readonly signalled: boolean;
 }
 
 /** Timeout of a graceful disconnect. */
@@ -90,12 +94,16 @@ export class RdmaChannel {
   readonly #qp: QP;
   readonly #receiveMemory: MR;
   readonly #sendMemory: MR;
-  readonly #freeSlots: number[] = [];
+  /** The request of each receive: always the same. */
+  readonly #receiveRequests: RecvWR[] = [];
+  /** Sends that can be used again; there may be `#unusedSlots` more. */
+  readonly #freeSends: Operation[] = [];
+  #unusedSlots: number;
   /** Operations on the queue, in the order of their completions. */
-  readonly #posted: Posted[] = [];
+  readonly #posted: Operation[] = [];
   /** Operations posted since the last signalled one. */
   #unsignalled = 0;
-  readonly #waiting: Operation[] = [];
+  readonly #waiting: (Operation | WaitingSend)[] = [];
   #receives: RecvWR[] = [];
   #sends: SendWR[] = [];
   #owner: ChannelOwner | undefined;
@@ -123,8 +131,13 @@ export class RdmaChannel {
     this.#qp = parts.qp;
     this.#receiveMemory = parts.receiveMemory;
     this.#sendMemory = parts.sendMemory;
-    for (let slot = sendsOf(sizes) - 1; slot >= 0; slot--) this.#freeSlots.push(slot);
-    for (let receive = 0; receive < sizes.receives; receive++) this.repost(receive);
+    this.#unusedSlots = sendsOf(sizes);
+    const { inlineBytes } = sizes;
+    for (let receive = 0; receive < sizes.receives; receive++) {
+      const sge = this.#receiveMemory.sge(receive * inlineBytes, inlineBytes);
+      this.#receiveRequests.push({ wrId: receive, sgList: [sge] });
+      this.repost(receive);
+    }
     this.flush();
   }
 
@@ -165,27 +178,28 @@ export class RdmaChannel {
 
   /** Reposts a receive, with the next `flush`. */
   repost(receive: number): void {
-    const { inlineBytes } = this.#sizes;
-    const sge = this.#receiveMemory.sge(receive * inlineBytes, inlineBytes);
-    this.#receives.push({ wrId: receive, sgList: [sge] });
+    const request = this.#receiveRequests[receive];
+    if (request === undefined) throw new RangeError(`there is no receive ${receive}`);
+    this.#receives.push(request);
   }
 
   /**
    * Sends a message of `lengthBytes`, at most the channel's `inlineBytes`, which `assemble` writes
-   * immediately; posted with the next `flush`. A completion wakes this process and the device, so
-   * only operations with a `done` generate one.
+   * immediately to the start of its argument; posted with the next `flush`. A completion wakes this
+   * process and the device, so only operations with a `done` generate one.
    */
   send(lengthBytes: number, assemble: (target: Uint8Array) => void, done?: () => void): void {
-    const wr: SendWR = { opcode: WROpcode.send };
-    if (this.#room && this.#freeSlots.length > 0) {
-      const slot = this.#takeSlot();
-      assemble(this.#slotMemory(slot, lengthBytes));
-      this.#enqueue({ ...wr, sgList: [this.#slotSge(slot, lengthBytes)] }, done, slot);
-    } else {
+    const send = this.#room ? this.#takeSend() : undefined;
+    if (send?.slot === undefined) {
       const message = new Uint8Array(lengthBytes);
       assemble(message);
-      this.#waiting.push({ wr, message, done });
+      this.#waiting.push({ message, done });
+      return;
     }
+    assemble(send.slot.memory);
+    send.slot.sge.length = lengthBytes;
+    send.done = done;
+    this.#enqueue(send);
   }
 
   /** Reads remote memory into `sink`. */
@@ -201,15 +215,13 @@ export class RdmaChannel {
   /** Opens memory to the peer under `rkey`, ahead of everything sent later. */
   bind(rkey: number, { mr, start, lengthBytes, access }: WindowTarget): void {
     const { addr, length, lkey } = mr.sge(start, lengthBytes);
-    this.#operate(
-      { opcode: WROpcode.bindMW, bind: { rkey, lkey, addr, length, access } },
-      undefined,
-    );
+    const bound = { rkey, lkey, addr, length, access };
+    this.#operate({ opcode: WROpcode.bindMW, flags: 0, bind: bound }, undefined);
   }
 
   /** Ends the peer's access to the memory bound under `rkey`. */
   invalidate(rkey: number, done: () => void): void {
-    this.#operate({ opcode: WROpcode.localInv, invalidateRkey: rkey }, done);
+    this.#operate({ opcode: WROpcode.localInv, flags: 0, invalidateRkey: rkey }, done);
   }
 
   /**
@@ -294,33 +306,35 @@ export class RdmaChannel {
     return this.#sizes.sendDepth - this.#posted.length;
   }
 
-  #takeSlot(): number {
-    const slot = this.#freeSlots.pop();
-    if (slot === undefined) throw new RangeError('no slot is free');
-    return slot;
+  /** A Send with a slot; undefined while all are on the queue. */
+  #takeSend(): Operation | undefined {
+    const free = this.#freeSends.pop();
+    if (free !== undefined || this.#unusedSlots === 0) return free;
+    this.#unusedSlots -= 1;
+    const { inlineBytes } = this.#sizes;
+    const start = this.#unusedSlots * inlineBytes;
+    const sge = { ...this.#sendMemory.sge(start, inlineBytes) };
+    const memory = this.#sendMemory.buffer.subarray(start, start + inlineBytes);
+    const wr = { opcode: WROpcode.send, flags: 0, sgList: [sge] };
+    return { wr, slot: { memory, sge }, done: undefined, signalled: false };
   }
 
-  #slotMemory(slot: number, lengthBytes: number): Uint8Array {
-    const start = slot * this.#sizes.inlineBytes;
-    return this.#sendMemory.buffer.subarray(start, start + lengthBytes);
+  #operate(wr: Operation['wr'], done: Done): void {
+    const operation: Operation = { wr, slot: undefined, done, signalled: false };
+    if (this.#room) this.#enqueue(operation);
+    else this.#waiting.push(operation);
   }
 
-  #slotSge(slot: number, lengthBytes: number): SGE {
-    return this.#sendMemory.sge(slot * this.#sizes.inlineBytes, lengthBytes);
-  }
-
-  #operate(wr: SendWR, done: Done): void {
-    if (this.#room) this.#enqueue(wr, done, undefined);
-    else this.#waiting.push({ wr, message: undefined, done });
-  }
-
-  #enqueue(wr: SendWR, done: Done, slot: number | undefined): void {
+  #enqueue(operation: Operation): void {
     this.#unsignalled += 1;
     // Enough completions that slots do not run out while no operation requests one.
+    const { done } = operation;
     const signalled = done !== undefined || this.#unsignalled * 2 >= sendsOf(this.#sizes);
     if (signalled) this.#unsignalled = 0;
-    this.#posted.push({ done, slot, signalled });
-    this.#sends.push(signalled ? { ...wr, flags: SendFlag.signaled } : wr);
+    operation.signalled = signalled;
+    operation.wr.flags = signalled ? SendFlag.signaled : 0;
+    this.#posted.push(operation);
+    this.#sends.push(operation.wr);
   }
 
   /** Moves waiting operations onto the queue. */
@@ -328,17 +342,18 @@ export class RdmaChannel {
     while (this.#waiting.length > 0 && this.#depthLeft > 0) {
       const next = this.#waiting[0];
       if (next === undefined) return;
-      const { wr, message, done } = next;
-      if (message !== undefined && this.#freeSlots.length === 0) return;
-      this.#waiting.shift();
-      if (message === undefined) {
-        this.#enqueue(wr, done, undefined);
+      if (!('message' in next)) {
+        this.#waiting.shift();
+        this.#enqueue(next);
         continue;
       }
-      const slot = this.#takeSlot();
-      this.#slotMemory(slot, message.length).set(message);
-      const sgList = [this.#slotSge(slot, message.length)];
-      this.#enqueue({ ...wr, sgList } as SendWR, done, slot);
+      const send = this.#takeSend();
+      if (send?.slot === undefined) return;
+      this.#waiting.shift();
+      send.slot.memory.set(next.message);
+      send.slot.sge.length = next.message.length;
+      send.done = next.done;
+      this.#enqueue(send);
     }
   }
 
@@ -377,9 +392,14 @@ export class RdmaChannel {
   #handleDone(): void {
     for (;;) {
       const operation = this.#posted.shift();
-      if (operation?.slot !== undefined) this.#freeSlots.push(operation.slot);
-      operation?.done?.();
-      if (operation?.signalled !== false) return;
+      if (operation === undefined) return;
+      const { done, signalled } = operation;
+      if (operation.slot !== undefined) {
+        operation.done = undefined;
+        this.#freeSends.push(operation);
+      }
+      done?.();
+      if (signalled) return;
     }
   }
 
@@ -418,6 +438,6 @@ function remoteRequest(
   opcode: typeof WROpcode.rdmaRead | typeof WROpcode.rdmaWrite,
   remote: RemoteMemory,
   local: SGE,
-): SendWR {
-  return { opcode, sgList: [local], remoteAddr: remote.offset, rkey: remote.handle };
+): Operation['wr'] {
+  return { opcode, flags: 0, sgList: [local], remoteAddr: remote.offset, rkey: remote.handle };
 }

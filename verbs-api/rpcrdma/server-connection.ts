@@ -136,7 +136,7 @@ export class ServerConnection {
         this.#parts.channel.repost(effect.receive);
         return;
       case 'release':
-        this.#run(this.#release(effect.call));
+        this.#release(effect.call);
         return;
       case 'disconnect':
         void this.#abort(effect.text);
@@ -270,11 +270,16 @@ export class ServerConnection {
     this.#responder.exposed(effect.call, segment, nowMs());
   }
 
-  async #release(number: number): Promise<void> {
+  #release(number: number): void {
     const call = this.#calls.get(number);
     if (call === undefined) return;
     this.#calls.delete(number);
-    await call.memory.withdraw();
+    const withdrawing = call.memory.withdraw();
+    if (withdrawing === undefined) this.#recycle(call);
+    else this.#run(withdrawing.then(() => this.#recycle(call)));
+  }
+
+  #recycle(call: Call): void {
     call.memory.giveBack();
     this.#writers.push(call.writer);
   }

@@ -24,6 +24,8 @@ interface ReadyCall {
   readonly segmentBytesMax: number;
 }
 
+const NO_SEGMENTS: readonly ReadSegment[] = [];
+const NO_CHUNKS: readonly WriteChunk[] = [];
 const NOTHING_EXPOSED: Exposed = {
   writeList: [],
   replyChunk: undefined,
@@ -36,6 +38,17 @@ export function callMessage({ xid, credits, plan, memory, segmentBytesMax }: Rea
   readonly header: MessageHeader | PaddedHeader;
   readonly exposed: Exposed;
 } {
+  if (plan.type === 'msg' && plan.regions.length === 0) {
+    const header: MessageHeader = {
+      type: 'msg',
+      xid,
+      credits,
+      readList: NO_SEGMENTS,
+      writeList: NO_CHUNKS,
+      replyChunk: undefined,
+    };
+    return { header, exposed: NOTHING_EXPOSED };
+  }
   const readList: ReadSegment[] = [];
   const writeList: WriteChunk[] = [];
   const results: (Uint8Array | undefined)[] = [];

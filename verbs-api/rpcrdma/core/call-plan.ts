@@ -36,6 +36,10 @@ export function planCall(
   thresholds: InlineThresholds,
   segmentBytesMax: number,
 ): CallPlan {
+  if (isSmall(request, thresholds)) {
+    const { payload } = request;
+    return { type: 'msg', regions: NO_SINKS, moved: NO_ITEMS, payload, padding: undefined };
+  }
   const segmentCount = (lengthBytes: number): number => Math.ceil(lengthBytes / segmentBytesMax);
   const sinks = replyRegions(request, thresholds.replyBytes, segmentCount);
   let headerBytes = HEADER_MIN_BYTES;
@@ -71,6 +75,14 @@ export function planCall(
   // RPCR2-3.5.3-04 The stream unchanged, including the roundup of items that remain in it.
   regions.unshift({ kind: 'source', bytes: payload.stream });
   return { type: 'nomsg', regions, moved, payload: NOTHING, padding: undefined };
+}
+
+/** Whether call and largest reply fit inline as they are: most calls do. */
+function isSmall(request: CallRequest, { callBytes, replyBytes }: InlineThresholds): boolean {
+  if (request.resultBytes.length > 0 || request.padded !== undefined) return false;
+  const { lengthBytes } = request.payload;
+  const replyMaxBytes = HEADER_MIN_BYTES + request.replyMaxBytes;
+  return HEADER_MIN_BYTES + lengthBytes <= callBytes && replyMaxBytes <= replyBytes;
 }
 
 /** Memory for the parts of the largest reply that exceed the threshold. */

@@ -195,7 +195,9 @@ export class WriteChunkSource implements BulkSource {
   }
 
   finish(): void {
-    const left = this.#results.slice(this.#next).find((bytes) => (bytes?.length ?? 0) > 0);
-    if (left !== undefined) throw new XdrError(`a write chunk of ${left.length} bytes is left`);
+    for (let i = this.#next; i < this.#results.length; i++) {
+      const leftBytes = this.#results[i]?.length ?? 0;
+      if (leftBytes > 0) throw new XdrError(`a write chunk of ${leftBytes} bytes is left`);
+    }
   }
 }

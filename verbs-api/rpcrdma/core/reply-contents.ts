@@ -4,6 +4,7 @@ import { returnedLengthBytes, WriteChunkSource } from './chunks.ts';
 import type { CallFailure, CallOutcome } from './requester-types.ts';
 import { MessageType } from './rpc-message.ts';
 import type { MessageHeader, PaddedHeader } from './transport-header.ts';
+import { wordAt } from './xdr-reader.ts';
 
 /**
  * The reply that these headers and `payload` describe, or the failure of a reply that does not fit
@@ -50,8 +51,7 @@ export function failure(reason: CallFailure, text: string, outcomeUnknown: boole
 /** True for bytes that start with an XID and the message type of a reply. */
 export function isReply(bytes: Uint8Array): boolean {
   if (bytes.length < 8) return false;
-  const fields = new DataView(bytes.buffer, bytes.byteOffset, 8);
-  return fields.getUint32(4) === MessageType.reply;
+  return wordAt(bytes, 4) === MessageType.reply;
 }
 
 function replyBytes(

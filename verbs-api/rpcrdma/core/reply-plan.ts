@@ -3,6 +3,7 @@ import { fillChunk, type SegmentWrite, unusedChunk } from './chunks.ts';
 import {
   type ChunkLists,
   FIXED_BYTES,
+  HEADER_MIN_BYTES,
   listsSizeBytes,
   type WriteChunk,
 } from './transport-header.ts';
@@ -25,6 +26,7 @@ interface ReplyPlan {
   readonly payload: Payload;
 }
 
+const NO_LISTS: ChunkLists = { readList: [], writeList: [], replyChunk: undefined };
 const NOTHING: Payload = { stream: new Uint8Array(0), items: [], lengthBytes: 0 };
 
 /**
@@ -36,6 +38,11 @@ export function replyPlan(
   offered: ChunkLists,
   replyBytes: number,
 ): ReplyPlan | undefined {
+  const empty = payload.items.length === 0 && offered.writeList.length === 0;
+  if (empty && offered.replyChunk === undefined) {
+    const fits = HEADER_MIN_BYTES + payload.lengthBytes <= replyBytes;
+    return fits ? { type: 'msg', lists: NO_LISTS, pushes: [], payload } : undefined;
+  }
   const pushes: Push[] = [];
   const writeList: WriteChunk[] = [];
   const inline: BulkItem[] = [];

@@ -35,7 +35,7 @@ export interface CallRequest {
   readonly idempotent: boolean;
   readonly deadlineMs: number;
   /** The same message with the server's preferred padding: sent as RDMA_MSGP if it fits. */
-  readonly padded?: { readonly padding: OpaquePadding; readonly payload: Payload };
+  readonly padded?: { readonly padding: OpaquePadding; readonly payload: Payload } | undefined;
 }
 
 /** Memory that the peer accesses for a call. */

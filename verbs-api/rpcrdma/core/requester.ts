@@ -371,7 +371,8 @@ export class Requester {
         this.#connection.thresholds,
         this.#options.segmentBytesMax,
       );
-      const reads = plan.regions.some((region) => region.kind === 'source');
+      const regions = plan.regions.length > 0;
+      const reads = regions && plan.regions.some((region) => region.kind === 'source');
       // RPCR-6.2-08 No read chunks for a peer that cannot read.
       if (reads && !this.#connection.readsServed) {
         this.#finish(call, failure('unfit', 'the call needs RDMA Reads, which are off', false));
@@ -379,7 +380,7 @@ export class Requester {
       }
       this.#credits.take();
       call.holdsCredit = true;
-      if (plan.regions.length === 0) {
+      if (!regions) {
         this.#transmit(call, plan, []);
         continue;
       }

@@ -22,7 +22,7 @@ import {
   type Segment,
   type TransportError,
 } from './transport-header.ts';
-import { type BulkSource, XdrReader } from './xdr-reader.ts';
+import { type BulkSource, wordAt, XdrReader } from './xdr-reader.ts';
 import type { Payload } from './xdr-writer.ts';
 
 type CallState =
@@ -152,8 +152,10 @@ export class Responder {
         this.counters.pushedBytes += lengthBytes;
         this.#effects.push({ type: 'push', call: number, bytes, writes });
       }
-      const { type, lists } = plan;
-      this.#transmit(call, { type, ...this.#words(call), ...lists }, plan.payload, false, nowMs);
+      const { xid, credits } = this.#words(call);
+      const { readList, writeList, replyChunk } = plan.lists;
+      const header = { type: plan.type, xid, credits, readList, writeList, replyChunk };
+      this.#transmit(call, header, plan.payload, false, nowMs);
       return;
     }
     if (this.#mayExpose(payload.lengthBytes)) {
@@ -417,8 +419,7 @@ const VERSION_ERROR: TransportError = {
  */
 function messageKind(bytes: Uint8Array, xid: number): 'call' | 'reply' | 'other' {
   if (bytes.length < MESSAGE_START_BYTES) return 'other';
-  const fields = new DataView(bytes.buffer, bytes.byteOffset, MESSAGE_START_BYTES);
-  const type = fields.getUint32(4);
+  const type = wordAt(bytes, 4);
   if (type === MessageType.reply) return 'reply';
-  return type === MessageType.call && fields.getUint32(0) === xid ? 'call' : 'other';
+  return type === MessageType.call && wordAt(bytes, 0) === xid ? 'call' : 'other';
 }

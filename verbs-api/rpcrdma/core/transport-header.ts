@@ -183,9 +183,7 @@ export function emitMessage(
 ): void {
   writer.reset();
   writeTransportHeader(writer, header);
-  const { stream } = writer.payload();
-  target.set(stream);
-  emitPayload(payload, target, stream.length);
+  emitPayload(payload, target, writer.copyTo(target));
 }
 
 function writeError(writer: XdrWriter, error: TransportError): void {
@@ -239,26 +237,21 @@ export function parseTransportHeader(bytes: Uint8Array): ParsedMessage | HeaderF
   const version = reader.uint32();
   const credits = reader.uint32();
   const type = reader.uint32();
-  const fault = (kind: HeaderFault['fault'], text: string): HeaderFault => ({
-    fault: kind,
-    xid,
-    version,
-    text,
-  });
   // RPCR2-4.5-01 Trust no word of a header shorter than its type requires.
   if (bytes.length < minimumBytes(type)) {
-    return fault('short', `a header of type ${type} in ${bytes.length} bytes`);
+    const text = `a header of type ${type} in ${bytes.length} bytes`;
+    return { fault: 'short', xid, version, text };
   }
   // RPCR-4.2-04 An RDMA_ERROR has the version of the call it answers, supported or not.
   if (version !== RPCRDMA_VERSION && type !== HeaderType.error) {
-    return fault('version', `version ${version}`);
+    return { fault: 'version', xid, version, text: `version ${version}` };
   }
   try {
     const header = readBody(reader, { xid, credits }, version, type);
-    if (header === undefined) return fault('malformed', `type ${type}`);
+    if (header === undefined) return { fault: 'malformed', xid, version, text: `type ${type}` };
     return { header, headerBytes: bytes.length - reader.remainingBytes };
   } catch (error) {
-    if (error instanceof XdrError) return fault('malformed', error.message);
+    if (error instanceof XdrError) return { fault: 'malformed', xid, version, text: error.message };
     throw error;
   }
 }
@@ -284,9 +277,13 @@ function readBody(
 ): TransportHeader | undefined {
   switch (type) {
     case HeaderType.msg:
-      return { type: 'msg', ...words, ...readLists(reader) };
-    case HeaderType.nomsg:
-      return { type: 'nomsg', ...words, ...readLists(reader) };
+    case HeaderType.nomsg: {
+      // Field by field, as every message has such a header: spreading costs a copy by name.
+      const { xid, credits } = words;
+      const { readList, writeList, replyChunk } = readLists(reader);
+      const kind = type === HeaderType.msg ? 'msg' : 'nomsg';
+      return { type: kind, xid, credits, readList, writeList, replyChunk };
+    }
     case HeaderType.msgp:
       return {
         type: 'msgp',

@@ -54,13 +54,23 @@ export function roundup(lengthBytes: number): number {
   return lengthBytes + (-lengthBytes & 3);
 }
 
+/** The word of 32 bits at `at`, which must be inside `bytes`. */
+export function wordAt(bytes: Uint8Array, at: number): number {
+  // A DataView for a message of a few words would cost more than reading them.
+  const high = ((bytes[at] ?? 0) << 24) | ((bytes[at + 1] ?? 0) << 16);
+  return (high | ((bytes[at + 2] ?? 0) << 8) | (bytes[at + 3] ?? 0)) >>> 0;
+}
+
+const NO_BYTES = new Uint8Array(0);
+
 /**
  * A cursor over an XDR stream. Every method throws `XdrError` if the bytes end too early or a value
  * is not allowed. Returned bytes are views and live as long as the bytes passed to the constructor.
  */
 export class XdrReader {
   readonly #bytes: Uint8Array;
-  readonly #fields: DataView;
+  /** Made for the first item that is not a word. */
+  #fields: DataView | undefined;
   readonly #bulk: BulkSource | undefined;
   #at = 0;
   /** Offset of the unreduced stream ahead of `#at`. */
@@ -71,7 +81,6 @@ export class XdrReader {
   /** `startPosition`: the position of the first byte in its message. */
   constructor(bytes: Uint8Array, bulk?: BulkSource, startPosition = 0) {
     this.#bytes = bytes;
-    this.#fields = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
     this.#bulk = bulk;
     this.#moved = startPosition;
   }
@@ -101,12 +110,12 @@ export class XdrReader {
 
   /** An unsigned integer (RFC 4506 §4.2). */
   uint32(): number {
-    return this.#fields.getUint32(this.#skip(4));
+    return wordAt(this.#bytes, this.#skip(4));
   }
 
   /** An integer, or an enumeration whose values the caller checks (RFC 4506 §4.1, §4.3). */
   int32(): number {
-    return this.#fields.getInt32(this.#skip(4));
+    return wordAt(this.#bytes, this.#skip(4)) | 0;
   }
 
   /** A boolean; only 0 and 1 are valid (RFC 4506 §4.4). */
@@ -118,27 +127,28 @@ export class XdrReader {
 
   /** An unsigned hyper integer (RFC 4506 §4.5). */
   uint64(): bigint {
-    return this.#fields.getBigUint64(this.#skip(8));
+    return this.#wide().getBigUint64(this.#skip(8));
   }
 
   /** A hyper integer (RFC 4506 §4.5). */
   int64(): bigint {
-    return this.#fields.getBigInt64(this.#skip(8));
+    return this.#wide().getBigInt64(this.#skip(8));
   }
 
   /** A single-precision number (RFC 4506 §4.6). */
   float32(): number {
-    return this.#fields.getFloat32(this.#skip(4));
+    return this.#wide().getFloat32(this.#skip(4));
   }
 
   /** A double-precision number (RFC 4506 §4.7). */
   float64(): number {
-    return this.#fields.getFloat64(this.#skip(8));
+    return this.#wide().getFloat64(this.#skip(8));
   }
 
   /** Fixed-length opaque data (RFC 4506 §4.9), also for 16-byte quadruples. Returns a view. */
   opaqueFixed(lengthBytes: number): Uint8Array {
     const start = this.#skip(roundup(lengthBytes));
+    if (lengthBytes === 0) return NO_BYTES;
     return this.#bytes.subarray(start, start + lengthBytes);
   }
 
@@ -238,7 +248,14 @@ export class XdrReader {
     return this.#bytes.subarray(this.#at);
   }
 
+  #wide(): DataView {
+    const bytes = this.#bytes;
+    this.#fields ??= new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+    return this.#fields;
+  }
+
   #skipPadding(lengthBytes: number): void {
+    if (this.#padding === undefined) return;
     const sizeBytes = paddingBytes(this.#padding, this.#at, lengthBytes);
     this.#skip(sizeBytes);
     // Positions do not count padding.

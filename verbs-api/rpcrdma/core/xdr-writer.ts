@@ -26,15 +26,34 @@ export interface Payload {
   readonly lengthBytes: number;
 }
 
+/** Up to here a loop is faster than a view and `set`. */
+const LOOP_MAX_BYTES = 64;
+
+/** Copies all of `bytes` into `target` at `at`. RangeError if it is too short. */
+function copyInto(target: Uint8Array, at: number, bytes: Uint8Array, lengthBytes: number): void {
+  if (lengthBytes > LOOP_MAX_BYTES) {
+    target.set(lengthBytes === bytes.length ? bytes : bytes.subarray(0, lengthBytes), at);
+    return;
+  }
+  const end = at + lengthBytes;
+  if (end > target.length) throw new RangeError(`${end} bytes in a buffer of ${target.length}`);
+  for (let i = 0; i < lengthBytes; i++) target[at + i] = bytes[i] ?? 0;
+}
+
 /**
  * Writes the unreduced stream of a payload, including bulk items and their roundup, into `target`
  * at `at`. RangeError if `target` is too short.
  */
 export function emitPayload(payload: Payload, target: Uint8Array, at: number): void {
+  const { stream } = payload;
+  if (payload.items.length === 0) {
+    copyInto(target, at, stream, stream.length);
+    return;
+  }
   let from = 0;
   let to = at;
   for (const item of payload.items) {
-    target.set(payload.stream.subarray(from, item.at), to);
+    target.set(stream.subarray(from, item.at), to);
     to += item.at - from;
     from = item.at;
     target.set(item.bytes, to);
@@ -43,7 +62,7 @@ export function emitPayload(payload: Payload, target: Uint8Array, at: number): v
     target.fill(0, to + item.bytes.length, end);
     to = end;
   }
-  target.set(payload.stream.subarray(from), to);
+  target.set(stream.subarray(from), to);
 }
 
 const FIRST_BYTES = 512;
@@ -58,6 +77,8 @@ export class XdrWriter {
   #items: BulkItem[] | undefined;
   #bulkLeft = Number.POSITIVE_INFINITY;
   #padding: OpaquePadding | undefined;
+  /** The last view handed out: messages of one kind have one length. */
+  #stream = this.#bytes.subarray(0, 0);
 
   /** Bytes written so far, including bulk items. */
   get position(): number {
@@ -83,11 +104,18 @@ export class XdrWriter {
 
   /** The message written since `reset`. */
   payload(): Payload {
+    if (this.#stream.length !== this.#at) this.#stream = this.#bytes.subarray(0, this.#at);
     return {
-      stream: this.#bytes.subarray(0, this.#at),
+      stream: this.#stream,
       items: this.#items ?? NO_ITEMS,
       lengthBytes: this.position,
     };
+  }
+
+  /** Copies the stream to the start of `target`. Returns its bytes; RangeError if it is too short. */
+  copyTo(target: Uint8Array): number {
+    copyInto(target, 0, this.#bytes, this.#at);
+    return this.#at;
   }
 
   /**
@@ -142,6 +170,7 @@ export class XdrWriter {
 
   /** Fixed-length opaque data with its roundup (RFC 4506 §4.9). Copies. */
   opaqueFixed(bytes: Uint8Array): void {
+    if (bytes.length === 0) return;
     const start = this.#grow(roundup(bytes.length));
     this.#bytes.set(bytes, start);
     this.#bytes.fill(0, start + bytes.length, this.#at);
@@ -214,6 +243,7 @@ export class XdrWriter {
   }
 
   #writePadding(lengthBytes: number): void {
+    if (this.#padding === undefined) return;
     const sizeBytes = paddingBytes(this.#padding, this.#at, lengthBytes);
     const start = this.#grow(sizeBytes);
     this.#bytes.fill(0, start, start + sizeBytes);
@@ -227,6 +257,7 @@ export class XdrWriter {
       larger.set(this.#bytes);
       this.#bytes = larger;
       this.#fields = new DataView(larger.buffer);
+      this.#stream = larger.subarray(0, 0);
     }
     this.#at = end;
     return start;
