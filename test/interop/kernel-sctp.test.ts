@@ -1,18 +1,21 @@
 /**
  * The kernel's SCTP as the transport of devices, in a guest, whose kernel has it: the transport by itself, unmodified
- * programs on devices, and devices of libusrsctp as their peers.
+ * programs on devices, devices of libusrsctp as their peers, and the compliance suite's connections and transfers.
  *
  * If the guest does not boot, all of it is skipped, with the reason.
  */
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
 import { CommandFolder } from '../e2e/cli-process.ts';
-import { compiledTest } from './kernel-peer/inner-suite.ts';
+import { compiledTest, runInGuest } from './kernel-peer/inner-suite.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
 import { GUEST_START_TIMEOUT_MS, type Guest, startGuest } from './kernel-peer/kernel-peer.ts';
 import { describeWith, repositoryRoot } from './prerequisites.ts';
 
 const TEST_MS = 400_000;
+const SUITE_MS = 600_000;
+/** Tests of the compliance suite that connect or transfer, at least. */
+const PASSED_MIN = 50;
 
 /** What `kernel-sctp-ends.js` prints. */
 const STORY = `# messages
@@ -154,5 +157,17 @@ describeWith(['kernel-peer', 'sctp', 'rdma-programs'], 'SCTP by the kernel', () 
         done`);
     },
     TEST_MS,
+  );
+
+  it(
+    'passes what the compliance suite asks of connections and transfers',
+    async () => {
+      const tests = await runInGuest(guest, folder.path, [
+        join(repositoryRoot(), 'test/compliance/kernel-sctp-suite.ts'),
+      ]);
+      expect(tests.filter(({ status }) => status === 'failed')).toEqual([]);
+      expect(tests.filter(({ status }) => status === 'passed').length).toBeGreaterThan(PASSED_MIN);
+    },
+    SUITE_MS,
   );
 });
