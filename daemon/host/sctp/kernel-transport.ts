@@ -18,7 +18,7 @@ import type {
   SctpPortOptions,
 } from './association.ts';
 import { KernelAssociation } from './kernel-association.ts';
-import { adaptationText, agrees, asTransportError, type Opening } from './opening.ts';
+import { arrivingAt, asTransportError, attempt, type Opening } from './opening.ts';
 
 /** The port that IANA has assigned to SCTP in UDP (RFC 6951 section 6.1). */
 const SCTP_UDP_PORT = 9899;
@@ -128,29 +128,9 @@ class KernelPort implements SctpPort {
     onOpen: (association: Association) => void,
     onFailed: (errorCode: string, text: string) => void,
   ): AssociationAttempt {
-    let association: KernelAssociation | undefined;
-    let cancelled = false;
-    const opening: Opening = {
-      handleUp: (up) => {
-        if (agrees(up, this.#options.adaptation)) onOpen(up);
-        else onFailed('EPROTO', adaptationText(up));
-      },
-      handleFailed: onFailed,
-    };
-    try {
-      association = this.#start(remote, opening);
-    } catch (error) {
-      const { code, message } = asTransportError(error);
-      this.#shared.clock.soon(() => {
-        if (!cancelled) onFailed(code, message);
-      });
-    }
-    return {
-      cancel: () => {
-        cancelled = true;
-        association?.abort();
-      },
-    };
+    const { clock } = this.#shared;
+    const { adaptation } = this.#options;
+    return attempt((opening) => this.#start(remote, opening), clock, adaptation, onOpen, onFailed);
   }
 
   release(): void {
@@ -211,13 +191,7 @@ class KernelPort implements SctpPort {
       socket.abort();
       return true;
     }
-    const opening: Opening = {
-      handleUp: (up) => {
-        if (this.#onAssociation === undefined) up.abort();
-        else if (agrees(up, this.#options.adaptation)) this.#onAssociation(up);
-      },
-      handleFailed: () => {},
-    };
+    const opening = arrivingAt(this.#options.adaptation, () => this.#onAssociation);
     this.#associate(socket, { address: gidAddress(peer), port }, opening);
     return true;
   }

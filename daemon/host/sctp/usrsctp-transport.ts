@@ -9,7 +9,7 @@ import {
   type SctpPort,
   type SctpPortOptions,
 } from './association.ts';
-import { adaptationText, agrees, asTransportError, type Opening } from './opening.ts';
+import { arrivingAt, asTransportError, attempt, type Opening } from './opening.ts';
 import type { CarrierSocket, Path } from './paths.ts';
 import type { PacketTransport } from './sctp-network.ts';
 import { type PortHolder, type SctpStack, sctpStack } from './sctp-stack.ts';
@@ -133,42 +133,15 @@ class UsrsctpPort implements SctpPort, PortHolder {
     onOpen: (association: Association) => void,
     onFailed: (errorCode: string, text: string) => void,
   ): AssociationAttempt {
-    let association: UsrsctpAssociation | undefined;
-    let cancelled = false;
-    const opening: Opening = {
-      handleUp: (up) => {
-        if (!agrees(up, this.#adaptation)) onFailed('EPROTO', adaptationText(up));
-        else onOpen(up);
-      },
-      handleFailed: onFailed,
-    };
-    try {
-      association = this.#start(remote, opening);
-    } catch (error) {
-      const { code, message } = asTransportError(error);
-      this.#stack.soon(() => {
-        if (!cancelled) onFailed(code, message);
-      });
-    }
-    return {
-      cancel: () => {
-        cancelled = true;
-        association?.abort();
-      },
-    };
+    const start = (opening: Opening) => this.#start(remote, opening);
+    return attempt(start, this.#stack, this.#adaptation, onOpen, onFailed);
   }
 
   take(socket: UsrsctpSocket, path: Path, remotePort: number): boolean {
     const deliver = this.#onAssociation;
     if (deliver === undefined || !this.#stack.beginAssociation(path)) return false;
     socket.lowerPacketBytes(path.packetBytes);
-    const opening: Opening = {
-      handleUp: (up) => {
-        if (this.#onAssociation === undefined) up.abort();
-        else if (agrees(up, this.#adaptation)) this.#onAssociation(up);
-      },
-      handleFailed: () => {},
-    };
+    const opening = arrivingAt(this.#adaptation, () => this.#onAssociation);
     const ports = { local: this.port, remote: remotePort };
     new UsrsctpAssociation(this.#stack, socket, path, ports, opening);
     return true;
