@@ -1,6 +1,6 @@
 /**
  * Decodes the iWARP connections and RoCEv2 packets in a capture: takes packets, emits one line per
- * event of a connection, and one per packet of RoCEv2 and of SCTP in UDP. A connection over TCP is iWARP if its first bytes are an
+ * event of a connection, and one per packet of RoCEv2 and of SCTP. A connection over TCP is iWARP if its first bytes are an
  * MPA Request.
  */
 import { ChunkPool } from '../iwarp/engine/chunk-pool.ts';
@@ -33,13 +33,13 @@ export interface CaptureSummary {
   fpdus: number;
   /** RoCEv2 packets, those in error included. */
   rocePackets: number;
-  /** Packets of SCTP in UDP, those in error included. */
+  /** Packets of SCTP, in UDP or not, those in error included. */
   sctpPackets: number;
   /** Places where decoding had to stop, and packets that a receiver drops. */
   errors: number;
   /** TCP connections that are not iWARP or lack their beginning. */
   otherConnections: number;
-  /** Packets without a complete TCP segment, a RoCEv2 packet or SCTP in UDP. */
+  /** Packets without a complete TCP segment, a RoCEv2 packet or SCTP. */
   otherPackets: number;
 }
 
@@ -116,7 +116,7 @@ export class CaptureDecoder {
     this.#parser.finish();
   }
 
-  /** False if the packet is neither RoCEv2 nor SCTP in UDP. */
+  /** False if the packet is neither RoCEv2 nor SCTP. */
   #takeDatagram({ linkType, bytes }: CapturedPacket): boolean {
     const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
     const at = ipStart(linkType, view);

@@ -29,7 +29,33 @@ const data = (bytes: number, protocol: number, message: string) => {
   return `0007${length} 00000001 0000 0000 000000${protocol.toString(16)} ${message}${padding}`;
 };
 
-describe('a trace of SCTP in UDP', () => {
+/** The same right in IP, as protocol 132. */
+function withoutUdp(datagramBytes: Uint8Array): Uint8Array {
+  const bytes = Uint8Array.of(...datagramBytes.subarray(0, 20), ...datagramBytes.subarray(28));
+  new DataView(bytes.buffer).setUint16(2, bytes.length);
+  bytes[9] = 132;
+  return bytes;
+}
+
+describe('a trace of SCTP', () => {
+  it('reads packets in UDP and right in IP alike', () => {
+    const packet = withoutUdp(datagram(SACK));
+    expect(new SctpTrace().take(packet, 0)).toEqual(new SctpTrace().take(datagram(SACK), 0));
+    expect(text(packet.subarray(0, packet.length - 4))).toMatch(/cut off$/);
+    // A fragment has no header.
+    packet[7] = 1;
+    expect(text(packet)).toBeUndefined();
+    expect(text(withoutUdp(datagram(SACK)).subarray(0, 31))).toBeUndefined();
+  });
+
+  it('takes no checksum for one that the network card is to fill in, but not in UDP', () => {
+    const empty = datagram(SACK);
+    empty.fill(0, 36, 40);
+    expect(text(empty)).toBe('bad packet: wrong checksum');
+    expect(text(withoutUdp(empty))).toBe('SCTP SACK');
+    expect(text(withoutUdp(datagram(SACK, { damaged: true })))).toBe('bad packet: wrong checksum');
+  });
+
   it('names chunks, and the ends by SCTP’s ports', () => {
     const traced = new SctpTrace().take(datagram(SACK), 0);
     expect(traced).toMatchObject({ source: '10.0.0.1:7', destination: '10.0.0.2:8' });
