@@ -10,6 +10,7 @@ import {
   faultTransport,
   NOT_OVER_SCTP,
   SCTP_FAULT_KINDS,
+  SCTP_PACKET_FAULT_KINDS,
 } from '../../verbs-api/contract/protocol/faults.ts';
 import { AsyncEventType, QPState } from '../../verbs-api/contract/verbs/enums.ts';
 import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
@@ -58,12 +59,17 @@ function isSctp({ cmDevice }: Adapter): boolean {
   return cmDevice.lowerLayer === 'sctp';
 }
 
+/** True if the kernel makes the packets of the device. */
+function hasKernelPackets(device: Adapter): boolean {
+  return isSctp(device) && device.sctpTransport !== 'usrsctp';
+}
+
 /** True if the device has occasions for the fault. */
 function actsOn(spec: FaultSpec, device: Adapter): boolean {
   const { kind } = spec;
   const wanted = faultTransport(kind);
-  // The kernel's packets pass us by.
-  if (isSctp(device) && SCTP_FAULT_KINDS.includes(kind)) return device.sctpTransport === 'usrsctp';
+  if (hasKernelPackets(device) && SCTP_PACKET_FAULT_KINDS.includes(kind)) return false;
+  if (isSctp(device) && SCTP_FAULT_KINDS.includes(kind)) return true;
   if (isSctp(device) && kind in NOT_OVER_SCTP) return false;
   return wanted === undefined || wanted === device.transport;
 }
@@ -71,7 +77,7 @@ function actsOn(spec: FaultSpec, device: Adapter): boolean {
 /** True if the fault is about the messages of a device of SCTP, not its packets. */
 function actsOnMessages({ spec }: Fault, device: Adapter | undefined): boolean {
   if (device === undefined || !actsOn(spec, device)) return false;
-  return !SCTP_FAULT_KINDS.includes(spec.kind);
+  return hasKernelPackets(device) || !SCTP_FAULT_KINDS.includes(spec.kind);
 }
 
 /** See the module's comment. */
@@ -94,6 +100,10 @@ export class HostFaults {
       return asked.some((device) => actsOn({ kind: each }, device));
     });
     const advice = `use one of ${kinds.join(', ')}`;
+    if (SCTP_PACKET_FAULT_KINDS.includes(kind) && asked.some(hasKernelPackets)) {
+      const whose = name === undefined ? 'the devices' : name;
+      return `${kind} acts on packets, and the kernel makes those of ${whose}: use tc qdisc ... netem for them; ${advice} on messages`;
+    }
     if (wanted !== 'roce' && asked.some(isSctp)) {
       const which = name === undefined ? 'all devices are' : `${name} is`;
       const reason = NOT_OVER_SCTP[kind];

@@ -1,7 +1,8 @@
 /** Faults on devices of SCTP: a bad network, which connections get over, and those that are refused. */
 import { afterEach, describe, expect, it } from 'vitest';
 import type { Fault } from '../../daemon/faults/fault.ts';
-import { SCTP_PARTS } from '../../daemon/host/sctp/sctp-parts.ts';
+import { SCTP_PARTS, type SctpParts } from '../../daemon/host/sctp/sctp-parts.ts';
+import { UsrsctpTransport } from '../../daemon/host/sctp/usrsctp-transport.ts';
 import type { FaultSpec } from '../../verbs-api/contract/protocol/faults.ts';
 import { CMEventType, QPState, WCStatus, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
 import { ownAddress } from '../support/own-address.ts';
@@ -16,6 +17,19 @@ const MESSAGE_BYTES = 40_000;
 /** Longer than a packet that SCTP sends again. */
 const DELAY_MS = 300;
 
+/**
+ * Devices of the kernel's SCTP, which only a guest has: libusrsctp carries their messages, and nothing
+ * meets its packets.
+ */
+const KERNEL_PARTS: SctpParts = {
+  ...SCTP_PARTS,
+  makeTransport(clock) {
+    const transport = new UsrsctpTransport(clock);
+    transport.obey = () => {};
+    return transport;
+  },
+};
+
 describeWith(['sctp'], 'faults over SCTP', () => {
   const nodes: RnicNode[] = [];
 
@@ -23,11 +37,12 @@ describeWith(['sctp'], 'faults over SCTP', () => {
     await Promise.all(nodes.splice(0).map(({ host }) => host.close()));
   });
 
-  function host(devices: Readonly<Record<string, string>>): RnicNode {
+  function host(devices: Readonly<Record<string, string>>, kernel = false): RnicNode {
     const node = new RnicNode({
-      sctp: SCTP_PARTS,
+      sctp: kernel ? KERNEL_PARTS : SCTP_PARTS,
       devices: Object.entries(devices).map(([name, address]) => {
-        return { name, addresses: [address], lowerLayer: 'sctp' as const };
+        const sctpTransport = kernel ? ('kernel' as const) : ('usrsctp' as const);
+        return { name, addresses: [address], lowerLayer: 'sctp' as const, sctpTransport };
       }),
     });
     nodes.push(node);
@@ -267,6 +282,34 @@ describeWith(['sctp'], 'faults over SCTP', () => {
       'reset',
     ] as const;
     for (const kind of kinds) expect(faults.wrongTransport({ kind, device: 'a' })).toBeUndefined();
+  });
+
+  it('of packets are refused for the kernel’s, with the reason; messages of its devices are delayed and corrupted', async () => {
+    const node = host({ a: A, b: B }, true);
+    const { faults } = node.host;
+    for (const kind of ['drop', 'duplicate', 'reorder'] as const) {
+      expect(faults.wrongTransport({ kind, device: 'a' })).toMatch(
+        new RegExp(`^${kind} acts on packets, and the kernel makes those of a: use tc .* delay, `),
+      );
+      expect(faults.wrongTransport({ kind })).toMatch(/the kernel makes those of the devices/);
+    }
+    for (const kind of ['delay', 'stall', 'reset', 'corrupt-msn', 'mpa-reject', 'port-down']) {
+      expect(faults.wrongTransport({ kind: kind as FaultSpec['kind'] }), kind).toBeUndefined();
+    }
+    const channels = await connected(node, node);
+    const [active, passive] = channels;
+    const late = faults.add({ kind: 'delay', ms: 100 * DELAY_MS, device: 'a' }, undefined);
+    active.buffer.fill(0x5a, 0, 8);
+    passive.receive(0, 64);
+    active.send(0, 8);
+    await new Promise((resolve) => setTimeout(resolve, DELAY_MS));
+    expect(passive.poll()).toEqual([]);
+    expect(late.status.fired).toBeGreaterThan(0);
+    faults.remove(late.id);
+    expect(await passive.completions(1)).toMatchObject([{ byteLen: 8 }]);
+    const wrong = provoke({ kind: 'corrupt-msn', opcode: 'send', once: true }, node, channels);
+    await until('both ends', () => channels.every(({ qp }) => qp.state === QPState.ERR));
+    expect(wrong.status.fired).toBe(1);
   });
 
   it('reject a connection without asking the program', async () => {

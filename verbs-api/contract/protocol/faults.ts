@@ -353,6 +353,9 @@ const ROCE_PLACES: readonly FaultPlace[] = ['packet', 'packet-request'];
 /** Kinds of a network between devices of SCTP. Their packets have no `opcode`. */
 export const SCTP_FAULT_KINDS: readonly FaultKind[] = ['drop', 'duplicate', 'reorder', 'delay'];
 
+/** Those of packets: devices over the kernel's SCTP have none of them, since the kernel makes the packets. */
+export const SCTP_PACKET_FAULT_KINDS: readonly FaultKind[] = ['drop', 'duplicate', 'reorder'];
+
 /** Kinds of iWARP that devices of SCTP do not have, and why. */
 export const NOT_OVER_SCTP: Readonly<Partial<Record<FaultKind, string>>> = {
   slice: 'whose messages are whole',
