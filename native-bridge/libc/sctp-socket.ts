@@ -114,7 +114,7 @@ const HEARTBEAT_ENABLE = 1;
 /** struct sctp_status, as far as it is read. */
 const Status = { bytes: 176, fragmentationPoint: 20 } as const;
 /** struct sctp_udpencaps. */
-const UdpEncapsulation = { bytes: 144, port: 136 } as const;
+const UdpEncapsulation = { bytes: 144, address: 8, port: 136 } as const;
 /** struct linger: on, no seconds. */
 const LINGER_NONE = Uint8Array.of(1, 0, 0, 0, 0, 0, 0, 0);
 /** Words of SO_MEMINFO, and the one with bytes of messages that are not acknowledged. */
@@ -351,6 +351,14 @@ export class SctpSocket {
   get unfragmentedBytes(): number {
     const status = this.#option(IPPROTO_SCTP, Option.status, new Uint8Array(Status.bytes));
     return status?.getUint32(Status.fragmentationPoint, true) ?? 0;
+  }
+
+  /** The peer's UDP port, for SCTP in UDP; undefined if it is right in IP. */
+  udpPortOf(address: string, port: number): number | undefined {
+    const bytes = new Uint8Array(UdpEncapsulation.bytes);
+    bytes.set(socketAddress(address, port), UdpEncapsulation.address);
+    const value = this.#option(IPPROTO_SCTP, Option.remoteUdpPort, bytes);
+    return value?.getUint16(UdpEncapsulation.port) || undefined;
   }
 
   /** SHUTDOWN follows everything sent. */

@@ -234,6 +234,33 @@ peer = await stranger(DDP, 5003);
 say(`anew: ${await told(end)}`);
 peer.close();
 
+say('# in UDP, with both ends shown as they are');
+execFileSync('sysctl', ['-qw', 'net.sctp.udp_port=9899']);
+const inUdp = new KernelSctpTransport(clock, true);
+const shown = new Set<string>();
+inUdp.observe({
+  watched: true,
+  packet(way, place, _peer, peerPort) {
+    shown.add(`${place.address}:${place.port} ${way} ${peerPort}`);
+  },
+});
+for (const address of [A, B]) inUdp.open(address);
+const udpListener = inUdp.hold({ address: B, port: PORT + 1 }, options);
+udpListener.listen((up) => arrived.push(used(up)));
+const udpDialer = inUdp.hold({ address: A, port: 0 }, options);
+udpDialer.open(
+  { address: B, port: PORT + 1 },
+  (up) => used(up).association.send(0, SEGMENT, Uint8Array.of(1)),
+  (code, text) => say(`failed: ${code} ${text}`),
+);
+end = await next();
+await until('the message', () => end.user.messages.length === 1);
+say([...shown].toSorted().join(', '));
+end.association.abort();
+udpDialer.release();
+udpListener.release();
+execFileSync('sysctl', ['-qw', 'net.sctp.udp_port=0']);
+
 listener.release();
 clearInterval(keepAlive);
 setTimeout(() => process.exit(0), 100);

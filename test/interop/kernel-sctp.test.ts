@@ -4,9 +4,11 @@
  *
  * If the guest does not boot, all of it is skipped, with the reason.
  */
+import { execFile } from 'node:child_process';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
-import { CommandFolder } from '../e2e/cli-process.ts';
+import { CommandFolder, runCommand } from '../e2e/cli-process.ts';
 import { compiledTest, runInGuest } from './kernel-peer/inner-suite.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
 import { GUEST_START_TIMEOUT_MS, type Guest, startGuest } from './kernel-peer/kernel-peer.ts';
@@ -45,6 +47,8 @@ abort: aborted ECONNRESET
 protocol 4294967295, stream 3
 # an association that starts anew
 anew: lost ECONNRESET
+# in UDP, with both ends shown as they are
+127.0.0.2:9899 in 9899, 127.0.0.2:9899 out 9899, 127.0.0.3:9899 in 9899, 127.0.0.3:9899 out 9899
 `;
 
 const CLI = `node ${join(repositoryRoot(), 'dist/daemon/cli/main.js')}`;
@@ -66,6 +70,14 @@ patiently() { for i in $(seq 30); do "$@" && return; sleep 1; done; return 1; }
 trap 'kill $(jobs -p)' EXIT
 `;
 
+/** Each message of a line of `decode`, behind the ends of its packet. */
+function messagesOf(line: string): string[] {
+  const [, ends = '', text = ''] = /^(\S+ > \S+) +SCTP (.*)$/.exec(line) ?? [];
+  return text
+    .split('; ')
+    .flatMap((chunk) => (chunk.startsWith('DATA') ? [`${ends} ${chunk}`] : []));
+}
+
 let guest: Guest;
 let folder: CommandFolder;
 /** Why no guest is available. */
@@ -78,7 +90,7 @@ async function inGuest(script: string): Promise<string> {
   return output;
 }
 
-describeWith(['kernel-peer', 'sctp', 'rdma-programs'], 'SCTP by the kernel', () => {
+describeWith(['kernel-peer', 'sctp', 'rdma-programs', 'tshark'], 'SCTP by the kernel', () => {
   beforeAll(async () => {
     folder = new CommandFolder();
     try {
@@ -110,16 +122,27 @@ describeWith(['kernel-peer', 'sctp', 'rdma-programs'], 'SCTP by the kernel', () 
   );
 
   it(
-    'serves unmodified programs between two devices of a daemon',
+    'serves unmodified programs between devices of a daemon, over IPv4 and IPv6, and captures the messages that tcpdump finds',
     async () => {
+      const [made, real] = [folder.file('made.pcapng'), folder.file('real.pcap')];
       const output = await inGuest(`${FUNCTIONS}
         s=/run/one.sock
-        daemon $s --device a=kernel-sctp:127.0.0.2 --device b=kernel-sctp:127.0.0.3
+        ip addr add fd00::2/128 dev lo; ip addr add fd00::3/128 dev lo
+        daemon $s --device a=kernel-sctp:127.0.0.2,fd00::2 --device b=kernel-sctp:127.0.0.3,fd00::3
         environment $s
-        on $s rping -s -a 127.0.0.3 -C 3 &
-        server=$!
-        patiently on $s rping -c -a 127.0.0.3 -I 127.0.0.2 -C 3 -V || exit
-        wait $server || exit
+        tcpdump -i lo -U -w ${real} ip proto 132 or ip6 proto 132 2>/dev/null & dump=$!
+        ${CLI} capture --socket $s -w ${made} 2>/run/said & capture=$!
+        until grep -q 'capturing to' /run/said; do sleep 0.2; done
+        for ends in "127.0.0.3 127.0.0.2" "fd00::3 fd00::2"; do
+          read -r server client <<<"$ends"
+          on $s rping -s -a $server -C 2 & serving=$!
+          patiently on $s rping -c -a $server -I $client -C 2 -V || exit
+          wait $serving || exit
+        done
+        # An association that is not used is shut down after half a second.
+        sleep 2
+        kill -INT $capture; wait $capture || exit
+        kill $dump; wait $dump || true
         on $s ib_write_bw -R -d b -n 100 -s 65536 &
         server=$!
         patiently on $s ib_write_bw -R -d a --source_ip 127.0.0.2 -n 100 -s 65536 127.0.0.3 || exit
@@ -127,7 +150,53 @@ describeWith(['kernel-peer', 'sctp', 'rdma-programs'], 'SCTP by the kernel', () 
         cat /proc/net/sctp/snmp`);
       expect(output).toMatch(/^ *65536 +100 +\d/m);
       // It was the kernel's SCTP.
-      expect(Number(/SctpActiveEstabs\s+(\d+)/.exec(output)?.[1])).toBeGreaterThanOrEqual(2);
+      expect(Number(/SctpActiveEstabs\s+(\d+)/.exec(output)?.[1])).toBeGreaterThanOrEqual(3);
+      const { stdout, stderr } = await runCommand(['decode', made]);
+      expect(stdout + stderr).toMatch(/\d+ SCTP packets, 0 errors/);
+      const sent = (text: string) =>
+        new Set((text.match(/\S+ > \S+ +SCTP .*/g) ?? []).flatMap(messagesOf));
+      const found = sent(stdout);
+      for (const message of [
+        'Enhanced Initiate',
+        'Enhanced Accept',
+        'Write STag',
+        'Read Request',
+        'Read Response STag',
+      ]) {
+        expect([...found].filter((text) => text.includes(message)).length, message).toBeGreaterThan(
+          1,
+        );
+      }
+      for (const chunk of ['INIT', 'INIT ACK', 'SHUTDOWN', 'SHUTDOWN ACK', 'SHUTDOWN COMPLETE']) {
+        expect(stdout).toMatch(new RegExp(`127.0.0.[23]:\\d+ +SCTP ${chunk}\\n`));
+        expect(stdout).toMatch(new RegExp(`\\[fd00::[23]\\]:\\d+ +SCTP ${chunk}\\n`));
+      }
+      // The guest is slow, so SCTP sends some again.
+      expect(sent((await runCommand(['decode', real])).stdout)).toEqual(found);
+      const fields = [
+        'sctp.checksum.status',
+        '_ws.malformed',
+        'sctp.retransmission',
+        'ip.checksum.status',
+      ];
+      const { stdout: dissected } = await promisify(execFile)('tshark', [
+        ...[
+          '-n',
+          '-r',
+          made,
+          '-o',
+          'sctp.checksum:CRC 32c',
+          '-o',
+          'ip.check_checksum:TRUE',
+          '-T',
+          'fields',
+        ],
+        ...['-E', 'separator=;', ...fields.flatMap((name) => ['-e', name])],
+      ]);
+      const rows = dissected.trimEnd().split('\n');
+      expect(rows.length).toBeGreaterThanOrEqual(found.size);
+      // Right checksums, of IPv4 too, and nothing else.
+      expect(rows.filter((row) => row !== '1;;;1' && row !== '1;;;')).toEqual([]);
     },
     TEST_MS,
   );

@@ -16,9 +16,9 @@ interface TransportDevice {
   readonly sctp: SctpTransportKind;
 }
 
-/** See the module's comment. Packets of the kernel are neither watched nor spoiled. */
+/** See the module's comment. Packets of the kernel are not spoiled; what is watched is made of their messages. */
 export class DeviceTransports implements PacketTransport {
-  readonly #kernels = new Map<string, HostSctpTransport>();
+  readonly #kernels = new Map<string, KernelSctpTransport>();
   readonly #usrsctp: UsrsctpTransport;
   readonly #hasUsrsctp: boolean;
 
@@ -42,6 +42,7 @@ export class DeviceTransports implements PacketTransport {
 
   observe(observer: PacketObserver): void {
     if (this.#hasUsrsctp) this.#usrsctp.observe(observer);
+    for (const kernel of this.#kernels.values()) kernel.observe(observer);
   }
 
   obey(spoilerOf: (carrier: PacketCarrier) => PacketSpoiler): void {
@@ -50,6 +51,7 @@ export class DeviceTransports implements PacketTransport {
 
   close(): void {
     this.#usrsctp.close();
+    for (const kernel of this.#kernels.values()) kernel.close();
   }
 
   #of(address: string): HostSctpTransport {

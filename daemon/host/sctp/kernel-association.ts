@@ -2,9 +2,13 @@
 import type { SctpSocket } from '../../../native-bridge/libc/sctp-socket.ts';
 import { type SocketWatch, watchSocket } from '../../../native-bridge/libc/watched-descriptor.ts';
 import type { HostClock } from '../links/network.ts';
-import type { MessageKind, SctpAddress } from './association.ts';
+import type { MessageKind } from './association.ts';
 import type { Opening } from './opening.ts';
-import { SocketAssociation } from './socket-association.ts';
+import {
+  type AssociationEnds,
+  type AssociationSocket,
+  SocketAssociation,
+} from './socket-association.ts';
 
 /** See the module's comment. */
 export class KernelAssociation extends SocketAssociation {
@@ -14,15 +18,18 @@ export class KernelAssociation extends SocketAssociation {
   readonly #onClosed: () => void;
   #turnDue = false;
 
-  /** `onClosed` is called when the association has ended, whoever ended it. */
+  /**
+   * `passed` is the socket, or what is around it. `onClosed` is called when the association has ended,
+   * whoever ended it.
+   */
   constructor(
     clock: HostClock,
-    socket: SctpSocket,
-    ends: { readonly local: SctpAddress; readonly remote: SctpAddress },
+    [socket, passed]: readonly [SctpSocket, AssociationSocket],
+    ends: AssociationEnds,
     opening: Opening,
     onClosed: () => void,
   ) {
-    super(socket, ends, opening);
+    super(passed, ends, opening);
     this.#clock = clock;
     this.#socket = socket;
     this.#onClosed = onClosed;

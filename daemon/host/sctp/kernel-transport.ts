@@ -19,6 +19,9 @@ import type {
 } from './association.ts';
 import { KernelAssociation } from './kernel-association.ts';
 import { arrivingAt, asTransportError, attempt, type Opening } from './opening.ts';
+import { RecordedSocket } from './recorded-socket.ts';
+import type { AssociationEnds, AssociationSocket } from './socket-association.ts';
+import type { PacketObserver } from './udp-carrier.ts';
 
 /** The port that IANA has assigned to SCTP in UDP (RFC 6951 section 6.1). */
 const SCTP_UDP_PORT = 9899;
@@ -41,6 +44,8 @@ interface Shared {
   /** Held ports, as `address port`: the kernel lets sockets share one as long as none listens. */
   readonly held: Set<string>;
   associations: number;
+  /** Sees the messages of associations that start, as packets. */
+  observer: PacketObserver | undefined;
 }
 
 /** See the module's comment. */
@@ -50,7 +55,7 @@ export class KernelSctpTransport implements HostSctpTransport {
 
   /** `inUdp`: associations that are opened from here are in UDP. Those that come to us may be. */
   constructor(clock: HostClock, inUdp: boolean) {
-    this.#shared = { clock, held: new Set(), associations: 0 };
+    this.#shared = { clock, held: new Set(), associations: 0, observer: undefined };
     this.#remoteUdpPort = inUdp ? SCTP_UDP_PORT : undefined;
   }
 
@@ -67,7 +72,14 @@ export class KernelSctpTransport implements HostSctpTransport {
     if (this.#remoteUdpPort !== undefined) assertUdp();
   }
 
-  close(): void {}
+  /** Shows it the messages of associations that start from now on, as packets, until `close`. */
+  observe(observer: PacketObserver): void {
+    this.#shared.observer = observer;
+  }
+
+  close(): void {
+    this.#shared.observer = undefined;
+  }
 
   hold(local: SctpAddress, options: SctpPortOptions): SctpPort {
     const { address, port } = local;
@@ -158,15 +170,33 @@ class KernelPort implements SctpPort {
       socket.close();
       throw error;
     }
-    return this.#associate(socket, remote, opening);
+    return this.#associate(socket, remote, true, opening);
   }
 
-  #associate(socket: SctpSocket, remote: SctpAddress, opening: Opening): KernelAssociation {
-    const local = { address: this.address, port: this.port };
+  #associate(
+    socket: SctpSocket,
+    remote: SctpAddress,
+    dialed: boolean,
+    opening: Opening,
+  ): KernelAssociation {
+    const { clock } = this.#shared;
+    const ends = { local: { address: this.address, port: this.port }, remote };
+    const passed = this.#recorded(socket, ends, dialed);
     this.#shared.associations += 1;
-    return new KernelAssociation(this.#shared.clock, socket, { local, remote }, opening, () => {
+    return new KernelAssociation(clock, [socket, passed], ends, opening, () => {
       this.#shared.associations -= 1;
     });
+  }
+
+  /** The socket, whose messages are shown if somebody may watch. */
+  #recorded(socket: SctpSocket, ends: AssociationEnds, dialed: boolean): AssociationSocket {
+    const { observer } = this.#shared;
+    if (observer === undefined) return socket;
+    const { adaptation, remoteUdpPort } = this.#options;
+    const { address, port } = ends.remote;
+    const udpPort = dialed ? remoteUdpPort : socket.udpPortOf(address, port);
+    const udp = udpPort === undefined ? undefined : { local: SCTP_UDP_PORT, remote: udpPort };
+    return new RecordedSocket(socket, observer, { ...ends, dialed, adaptation, udp });
   }
 
   #accept(): void {
@@ -192,7 +222,7 @@ class KernelPort implements SctpPort {
       return true;
     }
     const opening = arrivingAt(this.#options.adaptation, () => this.#onAssociation);
-    this.#associate(socket, { address: gidAddress(peer), port }, opening);
+    this.#associate(socket, { address: gidAddress(peer), port }, false, opening);
     return true;
   }
 }

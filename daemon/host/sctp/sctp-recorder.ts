@@ -1,6 +1,6 @@
 /**
  * Shows the packets of a host's associations to a tap, as they are on the network: the SCTP packet with
- * its checksum, behind UDP and IP headers that are written here as the kernel writes them.
+ * its checksum, behind IP and UDP headers that are written here as the kernel writes them.
  */
 import type {
   QueuePairName,
@@ -9,12 +9,13 @@ import type {
 import type { PacketTap } from '../../capture/capture-tap.ts';
 import { gidAddress, gidBytes } from '../host-addresses.ts';
 import { firstStream } from './packet-gate.ts';
-import type { CarrierSocket } from './paths.ts';
+import type { PacketObserver, PacketPlace } from './udp-carrier.ts';
 
 const IPV4_BYTES = 20;
 const IPV6_BYTES = 40;
 const UDP_BYTES = 8;
 const UDP_PROTOCOL = 17;
+const SCTP_PROTOCOL = 132;
 const PACKET_MAX_BYTES = 65_535;
 const HOP_LIMIT = 64;
 const DONT_FRAGMENT = 0x4000;
@@ -28,7 +29,7 @@ interface RecordedHost {
 }
 
 /** See the module's comment. */
-export class SctpRecorder {
+export class SctpRecorder implements PacketObserver {
   readonly #tap: PacketTap;
   readonly #host: RecordedHost;
   readonly #bytes = new Uint8Array(IPV6_BYTES + UDP_BYTES + PACKET_MAX_BYTES);
@@ -45,14 +46,14 @@ export class SctpRecorder {
   }
 
   /**
-   * A packet with its checksum, borrowed, between the socket and a peer's address and UDP port;
-   * `way` is seen from the socket.
+   * A packet with its checksum, borrowed, between our end and a peer's address and UDP port, if ours has
+   * one; `way` is seen from here.
    */
   packet(
     way: 'out' | 'in',
-    socket: CarrierSocket,
+    socket: PacketPlace,
     peer: Uint8Array,
-    peerPort: number,
+    peerPort: number | undefined,
     sctp: Uint8Array,
   ): void {
     const remoteAddress = gidAddress(peer);
@@ -86,44 +87,53 @@ export class SctpRecorder {
     return this.#host.queuePairOf(ends, stream) ?? { device, qpn: 0 };
   }
 
-  #datagram(from: UdpEnd, to: UdpEnd, ipv6: boolean, sctp: Uint8Array): Uint8Array {
-    const udp = ipv6 ? IPV6_BYTES : IPV4_BYTES;
-    const udpBytes = UDP_BYTES + sctp.length;
-    const fields = this.#fields;
-    this.#bytes.fill(0, 0, udp + UDP_BYTES);
-    if (ipv6) this.#putIpv6(from, to, udpBytes);
-    else this.#putIpv4(from, to, udpBytes);
-    fields.setUint16(udp, from.port);
-    fields.setUint16(udp + 2, to.port);
-    fields.setUint16(udp + 4, udpBytes);
-    this.#bytes.set(sctp, udp + UDP_BYTES);
-    const end = udp + udpBytes;
-    // Over IPv4 there need be none; SCTP has a better one.
-    if (ipv6) {
-      // The pseudo header: both addresses, length and protocol (RFC 8200 section 8.1).
-      const sum = this.#sum(8, end, udpBytes + UDP_PROTOCOL);
-      fields.setUint16(udp + 6, sum === 0xffff ? sum : ~sum & 0xffff);
-    }
+  #datagram(from: PacketEnd, to: PacketEnd, ipv6: boolean, sctp: Uint8Array): Uint8Array {
+    const ipBytes = ipv6 ? IPV6_BYTES : IPV4_BYTES;
+    const { port } = from;
+    const udpBytes = port === undefined ? 0 : UDP_BYTES;
+    const [protocol, length] = [
+      port === undefined ? SCTP_PROTOCOL : UDP_PROTOCOL,
+      udpBytes + sctp.length,
+    ];
+    this.#bytes.fill(0, 0, ipBytes + udpBytes);
+    if (ipv6) this.#putIpv6(from, to, protocol, length);
+    else this.#putIpv4(from, to, protocol, length);
+    const end = ipBytes + length;
+    this.#bytes.set(sctp, end - sctp.length);
+    if (port !== undefined) this.#putUdp(ipBytes, [port, to.port ?? 0], end, ipv6);
     return this.#bytes.subarray(0, end);
   }
 
-  #putIpv4(from: UdpEnd, to: UdpEnd, udpBytes: number): void {
+  #putUdp(udp: number, ports: readonly [number, number], end: number, ipv6: boolean): void {
+    const fields = this.#fields;
+    fields.setUint16(udp, ports[0]);
+    fields.setUint16(udp + 2, ports[1]);
+    fields.setUint16(udp + 4, end - udp);
+    // Over IPv4 there need be none; SCTP has a better one.
+    if (ipv6) {
+      // The pseudo header: both addresses, length and protocol (RFC 8200 section 8.1).
+      const sum = this.#sum(8, end, end - udp + UDP_PROTOCOL);
+      fields.setUint16(udp + 6, sum === 0xffff ? sum : ~sum & 0xffff);
+    }
+  }
+
+  #putIpv4(from: PacketEnd, to: PacketEnd, protocol: number, length: number): void {
     const fields = this.#fields;
     fields.setUint8(0, 0x45);
-    fields.setUint16(2, IPV4_BYTES + udpBytes);
+    fields.setUint16(2, IPV4_BYTES + length);
     fields.setUint16(6, DONT_FRAGMENT);
     fields.setUint8(8, HOP_LIMIT);
-    fields.setUint8(9, UDP_PROTOCOL);
+    fields.setUint8(9, protocol);
     this.#bytes.set(from.address.subarray(12), 12);
     this.#bytes.set(to.address.subarray(12), 16);
     fields.setUint16(10, ~this.#sum(0, IPV4_BYTES, 0) & 0xffff);
   }
 
-  #putIpv6(from: UdpEnd, to: UdpEnd, udpBytes: number): void {
+  #putIpv6(from: PacketEnd, to: PacketEnd, protocol: number, length: number): void {
     const fields = this.#fields;
     fields.setUint8(0, 0x60);
-    fields.setUint16(4, udpBytes);
-    fields.setUint8(6, UDP_PROTOCOL);
+    fields.setUint16(4, length);
+    fields.setUint8(6, protocol);
     fields.setUint8(7, HOP_LIMIT);
     this.#bytes.set(from.address, 8);
     this.#bytes.set(to.address, 24);
@@ -138,10 +148,11 @@ export class SctpRecorder {
   }
 }
 
-interface UdpEnd {
+interface PacketEnd {
   /** In 16 bytes. */
   readonly address: Uint8Array;
-  readonly port: number;
+  /** UDP's. */
+  readonly port: number | undefined;
 }
 
 function mirrored({

@@ -24,7 +24,7 @@ const TURN_MESSAGES = 512;
 let sharedArea: ReceiveArea | undefined;
 
 /** What an association needs of its socket; no call waits. */
-interface AssociationSocket {
+export interface AssociationSocket {
   /** Sends a whole message. Returns its length or a negative errno; EAGAIN without room. */
   send(streamId: number, kind: MessageKind, bytes: Uint8Array): number;
   /**
@@ -48,7 +48,7 @@ interface AssociationSocket {
 }
 
 /** Where an association is. */
-interface AssociationEnds {
+export interface AssociationEnds {
   readonly local: SctpAddress;
   readonly remote: SctpAddress;
 }

@@ -39,14 +39,20 @@ export interface ArrivedPacket {
   length: number;
 }
 
+/** Our end of packets: an address, and a UDP port unless SCTP is right in IP. */
+export interface PacketPlace {
+  readonly address: string;
+  readonly port: number | undefined;
+}
+
 /** Watches packets; see `SctpRecorder`. */
 export interface PacketObserver {
   readonly watched: boolean;
   packet(
     way: 'out' | 'in',
-    socket: CarrierSocket,
+    socket: PacketPlace,
     peer: Uint8Array,
-    peerPort: number,
+    peerPort: number | undefined,
     sctp: Uint8Array,
   ): void;
 }
