@@ -186,14 +186,14 @@ export class IncomingBatch extends Batch {
     this.#used = slots;
   }
 
-  /** Receives what waits, up to a batch. Returns how many, or a negative errno. */
-  receive(fd: number): number {
+  /** Receives what waits, up to `most`. Returns how many, or a negative errno. */
+  receive(fd: number, most: number = this.slots): number {
     for (let index = 0; index < this.#used; index += 1) {
       const header = index * Header.bytes;
       this.fields.setUint32(header + Header.nameBytes, NAME_BYTES, true);
       this.fields.setUint32(header + Header.controlBytes, CONTROL_AREA_BYTES, true);
     }
-    const count = recvmmsg(fd, this.bytes, this.slots, MSG_DONTWAIT, null);
+    const count = recvmmsg(fd, this.bytes, most, MSG_DONTWAIT, null);
     this.#used = Math.max(count, 0);
     return count < 0 ? -lastErrno() : count;
   }

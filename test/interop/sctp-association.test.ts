@@ -3,6 +3,7 @@ import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { afterEach, expect, it } from 'vitest';
 import { MESSAGE_MAX_BYTES } from '../../daemon/host/sctp/association.ts';
+import { sctpStack } from '../../daemon/host/sctp/sctp-stack.ts';
 import { UsrsctpTransport } from '../../daemon/host/sctp/usrsctp-transport.ts';
 import { loadUsrsctp } from '../../native-bridge/usrsctp/library.ts';
 import { Prng } from '../sim/prng.ts';
@@ -115,6 +116,20 @@ describeWith(['sctp'], 'SCTP by libusrsctp', () => {
     expect(packets).toBeGreaterThan(0);
     expect(packets).toBeLessThan(10);
     expect(numbersOf(theirs)).toEqual(Array.from({ length: 40 }, (_, index) => index));
+  });
+
+  it('lets long packets leave by fours, though the turn goes on', async () => {
+    const [mine, theirs] = await rig.pair();
+    const { counters } = sctpStack(rig.clock).carrier;
+    const before = { ...counters };
+    const { messageMaxBytes } = mine.association;
+    for (let index = 0; index < 6; index += 1) {
+      mine.association.send(0, SEGMENT, message(index, messageMaxBytes));
+    }
+    expect(counters.sendCalls - before.sendCalls).toBe(1);
+    expect(counters.packetsOut - before.packetsOut).toBe(4);
+    await until('all messages', () => theirs.user.messages.length === 6);
+    expect(numbersOf(theirs)).toEqual([0, 1, 2, 3, 4, 5]);
   });
 
   it('puts the longest unfragmented message into one packet, and assembles longer ones [SCTP-9-02]', async () => {
