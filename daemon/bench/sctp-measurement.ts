@@ -18,6 +18,7 @@ export const SCTP_MEASUREMENT: Measurement = {
   target: { kind: 'ratio', limit: 0.7 },
   baselines: [{ title: 'raw SCTP of the same library', run: rawMessages }],
   run: async (rig, scale) => writeStream(await rig.overSctp(), LOAD, scale),
+  warmUps: 4,
   obstacle,
 };
 
