@@ -43,10 +43,13 @@ export class DeviceRegistry {
       throw new VerbsError('ENOMEM', `the device has no more than ${this.#limits[kind]} ${kind}s`);
     }
     this.#counts[kind] += 1;
-    return () => {
-      this.#counts[kind] -= 1;
-      this.assertInvariants();
-    };
+    return () => this.give(kind);
+  }
+
+  /** Releases a slot, of an object that does not keep what `take` returned. */
+  give(kind: ObjectKind): void {
+    this.#counts[kind] -= 1;
+    this.assertInvariants();
   }
 
   /** Throws `InvariantError` when a count is impossible. */

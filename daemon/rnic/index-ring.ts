@@ -103,6 +103,10 @@ export class IndexRing implements WorkRing {
     return (Atomics.load(this.#words, PRODUCER) - this.#head) & this.#mask;
   }
 
+  get memory(): Uint8Array {
+    return this.bytes;
+  }
+
   release(): void {
     this.#head = (this.#head + 1) >>> 0;
     this.position = HEADER_BYTES + (this.#head & this.#mask) * this.slotBytes;

@@ -74,6 +74,13 @@ export class Nic {
   readonly #qps = new Map<number, QP>();
   readonly #host: QPHost;
   readonly #onBackingReady: () => void;
+  #lastCapabilities: QPCapabilities = {
+    maxSendWr: 0,
+    maxRecvWr: 0,
+    maxSendSge: 0,
+    maxRecvSge: 0,
+    maxInlineData: 0,
+  };
 
   constructor(options: NicOptions) {
     this.name = options.name;
@@ -93,6 +100,7 @@ export class Nic {
       now: 0,
       ib: options.ib,
       addressHandles: new AddressHandles(),
+      closed: (qp: QP): void => this.#forget(qp),
       word,
       wordView: new DataView(word.buffer),
     };
@@ -216,21 +224,34 @@ export class Nic {
     const qp = this.#orRelease(release, () => {
       const layout = makeRings(init);
       const qpn = this.#nextQpn();
-      return new QP(qpn, pd, init, layout, this.#host, this.#forgetting(qpn, release));
+      return new QP(qpn, pd, this.#sharing(init), layout, this.#host);
     });
     this.#qps.set(qp.qpn, qp);
     return qp;
   }
 
-  /** What a QP does when it closes. It is kept with the QP, so it must not keep how that was made. */
-  #forgetting(qpn: number, release: () => void): () => void {
-    return () => {
-      const qp = this.#qps.get(qpn);
-      this.#qps.delete(qpn);
-      // An agent that never answers would keep it here for ever.
-      if (qp !== undefined) this.#host.waiting.delete(qp);
-      release();
-    };
+  #forget(qp: QP): void {
+    this.#qps.delete(qp.qpn);
+    // An agent that never answers would keep it here for ever.
+    this.#host.waiting.delete(qp);
+    this.#registry.give('qp');
+  }
+
+  /** With the capabilities of the last QP, where they are the same: each keeps them. */
+  #sharing(init: QPInit): QPInit {
+    const last = this.#lastCapabilities;
+    const { maxSendWr, maxRecvWr, maxSendSge, maxRecvSge, maxInlineData } = init.capabilities;
+    if (
+      last.maxSendWr === maxSendWr &&
+      last.maxRecvWr === maxRecvWr &&
+      last.maxSendSge === maxSendSge &&
+      last.maxRecvSge === maxRecvSge &&
+      last.maxInlineData === maxInlineData
+    ) {
+      return { ...init, capabilities: last };
+    }
+    this.#lastCapabilities = { maxSendWr, maxRecvWr, maxSendSge, maxRecvSge, maxInlineData };
+    return { ...init, capabilities: this.#lastCapabilities };
   }
 
   #nextQpn(): number {

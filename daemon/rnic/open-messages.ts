@@ -11,6 +11,9 @@ import type { StagTable } from './stag-table.ts';
 /** `SendWqe.started` of a WQE whose work request has completed. */
 export const COMPLETED = -1;
 
+/** What an idle queue pair has; never filled. */
+const NO_WQES: SendWqe[] = [];
+
 /** See the module's comment. */
 export class OpenMessages {
   #latest: SendWqe | undefined = undefined;
@@ -19,7 +22,7 @@ export class OpenMessages {
   readonly #table: StagTable;
   readonly #limits: WqeLimits;
   /** By slot. */
-  readonly #wqes: SendWqe[] = [];
+  #wqes = NO_WQES;
   #newest: SendWqe | undefined = undefined;
   #spare: SendWqe | undefined = undefined;
 
@@ -91,7 +94,8 @@ export class OpenMessages {
 
   #make(): SendWqe {
     const wqe = new SendWqe(this.#table, this.#wqes.length, this.#limits);
-    this.#wqes.push(wqe);
+    if (wqe.slot === 0) this.#wqes = [wqe];
+    else this.#wqes.push(wqe);
     return wqe;
   }
 }

@@ -139,9 +139,12 @@ export class OutstandingRequest {
   placedBytes = 0;
 }
 
+/** What a queue holds before its first request; never filled. */
+const NO_SLOTS: OutstandingRequest[] = [];
+
 /** The reads and atomics in progress, oldest first, at most ORD. */
 export class OutstandingQueue {
-  readonly #slots: OutstandingRequest[] = [];
+  #slots = NO_SLOTS;
   readonly #depth: number;
   #oldest = 0;
   count = 0;
@@ -161,7 +164,8 @@ export class OutstandingQueue {
     if (slot === undefined) {
       // Slots are taken in order, so the list grows without gaps.
       slot = new OutstandingRequest();
-      this.#slots.push(slot);
+      if (at === 0) this.#slots = [slot];
+      else this.#slots.push(slot);
     }
     this.count += 1;
     return slot;

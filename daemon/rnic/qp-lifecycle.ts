@@ -50,6 +50,8 @@ export interface LifecycleHost<Q> {
   now: Micros;
   /** Set for a device whose programs connect queue pairs; undefined for iWARP. */
   readonly ib: IBPort<Q> | undefined;
+  /** The queue pair has closed: its slot is free. */
+  closed(qp: Q): void;
 }
 
 /** The queue pair of a lifecycle. */
@@ -67,8 +69,6 @@ interface LifecycleParts {
   readonly gate: CompletionGate;
   /** See `QPInit`. */
   readonly onState: ((state: QPState) => void) | undefined;
-  /** Gives the device's slot back. */
-  readonly onClose: () => void;
 }
 
 /** Every bit of `Access`. */
@@ -106,7 +106,6 @@ export class QPLifecycle<Q extends LifecycleUser> {
   readonly #sendQueue: SendQueue;
   readonly #receiver: Receiver;
   readonly #onState: ((state: QPState) => void) | undefined;
-  readonly #onClose: () => void;
 
   constructor(qp: Q, host: LifecycleHost<Q>, parts: LifecycleParts) {
     this.#qp = qp;
@@ -115,7 +114,6 @@ export class QPLifecycle<Q extends LifecycleUser> {
     this.#sendQueue = parts.sendQueue;
     this.#receiver = parts.receiver;
     this.#onState = parts.onState;
-    this.#onClose = parts.onClose;
     this.granted = host.ib === undefined ? ALL_RIGHTS : RESET_PATH.accessFlags;
     qp.pd.members += 1;
     qp.sendCQ.users += 1;
@@ -318,7 +316,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
     this.#qp.sendCQ.users -= 1;
     this.#qp.recvCQ.users -= 1;
     if (this.#qp.srq !== undefined) this.#qp.srq.users -= 1;
-    this.#onClose();
+    this.#host.closed(this.#qp);
     this.assertInvariants();
   }
 

@@ -84,15 +84,8 @@ export class QP implements DeferringUser, WindowUser, GateUser {
   readonly #responses: ResponseSink;
   readonly #life: QPLifecycle<QP>;
 
-  /** `init` has been checked; `onClose` gives the device's slot back. */
-  constructor(
-    qpn: number,
-    pd: PD,
-    init: QPInit,
-    layout: QPLayout,
-    host: QPHost,
-    onClose: () => void,
-  ) {
+  /** `init` has been checked. */
+  constructor(qpn: number, pd: PD, init: QPInit, layout: QPLayout, host: QPHost) {
     this.qpn = qpn;
     this.pd = pd;
     this.type = init.type ?? QPType.rc;
@@ -120,7 +113,7 @@ export class QP implements DeferringUser, WindowUser, GateUser {
     this.#responses = new ResponseSink(host, pd, this.#sendQueue, this.#memory, gate);
     this.#receiver = new Receiver(host, this, init, layout, gate);
     const { onState } = init;
-    const parts = { gate, sendQueue: this.#sendQueue, receiver: this.#receiver, onState, onClose };
+    const parts = { gate, sendQueue: this.#sendQueue, receiver: this.#receiver, onState };
     this.#life = new QPLifecycle<QP>(this, host, parts);
   }
 

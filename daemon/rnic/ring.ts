@@ -7,6 +7,7 @@
 
 import { QueueFlag, SGE_BYTES } from '../../verbs-api/contract/protocol/queue-layout.ts';
 import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { assert } from '../invariants/assert.ts';
 
 /** How a queue and its client hand elements over: a flag in each, or an index for all. */
 export type RingKind = 'flags' | 'indices';
@@ -16,6 +17,7 @@ export type RingKind = 'flags' | 'indices';
  * `IndexRing` (index-ring.ts) one index. Numbers in the ring are little endian.
  */
 export interface WorkRing {
+  /** The bytes around the ring, to which `position` belongs. */
   readonly bytes: Uint8Array;
   readonly view: DataView;
   /** Slots, a power of two. */
@@ -30,6 +32,8 @@ export interface WorkRing {
   readyAt(distance: number): boolean;
   /** Number of consecutive posted elements. */
   readyCount(): number;
+  /** The memory of the ring alone. */
+  readonly memory: Uint8Array;
   /** Advances to the next element. Rings with flags hand this one back to the client. */
   release(): void;
   /** Forgets what is posted, without completions. */
@@ -47,6 +51,24 @@ export interface WorkRing {
 /** An element of a ring that has ended, of any size: never posted. */
 const ENDED = new DataView(new ArrayBuffer(256));
 
+/** All bytes of a buffer. */
+interface BufferViews {
+  readonly bytes: Uint8Array;
+  readonly view: DataView;
+}
+
+/** Rings of a buffer share its views: two rings with views of their own took 350 bytes more. */
+const VIEWS = new WeakMap<ArrayBufferLike, BufferViews>();
+
+function viewsOf(buffer: ArrayBufferLike): BufferViews {
+  let views = VIEWS.get(buffer);
+  if (views === undefined) {
+    views = { bytes: new Uint8Array(buffer), view: new DataView(buffer) };
+    VIEWS.set(buffer, views);
+  }
+  return views;
+}
+
 /** Takes elements of `elementBytes` bytes in order. */
 export class ElementRing implements WorkRing {
   bytes: Uint8Array;
@@ -54,13 +76,15 @@ export class ElementRing implements WorkRing {
   readonly count: number;
   readonly #elementBytes: number;
   readonly #flagsOffset: number;
+  /** Byte position of the first element. */
+  #start: number;
   #mask: number;
   /** Counts freely, modulo 2^32. */
   #head = 0;
   /** Byte position of the next element. */
-  position = 0;
+  position: number;
 
-  /** `count` is a power of two; the ring starts at `start` in `bytes`. */
+  /** `count` is a power of two; the ring starts at `start` in `bytes`, which hold all of it. */
   constructor(
     bytes: Uint8Array,
     start: number,
@@ -68,8 +92,12 @@ export class ElementRing implements WorkRing {
     elementBytes: number,
     flagsOffset: number,
   ) {
-    this.bytes = bytes.subarray(start, start + count * elementBytes);
-    this.view = new DataView(bytes.buffer, bytes.byteOffset + start, count * elementBytes);
+    assert(start + count * elementBytes <= bytes.length, 'a ring is in its memory');
+    const views = viewsOf(bytes.buffer);
+    this.bytes = views.bytes;
+    this.view = views.view;
+    this.#start = bytes.byteOffset + start;
+    this.position = this.#start;
     this.count = count;
     this.#elementBytes = elementBytes;
     this.#flagsOffset = flagsOffset;
@@ -89,7 +117,8 @@ export class ElementRing implements WorkRing {
   /** True when the element `distance` places behind the next one is VALID. */
   readyAt(distance: number): boolean {
     const slot = (this.#head + distance) & this.#mask;
-    const flags = Atomics.load(this.bytes, slot * this.#elementBytes + this.#flagsOffset);
+    const position = this.#start + slot * this.#elementBytes;
+    const flags = Atomics.load(this.bytes, position + this.#flagsOffset);
     return (flags & QueueFlag.valid) !== 0;
   }
 
@@ -97,7 +126,7 @@ export class ElementRing implements WorkRing {
   release(): void {
     Atomics.store(this.bytes, this.position + this.#flagsOffset, 0);
     this.#head = (this.#head + 1) >>> 0;
-    this.position = (this.#head & this.#mask) * this.#elementBytes;
+    this.position = this.#start + (this.#head & this.#mask) * this.#elementBytes;
   }
 
   /** `release` did so. */
@@ -107,6 +136,10 @@ export class ElementRing implements WorkRing {
     for (let budget = this.count; budget > 0 && this.ready(); budget -= 1) this.release();
   }
 
+  get memory(): Uint8Array {
+    return this.bytes.subarray(this.#start, this.#start + this.count * this.#elementBytes);
+  }
+
   sgeRoom(offset: number): number {
     return Math.floor((this.#elementBytes - offset) / SGE_BYTES);
   }
@@ -114,6 +147,7 @@ export class ElementRing implements WorkRing {
   end(): void {
     this.view = ENDED;
     this.bytes = new Uint8Array(ENDED.buffer);
+    this.#start = 0;
     this.#mask = 0;
     this.position = 0;
   }

@@ -87,7 +87,7 @@ export class SRQ {
 
   /** The memory shared with the client. */
   get ring(): Uint8Array {
-    return this.#elements.bytes;
+    return this.#elements.memory;
   }
 
   /**

@@ -200,6 +200,17 @@ describe('rings', () => {
     expect(states).toEqual([QPState.INIT, QPState.ERR]);
   });
 
+  it('keeps equal capabilities once, and not those of another', () => {
+    const nic = new Nic({ name: 'n', seed: 1 });
+    const pd = nic.allocPD();
+    const made = (maxInlineData: number) =>
+      nic.createQP(pd, qpInit(nic, { capabilities: { ...CAPABILITIES, maxInlineData } }));
+    const [first, second, other, again] = [made(32), made(32), made(16), made(32)];
+    expect(second.capabilities).toBe(first.capabilities);
+    expect(other.capabilities).toEqual({ ...CAPABILITIES, maxInlineData: 16 });
+    expect(again.capabilities).toEqual(first.capabilities);
+  });
+
   it('has room for one receive when none was requested', () => {
     const nic = new Nic({ name: 'n', seed: 1 });
     const init = qpInit(nic, { capabilities: { ...CAPABILITIES, maxRecvWr: 0 } });
