@@ -48,14 +48,13 @@ export class TapHub implements CaptureTap {
 
   opened(addresses: LinkAddresses, position: LinkPosition): LinkTap {
     const { localAddress, localPort, remoteAddress, remotePort } = addresses;
-    const near = `${localAddress} ${localPort}`;
-    const far = `${remoteAddress} ${remotePort}`;
-    const other = this.#links.get(`${far} ${near}`);
+    // A joined text is one string; one made of parts by a template would keep all of them.
+    const ends = [localAddress, localPort, remoteAddress, remotePort].join(' ');
+    const other = this.#links.get([remoteAddress, remotePort, localAddress, localPort].join(' '));
     if (other !== undefined) {
       other.meet(position);
       return UNWATCHED;
     }
-    const ends = `${near} ${far}`;
     this.#lastLink += 1;
     const link = new HubLink(this.#lastLink, addresses, position, ends, this.#links);
     this.#links.set(ends, link);

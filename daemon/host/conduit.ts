@@ -30,6 +30,17 @@ const MICROS_PER_SECOND = 1_000_000;
 /** How long a host that shuts down waits for peers to take what was sent before. */
 const LEAVE_PATIENCE_MICROS = 500_000;
 
+/** All framings: conduits share them. */
+const FRAMINGS: readonly Framing[] = [false, true].flatMap((crcEnabled) =>
+  [false, true].map((markers) => ({ crcEnabled, markers })),
+);
+
+function framingOf(crcEnabled: boolean, markers: boolean): Framing {
+  const framing = FRAMINGS[(crcEnabled ? 2 : 0) + (markers ? 1 : 0)];
+  assert(framing !== undefined, 'every framing is listed');
+  return framing;
+}
+
 /** What a conduit uses of its host. */
 export interface ConduitHost {
   now(): Micros;
@@ -67,7 +78,7 @@ export class Conduit implements LinkUser, ShareMember {
   /** Bytes that the stream produced, and how many of them belong to its startup frame. */
   #sentBytes = 0;
   #startupBytes = 0;
-  #framing: Framing = { crcEnabled: false, markers: false };
+  #framing: Framing = framingOf(false, false);
   #closesBehindOutput = false;
   #readingPaused = false;
   /** What the connections of the peer's address may take of a turn. */
@@ -269,7 +280,7 @@ export class Conduit implements LinkUser, ShareMember {
     if (event.type === 'request') {
       if (this.#host.rejectsRequest(this)) this.endpoint.rejecting = true;
     } else if (event.type === 'established') {
-      this.#framing = { crcEnabled: event.crcEnabled, markers: event.sendMarkers };
+      this.#framing = framingOf(event.crcEnabled, event.sendMarkers);
       this.#align(event.crcEnabled);
       this.#watchPeer();
       this.stream.setEmss(this.#link.emssBytes());

@@ -7,22 +7,30 @@ import { type Link, type LinkUser, NO_USER } from './link.ts';
 /** See the module's comment. It becomes the user of the link inside. */
 export class LinkAround implements Link, LinkUser {
   readonly inner: Link;
-  readonly localAddress: string;
-  readonly localPort: number;
-  readonly remoteAddress: string;
-  readonly remotePort: number;
   user: LinkUser = NO_USER;
 
   constructor(inner: Link) {
     this.inner = inner;
-    this.localAddress = inner.localAddress;
-    this.localPort = inner.localPort;
-    this.remoteAddress = inner.remoteAddress;
-    this.remotePort = inner.remotePort;
     inner.user = this;
   }
 
   // Link
+
+  get localAddress(): string {
+    return this.inner.localAddress;
+  }
+
+  get localPort(): number {
+    return this.inner.localPort;
+  }
+
+  get remoteAddress(): string {
+    return this.inner.remoteAddress;
+  }
+
+  get remotePort(): number {
+    return this.inner.remotePort;
+  }
 
   get carriesMessages(): boolean {
     return this.inner.carriesMessages === true;

@@ -69,14 +69,9 @@ export class TcpLink implements Link {
 
   /**
    * For `dialTcp` and the listener: the socket is connected, from `local` (bound there) to `remote`
-   * if that is known, and reads through `reader`.
+   * if that is known.
    */
-  constructor(
-    socket: Socket,
-    reader: LinkReader,
-    local: SocketPlace,
-    remote: SocketPlace | undefined,
-  ) {
+  constructor(socket: Socket, local: SocketPlace, remote: SocketPlace | undefined) {
     this.#socket = socket;
     this.#fd = descriptorOf(socket);
     const from = isExact(local) ? local : undefined;
@@ -85,7 +80,6 @@ export class TcpLink implements Link {
     const to = remote !== undefined && isExact(remote) ? remote : undefined;
     this.remoteAddress = to?.address ?? socket.remoteAddress ?? '';
     this.remotePort = to?.port ?? socket.remotePort ?? 0;
-    reader.deliver = (bytes) => this.user.handleBytes(bytes);
     this.#listen(socket);
   }
 
@@ -211,9 +205,11 @@ export class TcpLink implements Link {
   }
 }
 
-/** Passes bytes from the socket's read callback, which is fixed at creation, to its link. */
-interface LinkReader {
-  deliver: (bytes: Uint8Array) => void;
+/** A socket whose read callback, which is fixed at creation, is to get a link. */
+interface OpenSocket {
+  readonly socket: Socket;
+  /** From here on, what is read goes to this link. */
+  readTo(link: TcpLink): void;
 }
 
 /** True if it is the address that the kernel uses: no wildcard, and nothing that has a zone. */
@@ -221,19 +217,16 @@ function isExact({ address }: SocketPlace): boolean {
   return address !== '0.0.0.0' && !address.includes(':');
 }
 
-/**
- * A socket over a descriptor, or over Node's handle of one, that reads through the shared buffer into
- * the returned reader.
- */
+/** A socket over a descriptor, or over Node's handle of one, that reads through the shared buffer. */
 function openSocket(
   source: { readonly fd: number } | { readonly handle: object },
   environment: LinkEnvironment,
-): { readonly socket: Socket; readonly reader: LinkReader } {
-  const reader: LinkReader = { deliver: () => {} };
+): OpenSocket {
+  let reader: TcpLink | undefined;
   const onread: OnReadOpts = {
     buffer: environment.readBuffer,
     callback: (bytes, buffer) => {
-      reader.deliver(buffer.subarray(0, bytes));
+      reader?.user.handleBytes(buffer.subarray(0, bytes));
       return true;
     },
   };
@@ -243,7 +236,12 @@ function openSocket(
     allowHalfOpen: true,
     onread,
   };
-  return { socket: new Socket(options), reader };
+  return {
+    socket: new Socket(options),
+    readTo: (link) => {
+      reader = link;
+    },
+  };
 }
 
 /**
@@ -259,16 +257,17 @@ export function adoptAccepted(
   const fd = descriptorOf(accepted);
   const handle = takeHandle(accepted);
   if (fd !== undefined && handle !== undefined) {
-    const { socket, reader } = openSocket({ handle }, environment);
+    const { socket, readTo } = openSocket({ handle }, environment);
     if (isReserved(fd)) {
       socket.destroy();
       throw new SystemCallError('accept', EMFILE, reservedText());
     }
-    return new TcpLink(socket, reader, local, undefined);
+    const link = new TcpLink(socket, local, undefined);
+    readTo(link);
+    return link;
   }
-  const reader: LinkReader = { deliver: () => {} };
-  const link = new TcpLink(accepted, reader, local, undefined);
-  accepted.on('data', (bytes: Uint8Array) => reader.deliver(bytes));
+  const link = new TcpLink(accepted, local, undefined);
+  accepted.on('data', (bytes: Uint8Array) => link.user.handleBytes(bytes));
   accepted.resume();
   return link;
 }
@@ -296,7 +295,7 @@ export function dialTcp(
   onConnected: (link: TcpLink) => void,
   onFailed: (errorCode: string) => void,
 ): Dial {
-  const { socket, reader } = openSocket({ fd }, environment);
+  const { socket, readTo } = openSocket({ fd }, environment);
   const fail = (error: Error): void => {
     socket.destroy();
     onFailed(errorCode(error));
@@ -305,7 +304,9 @@ export function dialTcp(
     socket.off('error', fail);
     // MPA-5.1-03
     socket.setNoDelay(true);
-    onConnected(new TcpLink(socket, reader, local, remote));
+    const link = new TcpLink(socket, local, remote);
+    readTo(link);
+    onConnected(link);
   };
   socket.once('error', fail);
   socket.connect({ host: remote.address, port: remote.port }, connected);

@@ -83,7 +83,7 @@ export class Endpoint<Id> {
   listener: Id | undefined;
   stream: CmStream | undefined;
   qp: ConnectableQP | undefined;
-  /** Initiator: the parameters of connect. */
+  /** Initiator: the parameters of connect, until the connection is established. */
   parameters: CMParameters | undefined;
   depths: Depths | undefined;
   /** Deadline for TCP. */
@@ -307,6 +307,10 @@ export class Endpoint<Id> {
   #handleEstablished(event: Extract<StreamEvent, { type: 'established' }>, now: Micros): void {
     if (this.#phase !== 'initiating' && this.#phase !== 'accepting') return;
     this.#transition('established');
+    // They were for the way here, and a connection may last.
+    this.parameters = undefined;
+    this.depths = undefined;
+    this.patience = undefined;
     const { revision, crcEnabled } = event;
     const mpa = `MPA revision ${revision}, CRC ${crcEnabled ? 'on' : 'off'}`;
     const session = `${revision === 2 ? 'enhanced' : 'plain'} session over SCTP`;

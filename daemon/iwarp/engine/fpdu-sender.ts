@@ -46,6 +46,7 @@ interface OutputChunk {
   flushed: number;
   /** CRCs of FPDUs not yet polled may be missing. */
   unsealed: boolean;
+  next: OutputChunk | undefined;
 }
 
 const NO_BYTES = new Uint8Array(0);
@@ -73,8 +74,9 @@ export class FpduSender implements UlpduWriter {
   #roomBytes = 0;
   readonly #alignSegments: boolean;
   #segmentBytes: number;
-  /** In stream order; only the last one is being filled. */
-  readonly #chunks: OutputChunk[] = [];
+  /** In stream order, linked; only the last one is being filled. */
+  #first: OutputChunk | undefined = undefined;
+  #last: OutputChunk | undefined = undefined;
   #queuedBytes = 0;
   #ulpduLength = 0;
   #fullOperation = false;
@@ -165,7 +167,7 @@ export class FpduSender implements UlpduWriter {
   /** Completes the current FPDU: length, PAD, markers and CRC. It can then be polled. */
   commit(): void {
     const ulpduLength = this.#ulpduLength;
-    const tail = this.#chunks[this.#chunks.length - 1];
+    const tail = this.#last;
     assert(ulpduLength > 0 && tail !== undefined, 'commit follows begin');
     this.#ulpduLength = 0;
     const bytes = tail.bytes;
@@ -221,7 +223,7 @@ export class FpduSender implements UlpduWriter {
   flushed(bytes: number): void {
     let left = bytes;
     while (left > 0) {
-      const head = this.#chunks[0];
+      const head = this.#first;
       assert(head !== undefined, 'no more is flushed than was polled');
       const taken = Math.min(left, head.polled - head.flushed);
       assert(taken > 0, 'no more is flushed than was polled');
@@ -229,11 +231,13 @@ export class FpduSender implements UlpduWriter {
       left -= taken;
       this.#queuedBytes -= taken;
       if (head.flushed < head.committed) continue;
-      if (this.#chunks.length === 1 && this.#ulpduLength > 0) continue;
-      this.#chunks.shift();
+      if (head === this.#last && this.#ulpduLength > 0) continue;
+      this.#first = head.next;
       this.#pool.release(head.bytes);
+      if (this.#first !== undefined) continue;
+      this.#last = undefined;
       // Whoever holds a chunk keeps it from the garbage collector when the pool has enough of them.
-      if (this.#chunks.length === 0) this.bytes = NO_BYTES;
+      this.bytes = NO_BYTES;
     }
   }
 
@@ -241,8 +245,11 @@ export class FpduSender implements UlpduWriter {
    * Releases all chunks. The socket must be gone: it may hold views, whose bytes would be reused.
    */
   release(): void {
-    for (const chunk of this.#chunks) this.#pool.release(chunk.bytes);
-    this.#chunks.length = 0;
+    for (let chunk = this.#first; chunk !== undefined; chunk = chunk.next) {
+      this.#pool.release(chunk.bytes);
+    }
+    this.#first = undefined;
+    this.#last = undefined;
     this.#queuedBytes = 0;
     this.#ulpduLength = 0;
     this.bytes = NO_BYTES;
@@ -252,7 +259,7 @@ export class FpduSender implements UlpduWriter {
 
   /** The next bytes for the socket, or undefined. The sender reuses them after `flushed`. */
   pollTransmit(): Uint8Array | undefined {
-    for (const chunk of this.#chunks) {
+    for (let chunk = this.#first; chunk !== undefined; chunk = chunk.next) {
       if (chunk.polled === chunk.committed) continue;
       const start = chunk.polled;
       this.polledUnsealed = chunk.unsealed;
@@ -276,7 +283,7 @@ export class FpduSender implements UlpduWriter {
    * largest FPDU, fill one segment after the other instead of alternating full and tiny ones.
    */
   ulpduRoomBytes(mulpduBytes: number): number {
-    const tail = this.#chunks[this.#chunks.length - 1];
+    const tail = this.#last;
     if (tail === undefined || tail.polled === tail.committed) return mulpduBytes;
     if (!this.#aligned || this.#markers) return mulpduBytes;
     const segmentBytes = this.#segmentBytes - this.#segmentUsedBytes;
@@ -299,7 +306,7 @@ export class FpduSender implements UlpduWriter {
 
   /** True when every committed byte has been polled. */
   get drained(): boolean {
-    const tail = this.#chunks[this.#chunks.length - 1];
+    const tail = this.#last;
     return tail === undefined || tail.polled === tail.committed;
   }
 
@@ -350,7 +357,7 @@ export class FpduSender implements UlpduWriter {
 
   /** The current chunk if `bytes` more fit, else a new one. */
   #chunkWithRoom(bytes: number): OutputChunk {
-    const tail = this.#chunks[this.#chunks.length - 1];
+    const tail = this.#last;
     if (tail !== undefined) {
       // A dropped reservation can leave a tail chunk without output; it is as good as a new one.
       if (tail.flushed === tail.committed) {
@@ -361,14 +368,17 @@ export class FpduSender implements UlpduWriter {
       }
       if (tail.committed + bytes <= tail.bytes.length) return tail;
     }
-    const chunk = {
+    const chunk: OutputChunk = {
       bytes: this.#pool.acquire(),
       committed: 0,
       polled: 0,
       flushed: 0,
       unsealed: false,
+      next: undefined,
     };
-    this.#chunks.push(chunk);
+    if (tail === undefined) this.#first = chunk;
+    else tail.next = chunk;
+    this.#last = chunk;
     return chunk;
   }
 }

@@ -47,11 +47,14 @@ export interface OutboundRequest {
   identifier: number;
 }
 
+/** What a ring holds before its first entry; never filled. */
+const NO_ENTRIES: never[] = [];
+
 /** A bounded FIFO of reused entries. */
 class Ring<T> {
   readonly #make: () => T;
   readonly #capacity: number;
-  readonly #entries: T[] = [];
+  #entries: T[] = NO_ENTRIES;
   #first = 0;
   #count = 0;
 
@@ -60,6 +63,7 @@ class Ring<T> {
     this.#make = make;
   }
 
+  /** Requests that wait or are in progress. */
   get count(): number {
     return this.#count;
   }
@@ -68,7 +72,7 @@ class Ring<T> {
     return this.#count >= this.#capacity;
   }
 
-  /** The oldest entry. */
+  /** The oldest entry; of our own requests, the one that the next Response answers (RDMAP-5.5-14). */
   get head(): T | undefined {
     return this.#count === 0 ? undefined : this.#entries[this.#first];
   }
@@ -84,7 +88,8 @@ class Ring<T> {
         this.#entries.push(...this.#entries.splice(0, this.#first));
         this.#first = 0;
       }
-      this.#entries.push(this.#make());
+      if (length === 0) this.#entries = [this.#make()];
+      else this.#entries.push(this.#make());
     }
     return this.#entries[(this.#first + this.#count) % this.#entries.length];
   }
@@ -128,37 +133,26 @@ function makeOutboundRequest(): OutboundRequest {
 
 /** Inbound requests, bounded by IRD. */
 // RDMAP-6.1-04 RDMAPX-5.2.2-03 one limit for Reads and atomics in any mix.
-export class InboundRequestQueue {
-  readonly #ring: Ring<InboundRequest>;
+export class InboundRequestQueue extends Ring<InboundRequest> {
   /** Number of entries at the tail that must not start yet. */
   #heldCount = 0;
 
   /** `ird`: most requests that may wait or be in progress. */
   constructor(ird: number) {
-    this.#ring = new Ring(ird, makeInboundRequest);
-  }
-
-  /** Requests that wait or are in progress. */
-  get count(): number {
-    return this.#ring.count;
+    super(ird, makeInboundRequest);
   }
 
   /** The request to answer next, if it may start. */
-  get head(): InboundRequest | undefined {
-    return this.#heldCount < this.#ring.count ? this.#ring.head : undefined;
-  }
-
-  /** The entry to fill in for `push`; undefined when there are IRD requests already. */
-  spare(): InboundRequest | undefined {
-    return this.#ring.spare();
+  override get head(): InboundRequest | undefined {
+    return this.#heldCount < this.count ? super.head : undefined;
   }
 
   /**
    * Appends the entry that `spare` returned. `held` keeps it from starting until `release`, because
    * an earlier message is not delivered yet.
    */
-  push(held: boolean): void {
-    this.#ring.push();
+  override push(held = false): void {
+    super.push();
     if (held || this.#heldCount > 0) this.#heldCount++;
   }
 
@@ -166,48 +160,13 @@ export class InboundRequestQueue {
   release(): void {
     this.#heldCount = 0;
   }
-
-  /** Removes the head, which has been answered. */
-  shift(): void {
-    this.#ring.shift();
-  }
 }
 
 /** Outbound requests, bounded by ORD. */
 // RDMAP-6.1-03 RDMAPX-5.2-01 one limit for Reads and atomics in any mix.
-export class OutboundRequestQueue {
-  readonly #ring: Ring<OutboundRequest>;
-
+export class OutboundRequestQueue extends Ring<OutboundRequest> {
   /** `ord`: most requests that may be outstanding. */
   constructor(ord: number) {
-    this.#ring = new Ring(ord, makeOutboundRequest);
-  }
-
-  get count(): number {
-    return this.#ring.count;
-  }
-
-  get full(): boolean {
-    return this.#ring.full;
-  }
-
-  /** The oldest outstanding request, which the next Response answers (RDMAP-5.5-14). */
-  get head(): OutboundRequest | undefined {
-    return this.#ring.head;
-  }
-
-  /** The entry to fill in for `push`; undefined when ORD requests are outstanding. */
-  spare(): OutboundRequest | undefined {
-    return this.#ring.spare();
-  }
-
-  /** Appends the entry that `spare` returned. */
-  push(): void {
-    this.#ring.push();
-  }
-
-  /** Removes the oldest request, which has been answered. */
-  shift(): void {
-    this.#ring.shift();
+    super(ord, makeOutboundRequest);
   }
 }

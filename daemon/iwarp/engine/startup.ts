@@ -69,6 +69,9 @@ type State =
 /** Name of a startup state. */
 type StartupStateName = State['name'];
 
+/** Where nearly all streams end up. */
+const FULL_OPERATION: State = { name: 'full-operation' };
+
 const LEGAL: Readonly<Record<StartupStateName, readonly StartupStateName[]>> = {
   idle: ['awaiting-reply', 'awaiting-request', 'failed'],
   'awaiting-reply': ['giving-up', 'full-operation', 'rejected', 'failed'],
@@ -224,7 +227,7 @@ export class Startup {
 
   /** The initiator's first valid FPDU has arrived: the responder may send (MPA-7.1.2-11). */
   handleFirstFpdu(): void {
-    if (this.#state.name === 'awaiting-first-fpdu') this.#transition({ name: 'full-operation' });
+    if (this.#state.name === 'awaiting-first-fpdu') this.#transition(FULL_OPERATION);
   }
 
   /** The peer's FIN, or the end of the socket. In Full Operation the stream handles it. */
@@ -387,7 +390,7 @@ export class Startup {
       return;
     }
     // MPA-7.1.2-07: from here on FPDUs may be sent.
-    this.#transition({ name: 'full-operation' });
+    this.#transition(FULL_OPERATION);
     const outcome =
       request.enhanced === undefined || reply.enhanced === undefined
         ? { ...localDepths(this.#options, this.#options), rtr: undefined, error: undefined }
