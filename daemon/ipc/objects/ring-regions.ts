@@ -5,6 +5,7 @@
  * A client can write anywhere in its files at any time, as it can in each of its rings.
  */
 import { SharedMemory } from '../../../native-bridge/libc/shared-memory.ts';
+import type { MappingRef } from '../../../verbs-api/contract/protocol/commands.ts';
 import type { SharedAllocation } from './client-memory.ts';
 import { FreeSpace } from './free-space.ts';
 
@@ -30,6 +31,39 @@ interface Region {
   fresh: number;
 }
 
+/** Bytes that a ring takes in its file. */
+function takenBytes(lengthBytes: number): number {
+  return Math.ceil(lengthBytes / ALIGNMENT_BYTES) * ALIGNMENT_BYTES;
+}
+
+/** A ring in a file. What names it to the client is asked for once, so it is not kept. */
+class CarvedRing implements SharedAllocation {
+  readonly view: Uint8Array;
+  readonly #regions: RingRegions;
+  readonly #region: Region;
+  readonly #offset: number;
+  #held = true;
+
+  constructor(regions: RingRegions, region: Region, offset: number, view: Uint8Array) {
+    this.#regions = regions;
+    this.#region = region;
+    this.#offset = offset;
+    this.view = view;
+  }
+
+  get mapping(): MappingRef {
+    const { token, memory } = this.#region;
+    const within = { offset: this.#offset, lengthBytes: memory.lengthBytes };
+    return { token, lengthBytes: this.view.length, within };
+  }
+
+  release(): void {
+    if (!this.#held) return;
+    this.#held = false;
+    this.#regions.give(this.#region, this.#offset, takenBytes(this.view.length));
+  }
+}
+
 /** See the module's comment. */
 export class RingRegions {
   readonly #newToken: () => string;
@@ -47,7 +81,7 @@ export class RingRegions {
    */
   create(lengthBytes: number): SharedAllocation | undefined {
     if (lengthBytes > LAST_REGION_BYTES / SHARE_MAX) return undefined;
-    const taken = Math.ceil(lengthBytes / ALIGNMENT_BYTES) * ALIGNMENT_BYTES;
+    const taken = takenBytes(lengthBytes);
     for (const region of this.#regions.values()) {
       const offset = region.space.take(taken);
       if (offset !== undefined) return this.#carve(region, offset, lengthBytes, taken);
@@ -92,23 +126,20 @@ export class RingRegions {
   }
 
   #carve(region: Region, offset: number, lengthBytes: number, taken: number): SharedAllocation {
-    const { token, memory } = region;
-    const view = memory.view.subarray(offset, offset + lengthBytes);
+    const view = region.memory.view.subarray(offset, offset + lengthBytes);
     if (offset < region.fresh) {
       view.fill(0);
       this.#keptBytes = Math.max(0, this.#keptBytes - taken);
     }
     region.fresh = Math.max(region.fresh, offset + taken);
-    let held = true;
-    const release = (): void => {
-      if (!held) return;
-      held = false;
-      region.space.give(offset, taken);
-      this.#keptBytes += taken;
-      if (this.#keptBytes > KEPT_MAX_BYTES) this.#freePages();
-    };
-    const within = { offset, lengthBytes: memory.lengthBytes };
-    return { mapping: { token, lengthBytes, within }, view, release };
+    return new CarvedRing(this, region, offset, view);
+  }
+
+  /** For `CarvedRing`. */
+  give(region: Region, offset: number, taken: number): void {
+    region.space.give(offset, taken);
+    this.#keptBytes += taken;
+    if (this.#keptBytes > KEPT_MAX_BYTES) this.#freePages();
   }
 
   /** Frees every page on which there is no ring. */

@@ -145,13 +145,14 @@ describe('the rings of a client', () => {
 
   it('leave no descriptor and no written byte behind', () => {
     const regions = regionsOf();
-    const { view, mapping, release } = made(regions, 64);
+    const ring = made(regions, 64);
+    const { view, mapping } = ring;
     view.fill(1);
     expect(regions.descriptorOf(mapping.token)).toBeTypeOf('number');
     regions.close();
     expect(regions.descriptorOf(mapping.token)).toBeUndefined();
     expect(view[0]).toBe(0);
-    release();
+    ring.release();
   });
 });
 
