@@ -9,6 +9,7 @@ import { CommandFailure } from '../console/failure.ts';
 
 const READY_TIMEOUT_MS = 15_000;
 const STOP_TIMEOUT_MS = 10_000;
+const COLLECT_TIMEOUT_MS = 10_000;
 
 /** How a daemon of the bench is started. */
 interface BenchDaemonOptions {
@@ -22,6 +23,8 @@ interface BenchDaemonOptions {
   readonly profileFolder?: string | undefined;
   /** Whether it answers over HTTP, too. */
   readonly http?: boolean;
+  /** Whether it collects its garbage when asked to. */
+  readonly collectable?: boolean;
 }
 
 /** Of the times in /proc/PID/stat: USER_HZ is 100 on every Linux that Node runs on. */
@@ -50,6 +53,7 @@ export class BenchDaemon {
     kind,
     profileFolder,
     http,
+    collectable,
   }: BenchDaemonOptions): Promise<BenchDaemon> {
     const folder = mkdtempSync(join(tmpdir(), 'iwarpd-bench-'));
     const profile =
@@ -60,6 +64,10 @@ export class BenchDaemon {
             `--cpu-prof-dir=${profileFolder}`,
             `--cpu-prof-name=daemon-${address}.cpuprofile`,
           ];
+    const collector =
+      collectable === true
+        ? ['--expose-gc', '--import', new URL('collect-garbage.js', import.meta.url).href]
+        : [];
     const main = fileURLToPath(new URL('../cli/main.js', import.meta.url));
     const all = devices ?? [`bench0=${kind === undefined ? '' : `${kind}:`}${address}`];
     const options = ['--socket', join(folder, 'iwarpd.sock')];
@@ -68,7 +76,7 @@ export class BenchDaemon {
     // The channel is there for its end: a daemon that has one stops when the bench goes.
     const child = spawn(
       process.execPath,
-      [...profile, main, 'start', '--no-native', '--log-level', 'warn', ...options],
+      [...profile, ...collector, main, 'start', '--no-native', '--log-level', 'warn', ...options],
       { stdio: ['ignore', 'pipe', 'pipe', 'ipc'] },
     );
     if (child.pid === undefined) throw new CommandFailure('cannot start a daemon for the bench');
@@ -86,6 +94,21 @@ export class BenchDaemon {
   residentBytes(): number {
     const status = readFileSync(`/proc/${this.pid}/status`, 'utf8');
     return Number(/^VmRSS:\s*([0-9]+) kB/m.exec(status)?.[1] ?? Number.NaN) * 1024;
+  }
+
+  /** Waits until it has collected its garbage; it must have been started as collectable. */
+  async collectGarbage(): Promise<void> {
+    const child = this.#child;
+    await new Promise<void>((resolve, reject) => {
+      const timer = setTimeout(() => {
+        reject(new CommandFailure("the bench's daemon does not collect its garbage"));
+      }, COLLECT_TIMEOUT_MS);
+      child.once('message', () => {
+        clearTimeout(timer);
+        resolve();
+      });
+      child.send('collect');
+    });
   }
 
   /** Descriptors that it has open. */

@@ -1,6 +1,6 @@
 /** What the bench measures, against what, and what it has to reach. */
-import { setTimeout as sleep } from 'node:timers/promises';
-import type { BenchDaemon } from './bench-daemon.ts';
+import { CONNECTIONS_AT_ONCE, hold, release } from './held-connections.ts';
+import { IDLE_MEASUREMENTS } from './idle-measurements.ts';
 import type { Baseline, Measurement } from './measurement.ts';
 import { NATIVE_MEASUREMENTS } from './native-measurements.ts';
 import { oneCoreBaselines } from './one-core-limit.ts';
@@ -17,9 +17,6 @@ import { writeStream } from './write-stream.ts';
 const KIB = 1024;
 const MIB = 1024 * KIB;
 const MESSAGE_BYTES = 64;
-const CONNECTION_COUNT = 100;
-const IDLE_QP_COUNT = 1000;
-const IDLE_SETTLE_MS = 2000;
 
 const WRITES_64K: WriteLoad = { writeBytes: 64 * KIB, totalBytes: 1024 * MIB, batch: 16 };
 const WRITES_1M: WriteLoad = { writeBytes: MIB, totalBytes: 2048 * MIB, batch: 4 };
@@ -68,7 +65,7 @@ export const MEASUREMENTS: readonly Measurement[] = [
   },
   {
     name: 'connections',
-    title: `${CONNECTION_COUNT} connections with a QP each, all at once`,
+    title: `${CONNECTIONS_AT_ONCE} connections with a QP each, all at once`,
     unit: 'ms',
     better: 'lower',
     target: { kind: 'value', limit: 100 },
@@ -80,28 +77,7 @@ export const MEASUREMENTS: readonly Measurement[] = [
   ...ROCE_MEASUREMENTS,
   SCTP_MEASUREMENT,
   ...PEER_MEASUREMENTS,
-  {
-    name: 'idle-qp',
-    title: `daemon memory for each of ${IDLE_QP_COUNT} idle, connected QPs`,
-    unit: 'KiB',
-    better: 'lower',
-    target: { kind: 'value', limit: 64 },
-    aim: 12,
-    baselines: [],
-    run: idleMemory,
-    once: true,
-  },
-  {
-    name: 'idle-qp-files',
-    title: `descriptors of a daemon for each of ${IDLE_QP_COUNT} idle, connected QPs`,
-    unit: 'files',
-    better: 'lower',
-    // 10,000 QPs, and the daemon's own files, in the 20,000 that a process may usually open.
-    aim: 1.99,
-    baselines: [],
-    run: idleFiles,
-    once: true,
-  },
+  ...IDLE_MEASUREMENTS,
   ...rpcMeasurements(async (rig, scale) => {
     const load = { writeBytes: MIB, totalBytes: 512 * MIB, batch: 4 };
     return writeStream(await rig.overDaemons(), load, scale);
@@ -168,51 +144,13 @@ async function messageRate({ active, passive }: VerbsPair, scale: number): Promi
 async function rawConnections(rig: Rig): Promise<number> {
   const { active, passive } = rig.raw();
   const port = await passive.call('echo', undefined);
-  const seconds = await active.call('connections', { port, count: CONNECTION_COUNT });
+  const seconds = await active.call('connections', { port, count: CONNECTIONS_AT_ONCE });
   await passive.call('stop', undefined);
   return seconds * 1e3;
 }
 
 async function connections(pair: VerbsPair): Promise<number> {
-  const seconds = await hold(pair, CONNECTION_COUNT, CONNECTION_COUNT);
+  const seconds = await hold(pair, CONNECTIONS_AT_ONCE);
   await release(pair);
   return seconds * 1e3;
-}
-
-/** KiB of resident memory for an idle QP, in the daemon that takes more. */
-async function idleMemory(rig: Rig): Promise<number> {
-  return (await idleGrowth(rig, (daemon) => daemon.residentBytes())) / KIB;
-}
-
-/** Descriptors for an idle QP, in the daemon that takes more. */
-async function idleFiles(rig: Rig): Promise<number> {
-  return await idleGrowth(rig, (daemon) => daemon.openFiles());
-}
-
-/** Growth of what `measure` says of a daemon, for each of many idle QPs. */
-async function idleGrowth(rig: Rig, measure: (daemon: BenchDaemon) => number): Promise<number> {
-  const pair = await rig.overDaemons();
-  const daemons = await rig.daemons();
-  // Connections before the count starts, so that what is allocated once is there already.
-  await hold(pair, CONNECTION_COUNT, CONNECTION_COUNT);
-  await release(pair);
-  await sleep(IDLE_SETTLE_MS);
-  const before = daemons.map(measure);
-  await hold(pair, IDLE_QP_COUNT, CONNECTION_COUNT);
-  await sleep(IDLE_SETTLE_MS);
-  const growth = daemons.map((daemon, index) => measure(daemon) - (before[index] ?? 0));
-  await release(pair);
-  return Math.max(...growth) / IDLE_QP_COUNT;
-}
-
-async function hold(pair: VerbsPair, count: number, width: number): Promise<number> {
-  const accepted = pair.passive.call('acceptMany', { count });
-  const seconds = await pair.active.call('connectMany', { ...pair.meeting, count, width });
-  await accepted;
-  return seconds;
-}
-
-async function release({ active, passive }: VerbsPair): Promise<void> {
-  await active.call('closeMany', undefined);
-  await passive.call('closeMany', undefined);
 }

@@ -20,6 +20,8 @@ import type { Meeting, ProviderChoice, VerbsMethods } from './verbs-worker.ts';
 const ACTIVE_ADDRESS = '127.0.0.2';
 const PASSIVE_ADDRESS = '127.0.0.3';
 const ROCE_ADDRESS = '127.0.0.4';
+/** Of daemons whose memory is measured. */
+const IDLE_ADDRESSES = ['127.0.0.11', '127.0.0.12'] as const;
 /** Of two daemons whose RoCE devices talk over UDP, and of raw UDP. */
 export const UDP_ADDRESSES = ['127.0.0.5', '127.0.0.6'] as const;
 
@@ -63,6 +65,12 @@ interface NativePair {
   readonly variables: Readonly<Record<string, string>>;
 }
 
+/** Two client processes, and the daemons that serve them and no one else. */
+interface IdlePair {
+  readonly pair: VerbsPair;
+  readonly daemons: readonly [BenchDaemon, BenchDaemon];
+}
+
 /** A client of RPC over RDMA, and the server that it is connected to, each on its own daemon. */
 interface RpcPair {
   readonly active: BenchWorker<RpcMethods>;
@@ -91,6 +99,7 @@ export class Rig {
   #rawSctp: RawSctpPair | undefined;
   #overSctp: VerbsPair | undefined;
   #overDaemons: VerbsPair | undefined;
+  #idle: IdlePair | undefined;
   #embedded: VerbsPair | undefined;
   #native: NativePair | undefined;
   #probe: NativeProbe | undefined;
@@ -193,8 +202,8 @@ export class Rig {
   async overSctp(): Promise<VerbsPair> {
     if (this.#overSctp === undefined) {
       const [activeAddress, passiveAddress] = SCTP_ADDRESSES;
-      const active = await this.#daemon(activeAddress, 'sctp');
-      const passive = await this.#daemon(passiveAddress, 'sctp');
+      const active = await this.#daemon(activeAddress, { kind: 'sctp' });
+      const passive = await this.#daemon(passiveAddress, { kind: 'sctp' });
       this.#overSctp = await this.#pair(
         { kind: 'daemon', socketPath: active.socketPath },
         { kind: 'daemon', socketPath: passive.socketPath },
@@ -202,6 +211,22 @@ export class Rig {
       );
     }
     return this.#overSctp;
+  }
+
+  /** The same, on daemons that nothing else has used and that collect their garbage on demand. */
+  async idle(): Promise<IdlePair> {
+    if (this.#idle === undefined) {
+      const [activeAddress, passiveAddress] = IDLE_ADDRESSES;
+      const active = await this.#daemon(activeAddress, { collectable: true });
+      const passive = await this.#daemon(passiveAddress, { collectable: true });
+      const pair = await this.#pair(
+        { kind: 'daemon', socketPath: active.socketPath },
+        { kind: 'daemon', socketPath: passive.socketPath },
+        passiveAddress,
+      );
+      this.#idle = { pair, daemons: [active, passive] };
+    }
+    return this.#idle;
   }
 
   /** Two processes, each with an RNIC in it. */
@@ -277,15 +302,15 @@ export class Rig {
   }
 
   async #roceDaemon(address: string): Promise<BenchDaemon> {
-    const profileFolder = this.#profileFolder;
-    const daemon = await BenchDaemon.start({ address, kind: 'roce', profileFolder });
-    this.#closers.push(() => daemon.stop());
-    return daemon;
+    return await this.#daemon(address, { kind: 'roce' });
   }
 
-  async #daemon(address: string, kind?: 'sctp'): Promise<BenchDaemon> {
+  async #daemon(
+    address: string,
+    options: { readonly kind?: 'roce' | 'sctp'; readonly collectable?: boolean } = {},
+  ): Promise<BenchDaemon> {
     const profileFolder = this.#profileFolder;
-    const daemon = await BenchDaemon.start({ address, kind, profileFolder });
+    const daemon = await BenchDaemon.start({ address, profileFolder, ...options });
     this.#closers.push(() => daemon.stop());
     return daemon;
   }
