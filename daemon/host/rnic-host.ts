@@ -338,14 +338,31 @@ export class RnicHost
 
   /** Everything that waits or is kept between two turns, for simulations and tests. */
   heldCounts() {
-    const held = { nicEffects: 0, unsettledQPs: 0, waitingQPs: 0 };
+    let nicEffects = 0;
+    let unsettledQPs = 0;
+    let waitingQPs = 0;
     for (const { nic } of this.devices) {
       const { effects, unsettled, waiting } = nic.heldCounts();
-      held.nicEffects += effects;
-      held.unsettledQPs += unsettled;
-      held.waitingQPs += waiting;
+      nicEffects += effects;
+      unsettledQPs += unsettled;
+      waitingQPs += waiting;
     }
-    return { ...held, ...this.#loop.heldCounts(), ...this.#manager.heldCounts() };
+    const { queued, deferred, timed } = this.#loop.heldCounts();
+    const { ids, endpoints, dials, halfOpen, cmEvents, ports } = this.#manager.heldCounts();
+    return {
+      nicEffects,
+      unsettledQPs,
+      waitingQPs,
+      queued,
+      deferred,
+      timed,
+      ids,
+      endpoints,
+      dials,
+      halfOpen,
+      cmEvents,
+      ports,
+    };
   }
 
   /** The same, of connections between RoCE devices; undefined without such devices. */

@@ -63,7 +63,8 @@ export function checkHostBounds(
     // Ports are kept for programs on the preload library only.
     ports: 0,
   };
-  for (const [what, count] of Object.entries(held)) {
+  for (const what in held) {
+    const count = held[what as keyof typeof held];
     const bound = most[what as keyof typeof held];
     must(count <= bound, 'bounded', () => `${count} ${what} of ${name}, at most ${bound}`);
   }

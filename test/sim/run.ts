@@ -46,6 +46,7 @@ export async function run(
   await life.settle();
   await life.endConnections();
   await life.endPrograms();
+  life.recycle();
   return life.result(seed);
 }
 
@@ -163,6 +164,10 @@ class Run {
     await this.#until(world.time.now + END_MICROS, quiet);
     for (const host of world.hosts) host.checkClosed();
     must(world.network.ends.length === 0, 'left', `${world.network.ends.length} ends of wires`);
+  }
+
+  recycle(): void {
+    this.#world.recycle();
   }
 
   result(seed: number): RunResult {

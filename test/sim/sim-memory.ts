@@ -36,6 +36,30 @@ const EFAULT = 14;
 /** The agent's longest delay. */
 const AGENT_DELAY_MAX_MICROS = 3000;
 
+/** Buffers kept from run to run, by length: a run would spend much of its time allocating them. */
+const SPARES = new Map<number, Uint8Array[]>();
+/** Longer buffers are of lengths that hardly come again. */
+const SPARE_MAX_BYTES = 65_536;
+const SPARE_LENGTHS = 256;
+const SPARES_OF_LENGTH = 64;
+
+/** Bytes that are all 0. */
+function zeros(lengthBytes: number): Uint8Array {
+  const spare = SPARES.get(lengthBytes)?.pop();
+  return spare === undefined ? new Uint8Array(lengthBytes) : spare.fill(0);
+}
+
+/** Nobody will use the bytes again. */
+function keepSpare(bytes: Uint8Array): void {
+  let spares = SPARES.get(bytes.length);
+  if (spares === undefined) {
+    if (SPARES.size === SPARE_LENGTHS) return;
+    spares = [];
+    SPARES.set(bytes.length, spares);
+  }
+  if (spares.length < SPARES_OF_LENGTH) spares.push(bytes);
+}
+
 /** Some memory of a program. */
 export class Area {
   readonly address: number;
@@ -74,6 +98,8 @@ export class SimMemory implements ClientMemory {
   opened = 0;
   #next = FIRST_ADDRESS;
   #nextToken = 0;
+  /** What the next run may use. */
+  readonly #reusable: Uint8Array[] = [];
 
   constructor(time: VirtualTime, prng: Prng) {
     const find = (address: number, length: number): Area | undefined => this.#find(address, length);
@@ -87,7 +113,7 @@ export class SimMemory implements ClientMemory {
   allocate(lengthBytes: number, tier: Tier, bytes?: Uint8Array): Area {
     const address = this.#next;
     this.#next += (Math.ceil(lengthBytes / PAGE_BYTES) + 1) * PAGE_BYTES;
-    const area = new Area(address, bytes ?? new Uint8Array(lengthBytes), tier, bytes !== undefined);
+    const area = new Area(address, bytes ?? this.#take(lengthBytes), tier, bytes !== undefined);
     this.#areas.set(address, area);
     return area;
   }
@@ -109,9 +135,14 @@ export class SimMemory implements ClientMemory {
     this.#agent.die();
   }
 
+  /** The run is over. */
+  recycle(): void {
+    for (const bytes of this.#reusable.splice(0)) keepSpare(bytes);
+  }
+
   createShared(lengthBytes: number): SharedAllocation {
     const token = `shared ${this.#nextToken++}`;
-    const view = new Uint8Array(Math.ceil(lengthBytes / 8) * 8).subarray(0, lengthBytes);
+    const view = this.#take(Math.ceil(lengthBytes / 8) * 8).subarray(0, lengthBytes);
     this.shared.set(token, view);
     const release = (): void => {
       this.shared.delete(token);
@@ -165,6 +196,12 @@ export class SimMemory implements ClientMemory {
   /** Bytes fetched from the program and not yet used. */
   get stagedBytes(): number {
     return this.#channel.staged.bytes;
+  }
+
+  #take(lengthBytes: number): Uint8Array {
+    const bytes = zeros(lengthBytes);
+    if (lengthBytes <= SPARE_MAX_BYTES) this.#reusable.push(bytes);
+    return bytes;
   }
 
   #find(address: number, lengthBytes: number): Area | undefined {

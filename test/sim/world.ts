@@ -8,6 +8,7 @@ import { must } from './rules.ts';
 import type { HostileAssociation } from './sctp/hostile-association.ts';
 import { type ClientId, SimClient } from './sim-client.ts';
 import { type Setting, SimHost } from './sim-host.ts';
+import type { SimMemory } from './sim-memory.ts';
 import { SimNetwork } from './sim-network.ts';
 import type { Party } from './sim-qp.ts';
 import { Flow } from './sim-qp.ts';
@@ -39,6 +40,8 @@ export class World implements Setting {
   /** A hash of everything that was reported to programs, in order. */
   trace = 0x811c9dc5;
   #clients: readonly SimClient[] = [];
+  /** Of all programs that there were. */
+  readonly #memories: SimMemory[] = [];
   #nextProgram = 1;
   #nextWrId = 1;
   #nextToken = 1;
@@ -79,8 +82,14 @@ export class World implements Setting {
 
   addClient(host: SimHost): SimClient {
     const client = new SimClient(this, host);
+    this.#memories.push(client.memory);
     this.#clients = [...this.#clients, client];
     return client;
+  }
+
+  /** The run has ended well: another one may use its buffers. */
+  recycle(): void {
+    for (const memory of this.#memories) memory.recycle();
   }
 
   nextProgram(): number {
