@@ -107,11 +107,11 @@ export const rpcCodec: FuzzTarget = {
   canary: {
     plant: () =>
       patch(
-        DataView.prototype,
-        'getUint32',
+        XdrReader.prototype,
+        'uint32',
         (get) =>
-          function (this: DataView, at, isLittle) {
-            const value = get.call(this, at, isLittle);
+          function (this: XdrReader) {
+            const value = get.call(this);
             if (value === 0xffff_fffe) throw new RangeError('planted');
             return value;
           },
