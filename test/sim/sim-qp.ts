@@ -322,6 +322,9 @@ export class Party {
     if (peer === this) return;
     // Over SCTP it may succeed towards a peer whose connect fails, and which connects elsewhere.
     if (peer.flow !== this.flow) return;
+    // There, too, a peer that stays silent has ended gracefully, and a path that is gone is as silent.
+    const { carriers } = this.qp.client.world.plan;
+    if (carriers.includes('sctp') && this.flow?.excuses.has('path gone')) return;
     // Injected faults may swallow bytes and still end a connection in a way that looks graceful.
     if (peer.failed || peer.qp.client.host.faulty || this.qp.client.host.faulty) return;
     if (peer.fatal !== undefined || peer.qp.client.overrun || this.qp.client.overrun) return;
