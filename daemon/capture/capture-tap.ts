@@ -24,7 +24,7 @@ export interface LinkAddresses {
 
 /** Watches one link. Bytes are borrowed for the call. */
 export interface LinkTap {
-  /** False while nobody looks at the bytes, which may then lack their checksums. */
+  /** False while the bytes are not looked at, which may then lack their checksums. */
   readonly watched: boolean;
   /** Bytes that are about to leave. */
   outbound(bytes: Uint8Array): void;

@@ -159,7 +159,7 @@ export class FaultyLink extends LinkAround {
     this.#pump();
   }
 
-  /** What it delivers has been checked by nobody. */
+  /** What it delivers may have been changed. */
   override get inspectsInput(): boolean {
     return true;
   }

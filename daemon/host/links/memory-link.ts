@@ -238,7 +238,7 @@ export class MemoryLink implements Link, CarriedLink {
     return bytes.length;
   }
 
-  /** Checksums are left out only of what nobody but the peer's stream sees. */
+  /** Checksums are left out only of what the peer's stream alone sees. */
   #pass(bytes: Uint8Array, unsealed: boolean, receiver: LinkUser): void {
     const bare = unsealed && receiver.inspectsInput !== true;
     if (unsealed && !bare) this.user.seal?.(bytes);
