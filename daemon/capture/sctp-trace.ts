@@ -78,10 +78,11 @@ export function sctpEnds(bytes: Uint8Array, at: number): SctpEnds | undefined {
   if (udp !== undefined && !ofSctp) return undefined;
   const { sourceAddress, destinationAddress, datagramBytes } = ends;
   const start = udp === undefined ? ends.start : ends.start + UDP_BYTES;
-  if (start + COMMON_HEADER_BYTES > bytes.length) return undefined;
+  const end = at + datagramBytes;
+  // What IP says may also be less than what there is.
+  if (start + COMMON_HEADER_BYTES > Math.min(bytes.length, end)) return undefined;
   const view = viewOf(bytes);
   const [sourcePort, destinationPort] = [view.getUint16(start), view.getUint16(start + 2)];
-  const end = at + datagramBytes;
   const places = { sourceAddress, sourcePort, destinationAddress, destinationPort };
   return { ...places, start, end, inUdp: udp !== undefined };
 }

@@ -22,6 +22,7 @@ function datagram(chunks: string, { port = 9899, damaged = false } = {}): Uint8A
 const text = (bytes: Uint8Array) => new SctpTrace().take(bytes, 0)?.text;
 
 const SACK = '03000010 00000001 00010000 00000000';
+const SACK_BYTES = 16;
 /** DATA with B, E and U, stream 0, TSN 1; 4 bytes of header are the caller's. */
 const data = (bytes: number, protocol: number, message: string) => {
   const length = (16 + bytes).toString(16).padStart(4, '0');
@@ -120,6 +121,17 @@ describe('a trace of SCTP', () => {
         spoiled[prng.below(spoiled.length)] = prng.below(256);
       }
       expect(text(datagram(hexOf(spoiled)))).toMatch(/^SCTP |^bad packet: /);
+    }
+  });
+
+  it('leaves datagrams alone whose IP length has no room for the headers', () => {
+    for (const packet of [datagram(SACK), withoutUdp(datagram(SACK))]) {
+      const headerBytes = packet.length - SACK_BYTES;
+      for (let length = 0; length < packet.length; length += 1) {
+        new DataView(packet.buffer).setUint16(2, length);
+        if (length < headerBytes) expect(text(packet), `${length} bytes`).toBeUndefined();
+        else expect(text(packet)).toBe('bad packet: wrong checksum');
+      }
     }
   });
 
