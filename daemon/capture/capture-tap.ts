@@ -42,6 +42,8 @@ export interface LinkPosition {
   readonly heldInput: Uint8Array | undefined;
   /** True while the rest of a write waits for room: `outbound` reports it once sent. */
   readonly congested: boolean;
+  /** Bytes to come, behind that rest, of FPDUs whose beginning has been sent. Default 0. */
+  readonly cutOutputBytes?: number;
   /** The queue pair of this end; undefined if none. */
   readonly queuePair?: QueuePairName | undefined;
 }

@@ -33,6 +33,8 @@ interface Following {
   readonly watcher: TapWatcher;
   /** The current write began before the watcher came: its rest is not reported. */
   skipsWrite: boolean;
+  /** Of FPDUs that were cut, and had begun: not reported either. */
+  skipBytes: number;
 }
 
 /** See the module's comment. */
@@ -202,7 +204,8 @@ class HubLink implements LinkTap {
     if (peer.whole && held.length > 0) watcher.bytes(this.#id, 'peer', held);
     for (const side of this.#finished) watcher.finished(this.#id, side);
     const skipsWrite = us.whole && this.#position.congested;
-    this.#following = [...this.#following, { watcher, skipsWrite }];
+    const skipBytes = us.whole ? (this.#position.cutOutputBytes ?? 0) : 0;
+    this.#following = [...this.#following, { watcher, skipsWrite, skipBytes }];
   }
 
   unfollow(watcher: TapWatcher): void {
@@ -240,6 +243,7 @@ class HubLink implements LinkTap {
     if (!us.whole) us.take(bytes);
     for (const following of this.#following) {
       if (following.skipsWrite) following.skipsWrite = false;
+      else if (following.skipBytes > 0) following.skipBytes -= bytes.length;
       else following.watcher.bytes(this.#id, 'us', bytes);
     }
   }

@@ -193,6 +193,10 @@ export class FaultyLink extends LinkAround {
     this.user.handleClosed(errorCode ?? (this.#broken ? 'ECONNRESET' : undefined));
   }
 
+  override get cutOutputBytes(): number {
+    return this.#faults.outbound.cutBytes;
+  }
+
   override get heldInput(): Uint8Array {
     return this.#faults.inbound.heldBehind(this.user.heldInput ?? NO_BYTES);
   }

@@ -135,6 +135,10 @@ export class LinkAround implements Link, LinkUser {
     this.user.handleClosed(errorCode);
   }
 
+  get cutOutputBytes(): number {
+    return this.user.cutOutputBytes ?? 0;
+  }
+
   get heldInput(): Uint8Array | undefined {
     return this.user.heldInput;
   }

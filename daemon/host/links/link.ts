@@ -24,6 +24,8 @@ export interface LinkUser {
   handleClosed(errorCode: string | undefined): void;
   /** Received bytes that the user keeps until more arrive, for watchers of the link. */
   readonly heldInput?: Uint8Array | undefined;
+  /** Bytes that it has still to write of FPDUs whose beginning is written, for watchers. Default 0. */
+  readonly cutOutputBytes?: number;
   /** The queue pair that uses the link, for watchers. */
   readonly queuePair?: LinkPosition['queuePair'];
 }

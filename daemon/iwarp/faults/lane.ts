@@ -29,6 +29,8 @@ export interface Hold {
 interface Entry {
   readonly output: LaneOutput;
   holds: readonly Hold[];
+  /** A later piece of what was queued at once. */
+  readonly continues: boolean;
 }
 
 const NO_HOLDS: readonly Hold[] = [];
@@ -91,12 +93,13 @@ export class Lane {
   /** Queues bytes, which stay borrowed until they come out, in pieces of at most `pieceBytes`. */
   push(bytes: Uint8Array, holds: readonly Hold[], pieceBytes: number, payloadProtocol = 0): void {
     if (this.#ended) {
-      this.#entries.push({ output: { type: 'lost', bytes: bytes.length }, holds: NO_HOLDS });
+      this.#pushEnd({ type: 'lost', bytes: bytes.length });
       return;
     }
     for (let at = 0; at < bytes.length; at += pieceBytes) {
       const piece = bytes.subarray(at, at + pieceBytes);
-      this.#entries.push({ output: { type: 'bytes', bytes: piece, payloadProtocol }, holds });
+      const output: LaneOutput = { type: 'bytes', bytes: piece, payloadProtocol };
+      this.#entries.push({ output, holds, continues: at > 0 });
     }
     this.#heldBytes += bytes.length;
   }
@@ -105,7 +108,7 @@ export class Lane {
   end(how: 'reset' | 'close'): void {
     if (this.#ended) return;
     this.#ended = true;
-    this.#entries.push({ output: { type: how }, holds: NO_HOLDS });
+    this.#pushEnd({ type: how });
   }
 
   /** The next output that is due; undefined if there is none. */
@@ -136,6 +139,16 @@ export class Lane {
       if (entry.holds.length === 0) continue;
       entry.holds = entry.holds.filter(({ fault }) => faults.includes(fault));
     }
+  }
+
+  /** Waiting bytes whose beginning, which was queued with them, has left. */
+  get cutBytes(): number {
+    let bytes = 0;
+    for (const { output, continues } of this.#waiting()) {
+      if (!continues || output.type !== 'bytes') break;
+      bytes += output.bytes.length;
+    }
+    return bytes;
   }
 
   /** `before`, followed by the waiting bytes. */
@@ -171,6 +184,10 @@ export class Lane {
     this.#entries = [];
     this.#gone = 0;
     this.#heldBytes = 0;
+  }
+
+  #pushEnd(output: LaneOutput): void {
+    this.#entries.push({ output, holds: NO_HOLDS, continues: false });
   }
 
   #waiting(): readonly Entry[] {

@@ -1,4 +1,5 @@
 /** CRCs within one host: computed only if somebody looks, and then good. */
+import { setImmediate } from 'node:timers/promises';
 import { afterEach, expect, it } from 'vitest';
 import { TapHub, type TapWatcher } from '../../../../daemon/capture/tap-hub.ts';
 import { hostSystem } from '../../../../daemon/host/links/system.ts';
@@ -132,6 +133,25 @@ it.each(['out', 'in'] as const)('bytes that a fault holds back going %s have CRC
   crcs = 0;
   await exchange(pair, 17);
   expect(crcs).toBe(0);
+});
+
+it('a watcher that comes while a fault cuts what is sent sees whole FPDUs', async () => {
+  const tap = new TapHub();
+  const host = node(tap);
+  const there = await connectPair(host, host);
+  const pair: ConnectedPair = { ...there, active: there.passive, passive: there.active };
+  host.host.faults.add({ kind: 'slice', bytes: 4001, direction: 'out' }, undefined);
+  for (let turns = 0; turns < 12; turns += 1) {
+    postWrite(pair);
+    for (let turn = 0; turn < turns; turn += 1) await setImmediate();
+    const checker = new Checker();
+    const unwatch = tap.watch(checker);
+    await pair.active.completions(1);
+    await exchange(pair, 21);
+    expect(checker.errors, `after ${turns} turns`).toEqual([]);
+    expect(checker.sinks.us.ulpdus.length).toBeGreaterThan(3);
+    unwatch();
+  }
 });
 
 it.each(['corrupt-crc', 'corrupt-length'] as const)(

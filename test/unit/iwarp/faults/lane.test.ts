@@ -34,6 +34,20 @@ describe('Lane', () => {
     });
   });
 
+  it('tells how much is left of what has begun to leave', () => {
+    const lane = new Lane();
+    lane.push(bytes(1, 2, 3, 4, 5), [], 2);
+    lane.push(bytes(6, 7), [], 1);
+    const left = [lane.cutBytes];
+    while (lane.poll(0) !== undefined) left.push(lane.cutBytes);
+    expect(left).toEqual([0, 3, 1, 0, 1, 0]);
+    lane.push(bytes(8, 9), [], 1);
+    lane.poll(0);
+    lane.end('reset');
+    lane.push(bytes(10), [], 1);
+    expect(lane.cutBytes).toBe(1);
+  });
+
   it('waits for the longest of several holds', () => {
     const lane = new Lane();
     const both = [100, 300].map((due) => ({ fault: fault({ kind: 'delay', ms: 1 }), due }));
