@@ -1,19 +1,16 @@
-/** Every operation that a run can draw: by programs, by the network, by injected failures. */
-import { Conduit } from '../../daemon/host/conduit.ts';
+/** Every operation that a run can draw; those between programs are in `disturbances.ts`. */
 import type { CMParameters } from '../../verbs-api/contract/protocol/commands.ts';
-import type { FaultSpec } from '../../verbs-api/contract/protocol/faults.ts';
 import { QPState } from '../../verbs-api/contract/verbs/enums.ts';
+import { Disturbances } from './disturbances.ts';
 import { tokenData } from './flow-token.ts';
 import { HostilePeer, MANNERS, STUBBORN } from './hostile.ts';
 import { drawWeighted, OPERATIONS, type OperationName } from './plan.ts';
 import { Posting } from './posting.ts';
 import { must } from './rules.ts';
 import { HostileAssociation, SCTP_MANNERS } from './sctp/hostile-association.ts';
-import { SimAssociation } from './sctp/sim-association.ts';
 import { type ClientId, programOf, type SimClient } from './sim-client.ts';
 import type { SimHost } from './sim-host.ts';
 import { SimId } from './sim-id.ts';
-import type { SimLink } from './sim-link.ts';
 import type { SimPort } from './sim-network.ts';
 import type { Party, SimQp } from './sim-qp.ts';
 import { HOSTILE_ADDRESS, type World } from './world.ts';
@@ -25,11 +22,7 @@ const IDS_MAX = 12;
 const LISTENERS_MAX = 6;
 const HOSTILES_MAX = 6;
 const BACKLOG_MAX = 8;
-const STALL_MAX_MICROS = 2_000_000;
 const PRIVATE_DATA_MAX_BYTES = 400;
-/** The longest messages of a path of SCTP. */
-const PATH_MIN_BYTES = 400;
-const PATH_MAX_BYTES = 9000;
 /** Enough messages that a peer that never reads leaves some in the stream's own buffers. */
 const DEAF_DEPTH = 3;
 
@@ -37,11 +30,13 @@ const DEAF_DEPTH = 3;
 export class Operations {
   readonly #world: World;
   readonly posting: Posting;
+  readonly disturbances: Disturbances;
   readonly #all: Readonly<Record<OperationName, () => void>>;
 
   constructor(world: World) {
     this.#world = world;
     this.posting = new Posting(world);
+    this.disturbances = new Disturbances(world);
     this.#all = {
       listen: () => this.#listen(),
       connect: () => this.#connect(),
@@ -61,9 +56,9 @@ export class Operations {
       stale: () => this.#stale(),
       lose: () => this.#lose(),
       deregister: () => this.#deregister(),
-      fault: () => this.#fault(),
-      heal: () => this.heal(),
-      link: () => this.#link(),
+      fault: () => this.disturbances.fault(),
+      heal: () => this.disturbances.heal(),
+      link: () => this.disturbances.link(),
       hostile: () => this.#hostile(),
       reset: () => this.#reset(),
       query: () => this.#query(),
@@ -426,126 +421,6 @@ export class Operations {
     client.attempt('deregMR', { mr: client.source.mr });
   }
 
-  #fault(): void {
-    const { prng, hosts, plan } = this.#world;
-    const host = prng.choose(hosts);
-    if (host.host.faults.injector.faults.length >= 3) return;
-    const spec = this.#faultSpec();
-    const { kind } = spec;
-    // Without CRCs a corruption goes undetected.
-    if (kind.startsWith('corrupt') && plan.wire.crcRequested !== true) return;
-    host.slowed = true;
-    if (kind.startsWith('completion-event')) host.wakesLost = true;
-    if (kind === 'cq-overrun') {
-      host.overruns = true;
-      for (const client of this.#world.clientsOf(host)) client.overrun = true;
-    }
-    if (!HARMLESS.has(kind)) {
-      host.faulty = true;
-      for (const client of this.#world.clientsOf(host)) {
-        for (const { party } of client.qps) party.flow?.excuse(`fault ${kind}`);
-        for (const { flow } of client.ids.values()) flow?.excuse(`fault ${kind}`);
-      }
-    }
-    this.#world.log?.(`  ${host.name}: ${JSON.stringify(spec)}`);
-    host.host.faults.add(spec, undefined);
-  }
-
-  #faultSpec(): FaultSpec {
-    const { prng } = this.#world;
-    const kind = prng.choose(FAULTS);
-    const trigger = { probability: prng.choose([0.02, 0.3, 1]), seed: prng.next() };
-    switch (kind) {
-      case 'delay':
-        return { kind, ms: prng.between(1, 20), ...trigger };
-      case 'mpa-late':
-      case 'completion-event-late':
-        return { kind, ms: prng.between(1, 200), ...trigger };
-      case 'bandwidth':
-        return { kind, bytesPerSecond: prng.between(1_000_000, 50_000_000) };
-      case 'slice':
-        return { kind, bytes: prng.between(1, 100) };
-      case 'stall':
-        return { kind, ms: prng.between(1, 300), ...trigger };
-      case 'reset':
-      case 'close':
-        return { kind, afterBytes: prng.below(3000), once: true };
-      case 'mpa-depths':
-        return { kind, ird: prng.below(3), ord: prng.below(3) };
-      case 'device-fatal':
-      case 'qp-fatal':
-      case 'port-down':
-        return { kind };
-      default:
-        return { kind, ...trigger };
-    }
-  }
-
-  /** Removes all faults. */
-  heal(): void {
-    for (const { host } of this.#world.hosts) host.faults.clear();
-  }
-
-  #link(): void {
-    const { prng, network } = this.#world;
-    const { ends } = network;
-    if (ends.length === 0) return;
-    const link = prng.choose(ends);
-    const draw = prng.below(10);
-    if (link instanceof SimAssociation && draw < 2) {
-      link.changePath(prng.between(PATH_MIN_BYTES, PATH_MAX_BYTES));
-      return;
-    }
-    if (draw < 6) {
-      link.stall(prng.below(STALL_MAX_MICROS));
-      return;
-    }
-    for (const end of [link, link.peer]) this.#excuse(end, draw < 9 ? 'link broken' : 'path gone');
-    if (draw < 9) link.break();
-    else link.vanish();
-  }
-
-  /** The conduits of an end. */
-  #conduitsOf(end: SimLink | SimAssociation | undefined): readonly Conduit[] {
-    if (!(end instanceof SimAssociation)) {
-      const user = end?.outerUser;
-      return user instanceof Conduit ? [user] : [];
-    }
-    const { local, remote } = end;
-    return this.#world.hosts.flatMap(({ host }) =>
-      [...host.conduits()].filter(({ link }) => {
-        const here = link.localAddress === local.address && link.localPort === local.port;
-        return here && link.remoteAddress === remote.address && link.remotePort === remote.port;
-      }),
-    );
-  }
-
-  #excuse(end: SimLink | SimAssociation | undefined, why: string): void {
-    const conduits = this.#conduitsOf(end);
-    // A session may be about to begin on an association.
-    if (conduits.length === 0 || end instanceof SimAssociation) {
-      // No flow is known yet: excuse every flow that is being established.
-      for (const flow of this.#world.flows.values()) {
-        if (flow.parties.some(({ established }) => !established)) flow.excuse(why);
-      }
-    }
-    for (const { endpoint } of conduits) this.#excuseQp(endpoint.device.name, endpoint.qp, why);
-  }
-
-  #excuseQp(device: string, qp: unknown, why: string): void {
-    for (const host of this.#world.hosts) {
-      for (const client of this.#world.clientsOf(host)) {
-        for (const each of client.qps) {
-          if (host.queuePair(device, each.qpn) === qp) each.party.flow?.excuse(why);
-        }
-      }
-    }
-    if (qp !== undefined) return;
-    for (const flow of this.#world.flows.values()) {
-      if (flow.responder?.established !== true) flow.excuse(why);
-    }
-  }
-
   #hostile(): void {
     const { prng, hostiles, hostileHost, listeners } = this.#world;
     if (hostiles.size >= HOSTILES_MAX) return;
@@ -650,45 +525,6 @@ export class Operations {
     return client.qps.size < QPS_MAX ? client.createQp() : undefined;
   }
 }
-
-/** Faults that must not make anything fail. */
-const HARMLESS: ReadonlySet<string> = new Set([
-  'delay',
-  'bandwidth',
-  'slice',
-  'stall',
-  'srq-limit',
-  'port-up',
-  'completion-event-lost',
-  'completion-event-late',
-]);
-
-const FAULTS = [
-  'delay',
-  'bandwidth',
-  'slice',
-  'stall',
-  'reset',
-  'close',
-  'corrupt-crc',
-  'corrupt-length',
-  'corrupt-stag',
-  'corrupt-msn',
-  'corrupt-mo',
-  'terminate',
-  'mpa-silent',
-  'mpa-late',
-  'mpa-reject',
-  'mpa-depths',
-  'cq-overrun',
-  'completion-event-lost',
-  'completion-event-late',
-  'srq-limit',
-  'port-up',
-  'port-down',
-  'qp-fatal',
-  'device-fatal',
-] as const;
 
 /**
  * True if either end has work of an earlier attempt to send and the other a shared receive queue:

@@ -78,7 +78,7 @@ class Run {
   async settle(): Promise<void> {
     const world = this.#world;
     world.log?.('settle');
-    this.#operations.heal();
+    this.#operations.disturbances.heal();
     for (const { qps } of world.clients) for (const qp of qps) qp.ring();
     if (!world.plan.wire.peerToPeer || world.plan.wire.mpaRevision === 1) {
       // A responder may have to wait for an initiator that sends nothing.
