@@ -65,7 +65,7 @@ interface NativePair {
   readonly variables: Readonly<Record<string, string>>;
 }
 
-/** Two client processes, and the daemons that serve them and no one else. */
+/** Two client processes, and the daemons that serve only them. */
 interface IdlePair {
   readonly pair: VerbsPair;
   readonly daemons: readonly [BenchDaemon, BenchDaemon];

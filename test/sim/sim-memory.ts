@@ -49,7 +49,7 @@ function zeros(lengthBytes: number): Uint8Array {
   return spare === undefined ? new Uint8Array(lengthBytes) : spare.fill(0);
 }
 
-/** Nobody will use the bytes again. */
+/** The bytes will not be used again. */
 function keepSpare(bytes: Uint8Array): void {
   let spares = SPARES.get(bytes.length);
   if (spares === undefined) {

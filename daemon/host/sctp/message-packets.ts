@@ -114,7 +114,7 @@ export class MessagePackets {
       );
       fields.setUint32(16, from.tsn);
       fields.setUint16(20, streamId);
-      // Nobody tells of the sequence number, and DDP has no ordered message.
+      // The sequence number is unknown, and DDP has no ordered message.
       fields.setUint32(24, kind.payloadProtocol);
       packetMemory().bytes.set(part, COMMON_HEADER_BYTES + DATA_HEADER_BYTES);
       from.tsn = (from.tsn + 1) >>> 0;

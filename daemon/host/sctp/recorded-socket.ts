@@ -119,7 +119,7 @@ export class RecordedSocket implements AssociationSocket {
     this.#packets.showMessage('in', streamId, kind, bytes.subarray(0, end), this.#show);
   }
 
-  /** False if nobody watches: a message of so many bytes passes, and nothing is made of it. */
+  /** False without a watcher: a message of so many bytes passes, and nothing is made of it. */
   #isShown(way: Way, bytes: number): boolean {
     if (this.#streamCount !== undefined) this.#begin(undefined);
     const { watched } = this.#observer;

@@ -183,7 +183,7 @@ describe('messages that are recorded as packets', () => {
     expect(end.packets.map((packet) => word(packet, 16))).toEqual([1000, 1001, 1002]);
   });
 
-  it('count when nobody watches', () => {
+  it('count without a watcher', () => {
     const end = new End();
     end.watched = false;
     end.rise();

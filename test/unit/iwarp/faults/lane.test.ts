@@ -34,7 +34,7 @@ describe('Lane', () => {
     });
   });
 
-  it('tells how much is left of what has begun to leave', () => {
+  it('reports how much is left of what has begun to leave', () => {
     const lane = new Lane();
     lane.push(bytes(1, 2, 3, 4, 5), [], 2);
     lane.push(bytes(6, 7), [], 1);
