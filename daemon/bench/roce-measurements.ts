@@ -37,6 +37,7 @@ export const ROCE_MEASUREMENTS: readonly Measurement[] = [
       return [place, place];
     },
     options: [],
+    largeWarmUps: 0,
   }).map((measurement) => {
     const target = TARGETS[measurement.name];
     return target === undefined ? measurement : { ...measurement, target };
