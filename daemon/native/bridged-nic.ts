@@ -20,6 +20,7 @@ import { CQ, type CQInit } from '../rnic/completion-queue.ts';
 import { SlotCompletionWriter } from '../rnic/completion-writer.ts';
 import { EffectQueue, type NicEffect } from '../rnic/effect.ts';
 import type { MRInit } from '../rnic/memory-region.ts';
+import { grantedCapabilities } from '../rnic/queue-pair-init.ts';
 import { requestRing } from '../rnic/ring.ts';
 import type { SRQInit } from '../rnic/shared-receive-queue.ts';
 import { BridgedCQ } from './bridged-completion-queue.ts';
@@ -185,8 +186,9 @@ export class BridgedNic implements DeviceObjects {
     });
   }
 
-  createQP(pd: BridgedPD, init: BridgedQPInit): BridgedQP {
+  createQP(pd: BridgedPD, asked: BridgedQPInit): BridgedQP {
     pd.assertOpen();
+    const init = { ...asked, capabilities: grantedCapabilities(asked) };
     this.#checkCapabilities(init.capabilities);
     if (init.sendCQ.writer.closed || init.recvCQ.writer.closed || init.srq?.closed === true) {
       throw new VerbsError('EINVAL', 'a queue of the queue pair is closed');

@@ -30,7 +30,7 @@ import { type NicFaults, noNicFaults } from './nic-faults.ts';
 import { PD } from './protection-domain.ts';
 import type { AddressVector } from './qp-attributes.ts';
 import { QP, type QPHost } from './queue-pair.ts';
-import type { QPInit } from './queue-pair-init.ts';
+import { grantedCapabilities, type QPInit } from './queue-pair-init.ts';
 import { makeRings } from './queue-pair-rings.ts';
 import { type RingKind, requestRing } from './ring.ts';
 import { SRQ, type SRQInit } from './shared-receive-queue.ts';
@@ -204,8 +204,9 @@ export class Nic {
   }
 
   /** EINVAL for sizes beyond the profile or a closed CQ, SRQ or PD; ENOMEM. */
-  createQP(pd: PD, init: QPInit): QP {
+  createQP(pd: PD, asked: QPInit): QP {
     pd.assertOpen();
+    const init = { ...asked, capabilities: grantedCapabilities(asked) };
     const { capabilities, type = QPType.rc } = init;
     if (type !== QPType.rc && this.#host.ib === undefined) {
       throw new VerbsError('EOPNOTSUPP', 'iWARP has reliable queue pairs only');
@@ -263,19 +264,14 @@ export class Nic {
 
   #checkCapabilities(capabilities: QPCapabilities, kind: RingKind): void {
     const { profile } = this;
-    if (kind === 'indices') {
-      checkCount('maxSendWr', capabilities.maxSendWr, 0, profile.maxQpWr);
-      checkCount('maxRecvWr', capabilities.maxRecvWr, 0, profile.maxQpWr);
-      checkCount('maxSendSge', capabilities.maxSendSge, 0, INDEXED_SGE_MAX);
-      checkCount('maxRecvSge', capabilities.maxRecvSge, 0, INDEXED_SGE_MAX);
-      checkCount('maxInlineData', capabilities.maxInlineData, 0, INDEXED_INLINE_MAX);
-      return;
-    }
-    checkCount('maxSendWr', capabilities.maxSendWr, 1, profile.maxQpWr);
+    const indexed = kind === 'indices';
+    const sgeMax = indexed ? INDEXED_SGE_MAX : profile.maxSge;
+    const inlineMax = indexed ? INDEXED_INLINE_MAX : profile.maxInline;
+    checkCount('maxSendWr', capabilities.maxSendWr, indexed ? 0 : 1, profile.maxQpWr);
     checkCount('maxRecvWr', capabilities.maxRecvWr, 0, profile.maxQpWr);
-    checkCount('maxSendSge', capabilities.maxSendSge, 0, profile.maxSge);
-    checkCount('maxRecvSge', capabilities.maxRecvSge, 0, profile.maxSge);
-    checkCount('maxInlineData', capabilities.maxInlineData, 0, profile.maxInline);
+    checkCount('maxSendSge', capabilities.maxSendSge, 0, sgeMax);
+    checkCount('maxRecvSge', capabilities.maxRecvSge, 0, sgeMax);
+    checkCount('maxInlineData', capabilities.maxInlineData, 0, inlineMax);
   }
 
   /** Releases the slot when `make` throws, so nothing is half-created. */

@@ -33,6 +33,20 @@ export interface QPInit {
   readonly tag: unknown;
 }
 
+/**
+ * The sizes of a queue pair. Those of a receive queue are ignored when it has a shared one, as verbs
+ * say: programs leave anything there.
+ */
+export function grantedCapabilities({
+  capabilities,
+  srq,
+}: {
+  readonly capabilities: QPCapabilities;
+  readonly srq: object | undefined;
+}): QPCapabilities {
+  return srq === undefined ? capabilities : { ...capabilities, maxRecvWr: 0, maxRecvSge: 0 };
+}
+
 /** Where the queues are in the ring memory. */
 export interface QPLayout {
   readonly kind: RingKind;

@@ -258,7 +258,8 @@ describe('receives of a native device', () => {
     const srq = await pd.createSRQ({ maxWr: 4 });
     const init = { sendCQ: cq, recvCQ: cq, maxSendWr: 1, maxRecvWr: 0, srq };
     const one = await pd.createQP(init);
-    const two = await pd.createQP(init);
+    const two = await pd.createQP({ ...init, maxRecvWr: 1e9, maxRecvSge: 1e9 });
+    expect(rig.device.qps[1]?.init).toMatchObject({ maxRecvWr: 1, maxRecvSge: 1 });
     for (let wrId = 0; wrId < 6; wrId += 1) srq.postRecv({ wrId, sgList: [] });
     expect(rig.device.srqs[0]?.receives).toHaveLength(4);
     rig.device.qps[1]?.completeReceive(1);

@@ -106,6 +106,18 @@ describe('limits', () => {
     expect(() => nic.allocMW(pd, 3 as MWType)).toThrow(code('EINVAL'));
   });
 
+  it('ignores sizes of a receive queue that the queue pair does not have', () => {
+    const nic = new Nic({ name: 'n', seed: 1 });
+    const pd = nic.allocPD();
+    const srq = nic.createSRQ(pd, { maxWr: 1, maxSge: 1, srqLimit: 0, ring, tag: 0 });
+    for (const size of [-1, 0.5, Number.NaN, 2 ** 32 - 1]) {
+      const capabilities = { ...CAPABILITIES, maxRecvWr: size, maxRecvSge: size };
+      const qp = nic.createQP(pd, qpInit(nic, { srq, capabilities }));
+      expect(qp.capabilities).toEqual({ ...CAPABILITIES, maxRecvWr: 0, maxRecvSge: 0 });
+      expect(() => nic.createQP(pd, qpInit(nic, { capabilities }))).toThrow(code('EINVAL'));
+    }
+  });
+
   it('refuses closed queues', () => {
     const nic = new Nic({ name: 'n', seed: 1 });
     const pd = nic.allocPD();

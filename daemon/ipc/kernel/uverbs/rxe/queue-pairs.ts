@@ -33,7 +33,7 @@ const CREATE_FLAGS_BIT = 1;
 export function createQP(call: CommandCall): KernelReply {
   const element = addQP(call, CreateQP.request);
   const reply = call.file.newReply(N.createQP, CreateQP.response.bytes);
-  describeQP(element, reply.fields);
+  describeQP(element, call, CreateQP.request, reply.fields);
   putRings(element, reply.own);
   return { status: 0, response: reply.bytes };
 }
@@ -48,7 +48,7 @@ export function extendedCreateQP(call: CommandCall): KernelReply {
   }
   const element = addQP(call, request);
   const { bytes, fields: reply } = newStruct(response.bytes + 2 * MMINFO_BYTES);
-  describeQP(element, reply);
+  describeQP(element, call, request, reply);
   reply.setUint32(response.responseLength, response.bytes, true);
   putRings(element, new DataView(bytes.buffer, response.bytes));
   return { status: 0, response: bytes };
@@ -143,7 +143,7 @@ function addQP(call: CommandCall, at: CreateOffsets): QpElement {
     fields.getUint8(at.isSrq) === 0
       ? undefined
       : file.table.expect('srq', fields.getUint32(at.srqHandle, true));
-  const capabilities = capabilitiesOf(fields, at);
+  const capabilities = capabilitiesOf(fields, at, srq !== undefined);
   const element = file.table.add('qp', (handle) =>
     file.rings.make((rings) => {
       const words = new SendWords();
@@ -177,7 +177,7 @@ function addQP(call: CommandCall, at: CreateOffsets): QpElement {
 }
 
 /** Sizes as rxe grants them: room for inline data becomes room for SGEs, and the other way round. */
-function capabilitiesOf(fields: DataView, at: CreateOffsets): QPCapabilities {
+function capabilitiesOf(fields: DataView, at: CreateOffsets, shared: boolean): QPCapabilities {
   const sendSge = fields.getUint32(at.maxSendSge, true);
   const inline = fields.getUint32(at.maxInlineData, true);
   const asked = {
@@ -188,23 +188,33 @@ function capabilitiesOf(fields: DataView, at: CreateOffsets): QPCapabilities {
     maxInlineData: Math.max(inline, sendSge * SGE_BYTES),
   };
   const tooMany =
-    Math.max(asked.maxSendWr, asked.maxRecvWr) > RxeLimit.workRequests ||
-    Math.max(sendSge, asked.maxRecvSge) > RxeLimit.elements ||
+    asked.maxSendWr > RxeLimit.workRequests ||
+    sendSge > RxeLimit.elements ||
     inline > RxeLimit.inlineBytes;
-  if (tooMany) throw new VerbsError('EINVAL', 'sizes exceed those of the device');
+  // With a shared receive queue they have no meaning, and programs leave anything there.
+  const tooManyReceives =
+    asked.maxRecvWr > RxeLimit.workRequests || asked.maxRecvSge > RxeLimit.elements;
+  if (tooMany || (tooManyReceives && !shared))
+    throw new VerbsError('EINVAL', 'sizes exceed those of the device');
   return asked;
 }
 
-function describeQP({ handle, qp }: QpElement, reply: DataView): void {
+/** The sizes of the receive queue are those that were asked for, also where there is none. */
+function describeQP(
+  { handle, qp }: QpElement,
+  { fields }: CommandCall,
+  asked: CreateOffsets,
+  reply: DataView,
+): void {
   const { response } = CreateQP;
   const { capabilities } = qp;
   const words: readonly (readonly [number, number])[] = [
     [response.handle, handle],
     [response.qpn, qp.qpn],
     [response.maxSendWr, capabilities.maxSendWr],
-    [response.maxRecvWr, capabilities.maxRecvWr],
+    [response.maxRecvWr, fields.getUint32(asked.maxRecvWr, true)],
     [response.maxSendSge, capabilities.maxSendSge],
-    [response.maxRecvSge, capabilities.maxRecvSge],
+    [response.maxRecvSge, fields.getUint32(asked.maxRecvSge, true)],
     [response.maxInlineData, capabilities.maxInlineData],
   ];
   for (const [offset, value] of words) reply.setUint32(offset, value, true);

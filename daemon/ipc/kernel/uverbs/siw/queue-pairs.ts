@@ -35,9 +35,9 @@ export function createQP(call: CommandCall): KernelReply {
     [response.handle, element.handle],
     [response.qpn, qp.qpn],
     [response.maxSendWr, capabilities.maxSendWr],
-    [response.maxRecvWr, capabilities.maxRecvWr],
+    [response.maxRecvWr, fields.getUint32(request.maxRecvWr, true)],
     [response.maxSendSge, capabilities.maxSendSge],
-    [response.maxRecvSge, capabilities.maxRecvSge],
+    [response.maxRecvSge, fields.getUint32(request.maxRecvSge, true)],
     [response.maxInlineData, INLINE_MAX],
   ];
   for (const [offset, value] of words) reply.fields.setUint32(offset, value, true);

@@ -244,6 +244,32 @@ describe('a shared receive queue', () => {
     expect(rig.write(createSRQ(7, 1, 100)).status).toBe(0);
   });
 
+  it('makes the sizes of a queue pair’s own receive queue meaningless, as ibv_create_qp(3) says', () => {
+    withCQ();
+    const srq = rig.create(createSRQ(7));
+    const sizes = { recvWr: 0xffff_ffff, recvSge: 0xffff_fffe };
+    const pair = { pd: 0, sendCQ: 1, recvCQ: 1, ...sizes };
+    const reply = rig.must(commands.createQP({ ...pair, srq }));
+    expect([12, 20].map((at) => reply.getUint32(at, true))).toEqual(Object.values(sizes));
+    const asked = rig.must(commands.queryQP(reply.getUint32(0, true)));
+    expect([68, 76].map((at) => asked.getUint32(at, true))).toEqual([0, 0]);
+    const extended = recordedRequest(
+      'EX_CREATE_QP',
+      ...([
+        [32, 0],
+        [36, 1],
+        [40, 1],
+        [44, srq],
+        [52, sizes.recvWr],
+        [60, sizes.recvSge],
+      ] as const),
+    );
+    extended[70] = 1;
+    expect(rig.write(extended).status).toBe(0);
+    expect(rig.write(commands.createQP(pair)).status).toBe(EINVAL);
+    expect(rig.write(commands.createQP({ ...pair, srq, sendWr: 1_048_577 })).status).toBe(EINVAL);
+  });
+
   it('stays while a queue pair receives from it, which has no ring for receives', () => {
     withCQ();
     const srq = rig.create(createSRQ(7));
