@@ -108,8 +108,8 @@ export class HostCm {
     }
   }
 
-  #replaced({ tag, refusalPatienceMs, portKeeper, program, afOnly }: CmId): CmId {
-    const kept = { refusalPatienceMs, portKeeper, program, afOnly };
+  #replaced({ tag, refusalPatienceMs, portKeeper, program, afOnly, reuseAddress }: CmId): CmId {
+    const kept = { refusalPatienceMs, portKeeper, program, afOnly, reuseAddress };
     return Object.assign(this.#manager.createId(tag), kept);
   }
 
@@ -124,6 +124,19 @@ export class HostCm {
     }
     if (id.iwarp !== undefined) this.#manager.setAfOnly(id.iwarp, afOnly);
     id.afOnly = afOnly;
+  }
+
+  /**
+   * Whether the id may share its port with others that may, until one of them listens
+   * (RDMA_OPTION_ID_REUSEADDR). EINVAL for an id that listens, and to take it back once the id is
+   * bound.
+   */
+  setReuseAddress(id: HostId, reuse: boolean): void {
+    const { state } = id;
+    if (reuse ? state === 'listening' : state !== 'idle') {
+      throw new VerbsError('EINVAL', `not possible in state ${state}`);
+    }
+    id.reuseAddress = reuse;
   }
 
   /**
@@ -162,13 +175,14 @@ export class HostCm {
     }
     const roce = id.roce === undefined ? undefined : this.#roce;
     roce?.listen(id, backlog);
-    if (id.iwarp === undefined) return;
     try {
-      this.#manager.listen(id.iwarp, backlog);
+      if (id.iwarp !== undefined) this.#manager.listen(id.iwarp, backlog);
     } catch (error) {
       roce?.unlisten(id);
       throw error;
     }
+    // A listener shares its port with none that comes later.
+    id.reuseAddress = false;
   }
 
   /** Starts to connect; the outcome arrives as an event. EINVAL for a QP of another device. */

@@ -67,13 +67,12 @@ export class HostId {
   ackTimeout: number | undefined;
   /** RDMA_OPTION_ID_AFONLY; undefined unless the program has set it. */
   afOnly: boolean | undefined;
-  /** RDMA_OPTION_ID_REUSEADDR; it counts for RoCE only. */
-  reuseAddress = false;
   /** The id of iWARP's manager; undefined once the id is RoCE's alone. */
   iwarp: CmId | undefined;
   /** What RoCE has of it; undefined once the id is iWARP's alone, and while nothing needs it. */
   roce: RoceId | undefined;
 
+  #reuseAddress = false;
   #refusalPatienceMs = 0;
 
   constructor(number: number, tag: unknown, portSpace: number, datagram: boolean) {
@@ -104,6 +103,16 @@ export class HostId {
 
   get state(): HostIdState {
     return this.iwarp?.state.kind ?? this.roce?.state ?? 'idle';
+  }
+
+  /** See `HostCm.setReuseAddress`. */
+  get reuseAddress(): boolean {
+    return this.#reuseAddress;
+  }
+
+  set reuseAddress(reuse: boolean) {
+    this.#reuseAddress = reuse;
+    if (this.iwarp !== undefined) this.iwarp.reuseAddress = reuse;
   }
 
   /** How long to ask again while nothing listens at the destination, in milliseconds. */

@@ -7,6 +7,7 @@ import type { HostNetwork } from '../iwarp/cm/cm-host.ts';
 import type { CmId } from '../iwarp/cm/cm-id.ts';
 import type { Link } from './links/link.ts';
 import { type LinkPort, type Network, TransportError } from './links/network.ts';
+import { portClash } from './port-clash.ts';
 
 /** What a network uses of its host. */
 export interface NetworkUser {
@@ -30,8 +31,9 @@ export class IdNetwork implements HostNetwork {
     address: SocketAddress,
   ): { readonly port: number } | { readonly error: ErrnoCode } {
     const before = this.#ports.get(id);
-    // Sockets that do not listen yet may share a port; ids must not. A free port is no one's.
-    if (address.port !== 0 && this.#isHeld(address, before)) return { error: 'EADDRINUSE' };
+    // Sockets that do not listen yet may share a port; ids must not.
+    const error = this.#clash(id, address, id.reuseAddress);
+    if (error !== undefined) return { error };
     return answered(() => {
       const port = this.#hold(id, address);
       this.#ports.set(id, port);
@@ -40,14 +42,23 @@ export class IdNetwork implements HostNetwork {
     });
   }
 
-  #isHeld({ address, port }: SocketAddress, except: LinkPort | undefined): boolean {
-    for (const held of this.#ports.values()) {
-      if (held !== except && held.port === port && held.address === address) return true;
+  /** Why another id keeps `id` from a port. A free port is no one's. */
+  #clash(id: CmId, { address, port }: SocketAddress, reuseAddress: boolean): ErrnoCode | undefined {
+    if (port === 0) return undefined;
+    const wanted = { address, afOnly: id.afOnly, reuseAddress };
+    for (const [other, held] of this.#ports) {
+      if (other === id || held.port !== port) continue;
+      const { afOnly, reuseAddress: shares } = other;
+      const clash = portClash(wanted, { address: held.address, afOnly, reuseAddress: shares });
+      if (clash !== undefined) return clash;
     }
-    return false;
+    return undefined;
   }
 
   listen(id: CmId): ErrnoCode | undefined {
+    const held = this.#ports.get(id);
+    const clash = held && this.#clash(id, held, false);
+    if (clash !== undefined) return clash;
     const answer = answered(() => {
       const onLink = (link: Link): void => this.#user.handleLink(id, link);
       const onError = (error: Error): void => this.#user.handleListenerError(id, error);

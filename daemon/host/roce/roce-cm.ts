@@ -187,10 +187,11 @@ export class RoceCm {
     for (const own of this.#host.rocePorts()) if (own?.named === true) this.#services.open(own);
   }
 
-  /** Listens under the port that the id has bound. EINVAL, EADDRINUSE. */
+  /** Listens under the port that the id has bound. EINVAL, EADDRINUSE, EADDRNOTAVAIL. */
   listen(id: HostId, backlog: number): void {
     const { roce } = servedBy(id);
     expect(roce, 'bound');
+    this.#ports.assertAlone(holderOf(id));
     const { address, port } = roce.localAddress ?? { address: '', port: 0 };
     const open = this.leavesPortOpen(address);
     const narrow = addressFamily(address) === 4 || id.afOnly === true;

@@ -4,25 +4,28 @@
  */
 import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import type { SocketAddress } from '../../../verbs-api/contract/verbs/provider.ts';
-import { addressFamily, isWildcard } from '../../iwarp/cm/address.ts';
+import { type PortClaim, portClash } from '../port-clash.ts';
 
 /** Ports for those who ask for any: the kernel's range by default. */
 const EPHEMERAL_FIRST = 32_768;
 const EPHEMERAL_LAST = 60_999;
 
 /** Who holds a port. */
-export interface PortHolder {
+export interface PortHolder extends Omit<PortClaim, 'address'> {
   readonly portSpace: number;
-  /** See `HostCm.setAfOnly`; it may change while the port is held. */
-  readonly afOnly: boolean | undefined;
-  /** It shares its port with others that do, too (RDMA_OPTION_ID_REUSEADDR). */
-  readonly reuseAddress: boolean;
+}
+
+/** What a holder has. */
+interface Place {
+  readonly key: string;
+  readonly address: string;
 }
 
 /** See the module's comment. */
 export class ServicePorts {
-  readonly #held = new Map<string, Map<PortHolder, string>>();
-  readonly #byHolder = new Map<PortHolder, string>();
+  readonly #held = new Map<string, Set<PortHolder>>();
+  /** Their options may change while they hold a port. */
+  readonly #places = new Map<PortHolder, Place>();
   readonly #random32: () => number;
 
   constructor(random32: () => number) {
@@ -30,68 +33,73 @@ export class ServicePorts {
   }
 
   get size(): number {
-    return this.#byHolder.size;
+    return this.#places.size;
   }
 
   /**
    * Holds a port of an address for `holder`, and returns it; port 0 is any free one. EADDRINUSE when
-   * the address and port are held; EADDRNOTAVAIL when a wildcard covers one of both, or no port is
-   * free.
+   * the address and port are held; EADDRNOTAVAIL when one of both is a wildcard, or no port is free.
    */
   hold(holder: PortHolder, { address, port }: SocketAddress): number {
     if (port !== 0) {
-      const refusal = this.#refusal(holder, address, port);
-      if (refusal !== undefined) throw new VerbsError(refusal, `port ${port} is held`);
-      this.#note(holder, address, port);
+      const place = { key: keyOf(holder.portSpace, port), address };
+      this.#assertFree(holder, place, holder.reuseAddress);
+      this.#note(holder, place);
       return port;
     }
     const count = EPHEMERAL_LAST - EPHEMERAL_FIRST + 1;
     const first = this.#random32() % count;
     for (let step = 0; step < count; step += 1) {
       const candidate = EPHEMERAL_FIRST + ((first + step) % count);
-      if (this.#held.has(keyOf(holder.portSpace, candidate))) continue;
-      this.#note(holder, address, candidate);
+      const key = keyOf(holder.portSpace, candidate);
+      if (this.#held.has(key)) continue;
+      this.#note(holder, { key, address });
       return candidate;
     }
     throw new VerbsError('EADDRNOTAVAIL', 'no port is free');
   }
 
+  /**
+   * Throws, as `hold` does, unless `holder` has its port alone: a listener does not share it, or
+   * another program could take its connections.
+   */
+  assertAlone(holder: PortHolder): void {
+    const place = this.#places.get(holder);
+    if (place !== undefined) this.#assertFree(holder, place, false);
+  }
+
   /** Ignores those that hold none. */
   release(holder: PortHolder): void {
-    const key = this.#byHolder.get(holder);
-    if (key === undefined) return;
-    this.#byHolder.delete(holder);
-    const holders = this.#held.get(key);
+    const place = this.#places.get(holder);
+    if (place === undefined) return;
+    this.#places.delete(holder);
+    const holders = this.#held.get(place.key);
     holders?.delete(holder);
-    if (holders?.size === 0) this.#held.delete(key);
+    if (holders?.size === 0) this.#held.delete(place.key);
   }
 
-  #note(holder: PortHolder, address: string, port: number): void {
-    const key = keyOf(holder.portSpace, port);
-    const holders = this.#held.get(key) ?? new Map<PortHolder, string>();
-    this.#held.set(key, holders.set(holder, address));
-    this.#byHolder.set(holder, key);
+  #note(holder: PortHolder, place: Place): void {
+    const holders = this.#held.get(place.key) ?? new Set<PortHolder>();
+    this.#held.set(place.key, holders.add(holder));
+    this.#places.set(holder, place);
   }
 
-  #refusal(holder: PortHolder, address: string, port: number) {
-    for (const [other, held] of this.#held.get(keyOf(holder.portSpace, port)) ?? []) {
-      const apart =
-        isNarrow(holder, address) &&
-        isNarrow(other, held) &&
-        addressFamily(held) !== addressFamily(address);
-      if (apart || (holder.reuseAddress && other.reuseAddress)) continue;
-      if (held === address) return 'EADDRINUSE';
-      if (isWildcard(held) || isWildcard(address)) return 'EADDRNOTAVAIL';
+  #assertFree(holder: PortHolder, { key, address }: Place, reuseAddress: boolean): void {
+    const wanted = { address, afOnly: holder.afOnly, reuseAddress };
+    for (const other of this.#held.get(key) ?? []) {
+      const held = this.#places.get(other);
+      if (other === holder || held === undefined) continue;
+      const { afOnly, reuseAddress: shares } = other;
+      const clash = portClash(wanted, { address: held.address, afOnly, reuseAddress: shares });
+      if (clash !== undefined) throw new VerbsError(clash, clashText(key, held.address));
     }
-    return undefined;
   }
-}
-
-/** Whether it leaves the other family to others: by default IPv4 does, as in the kernel. */
-function isNarrow({ afOnly }: PortHolder, address: string): boolean {
-  return afOnly ?? addressFamily(address) === 4;
 }
 
 function keyOf(portSpace: number, port: number): string {
   return `${portSpace}/${port}`;
+}
+
+function clashText(key: string, address: string): string {
+  return `port ${key.slice(key.indexOf('/') + 1)} is held at ${address}`;
 }

@@ -160,7 +160,7 @@ export function setOption(file: OpenChannel, { fields, bytes }: CmRequest): Kern
       id.typeOfService = fields.getUint8(OPTION_VALUE_AT);
       break;
     case IdOption.reuseAddress:
-      id.reuseAddress = fields.getInt32(OPTION_VALUE_AT, true) !== 0;
+      file.host.cm.setReuseAddress(id, fields.getInt32(OPTION_VALUE_AT, true) !== 0);
       break;
     case IdOption.afOnly:
       file.host.cm.setAfOnly(id, fields.getInt32(OPTION_VALUE_AT, true) !== 0);

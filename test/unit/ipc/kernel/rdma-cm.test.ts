@@ -182,6 +182,33 @@ describe('addresses', () => {
     expect(rig.write(cm.bind(id, '127.0.0.1', 0))).toBe(EINVAL);
   });
 
+  it.each([
+    ['a wildcard after a specific one', '127.0.0.1', '0.0.0.0'],
+    ['a specific one after a wildcard', '0.0.0.0', '127.0.0.1'],
+    ['a wildcard after a wildcard', '0.0.0.0', '0.0.0.0'],
+  ])('are refused on a port that another id holds: %s', (_, first, second) => {
+    const port = rig.freePort();
+    const holder = rig.create(1n);
+    rig.must(cm.bind(holder, first, port));
+    expect(rig.write(cm.bind(rig.create(2n), second, port))).toBe(EADDRNOTAVAIL);
+    rig.must(cm.listen(holder));
+    expect(rig.write(cm.bind(rig.create(2n), second, port))).toBe(EADDRNOTAVAIL);
+    rig.must(cm.destroyId(holder));
+    rig.must(cm.bind(rig.create(2n), second, port));
+  });
+
+  it('are shared by ids with REUSEADDR until one listens, and one that is alone listens', () => {
+    const port = rig.freePort();
+    const [first, second] = [rig.create(1n), rig.create(1n)];
+    for (const id of [first, second]) rig.must(cm.setOption(id, 0, 1, '01000000'));
+    rig.must(cm.bind(first, '127.0.0.1', port));
+    rig.must(cm.bind(second, '127.0.0.1', port));
+    expect(rig.write(cm.bind(rig.create(2n), '127.0.0.1', port))).toBe(EADDRINUSE);
+    expect(rig.write(cm.listen(first))).toBe(EADDRINUSE);
+    rig.must(cm.destroyId(second));
+    rig.must(cm.listen(first));
+  });
+
   it('must have the length of their family', () => {
     const id = rig.create(1n);
     const address = '0200 0000 7f000001 00*120';
@@ -562,7 +589,7 @@ describe('other commands', () => {
     rig.must(cm.setOption(v6, 0, 2, '00000000'));
     rig.must(cm.bindAnyV6(v6, port));
     rig.must(cm.listen(v6));
-    expect(rig.write(cm.bind(rig.create(2n), '0.0.0.0', port))).toBe(EADDRINUSE);
+    expect(rig.write(cm.bind(rig.create(2n), '0.0.0.0', port))).toBe(EADDRNOTAVAIL);
   });
 
   it('accept AFONLY while the id is idle or bound, and no later', () => {

@@ -166,13 +166,46 @@ describe('addresses', () => {
 });
 
 describe('REUSEADDR', () => {
-  it('shares a port among ids that all have it, and one of them listens', () => {
+  it('shares a port among ids that all have it, and one that is alone listens', () => {
     const [plain, first, second] = [rig.create(1n), rig.create(1n), rig.create(1n)];
     for (const id of [first, second]) rig.must(cm.setOption(id, 0, 1, '01000000'));
     for (const id of [first, second]) expect(rig.write(cm.bind(id, ADDRESS, 7002))).toBe(0);
     expect(rig.write(cm.bind(plain, ADDRESS, 7002))).toBe(EADDRINUSE);
+    expect(rig.write(cm.listen(first))).toBe(EADDRINUSE);
+    rig.must(cm.destroyId(second));
     expect(rig.write(cm.listen(first))).toBe(0);
-    expect(rig.write(cm.listen(second))).toBe(EADDRINUSE);
+  });
+
+  it.each([
+    ['TCP, the wildcard first', PS_TCP, ['0.0.0.0', ADDRESS]],
+    ['TCP, the wildcard second', PS_TCP, [ADDRESS, '0.0.0.0']],
+    ['TCP, twice the wildcard', PS_TCP, ['0.0.0.0', '0.0.0.0']],
+    ['UDP, the wildcard first', PS_UDP, ['0.0.0.0', ADDRESS]],
+    ['UDP, the wildcard second', PS_UDP, [ADDRESS, '0.0.0.0']],
+  ] as const)('gives no port to a second listener: %s', (_, portSpace, addresses) => {
+    const ids = addresses.map(() => rig.create(1n, rig.file, portSpace));
+    for (const [at, id] of ids.entries()) {
+      rig.must(cm.setOption(id, 0, 1, '01000000'));
+      rig.must(cm.bind(id, addresses[at] ?? '', 7003));
+    }
+    const [first, second] = ids as [number, number];
+    // Both share the port, so neither may have it alone.
+    expect(rig.write(cm.listen(first))).toBe(EADDRNOTAVAIL);
+    rig.must(cm.destroyId(second));
+    expect(rig.write(cm.listen(first))).toBe(0);
+    const late = rig.create(1n, rig.file, portSpace);
+    rig.must(cm.setOption(late, 0, 1, '01000000'));
+    expect(rig.write(cm.bind(late, addresses[1], 7003))).toBe(EADDRNOTAVAIL);
+  });
+
+  it('is set until an id listens, and taken back while it is unbound', () => {
+    const id = rig.create(1n);
+    const set = (value: string) => rig.write(cm.setOption(id, 0, 1, value));
+    expect([set('01000000'), set('00000000')]).toEqual([0, 0]);
+    rig.must(cm.bind(id, ADDRESS, 7004));
+    expect([set('01000000'), set('00000000')]).toEqual([0, EINVAL]);
+    rig.must(cm.listen(id));
+    expect(set('01000000')).toBe(EINVAL);
   });
 });
 
