@@ -91,6 +91,12 @@ export const cmCommands = {
   /** To `::`, which librdmacm gives with all 28 bytes of a struct sockaddr_in6. */
   bindAnyV6: (id: number, port: number) =>
     cmWrite(20, 0, `${le(id)} ${le(28, 2)} 00*2 0a00 ${port.toString(16).padStart(4, '0')} 00*124`),
+  resolveIbService: (id: number, name = 'service') => {
+    const text = [...name].map((letter) => le(letter.charCodeAt(0), 1)).join('');
+    return cmWrite(23, 0, `${le(id)} 00*4 00*8 ${text} 00*${64 - name.length} ${le(2)} 00*4`);
+  },
+  writeEvent: (id: number, event: number, argument = 0n, status = 0) =>
+    cmWrite(24, 0, `${le(id)} 00*4 ${le(event)} ${le(status)} ${le(argument, 8)} 00*296`),
   resolveAddr: (id: number, address: string, port: number) =>
     cmWrite(
       21,

@@ -35,7 +35,7 @@ function cmCommand(draws: Draws, port: number): Uint8Array {
       flow: draws.oneIn(2),
       valid: !draws.oneIn(8),
     });
-  switch (draws.below(22)) {
+  switch (draws.below(24)) {
     case 0:
     case 1:
     case 2:
@@ -90,6 +90,10 @@ function cmCommand(draws: Draws, port: number): Uint8Array {
       );
     case 20:
       return cmCommands.leaveMulticast(id);
+    case 21:
+      return cmCommands.resolveIbService(id);
+    case 22:
+      return cmCommands.writeEvent(id, draws.pick([18, 19, 9]), draws.wide(), size(draws, 8));
     default:
       return draws.oneIn(2)
         ? cmCommands.query(id, size(draws, 4), draws.oneIn(4) ? size(draws, 400) & 0xffff : 280)

@@ -8,7 +8,7 @@ import { VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
 /** Bytes of a command before its fields: u32 command, u16 bytes of fields, u16 of response. */
 const CM_HEADER_BYTES = 8;
 /** Command numbers end below this. */
-export const CM_COMMANDS = 23;
+export const CM_COMMANDS = 25;
 
 /** Commands (`RDMA_USER_CM_CMD_*`). */
 export const CmCommand = {
@@ -34,6 +34,8 @@ export const CmCommand = {
   bind: 20,
   resolveAddr: 21,
   joinMulticast: 22,
+  resolveIbService: 23,
+  writeEvent: 24,
 } as const;
 
 /** A parsed command. */

@@ -95,6 +95,16 @@ function resolve(
   return DONE;
 }
 
+/**
+ * RESOLVE_IB_SERVICE: asks the subnet administration, which only InfiniBand has. EINVAL for an id that
+ * is not bound to a device.
+ */
+export function resolveIbService(file: OpenChannel, { fields }: CmRequest): KernelReply {
+  const { context } = file.expectDevice(fields.getUint32(8, true));
+  if (context.id.state !== 'bound') throw new VerbsError('EINVAL', 'the id is past its binding');
+  throw new VerbsError('EOPNOTSUPP', 'no subnet administration knows services by name');
+}
+
 /** RESOLVE_ROUTE: the outcome is an event. */
 export function resolveRoute(file: OpenChannel, { fields }: CmRequest): KernelReply {
   const timeoutMs = fields.getUint32(12, true);

@@ -2,7 +2,7 @@
 import { VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
 import { PortSpace } from '../../../host/host-id.ts';
 import { failFaultyVerb } from '../../objects/verb-faults.ts';
-import type { KernelReply } from '../kernel-file.ts';
+import { DONE, type KernelReply } from '../kernel-file.ts';
 import { CM_VERBS } from '../kernel-verbs.ts';
 import {
   CM_COMMANDS,
@@ -18,13 +18,14 @@ import {
   bindIp,
   listen,
   resolveAddr,
+  resolveIbService,
   resolveIp,
   resolveRoute,
   setOption,
 } from './address-commands.ts';
 import { accept, connect, disconnect, initQpAttr, notify, reject } from './connection-commands.ts';
 import { CmQpType } from './context.ts';
-import { CM_EVENT_MIN_BYTES } from './event-record.ts';
+import { CM_EVENT_MIN_BYTES, WrittenEvent } from './event-record.ts';
 import { joinIpMulticast, joinMulticast, leaveMulticast } from './multicast-commands.ts';
 import type { OpenChannel } from './open-channel.ts';
 import { query, queryRoute } from './query.ts';
@@ -60,6 +61,8 @@ const ENTRIES: Readonly<Partial<Record<number, Entry>>> = {
   [CmCommand.bind]: { bytes: 144, handle: bind },
   [CmCommand.resolveAddr]: { bytes: 280, handle: resolveAddr },
   [CmCommand.joinMulticast]: { bytes: 160, handle: joinMulticast },
+  [CmCommand.resolveIbService]: { bytes: 96, handle: resolveIbService },
+  [CmCommand.writeEvent]: { bytes: 328, handle: writeEvent },
 };
 
 /** Executes a command. Throws `VerbsError` with the kernel's errno. */
@@ -119,4 +122,18 @@ function getEvent(file: OpenChannel, request: CmRequest): KernelReply {
   expectRoom(request, CM_EVENT_MIN_BYTES);
   const { bytes, flags } = file.nextEvent();
   return { status: 0, flags, response: fitted(request, bytes) };
+}
+
+/** WRITE_CM_EVENT: the event waits behind the others. EINVAL for a type that is not for programs. */
+function writeEvent(file: OpenChannel, { fields }: CmRequest): KernelReply {
+  const wanted = fields.getUint32(16, true);
+  const type = Object.values(WrittenEvent).find((known) => known === wanted);
+  if (type === undefined) throw new VerbsError('EINVAL', `programs write no event ${wanted}`);
+  const context = file.expect(fields.getUint32(8, true));
+  file.write(context, {
+    type,
+    status: fields.getInt32(20, true),
+    parameters: { kind: 'written', argument: fields.getBigUint64(24, true) },
+  });
+  return DONE;
 }

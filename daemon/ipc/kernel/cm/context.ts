@@ -18,6 +18,8 @@ export interface CmRecord {
   readonly child: CmContext | undefined;
   /** On the event of a group: the membership. */
   readonly membership?: Membership;
+  /** The program wrote it. */
+  readonly written?: boolean;
 }
 
 /** The open file that an id belongs to. */
@@ -49,6 +51,8 @@ export class CmContext extends EventSink {
   known: boolean;
   /** Events delivered; a connect request counts for the listener. */
   eventsReported = 0;
+  /** Events that the program wrote and has not read. */
+  writtenUnread = 0;
 
   constructor(parts: {
     number: number;

@@ -11,6 +11,8 @@ export const CM_EVENT_MIN_BYTES = 324;
 
 /** An event that only programs behind this ABI get: its id has joined a group. */
 export const MULTICAST_JOIN = 12;
+/** Events that a program writes for its own threads: `RDMA_CM_EVENT_USER`, and librdmacm's own. */
+export const WrittenEvent = { user: 18, internal: 19 } as const;
 
 const PARAMETERS_AT = 20;
 /** An event has one byte for the length of its private data, and for each depth. */
@@ -66,14 +68,23 @@ export interface DatagramParameters {
   readonly vector: AddressVector | undefined;
 }
 
+/** Parameters of an event that a program wrote: what it gave. */
+interface WrittenParameters {
+  readonly kind: 'written';
+  readonly argument: bigint;
+}
+
 /** What an event says besides its type and status. */
-export type EventParameters = ConnectedParameters | DatagramParameters;
+export type EventParameters = ConnectedParameters | DatagramParameters | WrittenParameters;
 
 /** Fields of an event record. */
-interface CmEventFields {
+export interface CmEventFields {
   readonly uid: bigint;
   readonly number: number;
-  readonly type: CMEventType | typeof MULTICAST_JOIN;
+  readonly type:
+    | CMEventType
+    | typeof MULTICAST_JOIN
+    | (typeof WrittenEvent)[keyof typeof WrittenEvent];
   /** 0, a negative errno, or the reason of a peer. */
   readonly status: number;
   readonly parameters: EventParameters;
@@ -87,8 +98,19 @@ export function emitCmEvent(event: CmEventFields): Uint8Array {
   fields.setUint32(12, event.type, true);
   fields.setInt32(16, event.status, true);
   const { parameters } = event;
-  if (parameters.kind === 'datagram') putDatagram(bytes, parameters);
-  else putConnected(bytes, parameters);
+  switch (parameters.kind) {
+    case 'connected':
+      putConnected(bytes, parameters);
+      break;
+    case 'datagram':
+      putDatagram(bytes, parameters);
+      break;
+    case 'written':
+      fields.setBigUint64(PARAMETERS_AT, parameters.argument, true);
+      break;
+    default:
+      parameters satisfies never;
+  }
   return bytes;
 }
 

@@ -20,10 +20,17 @@ import {
 import { type KernelDevice, kernelDevices } from '../nldev/devices.ts';
 import { ReplyFlag } from '../shim-protocol.ts';
 import { CmContext, CmQpType, type CmRecord, Membership } from './context.ts';
+import { type CmEventFields, emitCmEvent } from './event-record.ts';
 import type { CmCall } from './persona.ts';
 
 /** How far, on a busy host, a server that is about to listen may lag behind its client. */
 const REFUSAL_PATIENCE_MS = 500;
+
+/**
+ * Records of one program that may wait: one that writes events and never reads would otherwise fill
+ * the daemon's memory.
+ */
+const CLIENT_UNREAD_MAX = 65_536;
 
 /** Fields that every new id has. */
 interface NewId {
@@ -155,10 +162,26 @@ export class OpenChannel {
     const entry = this.ownQueue.pop();
     if (entry === undefined) throw new VerbsError('EAGAIN', 'no event waits');
     entry.owner.eventsReported += 1;
-    const { child, membership } = entry.record;
+    const { child, membership, written } = entry.record;
+    if (written === true) this.#noteWritten(entry.owner, -1);
     if (child !== undefined) child.known = true;
     if (membership !== undefined) membership.eventsReported += 1;
     return { bytes: entry.record.bytes, flags: entry.emptied ? ReplyFlag.emptied : 0 };
+  }
+
+  /** Queues an event that the program gives for an id of its own. ENOMEM. */
+  write(context: CmContext, event: Omit<CmEventFields, 'uid' | 'number'>): void {
+    if (this.client.unreadEvents >= CLIENT_UNREAD_MAX) {
+      throw new VerbsError('ENOMEM', `${CLIENT_UNREAD_MAX} events of the program wait already`);
+    }
+    const bytes = emitCmEvent({ ...event, uid: context.uid, number: context.number });
+    this.#noteWritten(context, 1);
+    this.queueEvent(context, { bytes, child: undefined, written: true });
+  }
+
+  #noteWritten(context: CmContext, change: number): void {
+    context.writtenUnread += change;
+    this.client.unreadEvents += change;
   }
 
   /**
@@ -263,6 +286,7 @@ export class OpenChannel {
   #forget(context: CmContext): void {
     if (!this.#contexts.delete(context)) return;
     for (const membership of context.memberships) this.#endMembership(membership);
+    this.#noteWritten(context, -context.writtenUnread);
     this.client.ledger.note('id', -1);
     this.#table.remove(context.number);
     context.id.tag = undefined;

@@ -12,13 +12,15 @@ import type { OpenChannel } from './open-channel.ts';
 import { CM_PERSONAS } from './personas.ts';
 import { emitIbAddress, emitSockaddr, Family, sockaddrBytes } from './sockaddr.ts';
 
-const QueryOption = { addr: 0, path: 1, gid: 2 } as const;
+const QueryOption = { addr: 0, path: 1, gid: 2, ibService: 3 } as const;
 
 const ADDR_BYTES = 280;
 /** Bytes before the index of the device, which early kernels did not return. */
 const ADDR_MIN_BYTES = 272;
 /** Room for the number of paths; paths that do not fit are cut off. */
 const PATHS_MIN_BYTES = 8;
+/** Room for the number of services. */
+const SERVICES_MIN_BYTES = 8;
 const ROUTE_BYTES = 208;
 const ROUTE_MIN_BYTES = 200;
 const SRC_AT = 16;
@@ -26,7 +28,7 @@ const DST_AT = 144;
 const STORAGE_BYTES = 128;
 const PORT = 1;
 
-/** QUERY: addresses, path records or GIDs. */
+/** QUERY: addresses, path records or GIDs; services, of which there are none. */
 export function query(file: OpenChannel, request: CmRequest): KernelReply {
   const context = file.expect(request.fields.getUint32(16, true));
   switch (request.fields.getUint32(20, true)) {
@@ -37,6 +39,9 @@ export function query(file: OpenChannel, request: CmRequest): KernelReply {
       return { status: 0, response: fitted(request, path(file, context)) };
     case QueryOption.gid:
       return { status: 0, response: answer(request, gids(file, context)) };
+    case QueryOption.ibService:
+      expectRoom(request, SERVICES_MIN_BYTES);
+      throw new VerbsError('ENODATA', 'no service was resolved');
     default:
       throw new VerbsError('ENOSYS', 'no such query');
   }

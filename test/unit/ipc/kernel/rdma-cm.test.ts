@@ -7,10 +7,13 @@ import { le, RSP, UverbsRig, commands as uverbs } from '../../../support/uverbs-
 
 const ENOENT = -2;
 const EAGAIN = -11;
+const ENOMEM = -12;
 const ENODEV = -19;
 const EINVAL = -22;
 const ENOSPC = -28;
 const ENOSYS = -38;
+const ENODATA = -61;
+const EOPNOTSUPP = -95;
 const EADDRINUSE = -98;
 const EADDRNOTAVAIL = -99;
 const ECONNRESET = -104;
@@ -55,7 +58,7 @@ describe('the header of a command', () => {
     ['shorter than a header', Uint8Array.of(0, 0, 0, 0), EINVAL],
     ['longer than what was written', cmWrite(10, 0, le(0)).fill(5, 4, 5), EINVAL],
     ['a command that is not implemented', cmWrite(13, 0, le(0)), ENOSYS],
-    ['a command that does not exist', cmWrite(23, 0, le(0)), EINVAL],
+    ['a command that does not exist', cmWrite(25, 0, le(0)), EINVAL],
     ['a command with too few fields', cmWrite(7, 0, le(0)), EINVAL],
     ['no room for the response', cmWrite(0, 3, `${le(1, 8)} ${RSP} ${le(0x106, 2)} 00*6`), ENOSPC],
   ])('is refused when it is %s', (_, bytes, errno) => {
@@ -266,7 +269,7 @@ describe('addresses', () => {
   it('support neither path records nor any other query', () => {
     const id = rig.create(1n);
     expect(rig.must(cm.query(id, 1, 440)).byteLength).toBe(8);
-    expect(rig.write(cm.query(id, 3))).toBe(ENOSYS);
+    expect(rig.write(cm.query(id, 4))).toBe(ENOSYS);
     expect(rig.write(cm.query(id, 0, 271))).toBe(ENOSPC);
     expect(rig.must(cm.query(id, 0, 272)).byteLength).toBe(272);
   });
@@ -533,6 +536,81 @@ describe('the event queue', () => {
     expect(request.type).toBe(CONNECT_REQUEST);
     rig.must(cm.accept(request.id, 3n, connParam({ qpn: rig.createQP().qpn })), moved);
     expect((await rig.event(moved)).type).toBe(ESTABLISHED);
+  });
+});
+
+describe('an event that the program writes', () => {
+  const USER = 18;
+  const INTERNAL = 19;
+
+  it('waits behind the others, with its status and argument, and counts as delivered', () => {
+    const id = rig.create(7n);
+    rig.must(cm.resolveAddr(id, '127.0.0.1', 1));
+    for (const [event, argument] of [
+      [USER, 0x0123_4567_89ab_cdefn],
+      [INTERNAL, 16n],
+    ] as const) {
+      expect(rig.write(cm.writeEvent(id, event, argument, -5))).toBe(0);
+    }
+    expect(rig.poll()).toMatchObject({ id, type: ADDR_RESOLVED });
+    const [first, second] = [rig.poll(), rig.poll()];
+    expect(first).toMatchObject({ uid: 7n, id, type: USER, status: -5 });
+    expect(first?.record.getBigUint64(20, true)).toBe(0x0123_4567_89ab_cdefn);
+    expect(second).toMatchObject({ uid: 7n, id, type: INTERNAL, status: -5 });
+    expect(second?.record.getBigUint64(20, true)).toBe(16n);
+    expect(rig.must(cm.destroyId(id)).getUint32(0, true)).toBe(3);
+  });
+
+  it('wakes the program, and goes with its id', () => {
+    const bytes: number[] = [];
+    rig.file.ownQueue.attach({ write: (more) => bytes.push(...more), close: () => undefined });
+    const id = rig.create(7n);
+    rig.must(cm.writeEvent(id, USER, 1n));
+    expect(bytes).toHaveLength(1);
+    const other = rig.openFile(101);
+    rig.must(cm.migrateId(id, 100), other);
+    expect(rig.poll()).toBeUndefined();
+    expect(rig.poll(other)).toMatchObject({ id, type: USER });
+  });
+
+  it('is of a type for programs, for an id of the same file', () => {
+    const id = rig.create(7n);
+    for (const event of [ESTABLISHED, 16, 17, 20]) {
+      expect(rig.write(cm.writeEvent(id, event))).toBe(EINVAL);
+    }
+    expect(rig.write(cm.writeEvent(id + 1, USER))).toBe(ENOENT);
+    expect(rig.write(cm.writeEvent(id, USER), rig.openFile(101))).toBe(EINVAL);
+    expect(rig.write(cm.writeEvent(id, USER).subarray(0, 320))).toBe(EINVAL);
+  });
+
+  it('is refused while 65,536 of the program wait, until it reads or ends the id', () => {
+    const { client } = rig.file;
+    const id = rig.create(7n);
+    const write = cm.writeEvent(id, USER);
+    for (let count = 0; count < 65_536; count += 1) rig.must(write);
+    expect(rig.write(write)).toBe(ENOMEM);
+    expect(rig.poll()).toMatchObject({ type: USER });
+    rig.must(write);
+    expect(rig.write(write)).toBe(ENOMEM);
+    rig.must(cm.destroyId(id));
+    expect(client.unreadEvents).toBe(0);
+    rig.must(cm.writeEvent(rig.create(8n), USER));
+    rig.file.close();
+    expect(client.unreadEvents).toBe(0);
+  });
+});
+
+describe('a service of InfiniBand', () => {
+  it('is found on no device of this kind: EOPNOTSUPP for a bound id, else EINVAL', () => {
+    const id = rig.create(1n);
+    expect(rig.write(cm.resolveIbService(id))).toBe(EINVAL);
+    rig.must(cm.bind(id, '127.0.0.1', 0));
+    expect(rig.write(cm.resolveIbService(id))).toBe(EOPNOTSUPP);
+    rig.must(cm.resolveAddr(id, '127.0.0.1', 1));
+    expect(rig.write(cm.resolveIbService(id))).toBe(EINVAL);
+    expect(rig.write(cm.resolveIbService(77))).toBe(ENOENT);
+    expect(rig.write(cm.query(id, 3))).toBe(ENODATA);
+    expect(rig.write(cm.query(id, 3, 7))).toBe(ENOSPC);
   });
 });
 
