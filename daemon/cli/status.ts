@@ -69,10 +69,16 @@ function httpText({ url, tokenNeeded }: HttpReady): string {
 const NEAR_LIMIT = 0.8;
 
 function healthLines({ limits, logLinesDropped, ended }: DaemonHealth): string[] {
-  const near = Object.entries(limits).filter(([, { used, limit }]) => used >= limit * NEAR_LIMIT);
+  const uses = Object.entries(limits);
+  const near = uses.filter(([, { used, limit }]) => used >= limit * NEAR_LIMIT);
+  const pressed = uses.flatMap(([name, { user }]) => {
+    if (user === undefined || user.used < user.share * NEAR_LIMIT) return [];
+    return [`near a limit  ${name}: user ${user.uid} has ${user.used} of at most ${user.share}`];
+  });
   const lost = logLinesDropped > 0;
   return [
     ...near.map(([name, { used, limit }]) => `near a limit  ${name}: ${used} of ${limit}`),
+    ...pressed,
     ...(lost ? [`log           ${logLinesDropped} lines dropped: nothing reads it`] : []),
     ...ended.map(({ pid, program, at }) => {
       return `ended         pid ${pid} ${program} at ${at}: its memory did not answer`;

@@ -98,6 +98,12 @@ export const clientStatus: z.ZodType<ClientStatus> = z.strictObject({
   usage: clientUsage,
 });
 
+const limitUse = z.strictObject({
+  used: count,
+  limit: count,
+  user: z.strictObject({ uid: count, used: count, share: count }).exactOptional(),
+});
+
 /** See `DaemonStatus`. */
 export const daemonStatus: z.ZodType<DaemonStatus> = z.strictObject({
   version: z.string(),
@@ -121,7 +127,7 @@ export const daemonStatus: z.ZodType<DaemonStatus> = z.strictObject({
   clients: z.array(clientStatus),
   faults: count,
   health: z.strictObject({
-    limits: z.record(z.string(), z.strictObject({ used: count, limit: count })),
+    limits: z.record(z.string(), limitUse),
     logLinesDropped: count,
     ended: z.array(z.strictObject({ pid, program: z.string(), at: z.iso.datetime() })),
   }),

@@ -80,11 +80,13 @@ export class ControlClient {
     this.#identity = new ClientIdentity(options.id, credentials);
     this.label = `pid ${credentials.pid} uid ${credentials.uid}`;
     const workEpoch = () => this.context.workEpoch();
-    this.#memory = new DaemonMemory(credentials, options.memoryTiers, workEpoch);
+    const share = options.quotas.budget?.of(credentials.uid);
+    this.#memory = new DaemonMemory(credentials, options.memoryTiers, workEpoch, share);
     this.context = new ClientContext({
       directory: options.directory,
       memory: this.#memory,
       quotas: options.quotas,
+      uid: credentials.uid,
       sendEvent: (event) => this.#sendEvent(event),
       sendCompletion: (channel, cq) => this.#channels.get(channel)?.send(cq),
       openChannel: (channel) => this.#openChannel(channel),

@@ -42,6 +42,7 @@ import type { DeviceDirectory } from './objects/device-directory.ts';
 import { EndedClients } from './objects/ended-clients.ts';
 import type { ClientQuotas } from './objects/quotas.ts';
 import { listenAtPlace } from './socket-place.ts';
+import { isTrusted } from './trusted-user.ts';
 
 /** Bytes read from a connection at once. */
 const READ_BYTES = 64 * 1024;
@@ -536,11 +537,6 @@ export class IpcServer {
 
 function isOnReserve({ fd }: Connection): boolean {
   return fd !== undefined && isReserved(fd);
-}
-
-/** The daemon's own user, or root. */
-function isTrusted(uid: number): boolean {
-  return uid === 0 || uid === process.getuid?.();
 }
 
 /** The hello of a complete greeting. Throws `IpcFormatError`. */

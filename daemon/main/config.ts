@@ -21,7 +21,7 @@ import {
   SCTP_TRANSPORTS,
 } from '../host/device-config.ts';
 import { FAULTS_MAX } from '../host/host-faults.ts';
-import type { DaemonLimits } from '../ipc/objects/daemon-budget.ts';
+import { type DaemonLimits, LIMIT_NAMES } from '../ipc/objects/daemon-budget.ts';
 import { ALL_TIERS } from '../ipc/objects/daemon-memory.ts';
 import { type ClientQuotas, DEFAULT_QUOTAS, OBJECT_KINDS } from '../ipc/objects/quotas.ts';
 import type { WireDefaults } from '../iwarp/cm/cm-types.ts';
@@ -130,10 +130,7 @@ const daemonConfig = z.strictObject({
     queueEntries: DEFAULT_QUOTAS.queueEntries,
   }),
   /** Limits of all clients together; defaults depend on the system. */
-  limits: z
-    .strictObject({ sharedBytes: count, mappings: count, objects: count })
-    .partial()
-    .default({}),
+  limits: overrides(LIMIT_NAMES).default({}),
   /** Faults that are there from the start, as `iwarpd fault add` adds them. */
   faults: z.array(faultSpec).max(FAULTS_MAX).readonly().default([]),
   /** Also serve HTTP. Default: off. */

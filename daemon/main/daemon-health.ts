@@ -31,7 +31,10 @@ export class HealthWatch {
     this.#descriptorLimit = descriptorLimit();
     this.#note = note;
     this.#logLinesDropped = logLinesDropped;
-    this.budget = new DaemonBudget(daemonLimits(config.limits), () => SharedMemory.mappings);
+    this.budget = new DaemonBudget(daemonLimits(config.limits), {
+      measures: { mappings: () => SharedMemory.mappings },
+      onRefused: (uid, { message }) => note('warn', 'limit', { kind: 'limit', uid }, message),
+    });
     reserveDescriptors({ limit: this.#descriptorLimit, reserve: RESERVED_DESCRIPTORS });
     copyGuard.onEnded.add(this.#noteEnded);
   }

@@ -158,6 +158,7 @@ export class Daemon {
       sctp: await sctpPartsFor(config.devices),
       observer: hostObserver(notes.note, taps),
     });
+    for (const { name, nic } of host.devices) health.budget.addDevice(name, nic.capacity);
     const work = new WorkHub(host.devices.map(({ name, nic }) => ({ name, watch: nic.watch })));
     const samples = new TraceSamples(taps, work, host.crcEngine.crc32c, chooseCrc32());
     let connected: Promise<void> | undefined;

@@ -1,8 +1,9 @@
 /** The system's limits for this process, and the share of them that clients may use. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { totalmem } from 'node:os';
+import { getHeapStatistics } from 'node:v8';
 import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
-import type { DaemonLimits } from '../ipc/objects/daemon-budget.ts';
+import { CM_NUMBERS, type DaemonLimits } from '../ipc/objects/daemon-budget.ts';
 import { DESCRIPTORS_MIN, openFilesLimit, openFilesRefusal } from './open-files.ts';
 
 /** Descriptors reserved from clients, so status, reset and HTTP keep working. */
@@ -13,18 +14,28 @@ const RESERVED_MAPPINGS = 1 / 4;
 const SHARED_MEMORY = 1 / 2;
 /** Linux's default of vm.max_map_count. */
 const MAP_COUNT_DEFAULT = 65_530;
-/** The daemon uses a few hundred bytes per object, so this many fit its heap. */
-const OBJECTS = 1_048_576;
+/** Objects of all clients, where the heap has room for them. */
+const OBJECTS_MAX = 1_048_576;
+/** Bytes of heap for each object that clients may have: the mean is below, a queue pair above. */
+const HEAP_PER_OBJECT_BYTES = 2048;
+/** The same for a connection id with a connect request and its events. */
+const HEAP_PER_ID_BYTES = 10_240;
+/** Part of the heap that may be filled by either. */
+const HEAP_PART = 1 / 2;
 
 /** Configured limits; defaults depend on the system. */
 export function daemonLimits(given: Partial<DaemonLimits>): DaemonLimits {
   const memoryBytes = Math.min(totalmem(), process.constrainedMemory() || totalmem());
   const mapCount = systemNumber('/proc/sys/vm/max_map_count') ?? MAP_COUNT_DEFAULT;
+  const heapBytes = getHeapStatistics().heap_size_limit * HEAP_PART;
   const own = readLines('/proc/self/maps').length;
   return {
     sharedBytes: given.sharedBytes ?? Math.floor(memoryBytes * SHARED_MEMORY),
     mappings: given.mappings ?? Math.max(1, Math.floor(mapCount * (1 - RESERVED_MAPPINGS)) - own),
-    objects: given.objects ?? OBJECTS,
+    objects: given.objects ?? Math.min(OBJECTS_MAX, Math.floor(heapBytes / HEAP_PER_OBJECT_BYTES)),
+    // More than there are numbers would be no limit.
+    ids: Math.min(given.ids ?? Math.floor(heapBytes / HEAP_PER_ID_BYTES), CM_NUMBERS),
+    memberships: Math.min(given.memberships ?? CM_NUMBERS, CM_NUMBERS),
   };
 }
 

@@ -8,6 +8,9 @@ const KINDS = ['pd', 'mr', 'mw', 'cq', 'srq', 'qp'] as const;
 /** Kinds of counted objects. */
 type ObjectKind = (typeof KINDS)[number];
 
+/** How many objects of each kind a device may have. */
+export type DeviceCapacity = Readonly<Record<ObjectKind, number>>;
+
 /** QP numbers have 24 bits, as everywhere in verbs. */
 const QPN_COUNT = 2 ** 24;
 /** 0 and 1 are those of management; Linux keeps all up to 16 for itself. */
@@ -16,12 +19,12 @@ const MULTICAST_QPN = QPN_COUNT - 1;
 
 /** Counts objects against the profile. */
 export class DeviceRegistry {
-  readonly #limits: Readonly<Record<ObjectKind, number>>;
+  readonly capacity: DeviceCapacity;
   readonly #counts: Record<ObjectKind, number>;
   #lastQpn = 0;
 
   constructor(profile: DeviceProfile) {
-    this.#limits = {
+    this.capacity = {
       pd: profile.maxPd,
       mr: profile.maxMr,
       mw: profile.maxMw,
@@ -39,8 +42,8 @@ export class DeviceRegistry {
 
   /** Takes a slot; call the result once to release it. ENOMEM when the device has no more. */
   take(kind: ObjectKind): () => void {
-    if (this.#counts[kind] >= this.#limits[kind]) {
-      throw new VerbsError('ENOMEM', `the device has no more than ${this.#limits[kind]} ${kind}s`);
+    if (this.#counts[kind] >= this.capacity[kind]) {
+      throw new VerbsError('ENOMEM', `the device has no more than ${this.capacity[kind]} ${kind}s`);
     }
     this.#counts[kind] += 1;
     return () => this.give(kind);
@@ -55,7 +58,7 @@ export class DeviceRegistry {
   /** Throws `InvariantError` when a count is impossible. */
   assertInvariants(): void {
     const counts = this.#counts;
-    const limits = this.#limits;
+    const limits = this.capacity;
     for (const kind of KINDS) {
       assert(counts[kind] >= 0 && counts[kind] <= limits[kind], `the number of ${kind}s can be`);
     }

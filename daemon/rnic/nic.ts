@@ -18,7 +18,7 @@ import { CQ, type CQInit } from './completion-queue.ts';
 import { type CompletionWriter, SlotCompletionWriter } from './completion-writer.ts';
 import { assertCounts } from './deep-invariants.ts';
 import { type DeviceProfile, deviceProfile } from './device-profile.ts';
-import { DeviceRegistry } from './device-registry.ts';
+import { type DeviceCapacity, DeviceRegistry } from './device-registry.ts';
 import { EffectQueue, type NicEffect } from './effect.ts';
 import type { IBPort } from './ib-port.ts';
 import { IndexedCompletionWriter } from './indexed-completion-writer.ts';
@@ -105,6 +105,11 @@ export class Nic {
       wordView: new DataView(word.buffer),
     };
     this.#onBackingReady = (): void => this.#backingReady();
+  }
+
+  /** How many objects of each kind the device may have. */
+  get capacity(): DeviceCapacity {
+    return this.#registry.capacity;
   }
 
   queryDevice(): DeviceLimits {

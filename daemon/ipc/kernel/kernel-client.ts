@@ -13,6 +13,6 @@ export class KernelClient extends ClientIdentity {
 
   constructor(id: number, credentials: PeerProcess, quotas: ClientQuotas) {
     super(id, credentials);
-    this.ledger = new QuotaLedger(quotas);
+    this.ledger = new QuotaLedger(quotas, credentials.uid);
   }
 }

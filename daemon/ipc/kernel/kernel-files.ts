@@ -1,4 +1,5 @@
 /** The kinds of files that the kernel server can open. */
+import { CM_NUMBERS } from '../objects/daemon-budget.ts';
 import { HandleSpace } from '../objects/handle-space.ts';
 import type { CmContext, Membership } from './cm/context.ts';
 import { CmFile } from './cm/file.ts';
@@ -6,9 +7,6 @@ import type { CmNumbers } from './cm/open-channel.ts';
 import type { KernelFileKind, KernelFileMaker } from './kernel-file.ts';
 import { NetlinkFile } from './nldev/nldev.ts';
 import { UverbsFile } from './uverbs/file.ts';
-
-/** librdmacm indexes connection ids by 16 bits of their number; memberships have as many. */
-const CM_NUMBERS = 65_536;
 
 /** The numbers of rdma_cm's objects of one server. */
 export function cmNumbers(): CmNumbers {

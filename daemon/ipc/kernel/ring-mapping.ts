@@ -67,6 +67,7 @@ export class RingMappings implements RingSource<Ring> {
     this.#rings.delete(ring.key);
     if (!this.#leaving) ring.memory.clear();
     ring.memory.release();
+    this.#ledger.share?.give('mappings');
     this.#ledger.give('sharedBytes', ring.memory.lengthBytes);
   }
 
@@ -109,9 +110,12 @@ export class RingMappings implements RingSource<Ring> {
   }
 
   #map(offset: number, lengthBytes: number): SharedMemory {
+    const { share } = this.#ledger;
+    share?.take('mappings');
     try {
       return this.#opened().map(offset, lengthBytes);
     } catch (error) {
+      share?.give('mappings');
       throw asVerbsError(error);
     }
   }

@@ -1,8 +1,17 @@
-/** Limits of all clients together: quotas limit one client, and there can be any number of clients. */
-import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import { assert } from '../../invariants/assert.ts';
+/**
+ * Limits of all clients together, each divided among users: quotas limit one client, and there can be
+ * any number of clients. `daemon/LIMITS.md` lists them; a test compares the two.
+ */
+import type { SharedLimitUse } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
+import type { ErrnoCode } from '../../../verbs-api/contract/verbs/errors.ts';
+import type { DeviceCapacity } from '../../rnic/device-registry.ts';
+import { isTrusted } from '../trusted-user.ts';
+import { type LimitTerms, OWNER, type RefusalNote, SharedLimit } from './shared-limit.ts';
 
-/** Limits of all clients together. */
+/** librdmacm indexes connection ids by 16 bits of their number; memberships have as many. */
+export const CM_NUMBERS = 65_536;
+
+/** Sizes of the limits. */
 export interface DaemonLimits {
   /** Bytes of shared memory. */
   readonly sharedBytes: number;
@@ -10,80 +19,140 @@ export interface DaemonLimits {
   readonly mappings: number;
   /** Objects of all kinds: each takes some of the daemon's heap. */
   readonly objects: number;
+  /** Connection ids of unmodified programs; see `CM_NUMBERS`. */
+  readonly ids: number;
+  /** Their multicast memberships, which have numbers of their own. */
+  readonly memberships: number;
 }
 
-/** The limits, by name in the configuration. */
-type BudgetKind = keyof DaemonLimits;
+/** A limit, by its name in the configuration. */
+type LimitName = keyof DaemonLimits;
 
-const KIND_TEXT: Readonly<Record<BudgetKind, string>> = {
-  sharedBytes: 'bytes of shared memory',
-  mappings: 'mappings of shared memory',
-  objects: 'objects',
+/** The limits and what to do about each. */
+const TERMS: Readonly<Record<LimitName, { readonly what: string; readonly code: ErrnoCode }>> = {
+  sharedBytes: { what: 'bytes of shared memory', code: 'ENOMEM' },
+  mappings: { what: 'mappings of shared memory', code: 'ENOMEM' },
+  objects: { what: 'objects', code: 'ENOMEM' },
+  ids: { what: 'connection ids of rdma_cm', code: 'ENOMEM' },
+  memberships: { what: 'multicast memberships of rdma_cm', code: 'ENOMEM' },
 };
 
-/** Use of a limit. */
-interface BudgetUse {
-  readonly used: number;
-  readonly limit: number;
+/** Every limit. */
+export const LIMIT_NAMES = Object.keys(TERMS) as readonly LimitName[];
+
+/** Options of a budget. */
+interface BudgetOptions {
+  /** What the process really uses of a limit, where that can exceed what clients hold. */
+  readonly measures?: Partial<Readonly<Record<LimitName, () => number>>>;
+  readonly onRefused?: RefusalNote;
+  /** Default: `isTrusted`. */
+  readonly isOwner?: (uid: number) => boolean;
 }
 
 /** See the module's comment. */
 export class DaemonBudget {
-  readonly #limits: DaemonLimits;
-  readonly #mappings: () => number;
-  #sharedBytes = 0;
-  #objects = 0;
+  readonly #limits: Readonly<Record<LimitName, SharedLimit>>;
+  readonly #devices = new Map<string, Readonly<Record<string, SharedLimit>>>();
+  readonly #options: BudgetOptions;
 
-  /** `mappings` returns the number of shared mappings. */
-  constructor(limits: DaemonLimits, mappings: () => number) {
-    this.#limits = limits;
-    this.#mappings = mappings;
+  constructor(sizes: DaemonLimits, options: BudgetOptions) {
+    this.#options = options;
+    this.#limits = byName(LIMIT_NAMES, (name) => {
+      const terms: LimitTerms = { ...TERMS[name], remedy: `raise limits.${name} of the daemon` };
+      return new SharedLimit(sizes[name], terms, {
+        measure: options.measures?.[name],
+        onRefused: options.onRefused,
+      });
+    });
   }
 
-  /** Use of every limit. */
-  uses(): Record<BudgetKind, BudgetUse> {
-    const { sharedBytes, mappings, objects } = this.#limits;
-    return {
-      sharedBytes: { used: this.#sharedBytes, limit: sharedBytes },
-      mappings: { used: this.#mappings(), limit: mappings },
-      objects: { used: this.#objects, limit: objects },
-    };
+  /** Divides what a device may have among users, too. */
+  addDevice(device: string, capacity: DeviceCapacity): void {
+    const limits = Object.entries(capacity).map(([kind, most]): [string, SharedLimit] => {
+      const what = `objects of kind ${kind} on ${device}`;
+      const remedy = 'raise the limit in the profile of the device';
+      const { onRefused } = this.#options;
+      return [kind, new SharedLimit(most, { what, remedy, code: 'ENOMEM' }, { onRefused })];
+    });
+    this.#devices.set(device, Object.fromEntries(limits));
   }
 
-  /** Takes shared memory, which is one mapping. ENOMEM. */
-  takeShared(bytes: number): void {
-    if (bytes > this.#limits.sharedBytes - this.#sharedBytes) throw this.#refusal('sharedBytes');
-    if (this.#mappings() >= this.#limits.mappings) throw this.#refusal('mappings');
-    this.#sharedBytes += bytes;
+  /** The part of a user. */
+  of(uid: number): UserShare {
+    return new UserShare(
+      (this.#options.isOwner ?? isTrusted)(uid) ? OWNER : uid,
+      (name) => this.#limits[name],
+      this.#devices,
+    );
   }
 
-  /** Returns shared memory. */
-  giveShared(bytes: number): void {
-    this.#sharedBytes -= bytes;
-    assert(this.#sharedBytes >= 0, 'no more shared bytes are given back than were taken');
+  /** Use of every limit, by its name in `status`. */
+  uses(): Record<string, SharedLimitUse> {
+    const uses: Record<string, SharedLimitUse> = {};
+    for (const [name, limit] of Object.entries(this.#limits)) uses[name] = limit.use();
+    for (const [device, limits] of this.#devices) {
+      for (const [kind, limit] of Object.entries(limits))
+        uses[`${kind} of ${device}`] = limit.use();
+    }
+    return uses;
   }
 
-  /** ENOMEM when no object may be added. */
-  assertRoom(): void {
-    if (this.#objects >= this.#limits.objects) throw this.#refusal('objects');
+  /** Throws `InvariantError` when a count is wrong. */
+  assertInvariants(): void {
+    for (const limit of Object.values(this.#limits)) limit.assertInvariants();
+    for (const limits of this.#devices.values()) {
+      for (const limit of Object.values(limits)) limit.assertInvariants();
+    }
+  }
+}
+
+/** What one user holds of every limit. */
+export class UserShare {
+  readonly #user: number;
+  readonly #limit: (name: LimitName) => SharedLimit;
+  readonly #devices: ReadonlyMap<string, Readonly<Record<string, SharedLimit>>>;
+
+  /** For `DaemonBudget.of`. */
+  constructor(
+    user: number,
+    limit: (name: LimitName) => SharedLimit,
+    devices: ReadonlyMap<string, Readonly<Record<string, SharedLimit>>>,
+  ) {
+    this.#user = user;
+    this.#limit = limit;
+    this.#devices = devices;
+  }
+
+  /** Takes an amount of a limit, or throws the limit's error. */
+  take(name: LimitName, amount = 1): void {
+    this.#limit(name).take(this.#user, amount);
+  }
+
+  /** Returns an amount. */
+  give(name: LimitName, amount = 1): void {
+    this.#limit(name).give(this.#user, amount);
+  }
+
+  /** ENOMEM when the user may add no object, or none of this kind on the device. */
+  assertRoom(kind: string, device: string | undefined): void {
+    this.#limit('objects').assertRoom(this.#user);
+    this.#ofDevice(kind, device)?.assertRoom(this.#user);
   }
 
   /** Counts an object that was added (1) or removed (-1). */
-  note(change: 1 | -1): void {
-    this.#objects += change;
-    assert(this.#objects >= 0, 'no more objects are removed than were added');
+  note(kind: string, device: string | undefined, change: 1 | -1): void {
+    this.#limit('objects').note(this.#user, change);
+    this.#ofDevice(kind, device)?.note(this.#user, change);
   }
 
-  /** Throws `InvariantError` when a limit is exceeded. */
-  assertInvariants(): void {
-    const { sharedBytes, objects } = this.#limits;
-    assert(this.#sharedBytes <= sharedBytes, 'the limit of shared bytes is kept');
-    assert(this.#objects <= objects, 'the limit of objects is kept');
+  #ofDevice(kind: string, device: string | undefined): SharedLimit | undefined {
+    return device === undefined ? undefined : this.#devices.get(device)?.[kind];
   }
+}
 
-  #refusal(kind: BudgetKind): VerbsError {
-    const most = this.#limits[kind];
-    const text = `all clients together may have at most ${most} ${KIND_TEXT[kind]}; raise limits.${kind} of the daemon`;
-    return new VerbsError('ENOMEM', text);
-  }
+function byName<Name extends string, T>(
+  names: readonly Name[],
+  make: (name: Name) => T,
+): Record<Name, T> {
+  return Object.fromEntries(names.map((name) => [name, make(name)])) as Record<Name, T>;
 }

@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { SystemCallError } from '../../../native-bridge/libc/libc.ts';
 import type { PeerProcess } from '../../../native-bridge/libc/peer-process.ts';
 import { ProcessMemory, yamaScope } from '../../../native-bridge/libc/process-vm.ts';
-import { SharedMemory } from '../../../native-bridge/libc/shared-memory.ts';
+import type { SharedMemory } from '../../../native-bridge/libc/shared-memory.ts';
 import { TOKEN_BYTES, tokenText } from '../../../verbs-api/contract/protocol/ipc-frames.ts';
 import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import type { MemoryTier } from '../../../verbs-api/contract/verbs/provider.ts';
@@ -11,8 +11,9 @@ import { assert } from '../../invariants/assert.ts';
 import { AgentBacking } from './agent-backing.ts';
 import type { AgentChannel } from './agent-channel.ts';
 import type { ClientMemory, ProcessAllocation, SharedAllocation } from './client-memory.ts';
+import type { UserShare } from './daemon-budget.ts';
 import { ProcessBacking } from './process-backing.ts';
-import { RingRegions } from './ring-regions.ts';
+import { createMapped, RingRegions } from './ring-regions.ts';
 import { SlowMemory } from './slow-memory.ts';
 
 /** Shared allocations that a client made and has not mapped yet; each holds a descriptor. */
@@ -34,7 +35,8 @@ export class DaemonMemory implements ClientMemory {
   readonly #tiers: readonly MemoryTier[];
   readonly #workEpoch: () => number;
   readonly #unmapped = new Map<string, SharedMemory>();
-  readonly #regions = new RingRegions(newToken);
+  readonly #share: UserShare | undefined;
+  readonly #regions: RingRegions;
   #process: ProcessMemory | undefined;
   /**
    * The client or the daemon is shutting down: a release no longer means that the client freed
@@ -42,12 +44,19 @@ export class DaemonMemory implements ClientMemory {
    */
   #leaving = false;
 
-  /** `workEpoch`: see `AgentBacking`. */
-  constructor(peer: PeerProcess, tiers: readonly MemoryTier[], workEpoch: () => number) {
+  /** `workEpoch`: see `AgentBacking`. `share`, if any, is charged for mappings. */
+  constructor(
+    peer: PeerProcess,
+    tiers: readonly MemoryTier[],
+    workEpoch: () => number,
+    share?: UserShare,
+  ) {
     this.#peer = peer;
     this.#slow = new SlowMemory(peer.pid);
     this.#tiers = tiers;
     this.#workEpoch = workEpoch;
+    this.#share = share;
+    this.#regions = new RingRegions(newToken, share);
   }
 
   /**
@@ -76,13 +85,17 @@ export class DaemonMemory implements ClientMemory {
         `limit reached: ${UNMAPPED_MAX} shared allocations are not mapped yet`,
       );
     }
-    const memory = orNoMemory(() => SharedMemory.create('iwarpd', lengthBytes));
+    const memory = orNoMemory(() => createMapped(lengthBytes, this.#share));
     const token = newToken();
     this.#unmapped.set(token, memory);
+    let held = true;
     const release = () => {
+      if (!held) return;
+      held = false;
       this.#unmapped.delete(token);
       if (!this.#leaving) memory.clear();
       memory.release();
+      this.#share?.give('mappings');
     };
     return { mapping: { token, lengthBytes }, view: memory.view, release };
   }

@@ -20,9 +20,19 @@ type OfKind<Any extends RegisteredObject, K extends Any['kind']> = Extract<
 export class ObjectRegistry<Any extends RegisteredObject> {
   readonly #objects: HandleSpace<Any>;
   readonly #ledger: QuotaLedger;
+  readonly #deviceOf: (object?: Any) => string | undefined;
 
-  constructor(ledger: QuotaLedger, firstHandle: number) {
+  /**
+   * `deviceOf` returns the device that has an object, if one has; without an object, the device that
+   * has all of them.
+   */
+  constructor(
+    ledger: QuotaLedger,
+    firstHandle: number,
+    deviceOf: (object?: Any) => string | undefined,
+  ) {
     this.#ledger = ledger;
+    this.#deviceOf = deviceOf;
     this.#objects = new HandleSpace(firstHandle);
   }
 
@@ -31,11 +41,14 @@ export class ObjectRegistry<Any extends RegisteredObject> {
     return this.#objects.size;
   }
 
-  /** Adds what `make` returns. ENOMEM beyond the quota; nothing is added if `make` throws. */
-  add<T extends Any>(kind: T['kind'], make: (handle: number) => T): T {
-    this.#ledger.assertRoom(kind);
+  /**
+   * Adds what `make` returns, on `device` if one has it. ENOMEM beyond the quota; nothing is added if
+   * `make` throws.
+   */
+  add<T extends Any>(kind: T['kind'], make: (handle: number) => T, device = this.#deviceOf()): T {
+    this.#ledger.assertRoom(kind, device);
     const object = this.#objects.add(make);
-    this.#ledger.note(kind, 1);
+    this.#ledger.note(kind, 1, this.#deviceOf(object));
     return object;
   }
 
@@ -43,7 +56,7 @@ export class ObjectRegistry<Any extends RegisteredObject> {
   remove(object: Any): void {
     if (this.#objects.find(object.handle) !== object) return;
     this.#objects.remove(object.handle);
-    this.#ledger.note(object.kind, -1);
+    this.#ledger.note(object.kind, -1, this.#deviceOf(object));
   }
 
   /** The object with a handle, of any kind. */

@@ -3,7 +3,8 @@ import type { ClientUsage } from '../../../verbs-api/contract/protocol/ipc-admin
 import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import type { MemoryTier } from '../../../verbs-api/contract/verbs/provider.ts';
 import { assert } from '../../invariants/assert.ts';
-import type { DaemonBudget } from './daemon-budget.ts';
+import type { DaemonBudget, UserShare } from './daemon-budget.ts';
+import { OWNER } from './shared-limit.ts';
 
 /** Kinds of objects with a handle. */
 export const OBJECT_KINDS = [
@@ -75,9 +76,13 @@ export class QuotaLedger {
   readonly #amounts: Record<Amount, number> = { sharedBytes: 0, pinnedBytes: 0, queueEntries: 0 };
 
   readonly #regions = new Map<MemoryTier, { count: number; reason: string }>();
+  /** The user's part of what all clients share; undefined where they share nothing. */
+  readonly share: UserShare | undefined;
 
-  constructor(quotas: ClientQuotas) {
+  /** `uid`: the client's user, who has a part of the limits of all clients. */
+  constructor(quotas: ClientQuotas, uid: number = OWNER) {
     this.#quotas = quotas;
+    this.share = quotas.budget?.of(uid);
   }
 
   /** Objects of a kind. */
@@ -90,8 +95,8 @@ export class QuotaLedger {
     return this.#amounts[amount];
   }
 
-  /** ENOMEM when no object of the kind may be added. */
-  assertRoom(kind: ObjectKind): void {
+  /** ENOMEM when no object of the kind may be added; of a device, if the kind belongs to one. */
+  assertRoom(kind: ObjectKind, device?: string): void {
     const most = this.#quotas.objects[kind];
     if (this.count(kind) >= most) {
       throw new VerbsError(
@@ -99,15 +104,15 @@ export class QuotaLedger {
         `limit reached: a client may have at most ${most} objects of kind ${kind}`,
       );
     }
-    this.#quotas.budget?.assertRoom();
+    this.share?.assertRoom(kind, device);
   }
 
   /** Counts an object that was added (1) or removed (-1). */
-  note(kind: ObjectKind, change: 1 | -1): void {
+  note(kind: ObjectKind, change: 1 | -1, device?: string): void {
     const count = this.count(kind) + change;
     assert(count >= 0, `no more objects of kind ${kind} go than came`);
     this.#objects.set(kind, count);
-    this.#quotas.budget?.note(change);
+    this.share?.note(kind, device, change);
   }
 
   /** Takes an amount, or throws ENOMEM. */
@@ -119,13 +124,13 @@ export class QuotaLedger {
         `limit reached: a client may have at most ${most} ${AMOUNT_TEXT[amount]}`,
       );
     }
-    if (amount === 'sharedBytes') this.#quotas.budget?.takeShared(value);
+    if (amount === 'sharedBytes') this.share?.take('sharedBytes', value);
     this.#amounts[amount] += value;
   }
 
   /** Returns an amount. */
   give(amount: Amount, value: number): void {
-    if (amount === 'sharedBytes') this.#quotas.budget?.giveShared(value);
+    if (amount === 'sharedBytes') this.share?.give('sharedBytes', value);
     this.#amounts[amount] -= value;
     assert(this.#amounts[amount] >= 0, `no more ${AMOUNT_TEXT[amount]} are given back than taken`);
   }

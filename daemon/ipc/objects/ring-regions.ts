@@ -7,6 +7,7 @@
 import { SharedMemory } from '../../../native-bridge/libc/shared-memory.ts';
 import type { MappingRef } from '../../../verbs-api/contract/protocol/commands.ts';
 import type { SharedAllocation } from './client-memory.ts';
+import type { UserShare } from './daemon-budget.ts';
 import { FreeSpace } from './free-space.ts';
 
 /** A ring begins on a line of the processor's cache. */
@@ -64,15 +65,32 @@ class CarvedRing implements SharedAllocation {
   }
 }
 
+/**
+ * Shared memory, whose mapping is charged to `share`: the caller returns it with the memory. Throws
+ * `SystemCallError` and the limit's error.
+ */
+export function createMapped(lengthBytes: number, share: UserShare | undefined): SharedMemory {
+  share?.take('mappings');
+  try {
+    return SharedMemory.create('iwarpd', lengthBytes);
+  } catch (error) {
+    share?.give('mappings');
+    throw error;
+  }
+}
+
 /** See the module's comment. */
 export class RingRegions {
   readonly #newToken: () => string;
+  readonly #share: UserShare | undefined;
   readonly #regions = new Map<string, Region>();
   #nextBytes = FIRST_REGION_BYTES;
   #keptBytes = 0;
 
-  constructor(newToken: () => string) {
+  /** `share`, if any, is charged for each file. */
+  constructor(newToken: () => string, share?: UserShare) {
     this.#newToken = newToken;
+    this.#share = share;
   }
 
   /**
@@ -110,6 +128,7 @@ export class RingRegions {
   /** Releases every file. What is left of rings reads as zeros on this side. */
   close(): void {
     for (const { memory } of this.#regions.values()) memory.release();
+    this.#share?.give('mappings', this.#regions.size);
     this.#regions.clear();
   }
 
@@ -117,7 +136,7 @@ export class RingRegions {
     if (this.#regions.size >= REGIONS_MAX) return undefined;
     while (this.#nextBytes < ringBytes * SHARE_MAX) this.#nextBytes *= 2;
     const lengthBytes = this.#nextBytes;
-    const memory = SharedMemory.create('iwarpd', lengthBytes);
+    const memory = createMapped(lengthBytes, this.#share);
     this.#nextBytes = Math.min(lengthBytes * 2, LAST_REGION_BYTES);
     const space = new FreeSpace(lengthBytes);
     const region: Region = { token: this.#newToken(), memory, space, fresh: 0 };

@@ -59,6 +59,8 @@ interface ClientOptions {
   readonly memory: ClientMemory;
   /** Default: `DEFAULT_QUOTAS`. */
   readonly quotas?: ClientQuotas;
+  /** The client's user, who has a part of what all clients share. Default: the owner. */
+  readonly uid?: number;
   /** Sends the client an event. Called in the order of the events. */
   readonly sendEvent: (event: DeviceEvent) => void;
   /** A CQ with a channel fired. Called in the turn that wrote the completion. */
@@ -92,6 +94,7 @@ export class ClientContext implements ClientEvents, DeviceEventSink {
       directory: options.directory,
       memory: options.memory,
       quotas: options.quotas ?? DEFAULT_QUOTAS,
+      uid: options.uid,
       sendEvent: (event) => {
         if (!this.#closed) options.sendEvent(event);
       },

@@ -46,6 +46,7 @@ export class ClientState {
       directory: DeviceDirectory;
       memory: ClientMemory;
       quotas: ClientQuotas;
+      uid?: number | undefined;
       sendEvent: (event: DeviceEvent) => void;
       openChannel: (channel: Handle) => string;
       closeChannel: (channel: Handle) => void;
@@ -55,9 +56,9 @@ export class ClientState {
     this.directory = parts.directory;
     this.memory = parts.memory;
     const { memory } = parts;
-    const ledger = new QuotaLedger(parts.quotas);
+    const ledger = new QuotaLedger(parts.quotas, parts.uid);
     this.ledger = ledger;
-    this.table = new ObjectRegistry(ledger, FIRST_HANDLE);
+    this.table = new ObjectRegistry(ledger, FIRST_HANDLE, deviceOf);
     const rings = {
       create: (bytes: number) => takeShared(ledger, () => memory.createRing(bytes), bytes),
       release: (ring: SharedAllocation) => giveShared(ledger, ring),
@@ -108,6 +109,23 @@ export class ClientState {
     if (object.users > 0) {
       throw new VerbsError('EBUSY', `${object.users} objects still use the ${object.kind}`);
     }
+  }
+}
+
+/** The device that has an object: events, buffers and ids belong to none. */
+function deviceOf(object?: AnyObject): string | undefined {
+  switch (object?.kind) {
+    case 'pd':
+    case 'cq':
+      return object.context.device.name;
+    case 'mr':
+    case 'mw':
+    case 'ah':
+    case 'srq':
+    case 'qp':
+      return object.pd.context.device.name;
+    default:
+      return undefined;
   }
 }
 

@@ -68,14 +68,18 @@ export function memoryCommands(
     },
     allocMW({ pd, type }) {
       const owner = table.expect('pd', pd);
-      const object = state.table.add('mw', (handle) => {
-        return new MwObject(
-          state.client,
-          handle,
-          owner,
-          owner.context.device.nic.allocMW(owner.pd, type),
-        );
-      });
+      const object = state.table.add(
+        'mw',
+        (handle) => {
+          return new MwObject(
+            state.client,
+            handle,
+            owner,
+            owner.context.device.nic.allocMW(owner.pd, type),
+          );
+        },
+        owner.context.device.name,
+      );
       return { mw: object.handle, rkey: object.mw.rkey };
     },
     deallocMW({ mw }) {
@@ -97,7 +101,7 @@ interface Source {
 function registerMR(state: ClientState, request: CommandRequest<'regMR'>): CommandReply<'regMR'> {
   const pd = state.table.expect('pd', request.pd);
   const { device } = pd.context;
-  state.ledger.assertRoom('mr');
+  state.ledger.assertRoom('mr', device.name);
   if (request.source.kind === 'process' && device.processObstacle !== undefined) {
     throw new VerbsError('EOPNOTSUPP', device.processObstacle);
   }
@@ -122,19 +126,23 @@ function addMR(
   request: CommandRequest<'regMR'>,
 ): CommandReply<'regMR'> {
   const address = request.address ?? source.defaultAddress;
-  const object = state.table.add('mr', (handle) => {
-    const mr = pd.context.device.nic.regMR(pd.pd, {
-      backing: source.backing,
-      backingOffset: source.backingOffset,
-      lengthBytes: request.lengthBytes,
-      address,
-      iova: request.iova ?? address,
-      access: request.access,
-      key: request.key,
-    });
-    const { holder, reason } = source;
-    return new MrObject(state.client, handle, { pd, mr, source: holder, reason });
-  });
+  const object = state.table.add(
+    'mr',
+    (handle) => {
+      const mr = pd.context.device.nic.regMR(pd.pd, {
+        backing: source.backing,
+        backingOffset: source.backingOffset,
+        lengthBytes: request.lengthBytes,
+        address,
+        iova: request.iova ?? address,
+        access: request.access,
+        key: request.key,
+      });
+      const { holder, reason } = source;
+      return new MrObject(state.client, handle, { pd, mr, source: holder, reason });
+    },
+    pd.context.device.name,
+  );
   state.ledger.noteRegion(source.backing.tier, source.reason, 1);
   if (source.holder instanceof BufferObject) source.holder.users += 1;
   return {

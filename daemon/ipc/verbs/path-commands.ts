@@ -70,10 +70,14 @@ export function pathCommands(
     createAH({ pd, attributes }) {
       const owner = table.expect('pd', pd);
       const roce = roceOf(owner.context.device, 'address handles');
-      const object = table.add('ah', (handle) => {
-        const ah = roce.createAH(owner.pd, addressVector(attributes));
-        return new AhObject(state.client, handle, owner, ah);
-      });
+      const object = table.add(
+        'ah',
+        (handle) => {
+          const ah = roce.createAH(owner.pd, addressVector(attributes));
+          return new AhObject(state.client, handle, owner, ah);
+        },
+        owner.context.device.name,
+      );
       return { ah: object.handle, number: object.ah.number };
     },
     destroyAH({ ah }) {

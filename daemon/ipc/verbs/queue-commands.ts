@@ -102,9 +102,13 @@ export function deviceCommands(
     },
     allocPD({ context }) {
       const owner = table.expect('context', context);
-      const object = state.table.add('pd', (handle) => {
-        return new PdObject(state.client, handle, owner, owner.device.nic.allocPD());
-      });
+      const object = state.table.add(
+        'pd',
+        (handle) => {
+          return new PdObject(state.client, handle, owner, owner.device.nic.allocPD());
+        },
+        owner.device.name,
+      );
       owner.users += 1;
       return { pd: object.handle };
     },
@@ -183,14 +187,18 @@ function createCQ(
   if (channel !== undefined && channel.context !== context) {
     throw new VerbsError('EINVAL', 'the channel belongs to another context');
   }
-  const object = state.table.add('cq', (handle) => {
-    return state.rings.make((rings) => {
-      const ring = (bytes: number) => rings.take(bytes);
-      const cq = context.device.nic.createCQ({ cqe: request.cqe, ring, tag: undefined });
-      rings.charge(cq.count, () => cq.close());
-      return new CqObject(state.client, handle, { context, cq, ring: rings.at(0), channel });
-    });
-  });
+  const object = state.table.add(
+    'cq',
+    (handle) => {
+      return state.rings.make((rings) => {
+        const ring = (bytes: number) => rings.take(bytes);
+        const cq = context.device.nic.createCQ({ cqe: request.cqe, ring, tag: undefined });
+        rings.charge(cq.count, () => cq.close());
+        return new CqObject(state.client, handle, { context, cq, ring: rings.at(0), channel });
+      });
+    },
+    context.device.name,
+  );
   object.cq.tag = object;
   context.users += 1;
   if (channel !== undefined) channel.users += 1;
@@ -203,15 +211,19 @@ function createSRQ(
 ): CommandReply<'createSRQ'> {
   const { maxWr, maxSge, srqLimit } = request;
   const pd = state.table.expect('pd', request.pd);
-  const object = state.table.add('srq', (handle) => {
-    return state.rings.make((rings) => {
-      const ring = (bytes: number) => rings.take(bytes);
-      const init = { maxWr, maxSge, srqLimit, ring, tag: undefined };
-      const srq = pd.context.device.nic.createSRQ(pd.pd, init);
-      rings.charge(srq.count, () => srq.close());
-      return new SrqObject(state.client, handle, { pd, srq, ring: rings.at(0) });
-    });
-  });
+  const object = state.table.add(
+    'srq',
+    (handle) => {
+      return state.rings.make((rings) => {
+        const ring = (bytes: number) => rings.take(bytes);
+        const init = { maxWr, maxSge, srqLimit, ring, tag: undefined };
+        const srq = pd.context.device.nic.createSRQ(pd.pd, init);
+        rings.charge(srq.count, () => srq.close());
+        return new SrqObject(state.client, handle, { pd, srq, ring: rings.at(0) });
+      });
+    },
+    pd.context.device.name,
+  );
   object.srq.tag = object;
   return { srq: object.handle, count: object.srq.count, ring: object.ring.mapping };
 }
@@ -233,22 +245,26 @@ function createQP(
   }
   const { type = QPType.rc } = request;
   if (type !== QPType.rc) roceOf(pd.context.device, 'queue pairs of a type other than RC');
-  const object = state.table.add('qp', (handle) => {
-    return state.rings.make((rings) => {
-      const qp = device.nic.createQP(pd.pd, {
-        type,
-        sendCQ: sendCQ.cq,
-        recvCQ: recvCQ.cq,
-        srq: srq?.srq,
-        capabilities: request.capabilities,
-        sqSigAll: request.sqSigAll,
-        ring: (bytes) => rings.take(bytes),
-        tag: undefined,
+  const object = state.table.add(
+    'qp',
+    (handle) => {
+      return state.rings.make((rings) => {
+        const qp = device.nic.createQP(pd.pd, {
+          type,
+          sendCQ: sendCQ.cq,
+          recvCQ: recvCQ.cq,
+          srq: srq?.srq,
+          capabilities: request.capabilities,
+          sqSigAll: request.sqSigAll,
+          ring: (bytes) => rings.take(bytes),
+          tag: undefined,
+        });
+        rings.charge(qp.sqCount + qp.rqCount, () => qp.close(host.now()));
+        return new QpObject(state.client, handle, { pd, qp, ring: rings.at(0) });
       });
-      rings.charge(qp.sqCount + qp.rqCount, () => qp.close(host.now()));
-      return new QpObject(state.client, handle, { pd, qp, ring: rings.at(0) });
-    });
-  });
+    },
+    device.name,
+  );
   const { qp } = object;
   qp.tag = object;
   if (request.initialised === true) initialiseQP(device, qp, host.now());

@@ -41,13 +41,26 @@ export type Loopback = (typeof LOOPBACKS)[number];
 export interface DaemonHealth {
   /**
    * Use and maximum of what all clients share: 'descriptors' (of the whole process), 'mappings',
-   * 'sharedBytes', 'objects'.
+   * 'sharedBytes', 'objects' and the others of `daemon/LIMITS.md`.
    */
-  readonly limits: Readonly<Record<string, { readonly used: number; readonly limit: number }>>;
+  readonly limits: Readonly<Record<string, SharedLimitUse>>;
   /** Log lines dropped because the reader was too slow. */
   readonly logLinesDropped: number;
   /** The latest processes that the daemon killed because their memory did not answer. */
   readonly ended: readonly EndedProcess[];
+}
+
+/** Use of a limit of the whole daemon. */
+export interface SharedLimitUse {
+  readonly used: number;
+  readonly limit: number;
+  /** The user other than the daemon's owner who is closest to being refused. Absent: no such user. */
+  readonly user?: {
+    readonly uid: number;
+    readonly used: number;
+    /** The most that the user may hold at present. */
+    readonly share: number;
+  };
 }
 
 /** A process that the daemon killed. */

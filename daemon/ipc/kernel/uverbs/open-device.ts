@@ -66,7 +66,7 @@ export class OpenDevice implements DeviceEventSink {
     this.services = services;
     this.device = device;
     this.persona = PERSONAS[device.transport];
-    this.table = new ObjectRegistry(client.ledger, 0);
+    this.table = new ObjectRegistry(client.ledger, 0, () => device.name);
     this.watch = new SendWatch(services.host, yieldCore);
     this.mappings = new RingMappings(client.ledger);
     this.rings = new QueueRings(this.mappings, client.ledger);

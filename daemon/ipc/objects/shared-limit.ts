@@ -1,0 +1,134 @@
+/**
+ * One limit of the whole daemon, divided among its users.
+ *
+ * The daemon's own user and root, its owner, may take whatever is free. Of the rest, with the owner's
+ * reserve set aside, any other user may hold half of what the others leave: so whoever comes next
+ * still finds something, however many users take all that they can.
+ */
+import type { SharedLimitUse } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
+import { type ErrnoCode, VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import { assert } from '../../invariants/assert.ts';
+
+/** Part of a limit that other users leave to the owner, even while the owner holds less. */
+const OWNER_RESERVE = 1 / 4;
+/** Part of what the others leave that one user may hold. */
+const USER_PART = 1 / 2;
+
+/** The owner among the users: root's number, which is never another user's. */
+export const OWNER = 0;
+
+/** What a limit bounds, and what to do about it. */
+export interface LimitTerms {
+  /** Plural, for messages: `connections`. */
+  readonly what: string;
+  /** The setting that raises it: `raise limits.objects of the daemon`. */
+  readonly remedy: string;
+  /** Errno of a refusal. */
+  readonly code: ErrnoCode;
+}
+
+/** Told of each refusal: unmodified programs see no more of it than an errno. */
+export type RefusalNote = (user: number, error: VerbsError) => void;
+
+/** Options of a limit. */
+interface LimitOptions {
+  /** Returns what the process really uses, where that can exceed what users hold. */
+  readonly measure?: (() => number) | undefined;
+  readonly onRefused?: RefusalNote | undefined;
+}
+
+/** See the module's comment. Amounts are non-negative integers. */
+export class SharedLimit {
+  readonly limit: number;
+  readonly #terms: LimitTerms;
+  readonly #measure: (() => number) | undefined;
+  readonly #onRefused: RefusalNote | undefined;
+  readonly #byUser = new Map<number, number>();
+  #total = 0;
+
+  constructor(limit: number, terms: LimitTerms, { measure, onRefused }: LimitOptions = {}) {
+    this.limit = limit;
+    this.#terms = terms;
+    this.#measure = measure;
+    this.#onRefused = onRefused;
+  }
+
+  /** What a user holds. */
+  heldBy(user: number): number {
+    return this.#byUser.get(user) ?? 0;
+  }
+
+  /** The most that a user may hold now. */
+  shareOf(user: number): number {
+    const others = this.#total - this.heldBy(user);
+    if (user === OWNER) return this.limit - others;
+    const owners = this.heldBy(OWNER);
+    const reserved = Math.max(Math.ceil(this.limit * OWNER_RESERVE) - owners, 0);
+    return Math.max(Math.floor((this.limit - others - reserved) * USER_PART), 0);
+  }
+
+  /** Throws the limit's error when the user may not hold `amount` more. */
+  assertRoom(user: number, amount = 1): void {
+    const beyondShare = this.heldBy(user) + amount > this.shareOf(user);
+    if (!beyondShare && (this.#measure?.() ?? 0) + amount <= this.limit) return;
+    const error = this.#refusal(beyondShare ? user : OWNER);
+    this.#onRefused?.(user, error);
+    throw error;
+  }
+
+  /** Takes an amount, or throws the limit's error. */
+  take(user: number, amount = 1): void {
+    this.assertRoom(user, amount);
+    this.note(user, amount);
+  }
+
+  /** Returns an amount. */
+  give(user: number, amount = 1): void {
+    this.note(user, -amount);
+  }
+
+  /** Counts what a user has taken (positive) or returned (negative), without a check. */
+  note(user: number, change: number): void {
+    const held = this.heldBy(user) + change;
+    assert(held >= 0, `no more ${this.#terms.what} are given back than were taken`);
+    if (held === 0) this.#byUser.delete(user);
+    else this.#byUser.set(user, held);
+    this.#total += change;
+  }
+
+  /** Its use, and by whom. */
+  use(): SharedLimitUse {
+    const { limit } = this;
+    const used = this.#measure?.() ?? this.#total;
+    let user: SharedLimitUse['user'];
+    for (const [uid, held] of this.#byUser) {
+      const share = this.shareOf(uid);
+      if (uid === OWNER) continue;
+      if (user === undefined || held * user.share > user.used * share) {
+        user = { uid, used: held, share };
+      }
+    }
+    return user === undefined ? { used, limit } : { used, limit, user };
+  }
+
+  /** Throws `InvariantError` when the counts are wrong. */
+  assertInvariants(): void {
+    let total = 0;
+    for (const held of this.#byUser.values()) total += held;
+    assert(total === this.#total, `the ${this.#terms.what} of all users are counted`);
+  }
+
+  #refusal(user: number): VerbsError {
+    const { what, remedy, code } = this.#terms;
+    const { limit } = this;
+    if (user === OWNER) {
+      const text = `all clients together may have at most ${limit} ${what}; ${remedy}`;
+      return new VerbsError(code, text);
+    }
+    const share = this.shareOf(user);
+    const text =
+      `user ${user} has ${this.heldBy(user)} of the daemon's ${limit} ${what} and may have ` +
+      `${share}, half of what other users leave; end some of this user's programs, or ${remedy}`;
+    return new VerbsError(code, text);
+  }
+}

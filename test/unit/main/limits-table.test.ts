@@ -1,0 +1,75 @@
+/** `daemon/LIMITS.md` against what the daemon has. */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { DaemonBudget, LIMIT_NAMES } from '../../../daemon/ipc/objects/daemon-budget.ts';
+import { OWNER, SharedLimit } from '../../../daemon/ipc/objects/shared-limit.ts';
+import { daemonLimits } from '../../../daemon/main/host-limits.ts';
+import { deviceProfile } from '../../../daemon/rnic/device-profile.ts';
+import { DeviceRegistry } from '../../../daemon/rnic/device-registry.ts';
+import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import { repositoryRoot } from '../../interop/prerequisites.ts';
+
+const PAGE = readFileSync(join(repositoryRoot(), 'daemon/LIMITS.md'), 'utf8');
+const EVE = 61_002;
+
+/** The rows of the table: name, default, errno and setting. */
+function rows(): readonly (readonly string[])[] {
+  const lines = PAGE.split('\n').filter((line) => line.startsWith('| '));
+  return lines.slice(2).map((line) =>
+    line
+      .split('|')
+      .slice(1, -1)
+      .map((cell) => cell.trim().replaceAll('`', '')),
+  );
+}
+
+/** The error of a call. */
+function refusalOf(call: () => void) {
+  try {
+    call();
+  } catch (error) {
+    if (isVerbsError(error)) return error;
+    throw error;
+  }
+  return undefined;
+}
+
+describe('the table of limits', () => {
+  it('has a row for each limit, and no other', () => {
+    const named = rows().map(([name]) => name);
+    expect(named).toEqual([...LIMIT_NAMES, 'KIND of NAME']);
+  });
+
+  it.each(rows().filter(([name]) => name !== 'KIND of NAME'))(
+    '%s: the refusal has the errno, the share and the setting',
+    (name = '', _bounds, _default, code, setting) => {
+      const budget = new DaemonBudget(daemonLimits({}), {});
+      const limit = LIMIT_NAMES.find((each) => each === name);
+      if (limit === undefined) throw new Error(`no limit ${name}`);
+      const refusal = refusalOf(() => budget.of(EVE).take(limit, Number.MAX_SAFE_INTEGER));
+      expect(refusal).toMatchObject({
+        code,
+        message: expect.stringMatching(new RegExp(`user ${EVE} .* may have \\d+, .*${setting}`)),
+      });
+    },
+  );
+
+  it('has a row for the objects of devices', () => {
+    const budget = new DaemonBudget(daemonLimits({}), {});
+    const { capacity } = new DeviceRegistry(deviceProfile());
+    budget.addDevice('roce0', capacity);
+    expect(Object.keys(budget.uses())).toEqual([
+      ...LIMIT_NAMES,
+      ...Object.keys(capacity).map((kind) => `${kind} of roce0`),
+    ]);
+  });
+
+  it('states the parts of a limit', () => {
+    const limit = new SharedLimit(800, { what: 'things', remedy: 'raise it', code: 'ENOMEM' });
+    expect(limit.shareOf(OWNER)).toBe(800);
+    expect(limit.shareOf(EVE)).toBe(300);
+    expect(PAGE).toContain('3/8 of the limit');
+    expect(PAGE).toContain('A quarter of each limit is reserved');
+  });
+});
