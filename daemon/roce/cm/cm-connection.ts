@@ -83,7 +83,11 @@ export class CmConnection {
   /** How long to wait for an answer, and how often still. */
   resendMicros: Micros = NEVER;
   resendsLeft = 0;
+  /** No answer is waited for any longer, whatever the peer asks for. */
+  givenUpAt: Micros = NEVER;
   deadline: Micros = NEVER;
+  /** When the peer may be asked again whether it still has the connection; 0: it was not asked. */
+  probeAgainAt: Micros = 0;
   #state: CmState;
 
   constructor(init: CmConnectionInit, timeout: number) {

@@ -121,7 +121,9 @@ export class CmCore {
   enterTimewait(connection: CmConnection, now: Micros): void {
     this.answered(connection);
     this.halfOpen.delete(connection);
+    this.table.forgetRemoteQp(connection);
     connection.transition('timewait');
+    connection.givenUpAt = NEVER;
     this.#wakeAt(connection, now + timewaitMicros(connection.timeout));
   }
 
@@ -164,16 +166,17 @@ export class CmCore {
     return mad;
   }
 
-  /** Sends it, and again after every `micros` without an answer, `retries` times. */
+  /** Sends it, and again after every `micros` without an answer, `retries` times; for `most` in all. */
   ask(
     connection: CmConnection,
     mad: Uint8Array,
-    times: { readonly micros: Micros; readonly retries: number },
+    times: { readonly micros: Micros; readonly retries: number; readonly most: Micros },
     now: Micros,
   ): void {
     connection.message = mad;
     connection.resendMicros = times.micros;
     connection.resendsLeft = times.retries;
+    connection.givenUpAt = now + times.most;
     this.send(connection.path, mad);
     this.#wakeAt(connection, now + times.micros);
   }
@@ -186,6 +189,7 @@ export class CmCore {
   /** There is nothing to wait for: no message is repeated. */
   settle(connection: CmConnection): void {
     connection.deadline = NEVER;
+    connection.givenUpAt = NEVER;
     this.#timed.delete(connection);
     if (this.#timed.size === 0) this.#due = NEVER;
   }
@@ -216,7 +220,8 @@ export class CmCore {
     }
   }
 
-  #wakeAt(connection: CmConnection, deadline: Micros): void {
+  #wakeAt(connection: CmConnection, wanted: Micros): void {
+    const deadline = Math.min(wanted, connection.givenUpAt);
     connection.deadline = deadline;
     this.#timed.add(connection);
     this.#due = Math.min(this.#due, deadline);
@@ -229,7 +234,7 @@ export class CmCore {
       return;
     }
     const { message } = connection;
-    if (message !== undefined && connection.resendsLeft > 0) {
+    if (message !== undefined && connection.resendsLeft > 0 && now < connection.givenUpAt) {
       connection.resendsLeft -= 1;
       this.counters.repeats += 1;
       this.send(connection.path, message);

@@ -16,6 +16,11 @@ export const ACK_DELAY = 15;
 /** What a peer may say: at least 0.27 s, so that it gets no burst, and at most 69 s. */
 const EXPONENT_MIN = 16;
 const EXPONENT_MAX = 24;
+/**
+ * The longest timeout that a peer may give our queue pair: with 7 retries it is 137 s until one that
+ * vanished is noticed, as on iWARP. rdma_cm's peers say 19 or 20.
+ */
+export const PEER_ACK_TIMEOUT_MAX = 22;
 /** Timewait: no shorter than rxe's by default would be, were packets ever that slow. */
 const TIMEWAIT_MAX = 24;
 const ACK_TIMEOUT_MAX = 31;
@@ -25,6 +30,21 @@ const UNIT_MICROS = 4.096;
 export function exponentMicros(exponent: number): Micros {
   return UNIT_MICROS * 2 ** exponent;
 }
+
+/**
+ * From the first REP to the RTU: 69 s, the 16 times 4.3 s that rdma_cm's peers ask for. It is also what
+ * one MRA asks for, and about what TCP gives a SYN. A request costs its sender one datagram, which may
+ * be forged, and keeps a queue pair of the program.
+ */
+export const CONFIRM_MAX_MICROS: Micros = exponentMicros(24);
+/**
+ * The longest time between two messages that an MRA gets: 34 s, half of what rdma_cm asks for, since a
+ * lost REJ is sent again only when the request is, and is not kept for ever. A request is given up after
+ * 16 of them, which is 9 minutes.
+ */
+export const MRA_MAX_MICROS: Micros = exponentMicros(23);
+/** Between two questions whether a peer still has a connection: as long as it may take to answer. */
+export const PROBE_PAUSE_MICROS: Micros = exponentMicros(RESPONSE_TIMEOUT);
 
 /** The time that a peer asks for by an exponent, within bounds. */
 export function boundedMicros(exponent: number): Micros {

@@ -11,7 +11,7 @@
 import { type QPState, QPType } from '../../../verbs-api/contract/verbs/enums.ts';
 import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import type { QPModification } from '../../rnic/qp-attributes.ts';
-import type { Micros } from '../../rnic/wire-port.ts';
+import { type Micros, NEVER } from '../../rnic/wire-port.ts';
 import { CmAnswered, RejectReason, SidrStatus, writeCmMessage } from '../wire/cm-message.ts';
 import type { CmConnection, CmState } from './cm-connection.ts';
 import { CmCore, type CmCounters } from './cm-core.ts';
@@ -22,6 +22,7 @@ import {
   ACK_DELAY,
   ackTimeout,
   CM_RETRIES,
+  CONFIRM_MAX_MICROS,
   exponentMicros,
   RESPONSE_TIMEOUT,
   resendMicros,
@@ -128,7 +129,7 @@ export class CommunicationManager {
       privateData: request.privateData,
     });
     const micros = resendMicros(RESPONSE_TIMEOUT, path.packetLifeTime);
-    core.ask(connection, mad, { micros, retries: CM_RETRIES }, now);
+    core.ask(connection, mad, { micros, retries: CM_RETRIES, most: NEVER }, now);
     return connection;
   }
 
@@ -155,7 +156,7 @@ export class CommunicationManager {
       privateData,
     });
     const micros = exponentMicros(RESPONSE_TIMEOUT);
-    core.ask(connection, mad, { micros, retries: CM_RETRIES }, now);
+    core.ask(connection, mad, { micros, retries: CM_RETRIES, most: NEVER }, now);
     return connection;
   }
 
@@ -185,7 +186,7 @@ export class CommunicationManager {
       privateData: reply.privateData,
     });
     const { resendMicros: micros, resendsLeft: retries } = connection;
-    core.ask(connection, mad, { micros, retries }, now);
+    core.ask(connection, mad, { micros, retries, most: CONFIRM_MAX_MICROS }, now);
   }
 
   /** Answers a SIDR REQ. EINVAL also for too much private data. */
@@ -202,7 +203,8 @@ export class CommunicationManager {
       privateData: service.privateData,
     });
     this.#core.send(path, mad);
-    this.#core.answers.keep(path.dgid, 'SIDR_REQ', requestId, mad, now);
+    const question = { name: 'SIDR_REQ', number: requestId, transaction } as const;
+    this.#core.answers.keep(path.dgid, question, mad, now);
     this.#core.forget(connection);
   }
 
@@ -223,7 +225,7 @@ export class CommunicationManager {
   reject(connection: CmConnection, reason: number, privateData: Uint8Array, now: Micros): void {
     expect(connection, 'req-rcvd', 'rep-rcvd');
     checkLength(privateData, PrivateDataMax.rej);
-    const { path, remoteCommId } = connection;
+    const { path, remoteCommId: number, transaction } = connection;
     if (connection.state === 'rep-rcvd') {
       const rejected = { message: CmAnswered.rep, reason, privateData };
       connection.message = this.#core.say(connection, 'REJ', rejected);
@@ -232,7 +234,7 @@ export class CommunicationManager {
     }
     const rejected = { message: CmAnswered.req, reason, privateData };
     const mad = this.#core.say(connection, 'REJ', rejected);
-    this.#core.answers.keep(path.dgid, 'REQ', remoteCommId, mad, now);
+    this.#core.answers.keep(path.dgid, { name: 'REQ', number, transaction }, mad, now);
     this.#core.forget(connection);
   }
 
@@ -256,7 +258,7 @@ export class CommunicationManager {
           remoteQpn: remote?.qpn ?? 0,
         });
         const micros = resendMicros(RESPONSE_TIMEOUT, path.packetLifeTime);
-        core.ask(connection, mad, { micros, retries: CM_RETRIES }, now);
+        core.ask(connection, mad, { micros, retries: CM_RETRIES, most: NEVER }, now);
         return;
       }
       case 'dreq-rcvd':

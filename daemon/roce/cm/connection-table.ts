@@ -8,7 +8,11 @@ export class ConnectionTable {
   readonly #byId = new Map<number, CmConnection>();
   /** Passive ones, by the peer's GID and number: finds requests that came twice. */
   readonly #byRemoteId = new Map<string, CmConnection>();
-  /** By the peer's GID and queue pair: finds connections whose peer has forgotten them. */
+  /**
+   * By the peer's GID and queue pair: finds connections whose peer has forgotten them. Those that are
+   * half open are not here, since whoever forges requests could keep others out by them; nor are those
+   * in timewait, whose peer may use its queue pair again.
+   */
   readonly #byRemoteQp = new Map<string, CmConnection>();
   /** How many passive ones there are with each peer's GID. */
   readonly #byAddress = new Map<string, number>();
@@ -51,22 +55,27 @@ export class ConnectionTable {
       this.#byRemoteId.set(key(path.dgid, remoteCommId), connection);
       this.#count(path.dgid, 1);
     }
-    this.noteRemoteQp(connection);
   }
 
-  /** The connection has learned its peer's queue pair. */
+  /** The peer's queue pair is that of this connection: its RTU has come, or its REP. */
   noteRemoteQp(connection: CmConnection): void {
     const { remote, path } = connection;
     if (remote === undefined) return;
     this.#byRemoteQp.set(key(path.dgid, remote.qpn), connection);
   }
 
+  /** The peer may use its queue pair for another connection. */
+  forgetRemoteQp(connection: CmConnection): void {
+    const { remote, path } = connection;
+    if (remote !== undefined) remove(this.#byRemoteQp, key(path.dgid, remote.qpn), connection);
+  }
+
   delete(connection: CmConnection): void {
-    const { localCommId, remoteCommId, path, remote, role } = connection;
+    const { localCommId, remoteCommId, path, role } = connection;
     const known = this.#byId.delete(localCommId);
     if (known && role === 'passive') this.#count(path.dgid, -1);
     remove(this.#byRemoteId, key(path.dgid, remoteCommId), connection);
-    if (remote !== undefined) remove(this.#byRemoteQp, key(path.dgid, remote.qpn), connection);
+    this.forgetRemoteQp(connection);
   }
 
   #count(gid: Uint8Array, by: number): void {
@@ -85,6 +94,9 @@ export class ConnectionTable {
     const counted = [...this.#byAddress.values()].reduce((sum, count) => sum + count, 0);
     const passive = [...this.#byId.values()].filter(({ role }) => role === 'passive');
     assert(counted === passive.length, 'each passive connection counts for one address');
+    for (const { state } of this.#byRemoteQp.values()) {
+      assert(state !== 'timewait', 'a queue pair is free in timewait');
+    }
     for (const map of [this.#byRemoteId, this.#byRemoteQp]) {
       for (const connection of map.values()) {
         assert(this.#byId.get(connection.localCommId) === connection, 'what a peer names exists');

@@ -30,6 +30,7 @@ interface EarlyRequest {
   readonly serviceId: number;
   /** Whose share of the room it takes. */
   readonly owner: string;
+  readonly since: Micros;
   readonly until: Micros;
 }
 
@@ -72,6 +73,7 @@ export class EarlyRequests {
       arrival,
       serviceId,
       owner,
+      since: now,
       until,
     });
     this.#byOwner.set(owner, share + 1);

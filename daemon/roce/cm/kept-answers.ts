@@ -4,13 +4,22 @@
  */
 import { assert } from '../../invariants/assert.ts';
 import { type Micros, NEVER } from '../../rnic/wire-port.ts';
+import type { Transaction } from '../wire/cm-message.ts';
 import { gidKey } from './cm-path.ts';
 
 /** As many as peers can have asked for: each is 256 bytes. */
 const KEPT_MAX = 4096;
 
+/** A request of a peer: one of the same number, but another transaction, is another one. */
+interface Question {
+  readonly name: 'REQ' | 'SIDR_REQ';
+  readonly number: number;
+  readonly transaction: Transaction;
+}
+
 interface Kept {
   readonly mad: Uint8Array;
+  readonly transaction: Transaction;
   readonly until: Micros;
 }
 
@@ -28,19 +37,23 @@ export class KeptAnswers {
     return this.#kept.size;
   }
 
-  /** The answer to a question of this name and number from `gid`. */
-  find(gid: Uint8Array, name: string, number: number): Uint8Array | undefined {
-    return this.#kept.get(keyOf(gid, name, number))?.mad;
+  /** The answer to this question from `gid`. */
+  find(gid: Uint8Array, question: Question): Uint8Array | undefined {
+    const kept = this.#kept.get(keyOf(gid, question));
+    if (kept === undefined) return undefined;
+    const { hi, lo } = question.transaction;
+    return kept.transaction.hi === hi && kept.transaction.lo === lo ? kept.mad : undefined;
   }
 
-  keep(gid: Uint8Array, name: string, number: number, mad: Uint8Array, now: Micros): void {
-    const key = keyOf(gid, name, number);
+  keep(gid: Uint8Array, question: Question, mad: Uint8Array, now: Micros): void {
+    const key = keyOf(gid, question);
+    const { transaction } = question;
     this.#kept.delete(key);
     if (this.#kept.size >= KEPT_MAX) {
       const [oldest] = this.#kept.keys();
       if (oldest !== undefined) this.#kept.delete(oldest);
     }
-    this.#kept.set(key, { mad, until: now + this.#keepMicros });
+    this.#kept.set(key, { mad, transaction, until: now + this.#keepMicros });
   }
 
   nextDeadline(): Micros {
@@ -61,6 +74,6 @@ export class KeptAnswers {
   }
 }
 
-function keyOf(gid: Uint8Array, name: string, number: number): string {
+function keyOf(gid: Uint8Array, { name, number }: Question): string {
   return `${gidKey(gid)}/${name}/${number}`;
 }

@@ -11,7 +11,7 @@ import {
   SidrStatus,
   writeCmMessage,
 } from '../wire/cm-message.ts';
-import type { CmConnection } from './cm-connection.ts';
+import type { CmConnection, CmState } from './cm-connection.ts';
 import type { CmCore } from './cm-core.ts';
 import type { CmListener } from './cm-listener.ts';
 import { type CmPath, sameGid } from './cm-path.ts';
@@ -20,6 +20,9 @@ import {
   boundedMicros,
   exponentMicros,
   lifeTimeOf,
+  MRA_MAX_MICROS,
+  PEER_ACK_TIMEOUT_MAX,
+  PROBE_PAUSE_MICROS,
   SERVICE_TIMEOUT,
 } from './cm-times.ts';
 import type { CmPeerFacts } from './cm-types.ts';
@@ -34,6 +37,8 @@ const LIFE_TIME = 18;
 /** Private data of a REJ. */
 const REJECT_DATA_BYTES = 148;
 const PATH_MTU_MAX = 5;
+/** States of a request that its peer may give up without naming our number, which it does not know. */
+const WITHDRAWABLE: readonly CmState[] = ['req-rcvd', 'rep-sent', 'mra-rep-rcvd'];
 /** Transport service of a REQ. */
 const SERVICE_TYPES: Readonly<Record<number, QPType | undefined>> = { 0: QPType.rc, 1: QPType.uc };
 
@@ -53,10 +58,11 @@ export class MessageHandlers {
     }
     switch (message.name) {
       case 'REQ':
-        if (!this.#handleReq(message, arrival)) this.#handleUnheard(mad, message, arrival, now);
+        if (!this.#handleReq(message, arrival, now))
+          this.#handleUnheard(mad, message, arrival, now);
         return;
       case 'REP':
-        this.#handleRep(message, arrival);
+        this.#handleRep(message, arrival, now);
         return;
       case 'RTU':
         this.#handleRtu(this.#connectionOf(message, arrival));
@@ -86,18 +92,20 @@ export class MessageHandlers {
 
   /** The peer of a passive connection is ready. */
   establishPassive(connection: CmConnection): void {
-    this.#core.settle(connection);
-    this.#core.halfOpen.delete(connection);
+    const core = this.#core;
+    core.settle(connection);
+    core.halfOpen.delete(connection);
+    core.table.noteRemoteQp(connection);
     connection.transition('established');
-    this.#core.report({ type: 'established', connection });
+    core.report({ type: 'established', connection });
   }
 
   /** Somebody listens for a service: requests that came before are reported. */
   admitEarly(listener: CmListener): void {
     const { early } = this.#core;
     const hears = ({ port, destGid }: Arrival) => listener.hears(port, destGid);
-    for (const { mad, arrival } of early.takeHeard(listener.serviceId, hears)) {
-      this.#handleReq(requestIn(mad), arrival);
+    for (const { mad, arrival, since } of early.takeHeard(listener.serviceId, hears)) {
+      this.#handleReq(requestIn(mad), arrival, since);
     }
   }
 
@@ -111,11 +119,12 @@ export class MessageHandlers {
   // Requests
 
   /** False for one without a listener, which is not answered yet. */
-  #handleReq(message: Message<'REQ'>, arrival: Arrival): boolean {
-    const { fields } = message;
+  #handleReq(message: Message<'REQ'>, arrival: Arrival, now: Micros): boolean {
+    const { fields, transaction } = message;
     const core = this.#core;
     const { sourceGid } = arrival;
-    const kept = core.answers.find(sourceGid, 'REQ', fields.localCommId);
+    const question = { name: 'REQ', number: fields.localCommId, transaction } as const;
+    const kept = core.answers.find(sourceGid, question);
     if (kept !== undefined) {
       core.counters.duplicates += 1;
       core.send(this.#pathBack(arrival), kept);
@@ -126,17 +135,15 @@ export class MessageHandlers {
       this.#handleKnownReq(known, message, arrival);
       return true;
     }
-    const stale = core.table.findRemoteQp(sourceGid, fields.localQpn);
-    if (stale !== undefined) {
-      this.#refuse(message, arrival, RejectReason.staleConnection);
-      this.#dropStale(stale);
-      return true;
-    }
     const listener = this.#listenerFor(fields.serviceIdHi, fields.serviceIdLo, arrival);
     if (listener === undefined) return false;
     const reason = this.#objectionTo(message, arrival);
+    const stale = core.table.findRemoteQp(sourceGid, fields.localQpn);
     if (reason !== undefined) this.#refuse(message, arrival, reason);
-    else this.#admit(message, arrival, listener);
+    else if (stale !== undefined) {
+      this.#refuse(message, arrival, RejectReason.staleConnection);
+      this.#probe(stale, now);
+    } else this.#admit(message, arrival, listener);
     return true;
   }
 
@@ -177,13 +184,18 @@ export class MessageHandlers {
     }
   }
 
-  /** The peer uses the queue pair of this connection for another one: it has forgotten it. */
-  #dropStale(connection: CmConnection): void {
+  /**
+   * A message uses the queue pair of this connection for another one. Either the peer has forgotten the
+   * connection, or the message is forged. A DREQ for a queue pair that no connection has tells: who
+   * knows the connection ignores it, and who does not confirms that it is over.
+   */
+  #probe(connection: CmConnection, now: Micros): void {
+    const { state, localCommId, remoteCommId, path } = connection;
+    if (state !== 'established' || now < connection.probeAgainAt) return;
+    connection.probeAgainAt = now + PROBE_PAUSE_MICROS;
     const core = this.#core;
-    const { state } = connection;
-    if (state !== 'established') return;
-    connection.transition('dreq-rcvd');
-    core.report({ type: 'disconnect-requested', connection });
+    const numbers = { localCommId, remoteCommId, remoteQpn: 0 };
+    core.send(path, writeCmMessage('DREQ', core.transaction(), numbers));
   }
 
   /** Why a request cannot be served. */
@@ -228,7 +240,9 @@ export class MessageHandlers {
     connection.remote = remote;
     connection.retryCount = fields.retryCount;
     // 0 would wait for ever.
-    if (fields.localAckTimeout > 0) connection.timeout = fields.localAckTimeout;
+    if (fields.localAckTimeout > 0) {
+      connection.timeout = Math.min(fields.localAckTimeout, PEER_ACK_TIMEOUT_MAX);
+    }
     connection.resendMicros = boundedMicros(fields.localResponseTimeout);
     connection.resendsLeft = fields.maxCmRetries;
     connection.listener = listener;
@@ -273,7 +287,7 @@ export class MessageHandlers {
 
   // Answers
 
-  #handleRep(message: Message<'REP'>, arrival: Arrival): void {
+  #handleRep(message: Message<'REP'>, arrival: Arrival, now: Micros): void {
     const { fields } = message;
     const core = this.#core;
     const connection = core.table.find(fields.remoteCommId, arrival.sourceGid);
@@ -284,7 +298,9 @@ export class MessageHandlers {
     }
     const { state } = connection;
     if (state === 'req-sent' || state === 'mra-req-rcvd') {
-      if (core.table.findRemoteQp(arrival.sourceGid, fields.localQpn) !== undefined) {
+      const stale = core.table.findRemoteQp(arrival.sourceGid, fields.localQpn);
+      if (stale !== undefined) {
+        this.#probe(stale, now);
         this.#refuseRep(message, arrival, RejectReason.staleConnection);
         core.forget(connection);
         core.report({
@@ -301,7 +317,8 @@ export class MessageHandlers {
       connection.remote = remote;
       if (!connection.timeoutChosen) {
         const { packetLifeTime } = connection.path;
-        connection.timeout = ackTimeout(fields.targetAckDelay, packetLifeTime);
+        const wanted = ackTimeout(fields.targetAckDelay, packetLifeTime);
+        connection.timeout = Math.min(wanted, Math.max(PEER_ACK_TIMEOUT_MAX, connection.timeout));
       }
       core.table.noteRemoteQp(connection);
       connection.transition('rep-rcvd');
@@ -366,6 +383,11 @@ export class MessageHandlers {
         connection.message = undefined;
         core.enterTimewait(connection, now);
         break;
+      case 'dreq-sent':
+        // The peer has forgotten it: there is no DREP to wait for.
+        core.enterTimewait(connection, now);
+        core.report({ type: 'disconnected', connection, timedOut: false });
+        return;
       default:
         core.counters.strays += 1;
         return;
@@ -386,7 +408,8 @@ export class MessageHandlers {
       message: CmAnswered.req,
       reason: RejectReason.consumerDefined,
     });
-    this.#core.answers.keep(path.dgid, 'REQ', remoteCommId, mad, now);
+    const question = { name: 'REQ', number: remoteCommId, transaction } as const;
+    this.#core.answers.keep(path.dgid, question, mad, now);
     this.#core.forget(connection);
   }
 
@@ -398,12 +421,12 @@ export class MessageHandlers {
       // The peer gives up its request before it knows our number.
       const withdrawn = reason === RejectReason.timeout && message === CmAnswered.req;
       const found = withdrawn ? table.findRemoteId(sourceGid, localCommId) : undefined;
-      return found?.state === 'established' ? undefined : found;
+      return found !== undefined && WITHDRAWABLE.includes(found.state) ? found : undefined;
     }
     const found = table.find(remoteCommId, sourceGid);
     if (found === undefined) return undefined;
     const known = found.remoteCommId;
-    return known === 0 || localCommId === 0 || known === localCommId ? found : undefined;
+    return known === 0 || known === localCommId ? found : undefined;
   }
 
   #handleMra(message: Message<'MRA'>, arrival: Arrival, now: Micros): void {
@@ -415,18 +438,24 @@ export class MessageHandlers {
       return;
     }
     const { state, path } = connection;
-    const micros = boundedMicros(fields.serviceTimeout) + exponentMicros(path.packetLifeTime);
-    if (fields.message === CmAnswered.req && (state === 'req-sent' || state === 'mra-req-rcvd')) {
-      if (state === 'req-sent') connection.transition('mra-req-rcvd');
-      core.extend(connection, micros, now);
-    } else if (
-      fields.message === CmAnswered.rep &&
-      (state === 'rep-sent' || state === 'mra-rep-rcvd') &&
-      connection.remoteCommId === fields.localCommId
-    ) {
-      if (state === 'rep-sent') connection.transition('mra-rep-rcvd');
-      core.extend(connection, micros, now);
-    } else core.counters.strays += 1;
+    const toReq = fields.message === CmAnswered.req;
+    const known = toReq || connection.remoteCommId === fields.localCommId;
+    if (known && state === (toReq ? 'mra-req-rcvd' : 'mra-rep-rcvd')) {
+      // As in the kernel, a peer gets more time once; else it could keep a connection half open for ever.
+      core.counters.duplicates += 1;
+      return;
+    }
+    if (!known || state !== (toReq ? 'req-sent' : 'rep-sent')) {
+      core.counters.strays += 1;
+      return;
+    }
+    const asked = boundedMicros(fields.serviceTimeout) + exponentMicros(path.packetLifeTime);
+    const micros = Math.min(asked, MRA_MAX_MICROS);
+    connection.transition(toReq ? 'mra-req-rcvd' : 'mra-rep-rcvd');
+    // As in the kernel, a REQ has that long each time that it is sent. A REP is sent again sooner: only
+    // that brings another RTU, should the first be lost.
+    if (toReq) connection.resendMicros = micros;
+    core.extend(connection, micros, now);
   }
 
   // The end
@@ -489,6 +518,11 @@ export class MessageHandlers {
 
   #handleDrep(connection: CmConnection | undefined, now: Micros): void {
     if (connection === undefined) return;
+    if (connection.state === 'established' && connection.probeAgainAt > 0) {
+      connection.transition('dreq-rcvd');
+      this.#core.report({ type: 'disconnect-requested', connection });
+      return;
+    }
     if (connection.state !== 'dreq-sent') {
       this.#core.counters.duplicates += 1;
       return;
@@ -514,7 +548,8 @@ export class MessageHandlers {
     const core = this.#core;
     const { sourceGid } = arrival;
     const { requestId, serviceIdHi, serviceIdLo } = fields;
-    const kept = core.answers.find(sourceGid, 'SIDR_REQ', requestId);
+    const question = { name: 'SIDR_REQ', number: requestId, transaction } as const;
+    const kept = core.answers.find(sourceGid, question);
     if (kept !== undefined) {
       core.counters.duplicates += 1;
       core.send(this.#pathBack(arrival), kept);

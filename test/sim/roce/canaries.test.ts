@@ -9,7 +9,6 @@ const TIMEOUT_MS = 300_000;
 const REQUESTER = 'daemon/roce/transport/requester.js';
 const RESPONDER = 'daemon/roce/transport/responder.js';
 const CM_MESSAGES = 'daemon/roce/cm/message-handlers.js';
-const CM_CORE = 'daemon/roce/cm/cm-core.js';
 
 interface Canary extends Edit {
   readonly bug: string;
@@ -134,15 +133,16 @@ const CM_CANARIES: readonly Canary[] = [
     bug: 'a request that was rejected and comes again is heard again',
     rule: 'once',
     file: CM_MESSAGES,
-    find: "core.answers.find(sourceGid, 'REQ', fields.localCommId);",
-    replace: 'undefined;',
+    find: 'core.send(this.#pathBack(arrival), kept);\n            return true;\n        }',
+    replace: '}',
   },
   {
     bug: 'the end is not reported when both ends disconnect at once',
     rule: 'end',
     file: CM_MESSAGES,
-    find: "core.enterTimewait(connection, now);\n                core.report({ type: 'disconnected', connection, timedOut: false });",
-    replace: 'core.enterTimewait(connection, now);',
+    find: "core.say(connection, 'DREP', {});\n                core.enterTimewait(connection, now);\n                core.report({ type: 'disconnected', connection, timedOut: false });",
+    replace:
+      "core.say(connection, 'DREP', {});\n                core.enterTimewait(connection, now);",
   },
   {
     bug: 'a DREQ of a connection that is over is not answered',
@@ -154,9 +154,9 @@ const CM_CANARIES: readonly Canary[] = [
   {
     bug: 'an MRA grants no time',
     rule: 'patience',
-    file: CM_CORE,
-    find: 'this.#wakeAt(connection, now + micros);',
-    replace: 'void micros;',
+    file: CM_MESSAGES,
+    find: 'connection.resendMicros = micros;',
+    replace: ';',
   },
   {
     bug: 'an answer of a service may come twice',

@@ -1,0 +1,330 @@
+/**
+ * What a message can do to a connection whose numbers its sender does not know, and how long a peer
+ * can keep one from being established: both ends live, the message is forged or late.
+ */
+import { describe, expect, it } from 'vitest';
+import {
+  type CmFields,
+  type CmMessageName,
+  parseCmMessage,
+  writeCmMessage,
+} from '../../../../daemon/roce/wire/cm-message.ts';
+import { QPType } from '../../../../verbs-api/contract/verbs/enums.ts';
+import { type CmEnd, CmPair, FACTS, SERVICE } from '../../../support/ib-cm-pair.ts';
+
+const SECOND = 1_000_000;
+const NO_BYTES = new Uint8Array(0);
+/** A number that no end has chosen. */
+const INVENTED = 0xbad_cafe;
+
+/** A message comes to `to`, from the address of `from`. */
+function forge<N extends CmMessageName>(
+  pair: CmPair,
+  [from, to]: readonly [CmEnd, CmEnd],
+  name: N,
+  fields: Partial<CmFields<N>>,
+  transaction = { hi: 0, lo: 7 },
+): void {
+  const mad = writeCmMessage(name, transaction, fields);
+  to.manager.handleMad(mad, to.port, from.gid, to.gid, pair.now);
+  pair.settle();
+}
+
+/** A REQ as `from` would send it, with an invented number. */
+function requestFields(from: CmEnd, to: CmEnd): Partial<CmFields<'REQ'>> {
+  const localGid = from.gid;
+  const remoteGid = to.gid;
+  return { localCommId: INVENTED, serviceIdLo: SERVICE, localGid, remoteGid, pathMtu: 3 };
+}
+
+/** What `end` sent since `before`. */
+const sentSince = (end: CmEnd, before: number) => end.sent.slice(before);
+
+function establishedPair() {
+  const pair = new CmPair();
+  const listener = pair.passive.listen();
+  return { pair, listener, ...pair.established() };
+}
+
+/** The dialler's host is switched off and on: nothing of the connection is left there. */
+function forgetDialer({ pair, dialer }: ReturnType<typeof establishedPair>): void {
+  pair.fate = () => [];
+  pair.active.manager.destroy(dialer, pair.now);
+  pair.advance(200 * SECOND);
+  pair.fate = (mad) => [mad];
+}
+
+describe('a request that names the queue pair of a connection', () => {
+  it.each([
+    ['that nobody listens for', true],
+    ['that has a listener', false],
+  ])('%s ends nothing while the peer has the connection', (_, unheard) => {
+    const { pair, listener, dialer, acceptor } = establishedPair();
+    const { active, passive } = pair;
+    if (unheard) passive.manager.destroy(listener, 0);
+    for (let time = 0; time < 100; time += 1) {
+      const localCommId = INVENTED + time;
+      const fields = { ...requestFields(active, passive), localCommId, localQpn: FACTS.qpn };
+      forge(pair, [active, passive], 'REQ', fields);
+      pair.advance(SECOND);
+    }
+    expect([dialer.state, acceptor.state]).toEqual(['established', 'established']);
+    expect([active.events, passive.events]).toEqual([[], []]);
+  });
+
+  it('has the peer asked, by one message in 4 s, however many come', () => {
+    const { pair } = establishedPair();
+    const { active, passive } = pair;
+    const before = passive.sent.length;
+    for (let count = 0; count < 50; count += 1) {
+      const localCommId = INVENTED + count;
+      const fields = { ...requestFields(active, passive), localCommId, localQpn: FACTS.qpn };
+      forge(pair, [active, passive], 'REQ', fields);
+    }
+    const sent = sentSince(passive, before);
+    expect(sent.filter((name) => name === 'REJ')).toHaveLength(50);
+    expect(sent.filter((name) => name === 'DREQ')).toHaveLength(1);
+    pair.advance(5 * SECOND);
+    forge(pair, [active, passive], 'REQ', { ...requestFields(active, passive), localQpn: 0x11 });
+    expect(passive.sent.filter((name) => name === 'DREQ')).toHaveLength(2);
+  });
+
+  it('ends it once the peer says that it has it no more', () => {
+    const made = establishedPair();
+    const { pair, acceptor } = made;
+    forgetDialer(made);
+    expect(acceptor.state).toBe('established');
+    pair.active.connect(pair.passive, pair.now);
+    pair.settle();
+    expect(pair.active.take('rejected').reason).toBe(10);
+    expect(pair.passive.take('disconnect-requested').connection).toBe(acceptor);
+    pair.passive.manager.disconnect(acceptor, pair.now);
+    pair.settle();
+    pair.active.connect(pair.passive, pair.now);
+    pair.settle();
+    expect(pair.passive.eventTypes).toEqual(['request']);
+  });
+
+  it('is heard while that connection is half open only', () => {
+    const pair = new CmPair();
+    const { active, passive } = pair;
+    passive.listen();
+    const fields = { ...requestFields(active, passive), localQpn: FACTS.qpn };
+    forge(pair, [active, passive], 'REQ', { ...fields, maxCmRetries: 15 });
+    const forged = passive.take('request').connection;
+    pair.fate = () => [];
+    passive.manager.accept(forged, FACTS, pair.now);
+    pair.settle();
+    pair.fate = (mad) => [mad];
+    const { acceptor } = pair.established();
+    expect([forged.state, acceptor.state]).toEqual(['rep-sent', 'established']);
+  });
+
+  it('makes its answer stale too, and has the peer asked', () => {
+    const made = establishedPair();
+    const { pair, acceptor } = made;
+    const { active, passive } = pair;
+    forgetDialer(made);
+    const scope = { port: undefined, gid: undefined, family: undefined };
+    active.manager.listen(SERVICE, scope, 8, 'listener');
+    passive.connect(active, pair.now, { qpn: 0x44 });
+    pair.settle();
+    active.manager.accept(active.take('request').connection, FACTS, pair.now);
+    pair.settle();
+    expect(passive.take('rejected').reason).toBe(10);
+    expect(passive.take('disconnect-requested').connection).toBe(acceptor);
+  });
+});
+
+describe('a connection that is up', () => {
+  const FORGED: readonly [string, CmMessageName, (known: number) => object][] = [
+    ['a REJ that names one number', 'REJ', (remoteCommId) => ({ remoteCommId, reason: 28 })],
+    ['a REJ with a wrong one', 'REJ', (remoteCommId) => ({ remoteCommId, localCommId: INVENTED })],
+    ['a DREP', 'DREP', (remoteCommId) => ({ remoteCommId, localCommId: INVENTED })],
+    ['an RTU', 'RTU', (remoteCommId) => ({ remoteCommId, localCommId: INVENTED })],
+    ['an MRA', 'MRA', (remoteCommId) => ({ remoteCommId, localCommId: INVENTED, message: 1 })],
+    ['a REP', 'REP', (remoteCommId) => ({ remoteCommId, localCommId: INVENTED, localQpn: 0x99 })],
+    ['a DREQ', 'DREQ', (remoteCommId) => ({ remoteCommId, localCommId: INVENTED, remoteQpn: 17 })],
+    ['a SIDR REP', 'SIDR_REP', (requestId) => ({ requestId, qpn: 0x99 })],
+  ];
+
+  it.each(FORGED)('is not changed by %s', (_, name, fields) => {
+    const { pair, dialer, acceptor } = establishedPair();
+    const { active, passive } = pair;
+    forge(pair, [active, passive], name, fields(acceptor.localCommId));
+    forge(pair, [passive, active], name, fields(dialer.localCommId));
+    pair.advance(200 * SECOND);
+    expect([dialer.state, acceptor.state]).toEqual(['established', 'established']);
+    expect([active.events, passive.events]).toEqual([[], []]);
+  });
+
+  it('is not withdrawn by the REJ of a request that nobody answered', () => {
+    const { pair, acceptor } = establishedPair();
+    const { active, passive } = pair;
+    const withdrawal = { localCommId: acceptor.remoteCommId, reason: 4, message: 0 };
+    forge(pair, [active, passive], 'REJ', withdrawal);
+    expect(acceptor.state).toBe('established');
+    passive.manager.disconnect(acceptor, pair.now);
+    forge(pair, [active, passive], 'REJ', withdrawal);
+    expect(acceptor.state).toBe('dreq-sent');
+  });
+
+  it('is over here when the peer rejects its end, at once', () => {
+    const { pair, acceptor } = establishedPair();
+    const { active, passive } = pair;
+    pair.fate = () => [];
+    passive.manager.disconnect(acceptor, pair.now);
+    const { localCommId: remoteCommId, remoteCommId: localCommId } = acceptor;
+    forge(pair, [active, passive], 'REJ', { remoteCommId, localCommId, message: 2, reason: 6 });
+    expect(passive.take('disconnected').timedOut).toBe(false);
+    expect(acceptor.state).toBe('timewait');
+    pair.advance(200 * SECOND);
+    expect(passive.sent.filter((name) => name === 'DREQ')).toHaveLength(1);
+    expect(passive.eventTypes).toEqual(['timewait-exit']);
+  });
+});
+
+describe('a queue pair that a peer uses again while packets may be on their way', () => {
+  /** A connection in timewait at both ends. */
+  function inTimewait() {
+    const made = establishedPair();
+    const { pair, dialer, acceptor } = made;
+    pair.active.manager.disconnect(dialer, 0);
+    pair.settle();
+    pair.passive.take('disconnect-requested');
+    pair.passive.manager.disconnect(acceptor, 0);
+    pair.settle();
+    pair.active.take('disconnected');
+    expect([dialer.state, acceptor.state]).toEqual(['timewait', 'timewait']);
+    return made;
+  }
+
+  it('is connected again by a new request', () => {
+    const { pair } = inTimewait();
+    expect(pair.established().acceptor.state).toBe('established');
+  });
+
+  it('is connected again by the answer to one', () => {
+    const { pair } = inTimewait();
+    const { active, passive } = pair;
+    const dialer = active.connect(passive, pair.now, { qpn: 0x77 });
+    pair.settle();
+    // The queue pair of the first connection's acceptor.
+    passive.manager.accept(passive.take('request').connection, { ...FACTS, qpn: 0x22 }, pair.now);
+    pair.settle();
+    active.take('reply');
+    expect(dialer.state).toBe('rep-rcvd');
+  });
+});
+
+describe('the time that a peer takes', () => {
+  /** A half-open connection whose peer asked for all the time that there is. */
+  function halfOpen() {
+    const pair = new CmPair();
+    const { active, passive } = pair;
+    passive.listen();
+    const patient = { localResponseTimeout: 31, maxCmRetries: 15, localAckTimeout: 31 };
+    forge(pair, [active, passive], 'REQ', { ...requestFields(active, passive), ...patient });
+    const { connection } = passive.take('request');
+    pair.fate = () => [];
+    passive.manager.accept(connection, FACTS, pair.now);
+    pair.settle();
+    return { pair, connection };
+  }
+
+  it('to confirm has an end, whatever its request says', () => {
+    const { pair, connection } = halfOpen();
+    pair.advance(70 * SECOND);
+    pair.passive.take('unreachable');
+    expect(pair.passive.manager.heldCounts().ibHalfOpen).toBe(0);
+    expect(connection.state).toBe('timewait');
+    pair.advance(20 * SECOND);
+    expect(connection.state).toBe('idle');
+  });
+
+  it('to confirm has an end, however often it asks for more', () => {
+    const { pair, connection } = halfOpen();
+    const { active, passive } = pair;
+    const { localCommId: remoteCommId } = connection;
+    const more = { localCommId: INVENTED, remoteCommId, message: 1, serviceTimeout: 31 };
+    for (let count = 0; count < 100; count += 1) {
+      forge(pair, [active, passive], 'MRA', more);
+      pair.advance(SECOND);
+    }
+    expect(passive.eventTypes).toContain('unreachable');
+    expect(passive.manager.counters.duplicates).toBeGreaterThan(10);
+  });
+
+  it('to answer a request has an end, however often it asks for more', () => {
+    const pair = new CmPair();
+    const { active, passive } = pair;
+    pair.fate = () => [];
+    const { localCommId: remoteCommId } = active.connect(passive, 0);
+    const more = { localCommId: INVENTED, remoteCommId, message: 0, serviceTimeout: 31 };
+    for (let count = 0; count < 1000; count += 1) {
+      forge(pair, [passive, active], 'MRA', more);
+      pair.advance(10 * SECOND);
+      if (active.events.length > 0) break;
+    }
+    active.take('unreachable');
+    expect(pair.now).toBeLessThan(10 * 60 * SECOND);
+    expect(active.manager.heldCounts().ibConnections).toBe(0);
+  });
+
+  it('to acknowledge a packet is limited, at both ends', () => {
+    const { connection } = halfOpen();
+    expect(connection.timeout).toBe(22);
+    const pair = new CmPair();
+    const { active, passive } = pair;
+    pair.fate = () => [];
+    const dial = (ackTimeout: number | undefined) => {
+      const request = { ...FACTS, serviceId: SERVICE, type: QPType.rc, ackTimeout };
+      const path = active.pathTo(passive);
+      const dialer = active.manager.connect({ ...request, path, retryCount: 3 }, undefined, 0);
+      const { localCommId: remoteCommId } = dialer;
+      const slow = { remoteCommId, localCommId: remoteCommId, localQpn: 9 + (ackTimeout ?? 0) };
+      forge(pair, [passive, active], 'REP', { ...slow, targetAckDelay: 31 });
+      return dialer.timeout;
+    };
+    // What the own program says is its own business.
+    expect([dial(undefined), dial(30)]).toEqual([22, 30]);
+  });
+});
+
+describe('an answer that is kept', () => {
+  it('is for the request that it answered, not for a later one of the same number', () => {
+    const pair = new CmPair();
+    const { active, passive } = pair;
+    passive.listen();
+    const fields = { ...requestFields(active, passive), localQpn: 5 };
+    forge(pair, [active, passive], 'REQ', fields, { hi: 1, lo: 1 });
+    passive.manager.reject(passive.take('request').connection, 28, NO_BYTES, pair.now);
+    const reasons: number[] = [];
+    pair.fate = (mad) => {
+      const message = parseCmMessage(mad);
+      if (typeof message !== 'string' && message.name === 'REJ') {
+        reasons.push(message.fields.reason);
+      }
+      return [];
+    };
+    pair.settle();
+    forge(pair, [active, passive], 'REQ', fields, { hi: 1, lo: 1 });
+    expect([reasons, passive.events]).toEqual([[28, 28], []]);
+    forge(pair, [active, passive], 'REQ', fields, { hi: 1, lo: 2 });
+    expect(passive.eventTypes).toEqual(['request']);
+  });
+
+  it('to a question for a service is for that question', () => {
+    const pair = new CmPair();
+    const { active, passive } = pair;
+    passive.listen();
+    const fields = { requestId: INVENTED, serviceIdLo: SERVICE };
+    const served = { status: 0, qpn: 0x33, qkey: 1, privateData: NO_BYTES };
+    forge(pair, [active, passive], 'SIDR_REQ', fields, { hi: 1, lo: 1 });
+    passive.manager.answerService(passive.take('service-request').connection, served, 0);
+    forge(pair, [active, passive], 'SIDR_REQ', fields, { hi: 1, lo: 1 });
+    expect(passive.events).toEqual([]);
+    forge(pair, [active, passive], 'SIDR_REQ', fields, { hi: 1, lo: 2 });
+    expect(passive.eventTypes).toEqual(['service-request']);
+  });
+});
