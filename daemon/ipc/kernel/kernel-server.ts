@@ -186,6 +186,7 @@ export class KernelServer implements KernelServices {
       assert(files.length === openFiles, 'a program counts its open files');
       let [shared, pinned, unread] = [0, 0, 0];
       for (const { file } of files) {
+        if (file instanceof CmFile) unread += file.unreadEvents;
         if (!(file instanceof UverbsFile)) continue;
         unread += file.unreadEvents;
         shared += file.mappings.heldBytes;

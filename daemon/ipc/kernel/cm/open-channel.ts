@@ -84,6 +84,13 @@ export class OpenChannel {
     return this.#contexts.size;
   }
 
+  /** Events of its ids that the program wrote and has not read, counted again, for tests. */
+  get unreadEvents(): number {
+    let unread = 0;
+    for (const { writtenUnread } of this.#contexts) unread += writtenUnread;
+    return unread;
+  }
+
   /** Checks every id, for tests. Throws `InvariantError`. */
   assertDeepInvariants(): void {
     this.#table.assertDeepInvariants();

@@ -9,6 +9,7 @@ import { ERRNO } from '../../../../verbs-api/contract/verbs/errors.ts';
 import type { Provider } from '../../../../verbs-api/contract/verbs/provider.ts';
 import { DaemonRig } from '../../../support/daemon-rig.ts';
 import { bytesOf } from '../../../support/hex.ts';
+import { cmCommands } from '../../../support/rdma-cm-rig.ts';
 import { ShimClient } from '../../../support/shim-client.ts';
 import { commands, le, RINGS } from '../../../support/uverbs-rig.ts';
 
@@ -158,6 +159,15 @@ describe('event descriptors', () => {
     expect((await write(file, commands.destroyCQ(1))).response).toEqual(bytesOf(le(1) + le(0)));
     channel.close();
     await until(() => programs()[0]?.usage.objects['channel'] === 0);
+  });
+
+  it('that a program writes itself are counted until they are read', async () => {
+    const cm = await open(Role.rdmaCm);
+    await write(cm, cmCommands.createId(1n));
+    expect((await write(cm, cmCommands.writeEvent(0, 18))).status).toBe(0);
+    rig.daemon.assertDeepInvariants();
+    expect((await write(cm, cmCommands.getEvent())).status).toBe(0);
+    rig.daemon.assertDeepInvariants();
   });
 
   it('a second one of the same queue: EBUSY', async () => {
