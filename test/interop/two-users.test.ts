@@ -15,9 +15,11 @@ import {
 } from 'node:fs';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import type { DoctorReport } from '../../daemon/cli/doctor.ts';
+import { firstUnprivilegedPort } from '../../native-bridge/libc/privileges.ts';
 import type { DaemonStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import { QPState, WCStatus } from '../../verbs-api/contract/verbs/enums.ts';
 import { missingFor, NATIVE, ShimRig } from '../unit/preload/shim-rig.ts';
+import { missingPackages } from './prerequisites.ts';
 import {
   ALICE,
   EVE,
@@ -28,6 +30,8 @@ import {
 
 const obstacle = twoUsersObstacle();
 const noCompiler = missingFor(NATIVE);
+const noPrograms =
+  missingPackages('rdma-programs').length > 0 ? ' (needs the package rdmacm-utils)' : '';
 /** Each test starts several programs, and other tests may run beside it. */
 const SLOW = { timeout: 180_000 };
 
@@ -252,6 +256,43 @@ describe.runIf(obstacle === '')(`two users of one machine${obstacle}`, SLOW, () 
         JSON.stringify({ states: [QPState.RTS, QPState.RTS], changed: false }),
       );
     });
+
+    it.runIf(firstUnprivilegedPort() > 0)(
+      'and is of root gives nobody else its ports and Q_Keys',
+      async () => {
+        const socket = await openDaemon(0, ['--device', 'r=roce:127.0.0.3']);
+        const port = String(firstUnprivilegedPort() - 1);
+        const asked = ['low-ports', socket, port, '127.0.0.2', '127.0.0.3', '0.0.0.0'];
+        const outcomesOf = async (uid: number): Promise<Record<string, string>> => {
+          const { stdout, stderr } = await users.program(uid, asked).end();
+          expect(stdout, stderr).not.toBe('');
+          return JSON.parse(stdout);
+        };
+        for (const [name, said] of Object.entries(await outcomesOf(EVE))) {
+          expect(said, name).toMatch(name === 'qkey' ? /^EPERM / : /^EACCES /);
+        }
+        for (const [name, said] of Object.entries(await outcomesOf(0))) {
+          if (!name.endsWith('127.0.0.2 datagrams')) expect(said, name).toBe('done');
+        }
+      },
+    );
+
+    it.runIf(firstUnprivilegedPort() > 0 && noPrograms === '')(
+      `and is of root gives its ports to no unmodified program of another user${noPrograms}`,
+      async () => {
+        const socket = await openDaemon(0, ['--device', 'r=roce:127.0.0.3']);
+        const variables = { IWARPD_SOCKET: socket, LD_PRELOAD: users.preload };
+        for (const address of ['127.0.0.2', '127.0.0.3', '0.0.0.0']) {
+          const port = String(firstUnprivilegedPort() - 1);
+          const words = ['rping', '-s', '-a', address, '-p', port, '-C', '1'];
+          const { status, stderr } = await users.start(EVE, words, variables).end();
+          expect({ status: status === 0, stderr }, address).toEqual({
+            status: false,
+            stderr: expect.stringContaining('rdma_bind_addr: Permission denied'),
+          });
+        }
+      },
+    );
 
     it("reaches a stranger's memory by its agent alone", async () => {
       const socket = await openDaemon(ALICE);

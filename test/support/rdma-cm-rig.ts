@@ -103,6 +103,15 @@ export const cmCommands = {
       0,
       `${le(id)} ${le(2000)} 00*2 ${le(16, 2)} 00*4 00*128 ${ipv4(address, port, 128)}`,
     ),
+  /** From an address and a port of its own. */
+  resolveAddrFrom: (id: number, source: readonly [string, number], address: string, port: number) =>
+    cmWrite(
+      21,
+      0,
+      `${le(id)} ${le(2000)} ${le(16, 2)} ${le(16, 2)} 00*4 ${ipv4(...source, 128)} ${ipv4(address, port, 128)}`,
+    ),
+  resolveIpFrom: (id: number, source: readonly [string, number], address: string, port: number) =>
+    cmWrite(3, 0, `${ipv4(...source, 28)} ${ipv4(address, port, 28)} ${le(id)} ${le(2000)}`),
 };
 
 /** An event as the program reads it. */

@@ -129,7 +129,7 @@ export class UverbsRig {
   readonly client: KernelClient;
   readonly file: UverbsFile;
 
-  constructor(options: Partial<RnicHostOptions> = {}, quotas = DEFAULT_QUOTAS) {
+  constructor(options: Partial<RnicHostOptions> = {}, quotas = DEFAULT_QUOTAS, owner = SELF) {
     this.host = new RnicHost({ system: hostSystem(), roce: ROCE_PARTS, ...options });
     this.server = new KernelServer({
       directory: new DeviceDirectory(this.host, undefined),
@@ -139,7 +139,7 @@ export class UverbsRig {
       nextClientId: () => 2,
       ended: new EndedClients(() => '2026-01-01T00:00:00.000Z'),
     });
-    this.client = new KernelClient(1, SELF, quotas);
+    this.client = new KernelClient(1, owner, quotas);
     this.file = this.openFile();
     this.server.memories.hold(SELF, this.file);
   }

@@ -2,10 +2,12 @@
 import type { PeerProcess } from '../../../native-bridge/libc/peer-process.ts';
 import { ClientIdentity } from '../client-identity.ts';
 import { type ClientQuotas, QuotaLedger } from '../objects/quotas.ts';
+import { rightsOf, type UserRights } from '../objects/user-rights.ts';
 
 /** All files of one process share one account. */
 export class KernelClient extends ClientIdentity {
   readonly ledger: QuotaLedger;
+  readonly rights: UserRights;
   /** Files that it opened and that are still open in some process. */
   openFiles = 0;
   /** Records of its objects' events that wait to be read. */
@@ -14,5 +16,6 @@ export class KernelClient extends ClientIdentity {
   constructor(id: number, credentials: PeerProcess, quotas: ClientQuotas) {
     super(id, credentials);
     this.ledger = new QuotaLedger(quotas, credentials.uid);
+    this.rights = rightsOf(credentials.uid);
   }
 }

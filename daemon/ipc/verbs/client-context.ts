@@ -59,7 +59,7 @@ interface ClientOptions {
   readonly memory: ClientMemory;
   /** Default: `DEFAULT_QUOTAS`. */
   readonly quotas?: ClientQuotas;
-  /** The client's user, who has a part of what all clients share. Default: the owner. */
+  /** The client's user, who has a part of what all clients share, and rights. Default: the owner. */
   readonly uid?: number;
   /** Sends the client an event. Called in the order of the events. */
   readonly sendEvent: (event: DeviceEvent) => void;

@@ -14,6 +14,7 @@ import type { DeviceDirectory } from '../objects/device-directory.ts';
 import { ObjectRegistry } from '../objects/object-registry.ts';
 import { QueueRings } from '../objects/queue-rings.ts';
 import { type ClientQuotas, OBJECT_KINDS, QuotaLedger } from '../objects/quotas.ts';
+import { ownRights, rightsOf, type UserRights } from '../objects/user-rights.ts';
 import { type AnyObject, BufferObject, type ClientEvents } from './client-objects.ts';
 
 /** The functions behind the commands. */
@@ -29,6 +30,7 @@ export class ClientState {
   readonly client: ClientEvents;
   readonly directory: DeviceDirectory;
   readonly memory: ClientMemory;
+  readonly rights: UserRights;
   readonly ledger: QuotaLedger;
   readonly table: ObjectRegistry<AnyObject>;
   readonly rings: QueueRings<SharedAllocation>;
@@ -55,6 +57,7 @@ export class ClientState {
     this.client = client;
     this.directory = parts.directory;
     this.memory = parts.memory;
+    this.rights = parts.uid === undefined ? ownRights() : rightsOf(parts.uid);
     const { memory } = parts;
     const ledger = new QuotaLedger(parts.quotas, parts.uid);
     this.ledger = ledger;

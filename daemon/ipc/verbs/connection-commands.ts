@@ -11,6 +11,7 @@ import type { SocketAddress } from '../../../verbs-api/contract/verbs/provider.t
 import type { DeviceHost, ServedCmEvent, ServedId } from '../../host/device-backend.ts';
 import { isWildcard } from '../../iwarp/cm/address.ts';
 import type { DeviceDirectory } from '../objects/device-directory.ts';
+import { assertMayBind } from '../objects/user-rights.ts';
 import { IdObject } from './client-objects.ts';
 import type { ClientState, CommandHandlers } from './client-state.ts';
 import {
@@ -34,7 +35,7 @@ export function destroyId(state: ClientState, object: IdObject): void {
 
 /** See the module's comment. */
 export function connectionCommands(state: ClientState): CommandHandlers<ConnectionCommand> {
-  const { directory, table } = state;
+  const { directory, rights, table } = state;
   const idOf = (handle: number): IdObject => table.expect('id', handle);
   return {
     cmCreateId({ datagrams = false }) {
@@ -53,6 +54,7 @@ export function connectionCommands(state: ClientState): CommandHandlers<Connecti
     },
     cmBindAddr({ id, address }) {
       const object = idOf(id);
+      assertMayBind(rights, address);
       if (serviceOf(object) !== undefined) assertDatagramsAt(directory, address);
       else if (object.id.localAddress === undefined) moveTo(object, directory.at(address));
       object.host.cm.bindAddr(object.id, address);
@@ -60,6 +62,7 @@ export function connectionCommands(state: ClientState): CommandHandlers<Connecti
     },
     cmResolveAddr({ id, destination, source, timeoutMs }) {
       const object = idOf(id);
+      if (source !== undefined) assertMayBind(rights, source);
       const from = chooseHost(directory, object, destination, source);
       object.host.cm.resolveAddr(object.id, destination, from, timeoutMs);
       return {};

@@ -5,6 +5,7 @@ import type {
 } from '../../../verbs-api/contract/protocol/commands.ts';
 import { QPType } from '../../../verbs-api/contract/verbs/enums.ts';
 import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import { assertMayHaveQkey } from '../objects/user-rights.ts';
 import {
   ChannelObject,
   ContextObject,
@@ -166,7 +167,9 @@ export function queueCommands(
     },
     createQP: (request) => createQP(state, request),
     modifyQP({ qp, state: next, attributes }) {
-      modifyQP(table.expect('qp', qp), next, attributes);
+      const object = table.expect('qp', qp);
+      if (attributes?.qkey !== undefined) assertMayHaveQkey(state.rights, attributes.qkey);
+      modifyQP(object, next, attributes);
       return {};
     },
     queryQP: ({ qp }) => queryQP(table.expect('qp', qp)),

@@ -2,6 +2,7 @@
 import { VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
 import type { SocketAddress } from '../../../../verbs-api/contract/verbs/provider.ts';
 import { PortSpace } from '../../../host/host-id.ts';
+import { assertMayBind } from '../../objects/user-rights.ts';
 import { DONE, type KernelReply } from '../kernel-file.ts';
 import type { CmRequest } from './abi.ts';
 import { type CmContext, CmQpType } from './context.ts';
@@ -29,6 +30,7 @@ export function bind(file: OpenChannel, { fields, bytes }: CmRequest): KernelRep
 
 function bindTo(file: OpenChannel, context: CmContext, parsed: InternetSockaddr): KernelReply {
   if (context.ibAddress !== undefined) throw new VerbsError('EINVAL', 'the id is bound');
+  assertMayBind(file.client.rights, parsed.address);
   file.host.cm.bindAddr(context.id, parsed.address);
   context.family = parsed.family;
   return DONE;
@@ -90,6 +92,10 @@ function resolve(
   source: InternetSockaddr | undefined,
   destination: InternetSockaddr,
 ): KernelReply {
+  // The source of an id that is bound does not count.
+  if (source !== undefined && context.id.localAddress === undefined) {
+    assertMayBind(file.client.rights, source.address);
+  }
   file.host.cm.resolveAddr(context.id, destination.address, source?.address);
   context.family = destination.family;
   return DONE;

@@ -365,6 +365,7 @@ export const QPAttrBit = {
   curState: 2,
   accessFlags: 8,
   port: 32,
+  qkey: 64,
   addressVector: 128,
   /** The bits of the write() ABI. */
   all: 0x1f_ffff,

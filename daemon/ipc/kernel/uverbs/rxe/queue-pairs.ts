@@ -3,6 +3,7 @@ import type { QPCapabilities } from '../../../../../verbs-api/contract/verbs/att
 import { QPState, QPType } from '../../../../../verbs-api/contract/verbs/enums.ts';
 import { VerbsError } from '../../../../../verbs-api/contract/verbs/errors.ts';
 import type { QPModification } from '../../../../rnic/qp-attributes.ts';
+import { assertMayHaveQkey } from '../../../objects/user-rights.ts';
 import { DONE, type KernelReply } from '../../kernel-file.ts';
 import { newStruct } from '../../struct-fields.ts';
 import {
@@ -126,6 +127,7 @@ export function modifyQP({ file, fields, bytes }: CommandCall): KernelReply {
     pathMigState: fields.getUint8(at.pathMigState),
     destQpn: fields.getUint32(at.destQpn, true),
   };
+  if ((mask & QPAttrBit.qkey) !== 0) assertMayHaveQkey(file.client.rights, change.qkey ?? 0);
   file.epoch.noteCommand();
   qp.modifyPath(change, file.services.host.now());
   return DONE;

@@ -1,0 +1,30 @@
+/** What the kernel asks of a process that wants more than every user may have. */
+import { readFileSync } from 'node:fs';
+
+/** Capabilities by their number in capability(7). */
+export const Capability = { netBindService: 10, netRaw: 13 } as const;
+
+/** The kernel's default, where it has no setting. */
+const UNPRIVILEGED_PORTS_FIRST = 1024;
+
+/** The lowest port of this network namespace that every user may bind. */
+export function firstUnprivilegedPort(): number {
+  try {
+    const text = readFileSync('/proc/sys/net/ipv4/ip_unprivileged_port_start', 'latin1');
+    const port = Number.parseInt(text, 10);
+    return Number.isNaN(port) ? UNPRIVILEGED_PORTS_FIRST : port;
+  } catch {
+    return UNPRIVILEGED_PORTS_FIRST;
+  }
+}
+
+/** Whether this process has a capability. */
+export function hasCapability(number: number): boolean {
+  try {
+    const [, mask] =
+      /^CapEff:\s*([0-9a-f]+)$/m.exec(readFileSync('/proc/self/status', 'latin1')) ?? [];
+    return mask !== undefined && ((BigInt(`0x${mask}`) >> BigInt(number)) & 1n) === 1n;
+  } catch {
+    return process.geteuid?.() === 0;
+  }
+}
