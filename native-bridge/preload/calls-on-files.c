@@ -5,6 +5,7 @@
 
 #include "cm-file.h"
 #include "descriptor-table.h"
+#include "device-file.h"
 #include "device-node.h"
 #include "event-file.h"
 #include "interpose.h"
@@ -36,6 +37,7 @@ static NOINLINE ssize_t write_special(int fd, const void *buffer, size_t length)
   if (endpoint == NULL) return REAL(write)(fd, buffer, length);
   enum endpoint_kind kind = endpoint->kind;
   ssize_t result = -1;
+  bool inherited = kind == ENDPOINT_CM && endpoint->file->inherited;
   if (kind == ENDPOINT_UVERBS) result = uverbs_write(fd, endpoint, buffer, length);
   if (kind == ENDPOINT_NETLINK) result = write_netlink(endpoint, buffer, length);
   endpoint_put(endpoint);
@@ -44,6 +46,7 @@ static NOINLINE ssize_t write_special(int fd, const void *buffer, size_t length)
     case ENDPOINT_NETLINK:
       return result;
     case ENDPOINT_CM:
+      if (inherited) return refused(EACCES);
       /* May wait for an event, and be cancelled there: nothing may be held meanwhile. */
       return cm_write(fd, buffer, length);
     case ENDPOINT_COMPLETION:
@@ -54,7 +57,7 @@ static NOINLINE ssize_t write_special(int fd, const void *buffer, size_t length)
     case ENDPOINT_FOREIGN:
       break;
   }
-  return refused(EIO);
+  return refused(EACCES);
 }
 
 EXPORT ssize_t write(int fd, const void *buffer, size_t length) {

@@ -290,6 +290,21 @@ int descriptor_of_queue(uint32_t queue_number, struct endpoint **found) {
   return -1;
 }
 
+int descriptor_of_file(const struct device_file *file) {
+  unsigned first = 0;
+  unsigned last = UINT32_MAX;
+  if (!cut_range(first, &last)) return -1;
+  for (unsigned number = first; number <= last; number++) {
+    if (!descriptor_is_marked((int)number)) continue;
+    struct endpoint *endpoint = endpoint_get((int)number);
+    if (endpoint == NULL) continue;
+    bool found = endpoint->kind == ENDPOINT_UVERBS && endpoint->file == file;
+    endpoint_put(endpoint);
+    if (found) return (int)number;
+  }
+  return -1;
+}
+
 void endpoints_recount(void) {
   for (struct endpoint *endpoint = made_endpoints; endpoint != NULL;
        endpoint = endpoint->next_made) {

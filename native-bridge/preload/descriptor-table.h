@@ -124,6 +124,9 @@ int descriptor_next_hidden(unsigned first, unsigned last);
 /* A descriptor of the event queue with this number, with its endpoint referenced, or -1. */
 int descriptor_of_queue(uint32_t queue_number, struct endpoint **endpoint);
 
+/* The program's descriptor of an open device, or -1. */
+int descriptor_of_file(const struct device_file *file);
+
 /* Recounts references in a forked child: calls of other threads do not exist there. */
 void endpoints_recount(void);
 

@@ -34,6 +34,9 @@ struct device_file {
   pid_t daemon;
   /* The process that last forked to create this one. */
   pid_t parent;
+  /* A process from which this one was forked opened it: as on a kernel, writes that the providers and
+   * librdmacm make themselves are refused. */
+  bool inherited;
 
   /* Held from a command to the end of its reply. Taken before `send_lock`. */
   pthread_mutex_t command_lock;

@@ -18,6 +18,7 @@
 #include "device-file.h"
 #include "loss-watch.h"
 #include "memory-agent.h"
+#include "private-rings.h"
 #include "raw-call.h"
 
 static pthread_mutex_t registry = PTHREAD_MUTEX_INITIALIZER;
@@ -48,6 +49,7 @@ static void detach(struct device_file *file) {
   if (keeps) descriptor_pass_hidden(&file->command_fd, &file->inherited_fd);
   else descriptor_close_hidden(&file->command_fd);
   file->parent = atomic_load(&table_process);
+  file->inherited = true;
   if (!closed && file->state == CONNECTION_OPEN) file->state = CONNECTION_DETACHED;
 }
 
@@ -59,6 +61,7 @@ static void in_child(void) {
   atomic_store(&table_process, (pid_t)syscall(SYS_getpid));
   memory_agents_forget();
   endpoints_recount();
+  device_files_visit(private_rings_take);
   pid_t daemon = atomic_load(&granted);
   if (daemon != 0) prctl(PR_SET_PTRACER, (unsigned long)daemon, 0, 0, 0);
   errno = saved;

@@ -395,7 +395,10 @@ ssize_t uverbs_write(int fd, struct endpoint *endpoint, const void *buffer, size
         command.completed = queue_destroyed;
         break;
       case COMMAND_POST_SEND:
-        if (ring(&command)) return (ssize_t)length;
+        /* The bytes would be the parent's. The kernel refuses it, too: the provider writes this
+         * command itself, where libibverbs sends the others by ioctl. */
+        if (endpoint->file->inherited) error = -EACCES;
+        else if (ring(&command)) return (ssize_t)length;
         break;
       case COMMAND_REQ_NOTIFY_CQ:
         if (arm(&command)) return (ssize_t)length;

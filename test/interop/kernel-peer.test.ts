@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { setTimeout } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { readTcpConnections } from './captures/pcap-reader.ts';
+import { compileForkedChild, linesOf, stepsOfChild } from './forked-child.ts';
 import { guestsAtOnce, takeGuestSlot } from './kernel-peer/guest-slot.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
 import {
@@ -21,6 +22,8 @@ import { exposeSiwParameters, type SiwParameters } from './kernel-peer/siw-param
 import { describeWith } from './prerequisites.ts';
 
 const PORT = 7174;
+/** A guest is an emulated machine, and its host may be busy. */
+const TEST_MS = 90_000;
 const REQUEST = 'MPA ID Req Frame';
 
 /** An MPA Request of revision 1 without private data. */
@@ -81,7 +84,7 @@ it('runs guests in turn, one for two processors', async () => {
   }
 });
 
-describeWith(['kernel-peer'], 'kernel peer', () => {
+describeWith(['kernel-peer', 'native'], 'kernel peer', () => {
   let guest: Guest;
   let share: string;
 
@@ -217,6 +220,19 @@ describeWith(['kernel-peer'], 'kernel peer', () => {
     expect(pair.output).toMatch(/client: cm RDMA_CM_EVENT_REJECTED status=-104 private=0a0b0c0d/);
     expect(pair.output).toMatch(/server ended 0/);
   });
+
+  it.each(['alive', 'gone'])(
+    'gives a forked child whose parent is %s what siw gives it',
+    async (parent) => {
+      const program = join(share, 'forked-child');
+      compileForkedChild(program);
+      const words = `${program} ${GUEST_ADDRESS} ${PORT} ${parent}`;
+      const { status, output } = await guest.runToEnd(`timeout 60 ${words}`);
+      expect(status, output).toBe(0);
+      expect(linesOf(output).child).toEqual(stepsOfChild('iwarp'));
+    },
+    TEST_MS,
+  );
 
   it('is gone after stop and reports it', async () => {
     const sleeper = guest.run('sleep 300');

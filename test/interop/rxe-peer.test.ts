@@ -10,6 +10,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { CommandFolder } from '../e2e/cli-process.ts';
 import { docExamples } from '../support/doc-examples.ts';
 import { datagramsOf, hasRightIcrc } from '../support/roce-recordings.ts';
+import { compileForkedChild, linesOf, stepsOfChild } from './forked-child.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
 import {
   GUEST_START_TIMEOUT_MS,
@@ -365,6 +366,18 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
       TEST_MS,
     );
   });
+
+  it.each(['alive', 'gone'])(
+    'a forked child of a program on rxe whose parent is %s',
+    async (parent) => {
+      port += 1;
+      const program = folder.file('forked-child');
+      compileForkedChild(program);
+      const words = `timeout 60 ${program} ${SIDES.theirs.address} ${port} ${parent}`;
+      expect(linesOf(await inGuest(words)).child).toEqual(stepsOfChild('roce'));
+    },
+    TEST_MS,
+  );
 
   // The addresses of the document are those of any network; what it types is what counts.
   it.each(readmeCommands())(

@@ -165,9 +165,10 @@ export class RdmaCmRig {
   }
 
   /** Writes a command. */
-  reply(payload: Uint8Array, file = this.file): KernelReply {
+  reply(payload: Uint8Array, file = this.file, isOpener = true): KernelReply {
     try {
-      return file.execute(request(ShimOp.write, { payload }));
+      const caller = { credentials: file.client.credentials, ownPid: true, isOpener };
+      return file.execute(request(ShimOp.write, { payload }), caller);
     } catch (error) {
       if (!isVerbsError(error)) throw error;
       return { status: -error.errno };

@@ -206,7 +206,7 @@ export class UverbsRig {
 
   #attempt(asked: ShimRequest, file: UverbsFile): KernelReply {
     try {
-      return file.execute(asked, { credentials: SELF, ownPid: true });
+      return file.execute(asked, { credentials: SELF, ownPid: true, isOpener: true });
     } catch (error) {
       if (!isVerbsError(error)) throw error;
       return { status: -error.errno };

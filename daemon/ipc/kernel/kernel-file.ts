@@ -24,6 +24,8 @@ export interface KernelCaller {
   readonly credentials: PeerProcess;
   /** False if the request claims a pid other than that of the connection's process. */
   readonly ownPid: boolean;
+  /** False in a child forked from the process that opened the file. */
+  readonly isOpener: boolean;
 }
 
 /** The outcome of a command. */

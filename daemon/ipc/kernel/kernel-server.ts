@@ -270,7 +270,7 @@ export class KernelServer implements KernelServices {
     const { file } = open;
     open.connections.add(connection);
     this.memories.hold(connection.credentials, file);
-    const caller = new ConnectionCaller(connection.credentials);
+    const caller = new ConnectionCaller(connection.credentials, file.client);
     const reader = new RequestReader((request) => {
       // Left over from before a request that ended the file.
       if (connection.closed) return;
@@ -392,11 +392,13 @@ export class KernelServer implements KernelServices {
 /** The sender of one connection's requests. */
 class ConnectionCaller implements KernelCaller {
   readonly credentials: PeerProcess;
+  readonly isOpener: boolean;
   ownPid = true;
   #pid: number | undefined;
 
-  constructor(credentials: PeerProcess) {
+  constructor(credentials: PeerProcess, opener: KernelClient) {
     this.credentials = credentials;
+    this.isOpener = credentials.identity === opener.credentials.identity;
   }
 
   /** A connection belongs to the process that made it; its first request has that pid. */

@@ -249,7 +249,7 @@ export class VerbsState implements FuzzState {
   #execute(file: UverbsFile, op: number, payload: Uint8Array, argument: number): Outcome {
     try {
       const asked = request(op, { payload, argument });
-      const reply = file.execute(asked, { credentials: SELF, ownPid: true });
+      const reply = file.execute(asked, { credentials: SELF, ownPid: true, isOpener: true });
       emitReply(1, reply);
       if (reply.response !== undefined) this.#world.learn?.(reply.response);
       return reply.status < 0 ? 'refused' : 'done';
@@ -266,7 +266,11 @@ export class VerbsState implements FuzzState {
   #map(file: UverbsFile, draws: Draws): Outcome {
     const [key, bytes] = this.#world.ringAt(draws);
     if (draws.recording) draws.show(`map ${key} ${bytes}`);
-    const reply = file.execute(request(ShimOp.rings), { credentials: SELF, ownPid: true });
+    const reply = file.execute(request(ShimOp.rings), {
+      credentials: SELF,
+      ownPid: true,
+      isOpener: true,
+    });
     let outcome: Outcome = 'refused';
     reply.attach?.((descriptor) => {
       const memory = mapped(descriptor, key, Number(bytes));

@@ -3,7 +3,7 @@
  * an event.
  */
 import { IpcFormatError } from '../../../../verbs-api/contract/protocol/ipc-value.ts';
-import { DONE, type KernelFile, type KernelReply } from '../kernel-file.ts';
+import { type KernelCaller, type KernelFile, type KernelReply, refusal } from '../kernel-file.ts';
 import { ShimOp, type ShimRequest } from '../shim-protocol.ts';
 import { parseCmRequest } from './abi.ts';
 import { executeCmCommand } from './commands.ts';
@@ -14,8 +14,9 @@ export class CmFile extends OpenChannel implements KernelFile {
   readonly kind = 'rdmaCm';
 
   /** See `KernelFile`. */
-  execute(request: ShimRequest): KernelReply {
-    if (request.op === ShimOp.child) return DONE;
+  execute(request: ShimRequest, caller: KernelCaller): KernelReply {
+    // As the kernel refuses every write(2) to a file that another process opened.
+    if (!caller.isOpener) return refusal('EACCES');
     if (request.op !== ShimOp.write) throw new IpcFormatError(`op ${request.op} on rdma_cm`);
     return executeCmCommand(this, parseCmRequest(request.payload));
   }

@@ -2,7 +2,13 @@
 import { IpcFormatError } from '../../../../verbs-api/contract/protocol/ipc-value.ts';
 import type { DeviceTransport } from '../../../../verbs-api/contract/verbs/attributes.ts';
 import { QPState } from '../../../../verbs-api/contract/verbs/enums.ts';
-import { DONE, type KernelCaller, type KernelFile, type KernelReply } from '../kernel-file.ts';
+import {
+  DONE,
+  type KernelCaller,
+  type KernelFile,
+  type KernelReply,
+  refusal,
+} from '../kernel-file.ts';
 import { armRequest, ShimOp, type ShimRequest } from '../shim-protocol.ts';
 import type { CommandSet } from './command-set.ts';
 import { executeWrite } from './commands.ts';
@@ -29,6 +35,7 @@ export class UverbsFile extends OpenDevice implements KernelFile {
   execute(request: ShimRequest, caller: KernelCaller): KernelReply {
     switch (request.op) {
       case ShimOp.doorbell:
+        if (!caller.isOpener) return refusal('EACCES');
         return ringDoorbell(this, request.argument);
       case ShimOp.arm:
         return this.#arm(request.argument);

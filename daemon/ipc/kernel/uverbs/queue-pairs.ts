@@ -19,8 +19,13 @@ export function destroyQPCommand({ file, fields }: CommandCall): KernelReply {
   return { ...eventsReported(object.asyncDelivered), purged: destroyQP(file, object) };
 }
 
-/** POST_SEND: the doorbell; the work requests are in the ring. See `ringDoorbell`. */
-export function postSend({ file, fields }: CommandCall): KernelReply {
+/**
+ * POST_SEND: the doorbell; the work requests are in the ring. See `ringDoorbell`. EACCES in a forked
+ * child: providers write(2) this command themselves, and the kernel takes writes from the opener only.
+ * What libibverbs sends is served to a child, too, as by ioctl.
+ */
+export function postSend({ file, fields, caller }: CommandCall): KernelReply {
+  if (!caller.isOpener) return refusal('EACCES');
   const { request, wqeMinBytes } = PostSend;
   const requests = fields.getUint32(request.wrCount, true);
   if (requests !== 0 || fields.getUint32(request.wqeBytes, true) < wqeMinBytes) {

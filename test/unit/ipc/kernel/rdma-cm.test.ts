@@ -8,6 +8,7 @@ import { le, RSP, UverbsRig, commands as uverbs } from '../../../support/uverbs-
 const ENOENT = -2;
 const EAGAIN = -11;
 const ENOMEM = -12;
+const EACCES = -13;
 const ENODEV = -19;
 const EINVAL = -22;
 const ENOSPC = -28;
@@ -64,6 +65,17 @@ describe('the header of a command', () => {
   ])('is refused when it is %s', (_, bytes, errno) => {
     expect(rig.write(bytes)).toBe(errno);
   });
+});
+
+it('refuses every command of a process that did not open the file', () => {
+  const foreign = rig.reply(
+    cmWrite(0, 4, `${le(1, 8)} ${RSP} ${le(0x106, 2)} 00*6`),
+    rig.file,
+    false,
+  );
+  expect(foreign.status).toBe(EACCES);
+  expect(rig.reply(Uint8Array.of(0), rig.file, false).status).toBe(EACCES);
+  expect(rig.create(1n)).toBe(0);
 });
 
 describe('ids', () => {

@@ -101,11 +101,54 @@ static void forked_manager(void) {
   CHECK(write(manager, slow, sizeof slow) == sizeof slow);
   pid_t child = fork();
   if (child == 0) {
+    CHECK_FAILS(EACCES, (int)write(manager, slow, sizeof slow));
+    CHECK_FAILS(EACCES, (int)write(manager, slow, 1));
+    manager = open("/dev/infiniband/rdma_cm", O_RDWR | O_CLOEXEC);
     CHECK(write(manager, slow, sizeof slow) == sizeof slow);
     _exit(0);
   }
   check_child(child);
   CHECK(write(manager, slow, sizeof slow) == sizeof slow);
+}
+
+/* What a child posts stays out of its parent's send queue, and its doorbells are refused. Receives may be
+ * anyone's. */
+static void inherited(void) {
+  int fd = open_device();
+  uint32_t response[16];
+  CHECK(command(fd, 24, response, sizeof response, (uint32_t[12]){0}, 12) == 0);
+  CHECK(tell(fd, TELL_CONNECTED, 1, 0, 0, 0) == 0);
+  /* The receive queue and the send queue behind it, in one mapping; and the latter alone. */
+  volatile uint32_t *both = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0x3000);
+  volatile uint32_t *sends = mmap(NULL, 480, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0x4000);
+  CHECK(both != MAP_FAILED && sends != MAP_FAILED);
+  both[0] = 1;
+  sends[0] = 2;
+  CHECK(both[1024] == 2);
+  pid_t child = fork();
+  if (child == 0) {
+    uint32_t words[4] = {response[0], 0, 0, 128};
+    uint32_t bad = 7;
+    CHECK(both[0] == 1 && both[1024] == 2 && sends[0] == 2);
+    both[0] = 3;
+    both[1024] = 4;
+    sends[0] = 5;
+    for (int round = 0; round < 2; round++) {
+      CHECK_FAILS(EACCES, command(fd, 28, &bad, sizeof bad, words, 4));
+      alloc_pd(fd);
+    }
+    pid_t grandchild = fork();
+    if (grandchild == 0) {
+      CHECK(both[0] == 3 && both[1024] == 2 && sends[0] == 2);
+      both[1024] = 6;
+      _exit(0);
+    }
+    check_child(grandchild);
+    CHECK(both[1024] == 4 && sends[0] == 5);
+    _exit(0);
+  }
+  check_child(child);
+  CHECK(both[0] == 3 && both[1024] == 2 && sends[0] == 2);
 }
 
 /* The child of vfork shares this memory: what it closes, this process still has. */
@@ -134,7 +177,7 @@ static void cloned(void) {
   pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
   if (child == 0) {
     uint32_t command[4] = {4, 4, 0, 0};
-    if (write(fd, command, sizeof command) != -1 || errno != EIO) _exit(1);
+    if (write(fd, command, sizeof command) != -1 || errno != EACCES) _exit(1);
     if (close(fd) != 0) _exit(2);
     _exit(0);
   }
@@ -349,6 +392,7 @@ int main(int argc, char **argv) {
                                           {"outlived", outlived},
                                           {"forked-while-busy", forked_while_busy},
                                           {"forked-manager", forked_manager},
+                                          {"inherited", inherited},
                                           {"vforked", vforked},
                                           {"cloned", cloned},
                                           {"executed", executed},

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { ShimOp } from '../../../../../daemon/ipc/kernel/shim-protocol.ts';
+import { ShimOp, type ShimRequest } from '../../../../../daemon/ipc/kernel/shim-protocol.ts';
 import { DEFAULT_QUOTAS } from '../../../../../daemon/ipc/objects/quotas.ts';
 import { addressOf } from '../../../../../native-bridge/libc/libc.ts';
 import { bytesOf } from '../../../../support/hex.ts';
@@ -8,6 +8,7 @@ import { commands, le, plain, RSP, request, UverbsRig } from '../../../../suppor
 
 const ENOENT = -2;
 const EBADF = -9;
+const EACCES = -13;
 const EFAULT = -14;
 const EBUSY = -16;
 const EINVAL = -22;
@@ -232,7 +233,7 @@ describe('REG_MR', () => {
   it('refuses a caller other than the connection’s process', () => {
     withQueue();
     const payload = commands.regMR({ start, length: 100, pd: 0, access: 1 });
-    const caller = { credentials: SELF, ownPid: false };
+    const caller = { credentials: SELF, ownPid: false, isOpener: true };
     expect(() => rig.file.execute(request(ShimOp.write, { payload }), caller)).toThrow(
       expect.objectContaining({ code: 'EPERM' }),
     );
@@ -419,6 +420,17 @@ describe('queue pairs', () => {
     expect(rig.write(commands.postSend(0)).status).toBe(EINVAL);
     rig.must(commands.modifyQP(qp, 1, { state: 6 }));
     expect(rig.write(commands.postSend(qp))).toEqual({ status: 0, response: '00000000' });
+  });
+
+  it('POST_SEND and doorbells of a child of the opener: EACCES; other commands are served', () => {
+    withQueue();
+    const qp = rig.create(qpOf());
+    rig.must(commands.modifyQP(qp, 1, { state: 6 }));
+    const child = { credentials: SELF, ownPid: true, isOpener: false };
+    const statusOf = (asked: ShimRequest) => rig.file.execute(asked, child).status;
+    expect(statusOf(request(ShimOp.write, { payload: commands.postSend(qp) }))).toBe(EACCES);
+    expect(statusOf(request(ShimOp.doorbell, { argument: qp }))).toBe(EACCES);
+    expect(statusOf(request(ShimOp.write, { payload: commands.queryQP(qp) }))).toBe(0);
   });
 });
 

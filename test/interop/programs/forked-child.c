@@ -1,0 +1,470 @@
+/*
+ * What a forked child may do with what its parent opened: forked-child ADDRESS PORT alive|gone
+ *
+ * Three processes. A peer listens and prints what it receives. A parent connects to it, opens what there
+ * is to open, and forks; with "gone" it then ends. The child tries each call on what it inherited, with
+ * bytes of its own where bytes are sent, and prints the errno of each. A parent that is alive sends
+ * once more afterwards. A line "NAME: RESULT" is printed for each step.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <infiniband/verbs.h>
+#include <poll.h>
+#include <rdma/rdma_cma.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define TEXT_BYTES 32
+#define PATIENCE_MS 60000
+#define DEPTH 16
+#define LAST_TEXT "parent at last"
+
+#define CHECK(holds) \
+  do { \
+    if (!(holds)) fail(__LINE__, #holds); \
+  } while (0)
+
+static _Noreturn void fail(int line, const char *text) {
+  printf("line %d: not %s (%s)\n", line, text, strerror(errno));
+  fflush(stdout);
+  _exit(1);
+}
+
+static void say(const char *name, const char *result) {
+  printf("%s: %s\n", name, result);
+  fflush(stdout);
+}
+
+static void say_errno(const char *name, int error) {
+  say(name, error == 0 ? "ok" : strerrorname_np(error < 0 ? -error : error));
+}
+
+/* The outcome of an expression that is an errno, or -1 with errno. */
+#define TRY(name, expression) \
+  do { \
+    errno = 0; \
+    int result_ = (expression); \
+    say_errno(name, result_ == -1 ? errno : result_); \
+  } while (0)
+
+/* The outcome of one that gives an object. */
+#define TRY_OBJECT(name, expression) \
+  do { \
+    errno = 0; \
+    bool made_ = (expression) != NULL; \
+    say_errno(name, made_ ? 0 : errno); \
+  } while (0)
+
+struct end {
+  struct rdma_event_channel *events;
+  struct rdma_cm_id *id;
+  struct ibv_pd *pd;
+  struct ibv_comp_channel *channel;
+  struct ibv_cq *cq;
+  struct ibv_mr *mr;
+  char *text;
+};
+
+static struct sockaddr_in address = {.sin_family = AF_INET};
+
+static void await(int fd) {
+  struct pollfd entry = {.fd = fd, .events = POLLIN};
+  CHECK(poll(&entry, 1, PATIENCE_MS) == 1);
+}
+
+static void expect_event(struct end *end, enum rdma_cm_event_type type) {
+  struct rdma_cm_event *event;
+  await(end->events->fd);
+  CHECK(rdma_get_cm_event(end->events, &event) == 0);
+  if (event->event != type) {
+    printf("%s (%d)\n", rdma_event_str(event->event), event->status);
+    fail(__LINE__, rdma_event_str(type));
+  }
+  rdma_ack_cm_event(event);
+}
+
+static void make_queues(struct end *end) {
+  int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+  CHECK((end->pd = ibv_alloc_pd(end->id->verbs)) != NULL);
+  CHECK((end->text = aligned_alloc(4096, 4096)) != NULL);
+  memset(end->text, 0, 4096);
+  CHECK((end->mr = ibv_reg_mr(end->pd, end->text, 4096, access)) != NULL);
+  CHECK((end->channel = ibv_create_comp_channel(end->id->verbs)) != NULL);
+  CHECK((end->cq = ibv_create_cq(end->id->verbs, 4 * DEPTH, NULL, end->channel, 0)) != NULL);
+  struct ibv_qp_init_attr init = {.send_cq = end->cq,
+                                  .recv_cq = end->cq,
+                                  .qp_type = IBV_QPT_RC,
+                                  .cap = {.max_send_wr = DEPTH,
+                                          .max_recv_wr = DEPTH,
+                                          .max_send_sge = 1,
+                                          .max_recv_sge = 1}};
+  CHECK(rdma_create_qp(end->id, end->pd, &init) == 0);
+}
+
+static char *slot_of(struct end *end, uint64_t slot) { return end->text + slot * TEXT_BYTES; }
+
+static int post_text(struct end *end, uint64_t slot, const char *text) {
+  struct ibv_sge sge = {
+      .addr = (uintptr_t)slot_of(end, slot), .length = TEXT_BYTES, .lkey = end->mr->lkey};
+  struct ibv_send_wr wr = {.opcode = IBV_WR_SEND,
+                           .send_flags = IBV_SEND_SIGNALED,
+                           .sg_list = &sge,
+                           .num_sge = 1};
+  struct ibv_send_wr *bad;
+  memset(slot_of(end, slot), 0, TEXT_BYTES);
+  strcpy(slot_of(end, slot), text);
+  return ibv_post_send(end->id->qp, &wr, &bad);
+}
+
+static int post_receive(struct end *end, uint64_t slot) {
+  struct ibv_sge sge = {
+      .addr = (uintptr_t)slot_of(end, slot), .length = TEXT_BYTES, .lkey = end->mr->lkey};
+  struct ibv_recv_wr wr = {.wr_id = slot, .sg_list = &sge, .num_sge = 1};
+  struct ibv_recv_wr *bad;
+  return ibv_post_recv(end->id->qp, &wr, &bad);
+}
+
+static void expect_completion(struct ibv_cq *cq) {
+  struct ibv_wc wc;
+  int count = 0;
+  for (int wait_ms = 0; count == 0 && wait_ms < PATIENCE_MS; wait_ms++) {
+    count = ibv_poll_cq(cq, 1, &wc);
+    if (count == 0) usleep(1000);
+  }
+  CHECK(count == 1);
+  CHECK(wc.status == IBV_WC_SUCCESS);
+}
+
+/* Prints each text that arrives, until the connection ends. */
+static void serve(int ready) {
+  struct end end = {0};
+  struct rdma_cm_id *listener;
+  struct rdma_cm_event *event;
+  struct ibv_wc wc;
+  CHECK((end.events = rdma_create_event_channel()) != NULL);
+  CHECK(rdma_create_id(end.events, &listener, NULL, RDMA_PS_TCP) == 0);
+  CHECK(rdma_bind_addr(listener, (struct sockaddr *)&address) == 0);
+  CHECK(rdma_listen(listener, 1) == 0);
+  CHECK(write(ready, "r", 1) == 1);
+  close(ready);
+  await(end.events->fd);
+  CHECK(rdma_get_cm_event(end.events, &event) == 0);
+  CHECK(event->event == RDMA_CM_EVENT_CONNECT_REQUEST);
+  end.id = event->id;
+  make_queues(&end);
+  for (uint64_t slot = 0; slot < DEPTH; slot++) CHECK(post_receive(&end, slot) == 0);
+  struct rdma_conn_param parameters = {.responder_resources = 1, .initiator_depth = 1};
+  CHECK(rdma_accept(end.id, &parameters) == 0);
+  rdma_ack_cm_event(event);
+  for (bool connected = true; connected;) {
+    struct pollfd entry = {.fd = end.events->fd, .events = POLLIN};
+    if (poll(&entry, 1, 10) == 1) {
+      CHECK(rdma_get_cm_event(end.events, &event) == 0);
+      connected = event->event == RDMA_CM_EVENT_ESTABLISHED;
+      rdma_ack_cm_event(event);
+    }
+    while (ibv_poll_cq(end.cq, 1, &wc) == 1) {
+      if (wc.status != IBV_WC_SUCCESS) continue;
+      const char *text = slot_of(&end, wc.wr_id);
+      say("peer got", text);
+      if (strcmp(text, LAST_TEXT) == 0) CHECK(rdma_disconnect(end.id) == 0);
+    }
+  }
+  _exit(0);
+}
+
+static void connect_end(struct end *end) {
+  struct rdma_conn_param parameters = {
+      .responder_resources = 1, .initiator_depth = 1, .retry_count = 7};
+  CHECK((end->events = rdma_create_event_channel()) != NULL);
+  CHECK(rdma_create_id(end->events, &end->id, NULL, RDMA_PS_TCP) == 0);
+  CHECK(rdma_resolve_addr(end->id, NULL, (struct sockaddr *)&address, 5000) == 0);
+  expect_event(end, RDMA_CM_EVENT_ADDR_RESOLVED);
+  CHECK(rdma_resolve_route(end->id, 5000) == 0);
+  expect_event(end, RDMA_CM_EVENT_ROUTE_RESOLVED);
+  make_queues(end);
+  CHECK(rdma_connect(end->id, &parameters) == 0);
+  expect_event(end, RDMA_CM_EVENT_ESTABLISHED);
+}
+
+static void set_nonblocking(int fd) {
+  CHECK(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) == 0);
+}
+
+/* Objects that the child may destroy. NULL where the device has none of the kind. */
+struct spares {
+  struct ibv_pd *pd;
+  struct ibv_mr *mr;
+  struct ibv_mw *mw;
+  struct ibv_ah *ah;
+  struct ibv_cq *cq;
+  struct ibv_srq *srq;
+  struct ibv_qp *qp;
+  struct ibv_comp_channel *channel;
+  struct rdma_cm_id *id;
+  char *memory;
+};
+
+static struct ibv_qp_init_attr plain_init(struct ibv_cq *cq) {
+  return (struct ibv_qp_init_attr){
+      .send_cq = cq,
+      .recv_cq = cq,
+      .qp_type = IBV_QPT_RC,
+      .cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1}};
+}
+
+static struct ibv_ah_attr own_address(struct ibv_context *verbs) {
+  struct ibv_ah_attr attr = {.is_global = 1, .port_num = 1};
+  attr.grh.sgid_index = 1;
+  attr.grh.hop_limit = 1;
+  ibv_query_gid(verbs, 1, 1, &attr.grh.dgid);
+  return attr;
+}
+
+static bool is_roce(const struct end *end) {
+  return end->id->verbs->device->transport_type == IBV_TRANSPORT_IB;
+}
+
+static void make_spares(struct end *end, struct spares *spares) {
+  struct ibv_context *verbs = end->id->verbs;
+  struct ibv_srq_init_attr shared = {.attr = {.max_wr = 8, .max_sge = 1}};
+  CHECK((spares->memory = aligned_alloc(4096, 4096)) != NULL);
+  CHECK((spares->pd = ibv_alloc_pd(verbs)) != NULL);
+  CHECK((spares->mr = ibv_reg_mr(end->pd, spares->memory, 4096, IBV_ACCESS_LOCAL_WRITE)) != NULL);
+  CHECK((spares->cq = ibv_create_cq(verbs, 8, NULL, NULL, 0)) != NULL);
+  CHECK((spares->srq = ibv_create_srq(end->pd, &shared)) != NULL);
+  struct ibv_qp_init_attr init = plain_init(end->cq);
+  CHECK((spares->qp = ibv_create_qp(end->pd, &init)) != NULL);
+  CHECK((spares->channel = ibv_create_comp_channel(verbs)) != NULL);
+  CHECK(rdma_create_id(end->events, &spares->id, NULL, RDMA_PS_TCP) == 0);
+  if (!is_roce(end)) return;
+  struct ibv_ah_attr attr = own_address(verbs);
+  CHECK((spares->mw = ibv_alloc_mw(end->pd, IBV_MW_TYPE_2)) != NULL);
+  CHECK((spares->ah = ibv_create_ah(end->pd, &attr)) != NULL);
+}
+
+static void try_queries(struct end *end, struct spares *spares) {
+  struct ibv_context *verbs = end->id->verbs;
+  struct ibv_device_attr device;
+  struct ibv_port_attr port;
+  struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+  struct ibv_qp_init_attr init;
+  struct ibv_srq_attr srq = {.srq_limit = 1};
+  TRY("ibv_query_device", ibv_query_device(verbs, &device));
+  TRY("ibv_query_port", ibv_query_port(verbs, 1, &port));
+  TRY("ibv_query_qp", ibv_query_qp(end->id->qp, &attr, IBV_QP_STATE, &init));
+  TRY("ibv_query_srq", ibv_query_srq(spares->srq, &srq));
+  attr.qp_state = IBV_QPS_ERR;
+  TRY("ibv_modify_qp", ibv_modify_qp(spares->qp, &attr, IBV_QP_STATE));
+  srq.srq_limit = 1;
+  TRY("ibv_modify_srq", ibv_modify_srq(spares->srq, &srq, IBV_SRQ_LIMIT));
+}
+
+static void try_events(struct end *end) {
+  struct ibv_cq *cq;
+  struct ibv_wc wc[DEPTH];
+  void *context;
+  struct ibv_async_event event;
+  struct rdma_cm_event *cm_event;
+  TRY("ibv_get_cq_event", ibv_get_cq_event(end->channel, &cq, &context));
+  int count = ibv_poll_cq(end->cq, DEPTH, wc);
+  say("ibv_poll_cq", count == 1 && wc[0].status == IBV_WC_SUCCESS ? "the parent's completion" : "other");
+  TRY("ibv_get_async_event", ibv_get_async_event(end->id->verbs, &event));
+  TRY("rdma_get_cm_event", rdma_get_cm_event(end->events, &cm_event));
+  TRY("ibv_req_notify_cq", ibv_req_notify_cq(end->cq, 0));
+}
+
+static void try_creations(struct end *end, struct spares *spares) {
+  struct ibv_context *verbs = end->id->verbs;
+  struct ibv_srq_init_attr shared = {.attr = {.max_wr = 8, .max_sge = 1}};
+  struct ibv_qp_init_attr init = plain_init(end->cq);
+  struct rdma_cm_id *id;
+  TRY_OBJECT("ibv_alloc_pd", ibv_alloc_pd(verbs));
+  TRY_OBJECT("ibv_reg_mr", ibv_reg_mr(end->pd, spares->memory, 4096, IBV_ACCESS_LOCAL_WRITE));
+  TRY_OBJECT("ibv_create_comp_channel", ibv_create_comp_channel(verbs));
+  TRY_OBJECT("ibv_create_cq", ibv_create_cq(verbs, 8, NULL, NULL, 0));
+  TRY_OBJECT("ibv_create_cq with a channel", ibv_create_cq(verbs, 8, NULL, spares->channel, 0));
+  TRY_OBJECT("ibv_create_srq", ibv_create_srq(end->pd, &shared));
+  TRY_OBJECT("ibv_create_qp", ibv_create_qp(end->pd, &init));
+  TRY("rdma_create_id", rdma_create_id(end->events, &id, NULL, RDMA_PS_TCP));
+  struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr = address.sin_addr};
+  TRY("rdma_bind_addr", rdma_bind_addr(spares->id, (struct sockaddr *)&any));
+  if (!is_roce(end)) return;
+  struct ibv_ah_attr attr = own_address(verbs);
+  TRY_OBJECT("ibv_create_ah", ibv_create_ah(end->pd, &attr));
+  TRY_OBJECT("ibv_alloc_mw", ibv_alloc_mw(end->pd, IBV_MW_TYPE_2));
+  TRY("ibv_resize_cq", ibv_resize_cq(spares->cq, 16));
+}
+
+static void try_posts(struct end *end, struct spares *spares) {
+  struct ibv_sge sge = {.addr = (uintptr_t)spares->memory, .length = 8, .lkey = spares->mr->lkey};
+  struct ibv_recv_wr wr = {.sg_list = &sge, .num_sge = 1};
+  struct ibv_recv_wr *bad;
+  TRY("ibv_post_recv", post_receive(end, 8));
+  TRY("ibv_post_srq_recv", ibv_post_srq_recv(spares->srq, &wr, &bad));
+  TRY("ibv_post_send", post_text(end, 0, "child"));
+  TRY("ibv_post_send again", post_text(end, 1, "child again"));
+}
+
+static void try_destructions(struct end *end, struct spares *spares) {
+  TRY("ibv_destroy_qp", ibv_destroy_qp(spares->qp));
+  TRY("ibv_destroy_srq", ibv_destroy_srq(spares->srq));
+  TRY("ibv_destroy_cq", ibv_destroy_cq(spares->cq));
+  TRY("ibv_dereg_mr", ibv_dereg_mr(spares->mr));
+  TRY("ibv_dealloc_pd", ibv_dealloc_pd(spares->pd));
+  if (is_roce(end)) {
+    TRY("ibv_destroy_ah", ibv_destroy_ah(spares->ah));
+    TRY("ibv_dealloc_mw", ibv_dealloc_mw(spares->mw));
+  }
+  TRY("ibv_destroy_comp_channel", ibv_destroy_comp_channel(spares->channel));
+  TRY("rdma_destroy_id", rdma_destroy_id(spares->id));
+}
+
+/* Connects a queue pair to itself. */
+static void connect_to_itself(struct ibv_qp *qp) {
+  struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1};
+  CHECK(ibv_modify_qp(qp, &attr,
+                      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
+  attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR,
+                              .path_mtu = IBV_MTU_1024,
+                              .dest_qp_num = qp->qp_num,
+                              .max_dest_rd_atomic = 1,
+                              .min_rnr_timer = 1,
+                              .ah_attr = own_address(qp->context)};
+  CHECK(ibv_modify_qp(qp, &attr,
+                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0);
+  attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
+                              .timeout = 14,
+                              .retry_cnt = 7,
+                              .rnr_retry = 7,
+                              .max_rd_atomic = 1};
+  CHECK(ibv_modify_qp(qp, &attr,
+                      IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                          IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC) == 0);
+}
+
+/* A message of the child, from itself to itself. */
+static void exchange_anew(struct ibv_qp *qp, struct ibv_mr *mr, char *memory) {
+  struct ibv_sge from = {.addr = (uintptr_t)memory, .length = TEXT_BYTES, .lkey = mr->lkey};
+  struct ibv_sge to = {
+      .addr = (uintptr_t)memory + TEXT_BYTES, .length = TEXT_BYTES, .lkey = mr->lkey};
+  struct ibv_recv_wr receive = {.sg_list = &to, .num_sge = 1}, *bad_receive;
+  struct ibv_send_wr send = {
+      .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED, .sg_list = &from, .num_sge = 1};
+  struct ibv_send_wr *bad_send;
+  connect_to_itself(qp);
+  strcpy(memory, "child anew");
+  CHECK(ibv_post_recv(qp, &receive, &bad_receive) == 0);
+  TRY("anew: ibv_post_send", ibv_post_send(qp, &send, &bad_send));
+  expect_completion(qp->send_cq);
+  expect_completion(qp->send_cq);
+  say("anew: got", memory + TEXT_BYTES);
+}
+
+/* A device of the child's own. */
+static void try_anew(struct end *end) {
+  static char memory[4096];
+  struct ibv_context *verbs = ibv_open_device(end->id->verbs->device);
+  struct ibv_pd *pd;
+  struct ibv_mr *mr;
+  struct ibv_cq *cq;
+  struct ibv_qp *qp;
+  TRY_OBJECT("anew: ibv_open_device", verbs);
+  if (verbs == NULL) return;
+  CHECK((pd = ibv_alloc_pd(verbs)) != NULL);
+  CHECK((mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE)) != NULL);
+  CHECK((cq = ibv_create_cq(verbs, 8, NULL, NULL, 0)) != NULL);
+  struct ibv_qp_init_attr init = plain_init(cq);
+  CHECK((qp = ibv_create_qp(pd, &init)) != NULL);
+  if (is_roce(end)) exchange_anew(qp, mr, memory);
+  struct rdma_event_channel *events = rdma_create_event_channel();
+  struct rdma_cm_id *id;
+  CHECK(events != NULL && rdma_create_id(events, &id, NULL, RDMA_PS_TCP) == 0);
+  struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr = address.sin_addr};
+  CHECK(rdma_bind_addr(id, (struct sockaddr *)&any) == 0);
+  CHECK(rdma_destroy_id(id) == 0);
+  rdma_destroy_event_channel(events);
+  CHECK(ibv_destroy_qp(qp) == 0);
+  CHECK(ibv_destroy_cq(cq) == 0);
+  CHECK(ibv_dereg_mr(mr) == 0);
+  CHECK(ibv_dealloc_pd(pd) == 0);
+  TRY("anew: ibv_close_device", ibv_close_device(verbs));
+}
+
+static void run_child(struct end *end, struct spares *spares, int parents_end) {
+  char byte;
+  /* The end of file, if the parent is to be gone. */
+  if (parents_end >= 0) CHECK(read(parents_end, &byte, 1) == 0);
+  try_queries(end, spares);
+  try_events(end);
+  try_creations(end, spares);
+  try_posts(end, spares);
+  try_destructions(end, spares);
+  try_anew(end);
+  _exit(0);
+}
+
+static void run_parent(bool stays, int ended) {
+  struct end end = {0};
+  struct spares spares = {0};
+  int gone[2];
+  connect_end(&end);
+  CHECK(post_text(&end, 0, "parent") == 0);
+  expect_completion(end.cq);
+  make_spares(&end, &spares);
+  CHECK(ibv_req_notify_cq(end.cq, 0) == 0);
+  CHECK(post_text(&end, 1, "parent, seen by the child") == 0);
+  await(end.channel->fd);
+  set_nonblocking(end.channel->fd);
+  set_nonblocking(end.events->fd);
+  set_nonblocking(end.id->verbs->async_fd);
+  CHECK(pipe(gone) == 0);
+  pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    close(gone[1]);
+    run_child(&end, &spares, stays ? -1 : gone[0]);
+  }
+  close(ended);
+  if (!stays) _exit(0);
+  int status;
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+  int error = post_text(&end, 2, LAST_TEXT);
+  say_errno("parent: ibv_post_send", error);
+  if (error == 0) expect_event(&end, RDMA_CM_EVENT_DISCONNECTED);
+  rdma_disconnect(end.id);
+  _exit(0);
+}
+
+int main(int count, char **words) {
+  if (count != 4) return 2;
+  CHECK(inet_pton(AF_INET, words[1], &address.sin_addr) == 1);
+  address.sin_port = htons((uint16_t)atoi(words[2]));
+  bool stays = strcmp(words[3], "alive") == 0;
+  int ready[2], ended[2], status;
+  char byte;
+  CHECK(pipe(ready) == 0 && pipe(ended) == 0);
+  pid_t peer = fork();
+  if (peer == 0) {
+    close(ended[1]);
+    serve(ready[1]);
+  }
+  close(ready[1]);
+  CHECK(read(ready[0], &byte, 1) == 1);
+  pid_t parent = fork();
+  if (parent == 0) run_parent(stays, ended[1]);
+  close(ended[1]);
+  CHECK(waitpid(parent, &status, 0) == parent && status == 0);
+  /* The child has it as well. */
+  CHECK(read(ended[0], &byte, 1) == 0);
+  CHECK(waitpid(peer, &status, 0) == peer && status == 0);
+  return 0;
+}
