@@ -38,6 +38,7 @@ import { HostCm, type HostCmUser } from './host-cm.ts';
 import { type FaultHost, HostFaults } from './host-faults.ts';
 import type { HostCmEvent, HostId } from './host-id.ts';
 import { IdNetwork, type NetworkUser } from './host-network.ts';
+import { LaterTurns } from './later-turns.ts';
 import type { Link } from './links/link.ts';
 import { type Alarm, type HostClock, type HostSystem, TransportError } from './links/network.ts';
 import type { HostNotice, HostObserver } from './observer.ts';
@@ -151,6 +152,7 @@ export class RnicHost
   /** The same. */
   #roceCm: RoceCm | undefined;
   readonly #noGroups = new MulticastGroups();
+  readonly #later: LaterTurns;
   #flushTimer: Alarm | undefined;
   #closed: Promise<void> | undefined;
   #onLastGone: () => void = () => {};
@@ -170,6 +172,10 @@ export class RnicHost
     this.#sctpNetwork = this.#makeSctpNetwork(options.system);
     this.#network = new IdNetwork(this.#sctpNetwork ?? network, this);
     this.#loop = new EventLoop(this, clock);
+    this.#later = new LaterTurns(
+      (run) => clock.soon(run),
+      (qp) => this.doorbell(qp),
+    );
     const cmDevices = this.devices
       .filter(({ transport }) => transport === 'iwarp')
       .map(({ cmDevice }) => cmDevice);
@@ -654,11 +660,9 @@ export class RnicHost
       case 'disconnect':
         this.#conduits.enqueue(effect.qp);
         return;
-      case 'resume': {
-        const { qp } = effect;
-        this.clock.soon(() => this.doorbell(qp));
+      case 'resume':
+        this.#later.add(effect.qp);
         return;
-      }
       default:
         effect satisfies never;
     }

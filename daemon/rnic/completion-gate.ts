@@ -26,6 +26,9 @@ const DATA_OPCODES: ReadonlySet<number> = new Set([
 /** Entries of waiting completions that are kept to be used again. */
 const HELD_KEPT_MAX = 256;
 
+/** Waiting completions from which on a flush waits, too: they would be written in one turn. */
+const HELD_FLUSHED_MAX = 4096;
+
 /** A waiting completion. */
 interface HeldCompletion {
   cq: CQ;
@@ -164,12 +167,28 @@ export class CompletionGate {
     return kind === undefined ? undefined : { index, kind };
   }
 
-  /** Writes `completion` to `cq`, now or once the data before it is in place. */
-  report(cq: CQ): void {
+  /**
+   * Writes `completion` to `cq`, now or once the data before it is in place. False when the queue was
+   * full.
+   */
+  report(cq: CQ): boolean {
     COMPLETION.qpn = this.#user.qpn;
+    if (this.#keeper === undefined && this.#writing.size === 0) return this.#push(cq, COMPLETION);
     if (this.#keeper !== undefined) this.#keep(cq, true);
-    else if (this.#writing.size === 0) this.#push(cq, COMPLETION);
     else this.#hold(cq, true);
+    return true;
+  }
+
+  /** Counts `count` flushed work requests behind one whose completion found `cq` full. */
+  lose(cq: CQ, count: number): void {
+    this.#counters.completions += count;
+    this.#counters.flushes += count;
+    cq.lose(count);
+  }
+
+  /** True while so many completions wait that a flush adds no more. */
+  get full(): boolean {
+    return this.#heldCount >= HELD_FLUSHED_MAX;
   }
 
   /**
@@ -204,12 +223,14 @@ export class CompletionGate {
     this.#heldCount += 1;
   }
 
-  #push(cq: CQ, completion: Completion): void {
+  #push(cq: CQ, completion: Completion): boolean {
     countCompletion(this.#counters, completion.status);
     const pushed = cq.push(completion);
-    if (completion.opcode !== SQOpcode.receive) return;
-    this.#user.handleReported();
-    if (!pushed) this.#user.handleFullQueue();
+    if (completion.opcode === SQOpcode.receive) {
+      this.#user.handleReported();
+      if (!pushed) this.#user.handleFullQueue();
+    }
+    return pushed;
   }
 
   /** True while memory that this QP writes to accepts no more: see `MemoryBacking.congested`. */

@@ -149,6 +149,11 @@ export class CQ {
     this.#effects.push(this.#fired);
   }
 
+  /** Counts completions that were not written, behind one that found the queue full. */
+  lose(count: number): void {
+    this.lost += count;
+  }
+
   #overflow(why: string): void {
     // SEC-6.4.6-01: the loss stays with this queue and does not affect others.
     this.lost += 1;

@@ -117,8 +117,8 @@ export class IndexRing implements WorkRing {
     Atomics.store(this.#words, CONSUMER, this.#returned & this.#mask);
   }
 
-  countCompleted(): void {
-    this.#completed = (this.#completed + 1) >>> 0;
+  countCompleted(count: number): void {
+    this.#completed = (this.#completed + count) >>> 0;
     Atomics.store(this.#words, COMPLETED, this.#completed & this.#mask);
   }
 
@@ -131,23 +131,28 @@ export class IndexRing implements WorkRing {
     Atomics.store(this.#words, CONSUMER, this.#head);
   }
 
+  skip(): number {
+    const count = this.readyCount();
+    this.#head = (this.#head + count) >>> 0;
+    this.#returned = this.#head;
+    const slot = this.#head & this.#mask;
+    this.position = HEADER_BYTES + slot * this.slotBytes;
+    Atomics.store(this.#words, CONSUMER, slot);
+    return count;
+  }
+
   sgeRoom(offset: number): number {
     return Math.floor((this.slotBytes - offset) / SGE_BYTES);
   }
 
   /**
-   * Moves the next `count` elements to a new ring, from its first slot on, as a resize does. They fit,
-   * and nothing that was taken is still to be given back. The caller has read how many there are, since
-   * the client may say something else by now.
+   * A new ring shows `count` elements in its first slots, which count as taken: they are elsewhere. They
+   * fit.
    */
-  moveTo(target: IndexRing, count: number): void {
-    const size = Math.min(this.slotBytes, target.slotBytes);
-    for (let moved = 0; moved < count; moved += 1) {
-      const to = HEADER_BYTES + moved * target.slotBytes;
-      target.bytes.set(this.bytes.subarray(this.position, this.position + size), to);
-      this.release();
-    }
-    Atomics.store(target.#words, PRODUCER, count);
+  startBehind(count: number): void {
+    this.#head = count;
+    this.position = HEADER_BYTES + count * this.slotBytes;
+    Atomics.store(this.#words, PRODUCER, count);
   }
 }
 
@@ -200,17 +205,25 @@ export class IndexProducer {
     Atomics.store(this.#words, SHOWN, this.#shown);
   }
 
-  /** Copies the entries that the client has not taken to a new ring, from its first slot on. */
+  /**
+   * Copies the entries that the client has not taken to a new ring with slots of the same size, from its
+   * first slot on. They fit.
+   */
   moveTo(target: IndexProducer): void {
-    const size = Math.min(this.#slotBytes, target.#slotBytes);
-    for (let left = this.used, from = this.#seen; left > 0; left -= 1) {
-      const position = HEADER_BYTES + from * this.#slotBytes;
-      target.bytes.set(this.bytes.subarray(position, position + size), target.free);
-      target.publish();
-      from = (from + 1) & this.#mask;
-    }
+    const count = this.used;
+    const before = Math.min(count, this.slots - this.#seen);
+    target.bytes.set(this.#slotsAt(this.#seen, before), HEADER_BYTES);
+    const wrapped = HEADER_BYTES + before * this.#slotBytes;
+    target.bytes.set(this.#slotsAt(0, count - before), wrapped);
+    target.#tail = count;
     target.#shown = this.#shown;
+    Atomics.store(target.#words, PRODUCER, count);
     Atomics.store(target.#words, SHOWN, this.#shown);
+  }
+
+  #slotsAt(first: number, count: number): Uint8Array {
+    const start = HEADER_BYTES + first * this.#slotBytes;
+    return this.bytes.subarray(start, start + count * this.#slotBytes);
   }
 
   /**

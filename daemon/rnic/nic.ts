@@ -38,6 +38,9 @@ import { type Random32, StagTable, seededRandom } from './stag-table.ts';
 import type { Micros } from './wire-port.ts';
 import { WorkWatch } from './work-watch.ts';
 
+/** QPs in error that are flushed in one turn although much may be posted to each. */
+const LOADED_QPS_MAX = 4;
+
 /** Options of a device. */
 interface NicOptions {
   readonly name: string;
@@ -310,8 +313,13 @@ export class Nic {
    */
   flushErrored(now: Micros): number {
     let errored = 0;
+    let loaded = 0;
     for (const qp of this.#qps.values()) {
-      if (qp.flushPosted(now)) errored += 1;
+      if (!qp.flushing) continue;
+      errored += 1;
+      const { posted } = qp;
+      if (posted) loaded += 1;
+      qp.flushPosted(now, posted && loaded > LOADED_QPS_MAX);
     }
     return errored;
   }

@@ -38,7 +38,10 @@ export type LifecycleEffect<Q> =
   | { readonly type: 'disconnect'; readonly qp: Q }
   /** The QP reset its stream (modify to ERR or RESET, close). The stream was told already. */
   | { readonly type: 'abort'; readonly qp: Q }
-  /** The QP used up its budget and has work left: call `qp.doorbell(now)` in a later turn. */
+  /**
+   * The QP used up its share of a turn and has work left: call `qp.doorbell(now)` in a later turn, once
+   * for all such effects until then.
+   */
   | { readonly type: 'resume'; readonly qp: Q };
 
 /** What is needed of the device. */
@@ -149,6 +152,8 @@ export class QPLifecycle<Q extends LifecycleUser> {
 
   /** The send queue has new elements. Spurious calls do no harm. */
   doorbell(now: Micros): void {
+    // A turn that it asked for may come when it is gone.
+    if (this.#closed) return;
     this.#host.now = now;
     if (isFlushing(this.#state)) {
       this.flush();
@@ -292,7 +297,10 @@ export class QPLifecycle<Q extends LifecycleUser> {
     }
   }
 
-  /** Destroys the QP: flushes and resets the stream. The second call does nothing. */
+  /**
+   * Destroys the QP: flushes as much as one turn permits, and resets the stream. The second call does
+   * nothing.
+   */
   close(now: Micros): void {
     if (this.#closed) return;
     this.#host.now = now;
@@ -465,12 +473,16 @@ export class QPLifecycle<Q extends LifecycleUser> {
     this.#host.unsettled.delete(this.#qp);
   }
 
-  /** Flushes what was posted to a QP in error. False when the QP is not in error. */
-  flushPosted(now: Micros): boolean {
+  /** Its work completes in error. */
+  get flushing(): boolean {
+    return isFlushing(this.#state);
+  }
+
+  /** Flushes what was posted to a QP in error: now, or in a later turn. */
+  flushPosted(now: Micros, later: boolean): void {
     this.#host.now = now;
-    if (!isFlushing(this.#state)) return false;
-    this.flush();
-    return true;
+    if (later) this.#host.effects.push({ type: 'resume', qp: this.#qp });
+    else this.flush();
   }
 
   // Failures, drain and flush
@@ -548,7 +560,10 @@ export class QPLifecycle<Q extends LifecycleUser> {
     }
   }
 
-  /** Completes everything in error: sends, then receives, each oldest first. */
+  /**
+   * Completes everything in error: sends, then receives, each oldest first. What a turn has no time for
+   * follows in later ones, a share of both each time.
+   */
   flush(): void {
     const more = this.#sendQueue.flush(this.#programWire === undefined && this.#midSend);
     const moreReceives = this.#receiver.flush();

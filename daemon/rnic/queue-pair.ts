@@ -226,9 +226,19 @@ export class QP implements DeferringUser, WindowUser, GateUser {
     this.#life.settle(now);
   }
 
-  /** Flushes what was posted to a QP in error. False when the QP is not in error. */
-  flushPosted(now: Micros): boolean {
-    return this.#life.flushPosted(now);
+  /** Its work completes in error. */
+  get flushing(): boolean {
+    return this.#life.flushing;
+  }
+
+  /** Work is posted that the QP has not taken, receives of an own ring among it. */
+  get posted(): boolean {
+    return this.#sendQueue.posted || this.#receiver.posted;
+  }
+
+  /** See `QPLifecycle.flushPosted`. */
+  flushPosted(now: Micros, later = false): void {
+    this.#life.flushPosted(now, later);
   }
 
   /** See `QPLifecycle.assertInvariants`. */

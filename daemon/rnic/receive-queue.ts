@@ -92,9 +92,9 @@ export class ReceiveQueue {
     if (this.#srq === undefined) this.#own.end?.();
   }
 
-  /** The completion of the oldest receive that has ended is written. */
-  countCompleted(): void {
-    if (this.#srq === undefined) this.#own.countCompleted?.();
+  /** The completions of the oldest `count` receives that have ended are written. */
+  countCompleted(count: number): void {
+    if (this.#srq === undefined) this.#own.countCompleted?.(count);
   }
 
   get #elements(): WorkRing {

@@ -12,6 +12,7 @@ import type { WindowUser } from './memory-window.ts';
 import type { NicCounters } from './nic-counters.ts';
 import type { QPInit, QPLayout } from './queue-pair-init.ts';
 import { ReceiveQueue } from './receive-queue.ts';
+import { TURN_ELEMENTS_MAX } from './ring.ts';
 import { invalidateRemotely, type StagHost } from './stag-operations.ts';
 import { Fault, type InboundMessage } from './wire-port.ts';
 import type { WorkWatch } from './work-watch.ts';
@@ -132,9 +133,14 @@ export class Receiver {
     return Fault.none;
   }
 
+  /** Receives of an own ring are posted. */
+  get posted(): boolean {
+    return this.#queue.ownElements?.ready() === true;
+  }
+
   /**
-   * Completes in error the active receive and those of an own ring, oldest first. True when the
-   * client has posted more than one ring's worth meanwhile.
+   * Completes in error the active receive and those of an own ring, oldest first. True when a turn's
+   * share of them is done and there are more.
    */
   flush(): boolean {
     const queue = this.#queue;
@@ -142,11 +148,18 @@ export class Receiver {
     const elements = queue.ownElements;
     if (elements === undefined) return false;
     const { watch } = this.#host;
-    for (let budget = elements.count; budget > 0; budget -= 1) {
-      if (!elements.ready()) return false;
+    const gate = this.#gate;
+    const share = Math.min(elements.count, TURN_ELEMENTS_MAX);
+    for (let budget = share; budget > 0; budget -= 1) {
+      if (gate.full || !elements.ready()) return false;
       if (watch.observer !== undefined) queue.reportNext(watch, this.#user.qpn);
       queue.takeFlushed();
-      this.#end(CQEStatus.wrFlushErr);
+      if (!this.#end(CQEStatus.wrFlushErr) && watch.observer === undefined) {
+        const skipped = elements.skip?.() ?? 0;
+        queue.countCompleted(skipped);
+        gate.lose(this.#cq, skipped);
+        break;
+      }
     }
     return elements.ready();
   }
@@ -158,7 +171,7 @@ export class Receiver {
 
   /** The oldest receive that has ended is reported. */
   countCompleted(): void {
-    this.#queue.countCompleted();
+    this.#queue.countCompleted(1);
   }
 
   /** Forgets all receives without completions (RESET). */
@@ -166,12 +179,13 @@ export class Receiver {
     this.#queue.reset();
   }
 
-  #end(status: CQEStatus): void {
+  /** False when the completion found its queue full. */
+  #end(status: CQEStatus): boolean {
     const { completion } = this.#gate;
     completion.written = false;
     completion.sourceQpn = 0;
     completion.sl = 0;
-    this.#report(status, 0, 0, 0, 0, false);
+    return this.#report(status, 0, 0, 0, 0, false);
   }
 
   #report(
@@ -181,7 +195,7 @@ export class Receiver {
     hi: number,
     lo: number,
     solicited: boolean,
-  ): void {
+  ): boolean {
     const queue = this.#queue;
     queue.end();
     const { completion } = this.#gate;
@@ -194,7 +208,7 @@ export class Receiver {
     completion.immediateHi = hi;
     completion.immediateLo = lo;
     completion.solicited = solicited;
-    this.#gate.report(this.#cq);
+    return this.#gate.report(this.#cq);
   }
 }
 

@@ -9,6 +9,12 @@ import { QueueFlag, SGE_BYTES } from '../../verbs-api/contract/protocol/queue-la
 import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import { assert } from '../invariants/assert.ts';
 
+/**
+ * Elements of one ring that a queue pair handles in a turn, where the client alone says how many there
+ * are: about a millisecond. Whatever is left follows in later turns.
+ */
+export const TURN_ELEMENTS_MAX = 1024;
+
 /** How a queue and its client hand elements over: a flag in each, or an index for all. */
 export type RingKind = 'flags' | 'indices';
 
@@ -38,14 +44,20 @@ export interface WorkRing {
   release(): void;
   /** Forgets what is posted, without completions. */
   clear(): void;
+  /**
+   * Releases what is posted and gives it back; nothing that was released before is still to be given
+   * back. Returns how many: at most `TURN_ELEMENTS_MAX` where each takes a step. For rings of one queue
+   * pair.
+   */
+  skip?(): number;
   /** SGEs that an element holds, when they start at `offset` in it. */
   sgeRoom(offset: number): number;
   /** The queue is gone: nothing is posted from now on, and the memory is not touched any more. */
   end?(): void;
   /** Hands back the oldest element that was released and not given back, in rings with an index. */
   giveBack(): void;
-  /** Counts the oldest element that was given back and not counted as completed, likewise. */
-  countCompleted?(): void;
+  /** Counts the oldest `count` elements that were given back and not counted as completed, likewise. */
+  countCompleted?(count: number): void;
 }
 
 /** An element of a ring that has ended, of any size: never posted. */
@@ -134,6 +146,12 @@ export class ElementRing implements WorkRing {
 
   clear(): void {
     for (let budget = this.count; budget > 0 && this.ready(); budget -= 1) this.release();
+  }
+
+  skip(): number {
+    let skipped = 0;
+    for (; skipped < TURN_ELEMENTS_MAX && this.ready(); skipped += 1) this.release();
+    return skipped;
   }
 
   get memory(): Uint8Array {

@@ -25,7 +25,7 @@ import { OutstandingQueue, type OutstandingRequest, StartedQueue } from './outst
 import { type SendFormat, sendFormat } from './queue-format.ts';
 import { ReadAhead } from './read-ahead.ts';
 import { advanceHi, advanceLo } from './region-address.ts';
-import type { RingKind, WorkRing } from './ring.ts';
+import { type RingKind, TURN_ELEMENTS_MAX, type WorkRing } from './ring.ts';
 import { type SendWqe, WorkKind } from './send-wqe.ts';
 import { bindWindow, invalidateLocally, type StagHost } from './stag-operations.ts';
 import { Fault, OutboundKind, type OutboundMessage } from './wire-port.ts';
@@ -117,6 +117,11 @@ export class SendQueue {
 
   // Commands
 
+  /** Work is posted and not taken. */
+  get posted(): boolean {
+    return this.#elements.ready();
+  }
+
   /** The QP is gone, and with it the ring. */
   end(): void {
     this.#elements.end?.();
@@ -153,7 +158,7 @@ export class SendQueue {
   next(message: OutboundMessage): boolean {
     if (this.#immediateDue) return this.#startImmediate(message);
     if (this.#paused) return false;
-    for (let budget = this.#elements.count; budget > 0; budget -= 1) {
+    for (let budget = this.#turnShare; budget > 0; budget -= 1) {
       if (!this.#held && !this.#take()) return false;
       const wqe = this.#messages.latest;
       // The fence waits for responses: RDMAP alone would let this overtake them (RFC 5040 §5.5).
@@ -185,6 +190,11 @@ export class SendQueue {
     // A client that keeps posting local operations must not hold up the others.
     this.overBudget = this.#held || this.#elements.ready();
     return false;
+  }
+
+  /** Elements of the ring that one turn may have. */
+  get #turnShare(): number {
+    return Math.min(this.#elements.count, TURN_ELEMENTS_MAX);
   }
 
   /** Takes the ring's next element into the WQE. */
@@ -500,15 +510,16 @@ export class SendQueue {
     this.#gate.reportLoss(this.#cq);
   }
 
+  /** False when the completion found its queue full. */
   #complete(
     wrIdLo: number,
     wrIdHi: number,
     opcode: number,
     status: CQEStatus,
     bytes: number,
-  ): void {
+  ): boolean {
     this.#fillIn(wrIdLo, wrIdHi, opcode, status, bytes);
-    this.#gate.report(this.#cq);
+    return this.#gate.report(this.#cq);
   }
 
   #fillIn(wrIdLo: number, wrIdHi: number, opcode: number, status: CQEStatus, bytes: number): void {
@@ -526,29 +537,42 @@ export class SendQueue {
 
   /**
    * Completes everything in error: started work (a failed request with its own status), held work,
-   * and the ring. True when the client has posted more than one ring's worth meanwhile.
+   * and the ring. True when a turn's share of that is done and there is more.
    * `midMessage`: the current message is partly on the wire and still read, so it and everything
    * behind it wait; a completion gives the buffer back.
    */
   flush(midMessage = false): boolean {
     const started = this.#started;
-    const elements = this.#elements;
     const { oldest } = this.#messages;
     const kept = midMessage && oldest !== undefined && oldest.started !== COMPLETED ? 1 : 0;
-    // RDMAP-6.2.1-02: the peer's state is unknown, so framed work counts as failed, too.
-    while (started.count > kept) {
+    // Started work completes from here on, in this turn or a later one: nothing may refer to it.
+    if (kept > 0) this.#outstanding = new OutstandingQueue(0);
+    else this.#forget();
+    const budget = TURN_ELEMENTS_MAX - this.#flushStarted(kept);
+    this.#publish();
+    if (started.count > kept) return !this.#gate.full;
+    return kept === 0 && this.#flushPosted(Math.min(budget, this.#turnShare));
+  }
+
+  // RDMAP-6.2.1-02: the peer's state is unknown, so framed work counts as failed, too.
+  /** Flushes what is started, but for the latest `kept`, as far as a turn's share goes. How many. */
+  #flushStarted(kept: number): number {
+    const started = this.#started;
+    let flushed = 0;
+    for (; flushed < TURN_ELEMENTS_MAX && started.count > kept; flushed += 1) {
+      if (this.#gate.full) break;
       const { status } = started;
-      elements.giveBack();
+      this.#elements.giveBack();
       this.#report(status === CQEStatus.success ? CQEStatus.wrFlushErr : status, 0);
       started.shift();
     }
-    if (kept > 0) {
-      // Outstanding requests are complete now; a remaining entry would refer to none.
-      this.#outstanding = new OutstandingQueue(0);
-      this.#publish();
-      return false;
-    }
-    this.#forget();
+    return flushed;
+  }
+
+  /** Flushes what is held, and up to `share` elements of the ring. True when there are more. */
+  #flushPosted(share: number): boolean {
+    const elements = this.#elements;
+    const { observer } = this.#host.watch;
     if (this.#held) {
       const wqe = this.#messages.latest;
       this.#held = false;
@@ -556,18 +580,22 @@ export class SendQueue {
       this.#complete(wqe.wrIdLo, wqe.wrIdHi, wqe.opcode, CQEStatus.wrFlushErr, 0);
     }
     this.#publish();
-    for (let budget = elements.count; budget > 0; budget -= 1) {
-      if (!elements.ready()) return false;
+    for (let budget = share; budget > 0; budget -= 1) {
+      if (this.#gate.full || !elements.ready()) return false;
       const { view, position } = elements;
       const wrIdLo = view.getUint32(position + WR_ID, true);
       const wrIdHi = view.getUint32(position + WR_ID + 4, true);
       const opcode = this.#format.opcodeAt(elements);
-      if (this.#host.watch.observer !== undefined) this.#reportTaken();
+      if (observer !== undefined) this.#reportTaken();
       this.#held = true;
       this.#releaseHeld();
       this.#held = false;
       elements.giveBack();
-      this.#complete(wrIdLo, wrIdHi, opcode, CQEStatus.wrFlushErr, 0);
+      const told = this.#complete(wrIdLo, wrIdHi, opcode, CQEStatus.wrFlushErr, 0);
+      if (!told && observer === undefined) {
+        this.#gate.lose(this.#cq, elements.skip?.() ?? 0);
+        budget = 1;
+      }
       this.#publish();
     }
     return elements.ready();

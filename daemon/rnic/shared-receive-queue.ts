@@ -13,6 +13,7 @@ import { assert } from '../invariants/assert.ts';
 import type { AsyncEffect, EffectSink } from './effect-sink.ts';
 import { IndexRing, ringBytes, ringGeometry } from './index-ring.ts';
 import { receiveElementBytes } from './indexed-layout.ts';
+import { JoinedRings } from './joined-rings.ts';
 import type { NicFaults } from './nic-faults.ts';
 import type { PD } from './protection-domain.ts';
 import { ElementRing, type RingKind, requestRing, type WorkRing } from './ring.ts';
@@ -42,6 +43,8 @@ export class SRQ {
   users = 0;
   #maxWr: number;
   #elements: WorkRing;
+  /** The same, while receives are left that were posted before a resize. */
+  #joined: JoinedRings | undefined;
   readonly #maxSge: number;
   #limit: number;
   readonly #effects: EffectSink<SRQEffect>;
@@ -92,23 +95,33 @@ export class SRQ {
 
   /**
    * Goes on in another ring for `maxWr` receives, with those posted in its first slots. EOPNOTSUPP
-   * for rings with flags; EINVAL when what is posted does not fit. `maxWr` has been checked.
+   * for rings with flags; EINVAL when what is posted does not fit. `maxWr` has been checked. `emptied`
+   * is called once the memory of the ring before is not needed: what is posted stays in it.
    */
-  resize(maxWr: number, memory: (bytes: number) => Uint8Array): void {
+  resize(
+    maxWr: number,
+    memory: (bytes: number) => Uint8Array,
+    emptied: () => void = () => undefined,
+  ): void {
     const elements = this.#elements;
-    if (!(elements instanceof IndexRing)) {
+    if (!(elements instanceof IndexRing || elements instanceof JoinedRings)) {
       throw new VerbsError('EOPNOTSUPP', 'rings with flags keep their size');
     }
     const posted = elements.readyCount();
     if (posted > maxWr) throw new VerbsError('EINVAL', `the queue holds ${posted} receives`);
     const next = indexRing({ maxWr, maxSge: this.#maxSge, ring: memory });
-    elements.moveTo(next, posted);
-    this.#elements = next;
+    const joined = JoinedRings.behind(elements, posted, next, emptied);
+    this.#elements = joined;
+    this.#joined = joined instanceof JoinedRings ? joined : undefined;
     this.#maxWr = maxWr;
   }
 
   /** Call after each element taken: raises the limit event, once per arming. */
   checkLimit(): void {
+    if (this.#joined?.drained === true) {
+      this.#elements = this.#joined.newest;
+      this.#joined = undefined;
+    }
     if (this.#faults.srqLimit?.() === true) {
       this.#limit = 0;
       this.#reportLimit('the shared receive queue reached its limit (injected fault)');

@@ -139,10 +139,11 @@ export function modifySRQ({ file, fields }: CommandCall): KernelReply {
   const slotsBefore = srq.count;
   element.ring = file.rings.make((rings) => {
     rings.charge(entries + 1, () => undefined);
-    srq.resize(maxWr, (ringBytes) => rings.take(ringBytes));
+    // What is posted is taken from the ring in which it is.
+    const emptied = (): void => file.rings.release(before, slotsBefore);
+    srq.resize(maxWr, (ringBytes) => rings.take(ringBytes), emptied);
     return rings.at(0);
   });
-  file.rings.release(before, slotsBefore);
   if ((mask & SRQAttrBit.limit) !== 0) srq.modify({ srqLimit: limit });
   const reply = newStruct(MMINFO_BYTES);
   putMmInfo(reply.fields, 0, element.ring);
