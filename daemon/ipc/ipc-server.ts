@@ -3,7 +3,6 @@
  * connection to its client. Malformed bytes can harm only the client that sent them.
  */
 import { createServer, type Server, type Socket } from 'node:net';
-import { isReserved, reservedText } from '../../native-bridge/libc/descriptor-limit.ts';
 import { SystemCallError } from '../../native-bridge/libc/libc.ts';
 import type { Handle } from '../../verbs-api/contract/protocol/commands.ts';
 import type { EndedHolding, ObjectSummaries } from '../../verbs-api/contract/protocol/control.ts';
@@ -33,6 +32,7 @@ import type { MemoryTier } from '../../verbs-api/contract/verbs/provider.ts';
 import type { TapHub } from '../capture/tap-hub.ts';
 import type { WorkHub } from '../capture/work-hub.ts';
 import { assert } from '../invariants/assert.ts';
+import { Admission } from './admission.ts';
 import type { ClientParts } from './client-parts.ts';
 import { Connection } from './connection.ts';
 import type { ControlClient, SecondaryRole } from './control-client.ts';
@@ -48,12 +48,6 @@ import { isTrusted } from './trusted-user.ts';
 const READ_BYTES = 64 * 1024;
 /** Unfinished operations that one admin connection may have at a time. */
 const PENDING_OPERATIONS_MAX = 16;
-/**
- * Descriptors reserved for administration: this many admin connections, and this many connections
- * that have not sent a greeting yet. New ones replace the oldest.
- */
-const RESERVED_ADMINS_MAX = 16;
-const RESERVED_SILENT_MAX = 8;
 const GREETING_BYTES = FRAME_HEADER_BYTES + HELLO_BYTES;
 
 /** Log of the server. */
@@ -83,8 +77,6 @@ interface IpcServerOptions {
   readonly allowOtherUsers: boolean;
   /** Unread bytes at which a client is disconnected. */
   readonly unreadMaxBytes: number;
-  /** Open connections of all clients together. */
-  readonly connectionsMax: number;
   /** Time limit for the greeting, in milliseconds. */
   readonly greetingTimeoutMs: number;
   readonly log: IpcLog;
@@ -107,9 +99,7 @@ export class IpcServer {
   readonly #server: Server;
   readonly #readBuffer = new Uint8Array(READ_BYTES);
   readonly #connections = new Set<Connection>();
-  /** Connections on reserved descriptors that have not sent a greeting. */
-  readonly #reservedSilent = new Set<Connection>();
-  readonly #reservedAdmins = new Set<Connection>();
+  readonly #admission: Admission;
   readonly #clients = new Map<string, ControlClient>();
   readonly #channels = new Map<string, { readonly client: ControlClient; channel: Handle }>();
   #parts: Promise<ClientParts> | undefined;
@@ -123,6 +113,10 @@ export class IpcServer {
 
   private constructor(options: IpcServerOptions) {
     this.#options = options;
+    this.#admission = new Admission({
+      allowOtherUsers: options.allowOtherUsers,
+      budget: options.quotas.budget,
+    });
     this.#server = createServer({ pauseOnConnect: true }, (socket) => this.#accept(socket));
   }
 
@@ -239,32 +233,15 @@ export class IpcServer {
     this.#connections.add(connection);
     connection.onEnded = () => {
       this.#connections.delete(connection);
-      this.#reservedSilent.delete(connection);
-      this.#reservedAdmins.delete(connection);
+      this.#admission.left(connection);
     };
-    const refusal = this.#refusal(connection);
-    if (refusal !== undefined) this.#refuse(connection, refusal);
-    else this.#awaitGreeting(connection);
-  }
-
-  /** Why this peer may not connect at all. */
-  #refusal(connection: Connection): VerbsError | undefined {
-    const { uid } = connection.credentials;
-    if (!this.#options.allowOtherUsers && !isTrusted(uid)) {
-      const own = process.getuid?.();
-      return new VerbsError(
-        'EACCES',
-        `user ${uid} may not use the daemon of user ${own}; "allowOtherUsers": true in its configuration permits it`,
-      );
+    try {
+      const leaving = this.#admission.enter(connection);
+      this.#awaitGreeting(connection);
+      if (leaving !== undefined) this.#refuse(leaving.connection, leaving.error);
+    } catch (error) {
+      this.#refuseFor(connection, error);
     }
-    const { connectionsMax } = this.#options;
-    if (this.#connections.size > connectionsMax) {
-      return new VerbsError(
-        'ENOMEM',
-        `the daemon has ${connectionsMax} connections, the most that it accepts`,
-      );
-    }
-    return undefined;
   }
 
   #refuse(connection: Connection, error: VerbsError): void {
@@ -276,7 +253,6 @@ export class IpcServer {
   }
 
   #awaitGreeting(connection: Connection): void {
-    if (isOnReserve(connection)) this.#awaitReserved(connection);
     const greeting = new Uint8Array(GREETING_BYTES);
     let filled = 0;
     const timer = setTimeout(() => {
@@ -295,28 +271,10 @@ export class IpcServer {
     };
   }
 
-  #awaitReserved(connection: Connection): void {
-    this.#reservedSilent.add(connection);
-    const [oldest] = this.#reservedSilent;
-    if (oldest !== undefined && this.#reservedSilent.size > RESERVED_SILENT_MAX) {
-      this.#refuse(oldest, new VerbsError('EMFILE', reservedText()));
-    }
-  }
-
-  /** Throws EMFILE for a connection on a reserved descriptor whose role may not use one. */
-  #admitReserved(connection: Connection, role: number): void {
-    this.#reservedSilent.delete(connection);
-    if (!isOnReserve(connection)) return;
-    if (role !== Role.admin || this.#reservedAdmins.size >= RESERVED_ADMINS_MAX) {
-      throw new VerbsError('EMFILE', reservedText());
-    }
-    this.#reservedAdmins.add(connection);
-  }
-
   #greeted(connection: Connection, greeting: Uint8Array): void {
     try {
       const hello = readHello(greeting);
-      this.#admitReserved(connection, hello.role);
+      this.#admission.assertRole(connection, hello.role);
       if (hello.version !== IPC_VERSION) {
         const text =
           `the daemon speaks version ${IPC_VERSION} of the protocol, not ${hello.version}: ` +
@@ -533,10 +491,6 @@ export class IpcServer {
       return emitValueFrame(FrameType.error, id, [error.code, error.message]);
     }
   }
-}
-
-function isOnReserve({ fd }: Connection): boolean {
-  return fd !== undefined && isReserved(fd);
 }
 
 /** The hello of a complete greeting. Throws `IpcFormatError`. */

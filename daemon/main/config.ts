@@ -21,7 +21,7 @@ import {
   SCTP_TRANSPORTS,
 } from '../host/device-config.ts';
 import { FAULTS_MAX } from '../host/host-faults.ts';
-import { type DaemonLimits, LIMIT_NAMES } from '../ipc/objects/daemon-budget.ts';
+import { type DaemonLimits, SETTABLE_LIMITS } from '../ipc/objects/daemon-budget.ts';
 import { ALL_TIERS } from '../ipc/objects/daemon-memory.ts';
 import { type ClientQuotas, DEFAULT_QUOTAS, OBJECT_KINDS } from '../ipc/objects/quotas.ts';
 import type { WireDefaults } from '../iwarp/cm/cm-types.ts';
@@ -130,14 +130,14 @@ const daemonConfig = z.strictObject({
     queueEntries: DEFAULT_QUOTAS.queueEntries,
   }),
   /** Limits of all clients together; defaults depend on the system. */
-  limits: overrides(LIMIT_NAMES).default({}),
+  limits: overrides(SETTABLE_LIMITS).default({}),
   /** Faults that are there from the start, as `iwarpd fault add` adds them. */
   faults: z.array(faultSpec).max(FAULTS_MAX).readonly().default([]),
   /** Also serve HTTP. Default: off. */
   http: httpOption.optional(),
   /** Disconnects a client that leaves more bytes unread: it is stuck and uses memory. */
   unreadMaxBytes: count.default(4 * 2 ** 20),
-  /** Connections of all clients; a client has four, plus one per completion channel. */
+  /** Connections of all clients; a client has four, plus one for each completion channel. */
   connectionsMax: count.default(16_384),
   greetingTimeoutMs: count.default(5_000),
   /** How long `stop` waits for connections to end before it drops them. */

@@ -31,7 +31,12 @@ export class HealthWatch {
     this.#descriptorLimit = descriptorLimit();
     this.#note = note;
     this.#logLinesDropped = logLinesDropped;
-    this.budget = new DaemonBudget(daemonLimits(config.limits), {
+    const limits = daemonLimits({
+      ...config.limits,
+      connections: config.connectionsMax,
+      descriptors: this.#descriptorLimit,
+    });
+    this.budget = new DaemonBudget(limits, {
       measures: { mappings: () => SharedMemory.mappings },
       onRefused: (uid, { message }) => note('warn', 'limit', { kind: 'limit', uid }, message),
     });
@@ -46,14 +51,12 @@ export class HealthWatch {
 
   /** The current health. */
   health(): DaemonHealth {
-    const { descriptors, ...rest } = {
-      descriptors: { used: descriptorsUsed(), limit: this.#descriptorLimit },
-      ...this.budget.uses(),
-    };
-    // JSON has no infinity: omit a limit that does not exist.
-    const limited = Number.isFinite(descriptors.limit) ? { descriptors } : {};
+    const { descriptors, ...rest } = this.budget.uses();
+    // Those of the whole process, with what it keeps for itself.
+    const open = { ...descriptors, used: descriptorsUsed(), limit: this.#descriptorLimit };
     return {
-      limits: { ...limited, ...rest },
+      // JSON has no infinity: omit a limit that does not exist.
+      limits: Number.isFinite(open.limit) ? { descriptors: open, ...rest } : rest,
       logLinesDropped: this.#logLinesDropped(),
       ended: [...this.#ended],
     };

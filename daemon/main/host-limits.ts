@@ -23,8 +23,14 @@ const HEAP_PER_ID_BYTES = 10_240;
 /** Part of the heap that may be filled by either. */
 const HEAP_PART = 1 / 2;
 
-/** Configured limits; defaults depend on the system. */
-export function daemonLimits(given: Partial<DaemonLimits>): DaemonLimits {
+/** What decides limits beside the machine: those of the configuration, and of the process. */
+interface GivenLimits extends Partial<DaemonLimits> {
+  readonly connections: number;
+  readonly descriptors: number;
+}
+
+/** Configured limits; defaults depend on the system. `descriptors` are all of the process. */
+export function daemonLimits(given: GivenLimits): DaemonLimits {
   const memoryBytes = Math.min(totalmem(), process.constrainedMemory() || totalmem());
   const mapCount = systemNumber('/proc/sys/vm/max_map_count') ?? MAP_COUNT_DEFAULT;
   const heapBytes = getHeapStatistics().heap_size_limit * HEAP_PART;
@@ -35,7 +41,8 @@ export function daemonLimits(given: Partial<DaemonLimits>): DaemonLimits {
     objects: given.objects ?? Math.min(OBJECTS_MAX, Math.floor(heapBytes / HEAP_PER_OBJECT_BYTES)),
     // More than there are numbers would be no limit.
     ids: Math.min(given.ids ?? Math.floor(heapBytes / HEAP_PER_ID_BYTES), CM_NUMBERS),
-    memberships: Math.min(given.memberships ?? CM_NUMBERS, CM_NUMBERS),
+    connections: given.connections,
+    descriptors: Math.min(given.descriptors, Number.MAX_SAFE_INTEGER) - RESERVED_DESCRIPTORS,
   };
 }
 

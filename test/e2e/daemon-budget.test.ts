@@ -75,6 +75,47 @@ describe('what all clients hold together', () => {
   });
 });
 
+describe('with few connections', () => {
+  const FEW = 8;
+
+  it('status and reset go on when programs have taken all', async () => {
+    daemon = await DaemonProcess.start({ connectionsMax: FEW });
+    for (let count = 0; count < FEW; count += 1) {
+      clients.push(await IpcClient.open(daemon.socketPath, Role.control));
+    }
+    const late = new IpcClient(daemon.socketPath);
+    clients.push(late);
+    late.send(emitHello(Role.control));
+    expect(await late.welcome()).toMatchObject({
+      errno: ERRNO.ENOMEM.number,
+      text: expect.stringContaining('at most 8 connections; raise connectionsMax'),
+    });
+    // Connections that say nothing do not keep the administrator out either.
+    const silent = Array.from({ length: 40 }, () => new IpcClient(daemon.socketPath));
+    clients.push(...silent);
+    const { health } = await daemon.status();
+    expect(health.limits['connections']).toEqual({ used: FEW, limit: FEW });
+    const control = new DaemonControl({ socketPath: daemon.socketPath });
+    expect(await control.reset()).toMatchObject({ clients: FEW });
+    await newPD();
+  });
+
+  it('no more than the reserve of administrators comes in', async () => {
+    daemon = await DaemonProcess.start({ connectionsMax: 1 });
+    clients.push(await IpcClient.open(daemon.socketPath, Role.control));
+    const welcomes: number[] = [];
+    for (let count = 0; count < 20; count += 1) {
+      const admin = await IpcClient.open(daemon.socketPath, Role.admin);
+      clients.push(admin);
+      welcomes.push((await admin.welcome()).errno);
+    }
+    expect(welcomes).toEqual([
+      ...Array.from({ length: 16 }, () => 0),
+      ...Array.from({ length: 4 }, () => ERRNO.ENOMEM.number),
+    ]);
+  });
+});
+
 it('shared memory is given back also where the process may have no more mappings', async () => {
   daemon = await DaemonProcess.start();
   expect(await printed(startProgram('mappings-full'), /^(.*)\n/)).toBe('released');

@@ -48,7 +48,6 @@ export class RoceRig {
       memoryTiers: ['shared', 'process_vm', 'agent'],
       allowOtherUsers: false,
       unreadMaxBytes: 2 ** 22,
-      connectionsMax: 1024,
       greetingTimeoutMs: 5000,
       log: { note: () => undefined },
       taps: new TapHub(),

@@ -6,6 +6,7 @@ import { SystemCallError } from '../../../native-bridge/libc/libc.ts';
 import { SharedFile, type SharedMemory } from '../../../native-bridge/libc/shared-memory.ts';
 import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import { assert } from '../../invariants/assert.ts';
+import { takeFor } from '../objects/daemon-budget.ts';
 import type { RingSource } from '../objects/queue-rings.ts';
 import type { QuotaLedger } from '../objects/quotas.ts';
 import type { KernelReply } from './kernel-file.ts';
@@ -86,8 +87,10 @@ export class RingMappings implements RingSource<Ring> {
 
   /** Closes the file, once every ring is released. */
   close(): void {
-    this.#file?.close();
+    if (this.#file === undefined) return;
+    this.#file.close();
     this.#file = undefined;
+    this.#ledger.share?.give('descriptors');
   }
 
   /** Bytes of shared memory behind all rings. */
@@ -110,19 +113,18 @@ export class RingMappings implements RingSource<Ring> {
   }
 
   #map(offset: number, lengthBytes: number): SharedMemory {
-    const { share } = this.#ledger;
-    share?.take('mappings');
     try {
-      return this.#opened().map(offset, lengthBytes);
+      return takeFor(this.#ledger.share, ['mappings'], () => {
+        return this.#opened().map(offset, lengthBytes);
+      });
     } catch (error) {
-      share?.give('mappings');
       throw asVerbsError(error);
     }
   }
 
   #opened(): SharedFile {
     try {
-      this.#file ??= new SharedFile('iwarpd');
+      this.#file ??= takeFor(this.#ledger.share, ['descriptors'], () => new SharedFile('iwarpd'));
       return this.#file;
     } catch (error) {
       throw asVerbsError(error);

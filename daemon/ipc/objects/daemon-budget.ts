@@ -3,7 +3,6 @@
  * any number of clients. `daemon/LIMITS.md` lists them; a test compares the two.
  */
 import type { SharedLimitUse } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
-import type { ErrnoCode } from '../../../verbs-api/contract/verbs/errors.ts';
 import type { DeviceCapacity } from '../../rnic/device-registry.ts';
 import { isTrusted } from '../trusted-user.ts';
 import { type LimitTerms, OWNER, type RefusalNote, SharedLimit } from './shared-limit.ts';
@@ -19,26 +18,51 @@ export interface DaemonLimits {
   readonly mappings: number;
   /** Objects of all kinds: each takes some of the daemon's heap. */
   readonly objects: number;
-  /** Connection ids of unmodified programs; see `CM_NUMBERS`. */
+  /** Connection ids and multicast memberships of rdma_cm: see `CM_NUMBERS`. */
   readonly ids: number;
-  /** Their multicast memberships, which have numbers of their own. */
-  readonly memberships: number;
+  /** Connections to the daemon's socket. */
+  readonly connections: number;
+  /** Descriptors of the process. */
+  readonly descriptors: number;
 }
 
-/** A limit, by its name in the configuration. */
+/** A limit, by its name in `status`. */
 type LimitName = keyof DaemonLimits;
 
+/** A limit that `limits` of the configuration sets. */
+type SettableLimit = Exclude<LimitName, 'connections' | 'descriptors'>;
+
 /** The limits and what to do about each. */
-const TERMS: Readonly<Record<LimitName, { readonly what: string; readonly code: ErrnoCode }>> = {
-  sharedBytes: { what: 'bytes of shared memory', code: 'ENOMEM' },
-  mappings: { what: 'mappings of shared memory', code: 'ENOMEM' },
-  objects: { what: 'objects', code: 'ENOMEM' },
-  ids: { what: 'connection ids of rdma_cm', code: 'ENOMEM' },
-  memberships: { what: 'multicast memberships of rdma_cm', code: 'ENOMEM' },
+const TERMS: Readonly<Record<LimitName, LimitTerms>> = {
+  sharedBytes: settable('sharedBytes', 'bytes of shared memory'),
+  mappings: settable('mappings', 'mappings of shared memory'),
+  objects: settable('objects', 'objects'),
+  // The owner's ids are bounded by the numbers.
+  ids: { ...settable('ids', 'connection ids of rdma_cm'), ownerFree: true },
+  connections: {
+    what: 'connections',
+    remedy: 'raise connectionsMax of the daemon',
+    code: 'ENOMEM',
+  },
+  // The owner's are bounded by what the process can open.
+  descriptors: {
+    what: 'descriptors',
+    remedy: 'raise the limit of open files before the daemon starts (ulimit -n)',
+    code: 'EMFILE',
+    ownerFree: true,
+  },
 };
 
 /** Every limit. */
 export const LIMIT_NAMES = Object.keys(TERMS) as readonly LimitName[];
+
+/** Those that `limits` of the configuration sets. */
+export const SETTABLE_LIMITS: readonly SettableLimit[] = [
+  'sharedBytes',
+  'mappings',
+  'objects',
+  'ids',
+];
 
 /** Options of a budget. */
 interface BudgetOptions {
@@ -58,8 +82,7 @@ export class DaemonBudget {
   constructor(sizes: DaemonLimits, options: BudgetOptions) {
     this.#options = options;
     this.#limits = byName(LIMIT_NAMES, (name) => {
-      const terms: LimitTerms = { ...TERMS[name], remedy: `raise limits.${name} of the daemon` };
-      return new SharedLimit(sizes[name], terms, {
+      return new SharedLimit(sizes[name], TERMS[name], {
         measure: options.measures?.[name],
         onRefused: options.onRefused,
       });
@@ -136,18 +159,43 @@ export class UserShare {
   /** ENOMEM when the user may add no object, or none of this kind on the device. */
   assertRoom(kind: string, device: string | undefined): void {
     this.#limit('objects').assertRoom(this.#user);
+    if (kind === 'id') this.#limit('ids').assertRoom(this.#user);
     this.#ofDevice(kind, device)?.assertRoom(this.#user);
   }
 
   /** Counts an object that was added (1) or removed (-1). */
   note(kind: string, device: string | undefined, change: 1 | -1): void {
     this.#limit('objects').note(this.#user, change);
+    if (kind === 'id') this.#limit('ids').note(this.#user, change);
     this.#ofDevice(kind, device)?.note(this.#user, change);
   }
 
   #ofDevice(kind: string, device: string | undefined): SharedLimit | undefined {
     return device === undefined ? undefined : this.#devices.get(device)?.[kind];
   }
+}
+
+/** Takes one of each limit, then calls `make`. If anything fails, nothing is taken. */
+export function takeFor<T>(
+  share: UserShare | undefined,
+  names: readonly LimitName[],
+  make: () => T,
+): T {
+  const taken: LimitName[] = [];
+  try {
+    for (const name of names) {
+      share?.take(name);
+      taken.push(name);
+    }
+    return make();
+  } catch (error) {
+    for (const name of taken) share?.give(name);
+    throw error;
+  }
+}
+
+function settable(name: SettableLimit, what: string): LimitTerms {
+  return { what, remedy: `raise limits.${name} of the daemon`, code: 'ENOMEM' };
 }
 
 function byName<Name extends string, T>(

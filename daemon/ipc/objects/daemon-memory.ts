@@ -44,7 +44,7 @@ export class DaemonMemory implements ClientMemory {
    */
   #leaving = false;
 
-  /** `workEpoch`: see `AgentBacking`. `share`, if any, is charged for mappings. */
+  /** `workEpoch`: see `AgentBacking`. `share`, if any, is charged for mappings and descriptors. */
   constructor(
     peer: PeerProcess,
     tiers: readonly MemoryTier[],
@@ -92,7 +92,7 @@ export class DaemonMemory implements ClientMemory {
     const release = () => {
       if (!held) return;
       held = false;
-      this.#unmapped.delete(token);
+      this.#closeDescriptor(token, memory);
       if (!this.#leaving) memory.clear();
       memory.release();
       this.#share?.give('mappings');
@@ -117,8 +117,14 @@ export class DaemonMemory implements ClientMemory {
     }
     const memory = this.#unmapped.get(token);
     send(memory?.descriptor);
-    memory?.closeDescriptor();
-    this.#unmapped.delete(token);
+    if (memory !== undefined) this.#closeDescriptor(token, memory);
+  }
+
+  /** The descriptor of memory that has been sent, or is released; another call does nothing. */
+  #closeDescriptor(token: string, memory: SharedMemory): void {
+    if (!this.#unmapped.delete(token)) return;
+    memory.closeDescriptor();
+    this.#share?.give('descriptors');
   }
 
   openProcess(address: bigint, lengthBytes: number): ProcessAllocation {

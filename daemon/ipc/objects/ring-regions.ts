@@ -7,7 +7,7 @@
 import { SharedMemory } from '../../../native-bridge/libc/shared-memory.ts';
 import type { MappingRef } from '../../../verbs-api/contract/protocol/commands.ts';
 import type { SharedAllocation } from './client-memory.ts';
-import type { UserShare } from './daemon-budget.ts';
+import { takeFor, type UserShare } from './daemon-budget.ts';
 import { FreeSpace } from './free-space.ts';
 
 /** A ring begins on a line of the processor's cache. */
@@ -66,17 +66,13 @@ class CarvedRing implements SharedAllocation {
 }
 
 /**
- * Shared memory, whose mapping is charged to `share`: the caller returns it with the memory. Throws
+ * Shared memory, whose mapping and descriptor are charged to `share`: the caller returns them. Throws
  * `SystemCallError` and the limit's error.
  */
 export function createMapped(lengthBytes: number, share: UserShare | undefined): SharedMemory {
-  share?.take('mappings');
-  try {
-    return SharedMemory.create('iwarpd', lengthBytes);
-  } catch (error) {
-    share?.give('mappings');
-    throw error;
-  }
+  return takeFor(share, ['mappings', 'descriptors'], () =>
+    SharedMemory.create('iwarpd', lengthBytes),
+  );
 }
 
 /** See the module's comment. */
@@ -129,6 +125,7 @@ export class RingRegions {
   close(): void {
     for (const { memory } of this.#regions.values()) memory.release();
     this.#share?.give('mappings', this.#regions.size);
+    this.#share?.give('descriptors', this.#regions.size);
     this.#regions.clear();
   }
 

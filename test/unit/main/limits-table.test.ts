@@ -12,6 +12,7 @@ import { repositoryRoot } from '../../interop/prerequisites.ts';
 
 const PAGE = readFileSync(join(repositoryRoot(), 'daemon/LIMITS.md'), 'utf8');
 const EVE = 61_002;
+const LIMITS = daemonLimits({ connections: 16_384, descriptors: 20_000 });
 
 /** The rows of the table: name, default, errno and setting. */
 function rows(): readonly (readonly string[])[] {
@@ -44,7 +45,7 @@ describe('the table of limits', () => {
   it.each(rows().filter(([name]) => name !== 'KIND of NAME'))(
     '%s: the refusal has the errno, the share and the setting',
     (name = '', _bounds, _default, code, setting) => {
-      const budget = new DaemonBudget(daemonLimits({}), {});
+      const budget = new DaemonBudget(LIMITS, {});
       const limit = LIMIT_NAMES.find((each) => each === name);
       if (limit === undefined) throw new Error(`no limit ${name}`);
       const refusal = refusalOf(() => budget.of(EVE).take(limit, Number.MAX_SAFE_INTEGER));
@@ -56,7 +57,7 @@ describe('the table of limits', () => {
   );
 
   it('has a row for the objects of devices', () => {
-    const budget = new DaemonBudget(daemonLimits({}), {});
+    const budget = new DaemonBudget(LIMITS, {});
     const { capacity } = new DeviceRegistry(deviceProfile());
     budget.addDevice('roce0', capacity);
     expect(Object.keys(budget.uses())).toEqual([

@@ -213,7 +213,6 @@ export class OpenChannel {
   join(context: CmContext, uid: bigint): Membership {
     const { ledger } = this.client;
     ledger.assertRoom('id');
-    ledger.share?.take('memberships');
     const membership = this.#memberships.add((number) => new Membership(number, context, uid));
     ledger.note('id', 1);
     context.memberships.add(membership);
@@ -256,7 +255,6 @@ export class OpenChannel {
   #add(id: HostId, init: NewId & { readonly known: boolean }): CmContext {
     const { ledger } = this.client;
     ledger.assertRoom('id');
-    ledger.share?.take('ids');
     const context = this.#table.add((number) => {
       return new CmContext({ ...init, number, id, file: this });
     });
@@ -279,7 +277,6 @@ export class OpenChannel {
   #endMembership(membership: Membership): void {
     this.#memberships.remove(membership.number);
     membership.context.memberships.delete(membership);
-    this.client.ledger.share?.give('memberships');
     this.client.ledger.note('id', -1);
   }
 
@@ -297,7 +294,6 @@ export class OpenChannel {
     if (!this.#contexts.delete(context)) return;
     for (const membership of context.memberships) this.#endMembership(membership);
     this.#noteWritten(context, -context.writtenUnread);
-    this.client.ledger.share?.give('ids');
     this.client.ledger.note('id', -1);
     this.#table.remove(context.number);
     context.id.tag = undefined;

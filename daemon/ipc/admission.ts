@@ -1,0 +1,103 @@
+/**
+ * Which connections the daemon accepts. Each user has a share of them. When all are taken, or all
+ * descriptors, a few more are reserved for the owner's administration: `status`, `stop`, `reset`.
+ */
+import { isReserved, reservedText } from '../../native-bridge/libc/descriptor-limit.ts';
+import { Role } from '../../verbs-api/contract/protocol/ipc-frames.ts';
+import { isVerbsError, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import type { Connection } from './connection.ts';
+import { type DaemonBudget, takeFor, type UserShare } from './objects/daemon-budget.ts';
+import { isTrusted } from './trusted-user.ts';
+
+/**
+ * Connections in reserve: this many for administration, and this many that have not sent a greeting
+ * yet. New ones of those replace the oldest.
+ */
+const RESERVED_ADMINS_MAX = 16;
+const RESERVED_SILENT_MAX = 8;
+
+/** Options of the admission. */
+interface AdmissionOptions {
+  /** Also serves clients of other users; otherwise only root's and the daemon user's own. */
+  readonly allowOtherUsers: boolean;
+  /** Default: no limits. */
+  readonly budget: DaemonBudget | undefined;
+}
+
+/** See the module's comment. */
+export class Admission {
+  readonly #options: AdmissionOptions;
+  /** Connections in reserve, with why they are. */
+  readonly #reserved = new Map<Connection, VerbsError>();
+  /** The others, with the share that they are charged to. */
+  readonly #charged = new Map<Connection, UserShare>();
+  /** Those in reserve that have not sent a greeting. */
+  readonly #silent = new Set<Connection>();
+
+  constructor(options: AdmissionOptions) {
+    this.#options = options;
+  }
+
+  /**
+   * A connection came. Throws `VerbsError` for one that may not stay: EACCES, ENOMEM, EMFILE. Returns
+   * one that must leave for it, with the reason.
+   */
+  enter(
+    connection: Connection,
+  ): { readonly connection: Connection; readonly error: VerbsError } | undefined {
+    const { uid } = connection.credentials;
+    const owner = isTrusted(uid);
+    if (!owner && !this.#options.allowOtherUsers) throw foreignUser(uid);
+    const error = this.#take(connection);
+    if (error === undefined) return undefined;
+    if (!owner) throw error;
+    this.#reserved.set(connection, error);
+    this.#silent.add(connection);
+    const [oldest] = this.#silent;
+    if (oldest === undefined || this.#silent.size <= RESERVED_SILENT_MAX) return undefined;
+    return { connection: oldest, error };
+  }
+
+  /** Throws why a connection in reserve may not have this role. */
+  assertRole(connection: Connection, role: number): void {
+    this.#silent.delete(connection);
+    const error = this.#reserved.get(connection);
+    if (error === undefined) return;
+    const admins = this.#reserved.size - this.#silent.size;
+    if (role !== Role.admin || admins > RESERVED_ADMINS_MAX) throw error;
+  }
+
+  /** A connection that came has ended. */
+  left(connection: Connection): void {
+    this.#silent.delete(connection);
+    this.#reserved.delete(connection);
+    const share = this.#charged.get(connection);
+    if (share === undefined) return;
+    this.#charged.delete(connection);
+    share.give('connections');
+    share.give('descriptors');
+  }
+
+  /** Charges the connection to its user, or returns why not. */
+  #take(connection: Connection): VerbsError | undefined {
+    const { fd } = connection;
+    if (fd !== undefined && isReserved(fd)) return new VerbsError('EMFILE', reservedText());
+    const share = this.#options.budget?.of(connection.credentials.uid);
+    if (share === undefined) return undefined;
+    try {
+      takeFor(share, ['connections', 'descriptors'], () => this.#charged.set(connection, share));
+    } catch (error) {
+      if (isVerbsError(error)) return error;
+      throw error;
+    }
+    return undefined;
+  }
+}
+
+function foreignUser(uid: number): VerbsError {
+  const own = process.getuid?.();
+  return new VerbsError(
+    'EACCES',
+    `user ${uid} may not use the daemon of user ${own}; "allowOtherUsers": true in its configuration permits it`,
+  );
+}
