@@ -48,6 +48,8 @@ export class Adapter implements DeviceBackend {
   /** Whose SCTP carries DDP; undefined if none does. */
   readonly sctpTransport: SctpTransportKind | undefined;
 
+  /** Of a RoCE device for every address: the addresses that other RoCE devices name. */
+  readonly others: readonly string[];
   /** Undefined for a device whose queue pairs the connection manager connects. */
   readonly rocePort: RocePort | undefined;
   readonly roce: RoceVerbs | undefined;
@@ -57,8 +59,14 @@ export class Adapter implements DeviceBackend {
    * `random` chooses STags, which a peer must not guess (RFC 5040 §8.1.1). A RoCE device needs
    * `host`.
    */
-  constructor(config: DeviceConfig, random: Random32, host?: RoceHost) {
+  constructor(
+    config: DeviceConfig,
+    random: Random32,
+    host?: RoceHost,
+    others: readonly string[] = [],
+  ) {
     this.name = config.name;
+    this.others = others;
     this.transport = config.transport ?? 'iwarp';
     this.sctpTransport =
       config.lowerLayer === 'sctp' ? (config.sctpTransport ?? 'usrsctp') : undefined;
@@ -73,7 +81,7 @@ export class Adapter implements DeviceBackend {
     };
     const parts = this.transport === 'roce' ? host?.roceParts : undefined;
     this.#roceParts = parts;
-    this.rocePort = parts && host && new parts.RocePort(this.info, host);
+    this.rocePort = parts && host && new parts.RocePort({ ...this.info, others }, host);
     this.nic = new Nic({
       name: config.name,
       seed: random(),

@@ -132,17 +132,28 @@ export function checkedDevices(configs: readonly DeviceConfig[]): readonly Devic
     for (const address of addresses.length === 0 ? [undefined] : addresses) {
       // Devices of different transports share addresses: their ports are of different protocols.
       const transport = config.transport ?? 'iwarp';
-      const key = `${transport} ${address ?? '*'}`;
+      // The GIDs of a link-local address do not tell zones apart.
+      const place = transport === 'roce' ? address?.split('%', 1)[0] : address;
+      const key = `${transport} ${place ?? '*'}`;
       if (taken.has(key)) {
-        throw new VerbsError(
-          'EINVAL',
-          `two ${TRANSPORT_NAMES[transport]} devices ${claim(address)}`,
-        );
+        throw new VerbsError('EINVAL', `two ${TRANSPORT_NAMES[transport]} devices ${claim(place)}`);
       }
       taken.add(key);
     }
     return { ...config, addresses };
   });
+}
+
+/**
+ * For a RoCE device for every address: the addresses that others name, which are theirs alone. The
+ * connection manager of iWARP finds the device of an address itself.
+ */
+export function namedByOthers(
+  { transport, addresses }: DeviceConfig,
+  all: readonly DeviceConfig[],
+): readonly string[] {
+  if (transport !== 'roce' || addresses.length > 0) return [];
+  return all.filter((each) => each.transport === 'roce').flatMap((each) => each.addresses);
 }
 
 function checkLowerLayer(config: DeviceConfig): void {

@@ -23,20 +23,33 @@ export function hostAddresses(): HostAddress[] {
   return found;
 }
 
+/** The addresses of a device. */
+export interface DeviceAddresses {
+  /** Empty: all of the host's that no other device names. */
+  readonly addresses: readonly string[];
+  /** For a device without addresses: those that others name. */
+  readonly others?: readonly string[] | undefined;
+}
+
+/** The addresses of the host that a device without addresses of its own may have. */
+export function unnamedAddresses(
+  { others = [] }: DeviceAddresses,
+  host: readonly HostAddress[],
+): readonly HostAddress[] {
+  return others.length === 0 ? host : host.filter(({ address }) => !others.includes(address));
+}
+
 /**
  * The primary address of a device, and its interface: the device's first address, or the host's
  * first one that other hosts can reach, IPv4 before IPv6.
  */
-export function primaryAddress(
-  device: { readonly addresses: readonly string[] },
-  host: readonly HostAddress[],
-): HostAddress {
+export function primaryAddress(device: DeviceAddresses, host: readonly HostAddress[]): HostAddress {
   const [own] = device.addresses;
   if (own !== undefined) {
     const found = host.find(({ address }) => address === own);
     return found ?? { address: own, interfaceName: unlistedInterface(own) };
   }
-  const outward = host.filter(({ address }) => !isLoopback(address));
+  const outward = unnamedAddresses(device, host).filter(({ address }) => !isLoopback(address));
   return (
     outward.find(({ address }) => addressFamily(address) === 4) ??
     outward[0] ?? { address: '127.0.0.1', interfaceName: 'lo' }

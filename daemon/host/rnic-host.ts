@@ -32,7 +32,12 @@ import { type ConnectionStatus, roceConnection } from './connection-status.ts';
 import { type CrcEngine, chooseCrcEngine } from './crc-engine.ts';
 import { Adapter, type RoceHost } from './device-adapter.ts';
 import type { DeviceHost } from './device-backend.ts';
-import { checkedDevices, DEFAULT_DEVICE, type DeviceConfig } from './device-config.ts';
+import {
+  checkedDevices,
+  DEFAULT_DEVICE,
+  type DeviceConfig,
+  namedByOthers,
+} from './device-config.ts';
 import { EventLoop, type LoopUser } from './event-loop.ts';
 import { HostCm, type HostCmUser } from './host-cm.ts';
 import { type FaultHost, HostFaults } from './host-faults.ts';
@@ -164,7 +169,9 @@ export class RnicHost
     this.clock = clock;
     this.#roceParts = options.roce;
     this.#kernelUdp = options.system.kernelUdp;
-    this.devices = configs.map((config) => new Adapter(config, clock.random32, this));
+    this.devices = configs.map((config) => {
+      return new Adapter(config, clock.random32, this, namedByOthers(config, configs));
+    });
     this.crcEngine = options.crcEngine ?? chooseCrcEngine();
     this.#pool = options.pool ?? new ChunkPool();
     this.#observer = options.observer ?? {};

@@ -8,7 +8,14 @@
  * address keeps its entry, and a new one takes the first that is free.
  */
 import { addressFamily, isLoopback } from '../../iwarp/cm/address.ts';
-import { gidText, type HostAddress, hostAddresses, primaryAddress } from '../host-addresses.ts';
+import {
+  type DeviceAddresses,
+  gidText,
+  type HostAddress,
+  hostAddresses,
+  primaryAddress,
+  unnamedAddresses,
+} from '../host-addresses.ts';
 
 /** An entry of a port's GID table. */
 export interface GidEntry {
@@ -21,9 +28,7 @@ export interface GidEntry {
 }
 
 /** What a GID table is made from. */
-export interface GidSource {
-  /** Addresses of the device; empty: all of the host's. */
-  readonly addresses: readonly string[];
+export interface GidSource extends DeviceAddresses {
   /** 16 hex digits. */
   readonly nodeGuid: string;
 }
@@ -37,8 +42,11 @@ const EMPTY: GidEntry = { gid: gidText('::'), type: TYPE, interfaceName: undefin
 /** The GID table of a device on a host with these addresses. */
 export function gidTable(device: GidSource, host: readonly HostAddress[]): readonly GidEntry[] {
   const primary = primaryAddress(device, host);
-  const others = device.addresses.length > 0 ? ownAddresses(device, host) : outward(host);
-  const listed = [primary, ...others.filter(({ address }) => address !== primary.address)];
+  const own =
+    device.addresses.length > 0 ? ownAddresses(device, host) : openAddresses(device, host);
+  const rest = own.filter(({ address }) => address !== primary.address);
+  // Another device may have even the address that is left when all are named.
+  const listed = device.others?.includes(primary.address) === true ? rest : [primary, ...rest];
   // Programs that ask for entry 1 want IPv4.
   listed.sort((a, b) => addressFamily(a.address) - addressFamily(b.address));
   const linkLocal = { gid: linkLocalGid(device.nodeGuid), interfaceName: primary.interfaceName };
@@ -112,6 +120,8 @@ function ownAddresses(device: GidSource, host: readonly HostAddress[]): HostAddr
 }
 
 /** The host's addresses that other hosts can reach; link-local ones are not unique to a host. */
-function outward(host: readonly HostAddress[]): HostAddress[] {
-  return host.filter(({ address }) => !isLoopback(address) && !address.startsWith('fe80:'));
+function openAddresses(device: GidSource, host: readonly HostAddress[]): HostAddress[] {
+  return unnamedAddresses(device, host).filter(
+    ({ address }) => !isLoopback(address) && !address.startsWith('fe80:'),
+  );
 }

@@ -3,7 +3,12 @@ import type {
   DeviceTransport,
   PortAttributes,
 } from '../../../../verbs-api/contract/verbs/attributes.ts';
-import { hostAddresses, interfaceIndex, primaryAddress } from '../../../host/host-addresses.ts';
+import {
+  type DeviceAddresses,
+  hostAddresses,
+  interfaceIndex,
+  primaryAddress,
+} from '../../../host/host-addresses.ts';
 import type { RnicHost } from '../../../host/rnic-host.ts';
 import type { GidEntry } from '../../../host/roce/gid-table.ts';
 import type { Persona } from '../uverbs/persona.ts';
@@ -34,7 +39,7 @@ export const PORT_STATES = {
 } as const;
 
 /** A device as the kernel would show it. */
-export interface KernelDevice {
+export interface KernelDevice extends DeviceAddresses {
   /** Position in the host, and `DEV_INDEX` of netlink. */
   readonly index: number;
   readonly name: string;
@@ -45,8 +50,6 @@ export interface KernelDevice {
   readonly number: DeviceNumber;
   /** 16 hex digits. */
   readonly nodeGuid: string;
-  /** Addresses of the device; empty: all of the host's. */
-  readonly addresses: readonly string[];
   /** The network interface of its port, if netlink names it. */
   readonly netdev?: { readonly index: number; readonly name: string } | undefined;
   /** Current state of its port. */
@@ -68,8 +71,9 @@ export function kernelDevices(host: Pick<RnicHost, 'devices'>): KernelDevice[] {
     number: { major: UVERBS_MAJOR, minor: UVERBS_MINOR_FIRST + index },
     nodeGuid: device.info.nodeGuid,
     addresses: device.info.addresses,
+    others: device.others,
     get netdev() {
-      return PERSONAS[device.transport].namesInterface ? netdevOf(device.info) : undefined;
+      return PERSONAS[device.transport].namesInterface ? netdevOf(this) : undefined;
     },
     get portState() {
       return device.port().state;
@@ -83,7 +87,7 @@ export function kernelDevices(host: Pick<RnicHost, 'devices'>): KernelDevice[] {
   }));
 }
 
-function netdevOf(device: { readonly addresses: readonly string[] }): KernelDevice['netdev'] {
+function netdevOf(device: DeviceAddresses): KernelDevice['netdev'] {
   const { interfaceName } = primaryAddress(device, hostAddresses());
   const index = interfaceIndex(interfaceName);
   return index === undefined ? undefined : { index, name: interfaceName };
