@@ -123,7 +123,9 @@ export interface ConnectionRequest {
   /** Outbound reads that the peer requests; undefined if the peer does not say. */
   readonly responderResources: number | undefined;
   /**
-   * Accepts the connection. ECONNRESET if the peer disconnected; EINVAL, ENOMEM for invalid
+   * Accepts the connection, once the peer confirms. On RoCE a peer has 69 s for that, so a program that
+   * iterates over requests should not wait for one before it takes the next; `Listener.accept` does not.
+   * ECONNRESET if the peer disconnected; EINVAL, ENOMEM for invalid
    * options; EPROTO if the peer does not use credits as `messages` requires; ETIMEDOUT, or the
    * signal's reason. On failure the request is rejected, and nothing is left behind.
    */
@@ -140,7 +142,13 @@ export interface Listener extends AsyncDisposable, AsyncIterable<ConnectionReque
   readonly address: SocketAddress;
   /**
    * Waits for the next request and accepts it. The limit covers both. Errors as
-   * `ConnectionRequest.accept`; EINVAL when the listener closes.
+   * `ConnectionRequest.accept`, but for peers that give up or never confirm: it goes on with the next.
+   * EINVAL when the listener closes.
+   *
+   * A peer that has not confirmed after half a second does not keep others waiting: the next request is
+   * accepted beside it, and the first that is confirmed is returned. `prepare` is then called for each;
+   * what is returned is what it was called for last. One that is confirmed later goes to a later call
+   * with the same options, unless they have `prepare`.
    */
   accept(options?: EndpointOptions): Promise<Connection>;
   /** Stops listening and rejects requests that were not taken. Connections stay. */

@@ -34,11 +34,16 @@ export async function owned<T>(
   }
 }
 
+/** True for an error whose cause is the network or the peer. */
+export function isPeerFailure(error: unknown): error is VerbsError {
+  return isVerbsError(error) && PEER_FAILURES.has(error.code);
+}
+
 /** The error with the peer's name, if the network or the peer is its cause. */
 export function connectFailure(error: unknown, what: string): unknown {
   if (error instanceof ConnectionRejectedError) {
     return new ConnectionRejectedError(error.event, what);
   }
-  if (!isVerbsError(error) || !PEER_FAILURES.has(error.code)) return error;
+  if (!isPeerFailure(error)) return error;
   return new VerbsError(error.code, `${what}: ${error.message}`);
 }

@@ -1,7 +1,13 @@
 /** A listening id whose connect requests are taken one by one: what listeners of all kinds share. */
+import { type AcceptLimit, AcceptQueue } from './accept-queue.ts';
 import { CMEventType } from './contract/verbs/enums.ts';
-import type { CMEvent, ConnectionId, SocketAddress } from './contract/verbs/provider.ts';
-import { type WaitLimit, within } from './deadline.ts';
+import type {
+  CancelSignal,
+  CMEvent,
+  ConnectionId,
+  SocketAddress,
+} from './contract/verbs/provider.ts';
+import { within } from './deadline.ts';
 
 /** A request of a peer, which is accepted with options. */
 interface AcceptableRequest<Options, Endpoint> {
@@ -10,45 +16,53 @@ interface AcceptableRequest<Options, Endpoint> {
 
 /** See the module's comment. */
 export class RequestListener<
-  Options extends WaitLimit,
-  Endpoint,
+  Options extends AcceptLimit,
+  Endpoint extends { close(): Promise<void> },
   Request extends AcceptableRequest<Options, Endpoint>,
 > implements AsyncDisposable, AsyncIterable<Request>
 {
   readonly id: ConnectionId;
   readonly address: SocketAddress;
   readonly #requestOf: (event: CMEvent) => Request;
+  readonly #queue: AcceptQueue<Options, Endpoint>;
 
   /** `requestOf` makes a request of the event that tells of it. */
   constructor(id: ConnectionId, address: SocketAddress, requestOf: (event: CMEvent) => Request) {
     this.id = id;
     this.address = address;
     this.#requestOf = requestOf;
+    this.#queue = new AcceptQueue({
+      next: (signal) => this.#next(signal),
+      accept: (request, options) => requestOf(request).accept(options),
+    });
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<Request, void, undefined> {
+    for (let held = this.#queue.takeHeld(); held !== undefined; held = this.#queue.takeHeld()) {
+      yield this.#requestOf(held);
+    }
     for await (const event of this.id.events()) {
       if (event.type === CMEventType.connectRequest) yield this.#requestOf(event);
     }
   }
 
-  accept(options?: Options): Promise<Endpoint> {
-    return within(options ?? {}, 'accept', async (signal) => {
-      for (;;) {
-        const event = await this.id.nextEvent({ signal });
-        if (event.type !== CMEventType.connectRequest) continue;
-        const request = this.#requestOf(event);
-        if (options === undefined) return await request.accept();
-        return await request.accept({ ...options, signal, timeoutMs: undefined });
-      }
-    });
+  accept(options: Options = {} as Options): Promise<Endpoint> {
+    return within(options, 'accept', (signal) => this.#queue.accept(options, signal));
   }
 
-  close(): Promise<void> {
-    return this.id.close();
+  async close(): Promise<void> {
+    await this.id.close();
+    await this.#queue.close();
   }
 
   [Symbol.asyncDispose](): Promise<void> {
     return this.close();
+  }
+
+  async #next(signal: CancelSignal): Promise<CMEvent> {
+    for (;;) {
+      const event = await this.id.nextEvent({ signal });
+      if (event.type === CMEventType.connectRequest) return event;
+    }
   }
 }

@@ -1,12 +1,13 @@
 /** Forged datagrams against servers on a RoCE device, beside clients that mean it. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createEmbedded, type EmbeddedProvider } from '../../daemon/embedded/embedded-provider.ts';
-import { connect, type Listener, listen } from '../../verbs-api/connect.ts';
+import { connect, type EndpointOptions, type Listener, listen } from '../../verbs-api/connect.ts';
 import type { Connection } from '../../verbs-api/connection.ts';
 import { MadForger } from '../support/forged-mads.ts';
 import { ownAddress } from '../support/own-address.ts';
 
-const [SERVER, CLIENT] = [ownAddress(24), ownAddress(25)];
+/** The last one has no host: whoever forges it hears nothing, and nobody answers. */
+const [SERVER, CLIENT, NOBODY] = [ownAddress(24), ownAddress(25), ownAddress(26)];
 const LIMIT = { timeoutMs: 20_000 };
 
 function host(address: string): Promise<EmbeddedProvider> {
@@ -59,5 +60,35 @@ describe('a datagram of a stranger', () => {
     await exchange(beside, other);
     await exchange(near, far);
     await exchange(far, near);
+  });
+
+  it.each<[string, EndpointOptions]>([
+    ['a server', {}],
+    ['a server that prepares', { prepare: () => undefined }],
+  ])('that asks to connect and never confirms does not stop %s', async (_, options) => {
+    await using listener = await listen(server, { host: SERVER });
+    using forger = new MadForger(NOBODY);
+    for (let qpn = 17; qpn < 20; qpn += 1) forger.request(SERVER, listener.address.port, qpn);
+    for (let count = 0; count < 2; count += 1) {
+      const accepting = listener.accept({ messages: true, ...LIMIT, ...options });
+      await using near = await dial(listener);
+      await using far = await accepting;
+      await exchange(near, far);
+    }
+  });
+
+  it('that asks to connect does not stop a server that takes requests as they come', async () => {
+    await using listener = await listen(server, { host: SERVER });
+    using forger = new MadForger(NOBODY);
+    forger.request(SERVER, listener.address.port, 17);
+    const accepted: Promise<Connection>[] = [];
+    const dialing = dial(listener);
+    for await (const request of listener) {
+      accepted.push(request.accept({ messages: true, ...LIMIT }));
+      if (accepted.length === 2) break;
+    }
+    await using near = await dialing;
+    await using far = await Promise.any(accepted);
+    await exchange(near, far);
   });
 });

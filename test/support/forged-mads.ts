@@ -31,6 +31,9 @@ const BUFFER_BYTES = 65_536;
 /** rdma_cm's service id of port 0 in TCP's port space. */
 const TCP_SERVICES = 0x0106_0000;
 
+/** What an end with credits says of itself (`message-framing.ts`). */
+const OFFER = Uint8Array.of(0x69, 0x77, 0x4d, 0x31, 0, 32, 0, 0, 16, 0);
+
 /** See the module's comment. */
 export class MadForger implements Disposable {
   readonly #from: string;
@@ -44,8 +47,8 @@ export class MadForger implements Disposable {
   }
 
   /**
-   * A request to connect the queue pair `qpn` of the sender's address to what listens at `to`; its
-   * sender will hear no answer.
+   * A request to connect the queue pair `qpn` of the sender's address to what listens at `to`, with the
+   * offer of `messages: true`; its sender will hear no answer.
    */
   request(to: string, port: number, qpn: number): void {
     const [source, destination] = [addressBytes(this.#from), addressBytes(to)];
@@ -65,7 +68,7 @@ export class MadForger implements Disposable {
       rnrRetry: 7,
       responderResources: 1,
       initiatorDepth: 1,
-      privateData: writeIpRequest({ sourcePort: 7, source, destination }, new Uint8Array(0)),
+      privateData: writeIpRequest({ sourcePort: 7, source, destination }, OFFER),
     });
   }
 

@@ -143,12 +143,7 @@ async function connected(
   { endpoint = {} }: TwoNodesOptions,
 ): Promise<{ readonly left: RDMANode; readonly right: RDMANode }> {
   await using listener = await listen(right.provider, { host: right.address });
-  const accept = async (): Promise<Connection> => {
-    for await (const request of listener)
-      return await request.accept({ ...endpoint, pd: right.pd });
-    throw new Error('the listener closed before a request came');
-  };
-  const accepting = accept();
+  const accepting = listener.accept({ ...endpoint, pd: right.pd });
   // The other end may fail first; its error has the reason.
   accepting.catch(() => undefined);
   const connection = await connect(left.provider, {

@@ -1,0 +1,215 @@
+/** Requests that are accepted side by side, on a clock of the test's. */
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { type AcceptLimit, AcceptQueue } from '../../../verbs-api/accept-queue.ts';
+import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import type { CancelSignal, CMEvent } from '../../../verbs-api/contract/verbs/provider.ts';
+
+interface Options extends AcceptLimit {
+  readonly size?: number;
+  readonly messages?: object;
+}
+
+/** A connection, by its request. */
+interface End {
+  readonly name: string;
+  close(): Promise<void>;
+}
+
+/** A peer whose request was accepted. */
+interface Peer {
+  readonly options: Options;
+  confirm(): void;
+  fail(error: unknown): void;
+}
+
+/** Peers that ask, and what became of them. */
+class Peers {
+  readonly accepted = new Map<string, Peer>();
+  readonly closed: string[] = [];
+  readonly #requests: string[] = [];
+  #wanted: ((name: string) => void) | undefined;
+  readonly queue = new AcceptQueue<Options, End>({
+    next: (signal) => this.#next(signal),
+    accept: (request, options) => this.#accept(request.text, options),
+  });
+
+  ask(name: string): void {
+    const wanted = this.#wanted;
+    this.#wanted = undefined;
+    if (wanted === undefined) this.#requests.push(name);
+    else wanted(name);
+  }
+
+  get waiting(): readonly string[] {
+    return this.#requests;
+  }
+
+  async #next(signal: CancelSignal): Promise<CMEvent> {
+    const text =
+      this.#requests.shift() ??
+      (await new Promise<string>((resolve, reject) => {
+        this.#wanted = resolve;
+        signal.addEventListener('abort', () => {
+          this.#wanted = undefined;
+          reject(new Error('woken'));
+        });
+      }));
+    const id = { close: async () => void this.closed.push(text) };
+    return { text, id } as unknown as CMEvent;
+  }
+
+  #accept(name: string, options: Options): Promise<End> {
+    return new Promise((resolve, reject) => {
+      const close = async (): Promise<void> => void this.closed.push(name);
+      options.signal?.addEventListener('abort', () => {
+        void close();
+        reject(new Error('cancelled'));
+      });
+      this.accepted.set(name, {
+        options,
+        confirm: () => resolve({ name, close }),
+        fail: reject,
+      });
+    });
+  }
+
+  confirm(name: string): void {
+    this.accepted.get(name)?.confirm();
+  }
+}
+
+describe('accepting', () => {
+  let peers: Peers;
+  const accept = (options: Options = {}, signal?: AbortSignal): Promise<string> =>
+    peers.queue.accept(options, signal).then(({ name }) => name);
+  /** Time passes, and promises settle. */
+  const pass = (ms: number): Promise<void> => vi.advanceTimersByTimeAsync(ms).then(() => undefined);
+
+  beforeEach(() => {
+    vi.useFakeTimers();
+    peers = new Peers();
+  });
+  afterEach(() => {
+    vi.useRealTimers();
+  });
+
+  it('takes one request at a time while peers confirm', async () => {
+    const first = accept();
+    peers.ask('a');
+    peers.ask('b');
+    await pass(100);
+    expect([...peers.accepted.keys()]).toEqual(['a']);
+    peers.confirm('a');
+    expect(await first).toBe('a');
+    expect(peers.waiting).toEqual(['b']);
+  });
+
+  it('takes the next beside one that is late, and all behind it at once', async () => {
+    const first = accept();
+    for (const name of ['forged', 'forged too', 'honest']) peers.ask(name);
+    await pass(499);
+    expect(peers.accepted.size).toBe(1);
+    await pass(1);
+    expect(peers.accepted.size).toBe(3);
+    peers.confirm('honest');
+    expect(await first).toBe('honest');
+  });
+
+  it('keeps what is late for a call with the same options', async () => {
+    const first = accept({ messages: { bytes: 7 } });
+    peers.ask('slow');
+    await pass(500);
+    peers.ask('fast');
+    await pass(0);
+    peers.confirm('fast');
+    expect(await first).toBe('fast');
+    peers.confirm('slow');
+    await pass(0);
+    expect(await accept({ messages: { bytes: 7 }, timeoutMs: 5 })).toBe('slow');
+    expect(peers.closed).toEqual([]);
+  });
+
+  it('closes what is late before a call with other options', async () => {
+    const first = accept({ size: 1 });
+    peers.ask('slow');
+    await pass(500);
+    peers.ask('fast');
+    await pass(0);
+    peers.confirm('fast');
+    await first;
+    peers.confirm('slow');
+    await pass(0);
+    const second = accept({ size: 2 });
+    peers.ask('next');
+    await pass(0);
+    peers.confirm('next');
+    expect(await second).toBe('next');
+    expect(peers.closed).toEqual(['slow']);
+  });
+
+  it('returns only the one that was prepared last', async () => {
+    const prepare = (): void => undefined;
+    const first = accept({ prepare });
+    peers.ask('slow');
+    await pass(500);
+    peers.ask('fast');
+    peers.ask('waits');
+    await pass(100);
+    peers.confirm('slow');
+    await pass(0);
+    expect([...peers.accepted.keys()]).toEqual(['slow', 'fast']);
+    peers.confirm('fast');
+    expect(await first).toBe('fast');
+    await pass(0);
+    expect(peers.closed).toEqual(['slow']);
+    expect(peers.waiting).toEqual(['waits']);
+  });
+
+  it('goes on when the peer gives up or never confirms, and fails of what is not its doing', async () => {
+    const first = accept();
+    peers.ask('a');
+    await pass(0);
+    peers.accepted.get('a')?.fail(new VerbsError('ETIMEDOUT', 'the peer does not answer'));
+    peers.ask('b');
+    await pass(0);
+    peers.accepted.get('b')?.fail(new VerbsError('ECONNRESET'));
+    peers.ask('c');
+    await pass(0);
+    peers.accepted.get('c')?.fail(new VerbsError('ENOMEM'));
+    await expect(first).rejects.toMatchObject({ code: 'ENOMEM' });
+  });
+
+  it('leaves nothing when it is cancelled', async () => {
+    const controller = new AbortController();
+    const first = accept({}, controller.signal);
+    peers.ask('a');
+    await pass(600);
+    peers.ask('b');
+    await pass(0);
+    controller.abort(new Error('enough'));
+    await expect(first).rejects.toThrow('enough');
+    expect(peers.closed.sort()).toEqual(['a', 'b']);
+    const second = accept();
+    peers.ask('c');
+    await pass(0);
+    peers.confirm('c');
+    expect(await second).toBe('c');
+  });
+
+  it('ends with its listener what no call waits for, and nothing else', async () => {
+    const first = accept();
+    peers.ask('slow');
+    await pass(500);
+    peers.ask('fast');
+    await pass(0);
+    peers.confirm('fast');
+    await first;
+    const second = accept();
+    peers.ask('last');
+    await pass(0);
+    await peers.queue.close();
+    expect(peers.closed).toEqual(['slow']);
+    peers.confirm('last');
+    expect(await second).toBe('last');
+  });
+});

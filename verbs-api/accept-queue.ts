@@ -1,0 +1,229 @@
+/**
+ * Accepts requests side by side, as TCP does behind its `accept`: a peer that asks and never confirms
+ * must not keep the others waiting. On RoCE that takes one datagram, whose sender may be forged.
+ *
+ * A request that is not confirmed within `LATE_MS` has the next one accepted beside it, and the first
+ * that is confirmed is the call's. One that confirms later goes to a later call with the same options.
+ * Where a call has `prepare`, which may leave something with the program, only the request for which it
+ * was called last counts; others are closed.
+ */
+import { throwIfAborted } from './client/cancellation.ts';
+import type { CancelSignal, CMEvent } from './contract/verbs/provider.ts';
+import type { WaitLimit } from './deadline.ts';
+import { isPeerFailure } from './dialing.ts';
+
+/** Honest peers confirm within milliseconds; one whose program is stopped takes longer. */
+const LATE_MS = 500;
+
+/** How long and with what a request is accepted. */
+export interface AcceptLimit extends WaitLimit {
+  readonly prepare?: unknown;
+}
+
+/** Where requests come from, and how one is accepted. */
+interface AcceptSource<Options, Endpoint> {
+  /** The next request; it is not taken if the signal aborts first. */
+  next(signal: CancelSignal): Promise<CMEvent>;
+  accept(request: CMEvent, options: Options): Promise<Endpoint>;
+}
+
+/** A request that was accepted. It ends with an endpoint or an error. */
+interface Attempt<Options, Endpoint> {
+  readonly options: Options;
+  readonly cancel: AbortController;
+  late: boolean;
+  endpoint: Endpoint | undefined;
+  failed: { readonly error: unknown } | undefined;
+}
+
+/** See the module's comment. */
+export class AcceptQueue<Options extends AcceptLimit, Endpoint extends { close(): Promise<void> }> {
+  readonly #source: AcceptSource<Options, Endpoint>;
+  /** Of calls that have returned another one. */
+  readonly #left = new Set<Attempt<Options, Endpoint>>();
+  /** Requests that came as a call returned. */
+  readonly #held: CMEvent[] = [];
+  /** Wakes the calls that wait. */
+  readonly #wakers = new Set<() => void>();
+
+  constructor(source: AcceptSource<Options, Endpoint>) {
+    this.#source = source;
+  }
+
+  /** A request that a call took and did not accept. */
+  takeHeld(): CMEvent | undefined {
+    return this.#held.shift();
+  }
+
+  /** The next endpoint. Fails as accepting does, but for what peers do before they confirm. */
+  async accept(options: Options, signal: CancelSignal | undefined): Promise<Endpoint> {
+    const own: Attempt<Options, Endpoint>[] = [];
+    let open = true;
+    try {
+      for (;;) {
+        throwIfAborted(signal);
+        const endpoint = this.#confirmed(own, options);
+        if (endpoint !== undefined) {
+          for (const attempt of own) this.#leave(attempt);
+          return endpoint;
+        }
+        const newest = own.at(-1);
+        const hungry = open && (newest === undefined || newest.late);
+        let request: CMEvent | undefined;
+        try {
+          request = await this.#wait(hungry, signal);
+        } catch (error) {
+          // The listener has closed; what was accepted before may still be confirmed.
+          if (newest === undefined) throw error;
+          open = false;
+        }
+        if (request === undefined) continue;
+        if (eligible(own, options).some(isConfirmed)) this.#held.push(request);
+        else own.push(this.#begin(request, options, own));
+      }
+    } catch (error) {
+      for (const attempt of own) this.#abandon(attempt);
+      throw error;
+    }
+  }
+
+  /** Ends what belongs to no call. */
+  async close(): Promise<void> {
+    for (const attempt of this.#left) this.#abandon(attempt);
+    const held = this.#held.splice(0);
+    await Promise.all(held.map(({ id }) => id.close()));
+  }
+
+  /** Removes what has failed, and the endpoint to return. Throws a failure that is not the peer's. */
+  #confirmed(own: Attempt<Options, Endpoint>[], options: Options): Endpoint | undefined {
+    for (const attempt of [...own]) {
+      const { failed } = attempt;
+      if (failed === undefined) continue;
+      own.splice(own.indexOf(attempt), 1);
+      if (!isPeerFailure(failed.error)) throw failed.error;
+    }
+    const found = eligible(own, options).find(isConfirmed);
+    if (found !== undefined) {
+      own.splice(own.indexOf(found), 1);
+      return found.endpoint;
+    }
+    for (const left of this.#left) {
+      if (left.endpoint === undefined) continue;
+      this.#left.delete(left);
+      if (sameOptions(left.options, options)) return left.endpoint;
+      // Made with options that its program has changed since.
+      void left.endpoint.close().catch(() => {});
+    }
+    return undefined;
+  }
+
+  #begin(
+    request: CMEvent,
+    options: Options,
+    beside: readonly Attempt<Options, Endpoint>[],
+  ): Attempt<Options, Endpoint> {
+    const cancel = new AbortController();
+    // Behind one that is late there may be many like it.
+    const late = options.prepare === undefined && beside.some((other) => other.late);
+    const attempt: Attempt<Options, Endpoint> = {
+      options,
+      cancel,
+      late,
+      endpoint: undefined,
+      failed: undefined,
+    };
+    const timer = setTimeout(() => {
+      attempt.late = true;
+      this.#wake();
+    }, LATE_MS);
+    const { signal } = cancel;
+    const settle = (outcome: Partial<Attempt<Options, Endpoint>>): void => {
+      clearTimeout(timer);
+      Object.assign(attempt, outcome);
+      if (this.#left.has(attempt)) this.#leave(attempt);
+      this.#wake();
+    };
+    this.#source.accept(request, { ...options, signal, timeoutMs: undefined }).then(
+      (endpoint) => settle({ endpoint }),
+      (error: unknown) => settle({ failed: { error } }),
+    );
+    return attempt;
+  }
+
+  /** Its call has returned another one. */
+  #leave(attempt: Attempt<Options, Endpoint>): void {
+    const { endpoint, failed, options } = attempt;
+    this.#left.add(attempt);
+    if (failed !== undefined) this.#left.delete(attempt);
+    else if (options.prepare !== undefined && endpoint !== undefined) this.#abandon(attempt);
+  }
+
+  #abandon(attempt: Attempt<Options, Endpoint>): void {
+    this.#left.delete(attempt);
+    const { endpoint, cancel } = attempt;
+    if (endpoint === undefined) cancel.abort();
+    else void endpoint.close().catch(() => {});
+  }
+
+  #wake(): void {
+    for (const wake of this.#wakers) wake();
+  }
+
+  /** Waits until an attempt changes, or the signal aborts; if `hungry`, also for a request. */
+  async #wait(hungry: boolean, signal: CancelSignal | undefined): Promise<CMEvent | undefined> {
+    const held = hungry ? this.#held.shift() : undefined;
+    if (held !== undefined) return held;
+    const woken = new AbortController();
+    const wake = (): void => woken.abort();
+    this.#wakers.add(wake);
+    signal?.addEventListener('abort', wake);
+    try {
+      if (hungry) return await this.#source.next(woken.signal);
+      await new Promise<void>((resolve) => {
+        woken.signal.addEventListener('abort', () => resolve());
+      });
+      return undefined;
+    } catch (error) {
+      if (woken.signal.aborted) return undefined;
+      throw error;
+    } finally {
+      this.#wakers.delete(wake);
+      signal?.removeEventListener('abort', wake);
+    }
+  }
+}
+
+/** Those that a call with these options may return. */
+function eligible<Options extends AcceptLimit, Endpoint>(
+  own: readonly Attempt<Options, Endpoint>[],
+  { prepare }: Options,
+): readonly Attempt<Options, Endpoint>[] {
+  return prepare === undefined ? own : own.slice(-1);
+}
+
+function isConfirmed<Options, Endpoint>({ endpoint }: Attempt<Options, Endpoint>): boolean {
+  return endpoint !== undefined;
+}
+
+/** True for options that make the same of a request. */
+function sameOptions(a: AcceptLimit, b: AcceptLimit): boolean {
+  return sameFields({ ...a, ...NO_LIMIT }, { ...b, ...NO_LIMIT });
+}
+
+const NO_LIMIT = { signal: undefined, timeoutMs: undefined };
+
+function sameFields(a: object, b: object): boolean {
+  const [left, right] = [Object.entries(a), new Map(Object.entries(b))];
+  return left.length === right.size && left.every(([key, value]) => same(value, right.get(key)));
+}
+
+/** Objects of a program, such as queues, are the same only if they are one. */
+function same(a: unknown, b: unknown): boolean {
+  if (Object.is(a, b)) return true;
+  return isPlain(a) && isPlain(b) && sameFields(a, b);
+}
+
+function isPlain(value: unknown): value is object {
+  if (typeof value !== 'object' || value === null) return false;
+  return Object.getPrototypeOf(value) === Object.prototype || value instanceof Uint8Array;
+}
