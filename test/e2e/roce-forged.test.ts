@@ -1,10 +1,13 @@
 /** Forged datagrams against servers on a RoCE device, beside clients that mean it. */
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { createEmbedded, type EmbeddedProvider } from '../../daemon/embedded/embedded-provider.ts';
 import { connect, type EndpointOptions, type Listener, listen } from '../../verbs-api/connect.ts';
 import type { Connection } from '../../verbs-api/connection.ts';
+import { connectRpc } from '../../verbs-api/rpcrdma/rpc-client.ts';
+import { listenRpc } from '../../verbs-api/rpcrdma/rpc-server.ts';
 import { MadForger } from '../support/forged-mads.ts';
 import { ownAddress } from '../support/own-address.ts';
+import { echoService } from '../support/rpc-world.ts';
 
 /** The last one has no host: whoever forges it hears nothing, and nobody answers. */
 const [SERVER, CLIENT, NOBODY] = [ownAddress(24), ownAddress(25), ownAddress(26)];
@@ -90,5 +93,20 @@ describe('a datagram of a stranger', () => {
     await using near = await dialing;
     await using far = await Promise.any(accepted);
     await exchange(near, far);
+  });
+
+  it('that asks to connect does not take the place of a client of RPC over RDMA', async () => {
+    const options = { host: SERVER, port: 0, connectionsMax: 2 };
+    await using service = await listenRpc(server, echoService().service, options);
+    using forger = new MadForger(NOBODY);
+    for (let qpn = 17; qpn < 27; qpn += 1) forger.request(SERVER, service.address.port, qpn);
+    await using near = await connectRpc(client, {
+      host: SERVER,
+      port: service.address.port,
+      requester: { connectsMax: 1 },
+      ...LIMIT,
+    });
+    expect(near).toBeDefined();
+    await vi.waitUntil(() => service.connectionCount === 1, { timeout: LIMIT.timeoutMs });
   });
 });

@@ -1,5 +1,6 @@
 /** Serves an `RpcService` over RDMA. */
 import { CMEventType } from '../contract/verbs/enums.ts';
+import { VerbsError } from '../contract/verbs/errors.ts';
 import type { CMEvent, ConnectionId, Provider, SocketAddress } from '../contract/verbs/provider.ts';
 import { addressOf } from '../host-name/host-name.ts';
 import { NFS_RDMA_PORT } from './core/nfs-port.ts';
@@ -88,8 +89,11 @@ class RdmaRpcServer implements RpcServer {
   readonly #options: RpcServerOptions;
   readonly #terms: ConnectionTerms;
   readonly #connections = new Set<ServerConnection>();
-  /** Connections being established. */
-  readonly #accepting = new Set<Promise<void>>();
+  /**
+   * Connections being established, the oldest first, by their ids. No more than there may be
+   * connections; a client confirms at once, so the oldest makes room for a new one.
+   */
+  readonly #accepting = new Map<ConnectionId, Promise<void>>();
   #closing: Promise<void> | undefined;
 
   constructor(
@@ -127,7 +131,9 @@ class RdmaRpcServer implements RpcServer {
 
   async #close(): Promise<void> {
     await this.#id.close();
-    await Promise.all(this.#accepting);
+    const accepting = [...this.#accepting.values()];
+    for (const id of this.#accepting.keys()) void id.close().catch(() => {});
+    await Promise.all(accepting);
     await Promise.all([...this.#connections].map((connection) => connection.close()));
   }
 
@@ -135,21 +141,35 @@ class RdmaRpcServer implements RpcServer {
     try {
       for await (const event of this.#id.events()) {
         if (event.type !== CMEventType.connectRequest) continue;
-        const accepting = this.#accept(event).finally(() => this.#accepting.delete(accepting));
-        this.#accepting.add(accepting);
+        const { id } = event;
+        this.#makeRoom();
+        const accepting = this.#accept(event).finally(() => this.#accepting.delete(id));
+        this.#accepting.set(id, accepting);
       }
     } catch (error) {
       this.#report('', 'closed', textOf(error));
     }
   }
 
+  get #connectionsMax(): number {
+    return this.#options.connectionsMax ?? DEFAULT_CONNECTIONS_MAX;
+  }
+
+  /** Gives up the oldest that is not established, if there are too many. */
+  #makeRoom(): void {
+    if (this.#accepting.size < this.#connectionsMax) return;
+    const [oldest] = this.#accepting.keys();
+    if (oldest === undefined) return;
+    this.#accepting.delete(oldest);
+    void oldest.close().catch(() => {});
+  }
+
   async #accept(event: CMEvent): Promise<void> {
     const { id } = event;
     const address = id.peerAddress?.address ?? '';
-    const { connectionsMax = DEFAULT_CONNECTIONS_MAX, responder = {} } = this.#options;
+    const { responder = {} } = this.#options;
     try {
-      const open = this.#connections.size + this.#accepting.size;
-      if (this.#closing !== undefined || open >= connectionsMax) {
+      if (this.#closing !== undefined || this.#connections.size >= this.#connectionsMax) {
         await id.reject();
         await id.close();
         return;
@@ -175,6 +195,10 @@ class RdmaRpcServer implements RpcServer {
     } catch (error) {
       await channel.close();
       throw error;
+    }
+    if (this.#connections.size >= this.#connectionsMax) {
+      await channel.close();
+      throw new VerbsError('EBUSY', `there are ${this.#connectionsMax} connections already`);
     }
     const client = parsePrivateData(request.privateData);
     const connection = new ServerConnection({
