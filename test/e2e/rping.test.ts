@@ -1,9 +1,13 @@
 import { createServer } from 'node:net';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { MadForger } from '../support/forged-mads.ts';
 import { freePort } from '../support/free-port.ts';
+import { ownAddress } from '../support/own-address.ts';
 import { CommandFolder, type Finished, type RunningCommand } from './cli-process.ts';
 
 const SERVER_ADDRESS = '127.0.0.3';
+/** On a machine that has other work. */
+const FOUR_PROCESSES_MS = 30_000;
 
 let folder: CommandFolder;
 let port: string;
@@ -229,4 +233,21 @@ describe('rping over two daemons', () => {
     server.signal('SIGINT');
     await server.end();
   });
+});
+
+it('rping serves the first client that connects over RoCE, not the first that asks', {
+  timeout: FOUR_PROCESSES_MS,
+}, async () => {
+  const [server, client] = [folder.file('1/s'), folder.file('2/s')];
+  const [address, source, nobody] = [ownAddress(27), ownAddress(28), ownAddress(29)];
+  await folder.daemon(server, ['--device', `roce0=roce:${address}`]);
+  await folder.daemon(client, ['--device', `roce0=roce:${source}`]);
+  const ends = ['-a', address, '-p', port, '-C', '2', '-v'];
+  const serving = folder.start(['rping', '-s', '-d', ...ends, '--socket', server]);
+  await serving.until(/listening/, 'stderr');
+  using forger = new MadForger(nobody);
+  forger.request(address, Number(port), 17);
+  const pinging = folder.start(['rping', '-c', ...ends, '--socket', client]);
+  expect(await pinging.end()).toMatchObject({ status: 0 });
+  expect(await serving.end()).toMatchObject({ status: 0 });
 });

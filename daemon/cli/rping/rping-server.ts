@@ -1,8 +1,15 @@
 /** The server of rping: one client, or in persistent mode any number of them at once. */
+import { type AcceptLimit, AcceptQueue } from '../../../verbs-api/accept-queue.ts';
 import { CMEventType } from '../../../verbs-api/contract/verbs/enums.ts';
 import { ERRNO, isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import type { ConnectionId, Provider } from '../../../verbs-api/contract/verbs/provider.ts';
-import { CommandFailure, failureText, untilAborted } from '../../console/failure.ts';
+import type {
+  CancelSignal,
+  CMEvent,
+  ConnectionId,
+  Provider,
+} from '../../../verbs-api/contract/verbs/provider.ts';
+import { orAbort } from '../../../verbs-api/deadline.ts';
+import { CommandFailure, failureText } from '../../console/failure.ts';
 import type { Output } from '../../console/output.ts';
 import { RpingEndpoint, type RpingSettings } from './rping-endpoint.ts';
 import { pingText, ServerSequence, type ServerStep, textSizeBytes } from './rping-protocol.ts';
@@ -29,7 +36,7 @@ export async function runRpingServer(
       output.note(`listening on ${settings.address} port ${port}`);
     }
     if (settings.persistent) await servePersistently(listener, settings, output, signal);
-    else await serve(await nextRequest(listener, signal), settings, output, signal);
+    else await serveOne(listener, settings, output, signal);
   } finally {
     await listener.close();
   }
@@ -55,11 +62,26 @@ async function listen(listener: ConnectionId, settings: RpingSettings): Promise<
   }
 }
 
-async function nextRequest(listener: ConnectionId, signal: AbortSignal): Promise<ConnectionId> {
+async function nextRequest(listener: ConnectionId, signal: CancelSignal): Promise<CMEvent> {
   for (;;) {
     const event = await listener.nextEvent({ signal });
-    if (event.type === CMEventType.connectRequest) return event.id;
+    if (event.type === CMEventType.connectRequest) return event;
   }
+}
+
+/** The one client is the first that connects, not the first that asks: some never confirm. */
+async function serveOne(
+  listener: ConnectionId,
+  settings: RpingSettings,
+  output: Output,
+  signal: AbortSignal,
+): Promise<void> {
+  const queue = new AcceptQueue<AcceptLimit, RpingEndpoint>({
+    next: (stop) => nextRequest(listener, stop),
+    accept: ({ id }, { signal: stop }) => connected(id, settings, output, stop),
+  });
+  const endpoint = await queue.accept({}, signal);
+  await Promise.all([queue.close(), answerUntilEnd(endpoint, settings, output, signal)]);
 }
 
 async function servePersistently(
@@ -71,7 +93,7 @@ async function servePersistently(
   const clients = new Set<Promise<void>>();
   try {
     for (;;) {
-      const id = await nextRequest(listener, signal);
+      const { id } = await nextRequest(listener, signal);
       const peer = id.peerAddress;
       const client = serve(id, settings, output, signal)
         .catch((error: unknown) => {
@@ -93,6 +115,17 @@ async function serve(
   output: Output,
   signal: AbortSignal,
 ): Promise<void> {
+  const endpoint = await connected(id, settings, output, signal);
+  await answerUntilEnd(endpoint, settings, output, signal);
+}
+
+/** Accepts a request; leaves nothing on failure. */
+async function connected(
+  id: ConnectionId,
+  settings: RpingSettings,
+  output: Output,
+  signal: CancelSignal | undefined,
+): Promise<RpingEndpoint> {
   let endpoint: RpingEndpoint;
   try {
     endpoint = await RpingEndpoint.create('server', id, settings, output);
@@ -107,7 +140,21 @@ async function serve(
       responderResources: 1,
       ...(settings.ownQP ? { qp: endpoint.qp } : {}),
     });
-    await untilAborted(accepted, signal);
+    await orAbort(accepted, signal);
+    return endpoint;
+  } catch (error) {
+    await endpoint.close();
+    throw error;
+  }
+}
+
+async function answerUntilEnd(
+  endpoint: RpingEndpoint,
+  settings: RpingSettings,
+  output: Output,
+  signal: AbortSignal,
+): Promise<void> {
+  try {
     try {
       await answer(endpoint, settings, output, signal);
     } finally {
