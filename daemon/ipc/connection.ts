@@ -10,7 +10,7 @@ const PEER_GONE: ReadonlySet<string> = new Set(['ECONNRESET', 'EPIPE']);
 
 /** See the module's comment. */
 export class Connection {
-  readonly #peer: SocketPeer;
+  readonly #peer: PeerProcess | SocketPeer;
   readonly #socket: Socket;
   readonly #writer: DirectWriter;
   /** Receives bytes; they are borrowed until it returns. */
@@ -19,6 +19,8 @@ export class Connection {
   onClosed: (reason: string | undefined) => void = () => undefined;
   /** Called after `onClosed`, for the owner's count of connections. */
   onEnded: () => void = () => undefined;
+  /** Made for a process that has another one: it may join what that process has open, nothing else. */
+  isPaired = false;
   /** Unread bytes at which the connection is cut. */
   unreadMaxBytes: number;
   #reason: string | undefined;
@@ -29,15 +31,42 @@ export class Connection {
    * Takes over an accepted socket that is not reading yet. `readBuffer` may be shared by all
    * connections, since bytes are consumed before the next read. Throws `SystemCallError`.
    */
-  constructor(accepted: Socket, readBuffer: Uint8Array, unreadMaxBytes: number) {
+  static accept(accepted: Socket, readBuffer: Uint8Array, unreadMaxBytes: number): Connection {
     const fd = descriptorOf(accepted);
     if (fd === undefined) throw new Error('an accepted socket without a descriptor');
     let current = (): number | undefined => fd;
-    this.#peer = new SocketPeer(() => current());
-    this.unreadMaxBytes = unreadMaxBytes;
+    const peer = new SocketPeer(() => current());
     // A server's sockets allocate a buffer for each read; one made from a descriptor need not.
     const own = duplicateDescriptor(fd);
     accepted.destroy();
+    const connection = new Connection(own, peer, readBuffer, unreadMaxBytes);
+    current = () => connection.fd;
+    return connection;
+  }
+
+  /**
+   * A connection over `own`, an end of a pair of sockets whose other end goes to the process `peer`, which
+   * stays the caller's. The descriptor becomes the connection's. As above.
+   */
+  static pair(
+    own: number,
+    peer: PeerProcess,
+    readBuffer: Uint8Array,
+    unreadMaxBytes: number,
+  ): Connection {
+    const connection = new Connection(own, peer, readBuffer, unreadMaxBytes);
+    connection.isPaired = true;
+    return connection;
+  }
+
+  private constructor(
+    own: number,
+    peer: PeerProcess | SocketPeer,
+    readBuffer: Uint8Array,
+    unreadMaxBytes: number,
+  ) {
+    this.#peer = peer;
+    this.unreadMaxBytes = unreadMaxBytes;
     const options: SocketConstructorOpts & { readonly onread: OnReadOpts } = {
       fd: own,
       readable: true,
@@ -51,7 +80,6 @@ export class Connection {
       },
     };
     this.#socket = new Socket(options);
-    current = () => this.fd;
     this.#writer = new DirectWriter(this.#socket);
     this.#socket.on('error', (error) => {
       if (!PEER_GONE.has(`${Reflect.get(error, 'code')}`)) this.#reason ??= error.message;
@@ -139,7 +167,7 @@ export class Connection {
     try {
       this.onClosed(this.#reason);
     } finally {
-      this.#peer.close();
+      if (this.#peer instanceof SocketPeer) this.#peer.close();
       this.#socket.destroy();
       this.onEnded();
     }

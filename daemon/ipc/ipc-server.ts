@@ -4,6 +4,8 @@
  */
 import { createServer, type Server, type Socket } from 'node:net';
 import { SystemCallError } from '../../native-bridge/libc/libc.ts';
+import type { PeerProcess } from '../../native-bridge/libc/peer-process.ts';
+import { socketPair } from '../../native-bridge/libc/unix-socket.ts';
 import type { Handle } from '../../verbs-api/contract/protocol/commands.ts';
 import type { EndedHolding, ObjectSummaries } from '../../verbs-api/contract/protocol/control.ts';
 import type { ClientStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
@@ -167,6 +169,7 @@ export class IpcServer {
       note: (level, text, fields) => log.note(level, text, fields),
       nextClientId: () => this.#nextClientId(),
       ended: this.#ended,
+      pair: (peer) => this.#pair(peer),
     });
     return this.#loadedKernel;
   }
@@ -221,15 +224,26 @@ export class IpcServer {
   }
 
   #accept(socket: Socket): void {
-    let connection: Connection;
     try {
-      connection = new Connection(socket, this.#readBuffer, this.#options.unreadMaxBytes);
+      this.#admit(Connection.accept(socket, this.#readBuffer, this.#options.unreadMaxBytes));
     } catch (error) {
       socket.destroy();
       if (!(error instanceof SystemCallError)) throw error;
       this.#options.log.note('warn', 'cannot accept', { error: error.message });
-      return;
     }
+  }
+
+  /**
+   * Another connection of the process `peer`, which need not reach the socket, nor be who it was when it
+   * connected. Returns the descriptor of its end, which is the caller's. Throws `SystemCallError`.
+   */
+  #pair(peer: PeerProcess): number {
+    const [own, other] = socketPair();
+    this.#admit(Connection.pair(own, peer, this.#readBuffer, this.#options.unreadMaxBytes));
+    return other;
+  }
+
+  #admit(connection: Connection): void {
     this.#connections.add(connection);
     connection.onEnded = () => {
       this.#connections.delete(connection);
@@ -280,6 +294,9 @@ export class IpcServer {
           `the daemon speaks version ${IPC_VERSION} of the protocol, not ${hello.version}: ` +
           'use both from the same release';
         throw new VerbsError('EPROTO', text);
+      }
+      if (connection.isPaired && hello.role !== Role.event && hello.role !== Role.agent) {
+        throw new VerbsError('EACCES', 'such a connection is for events and memory only');
       }
       const loading = this.#loadFor(hello.role);
       if (loading === undefined) this.#welcome(connection, hello);

@@ -8,6 +8,9 @@ const socket = libc.func('int socket(int domain, int type, int protocol)') as (
   type: number,
   protocol: number,
 ) => number;
+const socketpair = libc.func(
+  'int socketpair(int domain, int type, int protocol, void *descriptors)',
+) as (domain: number, type: number, protocol: number, descriptors: Int32Array) => number;
 const connect = libc.func('int connect(int fd, void *address, uint32_t length)') as (
   fd: number,
   address: Uint8Array,
@@ -37,6 +40,7 @@ const poll = libc.func('int poll(void *entries, uint64_t count, int timeout)') a
 };
 
 const AF_UNIX = 1;
+const SOCK_STREAM_CLOEXEC = 1 | 0x80000;
 const SOCK_STREAM_CLOEXEC_NONBLOCK = 1 | 0x80000 | 0x800;
 const SOL_SOCKET = 1;
 const SO_PEERCRED = 17;
@@ -112,6 +116,14 @@ export function connectUnix(path: string): number {
   const error = new SystemCallError('connect', lastErrno(), path);
   closeDescriptor(fd);
   throw error;
+}
+
+/** Two sockets that are connected to each other, not inherited by child programs. Throws `SystemCallError`. */
+export function socketPair(): readonly [number, number] {
+  const descriptors = new Int32Array(2);
+  checked('socketpair', socketpair(AF_UNIX, SOCK_STREAM_CLOEXEC, 0, descriptors));
+  const [one = -1, other = -1] = descriptors;
+  return [one, other];
 }
 
 /** Shuts down both directions of a socket and wakes its waiters. The descriptor stays open. */

@@ -10,6 +10,7 @@
 #include "command.h"
 #include "device-file.h"
 #include "event-file.h"
+#include "exchange.h"
 #include "fork.h"
 #include "raw-call.h"
 
@@ -50,7 +51,7 @@ static int raise_number(int fd) {
 /* The descriptor that the program gets: readable while events wait. */
 static int open_visible(struct device_file *file, dev_t device_number) {
   struct welcome welcome;
-  int fd = event_connect(file->token, &welcome);
+  int fd = exchange_connect(file, ROLE_EVENT, file->token, &welcome);
   if (fd < 0) return fd;
   fd = raise_number(fd);
   struct endpoint *endpoint = endpoint_create(ENDPOINT_CM, fd, file);

@@ -269,21 +269,26 @@ static int greet(int fd, enum role role, const uint8_t *token, struct welcome *w
   return 0;
 }
 
+int daemon_greet(int fd, enum role role, const uint8_t *token, struct welcome *welcome) {
+  int saved = errno;
+  set_timeouts(fd, GREETING_TIMEOUT_S);
+  int error = greet(fd, role, token, welcome);
+  if (error == 0) {
+    /* A program may wait for an event as long as it likes; a limit would also
+     * break SA_RESTART. */
+    set_timeouts(fd, role == ROLE_EVENT || role == ROLE_AGENT ? 0 : COMMAND_TIMEOUT_S);
+  } else {
+    raw_close(fd);
+  }
+  errno = saved;
+  return error == 0 ? fd : error;
+}
+
 int daemon_connect(enum role role, const uint8_t *token, struct welcome *welcome) {
   int saved = errno;
   memset(welcome, 0, sizeof *welcome);
   int fd = connect_socket(&welcome->daemon);
-  if (fd >= 0) {
-    int error = greet(fd, role, token, welcome);
-    if (error == 0) {
-      /* A program may wait for an event as long as it likes; a limit would also
-       * break SA_RESTART. */
-      set_timeouts(fd, role == ROLE_EVENT || role == ROLE_AGENT ? 0 : COMMAND_TIMEOUT_S);
-    } else {
-      raw_close(fd);
-      fd = error;
-    }
-  }
+  if (fd >= 0) fd = daemon_greet(fd, role, token, welcome);
   errno = saved;
   return fd;
 }

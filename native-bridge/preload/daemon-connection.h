@@ -25,6 +25,9 @@ struct welcome {
  * ENOMEM). Keeps errno. */
 int daemon_connect(enum role role, const uint8_t *token, struct welcome *welcome);
 
+/* Greets on a socket that is connected. Returns it, or closes it and returns a negative errno as above. */
+int daemon_greet(int fd, enum role role, const uint8_t *token, struct welcome *welcome);
+
 /* True for a result of `daemon_connect` that means no daemon serves this process. */
 static inline bool daemon_is_absent(int result) { return result == -111; }
 

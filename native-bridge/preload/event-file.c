@@ -23,15 +23,10 @@
 #define EAGER_ATTEMPTS 3
 #define BACK_OFF_NS 500000
 
-int event_connect(const uint8_t *token, struct welcome *welcome) {
-  int fd = daemon_connect(ROLE_EVENT, token, welcome);
-  return daemon_is_absent(fd) ? -EIO : fd;
-}
-
 int event_open(enum endpoint_kind kind, const uint8_t *token, const struct endpoint *device,
                int device_fd) {
   struct welcome welcome;
-  int fd = event_connect(token, &welcome);
+  int fd = exchange_connect(device->file, ROLE_EVENT, token, &welcome);
   if (fd < 0) return fd;
   struct endpoint *endpoint = endpoint_create(kind, fd, device->file);
   bool installed = false;

@@ -15,9 +15,6 @@
 int event_open(enum endpoint_kind kind, const uint8_t *token, const struct endpoint *device,
                int device_fd);
 
-/* Connects an event descriptor for the caller to install. As above; `welcome` has the queue's number. */
-int event_connect(const uint8_t *token, struct welcome *welcome);
-
 /* Waits until records exist or the daemon is gone; returns at once when the descriptor is
  * non-blocking. A cancellation point, and interrupted by signals like a read. The caller must hold
  * no lock or reference. Returns 1, 0 when the daemon is gone, or -1 with errno (EAGAIN, EINTR, EBADF). */

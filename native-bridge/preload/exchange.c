@@ -53,7 +53,7 @@ static ssize_t receive_some(int fd, struct exchange *exchange, void *target, siz
   for (;;) {
     struct iovec vector = {.iov_base = target, .iov_len = room};
     struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1};
-    if (exchange->operation == OP_RINGS) {
+    if (exchange->operation == OP_RINGS || exchange->operation == OP_CONNECT) {
       message.msg_control = &control;
       message.msg_controllen = sizeof control;
     }
@@ -184,6 +184,27 @@ void exchange_run(struct device_file *file, struct exchange *exchange) {
 void exchange_end(struct device_file *file, struct exchange *exchange) {
   pthread_mutex_unlock(&file->command_lock);
   pthread_setcancelstate(exchange->cancel_state, NULL);
+}
+
+int exchange_descriptor(struct device_file *file, enum operation operation) {
+  struct exchange exchange;
+  exchange_init(&exchange, operation, 0);
+  exchange_run(file, &exchange);
+  int status = exchange.status;
+  int fd = exchange.descriptor;
+  exchange_end(file, &exchange);
+  if (status < 0 && fd >= 0) raw_close(fd);
+  if (status < 0) return status;
+  return fd < 0 ? -EIO : fd;
+}
+
+int exchange_connect(struct device_file *file, enum role role, const uint8_t *token,
+                     struct welcome *welcome) {
+  memset(welcome, 0, sizeof *welcome);
+  welcome->daemon = file->daemon;
+  int fd = exchange_descriptor(file, OP_CONNECT);
+  if (fd >= 0) fd = daemon_greet(fd, role, token, welcome);
+  return daemon_is_absent(fd) ? -EIO : fd;
 }
 
 bool exchange_send_one_way(struct device_file *file, enum operation operation, uint64_t argument) {

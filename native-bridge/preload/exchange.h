@@ -48,6 +48,15 @@ void exchange_run(struct device_file *file, struct exchange *exchange);
 /* Lets the file's next command begin. */
 void exchange_end(struct device_file *file, struct exchange *exchange);
 
+/* Requests a descriptor: the file of rings, or a new connection. Returns it or a negative errno. */
+int exchange_descriptor(struct device_file *file, enum operation operation);
+
+/* Connects for an event descriptor or an agent over the connection of an open file: this process may
+ * not reach the daemon's socket any longer, or be another user's. Returns the socket or a negative
+ * errno. */
+int exchange_connect(struct device_file *file, enum role role, const uint8_t *token,
+                     struct welcome *welcome);
+
 /* Sends a command that gets no answer. False when it must be sent as an ordinary one. */
 bool exchange_send_one_way(struct device_file *file, enum operation operation, uint64_t argument);
 

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "descriptor-table.h"
+#include "exchange.h"
 #include "fork.h"
 #include "hidden-descriptor.h"
 #include "raw-call.h"
@@ -199,10 +200,10 @@ int memory_agent_start(struct device_file *file) {
   atomic_store(&agent->connection, -1);
   atomic_store(&agent->staging, -1);
   int error = open_staging(agent);
-  int fd = error == 0 ? daemon_connect(ROLE_AGENT, file->token, &welcome) : error;
+  int fd = error == 0 ? exchange_connect(file, ROLE_AGENT, file->token, &welcome) : error;
   /* Another thread of this process has just started one. */
   bool served = fd == -EBUSY;
-  if (fd < 0) error = daemon_is_absent(fd) ? -EIO : fd;
+  if (fd < 0) error = fd;
   else if (descriptor_hide(fd, false, NULL, &agent->connection) < 0) error = -errno;
   if (error == 0) {
     registry_lock();

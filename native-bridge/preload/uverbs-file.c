@@ -85,17 +85,6 @@ struct created_qp {
 };
 _Static_assert(sizeof(struct created_qp) == 64, "response of CREATE_QP");
 
-/* Asks for the file of the device's rings. Returns a descriptor, or a negative errno. */
-static int receive_rings(struct device_file *file) {
-  struct exchange exchange;
-  exchange_init(&exchange, OP_RINGS, 0);
-  exchange_run(file, &exchange);
-  int rings = exchange.status < 0 ? exchange.status : exchange.descriptor;
-  if (exchange.status < 0 && exchange.descriptor >= 0) raw_close(exchange.descriptor);
-  exchange_end(file, &exchange);
-  return exchange.status >= 0 && rings < 0 ? -EIO : rings;
-}
-
 int uverbs_open(unsigned index, dev_t device_number) {
   struct welcome welcome;
   uint8_t token[TOKEN_BYTES] = {0};
@@ -105,7 +94,7 @@ int uverbs_open(unsigned index, dev_t device_number) {
   if (connection < 0) return connection;
   struct device_file *file = device_file_create(ROLE_UVERBS, connection, false, &welcome);
   if (file == NULL) return -errno;
-  int fd = receive_rings(file);
+  int fd = exchange_descriptor(file, OP_RINGS);
   int error = fd < 0 ? -fd : ENOMEM;
   struct endpoint *endpoint = fd < 0 ? NULL : endpoint_create(ENDPOINT_UVERBS, fd, file);
   bool installed = false;

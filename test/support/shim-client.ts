@@ -34,13 +34,18 @@ export class ShimClient {
   #nextId = 0;
   #open = true;
 
-  constructor(path: string) {
-    this.#fd = connectUnix(path);
+  constructor(path: string, descriptor = connectUnix(path)) {
+    this.#fd = descriptor;
   }
 
-  /** Connects in a role; a refusal is in the welcome. */
-  static async open(path: string, role: Role, token?: Uint8Array): Promise<ShimClient> {
-    const client = new ShimClient(path);
+  /** Connects in a role; a refusal is in the welcome. `descriptor` is that of a connection, if there is one. */
+  static async open(
+    path: string,
+    role: Role,
+    token?: Uint8Array,
+    descriptor?: number,
+  ): Promise<ShimClient> {
+    const client = new ShimClient(path, descriptor);
     client.send(emitHello(role, token));
     const head = await client.take(FRAME_HEADER_BYTES);
     const bytes = new DataView(head.buffer).getUint32(0, true);

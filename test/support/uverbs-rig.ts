@@ -137,6 +137,9 @@ export class UverbsRig {
       memoryTiers: ['shared', 'process_vm', 'agent'],
       note: () => undefined,
       nextClientId: () => 2,
+      pair: () => {
+        throw new Error('no connections');
+      },
       ended: new EndedClients(() => '2026-01-01T00:00:00.000Z'),
     });
     this.client = new KernelClient(1, owner, quotas);

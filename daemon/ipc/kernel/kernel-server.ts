@@ -4,6 +4,8 @@
  * are destroyed. Malformed bytes can harm only the file that received them.
  */
 import { randomBytes } from 'node:crypto';
+import { closeDescriptor } from '../../../native-bridge/libc/descriptor.ts';
+import { SystemCallError } from '../../../native-bridge/libc/libc.ts';
 import type { PeerProcess } from '../../../native-bridge/libc/peer-process.ts';
 import { sendDescriptor } from '../../../native-bridge/libc/unix-socket.ts';
 import type { ObjectSummaries } from '../../../verbs-api/contract/protocol/control.ts';
@@ -54,6 +56,8 @@ interface KernelServerOptions {
   readonly memoryTiers: readonly MemoryTier[];
   /** Allocates client numbers. */
   readonly nextClientId: () => number;
+  /** Makes another connection of a process; its end, for the caller to send and close. */
+  readonly pair: (peer: PeerProcess) => number;
   /** Records files that end while they hold objects. */
   readonly ended: EndedClients;
   /** A program connected or disconnected. */
@@ -275,7 +279,9 @@ export class KernelServer implements KernelServices {
       // Left over from before a request that ended the file.
       if (connection.closed) return;
       caller.note(request);
-      this.#answer(connection, request, executeOn(file, request, caller));
+      const pairs = request.op === ShimOp.connect;
+      const reply = pairs ? this.#pair(connection) : executeOn(file, request, caller);
+      this.#answer(connection, request, reply);
     });
     connection.onBytes = (bytes) => this.#guard(open, () => reader.push(bytes));
     connection.onClosed = (reason) => {
@@ -283,6 +289,24 @@ export class KernelServer implements KernelServices {
       this.#left(open, connection, reason);
     };
     return { token: open.token, text: String(file.number), ready: () => undefined };
+  }
+
+  /** Sends the process a further connection, for an event descriptor or its agent. */
+  #pair(connection: Connection): KernelReply {
+    try {
+      const end = this.#options.pair(connection.credentials);
+      const attach = (send: (descriptor: number) => void): void => {
+        try {
+          send(end);
+        } finally {
+          closeDescriptor(end);
+        }
+      };
+      return { status: 0, attach };
+    } catch (error) {
+      if (!(error instanceof SystemCallError)) throw error;
+      return refusal('EMFILE');
+    }
   }
 
   #answer(connection: Connection, request: ShimRequest, reply: KernelReply): void {

@@ -55,6 +55,11 @@ export const ShimOp = {
    * Only one-way: what is wrong with it has no effect.
    */
   arm: 8,
+  /**
+   * Sends a new connection of the process along, on which it greets as event descriptor or agent: it may
+   * have another user or root directory by now, and not reach the socket.
+   */
+  connect: 9,
 } as const;
 export type ShimOp = (typeof ShimOp)[keyof typeof ShimOp];
 

@@ -3,7 +3,7 @@
  * role does, but knows no verbs: commands of 128 and above tell it what to do next (`probe.h`).
  */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { createServer, type Server, type Socket } from 'node:net';
+import { createServer, type Server, Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import {
@@ -14,8 +14,13 @@ import {
   type ShimReply,
   type ShimRequest,
 } from '../../../daemon/ipc/kernel/shim-protocol.ts';
+import { closeDescriptor } from '../../../native-bridge/libc/descriptor.ts';
 import { SharedFile } from '../../../native-bridge/libc/shared-memory.ts';
-import { descriptorOf, sendDescriptor } from '../../../native-bridge/libc/unix-socket.ts';
+import {
+  descriptorOf,
+  sendDescriptor,
+  socketPair,
+} from '../../../native-bridge/libc/unix-socket.ts';
 import {
   emitWelcome,
   FRAME_HEADER_BYTES,
@@ -297,6 +302,14 @@ export class FakeDaemon {
         const fd = descriptorOf(socket);
         const bytes = emitReply(id, { status: 0 });
         if (fd !== undefined) sendDescriptor(fd, bytes, this.#rings.descriptor);
+        break;
+      }
+      case ShimOp.connect: {
+        const fd = descriptorOf(socket);
+        const [own, other] = socketPair();
+        this.#accept(new Socket({ fd: own, readable: true, writable: true }));
+        if (fd !== undefined) sendDescriptor(fd, emitReply(id, { status: 0 }), other);
+        closeDescriptor(other);
         break;
       }
       case ShimOp.pop: {

@@ -247,6 +247,10 @@ describe.runIf(reason === '')(`the shim${reason}`, () => {
   describe('the agent', () => {
     it.for([
       ['copies memory for a daemon that may not, and survives bad addresses', 'copies'],
+      [
+        'starts where the program no longer finds the socket, as do completion channels',
+        'out-of-reach',
+      ],
       ['touches registered memory only, whatever the daemon asks', 'confined'],
       ['writes only where the registration lets the device write', 'read-only'],
       ['serves a registration from its command on, and none that was refused', 'starting'],

@@ -192,6 +192,37 @@ describe('event descriptors', () => {
   });
 });
 
+describe('a connection that comes over another one', () => {
+  async function paired(over: ShimClient, role: Role, token?: Uint8Array): Promise<ShimClient> {
+    const { status, descriptor } = await over.call(ShimOp.connect);
+    expect(status).toBe(0);
+    const client = await ShimClient.open(rig.socketPath, role, token, descriptor);
+    clients.push(client);
+    return client;
+  }
+
+  it('becomes an event descriptor of the process that asked', async () => {
+    const { file, asyncToken } = await device();
+    const events = await paired(file, Role.event, asyncToken);
+    expect(events.welcome.errno).toBe(0);
+    events.close();
+    expect((await write(file, commands.allocPD())).status).toBe(0);
+  });
+
+  it('has no other role, so rights that the process has given up stay gone', async () => {
+    const { file } = await device();
+    const index = bytesOf(`${le(1)} 00*12`);
+    for (const role of [Role.admin, Role.control, Role.tap, Role.rdmaCm, Role.uverbs]) {
+      const client = await paired(file, role, role === Role.uverbs ? index : undefined);
+      expect(client.welcome.errno).toBe(ERRNO.EACCES.number);
+      await client.closed();
+    }
+    const stranger = await paired(file, Role.event, bytesOf('aa*16'));
+    expect(stranger.welcome.errno).toBe(ERRNO.EACCES.number);
+    await expectUnharmed();
+  });
+});
+
 async function map(file: ShimClient, key: number, lengthBytes: number): Promise<SharedMemory> {
   const { descriptor, status } = await file.call(ShimOp.rings);
   if (descriptor === undefined) throw new Error(`no descriptor: ${status}`);

@@ -92,6 +92,24 @@ static void copies(void) {
   CHECK(count_descriptors() == initial_descriptors);
 }
 
+/* A program that no longer finds the daemon's socket, in another root directory say. */
+static void out_of_reach(void) {
+  int fd = open_device();
+  get_context(fd);
+  CHECK(unlink(getenv("IWARPD_SOCKET")) == 0);
+  CHECK_FAILS(ENOENT, open("/dev/infiniband/uverbs0", O_RDWR));
+  CHECK(tell(fd, TELL_AGENT, 0, 0, 0, 0) == 0);
+  char *memory = map_pages(1);
+  uint32_t sum;
+  memory[0] = 4;
+  reg_mr(fd, memory, 4096, LOCAL_WRITE, PD_PLAIN);
+  CHECK(copy(fd, READ, memory, 1, 0, &sum) == 0 && sum == 4);
+  int channel = create_channel(fd);
+  push(fd, 1, 1, 21);
+  uint64_t value;
+  CHECK(read(channel, &value, 8) == 8 && value == 21);
+}
+
 /* Neither way of access is granted, and the memory is as it was. */
 static void check_closed(int fd, char *memory, uint32_t length) {
   char before[64];
@@ -224,6 +242,7 @@ static void many(void) {
 int main(int argc, char **argv) {
   return run_scenario(argc, argv,
                       (struct scenario[]){{"copies", copies},
+                                          {"out-of-reach", out_of_reach},
                                           {"confined", confined},
                                           {"read-only", read_only},
                                           {"starting", starting},
