@@ -1,4 +1,5 @@
 import { defineConfig } from 'vitest/config';
+import { patience } from './test/support/patience.ts';
 
 /** Suites that start processes, guests and containers, and so depend on the machine's load. */
 const PROCESSES = ['test/e2e/**/*.test.ts', 'test/interop/**/*.test.ts'];
@@ -12,6 +13,9 @@ const RETRIES = process.env['CI'] === 'true' ? 1 : 0;
 export default defineConfig({
   test: {
     passWithNoTests: false,
+    setupFiles: ['test/support/patience-setup.ts'],
+    // How long an ending worker may take to clean up.
+    teardownTimeout: patience(),
     // Two cores are what a small CI machine has; a suite that starts daemons needs them too.
     maxWorkers: 2,
     projects: [

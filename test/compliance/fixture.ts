@@ -21,6 +21,7 @@ import type {
   SGE,
   WriteWR,
 } from '../../verbs-api/contract/verbs/work-request.ts';
+import { patient } from '../support/patience.ts';
 
 /** How a region of the suite gets its memory: from the device, or from the program. */
 type MemoryKind = 'allocated' | 'own';
@@ -149,12 +150,9 @@ export const SMALL_PROFILE = {
 export const ALL_ACCESS =
   Access.localWrite | Access.remoteWrite | Access.remoteRead | Access.remoteAtomic | Access.mwBind;
 
-/** Longer than anything in this suite takes; a test that exceeds it fails instead of hanging. */
-const PATIENCE_MS = 10_000;
-
-/** A signal that aborts after the suite's time limit. */
+/** A signal that aborts after longer than anything in this suite takes. */
 export function patience(): AbortSignal {
-  return AbortSignal.timeout(PATIENCE_MS);
+  return patient();
 }
 
 /** One end of a connected pair. */

@@ -94,7 +94,7 @@ describe('a message', () => {
       const wrong = right === 0 ? 1 : 0;
       await expectError('0206c000', `414${digit} 00000000 0000000${wrong} 00000001 00000000 00*28`);
     }
-  }, 20_000);
+  });
 
   it('of an unrequested Read Response is error 0/2/6 [RDMAP-5.2.2-08, RDMAP-7.1-03]', async () => {
     const rig = await withMemory();
@@ -234,7 +234,7 @@ describe('a Read Request', () => {
     const left = `11223344 ${hex64(0x1000 + sent)} ${hex32((16 << 20) - sent)} ${big.stag} ${hex64(0x1000 + sent)}`;
     const request = `${READ} ${SINK} ${size} ${big.stag} ${hex64(0x1000)}`;
     expect(ulpdus.at(-1)?.slice(36)).toBe(copying('0100e000', request, left));
-  }, 20_000);
+  });
 });
 
 describe('a sent Terminate', () => {

@@ -47,7 +47,7 @@ async function startLongBench(): Promise<{ bench: RunningCommand; children: read
   const bench = folder.start(words, { TMPDIR: folder.path });
   await bench.until(/measuring messages/, 'stderr');
   const started = () => childrenOf(bench.pid).length;
-  await expect.poll(started, { timeout: 10_000 }).toBe(4);
+  await expect.poll(started).toBe(4);
   return { bench, children: childrenOf(bench.pid) };
 }
 
@@ -108,7 +108,7 @@ describe('iwarpd bench', () => {
   it('leaves no process behind when it is killed', async () => {
     const { bench, children } = await startLongBench();
     await bench.kill();
-    await expect.poll(() => stillRunning(children), { timeout: 10_000 }).toEqual([]);
+    await expect.poll(() => stillRunning(children)).toEqual([]);
   });
 });
 

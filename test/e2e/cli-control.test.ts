@@ -6,8 +6,6 @@ import { DatagramSocket } from '../support/datagram-socket.ts';
 import { fetchWith, madeToken } from '../support/http-token.ts';
 import { CommandFolder, type RunningCommand, runCommand } from './cli-process.ts';
 
-/** Each test starts a few processes, and other tests may run beside it. */
-const SLOW = { timeout: 60_000 };
 const READY_WITHIN_MS = 500;
 const ONE_LINE = /^iwarpd: [^\n]+\n$/;
 
@@ -35,7 +33,7 @@ async function command(...words: string[]) {
   return await runCommand([...words, '--socket', socket]);
 }
 
-describe('start --http', SLOW, () => {
+describe('start --http', () => {
   it('puts the chosen port into the ready line, in text and in JSON', async () => {
     const first = await folder.daemon(socket, ['--http', '127.0.0.1:0']);
     const [, url] = /(http:\/\/127\.0\.0\.1:[0-9]+)/.exec(first.stdout) ?? [];
@@ -145,7 +143,7 @@ describe('start --http', SLOW, () => {
   });
 });
 
-describe('port 0', SLOW, () => {
+describe('port 0', () => {
   it('makes an rping server choose a port and print it', async () => {
     await folder.daemon(socket);
     const words = ['-a', '127.0.0.1', '--socket', socket];
@@ -173,7 +171,7 @@ describe('port 0', SLOW, () => {
   });
 });
 
-describe('readiness', SLOW, () => {
+describe('readiness', () => {
   it('comes within 500 ms of the start, HTTP included', async () => {
     let best = Number.POSITIVE_INFINITY;
     for (let round = 0; round < 12 && best >= READY_WITHIN_MS; round += 1) {
@@ -195,7 +193,7 @@ describe('readiness', SLOW, () => {
       const daemon = folder.start(words, { NOTIFY_SOCKET: name });
       let told: string | undefined;
       await expect
-        .poll(() => (told ??= manager.receive()), { timeout: 20_000 })
+        .poll(() => (told ??= manager.receive()))
         .toBe(`READY=1\nSTATUS=serves ${socket}\n`);
       expect((await command('status')).status).toBe(0);
       daemon.signal('SIGTERM');
@@ -214,7 +212,7 @@ describe('readiness', SLOW, () => {
   });
 });
 
-describe('wait', SLOW, () => {
+describe('wait', () => {
   it('ends when the daemon is ready, with where it is', async () => {
     const waiting = folder.start(['wait', '--ready', '--socket', socket]);
     const daemon = await folder.daemon(socket, ['--http', '127.0.0.1:0']);
@@ -251,7 +249,7 @@ describe('wait', SLOW, () => {
   });
 });
 
-describe('reset', SLOW, () => {
+describe('reset', () => {
   async function leaking(): Promise<RunningCommand> {
     const server = folder.start(['rping', '-s', '-d', '-a', '127.0.0.1', '--socket', socket]);
     await server.until(/listening/, 'stderr');
@@ -324,7 +322,7 @@ describe('reset', SLOW, () => {
   });
 });
 
-describe('top', SLOW, () => {
+describe('top', () => {
   it('shows rates and clients, look by look', async () => {
     await folder.daemon(socket);
     const server = folder.start(['rping', '-s', '-P', '-d', '-a', '127.0.0.1', '--socket', socket]);
@@ -358,7 +356,7 @@ describe('top', SLOW, () => {
   });
 });
 
-describe('--instance', SLOW, () => {
+describe('--instance', () => {
   it('names a private daemon for every command', async () => {
     const runtime = folder.file('run');
     mkdirSync(runtime, { mode: 0o700 });

@@ -121,7 +121,7 @@ describe('start', () => {
       if (pid !== undefined && !shown.includes('stopping')) process.kill(Number(pid), 'SIGINT');
     }
     expect(shown).toMatch(text);
-  }, 30_000);
+  });
 
   it('refuses another daemon’s socket and leaves that daemon running', async () => {
     await folder.daemon(socket);

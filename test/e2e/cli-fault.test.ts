@@ -31,7 +31,7 @@ afterAll(() => folder.clean());
 
 const fault = (...words: readonly string[]) => runCommand(['fault', ...words, '--socket', socket]);
 
-describe('iwarpd fault', SLOW, () => {
+describe('iwarpd fault', () => {
   it('adds, lists and removes faults', async () => {
     const given = ['delay', '--ms', '5', '--direction', 'out', '--every', '2', '--once'];
     const first = await fault('add', ...given);
@@ -133,7 +133,7 @@ describe('iwarpd fault', SLOW, () => {
   });
 });
 
-describe('faults over HTTP', SLOW, () => {
+describe('faults over HTTP', () => {
   async function request(method: string, path: string, body?: unknown) {
     const init = body === undefined ? { method } : { method, body: JSON.stringify(body) };
     const headers = { 'content-type': 'application/json' };

@@ -5,13 +5,12 @@ import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { PROGRAM_MS, patience, until } from '../support/patience.ts';
 
 /** Seen from the sources, and from what the compiler made of them. */
 const MAINS = ['../../dist/daemon/cli/main.js', '../../daemon/cli/main.js'].map((path) =>
   fileURLToPath(new URL(path, import.meta.url)),
 );
-const OUTPUT_TIMEOUT_MS = 20_000;
-const END_TIMEOUT_MS = 20_000;
 
 /** What a finished command left. */
 export interface Finished {
@@ -81,20 +80,18 @@ export class RunningCommand {
 
   /** Waits until its output matches; throws with the output when it ends or takes too long. */
   async until(pattern: RegExp, stream: 'stdout' | 'stderr' = 'stdout'): Promise<void> {
-    const deadline = Date.now() + OUTPUT_TIMEOUT_MS;
-    while (!pattern.test(this[stream])) {
+    const lack = (): string => `${pattern} in ${stream}: ${this.stdout}\n${this.stderr}`;
+    await until(lack, async () => {
       if (this.#child.exitCode !== null || this.#child.signalCode !== null) await this.#ended;
-      if (pattern.test(this[stream])) return;
-      if (Date.now() > deadline || this.#child.exitCode !== null) {
-        throw new Error(`no ${pattern} in ${stream}: ${this.stdout}\n${this.stderr}`);
-      }
-      await new Promise((resolve) => setTimeout(resolve, 10));
-    }
+      if (pattern.test(this[stream])) return true;
+      if (this.#child.exitCode !== null) throw new Error(`no ${lack()}`);
+      return false;
+    });
   }
 
-  /** Waits for its end; kills it when that takes more than `limitMs`. */
-  async end(limitMs = END_TIMEOUT_MS): Promise<Finished> {
-    const timer = setTimeout(() => this.#child.kill('SIGKILL'), limitMs);
+  /** Waits for its end; kills it when that takes too long. */
+  async end(): Promise<Finished> {
+    const timer = setTimeout(() => this.#child.kill('SIGKILL'), patience(PROGRAM_MS));
     const finished = await this.#ended;
     clearTimeout(timer);
     return finished;

@@ -61,7 +61,6 @@ describe('README.md and the pages of the daemon', () => {
         rmSync(folder, { recursive: true, force: true });
       }
     },
-    60_000,
   );
 
   it('names only existing commands and options', async () => {
@@ -81,7 +80,7 @@ describe('README.md and the pages of the daemon', () => {
     for (const [option] of ours.matchAll(/(?<=[ `])--[a-z][a-z-]+/g)) {
       expect(help.join(''), option).toContain(option);
     }
-  }, 60_000);
+  });
 
   it('shows a configuration that the daemon accepts', async () => {
     const { parseDaemonConfig } = await import('../../daemon/main/config.ts');

@@ -81,7 +81,7 @@ describe.skipIf(!built)(`iwarpd run${reason}`, () => {
     const read = 'cat "$SYSFS_PATH"/class/infiniband/mine/{node_type,ports/1/gids/1}';
     const roce = await runOn('--device', 'mine=roce:127.0.0.2', '--', '/bin/bash', '-c', read);
     expect(roce.stdout).toBe('1: CA\n0000:0000:0000:0000:0000:ffff:7f00:0002\n');
-  }, 20_000);
+  });
 
   it.each([
     ['--instance', 'typo'],

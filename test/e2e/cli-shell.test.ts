@@ -94,7 +94,7 @@ describe('the manual page', () => {
       });
     });
     await Promise.all(ends);
-  }, 60_000);
+  });
 
   it('has the examples of --help', async () => {
     const { stdout } = await runCommand(['fault', 'add', '--help']);

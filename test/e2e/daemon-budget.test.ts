@@ -164,7 +164,7 @@ describe('with few descriptors', () => {
     const control = new DaemonControl({ socketPath: daemon.socketPath });
     expect(await control.reset()).toMatchObject({ clients: 1 });
     await newPD();
-  }, 30_000);
+  });
 
   it('the daemon reports in one line that it needs more', async () => {
     const ended = await runCommand(['start', '--socket', '/nowhere/x.sock'], {}, TOO_FEW);

@@ -16,7 +16,7 @@ describe.each<{ tiers: MemoryTier[] }>([{ tiers: ['process_vm'] }, { tiers: ['ag
     beforeAll(async () => {
       daemon = await DaemonProcess.start({ memoryTiers: tiers as ('process_vm' | 'agent')[] });
       survivor = await Survivor.start(daemon.socketPath);
-    }, 30_000);
+    });
 
     afterAll(async () => {
       await survivor.provider.close();
@@ -36,7 +36,7 @@ describe.each<{ tiers: MemoryTier[] }>([{ tiers: ['process_vm'] }, { tiers: ['ag
     it('leaves no object, no mapping, no file and no descriptor behind', async () => {
       // The first connection makes the survivor open what it then keeps.
       await kill(0, true);
-      await expect.poll(() => survivor.open, { timeout: 5_000 }).toBe(0);
+      await expect.poll(() => survivor.open).toBe(0);
       const before = await daemon.atRest(1);
       for (let round = 0; round < KILLS; round++) {
         // From its first steps to the middle of transfers.
@@ -45,11 +45,11 @@ describe.each<{ tiers: MemoryTier[] }>([{ tiers: ['process_vm'] }, { tiers: ['ag
         expect(await daemon.settled(before), `after kill ${round + 1}`).toEqual(before);
       }
       expect(survivor.accepted).toBeGreaterThanOrEqual((KILLS * 2) / 3);
-      await expect.poll(() => survivor.open, { timeout: 5_000 }).toBe(0);
+      await expect.poll(() => survivor.open).toBe(0);
       const { clients } = await daemon.status();
       expect(clients.map(({ usage }) => usage.objects)).toEqual([
         expect.objectContaining({ context: 1, pd: 1, id: 1, qp: 0, cq: 0, mr: 0, buffer: 0 }),
       ]);
-    }, 120_000);
+    });
   },
 );

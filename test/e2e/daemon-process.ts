@@ -9,10 +9,8 @@ import type { DaemonOptions } from '../../daemon/main/config.ts';
 import { queryDaemon } from '../../verbs-api/client/daemon-query.ts';
 import type { DaemonStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import { repositoryRoot } from '../interop/prerequisites.ts';
+import { patience, patient, until } from '../support/patience.ts';
 
-/** A machine that runs other suites starts a process within a minute, whatever its load. */
-const START_TIMEOUT_MS = 60_000;
-const SETTLE_TIMEOUT_MS = 10_000;
 /** Equal footprints in a row after which nothing is expected to change. */
 const SAME_LOOKS = 25;
 
@@ -47,7 +45,7 @@ function spawnProgram(
  */
 export async function printed(child: ChildProcess, text: string | RegExp): Promise<string> {
   let output = '';
-  const deadline = AbortSignal.timeout(START_TIMEOUT_MS);
+  const deadline = patient();
   const ended = once(child, 'exit', { signal: deadline }).then(([status]) => {
     throw new Error(`ended with ${status} before '${text}': ${output}`);
   });
@@ -148,7 +146,7 @@ export class DaemonProcess {
    * after their objects are gone, so this waits until nothing has changed for a while.
    */
   async atRest(clients = 0): Promise<Footprint> {
-    const deadline = Date.now() + SETTLE_TIMEOUT_MS;
+    const deadline = performance.now() + patience();
     let last = '';
     let same = 0;
     for (;;) {
@@ -157,19 +155,21 @@ export class DaemonProcess {
       same = text === last && now.clients === clients ? same + 1 : 0;
       last = text;
       if (same === SAME_LOOKS) return now;
-      if (Date.now() > deadline) throw new Error(`the daemon does not come to rest: ${text}`);
+      if (performance.now() > deadline)
+        throw new Error(`the daemon does not come to rest: ${text}`);
       await sleep(20);
     }
   }
 
   /** Waits until it holds what it is expected to hold; returns what it held at last. */
   async settled(expected: Footprint): Promise<Footprint> {
-    const deadline = Date.now() + SETTLE_TIMEOUT_MS;
-    for (;;) {
-      const now = await this.footprint();
-      if (JSON.stringify(now) === JSON.stringify(expected) || Date.now() > deadline) return now;
-      await sleep(20);
-    }
+    let now = await this.footprint();
+    const isSo = async (): Promise<boolean> => {
+      now = await this.footprint();
+      return JSON.stringify(now) === JSON.stringify(expected);
+    };
+    await until('a footprint', isSo).catch(() => undefined);
+    return now;
   }
 
   /** Sends a signal. */

@@ -56,9 +56,9 @@ it('TypeScript blocks compile', () => {
     return [name, `${codeOf(examples, index)}export {};\n`] as const;
   });
   expect(complaintsOf(new Map(files))).toBe('');
-}, 60_000);
+});
 
 it('a block that names what is not there does not', () => {
   const text = "import { nothing } from 'iwarpd';\nnothing();\n";
   expect(complaintsOf(new Map([['wrong.ts', text]]))).toMatch(/wrong\.ts\(1,10\): error TS2305/);
-}, 60_000);
+});

@@ -24,9 +24,6 @@ import {
 import { madeToken } from '../support/http-token.ts';
 import { until } from '../support/rnic-node.ts';
 
-/** Other tests may keep the processors busy. */
-const SLOW = { timeout: 30_000 };
-
 let pair: FaultPair;
 let control: DaemonControl;
 
@@ -61,7 +58,7 @@ async function elapsedMs(work: () => Promise<unknown>): Promise<number> {
   return performance.now() - start;
 }
 
-describe('what passes a connection', SLOW, () => {
+describe('what passes a connection', () => {
   it('delay: bytes come later, in each direction', async () => {
     const { left, right } = await pair.connect();
     await pair.withFault({ kind: 'delay', ms: 80, device: 'left', direction: 'out' }, async () => {
@@ -170,7 +167,7 @@ describe('what passes a connection', SLOW, () => {
   });
 });
 
-describe('a corrupted FPDU', SLOW, () => {
+describe('a corrupted FPDU', () => {
   const send = (left: FaultEnd): void => postSend(left);
 
   /** The peer's report of the first fault that it finds. */
@@ -250,7 +247,7 @@ describe('a corrupted FPDU', SLOW, () => {
   });
 });
 
-describe('a failing MPA startup', SLOW, () => {
+describe('a failing MPA startup', () => {
   it('mpa-reject: the client is rejected, and the server is not asked', async () => {
     const requests: unknown[] = [];
     pair.nextRequest().then(
@@ -311,7 +308,7 @@ describe('a failing MPA startup', SLOW, () => {
   });
 });
 
-describe('completions', SLOW, () => {
+describe('completions', () => {
   it('cq-overrun: one completion is lost, with an event, and the queue pair continues', async () => {
     const { left, right } = await pair.connect();
     const { qpNum: qp } = right.qp;
@@ -375,7 +372,7 @@ describe('completions', SLOW, () => {
   });
 });
 
-describe('a device that fails', SLOW, () => {
+describe('a device that fails', () => {
   it('port-down: the port is down, with an event at its start and at its end', async () => {
     const { left, right } = await pair.connect();
     await pair.withFault({ kind: 'port-down', device: 'left' }, async () => {
@@ -436,7 +433,7 @@ describe('a device that fails', SLOW, () => {
   });
 });
 
-describe('verbs that fail', SLOW, () => {
+describe('verbs that fail', () => {
   it('errno: the nth of one verb, of one device', async () => {
     const context = await pair.provider.open('left');
     const other = await pair.provider.open('right');
@@ -483,7 +480,7 @@ describe('verbs that fail', SLOW, () => {
   });
 });
 
-describe('a peer', SLOW, () => {
+describe('a peer', () => {
   it('is the other end, with its port or with any', async () => {
     const { port } = pair.listener.address;
     const { left, right } = await pair.connect();
@@ -502,7 +499,7 @@ describe('a peer', SLOW, () => {
   });
 });
 
-describe('triggers', SLOW, () => {
+describe('triggers', () => {
   /** Which of 40 verbs fail. */
   async function failures(spec: Partial<FaultSpec>): Promise<number[]> {
     const context = await pair.provider.open('left');
@@ -543,7 +540,7 @@ describe('triggers', SLOW, () => {
   });
 });
 
-describe('withFault', SLOW, () => {
+describe('withFault', () => {
   const spec: FaultSpec = { kind: 'delay', ms: 1 };
 
   it('removes its fault when its body throws, and throws that', async () => {
@@ -575,7 +572,7 @@ describe('withFault', SLOW, () => {
   });
 });
 
-describe('what faults hold back', SLOW, () => {
+describe('what faults hold back', () => {
   it('keeps no daemon from its end, though a peer has gone meanwhile', async () => {
     const { left, right } = await pair.connect();
     await control.addFault({ kind: 'stall', device: 'right', direction: 'in' });
@@ -620,7 +617,7 @@ describe('what faults hold back', SLOW, () => {
   });
 });
 
-describe('a fault', SLOW, () => {
+describe('a fault', () => {
   it('is in the log, with its seed and what it did, and in the status', async () => {
     const spec: FaultSpec = { kind: 'errno', errno: 'EIO', verb: 'queryQP', probability: 0.5 };
     await pair.withFault(spec, async (fault) => {
@@ -633,7 +630,7 @@ describe('a fault', SLOW, () => {
   });
 });
 
-describe('reset', SLOW, () => {
+describe('reset', () => {
   it('removes faults and reports how many', async () => {
     await control.addFault({ kind: 'stall' });
     await control.addFault({ kind: 'port-down' });
@@ -653,4 +650,4 @@ it('there are so many at most', async () => {
   });
   await control.removeFaults();
   await control.addFault(delay);
-}, 30_000);
+});

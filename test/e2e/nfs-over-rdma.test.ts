@@ -2,7 +2,7 @@
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createEmbedded } from '../../daemon/embedded/embedded-provider.ts';
 import type { Provider } from '../../verbs-api/contract/verbs/provider.ts';
 import { NfsClient, NfsError, type RemoteFile } from '../../verbs-api/nfs/client/nfs-client.ts';
@@ -12,7 +12,6 @@ import { NfsServer } from '../../verbs-api/nfs/server/nfs-server.ts';
 const MEBIBYTE = 1 << 20;
 
 // On a busy machine a few MiB take a while.
-vi.setConfig({ testTimeout: 30_000 });
 
 let folder: string;
 let providers: Provider[];

@@ -96,7 +96,7 @@ it('costs no memory while stopped, and its peer resumes when it does', async () 
     writers.push(new Writer(connection, source));
   }
   const written = () => writers.reduce((sum, { bytes }) => sum + bytes, 0);
-  await expect.poll(written, { timeout: 10_000 }).toBeGreaterThan(64 * 2 ** 20);
+  await expect.poll(written).toBeGreaterThan(64 * 2 ** 20);
   const before = residentBytes();
   sink.kill('SIGSTOP');
   await sleep(STOPPED_MS);
@@ -108,11 +108,11 @@ it('costs no memory while stopped, and its peer resumes when it does', async () 
   expect(written()).toBe(stalledAt);
   expect(cost).toBeLessThan(COST_MAX_BYTES);
   sink.kill('SIGCONT');
-  await expect.poll(written, { timeout: 10_000 }).toBeGreaterThan(stalledAt + 64 * 2 ** 20);
+  await expect.poll(written).toBeGreaterThan(stalledAt + 64 * 2 ** 20);
   // Nor does one that never continues delay others.
   sink.kill('SIGSTOP');
   await sleep(100);
   sink.kill('SIGKILL');
   await Promise.all(writers.map(({ done }) => done));
   await roundTrip();
-}, 60_000);
+});

@@ -66,83 +66,65 @@ function postExchange({ left, right }: TwoNodes, length = 64): void {
 }
 
 describe('a private daemon', () => {
-  it(
-    'serves from a fresh private directory, on free ports, and leaves nothing behind',
-    async () => {
-      const places: string[] = [];
-      let pid = 0;
-      {
-        await using one = await startPrivateDaemon({ http: true });
-        await using other = await startPrivateDaemon({ http: true });
-        for (const daemon of [one, other]) {
-          const directory = dirname(daemon.socketPath);
-          places.push(directory);
-          expect(statSync(directory).mode & 0o777).toBe(0o700);
-          expect(daemon.devices.map(({ name }) => name)).toEqual(['left', 'right']);
-          expect(await daemon.control.status()).toMatchObject({ pid: daemon.pid, ready: true });
-          expect((await fetch(`${daemon.url}/readyz`)).status).toBe(200);
-          expect(daemon.output).toContain('"socketPath"');
-        }
-        expect(new Set([one.url, other.url, ...places]).size).toBe(4);
-        pid = one.pid;
+  it('serves from a fresh private directory, on free ports, and leaves nothing behind', async () => {
+    const places: string[] = [];
+    let pid = 0;
+    {
+      await using one = await startPrivateDaemon({ http: true });
+      await using other = await startPrivateDaemon({ http: true });
+      for (const daemon of [one, other]) {
+        const directory = dirname(daemon.socketPath);
+        places.push(directory);
+        expect(statSync(directory).mode & 0o777).toBe(0o700);
+        expect(daemon.devices.map(({ name }) => name)).toEqual(['left', 'right']);
+        expect(await daemon.control.status()).toMatchObject({ pid: daemon.pid, ready: true });
+        expect((await fetch(`${daemon.url}/readyz`)).status).toBe(200);
+        expect(daemon.output).toContain('"socketPath"');
       }
-      expect(isAlive(pid)).toBe(false);
-      expect(places.filter((place) => existsSync(place))).toEqual([]);
-    },
-    LONG_MS,
-  );
+      expect(new Set([one.url, other.url, ...places]).size).toBe(4);
+      pid = one.pid;
+    }
+    expect(isAlive(pid)).toBe(false);
+    expect(places.filter((place) => existsSync(place))).toEqual([]);
+  });
 
-  it(
-    'that cannot start reports why, with its output',
-    async () => {
-      const devices = [{ name: 'left', addresses: ['192.0.2.77'] }];
-      const error = await errorOf(startPrivateDaemon({ devices, words: ['--no-such-option'] }));
+  it('that cannot start reports why, with its output', async () => {
+    const devices = [{ name: 'left', addresses: ['192.0.2.77'] }];
+    const error = await errorOf(startPrivateDaemon({ devices, words: ['--no-such-option'] }));
+    expect(error.name).toBe('DaemonEndedError');
+    expect(error.message).toMatch(/ended with status \d+; its last output:\n.*no-such-option/s);
+  });
+
+  it('goes, with its directory, when the test run is killed', async () => {
+    const parent = startProgram('testing-parent');
+    const [bytes]: unknown[] = await once(parent.stdout ?? parent, 'data');
+    const { pid, socketPath }: { pid: number; socketPath: string } = JSON.parse(`${bytes}`);
+    expect(isAlive(pid)).toBe(true);
+    parent.kill('SIGKILL');
+    await waitFor('the end of the daemon', () => !isAlive(pid), { timeoutMs: 20_000 });
+    expect(existsSync(dirname(socketPath))).toBe(false);
+  });
+
+  it('that dies ends what waits for it, with its last output', async () => {
+    await using daemon = await startPrivateDaemon();
+    await using nodes = await startTwoNodes({ daemon });
+    const never = { timeoutMs: LONG_MS };
+    const waiting = [
+      expectCompletion(nodes.left.cq, {}, never),
+      nodes.left.asyncEvents.next(AsyncEventType.qpFatal, never),
+      daemon.waitForConnections(17, {}, never),
+      daemon.waitForCounter({ counter: 'outSends', atLeast: 9 }, never),
+      daemon.waitFor('what never comes', () => false, never),
+    ].map(errorOf);
+    daemon.signal('SIGKILL');
+    for (const error of await Promise.all(waiting)) {
       expect(error.name).toBe('DaemonEndedError');
-      expect(error.message).toMatch(/ended with status \d+; its last output:\n.*no-such-option/s);
-    },
-    LONG_MS,
-  );
-
-  it(
-    'goes, with its directory, when the test run is killed',
-    async () => {
-      const parent = startProgram('testing-parent');
-      const [bytes]: unknown[] = await once(parent.stdout ?? parent, 'data');
-      const { pid, socketPath }: { pid: number; socketPath: string } = JSON.parse(`${bytes}`);
-      expect(isAlive(pid)).toBe(true);
-      parent.kill('SIGKILL');
-      await waitFor('the end of the daemon', () => !isAlive(pid), { timeoutMs: 20_000 });
-      expect(existsSync(dirname(socketPath))).toBe(false);
-    },
-    LONG_MS,
-  );
-
-  it(
-    'that dies ends what waits for it, with its last output',
-    async () => {
-      await using daemon = await startPrivateDaemon();
-      await using nodes = await startTwoNodes({ daemon });
-      const never = { timeoutMs: LONG_MS };
-      const waiting = [
-        expectCompletion(nodes.left.cq, {}, never),
-        nodes.left.asyncEvents.next(AsyncEventType.qpFatal, never),
-        daemon.waitForConnections(17, {}, never),
-        daemon.waitForCounter({ counter: 'outSends', atLeast: 9 }, never),
-        daemon.waitFor('what never comes', () => false, never),
-      ].map(errorOf);
-      daemon.signal('SIGKILL');
-      for (const error of await Promise.all(waiting)) {
-        expect(error.name).toBe('DaemonEndedError');
-        expect(error.message).toMatch(
-          /^the daemon \(pid \d+\) ended by SIGKILL; its last output:\n/,
-        );
-        expect(error.message).toContain('"msg":"ready"');
-      }
-      expect((await errorOf(daemon.reset())).name).toBe('DaemonEndedError');
-      expect((await errorOf(expectCompletion(nodes.right.cq))).name).toBe('DaemonEndedError');
-    },
-    LONG_MS,
-  );
+      expect(error.message).toMatch(/^the daemon \(pid \d+\) ended by SIGKILL; its last output:\n/);
+      expect(error.message).toContain('"msg":"ready"');
+    }
+    expect((await errorOf(daemon.reset())).name).toBe('DaemonEndedError');
+    expect((await errorOf(expectCompletion(nodes.right.cq))).name).toBe('DaemonEndedError');
+  });
 });
 
 describe('two nodes', () => {
@@ -150,7 +132,7 @@ describe('two nodes', () => {
 
   beforeEach(async () => {
     daemon = await startPrivateDaemon();
-  }, LONG_MS);
+  });
 
   afterEach(async () => {
     await daemon.stop();
@@ -266,164 +248,136 @@ describe('two nodes', () => {
 
 describe('waiting', () => {
   // With vitest's own 5 s for this test, whose error would not name the condition.
-  it('without a time ends before a test does', { timeout: 5_000 }, async () => {
+  it('without a time ends before a test does', async () => {
     await expect(waitFor('what never comes', () => false)).rejects.toThrow(
       /^waited \d+ ms for what never comes/,
     );
   });
 
-  it(
-    'for connections, counters and conditions ends at its deadline and reports what it found',
-    async () => {
-      await using nodes = await startTwoNodes();
-      const { daemon, left } = nodes;
-      const soon = { timeoutMs: 50 };
-      // Without a limit of its own it ends before vitest would end the test.
-      const unlimited = errorOf(daemon.waitFor('snow', () => undefined));
-      expect((await errorOf(daemon.waitForConnections(3, {}, soon))).message).toMatch(
-        /^waited 50 ms for 3 connections that are established: there are 2, and 0 in other phases$/,
-      );
-      const [counter = ''] = Object.keys((await daemon.control.devices())[0]?.counters ?? {});
-      const goal = { counter, atLeast: 1e15, device: 'left' };
-      expect((await errorOf(daemon.waitForCounter(goal, soon))).message).toMatch(
-        new RegExp(`^waited 50 ms for counter ${counter} of left at 1000000000000000: it is \\d+$`),
-      );
-      await expect(daemon.waitForCounter({ counter: 'none', atLeast: 1 })).rejects.toThrow(
-        `no counter none of any device; there are ${counter}`,
-      );
-      await expect(daemon.waitFor('rain', () => undefined, soon)).rejects.toThrow(/for rain$/);
-      expect(await daemon.waitFor('a number', () => 4)).toBe(4);
-      const [, waited = ''] = /^waited (\d+) ms for snow$/.exec((await unlimited).message) ?? [];
-      expect(Number(waited)).toBeGreaterThan(1000);
-      expect(Number(waited)).toBeLessThan(5000);
-      const reason = new Error('enough');
-      const given = { signal: AbortSignal.abort(reason) };
-      await expect(expectCompletion(left.cq, {}, given)).rejects.toBe(reason);
-      daemon.signal('SIGSTOP');
-      const silent = await errorOf(daemon.waitForConnections(0, {}, soon));
-      daemon.signal('SIGCONT');
-      expect(silent.message).toBe('waited 50 ms for the daemon, which did not answer');
-    },
-    LONG_MS,
-  );
+  it('for connections, counters and conditions ends at its deadline and reports what it found', async () => {
+    await using nodes = await startTwoNodes();
+    const { daemon, left } = nodes;
+    const soon = { timeoutMs: 50 };
+    // Without a limit of its own it ends before vitest would end the test.
+    const unlimited = errorOf(daemon.waitFor('snow', () => undefined));
+    expect((await errorOf(daemon.waitForConnections(3, {}, soon))).message).toMatch(
+      /^waited 50 ms for 3 connections that are established: there are 2, and 0 in other phases$/,
+    );
+    const [counter = ''] = Object.keys((await daemon.control.devices())[0]?.counters ?? {});
+    const goal = { counter, atLeast: 1e15, device: 'left' };
+    expect((await errorOf(daemon.waitForCounter(goal, soon))).message).toMatch(
+      new RegExp(`^waited 50 ms for counter ${counter} of left at 1000000000000000: it is \\d+$`),
+    );
+    await expect(daemon.waitForCounter({ counter: 'none', atLeast: 1 })).rejects.toThrow(
+      `no counter none of any device; there are ${counter}`,
+    );
+    await expect(daemon.waitFor('rain', () => undefined, soon)).rejects.toThrow(/for rain$/);
+    expect(await daemon.waitFor('a number', () => 4)).toBe(4);
+    const [, waited = ''] = /^waited (\d+) ms for snow$/.exec((await unlimited).message) ?? [];
+    expect(Number(waited)).toBeGreaterThan(1000);
+    expect(Number(waited)).toBeLessThan(5000);
+    const reason = new Error('enough');
+    const given = { signal: AbortSignal.abort(reason) };
+    await expect(expectCompletion(left.cq, {}, given)).rejects.toBe(reason);
+    daemon.signal('SIGSTOP');
+    const silent = await errorOf(daemon.waitForConnections(0, {}, soon));
+    daemon.signal('SIGCONT');
+    expect(silent.message).toBe('waited 50 ms for the daemon, which did not answer');
+  });
 
-  it(
-    'for a counter sees what the test did',
-    async () => {
-      await using nodes = await startTwoNodes();
-      const { daemon, left } = nodes;
-      const sends = { counter: 'outSends', atLeast: 2, device: 'left' };
-      const reached = daemon.waitForCounter(sends, { timeoutMs: 20_000 });
-      postExchange(nodes);
-      await expectCompletion(left.cq);
-      postExchange(nodes);
-      await reached;
-    },
-    LONG_MS,
-  );
+  it('for a counter sees what the test did', async () => {
+    await using nodes = await startTwoNodes();
+    const { daemon, left } = nodes;
+    const sends = { counter: 'outSends', atLeast: 2, device: 'left' };
+    const reached = daemon.waitForCounter(sends, { timeoutMs: 20_000 });
+    postExchange(nodes);
+    await expectCompletion(left.cq);
+    postExchange(nodes);
+    await reached;
+  });
 });
 
 describe('reset between tests', () => {
-  it(
-    'names what was left, and by whom, and makes the daemon as good as new',
-    async () => {
-      await using daemon = await startPrivateDaemon();
-      const nodes = await startTwoNodes({ daemon });
-      const { left } = nodes;
-      const spec = { kind: 'delay', ms: 1 } as const;
-      await daemon.control.addFault(spec);
-      const error = await errorOf(daemon.reset({ graceMs: 20 }));
-      expect(error.name).toBe('LeakError');
-      expect(error.message).toMatch(/^objects were not released:\n {2}\S+ \(this process\): /);
-      expect(error.message).toContain(`QP ${left.qp.qpNum} of left in RTS`);
-      expect(error.message).toContain(
-        `MR 0x${left.mr.rkey.toString(16).padStart(8, '0')} of left, 65536 bytes`,
-      );
-      expect(error.message.split('\n')).toHaveLength(3);
-      await nodes.close();
+  it('names what was left, and by whom, and makes the daemon as good as new', async () => {
+    await using daemon = await startPrivateDaemon();
+    const nodes = await startTwoNodes({ daemon });
+    const { left } = nodes;
+    const spec = { kind: 'delay', ms: 1 } as const;
+    await daemon.control.addFault(spec);
+    const error = await errorOf(daemon.reset({ graceMs: 20 }));
+    expect(error.name).toBe('LeakError');
+    expect(error.message).toMatch(/^objects were not released:\n {2}\S+ \(this process\): /);
+    expect(error.message).toContain(`QP ${left.qp.qpNum} of left in RTS`);
+    expect(error.message).toContain(
+      `MR 0x${left.mr.rkey.toString(16).padStart(8, '0')} of left, 65536 bytes`,
+    );
+    expect(error.message.split('\n')).toHaveLength(3);
+    await nodes.close();
 
-      expect(await daemon.reset()).toMatchObject({ leaks: [], clients: 0, faults: 0 });
-      await using next = await startTwoNodes({ daemon });
-      postExchange(next);
-      await expectCompletion(next.right.cq);
-      expect((await next.left.qp.query()).state).toBe(QPState.RTS);
-      expect(await daemon.reset({ allowLeaks: true })).toMatchObject({ clients: 2 });
-    },
-    LONG_MS,
-  );
+    expect(await daemon.reset()).toMatchObject({ leaks: [], clients: 0, faults: 0 });
+    await using next = await startTwoNodes({ daemon });
+    postExchange(next);
+    await expectCompletion(next.right.cq);
+    expect((await next.left.qp.query()).state).toBe(QPState.RTS);
+    expect(await daemon.reset({ allowLeaks: true })).toMatchObject({ clients: 2 });
+  });
 
-  it(
-    'gives exiting programs time to finish',
-    async () => {
-      await using daemon = await startPrivateDaemon({ http: true });
-      const nodes = await startTwoNodes({ daemon });
-      const reset = daemon.reset({ graceMs: 20_000 });
-      const asked = await Promise.race([reset, daemon.control.clients()]);
-      expect(asked).toMatchObject([{ usage: { objects: { qp: 1 } } }, {}]);
-      await nodes.close();
-      expect((await reset).leaks).toEqual([]);
-    },
-    LONG_MS,
-  );
+  it('gives exiting programs time to finish', async () => {
+    await using daemon = await startPrivateDaemon({ http: true });
+    const nodes = await startTwoNodes({ daemon });
+    const reset = daemon.reset({ graceMs: 20_000 });
+    const asked = await Promise.race([reset, daemon.control.clients()]);
+    expect(asked).toMatchObject([{ usage: { objects: { qp: 1 } } }, {}]);
+    await nodes.close();
+    expect((await reset).leaks).toEqual([]);
+  });
 
-  it(
-    'names another program by its pid',
-    async () => {
-      await using daemon = await startPrivateDaemon();
+  it('names another program by its pid', async () => {
+    await using daemon = await startPrivateDaemon();
+    const program = startProgram('testing-leaker', daemon.socketPath);
+    try {
+      await printed(program, 'holding');
+      const error = await errorOf(daemon.reset({ graceMs: 1 }));
+      expect(error.message).toContain(`node (pid ${program.pid}): 1 context, 1 pd,`);
+      expect(error.message).toContain('of left, 4321 bytes');
+    } finally {
+      program.kill('SIGKILL');
+    }
+  });
+
+  it('names a program that was killed while it held objects, once', async () => {
+    await using daemon = await startPrivateDaemon();
+    const kill = async (): Promise<number | undefined> => {
       const program = startProgram('testing-leaker', daemon.socketPath);
-      try {
-        await printed(program, 'holding');
-        const error = await errorOf(daemon.reset({ graceMs: 1 }));
-        expect(error.message).toContain(`node (pid ${program.pid}): 1 context, 1 pd,`);
-        expect(error.message).toContain('of left, 4321 bytes');
-      } finally {
-        program.kill('SIGKILL');
-      }
-    },
-    LONG_MS,
-  );
+      await printed(program, 'holding');
+      const ended = once(program, 'exit');
+      program.kill('SIGKILL');
+      await ended;
+      return program.pid;
+    };
+    const pid = await kill();
+    const error = await errorOf(daemon.reset());
+    expect(error.name).toBe('LeakError');
+    expect(error.message).toMatch(
+      new RegExp(
+        `^programs ended without releasing objects:\n {2}node \\(pid ${pid}\\): 1 context, `,
+      ),
+    );
+    expect(await daemon.reset()).toMatchObject({ endedHolding: [] });
+    const other = await kill();
+    const report = await daemon.reset({ allowLeaks: true });
+    expect(report).toMatchObject({ leaks: [], endedHolding: [{ pid: other }] });
+  });
 
-  it(
-    'names a program that was killed while it held objects, once',
-    async () => {
-      await using daemon = await startPrivateDaemon();
-      const kill = async (): Promise<number | undefined> => {
-        const program = startProgram('testing-leaker', daemon.socketPath);
-        await printed(program, 'holding');
-        const ended = once(program, 'exit');
-        program.kill('SIGKILL');
-        await ended;
-        return program.pid;
-      };
-      const pid = await kill();
-      const error = await errorOf(daemon.reset());
-      expect(error.name).toBe('LeakError');
-      expect(error.message).toMatch(
-        new RegExp(
-          `^programs ended without releasing objects:\n {2}node \\(pid ${pid}\\): 1 context, `,
-        ),
-      );
-      expect(await daemon.reset()).toMatchObject({ endedHolding: [] });
-      const other = await kill();
-      const report = await daemon.reset({ allowLeaks: true });
-      expect(report).toMatchObject({ leaks: [], endedHolding: [{ pid: other }] });
-    },
-    LONG_MS,
-  );
-
-  it(
-    'is clean after a fault that went with its function',
-    async () => {
-      await using daemon = await startPrivateDaemon();
-      {
-        await using nodes = await startTwoNodes({ daemon });
-        await withFault({ kind: 'delay', ms: 5 }, () => postExchange(nodes), daemon);
-        await expectCompletion(nodes.right.cq, { byteLen: 64 });
-      }
-      expect(await daemon.reset()).toMatchObject({ leaks: [], faults: 0 });
-    },
-    LONG_MS,
-  );
+  it('is clean after a fault that went with its function', async () => {
+    await using daemon = await startPrivateDaemon();
+    {
+      await using nodes = await startTwoNodes({ daemon });
+      await withFault({ kind: 'delay', ms: 5 }, () => postExchange(nodes), daemon);
+      await expectCompletion(nodes.right.cq, { byteLen: 64 });
+    }
+    expect(await daemon.reset()).toMatchObject({ leaks: [], faults: 0 });
+  });
 });
 
 describe('the README of the helpers', () => {
@@ -450,48 +404,40 @@ describe('the README of the helpers', () => {
     }
   }
 
-  it(
-    'has an example that compiles under strict and passes in vitest',
-    () => {
-      const compilerOptions = {
-        strict: true,
-        noEmit: true,
-        target: 'ES2022',
-        lib: ['ES2023', 'ESNext.Disposable'],
-        module: 'NodeNext',
-        types: ['node'],
-        skipLibCheck: true,
-      };
-      const files = {
-        'example.test.ts': example,
-        'tsconfig.json': JSON.stringify({ compilerOptions, files: ['example.test.ts'] }),
-        'vitest.config.mjs': `export default { test: { include: ['*.test.ts'] } };`,
-      };
-      const tsc = join(ROOT, 'node_modules/typescript/bin/tsc');
-      expect(runIn(files, () => [tsc, '-p', '.'])).toEqual({ status: 0, output: '' });
-      const vitest = join(ROOT, 'node_modules/vitest/vitest.mjs');
-      const run = runIn(files, (folder) => [vitest, 'run', '--root', folder]);
-      expect(run.output).toMatch(/Tests +2 passed/);
-      expect(run.status, run.output).toBe(0);
-    },
-    LONG_MS * 2,
-  );
+  it('has an example that compiles under strict and passes in vitest', () => {
+    const compilerOptions = {
+      strict: true,
+      noEmit: true,
+      target: 'ES2022',
+      lib: ['ES2023', 'ESNext.Disposable'],
+      module: 'NodeNext',
+      types: ['node'],
+      skipLibCheck: true,
+    };
+    const files = {
+      'example.test.ts': example,
+      'tsconfig.json': JSON.stringify({ compilerOptions, files: ['example.test.ts'] }),
+      'vitest.config.mjs': `export default { test: { include: ['*.test.ts'] } };`,
+    };
+    const tsc = join(ROOT, 'node_modules/typescript/bin/tsc');
+    expect(runIn(files, () => [tsc, '-p', '.'])).toEqual({ status: 0, output: '' });
+    const vitest = join(ROOT, 'node_modules/vitest/vitest.mjs');
+    const run = runIn(files, (folder) => [vitest, 'run', '--root', folder]);
+    expect(run.output).toMatch(/Tests +2 passed/);
+    expect(run.status, run.output).toBe(0);
+  });
 
-  it(
-    'is right about node:test, which ends by itself and shows what was expected',
-    () => {
-      const text = `
+  it('is right about node:test, which ends by itself and shows what was expected', () => {
+    const text = `
         import { test } from 'node:test';
         import { expectCompletion, startPrivateDaemon, startTwoNodes } from 'iwarpd/testing';
         const daemon = await startPrivateDaemon();
         const nodes = await startTwoNodes({ daemon });
         test('nothing comes', () => expectCompletion(nodes.left.cq, { wrId: 5 }, { timeoutMs: 20 }));
         test('it is clean', async () => { await nodes.close(); await daemon.reset(); });`;
-      const run = runIn({ 'plain.test.mjs': text }, () => ['--test', 'plain.test.mjs']);
-      expect(run.output).toContain('expected the completion: status success, wrId 5');
-      expect(run.output).toMatch(/pass 1\n.*fail 1\n/s);
-      expect(run.status).toBe(1);
-    },
-    LONG_MS,
-  );
+    const run = runIn({ 'plain.test.mjs': text }, () => ['--test', 'plain.test.mjs']);
+    expect(run.output).toContain('expected the completion: status success, wrId 5');
+    expect(run.output).toMatch(/pass 1\n.*fail 1\n/s);
+    expect(run.status).toBe(1);
+  });
 });

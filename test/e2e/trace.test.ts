@@ -11,8 +11,6 @@ import { freePort } from '../support/free-port.ts';
 import { fetchWith, madeToken } from '../support/http-token.ts';
 import { CommandFolder, type RunningCommand, runCommand } from './cli-process.ts';
 
-/** Each test starts a daemon and several commands, and other tests may run beside it. */
-const SLOW = { timeout: 60_000 };
 const CLIENT = '127.0.0.2';
 const SERVER = '127.0.0.3';
 
@@ -81,7 +79,7 @@ function expectOrder(lines: readonly Line[], wanted: readonly Partial<Line>[]): 
   }
 }
 
-describe('iwarpd trace', SLOW, () => {
+describe('iwarpd trace', () => {
   it('shows what a program asked for, what went over the wire and what came of it', async () => {
     const port = await server();
     const tracing = await trace('--json');
@@ -169,7 +167,7 @@ describe('iwarpd trace', SLOW, () => {
   });
 });
 
-describe('GET /trace', SLOW, () => {
+describe('GET /trace', () => {
   async function sample(query: string): Promise<TraceSample> {
     const response = await fetchWith(madeToken(socket), `${url}/trace?${query}`);
     expect(response.status).toBe(200);
@@ -216,9 +214,7 @@ describe('GET /trace', SLOW, () => {
     const port = await server();
     const running = Array.from({ length: TRACE_SAMPLES_MAX }, () => sample('limit=1&ms=10000'));
     await expect
-      .poll(async () => (await fetchWith(madeToken(socket), `${url}/trace?ms=1`)).status, {
-        timeout: 5_000,
-      })
+      .poll(async () => (await fetchWith(madeToken(socket), `${url}/trace?ms=1`)).status)
       .toBe(409);
     await expect(
       new DaemonControl({ socketPath: socket }).recordTrace({ ms: 1 }),

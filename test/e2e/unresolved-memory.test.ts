@@ -73,7 +73,7 @@ describe.runIf(mayLeaveUnresolved)('memory that never answers', () => {
     const { clients } = await daemon.status();
     const reasons = clients.map(({ usage }) => usage.tierReasons['agent'] ?? '');
     expect(reasons.join()).toContain('the process uses userfaultfd');
-  }, 30_000);
+  });
 
   it('that appears unexpectedly ends only its client, which the log names', async () => {
     const { tier } = await writeInto('after');
@@ -86,5 +86,5 @@ describe.runIf(mayLeaveUnresolved)('memory that never answers', () => {
     await roundTrip();
     await provider.close();
     expect(await daemon.end('SIGTERM')).toBe(0);
-  }, 30_000);
+  });
 });

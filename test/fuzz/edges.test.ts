@@ -1,8 +1,6 @@
 /** Hostile HTTP requests, capture files, configuration files and command lines. */
-import { describe, it, vi } from 'vitest';
-import { bites, SMOKE_TIMEOUT_MS, smoke } from './smoke.ts';
-
-vi.setConfig({ testTimeout: SMOKE_TIMEOUT_MS });
+import { describe, it } from 'vitest';
+import { bites, smoke } from './smoke.ts';
 
 describe('fuzzing HTTP, captures and configuration', () => {
   it('refuses every request without a token and survives all of them', () => smoke('http-request'));

@@ -1,8 +1,6 @@
 /** Hostile programs behind the preload library. */
-import { describe, it, vi } from 'vitest';
-import { bites, SMOKE_TIMEOUT_MS, smoke } from './smoke.ts';
-
-vi.setConfig({ testTimeout: SMOKE_TIMEOUT_MS });
+import { describe, it } from 'vitest';
+import { bites, smoke } from './smoke.ts';
 
 describe('fuzzing what programs write to device files', () => {
   it('survives hostile uverbs commands, mappings, rings and doorbells, and frees everything', () =>

@@ -1,8 +1,6 @@
 /** Hostile RPC-over-RDMA peers, and hostile clients and local users of an NFS export. */
-import { describe, it, vi } from 'vitest';
-import { bites, SMOKE_TIMEOUT_MS, smoke } from './smoke.ts';
-
-vi.setConfig({ testTimeout: SMOKE_TIMEOUT_MS });
+import { describe, it } from 'vitest';
+import { bites, smoke } from './smoke.ts';
 
 describe('fuzzing RPC over RDMA and NFS', () => {
   it('decodes or refuses any header, RPC message and argument', () => smoke('rpc-codec'));

@@ -8,8 +8,6 @@ import { repositoryRoot } from './corpus.ts';
 import { hash32 } from './draws.ts';
 import { targetsNamed } from './registry.ts';
 
-/** Longest smoke run on a busy machine. */
-export const SMOKE_TIMEOUT_MS = 120_000;
 const FIXED_SEED = 1;
 
 /** The commit's seed, or the day's if the commit is unknown. */

@@ -1,10 +1,8 @@
 /** Hostile peers: startup frames, FPDUs, headers, streams and raw TCP. */
-import { describe, expect, it, vi } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { startupFrameBytesNeeded } from '../../daemon/iwarp/wire/startup-frame.ts';
 import { startupFrames } from './corpus.ts';
-import { bites, SMOKE_TIMEOUT_MS, smoke } from './smoke.ts';
-
-vi.setConfig({ testTimeout: SMOKE_TIMEOUT_MS });
+import { bites, smoke } from './smoke.ts';
 
 describe('fuzzing what peers send', () => {
   it('decodes and encodes any header to the same bytes', () => smoke('wire-header'));

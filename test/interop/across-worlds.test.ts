@@ -11,6 +11,7 @@ import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { CommandFolder, type RunningCommand, runCommand } from '../e2e/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
+import { patience, programSeconds, TEST_MS } from '../support/patience.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
 import {
   GUEST_ADDRESS,
@@ -27,8 +28,8 @@ import { type EndedRping, endOf, endOfCommand } from './rping-ends.ts';
 const PORT = 7174;
 const GUEST_SOCKET = '/run/iwarpd-across/s';
 /** Programs wait for ever after some failures. */
-const PROGRAM_SECONDS = 30;
-const TEST_TIMEOUT_MS = ATTEMPTS * (PROGRAM_SECONDS + 15) * 1000;
+const PROGRAM_SECONDS = programSeconds();
+const TEST_TIMEOUT_MS = patience(ATTEMPTS * TEST_MS);
 
 /** A program with a server and a client, which take a port and, in the client, an address. */
 interface Pair {
@@ -130,7 +131,7 @@ function wasTooSlow(pair: Pair, ended: EndedRping): boolean {
 async function untilListening(port: number, server: RunningCommand): Promise<void> {
   const entry = new RegExp(`:${port.toString(16).toUpperCase().padStart(4, '0')} \\S+ 0A `);
   const sockets = (): string => readFileSync('/proc/net/tcp', 'latin1');
-  await expect.poll(sockets, { timeout: 10_000, message: server.stderr }).toMatch(entry);
+  await expect.poll(sockets, { message: server.stderr }).toMatch(entry);
 }
 
 describeWith(['kernel-peer', 'perftest'], 'unmodified programs between iwarpd and siw', () => {

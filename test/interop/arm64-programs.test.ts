@@ -29,7 +29,7 @@ describe.runIf(reason === '')(`arm64 programs under emulation${reason}`, () => {
       obstacle = `no arm64 packages: ${error instanceof Error ? error.message : error}`;
       process.stderr.write(`skipped: arm64 programs (${obstacle})\n`);
     }
-  }, 300_000);
+  });
 
   beforeEach(async (context) => {
     context.skip(obstacle !== undefined, obstacle);

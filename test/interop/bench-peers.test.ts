@@ -52,12 +52,10 @@ afterEach(async () => {
 });
 
 describeWith(['bench-peers'], 'peers of the bench', () => {
-  it('are measured beside raw TCP', { timeout: 120_000 }, async () => {
+  it('are measured beside raw TCP', async () => {
     const names = ['ucx-tag-lat', 'libfabric-rdm-lat', 'iperf3'];
     const words = ['bench', '--rounds', '1', '--json', '--only', ...names];
-    const { status, stdout, stderr } = await folder
-      .start(words, { TMPDIR: folder.path })
-      .end(110_000);
+    const { status, stdout, stderr } = await folder.start(words, { TMPDIR: folder.path }).end();
     expect(status, stderr).toBe(0);
     const { results, unmeasured, failed } = JSON.parse(stdout);
     expect({ unmeasured, failed }).toEqual({ unmeasured: [], failed: [] });
@@ -82,12 +80,12 @@ describeWith(['bench-peers'], 'peers of the bench', () => {
     await expect.poll(() => children.filter(isRunning), PATIENCE).toEqual([]);
   });
 
-  it('that fail are reported, and the others measured', { timeout: 120_000 }, async () => {
+  it('that fail are reported, and the others measured', async () => {
     const script = folder.file('iperf3');
     writeFileSync(script, '#!/bin/sh\necho out of order >&2\nexit 1\n', { mode: 0o755 });
     const words = ['bench', '--rounds', '1', '--only', 'write-64k', 'iperf3', 'counters'];
     const path = `${folder.path}:${process.env['PATH']}`;
-    const { status, stdout, stderr } = await folder.start(words, { PATH: path }).end(110_000);
+    const { status, stdout, stderr } = await folder.start(words, { PATH: path }).end();
     expect(status, stderr).toBe(1);
     expect(stdout).toMatch(/^counters +[0-9.]+ +ns/m);
     // As a baseline it costs no figure of ours.
@@ -108,7 +106,7 @@ describeWith(['bench-peers'], 'peers of the bench', () => {
   });
 });
 
-describe('npm run bench -- growth', { timeout: 90_000 }, () => {
+describe('npm run bench -- growth', () => {
   function growth(words: readonly string[]): ChildProcess {
     const environment = { ...process.env, TMPDIR: folder.path };
     return spawn(process.execPath, [MAIN, 'growth', ...words], {

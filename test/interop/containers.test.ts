@@ -4,6 +4,7 @@ import { once } from 'node:events';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { basename } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { patience } from '../support/patience.ts';
 import { composeSuite } from './containers/compose-suite.ts';
 import { dockerfileSuite } from './containers/dockerfile-suite.ts';
 import { buildImage, makeBaseImage } from './containers/image.ts';
@@ -15,7 +16,6 @@ import { eventually } from './containers/status.ts';
 import { startRunner, workflowSuite } from './containers/workflow-suite.ts';
 import { WORLD_SCRIPT, World } from './containers/world.ts';
 
-const TEST_TIMEOUT_MS = 90_000;
 const BUILD_TIMEOUT_MS = 600_000;
 
 const obstacle = await builderObstacle();
@@ -24,7 +24,7 @@ const needless = obstacle === undefined ? 'podman builds the image here' : await
 /** Declares tests that may be skipped, with the reason in their title. */
 function describeUnless(reason: string | undefined, title: string, body: () => void): void {
   const told = reason === undefined ? title : `${title} (${reason})`;
-  describe.skipIf(reason !== undefined)(told, { timeout: TEST_TIMEOUT_MS }, body);
+  describe.skipIf(reason !== undefined)(told, body);
 }
 
 describeUnless(needless, 'Dockerfile without a builder', dockerfileSuite);
@@ -42,10 +42,10 @@ describeUnless(obstacle, 'containers', () => {
     await makeBaseImage(podman);
     // One waits for downloads while the other works.
     await Promise.all([buildImage(podman), startRunner(podman)]);
-  }, BUILD_TIMEOUT_MS);
+  }, patience(BUILD_TIMEOUT_MS));
   afterAll(async () => {
     await world?.close();
-  }, TEST_TIMEOUT_MS);
+  });
 
   imageSuite(given);
   composeSuite(given);

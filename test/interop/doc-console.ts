@@ -16,6 +16,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { DocCommand } from '../support/doc-examples.ts';
+import { PROGRAM_MS, patience } from '../support/patience.ts';
 import { repositoryRoot } from './prerequisites.ts';
 
 /** What a command did. */
@@ -26,8 +27,6 @@ export interface TypedCommand {
   readonly status: number | undefined;
 }
 
-/** Seconds that a block may take. */
-const BLOCK_TIMEOUT_MS = 45_000;
 /** Time limit for a background command to print the shown output. */
 const SETTLE_MS = 3000;
 const LOOK_MS = 50;
@@ -77,9 +76,9 @@ export class DocConsole {
         LANG: 'C.UTF-8',
       },
     });
-    const deadline = Date.now() + BLOCK_TIMEOUT_MS;
+    const deadline = performance.now() + patience(PROGRAM_MS);
     while (this.#read('.end') === '') {
-      if (Date.now() > deadline) throw new Error(`takes too long: ${this.#read('.given')}`);
+      if (performance.now() > deadline) throw new Error(`takes too long: ${this.#read('.given')}`);
       await sleep(LOOK_MS);
     }
     return this.#results(commands);

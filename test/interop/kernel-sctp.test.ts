@@ -9,6 +9,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
 import { CommandFolder, runCommand } from '../e2e/cli-process.ts';
+import { patience } from '../support/patience.ts';
 import { compiledTest, runInGuest } from './kernel-peer/inner-suite.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
 import { GUEST_START_TIMEOUT_MS, type Guest, startGuest } from './kernel-peer/kernel-peer.ts';
@@ -95,7 +96,7 @@ describeWith(['kernel-peer', 'sctp', 'rdma-programs', 'tshark'], 'SCTP by the ke
     folder = new CommandFolder();
     try {
       await prepareKernelPeer();
-      guest = await startGuest({ sctp: true, share: folder.path, timeoutSeconds: 1800 });
+      guest = await startGuest({ sctp: true, share: folder.path });
     } catch (error) {
       obstacle = `the kernel peer does not boot: ${error instanceof Error ? error.message : error}`;
       process.stderr.write(`skipped: SCTP by the kernel (${obstacle})\n`);
@@ -118,7 +119,7 @@ describeWith(['kernel-peer', 'sctp', 'rdma-programs', 'tshark'], 'SCTP by the ke
       expect(output).toBe(STORY);
       expect(status).toBe(0);
     },
-    TEST_MS,
+    patience(TEST_MS),
   );
 
   it(
@@ -198,7 +199,7 @@ describeWith(['kernel-peer', 'sctp', 'rdma-programs', 'tshark'], 'SCTP by the ke
       // Right checksums, of IPv4 too, and nothing else.
       expect(rows.filter((row) => row !== '1;;;1' && row !== '1;;;')).toEqual([]);
     },
-    TEST_MS,
+    patience(TEST_MS),
   );
 
   it(
@@ -225,7 +226,7 @@ describeWith(['kernel-peer', 'sctp', 'rdma-programs', 'tshark'], 'SCTP by the ke
           wait $serving || exit
         done`);
     },
-    TEST_MS,
+    patience(TEST_MS),
   );
 
   it(
@@ -237,6 +238,6 @@ describeWith(['kernel-peer', 'sctp', 'rdma-programs', 'tshark'], 'SCTP by the ke
       expect(tests.filter(({ status }) => status === 'failed')).toEqual([]);
       expect(tests.filter(({ status }) => status === 'passed').length).toBeGreaterThan(PASSED_MIN);
     },
-    SUITE_MS,
+    patience(SUITE_MS),
   );
 });

@@ -2,6 +2,7 @@
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { programSeconds } from '../support/patience.ts';
 import { describeWith, missingPackages, repositoryRoot } from './prerequisites.ts';
 import { ADDRESS, ProgramBench } from './program-bench.ts';
 
@@ -37,22 +38,19 @@ function obstacle(): string {
 
 const reason = obstacle();
 
-describe.skipIf(reason !== '')(
-  `libfabric over two daemons${reason}`,
-  { timeout: TIMEOUT_MS },
-  () => {
-    // Not over ofi_rxm: libfabric 1.17 may crash when it closes that.
-    it.each([
-      ['iWARP, connections', '', 'verbs', 'msg'],
-      ['RoCE, connections', 'roce:', 'verbs', 'msg'],
-      ['RoCE, reliable datagrams over datagrams', 'roce:', 'verbs;ofi_rxd', 'rdm'],
-    ])('fi_pingpong over %s: a bind to localhost names no device', (_, wire, layers, end) => {
-      const words = `fi_pingpong -p '${layers}' -e ${end} -I 20 -S 4096 -c`;
-      // By default libfabric takes the link-local GID, which leads to no other host.
-      const gid = wire === '' ? '' : 'env FI_VERBS_GID_IDX=1 ';
-      const run = (device: string) =>
-        `${gid}node ${MAIN} run --fresh --device ${device} -- timeout 40`;
-      const script = `
+describe.skipIf(reason !== '')(`libfabric over two daemons${reason}`, () => {
+  // Not over ofi_rxm: libfabric 1.17 may crash when it closes that.
+  it.each([
+    ['iWARP, connections', '', 'verbs', 'msg'],
+    ['RoCE, connections', 'roce:', 'verbs', 'msg'],
+    ['RoCE, reliable datagrams over datagrams', 'roce:', 'verbs;ofi_rxd', 'rdm'],
+  ])('fi_pingpong over %s: a bind to localhost names no device', (_, wire, layers, end) => {
+    const words = `fi_pingpong -p '${layers}' -e ${end} -I 20 -S 4096 -c`;
+    // By default libfabric takes the link-local GID, which leads to no other host.
+    const gid = wire === '' ? '' : 'env FI_VERBS_GID_IDX=1 ';
+    const run = (device: string) =>
+      `${gid}node ${MAIN} run --fresh --device ${device} -- timeout ${programSeconds()}`;
+    const script = `
         ip link set lo up
         ip link add v0 type veth peer name v1
         ip addr add 10.77.0.1/24 dev v0 && ip link set v0 up
@@ -63,14 +61,13 @@ describe.skipIf(reason !== '')(
         done
         ${run(`b=${wire}10.77.0.2`)} ${words} 10.77.0.1 || exit 1
         wait $server`;
-      const options = { encoding: 'utf8', timeout: TIMEOUT_MS } as const;
-      const { status, stdout, stderr } = spawnSync(
-        'unshare',
-        [...APART, 'sh', '-c', script],
-        options,
-      );
-      expect(status, stdout + stderr).toBe(0);
-      expect(stdout.match(/^4k +20 +=20 /gm)).toHaveLength(2);
-    });
-  },
-);
+    const options = { encoding: 'utf8', timeout: TIMEOUT_MS } as const;
+    const { status, stdout, stderr } = spawnSync(
+      'unshare',
+      [...APART, 'sh', '-c', script],
+      options,
+    );
+    expect(status, stdout + stderr).toBe(0);
+    expect(stdout.match(/^4k +20 +=20 /gm)).toHaveLength(2);
+  });
+});

@@ -22,8 +22,6 @@ const EMULATED_ADDRESS = '10.0.2.16';
 const SOCKET = '/run/iwarpd/s';
 const PINGS = 10;
 const SIZE = 8192;
-/** A guest is an emulated machine, and its host may be busy. */
-const READY_MS = 240_000;
 
 let guest: Guest;
 let folder: CommandFolder;
@@ -38,7 +36,7 @@ const ourRping = (words: string) => ourRpingInGuest(`${words} --socket ${SOCKET}
 async function boot(): Promise<void> {
   try {
     await prepareKernelPeer();
-    guest = await startGuest({ share: folder.path, timeoutSeconds: 900 });
+    guest = await startGuest({ share: folder.path });
   } catch (error) {
     obstacle = `the kernel peer does not boot: ${error instanceof Error ? error.message : error}`;
     process.stderr.write(`skipped: the daemon beside siw (${obstacle})\n`);
@@ -47,7 +45,7 @@ async function boot(): Promise<void> {
   await guest.setSiw({ crcRequired: true });
   await inGuest(`ip address add ${EMULATED_ADDRESS}/24 dev eth0`);
   daemon = guest.run(command(`start --device emu0=${EMULATED_ADDRESS}`));
-  await daemon.waitFor(/ready/, READY_MS);
+  await daemon.waitFor(/ready/);
 }
 
 /** The output of a script in the guest. Fails unless it ends well. */

@@ -110,7 +110,7 @@ describeWith(['native'], 'misuse of the native bridge', () => {
       socket = folder.file('d/s');
       await folder.daemon(socket);
       environment = await shimEnvironment(socket);
-    }, 60_000);
+    });
 
     it('everything closed twice', async () => {
       closed(await run(['twice', ADDRESS], environment));

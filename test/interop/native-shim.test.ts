@@ -14,8 +14,6 @@ import { compiledTest } from './kernel-peer/inner-suite.ts';
 import { describeWith, missingPackages, repositoryRoot } from './prerequisites.ts';
 import { ShimProgram, shimEnvironment } from './shim-programs.ts';
 
-/** For the whole inner run, which takes a few seconds on an idle machine. */
-const LIMIT_MS = 120_000;
 /** Minimum number of tests in a complete compliance suite. */
 const TESTS_MIN = 120;
 
@@ -57,7 +55,6 @@ async function runOverShim(): Promise<InnerRun> {
     const program = new ShimProgram(
       [process.execPath, run, report, ...suites],
       await shimEnvironment(socketPath),
-      { limitMs: LIMIT_MS },
     );
     const { status, output } = await program.end();
     const text = await readFile(report, 'utf8').catch(() => '{"testResults":[]}');

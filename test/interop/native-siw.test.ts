@@ -10,6 +10,7 @@ import type { DoctorReport } from '../../daemon/cli/doctor.ts';
 import type { Finding } from '../../daemon/cli/doctor-finding.ts';
 import { CommandFolder, type RunningCommand, runCommand } from '../e2e/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
+import { patience } from '../support/patience.ts';
 import {
   closed,
   type HostileSteps,
@@ -48,7 +49,7 @@ let obstacle: string | undefined;
 async function boot(): Promise<void> {
   try {
     await prepareKernelPeer();
-    guest = await startGuest({ forwards: [PORT], share: folder.path, timeoutSeconds: 1200 });
+    guest = await startGuest({ forwards: [PORT], share: folder.path });
   } catch (error) {
     obstacle = `the kernel peer does not boot: ${error instanceof Error ? error.message : error}`;
     process.stderr.write(`skipped: the native bridge on siw (${obstacle})\n`);
@@ -137,7 +138,7 @@ describeWith(['kernel-peer'], 'the native bridge on siw', () => {
         if (obstacle !== undefined) return;
         socket = folder.file('daemon/s');
         daemon = await folder.daemon(socket, ['--no-crc']);
-      }, 60_000);
+      });
 
       afterAll(async () => {
         await daemon?.kill();
@@ -299,24 +300,28 @@ describeWith(['kernel-peer'], 'the native bridge on siw', () => {
   });
 
   // The last: it leaves the guest with other devices.
-  it('passes the compliance suite', async () => {
-    const addresses = [GUEST_ADDRESS, 'fd00::15'];
-    await guest.setSiw({ crcRequired: true });
-    await inGuest(`rdma link delete siw0; ip -6 addr flush dev eth0
+  it(
+    'passes the compliance suite',
+    async () => {
+      const addresses = [GUEST_ADDRESS, 'fd00::15'];
+      await guest.setSiw({ crcRequired: true });
+      await inGuest(`rdma link delete siw0; ip -6 addr flush dev eth0
       ip -6 addr add ${addresses[1]}/64 dev eth0 nodad
       rdma link add rnic0 type siw netdev eth0 && rdma link add small0 type siw netdev lo`);
-    const suite = join(repositoryRoot(), 'test/compliance/native-siw-suite.ts');
-    const tests = await runInGuest(guest, folder.path, [suite], {
-      IWARPD_SUITE_ADDRESSES: addresses.join(','),
-    });
-    const count = (wanted: string) => tests.filter(({ status }) => status === wanted).length;
-    const [passed, failed, skipped] = ['passed', 'failed', 'skipped'].map(count);
-    process.stderr.write(
-      `compliance on siw: ${passed} passed, ${failed} failed, ${skipped} skipped for what siw lacks\n`,
-    );
-    const failures = tests.filter(({ status }) => status === 'failed');
-    expect(failures.map(({ name, messages }) => [name, messages[0]])).toEqual([]);
-    expect(passed).toBeGreaterThan(PASSED_MIN);
-    expect(skipped).toBe(SKIPPED_COUNT);
-  }, 420_000);
+      const suite = join(repositoryRoot(), 'test/compliance/native-siw-suite.ts');
+      const tests = await runInGuest(guest, folder.path, [suite], {
+        IWARPD_SUITE_ADDRESSES: addresses.join(','),
+      });
+      const count = (wanted: string) => tests.filter(({ status }) => status === wanted).length;
+      const [passed, failed, skipped] = ['passed', 'failed', 'skipped'].map(count);
+      process.stderr.write(
+        `compliance on siw: ${passed} passed, ${failed} failed, ${skipped} skipped for what siw lacks\n`,
+      );
+      const failures = tests.filter(({ status }) => status === 'failed');
+      expect(failures.map(({ name, messages }) => [name, messages[0]])).toEqual([]);
+      expect(passed).toBeGreaterThan(PASSED_MIN);
+      expect(skipped).toBe(SKIPPED_COUNT);
+    },
+    patience(420_000),
+  );
 });

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import type { CommandFolder, Finished, RunningCommand } from '../e2e/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
+import { programSeconds } from '../support/patience.ts';
 import { HOST_ADDRESS } from './kernel-peer/kernel-peer.ts';
 import { repositoryRoot } from './prerequisites.ts';
 
@@ -36,7 +37,7 @@ export function mountCommand(
   { host = HOST_ADDRESS, options = '' } = {},
 ): string {
   const own = `rdma,port=${port},vers=3,nolock,mountport=${mountPort},mountproto=tcp${options}`;
-  return `mkdir -p ${where} && timeout 30 mount -t nfs -o ${own} ${host}:${directory} ${where}`;
+  return `mkdir -p ${where} && timeout ${programSeconds()} mount -t nfs -o ${own} ${host}:${directory} ${where}`;
 }
 
 /** Runs one of our file commands to its end. */
@@ -44,7 +45,7 @@ export async function nfsCommand(
   folder: CommandFolder,
   words: readonly string[],
 ): Promise<Finished> {
-  return await folder.start(['nfs', ...words]).end(60_000);
+  return await folder.start(['nfs', ...words]).end();
 }
 
 /** The standard output of one of our file commands, which must succeed. */

@@ -12,7 +12,6 @@ import { missingPackages, repositoryRoot } from './prerequisites.ts';
 const MAIN = join(repositoryRoot(), 'dist/daemon/cli/main.js');
 /** In its own process tree, so all of a script ends with it. */
 const APART = ['--net', '--mount', '--pid', '--fork', '--kill-child'];
-const TIMEOUT_MS = 60_000;
 const SCRIPT_TIMEOUT_MS = 50_000;
 
 /** Runs a script that has loopback, /run and all ports for itself. */
@@ -40,65 +39,61 @@ function obstacle(): string {
 
 const reason = obstacle();
 
-describe.skipIf(reason !== '')(
-  `a server that rpcbind knows${reason}`,
-  { timeout: TIMEOUT_MS },
-  () => {
-    let folder: CommandFolder;
-    let directory: string;
+describe.skipIf(reason !== '')(`a server that rpcbind knows${reason}`, () => {
+  let folder: CommandFolder;
+  let directory: string;
 
-    beforeAll(() => {
-      folder = new CommandFolder();
-      directory = folder.file('export');
-      mkdirSync(directory);
-    });
-    afterAll(async () => {
-      await folder.clean();
-    });
+  beforeAll(() => {
+    folder = new CommandFolder();
+    directory = folder.file('export');
+    mkdirSync(directory);
+  });
+  afterAll(async () => {
+    await folder.clean();
+  });
 
-    it('is found by rpcinfo and showmount, until it ends [RPCR-10-02, RPCR-12-01, RPCR-12-03]', () => {
-      const log = folder.file('log');
-      const { stdout, stderr } = inOwnNetwork(`
+  it('is found by rpcinfo and showmount, until it ends [RPCR-10-02, RPCR-12-01, RPCR-12-03]', () => {
+    const log = folder.file('log');
+    const { stdout, stderr } = inOwnNetwork(`
       serve ${directory} --port 20049 --mount-port 20048 > ${log} & ours=$!
       ready ${log} ^ready
       echo "== while it serves"; rpcinfo; showmount -e 127.0.0.1
       kill $ours; wait $ours; echo "== ended with $?"
       rpcinfo`);
-      const [, serving = '', after = ''] = stdout.split('== ');
-      expect(serving, stderr).toMatch(/^ +100003 +3 +rdma +127\.0\.0\.1\.78\.81 /m);
-      expect(serving).toMatch(/^ +100005 +3 +tcp +127\.0\.0\.1\.78\.80 /m);
-      expect(serving).toContain(`${directory} `);
-      expect(after).toMatch(/^ended with 0$/m);
-      expect(after).toContain('portmapper');
-      expect(after).not.toMatch(/^ +10000[35] /m);
-    });
+    const [, serving = '', after = ''] = stdout.split('== ');
+    expect(serving, stderr).toMatch(/^ +100003 +3 +rdma +127\.0\.0\.1\.78\.81 /m);
+    expect(serving).toMatch(/^ +100005 +3 +tcp +127\.0\.0\.1\.78\.80 /m);
+    expect(serving).toContain(`${directory} `);
+    expect(after).toMatch(/^ended with 0$/m);
+    expect(after).toContain('portmapper');
+    expect(after).not.toMatch(/^ +10000[35] /m);
+  });
 
-    it('finds MOUNT for our client, on a port that only rpcbind knows [NFSR-5667.6-01]', () => {
-      const log = folder.file('any');
-      const { stdout, stderr } = inOwnNetwork(`
+  it('finds MOUNT for our client, on a port that only rpcbind knows [NFSR-5667.6-01]', () => {
+    const log = folder.file('any');
+    const { stdout, stderr } = inOwnNetwork(`
       touch ${directory}/file
       serve ${directory} --port 20049 --mount-port 0 > ${log} & ours=$!
       ready ${log} ^ready
       node ${MAIN} nfs ls 127.0.0.1:/ --embedded
       kill $ours; wait $ours`);
-      expect(stdout, stderr).toContain('file\n');
-    });
+    expect(stdout, stderr).toContain('file\n');
+  });
 
-    it('serves nothing when rpcbind has the program elsewhere, or is not there', () => {
-      const [log, other] = [folder.file('first'), folder.file('other')];
-      const { stdout, stderr } = inOwnNetwork(`
+  it('serves nothing when rpcbind has the program elsewhere, or is not there', () => {
+    const [log, other] = [folder.file('first'), folder.file('other')];
+    const { stdout, stderr } = inOwnNetwork(`
       serve ${directory} --port 20049 --mount-port 20048 > ${log} & ours=$!
       ready ${log} ^ready
       (serve ${directory} --port 20050 --mount-port 20051) 2> ${other}; echo "== $?"; cat ${other}
       echo "== what stays"; rpcinfo
       kill $ours; wait $ours; kill $bind; wait $bind
       (serve ${directory} --port 20049 --mount-port 20048) 2> ${other}; echo "== $?"; cat ${other}`);
-      const [, taken = '', stays = '', alone = ''] = stdout.split('== ');
-      expect(taken, stderr).toMatch(
-        /^1\n.*cannot serve .*: rpcbind has program 100003 version 3 on rdma/,
-      );
-      expect(stays).toMatch(/^ +100003 +3 +rdma +127\.0\.0\.1\.78\.81 /m);
-      expect(alone).toMatch(/^1\n.*cannot serve .*: no rpcbind listens at \/run\/rpcbind\.sock/);
-    });
-  },
-);
+    const [, taken = '', stays = '', alone = ''] = stdout.split('== ');
+    expect(taken, stderr).toMatch(
+      /^1\n.*cannot serve .*: rpcbind has program 100003 version 3 on rdma/,
+    );
+    expect(stays).toMatch(/^ +100003 +3 +rdma +127\.0\.0\.1\.78\.81 /m);
+    expect(alone).toMatch(/^1\n.*cannot serve .*: no rpcbind listens at \/run\/rpcbind\.sock/);
+  });
+});

@@ -29,7 +29,7 @@ let rig: PageRig | undefined;
 
 beforeAll(async () => {
   if (missingPackages('chromium').length === 0) browser = await launchBrowser();
-}, 60_000);
+});
 
 afterAll(async () => {
   await browser?.close();
@@ -71,7 +71,7 @@ async function startServer(): Promise<{ server: RunningCommand; ends: readonly s
   const port = await freePort();
   const ends = ['-a', '127.0.0.1', '-p', String(port), '--socket', socket];
   const server = folder.start(['rping', '-s', ...ends]);
-  await expect.poll(() => isListening(port), { timeout: SHOWN_TIMEOUT_MS }).toBe(true);
+  await expect.poll(() => isListening(port)).toBe(true);
   return { server, ends };
 }
 
@@ -102,7 +102,7 @@ describeWith(['chromium', 'rdma-programs'], 'the page over RoCE', () => {
     const words = ['ibv_rc_pingpong', '-d', 'roce0', '-g', '1', '-p', port, '-n', '100000000'];
     const run = ['run', '--socket', socket, '--', ...words];
     folder.start(run);
-    await expect.poll(() => isListening(Number(port)), { timeout: SHOWN_TIMEOUT_MS }).toBe(true);
+    await expect.poll(() => isListening(Number(port))).toBe(true);
     folder.start([...run, '127.0.0.1']);
     await shown.shows('#object-panel tbody .badge', /^RTS$/);
     await shown.page.getByLabel('Kind', { exact: true }).selectOption('rnr');
@@ -168,7 +168,7 @@ describeWith(['chromium'], 'the page', () => {
     // Two looks later there is a line: pixels of its colour, above the bottom of the plot.
     const heights = () => shown.page.evaluate<number[]>(HEIGHTS_OF_LINES);
     const isDrawn = async () => (await heights()).filter((height) => height > 20).length;
-    await expect.poll(isDrawn, { timeout: SHOWN_TIMEOUT_MS }).toBe(2);
+    await expect.poll(isDrawn).toBe(2);
     for (const [tab, text] of [
       ['Connections', /established/],
       ['CQs', /node/],

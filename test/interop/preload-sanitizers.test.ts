@@ -20,6 +20,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { MemoryTier } from '../../verbs-api/contract/verbs/provider.ts';
 import { DaemonProcess } from '../e2e/daemon-process.ts';
 import { Prng } from '../sim/prng.ts';
+import { patience, TEST_MS } from '../support/patience.ts';
 import { describeWith, repositoryRoot } from './prerequisites.ts';
 import {
   type EndedProgram,
@@ -98,7 +99,7 @@ describeWith(['sanitizers'], `the preload library under stress (seed ${SEED})`, 
     const paths = files.map((name) => join(stressSources, name));
     const flags = ['-std=c11', '-D_GNU_SOURCE', '-O1', '-g', '-Wall', '-Wextra', '-Werror'];
     compile('cc', [...flags, '-pthread', ...paths, '-libverbs', '-lrdmacm', '-o', stress]);
-  }, 60_000);
+  });
 
   afterAll(() => rmSync(directory, { recursive: true, force: true }));
 
@@ -111,11 +112,11 @@ describeWith(['sanitizers'], `the preload library under stress (seed ${SEED})`, 
   ): Promise<ShimProgram> {
     const environment = await shimEnvironment(daemon.socketPath);
     const preload = `${runtimePath(sanitizer)}:${library}`;
-    return new ShimProgram(
-      [...sanitizer.wrapper, stress, ...words],
-      { ...environment, ...sanitizer.variables, LD_PRELOAD: preload },
-      { limitMs: SECONDS * 1000 + PATIENCE_MS },
-    );
+    return new ShimProgram([...sanitizer.wrapper, stress, ...words], {
+      ...environment,
+      ...sanitizer.variables,
+      LD_PRELOAD: preload,
+    });
   }
 
   async function steadily(
@@ -138,7 +139,7 @@ describeWith(['sanitizers'], `the preload library under stress (seed ${SEED})`, 
 
     beforeAll(() => {
       library = build(sanitizer, sources, join(directory, `${sanitizer.runtime}-shim.so`));
-    }, 60_000);
+    });
 
     it.each(['process_vm', 'agent'] as const)(
       'works without a report where memory is reached by %s',
@@ -156,7 +157,7 @@ describeWith(['sanitizers'], `the preload library under stress (seed ${SEED})`, 
           output,
         ).toBe(true);
       },
-      SECONDS * 1000 + PATIENCE_MS,
+      patience(SECONDS * 1000 + TEST_MS),
     );
 
     it(
@@ -181,25 +182,21 @@ describeWith(['sanitizers'], `the preload library under stress (seed ${SEED})`, 
           }
         }
       },
-      DEATHS * PATIENCE_MS,
+      patience(DEATHS * TEST_MS),
     );
   });
 
-  it(
-    'runs under valgrind without reports',
-    async () => {
-      const daemon = await DaemonProcess.start();
-      try {
-        const environment = await shimEnvironment(daemon.socketPath);
-        const words = ['valgrind', '-q', '--error-exitcode=9', stress, 'leaf'];
-        const ended = await new ShimProgram(words, environment, { limitMs: PATIENCE_MS }).end();
-        expect(ended).toMatchObject({ status: 0, output: '' });
-      } finally {
-        await daemon.clean();
-      }
-    },
-    PATIENCE_MS,
-  );
+  it('runs under valgrind without reports', async () => {
+    const daemon = await DaemonProcess.start();
+    try {
+      const environment = await shimEnvironment(daemon.socketPath);
+      const words = ['valgrind', '-q', '--error-exitcode=9', stress, 'leaf'];
+      const ended = await new ShimProgram(words, environment).end();
+      expect(ended).toMatchObject({ status: 0, output: '' });
+    } finally {
+      await daemon.clean();
+    }
+  });
 
   // Each breaks the library by a change of its source: a suite that does not notice proves nothing.
   it.each([
@@ -236,20 +233,16 @@ describeWith(['sanitizers'], `the preload library under stress (seed ${SEED})`, 
       sanitizer: THREAD,
       report: /ThreadSanitizer: data race/,
     },
-  ])(
-    'reports that $fault',
-    async ({ file, from, to, sanitizer, report }) => {
-      const copy = mkdtempSync(join(directory, 'broken-'));
-      cpSync(sources, copy, { recursive: true });
-      const text = readFileSync(join(copy, file), 'utf8');
-      const broken = text.replace(from, to);
-      expect(broken, `${file} without ${from}`).not.toBe(text);
-      writeFileSync(join(copy, file), broken);
-      const library = build(sanitizer, copy, join(copy, 'broken.so'));
-      const { status, output } = await steadily(['agent'], sanitizer, library, 10);
-      expect(output).toMatch(report);
-      expect(status).not.toBe(0);
-    },
-    PATIENCE_MS,
-  );
+  ])('reports that $fault', async ({ file, from, to, sanitizer, report }) => {
+    const copy = mkdtempSync(join(directory, 'broken-'));
+    cpSync(sources, copy, { recursive: true });
+    const text = readFileSync(join(copy, file), 'utf8');
+    const broken = text.replace(from, to);
+    expect(broken, `${file} without ${from}`).not.toBe(text);
+    writeFileSync(join(copy, file), broken);
+    const library = build(sanitizer, copy, join(copy, 'broken.so'));
+    const { status, output } = await steadily(['agent'], sanitizer, library, 10);
+    expect(output).toMatch(report);
+    expect(status).not.toBe(0);
+  });
 });

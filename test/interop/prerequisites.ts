@@ -66,12 +66,9 @@ export function missingPackages(need: Need): string[] {
   return wanted.filter((name) => !installed.has(`${name} installed`));
 }
 
-/** For one test of a suite below: a guest is an emulated machine on a busy host. */
-const TEST_TIMEOUT_MS = 60_000;
-
 /** Declares a suite that runs only where the packages of `needs` are installed. */
 export function describeWith(needs: readonly Need[], title: string, body: () => void): void {
   const missing = [...new Set(needs.flatMap(missingPackages))];
   const reason = missing.length > 0 ? ` (missing packages: ${missing.join(' ')})` : '';
-  describe.skipIf(missing.length > 0)(title + reason, { timeout: TEST_TIMEOUT_MS }, body);
+  describe.skipIf(missing.length > 0)(title + reason, body);
 }

@@ -1,17 +1,10 @@
 /** A daemon, and unmodified programs that talk over it in pairs, each under `iwarpd run`. */
 import { readFileSync } from 'node:fs';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { CommandFolder, type RunningCommand } from '../e2e/cli-process.ts';
+import { programSeconds, until } from '../support/patience.ts';
 
 /** Where servers listen. */
 export const ADDRESS = '127.0.0.1';
-
-/** Seconds after which `timeout` ends a program whose test has not ended it. */
-const PROGRAM_SECONDS = 45;
-/** How much later the test gives up, should `timeout` fail. */
-const GRACE_MS = 3000;
-/** How long a server may take to listen. */
-const LISTEN_TIMEOUT_MS = 20_000;
 
 /** What a program left: its exit status, and both its streams as one text. */
 export interface EndedProgram {
@@ -37,13 +30,13 @@ export class ProgramBench {
   }
 
   /** Starts a program; its time is limited by `timeout`, which passes signals and status on. */
-  program(words: readonly string[], seconds = PROGRAM_SECONDS): RunningCommand {
-    const limit = ['timeout', '--kill-after=1', String(seconds)];
+  program(words: readonly string[], seconds = programSeconds()): RunningCommand {
+    const limit = ['timeout', '--kill-after=1', `${seconds}`];
     return this.folder.start(['run', '--socket', this.socketPath, '--', ...limit, ...words]);
   }
 
   /** Runs a program to its end. */
-  async run(words: readonly string[], seconds = PROGRAM_SECONDS): Promise<EndedProgram> {
+  async run(words: readonly string[], seconds = programSeconds()): Promise<EndedProgram> {
     return await endOf(this.program(words, seconds));
   }
 
@@ -51,17 +44,11 @@ export class ProgramBench {
   async server(
     port: number,
     words: readonly string[],
-    seconds = PROGRAM_SECONDS,
+    seconds = programSeconds(),
   ): Promise<RunningCommand> {
     const server = this.program(words, seconds);
-    const deadline = Date.now() + LISTEN_TIMEOUT_MS;
-    while (!isListening(port)) {
-      if (Date.now() > deadline) {
-        await server.kill();
-        throw new Error(`${words.join(' ')} does not listen: ${server.stdout}${server.stderr}`);
-      }
-      await sleep(20);
-    }
+    const what = (): string => `${words.join(' ')} to listen: ${server.stdout}${server.stderr}`;
+    await until(what, () => isListening(port));
     return server;
   }
 
@@ -84,7 +71,7 @@ export class ProgramBench {
 
 /** Waits for the end of a program of a bench. */
 export async function endOf(program: RunningCommand): Promise<EndedProgram> {
-  const { status, stdout, stderr } = await program.end(PROGRAM_SECONDS * 1000 + GRACE_MS);
+  const { status, stdout, stderr } = await program.end();
   return { status, output: stdout + stderr };
 }
 

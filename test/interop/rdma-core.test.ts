@@ -1,6 +1,7 @@
 /** The programs of rdma-core itself, unmodified: the device as they see it, and what they exchange. */
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { freePort } from '../support/free-port.ts';
+import { programSeconds } from '../support/patience.ts';
 import { describeWith } from './prerequisites.ts';
 import { ADDRESS, endOf, ProgramBench } from './program-bench.ts';
 
@@ -69,7 +70,7 @@ describeWith(['rdma-programs'], 'programs of librdmacm over iwarpd', () => {
 
   it('rping: two daemons of the programs’ own talk to each other', async () => {
     const words = ['rping', '-a', ADDRESS, '-p', port, '-C', '3', '-v'];
-    const run = ['run', '--fresh', '--', 'timeout', '30'];
+    const run = ['run', '--fresh', '--', 'timeout', `${programSeconds()}`];
     const server = bench.folder.start([...run, ...words, '-s']);
     // The client tries for half a second; the server's daemon may take longer to start.
     let client = await endOf(bench.folder.start([...run, ...words, '-c']));

@@ -35,7 +35,7 @@ describeWith(['native'], 'a program that posts whenever it likes', () => {
 
   it('has every post seen', async () => {
     const words = [program, 'roce0', '1', String(BURSTS)];
-    const ended = await new ShimProgram(words, rig.environment, { limitMs: 55_000 }).end();
+    const ended = await new ShimProgram(words, rig.environment).end();
     expect(ended.status, ended.output).toBe(0);
     expect(ended.output).toBe('all completed\n');
   });

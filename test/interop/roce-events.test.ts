@@ -50,7 +50,7 @@ describeWith(['native'], 'asynchronous events', () => {
   });
 
   it('each comes once, for the object that it is about', async () => {
-    const running = new ShimProgram([program, 'roce0', '1'], rig.environment, { limitMs: 38_000 });
+    const running = new ShimProgram([program, 'roce0', '1'], rig.environment);
     await running.until(/port: waits/);
     const fault = rig.host.faults.add({ kind: 'port-down', device: 'roce0' }, undefined);
     await running.until(/port: down/);

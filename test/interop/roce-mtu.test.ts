@@ -1,10 +1,8 @@
 /** The MTU of a RoCE port, from that of its interface. */
 import { spawnSync } from 'node:child_process';
-import { expect, it, vi } from 'vitest';
+import { expect, it } from 'vitest';
 import { RunningCommand } from '../e2e/cli-process.ts';
 import { describeWith } from './prerequisites.ts';
-
-vi.setConfig({ testTimeout: 90_000 });
 
 /** In a network namespace of our own; undefined where that is not permitted. */
 const apart = [
@@ -42,7 +40,7 @@ describeWith(['rdma-programs'], 'the MTU of a RoCE port', () => {
       const devices = ['wire=roce:10.78.0.1', 'local=roce:127.0.0.2', 'every=roce'];
       const options = devices.flatMap((device) => ['--device', device]);
       const words = ['run', '--fresh', ...options, '--', 'bash', '-c', SCRIPT];
-      const ended = await new RunningCommand(words, {}, within).end(80_000);
+      const ended = await new RunningCommand(words, {}, within).end();
       expect(ended.stdout.trim().split('\n'), ended.stderr).toEqual([
         'wire 1024 (3)',
         'wire 4096 (5)',

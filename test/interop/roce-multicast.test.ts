@@ -3,11 +3,10 @@
  * a veth pair between them.
  */
 import { spawnSync } from 'node:child_process';
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { CommandFolder, RunningCommand } from '../e2e/cli-process.ts';
+import { programSeconds } from '../support/patience.ts';
 import { describeWith } from './prerequisites.ts';
-
-vi.setConfig({ testTimeout: 90_000 });
 
 let folder: CommandFolder;
 
@@ -51,19 +50,19 @@ describeWith(['rdma-programs'], 'mckey between two hosts', () => {
       async () => {
         const mckey = `mckey -m ${group} -C 20 -S 1000`;
         const script = `${PREPARE}
-          within timeout 60 "$@" run --fresh --device roce0=roce:${far} -- \
+          within timeout ${programSeconds()} "$@" run --fresh --device roce0=roce:${far} -- \
             ${mckey} -b ${far} > "$0.heard" 2>&1 & receiver=$!
           for look in $(seq 400); do
             within ip maddress show dev far | grep -q " ${group}" && break
             sleep 0.1
           done
-          timeout 60 "$@" run --fresh --device roce0=roce:${near} -- ${mckey} -b ${near} -s
+          timeout ${programSeconds()} "$@" run --fresh --device roce0=roce:${near} -- ${mckey} -b ${near} -s
           wait $receiver; status=$?
           cat "$0.heard"
           within ip maddress show dev far | grep " ${group}" && exit 3
           exit $status`;
         const within = [...(apart ?? []), 'bash', '-c', script, folder.file('mckey')];
-        const ended = await new RunningCommand([], {}, within).end(85_000);
+        const ended = await new RunningCommand([], {}, within).end();
         expect([ended.status, ended.stdout], ended.stderr).toEqual([0, expect.anything()]);
         expect(ended.stdout.match(/return status 0/g), ended.stdout).toHaveLength(2);
         expect(ended.stdout).toContain('receiving data transfers');

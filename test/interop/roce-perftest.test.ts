@@ -12,8 +12,6 @@ import { describeWith } from './prerequisites.ts';
 import { type EndedProgram, listens, ShimProgram } from './shim-programs.ts';
 
 const RECORDED = new URL('../vectors/roce/perftest-rxe.tsv', import.meta.url);
-/** How soon a pair of programs that do not end is killed. */
-const LIMIT_MS = 40_000;
 
 interface Line {
   readonly command: string;
@@ -40,12 +38,11 @@ async function run(
 ): Promise<readonly [client: EndedProgram, server: EndedProgram]> {
   const port = await freePort();
   const words = [...command.split(' '), '-p', String(port)];
-  const options = { limitMs: LIMIT_MS };
-  const server = new ShimProgram(words, rig.environment, options);
+  const server = new ShimProgram(words, rig.environment);
   // One that refuses its options does not listen, and neither does its client look for it.
   if (words.includes('-R')) while (server.running && !rig.listens(port)) await sleep(5);
   else await listens(port, server).catch(() => undefined);
-  const client = new ShimProgram([...words, ADDRESS], rig.environment, options);
+  const client = new ShimProgram([...words, ADDRESS], rig.environment);
   return Promise.all([client.end(), server.end()]);
 }
 

@@ -1,11 +1,10 @@
 /** rdma_cm on the RoCE devices of daemons: which device it chooses, two daemons, and one that is killed. */
 import { spawnSync } from 'node:child_process';
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { CommandFolder, type RunningCommand, runCommand } from '../e2e/cli-process.ts';
 import { ownAddress } from '../support/own-address.ts';
+import { programSeconds } from '../support/patience.ts';
 import { describeWith } from './prerequisites.ts';
-
-vi.setConfig({ testTimeout: 60_000 });
 
 let folder: CommandFolder;
 let socket: string;
@@ -22,6 +21,9 @@ const apart = [
   ['unshare', '--net'],
   ['unshare', '--net', '--map-root-user'],
 ].find(([command = '', ...rest]) => spawnSync(command, [...rest, 'true']).status === 0);
+
+/** Seconds after which a program is ended whose test has not ended it. */
+const LIMIT = `${programSeconds()}`;
 
 /** The words that run a program on a daemon. */
 function on(at: string, ...words: readonly string[]): string[] {
@@ -51,11 +53,11 @@ async function rping(
   address: string,
   more: readonly string[] = [],
 ): Promise<void> {
-  const serving = folder.start(on(socket, 'timeout', '40', 'rping', '-s', '-C', '3', ...server));
+  const serving = folder.start(on(socket, 'timeout', LIMIT, 'rping', '-s', '-C', '3', ...server));
   const client = ['rping', '-c', '-a', address, '-C', '3', '-V', ...more];
   const { status, stdout, stderr } = await runCommand(on(socket, ...patient(...client)));
   expect(status, `${stdout}${stderr}`).toBe(0);
-  expect((await serving.end(45_000)).status).toBe(0);
+  expect((await serving.end()).status).toBe(0);
 }
 
 describeWith(['rdma-programs'], 'the device that rdma_cm chooses', () => {
@@ -87,7 +89,7 @@ describeWith(['rdma-programs'], 'the device that rdma_cm chooses', () => {
     'is the iWARP device on a host with loopback alone (needs a network namespace)',
     async () => {
       const within = [...(apart ?? []), 'sh', '-c', 'ip link set lo up && exec "$@"', 'sh'];
-      const server = 'timeout 40 rping -s -a 127.0.0.1 -C 3 & server=$!';
+      const server = `timeout ${LIMIT} rping -s -a 127.0.0.1 -C 3 & server=$!`;
       const client = patient('timeout', '5', 'rping', '-c', '-a', '127.0.0.1', '-C', '3', '-V');
       const script = `${server}; "$@" && wait $server && iwarpd_counts`;
       const counts =
@@ -124,11 +126,11 @@ describeWith(['rdma-programs'], 'the device that rdma_cm chooses', () => {
 
   it('is the RoCE device for datagrams, which iWARP does not have', async () => {
     await folder.daemon(socket);
-    const server = folder.start(on(socket, 'timeout', '40', 'udaddy', '-b', '127.0.0.1'));
+    const server = folder.start(on(socket, 'timeout', LIMIT, 'udaddy', '-b', '127.0.0.1'));
     const client = on(socket, ...patient('udaddy', '-s', '127.0.0.1'));
     const { status, stdout, stderr } = await runCommand(client);
     expect(status, `${stdout}${stderr}`).toBe(0);
-    expect((await server.end(45_000)).status).toBe(0);
+    expect((await server.end()).status).toBe(0);
     const { roce0, iwarp0 } = await sends();
     expect(roce0).toBeGreaterThan(0);
     expect(iwarp0).toBe(0);
@@ -146,14 +148,14 @@ describeWith(['rdma-programs'], 'a daemon that is killed', () => {
 
   it('leaves no program of rdma_cm waiting', async () => {
     const daemon = await folder.daemon(socket, ['--device', `roce0=roce:${ownAddress(24)}`]);
-    const words = ['timeout', '40', 'rping', '-a', ownAddress(24), '-C', '100000000', '-v'];
+    const words = ['timeout', LIMIT, 'rping', '-a', ownAddress(24), '-C', '100000000', '-v'];
     const server = folder.start(on(socket, ...words, '-s'));
     let client = folder.start(on(socket, ...words, '-c'));
     // Until the server listens, the client is refused.
     while (!(await pings(client))) client = folder.start(on(socket, ...words, '-c'));
     await daemon.kill();
     for (const program of [server, client]) {
-      const { status } = await program.end(30_000);
+      const { status } = await program.end();
       // Neither killed for its time nor fine.
       expect([0, 124, undefined]).not.toContain(status);
     }
@@ -171,7 +173,7 @@ describeWith(['rdma-programs'], 'programs that name a GID', () => {
   ])('%s finds no device, and says so', async (program, options) => {
     await folder.daemon(socket, ['--device', `roce0=roce:${ownAddress(25)}`]);
     const gid = `::ffff:${ownAddress(25)}`;
-    const words = on(socket, 'timeout', '20', program, ...options, '-s', gid);
+    const words = on(socket, 'timeout', LIMIT, program, ...options, '-s', gid);
     const { status, stdout, stderr } = await runCommand(words);
     expect([0, 124]).not.toContain(status);
     expect(`${stdout}${stderr}`).toContain('No such device');
@@ -184,7 +186,7 @@ describeWith(['rdma-programs'], 'a daemon that has done nothing yet', () => {
     await folder.daemon(here, ['--device', `roce0=roce:${ownAddress(25)}`]);
     await folder.daemon(there, ['--device', `roce0=roce:${ownAddress(26)}`]);
     const client = folder.start(on(here, 'rping', '-c', '-a', ownAddress(26), '-C', '1'));
-    const { status, stdout, stderr } = await client.end(20_000);
+    const { status, stdout, stderr } = await client.end();
     expect(status).not.toBe(0);
     expect(`${stdout}${stderr}`).toContain('RDMA_CM_EVENT_REJECTED');
   });
@@ -211,7 +213,7 @@ describeWith(['rdma-programs'], 'two daemons', () => {
 
   /** A program that ends before its test does. */
   function start(at: string, ...words: readonly string[]): RunningCommand {
-    return folder.start(on(at, 'timeout', '40', ...words));
+    return folder.start(on(at, 'timeout', LIMIT, ...words));
   }
 
   describe.each([
@@ -227,9 +229,9 @@ describeWith(['rdma-programs'], 'two daemons', () => {
       const { status, stdout, stderr } = await start(
         here,
         ...patient(...client, far, ownAddress(23)),
-      ).end(45_000);
+      ).end();
       expect(status, `${stdout}${stderr}`).toBe(0);
-      expect((await serving.end(45_000)).status).toBe(0);
+      expect((await serving.end()).status).toBe(0);
     });
   });
 });

@@ -4,7 +4,7 @@
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { gidBytes } from '../../daemon/host/host-addresses.ts';
 import { CommandFolder } from '../e2e/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
@@ -13,11 +13,8 @@ import { RoceRig } from '../support/roce-rig.ts';
 import { describeWith } from './prerequisites.ts';
 import { type EndedProgram, ShimProgram } from './shim-programs.ts';
 
-vi.setConfig({ testTimeout: 60_000 });
-
 const SERVER = ownAddress(25);
 const CLIENT = ownAddress(26);
-const LIMIT_MS = 40_000;
 /** Ports that programs do not let one choose. */
 const UDADDY_PORT = 7174;
 
@@ -39,7 +36,7 @@ afterAll(async () => {
 
 /** Starts a program on the devices. */
 function program(...words: readonly string[]): ShimProgram {
-  return new ShimProgram(words, rig.environment, { limitMs: LIMIT_MS });
+  return new ShimProgram(words, rig.environment);
 }
 
 /** Starts a server, and waits until it listens at `port`. */
@@ -270,9 +267,9 @@ describe('a daemon of a RoCE device with every address', () => {
     const at = await port();
     const words = ['rping', '-a', address, '-p', String(at), '-C', '5', '-V'];
     const { environment } = everywhere;
-    const server = new ShimProgram([...words, '-s'], environment, { limitMs: LIMIT_MS });
+    const server = new ShimProgram([...words, '-s'], environment);
     while (!everywhere.listens(at) && server.running) await sleep(10);
-    const client = new ShimProgram([...words, '-c'], environment, { limitMs: LIMIT_MS });
+    const client = new ShimProgram([...words, '-c'], environment);
     const ends: EndedProgram[] = [await client.end(), await server.end()];
     for (const { status, output } of ends) expect(status, output).toBe(0);
   });

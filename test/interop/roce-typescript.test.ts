@@ -1,7 +1,7 @@
 /** TypeScript programs and unmodified ones on a RoCE device: they exchange QP number and GID by TCP. */
 import { once } from 'node:events';
 import { connect as connectTcp, type Socket } from 'node:net';
-import { afterAll, beforeAll, expect, it, vi } from 'vitest';
+import { afterAll, beforeAll, expect, it } from 'vitest';
 import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
 import {
   Access,
@@ -23,6 +23,7 @@ import {
 } from '../../verbs-api/datagrams.ts';
 import { completions, pattern, SUCCESS, sameBytes } from '../compliance/fixture.ts';
 import { freePort } from '../support/free-port.ts';
+import { patient, until } from '../support/patience.ts';
 import { RoceRig } from '../support/roce-rig.ts';
 import { describeWith } from './prerequisites.ts';
 import { listens, ShimProgram } from './shim-programs.ts';
@@ -187,13 +188,13 @@ async function sendAll({ pd, qp, cq }: DatagramEndpoint, ud: DatagramDestination
 
 /** A signal for waits that must not outlast the test. */
 function patience(): AbortSignal {
-  return AbortSignal.timeout(20_000);
+  return patient();
 }
 
 describeWith(['rdma-programs'], 'services of datagrams', () => {
   it('of udaddy are found by a TypeScript program, and answer it', async () => {
     const server = new ShimProgram(['udaddy', '-b', ADDRESS], rig.environment);
-    await vi.waitUntil(() => rig.listens(UDADDY_PORT), { timeout: 20_000, interval: 5 });
+    await until('udaddy to listen', () => rig.listens(UDADDY_PORT));
     await using service = await resolveDatagrams(provider, {
       host: ADDRESS,
       port: UDADDY_PORT,

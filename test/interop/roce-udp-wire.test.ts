@@ -68,7 +68,7 @@ describeWith(['tshark', 'rdma-programs'], 'the wire between two daemons', () => 
     child.stderr?.on('data', (bytes: Buffer) => {
       said += bytes.toString();
     });
-    await expect.poll(() => said, { timeout: 20_000 }).toMatch(/Capturing on/);
+    await expect.poll(() => said).toMatch(/Capturing on/);
     // It says so a moment before it does.
     await new Promise((resolve) => setTimeout(resolve, 1000));
     return child;

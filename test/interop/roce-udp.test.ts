@@ -9,8 +9,6 @@ import { RoceRig } from '../support/roce-rig.ts';
 import { describeWith } from './prerequisites.ts';
 import { listens, ShimProgram } from './shim-programs.ts';
 
-const LIMIT_MS = 60_000;
-
 let near: RoceRig;
 let far: RoceRig;
 
@@ -32,10 +30,9 @@ afterAll(async () => {
 async function run(command: string): Promise<string> {
   const port = await freePort();
   const words = [...command.split(' '), '-p', String(port)];
-  const limit = { limitMs: LIMIT_MS };
-  const server = new ShimProgram(words, far.environment, limit);
+  const server = new ShimProgram(words, far.environment);
   await listens(port, server);
-  const client = new ShimProgram([...words, '127.0.0.1'], near.environment, limit);
+  const client = new ShimProgram([...words, '127.0.0.1'], near.environment);
   const [served, asked] = await Promise.all([server.end(), client.end()]);
   expect(asked.status, `${asked.output}${served.output}`).toBe(0);
   expect(served.status, served.output).toBe(0);

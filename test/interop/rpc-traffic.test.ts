@@ -105,7 +105,7 @@ describeWith(['tshark'], 'tshark on NFS between our client and server', () => {
     rig.clean();
     writeFileSync(file, Buffer.concat(pieces));
     rows = await rowsOf(file);
-  }, 60_000);
+  });
 
   afterAll(() => {
     rmSync(directory, { recursive: true });

@@ -2,6 +2,7 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import type { RunningCommand } from '../e2e/cli-process.ts';
+import { programSeconds } from '../support/patience.ts';
 import type { GuestProcess } from './kernel-peer/kernel-peer.ts';
 import { repositoryRoot } from './prerequisites.ts';
 
@@ -23,7 +24,7 @@ export function ourRpingInGuest(words: string): string {
  * among them, so it gets so many seconds: a thousand pings with CRCs take an emulated processor that
  * shares the machine close to a minute.
  */
-export function kernelRping(words: string, seconds = 110): string {
+export function kernelRping(words: string, seconds = programSeconds()): string {
   return `timeout -k 1 ${seconds} rping ${words}`;
 }
 

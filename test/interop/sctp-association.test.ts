@@ -225,7 +225,7 @@ describeWith(['sctp'], 'SCTP by libusrsctp', () => {
     const mine = rig.hold(rig.here);
     const text = `ECONNREFUSED: UDP port 9899 of ${rig.there} cannot be reached (ECONNREFUSED)`;
     for (let attempt = 0; attempt < 3; attempt += 1) {
-      await expect(rig.open(mine, rig.there, 7174, 3000)).rejects.toThrow(text);
+      await expect(rig.open(mine, rig.there, 7174)).rejects.toThrow(text);
     }
     // The socket that had the errors goes on.
     const listener = rig.listen();

@@ -1,6 +1,6 @@
 /** `iwarpd capture`, `trace` and `decode` on devices of SCTP, with Wireshark's dissector as a judge. */
 import { spawnSync } from 'node:child_process';
-import { afterEach, beforeEach, expect, it, vi } from 'vitest';
+import { afterEach, beforeEach, expect, it } from 'vitest';
 import { connect, listen } from '../../verbs-api/connect.ts';
 import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
 import type { Connection } from '../../verbs-api/connection.ts';
@@ -8,9 +8,8 @@ import { Access, SendFlag, WCStatus, WROpcode } from '../../verbs-api/contract/v
 import type { MR } from '../../verbs-api/contract/verbs/provider.ts';
 import { CommandFolder, type RunningCommand, runCommand } from '../e2e/cli-process.ts';
 import { ownAddress } from '../support/own-address.ts';
+import { programSeconds } from '../support/patience.ts';
 import { describeWith } from './prerequisites.ts';
-
-vi.setConfig({ testTimeout: 90_000 });
 
 const A = ownAddress(51);
 const B = ownAddress(52);
@@ -31,12 +30,12 @@ afterEach(() => folder.clean());
 async function write(address: string, bytes: number): Promise<void> {
   const load = ['-s', String(bytes), '-n', '5'];
   const words = ['ib_write_bw', '-R', '-F', ...load, '-p', String(PORT)];
-  const run = ['run', '--socket', socket, '--', 'timeout', '40'];
+  const run = ['run', '--socket', socket, '--', 'timeout', `${programSeconds()}`];
   const server = folder.start([...run, ...words]);
   const patient = 'for i in $(seq 100); do "$@" && exit; sleep 0.1; done; exit 1';
   const client = await runCommand([...run, 'sh', '-c', patient, 'sh', ...words, address]);
   expect(client.status, client.stderr + client.stdout).toBe(0);
-  expect((await server.end(45_000)).status).toBe(0);
+  expect((await server.end()).status).toBe(0);
 }
 
 /**

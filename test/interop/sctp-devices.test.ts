@@ -3,17 +3,16 @@ import { randomBytes } from 'node:crypto';
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { HostCmEvent, HostId } from '../../daemon/host/host-id.ts';
 import { SCTP_PARTS } from '../../daemon/host/sctp/sctp-parts.ts';
 import { CMEventType } from '../../verbs-api/contract/verbs/enums.ts';
 import { CommandFolder, type RunningCommand, runCommand } from '../e2e/cli-process.ts';
 import { ownAddress } from '../support/own-address.ts';
+import { programSeconds } from '../support/patience.ts';
 import { RnicNode } from '../support/rnic-node.ts';
 import { SCTP_UDP_PORT, until } from '../support/sctp-pair.ts';
 import { describeWith } from './prerequisites.ts';
-
-vi.setConfig({ testTimeout: 90_000 });
 
 const A = ownAddress(41);
 const B = ownAddress(42);
@@ -33,7 +32,7 @@ afterEach(() => folder.clean());
 
 /** A program of rdma-core that ends before its test does. */
 function start(at: string, ...words: readonly string[]): RunningCommand {
-  return folder.start(['run', '--socket', at, '--', 'timeout', '40', ...words]);
+  return folder.start(['run', '--socket', at, '--', 'timeout', `${programSeconds()}`, ...words]);
 }
 
 /** A client that asks again until its server is there. */
@@ -48,10 +47,10 @@ async function pair(
   client: readonly [string, readonly string[]],
 ): Promise<string> {
   const serving = start(server[0], ...server[1]);
-  const { status, stdout, stderr } = await start(client[0], ...patient(...client[1])).end(45_000);
+  const { status, stdout, stderr } = await start(client[0], ...patient(...client[1])).end();
   const told = `${stdout}${stderr}\nserver: ${serving.stdout}${serving.stderr}`;
   expect(status, told).toBe(0);
-  expect((await serving.end(45_000)).status).toBe(0);
+  expect((await serving.end()).status).toBe(0);
   return stdout;
 }
 
@@ -115,7 +114,7 @@ describeWith(['sctp', 'rdma-programs'], 'two devices of SCTP in a daemon', () =>
   it('refuse a connection without a listener at once', async () => {
     await folder.daemon(socket, BOTH);
     const client = start(socket, 'rping', '-c', '-a', B, '-C', '1');
-    const { status, stdout, stderr } = await client.end(20_000);
+    const { status, stdout, stderr } = await client.end();
     expect([0, 124]).not.toContain(status);
     expect(`${stdout}${stderr}`).toContain('RDMA_CM_EVENT_REJECTED');
   });
@@ -213,7 +212,7 @@ describeWith(['sctp', 'rdma-programs'], 'two daemons with a device of SCTP each'
       } while (event.type === CMEventType.rejected);
       expect(event.type).toBe(CMEventType.established);
       await daemon.kill();
-      await until('the end', () => node.eventsOf(id).length > 0, 60_000);
+      await until('the end', () => node.eventsOf(id).length > 0);
       expect(await node.event(id)).toMatchObject({
         type: CMEventType.disconnected,
         error: 'ECONNRESET',

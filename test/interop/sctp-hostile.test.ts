@@ -5,6 +5,7 @@
 import { afterEach, expect, it } from 'vitest';
 import { crc32c } from '../../daemon/iwarp/wire/crc32c.ts';
 import { Prng } from '../sim/prng.ts';
+import { patience } from '../support/patience.ts';
 import { BadNetwork, type RecordedEnd, SctpRig, SEGMENT, until } from '../support/sctp-pair.ts';
 import { describeWith } from './prerequisites.ts';
 
@@ -117,6 +118,6 @@ describeWith(['sctp'], 'SCTP under hostile datagrams', () => {
       await until('the message', () => theirs.user.messages.length === 1);
       expect(theirs.user.messages[0]?.bytes).toEqual(Uint8Array.of(1, 2, 3));
     },
-    TEST_MS,
+    patience(TEST_MS),
   );
 });

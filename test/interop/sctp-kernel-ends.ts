@@ -8,10 +8,10 @@ import { hostSystem } from '../../daemon/host/links/system.ts';
 import type { Association, AssociationUser } from '../../daemon/host/sctp/association.ts';
 import { UsrsctpTransport } from '../../daemon/host/sctp/usrsctp-transport.ts';
 import { KernelSctpSocket } from '../support/kernel-sctp.ts';
+import { patience } from '../support/patience.ts';
 
 const OURS = '127.0.0.2';
 const KERNEL = '127.0.0.1';
-const PATIENCE_MS = 60_000;
 const DDP = 1;
 const count = Number(process.argv[2]);
 
@@ -21,9 +21,9 @@ const say = (text: string): void => {
 const pause = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 2));
 
 async function until(what: string, isSo: () => boolean): Promise<void> {
-  const deadline = Date.now() + PATIENCE_MS;
+  const deadline = performance.now() + patience();
   while (!isSo()) {
-    if (Date.now() > deadline) throw new Error(`not within ${PATIENCE_MS} ms: ${what}`);
+    if (performance.now() > deadline) throw new Error(`waited in vain for ${what}`);
     await pause();
   }
 }

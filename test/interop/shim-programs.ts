@@ -4,17 +4,13 @@ import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { runCommand } from '../e2e/cli-process.ts';
-
-/** How long a program may run when nothing else is said. */
-const TIME_LIMIT_MS = 30_000;
+import { PROGRAM_MS, patience } from '../support/patience.ts';
 
 /** Variables for a program. */
 export type Environment = Readonly<Record<string, string>>;
 
 /** How a program is started. */
 interface ProgramOptions {
-  /** Milliseconds after which it is killed. */
-  readonly limitMs?: number;
   /** Whose it is, and whose group; the test's own user when absent. Only root can choose. */
   readonly user?: number;
 }
@@ -38,7 +34,7 @@ export class ShimProgram {
 
   constructor(words: readonly string[], environment: Environment, options: ProgramOptions = {}) {
     const [name = '', ...rest] = words;
-    const { limitMs = TIME_LIMIT_MS, user } = options;
+    const { user } = options;
     const child = spawn(name, rest, {
       env: { ...process.env, ...environment },
       ...(user === undefined ? {} : { uid: user, gid: user, cwd: '/' }),
@@ -54,7 +50,7 @@ export class ShimProgram {
     const timer = setTimeout(() => {
       late = true;
       child.kill('SIGKILL');
-    }, limitMs);
+    }, patience(PROGRAM_MS));
     this.#ended = once(child, 'close').then(([status, signal]) => {
       clearTimeout(timer);
       return {

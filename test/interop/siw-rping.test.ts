@@ -9,6 +9,7 @@ import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { CommandFolder, type RunningCommand } from '../e2e/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
+import { patience } from '../support/patience.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
 import {
   GUEST_ADDRESS,
@@ -153,22 +154,18 @@ describeWith(['kernel-peer'], 'rping between iwarpd and siw', () => {
       server = undefined;
     });
 
-    it.each(SIZES)(
-      `our client, the kernel's server: ${PINGS} pings of %i bytes`,
-      async (size) => {
-        await guest.setSiw({ mpaVersion: 2, crcRequired: true });
-        const words = `-a ${GUEST_ADDRESS} -p ${PORT} -V -S ${size}`;
-        const client = ourRpingInGuest(`-c -d ${words} -C ${PINGS} --embedded`);
-        // Five lines a ping would slow the guest's console down.
-        const quiet = `set -o pipefail; ${client} 2>&1 | grep established`;
-        const { status, output } = await guest.runToEnd(
-          `pair ${PORT} "${kernelRping(`-s ${words}`)}" "${quiet}"`,
-        );
-        expect(status, output).toBe(0);
-        expect(output).toContain(establishedLine(2, true));
-      },
-      120_000,
-    );
+    it.each(SIZES)(`our client, the kernel's server: ${PINGS} pings of %i bytes`, async (size) => {
+      await guest.setSiw({ mpaVersion: 2, crcRequired: true });
+      const words = `-a ${GUEST_ADDRESS} -p ${PORT} -V -S ${size}`;
+      const client = ourRpingInGuest(`-c -d ${words} -C ${PINGS} --embedded`);
+      // Five lines a ping would slow the guest's console down.
+      const quiet = `set -o pipefail; ${client} 2>&1 | grep established`;
+      const { status, output } = await guest.runToEnd(
+        `pair ${PORT} "${kernelRping(`-s ${words}`)}" "${quiet}"`,
+      );
+      expect(status, output).toBe(0);
+      expect(output).toContain(establishedLine(2, true));
+    });
 
     it.each(REVISIONS)(
       "our server, the kernel's client of MPA revision %i",
@@ -189,7 +186,7 @@ describeWith(['kernel-peer'], 'rping between iwarpd and siw', () => {
         expect(established).toHaveLength(SIZES.length);
         for (const line of established) expect(line).toContain(establishedLine(revision, true));
       },
-      330_000,
+      patience(330_000),
     );
   });
 

@@ -4,7 +4,6 @@
  *
  * CRCs are off here: QEMU's proxy is in between, which trips siw's bug with cut trailers.
  */
-import { setTimeout } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import type { HostCmEvent, HostId } from '../../daemon/host/host-id.ts';
 import type { WireDefaults } from '../../daemon/iwarp/cm/cm-types.ts';
@@ -18,6 +17,7 @@ import {
   WCStatus,
   WROpcode,
 } from '../../verbs-api/contract/verbs/enums.ts';
+import { programSeconds, until } from '../support/patience.ts';
 import { type Channel, NO_WISHES, RnicNode } from '../support/rnic-node.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
 import {
@@ -34,7 +34,6 @@ const PORT = 7174;
 const REVISIONS = [1, 2] as const;
 /** Longer than any FPDU, so messages are cut. */
 const LONG_BYTES = 60_000;
-const EVENT_TIMEOUT_MS = 20_000;
 
 let guest: Guest;
 let node: RnicNode;
@@ -71,14 +70,13 @@ function newNode(wire: Partial<WireDefaults> = {}): RnicNode {
 
 /** The next event of an id. The guest gets the processor meanwhile, and time. */
 async function nextEvent(id: HostId): Promise<HostCmEvent> {
-  const deadline = performance.now() + EVENT_TIMEOUT_MS;
-  while (node.eventsOf(id).length === 0 && performance.now() < deadline) await setTimeout(5);
+  await until('an event', () => node.eventsOf(id).length > 0);
   return await node.event(id);
 }
 
 /** verbs-probe as listener in the guest. */
 async function probeListens(words = ''): Promise<GuestProcess> {
-  const probe = `timeout 30 verbs-probe listen ${GUEST_ADDRESS} ${PORT} ${words}`;
+  const probe = `timeout ${programSeconds()} verbs-probe listen ${GUEST_ADDRESS} ${PORT} ${words}`;
   const listener = guest.run(`serve ${PORT} ${probe}`);
   await listener.waitFor(/READY/);
   return listener;
@@ -118,7 +116,7 @@ async function probeConnects(
   const listener = node.listen('127.0.0.1');
   const all = typeof words === 'string' ? words : words(channel);
   const place = `${HOST_ADDRESS} ${listener.at.port}`;
-  const probe = guest.run(`timeout 30 verbs-probe connect ${place} ${all}`);
+  const probe = guest.run(`timeout ${programSeconds()} verbs-probe connect ${place} ${all}`);
   const request = await nextEvent(listener.id);
   return { channel, id: request.id, probe, request: request.privateData };
 }

@@ -18,6 +18,7 @@ import type { DoctorReport } from '../../daemon/cli/doctor.ts';
 import { firstUnprivilegedPort } from '../../native-bridge/libc/privileges.ts';
 import type { DaemonStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import { QPState, WCStatus } from '../../verbs-api/contract/verbs/enums.ts';
+import { patience } from '../support/patience.ts';
 import { missingFor, NATIVE, ShimRig } from '../unit/preload/shim-rig.ts';
 import { missingPackages } from './prerequisites.ts';
 import {
@@ -32,8 +33,6 @@ const obstacle = twoUsersObstacle();
 const noCompiler = missingFor(NATIVE);
 const noPrograms =
   missingPackages('rdma-programs').length > 0 ? ' (needs the package rdmacm-utils)' : '';
-/** Each test starts several programs, and other tests may run beside it. */
-const SLOW = { timeout: 180_000 };
 
 let users: TwoUsers;
 
@@ -98,7 +97,7 @@ async function openDaemon(uid: number, words: readonly string[] = []): Promise<s
   return socket;
 }
 
-describe.runIf(obstacle === '')(`two users of one machine${obstacle}`, SLOW, () => {
+describe.runIf(obstacle === '')(`two users of one machine${obstacle}`, () => {
   describe('the default place of a socket, squatted by another user', () => {
     let trap: UserProcess;
 
@@ -452,7 +451,7 @@ describe.runIf(obstacle === '')(`two users of one machine${obstacle}`, SLOW, () 
     await users.daemon(ALICE, ['--socket', socket]);
     const parent = users.program(ALICE, ['parent', socket]);
     await parent.until(/heir is ready/);
-    await expect.poll(() => parent.exited, { timeout: 20_000 }).toBe(true);
+    await expect.poll(() => parent.exited).toBe(true);
     const victim = await processWithPid(parent.pid, ALICE);
     try {
       const maps = readFileSync(`/proc/${victim.pid}/maps`, 'latin1');
@@ -473,14 +472,13 @@ describe.runIf(obstacle === '')(`two users of one machine${obstacle}`, SLOW, () 
 
 describe.runIf(obstacle === '' && noCompiler === '')(
   `a hostile daemon of another user that a program trusts${obstacle}${noCompiler}`,
-  SLOW,
   () => {
     let rig: ShimRig;
 
     beforeAll(() => {
       rig = new ShimRig(NATIVE, 'agent-probe');
       chmodSync(rig.directory, 0o755);
-    }, SLOW.timeout);
+    });
 
     afterAll(() => rig.remove());
 
@@ -503,13 +501,13 @@ describe.runIf(obstacle === '' && noCompiler === '')(
 
 /** A process of a user with this very pid, once it is free. Another may take the number first: again. */
 async function processWithPid(pid: number, uid: number) {
-  const deadline = Date.now() + 60_000;
+  const deadline = performance.now() + patience();
   for (;;) {
     writeFileSync('/proc/sys/kernel/ns_last_pid', String(pid - 1));
     const child = spawn('sleep', ['600'], { uid, gid: uid, stdio: 'ignore', env: {}, cwd: '/' });
     if (child.pid === pid) return { pid, kill: (signal: NodeJS.Signals) => child.kill(signal) };
     child.kill('SIGKILL');
-    if (Date.now() > deadline) throw new Error(`pid ${pid} is not to be had`);
+    if (performance.now() > deadline) throw new Error(`pid ${pid} is not to be had`);
     await new Promise((resolve) => setTimeout(resolve, 5));
   }
 }

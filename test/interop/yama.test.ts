@@ -7,6 +7,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { DoctorReport } from '../../daemon/cli/doctor.ts';
 import type { ClientStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import { runCommand } from '../e2e/cli-process.ts';
+import { patience, TEST_MS } from '../support/patience.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
 import {
   GUEST_ADDRESS,
@@ -20,7 +21,7 @@ import { describeWith, repositoryRoot } from './prerequisites.ts';
 const PORT = 7174;
 const OTHER_PORT = 7175;
 const HTTP_PORT = 7470;
-const TEST_TIMEOUT_MS = ATTEMPTS * 60_000;
+const TEST_TIMEOUT_MS = patience(ATTEMPTS * TEST_MS);
 const FOLDER = '/run/iwarpd-yama';
 const SOCKET = `${FOLDER}/s`;
 /** "nobody" of every distribution, without a single privilege. */
@@ -70,7 +71,7 @@ describeWith(['kernel-peer', 'perftest'], 'programs of a user under Yama', () =>
     await prepareKernelPeer();
     const { stdout } = await runCommand(['env', '--socket', SOCKET]);
     exports = stdout.trim().split('\n').join('; ').concat(';');
-    guest = await startGuest({ timeoutSeconds: 300 });
+    guest = await startGuest();
     // In the guest's overlay the user may come by what may be its owner's alone on the host.
     const node = '$(readlink -f "$(command -v node)")';
     await inGuest(`for path in "$PWD" "${node}"; do

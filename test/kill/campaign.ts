@@ -462,15 +462,14 @@ export class Campaign {
       round.load === 'rping'
         ? { server: ['rping', '-s', '-a', this.#far.address, '-p', port, '-C', PINGS], client: [] }
         : { server: this.#perftest('kill1', port), client: this.#perftest('kill0', port) };
-    const limitMs = START_MS + this.#silenceMs;
-    const server = new ShimProgram(words.server, this.#far.environment, { limitMs });
+    const server = new ShimProgram(words.server, this.#far.environment);
     const clientWords =
       round.load === 'rping'
         ? ['rping', '-c', '-a', this.#far.address, '-p', port, '-C', PINGS]
         : [...words.client, this.#far.address];
     if (this.#wire === 'tcp') await listens(Number(port), server);
     else await this.#serves(server);
-    const client = new ShimProgram(clientWords, this.#near.environment, { limitMs });
+    const client = new ShimProgram(clientWords, this.#near.environment);
     try {
       if (!round.early) await this.#transfers();
       await sleep(round.delayMs);

@@ -1,6 +1,7 @@
 import { randomInt } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { missingPackages } from '../interop/prerequisites.ts';
+import { patience } from '../support/patience.ts';
 import { Campaign, type Load } from './campaign.ts';
 
 /** `IWARPD_KILL_ROUNDS` and `IWARPD_KILL_SEED` override them. */
@@ -16,7 +17,7 @@ const without = missing.length === 0 ? '' : `, without programs: missing ${missi
 describe(`kill -9 of clients, daemons and peers (seed ${SEED}${without})`, () => {
   const campaign = new Campaign(SEED, loads);
 
-  beforeAll(() => campaign.start(), 120_000);
+  beforeAll(() => campaign.start());
 
   afterAll(() => campaign.stop());
 
@@ -27,6 +28,6 @@ describe(`kill -9 of clients, daemons and peers (seed ${SEED}${without})`, () =>
       expect(campaign.tally.rounds).toBe(ROUNDS);
       expect(campaign.tally.sends).toBeGreaterThan(ROUNDS);
     },
-    ROUNDS * ROUND_LIMIT_MS,
+    patience(ROUNDS * ROUND_LIMIT_MS),
   );
 });

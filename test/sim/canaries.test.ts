@@ -1,5 +1,6 @@
 /** Puts known bugs back, one at a time: the simulation must find each and name the broken rule. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { patience } from '../support/patience.ts';
 import { CANARIES } from './canaries.ts';
 import { Mutant } from './mutant.ts';
 
@@ -10,13 +11,13 @@ let mutant: Mutant;
 
 beforeAll(() => {
   mutant = new Mutant();
-}, TIMEOUT_MS);
+}, patience(TIMEOUT_MS));
 
 afterAll(() => mutant.remove());
 
 describe('simulation canaries', () => {
   for (const { bug, rule, carrier = 'tcp', edits } of CANARIES) {
-    it(`finds the bug: ${bug}`, { timeout: TIMEOUT_MS }, async () => {
+    it(`finds the bug: ${bug}`, { timeout: patience(TIMEOUT_MS) }, async () => {
       const script = 'test/sim/canary-run.js';
       const seed = await mutant.find(edits, script, rule, SEEDS_MAX, [carrier]);
       expect(seed, `a seed up to ${SEEDS_MAX} that breaks '${rule}'`).toBeGreaterThan(0);

@@ -8,6 +8,7 @@ import { cmNumbers } from '../../daemon/ipc/kernel/kernel-files.ts';
 import { ShimOp } from '../../daemon/ipc/kernel/shim-protocol.ts';
 import { isVerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import { bytesOf } from './hex.ts';
+import { until } from './patience.ts';
 import { le, RSP, request, UverbsRig, commands as uverbs } from './uverbs-rig.ts';
 
 /** A `sockaddr_in`, as hexadecimal text of `size` bytes. */
@@ -127,8 +128,6 @@ interface ReadEvent {
   readonly record: DataView;
 }
 
-const EVENT_TIMEOUT_MS = 5000;
-
 /** See the module's comment. */
 export class RdmaCmRig {
   readonly verbs: UverbsRig;
@@ -211,13 +210,7 @@ export class RdmaCmRig {
 
   /** The next event; waits for it. */
   async event(file = this.file): Promise<ReadEvent> {
-    const deadline = Date.now() + EVENT_TIMEOUT_MS;
-    for (;;) {
-      const event = this.poll(file);
-      if (event !== undefined) return event;
-      if (Date.now() > deadline) throw new Error('no event came');
-      await new Promise((resolve) => setTimeout(resolve, 2));
-    }
+    return await until('an event', () => this.poll(file));
   }
 
   /** A queue pair of the uverbs half, with its number and its handle. */

@@ -25,9 +25,9 @@ import type { WC } from '../../verbs-api/contract/verbs/completion.ts';
 import { Access, CMEventType, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
 import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
 import type { RecvWR, SendFields } from '../../verbs-api/contract/verbs/work-request.ts';
+import { patience } from './patience.ts';
 
 /** How long a test waits for an expected event. */
-const PATIENCE_MS = 5000;
 const QUEUE_DEPTH = 64;
 const BUFFER_BYTES = 1 << 20;
 /** Local address of every test region's first byte. */
@@ -261,7 +261,7 @@ export async function connectPair(
 
 /** Waits until `condition` holds, looking once a turn of the event loop. */
 export async function until(condition: () => boolean, what: string): Promise<void> {
-  const deadline = performance.now() + PATIENCE_MS;
+  const deadline = performance.now() + patience();
   while (!condition()) {
     if (performance.now() > deadline) throw new Error(`waited in vain for ${what}`);
     await new Promise((resolve) => setImmediate(resolve));

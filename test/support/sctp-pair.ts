@@ -11,6 +11,9 @@ import type {
 } from '../../daemon/host/sctp/association.ts';
 import { UsrsctpTransport } from '../../daemon/host/sctp/usrsctp-transport.ts';
 import { ownAddress } from './own-address.ts';
+import { until } from './patience.ts';
+
+export { until };
 
 /** DDP segments' kind of message (RFC 5043). */
 export const SEGMENT: MessageKind = {
@@ -20,7 +23,6 @@ export const SEGMENT: MessageKind = {
 };
 const DDP_INDICATION = 1;
 export const SCTP_UDP_PORT = 9899;
-const PATIENCE_MS = 30_000;
 
 interface ReceivedMessage {
   readonly streamId: number;
@@ -75,19 +77,6 @@ export interface RecordedEnd {
   readonly user: AssociationRecorder;
 }
 
-/** Waits until something is so, at most half a minute. */
-export async function until(
-  what: string,
-  isSo: () => boolean,
-  patienceMs = PATIENCE_MS,
-): Promise<void> {
-  const deadline = Date.now() + patienceMs;
-  while (!isSo()) {
-    if (Date.now() > deadline) throw new Error(`not within ${patienceMs} ms: ${what}`);
-    await new Promise((resolve) => setTimeout(resolve, 5));
-  }
-}
-
 /** Ports of two addresses; `close` releases all that was opened. */
 export class SctpRig {
   readonly clock = hostSystem().clock;
@@ -124,12 +113,7 @@ export class SctpRig {
   }
 
   /** Opens an association, or throws with the code and text of the failure. */
-  async open(
-    from: SctpPort,
-    address: string,
-    port: number,
-    patienceMs = PATIENCE_MS,
-  ): Promise<RecordedEnd> {
+  async open(from: SctpPort, address: string, port: number, idleMs?: number): Promise<RecordedEnd> {
     let end: RecordedEnd | undefined;
     let failure: Error | undefined;
     const attempt = from.open(
@@ -146,7 +130,7 @@ export class SctpRig {
     );
     const isDecided = () => (end ?? failure) !== undefined;
     try {
-      await until('the association is up, or refused', isDecided, patienceMs);
+      await until('the association is up, or refused', isDecided, idleMs);
     } catch (error) {
       attempt.cancel();
       throw error;

@@ -10,6 +10,7 @@ import {
   type Welcome,
 } from '../../verbs-api/contract/protocol/ipc-frames.ts';
 import { concat } from './hex.ts';
+import { patience } from './patience.ts';
 
 /** A reply, taken apart. */
 interface ReceivedReply {
@@ -22,8 +23,6 @@ interface ReceivedReply {
   /** Sent along with the reply; the caller closes it. */
   readonly descriptor: number | undefined;
 }
-
-const TIMEOUT_MS = 5000;
 
 /** See the module's comment. */
 export class ShimClient {
@@ -167,7 +166,7 @@ export class ShimClient {
 
   async #receive(): Promise<void> {
     const bytes = new Uint8Array(64 * 1024);
-    const { length, descriptor } = await receiveDescriptor(this.#fd, bytes, TIMEOUT_MS);
+    const { length, descriptor } = await receiveDescriptor(this.#fd, bytes, patience());
     if (length === 0) throw new Error('closed');
     if (descriptor !== undefined) this.#descriptor = descriptor;
     this.#bytes = new Uint8Array(concat(this.#bytes, bytes.subarray(0, length)));

@@ -25,17 +25,15 @@ import { DaemonRig } from '../../support/daemon-rig.ts';
 import { streamOf } from '../../support/fpdu-stream.ts';
 import { bytesOf, hexOf } from '../../support/hex.ts';
 import { IpcClient } from '../../support/ipc-client.ts';
+import { patience } from '../../support/patience.ts';
 import { SEGMENTS } from '../corpus.ts';
 import type { Draws } from '../draws.ts';
 import { LIFE } from '../ipc-commands.ts';
 import { inPieces, join, mutated, rearranged } from '../mutate.ts';
 import { claim, type FuzzState, type FuzzTarget, type Outcome, patch } from '../target.ts';
 
-/** Longest wait on a busy machine. */
-const PATIENCE_MS = 20_000;
-
 async function until(condition: () => boolean, what: string): Promise<void> {
-  const deadline = performance.now() + PATIENCE_MS;
+  const deadline = performance.now() + patience();
   while (!condition()) {
     claim(performance.now() < deadline, `waited in vain for ${what}`);
     await new Promise((resolve) => setTimeout(resolve, 1));

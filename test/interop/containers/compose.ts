@@ -1,10 +1,9 @@
 /** `docker/compose.yaml`, brought up by docker-compose itself in a world. */
 import { existsSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { patience } from '../../support/patience.ts';
 import type { Podman } from './podman.ts';
 import type { CommandOptions, Outcome, World } from './world.ts';
-
-const SERVICE_TIMEOUT_MS = 20_000;
 
 /** Docker's API, served by podman, and the calls of health checks that systemd would make. */
 export async function serveDocker(podman: Podman): Promise<void> {
@@ -13,9 +12,9 @@ export async function serveDocker(podman: Podman): Promise<void> {
   const socket = '/run/docker.sock';
   world.setEnvironment({ DOCKER_HOST: `unix://${socket}`, COMPOSE_PROJECT_NAME: 'nodes' });
   world.start(['podman', 'system', 'service', '--time', '0', `unix://${socket}`]);
-  const deadline = Date.now() + SERVICE_TIMEOUT_MS;
+  const deadline = performance.now() + patience();
   while ((await world.run(['test', '-S', socket])).status !== 0) {
-    if (Date.now() > deadline) throw new Error('podman serves no socket');
+    if (performance.now() > deadline) throw new Error('podman serves no socket');
     await sleep(100);
   }
   const starting = 'podman ps --quiet --filter health=starting';

@@ -2,6 +2,7 @@
 import { cp } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { patience } from '../../support/patience.ts';
 import { repositoryRoot } from '../prerequisites.ts';
 import { CERTIFICATES, makeBaseRoot, registryAccess } from './base-root.ts';
 import { copyContext } from './context.ts';
@@ -22,10 +23,10 @@ export function dockerfileSuite(): void {
   }
   beforeAll(async () => {
     world = await World.open();
-  }, 60_000);
+  });
   afterAll(async () => {
     await world?.close();
-  }, 60_000);
+  });
 
   /** A root file system for a stage, with devices, processes and the way to npm's registry. */
   async function makeRoot(name: string): Promise<string> {
@@ -58,7 +59,9 @@ export function dockerfileSuite(): void {
 
   for (const [index, stage] of stages.entries()) {
     const name = stage.name ?? `stage-${index}`;
-    it(`takes every step of stage ${index + 1}`, { timeout: STAGE_TIMEOUT_MS }, async () => {
+    it(`takes every step of stage ${index + 1}`, {
+      timeout: patience(STAGE_TIMEOUT_MS),
+    }, async () => {
       const runs = stage.instructions.filter((each) => each.name === 'RUN').length;
       expect(runs).toBeGreaterThan(0);
       expect(await take(stage, name)).toBe(runs);
@@ -77,7 +80,7 @@ export function dockerfileSuite(): void {
     expect(doctor.stdout).toMatch(/^ok +preload /m);
     const listed = await call('iwarpd', 'run', '--fresh', '--', 'ibv_devices');
     expect(listed.stdout).toMatch(/iwarp0\s+[0-9a-f]{16}/);
-  }, 60_000);
+  });
 }
 
 const SEARCHED = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';

@@ -4,11 +4,11 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
+import { patience } from '../../support/patience.ts';
 import { missingPackages } from '../prerequisites.ts';
 import { World } from './world.ts';
 
 const execute = promisify(execFile);
-const PROBE_TIMEOUT_MS = 15_000;
 
 /** The release of Debian that the Dockerfile builds on. */
 export const DEBIAN_RELEASE = 'bookworm';
@@ -21,7 +21,7 @@ export async function debianMirror(): Promise<string | undefined> {
   const format = '$(RELEASE) $(COMPONENT) $(REPO_URI)';
   const words = ['indextargets', '--format', format, 'Created-By: Packages', 'Origin: Debian'];
   try {
-    const { stdout } = await execute('apt-get', words, { timeout: PROBE_TIMEOUT_MS });
+    const { stdout } = await execute('apt-get', words, { timeout: patience() });
     const line = stdout.split('\n').find((text) => text.startsWith(`${DEBIAN_RELEASE} main `));
     return line?.split(' ')[2];
   } catch {
@@ -74,7 +74,7 @@ async function worldObstacle(): Promise<string | undefined> {
 
 async function succeeds(program: string, words: readonly string[]): Promise<boolean> {
   try {
-    await execute(program, words, { timeout: PROBE_TIMEOUT_MS });
+    await execute(program, words, { timeout: patience() });
     return true;
   } catch {
     return false;

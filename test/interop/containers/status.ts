@@ -1,6 +1,7 @@
 /** The output of `iwarpd status --json`, read from inside a container. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
+import { patience } from '../../support/patience.ts';
 import type { Podman } from './podman.ts';
 
 const status = z.object({
@@ -26,8 +27,6 @@ const status = z.object({
 /** The part of a daemon's status that containers change. */
 export type Status = z.infer<typeof status>;
 
-const WAIT_TIMEOUT_MS = 40_000;
-
 /** Asks the daemon of a container. */
 export async function statusOf(podman: Podman, container: string): Promise<Status> {
   const { stdout, stderr } = await podman.exec(container, ['iwarpd', 'status', '--json']);
@@ -40,11 +39,11 @@ export async function eventually<Found>(
   what: string,
   look: () => Promise<Found | undefined>,
 ): Promise<Found> {
-  const deadline = Date.now() + WAIT_TIMEOUT_MS;
+  const deadline = performance.now() + patience();
   for (;;) {
     const found = await look();
     if (found !== undefined) return found;
-    if (Date.now() > deadline) throw new Error(`${what}: not within ${WAIT_TIMEOUT_MS} ms`);
+    if (performance.now() > deadline) throw new Error(`waited in vain for ${what}`);
     await sleep(200);
   }
 }

@@ -73,7 +73,7 @@ export function workflowSuite(given: () => Podman): void {
 
     afterAll(async () => {
       await given().remove(RUNNER);
-    }, 60_000);
+    });
 
     it(`leaves to GitHub what only GitHub can do: ${uses.join(', ')}`, () => {
       expect(uses.map((name) => name.replace(/@.*/, ''))).toEqual([
@@ -88,7 +88,7 @@ export function workflowSuite(given: () => Podman): void {
     });
 
     for (const { name, run, env } of runs) {
-      it(`step: ${name}`, { timeout: STEP_TIMEOUT_MS }, async () => {
+      it(`step: ${name}`, async () => {
         const { status, stdout, stderr } = await take(run, env);
         expect({ status, said: status === 0 ? '' : stdout + stderr }).toEqual({
           status: 0,

@@ -10,13 +10,12 @@ import { once } from 'node:events';
 import { mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { PROGRAM_MS, patience } from '../../support/patience.ts';
 import { repositoryRoot } from '../prerequisites.ts';
 
 /** The script that holds a world; it takes the world's folder. */
 export const WORLD_SCRIPT = join(repositoryRoot(), 'test/interop/containers/world.sh');
 
-const READY_TIMEOUT_MS = 20_000;
-const COMMAND_TIMEOUT_MS = 60_000;
 const OUTPUT_MAX_BYTES = 64 << 20;
 
 /** How a command in a world ended. */
@@ -68,8 +67,8 @@ export class World {
       let line = '';
       const timer = setTimeout(() => {
         keeper.stdin?.end();
-        reject(new Error(`no world within ${READY_TIMEOUT_MS} ms: ${said}`));
-      }, READY_TIMEOUT_MS);
+        reject(new Error(`waited in vain for a world: ${said}`));
+      }, patience());
       keeper.stdout?.on('data', (bytes: Buffer) => {
         line += bytes.toString();
         const [, pid] = /^ready (\d+)\n/.exec(line) ?? [];
@@ -97,12 +96,12 @@ export class World {
 
   /** Runs a command to its end. */
   run(words: readonly string[], options: CommandOptions = {}): Promise<Outcome> {
-    const { timeoutMs = COMMAND_TIMEOUT_MS, input } = options;
+    const { timeoutMs = PROGRAM_MS, input } = options;
     return new Promise((resolve) => {
       const settings = {
         env: this.#environment,
         maxBuffer: OUTPUT_MAX_BYTES,
-        timeout: timeoutMs,
+        timeout: patience(timeoutMs),
         killSignal: 'SIGKILL' as const,
       };
       const [program, ...rest] = this.#entering(words, options);

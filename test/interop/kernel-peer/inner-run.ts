@@ -4,13 +4,14 @@
  *   inner-run.js REPORT FILE...   runs these files of suites, whatever their names, one after the
  *                                 other, and leaves vitest's JSON report at REPORT
  */
+import { join } from 'node:path';
 import { startVitest } from 'vitest/node';
 
 const [report, ...files] = process.argv.slice(2);
 if (report === undefined || files.length === 0) throw new Error('inner-run REPORT FILE...');
 
-// A guest is an emulated machine of one processor: what takes a second here takes many there.
-const PATIENCE_MS = 30_000;
+/** A guest is an emulated machine of one processor: what takes a second here takes many there. */
+process.env['IWARPD_PATIENCE'] = '10';
 
 const vitest = await startVitest('test', [], {
   config: false,
@@ -21,7 +22,6 @@ const vitest = await startVitest('test', [], {
   fileParallelism: false,
   isolate: false,
   pool: 'threads',
-  testTimeout: PATIENCE_MS,
-  hookTimeout: PATIENCE_MS,
+  setupFiles: [join(import.meta.dirname, '../../support/patience-setup.js')],
 });
 await vitest.close();

@@ -2,6 +2,7 @@
 import { existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { patience } from '../../support/patience.ts';
 import { repositoryRoot } from '../prerequisites.ts';
 import { type Guest, shellWord } from './kernel-peer.ts';
 
@@ -26,8 +27,8 @@ interface JsonReport {
   }[];
 }
 
-/** A guest that hangs is given up before the test that waits for it. */
-const LIMIT_SECONDS = 400;
+/** A run that hangs is given up, and says so, before the test that waits for it. */
+const RUN_MS = 400_000;
 
 /** A compiled program of the tests, by its path below `test`, for the guest to run. */
 export function compiledTest(path: string): string {
@@ -50,7 +51,11 @@ export async function runInGuest(
   const settings = Object.entries(variables).map(([name, value]) => `${name}=${shellWord(value)}`);
   const words = [compiledTest('interop/kernel-peer/inner-run.js'), report, ...files];
   const { output } = await guest.runToEnd(
-    [...settings, `timeout -k 1 ${LIMIT_SECONDS} node`, ...words.map(shellWord)].join(' '),
+    [
+      ...settings,
+      `timeout -k 1 ${Math.ceil(patience(RUN_MS) / 1000)} node`,
+      ...words.map(shellWord),
+    ].join(' '),
   );
   if (!existsSync(report)) throw new Error(`the suites left no report in the guest:\n${output}`);
   const { testResults } = JSON.parse(await readFile(report, 'utf8')) as JsonReport;

@@ -17,6 +17,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Readable, Writable } from 'node:stream';
 import { freePort } from '../../support/free-port.ts';
+import { PROGRAM_MS, patience, programSeconds, TEST_MS } from '../../support/patience.ts';
 import { type GuestSlot, takeGuestSlot } from './guest-slot.ts';
 import {
   cacheDirectory,
@@ -38,8 +39,6 @@ interface GuestOptions {
   readonly siw?: SiwParameters;
   /** A directory of the host that the guest may write to, at the same path. */
   readonly share?: string;
-  /** Whole life of the guest; past it QEMU is killed and what waits for the guest fails (600). */
-  readonly timeoutSeconds?: number;
   /** The guest's memory, in MiB (1536). */
   readonly memoryMiB?: number;
   /** Load the kernel's NFS client and server, and RPC-over-RDMA, too. */
@@ -50,12 +49,11 @@ interface GuestOptions {
   readonly sctp?: boolean;
 }
 
-const BOOT_TIMEOUT_MS = 120_000;
+const BOOT_MS = 120_000;
 /** How long other guests may keep this one waiting: the longest suite takes four minutes alone. */
-const TURN_TIMEOUT_MS = 1_200_000;
+const TURN_MS = 1_200_000;
 /** Time limit for the hook of a suite that boots a guest. */
-export const GUEST_START_TIMEOUT_MS = TURN_TIMEOUT_MS + BOOT_TIMEOUT_MS + 180_000;
-const WAIT_TIMEOUT_MS = 60_000;
+export const GUEST_START_TIMEOUT_MS = patience(TURN_MS + BOOT_MS + TEST_MS);
 
 /** `text` as one word of a shell script. */
 export function shellWord(text: string): string {
@@ -92,7 +90,7 @@ export class GuestProcess {
   }
 
   /** Resolves with the first match in the output, old or new; rejects when it cannot come any more. */
-  waitFor(pattern: RegExp, timeoutMs = WAIT_TIMEOUT_MS): Promise<RegExpExecArray> {
+  waitFor(pattern: RegExp, timeoutMs = patience(PROGRAM_MS)): Promise<RegExpExecArray> {
     return new Promise((resolve, reject) => {
       const match = pattern.exec(this.output);
       if (match) return resolve(match);
@@ -159,7 +157,6 @@ export class Guest implements AsyncDisposable {
   readonly #forwarded: ReadonlyMap<number, number>;
   readonly #processes = new Map<number, GuestProcess>();
   readonly #gone: Promise<void>;
-  readonly #limit: NodeJS.Timeout;
   readonly #ready: Promise<string>;
   #settleReady: { resolve: (release: string) => void; reject: (error: Error) => void } | undefined;
   #lossReason: string | undefined;
@@ -172,7 +169,6 @@ export class Guest implements AsyncDisposable {
     job: string,
     slot: GuestSlot,
     forwarded: ReadonlyMap<number, number>,
-    timeoutSeconds: number,
   ) {
     this.#qemu = qemu;
     this.#job = job;
@@ -182,10 +178,6 @@ export class Guest implements AsyncDisposable {
       this.#settleReady = { resolve, reject };
     });
     this.#ready.catch(() => undefined);
-    this.#limit = setTimeout(
-      () => this.#abandon(`stopped after ${timeoutSeconds} s`),
-      timeoutSeconds * 1000,
-    );
     qemu.stdout.setEncoding('utf8').on('data', (text: string) => this.#handleText(text));
     qemu.stderr.setEncoding('utf8').on('data', (text: string) => {
       this.#complaints += text;
@@ -207,7 +199,7 @@ export class Guest implements AsyncDisposable {
    */
   static async start(options: GuestOptions = {}): Promise<Guest> {
     const image = await prepareKernelPeer();
-    const slot = await takeGuestSlot(cacheDirectory(), TURN_TIMEOUT_MS);
+    const slot = await takeGuestSlot(cacheDirectory(), patience(TURN_MS));
     try {
       return await Guest.#boot(image, slot, options);
     } catch (error) {
@@ -229,6 +221,7 @@ export class Guest implements AsyncDisposable {
       PROBES: image.probes,
       DIRECTORY: process.cwd(),
       SHARE: options.share ?? '',
+      PROGRAM_SECONDS: `${programSeconds()}`,
       MODULE_SETS: (['nfs', 'rxe', 'sctp'] as const)
         .filter((name) => options[name] === true)
         .join(' '),
@@ -241,8 +234,8 @@ export class Guest implements AsyncDisposable {
     // Should this process die without stopping it, QEMU dies too.
     const setpriv = ['--pdeathsig', 'KILL', 'qemu-system-x86_64', ...parameters];
     const qemu = spawn('setpriv', setpriv, { stdio: ['pipe', 'pipe', 'pipe'] });
-    const guest = new Guest(qemu, job, slot, forwarded, options.timeoutSeconds ?? 600);
-    const boot = setTimeout(() => guest.#abandon('it did not boot'), BOOT_TIMEOUT_MS);
+    const guest = new Guest(qemu, job, slot, forwarded);
+    const boot = setTimeout(() => guest.#abandon('it did not boot'), patience(BOOT_MS));
     try {
       await guest.#ready;
       return guest;
@@ -294,7 +287,7 @@ export class Guest implements AsyncDisposable {
   async stop(): Promise<void> {
     this.#lossReason ??= 'the guest was stopped';
     this.#say('off');
-    const hurry = setTimeout(() => this.#qemu.kill('SIGKILL'), 5000);
+    const hurry = setTimeout(() => this.#qemu.kill('SIGKILL'), patience());
     await this.#gone;
     clearTimeout(hurry);
     await this.#slot.close();
@@ -331,7 +324,6 @@ export class Guest implements AsyncDisposable {
   }
 
   async #handleLoss(): Promise<void> {
-    clearTimeout(this.#limit);
     const reason = this.#lossReason ?? `QEMU ended: ${this.#complaints || 'it says nothing'}`;
     this.#lossReason = reason;
     for (const process of this.#processes.values()) process.handleLoss(reason);

@@ -26,12 +26,12 @@ import {
   WROpcode,
 } from '../../../verbs-api/index.ts';
 import { createNative } from '../../../verbs-api/native/native-provider.ts';
+import { patient } from '../../support/patience.ts';
 
 const MEMORY_BYTES = 2 * 1024 * 1024;
 const LENGTHS = [0, 1, 63, 64, 65, 1448, 4096, 65_535, 1024 * 1024];
 const GATHERED = [1, 4000, 77];
 const RIGHTS = Access.localWrite | Access.remoteWrite | Access.remoteRead;
-const PATIENCE_MS = 20_000;
 
 /** Says a line of the output. */
 type Say = (line: string) => void;
@@ -128,7 +128,7 @@ async function completions({ name, connection }: End, count: number, say: Say): 
 }
 
 async function take(cq: CQ, count: number): Promise<WC[]> {
-  const signal = AbortSignal.timeout(PATIENCE_MS);
+  const signal = patient();
   const taken: WC[] = [];
   while (taken.length < count) {
     taken.push(...(await cq.wait({ max: count - taken.length, signal })));
@@ -281,7 +281,7 @@ async function farewell(client: End, server: End, say: Say): Promise<void> {
   for (const wrId of [500, 501, 502]) {
     server.connection.qp.postRecv({ wrId, sgList: [server.memory.sge(0, 64)] });
   }
-  const signal = AbortSignal.timeout(PATIENCE_MS);
+  const signal = patient();
   await client.connection.id.disconnect();
   await client.connection.disconnected({ signal });
   say('client: disconnected');

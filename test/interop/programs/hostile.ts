@@ -20,11 +20,11 @@ import {
   WROpcode,
 } from '../../../verbs-api/index.ts';
 import { createNative, type NativeOptions } from '../../../verbs-api/native/native-provider.ts';
+import { patient } from '../../support/patience.ts';
 
 const MEMORY_BYTES = 4096;
 const BIG_BYTES = 16 * 1024 * 1024;
 const RIGHTS = Access.localWrite | Access.remoteWrite | Access.remoteRead;
-const PATIENCE_MS = 15_000;
 
 function print(line: Readonly<Record<string, unknown>>): void {
   process.stdout.write(`${JSON.stringify(line)}\n`);
@@ -73,7 +73,7 @@ function sendOf(memory: MR, length = 8) {
 }
 
 async function completion({ cq }: Connection): Promise<string> {
-  const [wc] = await cq.wait({ max: 1, signal: AbortSignal.timeout(PATIENCE_MS) });
+  const [wc] = await cq.wait({ max: 1, signal: patient() });
   return statusText(wc);
 }
 
@@ -136,9 +136,7 @@ async function disappears(address: string): Promise<void> {
   })();
   // Both wait for what never comes; neither may hang, nor end the process by a stray rejection.
   const gone = step('asyncEvents', () => lost);
-  const disconnected = step('disconnected', () =>
-    client.disconnected({ signal: AbortSignal.timeout(PATIENCE_MS) }),
-  );
+  const disconnected = step('disconnected', () => client.disconnected({ signal: patient() }));
   print({ step: 'ready' });
   await disconnected;
   await step('send', () => client.qp.postSend(sendOf(clientMemory)));
@@ -189,7 +187,7 @@ async function afterwards(address: string): Promise<void> {
   await context.close();
   await step('poll', () => cq.poll().length);
   await step('arm', () => cq.requestNotify());
-  await step('wait', () => cq.wait({ signal: AbortSignal.timeout(PATIENCE_MS) }));
+  await step('wait', () => cq.wait({ signal: patient() }));
   await step('register', () => pd.regMR(new Uint8Array(8), RIGHTS));
   await step('create', () => context.createCQ({ cqe: 4 }));
   await step('ask', () => context.queryDevice());

@@ -2,6 +2,7 @@
 import { connectDaemon } from '../../../verbs-api/connect-daemon.ts';
 import { Access, MTU, QPState, QPType, WROpcode } from '../../../verbs-api/contract/verbs/enums.ts';
 import type { Context, CQ, QP } from '../../../verbs-api/contract/verbs/provider.ts';
+import { patient } from '../../support/patience.ts';
 
 const GID_INDEX = 1;
 const BYTES = 64;
@@ -72,6 +73,6 @@ export async function roceThief(
 }
 
 async function statusOf(cq: CQ): Promise<number> {
-  const [completion] = await cq.wait({ max: 1, signal: AbortSignal.timeout(20_000) });
+  const [completion] = await cq.wait({ max: 1, signal: patient() });
   return completion?.status ?? -1;
 }

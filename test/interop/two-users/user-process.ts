@@ -4,14 +4,13 @@ import { once } from 'node:events';
 import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
+import { patience, until } from '../../support/patience.ts';
 import { repositoryRoot } from '../prerequisites.ts';
 
 /** Users of no password file. Alice uses RDMA; Eve would like to have her memory. */
 export const ALICE = 61_001;
 export const EVE = 61_002;
 
-const OUTPUT_TIMEOUT_MS = 30_000;
-const END_TIMEOUT_MS = 60_000;
 /** Where a private mount namespace shows what other users may not reach by its own path. */
 const MOUNTED_ROOT = '/mnt';
 const MOUNTED_NODE = '/media';
@@ -31,7 +30,7 @@ function asUser(uid: number): string[] {
 function reaches({ root, node, words }: Reach): boolean {
   const file = join(root, 'dist/daemon/cli/main.js');
   const [program = '', ...rest] = [...words, ...asUser(ALICE), node, file, '--version'];
-  return spawnSync(program, rest, { stdio: 'ignore', timeout: END_TIMEOUT_MS }).status === 0;
+  return spawnSync(program, rest, { stdio: 'ignore', timeout: patience() }).status === 0;
 }
 
 /** By its path, or in a mount namespace where the path is root's alone; undefined: not at all. */
@@ -103,18 +102,13 @@ export class UserProcess {
 
   /** Waits until its output matches; throws with the output when it ends or takes too long. */
   async until(pattern: RegExp): Promise<RegExpExecArray> {
-    const deadline = Date.now() + OUTPUT_TIMEOUT_MS;
-    for (;;) {
-      const found = pattern.exec(this.stdout);
-      if (found !== null) return found;
-      if (Date.now() > deadline) throw new Error(`no ${pattern}: ${this.stdout}\n${this.stderr}`);
-      await new Promise((resolve) => setTimeout(resolve, 10));
-    }
+    const lack = (): string => `${pattern}: ${this.stdout}\n${this.stderr}`;
+    return await until(lack, () => pattern.exec(this.stdout));
   }
 
   async end(): Promise<Ended> {
     this.#child.stdin?.end();
-    const timer = setTimeout(() => this.#child.kill('SIGKILL'), END_TIMEOUT_MS);
+    const timer = setTimeout(() => this.#child.kill('SIGKILL'), patience());
     const ended = await this.#ended;
     clearTimeout(timer);
     return ended;

@@ -5,7 +5,6 @@ import { Mutant } from '../mutant.ts';
 
 const SEEDS_MAX = 400;
 const MEMORY_SEEDS_MAX = 1000;
-const TIMEOUT_MS = 300_000;
 const REQUESTER = 'daemon/roce/transport/requester.js';
 const RESPONDER = 'daemon/roce/transport/responder.js';
 const CM_MESSAGES = 'daemon/roce/cm/message-handlers.js';
@@ -171,13 +170,13 @@ let mutant: Mutant;
 
 beforeAll(() => {
   mutant = new Mutant();
-}, TIMEOUT_MS);
+});
 
 afterAll(() => mutant.remove());
 
 describe('canaries of the transport', () => {
   for (const { bug, rule, file, find, replace } of CANARIES) {
-    it(`finds the bug: ${bug}`, { timeout: TIMEOUT_MS }, async () => {
+    it(`finds the bug: ${bug}`, async () => {
       const edits = [{ file, find, replace }];
       const seed = await mutant.find(edits, 'test/sim/roce/canary-run.js', rule, SEEDS_MAX);
       expect(seed, `a seed up to ${SEEDS_MAX} that breaks '${rule}'`).toBeGreaterThan(0);
@@ -187,7 +186,7 @@ describe('canaries of the transport', () => {
 
 describe('canaries of memory', () => {
   for (const { bug, rule, file, find, replace } of MEMORY_CANARIES) {
-    it(`finds the bug: ${bug}`, { timeout: TIMEOUT_MS }, async () => {
+    it(`finds the bug: ${bug}`, async () => {
       const edits = [{ file, find, replace }];
       const [script, most] = ['test/sim/roce/canary-run.js', MEMORY_SEEDS_MAX];
       const seed = await mutant.find(edits, script, rule, most, ['memory']);
@@ -198,7 +197,7 @@ describe('canaries of memory', () => {
 
 describe('canaries of connections', () => {
   for (const { bug, rule, file, find, replace } of CM_CANARIES) {
-    it(`finds the bug: ${bug}`, { timeout: TIMEOUT_MS }, async () => {
+    it(`finds the bug: ${bug}`, async () => {
       const edits = [{ file, find, replace }];
       const [script, most] = ['test/sim/roce/canary-run.js', SEEDS_MAX];
       const seed = await mutant.find(edits, script, rule, most, ['connections']);

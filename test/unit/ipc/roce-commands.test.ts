@@ -139,7 +139,7 @@ function takeAll(call: () => unknown): number {
   }
 }
 
-describe('a client that takes all that it can get', { timeout: 120_000 }, () => {
+describe('a client that takes all that it can get', () => {
   it('leaves the others theirs, address handles and groups among them', () => {
     const [greedy, other, third] = [newClient(), newClient(), newClient()];
     const { objects } = DEFAULT_QUOTAS;

@@ -8,12 +8,11 @@ import {
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { MountStatus, Nfs3Status } from '../../../verbs-api/nfs/nfs3/constants.ts';
 import { NfsRig, name, WAYS } from '../../support/nfs-rig.ts';
 
 // Thousands of files take a while on a busy disk.
-vi.setConfig({ testTimeout: 60_000 });
 
 let rig: NfsRig;
 let root: Uint8Array;

@@ -1,5 +1,5 @@
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Nfs3Status } from '../../../verbs-api/nfs/nfs3/constants.ts';
 import { NFS3 } from '../../../verbs-api/nfs/nfs3/nfs3-program.ts';
 import { cookieOf } from '../../../verbs-api/nfs/server/directory-listing.ts';
@@ -7,7 +7,6 @@ import { XdrWriter } from '../../../verbs-api/rpcrdma/core/xdr-writer.ts';
 import { flat, NfsRig, name } from '../../support/nfs-rig.ts';
 
 // Thousands of files take a while on a busy disk.
-vi.setConfig({ testTimeout: 60_000 });
 
 const VERIFIER = new Uint8Array(8);
 let rig: NfsRig;

@@ -62,7 +62,7 @@ describe.runIf(reason === '')(`the shim on arm64${reason}`, () => {
 
   beforeAll(() => {
     rig = new ShimRig(ARM64, ...PROBES);
-  }, 120_000);
+  });
 
   afterAll(() => rig.remove());
 

@@ -19,7 +19,7 @@ describe.runIf(reason === '')(`the shim${reason}`, () => {
 
   beforeAll(() => {
     rig = new ShimRig(NATIVE, ...PROBES);
-  }, 120_000);
+  });
 
   afterAll(() => rig.remove());
 

@@ -10,6 +10,7 @@ import {
 } from '../../../verbs-api/contract/verbs/enums.ts';
 import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import type { SendWR } from '../../../verbs-api/contract/verbs/work-request.ts';
+import { patient } from '../../support/patience.ts';
 import { FakeChannel } from './fake-channel.ts';
 
 const SEND: SendWR = { opcode: WROpcode.send, flags: SendFlag.signaled };
@@ -168,7 +169,7 @@ describe('DeviceProvider: completion queues', () => {
       device.complete(cqRing, 0, 5);
       return arm(...parameters);
     });
-    expect(await cq.wait({ signal: AbortSignal.timeout(1000) })).toMatchObject([{ wrId: 5n }]);
+    expect(await cq.wait({ signal: patient() })).toMatchObject([{ wrId: 5n }]);
     early.mockRestore();
   });
 
@@ -306,7 +307,7 @@ describe('DeviceProvider: connection ids', () => {
     const second = await provider.createId();
     await closing;
     device.tell(CMEventType.addrResolved, handle);
-    const event = await second.nextEvent({ signal: AbortSignal.timeout(1000) });
+    const event = await second.nextEvent({ signal: patient() });
     expect(event.id).toBe(second);
   });
 

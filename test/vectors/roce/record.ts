@@ -14,7 +14,7 @@ const share = mkdtempSync(join(tmpdir(), 'iwarpd-record-'));
 try {
   const traffic = join(share, 'rxe-traffic');
   execFileSync('gcc', ['-O2', '-Wall', '-o', traffic, join(place, 'rxe-traffic.c'), '-libverbs']);
-  await using guest = await startGuest({ rxe: true, share, timeoutSeconds: 900 });
+  await using guest = await startGuest({ rxe: true, share });
   const words = [join(place, 'record'), traffic, share, ...process.argv.slice(2)];
   const { status, output } = await guest.runToEnd(words.join(' '));
   process.stderr.write(output);

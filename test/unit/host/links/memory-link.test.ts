@@ -333,7 +333,7 @@ describe('a connection goes through memory', () => {
     expect(dialed.closed).toBe('ECONNRESET');
   });
 
-  it('unless as many wait as a kernel keeps', { timeout: 20_000 }, async () => {
+  it('unless as many wait as a kernel keeps', async () => {
     const port = hold('127.0.0.1');
     accepting(port);
     port.suspend();

@@ -1,0 +1,9 @@
+/** Before each file of tests: its limits, as the load of the machine is now. */
+import { vi } from 'vitest';
+import { patience, TEST_MS } from './patience.ts';
+
+vi.setConfig({
+  testTimeout: patience(TEST_MS),
+  hookTimeout: patience(TEST_MS),
+  expect: { poll: { timeout: patience() } },
+});

@@ -1,0 +1,80 @@
+/**
+ * How long a test waits for what must happen: the one notion of it for all suites.
+ *
+ * A wait ends with its event. Its limit is there for what hangs, so it is many times what an idle
+ * machine needs, and it grows with the load: nothing fails because something else runs besides.
+ */
+import { readFileSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+/** For one event on an idle machine, the start of a process among them. */
+export const EVENT_MS = 30_000;
+/** For a program from its start to its end. */
+export const PROGRAM_MS = 120_000;
+/** For a whole test or hook, which waits for several. */
+export const TEST_MS = 300_000;
+/** No load is believed beyond this: a test that hangs has to fail some day. */
+const SLOWDOWN_MAX = 10;
+const LOOK_INTERVAL_MS = 5;
+
+/** How many times slower than idle this is anyway, as an emulated machine is: see `patienceOf`. */
+const OF_MACHINE = Math.max(1, Number(process.env['IWARPD_PATIENCE']) || 1);
+
+/** How many tasks want each processor, of late and right now: the kernel's own count, at least 1. */
+function crowding(): number {
+  let text: string;
+  try {
+    text = readFileSync('/proc/loadavg', 'utf8');
+  } catch {
+    return 1;
+  }
+  const [, minute = 0, running = 0] = /^([\d.]+) \S+ \S+ (\d+)\//.exec(text)?.map(Number) ?? [];
+  return Math.max(1, Math.max(minute, running) / availableParallelism());
+}
+
+/** Milliseconds to wait now for what takes less than `idleMs` on an idle machine. */
+export function patience(idleMs: number = EVENT_MS): number {
+  return Math.ceil(idleMs * Math.min(SLOWDOWN_MAX, OF_MACHINE * crowding()));
+}
+
+/** Seconds for `timeout`, which ends a program whose test does not. */
+export function programSeconds(): number {
+  return Math.ceil(patience(PROGRAM_MS) / 1000);
+}
+
+/** A signal that aborts when patience is over. */
+export function patient(idleMs?: number): AbortSignal {
+  return AbortSignal.timeout(patience(idleMs));
+}
+
+/** What a look gives that found something. */
+type Found<T> = Exclude<T, undefined | null | false | 0 | ''>;
+
+/**
+ * Looks until `look` finds something, and returns that; throws when patience is over. `what` completes
+ * "waited in vain for", and may add what was seen instead.
+ */
+export async function until<T>(
+  what: string | (() => string),
+  look: () => T | Promise<T>,
+  idleMs?: number,
+): Promise<Found<T>> {
+  const deadline = performance.now() + patience(idleMs);
+  for (;;) {
+    const found = await look();
+    if (found) return found as Found<T>;
+    if (performance.now() > deadline) {
+      throw new Error(`waited in vain for ${typeof what === 'string' ? what : what()}`);
+    }
+    await sleep(LOOK_INTERVAL_MS);
+  }
+}
+
+/**
+ * Lets time go by in which something must not happen. No event tells that nothing comes, so this is
+ * a time; load can only hide a fault from it, never make one.
+ */
+export async function quiet(milliseconds: number): Promise<void> {
+  await sleep(milliseconds);
+}
