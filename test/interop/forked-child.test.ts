@@ -41,7 +41,7 @@ describeWith(['native'], 'a forked child', () => {
       rig = await RoceRig.start({ name: 'device0', addresses: [address], transport });
       try {
         const words = [program, address, String(await freePort()), parent];
-        const ended = await new ShimProgram(words, rig.environment, { limitMs: 60_000 }).end();
+        const ended = await new ShimProgram(words, rig.environment).end();
         expect(ended.status, ended.output).toBe(0);
         const said = linesOf(ended.output);
         expect(said.child).toEqual(stepsOfChild(transport));

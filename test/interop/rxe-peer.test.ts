@@ -9,6 +9,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { CommandFolder } from '../e2e/cli-process.ts';
 import { docExamples } from '../support/doc-examples.ts';
+import { programSeconds } from '../support/patience.ts';
 import { datagramsOf, hasRightIcrc } from '../support/roce-recordings.ts';
 import { compileForkedChild, linesOf, stepsOfChild } from './forked-child.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
@@ -338,10 +339,9 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
       port += 1;
       const program = folder.file('forked-child');
       compileForkedChild(program);
-      const words = `timeout 60 ${program} ${SIDES.theirs.address} ${port} ${parent}`;
+      const words = `timeout ${programSeconds()} ${program} ${SIDES.theirs.address} ${port} ${parent}`;
       expect(linesOf(await inGuest(words)).child).toEqual(stepsOfChild('roce'));
     },
-    TEST_MS,
   );
 
   // The addresses of the document are those of any network; what it types is what counts.
