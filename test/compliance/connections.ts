@@ -18,6 +18,7 @@ import type {
   QPInit,
   WireOptions,
 } from '../../verbs-api/contract/verbs/provider.ts';
+import { quiet } from '../support/patience.ts';
 import {
   ALL_ACCESS,
   acceptOne,
@@ -328,7 +329,7 @@ export function connectionSuite(fixture: ProviderFixture): void {
       const request = await listener.id.nextEvent({ signal: patience() });
       await using other = await resolvedId(port);
       const second = other.connect();
-      await new Promise((resolve) => setTimeout(resolve, 50));
+      await quiet(50);
       // Waited for from here on: it may fail before the close has returned.
       const refused = expect(second).rejects.toEqual(verbsError('ECONNREFUSED'));
       await listener.close();
@@ -348,7 +349,7 @@ export function connectionSuite(fixture: ProviderFixture): void {
       const { id: requested } = await listener.id.nextEvent({ signal: patience() });
       await id.close();
       await expect(connecting).rejects.toEqual(verbsError('ECONNABORTED'));
-      await new Promise((resolve) => setTimeout(resolve, 50));
+      await quiet(50);
       await using server = await started.server.open(DEVICE.name);
       const serverPD = await server.allocPD();
       const serverCQ = await server.createCQ({ cqe: 4 });

@@ -13,6 +13,7 @@ import { listen } from '../../verbs-api/connect.ts';
 import { Access, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
 import type { Context, PD, Provider } from '../../verbs-api/contract/verbs/provider.ts';
 import { createNative } from '../../verbs-api/native/native-provider.ts';
+import { quiet } from '../support/patience.ts';
 import {
   ALL_ACCESS,
   completions,
@@ -91,7 +92,7 @@ describe('native memory', () => {
     })();
     for (let round = 0; round < 5; round += 1) {
       gc();
-      await new Promise((resolve) => setTimeout(resolve, 10));
+      await quiet(10);
     }
     expect(collected).toBe(false);
     server.mr.buffer.set(pattern(100));

@@ -6,6 +6,7 @@ import {
   WROpcode,
 } from '../../verbs-api/contract/verbs/enums.ts';
 import type { CompChannel, CQ } from '../../verbs-api/contract/verbs/provider.ts';
+import { quiet } from '../support/patience.ts';
 import {
   ALL_ACCESS,
   completions,
@@ -205,7 +206,7 @@ export function notificationSuite(fixture: ProviderFixture): void {
     const loop = (async () => {
       for await (const wc of cq) expect.unreachable(`a completion ${wc.wrId}`);
     })();
-    await new Promise((resolve) => setTimeout(resolve, 10));
+    await quiet(10);
     await cq.close();
     await loop;
     await expect(cq.wait()).rejects.toEqual(verbsError('EINVAL'));

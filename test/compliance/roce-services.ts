@@ -18,6 +18,7 @@ import {
   openDatagrams,
   resolveDatagrams,
 } from '../../verbs-api/datagrams.ts';
+import { quiet } from '../support/patience.ts';
 import { completions, DEVICE, patience, SUCCESS, verbsError } from './fixture.ts';
 import { ROCE_DEVICE, readyForDatagrams, roceSide, type StartedRoce } from './roce-fixture.ts';
 
@@ -184,7 +185,7 @@ export function serviceCases(fixture: () => StartedRoce): void {
     const { server, client } = fixture();
     const service = await served(server, client);
     const finding = service.find();
-    await new Promise((resolve) => setTimeout(resolve, 20));
+    await quiet(20);
     await service.listener.close();
     await expect(finding).rejects.toEqual(verbsError('ECONNREFUSED'));
   });

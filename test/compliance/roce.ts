@@ -17,6 +17,7 @@ import { GRH_BYTES, parseGrh } from '../../verbs-api/contract/verbs/gid.ts';
 import type { QP } from '../../verbs-api/contract/verbs/provider.ts';
 import type { SendWR } from '../../verbs-api/contract/verbs/work-request.ts';
 import { connect, incRkey, listen } from '../../verbs-api/index.ts';
+import { quiet } from '../support/patience.ts';
 import {
   completions,
   DEVICE,
@@ -477,7 +478,7 @@ function failureCases(fixture: () => StartedRoce): void {
   it('a peer that posts its receive late gets the message', async () => {
     await using pair = await rocePair(fixture());
     pair.client.qp.postSend(send([pair.client.mr.sge(0, 8)]));
-    await new Promise((resolve) => setTimeout(resolve, 20));
+    await quiet(20);
     expect(pair.client.cq.poll()).toEqual([]);
     pair.server.qp.postRecv({ sgList: [pair.server.mr.sge(0, 8)] });
     expect(await completions(pair.server.cq)).toMatchObject([SUCCESS]);

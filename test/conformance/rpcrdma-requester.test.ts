@@ -10,6 +10,7 @@ import { RpcError } from '../../verbs-api/rpcrdma/rpc-error.ts';
 import { hex32, hex64 } from '../support/consumer.ts';
 import { ECHO, pattern, sumOf } from '../support/echo-program.ts';
 import { bytesOf, compactHex, hexOf } from '../support/hex.ts';
+import { quiet } from '../support/patience.ts';
 import { type RawPeer, RawServer, WORLDS, type World } from '../support/rpc-world.ts';
 
 /** Version 1, no remote invalidation, 4096 bytes each way. */
@@ -169,11 +170,11 @@ describe('credits', () => {
     );
     const first = await nextCall(raw);
     expect(first.credits).toBe(8);
-    await new Promise((resolve) => setTimeout(resolve, 100));
+    await quiet(100);
     expect(client.counters.sent).toBe(1);
     raw.send(reply(first.xid, 3));
     const three = [await nextCall(raw), await nextCall(raw), await nextCall(raw)];
-    await new Promise((resolve) => setTimeout(resolve, 100));
+    await quiet(100);
     expect(client.counters.sent).toBe(4);
     for (const { xid } of three) raw.send(reply(xid, 3));
     for (let i = 0; i < 2; i++) raw.send(reply((await nextCall(raw)).xid, 3));
@@ -194,7 +195,7 @@ describe('credits', () => {
     raw.send(bytesOf(nomsg));
     raw.send(bytesOf(reverse));
     raw.send(reply(0x902, 8));
-    await new Promise((resolve) => setTimeout(resolve, 100));
+    await quiet(100);
     expect(client.counters.sent).toBe(3);
     for (const { xid } of two) raw.send(reply(xid, 2));
     for (let i = 0; i < 3; i++) raw.send(reply((await nextCall(raw)).xid, 2));

@@ -15,6 +15,7 @@ import { RpcService } from '../../verbs-api/rpcrdma/rpc-service.ts';
 import { hex32, hex64 } from '../support/consumer.ts';
 import { ECHO, pattern } from '../support/echo-program.ts';
 import { bytesOf, compactHex, hexOf } from '../support/hex.ts';
+import { quiet } from '../support/patience.ts';
 import { type EchoLog, echoService, RawPeer, WORLDS, type World } from '../support/rpc-world.ts';
 import { callPayload } from '../support/rpcrdma-rig.ts';
 
@@ -378,7 +379,7 @@ describe('the reverse direction', () => {
       // RPC's msg_type behind the lists and the XID: REPLY.
       expect(rest.slice(24 + 8, 24 + 16)).toBe('00000001');
     }
-    await new Promise((resolve) => setTimeout(resolve, 50));
+    await quiet(50);
     const more = raw.nextBytes();
     raw.send(bytesOf(`${head(99, NO_LISTS)} ${rpc(99, 0)}`));
     expect(hexOf(await more).slice(0, 8)).toBe(hex32(99));
@@ -405,7 +406,7 @@ describe('what RFC 5666 has and RFC 8166 dropped, where it is asked for', () => 
     // RDMA_NOMSG as long as there is room for kept replies, then ERR_CHUNK.
     expect(types.indexOf('00000004')).toBeGreaterThan(0);
     expect(types.lastIndexOf('00000001')).toBeLessThan(types.indexOf('00000004'));
-    await new Promise((resolve) => setTimeout(resolve, 500));
+    await quiet(500);
     expect((await longReply(peer, 20)).type).toBe('00000001');
   });
 

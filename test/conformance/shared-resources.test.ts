@@ -3,6 +3,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { AsyncEventType, QPState, WCStatus } from '../../verbs-api/contract/verbs/enums.ts';
 import { Consumer, hex32, hex64 } from '../support/consumer.ts';
 import { closeFacing, Facing, facingNode, settled } from '../support/facing.ts';
+import { quiet } from '../support/patience.ts';
 import { until } from '../support/rnic-node.ts';
 
 afterEach(closeFacing);
@@ -94,7 +95,7 @@ describe('a stream', () => {
   it('that is idle stays up [SEC-5.4.5-02]', async () => {
     const facing = await Facing.responder();
     // Longer than any timeout of this host.
-    await new Promise((resolve) => setTimeout(resolve, 1500));
+    await quiet(1500);
     expect(facing.consumer.qp.state).toBe(QPState.RTS);
     expect(await facing.hearAll()).toEqual([]);
     facing.consumer.postReceive(8);

@@ -9,6 +9,7 @@ import {
   WCStatus,
   WROpcode,
 } from '../../verbs-api/contract/verbs/enums.ts';
+import { quiet } from '../support/patience.ts';
 import { type Channel, connectPair, NO_WISHES, RnicNode, until } from '../support/rnic-node.ts';
 
 const nodes: RnicNode[] = [];
@@ -310,7 +311,7 @@ describe('destroy', () => {
     const request = await to.event(listener.id);
     from.host.cm.destroy(id);
     await until(() => from.host.connections().length === 0, 'the initiator to go');
-    await new Promise((resolve) => setTimeout(resolve, 20));
+    await quiet(20);
     const accept = (): void => to.host.cm.accept(request.id, to.channel().qp, NO_WISHES);
     expect(accept).toThrow(expect.objectContaining({ code: 'ECONNRESET' }));
     to.host.cm.destroy(request.id);

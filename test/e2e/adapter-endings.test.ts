@@ -16,6 +16,7 @@ import {
 } from '../../verbs-api/contract/verbs/enums.ts';
 import { bytesOf } from '../support/hex.ts';
 import { emitFpdu, mpaReply } from '../support/mpa-frames.ts';
+import { quiet } from '../support/patience.ts';
 import { RawListener, type RawPeer } from '../support/raw-peer.ts';
 import { type Channel, connectPair, RnicNode, until } from '../support/rnic-node.ts';
 
@@ -223,7 +224,7 @@ describe('the end of a queue pair', () => {
     peer.stopReading();
     burst(channel, 60, 1 << 19);
     from.host.doorbell(channel.qp);
-    await new Promise((resolve) => setTimeout(resolve, 50));
+    await quiet(50);
     end(from, channel, id);
     from.host.drain();
     const sent = successes(channel.poll());
@@ -317,7 +318,7 @@ describe('a fault of the peer while output waits', () => {
     const found: WC[] = [];
     burst(channel, SENDS, LONG_BYTES);
     from.host.doorbell(channel.qp);
-    await new Promise((resolve) => setTimeout(resolve, 50));
+    await quiet(50);
     found.push(...channel.poll());
     expect(successes(found)).toBeLessThan(SENDS);
     peer.say(badWrite);

@@ -11,6 +11,7 @@ import {
 } from '../../verbs-api/contract/verbs/enums.ts';
 import { bytesOf } from '../support/hex.ts';
 import { emitFpdu, mpaReply, mpaRequest, sendUlpdu } from '../support/mpa-frames.ts';
+import { quiet } from '../support/patience.ts';
 import { RawListener, RawPeer } from '../support/raw-peer.ts';
 import { type Channel, connectPair, NO_WISHES, RnicNode, until } from '../support/rnic-node.ts';
 
@@ -222,7 +223,7 @@ describe('startup of a responder', () => {
     peer.say(mpaRequest());
     const { id } = await to.event(listener.id);
     peer.reset();
-    await new Promise((resolve) => setTimeout(resolve, 20));
+    await quiet(20);
     const channel = to.channel();
     const gone = expect.objectContaining({ code: 'ECONNRESET' });
     expect(() => to.host.cm.accept(id, channel.qp, NO_WISHES)).toThrow(gone);
@@ -512,7 +513,7 @@ describe('back-pressure', () => {
     const { length } = channel.buffer;
     const sends = 32;
     for (let count = 0; count < sends; count++) channel.send(0, length);
-    await new Promise((resolve) => setTimeout(resolve, 50));
+    await quiet(50);
     const early = channel.poll().length;
     expect(early).toBeLessThan(sends);
     peer.resumeReading();

@@ -17,6 +17,7 @@ import {
   roceSide,
 } from '../compliance/roce-fixture.ts';
 import { DaemonRig } from '../support/daemon-rig.ts';
+import { quiet } from '../support/patience.ts';
 import { parseMetrics } from '../support/prometheus-text.ts';
 
 let rig: DaemonRig;
@@ -81,7 +82,7 @@ describe('a RoCE device', () => {
       while (!watched) {
         b.side.qp.postRecv({ wrId: 2, sgList: [b.side.mr.sge(0, 64)] });
         a.side.qp.postSend(send([a.side.mr.sge(0, 64)]));
-        await new Promise((resolve) => setTimeout(resolve, 50));
+        await quiet(50);
         for (const { side } of [a, b]) side.cq.poll(4);
       }
       await ended;

@@ -23,6 +23,7 @@ import {
   readRequestUlpdu,
   sendUlpdu,
 } from '../support/mpa-frames.ts';
+import { quiet } from '../support/patience.ts';
 import { RawListener, RawPeer as TcpPeer } from '../support/raw-peer.ts';
 import {
   echoService,
@@ -481,7 +482,7 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
       const { handle, offset, lengthBytes } = chunk;
       peer.sayFpdu(readRequestUlpdu(msn, handle, offset, lengthBytes));
     }
-    await new Promise((resolve) => setTimeout(resolve, 300));
+    await quiet(300);
     controller.abort();
     expect(await call).toBe('aborted');
     peer.resumeReading();

@@ -21,6 +21,7 @@ import { RpcError } from '../../verbs-api/rpcrdma/rpc-error.ts';
 import { listenRpc, type RpcServer } from '../../verbs-api/rpcrdma/rpc-server.ts';
 import { DaemonRig } from '../support/daemon-rig.ts';
 import { ECHO, pattern, sumOf } from '../support/echo-program.ts';
+import { quiet } from '../support/patience.ts';
 import {
   type EchoLog,
   echoService,
@@ -398,7 +399,7 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
     await peer.close();
     // The second connection is never accepted.
     const call = failureOf(lossy.call(ECHO, 'NULL', undefined));
-    await new Promise((resolve) => setTimeout(resolve, 100));
+    await quiet(100);
     const start = performance.now();
     await lossy.close();
     expect(performance.now() - start).toBeLessThan(1500);

@@ -13,7 +13,7 @@ import {
 } from '../../verbs-api/contract/verbs/enums.ts';
 import { bytesOf } from '../support/hex.ts';
 import { emitFpdu, mpaRequest } from '../support/mpa-frames.ts';
-import { patience } from '../support/patience.ts';
+import { patience, quiet } from '../support/patience.ts';
 import { type Channel, NO_WISHES, RnicNode, until } from '../support/rnic-node.ts';
 
 const APART = `iwarpd-${process.pid}`;
@@ -90,7 +90,7 @@ describe.skipIf(!able)(`a peer that vanishes${reason}`, () => {
   async function told(to: RnicNode, id: RnicNodeId): Promise<void> {
     const deadline = performance.now() + patience();
     while (to.eventsOf(id).length === 0 && performance.now() < deadline) {
-      await new Promise((resolve) => setTimeout(resolve, 50));
+      await quiet(50);
     }
     expect((await to.event(id)).type).toBe(CMEventType.disconnected);
   }
@@ -114,7 +114,7 @@ describe.skipIf(!able)(`a peer that vanishes${reason}`, () => {
 
   it('keeps a connection if keepalive is off', async () => {
     const { to, channel, id } = await vanished({ ...WIRE, keepaliveIdleMicros: 0 });
-    await new Promise((resolve) => setTimeout(resolve, 4000));
+    await quiet(4000);
     expect(to.eventsOf(id)).toEqual([]);
     expect(channel.qp.state).toBe(QPState.RTS);
     to.host.cm.destroy(id);

@@ -15,6 +15,7 @@ import type { FaultSpec } from '../../verbs-api/contract/protocol/faults.ts';
 import { CommandFolder, type RunningCommand, runCommand } from '../e2e/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
 import { ownAddress } from '../support/own-address.ts';
+import { quiet } from '../support/patience.ts';
 import { datagramsOf } from '../support/roce-recordings.ts';
 import { RoceRig } from '../support/roce-rig.ts';
 import { describeWith } from './prerequisites.ts';
@@ -70,7 +71,7 @@ describeWith(['tshark', 'rdma-programs'], 'the wire between two daemons', () => 
     });
     await expect.poll(() => said).toMatch(/Capturing on/);
     // It says so a moment before it does.
-    await new Promise((resolve) => setTimeout(resolve, 1000));
+    await quiet(1000);
     return child;
   }
 
@@ -91,7 +92,7 @@ describeWith(['tshark', 'rdma-programs'], 'the wire between two daemons', () => 
     await pair(command, far, near);
     capture.signal('SIGINT');
     expect((await capture.end()).status).toBe(0);
-    await new Promise((resolve) => setTimeout(resolve, 1000));
+    await quiet(1000);
     recorder.kill('SIGINT');
     await once(recorder, 'close');
     const [sent, seen] = await Promise.all([dissectRoce(wire, true), dissectRoce(own)]);

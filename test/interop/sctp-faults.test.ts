@@ -6,6 +6,7 @@ import { UsrsctpTransport } from '../../daemon/host/sctp/usrsctp-transport.ts';
 import type { FaultSpec } from '../../verbs-api/contract/protocol/faults.ts';
 import { CMEventType, QPState, WCStatus, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
 import { ownAddress } from '../support/own-address.ts';
+import { quiet } from '../support/patience.ts';
 import { type Channel, NO_WISHES, RnicNode } from '../support/rnic-node.ts';
 import { until } from '../support/sctp-pair.ts';
 import { describeWith } from './prerequisites.ts';
@@ -125,7 +126,7 @@ describeWith(['sctp'], 'faults over SCTP', () => {
     );
     passive.receive(0, 64);
     active.send(0, 8);
-    await new Promise((resolve) => setTimeout(resolve, DELAY_MS));
+    await quiet(DELAY_MS);
     expect(passive.poll()).toEqual([]);
     expect(other.status.matched).toBe(0);
     expect(own.status.fired).toBeGreaterThan(0);
@@ -222,7 +223,7 @@ describeWith(['sctp'], 'faults over SCTP', () => {
     const node = host({ a: A, b: B });
     const [active, passive] = await connected(node, node);
     const fault = provoke({ kind: 'stall' }, node, [active, passive]);
-    await new Promise((resolve) => setTimeout(resolve, DELAY_MS));
+    await quiet(DELAY_MS);
     expect(passive.poll()).toEqual([]);
     node.host.faults.remove(fault.id);
     expect(await passive.completions(1)).toMatchObject([{ byteLen: 8 }]);
@@ -250,7 +251,7 @@ describeWith(['sctp'], 'faults over SCTP', () => {
     await until('a request', () => node.eventsOf(listener.id).length > 0);
     const request = await node.event(listener.id);
     node.host.cm.accept(request.id, node.channel('b').qp, NO_WISHES);
-    await new Promise((resolve) => setTimeout(resolve, DELAY_MS));
+    await quiet(DELAY_MS);
     expect(node.eventsOf(id)).toEqual([]);
     expect(silent.status.fired).toBe(1);
     faults.remove(silent.id);
@@ -302,7 +303,7 @@ describeWith(['sctp'], 'faults over SCTP', () => {
     active.buffer.fill(0x5a, 0, 8);
     passive.receive(0, 64);
     active.send(0, 8);
-    await new Promise((resolve) => setTimeout(resolve, DELAY_MS));
+    await quiet(DELAY_MS);
     expect(passive.poll()).toEqual([]);
     expect(late.status.fired).toBeGreaterThan(0);
     faults.remove(late.id);

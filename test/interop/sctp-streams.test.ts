@@ -6,6 +6,7 @@ import { SCTP_PARTS } from '../../daemon/host/sctp/sctp-parts.ts';
 import { CMEventType, WCStatus, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
 import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
 import { bytesOf } from '../support/hex.ts';
+import { quiet } from '../support/patience.ts';
 import { NO_WISHES, RnicNode } from '../support/rnic-node.ts';
 import { CONTROL, HandPeer, message, SEGMENT } from '../support/sctp-hand-peer.ts';
 import { SctpRig, SEGMENT as SEGMENT_KIND, until } from '../support/sctp-pair.ts';
@@ -339,7 +340,7 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
       const two = await dial(program);
       expect(portOf(two)).toBe(portOf(one));
       await ended(near, far, two);
-      await new Promise((resolve) => setTimeout(resolve, 1500));
+      await quiet(1500);
       expect(portOf(await dial(program))).not.toBe(portOf(two));
     });
 

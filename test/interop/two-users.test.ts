@@ -18,7 +18,7 @@ import type { DoctorReport } from '../../daemon/cli/doctor.ts';
 import { firstUnprivilegedPort } from '../../native-bridge/libc/privileges.ts';
 import type { DaemonStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import { QPState, WCStatus } from '../../verbs-api/contract/verbs/enums.ts';
-import { patience } from '../support/patience.ts';
+import { patience, quiet } from '../support/patience.ts';
 import { missingFor, NATIVE, ShimRig } from '../unit/preload/shim-rig.ts';
 import { missingPackages } from './prerequisites.ts';
 import {
@@ -508,6 +508,6 @@ async function processWithPid(pid: number, uid: number) {
     if (child.pid === pid) return { pid, kill: (signal: NodeJS.Signals) => child.kill(signal) };
     child.kill('SIGKILL');
     if (performance.now() > deadline) throw new Error(`pid ${pid} is not to be had`);
-    await new Promise((resolve) => setTimeout(resolve, 5));
+    await quiet(5);
   }
 }

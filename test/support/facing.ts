@@ -16,6 +16,7 @@ import { CMEventType } from '../../verbs-api/contract/verbs/enums.ts';
 import { Consumer, type ConsumerOptions } from './consumer.ts';
 import { bytesOf, concat } from './hex.ts';
 import { mpaReply, mpaRequest } from './mpa-frames.ts';
+import { quiet } from './patience.ts';
 import { type Fpdu, FpduWriter, type Framing, readFpdus } from './raw-fpdu.ts';
 import { RawListener, RawPeer } from './raw-peer.ts';
 import { NO_WISHES, RnicNode, until } from './rnic-node.ts';
@@ -137,7 +138,7 @@ export async function startupOf(peer: RawPeer): Promise<Buffer> {
 /** Everything under way within this process and its sockets has happened. */
 export async function settled(): Promise<void> {
   for (let turn = 0; turn < 20; turn++) await new Promise((resolve) => setImmediate(resolve));
-  await new Promise((resolve) => setTimeout(resolve, 2));
+  await quiet(2);
   for (let turn = 0; turn < 20; turn++) await new Promise((resolve) => setImmediate(resolve));
 }
 

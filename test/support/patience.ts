@@ -9,7 +9,7 @@ import { availableParallelism } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 /** For one event on an idle machine, the start of a process among them. */
-export const EVENT_MS = 30_000;
+const EVENT_MS = 30_000;
 /** For a program from its start to its end. */
 export const PROGRAM_MS = 120_000;
 /** For a whole test or hook, which waits for several. */

@@ -1,6 +1,7 @@
 /** The peer of a device of SCTP whose every message of DDP is written out by hand. */
 import { expect } from 'vitest';
 import { bytesOf, compactHex, hexOf } from './hex.ts';
+import { quiet } from './patience.ts';
 import { type RecordedEnd, until } from './sctp-pair.ts';
 
 /** Payload protocols. */
@@ -46,7 +47,7 @@ export class HandPeer {
 
   /** Nothing more has come, and nothing comes for a while. */
   async silence(): Promise<void> {
-    await new Promise((resolve) => setTimeout(resolve, SILENCE_MS));
+    await quiet(SILENCE_MS);
     expect(this.#messages.length).toBe(this.#read);
   }
 

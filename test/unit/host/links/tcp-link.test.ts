@@ -6,6 +6,7 @@ import type { Link, LinkUser } from '../../../../daemon/host/links/link.ts';
 import { TappedLink } from '../../../../daemon/host/links/tapped-link.ts';
 import { READ_BUFFER_BYTES } from '../../../../daemon/host/links/tcp-link.ts';
 import { sourceAddress, TcpPort } from '../../../../daemon/host/links/tcp-port.ts';
+import { quiet } from '../../../support/patience.ts';
 import { until } from '../../../support/rnic-node.ts';
 
 /** Records the reports of its link. */
@@ -150,7 +151,7 @@ describe('a link', () => {
     expect(dialed.link.writable).toBe(false);
     await until(() => accepted.peerClosed, 'the FIN');
     expect(accepted.heardBytes).toBe(1);
-    await new Promise((resolve) => setTimeout(resolve, 10));
+    await quiet(10);
     expect([accepted.link.writable, accepted.closed, dialed.closed]).toEqual([true, null, null]);
     accepted.link.write(Uint8Array.of(2, 3));
     accepted.link.finish();
@@ -290,7 +291,7 @@ describe('a port', () => {
       told = true;
     };
     hold('127.0.0.1').dial(port, tell, tell).cancel();
-    await new Promise((resolve) => setTimeout(resolve, 20));
+    await quiet(20);
     expect(told).toBe(false);
   });
 });

@@ -9,6 +9,7 @@ import { ERRNO } from '../../../../verbs-api/contract/verbs/errors.ts';
 import type { Provider } from '../../../../verbs-api/contract/verbs/provider.ts';
 import { DaemonRig } from '../../../support/daemon-rig.ts';
 import { bytesOf } from '../../../support/hex.ts';
+import { quiet } from '../../../support/patience.ts';
 import { cmCommands } from '../../../support/rdma-cm-rig.ts';
 import { ShimClient } from '../../../support/shim-client.ts';
 import { commands, le, RINGS } from '../../../support/uverbs-rig.ts';
@@ -56,8 +57,7 @@ function programs() {
 }
 
 async function until(look: () => boolean): Promise<void> {
-  for (let i = 0; i < 400 && !look(); i++) await new Promise((done) => setTimeout(done, 5));
-  expect(look()).toBe(true);
+  await expect.poll(look, { interval: 5 }).toBe(true);
 }
 
 async function expectUnharmed(): Promise<void> {
@@ -113,7 +113,7 @@ describe('connections of one file', () => {
     expect((await child.call(ShimOp.child, { payload: parent })).status).toBe(0);
     expect((await write(file, commands.allocPD())).response).toEqual(bytesOf(le(0)));
     file.close();
-    await new Promise((done) => setTimeout(done, 20));
+    await quiet(20);
     expect((await write(child, commands.deallocPD(0))).status).toBe(0);
     expect(programs()).toHaveLength(1);
     child.close();

@@ -2,6 +2,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { HostNotice } from '../../../../daemon/host/observer.ts';
 import type { CmFile } from '../../../../daemon/ipc/kernel/cm/file.ts';
 import { ReplyFlag } from '../../../../daemon/ipc/kernel/shim-protocol.ts';
+import { quiet } from '../../../support/patience.ts';
 import { cmCommands as cm, cmWrite, connParam, RdmaCmRig } from '../../../support/rdma-cm-rig.ts';
 import { le, RSP, UverbsRig, commands as uverbs } from '../../../support/uverbs-rig.ts';
 
@@ -351,7 +352,7 @@ describe('a connection', () => {
     const port = rig.freePort();
     const id = rig.routed(2n, port);
     rig.must(cm.connect(id, connParam({ qpn: rig.createQP().qpn })));
-    await new Promise((resolve) => setTimeout(resolve, 50));
+    await quiet(50);
     expect(rig.listenAt(3n, port)).toBeGreaterThanOrEqual(0);
     expect(await rig.event()).toMatchObject({ uid: 3n, type: CONNECT_REQUEST });
   });
@@ -360,10 +361,10 @@ describe('a connection', () => {
     const port = rig.freePort();
     const id = rig.routed(2n, port);
     rig.must(cm.connect(id, connParam({ qpn: rig.createQP().qpn })));
-    await new Promise((resolve) => setTimeout(resolve, 20));
+    await quiet(20);
     rig.must(cm.destroyId(id));
     expect(rig.listenAt(3n, port)).toBeGreaterThanOrEqual(0);
-    await new Promise((resolve) => setTimeout(resolve, 200));
+    await quiet(200);
     expect(rig.poll()).toBeUndefined();
   });
 
@@ -430,7 +431,7 @@ describe('the port of a listening id that was destroyed', () => {
     rig.must(cm.destroyId(early));
     const id = impatient(2n, port);
     rig.must(cm.connect(id, connParam({ qpn: rig.createQP().qpn, data: [1, 2] })));
-    await new Promise((resolve) => setTimeout(resolve, 50));
+    await quiet(50);
     expect(rig.poll()).toBeUndefined();
     const late = rig.listenAt(3n, port);
     const request = await rig.event();

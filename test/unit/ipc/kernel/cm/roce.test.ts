@@ -4,6 +4,7 @@
  */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { ownAddress } from '../../../../support/own-address.ts';
+import { quiet } from '../../../../support/patience.ts';
 import {
   cmCommands as cm,
   cmWrite,
@@ -296,7 +297,7 @@ describe('a connection', () => {
     const { active, passive } = await connected();
     rig.must(cm.disconnect(active));
     expect(await rig.event()).toMatchObject({ id: passive, type: DISCONNECTED, status: 0 });
-    await new Promise((resolve) => setTimeout(resolve, 50));
+    await quiet(50);
     expect(rig.poll()).toBeUndefined();
     rig.must(cm.disconnect(passive));
     expect(await rig.event()).toMatchObject({ id: active, type: DISCONNECTED, status: 0 });
@@ -328,13 +329,13 @@ describe('a connection', () => {
     rig.must(cm.destroyId(early));
     const id = rig.routed(2n, port, rig.file, portSpace);
     rig.must(cm.connect(id, connParam({ qpn: 0x11, data: [5] })));
-    await new Promise((resolve) => setTimeout(resolve, 50));
+    await quiet(50);
     expect(rig.poll()).toBeUndefined();
     const late = rig.create(3n, rig.file, portSpace);
     rig.must(cm.bind(late, ADDRESS, port));
     rig.must(cm.listen(late));
     expect(await rig.event()).toMatchObject({ uid: 3n, type: CONNECT_REQUEST });
-    await new Promise((resolve) => setTimeout(resolve, 100));
+    await quiet(100);
     expect(rig.poll()).toBeUndefined();
   });
 
@@ -345,7 +346,7 @@ describe('a connection', () => {
     rig.must(cm.connect(id, connParam({ qpn: 0x11 })));
     rig.must(cm.destroyId(id));
     expect(rig.listenAt(3n, port)).toBeGreaterThanOrEqual(0);
-    await new Promise((resolve) => setTimeout(resolve, 200));
+    await quiet(200);
     expect(rig.poll()).toBeUndefined();
   });
 

@@ -159,8 +159,7 @@ function doorbell(end: End, flags = 0): number {
 }
 
 async function until(look: () => boolean): Promise<void> {
-  for (let i = 0; i < 400 && !look(); i++) await new Promise((done) => setTimeout(done, 5));
-  expect(look()).toBe(true);
+  await expect.poll(look, { interval: 5 }).toBe(true);
 }
 
 /** Registered memory: the device writes to its address, whether or not a test still holds it. */
