@@ -84,6 +84,7 @@ export class Admission {
     if (fd !== undefined && isReserved(fd)) return new VerbsError('EMFILE', reservedText());
     const share = this.#options.budget?.of(connection.credentials.uid);
     if (share === undefined) return undefined;
+    connection.chargeTo(share);
     try {
       takeFor(share, ['connections', 'descriptors'], () => this.#charged.set(connection, share));
     } catch (error) {

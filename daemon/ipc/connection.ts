@@ -4,9 +4,17 @@ import { duplicateDescriptor } from '../../native-bridge/libc/descriptor.ts';
 import { DirectWriter } from '../../native-bridge/libc/direct-writer.ts';
 import { type PeerProcess, SocketPeer } from '../../native-bridge/libc/peer-process.ts';
 import { descriptorOf } from '../../native-bridge/libc/unix-socket.ts';
+import { isVerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import type { UserShare } from './objects/daemon-budget.ts';
 
 /** Errors of a socket whose peer was killed. */
 const PEER_GONE: ReadonlySet<string> = new Set(['ECONNRESET', 'EPIPE']);
+
+/** Options of a socket, with those that Node's types lack. */
+interface SocketOptions extends SocketConstructorOpts {
+  readonly onread: OnReadOpts;
+  readonly writableHighWaterMark: number;
+}
 
 /** See the module's comment. */
 export class Connection {
@@ -21,8 +29,14 @@ export class Connection {
   onEnded: () => void = () => undefined;
   /** Made for a process that has another one: it may join what that process has open, nothing else. */
   isPaired = false;
+  /** Called when the peer has read bytes that had to wait. */
+  onDrained: () => void = () => undefined;
+  /** Called with the descriptor before it is closed. */
+  onClosing: (fd: number) => void = () => undefined;
   /** Unread bytes at which the connection is cut. */
   unreadMaxBytes: number;
+  #share: UserShare | undefined;
+  #chargedBytes = 0;
   #reason: string | undefined;
   #closed = false;
   #overdue = false;
@@ -67,10 +81,12 @@ export class Connection {
   ) {
     this.#peer = peer;
     this.unreadMaxBytes = unreadMaxBytes;
-    const options: SocketConstructorOpts & { readonly onread: OnReadOpts } = {
+    const options: SocketOptions = {
       fd: own,
       readable: true,
       writable: true,
+      // So 'drain' follows whenever bytes had to wait, however few.
+      writableHighWaterMark: 0,
       onread: {
         buffer: readBuffer,
         callback: (length, buffer) => {
@@ -80,7 +96,8 @@ export class Connection {
       },
     };
     this.#socket = new Socket(options);
-    this.#writer = new DirectWriter(this.#socket);
+    this.#writer = new DirectWriter(this.#socket, () => this.#charge());
+    this.#socket.on('drain', () => this.#drained());
     this.#socket.on('error', (error) => {
       if (!PEER_GONE.has(`${Reflect.get(error, 'code')}`)) this.#reason ??= error.message;
     });
@@ -137,10 +154,42 @@ export class Connection {
 
   #judgeBacklog(): void {
     const { pendingBytes } = this.#writer;
-    if (pendingBytes <= this.unreadMaxBytes || this.#overdue) return;
+    if (pendingBytes > this.unreadMaxBytes) this.#cutLater(`${pendingBytes} bytes unread`);
+  }
+
+  /** Charges bytes that wait for the peer to its user, from now on. */
+  chargeTo(share: UserShare | undefined): void {
+    this.#share = share;
+  }
+
+  /** Some bytes wait, or no longer do. */
+  #charge(): void {
+    const change = (this.#closed ? 0 : this.#socket.writableLength) - this.#chargedBytes;
+    if (this.#share === undefined || change === 0) return;
+    this.#chargedBytes += change;
+    if (change < 0) {
+      this.#share.give('unreadBytes', -change);
+      return;
+    }
+    try {
+      this.#share.take('unreadBytes', change);
+    } catch (error) {
+      this.#chargedBytes -= change;
+      if (!isVerbsError(error)) throw error;
+      this.#cutLater(error.message);
+    }
+  }
+
+  #drained(): void {
+    this.#charge();
+    if (!this.#closed) this.onDrained();
+  }
+
+  /** Deferred: the caller may be using objects that the end of a client destroys. */
+  #cutLater(reason: string): void {
+    if (this.#overdue) return;
     this.#overdue = true;
-    // Deferred: the caller may be using objects that the end of a client destroys.
-    queueMicrotask(() => this.cut(`${pendingBytes} bytes unread`));
+    queueMicrotask(() => this.cut(reason));
   }
 
   /**
@@ -167,7 +216,10 @@ export class Connection {
     try {
       this.onClosed(this.#reason);
     } finally {
+      this.#charge();
       if (this.#peer instanceof SocketPeer) this.#peer.close();
+      const fd = descriptorOf(this.#socket);
+      if (fd !== undefined) this.onClosing(fd);
       this.#socket.destroy();
       this.onEnded();
     }

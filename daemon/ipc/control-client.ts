@@ -3,7 +3,6 @@
  * its objects. It ends with its control connection, and everything it owned is released.
  */
 import { randomBytes } from 'node:crypto';
-import { sendDescriptor } from '../../native-bridge/libc/unix-socket.ts';
 import type {
   CommandName,
   DeviceEvent,
@@ -38,11 +37,15 @@ import type { MemoryTier } from '../../verbs-api/contract/verbs/provider.ts';
 import { ClientIdentity } from './client-identity.ts';
 import { COMMAND_SCHEMAS, isCommandName } from './command-schemas.ts';
 import type { Connection } from './connection.ts';
+import type { DescriptorsInFlight } from './descriptors-in-flight.ts';
 import { AgentChannel } from './objects/agent-channel.ts';
 import { DaemonMemory } from './objects/daemon-memory.ts';
 import type { DeviceDirectory } from './objects/device-directory.ts';
 import type { ClientQuotas } from './objects/quotas.ts';
 import { ClientContext } from './verbs/client-context.ts';
+
+/** Descriptors that a client may have in flight: `DescriptorMapper` asks for no more at a time. */
+const MAPPINGS_IN_FLIGHT_MAX = 64;
 
 /** Options of a client. */
 interface ControlClientOptions {
@@ -51,6 +54,7 @@ interface ControlClientOptions {
   readonly directory: DeviceDirectory;
   readonly quotas: ClientQuotas;
   readonly memoryTiers: readonly MemoryTier[];
+  readonly inFlight: DescriptorsInFlight;
   /** Registers the token of a completion channel; the result unregisters it. */
   readonly announceChannel: (token: string, channel: Handle) => () => void;
   /** The client has ended and is cleaned up; `last` is its status at its end. */
@@ -185,15 +189,16 @@ export class ControlClient {
   }
 
   #sendMapping(connection: Connection, token: string): void {
-    this.#memory.sendDescriptor(token, (descriptor) => {
-      const { fd } = connection;
-      if (fd === undefined) return;
-      const reply = new Uint8Array(MAP_REPLY_BYTES);
-      const errno = descriptor === undefined ? ERRNO.ENOENT.number : 0;
-      new DataView(reply.buffer).setUint32(0, errno, true);
-      if (sendDescriptor(fd, reply, descriptor) === reply.length) return;
-      throw new IpcFormatError('the client does not read mapping replies');
-    });
+    try {
+      this.#memory.sendDescriptor(token, (descriptor) => {
+        if (descriptor === undefined) throw new VerbsError('ENOENT');
+        const { inFlight } = this.#options;
+        inFlight.send(connection, mapReply(0), descriptor, MAPPINGS_IN_FLIGHT_MAX);
+      });
+    } catch (error) {
+      if (!isVerbsError(error)) throw error;
+      connection.write(mapReply(ERRNO[error.code].number));
+    }
   }
 
   /** Bytes that break the protocol end the client, whichever connection they arrived on. */
@@ -310,6 +315,12 @@ class ChannelPath {
     this.#forget();
     this.#connection?.close();
   }
+}
+
+function mapReply(errno: number): Uint8Array {
+  const reply = new Uint8Array(MAP_REPLY_BYTES);
+  new DataView(reply.buffer).setUint32(0, errno, true);
+  return reply;
 }
 
 /** Records without a body. */

@@ -38,6 +38,7 @@ import { Admission } from './admission.ts';
 import type { ClientParts } from './client-parts.ts';
 import { Connection } from './connection.ts';
 import type { ControlClient, SecondaryRole } from './control-client.ts';
+import { DescriptorsInFlight } from './descriptors-in-flight.ts';
 import type { KernelServer, KernelWelcome } from './kernel/kernel-server.ts';
 import { isKernelRole } from './kernel/roles.ts';
 import type { DeviceDirectory } from './objects/device-directory.ts';
@@ -102,6 +103,7 @@ export class IpcServer {
   readonly #readBuffer = new Uint8Array(READ_BYTES);
   readonly #connections = new Set<Connection>();
   readonly #admission: Admission;
+  readonly #inFlight: DescriptorsInFlight;
   readonly #clients = new Map<string, ControlClient>();
   readonly #channels = new Map<string, { readonly client: ControlClient; channel: Handle }>();
   #parts: Promise<ClientParts> | undefined;
@@ -119,6 +121,7 @@ export class IpcServer {
       allowOtherUsers: options.allowOtherUsers,
       budget: options.quotas.budget,
     });
+    this.#inFlight = new DescriptorsInFlight(options.quotas.budget);
     this.#server = createServer({ pauseOnConnect: true }, (socket) => this.#accept(socket));
   }
 
@@ -166,6 +169,7 @@ export class IpcServer {
       directory,
       quotas,
       memoryTiers,
+      inFlight: this.#inFlight,
       note: (level, text, fields) => log.note(level, text, fields),
       nextClientId: () => this.#nextClientId(),
       ended: this.#ended,
@@ -220,6 +224,7 @@ export class IpcServer {
     const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
     this.cutClients('the daemon stops');
     for (const connection of [...this.#connections]) connection.close();
+    this.#inFlight.close();
     await closed;
   }
 
@@ -410,6 +415,7 @@ export class IpcServer {
       directory,
       quotas,
       memoryTiers,
+      inFlight: this.#inFlight,
       announceChannel: (token, channel) => {
         this.#channels.set(token, { client, channel });
         return () => this.#channels.delete(token);
@@ -443,6 +449,7 @@ export class IpcServer {
     const { uid } = connection.credentials;
     const isOwner = isTrusted(uid);
     const caller = { mayChange: isOwner, isOwner };
+    const waiting: { readonly id: number; readonly value: IpcValue }[] = [];
     let pending = 0;
     const reader = new FrameReader(CLIENT_FRAME_MAX_BYTES, (frame) => {
       if (frame.type !== FrameType.request) throw new IpcFormatError(`frame of type ${frame.type}`);
@@ -451,12 +458,22 @@ export class IpcServer {
       }
       const value = decodeValue(frame.payload);
       pending += 1;
-      void this.#answerAdmin(frame.id, value, caller).then((answer) => {
-        pending -= 1;
-        connection.write(answer);
-      });
+      waiting.push({ id: frame.id, value });
+      next();
     });
-    connection.onClosed = () => undefined;
+    // No answers are made for a caller who does not read those that wait.
+    const next = (): void => {
+      while (!connection.congested) {
+        const operation = waiting.shift();
+        if (operation === undefined) return;
+        void this.#answerAdmin(operation.id, operation.value, caller).then((answer) => {
+          pending -= 1;
+          connection.write(answer);
+        });
+      }
+    };
+    connection.onDrained = next;
+    connection.onClosed = () => waiting.splice(0);
     connection.onBytes = (bytes) => {
       try {
         reader.push(bytes);

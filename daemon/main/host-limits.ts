@@ -12,6 +12,8 @@ export const RESERVED_DESCRIPTORS = 64;
 const RESERVED_MAPPINGS = 1 / 4;
 /** Share of the machine's memory that shared memory may use. */
 const SHARED_MEMORY = 1 / 2;
+/** Share of the machine's memory that answers and events may take until clients read them. */
+const UNREAD_MEMORY = 1 / 4;
 /** Linux's default of vm.max_map_count. */
 const MAP_COUNT_DEFAULT = 65_530;
 /** Objects of all clients, where the heap has room for them. */
@@ -34,6 +36,7 @@ export function daemonLimits(given: GivenLimits): DaemonLimits {
   const memoryBytes = Math.min(totalmem(), process.constrainedMemory() || totalmem());
   const mapCount = systemNumber('/proc/sys/vm/max_map_count') ?? MAP_COUNT_DEFAULT;
   const heapBytes = getHeapStatistics().heap_size_limit * HEAP_PART;
+  const openFiles = Math.min(given.descriptors, Number.MAX_SAFE_INTEGER);
   const own = readLines('/proc/self/maps').length;
   return {
     sharedBytes: given.sharedBytes ?? Math.floor(memoryBytes * SHARED_MEMORY),
@@ -42,7 +45,9 @@ export function daemonLimits(given: GivenLimits): DaemonLimits {
     // More than there are numbers would be no limit.
     ids: Math.min(given.ids ?? Math.floor(heapBytes / HEAP_PER_ID_BYTES), CM_NUMBERS),
     connections: given.connections,
-    descriptors: Math.min(given.descriptors, Number.MAX_SAFE_INTEGER) - RESERVED_DESCRIPTORS,
+    descriptors: openFiles - RESERVED_DESCRIPTORS,
+    descriptorsInFlight: openFiles,
+    unreadBytes: given.unreadBytes ?? Math.floor(memoryBytes * UNREAD_MEMORY),
   };
 }
 

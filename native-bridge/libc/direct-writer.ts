@@ -16,10 +16,13 @@ export class DirectWriter {
   /** Bytes from `gather` that are not written yet. */
   #gathered: Uint8Array[] = [];
   #gatheredBytes = 0;
+  readonly #onWaiting: () => void;
   readonly #flush = () => this.flush();
 
-  constructor(socket: Socket) {
+  /** `onWaiting` is called when bytes have to wait until the peer reads. Default: nothing. */
+  constructor(socket: Socket, onWaiting: () => void = () => undefined) {
     this.#socket = socket;
+    this.#onWaiting = onWaiting;
     this.#fd = descriptorOf(socket);
   }
 
@@ -41,7 +44,7 @@ export class DirectWriter {
   write(bytes: Uint8Array, length = bytes.length, onDrained?: () => void): void {
     if (this.#gatheredBytes > 0) this.flush();
     const sent = this.#send(bytes, length);
-    if (sent < length) this.#socket.write(bytes.slice(sent, length), onDrained);
+    if (sent < length) this.#wait(bytes.slice(sent, length), onDrained);
   }
 
   /**
@@ -65,7 +68,7 @@ export class DirectWriter {
   lend(bytes: Uint8Array, onDone: () => void): void {
     if (this.#gatheredBytes > 0) this.flush();
     const sent = this.#send(bytes, bytes.length);
-    if (sent < bytes.length) this.#socket.write(bytes.subarray(sent), onDone);
+    if (sent < bytes.length) this.#wait(bytes.subarray(sent), onDone);
     else onDone();
   }
 
@@ -79,7 +82,12 @@ export class DirectWriter {
     this.#gatheredBytes = 0;
     const sent = this.#send(bytes, bytes.length);
     // Gathered bytes belong to the writer and need no copy to wait.
-    if (sent < bytes.length) this.#socket.write(bytes.subarray(sent));
+    if (sent < bytes.length) this.#wait(bytes.subarray(sent));
+  }
+
+  #wait(bytes: Uint8Array, onDone?: () => void): void {
+    this.#socket.write(bytes, onDone);
+    this.#onWaiting();
   }
 
   /** Sends what the kernel takes now. Returns the number of bytes taken. */

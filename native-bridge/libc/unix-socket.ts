@@ -1,6 +1,7 @@
 /** Unix sockets: the peer's credentials (SO_PEERCRED), and passing descriptors (SCM_RIGHTS). */
 import type { Socket } from 'node:net';
 import { closeDescriptor } from './descriptor.ts';
+import { ioctl } from './internet-socket.ts';
 import { addressOf, checked, lastErrno, libc, SystemCallError } from './libc.ts';
 
 const socket = libc.func('int socket(int domain, int type, int protocol)') as (
@@ -39,6 +40,7 @@ const poll = libc.func('int poll(void *entries, uint64_t count, int timeout)') a
   ): void;
 };
 
+const SIOCOUTQ = 0x5411;
 const AF_UNIX = 1;
 const SOCK_STREAM_CLOEXEC = 1 | 0x80000;
 const SOCK_STREAM_CLOEXEC_NONBLOCK = 1 | 0x80000 | 0x800;
@@ -210,6 +212,16 @@ export async function receiveDescriptor(
     if (restMs <= 0) throw new SystemCallError('recvmsg', 110);
     await readable(fd, restMs);
   }
+}
+
+/**
+ * Memory that bytes sent on a Unix socket take until the peer reads them; 0 once it has read all
+ * (SIOCOUTQ).
+ */
+export function unreadMemory(fd: number): number {
+  const value = new Uint8Array(4);
+  checked('ioctl SIOCOUTQ', ioctl(fd, SIOCOUTQ, value));
+  return new DataView(value.buffer).getInt32(0, true);
 }
 
 /** Resolves when `fd` is readable or at its end, or when the time is over. */

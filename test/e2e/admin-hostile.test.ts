@@ -70,6 +70,42 @@ describe('an admin connection', () => {
     await healthy();
   });
 
+  it('that reads no answers gets no further ones: what waits is bounded by one of them', async () => {
+    client.socket.pause();
+    const cut = (): string | undefined => rig.log.find((line) => line.includes('was cut off'));
+    for (let id = 1; cut() === undefined && id < 2000; id += 1) {
+      client.request(id, ['status', {}]);
+      await healthy();
+    }
+    expect(cut()).toContain('more than 16 operations at once');
+  }, 60_000);
+
+  it('that reads its answers late gets all of them', async () => {
+    client.socket.pause();
+    const count = 12;
+    for (let id = 1; id <= count; id += 1) client.request(id, ['status', {}]);
+    await healthy();
+    client.socket.resume();
+    const ids = [];
+    for (let id = 1; id <= count; id += 1) ids.push((await client.frame()).id);
+    expect(ids).toEqual(Array.from({ length: count }, (_, index) => index + 1));
+  });
+
+  it('that leaves too much unread is cut off, with the limit’s name and its setting', async () => {
+    await rig.stop();
+    rig = await DaemonRig.start({ native: false, limits: { unreadBytes: 1024 } });
+    client = await IpcClient.open(rig.socketPath, Role.admin);
+    client.socket.pause();
+    const cut = (): string | undefined => rig.log.find((line) => line.includes('limits.unread'));
+    for (let id = 1; cut() === undefined && id < 2000; id += 1) {
+      client.request(id, ['status', {}]);
+      await healthy();
+    }
+    expect(cut()).toContain(
+      'at most 1024 bytes that clients have not read; raise limits.unreadBytes',
+    );
+  }, 60_000);
+
   it('that leaves before its answer leaves nothing', async () => {
     for (const name of Object.keys(OPERATIONS)) {
       const gone = await IpcClient.open(rig.socketPath, Role.admin);

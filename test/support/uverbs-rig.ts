@@ -6,6 +6,7 @@
 import { hostSystem } from '../../daemon/host/links/system.ts';
 import { RnicHost, type RnicHostOptions } from '../../daemon/host/rnic-host.ts';
 import { ROCE_PARTS } from '../../daemon/host/roce/roce-parts.ts';
+import { DescriptorsInFlight } from '../../daemon/ipc/descriptors-in-flight.ts';
 import { KernelClient } from '../../daemon/ipc/kernel/kernel-client.ts';
 import type { KernelReply } from '../../daemon/ipc/kernel/kernel-file.ts';
 import { KernelServer } from '../../daemon/ipc/kernel/kernel-server.ts';
@@ -140,6 +141,7 @@ export class UverbsRig {
       pair: () => {
         throw new Error('no connections');
       },
+      inFlight: new DescriptorsInFlight(quotas.budget),
       ended: new EndedClients(() => '2026-01-01T00:00:00.000Z'),
     });
     this.client = new KernelClient(1, owner, quotas);

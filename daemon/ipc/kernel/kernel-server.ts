@@ -7,7 +7,6 @@ import { randomBytes } from 'node:crypto';
 import { closeDescriptor } from '../../../native-bridge/libc/descriptor.ts';
 import { SystemCallError } from '../../../native-bridge/libc/libc.ts';
 import type { PeerProcess } from '../../../native-bridge/libc/peer-process.ts';
-import { sendDescriptor } from '../../../native-bridge/libc/unix-socket.ts';
 import type { ObjectSummaries } from '../../../verbs-api/contract/protocol/control.ts';
 import type { ClientStatus } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
 import { Role, TOKEN_BYTES, tokenText } from '../../../verbs-api/contract/protocol/ipc-frames.ts';
@@ -18,6 +17,7 @@ import type { RnicHost } from '../../host/rnic-host.ts';
 import { assert } from '../../invariants/assert.ts';
 import type { QP } from '../../rnic/queue-pair.ts';
 import type { Connection } from '../connection.ts';
+import type { DescriptorsInFlight } from '../descriptors-in-flight.ts';
 import { AgentChannel } from '../objects/agent-channel.ts';
 
 import type { DeviceDirectory } from '../objects/device-directory.ts';
@@ -58,6 +58,7 @@ interface KernelServerOptions {
   readonly nextClientId: () => number;
   /** Makes another connection of a process; its end, for the caller to send and close. */
   readonly pair: (peer: PeerProcess) => number;
+  readonly inFlight: DescriptorsInFlight;
   /** Records files that end while they hold objects. */
   readonly ended: EndedClients;
   /** A program connected or disconnected. */
@@ -89,6 +90,9 @@ interface QueuePlace {
   readonly queue: AnyQueue;
   readonly client: KernelClient;
 }
+
+/** Descriptors that a connection may have in flight: a program has one request outstanding. */
+const IN_FLIGHT_MAX = 1;
 
 /** Files and queues are numbered within a positive s32, since programs see them as descriptors. */
 const NUMBER_COUNT = 2 ** 31;
@@ -317,11 +321,14 @@ export class KernelServer implements KernelServices {
       connection.write(bytes);
       return;
     }
-    reply.attach((descriptor) => {
-      const { fd, congested } = connection;
-      const sent = fd === undefined || congested ? 0 : sendDescriptor(fd, bytes, descriptor);
-      if (sent !== bytes.length) throw new IpcFormatError('the program does not read replies');
-    });
+    try {
+      reply.attach((descriptor) => {
+        this.#options.inFlight.send(connection, bytes, descriptor, IN_FLIGHT_MAX);
+      });
+    } catch (error) {
+      if (!isVerbsError(error)) throw error;
+      connection.write(emitReply(request.id, refusal(error.code)));
+    }
   }
 
   #left(open: OpenFile, connection: Connection, reason: string | undefined): void {

@@ -24,13 +24,17 @@ export interface DaemonLimits {
   readonly connections: number;
   /** Descriptors of the process. */
   readonly descriptors: number;
+  /** Descriptors that were sent and not received: the kernel counts those of the daemon's user. */
+  readonly descriptorsInFlight: number;
+  /** Bytes that wait for clients to read them. */
+  readonly unreadBytes: number;
 }
 
 /** A limit, by its name in `status`. */
 type LimitName = keyof DaemonLimits;
 
 /** A limit that `limits` of the configuration sets. */
-type SettableLimit = Exclude<LimitName, 'connections' | 'descriptors'>;
+type SettableLimit = Exclude<LimitName, 'connections' | 'descriptors' | 'descriptorsInFlight'>;
 
 /** The limits and what to do about each. */
 const TERMS: Readonly<Record<LimitName, LimitTerms>> = {
@@ -51,6 +55,14 @@ const TERMS: Readonly<Record<LimitName, LimitTerms>> = {
     code: 'EMFILE',
     ownerFree: true,
   },
+  // The kernel bounds the owner's, with the same number.
+  descriptorsInFlight: {
+    what: 'descriptors that programs have not received',
+    remedy: 'raise the limit of open files before the daemon starts (ulimit -n)',
+    code: 'EMFILE',
+    ownerFree: true,
+  },
+  unreadBytes: settable('unreadBytes', 'bytes that clients have not read'),
 };
 
 /** Every limit. */
@@ -62,6 +74,7 @@ export const SETTABLE_LIMITS: readonly SettableLimit[] = [
   'mappings',
   'objects',
   'ids',
+  'unreadBytes',
 ];
 
 /** Options of a budget. */
@@ -149,6 +162,11 @@ export class UserShare {
   /** Takes an amount of a limit, or throws the limit's error. */
   take(name: LimitName, amount = 1): void {
     this.#limit(name).take(this.#user, amount);
+  }
+
+  /** Counts an amount that was taken, without a check. */
+  add(name: LimitName, amount = 1): void {
+    this.#limit(name).note(this.#user, amount);
   }
 
   /** Returns an amount. */

@@ -19,6 +19,7 @@ import {
   receiveDescriptor,
   sendDescriptor,
   shutdownSocket,
+  unreadMemory,
 } from '../../../native-bridge/libc/unix-socket.ts';
 
 let directory: string;
@@ -48,6 +49,22 @@ async function acceptedDescriptor(): Promise<{ socket: Socket; fd: number }> {
 }
 
 describe('Unix sockets', () => {
+  it('tell whether the other end has read all', async () => {
+    const client = connectUnix(path);
+    const { socket, fd } = await acceptedDescriptor();
+    expect(unreadMemory(fd)).toBe(0);
+    sendNow(fd, Uint8Array.of(1, 2, 3));
+    expect(unreadMemory(fd)).toBeGreaterThan(0);
+    await receiveDescriptor(client, new Uint8Array(2), 1000);
+    expect(unreadMemory(fd)).toBeGreaterThan(0);
+    await receiveDescriptor(client, new Uint8Array(2), 1000);
+    expect(unreadMemory(fd)).toBe(0);
+    sendNow(fd, Uint8Array.of(1));
+    closeDescriptor(client);
+    expect(unreadMemory(fd)).toBe(0);
+    socket.destroy();
+  });
+
   it('identify the process at the other end', async () => {
     const client = connectUnix(path);
     const { socket, fd } = await acceptedDescriptor();

@@ -134,6 +134,22 @@ describe('connections of one file', () => {
   });
 });
 
+describe('the file of the rings', () => {
+  it('is sent again only once it was received, so no program uses up the descriptors in flight', async () => {
+    const { file } = await device();
+    for (let round = 0; round < 3; round += 1) {
+      const ids = [file.ask(ShimOp.rings, {}), file.ask(ShimOp.rings, {})];
+      const first = await file.reply();
+      expect(first).toMatchObject({ id: ids[0], status: 0, descriptor: expect.any(Number) });
+      closeDescriptor(first.descriptor ?? -1);
+      const second = await file.reply();
+      const refused = { id: ids[1], status: -ERRNO.EMFILE.number, descriptor: undefined };
+      expect(second).toMatchObject(refused);
+    }
+    expect((await write(file, commands.allocPD())).status).toBe(0);
+  });
+});
+
 describe('event descriptors', () => {
   it('become readable with the first record, and are notified when it is taken', async () => {
     const { file } = await device();

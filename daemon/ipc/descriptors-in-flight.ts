@@ -1,0 +1,167 @@
+/**
+ * Sends descriptors to clients (SCM_RIGHTS). Until a client receives them, the kernel counts them as
+ * the daemon's user's, who may have as many as open files; then no program gets one any more. So a
+ * connection has few of them in flight, a user has a share, and a connection that ends with some is
+ * kept half open until its socket is gone: until then they count.
+ */
+import { closeDescriptor, duplicateDescriptor } from '../../native-bridge/libc/descriptor.ts';
+import { SystemCallError } from '../../native-bridge/libc/libc.ts';
+import {
+  sendDescriptor,
+  shutdownSocket,
+  unreadMemory,
+} from '../../native-bridge/libc/unix-socket.ts';
+import { IpcFormatError } from '../../verbs-api/contract/protocol/ipc-value.ts';
+import { isVerbsError, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import type { Connection } from './connection.ts';
+import type { DaemonBudget, UserShare } from './objects/daemon-budget.ts';
+
+/** How often connections that have ended are looked at again. */
+const LOOK_MS = 1000;
+
+/** Refusals of a descriptor that blame neither the client nor the socket. */
+const REFUSALS: ReadonlyMap<number, string> = new Map([
+  [12, 'ENOMEM'],
+  [24, 'EMFILE'],
+  [105, 'ENOBUFS'],
+  [109, 'ETOOMANYREFS'],
+]);
+
+/** Descriptors in flight on one connection. */
+interface Flight {
+  readonly share: UserShare | undefined;
+  /** The connection's descriptor, or a copy once it has ended. */
+  readonly fd: () => number | undefined;
+  /** Memory that one message takes: what the first one took; 0 before it. */
+  messageBytes: number;
+  count: number;
+}
+
+/** See the module's comment. */
+export class DescriptorsInFlight {
+  readonly #budget: DaemonBudget | undefined;
+  readonly #flights = new Map<Connection, Flight>();
+  /** Of connections that have ended. */
+  readonly #left = new Set<Flight & { readonly copy: number }>();
+  #timer: NodeJS.Timeout | undefined;
+
+  /** Without a budget, users have no shares. */
+  constructor(budget: DaemonBudget | undefined) {
+    this.#budget = budget;
+  }
+
+  /** Number of descriptors in flight, at most: some may have been received. */
+  get count(): number {
+    let count = 0;
+    for (const flight of this.#all()) count += flight.count;
+    return count;
+  }
+
+  /**
+   * Sends bytes with a descriptor; a connection has at most `most` in flight. Throws `VerbsError`
+   * EMFILE, and nothing is sent; `IpcFormatError` when the client does not read.
+   */
+  send(connection: Connection, bytes: Uint8Array, descriptor: number, most: number): void {
+    const { fd, congested } = connection;
+    if (fd === undefined) return;
+    if (congested) throw new IpcFormatError('the client does not read replies');
+    const flight = this.#flightOf(connection);
+    settle(flight);
+    if (flight.count >= most) {
+      const text = `the connection has not received ${flight.count} descriptors; read them first`;
+      throw new VerbsError('EMFILE', text);
+    }
+    this.#take(flight);
+    const before = unreadMemory(fd);
+    const sent = sendDescriptor(fd, bytes, descriptor);
+    if (sent === bytes.length) {
+      if (flight.messageBytes === 0) flight.messageBytes = Math.max(unreadMemory(fd) - before, 1);
+      return;
+    }
+    flight.count -= 1;
+    flight.share?.give('descriptorsInFlight');
+    const refusal = REFUSALS.get(-sent);
+    if (refusal === undefined) throw new IpcFormatError('the client does not read replies');
+    throw new VerbsError('EMFILE', `cannot pass a descriptor: ${refusal}`);
+  }
+
+  /** Forgets every connection. */
+  close(): void {
+    clearInterval(this.#timer);
+    for (const flight of this.#left) closeDescriptor(flight.copy);
+    this.#left.clear();
+    this.#flights.clear();
+  }
+
+  #flightOf(connection: Connection): Flight {
+    const known = this.#flights.get(connection);
+    if (known !== undefined) return known;
+    const share = this.#budget?.of(connection.credentials.uid);
+    const flight = { share, fd: () => connection.fd, messageBytes: 0, count: 0 };
+    this.#flights.set(connection, flight);
+    connection.onClosing = (fd) => {
+      this.#flights.delete(connection);
+      this.#ended(flight, fd);
+    };
+    return flight;
+  }
+
+  /** Charges one. What clients have received meanwhile does not count. */
+  #take(flight: Flight): void {
+    try {
+      flight.share?.take('descriptorsInFlight');
+    } catch (error) {
+      if (!isVerbsError(error)) throw error;
+      for (const each of this.#all()) settle(each);
+      flight.share?.take('descriptorsInFlight');
+    }
+    flight.count += 1;
+  }
+
+  /** The connection ends: what is in flight stays so until the client reads it or closes its socket. */
+  #ended(flight: Flight, fd: number): void {
+    const inFlight = { ...flight, fd: () => fd };
+    settle(inFlight);
+    if (inFlight.count === 0) return;
+    try {
+      const copy = duplicateDescriptor(fd);
+      shutdownSocket(copy);
+      flight.share?.add('descriptors');
+      this.#left.add({ ...inFlight, copy, fd: () => copy });
+      this.#timer ??= setInterval(() => this.#look(), LOOK_MS).unref();
+    } catch (error) {
+      if (!(error instanceof SystemCallError)) throw error;
+      // Without a descriptor to look at it, it can only be forgotten.
+      flight.share?.give('descriptorsInFlight', inFlight.count);
+    }
+  }
+
+  #look(): void {
+    for (const flight of this.#left) {
+      settle(flight);
+      if (flight.count > 0) continue;
+      this.#left.delete(flight);
+      closeDescriptor(flight.copy);
+      flight.share?.give('descriptors');
+    }
+    if (this.#left.size > 0) return;
+    clearInterval(this.#timer);
+    this.#timer = undefined;
+  }
+
+  *#all(): Iterable<Flight> {
+    yield* this.#flights.values();
+    yield* this.#left;
+  }
+}
+
+/** Counts again, by the memory that unread messages take. */
+function settle(flight: Flight): void {
+  const fd = flight.fd();
+  if (flight.count === 0 || fd === undefined) return;
+  const unread = Math.ceil(unreadMemory(fd) / flight.messageBytes);
+  const received = flight.count - Math.min(flight.count, unread);
+  if (received === 0) return;
+  flight.count -= received;
+  flight.share?.give('descriptorsInFlight', received);
+}
