@@ -1,6 +1,7 @@
 /**
- * How many requests of peers are not established yet, in all and from each address. A request costs
- * its sender one datagram, so both are limited.
+ * Requests of peers that are not established yet, in all and from each address. A request costs its
+ * sender one datagram, so both are limited. What was accepted and not confirmed makes room for a new
+ * request: honest peers confirm within milliseconds, and forged ones never.
  */
 import { assert } from '../../invariants/assert.ts';
 import type { CmConnection } from './cm-connection.ts';
@@ -10,8 +11,9 @@ import { ownerOf } from './cm-path.ts';
 export class HalfOpen {
   readonly #max: number;
   readonly #maxPerAddress: number;
-  readonly #open = new Set<CmConnection>();
-  readonly #byOwner = new Map<string, number>();
+  /** By address, the oldest of each first. */
+  readonly #byOwner = new Map<string, Set<CmConnection>>();
+  #size = 0;
 
   constructor(max: number, maxPerAddress: number) {
     this.#max = max;
@@ -19,40 +21,66 @@ export class HalfOpen {
   }
 
   get size(): number {
-    return this.#open.size;
+    return this.#size;
   }
 
-  /** True while another one from `gid` may come. */
-  hasRoom(gid: Uint8Array): boolean {
-    if (this.#open.size >= this.#max) return false;
-    return (this.#byOwner.get(ownerOf(gid)) ?? 0) < this.#maxPerAddress;
+  /**
+   * What another one from `gid` replaces: 'none' while there is room, otherwise the oldest that waits for
+   * its peer, of the address that has the most, or of this one if it has its share. Undefined: there is
+   * none.
+   */
+  placeFor(gid: Uint8Array): CmConnection | 'none' | undefined {
+    const own = this.#byOwner.get(ownerOf(gid));
+    const hasShare = own !== undefined && own.size >= this.#maxPerAddress;
+    if (!hasShare && this.#size < this.#max) return 'none';
+    let most = own;
+    if (!hasShare) {
+      for (const share of this.#byOwner.values()) if (share.size > (most?.size ?? 0)) most = share;
+    }
+    for (const connection of most ?? []) if (waitsForPeer(connection)) return connection;
+    return undefined;
   }
 
   add(connection: CmConnection): void {
-    this.#open.add(connection);
-    this.#count(connection, 1);
+    const owner = ownerOf(connection.path.dgid);
+    const share = this.#byOwner.get(owner) ?? new Set();
+    this.#byOwner.set(owner, share.add(connection));
+    this.#size += 1;
   }
 
   /** Does nothing for one that is established, or was never counted. */
   delete(connection: CmConnection): void {
-    if (this.#open.delete(connection)) this.#count(connection, -1);
-  }
-
-  #count({ path }: CmConnection, by: number): void {
-    const owner = ownerOf(path.dgid);
-    const count = (this.#byOwner.get(owner) ?? 0) + by;
-    if (count === 0) this.#byOwner.delete(owner);
-    else this.#byOwner.set(owner, count);
+    const owner = ownerOf(connection.path.dgid);
+    const share = this.#byOwner.get(owner);
+    if (share?.delete(connection) !== true) return;
+    this.#size -= 1;
+    if (share.size === 0) this.#byOwner.delete(owner);
   }
 
   /** Recounts, for tests. Throws `InvariantError`. */
   assertInvariants(): void {
     const states = ['req-rcvd', 'rep-sent', 'mra-rep-rcvd', 'sidr-req-rcvd'];
-    for (const { role, state } of this.#open) {
-      assert(role === 'passive' && states.includes(state), 'what is half open is not established');
+    let size = 0;
+    for (const [owner, share] of this.#byOwner) {
+      assert(
+        share.size > 0 && share.size <= this.#maxPerAddress,
+        'no address has more than its share',
+      );
+      for (const { role, state, path } of share) {
+        assert(
+          role === 'passive' && states.includes(state),
+          'what is half open is not established',
+        );
+        assert(ownerOf(path.dgid) === owner, 'a connection counts for its own address');
+      }
+      size += share.size;
     }
-    const counted = [...this.#byOwner.values()].reduce((sum, count) => sum + count, 0);
-    assert(counted === this.#open.size, 'as many are counted as there are');
-    assert(this.#open.size <= this.#max, 'no more are half open than the limit');
+    assert(size === this.#size, 'as many are counted as there are');
+    assert(size <= this.#max, 'no more are half open than the limit');
   }
+}
+
+/** Its program has accepted it. What its program has not answered is that program's to end. */
+function waitsForPeer({ state }: CmConnection): boolean {
+  return state === 'rep-sent' || state === 'mra-rep-rcvd';
 }

@@ -254,10 +254,17 @@ export class MessageHandlers {
 
   #hasRoom(gid: Uint8Array): boolean {
     const core = this.#core;
-    if (core.halfOpen.hasRoom(gid) && core.table.size < core.limits.connectionsMax) return true;
-    // Without an answer the peer tries again.
-    core.counters.refused += 1;
-    return false;
+    const place = core.halfOpen.placeFor(gid);
+    if (place === undefined || core.table.size >= core.limits.connectionsMax) {
+      // Without an answer the peer tries again.
+      core.counters.refused += 1;
+      return false;
+    }
+    if (place !== 'none') {
+      core.forget(place);
+      core.report({ type: 'unreachable', connection: place });
+    }
+    return true;
   }
 
   /** A REJ for a request without a connection. */

@@ -75,6 +75,60 @@ describe('a flood of requests', () => {
     expect(pair.passive.manager.heldCounts()).toMatchObject({ ibConnections: 0, ibHalfOpen: 0 });
   });
 
+  /** Each request of the flood is accepted, and none confirmed. */
+  function acceptedFlood(pair: CmPair, requests: number, from: (number: number) => Uint8Array) {
+    const { manager, events } = pair.passive;
+    for (let number = 0; number < requests; number += 1) {
+      const source = from(number);
+      const request = requestOf(pair, source, number);
+      manager.handleMad(request, pair.passive.port, source, pair.passive.gid, pair.now);
+      pair.settle();
+      const event = events.at(-1);
+      if (event?.type === 'request' && event.connection.state === 'req-rcvd') {
+        manager.accept(event.connection, FACTS, pair.now);
+        pair.settle();
+      }
+    }
+  }
+
+  /** A peer that means it connects, in the place of another. */
+  function expectHonestPeer(pair: CmPair): void {
+    const { active, passive } = pair;
+    passive.events.length = 0;
+    const dialer = active.connect(passive, pair.now);
+    pair.settle();
+    passive.take('unreachable');
+    const { connection } = passive.take('request');
+    passive.manager.accept(connection, { ...FACTS, qpn: 0x22 }, pair.now);
+    pair.settle();
+    active.manager.establish(dialer);
+    pair.settle();
+    expect(connection.state).toBe('established');
+  }
+
+  it('that is accepted and never confirmed makes room for who comes then', () => {
+    const pair = new CmPair({ halfOpenMax: 20, halfOpenPerAddressMax: 10, backlogMax: 1000 });
+    pair.passive.listen();
+    acceptedFlood(pair, 500, gidOf);
+    expect(pair.passive.manager.heldCounts()).toMatchObject({ ibHalfOpen: 20, ibConnections: 20 });
+    expect(pair.passive.eventTypes.filter((type) => type === 'unreachable')).toHaveLength(480);
+    expect(pair.passive.manager.counters.refused).toBe(0);
+    expectHonestPeer(pair);
+  });
+
+  it('in the name of a peer leaves room for that peer', () => {
+    const pair = new CmPair({ halfOpenMax: 20, halfOpenPerAddressMax: 10, backlogMax: 1000 });
+    pair.passive.listen();
+    const other = gidOf(7);
+    acceptedFlood(pair, 5, () => other);
+    // What the peer hears of it is that its own manager knows nothing of them.
+    pair.fate = () => [];
+    acceptedFlood(pair, 500, () => pair.active.gid);
+    pair.fate = (mad) => [mad];
+    expect(pair.passive.manager.heldCounts().ibHalfOpen).toBe(15);
+    expectHonestPeer(pair);
+  });
+
   it('that is rejected leaves a bounded number of answers, for a while', () => {
     const pair = new CmPair();
     pair.passive.listen();
