@@ -174,6 +174,11 @@ export class IpcServer {
       nextClientId: () => this.#nextClientId(),
       ended: this.#ended,
       pair: (peer) => this.#pair(peer),
+      listOthers: (resources, device, chosen) => {
+        for (const { context } of this.#clients.values()) {
+          context.listResources(resources, device, chosen);
+        }
+      },
     });
     return this.#loadedKernel;
   }

@@ -17,6 +17,8 @@ struct datagrams {
   uint8_t bytes[WAITING_MAX];
   size_t start;
   size_t end;
+  /* The daemon has more of the last answer. */
+  bool more;
   uint32_t port;
 };
 
@@ -118,6 +120,30 @@ static int keep_answer(struct datagrams *datagrams, const uint8_t *bytes, size_t
   return 0;
 }
 
+/* Runs a request and keeps its answer. Returns 0 or a negative errno. */
+static int ask(struct device_file *file, struct exchange *exchange) {
+  exchange_run(file, exchange);
+  int error = exchange->status < 0 ? exchange->status : 0;
+  file->datagrams->more = exchange->status == NETLINK_MORE_FOLLOWS;
+  if (error == 0) {
+    error = keep_answer(file->datagrams, exchange->response, exchange->response_bytes);
+  }
+  exchange_end(file, exchange);
+  return error;
+}
+
+/* Gets what follows once the program has received all that waits. Returns 0 or a negative errno. */
+static int ask_for_more(struct device_file *file) {
+  pthread_mutex_lock(&file->command_lock);
+  bool wanted = file->datagrams->more && file->datagrams->start == file->datagrams->end;
+  pthread_mutex_unlock(&file->command_lock);
+  if (!wanted) return 0;
+  /* A request without a message. */
+  struct exchange exchange;
+  exchange_init(&exchange, OP_NETLINK, 0);
+  return ask(file, &exchange);
+}
+
 ssize_t netlink_sendmsg(struct endpoint *endpoint, const struct msghdr *message) {
   int saved = errno;
   struct device_file *file = endpoint->file;
@@ -130,12 +156,7 @@ ssize_t netlink_sendmsg(struct endpoint *endpoint, const struct msghdr *message)
     if (piece->iov_len > REQUEST_PAYLOAD_MAX) return failed(EMSGSIZE);
     if (piece->iov_len > 0) exchange_add(&exchange, piece->iov_base, piece->iov_len);
   }
-  exchange_run(file, &exchange);
-  int error = exchange.status < 0 ? exchange.status : 0;
-  if (error == 0) {
-    error = keep_answer(file->datagrams, exchange.response, exchange.response_bytes);
-  }
-  exchange_end(file, &exchange);
+  int error = ask(file, &exchange);
   errno = error == 0 ? saved : -error;
   return error == 0 ? (ssize_t)exchange.payload_bytes : -1;
 }
@@ -175,6 +196,8 @@ ssize_t netlink_recvmsg(struct endpoint *endpoint, struct msghdr *message, int f
   struct device_file *file = endpoint->file;
   if (!message_is_readable(message)) return failed(EFAULT);
   if (message->msg_iovlen > UIO_MAXIOV) return failed(EMSGSIZE);
+  int error = ask_for_more(file);
+  if (error < 0) return failed(-error);
   pthread_mutex_lock(&file->command_lock);
   ssize_t result = receive(file->datagrams, message, flags);
   pthread_mutex_unlock(&file->command_lock);

@@ -105,6 +105,10 @@ struct reply_head {
 };
 _Static_assert(sizeof(struct reply_head) == 24, "reply");
 
+/* Status of a reply to OP_NETLINK whose datagrams are not all: a request without a message gets the
+ * next ones. */
+#define NETLINK_MORE_FOLLOWS 1
+
 /* An event descriptor to open, and the offset of its number in the response. */
 struct reply_descriptor {
   uint32_t offset;

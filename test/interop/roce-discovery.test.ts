@@ -1,5 +1,6 @@
 /** Unmodified tools of rdma-core and iproute2 on a RoCE device: they see what Linux's rxe shows. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
 import { RoceRig } from '../support/roce-rig.ts';
 import { describeWith } from './prerequisites.ts';
 import { ShimProgram } from './shim-programs.ts';
@@ -62,6 +63,37 @@ describeWith(['rdma-programs'], 'a RoCE device', () => {
     expect(output).toMatch(/^link iwarp0\/1 $/m);
     const after = Number(/^link roce0\/1 .* sent_pkts (\d+)/m.exec(output)?.[1]);
     expect(after).toBeGreaterThanOrEqual(before + 200);
+  });
+
+  it('has the objects of programs in rdma resource, with their owners', async () => {
+    const command = ['ibv_srq_pingpong', '-g', '1', '-d', 'roce0', '-q', '4'];
+    const server = new ShimProgram(command, rig.environment);
+    const counts = /^0: roce0: pd 1 cq 1 qp 4 cm_id 0 mr 1 ctx 1 srq 1 $/m;
+    await expect.poll(() => run('rdma', 'resource'), { timeout: 20_000 }).toMatch(counts);
+    const owner = `pid ${server.pid} comm ibv_srq_pingpon `;
+    const pairs = await run('rdma', 'resource', 'show', 'qp', 'link', 'roce0/1');
+    const line = `^link roce0/1 lqpn (\\d+) rqpn 0 type RC state INIT .*pdn 0 ${owner}$`;
+    const numbers = [...pairs.matchAll(new RegExp(line, 'gm'))].map(([, qpn]) => Number(qpn));
+    expect(numbers, pairs).toHaveLength(4);
+    const one = await run('rdma', 'resource', 'show', 'qp', 'lqpn', String(numbers[2]));
+    expect(one.match(/lqpn \d+/g)).toEqual([`lqpn ${numbers[2]}`]);
+    const srq = await run('rdma', 'resource', 'show', 'srq');
+    expect(srq).toMatch(new RegExp(`^dev roce0 srqn 0 type BASIC lqpn .* pdn 0 ${owner}$`, 'm'));
+    const regions = await run('rdma', 'resource', 'show', 'mr');
+    expect(regions).toMatch(new RegExp(`^dev roce0 mrn 0 .*mrlen \\d+ pdn 0 ${owner}$`, 'm'));
+    await server.kill();
+  });
+
+  it('has as many objects in rdma resource as there are, those of TypeScript programs, too', async () => {
+    const count = 2000;
+    const provider = await connectDaemon({ socketPath: rig.socketPath });
+    const context = await provider.open('roce0');
+    for (let made = 0; made < count; made += 1) await context.allocPD();
+    const output = await run('rdma', 'resource', 'show', 'pd');
+    const owner = new RegExp(`^dev roce0 pdn \\d+ .* pid ${process.pid} `, 'gm');
+    expect(output.match(owner)).toHaveLength(count);
+    await provider.close();
+    expect(await run('rdma', 'resource')).toMatch(/^0: roce0: pd 0 /m);
   });
 
   it('counts no queue pairs apart, and refuses to', async () => {

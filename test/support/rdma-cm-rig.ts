@@ -156,6 +156,7 @@ export class RdmaCmRig {
       createQueue: (of) => server.createQueue(of),
       findFile: (wanted) => this.#files.get(wanted),
       findQP: (device, qpn, of) => server.findQP(device, qpn, of),
+      resources: (device) => server.resources(device),
     };
     const token = new Uint8Array(16);
     const file = new CmFile({ token, number, client, services, deviceIndex: 0 }, this.#numbers);

@@ -9,9 +9,11 @@ import type { PeerProcess } from '../../../native-bridge/libc/peer-process.ts';
 import { ERRNO, type ErrnoCode } from '../../../verbs-api/contract/verbs/errors.ts';
 import type { RnicHost } from '../../host/rnic-host.ts';
 import type { QP } from '../../rnic/queue-pair.ts';
+import type { DeviceResources } from '../objects/device-resources.ts';
 import type { EventRouter } from '../objects/event-router.ts';
 import type { AnyQueue, EventQueue } from './event-queue.ts';
 import type { KernelClient } from './kernel-client.ts';
+import type { ResourceNumbers } from './nldev/resource-numbers.ts';
 import type { MemoryUser, ProcessMemories } from './process-memories.ts';
 import type { ShimReply, ShimRequest } from './shim-protocol.ts';
 
@@ -86,6 +88,11 @@ export interface KernelServices {
    * CONNECT and ACCEPT name it. Undefined if there is none.
    */
   findQP(deviceIndex: number, qpn: number, client: KernelClient): QP | undefined;
+  /** The objects of all clients on a device of the host, and the numbers that name them. */
+  resources(deviceIndex: number): {
+    readonly resources: DeviceResources;
+    readonly numbers: ResourceNumbers;
+  };
 }
 
 /** Creates the file of an open. Throws `VerbsError` if the open is refused. */

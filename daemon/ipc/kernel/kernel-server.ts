@@ -13,6 +13,8 @@ import { Role, TOKEN_BYTES, tokenText } from '../../../verbs-api/contract/protoc
 import { IpcFormatError } from '../../../verbs-api/contract/protocol/ipc-value.ts';
 import { ERRNO, isVerbsError, VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import type { MemoryTier } from '../../../verbs-api/contract/verbs/provider.ts';
+import type { Adapter } from '../../host/device-adapter.ts';
+import type { HostId } from '../../host/host-id.ts';
 import type { RnicHost } from '../../host/rnic-host.ts';
 import { assert } from '../../invariants/assert.ts';
 import type { QP } from '../../rnic/queue-pair.ts';
@@ -21,6 +23,7 @@ import type { DescriptorsInFlight } from '../descriptors-in-flight.ts';
 import { AgentChannel } from '../objects/agent-channel.ts';
 
 import type { DeviceDirectory } from '../objects/device-directory.ts';
+import { DeviceResources } from '../objects/device-resources.ts';
 import type { EndedClients } from '../objects/ended-clients.ts';
 import type { EventRouter } from '../objects/event-router.ts';
 
@@ -37,6 +40,8 @@ import {
   refusal,
 } from './kernel-file.ts';
 import { kernelFileMakers } from './kernel-files.ts';
+import { ResourceNumbers } from './nldev/resource-numbers.ts';
+import { isIdOf } from './nldev/resources.ts';
 import { ProcessMemories } from './process-memories.ts';
 import { FILE_ROLES } from './roles.ts';
 import {
@@ -61,6 +66,12 @@ interface KernelServerOptions {
   readonly inFlight: DescriptorsInFlight;
   /** Records files that end while they hold objects. */
   readonly ended: EndedClients;
+  /** Adds what clients of other kinds have on a device, and their ids. Default: there are none. */
+  readonly listOthers?: (
+    resources: DeviceResources,
+    device: Adapter,
+    chosen: (id: HostId) => boolean,
+  ) => void;
   /** A program connected or disconnected. */
   readonly note: (
     level: 'debug' | 'warn',
@@ -112,6 +123,8 @@ export class KernelServer implements KernelServices {
   /** Numbers in use; requests identify files and queues by them. */
   readonly #numbers = new Map<number, KernelFile | undefined>();
   readonly #clients = new Map<string, KernelClient>();
+  /** By the device's index. */
+  readonly #resourceNumbers = new Map<number, ResourceNumbers>();
   #lastNumber = 0;
 
   constructor(options: KernelServerOptions) {
@@ -238,6 +251,24 @@ export class KernelServer implements KernelServices {
     const qp = this.host.devices[deviceIndex]?.nic.findQP(qpn);
     if (!(qp?.tag instanceof QpElement)) return undefined;
     return qp.tag.file.client.credentials.uid === client.credentials.uid ? qp : undefined;
+  }
+
+  resources(deviceIndex: number): { resources: DeviceResources; numbers: ResourceNumbers } {
+    const device = this.host.devices[deviceIndex];
+    assert(device !== undefined, 'netlink knows the devices of the host');
+    const resources = new DeviceResources();
+    const chosen = (id: HostId): boolean => isIdOf(id, device);
+    for (const { file } of this.#files.values()) {
+      if (file instanceof CmFile) file.listResources(resources, chosen);
+      else if (file instanceof UverbsFile && file.device === device) file.listResources(resources);
+    }
+    this.#options.listOthers?.(resources, device, chosen);
+    let numbers = this.#resourceNumbers.get(deviceIndex);
+    if (numbers === undefined) {
+      numbers = new ResourceNumbers();
+      this.#resourceNumbers.set(deviceIndex, numbers);
+    }
+    return { resources, numbers };
   }
 
   // Files

@@ -20,8 +20,10 @@ import type {
   DeviceHost,
   ServedCmEvent,
 } from '../../host/device-backend.ts';
+import { HostId } from '../../host/host-id.ts';
 import type { ClientMemory } from '../objects/client-memory.ts';
 import type { DeviceDirectory } from '../objects/device-directory.ts';
+import type { DeviceResources } from '../objects/device-resources.ts';
 import type { DeviceEventSink } from '../objects/event-router.ts';
 import { mrFields, qpFields } from '../objects/object-summaries.ts';
 import { type ClientQuotas, DEFAULT_QUOTAS } from '../objects/quotas.ts';
@@ -180,6 +182,33 @@ export class ClientContext implements ClientEvents, DeviceEventSink {
         return { ...of(object, object.context), entries: object.cq.count };
       }),
     };
+  }
+
+  /** Adds its objects of a device, and the ids that `chosen` takes, to the device's. */
+  listResources(
+    resources: DeviceResources,
+    device: DeviceBackend,
+    chosen: (id: HostId) => boolean,
+  ): void {
+    const { pid } = this.#options;
+    if (pid === undefined) return;
+    const { table } = this.#state;
+    const add = (object: object, context: ContextObject): void => {
+      if (context.device === device) resources.add(object, { pid, context });
+    };
+    for (const context of table.ofKind('context')) {
+      if (context.device === device) resources.addContext({ pid, context });
+    }
+    for (const { pd, context } of table.ofKind('pd')) add(pd, context);
+    for (const { cq, context } of table.ofKind('cq')) add(cq, context);
+    for (const { srq, pd } of table.ofKind('srq')) add(srq, pd.context);
+    for (const { qp, pd } of table.ofKind('qp')) add(qp, pd.context);
+    for (const { mr, pd } of table.ofKind('mr')) add(mr, pd.context);
+    for (const { id } of table.ofKind('id')) {
+      if (id instanceof HostId && chosen(id)) {
+        resources.addId(id, undefined, { pid, context: this });
+      }
+    }
   }
 
   /** See `ClientEvents`: an armed CQ of this client fired. */

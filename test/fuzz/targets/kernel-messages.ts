@@ -3,10 +3,10 @@
 import { hostSystem } from '../../../daemon/host/links/system.ts';
 import { RnicHost } from '../../../daemon/host/rnic-host.ts';
 import { kernelDevices } from '../../../daemon/ipc/kernel/nldev/devices.ts';
-import { answerNetlink } from '../../../daemon/ipc/kernel/nldev/nldev.ts';
 import { RequestReader } from '../../../daemon/ipc/kernel/shim-protocol.ts';
 import { IpcFormatError } from '../../../verbs-api/contract/protocol/ipc-value.ts';
 import { bytesOf, concat, hexOf } from '../../support/hex.ts';
+import { netlinkDatagrams } from '../../support/netlink-answers.ts';
 import { le } from '../../support/uverbs-rig.ts';
 import type { Draws } from '../draws.ts';
 import { inPieces, join, mutated, rearranged } from '../mutate.ts';
@@ -75,7 +75,7 @@ export const kernelNetlink: FuzzTarget = {
         const input = mutated(draws.pick(NETLINK_CORPUS), NETLINK_CORPUS, draws, draws.below(4));
         if (draws.recording) draws.show(hexOf(input));
         try {
-          const answers = answerNetlink(input, devices);
+          const answers = netlinkDatagrams(input, devices);
           const bytes = answers.reduce((sum, { length }) => sum + length, 0);
           claim(answers.length > 0 && bytes < 16_384, `${answers.length} answers, ${bytes} bytes`);
           return 'answered';

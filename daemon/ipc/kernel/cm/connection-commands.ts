@@ -11,10 +11,11 @@ import { CM_PERSONAS } from './personas.ts';
 
 /** CONNECT: the outcome is an event. */
 export function connect(file: OpenChannel, request: CmRequest): KernelReply {
-  const { persona, call } = callOn(file, request, 280);
+  const { persona, call, context } = callOn(file, request, 280);
   const parameters = parseConnParam(request, 8);
   if (!parameters.valid) throw new VerbsError('EINVAL', 'a connection needs parameters');
   persona.connect(call, parameters);
+  context.qpn = parameters.qpn;
   return DONE;
 }
 
@@ -32,6 +33,7 @@ export function accept(file: OpenChannel, request: CmRequest): KernelReply {
     context.uid = uid;
     throw error;
   }
+  if (parameters.valid) context.qpn = parameters.qpn;
   return DONE;
 }
 

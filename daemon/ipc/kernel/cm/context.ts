@@ -47,6 +47,8 @@ export class CmContext extends EventSink {
   family: Family = Family.none;
   /** The address of an id of the InfiniBand port space that was bound to one. */
   ibAddress: IbAddress | undefined;
+  /** Number of the queue pair that the program named in CONNECT or ACCEPT. */
+  qpn: number | undefined;
   /** False for a new passive id until its connect request is delivered. */
   known: boolean;
   /** Events delivered; a connect request counts for the listener. */

@@ -8,6 +8,7 @@ import type { HostId } from '../../../host/host-id.ts';
 import type { RnicHost } from '../../../host/rnic-host.ts';
 import { assert } from '../../../invariants/assert.ts';
 import type { QP } from '../../../rnic/queue-pair.ts';
+import type { DeviceResources } from '../../objects/device-resources.ts';
 import type { HandleSpace } from '../../objects/handle-space.ts';
 import { EventQueue } from '../event-queue.ts';
 import type { KernelClient } from '../kernel-client.ts';
@@ -82,6 +83,14 @@ export class OpenChannel {
   /** Ids of the file. */
   get size(): number {
     return this.#contexts.size;
+  }
+
+  /** Adds its ids that `chosen` takes to a device's. */
+  listResources(resources: DeviceResources, chosen: (id: HostId) => boolean): void {
+    const owner = { pid: this.client.credentials.pid, context: this };
+    for (const { id, qpn } of this.#contexts) {
+      if (chosen(id)) resources.addId(id, qpn, owner);
+    }
   }
 
   /** Events of its ids that the program wrote and has not read, counted again, for tests. */

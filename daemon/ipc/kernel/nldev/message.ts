@@ -3,6 +3,8 @@
  * bytes. Numbers are little endian, as the host's are.
  */
 
+/** Bytes that a datagram may have: libmnl, of iproute2, reads into a page, and libnl into more. */
+export const DATAGRAM_MAX_BYTES = 4096;
 /** Bytes of a message before its attributes. */
 const NETLINK_HEADER_BYTES = 16;
 const ATTRIBUTE_HEADER_BYTES = 4;
@@ -86,6 +88,7 @@ export interface Attribute {
     | { readonly kind: 'u8' | 'u32'; readonly number: number }
     | { readonly kind: 'u64'; readonly number: bigint }
     | { readonly kind: 'text'; readonly text: string }
+    | { readonly kind: 'binary'; readonly bytes: Uint8Array }
     | { readonly kind: 'nested'; readonly attributes: readonly Attribute[] };
 }
 
@@ -111,6 +114,16 @@ export function text(type: number, value: string): Attribute {
   return { type, value: { kind: 'text', text: value } };
 }
 
+/** An attribute of any bytes. */
+export function binary(type: number, bytes: Uint8Array): Attribute {
+  return { type, value: { kind: 'binary', bytes } };
+}
+
+/** An attribute of other attributes, without the bit that says so: older ones lack it. */
+export function plainNested(type: number, attributes: readonly Attribute[]): Attribute {
+  return { type, value: { kind: 'nested', attributes } };
+}
+
 /** An attribute of other attributes. */
 export function nested(type: number, attributes: readonly Attribute[]): Attribute {
   return { type: type | NESTED, value: { kind: 'nested', attributes } };
@@ -120,6 +133,9 @@ export function nested(type: number, attributes: readonly Attribute[]): Attribut
 export function emitNetlink(header: NetlinkHeader, attributes: readonly Attribute[]): Uint8Array {
   return emitMessage(header, concatenated(attributes.map(emitAttribute)));
 }
+
+/** Bytes of the message that terminates a dump. */
+export const DONE_BYTES = NETLINK_HEADER_BYTES + 4;
 
 /** The message that terminates a dump. */
 export function emitDone(header: NetlinkHeader): Uint8Array {
@@ -147,7 +163,8 @@ function emitMessage(header: NetlinkHeader, payload: Uint8Array): Uint8Array {
   return bytes;
 }
 
-function emitAttribute({ type, value }: Attribute): Uint8Array {
+/** The bytes of an attribute with its padding. */
+export function emitAttribute({ type, value }: Attribute): Uint8Array {
   if (value.kind === 'nested') return emitNested(type, value.attributes);
   const length = ATTRIBUTE_HEADER_BYTES + valueBytes(value);
   const bytes = new Uint8Array(padded(length));
@@ -166,6 +183,9 @@ function emitAttribute({ type, value }: Attribute): Uint8Array {
       break;
     case 'text':
       bytes.set(asciiBytes(value.text), ATTRIBUTE_HEADER_BYTES);
+      break;
+    case 'binary':
+      bytes.set(value.bytes, ATTRIBUTE_HEADER_BYTES);
       break;
     default:
       value satisfies never;
@@ -191,6 +211,8 @@ function valueBytes(value: PlainValue): number {
       return 4;
     case 'u64':
       return 8;
+    case 'binary':
+      return value.bytes.length;
     default:
       return value.text.length + 1;
   }

@@ -1,14 +1,22 @@
 /**
  * The part of netlink's RDMA family (`NETLINK_RDMA`, client nldev) that libibverbs and librdmacm
- * use: the list of devices and their nodes. iproute2's `rdma` tool gets devices, links and the
- * counters of ports. Everything else fails with EOPNOTSUPP, as in an older kernel.
+ * use: the list of devices and their nodes. iproute2's `rdma` tool gets devices, links, the counters of
+ * ports, and objects with their owners. Everything else fails with EOPNOTSUPP, as in an older kernel.
  */
 
 import { IpcFormatError } from '../../../../verbs-api/contract/protocol/ipc-value.ts';
 import { ERRNO, type ErrnoCode } from '../../../../verbs-api/contract/verbs/errors.ts';
+import { isTrusted } from '../../trusted-user.ts';
 import type { KernelClient } from '../kernel-client.ts';
-import type { KernelFile, KernelFileParts, KernelReply } from '../kernel-file.ts';
+import type {
+  KernelCaller,
+  KernelFile,
+  KernelFileParts,
+  KernelReply,
+  KernelServices,
+} from '../kernel-file.ts';
 import { ShimOp, type ShimRequest } from '../shim-protocol.ts';
+import { Attr, CLIENT_NLDEV, CLIENT_SHIFT, Command, PORTS } from './abi.ts';
 import {
   type DeviceNumber,
   encodedNumber,
@@ -22,6 +30,8 @@ import {
   attributeText,
   attributeU32,
   concatenated,
+  DATAGRAM_MAX_BYTES,
+  DONE_BYTES,
   emitDone,
   emitError,
   emitNetlink,
@@ -34,43 +44,14 @@ import {
   u32,
   u64,
 } from './message.ts';
-
-/** `RDMA_NL_NLDEV`: the client number in the upper bits of a message's type. */
-const CLIENT_NLDEV = 5;
-const CLIENT_SHIFT = 10;
-
-/** Commands of nldev. */
-const Command = { get: 1, portGet: 5, systemGet: 6, chardevGet: 15, statGet: 17 } as const;
-
-/** Attributes of nldev. */
-const Attr = {
-  deviceIndex: 1,
-  deviceName: 2,
-  portIndex: 3,
-  capFlags: 4,
-  nodeGuid: 6,
-  systemImageGuid: 7,
-  portState: 12,
-  portPhysState: 13,
-  nodeType: 14,
-  netdevIndex: 50,
-  netdevName: 51,
-  netnsMode: 66,
-  protocol: 67,
-  chardevType: 69,
-  chardevName: 70,
-  chardevAbi: 71,
-  chardev: 72,
-  driverId: 73,
-  statMode: 74,
-  statResource: 75,
-  hwCounters: 80,
-  hwCounter: 81,
-  hwCounterName: 82,
-  hwCounterValue: 83,
-  dimming: 84,
-  copyOnFork: 93,
-} as const;
+import {
+  type DumpPart,
+  dumpPart,
+  type ResourceDump,
+  resourceDump,
+  resourceRecord,
+} from './resource-dump.ts';
+import { RESOURCE_KINDS, type ResourceKind, type ResourceView, summaryOf } from './resources.ts';
 
 /** `statResource`: counters of queue pairs, which no device here has. */
 const RESOURCE_QP = 19;
@@ -78,21 +59,51 @@ const RESOURCE_QP = 19;
 const STAT_MODE_NONE = 0;
 
 const RDMA_CM_ABI = 4n;
-const PORTS = 1;
-/** libnl reads into 16 KiB; a datagram stays well below. */
-const DATAGRAM_MAX_BYTES = 8 * 1024;
+/** Status of a reply whose dump goes on: the preload library asks for more when it needs it. */
+const MORE_FOLLOWS = 1;
+
+/** The objects of a device, for the caller. */
+type ViewOf = (device: KernelDevice) => ResourceView;
 
 /**
- * The datagrams that answer a message to the RDMA family. Throws IpcFormatError for malformed
- * messages.
+ * The datagrams that answer a message to the RDMA family, and the dump that is to go on. Throws
+ * IpcFormatError for malformed messages.
  */
 export function answerNetlink(
   bytes: Uint8Array,
   devices: readonly KernelDevice[],
-): readonly Uint8Array[] {
+  viewOf: ViewOf,
+): DumpPart {
   const request = parseNetlink(bytes);
   if (request === undefined) throw new IpcFormatError('no netlink message');
-  const answer = answerRequest(request, devices);
+  const isDump = (request.header.flags & NetlinkFlag.dump) !== 0;
+  const dump = isDump ? dumpOf(request, devices) : undefined;
+  if (dump !== undefined && typeof dump !== 'string') return dumpPart(dump, viewOf(dump.device));
+  const answer = dump ?? answerRequest(request, devices, viewOf);
+  return { datagrams: emitAnswer(request, answer), rest: undefined };
+}
+
+/** The dump of objects that a request asks for; undefined for others. */
+function dumpOf(
+  request: NetlinkMessage,
+  devices: readonly KernelDevice[],
+): ResourceDump | ErrnoCode | undefined {
+  const kind = resourceKindOf(request);
+  if (kind === undefined) return undefined;
+  const device = deviceOf(request, devices);
+  return device === undefined ? 'EINVAL' : resourceDump(request, device, kind);
+}
+
+/** The kind of objects that a request is for. */
+function resourceKindOf({ header }: NetlinkMessage): ResourceKind | undefined {
+  if (header.type >>> CLIENT_SHIFT !== CLIENT_NLDEV) return undefined;
+  return RESOURCE_KINDS[header.type & ((1 << CLIENT_SHIFT) - 1)];
+}
+
+function emitAnswer(
+  request: NetlinkMessage,
+  answer: readonly (readonly Attribute[])[] | ErrnoCode,
+): Uint8Array[] {
   if (typeof answer === 'string') return [emitError(request, ERRNO[answer].number)];
   return request.header.flags & NetlinkFlag.dump
     ? emitDump(request, answer)
@@ -103,6 +114,7 @@ export function answerNetlink(
 function answerRequest(
   request: NetlinkMessage,
   devices: readonly KernelDevice[],
+  viewOf: ViewOf,
 ): readonly (readonly Attribute[])[] | ErrnoCode {
   const { header } = request;
   if (header.type >>> CLIENT_SHIFT !== CLIENT_NLDEV) return 'EOPNOTSUPP';
@@ -124,9 +136,28 @@ function answerRequest(
       return chardevRecord(request, devices);
     case Command.statGet:
       return isDump ? counterSets(request) : statRecord(request, devices);
+    case Command.resourceGet: {
+      if (isDump) return devices.map((device) => summaryOf(device, viewOf(device).resources));
+      const device = deviceOf(request, devices);
+      return device === undefined ? 'EINVAL' : [summaryOf(device, viewOf(device).resources)];
+    }
     default:
-      return 'EOPNOTSUPP';
+      return resourceAnswer(request, devices, viewOf);
   }
+}
+
+/** One object of a device. */
+function resourceAnswer(
+  request: NetlinkMessage,
+  devices: readonly KernelDevice[],
+  viewOf: ViewOf,
+): readonly (readonly Attribute[])[] | ErrnoCode {
+  const kind = resourceKindOf(request);
+  if (kind === undefined) return 'EOPNOTSUPP';
+  const device = deviceOf(request, devices);
+  if (device === undefined) return 'EINVAL';
+  const record = resourceRecord(request, kind, viewOf(device));
+  return typeof record === 'string' ? record : [record];
 }
 
 function deviceOf(
@@ -242,7 +273,7 @@ function emitDump(
   let pending: Uint8Array[] = [];
   let pendingBytes = 0;
   for (const message of records.map((record) => emitNetlink(header, record))) {
-    if (pendingBytes + message.length > DATAGRAM_MAX_BYTES) {
+    if (pendingBytes + message.length > DATAGRAM_MAX_BYTES - DONE_BYTES) {
       datagrams.push(concatenated(pending));
       pending = [];
       pendingBytes = 0;
@@ -260,24 +291,47 @@ export class NetlinkFile implements KernelFile {
   readonly number: number;
   readonly client: KernelClient;
   readonly ownQueue = undefined;
+  readonly #services: KernelServices;
   readonly #devices: readonly KernelDevice[];
+  /** Of the last dump, if it has not ended. */
+  #rest: ResourceDump | undefined;
 
   constructor({ number, client, services }: KernelFileParts) {
     this.number = number;
     this.client = client;
+    this.#services = services;
     this.#devices = kernelDevices(services.host);
   }
 
-  execute(request: ShimRequest): KernelReply {
+  /** A request without a message goes on with the last dump. */
+  execute(request: ShimRequest, caller: KernelCaller): KernelReply {
     if (request.op === ShimOp.child) return { status: 0 };
     if (request.op !== ShimOp.netlink) throw new IpcFormatError(`op ${request.op} on netlink`);
+    const viewOf = (device: KernelDevice) => this.#viewOf(device, caller);
+    const { datagrams, rest } =
+      request.payload.length === 0
+        ? this.#goOn(viewOf)
+        : answerNetlink(request.payload, this.#devices, viewOf);
+    this.#rest = rest;
     const parts: Uint8Array[] = [];
-    for (const datagram of answerNetlink(request.payload, this.#devices)) {
+    for (const datagram of datagrams) {
       const length = new Uint8Array(4);
       new DataView(length.buffer).setUint32(0, datagram.length, true);
       parts.push(length, datagram);
     }
-    return { status: 0, response: concatenated(parts) };
+    const status = rest === undefined ? 0 : MORE_FOLLOWS;
+    return { status, response: concatenated(parts) };
+  }
+
+  #goOn(viewOf: ViewOf): DumpPart {
+    const dump = this.#rest;
+    if (dump === undefined) throw new IpcFormatError('no dump to go on with');
+    return dumpPart(dump, viewOf(dump.device));
+  }
+
+  #viewOf(device: KernelDevice, { credentials }: KernelCaller): ResourceView {
+    const { resources, numbers } = this.#services.resources(device.index);
+    return { device, resources, numbers, showsKeys: isTrusted(credentials.uid) };
   }
 
   /** See `MemoryUser`: nothing in this file reaches a program's memory. */

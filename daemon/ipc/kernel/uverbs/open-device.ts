@@ -13,6 +13,7 @@ import { hostAddresses } from '../../../host/host-addresses.ts';
 import type { HostAsyncEvent } from '../../../host/rnic-host.ts';
 import type { GidEntry } from '../../../host/roce/gid-table.ts';
 import { assert } from '../../../invariants/assert.ts';
+import type { DeviceResources } from '../../objects/device-resources.ts';
 import type { DeviceEventSink } from '../../objects/event-router.ts';
 import { ObjectRegistry } from '../../objects/object-registry.ts';
 import { mrFields, qpFields } from '../../objects/object-summaries.ts';
@@ -129,6 +130,18 @@ export class OpenDevice implements DeviceEventSink {
       mrs: this.table.ofKind('mr').map((object) => ({ ...of(object), ...mrFields(object.mr) })),
       cqs: this.table.ofKind('cq').map((object) => ({ ...of(object), entries: object.cq.count })),
     };
+  }
+
+  /** Adds its objects to the device's. */
+  listResources(resources: DeviceResources): void {
+    if (!this.hasContext) return;
+    const owner = { pid: this.client.credentials.pid, context: this };
+    resources.addContext(owner);
+    for (const { pd } of this.table.ofKind('pd')) resources.add(pd, owner);
+    for (const { cq } of this.table.ofKind('cq')) resources.add(cq, owner);
+    for (const { srq } of this.table.ofKind('srq')) resources.add(srq, owner);
+    for (const { qp } of this.table.ofKind('qp')) resources.add(qp, owner);
+    for (const { mr } of this.table.ofKind('mr')) resources.add(mr, owner);
   }
 
   /** Makes a completion channel. ENOMEM beyond the quota. */

@@ -7,10 +7,10 @@ import {
   kernelDevices,
 } from '../../../../daemon/ipc/kernel/nldev/devices.ts';
 import { parseNetlink } from '../../../../daemon/ipc/kernel/nldev/message.ts';
-import { answerNetlink } from '../../../../daemon/ipc/kernel/nldev/nldev.ts';
 import { SIW } from '../../../../daemon/ipc/kernel/uverbs/siw/persona.ts';
 import { IpcFormatError } from '../../../../verbs-api/contract/protocol/ipc-value.ts';
 import { bytesOf, hexOf } from '../../../support/hex.ts';
+import { netlinkDatagrams } from '../../../support/netlink-answers.ts';
 import { le } from '../../../support/uverbs-rig.ts';
 
 const SIW0: KernelDevice = {
@@ -33,7 +33,7 @@ function message(type: number, flags: number, attributes = ''): Uint8Array {
 }
 
 function answers(bytes: Uint8Array, devices: readonly KernelDevice[] = [SIW0]): string[] {
-  return answerNetlink(bytes, devices).map(hexOf);
+  return netlinkDatagrams(bytes, devices).map(hexOf);
 }
 
 const hex = (text: string): string => hexOf(bytesOf(text));
@@ -66,7 +66,7 @@ describe('GET', () => {
       index,
       name: `device-with-a-long-name-${index}`,
     }));
-    const datagrams = answerNetlink(message(0x1401, 0x301), devices);
+    const datagrams = netlinkDatagrams(message(0x1401, 0x301), devices);
     expect(datagrams.length).toBeGreaterThan(2);
     const indices: number[] = [];
     for (const datagram of datagrams) {
@@ -154,7 +154,7 @@ describe('other messages', () => {
     `${le(15)} 0114 0103 ${le(7)} ${le(9)}`,
     `${le(17)} 0114 0103 ${le(7)} ${le(9)}`,
   ])('throws for malformed bytes: %s', (text) => {
-    expect(() => answerNetlink(bytesOf(text), [SIW0])).toThrow(IpcFormatError);
+    expect(() => netlinkDatagrams(bytesOf(text), [SIW0])).toThrow(IpcFormatError);
   });
 
   it.each(['0300 0100', '0900 0100 00000000', `0800 0100 ${le(0)} ffff`])(

@@ -1,9 +1,9 @@
 /** What a RoCE device says of itself, against recordings of the kernel's rxe. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { kernelDevices } from '../../../../../daemon/ipc/kernel/nldev/devices.ts';
-import { answerNetlink } from '../../../../../daemon/ipc/kernel/nldev/nldev.ts';
 import { sysfsFiles } from '../../../../../daemon/ipc/kernel/sysfs-tree.ts';
 import { bytesOf, hexOf } from '../../../../support/hex.ts';
+import { netlinkDatagrams } from '../../../../support/netlink-answers.ts';
 import { recordedCommand } from '../../../../support/rxe-recordings.ts';
 import { commands, le, UverbsRig } from '../../../../support/uverbs-rig.ts';
 
@@ -54,7 +54,7 @@ describe('rxe0', () => {
     const devices = kernelDevices(rig.host);
     const guid = hexOf(bytesOf(rig.file.device.info.nodeGuid).reverse());
     const request = bytesOf(`${le(24)} 0114 0500 ${le(7)} ${le(9)} 0800 0100 ${le(0)}`);
-    const [record = new Uint8Array(0)] = answerNetlink(request, devices);
+    const [record = new Uint8Array(0)] = netlinkDatagrams(request, devices);
     expect(hexOf(record.subarray(16))).toBe(
       '080001000000000009000200727865300000000008000300010000000c000400763c220100000000' +
         `0c000600${guid}0c000700${guid}05000e00010000000500540000000000` +
@@ -62,7 +62,7 @@ describe('rxe0', () => {
     );
     const chardev = bytesOf(`${le(36)} 0f14 0100 ${le(7)} ${le(9)}
       0800 0100 ${le(0)} 0b00 4500 75766572627300 00`);
-    const [node = new Uint8Array(0)] = answerNetlink(chardev, devices);
+    const [node = new Uint8Array(0)] = netlinkDatagrams(chardev, devices);
     expect(hexOf(node.subarray(16))).toBe(
       '080049000e0000000c004800c0e70000000000000c00470002000000000000000c0046007576657262733000',
     );
@@ -78,7 +78,7 @@ describe('rxe0', () => {
     } as const;
     const request = bytesOf(`${le(32)} 0514 0500 ${le(7)} ${le(9)}
       0800 0100 ${le(0)} 0800 0300 ${le(1)}`);
-    const [record = new Uint8Array(0)] = answerNetlink(request, [onEthernet]);
+    const [record = new Uint8Array(0)] = netlinkDatagrams(request, [onEthernet]);
     expect(hexOf(record.subarray(16))).toBe(
       '08000100000000000900020072786530000000000800030001000000' +
         '05000c000400000005000d000500000008003200020000000900330065746830' +

@@ -1,0 +1,18 @@
+/** Answers of netlink about devices that have no objects. */
+
+import type { KernelDevice } from '../../daemon/ipc/kernel/nldev/devices.ts';
+import { answerNetlink } from '../../daemon/ipc/kernel/nldev/nldev.ts';
+import { ResourceNumbers } from '../../daemon/ipc/kernel/nldev/resource-numbers.ts';
+import { DeviceResources } from '../../daemon/ipc/objects/device-resources.ts';
+
+/** The datagrams that answer a message. */
+export function netlinkDatagrams(
+  bytes: Uint8Array,
+  devices: readonly KernelDevice[],
+): readonly Uint8Array[] {
+  const { datagrams } = answerNetlink(bytes, devices, (device) => {
+    const objects = { resources: new DeviceResources(), numbers: new ResourceNumbers() };
+    return { device, ...objects, showsKeys: true };
+  });
+  return datagrams;
+}
