@@ -8,6 +8,7 @@ import type {
   HttpReady,
 } from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import type { DeviceInfo } from '../../verbs-api/contract/verbs/attributes.ts';
+import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
 import { type Output, printJson, tableLines } from '../console/output.ts';
 
 /** Options of both commands. */
@@ -53,10 +54,15 @@ export function statusLines(status: DaemonStatus): string[] {
     // Injected faults explain unexpected errors, so they are always shown.
     ...(status.faults === 0 ? [] : [`faults        ${status.faults}: see \`iwarpd fault list\``]),
     ...healthLines(status.health),
+    ...(status.roceAlone ?? []).map(roceAloneLine),
     '',
     ...status.devices.flatMap(deviceLines),
     ...clientLines(status.clients),
   ];
+}
+
+function roceAloneLine({ address, port }: SocketAddress): string {
+  return `RoCE alone    ${address} port ${port}: another program has the TCP port`;
 }
 
 function httpText({ url, tokenNeeded }: HttpReady): string {

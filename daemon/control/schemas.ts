@@ -125,6 +125,7 @@ export const daemonStatus: z.ZodType<DaemonStatus> = z.strictObject({
   memoryTiers: z.array(memoryTier),
   devices: z.array(deviceStatus),
   clients: z.array(clientStatus),
+  roceAlone: z.array(socketAddress).exactOptional(),
   faults: count,
   health: z.strictObject({
     limits: z.record(z.string(), limitUse),

@@ -7,7 +7,14 @@ import type { DeviceTransport } from '../../verbs-api/contract/verbs/attributes.
 import { type QPState, QPType } from '../../verbs-api/contract/verbs/enums.ts';
 import { isVerbsError, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
-import { IPV4_ANY, parseSocketAddress, wildcardAsLoopback } from '../iwarp/cm/address.ts';
+import {
+  addressFamily,
+  IPV4_ANY,
+  IPV6_ANY,
+  isLoopback,
+  parseSocketAddress,
+  wildcardAsLoopback,
+} from '../iwarp/cm/address.ts';
 import type { CmEvent } from '../iwarp/cm/cm-host.ts';
 import type { CmId } from '../iwarp/cm/cm-id.ts';
 import type { CmDevice } from '../iwarp/cm/cm-types.ts';
@@ -27,6 +34,8 @@ export interface HostCmUser {
   deviceOf(qp: QP): string | undefined;
   /** The limits of a device. */
   cmDeviceOf(name: string): CmDevice | undefined;
+  /** A listener has no iWARP: another program has its TCP port. */
+  noteRoceAlone(local: SocketAddress): void;
 }
 
 /** The wires that an id may be of. */
@@ -52,6 +61,8 @@ export class HostCm {
   #roce: RoceCm | undefined;
   readonly #hasIwarp: boolean;
   readonly #user: HostCmUser;
+  /** Ids at an address of both wires that RoCE alone has: another program has the TCP port. */
+  readonly #roceAlone = new Set<HostId>();
   #nextNumber = 0;
 
   /** `hasIwarp` tells whether there are iWARP devices. */
@@ -90,12 +101,22 @@ export class HostCm {
     this.#leave(id, 'iwarp');
   }
 
-  /** Both wires get the same port. */
+  /**
+   * Both wires get the same port. Where another program has it on TCP, RoCE alone does: a program may
+   * well serve TCP under the port that it serves RDMA under.
+   */
   #bindBoth(id: HostId, address: SocketAddress): void {
     const roce = this.#expectRoce(id);
     for (let left = FREE_PORT_TRIES; ; left -= 1) {
       const iwarp = ofIwarp(id);
-      this.#manager.bindAddr(iwarp, address);
+      try {
+        this.#manager.bindAddr(iwarp, address);
+      } catch (error) {
+        if (!this.#isTakenByTcp(error, iwarp, address)) throw error;
+        roce.bind(id, address);
+        this.#leaveToTcp(id);
+        return;
+      }
       try {
         roce.bind(id, iwarp.localAddress ?? address);
         return;
@@ -106,6 +127,17 @@ export class HostCm {
         if (!isVerbsError(error) || address.port !== 0 || left === 0) throw error;
       }
     }
+  }
+
+  /** True if a program that is not of this host has the port. */
+  #isTakenByTcp(error: unknown, iwarp: CmId, address: SocketAddress): boolean {
+    if (!isVerbsError(error) || error.code !== 'EADDRINUSE') return false;
+    return !this.#manager.clashes(iwarp, address);
+  }
+
+  #leaveToTcp(id: HostId): void {
+    this.#leave(id, 'iwarp');
+    this.#roceAlone.add(id);
   }
 
   #replaced({ tag, refusalPatienceMs, portKeeper, program, afOnly, reuseAddress }: CmId): CmId {
@@ -147,7 +179,7 @@ export class HostCm {
   resolveAddr(id: HostId, destination: SocketAddress, source: SocketAddress | undefined): void {
     const to = parseSocketAddress(destination);
     const from = source === undefined ? undefined : parseSocketAddress(source);
-    const wires = this.#wiresTowards(id, to.address, from?.address);
+    const wires = this.#wiresTowards(id, to, from?.address);
     if (id.iwarp !== undefined && wires.has('iwarp')) {
       this.#manager.resolveAddr(id.iwarp, destination, source);
       if (id.iwarp.device !== undefined) this.#leave(id, 'roce');
@@ -175,11 +207,19 @@ export class HostCm {
     }
     const roce = id.roce === undefined ? undefined : this.#roce;
     roce?.listen(id, backlog);
+    const { iwarp, localAddress } = id;
     try {
-      if (id.iwarp !== undefined) this.#manager.listen(id.iwarp, backlog);
+      if (iwarp !== undefined) this.#manager.listen(iwarp, backlog);
     } catch (error) {
-      roce?.unlisten(id);
-      throw error;
+      const taken = iwarp && localAddress && this.#isTakenByTcp(error, iwarp, localAddress);
+      if (roce === undefined || taken !== true) {
+        roce?.unlisten(id);
+        throw error;
+      }
+      this.#leaveToTcp(id);
+    }
+    if (this.#roceAlone.has(id) && localAddress !== undefined) {
+      this.#user.noteRoceAlone(localAddress);
     }
     // A listener shares its port with none that comes later.
     id.reuseAddress = false;
@@ -232,9 +272,29 @@ export class HostCm {
 
   /** Destroys an id in any state; it gets no further events. */
   destroy(id: HostId): void {
+    this.#roceAlone.delete(id);
     if (id.iwarp !== undefined) this.#manager.destroy(id.iwarp, this.#user.now());
     this.#roce?.destroy(id);
     this.#user.drain();
+  }
+
+  /**
+   * The device that a program is told of an id: its own, and while a loopback address decides none, the
+   * one that connections to that address most likely come to, if there is one. Programs that are
+   * given 127.0.0.1 expect a device there, since on a machine of one device nothing else is meant.
+   */
+  deviceToldOf(id: HostId): string | undefined {
+    if (id.device !== undefined) return id.device;
+    const { localAddress } = id;
+    if (localAddress === undefined || !isLoopback(localAddress.address)) return undefined;
+    if (id.iwarp !== undefined) return this.#manager.likelyDevice(localAddress.address);
+    return this.#roce?.likelyDevice;
+  }
+
+  /** Local addresses of listeners without iWARP, whose TCP port another program has. */
+  roceAloneAddresses(): readonly SocketAddress[] {
+    const listeners = [...this.#roceAlone].filter(({ state }) => state === 'listening');
+    return listeners.flatMap(({ localAddress }) => localAddress ?? []);
   }
 
   // For programs that move their queue pair themselves
@@ -315,14 +375,31 @@ export class HostCm {
   }
 
   /** Those of an id that dials. */
-  #wiresTowards(id: HostId, destination: string, source: string | undefined): Wires {
+  #wiresTowards(id: HostId, destination: SocketAddress, source: string | undefined): Wires {
     const bound = id.localAddress?.address ?? source;
     const wires = bound === undefined ? this.#wires(id) : this.#wiresOf(id, bound);
     if (wires.size === 1 || this.#roce === undefined) return wires;
-    const to = wildcardAsLoopback(destination);
-    const ownRoce = this.#roce.routes.portOf(to) !== undefined && !this.#manager.answersFor(to);
+    const to = wildcardAsLoopback(destination.address);
+    const isOfRoce = this.#roce.routes.portOf(to) !== undefined;
+    const ownRoce =
+      (isOfRoce && !this.#manager.answersFor(to)) ||
+      ((isOfRoce || isLoopback(to)) && this.#listensOnRoceAlone(to, destination.port));
     if (!ownRoce && this.#manager.reaches(to)) return IWARP;
     return ownRoce || !('error' in this.#roce.routes.find(to, undefined)) ? ROCE : IWARP;
+  }
+
+  /** What iWARP found at this address of the host would be TCP of another program. */
+  #listensOnRoceAlone(address: string, port: number): boolean {
+    for (const { state, localAddress, afOnly } of this.#roceAlone) {
+      if (state !== 'listening' || localAddress?.port !== port) continue;
+      const at = localAddress.address;
+      const isAny =
+        at === IPV6_ANY
+          ? addressFamily(address) === 6 || afOnly !== true
+          : at === IPV4_ANY && addressFamily(address) === 4;
+      if (isAny || at === address) return true;
+    }
+    return false;
   }
 
   /** The id is not of this wire. */

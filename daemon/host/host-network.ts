@@ -32,7 +32,7 @@ export class IdNetwork implements HostNetwork {
   ): { readonly port: number } | { readonly error: ErrnoCode } {
     const before = this.#ports.get(id);
     // Sockets that do not listen yet may share a port; ids must not.
-    const error = this.#clash(id, address, id.reuseAddress);
+    const error = this.clash(id, address);
     if (error !== undefined) return { error };
     return answered(() => {
       const port = this.#hold(id, address);
@@ -42,8 +42,12 @@ export class IdNetwork implements HostNetwork {
     });
   }
 
-  /** Why another id keeps `id` from a port. A free port is no one's. */
-  #clash(id: CmId, { address, port }: SocketAddress, reuseAddress: boolean): ErrnoCode | undefined {
+  clash(
+    id: CmId,
+    { address, port }: SocketAddress,
+    reuseAddress = id.reuseAddress,
+  ): ErrnoCode | undefined {
+    // A free port is no one's.
     if (port === 0) return undefined;
     const wanted = { address, afOnly: id.afOnly, reuseAddress };
     for (const [other, held] of this.#ports) {
@@ -57,7 +61,7 @@ export class IdNetwork implements HostNetwork {
 
   listen(id: CmId): ErrnoCode | undefined {
     const held = this.#ports.get(id);
-    const clash = held && this.#clash(id, held, false);
+    const clash = held && this.clash(id, held, false);
     if (clash !== undefined) return clash;
     const answer = answered(() => {
       const onLink = (link: Link): void => this.#user.handleLink(id, link);

@@ -8,6 +8,7 @@
 import { AsyncEventType, CMEventType, QPType } from '../../verbs-api/contract/verbs/enums.ts';
 import { isErrnoCode, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import { gidText } from '../../verbs-api/contract/verbs/gid.ts';
+import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
 import type { ConnectionFacts, Fault } from '../faults/fault.ts';
 import { assert } from '../invariants/assert.ts';
 import type { CmEffect } from '../iwarp/cm/cm-host.ts';
@@ -719,6 +720,14 @@ export class RnicHost
     let errored = 0;
     for (const { nic } of this.devices) errored += nic.flushErrored(now);
     return errored;
+  }
+
+  /** See `HostCmUser`. */
+  noteRoceAlone({ address, port }: SocketAddress): void {
+    const text =
+      `another program has TCP port ${port}: what listens at ${address} port ${port} does so on RoCE ` +
+      'devices alone, and iWARP clients do not reach it';
+    this.#notice('warn', 'listening', undefined, undefined, text);
   }
 
   #notice(

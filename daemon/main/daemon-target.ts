@@ -68,6 +68,7 @@ export class DaemonTarget implements ControlTarget {
   status(): DaemonStatus {
     const parts = this.#parts();
     const { config, host, server } = parts;
+    const roceAlone = host.cm.roceAloneAddresses();
     return {
       version: this.version,
       pid: process.pid,
@@ -89,6 +90,7 @@ export class DaemonTarget implements ControlTarget {
         };
       }),
       clients: server.clients(),
+      ...(roceAlone.length === 0 ? {} : { roceAlone }),
       faults: host.faults.injector.faults.length,
       health: this.#parts().health(),
     };

@@ -2,6 +2,8 @@
  * Unmodified programs on a daemon without options: those that connect out of band have the RoCE
  * device, which is the first, and those that connect by rdma_cm the iWARP device.
  */
+import { once } from 'node:events';
+import { type AddressInfo, createServer } from 'node:net';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { CommandFolder, runCommand } from '../e2e/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
@@ -29,6 +31,14 @@ async function run(...words: readonly string[]): Promise<string> {
   const { status, stdout, stderr } = await runCommand(['run', '--fresh', '--', ...words]);
   expect(status, `${stdout}${stderr}`).toBe(0);
   return stdout;
+}
+
+/** What `status` prints once it matches. */
+async function statusOnce(socket: string, pattern: RegExp): Promise<string> {
+  for (;;) {
+    const { stdout } = await runCommand(['status', '--socket', socket]);
+    if (pattern.test(stdout)) return stdout;
+  }
 }
 
 describeWith(['rdma-programs'], 'a daemon without options', () => {
@@ -69,5 +79,31 @@ describeWith(['rdma-programs'], 'a daemon without options', () => {
       ['iwarp0', expect.any(Number)],
     ]);
     expect(sends[1]?.[1]).toBeGreaterThan(0);
+  });
+
+  it('serves rdma_cm by RoCE under a port that the program, or another, has on TCP', async () => {
+    const other = createServer().listen(0, '127.0.0.1');
+    await once(other, 'listening');
+    const { port } = other.address() as AddressInfo;
+    const socket = folder.file('iwarpd.sock');
+    await folder.daemon(socket);
+    const on = (...words: readonly string[]) => ['run', '--socket', socket, '--', ...words];
+    const server = folder.start(on('rping', '-s', '-p', String(port), '-C', '3'));
+    const dial = `rping -c -a 127.0.0.1 -p ${port} -C 3`;
+    const client = `for i in $(seq 100); do ${dial} && exit; sleep 0.1; done; exit 1`;
+    const status = await statusOnce(socket, /RoCE alone/);
+    expect(status).toContain(
+      `RoCE alone    0.0.0.0 port ${port}: another program has the TCP port`,
+    );
+    expect((await runCommand(on('sh', '-c', client))).status).toBe(0);
+    await server.end();
+    expect(await statusOnce(socket, /^(?!.*RoCE alone)/s)).not.toContain('RoCE alone');
+    other.close();
+  });
+
+  it('has a device for udpong at 127.0.0.1, which finds no peer there, as on rxe', async () => {
+    const words = ['run', '--fresh', '--', 'udpong', '-s', '127.0.0.1'];
+    const { stdout, stderr } = await runCommand(words);
+    expect(`${stdout}${stderr}`).toContain('rconnect: No such file or directory');
   });
 });

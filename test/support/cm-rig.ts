@@ -154,6 +154,9 @@ class FakeNetwork implements HostNetwork {
     this.ports.set(id, `${address} ${given}`);
     return { port: given };
   }
+  clash(): undefined {
+    return undefined;
+  }
   listen(id: CmId): ErrnoCode | undefined {
     if (this.refusal !== undefined) return this.refusal;
     this.listening.add(id);

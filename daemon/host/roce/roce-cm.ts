@@ -122,6 +122,12 @@ export class RoceCm {
     roce.state = 'bound';
   }
 
+  /** The device that a program is told of an id at a loopback address: the only one. */
+  get likelyDevice(): string | undefined {
+    const [first, ...others] = this.#host.rocePorts().filter((port) => port !== undefined);
+    return others.length === 0 ? first?.name : undefined;
+  }
+
   /** True for an address that determines no port. */
   leavesPortOpen(address: string): boolean {
     if (isWildcard(address)) return true;

@@ -385,6 +385,21 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     return this.#routes.leavesDeviceOpen(address);
   }
 
+  /**
+   * The device that a program is told of an id at a loopback address which no device lists: the one for
+   * every address, or the only one.
+   */
+  likelyDevice(address: string): string | undefined {
+    const devices = this.#options.devices();
+    const only = devices.length === 1 ? devices[0] : undefined;
+    return (this.#routes.deviceFor(address) ?? only)?.name;
+  }
+
+  /** True if another id, not another program of the machine, keeps `id` from a port. */
+  clashes(id: CmId, address: SocketAddress): boolean {
+    return this.#options.network.clash(id, address) !== undefined;
+  }
+
   /** True if a device reaches the destination. */
   reaches(destination: string): boolean {
     return !('error' in this.#routes.find(wildcardAsLoopback(destination), undefined));

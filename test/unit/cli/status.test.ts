@@ -43,6 +43,13 @@ const STATUS: DaemonStatus = {
 };
 
 describe('the status for people', () => {
+  it('shows where RDMA is served without iWARP', () => {
+    const roceAlone = [{ address: '0.0.0.0', port: 3260 }];
+    expect(statusLines({ ...STATUS, roceAlone })).toContain(
+      'RoCE alone    0.0.0.0 port 3260: another program has the TCP port',
+    );
+  });
+
   it('shows limits that are nearly reached, processes that were ended, and dropped log lines', () => {
     expect(statusLines(STATUS).join('\n')).not.toMatch(/limit|ended|log/);
     const health = {

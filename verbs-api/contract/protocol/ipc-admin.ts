@@ -1,6 +1,6 @@
 /** The daemon's status, and the path of its socket. */
 import type { DeviceInfo, PortAttributes } from '../verbs/attributes.ts';
-import type { MemoryTier } from '../verbs/provider.ts';
+import type { MemoryTier, SocketAddress } from '../verbs/provider.ts';
 
 /** State of a running daemon. */
 export interface DaemonStatus {
@@ -26,6 +26,11 @@ export interface DaemonStatus {
   readonly devices: readonly DeviceStatus[];
   /** Clients that are connected. */
   readonly clients: readonly ClientStatus[];
+  /**
+   * Where programs listen by rdma_cm without iWARP clients reaching them: another program has the TCP
+   * port. Undefined if there are none.
+   */
+  readonly roceAlone?: readonly SocketAddress[];
   /** Number of injected faults. */
   readonly faults: number;
   /** Limits in use, and what the daemon did to keep running. */

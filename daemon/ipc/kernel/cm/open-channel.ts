@@ -152,9 +152,10 @@ export class OpenChannel {
     return { context, device };
   }
 
-  /** The device of an id, once an address has decided it. */
+  /** The device of an id, once an address has decided it: see `HostCm.deviceToldOf`. */
   deviceOf({ id }: CmContext): KernelDevice | undefined {
-    return this.#devices.find(({ name }) => name === id.device);
+    const told = this.host.cm.deviceToldOf(id);
+    return this.#devices.find(({ name }) => name === told);
   }
 
   /** A command on an id, for its persona. */
