@@ -60,6 +60,8 @@ struct device_file {
   struct mapped_queue *queues;
   /* Wakes the thread that waits for the daemon's end: a hidden descriptor, or -1. */
   _Atomic int watch_fd;
+  /* That thread has a reference. */
+  atomic_bool watched;
   struct connections connections;
   struct registrations registrations;
   struct datagrams *datagrams;

@@ -46,6 +46,7 @@ static void *watch_main(void *argument) {
     pthread_mutex_unlock(&file->command_lock);
   }
   descriptor_close_hidden(&file->watch_fd);
+  atomic_store(&file->watched, false);
   device_file_put(file);
   return NULL;
 }
@@ -58,13 +59,15 @@ void loss_watch_start(struct device_file *file) {
     errno = saved;
     return;
   }
-  /* Before the descriptor is there: another thread may fork in between, and the child takes one
-   * reference off where it finds a descriptor. */
+  /* In this order: another thread may fork in between, and the child takes one reference off where the
+   * file is watched. */
   device_file_ref(file);
+  atomic_store(&file->watched, true);
   bool started = descriptor_hide(fd, false, NULL, &file->watch_fd) >= 0 &&
                  shim_thread_start(watch_main, file) == 0;
   if (!started) {
     descriptor_close_hidden(&file->watch_fd);
+    atomic_store(&file->watched, false);
     device_file_put(file);
   }
   errno = saved;
@@ -77,11 +80,12 @@ void loss_watch_end(struct device_file *file) {
   int fd = atomic_load(&file->watch_fd);
   if (fd >= 0) syscall(SYS_write, fd, &one, sizeof one);
   hidden_unlock();
+  /* The thread that waits for it wakes, but may not run before the program counts its descriptors. */
+  descriptor_close_hidden(&file->watch_fd);
   errno = saved;
 }
 
 void loss_watch_forget(struct device_file *file) {
-  if (atomic_load(&file->watch_fd) < 0) return;
   descriptor_close_hidden(&file->watch_fd);
-  atomic_fetch_sub(&file->references, 1);
+  if (atomic_exchange(&file->watched, false)) atomic_fetch_sub(&file->references, 1);
 }

@@ -225,6 +225,12 @@ void memory_agents_stop(void) {
     int fd = atomic_load(&agent->connection);
     if (fd >= 0) syscall(SYS_shutdown, fd, SHUT_RDWR);
     hidden_unlock();
+    /* At once, whenever the thread runs that this wakes. No registration is left, so none of its copies
+     * takes long. */
+    hidden_pin();
+    descriptor_close_hidden(&agent->connection);
+    descriptor_close_hidden(&agent->staging);
+    hidden_unpin();
   }
   registry_unlock();
 }

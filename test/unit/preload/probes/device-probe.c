@@ -333,7 +333,8 @@ static void flushes_last(void) {
   flush_with(1);
 }
 
-/* The thread that waits for the daemon's end goes with the file, in forked children, too. */
+/* The thread that waits for the daemon's end goes with the file, in forked children, too, and its
+ * descriptor before the program can count. */
 static void unwatched(void) {
   int before = count_descriptors();
   for (int round = 0; round < 3; round++) {
@@ -343,14 +344,12 @@ static void unwatched(void) {
     pid_t child = fork();
     if (child == 0) {
       alloc_pd(fd);
-      CHECK(close(fd) == 0);
-      while (count_descriptors() != before) sleep_ms(1);
+      CHECK(close(fd) == 0 && count_descriptors() == before);
       _exit(0);
     }
     check_child(child);
     alloc_pd(fd);
-    CHECK(close(fd) == 0);
-    while (count_descriptors() != before) sleep_ms(1);
+    CHECK(close(fd) == 0 && count_descriptors() == before);
   }
 }
 
