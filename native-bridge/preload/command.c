@@ -17,7 +17,7 @@ struct after_reply {
   uint32_t purged[REPLY_PURGED_MAX];
   uint32_t purged_count;
   size_t response_bytes;
-  bool emptied;
+  bool take_byte;
 };
 
 bool command_is_readable(const void *bytes, size_t length) {
@@ -63,7 +63,7 @@ static int exchange_once(struct command *command, struct after_reply *after, uin
   exchange_run(file, &exchange);
   int status = exchange.status;
   *flags = exchange.flags;
-  after->emptied = (exchange.flags & REPLY_EMPTIED) != 0;
+  after->take_byte = (exchange.flags & REPLY_TAKE_BYTE) != 0;
   after->purged_count = exchange.purged_count;
   if (exchange.purged_count > 0) {
     memcpy(after->purged, exchange.purged, exchange.purged_count * sizeof(uint32_t));
@@ -89,12 +89,12 @@ static int exchange_once(struct command *command, struct after_reply *after, uin
 }
 
 static void take_bytes(const struct command *command, const struct after_reply *after) {
-  if (after->emptied) event_take_byte(command->fd);
+  if (after->take_byte) event_take_byte(command->fd);
   for (uint32_t index = 0; index < after->purged_count; index++) {
     struct endpoint *endpoint;
     int fd = descriptor_of_queue(after->purged[index], &endpoint);
     if (fd < 0) continue;
-    event_take_byte(fd);
+    event_take_last_byte(fd, endpoint);
     endpoint_put(endpoint);
   }
 }

@@ -69,6 +69,17 @@ bool event_take_byte(int fd) {
   return taken >= 0;
 }
 
+bool event_take_last_byte(int fd, const struct endpoint *endpoint) {
+  bool taken = event_take_byte(fd);
+  struct event_ring *ring = endpoint->event_ring;
+  while (ring != NULL && event_ring_pay(ring)) {
+    if (event_take_byte(fd)) continue;
+    event_ring_owe(ring);
+    break;
+  }
+  return taken;
+}
+
 /* The daemon is gone: the asynchronous descriptor says so once. */
 static ssize_t read_after_end(struct endpoint *endpoint, void *buffer) {
   if (endpoint->kind != ENDPOINT_ASYNC || atomic_exchange(&endpoint->end_reported, true))
@@ -86,7 +97,7 @@ static ssize_t pop_record(int fd, struct endpoint *endpoint, void *buffer, size_
   exchange_init(&exchange, OP_POP, endpoint->queue_number);
   exchange_run(endpoint->file, &exchange);
   ssize_t result = exchange.status;
-  bool emptied = (exchange.flags & REPLY_EMPTIED) != 0;
+  bool take_byte = (exchange.flags & REPLY_TAKE_BYTE) != 0;
   if (result >= 0) {
     result = exchange.response_bytes == record_bytes ? (ssize_t)record_bytes : -EIO;
     if (result > 0 && !memory_takes(buffer, record_bytes)) result = -EFAULT;
@@ -94,7 +105,7 @@ static ssize_t pop_record(int fd, struct endpoint *endpoint, void *buffer, size_
   }
   bool ended = atomic_load(&endpoint->file->state) == CONNECTION_DEAD;
   exchange_end(endpoint->file, &exchange);
-  if (emptied) event_take_byte(fd);
+  if (take_byte) event_take_last_byte(fd, endpoint);
   return result == -EIO && ended ? read_after_end(endpoint, buffer) : result;
 }
 
@@ -113,7 +124,11 @@ static ssize_t take_record(int fd, struct endpoint *endpoint, void *buffer, bool
     return pop_record(fd, endpoint, buffer, sizeof record);
   }
   memcpy(buffer, &record, sizeof record);
-  if (taken == EVENT_TAKEN_LAST && !event_take_byte(fd)) event_ring_owe(ring);
+  if (taken == EVENT_TAKEN_LAST) {
+    if (!event_take_last_byte(fd, endpoint)) event_ring_owe(ring);
+  } else if (event_ring_pay(ring) && !event_take_byte(fd)) {
+    event_ring_owe(ring);
+  }
   return sizeof record;
 }
 

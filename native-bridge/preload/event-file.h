@@ -1,6 +1,6 @@
 /* Event descriptors: completion channels, asynchronous events, and the descriptor that makes an
- * rdma_cm file readable. The records wait in the daemon; the descriptor is a socket that holds one
- * byte while there are any. */
+ * rdma_cm file readable. The records wait in the daemon; the descriptor is a socket that holds bytes
+ * while there are any, one for each record if these are few. */
 #ifndef IWARPD_EVENT_FILE_H
 #define IWARPD_EVENT_FILE_H
 
@@ -24,8 +24,12 @@ int event_wait(int fd);
  * thread. A cancellation point. */
 void event_back_off(unsigned attempt);
 
-/* Takes the byte of a queue that became empty. False if it did not come. Keeps errno. */
+/* Takes a byte from an event descriptor. False if it did not come. Keeps errno. */
 bool event_take_byte(int fd);
+
+/* As above; and the bytes of further records, where the program takes records and nothing is left of
+ * them. */
+bool event_take_last_byte(int fd, const struct endpoint *endpoint);
 
 /* read() on a completion channel or asynchronous descriptor. */
 ssize_t event_read(int fd, void *buffer, size_t length);

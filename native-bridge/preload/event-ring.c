@@ -15,7 +15,7 @@
 struct event_ring {
   /* Head, tail and ASK; changes whole. */
   _Atomic uint32_t word;
-  /* Bytes that the descriptor will hold for records which are gone. */
+  /* Bytes of the descriptor, there or on their way, beyond the one that says that there are records. */
   _Atomic uint32_t owed;
   uint8_t zero[56];
   _Atomic uint64_t records[RECORDS];

@@ -87,10 +87,10 @@ _Static_assert(offsetof(struct request_head, argument) == 16, "request");
 /* Most bytes behind a request's head. */
 #define REQUEST_PAYLOAD_MAX (16u * 1024)
 
-/* The queue that this command popped from is now empty: take one byte from its descriptor. */
-#define REPLY_EMPTIED 1u
-/* The descriptors are followed by a list of queues that this command emptied by removing records.
- * */
+/* Take one byte from the descriptor of the queue that this command popped from. */
+#define REPLY_TAKE_BYTE 1u
+/* The descriptors are followed by a list of queues from which to take a byte each, since this command
+ * removed records. */
 #define REPLY_PURGED 2u
 /* Start the memory agent, then repeat the command. */
 #define REPLY_START_AGENT 4u

@@ -12,28 +12,37 @@ import { RoceRig } from '../support/roce-rig.ts';
 import { describeWith, repositoryRoot } from './prerequisites.ts';
 import { ShimProgram } from './shim-programs.ts';
 
-const SOURCE = join(repositoryRoot(), 'test/interop/programs/events.c');
+const SOURCES = join(repositoryRoot(), 'test/interop/programs');
 /** Of each of four queue pairs; fewer on a machine that is slow. */
 const ROUNDS = 5000;
 const KILLS = 5;
-const DEVICES = ['iwarp0', 'roce0'];
+const ADDRESSES = { iwarp0: '127.0.72.15', roce0: '127.0.72.16' } as const;
+const DEVICES = ['iwarp0', 'roce0'] as const;
 
 let rig: RoceRig;
 let folder: string;
 let program: string;
+let edges: string;
+
+function compile(name: string): string {
+  const path = join(folder, name);
+  const words = ['-std=gnu11', '-Wall', '-Werror', '-O1', '-pthread', join(SOURCES, `${name}.c`)];
+  const libraries = ['-lrdmacm', '-libverbs'];
+  const { status, stderr } = spawnSync('gcc', [...words, '-o', path, ...libraries], {
+    encoding: 'utf8',
+  });
+  expect(status, stderr).toBe(0);
+  return path;
+}
 
 describeWith(['native'], 'threads that sleep until a channel wakes them', () => {
   beforeAll(async () => {
     folder = mkdtempSync(join(tmpdir(), 'iwarpd-events-'));
-    program = join(folder, 'events');
-    const words = ['-std=gnu11', '-Wall', '-Werror', '-O1', '-pthread', SOURCE];
-    const { status, stderr } = spawnSync('gcc', [...words, '-o', program, '-libverbs'], {
-      encoding: 'utf8',
-    });
-    expect(status, stderr).toBe(0);
+    program = compile('events');
+    edges = compile('edges');
     rig = await RoceRig.start(
-      { name: 'iwarp0', addresses: ['127.0.72.15'] },
-      { name: 'roce0', addresses: ['127.0.72.16'], transport: 'roce' },
+      { name: 'iwarp0', addresses: [ADDRESSES.iwarp0] },
+      { name: 'roce0', addresses: [ADDRESSES.roce0], transport: 'roce' },
     );
   });
 
@@ -47,6 +56,13 @@ describeWith(['native'], 'threads that sleep until a channel wakes them', () => 
     const ended = await new ShimProgram(words, rig.environment).end();
     expect(ended.status, ended.output).toBe(0);
     expect(ended.output).toBe('under way\nall came\n');
+  });
+
+  it.each(DEVICES)('are woken by each event of %s while older ones are unread', async (device) => {
+    const words = [edges, device, ADDRESSES[device]];
+    const ended = await new ShimProgram(words, rig.environment).end();
+    expect(ended.output).toBe('every event woke\n');
+    expect(ended.status).toBe(0);
   });
 
   it('leave nothing when they are killed meanwhile', async () => {

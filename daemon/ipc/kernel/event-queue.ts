@@ -1,11 +1,12 @@
 /**
- * Records behind an event descriptor. The records stay here; the descriptor's socket gets one byte
- * each time the queue becomes non-empty, and the preload library takes one byte each time a reply
- * says that the queue became empty. The descriptor thus polls readable exactly while records wait,
+ * Records behind an event descriptor. The records stay here; the descriptor's socket gets a byte
+ * when the queue becomes non-empty, and for each record behind that one, so that every record wakes
+ * whoever waits for an edge (EPOLLET). The preload library takes a byte each time a reply says so: there
+ * are never more bytes than records. The descriptor thus polls readable exactly while records wait,
  * whichever process reads and however often the program forked.
  *
  * A queue may show its oldest records in memory of the program (`EventRing`). The preload library then
- * takes them, and the byte behind the last one, without a request.
+ * takes them, and the bytes, without a request.
  */
 import { assert } from '../../invariants/assert.ts';
 import { EVENT_RING_RECORDS, type EventRing } from './event-ring.ts';
@@ -16,7 +17,12 @@ export interface EventPath {
   close(): void;
 }
 
-const TRANSITION = Uint8Array.of(1);
+const WAKE = Uint8Array.of(1);
+/**
+ * Bytes on a descriptor beyond the first. A program that leaves so many records unread has lost count of
+ * its edges, and its socket should not fill.
+ */
+const MORE_MAX = 16;
 
 interface Entry<T, Owner> {
   readonly record: T;
@@ -45,6 +51,11 @@ export interface AnyQueue {
   assertInvariants(): void;
 }
 
+/** The number of a queue for each byte that must be taken from its descriptor, as replies have it. */
+export function bytesToTake({ number }: AnyQueue, bytes: number): number[] {
+  return new Array<number>(bytes).fill(number);
+}
+
 /** A queue of records `T`; the records of an `Owner` are removed when it is destroyed. */
 export class EventQueue<T, Owner> implements AnyQueue {
   /** Identifies the queue to the connection that becomes its descriptor. */
@@ -59,6 +70,8 @@ export class EventQueue<T, Owner> implements AnyQueue {
   #showcase: Showcase<T> | undefined;
   /** The byte for the present non-empty state has been sent. */
   #announced = false;
+  /** Further bytes that have been sent and not been taken; of a queue that shows no records. */
+  #more = 0;
 
   constructor(token: Uint8Array, number: number) {
     this.token = token;
@@ -126,33 +139,31 @@ export class EventQueue<T, Owner> implements AnyQueue {
   push(record: T, owner: Owner): void {
     if (this.#ended) return;
     this.#entries.push({ record, owner });
-    this.#show(record);
+    if (this.#show(record)) this.#path?.write(WAKE);
     this.#announce();
   }
 
   /**
-   * The oldest record, and whether the preload library must take the descriptor's byte; undefined
-   * if empty.
+   * The oldest record, and how many bytes the preload library must take from the descriptor: one at most;
+   * undefined if empty.
    */
-  pop(): { readonly record: T; readonly owner: Owner; readonly emptied: boolean } | undefined {
+  pop(): { readonly record: T; readonly owner: Owner; readonly bytes: number } | undefined {
     this.#withdraw();
     const entry = this.#entries.shift();
     this.#publish();
-    return entry === undefined ? undefined : { ...entry, emptied: this.#emptied() };
+    return entry === undefined ? undefined : { ...entry, bytes: this.#bytesToTake() };
   }
 
-  /**
-   * Removes the records of `owner`. True if the preload library must take the descriptor's byte.
-   */
-  purge(owner: Owner): boolean {
-    return this.take(owner).emptied;
+  /** Removes the records of `owner`. Returns the bytes that the preload library must take. */
+  purge(owner: Owner): number {
+    return this.take(owner).bytes;
   }
 
   /** Removes and returns the records of `owner`, or those of them that match, oldest first. */
   take(
     owner: Owner,
     matches: (record: T) => boolean = () => true,
-  ): { readonly records: T[]; readonly emptied: boolean } {
+  ): { readonly records: T[]; readonly bytes: number } {
     this.#withdraw();
     const records: T[] = [];
     const rest: Entry<T, Owner>[] = [];
@@ -162,12 +173,13 @@ export class EventQueue<T, Owner> implements AnyQueue {
     }
     this.#entries = rest;
     this.#publish();
-    return { records, emptied: this.#emptied() };
+    return { records, bytes: this.#bytesToTake() };
   }
 
   /** Throws `InvariantError` when the descriptor disagrees with the records. */
   assertInvariants(): void {
     assert(!this.#announced || this.#ended || this.#entries.length > 0, 'what is announced waits');
+    assert(this.#more < Math.max(1, this.#entries.length), 'no more bytes than records');
     assert(!this.#ended || this.#entries.length === 0, 'nothing waits behind the end');
   }
 
@@ -177,13 +189,24 @@ export class EventQueue<T, Owner> implements AnyQueue {
     if (this.#entries.length === 0) this.#announced = false;
   }
 
-  /** The record came behind all others. */
-  #show(record: T): void {
-    if (this.#showcase === undefined || this.#path === undefined) return;
+  /**
+   * The record came behind all others. True if a byte beyond the first must tell so. Where records are
+   * shown, that byte is counted before the record is there: whoever takes that last finds it.
+   */
+  #show(record: T): boolean {
+    if (this.#showcase === undefined || this.#path === undefined) return this.#isOneMore();
     const { ring, bytesOf } = this.#showcase;
     this.#forget(ring.taken());
+    const counted = this.#entries.length > 1 && ring.owe(MORE_MAX);
     const wasEmpty = ring.closed ? ring.ask() : ring.add(bytesOf(record));
     this.#announced = !wasEmpty;
+    return counted;
+  }
+
+  #isOneMore(): boolean {
+    if (!this.#announced || this.#more >= MORE_MAX) return false;
+    this.#more += 1;
+    return true;
   }
 
   /** Takes the records back from the program, which asks for them until `#publish`. */
@@ -207,12 +230,16 @@ export class EventQueue<T, Owner> implements AnyQueue {
   #announce(): void {
     if (this.#announced || this.#path === undefined || this.#entries.length === 0) return;
     this.#announced = true;
-    this.#path.write(TRANSITION);
+    this.#path.write(WAKE);
   }
 
-  #emptied(): boolean {
-    if (this.#entries.length > 0 || !this.#announced) return false;
-    this.#announced = false;
-    return true;
+  /** Bytes beyond one for each record; where records are shown, the library knows of all but the first. */
+  #bytesToTake(): number {
+    if (!this.#announced) return 0;
+    const sent = 1 + this.#more;
+    const left = Math.min(sent, this.#entries.length);
+    this.#announced = left > 0;
+    this.#more = Math.max(0, left - 1);
+    return sent - left;
   }
 }

@@ -4,7 +4,8 @@
  *
  * ```
  *  word at 0   bits 0-14 head | 15-29 tail | 30 "ask"
- *  word at 4   bytes that the preload library owes its descriptor
+ *  word at 4   bytes of the descriptor beyond the one that says that there are records: the preload
+ *              library takes one with each record, and all with the last
  *  at 64       256 records of 8 bytes; the record of index i is at i modulo 256
  * ```
  *
@@ -44,13 +45,20 @@ export class EventRing {
   /** `memory` is all zeros. */
   constructor(memory: Uint8Array) {
     assert(memory.length >= EVENT_RING_BYTES, 'a ring of events has its bytes');
-    this.#words = new Int32Array(memory.buffer, memory.byteOffset, 1);
+    this.#words = new Int32Array(memory.buffer, memory.byteOffset, 2);
     this.#records = memory.subarray(RECORDS_OFFSET);
   }
 
   /** True while the ring takes no record, because it is full or asks. */
   get closed(): boolean {
     return this.#ask || this.#shown >= EVENT_RING_RECORDS;
+  }
+
+  /** Counts another byte that will be sent, unless there are `most`. */
+  owe(most: number): boolean {
+    if (Atomics.load(this.#words, 1) >>> 0 >= most) return false;
+    Atomics.add(this.#words, 1, 1);
+    return true;
   }
 
   /** How many records the program has taken since the last call, oldest first. */

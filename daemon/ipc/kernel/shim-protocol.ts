@@ -89,9 +89,9 @@ export function armRequest(argument: number): ArmRequest {
 
 /** Bits of a reply's flags. */
 export const ReplyFlag = {
-  /** The queue that the command read from is now empty: take one byte from its descriptor. */
-  emptied: 1,
-  /** A purge emptied the queues listed at the end: take one byte from each. */
+  /** Take one byte from the descriptor of the queue that the command read from. */
+  takeByte: 1,
+  /** A purge removed records: take one byte for each queue number listed at the end. */
   purged: 2,
   /** Nothing was done: start the agent, then repeat the command. */
   startAgent: 4,
@@ -124,7 +124,7 @@ export interface ShimReply {
   readonly flags?: number;
   readonly response?: Uint8Array;
   readonly descriptors?: readonly DescriptorGrant[];
-  /** Numbers of the queues that a purge emptied. */
+  /** After a purge: the number of a queue for each byte to take from its descriptor. */
   readonly purged?: readonly number[];
 }
 

@@ -102,7 +102,7 @@ class FakeQueue {
       fields.setBigUint64(0, value & 0xffffn, true);
       fields.setBigUint64(8, (value & 0xffffn) + 1000n + ((value >> 16n) << 32n), true);
     }
-    return { status: 0, response, flags: this.#values.length === 0 ? ReplyFlag.emptied : 0 };
+    return { status: 0, response, flags: this.#values.length === 0 ? ReplyFlag.takeByte : 0 };
   }
 
   purge(): ShimReply {

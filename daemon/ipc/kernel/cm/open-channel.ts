@@ -10,7 +10,7 @@ import { assert } from '../../../invariants/assert.ts';
 import type { QP } from '../../../rnic/queue-pair.ts';
 import type { DeviceResources } from '../../objects/device-resources.ts';
 import type { HandleSpace } from '../../objects/handle-space.ts';
-import { EventQueue } from '../event-queue.ts';
+import { type AnyQueue, bytesToTake, EventQueue } from '../event-queue.ts';
 import type { KernelClient } from '../kernel-client.ts';
 import {
   DONE,
@@ -170,8 +170,7 @@ export class OpenChannel {
 
   /** Destroys an id and its undelivered events. */
   destroy(context: CmContext): KernelReply {
-    const emptied = this.#remove(context);
-    return emptied ? { status: 0, purged: [this.ownQueue.number] } : DONE;
+    return purgedReply(this.ownQueue, this.#remove(context));
   }
 
   /** The oldest event. EAGAIN if there is none. */
@@ -183,7 +182,7 @@ export class OpenChannel {
     if (written === true) this.#noteWritten(entry.owner, -1);
     if (child !== undefined) child.known = true;
     if (membership !== undefined) membership.eventsReported += 1;
-    return { bytes: entry.record.bytes, flags: entry.emptied ? ReplyFlag.emptied : 0 };
+    return { bytes: entry.record.bytes, flags: entry.bytes > 0 ? ReplyFlag.takeByte : 0 };
   }
 
   /** Queues an event that the program gives for an id of its own. ENOMEM. */
@@ -210,13 +209,13 @@ export class OpenChannel {
     if (!(from instanceof OpenChannel)) throw new VerbsError('EINVAL', 'not a file of rdma_cm');
     const context = from.expect(number);
     if (from.number === this.number) return { context, reply: DONE };
-    const { records, emptied } = from.ownQueue.take(context);
+    const { records, bytes } = from.ownQueue.take(context);
     from.#move(context, this);
     for (const record of records) {
       if (record.child !== undefined) from.#move(record.child, this);
       this.ownQueue.push(record, context);
     }
-    return { context, reply: emptied ? { status: 0, purged: [from.ownQueue.number] } : DONE };
+    return { context, reply: purgedReply(from.ownQueue, bytes) };
   }
 
   /** A new membership of an id. It counts as an id of the program: ENOMEM. */
@@ -242,9 +241,9 @@ export class OpenChannel {
   /** Ends a membership, with its unread event. */
   leave(membership: Membership): KernelReply {
     const { context } = membership;
-    const { emptied } = this.ownQueue.take(context, (record) => record.membership === membership);
+    const { bytes } = this.ownQueue.take(context, (record) => record.membership === membership);
     this.#endMembership(membership);
-    return emptied ? { status: 0, purged: [this.ownQueue.number] } : DONE;
+    return purgedReply(this.ownQueue, bytes);
   }
 
   // For contexts
@@ -290,14 +289,14 @@ export class OpenChannel {
     this.client.ledger.note('id', -1);
   }
 
-  /** True if this emptied the event queue. */
-  #remove(context: CmContext): boolean {
-    const { records, emptied } = this.ownQueue.take(context);
+  /** Returns the bytes that the preload library must take from the descriptor. */
+  #remove(context: CmContext): number {
+    const { records, bytes } = this.ownQueue.take(context);
     for (const { child } of records) {
       if (child !== undefined) this.#forget(child);
     }
     this.#forget(context);
-    return emptied;
+    return bytes;
   }
 
   #forget(context: CmContext): void {
@@ -309,4 +308,8 @@ export class OpenChannel {
     context.id.tag = undefined;
     this.host.cm.destroy(context.id);
   }
+}
+
+function purgedReply(queue: AnyQueue, bytes: number): KernelReply {
+  return bytes === 0 ? DONE : { status: 0, purged: bytesToTake(queue, bytes) };
 }

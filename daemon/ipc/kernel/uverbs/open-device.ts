@@ -19,6 +19,7 @@ import { ObjectRegistry } from '../../objects/object-registry.ts';
 import { mrFields, qpFields } from '../../objects/object-summaries.ts';
 import { QueueRings } from '../../objects/queue-rings.ts';
 import { WorkEpoch } from '../../objects/work-epoch.ts';
+import { bytesToTake } from '../event-queue.ts';
 import { EVENT_RING_BYTES, EventRing } from '../event-ring.ts';
 import type { KernelClient } from '../kernel-client.ts';
 import type { KernelCaller, KernelFileParts, KernelReply, KernelServices } from '../kernel-file.ts';
@@ -163,12 +164,13 @@ export class OpenDevice implements DeviceEventSink {
   }
 
   /**
-   * Removes the undelivered asynchronous events of an object. Returns the queues that this emptied.
+   * Removes the undelivered asynchronous events of an object. Returns the queue for each byte that must be
+   * taken from its descriptor.
    */
   purgeAsync(object: EventElement): number[] {
-    const emptied = this.asyncQueue.purge(object);
+    const bytes = this.asyncQueue.purge(object);
     object.forgetEvents();
-    return emptied ? [this.asyncQueue.number] : [];
+    return bytesToTake(this.asyncQueue, bytes);
   }
 
   /** The GID table of the device's port. Its length does not depend on the host's addresses. */
@@ -190,11 +192,11 @@ export class OpenDevice implements DeviceEventSink {
     if (channel === undefined) throw new VerbsError('EBADF', 'no event queue of this file');
     const taken = channel.pop();
     if (taken === undefined) throw new VerbsError('EAGAIN');
-    const { record: cq, emptied } = taken;
+    const { record: cq, bytes } = taken;
     cq.noteRead();
     const response = new Uint8Array(COMPLETION_EVENT_BYTES);
     response.set(cq.userHandle);
-    return { status: 0, flags: emptied ? ReplyFlag.emptied : 0, response };
+    return { status: 0, flags: bytes > 0 ? ReplyFlag.takeByte : 0, response };
   }
 
   /** The ring of a channel's events; undefined, and the program asks for each, beyond the quota. */
@@ -217,13 +219,13 @@ export class OpenDevice implements DeviceEventSink {
   #popAsync(): KernelReply {
     const taken = this.asyncQueue.pop();
     if (taken === undefined) throw new VerbsError('EAGAIN');
-    const { record, owner, emptied } = taken;
+    const { record, owner, bytes } = taken;
     if (owner === undefined) this.#deviceEventsUnread -= 1;
     else owner.noteAsyncRead();
     const response = new Uint8Array(ASYNC_EVENT_BYTES);
     response.set(record.element);
     new DataView(response.buffer).setUint32(8, record.eventType, true);
-    return { status: 0, flags: emptied ? ReplyFlag.emptied : 0, response };
+    return { status: 0, flags: bytes > 0 ? ReplyFlag.takeByte : 0, response };
   }
 }
 

@@ -46,7 +46,7 @@ export function ringDoorbell(file: OpenDevice, handle: number): KernelReply {
   return DONE;
 }
 
-/** Destroys a queue pair and its undelivered events. Returns the event queues that this emptied. */
+/** Destroys a queue pair and its undelivered events. Returns what `destroyCQ` does. */
 export function destroyQP(file: OpenDevice, object: QpElement): number[] {
   file.epoch.noteCommand();
   file.watch.forget(object);

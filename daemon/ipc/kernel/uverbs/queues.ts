@@ -3,6 +3,7 @@ import { VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
 import type { CQ } from '../../../rnic/completion-queue.ts';
 import type { SRQ } from '../../../rnic/shared-receive-queue.ts';
 import type { NewRings } from '../../objects/queue-rings.ts';
+import { bytesToTake } from '../event-queue.ts';
 import type { KernelReply } from '../kernel-file.ts';
 import type { Ring } from '../ring-mapping.ts';
 import { newStruct } from '../struct-fields.ts';
@@ -97,16 +98,16 @@ export function eventsReported(count: number): KernelReply {
 }
 
 /**
- * Destroys a completion queue and its undelivered events. Returns the event queues that this
- * emptied.
+ * Destroys a completion queue and its undelivered events. Returns the event queues of which a byte must be
+ * taken, one by one.
  */
 export function destroyCQ(file: OpenDevice, object: CqElement): number[] {
   object.cq.close();
   file.table.remove(object);
   file.rings.release(object.ring, object.cq.count);
   const { channel } = object;
-  const emptied = channel?.purge(object) === true ? [channel.number] : [];
-  return [...file.purgeAsync(object), ...emptied];
+  const purged = channel === undefined ? [] : bytesToTake(channel, channel.purge(object));
+  return [...file.purgeAsync(object), ...purged];
 }
 
 /** Destroys a shared receive queue; see `destroyCQ`. */

@@ -169,7 +169,7 @@ describe('event descriptors', () => {
     expect((await file.call(ShimOp.doorbell, { argument: 2 })).status).toBe(0);
     expect(await channel.take(1)).toHaveLength(1);
     const event = await file.call(ShimOp.pop, { argument: channel.number });
-    expect(event).toMatchObject({ status: 0, flags: ReplyFlag.emptied });
+    expect(event).toMatchObject({ status: 0, flags: ReplyFlag.takeByte });
     expect(event.response).toEqual(bytesOf(le(0xbeef, 8)));
     await write(file, commands.destroyQP(2));
     expect((await write(file, commands.destroyCQ(1))).response).toEqual(bytesOf(le(1) + le(0)));

@@ -507,18 +507,18 @@ describe('the event queue', () => {
     expect(rig.write(cm.getEvent(323))).toBe(ENOSPC);
   });
 
-  it('has one byte on its descriptor exactly while events wait', () => {
+  it('has bytes on its descriptor exactly while events wait, one for each', () => {
     const bytes: number[] = [];
     rig.file.ownQueue.attach({ write: (more) => bytes.push(...more), close: () => undefined });
     const id = rig.create(1n);
     rig.must(cm.resolveAddr(id, '127.0.0.1', 1));
     rig.must(cm.resolveRoute(id));
-    expect(bytes).toHaveLength(1);
-    expect(rig.reply(cm.getEvent()).flags).toBe(0);
-    expect(rig.reply(cm.getEvent(324)).flags).toBe(ReplyFlag.emptied);
+    expect(bytes).toHaveLength(2);
+    expect(rig.reply(cm.getEvent()).flags).toBe(ReplyFlag.takeByte);
+    expect(rig.reply(cm.getEvent(324)).flags).toBe(ReplyFlag.takeByte);
     const second = rig.create(1n);
     rig.must(cm.resolveAddr(second, '127.0.0.1', 1));
-    expect(bytes).toHaveLength(2);
+    expect(bytes).toHaveLength(3);
     expect(rig.reply(cm.destroyId(second)).purged).toEqual([100]);
     expect(rig.reply(cm.destroyId(id)).purged).toBeUndefined();
   });

@@ -72,7 +72,7 @@ describe('replies', () => {
     const token = bytesOf('aa*16');
     const bytes = emitReply(1, {
       status: 0,
-      flags: ReplyFlag.emptied,
+      flags: ReplyFlag.takeByte,
       response: bytesOf('01020304'),
       descriptors: [{ offset: 2, token }],
       purged: [5, 6],

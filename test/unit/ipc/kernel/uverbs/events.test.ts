@@ -190,7 +190,7 @@ describe('queues between a program and the device', () => {
     expect(completion(active, 0)).toEqual([3, 0, 4]);
     const event = pop(passive.channel);
     expect(hexOf(event.response ?? new Uint8Array(0))).toBe(le(0x200, 8));
-    expect(event.flags).toBe(ReplyFlag.emptied);
+    expect(event.flags).toBe(ReplyFlag.takeByte);
     expect(pop(passive.channel).status).toBe(EAGAIN);
     expect(pop(active.channel).status).toBe(EAGAIN);
   });
@@ -249,7 +249,7 @@ describe('the response to a destroy', () => {
       doorbell(active);
     }
     expect(rig.file.channels.get(active.channel)?.length).toBe(2);
-    expect(descriptor.bytes).toBe(1);
+    expect(descriptor.bytes).toBe(2);
     expect(pop(active.channel)).toMatchObject({ status: 0, flags: 0 });
     rig.must(commands.destroyQP(active.qp));
     const destroyed = rig.reply(commands.destroyCQ(active.cq));
@@ -274,9 +274,9 @@ describe('the response to a destroy', () => {
     doorbell(active);
     expect(completion(active, 0)).toEqual([3, 2, 0]);
     await until(() => rig.file.asyncQueue.length === 2);
-    expect(descriptor.bytes).toBe(1);
+    expect(descriptor.bytes).toBe(2);
     const event = pop(number);
-    expect(event.flags).toBe(0);
+    expect(event.flags).toBe(ReplyFlag.takeByte);
     expect(hexOf(event.response ?? new Uint8Array(0))).toBe(le(0x101, 8) + le(1) + le(0));
     expect(rig.write(commands.destroyQP(active.qp)).response).toBe(le(1));
     const other = rig.reply(commands.destroyQP(passive.qp));

@@ -1,0 +1,134 @@
+/*
+ * Edge-triggered waits: edges DEVICE ADDRESS. Each descriptor of events is watched by an epoll with
+ * EPOLLET, and gets a second and a third event while the first is unread: each must wake the program. Then
+ * all are read, and the descriptor is no longer readable. It prints "every event woke".
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <infiniband/verbs.h>
+#include <poll.h>
+#include <rdma/rdma_cma.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#define EVENTS 3
+#define PATIENCE_MS 20000
+
+#define CHECK(holds) \
+  do { \
+    if (!(holds)) { \
+      printf("line %d: not %s (%s)\n", __LINE__, #holds, strerror(errno)); \
+      exit(1); \
+    } \
+  } while (0)
+
+static int watch(int fd) {
+  struct epoll_event interest = {.events = EPOLLIN | EPOLLET};
+  int epoll = epoll_create1(0);
+  CHECK(epoll >= 0 && epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &interest) == 0);
+  CHECK(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) == 0);
+  return epoll;
+}
+
+static void expect_edge(int epoll) {
+  struct epoll_event event;
+  CHECK(epoll_wait(epoll, &event, 1, PATIENCE_MS) == 1);
+}
+
+static void expect_quiet(int fd) {
+  struct pollfd entry = {.fd = fd, .events = POLLIN};
+  CHECK(poll(&entry, 1, 0) == 0);
+}
+
+static struct ibv_context *open_named(const char *name) {
+  int count;
+  struct ibv_device **devices = ibv_get_device_list(&count);
+  for (int at = 0; at < count; at++) {
+    if (strcmp(ibv_get_device_name(devices[at]), name) == 0) return ibv_open_device(devices[at]);
+  }
+  return NULL;
+}
+
+/* A flushed receive is a completion at once. */
+static void complete_one(struct ibv_pd *pd, struct ibv_cq *cq) {
+  struct ibv_qp_init_attr init = {
+      .send_cq = cq,
+      .recv_cq = cq,
+      .qp_type = IBV_QPT_RC,
+      .cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1}};
+  struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1};
+  static char memory[8];
+  struct ibv_mr *mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
+  CHECK(mr != NULL);
+  struct ibv_sge sge = {.addr = (uintptr_t)memory, .length = sizeof memory, .lkey = mr->lkey};
+  struct ibv_recv_wr wr = {.sg_list = &sge, .num_sge = 1}, *bad;
+  struct ibv_qp *qp = ibv_create_qp(pd, &init);
+  CHECK(qp != NULL);
+  CHECK(ibv_modify_qp(qp, &attr,
+                      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
+  CHECK(ibv_req_notify_cq(cq, 0) == 0);
+  CHECK(ibv_post_recv(qp, &wr, &bad) == 0);
+  attr.qp_state = IBV_QPS_ERR;
+  CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE) == 0);
+}
+
+static void try_completions(struct ibv_context *verbs) {
+  struct ibv_pd *pd = ibv_alloc_pd(verbs);
+  struct ibv_comp_channel *channel = ibv_create_comp_channel(verbs);
+  struct ibv_cq *cqs[EVENTS], *cq;
+  void *context;
+  CHECK(pd != NULL && channel != NULL);
+  int epoll = watch(channel->fd);
+  for (int round = 0; round < 2; round++) {
+    for (int at = 0; at < EVENTS; at++) {
+      CHECK((cqs[at] = ibv_create_cq(verbs, 8, NULL, channel, 0)) != NULL);
+      complete_one(pd, cqs[at]);
+      expect_edge(epoll);
+    }
+    for (int at = 0; at < EVENTS; at++) {
+      CHECK(ibv_get_cq_event(channel, &cq, &context) == 0 && cq == cqs[at]);
+      ibv_ack_cq_events(cq, 1);
+    }
+    expect_quiet(channel->fd);
+    CHECK(ibv_get_cq_event(channel, &cq, &context) == -1 && errno == EAGAIN);
+  }
+}
+
+static void try_addresses(struct sockaddr *address) {
+  struct rdma_event_channel *channel = rdma_create_event_channel();
+  struct rdma_cm_id *ids[EVENTS];
+  struct rdma_cm_event *event;
+  CHECK(channel != NULL);
+  int epoll = watch(channel->fd);
+  for (int at = 0; at < EVENTS; at++) {
+    CHECK(rdma_create_id(channel, &ids[at], NULL, RDMA_PS_TCP) == 0);
+    CHECK(rdma_resolve_addr(ids[at], NULL, address, 5000) == 0);
+    expect_edge(epoll);
+  }
+  for (int at = 0; at < EVENTS - 1; at++) {
+    CHECK(rdma_get_cm_event(channel, &event) == 0 && event->id == ids[at]);
+    CHECK(rdma_ack_cm_event(event) == 0);
+  }
+  /* The last one is removed with its id. */
+  CHECK(rdma_destroy_id(ids[EVENTS - 1]) == 0);
+  expect_quiet(channel->fd);
+  CHECK(rdma_get_cm_event(channel, &event) == -1 && errno == EAGAIN);
+}
+
+int main(int count, char **words) {
+  struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(7000)};
+  CHECK(count == 3 && inet_pton(AF_INET, words[2], &address.sin_addr) == 1);
+  struct ibv_context *verbs = open_named(words[1]);
+  CHECK(verbs != NULL);
+  try_completions(verbs);
+  try_addresses((struct sockaddr *)&address);
+  puts("every event woke");
+  return 0;
+}
