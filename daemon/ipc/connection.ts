@@ -5,6 +5,7 @@ import { DirectWriter } from '../../native-bridge/libc/direct-writer.ts';
 import { type PeerProcess, SocketPeer } from '../../native-bridge/libc/peer-process.ts';
 import { descriptorOf } from '../../native-bridge/libc/unix-socket.ts';
 import { isVerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { type CarryOut, CommandPace, CommandShare } from './command-pace.ts';
 import type { UserShare } from './objects/daemon-budget.ts';
 
 /** Errors of a socket whose peer was killed. */
@@ -35,6 +36,8 @@ export class Connection {
   onClosing: (fd: number) => void = () => undefined;
   /** Unread bytes at which the connection is cut. */
   unreadMaxBytes: number;
+  /** What its user's requests may take of a turn; its own share until it is admitted. */
+  commands = new CommandShare();
   #share: UserShare | undefined;
   #chargedBytes = 0;
   #reason: string | undefined;
@@ -129,6 +132,21 @@ export class Connection {
   /** True once it has ended. */
   get closed(): boolean {
     return this.#closed;
+  }
+
+  /** From here on, has the requests that come carried out as their user's share of a turn permits. */
+  serve(carryOut: CarryOut): void {
+    const pace = new CommandPace(this, this.commands, carryOut);
+    this.onBytes = (bytes) => pace.receive(bytes);
+  }
+
+  /** Reads no more, until `resume`. */
+  pause(): void {
+    this.#socket.pause();
+  }
+
+  resume(): void {
+    this.#socket.resume();
   }
 
   /** Sends bytes, which may be reused after the call. A peer that does not read is cut. */

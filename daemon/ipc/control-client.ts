@@ -99,7 +99,7 @@ export class ControlClient {
       pid: credentials.pid,
     });
     const reader = new FrameReader(CLIENT_FRAME_MAX_BYTES, (frame) => this.#take(frame));
-    connection.onBytes = (bytes) => this.#guard(() => reader.push(bytes));
+    this.#serve(connection, reader);
     connection.onClosed = (reason) => this.#close(reason);
   }
 
@@ -138,8 +138,8 @@ export class ControlClient {
     if (this.#secondary.has(role))
       throw new VerbsError('EBUSY', `the client already has a ${role} connection`);
     this.#secondary.set(role, connection);
-    const receive = this.#receiver(role, connection);
-    connection.onBytes = (bytes) => this.#guard(() => receive(bytes));
+    if (role === 'agent') this.#serveAgent(connection);
+    else this.#serve(connection, this.#reader(role, connection));
     connection.onClosed = (reason) => this.#detached(role, reason);
   }
 
@@ -157,23 +157,32 @@ export class ControlClient {
     };
   }
 
-  #receiver(role: SecondaryRole, connection: Connection): (bytes: Uint8Array) => void {
+  #reader(role: 'doorbell' | 'map', connection: Connection): RecordReader {
     if (role === 'doorbell') {
-      const reader = new RecordReader(DOORBELL_BYTES, noBody, (record) => {
+      return new RecordReader(DOORBELL_BYTES, noBody, (record) => {
         this.context.doorbell(recordHandle(record));
       });
-      return (bytes) => reader.push(bytes);
     }
-    if (role === 'map') {
-      const reader = new RecordReader(MAP_REQUEST_BYTES, noBody, (record) => {
-        this.#sendMapping(connection, tokenText(record));
+    return new RecordReader(MAP_REQUEST_BYTES, noBody, (record) => {
+      this.#sendMapping(connection, tokenText(record));
+    });
+  }
+
+  #serve(connection: Connection, reader: FrameReader | RecordReader): void {
+    connection.serve((bytes, more) => {
+      let taken = bytes.length;
+      this.#guard(() => {
+        taken = reader.push(bytes, more);
       });
-      return (bytes) => reader.push(bytes);
-    }
+      return taken;
+    });
+  }
+
+  #serveAgent(connection: Connection): void {
     const agent = new AgentChannel(connection);
     this.#memory.agent = agent;
-    return (bytes) => {
-      agent.handleBytes(bytes);
+    connection.onBytes = (bytes) => {
+      this.#guard(() => agent.handleBytes(bytes));
       // Any of the client's streams may have been waiting for this memory.
       this.#options.directory.emulated.drain();
     };

@@ -36,6 +36,7 @@ import type { WorkHub } from '../capture/work-hub.ts';
 import { assert } from '../invariants/assert.ts';
 import { Admission } from './admission.ts';
 import type { ClientParts } from './client-parts.ts';
+import { CommandShares } from './command-pace.ts';
 import { Connection } from './connection.ts';
 import type { ControlClient, SecondaryRole } from './control-client.ts';
 import { DescriptorsInFlight } from './descriptors-in-flight.ts';
@@ -101,6 +102,7 @@ export class IpcServer {
   readonly #options: IpcServerOptions;
   readonly #server: Server;
   readonly #readBuffer = new Uint8Array(READ_BYTES);
+  readonly #shares = new CommandShares();
   readonly #connections = new Set<Connection>();
   readonly #admission: Admission;
   readonly #inFlight: DescriptorsInFlight;
@@ -255,6 +257,7 @@ export class IpcServer {
 
   #admit(connection: Connection): void {
     this.#connections.add(connection);
+    connection.commands = this.#shares.of(connection.credentials.uid);
     connection.onEnded = () => {
       this.#connections.delete(connection);
       this.#admission.left(connection);
@@ -467,15 +470,21 @@ export class IpcServer {
       next();
     });
     // No answers are made for a caller who does not read those that wait.
+    let asked = false;
     const next = (): void => {
-      while (!connection.congested) {
+      if (asked || connection.congested || waiting.length === 0) return;
+      asked = true;
+      // A list may be long, and made behind this turn's callback: each counts as a whole share.
+      connection.commands.takeWhole(() => {
+        asked = false;
         const operation = waiting.shift();
         if (operation === undefined) return;
         void this.#answerAdmin(operation.id, operation.value, caller).then((answer) => {
           pending -= 1;
           connection.write(answer);
         });
-      }
+        next();
+      });
     };
     connection.onDrained = next;
     connection.onClosed = () => waiting.splice(0);

@@ -318,7 +318,13 @@ export class KernelServer implements KernelServices {
       const reply = pairs ? this.#pair(connection) : executeOn(file, request, caller);
       this.#answer(connection, request, reply);
     });
-    connection.onBytes = (bytes) => this.#guard(open, () => reader.push(bytes));
+    connection.serve((bytes, more) => {
+      let taken = bytes.length;
+      this.#guard(open, () => {
+        taken = reader.push(bytes, more);
+      });
+      return taken;
+    });
     connection.onClosed = (reason) => {
       this.memories.release(connection.credentials, file);
       this.#left(open, connection, reason);

@@ -10,8 +10,9 @@
  *           | descriptors x { u32 offset, u8[16] token } | [ u32 n | n x u32 queue number ]
  * ```
  *
- * A connection has one request outstanding; replies come in order. A frame that breaks these rules
- * ends its connection's file.
+ * A connection has one request outstanding; replies come in order. The daemon does not rely on it:
+ * several are executed in order, in as many turns as they take. A frame that breaks these rules ends
+ * its connection's file.
  *
  * The welcome of an event descriptor says the queue's number, and behind a space the offset, in the file
  * of rings, at which the queue shows its records (`EventRing`), if it does. Either side may ignore that
@@ -138,8 +139,9 @@ export class RequestReader {
     });
   }
 
-  push(bytes: Uint8Array): void {
-    this.#reader.push(bytes);
+  /** See `RecordReader`. */
+  push(bytes: Uint8Array, more?: () => boolean): number {
+    return this.#reader.push(bytes, more);
   }
 }
 

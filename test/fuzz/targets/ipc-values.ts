@@ -110,7 +110,7 @@ export const ipcFrame: FuzzTarget = {
         'push',
         (push) =>
           function (this: FrameReader, bytes) {
-            if (bytes.length !== 3) push.call(this, bytes);
+            return bytes.length === 3 ? 3 : push.call(this, bytes);
           },
       ),
     inputs: 5_000,

@@ -103,7 +103,7 @@ export const kernelFrame: FuzzTarget = {
         'push',
         (push) =>
           function (this: RequestReader, bytes) {
-            if (bytes.length !== 3) push.call(this, bytes);
+            return bytes.length !== 3 ? push.call(this, bytes) : bytes.length;
           },
       ),
     inputs: 5_000,

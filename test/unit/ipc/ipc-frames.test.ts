@@ -1,5 +1,5 @@
 import fc from 'fast-check';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import {
   emitFrame,
   emitHello,
@@ -149,6 +149,50 @@ describe('agent records', () => {
     expect(() => parseAgentRequest(bytes)).toThrow(IpcFormatError);
     emitAgentReply({ id: 0, errno: 0, length: long }, bytes);
     expect(() => parseAgentReply(bytes)).toThrow(IpcFormatError);
+  });
+
+  it('a long record that comes byte by byte is not copied for each', () => {
+    let [records, copiedBytes] = [0, 0];
+    const { set } = Uint8Array.prototype;
+    const counting = vi.spyOn(Uint8Array.prototype, 'set').mockImplementation(function (
+      this: Uint8Array,
+      source,
+      at,
+    ) {
+      copiedBytes += source.length;
+      set.call(this, source, at);
+    });
+    try {
+      const reader = new RecordReader(
+        4,
+        () => 65_536,
+        () => (records += 1),
+      );
+      for (let byte = 0; byte < 65_540; byte += 1) reader.push(Uint8Array.of(0));
+    } finally {
+      counting.mockRestore();
+    }
+    expect(records).toBe(1);
+    expect(copiedBytes).toBeLessThan(4 * 65_540);
+  });
+
+  it('records wait for a later call where the reader is told so', () => {
+    const seen: number[] = [];
+    const reader = new RecordReader(
+      2,
+      () => 0,
+      (record) => seen.push(record[0] ?? 0),
+    );
+    let left = 1;
+    const more = (): boolean => {
+      left -= 1;
+      return left > 0;
+    };
+    expect(reader.push(Uint8Array.of(1), more)).toBe(1);
+    expect(reader.push(Uint8Array.of(0, 2, 0, 3, 0), more)).toBe(1);
+    left = 2;
+    expect(reader.push(Uint8Array.of(2, 0, 3, 0, 4, 0), more)).toBe(4);
+    expect(seen).toEqual([1, 2, 3]);
   });
 
   it('records of any length are the same however the bytes are split', () => {

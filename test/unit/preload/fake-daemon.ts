@@ -198,7 +198,7 @@ export class FakeDaemon {
     this.#sockets.add(socket);
     socket.on('error', () => undefined);
     socket.on('close', () => this.#sockets.delete(socket));
-    let receive = (bytes: Uint8Array): void => reader.push(bytes);
+    let receive = (bytes: Uint8Array): void => void reader.push(bytes);
     const reader = new FrameReader(64, (frame) => {
       receive = this.#greet(socket, parseHello(frame));
     });

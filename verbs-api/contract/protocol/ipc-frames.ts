@@ -135,24 +135,27 @@ export class FrameReader {
   }
 
   /**
-   * Takes bytes of the stream and calls `onFrame` for each whole frame. After an `IpcFormatError`
-   * the stream cannot be read further.
+   * Takes bytes of the stream and calls `onFrame` for each whole frame, as long as `more` returns true
+   * between two of them. Returns how many bytes it took; the others are for a later call. After an
+   * `IpcFormatError` the stream cannot be read further.
    */
-  push(bytes: Uint8Array): void {
+  push(bytes: Uint8Array, more: () => boolean = ALWAYS): number {
     let at = 0;
     while (at < bytes.length) {
       if (this.#heldBytes > 0) {
         at = this.#fill(bytes, at);
         continue;
       }
+      if (at > 0 && !more()) return at;
       const frameBytes = this.#frameBytes(bytes.subarray(at));
       if (frameBytes === undefined || at + frameBytes > bytes.length) {
         this.#hold(bytes.subarray(at), frameBytes ?? FRAME_HEADER_BYTES);
-        return;
+        return bytes.length;
       }
       this.#deliver(bytes.subarray(at, at + frameBytes));
       at += frameBytes;
     }
+    return at;
   }
 
   /** Continues the incomplete frame; returns the index of the first byte after it. */
@@ -203,6 +206,7 @@ export class FrameReader {
 }
 
 const NO_BYTES = new Uint8Array(0);
+const ALWAYS = (): boolean => true;
 
 function headerOf(bytes: Uint8Array): DataView {
   return new DataView(bytes.buffer, bytes.byteOffset, FRAME_HEADER_BYTES);

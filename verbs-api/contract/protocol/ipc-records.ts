@@ -92,6 +92,11 @@ export function recordHandle(record: Uint8Array): Handle {
   return (low | ((record[2] ?? 0) << 16) | ((record[3] ?? 0) << 24)) >>> 0;
 }
 
+const NO_BYTES = new Uint8Array(0);
+/** A longer buffer of an incomplete record is not kept for the next one. */
+const KEPT_MAX_BYTES = 4096;
+const ALWAYS = (): boolean => true;
+
 /**
  * Splits a stream of bytes into records whose header determines their size: doorbells, completion
  * records, agent messages.
@@ -100,7 +105,9 @@ export class RecordReader {
   readonly #headBytes: number;
   readonly #bodyBytes: (head: Uint8Array) => number;
   readonly #onRecord: (record: Uint8Array) => void;
-  #rest = new Uint8Array(0);
+  /** The part of an incomplete record that has arrived: the first `#heldBytes` bytes. */
+  #held: Uint8Array = NO_BYTES;
+  #heldBytes = 0;
 
   /**
    * `bodyBytes` returns the length of the body from a header; its argument may extend beyond the
@@ -116,25 +123,63 @@ export class RecordReader {
     this.#onRecord = onRecord;
   }
 
-  /** Takes bytes of the stream and calls `onRecord` for each whole record. */
-  push(bytes: Uint8Array): void {
-    let input = bytes;
-    if (this.#rest.length > 0) {
-      input = new Uint8Array(this.#rest.length + bytes.length);
-      input.set(this.#rest);
-      input.set(bytes, this.#rest.length);
-    }
+  /**
+   * Takes bytes of the stream and calls `onRecord` for each whole record, as long as `more` returns true
+   * between two of them. Returns how many bytes it took; the others are for a later call.
+   */
+  push(bytes: Uint8Array, more: () => boolean = ALWAYS): number {
     let at = 0;
-    while (input.length - at >= this.#headBytes) {
+    while (at < bytes.length) {
+      if (this.#heldBytes > 0) {
+        at = this.#fill(bytes, at);
+        continue;
+      }
+      if (at > 0 && !more()) return at;
       // Records mostly arrive one at a time: the input then is the record, and needs no view.
-      const bodyBytes = this.#bodyBytes(at === 0 ? input : input.subarray(at));
-      const end = at + this.#headBytes + bodyBytes;
-      if (end > input.length) break;
-      this.#onRecord(at === 0 && end === input.length ? input : input.subarray(at, end));
-      at = end;
+      const rest = at === 0 ? bytes : bytes.subarray(at);
+      const recordBytes = this.#recordBytes(rest, rest.length);
+      if (recordBytes === undefined || recordBytes > rest.length) {
+        this.#hold(rest, recordBytes ?? this.#headBytes);
+        return bytes.length;
+      }
+      at += recordBytes;
+      this.#onRecord(recordBytes === rest.length ? rest : rest.subarray(0, recordBytes));
     }
-    if (at === input.length) {
-      if (this.#rest.length > 0) this.#rest = new Uint8Array(0);
-    } else this.#rest = input.slice(at);
+    return at;
+  }
+
+  /** Bytes of the record that starts here, of which `length` are there; undefined without its head. */
+  #recordBytes(bytes: Uint8Array, length: number): number | undefined {
+    return length < this.#headBytes ? undefined : this.#headBytes + this.#bodyBytes(bytes);
+  }
+
+  /** Continues the incomplete record; returns the index of the first byte behind what it took. */
+  #fill(bytes: Uint8Array, at: number): number {
+    const wanted = this.#recordBytes(this.#held, this.#heldBytes) ?? this.#headBytes;
+    const end = Math.min(at + wanted - this.#heldBytes, bytes.length);
+    this.#hold(bytes.subarray(at, end), wanted);
+    if (this.#recordBytes(this.#held, this.#heldBytes) !== this.#heldBytes) return end;
+    const whole = this.#held.subarray(0, this.#heldBytes);
+    this.#heldBytes = 0;
+    if (whole.length > KEPT_MAX_BYTES) this.#held = NO_BYTES;
+    this.#onRecord(whole);
+    return end;
+  }
+
+  /**
+   * Adds bytes to the incomplete record. The buffer doubles: to copy it for each piece would cost a
+   * record that comes byte by byte the square of its length. It grows with the bytes that came, not
+   * with the length announced.
+   */
+  #hold(bytes: Uint8Array, recordBytes: number): void {
+    const heldBytes = this.#heldBytes + bytes.length;
+    if (heldBytes > this.#held.length) {
+      const roomBytes = Math.max(heldBytes, Math.min(recordBytes, 2 * heldBytes), this.#headBytes);
+      const room = new Uint8Array(roomBytes);
+      room.set(this.#held.subarray(0, this.#heldBytes));
+      this.#held = room;
+    }
+    this.#held.set(bytes, this.#heldBytes);
+    this.#heldBytes = heldBytes;
   }
 }

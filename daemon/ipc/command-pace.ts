@@ -1,0 +1,172 @@
+/**
+ * What the programs of one user may take of a turn of the event loop with their requests, all together:
+ * one that sends a thousand at once, or has a thousand connections, delays itself and not the others.
+ *
+ * A request that has begun is carried out. Once the share is spent, the bytes behind it wait, and their
+ * connections are not read; in the next turns they go on one after the other, in order.
+ */
+
+/** Milliseconds of a turn: a few hundred requests of the cheap kind. */
+const SHARE_MS = 4;
+/**
+ * The share is there again so many milliseconds after it was begun, also within a turn: a user who took
+ * less than half of the time held up no one.
+ */
+const SHARE_PERIOD_MS = 8;
+
+/** What waits for its part of a share. */
+interface Waiting {
+  /** Goes on for as long as the share lasts. */
+  goOn(): void;
+}
+
+/** The share of one user. */
+export class CommandShare {
+  readonly #waiting: Waiting[] = [];
+  #spentMs = 0;
+  #since = 0;
+  #begun = 0;
+  #scheduled = false;
+
+  /** True when a request may begin at once. */
+  get free(): boolean {
+    return !this.#scheduled;
+  }
+
+  /** Requests are carried out from here on, until `end`. */
+  begin(): void {
+    this.#begun = performance.now();
+    if (this.#begun - this.#since < SHARE_PERIOD_MS) return;
+    this.#since = this.#begun;
+    this.#spentMs = 0;
+  }
+
+  /** Between `begin` and `end`: one more request may be carried out. */
+  readonly more = (): boolean => {
+    return this.#spentMs + performance.now() - this.#begun < SHARE_MS;
+  };
+
+  end(): void {
+    this.#spentMs += performance.now() - this.#begun;
+    if (this.#spentMs >= SHARE_MS) this.#awaitTurn();
+  }
+
+  /** Has `run` take a whole share: of this turn, or of a later one. */
+  takeWhole(run: () => void): void {
+    if (this.#scheduled) this.#waiting.push({ goOn: () => this.#runAlone(run) });
+    else this.#runAlone(run);
+  }
+
+  #runAlone(run: () => void): void {
+    this.#since = performance.now();
+    this.#spentMs = SHARE_MS;
+    // First: what it asks for itself is for a later turn.
+    this.#awaitTurn();
+    run();
+  }
+
+  /** `who` goes on in a later turn, behind those that wait already. */
+  wait(who: Waiting): void {
+    this.#waiting.push(who);
+    this.#awaitTurn();
+  }
+
+  #awaitTurn(): void {
+    if (this.#scheduled) return;
+    this.#scheduled = true;
+    setImmediate(this.#restore);
+  }
+
+  readonly #restore = (): void => {
+    this.#since = performance.now();
+    this.#spentMs = 0;
+    // Those that wait again in this turn are behind the others.
+    for (let left = this.#waiting.length; left > 0 && this.#spentMs < SHARE_MS; left -= 1) {
+      this.#waiting.shift()?.goOn();
+    }
+    this.#scheduled = false;
+    if (this.#waiting.length > 0) this.#awaitTurn();
+  };
+}
+
+/** The shares of all users that have connections. */
+export class CommandShares {
+  readonly #byUser = new Map<number, CommandShare>();
+
+  /** There are no more users than those who may connect, so none is forgotten. */
+  of(uid: number): CommandShare {
+    let share = this.#byUser.get(uid);
+    if (share === undefined) {
+      share = new CommandShare();
+      this.#byUser.set(uid, share);
+    }
+    return share;
+  }
+}
+
+/** The connection that requests come on. */
+interface PacedConnection {
+  readonly closed: boolean;
+  pause(): void;
+  resume(): void;
+}
+
+/**
+ * Carries out the requests in `bytes` for as long as `more` returns true between two of them. Returns
+ * how many bytes that took.
+ */
+export type CarryOut = (bytes: Uint8Array, more: () => boolean) => number;
+
+/** The requests of one connection. */
+export class CommandPace implements Waiting {
+  readonly #connection: PacedConnection;
+  readonly #share: CommandShare;
+  readonly #carryOut: CarryOut;
+  /** What waits for a later turn; the connection is not read meanwhile. */
+  #rest: Uint8Array | undefined;
+
+  constructor(connection: PacedConnection, share: CommandShare, carryOut: CarryOut) {
+    this.#connection = connection;
+    this.#share = share;
+    this.#carryOut = carryOut;
+  }
+
+  /** Bytes of the connection, borrowed until it returns. */
+  receive(bytes: Uint8Array): void {
+    if (this.#rest !== undefined) this.#rest = Buffer.concat([this.#rest, bytes]);
+    else if (!this.#share.free) this.#keep(bytes.slice());
+    else {
+      const taken = this.#take(bytes);
+      if (taken < bytes.length) this.#keepRest(bytes.slice(taken));
+    }
+  }
+
+  /** See `Waiting`. */
+  goOn(): void {
+    const rest = this.#rest;
+    this.#rest = undefined;
+    if (rest === undefined || this.#connection.closed) return;
+    this.#keepRest(rest.subarray(this.#take(rest)));
+    if (this.#rest === undefined && !this.#connection.closed) this.#connection.resume();
+  }
+
+  #take(bytes: Uint8Array): number {
+    const share = this.#share;
+    share.begin();
+    try {
+      return this.#carryOut(bytes, share.more);
+    } finally {
+      share.end();
+    }
+  }
+
+  #keepRest(rest: Uint8Array): void {
+    if (rest.length > 0 && !this.#connection.closed) this.#keep(rest);
+  }
+
+  #keep(rest: Uint8Array): void {
+    this.#rest = rest;
+    this.#connection.pause();
+    this.#share.wait(this);
+  }
+}
