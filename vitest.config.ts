@@ -19,7 +19,15 @@ export default defineConfig({
     // Two cores are what a small CI machine has; a suite that starts daemons needs them too.
     maxWorkers: 2,
     projects: [
-      { extends: true, test: { name: 'processes', include: PROCESSES, retry: RETRIES } },
+      {
+        extends: true,
+        test: {
+          name: 'processes',
+          include: PROCESSES,
+          retry: RETRIES,
+          setupFiles: ['test/support/watched-turns.ts'],
+        },
+      },
       {
         extends: true,
         test: { name: 'in-process', include: ['test/**/*.test.ts'], exclude: PROCESSES },

@@ -12,6 +12,7 @@ import { type Daemon, type DaemonReady, startDaemon, stopOnSignals } from '../ma
 import { readTokenFile } from '../main/http-token.ts';
 import { createLog, standardErrorLog } from '../main/log.ts';
 import { notifyService, type ServiceState } from '../main/service-notify.ts';
+import { watchTurns } from '../main/turn-watch.ts';
 import {
   crcWarning,
   type GivenDevice,
@@ -62,7 +63,8 @@ export async function runStart(
   const log = createLog(config.logLevel, held);
   let daemon: Daemon;
   try {
-    daemon = await startDaemon(options, { log, logLinesDropped: () => stream.dropped });
+    const logLinesDropped = (): number => stream.dropped;
+    daemon = await startDaemon(options, { log, logLinesDropped, onLoaded: watchTurns });
     const { ready } = daemon;
     output.line(given.json === true ? jsonLine(ready) : readyLine(ready, given.socket));
   } catch (error) {

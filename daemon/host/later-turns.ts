@@ -4,6 +4,7 @@
  * thousands.
  */
 import type { QP } from '../rnic/queue-pair.ts';
+import { noteWork } from './turn-note.ts';
 
 /** Queue pairs that go on in one turn: each may take some two milliseconds. */
 const TURN_QPS_MAX = 2;
@@ -36,6 +37,7 @@ export class LaterTurns {
 
   readonly #takeTurn = (): void => {
     this.#scheduled = false;
+    noteWork('queue pairs that go on');
     let share = TURN_QPS_MAX;
     for (const qp of this.#waiting) {
       if (share === 0) break;

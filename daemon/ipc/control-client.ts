@@ -34,6 +34,7 @@ import {
 } from '../../verbs-api/contract/protocol/ipc-value.ts';
 import { ERRNO, isVerbsError, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import type { MemoryTier } from '../../verbs-api/contract/verbs/provider.ts';
+import { noteWork } from '../host/turn-note.ts';
 import { ClientIdentity } from './client-identity.ts';
 import { COMMAND_SCHEMAS, isCommandName } from './command-schemas.ts';
 import type { Connection } from './connection.ts';
@@ -238,6 +239,7 @@ export class ControlClient {
   }
 
   #execute(id: number, name: CommandName, request: unknown): void {
+    noteWork(name);
     try {
       // The schema of the command has checked the request.
       const reply: unknown = this.context.execute(name, request as never);

@@ -33,6 +33,7 @@ import { ERRNO, isVerbsError, VerbsError } from '../../verbs-api/contract/verbs/
 import type { MemoryTier } from '../../verbs-api/contract/verbs/provider.ts';
 import type { TapHub } from '../capture/tap-hub.ts';
 import type { WorkHub } from '../capture/work-hub.ts';
+import { noteWork } from '../host/turn-note.ts';
 import { assert } from '../invariants/assert.ts';
 import { Admission } from './admission.ts';
 import type { ClientParts } from './client-parts.ts';
@@ -531,6 +532,7 @@ export class IpcServer {
    */
   async #answerAdmin(id: number, value: IpcValue, caller: AdminCaller): Promise<Uint8Array> {
     const [name, request] = Array.isArray(value) ? value : [];
+    noteWork(`operation ${name}`);
     try {
       const reply = await this.#options.operate(name, request, caller);
       return emitValueFrame(FrameType.reply, id, reply as IpcValue);

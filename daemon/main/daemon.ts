@@ -50,12 +50,22 @@ export interface DaemonReady {
   readonly http?: HttpReady;
 }
 
+/** What a daemon starts with. */
+interface StartedParts {
+  readonly log: Logger;
+  readonly notes: ThrottledLog;
+  readonly health: HealthWatch;
+  readonly onLoaded: (() => void) | undefined;
+}
+
 /** Parts that a caller may supply. */
 interface DaemonParts {
   /** Default: standard error at the configured level. */
   readonly log?: Logger;
   /** Lines dropped by the log's destination, for `status`. Default: none. */
   readonly logLinesDropped?: () => number;
+  /** Called when everything is loaded that a client may need, soon after the daemon is ready. */
+  readonly onLoaded?: () => void;
 }
 
 /** A running daemon. */
@@ -134,8 +144,9 @@ export class Daemon {
     const notes = new ThrottledLog(log);
     await assertLocalAddresses(config.devices);
     const health = new HealthWatch(config, notes.note, parts.logLinesDropped ?? (() => 0));
+    const { onLoaded } = parts;
     try {
-      return await Daemon.#startWatched(config, { log, notes, health });
+      return await Daemon.#startWatched(config, { log, notes, health, onLoaded });
     } catch (error) {
       health.close();
       throw error;
@@ -144,7 +155,7 @@ export class Daemon {
 
   static async #startWatched(
     config: DaemonConfig,
-    { log, notes, health }: { log: Logger; notes: ThrottledLog; health: HealthWatch },
+    { log, notes, health, onLoaded }: StartedParts,
   ): Promise<Daemon> {
     // If denied, everything works, but slower while programs keep all cores busy.
     requestShortSlices();
@@ -211,17 +222,18 @@ export class Daemon {
     daemon.#control.ready = true;
     log.info({ ...daemon.ready }, 'ready');
     // After the ready line, which need not wait for what the first program or trace will use.
-    setImmediate(() => daemon.#loadRest());
+    setImmediate(() => daemon.#loadRest(onLoaded));
     return daemon;
   }
 
   /** Nothing depends on the files of the package any longer. */
-  #loadRest(): void {
+  #loadRest(onLoaded: (() => void) | undefined): void {
     if (this.#stopping !== undefined) return;
     // First what a program may be waiting for.
     this.#server
       .load()
       .then(() => Promise.all([loadOperations(), this.#http?.loadRoutes(), loadSampler()]))
+      .then(onLoaded)
       .catch((error: Error) => {
         this.#log.error({ kind: 'files', err: error }, 'cannot load a part of the daemon');
       });

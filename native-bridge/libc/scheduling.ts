@@ -9,6 +9,15 @@ const syscall = libc.func(
   'long syscall(long number, long pid, void *attr, long third, long fourth)',
 ) as (number: number, pid: number, attr: Uint8Array, third: number, fourth: number) => number;
 
+const clockGettime = libc.func('int clock_gettime(int clock, void *time)') as (
+  clock: number,
+  time: Uint8Array,
+) => number;
+
+const CLOCK_THREAD_CPUTIME_ID = 3;
+const time = new Uint8Array(16);
+const timeFields = new DataView(time.buffer);
+
 const yieldNow = libc.func('int sched_yield()') as () => number;
 
 /** sched_getattr and sched_setattr. */
@@ -26,6 +35,13 @@ const RUNTIME_AT = 24;
 const RESET_ON_FORK = 1n;
 /** The shortest slice that Linux grants. */
 const SLICE_NANOS = 100_000n;
+
+/** Milliseconds of a processor that the calling thread has used. */
+export function threadTimeMs(): number {
+  clockGettime(CLOCK_THREAD_CPUTIME_ID, time);
+  const seconds = Number(timeFields.getBigInt64(0, true));
+  return seconds * 1000 + Number(timeFields.getBigInt64(8, true)) / 1e6;
+}
 
 /** Lets another thread that waits for this core run first. */
 export function yieldCore(): void {

@@ -6,13 +6,17 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { startDaemon, stopOnSignals } from '../../daemon/main/daemon.ts';
 import { createLog } from '../../daemon/main/log.ts';
+import { watchTurns } from '../../daemon/main/turn-watch.ts';
 
 setFlagsFromString('--expose-gc');
 const collectGarbage: () => void = runInNewContext('gc');
 process.on('SIGUSR2', () => collectGarbage());
 
 const log = createLog('info');
-const daemon = await startDaemon(JSON.parse(process.argv[2] ?? '{}'), { log });
+const daemon = await startDaemon(JSON.parse(process.argv[2] ?? '{}'), {
+  log,
+  onLoaded: watchTurns,
+});
 process.stdout.write(`${JSON.stringify(daemon.ready)}\n`);
 await stopOnSignals(daemon, log);
 process.exit(0);

@@ -24,6 +24,14 @@ interface ReceivedReply {
   readonly descriptor: number | undefined;
 }
 
+/** What a request says. */
+interface RequestFields {
+  readonly payload?: Uint8Array;
+  readonly argument?: number;
+  readonly flags?: number;
+  readonly pid?: number;
+}
+
 /** See the module's comment. */
 export class ShimClient {
   readonly #fd: number;
@@ -75,10 +83,17 @@ export class ShimClient {
   }
 
   /** Sends a request; its id. */
-  ask(
-    op: number,
-    fields: { payload?: Uint8Array; argument?: number; flags?: number; pid?: number },
-  ) {
+  ask(op: number, fields: RequestFields): number {
+    this.send(this.#request(op, fields));
+    return this.#nextId;
+  }
+
+  /** Sends requests in one write, which should fit into the socket's buffer. */
+  askTogether(op: number, each: readonly RequestFields[]): void {
+    this.send(Buffer.concat(each.map((fields) => this.#request(op, fields))));
+  }
+
+  #request(op: number, fields: RequestFields): Uint8Array {
     const { payload = new Uint8Array(0), argument = 0, flags = 0, pid = process.pid } = fields;
     const head = new DataView(new ArrayBuffer(24));
     this.#nextId += 1;
@@ -88,12 +103,11 @@ export class ShimClient {
     head.setUint32(8, pid, true);
     head.setUint32(12, this.#nextId, true);
     head.setBigUint64(16, BigInt(argument), true);
-    this.send(concat(new Uint8Array(head.buffer), payload));
-    return this.#nextId;
+    return concat(new Uint8Array(head.buffer), payload);
   }
 
   /** Sends a request and waits for its reply. */
-  async call(op: number, fields: Parameters<ShimClient['ask']>[1] = {}): Promise<ReceivedReply> {
+  async call(op: number, fields: RequestFields = {}): Promise<ReceivedReply> {
     const id = this.ask(op, fields);
     const reply = await this.reply();
     if (reply.id !== id) throw new Error(`a reply to ${reply.id} instead of ${id}`);

@@ -16,6 +16,7 @@ import type { MemoryTier } from '../../../verbs-api/contract/verbs/provider.ts';
 import type { Adapter } from '../../host/device-adapter.ts';
 import type { HostId } from '../../host/host-id.ts';
 import type { RnicHost } from '../../host/rnic-host.ts';
+import { noteWork } from '../../host/turn-note.ts';
 import { assert } from '../../invariants/assert.ts';
 import type { QP } from '../../rnic/queue-pair.ts';
 import type { Connection } from '../connection.ts';
@@ -314,6 +315,7 @@ export class KernelServer implements KernelServices {
       // Left over from before a request that ended the file.
       if (connection.closed) return;
       caller.note(request);
+      noteWork(file.kind, request.op * 256 + (request.payload[0] ?? 0));
       const pairs = request.op === ShimOp.connect;
       const reply = pairs ? this.#pair(connection) : executeOn(file, request, caller);
       this.#answer(connection, request, reply);

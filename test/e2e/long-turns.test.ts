@@ -1,0 +1,214 @@
+/**
+ * What one program asks for with sizes of up to 2^20, or many times at once, while another one makes
+ * round trips. The daemon's own watch judges its turns by their processor time: see
+ * `test/support/watched-turns.ts`.
+ */
+import { readFileSync, writeSync } from 'node:fs';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { RequestFlag, ShimOp } from '../../daemon/ipc/kernel/shim-protocol.ts';
+import { TURN_WATCH_VARIABLE } from '../../daemon/main/turn-watch.ts';
+import { closeDescriptor } from '../../native-bridge/libc/descriptor.ts';
+import { emitFrame, FrameType, Role } from '../../verbs-api/contract/protocol/ipc-frames.ts';
+import { encodeValue } from '../../verbs-api/contract/protocol/ipc-value.ts';
+import { IpcClient } from '../support/ipc-client.ts';
+import { until } from '../support/patience.ts';
+import { ShimClient } from '../support/shim-client.ts';
+import { commands, le, plain, RSP } from '../support/uverbs-rig.ts';
+import { DaemonProcess } from './daemon-process.ts';
+
+/** Entries of the deepest queues. */
+const DEPTH = 2 ** 20 - 1;
+/** Where a ring has its producer index. */
+const PRODUCER = 128;
+/** QP states, and bits of a modification's mask. */
+const RESET = 0;
+const INIT = 1;
+const ERR = 6;
+const STATE = 1;
+const INIT_MASK = 0x39;
+
+let daemon: DaemonProcess;
+let program: Program;
+let canary: Canary;
+
+/** A program of a RoCE device, by its commands. */
+class Program {
+  readonly shim: ShimClient;
+  /** The file of its rings. */
+  #rings = -1;
+
+  constructor(shim: ShimClient) {
+    this.shim = shim;
+  }
+
+  static async open(): Promise<Program> {
+    const program = new Program(await ShimClient.uverbs(daemon.socketPath, Role.uverbs));
+    await program.run(commands.getContext());
+    await program.run(commands.allocPD());
+    const { descriptor } = await program.shim.call(ShimOp.rings);
+    program.#rings = descriptor ?? -1;
+    return program;
+  }
+
+  /** A command that succeeds; its response. */
+  async run(payload: Uint8Array): Promise<DataView> {
+    const { status, response } = await this.shim.call(ShimOp.write, { payload });
+    if (status < 0) throw new Error(`refused with ${status}`);
+    return new DataView(response.buffer, response.byteOffset, response.length);
+  }
+
+  /** Sends commands in one write, then waits for the replies; the statuses that came. */
+  async pipeline(payloads: readonly Uint8Array[]): Promise<Set<number>> {
+    const requests = payloads.map((payload) => ({ payload }));
+    this.shim.askTogether(ShimOp.write, requests);
+    const statuses = new Set<number>();
+    for (const _ of payloads) statuses.add((await this.shim.reply()).status);
+    return statuses;
+  }
+
+  /** Marks as many elements of the ring at `offset` as posted as it has. */
+  post(offset: number, index = DEPTH): void {
+    const word = new Uint8Array(4);
+    new DataView(word.buffer).setUint32(0, index, true);
+    writeSync(this.#rings, word, 0, 4, offset + PRODUCER);
+  }
+
+  close(): void {
+    this.shim.close();
+    if (this.#rings >= 0) closeDescriptor(this.#rings);
+    this.#rings = -1;
+  }
+}
+
+/** A program that makes round trips all the time. */
+class Canary {
+  rounds = 0;
+  #stopped = false;
+  readonly #program: Program;
+  readonly #end: Promise<void>;
+
+  constructor(program: Program) {
+    this.#program = program;
+    this.#end = this.#run();
+  }
+
+  async #run(): Promise<void> {
+    while (!this.#stopped) {
+      await this.#program.run(commands.queryDevice());
+      this.rounds += 1;
+    }
+  }
+
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    await this.#end;
+    this.#program.close();
+  }
+}
+
+/** What the watch of the daemon's turns has written. */
+function longTurns(): string {
+  return readFileSync(process.env[TURN_WATCH_VARIABLE] ?? '', 'utf8');
+}
+
+beforeEach(async () => {
+  daemon = await DaemonProcess.start({
+    devices: [{ name: 'roce0', addresses: ['127.0.0.9'], transport: 'roce' }],
+    native: false,
+  });
+  program = await Program.open();
+  canary = new Canary(await Program.open());
+});
+
+afterEach(async () => {
+  await canary.stop();
+  program.close();
+  await daemon.clean();
+});
+
+/** A deep queue pair with a completion queue of `cqe` entries; its handle and rings. */
+async function deepQP(cqe: number): Promise<{ qp: number; sends: number; receives: number }> {
+  const cq = (await program.run(commands.createCQ(1n, cqe))).getUint32(0, true);
+  const pair = { pd: 0, sendCQ: cq, recvCQ: cq, sendWr: DEPTH, recvWr: DEPTH };
+  const reply = await program.run(commands.createQP(pair));
+  const [receives, sends] = [32, 48].map((at) => Number(reply.getBigUint64(at, true)));
+  const qp = reply.getUint32(0, true);
+  await program.run(toInit(qp));
+  return { qp, sends: sends ?? 0, receives: receives ?? 0 };
+}
+
+function toInit(qp: number): Uint8Array {
+  return commands.modifyQP(qp, INIT_MASK, { state: INIT, port: 1 });
+}
+
+describe('no program holds up the others', () => {
+  it('by resizing a deep shared receive queue, sixty times at once', async () => {
+    const create = plain(32, 40, `${RSP} ${le(1, 8)} ${le(0)} ${le(DEPTH)} ${le(27)} ${le(0)}`);
+    const reply = await program.run(create);
+    const srq = reply.getUint32(0, true);
+    program.post(Number(reply.getBigUint64(16, true)), DEPTH - 1);
+    const resize = plain(33, 0, `${le(srq)} ${le(1)} ${le(DEPTH)} ${le(0)} ${le(0, 8)}`);
+    const statuses = await program.pipeline(Array.from({ length: 60 }, () => resize));
+    // From some number of rings on there is no memory for another one.
+    expect([...statuses].every((status) => status === 0 || status === -12)).toBe(true);
+    expect(canary.rounds).toBeGreaterThan(0);
+    expect(longTurns()).toBe('');
+  });
+
+  it.each([16, 32_767])('by flushing deep queues into %i completions', async (cqe) => {
+    for (let round = 0; round < 3; round += 1) {
+      const { qp, sends, receives } = await deepQP(cqe);
+      program.post(sends);
+      program.post(receives);
+      await program.run(commands.modifyQP(qp, STATE, { state: ERR }));
+      await program.run(commands.queryDevice());
+    }
+    expect(longTurns()).toBe('');
+  });
+
+  it('by failing and resetting a deep queue pair all the time', async () => {
+    const { qp, sends, receives } = await deepQP(32_767);
+    const [fail, reset] = [ERR, RESET].map((state) => commands.modifyQP(qp, STATE, { state }));
+    const states = [fail, reset, toInit(qp)].filter((each) => each !== undefined);
+    for (let round = 0; round < 20; round += 1) {
+      program.post(sends, (round * 7919) % DEPTH);
+      program.post(receives, (round * 7919) % DEPTH);
+      const statuses = await program.pipeline(Array.from({ length: 40 }, () => states).flat());
+      expect([...statuses]).toEqual([0]);
+    }
+    await program.run(commands.destroyQP(qp));
+    expect(longTurns()).toBe('');
+  });
+
+  it('by sending what one read brings: cheap commands and doorbells', async () => {
+    const before = canary.rounds;
+    for (let round = 0; round < 10; round += 1) {
+      await program.pipeline(Array.from({ length: 300 }, () => commands.queryDevice()));
+      const doorbell = { flags: RequestFlag.oneWay, argument: 3 };
+      program.shim.askTogether(
+        ShimOp.doorbell,
+        Array.from({ length: 2000 }, () => doorbell),
+      );
+      await program.run(commands.queryDevice());
+    }
+    expect(canary.rounds).toBeGreaterThan(before);
+    expect(longTurns()).toBe('');
+  });
+
+  it('by asking for long lists, and by ending with all that they list', async () => {
+    const cq = (await program.run(commands.createCQ(1n, 1))).getUint32(0, true);
+    const pair = { pd: 0, sendCQ: cq, recvCQ: cq, sendWr: 1, recvWr: 1 };
+    for (let count = 0; count < 4000; count += 100) {
+      await program.pipeline(Array.from({ length: 100 }, () => commands.createQP(pair)));
+    }
+    const admin = await IpcClient.open(daemon.socketPath, Role.admin);
+    const list = encodeValue(['listQPs', {}]);
+    const frames = Array.from({ length: 4 }, (_, id) => emitFrame(FrameType.request, id, list));
+    admin.send(Buffer.concat(frames));
+    for (const _ of frames) expect((await admin.frame()).type).toBe(FrameType.reply);
+    admin.socket.destroy();
+    program.close();
+    await until('the end of the program', async () => (await daemon.status()).clients.length === 1);
+    expect(longTurns()).toBe('');
+  });
+});
