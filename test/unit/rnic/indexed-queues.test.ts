@@ -512,6 +512,42 @@ describe('receives with indices', () => {
   });
 });
 
+describe('arming a queue with indices', () => {
+  it('tells of what came behind the client’s look at the ring, not of what it left there', () => {
+    const rig = new IndexedRig();
+    const fired = (): number => {
+      let count = 0;
+      for (let effect = rig.nic.pollEffect(); effect !== undefined; effect = rig.nic.pollEffect()) {
+        if (effect.type === 'completion' && effect.cq === rig.recvCQ) count += 1;
+      }
+      return count;
+    };
+    for (let wrId = 0; wrId < 7; wrId += 1) rig.receives.receive(wrId, [rig.piece(0, 8)]);
+    const receive = (solicited = false): void => {
+      expect(rig.deliver(Uint8Array.of(1), { solicited })).toBe(Fault.none);
+    };
+    receive();
+    receive();
+    // Both were there, whether the client has taken them or not: rxe does not fire either.
+    rig.recvCQ.arm(false, 2);
+    expect(fired()).toBe(0);
+    receive();
+    expect(fired()).toBe(1);
+    // The last one was written while the request was on its way.
+    rig.recvCQ.arm(false, 2);
+    expect(fired()).toBe(1);
+    // "Solicited" leaves a request for any that waits as it is.
+    rig.recvCQ.arm(false, 3);
+    rig.recvCQ.arm(true, 3);
+    receive();
+    expect(fired()).toBe(1);
+    rig.recvCQ.arm(true, 3);
+    expect(fired()).toBe(0);
+    receive(true);
+    expect(fired()).toBe(1);
+  });
+});
+
 describe('a shared queue whose client changes its index while it is resized', () => {
   it('moves what was posted when the resize began', () => {
     const { nic, pd } = new IndexedRig();
