@@ -90,14 +90,19 @@ export class HostCm {
   /** Binds to a local address, port 0 for a free one; `id.localAddress` then has the port. */
   bindAddr(id: HostId, address: SocketAddress): void {
     const parsed = parseSocketAddress(address);
-    const wires = this.#wiresOf(id, parsed.address);
+    this.#bind(id, parsed);
+    id.namedPort = parsed.port !== 0;
+  }
+
+  #bind(id: HostId, address: SocketAddress): void {
+    const wires = this.#wiresOf(id, address.address);
     if (id.iwarp !== undefined && wires.has('iwarp')) {
-      if (wires.has('roce')) this.#bindBoth(id, parsed);
+      if (wires.has('roce')) this.#bindBoth(id, address);
       else this.#manager.bindAddr(id.iwarp, address);
       if (id.device !== undefined) this.#leave(id, 'roce');
       return;
     }
-    this.#expectRoce(id).bind(id, parsed);
+    this.#expectRoce(id).bind(id, address);
     this.#leave(id, 'iwarp');
   }
 
@@ -280,13 +285,15 @@ export class HostCm {
 
   /**
    * The device that a program is told of an id: its own, and while a loopback address decides none, the
-   * one that connections to that address most likely come to, if there is one. Programs that are
-   * given 127.0.0.1 expect a device there, since on a machine of one device nothing else is meant.
+   * one that connections to that address most likely come to, if there is one: servers that are given
+   * 127.0.0.1 and a port expect one. Not so libfabric, which binds port 0 of it to learn of all
+   * devices, and finds none if that names one.
    */
   deviceToldOf(id: HostId): string | undefined {
     if (id.device !== undefined) return id.device;
     const { localAddress } = id;
-    if (localAddress === undefined || !isLoopback(localAddress.address)) return undefined;
+    if (localAddress === undefined || !id.namedPort) return undefined;
+    if (!isLoopback(localAddress.address)) return undefined;
     if (id.iwarp !== undefined) return this.#manager.likelyDevice(localAddress.address);
     return this.#roce?.likelyDevice;
   }

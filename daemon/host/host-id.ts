@@ -62,6 +62,8 @@ export class HostId {
   readonly portSpace: number;
   /** True for an id of datagrams, which no iWARP device serves. */
   readonly datagram: boolean;
+  /** Its program has bound it to a port of its choice. */
+  namedPort = false;
   /** RDMA_OPTION_ID_TOS and RDMA_OPTION_ID_ACK_TIMEOUT; they count for RoCE only. */
   typeOfService = 0;
   ackTimeout: number | undefined;
