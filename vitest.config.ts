@@ -1,4 +1,5 @@
 import { defineConfig } from 'vitest/config';
+import { FileOrder, WORKERS } from './test/support/file-order.ts';
 import { patience } from './test/support/patience.ts';
 
 /** Suites that start processes, guests and containers, and so depend on the machine's load. */
@@ -16,8 +17,9 @@ export default defineConfig({
     setupFiles: ['test/support/patience-setup.ts'],
     // How long an ending worker may take to clean up.
     teardownTimeout: patience(),
-    // Two cores are what a small CI machine has; a suite that starts daemons needs them too.
-    maxWorkers: 2,
+    // For two cores, which are what a small CI machine has.
+    maxWorkers: WORKERS,
+    sequence: { sequencer: FileOrder },
     projects: [
       {
         extends: true,

@@ -7,6 +7,7 @@ import { connect, type EndpointOptions, listen } from '../../verbs-api/connect.t
 import type { Connection } from '../../verbs-api/connection.ts';
 import { Access, QPState, SendFlag, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
 import { parseRemoteMemory } from '../../verbs-api/contract/verbs/remote-memory.ts';
+import { quiet, until } from '../support/patience.ts';
 import {
   ALL_ACCESS,
   DEVICE,
@@ -87,8 +88,9 @@ export function awaitedSuite(fixture: ProviderFixture): void {
           sent += 1;
         }),
       );
-      await pause(50);
       // As many as the window has; the rest waits for the reader.
+      await until('the window to fill', () => sent >= 3);
+      await quiet(50);
       expect(sent).toBe(3);
       const received: string[] = [];
       for await (const message of pair.server.messages({ signal: patience() })) {

@@ -112,14 +112,14 @@ describe('startup of a responder', () => {
   });
 
   it('closes at once on bytes that are not a Request [MPA-7.1.3-01]', async () => {
-    const to = node();
+    // Not by its timeout, which is an hour.
+    const wire = { startupTimeoutMicros: 3600e6 };
+    const to = node({ devices: [{ name: 'iwarp0', addresses: [], wire }] });
     const listener = to.listen();
     for (const bytes of ['GET / HTTP/1.1\r\n\r\n', 'MPA ID Rep Frame']) {
       const peer = await dial(listener.at.port);
-      const start = performance.now();
       peer.say(Buffer.from(bytes.padEnd(20, '\0'), 'latin1'));
       await peer.overs();
-      expect(performance.now() - start).toBeLessThan((STARTUP_MICROS / 1000) * 0.8);
       expect(peer.heard).toHaveLength(0);
     }
     expect(to.eventsOf(listener.id)).toEqual([]);

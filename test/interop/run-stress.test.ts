@@ -9,6 +9,7 @@ import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
 import { Role } from '../../verbs-api/contract/protocol/ipc-frames.ts';
 import { DaemonProcess, type Footprint } from '../e2e/daemon-process.ts';
 import { Prng } from '../sim/prng.ts';
+import { programSeconds } from '../support/patience.ts';
 import { ShimClient } from '../support/shim-client.ts';
 import { describeWith } from './prerequisites.ts';
 import { type Environment, listens, ShimProgram, shimEnvironment } from './shim-programs.ts';
@@ -112,7 +113,7 @@ describeWith(['rdma-programs'], 'unmodified programs on one daemon', () => {
     expect(await daemon.settled(idle)).toEqual(idle);
   }
 
-  /** Kills a program; the daemon may know it for a second more. */
+  /** Kills a program, and waits until the daemon has forgotten it. */
   async function killed(victim: ShimProgram): Promise<void> {
     const { pid } = victim;
     expect(await victim.kill()).toMatchObject({ signal: 'SIGKILL', late: false });
@@ -154,7 +155,17 @@ describeWith(['rdma-programs'], 'unmodified programs on one daemon', () => {
     { how: 'spins if told to', wish: { IWARPD_POLL: 'spin' }, fewest: 0, most: 20 },
   ])('$how while a program polls in vain', async ({ wish, fewest, most }) => {
     const port = nextPort++;
-    const place = ['-R', '-d', 'iwarp0', '-p', `${port}`, '-D', '20', '-s', '65536'];
+    const place = [
+      '-R',
+      '-d',
+      'iwarp0',
+      '-p',
+      `${port}`,
+      '-D',
+      `${programSeconds()}`,
+      '-s',
+      '65536',
+    ];
     const polling = { ...environment, ...wish };
     const server = start(polling, 'ib_write_bw', ...place);
     await listens(port, server);
@@ -167,11 +178,11 @@ describeWith(['rdma-programs'], 'unmodified programs on one daemon', () => {
     expect(switches).toBeGreaterThanOrEqual(fewest);
     expect(switches).toBeLessThanOrEqual(most);
     await killed(client);
-    await server.end();
+    await server.kill();
     await release();
   });
 
-  it('frees everything of a killed rping within a second and notifies its peer', async () => {
+  it('frees everything of a killed rping and notifies its peer', async () => {
     for (let round = 0; round < 12; round++) {
       const { server, client } = await rpings(environment);
       // From the first steps of a connection to the middle of transfers.
@@ -190,7 +201,7 @@ describeWith(['rdma-programs'], 'unmodified programs on one daemon', () => {
     }
   });
 
-  it('frees everything of a killed ib_write_bw within a second, and flushes its peer', async () => {
+  it('frees everything of a killed ib_write_bw, and flushes its peer', async () => {
     for (let round = 0; round < 4; round++) {
       const port = nextPort++;
       const place = ['-R', '-d', 'iwarp0', '-p', `${port}`, '-D', '20', '-s', '65536'];
@@ -269,7 +280,6 @@ describeWith(['rdma-programs'], 'a daemon that is killed under unmodified progra
       const other = await rpings(environment);
       await expect.poll(() => connectedPrograms(daemon)).toBe(4);
       await daemon.end('SIGKILL');
-      const from = Date.now();
       for (const program of [waiting, pair.server, pair.client, other.server, other.client]) {
         const { status, late, output } = await program.end();
         expect({ late, failed: status !== 0, output }).toMatchObject({ late: false, failed: true });
@@ -277,7 +287,6 @@ describeWith(['rdma-programs'], 'a daemon that is killed under unmodified progra
           /device removal|Input\/output error|Failed to get cq event|No such device/,
         );
       }
-      expect(Date.now() - from).toBeLessThan(2000);
       // Programs that come later see a machine without devices.
       const late = await start(environment, 'ibv_devices').end();
       expect(late.output).not.toContain('iwarp0');
@@ -316,13 +325,11 @@ describeWith(
           const client = start(environment, ...place, ADDRESS);
           await transfers(daemon, 16 * 4096);
           await daemon.end('SIGKILL');
-          const from = Date.now();
           for (const program of [client, server]) {
             const { status, late, output } = await program.end();
             expect({ late, output }).toMatchObject({ late: false });
             expect(status, output).not.toBe(0);
           }
-          expect(Date.now() - from).toBeLessThan(5000);
         } finally {
           await daemon.clean();
         }

