@@ -1,11 +1,30 @@
 /** Names of processes. */
-import { readFileSync } from 'node:fs';
+import { readFileSync, readlinkSync } from 'node:fs';
+import { basename } from 'node:path';
 
-/** The name of a process (/proc/<pid>/comm); '' if it is gone or not visible from here. */
+/** What Node 24 calls the first thread, and thereby the process, of every program that it runs. */
+const NODES_THREAD = 'MainThread';
+/** As much as the kernel keeps of a name. */
+const NAME_MAX = 15;
+
+/**
+ * The name of a process (/proc/<pid>/comm), that of its executable where Node has given its own; '' if
+ * it is gone or not visible from here. Its command line would say more, but reading it touches the
+ * process's memory, which may not respond.
+ */
 export function programName(pid: number): string {
   try {
-    return readFileSync(`/proc/${pid}/comm`, 'utf8').trim();
+    const name = readFileSync(`/proc/${pid}/comm`, 'utf8').trim();
+    return name === NODES_THREAD ? executableName(pid, name) : name;
   } catch {
     return '';
+  }
+}
+
+function executableName(pid: number, otherwise: string): string {
+  try {
+    return basename(readlinkSync(`/proc/${pid}/exe`)).slice(0, NAME_MAX);
+  } catch {
+    return otherwise;
   }
 }
