@@ -10,6 +10,7 @@ import { examineSctp } from './doctor-sctp.ts';
 import { examineDaemon, examineSocket, examineTrust } from './doctor-socket.ts';
 
 const NODE_MAJOR_MIN = 20;
+const NODE_MAJOR_RECOMMENDED = 24;
 /** A daemon needs one descriptor per client and peer connection: a few hundred. */
 const OPEN_FILES_MIN = 1024;
 
@@ -43,7 +44,7 @@ export function judgeNode(version: string): Finding {
   return {
     state: 'broken',
     text: `Node ${version} is too old`,
-    fix: `install Node ${NODE_MAJOR_MIN} or later`,
+    fix: `install Node ${NODE_MAJOR_RECOMMENDED}, or ${NODE_MAJOR_MIN} at least`,
   };
 }
 
