@@ -11,6 +11,15 @@ const PROCESSES = ['test/e2e/**/*.test.ts', 'test/interop/**/*.test.ts'];
  */
 const RETRIES = process.env['CI'] === 'true' ? 1 : 0;
 
+/** Suites of single modules, which leave nothing behind: a worker loads the modules once for all. */
+const MODULES = [
+  'test/conformance/**/*.test.ts',
+  'test/property/**/*.test.ts',
+  'test/unit/**/*.test.ts',
+];
+/** Those of them that count what a whole process has: threads. */
+const APART = ['test/unit/nfs/slow-directories.test.ts'];
+
 export default defineConfig({
   test: {
     passWithNoTests: false,
@@ -32,7 +41,16 @@ export default defineConfig({
       },
       {
         extends: true,
-        test: { name: 'in-process', include: ['test/**/*.test.ts'], exclude: PROCESSES },
+        test: { name: 'modules', include: MODULES, exclude: APART, isolate: false },
+      },
+      { extends: true, test: { name: 'apart', include: APART } },
+      {
+        extends: true,
+        test: {
+          name: 'in-process',
+          include: ['test/**/*.test.ts'],
+          exclude: [...PROCESSES, ...MODULES],
+        },
       },
     ],
   },
