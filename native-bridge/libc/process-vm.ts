@@ -89,6 +89,17 @@ class Batch {
     this.#setVector(BATCH_MAX, remote, length);
   }
 
+  /** The address in the process of the byte behind the first `moved` ones of the last `count` pieces. */
+  addressBehind(count: number, moved: number): number {
+    let end = 0;
+    for (let index = 0; index < count; index += 1) {
+      const start = end;
+      end += this.#fields.getUint32(index * IOVEC_BYTES + 8, true);
+      if (end > moved) return (this.#targets[index] as number) + (moved - start);
+    }
+    return 0;
+  }
+
   /** Makes `one` a batch of the piece at `index` alone; its bytes. */
   copyPiece(index: number, one: Batch): number {
     const at = index * IOVEC_BYTES;
@@ -123,6 +134,9 @@ export class ProcessMemory {
   readonly pid: number;
   /** The errno name of the last failed transfer, for messages. */
   lastError = '';
+  /** Called with an address at which a transfer failed because the process may not access it. */
+  onFault: (address: number) => void = () => undefined;
+  #probing = false;
   #processDescriptor: number | undefined;
   /** One transfer at once. */
   readonly #direct = new Batch();
@@ -239,6 +253,7 @@ export class ProcessMemory {
       const length = this.#writes.copyPiece(index, this.#direct);
       end += length;
       if (end <= moved || this.#transferDirect(writev) === length) continue;
+      this.#noteFault(this.#writes.addressBehind(index + 1, end - length));
       this.#writesLost.add(this.#writes.owners[index] ?? this);
     }
   }
@@ -248,7 +263,10 @@ export class ProcessMemory {
     const { localCount, bytes } = reads;
     if (localCount === 0) return;
     this.#carryOut();
-    if (this.#transferBatch(readv, reads) !== bytes) this.#readsLost = true;
+    const moved = this.#transferBatch(readv, reads);
+    if (moved === bytes) return;
+    this.#readsLost = true;
+    this.#noteFault(reads.addressBehind(localCount, moved));
   }
 
   /** Transfers what is in `batch`, and empties it. Returns how many bytes were moved. */
@@ -277,8 +295,15 @@ export class ProcessMemory {
   /** Tries to read `address`: undefined when it can be read, else the errno name. */
   probe(address: number, lengthBytes: number): string | undefined {
     const byte = new Uint8Array(1);
-    if (!this.read(address, byte, 0, 1)) return this.lastError;
-    return this.read(address + lengthBytes - 1, byte, 0, 1) ? undefined : this.lastError;
+    this.#probing = true;
+    const readable =
+      this.read(address, byte, 0, 1) && this.read(address + lengthBytes - 1, byte, 0, 1);
+    this.#probing = false;
+    return readable ? undefined : this.lastError;
+  }
+
+  #noteFault(address: number): void {
+    if (this.lastError === 'EFAULT' && !this.#probing) this.onFault(address);
   }
 
   /** Makes every later transfer fail. A second call does nothing. */
@@ -320,6 +345,7 @@ export class ProcessMemory {
       const moved = this.#call(call, direct, 1, 1);
       if (moved <= 0) {
         this.lastError = moved < 0 ? errnoName(lastErrno()) : 'EFAULT';
+        this.#noteFault(address + done);
         return false;
       }
       done += moved;

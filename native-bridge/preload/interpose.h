@@ -39,7 +39,8 @@ ssize_t __read_chk(int fd, void *buffer, size_t length, size_t buffer_bytes);
   X(__fxstatat64) X(access) X(faccessat) X(opendir) X(readlink) X(readlinkat) X(fopen) X(fopen64)  \
   X(ioctl) X(write) X(read) X(__read_chk) X(close) X(dup) X(dup2) X(dup3)        \
   X(fcntl) X(fcntl64) X(close_range) X(closefrom) X(socket) X(bind) X(getsockname) X(setsockopt)   \
-  X(getsockopt) X(send) X(sendto) X(sendmsg) X(recv) X(recvfrom) X(recvmsg)
+  X(getsockopt) X(send) X(sendto) X(sendmsg) X(recv) X(recvfrom) X(recvmsg)       \
+  X(mremap)
 /* clang-format on */
 
 enum real_function {

@@ -62,6 +62,7 @@ enum operation {
   OP_CHILD = 7,
   OP_ARM = 8,
   OP_CONNECT = 9,
+  OP_MOVE = 10,
 };
 
 /* The argument of OP_ARM: a handle below this, the bit, and the count of completions that the program

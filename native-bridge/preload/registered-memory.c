@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "device-file.h"
 #include "raw-call.h"
 
 #define CAPACITY_MIN 128u
@@ -83,6 +84,40 @@ void registration_remove(struct registrations *registrations, uint32_t handle) {
     registrations->by_handle[handle] = (struct registered_range){0};
   }
   pthread_mutex_unlock(&lock);
+}
+
+static struct device_file *file_of(struct registrations *registrations) {
+  return (struct device_file *)((char *)registrations -
+                                offsetof(struct device_file, registrations));
+}
+
+/* Under the lock: one that lies in the moved memory, or NULL. */
+static struct registered_range *find_moved(struct registrations *registrations,
+                                           const struct moved_memory *moved) {
+  for (uint32_t handle = 0; handle < registrations->capacity; handle++) {
+    struct registered_range *range = &registrations->by_handle[handle];
+    if (range->end == range->start || range->start < moved->from) continue;
+    if (range->end - moved->from <= moved->length) return range;
+  }
+  return NULL;
+}
+
+bool registration_follow(const struct moved_memory *moved, struct moved_region *region) {
+  bool found = false;
+  pthread_mutex_lock(&lock);
+  for (struct registrations *file = all; file != NULL && !found; file = file->next) {
+    struct registered_range *range = find_moved(file, moved);
+    found = range != NULL && device_file_try_ref(file_of(file));
+    if (!found) continue;
+    recent = (struct registered_range){0};
+    range->start = range->start - moved->from + moved->to;
+    range->end = range->end - moved->from + moved->to;
+    *region = (struct moved_region){.file = file_of(file),
+                                    .handle = (uint32_t)(range - file->by_handle),
+                                    .start = range->start};
+  }
+  pthread_mutex_unlock(&lock);
+  return found;
 }
 
 void registrations_free(struct registrations *registrations) {

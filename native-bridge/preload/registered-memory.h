@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct device_file;
+
 /* Addresses from `start` up to `end`. */
 struct registered_range {
   uint64_t start;
@@ -40,6 +42,24 @@ void registration_add(struct registrations *registrations, uint32_t handle,
 
 /* The daemon deregistered it. After this returns, no copy into or out of it is in progress. */
 void registration_remove(struct registrations *registrations, uint32_t handle);
+
+/* Memory that the program moved: `length` bytes. */
+struct moved_memory {
+  uint64_t from;
+  uint64_t to;
+  uint64_t length;
+};
+
+/* A region in it, which belongs to `file`. */
+struct moved_region {
+  struct device_file *file;
+  uint32_t handle;
+  uint64_t start;
+};
+
+/* Lets the next registration follow that lies wholly in moved memory. False if there is none. The file
+ * is referenced for the caller. */
+bool registration_follow(const struct moved_memory *moved, struct moved_region *region);
 
 /* The file is closed, with all its registrations. */
 void registrations_free(struct registrations *registrations);

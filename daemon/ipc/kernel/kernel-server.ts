@@ -132,7 +132,10 @@ export class KernelServer implements KernelServices {
     this.host = options.directory.emulated;
     this.events = options.directory.events;
     this.#options = options;
-    this.memories = new ProcessMemories(options.memoryTiers);
+    this.memories = new ProcessMemories(options.memoryTiers, ({ pid, uid }, address) => {
+      const text = 'registered memory cannot be accessed: the program has unmapped or protected it';
+      options.note('warn', text, { pid, uid, address: `0x${address.toString(16)}` });
+    });
   }
 
   // For the socket's server

@@ -20,13 +20,23 @@ interface Holding {
   readonly connections: Map<MemoryUser, number>;
 }
 
+/**
+ * Faults of one process that are reported: a program whose memory is gone may go on for long, and the first
+ * addresses say what there is to say.
+ */
+const FAULTS_REPORTED = 8;
+
 /** See the module's comment. */
 export class ProcessMemories {
   readonly #tiers: readonly MemoryTier[];
   readonly #holdings = new Map<string, Holding>();
 
-  constructor(tiers: readonly MemoryTier[]) {
+  readonly #onFault: (peer: PeerProcess, address: number) => void;
+
+  /** `onFault` gets addresses at which registered memory of a process could not be accessed. */
+  constructor(tiers: readonly MemoryTier[], onFault: (peer: PeerProcess, address: number) => void) {
     this.#tiers = tiers;
+    this.#onFault = onFault;
   }
 
   /** A connection of the process to `user` was opened. */
@@ -76,6 +86,11 @@ export class ProcessMemories {
       return sum;
     };
     const memory = new DaemonMemory(peer, this.#tiers, workEpoch);
+    let faults = 0;
+    memory.onFault = (address) => {
+      faults += 1;
+      if (faults <= FAULTS_REPORTED) this.#onFault(peer, address);
+    };
     // Checked again, and reported, when a region is registered.
     memory.bindProcess();
     const holding = { memory, connections };

@@ -61,6 +61,8 @@ export const ShimOp = {
    * have another user or root directory by now, and not reach the socket.
    */
   connect: 9,
+  /** Argument: the handle of a memory region; payload: u64, the address to which its process moved it. */
+  move: 10,
 } as const;
 export type ShimOp = (typeof ShimOp)[keyof typeof ShimOp];
 

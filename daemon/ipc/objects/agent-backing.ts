@@ -24,7 +24,7 @@ export class AgentBacking implements MemoryBacking {
   readonly view = undefined;
   onReady: (() => void) | undefined = undefined;
   readonly #channel: AgentChannel;
-  readonly #address: number;
+  #address: number;
   readonly #lengthBytes: number;
   readonly #epoch: () => number;
   #staged: Staged[] = [];
@@ -103,6 +103,11 @@ export class AgentBacking implements MemoryBacking {
     }
     if (this.#channel.congested) this.#behind = true;
     return true;
+  }
+
+  /** The process has moved the memory. */
+  move(address: number): void {
+    this.#address = address;
   }
 
   /** Every later access fails; earlier writes still arrive, and `onReady` still reports them. */

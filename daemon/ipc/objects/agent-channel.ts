@@ -44,6 +44,7 @@ type Done = (bytes: Uint8Array | undefined) => void;
 
 interface Request {
   readonly id: number;
+  readonly address: number;
   readonly readBytes: number;
   /** 0 for a read. */
   readonly writeCost: number;
@@ -58,6 +59,8 @@ export class AgentChannel {
   readonly #requests: Request[] = [];
   readonly #reader: RecordReader;
   #nextId = 0;
+  /** Called with the address of a request that failed because the program may not access it. */
+  onFault: (address: number) => void = () => undefined;
   readonly staged = new StagedMemory();
   #writingCost = 0;
   #congested = false;
@@ -133,7 +136,7 @@ export class AgentChannel {
     emitAgentRequest({ operation, id, address, length }, request);
     const reads = operation === AgentOperation.read;
     const writeCost = reads ? 0 : length + WRITE_COST_BYTES;
-    this.#requests.push({ id, readBytes: reads ? length : 0, writeCost, done });
+    this.#requests.push({ id, address, readBytes: reads ? length : 0, writeCost, done });
     this.#writingCost += writeCost;
     if (this.#writingCost > WRITING_MAX_BYTES) this.#congested = true;
     this.#connection.write(request);
@@ -149,7 +152,11 @@ export class AgentChannel {
     if (this.#writingCost <= WRITING_LOW_BYTES) this.#congested = false;
     const expectedBytes = reply.errno === 0 ? request.readBytes : 0;
     if (reply.length !== expectedBytes) throw new IpcFormatError('an agent reply of wrong length');
-    if (reply.errno !== 0) request.done(undefined);
-    else request.done(request.readBytes > 0 ? record.subarray(AGENT_REPLY_BYTES) : NO_BYTES);
+    if (reply.errno !== 0) {
+      this.onFault(request.address);
+      request.done(undefined);
+    }
+    if (reply.errno === 0)
+      request.done(request.readBytes > 0 ? record.subarray(AGENT_REPLY_BYTES) : NO_BYTES);
   }
 }

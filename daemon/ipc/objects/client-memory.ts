@@ -18,6 +18,8 @@ export interface ProcessAllocation {
   readonly backing: MemoryBacking;
   /** Why this tier is in use, in a few words. */
   readonly reason: string;
+  /** The process has moved the memory to this address. Undefined where it cannot. */
+  readonly move?: (address: number) => void;
   /** No access through `backing` after this call. A second call does nothing. */
   release(): void;
 }

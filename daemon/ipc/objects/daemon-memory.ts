@@ -28,8 +28,9 @@ export class DaemonMemory implements ClientMemory {
     tier: 'shared',
     reason: 'allocated by the daemon, mapped by both',
   } as const;
-  /** The client's agent, once it has connected. */
-  agent: AgentChannel | undefined;
+  /** Called with an address at which registered memory could not be accessed. */
+  onFault: (address: number) => void = () => undefined;
+  #agent: AgentChannel | undefined;
   readonly #peer: PeerProcess;
   readonly #slow: SlowMemory;
   readonly #tiers: readonly MemoryTier[];
@@ -59,6 +60,16 @@ export class DaemonMemory implements ClientMemory {
     this.#regions = new RingRegions(newToken, share);
   }
 
+  /** The client's agent, once it has connected. */
+  get agent(): AgentChannel | undefined {
+    return this.#agent;
+  }
+
+  set agent(agent: AgentChannel | undefined) {
+    this.#agent = agent;
+    if (agent !== undefined) agent.onFault = (address) => this.onFault(address);
+  }
+
   /**
    * Opens the client's process while its connection is open; the process may be gone when its
    * memory is first needed. Returns why that memory cannot be reached directly, or undefined.
@@ -70,12 +81,18 @@ export class DaemonMemory implements ClientMemory {
     // A program of another user that starts a privileged one must not lend us its pid.
     if (uid !== process.getuid?.()) return 'process_vm: the client belongs to another user';
     try {
-      this.#process ??= new ProcessMemory(pid, this.#peer.openDescriptor());
+      this.#process ??= this.#openMemory(pid);
       return undefined;
     } catch (error) {
       if (error instanceof SystemCallError) return `process_vm: ${error.message}`;
       throw error;
     }
+  }
+
+  #openMemory(pid: number): ProcessMemory {
+    const memory = new ProcessMemory(pid, this.#peer.openDescriptor());
+    memory.onFault = (address) => this.onFault(address);
+    return memory;
   }
 
   createShared(lengthBytes: number): SharedAllocation {
@@ -133,7 +150,7 @@ export class DaemonMemory implements ClientMemory {
     if (obstacle === undefined && this.#process !== undefined) {
       const backing = new ProcessBacking(this.#process, start, lengthBytes);
       const reason = `process_vm_readv reaches pid ${this.#peer.pid}`;
-      return { backing, reason, release: () => backing.release() };
+      return { backing, reason, ...handlesOf(backing) };
     }
     const { agent } = this;
     if (!this.#tiers.includes('agent')) {
@@ -143,7 +160,7 @@ export class DaemonMemory implements ClientMemory {
       throw new VerbsError('EOPNOTSUPP', `${obstacle}; the client has no agent`);
     }
     const backing = new AgentBacking(agent, start, lengthBytes, this.#workEpoch);
-    return { backing, reason: obstacle ?? '', release: () => backing.release() };
+    return { backing, reason: obstacle ?? '', ...handlesOf(backing) };
   }
 
   /**
@@ -184,6 +201,12 @@ export class DaemonMemory implements ClientMemory {
     const yama = scope === undefined ? '' : ` (yama ptrace_scope=${scope})`;
     return `process_vm_readv refused: ${refusal}${yama}`;
   }
+}
+
+function handlesOf(
+  backing: ProcessBacking | AgentBacking,
+): Pick<ProcessAllocation, 'move' | 'release'> {
+  return { move: (address) => backing.move(address), release: () => backing.release() };
 }
 
 function newToken(): string {

@@ -12,7 +12,7 @@ export class ProcessBacking implements MemoryBacking {
   readonly pendingWrites = 0;
   onReady: (() => void) | undefined = undefined;
   readonly #process: ProcessMemory;
-  readonly #address: number;
+  #address: number;
   readonly #lengthBytes: number;
   #released = false;
 
@@ -69,6 +69,11 @@ export class ProcessBacking implements MemoryBacking {
 
   get ownerGone(): boolean {
     return this.#process.lastError === 'ESRCH';
+  }
+
+  /** The process has moved the memory. */
+  move(address: number): void {
+    this.#address = address;
   }
 
   /** Every later access fails. */

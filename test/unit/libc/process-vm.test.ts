@@ -147,6 +147,24 @@ describe('memory of a process', () => {
     memory.close();
   });
 
+  it('tells at which address a transfer failed, but not of probes', () => {
+    const memory = own();
+    const remote = new Uint8Array(64);
+    const address = Number(addressOf(remote));
+    const bytes = new Uint8Array(64);
+    const told: number[] = [];
+    memory.onFault = (at) => told.push(at);
+    memory.probe(4096, 1);
+    memory.read(4096, bytes, 0, 8);
+    for (const at of [address, 8192, address + 8, 12_288]) memory.readLater(at, bytes, 0, 8);
+    expect(memory.flushReads()).toBe(false);
+    for (const at of [address, 16_384, address + 8, 20_480]) memory.writeLater(at, bytes, 0, 8);
+    expect(memory.flush()).toBe(false);
+    // Reads end at the first that fails; each write is tried.
+    expect(told).toEqual([4096, 8192, 16_384, 20_480]);
+    memory.close();
+  });
+
   it('never leaves the local buffer', () => {
     const memory = own();
     const remote = new Uint8Array(64);

@@ -12,7 +12,7 @@ import {
 import { armRequest, ShimOp, type ShimRequest } from '../shim-protocol.ts';
 import type { CommandSet } from './command-set.ts';
 import { executeWrite } from './commands.ts';
-import { destroyMR, destroyMW, destroyPD } from './memory.ts';
+import { destroyMR, destroyMW, destroyPD, moveMR } from './memory.ts';
 import { OpenDevice } from './open-device.ts';
 import { destroyQP, ringDoorbell } from './queue-pairs.ts';
 import { destroyCQ, destroySRQ } from './queues.ts';
@@ -49,6 +49,8 @@ export class UverbsFile extends OpenDevice implements KernelFile {
         return this.pop(request.argument);
       case ShimOp.rings:
         return this.mappings.send();
+      case ShimOp.move:
+        return moveMR(this, request.argument, request.payload);
       case ShimOp.child:
         return DONE;
       default:

@@ -89,6 +89,17 @@ export function deregMR({ file, fields }: CommandCall): KernelReply {
   return DONE;
 }
 
+/**
+ * The process has moved the memory of a region (mremap). A kernel has pinned its pages, so its devices go on
+ * using them; peers and work requests name the addresses at which it was registered.
+ */
+export function moveMR(file: OpenDevice, handle: number, payload: Uint8Array): KernelReply {
+  if (payload.length !== 8) throw new VerbsError('EINVAL', 'an address has 8 bytes');
+  const address = getUint64(new DataView(payload.buffer, payload.byteOffset, 8), 0);
+  file.table.expect('mr', handle).holder.move?.(address);
+  return DONE;
+}
+
 /** Deallocates a protection domain. EBUSY while anything belongs to it. */
 export function destroyPD(file: OpenDevice, object: PdElement): void {
   object.pd.close();

@@ -192,6 +192,24 @@ describe('REG_MR', () => {
     expect(reply.getUint32(12, true) & 0xff).toBe(0xab);
   });
 
+  it('follows memory that its process has moved, at the same addresses for all others', () => {
+    withQueue();
+    const moved = new Uint8Array(100).fill(7);
+    const handle = rig.create(commands.regMR({ start, length: 100, pd: 0, access: 1 }));
+    const [region] = rig.file.table.ofKind('mr');
+    const { address } = region?.mr ?? {};
+    const to = bytesOf(le(addressOf(moved), 8));
+    const move = (argument: number, payload: Uint8Array) =>
+      rig.execute(request(ShimOp.move, { argument, payload })).status;
+    expect(move(handle, to)).toBe(0);
+    const target = new Uint8Array(1);
+    expect(region?.mr.backing.read(7, 1, target, 0)).toBe(true);
+    expect([target[0], region?.mr.address]).toEqual([7, address]);
+    expect(move(99, to)).toBe(ENOENT);
+    expect(move(0, to)).toBe(EINVAL);
+    expect(move(handle, to.subarray(1))).toBe(EINVAL);
+  });
+
   it('honours hca_va, all 64 bits of it [DDP-4.2-07]', () => {
     withQueue();
     const hcaVa = 0xffff_ffff_ffff_e000n + (start & 4095n);

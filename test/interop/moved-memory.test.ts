@@ -1,0 +1,61 @@
+/**
+ * Programs that move or unmap memory which is registered. A kernel has its pages pinned; here devices follow
+ * what the preload library sees, and the log names what they cannot reach.
+ */
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { DaemonProcess } from '../e2e/daemon-process.ts';
+import { describeWith, repositoryRoot } from './prerequisites.ts';
+import { type EndedProgram, ShimProgram, shimEnvironment } from './shim-programs.ts';
+
+const TIERS = ['process_vm', 'agent'] as const;
+
+let folder: string;
+let program: string;
+
+describeWith(['native'], 'registered memory', () => {
+  beforeAll(() => {
+    folder = mkdtempSync(join(tmpdir(), 'iwarpd-moved-'));
+    program = join(folder, 'moved-memory');
+    const source = join(repositoryRoot(), 'test/interop/programs/moved-memory.c');
+    const words = ['-std=gnu11', '-Wall', '-Werror', '-O1', source, '-o', program, '-libverbs'];
+    const { status, stderr } = spawnSync('gcc', words, { encoding: 'utf8' });
+    expect(status, stderr).toBe(0);
+  });
+
+  afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+  /** Runs the program on a daemon that reaches memory this way; with the daemon's log. */
+  async function run(tier: string, how: string): Promise<{ ended: EndedProgram; log: string }> {
+    const daemon = await DaemonProcess.start({
+      devices: [{ name: 'roce0', addresses: ['127.0.72.45'], transport: 'roce' }],
+      memoryTiers: [tier as 'agent'],
+    });
+    try {
+      const environment = await shimEnvironment(daemon.socketPath);
+      const ended = await new ShimProgram([program, 'roce0', how], environment).end();
+      await daemon.end('SIGTERM');
+      return { ended, log: daemon.log };
+    } finally {
+      await daemon.clean();
+    }
+  }
+
+  it.each(TIERS)('that mremap has moved is used where it is, reached by %s', async (tier) => {
+    const { ended, log } = await run(tier, 'moved');
+    expect(ended.output).toBe('all went on\n');
+    expect(ended.status).toBe(0);
+    expect(log).not.toContain('registered memory');
+  });
+
+  it.each(TIERS)('that is unmapped fails, and the log has its address: %s', async (tier) => {
+    const { ended, log } = await run(tier, 'unmapped');
+    const [address = '', status] = ended.output.split('\n');
+    expect(status).toBe('local protection error');
+    const told = log.split('\n').filter((line) => line.includes('registered memory'));
+    expect(told[0]).toContain(address);
+  });
+});

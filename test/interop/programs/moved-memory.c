@@ -1,0 +1,159 @@
+/*
+ * Memory that moves while it is registered: moved-memory DEVICE (RoCE) HOW, where HOW is moved or
+ * unmapped. A queue pair is connected to itself. With "moved" the program moves the memory of two regions
+ * by mremap, then sends from one into the other, and writes and reads by RDMA. With "unmapped" it
+ * unmaps the first one, and prints the status of a send from there.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define PAGE 4096
+#define PAGES 4
+#define BYTES (PAGES * PAGE)
+#define PATIENCE_MS 20000
+
+#define CHECK(holds) \
+  do { \
+    if (!(holds)) { \
+      printf("line %d: not %s (%s)\n", __LINE__, #holds, strerror(errno)); \
+      exit(1); \
+    } \
+  } while (0)
+
+static struct ibv_context *verbs;
+static struct ibv_cq *cq;
+static struct ibv_qp *qp;
+
+static struct ibv_context *open_named(const char *name) {
+  int count;
+  struct ibv_device **devices = ibv_get_device_list(&count);
+  for (int at = 0; at < count; at++) {
+    if (strcmp(ibv_get_device_name(devices[at]), name) == 0) return ibv_open_device(devices[at]);
+  }
+  return NULL;
+}
+
+static void connect_to_itself(void) {
+  struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
+                             .port_num = 1,
+                             .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ};
+  CHECK(ibv_modify_qp(qp, &attr,
+                      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
+  attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR,
+                              .path_mtu = IBV_MTU_1024,
+                              .dest_qp_num = qp->qp_num,
+                              .max_dest_rd_atomic = 1,
+                              .min_rnr_timer = 1,
+                              .ah_attr = {.is_global = 1, .port_num = 1}};
+  attr.ah_attr.grh.sgid_index = 1;
+  CHECK(ibv_query_gid(verbs, 1, 1, &attr.ah_attr.grh.dgid) == 0);
+  CHECK(ibv_modify_qp(qp, &attr,
+                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0);
+  attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
+                              .timeout = 14,
+                              .retry_cnt = 7,
+                              .rnr_retry = 7,
+                              .max_rd_atomic = 1};
+  CHECK(ibv_modify_qp(qp, &attr,
+                      IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                          IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC) == 0);
+}
+
+static enum ibv_wc_status next_status(void) {
+  struct ibv_wc wc;
+  for (int wait_ms = 0; wait_ms < PATIENCE_MS; wait_ms++) {
+    if (ibv_poll_cq(cq, 1, &wc) == 1) return wc.status;
+    usleep(1000);
+  }
+  CHECK(!"a completion came");
+  return IBV_WC_GENERAL_ERR;
+}
+
+static char *map_memory(void) {
+  char *memory =
+      mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  CHECK(memory != MAP_FAILED);
+  return memory;
+}
+
+static char *move(char *memory) {
+  /* A neighbour that makes growing in place impossible is not needed: the target is named. */
+  char *room = map_memory();
+  char *moved = mremap(memory, BYTES, BYTES, MREMAP_MAYMOVE | MREMAP_FIXED, room);
+  CHECK(moved == room);
+  /* Whoever goes on at the old addresses finds other bytes. */
+  CHECK(mmap(memory, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
+             0) == memory);
+  memset(memory, 'x', BYTES);
+  return moved;
+}
+
+static void post(enum ibv_wr_opcode opcode, char *local, struct ibv_mr *mr, char *remote,
+                 struct ibv_mr *remote_mr) {
+  struct ibv_sge sge = {.addr = (uintptr_t)local, .length = 2 * PAGE, .lkey = mr->lkey};
+  struct ibv_send_wr wr = {
+      .opcode = opcode, .send_flags = IBV_SEND_SIGNALED, .sg_list = &sge, .num_sge = 1}, *bad;
+  wr.wr.rdma.remote_addr = (uintptr_t)remote;
+  wr.wr.rdma.rkey = remote_mr->rkey;
+  CHECK(ibv_post_send(qp, &wr, &bad) == 0);
+}
+
+static void fill(char *memory, int first) {
+  for (int at = 0; at < BYTES; at++) memory[at] = (char)(first + at / 7);
+}
+
+int main(int count, char **words) {
+  int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+  CHECK(count == 3 && (verbs = open_named(words[1])) != NULL);
+  struct ibv_pd *pd = ibv_alloc_pd(verbs);
+  CHECK(pd != NULL && (cq = ibv_create_cq(verbs, 8, NULL, NULL, 0)) != NULL);
+  struct ibv_qp_init_attr init = {
+      .send_cq = cq,
+      .recv_cq = cq,
+      .qp_type = IBV_QPT_RC,
+      .cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1}};
+  CHECK((qp = ibv_create_qp(pd, &init)) != NULL);
+  connect_to_itself();
+  char *from = map_memory();
+  char *to = map_memory();
+  /* Two regions in one mapping, one of which does not begin where it begins. */
+  struct ibv_mr *source = ibv_reg_mr(pd, from, BYTES, access);
+  struct ibv_mr *target = ibv_reg_mr(pd, to + PAGE, 2 * PAGE, access);
+  CHECK(source != NULL && target != NULL);
+  if (strcmp(words[2], "unmapped") == 0) {
+    CHECK(munmap(from, BYTES) == 0);
+    printf("%p\n", (void *)from);
+    post(IBV_WR_RDMA_WRITE, from, source, to + PAGE, target);
+    puts(ibv_wc_status_str(next_status()));
+    return 0;
+  }
+  char *moved_from = move(from);
+  char *moved_to = move(to);
+  fill(moved_from, 1);
+  struct ibv_sge sge = {.addr = (uintptr_t)to + PAGE, .length = 2 * PAGE, .lkey = target->lkey};
+  struct ibv_recv_wr receive = {.sg_list = &sge, .num_sge = 1}, *bad;
+  CHECK(ibv_post_recv(qp, &receive, &bad) == 0);
+  post(IBV_WR_SEND, from + PAGE, source, to, target);
+  CHECK(next_status() == IBV_WC_SUCCESS && next_status() == IBV_WC_SUCCESS);
+  CHECK(memcmp(moved_to + PAGE, moved_from + PAGE, 2 * PAGE) == 0);
+  fill(moved_from, 50);
+  post(IBV_WR_RDMA_WRITE, from, source, to + PAGE, target);
+  CHECK(next_status() == IBV_WC_SUCCESS);
+  CHECK(memcmp(moved_to + PAGE, moved_from, 2 * PAGE) == 0);
+  fill(moved_to, 90);
+  post(IBV_WR_RDMA_READ, from, source, to + PAGE, target);
+  CHECK(next_status() == IBV_WC_SUCCESS);
+  CHECK(memcmp(moved_to + PAGE, moved_from, 2 * PAGE) == 0);
+  for (int at = 0; at < BYTES; at++) CHECK(from[at] == 'x' && to[at] == 'x');
+  CHECK(ibv_dereg_mr(source) == 0 && ibv_dereg_mr(target) == 0);
+  puts("all went on");
+  return 0;
+}
