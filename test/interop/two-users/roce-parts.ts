@@ -32,6 +32,15 @@ async function connect(qp: QP, destQpNum: number, dgid: string): Promise<void> {
   await qp.modify({ state: QPState.RTS, sqPsn: 0, ...retries });
 }
 
+/** A queue pair that is connected to another of its context, with memory and a queue for both. */
+export async function connectPair(context: Context) {
+  const { cq, mr, dgid, make } = await openRoce(context);
+  const [qp, other] = [await make(), await make()];
+  await connect(qp, other.qpNum, dgid);
+  await connect(other, qp.qpNum, dgid);
+  return { qp, cq, mr };
+}
+
 /** Has a connected pair and a region, and says at its end what became of them. */
 export async function roceVictim(path: string, say: (line: string) => void): Promise<void> {
   await using provider = await connectDaemon({ socketPath: path });

@@ -155,14 +155,15 @@ export class TwoUsers {
     return started;
   }
 
-  /** Starts `iwarpd`. */
+  /** Starts `iwarpd`, run by the command `within` if that is given. */
   iwarpd(
     uid: number,
     words: readonly string[],
     environment: Record<string, string> = {},
+    within: readonly string[] = [],
   ): UserProcess {
     const main = this.file('dist/daemon/cli/main.js');
-    return this.start(uid, [reach?.node ?? '', main, ...words], environment);
+    return this.start(uid, [...within, reach?.node ?? '', main, ...words], environment);
   }
 
   /** Starts a daemon in its own PID namespace, and waits until it is ready. */

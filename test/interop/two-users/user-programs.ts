@@ -21,6 +21,7 @@ import { decodeValue, type IpcValue } from '../../../verbs-api/contract/protocol
 import { Access } from '../../../verbs-api/contract/verbs/enums.ts';
 import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import { FakeDaemon } from '../../unit/preload/fake-daemon.ts';
+import { glutton } from './glutton.ts';
 import { lowPorts } from './low-ports.ts';
 import { roceThief, roceVictim } from './roce-parts.ts';
 
@@ -175,6 +176,9 @@ switch (part) {
     break;
   case 'low-ports':
     say(JSON.stringify(await lowPorts(path, words, tried)));
+    break;
+  case 'glutton':
+    await glutton(path, words, say);
     break;
   case 'roce-victim':
     await roceVictim(path, say);

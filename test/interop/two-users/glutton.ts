@@ -1,0 +1,205 @@
+/** A part of `user-programs.ts`: takes all that it can of one limit of a daemon, and holds it. */
+import { connect, type Socket } from 'node:net';
+import { ShimOp } from '../../../daemon/ipc/kernel/shim-protocol.ts';
+import { connectDaemon } from '../../../verbs-api/connect-daemon.ts';
+import {
+  emitFrame,
+  emitHello,
+  FrameType,
+  parseWelcome,
+  Role,
+} from '../../../verbs-api/contract/protocol/ipc-frames.ts';
+import { encodeValue } from '../../../verbs-api/contract/protocol/ipc-value.ts';
+import { Access } from '../../../verbs-api/contract/verbs/enums.ts';
+import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import type { Context, PD, Provider } from '../../../verbs-api/contract/verbs/provider.ts';
+import { IpcClient } from '../../support/ipc-client.ts';
+import { ShimClient } from '../../support/shim-client.ts';
+import { commands } from '../../support/uverbs-rig.ts';
+
+/** More than a test lets any limit be. */
+const ATTEMPTS = 20_000;
+/** One program has quotas, so several take together. */
+const PROGRAMS = 4;
+const BUFFER_BYTES = 2 ** 20;
+const QUEUES = { maxSendWr: 1, maxRecvWr: 1 };
+/** Operations that a connection for administration asks for and does not read. */
+const UNREAD_OPERATIONS = 8;
+const UNREAD_CONNECTIONS = 20;
+const UNREAD_QPS = 1000;
+/** Files, and connections to each, on which it asks for descriptors. */
+const FLIGHT_FILES = 20;
+const FLIGHT_CONNECTIONS = 40;
+
+/** What came of it: how much it has, and why it has no more. */
+interface Taken {
+  readonly count: number;
+  readonly refusal: string;
+}
+
+/** Calls `take` until it fails for a limit. */
+async function untilRefused(take: (attempt: number) => Promise<unknown>): Promise<Taken> {
+  for (let count = 0; count < ATTEMPTS; count += 1) {
+    try {
+      await take(count);
+    } catch (error) {
+      if (!isVerbsError(error)) throw error;
+      return { count, refusal: `${error.code} ${error.message}` };
+    }
+  }
+  return { count: ATTEMPTS, refusal: 'none' };
+}
+
+/** Several programs' contexts and protection domains. */
+class Programs {
+  readonly #providers: Provider[] = [];
+  readonly contexts: Context[] = [];
+  readonly pds: PD[] = [];
+
+  static async start(path: string): Promise<Programs> {
+    const programs = new Programs();
+    for (let count = 0; count < PROGRAMS; count += 1) {
+      const provider = await connectDaemon({ socketPath: path });
+      const context = await provider.open('r');
+      programs.#providers.push(provider);
+      programs.contexts.push(context);
+      programs.pds.push(await context.allocPD());
+    }
+    return programs;
+  }
+
+  /** One of each in turn. */
+  at(attempt: number): { provider: Provider; context: Context; pd: PD } {
+    const index = attempt % PROGRAMS;
+    const [provider, context, pd] = [this.#providers[index], this.contexts[index], this.pds[index]];
+    if (provider === undefined || context === undefined || pd === undefined) throw new Error();
+    return { provider, context, pd };
+  }
+}
+
+/** Connections as clients. */
+async function connections(path: string): Promise<Taken> {
+  for (let count = 0; count < ATTEMPTS; count += 1) {
+    const { errno, text } = await (await IpcClient.open(path, Role.control)).welcome();
+    if (errno !== 0) return { count, refusal: text };
+  }
+  return { count: ATTEMPTS, refusal: 'none' };
+}
+
+/** Memory that the clients never map: each holds a descriptor of the daemon. */
+async function descriptors(path: string): Promise<Taken> {
+  let count = 0;
+  for (;;) {
+    const client = await IpcClient.open(path, Role.control);
+    const { errno, text } = await client.welcome();
+    if (errno !== 0) return { count, refusal: text };
+    count += 1;
+    for (let id = 1; ; id += 1) {
+      client.request(id, ['allocBuffer', { lengthBytes: 4096 }]);
+      const { value } = await client.frame();
+      if (Array.isArray(value)) break;
+      count += 1;
+    }
+  }
+}
+
+/** Asks for descriptors on many connections to its files, and receives none. */
+async function descriptorsInFlight(path: string): Promise<Taken> {
+  for (let count = 0; count < FLIGHT_FILES; count += 1) {
+    const file = await ShimClient.uverbs(path, Role.uverbs);
+    if (file.welcome.errno !== 0) return { count, refusal: file.welcome.text };
+    await file.call(ShimOp.write, { payload: commands.getContext() });
+    for (let joined = 0; joined < FLIGHT_CONNECTIONS; joined += 1) {
+      const connection = await ShimClient.open(path, Role.uverbs, file.welcome.token);
+      if (connection.welcome.errno !== 0) return { count, refusal: connection.welcome.text };
+      for (let request = 0; request < 4; request += 1) connection.ask(ShimOp.rings, {});
+    }
+    // Breaks the protocol: the file is cut off, and what is in flight stays so.
+    file.ask(0xffff, {});
+    await file.closed();
+  }
+  return { count: FLIGHT_FILES, refusal: 'none' };
+}
+
+/** Answers that it never reads. */
+async function unreadBytes(path: string): Promise<Taken> {
+  const programs = await Programs.start(path);
+  const { context, pd } = programs.at(0);
+  const cq = await context.createCQ({ cqe: 1 });
+  // What makes answers long.
+  for (let count = 0; count < UNREAD_QPS; count += 1) {
+    await pd.createQP({ sendCQ: cq, recvCQ: cq, ...QUEUES });
+  }
+  let ended = 0;
+  const open: Socket[] = [];
+  for (let count = 0; count < UNREAD_CONNECTIONS; count += 1) {
+    const socket = connect(path);
+    socket.on('error', () => undefined);
+    await new Promise((resolve) => socket.once('connect', resolve));
+    socket.write(emitHello(Role.admin));
+    const [greeting] = await new Promise<Buffer[]>((resolve) => {
+      socket.once('data', (bytes) => resolve([bytes]));
+      socket.once('close', () => resolve([]));
+    });
+    if (greeting === undefined) break;
+    parseWelcome({ type: FrameType.welcome, id: 0, payload: greeting.subarray(12) });
+    socket.pause();
+    socket.once('close', () => {
+      ended += 1;
+    });
+    open.push(socket);
+    for (let id = 1; id <= UNREAD_OPERATIONS; id += 1) {
+      socket.write(emitFrame(FrameType.request, id, encodeValue(['listQPs', {}])));
+    }
+    // The daemon has taken the requests before it answers this.
+    await context.queryDevice();
+  }
+  return { count: open.length, refusal: `${ended} ended` };
+}
+
+/** How each limit is taken, by its name. */
+const WAYS: Readonly<Record<string, (path: string) => Promise<Taken>>> = {
+  connections,
+  descriptors,
+  descriptorsInFlight,
+  unreadBytes,
+  sharedBytes: async (path) => {
+    const programs = await Programs.start(path);
+    return await untilRefused((at) => programs.at(at).pd.allocMR(BUFFER_BYTES, Access.localWrite));
+  },
+  mappings: async (path) => {
+    const programs = await Programs.start(path);
+    return await untilRefused((at) => programs.at(at).pd.allocMR(1, Access.localWrite));
+  },
+  objects: async (path) => {
+    const programs = await Programs.start(path);
+    return await untilRefused((at) => programs.at(at).context.allocPD());
+  },
+  ids: async (path) => {
+    const programs = await Programs.start(path);
+    return await untilRefused((at) => programs.at(at).provider.createId());
+  },
+  'qp of r': async (path) => {
+    const programs = await Programs.start(path);
+    const cqs = await Promise.all(programs.contexts.map((each) => each.createCQ({ cqe: 1 })));
+    return await untilRefused(async (at) => {
+      const cq = cqs[at % PROGRAMS];
+      if (cq === undefined) throw new Error();
+      return await programs.at(at).pd.createQP({ sendCQ: cq, recvCQ: cq, ...QUEUES });
+    });
+  },
+};
+
+/** Takes all, says what came of it, and holds it until its standard input ends. */
+export async function glutton(
+  path: string,
+  [name = '']: readonly string[],
+  say: (line: string) => void,
+): Promise<void> {
+  const take = WAYS[name];
+  if (take === undefined) throw new Error(`nothing takes ${name}`);
+  const { count, refusal } = await take(path);
+  say(`took ${count}: ${refusal}`);
+  await new Promise((resolve) => process.stdin.on('end', resolve).resume());
+  process.exit(0);
+}

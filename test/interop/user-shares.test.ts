@@ -1,0 +1,235 @@
+/**
+ * Every limit of the whole daemon, as `daemon/LIMITS.md` lists them: one user takes all that it can
+ * of each, and neither a program of the owner, nor one of a third user, nor `iwarpd status` notices.
+ *
+ * Limits are lower than by default, so that a small machine can reach them.
+ */
+import { chmodSync, chownSync, mkdirSync, writeFileSync } from 'node:fs';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { ShimOp } from '../../daemon/ipc/kernel/shim-protocol.ts';
+import { LIMIT_NAMES } from '../../daemon/ipc/objects/daemon-budget.ts';
+import type { DaemonOptions } from '../../daemon/main/config.ts';
+import { closeDescriptor } from '../../native-bridge/libc/descriptor.ts';
+import { queryDaemon } from '../../verbs-api/client/daemon-query.ts';
+import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
+import type { DaemonStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import { Role } from '../../verbs-api/contract/protocol/ipc-frames.ts';
+import { Access, SendFlag, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
+import { patience, patient } from '../support/patience.ts';
+import { ShimClient } from '../support/shim-client.ts';
+import { commands } from '../support/uverbs-rig.ts';
+import { connectPair } from './two-users/roce-parts.ts';
+import { ALICE, EVE, TwoUsers, twoUsersObstacle } from './two-users/user-process.ts';
+
+const obstacle = twoUsersObstacle();
+/** A third user, of no password file either. */
+const BOB = 61_003;
+const ROOT = 0;
+const OPEN_FILES = 1024;
+const ROUNDS = 5;
+
+/** How a limit is made small, and how its refusal reads. */
+interface Row {
+  readonly options: DaemonOptions;
+  readonly refusal: RegExp;
+  /** Of the daemon: where the kernel limits root in nothing, another user. */
+  readonly owner?: number;
+}
+
+const share = (limit: number): string => `may have ${Math.floor((limit * 3) / 8)}`;
+
+const ROWS: Readonly<Record<string, Row>> = {
+  sharedBytes: {
+    options: { limits: { sharedBytes: 64 * 2 ** 20 } },
+    refusal: new RegExp(`ENOMEM user ${EVE} .*${share(64 * 2 ** 20)}.*limits.sharedBytes`),
+  },
+  mappings: {
+    options: { limits: { mappings: 800 } },
+    refusal: new RegExp(`ENOMEM user ${EVE} .*limits.mappings`),
+  },
+  objects: {
+    options: { limits: { objects: 2000 } },
+    refusal: new RegExp(`ENOMEM user ${EVE} .*limits.objects`),
+  },
+  ids: {
+    options: { limits: { ids: 2000 } },
+    refusal: new RegExp(`ENOMEM user ${EVE} .*${share(2000)}.*limits.ids`),
+  },
+  'qp of r': {
+    options: {
+      devices: [
+        { name: 'r', transport: 'roce', addresses: ['127.0.0.2'], profile: { maxQp: 400 } },
+      ],
+    },
+    refusal: new RegExp(`ENOMEM user ${EVE} .*objects of kind qp on r .*profile`),
+  },
+  connections: {
+    options: { connectionsMax: 800 },
+    refusal: new RegExp(`user ${EVE} .*800 connections .*connectionsMax`),
+  },
+  descriptors: {
+    options: {},
+    refusal: new RegExp(`user ${EVE} .*descriptors .*ulimit -n`),
+  },
+  descriptorsInFlight: { options: {}, refusal: /user|none/, owner: ALICE },
+  unreadBytes: { options: { limits: { unreadBytes: 4 * 2 ** 20 } }, refusal: /ended/ },
+};
+
+let users: TwoUsers;
+
+beforeEach(() => {
+  users = new TwoUsers();
+});
+
+afterEach(async () => {
+  await users.clean();
+});
+
+/** A daemon that serves everyone. */
+async function openDaemon(owner: number, options: DaemonOptions) {
+  const folder = users.path('of-owner');
+  mkdirSync(folder, { mode: 0o755 });
+  chownSync(folder, owner, owner);
+  chmodSync(folder, 0o755);
+  const config = users.path('config.json');
+  const roce = { name: 'r', transport: 'roce', addresses: ['127.0.0.2'] } as const;
+  const all: DaemonOptions = { devices: [roce], allowOtherUsers: true, ...options };
+  writeFileSync(config, JSON.stringify({ ...all, native: false, logLevel: 'warn' }));
+  const socket = `${folder}/s`;
+  const words = ['start', '--socket', socket, '--config', config];
+  const within = ['prlimit', `--nofile=${OPEN_FILES}:${OPEN_FILES}`];
+  const daemon = users.iwarpd(owner, words, {}, within);
+  await daemon.until(/ready/);
+  return { daemon, socketPath: socket };
+}
+
+/** The worst times of a program's steps, in milliseconds. */
+type Latency = Record<'message' | 'start' | 'open' | 'status', number>;
+
+/** A program of the owner that moves data, beside ones that start and open the device, and `status`. */
+class Canary {
+  readonly #socketPath: string;
+  readonly #owner: number;
+  #ping: () => Promise<void> = () => Promise.resolve();
+  #close: () => Promise<void> = () => Promise.resolve();
+
+  constructor(socketPath: string, owner: number) {
+    this.#socketPath = socketPath;
+    this.#owner = owner;
+  }
+
+  async start(): Promise<void> {
+    const provider = await this.#connect();
+    const context = await provider.open('r');
+    const { qp, cq, mr } = await connectPair(context);
+    this.#ping = async () => {
+      qp.postSend({
+        opcode: WROpcode.rdmaWrite,
+        flags: SendFlag.signaled,
+        sgList: [mr.sge()],
+        remoteAddr: mr.address,
+        rkey: mr.rkey,
+      });
+      const [completion] = await cq.wait({ max: 1, signal: patient() });
+      expect(completion?.status).toBe(0);
+    };
+    this.#close = () => provider.close();
+  }
+
+  /** The worst of some rounds. */
+  async latency(): Promise<Latency> {
+    const worst: Latency = { message: 0, start: 0, open: 0, status: 0 };
+    for (let round = 0; round < ROUNDS; round += 1) {
+      for (const [step, run] of Object.entries(this.#steps) as [
+        keyof Latency,
+        () => Promise<void>,
+      ][]) {
+        const start = performance.now();
+        await run();
+        worst[step] = Math.max(worst[step], Math.round(performance.now() - start));
+      }
+    }
+    return worst;
+  }
+
+  async stop(): Promise<void> {
+    await this.#close();
+  }
+
+  readonly #steps: Record<keyof Latency, () => Promise<void>> = {
+    message: () => this.#ping(),
+    start: async () => {
+      const provider = await this.#connect();
+      const context = await provider.open('r');
+      const pd = await context.allocPD();
+      await pd.allocMR(2 ** 20, Access.localWrite);
+      const cq = await context.createCQ({ cqe: 16 });
+      await pd.createQP({ sendCQ: cq, recvCQ: cq, maxSendWr: 16, maxRecvWr: 16 });
+      await provider.createId();
+      await provider.close();
+    },
+    // As an unmodified program does.
+    open: async () => {
+      const file = await ShimClient.uverbs(this.#socketPath, Role.uverbs);
+      expect(file.welcome).toMatchObject({ errno: 0 });
+      expect((await file.call(ShimOp.write, { payload: commands.getContext() })).status).toBe(0);
+      const { status, descriptor } = await file.call(ShimOp.rings);
+      expect(status).toBe(0);
+      closeDescriptor(descriptor ?? -1);
+      file.close();
+    },
+    status: async () => {
+      const { socketPath, allowDaemonUid } = this.#place;
+      await queryDaemon('status', {}, { socketPath, allowDaemonUid });
+    },
+  };
+
+  get #place() {
+    return { socketPath: this.#socketPath, allowDaemonUid: this.#owner };
+  }
+
+  #connect() {
+    return connectDaemon(this.#place);
+  }
+}
+
+it('every limit is taken', () => {
+  // Of what devices may have, one kind stands for all.
+  expect(Object.keys(ROWS).sort()).toEqual([...LIMIT_NAMES, 'qp of r'].sort());
+});
+
+describe.runIf(obstacle === '')(`one user takes all that there is${obstacle}`, () => {
+  it.each(Object.entries(ROWS))('of %s: nobody else notices', async (name, row) => {
+    const owner = row.owner ?? ROOT;
+    const { daemon, socketPath } = await openDaemon(owner, row.options);
+    const canary = new Canary(socketPath, owner);
+    await canary.start();
+    const before = await canary.latency();
+    const glutton = users.program(EVE, ['glutton', socketPath, name]);
+    const [, taken = '', refusal = ''] = await glutton.until(/took (\d+): (.*)\n/);
+    expect(Number(taken)).toBeGreaterThan(0);
+    expect(refusal).toMatch(row.refusal);
+    const beside = await canary.latency();
+    // A third user's program, and the owner's administration.
+    const trust = { IWARPD_ALLOW_DAEMON_UID: String(owner) };
+    const third = users.program(BOB, ['connect', socketPath], trust);
+    expect(await third.end()).toMatchObject({ stdout: 'done\n' });
+    const command = ['status', '--json', '--socket', socketPath];
+    const ended = await users.iwarpd(owner, command).end();
+    expect(ended).toMatchObject({ status: 0 });
+    const { health }: DaemonStatus = JSON.parse(ended.stdout);
+    expect(health.limits[name]?.user).toMatchObject({ uid: EVE });
+    // An unmodified program sees an errno only.
+    expect(daemon.stderr).toMatch(new RegExp(`user ${EVE} has \\d+ .* may have \\d+`));
+    console.log(
+      `${name}: ${EVE} took ${taken} (${refusal}); worst ms before and beside:`,
+      before,
+      beside,
+    );
+    for (const step of Object.keys(beside) as (keyof Latency)[]) {
+      expect(beside[step], step).toBeLessThan(20 * before[step] + patience(2_000));
+    }
+    await glutton.stop();
+    await canary.stop();
+  });
+});
