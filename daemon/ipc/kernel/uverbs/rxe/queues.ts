@@ -78,8 +78,8 @@ export function createSRQ(call: CommandCall): KernelReply {
   if (maxSge > RxeLimit.sharedElements) {
     throw new VerbsError('EINVAL', `a shared receive has 1 to ${RxeLimit.sharedElements} elements`);
   }
-  // Any limit is accepted here, also one that is met at once.
-  const srqLimit = Math.min(fields.getUint32(request.srqLimit, true), maxWr);
+  // Any limit is accepted here, and kept, also one that the first message meets.
+  const srqLimit = fields.getUint32(request.srqLimit, true);
   const { handle, ring } = addSRQ(call, (rings) => {
     const ring = (ringBytes: number) => rings.take(ringBytes);
     return file.device.nic.createSRQ(pd.pd, {
