@@ -17,8 +17,12 @@ export const Command = {
   pdGet: 14,
   chardevGet: 15,
   statGet: 17,
+  qpGetRaw: 19,
+  cqGetRaw: 20,
+  mrGetRaw: 21,
   contextGet: 22,
   srqGet: 23,
+  srqGetRaw: 25,
 } as const;
 
 /** Attributes of nldev. */

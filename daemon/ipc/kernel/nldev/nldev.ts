@@ -141,6 +141,12 @@ function answerRequest(
       const device = deviceOf(request, devices);
       return device === undefined ? 'EINVAL' : [summaryOf(device, viewOf(device).resources)];
     }
+    case Command.qpGetRaw:
+    case Command.cqGetRaw:
+    case Command.mrGetRaw:
+    case Command.srqGetRaw:
+      // Bytes of hardware, which neither rxe nor siw has.
+      return 'EINVAL';
     default:
       return resourceAnswer(request, devices, viewOf);
   }

@@ -101,10 +101,14 @@ export const RESOURCE_KINDS: Readonly<Partial<Record<number, ResourceKind>>> = {
     entry: Attr.mr,
     number: Attr.mrNumber,
     ofPort: false,
-    entries: ({ resources, numbers, showsKeys }) => {
+    entries: ({ device, resources, numbers, showsKeys }) => {
       return resources.mrs.map(({ object, owner }) => {
+        const keys = () => [
+          u32(Attr.rkey, device.persona.remoteKey(object)),
+          u32(Attr.lkey, object.lkey),
+        ];
         return numbered(numbers.of('mr', object), Attr.mrNumber, owner.pid, () => [
-          ...(showsKeys ? [u32(Attr.rkey, object.rkey), u32(Attr.lkey, object.lkey)] : []),
+          ...(showsKeys ? keys() : []),
           u64(Attr.mrLength, BigInt(object.lengthBytes)),
           u32(Attr.pdNumber, numbers.of('pd', object.pd)),
         ]);
@@ -224,19 +228,30 @@ function idEntry(
     ...(qpn === undefined || qpn === 0 ? [] : [u32(Attr.localQpn, qpn), u8(Attr.type, type)]),
     u32(Attr.portSpace, id.portSpace),
     u8(Attr.state, CM_STATES[id.state]),
-    ...addressField(Attr.sourceAddress, id.localAddress),
-    ...addressField(Attr.destinationAddress, id.peerAddress),
+    ...addressFields(id.localAddress, id.peerAddress),
     u32(Attr.cmIdNumber, number),
     u32(Attr.pid, owner.pid),
   ];
   return { number, port, fields };
 }
 
-function addressField(type: number, address: SocketAddress | undefined): Attribute[] {
-  if (address === undefined) return [];
+/** Both ends of an id. While it has no peer, that is the wildcard of the local address's family. */
+function addressFields(
+  local: SocketAddress | undefined,
+  peer: SocketAddress | undefined,
+): Attribute[] {
+  if (local === undefined) return [];
+  const family = addressFamily(local.address) === 4 ? Family.ipv4 : Family.ipv6;
+  return [
+    binary(Attr.sourceAddress, storageOf(family, local)),
+    binary(Attr.destinationAddress, storageOf(family, peer)),
+  ];
+}
+
+function storageOf(family: Family, address: SocketAddress | undefined): Uint8Array {
   const storage = new Uint8Array(STORAGE_BYTES);
-  emitSockaddr(storage, addressFamily(address.address) === 4 ? Family.ipv4 : Family.ipv6, address);
-  return [binary(type, storage)];
+  emitSockaddr(storage, family, address);
+  return storage;
 }
 
 /** The queue pairs that receive from a shared queue, as ranges of their numbers. */

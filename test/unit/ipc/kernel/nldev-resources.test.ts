@@ -152,7 +152,18 @@ describe('objects', () => {
 
   it('show keys of memory only to whoever may know them', () => {
     withObjects();
-    rig.register(new Uint8Array(64), 0);
+    const { key } = rig.register(new Uint8Array(64), 0, 1);
+    // No peer may use this one.
+    expect(dumped(Command.mr)[0]).toEqual(
+      new Map([
+        [42, 0],
+        [43, key],
+        [45, 64],
+        [60, 0],
+        [62, 0],
+        [28, process.pid],
+      ]),
+    );
     showsKeys = false;
     for (const command of [Command.mr, Command.pd]) {
       const [fields] = dumped(command);
@@ -184,7 +195,9 @@ describe('objects', () => {
     expect(errnoOf(ask(Command.pd, GET, `${port} 0800 3c00 ${le(0)}`))).toBe(EINVAL);
     expect(errnoOf(ask(Command.qp, DUMP, `0800 0300 ${le(2)}`))).toBe(EINVAL);
     expect(errnoOf(ask(Command.qp, DUMP, '', 5))).toBe(EINVAL);
-    expect(errnoOf(ask(19, DUMP))).toBe(EOPNOTSUPP);
+    expect(errnoOf(ask(Command.srq + 1, DUMP))).toBe(EOPNOTSUPP);
+    // As rxe, the device has no objects in the form of its hardware.
+    for (const raw of [19, 20, 21, 25]) expect(errnoOf(ask(raw, DUMP))).toBe(EINVAL);
   });
 
   it('keep their numbers, which do not return', () => {
@@ -241,6 +254,8 @@ describe('objects', () => {
     expect(addresses.every(([, { length }]) => length === 128)).toBe(true);
     const texts = addresses.map(([type, bytes]) => `${type} ${hexOf(bytes.subarray(0, 8))}`);
     expect(texts).toEqual(expect.arrayContaining([`33 ${listening}`, `34 ${listening}`]));
+    // The listener has no peer.
+    expect(texts).toContain('34 0200000000000000');
     ids.must(cm.destroyId(listener));
   });
 });
