@@ -46,13 +46,19 @@ export class Connection {
 
   /**
    * Takes over an accepted socket that is not reading yet. `readBuffer` may be shared by all
-   * connections, since bytes are consumed before the next read. Throws `SystemCallError`.
+   * connections, since bytes are consumed before the next read. `tellsUsersApart`: see `SocketPeer`; a
+   * socket that other users cannot reach needs no such check. Throws `SystemCallError`.
    */
-  static accept(accepted: Socket, readBuffer: Uint8Array, unreadMaxBytes: number): Connection {
+  static accept(
+    accepted: Socket,
+    readBuffer: Uint8Array,
+    unreadMaxBytes: number,
+    tellsUsersApart: boolean,
+  ): Connection {
     const fd = descriptorOf(accepted);
     if (fd === undefined) throw new Error('an accepted socket without a descriptor');
     let current = (): number | undefined => fd;
-    const peer = new SocketPeer(() => current());
+    const peer = new SocketPeer(() => current(), true, tellsUsersApart);
     // A server's sockets allocate a buffer for each read; one made from a descriptor need not.
     const own = duplicateDescriptor(fd);
     accepted.destroy();

@@ -237,8 +237,9 @@ export class IpcServer {
   }
 
   #accept(socket: Socket): void {
+    const { unreadMaxBytes, allowOtherUsers } = this.#options;
     try {
-      this.#admit(Connection.accept(socket, this.#readBuffer, this.#options.unreadMaxBytes));
+      this.#admit(Connection.accept(socket, this.#readBuffer, unreadMaxBytes, allowOtherUsers));
     } catch (error) {
       socket.destroy();
       if (!(error instanceof SystemCallError)) throw error;

@@ -5,7 +5,8 @@
 import { readFileSync, statSync } from 'node:fs';
 import { closeDescriptor, duplicateDescriptor } from './descriptor.ts';
 import { SystemCallError } from './libc.ts';
-import { isProcessAlive, openProcessDescriptor } from './process-vm.ts';
+import { isSharedUid } from './privileges.ts';
+import { isProcessAlive, maySignal, openProcessDescriptor } from './process-vm.ts';
 import { type PeerCredentials, peerCredentials, peerProcessDescriptor } from './unix-socket.ts';
 
 /** Errno names of kernels that do not know SO_PEERPIDFD (before Linux 6.5). */
@@ -25,6 +26,12 @@ export interface PeerProcess extends PeerCredentials {
 
 let strangers = 0;
 
+/**
+ * The uid of users that this process cannot tell apart: no user has it. Those that its user namespace
+ * does not map appear to it under one number, which may be its own.
+ */
+export const UNKNOWN_UID = 4_294_967_295;
+
 /** See the module's comment. */
 export class SocketPeer implements PeerProcess {
   readonly pid: number;
@@ -36,16 +43,18 @@ export class SocketPeer implements PeerProcess {
   #identity: string | undefined;
 
   /**
-   * The peer of the connected socket `descriptor()`, which returns undefined once it is closed. Throws
+   * The peer of the connected socket `descriptor()`, which returns undefined once it is closed. If users
+   * are told apart, a user who may be another one than its number says has `UNKNOWN_UID`. Throws
    * `SystemCallError`.
    */
-  constructor(descriptor: () => number | undefined, asksSocket = true) {
+  constructor(descriptor: () => number | undefined, asksSocket = true, tellsUsersApart = false) {
     const { pid, uid, gid } = peerCredentials(descriptor() ?? -1);
     this.pid = pid;
-    this.uid = uid;
     this.gid = gid;
     this.#descriptor = descriptor;
     if (pid !== 0 && !(asksSocket && canAskSockets(descriptor))) this.#early = openNow(pid, uid);
+    const isUnknown = tellsUsersApart && isSharedUid(uid) && !this.#isOwn(uid);
+    this.uid = isUnknown ? UNKNOWN_UID : uid;
   }
 
   get identity(): string {
@@ -66,6 +75,22 @@ export class SocketPeer implements PeerProcess {
   /** The connection is over. */
   close(): void {
     if (typeof this.#early === 'number') closeDescriptor(this.#early);
+  }
+
+  /** The kernel compares users that have the same number here. */
+  #isOwn(uid: number): boolean {
+    if (uid !== process.getuid?.()) return false;
+    try {
+      const descriptor = this.openDescriptor();
+      try {
+        return maySignal(descriptor);
+      } finally {
+        closeDescriptor(descriptor);
+      }
+    } catch (error) {
+      if (!(error instanceof SystemCallError)) throw error;
+      return false;
+    }
   }
 
   #identify(): string {

@@ -18,6 +18,27 @@ export function firstUnprivilegedPort(): number {
   }
 }
 
+/** Users of a namespace, if it maps all there are. */
+const ALL_USERS = 4_294_967_295;
+const OVERFLOW_UID = 65_534;
+
+/**
+ * True for the uid by which this process sees every user that its user namespace does not map, beside
+ * the one that may have it.
+ */
+export function isSharedUid(uid: number): boolean {
+  try {
+    const overflow = Number(readFileSync('/proc/sys/kernel/overflowuid', 'latin1'));
+    if (uid !== (Number.isNaN(overflow) ? OVERFLOW_UID : overflow)) return false;
+    const lines = readFileSync('/proc/self/uid_map', 'latin1').trim().split('\n');
+    const mapped = lines.map((line) => Number(line.trim().split(/\s+/)[2] ?? 0));
+    return mapped.reduce((sum, count) => sum + count, 0) < ALL_USERS;
+  } catch {
+    // Without /proc it may be.
+    return uid === OVERFLOW_UID;
+  }
+}
+
 /** Whether this process has a capability. */
 export function hasCapability(number: number): boolean {
   try {

@@ -379,6 +379,11 @@ export function isProcessAlive(descriptor: number): boolean {
   return lastErrno() === EPERM;
 }
 
+/** True if this process may signal that of a pidfd: both belong to one user, or this one has the right. */
+export function maySignal(descriptor: number): boolean {
+  return syscall(SYS_PIDFD_SEND_SIGNAL, descriptor, 0, 0, 0) === 0;
+}
+
 /**
  * Lets the process `pid` access the memory of this one, where Yama requires that (PR_SET_PTRACER).
  * Returns false where the kernel has no Yama, and no permission is needed.

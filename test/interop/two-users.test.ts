@@ -27,9 +27,11 @@ import {
   TwoUsers,
   twoUsersObstacle,
   type UserProcess,
+  userNamespaceObstacle,
 } from './two-users/user-process.ts';
 
 const obstacle = twoUsersObstacle();
+const noNamespace = obstacle === '' ? userNamespaceObstacle() : '';
 const noCompiler = missingFor(NATIVE);
 const noPrograms =
   missingPackages('rdma-programs').length > 0 ? ' (needs the package rdmacm-utils)' : '';
@@ -238,6 +240,32 @@ describe.runIf(obstacle === '')(`two users of one machine${obstacle}`, () => {
       expect(regions).toContainEqual(expect.objectContaining({ key: Number(key), address }));
       expect({ trace, tap }).toEqual({ trace: 'done', tap: 'done' });
     });
+
+    it.runIf(noNamespace === '')(
+      `and whose user namespace maps nobody knows its own user all the same${noNamespace}`,
+      async () => {
+        const config = users.path('config');
+        writeFileSync(config, '{"allowOtherUsers":true}');
+        const folder = directoryOf(ALICE, 'alice');
+        chmodSync(folder, 0o755);
+        const socket = `${folder}/s`;
+        const words = ['--device', 'a=127.0.0.2', '--log-level', 'error', '--config', config];
+        await users.unmappedDaemon(ALICE, ['--socket', socket, ...words]);
+        const trust = { IWARPD_ALLOW_DAEMON_UID: String(ALICE) };
+        const looked = await users.program(EVE, ['look-around', socket], trust).end();
+        const seen = JSON.parse(looked.stdout || '{}');
+        expect(seen, looked.stderr).toMatchObject({ status: 'done', clients: 'done' });
+        for (const closed of ['trace', 'tap', 'reset', 'addFault', 'removeFaults']) {
+          expect(seen[closed], closed).toMatch(/^EACCES /);
+        }
+        const own = await users.program(ALICE, ['look-around', socket]).end();
+        expect(JSON.parse(own.stdout || '{}'), own.stderr).toMatchObject({
+          trace: 'done',
+          tap: 'done',
+          addFault: 'done',
+        });
+      },
+    );
 
     it("keeps a user's RoCE queue pairs and keys from the other's", async () => {
       const socket = await openDaemon(ALICE, ['--device', 'r=roce:127.0.0.2']);

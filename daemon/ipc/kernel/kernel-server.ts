@@ -29,6 +29,7 @@ import type { EndedClients } from '../objects/ended-clients.ts';
 import type { EventRouter } from '../objects/event-router.ts';
 
 import { type ClientQuotas, OBJECT_KINDS, type ObjectKind } from '../objects/quotas.ts';
+import { isSameUser } from '../trusted-user.ts';
 import { CmFile } from './cm/file.ts';
 import { type AnyQueue, EventQueue } from './event-queue.ts';
 import { KernelClient } from './kernel-client.ts';
@@ -248,13 +249,15 @@ export class KernelServer implements KernelServices {
 
   findFile(number: number, client: KernelClient): KernelFile | undefined {
     const file = this.#numbers.get(number);
-    return file?.client.credentials.uid === client.credentials.uid ? file : undefined;
+    if (file === undefined) return undefined;
+    return isSameUser(file.client.credentials, client.credentials) ? file : undefined;
   }
 
   findQP(deviceIndex: number, qpn: number, client: KernelClient): QP | undefined {
     const qp = this.host.devices[deviceIndex]?.nic.findQP(qpn);
     if (!(qp?.tag instanceof QpElement)) return undefined;
-    return qp.tag.file.client.credentials.uid === client.credentials.uid ? qp : undefined;
+    const { credentials } = qp.tag.file.client;
+    return isSameUser(credentials, client.credentials) ? qp : undefined;
   }
 
   resources(deviceIndex: number): { resources: DeviceResources; numbers: ResourceNumbers } {

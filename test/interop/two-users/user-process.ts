@@ -51,6 +51,13 @@ function findReach(): Reach | undefined {
 
 let reach: Reach | undefined;
 
+/** Why a user may have no user namespace here, for the title of skipped tests; '' when it may. */
+export function userNamespaceObstacle(): string {
+  const [program = '', ...rest] = [...asUser(ALICE), 'unshare', '--user', '--', 'true'];
+  const { status } = spawnSync(program, rest, { stdio: 'ignore', timeout: patience() });
+  return status === 0 ? '' : ' (users may not make user namespaces here)';
+}
+
 /** Why two users are unavailable here, for the title of skipped tests; '' when available. */
 export function twoUsersObstacle(): string {
   if (process.getuid?.() !== 0) return ' (needs root)';
@@ -174,6 +181,13 @@ export class TwoUsers {
     const alone = ['unshare', '--pid', '--fork', '--', setpriv, '--pdeathsig=KILL', ...user];
     const start = [reach?.node ?? '', main, 'start', '--no-native', ...words];
     await this.start(0, [...alone, ...start]).until(/ready/);
+  }
+
+  /** Starts a daemon in a user namespace that maps no user, and waits until it is ready. */
+  async unmappedDaemon(uid: number, words: readonly string[]): Promise<void> {
+    const main = this.file('dist/daemon/cli/main.js');
+    const start = [reach?.node ?? '', main, 'start', '--no-native', ...words];
+    await this.start(uid, ['unshare', '--user', '--', ...start]).until(/ready/);
   }
 
   /** Starts a part of `user-programs.ts`. */
