@@ -61,6 +61,8 @@ export interface QPPath {
   readonly addressVector: AddressVector;
   /** `enum ibv_mtu`: 1 is 256 bytes, 5 is 4096. */
   readonly pathMtu: number;
+  /** The same code for what the route carried when the address was given: packets are no longer. */
+  readonly routeMtu: number;
   /** Exponent: 4.096 microseconds times a power of two; 0 waits for ever. */
   readonly timeout: number;
   readonly retryCount: number;
@@ -80,11 +82,13 @@ export interface QPPath {
 }
 
 /** A modification. Attributes that `mask` does not name are not read. */
-export interface QPModification extends Partial<QPPath> {
+export interface QPModification extends Partial<Omit<QPPath, 'routeMtu'>> {
   /** Bits of `QPAttribute`. */
   readonly mask: number;
   readonly state?: QPState;
   readonly curState?: QPState;
+  /** `routeMtu`, from a caller that has resolved the address: the port is not asked again. */
+  readonly resolvedMtu?: number;
 }
 
 /** What a port knows of addresses. Pure: the host answers from a table. */
@@ -92,10 +96,10 @@ export interface PortAddresses {
   /** Our own GID at `index`, 16 bytes; undefined for an empty entry. */
   gid(index: number): Uint8Array | undefined;
   /**
-   * True when packets to this GID can leave from our own: there is a route and a neighbour. Throws
-   * `VerbsError` when the port is not able to send them.
+   * The code of the largest path MTU from our own GID to this one; 0 when packets cannot leave: there
+   * is no route. Throws `VerbsError` when the port is not able to send them.
    */
-  reachable(dgid: Uint8Array, sgid: Uint8Array): boolean;
+  routeMtu(dgid: Uint8Array, sgid: Uint8Array): number;
 }
 
 /** The only port. */
@@ -136,6 +140,7 @@ export const RESET_PATH: QPPath = {
   qkey: 0,
   addressVector: NO_ADDRESS,
   pathMtu: 1,
+  routeMtu: PATH_MTU_MAX,
   timeout: 0,
   retryCount: 0,
   rnrRetry: 0,
@@ -162,7 +167,9 @@ export function changedPath(path: QPPath, change: QPModification, port: PortAddr
     Object.assign(next, { [name]: value });
   }
   if ((mask & QPAttribute.port) !== 0) checkPort(next.port);
-  if ((mask & QPAttribute.addressVector) !== 0) checkAddressVector(next.addressVector, port);
+  if ((mask & QPAttribute.addressVector) !== 0) {
+    next.routeMtu = checkAddressVector(next.addressVector, port, change.resolvedMtu);
+  }
   if (next.pathMtu > PATH_MTU_MAX) refuse(`path MTU ${next.pathMtu} is not 1 to ${PATH_MTU_MAX}`);
   if (next.timeout > TIMEOUT_MAX) refuse(`timeout ${next.timeout} is more than ${TIMEOUT_MAX}`);
   if (next.maxRdAtomic > RD_ATOMIC_MAX) {
@@ -195,13 +202,17 @@ const CHANGEABLE = [
   'minRnrTimer',
   'pathMigState',
   'destQpn',
-] as const satisfies readonly (keyof QPPath)[];
+] as const satisfies readonly (keyof QPModification & keyof QPPath)[];
 
 /**
- * Throws EINVAL for an address that is not global, not for this port, or of another family than our
+ * The code of the path MTU to the address, which is `resolvedMtu` if the caller knows it. Throws EINVAL for an address that is not global, not for this port, or of another family than our
  * own GID; ENODATA for an empty entry of the GID table; ETIMEDOUT for a GID that cannot be reached.
  */
-export function checkAddressVector(vector: AddressVector, port: PortAddresses): void {
+export function checkAddressVector(
+  vector: AddressVector,
+  port: PortAddresses,
+  resolvedMtu?: number,
+): number {
   const { dgid, isGlobal, sgidIndex } = vector;
   // What a program without a GID index sends.
   if (!isGlobal) refuse('a RoCE address needs a GID: give the program a GID index');
@@ -215,9 +226,10 @@ export function checkAddressVector(vector: AddressVector, port: PortAddresses): 
   if (isMappedIPv4(sgid) !== isMappedIPv4(dgid)) {
     refuse('the two GIDs are of different families: choose another GID index');
   }
-  if (!isMulticast(dgid) && !port.reachable(dgid, sgid)) {
-    throw new VerbsError('ETIMEDOUT', 'no route or neighbour for the destination GID');
-  }
+  if (isMulticast(dgid)) return PATH_MTU_MAX;
+  const routeMtu = resolvedMtu ?? port.routeMtu(dgid, sgid);
+  if (routeMtu > 0) return routeMtu;
+  throw new VerbsError('ETIMEDOUT', 'no route or neighbour for the destination GID');
 }
 
 /** True for a GID that holds an IPv4 address. */

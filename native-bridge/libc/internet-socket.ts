@@ -22,7 +22,6 @@ export const connect = libc.func(
   'int connect(int fd, void *address, uint32_t length)',
 ) as AddressCall;
 /** Negative when it fails. */
-/** Negative when it fails. */
 export const ioctl = libc.func('int ioctl(int fd, uint64_t request, void *argument)') as (
   fd: number,
   request: number,
@@ -59,7 +58,7 @@ const SOCK_CLOEXEC_NONBLOCK = 0x80000 | 0x800;
 const EINVAL = 22;
 
 /** Kinds of socket. */
-export const SocketType = { stream: 1, datagram: 2 } as const;
+export const SocketType = { stream: 1, datagram: 2, raw: 3 } as const;
 
 /** A socket for addresses of the family of `name`, for the caller to close. Throws `SystemCallError`. */
 export function openSocket(name: Uint8Array, type: number, protocol = 0): number {
@@ -81,7 +80,7 @@ export function socketAddress(address: string, port: number): Uint8Array {
   return name;
 }
 
-const SIOCGIFMTU = 0x8921;
+export const SIOCGIFMTU = 0x8921;
 /** struct ifreq: the name of an interface, and a union with its MTU or an address. */
 export const IFREQ_BYTES = 40;
 export const IFNAMSIZ = 16;

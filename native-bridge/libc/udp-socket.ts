@@ -48,8 +48,11 @@ const IPV6_RECVHOPLIMIT = 51;
 const IPV6_RECVTCLASS = 66;
 const IPPROTO_UDP = 17;
 const UDP_NO_CHECK6_RX = 102;
-/** Datagrams are never fragmented; ones that are too long are refused. */
-const PMTUDISC_DO = 2;
+/**
+ * Datagrams are never fragmented, and those that the interface does not carry are refused. What ICMP
+ * messages say of the path does not count: nothing in them shows that they are not forged.
+ */
+const PMTUDISC_PROBE = 3;
 
 /** A bound socket. */
 interface UdpSocket {
@@ -146,12 +149,12 @@ function open(
   try {
     prepare(fd, name);
     if (name[0] === AF_INET) {
-      setOption(fd, IPPROTO_IP, IP_MTU_DISCOVER, PMTUDISC_DO);
+      setOption(fd, IPPROTO_IP, IP_MTU_DISCOVER, PMTUDISC_PROBE);
       setOption(fd, IPPROTO_IP, IP_RECVTOS, 1);
       setOption(fd, IPPROTO_IP, IP_RECVTTL, 1);
     } else {
       setOption(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
-      setOption(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, PMTUDISC_DO);
+      setOption(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, PMTUDISC_PROBE);
       setOption(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
       setOption(fd, IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1);
       setOption(fd, IPPROTO_UDP, UDP_NO_CHECK6_RX, 1);

@@ -54,8 +54,11 @@ export const PEER: AddressVector = {
   port: 1,
 };
 
+/** What is no attribute that a mask names. */
+type Unnamed = 'mask' | 'state' | 'curState' | 'resolvedMtu';
+
 /** Every attribute, with a value that is taken. */
-export const VALUES: Required<Omit<QPModification, 'mask' | 'state' | 'curState'>> = {
+export const VALUES: Required<Omit<QPModification, Unnamed>> = {
   accessFlags: 7,
   pkeyIndex: 0,
   port: 1,
@@ -99,7 +102,7 @@ export class ProgramRig {
       ib: {
         addresses: {
           gid: (index) => GIDS[index],
-          reachable: (dgid) => dgid[12] !== 192,
+          routeMtu: (dgid) => (dgid[12] === 192 ? 0 : 5),
         },
         makeWire: (qp) => {
           if (makeWire !== undefined) return makeWire(qp);
@@ -170,19 +173,19 @@ export function modify(
   qp.modifyPath({ ...VALUES, state, curState: qp.state, ...values, mask }, 0);
 }
 
-/** Takes a QP in RESET to `state` the usual way. */
-export function bringTo(qp: QP, state: QPState): QP {
+/** Takes a QP in RESET to `state` the usual way, with the default values, or with `values` instead. */
+export function bringTo(qp: QP, state: QPState, values: Partial<QPModification> = {}): QP {
   const [init, rtr, rts] = MASKS[qp.type];
   if (state === QPState.RESET) return qp;
-  modify(qp, QPState.INIT, init);
+  modify(qp, QPState.INIT, init, values);
   if (state === QPState.INIT) return qp;
   if (state === QPState.ERR) {
     modify(qp, QPState.ERR);
     return qp;
   }
-  modify(qp, QPState.RTR, rtr);
+  modify(qp, QPState.RTR, rtr, values);
   if (state === QPState.RTR) return qp;
-  modify(qp, QPState.RTS, rts);
+  modify(qp, QPState.RTS, rts, values);
   if (state === QPState.SQD) modify(qp, QPState.SQD);
   return qp;
 }

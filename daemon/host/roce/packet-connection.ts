@@ -160,18 +160,16 @@ export class PacketConnection implements ProgramWire {
 
   /**
    * Looks where the packets go. A program takes the port's MTU for the path's, so packets that leave
-   * the host are cut to what their path carries; the other end does the same.
+   * the host are cut to what their route carries; the other end does the same.
    */
   #routed(attributes: QPPath): QPPath {
-    const { dgid } = attributes.addressVector;
-    this.peer = this.port.peer(dgid);
+    const { addressVector, pathMtu, routeMtu } = attributes;
+    this.peer = this.port.peer(addressVector.dgid);
     this.path = undefined;
     if (this.peer !== undefined || this.qp.type === QPType.ud) return attributes;
-    this.path = this.#user.wayOut(this.port, attributes.addressVector);
+    this.path = this.#user.wayOut(this.port, addressVector);
     if (this.path !== undefined) this.wire.pace?.(WINDOW_PACKETS);
-    const { pathMtu = 0 } = this.path ?? {};
-    if (pathMtu === 0 || attributes.pathMtu <= pathMtu) return attributes;
-    return { ...attributes, pathMtu };
+    return pathMtu <= routeMtu ? attributes : { ...attributes, pathMtu: routeMtu };
   }
 
   /** The wire has ended. The second call does nothing. */

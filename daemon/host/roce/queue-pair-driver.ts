@@ -9,7 +9,7 @@ import {
   VerbsError,
 } from '../../../verbs-api/contract/verbs/errors.ts';
 import { assert } from '../../invariants/assert.ts';
-import { QPAttribute } from '../../rnic/qp-attributes.ts';
+import { QPAttribute, type QPModification } from '../../rnic/qp-attributes.ts';
 import type { QP } from '../../rnic/queue-pair.ts';
 import { type Micros, NEVER } from '../../rnic/wire-port.ts';
 import type { CmConnection } from '../../roce/cm/cm-connection.ts';
@@ -74,14 +74,16 @@ export class QueuePairDriver {
 
   /** The accepter's queue pair goes to RTS. Throws `VerbsError`, and nothing has changed then. */
   ready(connection: CmConnection, qp: QP, own: CmEndFacts, now: Micros): void {
-    this.#move(connection, qp, own, now);
+    // The peer chose the path: its route is looked up here.
+    this.#move(connection, qp, own, {}, now);
   }
 
   /** The dialler's queue pair goes to RTS, and the peer is told; or the reason why not. */
   complete(connection: CmConnection, qp: QP, now: Micros): VerbsError | undefined {
     try {
-      const { local } = connection;
-      if (local !== undefined) this.#move(connection, qp, local, now);
+      const { local, path } = connection;
+      const known = { resolvedMtu: path.pathMtu };
+      if (local !== undefined) this.#move(connection, qp, local, known, now);
       this.#manager.establish(connection);
       return undefined;
     } catch (error) {
@@ -90,13 +92,19 @@ export class QueuePairDriver {
     }
   }
 
-  #move(connection: CmConnection, qp: QP, own: CmEndFacts, now: Micros): void {
+  #move(
+    connection: CmConnection,
+    qp: QP,
+    own: CmEndFacts,
+    known: Pick<QPModification, 'resolvedMtu'>,
+    now: Micros,
+  ): void {
     const depths = this.depths(connection, own);
     const init = this.#manager.qpAttributes(connection, QPState.INIT);
     qp.modifyPath(init, now);
     const rtr = this.#manager.qpAttributes(connection, QPState.RTR);
     const maxDestRdAtomic = depths.responderResources;
-    qp.modifyPath({ ...rtr, maxDestRdAtomic, minRnrTimer: MIN_RNR_TIMER }, now);
+    qp.modifyPath({ ...rtr, ...known, maxDestRdAtomic, minRnrTimer: MIN_RNR_TIMER }, now);
     const rts = this.#manager.qpAttributes(connection, QPState.RTS);
     qp.modifyPath({ ...rts, maxRdAtomic: depths.initiatorDepth }, now);
   }

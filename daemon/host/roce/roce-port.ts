@@ -18,6 +18,8 @@ import { makeRoceCounters, type RoceCounters } from './roce-counters.ts';
 
 /** `enum ibv_mtu`: 256. */
 const SMALLEST_MTU = 1;
+/** 4096: between devices of this host nothing limits packets. */
+const LARGEST_MTU = 5;
 
 /** What a port needs of its host. */
 export interface PortHost {
@@ -101,8 +103,8 @@ export class RocePort implements IBPort<QP>, ServicePort, PortAddresses {
   }
 
   /** See `PortAddresses`. */
-  reachable(dgid: Uint8Array, sgid: Uint8Array): boolean {
-    return this.peer(dgid) !== undefined || this.#host.outwardMtu(this, sgid, dgid) > 0;
+  routeMtu(dgid: Uint8Array, sgid: Uint8Array): number {
+    return this.peer(dgid) === undefined ? this.#host.outwardMtu(this, sgid, dgid) : LARGEST_MTU;
   }
 
   /** The port that has this GID, among those reached. */

@@ -18,7 +18,8 @@ import {
 } from '../../../native-bridge/libc/datagram-batch.ts';
 import { socketAddress } from '../../../native-bridge/libc/internet-socket.ts';
 import { errnoName, SystemCallError } from '../../../native-bridge/libc/libc.ts';
-import { openUdp, pathMtuOf, sendGroupsBy } from '../../../native-bridge/libc/udp-socket.ts';
+import { routeMtu } from '../../../native-bridge/libc/route-mtu.ts';
+import { openUdp, sendGroupsBy } from '../../../native-bridge/libc/udp-socket.ts';
 import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import type { AddressVector } from '../../rnic/qp-attributes.ts';
 import type { QP } from '../../rnic/queue-pair.ts';
@@ -40,7 +41,7 @@ import { IP_HEADERS_BYTES, largestPathMtu } from '../../roce/wire/path-mtu.ts';
 import { gidAddress, hostAddresses, primaryAddress } from '../host-addresses.ts';
 import { GroupSockets } from './group-sockets.ts';
 import { BUFFER_BYTES, closeSocket, type LinkSocket, watchSocket } from './link-socket.ts';
-import { isLinkLocalGid, isMulticastGid } from './multicast-groups.ts';
+import { isLinkLocalGid } from './multicast-groups.ts';
 import type { PacketPort } from './packet-port.ts';
 import { sameBytes } from './roce-port.ts';
 import { SlotCrc } from './slot-crc.ts';
@@ -84,8 +85,6 @@ export interface LinkPath extends DatagramDestination {
   readonly port: PacketPort;
   readonly sourceGid: Uint8Array;
   readonly destGid: Uint8Array;
-  /** Code of the largest path MTU whose packets fit; 0 if there is no route, and for a group. */
-  readonly pathMtu: number;
 }
 
 /** What a link tells its network. */
@@ -151,7 +150,7 @@ export class UdpLink {
    * without a route. Opens the socket. Throws `VerbsError` EADDRINUSE when the port is taken.
    */
   pathMtu(port: PacketPort, sgid: Uint8Array, dgid: Uint8Array): number {
-    const mtu = isRoutable(sgid) && isRoutable(dgid) ? routeMtu(sgid, dgid) : 0;
+    const mtu = isRoutable(sgid) && isRoutable(dgid) ? mtuBetween(sgid, dgid) : 0;
     // The program gets an errno; people need to know what to do.
     if (mtu === 0) {
       this.#noteOnce('warn', `to ${dgid.join('.')}`, unreachableText(port, sgid, dgid));
@@ -189,9 +188,7 @@ export class UdpLink {
     const socket = this.#sockets.get(sgid.join('.'));
     if (socket === undefined) return undefined;
     const name = socketAddress(gidAddress(dgid), ROCE_PORT);
-    const pathMtu = isMulticastGid(dgid) ? 0 : routeMtu(sgid, dgid);
-    const ends = { sourceGid: sgid, destGid: dgid };
-    return { socket, port, name, trafficClass, hopLimit, ...ends, pathMtu };
+    return { socket, port, name, trafficClass, hopLimit, sourceGid: sgid, destGid: dgid };
   }
 
   /** See `GroupSockets.join`. */
@@ -460,9 +457,9 @@ function sendGroups(fd: number, address: string): void {
 }
 
 /** Code of the largest path MTU between two addresses; 0 if there is no route. */
-function routeMtu(sgid: Uint8Array, dgid: Uint8Array): number {
+function mtuBetween(sgid: Uint8Array, dgid: Uint8Array): number {
   try {
-    const mtuBytes = pathMtuOf(gidAddress(sgid), gidAddress(dgid), ROCE_PORT);
+    const mtuBytes = routeMtu(gidAddress(sgid), gidAddress(dgid));
     return largestPathMtu(mtuBytes - IP_HEADERS_BYTES);
   } catch (error) {
     if (error instanceof SystemCallError) return 0;

@@ -136,12 +136,13 @@ export class Requester {
     const packet = this.#packet;
     packet.pkey = 0xffff;
     packet.destQpn = attributes.destQpn;
-    this.#mtu = pathMtuBytes(attributes.pathMtu) ?? 256;
     this.#timeoutMicros = ackTimeoutMicros(attributes.timeout);
     this.#retryCount = retryCount;
     this.#rnrRetry = rnrRetry;
     this.#requestsMax = Math.min(Math.max(maxRdAtomic, 1), REQUESTS_MAX);
     if (this.#open) return;
+    // Later, messages that were described with it may be under way.
+    this.#mtu = pathMtuBytes(attributes.pathMtu) ?? 256;
     this.#nextPsn = sqPsn;
     if (!sends) return;
     this.#open = true;

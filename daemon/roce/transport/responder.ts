@@ -126,9 +126,10 @@ export class Responder {
   configure(attributes: QPPath): void {
     const { rqPsn, maxDestRdAtomic } = attributes;
     this.#packet.destQpn = attributes.destQpn;
-    this.#mtu = pathMtuBytes(attributes.pathMtu) ?? 256;
     this.#rnrTimer = attributes.minRnrTimer;
     if (!this.#ready) {
+      // Later, a message or a reply may be under way.
+      this.#mtu = pathMtuBytes(attributes.pathMtu) ?? 256;
       this.#expectedPsn = rqPsn;
       this.#settledPsn = rqPsn;
     }

@@ -94,9 +94,12 @@ export class UnreliableWire implements PacketWire {
 
   modified(path: QPPath, state: QPState): void {
     const sends = state === QPState.RTS || state === QPState.SQD;
-    this.#mtu = pathMtuBytes(path.pathMtu) ?? 256;
     this.#packet.destQpn = path.destQpn;
-    if (!this.#ready) this.#rqPsn = path.rqPsn;
+    if (!this.#ready) {
+      // Later, messages may be under way.
+      this.#mtu = pathMtuBytes(path.pathMtu) ?? 256;
+      this.#rqPsn = path.rqPsn;
+    }
     if (!this.#sendable) this.#sqPsn = path.sqPsn;
     this.#ready = true;
     this.#sendable ||= sends;

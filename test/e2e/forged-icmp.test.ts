@@ -1,0 +1,49 @@
+/** What the network says about itself: ICMP messages that nobody's packet caused. */
+import { spawnSync } from 'node:child_process';
+import { join } from 'node:path';
+import { describe, expect, it, vi } from 'vitest';
+import { repositoryRoot } from '../interop/prerequisites.ts';
+
+vi.setConfig({ testTimeout: 90_000 });
+
+/** In a network namespace with raw sockets; undefined where that is not permitted. */
+const apart = [
+  ['unshare', '--net'],
+  ['unshare', '--net', '--map-root-user'],
+].find(([command = '', ...rest]) => spawnSync(command, [...rest, 'ip', 'link']).status === 0);
+
+const PREPARE = `
+  ip link set lo up
+  ip address add fd77::1/128 dev lo nodad
+  ip address add fd77::2/128 dev lo nodad
+  exec "$@"
+`;
+
+function run(program: string, ...words: readonly string[]): unknown {
+  const path = join(repositoryRoot(), `dist/test/e2e/${program}.js`);
+  const within = [...(apart ?? []), 'sh', '-c', PREPARE, 'sh', process.execPath, path, ...words];
+  const [command = '', ...rest] = within;
+  const { stdout, stderr } = spawnSync(command, rest, { encoding: 'utf8' });
+  expect(stdout, stderr).not.toBe('');
+  return JSON.parse(stdout);
+}
+
+describe('a forged ICMP message', () => {
+  it.skipIf(apart === undefined).each([
+    ['IPv4', '127.0.9.1', '127.0.9.2', '552', 20],
+    ['IPv6', 'fd77::1', 'fd77::2', '1280', 40],
+  ])(
+    'changes no path of RoCE, which discovers none: %s (needs a network namespace)',
+    (...given) => {
+      const [, near, far, believed, header] = given;
+      // UDP's header, the base header, payload, ICRC.
+      const whole = { success: true, longest: header + 8 + 12 + 4096 + 4 };
+      expect(run('forged-icmp-ends', near, far)).toEqual({
+        believed,
+        before: whole,
+        after: whole,
+        anew: whole,
+      });
+    },
+  );
+});
