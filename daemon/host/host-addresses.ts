@@ -23,6 +23,17 @@ export function hostAddresses(): HostAddress[] {
   return found;
 }
 
+/** The same; undefined where the system cannot list them: it needs a free descriptor. */
+export function listedAddresses(): HostAddress[] | undefined {
+  try {
+    return hostAddresses();
+  } catch (error) {
+    const failed = error instanceof Error && 'code' in error && error.code === 'ERR_SYSTEM_ERROR';
+    if (!failed) throw error;
+    return undefined;
+  }
+}
+
 /** The addresses of a device. */
 export interface DeviceAddresses {
   /** Empty: all of the host's that no other device names. */
@@ -47,7 +58,7 @@ export function primaryAddress(device: DeviceAddresses, host: readonly HostAddre
   const [own] = device.addresses;
   if (own !== undefined) {
     const found = host.find(({ address }) => address === own);
-    return found ?? { address: own, interfaceName: unlistedInterface(own) };
+    return found ?? { address: own, interfaceName: interfaceOf(own) };
   }
   const outward = unnamedAddresses(device, host).filter(({ address }) => !isLoopback(address));
   return (
@@ -56,8 +67,8 @@ export function primaryAddress(device: DeviceAddresses, host: readonly HostAddre
   );
 }
 
-/** The interface of an address that `hostAddresses` lacks: it has no carrier yet, or is `lo`. */
-function unlistedInterface(address: string): string {
+/** The interface of an address, also without a carrier; `lo` for one that the host does not have. */
+export function interfaceOf(address: string): string {
   if (isLoopback(address)) return 'lo';
   try {
     return interfaceWith(address) ?? 'lo';

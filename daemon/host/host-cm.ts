@@ -378,7 +378,7 @@ export class HostCm {
     const iwarpOpen = this.#manager.leavesDeviceOpen(address);
     if (iwarpOpen && this.#roce?.leavesPortOpen(address) === true) return wires;
     if (this.#manager.answersFor(address)) return IWARP;
-    return this.#roce?.routes.portOf(address) === undefined ? IWARP : ROCE;
+    return this.#roce?.routes.portNow(address) === undefined ? IWARP : ROCE;
   }
 
   /** Those of an id that dials. */

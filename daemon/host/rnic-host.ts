@@ -40,6 +40,7 @@ import {
   namedByOthers,
 } from './device-config.ts';
 import { EventLoop, type LoopUser } from './event-loop.ts';
+import { type HostAddress, hostAddresses, listedAddresses } from './host-addresses.ts';
 import { HostCm, type HostCmUser } from './host-cm.ts';
 import { type FaultHost, HostFaults } from './host-faults.ts';
 import type { HostCmEvent, HostId } from './host-id.ts';
@@ -153,6 +154,8 @@ export class RnicHost
   readonly #sctpNetwork: SctpNetwork | undefined;
   readonly #roceParts: RoceParts | undefined;
   #roceNetwork: RoceNetworkParts | undefined;
+  #rocePorts: readonly RocePort[] | undefined;
+  #addresses: readonly HostAddress[] | undefined;
   /** Undefined without RoCE devices, and until `addRoceNetwork`. */
   #packets: PacketNetwork | undefined;
   /** The same. */
@@ -241,10 +244,16 @@ export class RnicHost
 
   /**
    * Looks at the addresses of this machine. RoCE devices that have all of them get those that came,
-   * lose those that went, and raise an event.
+   * lose those that went, and raise an event. Without a free descriptor the system does not list
+   * them: then nothing changes.
    */
   checkAddresses(): void {
-    const changed = this.devices.filter(({ rocePort }) => rocePort?.gids.takeChange() === true);
+    const found = listedAddresses();
+    if (found === undefined) return;
+    this.#addresses = found;
+    const changed = this.devices.filter(({ rocePort }) => {
+      return rocePort?.gids.follow(found) === true;
+    });
     if (changed.length === 0) return;
     this.#packets?.followAddresses();
     const text = 'the addresses of this machine changed, and with them the GID table';
@@ -561,8 +570,15 @@ export class RnicHost
   }
 
   /** See `PortHost`. */
-  rocePorts(): readonly (RocePort | undefined)[] {
-    return this.devices.map(({ rocePort }) => rocePort);
+  rocePorts(): readonly RocePort[] {
+    this.#rocePorts ??= this.devices.flatMap(({ rocePort }) => rocePort ?? []);
+    return this.#rocePorts;
+  }
+
+  /** See `PortHost`. */
+  get addresses(): readonly HostAddress[] {
+    this.#addresses ??= hostAddresses();
+    return this.#addresses;
   }
 
   /** See `PortHost`. */

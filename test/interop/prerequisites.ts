@@ -34,7 +34,8 @@ export type Need =
   | 'mpich'
   | 'sanitizers'
   | 'sctp'
-  | 'shells';
+  | 'shells'
+  | 'strace';
 
 /** The checkout's root, the same from the sources and from what the compiler made of them. */
 export function repositoryRoot(): string {

@@ -1,7 +1,7 @@
 /**
  * Watches the addresses of this machine for RoCE devices that have all of them. A look takes a few
- * system calls and comes once a second: whoever adds an address waits longer than that for others to
- * use it.
+ * system calls for each interface and comes once a second; packets use what the last one found. A
+ * program that names an address which that lacks has the host look at once.
  */
 import type { Adapter } from '../device-adapter.ts';
 import type { Alarm, HostClock } from '../links/network.ts';
@@ -34,21 +34,8 @@ export class AddressWatch {
 
   #look(): void {
     this.#alarm = this.#host.clock.after(INTERVAL_MICROS, () => {
-      look(this.#host);
+      this.#host.checkAddresses();
       this.#look();
     });
   }
-}
-
-function look(host: WatchedHost): void {
-  try {
-    host.checkAddresses();
-  } catch (error) {
-    // Without a free descriptor the system does not tell them; the next look will.
-    if (!isSystemError(error)) throw error;
-  }
-}
-
-function isSystemError(error: unknown): boolean {
-  return error instanceof Error && 'code' in error && error.code === 'ERR_SYSTEM_ERROR';
 }

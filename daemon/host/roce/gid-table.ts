@@ -12,7 +12,6 @@ import {
   type DeviceAddresses,
   gidText,
   type HostAddress,
-  hostAddresses,
   primaryAddress,
   unnamedAddresses,
 } from '../host-addresses.ts';
@@ -59,36 +58,31 @@ export function gidTable(device: GidSource, host: readonly HostAddress[]): reado
   return [...used, ...empty];
 }
 
-/** The GID table of a device that runs. */
+/**
+ * The GID table of a device that runs. It is looked at for each datagram and message of another host,
+ * so it is in memory, and its host says when its addresses change.
+ */
 export class GidTable {
   readonly #device: GidSource;
-  readonly #addresses: () => readonly HostAddress[];
   #entries: readonly GidEntry[];
-  #changed = false;
 
-  /** `addresses` gives those of the host. */
-  constructor(device: GidSource, addresses: () => readonly HostAddress[] = hostAddresses) {
+  constructor(device: GidSource, host: readonly HostAddress[]) {
     this.#device = device;
-    this.#addresses = addresses;
-    this.#entries = gidTable(device, addresses());
+    this.#entries = gidTable(device, host);
   }
 
-  /** All entries, for the addresses that the host has now. */
+  /** All entries; another array after each change. */
   entries(): readonly GidEntry[] {
-    // What the configuration names does not depend on the host.
-    if (this.#device.addresses.length > 0) return this.#entries;
-    const next = following(this.#entries, gidTable(this.#device, this.#addresses()));
-    if (next !== this.#entries) this.#changed = true;
-    this.#entries = next;
-    return next;
+    return this.#entries;
   }
 
-  /** Looks at the addresses of the host: true if an entry changed since the last call. */
-  takeChange(): boolean {
-    this.entries();
-    const changed = this.#changed;
-    this.#changed = false;
-    return changed;
+  /** The host has these addresses now. True if an entry changed. */
+  follow(host: readonly HostAddress[]): boolean {
+    // What the configuration names does not depend on the host.
+    if (this.#device.addresses.length > 0) return false;
+    const before = this.#entries;
+    this.#entries = following(before, gidTable(this.#device, host));
+    return this.#entries !== before;
   }
 }
 

@@ -9,7 +9,7 @@ import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import type { QP } from '../../rnic/queue-pair.ts';
 import { isIpv4Gid } from '../../roce/wire/datagram.ts';
 import { ROCE_PORT } from '../../roce/wire/icrc.ts';
-import { gidAddress, hostAddresses, primaryAddress } from '../host-addresses.ts';
+import { gidAddress, interfaceOf } from '../host-addresses.ts';
 import { BUFFER_BYTES, closeSocket, type LinkSocket, watchSocket } from './link-socket.ts';
 import { isLinkLocalGid } from './multicast-groups.ts';
 import type { PacketPort } from './packet-port.ts';
@@ -96,8 +96,7 @@ export class GroupSockets {
     membership.socket = undefined;
     membership.addresses = addresses;
     if (own.length === 0) return;
-    const host = hostAddresses();
-    const on = own.map((address) => primaryAddress({ addresses: [address] }, host));
+    const on = own.map((address) => ({ address, interfaceName: interfaceOf(address) }));
     const group = gidAddress(gid);
     try {
       const { fd } = openUdpGroup(group, ROCE_PORT, on, BUFFER_BYTES);

@@ -110,7 +110,7 @@ export class RoceCm {
     const roce = id.roce ?? new RoceId();
     expect(roce, 'idle');
     const open = this.leavesPortOpen(address);
-    const device = open ? undefined : this.routes.portOf(address);
+    const device = open ? undefined : this.routes.portNow(address);
     if (!open && device === undefined) {
       throw new VerbsError('EADDRNOTAVAIL', `no RoCE device has the address ${address}`);
     }
@@ -190,7 +190,7 @@ export class RoceCm {
    * that have the same ones leave them to each other until then.
    */
   openNamedPorts(): void {
-    for (const own of this.#host.rocePorts()) if (own?.named === true) this.#services.open(own);
+    for (const own of this.#host.rocePorts()) if (own.named) this.#services.open(own);
   }
 
   /** Listens under the port that the id has bound. EINVAL, EADDRINUSE, EADDRNOTAVAIL. */
@@ -209,7 +209,7 @@ export class RoceCm {
     roce.listener = this.#manager.listen(serviceIdOf(id.portSpace, port), scope, backlog, id);
     roce.state = 'listening';
     for (const own of this.#host.rocePorts()) {
-      if (own !== undefined && (roce.port ?? own) === own) this.#services.open(own);
+      if ((roce.port ?? own) === own) this.#services.open(own);
     }
   }
 

@@ -10,7 +10,7 @@ import {
   PATH_MTU_MAX_BYTES,
   pathMtuBytes,
 } from '../../roce/wire/path-mtu.ts';
-import { hostAddresses, primaryAddress } from '../host-addresses.ts';
+import { type HostAddress, interfaceOf } from '../host-addresses.ts';
 import { type GidEntry, type GidSource, GidTable } from './gid-table.ts';
 import type { MulticastGroups } from './multicast-groups.ts';
 import type { ServicePort } from './packet-port.ts';
@@ -23,8 +23,10 @@ const LARGEST_MTU = 5;
 
 /** What a port needs of its host. */
 export interface PortHost {
-  /** The ports that this one reaches, itself among them; undefined for devices that have none. */
-  rocePorts(): readonly (RocePort | undefined)[];
+  /** The ports that this one reaches, itself among them. */
+  rocePorts(): readonly RocePort[];
+  /** The addresses of the host when it looked last. */
+  readonly addresses: readonly HostAddress[];
   /**
    * The code of the largest path MTU from a GID of `port` to one of another host; 0 if that cannot be
    * reached. Throws `VerbsError` EADDRINUSE.
@@ -53,7 +55,7 @@ export class RocePort implements IBPort<QP>, ServicePort, PortAddresses {
   constructor(device: GidSource & { readonly name: string }, host: PortHost) {
     this.name = device.name;
     this.guid = bytesOfHex(device.nodeGuid);
-    this.gids = new GidTable(device);
+    this.gids = new GidTable(device, host.addresses);
     this.#device = device;
     this.#host = host;
   }
@@ -69,10 +71,10 @@ export class RocePort implements IBPort<QP>, ServicePort, PortAddresses {
    * 4096: most of its packets stay on the host, and others are cut to their route.
    */
   get activeMtuBytes(): number {
-    if (!this.named) return PATH_MTU_MAX_BYTES;
-    const { interfaceName } = primaryAddress(this.#device, hostAddresses());
+    const [address] = this.#device.addresses;
+    if (address === undefined) return PATH_MTU_MAX_BYTES;
     try {
-      const code = largestPathMtu(interfaceMtu(interfaceName) - IP_HEADERS_BYTES);
+      const code = largestPathMtu(interfaceMtu(interfaceOf(address)) - IP_HEADERS_BYTES);
       return pathMtuBytes(Math.max(code, SMALLEST_MTU)) ?? PATH_MTU_MAX_BYTES;
     } catch (error) {
       // The interface is gone, or there is no descriptor to ask with.
@@ -109,7 +111,8 @@ export class RocePort implements IBPort<QP>, ServicePort, PortAddresses {
 
   /** The port that has this GID, among those reached. */
   peer(dgid: Uint8Array): RocePort | undefined {
-    return this.#host.rocePorts().find((port) => port?.has(dgid) === true);
+    for (const port of this.#host.rocePorts()) if (port.has(dgid)) return port;
+    return undefined;
   }
 
   /** See `IBPort`. */
@@ -124,8 +127,12 @@ export class RocePort implements IBPort<QP>, ServicePort, PortAddresses {
 
   /** See `CmPort`. */
   indexOf(gid: Uint8Array): number | undefined {
-    const index = this.ownGids().findIndex((own) => own !== undefined && sameBytes(own, gid));
-    return index < 0 ? undefined : index;
+    const own = this.ownGids();
+    for (let index = 0; index < own.length; index += 1) {
+      const each = own[index];
+      if (each !== undefined && sameBytes(each, gid)) return index;
+    }
+    return undefined;
   }
 
   /** See `PacketPort`. */

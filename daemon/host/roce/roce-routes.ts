@@ -20,7 +20,9 @@ const PACKET_LIFE_TIME = 18;
 /** What routes need of their host. */
 export interface RouteHost {
   random32(): number;
-  rocePorts(): readonly (RocePort | undefined)[];
+  rocePorts(): readonly RocePort[];
+  /** Looks whether the host has other addresses than before. */
+  checkAddresses(): void;
   /** See `RnicHost.routeSource`. */
   routeSource(destination: string, source: string | undefined): string | undefined;
   /** See `PortHost`. */
@@ -48,6 +50,14 @@ export class RoceRoutes {
     return this.#ports().find((port) => port.has(gid));
   }
 
+  /** The same for an address that a program names, which the host may have since a moment ago. */
+  portNow(address: string): RocePort | undefined {
+    const known = this.portOf(address);
+    if (known !== undefined || this.#ports().every(({ named }) => named)) return known;
+    this.#host.checkAddresses();
+    return this.portOf(address);
+  }
+
   /**
    * The way to a destination, from `source` if given. As in the kernel, loopback leads to a device of
    * this host: one that has the address, or the first. Other parts of 127.0.0.0/8 may be another
@@ -56,7 +66,7 @@ export class RoceRoutes {
   find(destination: string, source: string | undefined): RoceRoute | { readonly error: ErrnoCode } {
     if (this.#standsForOwn(destination)) return this.#findOwn(destination, source);
     const chosen = source ?? this.#host.routeSource(destination, undefined);
-    const port = chosen === undefined ? undefined : this.portOf(chosen);
+    const port = chosen === undefined ? undefined : this.portNow(chosen);
     if (chosen !== undefined && port !== undefined) return { port, source: chosen, destination };
     if (source !== undefined) return { error: 'ENODEV' };
     for (const candidate of this.#ports()) {
@@ -124,7 +134,7 @@ export class RoceRoutes {
   }
 
   #ports(): readonly RocePort[] {
-    return this.#host.rocePorts().filter((port) => port !== undefined);
+    return this.#host.rocePorts();
   }
 }
 

@@ -38,7 +38,7 @@ import {
 import { identificationOf } from '../../roce/wire/identification.ts';
 import { BTH_BYTES } from '../../roce/wire/opcode.ts';
 import { IP_HEADERS_BYTES, largestPathMtu } from '../../roce/wire/path-mtu.ts';
-import { gidAddress, hostAddresses, primaryAddress } from '../host-addresses.ts';
+import { gidAddress, interfaceOf } from '../host-addresses.ts';
 import { GroupSockets } from './group-sockets.ts';
 import { BUFFER_BYTES, closeSocket, type LinkSocket, watchSocket } from './link-socket.ts';
 import { isLinkLocalGid } from './multicast-groups.ts';
@@ -449,7 +449,7 @@ function isRoutable(gid: Uint8Array): boolean {
 /** Packets to groups leave by the interface of the socket's address, wherever routes lead. */
 function sendGroups(fd: number, address: string): void {
   try {
-    sendGroupsBy(fd, primaryAddress({ addresses: [address] }, hostAddresses()));
+    sendGroupsBy(fd, { address, interfaceName: interfaceOf(address) });
   } catch (error) {
     // An address without an interface: the kernel chooses one when it sends.
     if (!(error instanceof SystemCallError)) throw error;

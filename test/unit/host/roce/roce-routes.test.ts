@@ -9,6 +9,8 @@ function routes(devices: readonly (readonly string[])[], source: string | undefi
   const ports: RocePort[] = [];
   const host = {
     rocePorts: () => ports,
+    addresses: [],
+    checkAddresses: () => undefined,
     outwardMtu: () => 3,
     makeWire: () => {
       throw new Error('no wire');

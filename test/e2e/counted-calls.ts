@@ -1,0 +1,108 @@
+/**
+ * Two ends of a kind of device in one process, for strace to watch: what they do in phases, each
+ * marked by a look at a file `/phase/NAME`. A program of its own, so that nothing else is counted.
+ * Arguments: the kind; how many queue pairs, connections, messages or packets each phase has.
+ */
+import { existsSync } from 'node:fs';
+import { gidBytes } from '../../daemon/host/host-addresses.ts';
+import { hostSystem } from '../../daemon/host/links/system.ts';
+import { ROCE_PARTS } from '../../daemon/host/roce/roce-parts.ts';
+import { SCTP_PARTS } from '../../daemon/host/sctp/sctp-parts.ts';
+import { QPState } from '../../verbs-api/contract/verbs/enums.ts';
+import { datagramEnd } from '../support/datagram-end.ts';
+import { bringTo, PEER } from '../support/program-rig.ts';
+import { connectPair, RnicNode } from '../support/rnic-node.ts';
+import { RoceStranger } from '../support/roce-stranger.ts';
+
+const [NEAR, FAR, STRANGER] = ['198.18.9.1', '198.18.9.2', '198.18.9.3'];
+
+type Options = ConstructorParameters<typeof RnicNode>[0];
+
+/** Devices of the kind: of one host for both ends, or of one for each. */
+function nodesOf(kind: string): [near: RnicNode, far: RnicNode] {
+  const parts = { roce: ROCE_PARTS, sctp: SCTP_PARTS };
+  const node = (...devices: NonNullable<NonNullable<Options>['devices']>): RnicNode => {
+    return new RnicNode({
+      ...parts,
+      system: hostSystem(kind === 'TCP' ? 'tcp' : 'memory'),
+      devices,
+    });
+  };
+  const roce = (name: string, ...addresses: readonly string[]) => {
+    return { name, addresses, transport: 'roce' as const };
+  };
+  const sctp = (address: string) => {
+    return { name: 'iwarp0', addresses: [address], lowerLayer: 'sctp' as const };
+  };
+  switch (kind) {
+    case 'RoCE, an address':
+      return [node(roce('roce0', NEAR)), node(roce('roce0', FAR))];
+    case 'RoCE, every address':
+      return [node(roce('roce0')), node(roce('roce0', FAR))];
+    case 'RoCE, within the host': {
+      const both = node(roce('roce0', NEAR, FAR));
+      return [both, both];
+    }
+    case 'SCTP':
+      return [node(sctp(NEAR)), node(sctp(FAR))];
+    case 'TCP':
+      return [node({ name: 'iwarp0', addresses: [] }), node({ name: 'iwarp0', addresses: [] })];
+    default: {
+      const both = node({ name: 'iwarp0', addresses: [] });
+      return [both, both];
+    }
+  }
+}
+
+const [kind = '', times = ''] = process.argv.slice(2);
+const TIMES = Number(times);
+const isRoce = kind.startsWith('RoCE');
+const [near, far] = nodesOf(kind);
+const address = isRoce || kind === 'SCTP' ? FAR : '127.0.0.1';
+
+/** From here on, what is counted belongs to this phase. */
+function phase(name: string): void {
+  existsSync(`/phase/${name}`);
+}
+
+function queuePair(): void {
+  const { qp } = near.channel('roce0');
+  const addressVector = { ...PEER, dgid: gidBytes(FAR) };
+  bringTo(qp, QPState.RTS, { addressVector });
+  near.host.drain();
+}
+
+async function message({ active, passive }: Awaited<ReturnType<typeof connectPair>>) {
+  passive.receive(0, 4096);
+  active.send(0, 4096);
+  await Promise.all([active.completions(1), passive.completions(1)]);
+}
+
+const pair = await connectPair(near, far, address);
+await message(pair);
+if (isRoce) {
+  queuePair();
+  phase('queue pairs');
+  for (let count = 0; count < TIMES; count += 1) queuePair();
+}
+phase('connections');
+for (let count = 0; count < TIMES; count += 1) await connectPair(near, far, address);
+phase('messages');
+for (let count = 0; count < TIMES; count += 1) await message(pair);
+phase('none');
+if (kind.startsWith('RoCE, ') && near !== far) {
+  const { qp } = datagramEnd(near.adapter(), () => near.host.drain());
+  const { counters } = near.adapter().rocePort ?? {};
+  if (counters === undefined) throw new Error('no RoCE device');
+  const stranger = new RoceStranger(STRANGER, NEAR, counters);
+  await stranger.open();
+  await stranger.sendDatagrams(qp.qpn, 1);
+  await stranger.sendRequests(1);
+  phase('datagrams of a stranger');
+  await stranger.sendDatagrams(qp.qpn, TIMES);
+  phase('requests of a stranger');
+  await stranger.sendRequests(TIMES);
+  phase('none');
+  stranger.close();
+}
+await Promise.all([near.host.close(), far.host.close()]);

@@ -1,0 +1,118 @@
+/**
+ * What a device asks the system for each queue pair, connection, message, and packet of a stranger.
+ * Nothing that arrives makes it ask: a look at the machine's interfaces costs as much as hundreds of
+ * packets, and fails when no descriptor is free.
+ */
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, expect, it, vi } from 'vitest';
+import { describeWith, repositoryRoot } from '../interop/prerequisites.ts';
+
+vi.setConfig({ testTimeout: 120_000 });
+
+/** Of each phase of counted-calls.ts. */
+const TIMES = 32;
+/** Calls that move bytes, wait, or belong to memory and threads; each of the others asks for something. */
+const CARRIES = new RegExp(
+  '^\\d+ +(epoll_|p?poll|futex|m(un|re)?map|mprotect|madvise|brk|rt_sig|clock_|gettimeofday|getpid|sched_|' +
+    'sendmmsg|recvmmsg|sendmsg|recvmsg|sendto|recvfrom|p?readv?|p?writev?|process_vm_|restart_)',
+);
+
+/** In a network namespace that may be traced; undefined where that is not permitted. */
+const apart = [
+  ['unshare', '--net'],
+  ['unshare', '--net', '--map-root-user'],
+].find(([command = '', ...rest]) => {
+  return spawnSync(command, [...rest, 'strace', '-o', '/dev/null', 'true']).status === 0;
+});
+
+/** Only the first address is that of a device for every address: the others' interface has no carrier. */
+const PREPARE = `
+  ip link set lo up
+  ip address add 198.18.9.1/32 dev lo
+  ip link add quiet type veth peer name silent
+  ip address add 198.18.9.2/32 dev quiet
+  ip address add 198.18.9.3/32 dev quiet
+  ip link set quiet up
+  exec "$@"
+`;
+
+const folder = mkdtempSync(join(tmpdir(), 'iwarpd-calls-'));
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+/** Runs a program of this folder in that namespace: its output. */
+function run(words: readonly string[], program: string, ...given: readonly string[]): string {
+  const path = join(repositoryRoot(), `dist/test/e2e/${program}.js`);
+  const within = [...(apart ?? []), 'sh', '-c', PREPARE, 'sh', ...words, process.execPath, path];
+  const [command = '', ...rest] = [...within, ...given];
+  const { status, stdout, stderr } = spawnSync(command, rest, { encoding: 'utf8' });
+  expect(status, stderr).toBe(0);
+  return stdout;
+}
+
+/** What one of `TIMES` asks in a phase: calls, and looks at the interfaces of the machine. */
+type Asked = readonly [calls: number, looks: number];
+
+/** The same for each phase of a kind of device. */
+function askedBy(kind: string): Record<string, Asked> {
+  const log = join(folder, 'log');
+  run(['strace', '-f', '-qq', '-o', log], 'counted-calls', kind, String(TIMES));
+  const phases: Record<string, [calls: number, looks: number]> = {};
+  let counts: [number, number] = [0, 0];
+  for (const line of readFileSync(log, 'utf8').split('\n')) {
+    const marked = /"\/phase\/([^"]*)"/.exec(line)?.[1];
+    if (marked !== undefined) {
+      counts = [0, 0];
+      if (marked !== 'none') phases[marked] = counts;
+    } else if (/^\d+ +[a-z]/.test(line) && !CARRIES.test(line)) {
+      counts[0] += 1;
+      if (/ bind\(.*AF_NETLINK/.test(line)) counts[1] += 1;
+    }
+  }
+  // A thread of V8 that ends is no call for each.
+  const one = (count: number): number => Math.floor(count / TIMES);
+  return Object.fromEntries(
+    Object.entries(phases).map(([name, [calls, looks]]) => [name, [one(calls), one(looks)]]),
+  );
+}
+
+/** Queue pairs are moved, and connections made, by commands: each may ask for a route. */
+const NOTHING: Asked = [0, 0];
+const ARRIVALS = {
+  messages: NOTHING,
+  'datagrams of a stranger': NOTHING,
+  'requests of a stranger': NOTHING,
+};
+
+describeWith(['strace', 'sctp'], 'the system is asked', () => {
+  it.skipIf(apart === undefined).each<[string, Record<string, Asked>]>([
+    ['RoCE, an address', { 'queue pairs': [4, 0], connections: [16, 0], ...ARRIVALS }],
+    // The machine chooses a source that the device lacks, so it looks whether that is new.
+    ['RoCE, every address', { 'queue pairs': [4, 0], connections: [20, 1], ...ARRIVALS }],
+    ['RoCE, within the host', { 'queue pairs': NOTHING, connections: NOTHING, messages: NOTHING }],
+    // Sockets are Node's: its versions differ a little.
+    ['memory', { connections: [22, 0], messages: NOTHING }],
+    ['TCP', { connections: [50, 0], messages: NOTHING }],
+    ['SCTP', { connections: [12, 0], messages: NOTHING }],
+  ])('no more than so often: %s (needs a network namespace and ptrace)', (kind, most) => {
+    const asked = askedBy(kind);
+    expect(Object.keys(asked)).toEqual(Object.keys(most));
+    for (const [name, [calls, looks]] of Object.entries(asked)) {
+      expect(calls, `calls for ${name}`).toBeLessThanOrEqual(most[name]?.[0] ?? 0);
+      expect(looks, `looks for ${name}`).toBeLessThanOrEqual(most[name]?.[1] ?? 0);
+    }
+  });
+});
+
+describeWith(['strace'], 'a process without a free descriptor', () => {
+  it.skipIf(apart === undefined)(
+    'takes packets of strangers for a device for every address (needs a network namespace)',
+    () => {
+      const few = ['sh', '-c', 'ulimit -n 128 && exec "$@"', 'sh'];
+      // One datagram came before.
+      expect(run(few, 'no-descriptor', '198.18.9.1', '198.18.9.3')).toBe('EMFILE: 9 0');
+    },
+  );
+});

@@ -1,0 +1,85 @@
+/** A host that no device has a connection to, and what it sends to one: datagrams and messages. */
+import { createSocket } from 'node:dgram';
+import { gidBytes } from '../../daemon/host/host-addresses.ts';
+import type { RoceCounters } from '../../daemon/host/roce/roce-counters.ts';
+import { writeCmMessage } from '../../daemon/roce/wire/cm-message.ts';
+import { crc32 } from '../../daemon/roce/wire/crc32.ts';
+import {
+  datagramHeaderBytes,
+  makeDatagram,
+  writeDatagramHeaders,
+} from '../../daemon/roce/wire/datagram.ts';
+import { ICRC_BYTES, icrcOf, ROCE_PORT, writeIcrc } from '../../daemon/roce/wire/icrc.ts';
+import { GSI_QKEY, GSI_QPN } from '../../daemon/roce/wire/mad.ts';
+import { makePacket, packetBytes, writeHeaders } from '../../daemon/roce/wire/packet.ts';
+import { until } from './rnic-node.ts';
+
+const UD_SEND_ONLY = 0x64;
+/** A Q_Key that no queue pair of a test has. */
+const WRONG_QKEY = 0x7777;
+
+/** See the module's comment. Each packet is sent when the one before has been seen to. */
+export class RoceStranger {
+  readonly #socket = createSocket('udp4');
+  readonly #from: string;
+  readonly #to: string;
+  readonly #counters: RoceCounters;
+
+  /** `counters`: those of the device at the address `to`. */
+  constructor(from: string, to: string, counters: RoceCounters) {
+    this.#from = from;
+    this.#to = to;
+    this.#counters = counters;
+  }
+
+  async open(): Promise<void> {
+    await new Promise<void>((resolve) => this.#socket.bind(ROCE_PORT, this.#from, resolve));
+  }
+
+  close(): void {
+    this.#socket.close();
+  }
+
+  /** Datagrams to this queue pair, which takes none with their Q_Key. */
+  async sendDatagrams(qpn: number, times: number): Promise<void> {
+    const dropped = () => this.#counters.badQkeys;
+    const bytes = this.#datagram(qpn, WRONG_QKEY, new Uint8Array(64));
+    for (let sent = 0; sent < times; sent += 1) await this.#send(bytes, dropped);
+  }
+
+  /** Requests to a service that has no listener: each is answered by a rejection. */
+  async sendRequests(times: number): Promise<void> {
+    const answered = () => this.#counters.sentPackets;
+    for (let sent = 0; sent < times; sent += 1) {
+      const request = { localCommId: sent + 1, serviceIdLo: 0x106_0001, pathMtu: 5 };
+      const ends = { localGid: gidBytes(this.#from), remoteGid: gidBytes(this.#to) };
+      const mad = writeCmMessage(
+        'REQ',
+        { hi: 1, lo: sent },
+        { ...request, ...ends, localQpn: sent },
+      );
+      await this.#send(this.#datagram(GSI_QPN, GSI_QKEY, mad), answered);
+    }
+  }
+
+  async #send(bytes: Uint8Array, count: () => number): Promise<void> {
+    const before = count();
+    this.#socket.send(bytes, ROCE_PORT, this.#to);
+    await until(() => count() > before, 'the packet of a stranger');
+  }
+
+  #datagram(destQpn: number, qkey: number, payload: Uint8Array): Uint8Array {
+    const given = { opcode: UD_SEND_ONLY, destQpn, qkey, sourceQpn: GSI_QPN };
+    const packet = Object.assign(makePacket(), given, { payloadLength: payload.length });
+    const datagram = makeDatagram();
+    datagram.sourceGid.set(gidBytes(this.#from));
+    datagram.destGid.set(gidBytes(this.#to));
+    Object.assign(datagram, { sourcePort: ROCE_PORT, packetLength: packetBytes(packet) });
+    const end = datagramHeaderBytes(datagram) + datagram.packetLength;
+    const bytes = new Uint8Array(end + ICRC_BYTES);
+    const start = writeDatagramHeaders(bytes, 0, datagram);
+    bytes.set(payload, writeHeaders(bytes, start, packet));
+    writeIcrc(bytes, end, icrcOf(crc32, bytes, 0, start, end));
+    return bytes.subarray(start);
+  }
+}
