@@ -69,7 +69,11 @@ export class Pacing {
   lost(): void {
     this.limit = Math.max(this.limit >> 1, LIMIT_MIN_PACKETS);
     this.#grownBy = 0;
-    // An answer would not say which of the two it is to.
+    this.sentAgain();
+  }
+
+  /** What is not acknowledged goes again: an answer would not say which of the two it is to. */
+  sentAgain(): void {
     this.#sample = NONE;
   }
 

@@ -504,6 +504,8 @@ export class Requester {
     }
     // It does answer: only silence uses up the retries.
     this.#retriesLeft = this.#retryCount;
+    // Nothing was lost, but its wait is no round trip.
+    this.#pacing?.sentAgain();
     this.#rewind();
     this.#rnrUntil = now + rnrTimerMicros(timer);
   }

@@ -1,6 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import { OutboundKind } from '../../../../daemon/rnic/wire-port.ts';
 import { Pacing } from '../../../../daemon/roce/transport/pacing.ts';
+import { Operation } from '../../../../daemon/roce/wire/opcode.ts';
+import { makePacket, packetBytes, writeHeaders } from '../../../../daemon/roce/wire/packet.ts';
+import { ACK_WITHOUT_CREDITS, rnrSyndrome } from '../../../../daemon/roce/wire/syndrome.ts';
 import { QPState } from '../../../../verbs-api/contract/verbs/enums.ts';
 import { pathOf, TransportPair, TransportSide } from '../../../support/transport-pair.ts';
 import { addressAt, REMOTE_KEY } from '../../../support/transport-user.ts';
@@ -91,5 +94,42 @@ describe('a paced connection', () => {
     // 4.096 microseconds times 2^14, and all that the doubled patience leaves room for.
     expect(now).toBeCloseTo(67_108.864);
     expect(asked).toBe(2);
+  });
+
+  it('does not take the wait for a receiver that is not ready for a round trip', () => {
+    const side = new TransportSide(65_536, {});
+    side.wire.pace?.(WINDOW);
+    for (const state of [QPState.RTR, QPState.RTS]) {
+      side.wire.modified(pathOf({ timeout: 20 }), state, 0);
+    }
+    let now = 0;
+    const send = (): void => {
+      side.user.work.push({
+        id: 1,
+        message: { kind: OutboundKind.send },
+        payload: new Uint8Array(4),
+      });
+      expect(side.pollAll(now)).toHaveLength(1);
+    };
+    const answer = (psn: number, syndrome: number): void => {
+      const packet = { ...makePacket(), opcode: Operation.acknowledge, psn, syndrome };
+      const bytes = new Uint8Array(packetBytes(packet));
+      writeHeaders(bytes, 0, packet);
+      side.receive(bytes, now);
+    };
+    send();
+    now += 100;
+    answer(100, ACK_WITHOUT_CREDITS);
+    send();
+    now += 100;
+    // 491.52 milliseconds.
+    answer(101, rnrSyndrome(31));
+    now = side.wire.nextDeadline();
+    side.deadline(now);
+    expect(side.pollAll(now)).toHaveLength(1);
+    now += 100;
+    answer(101, ACK_WITHOUT_CREDITS);
+    send();
+    expect(side.wire.nextDeadline() - now).toBe(5_000);
   });
 });
