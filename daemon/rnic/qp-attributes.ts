@@ -175,7 +175,7 @@ export function changedPath(path: QPPath, change: QPModification, port: PortAddr
   if (next.maxRdAtomic > RD_ATOMIC_MAX) {
     refuse(`${next.maxRdAtomic} Reads and atomics at once are more than ${RD_ATOMIC_MAX}`);
   }
-  next.maxRdAtomic = roundedDepth(next.maxRdAtomic);
+  // What we start ourselves is not rounded: a peer may keep to what it promised.
   // Not refused by rxe, but no more are ever served at once.
   next.maxDestRdAtomic = Math.min(roundedDepth(next.maxDestRdAtomic), RD_ATOMIC_MAX);
   next.rqPsn &= PSN_MASK;
@@ -250,8 +250,8 @@ function checkPort(port: number): void {
   if (port !== PORT) refuse(`the device has port ${PORT}, not ${port}`);
 }
 
-/** A depth as rxe keeps it: the next power of two. */
-function roundedDepth(depth: number): number {
+/** A depth as rxe keeps and reports it: the next power of two. */
+export function roundedDepth(depth: number): number {
   let rounded = depth === 0 ? 0 : 1;
   while (rounded < depth) rounded *= 2;
   return rounded;

@@ -21,6 +21,7 @@ import {
   type QPModification,
   type QPPath,
   RESET_PATH,
+  roundedDepth,
 } from './qp-attributes.ts';
 import { isFlushing, isIdle, type QPAction, qpAction, qpStateName } from './qp-state.ts';
 import type { Receiver } from './receiver.ts';
@@ -214,6 +215,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
     const started = this.#state === QPState.RTS || this.#state === QPState.SQD;
     return {
       ...path,
+      maxRdAtomic: roundedDepth(path.maxRdAtomic),
       rqPsn: wire?.rqPsn ?? path.rqPsn,
       sqPsn: started && wire !== undefined ? wire.sqPsn : path.sqPsn,
       type: this.#qp.type,
