@@ -102,6 +102,15 @@ export class Replies {
     this.#owed.unshift(reply);
   }
 
+  /** Nothing is owed any more to requests from this PSN on. */
+  clearFrom(psn: number): void {
+    let count = 0;
+    for (const { firstPsn, packets } of this.#owed) {
+      if (psnDistance(addPsn(firstPsn, packets - 1), psn) < 0) count += 1;
+    }
+    this.#owed.length = count;
+  }
+
   /** Nothing is owed any more. */
   clear(): void {
     this.#owed.length = 0;

@@ -472,7 +472,8 @@ export class Responder {
   memoryLost(): boolean {
     if (this.#settledPsn === this.#expectedPsn) return false;
     this.#expectedPsn = this.#settledPsn;
-    this.#replies.clear();
+    // What came before is answered: else the NAK behind it would stand for a lost answer.
+    this.#replies.clearFrom(this.#settledPsn);
     this.#refuse(NakCode.remoteOperation);
     return true;
   }
