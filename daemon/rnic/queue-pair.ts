@@ -272,6 +272,8 @@ export class QP implements DeferringUser, WindowUser, GateUser {
   checkWriteTarget(stag: number, toHi: number, toLo: number, length: number): Fault {
     if (!this.#life.receiving) return this.#life.refusal(Fault.stagInvalid);
     if ((this.#life.granted & Access.remoteWrite) === 0) return Fault.notPermitted;
+    // IBTA 9.7.4.1.3: the key of a Write without data means nothing.
+    if (length === 0) return Fault.none;
     return this.#memory.check(stag, toHi, toLo, length, Access.remoteWrite);
   }
 
@@ -346,7 +348,8 @@ export class QP implements DeferringUser, WindowUser, GateUser {
     if (!this.#life.receiving) return this.#life.refusal(Fault.stagInvalid);
     if (this.#life.unheard) this.#life.heard();
     if ((this.#life.granted & Access.remoteRead) === 0) return Fault.notPermitted;
-    const fault = this.#memory.checkSource(stag, toHi, toLo, length);
+    // The same for a Read.
+    const fault = length === 0 ? Fault.none : this.#memory.checkSource(stag, toHi, toLo, length);
     if (fault === Fault.none) this.#host.counters.inReads += 1;
     return fault;
   }

@@ -227,7 +227,7 @@ export interface WireUser {
   ): Fault;
   /**
    * Checks the target of a whole RDMA Write before any of it is placed, for a wire that knows its
-   * length. Not called for a `length` of 0.
+   * length. A `length` of 0 needs no memory, but the right to write.
    */
   checkWriteTarget(stag: number, toHi: number, toLo: number, length: number): Fault;
   /** All payload of an RDMA Write is placed. For counters: its target gets no completion. */
@@ -265,7 +265,10 @@ export interface WireUser {
    */
   completeReceive(message: InboundMessage): Fault;
 
-  /** Checks the source of the peer's Read Request. Not called for a `length` of 0. */
+  /**
+   * Checks the source of the peer's Read Request. A `length` of 0 needs no memory, but the right to
+   * read where a queue pair can refuse it; iWARP does not ask (RFC 5040 §5.2.1).
+   */
   checkReadSource(stag: number, toHi: number, toLo: number, length: number): Fault;
   /**
    * True when the bytes can be gathered now. False when they must be fetched from their owner

@@ -10,6 +10,7 @@ import {
 import { makeWire, type WireOptions } from '../../daemon/roce/transport/transport.ts';
 import {
   makePacket,
+  mayBeAnswered,
   type Packet,
   PacketRefusal,
   parsePacket,
@@ -59,7 +60,8 @@ export class TransportSide {
   /** Takes a packet in, which its bytes do not outlive. */
   receive(bytes: Uint8Array, now: number): void {
     const copy = bytes.slice();
-    if (parsePacket(copy, 0, copy.length, this.#packet) !== PacketRefusal.none) {
+    const refusal = parsePacket(copy, 0, copy.length, this.#packet);
+    if (!mayBeAnswered(refusal, this.#packet.opcode)) {
       throw new Error('a wire sent a packet that no wire takes');
     }
     this.wire.handlePacket(this.#packet, copy, now, GRH);

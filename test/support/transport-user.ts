@@ -210,7 +210,7 @@ export class TransportUser implements DeferringUser {
   }
 
   checkWriteTarget(stag: number, toHi: number, toLo: number, length: number): Fault {
-    return this.faults['checkWriteTarget'] ?? this.#check(stag, toHi, toLo, length);
+    return this.faults['checkWriteTarget'] ?? this.#checkAll(stag, toHi, toLo, length);
   }
 
   placeWrite(
@@ -267,7 +267,12 @@ export class TransportUser implements DeferringUser {
   }
 
   checkReadSource(stag: number, toHi: number, toLo: number, length: number): Fault {
-    return this.faults['checkReadSource'] ?? this.#check(stag, toHi, toLo, length);
+    return this.faults['checkReadSource'] ?? this.#checkAll(stag, toHi, toLo, length);
+  }
+
+  /** A whole request may have no data, and then needs no memory. */
+  #checkAll(stag: number, toHi: number, toLo: number, length: number): Fault {
+    return length === 0 ? Fault.none : this.#check(stag, toHi, toLo, length);
   }
 
   prepareReadSource(): boolean {

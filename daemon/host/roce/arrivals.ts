@@ -6,7 +6,7 @@ import { QPType } from '../../../verbs-api/contract/verbs/enums.ts';
 import { assert } from '../../invariants/assert.ts';
 import type { QP } from '../../rnic/queue-pair.ts';
 import type { Micros } from '../../rnic/wire-port.ts';
-import { makePacket, PacketRefusal, parsePacket } from '../../roce/wire/packet.ts';
+import { makePacket, mayBeAnswered, parsePacket } from '../../roce/wire/packet.ts';
 import { PacketConnection } from './packet-connection.ts';
 import {
   type HeldPacket,
@@ -62,10 +62,11 @@ export class Arrivals {
   handleArrival(ports: ReadonlySet<PacketPort>, arrival: Arrival, bytes: Uint8Array): void {
     const packet = this.#packet;
     const refusal = parsePacket(bytes, arrival.start, arrival.length, packet);
+    const good = mayBeAnswered(refusal, bytes[arrival.start] as number);
     for (const port of ports) {
       if (port.down) continue;
       const { counters } = port;
-      if (refusal !== PacketRefusal.none) counters.malformed += 1;
+      if (!good) counters.malformed += 1;
       else if ((packet.pkey & PKEY_MASK) !== PKEY_MASK) counters.badPkeys += 1;
       else if (this.#arrive(port, arrival, bytes)) return;
       else counters.unexpected += 1;
@@ -87,7 +88,7 @@ export class Arrivals {
   /** The time of a packet that faults held back has come. */
   deliverHeld({ connection, bytes, copies, damaged }: HeldPacket, arrival: Arrival): void {
     const refusal = parsePacket(bytes, 0, bytes.length, this.#packet);
-    assert(refusal === PacketRefusal.none, 'what is held back is well-formed');
+    assert(mayBeAnswered(refusal, this.#packet.opcode), 'what is held back is well-formed');
     if (!connection.alive || connection.qp.congested) {
       connection.port.counters.undeliverable += 1;
       return;

@@ -211,10 +211,10 @@ export class Responder {
     }
   }
 
-  /** The payload fits its place in the message (IBTA 9.7.4.1.5). */
-  #fits(packet: Readonly<Packet>, ends: boolean): boolean {
-    const { payloadLength } = packet;
-    return ends ? payloadLength <= this.#mtu : payloadLength === this.#mtu;
+  /** The payload fits its place in the message (IBTA 9.7.4.1.5): only one packet may have none. */
+  #fits({ payloadLength }: Readonly<Packet>, ends: boolean): boolean {
+    if (!ends) return payloadLength === this.#mtu;
+    return payloadLength <= this.#mtu && (payloadLength > 0 || this.#open === Open.none);
   }
 
   #handleSend(packet: Readonly<Packet>, bytes: Uint8Array, traits: number): void {
@@ -272,7 +272,7 @@ export class Responder {
       this.#accept(packet, 1);
       return;
     }
-    if (this.#length > 0) user.writeCompleted();
+    user.writeCompleted();
     if (!immediate) {
       this.#finish(packet);
       return;
@@ -285,8 +285,6 @@ export class Responder {
   }
 
   #checkTarget({ rkey, vaHi, vaLo, dmaLength }: Readonly<Packet>): boolean {
-    // IBTA 9.7.4.1.3: the key of a Write without data means nothing.
-    if (dmaLength === 0) return true;
     if (dmaLength > MESSAGE_BYTES_MAX) {
       this.#refuse(NakCode.invalidRequest);
       return false;
@@ -346,18 +344,21 @@ export class Responder {
     this.#refuse(NakCode.remoteOperation);
   }
 
+  /** Reads and atomics have no payload, and the peer may have only so many in flight. */
+  #mayAsk({ payloadLength }: Readonly<Packet>): boolean {
+    return payloadLength === 0 && this.#depth > 0 && !this.#replies.full;
+  }
+
   #handleRead(packet: Readonly<Packet>): void {
     const { rkey, vaHi, vaLo, dmaLength } = packet;
-    if (this.#depth === 0 || this.#replies.full || dmaLength > MESSAGE_BYTES_MAX) {
+    if (!this.#mayAsk(packet) || dmaLength > MESSAGE_BYTES_MAX) {
       this.#refuse(NakCode.invalidRequest);
       return;
     }
-    if (dmaLength > 0) {
-      const fault = this.#user.checkReadSource(rkey, vaHi, vaLo, dmaLength);
-      if (fault !== Fault.none) {
-        this.#refuse(accessNak(fault));
-        return;
-      }
+    const fault = this.#user.checkReadSource(rkey, vaHi, vaLo, dmaLength);
+    if (fault !== Fault.none) {
+      this.#refuse(accessNak(fault));
+      return;
     }
     const reply = this.#reply(packet, false);
     this.#msn = addPsn(this.#msn, 1);
@@ -369,7 +370,7 @@ export class Responder {
   }
 
   #handleAtomic(packet: Readonly<Packet>): void {
-    if (this.#depth === 0 || this.#replies.full) {
+    if (!this.#mayAsk(packet)) {
       this.#refuse(NakCode.invalidRequest);
       return;
     }
@@ -442,7 +443,6 @@ export class Responder {
     const { rkey, vaHi, vaLo, dmaLength } = packet;
     if (reply.atomic) return this.#replies.recall(packet.psn, reply);
     if (dmaLength > MESSAGE_BYTES_MAX) return false;
-    if (dmaLength === 0) return true;
     return this.#user.checkReadSource(rkey, vaHi, vaLo, dmaLength) === Fault.none;
   }
 

@@ -211,9 +211,7 @@ export class UnreliableWire implements PacketWire {
       if (!this.#beginReceive()) return false;
     } else {
       const user = this.#user;
-      if (dmaLength > 0 && user.checkWriteTarget(rkey, vaHi, vaLo, dmaLength) !== Fault.none) {
-        return false;
-      }
+      if (user.checkWriteTarget(rkey, vaHi, vaLo, dmaLength) !== Fault.none) return false;
       this.#length = dmaLength;
       this.#stag = rkey;
       this.#toHi = vaHi;
@@ -260,7 +258,7 @@ export class UnreliableWire implements PacketWire {
     const written = this.#open === Open.write;
     const immediate = (traits & Trait.immediate) !== 0;
     this.#open = Open.none;
-    if (written && this.#length > 0) user.writeCompleted();
+    if (written) user.writeCompleted();
     // Without a receive the immediate data are lost, and the Write stays.
     if (written && (!immediate || !this.#beginReceive())) return;
     inbound.written = written;

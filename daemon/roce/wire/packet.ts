@@ -29,7 +29,15 @@ import {
   writeUint24,
   writeUint32,
 } from './bytes.ts';
-import { BTH_BYTES, HeaderBytes, headerBytes, opcodeTraits, Trait } from './opcode.ts';
+import {
+  BTH_BYTES,
+  HeaderBytes,
+  headerBytes,
+  opcodeTraits,
+  Service,
+  serviceOf,
+  Trait,
+} from './opcode.ts';
 import { isPathMtu, PATH_MTU_MAX_BYTES } from './path-mtu.ts';
 import { isSyndrome } from './syndrome.ts';
 
@@ -144,8 +152,22 @@ const Congestion = { fecn: 0x80, becn: 0x40 };
 const ACK_REQUEST = 0x80;
 
 /**
+ * True for what a queue pair may get: a good packet, or a request of a reliable connection whose payload
+ * has a length that none has. Its responder refuses that, unless it drops the packet for its PSN (IBTA
+ * 9.7.4.1.5).
+ */
+export function mayBeAnswered(refusal: PacketRefusal, opcode: number): boolean {
+  if (refusal === PacketRefusal.none) return true;
+  if (refusal < PacketRefusal.payloadForbidden || refusal > PacketRefusal.payloadTooLong) {
+    return false;
+  }
+  return serviceOf(opcode) === Service.rc && (opcodeTraits(opcode) & Trait.request) !== 0;
+}
+
+/**
  * Parses the packet of `length` bytes at `start`, from the base header to the end of the padding,
- * into `packet`. What is refused leaves `packet` undefined. Reserved bits are ignored.
+ * into `packet`. What is refused leaves `packet` undefined, unless it may be answered. Reserved bits
+ * are ignored.
  */
 export function parsePacket(
   bytes: Uint8Array,
@@ -167,13 +189,13 @@ export function parsePacket(
   const payloadLength = length - headers - padBytes;
   if ((length & 3) !== 0 || payloadLength < 0) return PacketRefusal.padding;
   const refusal = checkPayload(traits, payloadLength, padBytes);
-  if (refusal !== PacketRefusal.none) return refusal;
+  if (!mayBeAnswered(refusal, opcode)) return refusal;
   readBase(bytes, start, packet);
   readExtended(bytes, start + BTH_BYTES, traits, packet);
   packet.payloadStart = start + headers;
   packet.payloadLength = payloadLength;
   if ((traits & Trait.aeth) !== 0 && !isSyndrome(packet.syndrome)) return PacketRefusal.syndrome;
-  return PacketRefusal.none;
+  return refusal;
 }
 
 /** The lengths that a packet of these traits may have on any path (IBTA 9.6.1.5, 9.8.2.2.5). */

@@ -191,13 +191,16 @@ describe('a queue pair that its program connects', () => {
       qp.placeWrite(rkey, 0, MEMORY_ADDRESS, new Uint8Array(8), 0, 8),
       qp.checkReadSource(rkey, 0, MEMORY_ADDRESS, 8),
       qp.executeAtomic(atomicAccess({ stag: rkey, toLo: MEMORY_ADDRESS })),
+      // Without data no memory is needed, but the right is.
+      qp.checkWriteTarget(1, 0, 0, 0),
+      qp.checkReadSource(1, 0, 0, 0),
     ];
     const { none, notPermitted } = Fault;
     const cases = [
-      [Access.remoteWrite, [none, none, notPermitted, notPermitted]],
-      [Access.remoteRead, [notPermitted, notPermitted, none, notPermitted]],
-      [Access.remoteAtomic, [notPermitted, notPermitted, notPermitted, none]],
-      [Access.localWrite, [notPermitted, notPermitted, notPermitted, notPermitted]],
+      [Access.remoteWrite, [none, none, notPermitted, notPermitted, none, notPermitted]],
+      [Access.remoteRead, [notPermitted, notPermitted, none, notPermitted, notPermitted, none]],
+      [Access.remoteAtomic, [...Array(3).fill(notPermitted), none, notPermitted, notPermitted]],
+      [Access.localWrite, Array(6).fill(notPermitted)],
     ] as const;
     for (const [accessFlags, expected] of cases) {
       const qp = rig.createQP(QPType.rc);

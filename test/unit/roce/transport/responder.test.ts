@@ -279,11 +279,65 @@ describe('a request that is refused', () => {
     }
   });
 
-  it('as invalid where the queue pair itself does not permit it', () => {
+  it('as invalid where the queue pair itself does not permit it, without data, too', () => {
+    const cases = [Operation.writeOnly, Operation.writeOnlyImmediate, Operation.readRequest];
+    for (const opcode of cases) {
+      for (const dmaLength of [4, 0]) {
+        const rig = new Rig();
+        rig.side.user.receives.push(10);
+        const { notPermitted } = Fault;
+        rig.side.user.faults = { checkWriteTarget: notPermitted, checkReadSource: notPermitted };
+        const length = opcode === Operation.readRequest ? 0 : dmaLength;
+        rig.ask(100, opcode, length, { dmaLength });
+        expect(rig.answers(), `${opcode} ${dmaLength}`).toEqual([nak(100, NakCode.invalidRequest)]);
+        expect(rig.side.user.receives).toEqual([10]);
+      }
+    }
+  });
+
+  it('for lengths that no packet has, once its PSN is due', () => {
+    const odd: [number, number, Partial<Packet>][] = [
+      [Operation.sendFirst, 100, {}],
+      [Operation.sendFirst, 0, {}],
+      [Operation.writeFirst, 100, { dmaLength: 600 }],
+      [Operation.readRequest, 4, { dmaLength: 4 }],
+      [Operation.fetchAdd, 4, {}],
+    ];
+    for (const [opcode, length, fields] of odd) {
+      const rig = new Rig();
+      rig.side.user.receives.push(1000);
+      rig.ask(101, opcode, length, fields);
+      expect(rig.answers()).toEqual([nak(100, NakCode.psnSequence)]);
+      rig.ask(100, opcode, length, fields);
+      expect(rig.answers(), `${opcode}`).toEqual([nak(100, NakCode.invalidRequest)]);
+      expect(rig.side.failure).toMatchObject({ by: 'us', failure: { event: 'request' } });
+    }
+    for (const [opcode, length] of [
+      [Operation.sendMiddle, 100],
+      [Operation.sendLast, 0],
+      [Operation.sendLastImmediate, 0],
+    ] as const) {
+      const rig = new Rig();
+      rig.side.user.receives.push(1000);
+      rig.ask(100, Operation.sendFirst, MTU, { ackRequest: false });
+      rig.ask(101, opcode, length);
+      expect(rig.answers(), `${opcode}`).toEqual([nak(101, NakCode.invalidRequest)]);
+    }
+  });
+
+  it('for memory that was lost, after the answers to what came before', () => {
     const rig = new Rig();
-    rig.side.user.faults = { checkWriteTarget: Fault.notPermitted };
-    rig.ask(100, Operation.writeOnly, 4, { dmaLength: 4 });
-    expect(rig.answers()).toEqual([nak(100, NakCode.invalidRequest)]);
+    rig.ask(100, Operation.readRequest, 0, { dmaLength: MTU + 1 });
+    rig.ask(102, Operation.fetchAdd, 0, { swapAddLo: 1 });
+    rig.side.user.faults = { inputEnded: Fault.memoryLost };
+    rig.ask(103, Operation.writeOnly, 4, { dmaLength: 4 });
+    expect(rig.answers()).toEqual([
+      [Operation.readResponseFirst, 100, ACK],
+      [Operation.readResponseLast, 101, ACK],
+      [Operation.atomicAcknowledge, 102, ACK],
+      nak(103, NakCode.remoteOperation),
+    ]);
+    expect(rig.by).toBe('us');
   });
 
   it('takes any key for no bytes', () => {
@@ -351,6 +405,25 @@ describe('a request that is refused', () => {
     rig.side.user.faults = { gatherReadSource: Fault.stagInvalid };
     expect(rig.answers()).toEqual([nak(101, NakCode.remoteAccess)]);
     expect(rig.by).toBe('us');
+  });
+});
+
+describe('the path MTU', () => {
+  it('stays what it was at RTR, whatever is modified later', () => {
+    const rig = new Rig();
+    rig.side.user.receives.push(1000);
+    rig.ask(100, Operation.sendFirst, MTU, { ackRequest: false });
+    rig.ask(101, Operation.sendMiddle, MTU, { ackRequest: false });
+    for (const state of [QPState.RTS, QPState.RTS]) {
+      rig.side.wire.modified(pathOf({ pathMtu: 3, minRnrTimer: 1 }), state, 0);
+    }
+    rig.ask(102, Operation.sendLast, 1);
+    rig.ask(103, Operation.readRequest, 0, { dmaLength: MTU + 1 });
+    expect(rig.side.user.arrivals.map(({ bytes }) => bytes.length)).toEqual([2 * MTU + 1]);
+    expect(rig.answers().map(([opcode]) => opcode)).toEqual([
+      Operation.readResponseFirst,
+      Operation.readResponseLast,
+    ]);
   });
 });
 

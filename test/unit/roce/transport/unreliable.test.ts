@@ -80,6 +80,19 @@ describe('UC', () => {
     expect(pair.b.failure).toBeUndefined();
   });
 
+  it('drops Writes that the queue pair does not permit, without data, too', () => {
+    const pair = pairOf();
+    pair.b.user.receives.push(10);
+    pair.b.user.faults = { checkWriteTarget: Fault.notPermitted };
+    for (const kind of [write, writeWithImmediate]) post(pair, 0, kind, 0);
+    pair.pass(pair.a);
+    expect(pair.b.user).toMatchObject({ arrivals: [], receives: [10], writes: 0 });
+    pair.b.user.faults = {};
+    post(pair, 0, writeWithImmediate, 0);
+    pair.pass(pair.a);
+    expect(pair.b.user).toMatchObject({ arrivals: [{}], receives: [], writes: 1 });
+  });
+
   it('places a Write with immediate, and delivers the immediate data if a receive is posted', () => {
     const pair = pairOf();
     post(pair, 1, writeWithImmediate, 300);
