@@ -27,7 +27,7 @@ const STEPS_MAX = 100_000;
 
 const ring = (bytes: number): Uint8Array => new Uint8Array(bytes);
 
-/** GID of the device with this number, at index 1 of its table. */
+/** GID of the device with this number, at index 1 of its table; index 2 has another one. */
 function gidOf(device: number): Uint8Array {
   return mappedGid(127, 0, 0, 2 + device);
 }
@@ -99,8 +99,12 @@ export class RoceEnd {
     this.#world.host.drain();
   }
 
-  /** Goes to RTS towards `peer`. */
-  connect(peer: RoceEnd, values: Partial<QPModification> = {}): void {
+  /** Goes to RTS towards `peer`, or no further than RTR. */
+  connect(
+    peer: RoceEnd,
+    values: Partial<QPModification> = {},
+    state: typeof QPState.RTR | typeof QPState.RTS = QPState.RTS,
+  ): void {
     const [init, rtr, rts] = MASKS[this.qp.type];
     const path = {
       addressVector: { ...PEER, dgid: gidOf(peer.device) },
@@ -113,7 +117,7 @@ export class RoceEnd {
     };
     this.modify(QPState.INIT, init, path);
     this.modify(QPState.RTR, rtr, path);
-    this.modify(QPState.RTS, rts, path);
+    if (state === QPState.RTS) this.modify(QPState.RTS, rts, path);
   }
 
   ring(): void {
@@ -138,7 +142,7 @@ export class RoceWorld {
       roce,
       devices: Array.from({ length: devices }, (_, index) => ({
         name: `roce${index}`,
-        addresses: [`127.0.0.${2 + index}`],
+        addresses: [`127.0.0.${2 + index}`, `127.0.1.${2 + index}`],
         transport: 'roce' as const,
       })),
     });

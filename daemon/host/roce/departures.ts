@@ -22,6 +22,7 @@ import {
 import type { PacketRecorder } from './packet-recorder.ts';
 import type { PacketRoutes, Route } from './packet-routes.ts';
 import { countPacket } from './roce-counters.ts';
+import { sameBytes } from './roce-port.ts';
 import { PACKET_COST_BYTES, SHARE_BYTES } from './turn-queue.ts';
 import type { LinkPath } from './udp-link.ts';
 import type { WireTable } from './wire-table.ts';
@@ -357,9 +358,22 @@ export class Departures {
 
 /**
  * A connected queue pair takes packets of the one that it named itself and of no other: programs of
- * one host cannot write into each other's connections.
+ * one host cannot write into each other's connections. Both addresses must be those of the connection,
+ * as between hosts, so that a program which mixes GIDs up notices it before it leaves its host.
  */
 function isPeer(receiver: PacketConnection, sender: PacketConnection): boolean {
+  if (receiver.knownPlace === sender.place) return true;
   const { qp, peer, destQpn } = receiver;
-  return peer === sender.port && destQpn === sender.qp.qpn && qp.type === sender.qp.type;
+  const named = peer === sender.port && destQpn === sender.qp.qpn && qp.type === sender.qp.type;
+  if (!named || !isFacing(receiver, sender)) return false;
+  receiver.knownPlace = sender.place;
+  return true;
+}
+
+/** Each sends to the address that the other one sends from. */
+function isFacing(one: PacketConnection, other: PacketConnection): boolean {
+  const { sgid, vector } = one;
+  if (sgid === undefined || vector === undefined) return false;
+  if (other.sgid === undefined || other.vector === undefined) return false;
+  return sameBytes(vector.dgid, other.sgid) && sameBytes(other.vector.dgid, sgid);
 }

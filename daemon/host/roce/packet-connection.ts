@@ -32,6 +32,9 @@ export interface PacketQP {
  */
 const WINDOW_PACKETS = 32;
 
+/** The places that there were. */
+let places = 0;
+
 /** What a connection tells its network. */
 export interface ConnectionUser {
   /** There may be packets to send, or a failure. */
@@ -54,6 +57,12 @@ export class PacketConnection implements ProgramWire {
   destQpn = 0;
   /** Where its packets go; of no meaning for datagrams. */
   vector: AddressVector | undefined = undefined;
+  /** The address that its packets come from; undefined before RTR, and when the port lost it. */
+  sgid: Uint8Array | undefined = undefined;
+  /** A number that stands for where it is and where its packets go; another one after each change. */
+  place = 0;
+  /** `place` of the queue pair of this host whose packets it was found to take; 0 if none is known. */
+  knownPlace = 0;
   /** A datagram of it left the host, so others may. */
   leaves = false;
   /** Code of the delay that it asks of a peer for which no receive is posted. */
@@ -96,6 +105,7 @@ export class PacketConnection implements ProgramWire {
   modified(path: QPPath, state: QPState, now: Micros): void {
     this.destQpn = path.destQpn;
     this.vector = path.addressVector;
+    this.#settle(path.addressVector);
     this.minRnrTimer = path.minRnrTimer;
     this.wire.modified(this.#routed(path), state, now);
     this.#user.handleReady(this);
@@ -124,6 +134,7 @@ export class PacketConnection implements ProgramWire {
   /** The ports of the host have other GIDs. */
   follow(): void {
     if (this.vector === undefined) return;
+    this.#settle(this.vector);
     this.peer = this.port.peer(this.vector.dgid);
     const leaves = this.peer === undefined && this.qp.type !== QPType.ud;
     this.path = leaves ? this.#user.wayOut(this.port, this.vector) : undefined;
@@ -156,6 +167,14 @@ export class PacketConnection implements ProgramWire {
   handleDeadline(now: Micros): void {
     this.wire.handleDeadline(now);
     this.#user.handleReady(this);
+  }
+
+  /** It is at another place, perhaps. */
+  #settle({ sgidIndex }: AddressVector): void {
+    this.sgid = this.port.gid(sgidIndex);
+    places += 1;
+    this.place = places;
+    this.knownPlace = 0;
   }
 
   /**

@@ -6,7 +6,8 @@ import {
   QueueFlag,
   SQOpcode,
 } from '../../../../verbs-api/contract/protocol/queue-layout.ts';
-import { QPState, QPType } from '../../../../verbs-api/contract/verbs/enums.ts';
+import { AsyncEventType, QPState, QPType } from '../../../../verbs-api/contract/verbs/enums.ts';
+import { mappedGid, PEER } from '../../../support/program-rig.ts';
 import { type RoceEnd, RoceWorld } from '../../../support/roce-host.ts';
 
 const { success } = CQEStatus;
@@ -281,6 +282,64 @@ describe('packets between two devices of a host', () => {
     a.ring();
     world.run();
     expect(b.memory[0]).toBe(0x77);
+  });
+
+  it('pass between the addresses of the connection only', () => {
+    const world = new RoceWorld();
+    const [a, b] = [world.end(0), world.end(1)];
+    const second = mappedGid(127, 0, 1, 2);
+    a.connect(b, { retryCount: 1, timeout: 10 });
+    // It takes the peer for being at its other address.
+    b.connect(a, { addressVector: { ...PEER, dgid: second } });
+    b.receives.post(2, [b.piece(0, 10)]);
+    a.sends.post({ opcode: SQOpcode.send, wrId: 1, sges: [a.piece(0, 10)] });
+    a.ring();
+    world.run(1_000_000);
+    expect(a.completions.outcome()).toEqual([[1, CQEStatus.retryExcErr]]);
+    expect(b.completions.outcome()).toEqual([]);
+    const [c, d] = [world.end(0), world.end(1)];
+    c.connect(d, { addressVector: { ...PEER, dgid: mappedGid(127, 0, 0, 3), sgidIndex: 2 } });
+    d.connect(c, { addressVector: { ...PEER, dgid: second } });
+    d.receives.post(4, [d.piece(0, 10)]);
+    c.sends.post({ opcode: SQOpcode.send, wrId: 3, sges: [c.piece(0, 10)] });
+    c.ring();
+    world.run();
+    expect(c.completions.outcome()).toEqual([[3, success]]);
+  });
+
+  it('ask for nothing without data that their receiver does not permit', () => {
+    const raddr = 0n;
+    const requests = [
+      { opcode: SQOpcode.write, wrId: 1, raddr, rkey: 0 },
+      { opcode: SQOpcode.writeWithImm, wrId: 1, raddr, rkey: 0 },
+      { opcode: SQOpcode.read, wrId: 1, raddr, rkey: 0 },
+    ];
+    for (const request of requests) {
+      const world = new RoceWorld();
+      const [a, b] = world.pair(QPType.rc, { accessFlags: 0 });
+      b.receives.post(2, [b.piece(0, 10)]);
+      a.sends.post({ ...request, sges: [] });
+      a.ring();
+      world.run();
+      expect(a.completions.outcome()).toEqual([[1, CQEStatus.remInvReqErr]]);
+      expect(b.completions.outcome()).toEqual([[2, CQEStatus.wrFlushErr]]);
+    }
+  });
+
+  it('tell a queue pair in RTR of the first message, also of one without data', () => {
+    for (const opcode of [SQOpcode.write, SQOpcode.read]) {
+      const world = new RoceWorld();
+      const [a, b] = [world.end(0), world.end(1)];
+      const told: string[] = [];
+      world.host.onAsync = (device, { event }) => told.push(`${device.name} ${event}`);
+      a.connect(b);
+      b.connect(a, {}, QPState.RTR);
+      a.sends.post({ opcode, wrId: 1, sges: [], raddr: 0n, rkey: 0 });
+      a.ring();
+      world.run();
+      expect(a.completions.outcome()).toEqual([[1, success]]);
+      expect(told).toEqual([`roce1 ${AsyncEventType.commEst}`]);
+    }
   });
 
   it('are held back, not lost, while the memory of their receiver is behind', () => {
