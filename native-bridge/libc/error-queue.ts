@@ -16,11 +16,25 @@ const IP_RECVERR = 11;
 const IPV6_RECVERR = 25;
 const MSG_ERRQUEUE_DONTWAIT = 0x2000 | 0x40;
 /** struct msghdr: name, vector and control of a message. */
-const Header = { bytes: 56, name: 0, nameBytes: 8, control: 32, controlBytes: 40 } as const;
+const Header = {
+  bytes: 56,
+  name: 0,
+  nameBytes: 8,
+  vector: 16,
+  vectorCount: 24,
+  control: 32,
+  controlBytes: 40,
+} as const;
+const IOVEC_BYTES = 16;
+/** Of the datagram that an error is about: what programs look at. */
+const QUOTED_BYTES = 64;
 const NAME_BYTES = 32;
 const CONTROL_BYTES = 128;
-/** Length, level and type of a control message; struct sock_extended_err starts with the errno. */
+/** Length, level and type of a control message. */
 const CONTROL_HEADER_BYTES = 16;
+/** struct sock_extended_err: errno, who says so, and for EMSGSIZE the MTU. */
+const [ORIGIN_AT, INFO_AT] = [4, 8];
+const SO_EE_ORIGIN_LOCAL = 1;
 const GID_BYTES = 16;
 
 /** Has the kernel keep the errors of a UDP socket for an `ErrorQueue`. Throws `SystemCallError`. */
@@ -31,15 +45,33 @@ export function keepErrors(fd: number, isIpv4: boolean): void {
 
 /** What reads the errors of sockets, one at a time. */
 export class ErrorQueue {
-  readonly #message = new Uint8Array(Header.bytes + NAME_BYTES + CONTROL_BYTES);
+  /** Of the last error: true if this host says so, not the network. */
+  isLocal = false;
+  /** The MTU that it names, if it is EMSGSIZE. */
+  mtuBytes = 0;
+  readonly #message = new Uint8Array(
+    Header.bytes + NAME_BYTES + CONTROL_BYTES + IOVEC_BYTES + QUOTED_BYTES,
+  );
   readonly #fields = new DataView(this.#message.buffer);
   readonly #nameAt = Header.bytes;
   readonly #controlAt = Header.bytes + NAME_BYTES;
+  readonly #quotedAt = Header.bytes + NAME_BYTES + CONTROL_BYTES + IOVEC_BYTES;
+  #quotedBytes = 0;
 
   constructor() {
     const base = addressOf(this.#message);
     this.#fields.setBigUint64(Header.name, base + BigInt(this.#nameAt), true);
     this.#fields.setBigUint64(Header.control, base + BigInt(this.#controlAt), true);
+    const vectorAt = this.#quotedAt - IOVEC_BYTES;
+    this.#fields.setBigUint64(Header.vector, base + BigInt(vectorAt), true);
+    this.#fields.setBigUint64(Header.vectorCount, 1n, true);
+    this.#fields.setBigUint64(vectorAt, base + BigInt(this.#quotedAt), true);
+    this.#fields.setBigUint64(vectorAt + 8, BigInt(QUOTED_BYTES), true);
+  }
+
+  /** What the last error quotes of the datagram, behind its UDP header. Valid until the next `take`. */
+  get quoted(): Uint8Array {
+    return this.#message.subarray(this.#quotedAt, this.#quotedAt + this.#quotedBytes);
   }
 
   /** Takes the next error of a socket: its errno, 0 without one. */
@@ -47,7 +79,9 @@ export class ErrorQueue {
     this.#fields.setUint32(Header.nameBytes, NAME_BYTES, true);
     this.#fields.setUint32(Header.controlBytes, CONTROL_BYTES, true);
     const length = recvmsg(fd, this.#message, MSG_ERRQUEUE_DONTWAIT);
-    return length < 0 ? 0 : this.#errno();
+    if (length < 0) return 0;
+    this.#quotedBytes = Math.min(length, QUOTED_BYTES);
+    return this.#errno();
   }
 
   /** The errno among the control messages; others tell of the datagram that had the news. */
@@ -58,7 +92,10 @@ export class ErrorQueue {
       const level = this.#fields.getUint32(at + 8, true);
       const type = this.#fields.getUint32(at + 12, true);
       if (type === (level === IPPROTO_IP ? IP_RECVERR : IPV6_RECVERR)) {
-        return this.#fields.getUint32(at + CONTROL_HEADER_BYTES, true);
+        const error = at + CONTROL_HEADER_BYTES;
+        this.isLocal = this.#fields.getUint8(error + ORIGIN_AT) === SO_EE_ORIGIN_LOCAL;
+        this.mtuBytes = this.#fields.getUint32(error + INFO_AT, true);
+        return this.#fields.getUint32(error, true);
       }
       at += (this.#fields.getUint32(at, true) + 7) & ~7;
     }

@@ -6,7 +6,6 @@ import { closeDescriptor } from './descriptor.ts';
 import {
   AF_INET,
   bind,
-  connect,
   getOption,
   IPPROTO_IPV6,
   IPV6_V6ONLY,
@@ -41,9 +40,7 @@ const [ADDRESS_BYTES, ADDRESS6_BYTES] = [4, 16];
 const IP_RECVTTL = 12;
 const IP_RECVTOS = 13;
 const IP_MTU_DISCOVER = 10;
-const IP_MTU = 14;
 const IPV6_MTU_DISCOVER = 23;
-const IPV6_MTU = 24;
 const IPV6_RECVHOPLIMIT = 51;
 const IPV6_RECVTCLASS = 66;
 const IPPROTO_UDP = 17;
@@ -166,24 +163,5 @@ function open(
   } catch (error) {
     closeDescriptor(fd);
     throw error;
-  }
-}
-
-/**
- * The MTU of the path from a local address to `destination` as the kernel knows it, in bytes with IP
- * headers. Sends nothing. Throws `SystemCallError`: ENETUNREACH, EHOSTUNREACH, EADDRNOTAVAIL, EINVAL.
- */
-export function pathMtuOf(source: string, destination: string, port: number): number {
-  const name = socketAddress(destination, port);
-  const fd = openSocket(name, SocketType.datagram);
-  try {
-    const own = socketAddress(source, 0);
-    checked('bind', bind(fd, own, own.length), source);
-    checked('connect', connect(fd, name, name.length), destination);
-    return name[0] === AF_INET
-      ? getOption(fd, IPPROTO_IP, IP_MTU)
-      : getOption(fd, IPPROTO_IPV6, IPV6_MTU);
-  } finally {
-    closeDescriptor(fd);
   }
 }

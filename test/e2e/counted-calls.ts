@@ -13,6 +13,7 @@ import { datagramEnd } from '../support/datagram-end.ts';
 import { bringTo, PEER } from '../support/program-rig.ts';
 import { connectPair, RnicNode } from '../support/rnic-node.ts';
 import { RoceStranger } from '../support/roce-stranger.ts';
+import { SctpStranger } from '../support/sctp-stranger.ts';
 
 const [NEAR, FAR, STRANGER] = ['198.18.9.1', '198.18.9.2', '198.18.9.3'];
 
@@ -100,6 +101,16 @@ if (kind.startsWith('RoCE, ') && near !== far) {
   await stranger.sendRequests(1);
   phase('datagrams of a stranger');
   await stranger.sendDatagrams(qp.qpn, TIMES);
+  phase('requests of a stranger');
+  await stranger.sendRequests(TIMES);
+  phase('none');
+  stranger.close();
+}
+if (kind === 'SCTP') {
+  const { at } = near.listen(NEAR);
+  const stranger = new SctpStranger(NEAR, at.port);
+  await stranger.open(STRANGER, TIMES + 1);
+  await stranger.sendRequests(1);
   phase('requests of a stranger');
   await stranger.sendRequests(TIMES);
   phase('none');

@@ -1,10 +1,8 @@
 /** What the network says about itself: ICMP messages that nobody's packet caused. */
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
-import { describe, expect, it, vi } from 'vitest';
-import { repositoryRoot } from '../interop/prerequisites.ts';
-
-vi.setConfig({ testTimeout: 90_000 });
+import { describe, expect, it } from 'vitest';
+import { describeWith, repositoryRoot } from '../interop/prerequisites.ts';
 
 /** In a network namespace with raw sockets; undefined where that is not permitted. */
 const apart = [
@@ -46,4 +44,16 @@ describe('a forged ICMP message', () => {
       });
     },
   );
+});
+
+describeWith(['sctp'], 'a forged ICMP message about SCTP', () => {
+  it.skipIf(apart === undefined).each([
+    ['IPv4', '127.0.9.1', '127.0.9.2', 1400 - 20 - 8],
+    ['IPv6', 'fd77::1', 'fd77::2', 1400 - 40 - 8],
+  ])('counts if it quotes a tag of the association: %s (needs a network namespace)', (...given) => {
+    const [, near, far, told] = given;
+    const found = run('forged-icmp-sctp', near, far);
+    expect(found).toMatchObject({ same: true, told: expect.any(Number) });
+    expect((found as { told: number }).told).toBeLessThanOrEqual(told);
+  });
 });

@@ -31,6 +31,8 @@ const PARAMETERS_MAX = 32;
 export const PACKET_BYTES_MIN = COMMON_HEADER_BYTES + CHUNK_HEADER_BYTES;
 /** Where the checksum is. */
 export const CHECKSUM_AT = 8;
+/** Where an INIT has its initiate tag. */
+const INIT_TAG_AT = COMMON_HEADER_BYTES + CHUNK_HEADER_BYTES;
 /** Bytes of an answer. */
 export const ANSWER_BYTES = PACKET_BYTES_MIN;
 
@@ -104,6 +106,17 @@ function isWhole(bytes: Uint8Array, at: number, end: number): boolean {
     next += padded(parameterBytes);
   }
   return next >= end;
+}
+
+/**
+ * What identifies the association of a packet that was sent: the peer's tag, or of INIT our own; 0 if
+ * `length` bytes do not reach as far.
+ */
+export function tagOf(bytes: Uint8Array, start: number, length: number): number {
+  if (length < CHECKSUM_AT) return 0;
+  const tag = wordAt(bytes, start + 4);
+  if (tag !== 0 || length < INIT_TAG_AT + 4) return tag;
+  return bytes[start + COMMON_HEADER_BYTES] === Chunk.init ? wordAt(bytes, start + INIT_TAG_AT) : 0;
 }
 
 /** The adaptation indication of an INIT that was judged; undefined if it has none. */

@@ -1,6 +1,7 @@
 /** Paths: a UDP socket of ours and a peer's address and port, with the token that the library knows. */
 import type { DatagramDestination } from '../../../native-bridge/libc/datagram-batch.ts';
 import type { DescriptorWatch } from '../../../native-bridge/libc/watched-descriptor.ts';
+import type { SentTags } from './sent-tags.ts';
 
 const GID_BYTES = 16;
 /** Paths without an association that are kept: an INIT makes one, and anybody can send an INIT. */
@@ -31,8 +32,10 @@ export interface Path extends DatagramDestination {
   readonly peerPort: number;
   /** Its address as text. */
   readonly address: string;
-  /** Bytes of the largest SCTP packet. */
+  /** Bytes of the largest SCTP packet; 0 before the path is measured. */
   packetBytes: number;
+  /** Undefined for a path that sends one answer. */
+  readonly tags: SentTags | undefined;
   /** Associations and attempts to open one. */
   users: number;
   /** Since when it has had none, in microseconds. */

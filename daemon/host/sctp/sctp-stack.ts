@@ -8,7 +8,7 @@
 
 import { socketAddress } from '../../../native-bridge/libc/internet-socket.ts';
 import { SystemCallError } from '../../../native-bridge/libc/libc.ts';
-import { pathMtuOf } from '../../../native-bridge/libc/udp-socket.ts';
+import { routeMtu } from '../../../native-bridge/libc/route-mtu.ts';
 import { UsrsctpUnavailable } from '../../../native-bridge/usrsctp/library.ts';
 import { UsrsctpSocket } from '../../../native-bridge/usrsctp/socket.ts';
 import { type UsrsctpStack, usrsctpStack } from '../../../native-bridge/usrsctp/stack.ts';
@@ -23,7 +23,8 @@ import {
   writeAnswer,
 } from './packet-gate.ts';
 import { type CarrierSocket, type Path, Paths } from './paths.ts';
-import { type ArrivedPacket, UdpCarrier } from './udp-carrier.ts';
+import { SentTags } from './sent-tags.ts';
+import { type ArrivedPacket, type CarrierUser, UdpCarrier } from './udp-carrier.ts';
 
 const EMSGSIZE = 90;
 const MICROS_PER_MILLISECOND = 1000;
@@ -73,6 +74,8 @@ export interface PortHolder {
 
 /** Why packets were dropped. */
 interface StackCounters {
+  /** Reports of the network that quote no packet of ours. */
+  unfounded: number;
   /** Not SCTP, or of an extension that is never agreed on. */
   malformed: number;
   /** Answered here: no listener, no such association, or another adaptation. */
@@ -110,7 +113,7 @@ class Listener implements Served {
 export class SctpStack {
   readonly library: UsrsctpStack;
   readonly carrier: UdpCarrier;
-  readonly counters: StackCounters = { malformed: 0, refused: 0 };
+  readonly counters: StackCounters = { malformed: 0, refused: 0, unfounded: 0 };
   readonly #clock: HostClock;
   readonly #paths = new Paths();
   /** By address and port. */
@@ -120,7 +123,8 @@ export class SctpStack {
   readonly #listeners = new Map<number, Listener>();
   readonly #served = new Map<number, Served>();
   #ready: Served[] = [];
-  #shrunk: Path[] = [];
+  /** Paths that carry less now: so many bytes, or what the route has if the kernel said so. */
+  readonly #shrunk = new Map<Path, number | undefined>();
   #associations = 0;
   #inTurn = false;
   #turnScheduled = false;
@@ -135,10 +139,8 @@ export class SctpStack {
     this.carrier = new UdpCarrier({
       handleArrival: (socket, packet) => this.#handleArrival(socket, packet),
       handleInputEnd: () => this.#handleInputEnd(),
-      handleTooLong: (path) => this.#shrunk.push(path),
-      handleError: (socket, peer, peerPort, errno) => {
-        this.#handleError(socket, peer, peerPort, errno);
-      },
+      handleTooLong: (path) => this.#shrunk.set(path, undefined),
+      handleError: (...error) => this.#handleError(...error),
       handleOutput: (blocked) => this.#handleOutput(blocked),
     });
     const packets = {
@@ -238,8 +240,17 @@ export class SctpStack {
   /** The path to an address and UDP port, known or new. Throws `TransportError` without a route. */
   pathTo(socket: CarrierSocket, address: string, port: number): Path {
     const peer = gidBytes(address);
-    const known = this.#paths.find(socket, peer, port);
-    return known ?? this.#addPath(socket, peer, port);
+    const path = this.#paths.find(socket, peer, port) ?? this.#addPath(socket, peer, port);
+    this.measure(path);
+    return path;
+  }
+
+  /**
+   * Asks the kernel what the path's packets may be, if that is not known: for an association, not for
+   * each INIT, which anybody may send. Throws `TransportError` without a route.
+   */
+  measure(path: Path): void {
+    if (path.packetBytes === 0) path.packetBytes = routePacketBytes(path);
   }
 
   /** True if there is room for another association, which is counted then, until `endAssociation`. */
@@ -288,8 +299,7 @@ export class SctpStack {
   }
 
   #addPath(socket: CarrierSocket, peer: Uint8Array, peerPort: number): Path {
-    const path = newPath(this.#paths.takeToken(), socket, peer, peerPort);
-    path.packetBytes = packetBytes(socket.address, path.address);
+    const path = newPath(this.#paths.takeToken(), socket, peer, peerPort, new SentTags());
     path.idleSince = this.#clock.now();
     this.#paths.add(path);
     this.library.addPath(path.token);
@@ -332,8 +342,9 @@ export class SctpStack {
       this.#refuse(socket, packet);
       return;
     }
-    const path = known ?? this.#pathOf(socket, packet);
-    if (path !== undefined) this.library.input(path.token, start, length);
+    if (peerPort === 0) return;
+    const path = known ?? this.#addPath(socket, peer, peerPort);
+    this.library.input(path.token, start, length);
   }
 
   /** True if somebody listens for the association that the INIT at `start` asks for. */
@@ -343,17 +354,6 @@ export class SctpStack {
     if (holder?.listensFor === undefined) return false;
     // SCTP-7.1-01
     return initAdaptation(bytes, start) === holder.listensFor;
-  }
-
-  /** The path to the sender of a packet; undefined without a route there. */
-  #pathOf(socket: CarrierSocket, { peer, peerPort }: ArrivedPacket): Path | undefined {
-    if (peerPort === 0) return undefined;
-    try {
-      return this.#addPath(socket, peer, peerPort);
-    } catch (error) {
-      if (error instanceof TransportError) return undefined;
-      throw error;
-    }
   }
 
   /** Answers a packet that concerns nothing here. */
@@ -366,11 +366,16 @@ export class SctpStack {
     this.carrier.add(newPath(0, socket, peer, peerPort), ANSWER_BYTES);
   }
 
-  #handleError(socket: CarrierSocket, peer: Uint8Array, peerPort: number, errno: number): void {
+  #handleError(
+    ...[socket, peer, peerPort, errno, errors]: Parameters<CarrierUser['handleError']>
+  ): void {
     const path = this.#paths.find(socket, peer, peerPort);
-    if (path === undefined) return;
+    if (path?.tags?.has(errors.quoted) !== true) {
+      this.counters.unfounded += 1;
+      return;
+    }
     if (errno === EMSGSIZE) {
-      this.#shrunk.push(path);
+      this.#shrunk.set(path, packetBytesOf(path, errors.mtuBytes));
       return;
     }
     for (const served of [...this.#served.values()]) {
@@ -424,7 +429,7 @@ export class SctpStack {
     } finally {
       this.#inTurn = false;
     }
-    if (this.#ready.length > 0 || this.#shrunk.length > 0) this.#scheduleTurn();
+    if (this.#ready.length > 0 || this.#shrunk.size > 0) this.#scheduleTurn();
   }
 
   #serve(): void {
@@ -445,14 +450,14 @@ export class SctpStack {
     this.#ready = unfinished;
   }
 
-  /** Asks the kernel for the MTU of paths that a packet was too long for. */
+  /** Lowers the size of packets of paths that one was too long for. */
   #shrink(): void {
-    if (this.#shrunk.length === 0) return;
-    const shrunk = new Set(this.#shrunk);
-    this.#shrunk = [];
-    for (const path of shrunk) {
-      const now = packetBytes(path.socket.address, path.address);
-      if (now >= path.packetBytes) continue;
+    if (this.#shrunk.size === 0) return;
+    const shrunk = [...this.#shrunk];
+    this.#shrunk.clear();
+    for (const [path, bytes] of shrunk) {
+      const now = bytes ?? knownPacketBytes(path);
+      if (now === undefined || now >= path.packetBytes) continue;
       path.packetBytes = now;
       for (const served of this.#served.values()) if (served.path === path) served.handleShrunk();
     }
@@ -489,7 +494,13 @@ export class SctpStack {
   };
 }
 
-function newPath(token: number, socket: CarrierSocket, peer: Uint8Array, peerPort: number): Path {
+function newPath(
+  token: number,
+  socket: CarrierSocket,
+  peer: Uint8Array,
+  peerPort: number,
+  tags?: SentTags,
+): Path {
   const address = gidAddress(peer);
   return {
     token,
@@ -501,21 +512,37 @@ function newPath(token: number, socket: CarrierSocket, peer: Uint8Array, peerPor
     trafficClass: 0,
     hopLimit: 0,
     packetBytes: 0,
+    tags,
     users: 0,
     idleSince: 0,
   };
 }
 
-/** Bytes of the largest SCTP packet from `source` to `destination`. Throws `TransportError`. */
-function packetBytes(source: string, destination: string): number {
+/** Bytes of the largest SCTP packet that the route of a path carries. Throws `TransportError`. */
+function routePacketBytes(path: Path): number {
   try {
-    const mtu = Math.min(IP_BYTES_MAX, pathMtuOf(source, destination, 9));
-    const headers = source.includes(':') ? IPV6_UDP_BYTES : IPV4_UDP_BYTES;
-    return Math.floor((Math.max(IP_BYTES_MIN, mtu) - headers) / 4) * 4;
+    return packetBytesOf(path, routeMtu(path.socket.address, path.address));
   } catch (error) {
     if (error instanceof SystemCallError) throw new TransportError(error.code, error.message);
     throw error;
   }
+}
+
+/** The same; undefined without a route, which the association finds out by its retries. */
+function knownPacketBytes(path: Path): number | undefined {
+  try {
+    return routePacketBytes(path);
+  } catch (error) {
+    if (error instanceof TransportError) return undefined;
+    throw error;
+  }
+}
+
+/** The same where the MTU is so many bytes. */
+function packetBytesOf({ address }: Path, mtuBytes: number): number {
+  const mtu = Math.min(IP_BYTES_MAX, Math.max(IP_BYTES_MIN, mtuBytes));
+  const headers = address.includes(':') ? IPV6_UDP_BYTES : IPV4_UDP_BYTES;
+  return Math.floor((mtu - headers) / 4) * 4;
 }
 
 let shared: SctpStack | undefined;

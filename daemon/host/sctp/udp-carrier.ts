@@ -88,15 +88,24 @@ export interface PacketCarrier {
 }
 
 /** What a carrier tells its stack. */
-interface CarrierUser {
+export interface CarrierUser {
   /** A packet with a right checksum, in `bytes` of the incoming batch. */
   handleArrival(socket: CarrierSocket, packet: ArrivedPacket): void;
   /** No more for now. */
   handleInputEnd(): void;
   /** A packet was too long for its path. */
   handleTooLong(path: Path): void;
-  /** The network reports an error of a packet that was sent to this address and UDP port. */
-  handleError(socket: CarrierSocket, peer: Uint8Array, peerPort: number, errno: number): void;
+  /**
+   * The network reports an error of a packet that was sent to this address and UDP port; `errors` has
+   * more of it.
+   */
+  handleError(
+    socket: CarrierSocket,
+    peer: Uint8Array,
+    peerPort: number,
+    errno: number,
+    errors: Pick<ErrorQueue, 'mtuBytes' | 'quoted'>,
+  ): void;
   /** Something was added to an empty batch, or waits for room: `flush` is to be called soon. */
   handleOutput(blocked: boolean): void;
 }
@@ -259,8 +268,9 @@ export class UdpCarrier implements PacketCarrier {
 
   #commit(path: Path, length: number): void {
     const slot = this.#out.count;
+    const start = this.#out.slotAt(slot);
+    path.tags?.note(this.#out.bytes, start, length);
     if (this.#watched) {
-      const start = this.#out.slotAt(slot);
       const sctp = this.#out.bytes.subarray(start, start + length);
       this.#show('out', path.socket, path.peer, path.peerPort, sctp);
     }
@@ -279,10 +289,8 @@ export class UdpCarrier implements PacketCarrier {
     while (this.#first < count) {
       const socket = this.#socket as CarrierSocket;
       let sent = this.#out.send(socket.fd, this.#first);
-      // An error of an earlier packet, which the call has taken from the socket.
-      if (sent < 0 && sent !== EAGAIN && sent !== EMSGSIZE) {
-        sent = this.#out.send(socket.fd, this.#first);
-      }
+      // An error of an earlier packet, perhaps, which the call has taken from the socket.
+      if (sent < 0 && sent !== EAGAIN) sent = this.#out.send(socket.fd, this.#first);
       this.counters.sendCalls += 1;
       if (sent > 0) {
         this.#first += sent;
@@ -387,8 +395,10 @@ export class UdpCarrier implements PacketCarrier {
     for (let count = 0; count < ERRORS_MAX; count += 1) {
       const errno = this.#errors.take(socket.fd);
       if (errno === 0) break;
+      // What this host refuses to send is known from the call that sent it.
+      if (this.#errors.isLocal) continue;
       const peerPort = this.#errors.readDestination(peer);
-      this.#user.handleError(socket, peer, peerPort, errno);
+      this.#user.handleError(socket, peer, peerPort, errno, this.#errors);
     }
     this.#read(socket);
   }

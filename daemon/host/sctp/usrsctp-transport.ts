@@ -139,12 +139,25 @@ class UsrsctpPort implements SctpPort, PortHolder {
 
   take(socket: UsrsctpSocket, path: Path, remotePort: number): boolean {
     const deliver = this.#onAssociation;
-    if (deliver === undefined || !this.#stack.beginAssociation(path)) return false;
+    if (deliver === undefined || !this.#measured(path) || !this.#stack.beginAssociation(path)) {
+      return false;
+    }
     socket.lowerPacketBytes(path.packetBytes);
     const opening = arrivingAt(this.#adaptation, () => this.#onAssociation);
     const ports = { local: this.port, remote: remotePort };
     new UsrsctpAssociation(this.#stack, socket, path, ports, opening);
     return true;
+  }
+
+  /** False without a route to the peer. */
+  #measured(path: Path): boolean {
+    try {
+      this.#stack.measure(path);
+      return true;
+    } catch (error) {
+      if (error instanceof TransportError) return false;
+      throw error;
+    }
   }
 
   release(): void {
