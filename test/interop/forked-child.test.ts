@@ -24,9 +24,22 @@ beforeAll(() => {
 
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-describeWith(['native'], 'a forked child', () => {
-  let rig: RoceRig;
+/** Runs the program on a device of this transport; what it printed, by who said it. */
+async function run(transport: keyof typeof TRANSPORTS, how: string) {
+  const address = TRANSPORTS[transport];
+  const rig = await RoceRig.start({ name: 'device0', addresses: [address], transport });
+  try {
+    const words = [program, address, String(await freePort()), how];
+    const ended = await new ShimProgram(words, rig.environment, { limitMs: 60_000 }).end();
+    expect(ended.status, ended.output).toBe(0);
+    rig.host.assertDeepInvariants();
+    return linesOf(ended.output);
+  } finally {
+    await rig.stop();
+  }
+}
 
+describeWith(['native'], 'a forked child', () => {
   beforeAll(() => compileForkedChild(program));
 
   it.each([
@@ -37,23 +50,24 @@ describeWith(['native'], 'a forked child', () => {
   ] as const)(
     'on %s has what the kernel gives it while its parent is %s, and sends none of its bytes',
     async (transport, parent) => {
-      const address = TRANSPORTS[transport];
-      rig = await RoceRig.start({ name: 'device0', addresses: [address], transport });
-      try {
-        const words = [program, address, String(await freePort()), parent];
-        const ended = await new ShimProgram(words, rig.environment).end();
-        expect(ended.status, ended.output).toBe(0);
-        const said = linesOf(ended.output);
-        expect(said.child).toEqual(stepsOfChild(transport));
-        const alive = parent === 'alive';
-        expect(said.parent).toEqual(alive ? ['ibv_post_send: ok'] : []);
-        // On Linux, the next doorbell of the parent sends what the child has posted, too.
-        const before = ['parent', 'parent, seen by the child'];
-        expect(said.peer).toEqual(alive ? [...before, 'parent at last'] : before);
-        rig.host.assertDeepInvariants();
-      } finally {
-        await rig.stop();
-      }
+      const said = await run(transport, parent);
+      expect(said.child).toEqual(stepsOfChild(transport));
+      const alive = parent === 'alive';
+      expect(said.parent).toEqual(alive ? ['ibv_post_send: ok'] : []);
+      // On Linux, the next doorbell of the parent sends what the child has posted, too.
+      const before = ['parent', 'parent, seen by the child'];
+      expect(said.peer).toEqual(alive ? [...before, 'parent at last'] : before);
+    },
+    70_000,
+  );
+
+  // The daemon looks at the queue by itself while a program streams, without doorbells.
+  it.each(['iwarp', 'roce'] as const)(
+    'on %s sends nothing while a thread of its parent streams on the queue pair',
+    async (transport) => {
+      const said = await run(transport, 'streams');
+      expect(said.child).toEqual([]);
+      expect(said.peer).toEqual(['all numbers in order', 'parent at last']);
     },
     70_000,
   );

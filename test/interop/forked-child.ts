@@ -84,7 +84,7 @@ export function linesOf(output: string): {
 /** Compiles the program to `path`. */
 export function compileForkedChild(path: string): void {
   const source = join(repositoryRoot(), 'test/interop/programs/forked-child.c');
-  const words = ['-std=gnu11', '-Wall', '-Werror', '-O1', source, '-o', path];
+  const words = ['-std=gnu11', '-Wall', '-Werror', '-O1', '-pthread', source, '-o', path];
   const { status, stderr } = spawnSync('gcc', [...words, '-lrdmacm', '-libverbs'], {
     encoding: 'utf8',
   });

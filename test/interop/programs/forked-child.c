@@ -1,10 +1,13 @@
 /*
- * What a forked child may do with what its parent opened: forked-child ADDRESS PORT alive|gone
+ * What a forked child may do with what its parent opened: forked-child ADDRESS PORT alive|gone|streams
  *
  * Three processes. A peer listens and prints what it receives. A parent connects to it, opens what there
  * is to open, and forks; with "gone" it then ends. The child tries each call on what it inherited, with
  * bytes of its own where bytes are sent, and prints the errno of each. A parent that is alive sends
  * once more afterwards. A line "NAME: RESULT" is printed for each step.
+ *
+ * With "streams" a thread of the parent sends numbers as fast as it can, while the parent forks children that
+ * post on the same queue pair. The peer says when it has all numbers, and prints what is none.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -12,6 +15,7 @@
 #include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <poll.h>
+#include <pthread.h>
 #include <rdma/rdma_cma.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -25,6 +29,12 @@
 #define PATIENCE_MS 60000
 #define DEPTH 16
 #define LAST_TEXT "parent at last"
+#define NUMBERS 2000
+#define CHILDREN 30
+#define WINDOW 8
+/* The peer has a receive, and a slot for it, for all that may come. */
+#define RECEIVES (NUMBERS + DEPTH)
+#define MEMORY_BYTES ((RECEIVES * TEXT_BYTES + 4095) / 4096 * 4096)
 
 #define CHECK(holds) \
   do { \
@@ -90,19 +100,19 @@ static void expect_event(struct end *end, enum rdma_cm_event_type type) {
   rdma_ack_cm_event(event);
 }
 
-static void make_queues(struct end *end) {
+static void make_queues(struct end *end, uint32_t receives) {
   int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
   CHECK((end->pd = ibv_alloc_pd(end->id->verbs)) != NULL);
-  CHECK((end->text = aligned_alloc(4096, 4096)) != NULL);
-  memset(end->text, 0, 4096);
-  CHECK((end->mr = ibv_reg_mr(end->pd, end->text, 4096, access)) != NULL);
+  CHECK((end->text = aligned_alloc(4096, MEMORY_BYTES)) != NULL);
+  memset(end->text, 0, MEMORY_BYTES);
+  CHECK((end->mr = ibv_reg_mr(end->pd, end->text, MEMORY_BYTES, access)) != NULL);
   CHECK((end->channel = ibv_create_comp_channel(end->id->verbs)) != NULL);
-  CHECK((end->cq = ibv_create_cq(end->id->verbs, 4 * DEPTH, NULL, end->channel, 0)) != NULL);
+  CHECK((end->cq = ibv_create_cq(end->id->verbs, (int)receives + DEPTH, NULL, end->channel, 0)) != NULL);
   struct ibv_qp_init_attr init = {.send_cq = end->cq,
                                   .recv_cq = end->cq,
                                   .qp_type = IBV_QPT_RC,
                                   .cap = {.max_send_wr = DEPTH,
-                                          .max_recv_wr = DEPTH,
+                                          .max_recv_wr = receives,
                                           .max_send_sge = 1,
                                           .max_recv_sge = 1}};
   CHECK(rdma_create_qp(end->id, end->pd, &init) == 0);
@@ -148,6 +158,7 @@ static void serve(int ready) {
   struct rdma_cm_id *listener;
   struct rdma_cm_event *event;
   struct ibv_wc wc;
+  int numbers = 0;
   CHECK((end.events = rdma_create_event_channel()) != NULL);
   CHECK(rdma_create_id(end.events, &listener, NULL, RDMA_PS_TCP) == 0);
   CHECK(rdma_bind_addr(listener, (struct sockaddr *)&address) == 0);
@@ -158,8 +169,8 @@ static void serve(int ready) {
   CHECK(rdma_get_cm_event(end.events, &event) == 0);
   CHECK(event->event == RDMA_CM_EVENT_CONNECT_REQUEST);
   end.id = event->id;
-  make_queues(&end);
-  for (uint64_t slot = 0; slot < DEPTH; slot++) CHECK(post_receive(&end, slot) == 0);
+  make_queues(&end, RECEIVES);
+  for (uint64_t slot = 0; slot < RECEIVES; slot++) CHECK(post_receive(&end, slot) == 0);
   struct rdma_conn_param parameters = {.responder_resources = 1, .initiator_depth = 1};
   CHECK(rdma_accept(end.id, &parameters) == 0);
   rdma_ack_cm_event(event);
@@ -173,6 +184,10 @@ static void serve(int ready) {
     while (ibv_poll_cq(end.cq, 1, &wc) == 1) {
       if (wc.status != IBV_WC_SUCCESS) continue;
       const char *text = slot_of(&end, wc.wr_id);
+      if (*text >= '0' && *text <= '9' && atoi(text) == numbers) {
+        if (++numbers == NUMBERS) say("peer got", "all numbers in order");
+        continue;
+      }
       say("peer got", text);
       if (strcmp(text, LAST_TEXT) == 0) CHECK(rdma_disconnect(end.id) == 0);
     }
@@ -189,7 +204,7 @@ static void connect_end(struct end *end) {
   expect_event(end, RDMA_CM_EVENT_ADDR_RESOLVED);
   CHECK(rdma_resolve_route(end->id, 5000) == 0);
   expect_event(end, RDMA_CM_EVENT_ROUTE_RESOLVED);
-  make_queues(end);
+  make_queues(end, DEPTH);
   CHECK(rdma_connect(end->id, &parameters) == 0);
   expect_event(end, RDMA_CM_EVENT_ESTABLISHED);
 }
@@ -412,6 +427,51 @@ static void run_child(struct end *end, struct spares *spares, int parents_end) {
   _exit(0);
 }
 
+/* Held while a request is posted, and by whoever forks: a provider's own lock would stay held in a child. */
+static pthread_mutex_t posting = PTHREAD_MUTEX_INITIALIZER;
+
+static void *stream(void *argument) {
+  struct end *end = argument;
+  struct ibv_wc wc;
+  int posted = 0, done = 0;
+  while (done < NUMBERS) {
+    char text[TEXT_BYTES];
+    snprintf(text, sizeof text, "%d", posted);
+    pthread_mutex_lock(&posting);
+    bool posts = posted < NUMBERS && posted - done < WINDOW;
+    if (posts) CHECK(post_text(end, (uint64_t)(posted++ % DEPTH), text) == 0);
+    pthread_mutex_unlock(&posting);
+    while (ibv_poll_cq(end->cq, 1, &wc) == 1) {
+      CHECK(wc.status == IBV_WC_SUCCESS);
+      done++;
+    }
+  }
+  return NULL;
+}
+
+static void run_streaming_parent(void) {
+  struct end end = {0};
+  pthread_t thread;
+  connect_end(&end);
+  CHECK(pthread_create(&thread, NULL, stream, &end) == 0);
+  for (int child = 0; child < CHILDREN; child++) {
+    int status;
+    pthread_mutex_lock(&posting);
+    pid_t process = fork();
+    if (process == 0) {
+      for (int round = 0; round < 2 * DEPTH; round++) post_text(&end, DEPTH, "child");
+      _exit(0);
+    }
+    pthread_mutex_unlock(&posting);
+    CHECK(waitpid(process, &status, 0) == process && status == 0);
+  }
+  CHECK(pthread_join(thread, NULL) == 0);
+  CHECK(post_text(&end, 0, LAST_TEXT) == 0);
+  expect_event(&end, RDMA_CM_EVENT_DISCONNECTED);
+  rdma_disconnect(end.id);
+  _exit(0);
+}
+
 static void run_parent(bool stays, int ended) {
   struct end end = {0};
   struct spares spares = {0};
@@ -460,6 +520,7 @@ int main(int count, char **words) {
   close(ready[1]);
   CHECK(read(ready[0], &byte, 1) == 1);
   pid_t parent = fork();
+  if (parent == 0 && strcmp(words[3], "streams") == 0) run_streaming_parent();
   if (parent == 0) run_parent(stays, ended[1]);
   close(ended[1]);
   CHECK(waitpid(parent, &status, 0) == parent && status == 0);
