@@ -9,6 +9,7 @@
 #include "loss-watch.h"
 #include "memory-agent.h"
 #include "netlink.h"
+#include "private-rings.h"
 #include "queue-flush.h"
 #include "raw-call.h"
 
@@ -39,10 +40,13 @@ struct device_file *device_file_create(enum role role, int fd, bool copy,
   atomic_store(&file->command_fd, -1);
   atomic_store(&file->inherited_fd, -1);
   atomic_store(&file->watch_fd, -1);
+  atomic_store(&file->maps_fd, -1);
   registry_lock();
   file->next = files;
   files = file;
   registry_unlock();
+  int maps = role == ROLE_UVERBS ? private_rings_open() : -1;
+  if (maps >= 0) descriptor_hide(maps, false, file, &file->maps_fd);
   if (descriptor_hide(fd, copy, file, &file->command_fd) >= 0) return file;
   int error = errno;
   device_file_put(file);
@@ -90,6 +94,7 @@ void device_file_shut(struct device_file *file) {
   pthread_mutex_lock(&file->send_lock);
   descriptor_close_hidden(&file->command_fd);
   descriptor_close_hidden(&file->inherited_fd);
+  descriptor_close_hidden(&file->maps_fd);
   file->state = CONNECTION_DEAD;
   pthread_mutex_unlock(&file->send_lock);
   pthread_mutex_unlock(&file->command_lock);

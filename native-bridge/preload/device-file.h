@@ -47,6 +47,8 @@ struct device_file {
   /* In a forked child: the connection of the process that opened the device, which keeps the
    * daemon's file open. A hidden descriptor, or -1. */
   _Atomic int inherited_fd;
+  /* Of an uverbs file: the mappings of the process that opened it. A hidden descriptor, or -1. */
+  _Atomic int maps_fd;
   /* One of `connection_state`; changes under `command_lock`. */
   _Atomic int state;
   uint32_t last_request;

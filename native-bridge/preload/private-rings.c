@@ -31,6 +31,7 @@ struct mapping {
 
 struct mappings {
   int fd;
+  off_t offset;
   char bytes[READ_BYTES];
   size_t at;
   size_t filled;
@@ -39,8 +40,11 @@ struct mappings {
 /* The next character; '\0' at the end. */
 static char next_character(struct mappings *mappings) {
   if (mappings->at == mappings->filled) {
-    ssize_t length = syscall(SYS_read, mappings->fd, mappings->bytes, sizeof mappings->bytes);
+    /* The position of an inherited descriptor is its parent's, too. */
+    ssize_t length = syscall(SYS_pread64, mappings->fd, mappings->bytes, sizeof mappings->bytes,
+                             mappings->offset);
     if (length <= 0) return '\0';
+    mappings->offset += length;
     mappings->at = 0;
     mappings->filled = (size_t)length;
   }
@@ -142,6 +146,10 @@ static void visit(const struct mapping *mapping, const struct places *places, in
   }
 }
 
+int private_rings_open(void) {
+  return (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC);
+}
+
 void private_rings_take(struct device_file *file) {
   struct mappings mappings = {.at = 0};
   struct mapping mapping;
@@ -150,11 +158,12 @@ void private_rings_take(struct device_file *file) {
   if (places.count == 0) return;
   int rings = descriptor_of_file(file);
   if (rings < 0 || raw_fstat(rings, &status) != 0) return;
-  mappings.fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC);
+  int own = private_rings_open();
+  mappings.fd = own >= 0 ? own : atomic_load(&file->maps_fd);
   while (mappings.fd >= 0 && next_mapping(&mappings, &mapping)) {
     if (mapping.inode != status.st_ino || mapping.major != major(status.st_dev)) continue;
     if (mapping.minor == minor(status.st_dev)) visit(&mapping, &places, rings);
   }
-  if (mappings.fd >= 0) raw_close(mappings.fd);
+  if (own >= 0) raw_close(own);
   free_places(&places);
 }

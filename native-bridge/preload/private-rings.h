@@ -9,4 +9,8 @@ struct device_file;
  * of the parent. Receive and completion queues stay shared, as between processes on a kernel. */
 void private_rings_take(struct device_file *file);
 
+/* Opens this process's list of mappings, which its children read where they have no /proc: behind
+ * chroot(). A descriptor, or -1. */
+int private_rings_open(void);
+
 #endif

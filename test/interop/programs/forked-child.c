@@ -1,5 +1,5 @@
 /*
- * What a forked child may do with what its parent opened: forked-child ADDRESS PORT alive|gone|streams
+ * What a forked child may do with what its parent opened: forked-child ADDRESS PORT alive|gone|streams|chroot
  *
  * Three processes. A peer listens and prints what it receives. A parent connects to it, opens what there
  * is to open, and forks; with "gone" it then ends. The child tries each call on what it inherited, with
@@ -7,7 +7,8 @@
  * once more afterwards. A line "NAME: RESULT" is printed for each step.
  *
  * With "streams" a thread of the parent sends numbers as fast as it can, while the parent forks children that
- * post on the same queue pair. The peer says when it has all numbers, and prints what is none.
+ * post on the same queue pair. The peer says when it has all numbers, and prints what is none. With "chroot"
+ * the parent has no /proc by then.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -449,10 +450,11 @@ static void *stream(void *argument) {
   return NULL;
 }
 
-static void run_streaming_parent(void) {
+static void run_streaming_parent(bool changes_root) {
   struct end end = {0};
   pthread_t thread;
   connect_end(&end);
+  if (changes_root) CHECK(chroot("/sys") == 0 && chdir("/") == 0 && access("/proc", F_OK) != 0);
   CHECK(pthread_create(&thread, NULL, stream, &end) == 0);
   for (int child = 0; child < CHILDREN; child++) {
     int status;
@@ -520,7 +522,9 @@ int main(int count, char **words) {
   close(ready[1]);
   CHECK(read(ready[0], &byte, 1) == 1);
   pid_t parent = fork();
-  if (parent == 0 && strcmp(words[3], "streams") == 0) run_streaming_parent();
+  bool changes_root = strcmp(words[3], "chroot") == 0;
+  bool streams = changes_root || strcmp(words[3], "streams") == 0;
+  if (parent == 0 && streams) run_streaming_parent(changes_root);
   if (parent == 0) run_parent(stays, ended[1]);
   close(ended[1]);
   CHECK(waitpid(parent, &status, 0) == parent && status == 0);
