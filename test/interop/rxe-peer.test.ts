@@ -5,10 +5,12 @@
  * If the guest does not boot, all of it is skipped, with the reason.
  */
 import { spawnSync } from 'node:child_process';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { CommandFolder } from '../e2e/cli-process.ts';
 import { docExamples } from '../support/doc-examples.ts';
+import { FORGED_PORT, forgedRequest } from '../support/forged-mads.ts';
 import { programSeconds } from '../support/patience.ts';
 import { datagramsOf, hasRightIcrc } from '../support/roce-recordings.ts';
 import { compileForkedChild, linesOf, stepsOfChild } from './forked-child.ts';
@@ -36,6 +38,9 @@ const BOTH: readonly Side[] = ['ours', 'theirs'];
 /** Index of the GID of the IPv4 address, on both sides; the IPv6 address has the next. */
 const IPV4_INDEX = 1;
 const IPV6_INDEX = 2;
+/** rxe numbers its queue pairs from 17 on. */
+const RXE_QPNS = { first: 17, count: 48 } as const;
+const RPING_PORT = 7174;
 const OUR_ADDRESSES: ReadonlySet<string> = new Set(['10.1.0.2', 'fd00::2']);
 
 /**
@@ -331,6 +336,41 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
         await inGuest('damage');
       }
     });
+  });
+
+  // The kernel ignores the question whether it still has the connection, since it has.
+  it('rping, while somebody forges requests in the name of its client', async () => {
+    const [{ address: ours }, { address: theirs }] = [SIDES.ours, SIDES.theirs];
+    const qpns = Array.from({ length: RXE_QPNS.count }, (_, index) => RXE_QPNS.first + index);
+    const requests = qpns.map((qpn) => forgedRequest([theirs, ours], RPING_PORT, qpn));
+    const file = folder.file('forged');
+    writeFileSync(file, Buffer.concat(requests));
+    const forge = [
+      'import socket',
+      'forger = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)',
+      `forger.bind(("${theirs}", ${FORGED_PORT}))`,
+      `bytes = open("${file}", "rb").read()`,
+      `size = len(bytes) // ${requests.length}`,
+      `for at in range(0, len(bytes), size): forger.sendto(bytes[at:at + size], ("${ours}", 4791))`,
+    ].join('\n');
+    const pings = '$(wc -l </run/pings)';
+    const until = (condition: string) => `until ${condition}; do sleep 0.2; done`;
+    const client = [
+      `stdbuf -oL rping -c -v -a ${ours} >/run/pings & pinger=$!`,
+      until(`((${pings} > 3)) || ! kill -0 $pinger`),
+      `before=${pings}; python3 -c ${shellWord(forge)} || exit`,
+      until(`((${pings} > before + 10)) || ! kill -0 $pinger`),
+      // This fails if it has ended.
+      'kill $pinger; status=$?; touch /run/forgery-over; exit $status',
+    ];
+    const server = [
+      `rm -f /run/forgery-over; rping -s -P -a ${ours} & server=$!`,
+      until('[[ -e /run/forgery-over ]]'),
+      'kill -9 $server',
+    ];
+    const script = [server, client].map((lines) => shellWord(lines.join('\n')));
+    const { status, output } = await guest.runToEnd(`across-cm ours ${script.join(' ')}`);
+    expect(status, output).toBe(0);
   });
 
   it.each(['alive', 'gone'])(
