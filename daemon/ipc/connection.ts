@@ -19,7 +19,9 @@ interface SocketOptions extends SocketConstructorOpts {
 
 /** See the module's comment. */
 export class Connection {
-  readonly #peer: PeerProcess | SocketPeer;
+  readonly #peer: PeerProcess;
+  /** Closes what the connection has of its process, unless that belongs to another connection. */
+  readonly #releasePeer: () => void;
   readonly #socket: Socket;
   readonly #writer: DirectWriter;
   /** Receives bytes; they are borrowed until it returns. */
@@ -62,7 +64,7 @@ export class Connection {
     // A server's sockets allocate a buffer for each read; one made from a descriptor need not.
     const own = duplicateDescriptor(fd);
     accepted.destroy();
-    const connection = new Connection(own, peer, readBuffer, unreadMaxBytes);
+    const connection = new Connection(own, peer, () => peer.close(), readBuffer, unreadMaxBytes);
     current = () => connection.fd;
     return connection;
   }
@@ -77,18 +79,20 @@ export class Connection {
     readBuffer: Uint8Array,
     unreadMaxBytes: number,
   ): Connection {
-    const connection = new Connection(own, peer, readBuffer, unreadMaxBytes);
+    const connection = new Connection(own, peer, () => undefined, readBuffer, unreadMaxBytes);
     connection.isPaired = true;
     return connection;
   }
 
   private constructor(
     own: number,
-    peer: PeerProcess | SocketPeer,
+    peer: PeerProcess,
+    releasePeer: () => void,
     readBuffer: Uint8Array,
     unreadMaxBytes: number,
   ) {
     this.#peer = peer;
+    this.#releasePeer = releasePeer;
     this.unreadMaxBytes = unreadMaxBytes;
     const options: SocketOptions = {
       fd: own,
@@ -241,7 +245,7 @@ export class Connection {
       this.onClosed(this.#reason);
     } finally {
       this.#charge();
-      if (this.#peer instanceof SocketPeer) this.#peer.close();
+      this.#releasePeer();
       const fd = descriptorOf(this.#socket);
       if (fd !== undefined) this.onClosing(fd);
       this.#socket.destroy();

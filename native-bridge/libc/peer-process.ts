@@ -39,7 +39,7 @@ export class SocketPeer implements PeerProcess {
   readonly gid: number;
   readonly #descriptor: () => number | undefined;
   /** Opened at once where the socket cannot be asked later; an error if that failed. */
-  readonly #early: number | SystemCallError | undefined;
+  #early: number | SystemCallError | undefined;
   #identity: string | undefined;
 
   /**
@@ -72,9 +72,11 @@ export class SocketPeer implements PeerProcess {
     return peerProcessDescriptor(socket);
   }
 
-  /** The connection is over. */
+  /** The connection is over. A second call does nothing. */
   close(): void {
-    if (typeof this.#early === 'number') closeDescriptor(this.#early);
+    if (typeof this.#early !== 'number') return;
+    closeDescriptor(this.#early);
+    this.#early = new SystemCallError('pidfd_open', EBADF);
   }
 
   /** The kernel compares users that have the same number here. */

@@ -1,0 +1,57 @@
+/** A connection and the process behind it, whose descriptors both may hold. */
+import { once } from 'node:events';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { createServer, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, expect, it } from 'vitest';
+import { Connection } from '../../../daemon/ipc/connection.ts';
+import { closeDescriptor } from '../../../native-bridge/libc/descriptor.ts';
+import { SocketPeer } from '../../../native-bridge/libc/peer-process.ts';
+import { isProcessAlive } from '../../../native-bridge/libc/process-vm.ts';
+import { connectUnix, descriptorOf, socketPair } from '../../../native-bridge/libc/unix-socket.ts';
+
+const opened: (() => void)[] = [];
+
+afterEach(() => {
+  for (const close of opened.splice(0).reverse()) close();
+});
+
+/** A connected process, which is this one, as kernels without SO_PEERPIDFD (before 6.5) have it. */
+async function connectedPeer(): Promise<SocketPeer> {
+  const directory = mkdtempSync(join(tmpdir(), 'iwarpd-unit-'));
+  const server = createServer({ pauseOnConnect: true });
+  server.listen(join(directory, 's'));
+  await once(server, 'listening');
+  const accepted = once(server, 'connection');
+  const client = connectUnix(join(directory, 's'));
+  const [socket]: Socket[] = await accepted;
+  opened.push(() => {
+    closeDescriptor(client);
+    socket?.destroy();
+    server.close();
+    rmSync(directory, { recursive: true, force: true });
+  });
+  return new SocketPeer(() => socket && descriptorOf(socket), false);
+}
+
+/** Whether the process of `peer` can be reached and lives. */
+function lives(peer: SocketPeer): boolean {
+  const descriptor = peer.openDescriptor();
+  const alive = isProcessAlive(descriptor);
+  closeDescriptor(descriptor);
+  return alive;
+}
+
+it('further connections of a process leave its descriptor to the first one', async () => {
+  const peer = await connectedPeer();
+  const [own, other] = socketPair();
+  const further = Connection.pair(own, peer, new Uint8Array(64), 64);
+  expect(further.credentials).toBe(peer);
+  expect(lives(peer)).toBe(true);
+  further.close();
+  closeDescriptor(other);
+  expect(lives(peer)).toBe(true);
+  peer.close();
+  expect(() => peer.openDescriptor()).toThrow('EBADF');
+});
