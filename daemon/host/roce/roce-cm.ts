@@ -13,7 +13,14 @@ import {
 } from '../../../verbs-api/contract/verbs/errors.ts';
 import type { SocketAddress } from '../../../verbs-api/contract/verbs/provider.ts';
 import { assert } from '../../invariants/assert.ts';
-import { addressBytes, addressFamily, isLoopback, isWildcard } from '../../iwarp/cm/address.ts';
+import {
+  addressBytes,
+  addressFamily,
+  IPV4_ANY,
+  IPV6_ANY,
+  isLoopback,
+  isWildcard,
+} from '../../iwarp/cm/address.ts';
 import { QPAttribute, type QPModification } from '../../rnic/qp-attributes.ts';
 import type { QP } from '../../rnic/queue-pair.ts';
 import type { Micros } from '../../rnic/wire-port.ts';
@@ -114,7 +121,9 @@ export class RoceCm {
     if (!open && device === undefined) {
       throw new VerbsError('EADDRNOTAVAIL', `no RoCE device has the address ${address}`);
     }
-    const held = this.#ports.hold(holderOf(id), { address, port });
+    // A loopback address stands for those of the devices, so its port is theirs, too.
+    const place = open ? wildcardOf(address) : address;
+    const held = this.#ports.hold(holderOf(id), { address: place, port });
     id.roce = roce;
     this.#ids.add(id);
     roce.port = device;
@@ -620,6 +629,11 @@ export class RoceCm {
 /** The service id of a port (`rdma_get_service_id`). */
 function serviceIdOf(portSpace: number, port: number): number {
   return portSpace * 0x1_0000 + port;
+}
+
+/** The wildcard of an address's family. */
+function wildcardOf(address: string): string {
+  return addressFamily(address) === 4 ? IPV4_ANY : IPV6_ANY;
 }
 
 /** An id holds at most one port. */

@@ -164,6 +164,17 @@ describe('addresses', () => {
     expect(bind('0.0.0.0', 7001)).toBe(0);
     expect(bind(ADDRESS, 7001)).toBe(EADDRNOTAVAIL);
   });
+
+  it('fail to bind beside a loopback address, which leads to every device', () => {
+    const bind = (address: string, port: number) =>
+      rig.write(cm.bind(rig.create(1n), address, port));
+    expect(bind('127.0.0.1', 7005)).toBe(0);
+    // Else it would get the requests of those who dial 127.0.0.1.
+    expect(bind(ADDRESS, 7005)).toBe(EADDRNOTAVAIL);
+    expect(bind('127.0.0.2', 7005)).toBe(EADDRNOTAVAIL);
+    expect(bind(ADDRESS, 7006)).toBe(0);
+    expect(bind('127.0.0.1', 7006)).toBe(EADDRNOTAVAIL);
+  });
 });
 
 describe('REUSEADDR', () => {
