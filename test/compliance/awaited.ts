@@ -1,6 +1,5 @@
 import { once } from 'node:events';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
-import { setTimeout as pause } from 'node:timers/promises';
 import { inspect } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { connect, type EndpointOptions, listen } from '../../verbs-api/connect.ts';
@@ -95,7 +94,7 @@ export function awaitedSuite(fixture: ProviderFixture): void {
       const received: string[] = [];
       for await (const message of pair.server.messages({ signal: patience() })) {
         received.push(text(message));
-        if (received.length % 50 === 0) await pause(5);
+        if (received.length % 50 === 0) await quiet(5);
         if (received.length === count) break;
       }
       expect(received).toEqual(Array.from({ length: count }, (_, index) => String(index)));

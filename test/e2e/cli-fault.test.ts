@@ -6,7 +6,6 @@ import { fetchWith, madeToken } from '../support/http-token.ts';
 import { CommandFolder, runCommand } from './cli-process.ts';
 
 /** Each test starts a daemon and several commands, and other tests may run beside it. */
-const SLOW = { timeout: 60_000 };
 
 let folder: CommandFolder;
 let socket: string;
@@ -21,7 +20,7 @@ beforeAll(async () => {
     ...['--http', '127.0.0.1:0'],
   ]);
   url = /http:\/\/127\.0\.0\.1:[0-9]+/.exec(daemon.stdout)?.[0] ?? '';
-}, SLOW.timeout);
+});
 
 afterEach(async () => {
   await new DaemonControl({ socketPath: socket }).removeFaults();

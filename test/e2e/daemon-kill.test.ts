@@ -1,7 +1,7 @@
 import { once } from 'node:events';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { MemoryTier } from '../../verbs-api/contract/verbs/provider.ts';
+import { quiet } from '../support/patience.ts';
 import { DaemonProcess, printed, startProgram } from './daemon-process.ts';
 import { Survivor } from './daemon-survivor.ts';
 
@@ -26,7 +26,7 @@ describe.each<{ tiers: MemoryTier[] }>([{ tiers: ['process_vm'] }, { tiers: ['ag
     async function kill(delayMs: number, whenRunning: boolean): Promise<void> {
       const victim = startProgram('daemon-victim', daemon.socketPath, `${survivor.port}`);
       if (whenRunning) await printed(victim, 'running');
-      await sleep(delayMs);
+      await quiet(delayMs);
       const ended = once(victim, 'exit');
       victim.kill('SIGKILL');
       const [, signal] = await ended;

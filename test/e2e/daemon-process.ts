@@ -4,12 +4,11 @@ import { once } from 'node:events';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { DaemonOptions } from '../../daemon/main/config.ts';
 import { queryDaemon } from '../../verbs-api/client/daemon-query.ts';
 import type { DaemonStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import { repositoryRoot } from '../interop/prerequisites.ts';
-import { patience, patient, until } from '../support/patience.ts';
+import { patient, quiet, until } from '../support/patience.ts';
 
 /** Equal footprints in a row after which nothing is expected to change. */
 const SAME_LOOKS = 25;
@@ -146,19 +145,19 @@ export class DaemonProcess {
    * after their objects are gone, so this waits until nothing has changed for a while.
    */
   async atRest(clients = 0): Promise<Footprint> {
-    const deadline = performance.now() + patience();
     let last = '';
     let same = 0;
-    for (;;) {
-      const now = await this.footprint();
-      const text = JSON.stringify(now);
-      same = text === last && now.clients === clients ? same + 1 : 0;
-      last = text;
-      if (same === SAME_LOOKS) return now;
-      if (performance.now() > deadline)
-        throw new Error(`the daemon does not come to rest: ${text}`);
-      await sleep(20);
-    }
+    return await until(
+      () => `the daemon to come to rest: ${last}`,
+      async () => {
+        await quiet(15);
+        const now = await this.footprint();
+        const text = JSON.stringify(now);
+        same = text === last && now.clients === clients ? same + 1 : 0;
+        last = text;
+        return same === SAME_LOOKS ? now : undefined;
+      },
+    );
   }
 
   /** Waits until it holds what it is expected to hold; returns what it held at last. */

@@ -1,5 +1,4 @@
 /** Each kind of fault, as a TypeScript program meets it. */
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { DaemonControl } from '../../verbs-api/client/daemon-control.ts';
 import type { FaultKind, FaultSpec } from '../../verbs-api/contract/protocol/faults.ts';
@@ -22,6 +21,7 @@ import {
   postWrite,
 } from '../support/fault-pair.ts';
 import { madeToken } from '../support/http-token.ts';
+import { quiet } from '../support/patience.ts';
 import { until } from '../support/rnic-node.ts';
 
 let pair: FaultPair;
@@ -117,7 +117,7 @@ describe('what passes a connection', () => {
     const { left, right } = await pair.connect();
     await pair.withFault({ kind: 'stall', device: 'left', direction: 'out' }, async () => {
       postSend(left);
-      await sleep(150);
+      await quiet(150);
       expect(right.cq.poll()).toEqual([]);
     });
     const [received] = await completions(right, 1);
@@ -276,7 +276,7 @@ describe('a failing MPA startup', () => {
         connected = true;
         return ends;
       });
-      await sleep(200);
+      await quiet(200);
       expect(connected).toBe(false);
       return { both };
     });
@@ -580,7 +580,7 @@ describe('what faults hold back', () => {
     await completions(left, 1);
     // Both ends have closed their socket, but the right end does not know yet.
     await right.id.disconnect();
-    await sleep(200);
+    await quiet(200);
     expect((await control.connections()).map(({ device }) => device)).toContain('right');
     await pair.rig.daemon.stop();
   });

@@ -1,12 +1,11 @@
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { controlRoutes } from '../../daemon/http/control-routes.ts';
 import type { HttpRoute } from '../../daemon/http/http-route.ts';
 import { DEFAULT_HTTP_LIMITS, HttpServer } from '../../daemon/http/http-server.ts';
 import { FixedTarget } from '../support/control-target.ts';
-import { patience } from '../support/patience.ts';
+import { patience, quiet } from '../support/patience.ts';
 
 const LIMITS = {
   ...DEFAULT_HTTP_LIMITS,
@@ -42,7 +41,7 @@ class Spring {
       while (!signal.aborted) {
         this.made += 1;
         yield new Uint8Array(64 * 1024);
-        await sleep(0);
+        await quiet(0);
       }
     } finally {
       this.running -= 1;
@@ -243,7 +242,7 @@ describe('clients that are slow, or half there', () => {
     for (const letter of head) {
       if (socket.destroyed || !socket.writable) break;
       socket.write(letter);
-      await sleep(20);
+      await quiet(20);
     }
     expect(await answer).not.toMatch(/^HTTP\/1\.1 2/);
     await healthy();
@@ -256,7 +255,7 @@ describe('clients that are slow, or half there', () => {
     socket.write(request('POST /reset HTTP/1.1', 'Host: localhost', type, 'Content-Length: 60000'));
     while (!socket.destroyed && socket.writable) {
       socket.write(' ');
-      await sleep(20);
+      await quiet(20);
     }
     const told = await answer;
     expect(told).not.toMatch(/^HTTP\/1\.1 2/);
@@ -270,7 +269,7 @@ describe('clients that are slow, or half there', () => {
       const socket = connect(server.port, '127.0.0.1');
       socket.on('error', () => undefined);
       socket.write(bytes);
-      await sleep(20);
+      await quiet(20);
       socket.resetAndDestroy();
     }
     const type = 'Content-Type: application/json';
@@ -279,7 +278,7 @@ describe('clients that are slow, or half there', () => {
     cut.write(
       `${request('POST /reset HTTP/1.1', 'Host: localhost', type, 'Content-Length: 20')}{"x"`,
     );
-    await sleep(50);
+    await quiet(50);
     cut.resetAndDestroy();
     await healthy();
     expect(target.resets).toBe(0);
@@ -311,7 +310,7 @@ describe('clients that are slow, or half there', () => {
     const before = process.memoryUsage.rss();
     for (let sent = 0; sent < 20_000 && !socket.destroyed; sent += 500) {
       socket.write(one.repeat(500));
-      await sleep(1);
+      await quiet(1);
     }
     expect(process.memoryUsage.rss() - before).toBeLessThan(128 * 2 ** 20);
     await healthy();

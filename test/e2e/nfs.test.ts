@@ -11,6 +11,7 @@ import { connect } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { freePort } from '../support/free-port.ts';
+import { patience } from '../support/patience.ts';
 import { CommandFolder, type RunningCommand } from './cli-process.ts';
 
 let folder: CommandFolder;
@@ -218,7 +219,7 @@ describe('MOUNT over TCP', () => {
     });
     socket.on('error', () => undefined);
     socket.write(bytes);
-    const timer = setTimeout(() => socket.destroy(), 5000);
+    const timer = setTimeout(() => socket.destroy(), patience());
     await new Promise((resolve) => socket.on('close', resolve));
     clearTimeout(timer);
     return Buffer.concat(got);

@@ -1,7 +1,6 @@
 /** A client that does not read what its peers send delays only its own connections. */
 import type { ChildProcess } from 'node:child_process';
 import { readFileSync } from 'node:fs';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { connect } from '../../verbs-api/connect.ts';
 import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
@@ -10,6 +9,7 @@ import { Access, SendFlag, WROpcode } from '../../verbs-api/contract/verbs/enums
 import type { MR, Provider } from '../../verbs-api/contract/verbs/provider.ts';
 import type { SendWR } from '../../verbs-api/contract/verbs/work-request.ts';
 import { completions, connectedPair, type Pair, pattern, send } from '../compliance/fixture.ts';
+import { quiet } from '../support/patience.ts';
 import { DaemonProcess, printed, startProgram } from './daemon-process.ts';
 import { parseRegion, REGION_BYTES } from './daemon-region.ts';
 
@@ -99,11 +99,11 @@ it('costs no memory while stopped, and its peer resumes when it does', async () 
   await expect.poll(written).toBeGreaterThan(64 * 2 ** 20);
   const before = residentBytes();
   sink.kill('SIGSTOP');
-  await sleep(STOPPED_MS);
+  await quiet(STOPPED_MS);
   await roundTrip();
   const cost = residentBytes() - before;
   const stalledAt = written();
-  await sleep(200);
+  await quiet(200);
   // Its peers wait as well: TCP is full.
   expect(written()).toBe(stalledAt);
   expect(cost).toBeLessThan(COST_MAX_BYTES);
@@ -111,7 +111,7 @@ it('costs no memory while stopped, and its peer resumes when it does', async () 
   await expect.poll(written).toBeGreaterThan(stalledAt + 64 * 2 ** 20);
   // Nor does one that never continues delay others.
   sink.kill('SIGSTOP');
-  await sleep(100);
+  await quiet(100);
   sink.kill('SIGKILL');
   await Promise.all(writers.map(({ done }) => done));
   await roundTrip();

@@ -1,7 +1,6 @@
 /** Client memory that never resolves: the client waits, or is ended, without effect on others. */
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { connect } from '../../verbs-api/connect.ts';
 import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
@@ -9,6 +8,7 @@ import type { Connection } from '../../verbs-api/connection.ts';
 import { Access, SendFlag, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
 import type { Provider } from '../../verbs-api/contract/verbs/provider.ts';
 import { completions, connectedPair, type Pair, send } from '../compliance/fixture.ts';
+import { quiet } from '../support/patience.ts';
 import { DaemonProcess, printed, startProgram } from './daemon-process.ts';
 import { parseRegion } from './daemon-region.ts';
 
@@ -67,7 +67,7 @@ describe.runIf(mayLeaveUnresolved)('memory that never answers', () => {
     // Longer than the guard of other memory waits.
     for (let round = 0; round < 30; round += 1) {
       await roundTrip();
-      await sleep(100);
+      await quiet(100);
     }
     expect(client.signalCode).toBeNull();
     const { clients } = await daemon.status();

@@ -13,7 +13,7 @@ import {
 } from '../../verbs-api/contract/verbs/enums.ts';
 import { bytesOf } from '../support/hex.ts';
 import { emitFpdu, mpaRequest } from '../support/mpa-frames.ts';
-import { patience, quiet } from '../support/patience.ts';
+import { quiet } from '../support/patience.ts';
 import { type Channel, NO_WISHES, RnicNode, until } from '../support/rnic-node.ts';
 
 const APART = `iwarpd-${process.pid}`;
@@ -86,12 +86,9 @@ describe.skipIf(!able)(`a peer that vanishes${reason}`, () => {
 
   type RnicNodeId = Awaited<ReturnType<RnicNode['event']>>['id'];
 
-  /** Waits longer than `until` does. */
+  /** Waits without keeping the processor busy. */
   async function told(to: RnicNode, id: RnicNodeId): Promise<void> {
-    const deadline = performance.now() + patience();
-    while (to.eventsOf(id).length === 0 && performance.now() < deadline) {
-      await quiet(50);
-    }
+    await expect.poll(() => to.eventsOf(id).length).toBeGreaterThan(0);
     expect((await to.event(id)).type).toBe(CMEventType.disconnected);
   }
 

@@ -8,7 +8,7 @@ import { CommandFolder, runCommand } from '../e2e/cli-process.ts';
 import { describeWith } from './prerequisites.ts';
 
 const MAIN = fileURLToPath(new URL('../../dist/test/bench/main.js', import.meta.url));
-const PATIENCE = { timeout: 30_000, interval: 20 };
+const PATIENCE = { interval: 20 };
 
 interface Process {
   readonly pid: number;

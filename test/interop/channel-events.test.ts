@@ -6,8 +6,8 @@ import { spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { quiet } from '../support/patience.ts';
 import { RoceRig } from '../support/roce-rig.ts';
 import { describeWith, repositoryRoot } from './prerequisites.ts';
 import { ShimProgram } from './shim-programs.ts';
@@ -70,11 +70,10 @@ describeWith(['native'], 'threads that sleep until a channel wakes them', () => 
       const words = [program, DEVICES[kill % 2] ?? '', '0', 'forever'];
       const running = new ShimProgram(words, rig.environment);
       await running.until(/under way/);
-      await sleep(100);
+      await quiet(100);
       await running.kill();
     }
-    for (let wait = 0; wait < 500 && rig.programs > 0; wait += 1) await sleep(10);
-    expect(rig.programs).toBe(0);
+    await expect.poll(() => rig.programs).toBe(0);
     rig.host.assertDeepInvariants();
   });
 });

@@ -14,9 +14,8 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { DocCommand } from '../support/doc-examples.ts';
-import { PROGRAM_MS, patience } from '../support/patience.ts';
+import { PROGRAM_MS, quiet, until } from '../support/patience.ts';
 import { repositoryRoot } from './prerequisites.ts';
 
 /** What a command did. */
@@ -29,7 +28,6 @@ export interface TypedCommand {
 
 /** Time limit for a background command to print the shown output. */
 const SETTLE_MS = 3000;
-const LOOK_MS = 50;
 
 /** Commands that run until somebody ends them, and how the shell knows that they have begun. */
 const STAYING = /^iwarpd (?:start|nfs serve|trace)\b(?!.*(?:--help|[|&]\s*$))/;
@@ -76,11 +74,8 @@ export class DocConsole {
         LANG: 'C.UTF-8',
       },
     });
-    const deadline = performance.now() + patience(PROGRAM_MS);
-    while (this.#read('.end') === '') {
-      if (performance.now() > deadline) throw new Error(`takes too long: ${this.#read('.given')}`);
-      await sleep(LOOK_MS);
-    }
+    const end = (): string => `the end of ${this.#read('.given')}`;
+    await until(end, () => this.#read('.end') !== '', PROGRAM_MS);
     return this.#results(commands);
   }
 
@@ -89,8 +84,8 @@ export class DocConsole {
     commands: readonly DocCommand[],
     enough: (typed: readonly TypedCommand[]) => boolean,
   ): Promise<readonly TypedCommand[]> {
-    const deadline = Date.now() + SETTLE_MS;
-    while (!enough(this.#results(commands)) && Date.now() < deadline) await sleep(LOOK_MS);
+    const isEnough = (): boolean => enough(this.#results(commands));
+    await until('more', isEnough, SETTLE_MS).catch(() => undefined);
     return this.#results(commands);
   }
 
@@ -105,13 +100,13 @@ export class DocConsole {
     if (shell?.pid !== undefined && shell.exitCode === null) {
       const ended = new Promise((resolve) => shell.once('exit', resolve));
       process.kill(-shell.pid, 'SIGTERM');
-      await Promise.race([ended, sleep(2000)]);
+      await Promise.race([ended, quiet(2000)]);
       try {
         process.kill(-shell.pid, 'SIGKILL');
       } catch {
         // No process is left.
       }
-      await Promise.race([ended, sleep(2000)]);
+      await Promise.race([ended, quiet(2000)]);
     }
     rmSync(this.folder, { recursive: true, force: true });
   }

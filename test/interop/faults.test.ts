@@ -1,11 +1,11 @@
 /** Each kind of fault that an unmodified program can notice, as it notices it. */
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
 import { DaemonControl } from '../../verbs-api/client/daemon-control.ts';
 import type { FaultSpec, FaultStatus } from '../../verbs-api/contract/protocol/faults.ts';
 import { withFault } from '../../verbs-api/testing/index.ts';
 import type { RunningCommand } from '../e2e/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
+import { quiet } from '../support/patience.ts';
 import { describeWith } from './prerequisites.ts';
 import { type EndedPair, endOf, ProgramBench } from './program-bench.ts';
 
@@ -101,7 +101,7 @@ describeWith(['rdma-programs'], 'rping under a fault', () => {
         // A pipe is not flushed line by line, unless somebody says so.
         const running = bench.program(['stdbuf', '-oL', ...rpingClient(port)]);
         await running.until(/ping data: rdma-ping-2/);
-        await sleep(300);
+        await quiet(300);
         expect(running.stdout).not.toContain('rdma-ping-3');
         return { running };
       },

@@ -4,8 +4,8 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { connect, createServer, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { setTimeout } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { quiet } from '../support/patience.ts';
 import { readTcpConnections } from './captures/pcap-reader.ts';
 import { compileForkedChild, linesOf, stepsOfChild } from './forked-child.ts';
 import { guestsAtOnce, takeGuestSlot } from './kernel-peer/guest-slot.ts';
@@ -167,7 +167,7 @@ describeWith(['kernel-peer', 'native'], 'kernel peer', () => {
     const stag = Buffer.from(reply.subarray(20, 24).map((byte, at) => (at < 3 ? byte ^ 0x5a : 0)));
     // siw looks for FPDUs a moment after its Reply is out. One that comes before stays unread until
     // more bytes come, so a peer that sends one and waits, waits for ever.
-    await setTimeout(200);
+    await quiet(200);
     const write = Buffer.from('0012c140', 'hex');
     const to = Buffer.alloc(8);
     socket.write(Buffer.concat([write, stag, to, Buffer.from('cafe'), Buffer.alloc(4)]));

@@ -7,6 +7,7 @@ import { hostSystem } from '../../daemon/host/links/system.ts';
 import { type Association, MESSAGE_MAX_BYTES } from '../../daemon/host/sctp/association.ts';
 import { KernelSctpTransport } from '../../daemon/host/sctp/kernel-transport.ts';
 import { KernelSctpSocket } from '../support/kernel-sctp.ts';
+import { quiet } from '../support/patience.ts';
 import { AssociationRecorder, type RecordedEnd, SEGMENT, until } from '../support/sctp-pair.ts';
 
 const A = '127.0.0.2';
@@ -20,7 +21,7 @@ const ORDERED = { payloadProtocol: 16, unordered: false, acknowledgeAtOnce: fals
 const say = (text: string): void => {
   process.stdout.write(`${text}\n`);
 };
-const pause = (ms = 2): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+const pause = (ms = 2): Promise<void> => quiet(ms);
 
 function used(association: Association): RecordedEnd {
   const user = new AssociationRecorder();

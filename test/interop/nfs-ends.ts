@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import type { CommandFolder, Finished, RunningCommand } from '../e2e/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
-import { programSeconds } from '../support/patience.ts';
+import { PROGRAM_MS, patience, programSeconds } from '../support/patience.ts';
 import { HOST_ADDRESS } from './kernel-peer/kernel-peer.ts';
 import { repositoryRoot } from './prerequisites.ts';
 
@@ -51,7 +51,11 @@ export async function nfsCommand(
 /** The standard output of one of our file commands, which must succeed. */
 export async function nfsBytes(words: readonly string[]): Promise<Buffer> {
   const main = join(repositoryRoot(), 'dist/daemon/cli/main.js');
-  const options = { encoding: 'buffer', maxBuffer: 256 << 20, timeout: 60_000 } as const;
+  const options = {
+    encoding: 'buffer',
+    maxBuffer: 256 << 20,
+    timeout: patience(PROGRAM_MS),
+  } as const;
   return (await promisify(execFile)(process.execPath, [main, 'nfs', ...words], options)).stdout;
 }
 

@@ -4,8 +4,8 @@
  * Arguments: the file to write.
  */
 import { writeFileSync } from 'node:fs';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { CommandFolder } from '../e2e/cli-process.ts';
+import { quiet } from '../support/patience.ts';
 import { launchBrowser, PageRig, pageOf } from './page-rig.ts';
 import { withPalette } from './palette-png.ts';
 
@@ -28,15 +28,15 @@ try {
   const ping = (side: string, address: string, more: readonly string[] = []) =>
     folder.start(['rping', side, '-a', address, '-p', PORT, ...more, '--socket', socket]);
   ping('-s', '127.0.0.2');
-  await sleep(1000);
+  await quiet(1000);
   ping('-c', '127.0.0.2', ['-I', '127.0.0.3', '-S', '16384', '-C', '100000000']);
-  await sleep(TRAFFIC_MS);
+  await quiet(TRAFFIC_MS);
   for (const card of await rig.page.locator('.device summary').all()) await card.click();
   const record = rig.page.getByRole('switch', { name: 'Record' });
   await record.check();
   await rig.first('.mark.cqe').waitFor();
   await record.uncheck();
-  await sleep(1500);
+  await quiet(1500);
   await rig.page.getByRole('listbox').focus();
   // The last Read of the upper lane whose records are all there, at its work request.
   const detail = rig.page.locator('.detail');
@@ -48,7 +48,7 @@ try {
     if (isWhole && (await chosen.textContent())?.includes('WQE') === true) break;
     await rig.page.keyboard.press('ArrowLeft');
   }
-  await sleep(1500);
+  await quiet(1500);
   await rig.page.mouse.wheel(0, -10_000);
   const bottom = await rig.page.locator('.detail ol').boundingBox();
   const height = Math.ceil((bottom?.y ?? 0) + (bottom?.height ?? 0)) + 16;

@@ -1,6 +1,5 @@
 /** The page at `/`, in Debian's Chromium, on real daemons with real traffic. */
 import { readFileSync } from 'node:fs';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import type { Browser } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from 'vitest';
@@ -11,7 +10,7 @@ import { pageRoute } from '../../daemon/http/page-route.ts';
 import { CommandFolder, type RunningCommand } from '../e2e/cli-process.ts';
 import { FixedTarget } from '../support/control-target.ts';
 import { freePort } from '../support/free-port.ts';
-import { patience } from '../support/patience.ts';
+import { patience, quiet } from '../support/patience.ts';
 import { launchBrowser, PageRig, pageOf, SHOWN_TIMEOUT_MS } from './page-rig.ts';
 import { describeWith, missingPackages } from './prerequisites.ts';
 import { isListening } from './program-bench.ts';
@@ -198,9 +197,9 @@ describeWith(['chromium'], 'the page', () => {
     expect(await detail.locator('li').count()).toBeGreaterThanOrEqual(3);
     await shown.page.keyboard.press('Escape');
     await shown.shows('.detail', /Point at a mark/);
-    await sleep(1500);
+    await quiet(1500);
     const asked = shown.requests.filter((request) => request === 'GET /trace').length;
-    await sleep(2000);
+    await quiet(2000);
     expect(shown.requests.filter((request) => request === 'GET /trace')).toHaveLength(asked);
     expectNoComplaint(shown);
   });
@@ -307,9 +306,9 @@ describeWith(['chromium'], 'the page', () => {
     await shown.shows('#link', /^live$/);
     await shown.page.evaluate(HIDE);
     await shown.shows('#link', /^paused$/);
-    await sleep(500);
+    await quiet(500);
     const before = shown.requests.length;
-    await sleep(3000);
+    await quiet(3000);
     expect(shown.requests).toHaveLength(before);
     await shown.page.evaluate(SHOW);
     await shown.shows('#link', /^live$/);
@@ -322,10 +321,10 @@ describeWith(['chromium'], 'the page', () => {
     rig = await PageRig.open(browser, pageOf(socket));
     await rig.shows('#link', /^live$/);
     // What the daemon loads for its first requests is not the page's.
-    await sleep(2000);
+    await quiet(2000);
     const asked = rig.requests.length;
     const before = processorSeconds(daemon.pid);
-    await sleep(seconds * 1000);
+    await quiet(seconds * 1000);
     const share = (processorSeconds(daemon.pid) - before) / seconds;
     expect(rig.requests.length - asked).toBeGreaterThan(seconds);
     expect(share).toBeLessThan(IDLE_COST_MAX);

@@ -15,12 +15,11 @@ import { randomInt } from 'node:crypto';
 import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { MemoryTier } from '../../verbs-api/contract/verbs/provider.ts';
 import { DaemonProcess } from '../e2e/daemon-process.ts';
 import { Prng } from '../sim/prng.ts';
-import { patience, TEST_MS } from '../support/patience.ts';
+import { patience, quiet, TEST_MS } from '../support/patience.ts';
 import { describeWith, repositoryRoot } from './prerequisites.ts';
 import {
   type EndedProgram,
@@ -171,7 +170,7 @@ describeWith(['sanitizers'], `the preload library under stress (seed ${SEED})`, 
             const words = ['dying', `${SEED + round}`, `${PATIENCE_MS}`];
             const program = await start(daemon, sanitizer, library, ...words);
             await program.until(/running/);
-            await sleep(prng.below(DEATH_MS));
+            await quiet(prng.below(DEATH_MS));
             await daemon.end('SIGKILL');
             const { status, output } = await program.end();
             expect(output).not.toMatch(REPORT);

@@ -4,9 +4,9 @@
  * without.
  */
 import { readFileSync } from 'node:fs';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { freePort } from '../support/free-port.ts';
+import { quiet } from '../support/patience.ts';
 import { RoceRig } from '../support/roce-rig.ts';
 import { describeWith } from './prerequisites.ts';
 import { type EndedProgram, listens, ShimProgram } from './shim-programs.ts';
@@ -40,7 +40,7 @@ async function run(
   const words = [...command.split(' '), '-p', String(port)];
   const server = new ShimProgram(words, rig.environment);
   // One that refuses its options does not listen, and neither does its client look for it.
-  if (words.includes('-R')) while (server.running && !rig.listens(port)) await sleep(5);
+  if (words.includes('-R')) while (server.running && !rig.listens(port)) await quiet(5);
   else await listens(port, server).catch(() => undefined);
   const client = new ShimProgram([...words, ADDRESS], rig.environment);
   return Promise.all([client.end(), server.end()]);

@@ -3,12 +3,12 @@
  * their data verified where they can do that.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { gidBytes } from '../../daemon/host/host-addresses.ts';
 import { CommandFolder } from '../e2e/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
 import { ownAddress } from '../support/own-address.ts';
+import { quiet } from '../support/patience.ts';
 import { RoceRig } from '../support/roce-rig.ts';
 import { describeWith } from './prerequisites.ts';
 import { type EndedProgram, ShimProgram } from './shim-programs.ts';
@@ -44,7 +44,7 @@ async function serving(port: number, ...words: readonly string[]): Promise<ShimP
   const server = program(...words);
   while (!rig.listens(port)) {
     if (!server.running) throw new Error(`ended instead of listening: ${server.output}`);
-    await sleep(10);
+    await quiet(10);
   }
   return server;
 }
@@ -268,7 +268,7 @@ describe('a daemon of a RoCE device with every address', () => {
     const words = ['rping', '-a', address, '-p', String(at), '-C', '5', '-V'];
     const { environment } = everywhere;
     const server = new ShimProgram([...words, '-s'], environment);
-    while (!everywhere.listens(at) && server.running) await sleep(10);
+    while (!everywhere.listens(at) && server.running) await quiet(10);
     const client = new ShimProgram([...words, '-c'], environment);
     const ends: EndedProgram[] = [await client.end(), await server.end()];
     for (const { status, output } of ends) expect(status, output).toBe(0);

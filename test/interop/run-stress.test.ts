@@ -4,12 +4,11 @@
  */
 import { chmodSync, copyFileSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
 import { Role } from '../../verbs-api/contract/protocol/ipc-frames.ts';
 import { DaemonProcess, type Footprint } from '../e2e/daemon-process.ts';
 import { Prng } from '../sim/prng.ts';
-import { programSeconds } from '../support/patience.ts';
+import { programSeconds, quiet } from '../support/patience.ts';
 import { ShimClient } from '../support/shim-client.ts';
 import { describeWith } from './prerequisites.ts';
 import { type Environment, listens, ShimProgram, shimEnvironment } from './shim-programs.ts';
@@ -139,10 +138,10 @@ describeWith(['rdma-programs'], 'unmodified programs on one daemon', () => {
     await transfers(daemon, PINGED_BYTES);
     // The server then waits for the completion of a receive.
     client.signal('SIGSTOP');
-    await sleep(300);
+    await quiet(300);
     const pids = [waiting.pid, server.pid, daemonPid];
     const before = pids.map(ticks);
-    await sleep(1000);
+    await quiet(1000);
     const used = pids.map((pid, index) => ticks(pid) - (before[index] ?? 0));
     expect(used.slice(0, 2)).toEqual([0, 0]);
     expect(used[2]).toBeLessThanOrEqual(3);
@@ -187,7 +186,7 @@ describeWith(['rdma-programs'], 'unmodified programs on one daemon', () => {
       const { server, client } = await rpings(environment);
       // From the first steps of a connection to the middle of transfers.
       if (round >= 6) await transfers(daemon, PINGED_BYTES);
-      else await sleep(10 + 16 * round);
+      else await quiet(10 + 16 * round);
       const [victim, peer] = round % 2 === 0 ? [client, server] : [server, client];
       await killed(victim);
       if (round >= 6) {

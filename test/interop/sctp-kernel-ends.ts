@@ -8,7 +8,7 @@ import { hostSystem } from '../../daemon/host/links/system.ts';
 import type { Association, AssociationUser } from '../../daemon/host/sctp/association.ts';
 import { UsrsctpTransport } from '../../daemon/host/sctp/usrsctp-transport.ts';
 import { KernelSctpSocket } from '../support/kernel-sctp.ts';
-import { patience } from '../support/patience.ts';
+import { quiet, until } from '../support/patience.ts';
 
 const OURS = '127.0.0.2';
 const KERNEL = '127.0.0.1';
@@ -18,15 +18,7 @@ const count = Number(process.argv[2]);
 const say = (text: string): void => {
   process.stdout.write(`${text}\n`);
 };
-const pause = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 2));
-
-async function until(what: string, isSo: () => boolean): Promise<void> {
-  const deadline = performance.now() + patience();
-  while (!isSo()) {
-    if (performance.now() > deadline) throw new Error(`waited in vain for ${what}`);
-    await pause();
-  }
-}
+const pause = (): Promise<void> => quiet(2);
 
 /** The echo of a message is the message, or it is wrong. */
 class Echoes implements AssociationUser {

@@ -2,9 +2,8 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { runCommand } from '../e2e/cli-process.ts';
-import { PROGRAM_MS, patience } from '../support/patience.ts';
+import { PROGRAM_MS, patience, quiet } from '../support/patience.ts';
 
 /** Variables for a program. */
 export type Environment = Readonly<Record<string, string>>;
@@ -96,7 +95,7 @@ export class ShimProgram {
         if (pattern.test(output)) return;
         throw new Error(`ended (${status ?? signal}) without ${pattern}: ${output}`);
       }
-      await sleep(5);
+      await quiet(5);
     }
   }
 }
@@ -113,7 +112,7 @@ function listeningPorts(): Set<number> {
 export async function listens(port: number, program: ShimProgram): Promise<void> {
   while (!listeningPorts().has(port)) {
     if (!program.running) throw new Error(`ended instead of listening: ${program.output}`);
-    await sleep(5);
+    await quiet(5);
   }
 }
 

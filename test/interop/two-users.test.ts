@@ -18,7 +18,7 @@ import type { DoctorReport } from '../../daemon/cli/doctor.ts';
 import { firstUnprivilegedPort } from '../../native-bridge/libc/privileges.ts';
 import type { DaemonStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import { QPState, WCStatus } from '../../verbs-api/contract/verbs/enums.ts';
-import { patience, quiet } from '../support/patience.ts';
+import { until } from '../support/patience.ts';
 import { missingFor, NATIVE, ShimRig } from '../unit/preload/shim-rig.ts';
 import { missingPackages } from './prerequisites.ts';
 import {
@@ -529,13 +529,11 @@ describe.runIf(obstacle === '' && noCompiler === '')(
 
 /** A process of a user with this very pid, once it is free. Another may take the number first: again. */
 async function processWithPid(pid: number, uid: number) {
-  const deadline = performance.now() + patience();
-  for (;;) {
+  return await until(`pid ${pid}`, () => {
     writeFileSync('/proc/sys/kernel/ns_last_pid', String(pid - 1));
     const child = spawn('sleep', ['600'], { uid, gid: uid, stdio: 'ignore', env: {}, cwd: '/' });
     if (child.pid === pid) return { pid, kill: (signal: NodeJS.Signals) => child.kill(signal) };
     child.kill('SIGKILL');
-    if (performance.now() > deadline) throw new Error(`pid ${pid} is not to be had`);
-    await quiet(5);
-  }
+    return undefined;
+  });
 }

@@ -4,6 +4,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { PROGRAM_MS, patience } from '../support/patience.ts';
 import { describeWith, repositoryRoot } from './prerequisites.ts';
 
 const MAIN = join(repositoryRoot(), 'dist/daemon/cli/main.js');
@@ -25,7 +26,7 @@ describeWith(['ucx'], 'a program that links UCX', () => {
     const { [HOOK]: _own, ...environment } = process.env;
     const words = [MAIN, 'run', '--device', 'iwarp0', '--', join(directory, 'program')];
     const env = { ...environment, ...variables };
-    return spawnSync('node', words, { encoding: 'utf8', env, timeout: 20_000 });
+    return spawnSync('node', words, { encoding: 'utf8', env, timeout: patience(PROGRAM_MS) });
   }
 
   it.each(['', 'bistro', 'none'])('creates a completion queue with the hook "%s"', (mode) => {

@@ -72,8 +72,8 @@ export async function until<T>(
 }
 
 /**
- * Lets time go by in which something must not happen. No event tells that nothing comes, so this is
- * a time; load can only hide a fault from it, never make one.
+ * Lets time go by in which nothing has to happen. No event tells that nothing comes, so this is a time;
+ * load can only hide a fault from it, never make one.
  */
 export async function quiet(milliseconds: number): Promise<void> {
   await sleep(milliseconds);

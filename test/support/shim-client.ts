@@ -10,7 +10,7 @@ import {
   type Welcome,
 } from '../../verbs-api/contract/protocol/ipc-frames.ts';
 import { concat } from './hex.ts';
-import { patience } from './patience.ts';
+import { patience, quiet } from './patience.ts';
 
 /** A reply, taken apart. */
 interface ReceivedReply {
@@ -152,7 +152,7 @@ export class ShimClient {
 
   /** Bytes that arrive within `waitMs`. */
   async pending(waitMs: number): Promise<number> {
-    await new Promise((done) => setTimeout(done, waitMs));
+    await quiet(waitMs);
     const bytes = new Uint8Array(4096);
     const { length } = await receiveDescriptor(this.#fd, bytes, 0).catch(() => ({ length: 0 }));
     this.#bytes = new Uint8Array(concat(this.#bytes, bytes.subarray(0, length)));

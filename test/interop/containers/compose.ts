@@ -1,7 +1,6 @@
 /** `docker/compose.yaml`, brought up by docker-compose itself in a world. */
 import { existsSync } from 'node:fs';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { patience } from '../../support/patience.ts';
+import { until } from '../../support/patience.ts';
 import type { Podman } from './podman.ts';
 import type { CommandOptions, Outcome, World } from './world.ts';
 
@@ -12,11 +11,10 @@ export async function serveDocker(podman: Podman): Promise<void> {
   const socket = '/run/docker.sock';
   world.setEnvironment({ DOCKER_HOST: `unix://${socket}`, COMPOSE_PROJECT_NAME: 'nodes' });
   world.start(['podman', 'system', 'service', '--time', '0', `unix://${socket}`]);
-  const deadline = performance.now() + patience();
-  while ((await world.run(['test', '-S', socket])).status !== 0) {
-    if (performance.now() > deadline) throw new Error('podman serves no socket');
-    await sleep(100);
-  }
+  const serves = async (): Promise<boolean> => {
+    return (await world.run(['test', '-S', socket])).status === 0;
+  };
+  await until("podman's socket", serves);
   const starting = 'podman ps --quiet --filter health=starting';
   const check = `for each in $(${starting}); do podman healthcheck run "$each"; done`;
   world.start(['bash', '-c', `while sleep 0.5; do ${check}; done`]);

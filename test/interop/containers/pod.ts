@@ -1,5 +1,6 @@
 /** Runs pods as a node of a cluster would, each container with what its manifest gives it. */
-import { setTimeout as sleep } from 'node:timers/promises';
+
+import { quiet } from '../../support/patience.ts';
 import { IMAGE } from './image.ts';
 import type { PodContainer, PodSpec, Probe } from './kubernetes.ts';
 import type { Podman } from './podman.ts';
@@ -82,7 +83,7 @@ export class RunningPod {
   async becomeWell(name: string, asked: Probe): Promise<void> {
     const { failureThreshold = FAILURES_MAX, periodSeconds = PERIOD_SECONDS } = asked;
     for (let failures = 0; failures < failureThreshold; failures += 1) {
-      if (failures > 0) await sleep(periodSeconds * 1000);
+      if (failures > 0) await quiet(periodSeconds * 1000);
       if (await this.probe(name, asked)) return;
     }
     const said = await this.#podman.logs(this.container(name));

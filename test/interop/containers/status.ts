@@ -1,7 +1,6 @@
 /** The output of `iwarpd status --json`, read from inside a container. */
-import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
-import { patience } from '../../support/patience.ts';
+import { until } from '../../support/patience.ts';
 import type { Podman } from './podman.ts';
 
 const status = z.object({
@@ -39,13 +38,12 @@ export async function eventually<Found>(
   what: string,
   look: () => Promise<Found | undefined>,
 ): Promise<Found> {
-  const deadline = performance.now() + patience();
-  for (;;) {
-    const found = await look();
-    if (found !== undefined) return found;
-    if (performance.now() > deadline) throw new Error(`waited in vain for ${what}`);
-    await sleep(200);
-  }
+  let found: Found | undefined;
+  await until(what, async () => {
+    found = await look();
+    return found !== undefined;
+  });
+  return found as Found;
 }
 
 /** By which tier the daemon of a container reaches the memory of a program with one region. */

@@ -7,8 +7,8 @@
 import { type FileHandle, mkdir, open } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { tryLock } from '../../../native-bridge/libc/file-lock.ts';
+import { quiet, until } from '../../support/patience.ts';
 
 const LOOK_INTERVAL_MS = 200;
 
@@ -21,26 +21,23 @@ export function guestsAtOnce(processors: number = availableParallelism()): numbe
 }
 
 /**
- * Waits for the right to run a guest; `directory` has the locks of all participants. Rejects after
- * `limitMs`.
+ * Waits for the right to run a guest; `directory` has the locks of all participants. Rejects when
+ * patience is over with what takes so long on an idle machine.
  */
 export async function takeGuestSlot(
   directory: string,
-  limitMs: number,
+  idleMs: number,
   slots: number = guestsAtOnce(),
 ): Promise<GuestSlot> {
   await mkdir(directory, { recursive: true });
-  const deadline = performance.now() + limitMs;
-  for (;;) {
+  const turn = async (): Promise<GuestSlot | undefined> => {
     for (let slot = 0; slot < slots; slot++) {
       const file = await open(join(directory, `guest-${slot}.lock`), 'a');
       if (tryLock(file.fd)) return file;
       await file.close();
     }
-    if (performance.now() > deadline) {
-      const seconds = Math.round(limitMs / 1000);
-      throw new Error(`other guests of this user have been running for ${seconds} s`);
-    }
-    await sleep(LOOK_INTERVAL_MS);
-  }
+    await quiet(LOOK_INTERVAL_MS);
+    return undefined;
+  };
+  return await until('the end of the other guests of this user', turn, idleMs);
 }

@@ -199,7 +199,7 @@ export class Guest implements AsyncDisposable {
    */
   static async start(options: GuestOptions = {}): Promise<Guest> {
     const image = await prepareKernelPeer();
-    const slot = await takeGuestSlot(cacheDirectory(), patience(TURN_MS));
+    const slot = await takeGuestSlot(cacheDirectory(), TURN_MS);
     try {
       return await Guest.#boot(image, slot, options);
     } catch (error) {

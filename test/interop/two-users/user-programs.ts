@@ -2,7 +2,6 @@
 import { spawn } from 'node:child_process';
 import { chmodSync, existsSync, readFileSync } from 'node:fs';
 import { connect, createServer, Socket } from 'node:net';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { DaemonControl } from '../../../verbs-api/client/daemon-control.ts';
 import { watchTraffic } from '../../../verbs-api/client/traffic-watch.ts';
@@ -20,6 +19,7 @@ import {
 import { decodeValue, type IpcValue } from '../../../verbs-api/contract/protocol/ipc-value.ts';
 import { Access } from '../../../verbs-api/contract/verbs/enums.ts';
 import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import { quiet } from '../../support/patience.ts';
 import { FakeDaemon } from '../../unit/preload/fake-daemon.ts';
 import { glutton } from './glutton.ts';
 import { lowPorts } from './low-ports.ts';
@@ -147,7 +147,7 @@ async function heir(path: string): Promise<void> {
 
 /** What is in a file, once it is there. */
 async function contentOf(path: string): Promise<string> {
-  while (!existsSync(path)) await sleep(10);
+  while (!existsSync(path)) await quiet(10);
   return readFileSync(path, 'utf8');
 }
 

@@ -1,5 +1,4 @@
 /** Packets of another host for several queue pairs of one program, whose memory is reached by calls. */
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Adapter } from '../../../../daemon/host/device-adapter.ts';
 import { gidBytes } from '../../../../daemon/host/host-addresses.ts';
@@ -12,6 +11,7 @@ import { ProcessMemory } from '../../../../native-bridge/libc/process-vm.ts';
 import { CQEStatus, SQOpcode } from '../../../../verbs-api/contract/protocol/queue-layout.ts';
 import { QPType } from '../../../../verbs-api/contract/verbs/enums.ts';
 import { ownAddress } from '../../../support/own-address.ts';
+import { until } from '../../../support/patience.ts';
 import { PEER } from '../../../support/program-rig.ts';
 import { RoceEnd } from '../../../support/roce-host.ts';
 
@@ -81,10 +81,10 @@ describe('packets of one batch for several queue pairs of a program', () => {
       const outcome: unknown[] = [];
       for (const { a, b } of pairs) {
         const came: unknown[] = [];
-        for (let wait = 0; came.length < 2 && wait < 2000; wait += 1) {
+        await until('both completions', () => {
           came.push(...b.completions.outcome(), ...a.completions.outcome());
-          await sleep(2);
-        }
+          return came.length >= 2;
+        });
         outcome.push([came, [...b.memory.subarray(0, 4)]]);
       }
       const whole = [

@@ -2,7 +2,6 @@
 import { createSocket, type Socket } from 'node:dgram';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import type { Adapter } from '../../../../daemon/host/device-adapter.ts';
 import { gidBytes } from '../../../../daemon/host/host-addresses.ts';
@@ -21,6 +20,7 @@ import { QPType } from '../../../../verbs-api/contract/verbs/enums.ts';
 import { datagramEnd } from '../../../support/datagram-end.ts';
 import { hexOf } from '../../../support/hex.ts';
 import { ownAddress } from '../../../support/own-address.ts';
+import { until } from '../../../support/patience.ts';
 import { PEER, ProgramRig } from '../../../support/program-rig.ts';
 
 const [NEAR, FAR, STRANGER] = [ownAddress(30), ownAddress(31), ownAddress(32)];
@@ -102,12 +102,7 @@ afterEach(async () => {
 });
 
 async function arrival({ completions }: End): Promise<unknown> {
-  for (let wait = 0; wait < 1000; wait += 1) {
-    const completion = completions.poll();
-    if (completion !== undefined) return completion;
-    await sleep(5);
-  }
-  throw new Error('nothing came');
+  return await until('a completion', () => completions.poll());
 }
 
 /** A datagram of RoCE to an address or group as the stranger would send it. */

@@ -1,7 +1,6 @@
 /** The link to other hosts on real sockets: its peer is a UDP socket of the test. */
 import { createSocket, type Socket } from 'node:dgram';
 import { once } from 'node:events';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { gidBytes } from '../../../../daemon/host/host-addresses.ts';
 import type { PacketPort } from '../../../../daemon/host/roce/packet-port.ts';
@@ -120,8 +119,7 @@ describe('the UDP link', () => {
   });
 
   async function until(done: () => boolean): Promise<void> {
-    for (let wait = 0; wait < 500 && !done(); wait += 1) await sleep(5);
-    expect(done()).toBe(true);
+    await expect.poll(done, { interval: 5 }).toBe(true);
   }
 
   it('sends packets with the ICRC of what leaves', async () => {

@@ -1,0 +1,77 @@
+/** Tests wait for events with the one patience, and judge no time: a busy machine fails none of them. */
+import { describe, expect, it } from 'vitest';
+import { readSource, sources } from './source-graph.ts';
+
+/** What measures or limits by the clock, as a name and how it is spelled. */
+const BY_THE_CLOCK: Readonly<Record<string, RegExp>> = {
+  'a limit of its own': /\b(?:timeout|testTimeout|hookTimeout): \d[\d_]{2,}|^ *\}, \d[\d_]{2,}\);/m,
+  'a signal of its own': /\bAbortSignal\.timeout\(/,
+  'the time of day': /\bDate\.now\(\)/,
+  'a clock': /\bperformance\.now\(\)/,
+  'a sleep': /=> setTimeout\((?:resolve|done)\b|\bsetTimeout as\b|import \{ setTimeout \}/,
+};
+
+/** Whose subject is speed or an endless search: they have no part in the suite's verdicts. */
+const FOLDERS = ['test/bench/', 'test/examples/'];
+
+/** Who uses the clock, each with the reason. */
+const EXCUSED: Readonly<Record<string, string>> = {
+  'test/compliance/native-soak-suite.ts': 'gives a round of random events a moment',
+  'test/compliance/notifications.ts': 'a wait that must end by its signal',
+  'test/e2e/adapter-peers.test.ts': 'a timeout does not come early',
+  'test/e2e/adapter-trace.test.ts': 'the clock of a trace',
+  'test/e2e/cli-control.test.ts':
+    'the time of a start, with patience; a timeout does not come early',
+  'test/e2e/faults.test.ts':
+    'a delay is as long as asked for; waits that must end by their signals',
+  'test/e2e/trace.test.ts': "a record's time of day",
+  'test/fuzz/batch.ts': 'measures the own time of an input, without that of others',
+  'test/fuzz/long-run.ts': 'runs for a time that its user chose',
+  'test/fuzz/targets/sockets.ts': 'waits without timers of its target',
+  'test/fuzz/worker.ts': 'reports what a unit of work took',
+  'test/interop/containers/pod.ts': "a kubelet's own limit of a probe",
+  'test/interop/faults.test.ts': 'a delay is as long as asked for',
+  'test/interop/page.test.ts': 'the time to the first data, with patience',
+  'test/kill/campaign.ts': 'ends come in time, plus the lateness that it measures',
+  'test/kill/endpoint.ts': 'the time of day of an end',
+  'test/kill/main.ts': 'reports how long it ran',
+  'test/sim/main.ts': 'reports how long it ran',
+  'test/support/control-target.ts': 'the clock of a daemon',
+  'test/support/patience.ts': 'the one place for it',
+  'test/support/rnic-node.ts': 'looks at each turn of the event loop, with the one patience',
+  'test/unit/http/metrics.test.ts': "a daemon's time of day",
+  'test/unit/ipc/tap-stream.test.ts': "a record's time of day",
+  'test/unit/libc/file-times.test.ts': "a file's time of day",
+  'test/unit/native/provider-parts.test.ts': 'keeps the processor busy for a while',
+};
+
+const tests = sources.filter(
+  (file) => file.startsWith('test/') && !FOLDERS.some((folder) => file.startsWith(folder)),
+);
+
+function usersOfTheClock(texts: ReadonlyMap<string, string>): string[] {
+  return [...texts].flatMap(([file, text]) =>
+    Object.entries(BY_THE_CLOCK).some(([, spelling]) => spelling.test(text)) ? [file] : [],
+  );
+}
+
+describe('waits', () => {
+  it('have their limits from the one patience, but for those with a reason', () => {
+    const texts = new Map(tests.map((file) => [file, readSource(file)]));
+    const found = usersOfTheClock(texts).filter((file) => file !== 'test/tidy/waits.test.ts');
+    expect(found.sort()).toEqual(Object.keys(EXCUSED).sort());
+  });
+
+  it('are found however they are spelled', () => {
+    const texts = new Map([
+      ['a', "it('waits', { timeout: 60_000 }, async () => {});"],
+      ['b', "it('waits', async () => {\n  }, 5000);\n"],
+      ['c', 'await wait({ signal: AbortSignal.timeout(PATIENCE_MS) });'],
+      ['d', 'expect(performance.now() - start).toBeLessThan(500);'],
+      ['e', "import { setTimeout as sleep } from 'node:timers/promises';"],
+      ['f', 'const deadline = Date.now() + 1;'],
+      ['g', 'qp.modify({ timeout: 14 }); await until("it", () => true);'],
+    ]);
+    expect(usersOfTheClock(texts)).toEqual(['a', 'b', 'c', 'd', 'e', 'f']);
+  });
+});
