@@ -30,6 +30,7 @@ import {
   waitFor,
   withFault,
 } from '../../verbs-api/testing/index.ts';
+import { patience } from '../support/patience.ts';
 import { printed, startProgram } from './daemon-process.ts';
 
 const LONG_MS = 60_000;
@@ -257,16 +258,20 @@ describe('waiting', () => {
   it('for connections, counters and conditions ends at its deadline and reports what it found', async () => {
     await using nodes = await startTwoNodes();
     const { daemon, left } = nodes;
-    const soon = { timeoutMs: 50 };
+    // Long enough for a busy daemon to answer.
+    const ms = patience(50);
+    const soon = { timeoutMs: ms };
     // Without a limit of its own it ends before vitest would end the test.
     const unlimited = errorOf(daemon.waitFor('snow', () => undefined));
-    expect((await errorOf(daemon.waitForConnections(3, {}, soon))).message).toMatch(
-      /^waited 50 ms for 3 connections that are established: there are 2, and 0 in other phases$/,
+    expect((await errorOf(daemon.waitForConnections(3, {}, soon))).message).toBe(
+      `waited ${ms} ms for 3 connections that are established: there are 2, and 0 in other phases`,
     );
     const [counter = ''] = Object.keys((await daemon.control.devices())[0]?.counters ?? {});
     const goal = { counter, atLeast: 1e15, device: 'left' };
     expect((await errorOf(daemon.waitForCounter(goal, soon))).message).toMatch(
-      new RegExp(`^waited 50 ms for counter ${counter} of left at 1000000000000000: it is \\d+$`),
+      new RegExp(
+        `^waited ${ms} ms for counter ${counter} of left at 1000000000000000: it is \\d+$`,
+      ),
     );
     await expect(daemon.waitForCounter({ counter: 'none', atLeast: 1 })).rejects.toThrow(
       `no counter none of any device; there are ${counter}`,
@@ -282,7 +287,7 @@ describe('waiting', () => {
     daemon.signal('SIGSTOP');
     const silent = await errorOf(daemon.waitForConnections(0, {}, soon));
     daemon.signal('SIGCONT');
-    expect(silent.message).toBe('waited 50 ms for the daemon, which did not answer');
+    expect(silent.message).toBe(`waited ${ms} ms for the daemon, which did not answer`);
   });
 
   it('for a counter sees what the test did', async () => {

@@ -32,6 +32,7 @@ const EXCUSED: Readonly<Record<string, string>> = {
   'test/interop/containers/pod.ts': "a kubelet's own limit of a probe",
   'test/interop/faults.test.ts': 'a delay is as long as asked for',
   'test/interop/page.test.ts': 'the time to the first data, with patience',
+  'test/interop/user-shares.test.ts': 'the latency that another user notices',
   'test/kill/campaign.ts': 'ends come in time, plus the lateness that it measures',
   'test/kill/endpoint.ts': 'the time of day of an end',
   'test/kill/main.ts': 'reports how long it ran',
