@@ -25,7 +25,9 @@ export const GuardWord = {
   sleep: 3,
   /** Set to 1 when the second thread has loaded its library, or cannot. */
   settled: 4,
-  words: 5,
+  /** The pid of the process that was killed last, set before it is killed. */
+  killed: 5,
+  words: 6,
 } as const;
 
 /** Start data of the second thread. */
@@ -98,6 +100,11 @@ class CopyGuard {
 
   leave(): void {
     this.#words[GuardWord.turn] = (this.#words[GuardWord.turn] ?? 0) + 1;
+  }
+
+  /** True if this process was the last one that was killed, and no one has asked so before. */
+  takeKilled(pid: number): boolean {
+    return pid !== 0 && Atomics.compareExchange(this.#words, GuardWord.killed, pid, 0) === pid;
   }
 }
 

@@ -306,6 +306,11 @@ export class ProcessMemory {
     if (this.lastError === 'EFAULT' && !this.#probing) this.onFault(address);
   }
 
+  /** True, once, if the process was ended because its memory did not answer. */
+  takeStalled(): boolean {
+    return copyGuard.takeKilled(this.pid);
+  }
+
   /** Makes every later transfer fail. A second call does nothing. */
   close(): void {
     if (this.#processDescriptor === undefined) return;

@@ -83,6 +83,9 @@ describe.runIf(mayLeaveUnresolved)('memory that never answers', () => {
     const [, signal] = await ended;
     expect(signal).toBe('SIGKILL');
     await expect.poll(() => daemon.log).toContain(`ended pid ${client.pid}`);
+    // Once is enough: the next process of that program is reached by its agent, and waits alone.
+    const next = await writeInto('after');
+    expect(next.tier).toBe('agent');
     await roundTrip();
     await provider.close();
     expect(await daemon.end('SIGTERM')).toBe(0);

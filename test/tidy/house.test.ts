@@ -35,6 +35,8 @@ const seededEdge = [
   'daemon/ipc/objects/daemon-memory.ts',
   // Looks at a real process now and then.
   'daemon/ipc/objects/slow-memory.ts',
+  // Remembers for minutes what a real process did.
+  'daemon/ipc/objects/stalled-programs.ts',
   // Times the implementations of a checksum, which all give the same result.
   'daemon/host/crc-engine.ts',
   // The date in a capture file, unless its maker gives one.

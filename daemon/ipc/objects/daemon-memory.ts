@@ -8,6 +8,7 @@ import { TOKEN_BYTES, tokenText } from '../../../verbs-api/contract/protocol/ipc
 import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import type { MemoryTier } from '../../../verbs-api/contract/verbs/provider.ts';
 import { assert } from '../../invariants/assert.ts';
+import { programName } from '../program-name.ts';
 import { AgentBacking } from './agent-backing.ts';
 import type { AgentChannel } from './agent-channel.ts';
 import type { ClientMemory, ProcessAllocation, SharedAllocation } from './client-memory.ts';
@@ -15,6 +16,7 @@ import type { UserShare } from './daemon-budget.ts';
 import { ProcessBacking } from './process-backing.ts';
 import { createMapped, RingRegions } from './ring-regions.ts';
 import { SlowMemory } from './slow-memory.ts';
+import { stalledPrograms } from './stalled-programs.ts';
 
 /** Shared allocations that a client made and has not mapped yet; each holds a descriptor. */
 const UNMAPPED_MAX = 256;
@@ -39,6 +41,8 @@ export class DaemonMemory implements ClientMemory {
   readonly #share: UserShare | undefined;
   readonly #regions: RingRegions;
   #process: ProcessMemory | undefined;
+  /** Its name. */
+  #program = '';
   /**
    * The client or the daemon is shutting down: a release no longer means that the client freed
    * memory.
@@ -81,7 +85,10 @@ export class DaemonMemory implements ClientMemory {
     // A program of another user that starts a privileged one must not lend us its pid.
     if (uid !== process.getuid?.()) return 'process_vm: the client belongs to another user';
     try {
-      this.#process ??= this.#openMemory(pid);
+      if (this.#process === undefined) {
+        this.#process = this.#openMemory(pid);
+        this.#program = programName(pid);
+      }
       return undefined;
     } catch (error) {
       if (error instanceof SystemCallError) return `process_vm: ${error.message}`;
@@ -179,6 +186,7 @@ export class DaemonMemory implements ClientMemory {
 
   /** Releases memory that belongs to no allocation. */
   close(): void {
+    if (this.#process?.takeStalled() === true) stalledPrograms.note(this.#program);
     this.#process?.close();
     this.#process = undefined;
     this.#regions.close();
@@ -191,6 +199,9 @@ export class DaemonMemory implements ClientMemory {
     const slow = this.#slow.reason(start, lengthBytes);
     if (slow !== undefined && this.#tiers.includes('agent')) {
       return `process_vm: ${slow}; a copy could block the daemon`;
+    }
+    if (stalledPrograms.suspects(this.#program) && this.#tiers.includes('agent')) {
+      return 'process_vm: memory of an earlier process of this program did not answer; a copy could block the daemon';
     }
     const refusal = this.#process.probe(start, lengthBytes);
     if (refusal === 'EFAULT') {
