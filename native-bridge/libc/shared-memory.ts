@@ -51,12 +51,17 @@ const fallocate = libc.func('int posix_fallocate(int fd, int64_t offset, int64_t
   offset: number,
   length: number,
 ) => number;
+const fallocateMode = libc.func(
+  'int fallocate(int fd, int mode, int64_t offset, int64_t length)',
+) as (fd: number, mode: number, offset: number, length: number) => number;
 const madvise = libc.func('int madvise(void *address, uint64_t length, int advice)') as (
   address: bigint,
   length: number,
   advice: number,
 ) => number;
 
+const FALLOC_FL_KEEP_SIZE = 1;
+const FALLOC_FL_PUNCH_HOLE = 2;
 const MFD_CLOEXEC = 1;
 const MFD_ALLOW_SEALING = 2;
 const F_ADD_SEALS = 1033;
@@ -231,6 +236,12 @@ export class SharedFile {
     if (fileBytes(this.descriptor) < end) checked('ftruncate', ftruncate(this.descriptor, end));
     if (strict) reservePages(this.descriptor, offset, lengthBytes);
     return SharedMemory.mapPart(this.descriptor, offset, lengthBytes);
+  }
+
+  /** Frees all of its pages, for every side that maps them; they read as zeros from then on. */
+  clear(): void {
+    const mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+    fallocateMode(this.descriptor, mode, 0, fileBytes(this.descriptor));
   }
 
   /** Closes the file; what is mapped stays. */

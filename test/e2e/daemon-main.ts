@@ -15,7 +15,10 @@ process.on('SIGUSR2', () => collectGarbage());
 const log = createLog('info');
 const daemon = await startDaemon(JSON.parse(process.argv[2] ?? '{}'), {
   log,
-  onLoaded: watchTurns,
+  onLoaded: () => {
+    watchTurns();
+    process.stdout.write('loaded\n');
+  },
 });
 process.stdout.write(`${JSON.stringify(daemon.ready)}\n`);
 await stopOnSignals(daemon, log);

@@ -69,6 +69,8 @@ export class DaemonProcess {
   readonly socketPath: string;
   /** Lines of the log. */
   log = '';
+  /** Resolves once nothing is left to be loaded for clients, and its turns are watched. */
+  readonly loaded: Promise<void>;
   readonly #child: ChildProcess;
 
   private constructor(
@@ -84,6 +86,9 @@ export class DaemonProcess {
     this.#child.stderr?.on('data', (bytes: Buffer) => {
       this.log += bytes.toString();
     });
+    this.loaded = printed(this.#child, 'loaded').then(() => undefined);
+    // Of interest to those who wait for it.
+    this.loaded.catch(() => undefined);
   }
 
   /**

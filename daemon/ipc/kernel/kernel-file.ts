@@ -56,8 +56,11 @@ export interface KernelFile extends MemoryUser {
    * the protocol throws `IpcFormatError` and ends the file.
    */
   execute(request: ShimRequest, caller: KernelCaller): KernelReply;
-  /** Last close: destroys everything in dependency order. Called once. */
-  close(): void;
+  /**
+   * Last close: destroys everything in dependency order, for about `costMax` objects' worth of work in
+   * each call. Returns what that came to: less than `costMax` when nothing is left.
+   */
+  close(costMax: number): number;
 }
 
 /** Parameters of a new file. */

@@ -31,6 +31,7 @@ import type { EventRouter } from '../objects/event-router.ts';
 import { type ClientQuotas, OBJECT_KINDS, type ObjectKind } from '../objects/quotas.ts';
 import { isSameUser } from '../trusted-user.ts';
 import { CmFile } from './cm/file.ts';
+import { EndingFiles } from './ending-files.ts';
 import { type AnyQueue, EventQueue } from './event-queue.ts';
 import { KernelClient } from './kernel-client.ts';
 import {
@@ -125,6 +126,8 @@ export class KernelServer implements KernelServices {
   /** Numbers in use; requests identify files and queues by them. */
   readonly #numbers = new Map<number, KernelFile | undefined>();
   readonly #clients = new Map<string, KernelClient>();
+  /** Closed files of which something is left. */
+  readonly #ending: EndingFiles;
   /** By the device's index. */
   readonly #resourceNumbers = new Map<number, ResourceNumbers>();
   #lastNumber = 0;
@@ -132,6 +135,7 @@ export class KernelServer implements KernelServices {
   constructor(options: KernelServerOptions) {
     this.host = options.directory.emulated;
     this.events = options.directory.events;
+    this.#ending = new EndingFiles((run) => this.host.soon(run));
     this.#options = options;
     this.memories = new ProcessMemories(options.memoryTiers, ({ pid, uid }, address) => {
       const text = 'registered memory cannot be accessed: the program has unmapped or protected it';
@@ -194,6 +198,9 @@ export class KernelServer implements KernelServices {
     for (const { file, connections } of this.#files.values()) {
       assert(connections.size > 0, 'an open file has a connection');
       assert(this.#numbers.get(file.number) === file, 'a file is found by its number');
+    }
+    const all = [...[...this.#files.values()].map(({ file }) => file), ...this.#ending.files];
+    for (const file of all) {
       const kinds = held.get(file.client);
       assert(kinds !== undefined, 'the program of an open file is known');
       const note = (kind: ObjectKind, count: number): void => {
@@ -208,10 +215,10 @@ export class KernelServer implements KernelServices {
     for (const [client, kinds] of held) {
       const { ledger, openFiles } = client;
       ledger.assertInvariants();
-      const files = [...this.#files.values()].filter(({ file }) => file.client === client);
+      const files = all.filter((file) => file.client === client);
       assert(files.length === openFiles, 'a program counts its open files');
       let [shared, pinned, unread] = [0, 0, 0];
-      for (const { file } of files) {
+      for (const file of files) {
         if (file instanceof CmFile) unread += file.unreadEvents;
         if (!(file instanceof UverbsFile)) continue;
         unread += file.unreadEvents;
@@ -232,6 +239,7 @@ export class KernelServer implements KernelServices {
   /** Ends every file. */
   close(reason: string): void {
     for (const open of [...this.#files.values()]) this.#cut(open, reason);
+    this.#ending.finish();
   }
 
   // For files
@@ -389,21 +397,26 @@ export class KernelServer implements KernelServices {
     this.#numbers.delete(file.number);
     const before = countsOf(client);
     if (reason !== undefined && file instanceof UverbsFile) file.cutOff();
-    try {
-      file.close();
-    } finally {
+    this.#ending.add(file, () => {
       if (reason === undefined) this.#noteEnd(client, before);
-      this.host.drain();
-      client.openFiles -= 1;
-      if (client.openFiles === 0) {
-        this.#clients.delete(clientKey(client.credentials));
-        this.host.releasePorts(client);
-      }
-      const fields = aboutClient(client);
-      if (reason !== undefined) {
-        this.#options.note('warn', 'program was cut off', { ...fields, kind: file.kind, reason });
-      } else if (client.openFiles === 0)
-        this.#options.note('debug', 'program disconnected', fields);
+      this.#ended(file, reason);
+    });
+    this.host.drain();
+  }
+
+  /** Nothing is left of a file. */
+  #ended({ client, kind }: KernelFile, reason: string | undefined): void {
+    this.host.drain();
+    client.openFiles -= 1;
+    if (client.openFiles === 0) {
+      this.#clients.delete(clientKey(client.credentials));
+      this.host.releasePorts(client);
+    }
+    const fields = aboutClient(client);
+    if (reason !== undefined) {
+      this.#options.note('warn', 'program was cut off', { ...fields, kind, reason });
+    } else if (client.openFiles === 0) {
+      this.#options.note('debug', 'program disconnected', fields);
     }
   }
 
@@ -413,7 +426,10 @@ export class KernelServer implements KernelServices {
   #noteEnd(client: KernelClient, before: Readonly<Record<string, number>>): void {
     const after = countsOf(client);
     const objects = Object.fromEntries(
-      Object.entries(before).map(([kind, count]) => [kind, count - (after[kind] ?? 0)]),
+      Object.entries(before).map(([kind, count]) => [
+        kind,
+        Math.max(0, count - (after[kind] ?? 0)),
+      ]),
     );
     const { id, program, credentials } = client;
     const { pid, uid } = credentials;

@@ -40,6 +40,7 @@ export class RingMappings implements RingSource<Ring> {
   /** Offsets are used once: a program that still maps a ring which is gone harms no other one. */
   #next = FIRST_OFFSET;
   #leaving = false;
+  #ending = false;
 
   /** `ledger` is charged. */
   constructor(ledger: QuotaLedger) {
@@ -66,7 +67,7 @@ export class RingMappings implements RingSource<Ring> {
   /** Releases a ring, whose bytes are zero from then on for a program that maps it. */
   release(ring: Ring): void {
     this.#rings.delete(ring.key);
-    if (!this.#leaving) ring.memory.clear();
+    if (!this.#leaving && !this.#ending) ring.memory.clear();
     ring.memory.release();
     this.#ledger.share?.give('mappings');
     this.#ledger.give('sharedBytes', ring.memory.lengthBytes);
@@ -79,6 +80,11 @@ export class RingMappings implements RingSource<Ring> {
     this.#leaving = true;
   }
 
+  /** All rings are about to be released: the whole file is cleared in their place, when it is closed. */
+  end(): void {
+    this.#ending = true;
+  }
+
   /** The answer to a request for the file. ENOMEM. */
   send(): KernelReply {
     const { descriptor } = this.#opened();
@@ -88,6 +94,7 @@ export class RingMappings implements RingSource<Ring> {
   /** Closes the file, once every ring is released. */
   close(): void {
     if (this.#file === undefined) return;
+    if (!this.#leaving) this.#file.clear();
     this.#file.close();
     this.#file = undefined;
     this.#ledger.share?.give('descriptors');

@@ -74,10 +74,18 @@ export class OpenChannel {
     return 0;
   }
 
-  /** Last close: its queue, in which no id's events need be looked for then, and its ids. */
-  close(): void {
+  /**
+   * Last close: its queue, in which no id's events need be looked for then, and its ids. See `KernelFile`.
+   */
+  close(costMax = Number.POSITIVE_INFINITY): number {
     this.ownQueue.end();
-    for (const context of [...this.#contexts]) this.#remove(context);
+    let cost = 0;
+    for (const context of this.#contexts) {
+      if (cost >= costMax) break;
+      this.#remove(context);
+      cost += 1;
+    }
+    return cost;
   }
 
   /** Ids of the file. */

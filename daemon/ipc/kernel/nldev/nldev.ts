@@ -345,5 +345,7 @@ export class NetlinkFile implements KernelFile {
     return 0;
   }
 
-  close(): void {}
+  close(): number {
+    return 0;
+  }
 }

@@ -13,6 +13,7 @@ import { armRequest, ShimOp, type ShimRequest } from '../shim-protocol.ts';
 import type { CommandSet } from './command-set.ts';
 import { executeWrite } from './commands.ts';
 import { destroyMR, destroyMW, destroyPD, moveMR } from './memory.ts';
+import type { UverbsObject } from './objects.ts';
 import { OpenDevice } from './open-device.ts';
 import { destroyQP, ringDoorbell } from './queue-pairs.ts';
 import { destroyCQ, destroySRQ } from './queues.ts';
@@ -26,10 +27,20 @@ const COMMANDS: Readonly<Record<DeviceTransport, CommandSet>> = {
   roce: RXE_COMMANDS,
 };
 
+/** Dependants before what they depend on. */
+const KINDS_LEAVING = ['qp', 'srq', 'cq', 'ah', 'mw', 'mr', 'pd'] as const;
+/** Completions that take as long as the end of a queue pair. */
+const COMPLETIONS_OF_OBJECT = 16;
+
 /** See the module's comment. */
 export class UverbsFile extends OpenDevice implements KernelFile {
   readonly kind = 'uverbs';
   readonly ownQueue = undefined;
+  /** What is left to be destroyed behind the last close, and how far that is. */
+  #leaving: readonly UverbsObject[] | undefined;
+  #left = 0;
+  /** The program does not know that it is cut off. */
+  #isCut = false;
 
   /** See `KernelFile`. */
   execute(request: ShimRequest, caller: KernelCaller): KernelReply {
@@ -66,16 +77,12 @@ export class UverbsFile extends OpenDevice implements KernelFile {
   }
 
   /**
-   * The program is about to be cut off and will not know, except by its rings: they keep what they
-   * hold, and outstanding work is flushed into them.
+   * The program is cut off with the last close and will not know, except by its rings: they keep what
+   * they hold, and outstanding work is flushed into them.
    */
   cutOff(): void {
-    const { host } = this.services;
+    this.#isCut = true;
     this.mappings.leave();
-    for (const { qp } of this.table.ofKind('qp')) {
-      if (qp.state !== QPState.RESET) qp.modify(QPState.ERR, host.now());
-    }
-    host.drain();
   }
 
   /** A process that shared the file has closed it. */
@@ -83,17 +90,60 @@ export class UverbsFile extends OpenDevice implements KernelFile {
     for (const object of this.table.ofKind('qp')) this.watch.distrust(object);
   }
 
-  /** Last close: dependants before what they depend on. */
-  close(): void {
+  /** Last close: dependants before what they depend on. See `KernelFile`. */
+  close(costMax = Number.POSITIVE_INFINITY): number {
+    this.#leaving ??= this.#leave();
+    let cost = 0;
+    while (cost < costMax) {
+      const object = this.#leaving[this.#left];
+      if (object === undefined) {
+        this.release();
+        break;
+      }
+      this.#left += 1;
+      const { completions } = this.device.nic.counters;
+      this.#destroy(object);
+      cost += 1 + (this.device.nic.counters.completions - completions) / COMPLETIONS_OF_OBJECT;
+    }
+    return cost;
+  }
+
+  /** All objects, in the order in which they are to go. */
+  #leave(): UverbsObject[] {
     this.services.events.remove(this);
     this.endQueues();
-    for (const object of this.table.ofKind('qp')) destroyQP(this, object);
-    for (const object of this.table.ofKind('srq')) destroySRQ(this, object);
-    for (const object of this.table.ofKind('cq')) destroyCQ(this, object);
-    for (const object of this.table.ofKind('ah')) destroyAH(this, object);
-    for (const object of this.table.ofKind('mw')) destroyMW(this, object);
-    for (const object of this.table.ofKind('mr')) destroyMR(this, object);
-    for (const object of this.table.ofKind('pd')) destroyPD(this, object);
-    this.release();
+    this.mappings.end();
+    return KINDS_LEAVING.flatMap((kind) => this.table.ofKind(kind));
+  }
+
+  #destroy(object: UverbsObject): void {
+    switch (object.kind) {
+      case 'qp':
+        if (this.#isCut && object.qp.state !== QPState.RESET) {
+          object.qp.modify(QPState.ERR, this.services.host.now());
+        }
+        destroyQP(this, object);
+        return;
+      case 'srq':
+        destroySRQ(this, object);
+        return;
+      case 'cq':
+        destroyCQ(this, object);
+        return;
+      case 'ah':
+        destroyAH(this, object);
+        return;
+      case 'mw':
+        destroyMW(this, object);
+        return;
+      case 'mr':
+        destroyMR(this, object);
+        return;
+      case 'pd':
+        destroyPD(this, object);
+        return;
+      default:
+        object satisfies never;
+    }
   }
 }
