@@ -10,6 +10,7 @@ import { freePort } from '../support/free-port.ts';
 import { RoceRig } from '../support/roce-rig.ts';
 import { compileForkedChild, linesOf, stepsOfChild } from './forked-child.ts';
 import { describeWith } from './prerequisites.ts';
+import { PYTHON } from './pyverbs-runner.ts';
 import { ShimProgram } from './shim-programs.ts';
 
 const TRANSPORTS = { iwarp: '127.0.72.25', roce: '127.0.72.26' } as const;
@@ -77,4 +78,50 @@ describeWith(['native'], 'a forked child', () => {
       expect(said.peer).toEqual(['all numbers in order', 'parent at last']);
     },
   );
+});
+
+/** Workers as Python's multiprocessing forks them, on a device that their parent has open, too. */
+const WORKERS = `
+import multiprocessing, sys
+from pyverbs.cq import CQ
+from pyverbs.device import Context
+from pyverbs.mr import MR
+from pyverbs.pd import PD
+import pyverbs.enums as e
+
+def work(name, answers):
+    context = Context(name=name)
+    pd = PD(context)
+    mr = MR(pd, 4096, e.IBV_ACCESS_LOCAL_WRITE)
+    cq = CQ(context, 10)
+    mr.write('a worker', 8)
+    answers.put(bytes(mr.read(8, 0)).decode())
+
+multiprocessing.set_start_method('fork')
+context = Context(name=sys.argv[1])
+mr = MR(PD(context), 4096, e.IBV_ACCESS_LOCAL_WRITE)
+answers = multiprocessing.Queue()
+workers = [multiprocessing.Process(target=work, args=(sys.argv[1], answers)) for _ in range(4)]
+for worker in workers: worker.start()
+print(', '.join(answers.get() for _ in workers))
+for worker in workers: worker.join()
+sys.exit(any(worker.exitcode for worker in workers))
+`;
+
+describeWith(['pyverbs'], "a worker of Python's multiprocessing", () => {
+  it.each(['iwarp', 'roce'] as const)('opens a device of %s anew', async (transport) => {
+    const rig = await RoceRig.start({
+      name: 'device0',
+      addresses: [TRANSPORTS[transport]],
+      transport,
+    });
+    try {
+      const words = [PYTHON, '-c', WORKERS, 'device0'];
+      const ended = await new ShimProgram(words, rig.environment).end();
+      expect(ended.output).toBe('a worker, a worker, a worker, a worker\n');
+      expect(ended.status).toBe(0);
+    } finally {
+      await rig.stop();
+    }
+  });
 });
