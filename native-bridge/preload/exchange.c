@@ -66,6 +66,8 @@ static ssize_t receive_some(int fd, struct exchange *exchange, void *target, siz
         if (exchange->descriptor >= 0) raw_close(exchange->descriptor);
         memcpy(&exchange->descriptor, CMSG_DATA(header), sizeof(int));
       }
+      /* The program has no number left for the descriptor that came. */
+      if ((message.msg_flags & MSG_CTRUNC) != 0) exchange->descriptor = -EMFILE;
       return received;
     }
     if (errno == EINTR) continue;
@@ -146,7 +148,7 @@ static void tell_parent(struct device_file *file) {
   uint32_t parent = (uint32_t)file->parent;
   exchange_init(&exchange, OP_CHILD, 0);
   exchange_add(&exchange, &parent, sizeof parent);
-  exchange.descriptor = -1;
+  exchange.descriptor = -EIO;
   transact(file, &exchange);
 }
 
@@ -169,7 +171,7 @@ void exchange_run(struct device_file *file, struct exchange *exchange) {
   exchange->response_bytes = 0;
   exchange->descriptor_count = 0;
   exchange->purged_count = 0;
-  exchange->descriptor = -1;
+  exchange->descriptor = -EIO;
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &exchange->cancel_state);
   pthread_mutex_lock(&file->command_lock);
   if (exchange->payload_bytes > REQUEST_PAYLOAD_MAX) {
@@ -193,9 +195,9 @@ int exchange_descriptor(struct device_file *file, enum operation operation) {
   int status = exchange.status;
   int fd = exchange.descriptor;
   exchange_end(file, &exchange);
-  if (status < 0 && fd >= 0) raw_close(fd);
-  if (status < 0) return status;
-  return fd < 0 ? -EIO : fd;
+  if (status >= 0) return fd;
+  if (fd >= 0) raw_close(fd);
+  return status;
 }
 
 int exchange_connect(struct device_file *file, enum role role, const uint8_t *token,

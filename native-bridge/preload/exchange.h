@@ -28,7 +28,7 @@ struct exchange {
   uint32_t descriptor_count;
   const uint8_t *purged;
   uint32_t purged_count;
-  /* The descriptor received with the reply, which the caller closes; -1: none. */
+  /* The descriptor received with the reply, which the caller closes, or why there is none. */
   int descriptor;
 
   int cancel_state;

@@ -106,6 +106,7 @@ describe.runIf(reason === '')(`the shim${reason}`, () => {
       ['wait without using the processor', 'waiting'],
       ['share their queue with duplicates', 'duplicates'],
       ['work with edge-triggered epoll', 'epolled'],
+      ['fail with EMFILE in a program that has no descriptor left', 'crowded'],
       ['lose what the daemon removes', 'purged'],
       ['return EINTR, or restart, as read does', 'signals'],
       ['leave commands alone when signals come', 'signals-in-commands'],

@@ -1,4 +1,6 @@
 /* Event descriptors: completion channels, asynchronous events, rdma_cm events. */
+#include <sys/resource.h>
+
 #include "probe.h"
 
 static int device;
@@ -206,6 +208,26 @@ static void several_readers(void) {
   CHECK(!is_readable(channel));
 }
 
+/* The program has as many descriptors as it may. */
+static void crowded(void) {
+  device = open_device();
+  struct rlimit limit;
+  CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  limit.rlim_cur = 64;
+  CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  int last = -1;
+  for (int fd = 0; fd >= 0; fd = open("/dev/null", O_RDONLY)) last = fd;
+  CHECK(errno == EMFILE);
+  uint32_t made;
+  CHECK(command(device, 17, &made, sizeof made, NULL, 0) == -1 && errno == EMFILE);
+  CHECK(close(last) == 0);
+  channel = create_channel(device);
+  CHECK(channel == last);
+  /* Its queue is the second one: the first is in the daemon, without a descriptor. */
+  push(device, 2, 1, 3);
+  CHECK(read_completion(channel) == 3);
+}
+
 /* rdma_cm */
 
 static int manager;
@@ -349,6 +371,7 @@ int main(int argc, char **argv) {
                                           {"signals-in-commands", signals_in_commands},
                                           {"cancelled", cancelled},
                                           {"several-readers", several_readers},
+                                          {"crowded", crowded},
                                           {"cm-events", cm_events},
                                           {"cm-cancelled", cm_cancelled},
                                           {"cm-arguments", cm_arguments},
