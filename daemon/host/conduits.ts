@@ -2,10 +2,11 @@
  * The conduits of a host: dials for endpoints, takes links that come in, and joins each link to its
  * endpoint.
  */
+import { isVerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
 import { assert } from '../invariants/assert.ts';
 import { canonicalAddress } from '../iwarp/cm/address.ts';
-import type { CmEndpoint, CmId } from '../iwarp/cm/cm-id.ts';
+import type { CmEndpoint, CmId, IdAccount } from '../iwarp/cm/cm-id.ts';
 import type { ConnectableQP, SocketFacts } from '../iwarp/cm/cm-types.ts';
 import type { ConnectionManager } from '../iwarp/cm/connection-manager.ts';
 import type { StreamPort } from '../iwarp/engine/stream-api.ts';
@@ -37,7 +38,8 @@ export class Conduits {
   readonly #byStream = new Map<StreamPort, Conduit>();
   /** The latest conduit of each QP, also after the QP has detached its stream. */
   readonly #byQP = new WeakMap<ConnectableQP, Conduit>();
-  readonly #dials = new Map<CmEndpoint, Dial>();
+  readonly #dials = new Map<CmEndpoint, { readonly dial: Dial; readonly charged: Charged }>();
+  readonly #charged = new Map<Conduit, Charged>();
 
   /** The tap of `observer` watches every link. */
   constructor(
@@ -101,32 +103,40 @@ export class Conduits {
   accept(listener: CmId, incoming: Link): void {
     const facts = factsOf(incoming);
     const link = this.#watched(incoming, false, facts);
-    const endpoint = this.#manager.handleIncoming(listener, facts, this.#host.now());
+    const { account } = listener;
+    const endpoint =
+      refusalOf(account, incoming) ??
+      this.#manager.handleIncoming(listener, facts, this.#host.now());
     if (typeof endpoint === 'string') {
       link.reset();
       this.#host.handleRefused(facts.remote, endpoint);
       return;
     }
-    this.#join(endpoint, link);
+    const descriptors = hasSocket(incoming) ? 1 : 0;
+    if (descriptors > 0) account?.add('descriptors');
+    this.#join(endpoint, link, { account, descriptors, ports: 0 });
   }
 
   /** Dials `remote` from the port that the endpoint's id holds. */
   dial(endpoint: CmEndpoint, remote: SocketAddress, now: Micros): void {
     const id = endpoint.id;
     if (id === undefined) return;
+    const charged: Charged = { account: id.account, descriptors: 1, ports: 1 };
     const connected = (dialed: Link): void => {
       const facts = factsOf(dialed);
       const link = this.#watched(dialed, true, facts);
       this.#dials.delete(endpoint);
       if (this.#manager.handleDialed(endpoint, facts, this.#host.now())) {
-        this.#join(endpoint, link);
+        this.#join(endpoint, link, charged);
       } else {
+        discharge(charged);
         link.reset();
         this.#loop.drain();
       }
     };
     const failed = (errorCode: string): void => {
       this.#dials.delete(endpoint);
+      discharge(charged);
       this.#manager.handleDialFailed(endpoint, errorCode, this.#host.now());
       this.#loop.drain();
     };
@@ -135,19 +145,30 @@ export class Conduits {
       this.#manager.handleDialFailed(endpoint, 'EADDRNOTAVAIL', now);
       return;
     }
-    this.#dials.set(endpoint, port.dial(remote, connected, failed, id.program));
+    const dial = port.dial(remote, connected, failed, id.program);
+    // The id has returned as many with its port, so there is room.
+    charged.account?.add('descriptors');
+    charged.account?.add('ports');
+    this.#dials.set(endpoint, { dial, charged });
   }
 
   cancelDial(endpoint: CmEndpoint): void {
-    this.#dials.get(endpoint)?.cancel();
+    const dialing = this.#dials.get(endpoint);
+    if (dialing === undefined) return;
     this.#dials.delete(endpoint);
+    dialing.dial.cancel();
+    discharge(dialing.charged);
   }
 
-  #join(endpoint: CmEndpoint, link: Link): void {
+  #join(endpoint: CmEndpoint, link: Link, charged: Charged): void {
     const stream = endpoint.stream;
-    if (stream === undefined) return;
+    if (stream === undefined) {
+      discharge(charged);
+      return;
+    }
     const share = this.#shares.of(endpoint.remote.address);
     const conduit = new Conduit(endpoint, stream, link, share, this.#host);
+    if (charged.account !== undefined) this.#charged.set(conduit, charged);
     this.#byStream.set(stream, conduit);
     this.#host.handleJoined(conduit);
     if (endpoint.qp !== undefined) this.#byQP.set(endpoint.qp, conduit);
@@ -181,7 +202,40 @@ export class Conduits {
   /** The conduit's link is gone. */
   forget(conduit: Conduit): void {
     this.#byStream.delete(conduit.stream);
+    const charged = this.#charged.get(conduit);
+    if (charged !== undefined) discharge(charged);
+    this.#charged.delete(conduit);
     this.#shares.leave(conduit.endpoint.remote.address, conduit);
+  }
+}
+
+/** What a connection takes of its host, and who answers for it. */
+interface Charged {
+  readonly account: IdAccount | undefined;
+  readonly descriptors: number;
+  readonly ports: number;
+}
+
+function discharge({ account, descriptors, ports }: Charged): void {
+  if (descriptors > 0) account?.give('descriptors', descriptors);
+  if (ports > 0) account?.give('ports', ports);
+}
+
+/** A link within the host has no socket. */
+function hasSocket(link: Link): boolean {
+  return link.faithful !== true;
+}
+
+/** Why the listener's user may not have the socket of another connection. */
+function refusalOf(account: IdAccount | undefined, link: Link): string | undefined {
+  if (account === undefined || !hasSocket(link)) return undefined;
+  try {
+    account.take('descriptors');
+    account.give('descriptors');
+    return undefined;
+  } catch (error) {
+    if (!isVerbsError(error)) throw error;
+    return error.message;
   }
 }
 

@@ -25,6 +25,7 @@ import type {
 } from '../../verbs-api/contract/verbs/enums.ts';
 import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
 import type { CmEvent } from '../iwarp/cm/cm-host.ts';
+import type { IdAccount } from '../iwarp/cm/cm-id.ts';
 import type { CQInit } from '../rnic/completion-queue.ts';
 import type { PathAttributes } from '../rnic/ib-port.ts';
 import type { MemoryBacking } from '../rnic/memory-backing.ts';
@@ -33,6 +34,7 @@ import type { AddressVector, QPModification } from '../rnic/qp-attributes.ts';
 import type { SRQInit } from '../rnic/shared-receive-queue.ts';
 import type { Micros } from '../rnic/wire-port.ts';
 import type { IbEventFacts } from './host-id.ts';
+import type { GroupAccount } from './roce/multicast-groups.ts';
 
 /** An object whose tag, set by its owner, routes its events. */
 interface TaggedObject {
@@ -146,7 +148,7 @@ export interface RoceBackend {
    * EINVAL unless the queue pair is of type UD and the GID that of a group; ENOMEM. `owner` is whose
    * limits it counts against.
    */
-  attachMulticast(qp: DeviceQP, gid: Uint8Array, owner: object): void;
+  attachMulticast(qp: DeviceQP, gid: Uint8Array, owner: object, account?: GroupAccount): void;
   /** EINVAL also for a queue pair that is not attached. */
   detachMulticast(qp: DeviceQP, gid: Uint8Array): void;
   /** The queue pair goes: it leaves all groups. */
@@ -196,6 +198,8 @@ export interface ServedId extends TaggedObject {
   readonly peerAddress: SocketAddress | undefined;
   /** The program that it belongs to, whose connections may share what carries them. */
   program?: object | undefined;
+  /** Charged for its port and sockets. */
+  account?: IdAccount | undefined;
 }
 
 /** An event of a connection id. */

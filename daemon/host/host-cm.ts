@@ -145,8 +145,9 @@ export class HostCm {
     this.#roceAlone.add(id);
   }
 
-  #replaced({ tag, refusalPatienceMs, portKeeper, program, afOnly, reuseAddress }: CmId): CmId {
-    const kept = { refusalPatienceMs, portKeeper, program, afOnly, reuseAddress };
+  #replaced(id: CmId): CmId {
+    const { tag, refusalPatienceMs, portKeeper, program, account, afOnly, reuseAddress } = id;
+    const kept = { refusalPatienceMs, portKeeper, program, account, afOnly, reuseAddress };
     return Object.assign(this.#manager.createId(tag), kept);
   }
 

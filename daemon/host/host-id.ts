@@ -7,7 +7,7 @@
 import type { DeviceTransport } from '../../verbs-api/contract/verbs/attributes.ts';
 import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
 import type { CmEvent } from '../iwarp/cm/cm-host.ts';
-import type { CmId } from '../iwarp/cm/cm-id.ts';
+import type { CmId, IdAccount } from '../iwarp/cm/cm-id.ts';
 import type { HostIdState } from './host-id-state.ts';
 import type { RoceId } from './roce/roce-id.ts';
 
@@ -76,6 +76,7 @@ export class HostId {
 
   #reuseAddress = false;
   #refusalPatienceMs = 0;
+  #account: IdAccount | undefined;
 
   constructor(number: number, tag: unknown, portSpace: number, datagram: boolean) {
     this.number = number;
@@ -135,6 +136,16 @@ export class HostId {
   /** See `CmId`; it counts for iWARP only. */
   set program(program: object | undefined) {
     if (this.iwarp !== undefined) this.iwarp.program = program;
+  }
+
+  /** See `CmId`. */
+  get account(): IdAccount | undefined {
+    return this.#account;
+  }
+
+  set account(account: IdAccount | undefined) {
+    this.#account = account;
+    if (this.iwarp !== undefined) this.iwarp.account = account;
   }
 
   /** True for an id that came with a connect request. */

@@ -1,10 +1,14 @@
 /** The host's network for the connection manager: ports held for ids, and routes. */
-import { type ErrnoCode, isErrnoCode } from '../../verbs-api/contract/verbs/errors.ts';
+import {
+  type ErrnoCode,
+  isErrnoCode,
+  isVerbsError,
+} from '../../verbs-api/contract/verbs/errors.ts';
 import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
 import { assert } from '../invariants/assert.ts';
 import { canonicalAddress } from '../iwarp/cm/address.ts';
 import type { HostNetwork } from '../iwarp/cm/cm-host.ts';
-import type { CmId } from '../iwarp/cm/cm-id.ts';
+import type { CmId, IdAccount } from '../iwarp/cm/cm-id.ts';
 import type { Link } from './links/link.ts';
 import { type LinkPort, type Network, TransportError } from './links/network.ts';
 import { portClash } from './port-clash.ts';
@@ -35,10 +39,16 @@ export class IdNetwork implements HostNetwork {
     const error = this.clash(id, address);
     if (error !== undefined) return { error };
     return answered(() => {
-      const port = this.#hold(id, address);
-      this.#ports.set(id, port);
-      before?.release();
-      return { port: port.port };
+      if (before === undefined) charge(id.account);
+      try {
+        const port = this.#hold(id, address);
+        this.#ports.set(id, port);
+        before?.release();
+        return { port: port.port };
+      } catch (error) {
+        if (before === undefined) discharge(id.account, before);
+        throw error;
+      }
     });
   }
 
@@ -66,15 +76,26 @@ export class IdNetwork implements HostNetwork {
     const answer = answered(() => {
       const onLink = (link: Link): void => this.#user.handleLink(id, link);
       const onError = (error: Error): void => this.#user.handleListenerError(id, error);
-      this.#held(id).listen(onLink, onError);
+      const port = this.#held(id);
+      // A listener uses a copy of the socket.
+      if (!port.listens) id.account?.take('descriptors');
+      try {
+        port.listen(onLink, onError);
+      } catch (error) {
+        if (!port.listens) id.account?.give('descriptors');
+        throw error;
+      }
       return {};
     });
     return 'error' in answer ? answer.error : undefined;
   }
 
   release(id: CmId): void {
-    this.#ports.get(id)?.release();
+    const port = this.#ports.get(id);
+    if (port === undefined) return;
     this.#ports.delete(id);
+    discharge(id.account, port);
+    port.release();
   }
 
   suspend(id: CmId): boolean {
@@ -88,7 +109,7 @@ export class IdNetwork implements HostNetwork {
     const port = this.#ports.get(from);
     if (port === undefined) return;
     this.#ports.delete(from);
-    this.#ports.get(to)?.release();
+    this.release(to);
     this.#ports.set(to, port);
   }
 
@@ -105,6 +126,7 @@ export class IdNetwork implements HostNetwork {
   /** The port held for `id`, if any, for the only connection that it makes. */
   take(id: CmId): LinkPort | undefined {
     const held = this.#ports.get(id);
+    if (held !== undefined) discharge(id.account, held);
     this.#ports.delete(id);
     const port = held?.narrow?.(id.localAddress?.address ?? held.address) ?? held;
     if (port?.listens !== true) return port;
@@ -136,10 +158,28 @@ export class IdNetwork implements HostNetwork {
   }
 }
 
+/** Charges a port and its socket. Throws `VerbsError`. */
+function charge(account: IdAccount | undefined): void {
+  account?.take('descriptors');
+  try {
+    account?.take('ports');
+  } catch (error) {
+    account?.give('descriptors');
+    throw error;
+  }
+}
+
+/** Returns a port and its sockets: two of a listener. */
+function discharge(account: IdAccount | undefined, port: LinkPort | undefined): void {
+  account?.give('descriptors', port?.listens === true ? 2 : 1);
+  account?.give('ports');
+}
+
 function answered<T extends object>(call: () => T): T | { readonly error: ErrnoCode } {
   try {
     return call();
   } catch (error) {
+    if (isVerbsError(error)) return { error: error.code };
     if (!(error instanceof TransportError)) throw error;
     return { error: isErrnoCode(error.code) ? error.code : 'EIO' };
   }

@@ -34,8 +34,8 @@ export class Connection {
   isPaired = false;
   /** Called when the peer has read bytes that had to wait. */
   onDrained: () => void = () => undefined;
-  /** Called with the descriptor before it is closed. */
-  onClosing: (fd: number) => void = () => undefined;
+  /** Called before the descriptor is closed; with undefined if it is closed already. */
+  onClosing: (fd: number | undefined) => void = () => undefined;
   /** Unread bytes at which the connection is cut. */
   unreadMaxBytes: number;
   /** What its user's requests may take of a turn; its own share until it is admitted. */
@@ -246,8 +246,7 @@ export class Connection {
     } finally {
       this.#charge();
       this.#releasePeer();
-      const fd = descriptorOf(this.#socket);
-      if (fd !== undefined) this.onClosing(fd);
+      this.onClosing(descriptorOf(this.#socket));
       this.#socket.destroy();
       this.onEnded();
     }

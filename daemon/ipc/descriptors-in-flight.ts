@@ -119,10 +119,15 @@ export class DescriptorsInFlight {
   }
 
   /** The connection ends: what is in flight stays so until the client reads it or closes its socket. */
-  #ended(flight: Flight, fd: number): void {
+  #ended(flight: Flight, fd: number | undefined): void {
     const inFlight = { ...flight, fd: () => fd };
     settle(inFlight);
     if (inFlight.count === 0) return;
+    if (fd === undefined) {
+      // The client has closed its end.
+      flight.share?.give('descriptorsInFlight', inFlight.count);
+      return;
+    }
     try {
       const copy = duplicateDescriptor(fd);
       shutdownSocket(copy);

@@ -3,6 +3,8 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { totalmem } from 'node:os';
 import { getHeapStatistics } from 'node:v8';
 import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { GROUPS_MAX } from '../host/roce/multicast-groups.ts';
+import { EPHEMERAL_PORTS } from '../host/roce/service-ports.ts';
 import { CM_NUMBERS, type DaemonLimits } from '../ipc/objects/daemon-budget.ts';
 import { DESCRIPTORS_MIN, openFilesLimit, openFilesRefusal } from './open-files.ts';
 
@@ -47,8 +49,17 @@ export function daemonLimits(given: GivenLimits): DaemonLimits {
     connections: given.connections,
     descriptors: openFiles - RESERVED_DESCRIPTORS,
     descriptorsInFlight: openFiles,
+    ports: portCount(),
+    groups: given.groups ?? GROUPS_MAX,
     unreadBytes: given.unreadBytes ?? Math.floor(memoryBytes * UNREAD_MEMORY),
   };
+}
+
+/** Ports that the machine, or RoCE, gives to those who ask for any: whichever are fewer. */
+function portCount(): number {
+  const range = readLines('/proc/sys/net/ipv4/ip_local_port_range')[0] ?? '';
+  const [first = 0, last = 0] = range.split(/\s+/).map(Number);
+  return last > first ? Math.min(last - first + 1, EPHEMERAL_PORTS) : EPHEMERAL_PORTS;
 }
 
 /** The process's descriptor limit. EMFILE if it is too low to serve. */

@@ -15,7 +15,7 @@ import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
 import type { DaemonStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import { Role } from '../../verbs-api/contract/protocol/ipc-frames.ts';
 import { Access, SendFlag, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
-import { patience, patient } from '../support/patience.ts';
+import { patience, patient, until } from '../support/patience.ts';
 import { ShimClient } from '../support/shim-client.ts';
 import { commands } from '../support/uverbs-rig.ts';
 import { connectPair } from './two-users/roce-parts.ts';
@@ -26,6 +26,7 @@ const obstacle = twoUsersObstacle();
 const BOB = 61_003;
 const ROOT = 0;
 const OPEN_FILES = 1024;
+const FEW_PORTS = 'ip link set lo up; sysctl -qw net.ipv4.ip_local_port_range="40000 40799"';
 const ROUNDS = 5;
 
 /** How a limit is made small, and how its refusal reads. */
@@ -34,6 +35,8 @@ interface Row {
   readonly refusal: RegExp;
   /** Of the daemon: where the kernel limits root in nothing, another user. */
   readonly owner?: number;
+  /** Its name in `status`, if the row has another. */
+  readonly limit?: string;
 }
 
 const share = (limit: number): string => `may have ${Math.floor((limit * 3) / 8)}`;
@@ -72,6 +75,16 @@ const ROWS: Readonly<Record<string, Row>> = {
     refusal: new RegExp(`user ${EVE} .*descriptors .*ulimit -n`),
   },
   descriptorsInFlight: { options: {}, refusal: /user|none/, owner: ALICE },
+  'descriptors of listeners': {
+    options: {},
+    refusal: new RegExp(`EMFILE|user ${EVE} .*descriptors .*ulimit -n`),
+    limit: 'descriptors',
+  },
+  ports: { options: {}, refusal: new RegExp(`EADDRNOTAVAIL user ${EVE} .*ip_local_port_range`) },
+  groups: {
+    options: { limits: { groups: 400 } },
+    refusal: new RegExp(`ENOMEM user ${EVE} .*${share(400)}.*limits.groups`),
+  },
   unreadBytes: { options: { limits: { unreadBytes: 4 * 2 ** 20 } }, refusal: /ended/ },
 };
 
@@ -93,11 +106,15 @@ async function openDaemon(owner: number, options: DaemonOptions) {
   chmodSync(folder, 0o755);
   const config = users.path('config.json');
   const roce = { name: 'r', transport: 'roce', addresses: ['127.0.0.2'] } as const;
-  const all: DaemonOptions = { devices: [roce], allowOtherUsers: true, ...options };
+  const iwarp = { name: 'i', addresses: ['127.0.0.3'] } as const;
+  const all: DaemonOptions = { devices: [roce, iwarp], allowOtherUsers: true, ...options };
   writeFileSync(config, JSON.stringify({ ...all, native: false, logLevel: 'warn' }));
   const socket = `${folder}/s`;
   const words = ['start', '--socket', socket, '--config', config];
-  const within = ['prlimit', `--nofile=${OPEN_FILES}:${OPEN_FILES}`];
+  const few = ['prlimit', `--nofile=${OPEN_FILES}:${OPEN_FILES}`];
+  // Nothing but the socket, which is a file, is shared with the daemon's network.
+  const alone = ['unshare', '--net', 'sh', '-c', `${FEW_PORTS}; exec "$@"`, 'sh'];
+  const within = owner === ROOT ? [...alone, ...few] : few;
   const daemon = users.iwarpd(owner, words, {}, within);
   await daemon.until(/ready/);
   return { daemon, socketPath: socket };
@@ -195,20 +212,21 @@ class Canary {
 
 it('every limit is taken', () => {
   // Of what devices may have, one kind stands for all.
-  expect(Object.keys(ROWS).sort()).toEqual([...LIMIT_NAMES, 'qp of r'].sort());
+  const taken = Object.entries(ROWS).map(([name, { limit = name }]) => limit);
+  expect([...new Set(taken)].sort()).toEqual([...LIMIT_NAMES, 'qp of r'].sort());
 });
 
 describe.runIf(obstacle === '')(`one user takes all that there is${obstacle}`, () => {
   it.each(Object.entries(ROWS))('of %s: nobody else notices', async (name, row) => {
-    const owner = row.owner ?? ROOT;
+    const { owner = ROOT, limit = name } = row;
     const { daemon, socketPath } = await openDaemon(owner, row.options);
     const canary = new Canary(socketPath, owner);
     await canary.start();
     const before = await canary.latency();
     const glutton = users.program(EVE, ['glutton', socketPath, name]);
     const [, taken = '', refusal = ''] = await glutton.until(/took (\d+): (.*)\n/);
-    expect(Number(taken)).toBeGreaterThan(0);
     expect(refusal).toMatch(row.refusal);
+    expect(Number(taken)).toBeGreaterThan(0);
     const beside = await canary.latency();
     // A third user's program, and the owner's administration.
     const trust = { IWARPD_ALLOW_DAEMON_UID: String(owner) };
@@ -218,7 +236,7 @@ describe.runIf(obstacle === '')(`one user takes all that there is${obstacle}`, (
     const ended = await users.iwarpd(owner, command).end();
     expect(ended).toMatchObject({ status: 0 });
     const { health }: DaemonStatus = JSON.parse(ended.stdout);
-    expect(health.limits[name]?.user).toMatchObject({ uid: EVE });
+    expect(health.limits[limit]?.user).toMatchObject({ uid: EVE });
     // An unmodified program sees an errno only.
     expect(daemon.stderr).toMatch(new RegExp(`user ${EVE} has \\d+ .* may have \\d+`));
     console.log(
@@ -230,6 +248,15 @@ describe.runIf(obstacle === '')(`one user takes all that there is${obstacle}`, (
       expect(beside[step], step).toBeLessThan(20 * before[step] + patience(2_000));
     }
     await glutton.stop();
+    // All of it is returned.
+    await until(`what ${EVE} had of ${limit}`, async () => {
+      const { health: now } = await queryDaemon(
+        'status',
+        {},
+        { socketPath, allowDaemonUid: owner },
+      );
+      return now.limits[limit]?.user === undefined;
+    });
     await canary.stop();
   });
 });

@@ -10,7 +10,7 @@ import type { PacketPort } from './packet-port.ts';
 const PLACES_MAX = 8192;
 const MEMBERS_MAX = 56;
 /** Groups of all clients together: a few tens of MiB. */
-const GROUPS_MAX = 131_072;
+export const GROUPS_MAX = 131_072;
 
 /**
  * Groups that a client hears from other hosts: each takes a descriptor of the daemon. More than any
@@ -20,6 +20,13 @@ const HEARD_MAX = 256;
 
 const NO_MEMBERS: ReadonlySet<QP> = new Set();
 const IPV4_AT = 12;
+
+/** Who answers for places in groups, and for the descriptors by which they are heard. */
+export interface GroupAccount {
+  /** Takes one. Throws `VerbsError` when the user may have no more. */
+  take(what: 'groups' | 'descriptors'): void;
+  give(what: 'groups' | 'descriptors'): void;
+}
 
 /** What groups are to a network that carries them between hosts. */
 interface GroupNetwork {
@@ -37,6 +44,7 @@ interface Group {
 /** A queue pair that was ever attached. */
 interface Member {
   readonly owner: object;
+  readonly account: GroupAccount | undefined;
   readonly port: PacketPort | undefined;
   /** Keys of its groups: a host has many more. */
   readonly groups: Set<string>;
@@ -61,11 +69,17 @@ export class MulticastGroups {
   }
 
   /**
-   * Attaches a queue pair of `owner` on `port`; without a port, it hears this host only. Again does
-   * nothing. ENOMEM when the owner has too many in the group or in all, or the host too many groups;
+   * Attaches a queue pair of `owner` on `port`; without a port, it hears this host only. `account` is
+   * charged for it. Again does nothing. ENOMEM when the owner has too many in the group or in all, or the host too many groups;
    * EMFILE without a descriptor for the network.
    */
-  attach(qp: QP, gid: Uint8Array, owner: object, port?: PacketPort): void {
+  attach(
+    qp: QP,
+    gid: Uint8Array,
+    owner: object,
+    port?: PacketPort,
+    account?: GroupAccount | undefined,
+  ): void {
     const key = textOf(gid);
     const group = this.#groups.get(key) ?? { gid: gid.slice(), members: new Set<QP>() };
     const { members } = group;
@@ -85,13 +99,26 @@ export class MulticastGroups {
       const text = `a client hears at most ${HEARD_MAX} multicast groups of other hosts`;
       throw new VerbsError('ENOMEM', text);
     }
-    if (port !== undefined && !this.#hears(group, port)) {
-      this.#network?.join(port, group.gid, members);
+    const hears = own === 0 && this.#network !== undefined;
+    account?.take('groups');
+    try {
+      if (hears) account?.take('descriptors');
+      try {
+        if (port !== undefined && !this.#hears(group, port)) {
+          this.#network?.join(port, group.gid, members);
+        }
+      } catch (error) {
+        if (hears) account?.give('descriptors');
+        throw error;
+      }
+    } catch (error) {
+      account?.give('groups');
+      throw error;
     }
     members.add(qp);
     this.#groups.set(key, group);
     const groups = this.#members.get(qp)?.groups ?? new Set();
-    this.#members.set(qp, { owner, port, groups: groups.add(key) });
+    this.#members.set(qp, { owner, account, port, groups: groups.add(key) });
     share.places += 1;
     if (own === 0) share.groups += 1;
     this.#shares.set(owner, share);
@@ -108,13 +135,17 @@ export class MulticastGroups {
 
   #left(qp: QP, key: string, group: Group): void {
     if (group.members.size === 0) this.#groups.delete(key);
-    const { owner, port, groups } = this.#members.get(qp) ?? {};
+    const { owner, account, port, groups } = this.#members.get(qp) ?? {};
+    account?.give('groups');
     groups?.delete(key);
     if (port !== undefined && !this.#hears(group, port)) this.#network?.leave(port, group.gid);
     const share = owner && this.#shares.get(owner);
     if (owner === undefined || share === undefined) return;
     share.places -= 1;
-    if (this.#countIn(group, (member) => member?.owner === owner) === 0) share.groups -= 1;
+    if (this.#countIn(group, (member) => member?.owner === owner) === 0) {
+      share.groups -= 1;
+      if (this.#network !== undefined) account?.give('descriptors');
+    }
     if (share.places === 0) this.#shares.delete(owner);
   }
 

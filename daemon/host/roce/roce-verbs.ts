@@ -10,7 +10,7 @@ import type { AddressVector, QPModification } from '../../rnic/qp-attributes.ts'
 import type { QP } from '../../rnic/queue-pair.ts';
 import type { Micros } from '../../rnic/wire-port.ts';
 import type { RoceBackend } from '../device-backend.ts';
-import { isMulticastGid, type MulticastGroups } from './multicast-groups.ts';
+import { type GroupAccount, isMulticastGid, type MulticastGroups } from './multicast-groups.ts';
 import type { RocePort } from './roce-port.ts';
 
 const PORT = 1;
@@ -49,14 +49,14 @@ export class RoceVerbs implements RoceBackend {
     return qp.queryPath();
   }
 
-  attachMulticast(qp: QP, gid: Uint8Array, owner: object): void {
+  attachMulticast(qp: QP, gid: Uint8Array, owner: object, account?: GroupAccount): void {
     checkMember(qp, gid);
     const groups = this.#groups();
     if (groups.members(gid).has(qp)) return;
     if (groups.groupsOf(qp) >= GROUPS_OF_QP_MAX) {
       throw new VerbsError('ENOMEM', `a queue pair is in at most ${GROUPS_OF_QP_MAX} groups`);
     }
-    groups.attach(qp, gid, owner, this.#port);
+    groups.attach(qp, gid, owner, this.#port, account);
   }
 
   detachMulticast(qp: QP, gid: Uint8Array): void {

@@ -4,15 +4,20 @@
  */
 import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import type { SocketAddress } from '../../../verbs-api/contract/verbs/provider.ts';
+import type { IdAccount } from '../../iwarp/cm/cm-id.ts';
 import { type PortClaim, portClash } from '../port-clash.ts';
 
 /** Ports for those who ask for any: the kernel's range by default. */
 const EPHEMERAL_FIRST = 32_768;
 const EPHEMERAL_LAST = 60_999;
+/** Number of those. */
+export const EPHEMERAL_PORTS = EPHEMERAL_LAST - EPHEMERAL_FIRST + 1;
 
 /** Who holds a port. */
 export interface PortHolder extends Omit<PortClaim, 'address'> {
   readonly portSpace: number;
+  /** Charged for the port. */
+  readonly account?: IdAccount | undefined;
 }
 
 /** What a holder has. */
@@ -40,17 +45,26 @@ export class ServicePorts {
    * Holds a port of an address for `holder`, and returns it; port 0 is any free one. EADDRINUSE when
    * the address and port are held; EADDRNOTAVAIL when one of both is a wildcard, or no port is free.
    */
-  hold(holder: PortHolder, { address, port }: SocketAddress): number {
+  hold(holder: PortHolder, wanted: SocketAddress): number {
+    holder.account?.take('ports');
+    try {
+      return this.#hold(holder, wanted);
+    } catch (error) {
+      holder.account?.give('ports');
+      throw error;
+    }
+  }
+
+  #hold(holder: PortHolder, { address, port }: SocketAddress): number {
     if (port !== 0) {
       const place = { key: keyOf(holder.portSpace, port), address };
       this.#assertFree(holder, place, holder.reuseAddress);
       this.#note(holder, place);
       return port;
     }
-    const count = EPHEMERAL_LAST - EPHEMERAL_FIRST + 1;
-    const first = this.#random32() % count;
-    for (let step = 0; step < count; step += 1) {
-      const candidate = EPHEMERAL_FIRST + ((first + step) % count);
+    const first = this.#random32() % EPHEMERAL_PORTS;
+    for (let step = 0; step < EPHEMERAL_PORTS; step += 1) {
+      const candidate = EPHEMERAL_FIRST + ((first + step) % EPHEMERAL_PORTS);
       const key = keyOf(holder.portSpace, candidate);
       if (this.#held.has(key)) continue;
       this.#note(holder, { key, address });
@@ -73,6 +87,7 @@ export class ServicePorts {
     const place = this.#places.get(holder);
     if (place === undefined) return;
     this.#places.delete(holder);
+    holder.account?.give('ports');
     const holders = this.#held.get(place.key);
     holders?.delete(holder);
     if (holders?.size === 0) this.#held.delete(place.key);

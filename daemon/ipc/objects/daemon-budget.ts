@@ -26,6 +26,10 @@ export interface DaemonLimits {
   readonly descriptors: number;
   /** Descriptors that were sent and not received: the kernel counts those of the daemon's user. */
   readonly descriptorsInFlight: number;
+  /** Ports of connection ids, of both wires. */
+  readonly ports: number;
+  /** Places of queue pairs in multicast groups. */
+  readonly groups: number;
   /** Bytes that wait for clients to read them. */
   readonly unreadBytes: number;
 }
@@ -34,7 +38,10 @@ export interface DaemonLimits {
 type LimitName = keyof DaemonLimits;
 
 /** A limit that `limits` of the configuration sets. */
-type SettableLimit = Exclude<LimitName, 'connections' | 'descriptors' | 'descriptorsInFlight'>;
+type SettableLimit = Exclude<
+  LimitName,
+  'connections' | 'descriptors' | 'descriptorsInFlight' | 'ports'
+>;
 
 /** The limits and what to do about each. */
 const TERMS: Readonly<Record<LimitName, LimitTerms>> = {
@@ -62,6 +69,18 @@ const TERMS: Readonly<Record<LimitName, LimitTerms>> = {
     code: 'EMFILE',
     ownerFree: true,
   },
+  // The owner's are bounded by those of the machine.
+  ports: {
+    what: 'ports of connection ids',
+    remedy: 'widen net.ipv4.ip_local_port_range before the daemon starts',
+    code: 'EADDRNOTAVAIL',
+    ownerFree: true,
+  },
+  // The owner's are bounded by those of the host.
+  groups: {
+    ...settable('groups', 'places in multicast groups'),
+    ownerFree: true,
+  },
   unreadBytes: settable('unreadBytes', 'bytes that clients have not read'),
 };
 
@@ -74,6 +93,7 @@ export const SETTABLE_LIMITS: readonly SettableLimit[] = [
   'mappings',
   'objects',
   'ids',
+  'groups',
   'unreadBytes',
 ];
 

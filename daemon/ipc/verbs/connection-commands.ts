@@ -43,6 +43,7 @@ export function connectionCommands(state: ClientState): CommandHandlers<Connecti
       const object = state.table.add('id', (handle) => {
         const id = datagrams ? createServiceId(directory) : host.cm.createId(undefined);
         id.program = state.client;
+        id.account = state.ledger.share;
         return new IdObject(state.client, handle, host, id);
       });
       object.id.tag = object;
@@ -151,8 +152,9 @@ export function deliverCmEvent(
 function moveTo(object: IdObject, host: DeviceHost): boolean {
   if (object.host === host) return false;
   const moved = host.cm.createId(object);
-  object.host.cm.destroy(object.id);
+  moved.account = object.id.account;
   moved.program = object.client;
+  object.host.cm.destroy(object.id);
   object.host = host;
   object.id = moved;
   return true;

@@ -86,7 +86,7 @@ export function pathCommands(
     },
     attachMcast({ qp, gid }) {
       const object = table.expect('qp', qp);
-      groupsOf(object).attachMulticast(object.qp, gidBytes(gid), state);
+      groupsOf(object).attachMulticast(object.qp, gidBytes(gid), state, state.ledger.share);
       return {};
     },
     detachMcast({ qp, gid }) {

@@ -40,6 +40,16 @@ const TRANSITIONS: Readonly<Record<CmIdState['kind'], readonly CmIdState['kind']
   destroyed: [],
 };
 
+/** Who answers for what an id takes of its host: a user, who has a share of it. */
+export interface IdAccount {
+  /** Takes one. Throws `VerbsError` when the user may have no more. */
+  take(what: 'descriptors' | 'ports'): void;
+  /** Counts one that is taken already. */
+  add(what: 'descriptors' | 'ports'): void;
+  /** Returns some. Default: one. */
+  give(what: 'descriptors' | 'ports', count?: number): void;
+}
+
 /** A connection id. Only the connection manager changes it. */
 export class CmId {
   /** Unique among the ids of the manager that made it. */
@@ -64,6 +74,8 @@ export class CmId {
    * Undefined: each has its own.
    */
   program: object | undefined;
+  /** Charged for its port and sockets. Undefined: nobody. */
+  account: IdAccount | undefined;
   /**
    * RDMA_OPTION_ID_AFONLY: whether `::` leaves the IPv4 addresses of its port to others. Undefined:
    * the host's default (net.ipv6.bindv6only).

@@ -10,7 +10,7 @@ import {
   Role,
 } from '../../../verbs-api/contract/protocol/ipc-frames.ts';
 import { encodeValue } from '../../../verbs-api/contract/protocol/ipc-value.ts';
-import { Access } from '../../../verbs-api/contract/verbs/enums.ts';
+import { Access, QPType } from '../../../verbs-api/contract/verbs/enums.ts';
 import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import type { Context, PD, Provider } from '../../../verbs-api/contract/verbs/provider.ts';
 import { IpcClient } from '../../support/ipc-client.ts';
@@ -178,6 +178,35 @@ const WAYS: Readonly<Record<string, (path: string) => Promise<Taken>>> = {
   ids: async (path) => {
     const programs = await Programs.start(path);
     return await untilRefused((at) => programs.at(at).provider.createId());
+  },
+  'descriptors of listeners': async (path) => {
+    const programs = await Programs.start(path);
+    return await untilRefused(async (at) => {
+      const id = await programs.at(at).provider.createId();
+      await id.bindAddr({ address: '127.0.0.3', port: 0 });
+      await id.listen();
+    });
+  },
+  ports: async (path) => {
+    const programs = await Programs.start(path);
+    return await untilRefused(async (at) => {
+      const id = await programs.at(at).provider.createId();
+      await id.bindAddr({ address: '127.0.0.2', port: 0 });
+    });
+  },
+  groups: async (path) => {
+    const programs = await Programs.start(path);
+    const qps = await Promise.all(
+      programs.contexts.map(async (context, at) => {
+        const cq = await context.createCQ({ cqe: 1 });
+        const type = QPType.ud;
+        return await programs.at(at).pd.createQP({ type, sendCQ: cq, recvCQ: cq, ...QUEUES });
+      }),
+    );
+    return await untilRefused(async (at) => {
+      const group = at.toString(16).padStart(4, '0');
+      await qps[at % PROGRAMS]?.attachMcast(`0000:0000:0000:0000:0000:ffff:ef01:${group}`);
+    });
   },
   'qp of r': async (path) => {
     const programs = await Programs.start(path);

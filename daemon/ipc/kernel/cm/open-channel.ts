@@ -134,6 +134,7 @@ export class OpenChannel {
     id.refusalPatienceMs = REFUSAL_PATIENCE_MS;
     id.portKeeper = this.client;
     id.program = this.client;
+    id.account = this.client.ledger.share;
     try {
       return this.#add(id, { ...init, known: true });
     } catch (error) {

@@ -11,7 +11,8 @@ const GID_BYTES = 16;
 /** ATTACH_MCAST: EINVAL for a queue pair of another type or another GID; again does nothing. */
 export function attachMulticast(call: CommandCall): KernelReply {
   const { roce, qp, gid } = memberOf(call);
-  roce.attachMulticast(qp, gid, call.file.client);
+  const { client } = call.file;
+  roce.attachMulticast(qp, gid, client, client.ledger.share);
   return DONE;
 }
 
