@@ -21,21 +21,31 @@ export function firstUnprivilegedPort(): number {
 /** Users of a namespace, if it maps all there are. */
 const ALL_USERS = 4_294_967_295;
 const OVERFLOW_UID = 65_534;
+let overflowUid: number | undefined;
 
 /**
  * True for the uid by which this process sees every user that its user namespace does not map, beside
  * the one that may have it.
  */
 export function isSharedUid(uid: number): boolean {
+  overflowUid ??= readOverflowUid();
+  if (uid !== overflowUid) return false;
   try {
-    const overflow = Number(readFileSync('/proc/sys/kernel/overflowuid', 'latin1'));
-    if (uid !== (Number.isNaN(overflow) ? OVERFLOW_UID : overflow)) return false;
     const lines = readFileSync('/proc/self/uid_map', 'latin1').trim().split('\n');
     const mapped = lines.map((line) => Number(line.trim().split(/\s+/)[2] ?? 0));
     return mapped.reduce((sum, count) => sum + count, 0) < ALL_USERS;
   } catch {
     // Without /proc it may be.
-    return uid === OVERFLOW_UID;
+    return true;
+  }
+}
+
+function readOverflowUid(): number {
+  try {
+    const uid = Number.parseInt(readFileSync('/proc/sys/kernel/overflowuid', 'latin1'), 10);
+    return Number.isNaN(uid) ? OVERFLOW_UID : uid;
+  } catch {
+    return OVERFLOW_UID;
   }
 }
 
