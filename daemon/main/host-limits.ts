@@ -20,7 +20,11 @@ const UNREAD_MEMORY = 1 / 4;
 const MAP_COUNT_DEFAULT = 65_530;
 /** Objects of all clients, where the heap has room for them. */
 const OBJECTS_MAX = 1_048_576;
-/** Bytes of heap for each object that clients may have: the mean is below, a queue pair above. */
+/**
+ * Bytes of half of the heap for each object that clients may have. A protection domain takes 1 KiB of
+ * memory, a region 3.2 KiB, a queue pair 4 KiB, of which a device has few: regions alone would fill
+ * four fifths of the heap.
+ */
 const HEAP_PER_OBJECT_BYTES = 2048;
 /** The same for a connection id with a connect request and its events. */
 const HEAP_PER_ID_BYTES = 10_240;
