@@ -17,8 +17,6 @@ const MODULES = [
   'test/property/**/*.test.ts',
   'test/unit/**/*.test.ts',
 ];
-/** Those of them that count what a whole process has: threads. */
-const APART = ['test/unit/nfs/slow-directories.test.ts'];
 
 export default defineConfig({
   test: {
@@ -41,9 +39,8 @@ export default defineConfig({
       },
       {
         extends: true,
-        test: { name: 'modules', include: MODULES, exclude: APART, isolate: false },
+        test: { name: 'modules', include: MODULES, isolate: false },
       },
-      { extends: true, test: { name: 'apart', include: APART } },
       {
         extends: true,
         test: {
