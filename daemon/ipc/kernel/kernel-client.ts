@@ -8,8 +8,10 @@ import { rightsOf, type UserRights } from '../objects/user-rights.ts';
 export class KernelClient extends ClientIdentity {
   readonly ledger: QuotaLedger;
   readonly rights: UserRights;
-  /** Files that it opened and that are still open in some process. */
+  /** Files that it opened and of which something is left. */
   openFiles = 0;
+  /** Those of them that no process has any longer, and of which something is left. */
+  endingFiles = 0;
   /** Records of its objects' events that wait to be read. */
   unreadEvents = 0;
 

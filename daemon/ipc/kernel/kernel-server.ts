@@ -128,6 +128,8 @@ export class KernelServer implements KernelServices {
   readonly #clients = new Map<string, KernelClient>();
   /** Closed files of which something is left. */
   readonly #ending: EndingFiles;
+  /** The same of rdma_cm: whoever comes next wants the ports, and does not wait for queue pairs. */
+  readonly #endingChannels: EndingFiles;
   /** By the device's index. */
   readonly #resourceNumbers = new Map<number, ResourceNumbers>();
   #lastNumber = 0;
@@ -135,7 +137,9 @@ export class KernelServer implements KernelServices {
   constructor(options: KernelServerOptions) {
     this.host = options.directory.emulated;
     this.events = options.directory.events;
-    this.#ending = new EndingFiles((run) => this.host.soon(run));
+    const soon = (run: () => void): void => this.host.soon(run);
+    this.#ending = new EndingFiles(soon);
+    this.#endingChannels = new EndingFiles(soon);
     this.#options = options;
     this.memories = new ProcessMemories(options.memoryTiers, ({ pid, uid }, address) => {
       const text = 'registered memory cannot be accessed: the program has unmapped or protected it';
@@ -199,7 +203,8 @@ export class KernelServer implements KernelServices {
       assert(connections.size > 0, 'an open file has a connection');
       assert(this.#numbers.get(file.number) === file, 'a file is found by its number');
     }
-    const all = [...[...this.#files.values()].map(({ file }) => file), ...this.#ending.files];
+    const ending = [...this.#ending.files, ...this.#endingChannels.files];
+    const all = [...[...this.#files.values()].map(({ file }) => file), ...ending];
     for (const file of all) {
       const kinds = held.get(file.client);
       assert(kinds !== undefined, 'the program of an open file is known');
@@ -240,6 +245,7 @@ export class KernelServer implements KernelServices {
   close(reason: string): void {
     for (const open of [...this.#files.values()]) this.#cut(open, reason);
     this.#ending.finish();
+    this.#endingChannels.finish();
   }
 
   // For files
@@ -397,10 +403,12 @@ export class KernelServer implements KernelServices {
     this.#numbers.delete(file.number);
     const before = countsOf(client);
     if (reason !== undefined && file instanceof UverbsFile) file.cutOff();
-    this.#ending.add(file, () => {
+    client.endingFiles += 1;
+    (file instanceof CmFile ? this.#endingChannels : this.#ending).add(file, () => {
       if (reason === undefined) this.#noteEnd(client, before);
       this.#ended(file, reason);
     });
+    if (client.endingFiles === client.openFiles) this.host.releasePorts(client);
     this.host.drain();
   }
 
@@ -408,6 +416,7 @@ export class KernelServer implements KernelServices {
   #ended({ client, kind }: KernelFile, reason: string | undefined): void {
     this.host.drain();
     client.openFiles -= 1;
+    client.endingFiles -= 1;
     if (client.openFiles === 0) {
       this.#clients.delete(clientKey(client.credentials));
       this.host.releasePorts(client);

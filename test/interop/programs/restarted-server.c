@@ -1,0 +1,93 @@
+/*
+ * A server that ends with many objects, and is started again at once: restarted-server DEVICE ADDRESS PORT
+ * QPS. A process opens the device, makes so many queue pairs, and listens at the port. It is killed, and another
+ * one, which was ready before, listens there. It prints "listens again".
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CHECK(holds) \
+  do { \
+    if (!(holds)) { \
+      printf("line %d: not %s (%s)\n", __LINE__, #holds, strerror(errno)); \
+      exit(1); \
+    } \
+  } while (0)
+
+static char **words;
+
+static struct rdma_cm_id *make_id(void) {
+  struct rdma_cm_id *id;
+  struct rdma_event_channel *events = rdma_create_event_channel();
+  CHECK(events != NULL && rdma_create_id(events, &id, NULL, RDMA_PS_TCP) == 0);
+  return id;
+}
+
+static void listen_at_port(struct rdma_cm_id *id) {
+  struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(atoi(words[3]))};
+  CHECK(inet_pton(AF_INET, words[2], &address.sin_addr) == 1);
+  CHECK(rdma_bind_addr(id, (struct sockaddr *)&address) == 0);
+  CHECK(rdma_listen(id, 1) == 0);
+}
+
+static void make_queue_pairs(void) {
+  int count;
+  struct ibv_context *context = NULL;
+  struct ibv_device **devices = ibv_get_device_list(&count);
+  for (int at = 0; at < count; at++) {
+    if (strcmp(ibv_get_device_name(devices[at]), words[1]) == 0) context = ibv_open_device(devices[at]);
+  }
+  CHECK(context != NULL);
+  struct ibv_pd *pd = ibv_alloc_pd(context);
+  struct ibv_cq *cq = ibv_create_cq(context, 1, NULL, NULL, 0);
+  CHECK(pd != NULL && cq != NULL);
+  for (int left = atoi(words[4]); left > 0; left--) {
+    struct ibv_qp_init_attr init = {
+        .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = {.max_send_wr = 1, .max_recv_wr = 1}};
+    CHECK(ibv_create_qp(pd, &init) != NULL);
+  }
+}
+
+static void tell(int pipe) { CHECK(write(pipe, "x", 1) == 1); }
+
+static void await(int pipe) {
+  char byte;
+  CHECK(read(pipe, &byte, 1) == 1);
+}
+
+int main(int count, char **arguments) {
+  int ready[2], go[2], status;
+  words = arguments;
+  CHECK(count == 5 && pipe(ready) == 0 && pipe(go) == 0);
+  pid_t first = fork();
+  if (first == 0) {
+    make_queue_pairs();
+    listen_at_port(make_id());
+    tell(ready[1]);
+    pause();
+  }
+  await(ready[0]);
+  pid_t second = fork();
+  if (second == 0) {
+    struct rdma_cm_id *id = make_id();
+    tell(ready[1]);
+    await(go[0]);
+    listen_at_port(id);
+    puts("listens again");
+    return 0;
+  }
+  await(ready[0]);
+  CHECK(kill(first, SIGKILL) == 0 && waitpid(first, &status, 0) == first);
+  tell(go[1]);
+  CHECK(waitpid(second, &status, 0) == second);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
