@@ -44,7 +44,7 @@ export function judgeNode(version: string): Finding {
   return {
     state: 'broken',
     text: `Node ${version} is too old`,
-    fix: `install Node ${NODE_MAJOR_RECOMMENDED}, or ${NODE_MAJOR_MIN} at least`,
+    fix: `install Node ${NODE_MAJOR_RECOMMENDED} (${NODE_MAJOR_MIN} is the oldest that works)`,
   };
 }
 

@@ -37,7 +37,7 @@ export class LaterTurns {
 
   readonly #takeTurn = (): void => {
     this.#scheduled = false;
-    noteWork('queue pairs that go on');
+    noteWork('queue pairs that continue');
     let share = TURN_QPS_MAX;
     for (const qp of this.#waiting) {
       if (share === 0) break;

@@ -741,8 +741,8 @@ export class RnicHost
   /** See `HostCmUser`. */
   noteRoceAlone({ address, port }: SocketAddress): void {
     const text =
-      `another program has TCP port ${port}: what listens at ${address} port ${port} does so on RoCE ` +
-      'devices alone, and iWARP clients do not reach it';
+      `another program has TCP port ${port}: the listener at ${address} port ${port} accepts on RoCE ` +
+      'devices only, and iWARP clients cannot reach it';
     this.#notice('warn', 'listening', undefined, undefined, text);
   }
 

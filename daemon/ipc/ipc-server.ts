@@ -311,7 +311,10 @@ export class IpcServer {
         throw new VerbsError('EPROTO', text);
       }
       if (connection.isPaired && hello.role !== Role.event && hello.role !== Role.agent) {
-        throw new VerbsError('EACCES', 'such a connection is for events and memory only');
+        throw new VerbsError(
+          'EACCES',
+          'a connection made over another one can only be an event descriptor or an agent',
+        );
       }
       const loading = this.#loadFor(hello.role);
       if (loading === undefined) this.#welcome(connection, hello);

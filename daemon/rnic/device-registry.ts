@@ -43,7 +43,7 @@ export class DeviceRegistry {
   /** Takes a slot; call the result once to release it. ENOMEM when the device has no more. */
   take(kind: ObjectKind): () => void {
     if (this.#counts[kind] >= this.capacity[kind]) {
-      throw new VerbsError('ENOMEM', `the device has no more than ${this.capacity[kind]} ${kind}s`);
+      throw new VerbsError('ENOMEM', `the device has at most ${this.capacity[kind]} ${kind}s`);
     }
     this.#counts[kind] += 1;
     return () => this.give(kind);

@@ -198,7 +198,10 @@ class RdmaRpcServer implements RpcServer {
     }
     if (this.#connections.size >= this.#connectionsMax) {
       await channel.close();
-      throw new VerbsError('EBUSY', `there are ${this.#connectionsMax} connections already`);
+      throw new VerbsError(
+        'EBUSY',
+        `the server has its ${this.#connectionsMax} connections; raise connectionsMax`,
+      );
     }
     const client = parsePrivateData(request.privateData);
     const connection = new ServerConnection({

@@ -88,7 +88,10 @@ export class Arrivals {
   /** The time of a packet that faults held back has come. */
   deliverHeld({ connection, bytes, copies, damaged }: HeldPacket, arrival: Arrival): void {
     const refusal = parsePacket(bytes, 0, bytes.length, this.#packet);
-    assert(mayBeAnswered(refusal, this.#packet.opcode), 'what is held back is well-formed');
+    assert(
+      mayBeAnswered(refusal, this.#packet.opcode),
+      'a packet that a fault held back is well-formed',
+    );
     if (!connection.alive || connection.qp.congested) {
       connection.port.counters.undeliverable += 1;
       return;

@@ -116,5 +116,5 @@ function keyOf(portSpace: number, port: number): string {
 }
 
 function clashText(key: string, address: string): string {
-  return `port ${key.slice(key.indexOf('/') + 1)} is held at ${address}`;
+  return `port ${key.slice(key.indexOf('/') + 1)} is in use at ${address}; choose another port`;
 }

@@ -64,7 +64,7 @@ export class EndingFiles {
   }
 
   readonly #takeTurn = (): void => {
-    noteWork('files that end');
+    noteWork('closed files');
     this.#scheduled = false;
     this.#share = TURN_COST_MAX;
     for (let [oldest] = this.#waiting; oldest !== undefined; [oldest] = this.#waiting) {

@@ -179,7 +179,7 @@ export class EventQueue<T, Owner> implements AnyQueue {
   /** Throws `InvariantError` when the descriptor disagrees with the records. */
   assertInvariants(): void {
     assert(!this.#announced || this.#ended || this.#entries.length > 0, 'what is announced waits');
-    assert(this.#more < Math.max(1, this.#entries.length), 'no more bytes than records');
+    assert(this.#more < Math.max(1, this.#entries.length), 'no more bytes sent than records wait');
     assert(!this.#ended || this.#entries.length === 0, 'nothing waits behind the end');
   }
 

@@ -28,7 +28,7 @@ export interface DaemonLimits {
   readonly descriptorsInFlight: number;
   /** Ports of connection ids, of both wires. */
   readonly ports: number;
-  /** Places of queue pairs in multicast groups. */
+  /** Multicast memberships of queue pairs. */
   readonly groups: number;
   /** Bytes that wait for clients to read them. */
   readonly unreadBytes: number;
@@ -78,7 +78,7 @@ const TERMS: Readonly<Record<LimitName, LimitTerms>> = {
   },
   // The owner's are bounded by those of the host.
   groups: {
-    ...settable('groups', 'places in multicast groups'),
+    ...settable('groups', 'multicast memberships'),
     ownerFree: true,
   },
   unreadBytes: settable('unreadBytes', 'bytes that clients have not read'),

@@ -93,7 +93,7 @@ export class SharedLimit {
   /** Counts what a user has taken (positive) or returned (negative), without a check. */
   note(user: number, change: number): void {
     const held = this.heldBy(user) + change;
-    assert(held >= 0, `no more ${this.#terms.what} are given back than were taken`);
+    assert(held >= 0, `more ${this.#terms.what} returned than taken`);
     if (held === 0) this.#byUser.delete(user);
     else this.#byUser.set(user, held);
     this.#total += change;
@@ -118,7 +118,7 @@ export class SharedLimit {
   assertInvariants(): void {
     let total = 0;
     for (const held of this.#byUser.values()) total += held;
-    assert(total === this.#total, `the ${this.#terms.what} of all users are counted`);
+    assert(total === this.#total, `the total of ${this.#terms.what} matches all users`);
   }
 
   #refusal(user: number): VerbsError {

@@ -1,9 +1,9 @@
 /**
- * What only some users may do, decided by who asks: a daemon of root acts for programs of every user,
- * which must not get by it what the kernel would refuse them.
+ * What only some users may do. A daemon that runs as root acts for programs of every user, and must
+ * not do for them what the kernel would refuse them.
  *
  * The user of a program is the one who connected (SO_PEERCRED). Its capabilities do not count: the
- * process may have started another program since then, which has more.
+ * process may have executed another program since then, which has more.
  */
 import {
   Capability,
@@ -17,7 +17,7 @@ import type { SocketAddress } from '../../../verbs-api/contract/verbs/provider.t
 export interface UserRights {
   /** Ports below `net.ipv4.ip_unprivileged_port_start` (CAP_NET_BIND_SERVICE). */
   readonly lowPorts: boolean;
-  /** Q_Keys with their highest bit set, which QP 1 and services of the network have (CAP_NET_RAW). */
+  /** Q_Keys with their highest bit set, which QP 1 and network services use (CAP_NET_RAW). */
   readonly controlledQkeys: boolean;
 }
 
@@ -25,7 +25,7 @@ const ROOT: UserRights = { lowPorts: true, controlledQkeys: true };
 const OTHERS: UserRights = { lowPorts: false, controlledQkeys: false };
 const CONTROLLED_QKEY = 0x8000_0000;
 
-/** The rights of this process, which its programs have as well. */
+/** The rights of this process, which programs of its user share. */
 export function ownRights(): UserRights {
   return {
     lowPorts: hasCapability(Capability.netBindService),
@@ -33,24 +33,28 @@ export function ownRights(): UserRights {
   };
 }
 
-/** The rights of a user: root's, those of the daemon for its own user, or none. */
+/** The rights of a user: all for root, the daemon's for its own user, none for others. */
 export function rightsOf(uid: number): UserRights {
   if (uid === 0) return ROOT;
   return uid === process.getuid?.() ? ownRights() : OTHERS;
 }
 
-/** EACCES for a port that the user may not bind, as from the kernel. */
+/** Throws EACCES for a port that the user may not bind, as the kernel does. */
 export function assertMayBind(rights: UserRights, { port }: SocketAddress): void {
   if (rights.lowPorts || port === 0) return;
   const first = firstUnprivilegedPort();
   if (port >= first) return;
-  const advice = 'choose a higher one, or change net.ipv4.ip_unprivileged_port_start';
-  throw new VerbsError('EACCES', `port ${port} is for root, as all below ${first}; ${advice}`);
+  const text =
+    `cannot bind port ${port}: ports below ${first} are privileged; choose a higher port, or lower ` +
+    'net.ipv4.ip_unprivileged_port_start';
+  throw new VerbsError('EACCES', text);
 }
 
-/** EPERM for a Q_Key that the user may not give a queue pair, as from the kernel. */
+/** Throws EPERM for a Q_Key that the user may not set on a queue pair, as the kernel does. */
 export function assertMayHaveQkey(rights: UserRights, qkey: number): void {
   if (rights.controlledQkeys || qkey < CONTROLLED_QKEY) return;
-  const text = `Q_Key 0x${qkey.toString(16)} is for root: its highest bit is set`;
+  const text =
+    `cannot set Q_Key 0x${qkey.toString(16)}: Q_Keys with the highest bit set are privileged; ` +
+    'choose a smaller one';
   throw new VerbsError('EPERM', text);
 }

@@ -95,7 +95,7 @@ export class ConnectionTable {
     const passive = [...this.#byId.values()].filter(({ role }) => role === 'passive');
     assert(counted === passive.length, 'each passive connection counts for one address');
     for (const { state } of this.#byRemoteQp.values()) {
-      assert(state !== 'timewait', 'a queue pair is free in timewait');
+      assert(state !== 'timewait', 'a connection in timewait holds no queue pair');
     }
     for (const map of [this.#byRemoteId, this.#byRemoteQp]) {
       for (const connection of map.values()) {

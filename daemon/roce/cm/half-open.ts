@@ -75,7 +75,7 @@ export class HalfOpen {
       }
       size += share.size;
     }
-    assert(size === this.#size, 'as many are counted as there are');
+    assert(size === this.#size, 'the count matches the table');
     assert(size <= this.#max, 'no more are half open than the limit');
   }
 }

@@ -107,8 +107,12 @@ function resolve(
  */
 export function resolveIbService(file: OpenChannel, { fields }: CmRequest): KernelReply {
   const { context } = file.expectDevice(fields.getUint32(8, true));
-  if (context.id.state !== 'bound') throw new VerbsError('EINVAL', 'the id is past its binding');
-  throw new VerbsError('EOPNOTSUPP', 'no subnet administration knows services by name');
+  const { state } = context.id;
+  if (state !== 'bound') throw new VerbsError('EINVAL', `not possible in state ${state}`);
+  throw new VerbsError(
+    'EOPNOTSUPP',
+    'service names need InfiniBand subnet administration, which no device here has',
+  );
 }
 
 /** RESOLVE_ROUTE: the outcome is an event. */

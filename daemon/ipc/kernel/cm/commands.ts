@@ -124,11 +124,11 @@ function getEvent(file: OpenChannel, request: CmRequest): KernelReply {
   return { status: 0, flags, response: fitted(request, bytes) };
 }
 
-/** WRITE_CM_EVENT: the event waits behind the others. EINVAL for a type that is not for programs. */
+/** WRITE_CM_EVENT: queues the event after the others. EINVAL for a type that programs cannot write. */
 function writeEvent(file: OpenChannel, { fields }: CmRequest): KernelReply {
   const wanted = fields.getUint32(16, true);
   const type = Object.values(WrittenEvent).find((known) => known === wanted);
-  if (type === undefined) throw new VerbsError('EINVAL', `programs write no event ${wanted}`);
+  if (type === undefined) throw new VerbsError('EINVAL', `programs cannot write event ${wanted}`);
   const context = file.expect(fields.getUint32(8, true));
   file.write(context, {
     type,

@@ -197,7 +197,10 @@ export class OpenChannel {
   /** Queues an event that the program gives for an id of its own. ENOMEM. */
   write(context: CmContext, event: Omit<CmEventFields, 'uid' | 'number'>): void {
     if (this.client.unreadEvents >= CLIENT_UNREAD_MAX) {
-      throw new VerbsError('ENOMEM', `${CLIENT_UNREAD_MAX} events of the program wait already`);
+      throw new VerbsError(
+        'ENOMEM',
+        `the program has ${CLIENT_UNREAD_MAX} unread events; read them first`,
+      );
     }
     const bytes = emitCmEvent({ ...event, uid: context.uid, number: context.number });
     this.#noteWritten(context, 1);

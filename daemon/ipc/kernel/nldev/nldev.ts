@@ -331,7 +331,7 @@ export class NetlinkFile implements KernelFile {
 
   #goOn(viewOf: ViewOf): DumpPart {
     const dump = this.#rest;
-    if (dump === undefined) throw new IpcFormatError('no dump to go on with');
+    if (dump === undefined) throw new IpcFormatError('no dump to continue');
     return dumpPart(dump, viewOf(dump.device));
   }
 

@@ -90,11 +90,12 @@ export function deregMR({ file, fields }: CommandCall): KernelReply {
 }
 
 /**
- * The process has moved the memory of a region (mremap). A kernel has pinned its pages, so its devices go on
- * using them; peers and work requests name the addresses at which it was registered.
+ * The process has moved the memory of a region (mremap). A kernel has pinned its pages, so devices keep
+ * using them; peers and work requests still use the addresses at which it was registered.
  */
 export function moveMR(file: OpenDevice, handle: number, payload: Uint8Array): KernelReply {
-  if (payload.length !== 8) throw new VerbsError('EINVAL', 'an address has 8 bytes');
+  if (payload.length !== 8)
+    throw new VerbsError('EINVAL', `the new address must have 8 bytes, not ${payload.length}`);
   const address = getUint64(new DataView(payload.buffer, payload.byteOffset, 8), 0);
   file.table.expect('mr', handle).holder.move?.(address);
   return DONE;

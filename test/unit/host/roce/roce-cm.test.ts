@@ -368,8 +368,8 @@ describe('addresses and ports', () => {
     world.listener();
     world.listener(AT.address, PortSpace.udp);
     const bind = (address: string, port: number) => cm.bindAddr(cm.createId(0), { address, port });
-    expect(() => bind(AT.address, AT.port)).toThrow('held');
-    expect(() => bind('0.0.0.0', AT.port)).toThrow('held');
+    expect(() => bind(AT.address, AT.port)).toThrow('in use');
+    expect(() => bind('0.0.0.0', AT.port)).toThrow('in use');
     expect(() => bind('10.9.9.9', 0)).toThrow('no RoCE device');
     bind('127.0.0.2', AT.port);
     bind('127.0.0.2', AT.port + 1);
