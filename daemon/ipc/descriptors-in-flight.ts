@@ -32,7 +32,7 @@ interface Flight {
   readonly share: UserShare | undefined;
   /** The connection's descriptor, or a copy once it has ended. */
   readonly fd: () => number | undefined;
-  /** Memory that one message takes: what the first one took; 0 before it. */
+  /** Memory that one message takes; 0 until one was seen that the client had not read yet. */
   messageBytes: number;
   count: number;
 }
@@ -75,7 +75,7 @@ export class DescriptorsInFlight {
     const before = unreadMemory(fd);
     const sent = sendDescriptor(fd, bytes, descriptor);
     if (sent === bytes.length) {
-      if (flight.messageBytes === 0) flight.messageBytes = Math.max(unreadMemory(fd) - before, 1);
+      if (flight.messageBytes === 0) flight.messageBytes = Math.max(unreadMemory(fd) - before, 0);
       return;
     }
     flight.count -= 1;
@@ -164,7 +164,9 @@ export class DescriptorsInFlight {
 function settle(flight: Flight): void {
   const fd = flight.fd();
   if (flight.count === 0 || fd === undefined) return;
-  const unread = Math.ceil(unreadMemory(fd) / flight.messageBytes);
+  const unreadBytes = unreadMemory(fd);
+  // While the size of a message is not known, all may be unread.
+  const unread = unreadBytes === 0 ? 0 : Math.ceil(unreadBytes / flight.messageBytes);
   const received = flight.count - Math.min(flight.count, unread);
   if (received === 0) return;
   flight.count -= received;
