@@ -23,7 +23,7 @@ export function hostAddresses(): HostAddress[] {
   return found;
 }
 
-/** The same; undefined where the system cannot list them: it needs a free descriptor. */
+/** The same; undefined if the system cannot list them, for which it needs a free descriptor. */
 export function listedAddresses(): HostAddress[] | undefined {
   try {
     return hostAddresses();

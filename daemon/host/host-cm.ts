@@ -107,8 +107,8 @@ export class HostCm {
   }
 
   /**
-   * Both wires get the same port. Where another program has it on TCP, RoCE alone does: a program may
-   * well serve TCP under the port that it serves RDMA under.
+   * Binds the same port on both wires. If another program has it on TCP, binds on RoCE only: a program
+   * may serve TCP and RDMA on one port.
    */
   #bindBoth(id: HostId, address: SocketAddress): void {
     const roce = this.#expectRoce(id);
@@ -165,8 +165,8 @@ export class HostCm {
   }
 
   /**
-   * Whether the id may share its port with others that may, until one of them listens
-   * (RDMA_OPTION_ID_REUSEADDR). EINVAL for an id that listens, and to take it back once the id is
+   * Whether the id may share its port with other such ids, until one of them listens
+   * (RDMA_OPTION_ID_REUSEADDR). EINVAL to set it on an id that listens, or to clear it once the id is
    * bound.
    */
   setReuseAddress(id: HostId, reuse: boolean): void {
@@ -227,7 +227,7 @@ export class HostCm {
     if (this.#roceAlone.has(id) && localAddress !== undefined) {
       this.#user.noteRoceAlone(localAddress);
     }
-    // A listener shares its port with none that comes later.
+    // A listener does not share its port with later ids.
     id.reuseAddress = false;
   }
 
@@ -285,10 +285,10 @@ export class HostCm {
   }
 
   /**
-   * The device that a program is told of an id: its own, and while a loopback address decides none, the
-   * one that connections to that address most likely come to, if there is one: servers that are given
-   * 127.0.0.1 and a port expect one. Not so libfabric, which binds port 0 of it to learn of all
-   * devices, and finds none if that names one.
+   * The device that an id reports to its program: its own. For a loopback address, which decides no
+   * device, the one that connections to it most likely use, since servers at 127.0.0.1 and a port
+   * expect a device. Undefined for port 0: libfabric binds that to list all devices, and would find
+   * none.
    */
   deviceToldOf(id: HostId): string | undefined {
     if (id.device !== undefined) return id.device;
@@ -396,7 +396,7 @@ export class HostCm {
     return ownRoce || !('error' in this.#roce.routes.find(to, undefined)) ? ROCE : IWARP;
   }
 
-  /** What iWARP found at this address of the host would be TCP of another program. */
+  /** True if iWARP would connect to another program's TCP listener at this address of the host. */
   #listensOnRoceAlone(address: string, port: number): boolean {
     for (const { state, localAddress, afOnly } of this.#roceAlone) {
       if (state !== 'listening' || localAddress?.port !== port) continue;

@@ -62,7 +62,7 @@ export class HostId {
   readonly portSpace: number;
   /** True for an id of datagrams, which no iWARP device serves. */
   readonly datagram: boolean;
-  /** Its program has bound it to a port of its choice. */
+  /** The program chose its port, other than 0. */
   namedPort = false;
   /** RDMA_OPTION_ID_TOS and RDMA_OPTION_ID_ACK_TIMEOUT; they count for RoCE only. */
   typeOfService = 0;

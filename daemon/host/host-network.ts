@@ -57,7 +57,7 @@ export class IdNetwork implements HostNetwork {
     { address, port }: SocketAddress,
     reuseAddress = id.reuseAddress,
   ): ErrnoCode | undefined {
-    // A free port is no one's.
+    // The system chooses port 0, so no id has it.
     if (port === 0) return undefined;
     const wanted = { address, afOnly: id.afOnly, reuseAddress };
     for (const [other, held] of this.#ports) {

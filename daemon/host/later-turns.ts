@@ -1,12 +1,12 @@
 /**
- * Queue pairs that used up their share of a turn and have work left. Each waits once, however often it
- * asks; a turn of the event loop has a few of them, so that sockets and clients are served between
- * thousands.
+ * Queue pairs that used up their share of a turn and have work left. Each is queued once, however often
+ * it asks. A few of them run in each turn of the event loop, so thousands do not starve sockets and
+ * clients.
  */
 import type { QP } from '../rnic/queue-pair.ts';
 import { noteWork } from './turn-note.ts';
 
-/** Queue pairs that go on in one turn: each may take some two milliseconds. */
+/** Queue pairs that continue in one turn: each may take some two milliseconds. */
 const TURN_QPS_MAX = 2;
 
 /** See the module's comment. */
@@ -22,7 +22,7 @@ export class LaterTurns {
     this.#goOn = goOn;
   }
 
-  /** `qp` goes on in a later turn. */
+  /** Queues `qp` for a later turn. */
   add(qp: QP): void {
     this.#waiting.add(qp);
     if (this.#scheduled) return;
@@ -42,7 +42,7 @@ export class LaterTurns {
     for (const qp of this.#waiting) {
       if (share === 0) break;
       share -= 1;
-      // First: it may ask again, and then waits behind the others.
+      // Before it runs: it may ask again, and then queues after the others.
       this.#waiting.delete(qp);
       this.#goOn(qp);
     }

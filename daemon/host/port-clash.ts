@@ -1,4 +1,4 @@
-/** Whether two connection ids may hold one port: as the kernel's rdma_cm decides it, on either wire. */
+/** Whether two connection ids may hold one port, by the rules of the kernel's rdma_cm, on either wire. */
 import { addressFamily, isWildcard } from '../iwarp/cm/address.ts';
 
 /** An id with the address at which it holds, or wants, a port. */
@@ -6,7 +6,7 @@ export interface PortClaim {
   readonly address: string;
   /** See `HostCm.setAfOnly`. */
   readonly afOnly: boolean | undefined;
-  /** It shares its port with others that do, too (RDMA_OPTION_ID_REUSEADDR). */
+  /** Shares its port with other ids that have this set (RDMA_OPTION_ID_REUSEADDR). */
   readonly reuseAddress: boolean;
 }
 
@@ -28,7 +28,7 @@ export function portClash(
   return wanted.address === held.address ? 'EADDRINUSE' : undefined;
 }
 
-/** Whether it leaves the other family to others: by default IPv4 does, as in the kernel. */
+/** Whether it leaves the port of the other address family free: by default IPv4 does, as in the kernel. */
 function isNarrow({ afOnly, address }: PortClaim): boolean {
   return afOnly ?? addressFamily(address) === 4;
 }

@@ -244,8 +244,8 @@ export class RnicHost
 
   /**
    * Looks at the addresses of this machine. RoCE devices that have all of them get those that came,
-   * lose those that went, and raise an event. Without a free descriptor the system does not list
-   * them: then nothing changes.
+   * lose those that are gone, and raise an event. If the system cannot list the addresses, for lack of
+   * a free descriptor, nothing changes.
    */
   checkAddresses(): void {
     const found = listedAddresses();

@@ -10,8 +10,8 @@ import { type DaemonBudget, takeFor, type UserShare } from './objects/daemon-bud
 import { isTrusted } from './trusted-user.ts';
 
 /**
- * Connections in reserve: this many for administration, and this many that have not sent a greeting
- * yet. New ones of those replace the oldest.
+ * Reserved connections: for administration, and for those that have not sent a greeting yet. A new one
+ * of the latter replaces the oldest.
  */
 const RESERVED_ADMINS_MAX = 16;
 const RESERVED_SILENT_MAX = 8;
@@ -27,11 +27,11 @@ interface AdmissionOptions {
 /** See the module's comment. */
 export class Admission {
   readonly #options: AdmissionOptions;
-  /** Connections in reserve, with why they are. */
+  /** Reserved connections, each with the reason for its refusal. */
   readonly #reserved = new Map<Connection, VerbsError>();
-  /** The others, with the share that they are charged to. */
+  /** The others, with the share to which they are charged. */
   readonly #charged = new Map<Connection, UserShare>();
-  /** Those in reserve that have not sent a greeting. */
+  /** Reserved connections that have not sent a greeting. */
   readonly #silent = new Set<Connection>();
 
   constructor(options: AdmissionOptions) {
@@ -39,8 +39,8 @@ export class Admission {
   }
 
   /**
-   * A connection came. Throws `VerbsError` for one that may not stay: EACCES, ENOMEM, EMFILE. Returns
-   * one that must leave for it, with the reason.
+   * Admits a new connection, or throws `VerbsError`: EACCES, ENOMEM, EMFILE. Returns a connection to
+   * close in its place, with the reason.
    */
   enter(
     connection: Connection,
@@ -58,7 +58,7 @@ export class Admission {
     return { connection: oldest, error };
   }
 
-  /** Throws why a connection in reserve may not have this role. */
+  /** Throws the reason why a reserved connection may not have this role. */
   assertRole(connection: Connection, role: number): void {
     this.#silent.delete(connection);
     const error = this.#reserved.get(connection);
@@ -67,7 +67,7 @@ export class Admission {
     if (role !== Role.admin || admins > RESERVED_ADMINS_MAX) throw error;
   }
 
-  /** A connection that came has ended. */
+  /** An admitted connection has ended. */
   left(connection: Connection): void {
     this.#silent.delete(connection);
     this.#reserved.delete(connection);

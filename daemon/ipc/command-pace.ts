@@ -1,22 +1,22 @@
 /**
- * What the programs of one user may take of a turn of the event loop with their requests, all together:
- * one that sends a thousand at once, or has a thousand connections, delays itself and not the others.
+ * How much of a turn of the event loop the requests of one user may take, all together. A user who sends
+ * a thousand at once, or has a thousand connections, delays only their own programs.
  *
- * A request that has begun is carried out. Once the share is spent, the bytes behind it wait, and their
- * connections are not read; in the next turns they go on one after the other, in order.
+ * A request that has started runs to its end. Once the share is spent, the bytes after it wait, and their
+ * connections are not read; they continue in later turns, in order.
  */
 
 /** Milliseconds of a turn: a few hundred requests of the cheap kind. */
 const SHARE_MS = 4;
 /**
- * The share is there again so many milliseconds after it was begun, also within a turn: a user who took
- * less than half of the time held up no one.
+ * A share is renewed this many milliseconds after its first use, even within a turn: a user who took
+ * less than half of that time delayed nobody else.
  */
 const SHARE_PERIOD_MS = 8;
 
-/** What waits for its part of a share. */
+/** A connection that waits for a share. */
 interface Waiting {
-  /** Goes on for as long as the share lasts. */
+  /** Continues while the share lasts. */
   goOn(): void;
 }
 
@@ -28,12 +28,12 @@ export class CommandShare {
   #begun = 0;
   #scheduled = false;
 
-  /** True when a request may begin at once. */
+  /** True if a request may start now. */
   get free(): boolean {
     return !this.#scheduled;
   }
 
-  /** Requests are carried out from here on, until `end`. */
+  /** Requests run from here on, until `end`. */
   begin(): void {
     this.#begun = performance.now();
     if (this.#begun - this.#since < SHARE_PERIOD_MS) return;
@@ -41,7 +41,7 @@ export class CommandShare {
     this.#spentMs = 0;
   }
 
-  /** Between `begin` and `end`: one more request may be carried out. */
+  /** Between `begin` and `end`: true if one more request may run. */
   readonly more = (): boolean => {
     return this.#spentMs + performance.now() - this.#begun < SHARE_MS;
   };
@@ -51,7 +51,7 @@ export class CommandShare {
     if (this.#spentMs >= SHARE_MS) this.#awaitTurn();
   }
 
-  /** Has `run` take a whole share: of this turn, or of a later one. */
+  /** Charges a whole share for `run`, of this turn or of a later one. */
   takeWhole(run: () => void): void {
     if (this.#scheduled) this.#waiting.push({ goOn: () => this.#runAlone(run) });
     else this.#runAlone(run);
@@ -60,12 +60,12 @@ export class CommandShare {
   #runAlone(run: () => void): void {
     this.#since = performance.now();
     this.#spentMs = SHARE_MS;
-    // First: what it asks for itself is for a later turn.
+    // Before it runs: what it asks for belongs to a later turn.
     this.#awaitTurn();
     run();
   }
 
-  /** `who` goes on in a later turn, behind those that wait already. */
+  /** Queues `who` for a later turn, after those that already wait. */
   wait(who: Waiting): void {
     this.#waiting.push(who);
     this.#awaitTurn();
@@ -80,7 +80,7 @@ export class CommandShare {
   readonly #restore = (): void => {
     this.#since = performance.now();
     this.#spentMs = 0;
-    // Those that wait again in this turn are behind the others.
+    // Those that wait again in this turn queue after the others.
     for (let left = this.#waiting.length; left > 0 && this.#spentMs < SHARE_MS; left -= 1) {
       this.#waiting.shift()?.goOn();
     }
@@ -93,7 +93,7 @@ export class CommandShare {
 export class CommandShares {
   readonly #byUser = new Map<number, CommandShare>();
 
-  /** There are no more users than those who may connect, so none is forgotten. */
+  /** Never shrinks: there are only as many users as may connect. */
   of(uid: number): CommandShare {
     let share = this.#byUser.get(uid);
     if (share === undefined) {
@@ -112,8 +112,8 @@ interface PacedConnection {
 }
 
 /**
- * Carries out the requests in `bytes` for as long as `more` returns true between two of them. Returns
- * how many bytes that took.
+ * Runs the requests in `bytes` while `more` returns true between two of them. Returns the number of bytes
+ * consumed.
  */
 export type CarryOut = (bytes: Uint8Array, more: () => boolean) => number;
 
@@ -122,7 +122,7 @@ export class CommandPace implements Waiting {
   readonly #connection: PacedConnection;
   readonly #share: CommandShare;
   readonly #carryOut: CarryOut;
-  /** What waits for a later turn; the connection is not read meanwhile. */
+  /** Bytes that wait for a later turn; the connection is not read meanwhile. */
   #rest: Uint8Array | undefined;
 
   constructor(connection: PacedConnection, share: CommandShare, carryOut: CarryOut) {

@@ -30,7 +30,7 @@ export class Connection {
   onClosed: (reason: string | undefined) => void = () => undefined;
   /** Called after `onClosed`, for the owner's count of connections. */
   onEnded: () => void = () => undefined;
-  /** Made for a process that has another one: it may join what that process has open, nothing else. */
+  /** Made over another connection of the process: it may only join what that process has open. */
   isPaired = false;
   /** Called when the peer has read bytes that had to wait. */
   onDrained: () => void = () => undefined;
@@ -38,7 +38,7 @@ export class Connection {
   onClosing: (fd: number | undefined) => void = () => undefined;
   /** Unread bytes at which the connection is cut. */
   unreadMaxBytes: number;
-  /** What its user's requests may take of a turn; its own share until it is admitted. */
+  /** Its user's share of a turn for requests; its own until it is admitted. */
   commands = new CommandShare();
   #share: UserShare | undefined;
   #chargedBytes = 0;
@@ -144,7 +144,7 @@ export class Connection {
     return this.#closed;
   }
 
-  /** From here on, has the requests that come carried out as their user's share of a turn permits. */
+  /** From here on, runs incoming requests as their user's share of a turn permits. */
   serve(carryOut: CarryOut): void {
     const pace = new CommandPace(this, this.commands, carryOut);
     this.onBytes = (bytes) => pace.receive(bytes);
@@ -190,7 +190,7 @@ export class Connection {
     this.#share = share;
   }
 
-  /** Some bytes wait, or no longer do. */
+  /** Unread bytes were added, or read. */
   #charge(): void {
     const change = (this.#closed ? 0 : this.#socket.writableLength) - this.#chargedBytes;
     if (this.#share === undefined || change === 0) return;
@@ -213,7 +213,7 @@ export class Connection {
     if (!this.#closed) this.onDrained();
   }
 
-  /** Deferred: the caller may be using objects that the end of a client destroys. */
+  /** Deferred: the caller may use objects that the end of a client destroys. */
   #cutLater(reason: string): void {
     if (this.#overdue) return;
     this.#overdue = true;

@@ -1,8 +1,8 @@
 /**
- * Sends descriptors to clients (SCM_RIGHTS). Until a client receives them, the kernel counts them as
- * the daemon's user's, who may have as many as open files; then no program gets one any more. So a
- * connection has few of them in flight, a user has a share, and a connection that ends with some is
- * kept half open until its socket is gone: until then they count.
+ * Sends descriptors to clients (SCM_RIGHTS). Until a client receives them, the kernel counts them for
+ * the daemon's user, who may have as many in flight as open files; beyond that, no program gets one. So
+ * a connection may have few in flight, each user has a share, and a connection that ends with some in
+ * flight is kept half open until its socket is gone, since they count until then.
  */
 import { closeDescriptor, duplicateDescriptor } from '../../native-bridge/libc/descriptor.ts';
 import { SystemCallError } from '../../native-bridge/libc/libc.ts';
@@ -16,10 +16,10 @@ import { isVerbsError, VerbsError } from '../../verbs-api/contract/verbs/errors.
 import type { Connection } from './connection.ts';
 import type { DaemonBudget, UserShare } from './objects/daemon-budget.ts';
 
-/** How often connections that have ended are looked at again. */
+/** Interval between checks of connections that have ended. */
 const LOOK_MS = 1000;
 
-/** Refusals of a descriptor that blame neither the client nor the socket. */
+/** Errors of sending a descriptor that neither the client nor the socket caused. */
 const REFUSALS: ReadonlyMap<number, string> = new Map([
   [12, 'ENOMEM'],
   [24, 'EMFILE'],
@@ -41,7 +41,7 @@ interface Flight {
 export class DescriptorsInFlight {
   readonly #budget: DaemonBudget | undefined;
   readonly #flights = new Map<Connection, Flight>();
-  /** Of connections that have ended. */
+  /** Flights of connections that have ended. */
   readonly #left = new Set<Flight & { readonly copy: number }>();
   #timer: NodeJS.Timeout | undefined;
 
@@ -106,7 +106,7 @@ export class DescriptorsInFlight {
     return flight;
   }
 
-  /** Charges one. What clients have received meanwhile does not count. */
+  /** Charges one, without those that clients have received meanwhile. */
   #take(flight: Flight): void {
     try {
       flight.share?.take('descriptorsInFlight');
@@ -118,7 +118,7 @@ export class DescriptorsInFlight {
     flight.count += 1;
   }
 
-  /** The connection ends: what is in flight stays so until the client reads it or closes its socket. */
+  /** The connection ends: its descriptors stay in flight until the client reads them or closes its socket. */
   #ended(flight: Flight, fd: number | undefined): void {
     const inFlight = { ...flight, fd: () => fd };
     settle(inFlight);
@@ -160,7 +160,7 @@ export class DescriptorsInFlight {
   }
 }
 
-/** Counts again, by the memory that unread messages take. */
+/** Recounts, by the memory that unread messages take. */
 function settle(flight: Flight): void {
   const fd = flight.fd();
   if (flight.count === 0 || fd === undefined) return;

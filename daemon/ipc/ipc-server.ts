@@ -248,8 +248,9 @@ export class IpcServer {
   }
 
   /**
-   * Another connection of the process `peer`, which need not reach the socket, nor be who it was when it
-   * connected. Returns the descriptor of its end, which is the caller's. Throws `SystemCallError`.
+   * Makes another connection of the process `peer`, which may no longer reach the socket or have its
+   * former user. Returns the descriptor of the process's end; the caller owns it. Throws
+   * `SystemCallError`.
    */
   #pair(peer: PeerProcess): number {
     const [own, other] = socketPair();
@@ -474,12 +475,12 @@ export class IpcServer {
       waiting.push({ id: frame.id, value });
       next();
     });
-    // No answers are made for a caller who does not read those that wait.
+    // Make no further answers for a caller who does not read earlier ones.
     let asked = false;
     const next = (): void => {
       if (asked || connection.congested || waiting.length === 0) return;
       asked = true;
-      // A list may be long, and made behind this turn's callback: each counts as a whole share.
+      // A list may be long, and is made after this turn's callback: each counts as a whole share.
       connection.commands.takeWhole(() => {
         asked = false;
         const operation = waiting.shift();

@@ -2,14 +2,14 @@
 import { readFileSync, readlinkSync } from 'node:fs';
 import { basename } from 'node:path';
 
-/** What Node 24 calls the first thread, and thereby the process, of every program that it runs. */
+/** Node 24's name for its first thread, and thus for the process of every program that it runs. */
 const NODES_THREAD = 'MainThread';
-/** As much as the kernel keeps of a name. */
+/** Maximum length of a name in the kernel. */
 const NAME_MAX = 15;
 
 /**
- * The name of a process (/proc/<pid>/comm), that of its executable where Node has given its own; '' if
- * it is gone or not visible from here. Its command line would say more, but reading it touches the
+ * The name of a process (/proc/<pid>/comm), or of its executable where Node has set its own; '' if the
+ * process is gone or not visible from here. Its command line would say more, but reading it touches the
  * process's memory, which may not respond.
  */
 export function programName(pid: number): string {

@@ -1,4 +1,4 @@
-/** Whom the daemon trusts with everything: its own user, and root. Which programs belong together. */
+/** The daemon trusts its own user and root. Also decides which programs belong to one user. */
 import { type PeerProcess, UNKNOWN_UID } from '../../native-bridge/libc/peer-process.ts';
 
 /** True for the daemon's own user and for root. */
@@ -6,7 +6,7 @@ export function isTrusted(uid: number): boolean {
   return uid === 0 || uid === process.getuid?.();
 }
 
-/** Whether two programs belong to one user, and may name what the other has. */
+/** Whether two programs belong to one user, and may name each other's objects. */
 export function isSameUser(one: PeerProcess, other: PeerProcess): boolean {
   if (one.uid !== other.uid) return false;
   return one.uid !== UNKNOWN_UID || one.identity === other.identity;

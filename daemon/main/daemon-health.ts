@@ -52,7 +52,7 @@ export class HealthWatch {
   /** The current health. */
   health(): DaemonHealth {
     const { descriptors, ...rest } = this.budget.uses();
-    // Those of the whole process, with what it keeps for itself.
+    // Descriptors of the whole process, the daemon's own included.
     const open = { ...descriptors, used: descriptorsUsed(), limit: this.#descriptorLimit };
     return {
       // JSON has no infinity: omit a limit that does not exist.

@@ -50,7 +50,7 @@ export interface DaemonReady {
   readonly http?: HttpReady;
 }
 
-/** What a daemon starts with. */
+/** Options of a daemon. */
 interface StartedParts {
   readonly log: Logger;
   readonly notes: ThrottledLog;
@@ -64,7 +64,7 @@ interface DaemonParts {
   readonly log?: Logger;
   /** Lines dropped by the log's destination, for `status`. Default: none. */
   readonly logLinesDropped?: () => number;
-  /** Called when everything is loaded that a client may need, soon after the daemon is ready. */
+  /** Called once everything that a client may need is loaded, soon after the daemon is ready. */
   readonly onLoaded?: () => void;
 }
 

@@ -14,11 +14,11 @@ export const RESERVED_DESCRIPTORS = 64;
 const RESERVED_MAPPINGS = 1 / 4;
 /** Share of the machine's memory that shared memory may use. */
 const SHARED_MEMORY = 1 / 2;
-/** Share of the machine's memory that answers and events may take until clients read them. */
+/** Share of the machine's memory for answers and events that clients have not read. */
 const UNREAD_MEMORY = 1 / 4;
 /** Linux's default of vm.max_map_count. */
 const MAP_COUNT_DEFAULT = 65_530;
-/** Objects of all clients, where the heap has room for them. */
+/** Objects of all clients, if the heap has room for them. */
 const OBJECTS_MAX = 1_048_576;
 /**
  * Bytes of half of the heap for each object that clients may have. A protection domain takes 1 KiB of
@@ -31,7 +31,7 @@ const HEAP_PER_ID_BYTES = 10_240;
 /** Part of the heap that may be filled by either. */
 const HEAP_PART = 1 / 2;
 
-/** What decides limits beside the machine: those of the configuration, and of the process. */
+/** Limits of the configuration and of the process. */
 interface GivenLimits extends Partial<DaemonLimits> {
   readonly connections: number;
   readonly descriptors: number;
@@ -48,7 +48,7 @@ export function daemonLimits(given: GivenLimits): DaemonLimits {
     sharedBytes: given.sharedBytes ?? Math.floor(memoryBytes * SHARED_MEMORY),
     mappings: given.mappings ?? Math.max(1, Math.floor(mapCount * (1 - RESERVED_MAPPINGS)) - own),
     objects: given.objects ?? Math.min(OBJECTS_MAX, Math.floor(heapBytes / HEAP_PER_OBJECT_BYTES)),
-    // More than there are numbers would be no limit.
+    // More ids than numbers cannot exist.
     ids: Math.min(given.ids ?? Math.floor(heapBytes / HEAP_PER_ID_BYTES), CM_NUMBERS),
     connections: given.connections,
     descriptors: openFiles - RESERVED_DESCRIPTORS,

@@ -1,7 +1,7 @@
 /**
- * Measures each turn of the event loop, for tests: no input may make one long, or other clients wait.
- * Processor time of the thread counts, not the time that passed, so a busy machine does not matter. It
- * costs some microseconds for each callback, so a daemon watches only where the environment asks for it.
+ * Measures each turn of the event loop, for tests: no input may make a turn so long that other clients
+ * wait. It measures processor time of the thread, so a busy machine does not matter. It costs some
+ * microseconds for each callback, so a daemon watches only if the environment asks for it.
  */
 import { createHook, executionAsyncResource } from 'node:async_hooks';
 import { appendFileSync } from 'node:fs';
@@ -10,9 +10,9 @@ import { threadTimeMs } from '../../native-bridge/libc/scheduling.ts';
 import { noteWork, turnNote } from '../host/turn-note.ts';
 
 /**
- * A turn of more processor time is a fault. What one user, one peer address and one queue pair may take
- * of a turn is some milliseconds each; the rest is for garbage collection, and for code that has not run
- * before.
+ * A turn that takes more processor time is a fault. One user, one peer address and one queue pair may each
+ * take some milliseconds of a turn; the rest is for garbage collection and for code that runs for the
+ * first time.
  */
 export const TURN_MAX_MS = 150;
 /** Names the file to which a daemon appends a line for each turn that took longer. */
@@ -23,7 +23,7 @@ export class TurnWatch {
   readonly #onLong: (text: string) => void;
   #loop = -1;
   #begunMs = 0;
-  /** The callback that runs: since when, and of what. */
+  /** The callback that runs: its start and kind. */
   #pieceMs = 0;
   #kind = '';
   #longestMs = 0;
@@ -33,7 +33,7 @@ export class TurnWatch {
     this.#onLong = onLong;
   }
 
-  /** A callback of this kind begins, in this round of the loop, at this processor time. */
+  /** A callback of this kind starts, in this turn of the loop, at this processor time. */
   begin(loop: number, kind: string, nowMs: number): void {
     const tookMs = nowMs - this.#pieceMs;
     if (tookMs > this.#longestMs) {
@@ -59,7 +59,7 @@ export class TurnWatch {
   }
 }
 
-/** Watches this process from here on, if the environment asks for it. */
+/** Watches this process from now on, if the environment asks for it. */
 export function watchTurns(): void {
   const path = process.env[TURN_WATCH_VARIABLE];
   if (path === undefined) return;

@@ -359,7 +359,7 @@ export class Departures {
 /**
  * A connected queue pair takes packets of the one that it named itself and of no other: programs of
  * one host cannot write into each other's connections. Both addresses must be those of the connection,
- * as between hosts, so that a program which mixes GIDs up notices it before it leaves its host.
+ * as between hosts, so a program that mixes up GIDs fails on one host, too.
  */
 function isPeer(receiver: PacketConnection, sender: PacketConnection): boolean {
   if (receiver.knownPlace === sender.place) return true;
@@ -370,7 +370,7 @@ function isPeer(receiver: PacketConnection, sender: PacketConnection): boolean {
   return true;
 }
 
-/** Each sends to the address that the other one sends from. */
+/** True if each sends to the address from which the other one sends. */
 function isFacing(one: PacketConnection, other: PacketConnection): boolean {
   const { sgid, vector } = one;
   if (sgid === undefined || vector === undefined) return false;

@@ -59,8 +59,8 @@ export function gidTable(device: GidSource, host: readonly HostAddress[]): reado
 }
 
 /**
- * The GID table of a device that runs. It is looked at for each datagram and message of another host,
- * so it is in memory, and its host says when its addresses change.
+ * The GID table of a running device. Each datagram and message of another host looks up an entry, so the
+ * table is cached, and the host updates it when its addresses change.
  */
 export class GidTable {
   readonly #device: GidSource;
@@ -78,7 +78,7 @@ export class GidTable {
 
   /** The host has these addresses now. True if an entry changed. */
   follow(host: readonly HostAddress[]): boolean {
-    // What the configuration names does not depend on the host.
+    // Configured addresses do not depend on the host.
     if (this.#device.addresses.length > 0) return false;
     const before = this.#entries;
     this.#entries = following(before, gidTable(this.#device, host));

@@ -32,7 +32,7 @@ export interface PacketQP {
  */
 const WINDOW_PACKETS = 32;
 
-/** The places that there were. */
+/** The places that were numbered. */
 let places = 0;
 
 /** What a connection tells its network. */
@@ -59,7 +59,7 @@ export class PacketConnection implements ProgramWire {
   vector: AddressVector | undefined = undefined;
   /** The address that its packets come from; undefined before RTR, and when the port lost it. */
   sgid: Uint8Array | undefined = undefined;
-  /** A number that stands for where it is and where its packets go; another one after each change. */
+  /** Identifies the connection's addresses; changes with them. */
   place = 0;
   /** `place` of the queue pair of this host whose packets it was found to take; 0 if none is known. */
   knownPlace = 0;
@@ -169,7 +169,7 @@ export class PacketConnection implements ProgramWire {
     this.#user.handleReady(this);
   }
 
-  /** It is at another place, perhaps. */
+  /** Its addresses may have changed. */
   #settle({ sgidIndex }: AddressVector): void {
     this.sgid = this.port.gid(sgidIndex);
     places += 1;
@@ -179,7 +179,7 @@ export class PacketConnection implements ProgramWire {
 
   /**
    * Looks where the packets go. A program takes the port's MTU for the path's, so packets that leave
-   * the host are cut to what their route carries; the other end does the same.
+   * the host are limited to what their route carries; the other end does the same.
    */
   #routed(attributes: QPPath): QPPath {
     const { addressVector, pathMtu, routeMtu } = attributes;

@@ -131,7 +131,7 @@ export class RoceCm {
     roce.state = 'bound';
   }
 
-  /** The device that a program is told of an id at a loopback address: the only one. */
+  /** The device that an id at a loopback address reports to its program: the only one. */
   get likelyDevice(): string | undefined {
     const [first, ...others] = this.#host.rocePorts().filter((port) => port !== undefined);
     return others.length === 0 ? first?.name : undefined;

@@ -18,14 +18,14 @@ import { makeRoceCounters, type RoceCounters } from './roce-counters.ts';
 
 /** `enum ibv_mtu`: 256. */
 const SMALLEST_MTU = 1;
-/** 4096: between devices of this host nothing limits packets. */
+/** The code of 4096 bytes: nothing limits packets between devices of this host. */
 const LARGEST_MTU = 5;
 
 /** What a port needs of its host. */
 export interface PortHost {
   /** The ports that this one reaches, itself among them. */
   rocePorts(): readonly RocePort[];
-  /** The addresses of the host when it looked last. */
+  /** The addresses of the host, as last listed. */
   readonly addresses: readonly HostAddress[];
   /**
    * The code of the largest path MTU from a GID of `port` to one of another host; 0 if that cannot be

@@ -21,7 +21,7 @@ const PACKET_LIFE_TIME = 18;
 export interface RouteHost {
   random32(): number;
   rocePorts(): readonly RocePort[];
-  /** Looks whether the host has other addresses than before. */
+  /** Updates the cached addresses of the host. */
   checkAddresses(): void;
   /** See `RnicHost.routeSource`. */
   routeSource(destination: string, source: string | undefined): string | undefined;
@@ -50,7 +50,7 @@ export class RoceRoutes {
     return this.#ports().find((port) => port.has(gid));
   }
 
-  /** The same for an address that a program names, which the host may have since a moment ago. */
+  /** The same if an address that a program names is not among them: the host may have just got it. */
   portNow(address: string): RocePort | undefined {
     const known = this.portOf(address);
     if (known !== undefined || this.#ports().every(({ named }) => named)) return known;

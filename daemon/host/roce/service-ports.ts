@@ -20,7 +20,7 @@ export interface PortHolder extends Omit<PortClaim, 'address'> {
   readonly account?: IdAccount | undefined;
 }
 
-/** What a holder has. */
+/** The port of a holder. */
 interface Place {
   readonly key: string;
   readonly address: string;
@@ -74,8 +74,8 @@ export class ServicePorts {
   }
 
   /**
-   * Throws, as `hold` does, unless `holder` has its port alone: a listener does not share it, or
-   * another program could take its connections.
+   * Throws, as `hold` does, if another id shares the port of `holder`: a listener must have it alone,
+   * or another program could take its connections.
    */
   assertAlone(holder: PortHolder): void {
     const place = this.#places.get(holder);

@@ -31,7 +31,7 @@ const PARAMETERS_MAX = 32;
 export const PACKET_BYTES_MIN = COMMON_HEADER_BYTES + CHUNK_HEADER_BYTES;
 /** Where the checksum is. */
 export const CHECKSUM_AT = 8;
-/** Where an INIT has its initiate tag. */
+/** Offset of the initiate tag in an INIT. */
 const INIT_TAG_AT = COMMON_HEADER_BYTES + CHUNK_HEADER_BYTES;
 /** Bytes of an answer. */
 export const ANSWER_BYTES = PACKET_BYTES_MIN;
@@ -109,8 +109,8 @@ function isWhole(bytes: Uint8Array, at: number, end: number): boolean {
 }
 
 /**
- * What identifies the association of a packet that was sent: the peer's tag, or of INIT our own; 0 if
- * `length` bytes do not reach as far.
+ * The tag that identifies the association of a sent packet: the peer's, or our own for INIT; 0 if `length`
+ * bytes are too few.
  */
 export function tagOf(bytes: Uint8Array, start: number, length: number): number {
   if (length < CHECKSUM_AT) return 0;

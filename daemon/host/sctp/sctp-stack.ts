@@ -74,7 +74,7 @@ export interface PortHolder {
 
 /** Why packets were dropped. */
 interface StackCounters {
-  /** Reports of the network that quote no packet of ours. */
+  /** ICMP messages that quote no packet of ours. */
   unfounded: number;
   /** Not SCTP, or of an extension that is never agreed on. */
   malformed: number;
@@ -123,7 +123,7 @@ export class SctpStack {
   readonly #listeners = new Map<number, Listener>();
   readonly #served = new Map<number, Served>();
   #ready: Served[] = [];
-  /** Paths that carry less now: so many bytes, or what the route has if the kernel said so. */
+  /** Paths whose MTU shrank, and to what: the number of bytes, or the route's if the kernel reported it. */
   readonly #shrunk = new Map<Path, number | undefined>();
   #associations = 0;
   #inTurn = false;
@@ -246,8 +246,8 @@ export class SctpStack {
   }
 
   /**
-   * Asks the kernel what the path's packets may be, if that is not known: for an association, not for
-   * each INIT, which anybody may send. Throws `TransportError` without a route.
+   * Asks the kernel for the MTU of the path, if it is not known: for an association, not for each INIT,
+   * which anyone can send. Throws `TransportError` without a route.
    */
   measure(path: Path): void {
     if (path.packetBytes === 0) path.packetBytes = routePacketBytes(path);
@@ -450,7 +450,7 @@ export class SctpStack {
     this.#ready = unfinished;
   }
 
-  /** Lowers the size of packets of paths that one was too long for. */
+  /** Reduces the packet size of paths for which a packet was too long. */
   #shrink(): void {
     if (this.#shrunk.size === 0) return;
     const shrunk = [...this.#shrunk];
@@ -528,7 +528,7 @@ function routePacketBytes(path: Path): number {
   }
 }
 
-/** The same; undefined without a route, which the association finds out by its retries. */
+/** The same; undefined without a route: the association's retries then run out. */
 function knownPacketBytes(path: Path): number | undefined {
   try {
     return routePacketBytes(path);
@@ -538,7 +538,7 @@ function knownPacketBytes(path: Path): number | undefined {
   }
 }
 
-/** The same where the MTU is so many bytes. */
+/** The same for a given MTU in bytes. */
 function packetBytesOf({ address }: Path, mtuBytes: number): number {
   const mtu = Math.min(IP_BYTES_MAX, Math.max(IP_BYTES_MIN, mtuBytes));
   const headers = address.includes(':') ? IPV6_UDP_BYTES : IPV4_UDP_BYTES;

@@ -96,8 +96,8 @@ export interface CarrierUser {
   /** A packet was too long for its path. */
   handleTooLong(path: Path): void;
   /**
-   * The network reports an error of a packet that was sent to this address and UDP port; `errors` has
-   * more of it.
+   * The network reports an error about a packet sent to this address and UDP port; `errors` has the
+   * details.
    */
   handleError(
     socket: CarrierSocket,
@@ -289,7 +289,7 @@ export class UdpCarrier implements PacketCarrier {
     while (this.#first < count) {
       const socket = this.#socket as CarrierSocket;
       let sent = this.#out.send(socket.fd, this.#first);
-      // An error of an earlier packet, perhaps, which the call has taken from the socket.
+      // The call may have taken the error of an earlier packet from the socket.
       if (sent < 0 && sent !== EAGAIN) sent = this.#out.send(socket.fd, this.#first);
       this.counters.sendCalls += 1;
       if (sent > 0) {
@@ -395,7 +395,7 @@ export class UdpCarrier implements PacketCarrier {
     for (let count = 0; count < ERRORS_MAX; count += 1) {
       const errno = this.#errors.take(socket.fd);
       if (errno === 0) break;
-      // What this host refuses to send is known from the call that sent it.
+      // The call that sent it has already reported what this host refuses.
       if (this.#errors.isLocal) continue;
       const peerPort = this.#errors.readDestination(peer);
       this.#user.handleError(socket, peer, peerPort, errno, this.#errors);

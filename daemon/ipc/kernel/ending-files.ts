@@ -1,17 +1,17 @@
 /**
- * Files that were closed for the last time. What one held is destroyed at once if that is little, and
- * otherwise in later turns of the event loop, a share of each for all files together: a program that
- * ends with ten thousand queue pairs, or a hundred programs that end at once, hold up no one.
+ * Files that were closed for the last time. Few objects are destroyed at once, more in later turns of the
+ * event loop, a share of each turn for all files together. So neither a program that ends with ten
+ * thousand queue pairs, nor a hundred programs that end at once, delay others.
  */
 import { noteWork } from '../../host/turn-note.ts';
 import type { KernelFile } from './kernel-file.ts';
 
-/** What is destroyed in a turn, in objects of the expensive kind: some ten milliseconds. */
+/** Work of one turn, in objects of the expensive kind: some ten milliseconds. */
 const TURN_COST_MAX = 512;
 
 interface EndingFile {
   readonly file: KernelFile;
-  /** Nothing is left of it. */
+  /** Called when everything is destroyed. */
   readonly ended: () => void;
 }
 
@@ -28,19 +28,19 @@ export class EndingFiles {
     this.#soon = soon;
   }
 
-  /** Those of which something is left. */
+  /** Files with objects left. */
   get files(): readonly KernelFile[] {
     return this.#waiting.map(({ file }) => file);
   }
 
-  /** `file` ends, now or later; `ended` is called then. */
+  /** Destroys the objects of `file`, now or later, then calls `ended`. */
   add(file: KernelFile, ended: () => void): void {
     if (this.#waiting.length === 0 && this.#take(file)) ended();
     else this.#waiting.push({ file, ended });
     if (this.#share < TURN_COST_MAX) this.#awaitTurn();
   }
 
-  /** Destroys all that is left of all of them. */
+  /** Destroys all that is left, at once. */
   finish(): void {
     for (const { file, ended } of this.#waiting.splice(0)) {
       file.close(Number.POSITIVE_INFINITY);
@@ -48,7 +48,7 @@ export class EndingFiles {
     }
   }
 
-  /** Destroys what the share permits. True if nothing is left. */
+  /** Destroys as much as the share permits. True if nothing is left. */
   #take(file: KernelFile): boolean {
     if (this.#share <= 0) return false;
     const cost = file.close(this.#share);

@@ -1,8 +1,8 @@
 /**
- * Records behind an event descriptor. The records stay here; the descriptor's socket gets a byte
- * when the queue becomes non-empty, and for each record behind that one, so that every record wakes
- * whoever waits for an edge (EPOLLET). The preload library takes a byte each time a reply says so: there
- * are never more bytes than records. The descriptor thus polls readable exactly while records wait,
+ * The records of an event descriptor. The records stay here; the descriptor's socket gets a byte
+ * when the queue becomes non-empty, and for each further record, so every record wakes a program that
+ * waits with EPOLLET. The preload library takes a byte whenever a reply says so: there are never more
+ * bytes than records. The descriptor thus polls readable exactly while records wait,
  * whichever process reads and however often the program forked.
  *
  * A queue may show its oldest records in memory of the program (`EventRing`). The preload library then
@@ -19,8 +19,8 @@ export interface EventPath {
 
 const WAKE = Uint8Array.of(1);
 /**
- * Bytes on a descriptor beyond the first. A program that leaves so many records unread has lost count of
- * its edges, and its socket should not fill.
+ * Bytes on a descriptor beyond the first. A program that leaves more records unread does not depend on
+ * each edge, and its socket must not fill.
  */
 const MORE_MAX = 16;
 
@@ -51,7 +51,7 @@ export interface AnyQueue {
   assertInvariants(): void;
 }
 
-/** The number of a queue for each byte that must be taken from its descriptor, as replies have it. */
+/** Lists, for a reply, the number of a queue once for each byte to take from its descriptor. */
 export function bytesToTake({ number }: AnyQueue, bytes: number): number[] {
   return new Array<number>(bytes).fill(number);
 }
@@ -70,7 +70,7 @@ export class EventQueue<T, Owner> implements AnyQueue {
   #showcase: Showcase<T> | undefined;
   /** The byte for the present non-empty state has been sent. */
   #announced = false;
-  /** Further bytes that have been sent and not been taken; of a queue that shows no records. */
+  /** Further bytes sent and not yet taken, for a queue without an event ring. */
   #more = 0;
 
   constructor(token: Uint8Array, number: number) {
@@ -190,8 +190,8 @@ export class EventQueue<T, Owner> implements AnyQueue {
   }
 
   /**
-   * The record came behind all others. True if a byte beyond the first must tell so. Where records are
-   * shown, that byte is counted before the record is there: whoever takes that last finds it.
+   * The record was queued last. True if a byte beyond the first must be sent for it. With an event ring,
+   * the byte is counted before the record is shown, so a program that takes the last record sees it.
    */
   #show(record: T): boolean {
     if (this.#showcase === undefined || this.#path === undefined) return this.#isOneMore();
@@ -233,7 +233,7 @@ export class EventQueue<T, Owner> implements AnyQueue {
     this.#path.write(WAKE);
   }
 
-  /** Bytes beyond one for each record; where records are shown, the library knows of all but the first. */
+  /** Bytes beyond one for each record; with an event ring, the library knows of all but the first. */
   #bytesToTake(): number {
     if (!this.#announced) return 0;
     const sent = 1 + this.#more;

@@ -57,8 +57,8 @@ export interface KernelFile extends MemoryUser {
    */
   execute(request: ShimRequest, caller: KernelCaller): KernelReply;
   /**
-   * Last close: destroys everything in dependency order, for about `costMax` objects' worth of work in
-   * each call. Returns what that came to: less than `costMax` when nothing is left.
+   * Last close: destroys everything in dependency order, up to about `costMax` objects' worth of work in
+   * each call. Returns the work done: less than `costMax` when nothing is left.
    */
   close(costMax: number): number;
 }

@@ -64,12 +64,12 @@ interface KernelServerOptions {
   readonly memoryTiers: readonly MemoryTier[];
   /** Allocates client numbers. */
   readonly nextClientId: () => number;
-  /** Makes another connection of a process; its end, for the caller to send and close. */
+  /** Makes another connection of a process. Returns its end, which the caller sends and closes. */
   readonly pair: (peer: PeerProcess) => number;
   readonly inFlight: DescriptorsInFlight;
   /** Records files that end while they hold objects. */
   readonly ended: EndedClients;
-  /** Adds what clients of other kinds have on a device, and their ids. Default: there are none. */
+  /** Adds the objects and ids that clients of other kinds have on a device. Default: none. */
   readonly listOthers?: (
     resources: DeviceResources,
     device: Adapter,
@@ -126,7 +126,7 @@ export class KernelServer implements KernelServices {
   /** Numbers in use; requests identify files and queues by them. */
   readonly #numbers = new Map<number, KernelFile | undefined>();
   readonly #clients = new Map<string, KernelClient>();
-  /** Closed files of which something is left. */
+  /** Closed files with objects left. */
   readonly #ending: EndingFiles;
   /** The same of rdma_cm: whoever comes next wants the ports, and does not wait for queue pairs. */
   readonly #endingChannels: EndingFiles;
@@ -412,7 +412,7 @@ export class KernelServer implements KernelServices {
     this.host.drain();
   }
 
-  /** Nothing is left of a file. */
+  /** Everything of a file is destroyed. */
   #ended({ client, kind }: KernelFile, reason: string | undefined): void {
     this.host.drain();
     client.openFiles -= 1;

@@ -21,8 +21,8 @@ interface Holding {
 }
 
 /**
- * Faults of one process that are reported: a program whose memory is gone may go on for long, and the first
- * addresses say what there is to say.
+ * Faults reported of one process: a program whose memory is gone may continue for long, and the first
+ * addresses are enough to find the cause.
  */
 const FAULTS_REPORTED = 8;
 

@@ -57,11 +57,11 @@ export const ShimOp = {
    */
   arm: 8,
   /**
-   * Sends a new connection of the process along, on which it greets as event descriptor or agent: it may
-   * have another user or root directory by now, and not reach the socket.
+   * Requests a new connection, on which the process greets as event descriptor or agent. It may have
+   * changed its user or root directory, and no longer reach the socket.
    */
   connect: 9,
-  /** Argument: the handle of a memory region; payload: u64, the address to which its process moved it. */
+  /** Argument: the handle of a memory region; payload: u64, its new address. */
   move: 10,
 } as const;
 export type ShimOp = (typeof ShimOp)[keyof typeof ShimOp];

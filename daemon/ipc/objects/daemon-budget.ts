@@ -24,7 +24,7 @@ export interface DaemonLimits {
   readonly connections: number;
   /** Descriptors of the process. */
   readonly descriptors: number;
-  /** Descriptors that were sent and not received: the kernel counts those of the daemon's user. */
+  /** Descriptors sent and not yet received: the kernel counts them for the daemon's user. */
   readonly descriptorsInFlight: number;
   /** Ports of connection ids, of both wires. */
   readonly ports: number;
@@ -55,7 +55,7 @@ const TERMS: Readonly<Record<LimitName, LimitTerms>> = {
     remedy: 'raise connectionsMax of the daemon',
     code: 'ENOMEM',
   },
-  // The owner's are bounded by what the process can open.
+  // The process's limit bounds the owner's.
   descriptors: {
     what: 'descriptors',
     remedy: 'raise the limit of open files before the daemon starts (ulimit -n)',
@@ -133,7 +133,7 @@ export class DaemonBudget {
     this.#devices.set(device, Object.fromEntries(limits));
   }
 
-  /** The part of a user. */
+  /** The share of a user. */
   of(uid: number): UserShare {
     return new UserShare(
       (this.#options.isOwner ?? isTrusted)(uid) ? OWNER : uid,
@@ -162,7 +162,7 @@ export class DaemonBudget {
   }
 }
 
-/** What one user holds of every limit. */
+/** One user's use of every limit. */
 export class UserShare {
   readonly #user: number;
   readonly #limit: (name: LimitName) => SharedLimit;

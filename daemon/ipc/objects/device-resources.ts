@@ -1,4 +1,4 @@
-/** The objects of emulated devices with their owners, whichever client has them: `rdma resource`. */
+/** The objects of emulated devices, of all clients, with their owners: for `rdma resource`. */
 import { HostId } from '../../host/host-id.ts';
 import { CQ } from '../../rnic/completion-queue.ts';
 import { MR } from '../../rnic/memory-region.ts';
@@ -6,7 +6,7 @@ import { PD } from '../../rnic/protection-domain.ts';
 import { QP } from '../../rnic/queue-pair.ts';
 import { SRQ } from '../../rnic/shared-receive-queue.ts';
 
-/** Who has an object. */
+/** The owner of an object. */
 interface ResourceOwner {
   /** Process that made it. */
   readonly pid: number;
@@ -43,7 +43,7 @@ export class DeviceResources {
     this.contexts.push({ object: owner.context, owner });
   }
 
-  /** Adds an object of the emulated NIC; others are of no kind that is listed. */
+  /** Adds an object of the emulated NIC; ignores others. */
   add(object: object, owner: ResourceOwner): void {
     if (object instanceof QP) this.qps.push({ object, owner });
     else if (object instanceof CQ) this.cqs.push({ object, owner });

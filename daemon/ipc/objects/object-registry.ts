@@ -23,8 +23,7 @@ export class ObjectRegistry<Any extends RegisteredObject> {
   readonly #deviceOf: (object?: Any) => string | undefined;
 
   /**
-   * `deviceOf` returns the device that has an object, if one has; without an object, the device that
-   * has all of them.
+   * `deviceOf` returns the device of an object, if any; without an object, the device of all of them.
    */
   constructor(
     ledger: QuotaLedger,
@@ -42,7 +41,7 @@ export class ObjectRegistry<Any extends RegisteredObject> {
   }
 
   /**
-   * Adds what `make` returns, on `device` if one has it. ENOMEM beyond the quota; nothing is added if
+   * Adds the object that `make` returns, on `device` if given. ENOMEM beyond the quota; adds nothing if
    * `make` throws.
    */
   add<T extends Any>(kind: T['kind'], make: (handle: number) => T, device = this.#deviceOf()): T {

@@ -76,10 +76,10 @@ export class QuotaLedger {
   readonly #amounts: Record<Amount, number> = { sharedBytes: 0, pinnedBytes: 0, queueEntries: 0 };
 
   readonly #regions = new Map<MemoryTier, { count: number; reason: string }>();
-  /** The user's part of what all clients share; undefined where they share nothing. */
+  /** The user's share of the daemon's limits; undefined without any. */
   readonly share: UserShare | undefined;
 
-  /** `uid`: the client's user, who has a part of the limits of all clients. */
+  /** `uid`: the client's user, who has a share of the daemon's limits. */
   constructor(quotas: ClientQuotas, uid: number = OWNER) {
     this.#quotas = quotas;
     this.share = quotas.budget?.of(uid);
@@ -95,7 +95,7 @@ export class QuotaLedger {
     return this.#amounts[amount];
   }
 
-  /** ENOMEM when no object of the kind may be added; of a device, if the kind belongs to one. */
+  /** Throws ENOMEM if no object of the kind may be added, on a device if the kind belongs to one. */
   assertRoom(kind: ObjectKind, device?: string): void {
     const most = this.#quotas.objects[kind];
     if (this.count(kind) >= most) {

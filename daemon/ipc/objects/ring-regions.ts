@@ -66,8 +66,8 @@ class CarvedRing implements SharedAllocation {
 }
 
 /**
- * Shared memory, whose mapping and descriptor are charged to `share`: the caller returns them. Throws
- * `SystemCallError` and the limit's error.
+ * Creates shared memory and charges its mapping and descriptor to `share`; the caller gives them back.
+ * Throws `SystemCallError` and the limit's error.
  */
 export function createMapped(lengthBytes: number, share: UserShare | undefined): SharedMemory {
   return takeFor(share, ['mappings', 'descriptors'], () =>

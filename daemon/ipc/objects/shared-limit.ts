@@ -1,20 +1,20 @@
 /**
  * One limit of the whole daemon, divided among its users.
  *
- * The daemon's own user and root, its owner, may take whatever is free. Of the rest, with the owner's
- * reserve set aside, any other user may hold half of what the others leave: so whoever comes next
- * still finds something, however many users take all that they can.
+ * The daemon's own user and root, its owner, may take whatever is free. A part is reserved for the
+ * owner; any other user may hold half of what all others leave of the rest. So something is left for
+ * the next user, however many take all that they can.
  */
 import type { SharedLimitUse } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
 import { type ErrnoCode, VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import { assert } from '../../invariants/assert.ts';
 
-/** Part of a limit that other users leave to the owner, even while the owner holds less. */
+/** Part of a limit that is reserved for the owner. */
 const OWNER_RESERVE = 1 / 4;
-/** Part of what the others leave that one user may hold. */
+/** Part of what all others leave that one user may hold. */
 const USER_PART = 1 / 2;
 
-/** The owner among the users: root's number, which is never another user's. */
+/** The owner's key among the users: root's uid, which no other user has. */
 export const OWNER = 0;
 
 /** What a limit bounds, and what to do about it. */
@@ -25,11 +25,11 @@ export interface LimitTerms {
   readonly remedy: string;
   /** Errno of a refusal. */
   readonly code: ErrnoCode;
-  /** Something else bounds what the owner takes: the limit is for other users only. */
+  /** The limit is for other users only: something else bounds the owner. */
   readonly ownerFree?: boolean;
 }
 
-/** Told of each refusal: unmodified programs see no more of it than an errno. */
+/** Called for each refusal, of which unmodified programs see only the errno. */
 export type RefusalNote = (user: number, error: VerbsError) => void;
 
 /** Options of a limit. */
@@ -55,12 +55,12 @@ export class SharedLimit {
     this.#onRefused = onRefused;
   }
 
-  /** What a user holds. */
+  /** The amount that a user holds. */
   heldBy(user: number): number {
     return this.#byUser.get(user) ?? 0;
   }
 
-  /** The most that a user may hold now. */
+  /** The maximum that a user may hold now. */
   shareOf(user: number): number {
     const others = this.#total - this.heldBy(user);
     if (user === OWNER) return this.limit - others;

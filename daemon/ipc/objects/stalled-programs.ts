@@ -1,18 +1,18 @@
 /**
- * Programs of which a process was ended because its memory did not answer (`copy-guard.ts`). For some
- * minutes the daemon does not touch the memory of their later processes: each would hold it up for two
- * seconds again, as often as one forks. Their agents copy it instead.
+ * Programs of which a process was killed because its memory did not answer (`copy-guard.ts`). For some
+ * minutes the daemon does not touch the memory of their other processes, each of which could block it
+ * for two seconds again. Their agents copy it instead.
  */
 
-/** A program that was mended and started again has the better tier back before long. */
+/** Short enough that a program that was fixed and restarted soon gets the faster tier back. */
 const SUSPECT_MS = 300_000;
-/** Programs by whose names the daemon can tell: with as many under suspicion, all of them are. */
+/** Once this many programs are suspected together, all programs are: one could change its name. */
 const PROGRAMS_MAX = 3;
 
 /** See the module's comment. */
 export class StalledPrograms {
   readonly #now: () => number;
-  /** Until when a program is under suspicion, by name. */
+  /** End of the suspicion of each program, by name. */
   readonly #until = new Map<string, number>();
 
   /** `now` counts milliseconds. */
@@ -20,7 +20,7 @@ export class StalledPrograms {
     this.#now = now;
   }
 
-  /** A process of this program was ended. */
+  /** Notes that a process of this program was killed. */
   note(program: string): void {
     this.#until.delete(program);
     this.#until.set(program, this.#now() + SUSPECT_MS);
@@ -28,7 +28,7 @@ export class StalledPrograms {
     if (this.#until.size > PROGRAMS_MAX && oldest !== undefined) this.#until.delete(oldest);
   }
 
-  /** True if the memory of this program's processes is not to be touched. */
+  /** True if the daemon must not touch the memory of this program's processes. */
   suspects(program: string): boolean {
     if (this.#until.size === 0) return false;
     const now = this.#now();
@@ -37,5 +37,5 @@ export class StalledPrograms {
   }
 }
 
-/** Those of this process, whose only thread copies. */
+/** The programs of this process, whose only thread copies. */
 export const stalledPrograms = new StalledPrograms(() => performance.now());

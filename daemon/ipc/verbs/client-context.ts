@@ -61,7 +61,7 @@ interface ClientOptions {
   readonly memory: ClientMemory;
   /** Default: `DEFAULT_QUOTAS`. */
   readonly quotas?: ClientQuotas;
-  /** The client's user, who has a part of what all clients share, and rights. Default: the owner. */
+  /** The client's user, for shares of limits and for rights. Default: the owner. */
   readonly uid?: number;
   /** Sends the client an event. Called in the order of the events. */
   readonly sendEvent: (event: DeviceEvent) => void;
@@ -184,7 +184,7 @@ export class ClientContext implements ClientEvents, DeviceEventSink {
     };
   }
 
-  /** Adds its objects of a device, and the ids that `chosen` takes, to the device's. */
+  /** Adds its objects of a device, and the ids that `chosen` accepts, to the device's resources. */
   listResources(
     resources: DeviceResources,
     device: DeviceBackend,

@@ -115,7 +115,7 @@ export class ClientState {
   }
 }
 
-/** The device that has an object: events, buffers and ids belong to none. */
+/** The device of an object: events, buffers and ids have none. */
 function deviceOf(object?: AnyObject): string | undefined {
   switch (object?.kind) {
     case 'pd':

@@ -14,7 +14,7 @@ export interface HostNetwork {
     id: CmId,
     address: SocketAddress,
   ): { readonly port: number } | { readonly error: ErrnoCode };
-  /** Why another id keeps `id` from an address and port; undefined if none does. */
+  /** The errno if another id holds the address and port that `id` wants; undefined if none does. */
   clash(id: CmId, address: SocketAddress): ErrnoCode | undefined;
   /** Starts to accept connections at the reservation, delivered through `handleIncoming`. */
   listen(id: CmId): ErrnoCode | undefined;

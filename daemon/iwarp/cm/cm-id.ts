@@ -81,7 +81,7 @@ export class CmId {
    * the host's default (net.ipv6.bindv6only).
    */
   afOnly: boolean | undefined;
-  /** Its port may be held by others that share it, too, until it listens. */
+  /** Other ids with this set may share its port until it listens. */
   reuseAddress = false;
   peerAddress: SocketAddress | undefined;
   #state: CmIdState = { kind: 'idle' };

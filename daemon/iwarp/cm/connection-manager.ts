@@ -386,7 +386,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
   }
 
   /**
-   * The device that a program is told of an id at a loopback address which no device lists: the one for
+   * The device that an id at a loopback address without a device reports to its program: the one for
    * every address, or the only one.
    */
   likelyDevice(address: string): string | undefined {
@@ -395,7 +395,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     return (this.#routes.deviceFor(address) ?? only)?.name;
   }
 
-  /** True if another id, not another program of the machine, keeps `id` from a port. */
+  /** True if another id, rather than another program's socket, has the port that `id` wants. */
   clashes(id: CmId, address: SocketAddress): boolean {
     return this.#options.network.clash(id, address) !== undefined;
   }

@@ -92,7 +92,7 @@ function resolve(
   source: InternetSockaddr | undefined,
   destination: InternetSockaddr,
 ): KernelReply {
-  // The source of an id that is bound does not count.
+  // A bound id keeps its source.
   if (source !== undefined && context.id.localAddress === undefined) {
     assertMayBind(file.client.rights, source.address);
   }
@@ -102,8 +102,8 @@ function resolve(
 }
 
 /**
- * RESOLVE_IB_SERVICE: asks the subnet administration, which only InfiniBand has. EINVAL for an id that
- * is not bound to a device.
+ * RESOLVE_IB_SERVICE: fails with EOPNOTSUPP, since only InfiniBand has a subnet administration to ask.
+ * EINVAL for an id that is not bound to a device.
  */
 export function resolveIbService(file: OpenChannel, { fields }: CmRequest): KernelReply {
   const { context } = file.expectDevice(fields.getUint32(8, true));

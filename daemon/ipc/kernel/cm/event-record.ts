@@ -68,7 +68,7 @@ export interface DatagramParameters {
   readonly vector: AddressVector | undefined;
 }
 
-/** Parameters of an event that a program wrote: what it gave. */
+/** Parameters of an event that a program wrote. */
 interface WrittenParameters {
   readonly kind: 'written';
   readonly argument: bigint;

@@ -93,7 +93,7 @@ export class OpenChannel {
     return this.#contexts.size;
   }
 
-  /** Adds its ids that `chosen` takes to a device's. */
+  /** Adds the ids that `chosen` accepts to a device's resources. */
   listResources(resources: DeviceResources, chosen: (id: HostId) => boolean): void {
     const owner = { pid: this.client.credentials.pid, context: this };
     for (const { id, qpn } of this.#contexts) {
@@ -194,7 +194,7 @@ export class OpenChannel {
     return { bytes: entry.record.bytes, flags: entry.bytes > 0 ? ReplyFlag.takeByte : 0 };
   }
 
-  /** Queues an event that the program gives for an id of its own. ENOMEM. */
+  /** Queues an event that the program writes for an id of its own. ENOMEM. */
   write(context: CmContext, event: Omit<CmEventFields, 'uid' | 'number'>): void {
     if (this.client.unreadEvents >= CLIENT_UNREAD_MAX) {
       throw new VerbsError(

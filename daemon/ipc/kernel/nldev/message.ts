@@ -3,7 +3,7 @@
  * bytes. Numbers are little endian, as the host's are.
  */
 
-/** Bytes that a datagram may have: libmnl, of iproute2, reads into a page, and libnl into more. */
+/** Maximum bytes of a datagram: libmnl of iproute2 reads into one page, libnl into more. */
 export const DATAGRAM_MAX_BYTES = 4096;
 /** Bytes of a message before its attributes. */
 const NETLINK_HEADER_BYTES = 16;
@@ -114,12 +114,12 @@ export function text(type: number, value: string): Attribute {
   return { type, value: { kind: 'text', text: value } };
 }
 
-/** An attribute of any bytes. */
+/** An attribute of arbitrary bytes. */
 export function binary(type: number, bytes: Uint8Array): Attribute {
   return { type, value: { kind: 'binary', bytes } };
 }
 
-/** An attribute of other attributes, without the bit that says so: older ones lack it. */
+/** An attribute of nested attributes, without NLA_F_NESTED, which older ones lack. */
 export function plainNested(type: number, attributes: readonly Attribute[]): Attribute {
   return { type, value: { kind: 'nested', attributes } };
 }

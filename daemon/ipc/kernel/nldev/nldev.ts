@@ -59,14 +59,14 @@ const RESOURCE_QP = 19;
 const STAT_MODE_NONE = 0;
 
 const RDMA_CM_ABI = 4n;
-/** Status of a reply whose dump goes on: the preload library asks for more when it needs it. */
+/** Status of a reply with an unfinished dump: the preload library requests more when it needs it. */
 const MORE_FOLLOWS = 1;
 
 /** The objects of a device, for the caller. */
 type ViewOf = (device: KernelDevice) => ResourceView;
 
 /**
- * The datagrams that answer a message to the RDMA family, and the dump that is to go on. Throws
+ * The datagrams that answer a message to the RDMA family, and the dump to continue. Throws
  * IpcFormatError for malformed messages.
  */
 export function answerNetlink(
@@ -299,7 +299,7 @@ export class NetlinkFile implements KernelFile {
   readonly ownQueue = undefined;
   readonly #services: KernelServices;
   readonly #devices: readonly KernelDevice[];
-  /** Of the last dump, if it has not ended. */
+  /** The last dump, if unfinished. */
   #rest: ResourceDump | undefined;
 
   constructor({ number, client, services }: KernelFileParts) {
@@ -309,7 +309,7 @@ export class NetlinkFile implements KernelFile {
     this.#devices = kernelDevices(services.host);
   }
 
-  /** A request without a message goes on with the last dump. */
+  /** A request without a message continues the last dump. */
   execute(request: ShimRequest, caller: KernelCaller): KernelReply {
     if (request.op === ShimOp.child) return { status: 0 };
     if (request.op !== ShimOp.netlink) throw new IpcFormatError(`op ${request.op} on netlink`);

@@ -1,7 +1,7 @@
 /**
  * Answers to requests for the objects of a device: one of them by its number, or all, in as many
- * datagrams as they take. A dump goes on from the last number that was sent, so nothing is kept for a
- * program that stops reading, and an object that goes in between is not listed.
+ * datagrams as they take. A dump continues after the last number sent, so nothing is kept for a program
+ * that stops reading. Objects destroyed meanwhile are not listed.
  */
 import type { ErrnoCode } from '../../../../verbs-api/contract/verbs/errors.ts';
 import { Attr, PORTS } from './abi.ts';
@@ -21,23 +21,23 @@ import {
 } from './message.ts';
 import type { ResourceEntry, ResourceKind, ResourceView } from './resources.ts';
 
-/** Bytes of datagrams in one reply, to which the preload library has a limit of 64 KiB. */
+/** Bytes of datagrams in one reply: the preload library accepts at most 64 KiB. */
 const PART_MAX_BYTES = 48 * 1024;
-/** Of a message, before its objects: headers, and the device's number and name. */
+/** Bytes of a message before its objects: headers, and the device's number and name. */
 const PREAMBLE_MAX_BYTES = 128;
 
-/** A dump that is to go on. */
+/** An unfinished dump. */
 export interface ResourceDump {
   readonly request: NetlinkMessage;
   readonly device: KernelDevice;
   readonly kind: ResourceKind;
   /** The objects of this port; 0 for all. */
   readonly port: number;
-  /** Number of the last object that was sent. */
+  /** Number of the last object sent. */
   readonly after: number;
 }
 
-/** Datagrams, and what follows them. */
+/** Datagrams, and the rest of the dump. */
 export interface DumpPart {
   readonly datagrams: readonly Uint8Array[];
   readonly rest: ResourceDump | undefined;

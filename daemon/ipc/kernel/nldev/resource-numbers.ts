@@ -1,4 +1,4 @@
-/** The numbers by which nldev names objects: those of a kind rise, and none returns. */
+/** The numbers by which nldev names objects: those of a kind increase and are never reused. */
 
 /** Kinds of objects that have such numbers; queue pairs have their own. */
 type NumberedKind = 'pd' | 'cq' | 'cm_id' | 'mr' | 'ctx' | 'srq';

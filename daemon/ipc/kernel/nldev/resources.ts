@@ -1,6 +1,6 @@
 /**
- * The objects of a device as nldev lists them, for `rdma resource`. Everybody sees every object, as in
- * the kernel, but keys of memory only who may.
+ * The objects of a device as nldev lists them, for `rdma resource`. As in the kernel, every user sees
+ * every object, but only permitted users see keys of memory.
  */
 import { QPType } from '../../../../verbs-api/contract/verbs/enums.ts';
 import type { SocketAddress } from '../../../../verbs-api/contract/verbs/provider.ts';
@@ -21,7 +21,7 @@ export interface ResourceView {
   readonly device: KernelDevice;
   readonly resources: DeviceResources;
   readonly numbers: ResourceNumbers;
-  /** Whether the caller may know the keys of memory. */
+  /** Whether the caller may see keys of memory. */
   readonly showsKeys: boolean;
 }
 
@@ -45,7 +45,7 @@ export interface ResourceKind {
   readonly entries: (view: ResourceView) => ResourceEntry[];
 }
 
-/** Ranges of queue pair numbers that one shared receive queue shows: more do not fit a message. */
+/** Ranges of queue pair numbers listed for one shared receive queue: more do not fit a message. */
 const RANGES_MAX = 64;
 /** IB_SRQT_BASIC, the only type that emulated devices have. */
 const BASIC_SRQ = 0;
@@ -180,7 +180,7 @@ export function summaryOf(device: KernelDevice, resources: DeviceResources): Att
   ];
 }
 
-/** An object of no port. */
+/** An object without a port. */
 function numbered(
   number: number,
   attribute: number,
@@ -194,7 +194,7 @@ function qpEntry(
   { device, numbers }: ResourceView,
   { object: qp, owner }: OwnedResource<QP>,
 ): ResourceEntry {
-  // Of the path of an iWARP connection siw's queries say nothing.
+  // siw's queries report no path for an iWARP connection.
   const path = device.transport === 'roce' ? qp.queryPath() : undefined;
   const port = path?.port ?? PORTS;
   const fields = (): Attribute[] => {
@@ -235,7 +235,7 @@ function idEntry(
   return { number, port, fields };
 }
 
-/** Both ends of an id. While it has no peer, that is the wildcard of the local address's family. */
+/** Both ends of an id. Without a peer, the remote one is the wildcard of the local address's family. */
 function addressFields(
   local: SocketAddress | undefined,
   peer: SocketAddress | undefined,

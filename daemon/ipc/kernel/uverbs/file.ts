@@ -29,14 +29,14 @@ const COMMANDS: Readonly<Record<DeviceTransport, CommandSet>> = {
 
 /** Dependants before what they depend on. */
 const KINDS_LEAVING = ['qp', 'srq', 'cq', 'ah', 'mw', 'mr', 'pd'] as const;
-/** Completions that take as long as the end of a queue pair. */
+/** Completions that take as long as destroying a queue pair. */
 const COMPLETIONS_OF_OBJECT = 16;
 
 /** See the module's comment. */
 export class UverbsFile extends OpenDevice implements KernelFile {
   readonly kind = 'uverbs';
   readonly ownQueue = undefined;
-  /** What is left to be destroyed behind the last close, and how far that is. */
+  /** Objects left to destroy after the last close, and the progress. */
   #leaving: readonly UverbsObject[] | undefined;
   #left = 0;
   /** The program does not know that it is cut off. */
@@ -108,7 +108,7 @@ export class UverbsFile extends OpenDevice implements KernelFile {
     return cost;
   }
 
-  /** All objects, in the order in which they are to go. */
+  /** All objects, in the order of destruction. */
   #leave(): UverbsObject[] {
     this.services.events.remove(this);
     this.endQueues();

@@ -21,8 +21,8 @@ export function destroyQPCommand({ file, fields }: CommandCall): KernelReply {
 
 /**
  * POST_SEND: the doorbell; the work requests are in the ring. See `ringDoorbell`. EACCES in a forked
- * child: providers write(2) this command themselves, and the kernel takes writes from the opener only.
- * What libibverbs sends is served to a child, too, as by ioctl.
+ * child: providers write(2) this command themselves, and the kernel accepts writes from the opener only.
+ * Commands that libibverbs sends by ioctl work in a child, too.
  */
 export function postSend({ file, fields, caller }: CommandCall): KernelReply {
   if (!caller.isOpener) return refusal('EACCES');

@@ -193,7 +193,7 @@ function capabilitiesOf(fields: DataView, at: CreateOffsets, shared: boolean): Q
     asked.maxSendWr > RxeLimit.workRequests ||
     sendSge > RxeLimit.elements ||
     inline > RxeLimit.inlineBytes;
-  // With a shared receive queue they have no meaning, and programs leave anything there.
+  // With a shared receive queue they have no meaning, and programs leave arbitrary values there.
   const tooManyReceives =
     asked.maxRecvWr > RxeLimit.workRequests || asked.maxRecvSge > RxeLimit.elements;
   if (tooMany || (tooManyReceives && !shared))
@@ -201,7 +201,7 @@ function capabilitiesOf(fields: DataView, at: CreateOffsets, shared: boolean): Q
   return asked;
 }
 
-/** The sizes of the receive queue are those that were asked for, also where there is none. */
+/** The sizes of the receive queue are those requested, even without one. */
 function describeQP(
   { handle, qp }: QpElement,
   { fields }: CommandCall,

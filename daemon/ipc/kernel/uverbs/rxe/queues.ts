@@ -78,7 +78,7 @@ export function createSRQ(call: CommandCall): KernelReply {
   if (maxSge > RxeLimit.sharedElements) {
     throw new VerbsError('EINVAL', `a shared receive has 1 to ${RxeLimit.sharedElements} elements`);
   }
-  // Any limit is accepted here, and kept, also one that the first message meets.
+  // As on rxe, any limit is accepted, even one that raises the event with the first message.
   const srqLimit = fields.getUint32(request.srqLimit, true);
   const { handle, ring } = addSRQ(call, (rings) => {
     const ring = (ringBytes: number) => rings.take(ringBytes);
@@ -139,7 +139,7 @@ export function modifySRQ({ file, fields }: CommandCall): KernelReply {
   const slotsBefore = srq.count;
   element.ring = file.rings.make((rings) => {
     rings.charge(entries + 1, () => undefined);
-    // What is posted is taken from the ring in which it is.
+    // Receives posted before are taken from the old ring.
     const emptied = (): void => file.rings.release(before, slotsBefore);
     srq.resize(maxWr, (ringBytes) => rings.take(ringBytes), emptied);
     return rings.at(0);
