@@ -1,11 +1,11 @@
 /**
- * Accepts requests side by side, as TCP does behind its `accept`: a peer that asks and never confirms
- * must not keep the others waiting. On RoCE that takes one datagram, whose sender may be forged.
+ * Accepts requests in parallel, as TCP does before `accept` returns: a peer that connects and never
+ * confirms must not delay others. On RoCE that takes one datagram, whose sender may be forged.
  *
- * A request that is not confirmed within `LATE_MS` has the next one accepted beside it, and the first
- * that is confirmed is the call's. One that confirms later goes to a later call with the same options.
- * Where a call has `prepare`, which may leave something with the program, only the request for which it
- * was called last counts; others are closed.
+ * If a request is not confirmed within `LATE_MS`, the next one is accepted as well, and the call returns
+ * the first that is confirmed. One that is confirmed later goes to a later call with the same options.
+ * If a call has `prepare`, which may keep state in the program, only the request for which it was called
+ * last counts; others are closed.
  */
 import { throwIfAborted } from './client/cancellation.ts';
 import type { CancelSignal, CMEvent } from './contract/verbs/provider.ts';
@@ -20,7 +20,7 @@ export interface AcceptLimit extends WaitLimit {
   readonly prepare?: unknown;
 }
 
-/** Where requests come from, and how one is accepted. */
+/** The source of requests, and how to accept one. */
 interface AcceptSource<Options, Endpoint> {
   /** The next request; it is not taken if the signal aborts first. */
   next(signal: CancelSignal): Promise<CMEvent>;
@@ -39,9 +39,9 @@ interface Attempt<Options, Endpoint> {
 /** See the module's comment. */
 export class AcceptQueue<Options extends AcceptLimit, Endpoint extends { close(): Promise<void> }> {
   readonly #source: AcceptSource<Options, Endpoint>;
-  /** Of calls that have returned another one. */
+  /** Attempts of calls that returned another one. */
   readonly #left = new Set<Attempt<Options, Endpoint>>();
-  /** Requests that came as a call returned. */
+  /** Requests that arrived as a call returned. */
   readonly #held: CMEvent[] = [];
   /** Wakes the calls that wait. */
   readonly #wakers = new Set<() => void>();
@@ -50,12 +50,12 @@ export class AcceptQueue<Options extends AcceptLimit, Endpoint extends { close()
     this.#source = source;
   }
 
-  /** A request that a call took and did not accept. */
+  /** Returns a request that a call took and did not accept. */
   takeHeld(): CMEvent | undefined {
     return this.#held.shift();
   }
 
-  /** The next endpoint. Fails as accepting does, but for what peers do before they confirm. */
+  /** The next endpoint. Fails as accepting does, except for failures of peers that have not confirmed. */
   async accept(options: Options, signal: CancelSignal | undefined): Promise<Endpoint> {
     const own: Attempt<Options, Endpoint>[] = [];
     let open = true;
@@ -94,7 +94,7 @@ export class AcceptQueue<Options extends AcceptLimit, Endpoint extends { close()
     await Promise.all(held.map(({ id }) => id.close()));
   }
 
-  /** Removes what has failed, and the endpoint to return. Throws a failure that is not the peer's. */
+  /** Removes failed attempts and the endpoint to return. Throws failures that the peer did not cause. */
   #confirmed(own: Attempt<Options, Endpoint>[], options: Options): Endpoint | undefined {
     for (const attempt of [...own]) {
       const { failed } = attempt;
@@ -111,7 +111,7 @@ export class AcceptQueue<Options extends AcceptLimit, Endpoint extends { close()
       if (left.endpoint === undefined) continue;
       this.#left.delete(left);
       if (sameOptions(left.options, options)) return left.endpoint;
-      // Made with options that its program has changed since.
+      // Its program has changed the options since.
       void left.endpoint.close().catch(() => {});
     }
     return undefined;
@@ -123,7 +123,7 @@ export class AcceptQueue<Options extends AcceptLimit, Endpoint extends { close()
     beside: readonly Attempt<Options, Endpoint>[],
   ): Attempt<Options, Endpoint> {
     const cancel = new AbortController();
-    // Behind one that is late there may be many like it.
+    // After one late peer, many more may follow.
     const late = options.prepare === undefined && beside.some((other) => other.late);
     const attempt: Attempt<Options, Endpoint> = {
       options,
@@ -150,7 +150,7 @@ export class AcceptQueue<Options extends AcceptLimit, Endpoint extends { close()
     return attempt;
   }
 
-  /** Its call has returned another one. */
+  /** Its call returned another one. */
   #leave(attempt: Attempt<Options, Endpoint>): void {
     const { endpoint, failed, options } = attempt;
     this.#left.add(attempt);
@@ -193,7 +193,7 @@ export class AcceptQueue<Options extends AcceptLimit, Endpoint extends { close()
   }
 }
 
-/** Those that a call with these options may return. */
+/** Attempts that a call with these options may return. */
 function eligible<Options extends AcceptLimit, Endpoint>(
   own: readonly Attempt<Options, Endpoint>[],
   { prepare }: Options,
@@ -205,7 +205,7 @@ function isConfirmed<Options, Endpoint>({ endpoint }: Attempt<Options, Endpoint>
   return endpoint !== undefined;
 }
 
-/** True for options that make the same of a request. */
+/** True for options that treat a request alike. */
 function sameOptions(a: AcceptLimit, b: AcceptLimit): boolean {
   return sameFields({ ...a, ...NO_LIMIT }, { ...b, ...NO_LIMIT });
 }
@@ -217,7 +217,7 @@ function sameFields(a: object, b: object): boolean {
   return left.length === right.size && left.every(([key, value]) => same(value, right.get(key)));
 }
 
-/** Objects of a program, such as queues, are the same only if they are one. */
+/** Objects of a program, such as queues, compare by identity. */
 function same(a: unknown, b: unknown): boolean {
   if (Object.is(a, b)) return true;
   return isPlain(a) && isPlain(b) && sameFields(a, b);

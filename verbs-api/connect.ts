@@ -142,12 +142,12 @@ export interface Listener extends AsyncDisposable, AsyncIterable<ConnectionReque
   readonly address: SocketAddress;
   /**
    * Waits for the next request and accepts it. The limit covers both. Errors as
-   * `ConnectionRequest.accept`, but for peers that give up or never confirm: it goes on with the next.
+   * `ConnectionRequest.accept`, but skips peers that give up or never confirm.
    * EINVAL when the listener closes.
    *
-   * A peer that has not confirmed after half a second does not keep others waiting: the next request is
-   * accepted beside it, and the first that is confirmed is returned. `prepare` is then called for each;
-   * what is returned is what it was called for last. One that is confirmed later goes to a later call
+   * A peer that has not confirmed after half a second does not delay others: the next request is accepted
+   * as well, and the first that is confirmed is returned. `prepare` is then called for each request; the
+   * call returns the one for which it was called last. One that is confirmed later goes to a later call
    * with the same options, unless they have `prepare`.
    */
   accept(options?: EndpointOptions): Promise<Connection>;

@@ -26,7 +26,7 @@ const DATA_OPCODES: ReadonlySet<number> = new Set([
 /** Entries of waiting completions that are kept to be used again. */
 const HELD_KEPT_MAX = 256;
 
-/** Waiting completions from which on a flush waits, too: they would be written in one turn. */
+/** Waiting completions at which a flush pauses: they will be written in one turn. */
 const HELD_FLUSHED_MAX = 4096;
 
 /** A waiting completion. */
@@ -168,8 +168,7 @@ export class CompletionGate {
   }
 
   /**
-   * Writes `completion` to `cq`, now or once the data before it is in place. False when the queue was
-   * full.
+   * Writes `completion` to `cq`, now or once the data before it is in place. False if the queue was full.
    */
   report(cq: CQ): boolean {
     COMPLETION.qpn = this.#user.qpn;
@@ -179,14 +178,14 @@ export class CompletionGate {
     return true;
   }
 
-  /** Counts `count` flushed work requests behind one whose completion found `cq` full. */
+  /** Counts `count` flushed work requests after one whose completion found `cq` full. */
   lose(cq: CQ, count: number): void {
     this.#counters.completions += count;
     this.#counters.flushes += count;
     cq.lose(count);
   }
 
-  /** True while so many completions wait that a flush adds no more. */
+  /** True while enough completions wait that a flush must pause. */
   get full(): boolean {
     return this.#heldCount >= HELD_FLUSHED_MAX;
   }

@@ -149,7 +149,7 @@ export class CQ {
     this.#effects.push(this.#fired);
   }
 
-  /** Counts completions that were not written, behind one that found the queue full. */
+  /** Counts completions that were not written, after one that found the queue full. */
   lose(count: number): void {
     this.lost += count;
   }

@@ -146,8 +146,8 @@ export class IndexRing implements WorkRing {
   }
 
   /**
-   * A new ring shows `count` elements in its first slots, which count as taken: they are elsewhere. They
-   * fit.
+   * For a new ring: shows `count` elements in its first slots and counts them as taken, since they are
+   * elsewhere. They fit.
    */
   startBehind(count: number): void {
     this.#head = count;

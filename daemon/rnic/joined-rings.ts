@@ -1,25 +1,25 @@
 /**
- * The rings of a shared receive queue behind a resize: what was posted before stays in the ring in which
- * the client wrote it, and is taken from there, before anything of the newest ring. To copy a million
- * elements would stop the device meanwhile.
+ * The rings of a shared receive queue after a resize. Receives posted before stay in the ring in which
+ * the client wrote them, and are taken from there before any of the newest ring: copying a million
+ * elements would block the device.
  *
- * The client sees the newest ring only, with as many elements posted in its first slots; it does not
- * look at those.
+ * The client sees only the newest ring, with the same number of elements posted in its first slots, which
+ * it does not read.
  */
 import type { IndexRing } from './index-ring.ts';
 import type { WorkRing } from './ring.ts';
 
-/** A ring that was resized, and what is left in it. */
+/** A ring that was resized, and the receives left in it. */
 interface OlderRing {
   readonly ring: IndexRing;
   left: number;
-  /** The ring's memory is not needed any more. */
+  /** Called when the ring's memory is no longer needed. */
   readonly emptied: () => void;
 }
 
 /** See the module's comment. */
 export class JoinedRings implements WorkRing {
-  /** What was posted last. */
+  /** The newest ring. */
   readonly newest: IndexRing;
   /** Oldest first; each has elements left. */
   readonly #older: OlderRing[];
@@ -33,9 +33,9 @@ export class JoinedRings implements WorkRing {
   }
 
   /**
-   * Continues `before`, which holds `posted` elements, in `newest`: the caller has read how many there
-   * are, since the client may say something else by now. They fit. `emptied` is called once the ring
-   * of `before` that the client had is not needed any more.
+   * Continues `before` in `newest`. The caller has read the number of elements, `posted`, once, since
+   * the client may change it; they fit. Calls `emptied` once the ring of `before` that the client had
+   * is no longer needed.
    */
   static behind(
     before: IndexRing | JoinedRings,
@@ -52,7 +52,7 @@ export class JoinedRings implements WorkRing {
     return older.length === 0 ? newest : new JoinedRings(newest, older);
   }
 
-  /** Nothing is left but what is in the newest ring. */
+  /** True if only the newest ring has receives left. */
   get drained(): boolean {
     return this.#left === 0;
   }

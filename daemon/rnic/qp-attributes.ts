@@ -61,7 +61,7 @@ export interface QPPath {
   readonly addressVector: AddressVector;
   /** `enum ibv_mtu`: 1 is 256 bytes, 5 is 4096. */
   readonly pathMtu: number;
-  /** The same code for what the route carried when the address was given: packets are no longer. */
+  /** The largest path MTU that the route carried when the address was set, as the same code. */
   readonly routeMtu: number;
   /** Exponent: 4.096 microseconds times a power of two; 0 waits for ever. */
   readonly timeout: number;
@@ -87,7 +87,7 @@ export interface QPModification extends Partial<Omit<QPPath, 'routeMtu'>> {
   readonly mask: number;
   readonly state?: QPState;
   readonly curState?: QPState;
-  /** `routeMtu`, from a caller that has resolved the address: the port is not asked again. */
+  /** `routeMtu` of a caller that has already resolved the address. */
   readonly resolvedMtu?: number;
 }
 
@@ -175,7 +175,7 @@ export function changedPath(path: QPPath, change: QPModification, port: PortAddr
   if (next.maxRdAtomic > RD_ATOMIC_MAX) {
     refuse(`${next.maxRdAtomic} Reads and atomics at once are more than ${RD_ATOMIC_MAX}`);
   }
-  // What we start ourselves is not rounded: a peer may keep to what it promised.
+  // The requester's depth is not rounded: a peer may serve exactly as many as it promised.
   // Not refused by rxe, but no more are ever served at once.
   next.maxDestRdAtomic = Math.min(roundedDepth(next.maxDestRdAtomic), RD_ATOMIC_MAX);
   next.rqPsn &= PSN_MASK;

@@ -153,7 +153,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
 
   /** The send queue has new elements. Spurious calls do no harm. */
   doorbell(now: Micros): void {
-    // A turn that it asked for may come when it is gone.
+    // A turn that it requested may come after its destruction.
     if (this.#closed) return;
     this.#host.now = now;
     if (isFlushing(this.#state)) {
@@ -300,7 +300,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
   }
 
   /**
-   * Destroys the QP: flushes as much as one turn permits, and resets the stream. The second call does
+   * Destroys the QP: flushes as much as one turn permits, and resets the stream. A second call does
    * nothing.
    */
   close(now: Micros): void {
@@ -563,8 +563,8 @@ export class QPLifecycle<Q extends LifecycleUser> {
   }
 
   /**
-   * Completes everything in error: sends, then receives, each oldest first. What a turn has no time for
-   * follows in later ones, a share of both each time.
+   * Completes everything in error: sends, then receives, each oldest first. What exceeds one turn's share
+   * follows in later turns, a share of both each time.
    */
   flush(): void {
     const more = this.#sendQueue.flush(this.#programWire === undefined && this.#midSend);

@@ -34,8 +34,8 @@ export interface QPInit {
 }
 
 /**
- * The sizes of a queue pair. Those of a receive queue are ignored when it has a shared one, as verbs
- * say: programs leave anything there.
+ * The sizes of a queue pair. With a shared receive queue, those of its own are ignored, as
+ * ibv_create_qp(3) says: programs leave arbitrary values there.
  */
 export function grantedCapabilities({
   capabilities,

@@ -231,7 +231,7 @@ export class QP implements DeferringUser, WindowUser, GateUser {
     return this.#life.flushing;
   }
 
-  /** Work is posted that the QP has not taken, receives of an own ring among it. */
+  /** Work is posted that the QP has not taken, including receives in a ring of its own. */
   get posted(): boolean {
     return this.#sendQueue.posted || this.#receiver.posted;
   }

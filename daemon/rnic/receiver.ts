@@ -133,14 +133,14 @@ export class Receiver {
     return Fault.none;
   }
 
-  /** Receives of an own ring are posted. */
+  /** Receives are posted in a ring of its own. */
   get posted(): boolean {
     return this.#queue.ownElements?.ready() === true;
   }
 
   /**
-   * Completes in error the active receive and those of an own ring, oldest first. True when a turn's
-   * share of them is done and there are more.
+   * Completes in error the active receive and those in a ring of its own, oldest first. True if more are
+   * left after a turn's share.
    */
   flush(): boolean {
     const queue = this.#queue;
@@ -179,7 +179,7 @@ export class Receiver {
     this.#queue.reset();
   }
 
-  /** False when the completion found its queue full. */
+  /** False if the completion found its queue full. */
   #end(status: CQEStatus): boolean {
     const { completion } = this.#gate;
     completion.written = false;

@@ -10,8 +10,8 @@ import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import { assert } from '../invariants/assert.ts';
 
 /**
- * Elements of one ring that a queue pair handles in a turn, where the client alone says how many there
- * are: about a millisecond. Whatever is left follows in later turns.
+ * Elements of one ring that a queue pair handles in a turn, where the client alone decides their number:
+ * about a millisecond. The rest follows in later turns.
  */
 export const TURN_ELEMENTS_MAX = 1024;
 

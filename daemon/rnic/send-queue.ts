@@ -117,7 +117,7 @@ export class SendQueue {
 
   // Commands
 
-  /** Work is posted and not taken. */
+  /** Work is posted that is not taken yet. */
   get posted(): boolean {
     return this.#elements.ready();
   }
@@ -192,7 +192,7 @@ export class SendQueue {
     return false;
   }
 
-  /** Elements of the ring that one turn may have. */
+  /** Elements of the ring for one turn. */
   get #turnShare(): number {
     return Math.min(this.#elements.count, TURN_ELEMENTS_MAX);
   }
@@ -537,7 +537,7 @@ export class SendQueue {
 
   /**
    * Completes everything in error: started work (a failed request with its own status), held work,
-   * and the ring. True when a turn's share of that is done and there is more.
+   * and the ring. True if more is left after a turn's share.
    * `midMessage`: the current message is partly on the wire and still read, so it and everything
    * behind it wait; a completion gives the buffer back.
    */
@@ -545,7 +545,7 @@ export class SendQueue {
     const started = this.#started;
     const { oldest } = this.#messages;
     const kept = midMessage && oldest !== undefined && oldest.started !== COMPLETED ? 1 : 0;
-    // Started work completes from here on, in this turn or a later one: nothing may refer to it.
+    // Started work completes from now on, in this turn or a later one: nothing may refer to it.
     if (kept > 0) this.#outstanding = new OutstandingQueue(0);
     else this.#forget();
     const budget = TURN_ELEMENTS_MAX - this.#flushStarted(kept);
@@ -555,7 +555,7 @@ export class SendQueue {
   }
 
   // RDMAP-6.2.1-02: the peer's state is unknown, so framed work counts as failed, too.
-  /** Flushes what is started, but for the latest `kept`, as far as a turn's share goes. How many. */
+  /** Flushes started work except the latest `kept`, up to a turn's share. Returns the number. */
   #flushStarted(kept: number): number {
     const started = this.#started;
     let flushed = 0;
@@ -569,7 +569,7 @@ export class SendQueue {
     return flushed;
   }
 
-  /** Flushes what is held, and up to `share` elements of the ring. True when there are more. */
+  /** Flushes held work and up to `share` elements of the ring. True if more are left. */
   #flushPosted(share: number): boolean {
     const elements = this.#elements;
     const { observer } = this.#host.watch;

@@ -96,7 +96,7 @@ export class SRQ {
   /**
    * Goes on in another ring for `maxWr` receives, with those posted in its first slots. EOPNOTSUPP
    * for rings with flags; EINVAL when what is posted does not fit. `maxWr` has been checked. `emptied`
-   * is called once the memory of the ring before is not needed: what is posted stays in it.
+   * is called once the memory of the old ring is no longer needed: posted receives stay in it.
    */
   resize(
     maxWr: number,

@@ -266,8 +266,8 @@ export interface WireUser {
   completeReceive(message: InboundMessage): Fault;
 
   /**
-   * Checks the source of the peer's Read Request. A `length` of 0 needs no memory, but the right to
-   * read where a queue pair can refuse it; iWARP does not ask (RFC 5040 §5.2.1).
+   * Checks the source of the peer's Read Request. A `length` of 0 needs no memory, but the access right
+   * of the queue pair, except on iWARP (RFC 5040 §5.2.1).
    */
   checkReadSource(stag: number, toHi: number, toLo: number, length: number): Fault;
   /**

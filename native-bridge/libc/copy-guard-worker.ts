@@ -28,7 +28,7 @@ for (;;) {
   const pid = Atomics.load(words, GuardWord.pid);
   // Still the copy that was seen, not a later one.
   if (Atomics.load(words, GuardWord.turn) !== turn) continue;
-  // First: the copy returns with the process's end.
+  // Before the kill: the copy returns when the process ends.
   Atomics.store(words, GuardWord.killed, pid);
   if (syscall(SYS_PIDFD_SEND_SIGNAL, descriptor, SIGKILL, 0, 0) === 0) parentPort?.postMessage(pid);
 }

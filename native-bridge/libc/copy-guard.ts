@@ -25,7 +25,7 @@ export const GuardWord = {
   sleep: 3,
   /** Set to 1 when the second thread has loaded its library, or cannot. */
   settled: 4,
-  /** The pid of the process that was killed last, set before it is killed. */
+  /** The pid of the process killed last, set before the kill. */
   killed: 5,
   words: 6,
 } as const;
@@ -102,7 +102,7 @@ class CopyGuard {
     this.#words[GuardWord.turn] = (this.#words[GuardWord.turn] ?? 0) + 1;
   }
 
-  /** True if this process was the last one that was killed, and no one has asked so before. */
+  /** True, once, if this process was the last one killed. */
   takeKilled(pid: number): boolean {
     return pid !== 0 && Atomics.compareExchange(this.#words, GuardWord.killed, pid, 0) === pid;
   }

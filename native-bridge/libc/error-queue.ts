@@ -26,13 +26,13 @@ const Header = {
   controlBytes: 40,
 } as const;
 const IOVEC_BYTES = 16;
-/** Of the datagram that an error is about: what programs look at. */
+/** Bytes kept of the datagram that an error is about. */
 const QUOTED_BYTES = 64;
 const NAME_BYTES = 32;
 const CONTROL_BYTES = 128;
 /** Length, level and type of a control message. */
 const CONTROL_HEADER_BYTES = 16;
-/** struct sock_extended_err: errno, who says so, and for EMSGSIZE the MTU. */
+/** struct sock_extended_err: errno, origin, and for EMSGSIZE the MTU. */
 const [ORIGIN_AT, INFO_AT] = [4, 8];
 const SO_EE_ORIGIN_LOCAL = 1;
 const GID_BYTES = 16;
@@ -45,7 +45,7 @@ export function keepErrors(fd: number, isIpv4: boolean): void {
 
 /** What reads the errors of sockets, one at a time. */
 export class ErrorQueue {
-  /** Of the last error: true if this host says so, not the network. */
+  /** True if this host, not the network, reported the last error. */
   isLocal = false;
   /** The MTU that it names, if it is EMSGSIZE. */
   mtuBytes = 0;
@@ -69,7 +69,7 @@ export class ErrorQueue {
     this.#fields.setBigUint64(vectorAt + 8, BigInt(QUOTED_BYTES), true);
   }
 
-  /** What the last error quotes of the datagram, behind its UDP header. Valid until the next `take`. */
+  /** What the last error quotes of the datagram, after its UDP header. Valid until the next `take`. */
   get quoted(): Uint8Array {
     return this.#message.subarray(this.#quotedAt, this.#quotedAt + this.#quotedBytes);
   }

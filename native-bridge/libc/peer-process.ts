@@ -27,8 +27,8 @@ export interface PeerProcess extends PeerCredentials {
 let strangers = 0;
 
 /**
- * The uid of users that this process cannot tell apart: no user has it. Those that its user namespace
- * does not map appear to it under one number, which may be its own.
+ * Stands for users that this process cannot tell apart; no user has this uid. All users that its user
+ * namespace does not map appear under one number, which may be its own.
  */
 export const UNKNOWN_UID = 4_294_967_295;
 
@@ -79,7 +79,7 @@ export class SocketPeer implements PeerProcess {
     this.#early = new SystemCallError('pidfd_open', EBADF);
   }
 
-  /** The kernel compares users that have the same number here. */
+  /** Has the kernel compare users that have the same number here. */
   #isOwn(uid: number): boolean {
     if (uid !== process.getuid?.()) return false;
     try {

@@ -1,10 +1,10 @@
-/** What the kernel asks of a process that wants more than every user may have. */
+/** Privileges of a process that the kernel checks. */
 import { readFileSync } from 'node:fs';
 
 /** Capabilities by their number in capability(7). */
 export const Capability = { netBindService: 10, netRaw: 13 } as const;
 
-/** The kernel's default, where it has no setting. */
+/** The default of kernels without the setting. */
 const UNPRIVILEGED_PORTS_FIRST = 1024;
 
 /** The lowest port of this network namespace that every user may bind. */
@@ -18,14 +18,14 @@ export function firstUnprivilegedPort(): number {
   }
 }
 
-/** Users of a namespace, if it maps all there are. */
+/** Number of users in a namespace that maps all of them. */
 const ALL_USERS = 4_294_967_295;
 const OVERFLOW_UID = 65_534;
 let overflowUid: number | undefined;
 
 /**
- * True for the uid by which this process sees every user that its user namespace does not map, beside
- * the one that may have it.
+ * True for the uid under which every user appears that this process's user namespace does not map. A
+ * mapped user may have it, too.
  */
 export function isSharedUid(uid: number): boolean {
   overflowUid ??= readOverflowUid();

@@ -89,7 +89,7 @@ class Batch {
     this.#setVector(BATCH_MAX, remote, length);
   }
 
-  /** The address in the process of the byte behind the first `moved` ones of the last `count` pieces. */
+  /** The address in the process of the byte after the first `moved` bytes of the last `count` pieces. */
   addressBehind(count: number, moved: number): number {
     let end = 0;
     for (let index = 0; index < count; index += 1) {
@@ -306,7 +306,7 @@ export class ProcessMemory {
     if (this.lastError === 'EFAULT' && !this.#probing) this.onFault(address);
   }
 
-  /** True, once, if the process was ended because its memory did not answer. */
+  /** True, once, if the process was killed because its memory did not answer. */
   takeStalled(): boolean {
     return copyGuard.takeKilled(this.pid);
   }
@@ -384,7 +384,7 @@ export function isProcessAlive(descriptor: number): boolean {
   return lastErrno() === EPERM;
 }
 
-/** True if this process may signal that of a pidfd: both belong to one user, or this one has the right. */
+/** True if this process may signal the process of a pidfd: same user, or sufficient privilege. */
 export function maySignal(descriptor: number): boolean {
   return syscall(SYS_PIDFD_SEND_SIGNAL, descriptor, 0, 0, 0) === 0;
 }

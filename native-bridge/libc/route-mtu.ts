@@ -1,8 +1,8 @@
 /**
- * What the route between two addresses carries: the MTU of the interface by which packets leave.
+ * The MTU of the route between two addresses: that of the interface on which packets leave.
  *
- * Not IP_MTU: that is what the kernel has heard of the path, and anybody on the network can forge
- * the ICMP message that says so.
+ * Not IP_MTU: that includes path MTUs learned from ICMP messages, which anyone on the network can
+ * forge.
  */
 import { closeDescriptor, sendNow } from './descriptor.ts';
 import {
@@ -34,11 +34,11 @@ const NLMSG_ERROR = 2;
 const [RTMSG_AT, TYPE_AT, ATTRIBUTES_AT, ERROR_AT] = [16, 23, 28, 16];
 const ATTRIBUTE_HEADER_BYTES = 4;
 const Attribute = { destination: 1, source: 2, outInterface: 4 } as const;
-/** Routes that lead somewhere: to other hosts, to this one. */
+/** Types of usable routes: to other hosts, to this one. */
 const RouteType = { unicast: 1, local: 2 } as const;
 const REPLY_BYTES = 4096;
 const ENETUNREACH = 101;
-/** Where struct sockaddr_in and sockaddr_in6 have their address. */
+/** Offsets of the address in struct sockaddr_in and sockaddr_in6. */
 const [ADDRESS_AT, ADDRESS6_AT] = [4, 8];
 const [ADDRESS_BYTES, ADDRESS6_BYTES] = [4, 16];
 

@@ -46,8 +46,8 @@ const IPV6_RECVTCLASS = 66;
 const IPPROTO_UDP = 17;
 const UDP_NO_CHECK6_RX = 102;
 /**
- * Datagrams are never fragmented, and those that the interface does not carry are refused. What ICMP
- * messages say of the path does not count: nothing in them shows that they are not forged.
+ * Datagrams are never fragmented; sending one that exceeds the interface's MTU fails. Path MTUs from ICMP
+ * messages are ignored, since anyone can forge those.
  */
 const PMTUDISC_PROBE = 3;
 

@@ -215,7 +215,7 @@ export async function receiveDescriptor(
 }
 
 /**
- * Memory that bytes sent on a Unix socket take until the peer reads them; 0 once it has read all
+ * Memory taken by bytes sent on a Unix socket that the peer has not read; 0 once it has read all
  * (SIOCOUTQ).
  */
 export function unreadMemory(fd: number): number {

@@ -1,5 +1,5 @@
-/* mremap(), so that devices follow registered memory that the program moves: a kernel has pinned its
- * pages. libc's own calls of it, in realloc(), do not come here. */
+/* mremap(): devices follow registered memory that the program moves, since a kernel would have pinned its
+ * pages. libc's own calls, in realloc(), do not come here. */
 #include <errno.h>
 #include <stdarg.h>
 

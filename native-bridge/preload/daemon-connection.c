@@ -274,7 +274,7 @@ int daemon_greet(int fd, enum role role, const uint8_t *token, struct welcome *w
   set_timeouts(fd, GREETING_TIMEOUT_S);
   int error = greet(fd, role, token, welcome);
   if (error == 0) {
-    /* A program may wait for an event as long as it likes; a limit would also
+    /* A program may wait for an event without limit, and a timeout would
      * break SA_RESTART. */
     set_timeouts(fd, role == ROLE_EVENT || role == ROLE_AGENT ? 0 : COMMAND_TIMEOUT_S);
   } else {

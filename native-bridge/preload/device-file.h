@@ -34,8 +34,8 @@ struct device_file {
   pid_t daemon;
   /* The process that last forked to create this one. */
   pid_t parent;
-  /* A process from which this one was forked opened it: as on a kernel, writes that the providers and
-   * librdmacm make themselves are refused. */
+  /* Opened by a process from which this one was forked: as on a kernel, writes that the providers and
+   * librdmacm make themselves fail. */
   bool inherited;
 
   /* Held from a command to the end of its reply. Taken before `send_lock`. */

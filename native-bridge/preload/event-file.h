@@ -27,8 +27,8 @@ void event_back_off(unsigned attempt);
 /* Takes a byte from an event descriptor. False if it did not come. Keeps errno. */
 bool event_take_byte(int fd);
 
-/* As above; and the bytes of further records, where the program takes records and nothing is left of
- * them. */
+/* As above, plus the bytes of further records, where the program takes records itself and none is
+ * left. */
 bool event_take_last_byte(int fd, const struct endpoint *endpoint);
 
 /* read() on a completion channel or asynchronous descriptor. */

@@ -17,7 +17,7 @@ void event_ring_unmap(struct event_ring *ring);
 enum event_take {
   /* A record was taken, and others wait. */
   EVENT_TAKEN,
-  /* The last one was taken: so must be the bytes of the descriptor. */
+  /* The last record was taken: take the bytes of the descriptor, too. */
   EVENT_TAKEN_LAST,
   EVENT_NONE,
   /* Ask the daemon. */

@@ -52,7 +52,7 @@ void exchange_end(struct device_file *file, struct exchange *exchange);
 int exchange_descriptor(struct device_file *file, enum operation operation);
 
 /* Connects for an event descriptor or an agent over the connection of an open file: this process may
- * not reach the daemon's socket any longer, or be another user's. Returns the socket or a negative
+ * no longer reach the daemon's socket, or have changed its user. Returns the socket or a negative
  * errno. */
 int exchange_connect(struct device_file *file, enum role role, const uint8_t *token,
                      struct welcome *welcome);

@@ -59,8 +59,8 @@ void loss_watch_start(struct device_file *file) {
     errno = saved;
     return;
   }
-  /* In this order: another thread may fork in between, and the child takes one reference off where the
-   * file is watched. */
+  /* In this order: another thread may fork in between, and the child drops one reference if the file is
+   * watched. */
   device_file_ref(file);
   atomic_store(&file->watched, true);
   bool started = descriptor_hide(fd, false, NULL, &file->watch_fd) >= 0 &&

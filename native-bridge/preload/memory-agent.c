@@ -225,7 +225,7 @@ void memory_agents_stop(void) {
     int fd = atomic_load(&agent->connection);
     if (fd >= 0) syscall(SYS_shutdown, fd, SHUT_RDWR);
     hidden_unlock();
-    /* At once, whenever the thread runs that this wakes. No registration is left, so none of its copies
+    /* Now, not when the thread that this wakes runs. No registration is left, so none of its copies
      * takes long. */
     hidden_pin();
     descriptor_close_hidden(&agent->connection);

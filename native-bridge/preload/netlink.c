@@ -17,7 +17,7 @@ struct datagrams {
   uint8_t bytes[WAITING_MAX];
   size_t start;
   size_t end;
-  /* The daemon has more of the last answer. */
+  /* The daemon has the rest of the last answer. */
   bool more;
   uint32_t port;
 };
@@ -132,7 +132,7 @@ static int ask(struct device_file *file, struct exchange *exchange) {
   return error;
 }
 
-/* Gets what follows once the program has received all that waits. Returns 0 or a negative errno. */
+/* Requests the rest once the program has received everything so far. Returns 0 or a negative errno. */
 static int ask_for_more(struct device_file *file) {
   pthread_mutex_lock(&file->command_lock);
   bool wanted = file->datagrams->more && file->datagrams->start == file->datagrams->end;

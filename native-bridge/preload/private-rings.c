@@ -40,7 +40,7 @@ struct mappings {
 /* The next character; '\0' at the end. */
 static char next_character(struct mappings *mappings) {
   if (mappings->at == mappings->filled) {
-    /* The position of an inherited descriptor is its parent's, too. */
+    /* An inherited descriptor shares its position with the parent. */
     ssize_t length = syscall(SYS_pread64, mappings->fd, mappings->bytes, sizeof mappings->bytes,
                              mappings->offset);
     if (length <= 0) return '\0';
@@ -51,7 +51,7 @@ static char next_character(struct mappings *mappings) {
   return mappings->bytes[mappings->at++];
 }
 
-/* A number and the character behind it. */
+/* A number and the character after it. */
 static uint64_t next_number(struct mappings *mappings, unsigned base) {
   uint64_t number = 0;
   for (;;) {
@@ -93,7 +93,7 @@ struct places {
   size_t count;
 };
 
-/* What stands for the send queues if there is no memory for a list of them. */
+/* Stands for all send queues if there is no memory for a list of them. */
 static struct place whole_file = {.first = 0, .last = INT64_MAX};
 
 /* The places of the send queues, in ascending order: the list has the newest first, and the daemon uses
@@ -119,13 +119,13 @@ static void free_places(struct places *places) {
   raw_munmap(places->all, places->count * sizeof(struct place));
 }
 
-/* Replaces a piece of a mapping by a copy of what it holds, made page by page as the child writes. */
+/* Replaces a piece of a mapping by a private copy, made page by page as the child writes. */
 static void make_private(const struct mapping *mapping, const struct place *piece, int rings) {
   void *at = (void *)(uintptr_t)(mapping->start + (piece->first - mapping->offset));
   size_t length = piece->last - piece->first;
   int flags = MAP_PRIVATE | MAP_FIXED;
   void *made = raw_mmap(at, length, mapping->protection, flags, rings, (off_t)piece->first);
-  /* A child that posts there crashes, and its parent's queue is whole. */
+  /* A child that posts there crashes; its parent's queue stays intact. */
   if (made == MAP_FAILED) raw_mmap(at, length, PROT_NONE, flags | MAP_ANONYMOUS, -1, 0);
 }
 

@@ -106,7 +106,7 @@ struct reply_head {
 };
 _Static_assert(sizeof(struct reply_head) == 24, "reply");
 
-/* Status of a reply to OP_NETLINK whose datagrams are not all: a request without a message gets the
+/* Status of a reply to OP_NETLINK with further datagrams to come: a request without a message gets the
  * next ones. */
 #define NETLINK_MORE_FOLLOWS 1
 

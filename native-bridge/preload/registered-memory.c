@@ -91,7 +91,7 @@ static struct device_file *file_of(struct registrations *registrations) {
                                 offsetof(struct device_file, registrations));
 }
 
-/* Under the lock: one that lies in the moved memory, or NULL. */
+/* Under the lock: a registration in the moved memory, or NULL. */
 static struct registered_range *find_moved(struct registrations *registrations,
                                            const struct moved_memory *moved) {
   for (uint32_t handle = 0; handle < registrations->capacity; handle++) {

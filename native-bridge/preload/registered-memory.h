@@ -50,15 +50,15 @@ struct moved_memory {
   uint64_t length;
 };
 
-/* A region in it, which belongs to `file`. */
+/* A region of `file` in that memory. */
 struct moved_region {
   struct device_file *file;
   uint32_t handle;
   uint64_t start;
 };
 
-/* Lets the next registration follow that lies wholly in moved memory. False if there is none. The file
- * is referenced for the caller. */
+/* Updates the next registration that lies wholly in moved memory. False if there is none. The file is
+ * referenced for the caller. */
 bool registration_follow(const struct moved_memory *moved, struct moved_region *region);
 
 /* The file is closed, with all its registrations. */

@@ -384,8 +384,8 @@ ssize_t uverbs_write(int fd, struct endpoint *endpoint, const void *buffer, size
         command.completed = queue_destroyed;
         break;
       case COMMAND_POST_SEND:
-        /* The bytes would be the parent's. The kernel refuses it, too: the provider writes this
-         * command itself, where libibverbs sends the others by ioctl. */
+        /* It would send the parent's bytes. The kernel refuses it, too: the provider write(2)s this
+         * command itself, while libibverbs sends the others by ioctl. */
         if (endpoint->file->inherited) error = -EACCES;
         else if (ring(&command)) return (ssize_t)length;
         break;

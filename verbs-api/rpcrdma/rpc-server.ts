@@ -90,8 +90,8 @@ class RdmaRpcServer implements RpcServer {
   readonly #terms: ConnectionTerms;
   readonly #connections = new Set<ServerConnection>();
   /**
-   * Connections being established, the oldest first, by their ids. No more than there may be
-   * connections; a client confirms at once, so the oldest makes room for a new one.
+   * Connections being established, oldest first, by their ids: at most as many as connections. Honest
+   * clients confirm at once, so a new one replaces the oldest.
    */
   readonly #accepting = new Map<ConnectionId, Promise<void>>();
   #closing: Promise<void> | undefined;
@@ -155,7 +155,7 @@ class RdmaRpcServer implements RpcServer {
     return this.#options.connectionsMax ?? DEFAULT_CONNECTIONS_MAX;
   }
 
-  /** Gives up the oldest that is not established, if there are too many. */
+  /** Gives up the oldest connection being established, if there are too many. */
   #makeRoom(): void {
     if (this.#accepting.size < this.#connectionsMax) return;
     const [oldest] = this.#accepting.keys();

@@ -69,7 +69,7 @@ async function nextRequest(listener: ConnectionId, signal: CancelSignal): Promis
   }
 }
 
-/** The one client is the first that connects, not the first that asks: some never confirm. */
+/** Serves the first client that connects, not the first that asks: some never confirm. */
 async function serveOne(
   listener: ConnectionId,
   settings: RpingSettings,

@@ -83,10 +83,10 @@ export class CmConnection {
   /** How long to wait for an answer, and how often still. */
   resendMicros: Micros = NEVER;
   resendsLeft = 0;
-  /** No answer is waited for any longer, whatever the peer asks for. */
+  /** When we stop waiting for an answer, whatever the peer asks for. */
   givenUpAt: Micros = NEVER;
   deadline: Micros = NEVER;
-  /** When the peer may be asked again whether it still has the connection; 0: it was not asked. */
+  /** When the peer may be asked again whether it still has the connection; 0 if it was not asked. */
   probeAgainAt: Micros = 0;
   #state: CmState;
 

@@ -166,7 +166,7 @@ export class CmCore {
     return mad;
   }
 
-  /** Sends it, and again after every `micros` without an answer, `retries` times; for `most` in all. */
+  /** Sends it, and again after every `micros` without an answer, `retries` times, for at most `most`. */
   ask(
     connection: CmConnection,
     mad: Uint8Array,

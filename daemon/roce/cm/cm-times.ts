@@ -1,6 +1,6 @@
 /**
  * Times of connection management. Most travel as exponents of 4.096 microseconds (IBTA 12.7); what a
- * peer says of them is bounded here.
+ * peer asks for is bounded here.
  */
 import type { Micros } from '../../rnic/wire-port.ts';
 
@@ -13,12 +13,12 @@ export const SERVICE_TIMEOUT = 24;
 /** How long this host takes to acknowledge a packet, as rxe says: 134 ms. */
 export const ACK_DELAY = 15;
 
-/** What a peer may say: at least 0.27 s, so that it gets no burst, and at most 69 s. */
+/** What a peer may ask for: at least 0.27 s, so that it gets no burst, and at most 69 s. */
 const EXPONENT_MIN = 16;
 const EXPONENT_MAX = 24;
 /**
- * The longest timeout that a peer may give our queue pair: with 7 retries it is 137 s until one that
- * vanished is noticed, as on iWARP. rdma_cm's peers say 19 or 20.
+ * The longest timeout that a peer may give our queue pair: with 7 retries, a peer that vanished is
+ * noticed after 137 s, as on iWARP. rdma_cm's peers ask for 19 or 20.
  */
 export const PEER_ACK_TIMEOUT_MAX = 22;
 /** Timewait: no shorter than rxe's by default would be, were packets ever that slow. */
@@ -32,18 +32,18 @@ export function exponentMicros(exponent: number): Micros {
 }
 
 /**
- * From the first REP to the RTU: 69 s, the 16 times 4.3 s that rdma_cm's peers ask for. It is also what
- * one MRA asks for, and about what TCP gives a SYN. A request costs its sender one datagram, which may
- * be forged, and keeps a queue pair of the program.
+ * From the first REP to the RTU: 69 s, the 16 times 4.3 s that rdma_cm's peers ask for. One MRA asks for
+ * as much, and TCP allows a SYN about as much. A request costs its sender one datagram, which may be
+ * forged, and occupies a queue pair of the program.
  */
 export const CONFIRM_MAX_MICROS: Micros = exponentMicros(24);
 /**
- * The longest time between two messages that an MRA gets: 34 s, half of what rdma_cm asks for, since a
- * lost REJ is sent again only when the request is, and is not kept for ever. A request is given up after
- * 16 of them, which is 9 minutes.
+ * The longest time between two messages after an MRA: 34 s, half of what rdma_cm asks for, since a lost
+ * REJ is repeated only in answer to a repeated request, and is not kept for ever. We give up a request
+ * after 16 of them, which is 9 minutes.
  */
 export const MRA_MAX_MICROS: Micros = exponentMicros(23);
-/** Between two questions whether a peer still has a connection: as long as it may take to answer. */
+/** Between two DREQs that ask whether a peer still has a connection: its time to answer. */
 export const PROBE_PAUSE_MICROS: Micros = exponentMicros(RESPONSE_TIMEOUT);
 
 /** The time that a peer asks for by an exponent, within bounds. */
@@ -72,7 +72,7 @@ export function ackTimeout(ackDelay: number, packetLifeTime: number): number {
   return Math.min(larger + (smaller >= larger - 1 ? 1 : 0), ACK_TIMEOUT_MAX);
 }
 
-/** The life time of a packet behind a timeout that a peer says. */
+/** The packet life time from which a peer computed its timeout. */
 export function lifeTimeOf(timeout: number): number {
   return Math.max(timeout - 1, 0);
 }

@@ -9,9 +9,9 @@ export class ConnectionTable {
   /** Passive ones, by the peer's GID and number: finds requests that came twice. */
   readonly #byRemoteId = new Map<string, CmConnection>();
   /**
-   * By the peer's GID and queue pair: finds connections whose peer has forgotten them. Those that are
-   * half open are not here, since whoever forges requests could keep others out by them; nor are those
-   * in timewait, whose peer may use its queue pair again.
+   * By the peer's GID and queue pair: finds connections that their peer has forgotten. Half-open ones are
+   * not here, since forged requests could use them to block others; nor are those in timewait, whose peer
+   * may reuse its queue pair.
    */
   readonly #byRemoteQp = new Map<string, CmConnection>();
   /** How many passive ones there are with each peer's GID. */
@@ -64,7 +64,7 @@ export class ConnectionTable {
     this.#byRemoteQp.set(key(path.dgid, remote.qpn), connection);
   }
 
-  /** The peer may use its queue pair for another connection. */
+  /** The peer may reuse its queue pair for another connection. */
   forgetRemoteQp(connection: CmConnection): void {
     const { remote, path } = connection;
     if (remote !== undefined) remove(this.#byRemoteQp, key(path.dgid, remote.qpn), connection);

@@ -1,7 +1,7 @@
 /**
  * Requests of peers that are not established yet, in all and from each address. A request costs its
- * sender one datagram, so both are limited. What was accepted and not confirmed makes room for a new
- * request: honest peers confirm within milliseconds, and forged ones never.
+ * sender one datagram, so both numbers are limited. A new request replaces one that was accepted and not
+ * confirmed: honest peers confirm within milliseconds, forged ones never.
  */
 import { assert } from '../../invariants/assert.ts';
 import type { CmConnection } from './cm-connection.ts';
@@ -25,9 +25,9 @@ export class HalfOpen {
   }
 
   /**
-   * What another one from `gid` replaces: 'none' while there is room, otherwise the oldest that waits for
-   * its peer, of the address that has the most, or of this one if it has its share. Undefined: there is
-   * none.
+   * The request that another one from `gid` replaces: 'none' while there is room; otherwise the oldest
+   * unconfirmed one, of this address if that has its share, else of the address that has the most.
+   * Undefined if there is none.
    */
   placeFor(gid: Uint8Array): CmConnection | 'none' | undefined {
     const own = this.#byOwner.get(ownerOf(gid));
@@ -80,7 +80,7 @@ export class HalfOpen {
   }
 }
 
-/** Its program has accepted it. What its program has not answered is that program's to end. */
+/** Accepted and not confirmed. Requests that the program has not answered are not replaced. */
 function waitsForPeer({ state }: CmConnection): boolean {
   return state === 'rep-sent' || state === 'mra-rep-rcvd';
 }

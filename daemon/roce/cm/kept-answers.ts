@@ -10,7 +10,7 @@ import { gidKey } from './cm-path.ts';
 /** As many as peers can have asked for: each is 256 bytes. */
 const KEPT_MAX = 4096;
 
-/** A request of a peer: one of the same number, but another transaction, is another one. */
+/** Identifies a request of a peer: one with the same id but another transaction is a different one. */
 interface Question {
   readonly name: 'REQ' | 'SIDR_REQ';
   readonly number: number;

@@ -37,7 +37,7 @@ const LIFE_TIME = 18;
 /** Private data of a REJ. */
 const REJECT_DATA_BYTES = 148;
 const PATH_MTU_MAX = 5;
-/** States of a request that its peer may give up without naming our number, which it does not know. */
+/** States of a request that its peer may withdraw without naming our id, which it does not know. */
 const WITHDRAWABLE: readonly CmState[] = ['req-rcvd', 'rep-sent', 'mra-rep-rcvd'];
 /** Transport service of a REQ. */
 const SERVICE_TYPES: Readonly<Record<number, QPType | undefined>> = { 0: QPType.rc, 1: QPType.uc };
@@ -185,9 +185,9 @@ export class MessageHandlers {
   }
 
   /**
-   * A message uses the queue pair of this connection for another one. Either the peer has forgotten the
-   * connection, or the message is forged. A DREQ for a queue pair that no connection has tells: who
-   * knows the connection ignores it, and who does not confirms that it is over.
+   * A message names the queue pair of this connection for a new one. Either the peer has forgotten the
+   * connection, or the message is forged. So ask by a DREQ for a queue pair that no connection has: a peer
+   * that knows the connection ignores it; one that does not sends a DREP.
    */
   #probe(connection: CmConnection, now: Micros): void {
     const { state, localCommId, remoteCommId, path } = connection;
@@ -256,7 +256,7 @@ export class MessageHandlers {
     const core = this.#core;
     const place = core.halfOpen.placeFor(gid);
     if (place === undefined || core.table.size >= core.limits.connectionsMax) {
-      // Without an answer the peer tries again.
+      // Without an answer, the peer repeats the request.
       core.counters.refused += 1;
       return false;
     }
@@ -448,7 +448,7 @@ export class MessageHandlers {
     const toReq = fields.message === CmAnswered.req;
     const known = toReq || connection.remoteCommId === fields.localCommId;
     if (known && state === (toReq ? 'mra-req-rcvd' : 'mra-rep-rcvd')) {
-      // As in the kernel, a peer gets more time once; else it could keep a connection half open for ever.
+      // As in the kernel, a peer gets more time only once, or it could stay half open for ever.
       core.counters.duplicates += 1;
       return;
     }
@@ -459,8 +459,8 @@ export class MessageHandlers {
     const asked = boundedMicros(fields.serviceTimeout) + exponentMicros(path.packetLifeTime);
     const micros = Math.min(asked, MRA_MAX_MICROS);
     connection.transition(toReq ? 'mra-req-rcvd' : 'mra-rep-rcvd');
-    // As in the kernel, a REQ has that long each time that it is sent. A REP is sent again sooner: only
-    // that brings another RTU, should the first be lost.
+    // As in the kernel, a REQ then waits that long after each repeat. A REP is repeated sooner: if the RTU
+    // is lost, only a repeated REP causes another one.
     if (toReq) connection.resendMicros = micros;
     core.extend(connection, micros, now);
   }

@@ -72,7 +72,7 @@ export class Pacing {
     this.sentAgain();
   }
 
-  /** What is not acknowledged goes again: an answer would not say which of the two it is to. */
+  /** Unacknowledged packets were resent: drops the sample, since an answer would not show its copy. */
   sentAgain(): void {
     this.#sample = NONE;
   }

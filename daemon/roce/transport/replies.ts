@@ -102,7 +102,7 @@ export class Replies {
     this.#owed.unshift(reply);
   }
 
-  /** Nothing is owed any more to requests from this PSN on. */
+  /** Drops pending replies to requests from this PSN on. */
   clearFrom(psn: number): void {
     let count = 0;
     for (const { firstPsn, packets } of this.#owed) {

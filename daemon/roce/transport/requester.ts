@@ -141,7 +141,7 @@ export class Requester {
     this.#rnrRetry = rnrRetry;
     this.#requestsMax = Math.min(Math.max(maxRdAtomic, 1), REQUESTS_MAX);
     if (this.#open) return;
-    // Later, messages that were described with it may be under way.
+    // Not later: messages under way were split by it.
     this.#mtu = pathMtuBytes(attributes.pathMtu) ?? 256;
     this.#nextPsn = sqPsn;
     if (!sends) return;
@@ -504,7 +504,7 @@ export class Requester {
     }
     // It does answer: only silence uses up the retries.
     this.#retriesLeft = this.#retryCount;
-    // Nothing was lost, but its wait is no round trip.
+    // Nothing was lost, but the wait is not a round trip.
     this.#pacing?.sentAgain();
     this.#rewind();
     this.#rnrUntil = now + rnrTimerMicros(timer);

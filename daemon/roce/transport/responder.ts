@@ -128,7 +128,7 @@ export class Responder {
     this.#packet.destQpn = attributes.destQpn;
     this.#rnrTimer = attributes.minRnrTimer;
     if (!this.#ready) {
-      // Later, a message or a reply may be under way.
+      // Not later: a message or a reply may be under way.
       this.#mtu = pathMtuBytes(attributes.pathMtu) ?? 256;
       this.#expectedPsn = rqPsn;
       this.#settledPsn = rqPsn;
@@ -472,7 +472,7 @@ export class Responder {
   memoryLost(): boolean {
     if (this.#settledPsn === this.#expectedPsn) return false;
     this.#expectedPsn = this.#settledPsn;
-    // What came before is answered: else the NAK behind it would stand for a lost answer.
+    // Answer earlier requests first, or the NAK after them would count as a lost answer.
     this.#replies.clearFrom(this.#settledPsn);
     this.#refuse(NakCode.remoteOperation);
     return true;

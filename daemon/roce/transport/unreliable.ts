@@ -96,7 +96,7 @@ export class UnreliableWire implements PacketWire {
     const sends = state === QPState.RTS || state === QPState.SQD;
     this.#packet.destQpn = path.destQpn;
     if (!this.#ready) {
-      // Later, messages may be under way.
+      // Not later: messages may be under way.
       this.#mtu = pathMtuBytes(path.pathMtu) ?? 256;
       this.#rqPsn = path.rqPsn;
     }

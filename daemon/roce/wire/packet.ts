@@ -152,8 +152,8 @@ const Congestion = { fecn: 0x80, becn: 0x40 };
 const ACK_REQUEST = 0x80;
 
 /**
- * True for what a queue pair may get: a good packet, or a request of a reliable connection whose payload
- * has a length that none has. Its responder refuses that, unless it drops the packet for its PSN (IBTA
+ * True if the packet goes to its queue pair: a good one, or a request of a reliable connection with an
+ * invalid payload length. The responder refuses that, unless it drops the packet for its PSN (IBTA
  * 9.7.4.1.5).
  */
 export function mayBeAnswered(refusal: PacketRefusal, opcode: number): boolean {

@@ -27,7 +27,7 @@ export interface DaemonStatus {
   /** Clients that are connected. */
   readonly clients: readonly ClientStatus[];
   /**
-   * Where programs listen by rdma_cm without iWARP clients reaching them: another program has the TCP
+   * Addresses of rdma_cm listeners that accept on RoCE devices only, because another program has the TCP
    * port. Undefined if there are none.
    */
   readonly roceAlone?: readonly SocketAddress[];
@@ -46,7 +46,7 @@ export type Loopback = (typeof LOOPBACKS)[number];
 export interface DaemonHealth {
   /**
    * Use and maximum of what all clients share: 'descriptors' (of the whole process), 'mappings',
-   * 'sharedBytes', 'objects' and the others of `daemon/LIMITS.md`.
+   * 'sharedBytes', 'objects' and the others in `daemon/LIMITS.md`.
    */
   readonly limits: Readonly<Record<string, SharedLimitUse>>;
   /** Log lines dropped because the reader was too slow. */
@@ -59,7 +59,7 @@ export interface DaemonHealth {
 export interface SharedLimitUse {
   readonly used: number;
   readonly limit: number;
-  /** The user other than the daemon's owner who is closest to being refused. Absent: no such user. */
+  /** The user, other than the daemon's owner, who is closest to a refusal. Absent if there is none. */
   readonly user?: {
     readonly uid: number;
     readonly used: number;

@@ -2,7 +2,7 @@
  * The frames between a client and the daemon, and the greeting that opens each connection.
  *
  * Every connection starts with one `hello` frame and its answer, one `welcome` frame, both fixed
- * structs. What follows depends on the role: `control` and `admin` go on with frames; `doorbell`,
+ * structs. What follows depends on the role: `control` and `admin` continue with frames; `doorbell`,
  * `channel`, `map` and `agent` carry bare records (`ipc-records.ts`). All numbers are little
  * endian, as in the queues.
  *

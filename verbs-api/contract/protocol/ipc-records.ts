@@ -148,12 +148,12 @@ export class RecordReader {
     return at;
   }
 
-  /** Bytes of the record that starts here, of which `length` are there; undefined without its head. */
+  /** Length of the record that starts here, of which `length` bytes are there; undefined without its head. */
   #recordBytes(bytes: Uint8Array, length: number): number | undefined {
     return length < this.#headBytes ? undefined : this.#headBytes + this.#bodyBytes(bytes);
   }
 
-  /** Continues the incomplete record; returns the index of the first byte behind what it took. */
+  /** Continues the incomplete record; returns the index of the first byte that it did not take. */
   #fill(bytes: Uint8Array, at: number): number {
     const wanted = this.#recordBytes(this.#held, this.#heldBytes) ?? this.#headBytes;
     const end = Math.min(at + wanted - this.#heldBytes, bytes.length);
@@ -167,9 +167,8 @@ export class RecordReader {
   }
 
   /**
-   * Adds bytes to the incomplete record. The buffer doubles: to copy it for each piece would cost a
-   * record that comes byte by byte the square of its length. It grows with the bytes that came, not
-   * with the length announced.
+   * Adds bytes to the incomplete record. The buffer doubles, or a record that comes byte by byte would
+   * take quadratic time. It grows with the bytes received, not with the length announced.
    */
   #hold(bytes: Uint8Array, recordBytes: number): void {
     const heldBytes = this.#heldBytes + bytes.length;
