@@ -58,28 +58,34 @@ export class AcceptQueue<Options extends AcceptLimit, Endpoint extends { close()
   /** The next endpoint. Fails as accepting does, except for failures of peers that have not confirmed. */
   async accept(options: Options, signal: CancelSignal | undefined): Promise<Endpoint> {
     const own: Attempt<Options, Endpoint>[] = [];
-    let open = true;
+    let latest: Attempt<Options, Endpoint> | undefined;
+    /** The listener has closed; what was accepted before may still be confirmed. */
+    let closed: { readonly error: unknown } | undefined;
     try {
       for (;;) {
         throwIfAborted(signal);
-        const endpoint = this.#confirmed(own, options);
+        const endpoint = this.#confirmed(own, options, latest);
         if (endpoint !== undefined) {
           for (const attempt of own) this.#leave(attempt);
           return endpoint;
         }
+        if (closed !== undefined && eligible(own, options, latest).length === 0) {
+          throw closed.error;
+        }
         const newest = own.at(-1);
-        const hungry = open && (newest === undefined || newest.late);
+        const hungry = closed === undefined && (newest === undefined || newest.late);
         let request: CMEvent | undefined;
         try {
           request = await this.#wait(hungry, signal);
         } catch (error) {
-          // The listener has closed; what was accepted before may still be confirmed.
-          if (newest === undefined) throw error;
-          open = false;
+          closed = { error };
         }
         if (request === undefined) continue;
-        if (eligible(own, options).some(isConfirmed)) this.#held.push(request);
-        else own.push(this.#begin(request, options, own));
+        if (eligible(own, options, latest).some(isConfirmed)) this.#held.push(request);
+        else {
+          latest = this.#begin(request, options, own);
+          own.push(latest);
+        }
       }
     } catch (error) {
       for (const attempt of own) this.#abandon(attempt);
@@ -95,14 +101,18 @@ export class AcceptQueue<Options extends AcceptLimit, Endpoint extends { close()
   }
 
   /** Removes failed attempts and the endpoint to return. Throws failures that the peer did not cause. */
-  #confirmed(own: Attempt<Options, Endpoint>[], options: Options): Endpoint | undefined {
+  #confirmed(
+    own: Attempt<Options, Endpoint>[],
+    options: Options,
+    latest: Attempt<Options, Endpoint> | undefined,
+  ): Endpoint | undefined {
     for (const attempt of [...own]) {
       const { failed } = attempt;
       if (failed === undefined) continue;
       own.splice(own.indexOf(attempt), 1);
       if (!isPeerFailure(failed.error)) throw failed.error;
     }
-    const found = eligible(own, options).find(isConfirmed);
+    const found = eligible(own, options, latest).find(isConfirmed);
     if (found !== undefined) {
       own.splice(own.indexOf(found), 1);
       return found.endpoint;
@@ -193,12 +203,13 @@ export class AcceptQueue<Options extends AcceptLimit, Endpoint extends { close()
   }
 }
 
-/** Attempts that a call with these options may return. */
+/** Attempts that a call with these options may return: with `prepare`, the latest one. */
 function eligible<Options extends AcceptLimit, Endpoint>(
   own: readonly Attempt<Options, Endpoint>[],
   { prepare }: Options,
+  latest: Attempt<Options, Endpoint> | undefined,
 ): readonly Attempt<Options, Endpoint>[] {
-  return prepare === undefined ? own : own.slice(-1);
+  return prepare === undefined ? own : own.filter((attempt) => attempt === latest);
 }
 
 function isConfirmed<Options, Endpoint>({ endpoint }: Attempt<Options, Endpoint>): boolean {

@@ -28,6 +28,7 @@ class Peers {
   readonly closed: string[] = [];
   readonly #requests: string[] = [];
   #wanted: ((name: string) => void) | undefined;
+  #closed: VerbsError | undefined;
   readonly queue = new AcceptQueue<Options, End>({
     next: (signal) => this.#next(signal),
     accept: (request, options) => this.#accept(request.text, options),
@@ -40,11 +41,17 @@ class Peers {
     else wanted(name);
   }
 
+  /** The listener closes. */
+  end(): void {
+    this.#closed = new VerbsError('EINVAL', 'the listener closed');
+  }
+
   get waiting(): readonly string[] {
     return this.#requests;
   }
 
   async #next(signal: CancelSignal): Promise<CMEvent> {
+    if (this.#closed !== undefined) throw this.#closed;
     const text =
       this.#requests.shift() ??
       (await new Promise<string>((resolve, reject) => {
@@ -163,6 +170,33 @@ describe('accepting', () => {
     await pass(0);
     expect(peers.closed).toEqual(['slow']);
     expect(peers.waiting).toEqual(['waits']);
+  });
+
+  it('returns none that was prepared before one that has given up', async () => {
+    const first = accept({ prepare: () => undefined });
+    peers.ask('slow');
+    await pass(500);
+    peers.ask('gives up');
+    await pass(0);
+    peers.accepted.get('gives up')?.fail(new VerbsError('ECONNRESET'));
+    peers.confirm('slow');
+    await pass(0);
+    peers.ask('fast');
+    await pass(0);
+    peers.confirm('fast');
+    expect(await first).toBe('fast');
+    await pass(0);
+    expect(peers.closed).toEqual(['slow']);
+  });
+
+  it('ends with the listener, once nothing is left that may be confirmed', async () => {
+    const first = accept();
+    peers.ask('a');
+    await pass(0);
+    peers.end();
+    await pass(500);
+    peers.accepted.get('a')?.fail(new VerbsError('ETIMEDOUT', 'the peer does not answer'));
+    await expect(first).rejects.toMatchObject({ code: 'EINVAL' });
   });
 
   it('goes on when the peer gives up or never confirms, and fails of what is not its doing', async () => {
