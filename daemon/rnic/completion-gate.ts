@@ -79,6 +79,8 @@ export class CompletionGate {
   /** The first `#heldCount` wait; the others are kept to be used again. */
   #held = NONE_HELD;
   #heldCount = 0;
+  /** True if a waiting completion promises data. Kept, since each report would search them all. */
+  #holdsData = false;
   readonly #user: GateUser;
   readonly #counters: NicCounters;
 
@@ -153,8 +155,11 @@ export class CompletionGate {
   /** What still waits, for memory that takes its time, waits for no piece: those to come are others. */
   #forgetPieces(): void {
     this.#pieces?.clear();
-    for (let index = 0; index < this.#heldCount; index += 1) {
-      (this.#held[index] as HeldCompletion).pieces = 0;
+    // Those that wait since earlier pieces, of which there may be many, wait for none of these.
+    for (let index = this.#heldCount - 1; index >= 0; index -= 1) {
+      const held = this.#held[index] as HeldCompletion;
+      if (held.pieces === 0) break;
+      held.pieces = 0;
     }
   }
 
@@ -195,11 +200,8 @@ export class CompletionGate {
    * lost. Only the first one that promises data can be blamed, so at most one such is held.
    */
   reportLoss(cq: CQ): void {
-    if (this.#writing.size === 0 || !promisesData(COMPLETION)) return;
+    if (this.#writing.size === 0 || this.#holdsData || !promisesData(COMPLETION)) return;
     COMPLETION.qpn = this.#user.qpn;
-    for (let index = 0; index < this.#heldCount; index += 1) {
-      if (promisesData((this.#held[index] as HeldCompletion).completion)) return;
-    }
     this.#hold(cq, false);
   }
 
@@ -220,6 +222,7 @@ export class CompletionGate {
     held.pieces = this.#keeper === undefined ? 0 : (this.#pieces?.count ?? 0);
     held.completion.copy(COMPLETION);
     this.#heldCount += 1;
+    this.#holdsData ||= promisesData(COMPLETION);
   }
 
   #push(cq: CQ, completion: Completion): boolean {
@@ -268,7 +271,7 @@ export class CompletionGate {
       const { cq, completion, reported } = this.#held[index] as HeldCompletion;
       if (reported || completion.status !== CQEStatus.success) this.#push(cq, completion);
     }
-    this.#heldCount = 0;
+    this.#holdNone();
     if (this.#held.length > HELD_KEPT_MAX) this.#held.length = HELD_KEPT_MAX;
     if (lost) this.#user.handleLoss(undefined);
     return true;
@@ -294,7 +297,12 @@ export class CompletionGate {
       }
       this.release();
     }
+    this.#holdNone();
+  }
+
+  #holdNone(): void {
     this.#heldCount = 0;
+    this.#holdsData = false;
   }
 
   /**
@@ -304,11 +312,15 @@ export class CompletionGate {
    */
   #failHeld(lost: LostPiece | undefined): boolean {
     let blamed = false;
+    this.#holdsData = false;
     const blames = lost === undefined || lost.kind === 'receive';
     for (let index = 0; index < this.#heldCount; index += 1) {
       const { completion: one, pieces } = this.#held[index] as HeldCompletion;
       if (one.status !== CQEStatus.success) continue;
-      if (lost !== undefined && pieces <= lost.index) continue;
+      if (lost !== undefined && pieces <= lost.index) {
+        this.#holdsData ||= promisesData(one);
+        continue;
+      }
       const blame: boolean = blames && !blamed && promisesData(one);
       one.status = blame ? CQEStatus.locProtErr : CQEStatus.wrFlushErr;
       one.lengthBytes = 0;

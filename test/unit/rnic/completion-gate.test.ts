@@ -1,0 +1,112 @@
+import { describe, expect, it } from 'vitest';
+import { CompletionGate } from '../../../daemon/rnic/completion-gate.ts';
+import { CQ } from '../../../daemon/rnic/completion-queue.ts';
+import type { Completion } from '../../../daemon/rnic/completion-writer.ts';
+import { newCounters } from '../../../daemon/rnic/nic-counters.ts';
+import { CQEStatus, Notify, SQOpcode } from '../../../verbs-api/contract/protocol/queue-layout.ts';
+import { SlowBacking } from '../../support/nic-rig.ts';
+
+/** Completions that wait, and what comes behind them. */
+const HELD = 100_000;
+const LATER = 2_000;
+
+/** A gate before memory that has a write pending, and what its completion queue gets. */
+function waitingGate() {
+  const written: [wrId: number, status: CQEStatus][] = [];
+  const writer = {
+    count: 1,
+    bytes: new Uint8Array(),
+    write: ({ wrIdLo, status }: Completion) => {
+      written.push([wrIdLo, status]);
+      return true;
+    },
+    armed: () => Notify.none,
+    disarm: () => undefined,
+  };
+  const cq = new CQ({ writer, tag: undefined }, { push: () => undefined }, () => undefined);
+  const user = {
+    qpn: 1,
+    awaitWrites: () => undefined,
+    handleLoss: () => undefined,
+    handleReported: () => undefined,
+    handleFullQueue: () => undefined,
+  };
+  const gate = new CompletionGate(user, newCounters());
+  const memory = new SlowBacking(new Uint8Array(8));
+  memory.write(0, new Uint8Array(1), 0, 1);
+  gate.wrote(memory);
+  const fill = (opcode: SQOpcode, wrId: number): void => {
+    gate.completion.opcode = opcode;
+    gate.completion.status = CQEStatus.success;
+    gate.completion.wrIdLo = wrId;
+    gate.completion.lengthBytes = 4;
+  };
+  const send = (wrId: number): void => {
+    fill(SQOpcode.send, wrId);
+    gate.report(cq);
+  };
+  /** An unsignalled one. */
+  const read = (wrId: number): void => {
+    fill(SQOpcode.read, wrId);
+    gate.reportLoss(cq);
+  };
+  return { gate, memory, written, send, read };
+}
+
+function times(count: number, run: (wrId: number) => void): void {
+  for (let wrId = 0; wrId < count; wrId += 1) run(wrId);
+}
+
+/** Processor time of `run`. */
+function cost(run: () => void): number {
+  const before = process.cpuUsage();
+  run();
+  return process.cpuUsage(before).user;
+}
+
+describe('behind many completions that wait for memory', () => {
+  it('unsignalled work is not compared with each of them', () => {
+    const { gate, send, read } = waitingGate();
+    const held = cost(() => times(HELD, send));
+    const unsignalled = cost(() => times(LATER, read));
+    expect(gate.heldCount).toBe(HELD + 1);
+    expect(unsignalled).toBeLessThan(held);
+  });
+
+  it('data for other memory does not visit each of them', () => {
+    const { gate, send } = waitingGate();
+    const other = new SlowBacking(new Uint8Array(8));
+    Object.assign(other, { writeLater: () => true, flush: () => true });
+    const held = cost(() => times(HELD, send));
+    const settled = cost(() =>
+      times(LATER, (wrId) => {
+        gate.keep(other, 0, new Uint8Array(1), 0, 1);
+        send(wrId);
+        gate.settle();
+      }),
+    );
+    expect(gate.heldCount).toBe(HELD + LATER);
+    expect(settled).toBeLessThan(held);
+  });
+});
+
+describe('unsignalled work whose memory is lost', () => {
+  it('is blamed for a loss once, and anew after each opening', () => {
+    const { gate, memory, written, send, read } = waitingGate();
+    for (const lost of [true, false, true]) {
+      send(1);
+      read(2);
+      read(3);
+      memory.pendingWrites = 0;
+      memory.writeLost = lost;
+      expect(gate.release()).toBe(true);
+      memory.pendingWrites = 1;
+      gate.wrote(memory);
+    }
+    const failed = [
+      [1, CQEStatus.wrFlushErr],
+      [2, CQEStatus.locProtErr],
+    ];
+    expect(written).toEqual([...failed, [1, CQEStatus.success], ...failed]);
+  });
+});
