@@ -70,7 +70,7 @@ describe('an admin connection', () => {
     await healthy();
   });
 
-  it('that reads no answers gets no further ones: what waits is bounded by one of them', async () => {
+  it('that reads no answers gets no further ones: at most one answer waits', async () => {
     client.socket.pause();
     const cut = (): string | undefined => rig.log.find((line) => line.includes('was cut off'));
     for (let id = 1; cut() === undefined && id < 2000; id += 1) {

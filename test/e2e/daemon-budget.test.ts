@@ -78,7 +78,7 @@ describe('what all clients hold together', () => {
 describe('with few connections', () => {
   const FEW = 8;
 
-  it('status and reset go on when programs have taken all', async () => {
+  it('status and reset work when programs hold all connections', async () => {
     daemon = await DaemonProcess.start({ connectionsMax: FEW });
     for (let count = 0; count < FEW; count += 1) {
       clients.push(await IpcClient.open(daemon.socketPath, Role.control));
@@ -100,7 +100,7 @@ describe('with few connections', () => {
     await newPD();
   });
 
-  it('no more than the reserve of administrators comes in', async () => {
+  it('accepts only the reserve of administrators', async () => {
     daemon = await DaemonProcess.start({ connectionsMax: 1 });
     clients.push(await IpcClient.open(daemon.socketPath, Role.control));
     const welcomes: number[] = [];

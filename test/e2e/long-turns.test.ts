@@ -143,7 +143,7 @@ function toInit(qp: number): Uint8Array {
   return commands.modifyQP(qp, INIT_MASK, { state: INIT, port: 1 });
 }
 
-describe('no program holds up the others', () => {
+describe('no program delays the others', () => {
   it('by resizing a deep shared receive queue, sixty times at once', async () => {
     const create = plain(32, 40, `${RSP} ${le(1, 8)} ${le(0)} ${le(DEPTH)} ${le(27)} ${le(0)}`);
     const reply = await program.run(create);
@@ -168,7 +168,7 @@ describe('no program holds up the others', () => {
     expect(await longTurns()).toBe('');
   });
 
-  it('by failing and resetting a deep queue pair all the time', async () => {
+  it('by failing and resetting a deep queue pair again and again', async () => {
     const { qp, sends, receives } = await deepQP(32_767);
     const [fail, reset] = [ERR, RESET].map((state) => commands.modifyQP(qp, STATE, { state }));
     const states = [fail, reset, toInit(qp)].filter((each) => each !== undefined);
@@ -182,7 +182,7 @@ describe('no program holds up the others', () => {
     expect(await longTurns()).toBe('');
   });
 
-  it('by sending what one read brings: cheap commands and doorbells', async () => {
+  it('by sending as many cheap commands and doorbells as one read returns', async () => {
     const before = canary.rounds;
     for (let round = 0; round < 10; round += 1) {
       await program.pipeline(Array.from({ length: 300 }, () => commands.queryDevice()));
@@ -197,7 +197,7 @@ describe('no program holds up the others', () => {
     expect(await longTurns()).toBe('');
   });
 
-  it('by asking for long lists, and by ending with all that they list', async () => {
+  it('by requesting long lists, and by ending with all the objects listed', async () => {
     const cq = (await program.run(commands.createCQ(1n, 1))).getUint32(0, true);
     const pair = { pd: 0, sendCQ: cq, recvCQ: cq, sendWr: 1, recvWr: 1 };
     for (let count = 0; count < 8000; count += 100) {

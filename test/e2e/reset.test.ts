@@ -81,7 +81,7 @@ describe('reset while bytes move', () => {
     await victim();
   });
 
-  it('names no client that was killed before, in no report and no list', async () => {
+  it('names no client that was killed before, in any report or list', async () => {
     for (const control of await controls()) {
       const program = await victim();
       const ended = once(program, 'exit');

@@ -80,7 +80,7 @@ describe('a datagram of a stranger', () => {
     }
   });
 
-  it('that asks to connect does not stop a server that takes requests as they come', async () => {
+  it('that asks to connect does not stop a server that accepts requests in order', async () => {
     await using listener = await listen(server, { host: SERVER });
     using forger = new MadForger(NOBODY);
     forger.request(SERVER, listener.address.port, 17);

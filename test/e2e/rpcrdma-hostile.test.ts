@@ -445,7 +445,7 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
     expect(bytes.every((byte) => byte === 0)).toBe(true);
   });
 
-  it('that reads nothing more, loses its connection when a call is given up [RPCR2-4.5.4-01]', async () => {
+  it('that stops reading loses its connection when a call is given up [RPCR2-4.5.4-01]', async () => {
     const tcp = await RawListener.open();
     const connecting = connectRpc(world.provider, {
       host: '127.0.0.1',

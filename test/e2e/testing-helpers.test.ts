@@ -106,7 +106,7 @@ describe('a private daemon', () => {
     expect(existsSync(dirname(socketPath))).toBe(false);
   });
 
-  it('that dies ends what waits for it, with its last output', async () => {
+  it('that dies fails everything that waits for it, with its last output', async () => {
     await using daemon = await startPrivateDaemon();
     await using nodes = await startTwoNodes({ daemon });
     const never = { timeoutMs: LONG_MS };
@@ -432,7 +432,7 @@ describe('the README of the helpers', () => {
     expect(run.status, run.output).toBe(0);
   });
 
-  it('is right about node:test, which ends by itself and shows what was expected', () => {
+  it('is right about node:test, which ends on its own and shows what was expected', () => {
     const text = `
         import { test } from 'node:test';
         import { expectCompletion, startPrivateDaemon, startTwoNodes } from 'iwarpd/testing';

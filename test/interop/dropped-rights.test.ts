@@ -42,7 +42,7 @@ describeWith(['native'], 'a program that gives up rights', () => {
   });
 
   it.each(DEVICES.flatMap((device) => HOWS.map((how) => [device, how] as const)))(
-    'makes a completion channel and all else on %s behind %s',
+    'makes a completion channel and all else on %s after %s',
     async (device, how) => {
       const ended = await new ShimProgram([program, device, how], rig.environment).end();
       expect(ended.output).toBe('all made\n');

@@ -49,7 +49,7 @@ describeWith(['native'], 'a forked child', () => {
     ['roce', 'alive'],
     ['roce', 'gone'],
   ] as const)(
-    'on %s has what the kernel gives it while its parent is %s, and sends none of its bytes',
+    'on %s gets the results of the kernel while its parent is %s, and sends none of its bytes',
     async (transport, parent) => {
       const said = await run(transport, parent);
       expect(said.child).toEqual(stepsOfChild(transport));

@@ -222,7 +222,7 @@ describeWith(['kernel-peer', 'native'], 'kernel peer', () => {
   });
 
   it.each(['alive', 'gone'])(
-    'gives a forked child whose parent is %s what siw gives it',
+    'gives a forked child whose parent is %s the results of siw',
     async (parent) => {
       const program = join(share, 'forked-child');
       compileForkedChild(program);

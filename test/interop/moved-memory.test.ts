@@ -44,7 +44,7 @@ describeWith(['native'], 'registered memory', () => {
     }
   }
 
-  it.each(TIERS)('that mremap has moved is used where it is, reached by %s', async (tier) => {
+  it.each(TIERS)('that mremap moved is used at its new place, reached by %s', async (tier) => {
     const { ended, log } = await run(tier, 'moved');
     expect(ended.output).toBe('all went on\n');
     expect(ended.status).toBe(0);

@@ -339,7 +339,7 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
   });
 
   // The kernel ignores the question whether it still has the connection, since it has.
-  it('rping, while somebody forges requests in the name of its client', async () => {
+  it('rping, while requests are forged in the name of its client', async () => {
     const [{ address: ours }, { address: theirs }] = [SIDES.ours, SIDES.theirs];
     const qpns = Array.from({ length: RXE_QPNS.count }, (_, index) => RXE_QPNS.first + index);
     const requests = qpns.map((qpn) => forgedRequest([theirs, ours], RPING_PORT, qpn));

@@ -285,7 +285,7 @@ describe.runIf(obstacle === '')(`two users of one machine${obstacle}`, () => {
     });
 
     it.runIf(firstUnprivilegedPort() > 0)(
-      'and is of root gives nobody else its ports and Q_Keys',
+      'and runs as root gives no other user its ports and Q_Keys',
       async () => {
         const socket = await openDaemon(0, ['--device', 'r=roce:127.0.0.3']);
         const port = String(firstUnprivilegedPort() - 1);

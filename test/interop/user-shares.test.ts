@@ -217,7 +217,7 @@ it('every limit is taken', () => {
 });
 
 describe.runIf(obstacle === '')(`one user takes all that there is${obstacle}`, () => {
-  it.each(Object.entries(ROWS))('of %s: nobody else notices', async (name, row) => {
+  it.each(Object.entries(ROWS))('of %s: other users do not notice', async (name, row) => {
     const { owner = ROOT, limit = name } = row;
     const { daemon, socketPath } = await openDaemon(owner, row.options);
     const canary = new Canary(socketPath, owner);

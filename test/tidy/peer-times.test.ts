@@ -108,7 +108,7 @@ function timesIn(source: string): readonly string[] {
   return [...constants, ...fields].map(([, name = '']) => name);
 }
 
-describe('the table of what peers can keep us waiting for', () => {
+describe('the table of times that peers can keep us waiting', () => {
   it('has rows for every wire', () => {
     const wires = new Set(rows().flatMap(({ wire }) => wire.split(', ')));
     expect([...wires].sort()).toEqual(['NFS', 'RPC', 'RoCE', 'SCTP', 'TCP', 'all', 'real NICs']);
@@ -117,7 +117,7 @@ describe('the table of what peers can keep us waiting for', () => {
     expect(rows()).toHaveLength(lines.filter((line) => /^\| [^-]/.test(line)).length - 1);
   });
 
-  it.each(rows())('states $name of $file as it is', ({ name, file, atMost }) => {
+  it.each(rows())('states the value of $name in $file', ({ name, file, atMost }) => {
     const [number = '', unit = ''] = atMost.split(' ');
     expect(unit).toBe('s');
     const seconds = secondsOf(name, readSource(file));
@@ -125,7 +125,7 @@ describe('the table of what peers can keep us waiting for', () => {
     expect(Math.abs(seconds - Number(number))).toBeLessThan(rounding);
   });
 
-  it('has every time of the folders that wait for peers, but for own ones', () => {
+  it('lists every time in the folders that wait for peers, except our own', () => {
     const listed = rows().map(({ name, file }) => `${file}: ${name}`);
     const declared = FOLDERS.flatMap((folder) =>
       readdirSync(join(ROOT, folder))

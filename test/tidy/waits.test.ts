@@ -57,7 +57,7 @@ function usersOfTheClock(texts: ReadonlyMap<string, string>): string[] {
 }
 
 describe('waits', () => {
-  it('have their limits from the one patience, but for those with a reason', () => {
+  it('take their timeouts from the shared patience, except those with a reason', () => {
     const texts = new Map(tests.map((file) => [file, readSource(file)]));
     const found = usersOfTheClock(texts).filter((file) => file !== 'test/tidy/waits.test.ts');
     expect(found.sort()).toEqual(Object.keys(EXCUSED).sort());

@@ -54,7 +54,7 @@ class Program {
 }
 
 describe('requests that arrive together', () => {
-  it('are carried out at once while they are cheap', async () => {
+  it('run at once while they are cheap', async () => {
     const one = new Program('a', 1, new CommandShares());
     one.send(1, 1, 1);
     expect(log).toEqual(['a1', 'a1', 'a1']);
@@ -62,7 +62,7 @@ describe('requests that arrive together', () => {
     expect(log).toHaveLength(3);
   });
 
-  it('take several turns otherwise, in order, and nothing is read meanwhile', async () => {
+  it('otherwise take several turns, in order, and nothing is read meanwhile', async () => {
     const one = new Program('a', 1, new CommandShares());
     one.send(3, 2, 9, 7, 1);
     expect(log.splice(0)).toEqual(['a3', 'a2', 'a waits']);

@@ -43,7 +43,7 @@ function lives(peer: SocketPeer): boolean {
   return alive;
 }
 
-it('further connections of a process leave its descriptor to the first one', async () => {
+it('only the first connection of a process closes its descriptor', async () => {
   const peer = await connectedPeer();
   const [own, other] = socketPair();
   const further = Connection.pair(own, peer, new Uint8Array(64), 64);

@@ -151,7 +151,7 @@ describe('agent records', () => {
     expect(() => parseAgentReply(bytes)).toThrow(IpcFormatError);
   });
 
-  it('a long record that comes byte by byte is not copied for each', () => {
+  it('a long record that comes byte by byte is not copied for each byte', () => {
     let [records, copiedBytes] = [0, 0];
     const { set } = Uint8Array.prototype;
     const counting = vi.spyOn(Uint8Array.prototype, 'set').mockImplementation(function (
@@ -176,7 +176,7 @@ describe('agent records', () => {
     expect(copiedBytes).toBeLessThan(4 * 65_540);
   });
 
-  it('records wait for a later call where the reader is told so', () => {
+  it('records wait for a later call when the reader is asked to stop', () => {
     const seen: number[] = [];
     const reader = new RecordReader(
       2,

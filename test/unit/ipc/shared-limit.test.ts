@@ -35,7 +35,7 @@ describe('a limit of the whole daemon', () => {
     });
   });
 
-  it('gives another user half of what is left of the owner’s reserve', () => {
+  it('gives another user half of what the owner’s reserve leaves', () => {
     const limit = new SharedLimit(100, TERMS);
     const refusal = takeAll(limit, EVE);
     expect(limit.heldBy(EVE)).toBe(37);
@@ -49,7 +49,7 @@ describe('a limit of the whole daemon', () => {
     expect(limit.heldBy(OWNER)).toBe(63);
   });
 
-  it('leaves something to each user who comes next, and the reserve to the owner', () => {
+  it('leaves something for each further user, and the reserve for the owner', () => {
     const limit = new SharedLimit(1000, TERMS);
     for (let uid = 1; uid <= 8; uid += 1) {
       const free = 750 - limit.use().used;
@@ -80,7 +80,7 @@ describe('a limit of the whole daemon', () => {
     expect(limit.use()).toMatchObject({ user: { uid: ALICE, used: 3 } });
   });
 
-  it('counts what the process really uses, if that is more', () => {
+  it('counts the real use of the process, if that is more', () => {
     let measured = 90;
     const limit = new SharedLimit(100, TERMS, { measure: () => measured });
     limit.take(ALICE, 10);
@@ -97,7 +97,7 @@ describe('a limit of the whole daemon', () => {
     expect(refused).toEqual([EVE, OWNER]);
   });
 
-  it('is kept, and leaves the owner’s reserve, whatever users take and return', () => {
+  it('holds, and keeps the owner’s reserve, whatever users take and return', () => {
     const step = fc.record({
       user: fc.integer({ min: 0, max: 4 }),
       amount: fc.integer({ min: -20, max: 20 }),

@@ -147,7 +147,7 @@ describe('memory of a process', () => {
     memory.close();
   });
 
-  it('tells at which address a transfer failed, but not of probes', () => {
+  it('reports the address at which a transfer failed, except for probes', () => {
     const memory = own();
     const remote = new Uint8Array(64);
     const address = Number(addressOf(remote));

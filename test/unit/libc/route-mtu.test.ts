@@ -43,7 +43,7 @@ describe('the MTU of a route', () => {
   });
 
   it.skipIf(apart === undefined)(
-    'is that of the interface by which packets leave (needs a network namespace)',
+    'is that of the interface on which packets leave (needs a network namespace)',
     () => {
       const [command = '', ...rest] = [...(apart ?? []), 'bash', '-c', SCRIPT, process.execPath];
       const { stdout, stderr } = spawnSync(command, rest, { encoding: 'utf8' });
@@ -54,7 +54,7 @@ describe('the MTU of a route', () => {
     },
   );
 
-  it('is asked for between addresses only', () => {
+  it('is found between addresses only', () => {
     expect(() => routeMtu('127.0.0.1', 'no address')).toThrow('EINVAL');
   });
 });

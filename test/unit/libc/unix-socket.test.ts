@@ -49,7 +49,7 @@ async function acceptedDescriptor(): Promise<{ socket: Socket; fd: number }> {
 }
 
 describe('Unix sockets', () => {
-  it('tell whether the other end has read all', async () => {
+  it('show whether the other end has read all', async () => {
     const client = connectUnix(path);
     const { socket, fd } = await acceptedDescriptor();
     expect(unreadMemory(fd)).toBe(0);

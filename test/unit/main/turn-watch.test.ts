@@ -3,7 +3,7 @@ import { noteWork } from '../../../daemon/host/turn-note.ts';
 import { TURN_MAX_MS, TurnWatch } from '../../../daemon/main/turn-watch.ts';
 
 describe('the watch over turns of the event loop', () => {
-  it('says how long one took, and which callback took most of it', () => {
+  it('reports the time that a turn took, and the callback that took most of it', () => {
     const told: string[] = [];
     const watch = new TurnWatch((text) => told.push(text));
     // The loop's round, what calls back, and the processor time at that moment.

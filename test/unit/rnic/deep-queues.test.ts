@@ -102,7 +102,7 @@ class DeepRig extends ProgramRig {
 }
 
 describe('a deep queue pair in error', () => {
-  it('flushes a share of each queue at once, and the rest in turns that it asks for', () => {
+  it('flushes a share of each queue at once, and the rest in turns that it requests', () => {
     const rig = new DeepRig(2 * DEPTH);
     rig.post(rig.sends, DEPTH);
     rig.post(rig.receives, DEPTH, 100_000);
@@ -136,7 +136,7 @@ describe('a deep queue pair in error', () => {
     expect(rig.completions.outcome()).toEqual([50_000, 50_001, 50_002].map((id) => [id, flushed]));
   });
 
-  it('is destroyed meanwhile: a turn that it asked for finds nothing', () => {
+  it('is destroyed meanwhile: a turn that it requested finds nothing', () => {
     const rig = new DeepRig(2 * DEPTH);
     rig.post(rig.sends, DEPTH);
     modify(rig.qp, ERR);
@@ -204,7 +204,7 @@ describe('a shared receive queue that is resized while receives are posted', () 
     return rig.completions.poll()?.wrId ?? -1;
   };
 
-  it('takes them from the ring in which they are, and releases it with the last', () => {
+  it('takes them from the old ring, and releases that with the last one', () => {
     const rig = new DeepRig(63, shared);
     const { srq } = rig.qp;
     if (srq === undefined) throw new Error('no shared queue');
@@ -233,7 +233,7 @@ describe('a shared receive queue that is resized while receives are posted', () 
     expect(take(rig)).toBe(7);
   });
 
-  it('releases at once what holds nothing, and the others when it is destroyed', () => {
+  it('releases empty rings at once, and the others when it is destroyed', () => {
     const rig = new DeepRig(63, shared);
     const { srq } = rig.qp;
     const released: string[] = [];
@@ -247,7 +247,7 @@ describe('a shared receive queue that is resized while receives are posted', () 
     expect(released).toEqual(['empty', 'posted']);
   });
 
-  it('does not touch what is posted, however much that is', () => {
+  it('does not copy posted receives, however many there are', () => {
     const rig = new DeepRig(63, shared);
     const { srq } = rig.qp;
     rig.receives.producer = rig.receives.mask - 1;

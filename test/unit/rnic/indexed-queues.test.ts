@@ -513,7 +513,7 @@ describe('receives with indices', () => {
 });
 
 describe('arming a queue with indices', () => {
-  it('tells of what came behind the client’s look at the ring, not of what it left there', () => {
+  it('reports what came after the client’s last poll, not what it left unpolled', () => {
     const rig = new IndexedRig();
     const fired = (): number => {
       let count = 0;

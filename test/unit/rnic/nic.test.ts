@@ -106,7 +106,7 @@ describe('limits', () => {
     expect(() => nic.allocMW(pd, 3 as MWType)).toThrow(code('EINVAL'));
   });
 
-  it('ignores sizes of a receive queue that the queue pair does not have', () => {
+  it('ignores the sizes of a receive queue that the queue pair does not have', () => {
     const nic = new Nic({ name: 'n', seed: 1 });
     const pd = nic.allocPD();
     const srq = nic.createSRQ(pd, { maxWr: 1, maxSge: 1, srqLimit: 0, ring, tag: 0 });

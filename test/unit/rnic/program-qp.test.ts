@@ -66,7 +66,7 @@ describe('a queue pair that its program connects', () => {
     expect(rig.wire.path).toMatchObject({ sqPsn: 0xabcdef, timeout: 12, retryCount: 3 });
   });
 
-  it("starts no more Reads at once than its program said, and reports rxe's power of two", () => {
+  it("has no more Reads outstanding than its program asked for, and reports rxe's power of two", () => {
     const rig = new ProgramRig();
     const qp = bringTo(rig.createQP(QPType.rc), RTS, { maxRdAtomic: 5, maxDestRdAtomic: 5 });
     expect(rig.wire.path).toMatchObject({ maxRdAtomic: 5, maxDestRdAtomic: 8 });

@@ -111,7 +111,7 @@ describe('accepting', () => {
     expect(peers.waiting).toEqual(['b']);
   });
 
-  it('takes the next beside one that is late, and all behind it at once', async () => {
+  it('accepts the next one while one is late, and then all further ones at once', async () => {
     const first = accept();
     for (const name of ['forged', 'forged too', 'honest']) peers.ask(name);
     await pass(499);
@@ -122,7 +122,7 @@ describe('accepting', () => {
     expect(await first).toBe('honest');
   });
 
-  it('keeps what is late for a call with the same options', async () => {
+  it('keeps a late one for a call with the same options', async () => {
     const first = accept({ messages: { bytes: 7 } });
     peers.ask('slow');
     await pass(500);
@@ -136,7 +136,7 @@ describe('accepting', () => {
     expect(peers.closed).toEqual([]);
   });
 
-  it('closes what is late before a call with other options', async () => {
+  it('closes a late one before a call with other options', async () => {
     const first = accept({ size: 1 });
     peers.ask('slow');
     await pass(500);
@@ -172,7 +172,7 @@ describe('accepting', () => {
     expect(peers.waiting).toEqual(['waits']);
   });
 
-  it('returns none that was prepared before one that has given up', async () => {
+  it('never returns one that was prepared before one that gave up', async () => {
     const first = accept({ prepare: () => undefined });
     peers.ask('slow');
     await pass(500);
@@ -189,7 +189,7 @@ describe('accepting', () => {
     expect(peers.closed).toEqual(['slow']);
   });
 
-  it('ends with the listener, once nothing is left that may be confirmed', async () => {
+  it('ends with the listener, once no request can be confirmed any more', async () => {
     const first = accept();
     peers.ask('a');
     await pass(0);
@@ -199,7 +199,7 @@ describe('accepting', () => {
     await expect(first).rejects.toMatchObject({ code: 'EINVAL' });
   });
 
-  it('goes on when the peer gives up or never confirms, and fails of what is not its doing', async () => {
+  it('continues when the peer gives up or never confirms, and fails for other causes', async () => {
     const first = accept();
     peers.ask('a');
     await pass(0);
@@ -230,7 +230,7 @@ describe('accepting', () => {
     expect(await second).toBe('c');
   });
 
-  it('ends with its listener what no call waits for, and nothing else', async () => {
+  it('closes, with its listener, only endpoints that no call waits for', async () => {
     const first = accept();
     peers.ask('slow');
     await pass(500);

@@ -307,7 +307,7 @@ describe('packets between two devices of a host', () => {
     expect(c.completions.outcome()).toEqual([[3, success]]);
   });
 
-  it('ask for nothing without data that their receiver does not permit', () => {
+  it('make no zero-length requests that their receiver does not permit', () => {
     const raddr = 0n;
     const requests = [
       { opcode: SQOpcode.write, wrId: 1, raddr, rkey: 0 },
@@ -326,7 +326,7 @@ describe('packets between two devices of a host', () => {
     }
   });
 
-  it('tell a queue pair in RTR of the first message, also of one without data', () => {
+  it('notify a queue pair in RTR of the first message, even of zero length', () => {
     for (const opcode of [SQOpcode.write, SQOpcode.read]) {
       const world = new RoceWorld();
       const [a, b] = [world.end(0), world.end(1)];

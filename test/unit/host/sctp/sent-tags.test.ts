@@ -21,7 +21,7 @@ describe('the tags of packets that were sent', () => {
     expect(tags.has(dataOf('0a0b0c0e'))).toBe(false);
   });
 
-  it('are not in what quotes too little, or no tag', () => {
+  it('are not found in a message that quotes too little, or no tag', () => {
     const tags = sent(INIT, dataOf('0a0b0c0d'));
     expect(tags.has(new Uint8Array(0))).toBe(false);
     expect(tags.has(dataOf('0a0b0c0d').subarray(0, 7))).toBe(false);

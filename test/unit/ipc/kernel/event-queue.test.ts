@@ -22,7 +22,7 @@ function queue(): { queue: EventQueue<string, string>; path: Path } {
 }
 
 describe('the bytes on a descriptor', () => {
-  it('one for each record, so that each wakes who waits for an edge', () => {
+  it('one for each record, so each wakes a program that waits for edges', () => {
     const { queue: events, path } = queue();
     events.attach(path);
     events.push('a', 'x');
@@ -67,7 +67,7 @@ describe('the bytes on a descriptor', () => {
 });
 
 describe('the records of an object', () => {
-  it('a purge removes them, and reports how many bytes are too many', () => {
+  it('a purge removes them, and reports the surplus bytes', () => {
     const { queue: events, path } = queue();
     events.attach(path);
     for (const [record, owner] of ['ax', 'by', 'cx'].map((text) => [...text])) {
@@ -167,7 +167,7 @@ class Shown {
 }
 
 describe('records that the program sees', () => {
-  it('are taken without a request, with a byte each', () => {
+  it('are taken without a request, with one byte each', () => {
     const shown = new Shown();
     for (const record of [1, 2]) shown.events.push(record, 'x');
     expect(shown.path.bytes).toBe(2);

@@ -217,7 +217,7 @@ describe('a connection that comes over another one', () => {
     return client;
   }
 
-  it('becomes an event descriptor of the process that asked', async () => {
+  it('becomes an event descriptor of the process that requested it', async () => {
     const { file, asyncToken } = await device();
     const events = await paired(file, Role.event, asyncToken);
     expect(events.welcome.errno).toBe(0);
@@ -225,7 +225,7 @@ describe('a connection that comes over another one', () => {
     expect((await write(file, commands.allocPD())).status).toBe(0);
   });
 
-  it('has no other role, so rights that the process has given up stay gone', async () => {
+  it('has no other role, so rights that the process dropped stay dropped', async () => {
     const { file } = await device();
     const index = bytesOf(`${le(1)} 00*12`);
     for (const role of [Role.admin, Role.control, Role.tap, Role.rdmaCm, Role.uverbs]) {

@@ -150,7 +150,7 @@ describe('objects', () => {
     expect(pairs).toEqual(expect.arrayContaining([datagrams, connected]));
   });
 
-  it('show keys of memory only to whoever may know them', () => {
+  it('show keys of memory only to permitted users', () => {
     withObjects();
     const { key } = rig.register(new Uint8Array(64), 0, 1);
     // No peer may use this one.
@@ -172,7 +172,7 @@ describe('objects', () => {
     }
   });
 
-  it('of a port are chosen by it, and got by number together with it', () => {
+  it('of a port are listed by port, and found by port and number', () => {
     const { own, shared } = withObjects();
     const port = `0800 0300 ${le(1)}`;
     expect(dumped(Command.qp, port)).toEqual([]);
@@ -200,7 +200,7 @@ describe('objects', () => {
     for (const raw of [19, 20, 21, 25]) expect(errnoOf(ask(raw, DUMP))).toBe(EINVAL);
   });
 
-  it('keep their numbers, which do not return', () => {
+  it('keep their numbers, which are never reused', () => {
     rig.create(commands.allocPD());
     rig.create(commands.allocPD());
     const shown = () => dumped(Command.pd).map((fields) => fields.get(60));
@@ -211,7 +211,7 @@ describe('objects', () => {
     expect(shown()).toEqual([1, 2]);
   });
 
-  it('that are many come in parts, each in datagrams of a page, and go on where they stopped', () => {
+  it('come in parts if there are many, in datagrams of a page, each part after the last', () => {
     const count = 3000;
     for (let made = 0; made < count; made += 1) rig.must(commands.allocPD());
     const seen: (number | undefined)[] = [];
@@ -234,7 +234,7 @@ describe('objects', () => {
     expect(seen).toEqual(Array.from({ length: count - 1 }, (_, index) => index));
   });
 
-  it('of rdma_cm show where they are and whose queue pair they have', async () => {
+  it('of rdma_cm show their addresses and queue pair', async () => {
     ids = new RdmaCmRig(rig);
     const { id: listener, port } = ids.listener(1n);
     const active = ids.routed(2n, port);

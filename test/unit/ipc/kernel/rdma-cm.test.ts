@@ -556,7 +556,7 @@ describe('an event that the program writes', () => {
   const USER = 18;
   const INTERNAL = 19;
 
-  it('waits behind the others, with its status and argument, and counts as delivered', () => {
+  it('waits after the others, with its status and argument, and counts as delivered', () => {
     const id = rig.create(7n);
     rig.must(cm.resolveAddr(id, '127.0.0.1', 1));
     for (const [event, argument] of [
@@ -614,7 +614,7 @@ describe('an event that the program writes', () => {
 });
 
 describe('a service of InfiniBand', () => {
-  it('is found on no device of this kind: EOPNOTSUPP for a bound id, else EINVAL', () => {
+  it('is not supported: EOPNOTSUPP for a bound id, else EINVAL', () => {
     const id = rig.create(1n);
     expect(rig.write(cm.resolveIbService(id))).toBe(EINVAL);
     rig.must(cm.bind(id, '127.0.0.1', 0));

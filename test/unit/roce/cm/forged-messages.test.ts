@@ -72,7 +72,7 @@ describe('a request that names the queue pair of a connection', () => {
     expect([active.events, passive.events]).toEqual([[], []]);
   });
 
-  it('has the peer asked, by one message in 4 s, however many come', () => {
+  it('causes one question to the peer in 4 s, however many requests come', () => {
     const { pair } = establishedPair();
     const { active, passive } = pair;
     const before = passive.sent.length;
@@ -89,7 +89,7 @@ describe('a request that names the queue pair of a connection', () => {
     expect(passive.sent.filter((name) => name === 'DREQ')).toHaveLength(2);
   });
 
-  it('ends it once the peer says that it has it no more', () => {
+  it('ends it once the peer reports that it no longer has it', () => {
     const made = establishedPair();
     const { pair, acceptor } = made;
     forgetDialer(made);
@@ -105,7 +105,7 @@ describe('a request that names the queue pair of a connection', () => {
     expect(pair.passive.eventTypes).toEqual(['request']);
   });
 
-  it('is heard while that connection is half open only', () => {
+  it('is accepted while that connection is only half open', () => {
     const pair = new CmPair();
     const { active, passive } = pair;
     passive.listen();
@@ -120,7 +120,7 @@ describe('a request that names the queue pair of a connection', () => {
     expect([forged.state, acceptor.state]).toEqual(['rep-sent', 'established']);
   });
 
-  it('makes its answer stale too, and has the peer asked', () => {
+  it('makes its answer stale, too, and causes a question to the peer', () => {
     const made = establishedPair();
     const { pair, acceptor } = made;
     const { active, passive } = pair;
@@ -136,7 +136,7 @@ describe('a request that names the queue pair of a connection', () => {
   });
 });
 
-describe('a connection that is up', () => {
+describe('an established connection', () => {
   const FORGED: readonly [string, CmMessageName, (known: number) => object][] = [
     ['a REJ that names one number', 'REJ', (remoteCommId) => ({ remoteCommId, reason: 28 })],
     ['a REJ with a wrong one', 'REJ', (remoteCommId) => ({ remoteCommId, localCommId: INVENTED })],
@@ -184,7 +184,7 @@ describe('a connection that is up', () => {
   });
 });
 
-describe('a queue pair that a peer uses again while packets may be on their way', () => {
+describe('a queue pair that a peer reuses while packets may be on their way', () => {
   /** A connection in timewait at both ends. */
   function inTimewait() {
     const made = establishedPair();
@@ -232,7 +232,7 @@ describe('the time that a peer takes', () => {
     return { pair, connection };
   }
 
-  it('to confirm has an end, whatever its request says', () => {
+  it('to confirm is limited, whatever its request asks for', () => {
     const { pair, connection } = halfOpen();
     pair.advance(70 * SECOND);
     pair.passive.take('unreachable');
@@ -242,7 +242,7 @@ describe('the time that a peer takes', () => {
     expect(connection.state).toBe('idle');
   });
 
-  it('to confirm has an end, however often it asks for more', () => {
+  it('to confirm is limited, however often it asks for more', () => {
     const { pair, connection } = halfOpen();
     const { active, passive } = pair;
     const { localCommId: remoteCommId } = connection;
@@ -255,7 +255,7 @@ describe('the time that a peer takes', () => {
     expect(passive.manager.counters.duplicates).toBeGreaterThan(10);
   });
 
-  it('to answer a request has an end, however often it asks for more', () => {
+  it('to answer a request is limited, however often it asks for more', () => {
     const pair = new CmPair();
     const { active, passive } = pair;
     pair.fate = () => [];
@@ -292,7 +292,7 @@ describe('the time that a peer takes', () => {
 });
 
 describe('an answer that is kept', () => {
-  it('is for the request that it answered, not for a later one of the same number', () => {
+  it('is for the request that it answered, not for a later one with the same id', () => {
     const pair = new CmPair();
     const { active, passive } = pair;
     passive.listen();

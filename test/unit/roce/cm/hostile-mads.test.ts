@@ -106,7 +106,7 @@ describe('a flood of requests', () => {
     expect(connection.state).toBe('established');
   }
 
-  it('that is accepted and never confirmed makes room for who comes then', () => {
+  it('that is accepted and never confirmed makes room for a new one', () => {
     const pair = new CmPair({ halfOpenMax: 20, halfOpenPerAddressMax: 10, backlogMax: 1000 });
     pair.passive.listen();
     acceptedFlood(pair, 500, gidOf);

@@ -96,7 +96,7 @@ describe('a paced connection', () => {
     expect(asked).toBe(2);
   });
 
-  it('does not take the wait for a receiver that is not ready for a round trip', () => {
+  it('does not count the wait for a receiver that is not ready as a round trip', () => {
     const side = new TransportSide(65_536, {});
     side.wire.pace?.(WINDOW);
     for (const state of [QPState.RTR, QPState.RTS]) {

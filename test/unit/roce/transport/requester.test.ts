@@ -373,7 +373,7 @@ describe('Reads and atomics', () => {
     expect(small.a.pollAll(0)).toHaveLength(2);
   });
 
-  it('may have half of all PSNs: the longest Read at the smallest MTU', () => {
+  it('may take half of all PSNs: the longest Read at the smallest MTU', () => {
     // A quarter of the PSNs at once, so that few requests are needed, and PSNs that wrap within.
     const sqPsn = 0x90_0000;
     const user = new LongRead();

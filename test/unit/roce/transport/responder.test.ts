@@ -279,7 +279,7 @@ describe('a request that is refused', () => {
     }
   });
 
-  it('as invalid where the queue pair itself does not permit it, without data, too', () => {
+  it('as invalid if the queue pair does not permit it, even with zero length', () => {
     const cases = [Operation.writeOnly, Operation.writeOnlyImmediate, Operation.readRequest];
     for (const opcode of cases) {
       for (const dmaLength of [4, 0]) {
@@ -295,7 +295,7 @@ describe('a request that is refused', () => {
     }
   });
 
-  it('for lengths that no packet has, once its PSN is due', () => {
+  it('for an impossible length, once its PSN is due', () => {
     const odd: [number, number, Partial<Packet>][] = [
       [Operation.sendFirst, 100, {}],
       [Operation.sendFirst, 0, {}],
@@ -325,7 +325,7 @@ describe('a request that is refused', () => {
     }
   });
 
-  it('for memory that was lost, after the answers to what came before', () => {
+  it('for lost memory, after the answers to earlier requests', () => {
     const rig = new Rig();
     rig.ask(100, Operation.readRequest, 0, { dmaLength: MTU + 1 });
     rig.ask(102, Operation.fetchAdd, 0, { swapAddLo: 1 });
@@ -409,7 +409,7 @@ describe('a request that is refused', () => {
 });
 
 describe('the path MTU', () => {
-  it('stays what it was at RTR, whatever is modified later', () => {
+  it('stays as it was at RTR, whatever is modified later', () => {
     const rig = new Rig();
     rig.side.user.receives.push(1000);
     rig.ask(100, Operation.sendFirst, MTU, { ackRequest: false });

@@ -80,7 +80,7 @@ describe('UC', () => {
     expect(pair.b.failure).toBeUndefined();
   });
 
-  it('drops Writes that the queue pair does not permit, without data, too', () => {
+  it('drops Writes that the queue pair does not permit, even with zero length', () => {
     const pair = pairOf();
     pair.b.user.receives.push(10);
     pair.b.user.faults = { checkWriteTarget: Fault.notPermitted };

@@ -100,7 +100,7 @@ describe('a port on which another program of the machine has TCP', () => {
     expect(rig.verbs.host.cm.roceAloneAddresses()).toEqual([]);
   });
 
-  it('is not shared with another id all the same', () => {
+  it('is still not shared with another id', () => {
     bound('0.0.0.0', port);
     expect(rig.write(cm.bind(rig.create(2n), '0.0.0.0', port))).toBe(EADDRNOTAVAIL);
     expect(rig.write(cm.bind(rig.create(2n), LOOPBACK, port))).toBe(EADDRNOTAVAIL);
@@ -116,7 +116,7 @@ describe('a port on which another program of the machine has TCP', () => {
   });
 });
 
-it('a port that another id has on iWARP alone is no wildcard’s', async () => {
+it('a port that another id has on iWARP alone cannot be bound at a wildcard', async () => {
   await rig.close();
   open([
     { name: 'iwarp0', addresses: [LOOPBACK] },
@@ -159,7 +159,7 @@ describe('a loopback address that no device lists', () => {
     expect(rig.write(cm.initQpAttr(id, 1))).toBe(name === undefined ? EINVAL : 0);
   });
 
-  it('leaves a listener both wires', () => {
+  it('leaves a listener on both wires', () => {
     const listener = bound(LOOPBACK, freePortOf(PS_TCP));
     rig.must(cm.listen(listener));
     expect(deviceOf(listener)).toBe('iwarp0');

@@ -192,7 +192,7 @@ describe('REG_MR', () => {
     expect(reply.getUint32(12, true) & 0xff).toBe(0xab);
   });
 
-  it('follows memory that its process has moved, at the same addresses for all others', () => {
+  it('follows memory that its process moved, at unchanged addresses for peers', () => {
     withQueue();
     const moved = new Uint8Array(100).fill(7);
     const handle = rig.create(commands.regMR({ start, length: 100, pd: 0, access: 1 }));

@@ -248,7 +248,7 @@ describe('a shared receive queue', () => {
     }
   });
 
-  it('makes the sizes of a queue pair’s own receive queue meaningless, as ibv_create_qp(3) says', () => {
+  it('makes a queue pair ignore the sizes of its own receive queue, as ibv_create_qp(3) says', () => {
     withCQ();
     const srq = rig.create(createSRQ(7));
     const sizes = { recvWr: 0xffff_ffff, recvSge: 0xffff_fffe };
