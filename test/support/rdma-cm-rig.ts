@@ -147,8 +147,8 @@ export class RdmaCmRig {
   }
 
   /** An open of rdma_cm. */
-  openFile(number: number): CmFile {
-    const { server, client, host } = this.verbs;
+  openFile(number: number, client = this.verbs.client): CmFile {
+    const { server, host } = this.verbs;
     const services: KernelServices = {
       host,
       events: server.events,

@@ -289,6 +289,8 @@ export class OpenChannel {
     this.#contexts.delete(context);
     to.#contexts.add(context);
     context.file = to;
+    this.client.unreadEvents -= context.writtenUnread;
+    to.client.unreadEvents += context.writtenUnread;
     for (let count = 0; count <= context.memberships.size; count += 1) {
       this.client.ledger.note('id', -1);
       to.client.ledger.note('id', 1);

@@ -1,7 +1,10 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { HostNotice } from '../../../../daemon/host/observer.ts';
 import type { CmFile } from '../../../../daemon/ipc/kernel/cm/file.ts';
+import { KernelClient } from '../../../../daemon/ipc/kernel/kernel-client.ts';
 import { ReplyFlag } from '../../../../daemon/ipc/kernel/shim-protocol.ts';
+import { DEFAULT_QUOTAS } from '../../../../daemon/ipc/objects/quotas.ts';
+import { SELF } from '../../../support/own-process.ts';
 import { quiet } from '../../../support/patience.ts';
 import { cmCommands as cm, cmWrite, connParam, RdmaCmRig } from '../../../support/rdma-cm-rig.ts';
 import { le, RSP, UverbsRig, commands as uverbs } from '../../../support/uverbs-rig.ts';
@@ -610,6 +613,21 @@ describe('an event that the program writes', () => {
     rig.must(cm.writeEvent(rig.create(8n), USER));
     rig.file.close();
     expect(client.unreadEvents).toBe(0);
+  });
+
+  it('counts for the program that takes its id over', () => {
+    const { client } = rig.file;
+    const id = rig.create(7n);
+    rig.must(cm.writeEvent(id, USER));
+    rig.must(cm.writeEvent(id, USER));
+    const program = new KernelClient(3, SELF, DEFAULT_QUOTAS);
+    const other = rig.openFile(101, program);
+    rig.must(cm.migrateId(id, 100), other);
+    expect([client.unreadEvents, program.unreadEvents]).toEqual([0, 2]);
+    expect(rig.poll(other)).toMatchObject({ id, type: USER });
+    expect(program.unreadEvents).toBe(1);
+    other.close();
+    expect([client.unreadEvents, program.unreadEvents]).toEqual([0, 0]);
   });
 });
 
