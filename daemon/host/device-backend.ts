@@ -159,6 +159,8 @@ export interface RoceBackend {
 export interface DeviceBackend {
   readonly name: string;
   readonly info: DeviceInfo;
+  /** Path of the kernel's node of a native device. */
+  readonly node?: string | undefined;
   readonly nic: DeviceObjects;
   /** Counters of the port of a RoCE device, by the names of the kernel's rxe. */
   readonly hwCounters?: Readonly<Record<string, number>> | undefined;

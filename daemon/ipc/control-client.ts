@@ -92,6 +92,7 @@ export class ControlClient {
       memory: this.#memory,
       quotas: options.quotas,
       uid: credentials.uid,
+      gid: credentials.gid,
       sendEvent: (event) => this.#sendEvent(event),
       sendCompletion: (channel, cq) => this.#channels.get(channel)?.send(cq),
       openChannel: (channel) => this.#openChannel(channel),

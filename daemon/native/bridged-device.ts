@@ -10,10 +10,22 @@ import { processObstacle, sharedAddress } from './bridged-memory.ts';
 import { BridgedNic, type NicHost, servedLimits } from './bridged-nic.ts';
 import type { LowerChannel, LowerDevice } from './lower.ts';
 
+/** A device to serve. */
+export interface BridgedDeviceInit {
+  /** Its name for clients. */
+  readonly name: string;
+  /** Canonical addresses behind it. */
+  readonly addresses: readonly string[];
+  /** Path of its node. */
+  readonly node: string;
+  readonly lower: LowerDevice;
+}
+
 /** See the module's comment. */
 export class BridgedDevice implements DeviceBackend {
   readonly name: string;
   readonly info: DeviceInfo;
+  readonly node: string;
   readonly nic: BridgedNic;
   readonly unsupported: readonly WROpcode[];
   readonly processObstacle: string;
@@ -24,14 +36,13 @@ export class BridgedDevice implements DeviceBackend {
   readonly channel: LowerChannel;
   readonly #limits: DeviceAttributes;
 
-  /** Takes `lower` over. `name` is the device's name for clients; `addresses` are canonical. */
+  /** Takes `lower` over. */
   constructor(
-    name: string,
-    addresses: readonly string[],
-    lower: LowerDevice,
+    { name, addresses, node, lower }: BridgedDeviceInit,
     host: (device: BridgedDevice) => NicHost,
   ) {
     this.name = name;
+    this.node = node;
     this.lower = lower;
     this.channel = lower.createCompChannel();
     this.#limits = servedLimits(lower.attributes);

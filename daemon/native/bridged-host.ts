@@ -13,23 +13,14 @@ import type {
   ServedId,
 } from '../host/device-backend.ts';
 import { BridgedConnections } from './bridged-connections.ts';
-import { BridgedDevice } from './bridged-device.ts';
+import { BridgedDevice, type BridgedDeviceInit } from './bridged-device.ts';
 import type { BridgedQP } from './bridged-queue-pair.ts';
 import type { BridgedSRQ } from './bridged-shared-receive-queue.ts';
 import { giveBack } from './give-back.ts';
-import type { LowerDevice, LowerEventChannel, Watch } from './lower.ts';
+import type { LowerEventChannel, Watch } from './lower.ts';
 
 /** Most events of one descriptor per turn of the event loop. */
 const EVENTS_PER_TURN = 64;
-
-/** A device to serve. */
-export interface BridgedDeviceInit {
-  /** Its name for clients. */
-  readonly name: string;
-  /** Canonical addresses behind it. */
-  readonly addresses: readonly string[];
-  readonly lower: LowerDevice;
-}
 
 /** Options of the host. It takes devices and channel over. */
 interface BridgedHostOptions {
@@ -54,8 +45,8 @@ export class BridgedHost implements DeviceHost {
 
   constructor(options: BridgedHostOptions) {
     this.#options = options;
-    this.devices = options.devices.map(({ name, addresses, lower }) => {
-      return new BridgedDevice(name, addresses, lower, (device) => ({
+    this.devices = options.devices.map((init) => {
+      return new BridgedDevice(init, (device) => ({
         raise: (element, event, text) => this.#raise(device, { event, element, text }),
         later: () => this.#later(),
         lost: (error) => this.#lost(device, error),

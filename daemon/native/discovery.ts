@@ -11,9 +11,13 @@ import {
 } from '../../native-bridge/rdma/libraries.ts';
 import { isVerbsError, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import { canonicalAddress } from '../iwarp/cm/address.ts';
-import { type BridgedDeviceInit, BridgedHost } from './bridged-host.ts';
+import type { BridgedDeviceInit } from './bridged-device.ts';
+import { BridgedHost } from './bridged-host.ts';
 import type { LowerEventChannel, LowerId } from './lower.ts';
 import { freeName, type NativeDeviceConfig } from './native-config.ts';
+
+/** The kernel's device nodes. */
+const NODES = '/dev/infiniband';
 
 /** Options of the search. */
 interface DiscoveryOptions {
@@ -65,7 +69,8 @@ async function open(options: DiscoveryOptions): Promise<BridgedHost | undefined>
       if (lower === undefined) continue;
       const own = given.length > 0 ? given : (addresses.get(native) ?? []);
       const behind = own.filter((address) => !options.takenAddresses.includes(address));
-      devices.push({ name, addresses: behind, lower });
+      const node = `${NODES}/${lower.info.nodeName}`;
+      devices.push({ name, addresses: behind, node, lower });
       note('debug', name, `native device ${native} serves ${behind.join(', ') || 'no address'}`);
     }
     if (devices.length > 0)

@@ -439,9 +439,9 @@ class RigChannel implements CommandChannel {
   readonly memory = new EmbeddedMemory();
   readonly #channels = new Map<Handle, (cq: Handle) => void>();
 
-  constructor(host: RnicHost, native: BridgedHost) {
+  constructor(directory: DeviceDirectory) {
     this.client = new ClientContext({
-      directory: new DeviceDirectory(host, native),
+      directory,
       memory: this.memory,
       sendEvent: (event) => queueMicrotask(() => this.onEvent(event)),
       sendCompletion: (channel, cq) => queueMicrotask(() => this.#channels.get(channel)?.(cq)),
@@ -486,17 +486,19 @@ export class NativeRig {
   readonly notes: string[] = [];
   readonly host: RnicHost;
   readonly native: BridgedHost;
+  readonly directory: DeviceDirectory;
   readonly commandChannel: RigChannel;
   readonly provider: DeviceProvider;
   readonly #readable = new Map<number, () => void>();
 
-  constructor() {
+  /** `node`: see `BridgedDeviceInit`. */
+  constructor(node = '/nonexistent') {
     this.host = new RnicHost({
       system: hostSystem(),
       devices: [{ name: 'emu0', addresses: ['127.0.0.1'] }],
     });
     this.native = new BridgedHost({
-      devices: [{ name: 'nat0', addresses: ['127.0.0.2'], lower: this.device }],
+      devices: [{ name: 'nat0', addresses: ['127.0.0.2'], node, lower: this.device }],
       channel: this.channel,
       watch: (descriptor, onReadable) => {
         this.#readable.set(descriptor, onReadable);
@@ -505,7 +507,8 @@ export class NativeRig {
       note: (_level, _device, text) => this.notes.push(text),
     });
     this.channel.onReadable = () => this.#readable.get(this.channel.descriptor)?.();
-    this.commandChannel = new RigChannel(this.host, this.native);
+    this.directory = new DeviceDirectory(this.host, this.native);
+    this.commandChannel = new RigChannel(this.directory);
     this.provider = new DeviceProvider(this.commandChannel);
   }
 

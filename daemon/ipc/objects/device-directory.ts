@@ -6,13 +6,17 @@
  * with it; otherwise to the native device on whose network interface it is; otherwise to the
  * emulated iWARP device that answers for every address. A native device thus serves its addresses
  * unless the configuration assigns them to an emulated one.
+ *
+ * For a user who may not open a native device's node, that device is not there.
  */
 import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import type { SocketAddress } from '../../../verbs-api/contract/verbs/provider.ts';
 import type { DeviceBackend, DeviceHost } from '../../host/device-backend.ts';
 import type { RnicHost } from '../../host/rnic-host.ts';
 import { canonicalAddress, isWildcard } from '../../iwarp/cm/address.ts';
+import { isTrusted } from '../trusted-user.ts';
 import { EventRouter } from './event-router.ts';
+import { mayOpenNode, type ProgramUser } from './user-rights.ts';
 
 /** A device and its host. */
 interface FoundDevice {
@@ -27,35 +31,74 @@ export class DeviceDirectory {
   readonly hosts: readonly DeviceHost[];
   /** Routes the events of all hosts. */
   readonly events: EventRouter;
+  /** Whose directory it is; undefined for one of all devices. */
+  readonly #user: ProgramUser | undefined;
 
-  constructor(emulated: RnicHost, native: DeviceHost | undefined) {
+  /** `whole` and `user`: see `forUser`. */
+  constructor(
+    emulated: RnicHost,
+    native: DeviceHost | undefined,
+    whole?: DeviceDirectory,
+    user?: ProgramUser,
+  ) {
     this.emulated = emulated;
     this.native = native;
     this.hosts = native === undefined ? [emulated] : [emulated, native];
-    this.events = new EventRouter(this.hosts);
+    this.events = whole?.events ?? new EventRouter(this.hosts);
+    this.#user = user;
+  }
+
+  /** What programs of this user find: for another user than the daemon's, not every native device. */
+  forUser(user: ProgramUser): DeviceDirectory {
+    if (this.native === undefined || isTrusted(user.uid)) return this;
+    return new DeviceDirectory(this.emulated, this.native, this, user);
   }
 
   /** All devices, the emulated ones first. */
   devices(): DeviceBackend[] {
-    return this.hosts.flatMap(({ devices }) => [...devices]);
+    return this.hosts.flatMap((host) => this.#permitted(host));
+  }
+
+  /** The native host, if an id may listen on every address of its devices. */
+  get nativeEverywhere(): DeviceHost | undefined {
+    return this.native?.devices.every((device) => this.#permits(device)) ? this.native : undefined;
   }
 
   /**
    * The device of this name; without a name the first one whose queue pairs the connection manager
-   * connects, or else the first. ENODEV.
+   * connects, or else the first. ENODEV; EACCES for a native device that is not the user's to open.
    */
   find(name: string | undefined): FoundDevice {
     const found =
       name === undefined
         ? (this.#first(isConnected) ?? this.#first(() => true))
         : this.#first((device) => device.name === name);
-    if (found === undefined) throw new VerbsError('ENODEV', noDevice(name, this.devices()));
-    return found;
+    if (found !== undefined) return found;
+    const withheld = this.native?.devices.find((device) => device.name === name);
+    if (withheld !== undefined) throw this.#refusal(withheld);
+    throw new VerbsError('ENODEV', noDevice(name, this.devices()));
+  }
+
+  #permitted(host: DeviceHost): DeviceBackend[] {
+    return host.devices.filter((device) => this.#permits(device));
+  }
+
+  #permits({ info, node }: DeviceBackend): boolean {
+    if (this.#user === undefined || info.backend !== 'native') return true;
+    return node !== undefined && mayOpenNode(node, this.#user);
+  }
+
+  #refusal({ name, node }: DeviceBackend): VerbsError {
+    const { uid } = this.#user ?? {};
+    const text =
+      `${name}: user ${uid} may not open ${node}; give this user or everyone the right to read and ` +
+      'write it, or use an emulated device';
+    return new VerbsError('EACCES', text);
   }
 
   #first(matches: (device: DeviceBackend) => boolean): FoundDevice | undefined {
     for (const host of this.hosts) {
-      const device = host.devices.find(matches);
+      const device = this.#permitted(host).find(matches);
       if (device !== undefined) return { host, device };
     }
     return undefined;
@@ -66,8 +109,8 @@ export class DeviceDirectory {
     const local = canonicalAddress(address);
     // The emulated host rejects text that is not an address.
     if (this.native === undefined || local === undefined || isWildcard(local)) return this.emulated;
-    if (names(this.emulated, local)) return this.emulated;
-    return names(this.native, local) ? this.native : this.emulated;
+    if (names(this.emulated.devices, local)) return this.emulated;
+    return names(this.#permitted(this.native), local) ? this.native : this.emulated;
   }
 
   /**
@@ -85,7 +128,7 @@ export class DeviceDirectory {
   }
 }
 
-function names({ devices }: DeviceHost, address: string): boolean {
+function names(devices: readonly DeviceBackend[], address: string): boolean {
   return devices.some((device) => isConnected(device) && device.info.addresses.includes(address));
 }
 

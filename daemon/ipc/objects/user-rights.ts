@@ -1,10 +1,13 @@
 /**
  * What only some users may do. A daemon that runs as root acts for programs of every user, and must
  * not do for them what the kernel would refuse them.
+ * The same holds for native devices, which every daemon opens as its own user.
  *
  * The user of a program is the one who connected (SO_PEERCRED). Its capabilities do not count: the
  * process may have executed another program since then, which has more.
  */
+import { type Stats, statSync } from 'node:fs';
+import { dirname } from 'node:path';
 import {
   Capability,
   firstUnprivilegedPort,
@@ -57,4 +60,39 @@ export function assertMayHaveQkey(rights: UserRights, qkey: number): void {
     `cannot set Q_Key 0x${qkey.toString(16)}: Q_Keys with the highest bit set are privileged; ` +
     'choose a smaller one';
   throw new VerbsError('EPERM', text);
+}
+
+/** A program's user, as the kernel gives it for a connection. */
+export interface ProgramUser {
+  readonly uid: number;
+  /** Undefined if it is not known. */
+  readonly gid: number | undefined;
+}
+
+/** Bits of one class of a file's mode. */
+const READ_WRITE = 0o6;
+const SEARCH = 0o1;
+const GROUP_SHIFT = 3;
+const OWNER_SHIFT = 6;
+
+/**
+ * Whether a user may open a device node to read and write, by owner, group and mode of the node and
+ * of its directory. False for a node that cannot be seen.
+ */
+export function mayOpenNode(path: string, user: ProgramUser): boolean {
+  try {
+    return (
+      permits(statSync(dirname(path)), user, SEARCH) && permits(statSync(path), user, READ_WRITE)
+    );
+  } catch {
+    return false;
+  }
+}
+
+function permits({ mode, uid, gid }: Stats, user: ProgramUser, bits: number): boolean {
+  const has = (shift: number): boolean => ((mode >> shift) & bits) === bits;
+  if (user.uid === uid) return has(OWNER_SHIFT);
+  if (user.gid === gid) return has(GROUP_SHIFT);
+  // The user's other groups are not known: the node's may be one of them, which then decides.
+  return has(0) && has(GROUP_SHIFT);
 }

@@ -56,13 +56,15 @@ import {
 
 /** Options of a client. */
 interface ClientOptions {
-  /** Devices that the client may use. Clients of the same hosts share one directory. */
+  /** All devices. Clients of the same hosts share one directory. */
   readonly directory: DeviceDirectory;
   readonly memory: ClientMemory;
   /** Default: `DEFAULT_QUOTAS`. */
   readonly quotas?: ClientQuotas;
   /** The client's user, for shares of limits and for rights. Default: the owner. */
   readonly uid?: number;
+  /** The client's group. Default: not known. */
+  readonly gid?: number;
   /** Sends the client an event. Called in the order of the events. */
   readonly sendEvent: (event: DeviceEvent) => void;
   /** A CQ with a channel fired. Called in the turn that wrote the completion. */
@@ -93,7 +95,10 @@ export class ClientContext implements ClientEvents, DeviceEventSink {
     this.label = options.label;
     this.#options = options;
     this.#state = new ClientState(this, {
-      directory: options.directory,
+      directory:
+        options.uid === undefined
+          ? options.directory
+          : options.directory.forUser({ uid: options.uid, gid: options.gid }),
       memory: options.memory,
       quotas: options.quotas ?? DEFAULT_QUOTAS,
       uid: options.uid,

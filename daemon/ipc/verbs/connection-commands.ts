@@ -184,7 +184,7 @@ function chooseHost(
  * RNIC of the kernel takes its TCP port from the same machine, and finds it in use.
  */
 function listenOnSecond({ directory }: ClientState, object: IdObject, backlog: number): void {
-  const { native } = directory;
+  const native = directory.nativeEverywhere;
   const address = object.id.localAddress;
   if (serviceOf(object) !== undefined) return;
   if (native === undefined || object.host === native || address === undefined) return;
