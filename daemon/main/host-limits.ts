@@ -59,7 +59,7 @@ export function daemonLimits(given: GivenLimits): DaemonLimits {
   };
 }
 
-/** Ports that the machine, or RoCE, gives to those who ask for any: whichever are fewer. */
+/** Number of ephemeral ports, of the machine or of RoCE, whichever is smaller. */
 function portCount(): number {
   const range = readLines('/proc/sys/net/ipv4/ip_local_port_range')[0] ?? '';
   const [first = 0, last = 0] = range.split(/\s+/).map(Number);

@@ -1,4 +1,4 @@
-/** What the network says about itself: ICMP messages that nobody's packet caused. */
+/** Forged ICMP messages, which no packet of ours caused. */
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';

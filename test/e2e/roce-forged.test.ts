@@ -1,4 +1,4 @@
-/** Forged datagrams against servers on a RoCE device, beside clients that mean it. */
+/** Forged datagrams against servers on a RoCE device, beside honest clients. */
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { createEmbedded, type EmbeddedProvider } from '../../daemon/embedded/embedded-provider.ts';
 import { connect, type EndpointOptions, type Listener, listen } from '../../verbs-api/connect.ts';
@@ -9,7 +9,7 @@ import { MadForger } from '../support/forged-mads.ts';
 import { ownAddress } from '../support/own-address.ts';
 import { echoService } from '../support/rpc-world.ts';
 
-/** The last one has no host: whoever forges it hears nothing, and nobody answers. */
+/** The last address has no host: a forger that uses it gets no answers. */
 const [SERVER, CLIENT, NOBODY] = [ownAddress(24), ownAddress(25), ownAddress(26)];
 const LIMIT = { timeoutMs: 20_000 };
 

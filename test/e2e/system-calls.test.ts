@@ -1,7 +1,7 @@
 /**
- * What a device asks the system for each queue pair, connection, message, and packet of a stranger.
- * Nothing that arrives makes it ask: a look at the machine's interfaces costs as much as hundreds of
- * packets, and fails when no descriptor is free.
+ * System calls of a device for each queue pair, connection, message, and packet of a stranger. Nothing
+ * that arrives may cause a query: listing the machine's interfaces costs as much as hundreds of packets,
+ * and fails without a free descriptor.
  */
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -50,7 +50,7 @@ function run(words: readonly string[], program: string, ...given: readonly strin
   return stdout;
 }
 
-/** Without the calls of those who wait in the program, and look at the machine's load for how long. */
+/** Without the calls of the test program's own waits, which read the machine's load. */
 function withoutLoad(lines: readonly string[]): string[] {
   let look: string | undefined;
   return lines.filter((line) => {

@@ -1,5 +1,5 @@
 /**
- * Programs that open their devices, then give up rights: what is made afterwards comes over the connections
+ * Programs that open their devices, then drop rights: what they create afterwards uses the connections
  * that they have, as in a kernel the open file is what counts.
  */
 import { spawnSync } from 'node:child_process';

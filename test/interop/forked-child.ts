@@ -1,5 +1,5 @@
 /**
- * What a forked child gets of what its parent opened (programs/forked-child.c): one table for Linux's
+ * What a forked child can do with what its parent opened (programs/forked-child.c): one table for Linux's
  * drivers and for ours, whether the parent is alive or gone.
  */
 import { spawnSync } from 'node:child_process';
@@ -8,7 +8,7 @@ import type { DeviceTransport } from '../../verbs-api/contract/verbs/attributes.
 import { repositoryRoot } from './prerequisites.ts';
 
 const OK = 'ok';
-/** What the providers and librdmacm write(2) themselves: the kernel takes that from the opener only. */
+/** The providers and librdmacm write(2) these themselves: the kernel accepts that from the opener only. */
 const REFUSED = 'EACCES';
 
 /** Each step of the child, with its outcome on siw and on rxe; null where that is not tried. */
@@ -65,7 +65,7 @@ export function stepsOfChild(transport: DeviceTransport): string[] {
   });
 }
 
-/** What the program printed, by who said it. */
+/** What the program printed, by process. */
 export function linesOf(output: string): {
   readonly child: string[];
   readonly parent: string[];

@@ -1,4 +1,4 @@
-/** ICMP messages about datagrams that nobody sent, as anybody on the network can send them: raw sockets. */
+/** Sends ICMP messages about datagrams that were never sent, as anyone on the network can: by raw sockets. */
 
 import { closeDescriptor } from '../../native-bridge/libc/descriptor.ts';
 import {

@@ -1,6 +1,6 @@
 /**
- * Connection management as somebody sends it who has an address and no RoCE device: any program of the
- * peer's host, or of any host that forges its source address.
+ * Sends connection management messages without a RoCE device, as any program on the peer's host can, or
+ * on any host that forges its source address.
  */
 import { gidBytes } from '../../daemon/host/host-addresses.ts';
 import { addressBytes } from '../../daemon/iwarp/cm/address.ts';
@@ -93,7 +93,7 @@ export function forgedRequest(
   });
 }
 
-/** See the module's comment. It hears no answer. */
+/** See the module's comment. It receives no answers. */
 export class MadForger implements Disposable {
   readonly #from: string;
   readonly #fd: number;

@@ -1,8 +1,8 @@
 /**
- * How long a test waits for what must happen: the one notion of it for all suites.
+ * How long a test waits for an event: the timeouts of all suites.
  *
- * A wait ends with its event. Its limit is there for what hangs, so it is many times what an idle
- * machine needs, and it grows with the load: nothing fails because something else runs besides.
+ * A wait ends with its event. The timeout only catches what hangs, so it is many times what an idle
+ * machine needs, and grows with the load: no test fails because the machine is busy.
  */
 import { readFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
@@ -14,14 +14,14 @@ const EVENT_MS = 30_000;
 export const PROGRAM_MS = 120_000;
 /** For a whole test or hook, which waits for several. */
 export const TEST_MS = 300_000;
-/** No load is believed beyond this: a test that hangs has to fail some day. */
+/** Maximum factor for load: a test that hangs must fail in the end. */
 const SLOWDOWN_MAX = 10;
 const LOOK_INTERVAL_MS = 5;
 
-/** How many times slower than idle this is anyway, as an emulated machine is: see `patienceOf`. */
+/** How many times slower than a real machine this one is, for an emulated one. */
 const OF_MACHINE = Math.max(1, Number(process.env['IWARPD_PATIENCE']) || 1);
 
-/** How many tasks want each processor, of late and right now: the kernel's own count, at least 1. */
+/** Runnable tasks for each processor, now or over the last minute, as the kernel counts: at least 1. */
 function crowding(): number {
   let text: string;
   try {
@@ -43,17 +43,17 @@ export function programSeconds(): number {
   return Math.ceil(patience(PROGRAM_MS) / 1000);
 }
 
-/** A signal that aborts when patience is over. */
+/** A signal that aborts when the timeout expires. */
 export function patient(idleMs?: number): AbortSignal {
   return AbortSignal.timeout(patience(idleMs));
 }
 
-/** What a look gives that found something. */
+/** The result of a look that found something. */
 type Found<T> = Exclude<T, undefined | null | false | 0 | ''>;
 
 /**
- * Looks until `look` finds something, and returns that; throws when patience is over. `what` completes
- * "waited in vain for", and may add what was seen instead.
+ * Calls `look` until it returns something, and returns that; throws when the timeout expires. `what`
+ * completes "waited in vain for", and may add what was seen instead.
  */
 export async function until<T>(
   what: string | (() => string),
@@ -72,8 +72,8 @@ export async function until<T>(
 }
 
 /**
- * Lets time go by in which nothing has to happen. No event tells that nothing comes, so this is a time;
- * load can only hide a fault from it, never make one.
+ * Waits for a time in which nothing may happen. No event shows that nothing comes, so this is a time;
+ * load can only make it miss a fault, never cause one.
  */
 export async function quiet(milliseconds: number): Promise<void> {
   await sleep(milliseconds);

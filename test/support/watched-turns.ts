@@ -1,6 +1,6 @@
 /**
- * Has the daemons that a suite starts as processes watch their turns: one that takes longer than
- * `TURN_MAX_MS` fails the suite, whatever its tests say.
+ * Makes the daemons that a suite starts as processes watch their turns: one that takes longer than
+ * `TURN_MAX_MS` fails the suite, whatever its tests' results.
  */
 import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

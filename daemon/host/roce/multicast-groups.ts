@@ -21,9 +21,9 @@ const HEARD_MAX = 256;
 const NO_MEMBERS: ReadonlySet<QP> = new Set();
 const IPV4_AT = 12;
 
-/** Who answers for places in groups, and for the descriptors by which they are heard. */
+/** Charged for memberships, and for the descriptors that receive from other hosts. */
 export interface GroupAccount {
-  /** Takes one. Throws `VerbsError` when the user may have no more. */
+  /** Takes one. Throws `VerbsError` if the user may have no more. */
   take(what: 'groups' | 'descriptors'): void;
   give(what: 'groups' | 'descriptors'): void;
 }
@@ -69,9 +69,9 @@ export class MulticastGroups {
   }
 
   /**
-   * Attaches a queue pair of `owner` on `port`; without a port, it hears this host only. `account` is
-   * charged for it. Again does nothing. ENOMEM when the owner has too many in the group or in all, or the host too many groups;
-   * EMFILE without a descriptor for the network.
+   * Attaches a queue pair of `owner` on `port`; without a port, it receives from this host only. Charges
+   * `account`. A second call does nothing. Throws ENOMEM if the owner has too many memberships, in the
+   * group or in all, or the host too many groups; EMFILE without a descriptor for the network.
    */
   attach(
     qp: QP,

@@ -128,7 +128,7 @@ export class KernelServer implements KernelServices {
   readonly #clients = new Map<string, KernelClient>();
   /** Closed files with objects left. */
   readonly #ending: EndingFiles;
-  /** The same of rdma_cm: whoever comes next wants the ports, and does not wait for queue pairs. */
+  /** The same for rdma_cm: separate, so that ports are free before many queue pairs are destroyed. */
   readonly #endingChannels: EndingFiles;
   /** By the device's index. */
   readonly #resourceNumbers = new Map<number, ResourceNumbers>();

@@ -65,7 +65,7 @@ static void say_errno(const char *name, int error) {
     say_errno(name, result_ == -1 ? errno : result_); \
   } while (0)
 
-/* The outcome of one that gives an object. */
+/* The outcome of a call that returns an object. */
 #define TRY_OBJECT(name, expression) \
   do { \
     errno = 0; \
@@ -428,7 +428,7 @@ static void run_child(struct end *end, struct spares *spares, int parents_end) {
   _exit(0);
 }
 
-/* Held while a request is posted, and by whoever forks: a provider's own lock would stay held in a child. */
+/* Held while a request is posted and during fork(): a provider's own lock would stay held in a child. */
 static pthread_mutex_t posting = PTHREAD_MUTEX_INITIALIZER;
 
 static void *stream(void *argument) {

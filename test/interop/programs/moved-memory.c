@@ -89,7 +89,7 @@ static char *move(char *memory) {
   char *room = map_memory();
   char *moved = mremap(memory, BYTES, BYTES, MREMAP_MAYMOVE | MREMAP_FIXED, room);
   CHECK(moved == room);
-  /* Whoever goes on at the old addresses finds other bytes. */
+  /* A device that keeps using the old addresses finds other bytes. */
   CHECK(mmap(memory, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
              0) == memory);
   memset(memory, 'x', BYTES);

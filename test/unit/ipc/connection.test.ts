@@ -1,4 +1,4 @@
-/** A connection and the process behind it, whose descriptors both may hold. */
+/** A connection and its process, of which both may hold descriptors. */
 import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { createServer, type Socket } from 'node:net';

@@ -118,7 +118,7 @@ static void inherited(void) {
   uint32_t response[16];
   CHECK(command(fd, 24, response, sizeof response, (uint32_t[12]){0}, 12) == 0);
   CHECK(tell(fd, TELL_CONNECTED, 1, 0, 0, 0) == 0);
-  /* The receive queue and the send queue behind it, in one mapping; and the latter alone. */
+  /* The receive queue and the send queue after it, in one mapping; and the latter alone. */
   volatile uint32_t *both = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0x3000);
   volatile uint32_t *sends = mmap(NULL, 480, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0x4000);
   CHECK(both != MAP_FAILED && sends != MAP_FAILED);

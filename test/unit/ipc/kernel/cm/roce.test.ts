@@ -169,7 +169,7 @@ describe('addresses', () => {
     const bind = (address: string, port: number) =>
       rig.write(cm.bind(rig.create(1n), address, port));
     expect(bind('127.0.0.1', 7005)).toBe(0);
-    // Else it would get the requests of those who dial 127.0.0.1.
+    // Otherwise it would get requests to 127.0.0.1.
     expect(bind(ADDRESS, 7005)).toBe(EADDRNOTAVAIL);
     expect(bind('127.0.0.2', 7005)).toBe(EADDRNOTAVAIL);
     expect(bind(ADDRESS, 7006)).toBe(0);
