@@ -79,7 +79,7 @@ export class CompletionGate {
   /** The first `#heldCount` wait; the others are kept to be used again. */
   #held = NONE_HELD;
   #heldCount = 0;
-  /** True if a waiting completion promises data. Kept, since each report would search them all. */
+  /** True if a waiting completion promises data. Cached, since searching takes too long for each report. */
   #holdsData = false;
   readonly #user: GateUser;
   readonly #counters: NicCounters;

@@ -7,7 +7,7 @@
  * emulated iWARP device that answers for every address. A native device thus serves its addresses
  * unless the configuration assigns them to an emulated one.
  *
- * For a user who may not open a native device's node, that device is not there.
+ * A native device is hidden from users who may not open its node.
  */
 import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import type { SocketAddress } from '../../../verbs-api/contract/verbs/provider.ts';
@@ -31,7 +31,7 @@ export class DeviceDirectory {
   readonly hosts: readonly DeviceHost[];
   /** Routes the events of all hosts. */
   readonly events: EventRouter;
-  /** Whose directory it is; undefined for one of all devices. */
+  /** The user whose devices it lists; undefined for all devices. */
   readonly #user: ProgramUser | undefined;
 
   /** `whole` and `user`: see `forUser`. */
@@ -48,7 +48,7 @@ export class DeviceDirectory {
     this.#user = user;
   }
 
-  /** What programs of this user find: for another user than the daemon's, not every native device. */
+  /** The devices that programs of this user can use: other users than the daemon's may lack native ones. */
   forUser(user: ProgramUser): DeviceDirectory {
     if (this.native === undefined || isTrusted(user.uid)) return this;
     return new DeviceDirectory(this.emulated, this.native, this, user);
@@ -66,7 +66,7 @@ export class DeviceDirectory {
 
   /**
    * The device of this name; without a name the first one whose queue pairs the connection manager
-   * connects, or else the first. ENODEV; EACCES for a native device that is not the user's to open.
+   * connects, or else the first. ENODEV; EACCES for a native device that the user may not open.
    */
   find(name: string | undefined): FoundDevice {
     const found =
@@ -91,7 +91,7 @@ export class DeviceDirectory {
   #refusal({ name, node }: DeviceBackend): VerbsError {
     const { uid } = this.#user ?? {};
     const text =
-      `${name}: user ${uid} may not open ${node}; give this user or everyone the right to read and ` +
+      `cannot open ${name}: user ${uid} may not open ${node}; let this user or everyone read and ` +
       'write it, or use an emulated device';
     return new VerbsError('EACCES', text);
   }

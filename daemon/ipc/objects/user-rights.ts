@@ -93,6 +93,6 @@ function permits({ mode, uid, gid }: Stats, user: ProgramUser, bits: number): bo
   const has = (shift: number): boolean => ((mode >> shift) & bits) === bits;
   if (user.uid === uid) return has(OWNER_SHIFT);
   if (user.gid === gid) return has(GROUP_SHIFT);
-  // The user's other groups are not known: the node's may be one of them, which then decides.
+  // The user's supplementary groups are not known, and the node's group may be one of them: require both.
   return has(0) && has(GROUP_SHIFT);
 }
