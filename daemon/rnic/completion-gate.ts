@@ -3,8 +3,8 @@
  *
  * Segments that a backing gathers into one transfer are written (`settle`) before anything
  * succeeds: a receive that is complete meanwhile waits for that. Where writes take time (agent
- * tier), a completion waits for them, and later ones wait behind it. If the memory turns out to be
- * gone, nothing behind what is lost succeeds, and the queue pair fails.
+ * tier), a completion waits for them, and later ones wait for it. If the memory is gone, every later
+ * completion fails, and the QP enters the error state.
  */
 import { CQEStatus, SQOpcode } from '../../verbs-api/contract/protocol/queue-layout.ts';
 import { assert } from '../invariants/assert.ts';
@@ -23,7 +23,7 @@ const DATA_OPCODES: ReadonlySet<number> = new Set([
   SQOpcode.compAndSwap,
 ]);
 
-/** Entries of waiting completions that are kept to be used again. */
+/** Entries of waiting completions that are kept for reuse. */
 const HELD_KEPT_MAX = 256;
 
 /** Waiting completions at which a flush pauses: they will be written in one turn. */
