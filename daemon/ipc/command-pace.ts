@@ -6,6 +6,8 @@
  * connections are not read; they continue in later turns, in order.
  */
 
+import { type InputAccount, KeptInput } from './kept-input.ts';
+
 /** Milliseconds of a turn: a few hundred requests of the cheap kind. */
 const SHARE_MS = 4;
 /**
@@ -105,7 +107,7 @@ export class CommandShares {
 }
 
 /** The connection that requests come on. */
-interface PacedConnection {
+interface PacedConnection extends InputAccount {
   readonly closed: boolean;
   pause(): void;
   resume(): void;
@@ -124,16 +126,18 @@ export class CommandPace implements Waiting {
   readonly #carryOut: CarryOut;
   /** Bytes that wait for a later turn; the connection is not read meanwhile. */
   #rest: Uint8Array | undefined;
+  readonly #kept: KeptInput;
 
   constructor(connection: PacedConnection, share: CommandShare, carryOut: CarryOut) {
     this.#connection = connection;
     this.#share = share;
     this.#carryOut = carryOut;
+    this.#kept = new KeptInput(connection);
   }
 
   /** Bytes of the connection, borrowed until it returns. */
   receive(bytes: Uint8Array): void {
-    if (this.#rest !== undefined) this.#rest = Buffer.concat([this.#rest, bytes]);
+    if (this.#rest !== undefined) this.#setRest(Buffer.concat([this.#rest, bytes]));
     else if (!this.#share.free) this.#keep(bytes.slice());
     else {
       const taken = this.#take(bytes);
@@ -147,7 +151,9 @@ export class CommandPace implements Waiting {
     this.#rest = undefined;
     if (rest === undefined || this.#connection.closed) return;
     this.#keepRest(rest.subarray(this.#take(rest)));
-    if (this.#rest === undefined && !this.#connection.closed) this.#connection.resume();
+    if (this.#rest !== undefined) return;
+    this.#kept.note(0);
+    if (!this.#connection.closed) this.#connection.resume();
   }
 
   #take(bytes: Uint8Array): number {
@@ -165,8 +171,14 @@ export class CommandPace implements Waiting {
   }
 
   #keep(rest: Uint8Array): void {
-    this.#rest = rest;
+    this.#setRest(rest);
     this.#connection.pause();
     this.#share.wait(this);
+  }
+
+  #setRest(rest: Uint8Array): void {
+    this.#rest = rest;
+    // A part of the bytes keeps the memory of all.
+    this.#kept.note(rest.buffer.byteLength);
   }
 }

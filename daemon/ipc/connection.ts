@@ -6,6 +6,7 @@ import { type PeerProcess, SocketPeer } from '../../native-bridge/libc/peer-proc
 import { descriptorOf } from '../../native-bridge/libc/unix-socket.ts';
 import { isVerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import { type CarryOut, CommandPace, CommandShare } from './command-pace.ts';
+import type { InputAccount } from './kept-input.ts';
 import type { UserShare } from './objects/daemon-budget.ts';
 
 /** Errors of a socket whose peer was killed. */
@@ -18,7 +19,7 @@ interface SocketOptions extends SocketConstructorOpts {
 }
 
 /** See the module's comment. */
-export class Connection {
+export class Connection implements InputAccount {
   readonly #peer: PeerProcess;
   /** Closes what the connection has of its process, unless that belongs to another connection. */
   readonly #releasePeer: () => void;
@@ -42,6 +43,7 @@ export class Connection {
   commands = new CommandShare();
   #share: UserShare | undefined;
   #chargedBytes = 0;
+  #keptBytes = 0;
   #reason: string | undefined;
   #closed = false;
   #overdue = false;
@@ -185,7 +187,7 @@ export class Connection {
     if (pendingBytes > this.unreadMaxBytes) this.#cutLater(`${pendingBytes} bytes unread`);
   }
 
-  /** Charges bytes that wait for the peer to its user, from now on. */
+  /** Charges bytes that wait for the peer, or for the daemon, to the peer's user, from now on. */
   chargeTo(share: UserShare | undefined): void {
     this.#share = share;
   }
@@ -204,6 +206,25 @@ export class Connection {
     } catch (error) {
       this.#chargedBytes -= change;
       if (!isVerbsError(error)) throw error;
+      this.#cutLater(error.message);
+    }
+  }
+
+  /** See `InputAccount`. */
+  keep(change: number): void {
+    // The end of a connection gives all of it back.
+    if (this.#share === undefined || this.#closed) return;
+    this.#keptBytes += change;
+    if (change < 0) {
+      this.#share.give('inputBytes', -change);
+      return;
+    }
+    try {
+      this.#share.take('inputBytes', change);
+    } catch (error) {
+      if (!isVerbsError(error)) throw error;
+      // It is kept until the connection ends, which is soon.
+      this.#share.add('inputBytes', change);
       this.#cutLater(error.message);
     }
   }
@@ -245,6 +266,7 @@ export class Connection {
       this.onClosed(this.#reason);
     } finally {
       this.#charge();
+      this.#share?.give('inputBytes', this.#keptBytes);
       this.#releasePeer();
       this.onClosing(descriptorOf(this.#socket));
       this.#socket.destroy();

@@ -39,6 +39,7 @@ import { ClientIdentity } from './client-identity.ts';
 import { COMMAND_SCHEMAS, isCommandName } from './command-schemas.ts';
 import type { Connection } from './connection.ts';
 import type { DescriptorsInFlight } from './descriptors-in-flight.ts';
+import { KeptInput } from './kept-input.ts';
 import { AgentChannel } from './objects/agent-channel.ts';
 import { DaemonMemory } from './objects/daemon-memory.ts';
 import type { DeviceDirectory } from './objects/device-directory.ts';
@@ -171,11 +172,13 @@ export class ControlClient {
   }
 
   #serve(connection: Connection, reader: FrameReader | RecordReader): void {
+    const kept = new KeptInput(connection);
     connection.serve((bytes, more) => {
       let taken = bytes.length;
       this.#guard(() => {
         taken = reader.push(bytes, more);
       });
+      kept.note(reader.roomBytes);
       return taken;
     });
   }

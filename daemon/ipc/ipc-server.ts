@@ -41,6 +41,7 @@ import { CommandShares } from './command-pace.ts';
 import { Connection } from './connection.ts';
 import type { ControlClient, SecondaryRole } from './control-client.ts';
 import { DescriptorsInFlight } from './descriptors-in-flight.ts';
+import { KeptInput } from './kept-input.ts';
 import type { KernelServer, KernelWelcome } from './kernel/kernel-server.ts';
 import { isKernelRole } from './kernel/roles.ts';
 import type { DeviceDirectory } from './objects/device-directory.ts';
@@ -356,6 +357,7 @@ export class IpcServer {
   /** The first connections wait until their part of the daemon is loaded. */
   #welcomeAfter(loading: Promise<unknown>, connection: Connection, hello: Hello): void {
     let early: Uint8Array = new Uint8Array(0);
+    const kept = new KeptInput(connection);
     connection.onClosed = () => undefined;
     connection.onBytes = (bytes) => {
       if (early.length + bytes.length > READ_BYTES) {
@@ -363,6 +365,7 @@ export class IpcServer {
         return;
       }
       early = Buffer.concat([early, bytes]);
+      kept.note(early.length);
     };
     const enter = (): void => {
       if (connection.closed) return;
@@ -373,6 +376,7 @@ export class IpcServer {
         this.#refuseFor(connection, error);
       }
       if (early.length > 0 && !connection.closed) connection.onBytes(early);
+      kept.note(0);
     };
     const fail = (error: Error): void => {
       const text = `cannot load what serves clients: ${error.message}; install iwarpd again`;
@@ -463,8 +467,14 @@ export class IpcServer {
     const { uid } = connection.credentials;
     const isOwner = isTrusted(uid);
     const caller = { mayChange: isOwner, isOwner };
-    const waiting: { readonly id: number; readonly value: IpcValue }[] = [];
+    const waiting: { readonly id: number; readonly value: IpcValue; readonly bytes: number }[] = [];
     let pending = 0;
+    const [unread, unanswered] = [new KeptInput(connection), new KeptInput(connection)];
+    let unansweredBytes = 0;
+    const count = (change: number): void => {
+      unansweredBytes += change;
+      unanswered.note(unansweredBytes);
+    };
     const reader = new FrameReader(CLIENT_FRAME_MAX_BYTES, (frame) => {
       if (frame.type !== FrameType.request) throw new IpcFormatError(`frame of type ${frame.type}`);
       if (pending >= PENDING_OPERATIONS_MAX) {
@@ -472,7 +482,9 @@ export class IpcServer {
       }
       const value = decodeValue(frame.payload);
       pending += 1;
-      waiting.push({ id: frame.id, value });
+      const { length: bytes } = frame.payload;
+      count(bytes);
+      waiting.push({ id: frame.id, value, bytes });
       next();
     });
     // Make no further answers for a caller who does not read earlier ones.
@@ -487,6 +499,7 @@ export class IpcServer {
         if (operation === undefined) return;
         void this.#answerAdmin(operation.id, operation.value, caller).then((answer) => {
           pending -= 1;
+          count(-operation.bytes);
           connection.write(answer);
         });
         next();
@@ -497,6 +510,7 @@ export class IpcServer {
     connection.onBytes = (bytes) => {
       try {
         reader.push(bytes);
+        unread.note(reader.roomBytes);
       } catch (error) {
         if (!(error instanceof IpcFormatError)) throw error;
         this.#cutOff('admin connection', connection, error.message);
@@ -515,10 +529,12 @@ export class IpcServer {
       stop = watcher.watch(this.#options.taps, this.#options.work);
       connection.onBytes = () => connection.cut('bytes behind the request');
     });
+    const unread = new KeptInput(connection);
     connection.onClosed = () => stop();
     connection.onBytes = (bytes) => {
       try {
         reader.push(bytes);
+        unread.note(reader.roomBytes);
       } catch (error) {
         if (!(error instanceof IpcFormatError) && !isVerbsError(error)) throw error;
         this.#cutOff('watcher', connection, error.message);

@@ -16,6 +16,8 @@ const RESERVED_MAPPINGS = 1 / 4;
 const SHARED_MEMORY = 1 / 2;
 /** Share of the machine's memory for answers and events that clients have not read. */
 const UNREAD_MEMORY = 1 / 4;
+/** Share of the machine's memory for bytes of clients that are not used yet: an agent stages 16 MiB. */
+const INPUT_MEMORY = 1 / 8;
 /** Linux's default of vm.max_map_count. */
 const MAP_COUNT_DEFAULT = 65_530;
 /** Objects of all clients, if the heap has room for them. */
@@ -55,6 +57,7 @@ export function daemonLimits(given: GivenLimits): DaemonLimits {
     descriptorsInFlight: openFiles,
     ports: portCount(),
     groups: given.groups ?? GROUPS_MAX,
+    inputBytes: given.inputBytes ?? Math.floor(memoryBytes * INPUT_MEMORY),
     unreadBytes: given.unreadBytes ?? Math.floor(memoryBytes * UNREAD_MEMORY),
   };
 }

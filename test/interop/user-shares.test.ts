@@ -86,6 +86,10 @@ const ROWS: Readonly<Record<string, Row>> = {
     refusal: new RegExp(`ENOMEM user ${EVE} .*${share(400)}.*limits.groups`),
   },
   unreadBytes: { options: { limits: { unreadBytes: 4 * 2 ** 20 } }, refusal: /ended/ },
+  inputBytes: {
+    options: { limits: { inputBytes: 4 * 2 ** 20 } },
+    refusal: /^[1-9]\d* ended/,
+  },
 };
 
 let users: TwoUsers;

@@ -339,6 +339,8 @@ class SimAgent implements AgentConnection {
     this.#work();
   }
 
+  keep(): void {}
+
   die(): void {
     if (this.closed) return;
     this.closed = true;

@@ -21,6 +21,7 @@ import { assert } from '../../invariants/assert.ts';
 import type { QP } from '../../rnic/queue-pair.ts';
 import type { Connection } from '../connection.ts';
 import type { DescriptorsInFlight } from '../descriptors-in-flight.ts';
+import { KeptInput } from '../kept-input.ts';
 import { AgentChannel } from '../objects/agent-channel.ts';
 
 import type { DeviceDirectory } from '../objects/device-directory.ts';
@@ -340,11 +341,13 @@ export class KernelServer implements KernelServices {
       const reply = pairs ? this.#pair(connection) : executeOn(file, request, caller);
       this.#answer(connection, request, reply);
     });
+    const kept = new KeptInput(connection);
     connection.serve((bytes, more) => {
       let taken = bytes.length;
       this.#guard(open, () => {
         taken = reader.push(bytes, more);
       });
+      kept.note(reader.roomBytes);
       return taken;
     });
     connection.onClosed = (reason) => {

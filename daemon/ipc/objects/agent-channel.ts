@@ -12,6 +12,7 @@ import {
 } from '../../../verbs-api/contract/protocol/ipc-records.ts';
 import { IpcFormatError } from '../../../verbs-api/contract/protocol/ipc-value.ts';
 import { assert } from '../../invariants/assert.ts';
+import { type InputAccount, KeptInput } from '../kept-input.ts';
 import { StagedMemory } from './staged-memory.ts';
 
 /**
@@ -33,7 +34,7 @@ const WRITE_COST_BYTES = 512;
 const WRITING_LOW_BYTES = WRITING_MAX_BYTES / 2;
 
 /** The parts of a connection that the channel uses. */
-export interface AgentConnection {
+export interface AgentConnection extends InputAccount {
   readonly closed: boolean;
   unreadMaxBytes: number;
   write(bytes: Uint8Array): void;
@@ -61,13 +62,16 @@ export class AgentChannel {
   #nextId = 0;
   /** Called with the address of a request that failed because the program may not access it. */
   onFault: (address: number) => void = () => undefined;
-  readonly staged = new StagedMemory();
+  readonly staged: StagedMemory;
+  readonly #kept: KeptInput;
   #writingCost = 0;
   #congested = false;
 
   constructor(connection: AgentConnection) {
     this.#connection = connection;
     connection.unreadMaxBytes = AGENT_UNREAD_MAX_BYTES;
+    this.staged = new StagedMemory(connection);
+    this.#kept = new KeptInput(connection);
     this.#reader = new RecordReader(
       AGENT_REPLY_BYTES,
       (head) => parseAgentReply(head).length,
@@ -93,6 +97,7 @@ export class AgentChannel {
   /** Bytes from the client. Throws `IpcFormatError`. */
   handleBytes(bytes: Uint8Array): void {
     this.#reader.push(bytes);
+    this.#kept.note(this.#reader.roomBytes);
   }
 
   /** Requests bytes. `done` is called later, never from inside this call. */
@@ -113,6 +118,7 @@ export class AgentChannel {
     this.#writingCost = 0;
     this.#congested = false;
     for (const { done } of this.#requests.splice(0)) done(undefined);
+    this.staged.clear();
   }
 
   /** Compares the counts with the pending requests, for tests. Throws `InvariantError`. */

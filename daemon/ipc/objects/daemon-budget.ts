@@ -32,6 +32,8 @@ export interface DaemonLimits {
   readonly groups: number;
   /** Bytes that wait for clients to read them. */
   readonly unreadBytes: number;
+  /** Bytes that came from clients and wait for the daemon to use them. */
+  readonly inputBytes: number;
 }
 
 /** A limit, by its name in `status`. */
@@ -82,6 +84,7 @@ const TERMS: Readonly<Record<LimitName, LimitTerms>> = {
     ownerFree: true,
   },
   unreadBytes: settable('unreadBytes', 'bytes that clients have not read'),
+  inputBytes: settable('inputBytes', 'bytes of incomplete and waiting requests and fetched memory'),
 };
 
 /** Every limit. */
@@ -95,6 +98,7 @@ export const SETTABLE_LIMITS: readonly SettableLimit[] = [
   'ids',
   'groups',
   'unreadBytes',
+  'inputBytes',
 ];
 
 /** Options of a budget. */

@@ -1,5 +1,7 @@
 /** What was fetched from one client's memory and is not used yet, over all its regions. */
+
 import { assert } from '../../invariants/assert.ts';
+import type { InputAccount } from '../kept-input.ts';
 
 /**
  * Fetched bytes at which the oldest are dropped: enough for a few messages of each busy queue pair.
@@ -20,7 +22,13 @@ export interface StagedRange {
 export class StagedMemory {
   /** The oldest first. */
   readonly #ranges = new Set<StagedRange>();
+  readonly #account: InputAccount;
   #bytes = 0;
+
+  /** `account` counts the bytes, too. */
+  constructor(account: InputAccount) {
+    this.#account = account;
+  }
 
   /** Bytes of all ranges. */
   get bytes(): number {
@@ -30,10 +38,13 @@ export class StagedMemory {
   add(range: StagedRange): void {
     this.#ranges.add(range);
     this.#bytes += range.bytes.length;
+    this.#account.keep(range.bytes.length);
   }
 
   remove(range: StagedRange): void {
-    if (this.#ranges.delete(range)) this.#bytes -= range.bytes.length;
+    if (!this.#ranges.delete(range)) return;
+    this.#bytes -= range.bytes.length;
+    this.#account.keep(-range.bytes.length);
   }
 
   /** Drops the oldest ranges that have arrived, of any region, until `lengthBytes` more fit. */
@@ -42,6 +53,11 @@ export class StagedMemory {
       if (this.#bytes + lengthBytes <= STAGED_MAX_BYTES) return;
       if (range.missing === 0) range.drop();
     }
+  }
+
+  /** Drops every range: the memory can no longer be reached. */
+  clear(): void {
+    for (const range of this.#ranges) range.drop();
   }
 
   /** Compares the count with the ranges, for tests. Throws `InvariantError`. */

@@ -27,6 +27,10 @@ const QUEUES = { maxSendWr: 1, maxRecvWr: 1 };
 const UNREAD_OPERATIONS = 8;
 const UNREAD_CONNECTIONS = 20;
 const UNREAD_QPS = 1000;
+/** Connections with a request of this length that lacks its last byte, until so many were ended. */
+const HALF_REQUESTS = 300;
+const HALF_REQUEST_BYTES = 60_000;
+const ENDED_MAX = 3;
 /** Files, and connections to each, on which it asks for descriptors. */
 const FLIGHT_FILES = 20;
 const FLIGHT_CONNECTIONS = 40;
@@ -157,12 +161,31 @@ async function unreadBytes(path: string): Promise<Taken> {
   return { count: open.length, refusal: `${ended} ended` };
 }
 
+/** Requests that it never completes. */
+async function inputBytes(path: string): Promise<Taken> {
+  let ended = 0;
+  let count = 0;
+  for (; count < HALF_REQUESTS && ended < ENDED_MAX; count += 1) {
+    const client = await IpcClient.open(path, Role.control);
+    if ((await client.welcome()).errno !== 0) break;
+    client.socket.once('close', () => {
+      ended += 1;
+    });
+    // Each byte but the last; the daemon has taken them before it answers on another connection.
+    const request = emitFrame(FrameType.request, 1, new Uint8Array(HALF_REQUEST_BYTES));
+    client.socket.write(request.subarray(0, -1));
+    await (await IpcClient.open(path, Role.control)).welcome();
+  }
+  return { count, refusal: `${ended} ended` };
+}
+
 /** How each limit is taken, by its name. */
 const WAYS: Readonly<Record<string, (path: string) => Promise<Taken>>> = {
   connections,
   descriptors,
   descriptorsInFlight,
   unreadBytes,
+  inputBytes,
   sharedBytes: async (path) => {
     const programs = await Programs.start(path);
     return await untilRefused((at) => programs.at(at).pd.allocMR(BUFFER_BYTES, Access.localWrite));

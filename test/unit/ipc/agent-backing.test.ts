@@ -15,8 +15,13 @@ class Rig {
   readonly connection = {
     closed: false,
     unreadMaxBytes: 0,
+    keep: (change: number) => {
+      this.kept += change;
+    },
     write: (bytes: Uint8Array) => void this.#toClient.push(bytes.slice()),
   };
+  /** Bytes for which the connection is charged. */
+  kept = 0;
   epoch = 0;
   ready = 0;
   readonly #agent = new MemoryAgent();
@@ -152,6 +157,7 @@ describe('many regions of one client', () => {
       rig.exchange();
     }
     expect(rig.channel.staged.bytes).toBe(STAGED_MAX_BYTES);
+    expect(rig.kept).toBe(STAGED_MAX_BYTES);
     rig.channel.assertInvariants();
     // The oldest is fetched again, and whole.
     const [oldest] = regions;
@@ -162,6 +168,22 @@ describe('many regions of one client', () => {
     expect(Buffer.compare(target, rig.memory)).toBe(0);
     for (const backing of regions) backing.release();
     expect(rig.channel.staged.bytes).toBe(0);
+    expect(rig.kept).toBe(0);
+  });
+
+  it('keep nothing of an agent that has left', () => {
+    expect(rig.backing.prepareRead(0, 64)).toBe(false);
+    rig.exchange();
+    expect(rig.kept).toBe(64);
+    rig.channel.handleClosed();
+    expect(rig.channel.staged.bytes).toBe(0);
+    expect(rig.kept).toBe(0);
+    expect(rig.backing.read(0, 64, new Uint8Array(64), 0)).toBe(false);
+  });
+
+  it('are charged for an answer that has arrived in part', () => {
+    rig.channel.handleBytes(new Uint8Array(8));
+    expect(rig.kept).toBeGreaterThanOrEqual(8);
   });
 });
 

@@ -44,6 +44,13 @@ class Program {
     this.pace.receive(Uint8Array.from(costs));
   }
 
+  /** Bytes for which the connection is charged. */
+  kept = 0;
+
+  keep(change: number): void {
+    this.kept += change;
+  }
+
   pause(): void {
     log.push(`${this.#name} waits`);
   }
@@ -99,4 +106,17 @@ describe('requests that arrive together', () => {
     await turn();
     expect(log).toEqual([]);
   });
+});
+
+it('bytes that wait are charged to the connection until they are used', async () => {
+  const one = new Program('a', 1, new CommandShares());
+  one.send(1, 1);
+  expect(one.kept).toBe(0);
+  one.send(9, 9, 1);
+  expect(one.kept).toBe(2);
+  await turn();
+  // A part of the bytes keeps the memory of all.
+  expect(one.kept).toBe(2);
+  await turn();
+  expect(one.kept).toBe(0);
 });

@@ -14,7 +14,12 @@ function memoryOf(peer = SELF, tiers = all): DaemonMemory {
 }
 
 function withAgent(memory: DaemonMemory): DaemonMemory {
-  const connection = { closed: false, unreadMaxBytes: 0, write: () => undefined };
+  const connection = {
+    closed: false,
+    unreadMaxBytes: 0,
+    write: () => undefined,
+    keep: () => undefined,
+  };
   memory.agent = new AgentChannel(connection);
   return memory;
 }

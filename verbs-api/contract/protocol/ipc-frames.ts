@@ -134,6 +134,11 @@ export class FrameReader {
     return this.#heldBytes;
   }
 
+  /** Bytes of memory that it keeps for an incomplete frame. */
+  get roomBytes(): number {
+    return this.#held.length;
+  }
+
   /**
    * Takes bytes of the stream and calls `onFrame` for each whole frame, as long as `more` returns true
    * between two of them. Returns how many bytes it took; the others are for a later call. After an

@@ -123,6 +123,11 @@ export class RecordReader {
     this.#onRecord = onRecord;
   }
 
+  /** Bytes of memory that it keeps for an incomplete record. */
+  get roomBytes(): number {
+    return this.#held.length;
+  }
+
   /**
    * Takes bytes of the stream and calls `onRecord` for each whole record, as long as `more` returns true
    * between two of them. Returns how many bytes it took; the others are for a later call.
