@@ -202,6 +202,8 @@ export interface ServedId extends TaggedObject {
   program?: object | undefined;
   /** Charged for its port and sockets. */
   account?: IdAccount | undefined;
+  /** The user of its program: the same value for the same user. */
+  user?: number | object | undefined;
 }
 
 /** An event of a connection id. */

@@ -74,6 +74,9 @@ export class HostId {
   /** What RoCE has of it; undefined once the id is iWARP's alone, and while nothing needs it. */
   roce: RoceId | undefined;
 
+  /** The user of its program: the same value for the same user. */
+  user: number | object | undefined;
+
   #reuseAddress = false;
   #refusalPatienceMs = 0;
   #account: IdAccount | undefined;

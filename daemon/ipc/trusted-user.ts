@@ -11,3 +11,8 @@ export function isSameUser(one: PeerProcess, other: PeerProcess): boolean {
   if (one.uid !== other.uid) return false;
   return one.uid !== UNKNOWN_UID || one.identity === other.identity;
 }
+
+/** The user of a program as one value, which no other user's programs have. */
+export function userOf(uid: number | undefined, program: object): number | object | undefined {
+  return uid === UNKNOWN_UID ? program : uid;
+}

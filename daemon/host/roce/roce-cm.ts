@@ -122,8 +122,8 @@ export class RoceCm {
       throw new VerbsError('EADDRNOTAVAIL', `no RoCE device has the address ${address}`);
     }
     // A loopback address stands for those of the devices, so its port is theirs, too.
-    const place = open ? wildcardOf(address) : address;
-    const held = this.#ports.hold(holderOf(id), { address: place, port });
+    const reach = open ? wildcardOf(address) : address;
+    const held = this.#ports.hold(holderOf(id), { address, port, reach });
     id.roce = roce;
     this.#ids.add(id);
     roce.port = device;

@@ -18,12 +18,21 @@ export interface PortHolder extends Omit<PortClaim, 'address'> {
   readonly portSpace: number;
   /** Charged for the port. */
   readonly account?: IdAccount | undefined;
+  /** The user of its program: the same value for the same user. */
+  readonly user?: number | object | undefined;
+}
+
+/** The address and port that a holder wants. */
+interface WantedPort extends SocketAddress {
+  /** The address where it hears what arrives for others, too: a wildcard. Default: `address`. */
+  readonly reach?: string;
 }
 
 /** The port of a holder. */
 interface Place {
   readonly key: string;
   readonly address: string;
+  readonly reach: string;
 }
 
 /** See the module's comment. */
@@ -45,7 +54,7 @@ export class ServicePorts {
    * Holds a port of an address for `holder`, and returns it; port 0 is any free one. EADDRINUSE when
    * the address and port are held; EADDRNOTAVAIL when one of both is a wildcard, or no port is free.
    */
-  hold(holder: PortHolder, wanted: SocketAddress): number {
+  hold(holder: PortHolder, wanted: WantedPort): number {
     holder.account?.take('ports');
     try {
       return this.#hold(holder, wanted);
@@ -55,9 +64,9 @@ export class ServicePorts {
     }
   }
 
-  #hold(holder: PortHolder, { address, port }: SocketAddress): number {
+  #hold(holder: PortHolder, { address, port, reach = address }: WantedPort): number {
     if (port !== 0) {
-      const place = { key: keyOf(holder.portSpace, port), address };
+      const place = { key: keyOf(holder.portSpace, port), address, reach };
       this.#assertFree(holder, place, holder.reuseAddress);
       this.#note(holder, place);
       return port;
@@ -67,7 +76,7 @@ export class ServicePorts {
       const candidate = EPHEMERAL_FIRST + ((first + step) % EPHEMERAL_PORTS);
       const key = keyOf(holder.portSpace, candidate);
       if (this.#held.has(key)) continue;
-      this.#note(holder, { key, address });
+      this.#note(holder, { key, address, reach });
       return candidate;
     }
     throw new VerbsError('EADDRNOTAVAIL', 'no port is free');
@@ -99,13 +108,16 @@ export class ServicePorts {
     this.#places.set(holder, place);
   }
 
-  #assertFree(holder: PortHolder, { key, address }: Place, reuseAddress: boolean): void {
-    const wanted = { address, afOnly: holder.afOnly, reuseAddress };
+  #assertFree(holder: PortHolder, place: Place, reuseAddress: boolean): void {
+    const { key } = place;
     for (const other of this.#held.get(key) ?? []) {
       const held = this.#places.get(other);
       if (other === holder || held === undefined) continue;
+      // Only another user must not get what arrives for an address that this one did not name.
+      const at = other.user === holder.user ? 'address' : 'reach';
       const { afOnly, reuseAddress: shares } = other;
-      const clash = portClash(wanted, { address: held.address, afOnly, reuseAddress: shares });
+      const wanted = { address: place[at], afOnly: holder.afOnly, reuseAddress };
+      const clash = portClash(wanted, { address: held[at], afOnly, reuseAddress: shares });
       if (clash !== undefined) throw new VerbsError(clash, clashText(key, held.address));
     }
   }

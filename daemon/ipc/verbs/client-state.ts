@@ -15,6 +15,7 @@ import { ObjectRegistry } from '../objects/object-registry.ts';
 import { QueueRings } from '../objects/queue-rings.ts';
 import { type ClientQuotas, OBJECT_KINDS, QuotaLedger } from '../objects/quotas.ts';
 import { ownRights, rightsOf, type UserRights } from '../objects/user-rights.ts';
+import { userOf } from '../trusted-user.ts';
 import { type AnyObject, BufferObject, type ClientEvents } from './client-objects.ts';
 
 /** The functions behind the commands. */
@@ -31,6 +32,8 @@ export class ClientState {
   readonly directory: DeviceDirectory;
   readonly memory: ClientMemory;
   readonly rights: UserRights;
+  /** See `userOf`. */
+  readonly user: number | object | undefined;
   readonly ledger: QuotaLedger;
   readonly table: ObjectRegistry<AnyObject>;
   readonly rings: QueueRings<SharedAllocation>;
@@ -58,6 +61,7 @@ export class ClientState {
     this.directory = parts.directory;
     this.memory = parts.memory;
     this.rights = parts.uid === undefined ? ownRights() : rightsOf(parts.uid);
+    this.user = userOf(parts.uid, client);
     const { memory } = parts;
     const ledger = new QuotaLedger(parts.quotas, parts.uid);
     this.ledger = ledger;

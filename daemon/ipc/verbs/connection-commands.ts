@@ -44,6 +44,7 @@ export function connectionCommands(state: ClientState): CommandHandlers<Connecti
         const id = datagrams ? createServiceId(directory) : host.cm.createId(undefined);
         id.program = state.client;
         id.account = state.ledger.share;
+        id.user = state.user;
         return new IdObject(state.client, handle, host, id);
       });
       object.id.tag = object;
@@ -153,6 +154,7 @@ function moveTo(object: IdObject, host: DeviceHost): boolean {
   if (object.host === host) return false;
   const moved = host.cm.createId(object);
   moved.account = object.id.account;
+  moved.user = object.id.user;
   moved.program = object.client;
   object.host.cm.destroy(object.id);
   object.host = host;

@@ -10,6 +10,7 @@ import { assert } from '../../../invariants/assert.ts';
 import type { QP } from '../../../rnic/queue-pair.ts';
 import type { DeviceResources } from '../../objects/device-resources.ts';
 import type { HandleSpace } from '../../objects/handle-space.ts';
+import { userOf } from '../../trusted-user.ts';
 import { type AnyQueue, bytesToTake, EventQueue } from '../event-queue.ts';
 import type { KernelClient } from '../kernel-client.ts';
 import {
@@ -135,6 +136,7 @@ export class OpenChannel {
     id.portKeeper = this.client;
     id.program = this.client;
     id.account = this.client.ledger.share;
+    id.user = userOf(this.client.credentials.uid, this.client);
     try {
       return this.#add(id, { ...init, known: true });
     } catch (error) {

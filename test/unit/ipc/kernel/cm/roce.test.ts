@@ -3,7 +3,10 @@
  * of librdmacm rely on.
  */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { KernelClient } from '../../../../../daemon/ipc/kernel/kernel-client.ts';
+import { DEFAULT_QUOTAS } from '../../../../../daemon/ipc/objects/quotas.ts';
 import { ownAddress } from '../../../../support/own-address.ts';
+import { SELF } from '../../../../support/own-process.ts';
 import { quiet } from '../../../../support/patience.ts';
 import {
   cmCommands as cm,
@@ -165,15 +168,27 @@ describe('addresses', () => {
     expect(bind(ADDRESS, 7001)).toBe(EADDRNOTAVAIL);
   });
 
-  it('fail to bind beside a loopback address, which leads to every device', () => {
-    const bind = (address: string, port: number) =>
-      rig.write(cm.bind(rig.create(1n), address, port));
-    expect(bind('127.0.0.1', 7005)).toBe(0);
-    // Otherwise it would get requests to 127.0.0.1.
+  it('fail to bind beside a loopback address of another user, which leads to every device', () => {
+    const other = new KernelClient(3, { ...SELF, uid: 12_345 }, DEFAULT_QUOTAS);
+    const files = { own: rig.file, others: rig.openFile(101, other) };
+    const bind = (address: string, port: number, whose: keyof typeof files = 'others') =>
+      rig.write(cm.bind(rig.create(1n, files[whose]), address, port), files[whose]);
+    expect(bind('127.0.0.1', 7005, 'own')).toBe(0);
+    // Else it would get the requests of those who dial 127.0.0.1.
     expect(bind(ADDRESS, 7005)).toBe(EADDRNOTAVAIL);
     expect(bind('127.0.0.2', 7005)).toBe(EADDRNOTAVAIL);
-    expect(bind(ADDRESS, 7006)).toBe(0);
+    expect(bind(ADDRESS, 7006, 'own')).toBe(0);
     expect(bind('127.0.0.1', 7006)).toBe(EADDRNOTAVAIL);
+  });
+
+  it('bind beside a loopback address of the same user, as on Linux', () => {
+    const bind = (address: string, port: number) =>
+      rig.write(cm.bind(rig.create(1n), address, port));
+    expect(['127.0.0.1', ADDRESS, '127.0.0.2'].map((address) => bind(address, 7005))).toEqual([
+      0, 0, 0,
+    ]);
+    expect(bind('127.0.0.1', 7005)).toBe(EADDRINUSE);
+    expect(bind('0.0.0.0', 7005)).toBe(EADDRNOTAVAIL);
   });
 });
 
