@@ -1,6 +1,5 @@
 /** A part of `user-programs.ts`: takes all that it can of one limit of a daemon, and holds it. */
 import { connect, type Socket } from 'node:net';
-import { ShimOp } from '../../../daemon/ipc/kernel/shim-protocol.ts';
 import { connectDaemon } from '../../../verbs-api/connect-daemon.ts';
 import {
   emitFrame,
@@ -9,13 +8,13 @@ import {
   parseWelcome,
   Role,
 } from '../../../verbs-api/contract/protocol/ipc-frames.ts';
+import { MAP_REPLY_BYTES } from '../../../verbs-api/contract/protocol/ipc-records.ts';
 import { encodeValue } from '../../../verbs-api/contract/protocol/ipc-value.ts';
 import { Access, QPType } from '../../../verbs-api/contract/verbs/enums.ts';
 import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import type { Context, PD, Provider } from '../../../verbs-api/contract/verbs/provider.ts';
 import { IpcClient } from '../../support/ipc-client.ts';
 import { ShimClient } from '../../support/shim-client.ts';
-import { commands } from '../../support/uverbs-rig.ts';
 
 /** More than a test lets any limit be. */
 const ATTEMPTS = 20_000;
@@ -31,9 +30,9 @@ const UNREAD_QPS = 1000;
 const HALF_REQUESTS = 300;
 const HALF_REQUEST_BYTES = 60_000;
 const ENDED_MAX = 3;
-/** Files, and connections to each, on which it asks for descriptors. */
-const FLIGHT_FILES = 20;
-const FLIGHT_CONNECTIONS = 40;
+/** Clients, and descriptors that each has in flight: as many as the daemon lets one have. */
+const FLIGHT_CLIENTS = 20;
+const FLIGHT_PER_CLIENT = 64;
 
 /** What came of it: how much it has, and why it has no more. */
 interface Taken {
@@ -107,22 +106,63 @@ async function descriptors(path: string): Promise<Taken> {
   }
 }
 
-/** Asks for descriptors on many connections to its files, and receives none. */
-async function descriptorsInFlight(path: string): Promise<Taken> {
-  for (let count = 0; count < FLIGHT_FILES; count += 1) {
-    const file = await ShimClient.uverbs(path, Role.uverbs);
-    if (file.welcome.errno !== 0) return { count, refusal: file.welcome.text };
-    await file.call(ShimOp.write, { payload: commands.getContext() });
-    for (let joined = 0; joined < FLIGHT_CONNECTIONS; joined += 1) {
-      const connection = await ShimClient.open(path, Role.uverbs, file.welcome.token);
-      if (connection.welcome.errno !== 0) return { count, refusal: connection.welcome.text };
-      for (let request = 0; request < 4; request += 1) connection.ask(ShimOp.rings, {});
-    }
-    // Breaks the protocol: the file is cut off, and what is in flight stays so.
-    file.ask(0xffff, {});
-    await file.closed();
+/** A client with shared memory, and a connection on which it asks for the descriptors. */
+class Mapper {
+  readonly #control: IpcClient;
+  readonly #map: ShimClient;
+
+  private constructor(control: IpcClient, map: ShimClient) {
+    this.#control = control;
+    this.#map = map;
   }
-  return { count: FLIGHT_FILES, refusal: 'none' };
+
+  static async open(path: string): Promise<Mapper> {
+    const control = await IpcClient.open(path, Role.control);
+    const { token } = await control.welcome();
+    return new Mapper(control, await ShimClient.open(path, Role.map, token));
+  }
+
+  /** Asks for so many descriptors, and reads none. */
+  async askUnread(count: number): Promise<void> {
+    for (let each = 0; each < count; each += 1) await this.#ask();
+  }
+
+  /** Asks for one and reads it. Returns the errno. */
+  async get(): Promise<number> {
+    await this.#ask();
+    const reply = await this.#map.take(MAP_REPLY_BYTES);
+    return new DataView(reply.buffer, reply.byteOffset).getUint32(0, true);
+  }
+
+  /** Breaks the protocol: the client is cut off, and what is in flight stays so. */
+  async end(): Promise<void> {
+    this.#control.send(emitFrame(FrameType.reply, 0, new Uint8Array(0)));
+    await this.#control.closed();
+  }
+
+  async #ask(): Promise<void> {
+    this.#control.request(1, ['allocBuffer', { lengthBytes: 4096 }]);
+    const { value } = await this.#control.frame();
+    if (!isMapping(value)) throw new Error(`no shared memory: ${JSON.stringify(value)}`);
+    this.#map.send(Buffer.from(value.mapping.token, 'hex'));
+  }
+}
+
+function isMapping(value: unknown): value is { readonly mapping: { readonly token: string } } {
+  return typeof value === 'object' && value !== null && 'mapping' in value;
+}
+
+/** Descriptors that it asks for and does not receive, by clients half of which end. */
+async function descriptorsInFlight(path: string): Promise<Taken> {
+  const reader = await Mapper.open(path);
+  for (let count = 1; count <= FLIGHT_CLIENTS; count += 1) {
+    const client = await Mapper.open(path);
+    await client.askUnread(FLIGHT_PER_CLIENT);
+    const errno = await reader.get();
+    if (errno !== 0) return { count: count * FLIGHT_PER_CLIENT, refusal: `errno ${errno}` };
+    if (count % 2 === 0) await client.end();
+  }
+  return { count: FLIGHT_CLIENTS * FLIGHT_PER_CLIENT, refusal: 'none' };
 }
 
 /** Answers that it never reads. */
