@@ -4,11 +4,7 @@ import {
   CONTROL_ROUTES,
   type ControlOperationName,
   type ControlReply,
-  LIST_MAX,
-  type ListWindow,
   type MRSummary,
-  type ObjectFilter,
-  type ObjectOwner,
 } from '../../verbs-api/contract/protocol/control.ts';
 import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import { faultId, faultSpec, faultStatus } from './fault-schemas.ts';
@@ -56,14 +52,14 @@ export const OPERATIONS: { readonly [N in ControlOperationName]: Operation<N> } 
     summary: 'Queue pairs',
     request: objectFilter,
     reply: z.array(qpSummary),
-    run: (target, filter) => matching(target.objects().qps, filter),
+    run: (target, filter) => target.objects('qps', filter).qps,
   },
   listMRs: {
     summary: "Memory regions; only the daemon's own user sees keys and addresses",
     request: objectFilter,
     reply: z.array(mrSummary),
     run: (target, filter, { isOwner }) => {
-      const regions = matching(target.objects().mrs, filter);
+      const regions = target.objects('mrs', filter).mrs;
       return isOwner ? regions : regions.map(withoutKey);
     },
   },
@@ -71,13 +67,13 @@ export const OPERATIONS: { readonly [N in ControlOperationName]: Operation<N> } 
     summary: 'Completion queues',
     request: objectFilter,
     reply: z.array(cqSummary),
-    run: (target, filter) => matching(target.objects().cqs, filter),
+    run: (target, filter) => target.objects('cqs', filter).cqs,
   },
   listConnections: {
     summary: 'Connections of emulated devices, from the first SYN to the last FIN',
     request: connectionFilter,
     reply: z.array(connectionSummary),
-    run: (target, filter) => windowOf(target.connections().filter(onDevice(filter)), filter),
+    run: (target, filter) => target.connections(filter),
   },
   reset: {
     summary:
@@ -170,18 +166,4 @@ export async function executeNamed(
 /** With key and address, anyone who can reach the program's port can read and write the region. */
 function withoutKey({ key: _, address: __, ...rest }: MRSummary): MRSummary {
   return rest;
-}
-
-function matching<T extends ObjectOwner>(objects: readonly T[], filter: ObjectFilter): T[] {
-  const { pid } = filter;
-  const matches = objects.filter(onDevice(filter));
-  return windowOf(pid === undefined ? matches : matches.filter((each) => each.pid === pid), filter);
-}
-
-function onDevice({ device }: { readonly device?: string }) {
-  return (each: { readonly device: string }) => device === undefined || each.device === device;
-}
-
-function windowOf<T>(list: readonly T[], { offset = 0, limit = LIST_MAX }: ListWindow): T[] {
-  return list.slice(offset, offset + limit);
 }

@@ -3,7 +3,9 @@
  * `daemon/main`.
  */
 import type {
+  ConnectionFilter,
   ConnectionSummary,
+  ObjectFilter,
   ObjectSummaries,
   ResetReport,
 } from '../../verbs-api/contract/protocol/control.ts';
@@ -21,8 +23,10 @@ export interface ControlTarget {
   /** Updated by `executeOperation`. */
   readonly operationTimes: OperationTimes;
   status(): DaemonStatus;
-  objects(): ObjectSummaries;
-  connections(): readonly ConnectionSummary[];
+  /** The objects of one kind that the filter lets through; the other lists are empty. */
+  objects(kind: keyof ObjectSummaries, filter: ObjectFilter): ObjectSummaries;
+  /** The connections that the filter lets through. */
+  connections(filter: ConnectionFilter): readonly ConnectionSummary[];
   /**
    * Adds a fault whose fields are consistent. Throws `ControlError` naming a field that is invalid
    * here: no such device, or a peer that is not an address.

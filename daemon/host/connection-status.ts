@@ -15,6 +15,9 @@ export interface ConnectionStatus {
   readonly qpNum: number | undefined;
 }
 
+/** Chooses connections before their status is made: there may be many. */
+export type ConnectionChoice = (device: string, qpNum: number | undefined) => boolean;
+
 /** InfiniBand's states by the words that iWARP has for the same. */
 const PHASES: Readonly<Record<CmConnection['state'], EndpointPhase>> = {
   'req-sent': 'initiating',
@@ -32,13 +35,17 @@ const PHASES: Readonly<Record<CmConnection['state'], EndpointPhase>> = {
   idle: 'over',
 };
 
-/** The connection of a RoCE device's id; undefined for an id without one. */
-export function roceConnection({ device, roce }: HostId): ConnectionStatus | undefined {
+/** The connection of a RoCE device's id; undefined for an id without one, or if it is not wanted. */
+export function roceConnection(
+  { device, roce }: HostId,
+  wants: ConnectionChoice,
+): ConnectionStatus | undefined {
   const connection = roce?.connection;
   const { localAddress: local, peerAddress: remote } = roce ?? {};
   if (device === undefined || connection === undefined || !local || !remote) return undefined;
   const phase = PHASES[connection.state];
-  if (phase === 'over') return undefined;
+  const qpNum = connection.local?.qpn;
+  if (phase === 'over' || !wants(device, qpNum)) return undefined;
   const role = connection.role === 'active' ? 'initiator' : 'responder';
-  return { device, local, remote, role, phase, qpNum: connection.local?.qpn };
+  return { device, local, remote, role, phase, qpNum };
 }

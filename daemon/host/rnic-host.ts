@@ -29,7 +29,11 @@ import type { SRQ } from '../rnic/shared-receive-queue.ts';
 import type { Micros } from '../rnic/wire-port.ts';
 import type { Conduit } from './conduit.ts';
 import { Conduits, type ConduitsHost } from './conduits.ts';
-import { type ConnectionStatus, roceConnection } from './connection-status.ts';
+import {
+  type ConnectionChoice,
+  type ConnectionStatus,
+  roceConnection,
+} from './connection-status.ts';
 import { type CrcEngine, chooseCrcEngine } from './crc-engine.ts';
 import { Adapter, type RoceHost } from './device-adapter.ts';
 import type { DeviceHost } from './device-backend.ts';
@@ -51,7 +55,6 @@ import { type Alarm, type HostClock, type HostSystem, TransportError } from './l
 import type { HostNotice, HostObserver } from './observer.ts';
 import { MulticastGroups } from './roce/multicast-groups.ts';
 import type { PacketNetwork, PacketNetworkHost } from './roce/packet-network.ts';
-import type { PacketPort } from './roce/packet-port.ts';
 import type { RoceCm, RoceCmHost } from './roce/roce-cm.ts';
 import type { RoceNetworkParts } from './roce/roce-network-parts.ts';
 import type { RoceParts } from './roce/roce-parts.ts';
@@ -93,8 +96,6 @@ export interface HostAsyncEvent {
 
 /** Where a queue pair of a RoCE device sends to, as `status` shows it. */
 export interface PacketDestination {
-  readonly device: string;
-  readonly qpNum: number;
   /** The device that has the GID, if it is of this host. */
   readonly peerDevice: string | undefined;
   readonly destQpn: number;
@@ -332,26 +333,27 @@ export class RnicHost
   }
 
   /** Every connection, for `status`. */
-  connections(): readonly ConnectionStatus[] {
-    const ofIwarp = this.#manager.endpoints().map(({ device, local, remote, role, phase, qp }) => {
-      return { device: device.name, local, remote, role, phase, qpNum: qp?.qpn };
-    });
-    const ofRoce = (this.#roceCm?.ids() ?? []).map(roceConnection);
-    return [...ofIwarp, ...ofRoce.filter((each) => each !== undefined)];
+  connections(wants: ConnectionChoice = () => true): readonly ConnectionStatus[] {
+    const chosen: ConnectionStatus[] = [];
+    for (const { device, local, remote, role, phase, qp } of this.#manager.endpoints()) {
+      if (!wants(device.name, qp?.qpn)) continue;
+      chosen.push({ device: device.name, local, remote, role, phase, qpNum: qp?.qpn });
+    }
+    for (const id of this.#roceCm?.ids() ?? []) {
+      const connection = roceConnection(id, wants);
+      if (connection !== undefined) chosen.push(connection);
+    }
+    return chosen;
   }
 
-  /** Where the connected queue pairs of RoCE devices send to, for `status`. */
-  packetDestinations(): readonly PacketDestination[] {
-    const named = this.devices.map(({ name, rocePort }) => ({ name, port: rocePort }));
-    const nameOf = (of: PacketPort | undefined) => named.find(({ port }) => port === of)?.name;
-    return [...(this.#packets?.connections() ?? [])].flatMap(
-      ({ qp, port, peer, destQpn, vector }) => {
-        const device = nameOf(port);
-        if (device === undefined || vector === undefined || qp.type === QPType.ud) return [];
-        const peerDevice = peer && nameOf(peer);
-        return [{ device, qpNum: qp.qpn, peerDevice, destQpn, gid: gidText(vector.dgid) }];
-      },
-    );
+  /** Where a connected queue pair of a RoCE device sends to, for `status`. */
+  packetDestination(device: string, qpNum: number): PacketDestination | undefined {
+    const qp = this.devices.find(({ name }) => name === device)?.nic.findQP(qpNum);
+    if (qp === undefined || qp.type === QPType.ud) return undefined;
+    const { peer, destQpn, vector } = this.#packets?.connectionOf(qp) ?? {};
+    if (vector === undefined || destQpn === undefined) return undefined;
+    const peerPort = this.devices.find(({ rocePort }) => peer !== undefined && rocePort === peer);
+    return { peerDevice: peerPort?.name, destQpn, gid: gidText(vector.dgid) };
   }
 
   /** Name of the device that created this QP, if it belongs to this host. */

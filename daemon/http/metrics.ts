@@ -65,7 +65,9 @@ const PORT_COUNTERS: Readonly<Record<string, string>> = {
 
 /** The current value of every metric. */
 export async function metricsReply(target: ControlTarget): Promise<RouteReply> {
-  const registry = collect(target.status(), target.connections());
+  // All of them, not as many as a reply has room for.
+  const connections = target.connections({ limit: Number.POSITIVE_INFINITY });
+  const registry = collect(target.status(), connections);
   const body = `${await registry.metrics()}${operationTimesText(target.operationTimes)}`;
   return { status: 200, type: registry.contentType, body };
 }

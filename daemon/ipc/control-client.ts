@@ -8,7 +8,6 @@ import type {
   DeviceEvent,
   Handle,
 } from '../../verbs-api/contract/protocol/commands.ts';
-import type { ObjectSummaries } from '../../verbs-api/contract/protocol/control.ts';
 import type { ClientStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import {
   CLIENT_FRAME_MAX_BYTES,
@@ -43,6 +42,7 @@ import { KeptInput } from './kept-input.ts';
 import { AgentChannel } from './objects/agent-channel.ts';
 import { DaemonMemory } from './objects/daemon-memory.ts';
 import type { DeviceDirectory } from './objects/device-directory.ts';
+import type { ObjectWindow } from './objects/object-window.ts';
 import type { ClientQuotas } from './objects/quotas.ts';
 import { ClientContext } from './verbs/client-context.ts';
 
@@ -118,10 +118,10 @@ export class ControlClient {
     return this.#identity.status(this.context.usage());
   }
 
-  /** Its objects. */
-  objects(): ObjectSummaries {
+  /** Adds its objects to those that a reply shows. */
+  listObjects(window: ObjectWindow): void {
     const { id: client, credentials, program } = this.#identity;
-    return this.context.objects({ client, pid: credentials.pid, program });
+    this.context.listObjects({ client, pid: credentials.pid, program }, window);
   }
 
   /** Compares its objects with its accounts, for tests. Throws `InvariantError`. */

@@ -7,7 +7,7 @@ import { SystemCallError } from '../../native-bridge/libc/libc.ts';
 import type { PeerProcess } from '../../native-bridge/libc/peer-process.ts';
 import { socketPair } from '../../native-bridge/libc/unix-socket.ts';
 import type { Handle } from '../../verbs-api/contract/protocol/commands.ts';
-import type { EndedHolding, ObjectSummaries } from '../../verbs-api/contract/protocol/control.ts';
+import type { EndedHolding } from '../../verbs-api/contract/protocol/control.ts';
 import type { ClientStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import {
   CLIENT_FRAME_MAX_BYTES,
@@ -46,6 +46,7 @@ import type { KernelServer, KernelWelcome } from './kernel/kernel-server.ts';
 import { isKernelRole } from './kernel/roles.ts';
 import type { DeviceDirectory } from './objects/device-directory.ts';
 import { EndedClients } from './objects/ended-clients.ts';
+import type { ObjectWindow } from './objects/object-window.ts';
 import type { ClientQuotas } from './objects/quotas.ts';
 import { listenAtPlace } from './socket-place.ts';
 import { isTrusted } from './trusted-user.ts';
@@ -198,17 +199,10 @@ export class IpcServer {
     return this.#ended.take();
   }
 
-  /** The objects of every client. */
-  objects(): ObjectSummaries {
-    const parts = [
-      ...[...this.#clients.values()].map((client) => client.objects()),
-      ...(this.#loadedKernel?.objects() ?? []),
-    ];
-    return {
-      qps: parts.flatMap(({ qps }) => qps),
-      mrs: parts.flatMap(({ mrs }) => mrs),
-      cqs: parts.flatMap(({ cqs }) => cqs),
-    };
+  /** Adds the objects of every client to those that a reply shows. */
+  listObjects(window: ObjectWindow): void {
+    for (const client of this.#clients.values()) client.listObjects(window);
+    this.#loadedKernel?.listObjects(window);
   }
 
   /** Disconnects every client with a reason; admin connections stay. */

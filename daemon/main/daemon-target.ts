@@ -1,8 +1,11 @@
 /** The daemon as seen and changed by control-plane operations. */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type {
+  ConnectionFilter,
   ConnectionSummary,
+  ObjectFilter,
   ObjectSummaries,
+  QPSummary,
   ResetReport,
 } from '../../verbs-api/contract/protocol/control.ts';
 import {
@@ -22,12 +25,13 @@ import { isVerbsError, VerbsError } from '../../verbs-api/contract/verbs/errors.
 import { ControlError } from '../control/operation.ts';
 import { OperationTimes } from '../control/operation-times.ts';
 import type { ControlTarget } from '../control/target.ts';
-import type { ConnectionStatus } from '../host/connection-status.ts';
+import type { ConnectionChoice, ConnectionStatus } from '../host/connection-status.ts';
 import type { DeviceBackend, DeviceHost } from '../host/device-backend.ts';
 import { parseFaultPeer } from '../host/fault-peer.ts';
 import type { PacketDestination, RnicHost } from '../host/rnic-host.ts';
 import type { IpcServer } from '../ipc/ipc-server.ts';
 import { noDevice } from '../ipc/objects/device-directory.ts';
+import { ListedPart, ObjectWindow } from '../ipc/objects/object-window.ts';
 import type { DaemonConfig } from './config.ts';
 import type { TraceSamples } from './trace-samples.ts';
 import { VERSION } from './version.ts';
@@ -96,32 +100,17 @@ export class DaemonTarget implements ControlTarget {
     };
   }
 
-  objects(): ObjectSummaries {
+  objects(kind: keyof ObjectSummaries, filter: ObjectFilter): ObjectSummaries {
     const { host, server } = this.#parts();
-    const objects = server.objects();
-    const connected = new Map(
-      host
-        .connections()
-        .filter(({ qpNum }) => qpNum !== undefined)
-        .map((each) => [qpKey(each.device, each.qpNum), each] as const),
-    );
-    const destinations = new Map(
-      host.packetDestinations().map((each) => [qpKey(each.device, each.qpNum), each] as const),
-    );
-    const qps = objects.qps.map((qp) => {
-      const key = qpKey(qp.device, qp.qpNum);
-      const destination = destinations.get(key);
-      if (destination !== undefined) return { ...qp, destination: summaryOfPeer(destination) };
-      const found = connected.get(key);
-      if (found === undefined) return qp;
-      const { local, remote } = found;
-      return { ...qp, connection: { local, remote } };
-    });
-    return { ...objects, qps };
+    const window = new ObjectWindow(kind, filter);
+    server.listObjects(window);
+    return { ...window, qps: withPeers(window.qps, host) };
   }
 
-  connections(): ConnectionSummary[] {
-    return this.#parts().host.connections().map(summaryOf);
+  connections(filter: ConnectionFilter): ConnectionSummary[] {
+    const part = new ListedPart(filter);
+    const { host } = this.#parts();
+    return host.connections((device) => part.takes(device)).map(summaryOf);
   }
 
   addFault(spec: FaultSpec): FaultStatus {
@@ -209,6 +198,33 @@ function portState(device: Pick<DeviceBackend, 'port'>): PortAttributes['state']
   }
 }
 
+/** Adds what each queue pair is connected to. */
+function withPeers(qps: readonly QPSummary[], host: RnicHost): QPSummary[] {
+  const named = [...qps];
+  /** Places of those without a destination, by number, by device. */
+  const places = new Map<string, Map<number, number>>();
+  for (const [place, qp] of qps.entries()) {
+    const { device, qpNum } = qp;
+    const destination = host.packetDestination(device, qpNum);
+    if (destination !== undefined) {
+      named[place] = { ...qp, destination: summaryOfPeer(destination) };
+      continue;
+    }
+    const ofDevice = places.get(device) ?? new Map<number, number>();
+    if (ofDevice.size === 0) places.set(device, ofDevice);
+    ofDevice.set(qpNum, place);
+  }
+  if (places.size === 0) return named;
+  const placeOf = (device: string, qpNum = -1) => places.get(device)?.get(qpNum);
+  const wants: ConnectionChoice = (...end) => placeOf(...end) !== undefined;
+  for (const { device, qpNum, local, remote } of host.connections(wants)) {
+    const place = placeOf(device, qpNum);
+    const qp = place === undefined ? undefined : qps[place];
+    if (place !== undefined && qp) named[place] = { ...qp, connection: { local, remote } };
+  }
+  return named;
+}
+
 function summaryOf({ qpNum, ...rest }: ConnectionStatus): ConnectionSummary {
   return qpNum === undefined ? rest : { ...rest, qpNum };
 }
@@ -216,10 +232,6 @@ function summaryOf({ qpNum, ...rest }: ConnectionStatus): ConnectionSummary {
 function summaryOfPeer({ destQpn, gid, peerDevice }: PacketDestination) {
   const peer = { qpNum: destQpn, gid };
   return peerDevice === undefined ? peer : { ...peer, device: peerDevice };
-}
-
-function qpKey(device: string, qpNum: number | undefined): string {
-  return `${device} ${qpNum}`;
 }
 
 function holdsObjects({ usage }: ClientStatus): boolean {

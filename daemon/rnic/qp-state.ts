@@ -80,8 +80,11 @@ export function isFlushing(state: QPState): boolean {
   return state === QPState.SQE || state === QPState.ERR;
 }
 
+const STATE_NAMES = new Map<QPState, string>(
+  Object.entries(QPState).map(([name, state]) => [state, name]),
+);
+
 /** The name of a state, for texts. */
 export function qpStateName(state: QPState): string {
-  const found = Object.entries(QPState).find(([, value]) => value === state);
-  return found === undefined ? String(state) : found[0];
+  return STATE_NAMES.get(state) ?? String(state);
 }

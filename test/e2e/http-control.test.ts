@@ -7,10 +7,11 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { OPERATIONS } from '../../daemon/control/operations.ts';
 import type { DaemonOptions } from '../../daemon/main/config.ts';
 import { startDaemon } from '../../daemon/main/daemon.ts';
+import { QP } from '../../daemon/rnic/queue-pair.ts';
 import { DaemonControl } from '../../verbs-api/client/daemon-control.ts';
 import { connect, listen } from '../../verbs-api/connect.ts';
 import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
@@ -224,6 +225,21 @@ describe('HTTP and the socket', () => {
     expect(roles.sort()).toEqual(['initiator established', 'responder established']);
     const [mr] = await control.memoryRegions();
     expect(mr).toMatchObject({ lengthBytes: 64, tier: 'shared', pid });
+  });
+
+  it('looks only at the queue pairs that it lists', async () => {
+    const control = overHttpOf(url);
+    const [first, second] = await control.queuePairs();
+    const looks = vi.spyOn(QP.prototype, 'sendsTaken', 'get');
+    try {
+      expect(await control.queuePairs({ offset: 1, limit: 1 })).toEqual([second]);
+      expect(looks).toHaveBeenCalledTimes(1);
+      expect(await control.queuePairs({ limit: 1 })).toEqual([first]);
+      expect(await control.queuePairs({ pid: process.pid + 1 })).toEqual([]);
+      expect(looks).toHaveBeenCalledTimes(2);
+    } finally {
+      looks.mockRestore();
+    }
   });
 
   it('shows in the metrics what moved, message by message', async () => {

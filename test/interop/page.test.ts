@@ -366,8 +366,8 @@ class HostileTarget extends FixedTarget {
     };
   }
 
-  override objects() {
-    const { qps, ...others } = super.objects();
+  override objects(...list: Parameters<FixedTarget['objects']>) {
+    const { qps, ...others } = super.objects(...list);
     const hostile = { program: HOSTILE, device: HOSTILE };
     return { ...others, qps: qps.map((qp) => ({ ...qp, ...hostile })) };
   }

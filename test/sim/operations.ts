@@ -1,4 +1,5 @@
 /** Every operation that a run can draw; those between programs are in `disturbances.ts`. */
+import { ObjectWindow } from '../../daemon/ipc/objects/object-window.ts';
 import type { CMParameters } from '../../verbs-api/contract/protocol/commands.ts';
 import { QPState } from '../../verbs-api/contract/verbs/enums.ts';
 import { Disturbances } from './disturbances.ts';
@@ -489,7 +490,10 @@ export class Operations {
     if (client === undefined) return;
     for (const { handle } of client.qps) client.call('queryQP', { qp: handle });
     client.context.usage();
-    client.context.objects({ label: 'simulation', pid: 1 } as never);
+    for (const kind of ['qps', 'mrs', 'cqs'] as const) {
+      const owner = { client: 1, pid: 1, program: 'simulation' };
+      client.context.listObjects(owner, new ObjectWindow(kind, {}));
+    }
     for (const { host } of this.#world.hosts) host.connections();
   }
 

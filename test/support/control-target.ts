@@ -2,8 +2,11 @@
 
 import { OperationTimes } from '../../daemon/control/operation-times.ts';
 import type { ControlTarget } from '../../daemon/control/target.ts';
+import { ListedPart } from '../../daemon/ipc/objects/object-window.ts';
 import type {
+  ConnectionFilter,
   ConnectionSummary,
+  ObjectFilter,
   ObjectSummaries,
   ResetReport,
 } from '../../verbs-api/contract/protocol/control.ts';
@@ -73,7 +76,7 @@ export class FixedTarget implements ControlTarget {
     };
   }
 
-  objects(): ObjectSummaries {
+  objects(kind: keyof ObjectSummaries, filter: ObjectFilter): ObjectSummaries {
     const qp = {
       handle: 1,
       qpNum: 9,
@@ -86,7 +89,7 @@ export class FixedTarget implements ControlTarget {
       receivesTaken: 2,
     };
     const mr = { handle: 2, key: 0x1234, address: '0x10', lengthBytes: 64, tier: 'shared' };
-    return {
+    const all = {
       qps: [
         { ...OWNER, ...qp },
         { ...OWNER, ...qp, device: 'b', pid: 78 },
@@ -94,9 +97,13 @@ export class FixedTarget implements ControlTarget {
       mrs: [{ ...OWNER, ...mr }],
       cqs: [{ ...OWNER, handle: 4, entries: 16 }],
     };
+    const part = new ListedPart(filter);
+    const shown = all[kind].filter(({ device, pid }) => part.takes(device, pid));
+    return { qps: [], mrs: [], cqs: [], [kind]: shown };
   }
 
-  connections(): readonly ConnectionSummary[] {
+  connections(filter: ConnectionFilter): readonly ConnectionSummary[] {
+    if (!new ListedPart(filter).takes('a')) return [];
     const local = { address: '127.0.0.1', port: 7174 };
     const remote = { address: '127.0.0.1', port: 40_000 };
     return [{ device: 'a', local, remote, role: 'responder', phase: 'established', qpNum: 9 }];

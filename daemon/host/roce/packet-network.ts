@@ -158,6 +158,11 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
     return this.#wires.all();
   }
 
+  /** The wire of a queue pair, unless it has ended. */
+  connectionOf({ wire }: QP): PacketConnection | undefined {
+    return wire instanceof PacketConnection && wire.alive ? wire : undefined;
+  }
+
   /** The ends of a queue pair that has a destination of its own, for scopes of faults. */
   factsOf(qp: QP): ConnectionFacts | undefined {
     const { wire } = qp;

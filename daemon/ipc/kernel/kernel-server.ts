@@ -7,7 +7,6 @@ import { randomBytes } from 'node:crypto';
 import { closeDescriptor } from '../../../native-bridge/libc/descriptor.ts';
 import { SystemCallError } from '../../../native-bridge/libc/libc.ts';
 import type { PeerProcess } from '../../../native-bridge/libc/peer-process.ts';
-import type { ObjectSummaries } from '../../../verbs-api/contract/protocol/control.ts';
 import type { ClientStatus } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
 import { Role, TOKEN_BYTES, tokenText } from '../../../verbs-api/contract/protocol/ipc-frames.ts';
 import { IpcFormatError } from '../../../verbs-api/contract/protocol/ipc-value.ts';
@@ -28,6 +27,7 @@ import type { DeviceDirectory } from '../objects/device-directory.ts';
 import { DeviceResources } from '../objects/device-resources.ts';
 import type { EndedClients } from '../objects/ended-clients.ts';
 import type { EventRouter } from '../objects/event-router.ts';
+import type { ObjectWindow } from '../objects/object-window.ts';
 
 import { type ClientQuotas, OBJECT_KINDS, type ObjectKind } from '../objects/quotas.ts';
 import { isSameUser } from '../trusted-user.ts';
@@ -155,10 +155,11 @@ export class KernelServer implements KernelServices {
     return [...this.#clients.values()].map((client) => client.status(client.ledger.usage()));
   }
 
-  /** The objects of each open device. */
-  objects(): ObjectSummaries[] {
-    const devices = [...this.#files.values()].map(({ file }) => file);
-    return devices.filter((file) => file instanceof UverbsFile).map((file) => file.objects());
+  /** Adds the objects of each open device to those that a reply shows. */
+  listObjects(window: ObjectWindow): void {
+    for (const { file } of this.#files.values()) {
+      if (file instanceof UverbsFile) file.listObjects(window);
+    }
   }
 
   /**

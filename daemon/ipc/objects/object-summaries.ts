@@ -1,5 +1,12 @@
-/** The fields of queue pairs and memory regions that `iwarpd` commands and pages show. */
-import type { ObjectOwner, QPSummary } from '../../../verbs-api/contract/protocol/control.ts';
+/**
+ * Queue pairs and memory regions as `iwarpd` commands and pages show them. Field by field: a spread takes
+ * some microseconds, and a list has thousands.
+ */
+import type {
+  MRSummary,
+  ObjectOwner,
+  QPSummary,
+} from '../../../verbs-api/contract/protocol/control.ts';
 import { QPType } from '../../../verbs-api/contract/verbs/enums.ts';
 import type { DeviceMR, DeviceQP } from '../../host/device-backend.ts';
 import { qpStateName } from '../../rnic/qp-state.ts';
@@ -10,10 +17,16 @@ const TYPE_NAMES: Readonly<Record<QPType, string>> = {
   [QPType.ud]: 'UD',
 };
 
-/** The fields of a queue pair beside those of its owner. */
-export function qpFields(qp: DeviceQP): Omit<QPSummary, keyof ObjectOwner> {
+/** A queue pair of this owner. */
+export function qpSummary(owner: ObjectOwner, qp: DeviceQP): QPSummary {
+  const { client, pid, program, device, handle } = owner;
   const { maxSendWr, maxRecvWr } = qp.capabilities;
   return {
+    client,
+    pid,
+    program,
+    device,
+    handle,
     qpNum: qp.qpn,
     state: qpStateName(qp.state),
     maxSendWr,
@@ -25,8 +38,11 @@ export function qpFields(qp: DeviceQP): Omit<QPSummary, keyof ObjectOwner> {
   };
 }
 
-/** The fields of a memory region beside those of its owner. */
-export function mrFields(mr: DeviceMR) {
-  const { lkey, address, lengthBytes, backing } = mr;
-  return { key: lkey, address: `0x${address.toString(16)}`, lengthBytes, tier: backing.tier };
+/** A memory region of this owner. */
+export function mrSummary(owner: ObjectOwner, mr: DeviceMR): MRSummary {
+  const { client, pid, program, device, handle } = owner;
+  const { lkey: key, lengthBytes } = mr;
+  const address = `0x${mr.address.toString(16)}`;
+  const { tier } = mr.backing;
+  return { client, pid, program, device, handle, key, address, lengthBytes, tier };
 }

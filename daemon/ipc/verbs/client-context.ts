@@ -10,7 +10,7 @@ import type {
   DeviceEvent,
   Handle,
 } from '../../../verbs-api/contract/protocol/commands.ts';
-import type { ObjectOwner, ObjectSummaries } from '../../../verbs-api/contract/protocol/control.ts';
+import type { ObjectOwner } from '../../../verbs-api/contract/protocol/control.ts';
 import type { ClientUsage } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
 import { CMEventType } from '../../../verbs-api/contract/verbs/enums.ts';
 import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
@@ -25,7 +25,8 @@ import type { ClientMemory } from '../objects/client-memory.ts';
 import type { DeviceDirectory } from '../objects/device-directory.ts';
 import type { DeviceResources } from '../objects/device-resources.ts';
 import type { DeviceEventSink } from '../objects/event-router.ts';
-import { mrFields, qpFields } from '../objects/object-summaries.ts';
+import { mrSummary, qpSummary } from '../objects/object-summaries.ts';
+import type { ObjectWindow } from '../objects/object-window.ts';
 import { type ClientQuotas, DEFAULT_QUOTAS } from '../objects/quotas.ts';
 import { failFaultyVerb } from '../objects/verb-faults.ts';
 import { WorkEpoch } from '../objects/work-epoch.ts';
@@ -170,23 +171,33 @@ export class ClientContext implements ClientEvents, DeviceEventSink {
     this.#state.assertDeepInvariants();
   }
 
-  /** Queue pairs, regions and completion queues, as `iwarpd status` and HTTP list them. */
-  objects(owner: ClientOwner): ObjectSummaries {
+  /** Adds its queue pairs, regions or completion queues to those that a reply shows. */
+  listObjects(owner: ClientOwner, window: ObjectWindow): void {
     const { table } = this.#state;
+    const takes = ({ device }: ContextObject): boolean => window.takes(device.name, owner.pid);
     const of = (object: AnyObject, context: ContextObject): ObjectOwner => {
-      return { ...owner, device: context.device.name, handle: object.handle };
+      const { client, pid, program } = owner;
+      return { client, pid, program, device: context.device.name, handle: object.handle };
     };
-    return {
-      qps: table.ofKind('qp').map((object) => {
-        return { ...of(object, object.pd.context), ...qpFields(object.qp) };
-      }),
-      mrs: table.ofKind('mr').map((object) => {
-        return { ...of(object, object.pd.context), ...mrFields(object.mr) };
-      }),
-      cqs: table.ofKind('cq').map((object) => {
-        return { ...of(object, object.context), entries: object.cq.count };
-      }),
-    };
+    switch (window.kind) {
+      case 'qps':
+        for (const object of table.ofKind('qp')) {
+          const { context } = object.pd;
+          if (takes(context)) window.qps.push(qpSummary(of(object, context), object.qp));
+        }
+        break;
+      case 'mrs':
+        for (const object of table.ofKind('mr')) {
+          const { context } = object.pd;
+          if (takes(context)) window.mrs.push(mrSummary(of(object, context), object.mr));
+        }
+        break;
+      case 'cqs':
+        for (const object of table.ofKind('cq')) {
+          const { context, cq } = object;
+          if (takes(context)) window.cqs.push({ ...of(object, context), entries: cq.count });
+        }
+    }
   }
 
   /** Adds its objects of a device, and the ids that `chosen` accepts, to the device's resources. */

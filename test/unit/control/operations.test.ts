@@ -99,7 +99,7 @@ describe('lists', () => {
   });
 
   it('fit a socket frame at their longest', async () => {
-    const [qp] = target.objects().qps;
+    const [qp] = target.objects('qps', {}).qps;
     if (qp === undefined) throw new Error('no queue pair');
     const address = { address: 'fe80:ffff:ffff:ffff:ffff:ffff:ffff:ffff%interface0', port: 65_535 };
     const longest = {

@@ -82,7 +82,7 @@ export type NoFields = Record<never, never>;
 export const LIST_MAX = 8192;
 
 /** A window into a long list. */
-export interface ListWindow {
+interface ListWindow {
   /** Entries to skip. Default: 0. */
   readonly offset?: number;
   /** 1 to `LIST_MAX`, the default. A reply with this many entries may not be the last one. */

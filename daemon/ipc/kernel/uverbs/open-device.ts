@@ -3,10 +3,7 @@
  * queues and the rings that the program maps. Commands work on it; `file.ts` calls them.
  */
 import { yieldCore } from '../../../../native-bridge/libc/scheduling.ts';
-import type {
-  ObjectOwner,
-  ObjectSummaries,
-} from '../../../../verbs-api/contract/protocol/control.ts';
+import type { ObjectOwner } from '../../../../verbs-api/contract/protocol/control.ts';
 import { isVerbsError, VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
 import type { Adapter } from '../../../host/device-adapter.ts';
 import { hostAddresses } from '../../../host/host-addresses.ts';
@@ -16,7 +13,8 @@ import { assert } from '../../../invariants/assert.ts';
 import type { DeviceResources } from '../../objects/device-resources.ts';
 import type { DeviceEventSink } from '../../objects/event-router.ts';
 import { ObjectRegistry } from '../../objects/object-registry.ts';
-import { mrFields, qpFields } from '../../objects/object-summaries.ts';
+import { mrSummary, qpSummary } from '../../objects/object-summaries.ts';
+import type { ObjectWindow } from '../../objects/object-window.ts';
 import { QueueRings } from '../../objects/queue-rings.ts';
 import { WorkEpoch } from '../../objects/work-epoch.ts';
 import { bytesToTake } from '../event-queue.ts';
@@ -119,18 +117,32 @@ export class OpenDevice implements DeviceEventSink {
     return unread;
   }
 
-  /** Queue pairs, regions and completion queues, as `iwarpd status` and HTTP list them. */
-  objects(): ObjectSummaries {
+  /** Adds its queue pairs, regions or completion queues to those that a reply shows. */
+  listObjects(window: ObjectWindow): void {
+    const { table } = this;
     const { id, credentials, program } = this.client;
+    const { pid } = credentials;
     const { name: device } = this.device;
     const of = ({ handle }: UverbsObject): ObjectOwner => {
-      return { client: id, pid: credentials.pid, program, device, handle };
+      return { client: id, pid, program, device, handle };
     };
-    return {
-      qps: this.table.ofKind('qp').map((object) => ({ ...of(object), ...qpFields(object.qp) })),
-      mrs: this.table.ofKind('mr').map((object) => ({ ...of(object), ...mrFields(object.mr) })),
-      cqs: this.table.ofKind('cq').map((object) => ({ ...of(object), entries: object.cq.count })),
-    };
+    switch (window.kind) {
+      case 'qps':
+        for (const object of table.ofKind('qp')) {
+          if (window.takes(device, pid)) window.qps.push(qpSummary(of(object), object.qp));
+        }
+        break;
+      case 'mrs':
+        for (const object of table.ofKind('mr')) {
+          if (window.takes(device, pid)) window.mrs.push(mrSummary(of(object), object.mr));
+        }
+        break;
+      case 'cqs':
+        for (const object of table.ofKind('cq')) {
+          const { count: entries } = object.cq;
+          if (window.takes(device, pid)) window.cqs.push({ ...of(object), entries });
+        }
+    }
   }
 
   /** Adds its objects to the device's. */
