@@ -1,5 +1,5 @@
 import { defineConfig } from 'vitest/config';
-import { FileOrder, WORKERS } from './test/support/file-order.ts';
+import { FileOrder, partOfRun } from './test/support/file-order.ts';
 import { patience } from './test/support/patience.ts';
 
 /** Suites that start processes, guests and containers, and so depend on the machine's load. */
@@ -18,6 +18,19 @@ const MODULES = [
   'test/unit/**/*.test.ts',
 ];
 
+const part = partOfRun();
+
+const processes = {
+  extends: true as const,
+  test: {
+    name: 'processes',
+    include: part.include.length > 0 ? [...part.include] : PROCESSES,
+    exclude: [...part.exclude],
+    retry: RETRIES,
+    setupFiles: ['test/support/watched-turns.ts'],
+  },
+};
+
 export default defineConfig({
   test: {
     passWithNoTests: false,
@@ -25,30 +38,25 @@ export default defineConfig({
     // How long an ending worker may take to clean up.
     teardownTimeout: patience(),
     // For two cores, which are what a small CI machine has.
-    maxWorkers: WORKERS,
+    maxWorkers: part.workers,
     sequence: { sequencer: FileOrder },
-    projects: [
-      {
-        extends: true,
-        test: {
-          name: 'processes',
-          include: PROCESSES,
-          retry: RETRIES,
-          setupFiles: ['test/support/watched-turns.ts'],
-        },
-      },
-      {
-        extends: true,
-        test: { name: 'modules', include: MODULES, isolate: false },
-      },
-      {
-        extends: true,
-        test: {
-          name: 'in-process',
-          include: ['test/**/*.test.ts'],
-          exclude: [...PROCESSES, ...MODULES],
-        },
-      },
-    ],
+    projects:
+      part.include.length > 0
+        ? [processes]
+        : [
+            processes,
+            {
+              extends: true,
+              test: { name: 'modules', include: MODULES, isolate: false },
+            },
+            {
+              extends: true,
+              test: {
+                name: 'in-process',
+                include: ['test/**/*.test.ts'],
+                exclude: [...PROCESSES, ...MODULES],
+              },
+            },
+          ],
   },
 });

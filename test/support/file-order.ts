@@ -1,18 +1,41 @@
 /**
- * In which order files of tests run, so that neither processor is ever without work.
- *
- * One guest runs at a time, and a file that waits for its turn costs nothing. So files with a guest come
- * first: of three workers one has the guest, the next one waits with its own, and the third runs
- * everything else beside it. The longest of these come early, since a long file at the end runs alone.
+ * Which files of tests run beside each other, and in which order, so that neither processor is ever
+ * without work: `.ci/test` runs the suites with a guest, one at a time, beside all others, of which the
+ * longest come first, since a long file at the end runs alone.
  */
-import { readFileSync } from 'node:fs';
-import { relative } from 'node:path';
+import { readdirSync, readFileSync } from 'node:fs';
+import { join, relative } from 'node:path';
 import { BaseSequencer, type TestSpecification } from 'vitest/node';
 
-/** Workers for two processors, see above. */
-export const WORKERS = 3;
+/** Parts of a full run, which `.ci/test` starts side by side; each has a runner of its own. */
+type Part = 'guests' | 'others';
 
 const NEEDS_GUEST = /from '[./]*\/kernel-peer\/kernel-peer\.ts'/;
+
+/** Suites that boot a kernel as peer, as paths from the top of the checkout. */
+function guestFiles(): string[] {
+  const folder = 'test/interop';
+  return readdirSync(folder)
+    .filter((name) => name.endsWith('.test.ts'))
+    .map((name) => join(folder, name))
+    .filter((path) => NEEDS_GUEST.test(readFileSync(path, 'utf8')));
+}
+
+/** What a runner takes: the part in the environment, or all suites. */
+export function partOfRun(): {
+  readonly include: readonly string[];
+  readonly exclude: readonly string[];
+  readonly workers: number;
+} {
+  switch (process.env['IWARPD_PART'] as Part | undefined) {
+    case 'guests':
+      return { include: guestFiles(), exclude: [], workers: 1 };
+    case 'others':
+      return { include: [], exclude: guestFiles(), workers: 2 };
+    case undefined:
+      return { include: [], exclude: [], workers: 2 };
+  }
+}
 
 /** Files that take half a minute or more without a guest, in any order. */
 const LONG: readonly string[] = [
@@ -42,18 +65,13 @@ const LONG: readonly string[] = [
   'sim/roce/canaries',
 ];
 
-function rank(path: string, text: string): number {
-  if (NEEDS_GUEST.test(text)) return 0;
-  return LONG.includes(path.replace(/^test\/|\.test\.ts$/g, '')) ? 1 : 2;
-}
-
-/** See the module's comment; files of one rank run by their size, the larger ones first. */
+/** See the module's comment; among the long files and among the others, the larger come first. */
 export class FileOrder extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
     const ranked = files.map((file) => {
-      const text = readFileSync(file.moduleId, 'utf8');
       const path = relative(this.ctx.config.root, file.moduleId);
-      return { file, rank: rank(path, text), size: text.length };
+      const isLong = LONG.includes(path.replace(/^test\/|\.test\.ts$/g, ''));
+      return { file, rank: isLong ? 0 : 1, size: readFileSync(file.moduleId).length };
     });
     ranked.sort((a, b) => a.rank - b.rank || b.size - a.size);
     return ranked.map(({ file }) => file);

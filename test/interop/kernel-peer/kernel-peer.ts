@@ -232,8 +232,8 @@ export class Guest implements AsyncDisposable {
 
     const parameters = qemuParameters(image, job, forwarded, options);
     // Should this process die without stopping it, QEMU dies too.
-    const setpriv = ['--pdeathsig', 'KILL', 'qemu-system-x86_64', ...parameters];
-    const qemu = spawn('setpriv', setpriv, { stdio: ['pipe', 'pipe', 'pipe'] });
+    const setpriv = ['--pdeathsig', 'KILL', ...firstOnItsProcessor(), 'qemu-system-x86_64'];
+    const qemu = spawn('setpriv', [...setpriv, ...parameters], { stdio: ['pipe', 'pipe', 'pipe'] });
     const guest = new Guest(qemu, job, slot, forwarded);
     const boot = setTimeout(() => guest.#abandon('it did not boot'), patience(BOOT_MS));
     try {
@@ -335,6 +335,14 @@ export class Guest implements AsyncDisposable {
 /** Boots a guest, see `Guest.start`. */
 export function startGuest(options: GuestOptions = {}): Promise<Guest> {
   return Guest.start(options);
+}
+
+/**
+ * What starts a guest ahead of the suites beside it, where that is permitted: its clock runs on while it
+ * waits for a processor, so its programs would time out.
+ */
+function firstOnItsProcessor(): string[] {
+  return process.geteuid?.() === 0 ? ['nice', '-n', '-5'] : [];
 }
 
 function qemuParameters(
