@@ -79,6 +79,12 @@ const MAP_FAILED = 0xffffffffffffffffn;
 const ENOMEM = 12;
 
 /**
+ * The smallest page. Each mapping has one, and the collector must count as much: it starts once such
+ * memory has grown by 64 MiB, and mappings of single bytes would reach vm.max_map_count before.
+ */
+const PAGE_BYTES = 4096;
+
+/**
  * Largest mapping: it is viewed through one typed array, and koffi aborts the process when V8
  * cannot make one of that length. Node 20 stops at 4 GiB; later versions allow more.
  */
@@ -111,10 +117,10 @@ export class SharedMemory {
     this.#address = address;
     this.#descriptor = descriptor;
     this.lengthBytes = lengthBytes;
-    const bytes = koffi.view(address, lengthBytes);
+    const bytes = koffi.view(address, Math.max(lengthBytes, PAGE_BYTES));
     mappings += 1;
     collectedViews.register(bytes, { address, lengthBytes });
-    this.view = new Uint8Array(bytes);
+    this.view = new Uint8Array(bytes, 0, lengthBytes);
   }
 
   /**

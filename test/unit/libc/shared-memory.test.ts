@@ -24,6 +24,9 @@ function descriptorOf(memory: SharedMemory): number {
   return duplicateDescriptor(memory.descriptor);
 }
 
+/** A quarter of Linux's default of vm.max_map_count. */
+const CHURNED = 16_000;
+
 describe('shared memory', () => {
   it('starts with zeros and is seen by both mappings', () => {
     const ours = SharedMemory.create('unit-both', 10_000);
@@ -130,6 +133,26 @@ describe('shared memory', () => {
     const memory = SharedMemory.create('unit-count', 4096);
     expect(SharedMemory.mappings).toBe(before + 1);
     memory.release();
+  });
+
+  it('is collected before a churn of small mappings reaches the limit of the process', async () => {
+    const before = SharedMemory.mappings;
+    let most = 0;
+    for (let cycle = 0; cycle < 5; cycle += 1) {
+      const held: SharedMemory[] = [];
+      while (held.length < CHURNED) {
+        for (let count = 0; count < 100; count += 1) {
+          const memory = SharedMemory.create('iwarpd-test', 1);
+          memory.closeDescriptor();
+          held.push(memory);
+        }
+        // The collector does part of its work between turns.
+        await new Promise((resolve) => setImmediate(resolve));
+      }
+      most = Math.max(most, SharedMemory.mappings - before);
+      for (const memory of held) memory.release();
+    }
+    expect(most).toBeLessThan(2.5 * CHURNED);
   });
 
   it('refuses more than one view can cover, whoever created the file', () => {
