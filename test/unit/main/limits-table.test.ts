@@ -12,11 +12,15 @@ import { repositoryRoot } from '../../interop/prerequisites.ts';
 
 const PAGE = readFileSync(join(repositoryRoot(), 'daemon/LIMITS.md'), 'utf8');
 const EVE = 61_002;
+const SCTP_ASSOCIATIONS = 4096;
+/** Limit of open files at which a user's share of descriptors is as large. */
+const OPEN_FILES = 10_986;
 const LIMITS = daemonLimits({ connections: 16_384, descriptors: 20_000 });
 
 /** The rows of the table: name, default, errno and setting. */
 function rows(): readonly (readonly string[])[] {
-  const lines = PAGE.split('\n').filter((line) => line.startsWith('| '));
+  const [table = ''] = PAGE.split('**Limits without a row**');
+  const lines = table.split('\n').filter((line) => line.startsWith('| '));
   return lines.slice(2).map((line) =>
     line
       .split('|')
@@ -72,5 +76,16 @@ describe('the table of limits', () => {
     expect(limit.shareOf(EVE)).toBe(300);
     expect(PAGE).toContain('3/8 of the limit');
     expect(PAGE).toContain('A quarter of each limit is reserved');
+  });
+
+  it('states up to which limit of open files one user cannot take all SCTP associations', () => {
+    const shareAt = (descriptors: number): number => {
+      const limits = daemonLimits({ connections: 16_384, descriptors });
+      const terms = { what: 'descriptors', remedy: 'raise it', code: 'EMFILE' } as const;
+      return new SharedLimit(limits.descriptors, terms).shareOf(EVE);
+    };
+    expect(PAGE).toContain(`below ${OPEN_FILES.toLocaleString('en')}`);
+    expect(shareAt(OPEN_FILES - 1)).toBeLessThan(SCTP_ASSOCIATIONS);
+    expect(shareAt(OPEN_FILES + 2)).toBeGreaterThanOrEqual(SCTP_ASSOCIATIONS);
   });
 });
