@@ -42,6 +42,7 @@ import { KeptInput } from './kept-input.ts';
 import { AgentChannel } from './objects/agent-channel.ts';
 import { DaemonMemory } from './objects/daemon-memory.ts';
 import type { DeviceDirectory } from './objects/device-directory.ts';
+import type { EndingOwners } from './objects/ending-owners.ts';
 import type { ObjectWindow } from './objects/object-window.ts';
 import type { ClientQuotas } from './objects/quotas.ts';
 import { ClientContext } from './verbs/client-context.ts';
@@ -57,6 +58,8 @@ interface ControlClientOptions {
   readonly quotas: ClientQuotas;
   readonly memoryTiers: readonly MemoryTier[];
   readonly inFlight: DescriptorsInFlight;
+  /** Destroys its objects when it has ended. */
+  readonly ending: EndingOwners<ClientContext>;
   /** Registers the token of a completion channel; the result unregisters it. */
   readonly announceChannel: (token: string, channel: Handle) => () => void;
   /** The client has ended and is cleaned up; `last` is its status at its end. */
@@ -111,6 +114,11 @@ export class ControlClient {
     const { pid, uid } = connection.credentials;
     const own = this.#connection.credentials;
     return pid === own.pid && uid === own.uid;
+  }
+
+  /** True once it has disconnected; its objects may take more turns. */
+  get ended(): boolean {
+    return this.#connection.closed;
   }
 
   /** The client's identity and what it holds. */
@@ -281,14 +289,12 @@ export class ControlClient {
 
   #close(reason: string | undefined): void {
     const last = this.status();
-    try {
-      this.#memory.leave();
-      this.context.close();
-    } finally {
+    this.#memory.leave();
+    this.#options.ending.add(this.context, () => {
       for (const connection of this.#secondary.values()) connection.close();
       this.#memory.close();
       this.#options.onClosed(reason, last);
-    }
+    });
   }
 }
 

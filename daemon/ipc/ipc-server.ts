@@ -46,10 +46,12 @@ import type { KernelServer, KernelWelcome } from './kernel/kernel-server.ts';
 import { isKernelRole } from './kernel/roles.ts';
 import type { DeviceDirectory } from './objects/device-directory.ts';
 import { EndedClients } from './objects/ended-clients.ts';
+import { EndingOwners } from './objects/ending-owners.ts';
 import type { ObjectWindow } from './objects/object-window.ts';
 import type { ClientQuotas } from './objects/quotas.ts';
 import { listenAtPlace } from './socket-place.ts';
 import { isTrusted } from './trusted-user.ts';
+import type { ClientContext } from './verbs/client-context.ts';
 
 /** Bytes read from a connection at once. */
 const READ_BYTES = 64 * 1024;
@@ -118,6 +120,8 @@ export class IpcServer {
   /** Once loaded. */
   #loadedKernel: KernelServer | undefined;
   readonly #ended = new EndedClients(() => new Date().toISOString());
+  /** Clients that have ended, with objects left. */
+  readonly #ending: EndingOwners<ClientContext>;
   #lastClientId = 0;
 
   private constructor(options: IpcServerOptions) {
@@ -126,6 +130,7 @@ export class IpcServer {
       allowOtherUsers: options.allowOtherUsers,
       budget: options.quotas.budget,
     });
+    this.#ending = new EndingOwners((run) => options.directory.emulated.soon(run));
     this.#inFlight = new DescriptorsInFlight(options.quotas.budget);
     this.#server = createServer({ pauseOnConnect: true }, (socket) => this.#accept(socket));
   }
@@ -208,6 +213,7 @@ export class IpcServer {
   /** Disconnects every client with a reason; admin connections stay. */
   cutClients(reason: string): void {
     for (const client of [...this.#clients.values()]) client.cut(reason);
+    this.#ending.finish();
     this.#loadedKernel?.close(reason);
   }
 
@@ -428,6 +434,7 @@ export class IpcServer {
       quotas,
       memoryTiers,
       inFlight: this.#inFlight,
+      ending: this.#ending,
       announceChannel: (token, channel) => {
         this.#channels.set(token, { client, channel });
         return () => this.#channels.delete(token);
@@ -452,7 +459,7 @@ export class IpcServer {
 
   #attach(role: SecondaryRole, connection: Connection, token: Uint8Array): Uint8Array {
     const client = this.#clients.get(tokenText(token));
-    if (client?.isPeer(connection) !== true) throw unknownToken();
+    if (client?.isPeer(connection) !== true || client.ended) throw unknownToken();
     client.attach(role, connection);
     return token;
   }

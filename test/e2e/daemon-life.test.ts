@@ -1,7 +1,8 @@
 import { chmodSync, existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { ClientContext } from '../../daemon/ipc/verbs/client-context.ts';
 import { startDaemon } from '../../daemon/main/daemon.ts';
 import { createLog } from '../../daemon/main/log.ts';
 import { DaemonChannel } from '../../verbs-api/client/daemon-channel.ts';
@@ -11,6 +12,7 @@ import { emitHello, Role } from '../../verbs-api/contract/protocol/ipc-frames.ts
 import { ERRNO } from '../../verbs-api/contract/verbs/errors.ts';
 import { DaemonRig } from '../support/daemon-rig.ts';
 import { IpcClient } from '../support/ipc-client.ts';
+import { until } from '../support/patience.ts';
 import { DaemonProcess } from './daemon-process.ts';
 
 const NOBODY = 65_534;
@@ -139,6 +141,38 @@ describe('options', () => {
       code: 'EINVAL',
       message: expect.stringContaining(name),
     });
+  });
+});
+
+describe('a client with more objects than a turn destroys', () => {
+  let rig: DaemonRig;
+  let link: DaemonChannel;
+
+  beforeEach(async () => {
+    rig = await DaemonRig.start();
+    link = await DaemonChannel.connect({ socketPath: rig.socketPath });
+    const { context } = await link.request('openDevice', { name: undefined });
+    const more = () => link.request('allocPD', { context });
+    await Promise.all(Array.from({ length: 1500 }, more));
+  });
+  afterEach(async () => {
+    await rig.stop();
+  });
+
+  it('leaves nothing, a share in each turn', async () => {
+    const shares = vi.spyOn(ClientContext.prototype, 'close');
+    await link.close();
+    await until('the end of the client', async () => {
+      const { clients } = await queryDaemon('status', {}, { socketPath: rig.socketPath });
+      return clients.length === 0;
+    });
+    const costs = shares.mock.results.map(({ value }) => value as unknown);
+    shares.mockRestore();
+    expect(costs).toEqual([512, 512, 477]);
+  });
+
+  it('is over with a daemon that stops at once', async () => {
+    await Promise.all([link.close(), rig.daemon.stop()]);
   });
 });
 

@@ -26,13 +26,13 @@ import { AgentChannel } from '../objects/agent-channel.ts';
 import type { DeviceDirectory } from '../objects/device-directory.ts';
 import { DeviceResources } from '../objects/device-resources.ts';
 import type { EndedClients } from '../objects/ended-clients.ts';
+import { EndingOwners } from '../objects/ending-owners.ts';
 import type { EventRouter } from '../objects/event-router.ts';
 import type { ObjectWindow } from '../objects/object-window.ts';
 
 import { type ClientQuotas, OBJECT_KINDS, type ObjectKind } from '../objects/quotas.ts';
 import { isSameUser } from '../trusted-user.ts';
 import { CmFile } from './cm/file.ts';
-import { EndingFiles } from './ending-files.ts';
 import { type AnyQueue, EventQueue } from './event-queue.ts';
 import { KernelClient } from './kernel-client.ts';
 import {
@@ -128,9 +128,9 @@ export class KernelServer implements KernelServices {
   readonly #numbers = new Map<number, KernelFile | undefined>();
   readonly #clients = new Map<string, KernelClient>();
   /** Closed files with objects left. */
-  readonly #ending: EndingFiles;
+  readonly #ending: EndingOwners<KernelFile>;
   /** The same for rdma_cm: separate, so that ports are free before many queue pairs are destroyed. */
-  readonly #endingChannels: EndingFiles;
+  readonly #endingChannels: EndingOwners<KernelFile>;
   /** By the device's index. */
   readonly #resourceNumbers = new Map<number, ResourceNumbers>();
   #lastNumber = 0;
@@ -139,8 +139,8 @@ export class KernelServer implements KernelServices {
     this.host = options.directory.emulated;
     this.events = options.directory.events;
     const soon = (run: () => void): void => this.host.soon(run);
-    this.#ending = new EndingFiles(soon);
-    this.#endingChannels = new EndingFiles(soon);
+    this.#ending = new EndingOwners(soon);
+    this.#endingChannels = new EndingOwners(soon);
     this.#options = options;
     this.memories = new ProcessMemories(options.memoryTiers, ({ pid, uid }, address) => {
       const text = 'registered memory cannot be accessed: the program has unmapped or protected it';
@@ -205,7 +205,7 @@ export class KernelServer implements KernelServices {
       assert(connections.size > 0, 'an open file has a connection');
       assert(this.#numbers.get(file.number) === file, 'a file is found by its number');
     }
-    const ending = [...this.#ending.files, ...this.#endingChannels.files];
+    const ending = [...this.#ending.owners, ...this.#endingChannels.owners];
     const all = [...[...this.#files.values()].map(({ file }) => file), ...ending];
     for (const file of all) {
       const kinds = held.get(file.client);

@@ -24,6 +24,7 @@ import { HostId } from '../../host/host-id.ts';
 import type { ClientMemory } from '../objects/client-memory.ts';
 import type { DeviceDirectory } from '../objects/device-directory.ts';
 import type { DeviceResources } from '../objects/device-resources.ts';
+import { COMPLETIONS_OF_OBJECT } from '../objects/ending-owners.ts';
 import type { DeviceEventSink } from '../objects/event-router.ts';
 import { mrSummary, qpSummary } from '../objects/object-summaries.ts';
 import type { ObjectWindow } from '../objects/object-window.ts';
@@ -83,6 +84,21 @@ interface ClientOptions {
 /** Owner of the objects, for summaries. */
 type ClientOwner = Pick<ObjectOwner, 'client' | 'pid' | 'program'>;
 
+/** Dependants before what they depend on. */
+const KINDS_LEAVING = [
+  'id',
+  'qp',
+  'srq',
+  'cq',
+  'ah',
+  'mw',
+  'mr',
+  'buffer',
+  'channel',
+  'pd',
+  'context',
+] as const;
+
 /** See the module's comment. */
 export class ClientContext implements ClientEvents, DeviceEventSink {
   readonly label: string;
@@ -90,6 +106,10 @@ export class ClientContext implements ClientEvents, DeviceEventSink {
   readonly #state: ClientState;
   readonly #handlers: CommandHandlers;
   #closed = false;
+  /** Of a closed client: what it held, in the order of destruction, and how much of it is done. */
+  #leaving: readonly AnyObject[] | undefined;
+  #left = 0;
+  readonly #failures: unknown[] = [];
   readonly #epoch = new WorkEpoch();
 
   constructor(options: ClientOptions) {
@@ -135,22 +155,29 @@ export class ClientContext implements ClientEvents, DeviceEventSink {
 
   /** A QP or SRQ has new elements. Ignores handles that are neither, or no longer. */
   doorbell(handle: Handle): void {
-    const object = this.#state.table.find(handle);
+    const object = this.#closed ? undefined : this.#state.table.find(handle);
     if (object instanceof QpObject) object.host.doorbell(object.qp);
     else if (object instanceof SrqObject) object.host.receiveDoorbell(object.srq);
   }
 
   /**
    * Destroys everything: ids and queue pairs first, since peers wait for their streams to end;
-   * memory last. Tries every destruction, then throws their errors. A second call does nothing.
+   * memory last. Tries every destruction, then throws their errors. Destroys up to about `costMax`
+   * objects' worth of work in each call, and returns the work done: less when nothing is left.
    */
-  close(): void {
-    if (this.#closed) return;
-    this.#closed = true;
-    this.#options.directory.events.remove(this);
-    const failures = this.#destroyAll();
+  close(costMax = Number.POSITIVE_INFINITY): number {
+    this.#leaving ??= this.#leave();
+    let cost = 0;
+    while (cost < costMax) {
+      const object = this.#leaving[this.#left];
+      if (object === undefined) break;
+      this.#left += 1;
+      cost += this.#destroy(object);
+    }
     this.#drain();
+    const failures = this.#left < this.#leaving.length ? [] : this.#failures.splice(0);
     if (failures.length > 0) throw new AggregateError(failures, `clean-up after ${this.label}`);
+    return cost;
   }
 
   /**
@@ -235,10 +262,10 @@ export class ClientContext implements ClientEvents, DeviceEventSink {
 
   /** See `ClientEvents`: an event of an id of this client, from the host that serves the id. */
   handleCmEvent(owner: IdObject, event: ServedCmEvent, host: DeviceHost): void {
-    if (this.#state.table.find(owner.handle) === owner) {
+    if (!this.#closed && this.#state.table.find(owner.handle) === owner) {
       deliverCmEvent(this.#state, host, owner, event);
     } else if (event.type === CMEventType.connectRequest) {
-      // The listener was destroyed while its connect request was in flight.
+      // The listener was destroyed, or its client ended, while its connect request was in flight.
       host.cm.destroy(event.id);
     }
   }
@@ -274,35 +301,70 @@ export class ClientContext implements ClientEvents, DeviceEventSink {
     for (const host of this.#state.directory.hosts) host.drain();
   }
 
-  /** Dependants before what they depend on. */
-  #destroyAll(): unknown[] {
-    const state = this.#state;
-    const { table } = state;
-    const failures: unknown[] = [];
-    const destroy = <T extends AnyObject>(
-      objects: T[],
-      how: (state: ClientState, object: T) => void,
-    ) => {
-      for (const object of objects) {
-        try {
-          how(state, object);
-        } catch (error) {
-          failures.push(error);
-        }
-      }
-    };
-    destroy(table.ofKind('id'), destroyId);
-    destroy(table.ofKind('qp'), destroyQP);
-    destroy(table.ofKind('srq'), destroySRQ);
-    destroy(table.ofKind('cq'), destroyCQ);
-    destroy(table.ofKind('ah'), destroyAH);
-    destroy(table.ofKind('mw'), destroyMW);
-    destroy(table.ofKind('mr'), destroyMR);
-    destroy(table.ofKind('buffer'), destroyBuffer);
-    destroy(table.ofKind('channel'), destroyChannel);
-    destroy(table.ofKind('pd'), destroyPD);
-    destroy(table.ofKind('context'), destroyContext);
-    return failures;
+  #leave(): readonly AnyObject[] {
+    this.#closed = true;
+    this.#options.directory.events.remove(this);
+    return KINDS_LEAVING.flatMap((kind): readonly AnyObject[] => this.#state.table.ofKind(kind));
+  }
+
+  /** Returns the work that it took, in objects. */
+  #destroy(object: AnyObject): number {
+    // Destroyed with another one.
+    if (this.#state.table.find(object.handle) !== object) return 0;
+    const before = completionsOf(object);
+    try {
+      destroyObject(this.#state, object);
+    } catch (error) {
+      this.#failures.push(error);
+    }
+    return 1 + (completionsOf(object) - before) / COMPLETIONS_OF_OBJECT;
+  }
+}
+
+/** Completions on the device of a queue pair; native devices flush without the daemon. */
+function completionsOf(object: AnyObject): number {
+  if (object.kind !== 'qp') return 0;
+  const { counters } = object.pd.context.device.nic;
+  return 'completions' in counters ? Number(counters.completions) : 0;
+}
+
+function destroyObject(state: ClientState, object: AnyObject): void {
+  switch (object.kind) {
+    case 'id':
+      destroyId(state, object);
+      return;
+    case 'qp':
+      destroyQP(state, object);
+      return;
+    case 'srq':
+      destroySRQ(state, object);
+      return;
+    case 'cq':
+      destroyCQ(state, object);
+      return;
+    case 'ah':
+      destroyAH(state, object);
+      return;
+    case 'mw':
+      destroyMW(state, object);
+      return;
+    case 'mr':
+      destroyMR(state, object);
+      return;
+    case 'buffer':
+      destroyBuffer(state, object);
+      return;
+    case 'channel':
+      destroyChannel(state, object);
+      return;
+    case 'pd':
+      destroyPD(state, object);
+      return;
+    case 'context':
+      destroyContext(state, object);
+      return;
+    default:
+      object satisfies never;
   }
 }
 

@@ -173,7 +173,7 @@ export const ipcSocket: FuzzTarget = {
   smokeInputs: 250,
   canary: {
     // Clients whose objects are never freed.
-    plant: () => patch(ClientContext.prototype, 'close', () => () => undefined),
+    plant: () => patch(ClientContext.prototype, 'close', () => () => 0),
     inputs: 100,
   },
   open: () => DaemonState.start(),

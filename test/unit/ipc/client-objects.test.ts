@@ -106,6 +106,27 @@ async function oneOfEach(): Promise<Record<string, number>> {
   return { context, pd, buffer, channel, cq, srq, qp, mr, ownMr, mw, id };
 }
 
+describe('the end of a client with many objects', () => {
+  it('takes a share of them at a time, those that others depend on last', async () => {
+    const { context } = await client.execute('openDevice', { name: 'a' });
+    for (let count = 0; count < 20; count += 1) {
+      const { pd } = await client.execute('allocPD', { context });
+      const source = { kind: 'process', address: 4096n } as const;
+      const region = { lengthBytes: 64, address: undefined, iova: undefined, access: 1 };
+      await client.execute('regMR', { pd, ...region, source, key: count });
+    }
+    expect(client.close(30)).toBe(30);
+    expect(client.usage().objects).toMatchObject({ context: 1, pd: 10 });
+    expect(memory.held).toBe(0);
+    expect(() => client.execute('allocPD', { context })).toThrow('the client is closed');
+    client.doorbell(2);
+    client.assertDeepInvariants();
+    expect(client.close(30)).toBe(11);
+    expect(Object.values(client.usage().objects).some((count) => count > 0)).toBe(false);
+    expect(client.close(30)).toBe(0);
+  });
+});
+
 describe('handles', () => {
   it('are one namespace, the lowest free number first, from 1', async () => {
     expect(Object.values(await oneOfEach())).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);

@@ -2,6 +2,7 @@
 import { IpcFormatError } from '../../../../verbs-api/contract/protocol/ipc-value.ts';
 import type { DeviceTransport } from '../../../../verbs-api/contract/verbs/attributes.ts';
 import { QPState } from '../../../../verbs-api/contract/verbs/enums.ts';
+import { COMPLETIONS_OF_OBJECT } from '../../objects/ending-owners.ts';
 import {
   DONE,
   type KernelCaller,
@@ -29,8 +30,6 @@ const COMMANDS: Readonly<Record<DeviceTransport, CommandSet>> = {
 
 /** Dependants before what they depend on. */
 const KINDS_LEAVING = ['qp', 'srq', 'cq', 'ah', 'mw', 'mr', 'pd'] as const;
-/** Completions that take as long as destroying a queue pair. */
-const COMPLETIONS_OF_OBJECT = 16;
 
 /** See the module's comment. */
 export class UverbsFile extends OpenDevice implements KernelFile {
