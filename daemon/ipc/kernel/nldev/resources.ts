@@ -147,11 +147,12 @@ export const RESOURCE_KINDS: Readonly<Partial<Record<number, ResourceKind>>> = {
     number: Attr.srqNumber,
     ofPort: false,
     entries: ({ resources, numbers }) => {
+      const qpns = qpnsBySRQ(resources);
       return resources.srqs.map(({ object, owner }) => {
         return numbered(numbers.of('srq', object), Attr.srqNumber, owner.pid, () => [
           u8(Attr.type, BASIC_SRQ),
           u32(Attr.pdNumber, numbers.of('pd', object.pd)),
-          nested(Attr.qps, qpRanges(object, resources)),
+          nested(Attr.qps, qpRanges(qpns.get(object) ?? [])),
         ]);
       });
     },
@@ -254,9 +255,21 @@ function storageOf(family: Family, address: SocketAddress | undefined): Uint8Arr
   return storage;
 }
 
-/** The queue pairs that receive from a shared queue, as ranges of their numbers. */
-function qpRanges(srq: SRQ, { qps }: DeviceResources): Attribute[] {
-  const numbers = qps.filter(({ object }) => object.srq === srq).map(({ object }) => object.qpn);
+/** The queue pairs that receive from each shared queue: a search for each would look at all of them. */
+function qpnsBySRQ({ qps }: DeviceResources): ReadonlyMap<SRQ, number[]> {
+  const numbers = new Map<SRQ, number[]>();
+  for (const { object } of qps) {
+    const { srq, qpn } = object;
+    if (srq === undefined) continue;
+    const known = numbers.get(srq);
+    if (known === undefined) numbers.set(srq, [qpn]);
+    else known.push(qpn);
+  }
+  return numbers;
+}
+
+/** Numbers of queue pairs as ranges. */
+function qpRanges(numbers: number[]): Attribute[] {
   const ranges: { first: number; last: number }[] = [];
   for (const qpn of numbers.sort((one, other) => one - other)) {
     const range = ranges.at(-1);

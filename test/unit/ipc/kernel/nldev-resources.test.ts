@@ -33,14 +33,27 @@ beforeEach(() => {
   numbers = new ResourceNumbers();
   showsKeys = true;
   ids = undefined;
+  looks = 0;
 });
 
 afterEach(() => rig.close());
+
+/** How often the queue pairs of a view were looked at. */
+let looks = 0;
 
 function viewOf(device: ResourceView['device']): ResourceView {
   const resources = new DeviceResources();
   rig.file.listResources(resources);
   ids?.file.listResources(resources, (id) => isIdOf(id, device));
+  for (const [index, { object, owner }] of resources.qps.entries()) {
+    resources.qps[index] = {
+      owner,
+      get object() {
+        looks += 1;
+        return object;
+      },
+    };
+  }
   return { device, resources, numbers, showsKeys };
 }
 
@@ -148,6 +161,14 @@ describe('objects', () => {
     const connected = { 21: shared, 60: 0, 28: pid, 22: 0, 23: 0, 24: 0, 25: 0, 26: 2, 27: 0 };
     expect(pairs).toHaveLength(2);
     expect(pairs).toEqual(expect.arrayContaining([datagrams, connected]));
+  });
+
+  it('look at each queue pair once, however many shared receive queues there are', () => {
+    const create = plain(32, 40, `${RSP} ${le(1, 8)} ${le(0)} ${le(4)} ${le(1)} ${le(0)}`);
+    withObjects();
+    for (let count = 0; count < 9; count += 1) rig.create(create);
+    expect(dumped(Command.srq)).toHaveLength(10);
+    expect(looks).toBe(2);
   });
 
   it('show keys of memory only to permitted users', () => {
