@@ -1,4 +1,5 @@
 /** Runs batches of inputs and judges them, for tests and long runs. */
+import { noteWork, turnNote } from '../../daemon/host/turn-note.ts';
 import { Draws, type InputName } from './draws.ts';
 import { starvedMs } from './silence-watch.ts';
 import type { FuzzState, FuzzTarget, Outcome } from './target.ts';
@@ -22,6 +23,8 @@ interface BatchReport {
   /** Processor time of the last input, and its time without what it waited for the processor. */
   readonly lastCpuMs: number;
   readonly lastOwnMs: number;
+  /** The work of the daemon that started last in the last input; '' for none. */
+  readonly lastWork: string;
   readonly finding: Finding | undefined;
 }
 
@@ -64,6 +67,7 @@ export async function runBatch(
   let slowestMs = 0;
   let lastCpuMs = 0;
   let lastOwnMs = 0;
+  let lastWork = '';
   let input = 0;
   let finding: Finding | undefined;
   const stray = new StrayErrors();
@@ -75,6 +79,7 @@ export async function runBatch(
     for (; input < wanted; input++) {
       options.onStart?.(input);
       draws.seed(seed, input, options.recorded?.(input) === true);
+      if (input + 1 === wanted) noteWork('');
       const cpuBefore = input + 1 === wanted ? process.cpuUsage() : undefined;
       const ownBefore = cpuBefore === undefined ? 0 : performance.now() - starvedMs();
       const result = state.run(draws);
@@ -82,6 +87,7 @@ export async function runBatch(
       if (cpuBefore !== undefined) {
         lastCpuMs = cpuMs(process.cpuUsage(cpuBefore));
         lastOwnMs = performance.now() - starvedMs() - ownBefore;
+        lastWork = turnNote.what === '' ? '' : `${turnNote.what} ${turnNote.number}`;
       }
       options.onInput?.(draws, input);
       outcomes.set(outcome, (outcomes.get(outcome) ?? 0) + 1);
@@ -106,7 +112,7 @@ export async function runBatch(
   } finally {
     stray.stop();
   }
-  return { inputs: input, outcomes, slowestMs, lastCpuMs, lastOwnMs, finding };
+  return { inputs: input, outcomes, slowestMs, lastCpuMs, lastOwnMs, lastWork, finding };
 }
 
 /** As `runBatch`, but runs a slow input again; it fails if it is slow again. */
@@ -121,7 +127,8 @@ export async function judgeBatch(
   const isSlow = again.lastCpuMs > SLOW_MS || again.lastOwnMs > STUCK_MS;
   if (again.finding !== undefined || !isSlow) return { ...report, finding: again.finding };
   const input = again.inputs - 1;
-  const text = `an input took ${report.slowestMs.toFixed()} ms, and ${again.lastCpuMs.toFixed()} ms of the processor again`;
+  const place = again.lastWork === '' ? '' : `; the work that started last: ${again.lastWork}`;
+  const text = `an input took ${report.slowestMs.toFixed()} ms, and ${again.lastCpuMs.toFixed()} ms of the processor again${place}`;
   return { ...report, finding: { target: target.name, seed, input, text, stack: '' } };
 }
 

@@ -4,6 +4,7 @@ import { once } from 'node:events';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { noteWork } from '../../daemon/host/turn-note.ts';
 import { judgeBatch, runBatch } from './batch.ts';
 import { repositoryRoot } from './corpus.ts';
 import { Draws } from './draws.ts';
@@ -99,6 +100,7 @@ describe('the harness', () => {
 
   it('fails an input that uses too much processor time twice, not one that waits for the processor', async () => {
     const busy = toy(() => {
+      noteWork('modifyQP', 7);
       const before = process.cpuUsage();
       for (let sum = 0, used = 0; used < 1_050_000; ) {
         for (let count = 0; count < 1e6; count++) sum += count;
@@ -107,7 +109,9 @@ describe('the harness', () => {
       }
       return 'done';
     });
-    expect((await judgeBatch(busy, 1)).finding?.text).toMatch(/of the processor again/);
+    expect((await judgeBatch(busy, 1)).finding?.text).toMatch(
+      /of the processor again; the work that started last: modifyQP 7$/,
+    );
     const wait = new Int32Array(new SharedArrayBuffer(4));
     const starved = toy(() => {
       Atomics.wait(wait, 0, 0, 1100);
