@@ -135,12 +135,12 @@ describe('docker/compose.yaml', () => {
 });
 
 describe('docker/github-actions.yaml', () => {
-  it('takes the Node.js that package.json asks for', () => {
+  it('takes the Node.js that README recommends', () => {
     const { uses } = readWorkflow(join(docker, 'github-actions.yaml'), {
       IWARPD_REPOSITORY: 'file:///srv/iwarpd',
     });
     expect(uses.length).toBe(2);
     const text = readFileSync(join(docker, 'github-actions.yaml'), 'utf8');
-    expect(text).toContain('node-version: 20');
+    expect(text).toContain('node-version: 24');
   });
 });

@@ -1,6 +1,6 @@
 /** `daemon/PEER-TIMES.md` against the constants that it names, and the constants against it. */
 import { readdirSync } from 'node:fs';
-import { join, normalize } from 'node:path';
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
 import { exponentMicros } from '../../daemon/roce/cm/cm-times.ts';
@@ -71,14 +71,13 @@ interface Row {
 
 /** The rows of the table. */
 function rows(): readonly Row[] {
-  const pattern =
-    /^\| *([^|]+?) *\|[^|]+\| *([^|]+?) *\| *`(\w+)` in \[[\w.-]+\]\(([\w./-]+)\) *\|$/gm;
+  const pattern = /^\| *([^|]+?) *\|[^|]+\| *([^|]+?) *\| *`(\w+)` in `([\w./-]+)` *\|$/gm;
   return [...readSource(PAGE).matchAll(pattern)].map(
-    ([, wire = '', atMost = '', name = '', link = '']) => ({
+    ([, wire = '', atMost = '', name = '', file = '']) => ({
       wire,
       atMost,
       name,
-      file: normalize(join('daemon', link)),
+      file,
     }),
   );
 }
