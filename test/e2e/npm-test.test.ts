@@ -24,7 +24,9 @@ beforeEach(() => {
   for (const name of ['.ci', 'bin', 'test/interop']) {
     mkdirSync(join(folder, name), { recursive: true });
   }
-  copyFileSync(join(ROOT, '.ci/test'), join(folder, '.ci/test'));
+  for (const name of ['.ci/test', '.ci/other-node']) {
+    copyFileSync(join(ROOT, name), join(folder, name));
+  }
   writeFileSync(join(folder, 'test/interop/packages'), NEEDS);
   // Of the packages, tshark alone is installed.
   program('dpkg-query', '[[ $* == *tshark ]] && echo installed');
@@ -65,5 +67,31 @@ describe('npm test', () => {
     expect(existsSync(join(folder, 'ran'))).toBe(true);
     expect(stdout).toMatch(/\n11 passed, 0 failed, 4 skipped\n$/);
     expect(status).toBe(0);
+  });
+
+  it('with --other-node counts what ran on it, too', () => {
+    const node = 'node_modules/node-linux-/bin';
+    program('npm', `mkdir -p "$3/${node}" && cp ${folder}/bin/node "$3/${node}"`);
+    const { status, stdout } = npmTest('--other-node');
+    expect(stdout).toMatch(/\n16 passed, 0 failed, 6 skipped\n$/);
+    expect(status).toBe(0);
+  });
+
+  it('with --other-node counts one skipped test where that cannot be had', () => {
+    program('npm', 'exit 1');
+    const { status, stdout, stderr } = npmTest('--other-node');
+    expect(stderr).toContain('test: no Node 24 to be had, so nothing is tested on it');
+    expect(stdout).toMatch(/\n11 passed, 0 failed, 5 skipped\n$/);
+    expect(status).toBe(0);
+  });
+
+  it.each(['guests', 'others'])('fails when the runner of the %s ends early', (part) => {
+    program(
+      'node',
+      `[[ $IWARPD_PART == ${part} ]] || echo "5 passed, 0 failed, 2 skipped" >"$IWARPD_TALLY"`,
+    );
+    const { status, stdout } = npmTest();
+    expect(stdout).toMatch(/\n0 passed, 1 failed, 0 skipped\n$/);
+    expect(status).toBe(1);
   });
 });
