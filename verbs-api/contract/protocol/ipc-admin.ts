@@ -57,7 +57,9 @@ export interface DaemonHealth {
 
 /** Use of a limit of the whole daemon. */
 export interface SharedLimitUse {
+  /** What all users hold, in the unit of the limit: bytes, or pieces. */
   readonly used: number;
+  /** The most that all users together may hold. */
   readonly limit: number;
   /** The user, other than the daemon's owner, who is closest to a refusal. Absent if there is none. */
   readonly user?: {
