@@ -34,6 +34,23 @@ export interface DescriptorWatch extends Disposable {
   hold(alive: boolean): void;
 }
 
+/** Open watches, which end with the thread: koffi aborts the process if it calls back after that. */
+const open = new Set<Disposable>();
+
+process.once('exit', () => {
+  for (const watch of open) watch[Symbol.dispose]();
+});
+
+function track(watch: Disposable): void {
+  open.add(watch);
+  holdRoot(watch);
+}
+
+function untrack(watch: Disposable): void {
+  open.delete(watch);
+  releaseRoot(watch);
+}
+
 const WATCHED = { readable: true, disconnect: true };
 
 /**
@@ -67,7 +84,7 @@ export function watchDescriptor(
     close() {
       if (closed) return;
       closed = true;
-      releaseRoot(watch);
+      untrack(watch);
       handle.close();
     },
     [Symbol.dispose]() {
@@ -79,7 +96,7 @@ export function watchDescriptor(
       else handle.unref();
     },
   };
-  holdRoot(watch);
+  track(watch);
   return watch;
 }
 
@@ -124,13 +141,13 @@ export function watchSocket(fd: number, onReady: () => void): SocketWatch {
     close() {
       if (closed) return;
       closed = true;
-      releaseRoot(watch);
+      untrack(watch);
       handle.close();
     },
     [Symbol.dispose]() {
       watch.close();
     },
   };
-  holdRoot(watch);
+  track(watch);
   return watch;
 }

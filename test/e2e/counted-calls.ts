@@ -116,4 +116,7 @@ if (kind === 'SCTP') {
   phase('none');
   stranger.close();
 }
+// The hosts' UDP sockets do not keep the process alive.
+const alive = setInterval(() => undefined, 60_000);
 await Promise.all([near.host.close(), far.host.close()]);
+clearInterval(alive);

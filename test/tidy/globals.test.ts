@@ -18,6 +18,7 @@ const ALLOWED: Readonly<Record<string, string>> = {
   'native-bridge/rdma/memory-region.ts: pageMemory':
     'an ArrayBuffer of the consumer has no field of ours; its pages live as long as it does',
   'native-bridge/libc/open-roots.ts: roots': 'what the exit of the process has to close',
+  'native-bridge/libc/watched-descriptor.ts: open': 'what the exit of the process has to end',
 };
 
 const AT_TOP =
