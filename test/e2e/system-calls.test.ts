@@ -89,6 +89,9 @@ function askedBy(kind: string): Record<string, Asked> {
   );
 }
 
+/** Node.js newer than 20 looks at its processors now and then. */
+const OF_NODE = Number(process.versions.node.split('.')[0]) > 20 ? 1 : 0;
+
 /** Queue pairs are moved, and connections made, by commands: each may ask for a route. */
 const NOTHING: Asked = [0, 0];
 const ARRIVALS = {
@@ -111,7 +114,8 @@ describeWith(['strace', 'sctp'], 'the system is asked', () => {
     const asked = askedBy(kind);
     expect(Object.keys(asked)).toEqual(Object.keys(most));
     for (const [name, [calls, looks]] of Object.entries(asked)) {
-      expect(calls, `calls for ${name}`).toBeLessThanOrEqual(most[name]?.[0] ?? 0);
+      const margin = name === 'connections' ? OF_NODE : 0;
+      expect(calls, `calls for ${name}`).toBeLessThanOrEqual((most[name]?.[0] ?? 0) + margin);
       expect(looks, `looks for ${name}`).toBeLessThanOrEqual(most[name]?.[1] ?? 0);
     }
   });

@@ -8,6 +8,9 @@ import { readFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 
+/** Asked once: newer Node.js reads files for it each time. */
+const PROCESSORS = availableParallelism();
+
 /** For one event on an idle machine, the start of a process among them. */
 const EVENT_MS = 30_000;
 /** For a program from its start to its end. */
@@ -30,7 +33,7 @@ function crowding(): number {
     return 1;
   }
   const [, minute = 0, running = 0] = /^([\d.]+) \S+ \S+ (\d+)\//.exec(text)?.map(Number) ?? [];
-  return Math.max(1, Math.max(minute, running) / availableParallelism());
+  return Math.max(1, Math.max(minute, running) / PROCESSORS);
 }
 
 /** Milliseconds to wait now for what takes less than `idleMs` on an idle machine. */
