@@ -1,5 +1,5 @@
-// A vitest reporter that leaves the tally of a run, what it skipped, and what passed on a second
-// attempt only, in the file $IWARPD_TALLY, and every test's outcome in the file $IWARPD_RESULTS.
+// A vitest reporter that leaves the tally of a run, what failed, what it skipped, and what passed on a
+// second attempt only, in the file $IWARPD_TALLY, and every test's outcome in $IWARPD_RESULTS.
 import { writeFileSync } from 'node:fs';
 import { sourceFingerprint } from '../dist/test/spec/results.js';
 
@@ -22,14 +22,24 @@ export default class TallyReporter {
     const lines = [];
     const tests = [];
     for (const testModule of testModules) {
-      count.failed += testModule.errors().length > 0 ? 1 : 0;
-      for (const suite of testModule.children.allSuites())
-        count.failed += suite.errors().length > 0 ? 1 : 0;
+      if (testModule.errors().length > 0) {
+        count.failed += 1;
+        lines.push(`failed ${testModule.relativeModuleId}: the file`);
+      }
+      for (const suite of testModule.children.allSuites()) {
+        if (suite.errors().length === 0) continue;
+        count.failed += 1;
+        lines.push(`failed ${testModule.relativeModuleId}: hooks of ${suite.fullName}`);
+      }
       for (const test of testModule.children.allTests()) {
         const { state } = test.result();
         const outcome = state === 'pending' ? 'failed' : state;
         count[outcome] += 1;
         tests.push({ file: testModule.relativeModuleId, title: test.fullName, state: outcome });
+        if (outcome === 'failed') {
+          const cause = test.result().errors?.[0]?.message.split('\n')[0] ?? 'not ended';
+          lines.push(`failed ${testModule.relativeModuleId}: ${test.fullName}: ${cause}`);
+        }
         if (test.diagnostic()?.flaky) {
           lines.push(`passed on a second attempt ${testModule.relativeModuleId}: ${test.fullName}`);
         }
@@ -38,6 +48,7 @@ export default class TallyReporter {
         skippedBySuite.set(name, (skippedBySuite.get(name) ?? 0) + 1);
       }
     }
+    for (const error of unhandledErrors) lines.push(`failed outside any test: ${error.message}`);
     for (const [name, tests] of skippedBySuite) lines.push(`skipped ${name}, tests: ${tests}`);
     lines.push(`${count.passed} passed, ${count.failed} failed, ${count.skipped} skipped`);
     writeFileSync(process.env.IWARPD_TALLY, `${lines.join('\n')}\n`);
