@@ -17,6 +17,8 @@ export interface Caller {
    * the keys of memory regions.
    */
   readonly isOwner: boolean;
+  /** The user whose programs' refusals it sees. Default: all users. */
+  readonly uid?: number;
 }
 
 /** The daemon's own user. */

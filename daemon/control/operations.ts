@@ -21,6 +21,8 @@ import {
   noFields,
   objectFilter,
   qpSummary,
+  refusalFilter,
+  refusalList,
   resetReport,
   traceRequest,
   traceSample,
@@ -114,6 +116,13 @@ export const OPERATIONS: { readonly [N in ControlOperationName]: Operation<N> } 
     // As for a tap: it shows the STags of other users' programs while they are in use.
     ownerOnly: true,
     run: (target, request) => target.recordTrace(request),
+  },
+  listRefusals: {
+    summary:
+      "What programs were refused, and why; other users than the daemon's own see their own programs only",
+    request: refusalFilter,
+    reply: refusalList,
+    run: (target, filter, { uid }) => target.refusals(filter, uid),
   },
 };
 

@@ -19,6 +19,15 @@ import {
   LOOPBACKS,
 } from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import {
+  REFUSAL_APIS,
+  REFUSALS_LIST_MAX,
+  REFUSALS_WAIT_MS_MAX,
+  type Refusal,
+  type RefusalFilter,
+  type RefusalList,
+  SENTENCE_MAX,
+} from '../../verbs-api/contract/protocol/refusals.ts';
+import {
   TRACE_LIMIT_MAX,
   TRACE_MS_MAX,
   TRACE_TEXT_MAX,
@@ -32,6 +41,8 @@ import { QPState } from '../../verbs-api/contract/verbs/enums.ts';
 const DEVICE_NAME_MAX = 63;
 /** Process ids are s32; 0 means a process that the daemon cannot see. */
 const PID_MAX = 2 ** 31 - 1;
+/** A program's name in a request: the kernel's are shorter. */
+const PROGRAM_NAME_MAX = 64;
 const QP_NUMBER_MAX = 2 ** 24 - 1;
 
 const count = z.int().nonnegative();
@@ -232,5 +243,38 @@ const traceRecord: z.ZodType<TraceRecord> = z.strictObject({
 /** See `TraceSample`. */
 export const traceSample: z.ZodType<TraceSample> = z.strictObject({
   records: z.array(traceRecord).max(TRACE_LIMIT_MAX),
+  lost: count,
+});
+
+/** See `RefusalFilter`. */
+export const refusalFilter: z.ZodType<RefusalFilter> = z.strictObject({
+  after: count.exactOptional(),
+  pid: pid.exactOptional(),
+  program: z.string().max(PROGRAM_NAME_MAX).exactOptional(),
+  device: deviceName.exactOptional(),
+  limit: z.int().min(1).max(REFUSALS_LIST_MAX).exactOptional(),
+  waitMs: z.int().min(0).max(REFUSALS_WAIT_MS_MAX).exactOptional(),
+});
+
+const refusal: z.ZodType<Refusal> = z.strictObject({
+  number: z.int().positive(),
+  at: z.iso.datetime(),
+  pid,
+  uid: count,
+  program: z.string(),
+  api: z.enum(REFUSAL_APIS),
+  verb: z.string(),
+  step: z.string().exactOptional(),
+  code: z.string(),
+  sentence: z.string().max(SENTENCE_MAX),
+  device: z.string().exactOptional(),
+  objects: counts.exactOptional(),
+  times: z.int().positive(),
+});
+
+/** See `RefusalList`. */
+export const refusalList: z.ZodType<RefusalList> = z.strictObject({
+  refusals: z.array(refusal),
+  last: count,
   lost: count,
 });

@@ -11,6 +11,11 @@ import type {
 } from '../../verbs-api/contract/protocol/control.ts';
 import type { FaultSpec, FaultStatus } from '../../verbs-api/contract/protocol/faults.ts';
 import type { DaemonStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import type {
+  RefusalCount,
+  RefusalFilter,
+  RefusalList,
+} from '../../verbs-api/contract/protocol/refusals.ts';
 import type { TraceRequest, TraceSample } from '../../verbs-api/contract/protocol/trace-sample.ts';
 import type { OperationTimes } from './operation-times.ts';
 
@@ -41,6 +46,13 @@ export interface ControlTarget {
    * `ControlError` if there is no such device.
    */
   recordTrace(request: TraceRequest): Promise<TraceSample>;
+  /**
+   * The refusals of one user's programs, or of all; waits for one if the filter asks for that. EBUSY if too
+   * many wait.
+   */
+  refusals(filter: RefusalFilter, uid: number | undefined): Promise<RefusalList>;
+  /** How often each verb failed with each code. */
+  refusalCounts(): readonly Readonly<RefusalCount>[];
   /** Ends every client and connection, removes faults and resets all counters. */
   reset(): Promise<ResetReport>;
 }

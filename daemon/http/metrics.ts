@@ -5,6 +5,7 @@
 import { Counter, Gauge, Registry } from 'prom-client';
 import type { ConnectionSummary } from '../../verbs-api/contract/protocol/control.ts';
 import type { DaemonStatus, DeviceStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import type { RefusalCount } from '../../verbs-api/contract/protocol/refusals.ts';
 import { OPERATION_BUCKETS_SECONDS, type OperationTimes } from '../control/operation-times.ts';
 import type { ControlTarget } from '../control/target.ts';
 import type { RouteReply } from './http-route.ts';
@@ -68,6 +69,7 @@ export async function metricsReply(target: ControlTarget): Promise<RouteReply> {
   // All of them, not as many as a reply has room for.
   const connections = target.connections({ limit: Number.POSITIVE_INFINITY });
   const registry = collect(target.status(), connections);
+  addRefusals(registry, target.refusalCounts());
   const body = `${await registry.metrics()}${operationTimesText(target.operationTimes)}`;
   return { status: 200, type: registry.contentType, body };
 }
@@ -110,6 +112,17 @@ function addHealth(gauge: MakeGauge, registry: Registry, { health }: DaemonStatu
   new Counter({ name: 'iwarpd_log_lines_dropped_total', help, registers }).inc(
     health.logLinesDropped,
   );
+}
+
+/** Refused calls; the daemon bounds the number of label sets. */
+function addRefusals(registry: Registry, counts: readonly Readonly<RefusalCount>[]): void {
+  const counter = new Counter({
+    name: 'iwarpd_refusals_total',
+    help: 'Calls of programs that were refused, by API, call and errno; see iwarpd explain',
+    labelNames: ['api', 'verb', 'code'],
+    registers: [registry],
+  });
+  for (const { api, verb, code, count } of counts) counter.inc({ api, verb, code }, count);
 }
 
 type MakeGauge = (name: string, help: string, labelNames?: readonly string[]) => Gauge;

@@ -34,6 +34,7 @@ import {
 import { ERRNO, isVerbsError, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import type { MemoryTier } from '../../verbs-api/contract/verbs/provider.ts';
 import { noteWork } from '../host/turn-note.ts';
+import type { Refusals } from '../refusals/refusals.ts';
 import { ClientIdentity } from './client-identity.ts';
 import { COMMAND_SCHEMAS, isCommandName } from './command-schemas.ts';
 import type { Connection } from './connection.ts';
@@ -62,6 +63,8 @@ interface ControlClientOptions {
   readonly ending: EndingOwners<ClientContext>;
   /** Registers the token of a completion channel; the result unregisters it. */
   readonly announceChannel: (token: string, channel: Handle) => () => void;
+  /** Records what the client is refused. */
+  readonly refusals: Refusals;
   /** The client has ended and is cleaned up; `last` is its status at its end. */
   readonly onClosed: (reason: string | undefined, last: ClientStatus) => void;
 }
@@ -244,7 +247,7 @@ export class ControlClient {
     if (!parsed.success) {
       const issue = parsed.error.issues[0];
       const where = issue === undefined ? '' : `${issue.path.join('.')}: ${issue.message}`;
-      this.#refuse(frame.id, new VerbsError('EINVAL', `${name}: ${where}`));
+      this.#refuse(frame.id, name, new VerbsError('EINVAL', `${name}: ${where}`), request);
       return;
     }
     this.#execute(frame.id, name, parsed.data);
@@ -257,15 +260,27 @@ export class ControlClient {
       const reply: unknown = this.context.execute(name, request as never);
       this.#connection.gather(emitValueFrame(FrameType.reply, id, reply as IpcValue));
     } catch (error) {
-      this.#refuse(id, error);
+      this.#refuse(id, name, error, request);
     }
   }
 
   /**
    * A `VerbsError` goes to the client; any other error is a broken invariant and stops the daemon.
    */
-  #refuse(id: number, error: unknown): void {
+  #refuse(id: number, name: CommandName, error: unknown, request: unknown): void {
     if (!isVerbsError(error)) throw error;
+    const { credentials, program } = this.#identity;
+    const { pid, uid } = credentials;
+    this.#options.refusals.record({
+      pid,
+      uid,
+      program,
+      api: 'typescript',
+      verb: name,
+      code: error.code,
+      sentence: error.message,
+      ...this.context.describe(request),
+    });
     const value = [error.code, error.message];
     this.#connection.gather(emitValueFrame(FrameType.error, id, value));
   }

@@ -35,6 +35,7 @@ import type { TapHub } from '../capture/tap-hub.ts';
 import type { WorkHub } from '../capture/work-hub.ts';
 import { noteWork } from '../host/turn-note.ts';
 import { assert } from '../invariants/assert.ts';
+import type { Refusals } from '../refusals/refusals.ts';
 import { Admission } from './admission.ts';
 import type { ClientParts } from './client-parts.ts';
 import { CommandShares } from './command-pace.ts';
@@ -49,6 +50,7 @@ import { EndedClients } from './objects/ended-clients.ts';
 import { EndingOwners } from './objects/ending-owners.ts';
 import type { ObjectWindow } from './objects/object-window.ts';
 import type { ClientQuotas } from './objects/quotas.ts';
+import { programName } from './program-name.ts';
 import { listenAtPlace } from './socket-place.ts';
 import { isTrusted } from './trusted-user.ts';
 import type { ClientContext } from './verbs/client-context.ts';
@@ -73,6 +75,8 @@ interface IpcLog {
 interface AdminCaller {
   readonly mayChange: boolean;
   readonly isOwner: boolean;
+  /** Another user; undefined for the owner. */
+  readonly uid?: number;
 }
 
 /** Options of the server. */
@@ -95,6 +99,8 @@ interface IpcServerOptions {
   readonly taps: TapHub;
   /** Source of device work for watchers. */
   readonly work: WorkHub;
+  /** Records what clients are refused. */
+  readonly refusals: Refusals;
   /**
    * Executes an admin operation; rejects with `VerbsError`. Only the daemon's own user and root may
    * change anything.
@@ -174,7 +180,7 @@ export class IpcServer {
   async #makeKernel(): Promise<KernelServer> {
     await this.#options.prepare?.();
     const { KernelServer: Server } = await import('./kernel/kernel-server.ts');
-    const { directory, quotas, memoryTiers, log } = this.#options;
+    const { directory, quotas, memoryTiers, log, refusals } = this.#options;
     this.#loadedKernel = new Server({
       directory,
       quotas,
@@ -183,6 +189,7 @@ export class IpcServer {
       note: (level, text, fields) => log.note(level, text, fields),
       nextClientId: () => this.#nextClientId(),
       ended: this.#ended,
+      refusals,
       pair: (peer) => this.#pair(peer),
       listOthers: (resources, device, chosen) => {
         for (const { context } of this.#clients.values()) {
@@ -278,6 +285,15 @@ export class IpcServer {
   #refuse(connection: Connection, error: VerbsError): void {
     const { pid, uid } = connection.credentials;
     this.#options.log.note('warn', 'refused a connection', { pid, uid, reason: error.message });
+    this.#options.refusals.record({
+      pid,
+      uid,
+      program: programName(pid),
+      api: 'socket',
+      verb: 'connect',
+      code: error.code,
+      sentence: error.message,
+    });
     const token = new Uint8Array(TOKEN_BYTES);
     const { errno, message: text } = error;
     connection.cut(text, emitWelcome({ errno, daemonPid: process.pid, token, text }));
@@ -425,7 +441,7 @@ export class IpcServer {
   }
 
   #addClient(connection: Connection): ControlClient {
-    const { directory, quotas, memoryTiers, log } = this.#options;
+    const { directory, quotas, memoryTiers, log, refusals } = this.#options;
     const { pid, uid } = connection.credentials;
     const id = this.#nextClientId();
     const client: ControlClient = new this.#clientParts.ControlClient(connection, {
@@ -435,6 +451,7 @@ export class IpcServer {
       memoryTiers,
       inFlight: this.#inFlight,
       ending: this.#ending,
+      refusals,
       announceChannel: (token, channel) => {
         this.#channels.set(token, { client, channel });
         return () => this.#channels.delete(token);
@@ -467,7 +484,7 @@ export class IpcServer {
   #serveAdmin(connection: Connection): void {
     const { uid } = connection.credentials;
     const isOwner = isTrusted(uid);
-    const caller = { mayChange: isOwner, isOwner };
+    const caller = { mayChange: isOwner, isOwner, ...(isOwner ? {} : { uid }) };
     const waiting: { readonly id: number; readonly value: IpcValue; readonly bytes: number }[] = [];
     let pending = 0;
     const [unread, unanswered] = [new KeptInput(connection), new KeptInput(connection)];

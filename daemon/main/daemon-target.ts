@@ -19,6 +19,11 @@ import type {
   DaemonStatus,
   HttpReady,
 } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import type {
+  RefusalCount,
+  RefusalFilter,
+  RefusalList,
+} from '../../verbs-api/contract/protocol/refusals.ts';
 import type { TraceRequest, TraceSample } from '../../verbs-api/contract/protocol/trace-sample.ts';
 import type { PortAttributes } from '../../verbs-api/contract/verbs/attributes.ts';
 import { isVerbsError, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
@@ -32,7 +37,9 @@ import type { PacketDestination, RnicHost } from '../host/rnic-host.ts';
 import type { IpcServer } from '../ipc/ipc-server.ts';
 import { noDevice } from '../ipc/objects/device-directory.ts';
 import { ListedPart, ObjectWindow } from '../ipc/objects/object-window.ts';
+import type { Refusals } from '../refusals/refusals.ts';
 import type { DaemonConfig } from './config.ts';
+import { listRefusals } from './refusal-waits.ts';
 import type { TraceSamples } from './trace-samples.ts';
 import { VERSION } from './version.ts';
 
@@ -52,6 +59,7 @@ interface DaemonParts extends Hosts {
   readonly config: DaemonConfig;
   readonly server: IpcServer;
   readonly samples: TraceSamples;
+  readonly refusals: Refusals;
   readonly health: () => DaemonHealth;
 }
 
@@ -168,6 +176,14 @@ export class DaemonTarget implements ControlTarget {
     return await samples.record(request);
   }
 
+  async refusals(filter: RefusalFilter, uid: number | undefined): Promise<RefusalList> {
+    return await listRefusals(this.#parts().refusals, filter, uid);
+  }
+
+  refusalCounts(): readonly Readonly<RefusalCount>[] {
+    return this.#parts().refusals.counts();
+  }
+
   async reset(): Promise<ResetReport> {
     const parts = this.#parts();
     const { host, server } = parts;
@@ -183,6 +199,7 @@ export class DaemonTarget implements ControlTarget {
     await host.reset();
     for (const { nic } of allDevices(parts)) nic.resetCounters();
     for (const { rocePort } of host.devices) rocePort?.resetCounters();
+    parts.refusals.clear();
     const leaks = clients.filter(holdsObjects);
     return { leaks, endedHolding, clients: clients.length, connections, faults };
   }

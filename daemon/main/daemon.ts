@@ -3,6 +3,7 @@ import { rmSync } from 'node:fs';
 import type { Logger } from 'pino';
 import { requestShortSlices } from '../../native-bridge/libc/scheduling.ts';
 import type { DaemonStatus, HttpReady } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import { refusalLine } from '../../verbs-api/contract/protocol/refusals.ts';
 import type { DeviceInfo, DeviceTransport } from '../../verbs-api/contract/verbs/attributes.ts';
 import type { MemoryTier } from '../../verbs-api/contract/verbs/provider.ts';
 import { TapHub } from '../capture/tap-hub.ts';
@@ -20,6 +21,7 @@ import { publishSysfs, removeSysfs, sysfsPath } from '../ipc/kernel/sysfs-tree.t
 import { DeviceDirectory } from '../ipc/objects/device-directory.ts';
 import type { BridgedHost } from '../native/bridged-host.ts';
 import { kernelHasVerbs } from '../native/kernel-rdma.ts';
+import { Refusals } from '../refusals/refusals.ts';
 import {
   type DaemonConfig,
   type DaemonOptions,
@@ -171,6 +173,16 @@ export class Daemon {
     });
     for (const { name, nic } of host.devices) health.budget.addDevice(name, nic.capacity);
     const work = new WorkHub(host.devices.map(({ name, nic }) => ({ name, watch: nic.watch })));
+    const refusals = new Refusals(() => new Date().toISOString());
+    refusals.watch((refusal) => {
+      const { pid, uid, program, device } = refusal;
+      notes.note(
+        'debug',
+        'refusal',
+        { kind: 'refusal', pid, uid, program, device },
+        refusalLine(refusal),
+      );
+    });
     const samples = new TraceSamples(taps, work, host.crcEngine.crc32c, chooseCrc32());
     let connected: Promise<void> | undefined;
     let daemon: Daemon | undefined;
@@ -180,7 +192,7 @@ export class Daemon {
       const hosts = { host, native };
       const directory = new DeviceDirectory(host, native);
       const control: DaemonTarget = new DaemonTarget(() => {
-        return { config, ...hosts, server, samples, health: () => health.health() };
+        return { config, ...hosts, server, samples, refusals, health: () => health.health() };
       });
       const server: IpcServer = await IpcServer.listen({
         ...config,
@@ -193,6 +205,7 @@ export class Daemon {
         },
         taps,
         work,
+        refusals,
         operate: async (name, request, caller) => {
           return (await loadOperations()).executeNamed(control, name, request, caller);
         },

@@ -12,6 +12,12 @@ import type {
 } from '../../verbs-api/contract/protocol/control.ts';
 import type { FaultSpec, FaultStatus } from '../../verbs-api/contract/protocol/faults.ts';
 import type { DaemonStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import type {
+  Refusal,
+  RefusalCount,
+  RefusalFilter,
+  RefusalList,
+} from '../../verbs-api/contract/protocol/refusals.ts';
 import type { TraceRequest, TraceSample } from '../../verbs-api/contract/protocol/trace-sample.ts';
 
 const CLIENT = {
@@ -107,6 +113,30 @@ export class FixedTarget implements ControlTarget {
     const local = { address: '127.0.0.1', port: 7174 };
     const remote = { address: '127.0.0.1', port: 40_000 };
     return [{ device: 'a', local, remote, role: 'responder', phase: 'established', qpNum: 9 }];
+  }
+
+  refusals(filter: RefusalFilter, uid = 1000): Promise<RefusalList> {
+    const refusal: Refusal = {
+      number: 5,
+      at: '2026-01-01T00:00:00.000Z',
+      pid: 77,
+      uid,
+      program: 'rping',
+      api: 'verbs',
+      verb: 'ibv_modify_qp',
+      step: 'INIT to RTR',
+      code: 'EINVAL',
+      sentence: 'path_mtu is 9; there are 1 to 5',
+      device: 'a',
+      objects: { qp: 9 },
+      times: 2,
+    };
+    const shown = (filter.after ?? 0) < refusal.number ? [refusal] : [];
+    return Promise.resolve({ refusals: shown, last: refusal.number, lost: 0 });
+  }
+
+  refusalCounts(): readonly RefusalCount[] {
+    return [{ api: 'verbs', verb: 'ibv_modify_qp', code: 'EINVAL', count: 2 }];
   }
 
   addFault(spec: FaultSpec): FaultStatus {

@@ -3,10 +3,10 @@
  * daemon's own files over a real host, whose connections go over TCP on the loopback interface.
  */
 import { CmFile } from '../../daemon/ipc/kernel/cm/file.ts';
+import { executeOn } from '../../daemon/ipc/kernel/command-boundary.ts';
 import type { KernelReply, KernelServices } from '../../daemon/ipc/kernel/kernel-file.ts';
 import { cmNumbers } from '../../daemon/ipc/kernel/kernel-files.ts';
 import { ShimOp } from '../../daemon/ipc/kernel/shim-protocol.ts';
-import { isVerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import { bytesOf } from './hex.ts';
 import { until } from './patience.ts';
 import { le, RSP, request, UverbsRig, commands as uverbs } from './uverbs-rig.ts';
@@ -166,13 +166,8 @@ export class RdmaCmRig {
 
   /** Writes a command. */
   reply(payload: Uint8Array, file = this.file, isOpener = true): KernelReply {
-    try {
-      const caller = { credentials: file.client.credentials, ownPid: true, isOpener };
-      return file.execute(request(ShimOp.write, { payload }), caller);
-    } catch (error) {
-      if (!isVerbsError(error)) throw error;
-      return { status: -error.errno };
-    }
+    const caller = { credentials: file.client.credentials, ownPid: true, isOpener };
+    return executeOn(file, request(ShimOp.write, { payload }), caller, this.verbs.refusals);
   }
 
   /** Writes a command; its status. */

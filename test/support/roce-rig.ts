@@ -17,6 +17,7 @@ import { IpcServer } from '../../daemon/ipc/ipc-server.ts';
 import { publishSysfs, sysfsPath } from '../../daemon/ipc/kernel/sysfs-tree.ts';
 import { DeviceDirectory } from '../../daemon/ipc/objects/device-directory.ts';
 import { DEFAULT_QUOTAS } from '../../daemon/ipc/objects/quotas.ts';
+import { Refusals } from '../../daemon/refusals/refusals.ts';
 
 /** See the module's comment. */
 export class RoceRig {
@@ -52,6 +53,7 @@ export class RoceRig {
       log: { note: () => undefined },
       taps: new TapHub(),
       work: new WorkHub(host.devices.map(({ name, nic }) => ({ name, watch: nic.watch }))),
+      refusals: new Refusals(() => new Date().toISOString()),
       operate: () => Promise.reject(new Error('no operations')),
     });
     publishSysfs(sysfsPath(socketPath), directory);

@@ -7,6 +7,7 @@ import { hostSystem } from '../../daemon/host/links/system.ts';
 import { RnicHost, type RnicHostOptions } from '../../daemon/host/rnic-host.ts';
 import { ROCE_PARTS } from '../../daemon/host/roce/roce-parts.ts';
 import { DescriptorsInFlight } from '../../daemon/ipc/descriptors-in-flight.ts';
+import { executeOn } from '../../daemon/ipc/kernel/command-boundary.ts';
 import { KernelClient } from '../../daemon/ipc/kernel/kernel-client.ts';
 import type { KernelReply } from '../../daemon/ipc/kernel/kernel-file.ts';
 import { KernelServer } from '../../daemon/ipc/kernel/kernel-server.ts';
@@ -18,9 +19,9 @@ import { DeviceDirectory } from '../../daemon/ipc/objects/device-directory.ts';
 import { EndedClients } from '../../daemon/ipc/objects/ended-clients.ts';
 
 import { DEFAULT_QUOTAS } from '../../daemon/ipc/objects/quotas.ts';
+import { Refusals } from '../../daemon/refusals/refusals.ts';
 import { addressOf } from '../../native-bridge/libc/libc.ts';
 import { SharedMemory } from '../../native-bridge/libc/shared-memory.ts';
-import { isVerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import { bytesOf, hexOf } from './hex.ts';
 import { SELF } from './own-process.ts';
 
@@ -127,11 +128,13 @@ export function request(op: number, fields: Partial<ShimRequest> = {}): ShimRequ
 export class UverbsRig {
   readonly host: RnicHost;
   readonly server: KernelServer;
+  readonly refusals: Refusals;
   readonly client: KernelClient;
   readonly file: UverbsFile;
 
   constructor(options: Partial<RnicHostOptions> = {}, quotas = DEFAULT_QUOTAS, owner = SELF) {
     this.host = new RnicHost({ system: hostSystem(), roce: ROCE_PARTS, ...options });
+    this.refusals = new Refusals(() => '2026-01-01T00:00:00.000Z');
     this.server = new KernelServer({
       directory: new DeviceDirectory(this.host, undefined),
       quotas,
@@ -143,6 +146,7 @@ export class UverbsRig {
       },
       inFlight: new DescriptorsInFlight(quotas.budget),
       ended: new EndedClients(() => '2026-01-01T00:00:00.000Z'),
+      refusals: this.refusals,
     });
     this.client = new KernelClient(1, owner, quotas);
     this.file = this.openFile();
@@ -210,11 +214,7 @@ export class UverbsRig {
   }
 
   #attempt(asked: ShimRequest, file: UverbsFile): KernelReply {
-    try {
-      return file.execute(asked, { credentials: SELF, ownPid: true, isOpener: true });
-    } catch (error) {
-      if (!isVerbsError(error)) throw error;
-      return { status: -error.errno };
-    }
+    const caller = { credentials: SELF, ownPid: true, isOpener: true };
+    return executeOn(file, asked, caller, this.refusals);
   }
 }

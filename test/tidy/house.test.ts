@@ -9,6 +9,7 @@ const pureFolders = [
   'daemon/invariants/',
   'daemon/crc/',
   'daemon/faults/',
+  'daemon/refusals/',
   'daemon/iwarp/wire/',
   'daemon/iwarp/engine/',
   'daemon/iwarp/sctp/',

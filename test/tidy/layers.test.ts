@@ -10,6 +10,7 @@ const PURE = [
   'daemon/invariants/',
   'daemon/crc/',
   'daemon/faults/',
+  'daemon/refusals/',
   'daemon/iwarp/',
   'daemon/rnic/',
   'daemon/roce/',

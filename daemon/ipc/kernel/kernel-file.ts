@@ -6,6 +6,7 @@
  * To serve another kind of file: implement `KernelFile` and add its maker to `kernel-files.ts`.
  */
 import type { PeerProcess } from '../../../native-bridge/libc/peer-process.ts';
+import type { RefusalApi } from '../../../verbs-api/contract/protocol/refusals.ts';
 import { ERRNO, type ErrnoCode } from '../../../verbs-api/contract/verbs/errors.ts';
 import type { RnicHost } from '../../host/rnic-host.ts';
 import type { QP } from '../../rnic/queue-pair.ts';
@@ -30,8 +31,20 @@ export interface KernelCaller {
   readonly isOpener: boolean;
 }
 
+/** What a program called, for its refusal. */
+export interface RefusedCall {
+  readonly api: RefusalApi;
+  /** As the program's source has it: 'ibv_modify_qp'. */
+  readonly verb: string;
+  readonly step?: string | undefined;
+  readonly device?: string | undefined;
+  readonly objects?: Readonly<Record<string, number>> | undefined;
+}
+
 /** The outcome of a command. */
 export interface KernelReply extends ShimReply {
+  /** Why it was refused, if it was. */
+  readonly refused?: { readonly code: ErrnoCode; readonly sentence: string };
   /**
    * Sends a descriptor along (SCM_RIGHTS): call `send` once, within the call, with the descriptor,
    * which stays the caller's.
@@ -56,6 +69,8 @@ export interface KernelFile extends MemoryUser {
    * the protocol throws `IpcFormatError` and ends the file.
    */
   execute(request: ShimRequest, caller: KernelCaller): KernelReply;
+  /** What a request that was refused was. */
+  describe(request: ShimRequest): RefusedCall;
   /**
    * Last close: destroys everything in dependency order, up to about `costMax` objects' worth of work in
    * each call. Returns the work done: less than `costMax` when nothing is left.
@@ -101,9 +116,9 @@ export interface KernelServices {
 /** Creates the file of an open. Throws `VerbsError` if the open is refused. */
 export type KernelFileMaker = (parts: KernelFileParts) => KernelFile;
 
-/** A refusal. */
-export function refusal(code: ErrnoCode): KernelReply {
-  return { status: -ERRNO[code].number };
+/** A refusal, and its reason. */
+export function refusal(code: ErrnoCode, sentence: string): KernelReply {
+  return { status: -ERRNO[code].number, refused: { code, sentence } };
 }
 
 /** Success without a response. */

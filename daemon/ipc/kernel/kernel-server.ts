@@ -17,6 +17,7 @@ import type { HostId } from '../../host/host-id.ts';
 import type { RnicHost } from '../../host/rnic-host.ts';
 import { noteWork } from '../../host/turn-note.ts';
 import { assert } from '../../invariants/assert.ts';
+import type { Refusals } from '../../refusals/refusals.ts';
 import type { QP } from '../../rnic/queue-pair.ts';
 import type { Connection } from '../connection.ts';
 import type { DescriptorsInFlight } from '../descriptors-in-flight.ts';
@@ -33,6 +34,7 @@ import type { ObjectWindow } from '../objects/object-window.ts';
 import { type ClientQuotas, OBJECT_KINDS, type ObjectKind } from '../objects/quotas.ts';
 import { isSameUser } from '../trusted-user.ts';
 import { CmFile } from './cm/file.ts';
+import { executeOn } from './command-boundary.ts';
 import { type AnyQueue, EventQueue } from './event-queue.ts';
 import { KernelClient } from './kernel-client.ts';
 import {
@@ -70,6 +72,8 @@ interface KernelServerOptions {
   readonly inFlight: DescriptorsInFlight;
   /** Records files that end while they hold objects. */
   readonly ended: EndedClients;
+  /** Records what programs are refused. */
+  readonly refusals: Refusals;
   /** Adds the objects and ids that clients of other kinds have on a device. Default: none. */
   readonly listOthers?: (
     resources: DeviceResources,
@@ -339,7 +343,8 @@ export class KernelServer implements KernelServices {
       caller.note(request);
       noteWork(file.kind, request.op * 256 + (request.payload[0] ?? 0));
       const pairs = request.op === ShimOp.connect;
-      const reply = pairs ? this.#pair(connection) : executeOn(file, request, caller);
+      const { refusals } = this.#options;
+      const reply = pairs ? this.#pair(connection) : executeOn(file, request, caller, refusals);
       this.#answer(connection, request, reply);
     });
     const kept = new KeptInput(connection);
@@ -372,7 +377,7 @@ export class KernelServer implements KernelServices {
       return { status: 0, attach };
     } catch (error) {
       if (!(error instanceof SystemCallError)) throw error;
-      return refusal('EMFILE');
+      return refusal('EMFILE', `the daemon cannot make another connection: ${error.message}`);
     }
   }
 
@@ -390,7 +395,7 @@ export class KernelServer implements KernelServices {
       });
     } catch (error) {
       if (!isVerbsError(error)) throw error;
-      connection.write(emitReply(request.id, refusal(error.code)));
+      connection.write(emitReply(request.id, refusal(error.code, error.message)));
     }
   }
 
@@ -510,18 +515,6 @@ class ConnectionCaller implements KernelCaller {
   note(request: ShimRequest): void {
     this.#pid ??= request.pid;
     this.ownPid = request.pid === this.#pid;
-  }
-}
-
-/**
- * A `VerbsError` becomes the answer; any other error is a broken invariant and stops the daemon.
- */
-function executeOn(file: KernelFile, request: ShimRequest, caller: KernelCaller): KernelReply {
-  try {
-    return file.execute(request, caller);
-  } catch (error) {
-    if (!isVerbsError(error)) throw error;
-    return refusal(error.code);
   }
 }
 

@@ -81,6 +81,12 @@ interface ClientOptions {
   readonly pid?: number;
 }
 
+/** The device and the objects of a refused request, where it names them. */
+interface RefusedRequest {
+  readonly device?: string;
+  readonly objects?: Readonly<Record<string, number>>;
+}
+
 /** Owner of the objects, for summaries. */
 type ClientOwner = Pick<ObjectOwner, 'client' | 'pid' | 'program'>;
 
@@ -151,6 +157,20 @@ export class ClientContext implements ClientEvents, DeviceEventSink {
     } finally {
       this.#drain();
     }
+  }
+
+  /** What a refused request was about. */
+  describe(request: unknown): RefusedRequest {
+    if (typeof request !== 'object' || request === null) return {};
+    const { table } = this.#state;
+    const device = placeOf(table, request);
+    const qp: unknown = Reflect.get(request, 'qp');
+    const object = typeof qp === 'number' ? table.find(qp) : undefined;
+    const number = object instanceof QpObject ? object.qp.qpn : undefined;
+    return {
+      ...(device === undefined ? {} : { device }),
+      ...(number === undefined ? {} : { objects: { qp: number } }),
+    };
   }
 
   /** A QP or SRQ has new elements. Ignores handles that are neither, or no longer. */
@@ -377,6 +397,11 @@ function deviceOf({ table, directory }: ClientState, request: object): string | 
     const { name } = request;
     return typeof name === 'string' ? name : directory.find(undefined).device.name;
   }
+  return placeOf(table, request);
+}
+
+/** The device of the objects that a request names. */
+function placeOf(table: ClientState['table'], request: object): string | undefined {
   for (const field of PLACE_FIELDS) {
     const handle: unknown = Reflect.get(request, field);
     const object = typeof handle === 'number' ? table.find(handle) : undefined;

@@ -7,6 +7,7 @@
 import type { SocketAddress } from '../verbs/provider.ts';
 import type { FaultSpec, FaultStatus } from './faults.ts';
 import type { ClientStatus, DaemonStatus, DeviceStatus } from './ipc-admin.ts';
+import type { RefusalFilter, RefusalList } from './refusals.ts';
 import type { TraceRequest, TraceSample } from './trace-sample.ts';
 
 /** Operations by name, with request and reply. */
@@ -37,6 +38,8 @@ interface ControlOperations {
   removeFaults: { request: NoFields; reply: readonly FaultStatus[] };
   /** Records a sample of the trace. */
   recordTrace: { request: TraceRequest; reply: TraceSample };
+  /** Lists what programs were refused, and why. */
+  listRefusals: { request: RefusalFilter; reply: RefusalList };
 }
 
 /** Name of an operation. */
@@ -73,6 +76,7 @@ export const CONTROL_ROUTES: { readonly [N in ControlOperationName]: ControlRout
   removeFault: { method: 'DELETE', path: '/faults/:id' },
   removeFaults: { method: 'DELETE', path: '/faults' },
   recordTrace: { method: 'GET', path: '/trace' },
+  listRefusals: { method: 'GET', path: '/refusals' },
 };
 
 /** A request without fields. */

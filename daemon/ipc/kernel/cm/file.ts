@@ -3,11 +3,22 @@
  * an event.
  */
 import { IpcFormatError } from '../../../../verbs-api/contract/protocol/ipc-value.ts';
-import { type KernelCaller, type KernelFile, type KernelReply, refusal } from '../kernel-file.ts';
+import { CM_CALLS } from '../call-names.ts';
+import {
+  type KernelCaller,
+  type KernelFile,
+  type KernelReply,
+  type RefusedCall,
+  refusal,
+} from '../kernel-file.ts';
+import { CM_VERBS } from '../kernel-verbs.ts';
 import { ShimOp, type ShimRequest } from '../shim-protocol.ts';
 import { parseCmRequest } from './abi.ts';
 import { executeCmCommand } from './commands.ts';
 import { OpenChannel } from './open-channel.ts';
+
+const OTHER_PROCESS =
+  'this process has not opened the event channel, but one that it was forked from: create an event channel of its own';
 
 /** See the module's comment. */
 export class CmFile extends OpenChannel implements KernelFile {
@@ -16,8 +27,19 @@ export class CmFile extends OpenChannel implements KernelFile {
   /** See `KernelFile`. */
   execute(request: ShimRequest, caller: KernelCaller): KernelReply {
     // As the kernel refuses every write(2) to a file that another process opened.
-    if (!caller.isOpener) return refusal('EACCES');
+    if (!caller.isOpener) return refusal('EACCES', OTHER_PROCESS);
     if (request.op !== ShimOp.write) throw new IpcFormatError(`op ${request.op} on rdma_cm`);
     return executeCmCommand(this, parseCmRequest(request.payload));
+  }
+
+  /** See `KernelFile`. */
+  describe({ payload }: ShimRequest): RefusedCall {
+    const fields = new DataView(payload.buffer, payload.byteOffset, payload.length);
+    const command = fields.byteLength < 4 ? undefined : fields.getUint32(0, true);
+    const verb = (command === undefined ? undefined : CM_CALLS[command]) ?? 'write to rdma_cm';
+    const { idAt } = (command === undefined ? undefined : CM_VERBS[command]) ?? {};
+    if (idAt === undefined || fields.byteLength < idAt + 4) return { api: 'cm', verb };
+    const id = fields.getUint32(idAt, true);
+    return { api: 'cm', verb, device: this.deviceNameOf(id), objects: { id } };
   }
 }

@@ -14,6 +14,7 @@ import type {
   KernelFileParts,
   KernelReply,
   KernelServices,
+  RefusedCall,
 } from '../kernel-file.ts';
 import { ShimOp, type ShimRequest } from '../shim-protocol.ts';
 import { Attr, CLIENT_NLDEV, CLIENT_SHIFT, Command, PORTS } from './abi.ts';
@@ -327,6 +328,11 @@ export class NetlinkFile implements KernelFile {
     }
     const status = rest === undefined ? 0 : MORE_FOLLOWS;
     return { status, response: concatenated(parts) };
+  }
+
+  /** See `KernelFile`. */
+  describe(): RefusedCall {
+    return { api: 'netlink', verb: 'a request of rdma' };
   }
 
   #goOn(viewOf: ViewOf): DumpPart {

@@ -8,6 +8,7 @@ import {
   type KernelCaller,
   type KernelFile,
   type KernelReply,
+  type RefusedCall,
   refusal,
 } from '../kernel-file.ts';
 import { armRequest, ShimOp, type ShimRequest } from '../shim-protocol.ts';
@@ -16,8 +17,9 @@ import { executeWrite } from './commands.ts';
 import { destroyMR, destroyMW, destroyPD, moveMR } from './memory.ts';
 import type { UverbsObject } from './objects.ts';
 import { OpenDevice } from './open-device.ts';
-import { destroyQP, ringDoorbell } from './queue-pairs.ts';
+import { destroyQP, OTHER_PROCESS, ringDoorbell } from './queue-pairs.ts';
 import { destroyCQ, destroySRQ } from './queues.ts';
+import { refusedCall } from './refused-call.ts';
 import { destroyAH } from './rxe/address-handles.ts';
 import { RXE_COMMANDS } from './rxe/commands.ts';
 import { SIW_COMMANDS } from './siw/commands.ts';
@@ -45,7 +47,7 @@ export class UverbsFile extends OpenDevice implements KernelFile {
   execute(request: ShimRequest, caller: KernelCaller): KernelReply {
     switch (request.op) {
       case ShimOp.doorbell:
-        if (!caller.isOpener) return refusal('EACCES');
+        if (!caller.isOpener) return refusal('EACCES', OTHER_PROCESS);
         return ringDoorbell(this, request.argument);
       case ShimOp.arm:
         return this.#arm(request.argument);
@@ -66,6 +68,11 @@ export class UverbsFile extends OpenDevice implements KernelFile {
       default:
         throw new IpcFormatError(`operation ${request.op} on a uverbs file`);
     }
+  }
+
+  /** See `KernelFile`. */
+  describe(request: ShimRequest): RefusedCall {
+    return refusedCall(this, request);
   }
 
   #arm(argument: number): KernelReply {

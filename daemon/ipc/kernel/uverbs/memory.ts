@@ -84,7 +84,11 @@ export function regMR(call: CommandCall): KernelReply {
 /** DEREG_MR: the persona's errno while windows are bound. */
 export function deregMR({ file, fields }: CommandCall): KernelReply {
   const object = file.table.expect('mr', fields.getUint32(PlainDestroy.request.handle, true));
-  if (object.mr.entry.windows > 0) return refusal(file.persona.boundRegion);
+  const { windows } = object.mr.entry;
+  if (windows > 0) {
+    const text = `memory windows are bound to the region (${windows}): invalidate or deallocate them first`;
+    return refusal(file.persona.boundRegion, text);
+  }
   destroyMR(file, object);
   return DONE;
 }

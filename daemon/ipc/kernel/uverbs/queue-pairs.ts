@@ -1,11 +1,15 @@
 /** What personas share of queue pairs: their doorbell and their end. */
 import { VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
-import { isIdle } from '../../../rnic/qp-state.ts';
+import { isIdle, qpStateName } from '../../../rnic/qp-state.ts';
 import { DONE, type KernelReply, refusal } from '../kernel-file.ts';
 import { CountedDestroy, PostSend } from './layouts.ts';
 import type { QpElement } from './objects.ts';
 import type { CommandCall, OpenDevice } from './open-device.ts';
 import { eventsReported } from './queues.ts';
+
+/** Why a forked child cannot post. */
+export const OTHER_PROCESS =
+  'this process has not opened the device, but one that it was forked from: open the device after fork';
 
 /**
  * DESTROY_QP: implies the error state; the connection is dropped. EBUSY while it is attached to a
@@ -25,7 +29,7 @@ export function destroyQPCommand({ file, fields }: CommandCall): KernelReply {
  * Commands that libibverbs sends by ioctl work in a child, too.
  */
 export function postSend({ file, fields, caller }: CommandCall): KernelReply {
-  if (!caller.isOpener) return refusal('EACCES');
+  if (!caller.isOpener) return refusal('EACCES', OTHER_PROCESS);
   const { request, wqeMinBytes } = PostSend;
   const requests = fields.getUint32(request.wrCount, true);
   if (requests !== 0 || fields.getUint32(request.wqeBytes, true) < wqeMinBytes) {
@@ -41,7 +45,11 @@ export function postSend({ file, fields, caller }: CommandCall): KernelReply {
  */
 export function ringDoorbell(file: OpenDevice, handle: number): KernelReply {
   const object = file.table.expect('qp', handle);
-  if (isIdle(object.qp.state)) return refusal(file.persona.idleDoorbell);
+  const { state } = object.qp;
+  if (isIdle(state)) {
+    const text = `the queue pair is in ${qpStateName(state)}: it sends in RTS`;
+    return refusal(file.persona.idleDoorbell, text);
+  }
   file.watch.ring(object);
   return DONE;
 }

@@ -1,0 +1,38 @@
+/**
+ * Sentences in the words of C: what refuses serves both personalities and names attributes as
+ * TypeScript spells them, so their C names take their place where the program is one of C.
+ */
+
+/** Attributes whose C name is more than the same words with underscores. */
+const C_NAMES: Readonly<Record<string, string>> = {
+  accessFlags: 'qp_access_flags',
+  ahAttr: 'ah_attr',
+  cqEntries: 'cqe',
+  destQpn: 'dest_qp_num',
+  hcaVa: 'hca_va',
+  isGlobal: 'ah_attr.is_global',
+  iova: 'hca_va',
+  lengthBytes: 'length',
+  maxRdAtomic: 'max_rd_atomic',
+  privateData: 'private_data',
+  privateDataLength: 'private_data_len',
+  sgidIndex: 'ah_attr.grh.sgid_index',
+  sgList: 'sg_list',
+  state: 'qp_state',
+  initiatorDepth: 'initiator_depth',
+};
+
+/** A camelCase word that no letter, digit or dot touches. */
+const CAMEL_CASE = /(?<![\w.])[a-z]+(?:[A-Z][a-z0-9]*)+(?![\w])/g;
+
+/** Camel case in messages that is the name of something else. */
+const NO_FIELDS: ReadonlySet<string> = new Set(['iWARP', 'allowOtherUsers']);
+
+/** The same sentence with C's names of attributes. */
+export function inC(sentence: string): string {
+  return sentence.replaceAll(CAMEL_CASE, (word) => {
+    if (NO_FIELDS.has(word)) return word;
+    const known = C_NAMES[word];
+    return known ?? word.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+  });
+}

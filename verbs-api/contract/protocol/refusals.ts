@@ -1,0 +1,110 @@
+/**
+ * What a program was refused, and why: an errno leaves its reader alone, so each refusal has a
+ * sentence in the program's own terms. `iwarpd explain` and `GET /refusals` show them.
+ */
+
+/**
+ * Where it was said: `verbs` and `cm` to programs that use libibverbs and librdmacm, `netlink` to
+ * iproute2's `rdma`, `typescript` to programs that use this package, `socket` to connections that were
+ * not welcome. A `completion` has an error status, an `event` is asynchronous, and `advice` names what
+ * works here and would not elsewhere.
+ */
+export const REFUSAL_APIS = [
+  'verbs',
+  'cm',
+  'netlink',
+  'typescript',
+  'socket',
+  'completion',
+  'event',
+  'advice',
+] as const;
+
+/** See `REFUSAL_APIS`. */
+export type RefusalApi = (typeof REFUSAL_APIS)[number];
+
+/** Length of a sentence, in UTF-16 units: a longer one is cut. */
+export const SENTENCE_MAX = 480;
+
+/** Refusals kept for one user: the last ones. A program's run has dozens. */
+export const REFUSALS_OF_USER_MAX = 256;
+
+/** One refusal. */
+export interface Refusal {
+  /** Increases from one refusal of the daemon to the next, from 1. */
+  readonly number: number;
+  /** When, as ISO 8601; of repeats the last. */
+  readonly at: string;
+  /** Process id of the program; 0 if the daemon cannot see it. */
+  readonly pid: number;
+  readonly uid: number;
+  /** Name of the program; '' if the daemon cannot see it. */
+  readonly program: string;
+  readonly api: RefusalApi;
+  /** What the program called, as it spells it: 'ibv_modify_qp', 'rdma_connect', 'createQP'. */
+  readonly verb: string;
+  /** Which step of it: 'INIT to RTR'. */
+  readonly step?: string;
+  /** What the program got: the name of an errno, of a completion's status or of an event; or ''. */
+  readonly code: string;
+  /** Why: the field, what it has, and what it takes. */
+  readonly sentence: string;
+  /** Name of the device. */
+  readonly device?: string;
+  /** Numbers of the objects by kind, as programs print them: `{ qp: 17 }`. */
+  readonly objects?: Readonly<Record<string, number>>;
+  /** How often in a row the program was told the same. */
+  readonly times: number;
+}
+
+/** A refusal as one line, the same everywhere: `ibv_modify_qp INIT to RTR: EINVAL: …`. */
+export function refusalLine({
+  verb,
+  step,
+  code,
+  sentence,
+}: Pick<Refusal, 'verb' | 'step' | 'code' | 'sentence'>): string {
+  const call = step === undefined ? verb : `${verb} ${step}`;
+  return [call, code, sentence].filter((part) => part !== '').join(': ');
+}
+
+/** Which refusals to list; all given fields must match. */
+export interface RefusalFilter {
+  /** Only later ones than this number. Default: 0. */
+  readonly after?: number;
+  /** Process id of the program. */
+  readonly pid?: number;
+  /** Name of the program. */
+  readonly program?: string;
+  /** Name of the device. */
+  readonly device?: string;
+  /** At most this many, the last ones. Default and maximum: `REFUSALS_LIST_MAX`. */
+  readonly limit?: number;
+  /**
+   * Waits up to this many milliseconds until there is a match. Default: 0. Maximum:
+   * `REFUSALS_WAIT_MS_MAX`.
+   */
+  readonly waitMs?: number;
+}
+
+/** Refusals of one reply: it must fit a frame of the socket. */
+export const REFUSALS_LIST_MAX = 1024;
+/** Longest wait for a refusal, in milliseconds; whoever wants to wait longer asks again. */
+export const REFUSALS_WAIT_MS_MAX = 20_000;
+
+/** Refusals, oldest first. */
+export interface RefusalList {
+  readonly refusals: readonly Refusal[];
+  /** Number of the daemon's last refusal: the next `after`. */
+  readonly last: number;
+  /** Matches after `after` that the reply lacks, since later ones took their place. */
+  readonly lost: number;
+}
+
+/** How many refusals there were of a verb with a code. */
+export interface RefusalCount {
+  readonly api: string;
+  readonly verb: string;
+  readonly code: string;
+  count: number;
+}
