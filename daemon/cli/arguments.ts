@@ -64,24 +64,6 @@ export function parseFpduSize(text: string): 'emss' | 'large' | number {
   return wholeNumber(MULPDU_MIN_BYTES, ULPDU_SEND_MAX_BYTES)(text);
 }
 
-/**
- * Collects the values of a repeatable `--device NAME=[KIND:]ADDR[,ADDR]`. `NAME` and `NAME=KIND`
- * answer for every address, except for `sctp`. Rejects a name or an address given twice, and native devices.
- */
-export function collectDevice(
-  text: string,
-  earlier: readonly DeviceConfig[] | undefined,
-): DeviceConfig[] {
-  if (/^[^=]*=native:/.test(text)) {
-    throw new InvalidArgumentError('`iwarpd run` offers emulated devices only');
-  }
-  try {
-    return [...checkedDevices([...(earlier ?? []), parseDevice(text)])];
-  } catch (error) {
-    throw new InvalidArgumentError(reasonOf(error));
-  }
-}
-
 /** An error's message without its code: the reader typed the value and sees it in the message. */
 function reasonOf(error: unknown): string {
   return failureText(error).replace(/ \(E[A-Z]+\)$/, '');
@@ -95,8 +77,12 @@ export function isNative(device: GivenDevice): device is NativeDeviceConfig {
   return 'native' in device;
 }
 
-/** As `collectDevice`, with native devices beside the emulated ones: `NAME=native:DEVICE`. */
-export function collectAnyDevice(
+/**
+ * Collects the values of a repeatable `--device NAME=[KIND:]ADDR[,ADDR]`. `NAME` and `NAME=KIND`
+ * answer for every address, except for `sctp`; `NAME=native:DEVICE` is a native device. Rejects a name
+ * or an address given twice.
+ */
+export function collectDevice(
   text: string,
   earlier: readonly GivenDevice[] | undefined,
 ): GivenDevice[] {

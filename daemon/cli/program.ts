@@ -1,33 +1,29 @@
 /** The command line: its commands and options. */
 import { readFileSync } from 'node:fs';
-import { Command, CommanderError, InvalidArgumentError, Option } from 'commander';
+import { Command, CommanderError, Option } from 'commander';
 import { socketPathOfThisProcess } from '../../verbs-api/client/daemon-place.ts';
 import { CommandFailure, usageFailure } from '../console/failure.ts';
 import type { Output } from '../console/output.ts';
 import { DESCRIPTORS_MIN, openFilesLimit, openFilesRefusal } from '../main/open-files.ts';
 import {
-  collectAnyDevice,
-  collectDevice,
   collectQpNumber,
   parseAddress,
   parseAnyPort,
-  parseFpduSize,
-  parseHttpPlace,
-  parseKeepalive,
-  parseMpaRevision,
   parsePort,
   wholeNumber,
 } from './arguments.ts';
 import { addExamples } from './command-examples.ts';
 import { addControl } from './control/control-options.ts';
+import { addDaemonOptions, addWireOptions, socketOption } from './daemon-options.ts';
 import { addDaemonTrustOption } from './daemon-trust-option.ts';
 import { addInstanceOption } from './instance.ts';
 import { addNfs } from './nfs/nfs-options.ts';
 import type { PageArguments } from './page-link.ts';
 import type { RpingArguments } from './rping/rping-command.ts';
 import { MAX_SIZE_BYTES, MIN_SIZE_BYTES } from './rping/rping-protocol.ts';
-import type { RunArguments } from './run.ts';
+import type { RunArguments } from './run/run-command.ts';
 import { addShell } from './shell/shell-options.ts';
+import type { StartArguments } from './start.ts';
 import type { StatusOptions } from './status.ts';
 import type { CaptureArguments } from './traffic/capture.ts';
 import type { DecodeArguments } from './traffic/decode.ts';
@@ -39,8 +35,6 @@ const COUNT_MAX = 2 ** 31 - 1;
 const QUICK_ROUNDS = 3;
 const DURATION_MAX_SECONDS = 1_000_000;
 const QUICK_SCALE = 0.25;
-const LOG_FORMATS = ['text', 'json'];
-const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'silent'];
 
 /** What the commands need to run. */
 interface CommandContext {
@@ -101,72 +95,16 @@ function addStart(program: Command, { output, signal }: CommandContext): void {
   const command = program
     .command('start')
     .description('run the daemon in the foreground until Ctrl-C')
-    .option(
-      '--device <NAME=ADDR[,ADDR]>',
-      'emulated iWARP device and its IP addresses; repeatable (default: roce0 and iwarp0 on every address). NAME=roce:ADDR[,ADDR] is a RoCE device, NAME=roce one on every address. NAME=sctp:ADDR[,ADDR] is an iWARP device over SCTP by libusrsctp, NAME=kernel-sctp:… by the kernel, NAME=kernel-sctp-udp:… by the kernel in UDP. NAME=native:DEVICE serves a real device of rdma-core as NAME',
-      collectAnyDevice,
-    )
+    .addOption(socketOption());
+  addDaemonOptions(command);
+  command
     .option('--no-native', 'serve no real devices (default: those given with --device, else all)')
-    .addOption(socketOption())
-    .option(
-      '--config <FILE>',
-      'read settings from a JSON file; options on the command line override it',
-    )
-    .addOption(
-      new Option(
-        '--log-level <LEVEL>',
-        'log messages of this level and above (default: info)',
-      ).choices(LOG_LEVELS),
-    )
-    .addOption(
-      new Option(
-        '--log-format <FORMAT>',
-        'format of the log (default: text on a terminal, JSON elsewhere)',
-      ).choices(LOG_FORMATS),
-    )
-    .addOption(
-      new Option(
-        '--memory-tier <TIER...>',
-        'how to access client memory (default: all, fastest first)',
-      ).choices(['shared', 'process_vm', 'agent']),
-    )
-    .addOption(
-      new Option(
-        '--loopback <WAY>',
-        'connections between iWARP devices of this daemon: through its memory, or as TCP packets on lo (default: memory)',
-      ).choices(['memory', 'tcp']),
-    )
-    .option(
-      '--http <HOST:PORT>',
-      'serve the web page, health, metrics and JSON over HTTP; port 0 means any free port (default: no HTTP)',
-      parseHttpPlace,
-    )
-    .addOption(
-      new Option(
-        '--http-token-file <FILE>',
-        'read the bearer token that HTTP requests must carry from FILE (default: $IWARPD_HTTP_TOKEN, else a new token in SOCKET.http-token)',
-      ).conflicts('httpNoToken'),
-    )
-    .option(
-      '--http-no-token',
-      'serve HTTP on loopback to every user of this host, without keys, addresses and traces',
-    )
-    .option(
-      '--http-host-name <NAME...>',
-      "accept HTTP requests for these host names, besides the host's addresses and its own name",
-    )
-    .option('--json', 'print the ready line as JSON, with the chosen ports');
-  addWireOptions(command, 'of connections');
-  command.option(
-    '--keepalive <SECONDS>',
-    'probe a peer after this many seconds of silence; six lost probes end the connection. 0: never (default: 60)',
-    parseKeepalive,
-  );
-  command.action(async (given) => {
-    assertOpenFiles();
-    const { runStart } = await import('./start.ts');
-    await runStart(given, output, signal);
-  });
+    .option('--json', 'print the ready line as JSON, with the chosen ports')
+    .action(async (given: StartArguments) => {
+      assertOpenFiles();
+      const { runStart } = await import('./start.ts');
+      await runStart(given, output, signal);
+    });
 }
 
 /** Runs before the daemon is loaded: with too few descriptors, even loading it fails. */
@@ -209,25 +147,24 @@ function addPage(program: Command, { output }: CommandContext): void {
 }
 
 function addRun(program: Command, { output }: CommandContext): void {
-  program
+  const command = program
     .command('run')
-    .description('run an unmodified rdma-core program on emulated devices')
+    .description(
+      'run an unmodified rdma-core program on emulated devices: of the running daemon, or of a private one, which any option but --socket and --instance starts',
+    )
     .argument('<PROGRAM...>', 'program and arguments; put -- before them')
     .option('--fresh', 'start a private daemon for this program, even if a daemon runs')
     .option(
-      '--device <NAME=ADDR[,ADDR]>',
-      'start a private daemon with this device, of RoCE as NAME=roce:ADDR[,ADDR], over SCTP as NAME=sctp:ADDR[,ADDR]; repeatable',
-      collectDevice,
+      '--expect-clean',
+      'fail if the program, or a process that it started, leaves objects open',
     )
     .addOption(socketOption())
-    .passThroughOptions()
-    .action(async (words: string[], given: Partial<RunArguments>) => {
-      const { runProgram } = await import('./run.ts');
-      const { fresh = false, device } = given;
-      const named = given.socket !== undefined;
-      const socket = given.socket ?? socketPathOfThisProcess();
-      await runProgram(words, { socket, named, fresh, device }, output);
-    });
+    .passThroughOptions();
+  addDaemonOptions(command);
+  command.action(async (words: string[], given: RunArguments) => {
+    const { runProgram } = await import('./run/run-command.ts');
+    await runProgram(words, given, output);
+  });
   program
     .command('setup-preload')
     .description('compile the preload library of `run` for this machine with $CC or cc')
@@ -240,7 +177,7 @@ function addRun(program: Command, { output }: CommandContext): void {
     .description('print the environment that `run` sets, as shell commands')
     .addOption(socketOption())
     .action(async (given: { socket?: string }) => {
-      const { printEnvironment } = await import('./run.ts');
+      const { printEnvironment } = await import('./environment.ts');
       await printEnvironment(given.socket ?? socketPathOfThisProcess(), output);
     });
 }
@@ -391,34 +328,6 @@ function addDoctor(program: Command, { output }: CommandContext): void {
       const socketPath = given.socket ?? socketPathOfThisProcess();
       await runDoctor({ socketPath, json: given.json === true }, output);
     });
-}
-
-function socketOption(): Option {
-  return new Option(
-    '--socket <PATH>',
-    'socket of the daemon (default: $IWARPD_SOCKET, else one per user)',
-  ).argParser((path) => {
-    if (path !== '') return path;
-    throw new InvalidArgumentError('must be a path');
-  });
-}
-
-function addWireOptions(command: Command, whose: string): void {
-  command
-    .option('--mpa-revision <1|2>', `MPA revision ${whose} (default: 2)`, parseMpaRevision)
-    .option('--crc', 'use CRCs (default)')
-    .option('--no-crc', 'use no CRCs if the peer agrees; corrupted data may go unnoticed')
-    .option('--markers', 'ask the peer for MPA markers')
-    .option(
-      '--peer-to-peer',
-      'offer a ready-to-receive message, so the server may send first (RFC 6581, default)',
-    )
-    .option('--no-peer-to-peer', 'offer no ready-to-receive message; the client must send first')
-    .option(
-      '--fpdu-size <SIZE>',
-      'FPDU size: emss (each fits one TCP segment), large (faster between software peers) or a number of bytes (default: emss)',
-      parseFpduSize,
-    );
 }
 
 /** The version in package.json, three folders above the compiled module. */

@@ -100,8 +100,16 @@ describe.skipIf(!built)(`iwarpd run${reason}`, () => {
     expect((await run('--', ...script)).stdout).toBe('<--fresh><-x><--><a b>');
   });
 
-  it('ends with the status of the program', async () => {
-    expect(await run('--', '/bin/sh', '-c', 'exit 7')).toMatchObject({ status: 7, stderr: '' });
+  it('ends with the status of the program, and says so', async () => {
+    const finished = await run('--', '/bin/sh', '-c', 'exit 7');
+    const stderr = 'iwarpd: /bin/sh -c exit 7: ended with status 7\n';
+    expect(finished).toMatchObject({ status: 7, stdout: '', stderr });
+    expect(await run('--', 'true')).toMatchObject({ status: 0, stdout: '', stderr: '' });
+  });
+
+  it('adds nothing to the output of a program that fails on a running daemon', async () => {
+    await folder.daemon(socket);
+    expect(await runOn('--', 'false')).toMatchObject({ status: 1, stdout: '', stderr: '' });
   });
 
   it('ends by the signal that ended the program', async () => {

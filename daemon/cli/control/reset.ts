@@ -32,15 +32,23 @@ export async function runReset(given: ResetArguments, output: Output): Promise<v
 
 /** The report as readable lines. */
 export function resetLines(report: ResetReport): string[] {
-  const { leaks, endedHolding, clients, connections, faults } = report;
+  const { leaks, clients, connections, faults } = report;
   const removed = faults === 0 ? '' : `; removed ${counted(faults, 'fault')}`;
   const ended = `ended ${counted(clients, 'client')} and ${counted(connections, 'connection')}${removed}`;
-  if (leaks.length + endedHolding.length === 0) return [`clean: nothing was open; ${ended}`];
+  const lines = leakLines(report);
+  if (lines.length === 0) return [`clean: nothing was open; ${ended}`];
+  if (leaks.length === 0) return [ended, ...lines];
+  const [head, ...rest] = lines;
+  return [`${head}; ${ended}`, ...rest];
+}
+
+/** What the report says about open objects; none if there were none. */
+export function leakLines({ leaks, endedHolding }: ResetReport): string[] {
   const still = leaks.map(({ pid, program, usage }) => rowOf(pid, program, usage.objects));
   const gone = endedHolding.map(({ pid, program, objects }) => rowOf(pid, program, objects));
   const head = ['pid', 'program', 'held'];
   return [
-    leaks.length === 0 ? ended : `${counted(leaks.length, 'client')} still held objects; ${ended}`,
+    ...(still.length === 0 ? [] : [`${counted(still.length, 'client')} still held objects`]),
     ...(still.length === 0 ? [] : tableLines([head, ...still])),
     ...(gone.length === 0 ? [] : [`${counted(gone.length, 'client')} ${ENDED}`]),
     ...(gone.length === 0 ? [] : tableLines([head, ...gone])),

@@ -1,7 +1,6 @@
 /** Configuration files and command-line words: accepted, or refused with a typed error. */
 import { CommanderError } from 'commander';
 import {
-  collectAnyDevice,
   collectDevice,
   collectQpNumber,
   parseAddress,
@@ -42,9 +41,8 @@ const WORDS = [
 ];
 const ENCODED_WORDS = WORDS.map((word) => Buffer.from(word, 'latin1'));
 const PARSERS: readonly ((text: string) => unknown)[] = [
-  (text) => collectAnyDevice(text, undefined),
-  (text) => collectAnyDevice(text, [{ name: 'a', addresses: ['127.0.0.1'] }]),
   (text) => collectDevice(text, undefined),
+  (text) => collectDevice(text, [{ name: 'a', addresses: ['127.0.0.1'] }]),
   (text) => collectQpNumber(text, [1]),
   parseAddress,
   parseAnyPort,

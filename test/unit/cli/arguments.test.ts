@@ -105,13 +105,16 @@ describe('devices', () => {
     ['a=face::1', undefined, ['face::1']],
   ])('reads the kind of "%s"', (text, transport, addresses) => {
     const [device] = collectDevice(text, undefined);
-    expect(device?.transport).toBe(transport);
-    expect(device?.addresses).toEqual(addresses);
+    expect(device).toEqual({
+      name: 'a',
+      addresses,
+      ...(transport === undefined ? {} : { transport }),
+    });
   });
 
   it('accepts one address on an iWARP and a RoCE device, and refuses it on two of either', () => {
     const both = collectDevice('b=roce:127.0.0.2', collectDevice('a=127.0.0.2', undefined));
-    expect(both.map(({ transport }) => transport)).toEqual([undefined, 'roce']);
+    expect(both.map((each) => 'transport' in each && each.transport)).toEqual([false, 'roce']);
     expect(() => collectDevice('c=roce:127.0.0.2', both)).toThrow(
       'two RoCE devices have the address 127.0.0.2',
     );
@@ -121,6 +124,14 @@ describe('devices', () => {
     expect(() => collectDevice('b=roce', collectDevice('a=roce', undefined))).toThrow(
       'two RoCE devices serve every address; give one of them addresses',
     );
+  });
+
+  it('reads native devices beside emulated ones', () => {
+    const emulated = collectDevice('a=127.0.0.2', undefined);
+    expect(collectDevice('fast=native:siw0', emulated)).toEqual([
+      { name: 'a', addresses: ['127.0.0.2'] },
+      { name: 'fast', native: 'siw0', addresses: [] },
+    ]);
   });
 
   it.each([

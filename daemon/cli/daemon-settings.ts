@@ -1,0 +1,158 @@
+/** The settings of a daemon: those of the configuration file, overridden by the command line. */
+import { readFileSync } from 'node:fs';
+import { CommandFailure, failureText, fileFailureText, usageFailure } from '../console/failure.ts';
+import {
+  type DaemonConfig,
+  type DaemonOptions,
+  fieldOf,
+  parseDaemonConfig,
+} from '../main/config.ts';
+import { readTokenFile } from '../main/http-token.ts';
+import { type GivenDevice, isNative, keepaliveDefaults, wireDefaults } from './arguments.ts';
+import type { DaemonArguments } from './daemon-options.ts';
+import { lineOfField } from './json-field.ts';
+
+type HttpOptions = NonNullable<DaemonOptions['http']>;
+type DeviceOptions = NonNullable<DaemonOptions['devices']>[number];
+
+/** Options of a daemon, validated. */
+interface DaemonSettings {
+  readonly options: DaemonOptions;
+  readonly config: DaemonConfig;
+  /** The error to report for one of starting the daemon: it may be about an option. */
+  failure(error: unknown): unknown;
+}
+
+/**
+ * The settings that the command line and its configuration file describe; those of the command,
+ * `own`, override both. CommandFailure names the wrong option, and the line of the file.
+ */
+export function daemonSettings(
+  given: DaemonArguments,
+  own: Pick<DaemonOptions, 'socketPath' | 'native' | 'logLevel'>,
+): DaemonSettings {
+  const file = given.config === undefined ? undefined : readConfigFile(given.config);
+  const options = { ...daemonOptions(given, file?.options ?? {}), ...own };
+  return {
+    options,
+    config: checkedConfig(options, file),
+    // A fault may name what only the devices show to be wrong.
+    failure: (error) =>
+      fieldOf(error) === undefined ? error : optionFailure(error, options, file),
+  };
+}
+
+/** A configuration file. */
+interface ConfigFile {
+  readonly path: string;
+  readonly text: string;
+  readonly options: DaemonOptions;
+}
+
+function checkedConfig(options: DaemonOptions, file: ConfigFile | undefined): DaemonConfig {
+  try {
+    return parseDaemonConfig(options);
+  } catch (error) {
+    throw optionFailure(error, options, file);
+  }
+}
+
+/** An error about options names the file, if there is one, and the line of a field in it. */
+function optionFailure(
+  error: unknown,
+  options: DaemonOptions,
+  file: ConfigFile | undefined,
+): CommandFailure {
+  if (file === undefined) return new CommandFailure(failureText(error), { cause: error });
+  const field = fieldOf(error);
+  const name = field?.[0] as keyof DaemonOptions | undefined;
+  // The command line has options, too.
+  const own = name !== undefined && file.options[name] === options[name];
+  const line = own && field !== undefined ? `:${lineOfField(file.text, field)}` : '';
+  return new CommandFailure(`${file.path}${line}: ${failureText(error)}`, { cause: error });
+}
+
+/** The options in the file, overridden by those on the command line. */
+function daemonOptions(given: DaemonArguments, file: DaemonOptions): DaemonOptions {
+  const { device, logLevel, logFormat, memoryTier, loopback } = given;
+  const http = httpOptions(given, file.http);
+  const options: DaemonOptions = {
+    ...file,
+    ...(device === undefined ? {} : { devices: device.map(deviceOptions) }),
+    ...(logLevel === undefined ? {} : { logLevel }),
+    ...(logFormat === undefined ? {} : { logFormat }),
+    ...(memoryTier === undefined ? {} : { memoryTiers: [...memoryTier] }),
+    ...(loopback === undefined ? {} : { loopback }),
+    ...(http === undefined ? {} : { http }),
+  };
+  const wire = { ...wireDefaults(given), ...keepaliveDefaults(given.keepalive) };
+  if (Object.keys(wire).length === 0) return options;
+  const devices = options.devices ?? [];
+  const emulated = devices.some((each) => !('native' in each));
+  const all = emulated
+    ? devices
+    : [...parseDaemonConfig({}).devices.map(deviceOptions), ...devices];
+  if (all.every((each) => 'native' in each || each.transport === 'roce')) {
+    throw usageFailure('wire options require an iWARP device; see `iwarpd start --help`');
+  }
+  return {
+    ...options,
+    // A native device sets its own wire options.
+    devices: all.map((each) => {
+      if ('native' in each || each.transport === 'roce') return each;
+      return { ...each, wire: { ...each.wire, ...wire } };
+    }),
+  };
+}
+
+/** HTTP options of the command line, merged over those of the file; undefined if there are none. */
+function httpOptions(given: DaemonArguments, file: DaemonOptions['http']): HttpOptions | undefined {
+  const { http, httpTokenFile, httpNoToken, httpHostName } = given;
+  const named = [http, httpTokenFile, httpNoToken, httpHostName];
+  if (named.every((option) => option === undefined)) return file;
+  if (http === undefined && file === undefined) {
+    throw usageFailure('HTTP options require --http HOST:PORT; see `iwarpd start --help`');
+  }
+  return {
+    ...file,
+    ...http,
+    ...(httpTokenFile === undefined ? {} : tokenOptions(httpTokenFile)),
+    ...(httpNoToken === true ? { noToken: true } : {}),
+    ...(httpHostName === undefined ? {} : { hostNames: [...httpHostName] }),
+  };
+}
+
+/** The token is read once: the file may be a pipe. */
+function tokenOptions(tokenFile: string): Pick<HttpOptions, 'token' | 'tokenFile'> {
+  return { token: readTokenFile(tokenFile), tokenFile };
+}
+
+function deviceOptions(device: GivenDevice): DeviceOptions {
+  const { name } = device;
+  const addresses = [...device.addresses];
+  if (isNative(device)) return { name, native: device.native, addresses };
+  const { transport = 'iwarp', lowerLayer, sctpTransport } = device;
+  return {
+    name,
+    addresses,
+    transport,
+    ...(lowerLayer === undefined ? {} : { lowerLayer }),
+    ...(sctpTransport === undefined ? {} : { sctpTransport }),
+  };
+}
+
+/** The object in a JSON file; its fields are checked later, together with the options. */
+function readConfigFile(path: string): ConfigFile {
+  try {
+    const text = readFileSync(path, 'utf8');
+    const value: unknown = JSON.parse(text);
+    if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+      throw new TypeError('it must contain a JSON object');
+    }
+    return { path, text, options: value };
+  } catch (error) {
+    throw new CommandFailure(`cannot read the configuration ${path}: ${fileFailureText(error)}`, {
+      cause: error,
+    });
+  }
+}

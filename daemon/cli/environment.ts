@@ -1,0 +1,18 @@
+/** `iwarpd env`: what `run` sets for its programs, for a shell. */
+import { startCommand } from '../../verbs-api/client/start-command.ts';
+import type { Output } from '../console/output.ts';
+import { exportLines, shimVariables } from '../console/shim-environment.ts';
+import { isRunning } from './run/used-daemon.ts';
+
+/** Prints the variables that `run` sets, for a shell. */
+export async function printEnvironment(socketPath: string, output: Output): Promise<void> {
+  const variables = shimVariables(socketPath, process.env);
+  // First: a shell that evaluates this must not be directed to a daemon that is not trusted.
+  const running = await isRunning(socketPath);
+  for (const line of exportLines(variables)) output.line(line);
+  if (!running) {
+    output.note(
+      `iwarpd: no daemon at ${socketPath} yet; start it with \`${startCommand(socketPath)}\``,
+    );
+  }
+}

@@ -1,0 +1,157 @@
+/** `iwarpd run`: unmodified rdma-core programs on the emulated devices. */
+import { rmSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { socketPathOfThisProcess } from '../../../verbs-api/client/daemon-place.ts';
+import { queryDaemon } from '../../../verbs-api/client/daemon-query.ts';
+import { startCommand } from '../../../verbs-api/client/start-command.ts';
+import { CommandFailure, failureCode, STATUS_FAILED, usageFailure } from '../../console/failure.ts';
+import type { Output } from '../../console/output.ts';
+import { shimVariables } from '../../console/shim-environment.ts';
+import { createLog, standardErrorLog } from '../../main/log.ts';
+import { isNative } from '../arguments.ts';
+import { type DaemonArguments, givenDaemonOptions } from '../daemon-options.ts';
+import { daemonSettings } from '../daemon-settings.ts';
+import { findProgram, neededLibraries, preloadObstacle } from '../program-file.ts';
+import { endBySignal, type ProgramEnd, runToEnd } from './program-process.ts';
+import { RunLog } from './run-log.ts';
+import { printReport, type RunReport, runReport } from './run-report.ts';
+import {
+  isRunning,
+  privatePlace,
+  sharedDaemon,
+  startPrivate,
+  type UsedDaemon,
+} from './used-daemon.ts';
+
+/** Exit statuses of a shell for a program that is not there, or cannot be executed. */
+const STATUS_NOT_FOUND = 127;
+const STATUS_NOT_EXECUTABLE = 126;
+/** How long processes that the program left may take to end, before their objects count as open. */
+const ENDING_MS = 1_000;
+const ENDING_LOOK_MS = 20;
+
+/** The options as commander hands them over. */
+export interface RunArguments extends DaemonArguments {
+  readonly socket?: string;
+  readonly fresh?: boolean;
+  readonly expectClean?: boolean;
+}
+
+/**
+ * Runs a program to its end, and ends this process the same way. CommandFailure if it cannot be
+ * started.
+ */
+export async function runProgram(
+  words: readonly string[],
+  given: RunArguments,
+  output: Output,
+): Promise<void> {
+  const [name = '', ...rest] = words;
+  const found = findProgram(name, process.env['PATH'] ?? '/usr/local/bin:/usr/bin:/bin');
+  if ('error' in found) throw notRunnable(name, found.error);
+  const runner = { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 };
+  const obstacle = preloadObstacle(found.path, runner);
+  if (obstacle !== undefined) {
+    output.note(`iwarpd: ${found.path} ${obstacle}; it will not see the emulated devices`);
+  }
+  // Report a missing library before starting a daemon.
+  shimVariables(socketOf(given), process.env);
+  const daemon = await usedDaemon(given);
+  let end: ProgramEnd;
+  let report: RunReport | undefined;
+  try {
+    const needed = neededLibraries(found.path);
+    const variables = shimVariables(daemon.socketPath, process.env, needed);
+    end = await runToEnd(name, rest, { ...process.env, ...variables });
+    report = await reportOn(words, end, daemon, given);
+  } finally {
+    await daemon.stop();
+  }
+  if ('error' in end) throw notRunnable(name, failureCode(end.error) ?? 'EACCES');
+  if (report !== undefined) printReport(report, output);
+  if ('signal' in end) return endBySignal(end.signal);
+  process.exitCode = end.status === 0 && report !== undefined ? STATUS_FAILED : end.status;
+}
+
+function socketOf(given: RunArguments): string {
+  return given.socket ?? socketPathOfThisProcess();
+}
+
+function notRunnable(name: string, code: string): CommandFailure {
+  if (code === 'ENOENT') {
+    return new CommandFailure(`no such program: ${name}`, { exitStatus: STATUS_NOT_FOUND });
+  }
+  const message = `cannot execute ${name}: ${code === 'EACCES' ? 'permission denied (EACCES)' : code}`;
+  return new CommandFailure(message, { exitStatus: STATUS_NOT_EXECUTABLE });
+}
+
+/** A daemon, and the log of a private one. */
+type RunDaemon = UsedDaemon & { readonly log?: RunLog };
+
+/**
+ * The running daemon, or a private one: with any option that describes one, or if none runs and the
+ * command line names none.
+ */
+async function usedDaemon(given: RunArguments): Promise<RunDaemon> {
+  const { fresh = false, expectClean = false } = given;
+  const wanted = fresh || expectClean || givenDaemonOptions(given).length > 0;
+  if (wanted) return await privateDaemon(given);
+  const socket = socketOf(given);
+  if (await isRunning(socket)) return sharedDaemon(socket);
+  // A private daemon in its place would hide a misspelt name.
+  if (given.socket !== undefined) {
+    throw new CommandFailure(
+      `no daemon at ${socket}; start it with \`${startCommand(socket)}\`, or use a private one with --fresh`,
+    );
+  }
+  return await privateDaemon(given);
+}
+
+async function privateDaemon(given: RunArguments): Promise<RunDaemon> {
+  if (given.device?.some(isNative) === true) {
+    throw usageFailure('`iwarpd run` offers emulated devices only; serve native ones with `start`');
+  }
+  const { folder, socketPath } = privatePlace();
+  try {
+    // Unmodified programs see emulated devices only; they can use native ones directly.
+    const settings = daemonSettings(given, { socketPath, native: false });
+    const { logLevel, logFormat } = settings.options;
+    const asked = logLevel !== undefined || logFormat !== undefined;
+    const log = new RunLog(standardErrorLog(logFormat), asked ? 'all' : 'errors');
+    const options = { ...settings.options, socketPath };
+    try {
+      const daemon = await startPrivate(folder, options, createLog(settings.config.logLevel, log));
+      return { ...daemon, log };
+    } catch (error) {
+      throw settings.failure(error);
+    }
+  } catch (error) {
+    rmSync(folder, { recursive: true, force: true });
+    throw error;
+  }
+}
+
+/** The report about a program that failed, or left objects open where it must not. */
+async function reportOn(
+  words: readonly string[],
+  end: ProgramEnd,
+  { socketPath, isPrivate, log }: RunDaemon,
+  { expectClean = false }: RunArguments,
+): Promise<RunReport | undefined> {
+  const failed = !('status' in end) || end.status !== 0;
+  if (!isPrivate || 'error' in end || !(failed || expectClean)) return undefined;
+  await untilEnded(socketPath);
+  const faults = await queryDaemon('listFaults', {}, { socketPath });
+  const open = await queryDaemon('reset', {}, { socketPath });
+  return runReport({ words, end, open, expectClean, faults, log: log?.lastLines ?? [] });
+}
+
+/** Waits a bounded time for the clients of a daemon to end: the program may not wait for all of its processes. */
+async function untilEnded(socketPath: string): Promise<void> {
+  const deadline = performance.now() + ENDING_MS;
+  while (performance.now() < deadline) {
+    const clients = await queryDaemon('listClients', {}, { socketPath });
+    if (clients.length === 0) return;
+    await sleep(ENDING_LOOK_MS);
+  }
+}

@@ -1,0 +1,76 @@
+/** The daemon of a program under `run`: one that runs, or a private one in this process. */
+import { lstatSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { Logger } from 'pino';
+import { queryDaemon } from '../../../verbs-api/client/daemon-query.ts';
+import { isTrustedUser } from '../../../verbs-api/client/daemon-trust.ts';
+import { CommandFailure, failureCode } from '../../console/failure.ts';
+import { sysfsPath } from '../../ipc/kernel/sysfs-tree.ts';
+import type { DaemonOptions } from '../../main/config.ts';
+import { startDaemon } from '../../main/daemon.ts';
+
+/** The daemon to use. */
+export interface UsedDaemon {
+  readonly socketPath: string;
+  /** It is this run's own: its leaks, faults and log are those of the program. */
+  readonly isPrivate: boolean;
+  /** Ends it, if it is private. */
+  stop(): Promise<void>;
+}
+
+/** A daemon that runs already. */
+export function sharedDaemon(socketPath: string): UsedDaemon {
+  return { socketPath, isPrivate: false, stop: () => Promise.resolve() };
+}
+
+/** The folder of a private daemon, and its socket in it. */
+export function privatePlace(): { readonly folder: string; readonly socketPath: string } {
+  const folder = mkdtempSync(join(tmpdir(), 'iwarpd-run-'));
+  return { folder, socketPath: join(folder, 'iwarpd.sock') };
+}
+
+/** Starts a daemon for one program, in a folder that goes with it. */
+export async function startPrivate(
+  folder: string,
+  options: DaemonOptions & { readonly socketPath: string },
+  log: Logger,
+): Promise<UsedDaemon> {
+  const { socketPath } = options;
+  const daemon = await startDaemon(options, { log });
+  return {
+    socketPath,
+    isPrivate: true,
+    stop: async () => {
+      await daemon.stop();
+      rmSync(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+/**
+ * Whether a daemon answers. VerbsError if there is one that refuses this client, or is not trusted.
+ */
+export async function isRunning(socketPath: string): Promise<boolean> {
+  try {
+    await queryDaemon('status', {}, { socketPath });
+    checkSysfs(sysfsPath(socketPath));
+    return true;
+  } catch (error) {
+    const code = failureCode(error);
+    if (code === 'ENODEV' || code === 'ECONNREFUSED') return false;
+    throw error;
+  }
+}
+
+/**
+ * CommandFailure for a device tree that is not the daemon's: programs would read another user's.
+ */
+function checkSysfs(directory: string): void {
+  const stats = lstatSync(directory, { throwIfNoEntry: false });
+  if (stats === undefined || (stats.isDirectory() && isTrustedUser(stats.uid))) return;
+  const what = stats.isDirectory()
+    ? `it belongs to uid ${stats.uid}, which is not the daemon's user`
+    : 'it is not a directory';
+  throw new CommandFailure(`refusing the device tree ${directory}: ${what}`);
+}

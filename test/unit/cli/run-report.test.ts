@@ -1,0 +1,84 @@
+import { describe, expect, it } from 'vitest';
+import { printReport, type RunFacts, runReport } from '../../../daemon/cli/run/run-report.ts';
+import type { ClientStatus } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
+
+const CLEAN: RunFacts['open'] = {
+  leaks: [],
+  endedHolding: [],
+  clients: 0,
+  connections: 0,
+  faults: 0,
+};
+const LEAKING: ClientStatus = {
+  id: 1,
+  pid: 42,
+  uid: 0,
+  program: 'server',
+  connectedSeconds: 1,
+  usage: {
+    objects: { qp: 2, pd: 1, mr: 0 },
+    sharedBytes: 0,
+    pinnedBytes: 0,
+    tiers: {},
+    tierReasons: {},
+  },
+};
+
+function facts(given: Partial<RunFacts>): RunFacts {
+  return {
+    words: ['make', 'check'],
+    end: { status: 0 },
+    open: CLEAN,
+    expectClean: false,
+    faults: [],
+    log: [],
+    ...given,
+  };
+}
+
+function printed(given: Partial<RunFacts>): string[] {
+  const lines: string[] = [];
+  const report = runReport(facts(given));
+  const note = (text: string): void => void lines.push(text);
+  if (report !== undefined) printReport(report, { line: note, note });
+  return lines;
+}
+
+describe('the report of a run', () => {
+  it('is nothing for a program that succeeds', () => {
+    expect(runReport(facts({}))).toBeUndefined();
+    expect(runReport(facts({ open: { ...CLEAN, leaks: [LEAKING] } }))).toBeUndefined();
+    expect(runReport(facts({ expectClean: true }))).toBeUndefined();
+  });
+
+  it('names the status or the signal', () => {
+    expect(printed({ end: { status: 2 } })).toEqual(['iwarpd: make check: ended with status 2']);
+    expect(printed({ end: { signal: 'SIGKILL' } })).toEqual([
+      'iwarpd: make check: ended by SIGKILL',
+    ]);
+  });
+
+  it('fails for objects left open where none are expected, with pid and program', () => {
+    expect(printed({ expectClean: true, open: { ...CLEAN, leaks: [LEAKING] } })).toEqual([
+      'iwarpd: make check: succeeded, but left objects open',
+      '  objects left open:',
+      '    1 client still held objects',
+      '    pid  program  held',
+      '    42   server   2 qp, 1 pd',
+    ]);
+  });
+
+  it('lists the faults that triggered and the last lines of the log', () => {
+    const fault = { id: 1, spec: { kind: 'drop' } as const, matched: 9, fired: 3 };
+    const idle = { ...fault, id: 2, fired: 0 };
+    const lines = printed({ end: { status: 1 }, faults: [fault, idle], log: ['12:00 warn late'] });
+    expect(lines).toEqual([
+      'iwarpd: make check: ended with status 1',
+      '  faults that triggered:',
+      '    id  fault  occasions  triggered',
+      '    1   drop   9          3',
+      '  last lines of the daemon’s log:',
+      '    12:00 warn late',
+    ]);
+  });
+});
