@@ -137,7 +137,7 @@ export class IdNetwork implements HostNetwork {
   }
 
   #hold(id: CmId, { address, port }: SocketAddress): LinkPort {
-    return this.#network.hold(address, port, id.afOnly);
+    return this.#network.hold(address, port, id.afOnly, id.account);
   }
 
   /**

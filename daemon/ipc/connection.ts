@@ -2,6 +2,7 @@
 import { type OnReadOpts, Socket, type SocketConstructorOpts } from 'node:net';
 import { duplicateDescriptor } from '../../native-bridge/libc/descriptor.ts';
 import { DirectWriter } from '../../native-bridge/libc/direct-writer.ts';
+import { SO_SNDBUF, setBuffer } from '../../native-bridge/libc/internet-socket.ts';
 import { type PeerProcess, SocketPeer } from '../../native-bridge/libc/peer-process.ts';
 import { descriptorOf } from '../../native-bridge/libc/unix-socket.ts';
 import { isVerbsError } from '../../verbs-api/contract/verbs/errors.ts';
@@ -11,6 +12,12 @@ import type { UserShare } from './objects/daemon-budget.ts';
 
 /** Errors of a socket whose peer was killed. */
 const PEER_GONE: ReadonlySet<string> = new Set(['ECONNRESET', 'EPIPE']);
+
+/**
+ * Of the kernel's for one connection, which counts twice as much with what it keeps of it. It is Linux's
+ * default, set so that a user's connections have a limit of bytes whatever the machine's default is.
+ */
+const SEND_BUFFER_BYTES = 106_496;
 
 /** Options of a socket, with those that Node's types lack. */
 interface SocketOptions extends SocketConstructorOpts {
@@ -96,6 +103,7 @@ export class Connection implements InputAccount {
     this.#peer = peer;
     this.#releasePeer = releasePeer;
     this.unreadMaxBytes = unreadMaxBytes;
+    setBuffer(own, SO_SNDBUF, SEND_BUFFER_BYTES);
     const options: SocketOptions = {
       fd: own,
       readable: true,

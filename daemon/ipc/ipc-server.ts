@@ -485,7 +485,8 @@ export class IpcServer {
     const { uid } = connection.credentials;
     const isOwner = isTrusted(uid);
     const caller = { mayChange: isOwner, isOwner, ...(isOwner ? {} : { uid }) };
-    const waiting: { readonly id: number; readonly value: IpcValue; readonly bytes: number }[] = [];
+    // As bytes: a value can take sixty times as much.
+    const waiting: { readonly id: number; readonly payload: Uint8Array }[] = [];
     let pending = 0;
     const [unread, unanswered] = [new KeptInput(connection), new KeptInput(connection)];
     let unansweredBytes = 0;
@@ -498,13 +499,19 @@ export class IpcServer {
       if (pending >= PENDING_OPERATIONS_MAX) {
         throw new IpcFormatError(`more than ${PENDING_OPERATIONS_MAX} operations at once`);
       }
-      const value = decodeValue(frame.payload);
       pending += 1;
-      const { length: bytes } = frame.payload;
-      count(bytes);
-      waiting.push({ id: frame.id, value, bytes });
+      count(frame.payload.length);
+      waiting.push({ id: frame.id, payload: frame.payload.slice() });
       next();
     });
+    const guarded = (run: () => void): void => {
+      try {
+        run();
+      } catch (error) {
+        if (!(error instanceof IpcFormatError)) throw error;
+        this.#cutOff('admin connection', connection, error.message);
+      }
+    };
     // Make no further answers for a caller who does not read earlier ones.
     let asked = false;
     const next = (): void => {
@@ -515,10 +522,13 @@ export class IpcServer {
         asked = false;
         const operation = waiting.shift();
         if (operation === undefined) return;
-        void this.#answerAdmin(operation.id, operation.value, caller).then((answer) => {
-          pending -= 1;
-          count(-operation.bytes);
-          connection.write(answer);
+        const { id, payload } = operation;
+        guarded(() => {
+          void this.#answerAdmin(id, decodeValue(payload), caller).then((answer) => {
+            pending -= 1;
+            count(-payload.length);
+            connection.write(answer);
+          });
         });
         next();
       });
@@ -526,13 +536,10 @@ export class IpcServer {
     connection.onDrained = next;
     connection.onClosed = () => waiting.splice(0);
     connection.onBytes = (bytes) => {
-      try {
+      guarded(() => {
         reader.push(bytes);
         unread.note(reader.roomBytes);
-      } catch (error) {
-        if (!(error instanceof IpcFormatError)) throw error;
-        this.#cutOff('admin connection', connection, error.message);
-      }
+      });
     };
   }
 

@@ -11,6 +11,7 @@ import {
   descriptorLimit,
   descriptorsUsed,
   RESERVED_DESCRIPTORS,
+  uncollectedMappings,
 } from './host-limits.ts';
 import type { Note } from './log.ts';
 
@@ -38,6 +39,7 @@ export class HealthWatch {
     });
     this.budget = new DaemonBudget(limits, {
       measures: { mappings: () => SharedMemory.mappings },
+      lingering: { mappings: uncollectedMappings(limits.mappings) },
       onRefused: (uid, { message }) => note('warn', 'limit', { kind: 'limit', uid }, message),
     });
     reserveDescriptors({ limit: this.#descriptorLimit, reserve: RESERVED_DESCRIPTORS });

@@ -5,13 +5,22 @@ import { getHeapStatistics } from 'node:v8';
 import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import { GROUPS_MAX } from '../host/roce/multicast-groups.ts';
 import { EPHEMERAL_PORTS } from '../host/roce/service-ports.ts';
+import { ASSOCIATIONS_MAX } from '../host/sctp/association.ts';
 import { CM_NUMBERS, type DaemonLimits } from '../ipc/objects/daemon-budget.ts';
+import { DEFAULT_CM_LIMITS } from '../roce/cm/cm-types.ts';
 import { DESCRIPTORS_MIN, openFilesLimit, openFilesRefusal } from './open-files.ts';
 
 /** Descriptors reserved from clients, so status, reset and HTTP keep working. */
 export const RESERVED_DESCRIPTORS = 64;
 /** Share of vm.max_map_count reserved from clients: the heap also grows by mappings. */
 const RESERVED_MAPPINGS = 1 / 4;
+/**
+ * Mappings that programs have freed and the collector has not unmapped yet: it starts once their views,
+ * of a page each at least, have grown by 64 MiB.
+ */
+const UNCOLLECTED_MAX = 16_384;
+/** Part of the mappings that those may use at most. */
+const UNCOLLECTED_PART = 1 / 3;
 /** Share of the machine's memory that shared memory may use. */
 const SHARED_MEMORY = 1 / 2;
 /** Share of the machine's memory for answers and events that clients have not read. */
@@ -44,6 +53,7 @@ export function daemonLimits(given: GivenLimits): DaemonLimits {
   const memoryBytes = Math.min(totalmem(), process.constrainedMemory() || totalmem());
   const mapCount = systemNumber('/proc/sys/vm/max_map_count') ?? MAP_COUNT_DEFAULT;
   const heapBytes = getHeapStatistics().heap_size_limit * HEAP_PART;
+  const { connectionsMax } = DEFAULT_CM_LIMITS;
   const openFiles = Math.min(given.descriptors, Number.MAX_SAFE_INTEGER);
   const own = readLines('/proc/self/maps').length;
   return {
@@ -57,9 +67,16 @@ export function daemonLimits(given: GivenLimits): DaemonLimits {
     descriptorsInFlight: openFiles,
     ports: portCount(),
     groups: given.groups ?? GROUPS_MAX,
+    associations: Math.min(given.associations ?? ASSOCIATIONS_MAX, ASSOCIATIONS_MAX),
+    roceConnections: Math.min(given.roceConnections ?? connectionsMax, connectionsMax),
     inputBytes: given.inputBytes ?? Math.floor(memoryBytes * INPUT_MEMORY),
     unreadBytes: given.unreadBytes ?? Math.floor(memoryBytes * UNREAD_MEMORY),
   };
+}
+
+/** How many of so many mappings are for those that wait for the collector. */
+export function uncollectedMappings(mappings: number): number {
+  return Math.min(UNCOLLECTED_MAX, Math.floor(mappings * UNCOLLECTED_PART));
 }
 
 /** Number of ephemeral ports, of the machine or of RoCE, whichever is smaller. */

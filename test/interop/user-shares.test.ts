@@ -11,6 +11,7 @@ import { LIMIT_NAMES } from '../../daemon/ipc/objects/daemon-budget.ts';
 import type { DaemonOptions } from '../../daemon/main/config.ts';
 import { closeDescriptor } from '../../native-bridge/libc/descriptor.ts';
 import { queryDaemon } from '../../verbs-api/client/daemon-query.ts';
+import { listen } from '../../verbs-api/connect.ts';
 import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
 import type { DaemonStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import { Role } from '../../verbs-api/contract/protocol/ipc-frames.ts';
@@ -18,8 +19,15 @@ import { Access, SendFlag, WROpcode } from '../../verbs-api/contract/verbs/enums
 import { patience, patient, until } from '../support/patience.ts';
 import { ShimClient } from '../support/shim-client.ts';
 import { commands } from '../support/uverbs-rig.ts';
+import { connectToPeer, PEER, PEER_PORT } from './two-users/glutton.ts';
 import { connectPair } from './two-users/roce-parts.ts';
-import { ALICE, EVE, TwoUsers, twoUsersObstacle } from './two-users/user-process.ts';
+import {
+  ALICE,
+  EVE,
+  TwoUsers,
+  twoUsersObstacle,
+  type UserProcess,
+} from './two-users/user-process.ts';
 
 const obstacle = twoUsersObstacle();
 /** A third user, of no password file either. */
@@ -37,9 +45,14 @@ interface Row {
   readonly owner?: number;
   /** What the daemon logs of it, where the program is told less. */
   readonly logged?: string;
+  /** Lower layer or transport of the connections that it makes to another daemon. */
+  readonly peer?: 'sctp' | 'roce';
   /** Its name in `status`, if the row has another. */
   readonly limit?: string;
 }
+
+const ROCE = { name: 'r', transport: 'roce', addresses: ['127.0.0.2'] } as const;
+const SCTP = { name: 's', lowerLayer: 'sctp', addresses: ['127.0.0.4'] } as const;
 
 const share = (limit: number): string => `may have ${Math.floor((limit * 3) / 8)}`;
 
@@ -92,6 +105,16 @@ const ROWS: Readonly<Record<string, Row>> = {
     options: { limits: { groups: 400 } },
     refusal: new RegExp(`ENOMEM user ${EVE} .*${share(400)}.*limits.groups`),
   },
+  associations: {
+    options: { limits: { associations: 40 }, devices: [ROCE, SCTP] },
+    refusal: /^ENOMEM/,
+    peer: 'sctp',
+  },
+  roceConnections: {
+    options: { limits: { roceConnections: 40 } },
+    refusal: new RegExp(`ENOMEM user ${EVE} .*${share(40)}.*limits.roceConnections`),
+    peer: 'roce',
+  },
   unreadBytes: { options: { limits: { unreadBytes: 4 * 2 ** 20 } }, refusal: /ended/ },
   inputBytes: {
     options: { limits: { inputBytes: 4 * 2 ** 20 } },
@@ -116,9 +139,8 @@ async function openDaemon(owner: number, options: DaemonOptions) {
   chownSync(folder, owner, owner);
   chmodSync(folder, 0o755);
   const config = users.path('config.json');
-  const roce = { name: 'r', transport: 'roce', addresses: ['127.0.0.2'] } as const;
   const iwarp = { name: 'i', addresses: ['127.0.0.3'] } as const;
-  const all: DaemonOptions = { devices: [roce, iwarp], allowOtherUsers: true, ...options };
+  const all: DaemonOptions = { devices: [ROCE, iwarp], allowOtherUsers: true, ...options };
   writeFileSync(config, JSON.stringify({ ...all, native: false, logLevel: 'warn' }));
   const socket = `${folder}/s`;
   const words = ['start', '--socket', socket, '--config', config];
@@ -129,6 +151,27 @@ async function openDaemon(owner: number, options: DaemonOptions) {
   const daemon = users.iwarpd(owner, words, {}, within);
   await daemon.until(/ready/);
   return { daemon, socketPath: socket };
+}
+
+/** Listens in the network of a daemon, from a second one, and accepts all who connect. */
+async function openPeer(daemon: UserProcess, layer: 'sctp' | 'roce'): Promise<() => Promise<void>> {
+  const [socketPath, config] = [users.path('peer.sock'), users.path('peer.json')];
+  const kind = layer === 'sctp' ? { lowerLayer: layer } : { transport: layer };
+  const devices = [{ name: 'peer', ...kind, addresses: [PEER] }];
+  writeFileSync(config, JSON.stringify({ devices, native: false, logLevel: 'warn' }));
+  const words = ['start', '--socket', socketPath, '--config', config];
+  const within = ['nsenter', `--net=/proc/${daemon.pid}/ns/net`];
+  await users.iwarpd(ROOT, words, {}, within).until(/ready/);
+  const provider = await connectDaemon({ socketPath });
+  const listener = await listen(provider, { host: PEER, port: PEER_PORT });
+  const accepting = (async () => {
+    // The end of the provider ends it.
+    for await (const request of listener) request.accept({ messages: true }).catch(() => undefined);
+  })().catch(() => undefined);
+  return async () => {
+    await provider.close();
+    await accepting;
+  };
 }
 
 /** The worst times of a program's steps, in milliseconds. */
@@ -178,6 +221,13 @@ class Canary {
       }
     }
     return worst;
+  }
+
+  /** A program of the owner connects to the peer. */
+  async connect({ addresses: [source] }: { readonly addresses: readonly [string] }): Promise<void> {
+    const provider = await this.#connect();
+    await connectToPeer(provider, source);
+    await provider.close();
   }
 
   async stop(): Promise<void> {
@@ -233,12 +283,14 @@ describe.runIf(obstacle === '')(`one user takes all that there is${obstacle}`, (
     const { daemon, socketPath } = await openDaemon(owner, row.options);
     const canary = new Canary(socketPath, owner);
     await canary.start();
+    const closePeer = row.peer && (await openPeer(daemon, row.peer));
     const before = await canary.latency();
     const glutton = users.program(EVE, ['glutton', socketPath, name]);
     const [, taken = '', refusal = ''] = await glutton.until(/took (\d+): (.*)\n/);
     expect(refusal).toMatch(row.refusal);
     expect(Number(taken)).toBeGreaterThan(0);
     const beside = await canary.latency();
+    if (row.peer !== undefined) await canary.connect(row.peer === 'sctp' ? SCTP : ROCE);
     // A third user's program, and the owner's administration.
     const trust = { IWARPD_ALLOW_DAEMON_UID: String(owner) };
     const third = users.program(BOB, ['connect', socketPath], trust);
@@ -269,5 +321,6 @@ describe.runIf(obstacle === '')(`one user takes all that there is${obstacle}`, (
       return now.limits[limit]?.user === undefined;
     });
     await canary.stop();
+    await closePeer?.();
   });
 });

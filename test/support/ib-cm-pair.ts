@@ -3,7 +3,7 @@ import type { CmConnection } from '../../daemon/roce/cm/cm-connection.ts';
 import type { CmEvent } from '../../daemon/roce/cm/cm-events.ts';
 import type { CmListener } from '../../daemon/roce/cm/cm-listener.ts';
 import { type CmPath, type CmPort, sameGid } from '../../daemon/roce/cm/cm-path.ts';
-import type { CmEndFacts, CmLimits } from '../../daemon/roce/cm/cm-types.ts';
+import type { CmAccount, CmEndFacts, CmLimits } from '../../daemon/roce/cm/cm-types.ts';
 import { CommunicationManager } from '../../daemon/roce/cm/communication-manager.ts';
 import { type CmMessageName, parseCmMessage } from '../../daemon/roce/wire/cm-message.ts';
 import { QPType } from '../../verbs-api/contract/verbs/enums.ts';
@@ -34,6 +34,8 @@ export class CmEnd {
   readonly events: CmEvent[] = [];
   /** Names of the messages that it sent. */
   readonly sent: CmMessageName[] = [];
+  /** Who answers for connections, by the tag of their owner or listener. */
+  readonly accounts = new Map<unknown, CmAccount>();
 
   constructor(number: number, limits?: Partial<CmLimits>) {
     let seed = number * 0x9e37_79b9;
@@ -41,7 +43,8 @@ export class CmEnd {
       seed = (Math.imul(seed, 1_664_525) + 1_013_904_223) >>> 0;
       return seed;
     };
-    this.manager = new CommunicationManager({ random32, limits });
+    const accountOf = (tag: unknown) => this.accounts.get(tag);
+    this.manager = new CommunicationManager({ random32, limits, accountOf });
     const gid = bytesOf(`00*10 ffff 0a00000${number}`);
     this.gid = gid;
     this.port = {

@@ -4,6 +4,7 @@
  * other hosts reach the listeners, and no other process gets the port of a connection.
  */
 import { addressFamily, IPV4_ANY, IPV6_ANY, isWildcard } from '../../iwarp/cm/address.ts';
+import type { IdAccount } from '../../iwarp/cm/cm-id.ts';
 import type { Dial, Link } from './link.ts';
 import { MemoryCarrier } from './memory-carrier.ts';
 import { type LinkEnds, MemoryLink } from './memory-link.ts';
@@ -38,9 +39,9 @@ export class MemoryNetwork implements Network {
     this.carrier = new MemoryCarrier(clock);
   }
 
-  hold(address: string, port: number, v6Only?: boolean): LinkPort {
+  hold(address: string, port: number, v6Only?: boolean, account?: IdAccount): LinkPort {
     const hearsIPv4 = address === IPV6_ANY && !(v6Only ?? !this.#own.anyHearsIPv4);
-    return new MemoryPort(this, this.#inner.hold(address, port, v6Only), hearsIPv4);
+    return new MemoryPort(this, this.#inner.hold(address, port, v6Only, account), hearsIPv4);
   }
 
   sourceAddress(destination: string, source: string | undefined): string {

@@ -1,4 +1,5 @@
 /** What a host needs of its system: a network, a clock and randomness. */
+import type { IdAccount } from '../../iwarp/cm/cm-id.ts';
 import type { Dial, Link } from './link.ts';
 
 /** The system refused; `code` is the errno name. */
@@ -54,9 +55,9 @@ export interface Network {
   /**
    * Holds `address` and `port`, 0 for a free one. `v6Only` determines whether `::` leaves the IPv4
    * addresses to others; by default the system decides. Throws `TransportError`: EADDRINUSE and so
-   * on.
+   * on. `account` is charged for the associations of the port.
    */
-  hold(address: string, port: number, v6Only?: boolean): LinkPort;
+  hold(address: string, port: number, v6Only?: boolean, account?: IdAccount): LinkPort;
   /**
    * The local address from which the host reaches `destination`; with `source`, only that address
    * is tried. Throws `TransportError`: ENETUNREACH, EHOSTUNREACH, EADDRNOTAVAIL, EINVAL.

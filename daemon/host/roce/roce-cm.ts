@@ -100,7 +100,10 @@ export class RoceCm {
   constructor(host: RoceCmHost, network: PacketNetwork) {
     this.#host = host;
     this.routes = new RoceRoutes(host);
-    this.#manager = new CommunicationManager({ random32: () => host.random32() });
+    this.#manager = new CommunicationManager({
+      random32: () => host.random32(),
+      accountOf: (tag) => (tag as HostId).account,
+    });
     this.#ports = new ServicePorts(() => host.random32());
     this.#services = new GeneralServices(network, (mad, port, sourceGid, destGid) => {
       this.#manager.handleMad(mad, port, sourceGid, destGid, host.now());

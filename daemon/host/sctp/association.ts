@@ -5,6 +5,10 @@
  * A transport is an `SctpTransport`. It makes each `SctpPort`, whose `Association`s come up with the
  * peer's adaptation indication known, and carry messages until they end.
  */
+import type { IdAccount } from '../../iwarp/cm/cm-id.ts';
+
+/** Of all hosts of the process: each costs some 15 KB, and its window when its user is behind. */
+export const ASSOCIATIONS_MAX = 4096;
 
 /** Where an SCTP endpoint is: an IP address and a port of SCTP, not of UDP. */
 export interface SctpAddress {
@@ -100,6 +104,8 @@ export interface SctpPortOptions {
   readonly adaptation: number;
   /** Streams asked for in each direction. */
   readonly streamCount: number;
+  /** Who is charged for each, from its start to its end. */
+  readonly account?: IdAccount | undefined;
 }
 
 /** An attempt to open an association; `cancel` ends it, and then no callback is called. */

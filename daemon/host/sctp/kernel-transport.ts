@@ -7,15 +7,18 @@ import {
   type SctpSocketOptions,
 } from '../../../native-bridge/libc/sctp-socket.ts';
 import { type SocketWatch, watchSocket } from '../../../native-bridge/libc/watched-descriptor.ts';
+import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import type { IdAccount } from '../../iwarp/cm/cm-id.ts';
 import { gidAddress } from '../host-addresses.ts';
 import { type HostClock, TransportError } from '../links/network.ts';
-import type {
-  Association,
-  AssociationAttempt,
-  HostSctpTransport,
-  SctpAddress,
-  SctpPort,
-  SctpPortOptions,
+import {
+  ASSOCIATIONS_MAX,
+  type Association,
+  type AssociationAttempt,
+  type HostSctpTransport,
+  type SctpAddress,
+  type SctpPort,
+  type SctpPortOptions,
 } from './association.ts';
 import { KernelAssociation } from './kernel-association.ts';
 import { arrivingAt, asTransportError, attempt, type Opening } from './opening.ts';
@@ -33,8 +36,6 @@ const BUFFER_BYTES = 2_097_152;
 const TIMING = { firstMs: 200, leastMs: 50, mostMs: 1000, heartbeatMs: 10_000 } as const;
 /** Associations that wait to be accepted. */
 const BACKLOG = 128;
-/** Of a device: each has a descriptor, and its buffers in the kernel. */
-const ASSOCIATIONS_MAX = 4096;
 /** The pause before a listener tries again that could not accept: the process has no descriptor left. */
 const ACCEPT_RETRY_MICROS = 100_000;
 
@@ -83,8 +84,9 @@ export class KernelSctpTransport implements HostSctpTransport {
 
   hold(local: SctpAddress, options: SctpPortOptions): SctpPort {
     const { address, port } = local;
+    const { account, ...indicated } = options;
     const settings: SctpSocketOptions = {
-      ...options,
+      ...indicated,
       sendBytes: BUFFER_BYTES,
       receiveBytes: BUFFER_BYTES,
       remoteUdpPort: this.#remoteUdpPort,
@@ -95,7 +97,7 @@ export class KernelSctpTransport implements HostSctpTransport {
     }
     try {
       const socket = SctpSocket.open(address, port, settings);
-      return new KernelPort(this.#shared, address, socket, settings);
+      return new KernelPort(this.#shared, address, socket, settings, account);
     } catch (error) {
       throw asTransportError(error);
     }
@@ -109,14 +111,22 @@ class KernelPort implements SctpPort {
   readonly #shared: Shared;
   readonly #socket: SctpSocket;
   readonly #options: SctpSocketOptions;
+  readonly #account: IdAccount | undefined;
   #onAssociation: ((association: Association) => void) | undefined;
   #watch: SocketWatch | undefined;
   #released = false;
 
-  constructor(shared: Shared, address: string, socket: SctpSocket, options: SctpSocketOptions) {
+  constructor(
+    shared: Shared,
+    address: string,
+    socket: SctpSocket,
+    options: SctpSocketOptions,
+    account: IdAccount | undefined,
+  ) {
     this.#shared = shared;
     this.#socket = socket;
     this.#options = options;
+    this.#account = account;
     this.address = address;
     this.port = socket.port;
     this.#shared.held.add(this.#key);
@@ -160,19 +170,44 @@ class KernelPort implements SctpPort {
 
   #start(remote: SctpAddress, opening: Opening): KernelAssociation {
     if (this.#released) throw new TransportError('EINVAL', 'the port was released');
-    if (this.#shared.associations >= ASSOCIATIONS_MAX) {
-      throw new TransportError('ENOBUFS', 'this host has as many SCTP associations as it may');
-    }
-    const socket = SctpSocket.open(this.address, this.port, this.#options);
+    this.#begin();
+    let socket: SctpSocket | undefined;
     try {
+      socket = SctpSocket.open(this.address, this.port, this.#options);
       socket.connect(remote.address, remote.port);
     } catch (error) {
-      socket.close();
+      socket?.close();
+      this.#end();
       throw error;
     }
     return this.#associate(socket, remote, true, opening);
   }
 
+  /** Counts an association. Throws `TransportError` and `VerbsError` when there is no room for it. */
+  #begin(): void {
+    if (this.#shared.associations >= ASSOCIATIONS_MAX) {
+      throw new TransportError('ENOBUFS', 'this host has as many SCTP associations as it may');
+    }
+    this.#account?.take('associations');
+    this.#shared.associations += 1;
+  }
+
+  #end(): void {
+    this.#account?.give('associations');
+    this.#shared.associations -= 1;
+  }
+
+  #hasBegun(): boolean {
+    try {
+      this.#begin();
+      return true;
+    } catch (error) {
+      if (error instanceof TransportError || isVerbsError(error)) return false;
+      throw error;
+    }
+  }
+
+  /** `#begin` was called. */
   #associate(
     socket: SctpSocket,
     remote: SctpAddress,
@@ -182,10 +217,7 @@ class KernelPort implements SctpPort {
     const { clock } = this.#shared;
     const ends = { local: { address: this.address, port: this.port }, remote };
     const passed = this.#recorded(socket, ends, dialed);
-    this.#shared.associations += 1;
-    return new KernelAssociation(clock, [socket, passed], ends, opening, () => {
-      this.#shared.associations -= 1;
-    });
+    return new KernelAssociation(clock, [socket, passed], ends, opening, () => this.#end());
   }
 
   /** The socket, whose messages are shown if somebody may watch. */
@@ -217,7 +249,7 @@ class KernelPort implements SctpPort {
     const accepted = this.#socket.accept();
     if (accepted === undefined) return false;
     const { socket, peer, port } = accepted;
-    if (this.#shared.associations >= ASSOCIATIONS_MAX) {
+    if (!this.#hasBegun()) {
       socket.abort();
       return true;
     }

@@ -1,5 +1,6 @@
 /** How associations come up, whatever the transport. */
 import { SystemCallError } from '../../../native-bridge/libc/libc.ts';
+import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import { TransportError } from '../links/network.ts';
 import type { Association, AssociationAttempt } from './association.ts';
 
@@ -70,9 +71,10 @@ function adaptationText({ peerAdaptation }: Association): string {
   return `the peer has another adaptation indication than ours: ${found}`;
 }
 
-/** The failure of a system call as the host's; throws what is neither. */
+/** The failure of a system call, or of an account, as the host's; throws what is neither. */
 export function asTransportError(error: unknown): TransportError {
   if (error instanceof TransportError) return error;
+  if (isVerbsError(error)) return new TransportError(error.code, error.message);
   if (error instanceof SystemCallError) return new TransportError(error.code, error.message);
   throw error;
 }

@@ -11,6 +11,7 @@ import type {
 import type { PacketTap } from '../../capture/capture-tap.ts';
 import type { Fault } from '../../faults/fault.ts';
 import { addressFamily, IPV4_ANY, isWildcard } from '../../iwarp/cm/address.ts';
+import type { IdAccount } from '../../iwarp/cm/cm-id.ts';
 import { DDP_ADAPTATION } from '../../iwarp/sctp/sctp-layer.ts';
 import type { Dial, Link } from '../links/link.ts';
 import {
@@ -20,7 +21,7 @@ import {
   type Network,
   TransportError,
 } from '../links/network.ts';
-import type { HostSctpTransport, SctpPortOptions } from './association.ts';
+import type { HostSctpTransport, SctpAddress, SctpPortOptions } from './association.ts';
 import type { DdpStreams } from './ddp-streams.ts';
 import { SctpFaults } from './sctp-faults.ts';
 import { type LinkPortHost, SctpLinkPort } from './sctp-link-port.ts';
@@ -127,13 +128,13 @@ export class SctpNetwork implements Network, LinkPortHost {
     this.#transport.close();
   }
 
-  hold(address: string, port: number, v6Only?: boolean): LinkPort {
-    if (this.#devices.has(address)) return this.#holdSctp(address, port, port === 0);
+  hold(address: string, port: number, v6Only?: boolean, account?: IdAccount): LinkPort {
+    if (this.#devices.has(address)) return this.#holdSctp({ address, port }, port === 0, account);
     const heard = this.#heardAt(address, v6Only === true);
-    if (heard.length === 0) return this.#inner.hold(address, port, v6Only);
+    if (heard.length === 0) return this.#inner.hold(address, port, v6Only, account);
     for (let left = FREE_PORT_TRIES; ; left -= 1) {
       try {
-        return this.#holdWide(address, port, heard, v6Only);
+        return this.#holdWide({ address, port }, heard, v6Only, account);
       } catch (error) {
         const taken = error instanceof TransportError && error.code === 'EADDRINUSE';
         if (!taken || port !== 0 || left === 0) throw error;
@@ -198,8 +199,8 @@ export class SctpNetwork implements Network, LinkPortHost {
     return this.#streams.get(keyOf(ends))?.sessionOn(streamId)?.queuePair;
   }
 
-  #holdSctp(address: string, port: number, isAny: boolean): SctpLinkPort {
-    const held = this.#transport.hold({ address, port }, PORT_OPTIONS);
+  #holdSctp(local: SctpAddress, isAny: boolean, account: IdAccount | undefined): SctpLinkPort {
+    const held = this.#transport.hold(local, { ...PORT_OPTIONS, account });
     return new SctpLinkPort(held, isAny, this);
   }
 
@@ -213,16 +214,17 @@ export class SctpNetwork implements Network, LinkPortHost {
   }
 
   #holdWide(
-    address: string,
-    port: number,
+    { address, port }: SctpAddress,
     heard: readonly string[],
     v6Only: boolean | undefined,
+    account: IdAccount | undefined,
   ): WidePort {
     const ports: LinkPort[] = [];
     try {
-      if (this.#hasTcp) ports.push(this.#inner.hold(address, port, v6Only));
+      if (this.#hasTcp) ports.push(this.#inner.hold(address, port, v6Only, account));
       for (const each of heard) {
-        ports.push(this.#holdSctp(each, ports[0]?.port ?? port, port === 0));
+        const local = { address: each, port: ports[0]?.port ?? port };
+        ports.push(this.#holdSctp(local, port === 0, account));
       }
       return new WidePort(address, ports);
     } catch (error) {

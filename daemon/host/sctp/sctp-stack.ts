@@ -12,8 +12,10 @@ import { routeMtu } from '../../../native-bridge/libc/route-mtu.ts';
 import { UsrsctpUnavailable } from '../../../native-bridge/usrsctp/library.ts';
 import { UsrsctpSocket } from '../../../native-bridge/usrsctp/socket.ts';
 import { type UsrsctpStack, usrsctpStack } from '../../../native-bridge/usrsctp/stack.ts';
+import type { IdAccount } from '../../iwarp/cm/cm-id.ts';
 import { gidAddress, gidBytes } from '../host-addresses.ts';
 import { type Alarm, type HostClock, TransportError } from '../links/network.ts';
+import { ASSOCIATIONS_MAX } from './association.ts';
 import {
   ANSWER_BYTES,
   destinationPort,
@@ -39,8 +41,6 @@ const RETRY_MICROS = 1000;
 const SERVED_MAX = 256;
 /** Associations that wait to be accepted, which happens in the same turn. */
 const BACKLOG = 128;
-/** Of all hosts of the process: each costs some 15 KB, and its window when its user is behind. */
-const ASSOCIATIONS_MAX = 4096;
 /** Ports for those who ask for any. */
 const DYNAMIC_PORT_MIN = 49_152;
 const DYNAMIC_PORTS = 16_384;
@@ -253,19 +253,25 @@ export class SctpStack {
     if (path.packetBytes === 0) path.packetBytes = routePacketBytes(path);
   }
 
-  /** True if there is room for another association, which is counted then, until `endAssociation`. */
-  beginAssociation(path: Path): boolean {
-    if (this.#associations >= ASSOCIATIONS_MAX) return false;
+  /**
+   * Counts an association, until `endAssociation`. Throws `TransportError` ENOBUFS when there is no room
+   * for it, and `VerbsError` when its user may have no more.
+   */
+  beginAssociation(path: Path, account: IdAccount | undefined): void {
+    if (this.#associations >= ASSOCIATIONS_MAX) {
+      throw new TransportError('ENOBUFS', 'this host has as many SCTP associations as it may');
+    }
+    account?.take('associations');
     this.#associations += 1;
     this.#paths.hold(path);
     const open = this.#sockets.get(`${path.socket.address} ${path.socket.port}`);
     if (open !== undefined) open.users += 1;
     this.#arm();
-    return true;
   }
 
-  endAssociation(path: Path): void {
+  endAssociation(path: Path, account: IdAccount | undefined): void {
     this.#associations -= 1;
+    account?.give('associations');
     this.#paths.release(path, this.#clock.now());
     this.closeSocket(path.socket);
   }

@@ -2,6 +2,7 @@
 import { errnoName } from '../../../native-bridge/libc/libc.ts';
 import { type UsrsctpSocket, unfragmentedBytes } from '../../../native-bridge/usrsctp/socket.ts';
 import { HEARTBEAT_MS } from '../../../native-bridge/usrsctp/stack.ts';
+import type { IdAccount } from '../../iwarp/cm/cm-id.ts';
 import type { Alarm } from '../links/network.ts';
 import type { Opening } from './opening.ts';
 import type { Path } from './paths.ts';
@@ -18,16 +19,18 @@ export class UsrsctpAssociation extends SocketAssociation implements Served {
   readonly path: Path;
   queued = false;
   readonly #stack: SctpStack;
+  readonly #account: IdAccount | undefined;
   /** Set while the peer is asked more often. */
   #doubtAlarm: Alarm | undefined;
 
-  /** `stack.beginAssociation` was called for the path. */
+  /** `stack.beginAssociation` was called for the path and the account. */
   constructor(
     stack: SctpStack,
     socket: UsrsctpSocket,
     path: Path,
     ports: { readonly local: number; readonly remote: number },
     opening: Opening,
+    account: IdAccount | undefined,
   ) {
     const ends = {
       local: { address: path.socket.address, port: ports.local },
@@ -35,6 +38,7 @@ export class UsrsctpAssociation extends SocketAssociation implements Served {
     };
     super(socket, ends, opening);
     this.#stack = stack;
+    this.#account = account;
     this.socket = socket;
     this.path = path;
     stack.watch(this);
@@ -70,7 +74,7 @@ export class UsrsctpAssociation extends SocketAssociation implements Served {
   }
 
   protected override handleClosed(): void {
-    this.#stack.endAssociation(this.path);
+    this.#stack.endAssociation(this.path, this.#account);
   }
 
   protected override pathMessageBytes(): number {

@@ -1,5 +1,7 @@
 /** SCTP over UDP (RFC 6951) by libusrsctp: each host of a process has a `UsrsctpTransport`, over one stack. */
 import { type UsrsctpOptions, UsrsctpSocket } from '../../../native-bridge/usrsctp/socket.ts';
+import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import type { IdAccount } from '../../iwarp/cm/cm-id.ts';
 import { type HostClock, TransportError } from '../links/network.ts';
 import {
   type Association,
@@ -94,6 +96,7 @@ class UsrsctpPort implements SctpPort, PortHolder {
   readonly #peerUdpPort: number;
   readonly #adaptation: number;
   readonly #streamCount: number;
+  readonly #account: IdAccount | undefined;
   #onAssociation: ((association: Association) => void) | undefined;
   #released = false;
 
@@ -108,6 +111,7 @@ class UsrsctpPort implements SctpPort, PortHolder {
     this.#peerUdpPort = options.peer;
     this.#adaptation = options.adaptation;
     this.#streamCount = options.streamCount;
+    this.#account = options.account;
     this.address = socket.address;
     this.port = stack.holdPort(socket, port, this);
   }
@@ -139,23 +143,22 @@ class UsrsctpPort implements SctpPort, PortHolder {
 
   take(socket: UsrsctpSocket, path: Path, remotePort: number): boolean {
     const deliver = this.#onAssociation;
-    if (deliver === undefined || !this.#measured(path) || !this.#stack.beginAssociation(path)) {
-      return false;
-    }
+    if (deliver === undefined || !this.#begun(path)) return false;
     socket.lowerPacketBytes(path.packetBytes);
     const opening = arrivingAt(this.#adaptation, () => this.#onAssociation);
     const ports = { local: this.port, remote: remotePort };
-    new UsrsctpAssociation(this.#stack, socket, path, ports, opening);
+    new UsrsctpAssociation(this.#stack, socket, path, ports, opening, this.#account);
     return true;
   }
 
-  /** False without a route to the peer. */
-  #measured(path: Path): boolean {
+  /** False without a route to the peer, and without room for its association. */
+  #begun(path: Path): boolean {
     try {
       this.#stack.measure(path);
+      this.#stack.beginAssociation(path, this.#account);
       return true;
     } catch (error) {
-      if (error instanceof TransportError) return false;
+      if (error instanceof TransportError || isVerbsError(error)) return false;
       throw error;
     }
   }
@@ -174,12 +177,15 @@ class UsrsctpPort implements SctpPort, PortHolder {
     const stack = this.#stack;
     const path = stack.pathTo(this.#socket, remote.address, this.#peerUdpPort);
     const socket = UsrsctpSocket.open(stack.library, this.#options(path.packetBytes));
-    if (!stack.beginAssociation(path)) {
+    const account = this.#account;
+    try {
+      stack.beginAssociation(path, account);
+    } catch (error) {
       socket.close();
-      throw new TransportError('ENOBUFS', 'this host has as many SCTP associations as it may');
+      throw error;
     }
     const ports = { local: this.port, remote: remote.port };
-    const association = new UsrsctpAssociation(stack, socket, path, ports, opening);
+    const association = new UsrsctpAssociation(stack, socket, path, ports, opening, account);
     try {
       socket.bind(path.token, this.port);
       socket.connect(path.token, remote.port);

@@ -30,6 +30,8 @@ export const WRITING_MAX_BYTES = 4 * 2 ** 20;
  * its acknowledgement. Without it a peer that writes single bytes would cost hundreds of MiB.
  */
 const WRITE_COST_BYTES = 512;
+/** Cost of a request that is not answered: what is noted until then. */
+const REQUEST_COST_BYTES = 256;
 /** Reading resumes at this many: well below, or it would stop again at the next segment. */
 const WRITING_LOW_BYTES = WRITING_MAX_BYTES / 2;
 
@@ -97,7 +99,12 @@ export class AgentChannel {
   /** Bytes from the client. Throws `IpcFormatError`. */
   handleBytes(bytes: Uint8Array): void {
     this.#reader.push(bytes);
-    this.#kept.note(this.#reader.roomBytes);
+    this.#noteKept();
+  }
+
+  /** An agent that answers no request makes the daemon keep them all. */
+  #noteKept(): void {
+    this.#kept.note(this.#reader.roomBytes + this.#requests.length * REQUEST_COST_BYTES);
   }
 
   /** Requests bytes. `done` is called later, never from inside this call. */
@@ -143,6 +150,7 @@ export class AgentChannel {
     const reads = operation === AgentOperation.read;
     const writeCost = reads ? 0 : length + WRITE_COST_BYTES;
     this.#requests.push({ id, address, readBytes: reads ? length : 0, writeCost, done });
+    this.#noteKept();
     this.#writingCost += writeCost;
     if (this.#writingCost > WRITING_MAX_BYTES) this.#congested = true;
     this.#connection.write(request);

@@ -30,6 +30,10 @@ export interface DaemonLimits {
   readonly ports: number;
   /** Multicast memberships of queue pairs. */
   readonly groups: number;
+  /** SCTP associations. */
+  readonly associations: number;
+  /** RoCE connections, those in timewait included. */
+  readonly roceConnections: number;
   /** Bytes that wait for clients to read them. */
   readonly unreadBytes: number;
   /** Bytes that came from clients and wait for the daemon to use them. */
@@ -83,6 +87,20 @@ const TERMS: Readonly<Record<LimitName, LimitTerms>> = {
     ...settable('groups', 'multicast memberships'),
     ownerFree: true,
   },
+  associations: {
+    what: 'SCTP associations',
+    remedy:
+      'connect to fewer listeners, to each of which a program needs only one for 16 connections ' +
+      '(limits.associations can only lower the limit)',
+    code: 'ENOMEM',
+  },
+  roceConnections: {
+    what: 'RoCE connections',
+    remedy:
+      'wait up to 69 s, until those that have ended are forgotten ' +
+      '(limits.roceConnections can only lower the limit)',
+    code: 'ENOMEM',
+  },
   unreadBytes: settable('unreadBytes', 'bytes that clients have not read'),
   inputBytes: settable('inputBytes', 'bytes of incomplete and waiting requests and fetched memory'),
 };
@@ -97,6 +115,8 @@ export const SETTABLE_LIMITS: readonly SettableLimit[] = [
   'objects',
   'ids',
   'groups',
+  'associations',
+  'roceConnections',
   'unreadBytes',
   'inputBytes',
 ];
@@ -105,6 +125,8 @@ export const SETTABLE_LIMITS: readonly SettableLimit[] = [
 interface BudgetOptions {
   /** What the process really uses of a limit, where that can exceed what clients hold. */
   readonly measures?: Partial<Readonly<Record<LimitName, () => number>>>;
+  /** See `SharedLimit`. */
+  readonly lingering?: Partial<Readonly<Record<LimitName, number>>>;
   readonly onRefused?: RefusalNote;
   /** Default: `isTrusted`. */
   readonly isOwner?: (uid: number) => boolean;
@@ -121,6 +143,7 @@ export class DaemonBudget {
     this.#limits = byName(LIMIT_NAMES, (name) => {
       return new SharedLimit(sizes[name], TERMS[name], {
         measure: options.measures?.[name],
+        lingering: options.lingering?.[name],
         onRefused: options.onRefused,
       });
     });

@@ -36,6 +36,11 @@ export type RefusalNote = (user: number, error: VerbsError) => void;
 interface LimitOptions {
   /** Returns what the process really uses, where that can exceed what users hold. */
   readonly measure?: (() => number) | undefined;
+  /**
+   * Part of the limit that what users have returned may still use: they do not share it, so it is
+   * nobody's loss. The owner may use it. Default: 0.
+   */
+  readonly lingering?: number | undefined;
   readonly onRefused?: RefusalNote | undefined;
 }
 
@@ -44,12 +49,16 @@ export class SharedLimit {
   readonly limit: number;
   readonly #terms: LimitTerms;
   readonly #measure: (() => number) | undefined;
+  /** What users share. */
+  readonly #shared: number;
   readonly #onRefused: RefusalNote | undefined;
   readonly #byUser = new Map<number, number>();
   #total = 0;
 
-  constructor(limit: number, terms: LimitTerms, { measure, onRefused }: LimitOptions = {}) {
+  constructor(limit: number, terms: LimitTerms, options: LimitOptions = {}) {
+    const { measure, lingering = 0, onRefused } = options;
     this.limit = limit;
+    this.#shared = limit - lingering;
     this.#terms = terms;
     this.#measure = measure;
     this.#onRefused = onRefused;
@@ -65,8 +74,8 @@ export class SharedLimit {
     const others = this.#total - this.heldBy(user);
     if (user === OWNER) return this.limit - others;
     const owners = this.heldBy(OWNER);
-    const reserved = Math.max(Math.ceil(this.limit * OWNER_RESERVE) - owners, 0);
-    return Math.max(Math.floor((this.limit - others - reserved) * USER_PART), 0);
+    const reserved = Math.max(Math.ceil(this.#shared * OWNER_RESERVE) - owners, 0);
+    return Math.max(Math.floor((this.#shared - others - reserved) * USER_PART), 0);
   }
 
   /** Throws the limit's error when the user may not hold `amount` more. */

@@ -40,14 +40,17 @@ const TRANSITIONS: Readonly<Record<CmIdState['kind'], readonly CmIdState['kind']
   destroyed: [],
 };
 
+/** What ids take of their host: SCTP associations and RoCE connections outlive their ids. */
+type HostGood = 'descriptors' | 'ports' | 'associations' | 'roceConnections';
+
 /** Who answers for what an id takes of its host: a user, who has a share of it. */
 export interface IdAccount {
   /** Takes one. Throws `VerbsError` when the user may have no more. */
-  take(what: 'descriptors' | 'ports'): void;
+  take(what: HostGood): void;
   /** Counts one that is taken already. */
-  add(what: 'descriptors' | 'ports'): void;
+  add(what: HostGood): void;
   /** Returns some. Default: one. */
-  give(what: 'descriptors' | 'ports', count?: number): void;
+  give(what: HostGood, count?: number): void;
 }
 
 /** A connection id. Only the connection manager changes it. */

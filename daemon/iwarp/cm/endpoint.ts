@@ -447,6 +447,7 @@ function dialFailure(code: string): { type: CMEventType; error: ErrnoCode } {
     case 'EADDRNOTAVAIL':
     case 'EACCES':
     case 'EPERM':
+    case 'ENOMEM':
       return { type: CMEventType.connectError, error: code };
     default:
       return { type: CMEventType.connectError, error: 'EIO' };

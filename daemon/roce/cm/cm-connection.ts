@@ -4,7 +4,7 @@ import { type Micros, NEVER } from '../../rnic/wire-port.ts';
 import type { Transaction } from '../wire/cm-message.ts';
 import type { CmListener } from './cm-listener.ts';
 import type { CmPath } from './cm-path.ts';
-import type { CmEndFacts, CmPeerFacts } from './cm-types.ts';
+import type { CmAccount, CmEndFacts, CmPeerFacts } from './cm-types.ts';
 
 /** State of a connection (IBTA 12.9.7), or of a question for a service (12.11). */
 export type CmState =
@@ -50,6 +50,8 @@ export interface CmConnectionInit {
   readonly path: CmPath;
   readonly transaction: Transaction;
   readonly tag: unknown;
+  /** It was charged for the connection. */
+  readonly account: CmAccount | undefined;
 }
 
 /** A connection. Only the communication manager changes it. */
@@ -65,6 +67,7 @@ export class CmConnection {
   transaction: Transaction;
   /** Owner, for routing events. */
   tag: unknown;
+  readonly account: CmAccount | undefined;
   /** False once the owner has destroyed it: there are no more events. */
   owned = true;
   /** Passive: who heard it, until the request is answered. */
@@ -98,6 +101,7 @@ export class CmConnection {
     this.path = init.path;
     this.transaction = init.transaction;
     this.tag = init.tag;
+    this.account = init.account;
     this.timeout = timeout;
     this.#state = init.state;
   }

@@ -2,7 +2,7 @@
  * What commands and messages share: the connections and listeners of a manager, what it repeats and
  * when, and what it sends and reports.
  */
-import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import { isVerbsError, VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import { assert } from '../../invariants/assert.ts';
 import { type Micros, NEVER } from '../../rnic/wire-port.ts';
 import {
@@ -17,7 +17,7 @@ import type { CmEffect, CmEvent } from './cm-events.ts';
 import type { CmListener } from './cm-listener.ts';
 import type { CmPath } from './cm-path.ts';
 import { ACK_DELAY, ackTimeout, exponentMicros, timewaitMicros } from './cm-times.ts';
-import type { CmLimits } from './cm-types.ts';
+import type { CmAccount, CmLimits } from './cm-types.ts';
 import { ConnectionTable } from './connection-table.ts';
 import { EarlyRequests } from './early-requests.ts';
 import { HalfOpen } from './half-open.ts';
@@ -58,6 +58,7 @@ export class CmCore {
     repeats: 0,
   };
   readonly #random32: () => number;
+  readonly #accountOf: (tag: unknown) => CmAccount | undefined;
   readonly #transactionHi: number;
   #transactionLo = 0;
   #effects: CmEffect[] = [];
@@ -66,8 +67,13 @@ export class CmCore {
   readonly #timed = new Set<CmConnection>();
   #due: Micros = NEVER;
 
-  constructor(random32: () => number, limits: CmLimits) {
+  constructor(
+    random32: () => number,
+    limits: CmLimits,
+    accountOf: (tag: unknown) => CmAccount | undefined,
+  ) {
     this.#random32 = random32;
+    this.#accountOf = accountOf;
     this.#transactionHi = random32() >>> 0;
     this.limits = limits;
     this.halfOpen = new HalfOpen(limits.halfOpenMax, limits.halfOpenPerAddressMax);
@@ -76,21 +82,39 @@ export class CmCore {
 
   // Connections
 
-  /** A new connection that the table does not have yet. ENOMEM. */
+  /** A new connection that the table does not have yet. ENOMEM, and what its account throws. */
   make(
-    init: Omit<CmConnectionInit, 'localCommId' | 'startingPsn'>,
+    init: Omit<CmConnectionInit, 'localCommId' | 'startingPsn' | 'account'>,
     remoteCommId: number,
   ): CmConnection {
     const { connectionsMax } = this.limits;
     if (this.table.size >= connectionsMax) {
       throw new VerbsError('ENOMEM', `no more than ${connectionsMax} connections`);
     }
+    const account = this.#accountOf(init.tag);
+    account?.take('roceConnections');
+    const localCommId = this.#newCommId();
+    const startingPsn = this.#random32() & PSN_MASK;
     const connection = new CmConnection(
-      { ...init, localCommId: this.#newCommId(), startingPsn: this.#random32() & PSN_MASK },
+      { ...init, account, localCommId, startingPsn },
       ackTimeout(ACK_DELAY, init.path.packetLifeTime),
     );
     connection.remoteCommId = remoteCommId;
     return connection;
+  }
+
+  /** True if a connection of this owner may be made. */
+  hasRoomFor(tag: unknown): boolean {
+    if (this.table.size >= this.limits.connectionsMax) return false;
+    const account = this.#accountOf(tag);
+    try {
+      account?.take('roceConnections');
+      account?.give('roceConnections');
+      return true;
+    } catch (error) {
+      if (!isVerbsError(error)) throw error;
+      return false;
+    }
   }
 
   /** Neither 0, which means none, nor one in use. */
@@ -113,6 +137,7 @@ export class CmCore {
     this.answered(connection);
     this.halfOpen.delete(connection);
     this.table.delete(connection);
+    connection.account?.give('roceConnections');
     connection.message = undefined;
     connection.transition('idle');
   }

@@ -49,6 +49,13 @@ export interface CmService {
   readonly privateData: Uint8Array;
 }
 
+/** Who answers for a connection until it is forgotten, which is after its owner's id is destroyed. */
+export interface CmAccount {
+  /** Throws `VerbsError` when it may have no more. */
+  take(what: 'roceConnections'): void;
+  give(what: 'roceConnections'): void;
+}
+
 /** Limits of the manager: what hostile peers and careless programs could otherwise exhaust. */
 export interface CmLimits {
   /** Connections of the host in any state, those in timewait included. */

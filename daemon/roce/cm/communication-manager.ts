@@ -28,6 +28,7 @@ import {
   resendMicros,
 } from './cm-times.ts';
 import {
+  type CmAccount,
   type CmEndFacts,
   type CmLimits,
   type CmRequest,
@@ -42,6 +43,8 @@ interface CommunicationManagerOptions {
   /** Numbers that a peer must not guess. */
   readonly random32: () => number;
   readonly limits?: Partial<CmLimits> | undefined;
+  /** Who answers for the connections of an owner, and of a listener. Default: no one. */
+  readonly accountOf?: ((tag: unknown) => CmAccount | undefined) | undefined;
 }
 
 /** Permissive LID: a path through a router has none (IBTA 12.6.5). */
@@ -57,7 +60,8 @@ export class CommunicationManager {
   readonly #handlers: MessageHandlers;
 
   constructor(options: CommunicationManagerOptions) {
-    this.#core = new CmCore(options.random32, { ...DEFAULT_CM_LIMITS, ...options.limits });
+    const { random32, limits, accountOf = () => undefined } = options;
+    this.#core = new CmCore(random32, { ...DEFAULT_CM_LIMITS, ...limits }, accountOf);
     this.#handlers = new MessageHandlers(this.#core);
   }
 

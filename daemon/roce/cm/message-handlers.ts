@@ -220,7 +220,7 @@ export class MessageHandlers {
       this.#refuse(message, arrival, RejectReason.noResources);
       return;
     }
-    if (!this.#hasRoom(sourceGid)) return;
+    if (!this.#hasRoom(sourceGid, listener)) return;
     const path: CmPath = {
       ...this.#pathBack(arrival),
       flowLabel: fields.flowLabel,
@@ -252,10 +252,10 @@ export class MessageHandlers {
     core.report({ type: 'request', connection, listener, request: remote });
   }
 
-  #hasRoom(gid: Uint8Array): boolean {
+  #hasRoom(gid: Uint8Array, { tag }: CmListener): boolean {
     const core = this.#core;
     const place = core.halfOpen.placeFor(gid);
-    if (place === undefined || core.table.size >= core.limits.connectionsMax) {
+    if (place === undefined || !core.hasRoomFor(tag)) {
       // Without an answer, the peer repeats the request.
       core.counters.refused += 1;
       return false;
@@ -582,7 +582,7 @@ export class MessageHandlers {
       core.counters.refused += 1;
       return;
     }
-    if (!this.#hasRoom(sourceGid)) return;
+    if (!this.#hasRoom(sourceGid, listener)) return;
     const path = { ...this.#pathBack(arrival), pkey: fields.pkey };
     const connection = core.make(
       {

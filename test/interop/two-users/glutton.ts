@@ -1,6 +1,8 @@
 /** A part of `user-programs.ts`: takes all that it can of one limit of a daemon, and holds it. */
 import { connect, type Socket } from 'node:net';
+import { connect as connectTo } from '../../../verbs-api/connect.ts';
 import { connectDaemon } from '../../../verbs-api/connect-daemon.ts';
+import type { Connection } from '../../../verbs-api/connection.ts';
 import {
   emitFrame,
   emitHello,
@@ -33,6 +35,10 @@ const ENDED_MAX = 3;
 /** Clients, and descriptors that each has in flight: as many as the daemon lets one have. */
 const FLIGHT_CLIENTS = 20;
 const FLIGHT_PER_CLIENT = 64;
+
+/** Where the tests listen, outside of the daemon. */
+export const PEER = '127.0.0.5';
+export const PEER_PORT = 47_000;
 
 /** What came of it: how much it has, and why it has no more. */
 interface Taken {
@@ -219,6 +225,19 @@ async function inputBytes(path: string): Promise<Taken> {
   return { count, refusal: `${ended} ended` };
 }
 
+/** Connections, each of a program of its own: those of one program share SCTP associations. */
+async function connected(path: string, source: string): Promise<Taken> {
+  return await untilRefused(async () => {
+    await connectToPeer(await connectDaemon({ socketPath: path }), source);
+  });
+}
+
+/** Connects from a device of a daemon to where the tests listen. */
+export async function connectToPeer(provider: Provider, address: string): Promise<Connection> {
+  const source = { address, port: 0 };
+  return await connectTo(provider, { host: PEER, port: PEER_PORT, source, messages: true });
+}
+
 /** How each limit is taken, by its name. */
 const WAYS: Readonly<Record<string, (path: string) => Promise<Taken>>> = {
   connections,
@@ -226,6 +245,8 @@ const WAYS: Readonly<Record<string, (path: string) => Promise<Taken>>> = {
   descriptorsInFlight,
   unreadBytes,
   inputBytes,
+  associations: (path) => connected(path, '127.0.0.4'),
+  roceConnections: (path) => connected(path, '127.0.0.2'),
   sharedBytes: async (path) => {
     const programs = await Programs.start(path);
     return await untilRefused((at) => programs.at(at).pd.allocMR(BUFFER_BYTES, Access.localWrite));

@@ -181,6 +181,15 @@ describe('many regions of one client', () => {
     expect(rig.backing.read(0, 64, new Uint8Array(64), 0)).toBe(false);
   });
 
+  it('are charged for requests that the agent does not answer', () => {
+    for (let at = 0; at < 64; at += 1) rig.backing.prepareRead(at * 64, 1);
+    const { pendingCount, staged } = rig.channel;
+    expect(pendingCount).toBeGreaterThan(0);
+    expect(rig.kept).toBe(staged.bytes + 256 * pendingCount);
+    rig.exchange();
+    expect(rig.kept).toBe(staged.bytes);
+  });
+
   it('are charged for an answer that has arrived in part', () => {
     rig.channel.handleBytes(new Uint8Array(8));
     expect(rig.kept).toBeGreaterThanOrEqual(8);

@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { afterEach, expect, it } from 'vitest';
 import { Connection } from '../../../daemon/ipc/connection.ts';
 import { closeDescriptor } from '../../../native-bridge/libc/descriptor.ts';
+import { getOption, SO_SNDBUF, SOL_SOCKET } from '../../../native-bridge/libc/internet-socket.ts';
 import { SocketPeer } from '../../../native-bridge/libc/peer-process.ts';
 import { isProcessAlive } from '../../../native-bridge/libc/process-vm.ts';
 import { connectUnix, descriptorOf, socketPair } from '../../../native-bridge/libc/unix-socket.ts';
@@ -54,4 +55,12 @@ it('only the first connection of a process closes its descriptor', async () => {
   expect(lives(peer)).toBe(true);
   peer.close();
   expect(() => peer.openDescriptor()).toThrow('EBADF');
+});
+
+it('has a buffer in the kernel of the same length on every machine', async () => {
+  const [own, other] = socketPair();
+  const connection = Connection.pair(own, await connectedPeer(), new Uint8Array(64), 64);
+  expect(getOption(own, SOL_SOCKET, SO_SNDBUF)).toBe(212_992);
+  connection.close();
+  closeDescriptor(other);
 });

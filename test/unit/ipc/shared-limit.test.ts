@@ -89,6 +89,23 @@ describe('a limit of the whole daemon', () => {
     expect(() => limit.take(ALICE)).toThrow('all clients together may have at most 100 things');
   });
 
+  it('keeps the shares of users and the owner’s reserve apart from what lingers', () => {
+    let lingers = 0;
+    const limit: SharedLimit = new SharedLimit(150, TERMS, {
+      measure: () => limit.heldBy(OWNER) + limit.heldBy(EVE) + limit.heldBy(ALICE) + lingers,
+      lingering: 50,
+    });
+    takeAll(limit, EVE);
+    expect(limit.heldBy(EVE)).toBe(37);
+    // What somebody has returned and the process has not.
+    lingers = 50;
+    takeAll(limit, ALICE);
+    expect(limit.heldBy(ALICE)).toBe(19);
+    limit.take(OWNER, 25);
+    takeAll(limit, OWNER);
+    expect(limit.heldBy(OWNER)).toBe(150 - 50 - 37 - 19);
+  });
+
   it('reports each refusal with its user', () => {
     const refused: number[] = [];
     const limit = new SharedLimit(4, TERMS, { onRefused: (user) => refused.push(user) });

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { DaemonBudget, LIMIT_NAMES } from '../../../daemon/ipc/objects/daemon-budget.ts';
 import { OWNER, SharedLimit } from '../../../daemon/ipc/objects/shared-limit.ts';
-import { daemonLimits } from '../../../daemon/main/host-limits.ts';
+import { daemonLimits, uncollectedMappings } from '../../../daemon/main/host-limits.ts';
 import { deviceProfile } from '../../../daemon/rnic/device-profile.ts';
 import { DeviceRegistry } from '../../../daemon/rnic/device-registry.ts';
 import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
@@ -12,9 +12,6 @@ import { repositoryRoot } from '../../interop/prerequisites.ts';
 
 const PAGE = readFileSync(join(repositoryRoot(), 'daemon/LIMITS.md'), 'utf8');
 const EVE = 61_002;
-const SCTP_ASSOCIATIONS = 4096;
-/** Limit of open files at which a user's share of descriptors is as large. */
-const OPEN_FILES = 10_986;
 const LIMITS = daemonLimits({ connections: 16_384, descriptors: 20_000 });
 
 /** The rows of the table: name, default, errno and setting. */
@@ -55,7 +52,9 @@ describe('the table of limits', () => {
       const refusal = refusalOf(() => budget.of(EVE).take(limit, Number.MAX_SAFE_INTEGER));
       expect(refusal).toMatchObject({
         code,
-        message: expect.stringMatching(new RegExp(`user ${EVE} .* may have \\d+, .*${setting}`)),
+        message: expect.stringMatching(
+          new RegExp(`user ${EVE} .* may have \\d+, .*${setting.replace(/,.*/, '')}`),
+        ),
       });
     },
   );
@@ -78,14 +77,18 @@ describe('the table of limits', () => {
     expect(PAGE).toContain('A quarter of each limit is reserved');
   });
 
-  it('states up to which limit of open files one user cannot take all SCTP associations', () => {
-    const shareAt = (descriptors: number): number => {
-      const limits = daemonLimits({ connections: 16_384, descriptors });
-      const terms = { what: 'descriptors', remedy: 'raise it', code: 'EMFILE' } as const;
-      return new SharedLimit(limits.descriptors, terms).shareOf(EVE);
-    };
-    expect(PAGE).toContain(`below ${OPEN_FILES.toLocaleString('en')}`);
-    expect(shareAt(OPEN_FILES - 1)).toBeLessThan(SCTP_ASSOCIATIONS);
-    expect(shareAt(OPEN_FILES + 2)).toBeGreaterThanOrEqual(SCTP_ASSOCIATIONS);
+  it('states how many mappings are for those that wait for the collector', () => {
+    expect(PAGE).toContain('A third of\nthe limit, at most 16,384,');
+    expect([900, 3_000_000].map(uncollectedMappings)).toEqual([300, 16_384]);
+  });
+
+  it('states limits that a setting can only lower', () => {
+    const given = { connections: 16_384, descriptors: 20_000 };
+    const wanted = { associations: 1_000_000, roceConnections: 1_000_000 };
+    expect(daemonLimits({ ...given, ...wanted })).toMatchObject({
+      associations: 4096,
+      roceConnections: 65_536,
+    });
+    expect(daemonLimits({ ...given, associations: 7 })).toMatchObject({ associations: 7 });
   });
 });

@@ -7,6 +7,7 @@ import {
   writeCmMessage,
 } from '../../../../daemon/roce/wire/cm-message.ts';
 import { QPState, QPType } from '../../../../verbs-api/contract/verbs/enums.ts';
+import { VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
 import { CmPair, FACTS, SERVICE } from '../../../support/ib-cm-pair.ts';
 
 const SECOND = 1_000_000;
@@ -567,5 +568,57 @@ describe('a question for a service', () => {
     const { connection } = pair.passive.take('service-request');
     const much = { ...SERVED, privateData: new Uint8Array(137) };
     expect(() => pair.passive.manager.answerService(connection, much, 0)).toThrow('136');
+  });
+});
+
+describe('the account of an owner', () => {
+  /** One that may have `most` connections. */
+  class Account {
+    held = 0;
+    readonly #most: number;
+
+    constructor(most: number) {
+      this.#most = most;
+    }
+
+    take(): void {
+      if (this.held === this.#most) throw new VerbsError('ENOMEM', 'no more for this user');
+      this.held += 1;
+    }
+
+    give(): void {
+      this.held -= 1;
+    }
+  }
+
+  it('is charged for a connection until that is forgotten, timewait included', () => {
+    const pair = listening();
+    const [dialers, listeners] = [new Account(1), new Account(1)];
+    pair.active.accounts.set('dialer', dialers);
+    pair.passive.accounts.set('listener', listeners);
+    const { dialer, acceptor } = pair.established();
+    pair.active.manager.disconnect(dialer, 0);
+    pair.passive.manager.disconnect(acceptor, 0);
+    pair.active.manager.destroy(dialer, 0);
+    pair.passive.manager.destroy(acceptor, 0);
+    pair.settle();
+    expect([dialer.state, acceptor.state]).toEqual(['timewait', 'timewait']);
+    expect([dialers.held, listeners.held]).toEqual([1, 1]);
+    expect(() => pair.active.connect(pair.passive, 0)).toThrow('no more for this user');
+    pair.advance(3 * SECOND);
+    expect([dialers.held, listeners.held]).toEqual([0, 0]);
+    pair.active.connect(pair.passive, pair.now);
+  });
+
+  it('that has no more for its listeners leaves requests without an answer', () => {
+    const pair = listening();
+    const listeners = new Account(1);
+    pair.passive.accounts.set('listener', listeners);
+    pair.established();
+    pair.active.connect(pair.passive, 0, { qpn: 0x99 });
+    pair.settle();
+    expect(pair.passive.events).toEqual([]);
+    expect(pair.passive.manager.counters.refused).toBe(1);
+    expect(listeners.held).toBe(1);
   });
 });
