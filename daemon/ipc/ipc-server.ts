@@ -191,11 +191,6 @@ export class IpcServer {
       ended: this.#ended,
       refusals,
       pair: (peer) => this.#pair(peer),
-      listOthers: (resources, device, chosen) => {
-        for (const { context } of this.#clients.values()) {
-          context.listResources(resources, device, chosen);
-        }
-      },
     });
     return this.#loadedKernel;
   }

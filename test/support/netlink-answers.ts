@@ -2,8 +2,8 @@
 
 import type { KernelDevice } from '../../daemon/ipc/kernel/nldev/devices.ts';
 import { answerNetlink } from '../../daemon/ipc/kernel/nldev/nldev.ts';
-import { ResourceNumbers } from '../../daemon/ipc/kernel/nldev/resource-numbers.ts';
-import { DeviceResources } from '../../daemon/ipc/objects/device-resources.ts';
+import { DeviceResources, type ListedId } from '../../daemon/ipc/objects/device-resources.ts';
+import { NumberedList } from '../../daemon/ipc/objects/numbered-list.ts';
 
 /** The datagrams that answer a message. */
 export function netlinkDatagrams(
@@ -11,7 +11,7 @@ export function netlinkDatagrams(
   devices: readonly KernelDevice[],
 ): readonly Uint8Array[] {
   const { datagrams } = answerNetlink(bytes, devices, (device) => {
-    const objects = { resources: new DeviceResources(), numbers: new ResourceNumbers() };
+    const objects = { resources: new DeviceResources(), ids: new NumberedList<ListedId>() };
     return { device, ...objects, showsKeys: true };
   });
   return datagrams;

@@ -157,6 +157,7 @@ export class RdmaCmRig {
       findFile: (wanted) => this.#files.get(wanted),
       findQP: (device, qpn, of) => server.findQP(device, qpn, of),
       resources: (device) => server.resources(device),
+      ids: server.ids,
     };
     const token = new Uint8Array(16);
     const file = new CmFile({ token, number, client, services, deviceIndex: 0 }, this.#numbers);

@@ -10,11 +10,11 @@ import type { RefusalApi } from '../../../verbs-api/contract/protocol/refusals.t
 import { ERRNO, type ErrnoCode } from '../../../verbs-api/contract/verbs/errors.ts';
 import type { RnicHost } from '../../host/rnic-host.ts';
 import type { QP } from '../../rnic/queue-pair.ts';
-import type { DeviceResources } from '../objects/device-resources.ts';
+import type { DeviceResources, ListedId } from '../objects/device-resources.ts';
 import type { EventRouter } from '../objects/event-router.ts';
+import type { NumberedList } from '../objects/numbered-list.ts';
 import type { AnyQueue, EventQueue } from './event-queue.ts';
 import type { KernelClient } from './kernel-client.ts';
-import type { ResourceNumbers } from './nldev/resource-numbers.ts';
 import type { MemoryUser, ProcessMemories } from './process-memories.ts';
 import type { ShimReply, ShimRequest } from './shim-protocol.ts';
 
@@ -106,11 +106,10 @@ export interface KernelServices {
    * CONNECT and ACCEPT name it. Undefined if there is none.
    */
   findQP(deviceIndex: number, qpn: number, client: KernelClient): QP | undefined;
-  /** The objects of all clients on a device of the host, and the numbers that name them. */
-  resources(deviceIndex: number): {
-    readonly resources: DeviceResources;
-    readonly numbers: ResourceNumbers;
-  };
+  /** The objects of all clients on a device of the host. */
+  resources(deviceIndex: number): DeviceResources;
+  /** The connection ids of all clients. */
+  readonly ids: NumberedList<ListedId>;
 }
 
 /** Creates the file of an open. Throws `VerbsError` if the open is refused. */

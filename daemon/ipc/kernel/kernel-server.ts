@@ -12,8 +12,6 @@ import { Role, TOKEN_BYTES, tokenText } from '../../../verbs-api/contract/protoc
 import { IpcFormatError } from '../../../verbs-api/contract/protocol/ipc-value.ts';
 import { ERRNO, isVerbsError, VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import type { MemoryTier } from '../../../verbs-api/contract/verbs/provider.ts';
-import type { Adapter } from '../../host/device-adapter.ts';
-import type { HostId } from '../../host/host-id.ts';
 import type { RnicHost } from '../../host/rnic-host.ts';
 import { noteWork } from '../../host/turn-note.ts';
 import { assert } from '../../invariants/assert.ts';
@@ -23,14 +21,13 @@ import type { Connection } from '../connection.ts';
 import type { DescriptorsInFlight } from '../descriptors-in-flight.ts';
 import { KeptInput } from '../kept-input.ts';
 import { AgentChannel } from '../objects/agent-channel.ts';
-
 import type { DeviceDirectory } from '../objects/device-directory.ts';
-import { DeviceResources } from '../objects/device-resources.ts';
+import type { DeviceResources, ListedId } from '../objects/device-resources.ts';
 import type { EndedClients } from '../objects/ended-clients.ts';
 import { EndingOwners } from '../objects/ending-owners.ts';
 import type { EventRouter } from '../objects/event-router.ts';
+import type { NumberedList } from '../objects/numbered-list.ts';
 import type { ObjectWindow } from '../objects/object-window.ts';
-
 import { type ClientQuotas, OBJECT_KINDS, type ObjectKind } from '../objects/quotas.ts';
 import { isSameUser } from '../trusted-user.ts';
 import { CmFile } from './cm/file.ts';
@@ -46,8 +43,6 @@ import {
   refusal,
 } from './kernel-file.ts';
 import { kernelFileMakers } from './kernel-files.ts';
-import { ResourceNumbers } from './nldev/resource-numbers.ts';
-import { isIdOf } from './nldev/resources.ts';
 import { ProcessMemories } from './process-memories.ts';
 import { FILE_ROLES } from './roles.ts';
 import {
@@ -74,12 +69,6 @@ interface KernelServerOptions {
   readonly ended: EndedClients;
   /** Records what programs are refused. */
   readonly refusals: Refusals;
-  /** Adds the objects and ids that clients of other kinds have on a device. Default: none. */
-  readonly listOthers?: (
-    resources: DeviceResources,
-    device: Adapter,
-    chosen: (id: HostId) => boolean,
-  ) => void;
   /** A program connected or disconnected. */
   readonly note: (
     level: 'debug' | 'warn',
@@ -135,8 +124,6 @@ export class KernelServer implements KernelServices {
   readonly #ending: EndingOwners<KernelFile>;
   /** The same for rdma_cm: separate, so that ports are free before many queue pairs are destroyed. */
   readonly #endingChannels: EndingOwners<KernelFile>;
-  /** By the device's index. */
-  readonly #resourceNumbers = new Map<number, ResourceNumbers>();
   #lastNumber = 0;
 
   constructor(options: KernelServerOptions) {
@@ -280,22 +267,14 @@ export class KernelServer implements KernelServices {
     return isSameUser(credentials, client.credentials) ? qp : undefined;
   }
 
-  resources(deviceIndex: number): { resources: DeviceResources; numbers: ResourceNumbers } {
+  resources(deviceIndex: number): DeviceResources {
     const device = this.host.devices[deviceIndex];
-    assert(device !== undefined, 'netlink knows the devices of the host');
-    const resources = new DeviceResources();
-    const chosen = (id: HostId): boolean => isIdOf(id, device);
-    for (const { file } of this.#files.values()) {
-      if (file instanceof CmFile) file.listResources(resources, chosen);
-      else if (file instanceof UverbsFile && file.device === device) file.listResources(resources);
-    }
-    this.#options.listOthers?.(resources, device, chosen);
-    let numbers = this.#resourceNumbers.get(deviceIndex);
-    if (numbers === undefined) {
-      numbers = new ResourceNumbers();
-      this.#resourceNumbers.set(deviceIndex, numbers);
-    }
-    return { resources, numbers };
+    assert(device !== undefined, 'files know the devices of the host');
+    return this.#options.directory.resources.of(device);
+  }
+
+  get ids(): NumberedList<ListedId> {
+    return this.#options.directory.resources.ids;
   }
 
   // Files

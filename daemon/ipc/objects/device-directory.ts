@@ -15,6 +15,7 @@ import type { DeviceBackend, DeviceHost } from '../../host/device-backend.ts';
 import type { RnicHost } from '../../host/rnic-host.ts';
 import { canonicalAddress, isWildcard } from '../../iwarp/cm/address.ts';
 import { isTrusted } from '../trusted-user.ts';
+import { AllResources } from './device-resources.ts';
 import { EventRouter } from './event-router.ts';
 import { mayOpenNode, type ProgramUser } from './user-rights.ts';
 
@@ -31,6 +32,8 @@ export class DeviceDirectory {
   readonly hosts: readonly DeviceHost[];
   /** Routes the events of all hosts. */
   readonly events: EventRouter;
+  /** The objects of all clients. */
+  readonly resources: AllResources;
   /** The user whose devices it lists; undefined for all devices. */
   readonly #user: ProgramUser | undefined;
 
@@ -45,6 +48,7 @@ export class DeviceDirectory {
     this.native = native;
     this.hosts = native === undefined ? [emulated] : [emulated, native];
     this.events = whole?.events ?? new EventRouter(this.hosts);
+    this.resources = whole?.resources ?? new AllResources();
     this.#user = user;
   }
 

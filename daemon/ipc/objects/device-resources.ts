@@ -1,16 +1,17 @@
 /** The objects of emulated devices, of all clients, with their owners: for `rdma resource`. */
-import { HostId } from '../../host/host-id.ts';
+import type { DeviceBackend } from '../../host/device-backend.ts';
 import { CQ } from '../../rnic/completion-queue.ts';
 import { MR } from '../../rnic/memory-region.ts';
 import { PD } from '../../rnic/protection-domain.ts';
 import { QP } from '../../rnic/queue-pair.ts';
 import { SRQ } from '../../rnic/shared-receive-queue.ts';
+import { NumberedList } from './numbered-list.ts';
 
 /** The owner of an object. */
-interface ResourceOwner {
+export interface ResourceOwner {
   /** Process that made it. */
   readonly pid: number;
-  /** The opened device that it belongs to, by identity; of an id, the opened channel. */
+  /** The opened device that it belongs to, by identity. */
   readonly context: object;
 }
 
@@ -21,39 +22,95 @@ export interface OwnedResource<T> {
 }
 
 /** A connection id, with what its owner knows of it. */
-export interface IdResource {
-  readonly id: HostId;
+export interface ListedId {
+  /** A `HostId`, unless a native device serves it. */
+  readonly id: object;
   /** Number of its queue pair, once the program has named one. */
   readonly qpn: number | undefined;
+  readonly pid: number;
 }
 
 /** Objects of one device by kind. */
 export class DeviceResources {
   /** Opened devices. */
-  readonly contexts: OwnedResource<object>[] = [];
-  readonly pds: OwnedResource<PD>[] = [];
-  readonly cqs: OwnedResource<CQ>[] = [];
-  readonly qps: OwnedResource<QP>[] = [];
-  readonly srqs: OwnedResource<SRQ>[] = [];
-  readonly mrs: OwnedResource<MR>[] = [];
-  readonly ids: OwnedResource<IdResource>[] = [];
+  readonly contexts = new NumberedList<OwnedResource<object>>();
+  readonly pds = new NumberedList<OwnedResource<PD>>();
+  readonly cqs = new NumberedList<OwnedResource<CQ>>();
+  readonly qps = new NumberedList<OwnedResource<QP>>();
+  readonly srqs = new NumberedList<OwnedResource<SRQ>>();
+  readonly mrs = new NumberedList<OwnedResource<MR>>();
+  readonly #numbers = new Map<object, number>();
+  /** The queue pairs of each shared receive queue: a search would look at those of all. */
+  readonly #qpsBySRQ = new Map<SRQ, Set<QP>>();
 
   /** Adds an opened device. */
   addContext(owner: ResourceOwner): void {
-    this.contexts.push({ object: owner.context, owner });
+    this.#numbers.set(owner.context, this.contexts.add({ object: owner.context, owner }));
+  }
+
+  removeContext(context: object): void {
+    this.contexts.remove(this.numberOf(context));
+    this.#numbers.delete(context);
   }
 
   /** Adds an object of the emulated NIC; ignores others. */
   add(object: object, owner: ResourceOwner): void {
-    if (object instanceof QP) this.qps.push({ object, owner });
-    else if (object instanceof CQ) this.cqs.push({ object, owner });
-    else if (object instanceof MR) this.mrs.push({ object, owner });
-    else if (object instanceof SRQ) this.srqs.push({ object, owner });
-    else if (object instanceof PD) this.pds.push({ object, owner });
+    const number = this.#list(object, owner);
+    if (number === undefined) return;
+    this.#numbers.set(object, number);
+    if (!(object instanceof QP) || object.srq === undefined) return;
+    const known = this.#qpsBySRQ.get(object.srq);
+    if (known === undefined) this.#qpsBySRQ.set(object.srq, new Set([object]));
+    else known.add(object);
   }
 
-  /** Adds a connection id, if it is one of emulated devices. */
-  addId(id: object, qpn: number | undefined, owner: ResourceOwner): void {
-    if (id instanceof HostId) this.ids.push({ object: { id, qpn }, owner });
+  remove(object: object): void {
+    const number = this.#numbers.get(object);
+    if (number === undefined) return;
+    this.#numbers.delete(object);
+    if (object instanceof QP) {
+      this.qps.remove(number);
+      if (object.srq !== undefined) this.#qpsBySRQ.get(object.srq)?.delete(object);
+    } else if (object instanceof CQ) this.cqs.remove(number);
+    else if (object instanceof MR) this.mrs.remove(number);
+    else if (object instanceof SRQ) {
+      this.srqs.remove(number);
+      this.#qpsBySRQ.delete(object);
+    } else if (object instanceof PD) this.pds.remove(number);
+  }
+
+  /** The number of an object that was added, among those of its kind. */
+  numberOf(object: object): number {
+    return this.#numbers.get(object) ?? 0;
+  }
+
+  /** The queue pairs that receive from a shared queue. */
+  qpsOf(srq: SRQ): Iterable<QP> {
+    return this.#qpsBySRQ.get(srq) ?? [];
+  }
+
+  #list(object: object, owner: ResourceOwner): number | undefined {
+    if (object instanceof QP) return this.qps.add({ object, owner });
+    if (object instanceof CQ) return this.cqs.add({ object, owner });
+    if (object instanceof MR) return this.mrs.add({ object, owner });
+    if (object instanceof SRQ) return this.srqs.add({ object, owner });
+    if (object instanceof PD) return this.pds.add({ object, owner });
+    return undefined;
+  }
+}
+
+/** Objects of all devices, and the ids, which no device has until an address decides it. */
+export class AllResources {
+  readonly ids = new NumberedList<ListedId>();
+  readonly #byDevice = new Map<DeviceBackend, DeviceResources>();
+
+  /** Those of one device. */
+  of(device: DeviceBackend): DeviceResources {
+    let resources = this.#byDevice.get(device);
+    if (resources === undefined) {
+      resources = new DeviceResources();
+      this.#byDevice.set(device, resources);
+    }
+    return resources;
   }
 }

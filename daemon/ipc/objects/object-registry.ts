@@ -16,22 +16,32 @@ type OfKind<Any extends RegisteredObject, K extends Any['kind']> = Extract<
   { readonly kind: K }
 >;
 
+/** Notes the objects that come and go, for lists of those of all clients. */
+export interface ObjectListing<Any> {
+  added(object: Any): void;
+  removed(object: Any): void;
+}
+
 /** See the module's comment. All kinds share one namespace of handles. */
 export class ObjectRegistry<Any extends RegisteredObject> {
   readonly #objects: HandleSpace<Any>;
   readonly #ledger: QuotaLedger;
   readonly #deviceOf: (object?: Any) => string | undefined;
+  readonly #listing: ObjectListing<Any> | undefined;
 
   /**
    * `deviceOf` returns the device of an object, if any; without an object, the device of all of them.
+   * `listing`: default none.
    */
   constructor(
     ledger: QuotaLedger,
     firstHandle: number,
     deviceOf: (object?: Any) => string | undefined,
+    listing?: ObjectListing<Any>,
   ) {
     this.#ledger = ledger;
     this.#deviceOf = deviceOf;
+    this.#listing = listing;
     this.#objects = new HandleSpace(firstHandle);
   }
 
@@ -48,6 +58,7 @@ export class ObjectRegistry<Any extends RegisteredObject> {
     this.#ledger.assertRoom(kind, device);
     const object = this.#objects.add(make);
     this.#ledger.note(kind, 1, this.#deviceOf(object));
+    this.#listing?.added(object);
     return object;
   }
 
@@ -55,6 +66,7 @@ export class ObjectRegistry<Any extends RegisteredObject> {
   remove(object: Any): void {
     if (this.#objects.find(object.handle) !== object) return;
     this.#objects.remove(object.handle);
+    this.#listing?.removed(object);
     this.#ledger.note(object.kind, -1, this.#deviceOf(object));
   }
 

@@ -20,10 +20,8 @@ import type {
   DeviceHost,
   ServedCmEvent,
 } from '../../host/device-backend.ts';
-import { HostId } from '../../host/host-id.ts';
 import type { ClientMemory } from '../objects/client-memory.ts';
 import type { DeviceDirectory } from '../objects/device-directory.ts';
-import type { DeviceResources } from '../objects/device-resources.ts';
 import { COMPLETIONS_OF_OBJECT } from '../objects/ending-owners.ts';
 import type { DeviceEventSink } from '../objects/event-router.ts';
 import { mrSummary, qpSummary } from '../objects/object-summaries.ts';
@@ -43,6 +41,7 @@ import {
 } from './client-objects.ts';
 import { ClientState, type CommandHandlers } from './client-state.ts';
 import { connectionCommands, deliverCmEvent, destroyId } from './connection-commands.ts';
+import { ListedObjects } from './listed-objects.ts';
 import { destroyBuffer, destroyMR, destroyMW, memoryCommands } from './memory-commands.ts';
 import { destroyAH, pathCommands } from './path-commands.ts';
 import {
@@ -121,6 +120,7 @@ export class ClientContext implements ClientEvents, DeviceEventSink {
   constructor(options: ClientOptions) {
     this.label = options.label;
     this.#options = options;
+    const { pid } = options;
     this.#state = new ClientState(this, {
       directory:
         options.uid === undefined
@@ -128,6 +128,7 @@ export class ClientContext implements ClientEvents, DeviceEventSink {
           : options.directory.forUser({ uid: options.uid, gid: options.gid }),
       memory: options.memory,
       quotas: options.quotas ?? DEFAULT_QUOTAS,
+      listing: pid === undefined ? undefined : new ListedObjects(options.directory.resources, pid),
       uid: options.uid,
       sendEvent: (event) => {
         if (!this.#closed) options.sendEvent(event);
@@ -244,33 +245,6 @@ export class ClientContext implements ClientEvents, DeviceEventSink {
           const { context, cq } = object;
           if (takes(context)) window.cqs.push({ ...of(object, context), entries: cq.count });
         }
-    }
-  }
-
-  /** Adds its objects of a device, and the ids that `chosen` accepts, to the device's resources. */
-  listResources(
-    resources: DeviceResources,
-    device: DeviceBackend,
-    chosen: (id: HostId) => boolean,
-  ): void {
-    const { pid } = this.#options;
-    if (pid === undefined) return;
-    const { table } = this.#state;
-    const add = (object: object, context: ContextObject): void => {
-      if (context.device === device) resources.add(object, { pid, context });
-    };
-    for (const context of table.ofKind('context')) {
-      if (context.device === device) resources.addContext({ pid, context });
-    }
-    for (const { pd, context } of table.ofKind('pd')) add(pd, context);
-    for (const { cq, context } of table.ofKind('cq')) add(cq, context);
-    for (const { srq, pd } of table.ofKind('srq')) add(srq, pd.context);
-    for (const { qp, pd } of table.ofKind('qp')) add(qp, pd.context);
-    for (const { mr, pd } of table.ofKind('mr')) add(mr, pd.context);
-    for (const { id } of table.ofKind('id')) {
-      if (id instanceof HostId && chosen(id)) {
-        resources.addId(id, undefined, { pid, context: this });
-      }
     }
   }
 

@@ -11,7 +11,7 @@ import { assert } from '../../invariants/assert.ts';
 import { giveShared, takeShared } from '../objects/charged-memory.ts';
 import type { ClientMemory, SharedAllocation } from '../objects/client-memory.ts';
 import type { DeviceDirectory } from '../objects/device-directory.ts';
-import { ObjectRegistry } from '../objects/object-registry.ts';
+import { type ObjectListing, ObjectRegistry } from '../objects/object-registry.ts';
 import { QueueRings } from '../objects/queue-rings.ts';
 import { type ClientQuotas, OBJECT_KINDS, QuotaLedger } from '../objects/quotas.ts';
 import { ownRights, rightsOf, type UserRights } from '../objects/user-rights.ts';
@@ -51,6 +51,8 @@ export class ClientState {
       directory: DeviceDirectory;
       memory: ClientMemory;
       quotas: ClientQuotas;
+      /** Default: none. */
+      listing?: ObjectListing<AnyObject> | undefined;
       uid?: number | undefined;
       sendEvent: (event: DeviceEvent) => void;
       openChannel: (channel: Handle) => string;
@@ -65,7 +67,7 @@ export class ClientState {
     const { memory } = parts;
     const ledger = new QuotaLedger(parts.quotas, parts.uid);
     this.ledger = ledger;
-    this.table = new ObjectRegistry(ledger, FIRST_HANDLE, deviceOf);
+    this.table = new ObjectRegistry(ledger, FIRST_HANDLE, deviceOf, parts.listing);
     const rings = {
       create: (bytes: number) => takeShared(ledger, () => memory.createRing(bytes), bytes),
       release: (ring: SharedAllocation) => giveShared(ledger, ring),

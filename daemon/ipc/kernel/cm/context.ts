@@ -3,7 +3,9 @@ import { CMEventType } from '../../../../verbs-api/contract/verbs/enums.ts';
 import { isVerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
 import type { HostCmEvent, HostId } from '../../../host/host-id.ts';
 import type { RnicHost } from '../../../host/rnic-host.ts';
+import type { ListedId } from '../../objects/device-resources.ts';
 import { EventSink } from '../../objects/event-router.ts';
+import type { KernelClient } from '../kernel-client.ts';
 import { emitCmEvent } from './event-record.ts';
 import { CM_PERSONAS } from './personas.ts';
 import { Family, type IbAddress } from './sockaddr.ts';
@@ -24,6 +26,7 @@ export interface CmRecord {
 
 /** The open file that an id belongs to. */
 interface ContextFile {
+  readonly client: KernelClient;
   readonly host: RnicHost;
   /** Queues an event of `context`. */
   queueEvent(context: CmContext, record: CmRecord): void;
@@ -32,8 +35,10 @@ interface ContextFile {
 }
 
 /** See the module's comment. */
-export class CmContext extends EventSink {
+export class CmContext extends EventSink implements ListedId {
   readonly number: number;
+  /** Its number among the ids of all programs, as `rdma resource` lists them. */
+  listedNumber = 0;
   readonly id: HostId;
   readonly portSpace: number;
   readonly qpType: number;
@@ -73,6 +78,11 @@ export class CmContext extends EventSink {
     this.portSpace = parts.portSpace;
     this.qpType = parts.qpType;
     this.known = parts.known;
+  }
+
+  /** See `ListedId`. */
+  get pid(): number {
+    return this.file.client.credentials.pid;
   }
 
   /**

@@ -8,7 +8,6 @@ import type { HostId } from '../../../host/host-id.ts';
 import type { RnicHost } from '../../../host/rnic-host.ts';
 import { assert } from '../../../invariants/assert.ts';
 import type { QP } from '../../../rnic/queue-pair.ts';
-import type { DeviceResources } from '../../objects/device-resources.ts';
 import type { HandleSpace } from '../../objects/handle-space.ts';
 import { userOf } from '../../trusted-user.ts';
 import { type AnyQueue, bytesToTake, EventQueue } from '../event-queue.ts';
@@ -92,14 +91,6 @@ export class OpenChannel {
   /** Ids of the file. */
   get size(): number {
     return this.#contexts.size;
-  }
-
-  /** Adds the ids that `chosen` accepts to a device's resources. */
-  listResources(resources: DeviceResources, chosen: (id: HostId) => boolean): void {
-    const owner = { pid: this.client.credentials.pid, context: this };
-    for (const { id, qpn } of this.#contexts) {
-      if (chosen(id)) resources.addId(id, qpn, owner);
-    }
   }
 
   /** Events of its ids that the program wrote and has not read, counted again, for tests. */
@@ -284,6 +275,7 @@ export class OpenChannel {
     id.tag = context;
     ledger.note('id', 1);
     this.#contexts.add(context);
+    context.listedNumber = this.#services.ids.add(context);
     return context;
   }
 
@@ -321,6 +313,7 @@ export class OpenChannel {
     this.#noteWritten(context, -context.writtenUnread);
     this.client.ledger.note('id', -1);
     this.#table.remove(context.number);
+    this.#services.ids.remove(context.listedNumber);
     context.id.tag = undefined;
     this.host.cm.destroy(context.id);
   }

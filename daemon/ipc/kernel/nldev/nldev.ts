@@ -52,7 +52,7 @@ import {
   resourceDump,
   resourceRecord,
 } from './resource-dump.ts';
-import { RESOURCE_KINDS, type ResourceKind, type ResourceView, summaryOf } from './resources.ts';
+import { RESOURCE_KINDS, type ResourceKind, type ResourceView, summariesOf } from './resources.ts';
 
 /** `statResource`: counters of queue pairs, which no device here has. */
 const RESOURCE_QP = 19;
@@ -138,9 +138,9 @@ function answerRequest(
     case Command.statGet:
       return isDump ? counterSets(request) : statRecord(request, devices);
     case Command.resourceGet: {
-      if (isDump) return devices.map((device) => summaryOf(device, viewOf(device).resources));
+      if (isDump) return summariesOf(devices.map(viewOf));
       const device = deviceOf(request, devices);
-      return device === undefined ? 'EINVAL' : [summaryOf(device, viewOf(device).resources)];
+      return device === undefined ? 'EINVAL' : summariesOf([viewOf(device)]);
     }
     case Command.qpGetRaw:
     case Command.cqGetRaw:
@@ -342,8 +342,9 @@ export class NetlinkFile implements KernelFile {
   }
 
   #viewOf(device: KernelDevice, { credentials }: KernelCaller): ResourceView {
-    const { resources, numbers } = this.#services.resources(device.index);
-    return { device, resources, numbers, showsKeys: isTrusted(credentials.uid) };
+    const { ids } = this.#services;
+    const resources = this.#services.resources(device.index);
+    return { device, resources, ids, showsKeys: isTrusted(credentials.uid) };
   }
 
   /** See `MemoryUser`: nothing in this file reaches a program's memory. */

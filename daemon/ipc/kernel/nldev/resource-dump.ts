@@ -1,7 +1,8 @@
 /**
  * Answers to requests for the objects of a device: one of them by its number, or all, in as many
- * datagrams as they take. A dump continues after the last number sent, so nothing is kept for a program
- * that stops reading. Objects destroyed meanwhile are not listed.
+ * datagrams as they take. A dump continues after the last object of the part before, so nothing is kept for
+ * a program that stops reading, and no part looks at more than its own. Objects destroyed meanwhile are
+ * not listed.
  */
 import type { ErrnoCode } from '../../../../verbs-api/contract/verbs/errors.ts';
 import { Attr, PORTS } from './abi.ts';
@@ -26,6 +27,9 @@ const PART_MAX_BYTES = 48 * 1024;
 /** Bytes of a message before its objects: headers, and the device's number and name. */
 const PREAMBLE_MAX_BYTES = 128;
 
+/** Objects that one part looks at: those of another port or device are left out. */
+const PART_LOOKS_MAX = 4096;
+
 /** An unfinished dump. */
 export interface ResourceDump {
   readonly request: NetlinkMessage;
@@ -33,7 +37,7 @@ export interface ResourceDump {
   readonly kind: ResourceKind;
   /** The objects of this port; 0 for all. */
   readonly port: number;
-  /** Number of the last object sent. */
+  /** Place of the last object that was looked at. */
   readonly after: number;
 }
 
@@ -56,46 +60,69 @@ export function resourceDump(
 
 /** The next datagrams of a dump; the last ones end it. */
 export function dumpPart(dump: ResourceDump, view: ResourceView): DumpPart {
-  const { request, kind, port, after } = dump;
-  const entries = kind
-    .entries(view)
-    .filter((entry) => entry.number > after && (port === 0 || entry.port === port))
-    .sort((one, other) => one.number - other.number);
-  const header = { ...request.header, flags: NetlinkFlag.multi };
-  const datagrams: Uint8Array[] = [];
-  let [bytes, next] = [0, 0];
-  while (next < entries.length && bytes + DATAGRAM_MAX_BYTES <= PART_MAX_BYTES) {
-    const { attributes, end } = fittingEntries(kind, entries, next);
-    const fields = [...ofDevice(view.device), plainNested(kind.table, attributes)];
-    const datagram = emitNetlink(header, fields);
-    datagrams.push(datagram);
-    bytes += datagram.length;
-    next = end;
+  const { kind, port } = dump;
+  const part = new PartOfDump(dump, view);
+  let { after } = dump;
+  let looks = 0;
+  for (const [place, entry] of kind.after(view, after)) {
+    const chosen = entry !== undefined && (port === 0 || entry.port === port) ? entry : undefined;
+    if (looks === PART_LOOKS_MAX || (chosen !== undefined && !part.add(chosen))) {
+      return { datagrams: part.end(), rest: { ...dump, after } };
+    }
+    looks += 1;
+    after = place;
   }
-  const last = entries[next - 1];
-  if (next < entries.length && last !== undefined) {
-    return { datagrams, rest: { ...dump, after: last.number } };
-  }
-  return { datagrams: [...datagrams, emitDone(request.header)], rest: undefined };
+  const datagrams = part.isEmpty ? [] : part.end();
+  return { datagrams: [...datagrams, emitDone(dump.request.header)], rest: undefined };
 }
 
-/** The objects from `start` on that fit one datagram: at least one. */
-function fittingEntries(
-  kind: ResourceKind,
-  entries: readonly ResourceEntry[],
-  start: number,
-): { readonly attributes: Attribute[]; readonly end: number } {
-  const attributes: Attribute[] = [];
-  let bytes = PREAMBLE_MAX_BYTES;
-  let end = start;
-  for (; end < entries.length; end += 1) {
-    const entry = entries[end] as ResourceEntry;
-    const attribute = plainNested(kind.entry, entry.fields());
-    bytes += emitAttribute(attribute).length;
-    if (attributes.length > 0 && bytes > DATAGRAM_MAX_BYTES) break;
-    attributes.push(attribute);
+/** Packs objects into datagrams. */
+class PartOfDump {
+  readonly #dump: ResourceDump;
+  readonly #view: ResourceView;
+  readonly #datagrams: Uint8Array[] = [];
+  #bytes = 0;
+  #pending: Attribute[] = [];
+  #pendingBytes = PREAMBLE_MAX_BYTES;
+
+  constructor(dump: ResourceDump, view: ResourceView) {
+    this.#dump = dump;
+    this.#view = view;
   }
-  return { attributes, end };
+
+  get isEmpty(): boolean {
+    return this.#datagrams.length === 0 && this.#pending.length === 0;
+  }
+
+  /** False, and nothing added, if the object belongs to the next part. */
+  add(entry: ResourceEntry): boolean {
+    const attribute = plainNested(this.#dump.kind.entry, entry.fields());
+    const { length } = emitAttribute(attribute);
+    if (this.#pending.length > 0 && this.#pendingBytes + length > DATAGRAM_MAX_BYTES) {
+      this.#emit();
+      if (this.#bytes + DATAGRAM_MAX_BYTES > PART_MAX_BYTES) return false;
+    }
+    this.#pending.push(attribute);
+    this.#pendingBytes += length;
+    return true;
+  }
+
+  /** Its datagrams: at least one, since a program expects some until the dump is done. */
+  end(): readonly Uint8Array[] {
+    if (this.#pending.length > 0 || this.#datagrams.length === 0) this.#emit();
+    return this.#datagrams;
+  }
+
+  #emit(): void {
+    const { request, kind } = this.#dump;
+    const header = { ...request.header, flags: NetlinkFlag.multi };
+    const fields = [...ofDevice(this.#view.device), plainNested(kind.table, this.#pending)];
+    const datagram = emitNetlink(header, fields);
+    this.#datagrams.push(datagram);
+    this.#bytes += datagram.length;
+    this.#pending = [];
+    this.#pendingBytes = PREAMBLE_MAX_BYTES;
+  }
 }
 
 /** One object. EINVAL for a request that does not name one, ENOENT for one that is not there. */
@@ -108,7 +135,7 @@ export function resourceRecord(
   const port = attributeU32(attributes.get(Attr.portIndex));
   const portFits = kind.ofPort ? port === PORTS : port === undefined;
   if (number === undefined || !portFits) return 'EINVAL';
-  const found = kind.entries(view).find((entry) => entry.number === number);
+  const found = kind.find(view, number);
   if (found === undefined) return 'ENOENT';
   if (kind.ofPort && found.port !== port) return 'EAGAIN';
   return [...ofDevice(view.device), ...found.fields()];

@@ -4,30 +4,29 @@
  */
 import { QPType } from '../../../../verbs-api/contract/verbs/enums.ts';
 import type { SocketAddress } from '../../../../verbs-api/contract/verbs/provider.ts';
-import type { HostId } from '../../../host/host-id.ts';
+import { HostId } from '../../../host/host-id.ts';
 import type { HostIdState } from '../../../host/host-id-state.ts';
 import { addressFamily } from '../../../iwarp/cm/address.ts';
 import type { QP } from '../../../rnic/queue-pair.ts';
-import type { SRQ } from '../../../rnic/shared-receive-queue.ts';
-import type { DeviceResources, IdResource, OwnedResource } from '../../objects/device-resources.ts';
+import type { DeviceResources, ListedId, OwnedResource } from '../../objects/device-resources.ts';
+import type { NumberedList } from '../../objects/numbered-list.ts';
 import { emitSockaddr, Family } from '../cm/sockaddr.ts';
 import { Attr, Command, PORTS } from './abi.ts';
 import type { KernelDevice } from './devices.ts';
 import { type Attribute, binary, nested, plainNested, text, u8, u32, u64 } from './message.ts';
-import type { ResourceNumbers } from './resource-numbers.ts';
 
 /** The objects of one device, for one caller. */
 export interface ResourceView {
   readonly device: KernelDevice;
   readonly resources: DeviceResources;
-  readonly numbers: ResourceNumbers;
+  /** Those of all devices. */
+  readonly ids: NumberedList<ListedId>;
   /** Whether the caller may see keys of memory. */
   readonly showsKeys: boolean;
 }
 
 /** One object. */
 export interface ResourceEntry {
-  readonly number: number;
   /** The port that it belongs to; 0 for none. */
   readonly port: number;
   readonly fields: () => Attribute[];
@@ -42,7 +41,35 @@ export interface ResourceKind {
   readonly number: number;
   /** Objects of a port: a request for one of them names the port, too. */
   readonly ofPort: boolean;
-  readonly entries: (view: ResourceView) => ResourceEntry[];
+  /** The objects after a place in the list; undefined for one that the device does not have. */
+  readonly after: (view: ResourceView, place: number) => Iterable<PlacedEntry>;
+  readonly find: (view: ResourceView, number: number) => ResourceEntry | undefined;
+}
+
+/** An object and its place in the list. */
+type PlacedEntry = readonly [place: number, entry: ResourceEntry | undefined];
+
+/** What is particular to a kind of objects. */
+interface KindParts<T extends object>
+  extends Pick<ResourceKind, 'table' | 'entry' | 'number'>,
+    Partial<Pick<ResourceKind, 'ofPort' | 'find'>> {
+  readonly list: (view: ResourceView) => NumberedList<T>;
+  readonly entryOf: (view: ResourceView, object: T, number: number) => ResourceEntry | undefined;
+}
+
+/** `find`: by default, the place in the list is the object's number. */
+function kindOf<T extends object>(parts: KindParts<T>): ResourceKind {
+  const { table, entry, number, ofPort = false, list, entryOf } = parts;
+  const find = (view: ResourceView, place: number): ResourceEntry | undefined => {
+    const object = list(view).find(place);
+    return object && entryOf(view, object, place);
+  };
+  function* after(view: ResourceView, last: number): Generator<PlacedEntry> {
+    for (const [place, object] of list(view).after(last)) {
+      yield [place, entryOf(view, object, place)];
+    }
+  }
+  return { table, entry, number, ofPort, after, find: parts.find ?? find };
 }
 
 /** Ranges of queue pair numbers listed for one shared receive queue: more do not fit a message. */
@@ -66,119 +93,137 @@ const CM_STATES: Readonly<Record<HostIdState, number>> = {
 
 /** The kinds by the command that gets them. */
 export const RESOURCE_KINDS: Readonly<Partial<Record<number, ResourceKind>>> = {
-  [Command.qpGet]: {
+  [Command.qpGet]: kindOf({
     table: Attr.qps,
     entry: Attr.qp,
     number: Attr.localQpn,
     ofPort: true,
-    entries: (view) => view.resources.qps.map((owned) => qpEntry(view, owned)),
-  },
-  [Command.cmIdGet]: {
+    list: ({ resources }) => resources.qps,
+    entryOf: qpEntry,
+    find: (view, qpn) => {
+      for (const [, owned] of view.resources.qps.after(-1)) {
+        if (owned.object.qpn === qpn) return qpEntry(view, owned);
+      }
+      return undefined;
+    },
+  }),
+  [Command.cmIdGet]: kindOf({
     table: Attr.cmIds,
     entry: Attr.cmId,
     number: Attr.cmIdNumber,
     ofPort: true,
-    entries: (view) => view.resources.ids.map((owned) => idEntry(view, owned)),
-  },
-  [Command.cqGet]: {
+    list: ({ ids }) => ids,
+    entryOf: ({ device }, { id, qpn, pid }, number) => {
+      if (!(id instanceof HostId) || !isIdOf(id, device)) return undefined;
+      return idEntry(id, { qpn, pid, number });
+    },
+  }),
+  [Command.cqGet]: kindOf({
     table: Attr.cqs,
     entry: Attr.cq,
     number: Attr.cqNumber,
-    ofPort: false,
-    entries: ({ resources, numbers }) => {
-      return resources.cqs.map(({ object, owner }) => {
-        return numbered(numbers.of('cq', object), Attr.cqNumber, owner.pid, () => [
-          u32(Attr.cqEntries, object.count),
-          u64(Attr.users, BigInt(object.users)),
-          u8(Attr.dimming, 0),
-          u32(Attr.contextNumber, numbers.of('ctx', owner.context)),
-        ]);
-      });
+    list: ({ resources }) => resources.cqs,
+    entryOf: ({ resources }, { object, owner }, number) => {
+      return numbered(number, Attr.cqNumber, owner.pid, () => [
+        u32(Attr.cqEntries, object.count),
+        u64(Attr.users, BigInt(object.users)),
+        u8(Attr.dimming, 0),
+        u32(Attr.contextNumber, resources.numberOf(owner.context)),
+      ]);
     },
-  },
-  [Command.mrGet]: {
+  }),
+  [Command.mrGet]: kindOf({
     table: Attr.mrs,
     entry: Attr.mr,
     number: Attr.mrNumber,
-    ofPort: false,
-    entries: ({ device, resources, numbers, showsKeys }) => {
-      return resources.mrs.map(({ object, owner }) => {
-        const keys = () => [
-          u32(Attr.rkey, device.persona.remoteKey(object)),
-          u32(Attr.lkey, object.lkey),
-        ];
-        return numbered(numbers.of('mr', object), Attr.mrNumber, owner.pid, () => [
-          ...(showsKeys ? keys() : []),
-          u64(Attr.mrLength, BigInt(object.lengthBytes)),
-          u32(Attr.pdNumber, numbers.of('pd', object.pd)),
-        ]);
-      });
+    list: ({ resources }) => resources.mrs,
+    entryOf: ({ device, resources, showsKeys }, { object, owner }, number) => {
+      const keys = () => [
+        u32(Attr.rkey, device.persona.remoteKey(object)),
+        u32(Attr.lkey, object.lkey),
+      ];
+      return numbered(number, Attr.mrNumber, owner.pid, () => [
+        ...(showsKeys ? keys() : []),
+        u64(Attr.mrLength, BigInt(object.lengthBytes)),
+        u32(Attr.pdNumber, resources.numberOf(object.pd)),
+      ]);
     },
-  },
-  [Command.pdGet]: {
+  }),
+  [Command.pdGet]: kindOf({
     table: Attr.pds,
     entry: Attr.pd,
     number: Attr.pdNumber,
-    ofPort: false,
-    entries: ({ resources, numbers, showsKeys }) => {
-      return resources.pds.map(({ object, owner }) => {
-        return numbered(numbers.of('pd', object), Attr.pdNumber, owner.pid, () => [
-          ...(showsKeys ? [u32(Attr.localDmaKey, 0)] : []),
-          u64(Attr.users, BigInt(object.members)),
-          u32(Attr.contextNumber, numbers.of('ctx', owner.context)),
-        ]);
-      });
+    list: ({ resources }) => resources.pds,
+    entryOf: ({ resources, showsKeys }, { object, owner }, number) => {
+      return numbered(number, Attr.pdNumber, owner.pid, () => [
+        ...(showsKeys ? [u32(Attr.localDmaKey, 0)] : []),
+        u64(Attr.users, BigInt(object.members)),
+        u32(Attr.contextNumber, resources.numberOf(owner.context)),
+      ]);
     },
-  },
-  [Command.contextGet]: {
+  }),
+  [Command.contextGet]: kindOf({
     table: Attr.contexts,
     entry: Attr.context,
     number: Attr.contextNumber,
-    ofPort: false,
-    entries: ({ resources, numbers }) => {
-      return resources.contexts.map(({ object, owner }) => {
-        return numbered(numbers.of('ctx', object), Attr.contextNumber, owner.pid, () => []);
-      });
+    list: ({ resources }) => resources.contexts,
+    entryOf: (_view, { owner }, number) => {
+      return numbered(number, Attr.contextNumber, owner.pid, () => []);
     },
-  },
-  [Command.srqGet]: {
+  }),
+  [Command.srqGet]: kindOf({
     table: Attr.srqs,
     entry: Attr.srq,
     number: Attr.srqNumber,
-    ofPort: false,
-    entries: ({ resources, numbers }) => {
-      const qpns = qpnsBySRQ(resources);
-      return resources.srqs.map(({ object, owner }) => {
-        return numbered(numbers.of('srq', object), Attr.srqNumber, owner.pid, () => [
-          u8(Attr.type, BASIC_SRQ),
-          u32(Attr.pdNumber, numbers.of('pd', object.pd)),
-          nested(Attr.qps, qpRanges(qpns.get(object) ?? [])),
-        ]);
-      });
+    list: ({ resources }) => resources.srqs,
+    entryOf: ({ resources }, { object, owner }, number) => {
+      return numbered(number, Attr.srqNumber, owner.pid, () => [
+        u8(Attr.type, BASIC_SRQ),
+        u32(Attr.pdNumber, resources.numberOf(object.pd)),
+        nested(Attr.qps, qpRanges(resources.qpsOf(object))),
+      ]);
     },
-  },
+  }),
 };
 
-/** How many objects of each kind a device has, in the kernel's order. */
-export function summaryOf(device: KernelDevice, resources: DeviceResources): Attribute[] {
-  const counts: readonly (readonly [string, readonly unknown[]])[] = [
-    ['pd', resources.pds],
-    ['cq', resources.cqs],
-    ['qp', resources.qps],
-    ['cm_id', resources.ids],
-    ['mr', resources.mrs],
-    ['ctx', resources.contexts],
-    ['srq', resources.srqs],
-  ];
-  const entries = counts.map(([name, { length }]) => {
-    const fields = [text(Attr.summaryName, name), u64(Attr.summaryCount, BigInt(length))];
-    return plainNested(Attr.summaryEntry, fields);
+/** How many objects of each kind each device has, in the kernel's order. */
+export function summariesOf(views: readonly ResourceView[]): Attribute[][] {
+  const ids = idCounts(views[0]?.ids);
+  return views.map(({ device, resources }) => {
+    const counts: readonly (readonly [string, number])[] = [
+      ['pd', resources.pds.size],
+      ['cq', resources.cqs.size],
+      ['qp', resources.qps.size],
+      ['cm_id', ids(device)],
+      ['mr', resources.mrs.size],
+      ['ctx', resources.contexts.size],
+      ['srq', resources.srqs.size],
+    ];
+    const entries = counts.map(([name, count]) => {
+      const fields = [text(Attr.summaryName, name), u64(Attr.summaryCount, BigInt(count))];
+      return plainNested(Attr.summaryEntry, fields);
+    });
+    return [
+      u32(Attr.deviceIndex, device.index),
+      text(Attr.deviceName, device.name),
+      plainNested(Attr.summary, entries),
+    ];
   });
-  return [
-    u32(Attr.deviceIndex, device.index),
-    text(Attr.deviceName, device.name),
-    plainNested(Attr.summary, entries),
-  ];
+}
+
+/** Counts the ids of all devices in one pass: see `isIdOf`. */
+function idCounts(ids: NumberedList<ListedId> | undefined): (device: KernelDevice) => number {
+  const bound = new Map<string, number>();
+  const everywhere = { iwarp: 0, roce: 0 };
+  for (const [, { id }] of ids?.after(-1) ?? []) {
+    if (!(id instanceof HostId)) continue;
+    if (id.device !== undefined) bound.set(id.device, (bound.get(id.device) ?? 0) + 1);
+    else if (id.state === 'listening') {
+      if (id.iwarp !== undefined) everywhere.iwarp += 1;
+      if (id.roce !== undefined) everywhere.roce += 1;
+    }
+  }
+  return ({ name, transport }) => (bound.get(name) ?? 0) + everywhere[transport];
 }
 
 /** An object without a port. */
@@ -188,11 +233,11 @@ function numbered(
   pid: number,
   rest: () => Attribute[],
 ): ResourceEntry {
-  return { number, port: 0, fields: () => [...rest(), u32(attribute, number), u32(Attr.pid, pid)] };
+  return { port: 0, fields: () => [...rest(), u32(attribute, number), u32(Attr.pid, pid)] };
 }
 
 function qpEntry(
-  { device, numbers }: ResourceView,
+  { device, resources }: ResourceView,
   { object: qp, owner }: OwnedResource<QP>,
 ): ResourceEntry {
   // siw's queries report no path for an iWARP connection.
@@ -203,7 +248,7 @@ function qpEntry(
     return [
       ...(port === 0 ? [] : [u32(Attr.portIndex, port)]),
       u32(Attr.localQpn, qp.qpn),
-      u32(Attr.pdNumber, numbers.of('pd', qp.pd)),
+      u32(Attr.pdNumber, resources.numberOf(qp.pd)),
       u32(Attr.pid, owner.pid),
       ...(connected
         ? [u32(Attr.remoteQpn, path?.destQpn ?? 0), u32(Attr.receivePsn, path?.rqPsn ?? 0)]
@@ -214,14 +259,13 @@ function qpEntry(
       u8(Attr.state, qp.state),
     ];
   };
-  return { number: qp.qpn, port, fields };
+  return { port, fields };
 }
 
 function idEntry(
-  { numbers }: ResourceView,
-  { object: { id, qpn }, owner }: OwnedResource<IdResource>,
+  id: HostId,
+  { qpn, pid, number }: Pick<ListedId, 'qpn' | 'pid'> & { readonly number: number },
 ): ResourceEntry {
-  const number = numbers.of('cm_id', id);
   const port = id.device === undefined ? 0 : PORTS;
   const type = id.datagram ? QPType.ud : QPType.rc;
   const fields = (): Attribute[] => [
@@ -231,9 +275,9 @@ function idEntry(
     u8(Attr.state, CM_STATES[id.state]),
     ...addressFields(id.localAddress, id.peerAddress),
     u32(Attr.cmIdNumber, number),
-    u32(Attr.pid, owner.pid),
+    u32(Attr.pid, pid),
   ];
-  return { number, port, fields };
+  return { port, fields };
 }
 
 /** Both ends of an id. Without a peer, the remote one is the wildcard of the local address's family. */
@@ -255,23 +299,10 @@ function storageOf(family: Family, address: SocketAddress | undefined): Uint8Arr
   return storage;
 }
 
-/** The queue pairs that receive from each shared queue: a search for each would look at all of them. */
-function qpnsBySRQ({ qps }: DeviceResources): ReadonlyMap<SRQ, number[]> {
-  const numbers = new Map<SRQ, number[]>();
-  for (const { object } of qps) {
-    const { srq, qpn } = object;
-    if (srq === undefined) continue;
-    const known = numbers.get(srq);
-    if (known === undefined) numbers.set(srq, [qpn]);
-    else known.push(qpn);
-  }
-  return numbers;
-}
-
 /** Numbers of queue pairs as ranges. */
-function qpRanges(numbers: number[]): Attribute[] {
+function qpRanges(qps: Iterable<QP>): Attribute[] {
   const ranges: { first: number; last: number }[] = [];
-  for (const qpn of numbers.sort((one, other) => one - other)) {
+  for (const qpn of Uint32Array.from(qps, ({ qpn }) => qpn).sort()) {
     const range = ranges.at(-1);
     if (range?.last === qpn - 1) range.last = qpn;
     else ranges.push({ first: qpn, last: qpn });
@@ -286,7 +317,7 @@ function qpRanges(numbers: number[]): Attribute[] {
 }
 
 /** Whether an id is one of this device: bound to it, or listening for every device of its wire. */
-export function isIdOf(
+function isIdOf(
   id: HostId,
   { name, transport }: Pick<KernelDevice, 'name' | 'transport'>,
 ): boolean {

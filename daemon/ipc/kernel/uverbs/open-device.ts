@@ -10,7 +10,7 @@ import { hostAddresses } from '../../../host/host-addresses.ts';
 import type { HostAsyncEvent } from '../../../host/rnic-host.ts';
 import type { GidEntry } from '../../../host/roce/gid-table.ts';
 import { assert } from '../../../invariants/assert.ts';
-import type { DeviceResources } from '../../objects/device-resources.ts';
+import type { DeviceResources, ResourceOwner } from '../../objects/device-resources.ts';
 import type { DeviceEventSink } from '../../objects/event-router.ts';
 import { ObjectRegistry } from '../../objects/object-registry.ts';
 import { mrSummary, qpSummary } from '../../objects/object-summaries.ts';
@@ -48,10 +48,11 @@ export class OpenDevice implements DeviceEventSink {
   readonly rings: QueueRings<Ring>;
   readonly asyncQueue: AsyncQueue;
   readonly channels = new Map<number, ChannelQueue>();
-  /** GET_CONTEXT was called: the other commands are available. */
-  hasContext = false;
   readonly epoch = new WorkEpoch();
   readonly watch: SendWatch;
+  readonly #resources: DeviceResources;
+  readonly #owner: ResourceOwner;
+  #hasContext = false;
   #deviceEventsUnread = 0;
 
   /** ENODEV for a device that the host does not have; ENOMEM beyond the quota. */
@@ -66,7 +67,12 @@ export class OpenDevice implements DeviceEventSink {
     this.services = services;
     this.device = device;
     this.persona = PERSONAS[device.transport];
-    this.table = new ObjectRegistry(client.ledger, 0, () => device.name);
+    this.#resources = services.resources(deviceIndex);
+    this.#owner = { pid: client.credentials.pid, context: this };
+    this.table = new ObjectRegistry(client.ledger, 0, () => device.name, {
+      added: (object) => this.#resources.add(deviceObject(object), this.#owner),
+      removed: (object) => this.#resources.remove(deviceObject(object)),
+    });
     this.watch = new SendWatch(services.host, yieldCore);
     this.mappings = new RingMappings(client.ledger);
     this.rings = new QueueRings(this.mappings, client.ledger);
@@ -83,6 +89,7 @@ export class OpenDevice implements DeviceEventSink {
   /** The end of its rings, once its objects are destroyed. */
   protected release(): void {
     this.mappings.close();
+    if (this.#hasContext) this.#resources.removeContext(this);
     this.client.ledger.note('context', -1);
   }
 
@@ -145,16 +152,15 @@ export class OpenDevice implements DeviceEventSink {
     }
   }
 
-  /** Adds its objects to the device's. */
-  listResources(resources: DeviceResources): void {
-    if (!this.hasContext) return;
-    const owner = { pid: this.client.credentials.pid, context: this };
-    resources.addContext(owner);
-    for (const { pd } of this.table.ofKind('pd')) resources.add(pd, owner);
-    for (const { cq } of this.table.ofKind('cq')) resources.add(cq, owner);
-    for (const { srq } of this.table.ofKind('srq')) resources.add(srq, owner);
-    for (const { qp } of this.table.ofKind('qp')) resources.add(qp, owner);
-    for (const { mr } of this.table.ofKind('mr')) resources.add(mr, owner);
+  /** GET_CONTEXT was called: the other commands are available. */
+  get hasContext(): boolean {
+    return this.#hasContext;
+  }
+
+  /** GET_CONTEXT: from here on, its objects are listed. */
+  giveContext(): void {
+    this.#hasContext = true;
+    this.#resources.addContext(this.#owner);
   }
 
   /** Makes a completion channel. ENOMEM beyond the quota. */
@@ -238,6 +244,28 @@ export class OpenDevice implements DeviceEventSink {
     response.set(record.element);
     new DataView(response.buffer).setUint32(8, record.eventType, true);
     return { status: 0, flags: bytes > 0 ? ReplyFlag.takeByte : 0, response };
+  }
+}
+
+/** The NIC's object behind one of a file. */
+function deviceObject(object: UverbsObject): object {
+  switch (object.kind) {
+    case 'pd':
+      return object.pd;
+    case 'mr':
+      return object.mr;
+    case 'mw':
+      return object.mw;
+    case 'ah':
+      return object.ah;
+    case 'cq':
+      return object.cq;
+    case 'srq':
+      return object.srq;
+    case 'qp':
+      return object.qp;
+    default:
+      return object satisfies never;
   }
 }
 

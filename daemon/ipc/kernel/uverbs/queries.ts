@@ -23,7 +23,7 @@ const SPEED_SDR = 1;
 /** GET_CONTEXT: EINVAL the second time. */
 export function getContext({ file }: CommandCall): KernelReply {
   if (file.hasContext) throw new VerbsError('EINVAL', 'the file has a context');
-  file.hasContext = true;
+  file.giveContext();
   const { bytes, fields, own } = file.newReply(N.getContext, GetContext.response.bytes);
   fields.setUint32(GetContext.response.compVectors, COMP_VECTORS, true);
   const deviceIndex = file.services.host.devices.indexOf(file.device);

@@ -1,12 +1,11 @@
 /** The objects of devices in netlink: what `rdma resource` asks for, byte for byte. */
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { kernelDevices } from '../../../../daemon/ipc/kernel/nldev/devices.ts';
 import { parseNetlink } from '../../../../daemon/ipc/kernel/nldev/message.ts';
 import { answerNetlink } from '../../../../daemon/ipc/kernel/nldev/nldev.ts';
 import { dumpPart } from '../../../../daemon/ipc/kernel/nldev/resource-dump.ts';
-import { ResourceNumbers } from '../../../../daemon/ipc/kernel/nldev/resource-numbers.ts';
-import { isIdOf, type ResourceView } from '../../../../daemon/ipc/kernel/nldev/resources.ts';
-import { DeviceResources } from '../../../../daemon/ipc/objects/device-resources.ts';
+import type { ResourceView } from '../../../../daemon/ipc/kernel/nldev/resources.ts';
+import { QP } from '../../../../daemon/rnic/queue-pair.ts';
 import { bytesOf, hexOf } from '../../../support/hex.ts';
 import { cmCommands as cm, connParam, RdmaCmRig } from '../../../support/rdma-cm-rig.ts';
 import { commands, le, plain, RSP, UverbsRig } from '../../../support/uverbs-rig.ts';
@@ -20,7 +19,6 @@ const Command = { summary: 9, qp: 10, cmId: 11, cq: 12, mr: 13, pd: 14, context:
 const KEYS = [42, 43, 48];
 
 let rig: UverbsRig;
-let numbers: ResourceNumbers;
 let showsKeys: boolean;
 /** Opens of rdma_cm. */
 let ids: RdmaCmRig | undefined;
@@ -30,31 +28,15 @@ beforeEach(() => {
     devices: [{ name: 'roce0', addresses: ['127.0.0.1'], transport: 'roce' }],
   });
   rig.must(commands.getContext());
-  numbers = new ResourceNumbers();
   showsKeys = true;
   ids = undefined;
-  looks = 0;
 });
 
 afterEach(() => rig.close());
 
-/** How often the queue pairs of a view were looked at. */
-let looks = 0;
-
 function viewOf(device: ResourceView['device']): ResourceView {
-  const resources = new DeviceResources();
-  rig.file.listResources(resources);
-  ids?.file.listResources(resources, (id) => isIdOf(id, device));
-  for (const [index, { object, owner }] of resources.qps.entries()) {
-    resources.qps[index] = {
-      owner,
-      get object() {
-        looks += 1;
-        return object;
-      },
-    };
-  }
-  return { device, resources, numbers, showsKeys };
+  const { ids: listed } = rig.server;
+  return { device, resources: rig.server.resources(device.index), ids: listed, showsKeys };
 }
 
 /** A request of the kind that iproute2 sends, to the first device unless said. */
@@ -163,12 +145,19 @@ describe('objects', () => {
     expect(pairs).toEqual(expect.arrayContaining([datagrams, connected]));
   });
 
-  it('look at each queue pair once, however many shared receive queues there are', () => {
+  it('look at the queue pairs of a shared receive queue only, in order', () => {
+    const { shared } = withObjects();
     const create = plain(32, 40, `${RSP} ${le(1, 8)} ${le(0)} ${le(4)} ${le(1)} ${le(0)}`);
-    withObjects();
     for (let count = 0; count < 9; count += 1) rig.create(create);
-    expect(dumped(Command.srq)).toHaveLength(10);
-    expect(looks).toBe(2);
+    const { datagrams } = answer(ask(Command.srq, DUMP));
+    const entries = objectsIn(datagrams.slice(0, -1));
+    const pairs = entries.map(
+      (entry) => attributesOf(entry).find(([type]) => type === (0x8000 | 19))?.[1],
+    );
+    expect(pairs).toHaveLength(10);
+    const [first, ...others] = pairs.map((bytes = new Uint8Array(0)) => hexOf(bytes));
+    expect(first).toBe(hexOf(bytesOf(`0c00 1480 0800 1500 ${le(shared)}`)));
+    expect(new Set(others)).toEqual(new Set(['']));
   });
 
   it('show keys of memory only to permitted users', () => {
@@ -253,6 +242,26 @@ describe('objects', () => {
       part = dumpPart(part.rest, viewOf(part.rest.device));
     }
     expect(seen).toEqual(Array.from({ length: count - 1 }, (_, index) => index));
+  });
+
+  it('cost a part its own rows, however many there are', () => {
+    rig.create(commands.allocPD());
+    rig.create(commands.createCQ(0x11n, 20));
+    const count = 60;
+    for (let made = 0; made < count; made += 1) {
+      rig.must(commands.createQP({ pd: 0, sendCQ: 1, recvCQ: 1 }));
+      for (let others = 0; others < 20; others += 1) rig.must(commands.allocPD());
+    }
+    const looks = vi.spyOn(QP.prototype, 'queryPath');
+    const { datagrams, rest } = answer(ask(Command.pd, DUMP));
+    expect(rest).toBeDefined();
+    expect(objectsIn(datagrams).length).toBeGreaterThan(500);
+    expect(looks).not.toHaveBeenCalled();
+    const pairs = answer(ask(Command.qp, DUMP));
+    expect(pairs.rest).toBeUndefined();
+    expect(objectsIn(pairs.datagrams.slice(0, -1))).toHaveLength(count);
+    expect(looks).toHaveBeenCalledTimes(count);
+    looks.mockRestore();
   });
 
   it('of rdma_cm show their addresses and queue pair', async () => {

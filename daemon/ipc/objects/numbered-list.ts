@@ -1,0 +1,79 @@
+/**
+ * Objects by numbers that increase and are never reused. A reader continues after a number at a cost of
+ * what it reads, however many objects there are.
+ */
+import { assert } from '../../invariants/assert.ts';
+
+/** Places of removed objects that may stay, whatever else the list has. */
+const REMOVED_FEW = 1024;
+
+/** See the module's comment. */
+export class NumberedList<T extends object> {
+  /** Ascending; also of removed objects, until there are many. */
+  #numbers: number[] = [];
+  #objects: (T | undefined)[] = [];
+  #next = 0;
+  #size = 0;
+
+  /** Number of objects. */
+  get size(): number {
+    return this.#size;
+  }
+
+  /** Adds an object. Returns its number. */
+  add(object: T): number {
+    const number = this.#next;
+    this.#next += 1;
+    this.#numbers.push(number);
+    this.#objects.push(object);
+    this.#size += 1;
+    return number;
+  }
+
+  /** The object with a number, if any. */
+  find(number: number): T | undefined {
+    const place = this.#placeAfter(number - 1);
+    return this.#numbers[place] === number ? this.#objects[place] : undefined;
+  }
+
+  /** Removes the object with a number. */
+  remove(number: number): void {
+    const place = this.#placeAfter(number - 1);
+    const isThere = this.#numbers[place] === number && this.#objects[place] !== undefined;
+    assert(isThere, 'only what was added is removed');
+    this.#objects[place] = undefined;
+    this.#size -= 1;
+    if (this.#objects.length > 2 * this.#size + REMOVED_FEW) this.#compact();
+  }
+
+  /** The objects after a number, in the order of their numbers. The list must not change meanwhile. */
+  *after(number: number): Generator<readonly [number: number, object: T]> {
+    for (let place = this.#placeAfter(number); place < this.#numbers.length; place += 1) {
+      const object = this.#objects[place];
+      if (object !== undefined) yield [this.#numbers[place] as number, object];
+    }
+  }
+
+  #placeAfter(number: number): number {
+    let low = 0;
+    let high = this.#numbers.length;
+    while (low < high) {
+      const middle = (low + high) >>> 1;
+      if ((this.#numbers[middle] as number) <= number) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+
+  /** Once for as many removals as it looks at. */
+  #compact(): void {
+    const numbers: number[] = [];
+    const objects: T[] = [];
+    for (const [number, object] of this.after(-1)) {
+      numbers.push(number);
+      objects.push(object);
+    }
+    this.#numbers = numbers;
+    this.#objects = objects;
+  }
+}

@@ -1,0 +1,79 @@
+/** Lists the objects of a client among those of all clients, for `rdma resource`. */
+import type { AllResources, ListedId, ResourceOwner } from '../objects/device-resources.ts';
+import type { ObjectListing } from '../objects/object-registry.ts';
+import type { AnyObject, ContextObject, IdObject } from './client-objects.ts';
+
+/** See the module's comment. */
+export class ListedObjects implements ObjectListing<AnyObject> {
+  readonly #all: AllResources;
+  readonly #pid: number;
+  readonly #owners = new Map<ContextObject, ResourceOwner>();
+  readonly #ids = new Map<IdObject, number>();
+
+  constructor(all: AllResources, pid: number) {
+    this.#all = all;
+    this.#pid = pid;
+  }
+
+  added(object: AnyObject): void {
+    if (object.kind === 'id') {
+      const pid = this.#pid;
+      const listed: ListedId = {
+        // Another one once an address has decided its host.
+        get id() {
+          return object.id;
+        },
+        qpn: undefined,
+        pid,
+      };
+      this.#ids.set(object, this.#all.ids.add(listed));
+      return;
+    }
+    if (object.kind === 'context') {
+      const owner = { pid: this.#pid, context: object };
+      this.#owners.set(object, owner);
+      this.#all.of(object.device).addContext(owner);
+      return;
+    }
+    const found = ofDevice(object);
+    if (found === undefined) return;
+    const owner = this.#owners.get(found.context);
+    if (owner !== undefined) this.#all.of(found.context.device).add(found.object, owner);
+  }
+
+  removed(object: AnyObject): void {
+    if (object.kind === 'id') {
+      const number = this.#ids.get(object);
+      if (number !== undefined) this.#all.ids.remove(number);
+      this.#ids.delete(object);
+      return;
+    }
+    if (object.kind === 'context') {
+      this.#owners.delete(object);
+      this.#all.of(object.device).removeContext(object);
+      return;
+    }
+    const found = ofDevice(object);
+    if (found !== undefined) this.#all.of(found.context.device).remove(found.object);
+  }
+}
+
+/** The device's object of a kind that is listed, and the opened device. */
+function ofDevice(
+  object: AnyObject,
+): { readonly object: object; readonly context: ContextObject } | undefined {
+  switch (object.kind) {
+    case 'pd':
+      return { object: object.pd, context: object.context };
+    case 'cq':
+      return { object: object.cq, context: object.context };
+    case 'srq':
+      return { object: object.srq, context: object.pd.context };
+    case 'qp':
+      return { object: object.qp, context: object.pd.context };
+    case 'mr':
+      return { object: object.mr, context: object.pd.context };
+    default:
+      return undefined;
+  }
+}
