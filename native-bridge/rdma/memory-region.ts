@@ -14,7 +14,7 @@
  *   a program must not call it on registered bytes.
  */
 import { readFileSync } from 'node:fs';
-import { markAsUntransferable } from 'node:worker_threads';
+import * as threads from 'node:worker_threads';
 import { ACCESS_MASK, Access } from '../../verbs-api/contract/verbs/enums.ts';
 import { addressOf, lastErrno, SystemCallError } from '../libc/libc.ts';
 import { SharedMemory } from '../libc/shared-memory.ts';
@@ -145,8 +145,19 @@ function assertRegistrable(
 /** The address of the bytes, which is now fixed. */
 function pinnedAddress(buffer: Uint8Array): number {
   const bytes = buffer.buffer;
-  if (bytes instanceof ArrayBuffer) markAsUntransferable(bytes);
+  if (bytes instanceof ArrayBuffer && !isUntransferable(bytes)) threads.markAsUntransferable(bytes);
   return Number(addressOf(buffer));
+}
+
+/**
+ * True if Node knows that already, of version 21 or later. Buffers that an addon has made are such, and
+ * Node 24 aborts when a worker thread ends in which one was marked once more.
+ */
+function isUntransferable(bytes: ArrayBuffer): boolean {
+  const { isMarkedAsUntransferable } = threads as {
+    isMarkedAsUntransferable?: (bytes: ArrayBuffer) => boolean;
+  };
+  return isMarkedAsUntransferable?.(bytes) === true;
 }
 
 function isResizable(bytes: ArrayBufferLike): boolean {
