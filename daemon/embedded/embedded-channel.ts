@@ -14,6 +14,9 @@ import { DeviceDirectory } from '../ipc/objects/device-directory.ts';
 import { ClientContext } from '../ipc/verbs/client-context.ts';
 import { EmbeddedMemory } from './embedded-memory.ts';
 
+/** The longest time that a timer of Node takes. */
+const LIFELINE_MS = 2 ** 31 - 1;
+
 /** See the module's comment. The channel owns the host: both close together. */
 export class EmbeddedChannel implements CommandChannel {
   readonly kind = 'embedded';
@@ -25,6 +28,8 @@ export class EmbeddedChannel implements CommandChannel {
   readonly #channels = new Map<Handle, (cq: Handle) => void>();
   /** Events that were not delivered to the program yet. */
   #deliveries: (() => void)[] = [];
+  /** Keeps the process alive while it is referenced; it does nothing else. */
+  readonly #lifeline = setInterval(() => undefined, LIFELINE_MS).unref();
   #closed = false;
 
   constructor(host: RnicHost) {
@@ -72,11 +77,20 @@ export class EmbeddedChannel implements CommandChannel {
     return { fd: undefined, close: () => void this.#channels.delete(channel) };
   }
 
+  hold(alive: boolean): void {
+    if (alive) this.#lifeline.ref();
+    else this.#lifeline.unref();
+  }
+
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
     this.#client.close();
-    await this.#host.close();
+    try {
+      await this.#host.close();
+    } finally {
+      clearInterval(this.#lifeline);
+    }
   }
 
   #assertOpen(): void {

@@ -16,13 +16,14 @@ export class ClientCompChannel extends ClientObject implements CompChannel {
   readonly handle: number;
   readonly #scope: DeviceScope;
   readonly #members = new Map<number, Notifiable>();
-  readonly #events = new EventChannel<CQ>();
+  readonly #events: EventChannel<CQ>;
   readonly #forgetLoss: () => void;
   #path: { readonly fd: number | undefined; close(): void } | undefined;
 
   private constructor(scope: DeviceScope, handle: number) {
     super(scope.session, 'completion channel');
     this.#scope = scope;
+    this.#events = new EventChannel(scope.session.waits);
     this.handle = handle;
     this.#forgetLoss = scope.session.onLost((error) => this.#events.fail(error));
     scope.add(this, TeardownRank.completionChannel);

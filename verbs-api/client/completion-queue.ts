@@ -8,6 +8,7 @@ import { cancellable, quiet, throwIfAborted, type Waiter } from './cancellation.
 import { batchSize, CompletionBacklog, DEFAULT_BATCH } from './completion-backlog.ts';
 import { ClientCompChannel, type Notifiable } from './completion-channel.ts';
 import { CompletionRing } from './completion-ring.ts';
+import type { PendingWaits } from './pending-waits.ts';
 import { ClientObject, type DeviceScope, TeardownRank } from './session.ts';
 
 /** `CQ` over a command channel. */
@@ -96,7 +97,7 @@ export class ClientCQ extends ClientObject implements CQ, Notifiable {
   notified(): boolean {
     const wanted = this.#armedByConsumer;
     this.#armedByConsumer = false;
-    for (const waiter of this.#waiters.splice(0)) waiter.resolve();
+    for (const waiter of this.#takeWaiters()) waiter.resolve();
     return wanted;
   }
 
@@ -122,7 +123,7 @@ export class ClientCQ extends ClientObject implements CQ, Notifiable {
       this.assertUsable();
       // Enlisted and armed before the second poll: later completions fire the queue, earlier ones
       // are found, so no wake-up is lost.
-      const waiting = new AbortableWait(this.#waiters, signal);
+      const waiting = new AbortableWait(this.#waiters, this.session.waits, signal);
       this.#ring.arm(false);
       const late = this.poll(max);
       if (late.length > 0) {
@@ -146,7 +147,13 @@ export class ClientCQ extends ClientObject implements CQ, Notifiable {
   };
 
   #rejectWaiters(error: Error): void {
-    for (const waiter of this.#waiters.splice(0)) waiter.reject(error);
+    for (const waiter of this.#takeWaiters()) waiter.reject(error);
+  }
+
+  #takeWaiters(): Waiter<void>[] {
+    const waiters = this.#waiters.splice(0);
+    for (let left = waiters.length; left > 0; left -= 1) this.session.waits.end();
+    return waiters;
   }
 }
 
@@ -154,15 +161,18 @@ export class ClientCQ extends ClientObject implements CQ, Notifiable {
 class AbortableWait {
   readonly promise: Promise<void>;
   readonly #list: Waiter<void>[];
+  readonly #waits: PendingWaits;
   #waiter: Waiter<void> | undefined;
 
-  constructor(list: Waiter<void>[], signal: CancelSignal | undefined) {
+  constructor(list: Waiter<void>[], waits: PendingWaits, signal: CancelSignal | undefined) {
     this.#list = list;
+    this.#waits = waits;
     this.promise = cancellable<void>(
       signal,
       (waiter) => {
         this.#waiter = waiter;
         list.push(waiter);
+        waits.begin();
       },
       () => this.#remove(),
     );
@@ -176,6 +186,8 @@ class AbortableWait {
 
   #remove(): void {
     const index = this.#waiter === undefined ? -1 : this.#list.indexOf(this.#waiter);
-    if (index >= 0) this.#list.splice(index, 1);
+    if (index < 0) return;
+    this.#list.splice(index, 1);
+    this.#waits.end();
   }
 }

@@ -47,18 +47,21 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
   /** It is for datagrams: there is no connection. */
   readonly datagrams: boolean;
   readonly #owner: ConnectionIdOwner;
-  readonly #events = new EventChannel<CMEvent>();
+  readonly #events: EventChannel<CMEvent>;
   readonly #forgetLoss: () => void;
   #state: CMIdState;
   #qp: ClientQP | undefined;
   /** The resolve, connect or accept in progress. */
-  readonly #pending = new ConnectionOutcome();
+  readonly #pending: ConnectionOutcome;
   #connected = false;
   /** Called once the connection has ended, while `close` waits for that. */
   #onDisconnected: (() => void) | undefined;
 
   constructor(owner: ConnectionIdOwner, handle: number, state: CMIdState, datagrams: boolean) {
     super(owner.session, 'connection id');
+    const { waits } = owner.session;
+    this.#events = new EventChannel(waits);
+    this.#pending = new ConnectionOutcome(waits);
     this.#owner = owner;
     this.provider = owner.provider;
     this.handle = handle;

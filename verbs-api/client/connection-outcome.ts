@@ -4,6 +4,7 @@ import { CMEventType } from '../contract/verbs/enums.ts';
 import { VerbsError } from '../contract/verbs/errors.ts';
 import type { CMEvent } from '../contract/verbs/provider.ts';
 import { quiet, type Waiter } from './cancellation.ts';
+import type { PendingWaits } from './pending-waits.ts';
 
 /** Events that fail any operation in progress. */
 const FAILURES: ReadonlySet<CMEventType> = new Set([
@@ -25,7 +26,13 @@ interface Wait {
 
 /** See the module's comment. An id waits for one event at a time. */
 export class ConnectionOutcome {
+  readonly #waits: PendingWaits | undefined;
   #wait: Wait | undefined;
+
+  /** `waits`, if any, counts it while it is pending. */
+  constructor(waits?: PendingWaits) {
+    this.#waits = waits;
+  }
 
   /** True while an operation is in progress. */
   get pending(): boolean {
@@ -44,13 +51,15 @@ export class ConnectionOutcome {
         waiter = { resolve, reject };
       }),
     );
+    this.#end();
     this.#wait = { success, promise, waiter };
+    this.#waits?.begin();
     return promise;
   }
 
   /** Nothing was started: stops waiting for the promise of `begin`. */
   withdraw(promise: Promise<CMEvent>): void {
-    if (this.#wait?.promise === promise) this.#wait = undefined;
+    if (this.#wait?.promise === promise) this.#end();
   }
 
   /** An event arrived. */
@@ -66,8 +75,10 @@ export class ConnectionOutcome {
 
   #end(): Waiter<CMEvent> | undefined {
     const wait = this.#wait;
+    if (wait === undefined) return undefined;
     this.#wait = undefined;
-    return wait?.waiter;
+    this.#waits?.end();
+    return wait.waiter;
   }
 }
 

@@ -1,6 +1,7 @@
 /** Events in order, each delivered once: to `next` calls and to async iterators alike. */
 import type { CancelSignal } from '../contract/verbs/provider.ts';
 import { cancellable, quiet, type Waiter } from './cancellation.ts';
+import type { PendingWaits } from './pending-waits.ts';
 
 /**
  * A queue of events with any number of readers; each event goes to one of them.
@@ -9,16 +10,26 @@ import { cancellable, quiet, type Waiter } from './cancellation.ts';
  * Events queued before the end are still delivered.
  */
 export class EventChannel<T> {
+  readonly #waits: PendingWaits | undefined;
   readonly #events: T[] = [];
   readonly #waiters: Waiter<T>[] = [];
   #end: { readonly error: Error; readonly graceful: boolean } | undefined;
+
+  /** `waits`, if any, counts readers that wait. */
+  constructor(waits?: PendingWaits) {
+    this.#waits = waits;
+  }
 
   /** Adds an event; dropped after the end. */
   push(event: T): void {
     if (this.#end !== undefined) return;
     const waiter = this.#waiters.shift();
-    if (waiter === undefined) this.#events.push(event);
-    else waiter.resolve(event);
+    if (waiter === undefined) {
+      this.#events.push(event);
+      return;
+    }
+    this.#waits?.end();
+    waiter.resolve(event);
   }
 
   /** Ends the channel because its owner closed: waiting `next` calls reject with `error`. */
@@ -39,8 +50,14 @@ export class EventChannel<T> {
     return quiet(
       cancellable(
         signal,
-        (waiter) => this.#waiters.push(waiter),
-        (waiter) => this.#waiters.splice(this.#waiters.indexOf(waiter), 1),
+        (waiter) => {
+          this.#waits?.begin();
+          this.#waiters.push(waiter);
+        },
+        (waiter) => {
+          this.#waits?.end();
+          this.#waiters.splice(this.#waiters.indexOf(waiter), 1);
+        },
       ),
     );
   }
@@ -66,6 +83,9 @@ export class EventChannel<T> {
   #finish(error: Error, graceful: boolean): void {
     if (this.#end !== undefined) return;
     this.#end = { error, graceful };
-    for (const waiter of this.#waiters.splice(0)) waiter.reject(error);
+    for (const waiter of this.#waiters.splice(0)) {
+      this.#waits?.end();
+      waiter.reject(error);
+    }
   }
 }

@@ -8,15 +8,19 @@ import type {
 import type { WROpcode } from '../contract/verbs/enums.ts';
 import { isVerbsError, VerbsError } from '../contract/verbs/errors.ts';
 import type { PD, VerbsObject } from '../contract/verbs/provider.ts';
+import { PendingWaits } from './pending-waits.ts';
 
 /** The command channel of a provider; notifies the objects that use it when it is lost. */
 export class Session {
   readonly commandChannel: CommandChannel;
+  /** Events, outcomes, completions and closes that the program awaits. */
+  readonly waits: PendingWaits;
   #lostReason: string | undefined;
   readonly #lossListeners = new Set<(error: VerbsError) => void>();
 
   constructor(channel: CommandChannel) {
     this.commandChannel = channel;
+    this.waits = new PendingWaits((alive) => channel.hold?.(alive));
   }
 
   /** True once the device or its daemon is gone, or the provider closed. */
@@ -117,6 +121,7 @@ export abstract class ClientObject implements VerbsObject {
   protected abstract release(): void;
 
   async #close(): Promise<void> {
+    this.session.waits.begin();
     try {
       await this.destroy();
     } catch (error) {
@@ -127,6 +132,8 @@ export abstract class ClientObject implements VerbsObject {
         this.#closing = undefined;
         throw error;
       }
+    } finally {
+      this.session.waits.end();
     }
     this.#closed = true;
     this.release();

@@ -295,6 +295,11 @@ export interface CommandChannel {
     token: string,
     onEvent: (cq: Handle) => void,
   ): Promise<{ readonly fd: number | undefined; close(): void }>;
+  /**
+   * Sets whether the channel keeps the process alive: while the program awaits something. Not for a
+   * channel whose sockets do.
+   */
+  hold?(alive: boolean): void;
   /** Set once by the client: receives the device's events, and the loss of the device. */
   onEvent: (event: DeviceEvent) => void;
   onLost: (error: Error) => void;
