@@ -1,5 +1,6 @@
 /** Options that describe a daemon, declared once for the commands that start one: `start` and `run`. */
 import { Command, InvalidArgumentError, Option } from 'commander';
+import { NETWORKS } from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import type { DaemonOptions } from '../main/config.ts';
 import {
   collectDevice,
@@ -22,6 +23,7 @@ export interface DaemonArguments extends WireArguments {
   readonly logLevel?: NonNullable<DaemonOptions['logLevel']>;
   readonly logFormat?: NonNullable<DaemonOptions['logFormat']>;
   readonly memoryTier?: NonNullable<DaemonOptions['memoryTiers']>;
+  readonly network?: NonNullable<DaemonOptions['network']>;
   readonly loopback?: NonNullable<DaemonOptions['loopback']>;
   readonly http?: HttpPlace;
   readonly httpTokenFile?: string;
@@ -49,6 +51,12 @@ export function addDaemonOptions(command: Command): void {
         '--memory-tier <TIER...>',
         'how to access client memory (default: all, fastest first)',
       ).choices(['shared', 'process_vm', 'agent']),
+    )
+    .addOption(
+      new Option(
+        '--network <REACH>',
+        'host: devices reach other hosts and daemons; isolated: each other only, without a socket of this host (default: host; for private daemons, of `run` or with --instance, isolated)',
+      ).choices(NETWORKS),
     )
     .addOption(
       new Option(

@@ -1,5 +1,6 @@
 /** The settings of a daemon: those of the configuration file, overridden by the command line. */
 import { readFileSync } from 'node:fs';
+import type { NetworkReach } from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import { CommandFailure, failureText, fileFailureText, usageFailure } from '../console/failure.ts';
 import {
   type DaemonConfig,
@@ -25,14 +26,16 @@ interface DaemonSettings {
 
 /**
  * The settings that the command line and its configuration file describe; those of the command,
- * `own`, override both. CommandFailure names the wrong option, and the line of the file.
+ * `own`, override both, and `network` is used if neither names one. CommandFailure names the wrong
+ * option, and the line of the file.
  */
 export function daemonSettings(
   given: DaemonArguments,
   own: Pick<DaemonOptions, 'socketPath' | 'native' | 'logLevel'>,
+  network: NetworkReach,
 ): DaemonSettings {
   const file = given.config === undefined ? undefined : readConfigFile(given.config);
-  const options = { ...daemonOptions(given, file?.options ?? {}), ...own };
+  const options = { network, ...daemonOptions(given, file?.options ?? {}), ...own };
   return {
     options,
     config: checkedConfig(options, file),
@@ -74,7 +77,7 @@ function optionFailure(
 
 /** The options in the file, overridden by those on the command line. */
 function daemonOptions(given: DaemonArguments, file: DaemonOptions): DaemonOptions {
-  const { device, logLevel, logFormat, memoryTier, loopback } = given;
+  const { device, logLevel, logFormat, memoryTier, network, loopback } = given;
   const http = httpOptions(given, file.http);
   const options: DaemonOptions = {
     ...file,
@@ -82,6 +85,7 @@ function daemonOptions(given: DaemonArguments, file: DaemonOptions): DaemonOptio
     ...(logLevel === undefined ? {} : { logLevel }),
     ...(logFormat === undefined ? {} : { logFormat }),
     ...(memoryTier === undefined ? {} : { memoryTiers: [...memoryTier] }),
+    ...(network === undefined ? {} : { network }),
     ...(loopback === undefined ? {} : { loopback }),
     ...(http === undefined ? {} : { http }),
   };

@@ -4,6 +4,7 @@ import { dirname } from 'node:path';
 import { queryDaemon } from '../../verbs-api/client/daemon-query.ts';
 import { ALLOW_DAEMON_VARIABLE, parseUid } from '../../verbs-api/client/daemon-trust.ts';
 import { startCommand } from '../../verbs-api/client/start-command.ts';
+import type { DaemonStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import { failureCode, failureText } from '../console/failure.ts';
 import { directoryFault, isFromRuntimeDirectory } from '../ipc/socket-place.ts';
 import type { Finding, Place } from './doctor-finding.ts';
@@ -109,6 +110,11 @@ export function judgeTrust(allowed: string | undefined): Finding {
   };
 }
 
+/** Only other hosts and daemons need more than the daemon itself. */
+function networkText({ network }: DaemonStatus): string {
+  return network === 'host' ? 'host' : 'isolated, which --network host would open';
+}
+
 /** The daemon, if one runs. */
 export async function examineDaemon({ socketPath }: Place): Promise<Finding> {
   try {
@@ -116,7 +122,7 @@ export async function examineDaemon({ socketPath }: Place): Promise<Finding> {
     const names = status.devices.map(({ device }) => device.name).join(', ');
     return {
       state: 'ok',
-      text: `iwarpd ${status.version} is running as pid ${status.pid}; devices ${names}; CRC32C by ${status.crcEngine}; loopback by ${status.loopback === 'tcp' ? 'TCP' : 'memory'}`,
+      text: `iwarpd ${status.version} is running as pid ${status.pid}; devices ${names}; CRC32C by ${status.crcEngine}; loopback by ${status.loopback === 'tcp' ? 'TCP' : 'memory'}; network ${networkText(status)}`,
     };
   } catch (error) {
     const code = failureCode(error);

@@ -17,6 +17,8 @@ import { daemonSettings } from './daemon-settings.ts';
 /** The options as commander passes them; undefined if not given. */
 export interface StartArguments extends DaemonArguments {
   readonly socket?: string;
+  /** A private daemon: it keeps to itself unless told otherwise. */
+  readonly instance?: string;
   /** True unless negated: the configuration file then decides. */
   readonly native?: boolean;
   readonly json?: boolean;
@@ -28,10 +30,11 @@ export async function runStart(
   output: Output,
   signal: AbortSignal,
 ): Promise<void> {
-  const settings = daemonSettings(given, {
+  const own = {
     ...(given.socket === undefined ? {} : { socketPath: given.socket }),
     ...(given.native === false ? { native: false } : {}),
-  });
+  };
+  const settings = daemonSettings(given, own, given.instance === undefined ? 'host' : 'isolated');
   const { options, config } = settings;
   assertNotOwnProgram(config.socketPath, process.env);
   if (config.devices.some(({ wire }) => wire?.crcRequested === false)) {

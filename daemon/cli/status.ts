@@ -49,6 +49,7 @@ export function statusLines(status: DaemonStatus): string[] {
     `socket        ${status.socketPath}`,
     ...(status.http === undefined ? [] : [`HTTP          ${httpText(status.http)}`]),
     `CRC32C        ${status.crcEngine}`,
+    `network       ${networkText(status)}`,
     `loopback      ${status.loopback}`,
     `memory tiers  ${status.memoryTiers.join(', ')}`,
     // Injected faults explain unexpected errors, so they are always shown.
@@ -63,6 +64,10 @@ export function statusLines(status: DaemonStatus): string[] {
 
 function roceAloneLine({ address, port }: SocketAddress): string {
   return `RoCE alone    ${address} port ${port}: another program has the TCP port`;
+}
+
+function networkText({ network }: DaemonStatus): string {
+  return network === 'host' ? 'host' : 'isolated: its devices reach each other only';
 }
 
 function httpText({ url, tokenNeeded }: HttpReady): string {

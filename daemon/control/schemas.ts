@@ -17,6 +17,7 @@ import {
   type DaemonStatus,
   type DeviceStatus,
   LOOPBACKS,
+  NETWORKS,
 } from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import {
   REFUSAL_APIS,
@@ -132,6 +133,7 @@ export const daemonStatus: z.ZodType<DaemonStatus> = z.strictObject({
     })
     .exactOptional(),
   crcEngine: z.string(),
+  network: z.enum(NETWORKS),
   loopback: z.enum(LOOPBACKS),
   memoryTiers: z.array(memoryTier),
   devices: z.array(deviceStatus),

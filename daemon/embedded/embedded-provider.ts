@@ -5,11 +5,11 @@ import type {
   FaultSpec,
   FaultStatus,
 } from '../../verbs-api/contract/protocol/faults.ts';
-import type { Loopback } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import type { Loopback, NetworkReach } from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import type { Provider } from '../../verbs-api/contract/verbs/provider.ts';
 import type { CrcEngine } from '../host/crc-engine.ts';
-import { DEFAULT_DEVICE, type DeviceConfig } from '../host/device-config.ts';
-import { hostSystem } from '../host/links/system.ts';
+import { checkIsolated, DEFAULT_DEVICE, type DeviceConfig } from '../host/device-config.ts';
+import { hostSystem, isolatedSystem } from '../host/links/system.ts';
 import type { HostObserver } from '../host/observer.ts';
 import { RnicHost } from '../host/rnic-host.ts';
 import { AddressWatch } from '../host/roce/address-watch.ts';
@@ -29,6 +29,12 @@ export interface EmbeddedOptions {
   readonly observer?: HostObserver;
   /** Limits of the connection manager. */
   readonly limits?: Partial<CmLimits>;
+  /**
+   * How far the devices reach: other hosts, daemons and providers, by sockets (`host`, the default), or
+   * each other only, without a socket (`isolated`): for tests, which then never meet, whatever
+   * their ports.
+   */
+  readonly network?: NetworkReach;
   /**
    * Connections between devices of this provider: through memory (default), or as TCP packets on
    * loopback.
@@ -84,19 +90,23 @@ class EmbeddedDeviceProvider extends DeviceProvider implements EmbeddedProvider 
  * Creates emulated RNICs in this process and returns them as a provider.
  *
  * They speak iWARP over TCP or SCTP sockets of this process, with any peer: a daemon, another embedded
- * provider, or an RNIC. Memory is accessed directly, within one process. Rejects with `VerbsError`
+ * provider, or an RNIC; with `network: 'isolated'` with each other only. Memory is accessed directly,
+ * within one process. Rejects with `VerbsError`
  * EINVAL for bad names or addresses of devices. Closing the provider closes every connection and
  * socket.
  */
 export async function createEmbedded(options: EmbeddedOptions = {}): Promise<EmbeddedProvider> {
-  const { devices = [DEFAULT_DEVICE], wire, loopback, ...hostOptions } = options;
+  const { devices = [DEFAULT_DEVICE], wire, network = 'host', ...rest } = options;
+  const { loopback = 'memory', ...hostOptions } = rest;
+  const isolated = network === 'isolated';
+  if (isolated) checkIsolated(devices, loopback);
   const hasRoce = devices.some(({ transport }) => transport === 'roce');
   const hasSctp = devices.some(({ lowerLayer }) => lowerLayer === 'sctp');
   const host = new RnicHost({
     ...hostOptions,
     roce: hasRoce ? (await import('../host/roce/roce-parts.ts')).ROCE_PARTS : undefined,
     sctp: hasSctp ? (await import('../host/sctp/sctp-parts.ts')).SCTP_PARTS : undefined,
-    system: hostSystem(loopback),
+    system: isolated ? isolatedSystem(devices) : hostSystem(loopback),
     devices: devices.map((device) => {
       return device.transport === 'roce'
         ? device

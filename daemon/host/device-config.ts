@@ -1,5 +1,6 @@
 /** Configuration of a device: name, addresses, limits and wire options. */
 
+import type { Loopback } from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import type {
   DeviceLowerLayer,
   DeviceTransport,
@@ -170,6 +171,22 @@ function checkLowerLayer(config: DeviceConfig): void {
     const kind = DEVICE_KINDS.find((each) => SCTP_KINDS[each] === known) ?? 'sctp';
     const advice = `write ${name}=${kind}:ADDRESS`;
     throw new VerbsError('EINVAL', `device ${name}: a device of SCTP needs addresses; ${advice}`);
+  }
+}
+
+/**
+ * Throws `VerbsError` EINVAL for what an isolated network cannot have: the kernel's SCTP, or TCP packets
+ * on loopback.
+ */
+export function checkIsolated(devices: readonly DeviceConfig[], loopback: Loopback): void {
+  const advice = 'use network "host" (--network host)';
+  const kernel = devices.find(({ sctpTransport = 'usrsctp' }) => sctpTransport !== 'usrsctp');
+  if (kernel !== undefined) {
+    const text = `device ${kernel.name}: the kernel's SCTP does not run on an isolated network`;
+    throw new VerbsError('EINVAL', `${text}; ${advice}`);
+  }
+  if (loopback === 'tcp') {
+    throw new VerbsError('EINVAL', `loopback tcp: an isolated network has no packets; ${advice}`);
   }
 }
 

@@ -7,8 +7,9 @@ import {
 import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
 import { assert } from '../invariants/assert.ts';
 import { canonicalAddress } from '../iwarp/cm/address.ts';
-import type { HostNetwork } from '../iwarp/cm/cm-host.ts';
+import type { HostNetwork, NoRoute } from '../iwarp/cm/cm-host.ts';
 import type { CmId, IdAccount } from '../iwarp/cm/cm-id.ts';
+import { isolatedText } from './links/isolated-text.ts';
 import type { Link } from './links/link.ts';
 import { type LinkPort, type Network, TransportError } from './links/network.ts';
 import { portClash } from './port-clash.ts';
@@ -22,11 +23,14 @@ export interface NetworkUser {
 /** See the module's comment. */
 export class IdNetwork implements HostNetwork {
   readonly #network: Network;
+  readonly #isolated: boolean;
   readonly #user: NetworkUser;
   readonly #ports = new Map<CmId, LinkPort>();
 
-  constructor(network: Network, user: NetworkUser) {
+  /** `isolated`: it leads nowhere but to this host. */
+  constructor(network: Network, user: NetworkUser, isolated = false) {
     this.#network = network;
+    this.#isolated = isolated;
     this.#user = user;
   }
 
@@ -116,11 +120,13 @@ export class IdNetwork implements HostNetwork {
   sourceAddress(
     destination: string,
     source: string | undefined,
-  ): { readonly address: string } | { readonly error: ErrnoCode } {
-    return answered(() => {
+  ): { readonly address: string } | NoRoute {
+    const answer = answered(() => {
       const address = this.#network.sourceAddress(destination, source);
       return { address: canonicalAddress(address) ?? address };
     });
+    if (!this.#isolated || !('error' in answer) || answer.error !== 'ENETUNREACH') return answer;
+    return { ...answer, text: isolatedText(destination) };
   }
 
   /** The port held for `id`, if any, for the only connection that it makes. */

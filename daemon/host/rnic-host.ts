@@ -44,16 +44,17 @@ import {
   namedByOthers,
 } from './device-config.ts';
 import { EventLoop, type LoopUser } from './event-loop.ts';
-import { type HostAddress, hostAddresses, listedAddresses } from './host-addresses.ts';
+import { gidAddress, type HostAddress, hostAddresses, listedAddresses } from './host-addresses.ts';
 import { HostCm, type HostCmUser } from './host-cm.ts';
 import { type FaultHost, HostFaults } from './host-faults.ts';
 import type { HostCmEvent, HostId } from './host-id.ts';
 import { IdNetwork, type NetworkUser } from './host-network.ts';
 import { LaterTurns } from './later-turns.ts';
+import { isolatedText } from './links/isolated-text.ts';
 import type { Link } from './links/link.ts';
 import { type Alarm, type HostClock, type HostSystem, TransportError } from './links/network.ts';
 import type { HostNotice, HostObserver } from './observer.ts';
-import { MulticastGroups } from './roce/multicast-groups.ts';
+import { isLinkLocalGid, MulticastGroups } from './roce/multicast-groups.ts';
 import type { PacketNetwork, PacketNetworkHost } from './roce/packet-network.ts';
 import type { RoceCm, RoceCmHost } from './roce/roce-cm.ts';
 import type { RoceNetworkParts } from './roce/roce-network-parts.ts';
@@ -151,6 +152,8 @@ export class RnicHost
   readonly #conduits: Conduits;
   readonly #pool: ChunkPool;
   readonly #kernelUdp: HostSystem['kernelUdp'];
+  /** See `HostSystem`. */
+  readonly isolated: boolean;
   readonly #sctpParts: SctpParts | undefined;
   readonly #sctpNetwork: SctpNetwork | undefined;
   readonly #roceParts: RoceParts | undefined;
@@ -174,6 +177,7 @@ export class RnicHost
     this.clock = clock;
     this.#roceParts = options.roce;
     this.#kernelUdp = options.system.kernelUdp;
+    this.isolated = options.system.isolated === true;
     this.devices = configs.map((config) => {
       return new Adapter(config, clock.random32, this, namedByOthers(config, configs));
     });
@@ -182,7 +186,7 @@ export class RnicHost
     this.#observer = options.observer ?? {};
     this.#sctpParts = options.sctp;
     this.#sctpNetwork = this.#makeSctpNetwork(options.system);
-    this.#network = new IdNetwork(this.#sctpNetwork ?? network, this);
+    this.#network = new IdNetwork(this.#sctpNetwork ?? network, this, this.isolated);
     this.#loop = new EventLoop(this, clock);
     this.#later = new LaterTurns(
       (run) => clock.soon(run),
@@ -590,6 +594,12 @@ export class RnicHost
 
   /** See `PortHost`. */
   outwardMtu(port: RocePort, sgid: Uint8Array, dgid: Uint8Array): number {
+    // One that a link could have has no neighbour, as in the kernel.
+    if (this.isolated && !isLinkLocalGid(dgid)) {
+      const text = isolatedText(gidAddress(dgid));
+      this.notePackets('info', text);
+      throw new VerbsError('ENETUNREACH', text);
+    }
     return this.#packets?.outwardMtu(port, sgid, dgid) ?? 0;
   }
 
@@ -641,7 +651,7 @@ export class RnicHost
   }
 
   /** Undefined without devices of SCTP. */
-  #makeSctpNetwork({ network, clock }: HostSystem): SctpNetwork | undefined {
+  #makeSctpNetwork({ network, clock, isolated }: HostSystem): SctpNetwork | undefined {
     const iwarp = this.devices.filter(({ transport }) => transport === 'iwarp');
     const sctp = iwarp.filter(({ cmDevice }) => cmDevice.lowerLayer === 'sctp');
     if (sctp.length === 0) return undefined;
@@ -652,7 +662,7 @@ export class RnicHost
     const { SctpNetwork, makeTransport } = this.#parts;
     try {
       const hasTcp = iwarp.length > sctp.length;
-      const transport = makeTransport(clock, devices);
+      const transport = makeTransport(clock, devices, isolated);
       return new SctpNetwork({ inner: network, transport, clock, devices, hasTcp, tap });
     } catch (error) {
       if (!(error instanceof TransportError)) throw error;
@@ -718,7 +728,10 @@ export class RnicHost
   /** See `RoceCmHost`. */
   deliver(event: HostCmEvent): void {
     const { id, type, text } = event;
-    const failed = type === CMEventType.connectError || type === CMEventType.unreachable;
+    const failed =
+      type === CMEventType.connectError ||
+      type === CMEventType.unreachable ||
+      (this.isolated && event.error === 'ENETUNREACH');
     this.#notice(failed ? 'info' : 'debug', 'connection', id.device, id.peerAddress, text);
     this.onCmEvent(id, event);
   }

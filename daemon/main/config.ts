@@ -7,6 +7,8 @@ import {
   defaultSocketPath,
   LOOPBACKS,
   type Loopback,
+  NETWORKS,
+  type NetworkReach,
 } from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import type { MemoryTier } from '../../verbs-api/contract/verbs/provider.ts';
@@ -14,6 +16,7 @@ import { faultSpec } from '../control/fault-schemas.ts';
 import { inputFault } from '../control/input-fault.ts';
 import {
   checkedDevices,
+  checkIsolated,
   DEFAULT_DEVICES,
   DEVICE_TRANSPORTS,
   type DeviceConfig,
@@ -119,6 +122,11 @@ const daemonConfig = z.strictObject({
     .array(z.enum(['shared', 'process_vm', 'agent']))
     .readonly()
     .optional(),
+  /**
+   * How far the devices reach: other hosts and daemons, or each other only, without a socket of the
+   * host.
+   */
+  network: z.enum(NETWORKS).default('host'),
   /** How connections within the daemon travel: through its memory, or as TCP packets on loopback. */
   loopback: z.enum(LOOPBACKS).default('memory'),
   /** Serve clients of other users; makes the socket accessible to everyone. */
@@ -160,6 +168,7 @@ export interface DaemonConfig {
   /** Whether to look for native devices. */
   readonly native: boolean;
   readonly memoryTiers: readonly MemoryTier[];
+  readonly network: NetworkReach;
   readonly loopback: Loopback;
   readonly allowOtherUsers: boolean;
   readonly quotas: ClientQuotas;
@@ -193,7 +202,7 @@ export function parseDaemonConfig(
   const named = data.socketPath ?? socketPathFor(environment);
   return {
     ...data,
-    ...devicesOf(data),
+    ...checkedReach(data, devicesOf(data)),
     socketPath: resolve(named),
     logFormat: data.logFormat,
     memoryTiers: memoryTiers(data.memoryTiers, environment['IWARPD_MEMORY_TIERS']),
@@ -239,6 +248,19 @@ function devicesOf(
   const devices = checkedDevices(emulated.length === 0 ? DEFAULT_DEVICES : emulated);
   const names = devices.map(({ name }) => name);
   return { devices, nativeDevices: checkedNativeDevices(native, names) };
+}
+
+/** What an isolated network cannot have is refused, or, if nothing asked for it, left out. */
+function checkedReach(
+  { network, loopback, native }: z.output<typeof daemonConfig>,
+  devices: ReturnType<typeof devicesOf>,
+): Pick<DaemonConfig, 'devices' | 'nativeDevices' | 'native'> {
+  if (network === 'host') return { ...devices, native };
+  checkIsolated(devices.devices, loopback);
+  const [first] = devices.nativeDevices;
+  if (first === undefined) return { ...devices, native: false };
+  const reason = `${first.name} is a native device, which needs network "host" (--network host)`;
+  throw invalidOption('network', reason);
 }
 
 function deviceConfig(config: z.output<typeof emulatedDevice>): DeviceConfig {

@@ -89,6 +89,7 @@ export class DaemonTarget implements ControlTarget {
       socketPath: config.socketPath,
       ...(this.http === undefined ? {} : { http: this.http }),
       crcEngine: host.crcEngine.name,
+      network: config.network,
       loopback: config.loopback,
       memoryTiers: config.memoryTiers,
       devices: allDevices(parts).map((each) => {

@@ -9,7 +9,7 @@ import type { MemoryTier } from '../../verbs-api/contract/verbs/provider.ts';
 import { TapHub } from '../capture/tap-hub.ts';
 import { WorkHub } from '../capture/work-hub.ts';
 import { ControlError } from '../control/operation.ts';
-import { hostSystem } from '../host/links/system.ts';
+import { hostSystem, isolatedSystem } from '../host/links/system.ts';
 import { RnicHost } from '../host/rnic-host.ts';
 import { AddressWatch } from '../host/roce/address-watch.ts';
 import { chooseCrc32 } from '../host/roce/crc32-engine.ts';
@@ -144,7 +144,7 @@ export class Daemon {
     const config = parseDaemonConfig(options);
     const log = parts.log ?? createLog(config.logLevel, standardErrorLog(config.logFormat));
     const notes = new ThrottledLog(log);
-    await assertLocalAddresses(config.devices);
+    await assertLocalAddresses(config);
     const health = new HealthWatch(config, notes.note, parts.logLinesDropped ?? (() => 0));
     const { onLoaded } = parts;
     try {
@@ -165,7 +165,10 @@ export class Daemon {
     keepYoungGenerationSmall();
     const taps = new TapHub();
     const host = new RnicHost({
-      system: hostSystem(config.loopback),
+      system:
+        config.network === 'isolated'
+          ? isolatedSystem(config.devices)
+          : hostSystem(config.loopback),
       devices: config.devices,
       roce: await rocePartsFor(config.devices),
       sctp: await sctpPartsFor(config.devices),

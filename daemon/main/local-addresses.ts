@@ -1,13 +1,21 @@
 /** Checks that the addresses of the configured devices belong to this host. */
 import { createServer } from 'node:net';
+import type { NetworkReach } from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import type { DeviceConfig } from '../host/device-config.ts';
+
+/** What is checked. */
+interface Addressed {
+  readonly devices: readonly DeviceConfig[];
+  /** On an isolated network, devices may have any address. */
+  readonly network: NetworkReach;
+}
 
 /**
  * Rejects with `VerbsError` EADDRNOTAVAIL if a device has an address that this host does not have, or has on
  * any interface.
  */
-export async function assertLocalAddresses(devices: readonly DeviceConfig[]): Promise<void> {
+export async function assertLocalAddresses({ devices, network }: Addressed): Promise<void> {
   for (const { name, addresses } of devices) {
     for (const address of addresses) {
       if (/^fe80:[^%]*$/.test(address)) {
@@ -16,7 +24,7 @@ export async function assertLocalAddresses(devices: readonly DeviceConfig[]): Pr
           `device ${name}: ${address} is link-local: add its interface, for example ${address}%eth0`,
         );
       }
-      if (await isLocal(address)) continue;
+      if (network === 'isolated' || (await isLocal(address))) continue;
       throw new VerbsError(
         'EADDRNOTAVAIL',
         `device ${name}: ${address} is not an address of this host; \`ip -brief address\` lists them`,

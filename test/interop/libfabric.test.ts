@@ -49,7 +49,7 @@ describe.skipIf(reason !== '')(`libfabric over two daemons${reason}`, () => {
     // By default libfabric takes the link-local GID, which leads to no other host.
     const gid = wire === '' ? '' : 'env FI_VERBS_GID_IDX=1 ';
     const run = (device: string) =>
-      `${gid}node ${MAIN} run --fresh --device ${device} -- timeout ${programSeconds()}`;
+      `${gid}node ${MAIN} run --network host --device ${device} -- timeout ${programSeconds()}`;
     const script = `
         ip link set lo up
         ip link add v0 type veth peer name v1

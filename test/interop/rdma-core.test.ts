@@ -70,7 +70,7 @@ describeWith(['rdma-programs'], 'programs of librdmacm over iwarpd', () => {
 
   it('rping: two daemons of the programs’ own talk to each other', async () => {
     const words = ['rping', '-a', ADDRESS, '-p', port, '-C', '3', '-v'];
-    const run = ['run', '--fresh', '--', 'timeout', `${programSeconds()}`];
+    const run = ['run', '--fresh', '--network', 'host', '--', 'timeout', `${programSeconds()}`];
     const server = bench.folder.start([...run, ...words, '-s']);
     // The client tries for half a second; the server's daemon may take longer to start.
     let client = await endOf(bench.folder.start([...run, ...words, '-c']));

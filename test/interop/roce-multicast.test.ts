@@ -50,13 +50,13 @@ describeWith(['rdma-programs'], 'mckey between two hosts', () => {
       async () => {
         const mckey = `mckey -m ${group} -C 20 -S 1000`;
         const script = `${PREPARE}
-          within timeout ${programSeconds()} "$@" run --fresh --device roce0=roce:${far} -- \
+          within timeout ${programSeconds()} "$@" run --network host --device roce0=roce:${far} -- \
             ${mckey} -b ${far} > "$0.heard" 2>&1 & receiver=$!
           for look in $(seq 400); do
             within ip maddress show dev far | grep -q " ${group}" && break
             sleep 0.1
           done
-          timeout ${programSeconds()} "$@" run --fresh --device roce0=roce:${near} -- ${mckey} -b ${near} -s
+          timeout ${programSeconds()} "$@" run --network host --device roce0=roce:${near} -- ${mckey} -b ${near} -s
           wait $receiver; status=$?
           cat "$0.heard"
           within ip maddress show dev far | grep " ${group}" && exit 3

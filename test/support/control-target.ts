@@ -58,6 +58,7 @@ export class FixedTarget implements ControlTarget {
         logLinesDropped: 0,
         ended: [],
       },
+      network: 'host',
       loopback: 'memory',
       memoryTiers: ['shared', 'process_vm'],
       devices: [

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { DaemonControl } from '../client/daemon-control.ts';
 import { connectDaemon } from '../connect-daemon.ts';
 import type { ResetReport } from '../contract/protocol/control.ts';
-import type { ClientStatus } from '../contract/protocol/ipc-admin.ts';
+import type { ClientStatus, NetworkReach } from '../contract/protocol/ipc-admin.ts';
 import type { DeviceInfo, DeviceTransport } from '../contract/verbs/attributes.ts';
 import type { Provider } from '../contract/verbs/provider.ts';
 import { DaemonChild, type ReadyLine } from './daemon-child.ts';
@@ -28,7 +28,7 @@ const DEFAULT_DEVICES: readonly TestDevice[] = [
 export interface TestDevice {
   /** Name of the device. */
   readonly name: string;
-  /** Addresses of this host that the device answers for. */
+  /** Addresses that the device answers for: any, on an isolated network; else some of this host. */
   readonly addresses: readonly string[];
   /** The protocol of the device. Default: iwarp. */
   readonly transport?: DeviceTransport | undefined;
@@ -42,6 +42,11 @@ export interface PrivateDaemonOptions extends WaitOptions {
   readonly http?: boolean | undefined;
   /** Log level of its output. Default: 'info'. */
   readonly logLevel?: 'trace' | 'debug' | 'info' | 'warn' | 'error' | 'silent' | undefined;
+  /**
+   * Whether the devices reach other hosts and daemons, or each other only, so that no test meets another
+   * one or has its port taken. Default: 'isolated'.
+   */
+  readonly network?: NetworkReach | undefined;
   /** Further command-line words for `iwarpd start`. */
   readonly words?: readonly string[] | undefined;
 }
@@ -269,6 +274,8 @@ function startWords(options: PrivateDaemonOptions): string[] {
   const { devices = DEFAULT_DEVICES, http = false, logLevel = 'info', words = [] } = options;
   return [
     '--no-native',
+    '--network',
+    options.network ?? 'isolated',
     ...devices.flatMap(({ name, transport, addresses }) => {
       const kind = transport === 'roce' ? 'roce:' : '';
       return ['--device', `${name}=${kind}${addresses.join(',')}`];

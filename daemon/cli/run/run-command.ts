@@ -4,6 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { socketPathOfThisProcess } from '../../../verbs-api/client/daemon-place.ts';
 import { queryDaemon } from '../../../verbs-api/client/daemon-query.ts';
 import { startCommand } from '../../../verbs-api/client/start-command.ts';
+import type { NetworkReach } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
 import { CommandFailure, failureCode, STATUS_FAILED, usageFailure } from '../../console/failure.ts';
 import type { Output } from '../../console/output.ts';
 import { shimVariables } from '../../console/shim-environment.ts';
@@ -95,7 +96,7 @@ type RunDaemon = UsedDaemon & { readonly log?: RunLog };
 async function usedDaemon(given: RunArguments): Promise<RunDaemon> {
   const { fresh = false, expectClean = false } = given;
   const wanted = fresh || expectClean || givenDaemonOptions(given).length > 0;
-  if (wanted) return await privateDaemon(given);
+  if (wanted) return await privateDaemon(given, 'isolated');
   const socket = socketOf(given);
   if (await isRunning(socket)) return sharedDaemon(socket);
   // A private daemon in its place would hide a misspelt name.
@@ -104,17 +105,18 @@ async function usedDaemon(given: RunArguments): Promise<RunDaemon> {
       `no daemon at ${socket}; start it with \`${startCommand(socket)}\`, or use a private one with --fresh`,
     );
   }
-  return await privateDaemon(given);
+  // It stands in for the daemon that does not run, and reaches what that would.
+  return await privateDaemon(given, 'host');
 }
 
-async function privateDaemon(given: RunArguments): Promise<RunDaemon> {
+async function privateDaemon(given: RunArguments, network: NetworkReach): Promise<RunDaemon> {
   if (given.device?.some(isNative) === true) {
     throw usageFailure('`iwarpd run` offers emulated devices only; serve native ones with `start`');
   }
   const { folder, socketPath } = privatePlace();
   try {
     // Unmodified programs see emulated devices only; they can use native ones directly.
-    const settings = daemonSettings(given, { socketPath, native: false });
+    const settings = daemonSettings(given, { socketPath, native: false }, network);
     const { logLevel, logFormat } = settings.options;
     const asked = logLevel !== undefined || logFormat !== undefined;
     const log = new RunLog(standardErrorLog(logFormat), asked ? 'all' : 'errors');

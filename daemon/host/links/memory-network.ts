@@ -19,6 +19,8 @@ export interface OwnAddresses {
   has(address: string): boolean;
   /** True if `::` hears IPv4 unless a program says otherwise. */
   readonly anyHearsIPv4: boolean;
+  /** True if addresses with a zone are its own; otherwise the network inside has them. */
+  readonly hasZones?: boolean;
 }
 
 /** See the module's comment. */
@@ -79,7 +81,8 @@ export class MemoryNetwork implements Network {
   /** The listener of this host that a connection to this address reaches, if there is one. */
   listenerAt(address: string, port: number): MemoryPort | undefined {
     // What a zone or a wildcard means is the system's to say.
-    if (address.includes('%') || isWildcard(address)) return undefined;
+    if (isWildcard(address)) return undefined;
+    if (address.includes('%') && this.#own.hasZones !== true) return undefined;
     const exact = this.#listeners.get(nameOf(address, port));
     if (exact !== undefined) return exact;
     const any = this.#anyListener(addressFamily(address), port);

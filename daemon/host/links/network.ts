@@ -90,4 +90,6 @@ export interface HostSystem {
   readonly network: Network;
   /** RoCE devices reach other hosts by the kernel's UDP. Not in a simulation. */
   readonly kernelUdp?: boolean;
+  /** Nothing leaves the host: see `isolatedSystem`. */
+  readonly isolated?: boolean;
 }

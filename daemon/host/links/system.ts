@@ -1,9 +1,10 @@
-/** The real system of a host: this process's clock and the kernel's TCP and UDP. */
+/** Systems of a host in this process: its clock, with the kernel's TCP and UDP or a network within the host. */
 import { randomInt } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { networkInterfaces } from 'node:os';
 import type { Loopback } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
 import { canonicalAddress, isLoopback } from '../../iwarp/cm/address.ts';
+import { IsolatedAddresses, IsolatedNetwork } from './isolated-network.ts';
 import { MemoryNetwork, type OwnAddresses } from './memory-network.ts';
 import {
   type Alarm,
@@ -17,6 +18,8 @@ import { type LinkEnvironment, READ_BUFFER_BYTES } from './tcp-link.ts';
 import { sourceAddress, TcpPort } from './tcp-port.ts';
 
 const MICROS_PER_MILLISECOND = 1000;
+/** The longest interval of a timer. */
+const FOREVER_MS = 2 ** 31 - 1;
 
 class SystemAlarm implements Alarm {
   readonly #timer: NodeJS.Timeout;
@@ -104,4 +107,28 @@ export function hostSystem(loopback: Loopback = 'memory'): HostSystem {
   const own = new MachineAddresses(tcp);
   const network = loopback === 'tcp' ? tcp : new MemoryNetwork(tcp, CLOCK, own);
   return { clock: CLOCK, network, kernelUdp: true };
+}
+
+/**
+ * The system of a host of devices with these addresses that keeps to itself: this process's clock, and a
+ * network within the host.
+ */
+export function isolatedSystem(
+  devices: readonly { readonly addresses: readonly string[] }[],
+): HostSystem {
+  const named = devices.flatMap(({ addresses }) => addresses.map(canonical));
+  const own = new IsolatedAddresses(new Set(named));
+  const network = new MemoryNetwork(new IsolatedNetwork(CLOCK, own, stayAlive), CLOCK, own);
+  return { clock: CLOCK, network, isolated: true };
+}
+
+/** What is not an address is reported by the host. */
+function canonical(address: string): string {
+  return canonicalAddress(address.trim()) ?? address;
+}
+
+/** A timer that never fires, as a socket that nobody connects to. */
+function stayAlive(): () => void {
+  const timer = setInterval(() => {}, FOREVER_MS);
+  return () => clearInterval(timer);
 }

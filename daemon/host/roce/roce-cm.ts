@@ -32,6 +32,7 @@ import { RejectReason, SidrStatus } from '../../roce/wire/cm-message.ts';
 import { IP_REQUEST_BYTES, parseIpRequest, writeIpRequest } from '../../roce/wire/ip-request.ts';
 import { gidAddress, gidBytes } from '../host-addresses.ts';
 import type { HostCmEvent, HostId, IbEventFacts, ProgramParameters } from '../host-id.ts';
+import { isolatedText } from '../links/isolated-text.ts';
 import { GeneralServices } from './general-services.ts';
 import type { PacketNetwork } from './packet-network.ts';
 import { QueuePairDriver } from './queue-pair-driver.ts';
@@ -42,6 +43,8 @@ import { type PortHolder, ServicePorts } from './service-ports.ts';
 
 /** What is needed of the host. */
 export interface RoceCmHost extends RouteHost {
+  /** See `HostSystem`. */
+  readonly isolated?: boolean;
   now(): Micros;
   /** An id for a request that came to `listener`. */
   childOf(listener: HostId): HostId;
@@ -159,7 +162,9 @@ export class RoceCm {
     const source = bound !== undefined && !this.leavesPortOpen(bound.address) ? bound : undefined;
     const route = this.routes.find(destination.address, source?.address);
     if ('error' in route) {
-      const text = `no RoCE device reaches ${destination.address}`;
+      const { address } = destination;
+      const leaves = this.#host.isolated === true && route.error === 'ENETUNREACH';
+      const text = leaves ? isolatedText(address) : `no RoCE device reaches ${address}`;
       this.#report({ id, roce }, CMEventType.addrError, { error: route.error, text });
       return false;
     }

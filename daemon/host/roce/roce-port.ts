@@ -29,7 +29,7 @@ export interface PortHost {
   readonly addresses: readonly HostAddress[];
   /**
    * The code of the largest path MTU from a GID of `port` to one of another host; 0 if that cannot be
-   * reached. Throws `VerbsError` EADDRINUSE.
+   * reached. Throws `VerbsError` EADDRINUSE, or ENETUNREACH where nothing leaves the host.
    */
   outwardMtu(port: RocePort, sgid: Uint8Array, dgid: Uint8Array): number;
   /** Makes the wire of a queue pair of `port`. */

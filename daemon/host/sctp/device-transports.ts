@@ -3,9 +3,10 @@
  * only for a device that has it.
  */
 import type { SctpTransportKind } from '../device-config.ts';
-import type { HostClock } from '../links/network.ts';
+import { type HostClock, TransportError } from '../links/network.ts';
 import type { HostSctpTransport, SctpAddress, SctpPort, SctpPortOptions } from './association.ts';
 import { KernelSctpTransport } from './kernel-transport.ts';
+import type { MemoryDatagrams } from './memory-datagrams.ts';
 import type { PacketTransport } from './sctp-network.ts';
 import type { PacketCarrier, PacketObserver, PacketSpoiler } from './udp-carrier.ts';
 import { UsrsctpTransport } from './usrsctp-transport.ts';
@@ -22,10 +23,15 @@ export class DeviceTransports implements PacketTransport {
   readonly #usrsctp: UsrsctpTransport;
   readonly #hasUsrsctp: boolean;
 
-  constructor(clock: HostClock, devices: readonly TransportDevice[]) {
-    this.#usrsctp = new UsrsctpTransport(clock);
+  /** `memory` carries all packets if nothing may leave the host. Throws `TransportError`. */
+  constructor(clock: HostClock, devices: readonly TransportDevice[], memory?: MemoryDatagrams) {
+    this.#usrsctp = new UsrsctpTransport(clock, {}, memory);
     for (const { addresses, sctp } of devices) {
       if (sctp === 'usrsctp') continue;
+      if (memory !== undefined) {
+        const text = "the kernel's SCTP needs the network of the host";
+        throw new TransportError('EOPNOTSUPP', text);
+      }
       const kernel = new KernelSctpTransport(clock, sctp === 'kernel-udp');
       for (const address of addresses) this.#kernels.set(address, kernel);
     }

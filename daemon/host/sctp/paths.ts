@@ -1,6 +1,7 @@
 /** Paths: a UDP socket of ours and a peer's address and port, with the token that the library knows. */
 import type { DatagramDestination } from '../../../native-bridge/libc/datagram-batch.ts';
 import type { DescriptorWatch } from '../../../native-bridge/libc/watched-descriptor.ts';
+import type { Mailbox } from './memory-datagrams.ts';
 import type { SentTags } from './sent-tags.ts';
 
 const GID_BYTES = 16;
@@ -9,16 +10,18 @@ const IDLE_MAX = 1024;
 /** How long: a COOKIE ECHO that comes later than this behind its INIT is stale (RFC 9260 section 16). */
 const IDLE_MICROS = 60_000_000;
 
-/** A bound UDP socket. */
+/** A bound UDP socket, of the kernel or of a host that keeps to itself. */
 export interface CarrierSocket {
+  /** The kernel's; -1 with a `mailbox`. */
   readonly fd: number;
+  readonly mailbox: Mailbox | undefined;
   readonly address: string;
   readonly port: number;
   /** Tells sockets apart. */
   readonly number: number;
   /** As the kernel counts it, with its own overhead. */
   readonly receiveBufferBytes: number;
-  readonly watch: DescriptorWatch;
+  readonly watch: DescriptorWatch | undefined;
   /** Its descriptor may be another file's. */
   closed: boolean;
 }
@@ -30,6 +33,8 @@ export interface Path extends DatagramDestination {
   /** The peer's address in 16 bytes, an IPv4 one behind ::ffff, and its UDP port. */
   readonly peer: Uint8Array;
   readonly peerPort: number;
+  /** Where its packets arrive, if they go through memory. */
+  readonly mailbox: Mailbox | undefined;
   /** Its address as text. */
   readonly address: string;
   /** Bytes of the largest SCTP packet; 0 before the path is measured. */

@@ -4,6 +4,7 @@ import { DDP_ADAPTATION, SctpLayer } from '../../iwarp/sctp/sctp-layer.ts';
 import type { SctpTransportKind } from '../device-config.ts';
 import type { HostClock } from '../links/network.ts';
 import { DeviceTransports } from './device-transports.ts';
+import { MemoryDatagrams } from './memory-datagrams.ts';
 import { type PacketTransport, SctpNetwork } from './sctp-network.ts';
 
 /** See the module's comment. */
@@ -16,7 +17,10 @@ export const SCTP_PARTS = {
   makeTransport: (
     clock: HostClock,
     devices: readonly { readonly addresses: readonly string[]; readonly sctp: SctpTransportKind }[],
-  ): PacketTransport => new DeviceTransports(clock, devices),
+    isolated = false,
+  ): PacketTransport => {
+    return new DeviceTransports(clock, devices, isolated ? new MemoryDatagrams(clock) : undefined);
+  },
 };
 
 /** The type of `SCTP_PARTS`, which does not load it. */

@@ -16,6 +16,7 @@ import type { IdAccount } from '../../iwarp/cm/cm-id.ts';
 import { gidAddress, gidBytes } from '../host-addresses.ts';
 import { type Alarm, type HostClock, TransportError } from '../links/network.ts';
 import { ASSOCIATIONS_MAX } from './association.ts';
+import type { MemoryDatagrams } from './memory-datagrams.ts';
 import {
   ANSWER_BYTES,
   destinationPort,
@@ -82,11 +83,6 @@ interface StackCounters {
   refused: number;
 }
 
-interface OpenSocket {
-  readonly socket: CarrierSocket;
-  users: number;
-}
-
 /** Takes what comes to a port, for all addresses: the library tells paths apart, not addresses. */
 class Listener implements Served {
   readonly socket: UsrsctpSocket;
@@ -116,8 +112,8 @@ export class SctpStack {
   readonly counters: StackCounters = { malformed: 0, refused: 0, unfounded: 0 };
   readonly #clock: HostClock;
   readonly #paths = new Paths();
-  /** By address and port. */
-  readonly #sockets = new Map<string, OpenSocket>();
+  /** The open UDP sockets, with the number of their users. */
+  readonly #sockets = new Map<CarrierSocket, number>();
   /** By number of the UDP socket and port. */
   readonly #ports = new Map<string, PortHolder>();
   readonly #listeners = new Map<number, Listener>();
@@ -156,26 +152,30 @@ export class SctpStack {
 
   // UDP sockets and ports
 
-  /** The UDP socket, opened if need be; for `closeSocket`. Throws `TransportError`. */
-  openSocket(address: string, port: number): CarrierSocket {
-    const key = `${address} ${port}`;
-    let open = this.#sockets.get(key);
-    if (open === undefined) {
-      open = { socket: this.carrier.open(address, port), users: 0 };
-      this.#sockets.set(key, open);
+  /**
+   * The UDP socket, opened if need be, of the kernel or of a network in memory; for `closeSocket`.
+   * Throws `TransportError`.
+   */
+  openSocket(address: string, port: number, memory?: MemoryDatagrams): CarrierSocket {
+    let socket: CarrierSocket | undefined;
+    for (const each of this.#sockets.keys()) {
+      const same = each.address === address && each.port === port;
+      if (same && each.mailbox?.network === memory) socket = each;
     }
-    open.users += 1;
-    return open.socket;
+    socket ??= this.carrier.open(address, port, memory);
+    this.#sockets.set(socket, (this.#sockets.get(socket) ?? 0) + 1);
+    return socket;
   }
 
   /** The socket has one user less; without any, it is closed. */
   closeSocket(socket: CarrierSocket): void {
-    const key = `${socket.address} ${socket.port}`;
-    const open = this.#sockets.get(key);
-    if (open === undefined) return;
-    open.users -= 1;
-    if (open.users > 0) return;
-    this.#sockets.delete(key);
+    const users = this.#sockets.get(socket);
+    if (users === undefined) return;
+    if (users > 1) {
+      this.#sockets.set(socket, users - 1);
+      return;
+    }
+    this.#sockets.delete(socket);
     this.carrier.flush();
     this.carrier.close(socket);
     for (const path of this.#paths.takeAllOf(socket)) this.library.removePath(path.token);
@@ -264,8 +264,8 @@ export class SctpStack {
     account?.take('associations');
     this.#associations += 1;
     this.#paths.hold(path);
-    const open = this.#sockets.get(`${path.socket.address} ${path.socket.port}`);
-    if (open !== undefined) open.users += 1;
+    const users = this.#sockets.get(path.socket);
+    if (users !== undefined) this.#sockets.set(path.socket, users + 1);
     this.#arm();
   }
 
@@ -513,6 +513,7 @@ function newPath(
     socket,
     peer: peer.slice(),
     peerPort,
+    mailbox: socket.mailbox?.network.find(peer, peerPort),
     address,
     name: socketAddress(address, peerPort),
     trafficClass: 0,
@@ -526,6 +527,10 @@ function newPath(
 
 /** Bytes of the largest SCTP packet that the route of a path carries. Throws `TransportError`. */
 function routePacketBytes(path: Path): number {
+  if (path.socket.mailbox !== undefined) {
+    if (path.mailbox !== undefined) return packetBytesOf(path, IP_BYTES_MAX);
+    throw new TransportError('ECONNREFUSED', `no device of SCTP has the address ${path.address}`);
+  }
   try {
     return packetBytesOf(path, routeMtu(path.socket.address, path.address));
   } catch (error) {

@@ -1,5 +1,6 @@
 /**
- * SCTP packets in UDP datagrams (RFC 6951): the sockets, and batches that the kernel reads and fills.
+ * SCTP packets in UDP datagrams (RFC 6951): the sockets, and batches that the kernel reads and fills. Packets
+ * of a host that keeps to itself leave the same batch for memory.
  *
  * A packet is copied once on its way out, from the library into the batch, gets its checksum there, and
  * leaves with others by one system call. One that comes is checked where the kernel put it.
@@ -13,6 +14,7 @@ import { openUdp } from '../../../native-bridge/libc/udp-socket.ts';
 import { watchDescriptor } from '../../../native-bridge/libc/watched-descriptor.ts';
 import { chooseCrcEngine } from '../crc-engine.ts';
 import { TransportError } from '../links/network.ts';
+import type { Mailbox, MemoryDatagrams } from './memory-datagrams.ts';
 import { PacketCrc } from './packet-crc.ts';
 import { PACKET_BYTES_MIN } from './packet-gate.ts';
 import type { CarrierSocket, Path } from './paths.ts';
@@ -110,6 +112,12 @@ export interface CarrierUser {
   handleOutput(blocked: boolean): void;
 }
 
+/** What takes part in the packets of a network; undefined is the kernel's. */
+interface InNetwork<Part> {
+  readonly part: Part;
+  readonly network: MemoryDatagrams | undefined;
+}
+
 /** What became of datagrams. */
 interface CarrierCounters {
   packetsIn: number;
@@ -134,8 +142,8 @@ export class UdpCarrier implements PacketCarrier {
   };
   readonly #user: CarrierUser;
   /** Replaced, never mutated. */
-  #observers: readonly PacketObserver[] = [];
-  #spoilers: readonly PacketSpoiler[] = [];
+  #observers: readonly InNetwork<PacketObserver>[] = [];
+  #spoilers: readonly InNetwork<PacketSpoiler>[] = [];
   readonly #in = new IncomingBatch(SLOTS, SLOT_BYTES);
   readonly #out = new OutgoingBatch(SLOTS, SLOT_BYTES);
   readonly #inCrc: PacketCrc;
@@ -174,30 +182,37 @@ export class UdpCarrier implements PacketCarrier {
     return this.#out.bytes;
   }
 
-  /** Reports packets with right checksums until the returned function is called. */
-  observe(observer: PacketObserver): () => void {
-    this.#observers = [...this.#observers, observer];
+  /**
+   * Reports packets of a network, by default the kernel's, with right checksums until the returned function
+   * is called.
+   */
+  observe(observer: PacketObserver, network?: MemoryDatagrams): () => void {
+    const entry = { part: observer, network };
+    this.#observers = [...this.#observers, entry];
     return () => {
-      this.#observers = this.#observers.filter((each) => each !== observer);
+      this.#observers = this.#observers.filter((each) => each !== entry);
     };
   }
 
-  /** Asks before packets go further, until the returned function is called. */
-  obey(spoiler: PacketSpoiler): () => void {
-    this.#spoilers = [...this.#spoilers, spoiler];
+  /** Asks before packets of a network go further, until the returned function is called. */
+  obey(spoiler: PacketSpoiler, network?: MemoryDatagrams): () => void {
+    const entry = { part: spoiler, network };
+    this.#spoilers = [...this.#spoilers, entry];
     return () => {
-      this.#spoilers = this.#spoilers.filter((each) => each !== spoiler);
+      this.#spoilers = this.#spoilers.filter((each) => each !== entry);
     };
   }
 
-  /** Binds a UDP port. Throws `TransportError`. */
-  open(address: string, port: number): CarrierSocket {
+  /** Binds a UDP port, of the kernel or of a network in memory. Throws `TransportError`. */
+  open(address: string, port: number, memory?: MemoryDatagrams): CarrierSocket {
+    if (memory !== undefined) return this.#openMailbox(address, port, memory);
     try {
       const { fd: opened, receiveBufferBytes } = openUdp(address, port, BUFFER_BYTES);
       const fd = unreserved('socket', opened);
       keepErrors(fd, !address.includes(':'));
       const socket: CarrierSocket = {
         fd,
+        mailbox: undefined,
         address,
         port,
         number: this.#nextNumber,
@@ -211,7 +226,7 @@ export class UdpCarrier implements PacketCarrier {
       };
       this.#nextNumber += 1;
       // A host lives as long as its sockets and clients; this does not keep it alive.
-      socket.watch.hold(false);
+      socket.watch?.hold(false);
       return socket;
     } catch (error) {
       if (!(error instanceof SystemCallError)) throw error;
@@ -219,12 +234,29 @@ export class UdpCarrier implements PacketCarrier {
     }
   }
 
+  #openMailbox(address: string, port: number, memory: MemoryDatagrams): CarrierSocket {
+    const mailbox = memory.open(address, port, () => this.#readMailbox(socket, mailbox));
+    const socket: CarrierSocket = {
+      fd: -1,
+      mailbox,
+      address,
+      port,
+      number: this.#nextNumber,
+      receiveBufferBytes: BUFFER_BYTES,
+      watch: undefined,
+      closed: false,
+    };
+    this.#nextNumber += 1;
+    return socket;
+  }
+
   close(socket: CarrierSocket): void {
     if (this.#socket === socket) this.flush();
     if (this.#socket === socket) this.#clear();
     socket.closed = true;
-    socket.watch.close();
-    closeDescriptor(socket.fd);
+    socket.mailbox?.close();
+    socket.watch?.close();
+    if (socket.fd >= 0) closeDescriptor(socket.fd);
   }
 
   // Packets that leave
@@ -288,6 +320,10 @@ export class UdpCarrier implements PacketCarrier {
     this.#groupBytes = 0;
     while (this.#first < count) {
       const socket = this.#socket as CarrierSocket;
+      if (socket.mailbox !== undefined) {
+        this.#post(socket.mailbox);
+        break;
+      }
       let sent = this.#out.send(socket.fd, this.#first);
       // The call may have taken the error of an earlier packet from the socket.
       if (sent < 0 && sent !== EAGAIN) sent = this.#out.send(socket.fd, this.#first);
@@ -308,26 +344,47 @@ export class UdpCarrier implements PacketCarrier {
     this.#clear();
   }
 
+  /** Puts the rest of the batch into the mailboxes of its destinations. */
+  #post(from: Mailbox): void {
+    const out = this.#out;
+    for (let slot = this.#first; slot < out.count; slot += 1) {
+      const to = this.#paths[slot]?.mailbox;
+      const taken = to?.post(from, out.bytes, out.slotAt(slot), out.lengthOf(slot)) === true;
+      if (taken) this.counters.packetsOut += 1;
+      else this.counters.lostOut += 1;
+    }
+  }
+
   // Watching
 
   get #watched(): boolean {
-    for (const { watched } of this.#observers) if (watched) return true;
+    for (const { part } of this.#observers) if (part.watched) return true;
     return false;
   }
 
-  #show(...[way, socket, peer, peerPort, sctp]: Parameters<PacketObserver['packet']>): void {
-    for (const observer of this.#observers) {
-      if (observer.watched) observer.packet(way, socket, peer, peerPort, sctp);
+  #show(
+    way: 'out' | 'in',
+    socket: CarrierSocket,
+    peer: Uint8Array,
+    peerPort: number,
+    sctp: Uint8Array,
+  ): void {
+    for (const { part, network } of this.#observers) {
+      if (network !== socket.mailbox?.network) continue;
+      if (part.watched) part.packet(way, socket, peer, peerPort, sctp);
     }
   }
 
   get #spoiled(): boolean {
-    for (const { active } of this.#spoilers) if (active) return true;
+    for (const { part } of this.#spoilers) if (part.active) return true;
     return false;
   }
 
   #isTaken(packet: CarriedPacket): boolean {
-    for (const spoiler of this.#spoilers) if (spoiler.active && spoiler.takes(packet)) return true;
+    for (const { part, network } of this.#spoilers) {
+      if (network !== packet.socket.mailbox?.network) continue;
+      if (part.active && part.takes(packet)) return true;
+    }
     return false;
   }
 
@@ -403,19 +460,44 @@ export class UdpCarrier implements PacketCarrier {
     this.#read(socket);
   }
 
+  #readMailbox(socket: CarrierSocket, mailbox: Mailbox): void {
+    const arrived = this.#arrived;
+    const start = this.#in.slotAt(0);
+    this.#reading = true;
+    for (let reads = 0; reads < READS_MAX && !socket.closed; reads += 1) {
+      let length = 0;
+      for (let bytes = 0; bytes < GROUP_BYTES && !socket.closed; bytes += length) {
+        length = mailbox.take(this.#in.bytes, start, arrived);
+        if (length < 0) break;
+        arrived.length = length;
+        this.#accept(socket, 0);
+      }
+      if (length < 0) break;
+      this.#user.handleInputEnd();
+    }
+    this.#reading = false;
+    this.#user.handleInputEnd();
+    mailbox.awaitTurn();
+  }
+
   #take(socket: CarrierSocket, slot: number): void {
-    const length = this.#in.lengthOf(slot);
+    const arrived = this.#arrived;
+    arrived.peerPort = this.#in.readSender(slot, arrived.peer);
+    arrived.length = this.#in.truncated(slot) ? 0 : this.#in.lengthOf(slot);
+    this.#accept(socket, slot);
+  }
+
+  /** A packet of `#arrived.length` bytes is in a slot. */
+  #accept(socket: CarrierSocket, slot: number): void {
+    const arrived = this.#arrived;
+    const { length } = arrived;
     const start = this.#in.slotAt(slot);
     this.counters.packetsIn += 1;
-    const fits = length >= PACKET_BYTES_MIN && !this.#in.truncated(slot);
-    if (!fits || !this.#inCrc.check(slot, start, length)) {
+    if (length < PACKET_BYTES_MIN || !this.#inCrc.check(slot, start, length)) {
       this.counters.badChecksums += 1;
       return;
     }
-    const arrived = this.#arrived;
-    arrived.peerPort = this.#in.readSender(slot, arrived.peer);
     arrived.start = start;
-    arrived.length = length;
     const plain = !this.#watched && !this.#spoiled;
     if (!plain && !this.#passes(socket, slot, arrived)) return;
     this.#user.handleArrival(socket, arrived);

@@ -11,6 +11,7 @@ import {
   type SctpPort,
   type SctpPortOptions,
 } from './association.ts';
+import type { MemoryDatagrams } from './memory-datagrams.ts';
 import { arrivingAt, asTransportError, attempt, type Opening } from './opening.ts';
 import type { CarrierSocket, Path } from './paths.ts';
 import type { PacketTransport } from './sctp-network.ts';
@@ -41,12 +42,19 @@ interface UdpPorts {
 export class UsrsctpTransport implements PacketTransport {
   readonly #clock: HostClock;
   readonly #ports: Required<UdpPorts>;
+  readonly #memory: MemoryDatagrams | undefined;
   /** Held whether or not a port of SCTP is. */
   readonly #opened: CarrierSocket[] = [];
   readonly #stops: (() => void)[] = [];
 
-  constructor(clock: HostClock, { own = SCTP_UDP_PORT, peer = SCTP_UDP_PORT }: UdpPorts = {}) {
+  /** With `memory`, packets stay on the host. */
+  constructor(
+    clock: HostClock,
+    { own = SCTP_UDP_PORT, peer = SCTP_UDP_PORT }: UdpPorts = {},
+    memory?: MemoryDatagrams,
+  ) {
     this.#clock = clock;
+    this.#memory = memory;
     this.#ports = { own, peer };
   }
 
@@ -55,18 +63,22 @@ export class UsrsctpTransport implements PacketTransport {
    * Throws `TransportError`.
    */
   open(address: string): void {
-    this.#opened.push(sctpStack(this.#clock).openSocket(address, this.#ports.own));
+    this.#opened.push(this.#openSocket(address));
   }
 
-  /** Shows it every packet of the process, until `close`. */
+  #openSocket(address: string): CarrierSocket {
+    return sctpStack(this.#clock).openSocket(address, this.#ports.own, this.#memory);
+  }
+
+  /** Shows it every packet of the process in UDP, or in this memory, until `close`. */
   observe(observer: PacketObserver): void {
-    this.#stops.push(sctpStack(this.#clock).carrier.observe(observer));
+    this.#stops.push(sctpStack(this.#clock).carrier.observe(observer, this.#memory));
   }
 
-  /** Asks it about every packet of the process, until `close`. */
+  /** Asks it about the same packets, until `close`. */
   obey(spoilerOf: (carrier: PacketCarrier) => PacketSpoiler): void {
     const { carrier } = sctpStack(this.#clock);
-    this.#stops.push(carrier.obey(spoilerOf(carrier)));
+    this.#stops.push(carrier.obey(spoilerOf(carrier), this.#memory));
   }
 
   /** Undoes every `open`, `observe` and `obey`. */
@@ -77,7 +89,7 @@ export class UsrsctpTransport implements PacketTransport {
 
   hold(local: SctpAddress, options: SctpPortOptions): SctpPort {
     const stack = sctpStack(this.#clock);
-    const socket = stack.openSocket(local.address, this.#ports.own);
+    const socket = this.#openSocket(local.address);
     try {
       return new UsrsctpPort(stack, socket, local.port, { ...options, peer: this.#ports.peer });
     } catch (error) {

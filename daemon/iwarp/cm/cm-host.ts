@@ -4,6 +4,12 @@ import type { ErrnoCode } from '../../../verbs-api/contract/verbs/errors.ts';
 import type { SocketAddress } from '../../../verbs-api/contract/verbs/provider.ts';
 import type { CmEndpoint, CmId } from './cm-id.ts';
 
+/** Why an address is not reached; `text` where there is more to say. */
+export interface NoRoute {
+  readonly error: ErrnoCode;
+  readonly text?: string | undefined;
+}
+
 /** Synchronous operations of the host's TCP. */
 export interface HostNetwork {
   /**
@@ -31,7 +37,7 @@ export interface HostNetwork {
   sourceAddress(
     destination: string,
     source: string | undefined,
-  ): { readonly address: string } | { readonly error: ErrnoCode };
+  ): { readonly address: string } | NoRoute;
 }
 
 /** An event of a connection id, before it is delivered to the owner of the id (`rdma_cm_event`). */

@@ -130,7 +130,8 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     const bound = id.localAddress;
     const route = this.#routes.find(wildcardAsLoopback(remote.address), bound?.address);
     if ('error' in route) {
-      this.#report(id, CMEventType.addrError, route.error, `no device reaches ${remote.address}`);
+      const { error, text = `no device reaches ${remote.address}` } = route;
+      this.#report(id, CMEventType.addrError, error, text);
       return;
     }
     if (bound === undefined) {

@@ -1,7 +1,6 @@
 /** Finds the device for a local address, and the device through which a destination is reached. */
-import type { ErrnoCode } from '../../../verbs-api/contract/verbs/errors.ts';
 import { addressFamily, isLoopback, isWildcard } from './address.ts';
-import type { HostNetwork } from './cm-host.ts';
+import type { HostNetwork, NoRoute } from './cm-host.ts';
 import type { CmDevice } from './cm-types.ts';
 
 /** A source address and the device that has it. */
@@ -46,10 +45,7 @@ export class DeviceRoutes {
    * how devices on parts of 127.0.0.0/8 reach each other. A destination that a device of this host
    * lists is reached by devices of its lower layer alone.
    */
-  find(
-    destination: string,
-    bound: string | undefined,
-  ): DeviceRoute | { readonly error: ErrnoCode } {
+  find(destination: string, bound: string | undefined): DeviceRoute | NoRoute {
     const given = bound === undefined || isWildcard(bound) ? undefined : bound;
     const chosen = this.#network.sourceAddress(destination, given);
     if ('error' in chosen) return chosen;

@@ -15,6 +15,7 @@ const STATUS: DaemonStatus = {
     logLinesDropped: 0,
     ended: [],
   },
+  network: 'host',
   loopback: 'memory',
   memoryTiers: ['shared', 'agent'],
   devices: [
@@ -77,6 +78,7 @@ describe('the status for people', () => {
       'iwarpd 1.2.3, pid 42, up 1 h 2 min',
       'socket        /run/x/iwarpd.sock',
       'CRC32C        native',
+      'network       host',
       'loopback      memory',
       'memory tiers  shared, agent',
       '',
@@ -93,7 +95,7 @@ describe('the status for people', () => {
     const [device] = STATUS.devices;
     const idle = device === undefined ? [] : [{ ...device, counters: { sendsTaken: 0 } }];
     const lines = statusLines({ ...STATUS, devices: idle, clients: [] });
-    expect(lines.slice(7)).toEqual(['  nothing moved yet', '', 'no clients']);
+    expect(lines.slice(8)).toEqual(['  nothing moved yet', '', 'no clients']);
   });
 
   it('shows durations in readable units', () => {

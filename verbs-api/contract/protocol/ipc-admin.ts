@@ -18,6 +18,8 @@ export interface DaemonStatus {
   readonly http?: HttpReady;
   /** The CRC32C implementation in use and the reason for the choice, in a few words. */
   readonly crcEngine: string;
+  /** Whether its devices reach other hosts and daemons, or each other only. */
+  readonly network: NetworkReach;
   /** How connections between its own iWARP devices and queue pairs travel. */
   readonly loopback: Loopback;
   /** Memory tiers that clients may get, best first. */
@@ -41,6 +43,14 @@ export interface DaemonStatus {
 export const LOOPBACKS = ['memory', 'tcp'] as const;
 /** `memory` or `tcp`: one of `LOOPBACKS`. */
 export type Loopback = (typeof LOOPBACKS)[number];
+
+/**
+ * How far devices reach: other hosts and daemons by sockets of this machine, or the devices of their own
+ * daemon only, without a socket.
+ */
+export const NETWORKS = ['host', 'isolated'] as const;
+/** `host` or `isolated`: one of `NETWORKS`. */
+export type NetworkReach = (typeof NETWORKS)[number];
 
 /** How close the daemon is to its limits, and what it did to keep running. */
 export interface DaemonHealth {
