@@ -106,6 +106,16 @@ void device_files_visit(void (*visit)(struct device_file *file)) {
   for (struct device_file *file = files; file != NULL; file = file->next) visit(file);
 }
 
+struct device_file *device_file_detached(void) {
+  struct device_file *found = NULL;
+  registry_lock();
+  for (struct device_file *file = files; file != NULL && found == NULL; file = file->next) {
+    if (file->state == CONNECTION_DETACHED && device_file_try_ref(file)) found = file;
+  }
+  registry_unlock();
+  return found;
+}
+
 bool device_files_any(enum role role) {
   bool any = false;
   registry_lock();

@@ -91,6 +91,9 @@ void device_file_shut(struct device_file *file);
 /* Calls `visit` for every file. Requires the registry lock, or a single thread. */
 void device_files_visit(void (*visit)(struct device_file *file));
 
+/* In a forked child: a file without a connection of its own, with a reference, or NULL. */
+struct device_file *device_file_detached(void);
+
 /* True while an uverbs file is open in this process. */
 bool device_files_any(enum role role);
 

@@ -165,6 +165,21 @@ static void attach(struct device_file *file) {
   if (file->queues != NULL) loss_watch_start(file);
 }
 
+void exchange_attach_inherited(void) {
+  if (atomic_load(&table_process) == 0 || process_is_foreign()) return;
+  int saved = errno;
+  for (struct device_file *file; (file = device_file_detached()) != NULL;) {
+    int cancel_state;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
+    pthread_mutex_lock(&file->command_lock);
+    if (file->state == CONNECTION_DETACHED) attach(file);
+    pthread_mutex_unlock(&file->command_lock);
+    pthread_setcancelstate(cancel_state, NULL);
+    device_file_put(file);
+  }
+  errno = saved;
+}
+
 void exchange_run(struct device_file *file, struct exchange *exchange) {
   exchange->status = -EIO;
   exchange->flags = 0;

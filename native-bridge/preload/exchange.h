@@ -57,6 +57,10 @@ int exchange_descriptor(struct device_file *file, enum operation operation);
 int exchange_connect(struct device_file *file, enum role role, const uint8_t *token,
                      struct welcome *welcome);
 
+/* In a forked child that is about to give up rights: makes its connections to inherited files, which the
+ * kernel lets it use whatever its rights, while it may still make them. */
+void exchange_attach_inherited(void);
+
 /* Sends a command that gets no answer. False when it must be sent as an ordinary one. */
 bool exchange_send_one_way(struct device_file *file, enum operation operation, uint64_t argument);
 

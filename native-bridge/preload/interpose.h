@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
@@ -40,7 +41,7 @@ ssize_t __read_chk(int fd, void *buffer, size_t length, size_t buffer_bytes);
   X(ioctl) X(write) X(read) X(__read_chk) X(close) X(dup) X(dup2) X(dup3)        \
   X(fcntl) X(fcntl64) X(close_range) X(closefrom) X(socket) X(bind) X(getsockname) X(setsockopt)   \
   X(getsockopt) X(send) X(sendto) X(sendmsg) X(recv) X(recvfrom) X(recvmsg)       \
-  X(mremap)
+  X(mremap) X(chroot) X(setuid) X(seteuid) X(setreuid) X(setresuid) X(unshare) X(setns)
 /* clang-format on */
 
 enum real_function {

@@ -49,4 +49,14 @@ describeWith(['native'], 'a program that gives up rights', () => {
       expect(ended.status).toBe(0);
     },
   );
+
+  it.each(DEVICES.flatMap((device) => HOWS.map((how) => [device, how] as const)))(
+    'forks a child that makes a completion channel and all else on %s after %s',
+    async (device, how) => {
+      const words = [program, device, how, 'forked'];
+      const ended = await new ShimProgram(words, rig.environment).end();
+      expect(ended.output).toBe('all made\n');
+      expect(ended.status).toBe(0);
+    },
+  );
 });

@@ -1,15 +1,18 @@
 /*
- * What a program has of its devices once it has given up rights: dropped-rights DEVICE HOW, where HOW is
- * nothing, chroot, setuid or seteuid. It opens the device and rdma_cm before, and makes a queue pair
- * with a completion channel, memory and an id behind. Then it prints "all made".
+ * What a program has of its devices once it has given up rights: dropped-rights DEVICE HOW [forked], where
+ * HOW is nothing, chroot, setuid or seteuid. It opens the device and rdma_cm before, and makes a queue pair
+ * with a completion channel, memory and an id behind. Then it prints "all made". With "forked", a child of
+ * it does so, but for the id, which only the process that opened rdma_cm may make.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define CHECK(holds) \
@@ -41,10 +44,18 @@ int main(int count, char **words) {
   static char memory[4096];
   struct ibv_cq *signalled;
   void *context;
-  CHECK(count == 3);
+  CHECK(count == 3 || count == 4);
+  bool forks = count == 4;
   struct ibv_context *verbs = open_named(words[1]);
   struct rdma_event_channel *events = rdma_create_event_channel();
   CHECK(verbs != NULL && events != NULL);
+  pid_t child = forks ? fork() : 0;
+  CHECK(child >= 0);
+  if (child > 0) {
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    return 0;
+  }
   drop(words[2]);
   struct ibv_pd *pd = ibv_alloc_pd(verbs);
   struct ibv_mr *mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
@@ -61,7 +72,7 @@ int main(int count, char **words) {
   struct ibv_qp *qp = ibv_create_qp(pd, &init);
   CHECK(qp != NULL);
   struct rdma_cm_id *id;
-  CHECK(rdma_create_id(events, &id, NULL, RDMA_PS_TCP) == 0);
+  CHECK(forks || rdma_create_id(events, &id, NULL, RDMA_PS_TCP) == 0);
   /* A flushed receive comes through the channel. */
   struct ibv_sge sge = {.addr = (uintptr_t)memory, .length = 8, .lkey = mr->lkey};
   struct ibv_recv_wr wr = {.sg_list = &sge, .num_sge = 1}, *bad;
