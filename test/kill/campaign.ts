@@ -17,6 +17,7 @@ import {
   shimEnvironment,
 } from '../interop/shim-programs.ts';
 import { Prng } from '../sim/prng.ts';
+import { ownAddress } from '../support/own-address.ts';
 import { type Account, readAccount } from './ledger.ts';
 
 /** A survivor must learn of the other end's death within this. */
@@ -31,7 +32,8 @@ const EARLY_MS = 400;
 /** Longest delay of a kill during the conversation. */
 const LATE_MS = 100;
 
-const ADDRESSES = ['127.0.0.2', '127.0.0.3'] as const;
+/** Of this process alone: RoCE takes UDP port 4791 of them. */
+const ADDRESSES = [ownAddress(2), ownAddress(3)] as const;
 /** More than a program can send before it is killed. */
 const PINGS = '1000000';
 
