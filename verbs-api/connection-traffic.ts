@@ -352,7 +352,7 @@ export class ConnectionTraffic {
     let cause = why;
     if (wc.status !== WCStatus.wrFlushErr) {
       this.#culprit = new OperationError('connection', wc, why);
-      cause ??= WC_STATUS_TEXT[wc.status];
+      cause ??= wc.reason ?? WC_STATUS_TEXT[wc.status];
     }
     const text = `the connection has ended${cause === undefined ? '' : ` (${cause})`}`;
     this.#end = new VerbsError('ENOTCONN', text);

@@ -244,7 +244,7 @@ export class VerbsTraffic {
     if (completions.length === 0) completions = await this.#cq.wait({ max: POLL_MAX });
     for (const wc of completions) {
       if (wc.status !== WCStatus.success) {
-        throw new Error(`a work request failed: ${WC_STATUS_TEXT[wc.status]}`);
+        throw new Error(`a work request failed: ${wc.reason ?? WC_STATUS_TEXT[wc.status]}`);
       }
       if (wc.opcode === WCOpcode.recv) {
         this.#arrived += 1;

@@ -27,6 +27,7 @@ import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
 import type { CmEvent } from '../iwarp/cm/cm-host.ts';
 import type { IdAccount } from '../iwarp/cm/cm-id.ts';
 import type { CQInit } from '../rnic/completion-queue.ts';
+import type { FailedWork } from '../rnic/failure-cause.ts';
 import type { PathAttributes } from '../rnic/ib-port.ts';
 import type { MemoryBacking } from '../rnic/memory-backing.ts';
 import type { MRInit } from '../rnic/memory-region.ts';
@@ -37,7 +38,7 @@ import type { IbEventFacts } from './host-id.ts';
 import type { GroupAccount } from './roce/multicast-groups.ts';
 
 /** An object whose tag, set by its owner, routes its events. */
-interface TaggedObject {
+export interface TaggedObject {
   tag: unknown;
 }
 
@@ -193,6 +194,14 @@ export interface DeviceAsyncEvent {
   readonly text: string;
 }
 
+/** Work of a queue pair that failed. */
+export interface DeviceFailure {
+  readonly qp: TaggedObject & { readonly qpn: number };
+  /** The work request; undefined for all those that were flushed. */
+  readonly work: FailedWork | undefined;
+  readonly sentence: string;
+}
+
 /** A connection id. */
 export interface ServedId extends TaggedObject {
   readonly device: string | undefined;
@@ -243,6 +252,10 @@ export interface DeviceHost {
   onCompletion(cq: DeviceCQ): void;
   onAsync(device: DeviceBackend, event: DeviceAsyncEvent): void;
   onCmEvent(id: ServedId, event: ServedCmEvent): void;
+  /** Real devices keep their reasons to themselves. */
+  onFailure?(device: DeviceBackend, failure: DeviceFailure): void;
+  /** Whether two queue pairs belong to programs of one user. */
+  isSameUser?(one: TaggedObject, other: TaggedObject): boolean;
   /** The queue pair's queues have new elements. Spurious calls are harmless. */
   doorbell(qp: DeviceQP): void;
   /** The shared receive queue has new elements; only for devices whose receives need doorbells. */

@@ -23,6 +23,13 @@ import type { StreamOptions } from '../iwarp/engine/stream-api.ts';
 import type { Walk } from '../iwarp/faults/passage.ts';
 import type { CQ } from '../rnic/completion-queue.ts';
 import type { NicEffect } from '../rnic/effect.ts';
+import type { FailedWork } from '../rnic/failure-cause.ts';
+import {
+  failureSentence,
+  flushSentence,
+  foundText,
+  type PeerFacts,
+} from '../rnic/failure-sentence.ts';
 import type { ProgramWire } from '../rnic/ib-port.ts';
 import { QP } from '../rnic/queue-pair.ts';
 import type { SRQ } from '../rnic/shared-receive-queue.ts';
@@ -54,6 +61,7 @@ import { isolatedText } from './links/isolated-text.ts';
 import type { Link } from './links/link.ts';
 import { type Alarm, type HostClock, type HostSystem, TransportError } from './links/network.ts';
 import type { HostNotice, HostObserver } from './observer.ts';
+import { peerFacts, type UserCheck } from './peer-facts.ts';
 import { isLinkLocalGid, MulticastGroups } from './roce/multicast-groups.ts';
 import type { PacketNetwork, PacketNetworkHost } from './roce/packet-network.ts';
 import type { RoceCm, RoceCmHost } from './roce/roce-cm.ts';
@@ -93,6 +101,14 @@ export interface HostAsyncEvent {
   readonly event: AsyncEventType;
   readonly element: QP | CQ | SRQ | undefined;
   readonly text: string;
+}
+
+/** Work of a queue pair that failed, with what the other end knows. */
+interface HostFailure {
+  readonly qp: QP;
+  /** The work request; undefined for all those that were flushed. */
+  readonly work: FailedWork | undefined;
+  readonly sentence: string;
 }
 
 /** Where a queue pair of a RoCE device sends to, as `status` shows it. */
@@ -144,6 +160,9 @@ export class RnicHost
   onCompletion: (cq: CQ) => void = () => {};
   onAsync: (device: Adapter, event: HostAsyncEvent) => void = () => {};
   onCmEvent: (id: HostId, event: HostCmEvent) => void = () => {};
+  onFailure: (device: Adapter, failure: HostFailure) => void = () => {};
+  /** Set by a daemon, whose programs may belong to several users. */
+  isSameUser: UserCheck = () => true;
   readonly #observer: HostObserver;
   readonly #manager: ConnectionManager;
   readonly clock: HostClock;
@@ -683,8 +702,19 @@ export class RnicHost
         return;
       case 'async':
         if (effect.element instanceof QP) this.#roceCm?.handleQPFailed(effect.element, effect.text);
-        this.raise(device, effect.event, effect.element, effect.text);
+        this.raise(device, effect.event, effect.element, effect.text + this.#peerText(effect));
         return;
+      case 'failed': {
+        const { qp, work } = effect;
+        this.onFailure(device, { qp, work, sentence: failureSentence(work, this.#peerOf(qp)) });
+        return;
+      }
+      case 'flushed': {
+        const { qp, work } = effect;
+        const sentence = flushSentence(work, qp.qpn, this.#peerOf(qp));
+        this.onFailure(device, { qp, work: undefined, sentence });
+        return;
+      }
       case 'transmit':
         this.#packets?.memoryReady(effect.qp);
         this.#conduits.enqueue(effect.qp);
@@ -702,6 +732,18 @@ export class RnicHost
       default:
         effect satisfies never;
     }
+  }
+
+  #peerOf(qp: QP): PeerFacts | undefined {
+    return peerFacts(qp, this.devices, this.#conduits, this.isSameUser);
+  }
+
+  /** What the other end found, for an event about a refusal of it. */
+  #peerText({ element }: Extract<NicEffect, { type: 'async' }>): string {
+    if (!(element instanceof QP)) return '';
+    const { cause } = element;
+    if (cause?.kind !== 'wire' || cause.by === 'us') return '';
+    return foundText(cause, this.#peerOf(element));
   }
 
   #actOnCm(effect: CmEffect, now: Micros): void {

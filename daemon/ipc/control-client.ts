@@ -44,6 +44,7 @@ import { AgentChannel } from './objects/agent-channel.ts';
 import { DaemonMemory } from './objects/daemon-memory.ts';
 import type { DeviceDirectory } from './objects/device-directory.ts';
 import type { EndingOwners } from './objects/ending-owners.ts';
+import type { OwnReport } from './objects/failure-report.ts';
 import type { ObjectWindow } from './objects/object-window.ts';
 import type { ClientQuotas } from './objects/quotas.ts';
 import { ClientContext } from './verbs/client-context.ts';
@@ -101,6 +102,7 @@ export class ControlClient {
       uid: credentials.uid,
       gid: credentials.gid,
       sendEvent: (event) => this.#sendEvent(event),
+      record: (report) => this.#record(report),
       sendCompletion: (channel, cq) => this.#channels.get(channel)?.send(cq),
       openChannel: (channel) => this.#openChannel(channel),
       closeChannel: (channel) => this.#closeChannel(channel),
@@ -269,12 +271,7 @@ export class ControlClient {
    */
   #refuse(id: number, name: CommandName, error: unknown, request: unknown): void {
     if (!isVerbsError(error)) throw error;
-    const { credentials, program } = this.#identity;
-    const { pid, uid } = credentials;
-    this.#options.refusals.record({
-      pid,
-      uid,
-      program,
+    this.#record({
       api: 'typescript',
       verb: name,
       code: error.code,
@@ -283,6 +280,12 @@ export class ControlClient {
     });
     const value = [error.code, error.message];
     this.#connection.gather(emitValueFrame(FrameType.error, id, value));
+  }
+
+  #record(report: OwnReport): void {
+    const { credentials, program } = this.#identity;
+    const { pid, uid } = credentials;
+    this.#options.refusals.record({ pid, uid, program, ...report });
   }
 
   #sendEvent(event: DeviceEvent): void {

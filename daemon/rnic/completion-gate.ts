@@ -10,6 +10,7 @@ import { CQEStatus, SQOpcode } from '../../verbs-api/contract/protocol/queue-lay
 import { assert } from '../invariants/assert.ts';
 import type { CQ } from './completion-queue.ts';
 import { Completion } from './completion-writer.ts';
+import { type Cause, MEMORY_GONE } from './failure-cause.ts';
 import { KeptPieces, type PieceKind } from './kept-pieces.ts';
 import type { MemoryBacking } from './memory-backing.ts';
 import { countCompletion, type NicCounters } from './nic-counters.ts';
@@ -49,6 +50,8 @@ interface LostPiece {
 /** The queue pair of a gate. */
 export interface GateUser {
   readonly qpn: number;
+  /** See `CauseHolder`. */
+  found: Cause | undefined;
   /** Asks for a call of `release` once memory is ready. */
   awaitWrites(): void;
   /** Accepted data did not reach its memory. What it was, unless a completion says so. */
@@ -57,6 +60,8 @@ export interface GateUser {
   handleReported(): void;
   /** The completion of a receive found its queue full. */
   handleFullQueue(): void;
+  /** A completion in error, before it is in its queue. */
+  handleFailed(completion: Completion): void;
 }
 
 /** Of gates that never waited; both stay empty. */
@@ -227,6 +232,7 @@ export class CompletionGate {
 
   #push(cq: CQ, completion: Completion): boolean {
     countCompletion(this.#counters, completion.status);
+    if (completion.status !== CQEStatus.success) this.#user.handleFailed(completion);
     const pushed = cq.push(completion);
     if (completion.opcode === SQOpcode.receive) {
       this.#user.handleReported();
@@ -312,6 +318,7 @@ export class CompletionGate {
    */
   #failHeld(lost: LostPiece | undefined): boolean {
     let blamed = false;
+    this.#user.found = MEMORY_GONE;
     this.#holdsData = false;
     const blames = lost === undefined || lost.kind === 'receive';
     for (let index = 0; index < this.#heldCount; index += 1) {

@@ -45,6 +45,7 @@ export function lossText(failure: WireFailure): string {
   return failure.text + quirkText(failure);
 }
 
-function quirkText({ quirk }: WireFailure): string {
+/** The peer's known quirk, if one explains the failure. */
+export function quirkText({ quirk }: WireFailure): string {
   return quirk === undefined ? '' : `; known quirk: ${quirk}`;
 }

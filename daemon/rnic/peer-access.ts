@@ -6,6 +6,7 @@ import { Access } from '../../verbs-api/contract/verbs/enums.ts';
 import { ATOMIC_WORD_BYTES, performAtomic } from './atomic-operation.ts';
 import type { CompletionGate } from './completion-gate.ts';
 import type { DeferredReads } from './deferred-reads.ts';
+import { type CauseHolder, MEMORY_GONE, namedRange, refusedAccess } from './failure-cause.ts';
 import type { MemoryBacking } from './memory-backing.ts';
 import { MemoryTarget, type MemoryUser } from './memory-check.ts';
 import type { NicCounters } from './nic-counters.ts';
@@ -24,7 +25,7 @@ export interface PeerAccessHost {
 /** The memory side of one queue pair. */
 export class PeerAccess {
   readonly #host: PeerAccessHost;
-  readonly #user: MemoryUser;
+  readonly #user: MemoryUser & CauseHolder;
   readonly #gate: CompletionGate;
   readonly #target: MemoryTarget;
   readonly #deferred: DeferredReads;
@@ -32,7 +33,7 @@ export class PeerAccess {
   /** `gate` records each backing whose writes take time; `deferred` fetches what is read later. */
   constructor(
     host: PeerAccessHost,
-    user: MemoryUser,
+    user: MemoryUser & CauseHolder,
     gate: CompletionGate,
     deferred: DeferredReads,
   ) {
@@ -47,8 +48,24 @@ export class PeerAccess {
   check(stag: number, toHi: number, toLo: number, length: number, right: number): Fault {
     const { counters } = this.#host;
     const fault = this.#target.checkRemote(this.#user, stag, toHi, toLo, length, right);
-    if (fault !== Fault.none) counters.faults += 1;
+    if (fault !== Fault.none) {
+      counters.faults += 1;
+      this.refuse(stag, toHi, toLo, length, right, fault);
+    }
     return fault;
+  }
+
+  /** Notes why the queue pair refuses an access. */
+  refuse(
+    stag: number,
+    toHi: number,
+    toLo: number,
+    length: number,
+    right: number,
+    fault: Fault,
+  ): void {
+    const range = namedRange(stag, toHi, toLo, length);
+    this.#user.found = refusedAccess(this.#host.stags, this.#user, range, right, fault);
   }
 
   /** See `WireUser.checkReadSource`. */
@@ -69,7 +86,7 @@ export class PeerAccess {
     start: number,
     length: number,
   ): Fault {
-    if (!backing.write(offset, bytes, start, length)) return Fault.memoryLost;
+    if (!backing.write(offset, bytes, start, length)) return this.#lost();
     if (backing.pendingWrites > 0) this.#gate.wrote(backing);
     this.#host.counters.placedBytes += length;
     return Fault.none;
@@ -84,7 +101,7 @@ export class PeerAccess {
     length: number,
   ): Fault {
     if (backing.writeLater === undefined) return this.write(backing, offset, bytes, start, length);
-    if (!this.#gate.keep(backing, offset, bytes, start, length)) return Fault.memoryLost;
+    if (!this.#gate.keep(backing, offset, bytes, start, length)) return this.#lost();
     this.#host.counters.placedBytes += length;
     return Fault.none;
   }
@@ -145,8 +162,13 @@ export class PeerAccess {
     return this.#gathered(backing, length, read);
   }
 
+  #lost(fault: Fault = Fault.memoryLost): Fault {
+    this.#user.found = MEMORY_GONE;
+    return fault;
+  }
+
   #gathered(backing: MemoryBacking, length: number, read: boolean): Fault {
-    if (!read) return backing.ownerGone === true ? Fault.ownerGone : Fault.memoryLost;
+    if (!read) return backing.ownerGone === true ? this.#lost(Fault.ownerGone) : this.#lost();
     this.#host.counters.gatheredBytes += length;
     return Fault.none;
   }
@@ -163,10 +185,11 @@ export class PeerAccess {
     const low = entry.addressLo + (offset - entry.backingOffset);
     if (low % ATOMIC_WORD_BYTES !== 0) {
       this.#host.counters.faults += 1;
+      this.refuse(stag, toHi, toLo, ATOMIC_WORD_BYTES, Access.remoteAtomic, Fault.misaligned);
       return Fault.misaligned;
     }
     const { word, wordView } = this.#host;
-    if (!entry.backing.read(offset, ATOMIC_WORD_BYTES, word, 0)) return Fault.memoryLost;
+    if (!entry.backing.read(offset, ATOMIC_WORD_BYTES, word, 0)) return this.#lost();
     if (!performAtomic(access, wordView)) return Fault.access;
     this.#host.counters.atomics += 1;
     return this.write(entry.backing, offset, word, 0, ATOMIC_WORD_BYTES);

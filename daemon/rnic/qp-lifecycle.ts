@@ -4,14 +4,23 @@
  * The wire calls the queue pair, which therefore cannot call back at once: what the wire must be
  * told waits until `settle`.
  */
-import { CQEStatus } from '../../verbs-api/contract/protocol/queue-layout.ts';
+import { CQEStatus, SQOpcode } from '../../verbs-api/contract/protocol/queue-layout.ts';
 import { AsyncEventType, QPState, type QPType } from '../../verbs-api/contract/verbs/enums.ts';
 import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import { assert } from '../invariants/assert.ts';
 import type { CompletionGate } from './completion-gate.ts';
 import type { CQ } from './completion-queue.ts';
+import type { Completion } from './completion-writer.ts';
 import type { AsyncEffect, EffectSink } from './effect-sink.ts';
-import { failureText, faultEvent, lossText, refusedRequestStatus } from './failure-event.ts';
+import type { Cause, CauseHolder, FailureEffect } from './failure-cause.ts';
+import {
+  failedMessageStatus,
+  failureText,
+  faultEvent,
+  lossText,
+  refusedRequestStatus,
+} from './failure-event.ts';
+import { causeText, foundText } from './failure-sentence.ts';
 import type { IBPort, PathAttributes, ProgramWire } from './ib-port.ts';
 import { checkTransition } from './ib-transitions.ts';
 import type { WindowUser } from './memory-window.ts';
@@ -27,11 +36,19 @@ import { isFlushing, isIdle, type QPAction, qpAction, qpStateName } from './qp-s
 import type { Receiver } from './receiver.ts';
 import type { SendQueue } from './send-queue.ts';
 import type { SRQ } from './shared-receive-queue.ts';
-import { Fault, type Micros, type Wire, type WireFailure } from './wire-port.ts';
+import {
+  Fault,
+  MessageFailure,
+  type Micros,
+  type NamedRange,
+  type Wire,
+  type WireFailure,
+} from './wire-port.ts';
 
 /** What a QP's lifecycle tells the host. */
 export type LifecycleEffect<Q> =
   | AsyncEffect<Q>
+  | FailureEffect<Q>
   /**
    * The QP closes its stream (modify to SQD or SQE, a failed work request). The stream was told
    * and may have bytes to transmit; the connection manager has to tell its id.
@@ -59,7 +76,7 @@ export interface LifecycleHost<Q> {
 }
 
 /** The queue pair of a lifecycle. */
-interface LifecycleUser extends WindowUser {
+interface LifecycleUser extends CauseHolder, WindowUser {
   readonly sendCQ: CQ;
   readonly recvCQ: CQ;
   readonly srq: SRQ | undefined;
@@ -75,6 +92,14 @@ interface LifecycleParts {
   readonly onState: ((state: QPState) => void) | undefined;
 }
 
+const MOVED: Cause = { kind: 'ended', text: 'its program moved it to ERR' };
+const TERMINATED: Cause = { kind: 'ended', text: 'its program terminated the connection' };
+const DESTROYED: Cause = { kind: 'ended', text: 'its program destroyed it' };
+const CLOSED: Cause = { kind: 'ended', text: 'the connection was closed' };
+
+/** Kinds of failures of a connection that could not be told its peer. */
+const OWN_FAILURES: readonly string[] = ['local', 'protocol'];
+
 /** Every bit of `Access`. */
 const ALL_RIGHTS = -1;
 
@@ -87,6 +112,8 @@ export class QPLifecycle<Q extends LifecycleUser> {
   receiving = false;
   /** What the QP lets its peer do, bits of `Access`. iWARP leaves it to the memory. */
   granted: number;
+  /** Why its work fails, from the failure to RESET. The first cause counts. */
+  cause: Cause | undefined = undefined;
   /** In RTR, until the peer's first message: it raises COMM_EST. Never true for iWARP. */
   unheard = false;
   #state: QPState = QPState.RESET;
@@ -103,6 +130,12 @@ export class QPLifecycle<Q extends LifecycleUser> {
   /** The consumer closes the QP: no more events. */
   #closing = false;
   #drainTold = false;
+  /** Work that was flushed, until that is reported, once for each failure. */
+  #flushedSends = 0;
+  #flushedReceives = 0;
+  #flushReported = false;
+  /** The memory of the peer that our failed message names. */
+  #asked: NamedRange | undefined = undefined;
   #closed = false;
   readonly #qp: Q;
   readonly #host: LifecycleHost<Q>;
@@ -243,6 +276,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
         this.granted = RESET_PATH.accessFlags;
         return;
       case QPState.ERR:
+        this.cause ??= MOVED;
         this.#dropWire(now);
         this.#enterError();
         return;
@@ -291,6 +325,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
         this.#terminate(now);
         return;
       case 'flush':
+        this.cause ??= MOVED;
         this.#dropWire(now);
         this.#enterError();
         return;
@@ -307,6 +342,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
     if (this.#closed) return;
     this.#host.now = now;
     this.#closing = true;
+    this.cause ??= DESTROYED;
     this.#dropWire(now);
     if (this.#host.ib !== undefined) {
       // Programs do not expect completions of a QP that is gone.
@@ -344,6 +380,12 @@ export class QPLifecycle<Q extends LifecycleUser> {
     this.#forgetUnsettled();
     this.#reported = false;
     this.#drainTold = false;
+    this.cause = undefined;
+    this.#asked = undefined;
+    this.#qp.found = undefined;
+    this.#flushedSends = 0;
+    this.#flushedReceives = 0;
+    this.#flushReported = false;
     this.#transition(QPState.RESET);
   }
 
@@ -362,6 +404,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
 
   #terminate(now: Micros): void {
     this.#reported = true;
+    this.cause ??= TERMINATED;
     this.#enterFlushing(QPState.SQE);
     this.#failureReason = 'the consumer terminated the stream';
     this.#unsettled = 'fail';
@@ -417,6 +460,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
   terminated(by: 'us' | 'peer', failure: WireFailure, now: Micros): void {
     this.#host.now = now;
     if (this.#wire === undefined || isFlushing(this.#state)) return;
+    this.#noteFailure(by, failure);
     if (this.#host.ib !== undefined) {
       this.wireEnded(failure, now);
       return;
@@ -425,7 +469,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
     this.#enterFlushing(QPState.SQE);
     // RDMAP-7.1-01, DDP-8.3-03: the consumer gets the event, whatever went over the wire.
     const event = by === 'us' ? faultEvent(failure) : AsyncEventType.qpFatal;
-    this.#report(event, failureText(by, failure));
+    this.#report(event, failureText(by, failure) + foundText(this.cause));
     this.assertInvariants();
   }
 
@@ -434,6 +478,8 @@ export class QPLifecycle<Q extends LifecycleUser> {
     this.#host.now = now;
     if (this.#wire === undefined) return;
     const connected = !isIdle(this.#state);
+    if (failure === undefined) this.cause ??= CLOSED;
+    else this.#noteFailure(OWN_FAILURES.includes(failure.kind) ? 'us' : 'peer', failure);
     this.#letGo();
     this.#enterError();
     if (this.#host.ib !== undefined) {
@@ -448,7 +494,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
   #reportRefusal(failure: WireFailure | undefined): void {
     if (failure === undefined) return;
     const event = faultEvent(failure);
-    if (event !== AsyncEventType.qpFatal) this.#report(event, failure.text);
+    if (event !== AsyncEventType.qpFatal) this.#report(event, failure.text + foundText(this.cause));
   }
 
   // Calls of the device
@@ -515,30 +561,29 @@ export class QPLifecycle<Q extends LifecycleUser> {
     return true;
   }
 
-  /** A work request failed with this status. */
-  failSend(status: CQEStatus): void {
+  /** A work request failed, for what was found. */
+  failSend(): void {
+    this.cause ??= this.#qp.found;
     if (this.#host.ib !== undefined) {
       // The completion says all.
       this.#failWire('a work request could not be carried out');
       return;
     }
-    const protection = status === CQEStatus.locProtErr;
-    const { failedText } = this.#sendQueue;
-    const text = protection
-      ? 'a work request named memory that its QP may not use'
-      : failedText || `a work request could not be carried out (completion status ${status})`;
-    this.failLocally(AsyncEventType.qpFatal, text);
+    this.failLocally(AsyncEventType.qpFatal, causeText(this.cause));
   }
 
   /** A fault of our own consumer: everything completes in error, the peer gets a Terminate. */
   failLocally(event: AsyncEventType, text: string): void {
+    this.cause ??= { kind: 'local', text };
     this.#report(event, text);
     this.#failWire(text);
   }
 
   /** A completion was lost: the event of its queue says so. */
   failQuietly(): void {
-    this.#failWire('a receive could not be completed: its completion queue is full');
+    const text = 'a receive could not be completed: its completion queue is full';
+    this.cause ??= { kind: 'local', text };
+    this.#failWire(text);
   }
 
   #failWire(text: string): void {
@@ -558,7 +603,8 @@ export class QPLifecycle<Q extends LifecycleUser> {
     this.flush();
     // With a shared queue the consumer cannot see from flushes that the last receive is back.
     if (first && this.#qp.srq !== undefined) {
-      this.#announce(AsyncEventType.qpLastWqeReached, 'the QP takes no more shared receives');
+      const text = `the QP takes no more shared receives, because ${causeText(this.cause)}`;
+      this.#announce(AsyncEventType.qpLastWqeReached, text);
     }
   }
 
@@ -570,6 +616,47 @@ export class QPLifecycle<Q extends LifecycleUser> {
     const more = this.#sendQueue.flush(this.#programWire === undefined && this.#midSend);
     const moreReceives = this.#receiver.flush();
     if (more || moreReceives) this.#host.effects.push({ type: 'resume', qp: this.#qp });
+    else this.#reportFlush();
+  }
+
+  /** A completion in error is about to be written. */
+  handleFailed({ opcode, status, wrIdHi, wrIdLo }: Completion): void {
+    const queue = opcode === SQOpcode.receive ? 'receive' : 'send';
+    if (status === CQEStatus.wrFlushErr) {
+      if (queue === 'send') this.#flushedSends += 1;
+      else this.#flushedReceives += 1;
+      return;
+    }
+    const wrId = (BigInt(wrIdHi) << 32n) | BigInt(wrIdLo);
+    // A receive fails before its wire says so.
+    const cause = isFlushing(this.#state) ? this.cause : this.#qp.found;
+    const work = { queue, wrId, opcode, status, cause } as const;
+    this.#host.effects.push({ type: 'failed', qp: this.#qp, work });
+  }
+
+  /** The wire gives up the oldest open message. */
+  handleMessageFailed(failure: MessageFailure): void {
+    if (failure === MessageFailure.remoteAccess) this.#asked = this.#sendQueue.askedByOldest();
+    this.#sendQueue.blameOldestMessage(failedMessageStatus(failure));
+  }
+
+  #reportFlush(): void {
+    const sends = this.#flushedSends;
+    const receives = this.#flushedReceives;
+    if (sends + receives === 0 || this.#flushReported) return;
+    if (this.cause?.kind === 'ended' || this.#closing) return;
+    this.#flushReported = true;
+    const work = { sends, receives, cause: this.cause };
+    this.#host.effects.push({ type: 'flushed', qp: this.#qp, work });
+  }
+
+  #noteFailure(by: 'us' | 'peer', failure: WireFailure): void {
+    if (this.cause !== undefined) return;
+    const found = by === 'us' && failure.found !== false ? this.#qp.found : undefined;
+    const named = this.#asked;
+    const known =
+      named === undefined || failure.named !== undefined ? failure : { ...failure, named };
+    this.cause = { kind: 'wire', by, failure: known, found };
   }
 
   get #midSend(): boolean {

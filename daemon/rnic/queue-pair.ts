@@ -12,11 +12,13 @@
 import { CQEStatus } from '../../verbs-api/contract/protocol/queue-layout.ts';
 import type { QPAttributes, QPCapabilities } from '../../verbs-api/contract/verbs/attributes.ts';
 import { Access, AsyncEventType, QPState, QPType } from '../../verbs-api/contract/verbs/enums.ts';
+import { ATOMIC_WORD_BYTES } from './atomic-operation.ts';
 import { CompletionGate, type GateUser } from './completion-gate.ts';
 import type { CQ } from './completion-queue.ts';
+import type { Completion } from './completion-writer.ts';
 import { DeferredReads } from './deferred-reads.ts';
 import type { EffectSink } from './effect-sink.ts';
-import { failedMessageStatus } from './failure-event.ts';
+import type { Cause, CauseHolder, FailureEffect } from './failure-cause.ts';
 import type { IBPort, PathAttributes } from './ib-port.ts';
 import type { PieceKind } from './kept-pieces.ts';
 import { NO_WINDOWS, type WindowUser } from './memory-window.ts';
@@ -57,11 +59,12 @@ const QP_ACCESS = Access.localWrite | Access.remoteWrite | Access.remoteRead | A
 /** What a QP tells the host. */
 export type QPEffect =
   | LifecycleEffect<QP>
+  | FailureEffect<QP>
   /** Memory that the QP waited for has come: its stream may have bytes to transmit. */
   | { readonly type: 'transmit'; readonly qp: QP };
 
 /** A queue pair. */
-export class QP implements DeferringUser, WindowUser, GateUser {
+export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
   readonly qpn: number;
   readonly pd: PD;
   readonly type: QPType;
@@ -74,6 +77,8 @@ export class QP implements DeferringUser, WindowUser, GateUser {
   readonly recvCQ: CQ;
   readonly srq: SRQ | undefined;
   ownWindows = NO_WINDOWS;
+  /** What it found wrong last, whether that ended its connection or not. */
+  found: Cause | undefined = undefined;
   tag: unknown;
   readonly #sqSigAll: boolean;
   readonly #host: QPHost;
@@ -110,7 +115,7 @@ export class QP implements DeferringUser, WindowUser, GateUser {
     const { type } = this;
     const queue = { elements, kind, type, cq, gate, sqSigAll, progress, deferred };
     this.#sendQueue = new SendQueue(host, this, queue);
-    this.#responses = new ResponseSink(host, pd, this.#sendQueue, this.#memory, gate);
+    this.#responses = new ResponseSink(host, this, this.#sendQueue, this.#memory, gate);
     this.#receiver = new Receiver(host, this, init, layout, gate);
     const { onState } = init;
     const parts = { gate, sendQueue: this.#sendQueue, receiver: this.#receiver, onState };
@@ -131,6 +136,11 @@ export class QP implements DeferringUser, WindowUser, GateUser {
   /** Work requests that were taken from the send queue, flushed ones among them, modulo 2^32. */
   get sendsTaken(): number {
     return this.#sendQueue.taken;
+  }
+
+  /** Why its work fails, from the failure to RESET. */
+  get cause(): Cause | undefined {
+    return this.#life.cause;
   }
 
   /** Receives that this QP took, to find a stream that takes more than its share of an SRQ. */
@@ -265,13 +275,17 @@ export class QP implements DeferringUser, WindowUser, GateUser {
     length: number,
   ): Fault {
     if (!this.#life.receiving) return this.#life.refusal(Fault.stagInvalid);
-    if ((this.#life.granted & Access.remoteWrite) === 0) return Fault.notPermitted;
+    if ((this.#life.granted & Access.remoteWrite) === 0) {
+      return this.#forbid(stag, toHi, toLo, length, Access.remoteWrite);
+    }
     return this.#memory.placeWrite(stag, toHi, toLo, bytes, start, length);
   }
 
   checkWriteTarget(stag: number, toHi: number, toLo: number, length: number): Fault {
     if (!this.#life.receiving) return this.#life.refusal(Fault.stagInvalid);
-    if ((this.#life.granted & Access.remoteWrite) === 0) return Fault.notPermitted;
+    if ((this.#life.granted & Access.remoteWrite) === 0) {
+      return this.#forbid(stag, toHi, toLo, length, Access.remoteWrite);
+    }
     // IBTA 9.7.4.1.3: the key of a Write without data means nothing.
     if (length === 0) return Fault.none;
     return this.#memory.check(stag, toHi, toLo, length, Access.remoteWrite);
@@ -347,7 +361,9 @@ export class QP implements DeferringUser, WindowUser, GateUser {
   checkReadSource(stag: number, toHi: number, toLo: number, length: number): Fault {
     if (!this.#life.receiving) return this.#life.refusal(Fault.stagInvalid);
     if (this.#life.unheard) this.#life.heard();
-    if ((this.#life.granted & Access.remoteRead) === 0) return Fault.notPermitted;
+    if ((this.#life.granted & Access.remoteRead) === 0) {
+      return this.#forbid(stag, toHi, toLo, length, Access.remoteRead);
+    }
     // The same for a Read.
     const fault = length === 0 ? Fault.none : this.#memory.checkSource(stag, toHi, toLo, length);
     if (fault === Fault.none) this.#host.counters.inReads += 1;
@@ -386,7 +402,10 @@ export class QP implements DeferringUser, WindowUser, GateUser {
   executeAtomic(access: AtomicAccess): Fault {
     if (!this.#life.receiving) return this.#life.refusal(Fault.stagInvalid);
     if (this.#life.unheard) this.#life.heard();
-    if ((this.#life.granted & Access.remoteAtomic) === 0) return Fault.notPermitted;
+    if ((this.#life.granted & Access.remoteAtomic) === 0) {
+      const { stag, toHi, toLo } = access;
+      return this.#forbid(stag, toHi, toLo, ATOMIC_WORD_BYTES, Access.remoteAtomic);
+    }
     return this.#memory.executeAtomic(access);
   }
 
@@ -400,7 +419,7 @@ export class QP implements DeferringUser, WindowUser, GateUser {
       return true;
     }
     if (sendQueue.failedStatus !== CQEStatus.success) {
-      this.#life.failSend(sendQueue.failedStatus);
+      this.#life.failSend();
     } else if (sendQueue.overBudget) {
       sendQueue.overBudget = false;
       this.#host.effects.push({ type: 'resume', qp: this });
@@ -462,7 +481,7 @@ export class QP implements DeferringUser, WindowUser, GateUser {
   }
 
   messageFailed(failure: MessageFailure): void {
-    this.#sendQueue.blameOldestMessage(failedMessageStatus(failure));
+    this.#life.handleMessageFailed(failure);
   }
 
   // GateUser: memory that takes its time, or goes away
@@ -481,6 +500,11 @@ export class QP implements DeferringUser, WindowUser, GateUser {
     );
   }
 
+  /** See `QPLifecycle.handleFailed`. */
+  handleFailed(completion: Completion): void {
+    this.#life.handleFailed(completion);
+  }
+
   handleReported(): void {
     this.#receiver.countCompleted();
   }
@@ -491,6 +515,12 @@ export class QP implements DeferringUser, WindowUser, GateUser {
   }
 
   // Steps
+
+  /** The queue pair itself does not permit an access, whatever its memory grants. */
+  #forbid(stag: number, toHi: number, toLo: number, length: number, right: number): Fault {
+    this.#memory.refuse(stag, toHi, toLo, length, right, Fault.notPermitted);
+    return Fault.notPermitted;
+  }
 
   /** Has what is kept written and tells what waited for it. False, and the QP failed, on a loss. */
   #settleMemory(): boolean {

@@ -3,6 +3,7 @@
  * one, and scatters the message into it.
  */
 import { assert } from '../invariants/assert.ts';
+import { type Cause, NO_RECEIVE, NO_SHARED_RECEIVE, refusedSGE } from './failure-cause.ts';
 import type { PD } from './protection-domain.ts';
 import { type ReceiveFormat, receiveFormat } from './queue-format.ts';
 import type { QPLayout } from './queue-pair-init.ts';
@@ -104,6 +105,17 @@ export class ReceiveQueue {
   /** Capacity of the active receive. */
   get capacityBytes(): number {
     return this.#sges?.lengthBytes ?? 0;
+  }
+
+  /** The cause for the fault of `place` that came last. */
+  refusal(fault: Fault): Cause {
+    const piece = fault === Fault.receiveInvalid ? this.#sges?.refused : undefined;
+    return refusedSGE(this.#table, this.#pd, piece, true);
+  }
+
+  /** The cause for a message without a receive. */
+  get lack(): Cause {
+    return this.#srq === undefined ? NO_RECEIVE : NO_SHARED_RECEIVE;
   }
 
   /** Scatters a segment into the active receive; it fits (`capacityBytes`). */

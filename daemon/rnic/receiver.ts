@@ -8,6 +8,7 @@ import { CQEStatus, QueueFlag, SQOpcode } from '../../verbs-api/contract/protoco
 import { QPType } from '../../verbs-api/contract/verbs/enums.ts';
 import type { CompletionGate } from './completion-gate.ts';
 import type { CQ } from './completion-queue.ts';
+import { type Cause, type CauseHolder, namedRange, refusedAccess } from './failure-cause.ts';
 import type { WindowUser } from './memory-window.ts';
 import type { NicCounters } from './nic-counters.ts';
 import type { QPInit, QPLayout } from './queue-pair-init.ts';
@@ -16,6 +17,12 @@ import { TURN_ELEMENTS_MAX } from './ring.ts';
 import { invalidateRemotely, type StagHost } from './stag-operations.ts';
 import { Fault, type InboundMessage } from './wire-port.ts';
 import type { WorkWatch } from './work-watch.ts';
+
+/** A receive that its own program posted wrong. */
+const MALFORMED: Cause = {
+  kind: 'request',
+  text: 'the receive lists more SGEs than its queue was made for',
+};
 
 const SL_IPV6 = 1;
 const SL_IPV4 = 2;
@@ -31,7 +38,7 @@ export class Receiver {
   /** Receives taken for messages. */
   taken = 0;
   readonly #host: ReceiverHost;
-  readonly #user: WindowUser;
+  readonly #user: WindowUser & CauseHolder;
   readonly #queue: ReceiveQueue;
   readonly #cq: CQ;
   readonly #gate: CompletionGate;
@@ -41,7 +48,7 @@ export class Receiver {
 
   constructor(
     host: ReceiverHost,
-    user: WindowUser,
+    user: WindowUser & CauseHolder,
     init: QPInit,
     layout: QPLayout,
     gate: CompletionGate,
@@ -72,12 +79,16 @@ export class Receiver {
     const fault = queue.take();
     if (fault === Fault.noBuffer) {
       counters.faults += 1;
+      this.#user.found = queue.lack;
       return fault;
     }
     this.taken += 1;
     counters.receivesTaken += 1;
     // Our own consumer posted what is no receive.
-    if (fault !== Fault.none) this.#end(CQEStatus.locQpOpErr);
+    if (fault !== Fault.none) {
+      this.#user.found = MALFORMED;
+      this.#end(CQEStatus.locQpOpErr);
+    }
     return fault;
   }
 
@@ -87,6 +98,8 @@ export class Receiver {
     // RDMAP-5.3-04: nothing of the segment is placed.
     if (mo + length > queue.capacityBytes) {
       this.#host.counters.faults += 1;
+      const receiveBytes = queue.capacityBytes;
+      this.#user.found = { kind: 'too-long', messageBytes: mo + length, receiveBytes };
       this.#end(CQEStatus.locLenErr);
       return Fault.messageTooLong;
     }
@@ -96,7 +109,10 @@ export class Receiver {
     gate.kind = 'receive';
     const fault = queue.place(mo, bytes, start, length, gate);
     if (fault === Fault.none) this.#host.counters.placedBytes += length;
-    else if (queue.active) this.#end(CQEStatus.locProtErr);
+    else if (queue.active) {
+      this.#user.found = queue.refusal(fault);
+      this.#end(CQEStatus.locProtErr);
+    }
     return fault;
   }
 
@@ -111,6 +127,8 @@ export class Receiver {
       const fault = invalidateRemotely(this.#host, this.#user, message.invalidateStag);
       if (fault !== Fault.none) {
         counters.faults += 1;
+        const range = namedRange(message.invalidateStag, 0, 0, 0);
+        this.#user.found = refusedAccess(this.#host.stags, this.#user, range, 0, fault);
         this.#end(CQEStatus.remInvReqErr);
         return fault;
       }

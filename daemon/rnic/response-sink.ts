@@ -5,9 +5,9 @@
 import { CQEStatus } from '../../verbs-api/contract/protocol/queue-layout.ts';
 import { ATOMIC_WORD_BYTES } from './atomic-operation.ts';
 import type { CompletionGate } from './completion-gate.ts';
+import { type CauseHolder, MEMORY_GONE } from './failure-cause.ts';
 import type { OutstandingRequest } from './outstanding.ts';
 import type { PeerAccess, PeerAccessHost } from './peer-access.ts';
-import type { PD } from './protection-domain.ts';
 import { distance } from './region-address.ts';
 import type { ScatterList } from './scatter-list.ts';
 import type { SendQueue } from './send-queue.ts';
@@ -19,11 +19,11 @@ export class ResponseSink {
   readonly #sendQueue: SendQueue;
   readonly #memory: PeerAccess;
   readonly #gate: CompletionGate;
-  readonly #pd: PD;
+  readonly #user: CauseHolder;
 
   constructor(
     host: PeerAccessHost,
-    pd: PD,
+    user: CauseHolder,
     sendQueue: SendQueue,
     memory: PeerAccess,
     gate: CompletionGate,
@@ -32,7 +32,7 @@ export class ResponseSink {
     this.#sendQueue = sendQueue;
     this.#memory = memory;
     this.#gate = gate;
-    this.#pd = pd;
+    this.#user = user;
   }
 
   /** See `WireUser.placeReadResponse`. */
@@ -72,14 +72,14 @@ export class ResponseSink {
     const { sink, pieces } = request;
     if (pieces !== undefined) return this.#scatter(request, pieces, offset, bytes, start, length);
     if (!sink.alive) {
-      this.#sendQueue.blameOldestRequest(CQEStatus.locProtErr);
+      this.#blame();
       return Fault.stagInvalid;
     }
     if (offset < 0 || offset + length > request.lengthBytes) return Fault.bounds;
     const position = request.sinkOffset + offset;
     this.#gate.kind = 'response';
     const fault = this.#memory.place(sink.backing, position, bytes, start, length);
-    if (fault !== Fault.none) this.#sendQueue.blameOldestRequest(CQEStatus.locProtErr);
+    if (fault !== Fault.none) this.#blame();
     return fault;
   }
 
@@ -93,8 +93,8 @@ export class ResponseSink {
   ): Fault {
     if (offset < 0 || offset + length > request.lengthBytes) return Fault.bounds;
     this.#gate.kind = 'response';
-    const fault = pieces.scatter(this.#pd, offset, bytes, start, length, this.#gate);
-    if (fault !== Fault.none) this.#sendQueue.blameOldestRequest(CQEStatus.locProtErr);
+    const fault = pieces.scatter(this.#user.pd, offset, bytes, start, length, this.#gate);
+    if (fault !== Fault.none) this.#blame();
     return fault;
   }
 
@@ -112,7 +112,12 @@ export class ResponseSink {
       this.#memory.write(sink.backing, request.sinkOffset, word, 0, ATOMIC_WORD_BYTES) ===
         Fault.none;
     if (placed) this.#sendQueue.requestCompleted();
-    else this.#sendQueue.blameOldestRequest(CQEStatus.locProtErr);
+    else this.#blame();
     return placed;
+  }
+
+  #blame(): void {
+    this.#user.found = MEMORY_GONE;
+    this.#sendQueue.blameOldestRequest(CQEStatus.locProtErr);
   }
 }

@@ -8,6 +8,7 @@
 
 import { SGE_BYTES } from '../../verbs-api/contract/protocol/queue-layout.ts';
 import type { PayloadReader } from './deferred-reads.ts';
+import { namedRange, type RefusedPiece } from './failure-cause.ts';
 import type { MemoryBacking } from './memory-backing.ts';
 import { MemoryTarget } from './memory-check.ts';
 import type { PD } from './protection-domain.ts';
@@ -37,6 +38,8 @@ const NO_ENTRIES: StagEntry[] = [];
 export class ScatterList {
   /** Bytes of all pieces together; may pass 2^32. */
   lengthBytes = 0;
+  /** The piece that was refused last; undefined if none was. */
+  refused: RefusedPiece | undefined = undefined;
   #pieces = 0;
   /** Most pieces. */
   readonly max: number;
@@ -86,7 +89,11 @@ export class ScatterList {
       const lkey = view.getUint32(sge + 12, true);
       const fault = target.checkLocal(pd, lkey, addressHi, addressLo, length, write);
       if (fault !== Fault.none) {
-        if (!lenient) return fault;
+        if (!lenient) {
+          const range = namedRange(lkey, addressHi, addressLo, length);
+          this.refused = { index, fault, range };
+          return fault;
+        }
         target.entry = NO_ENTRY;
         this.#lkeys[this.#pieces] = lkey;
         this.#addressesHi[this.#pieces] = addressHi;
@@ -235,7 +242,11 @@ export class ScatterList {
     const hi = this.#addressesHi[index] ?? 0;
     const lo = this.#addressesLo[index] ?? 0;
     const [partHi, partLo] = [advanceHi(hi, lo, skip), advanceLo(lo, skip)];
-    return this.#target.checkLocal(pd, lkey, partHi, partLo, size, true) === Fault.none;
+    const fault = this.#target.checkLocal(pd, lkey, partHi, partLo, size, true);
+    if (fault === Fault.none) return true;
+    const range = namedRange(lkey, hi, lo, this.#lengths[index] ?? 0);
+    this.refused = { index, fault, range };
+    return false;
   }
 }
 

@@ -17,6 +17,7 @@ import { AtomicOpcode } from './atomic-operation.ts';
 import type { CompletionGate } from './completion-gate.ts';
 import type { CQ } from './completion-queue.ts';
 import type { DeferredReads } from './deferred-reads.ts';
+import { type CauseHolder, MEMORY_GONE, namedRange } from './failure-cause.ts';
 import { GatheredPayload } from './gathered-payload.ts';
 import type { WindowUser } from './memory-window.ts';
 import type { NicCounters } from './nic-counters.ts';
@@ -28,7 +29,8 @@ import { advanceHi, advanceLo } from './region-address.ts';
 import { type RingKind, TURN_ELEMENTS_MAX, type WorkRing } from './ring.ts';
 import { type SendWqe, WorkKind } from './send-wqe.ts';
 import { bindWindow, invalidateLocally, type StagHost } from './stag-operations.ts';
-import { Fault, OutboundKind, type OutboundMessage } from './wire-port.ts';
+import { Fault, type NamedRange, OutboundKind, type OutboundMessage } from './wire-port.ts';
+import { workRefusal } from './work-refusal.ts';
 import type { WorkWatch } from './work-watch.ts';
 
 /** Both kinds of rings have the id first. */
@@ -61,10 +63,6 @@ interface SendQueueOptions {
 export class SendQueue {
   /** Set once a work request fails: the status it completes with when the queue is flushed. */
   failedStatus: CQEStatus = CQEStatus.success;
-  /** The reason, where the status says too little. */
-  get failedText(): string {
-    return this.#messages.latest.refusal;
-  }
   /** Set when local operations used up their budget and more were waiting. */
   overBudget = false;
   readonly #elements: WorkRing;
@@ -88,13 +86,13 @@ export class SendQueue {
   /** Work waits in the ring (SQD of a queue pair that its program connects). */
   #paused = false;
   readonly #host: SendQueueHost;
-  readonly #user: WindowUser;
+  readonly #user: WindowUser & CauseHolder;
   readonly #cq: CQ;
   readonly #gate: CompletionGate;
   readonly #sqSigAll: boolean;
   readonly #progress: Int32Array | undefined;
 
-  constructor(host: SendQueueHost, user: WindowUser, options: SendQueueOptions) {
+  constructor(host: SendQueueHost, user: WindowUser & CauseHolder, options: SendQueueOptions) {
     const { elements, kind } = options;
     this.#elements = elements;
     this.#format = sendFormat(kind, host.ib !== undefined);
@@ -241,6 +239,7 @@ export class SendQueue {
   }
 
   #fail(status: CQEStatus): void {
+    this.#user.found = workRefusal(this.#host, this.#user, this.#messages.latest, status);
     this.failedStatus = status;
     this.#started.blame(this.#start(), status);
   }
@@ -385,7 +384,7 @@ export class SendQueue {
     this.#ahead ??= new ReadAhead(this.#elements);
     const reader = this.#ahead.aim(wqe.order);
     const fault = wqe.gather(offset, length, target, targetStart, reader);
-    if (fault !== 0) this.#blame(wqe, CQEStatus.locProtErr);
+    if (fault !== 0) this.#blameMemory(wqe);
     return fault;
   }
 
@@ -400,7 +399,7 @@ export class SendQueue {
     const wqe = this.#messages.at(slot);
     this.#gathered ??= new GatheredPayload(this.#deferred);
     const fault = this.#gathered.gather(wqe, offset, length, target, targetStart);
-    if (fault !== 0) this.#blame(wqe, CQEStatus.locProtErr);
+    if (fault !== 0) this.#blameMemory(wqe);
     return fault;
   }
 
@@ -410,8 +409,13 @@ export class SendQueue {
     if (this.#gathered.finish()) return Fault.none;
     const { failed } = this.#gathered;
     if (failed === undefined) return Fault.stagInvalid;
-    this.#blame(failed, CQEStatus.locProtErr);
+    this.#blameMemory(failed);
     return Fault.memoryLost;
+  }
+
+  #blameMemory(wqe: SendWqe): void {
+    this.#user.found = MEMORY_GONE;
+    this.#blame(wqe, CQEStatus.locProtErr);
   }
 
   #blame(wqe: SendWqe, status: CQEStatus): void {
@@ -436,6 +440,13 @@ export class SendQueue {
       this.#started.finish(wqe.started, CQEStatus.success);
       this.retire();
     }
+  }
+
+  /** The memory of the peer that the oldest open message names. */
+  askedByOldest(): NamedRange | undefined {
+    const wqe = this.#messages.oldest;
+    if (wqe === undefined) return undefined;
+    return namedRange(wqe.rkey, wqe.remoteHi, wqe.remoteLo, wqe.lengthBytes);
   }
 
   /** The oldest open message failed: it completes with `status` when flushed. */

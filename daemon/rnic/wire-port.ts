@@ -32,6 +32,27 @@ export const MessageFailure = {
 } as const;
 export type MessageFailure = (typeof MessageFailure)[keyof typeof MessageFailure];
 
+/** A range of memory, as a work request names it. */
+export interface NamedRange {
+  readonly key: number;
+  readonly address: bigint;
+  readonly lengthBytes: number;
+}
+
+/** What a wire found out about its peer. */
+export type WireCause =
+  /** The peer did not answer; `psn` is the oldest packet without an answer. */
+  | {
+      readonly kind: 'no-answer';
+      readonly psn: number;
+      readonly retries: number;
+      readonly timeoutMicros: Micros;
+    }
+  /** The peer had no receive posted. */
+  | { readonly kind: 'not-ready'; readonly retries: number; readonly timerMicros: Micros }
+  /** The peer refused it. */
+  | { readonly kind: 'refused'; readonly failure: MessageFailure };
+
 /** Why a connection failed, as data for events, logs and diagnostics. */
 export interface WireFailure {
   /** Stable word: 'timeout', 'invalid-frame', 'refused-markers', 'lost', 'protocol', 'local' ... */
@@ -48,6 +69,12 @@ export interface WireFailure {
   /** What the wire sent the peer about it, for the event's text, and its numbers of the fault. */
   readonly told?: string;
   readonly detail?: string;
+  /** What sentences about it say. */
+  readonly cause?: WireCause;
+  /** The memory of the peer that a refusal is about, if it is known. */
+  readonly named?: NamedRange;
+  /** False if the wire found the fault without asking its queue pair. */
+  readonly found?: boolean;
   /** Set when a known quirk of the peer explains the failure (such as siw's bit order). */
   readonly quirk?: string;
 }

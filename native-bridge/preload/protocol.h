@@ -13,7 +13,7 @@
 _Static_assert(sizeof(void *) == 8, "the kernel ABI served here is the 64-bit one");
 
 #define IPC_MAGIC 0x64727769u
-#define IPC_VERSION 3
+#define IPC_VERSION 4
 #define TOKEN_BYTES 16
 
 enum frame_type { FRAME_HELLO = 1, FRAME_WELCOME = 2 };

@@ -6,6 +6,7 @@ import {
   emitHello,
   FRAME_HEADER_BYTES,
   FrameType,
+  IPC_VERSION,
   parseTokenText,
   Role,
   TOKEN_BYTES,
@@ -83,7 +84,7 @@ describe('greetings', () => {
     client.send(hello);
     const { errno, text } = await client.welcome();
     expect(errno).toBe(ERRNO.EPROTO.number);
-    expect(text).toContain('version 3');
+    expect(text).toContain(`version ${IPC_VERSION}`);
     expect(text).toContain('77');
     await client.closed();
   });
@@ -97,7 +98,7 @@ describe('greetings', () => {
     client.send(hello);
     const { errno, text } = await client.welcome();
     expect(errno).toBe(ERRNO.EPROTO.number);
-    const reason = 'speaks version 3 of the protocol, not 1: use both from the same release';
+    const reason = `speaks version ${IPC_VERSION} of the protocol, not 1: use both from the same release`;
     expect(text).toContain(reason);
     await client.closed();
     expectLogged(reason);

@@ -225,8 +225,9 @@ export class SimClient implements QpClient {
     this.call('cmDestroyId', { id: id.handle });
     this.ids.delete(id.handle);
     this.world.requests.delete(id);
-    this.#forgetEvents(({ type, event }) => {
-      return type === 'cm' && (event.id === id.handle || event.listenId === id.handle);
+    this.#forgetEvents((each) => {
+      if (each.type !== 'cm') return false;
+      return each.event.id === id.handle || each.event.listenId === id.handle;
     });
     if (id.kind === 'listener') this.world.listeners.delete(id);
   }
@@ -295,6 +296,10 @@ export class SimClient implements QpClient {
   handleEvent(): void {
     const event = this.inbox.shift();
     if (event === undefined) return;
+    if (event.type === 'failure') {
+      this.world.log?.(`  ${this.name}: QP ${event.failure.qpNum}: ${event.failure.sentence}`);
+      return;
+    }
     this.world.note(event.type === 'cm' ? event.event.type : 100 + event.event.type);
     this.world.log?.(`  ${this.name}: ${describe(event)}`);
     if (event.type === 'cm') this.#handleCm(event.event);
@@ -548,7 +553,7 @@ function excuseMarkers(flow: Flow | undefined, text: string): void {
   if (text.includes('siw-refuses-markers')) flow?.excuse('no FPDU came before the end');
 }
 
-function describe(event: DeviceEvent): string {
+function describe(event: Exclude<DeviceEvent, { type: 'failure' }>): string {
   const { type, text } = event.event;
   return event.type === 'cm'
     ? `id ${event.event.id} event ${type}: ${text}`

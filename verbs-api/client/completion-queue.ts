@@ -1,6 +1,6 @@
 /** Completion queues: polling, arming, waiting. */
 import type { CommandReply } from '../contract/protocol/commands.ts';
-import type { WC } from '../contract/verbs/completion.ts';
+import { type Completion, FailedCompletion, type WC } from '../contract/verbs/completion.ts';
 import { WCStatus } from '../contract/verbs/enums.ts';
 import { VerbsError } from '../contract/verbs/errors.ts';
 import type { CancelSignal, Context, CQ, CQInit } from '../contract/verbs/provider.ts';
@@ -119,7 +119,7 @@ export class ClientCQ extends ClientObject implements CQ, Notifiable {
     for (;;) {
       throwIfAborted(signal);
       const ready = this.poll(max);
-      if (ready.length > 0) return ready;
+      if (ready.length > 0) return await this.#explained(ready);
       this.assertUsable();
       // Enlisted and armed before the second poll: later completions fire the queue, earlier ones
       // are found, so no wake-up is lost.
@@ -128,7 +128,7 @@ export class ClientCQ extends ClientObject implements CQ, Notifiable {
       const late = this.poll(max);
       if (late.length > 0) {
         waiting.withdraw();
-        return late;
+        return await this.#explained(late);
       }
       await waiting.promise;
     }
@@ -140,11 +140,32 @@ export class ClientCQ extends ClientObject implements CQ, Notifiable {
       const wc = this.#ring.take();
       if (wc === undefined) break;
       // After a failed request the queue pair flushes, and needs a doorbell for each post.
-      if (wc.status !== WCStatus.success) this.scope.queuePairs.get(wc.qpNum)?.noteFlushing();
-      completions.push(wc);
+      completions.push(wc.status === WCStatus.success ? wc : this.#failed(wc));
     }
     return completions;
   };
+
+  #failed(wc: Completion): WC {
+    const qp = this.scope.queuePairs.get(wc.qpNum);
+    if (qp === undefined) return wc;
+    qp.noteFlushing();
+    return new FailedCompletion(wc, qp.failures.reasonOf);
+  }
+
+  /**
+   * The reasons of failed work come by another way than completions. Whatever was sent before the
+   * answer to a request has come with it.
+   */
+  async #explained(completions: WC[]): Promise<WC[]> {
+    const { session } = this;
+    const lacksReason = completions.some(({ status, reason }) => {
+      return status !== WCStatus.success && reason === undefined;
+    });
+    if (lacksReason && !session.lost) {
+      await session.request('listDevices', {}).catch(() => undefined);
+    }
+    return completions;
+  }
 
   #rejectWaiters(error: Error): void {
     for (const waiter of this.#takeWaiters()) waiter.reject(error);

@@ -10,7 +10,7 @@ import {
   SOURCE_QPN_MASK,
   SQOpcode,
 } from '../contract/protocol/queue-layout.ts';
-import { Completion, type WC } from '../contract/verbs/completion.ts';
+import { Completion } from '../contract/verbs/completion.ts';
 import { WCFlag, WCOpcode, WCStatus } from '../contract/verbs/enums.ts';
 import { type RingMemory, ringMemory } from './ring-memory.ts';
 
@@ -81,7 +81,7 @@ export class CompletionRing {
   }
 
   /** Takes the oldest completion, or returns undefined. */
-  take(): WC | undefined {
+  take(): Completion | undefined {
     const memory = this.#memory;
     const base = (this.#get & this.#mask) * ELEMENT_WORDS;
     const control = Atomics.load(memory.control, base + CONTROL);
@@ -105,7 +105,7 @@ export class CompletionRing {
     Atomics.or(this.#memory.control, this.#notifyWord, word);
   }
 
-  #read(base: number, control: number): WC {
+  #read(base: number, control: number): Completion {
     const { words, longs } = this.#memory;
     const carriesImmediate = (control & QueueFlag.immediate) !== 0;
     const invalidated = (control & QueueFlag.remoteInvalidate) !== 0;

@@ -1,6 +1,6 @@
 /** Opened devices. */
 
-import type { CommandReply } from '../contract/protocol/commands.ts';
+import type { CommandReply, WorkFailure } from '../contract/protocol/commands.ts';
 import type {
   DeviceAttributes,
   DeviceInfo,
@@ -84,6 +84,11 @@ export class ClientDeviceContext extends ClientObject implements Context {
     const failed = type === AsyncEventType.qpFatal || type === AsyncEventType.qpAccessErr;
     if (failed && qpNum !== undefined) this.#scope.queuePairs.get(qpNum)?.noteFlushing();
     this.#events.push(event);
+  }
+
+  /** Work of a queue pair of this context failed. */
+  handleFailure(failure: WorkFailure): void {
+    this.#scope.queuePairs.get(failure.qpNum)?.failures.add(failure);
   }
 
   protected override async destroy(): Promise<void> {

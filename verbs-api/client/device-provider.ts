@@ -87,7 +87,9 @@ export class DeviceProvider extends ClientObject implements Provider {
 
   #dispatch(event: DeviceEvent): void {
     if (event.type === 'cm') this.#dispatchConnection(event.event);
-    else this.#contexts.get(event.context)?.handleAsync(event.event);
+    else if (event.type === 'failure') {
+      this.#contexts.get(event.context)?.handleFailure(event.failure);
+    } else this.#contexts.get(event.context)?.handleAsync(event.event);
   }
 
   #dispatchConnection(record: CMEventRecord): void {

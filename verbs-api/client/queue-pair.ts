@@ -12,6 +12,7 @@ import { ReceiveRing } from './receive-ring.ts';
 import { SendRing } from './send-ring.ts';
 import { ClientObject, type DeviceScope, TeardownRank } from './session.ts';
 import { ClientSRQ } from './shared-receive-queue.ts';
+import { WorkFailures } from './work-failures.ts';
 
 /** `QP` over a command channel. */
 export class ClientQP extends ClientObject implements QP {
@@ -23,6 +24,7 @@ export class ClientQP extends ClientObject implements QP {
   readonly recvCQ: CQ;
   readonly capabilities: QPCapabilities;
   readonly scope: DeviceScope;
+  readonly failures = new WorkFailures();
   readonly #send: SendRing;
   readonly #receive: ReceiveRing | undefined;
   /** The send ring, behind a check for unsupported operations if the device has any. */
@@ -153,6 +155,7 @@ export class ClientQP extends ClientObject implements QP {
       ...(more ? { attributes: rest } : {}),
     });
     if (state !== undefined) this.#flushing = state === QPState.ERR;
+    if (state === QPState.RESET) this.failures.clear();
   }
 
   async query(): Promise<QPAttributes> {

@@ -9,6 +9,7 @@ import type { WROpcode } from '../contract/verbs/enums.ts';
 import { isVerbsError, VerbsError } from '../contract/verbs/errors.ts';
 import type { PD, VerbsObject } from '../contract/verbs/provider.ts';
 import { PendingWaits } from './pending-waits.ts';
+import type { WorkFailures } from './work-failures.ts';
 
 /** The command channel of a provider; notifies the objects that use it when it is lost. */
 export class Session {
@@ -140,6 +141,12 @@ export abstract class ClientObject implements VerbsObject {
   }
 }
 
+/** What completions in error need of their queue pair. */
+interface FlushingQP {
+  readonly failures: WorkFailures;
+  noteFlushing(): void;
+}
+
 /** Shared by the objects of one opened device. */
 export class DeviceScope {
   readonly session: Session;
@@ -153,7 +160,7 @@ export class DeviceScope {
   /** The device takes receives only after a doorbell. */
   readonly receivesNeedDoorbell: boolean;
   /** Queue pairs by number: a completion in error means that its queue pair flushes. */
-  readonly queuePairs = new Map<number, { noteFlushing(): void }>();
+  readonly queuePairs = new Map<number, FlushingQP>();
   readonly #members = new Map<ClientObject, TeardownRank>();
 
   constructor(session: Session, opened: CommandReply<'openDevice'>) {

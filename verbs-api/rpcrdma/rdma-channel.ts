@@ -366,7 +366,7 @@ export class RdmaChannel {
           if (wc.status !== WCStatus.success) {
             // The connection event is more specific than a flushed request.
             if (wc.status === WCStatus.wrFlushErr) return;
-            this.#end(WC_STATUS_TEXT[wc.status]);
+            this.#end(wc.reason ?? WC_STATUS_TEXT[wc.status]);
             return;
           }
           if (wc.opcode === WCOpcode.recv) this.#handleReceive(Number(wc.wrId), wc.byteLen);

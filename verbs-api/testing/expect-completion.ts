@@ -87,6 +87,7 @@ async function mismatch(
     `expected the completion: ${completionText({ status: WCStatus.success, ...expected })}`,
     `but got: ${actual === undefined ? 'none' : completionText(shown(actual))}`,
     ...differences,
+    ...(actual?.reason === undefined ? [] : [`  reason: ${actual.reason}`]),
     `  ${log.describe()}`,
   ];
   return new CompletionMismatchError(lines.join('\n'), expected, actual);

@@ -244,7 +244,7 @@ export class RpingEndpoint {
     if (wc.status !== WCStatus.success) {
       await this.#waitForEnd();
       throw new CommandFailure(
-        `${operationText(wc)} failed: ${WC_STATUS_TEXT[wc.status]}${this.endReason()}`,
+        `${operationText(wc)} failed: ${wc.reason ?? WC_STATUS_TEXT[wc.status]}${this.endReason()}`,
       );
     }
     if (wc.opcode === WCOpcode.recv) {

@@ -1,6 +1,8 @@
 /** A program that uses the emulated kernel: its identity, its objects and its quotas. */
 import type { PeerProcess } from '../../../native-bridge/libc/peer-process.ts';
+import type { Refusals } from '../../refusals/refusals.ts';
 import { ClientIdentity } from '../client-identity.ts';
+import type { OwnReport } from '../objects/failure-report.ts';
 import { type ClientQuotas, QuotaLedger } from '../objects/quotas.ts';
 import { rightsOf, type UserRights } from '../objects/user-rights.ts';
 
@@ -14,10 +16,20 @@ export class KernelClient extends ClientIdentity {
   endingFiles = 0;
   /** Records of its objects' events that wait to be read. */
   unreadEvents = 0;
+  readonly #refusals: Refusals | undefined;
 
-  constructor(id: number, credentials: PeerProcess, quotas: ClientQuotas) {
+  /** `refusals`: records what the program is told. Default: nobody does. */
+  constructor(id: number, credentials: PeerProcess, quotas: ClientQuotas, refusals?: Refusals) {
     super(id, credentials);
+    this.#refusals = refusals;
     this.ledger = new QuotaLedger(quotas, credentials.uid);
     this.rights = rightsOf(credentials.uid);
+  }
+
+  /** The program is told of failed work, or of an event. */
+  record(report: OwnReport): void {
+    const { program, credentials } = this;
+    const { pid, uid } = credentials;
+    this.#refusals?.record({ pid, uid, program, ...report });
   }
 }

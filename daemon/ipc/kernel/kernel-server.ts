@@ -297,7 +297,7 @@ export class KernelServer implements KernelServices {
 
   #newClient(credentials: PeerProcess): KernelClient {
     const { nextClientId, quotas } = this.#options;
-    return new KernelClient(nextClientId(), credentials, quotas);
+    return new KernelClient(nextClientId(), credentials, quotas, this.#options.refusals);
   }
 
   #came(client: KernelClient): void {

@@ -2,8 +2,10 @@
 import type {
   DeviceAsyncEvent,
   DeviceBackend,
+  DeviceFailure,
   DeviceHost,
   ServedCmEvent,
+  TaggedObject,
 } from '../../host/device-backend.ts';
 
 /** Takes the events of whole devices. */
@@ -17,6 +19,12 @@ export abstract class EventSink {
   handleCompletion(): void {}
   /** An asynchronous event of the object with this tag. */
   handleElementEvent(_event: DeviceAsyncEvent): void {}
+  /** Work of the queue pair with this tag failed. */
+  handleFailure(_failure: DeviceFailure): void {}
+  /** The user of its program: the same value for the same user. */
+  get user(): number | object | undefined {
+    return undefined;
+  }
   /**
    * An event of the id with this tag, from the host that serves the id. A connect request carries
    * the new id, which has its listener's tag.
@@ -36,6 +44,11 @@ export class EventRouter {
       host.onCmEvent = ({ tag }, event) => {
         if (tag instanceof EventSink) tag.handleCmEvent(event, host);
       };
+      host.onFailure = (_device, failure) => {
+        const { tag } = failure.qp;
+        if (tag instanceof EventSink) tag.handleFailure(failure);
+      };
+      host.isSameUser = isSameUser;
       host.onAsync = (device, event) => this.#route(device, event);
     }
   }
@@ -55,4 +68,10 @@ export class EventRouter {
       for (const sink of this.#sinks) sink.handleDeviceEvent(device, event);
     } else if (element.tag instanceof EventSink) element.tag.handleElementEvent(event);
   }
+}
+
+/** Objects without a user belong to the embedding program. */
+function isSameUser({ tag: one }: TaggedObject, { tag: other }: TaggedObject): boolean {
+  if (!(one instanceof EventSink && other instanceof EventSink)) return false;
+  return one.user === other.user;
 }

@@ -17,6 +17,7 @@ import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import type {
   DeviceAsyncEvent,
   DeviceBackend,
+  DeviceFailure,
   DeviceHost,
   ServedCmEvent,
 } from '../../host/device-backend.ts';
@@ -24,6 +25,7 @@ import type { ClientMemory } from '../objects/client-memory.ts';
 import type { DeviceDirectory } from '../objects/device-directory.ts';
 import { COMPLETIONS_OF_OBJECT } from '../objects/ending-owners.ts';
 import type { DeviceEventSink } from '../objects/event-router.ts';
+import { eventReport, failureReport, type OwnReport } from '../objects/failure-report.ts';
 import { mrSummary, qpSummary } from '../objects/object-summaries.ts';
 import type { ObjectWindow } from '../objects/object-window.ts';
 import { type ClientQuotas, DEFAULT_QUOTAS } from '../objects/quotas.ts';
@@ -74,6 +76,8 @@ interface ClientOptions {
   readonly openChannel?: (channel: Handle) => string;
   /** A completion channel was destroyed. */
   readonly closeChannel?: (channel: Handle) => void;
+  /** Records what the client is told of failed work and of events. Default: nobody does. */
+  readonly record?: (report: OwnReport) => void;
   /** Names the client in logs. */
   readonly label: string;
   /** Its process, for faults. Default: none. */
@@ -267,6 +271,7 @@ export class ClientContext implements ClientEvents, DeviceEventSink {
   /** See `ClientEvents`: an asynchronous event of an object of this client. */
   handleElementEvent(object: CqObject | QpObject | SrqObject, event: DeviceAsyncEvent): void {
     const context = object.kind === 'cq' ? object.context : object.pd.context;
+    this.#recordEvent(context.device.name, event);
     this.#state.sendEvent({
       type: 'async',
       context: context.handle,
@@ -279,16 +284,42 @@ export class ClientContext implements ClientEvents, DeviceEventSink {
     });
   }
 
+  /** See `ClientEvents`: work of a queue pair of this client failed. */
+  handleFailure({ pd }: QpObject, failure: DeviceFailure): void {
+    const { qp, work, sentence } = failure;
+    const { record } = this.#options;
+    if (record !== undefined) record(failureReport(failure, pd.context.device.name, true));
+    const { queue, wrId } = work ?? {};
+    const named = queue === undefined || wrId === undefined ? undefined : { queue, wrId };
+    this.#state.sendEvent({
+      type: 'failure',
+      context: pd.context.handle,
+      failure: { qpNum: qp.qpn, work: named, sentence },
+    });
+  }
+
+  /** See `ClientEvents`. */
+  get user(): number | object | undefined {
+    return this.#state.user;
+  }
+
   /** See `DeviceEventSink`. */
   handleDeviceEvent(device: DeviceBackend, event: DeviceAsyncEvent): void {
     for (const context of this.#state.table.ofKind('context')) {
       if (context.device !== device) continue;
+      this.#recordEvent(device.name, event);
       this.#state.sendEvent({
         type: 'async',
         context: context.handle,
         event: { type: event.event, element: 1, qpNum: undefined, text: event.text },
       });
     }
+  }
+
+  #recordEvent(device: string, event: DeviceAsyncEvent): void {
+    const { record } = this.#options;
+    const report = record === undefined ? undefined : eventReport(event, device, true);
+    if (report !== undefined) record?.(report);
   }
 
   #drain(): void {

@@ -5,6 +5,7 @@ import type {
   DeviceAsyncEvent,
   DeviceBackend,
   DeviceCQ,
+  DeviceFailure,
   DeviceHost,
   DeviceMR,
   DeviceMW,
@@ -22,6 +23,8 @@ import type { ObjectKind } from '../objects/quotas.ts';
 export interface ClientEvents {
   handleCompletion(object: CqObject): void;
   handleElementEvent(object: CqObject | QpObject | SrqObject, event: DeviceAsyncEvent): void;
+  handleFailure(object: QpObject, failure: DeviceFailure): void;
+  readonly user: number | object | undefined;
   handleCmEvent(owner: IdObject, event: ServedCmEvent, host: DeviceHost): void;
 }
 
@@ -39,6 +42,10 @@ abstract class ClientObject extends EventSink {
     super();
     this.client = client;
     this.handle = handle;
+  }
+
+  override get user(): number | object | undefined {
+    return this.client.user;
   }
 }
 
@@ -220,6 +227,10 @@ export class QpObject extends ClientObject {
     this.host = parts.pd.context.host;
     this.qp = parts.qp;
     this.ring = parts.ring;
+  }
+
+  override handleFailure(failure: DeviceFailure): void {
+    this.client.handleFailure(this, failure);
   }
 
   override handleElementEvent(event: DeviceAsyncEvent): void {

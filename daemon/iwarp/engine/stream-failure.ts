@@ -1,8 +1,10 @@
 /** The failure of a stream: what every wire says, and the numbers of the Terminate. */
 
-import { MessageFailure, type WireFailure } from '../../rnic/wire-port.ts';
+import { MessageFailure, type NamedRange, type WireFailure } from '../../rnic/wire-port.ts';
+import { readDDPHeader, TAGGED_HEADER_BYTES } from '../wire/ddp-header.ts';
 import type { ProtocolError } from '../wire/protocol-error.ts';
-import { TerminateLayer } from '../wire/terminate.ts';
+import { makeReadRequest, READ_REQUEST_BYTES, readReadRequest } from '../wire/rdmap-header.ts';
+import { type TerminateHeader, TerminateLayer } from '../wire/terminate.ts';
 
 /** Error types of RDMAP and DDP (RFC 5040 §4.8). */
 const RDMAP_PROTECTION = 1;
@@ -43,4 +45,23 @@ function meaning(layer: number, etype: number): Pick<WireFailure, 'event' | 'ref
     return { event: 'request', refusal: MessageFailure.remoteInvalidRequest };
   }
   return {};
+}
+
+/** The memory that a peer's Terminate is about, if it returns the headers that named it. */
+export function terminatedMemory(terminate: TerminateHeader): NamedRange | undefined {
+  const { ddpHeader, rdmaHeader, segmentLength = 0 } = terminate;
+  if (rdmaHeader?.length === READ_REQUEST_BYTES) {
+    const read = makeReadRequest();
+    readReadRequest(rdmaHeader, 0, read);
+    return rangeOf(read.sourceStag, read.sourceToHi, read.sourceToLo, read.size);
+  }
+  if (ddpHeader === undefined) return undefined;
+  const header = readDDPHeader(ddpHeader, 0, ddpHeader.length);
+  if (header?.tagged !== true) return undefined;
+  const lengthBytes = Math.max(segmentLength - TAGGED_HEADER_BYTES, 0);
+  return rangeOf(header.stag, header.toHi, header.toLo, lengthBytes);
+}
+
+function rangeOf(key: number, hi: number, lo: number, lengthBytes: number): NamedRange {
+  return { key, address: (BigInt(hi) << 32n) | BigInt(lo), lengthBytes };
 }

@@ -20,7 +20,7 @@ import { FullOperation } from './full-operation.ts';
 import type { LowerEffect, LowerLayer } from './lower-layer.ts';
 import { Step } from './rdmap-sender.ts';
 import type { Agreement, StreamEvent, StreamOptions, StreamPort } from './stream-api.ts';
-import { type StreamFailure, streamFailure } from './stream-failure.ts';
+import { type StreamFailure, streamFailure, terminatedMemory } from './stream-failure.ts';
 
 const NO_BYTES = new Uint8Array(0);
 
@@ -481,7 +481,9 @@ export class Stream implements StreamPort {
     // RDMAP-5.4-04 no Terminate answers it.
     this.#faultNoted = true;
     const text = `the peer sent a Terminate: ${terminate.text}`;
-    this.#failure = streamFailure('terminated', text, terminate);
+    const failure = streamFailure('terminated', text, terminate);
+    const named = terminatedMemory(terminate);
+    this.#failure = named === undefined ? failure : { ...failure, named };
     this.#events.push({ type: 'terminated', by: 'peer', failure: this.#failure });
     if (this.#state === 'open' || this.#state === 'draining') this.#close('flushing', now);
   }

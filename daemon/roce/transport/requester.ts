@@ -17,6 +17,7 @@ import {
   type Micros,
   NEVER,
   OutboundKind,
+  type WireCause,
 } from '../../rnic/wire-port.ts';
 import { Operation, operationOf, Service } from '../wire/opcode.ts';
 import { makePacket, type Packet, packetBytes, writeHeaders } from '../wire/packet.ts';
@@ -197,7 +198,12 @@ export class Requester {
       return;
     }
     if (this.#retriesLeft === 0) {
-      this.#fail(MessageFailure.retriesExceeded);
+      this.#fail(MessageFailure.retriesExceeded, {
+        kind: 'no-answer',
+        psn: this.#unackedPsn,
+        retries: this.#retryCount,
+        timeoutMicros: this.#timeoutMicros,
+      });
       return;
     }
     this.#retriesLeft -= 1;
@@ -497,7 +503,9 @@ export class Requester {
     if (this.#rnrUntil !== NEVER) return;
     if (this.#rnrRetry < RNR_RETRY_FOREVER) {
       if (this.#rnrLeft === 0) {
-        this.#fail(MessageFailure.rnrRetriesExceeded);
+        const timerMicros = rnrTimerMicros(timer);
+        const retries = this.#rnrRetry;
+        this.#fail(MessageFailure.rnrRetriesExceeded, { kind: 'not-ready', retries, timerMicros });
         return;
       }
       this.#rnrLeft -= 1;
@@ -517,10 +525,10 @@ export class Requester {
 
   // Failures
 
-  #fail(failure: MessageFailure): void {
+  #fail(failure: MessageFailure, cause: WireCause = { kind: 'refused', failure }): void {
     this.#user.messageFailed(failure);
     const kind = FAILURE_KINDS[failure] ?? 'protocol';
-    this.#outcome.fail('peer', { kind, text: FAILURE_TEXTS[failure] });
+    this.#outcome.fail('peer', { kind, text: FAILURE_TEXTS[failure], cause });
     this.stop();
   }
 

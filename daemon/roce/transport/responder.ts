@@ -234,7 +234,7 @@ export class Responder {
       const { payloadStart } = packet;
       const fault = user.placeReceive(this.#received, bytes, payloadStart, payloadLength);
       if (fault !== Fault.none) {
-        this.#refuse(NakCode.remoteOperation);
+        this.#refuse(NakCode.remoteOperation, true);
         return;
       }
       this.#received += payloadLength;
@@ -290,7 +290,7 @@ export class Responder {
       return false;
     }
     const fault = this.#user.checkWriteTarget(rkey, vaHi, vaLo, dmaLength);
-    if (fault !== Fault.none) this.#refuse(accessNak(fault));
+    if (fault !== Fault.none) this.#refuse(accessNak(fault), true);
     return fault === Fault.none;
   }
 
@@ -309,7 +309,7 @@ export class Responder {
     const lo = addressAddLo(this.#toLo, this.#received);
     const fault = user.placeWrite(this.#stag, hi, lo, bytes, payloadStart, payloadLength);
     this.#received += payloadLength;
-    if (fault !== Fault.none) this.#refuse(accessNak(fault));
+    if (fault !== Fault.none) this.#refuse(accessNak(fault), true);
     return fault === Fault.none;
   }
 
@@ -321,7 +321,7 @@ export class Responder {
       this.#refusing = true;
       this.#nak = rnrSyndrome(this.#rnrTimer);
     } else {
-      this.#refuse(NakCode.remoteOperation);
+      this.#refuse(NakCode.remoteOperation, true);
     }
     return false;
   }
@@ -341,7 +341,7 @@ export class Responder {
       this.#failure = { kind: 'protocol', text, event: 'request' };
       return;
     }
-    this.#refuse(NakCode.remoteOperation);
+    this.#refuse(NakCode.remoteOperation, true);
   }
 
   /** Reads and atomics have no payload, and the peer may have only so many in flight. */
@@ -357,7 +357,7 @@ export class Responder {
     }
     const fault = this.#user.checkReadSource(rkey, vaHi, vaLo, dmaLength);
     if (fault !== Fault.none) {
-      this.#refuse(accessNak(fault));
+      this.#refuse(accessNak(fault), true);
       return;
     }
     const reply = this.#reply(packet, false);
@@ -376,7 +376,7 @@ export class Responder {
     }
     const fault = this.#execute(packet);
     if (fault !== Fault.none) {
-      this.#refuse(accessNak(fault));
+      this.#refuse(accessNak(fault), packet.vaLo % ATOMIC_BYTES === 0);
       return;
     }
     const reply = this.#reply(packet, false);
@@ -474,15 +474,15 @@ export class Responder {
     this.#expectedPsn = this.#settledPsn;
     // Answer earlier requests first, or the NAK after them would count as a lost answer.
     this.#replies.clearFrom(this.#settledPsn);
-    this.#refuse(NakCode.remoteOperation);
+    this.#refuse(NakCode.remoteOperation, true);
     return true;
   }
 
-  /** A NAK that ends the connection. */
-  #refuse(code: NakCode): void {
+  /** A NAK that ends the connection. `found`: the queue pair found out why. */
+  #refuse(code: NakCode, found = false): void {
     this.#refusing = true;
     this.#nak = nakSyndrome(code);
-    const failure = { kind: 'protocol', text: NAK_TEXTS[code] ?? '', told: 'a NAK' };
+    const failure = { kind: 'protocol', text: NAK_TEXTS[code] ?? '', told: 'a NAK', found };
     if (code === NakCode.remoteOperation) this.#failure = failure;
     else {
       const event = code === NakCode.remoteAccess ? 'access' : 'request';
@@ -609,7 +609,7 @@ export class Responder {
   #refuseReply(psn: number, fault: Fault, target: Uint8Array, start: number): number {
     const code = accessNak(fault);
     this.#replies.clear();
-    this.#refuse(code);
+    this.#refuse(code, true);
     this.#nak = NO_NAK;
     if (this.#failure !== undefined) this.#outcome.fail('us', this.#failure);
     return this.#acknowledge(nakSyndrome(code), psn, target, start);

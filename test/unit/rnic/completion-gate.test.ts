@@ -30,6 +30,8 @@ function waitingGate() {
     handleLoss: () => undefined,
     handleReported: () => undefined,
     handleFullQueue: () => undefined,
+    found: undefined,
+    handleFailed: () => undefined,
   };
   const gate = new CompletionGate(user, newCounters());
   const memory = new SlowBacking(new Uint8Array(8));

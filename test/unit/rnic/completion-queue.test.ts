@@ -45,7 +45,7 @@ describe('notification', () => {
     const rig = receiver();
     rig.recvCompletions.arm(Notify.solicited);
     rig.receive(new Array<number>(9).fill(1), PLAIN);
-    expect(rig.effects()).toMatchObject([{ type: 'completion' }]);
+    expect(rig.effects()).toMatchObject([{ type: 'failed' }, { type: 'completion' }]);
     expect(rig.recvCompletions.outcome()).toEqual([[0, CQEStatus.locLenErr]]);
   });
 

@@ -213,6 +213,7 @@ describe('errors and the flush', () => {
     lost.qp.wireEnded({ kind: 'lost', text: 'reset by peer' }, 0);
     expect(lost.recvCompletions.outcome()).toEqual(receives);
     expect(lost.effects()).toMatchObject([
+      { type: 'flushed', work: { sends: sends.length, receives: receives.length } },
       { type: 'async', event: AsyncEventType.qpFatal, element: lost.qp, text: 'reset by peer' },
     ]);
   });

@@ -203,6 +203,7 @@ describe('the order of reports to the stream', () => {
     expect(rig.stream.calls).toEqual([]);
     expect(rig.effects()).toMatchObject([
       { type: 'async', event: AsyncEventType.qpFatal },
+      { type: 'failed', work: { wrId: 1n } },
       { type: 'disconnect' },
     ]);
     expect(rig.stream.calls).toHaveLength(1);

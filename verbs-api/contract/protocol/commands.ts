@@ -264,10 +264,19 @@ export interface CMEventRecord extends CMOutcome {
 /** Content of a connection event, without the id. */
 export type CMOutcome = Omit<CMEvent, 'id' | 'listenId'>;
 
+/** Why work of a queue pair failed, as it crosses to the client. */
+export interface WorkFailure {
+  readonly qpNum: number;
+  /** The work request; undefined for all those that were flushed. */
+  readonly work: { readonly queue: 'send' | 'receive'; readonly wrId: bigint } | undefined;
+  readonly sentence: string;
+}
+
 /** Unsolicited messages of a device to its client. Completion events use the channel's own path. */
 export type DeviceEvent =
   | { readonly type: 'cm'; readonly event: CMEventRecord }
-  | { readonly type: 'async'; readonly context: Handle; readonly event: AsyncEvent };
+  | { readonly type: 'async'; readonly context: Handle; readonly event: AsyncEvent }
+  | { readonly type: 'failure'; readonly context: Handle; readonly failure: WorkFailure };
 
 /**
  * How a program reaches its devices: commands, doorbells, shared memory and events. The embedded

@@ -24,6 +24,12 @@ export interface WC {
   readonly invalidatedRkey: number;
   /** With `WCFlag.grh`: number of the queue pair that sent the datagram; otherwise 0. */
   readonly srcQp: number;
+  /**
+   * Why the work request failed, as a sentence that names rule, address and key; undefined for
+   * success. A device may send it shortly after the completion: `CQ.wait` waits for it, `CQ.poll`
+   * cannot. Real devices say no more than the status.
+   */
+  readonly reason?: string | undefined;
 }
 
 /** An asynchronous event of a device (`struct ibv_async_event`). */
@@ -64,6 +70,11 @@ export class Completion implements WC {
   invalidatedRkey = 0;
   srcQp = 0;
 
+  /** See `WC`. */
+  get reason(): string | undefined {
+    return undefined;
+  }
+
   /** Called by Node's `util.inspect` and `console.log`. */
   [Symbol.for('nodejs.util.inspect.custom')](): string {
     const parts = [
@@ -79,7 +90,23 @@ export class Completion implements WC {
       parts.push(`invalidatedRkey: 0x${this.invalidatedRkey.toString(16)}`);
     }
     if ((this.wcFlags & WCFlag.grh) !== 0) parts.push(`srcQp: ${this.srcQp}`);
+    if (this.reason !== undefined) parts.push(`reason: ${this.reason}`);
     return `WC { ${parts.join(', ')} }`;
+  }
+}
+
+/** A completion in error: its reason is looked up when it is asked for. */
+export class FailedCompletion extends Completion {
+  readonly #reason: (wc: WC) => string | undefined;
+
+  constructor(wc: Completion, reason: (wc: WC) => string | undefined) {
+    super();
+    Object.assign(this, wc);
+    this.#reason = reason;
+  }
+
+  override get reason(): string | undefined {
+    return this.#reason(this);
   }
 }
 

@@ -33,9 +33,15 @@ export class OperationError extends VerbsError {
   constructor(what: string, completion: WC, why?: string) {
     const { status } = completion;
     const flushed = status === WCStatus.wrFlushErr;
-    const text = flushed ? 'the connection has ended' : WC_STATUS_TEXT[status];
+    const { reason = WC_STATUS_TEXT[status] } = completion;
+    const text = flushed ? 'the connection has ended' : reason;
     super(CODES.get(status) ?? 'EIO', `${what}: ${text}${why === undefined ? '' : ` (${why})`}`);
     this.completion = completion;
+  }
+
+  /** Why it failed: see `WC.reason`. */
+  get reason(): string | undefined {
+    return this.completion.reason;
   }
 }
 

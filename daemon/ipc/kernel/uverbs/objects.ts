@@ -1,4 +1,5 @@
 /** The objects of one open uverbs device. Those with events are the tags of their NIC objects. */
+import type { DeviceFailure } from '../../../host/device-backend.ts';
 import type { HostAsyncEvent } from '../../../host/rnic-host.ts';
 import type { AH } from '../../../rnic/address-handle.ts';
 import type { CQ } from '../../../rnic/completion-queue.ts';
@@ -9,6 +10,8 @@ import type { QP } from '../../../rnic/queue-pair.ts';
 import type { SRQ } from '../../../rnic/shared-receive-queue.ts';
 import type { ProcessAllocation } from '../../objects/client-memory.ts';
 import { EventSink } from '../../objects/event-router.ts';
+import { eventReport, failureReport } from '../../objects/failure-report.ts';
+import { userOf } from '../../trusted-user.ts';
 import type { EventQueue } from '../event-queue.ts';
 import type { KernelClient } from '../kernel-client.ts';
 import type { Ring } from '../ring-mapping.ts';
@@ -97,6 +100,7 @@ export class AhElement {
 interface ElementFile {
   readonly client: KernelClient;
   readonly asyncQueue: AsyncQueue;
+  readonly device: { readonly name: string };
 }
 
 /** An object with asynchronous events. */
@@ -118,10 +122,18 @@ export abstract class EventElement extends EventSink {
   }
 
   override handleElementEvent(event: HostAsyncEvent): void {
+    const report = eventReport(event, this.file.device.name, false);
+    if (report !== undefined) this.file.client.record(report);
     if (!this.mayWait(this.asyncUnread, ASYNC_UNREAD_FEW)) return;
     this.asyncUnread += 1;
     this.file.client.unreadEvents += 1;
     this.file.asyncQueue.push({ element: this.userHandle, eventType: event.event }, this);
+  }
+
+  /** See `EventSink`. */
+  override get user(): number | object | undefined {
+    const { client } = this.file;
+    return userOf(client.credentials.uid, client);
   }
 
   /** The program has read an asynchronous event. */
@@ -232,6 +244,10 @@ export class QpElement extends EventElement implements WatchedSends {
     this.words = parts.words;
     this.sendRing = parts.sendRing;
     this.receiveRing = parts.receiveRing;
+  }
+
+  override handleFailure(failure: DeviceFailure): void {
+    this.file.client.record(failureReport(failure, this.file.device.name, false));
   }
 }
 

@@ -12,6 +12,7 @@ import type { GidEntry } from '../../../host/roce/gid-table.ts';
 import { assert } from '../../../invariants/assert.ts';
 import type { DeviceResources, ResourceOwner } from '../../objects/device-resources.ts';
 import type { DeviceEventSink } from '../../objects/event-router.ts';
+import { eventReport } from '../../objects/failure-report.ts';
 import { ObjectRegistry } from '../../objects/object-registry.ts';
 import { mrSummary, qpSummary } from '../../objects/object-summaries.ts';
 import type { ObjectWindow } from '../../objects/object-window.ts';
@@ -101,6 +102,8 @@ export class OpenDevice implements DeviceEventSink {
   /** See `DeviceEventSink`. */
   handleDeviceEvent(device: Adapter, event: HostAsyncEvent): void {
     if (device !== this.device || this.#deviceEventsUnread >= DEVICE_EVENTS_UNREAD_MAX) return;
+    const report = eventReport(event, device.name, false);
+    if (report !== undefined) this.client.record(report);
     this.#deviceEventsUnread += 1;
     this.asyncQueue.push({ element: PORT_ELEMENT, eventType: event.event }, undefined);
   }

@@ -1,0 +1,72 @@
+/** What a host knows of the queue pair at the other end of a failed connection. */
+import type { PeerFacts } from '../rnic/failure-sentence.ts';
+import { QP } from '../rnic/queue-pair.ts';
+import type { Conduits } from './conduits.ts';
+import type { Adapter } from './device-adapter.ts';
+import { gidAddress } from './host-addresses.ts';
+
+/**
+ * Connections among which the other end is sought. Of a host with more, a sentence says only what came
+ * over the wire: a search must not grow with what others have.
+ */
+const ENDS_SEARCHED_MAX = 1024;
+
+/** Whether two queue pairs belong to programs of one user. */
+export type UserCheck = (one: QP, other: QP) => boolean;
+
+/** See the module's comment. Undefined if the queue pair never had a peer. */
+export function peerFacts(
+  qp: QP,
+  devices: readonly Adapter[],
+  conduits: Conduits,
+  isSameUser: UserCheck,
+): PeerFacts | undefined {
+  const device = devices.find(({ nic }) => nic.findQP(qp.qpn) === qp);
+  const far =
+    device?.rocePort === undefined ? farConduit(qp, conduits) : farDestination(qp, device, devices);
+  if (far === undefined) return undefined;
+  const { qp: peer, qpn, address } = far;
+  if (peer === undefined) return { qpn, address, here: undefined };
+  const cause = peer.cause ?? peer.found;
+  return { qpn, address, here: { cause, sameUser: isSameUser(qp, peer) } };
+}
+
+interface FarEnd {
+  readonly qp: QP | undefined;
+  readonly qpn: number | undefined;
+  readonly address: string;
+}
+
+/** Of a queue pair whose program named its destination. */
+function farDestination(
+  qp: QP,
+  { rocePort }: Adapter,
+  devices: readonly Adapter[],
+): FarEnd | undefined {
+  const { destQpn, addressVector } = qp.queryPath();
+  const address = gidAddress(addressVector.dgid);
+  const port = rocePort?.peer(addressVector.dgid);
+  const peer = devices.find((device) => device.rocePort === port && port !== undefined);
+  return { qp: peer?.nic.findQP(destQpn), qpn: destQpn, address };
+}
+
+/** Of a queue pair of a connection manager: the end whose addresses are ours, turned round. */
+function farConduit(qp: QP, conduits: Conduits): FarEnd | undefined {
+  const { endpoint } = conduits.of(qp) ?? {};
+  if (endpoint === undefined) return undefined;
+  const { local, remote } = endpoint;
+  let searched = 0;
+  for (const { endpoint: other } of conduits.all()) {
+    if (searched === ENDS_SEARCHED_MAX) break;
+    searched += 1;
+    const matches =
+      other.local.port === remote.port &&
+      other.remote.port === local?.port &&
+      other.local.address === remote.address &&
+      other.remote.address === local.address;
+    if (matches && other !== endpoint && other.qp instanceof QP) {
+      return { qp: other.qp, qpn: other.qp.qpn, address: remote.address };
+    }
+  }
+  return { qp: undefined, qpn: undefined, address: remote.address };
+}

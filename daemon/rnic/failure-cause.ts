@@ -1,0 +1,165 @@
+/**
+ * Why work of a queue pair fails, as data.
+ *
+ * Whoever finds a fault knows most about it: the check of memory, the receive queue, the wire. Each
+ * leaves a cause, and only then: nothing on the path of a message does. `failure-sentence.ts` makes
+ * sentences of causes.
+ */
+import { Access } from '../../verbs-api/contract/verbs/enums.ts';
+import type { PD } from './protection-domain.ts';
+import type { StagEntry, StagTable } from './stag-table.ts';
+import type { Fault, NamedRange, WireFailure } from './wire-port.ts';
+
+/** Memory of the program whose queue pair found the fault. Not for the eyes of other users. */
+interface OwnMemory extends NamedRange {
+  readonly window: boolean;
+  /** Bits of `Access`. */
+  readonly access: number;
+  /** Peers may use it, with these rights. */
+  readonly open: boolean;
+  /** The only queue pair whose peer may; 0 if all of its protection domain may. */
+  readonly qpn: number;
+}
+
+/** What a peer asked for. */
+type PeerOperation = 'RDMA Write' | 'RDMA Read' | 'atomic' | 'Send with Invalidate';
+
+/** A request of the peer that names memory was refused. */
+export interface RefusedAccess {
+  readonly kind: 'access';
+  readonly operation: PeerOperation;
+  readonly fault: Fault;
+  readonly range: NamedRange;
+  /** The memory of this key, if it belongs to the protection domain of the queue pair. */
+  readonly memory: OwnMemory | undefined;
+}
+
+/** A piece of a scatter/gather list that its queue may not use. */
+export interface RefusedPiece {
+  /** Position in the list. */
+  readonly index: number;
+  readonly fault: Fault;
+  readonly range: NamedRange;
+}
+
+/** Our own work request names memory that its queue pair may not use. */
+interface RefusedSGE extends RefusedPiece {
+  readonly kind: 'sge';
+  readonly write: boolean;
+  readonly memory: OwnMemory | undefined;
+}
+
+/** See the module's comment. */
+export type Cause =
+  | RefusedAccess
+  | RefusedSGE
+  /** A message is longer than the receive that it takes; at least this long. */
+  | { readonly kind: 'too-long'; readonly messageBytes: number; readonly receiveBytes: number }
+  /** The peer's message found no receive. */
+  | { readonly kind: 'no-receive'; readonly shared: boolean }
+  /** A work request is malformed, or its queue pair cannot carry it out. */
+  | { readonly kind: 'request'; readonly text: string }
+  /** Something else on this side. */
+  | { readonly kind: 'local'; readonly text: string }
+  /** The program ended the work, or a connection ended as it should. */
+  | { readonly kind: 'ended'; readonly text: string }
+  /** The connection failed. `found`: the cause that this queue pair gave its wire. */
+  | {
+      readonly kind: 'wire';
+      readonly by: 'us' | 'peer';
+      readonly failure: WireFailure;
+      readonly found: Cause | undefined;
+    };
+
+/** Kept by each queue pair: what one of its parts found wrong last. */
+export interface CauseHolder {
+  readonly pd: PD;
+  found: Cause | undefined;
+}
+
+/** The causes of messages without a receive: a peer may ask again and again. */
+export const NO_RECEIVE: Cause = { kind: 'no-receive', shared: false };
+export const NO_SHARED_RECEIVE: Cause = { kind: 'no-receive', shared: true };
+/** The memory of a work request was unmapped, or its process ended. */
+export const MEMORY_GONE: Cause = {
+  kind: 'local',
+  text: 'registered memory of the work request went away: its pages were unmapped, or its process ended',
+};
+
+/** A failed work request. */
+export interface FailedWork {
+  readonly queue: 'send' | 'receive';
+  readonly wrId: bigint;
+  /** An `SQOpcode`. */
+  readonly opcode: number;
+  /** A `CQEStatus`; never success, and a flush only if it has no other. */
+  readonly status: number;
+  readonly cause: Cause | undefined;
+}
+
+/** Work that was flushed because its queue pair failed. */
+export interface FlushedWork {
+  readonly sends: number;
+  readonly receives: number;
+  readonly cause: Cause | undefined;
+}
+
+/** What a queue pair reports of its failures. */
+export type FailureEffect<Q> =
+  | { readonly type: 'failed'; readonly qp: Q; readonly work: FailedWork }
+  | { readonly type: 'flushed'; readonly qp: Q; readonly work: FlushedWork };
+
+/** The cause for a refused access of the peer; `right` is one bit of `Access`. */
+export function refusedAccess(
+  table: StagTable,
+  user: CauseHolder,
+  range: NamedRange,
+  right: number,
+  fault: Fault,
+): RefusedAccess {
+  const operation = OPERATIONS.get(right) ?? 'Send with Invalidate';
+  return { kind: 'access', operation, fault, range, memory: ownMemory(table, user.pd, range.key) };
+}
+
+/** The cause for a piece of an own work request; `write`: it receives data. */
+export function refusedSGE(
+  table: StagTable,
+  pd: PD,
+  piece: RefusedPiece | undefined,
+  write: boolean,
+): Cause {
+  if (piece === undefined) return MEMORY_GONE;
+  return { ...piece, kind: 'sge', write, memory: ownMemory(table, pd, piece.range.key) };
+}
+
+/** A range by the halves of its address. */
+export function namedRange(
+  key: number,
+  addressHi: number,
+  addressLo: number,
+  lengthBytes: number,
+): NamedRange {
+  return { key, address: joined(addressHi, addressLo), lengthBytes };
+}
+
+const OPERATIONS: ReadonlyMap<number, PeerOperation> = new Map([
+  [Access.remoteWrite, 'RDMA Write'],
+  [Access.remoteRead, 'RDMA Read'],
+  [Access.remoteAtomic, 'atomic'],
+]);
+
+// SEC-6.1.1-02: what belongs to another protection domain is not named.
+function ownMemory(table: StagTable, pd: PD, key: number): OwnMemory | undefined {
+  const entry = table.find(key);
+  return entry === undefined || entry.pd !== pd ? undefined : memoryOf(entry);
+}
+
+function memoryOf(entry: StagEntry): OwnMemory {
+  const { stag, isWindow, access, remoteValid, qpn, lengthBytes, toHi, toLo } = entry;
+  const address = joined(toHi, toLo);
+  return { key: stag, address, lengthBytes, window: isWindow, access, open: remoteValid, qpn };
+}
+
+function joined(hi: number, lo: number): bigint {
+  return (BigInt(hi) << 32n) | BigInt(lo);
+}

@@ -1,0 +1,374 @@
+/**
+ * Sentences for causes: what a completion or an event means, in the words of the verbs. The only
+ * place that makes them.
+ *
+ * A program is shown its own memory. What it learns about its peer's, it sent itself: the rest belongs
+ * to another user, unless the host says that both are one.
+ */
+import { CQEStatus, SQOpcode } from '../../verbs-api/contract/protocol/queue-layout.ts';
+import { Access } from '../../verbs-api/contract/verbs/enums.ts';
+import type { Cause, FailedWork, FlushedWork, RefusedAccess } from './failure-cause.ts';
+import { quirkText } from './failure-event.ts';
+import {
+  Fault,
+  MessageFailure,
+  type NamedRange,
+  type WireCause,
+  type WireFailure,
+} from './wire-port.ts';
+
+/** What the host knows of the other end of a connection. */
+export interface PeerFacts {
+  /** Number of its queue pair, if this end knows it. */
+  readonly qpn: number | undefined;
+  /** Its address, if it has one. */
+  readonly address: string | undefined;
+  /** The queue pair itself, if it belongs to this host. */
+  readonly here:
+    | {
+        /** What it found wrong, or why its own work fails. */
+        readonly cause: Cause | undefined;
+        /** It belongs to the same user, who may see all of its memory. */
+        readonly sameUser: boolean;
+      }
+    | undefined;
+}
+
+/** How a completion's status is called: in sentences, by rdma-core, in TypeScript. */
+interface Name {
+  readonly text: string;
+  readonly c: string;
+  readonly script: string;
+}
+
+const MICROS_PER_MILLI = 1000;
+const MICROS_PER_SECOND = 1_000_000;
+
+const STATUSES: ReadonlyMap<number, Name> = new Map(
+  (
+    [
+      [CQEStatus.locLenErr, 'local length error', 'locLenErr'],
+      [CQEStatus.locProtErr, 'local protection error', 'locProtErr'],
+      [CQEStatus.locQpOpErr, 'local QP operation error', 'locQpOpErr'],
+      [CQEStatus.wrFlushErr, 'flushed', 'wrFlushErr'],
+      [CQEStatus.badRespErr, 'bad response error', 'badRespErr'],
+      [CQEStatus.locAccessErr, 'local access error', 'locAccessErr'],
+      [CQEStatus.remAccessErr, 'remote access error', 'remAccessErr'],
+      [CQEStatus.remInvReqErr, 'remote invalid request error', 'remInvReqErr'],
+      [CQEStatus.generalErr, 'general error', 'generalErr'],
+      [CQEStatus.mwBindErr, 'memory window bind error', 'mwBindErr'],
+      [CQEStatus.remOpErr, 'remote operation error', 'remOpErr'],
+      [CQEStatus.retryExcErr, 'transport retry counter exceeded', 'retryExcErr'],
+      [CQEStatus.rnrRetryExcErr, 'RNR retry counter exceeded', 'rnrRetryExcErr'],
+    ] as const
+  ).map(([status, text, script]) => [status, { text, script, c: `IBV_WC_${snake(script)}` }]),
+);
+
+const OPERATIONS: ReadonlyMap<number, Name> = new Map(
+  (
+    [
+      [SQOpcode.write, 'IBV_WR_RDMA_WRITE', 'rdmaWrite'],
+      [SQOpcode.read, 'IBV_WR_RDMA_READ', 'rdmaRead'],
+      [SQOpcode.readLocalInv, 'IBV_WR_RDMA_READ', 'rdmaRead'],
+      [SQOpcode.send, 'IBV_WR_SEND', 'send'],
+      [SQOpcode.sendWithImm, 'IBV_WR_SEND_WITH_IMM', 'sendWithImm'],
+      [SQOpcode.sendRemoteInv, 'IBV_WR_SEND_WITH_INV', 'sendWithInv'],
+      [SQOpcode.fetchAndAdd, 'IBV_WR_ATOMIC_FETCH_AND_ADD', 'atomicFetchAndAdd'],
+      [SQOpcode.compAndSwap, 'IBV_WR_ATOMIC_CMP_AND_SWP', 'atomicCmpAndSwap'],
+      [SQOpcode.immediate, 'IBV_WR_SEND_WITH_IMM', 'sendWithImm'],
+      [SQOpcode.writeWithImm, 'IBV_WR_RDMA_WRITE_WITH_IMM', 'rdmaWriteWithImm'],
+      [SQOpcode.bindMW, 'IBV_WR_BIND_MW', 'bindMW'],
+      [SQOpcode.localInv, 'IBV_WR_LOCAL_INV', 'localInv'],
+    ] as const
+  ).map(([opcode, c, script]) => [opcode, { text: c, c, script }]),
+);
+
+const RIGHTS: readonly (readonly [number, string])[] = [
+  [Access.localWrite, 'LOCAL_WRITE'],
+  [Access.remoteWrite, 'REMOTE_WRITE'],
+  [Access.remoteRead, 'REMOTE_READ'],
+  [Access.remoteAtomic, 'REMOTE_ATOMIC'],
+  [Access.mwBind, 'MW_BIND'],
+];
+
+const NEEDS: Readonly<Record<RefusedAccess['operation'], string>> = {
+  'RDMA Write': 'REMOTE_WRITE',
+  'RDMA Read': 'REMOTE_READ',
+  atomic: 'REMOTE_ATOMIC',
+  'Send with Invalidate': 'remote rights',
+};
+
+/** What a peer's refusal means, for a peer of which only its answer is known. */
+const REFUSALS: Readonly<Partial<Record<MessageFailure, string>>> = {
+  [MessageFailure.remoteAccess]:
+    'its rkey is not valid there, does not grant this access, or the range ends outside of its memory',
+  [MessageFailure.remoteInvalidRequest]:
+    'its queue pair does not permit this operation (qp_access_flags, max_dest_rd_atomic), the length is impossible, or the address of an atomic is not a multiple of 8',
+  [MessageFailure.remoteOperation]:
+    'its receive is too short or names memory that it may not use, or its memory is gone',
+  [MessageFailure.badResponse]: 'its answer does not fit the request',
+};
+
+/** What the program called and what it got, as its source spells them. */
+interface FailureNames {
+  readonly verb: string;
+  readonly step: string;
+  readonly code: string;
+}
+
+/** The names of a failed work request, for programs in C or TypeScript. */
+export function failureNames(work: FailedWork, qpn: number, script: boolean): FailureNames {
+  const key = script ? 'script' : 'c';
+  const code = STATUSES.get(work.status)?.[key] ?? String(work.status);
+  const operation = OPERATIONS.get(work.opcode)?.[key];
+  const id = script ? `wrId ${work.wrId}` : `wr_id ${work.wrId}`;
+  const step = [operation, id, 'on QP', qpn].filter((part) => part !== undefined).join(' ');
+  return { verb: postVerb(work.queue, script), step, code };
+}
+
+/** The same of work that was flushed. */
+export function flushNames(qpn: number, script: boolean): FailureNames {
+  const code = STATUSES.get(CQEStatus.wrFlushErr)?.[script ? 'script' : 'c'] ?? '';
+  return { verb: script ? 'CQ.poll' : 'ibv_poll_cq', step: `of QP ${qpn}`, code };
+}
+
+/** Why a work request failed. */
+export function failureSentence(work: FailedWork, peer?: PeerFacts): string {
+  const status = STATUSES.get(work.status)?.text ?? `status ${work.status}`;
+  return `${status}: ${causeText(work.cause, peer)}`;
+}
+
+/** Why all work of a queue pair was flushed, and how much. */
+export function flushSentence(work: FlushedWork, qpn: number, peer?: PeerFacts): string {
+  const counts = [counted(work.sends, 'send'), counted(work.receives, 'receive')];
+  const what = counts.filter((part) => part !== '').join(' and ');
+  const of = what === '' ? '' : `${what} `;
+  return `${of}flushed: QP ${qpn} went to ERR because ${causeText(work.cause, peer)}`;
+}
+
+/** A cause as a clause. */
+export function causeText(cause: Cause | undefined, peer?: PeerFacts): string {
+  if (cause === undefined) return 'its connection ended';
+  switch (cause.kind) {
+    case 'access':
+      return `the peer's ${accessText(cause, true)}`;
+    case 'sge':
+      return sgeText(cause);
+    case 'too-long':
+      return `message of ${cause.messageBytes} bytes or more, receive buffer of ${cause.receiveBytes}`;
+    case 'no-receive':
+      return `a message of the peer found no receive posted${cause.shared ? ' to the shared receive queue' : ''}`;
+    case 'request':
+    case 'local':
+    case 'ended':
+      return cause.text;
+    case 'wire':
+      return wireText(cause, peer);
+    default:
+      cause satisfies never;
+      return '';
+  }
+}
+
+/** What an event's text says of a failure, beside the wire's own words. */
+export function foundText(cause: Cause | undefined, peer?: PeerFacts): string {
+  if (cause?.kind !== 'wire') return '';
+  if (cause.found !== undefined) return `; ${causeText(cause.found)}`;
+  return cause.by === 'peer' && peer !== undefined ? peerFinding(cause.failure, peer) : '';
+}
+
+function wireText(
+  { by, failure, found }: Extract<Cause, { kind: 'wire' }>,
+  peer?: PeerFacts,
+): string {
+  if (by === 'us') return found === undefined ? failure.text : causeText(found);
+  const text =
+    failure.cause === undefined ? failure.text : answerText(failure, failure.cause, peer);
+  return (
+    text +
+    namedText(failure) +
+    quirkText(failure) +
+    (peer === undefined ? '' : peerFinding(failure, peer))
+  );
+}
+
+function answerText({ named, text }: WireFailure, cause: WireCause, peer?: PeerFacts): string {
+  switch (cause.kind) {
+    case 'no-answer': {
+      const tries = `${counted(cause.retries, 'retry', 'retries')} of ${timeText(cause.timeoutMicros)}`;
+      return `no answer from ${peerName(peer)} to PSN ${cause.psn} after ${tries}`;
+    }
+    case 'not-ready': {
+      const tries = `${counted(cause.retries, 'retry', 'retries')} of ${timeText(cause.timerMicros)}`;
+      return `${peerName(peer)} had no receive posted, ${tries}`;
+    }
+    case 'refused': {
+      const what =
+        named === undefined ? text : `${peerName(peer)} refused ${rangeText(named, 'rkey')}`;
+      // Its own finding says more.
+      if (peer?.here?.cause !== undefined) return what;
+      const meaning = REFUSALS[cause.failure];
+      return meaning === undefined ? what : `${what}: ${meaning}`;
+    }
+    default:
+      cause satisfies never;
+      return text;
+  }
+}
+
+/** The memory that the peer's own words are about. */
+function namedText({ cause, named }: WireFailure): string {
+  return named === undefined || cause !== undefined ? '' : `, about ${rangeText(named, 'rkey')}`;
+}
+
+/** What the queue pair at the other end found, or who knows. */
+function peerFinding(failure: WireFailure, peer: PeerFacts): string {
+  const { here } = peer;
+  const answered = failure.cause?.kind !== 'no-answer';
+  if (here === undefined) {
+    if (!answered || failure.kind === 'lost') return '';
+    return '; its own daemon knows more (`iwarpd explain` there)';
+  }
+  const found = here.cause?.kind === 'wire' ? (here.cause.found ?? here.cause) : here.cause;
+  if (found === undefined || found.kind === 'no-receive') return '';
+  if (found.kind === 'access') return `; it found that the ${accessText(found, here.sameUser)}`;
+  if (found.kind === 'wire') return found.by === 'us' ? `; it found: ${found.failure.text}` : '';
+  if (found.kind === 'sge')
+    return here.sameUser
+      ? `; there, ${sgeText(found)}`
+      : '; its receive names memory that it may not use';
+  return `; there: ${causeText(found)}`;
+}
+
+/** `shown`: the reader may see all of the memory. */
+function accessText({ operation, fault, range, memory }: RefusedAccess, shown: boolean): string {
+  const key = hex(range.key);
+  const what =
+    range.lengthBytes === 0
+      ? operation
+      : `${operation} of ${range.lengthBytes} bytes at ${hex(range.address)}`;
+  const noun = memory?.window === true ? 'memory window' : 'MR';
+  const own = `the ${noun} of rkey ${key}`;
+  const full = memory !== undefined && shown ? `${own} (${extentText(memory)})` : own;
+  switch (fault) {
+    case Fault.stagInvalid:
+      return `${what} names rkey ${key}, ${invalidText(memory, noun)}`;
+    case Fault.stagNotAssociated: {
+      const qpn = memory?.qpn ?? 0;
+      if (qpn !== 0 && shown) return `${what} names rkey ${key}, a ${noun} bound to QP ${qpn}`;
+      return `${what} names rkey ${key}, which belongs to another protection domain or queue pair`;
+    }
+    case Fault.bounds: {
+      if (memory === undefined || !shown) return `${what} leaves ${own}`;
+      return `${what} ${beyondText(range, memory)} ${full}`;
+    }
+    case Fault.access: {
+      const grants =
+        memory !== undefined && shown ? ` (it grants ${rightsText(memory.access)})` : '';
+      return `${what} needs ${NEEDS[operation]}, which ${own} does not grant${grants}`;
+    }
+    case Fault.toWrap:
+      return `${what} with rkey ${key} passes the end of the address space (2^64)`;
+    case Fault.cannotInvalidate:
+      return `${what} names rkey ${key}, which peers may not invalidate`;
+    case Fault.misaligned:
+      return `${what} with rkey ${key} is not aligned to 8 bytes`;
+    case Fault.notPermitted:
+      return `${what} is not permitted by the queue pair: its qp_access_flags lack ${NEEDS[operation]}`;
+    default:
+      return `${what} with rkey ${key} found its memory gone`;
+  }
+}
+
+function invalidText(memory: RefusedAccess['memory'], noun: string): string {
+  if (memory === undefined) return 'which is not registered, or not any more';
+  if (noun === 'memory window') return 'a memory window that is not bound';
+  return memory.open || (memory.access & REMOTE) !== 0
+    ? 'an MR that was invalidated'
+    : `an MR that grants peers nothing (it was registered with ${rightsText(memory.access)})`;
+}
+
+const REMOTE = Access.remoteRead | Access.remoteWrite | Access.remoteAtomic;
+
+function sgeText({ index, fault, range, write, memory }: Extract<Cause, { kind: 'sge' }>): string {
+  const key = hex(range.key);
+  const what = `SGE ${index} (${rangeText(range, 'lkey')})`;
+  switch (fault) {
+    case Fault.stagInvalid:
+      if (memory?.window === true)
+        return `${what} names a memory window, whose key is for peers only`;
+      return `${what} names no MR: lkey ${key} is not registered, or not any more`;
+    case Fault.stagNotAssociated:
+      return `${what} names an MR of another protection domain`;
+    case Fault.access: {
+      const grants = memory === undefined ? '' : ` (it has ${rightsText(memory.access)})`;
+      return `${what} is written to, and its MR was registered without LOCAL_WRITE${grants}`;
+    }
+    case Fault.bounds:
+      if (memory === undefined) return `${what} leaves its MR`;
+      return `${what} ${beyondText(range, memory)} its MR (${extentText(memory)})`;
+    default:
+      return `${what} cannot be ${write ? 'written' : 'read'}: its memory is gone`;
+  }
+}
+
+/** By how much a range leaves its memory: for 'ends N bytes beyond'. */
+function beyondText(range: NamedRange, memory: NamedRange): string {
+  const before = memory.address - range.address;
+  if (before > 0n) return `begins ${bytesText(before)} before`;
+  const end = range.address + BigInt(range.lengthBytes);
+  return `ends ${bytesText(end - (memory.address + BigInt(memory.lengthBytes)))} beyond`;
+}
+
+function extentText({ address, lengthBytes }: NamedRange): string {
+  return `${hex(address)} + ${lengthBytes}`;
+}
+
+function rangeText({ key, address, lengthBytes }: NamedRange, keyName: string): string {
+  return `${lengthBytes} bytes at ${hex(address)}, ${keyName} ${hex(key)}`;
+}
+
+function rightsText(access: number): string {
+  const names = RIGHTS.flatMap(([right, name]) => ((access & right) === 0 ? [] : [name]));
+  return names.length === 0 ? 'no rights' : names.join(', ');
+}
+
+function peerName(peer: PeerFacts | undefined): string {
+  if (peer === undefined) return 'the peer';
+  const { qpn, address } = peer;
+  const where = address === undefined ? '' : `at ${address}`;
+  const parts = [qpn === undefined ? '' : `QP ${qpn}`, where].filter((part) => part !== '');
+  return parts.length === 0 ? 'the peer' : `the peer (${parts.join(' ')})`;
+}
+
+function postVerb(queue: FailedWork['queue'], script: boolean): string {
+  if (queue === 'send') return script ? 'postSend' : 'ibv_post_send';
+  return script ? 'postRecv' : 'ibv_post_recv';
+}
+
+function timeText(micros: number): string {
+  if (micros === Number.POSITIVE_INFINITY) return 'no limit';
+  if (micros < MICROS_PER_SECOND) return `${rounded(micros / MICROS_PER_MILLI)} ms`;
+  return `${rounded(micros / MICROS_PER_SECOND)} s`;
+}
+
+/** Two digits, or all before the point. */
+function rounded(value: number): number {
+  return value >= 10 ? Math.round(value) : Number(value.toPrecision(2));
+}
+
+function counted(count: number, one: string, many = `${one}s`): string {
+  return count === 0 && many === `${one}s` ? '' : `${count} ${count === 1 ? one : many}`;
+}
+
+function bytesText(bytes: bigint): string {
+  return `${bytes} byte${bytes === 1n ? '' : 's'}`;
+}
+
+function hex(value: number | bigint): string {
+  return `0x${value.toString(16)}`;
+}
+
+function snake(name: string): string {
+  return name.replace(/[A-Z]/g, (letter) => `_${letter}`).toUpperCase();
+}

@@ -1,0 +1,288 @@
+/** What completions in error say of themselves, at both ends, on the real objects of one host. */
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { createEmbedded } from '../../../daemon/embedded/embedded-provider.ts';
+import type { WC } from '../../../verbs-api/contract/verbs/completion.ts';
+import {
+  Access,
+  QPState,
+  SendFlag,
+  WCOpcode,
+  WCStatus,
+  WROpcode,
+} from '../../../verbs-api/contract/verbs/enums.ts';
+import type { Provider } from '../../../verbs-api/contract/verbs/provider.ts';
+import { incRkey } from '../../../verbs-api/index.ts';
+import {
+  completions,
+  connectedPair,
+  DEVICE,
+  read,
+  remote,
+  type Side,
+  type StartedFixture,
+  send,
+  write,
+} from '../../compliance/fixture.ts';
+import {
+  connectTo,
+  exchanged,
+  ROCE_DEVICE,
+  rocePair,
+  roceSide,
+} from '../../compliance/roce-fixture.ts';
+
+const REGION_BYTES = 65_536;
+const signaled = SendFlag.signaled;
+let provider: Provider;
+let started: StartedFixture;
+
+beforeAll(async () => {
+  provider = await createEmbedded({ devices: [DEVICE, ROCE_DEVICE] });
+  started = { server: provider, client: provider, stop: () => provider.close() };
+});
+afterAll(() => started.stop());
+
+/** A number as sentences print keys and addresses. */
+function hex(value: number | bigint): string {
+  return `0x${value.toString(16)}`;
+}
+
+async function failed(
+  side: Pick<Side, 'connection'> | { readonly cq: Side['connection']['cq'] },
+): Promise<WC> {
+  const cq = 'cq' in side ? side.cq : side.connection.cq;
+  const [wc] = await completions(cq);
+  if (wc === undefined) throw new Error('a completion');
+  return wc;
+}
+
+describe('over RoCE', () => {
+  it('names the end of a Write beyond its region, at both ends', async () => {
+    await using pair = await rocePair(started);
+    const { client, server } = pair;
+    server.qp.postRecv({ wrId: 5, sgList: [] });
+    client.qp.postSend({
+      ...write([client.mr.sge(0, 8192)], server.mr, REGION_BYTES - 4096),
+      wrId: 7,
+    });
+    const wc = await failed(client);
+    expect(wc.status).toBe(WCStatus.remAccessErr);
+    const { rkey, address } = server.mr;
+    const at = hex(address + BigInt(REGION_BYTES - 4096));
+    const finding = `RDMA Write of 8192 bytes at ${at} ends 4096 bytes beyond the MR of rkey ${hex(rkey)} (${hex(address)} + ${REGION_BYTES})`;
+    expect(wc.reason).toBe(
+      `remote access error: the peer (QP ${server.qp.qpNum} at 127.0.0.1) refused 8192 bytes at ${at}, rkey ${hex(rkey)}; it found that the ${finding}`,
+    );
+    const flushed = await failed(server);
+    expect(flushed.reason).toBe(
+      `1 receive flushed: QP ${server.qp.qpNum} went to ERR because the peer's ${finding}`,
+    );
+  });
+
+  it('says which key names nothing, and which right a region lacks', async () => {
+    await using unknown = await rocePair(started);
+    const { client, server } = unknown;
+    client.qp.postSend({ ...write([client.mr.sge(0, 8)], server.mr), rkey: 0x123456 });
+    expect((await failed(client)).reason).toContain(
+      'names rkey 0x123456, which is not registered, or not any more',
+    );
+    await using right = await rocePair(started);
+    const mr = await right.server.pd.allocMR(4096, Access.localWrite | Access.remoteRead);
+    right.client.qp.postSend(write([right.client.mr.sge(0, 8)], mr));
+    expect((await failed(right.client)).reason).toContain(
+      `needs REMOTE_WRITE, which the MR of rkey ${hex(mr.rkey)} does not grant (it grants LOCAL_WRITE, REMOTE_READ)`,
+    );
+    await using local = await rocePair(started);
+    const closed = await local.server.pd.allocMR(4096, Access.localWrite);
+    local.client.qp.postSend(read([local.client.mr.sge(0, 8)], closed));
+    expect((await failed(local.client)).reason).toContain(
+      'an MR that grants peers nothing (it was registered with LOCAL_WRITE)',
+    );
+  });
+
+  it('says what a queue pair itself does not permit', async () => {
+    await using pair = await rocePair(started, undefined, {
+      server: { access: Access.localWrite },
+    });
+    const { client, server } = pair;
+    client.qp.postSend(write([client.mr.sge(0, 8)], server.mr));
+    const wc = await failed(client);
+    expect(wc.status).toBe(WCStatus.remInvReqErr);
+    expect(wc.reason).toMatch(
+      /^remote invalid request error: .*its qp_access_flags lack REMOTE_WRITE$/,
+    );
+  });
+
+  it('names the lengths of a message and of its receive, at both ends', async () => {
+    await using pair = await rocePair(started);
+    const { client, server } = pair;
+    server.qp.postRecv({ wrId: 3, sgList: [server.mr.sge(0, 4096)] });
+    client.qp.postSend(send([client.mr.sge(0, 8192)], 4));
+    const sent = await failed(client);
+    expect(sent.status).toBe(WCStatus.remOpErr);
+    expect(sent.reason).toContain('there: message of 5120 bytes or more, receive buffer of 4096');
+    const received = await failed(server);
+    expect(received.status).toBe(WCStatus.locLenErr);
+    expect(received.reason).toBe(
+      'local length error: message of 5120 bytes or more, receive buffer of 4096',
+    );
+  });
+
+  it('names the peer without a receive, and how often it was asked', async () => {
+    await using pair = await rocePair(started, undefined, { client: { rnrRetry: 2 } });
+    const { client, server } = pair;
+    client.qp.postSend(send([client.mr.sge(0, 8)]));
+    const wc = await failed(client);
+    expect(wc.status).toBe(WCStatus.rnrRetryExcErr);
+    expect(wc.reason).toBe(
+      `RNR retry counter exceeded: the peer (QP ${server.qp.qpNum} at 127.0.0.1) had no receive posted, 2 retries of 0.01 ms`,
+    );
+  });
+
+  it('names the packet without an answer', async () => {
+    await using server = await roceSide(provider);
+    await using client = await roceSide(provider);
+    const peer = await exchanged(server);
+    await connectTo(client.qp, peer, { timeout: 8, retryCnt: 2 });
+    client.qp.postSend(send([client.mr.sge(0, 8)]));
+    const wc = await failed(client);
+    expect(wc.status).toBe(WCStatus.retryExcErr);
+    expect(wc.reason).toBe(
+      `transport retry counter exceeded: no answer from the peer (QP ${server.qp.qpNum} at 127.0.0.1) to PSN 16777214 after 2 retries of 1 ms`,
+    );
+  });
+
+  it('names the piece of a list that its queue may not use', async () => {
+    await using pair = await rocePair(started);
+    const { client } = pair;
+    const { address, lkey } = client.mr;
+    const piece = { addr: address + 60_000n, length: 6000, lkey };
+    client.qp.postSend(send([client.mr.sge(0, 8), piece], 9));
+    client.qp.postSend(send([client.mr.sge(0, 8)], 10));
+    const [first, second] = await completions(client.cq, 2);
+    expect(first?.status).toBe(WCStatus.locProtErr);
+    const end = 60_000 + 6000 - REGION_BYTES;
+    const sentence = `SGE 1 (6000 bytes at ${hex(piece.addr)}, lkey ${hex(lkey)}) ends ${end} bytes beyond its MR (${hex(address)} + ${REGION_BYTES})`;
+    expect(first?.reason).toBe(`local protection error: ${sentence}`);
+    expect(second?.reason).toBe(
+      `1 send flushed: QP ${client.qp.qpNum} went to ERR because ${sentence}`,
+    );
+  });
+
+  it('says so where only the program ended the work, and nothing of success', async () => {
+    await using pair = await rocePair(started);
+    const { client, server } = pair;
+    server.qp.postRecv({ sgList: [server.mr.sge(0, 8)] });
+    server.qp.postRecv({ sgList: [server.mr.sge(0, 8)] });
+    client.qp.postSend(send([client.mr.sge(0, 8)]));
+    expect((await failed(server)).reason).toBeUndefined();
+    await server.qp.modify({ state: QPState.ERR });
+    expect((await failed(server)).reason).toBe(
+      'flushed: its connection ended, or its queue pair was moved to ERR or destroyed',
+    );
+  });
+});
+
+describe('over iWARP', () => {
+  it('says of a Read what the peer found', async () => {
+    await using pair = await connectedPair(started);
+    const { client, server } = pair;
+    const mr = await server.pd.allocMR(4096, Access.localWrite | Access.remoteWrite);
+    client.connection.qp.postSend({ ...read([client.mr.sge(0, 64)], mr), wrId: 2 });
+    const wc = await failed(client);
+    expect(wc.status).toBe(WCStatus.remAccessErr);
+    expect(wc.reason).toContain('remote access error: the peer sent a Terminate: access rights');
+    expect(wc.reason).toContain(
+      `; it found that the RDMA Read of 64 bytes at ${hex(mr.address)} needs REMOTE_READ, which the MR of rkey ${hex(mr.rkey)} does not grant (it grants LOCAL_WRITE, REMOTE_WRITE)`,
+    );
+  });
+
+  it('says of flushed work what the Write before it did', async () => {
+    await using pair = await connectedPair(started);
+    const { client, server } = pair;
+    client.connection.qp.postRecv({ sgList: [client.mr.sge(0, 8)] });
+    server.connection.qp.postRecv({ sgList: [server.mr.sge(0, 8)] });
+    client.connection.qp.postSend({ ...write([client.mr.sge(0, 8)], server.mr), rkey: 0x77 });
+    const finding = `RDMA Write of 8 bytes at ${hex(server.mr.address)} names rkey 0x77, which is not registered, or not any more`;
+    expect((await failed(server)).reason).toBe(
+      `1 receive flushed: QP ${server.connection.qp.qpNum} went to ERR because the peer's ${finding}`,
+    );
+    // The Write itself was done when it was on its way.
+    const mine = await completions(client.connection.cq, 2);
+    const flushed = mine.find(({ opcode }) => opcode === WCOpcode.recv);
+    expect(flushed?.reason).toContain(`; it found that the ${finding}`);
+  });
+
+  it('names the lengths of a message and of its receive', async () => {
+    await using pair = await connectedPair(started);
+    const { client, server } = pair;
+    server.connection.qp.postRecv({ sgList: [server.mr.sge(0, 4096)] });
+    client.connection.qp.postSend(send([client.mr.sge(0, 8192)]));
+    const wc = await failed(server);
+    expect(wc.status).toBe(WCStatus.locLenErr);
+    expect(wc.reason).toMatch(
+      /^local length error: message of \d+ bytes or more, receive buffer of 4096$/,
+    );
+  });
+
+  it('names what a bind asks too much, and what an invalidation must not name', async () => {
+    await using pair = await connectedPair(started);
+    const { client, server } = pair;
+    const plain = await client.pd.allocMR(4096, Access.localWrite);
+    const mw = await client.pd.allocMW(2);
+    client.connection.qp.postSend({
+      opcode: WROpcode.bindMW,
+      flags: signaled,
+      bind: {
+        rkey: incRkey(mw.rkey),
+        lkey: plain.lkey,
+        addr: plain.address,
+        length: 64,
+        access: Access.remoteRead,
+      },
+    });
+    const wc = await failed(client);
+    expect(wc.status).toBe(WCStatus.mwBindErr);
+    expect(wc.reason).toBe(
+      `memory window bind error: the MR of lkey ${hex(plain.lkey)} was registered without MW_BIND`,
+    );
+    await using other = await connectedPair(started);
+    other.server.connection.qp.postRecv({ sgList: [other.server.mr.sge(0, 8)] });
+    other.client.connection.qp.postSend({
+      opcode: WROpcode.sendWithInv,
+      flags: signaled,
+      invalidateRkey: 0x99,
+      sgList: [other.client.mr.sge(0, 8)],
+    });
+    const received = await failed(other.server);
+    expect(received.status).toBe(WCStatus.remInvReqErr);
+    expect(received.reason).toContain('Send with Invalidate names rkey 0x99');
+    expect(server.mr.lkey).not.toBe(plain.lkey);
+  });
+
+  it('names a receive whose memory its queue may not use', async () => {
+    await using pair = await connectedPair(started);
+    const { client, server } = pair;
+    const read = await server.pd.allocMR(64, Access.remoteRead);
+    server.connection.qp.postRecv({
+      sgList: [{ addr: read.address, length: 64, lkey: read.lkey }],
+    });
+    client.connection.qp.postSend(send([client.mr.sge(0, 8)]));
+    const wc = await failed(server);
+    expect(wc.status).toBe(WCStatus.locProtErr);
+    expect(wc.reason).toContain('its MR was registered without LOCAL_WRITE');
+  });
+
+  it('names an atomic that is not aligned', async () => {
+    await using pair = await connectedPair(started);
+    const { client, server } = pair;
+    client.connection.qp.postSend({
+      opcode: WROpcode.atomicFetchAndAdd,
+      flags: signaled,
+      sgList: [client.mr.sge(0, 8)],
+      ...remote(server.mr, 4),
+      compareAdd: 1n,
+    });
+    expect((await failed(client)).reason).toContain('is not aligned to 8 bytes');
+  });
+});

@@ -1,0 +1,44 @@
+/** Why work of one queue pair failed, for the `reason` of its completions. */
+import type { WorkFailure } from '../contract/protocol/commands.ts';
+import type { WC } from '../contract/verbs/completion.ts';
+import { WCOpcode, WCStatus } from '../contract/verbs/enums.ts';
+
+/** Failed work requests that are remembered: one of each queue ends a queue pair. */
+const FAILURES_MAX = 4;
+
+/** Of work that was flushed without a failure. */
+const ENDED = 'flushed: its connection ended, or its queue pair was moved to ERR or destroyed';
+
+/** See the module's comment. */
+export class WorkFailures {
+  readonly #failed: WorkFailure[] = [];
+  #flushed: string | undefined = undefined;
+
+  /** The device has sent one. */
+  add(failure: WorkFailure): void {
+    if (failure.work === undefined) {
+      this.#flushed = failure.sentence;
+      return;
+    }
+    if (this.#failed.length === FAILURES_MAX) this.#failed.shift();
+    this.#failed.push(failure);
+  }
+
+  /** The queue pair starts anew. */
+  clear(): void {
+    this.#failed.length = 0;
+    this.#flushed = undefined;
+  }
+
+  /** Why this work request failed; undefined if the device has not said so. */
+  readonly reasonOf = (wc: WC): string | undefined => {
+    if (wc.status === WCStatus.wrFlushErr) return this.#flushed ?? ENDED;
+    const queue = isReceive(wc.opcode) ? 'receive' : 'send';
+    return this.#failed.findLast(({ work }) => work?.queue === queue && work.wrId === wc.wrId)
+      ?.sentence;
+  };
+}
+
+function isReceive(opcode: WCOpcode): boolean {
+  return opcode === WCOpcode.recv || opcode === WCOpcode.recvImmediate;
+}
