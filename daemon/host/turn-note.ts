@@ -1,13 +1,26 @@
 /**
- * Notes what the event loop works on, for the watch over long turns (`daemon/main/turn-watch.ts`). Costs
- * two stores for each piece of work, which nothing reads in a daemon without that watch.
+ * Notes what the event loop works on, for those who measure its turns. Costs two loads for each piece of
+ * work while nobody asks for it.
  */
 
-/** The work that started last in this turn. */
-export const turnNote = { what: '', number: 0 };
+/** Those who are told of work; undefined for none. */
+interface WorkListeners {
+  /** Called with each piece of work that starts; `number` identifies one of its kind. */
+  onWork: ((what: string, number: number) => void) | undefined;
+  /** Called when any work starts: it removes itself, so that it costs nothing until it is set again. */
+  onNext: (() => void) | undefined;
+}
 
-/** Notes that `what` starts; `number` identifies one of its kind. */
+/** See `WorkListeners`. */
+export const workListeners: WorkListeners = { onWork: undefined, onNext: undefined };
+
+/** Notes that `what` starts. */
 export function noteWork(what: string, number = 0): void {
-  turnNote.what = what;
-  turnNote.number = number;
+  workListeners.onNext?.();
+  workListeners.onWork?.(what, number);
+}
+
+/** The same for work that is frequent and short, which has no name. */
+export function noteShortWork(): void {
+  workListeners.onNext?.();
 }

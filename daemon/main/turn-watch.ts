@@ -7,7 +7,7 @@ import { createHook, executionAsyncResource } from 'node:async_hooks';
 import { appendFileSync } from 'node:fs';
 import { performance } from 'node:perf_hooks';
 import { threadTimeMs } from '../../native-bridge/libc/scheduling.ts';
-import { noteWork, turnNote } from '../host/turn-note.ts';
+import { workListeners } from '../host/turn-note.ts';
 
 /**
  * A turn that takes more processor time is a fault. One user, one peer address and one queue pair may each
@@ -18,16 +18,44 @@ export const TURN_MAX_MS = 150;
 /** Names the file to which a daemon appends a line for each turn that took longer. */
 export const TURN_WATCH_VARIABLE = 'IWARPD_TURN_WATCH';
 
+/** The piece of work that took longest. */
+export class LongestWork {
+  #sinceMs: number;
+  #name = '';
+  #longestMs = 0;
+  #longest = '';
+
+  /** Nothing runs yet, at this time. */
+  constructor(nowMs: number) {
+    this.#sinceMs = nowMs;
+  }
+
+  /** A piece of this name starts, and the one before has ended. */
+  begin(name: string, nowMs: number): void {
+    this.end(nowMs);
+    this.#name = name;
+  }
+
+  /** Name and time of the longest one; those of the piece that runs end here. */
+  end(nowMs: number): { readonly longest: string; readonly longestMs: number } {
+    const tookMs = nowMs - this.#sinceMs;
+    if (tookMs > this.#longestMs) {
+      this.#longestMs = tookMs;
+      this.#longest = this.#name;
+    }
+    this.#sinceMs = nowMs;
+    return { longest: this.#longest, longestMs: this.#longestMs };
+  }
+}
+
 /** Calls `onLong` with each turn that took too long, and what took longest in it. */
 export class TurnWatch {
   readonly #onLong: (text: string) => void;
   #loop = -1;
   #begunMs = 0;
-  /** The callback that runs: its start and kind. */
-  #pieceMs = 0;
+  /** Of the callback that runs. */
   #kind = '';
-  #longestMs = 0;
-  #longest = '';
+  #work = new LongestWork(0);
 
   constructor(onLong: (text: string) => void) {
     this.#onLong = onLong;
@@ -35,27 +63,26 @@ export class TurnWatch {
 
   /** A callback of this kind starts, in this turn of the loop, at this processor time. */
   begin(loop: number, kind: string, nowMs: number): void {
-    const tookMs = nowMs - this.#pieceMs;
-    if (tookMs > this.#longestMs) {
-      this.#longestMs = tookMs;
-      const { what, number } = turnNote;
-      this.#longest = what === '' ? this.#kind : `${this.#kind}, ${what} ${number}`;
-    }
     if (loop !== this.#loop) this.#judge(loop, nowMs);
-    this.#pieceMs = nowMs;
     this.#kind = kind;
-    noteWork('');
+    this.#work.begin(kind, nowMs);
+  }
+
+  /** A piece of work starts within the callback. */
+  beginWork(what: string, number: number, nowMs: number): void {
+    this.#work.begin(`${this.#kind}, ${what} ${number}`, nowMs);
   }
 
   #judge(loop: number, nowMs: number): void {
     const turnMs = nowMs - this.#begunMs;
+    const { longest, longestMs } = this.#work.end(nowMs);
     if (this.#loop >= 0 && turnMs > TURN_MAX_MS) {
-      const [turn, longest] = [turnMs, this.#longestMs].map((ms) => ms.toFixed(1));
-      this.#onLong(`a turn of ${turn} ms, of which ${longest} ms: ${this.#longest}`);
+      const [turn, most] = [turnMs, longestMs].map((ms) => ms.toFixed(1));
+      this.#onLong(`a turn of ${turn} ms, of which ${most} ms: ${longest}`);
     }
     this.#loop = loop;
     this.#begunMs = nowMs;
-    this.#longestMs = 0;
+    this.#work = new LongestWork(nowMs);
   }
 }
 
@@ -64,6 +91,7 @@ export function watchTurns(): void {
   const path = process.env[TURN_WATCH_VARIABLE];
   if (path === undefined) return;
   const watch = new TurnWatch((text) => appendFileSync(path, `${process.pid}: ${text}\n`));
+  workListeners.onWork = (what, number) => watch.beginWork(what, number, threadTimeMs());
   createHook({
     before: () => {
       const { loopCount } = performance.nodeTiming.uvMetricsInfo;

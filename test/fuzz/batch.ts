@@ -1,5 +1,7 @@
 /** Runs batches of inputs and judges them, for tests and long runs. */
-import { noteWork, turnNote } from '../../daemon/host/turn-note.ts';
+import { workListeners } from '../../daemon/host/turn-note.ts';
+import { LongestWork } from '../../daemon/main/turn-watch.ts';
+import { threadTimeMs } from '../../native-bridge/libc/scheduling.ts';
 import { Draws, type InputName } from './draws.ts';
 import { starvedMs } from './silence-watch.ts';
 import type { FuzzState, FuzzTarget, Outcome } from './target.ts';
@@ -23,8 +25,8 @@ interface BatchReport {
   /** Processor time of the last input, and its time without what it waited for the processor. */
   readonly lastCpuMs: number;
   readonly lastOwnMs: number;
-  /** The work of the daemon that started last in the last input; '' for none. */
-  readonly lastWork: string;
+  /** The work of the daemon that took longest in the last input; '' for none. */
+  readonly longestWork: string;
   readonly finding: Finding | undefined;
 }
 
@@ -67,7 +69,7 @@ export async function runBatch(
   let slowestMs = 0;
   let lastCpuMs = 0;
   let lastOwnMs = 0;
-  let lastWork = '';
+  let longestWork = '';
   let input = 0;
   let finding: Finding | undefined;
   const stray = new StrayErrors();
@@ -79,7 +81,7 @@ export async function runBatch(
     for (; input < wanted; input++) {
       options.onStart?.(input);
       draws.seed(seed, input, options.recorded?.(input) === true);
-      if (input + 1 === wanted) noteWork('');
+      const work = input + 1 === wanted ? listenToWork() : undefined;
       const cpuBefore = input + 1 === wanted ? process.cpuUsage() : undefined;
       const ownBefore = cpuBefore === undefined ? 0 : performance.now() - starvedMs();
       const result = state.run(draws);
@@ -87,8 +89,8 @@ export async function runBatch(
       if (cpuBefore !== undefined) {
         lastCpuMs = cpuMs(process.cpuUsage(cpuBefore));
         lastOwnMs = performance.now() - starvedMs() - ownBefore;
-        lastWork = turnNote.what === '' ? '' : `${turnNote.what} ${turnNote.number}`;
       }
+      if (work !== undefined) longestWork = work();
       options.onInput?.(draws, input);
       outcomes.set(outcome, (outcomes.get(outcome) ?? 0) + 1);
       stray.rethrow();
@@ -101,6 +103,7 @@ export async function runBatch(
       }
     }
   } catch (error) {
+    workListeners.onWork = undefined;
     options.onInput?.(draws, input);
     finding = failed(input, error);
   }
@@ -112,7 +115,7 @@ export async function runBatch(
   } finally {
     stray.stop();
   }
-  return { inputs: input, outcomes, slowestMs, lastCpuMs, lastOwnMs, lastWork, finding };
+  return { inputs: input, outcomes, slowestMs, lastCpuMs, lastOwnMs, longestWork, finding };
 }
 
 /** As `runBatch`, but runs a slow input again; it fails if it is slow again. */
@@ -127,9 +130,19 @@ export async function judgeBatch(
   const isSlow = again.lastCpuMs > SLOW_MS || again.lastOwnMs > STUCK_MS;
   if (again.finding !== undefined || !isSlow) return { ...report, finding: again.finding };
   const input = again.inputs - 1;
-  const place = again.lastWork === '' ? '' : `; the work that started last: ${again.lastWork}`;
+  const place = again.longestWork === '' ? '' : `; the longest work: ${again.longestWork}`;
   const text = `an input took ${report.slowestMs.toFixed()} ms, and ${again.lastCpuMs.toFixed()} ms of the processor again${place}`;
   return { ...report, finding: { target: target.name, seed, input, text, stack: '' } };
+}
+
+/** Listens to the work of the daemon. The result stops that and returns the work that took longest. */
+function listenToWork(): () => string {
+  const longest = new LongestWork(threadTimeMs());
+  workListeners.onWork = (what, number) => longest.begin(`${what} ${number}`, threadTimeMs());
+  return () => {
+    workListeners.onWork = undefined;
+    return longest.end(threadTimeMs()).longest;
+  };
 }
 
 function cpuMs({ user, system }: NodeJS.CpuUsage): number {

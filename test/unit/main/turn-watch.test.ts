@@ -1,5 +1,4 @@
 import { describe, expect, it } from 'vitest';
-import { noteWork } from '../../../daemon/host/turn-note.ts';
 import { TURN_MAX_MS, TurnWatch } from '../../../daemon/main/turn-watch.ts';
 
 describe('the watch over turns of the event loop', () => {
@@ -9,11 +8,13 @@ describe('the watch over turns of the event loop', () => {
     // The loop's round, what calls back, and the processor time at that moment.
     watch.begin(1, 'Pipe', 1000);
     watch.begin(1, 'Immediate', 1010);
-    noteWork('uverbs', 289);
+    watch.beginWork('uverbs', 289, 1011);
+    // The longest piece, not the last one.
+    watch.beginWork('uverbs', 3, 1009 + TURN_MAX_MS);
     watch.begin(1, 'Timeout', 1010 + TURN_MAX_MS);
     watch.begin(2, 'Pipe', 1020 + TURN_MAX_MS);
     expect(told).toEqual([
-      `a turn of ${TURN_MAX_MS + 20}.0 ms, of which ${TURN_MAX_MS}.0 ms: Immediate, uverbs 289`,
+      `a turn of ${TURN_MAX_MS + 20}.0 ms, of which ${TURN_MAX_MS - 2}.0 ms: Immediate, uverbs 289`,
     ]);
     // The next one begins anew.
     watch.begin(3, 'Pipe', 1020 + 2 * TURN_MAX_MS);
