@@ -79,7 +79,15 @@ function httpText({ url, tokenNeeded }: HttpReady): string {
 /** A limit is shown once this fraction of it is used. */
 const NEAR_LIMIT = 0.8;
 
-function healthLines({ limits, logLinesDropped, ended }: DaemonHealth): string[] {
+/** A turn is shown if it took so long. */
+const LONG_TURN_SECONDS = 0.1;
+
+function healthLines({
+  limits,
+  logLinesDropped,
+  longestTurnSeconds,
+  ended,
+}: DaemonHealth): string[] {
   const uses = Object.entries(limits);
   const near = uses.filter(([, { used, limit }]) => used >= limit * NEAR_LIMIT);
   const pressed = uses.flatMap(([name, { user }]) => {
@@ -90,6 +98,9 @@ function healthLines({ limits, logLinesDropped, ended }: DaemonHealth): string[]
   return [
     ...near.map(([name, { used, limit }]) => `near a limit  ${name}: ${used} of ${limit}`),
     ...pressed,
+    ...(longestTurnSeconds >= LONG_TURN_SECONDS
+      ? [`longest turn  ${(longestTurnSeconds * 1000).toFixed()} ms, for which all programs waited`]
+      : []),
     ...(lost ? [`log           ${logLinesDropped} lines dropped: nothing reads it`] : []),
     ...ended.map(({ pid, program, at }) => {
       return `ended         pid ${pid} ${program} at ${at}: its memory did not answer`;

@@ -143,6 +143,7 @@ export const daemonStatus: z.ZodType<DaemonStatus> = z.strictObject({
   health: z.strictObject({
     limits: z.record(z.string(), limitUse),
     logLinesDropped: count,
+    longestTurnSeconds: z.number().nonnegative(),
     ended: z.array(z.strictObject({ pid, program: z.string(), at: z.iso.datetime() })),
   }),
 });

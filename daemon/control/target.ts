@@ -17,7 +17,14 @@ import type {
   RefusalList,
 } from '../../verbs-api/contract/protocol/refusals.ts';
 import type { TraceRequest, TraceSample } from '../../verbs-api/contract/protocol/trace-sample.ts';
-import type { OperationTimes } from './operation-times.ts';
+import type { Histogram, OperationTimes } from './operation-times.ts';
+
+/** Connections of a device in a phase. */
+export interface ConnectionCount {
+  readonly device: string;
+  readonly phase: ConnectionSummary['phase'];
+  readonly count: number;
+}
 
 /** See the module's comment. */
 export interface ControlTarget {
@@ -27,11 +34,15 @@ export interface ControlTarget {
   readonly ready: boolean;
   /** Updated by `executeOperation`. */
   readonly operationTimes: OperationTimes;
+  /** Turns of the event loop. */
+  readonly turnTimes: Histogram;
   status(): DaemonStatus;
   /** The objects of one kind that the filter lets through; the other lists are empty. */
   objects(kind: keyof ObjectSummaries, filter: ObjectFilter): ObjectSummaries;
   /** The connections that the filter lets through. */
   connections(filter: ConnectionFilter): readonly ConnectionSummary[];
+  /** Counts all connections, without a summary of each. */
+  connectionCounts(): readonly ConnectionCount[];
   /**
    * Adds a fault whose fields are consistent. Throws `ControlError` naming a field that is invalid
    * here: no such device, or a peer that is not an address.

@@ -15,6 +15,33 @@ export interface ConnectionStatus {
   readonly qpNum: number | undefined;
 }
 
+/** How many connections of a device are in a phase. */
+export interface ConnectionCount {
+  readonly device: string;
+  readonly phase: EndpointPhase;
+  readonly count: number;
+}
+
+/** Counts connections by device and phase. */
+export class ConnectionCounts {
+  readonly #byDevice = new Map<string, Map<EndpointPhase, number>>();
+
+  add(device: string, phase: EndpointPhase): void {
+    let phases = this.#byDevice.get(device);
+    if (phases === undefined) {
+      phases = new Map();
+      this.#byDevice.set(device, phases);
+    }
+    phases.set(phase, (phases.get(phase) ?? 0) + 1);
+  }
+
+  all(): ConnectionCount[] {
+    return [...this.#byDevice].flatMap(([device, phases]) => {
+      return [...phases].map(([phase, count]) => ({ device, phase, count }));
+    });
+  }
+}
+
 /** Chooses connections before their status is made: there may be many. */
 export type ConnectionChoice = (device: string, qpNum: number | undefined) => boolean;
 

@@ -8,6 +8,7 @@ import { assert } from '../invariants/assert.ts';
 import { type Micros, NEVER } from '../rnic/wire-port.ts';
 import type { Conduit } from './conduit.ts';
 import type { Alarm, HostClock } from './links/network.ts';
+import { noteShortWork } from './turn-note.ts';
 
 /**
  * Rounds of settling and effects within one drain. A round handles everything queued; more than a
@@ -66,6 +67,7 @@ export class EventLoop {
     this.#draining = true;
     try {
       this.#drainRounds(this.now());
+    noteShortWork();
     } finally {
       this.#draining = false;
     }

@@ -38,6 +38,8 @@ import type { Conduit } from './conduit.ts';
 import { Conduits, type ConduitsHost } from './conduits.ts';
 import {
   type ConnectionChoice,
+  type ConnectionCount,
+  ConnectionCounts,
   type ConnectionStatus,
   roceConnection,
 } from './connection-status.ts';
@@ -391,6 +393,17 @@ export class RnicHost
     let waitingQPs = 0;
     for (const { nic } of this.devices) {
       const { effects, unsettled, waiting } = nic.heldCounts();
+  /** Counts them by device and phase. */
+  connectionCounts(): ConnectionCount[] {
+    const counts = new ConnectionCounts();
+    for (const { device, phase } of this.#manager.endpoints()) counts.add(device.name, phase);
+    for (const id of this.#roceCm?.ids() ?? []) {
+      const connection = roceConnection(id, () => true);
+      if (connection !== undefined) counts.add(connection.device, connection.phase);
+    }
+    return counts.all();
+  }
+
       nicEffects += effects;
       unsettledQPs += unsettled;
       waitingQPs += waiting;

@@ -3,11 +3,10 @@
  * (`/sys/class/infiniband/…/hw_counters`, such as `iwOutRdmaWrites`) use its name.
  */
 import { Counter, Gauge, Registry } from 'prom-client';
-import type { ConnectionSummary } from '../../verbs-api/contract/protocol/control.ts';
 import type { DaemonStatus, DeviceStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import type { RefusalCount } from '../../verbs-api/contract/protocol/refusals.ts';
-import { OPERATION_BUCKETS_SECONDS, type OperationTimes } from '../control/operation-times.ts';
-import type { ControlTarget } from '../control/target.ts';
+import type { Histogram, OperationTimes } from '../control/operation-times.ts';
+import type { ConnectionCount, ControlTarget } from '../control/target.ts';
 import type { RouteReply } from './http-route.ts';
 
 /** Metric name, without `iwarpd_` and `_total`, and HELP text for each device counter. */
@@ -66,16 +65,15 @@ const PORT_COUNTERS: Readonly<Record<string, string>> = {
 
 /** The current value of every metric. */
 export async function metricsReply(target: ControlTarget): Promise<RouteReply> {
-  // All of them, not as many as a reply has room for.
-  const connections = target.connections({ limit: Number.POSITIVE_INFINITY });
-  const registry = collect(target.status(), connections);
+  const registry = collect(target.status(), target.connectionCounts());
   addRefusals(registry, target.refusalCounts());
-  const body = `${await registry.metrics()}${operationTimesText(target.operationTimes)}`;
+  const turns = turnTimesText(target.turnTimes);
+  const body = `${await registry.metrics()}${operationTimesText(target.operationTimes)}${turns}`;
   return { status: 200, type: registry.contentType, body };
 }
 
 /** A new registry for each scrape: the metric of an object disappears with the object. */
-function collect(status: DaemonStatus, connections: readonly ConnectionSummary[]): Registry {
+function collect(status: DaemonStatus, connections: readonly ConnectionCount[]): Registry {
   const registry = new Registry();
   const gauge = (name: string, help: string, labelNames: readonly string[] = []) => {
     return new Gauge({ name, help, labelNames: [...labelNames], registers: [registry] });
@@ -99,7 +97,7 @@ function collect(status: DaemonStatus, connections: readonly ConnectionSummary[]
   return registry;
 }
 
-/** Use of daemon-wide limits, and dropped log lines. */
+/** Use of daemon-wide limits, dropped log lines, and the longest turn. */
 function addHealth(gauge: MakeGauge, registry: Registry, { health }: DaemonStatus): void {
   const used = gauge('iwarpd_limit_used', 'Amount of each daemon-wide limit in use', ['limit']);
   const limits = gauge('iwarpd_limit', 'Daemon-wide limits, shared by all clients', ['limit']);
@@ -107,6 +105,10 @@ function addHealth(gauge: MakeGauge, registry: Registry, { health }: DaemonStatu
     used.set({ limit }, each.used);
     limits.set({ limit }, each.limit);
   }
+  gauge(
+    'iwarpd_event_loop_longest_turn_seconds',
+    'The longest turn of the event loop since the daemon started, or up to 0.01 s less',
+  ).set(health.longestTurnSeconds);
   const help = 'Log lines dropped because standard error did not accept them';
   const registers = [registry];
   new Counter({ name: 'iwarpd_log_lines_dropped_total', help, registers }).inc(
@@ -145,27 +147,37 @@ function addObjects(gauge: MakeGauge, { clients, memoryTiers }: DaemonStatus): v
     'iwarpd_registered_bytes',
     'Bytes of client memory registered in memory regions',
   );
-  for (const kind of KINDS) objects.set({ kind }, 0);
-  for (const tier of memoryTiers) regions.set({ tier }, 0);
+  // Added up first: a gauge takes a microsecond for each change, and there may be many clients.
+  const counts = new Map<string, number>(KINDS.map((kind) => [kind, 0]));
+  const tiers = new Map<string, number>(memoryTiers.map((tier) => [tier, 0]));
+  let [sharedBytes, registeredBytes] = [0, 0];
   for (const { usage } of clients) {
-    for (const [kind, count] of Object.entries(usage.objects)) objects.inc({ kind }, count);
-    for (const [tier, count] of Object.entries(usage.tiers)) regions.inc({ tier }, count);
-    shared.inc(usage.sharedBytes);
-    registered.inc(usage.pinnedBytes);
+    for (const kind of Object.keys(usage.objects)) addTo(counts, kind, usage.objects[kind]);
+    for (const tier of Object.keys(usage.tiers)) addTo(tiers, tier, usage.tiers[tier]);
+    sharedBytes += usage.sharedBytes;
+    registeredBytes += usage.pinnedBytes;
   }
+  for (const [kind, count] of counts) objects.set({ kind }, count);
+  for (const [tier, count] of tiers) regions.set({ tier }, count);
+  shared.set(sharedBytes);
+  registered.set(registeredBytes);
+}
+
+function addTo(sums: Map<string, number>, key: string, value = 0): void {
+  sums.set(key, (sums.get(key) ?? 0) + value);
 }
 
 function addConnections(
   gauge: MakeGauge,
   devices: readonly DeviceStatus[],
-  connections: readonly ConnectionSummary[],
+  connections: readonly ConnectionCount[],
 ): void {
   const counts = gauge('iwarpd_connections', 'Connections, by device and phase', [
     'device',
     'phase',
   ]);
   for (const { device } of devices) counts.set({ device: device.name, phase: 'established' }, 0);
-  for (const { device, phase } of connections) counts.inc({ device, phase });
+  for (const { device, phase, count } of connections) counts.set({ device, phase }, count);
 }
 
 /** Node records it once, so every scrape returns the same value even if the clock is set. */
@@ -232,27 +244,35 @@ function snakeCase(name: string): string {
 }
 
 const OPERATION_METRIC = 'iwarpd_control_operation_duration_seconds';
+const TURN_METRIC = 'iwarpd_event_loop_turn_seconds';
+
+function operationTimesText({ all }: OperationTimes): string {
+  const lines = [...all].flatMap(([operation, times]) => {
+    return histogramLines(OPERATION_METRIC, `operation="${operation}"`, times);
+  });
+  const help = 'Duration of control operations over HTTP and the admin socket';
+  return lines.length === 0 ? '' : metricText(OPERATION_METRIC, help, lines);
+}
+
+function turnTimesText(times: Histogram): string {
+  const help =
+    'Turns of the event loop, of which one is looked at each 10 ms: how late they made a timer';
+  return metricText(TURN_METRIC, help, histogramLines(TURN_METRIC, '', times));
+}
 
 /** prom-client only observes single values; these histograms are already counted. */
-function operationTimesText({ all }: OperationTimes): string {
-  const lines = [...all].flatMap(([operation, { count, sumSeconds, withinBound }]) => {
-    const label = `operation="${operation}"`;
-    const buckets = [...withinBound, count].map((value, index) => {
-      const bound = OPERATION_BUCKETS_SECONDS[index] ?? '+Inf';
-      return `${OPERATION_METRIC}_bucket{${label},le="${bound}"} ${value}`;
-    });
-    return [
-      ...buckets,
-      `${OPERATION_METRIC}_sum{${label}} ${sumSeconds}`,
-      `${OPERATION_METRIC}_count{${label}} ${count}`,
-    ];
+function histogramLines(
+  name: string,
+  label: string,
+  { count, sumSeconds, bounds, withinBound }: Histogram,
+): string[] {
+  const [inside, whole] = label === '' ? ['', ''] : [`${label},`, `{${label}}`];
+  const buckets = [...withinBound, count].map((value, index) => {
+    return `${name}_bucket{${inside}le="${bounds[index] ?? '+Inf'}"} ${value}`;
   });
-  if (lines.length === 0) return '';
-  return [
-    '',
-    `# HELP ${OPERATION_METRIC} Duration of control operations over HTTP and the admin socket`,
-    `# TYPE ${OPERATION_METRIC} histogram`,
-    ...lines,
-    '',
-  ].join('\n');
+  return [...buckets, `${name}_sum${whole} ${sumSeconds}`, `${name}_count${whole} ${count}`];
+}
+
+function metricText(name: string, help: string, lines: readonly string[]): string {
+  return ['', `# HELP ${name} ${help}`, `# TYPE ${name} histogram`, ...lines, ''].join('\n');
 }

@@ -14,6 +14,7 @@ import {
   uncollectedMappings,
 } from './host-limits.ts';
 import type { Note } from './log.ts';
+import { TurnMeter } from './turn-meter.ts';
 
 /** Maximum ended processes remembered. */
 const ENDED_MAX = 8;
@@ -22,6 +23,7 @@ const ENDED_MAX = 8;
 export class HealthWatch {
   /** Limits of all clients together. */
   readonly budget: DaemonBudget;
+  readonly turns = new TurnMeter();
   readonly #descriptorLimit: number;
   readonly #logLinesDropped: () => number;
   readonly #note: Note;
@@ -44,11 +46,13 @@ export class HealthWatch {
     });
     reserveDescriptors({ limit: this.#descriptorLimit, reserve: RESERVED_DESCRIPTORS });
     copyGuard.onEnded.add(this.#noteEnded);
+    this.turns.start();
   }
 
   /** Logs nothing from here on. */
   close(): void {
     copyGuard.onEnded.delete(this.#noteEnded);
+    this.turns.close();
   }
 
   /** The current health. */
@@ -60,6 +64,7 @@ export class HealthWatch {
       // JSON has no infinity: omit a limit that does not exist.
       limits: Number.isFinite(open.limit) ? { descriptors: open, ...rest } : rest,
       logLinesDropped: this.#logLinesDropped(),
+      longestTurnSeconds: this.turns.longestSeconds,
       ended: [...this.#ended],
     };
   }

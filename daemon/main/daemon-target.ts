@@ -28,8 +28,8 @@ import type { TraceRequest, TraceSample } from '../../verbs-api/contract/protoco
 import type { PortAttributes } from '../../verbs-api/contract/verbs/attributes.ts';
 import { isVerbsError, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import { ControlError } from '../control/operation.ts';
-import { OperationTimes } from '../control/operation-times.ts';
-import type { ControlTarget } from '../control/target.ts';
+import { type Histogram, OperationTimes } from '../control/operation-times.ts';
+import type { ConnectionCount, ControlTarget } from '../control/target.ts';
 import type { ConnectionChoice, ConnectionStatus } from '../host/connection-status.ts';
 import type { DeviceBackend, DeviceHost } from '../host/device-backend.ts';
 import { parseFaultPeer } from '../host/fault-peer.ts';
@@ -61,6 +61,7 @@ interface DaemonParts extends Hosts {
   readonly samples: TraceSamples;
   readonly refusals: Refusals;
   readonly health: () => DaemonHealth;
+  readonly turnTimes: Histogram;
 }
 
 /** See the module's comment. */
@@ -123,6 +124,14 @@ export class DaemonTarget implements ControlTarget {
   }
 
   addFault(spec: FaultSpec): FaultStatus {
+  connectionCounts(): ConnectionCount[] {
+    return this.#parts().host.connectionCounts();
+  }
+
+  get turnTimes(): Histogram {
+    return this.#parts().turnTimes;
+  }
+
     const parts = this.#parts();
     this.#checkDevice(spec, parts);
     const peer = spec.peer === undefined ? undefined : parseFaultPeer(spec.peer);
@@ -191,8 +200,8 @@ export class DaemonTarget implements ControlTarget {
     // A killed program is not a leak: its sockets are closed, and this turn lets the daemon notice.
     await nextTurn();
     await nextTurn();
-    const clients = server.clients();
-    const connections = host.connections().length;
+    const clients: ClientStatus[] = [];
+    const connections = host.connectionCounts().reduce((sum, { count }) => sum + count, 0);
     // First, since a fault may delay connections that must end.
     const faults = this.removeFaults().length;
     const endedHolding = server.takeEndedHolding();

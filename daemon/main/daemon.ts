@@ -195,7 +195,9 @@ export class Daemon {
       const hosts = { host, native };
       const directory = new DeviceDirectory(host, native);
       const control: DaemonTarget = new DaemonTarget(() => {
-        return { config, ...hosts, server, samples, refusals, health: () => health.health() };
+        const { times: turnTimes } = health.turns;
+        const state = { config, server, samples, refusals, turnTimes };
+        return { ...state, ...hosts, health: () => health.health() };
       });
       const server: IpcServer = await IpcServer.listen({
         ...config,

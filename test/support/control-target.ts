@@ -1,7 +1,7 @@
 /** A fake daemon for the control plane: one of everything. */
 
-import { OperationTimes } from '../../daemon/control/operation-times.ts';
-import type { ControlTarget } from '../../daemon/control/target.ts';
+import { CountedTimes, OperationTimes } from '../../daemon/control/operation-times.ts';
+import type { ConnectionCount, ControlTarget } from '../../daemon/control/target.ts';
 import { ListedPart } from '../../daemon/ipc/objects/object-window.ts';
 import type {
   ConnectionFilter,
@@ -40,6 +40,7 @@ const OWNER = { client: 3, pid: 77, program: 'rping', device: 'a' };
 /** See the module's comment. */
 export class FixedTarget implements ControlTarget {
   readonly operationTimes = new OperationTimes(() => performance.now() / 1000);
+  readonly turnTimes = new CountedTimes([0.01, 0.1]);
   readonly version = '1.2.3';
   ready = true;
   resets = 0;
@@ -56,6 +57,7 @@ export class FixedTarget implements ControlTarget {
       health: {
         limits: { descriptors: { used: 30, limit: 1024 }, objects: { used: 3, limit: 100 } },
         logLinesDropped: 0,
+        longestTurnSeconds: this.turnTimes.sumSeconds,
         ended: [],
       },
       network: 'host',
@@ -138,6 +140,10 @@ export class FixedTarget implements ControlTarget {
 
   refusalCounts(): readonly RefusalCount[] {
     return [{ api: 'verbs', verb: 'ibv_modify_qp', code: 'EINVAL', count: 2 }];
+  }
+
+  connectionCounts(): ConnectionCount[] {
+    return [{ device: 'a', phase: 'established', count: 1 }];
   }
 
   addFault(spec: FaultSpec): FaultStatus {

@@ -13,6 +13,7 @@ const STATUS: DaemonStatus = {
   health: {
     limits: { descriptors: { used: 30, limit: 1024 }, objects: { used: 3, limit: 100 } },
     logLinesDropped: 0,
+    longestTurnSeconds: 0.02,
     ended: [],
   },
   network: 'host',
@@ -51,16 +52,18 @@ describe('the status for people', () => {
     );
   });
 
-  it('shows limits that are nearly reached, processes that were ended, and dropped log lines', () => {
-    expect(statusLines(STATUS).join('\n')).not.toMatch(/limit|ended|log/);
+  it('shows limits that are nearly reached, ended processes, a long turn, and dropped log lines', () => {
+    expect(statusLines(STATUS).join('\n')).not.toMatch(/limit|ended|log|turn/);
     const health = {
       limits: { descriptors: { used: 205, limit: 256 }, objects: { used: 3, limit: 100 } },
       logLinesDropped: 7,
+      longestTurnSeconds: 0.38,
       ended: [{ pid: 77, program: 'rping', at: '2026-01-01T00:00:00.000Z' }],
     };
     expect(statusLines({ ...STATUS, health })).toEqual(
       expect.arrayContaining([
         'near a limit  descriptors: 205 of 256',
+        'longest turn  380 ms, for which all programs waited',
         'log           7 lines dropped: nothing reads it',
         'ended         pid 77 rping at 2026-01-01T00:00:00.000Z: its memory did not answer',
       ]),

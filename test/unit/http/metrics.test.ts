@@ -55,6 +55,16 @@ describe('/metrics', () => {
     expect(samples.get(`${DURATION}_count{operation="status"}`)).toBe(3);
   });
 
+  it('shows the longest turn of the event loop, and how long turns are', async () => {
+    const target = new FixedTarget();
+    target.turnTimes.add(0.05);
+    const { samples } = await metricsOf(target);
+    expect(samples.get('iwarpd_event_loop_longest_turn_seconds')).toBe(0.05);
+    const bucket = (le: string) => samples.get(`iwarpd_event_loop_turn_seconds_bucket{le="${le}"}`);
+    expect(['0.01', '0.1', '+Inf'].map(bucket)).toEqual([0, 1, 1]);
+    expect(samples.get('iwarpd_event_loop_turn_seconds_count')).toBe(1);
+  });
+
   it('times operations that run, not requests that are refused', async () => {
     const target = new FixedTarget();
     await executeNamed(target, 'listFaults', {}, OWNER);

@@ -61,6 +61,11 @@ export interface DaemonHealth {
   readonly limits: Readonly<Record<string, SharedLimitUse>>;
   /** Log lines dropped because the reader was too slow. */
   readonly logLinesDropped: number;
+  /**
+   * The longest turn of the daemon's event loop since its start, in seconds, or up to 0.01 less: everything
+   * else waited for that long.
+   */
+  readonly longestTurnSeconds: number;
   /** The latest processes that the daemon killed because their memory did not answer. */
   readonly ended: readonly EndedProcess[];
 }
