@@ -18,6 +18,9 @@ const ROUNDS_MAX = 64;
 /** Timers fire up to a millisecond early; a deadline is never handled before its time. */
 const TIMER_SLACK_MICROS = 1000;
 
+/** Conduits whose deadlines are met in one turn: thousands may be due together. The rest is due still. */
+const DUE_MAX = 128;
+
 /** What the loop drives besides conduits. */
 export interface LoopUser {
   /** Executes all effects; true if there were any. */
@@ -64,10 +67,10 @@ export class EventLoop {
    */
   drain(): void {
     if (this.#draining) return;
+    noteShortWork();
     this.#draining = true;
     try {
       this.#drainRounds(this.now());
-    noteShortWork();
     } finally {
       this.#draining = false;
     }
@@ -162,14 +165,18 @@ export class EventLoop {
     this.#timer?.cancel();
     this.#timerDue = due;
     const delay = Math.max(0, due - this.now()) + TIMER_SLACK_MICROS;
-    this.#timer = this.#clock.after(delay, () => this.#fire());
+    this.#timer = this.#clock.after(delay, this.#fire);
   }
 
-  #fire(): void {
+  readonly #fire = (): void => {
+    if (this.#closed) return;
     this.#timerDue = NEVER;
     const now = this.now();
     const due: Conduit[] = [];
-    for (const conduit of this.#timed) if (conduit.nextDeadline() <= now) due.push(conduit);
+    for (const conduit of this.#timed) {
+      if (conduit.nextDeadline() <= now) due.push(conduit);
+      if (due.length === DUE_MAX) break;
+    }
     for (const conduit of due) {
       // What was settled for another one may have ended or met its deadline.
       if (!this.#timed.has(conduit) || conduit.nextDeadline() > now) continue;
@@ -181,5 +188,5 @@ export class EventLoop {
     this.#user.handleDeadline(now);
     for (const conduit of this.#timed) this.#arm(conduit.nextDeadline());
     this.drain();
-  }
+  };
 }

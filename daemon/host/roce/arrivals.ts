@@ -27,6 +27,12 @@ const PKEY_MASK = 0x7fff;
 /** The number that stands for every queue pair of a group. */
 const GROUP_QPN = 0xff_ffff;
 
+/**
+ * Copies of datagrams to groups that queue pairs receive in one turn, some tens of milliseconds: thousands
+ * of queue pairs may be in a group, and dozens of datagrams arrive in a turn. What is beyond is dropped.
+ */
+const COPIES_MAX = 16_384;
+
 /** What arrivals share with the packets of the host. */
 interface ArrivalParts {
   readonly wires: WireTable;
@@ -42,6 +48,8 @@ interface ArrivalUser {
   handleReady(connection: PacketConnection): void;
   /** Packets that faults held back may be due. */
   deliverHeld(now: Micros): void;
+  /** Calls back in the next turn. */
+  soon(run: () => void): void;
 }
 
 /** See the module's comment. */
@@ -52,6 +60,8 @@ export class Arrivals {
   readonly #reading: PacketConnection[] = [];
   #readAt: Micros = 0;
   readonly #packet = makePacket();
+  /** Copies of this turn. */
+  #copies = 0;
 
   constructor(parts: ArrivalParts, user: ArrivalUser) {
     this.#parts = parts;
@@ -120,6 +130,12 @@ export class Arrivals {
     bytes: Uint8Array,
   ): boolean {
     if (this.#packet.destQpn !== GROUP_QPN) return false;
+    if (this.#copies >= COPIES_MAX) {
+      port.counters.overShare += 1;
+      return true;
+    }
+    if (this.#copies === 0) this.#user.soon(this.#endTurn);
+    this.#copies += members.size;
     const now = this.#parts.faults.active ? this.#user.now() : 0;
     let taken = false;
     let due = false;
@@ -131,6 +147,10 @@ export class Arrivals {
     if (due) this.#user.deliverHeld(now);
     return taken;
   }
+
+  readonly #endTurn = (): void => {
+    this.#copies = 0;
+  };
 
   /** The packet reaches a queue pair, unless faults prevent it. True if packets they held may be due. */
   #reach(receiver: PacketConnection, arrival: Arrival, bytes: Uint8Array, now: Micros): boolean {

@@ -53,6 +53,8 @@ export class Departures {
   readonly #onReady: (connection: PacketConnection) => void;
   /** The packets on their way, one behind the other, and the lengths of those of a burst. */
   readonly bytes = new Uint8Array(SHARE_BYTES + PACKET_BYTES_MAX);
+  /** Copies of datagrams to groups that queue pairs received. */
+  groupCopies = 0;
   readonly #lengths = new Uint32Array(BURST_PACKETS_MAX);
   #burst = 0;
   #burstBytes = 0;
@@ -319,7 +321,9 @@ export class Departures {
     }
     this.#parts.routes.writeGrh(route, bytes);
     if (route.multicast) {
-      for (const { wire } of this.#parts.groups.members(route.vector.dgid)) {
+      const members = this.#parts.groups.members(route.vector.dgid);
+      this.groupCopies += members.size;
+      for (const { wire } of members) {
         if (wire instanceof PacketConnection) this.#handOverDatagram(sender, wire, now);
       }
       return;

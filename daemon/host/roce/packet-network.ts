@@ -48,6 +48,9 @@ export interface PacketNetworkHost {
   strike(fault: Fault, device: string, qpn: number | undefined): void;
 }
 
+/** Timers of queue pairs that are met at once: thousands may be due together. The rest is due still. */
+const TIMEOUTS_MAX = 256;
+
 /** See the module's comment. */
 export class PacketNetwork implements ConnectionUser, LinkUser {
   readonly #host: PacketNetworkHost;
@@ -95,6 +98,7 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
       now: () => host.now(),
       handleReady: ready,
       deliverHeld: (now) => this.#departures.deliverHeld(now),
+      soon: (run) => host.soon(run),
     });
     this.#departures = new Departures(
       { ...shared, groups: this.groups, outward: this.#outward, arrivals: this.#arrivals },
@@ -206,8 +210,12 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
     this.#outward.handleDeadline(now);
     if (now < this.#due) return;
     this.#due = NEVER;
+    let left = TIMEOUTS_MAX;
     for (const connection of this.#timed) {
-      if (connection.nextDeadline() <= now) this.#handleDeadline(connection, now);
+      if (connection.nextDeadline() <= now && left > 0) {
+        left -= 1;
+        this.#handleDeadline(connection, now);
+      }
       this.#due = Math.min(this.#due, connection.nextDeadline());
     }
   }
@@ -259,6 +267,7 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
     const burst = departures.mayBurst(connection);
     let sentBytes = 0;
     let more = true;
+    departures.groupCopies = 0;
     while (sentBytes < SHARE_BYTES && !departures.holdsBack(connection)) {
       if (!this.#outward.hasRoom(connection, now)) break;
       const bytes = wire.pollPacket(departures.bytes, departures.nextStart, now);
@@ -267,6 +276,10 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
       sentBytes += bytes + PACKET_COST_BYTES;
       if (burst) departures.enqueue(bytes);
       else if (wire.endPolling()) departures.deliver(connection, bytes, now);
+      if (departures.groupCopies > 0) {
+        sentBytes += departures.groupCopies * PACKET_COST_BYTES;
+        departures.groupCopies = 0;
+      }
     }
     if (burst) departures.deliverBurst(connection, now);
     this.#outward.transmit(now);

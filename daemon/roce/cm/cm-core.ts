@@ -42,6 +42,9 @@ export interface CmCounters {
   repeats: number;
 }
 
+/** Connections whose deadlines are met at once, as each may send: the rest is due still. */
+const EXPIRED_MAX = 128;
+
 /** See the module's comment. */
 export class CmCore {
   readonly limits: CmLimits;
@@ -239,8 +242,12 @@ export class CmCore {
     this.answers.handleDeadline(now);
     if (now < this.#due) return;
     this.#due = NEVER;
+    let left = EXPIRED_MAX;
     for (const connection of this.#timed) {
-      if (connection.deadline <= now) this.#expire(connection, now);
+      if (connection.deadline <= now && left > 0) {
+        left -= 1;
+        this.#expire(connection, now);
+      }
       this.#due = Math.min(this.#due, connection.deadline);
     }
   }

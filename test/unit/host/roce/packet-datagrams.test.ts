@@ -133,6 +133,21 @@ describe('datagrams', () => {
     expect(world.there.counters).toMatchObject({ receivedPackets: 2 });
   });
 
+  it('to a large group take several turns, a few thousand copies in each', () => {
+    const world = new World();
+    const sender = world.end(world.here);
+    const members = Array.from({ length: 1500 }, () => world.end(world.there));
+    for (const { qp } of members) world.network.groups.attach(qp, GROUP, qp);
+    const vector = { ...PEER, dgid: GROUP };
+    for (let count = 0; count < 60; count += 1) {
+      sender.wire.destQueue.push({ vector, qpn: GROUP_QPN });
+    }
+    world.send(sender, vector, GROUP_QPN);
+    const copies = () => members.reduce((sum, { wire }) => sum + wire.received.length, 0);
+    expect(copies()).toBeGreaterThan(0);
+    expect(copies()).toBeLessThan(4 * members.length);
+  });
+
   it('are lost without a receiver: unknown number, unknown address, another kind of queue pair', () => {
     const world = new World();
     const sender = world.end(world.here);
