@@ -154,6 +154,7 @@ export async function executeOperation<N extends ControlOperationName>(
   }
   const { operationTimes } = target;
   const started = operationTimes.now();
+  while (target.settled !== undefined) await target.settled;
   try {
     return await operation.run(target, parsed.data, caller);
   } finally {

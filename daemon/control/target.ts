@@ -64,6 +64,8 @@ export interface ControlTarget {
   refusals(filter: RefusalFilter, uid: number | undefined): Promise<RefusalList>;
   /** How often each verb failed with each code. */
   refusalCounts(): readonly Readonly<RefusalCount>[];
+  /** While a reset takes turns: the promise of its end, for which operations wait, so none sees half of it. */
+  readonly settled?: Promise<void> | undefined;
   /** Ends every client and connection, removes faults and resets all counters. */
   reset(): Promise<ResetReport>;
 }

@@ -72,6 +72,7 @@ import type { RoceParts } from './roce/roce-parts.ts';
 import type { RocePort } from './roce/roce-port.ts';
 import type { SctpNetwork } from './sctp/sctp-network.ts';
 import type { SctpParts } from './sctp/sctp-parts.ts';
+import { inSlices } from './slices.ts';
 import { TurnShares } from './turn-share.ts';
 
 /** Options of a host. */
@@ -139,6 +140,8 @@ const FLUSH_INTERVAL_MICROS = 5_000;
 
 /** Turns of the event loop that a reset waits for sockets to close; a reset socket takes one. */
 const RESET_TURNS_MAX = 100;
+/** Ids and connections that end in one turn of a reset, or of the host's end. */
+const ENDS_PER_TURN = 64;
 
 /** See the module's comment. */
 export class RnicHost
@@ -296,11 +299,11 @@ export class RnicHost
    * Ends every id and resets every connection of all owners. Resolves when the sockets are closed.
    */
   async reset(): Promise<void> {
-    const now = this.now();
-    this.#destroyIds(now);
-    this.#loop.drain();
+    await this.#destroyIds();
     const ended = [...this.#conduits.all()];
-    for (const conduit of ended) conduit.reset();
+    await this.#inSlices(ended, (conduit) => {
+      if (this.#conduits.has(conduit.stream)) conduit.reset();
+    });
     for (let turn = 0; turn < RESET_TURNS_MAX; turn += 1) {
       if (!ended.some(({ stream }) => this.#conduits.has(stream))) break;
       await new Promise<void>((resolve) => this.clock.soon(resolve));
@@ -314,10 +317,12 @@ export class RnicHost
   }
 
   async #close(): Promise<void> {
-    const now = this.now();
-    this.#destroyIds(now);
-    this.#loop.drain();
-    for (const conduit of [...this.#conduits.all()]) conduit.leave(now);
+    const destroying = this.#destroyIds();
+    if (destroying !== undefined) await destroying;
+    const leaving = this.#inSlices([...this.#conduits.all()], (conduit) => {
+      if (this.#conduits.has(conduit.stream)) conduit.leave(this.now());
+    });
+    if (leaving !== undefined) await leaving;
     this.#flushTimer?.cancel();
     if (!this.#conduits.empty) {
       await new Promise<void>((resolve) => {
@@ -330,10 +335,27 @@ export class RnicHost
     this.#loop.close();
   }
 
-  #destroyIds(now: Micros): void {
-    for (const id of this.#manager.ids()) this.#manager.destroy(id, now);
-    for (const id of this.#roceCm?.ids() ?? []) this.cm.destroy(id);
-    this.#manager.releasePorts();
+  /** Undefined if all could be destroyed at once. */
+  #destroyIds(): Promise<void> | undefined {
+    const destroyRest = (): Promise<void> | undefined => {
+      return this.#inSlices(this.#roceCm?.ids() ?? [], (id) => this.cm.destroy(id));
+    };
+    const end = (): void => {
+      this.#manager.releasePorts();
+      this.#loop.drain();
+    };
+    const destroying = this.#inSlices(this.#manager.ids(), (id) => {
+      this.#manager.destroy(id, this.now());
+    });
+    if (destroying !== undefined) return destroying.then(destroyRest).then(end);
+    const rest = destroyRest();
+    if (rest !== undefined) return rest.then(end);
+    end();
+    return undefined;
+  }
+
+  #inSlices<T>(items: readonly T[], end: (item: T) => void): Promise<void> | undefined {
+    return inSlices(items, ENDS_PER_TURN, (run) => this.clock.soon(run), end);
   }
 
   // Getters
@@ -371,6 +393,17 @@ export class RnicHost
     return chosen;
   }
 
+  /** Counts them by device and phase. */
+  connectionCounts(): ConnectionCount[] {
+    const counts = new ConnectionCounts();
+    for (const { device, phase } of this.#manager.endpoints()) counts.add(device.name, phase);
+    for (const id of this.#roceCm?.ids() ?? []) {
+      const connection = roceConnection(id, () => true);
+      if (connection !== undefined) counts.add(connection.device, connection.phase);
+    }
+    return counts.all();
+  }
+
   /** Where a connected queue pair of a RoCE device sends to, for `status`. */
   packetDestination(device: string, qpNum: number): PacketDestination | undefined {
     const qp = this.devices.find(({ name }) => name === device)?.nic.findQP(qpNum);
@@ -393,17 +426,6 @@ export class RnicHost
     let waitingQPs = 0;
     for (const { nic } of this.devices) {
       const { effects, unsettled, waiting } = nic.heldCounts();
-  /** Counts them by device and phase. */
-  connectionCounts(): ConnectionCount[] {
-    const counts = new ConnectionCounts();
-    for (const { device, phase } of this.#manager.endpoints()) counts.add(device.name, phase);
-    for (const id of this.#roceCm?.ids() ?? []) {
-      const connection = roceConnection(id, () => true);
-      if (connection !== undefined) counts.add(connection.device, connection.phase);
-    }
-    return counts.all();
-  }
-
       nicEffects += effects;
       unsettledQPs += unsettled;
       waitingQPs += waiting;

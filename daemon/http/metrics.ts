@@ -65,6 +65,7 @@ const PORT_COUNTERS: Readonly<Record<string, string>> = {
 
 /** The current value of every metric. */
 export async function metricsReply(target: ControlTarget): Promise<RouteReply> {
+  while (target.settled !== undefined) await target.settled;
   const registry = collect(target.status(), target.connectionCounts());
   addRefusals(registry, target.refusalCounts());
   const turns = turnTimesText(target.turnTimes);

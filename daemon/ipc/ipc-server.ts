@@ -33,6 +33,7 @@ import { ERRNO, isVerbsError, VerbsError } from '../../verbs-api/contract/verbs/
 import type { MemoryTier } from '../../verbs-api/contract/verbs/provider.ts';
 import type { TapHub } from '../capture/tap-hub.ts';
 import type { WorkHub } from '../capture/work-hub.ts';
+import { inSlices } from '../host/slices.ts';
 import { noteWork } from '../host/turn-note.ts';
 import { assert } from '../invariants/assert.ts';
 import type { Refusals } from '../refusals/refusals.ts';
@@ -59,6 +60,8 @@ import type { ClientContext } from './verbs/client-context.ts';
 const READ_BYTES = 64 * 1024;
 /** Unfinished operations that one admin connection may have at a time. */
 const PENDING_OPERATIONS_MAX = 16;
+/** Clients that are disconnected in one turn: each has some connections. */
+const CUTS_PER_TURN = 32;
 const GREETING_BYTES = FRAME_HEADER_BYTES + HELLO_BYTES;
 
 /** Log of the server. */
@@ -128,6 +131,8 @@ export class IpcServer {
   readonly #ended = new EndedClients(() => new Date().toISOString());
   /** Clients that have ended, with objects left. */
   readonly #ending: EndingOwners<ClientContext>;
+  /** While all clients are disconnected. */
+  #cutting: Promise<void> | undefined;
   #lastClientId = 0;
 
   private constructor(options: IpcServerOptions) {
@@ -212,11 +217,28 @@ export class IpcServer {
     this.#loadedKernel?.listObjects(window);
   }
 
-  /** Disconnects every client with a reason; admin connections stay. */
-  cutClients(reason: string): void {
-    for (const client of [...this.#clients.values()]) client.cut(reason);
-    this.#ending.finish();
-    this.#loadedKernel?.close(reason);
+  /**
+   * Disconnects every client with a reason, a few in each turn; admin connections stay. Resolves once
+   * everything that they held is destroyed. Clients that connect meanwhile wait for that. Calls `onCut` with
+   * the last status of each client.
+   */
+  cutClients(reason: string, onCut: (last: ClientStatus) => void = () => undefined): Promise<void> {
+    const cut = this.#cutClients(reason, onCut);
+    this.#cutting = cut;
+    return cut.finally(() => {
+      this.#cutting = undefined;
+    });
+  }
+
+  async #cutClients(reason: string, onCut: (last: ClientStatus) => void): Promise<void> {
+    const soon = (run: () => void): void => this.#options.directory.emulated.soon(run);
+    await inSlices([...this.#clients.values()], CUTS_PER_TURN, soon, (client) => {
+      if (client.ended) return;
+      onCut(client.status());
+      client.cut(reason);
+    });
+    await this.#ending.idle();
+    await this.#loadedKernel?.cutFiles(reason, onCut);
   }
 
   /** Compares clients, their objects and their accounts, for tests. Throws `InvariantError`. */
@@ -233,8 +255,9 @@ export class IpcServer {
   /** Ends every client and removes the socket. */
   async close(): Promise<void> {
     const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
-    this.cutClients('the daemon stops');
-    for (const connection of [...this.#connections]) connection.close();
+    await this.cutClients('the daemon stops');
+    const soon = (run: () => void): void => this.#options.directory.emulated.soon(run);
+    await inSlices([...this.#connections], CUTS_PER_TURN, soon, (each) => each.close());
     this.#inFlight.close();
     await closed;
   }
@@ -329,7 +352,7 @@ export class IpcServer {
           'a connection made over another one can only be an event descriptor or an agent',
         );
       }
-      const loading = this.#loadFor(hello.role);
+      const loading = this.#delayFor(hello.role);
       if (loading === undefined) this.#welcome(connection, hello);
       else this.#welcomeAfter(loading, connection, hello);
     } catch (error) {
@@ -350,6 +373,12 @@ export class IpcServer {
     const { token, text, ready } = this.#enter(connection, hello);
     connection.write(emitWelcome({ errno: 0, daemonPid: process.pid, token, text }));
     ready();
+  }
+
+  /** What a connection of a role waits for: the end of a reset, and what serves it. */
+  #delayFor(role: number): Promise<unknown> | undefined {
+    if (this.#cutting === undefined || role === Role.admin) return this.#loadFor(role);
+    return this.#cutting.then(() => this.#loadFor(role));
   }
 
   /** Loads what serves a role, unless that has been loaded. */

@@ -72,6 +72,7 @@ export class DaemonTarget implements ControlTarget {
   http: HttpReady | undefined;
   readonly #parts: () => DaemonParts;
   readonly #startedAt = performance.now();
+  #settled: Promise<void> | undefined;
 
   /** `parts` is first called by the first operation. */
   constructor(parts: () => DaemonParts) {
@@ -123,7 +124,6 @@ export class DaemonTarget implements ControlTarget {
     return host.connections((device) => part.takes(device)).map(summaryOf);
   }
 
-  addFault(spec: FaultSpec): FaultStatus {
   connectionCounts(): ConnectionCount[] {
     return this.#parts().host.connectionCounts();
   }
@@ -132,6 +132,7 @@ export class DaemonTarget implements ControlTarget {
     return this.#parts().turnTimes;
   }
 
+  addFault(spec: FaultSpec): FaultStatus {
     const parts = this.#parts();
     this.#checkDevice(spec, parts);
     const peer = spec.peer === undefined ? undefined : parseFaultPeer(spec.peer);
@@ -194,7 +195,20 @@ export class DaemonTarget implements ControlTarget {
     return this.#parts().refusals.counts();
   }
 
-  async reset(): Promise<ResetReport> {
+  reset(): Promise<ResetReport> {
+    const reset = this.#reset();
+    const settle = (): void => {
+      this.#settled = undefined;
+    };
+    this.#settled = reset.then(settle, settle);
+    return reset;
+  }
+
+  get settled(): Promise<void> | undefined {
+    return this.#settled;
+  }
+
+  async #reset(): Promise<ResetReport> {
     const parts = this.#parts();
     const { host, server } = parts;
     // A killed program is not a leak: its sockets are closed, and this turn lets the daemon notice.
@@ -205,7 +219,7 @@ export class DaemonTarget implements ControlTarget {
     // First, since a fault may delay connections that must end.
     const faults = this.removeFaults().length;
     const endedHolding = server.takeEndedHolding();
-    server.cutClients('the daemon was reset');
+    await server.cutClients('the daemon was reset', (last) => clients.push(last));
     await host.reset();
     for (const { nic } of allDevices(parts)) nic.resetCounters();
     for (const { rocePort } of host.devices) rocePort?.resetCounters();

@@ -217,4 +217,28 @@ describe('no program delays the others', () => {
     });
     expect(await longTurns()).toBe('');
   });
+
+  it('by a reset that destroys thousands of objects, of which nobody sees half', async () => {
+    const cq = (await program.run(commands.createCQ(1n, 1))).getUint32(0, true);
+    const pair = { pd: 0, sendCQ: cq, recvCQ: cq, sendWr: 1, recvWr: 1 };
+    for (let count = 0; count < 8000; count += 100) {
+      await program.pipeline(Array.from({ length: 100 }, () => commands.createQP(pair)));
+    }
+    await canary.stop();
+    const admin = await IpcClient.open(daemon.socketPath, Role.admin);
+    const ask = (id: number, name: string) => {
+      return emitFrame(FrameType.request, id, encodeValue([name, {}]));
+    };
+    admin.send(Buffer.concat([ask(1, 'reset'), ask(2, 'listQPs'), ask(3, 'status')]));
+    const frames = [await admin.frame(), await admin.frame(), await admin.frame()];
+    expect(frames.map(({ id, type }) => [id, type])).toEqual(
+      [1, 2, 3].map((id) => [id, FrameType.reply]),
+    );
+    expect(frames[1]?.value).toEqual([]);
+    admin.socket.destroy();
+    program.close();
+    program = await Program.open();
+    canary = new Canary(await Program.open());
+    expect(await longTurns()).toBe('');
+  });
 });

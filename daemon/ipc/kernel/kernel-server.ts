@@ -13,6 +13,7 @@ import { IpcFormatError } from '../../../verbs-api/contract/protocol/ipc-value.t
 import { ERRNO, isVerbsError, VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import type { MemoryTier } from '../../../verbs-api/contract/verbs/provider.ts';
 import type { RnicHost } from '../../host/rnic-host.ts';
+import { inSlices } from '../../host/slices.ts';
 import { noteWork } from '../../host/turn-note.ts';
 import { assert } from '../../invariants/assert.ts';
 import type { Refusals } from '../../refusals/refusals.ts';
@@ -98,6 +99,10 @@ interface QueuePlace {
   readonly queue: AnyQueue;
   readonly client: KernelClient;
 }
+
+/** Work of one turn when all programs are cut off. */
+const STATUSES_PER_TURN = 512;
+const CUTS_PER_TURN = 32;
 
 /** Descriptors that a connection may have in flight: a program has one request outstanding. */
 const IN_FLIGHT_MAX = 1;
@@ -234,11 +239,20 @@ export class KernelServer implements KernelServices {
     this.memories.assertInvariants();
   }
 
-  /** Ends every file. */
-  close(reason: string): void {
-    for (const open of [...this.#files.values()]) this.#cut(open, reason);
-    this.#ending.finish();
-    this.#endingChannels.finish();
+  /**
+   * Ends every file, a few in each turn. Resolves once everything in them is destroyed. First calls `onCut`
+   * with the last status of each program.
+   */
+  async cutFiles(reason: string, onCut: (last: ClientStatus) => void): Promise<void> {
+    const soon = (run: () => void): void => this.host.soon(run);
+    await inSlices([...this.#clients.values()], STATUSES_PER_TURN, soon, (client) => {
+      if (client.openFiles > 0) onCut(client.status(client.ledger.usage()));
+    });
+    await inSlices([...this.#files.values()], CUTS_PER_TURN, soon, (open) => {
+      this.#cut(open, reason);
+    });
+    await this.#ending.idle();
+    await this.#endingChannels.idle();
   }
 
   // For files

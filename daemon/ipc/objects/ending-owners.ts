@@ -51,11 +51,10 @@ export class EndingOwners<T extends Owner> {
     if (this.#share < TURN_COST_MAX) this.#awaitTurn();
   }
 
-  /** Destroys all that is left, at once. */
-  finish(): void {
-    for (const { owner, ended } of this.#waiting.splice(0)) {
-      owner.close(Number.POSITIVE_INFINITY);
-      ended();
+  /** Resolves once nothing is left. */
+  async idle(): Promise<void> {
+    while (this.#waiting.length > 0) {
+      await new Promise<void>((resolve) => this.#soon(resolve));
     }
   }
 
