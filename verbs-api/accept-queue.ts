@@ -8,8 +8,7 @@
  * last counts; others are closed.
  */
 import { throwIfAborted } from './client/cancellation.ts';
-import type { CancelSignal, CMEvent } from './contract/verbs/provider.ts';
-import type { WaitLimit } from './deadline.ts';
+import type { CancelSignal, CMEvent, WaitLimit } from './contract/verbs/provider.ts';
 import { isPeerFailure } from './dialing.ts';
 
 /** Honest peers confirm within milliseconds; one whose program is stopped takes longer. */

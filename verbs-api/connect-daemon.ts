@@ -1,17 +1,16 @@
 /** The provider of a running daemon. */
 import { DaemonChannel } from './client/daemon-channel.ts';
-import type { DaemonTrust } from './client/daemon-trust.ts';
+import { DAEMON_FIELDS, type DaemonOptions } from './client/daemon-place.ts';
 import { DeviceProvider } from './client/device-provider.ts';
+import { optional, options, takes } from './contract/verbs/arguments.ts';
 import type { Provider } from './contract/verbs/provider.ts';
 
 /** Options of `connectDaemon`. */
-export interface ConnectDaemonOptions extends DaemonTrust {
-  /**
-   * Path of the daemon's socket. Default: `$IWARPD_SOCKET`, else `iwarpd/iwarpd.sock` under
-   * `$XDG_RUNTIME_DIR`, else in a directory of this user under the temporary directory.
-   */
-  readonly socketPath?: string | undefined;
-}
+export interface ConnectDaemonOptions extends DaemonOptions {}
+
+const check = takes('connectDaemon', {
+  options: optional(options<ConnectDaemonOptions>(DAEMON_FIELDS)),
+});
 
 /**
  * Connects to a running daemon and returns its devices as a provider.
@@ -24,6 +23,7 @@ export interface ConnectDaemonOptions extends DaemonTrust {
  * completions that were delivered can still be polled. Closing the provider, or the end of the
  * process, releases everything created through it.
  */
-export async function connectDaemon(options: ConnectDaemonOptions = {}): Promise<Provider> {
-  return new DeviceProvider(await DaemonChannel.connect(options));
+export async function connectDaemon(given: ConnectDaemonOptions = {}): Promise<Provider> {
+  check(given);
+  return new DeviceProvider(await DaemonChannel.connect(given));
 }

@@ -3,7 +3,9 @@
  * domain, completion queue and queue pair that a program otherwise sets up by hand.
  */
 import { throwIfAborted } from './client/cancellation.ts';
+import { orAbort, within } from './client/deadline.ts';
 import { type Connection, type ConnectionParts, EstablishedConnection } from './connection.ts';
+import { optional, options as optionsOf, takes } from './contract/verbs/arguments.ts';
 import { CMEventType } from './contract/verbs/enums.ts';
 import { VerbsError } from './contract/verbs/errors.ts';
 import type {
@@ -16,9 +18,10 @@ import type {
   Provider,
   SocketAddress,
   SRQ,
+  WaitLimit,
   WireOptions,
 } from './contract/verbs/provider.ts';
-import { orAbort, type WaitLimit, within } from './deadline.ts';
+import { PROVIDER, WIRE } from './contract/verbs/signatures.ts';
 import { connectFailure, owned } from './dialing.ts';
 import { addressOf } from './host-name/host-name.ts';
 import { HEADER_BYTES, type MessageOffer, takeOffer, withOffer } from './message-framing.ts';
@@ -32,6 +35,7 @@ import {
 } from './message-window.ts';
 import { RequestListener } from './request-listener.ts';
 import { shareContext } from './shared-context.ts';
+import { ENDPOINT_FIELDS, LISTEN_FIELDS, PEER_FIELDS, REASON } from './signatures.ts';
 
 const DEFAULT_QUEUE_DEPTH = 64;
 const DEFAULT_SGES = 4;
@@ -155,6 +159,24 @@ export interface Listener extends AsyncDisposable, AsyncIterable<ConnectionReque
   close(): Promise<void>;
 }
 
+/** Checks the arguments of functions and of listeners; throws EINVAL. */
+const checkConnecting = {
+  connect: takes('connect', {
+    provider: PROVIDER,
+    options: optionsOf<ConnectOptions>({
+      ...ENDPOINT_FIELDS,
+      ...PEER_FIELDS,
+      wire: optional(WIRE),
+    }),
+  }),
+  listen: takes('listen', {
+    provider: PROVIDER,
+    options: optional(optionsOf<ListenOptions>(LISTEN_FIELDS)),
+  }),
+  accept: takes('accept', { options: optional(optionsOf<EndpointOptions>(ENDPOINT_FIELDS)) }),
+  reject: takes('reject', REASON),
+} as const;
+
 /**
  * Connects to a listening peer.
  *
@@ -165,6 +187,7 @@ export interface Listener extends AsyncDisposable, AsyncIterable<ConnectionReque
  * daemon is lost, or the signal's reason. Leaves nothing behind on failure.
  */
 export async function connect(provider: Provider, options: ConnectOptions): Promise<Connection> {
+  checkConnecting.connect(provider, options);
   const { host, port, source, resolveTimeoutMs, wire } = options;
   return await within(options, `connect to ${host} port ${port}`, async (signal) => {
     const destination = { address: await orAbort(addressOf(host), signal), port };
@@ -195,6 +218,7 @@ export async function connect(provider: Provider, options: ConnectOptions): Prom
  * device has the address, EIO, ETIMEDOUT, or with the signal's reason.
  */
 export async function listen(provider: Provider, options: ListenOptions = {}): Promise<Listener> {
+  checkConnecting.listen(provider, options);
   const host = options.host ?? ANY_ADDRESS;
   const port = options.port ?? 0;
   return await within(options, `listen at ${host} port ${port}`, async (signal) => {
@@ -202,7 +226,9 @@ export async function listen(provider: Provider, options: ListenOptions = {}): P
     return await owned(await provider.createId(), signal, async (id) => {
       await orAbort(id.bindAddr({ address, port }), signal);
       await orAbort(id.listen(options.backlog), signal);
-      return new RequestListener(id, id.localAddress ?? { address, port }, requestOf);
+      return new RequestListener(id, id.localAddress ?? { address, port }, requestOf, (given) =>
+        checkConnecting.accept(given),
+      );
     });
   });
 }
@@ -216,8 +242,9 @@ function requestOf(event: CMEvent): ConnectionRequest {
     peerAddress: id.peerAddress,
     initiatorDepth: event.initiatorDepth,
     responderResources: event.responderResources,
-    accept(options: EndpointOptions = {}) {
-      return within(options, 'accept', (signal) =>
+    async accept(options: EndpointOptions = {}) {
+      checkConnecting.accept(options);
+      return await within(options, 'accept', (signal) =>
         owned(id, signal, () =>
           establish({
             id,
@@ -230,6 +257,7 @@ function requestOf(event: CMEvent): ConnectionRequest {
       );
     },
     async reject(reason?: Uint8Array) {
+      checkConnecting.reject(reason);
       await id.reject(reason);
       await id.close();
     },

@@ -194,7 +194,7 @@ function targetOf(
     }
     return { remoteAddr: (BigInt(memory.addr) + BigInt(start)) % U64_END, rkey: memory.rkey };
   } catch (error) {
-    return error instanceof VerbsError ? error : new VerbsError('EINVAL', String(error));
+    return new VerbsError('EINVAL', `remote: ${error instanceof Error ? error.message : error}`);
   }
 }
 

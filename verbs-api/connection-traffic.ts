@@ -4,6 +4,7 @@
  * connection-requests.ts.
  */
 import { cancellable, quiet, throwIfAborted, type Waiter } from './client/cancellation.ts';
+import { NO_LIMIT, orAbort, within } from './client/deadline.ts';
 import {
   atomicPlan,
   type Done,
@@ -12,16 +13,25 @@ import {
   sendPlan,
   writePlan,
 } from './connection-requests.ts';
+import {
+  OPERAND,
+  optional,
+  options as optionsOf,
+  refusalBy,
+  takes,
+  wholeNumber,
+} from './contract/verbs/arguments.ts';
 import type { WC } from './contract/verbs/completion.ts';
 import { OperationError } from './contract/verbs/connect-errors.ts';
 import { SendFlag, WC_STATUS_TEXT, WCStatus, WROpcode } from './contract/verbs/enums.ts';
 import { type ErrnoCode, VerbsError } from './contract/verbs/errors.ts';
-import type { CancelSignal, CQ, PD, QP } from './contract/verbs/provider.ts';
+import type { CancelSignal, CQ, PD, QP, WaitLimit } from './contract/verbs/provider.ts';
 import type { RemoteMemory } from './contract/verbs/remote-memory.ts';
+import { LIMIT, WAIT_LIMIT } from './contract/verbs/signatures.ts';
 import type { SendWR, SGE } from './contract/verbs/work-request.ts';
-import { orAbort, type WaitLimit, within } from './deadline.ts';
 import { HEADER_BYTES, putHeader } from './message-framing.ts';
 import { GRANTS, type MessageWindow, RECEIVE_IDS } from './message-window.ts';
+import { BYTES_OR_SGE, PAYLOAD, REMOTE, TARGET } from './signatures.ts';
 import { type Stage, StagingMemory } from './staging-memory.ts';
 
 /** How a connection ended. */
@@ -42,6 +52,27 @@ export interface RemoteOptions extends WaitLimit {
   /** First byte to access, counted from the start of the exported region. Default 0. */
   readonly offset?: number | undefined;
 }
+
+const REMOTE_OPTIONS = optional(
+  optionsOf<RemoteOptions>({ ...LIMIT, offset: optional(wholeNumber(0)) }),
+);
+const OWN_LIMIT = optional(WAIT_LIMIT);
+
+/** Checks the arguments of a connection's operations; throws EINVAL. */
+export const checkOperation = {
+  send: takes('send', { data: PAYLOAD, limit: OWN_LIMIT }),
+  write: takes('write', { remote: REMOTE, data: BYTES_OR_SGE, options: REMOTE_OPTIONS }),
+  read: takes('read', { remote: REMOTE, into: optional(TARGET), options: REMOTE_OPTIONS }),
+  fetchAdd: takes('fetchAdd', { remote: REMOTE, add: OPERAND, options: REMOTE_OPTIONS }),
+  compareSwap: takes('compareSwap', {
+    remote: REMOTE,
+    expected: OPERAND,
+    value: OPERAND,
+    options: REMOTE_OPTIONS,
+  }),
+  messages: takes('messages', { limit: OWN_LIMIT }),
+  disconnected: takes('disconnected', { limit: OWN_LIMIT }),
+} as const;
 
 /** First id of a request; those of receives are `RECEIVE_IDS` and up. */
 const REQUEST_IDS = RECEIVE_IDS + (1n << 61n);
@@ -129,11 +160,17 @@ export class ConnectionTraffic {
   }
 
   send(data: Uint8Array | SGE | string, limit: WaitLimit): Promise<void> {
+    const known = typeof data === 'string' || data instanceof Uint8Array;
+    const refused =
+      known && limit === NO_LIMIT ? undefined : refusalBy(checkOperation.send, data, limit);
+    if (refused !== undefined) return this.#run(NO_LIMIT, refused);
     const { window, qp } = this.#parts;
     return this.#run(limit, sendPlan(data, window, qp.capabilities.maxInlineData));
   }
 
   write(remote: RemoteMemory, data: Uint8Array | SGE, options: RemoteOptions): Promise<void> {
+    const refused = refusalBy(checkOperation.write, remote, data, options);
+    if (refused !== undefined) return this.#run(NO_LIMIT, refused);
     const { maxInlineData } = this.#parts.qp.capabilities;
     return this.#run(options, writePlan(remote, data, options.offset, maxInlineData));
   }
@@ -143,10 +180,13 @@ export class ConnectionTraffic {
     into: number | Uint8Array | SGE | undefined,
     options: RemoteOptions,
   ): Promise<Uint8Array> {
-    return this.#run(options, readPlan(remote, into, options.offset));
+    const refused = refusalBy(checkOperation.read, remote, into, options);
+    return this.#run(options, refused ?? readPlan(remote, into, options.offset));
   }
 
   fetchAdd(remote: RemoteMemory, add: number | bigint, options: RemoteOptions): Promise<bigint> {
+    const refused = refusalBy(checkOperation.fetchAdd, remote, add, options);
+    if (refused !== undefined) return this.#run(NO_LIMIT, refused);
     const compareAdd = BigInt.asUintN(64, BigInt(add));
     const operation = { opcode: WROpcode.atomicFetchAndAdd, compareAdd } as const;
     return this.#run(options, atomicPlan(remote, options.offset, 'fetchAdd', operation));
@@ -158,6 +198,8 @@ export class ConnectionTraffic {
     value: number | bigint,
     options: RemoteOptions,
   ): Promise<bigint> {
+    const refused = refusalBy(checkOperation.compareSwap, remote, expected, value, options);
+    if (refused !== undefined) return this.#run(NO_LIMIT, refused);
     const operation = {
       opcode: WROpcode.atomicCmpAndSwap,
       compareAdd: BigInt.asUintN(64, BigInt(expected)),

@@ -1,11 +1,14 @@
 /** Connected queue pairs: their parts, their operations, and their end. */
 import { cancellable, quiet } from './client/cancellation.ts';
+import { NO_LIMIT, within } from './client/deadline.ts';
 import {
   ConnectionTraffic,
+  checkOperation,
   type Ending,
   type RemoteOptions,
   type TrafficParts,
 } from './connection-traffic.ts';
+import { refusalBy } from './contract/verbs/arguments.ts';
 import { CMEventType } from './contract/verbs/enums.ts';
 import { VerbsError } from './contract/verbs/errors.ts';
 import type {
@@ -16,10 +19,10 @@ import type {
   PD,
   QP,
   SocketAddress,
+  WaitLimit,
 } from './contract/verbs/provider.ts';
 import type { RemoteMemory } from './contract/verbs/remote-memory.ts';
 import type { SGE } from './contract/verbs/work-request.ts';
-import { type WaitLimit, within } from './deadline.ts';
 import type { MessageWindow } from './message-window.ts';
 
 /** The parts of a connection. */
@@ -182,18 +185,22 @@ export class EstablishedConnection implements Connection {
     if (window !== undefined) this.#traffic.start();
   }
 
-  send(data: Uint8Array | SGE | string, limit: WaitLimit = {}): Promise<void> {
+  send(data: Uint8Array | SGE | string, limit: WaitLimit = NO_LIMIT): Promise<void> {
     return this.#traffic.send(data, limit);
   }
 
-  write(remote: RemoteMemory, data: Uint8Array | SGE, options: RemoteOptions = {}): Promise<void> {
+  write(
+    remote: RemoteMemory,
+    data: Uint8Array | SGE,
+    options: RemoteOptions = NO_LIMIT,
+  ): Promise<void> {
     return this.#traffic.write(remote, data, options);
   }
 
   read(
     remote: RemoteMemory,
     into?: number | Uint8Array | SGE,
-    options: RemoteOptions = {},
+    options: RemoteOptions = NO_LIMIT,
   ): Promise<Uint8Array> {
     return this.#traffic.read(remote, into, options);
   }
@@ -201,7 +208,7 @@ export class EstablishedConnection implements Connection {
   fetchAdd(
     remote: RemoteMemory,
     add: number | bigint,
-    options: RemoteOptions = {},
+    options: RemoteOptions = NO_LIMIT,
   ): Promise<bigint> {
     return this.#traffic.fetchAdd(remote, add, options);
   }
@@ -210,12 +217,13 @@ export class EstablishedConnection implements Connection {
     remote: RemoteMemory,
     expected: number | bigint,
     value: number | bigint,
-    options: RemoteOptions = {},
+    options: RemoteOptions = NO_LIMIT,
   ): Promise<bigint> {
     return this.#traffic.compareSwap(remote, expected, value, options);
   }
 
-  async *messages(limit: WaitLimit = {}): AsyncGenerator<Uint8Array, void, undefined> {
+  async *messages(limit: WaitLimit = NO_LIMIT): AsyncGenerator<Uint8Array, void, undefined> {
+    checkOperation.messages(limit);
     for (;;) {
       const message = await this.#traffic.next(limit);
       if (message === undefined) return;
@@ -223,7 +231,9 @@ export class EstablishedConnection implements Connection {
     }
   }
 
-  disconnected(limit: WaitLimit = {}): Promise<Ending> {
+  disconnected(limit: WaitLimit = NO_LIMIT): Promise<Ending> {
+    const refused = refusalBy(checkOperation.disconnected, limit);
+    if (refused !== undefined) return quiet(Promise.reject(refused));
     const ending = this.#end();
     return quiet(
       within(limit, 'the end of the connection', (signal) =>

@@ -3,8 +3,18 @@
  * provider that has a RoCE device. It is what rdma_cm does with RDMA_PS_UDP.
  */
 import { addressGid } from './address-gid.ts';
+import { orAbort, within } from './client/deadline.ts';
 import type { EndpointOptions, ListenOptions } from './connect.ts';
 import type { ConnectionParts } from './connection.ts';
+import {
+  BYTES,
+  fields,
+  optional,
+  options as optionsOf,
+  TEXT,
+  takes,
+  UINT32,
+} from './contract/verbs/arguments.ts';
 import type { WC } from './contract/verbs/completion.ts';
 import { QPType, RDMA_UDP_QKEY } from './contract/verbs/enums.ts';
 import { VerbsError } from './contract/verbs/errors.ts';
@@ -16,13 +26,15 @@ import type {
   Provider,
   QP,
   SocketAddress,
+  WaitLimit,
 } from './contract/verbs/provider.ts';
+import { LIMIT, PROVIDER, QUEUE_PAIR } from './contract/verbs/signatures.ts';
 import type { DatagramDestination } from './contract/verbs/work-request.ts';
-import { orAbort, type WaitLimit, within } from './deadline.ts';
 import { connectFailure, owned } from './dialing.ts';
 import { addressOf } from './host-name/host-name.ts';
 import { RequestListener } from './request-listener.ts';
 import { shareContext } from './shared-context.ts';
+import { DATAGRAM_FIELDS, HOST, LISTEN_FIELDS, PEER_FIELDS, REASON } from './signatures.ts';
 
 const DEFAULT_QUEUE_DEPTH = 64;
 const DEFAULT_SGES = 4;
@@ -160,6 +172,48 @@ export interface DatagramListener extends AsyncDisposable, AsyncIterable<Datagra
   close(): Promise<void>;
 }
 
+/** Checks the arguments of datagrams; throws EINVAL. */
+const checkDatagrams = {
+  open: takes('openDatagrams', {
+    provider: PROVIDER,
+    options: optionsOf<OpenDatagramsOptions>({ ...DATAGRAM_FIELDS, host: HOST }),
+  }),
+  resolve: takes('resolveDatagrams', {
+    provider: PROVIDER,
+    options: optionsOf<ResolveDatagramsOptions>({
+      ...DATAGRAM_FIELDS,
+      ...PEER_FIELDS,
+      privateData: optional(BYTES),
+    }),
+  }),
+  listen: takes('listenDatagrams', {
+    provider: PROVIDER,
+    options: optional(optionsOf<ListenOptions>(LISTEN_FIELDS)),
+  }),
+  accept: takes('accept', {
+    options: optional(
+      optionsOf<AcceptDatagramsOptions>({ ...DATAGRAM_FIELDS, privateData: optional(BYTES) }),
+    ),
+  }),
+  answer: takes('answer', {
+    qp: QUEUE_PAIR,
+    options: optional(
+      optionsOf<AnswerDatagramsOptions>({
+        ...LIMIT,
+        qkey: optional(UINT32),
+        privateData: optional(BYTES),
+      }),
+    ),
+  }),
+  answerTo: takes('answerTo', {
+    wc: fields<{ srcQp: number }>({ srcQp: UINT32 }),
+    buffer: BYTES,
+  }),
+  reject: takes('reject', REASON),
+  join: takes('join', { group: TEXT }),
+  leave: takes('leave', { group: TEXT }),
+} as const;
+
 /**
  * Opens a queue pair for datagrams on the device that has a local address, for multicast groups, or
  * for peers that are known by other means.
@@ -171,6 +225,7 @@ export async function openDatagrams(
   provider: Provider,
   options: OpenDatagramsOptions,
 ): Promise<DatagramEndpoint> {
+  checkDatagrams.open(provider, options);
   const { host } = options;
   return await within(options, `open datagrams at ${host}`, async (signal) => {
     const address = await orAbort(addressOf(host), signal);
@@ -194,6 +249,7 @@ export async function resolveDatagrams(
   provider: Provider,
   options: ResolveDatagramsOptions,
 ): Promise<DatagramService> {
+  checkDatagrams.resolve(provider, options);
   const { host, port, source, resolveTimeoutMs, privateData } = options;
   const service = `the service of datagrams at ${host} port ${port}`;
   return await within(options, `find ${service}`, async (signal) => {
@@ -237,13 +293,16 @@ export async function listenDatagrams(
   provider: Provider,
   options: ListenOptions = {},
 ): Promise<DatagramListener> {
+  checkDatagrams.listen(provider, options);
   const { host = ANY_ADDRESS, port = 0, backlog } = options;
   return await within(options, `serve datagrams at ${host} port ${port}`, async (signal) => {
     const address = await orAbort(addressOf(host), signal);
     return await owned(await provider.createId({ datagrams: true }), signal, async (id) => {
       await orAbort(id.bindAddr({ address, port }), signal);
       await orAbort(id.listen(backlog), signal);
-      return new RequestListener(id, id.localAddress ?? { address, port }, requestOf);
+      return new RequestListener(id, id.localAddress ?? { address, port }, requestOf, (given) =>
+        checkDatagrams.accept(given),
+      );
     });
   });
 }
@@ -253,8 +312,9 @@ function requestOf({ id, privateData }: CMEvent): DatagramRequest {
     id,
     privateData,
     peerAddress: id.peerAddress,
-    accept(options: AcceptDatagramsOptions = {}) {
-      return within(options, 'accept', (signal) =>
+    async accept(options: AcceptDatagramsOptions = {}) {
+      checkDatagrams.accept(options);
+      return await within(options, 'accept', (signal) =>
         owned(id, signal, () =>
           openEndpoint(id, { ...options, signal }, async () => {
             await id.accept({ privateData: options.privateData });
@@ -264,6 +324,7 @@ function requestOf({ id, privateData }: CMEvent): DatagramRequest {
       );
     },
     async answer(qp: QP, options: AnswerDatagramsOptions = {}) {
+      checkDatagrams.answer(qp, options);
       const { qkey, privateData: data } = options;
       await within(options, 'answer', (signal) =>
         owned(id, signal, () => orAbort(id.accept({ qp, qkey, privateData: data }), signal)),
@@ -271,6 +332,7 @@ function requestOf({ id, privateData }: CMEvent): DatagramRequest {
       await id.close();
     },
     async reject(reason?: Uint8Array) {
+      checkDatagrams.reject(reason);
       await id.reject(reason);
       await id.close();
     },
@@ -366,12 +428,14 @@ class OpenEndpoint implements DatagramEndpoint {
     this.#undo = undo;
   }
 
-  async answerTo({ srcQp }: Pick<WC, 'srcQp'>, buffer: Uint8Array): Promise<OwnedDestination> {
+  async answerTo(wc: Pick<WC, 'srcQp'>, buffer: Uint8Array): Promise<OwnedDestination> {
+    checkDatagrams.answerTo(wc, buffer);
     const { sgid, dgid } = parseGrh(buffer);
-    return await this.#destination(sgid, dgid, srcQp);
+    return await this.#destination(sgid, dgid, wc.srcQp);
   }
 
   async join(group: string): Promise<OwnedDestination> {
+    checkDatagrams.join(group);
     const gid = addressGid(group);
     await this.qp.attachMcast(gid);
     try {
@@ -383,6 +447,7 @@ class OpenEndpoint implements DatagramEndpoint {
   }
 
   async leave(group: string): Promise<void> {
+    checkDatagrams.leave(group);
     await this.qp.detachMcast(addressGid(group));
   }
 

@@ -111,6 +111,7 @@ export type {
   Context,
   CQ,
   CQInit,
+  CQWaitOptions,
   MemoryTier,
   MR,
   MROptions,
@@ -119,11 +120,13 @@ export type {
   Provider,
   QP,
   QPInit,
+  ResolveOptions,
   ServiceAddress,
   SocketAddress,
   SRQ,
   SRQInit,
   VerbsObject,
+  WaitLimit,
   WireOptions,
 } from './contract/verbs/provider.ts';
 export { parseRemoteMemory, type RemoteMemory } from './contract/verbs/remote-memory.ts';
@@ -161,5 +164,4 @@ export {
   type ResolveDatagramsOptions,
   resolveDatagrams,
 } from './datagrams.ts';
-export type { WaitLimit } from './deadline.ts';
 export type { MessageOptions } from './message-window.ts';

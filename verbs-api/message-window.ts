@@ -10,13 +10,7 @@
 import { Access } from './contract/verbs/enums.ts';
 import { VerbsError } from './contract/verbs/errors.ts';
 import type { MR, PD, QP } from './contract/verbs/provider.ts';
-import {
-  HEADER_BYTES,
-  MESSAGE_MAX_BYTES,
-  type MessageOffer,
-  parseHeader,
-  WINDOW_MAX,
-} from './message-framing.ts';
+import { HEADER_BYTES, type MessageOffer, parseHeader } from './message-framing.ts';
 
 /** How a connection carries messages. */
 export interface MessageOptions {
@@ -56,22 +50,13 @@ interface Arrived {
   readonly copy: Uint8Array | undefined;
 }
 
-/** Applies the defaults. Throws EINVAL. Returns undefined if messages are off. */
+/** Applies the defaults. Returns undefined if messages are off. The options are checked already. */
 export function messagePlan(
   options: MessageOptions | boolean | undefined,
 ): MessagePlan | undefined {
   if (options === undefined || options === false) return undefined;
   const given = options === true ? {} : options;
   const { bytes = DEFAULT_BYTES, window = DEFAULT_WINDOW, credits = true } = given;
-  if (!Number.isInteger(bytes) || bytes < 0 || bytes > MESSAGE_MAX_BYTES) {
-    throw new VerbsError(
-      'EINVAL',
-      `messages.bytes is ${bytes}, not from 0 to ${MESSAGE_MAX_BYTES}`,
-    );
-  }
-  if (!Number.isInteger(window) || window < 1 || window > WINDOW_MAX) {
-    throw new VerbsError('EINVAL', `messages.window is ${window}, not from 1 to ${WINDOW_MAX}`);
-  }
   return { bytes, window, credits };
 }
 

@@ -1,5 +1,6 @@
 /** A listening id whose connect requests are taken one by one: what listeners of all kinds share. */
 import { type AcceptLimit, AcceptQueue } from './accept-queue.ts';
+import { within } from './client/deadline.ts';
 import { CMEventType } from './contract/verbs/enums.ts';
 import type {
   CancelSignal,
@@ -7,7 +8,6 @@ import type {
   ConnectionId,
   SocketAddress,
 } from './contract/verbs/provider.ts';
-import { within } from './deadline.ts';
 
 /** A request of a peer, which is accepted with options. */
 interface AcceptableRequest<Options, Endpoint> {
@@ -24,10 +24,17 @@ export class RequestListener<
   readonly id: ConnectionId;
   readonly address: SocketAddress;
   readonly #requestOf: (event: CMEvent) => Request;
+  readonly #checkOptions: (options: Options) => void;
   readonly #queue: AcceptQueue<Options, Endpoint>;
 
-  /** `requestOf` makes a request of the event that tells of it. */
-  constructor(id: ConnectionId, address: SocketAddress, requestOf: (event: CMEvent) => Request) {
+  /** `requestOf` makes a request of the event that reports it; `checkOptions` throws EINVAL. */
+  constructor(
+    id: ConnectionId,
+    address: SocketAddress,
+    requestOf: (event: CMEvent) => Request,
+    checkOptions: (options: Options) => void,
+  ) {
+    this.#checkOptions = checkOptions;
     this.id = id;
     this.address = address;
     this.#requestOf = requestOf;
@@ -46,8 +53,9 @@ export class RequestListener<
     }
   }
 
-  accept(options: Options = {} as Options): Promise<Endpoint> {
-    return within(options, 'accept', (signal) => this.#queue.accept(options, signal));
+  async accept(options: Options = {} as Options): Promise<Endpoint> {
+    this.#checkOptions(options);
+    return await within(options, 'accept', (signal) => this.#queue.accept(options, signal));
   }
 
   async close(): Promise<void> {

@@ -5,15 +5,44 @@ import type {
   FaultSpec,
   FaultStatus,
 } from '../../verbs-api/contract/protocol/faults.ts';
-import type { Loopback, NetworkReach } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import {
+  LOOPBACKS,
+  type Loopback,
+  NETWORKS,
+  type NetworkReach,
+} from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import {
+  FLAG,
+  FUNCTION,
+  fields,
+  listOf,
+  OBJECT,
+  oneOf,
+  optional,
+  options,
+  PLAIN_FIELDS,
+  partOf,
+  TEXT,
+  takes,
+  wholeNumber,
+} from '../../verbs-api/contract/verbs/arguments.ts';
 import type { Provider } from '../../verbs-api/contract/verbs/provider.ts';
 import type { CrcEngine } from '../host/crc-engine.ts';
-import { checkIsolated, DEFAULT_DEVICE, type DeviceConfig } from '../host/device-config.ts';
+import {
+  checkIsolated,
+  DEFAULT_DEVICE,
+  DEVICE_TRANSPORTS,
+  type DeviceConfig,
+  LOWER_LAYERS,
+  SCTP_TRANSPORTS,
+  WIRE_DEFAULTS,
+} from '../host/device-config.ts';
 import { hostSystem, isolatedSystem } from '../host/links/system.ts';
 import type { HostObserver } from '../host/observer.ts';
 import { RnicHost } from '../host/rnic-host.ts';
 import { AddressWatch } from '../host/roce/address-watch.ts';
-import type { CmLimits, WireDefaults } from '../iwarp/cm/cm-types.ts';
+import { type CmLimits, DEFAULT_CM_LIMITS, type WireDefaults } from '../iwarp/cm/cm-types.ts';
+import { DEFAULT_PROFILE } from '../rnic/device-profile.ts';
 import { EmbeddedChannel } from './embedded-channel.ts';
 import { EmbeddedFaults } from './embedded-faults.ts';
 
@@ -44,6 +73,36 @@ export interface EmbeddedOptions {
   readonly crcEngine?: CrcEngine;
 }
 
+const check = takes('createEmbedded', {
+  options: optional(
+    options<EmbeddedOptions>({
+      devices: optional(
+        listOf(
+          options<DeviceConfig>({
+            name: TEXT,
+            addresses: listOf(TEXT),
+            transport: optional(oneOf(DEVICE_TRANSPORTS)),
+            lowerLayer: optional(oneOf(LOWER_LAYERS)),
+            sctpTransport: optional(oneOf(SCTP_TRANSPORTS)),
+            profile: optional(partOf(DEFAULT_PROFILE)),
+            wire: optional(partOf(WIRE_DEFAULTS)),
+          }),
+        ),
+      ),
+      wire: optional(partOf(WIRE_DEFAULTS)),
+      observer: optional(OBJECT),
+      limits: optional(partOf(DEFAULT_CM_LIMITS)),
+      loopback: optional(oneOf(LOOPBACKS)),
+      network: optional(oneOf(NETWORKS)),
+      crcEngine: optional(fields<CrcEngine>({ name: TEXT, accelerated: FLAG, crc32c: FUNCTION })),
+    }),
+  ),
+});
+const checkFaults = {
+  addFault: takes('addFault', { spec: PLAIN_FIELDS }),
+  removeFault: takes('removeFault', { id: wholeNumber(0) }),
+} as const;
+
 /**
  * A provider with fault injection, also by `withFault` of `iwarpd/testing`. Closing the provider
  * removes its faults.
@@ -62,16 +121,18 @@ class EmbeddedDeviceProvider extends DeviceProvider implements EmbeddedProvider 
     this.#addressWatch = new AddressWatch(host);
   }
 
-  addFault(spec: FaultSpec): Promise<FaultStatus> {
-    return this.#faults.addFault(spec);
+  async addFault(spec: FaultSpec): Promise<FaultStatus> {
+    checkFaults.addFault(spec);
+    return await this.#faults.addFault(spec);
   }
 
   faults(): Promise<readonly FaultStatus[]> {
     return this.#faults.faults();
   }
 
-  removeFault(id: number): Promise<FaultStatus> {
-    return this.#faults.removeFault(id);
+  async removeFault(id: number): Promise<FaultStatus> {
+    checkFaults.removeFault(id);
+    return await this.#faults.removeFault(id);
   }
 
   removeFaults(): Promise<readonly FaultStatus[]> {
@@ -95,8 +156,9 @@ class EmbeddedDeviceProvider extends DeviceProvider implements EmbeddedProvider 
  * EINVAL for bad names or addresses of devices. Closing the provider closes every connection and
  * socket.
  */
-export async function createEmbedded(options: EmbeddedOptions = {}): Promise<EmbeddedProvider> {
-  const { devices = [DEFAULT_DEVICE], wire, network = 'host', ...rest } = options;
+export async function createEmbedded(given: EmbeddedOptions = {}): Promise<EmbeddedProvider> {
+  check(given);
+  const { devices = [DEFAULT_DEVICE], wire, network = 'host', ...rest } = given;
   const { loopback = 'memory', ...hostOptions } = rest;
   const isolated = network === 'isolated';
   if (isolated) checkIsolated(devices, loopback);

@@ -35,6 +35,10 @@ export class NativeError extends VerbsError {
     super(code, message, badIndex === undefined ? {} : { badIndex });
     this.reason = reason;
   }
+
+  override get name(): string {
+    return 'NativeError';
+  }
 }
 
 /** The code for an errno number; EIO for one that the contract lacks. */

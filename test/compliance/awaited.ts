@@ -247,7 +247,7 @@ export function awaitedSuite(fixture: ProviderFixture): void {
       const denied = pair.client.read(forged, 8000, { timeoutMs: 5000 });
       const behind = pair.client.read(forged, 8000, { timeoutMs: 5000 });
       await expect(denied).rejects.toMatchObject({
-        name: 'VerbsError',
+        name: 'OperationError',
         message: expect.stringMatching(/^read of 8000 bytes: /),
         completion: expect.anything(),
       });

@@ -324,10 +324,13 @@ export function sameBytes(left: Uint8Array, right: Uint8Array): boolean {
 /** The fields of a successful completion. */
 export const SUCCESS = { status: WCStatus.success } as const;
 
+/** Names of `VerbsError` and of the classes derived from it. */
+export const OWN_ERROR = /^(Verbs|Native|Operation|ConnectionRejected)Error$/;
+
 /** Matches a `VerbsError` of this code and, for posts, this index of the first bad request. */
 export function verbsError(code: ErrnoCode, badIndex?: number): unknown {
   return expect.objectContaining({
-    name: 'VerbsError',
+    name: expect.stringMatching(OWN_ERROR),
     code,
     ...(badIndex === undefined ? {} : { badIndex }),
   });

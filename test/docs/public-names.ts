@@ -31,6 +31,8 @@ export interface PublicName {
   readonly code: string;
   /** File below the root, and line. */
   readonly source: string;
+  /** Its functions and methods that take arguments: `connect`, `QP.modify`, `new RpcService`. */
+  readonly calls: readonly string[];
   /** Members without a docstring. */
   readonly undocumented: readonly string[];
   /** False for a type that only signatures of others name. */
@@ -215,9 +217,22 @@ function nameOf(root: string, name: string, nodes: readonly Node[], exported: bo
       .join('\n\n'),
     code: nodes.map(codeOf).join('\n'),
     source: `${relative(root, fileName)}:${line}`,
+    calls: [...new Set(nodes.flatMap((node) => callsOf(node, name)))],
     undocumented: nodes.flatMap((node) => undocumentedMembers(node, name)),
     exported,
   };
+}
+
+/** The calls of a declaration that take arguments, called `name`. */
+function callsOf(node: Node, name: string): string[] {
+  if (isFunctionDeclaration(node)) return node.parameters.length > 0 ? [name] : [];
+  if (!isClassDeclaration(node) && !isInterfaceDeclaration(node)) return [];
+  return node.members.filter(isPublic).flatMap((member) => {
+    const isMethod = isMethodSignatureDeclaration(member) || isMethodDeclaration(member);
+    if (!isMethod && !isConstructorDeclaration(member)) return [];
+    if (member.parameters.length === 0) return [];
+    return [isMethod ? `${name}.${member.name.getText()}` : `new ${name}`];
+  });
 }
 
 /** The text of a node's docstring. */
@@ -299,7 +314,7 @@ function isMember(node: Node): boolean {
 
 /** What every error class and every disposable has, and what tells the members of a union apart. */
 const EXPLAINED =
-  /^(?:override readonly name\b|(?:async )?\[Symbol\.(?:asyncD|d)ispose\]|readonly \w+: (?:typeof \w+\.\w+|'[^']+');?$)/;
+  /^(?:override get name\b|(?:async )?\[Symbol\.(?:asyncD|d)ispose\]|readonly \w+: (?:typeof \w+\.\w+|'[^']+');?$)/;
 
 function lacking(member: Node, owner: string): string[] {
   const named =

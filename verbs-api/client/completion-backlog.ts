@@ -1,6 +1,8 @@
 /** Hands out completions one at a time to loops, without losing any. */
 import type { WC } from '../contract/verbs/completion.ts';
-import { VerbsError } from '../contract/verbs/errors.ts';
+import type { CancelSignal, CQWaitOptions } from '../contract/verbs/provider.ts';
+import { checkCall } from '../contract/verbs/signatures.ts';
+import { within } from './deadline.ts';
 
 /** Batch size of `poll` and `wait` if not given. */
 export const DEFAULT_BATCH = 16;
@@ -43,9 +45,25 @@ export class CompletionBacklog {
   }
 }
 
-/** The batch size to wait for. EINVAL unless it is a whole number above 0. */
-export function batchSize(max: number = DEFAULT_BATCH): number {
-  if (!Number.isSafeInteger(max) || max < 1)
-    throw new VerbsError('EINVAL', 'max must be at least 1');
-  return max;
+/** EINVAL unless `max` completions can be polled. */
+export function checkPoll(max: number): void {
+  if (!Number.isSafeInteger(max) || max < 0) checkCall.poll(max);
+}
+
+/** `CQ.wait` with these options, of which `wait` knows the batch size and the signal. */
+export function waitForBatch(
+  options: CQWaitOptions | undefined,
+  wait: (max: number, signal: CancelSignal | undefined) => Promise<WC[]>,
+): Promise<WC[]> {
+  return options === undefined ? wait(DEFAULT_BATCH, undefined) : limitedWait(options, wait);
+}
+
+async function limitedWait(
+  options: CQWaitOptions,
+  wait: (max: number, signal: CancelSignal | undefined) => Promise<WC[]>,
+): Promise<WC[]> {
+  checkCall.wait(options);
+  const { max = DEFAULT_BATCH, timeoutMs } = options;
+  if (timeoutMs === undefined) return await wait(max, options.signal);
+  return await within(options, 'completion', (signal) => wait(max, signal));
 }

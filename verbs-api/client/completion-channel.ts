@@ -1,7 +1,7 @@
 /** Completion channels: deliver the events of armed completion queues. */
 import { VerbsError } from '../contract/verbs/errors.ts';
-import type { CancelSignal, CompChannel, CQ } from '../contract/verbs/provider.ts';
-import { EventChannel } from './event-channel.ts';
+import type { CompChannel, CQ, WaitLimit } from '../contract/verbs/provider.ts';
+import { EventChannel, nextOf } from './event-channel.ts';
 import { ClientObject, type DeviceScope, TeardownRank } from './session.ts';
 
 /** A completion queue as its channel sees it. */
@@ -60,8 +60,8 @@ export class ClientCompChannel extends ClientObject implements CompChannel {
     if (this.#members.get(cq) === member) this.#members.delete(cq);
   }
 
-  nextEvent(options: { readonly signal?: CancelSignal } = {}): Promise<CQ> {
-    return this.#events.next(options.signal);
+  nextEvent(options?: WaitLimit): Promise<CQ> {
+    return nextOf(this.#events, options);
   }
 
   protected override async destroy(): Promise<void> {

@@ -3,9 +3,16 @@ import type { CommandReply } from '../contract/protocol/commands.ts';
 import { type Completion, FailedCompletion, type WC } from '../contract/verbs/completion.ts';
 import { WCStatus } from '../contract/verbs/enums.ts';
 import { VerbsError } from '../contract/verbs/errors.ts';
-import type { CancelSignal, Context, CQ, CQInit } from '../contract/verbs/provider.ts';
+import type {
+  CancelSignal,
+  Context,
+  CQ,
+  CQInit,
+  CQWaitOptions,
+} from '../contract/verbs/provider.ts';
+import { checkCall } from '../contract/verbs/signatures.ts';
 import { cancellable, quiet, throwIfAborted, type Waiter } from './cancellation.ts';
-import { batchSize, CompletionBacklog, DEFAULT_BATCH } from './completion-backlog.ts';
+import { CompletionBacklog, checkPoll, DEFAULT_BATCH, waitForBatch } from './completion-backlog.ts';
 import { ClientCompChannel, type Notifiable } from './completion-channel.ts';
 import { CompletionRing } from './completion-ring.ts';
 import type { PendingWaits } from './pending-waits.ts';
@@ -76,17 +83,19 @@ export class ClientCQ extends ClientObject implements CQ, Notifiable {
   }
 
   poll(max: number = DEFAULT_BATCH): WC[] {
+    checkPoll(max);
     return this.#backlog.poll(max, this.#take);
   }
 
   requestNotify(solicitedOnly = false): void {
+    if (typeof solicitedOnly !== 'boolean') checkCall.requestNotify(solicitedOnly);
     this.assertUsable();
     this.#armedByConsumer = true;
     this.#ring.arm(solicitedOnly);
   }
 
-  wait(options: { readonly max?: number; readonly signal?: CancelSignal } = {}): Promise<WC[]> {
-    return quiet(this.#wait(options.max, options.signal));
+  wait(options?: CQWaitOptions): Promise<WC[]> {
+    return quiet(waitForBatch(options, (max, signal) => this.#wait(max, signal)));
   }
 
   [Symbol.asyncIterator](): AsyncGenerator<WC, void, undefined> {
@@ -114,8 +123,7 @@ export class ClientCQ extends ClientObject implements CQ, Notifiable {
     this.scope.remove(this);
   }
 
-  async #wait(wanted: number | undefined, signal: CancelSignal | undefined): Promise<WC[]> {
-    const max = batchSize(wanted);
+  async #wait(max: number, signal: CancelSignal | undefined): Promise<WC[]> {
     for (;;) {
       throwIfAborted(signal);
       const ready = this.poll(max);

@@ -9,7 +9,6 @@ import type {
 import { CMEventType, QPState, QPType, RDMA_UDP_QKEY } from '../contract/verbs/enums.ts';
 import { VerbsError } from '../contract/verbs/errors.ts';
 import type {
-  CancelSignal,
   CMEvent,
   ConnectionId,
   ConnectionParameters,
@@ -17,8 +16,11 @@ import type {
   Provider,
   QP,
   QPInit,
+  ResolveOptions,
   SocketAddress,
+  WaitLimit,
 } from '../contract/verbs/provider.ts';
+import { checkCall } from '../contract/verbs/signatures.ts';
 import { quiet } from './cancellation.ts';
 import {
   DEFAULT_BACKLOG,
@@ -27,7 +29,7 @@ import {
   NO_PRIVATE_DATA,
 } from './connection-checks.ts';
 import { ConnectionOutcome } from './connection-outcome.ts';
-import { EventChannel } from './event-channel.ts';
+import { EventChannel, nextOf } from './event-channel.ts';
 import { ClientPD } from './protection-domain.ts';
 import { ClientQP } from './queue-pair.ts';
 import { ClientObject, type Session } from './session.ts';
@@ -87,14 +89,13 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
   }
 
   async bindAddr(address: SocketAddress): Promise<void> {
+    checkCall.bindAddr(address);
     this.assertUsable();
     this.#state = await this.session.request('cmBindAddr', { id: this.handle, address });
   }
 
-  async resolveAddr(
-    destination: SocketAddress,
-    options: { readonly source?: SocketAddress; readonly timeoutMs?: number } = {},
-  ): Promise<void> {
+  async resolveAddr(destination: SocketAddress, options: ResolveOptions = {}): Promise<void> {
+    checkCall.resolveAddr(destination, options);
     this.#assertIdle();
     await this.#outcome(CMEventType.addrResolved, 'cmResolveAddr', {
       id: this.handle,
@@ -104,12 +105,14 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
     });
   }
 
-  async resolveRoute(_timeoutMs?: number): Promise<void> {
+  async resolveRoute(timeoutMs?: number): Promise<void> {
+    checkCall.resolveRoute(timeoutMs);
     this.#assertIdle();
     await this.#outcome(CMEventType.routeResolved, 'cmResolveRoute', { id: this.handle });
   }
 
   async createQP(pd: PD, init: QPInit): Promise<QP> {
+    checkCall.createQPOfId(pd, init);
     this.assertUsable();
     const own = pd instanceof ClientPD ? pd : undefined;
     const domain = domainFor(this, this.#qp, pd, own);
@@ -120,6 +123,7 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
   }
 
   async listen(backlog: number = DEFAULT_BACKLOG): Promise<void> {
+    checkCall.listen(backlog);
     this.assertUsable();
     this.#state = await this.session.request('cmListen', { id: this.handle, backlog });
   }
@@ -135,6 +139,7 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
   }
 
   async reject(privateData: Uint8Array = NO_PRIVATE_DATA): Promise<void> {
+    checkCall.reject(privateData);
     this.assertUsable();
     await this.session.request('cmReject', {
       id: this.handle,
@@ -147,8 +152,8 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
     await this.session.request('cmDisconnect', { id: this.handle });
   }
 
-  nextEvent(options: { readonly signal?: CancelSignal } = {}): Promise<CMEvent> {
-    return this.#events.next(options.signal);
+  nextEvent(options?: WaitLimit): Promise<CMEvent> {
+    return nextOf(this.#events, options);
   }
 
   async *events(): AsyncGenerator<CMEvent, void, undefined> {
@@ -197,6 +202,8 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
     command: 'cmConnect' | 'cmAccept',
     parameters: ConnectionParameters,
   ): Promise<CMEvent> {
+    if (command === 'cmConnect') checkCall.connect(parameters);
+    else checkCall.accept(parameters);
     this.assertUsable();
     const qp = this.#expectQP(parameters);
     this.#assertIdle();
@@ -217,6 +224,7 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
   }
 
   async #askService(parameters: ConnectionParameters): Promise<CMEvent> {
+    checkCall.connect(parameters);
     this.#assertIdle();
     const { handle: id } = this;
     const request = { id, qp: undefined, ...deviceParameters(parameters) };
@@ -224,6 +232,7 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
   }
 
   async #answerService(parameters: ConnectionParameters): Promise<CMEvent> {
+    checkCall.accept(parameters);
     this.#assertIdle();
     const { handle: id } = this;
     const { handle: qp } = this.#expectQP(parameters);

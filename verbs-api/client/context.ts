@@ -10,6 +10,7 @@ import type {
 import type { AsyncEvent } from '../contract/verbs/completion.ts';
 import { AsyncEventType } from '../contract/verbs/enums.ts';
 import type { CompChannel, Context, CQ, CQInit, PD, Provider } from '../contract/verbs/provider.ts';
+import { checkCall } from '../contract/verbs/signatures.ts';
 import { ClientCompChannel } from './completion-channel.ts';
 import { ClientCQ } from './completion-queue.ts';
 import { EventChannel } from './event-channel.ts';
@@ -49,6 +50,7 @@ export class ClientDeviceContext extends ClientObject implements Context {
   }
 
   async queryPort(port = 1): Promise<PortAttributes> {
+    checkCall.queryPort(port);
     this.assertUsable();
     return await this.session.request('queryPort', { context: this.handle, port });
   }
@@ -70,6 +72,7 @@ export class ClientDeviceContext extends ClientObject implements Context {
   }
 
   async createCQ(init: CQInit): Promise<CQ> {
+    checkCall.createCQ(init);
     this.assertUsable();
     return await ClientCQ.create(this, this.#scope, init, () => this.#channel());
   }

@@ -17,22 +17,60 @@ import {
 import type { FaultControl, FaultSpec, FaultStatus } from '../contract/protocol/faults.ts';
 import type { ClientStatus, DaemonStatus, DeviceStatus } from '../contract/protocol/ipc-admin.ts';
 import type { TraceRequest, TraceSample } from '../contract/protocol/trace-sample.ts';
+import {
+  kind,
+  oneOf,
+  optional,
+  options,
+  PLAIN_FIELDS,
+  TEXT,
+  takes,
+  wholeNumber,
+} from '../contract/verbs/arguments.ts';
 import { type ErrnoCode, isErrnoCode, VerbsError } from '../contract/verbs/errors.ts';
+import { DAEMON_FIELDS, type DaemonOptions } from './daemon-place.ts';
 import { queryDaemon } from './daemon-query.ts';
-import type { DaemonTrust } from './daemon-trust.ts';
 
 /** Location of the daemon. */
-export interface DaemonControlOptions extends DaemonTrust {
-  /**
-   * Path of its socket. Default: `$IWARPD_SOCKET`, else `iwarpd/iwarpd.sock` under
-   * `$XDG_RUNTIME_DIR`, else in a directory of this user under the temporary directory.
-   */
-  readonly socketPath?: string | undefined;
+export interface DaemonControlOptions extends DaemonOptions {
   /** `http://HOST:PORT` from its ready line. Uses HTTP instead of the socket. */
   readonly url?: string | undefined;
   /** Bearer token, if HTTP requires one. */
   readonly token?: string | undefined;
 }
+
+const SOME = optional(wholeNumber(0));
+const LOCATION = options<DaemonControlOptions>({
+  ...DAEMON_FIELDS,
+  url: optional(
+    kind('an http:// URL', (value) => typeof value === 'string' && URL.canParse(value)),
+  ),
+  token: optional(TEXT),
+});
+const DEVICE_WINDOW = { device: optional(TEXT), offset: SOME, limit: SOME } as const;
+const FILTER = optional(options<ObjectFilter>({ ...DEVICE_WINDOW, pid: SOME }));
+
+/** Checks the arguments of control operations; the daemon checks the fields of requests. */
+const checkControl = {
+  construct: takes('DaemonControl', { options: optional(LOCATION) }),
+  call: takes('call', {
+    name: oneOf(Object.keys(CONTROL_ROUTES)),
+    request: PLAIN_FIELDS,
+  }),
+  queuePairs: takes('queuePairs', { filter: FILTER }),
+  memoryRegions: takes('memoryRegions', { filter: FILTER }),
+  completionQueues: takes('completionQueues', { filter: FILTER }),
+  connections: takes('connections', {
+    filter: optional(options<ControlRequest<'listConnections'>>(DEVICE_WINDOW)),
+  }),
+  addFault: takes('addFault', { spec: PLAIN_FIELDS }),
+  removeFault: takes('removeFault', { id: wholeNumber(0) }),
+  recordTrace: takes('recordTrace', {
+    request: optional(
+      options<TraceRequest>({ limit: SOME, ms: SOME, device: optional(TEXT), qp: SOME }),
+    ),
+  }),
+} as const;
 
 /**
  * Operates a running daemon: status, objects, faults, traces and reset, over its socket, or over
@@ -41,8 +79,9 @@ export interface DaemonControlOptions extends DaemonTrust {
 export class DaemonControl implements FaultControl {
   readonly #options: DaemonControlOptions;
 
-  constructor(options: DaemonControlOptions = {}) {
-    this.#options = options;
+  constructor(location: DaemonControlOptions = {}) {
+    checkControl.construct(location);
+    this.#options = location;
   }
 
   /**
@@ -53,6 +92,7 @@ export class DaemonControl implements FaultControl {
     name: N,
     request: ControlRequest<N>,
   ): Promise<ControlReply<N>> {
+    checkControl.call(name, request);
     const { url, token } = this.#options;
     if (url === undefined) return await queryDaemon(name, request, this.#options);
     return await callOverHttp(url, token, name, request);
@@ -74,32 +114,37 @@ export class DaemonControl implements FaultControl {
   }
 
   /** Queue pairs that match `filter`. */
-  queuePairs(filter: ObjectFilter = {}): Promise<readonly QPSummary[]> {
-    return this.call('listQPs', filter);
+  async queuePairs(filter: ObjectFilter = {}): Promise<readonly QPSummary[]> {
+    checkControl.queuePairs(filter);
+    return await this.call('listQPs', filter);
   }
 
   /** Memory regions that match `filter`. */
-  memoryRegions(filter: ObjectFilter = {}): Promise<readonly MRSummary[]> {
-    return this.call('listMRs', filter);
+  async memoryRegions(filter: ObjectFilter = {}): Promise<readonly MRSummary[]> {
+    checkControl.memoryRegions(filter);
+    return await this.call('listMRs', filter);
   }
 
   /** Completion queues that match `filter`. */
-  completionQueues(filter: ObjectFilter = {}): Promise<readonly CQSummary[]> {
-    return this.call('listCQs', filter);
+  async completionQueues(filter: ObjectFilter = {}): Promise<readonly CQSummary[]> {
+    checkControl.completionQueues(filter);
+    return await this.call('listCQs', filter);
   }
 
   /** Connections, from the first SYN to the last FIN. */
-  connections(
+  async connections(
     filter: ControlRequest<'listConnections'> = {},
   ): Promise<readonly ConnectionSummary[]> {
-    return this.call('listConnections', filter);
+    checkControl.connections(filter);
+    return await this.call('listConnections', filter);
   }
 
   /**
    * Adds a fault, which lasts until it is removed. Rejects with EINVAL that names a wrong field.
    */
-  addFault(spec: FaultSpec): Promise<FaultStatus> {
-    return this.call('addFault', spec);
+  async addFault(spec: FaultSpec): Promise<FaultStatus> {
+    checkControl.addFault(spec);
+    return await this.call('addFault', spec);
   }
 
   /** Faults, with how often each has fired. */
@@ -108,8 +153,9 @@ export class DaemonControl implements FaultControl {
   }
 
   /** Removes a fault and releases what it held back. ENOENT if no fault has this number. */
-  removeFault(id: number): Promise<FaultStatus> {
-    return this.call('removeFault', { id });
+  async removeFault(id: number): Promise<FaultStatus> {
+    checkControl.removeFault(id);
+    return await this.call('removeFault', { id });
   }
 
   /** Removes all faults. */
@@ -121,8 +167,9 @@ export class DaemonControl implements FaultControl {
    * Records a trace until `limit` records have arrived or the time is up. EBUSY while too many
    * traces are running; EINVAL names a wrong field.
    */
-  recordTrace(request: TraceRequest = {}): Promise<TraceSample> {
-    return this.call('recordTrace', request);
+  async recordTrace(request: TraceRequest = {}): Promise<TraceSample> {
+    checkControl.recordTrace(request);
+    return await this.call('recordTrace', request);
   }
 
   /**

@@ -10,7 +10,7 @@ import { VerbsError } from '../contract/verbs/errors.ts';
 export const ALLOW_DAEMON_VARIABLE = 'IWARPD_ALLOW_DAEMON_UID';
 
 /** The largest uid; the one above it means "no user". */
-const UID_MAX = 2 ** 32 - 2;
+export const UID_MAX = 2 ** 32 - 2;
 
 /** Path and permitted user of a daemon. */
 export interface DaemonPlace {

@@ -14,6 +14,7 @@ import type {
   Context,
   Provider,
 } from '../contract/verbs/provider.ts';
+import { checkCall } from '../contract/verbs/signatures.ts';
 import { ClientConnectionId, type ConnectionIdOwner } from './connection-id.ts';
 import { ClientDeviceContext } from './context.ts';
 import { ClientObject, Session } from './session.ts';
@@ -51,6 +52,7 @@ export class DeviceProvider extends ClientObject implements Provider {
   }
 
   async open(name?: string): Promise<Context> {
+    checkCall.open(name);
     this.assertUsable();
     const opened = await this.session.request('openDevice', { name });
     const context = new ClientDeviceContext(this, this.session, opened, () =>
@@ -60,7 +62,9 @@ export class DeviceProvider extends ClientObject implements Provider {
     return context;
   }
 
-  async createId({ datagrams = false }: ConnectionIdInit = {}): Promise<ConnectionId> {
+  async createId(init: ConnectionIdInit = {}): Promise<ConnectionId> {
+    checkCall.createId(init);
+    const { datagrams = false } = init;
     this.assertUsable();
     const { id } = await this.session.request('cmCreateId', datagrams ? { datagrams } : {});
     return this.#enter(id, UNBOUND, datagrams);

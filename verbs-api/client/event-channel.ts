@@ -1,6 +1,8 @@
 /** Events in order, each delivered once: to `next` calls and to async iterators alike. */
-import type { CancelSignal } from '../contract/verbs/provider.ts';
+import type { CancelSignal, WaitLimit } from '../contract/verbs/provider.ts';
+import { checkCall } from '../contract/verbs/signatures.ts';
 import { cancellable, quiet, type Waiter } from './cancellation.ts';
+import { NO_LIMIT, within } from './deadline.ts';
 import type { PendingWaits } from './pending-waits.ts';
 
 /**
@@ -88,4 +90,15 @@ export class EventChannel<T> {
       waiter.reject(error);
     }
   }
+}
+
+/** The next event, as `nextEvent` of channels and ids returns it. */
+export function nextOf<T>(events: EventChannel<T>, limit: WaitLimit = NO_LIMIT): Promise<T> {
+  if (limit === NO_LIMIT) return events.next();
+  return quiet(limitedNext(events, limit));
+}
+
+async function limitedNext<T>(events: EventChannel<T>, limit: WaitLimit): Promise<T> {
+  checkCall.nextEvent(limit);
+  return await within(limit, 'event', (signal) => events.next(signal));
 }

@@ -137,9 +137,6 @@ export class ClientMR extends ClientObject implements MR {
     options: MROptions,
   ): Promise<ClientMR> {
     const { session } = scope;
-    if (!Number.isSafeInteger(lengthBytes) || lengthBytes < 1) {
-      throw new VerbsError('EINVAL', 'length must be a whole number, 1 or more');
-    }
     const reply = await session.request('allocBuffer', { lengthBytes });
     let bytes: Uint8Array;
     try {

@@ -1,9 +1,12 @@
 /** Memory windows. */
+import { takes, UINT32 } from '../contract/verbs/arguments.ts';
 import type { MWType } from '../contract/verbs/enums.ts';
 import type { MW, PD } from '../contract/verbs/provider.ts';
 import { ClientObject, type DeviceScope, TeardownRank } from './session.ts';
 
 const KEY_MASK = 0xff;
+
+const checkIncRkey = takes('incRkey', { rkey: UINT32 });
 
 /**
  * The rkey for the next bind of a window (`ibv_inc_rkey`).
@@ -11,6 +14,7 @@ const KEY_MASK = 0xff;
  * Returns `rkey` with its 8-bit key incremented, which wraps from 255 to 0, and its index kept.
  */
 export function incRkey(rkey: number): number {
+  if (typeof rkey !== 'number' || rkey >>> 0 !== rkey) checkIncRkey(rkey);
   return ((rkey & ~KEY_MASK) | ((rkey + 1) & KEY_MASK)) >>> 0;
 }
 

@@ -18,14 +18,24 @@ export function postAll<T extends SendFields | RecvWR>(
   queue: PostQueue<T>,
 ): void {
   if (!isList(requests)) {
-    const refusal = queue.post(requests);
+    const refusal = postOne(queue, requests);
     if (refusal !== undefined) throw refused(queue, requests, 0, refusal);
     return;
   }
   for (let index = 0; index < requests.length; index += 1) {
     const request = requests[index];
-    const refusal = request === undefined ? 'EINVAL' : queue.post(request);
+    const refusal = request === undefined ? 'EINVAL' : postOne(queue, request);
     if (refusal !== undefined) throw refused(queue, request, index, refusal);
+  }
+}
+
+/** A field of a type that cannot even be looked at, such as a bigint where a number belongs, is invalid. */
+function postOne<T>(queue: PostQueue<T>, request: T): ErrnoCode | undefined {
+  try {
+    return queue.post(request);
+  } catch (error) {
+    if (error instanceof TypeError) return 'EINVAL';
+    throw error;
   }
 }
 

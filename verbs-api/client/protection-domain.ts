@@ -12,6 +12,7 @@ import type {
   SRQ,
   SRQInit,
 } from '../contract/verbs/provider.ts';
+import { checkCall } from '../contract/verbs/signatures.ts';
 import { ClientAH } from './address-handle.ts';
 import { ClientMR } from './memory-region.ts';
 import { ClientMW } from './memory-window.ts';
@@ -40,31 +41,37 @@ export class ClientPD extends ClientObject implements PD {
   }
 
   async regMR(buffer: Uint8Array, access: number, options: MROptions = {}): Promise<MR> {
+    checkCall.regMR(buffer, access, options);
     this.assertUsable();
     return await ClientMR.register(this, this.#scope, this.#handle, buffer, access, options);
   }
 
   async allocMR(lengthBytes: number, access: number, options: MROptions = {}): Promise<MR> {
+    checkCall.allocMR(lengthBytes, access, options);
     this.assertUsable();
     return await ClientMR.allocate(this, this.#scope, this.#handle, lengthBytes, access, options);
   }
 
   async allocMW(type: MWType): Promise<MW> {
+    checkCall.allocMW(type);
     this.assertUsable();
     return await ClientMW.create(this, this.#scope, this.#handle, type);
   }
 
   async createAH(attributes: AHAttributes): Promise<AH> {
+    checkCall.createAH(attributes);
     this.assertUsable();
     return await ClientAH.create(this, this.#scope, this.#handle, attributes);
   }
 
   async createSRQ(init: SRQInit): Promise<SRQ> {
+    checkCall.createSRQ(init);
     this.assertUsable();
     return await ClientSRQ.create(this, this.#scope, this.#handle, init);
   }
 
   async createQP(init: QPInit): Promise<ClientQP> {
+    checkCall.createQP(init);
     this.assertUsable();
     return await ClientQP.create(this, this.#scope, this.#handle, init, false);
   }

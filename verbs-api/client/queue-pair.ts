@@ -5,6 +5,7 @@ import type { QPAttributes, QPCapabilities, QPModification } from '../contract/v
 import { QPState, QPType } from '../contract/verbs/enums.ts';
 import { VerbsError } from '../contract/verbs/errors.ts';
 import type { CQ, PD, QP, QPInit, SRQ } from '../contract/verbs/provider.ts';
+import { checkCall } from '../contract/verbs/signatures.ts';
 import type { RecvWR, SendFields, SendWR } from '../contract/verbs/work-request.ts';
 import { ClientCQ } from './completion-queue.ts';
 import { type PostQueue, postAll } from './posting.ts';
@@ -146,6 +147,7 @@ export class ClientQP extends ClientObject implements QP {
   }
 
   async modify(attributes: QPModification): Promise<void> {
+    checkCall.modifyQP(attributes);
     this.assertUsable();
     const { state, ...rest } = attributes;
     const more = Object.values(rest).some((value) => value !== undefined);
@@ -164,11 +166,13 @@ export class ClientQP extends ClientObject implements QP {
   }
 
   async attachMcast(gid: string): Promise<void> {
+    checkCall.attachMcast(gid);
     this.assertUsable();
     await this.session.request('attachMcast', { qp: this.handle, gid });
   }
 
   async detachMcast(gid: string): Promise<void> {
+    checkCall.detachMcast(gid);
     this.assertUsable();
     await this.session.request('detachMcast', { qp: this.handle, gid });
   }

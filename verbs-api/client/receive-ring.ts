@@ -35,7 +35,7 @@ export class ReceiveRing {
     const base = (this.#put & this.#mask) * ELEMENT_WORDS;
     if ((Atomics.load(memory.control, base + CONTROL) & QueueFlag.valid) !== 0) return 'ENOMEM';
     const { sgList } = wr;
-    if (sgList === undefined || sgList.length > this.#maxSge) return 'EINVAL';
+    if (sgList === undefined || !(sgList.length <= this.#maxSge)) return 'EINVAL';
     if (!putLong(memory, base + WR_ID, wr.wrId ?? 0)) return 'EINVAL';
     if (!putScatterGather(memory, base + SGES, sgList)) return 'EINVAL';
     const control = QueueFlag.valid | (sgList.length << NUM_SGE_SHIFT);

@@ -186,7 +186,8 @@ export class SendRing {
 
   #writeSges(wr: SendFields, base: number, max: number): number {
     const list = wr.sgList ?? NO_SGES;
-    if (list.length > max || list.length > this.#limits.maxSge) return INVALID;
+    // So put, the comparison also refuses what has no length.
+    if (!(list.length <= max && list.length <= this.#limits.maxSge)) return INVALID;
     if (!putScatterGather(this.#memory, base + SGES, list)) return INVALID;
     return list.length << NUM_SGE_SHIFT;
   }
@@ -194,6 +195,7 @@ export class SendRing {
   #writeInline(wr: SendFields, base: number, immediate: boolean): number {
     const payload = wr.inlineData;
     if (wr.sgList !== undefined && wr.sgList.length > 0) return INVALID;
+    if (payload !== undefined && !ArrayBuffer.isView(payload)) return INVALID;
     const lengthBytes = payload === undefined ? 0 : payload.length;
     if (lengthBytes > this.#limits.maxInline) return INVALID;
     if (immediate && lengthBytes > INLINE_MAX_WITH_IMMEDIATE) return INVALID;

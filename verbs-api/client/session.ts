@@ -80,14 +80,20 @@ export type TeardownRank = (typeof TeardownRank)[keyof typeof TeardownRank];
  * refuses.
  */
 export abstract class ClientObject implements VerbsObject {
-  readonly session: Session;
+  /** Private: who prints an object, or an error with one, wants none of what is behind it. */
+  readonly #session: Session;
   readonly #noun: string;
   #closing: Promise<void> | undefined;
   #closed = false;
 
   constructor(session: Session, noun: string) {
-    this.session = session;
+    this.#session = session;
     this.#noun = noun;
+  }
+
+  /** The command channel of the object's provider. */
+  get session(): Session {
+    return this.#session;
   }
 
   /** False from the first call of `close` on, unless the device refused it. */
@@ -98,7 +104,7 @@ export abstract class ClientObject implements VerbsObject {
   /** Throws EINVAL once the object closes, EIO once the device is gone. */
   assertUsable(): void {
     if (!this.usable) throw this.closedError();
-    this.session.assertPresent();
+    this.#session.assertPresent();
   }
 
   /** The error of calls on a closed object. */
@@ -128,7 +134,7 @@ export abstract class ClientObject implements VerbsObject {
     } catch (error) {
       // If the device is gone, so is the object. A command in flight reports EIO before the channel
       // reports the loss.
-      const gone = this.session.lost || (isVerbsError(error) && error.code === 'EIO');
+      const gone = this.#session.lost || (isVerbsError(error) && error.code === 'EIO');
       if (!gone) {
         this.#closing = undefined;
         throw error;

@@ -3,6 +3,7 @@
 import type { CommandReply } from '../contract/protocol/commands.ts';
 import type { SRQAttributes } from '../contract/verbs/attributes.ts';
 import type { PD, SRQ, SRQInit } from '../contract/verbs/provider.ts';
+import { checkCall } from '../contract/verbs/signatures.ts';
 import type { RecvWR } from '../contract/verbs/work-request.ts';
 import { postAll } from './posting.ts';
 import { ReceiveRing } from './receive-ring.ts';
@@ -66,6 +67,7 @@ export class ClientSRQ extends ClientObject implements SRQ {
   }
 
   async modify(attributes: { readonly srqLimit: number }): Promise<void> {
+    checkCall.modifySRQ(attributes);
     this.assertUsable();
     await this.session.request('modifySRQ', { srq: this.handle, srqLimit: attributes.srqLimit });
   }

@@ -5,8 +5,8 @@ import {
   watchDescriptor,
 } from '../../native-bridge/libc/watched-descriptor.ts';
 import type { NativeCompChannel, NativeCQ } from '../../native-bridge/rdma/completion-queue.ts';
-import { EventChannel } from '../client/event-channel.ts';
-import type { CancelSignal, CompChannel, CQ } from '../contract/verbs/provider.ts';
+import { EventChannel, nextOf } from '../client/event-channel.ts';
+import type { CompChannel, CQ, WaitLimit } from '../contract/verbs/provider.ts';
 import { type DeviceScope, TeardownRank } from './device-scope.ts';
 import { OwnedObject } from './owned-object.ts';
 
@@ -49,8 +49,8 @@ export class RdmaCompChannel extends OwnedObject implements CompChannel {
     this.#members.delete(cq);
   }
 
-  nextEvent(options: { readonly signal?: CancelSignal } = {}): Promise<CQ> {
-    return this.#events.next(options.signal);
+  nextEvent(options?: WaitLimit): Promise<CQ> {
+    return nextOf(this.#events, options);
   }
 
   protected override destroy(): void {

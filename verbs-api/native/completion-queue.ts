@@ -2,10 +2,16 @@
 
 import type { NativeCQ } from '../../native-bridge/rdma/completion-queue.ts';
 import { cancellable, quiet, throwIfAborted } from '../client/cancellation.ts';
-import { batchSize, CompletionBacklog, DEFAULT_BATCH } from '../client/completion-backlog.ts';
+import {
+  CompletionBacklog,
+  checkPoll,
+  DEFAULT_BATCH,
+  waitForBatch,
+} from '../client/completion-backlog.ts';
 import type { WC } from '../contract/verbs/completion.ts';
 import { WCStatus } from '../contract/verbs/enums.ts';
-import type { CancelSignal, Context, CQ } from '../contract/verbs/provider.ts';
+import type { CancelSignal, Context, CQ, CQWaitOptions } from '../contract/verbs/provider.ts';
+import { checkCall } from '../contract/verbs/signatures.ts';
 import type { Notifiable, RdmaCompChannel } from './completion-channel.ts';
 import { type DeviceScope, TeardownRank } from './device-scope.ts';
 import { nextTurn, shareIsSpent } from './loop-share.ts';
@@ -56,17 +62,19 @@ export class RdmaCQ extends OwnedObject implements CQ, Notifiable {
   }
 
   poll(max: number = DEFAULT_BATCH): WC[] {
+    checkPoll(max);
     return this.#backlog.poll(max, this.#take);
   }
 
   requestNotify(solicitedOnly = false): void {
+    if (typeof solicitedOnly !== 'boolean') checkCall.requestNotify(solicitedOnly);
     this.assertUsable();
     this.#armedByConsumer = true;
     this.native.requestNotify(solicitedOnly);
   }
 
-  wait(options: { readonly max?: number; readonly signal?: CancelSignal } = {}): Promise<WC[]> {
-    return quiet(this.#wait(options.max, options.signal));
+  wait(options?: CQWaitOptions): Promise<WC[]> {
+    return quiet(waitForBatch(options, (max, signal) => this.#wait(max, signal)));
   }
 
   [Symbol.asyncIterator](): AsyncGenerator<WC, void, undefined> {
@@ -113,8 +121,7 @@ export class RdmaCQ extends OwnedObject implements CQ, Notifiable {
     return completions;
   };
 
-  async #wait(wanted: number | undefined, signal: CancelSignal | undefined): Promise<WC[]> {
-    const max = batchSize(wanted);
+  async #wait(max: number, signal: CancelSignal | undefined): Promise<WC[]> {
     if (shareIsSpent()) await nextTurn();
     for (;;) {
       throwIfAborted(signal);

@@ -14,11 +14,10 @@ import {
   NO_PRIVATE_DATA,
 } from '../client/connection-checks.ts';
 import { ConnectionOutcome } from '../client/connection-outcome.ts';
-import { EventChannel } from '../client/event-channel.ts';
+import { EventChannel, nextOf } from '../client/event-channel.ts';
 import { CMEventType, QPState } from '../contract/verbs/enums.ts';
 import { VerbsError } from '../contract/verbs/errors.ts';
 import type {
-  CancelSignal,
   CMEvent,
   ConnectionId,
   ConnectionParameters,
@@ -26,8 +25,11 @@ import type {
   Provider,
   QP,
   QPInit,
+  ResolveOptions,
   SocketAddress,
+  WaitLimit,
 } from '../contract/verbs/provider.ts';
+import { checkCall } from '../contract/verbs/signatures.ts';
 import { CM_EVENT_NAMES, errorOf, textOf } from './connection-event.ts';
 import { OwnedObject, type Presence } from './owned-object.ts';
 import { RdmaPD } from './protection-domain.ts';
@@ -111,16 +113,15 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
   }
 
   async bindAddr(address: SocketAddress): Promise<void> {
+    checkCall.bindAddr(address);
     this.#assertStage('idle');
     this.native.bindAddr(address);
     this.#stage = 'bound';
     this.#refresh();
   }
 
-  async resolveAddr(
-    destination: SocketAddress,
-    options: { readonly source?: SocketAddress; readonly timeoutMs?: number } = {},
-  ): Promise<void> {
+  async resolveAddr(destination: SocketAddress, options: ResolveOptions = {}): Promise<void> {
+    checkCall.resolveAddr(destination, options);
     this.#assertStage('idle', 'bound');
     const { source, timeoutMs = DEFAULT_RESOLVE_TIMEOUT_MS } = options;
     this.native.resolveAddr(destination, source, timeoutMs);
@@ -129,6 +130,7 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
   }
 
   async resolveRoute(timeoutMs: number = DEFAULT_RESOLVE_TIMEOUT_MS): Promise<void> {
+    checkCall.resolveRoute(timeoutMs);
     this.#assertStage('resolved');
     this.native.resolveRoute(timeoutMs);
     await this.#pending.begin(CMEventType.routeResolved);
@@ -145,6 +147,7 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
   }
 
   async createQP(pd: PD, init: QPInit): Promise<QP> {
+    checkCall.createQPOfId(pd, init);
     this.assertUsable();
     const own = pd instanceof RdmaPD ? pd : undefined;
     const domain = domainFor(this, this.#qp, pd, own);
@@ -161,10 +164,8 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
   }
 
   async listen(backlog: number = DEFAULT_BACKLOG): Promise<void> {
+    checkCall.listen(backlog);
     this.#assertStage('idle', 'bound');
-    if (!Number.isInteger(backlog) || backlog < 0) {
-      throw new VerbsError('EINVAL', 'the backlog must be a whole number, 0 or more');
-    }
     this.native.listen(backlog);
     this.#backlog = backlog;
     this.#stage = 'listening';
@@ -180,6 +181,7 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
   }
 
   async reject(privateData: Uint8Array = NO_PRIVATE_DATA): Promise<void> {
+    checkCall.reject(privateData);
     this.#assertStage('requested');
     this.native.reject(privateData);
     this.#stage = 'ended';
@@ -193,8 +195,8 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
     this.native.disconnect();
   }
 
-  nextEvent(options: { readonly signal?: CancelSignal } = {}): Promise<CMEvent> {
-    return this.#events.next(options.signal);
+  nextEvent(options?: WaitLimit): Promise<CMEvent> {
+    return nextOf(this.#events, options);
   }
 
   async *events(): AsyncGenerator<CMEvent, void, undefined> {
@@ -246,6 +248,8 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
   }
 
   async #establish(from: readonly Stage[], parameters: ConnectionParameters): Promise<CMEvent> {
+    if (from.includes('requested')) checkCall.accept(parameters);
+    else checkCall.connect(parameters);
     this.assertUsable();
     const qp = parameters.qp ?? this.#qp;
     if (!(qp instanceof RdmaQP) || qp.pd.context.provider !== this.provider) {

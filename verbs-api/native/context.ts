@@ -20,6 +20,7 @@ import type { AsyncEvent } from '../contract/verbs/completion.ts';
 import { AsyncEventType } from '../contract/verbs/enums.ts';
 import { VerbsError } from '../contract/verbs/errors.ts';
 import type { CompChannel, Context, CQ, CQInit, PD, Provider } from '../contract/verbs/provider.ts';
+import { checkCall } from '../contract/verbs/signatures.ts';
 import { RdmaCompChannel } from './completion-channel.ts';
 import { RdmaCQ } from './completion-queue.ts';
 import { DeviceScope } from './device-scope.ts';
@@ -55,6 +56,7 @@ export class RdmaContext extends OwnedObject implements Context {
   }
 
   async queryPort(port = 1): Promise<PortAttributes> {
+    checkCall.queryPort(port);
     this.assertUsable();
     return this.#scope.native.queryPort(port);
   }
@@ -75,6 +77,7 @@ export class RdmaContext extends OwnedObject implements Context {
   }
 
   async createCQ(init: CQInit): Promise<CQ> {
+    checkCall.createCQ(init);
     this.assertUsable();
     const { channel } = init;
     if (channel === undefined) {

@@ -18,6 +18,7 @@ import {
   type LibraryOptions,
   openLibraries,
 } from '../../native-bridge/rdma/libraries.ts';
+import { optional, options, TEXT, takes } from '../contract/verbs/arguments.ts';
 import type { DeviceInfo } from '../contract/verbs/attributes.ts';
 import { CMEventType } from '../contract/verbs/enums.ts';
 import type {
@@ -26,6 +27,7 @@ import type {
   Context,
   Provider,
 } from '../contract/verbs/provider.ts';
+import { checkCall } from '../contract/verbs/signatures.ts';
 import { type ConnectionIdOwner, RdmaConnectionId } from './connection-id.ts';
 import { RdmaContext } from './context.ts';
 import { OwnedObject, Presence } from './owned-object.ts';
@@ -39,6 +41,14 @@ export interface NativeOptions {
   readonly libraries?: LibraryOptions | undefined;
 }
 
+const check = takes('createNative', {
+  options: optional(
+    options<NativeOptions>({
+      libraries: optional(options<LibraryOptions>({ verbs: optional(TEXT), cm: optional(TEXT) })),
+    }),
+  ),
+});
+
 /**
  * The devices of the installed libibverbs and librdmacm as a provider.
  *
@@ -46,8 +56,9 @@ export interface NativeOptions {
  * (ENODEV), `libraryTooOld` (ENOSYS). On a host without a device, the list is empty and opening one
  * fails with ENODEV. Closing the provider closes every connection and object.
  */
-export async function createNative(options: NativeOptions = {}): Promise<Provider> {
-  return new RdmaProvider(openLibraries(options.libraries));
+export async function createNative(given: NativeOptions = {}): Promise<Provider> {
+  check(given);
+  return new RdmaProvider(openLibraries(given.libraries));
 }
 
 /** `Provider` over rdma-core. */
@@ -75,6 +86,7 @@ class RdmaProvider extends OwnedObject implements Provider, ConnectionIdOwner {
   }
 
   async open(name?: string): Promise<Context> {
+    checkCall.open(name);
     this.assertUsable();
     const wanted = name ?? this.#usableDevices()[0]?.name;
     const native = NativeDevice.open(this.#libraries, wanted);
@@ -89,9 +101,10 @@ class RdmaProvider extends OwnedObject implements Provider, ConnectionIdOwner {
     return context;
   }
 
-  async createId({ datagrams = false }: ConnectionIdInit = {}): Promise<ConnectionId> {
+  async createId(init: ConnectionIdInit = {}): Promise<ConnectionId> {
+    checkCall.createId(init);
     this.assertUsable();
-    if (datagrams) throw unsupported('the native provider', 'services of datagrams');
+    if (init.datagrams === true) throw unsupported('the native provider', 'services of datagrams');
     return this.#adopt(this.#openChannel().createId(), 'idle');
   }
 

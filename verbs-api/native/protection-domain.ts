@@ -2,6 +2,7 @@
 
 import { unsupported } from '../../native-bridge/rdma/errors.ts';
 import type { NativePD } from '../../native-bridge/rdma/protection-domain.ts';
+import type { AHAttributes } from '../contract/verbs/attributes.ts';
 import type { MWType } from '../contract/verbs/enums.ts';
 import { VerbsError } from '../contract/verbs/errors.ts';
 import type {
@@ -16,6 +17,7 @@ import type {
   SRQ,
   SRQInit,
 } from '../contract/verbs/provider.ts';
+import { checkCall } from '../contract/verbs/signatures.ts';
 import { type DeviceScope, TeardownRank } from './device-scope.ts';
 import { RdmaMR } from './memory-region.ts';
 import { OwnedObject } from './owned-object.ts';
@@ -39,34 +41,39 @@ export class RdmaPD extends OwnedObject implements PD {
   }
 
   async regMR(buffer: Uint8Array, access: number, options: MROptions = {}): Promise<MR> {
+    checkCall.regMR(buffer, access, options);
     this.assertUsable();
     this.#refuseKey(options);
     return new RdmaMR(this, this.#scope, this.native.regMR(buffer, access, iovaOf(options)));
   }
 
   async allocMR(lengthBytes: number, access: number, options: MROptions = {}): Promise<MR> {
+    checkCall.allocMR(lengthBytes, access, options);
     this.assertUsable();
     this.#refuseKey(options);
     return new RdmaMR(this, this.#scope, this.native.allocMR(lengthBytes, access, iovaOf(options)));
   }
 
   async allocMW(type: MWType): Promise<MW> {
+    checkCall.allocMW(type);
     this.assertUsable();
-    if (type !== 1 && type !== 2) throw new VerbsError('EINVAL', 'no such window type');
     throw unsupported(this.#name, 'memory windows through this bridge');
   }
 
-  async createAH(): Promise<AH> {
+  async createAH(attributes: AHAttributes): Promise<AH> {
+    checkCall.createAH(attributes);
     this.assertUsable();
     throw unsupported(this.#name, 'address handles: it speaks iWARP');
   }
 
   async createSRQ(init: SRQInit): Promise<SRQ> {
+    checkCall.createSRQ(init);
     this.assertUsable();
     return new RdmaSRQ(this, this.#scope, this.native, init);
   }
 
   async createQP(init: QPInit): Promise<QP> {
+    checkCall.createQP(init);
     this.assertUsable();
     return this.makeQP(init);
   }

@@ -7,6 +7,7 @@ import type { QPAttributes, QPCapabilities, QPModification } from '../contract/v
 import { QPState, QPType } from '../contract/verbs/enums.ts';
 import { VerbsError } from '../contract/verbs/errors.ts';
 import type { CQ, PD, QP, QPInit, SRQ } from '../contract/verbs/provider.ts';
+import { checkCall } from '../contract/verbs/signatures.ts';
 import type { RecvWR, SendFields, SendWR } from '../contract/verbs/work-request.ts';
 import { RdmaCQ } from './completion-queue.ts';
 import { type DeviceScope, type FlushingQueuePair, TeardownRank } from './device-scope.ts';
@@ -110,6 +111,7 @@ export class RdmaQP extends OwnedObject implements QP, FlushingQueuePair {
   }
 
   async modify(attributes: QPModification): Promise<void> {
+    checkCall.modifyQP(attributes);
     this.assertUsable();
     const { state, ...rest } = attributes;
     if (state === undefined || Object.values(rest).some((value) => value !== undefined)) {
@@ -142,12 +144,14 @@ export class RdmaQP extends OwnedObject implements QP, FlushingQueuePair {
     return { ...this.native.query(), type, qpNum, state: this.#currentState() };
   }
 
-  async attachMcast(): Promise<void> {
+  async attachMcast(gid: string): Promise<void> {
+    checkCall.attachMcast(gid);
     this.assertUsable();
     throw lacking(this.#scope, 'multicast groups');
   }
 
-  async detachMcast(): Promise<void> {
+  async detachMcast(gid: string): Promise<void> {
+    checkCall.detachMcast(gid);
     this.assertUsable();
     throw lacking(this.#scope, 'multicast groups');
   }

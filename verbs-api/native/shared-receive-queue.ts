@@ -4,6 +4,7 @@ import type { NativePD } from '../../native-bridge/rdma/protection-domain.ts';
 import type { NativeSRQ } from '../../native-bridge/rdma/shared-receive-queue.ts';
 import type { SRQAttributes } from '../contract/verbs/attributes.ts';
 import type { PD, SRQ, SRQInit } from '../contract/verbs/provider.ts';
+import { checkCall } from '../contract/verbs/signatures.ts';
 import type { RecvWR } from '../contract/verbs/work-request.ts';
 import { type DeviceScope, TeardownRank } from './device-scope.ts';
 import { OwnedObject } from './owned-object.ts';
@@ -37,6 +38,7 @@ export class RdmaSRQ extends OwnedObject implements SRQ {
   }
 
   async modify(attributes: { readonly srqLimit: number }): Promise<void> {
+    checkCall.modifySRQ(attributes);
     this.assertUsable();
     this.native.setLimit(attributes.srqLimit);
   }

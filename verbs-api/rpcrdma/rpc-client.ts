@@ -1,7 +1,7 @@
 /** Calls RPC procedures over RDMA. */
 import { randomInt } from 'node:crypto';
 import { Access } from '../contract/verbs/enums.ts';
-import { isVerbsError } from '../contract/verbs/errors.ts';
+import { isVerbsError, VerbsError } from '../contract/verbs/errors.ts';
 import type { CancelSignal, Context, PD, Provider } from '../contract/verbs/provider.ts';
 import type { AllocatedMemory } from './allocated-memory.ts';
 import {
@@ -29,6 +29,7 @@ import { MessageCopies } from './message-copies.ts';
 import type { CallOptions, RpcClient, RpcClientOptions } from './rpc-client-types.ts';
 import { RpcError } from './rpc-error.ts';
 import { type ClientConnection, ServerDialer } from './server-dialer.ts';
+import { checkRpc } from './signatures.ts';
 
 /**
  * Connects to a server.
@@ -40,13 +41,20 @@ export async function connectRpc(
   provider: Provider,
   options: RpcClientOptions,
 ): Promise<RpcClient> {
+  checkRpc.connectRpc(provider, options);
   const client = new RdmaRpcClient(provider, options);
   await client.open();
   return client;
 }
 
+const NO_OPTIONS: CallOptions = Object.freeze({});
 /** XIDs have 31 bits: V8 keeps larger numbers in objects of their own. */
 const XID_MASK = 0x7fff_ffff;
+
+function unknownProcedure({ name, procedures }: AnyProgram, procedure: string): string {
+  const known = Object.keys(procedures);
+  return `call: procedure '${procedure}' is not one of ${name}; there are ${known.join(', ')}`;
+}
 
 /** A pending call. */
 interface Pending extends CallInProgress {
@@ -116,12 +124,16 @@ class RdmaRpcClient implements RpcClient {
     program: P,
     procedure: K,
     args: ArgsOf<P['procedures'][K]>,
-    options: CallOptions = {},
+    options: CallOptions = NO_OPTIONS,
   ): Promise<ResultOf<P['procedures'][K]>> {
     return new Promise((resolve, reject) => {
+      // Checked only where something is unusual: this is called for every operation of a server.
+      if (options !== NO_OPTIONS || program?.procedures?.[procedure] === undefined) {
+        checkRpc.call(program, procedure, args, options);
+      }
       const described: AnyProcedure | undefined = program.procedures[procedure];
       if (described === undefined) {
-        throw new RangeError(`${program.name} has no procedure ${procedure}`);
+        throw new VerbsError('EINVAL', unknownProcedure(program, procedure));
       }
       // The codec's result has the type that the description declares.
       const settlers: Settlers = { resolve: resolve as (result: unknown) => void, reject };
@@ -131,6 +143,7 @@ class RdmaRpcClient implements RpcClient {
   }
 
   async allocate(lengthBytes: number): Promise<Uint8Array> {
+    checkRpc.allocate(lengthBytes);
     this.#home ??= this.#openHome();
     const { pd } = await this.#home;
     const { buffer } = await pd.allocMR(lengthBytes, Access.localWrite);

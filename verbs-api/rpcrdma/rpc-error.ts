@@ -29,7 +29,6 @@ export type RpcErrorCode =
 
 /** A call failed. `code` is stable; `message` is human-readable. */
 export class RpcError extends Error {
-  override readonly name = 'RpcError';
   /** Stable code. */
   readonly code: RpcErrorCode;
   /**
@@ -42,6 +41,10 @@ export class RpcError extends Error {
     super(message);
     this.code = code;
     this.outcomeUnknown = outcomeUnknown;
+  }
+
+  override get name(): string {
+    return 'RpcError';
   }
 }
 

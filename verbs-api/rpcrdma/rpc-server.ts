@@ -1,7 +1,17 @@
 /** Serves an `RpcService` over RDMA. */
+import {
+  FUNCTION,
+  objectWith,
+  optional,
+  options as optionsOf,
+  PORT,
+  takes,
+  wholeNumber,
+} from '../contract/verbs/arguments.ts';
 import { CMEventType } from '../contract/verbs/enums.ts';
 import { VerbsError } from '../contract/verbs/errors.ts';
 import type { CMEvent, ConnectionId, Provider, SocketAddress } from '../contract/verbs/provider.ts';
+import { PROVIDER } from '../contract/verbs/signatures.ts';
 import { addressOf } from '../host-name/host-name.ts';
 import { NFS_RDMA_PORT } from './core/nfs-port.ts';
 import {
@@ -17,6 +27,7 @@ import { RdmaChannel } from './rdma-channel.ts';
 
 import type { RpcService } from './rpc-service.ts';
 import { ServerConnection } from './server-connection.ts';
+import { HOST, RESPONDER } from './signatures.ts';
 
 /** Options of `listenRpc`. */
 export interface RpcServerOptions {
@@ -55,6 +66,23 @@ const DEFAULT_BUFFER_BYTES_MAX = 128 << 20;
 /** Queue slots for RDMA Reads and Writes, besides a reply for each credit. */
 const SPARE_DEPTH = 96;
 
+const SOME = optional(wholeNumber(0));
+const SERVER = optionsOf<RpcServerOptions>({
+  host: optional(HOST),
+  port: optional(PORT),
+  connectionsMax: SOME,
+  inlineBytes: SOME,
+  bufferBytesMax: SOME,
+  responder: optional(RESPONDER),
+  onConnection: optional(FUNCTION),
+});
+
+const check = takes('listenRpc', {
+  provider: PROVIDER,
+  service: objectWith('an RpcService', 'register', 'answer'),
+  options: optional(SERVER),
+});
+
 /**
  * Listens for clients of `service`.
  *
@@ -66,6 +94,7 @@ export async function listenRpc(
   service: RpcService,
   options: RpcServerOptions = {},
 ): Promise<RpcServer> {
+  check(provider, service, options);
   const { readListReplies = false, credits = DEFAULT_CREDITS } = options.responder ?? {};
   // RPCR-3.8-05 A client that reserves credits for RDMA_DONE also needs one for its calls.
   if (credits < (readListReplies ? 2 : 1)) throw new RangeError(`${credits} credits are too few`);

@@ -16,6 +16,7 @@ import {
 import type { XdrReader } from './core/xdr-reader.ts';
 import { XdrError } from './core/xdr-reader.ts';
 import type { XdrWriter } from './core/xdr-writer.ts';
+import { checkRpc } from './signatures.ts';
 
 /** The sender of a message, and what its transport offers to handlers. */
 export interface Caller {
@@ -68,11 +69,13 @@ export class RpcService {
   readonly #observer: ServiceObserver;
 
   constructor(observer: ServiceObserver = SILENT) {
+    checkRpc.construct(observer);
     this.#observer = observer;
   }
 
   /** Offers a version of a program. RangeError if it is already offered. */
   register<P extends AnyProgram>(program: P, handlers: Handlers<P>): this {
+    checkRpc.register(program, handlers);
     const versions = this.#programs.get(program.number) ?? new Map<number, Map<number, Offered>>();
     if (versions.has(program.version)) {
       throw new RangeError(`${program.name} version ${program.version} is offered already`);

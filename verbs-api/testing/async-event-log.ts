@@ -3,6 +3,7 @@ import type { AsyncEvent } from '../contract/verbs/completion.ts';
 import { AsyncEventType } from '../contract/verbs/enums.ts';
 import type { Context } from '../contract/verbs/provider.ts';
 import { daemonGone } from './daemon-registry.ts';
+import { checkTesting } from './signatures.ts';
 import { type WaitOptions, WaitTimeoutError, within } from './waiting.ts';
 
 const NAMES = new Map<number, string>(
@@ -34,6 +35,7 @@ export class AsyncEventLog {
    * context's events.
    */
   async next(type: AsyncEventType, options: WaitOptions = {}): Promise<AsyncEvent> {
+    checkTesting.next(type, options);
     const timedOut = (timeoutMs: number): Error =>
       new WaitTimeoutError(
         `waited ${timeoutMs} ms for the asynchronous event ${eventName(type)}; ${this.describe()}`,
@@ -95,6 +97,7 @@ const logs = new WeakMap<Context, AsyncEventLog>();
  * per context; `expectCompletion` reports its content.
  */
 export function asyncEventLog(context: Context): AsyncEventLog {
+  checkTesting.asyncEventLog(context);
   const known = logs.get(context);
   if (known !== undefined) return known;
   const log = new AsyncEventLog(context);

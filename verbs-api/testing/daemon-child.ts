@@ -25,14 +25,20 @@ const FOREIGN_VARIABLES = [
 
 /** The daemon ended while a test was using it. */
 export class DaemonEndedError extends Error {
-  override readonly name = 'DaemonEndedError';
+  /** Stable code: that of a lost device or daemon. */
+  readonly code = 'EIO';
   /** The end of its output. */
-  readonly output: string;
+  declare readonly output: string;
 
   /** `how` describes how it ended. */
   constructor(how: string, output: string) {
     super(`${how}${lastLines(output)}`);
-    this.output = output;
+    // Not listed with an uncaught error: the message has the last lines.
+    Object.defineProperty(this, 'output', { value: output });
+  }
+
+  override get name(): string {
+    return 'DaemonEndedError';
   }
 }
 

@@ -1,11 +1,21 @@
 /** Expects a completion, and explains when another one arrives, or none. */
 import { setTimeout as pause } from 'node:timers/promises';
+import {
+  LONG,
+  memberOf,
+  optional,
+  options as optionsOf,
+  takes,
+  UINT32,
+  wholeNumber,
+} from '../contract/verbs/arguments.ts';
 import { opcodeName, statusName, type WC } from '../contract/verbs/completion.ts';
-import { type WCOpcode, WCStatus } from '../contract/verbs/enums.ts';
+import { WCOpcode, WCStatus } from '../contract/verbs/enums.ts';
 import type { CQ } from '../contract/verbs/provider.ts';
+import { COMPLETION_QUEUE } from '../contract/verbs/signatures.ts';
 import { asyncEventLog } from './async-event-log.ts';
 import { daemonGone } from './daemon-registry.ts';
-import { type WaitOptions, within } from './waiting.ts';
+import { WAIT_OPTIONS, type WaitOptions, within } from './waiting.ts';
 
 /** An event may arrive shortly after the completion that it explains. */
 const EVENT_GRACE_MS = 50;
@@ -32,7 +42,8 @@ export interface ExpectedCompletion {
 
 /** Another completion arrived than was expected, or none in time. The message shows both. */
 export class CompletionMismatchError extends Error {
-  override readonly name = 'CompletionMismatchError';
+  /** Stable code. */
+  readonly code = 'mismatch';
   /** The expected completion. */
   readonly expected: ExpectedCompletion;
   /** The completion that arrived; undefined if none did. */
@@ -44,7 +55,28 @@ export class CompletionMismatchError extends Error {
     this.expected = expected;
     this.actual = actual;
   }
+
+  override get name(): string {
+    return 'CompletionMismatchError';
+  }
 }
+
+const check = takes('expectCompletion', {
+  cq: COMPLETION_QUEUE,
+  expected: optional(
+    optionsOf<ExpectedCompletion>({
+      status: optional(memberOf(WCStatus, 'WCStatus')),
+      opcode: optional(memberOf(WCOpcode, 'WCOpcode')),
+      wrId: optional(LONG),
+      byteLen: optional(wholeNumber(0)),
+      qpNum: optional(wholeNumber(0)),
+      wcFlags: optional(UINT32),
+      immData: optional(LONG),
+      invalidatedRkey: optional(UINT32),
+    }),
+  ),
+  options: WAIT_OPTIONS,
+});
 
 /**
  * Takes exactly one completion and resolves with it if it matches.
@@ -58,6 +90,7 @@ export async function expectCompletion(
   expected: ExpectedCompletion = {},
   options: WaitOptions = {},
 ): Promise<WC> {
+  check(cq, expected, options);
   const timedOut = (timeoutMs: number): Promise<Error> =>
     mismatch(cq, expected, undefined, [`  none within ${timeoutMs} ms`]);
   const gone = daemonGone(cq.context.provider);

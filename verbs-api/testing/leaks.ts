@@ -28,9 +28,10 @@ export async function openObjects(control: DaemonControl): Promise<OpenObjects> 
  * message names them.
  */
 export class LeakError extends Error {
-  override readonly name = 'LeakError';
+  /** Stable code. */
+  readonly code = 'leak';
   /** What was still held, what had been left, and what the reset ended. */
-  readonly report: ResetReport;
+  declare readonly report: ResetReport;
 
   /** `open` describes the objects in the report. */
   constructor(report: ResetReport, open: OpenObjects = { qps: [], mrs: [] }) {
@@ -53,7 +54,12 @@ export class LeakError extends Error {
       ...(left.length === 0 ? [] : ['programs ended without releasing objects:', ...left]),
     ];
     super(lines.join('\n'));
-    this.report = report;
+    // Not listed with an uncaught error: the message names all that matters.
+    Object.defineProperty(this, 'report', { value: report });
+  }
+
+  override get name(): string {
+    return 'LeakError';
   }
 }
 

@@ -3,14 +3,30 @@ import { readFileSync } from 'node:fs';
 import { DaemonControl } from '../client/daemon-control.ts';
 import { connectDaemon } from '../connect-daemon.ts';
 import type { ResetReport } from '../contract/protocol/control.ts';
-import type { ClientStatus, NetworkReach } from '../contract/protocol/ipc-admin.ts';
+import { type ClientStatus, NETWORKS, type NetworkReach } from '../contract/protocol/ipc-admin.ts';
+import {
+  FLAG,
+  FUNCTION,
+  listOf,
+  MILLISECONDS,
+  nearest,
+  oneOf,
+  optional,
+  options as optionsOf,
+  TEXT,
+  takes,
+  wholeNumber,
+} from '../contract/verbs/arguments.ts';
 import type { DeviceInfo, DeviceTransport } from '../contract/verbs/attributes.ts';
+import { VerbsError } from '../contract/verbs/errors.ts';
 import type { Provider } from '../contract/verbs/provider.ts';
+import { LIMIT } from '../contract/verbs/signatures.ts';
 import { DaemonChild, type ReadyLine } from './daemon-child.ts';
 import { noteDaemon } from './daemon-registry.ts';
 import { LeakError, type OpenObjects, openObjects } from './leaks.ts';
 import {
   type Truthy,
+  WAIT_OPTIONS,
   type WaitOptions,
   WaitTimeoutError,
   waitUnlessGone,
@@ -51,8 +67,8 @@ export interface PrivateDaemonOptions extends WaitOptions {
   readonly words?: readonly string[] | undefined;
 }
 
-/** Selects the connections to count. */
-export interface ConnectionCount {
+/** Selects the connections to count, and limits the wait. */
+export interface ConnectionCount extends WaitOptions {
   /**
    * Name of a device. Default: all. A connection between two devices of one daemon counts twice,
    * once per end.
@@ -62,8 +78,8 @@ export interface ConnectionCount {
   readonly phase?: string | undefined;
 }
 
-/** A counter and the value to wait for. */
-export interface CounterGoal {
+/** A counter, the value to wait for, and the limit of the wait. */
+export interface CounterGoal extends WaitOptions {
   /** Name of the counter, as in `iwarpd status` and `DeviceStatus.counters`. */
   readonly counter: string;
   /** The value to wait for. */
@@ -81,6 +97,55 @@ export interface CleanResetOptions {
    */
   readonly graceMs?: number | undefined;
 }
+
+const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'silent'];
+const SIGNALS = ['SIGKILL', 'SIGTERM', 'SIGSTOP', 'SIGCONT'];
+
+/** The kind of `PrivateDaemonOptions`. */
+export const DAEMON = optionsOf<PrivateDaemonOptions>({
+  ...LIMIT,
+  devices: optional(
+    listOf(
+      optionsOf<TestDevice>({
+        name: TEXT,
+        addresses: listOf(TEXT),
+        transport: optional(oneOf(['iwarp', 'roce'])),
+      }),
+    ),
+  ),
+  http: optional(FLAG),
+  network: optional(oneOf(NETWORKS)),
+  logLevel: optional(oneOf(LOG_LEVELS)),
+  words: optional(listOf(TEXT)),
+});
+
+/** Checks arguments; throws EINVAL. */
+const checkDaemon = {
+  startPrivateDaemon: takes('startPrivateDaemon', { options: optional(DAEMON) }),
+  waitForConnections: takes('waitForConnections', {
+    count: wholeNumber(0),
+    which: optional(
+      optionsOf<ConnectionCount>({ ...LIMIT, device: optional(TEXT), phase: optional(TEXT) }),
+    ),
+    options: WAIT_OPTIONS,
+  }),
+  waitForCounter: takes('waitForCounter', {
+    goal: optionsOf<CounterGoal>({
+      ...LIMIT,
+      counter: TEXT,
+      atLeast: wholeNumber(0),
+      device: optional(TEXT),
+    }),
+    options: WAIT_OPTIONS,
+  }),
+  reset: takes('reset', {
+    options: optional(
+      optionsOf<CleanResetOptions>({ allowLeaks: optional(FLAG), graceMs: optional(MILLISECONDS) }),
+    ),
+  }),
+  signal: takes('signal', { name: oneOf(SIGNALS) }),
+  waitFor: takes('waitFor', { what: TEXT, condition: FUNCTION, options: WAIT_OPTIONS }),
+} as const;
 
 /** See the module's comment. */
 export class PrivateDaemon implements AsyncDisposable {
@@ -133,6 +198,7 @@ export class PrivateDaemon implements AsyncDisposable {
 
   /** Sends a signal: SIGKILL for a crash, SIGSTOP and SIGCONT for a hang. */
   signal(name: 'SIGKILL' | 'SIGTERM' | 'SIGSTOP' | 'SIGCONT'): void {
+    checkDaemon.signal(name);
     this.#child.signal(name);
   }
 
@@ -140,23 +206,29 @@ export class PrivateDaemon implements AsyncDisposable {
    * Waits until `condition` returns a truthy value, and resolves with it. Rejects with
    * `WaitTimeoutError` that names `what`, with `DaemonEndedError`, or with what `condition` throws.
    */
-  waitFor<T>(
+  async waitFor<T>(
     what: string,
     condition: () => T | Promise<T>,
     options: WaitOptions = {},
   ): Promise<Truthy<T>> {
-    return waitUnlessGone(() => what, condition, options, this.gone);
+    checkDaemon.waitFor(what, condition, options);
+    return await waitUnlessGone(() => what, condition, options, this.gone);
   }
 
-  /** Waits until there are exactly `count` connections. Rejects as `waitFor`. */
+  /**
+   * Waits until there are exactly `count` connections. Rejects as `waitFor`; ENODEV for an unknown
+   * device. The limit may be in `which` or in `options`.
+   */
   async waitForConnections(
     count: number,
     which: ConnectionCount = {},
     options: WaitOptions = {},
   ): Promise<void> {
+    checkDaemon.waitForConnections(count, which, options);
     const { device, phase = 'established' } = which;
     const place = device === undefined ? '' : ` of ${device}`;
-    await this.#reach(options, async () => {
+    await this.#reach(limitOf(which, options), async () => {
+      this.#assertDevice(device);
       const all = await this.control.connections(device === undefined ? {} : { device });
       const found = all.filter((each) => each.phase === phase).length;
       const state = `there are ${found}, and ${all.length - found} in other phases`;
@@ -168,20 +240,25 @@ export class PrivateDaemon implements AsyncDisposable {
   }
 
   /**
-   * Waits until a counter reaches a value. Rejects as `waitFor`; RangeError for an unknown counter.
+   * Waits until a counter reaches a value. Rejects as `waitFor`; ENODEV for an unknown device, EINVAL
+   * for an unknown counter. The limit may be in `goal` or in `options`.
    */
   async waitForCounter(goal: CounterGoal, options: WaitOptions = {}): Promise<void> {
+    checkDaemon.waitForCounter(goal, options);
     const { counter, atLeast, device } = goal;
-    await this.#reach(options, async () => {
+    await this.#reach(limitOf(goal, options), async () => {
+      this.#assertDevice(device);
       const found = (await this.control.devices()).filter(
         (each) => device === undefined || each.device.name === device,
       );
       const values = found.flatMap(({ counters }) => counters[counter] ?? []);
       if (values.length === 0) {
-        const known = found.flatMap(({ counters }) => Object.keys(counters));
-        throw new RangeError(
-          `no counter ${counter} of ${device ?? 'any device'}; there are ${[...new Set(known)].join(', ') || 'none'}`,
-        );
+        const known = [...new Set(found.flatMap(({ counters }) => Object.keys(counters)))];
+        const near = nearest(counter, known);
+        const advice =
+          near === undefined ? `there are ${known.join(', ')}` : `did you mean '${near}'?`;
+        const place = device ?? 'any device';
+        throw new VerbsError('EINVAL', `no counter ${counter} of ${place}; ${advice}`);
       }
       const value = values.reduce((sum, each) => sum + each, 0);
       const text = `counter ${counter} of ${device ?? 'all devices'} at ${atLeast}: it is ${value}`;
@@ -196,6 +273,7 @@ export class PrivateDaemon implements AsyncDisposable {
    * careless. The error names program and objects. Connect again afterwards.
    */
   async reset(options: CleanResetOptions = {}): Promise<ResetReport> {
+    checkDaemon.reset(options);
     const { allowLeaks = false, graceMs = LEAK_GRACE_MS } = options;
     const open = allowLeaks ? undefined : await this.#openAfter(graceMs);
     const report = await this.#answer(() => this.control.reset());
@@ -211,6 +289,12 @@ export class PrivateDaemon implements AsyncDisposable {
 
   [Symbol.asyncDispose](): Promise<void> {
     return this.stop();
+  }
+
+  #assertDevice(device: string | undefined): void {
+    const known = this.devices.map(({ name }) => name);
+    if (device === undefined || known.includes(device)) return;
+    throw new VerbsError('ENODEV', `no device ${device}; there are ${known.join(', ')}`);
   }
 
   /** What programs still hold after their time to release it. */
@@ -257,13 +341,20 @@ export class PrivateDaemon implements AsyncDisposable {
 export async function startPrivateDaemon(
   options: PrivateDaemonOptions = {},
 ): Promise<PrivateDaemon> {
+  checkDaemon.startPrivateDaemon(options);
   const child = new DaemonChild(startWords(options));
+  const limit = limitOf({ timeoutMs: START_TIMEOUT_MS }, options);
   try {
-    return new PrivateDaemon(child, await child.ready({ timeoutMs: START_TIMEOUT_MS, ...options }));
+    return new PrivateDaemon(child, await child.ready(limit));
   } catch (error) {
     await child.stop();
     throw error;
   }
+}
+
+/** The limit of a wait, which may be given in two places. */
+function limitOf(one: WaitOptions, other: WaitOptions): WaitOptions {
+  return { timeoutMs: other.timeoutMs ?? one.timeoutMs, signal: other.signal ?? one.signal };
 }
 
 function tokenOf({ http }: ReadyLine): string | undefined {

@@ -1,11 +1,23 @@
 /** Two connected nodes: the starting point of most tests of RDMA code. */
 import { connect, type EndpointOptions, listen } from '../connect.ts';
 import type { Connection } from '../connection.ts';
+import {
+  either,
+  OBJECT,
+  objectWith,
+  optional,
+  options as optionsOf,
+  takes,
+  UINT32,
+  wholeNumber,
+} from '../contract/verbs/arguments.ts';
 import type { DeviceInfo } from '../contract/verbs/attributes.ts';
 import { Access } from '../contract/verbs/enums.ts';
+import { VerbsError } from '../contract/verbs/errors.ts';
 import type { Context, CQ, MR, PD, Provider, QP } from '../contract/verbs/provider.ts';
 import { type AsyncEventLog, asyncEventLog } from './async-event-log.ts';
 import {
+  DAEMON,
   type PrivateDaemon,
   type PrivateDaemonOptions,
   startPrivateDaemon,
@@ -86,13 +98,26 @@ export class TwoNodes implements AsyncDisposable {
 
 type Prepared = Omit<RDMANode, 'connection' | 'cq' | 'qp'>;
 
+const check = takes('startTwoNodes', {
+  options: optional(
+    optionsOf<TwoNodesOptions>({
+      daemon: optional(either(objectWith('a PrivateDaemon', 'waitForCounter'), DAEMON)),
+      memoryBytes: optional(wholeNumber(1)),
+      access: optional(UINT32),
+      // `connect` and `accept` check its fields.
+      endpoint: optional(OBJECT),
+    }),
+  ),
+});
+
 /**
  * Connects a queue pair on the daemon's first iWARP device with one on its second, each with memory.
  *
- * Rejects with RangeError if the daemon does not have two such devices with addresses, otherwise as
+ * Rejects with EINVAL if the daemon does not have two such devices with addresses, otherwise as
  * `startPrivateDaemon`, `connect` and `listen`. Leaves nothing behind on failure.
  */
 export async function startTwoNodes(options: TwoNodesOptions = {}): Promise<TwoNodes> {
+  check(options);
   const { daemon: given = {} } = options;
   const isOwn = !('socketPath' in given);
   const daemon = isOwn ? await startPrivateDaemon(given) : given;
@@ -104,7 +129,7 @@ export async function startTwoNodes(options: TwoNodesOptions = {}): Promise<TwoN
   const prepare = async (device: DeviceInfo | undefined): Promise<Prepared> => {
     const [address] = device?.addresses ?? [];
     if (device === undefined || address === undefined) {
-      throw new RangeError('the daemon needs two iWARP devices with an address each');
+      throw new VerbsError('EINVAL', 'the daemon needs two iWARP devices with an address each');
     }
     const provider = await daemon.connect();
     providers.push(provider);

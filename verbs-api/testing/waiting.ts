@@ -1,6 +1,15 @@
 /** Waits that always end: on success, a deadline, a signal, or the daemon's end. */
 import { setTimeout as pause } from 'node:timers/promises';
+import {
+  FUNCTION,
+  optional,
+  options,
+  refusalBy,
+  TEXT,
+  takes,
+} from '../contract/verbs/arguments.ts';
 import { isVerbsError } from '../contract/verbs/errors.ts';
+import { LIMIT } from '../contract/verbs/signatures.ts';
 
 /** Shorter than the 5 s of a vitest test, whose own error would hide the cause. */
 const DEFAULT_TIMEOUT_MS = 4000;
@@ -17,9 +26,19 @@ export interface WaitOptions {
   readonly signal?: AbortSignal | undefined;
 }
 
+/** The kind of `WaitOptions`. */
+export const WAIT_OPTIONS = optional(options<WaitOptions>(LIMIT));
+
+const checkWaitFor = takes('waitFor', { what: TEXT, condition: FUNCTION, options: WAIT_OPTIONS });
+
 /** The wait reached its deadline. */
 export class WaitTimeoutError extends Error {
-  override readonly name = 'WaitTimeoutError';
+  /** Stable code. */
+  readonly code = 'ETIMEDOUT';
+
+  override get name(): string {
+    return 'WaitTimeoutError';
+  }
 }
 
 /** Inputs of a wait beside its options. */
@@ -67,6 +86,8 @@ export function waitFor<T>(
   condition: () => T | Promise<T>,
   options: WaitOptions = {},
 ): Promise<Truthy<T>> {
+  const refused = refusalBy(checkWaitFor, what, condition, options);
+  if (refused !== undefined) return Promise.reject(refused);
   return waitUnlessGone(() => what, condition, options, undefined);
 }
 

@@ -2,6 +2,7 @@
 import { DaemonControl, type DaemonControlOptions } from '../client/daemon-control.ts';
 import type { FaultControl, FaultSpec, FaultStatus } from '../contract/protocol/faults.ts';
 import { isVerbsError } from '../contract/verbs/errors.ts';
+import { checkTesting } from './signatures.ts';
 
 /** The injected fault. */
 export interface InjectedFault {
@@ -27,6 +28,7 @@ export async function withFault<T>(
   body: (fault: InjectedFault) => T | Promise<T>,
   where: DaemonControlOptions | FaultControl = {},
 ): Promise<T> {
+  checkTesting.withFault(spec, body, where);
   const control = 'addFault' in where ? where : new DaemonControl(where);
   const added = await control.addFault(spec);
   const { id } = added;

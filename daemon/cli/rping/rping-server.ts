@@ -1,5 +1,6 @@
 /** The server of rping: one client, or in persistent mode any number of them at once. */
 import { type AcceptLimit, AcceptQueue } from '../../../verbs-api/accept-queue.ts';
+import { orAbort } from '../../../verbs-api/client/deadline.ts';
 import { CMEventType } from '../../../verbs-api/contract/verbs/enums.ts';
 import { ERRNO, isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import type {
@@ -8,7 +9,6 @@ import type {
   ConnectionId,
   Provider,
 } from '../../../verbs-api/contract/verbs/provider.ts';
-import { orAbort } from '../../../verbs-api/deadline.ts';
 import { CommandFailure, failureText } from '../../console/failure.ts';
 import type { Output } from '../../console/output.ts';
 import { RpingEndpoint, type RpingSettings } from './rping-endpoint.ts';

@@ -11,12 +11,17 @@ import type { CMEvent } from './provider.ts';
  */
 export class ConnectionRejectedError extends VerbsError {
   /** The rejection: the peer's private data, its depths and the device's errno. */
-  readonly event: CMEvent;
+  declare readonly event: CMEvent;
 
   /** `what` failed, if the caller knows; the event has the reason. */
   constructor(event: CMEvent, what?: string) {
     super('ECONNREFUSED', what === undefined ? event.text : `${what}: ${event.text}`);
-    this.event = event;
+    // Not listed with an uncaught error: the event leads to the id and all that belongs to it.
+    Object.defineProperty(this, 'event', { value: event });
+  }
+
+  override get name(): string {
+    return 'ConnectionRejectedError';
   }
 }
 
@@ -27,7 +32,7 @@ export class ConnectionRejectedError extends VerbsError {
  */
 export class OperationError extends VerbsError {
   /** The completion with the error. */
-  readonly completion: WC;
+  declare readonly completion: WC;
 
   /** `what` is the operation; `why` is the reason for the end of the connection, if known. */
   constructor(what: string, completion: WC, why?: string) {
@@ -36,7 +41,12 @@ export class OperationError extends VerbsError {
     const { reason = WC_STATUS_TEXT[status] } = completion;
     const text = flushed ? 'the connection has ended' : reason;
     super(CODES.get(status) ?? 'EIO', `${what}: ${text}${why === undefined ? '' : ` (${why})`}`);
-    this.completion = completion;
+    // Not listed with an uncaught error: its message says what matters.
+    Object.defineProperty(this, 'completion', { value: completion });
+  }
+
+  override get name(): string {
+    return 'OperationError';
   }
 
   /** Why it failed: see `WC.reason`. */

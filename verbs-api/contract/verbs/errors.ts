@@ -47,18 +47,30 @@ export interface VerbsErrorFields {
   readonly badIndex?: number | undefined;
 }
 
+/** Marks the errors of every loaded copy of this package. */
+const MARK = Symbol.for('iwarpd.VerbsError');
+
 /** A verb failed. `code` is stable; `message` is for people. */
 export class VerbsError extends Error {
-  override readonly name = 'VerbsError';
   /** Stable code, an errno name. */
   readonly code: ErrnoCode;
   /** Index of the first bad work request of a refused post, else undefined. */
-  readonly badIndex: number | undefined;
+  declare readonly badIndex: number | undefined;
+
+  static {
+    Object.defineProperty(VerbsError.prototype, MARK, { value: true });
+  }
 
   constructor(code: ErrnoCode, message?: string, fields: VerbsErrorFields = {}) {
     super(message ?? ERRNO[code].text);
     this.code = code;
-    this.badIndex = fields.badIndex;
+    // Most errors have none, and a report of an uncaught error lists what is there.
+    if (fields.badIndex !== undefined) this.badIndex = fields.badIndex;
+  }
+
+  /** The name of the error's class. */
+  override get name(): string {
+    return 'VerbsError';
   }
 
   /** The errno number of `code` on Linux. */
@@ -69,7 +81,7 @@ export class VerbsError extends Error {
 
 /** True for a `VerbsError` of any loaded copy of this package. */
 export function isVerbsError(error: unknown): error is VerbsError {
-  return error instanceof Error && error.name === 'VerbsError' && 'code' in error;
+  return error instanceof Error && Reflect.get(error, MARK) === true;
 }
 
 /** True when `code` is one of `ERRNO`'s names. */

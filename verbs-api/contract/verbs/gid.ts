@@ -1,4 +1,5 @@
 /** GIDs as text and as bytes, and the route header (GRH) in front of a received datagram. */
+import { BYTES, takes } from './arguments.ts';
 import { VerbsError } from './errors.ts';
 
 /** Bytes in front of a received datagram's payload: its receive needs room for them. */
@@ -31,6 +32,8 @@ export interface Grh {
   readonly hopLimit: number;
 }
 
+const checkParseGrh = takes('parseGrh', { buffer: BYTES });
+
 /**
  * Reads the GRH at the start of a receive buffer whose completion has `WCFlag.grh`. The payload
  * begins `GRH_BYTES` further on.
@@ -39,6 +42,7 @@ export interface Grh {
  * Throws `VerbsError` EINVAL for fewer bytes, and for bytes that are neither.
  */
 export function parseGrh(buffer: Uint8Array): Grh {
+  checkParseGrh(buffer);
   if (buffer.length < GRH_BYTES) {
     throw new VerbsError('EINVAL', `a GRH has ${GRH_BYTES} bytes, not ${buffer.length}`);
   }

@@ -2,6 +2,7 @@
  * Explains in words why a work request was refused. Called only after a refusal, never on the hot
  * path.
  */
+import { described } from './arguments.ts';
 import { SendFlag, WROpcode } from './enums.ts';
 import type { ErrnoCode } from './errors.ts';
 import type { RecvWR, SendFields, SGE } from './work-request.ts';
@@ -57,7 +58,7 @@ const NEEDS: ReadonlyMap<number, readonly (keyof SendFields)[]> = new Map<
 
 /** The request at `index` of a list, in words: `request 0 (rdmaWrite)`. */
 export function requestName(index: number, wr: SendFields | RecvWR | undefined): string {
-  if (wr === undefined || !('opcode' in wr)) return `request ${index}`;
+  if (!isObject(wr) || !('opcode' in wr)) return `request ${index}`;
   return `request ${index} (${OPCODE_NAMES.get(wr.opcode) ?? `opcode ${String(wr.opcode)}`})`;
 }
 
@@ -68,7 +69,7 @@ export function sendRefusal(
   limits: RequestLimits,
 ): string {
   if (code === 'ENOMEM') return 'the send queue is full; poll completions first';
-  if (wr === undefined) return 'undefined instead of a request';
+  if (!isObject(wr)) return `${described(wr)} instead of a request`;
   const known = OPCODE_NAMES.has(wr.opcode);
   if (!known) return `opcode ${String(wr.opcode)} is not one of WROpcode`;
   if (code === 'EOPNOTSUPP') {
@@ -76,6 +77,7 @@ export function sendRefusal(
     return `${transport} device has no such operation`;
   }
   const flags = wr.flags ?? SendFlag.none;
+  if (!isUint32(flags)) return `flags is ${described(flags)}, not bits of SendFlag`;
   if ((flags & ~SEND_FLAGS) !== 0) return `flags ${flags} has bits that SendFlag lacks`;
   return (
     missingFields(wr) ??
@@ -90,7 +92,7 @@ export function sendRefusal(
 /** Explains why a queue of at most `maxSge` elements refused a receive with `code`. */
 export function receiveRefusal(wr: RecvWR | undefined, code: ErrnoCode, maxSge: number): string {
   if (code === 'ENOMEM') return 'the receive queue is full; poll completions first';
-  if (wr === undefined) return 'undefined instead of a request';
+  if (!isObject(wr)) return `${described(wr)} instead of a request`;
   return (
     badNumber('wrId', wr.wrId, isLong) ??
     elementRefusal(wr.sgList, maxSge, 'queue') ??
@@ -108,6 +110,10 @@ function missingFields(wr: SendFields): string | undefined {
 function payloadRefusal(wr: SendFields, limits: RequestLimits): string | undefined {
   const inlineBytes = wr.inlineData?.length ?? 0;
   const inline = ((wr.flags ?? SendFlag.none) & SendFlag.inline) !== 0 || inlineBytes > 0;
+  const { inlineData } = wr;
+  if (inlineData !== undefined && !ArrayBuffer.isView(inlineData)) {
+    return `inlineData is ${described(inlineData)}, not a Uint8Array`;
+  }
   const list = wr.sgList ?? [];
   const withImmediate =
     wr.opcode === WROpcode.rdmaWriteWithImm || wr.opcode === WROpcode.sendWithImm;
@@ -142,9 +148,13 @@ function payloadRefusal(wr: SendFields, limits: RequestLimits): string | undefin
 }
 
 function elementRefusal(list: readonly SGE[], max: number, queue: string): string | undefined {
-  if (!Array.isArray(list)) return 'sgList is required';
+  if (list === undefined) return 'sgList is required';
+  const given: unknown = list;
+  if (!Array.isArray(given)) return `sgList is ${described(given)}, not an array of SGEs`;
   if (list.length > max) return `${sges(list.length)}, but this ${queue} allows ${max}`;
   for (const [index, sge] of list.entries()) {
+    const element: unknown = sge;
+    if (!isObject(element)) return `SGE ${index} is ${described(element)}`;
     const refusal =
       badNumber('addr', sge.addr, isLong) ??
       badNumber('length', sge.length, isUint32) ??
@@ -156,6 +166,7 @@ function elementRefusal(list: readonly SGE[], max: number, queue: string): strin
 
 function badDestination({ ud }: SendFields): string | undefined {
   if (ud === undefined) return 'ud is required on a queue pair of type UD';
+  if (!isObject(ud)) return `ud is ${described(ud)}, not a destination`;
   return (
     badNumber('ud.ah.number', ud.ah?.number ?? Number.NaN, isUint32) ??
     badNumber('ud.remoteQpNum', ud.remoteQpNum ?? Number.NaN, isUint32) ??
@@ -166,6 +177,7 @@ function badDestination({ ud }: SendFields): string | undefined {
 
 function badOperand(wr: SendFields, roce: boolean): string | undefined {
   const { bind } = wr;
+  if (bind !== undefined && !isObject(bind)) return `bind is ${described(bind)}, not an object`;
   return (
     badNumber('rkey', wr.rkey, isUint32) ??
     badNumber('remoteAddr', wr.remoteAddr, isLong) ??
@@ -189,7 +201,11 @@ function badNumber(
   if (value === undefined || fits(value)) return undefined;
   const want =
     fits === isLong ? 'a safe integer from 0 on or a bigint' : 'an unsigned 32-bit number';
-  return `${field} is ${String(value)}, not ${want}`;
+  return `${field} is ${described(value)}, not ${want}`;
+}
+
+function isObject(value: unknown): value is object {
+  return typeof value === 'object' && value !== null;
 }
 
 function isUint32(value: unknown): boolean {

@@ -42,6 +42,14 @@ export interface CancelSignal {
   removeEventListener(type: 'abort', listener: () => void): void;
 }
 
+/** Limits of a call. Without either field it waits indefinitely. */
+export interface WaitLimit {
+  /** Cancels when it aborts: the call rejects with the signal's reason. */
+  readonly signal?: CancelSignal | undefined;
+  /** Cancels after this many milliseconds: the call rejects with ETIMEDOUT. */
+  readonly timeoutMs?: number | undefined;
+}
+
 /** An object that must be closed. */
 export interface VerbsObject extends AsyncDisposable {
   /**
@@ -257,10 +265,16 @@ export interface CompChannel extends VerbsObject {
    * The next completion queue that fired after `requestNotify` (`ibv_get_cq_event`).
    *
    * Effect: waits for an event and acknowledges it. Rejects with the signal's reason when that
-   * aborts. Notes: arm, poll once more, then wait, or completions in between go unnoticed;
-   * `CQ.wait` does this, and its own notifications are not delivered here.
+   * aborts, with ETIMEDOUT after `timeoutMs`. Notes: arm, poll once more, then wait, or completions
+   * in between go unnoticed; `CQ.wait` does this, and its own notifications are not delivered here.
    */
-  nextEvent(options?: { readonly signal?: CancelSignal | undefined }): Promise<CQ>;
+  nextEvent(options?: WaitLimit): Promise<CQ>;
+}
+
+/** Options of `CQ.wait`. */
+export interface CQWaitOptions extends WaitLimit {
+  /** Completions to take, at least 1. Default 16. */
+  readonly max?: number | undefined;
 }
 
 /** A completion queue. */
@@ -289,13 +303,11 @@ export interface CQ extends VerbsObject {
    * Waits until there is at least one completion and takes up to `max` (default 16).
    *
    * Effect: polls, arms, polls again and then waits for the event, so no completion goes unnoticed.
-   * Several calls may wait at once. Rejects with the signal's reason when that aborts; with EIO
-   * when the device is lost, but not before everything delivered was taken.
+   * Several calls may wait at once. Rejects with the signal's reason when that aborts; with
+   * ETIMEDOUT after `timeoutMs`; with EIO when the device is lost, but not before everything
+   * delivered was taken.
    */
-  wait(options?: {
-    readonly max?: number | undefined;
-    readonly signal?: CancelSignal | undefined;
-  }): Promise<WC[]>;
+  wait(options?: CQWaitOptions): Promise<WC[]>;
   /**
    * Completions as they arrive, until the queue closes; throws EIO when the device is lost.
    *
@@ -507,6 +519,14 @@ export interface SocketAddress {
   readonly port: number;
 }
 
+/** Options of `ConnectionId.resolveAddr`. */
+export interface ResolveOptions {
+  /** Local address to start from, which also selects the device. */
+  readonly source?: SocketAddress | undefined;
+  /** Limit in milliseconds. Default 2000. */
+  readonly timeoutMs?: number | undefined;
+}
+
 /** An event of a connection id (`struct rdma_cm_event`). */
 export interface CMEvent {
   /** What happened. */
@@ -571,13 +591,7 @@ export interface ConnectionId extends VerbsObject {
    * event. Port 0 is enough to find the device, but not to connect. Errors: ENODEV if no device has
    * the source address, ENETUNREACH, EADDRNOTAVAIL, EINVAL.
    */
-  resolveAddr(
-    destination: SocketAddress,
-    options?: {
-      readonly source?: SocketAddress | undefined;
-      readonly timeoutMs?: number | undefined;
-    },
-  ): Promise<void>;
+  resolveAddr(destination: SocketAddress, options?: ResolveOptions): Promise<void>;
   /** Does nothing on iWARP; exists for symmetry with rdma_cm. EINVAL before `resolveAddr`. */
   resolveRoute(timeoutMs?: number): Promise<void>;
   /**
@@ -637,10 +651,11 @@ export interface ConnectionId extends VerbsObject {
    * The next event of this id (`rdma_get_cm_event`), in order.
    *
    * Effect: waits for an event and acknowledges it; events that also settled one of the promises
-   * above are delivered here too. Rejects with the signal's reason when that aborts. Notes: when a
-   * listener closes, connect requests that were not taken are rejected.
+   * above are delivered here too. Rejects with the signal's reason when that aborts, with ETIMEDOUT
+   * after `timeoutMs`. Notes: when a listener closes, connect requests that were not taken are
+   * rejected.
    */
-  nextEvent(options?: { readonly signal?: CancelSignal | undefined }): Promise<CMEvent>;
+  nextEvent(options?: WaitLimit): Promise<CMEvent>;
   /** Events until the id closes. */
   events(): AsyncIterable<CMEvent>;
 }

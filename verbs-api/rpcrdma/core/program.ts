@@ -74,25 +74,33 @@ export type ArgsOf<P> = P extends Procedure<infer A, infer _> ? A : never;
 /** The result type of a procedure. */
 export type ResultOf<P> = P extends Procedure<infer _, infer R> ? R : never;
 
-/** Describes a procedure; a helper for type inference. */
+/** Describes a procedure; a helper for type inference. RangeError for what is not an object. */
 export function defineProcedure<A, R>(procedure: Procedure<A, R>): Procedure<A, R> {
+  if (typeof procedure !== 'object' || procedure === null) {
+    throw new RangeError(
+      `a procedure is an object with number, args and result, not ${String(procedure)}`,
+    );
+  }
   return procedure;
 }
 
 /**
- * Describes a program. RangeError if two procedures share a number or a number is not an unsigned
- * 32-bit integer.
+ * Describes a program. RangeError if it is no such object, two procedures share a number, or a number
+ * is not an unsigned 32-bit integer.
  */
 export function defineProgram<P extends Readonly<Record<string, AnyProcedure>>>(
   program: Program<P>,
 ): Program<P> {
+  if (typeof program?.procedures !== 'object' || program.procedures === null) {
+    throw new RangeError('a program is an object with name, number, version and procedures');
+  }
   const numbers = Object.values(program.procedures).map((procedure) => procedure.number);
   if (new Set(numbers).size !== numbers.length) {
     throw new RangeError(`two procedures of ${program.name} have one number`);
   }
   for (const number of [program.number, program.version, ...numbers]) {
-    if (number !== number >>> 0)
-      throw new RangeError(`${number} is not an unsigned 32-bit integer`);
+    if (typeof number !== 'number' || number !== number >>> 0)
+      throw new RangeError(`${String(number)} is not an unsigned 32-bit integer`);
   }
   return program;
 }

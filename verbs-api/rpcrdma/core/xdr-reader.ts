@@ -10,7 +10,12 @@ import { decodeText } from '../../contract/protocol/ipc-value.ts';
 
 /** The bytes are not valid XDR of the requested type. */
 export class XdrError extends Error {
-  override readonly name = 'XdrError';
+  /** Stable code. */
+  readonly code = 'badXdr';
+
+  override get name(): string {
+    return 'XdrError';
+  }
 }
 
 /** Provides the bytes of items that were moved out of an XDR stream. */
