@@ -63,6 +63,21 @@ describe('what loads at once, for the time to the ready line', () => {
     }
   });
 
+  it.each([
+    'daemon/cli/environment.ts',
+    'daemon/cli/run/run-command.ts',
+    'daemon/cli/rping/rping-command.ts',
+    'daemon/cli/nfs/nfs-provider.ts',
+  ])('is no daemon and no RNIC where another process has them: %s', (file) => {
+    const loaded = loadedWith(file, texts);
+    expect(loaded.size).toBeGreaterThan(10);
+    expect(loaded).not.toContain('daemon/main/daemon.ts');
+    const folders = foldersWith(file);
+    for (const later of ['daemon/embedded', 'daemon/iwarp/engine', 'daemon/ipc/verbs']) {
+      expect(folders).not.toContain(later);
+    }
+  });
+
   it('is for the daemon neither HTTP nor what clients and real devices need', () => {
     const folders = foldersWith('daemon/main/daemon.ts');
     expect(folders).toContain('daemon/rnic');

@@ -3,7 +3,6 @@ import type { Provider } from '../../../verbs-api/contract/verbs/provider.ts';
 import { connectDaemon } from '../../../verbs-api/index.ts';
 import { failureCode, usageFailure } from '../../console/failure.ts';
 import type { Output } from '../../console/output.ts';
-import { createEmbedded } from '../../embedded/embedded-provider.ts';
 import { crcWarning, type WireArguments, wireDefaults, wireOptions } from '../arguments.ts';
 
 /** The options that select it, as commander passes them. */
@@ -33,6 +32,7 @@ export async function openNfsProvider(
       if (given.socket !== undefined || !NO_DAEMON.has(failureCode(error) ?? '')) throw error;
     }
   }
+  const { createEmbedded } = await import('../../embedded/embedded-provider.ts');
   return await createEmbedded({ wire: wireDefaults(given) });
 }
 

@@ -5,7 +5,6 @@ import type { Provider } from '../../../verbs-api/contract/verbs/provider.ts';
 import { connectDaemon } from '../../../verbs-api/index.ts';
 import { CommandFailure, usageFailure } from '../../console/failure.ts';
 import type { Output } from '../../console/output.ts';
-import { createEmbedded } from '../../embedded/embedded-provider.ts';
 import { crcWarning, type WireArguments, wireDefaults, wireOptions } from '../arguments.ts';
 import { runRpingClient } from './rping-client.ts';
 import type { RpingSettings } from './rping-endpoint.ts';
@@ -129,5 +128,6 @@ async function openProvider(given: RpingArguments): Promise<Provider> {
   if (given.embedded !== true) {
     return await connectDaemon(given.socket === undefined ? {} : { socketPath: given.socket });
   }
+  const { createEmbedded } = await import('../../embedded/embedded-provider.ts');
   return await createEmbedded({ wire: wireDefaults(given) });
 }
