@@ -9,9 +9,10 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { CommandFolder, type RunningCommand, runCommand } from '../e2e/cli-process.ts';
+import { CommandFolder, type RunningCommand } from '../e2e/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
 import { patience, programSeconds, TEST_MS } from '../support/patience.ts';
+import { daemonEnvironment } from './kernel-peer/daemon-environment.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
 import {
   GUEST_ADDRESS,
@@ -85,12 +86,11 @@ function ourWordsInGuest(words: readonly string[]): string {
 
 /** Starts a daemon in the guest, which sees the host's files; what sets a program up for it. */
 async function startGuestDaemon(): Promise<string> {
-  const { stdout } = await runCommand(['env', '--socket', GUEST_SOCKET]);
   const main = join(repositoryRoot(), 'dist/daemon/cli/main.js');
   const options = `--socket ${GUEST_SOCKET} --device iw0=${GUEST_ADDRESS} --log-level warn`;
   const daemon = guest.run(`node ${main} start ${options}`);
   await daemon.waitFor(/ready/);
-  return stdout.trim().split('\n').join('; ').concat(';');
+  return await daemonEnvironment(GUEST_SOCKET);
 }
 
 /** Ends what the current test has started, if that has not ended by itself. */

@@ -10,9 +10,15 @@ import { promisify } from 'node:util';
 import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
 import { CommandFolder, runCommand } from '../e2e/cli-process.ts';
 import { patience } from '../support/patience.ts';
+import { daemonEnvironment } from './kernel-peer/daemon-environment.ts';
 import { compiledTest, runInGuest } from './kernel-peer/inner-suite.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
-import { GUEST_START_TIMEOUT_MS, type Guest, startGuest } from './kernel-peer/kernel-peer.ts';
+import {
+  GUEST_START_TIMEOUT_MS,
+  type Guest,
+  shellWord,
+  startGuest,
+} from './kernel-peer/kernel-peer.ts';
 import { describeWith, repositoryRoot } from './prerequisites.ts';
 
 const TEST_MS = 400_000;
@@ -56,20 +62,27 @@ const CLI = `node ${join(repositoryRoot(), 'dist/daemon/cli/main.js')}`;
 
 /**
  * Functions of the scripts: a daemon in the background, programs on it, and a client that asks until its
- * server is there. Starting Node takes long in the guest, so programs have the daemon's environment.
+ * server is there. Starting Node takes long in the guest, so programs have the daemon's environment, from
+ * `environments`.
  */
 const FUNCTIONS = `
 daemon() { # SOCKET WORDS...
   ${CLI} start --no-native --log-level warn --socket "$@" &
   until [[ -S $1 ]]; do sleep 0.1; done
 }
-environment() { ${CLI} env --socket $1 >$1.env || exit; }
 on() { # SOCKET PROGRAM...
   (. $1.env; exec timeout 150 "\${@:2}")
 }
 patiently() { for i in $(seq 30); do "$@" && return; sleep 1; done; return 1; }
 trap 'kill $(jobs -p)' EXIT
 `;
+
+/** Lines that leave what `on` needs of these daemons. */
+async function environments(...sockets: readonly string[]): Promise<string> {
+  const line = async (socket: string) =>
+    `echo ${shellWord(await daemonEnvironment(socket))} >${socket}.env`;
+  return (await Promise.all(sockets.map(line))).join('\n');
+}
 
 /** Each message of a line of `decode`, behind the ends of its packet. */
 function messagesOf(line: string): string[] {
@@ -129,8 +142,8 @@ describeWith(['kernel-peer', 'sctp', 'rdma-programs', 'tshark'], 'SCTP by the ke
       const output = await inGuest(`${FUNCTIONS}
         s=/run/one.sock
         ip addr add fd00::2/128 dev lo; ip addr add fd00::3/128 dev lo
+        ${await environments('/run/one.sock')}
         daemon $s --device a=kernel-sctp:127.0.0.2,fd00::2 --device b=kernel-sctp:127.0.0.3,fd00::3
-        environment $s
         tcpdump -i lo -U -w ${real} ip proto 132 or ip6 proto 132 2>/dev/null & dump=$!
         ${CLI} capture --socket $s -w ${made} 2>/run/said & capture=$!
         until grep -q 'capturing to' /run/said; do sleep 0.2; done
@@ -211,11 +224,10 @@ describeWith(['kernel-peer', 'sctp', 'rdma-programs', 'tshark'], 'SCTP by the ke
         ip link set veth0 up; ip addr add 10.1.0.1/24 dev veth0
         ip -n far link set lo up; ip -n far link set veth1 up; ip -n far addr add 10.1.0.2/24 dev veth1
         sysctl -qw net.sctp.udp_port=9899
+        ${await environments('/run/near.sock', '/run/far.sock')}
         daemon /run/near.sock --device a=kernel-sctp-udp:10.1.0.1
         ip netns exec far ${CLI} start --no-native --log-level warn --socket /run/far.sock --device b=sctp:10.1.0.2 &
         until [[ -S /run/far.sock ]]; do sleep 0.1; done
-        environment /run/near.sock
-        environment /run/far.sock
         near() { on /run/near.sock "$@"; }
         far() { (. /run/far.sock.env; exec ip netns exec far timeout 150 "$@"); }
         for ends in "far near 10.1.0.2" "near far 10.1.0.1"; do

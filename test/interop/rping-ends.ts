@@ -21,8 +21,7 @@ export function ourRpingInGuest(words: string): string {
 
 /**
  * rdma-core's rping as a shell command. It never ends after some failures, a refused connection
- * among them, so it gets so many seconds: a thousand pings with CRCs take an emulated processor that
- * shares the machine close to a minute.
+ * among them, so it gets so many seconds.
  */
 export function kernelRping(words: string, seconds = programSeconds()): string {
   return `timeout -k 1 ${seconds} rping ${words}`;

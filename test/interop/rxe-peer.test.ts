@@ -14,6 +14,7 @@ import { FORGED_PORT, forgedRequest } from '../support/forged-mads.ts';
 import { programSeconds } from '../support/patience.ts';
 import { datagramsOf, hasRightIcrc } from '../support/roce-recordings.ts';
 import { compileForkedChild, linesOf, stepsOfChild } from './forked-child.ts';
+import { daemonEnvironment } from './kernel-peer/daemon-environment.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
 import {
   GUEST_START_TIMEOUT_MS,
@@ -134,7 +135,8 @@ async function boot(): Promise<void> {
   await inGuest('rxe-peer');
   daemon = guest.run(`ip netns exec ours ${iwarpd('start --device roce0=roce')}`);
   await daemon.waitFor(/ready/);
-  await inGuest(`${iwarpd('env')} >/run/ours-environment`);
+  const exports = await daemonEnvironment(SOCKET);
+  await inGuest(`echo ${shellWord(exports)} >/run/ours-environment`);
 }
 
 describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', () => {

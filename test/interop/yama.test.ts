@@ -6,8 +6,8 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { DoctorReport } from '../../daemon/cli/doctor.ts';
 import type { ClientStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
-import { runCommand } from '../e2e/cli-process.ts';
 import { patience, TEST_MS } from '../support/patience.ts';
+import { daemonEnvironment } from './kernel-peer/daemon-environment.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
 import {
   GUEST_ADDRESS,
@@ -69,8 +69,7 @@ async function processVmFinding() {
 describeWith(['kernel-peer', 'perftest'], 'programs of a user under Yama', () => {
   beforeAll(async () => {
     await prepareKernelPeer();
-    const { stdout } = await runCommand(['env', '--socket', SOCKET]);
-    exports = stdout.trim().split('\n').join('; ').concat(';');
+    exports = await daemonEnvironment(SOCKET);
     guest = await startGuest();
     // In the guest's overlay the user may come by what may be its owner's alone on the host.
     const node = '$(readlink -f "$(command -v node)")';

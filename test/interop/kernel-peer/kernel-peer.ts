@@ -260,7 +260,7 @@ export class Guest implements AsyncDisposable {
     const process = new GuestProcess(script, () => this.#say(`kill ${id}`));
     this.#processes.set(id, process);
     if (this.#lossReason === undefined)
-      this.#say(`run ${id} ${Buffer.from(script).toString('base64')}`);
+      this.#say(`run ${id} ${script.replaceAll('\\', '\\\\').replaceAll('\n', '\\n')}`);
     else process.handleLoss(this.#lossReason);
     return process;
   }
@@ -320,7 +320,8 @@ export class Guest implements AsyncDisposable {
     if (verb === 'ready') this.#settleReady?.resolve(rest);
     else if (verb === 'broken') this.#abandon(rest);
     else if (verb === 'out') process?.handleLine(value);
-    else if (verb === 'exit') process?.handleExit(Number(value));
+    // What ends while the guest goes down has ended by that.
+    else if (verb === 'exit' && this.#lossReason === undefined) process?.handleExit(Number(value));
   }
 
   async #handleLoss(): Promise<void> {
@@ -366,8 +367,10 @@ function qemuParameters(
     '-no-reboot',
     '-display',
     'none',
-    // Emulated, not KVM: nested virtualisation cannot be counted on. One processor is the fastest,
-    // and so are page tables of four levels and memory that the kernel does not clear in advance.
+    // Emulated, not KVM: nested virtualisation cannot be counted on. One processor is the fastest, and
+    // so are page tables of four levels, memory that the kernel does not clear in advance, programs
+    // at the same addresses each time, whose translations are used again, and no security modules
+    // but the one that a suite is about.
     '-accel',
     'tcg,thread=multi',
     '-cpu',
@@ -381,7 +384,7 @@ function qemuParameters(
     '-initrd',
     image.initrd,
     '-append',
-    'console=ttyS0 loglevel=5 panic=-1 mitigations=off init_on_alloc=0',
+    'console=ttyS0 loglevel=5 panic=-1 mitigations=off init_on_alloc=0 norandmaps nokaslr lsm=yama cryptomgr.notests',
     '-serial',
     `file:${join(job, 'console').replaceAll(',', ',,')}`,
     '-fw_cfg',

@@ -1,0 +1,11 @@
+/** What sets programs of a guest up for a daemon there. */
+import { runCommand } from '../../e2e/cli-process.ts';
+
+/**
+ * The exports that `iwarpd env` prints, as one line of a script. It runs on the host, where the daemon
+ * need not be: to start Node takes an emulated processor seconds.
+ */
+export async function daemonEnvironment(socket: string): Promise<string> {
+  const { stdout } = await runCommand(['env', '--socket', socket]);
+  return stdout.trim().split('\n').join('; ').concat(';');
+}
