@@ -66,9 +66,9 @@ const CLI = `node ${join(repositoryRoot(), 'dist/daemon/cli/main.js')}`;
  * `environments`.
  */
 const FUNCTIONS = `
-daemon() { # SOCKET WORDS...
-  ${CLI} start --no-native --log-level warn --socket "$@" &
-  until [[ -S $1 ]]; do sleep 0.1; done
+daemon() { # SOCKET WORDS..., after INSIDE='ip netns exec NAME'
+  \${INSIDE:-} ${CLI} start --no-native --log-level warn --socket "$@" >$1.log 2>&1 &
+  until [[ $(<$1.log) == *' is ready'* ]]; do sleep 0.2; done
 }
 on() { # SOCKET PROGRAM...
   (. $1.env; exec timeout 150 "\${@:2}")
@@ -226,8 +226,7 @@ describeWith(['kernel-peer', 'sctp', 'rdma-programs', 'tshark'], 'SCTP by the ke
         sysctl -qw net.sctp.udp_port=9899
         ${await environments('/run/near.sock', '/run/far.sock')}
         daemon /run/near.sock --device a=kernel-sctp-udp:10.1.0.1
-        ip netns exec far ${CLI} start --no-native --log-level warn --socket /run/far.sock --device b=sctp:10.1.0.2 &
-        until [[ -S /run/far.sock ]]; do sleep 0.1; done
+        INSIDE='ip netns exec far' daemon /run/far.sock --device b=sctp:10.1.0.2
         near() { on /run/near.sock "$@"; }
         far() { (. /run/far.sock.env; exec ip netns exec far timeout 150 "$@"); }
         for ends in "far near 10.1.0.2" "near far 10.1.0.1"; do
