@@ -16,8 +16,11 @@ const EXAMPLES: Readonly<Record<string, readonly CommandExample[]>> = {
       'Run a daemon with two devices',
       'iwarpd start --device a=127.0.0.2 --device b=127.0.0.3',
     ),
+    example('Run a daemon in the background, until `iwarpd stop`', 'iwarpd start --detach'),
     example('Serve the web page and metrics, too', 'iwarpd start --http 127.0.0.1:7470'),
   ],
+  stop: [example('Stop the daemon of a CI job', 'iwarpd stop --instance job7')],
+  list: [example('List the daemons of this user', 'iwarpd list')],
   status: [example('Show the daemon of a CI job', 'iwarpd status --instance job7')],
   devices: [example('List the devices as JSON', 'iwarpd devices --json')],
   page: [example('Pass the token to another program', 'iwarpd page --token')],
@@ -39,7 +42,7 @@ const EXAMPLES: Readonly<Record<string, readonly CommandExample[]>> = {
     ),
   ],
   'fault list': [example('Show how often each fault has triggered', 'iwarpd fault list')],
-  'fault remove': [example('Remove every fault', 'iwarpd fault remove --all')],
+  'fault remove': [example('Remove every fault', 'iwarpd fault remove all')],
   wait: [
     example(
       'Wait until the daemon of a CI job is ready',
@@ -51,6 +54,14 @@ const EXAMPLES: Readonly<Record<string, readonly CommandExample[]>> = {
   ],
   run: [
     example('List the devices that a program sees', 'iwarpd run --fresh -- ibv_devices'),
+    example(
+      'Run tests in CI: fail if they leave objects open, and keep what explains a failure',
+      'iwarpd run --fresh --expect-clean --capture rdma.pcapng --log-file rdma.log -- make check',
+    ),
+    example(
+      'Run a program while every twentieth packet is lost',
+      "iwarpd run --fresh --fault 'drop --probability 0.05' -- ./program",
+    ),
     example('Run the server of a test on the running daemon', 'iwarpd run -- ib_write_bw -R'),
   ],
   'setup-preload': [example('Use another compiler', 'CC=clang iwarpd setup-preload')],

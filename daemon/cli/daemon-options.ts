@@ -12,6 +12,8 @@ import {
   parseMpaRevision,
   type WireArguments,
 } from './arguments.ts';
+import type { GivenFault } from './control/fault.ts';
+import { collectFault } from './control/fault-options.ts';
 
 const LOG_FORMATS = ['text', 'json'];
 const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'silent'];
@@ -22,6 +24,8 @@ export interface DaemonArguments extends WireArguments {
   readonly config?: string;
   readonly logLevel?: NonNullable<DaemonOptions['logLevel']>;
   readonly logFormat?: NonNullable<DaemonOptions['logFormat']>;
+  readonly logFile?: string;
+  readonly fault?: readonly GivenFault[];
   readonly memoryTier?: NonNullable<DaemonOptions['memoryTiers']>;
   readonly network?: NonNullable<DaemonOptions['network']>;
   readonly loopback?: NonNullable<DaemonOptions['loopback']>;
@@ -46,6 +50,11 @@ export function addDaemonOptions(command: Command): void {
     );
   addLogOptions(command);
   command
+    .option(
+      '--fault <FAULT>',
+      "inject a fault from the start; takes what `fault add` takes, in quotes: 'drop --probability 0.05'; repeatable",
+      collectFault,
+    )
     .addOption(
       new Option(
         '--memory-tier <TIER...>',
@@ -94,7 +103,8 @@ function addLogOptions(command: Command): void {
         '--log-format <FORMAT>',
         'format of the log (default: text on a terminal, JSON elsewhere)',
       ).choices(LOG_FORMATS),
-    );
+    )
+    .option('--log-file <FILE>', 'append the log to FILE (default: standard error)');
 }
 
 function addHttpOptions(command: Command): void {

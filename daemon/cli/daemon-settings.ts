@@ -9,7 +9,10 @@ import {
   parseDaemonConfig,
 } from '../main/config.ts';
 import { readTokenFile } from '../main/http-token.ts';
+import { fileLog, standardErrorLog } from '../main/log.ts';
+import type { LogStream } from '../main/log-stream.ts';
 import { type GivenDevice, isNative, keepaliveDefaults, wireDefaults } from './arguments.ts';
+import { checkedFault, type GivenFault } from './control/fault.ts';
 import type { DaemonArguments } from './daemon-options.ts';
 import { lineOfField } from './json-field.ts';
 
@@ -17,7 +20,7 @@ type HttpOptions = NonNullable<DaemonOptions['http']>;
 type DeviceOptions = NonNullable<DaemonOptions['devices']>[number];
 
 /** Options of a daemon, validated. */
-interface DaemonSettings {
+export interface DaemonSettings {
   readonly options: DaemonOptions;
   readonly config: DaemonConfig;
   /** The error to report for one of starting the daemon: it may be about an option. */
@@ -43,6 +46,18 @@ export function daemonSettings(
     failure: (error) =>
       fieldOf(error) === undefined ? error : optionFailure(error, options, file),
   };
+}
+
+/** The log in `file`, else on standard error. CommandFailure if the file cannot be opened. */
+export function openLog(file: string | undefined, format: DaemonConfig['logFormat']): LogStream {
+  if (file === undefined) return standardErrorLog(format);
+  try {
+    return fileLog(file, format);
+  } catch (error) {
+    throw new CommandFailure(`cannot write the log ${file}: ${fileFailureText(error)}`, {
+      cause: error,
+    });
+  }
 }
 
 /** A configuration file. */
@@ -77,13 +92,14 @@ function optionFailure(
 
 /** The options in the file, overridden by those on the command line. */
 function daemonOptions(given: DaemonArguments, file: DaemonOptions): DaemonOptions {
-  const { device, logLevel, logFormat, memoryTier, network, loopback } = given;
+  const { device, logLevel, logFormat, fault, memoryTier, network, loopback } = given;
   const http = httpOptions(given, file.http);
   const options: DaemonOptions = {
     ...file,
     ...(device === undefined ? {} : { devices: device.map(deviceOptions) }),
     ...(logLevel === undefined ? {} : { logLevel }),
     ...(logFormat === undefined ? {} : { logFormat }),
+    ...(fault === undefined ? {} : { faults: withFaults(file.faults, fault) }),
     ...(memoryTier === undefined ? {} : { memoryTiers: [...memoryTier] }),
     ...(network === undefined ? {} : { network }),
     ...(loopback === undefined ? {} : { loopback }),
@@ -107,6 +123,15 @@ function daemonOptions(given: DaemonArguments, file: DaemonOptions): DaemonOptio
       return { ...each, wire: { ...each.wire, ...wire } };
     }),
   };
+}
+
+/** Those of the file stay; what is no list is refused later. */
+function withFaults(
+  inFile: DaemonOptions['faults'],
+  given: readonly GivenFault[],
+): NonNullable<DaemonOptions['faults']> {
+  if (inFile !== undefined && !Array.isArray(inFile)) return inFile;
+  return [...(inFile ?? []), ...given.map(checkedFault)];
 }
 
 /** HTTP options of the command line, merged over those of the file; undefined if there are none. */

@@ -10,6 +10,7 @@ import {
   STATUS_INTERRUPTED,
 } from '../console/failure.ts';
 import { endOnClosedPipe, STANDARD_OUTPUT } from '../console/output.ts';
+import { endWithNpm } from './npm-parent.ts';
 import { runCommandLine } from './program.ts';
 
 const interruption = new AbortController();
@@ -26,6 +27,7 @@ async function main(): Promise<void> {
   // A command forked with a channel ends with the process at the other end.
   process.on('disconnect', interrupt);
   process.channel?.unref();
+  await endWithNpm(process.env);
   try {
     await runCommandLine(process.argv.slice(2), {
       output: STANDARD_OUTPUT,

@@ -17,6 +17,7 @@ import { addControl } from './control/control-options.ts';
 import { addDaemonOptions, addWireOptions, socketOption } from './daemon-options.ts';
 import { addDaemonTrustOption } from './daemon-trust-option.ts';
 import { addInstanceOption } from './instance.ts';
+import { addInstances } from './instances/instance-options.ts';
 import { addNfs } from './nfs/nfs-options.ts';
 import type { PageArguments } from './page-link.ts';
 import type { RpingArguments } from './rping/rping-command.ts';
@@ -65,7 +66,7 @@ export async function runCommandLine(
 function buildProgram(context: CommandContext): Command {
   const program = new Command('iwarpd')
     .description('An RDMA NIC in a process: emulates RoCE and iWARP devices.')
-    .version(packageVersion(), '--version', 'print the version')
+    .version(packageVersion(), '-V, --version', 'print the version')
     .exitOverride()
     // The caller prints the error.
     .configureOutput({ writeErr: () => {} })
@@ -75,6 +76,7 @@ function buildProgram(context: CommandContext): Command {
   addStart(program, context);
   addStatus(program, context);
   addPage(program, context);
+  addInstances(program, { ...context, socketOption });
   addControl(program, { ...context, socketOption });
   addRun(program, context);
   addRping(program, context);
@@ -94,14 +96,25 @@ function buildProgram(context: CommandContext): Command {
 function addStart(program: Command, { output, signal }: CommandContext): void {
   const command = program
     .command('start')
-    .description('run the daemon in the foreground until Ctrl-C')
+    .description(
+      'run the daemon, in the foreground until Ctrl-C or with --detach in the background',
+    )
     .addOption(socketOption());
   addDaemonOptions(command);
   command
     .option('--no-native', 'serve no real devices (default: those given with --device, else all)')
+    .option(
+      '--detach',
+      'return once the daemon is ready, and print its pid; the log goes to --log-file (default: NAME.log beside the socket). `stop` ends it',
+    )
     .option('--json', 'print the ready line as JSON, with the chosen ports')
     .action(async (given: StartArguments) => {
       assertOpenFiles();
+      if (given.detach === true) {
+        const { runDetached } = await import('./detach.ts');
+        await runDetached(given, output, signal);
+        return;
+      }
       const { runStart } = await import('./start.ts');
       await runStart(given, output, signal);
     });
@@ -149,15 +162,22 @@ function addPage(program: Command, { output }: CommandContext): void {
 function addRun(program: Command, { output }: CommandContext): void {
   const command = program
     .command('run')
-    .description(
-      'run an unmodified rdma-core program on emulated devices: of the running daemon, or of a private one, which any option but --socket and --instance starts',
-    )
+    .description('run an unmodified rdma-core program on emulated devices')
     .argument('<PROGRAM...>', 'program and arguments; put -- before them')
-    .option('--fresh', 'start a private daemon for this program, even if a daemon runs')
+    .option(
+      '--fresh',
+      'start a private daemon for this program, even if a daemon runs; --expect-clean and the options of `start` do so, too',
+    )
     .option(
       '--expect-clean',
       'fail if the program, or a process that it started, leaves objects open',
     )
+    .option('--capture <FILE>', 'record all traffic to FILE, as `capture` does')
+    .option(
+      '--trace <FILE>',
+      'write work requests, completions and wire traffic to FILE, as `trace` does',
+    )
+    .option('--junit <FILE>', 'write the result to FILE as JUnit XML, with the end of the output')
     .addOption(socketOption())
     .passThroughOptions();
   addDaemonOptions(command);

@@ -7,21 +7,31 @@ import { CommandFailure } from '../console/failure.ts';
 import { jsonLine, type Output } from '../console/output.ts';
 import { PRELOAD_NAME, type Variables } from '../console/preload-library.ts';
 import { type Daemon, type DaemonReady, startDaemon, stopOnSignals } from '../main/daemon.ts';
-import { createLog, standardErrorLog } from '../main/log.ts';
+import { createLog } from '../main/log.ts';
 import { notifyService, type ServiceState } from '../main/service-notify.ts';
 import { watchTurns } from '../main/turn-watch.ts';
 import { crcWarning } from './arguments.ts';
 import type { DaemonArguments } from './daemon-options.ts';
-import { daemonSettings } from './daemon-settings.ts';
+import { type DaemonSettings, daemonSettings, openLog } from './daemon-settings.ts';
 
 /** The options as commander passes them; undefined if not given. */
 export interface StartArguments extends DaemonArguments {
   readonly socket?: string;
-  /** A private daemon: it keeps to itself unless told otherwise. */
+  /** A private daemon, which keeps to itself unless told otherwise; its socket is in `socket`, too. */
   readonly instance?: string;
+  readonly detach?: boolean;
   /** True unless negated: the configuration file then decides. */
   readonly native?: boolean;
   readonly json?: boolean;
+}
+
+/** The settings of a daemon that these options describe. CommandFailure names the wrong one. */
+export function startSettings(given: StartArguments): DaemonSettings {
+  const own = {
+    ...(given.socket === undefined ? {} : { socketPath: given.socket }),
+    ...(given.native === false ? { native: false } : {}),
+  };
+  return daemonSettings(given, own, given.instance === undefined ? 'host' : 'isolated');
 }
 
 /** Runs a daemon until `signal` fires. CommandFailure or VerbsError if it cannot start. */
@@ -30,17 +40,13 @@ export async function runStart(
   output: Output,
   signal: AbortSignal,
 ): Promise<void> {
-  const own = {
-    ...(given.socket === undefined ? {} : { socketPath: given.socket }),
-    ...(given.native === false ? { native: false } : {}),
-  };
-  const settings = daemonSettings(given, own, given.instance === undefined ? 'host' : 'isolated');
+  const settings = startSettings(given);
   const { options, config } = settings;
   assertNotOwnProgram(config.socketPath, process.env);
   if (config.devices.some(({ wire }) => wire?.crcRequested === false)) {
     output.note(`warning: ${crcWarning({ crc: false })}`);
   }
-  const stream = standardErrorLog(config.logFormat);
+  const stream = openLog(given.logFile, config.logFormat);
   const held = new HeldLines(stream);
   const log = createLog(config.logLevel, held);
   let daemon: Daemon;
@@ -48,7 +54,7 @@ export async function runStart(
     const logLinesDropped = (): number => stream.dropped;
     daemon = await startDaemon(options, { log, logLinesDropped, onLoaded: watchTurns });
     const { ready } = daemon;
-    output.line(given.json === true ? jsonLine(ready) : readyLine(ready, given.socket));
+    output.line(given.json === true ? jsonLine(ready) : readyLine(ready, given, 'Ctrl-C ends it'));
   } catch (error) {
     throw settings.failure(error);
   } finally {
@@ -101,21 +107,27 @@ class HeldLines implements DestinationStream {
   }
 }
 
-/** The line that reports what is running and what to do next. */
-function readyLine(ready: DaemonReady, socket: string | undefined): string {
+/** The line that reports what is running and what to do next; `end` is its last words. */
+export function readyLine(ready: DaemonReady, given: StartArguments, end: string): string {
   const devices = ready.devices.map((device) => `${device.name} (${deviceText(device)})`);
   const command = commandOf(process.argv[1]);
-  const where = socket === undefined ? '' : ` --socket ${socket}`;
+  const where = placeText(given);
   const connected = ready.devices.find(({ transport }) => transport !== 'roce');
   const address = connected?.addresses[0] ?? '127.0.0.1';
   const page =
     ready.http?.tokenNeeded === true ? ` (\`${command} page${where}\` prints the link)` : '';
-  const http = ready.http === undefined ? '' : ` and ${ready.http.url}${page}`;
+  const http = ready.http === undefined ? '' : `; ${ready.http.url}${page}`;
   const attempt =
     connected === undefined
-      ? `in another terminal, \`${command} run${where} -- ibv_devinfo\``
-      : `in two other terminals, \`${command} rping -s${where}\` and \`${command} rping -c -a ${address} -C 3 -v${where}\``;
-  return `iwarpd is ready: ${devices.join(', ')} at ${ready.socketPath}${http}; try, ${attempt}; Ctrl-C ends it`;
+      ? `\`${command} run${where} -- ibv_devinfo\``
+      : `\`${command} rping -s${where}\` and \`${command} rping -c -a ${address} -C 3 -v${where}\``;
+  return `iwarpd is ready: ${devices.join(', ')}${http}; try, in other terminals, ${attempt}; ${end}`;
+}
+
+/** What names the daemon on a command line, as it was typed. */
+function placeText({ instance, socket }: StartArguments): string {
+  if (instance !== undefined) return ` --instance ${instance}`;
+  return socket === undefined ? '' : ` --socket ${socket}`;
 }
 
 function deviceText({ backend, transport, lowerLayer, addresses }: DeviceInfo): string {

@@ -1,5 +1,6 @@
 /** Turns commander's usage errors into our own one-line messages. */
 import type { Command, CommanderError } from 'commander';
+import { didYouMean } from '../console/closest.ts';
 import { oneLine } from '../console/failure.ts';
 
 const LIST = new Intl.ListFormat('en-GB', { type: 'disjunction' });
@@ -17,11 +18,16 @@ export function usageText(
     const names = command.commands.map((each) => each.name());
     return `missing subcommand: ${LIST.format(names)}; ${help}`;
   }
+  return `${reasonOf(error)}; ${help}`;
+}
+
+/** What is wrong, without where to read more. */
+export function reasonOf(error: CommanderError): string {
   const text = oneLine(error.message)
     .replace(/^error: /, '')
     .replace(/\.$/, '')
     .replace(/\. Expected (\d+) arguments? but got (\d+)$/, ': expected $1, got $2');
-  return `${invalidValue(text) ?? text}; ${help}`;
+  return invalidValue(text) ?? text;
 }
 
 /** The innermost command that `words` name, and how to call it. */
@@ -42,13 +48,16 @@ function namedCommand(
 
 /** `invalid value 'y' for --x: must be …`, from commander's sentence about a bad value. */
 function invalidValue(text: string): string | undefined {
-  const option = /^option '(?<flags>[^']+)' argument '(?<value>.*)' is invalid\. (?<rule>.+)$/s;
+  const option = /^option '(?<flags>[^']+)' argument '(?<value>.*?)' is invalid\. (?<rule>.+)$/s;
   const argument =
     /^command-argument value '(?<value>.*)' is invalid for argument '(?<name>[^']+)'\. (?<rule>.+)$/s;
   const { flags, name, value, rule } = (option.exec(text) ?? argument.exec(text))?.groups ?? {};
   if (rule === undefined) return undefined;
   const choices = /^Allowed choices are (.+)$/.exec(rule)?.[1]?.split(', ');
-  const reason = choices === undefined ? rule : `must be ${LIST.format(choices)}`;
+  const reason =
+    choices === undefined
+      ? rule
+      : `must be ${LIST.format(choices)}${didYouMean(value ?? '', choices)}`;
   return `invalid value '${value}' for ${name ?? optionName(flags ?? '')}: ${reason}`;
 }
 

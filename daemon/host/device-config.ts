@@ -117,6 +117,9 @@ export function checkedDevices(configs: readonly DeviceConfig[]): readonly Devic
   const taken = new Set<string>();
   return configs.map((config) => {
     const { name } = config;
+    if (canonicalAddress(name) !== undefined) {
+      throw new VerbsError('EINVAL', `'${name}' is an address, not a name; say NAME=${name}`);
+    }
     if (!/^[\w.-]{1,63}$/.test(name))
       throw new VerbsError(
         'EINVAL',

@@ -58,9 +58,8 @@ export async function listenAtPlace(server: Server, options: PlaceOptions): Prom
       `${path} is too long for a Unix socket; choose a shorter path with --socket`,
     );
   }
+  preparePlace(path);
   const directory = dirname(path);
-  makeDirectory(directory);
-  checkDirectory(directory);
   const lock = await lockDirectory(directory);
   try {
     removeStale(path);
@@ -69,6 +68,13 @@ export async function listenAtPlace(server: Server, options: PlaceOptions): Prom
   } finally {
     closeSync(lock);
   }
+}
+
+/** Creates the directory of a socket if it is missing, and checks it. `VerbsError` as `listenAtPlace`. */
+export function preparePlace(path: string): void {
+  const directory = dirname(path);
+  makeDirectory(directory);
+  checkDirectory(directory);
 }
 
 /**

@@ -2,6 +2,7 @@
  * The daemon's log (pino): JSON or text, one line per message, and how the parts of the daemon
  * write to it.
  */
+import { constants, openSync } from 'node:fs';
 import { isatty } from 'node:tty';
 import { type DestinationStream, type Logger, pino } from 'pino';
 import type { CaptureTap } from '../capture/capture-tap.ts';
@@ -13,11 +14,23 @@ import { LogThrottle } from './log-throttle.ts';
 
 /** Standard error: standard output is for the ready line. */
 const STDERR = 2;
+/** A log names programs and peers. */
+const LOG_FILE_MODE = 0o600;
 
 /** Logs to standard error: by default as text on a terminal, else as JSON. */
 export function standardErrorLog(format: DaemonConfig['logFormat']): LogStream {
   const asText = format === undefined ? isatty(STDERR) : format === 'text';
   return asText ? new LogStream(STDERR, logText) : new LogStream(STDERR);
+}
+
+/**
+ * Logs to the end of a file of this user, by default as JSON. Throws the error of the system call that
+ * failed.
+ */
+export function fileLog(path: string, format: DaemonConfig['logFormat']): LogStream {
+  const { O_APPEND, O_CREAT, O_WRONLY } = constants;
+  const fd = openSync(path, O_APPEND | O_CREAT | O_WRONLY, LOG_FILE_MODE);
+  return format === 'text' ? new LogStream(fd, logText) : new LogStream(fd);
 }
 
 /** A log at `level` that writes lines of JSON to `stream`. Default: standard error. */

@@ -12,6 +12,13 @@ const MAINS = ['../../dist/daemon/cli/main.js', '../../daemon/cli/main.js'].map(
   fileURLToPath(new URL(path, import.meta.url)),
 );
 
+/** The words that run the compiled command. */
+export function commandWords(words: readonly string[]): string[] {
+  const main = MAINS.find((path) => existsSync(path));
+  if (main === undefined) throw new Error('dist/ lacks the command: run npm run build');
+  return [process.execPath, main, ...words];
+}
+
 /** What a finished command left. */
 export interface Finished {
   /** Exit status; undefined when a signal ended it. */
@@ -35,9 +42,7 @@ export class RunningCommand {
     within: readonly string[] = [],
     input: 'ignore' | 'pipe' = 'ignore',
   ) {
-    const main = MAINS.find((path) => existsSync(path));
-    if (main === undefined) throw new Error('dist/ lacks the command: run npm run build');
-    const [command = '', ...rest] = [...within, process.execPath, main, ...words];
+    const [command = '', ...rest] = [...within, ...commandWords(words)];
     this.#child = spawn(command, rest, {
       env: { ...process.env, ...environment },
       stdio: [input, 'pipe', 'pipe'],

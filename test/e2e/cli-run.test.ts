@@ -3,7 +3,7 @@ import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { preloadPath } from '../../daemon/console/preload-library.ts';
-import { CommandFolder, runCommand } from './cli-process.ts';
+import { CommandFolder, commandWords, runCommand } from './cli-process.ts';
 
 /** The build makes the library in dist/, wherever this file is run from. */
 const SHIM = preloadPath();
@@ -92,6 +92,53 @@ describe.skipIf(!built)(`iwarpd run${reason}`, () => {
     expect(finished).toMatchObject({ status: 1, stdout: '' });
     expect(finished.stderr).toContain(`start it with \`npx iwarpd start ${option} ${value}\``);
     expect(finished.stderr).toMatch(/^iwarpd: no daemon at [^\n]+\n$/);
+  });
+
+  it('fails where the program leaves objects open, and records what explains it', async () => {
+    const files = ['capture', 'trace', 'junit', 'log-file'].flatMap((option) => [
+      `--${option}`,
+      folder.file(option),
+    ]);
+    const held = 'exec 3<>/dev/infiniband/uverbs0';
+    const words = [
+      '--expect-clean',
+      ...files,
+      '--',
+      '/bin/bash',
+      '-c',
+      `echo out; ${held}; kill -9 $$`,
+    ];
+    const failed = await runCommand(['run', '--fresh', ...words], { GITHUB_ACTIONS: 'true' });
+    expect(failed).toMatchObject({ signal: 'SIGKILL', stdout: 'out\n' });
+    const [annotation, report] = failed.stderr.split('\n');
+    expect(annotation).toMatch(/^::error title=iwarpd run::\/bin\/bash .*: ended by SIGKILL/);
+    expect(report).toMatch(/^iwarpd: .*: ended by SIGKILL$/);
+    expect(readFileSync(folder.file('junit'), 'utf8')).toMatch(
+      /<failure message=.*ended by SIGKILL/,
+    );
+    expect(readFileSync(folder.file('junit'), 'utf8')).toContain('<system-out>out\n</system-out>');
+    expect(readFileSync(folder.file('log-file'), 'utf8')).toContain('"msg":"stopped"');
+    // The magic number of pcapng.
+    expect(readFileSync(folder.file('capture')).readUInt32LE(0)).toBe(0x0a0d0d0a);
+    expect(existsSync(folder.file('trace'))).toBe(true);
+  });
+
+  it('writes a JUnit file also for a program that cannot run', async () => {
+    const file = folder.file('junit.xml');
+    expect((await run('--junit', file, '--', 'no-such-program-anywhere')).status).toBe(127);
+    expect(readFileSync(file, 'utf8')).toContain(
+      '<error message="no such program: no-such-program-anywhere"/>',
+    );
+  });
+
+  it('adds the faults that it is given, and refuses what is none', async () => {
+    const faults = ['--fault', 'errno --verb regMR --errno ENOMEM', '--fault', 'drop --nth 3'];
+    const { stdout } = await run(...faults, '--', ...commandWords(['fault', 'list']));
+    expect(stdout).toMatch(/^1 +errno verb regMR, errno ENOMEM .*\n2 +drop nth 3/m);
+    const wrong = await run('--fault', 'drop --nth x', '--', 'true');
+    expect(wrong).toMatchObject({ status: 2, stdout: '' });
+    expect(wrong.stderr).toContain("invalid value 'x' for --nth: must be a whole number");
+    expect((await run('--fault', 'droop', '--', 'true')).stderr).toContain('Did you mean drop?');
   });
 
   it('passes arguments on as they are, with and without --', async () => {

@@ -35,7 +35,7 @@ async function offeredByBash(line: string): Promise<string[]> {
 
 describe('completion in bash', () => {
   it('offers commands, and those below them', async () => {
-    expect(await offeredByBash('iwarpd st')).toEqual(['start', 'status']);
+    expect(await offeredByBash('iwarpd st')).toEqual(['start', 'status', 'stop']);
     expect(await offeredByBash('iwarpd fault ')).toEqual(expect.arrayContaining(['add', 'list']));
     expect(await offeredByBash('iwarpd nfs se')).toEqual(['serve']);
   });
@@ -85,7 +85,8 @@ describe('the manual page', () => {
     const tried = lines.filter((each) => !each.startsWith('iwarpd bench '));
     const ends = tried.map(async (line) => {
       const [, text = ''] = /iwarpd (.+?)(?: \| .*| > .*|\)"?)?$/.exec(line) ?? [];
-      const words = text.replace('--timeout 30', '--timeout 0').split(' ');
+      const quiet = text.replace('--timeout 30', '--timeout 0');
+      const words = [...quiet.matchAll(/'([^']*)'|\S+/g)].map(([word, quoted]) => quoted ?? word);
       const { status, stderr } = await runCommand(words, nowhere);
       expect({ line, stderr, fails: status === 2 || status === undefined }).toEqual({
         line,

@@ -138,8 +138,9 @@ describe('docker/github-actions.yaml', () => {
   it('takes the Node.js that README recommends', () => {
     const { uses } = readWorkflow(join(docker, 'github-actions.yaml'), {
       IWARPD_REPOSITORY: 'file:///srv/iwarpd',
+      IWARPD_REVISION: 'HEAD',
     });
-    expect(uses.length).toBe(2);
+    expect(uses.length).toBe(4);
     const text = readFileSync(join(docker, 'github-actions.yaml'), 'utf8');
     expect(text).toContain('node-version: 24');
   });

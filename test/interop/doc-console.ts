@@ -7,6 +7,7 @@ import {
   existsSync,
   mkdirSync,
   mkdtempSync,
+  readdirSync,
   readFileSync,
   rmSync,
   symlinkSync,
@@ -30,7 +31,7 @@ export interface TypedCommand {
 const SETTLE_MS = 3000;
 
 /** Commands that run until somebody ends them, and how the shell knows that they have begun. */
-const STAYING = /^iwarpd (?:start|nfs serve|trace)\b(?!.*(?:--help|[|&]\s*$))/;
+const STAYING = /^iwarpd (?:start|nfs serve|trace)\b(?!.*(?:--help|--detach|[|&]\s*$))/;
 
 /** See the module's comment. */
 export class DocConsole {
@@ -96,6 +97,7 @@ export class DocConsole {
 
   /** Ends all that still runs, and removes the folder. */
   async close(): Promise<void> {
+    this.#stopDetached();
     const shell = this.#shell;
     if (shell?.pid !== undefined && shell.exitCode === null) {
       const ended = new Promise((resolve) => shell.once('exit', resolve));
@@ -109,6 +111,14 @@ export class DocConsole {
       await Promise.race([ended, quiet(2000)]);
     }
     rmSync(this.folder, { recursive: true, force: true });
+  }
+
+  /** A daemon that was started with --detach has a session of its own, and a log beside its socket. */
+  #stopDetached(): void {
+    const place = join(this.folder, '.run/iwarpd');
+    if (!existsSync(place) || !readdirSync(place).some((name) => name.endsWith('.log'))) return;
+    const environment = { ...process.env, XDG_RUNTIME_DIR: join(this.folder, '.run') };
+    spawnSync(join(this.folder, '.bin/iwarpd'), ['stop', '--all'], { env: environment });
   }
 
   #results(commands: readonly DocCommand[]): TypedCommand[] {

@@ -1,13 +1,17 @@
 /** The commands `fault add`, `fault list` and `fault remove`, and their options. */
-import { type Command, InvalidArgumentError } from 'commander';
+import { Argument, Command, CommanderError, InvalidArgumentError, Option } from 'commander';
 import {
   FAULT_KINDS,
+  FAULT_OPCODES,
+  FAULT_SYNDROMES,
+  FAULT_VERBS,
   type FaultKind,
   faultKind,
 } from '../../../verbs-api/contract/protocol/faults.ts';
 import { wholeNumber } from '../arguments.ts';
+import { reasonOf } from '../usage-text.ts';
 import type { ControlCommandContext } from './control-context.ts';
-import type { FaultArguments } from './fault.ts';
+import type { FaultArguments, GivenFault } from './fault.ts';
 import { optionOf } from './option-name.ts';
 
 const NUMBER = wholeNumber(0, Number.MAX_SAFE_INTEGER);
@@ -21,23 +25,34 @@ export function addFault(program: Command, context: ControlCommandContext): void
 }
 
 function addFaultAdd(fault: Command, { output, socketOption }: ControlCommandContext): void {
-  fault
-    .command('add')
-    .description('add a fault')
-    .argument('<KIND>', 'what the fault does; see below')
+  addFaultFields(fault.command('add').description('add a fault'))
+    .option('--json', 'print JSON')
+    .addOption(socketOption())
+    .addHelpText('after', `\n${kindLines().join('\n')}`)
+    .action(async (kind: string, given: FaultArguments & Readonly<Record<string, unknown>>) => {
+      const { runFaultAdd } = await import('./fault.ts');
+      await runFaultAdd(kind, given, output);
+    });
+}
+
+/** Adds what describes a fault: its kind as an argument, its fields as options. */
+function addFaultFields(command: Command): Command {
+  return command
+    .addArgument(faultKindArgument())
     .option('--device <NAME>', 'only on this device')
     .option('--qp <NUMBER>', 'only on this queue pair', NUMBER)
     .option('--peer <ADDRESS[:PORT]>', 'only on connections to this peer')
-    .option(
-      '--opcode <NAME>',
-      'only on these messages: write, send, read-request, acknowledge, mpa-reply, …',
+    .addOption(
+      new Option('--opcode <NAME>', 'only on messages of this kind').choices(FAULT_OPCODES),
     )
-    .option(
-      '--direction <in|out>',
-      'only on received or only on sent bytes or packets (default: both)',
+    .addOption(
+      new Option(
+        '--direction <in|out>',
+        'only on received or only on sent bytes or packets (default: both)',
+      ).choices(['in', 'out']),
     )
     .option('--pid <PID>', 'only on verbs that this process calls', NUMBER)
-    .option('--verb <NAME>', 'only on this verb: regMR, createQP, cmConnect, … (default: any)')
+    .addOption(new Option('--verb <NAME>', 'only on this verb (default: any)').choices(FAULT_VERBS))
     .option('--nth <N>', 'trigger on the Nth occasion only', NUMBER)
     .option('--every <N>', 'trigger on every Nth occasion', NUMBER)
     .option('--once', 'trigger once')
@@ -51,20 +66,31 @@ function addFaultAdd(fault: Command, { output, socketOption }: ControlCommandCon
     .option('--bytes-per-second <N>', 'bandwidth limit', NUMBER)
     .option('--bytes <N>', 'size of a slice in bytes', NUMBER)
     .option('--after-bytes <N>', 'bytes to deliver first (default: 0)', NUMBER)
-    .option(
-      '--syndrome <NAME>',
-      'reason of a NAK: psn-sequence, invalid-request, remote-access or remote-operation',
-    )
+    .addOption(new Option('--syndrome <NAME>', 'reason of a NAK').choices(FAULT_SYNDROMES))
     .option('--errno <NAME>', 'errno that the verb fails with, for example ENOMEM')
     .option('--ird <N>', 'cap the IRD advertised to the peer', NUMBER)
-    .option('--ord <N>', 'cap the ORD advertised to the peer', NUMBER)
-    .option('--json', 'print JSON')
-    .addOption(socketOption())
-    .addHelpText('after', `\n${kindLines().join('\n')}`)
-    .action(async (kind: string, given: FaultArguments & Readonly<Record<string, unknown>>) => {
-      const { runFaultAdd } = await import('./fault.ts');
-      await runFaultAdd(kind, given, output);
-    });
+    .option('--ord <N>', 'cap the ORD advertised to the peer', NUMBER);
+}
+
+/** Completion offers the kinds; `fault.ts` refuses others, with the closest one. */
+function faultKindArgument(): Argument {
+  const argument = new Argument('<KIND>', 'what the fault does; see below');
+  argument.argChoices = Object.keys(FAULT_KINDS);
+  return argument;
+}
+
+/** Collects the values of a repeatable option that takes what `fault add` takes: `drop --nth 3`. */
+export function collectFault(text: string, earlier: readonly GivenFault[] = []): GivenFault[] {
+  const command = addFaultFields(new Command('fault').exitOverride().helpOption(false));
+  command.configureOutput({ writeErr: () => {} });
+  const words = text.split(/\s+/).filter((word) => word !== '');
+  try {
+    command.parse(words, { from: 'user' });
+  } catch (error) {
+    if (!(error instanceof CommanderError)) throw error;
+    throw new InvalidArgumentError(reasonOf(error));
+  }
+  return [...earlier, { kind: command.args[0] ?? '', fields: command.opts() }];
 }
 
 function addFaultList(fault: Command, { output, socketOption }: ControlCommandContext): void {
@@ -83,13 +109,14 @@ function addFaultRemove(fault: Command, { output, socketOption }: ControlCommand
   fault
     .command('remove')
     .description('remove a fault and release what it held back')
-    .argument('[ID]', 'number of the fault, from `fault list`', NUMBER)
+    .argument('[ID]', 'number of the fault, from `fault list`; all removes every fault', faultId)
     .option('--all', 'remove all faults')
     .option('--json', 'print JSON')
     .addOption(socketOption())
-    .action(async (id: number | undefined, given: FaultArguments & { all?: boolean }) => {
+    .action(async (id: number | 'all' | undefined, given: FaultArguments & { all?: boolean }) => {
       const { runFaultRemove } = await import('./fault.ts');
-      await runFaultRemove(id, given, output);
+      if (id === 'all') await runFaultRemove(undefined, { ...given, all: true }, output);
+      else await runFaultRemove(id, given, output);
     });
 }
 
@@ -105,6 +132,10 @@ function kindLines(): string[] {
     return `  ${kind.padEnd(width)}  ${summary}${options.length === 0 ? '' : `: ${options.join(' ')}`}`;
   });
   return ['Kinds:', ...lines];
+}
+
+function faultId(text: string): number | 'all' {
+  return text === 'all' ? text : NUMBER(text);
 }
 
 function parseProbability(text: string): number {

@@ -7,6 +7,7 @@ import {
   type FaultStatus,
   faultKind,
 } from '../../../verbs-api/contract/protocol/faults.ts';
+import { didYouMean } from '../../console/closest.ts';
 import { usageFailure } from '../../console/failure.ts';
 import { type Output, printJson, tableLines } from '../../console/output.ts';
 import { faultSpec } from '../../control/fault-schemas.ts';
@@ -19,6 +20,12 @@ export interface FaultArguments {
   readonly json?: boolean;
 }
 
+/** A fault on a command line: its kind, and its fields as `FaultSpec` names them, not yet checked. */
+export interface GivenFault {
+  readonly kind: string;
+  readonly fields: Readonly<Record<string, unknown>>;
+}
+
 /** Adds a fault and prints it with its seed. CommandFailure names the wrong option; VerbsError. */
 export async function runFaultAdd(
   kind: string,
@@ -27,16 +34,26 @@ export async function runFaultAdd(
 ): Promise<void> {
   // Options that name the daemon are not fields of the fault.
   const { socket, json, instance: _, allowDaemonUid: __, ...fields } = given;
-  const spec = checkedSpec(kind, fields);
+  const spec = checkedFault({ kind, fields });
   const fault = await queryDaemon('addFault', spec, { socketPath: socket });
-  if (json === true) printJson(output, fault);
-  else output.line(`fault ${fault.id}: ${specText(fault.spec)}`);
+  if (json === true) return printJson(output, fault);
+  output.line(`fault ${fault.id}: ${specText(fault.spec)}${alwaysText(fault.spec)}`);
+}
+
+/** A hint for a fault that leaves no packet alone, which few people want. */
+function alwaysText({ kind, nth, every, once, probability }: FaultSpec): string {
+  const chosen = [nth, every, once, probability].some((each) => each !== undefined);
+  if (chosen || faultKind(kind).place !== 'packet') return '';
+  return ' (every packet; --probability 0.05 for one in twenty)';
 }
 
 /** The fault that the options describe. CommandFailure for a fault that the daemon would reject. */
-function checkedSpec(kind: string, fields: Readonly<Record<string, unknown>>): FaultSpec {
+export function checkedFault({ kind, fields }: GivenFault): FaultSpec {
   const help = 'see `iwarpd fault add --help`';
-  if (!(kind in FAULT_KINDS)) throw usageFailure(`unknown fault kind '${kind}'; ${help}`);
+  if (!Object.hasOwn(FAULT_KINDS, kind)) {
+    const meant = didYouMean(kind, Object.keys(FAULT_KINDS));
+    throw usageFailure(`unknown fault kind '${kind}'${meant}; ${help}`);
+  }
   const needed = faultKind(kind as FaultKind).needs.filter((field) => fields[field] === undefined);
   if (needed.length > 0) {
     throw usageFailure(`fault \`${kind}\` requires ${needed.map(optionOf).join(' and ')}; ${help}`);

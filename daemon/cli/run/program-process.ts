@@ -1,6 +1,7 @@
 /** The process of a program under `run`: how it ends, and the signals that are passed on to it. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { constants } from 'node:os';
+import type { Readable } from 'node:stream';
 
 /** A shell reports a program that a signal ended as this and the signal's number. */
 const STATUS_SIGNALLED = 128;
@@ -37,17 +38,24 @@ export type ProgramEnd =
   | { readonly signal: NodeJS.Signals }
   | { readonly error: Error };
 
+/** A program to run. */
+interface ProgramStart {
+  readonly words: readonly string[];
+  readonly environment: NodeJS.ProcessEnv;
+  /** Receives standard output and standard error as pipes; without it, the program has this process's. */
+  readonly onOutput?: ((stdout: Readable, stderr: Readable) => void) | undefined;
+}
+
 /** Runs a program until it ends. */
-export function runToEnd(
-  name: string,
-  words: readonly string[],
-  environment: NodeJS.ProcessEnv,
-): Promise<ProgramEnd> {
+export function runToEnd({ words, environment, onOutput }: ProgramStart): Promise<ProgramEnd> {
   return new Promise((resolve) => {
     // Before the program starts: no signal in between is lost.
     const passing = passSignals();
-    const child = spawn(name, words, { stdio: 'inherit', env: environment });
+    const [name = '', ...rest] = words;
+    const outputs = onOutput === undefined ? 'inherit' : 'pipe';
+    const child = spawn(name, rest, { stdio: ['inherit', outputs, outputs], env: environment });
     passing.to(child);
+    if (child.stdout !== null && child.stderr !== null) onOutput?.(child.stdout, child.stderr);
     const settle = (end: ProgramEnd): void => {
       passing.end();
       resolve(end);

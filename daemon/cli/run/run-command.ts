@@ -5,24 +5,27 @@ import { socketPathOfThisProcess } from '../../../verbs-api/client/daemon-place.
 import { queryDaemon } from '../../../verbs-api/client/daemon-query.ts';
 import { startCommand } from '../../../verbs-api/client/start-command.ts';
 import type { NetworkReach } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
-import { CommandFailure, failureCode, STATUS_FAILED, usageFailure } from '../../console/failure.ts';
+import {
+  CommandFailure,
+  failureCode,
+  failureText,
+  STATUS_FAILED,
+  usageFailure,
+} from '../../console/failure.ts';
 import type { Output } from '../../console/output.ts';
 import { shimVariables } from '../../console/shim-environment.ts';
-import { createLog, standardErrorLog } from '../../main/log.ts';
+import { createLog } from '../../main/log.ts';
 import { isNative } from '../arguments.ts';
 import { type DaemonArguments, givenDaemonOptions } from '../daemon-options.ts';
-import { daemonSettings } from '../daemon-settings.ts';
+import { daemonSettings, openLog } from '../daemon-settings.ts';
 import { findProgram, neededLibraries, preloadObstacle } from '../program-file.ts';
+import { JunitFile } from './junit-file.ts';
+import { makePrivateFolder, removeDeadFolders, socketIn } from './private-folder.ts';
 import { endBySignal, type ProgramEnd, runToEnd } from './program-process.ts';
+import { type RecorderArguments, startRecorders } from './recorders.ts';
 import { RunLog } from './run-log.ts';
-import { printReport, type RunReport, runReport } from './run-report.ts';
-import {
-  isRunning,
-  privatePlace,
-  sharedDaemon,
-  startPrivate,
-  type UsedDaemon,
-} from './used-daemon.ts';
+import { endText, githubAnnotation, printReport, type RunReport, runReport } from './run-report.ts';
+import { isRunning, sharedDaemon, startPrivate, type UsedDaemon } from './used-daemon.ts';
 
 /** Exit statuses of a shell for a program that is not there, or cannot be executed. */
 const STATUS_NOT_FOUND = 127;
@@ -32,10 +35,17 @@ const ENDING_MS = 1_000;
 const ENDING_LOOK_MS = 20;
 
 /** The options as commander hands them over. */
-export interface RunArguments extends DaemonArguments {
+export interface RunArguments extends DaemonArguments, RecorderArguments {
   readonly socket?: string;
   readonly fresh?: boolean;
   readonly expectClean?: boolean;
+  readonly junit?: string;
+}
+
+/** What came of a program. */
+interface RunResult {
+  readonly end: ProgramEnd;
+  readonly report: RunReport | undefined;
 }
 
 /**
@@ -47,7 +57,32 @@ export async function runProgram(
   given: RunArguments,
   output: Output,
 ): Promise<void> {
-  const [name = '', ...rest] = words;
+  const junit = given.junit === undefined ? undefined : new JunitFile(given.junit, words);
+  let result: RunResult;
+  try {
+    result = await runOnDaemon(words, given, junit, output);
+  } catch (error) {
+    await junit?.failed(failureText(error));
+    throw error;
+  }
+  const { end, report } = result;
+  await junit?.ended(report ?? shortReport(words, end));
+  if (report !== undefined) {
+    if (process.env['GITHUB_ACTIONS'] === 'true') output.note(githubAnnotation(report));
+    printReport(report, output);
+  }
+  if ('error' in end) return;
+  if ('signal' in end) return endBySignal(end.signal);
+  process.exitCode = end.status === 0 && report !== undefined ? STATUS_FAILED : end.status;
+}
+
+async function runOnDaemon(
+  words: readonly string[],
+  given: RunArguments,
+  junit: JunitFile | undefined,
+  output: Output,
+): Promise<RunResult> {
+  const [name = ''] = words;
   const found = findProgram(name, process.env['PATH'] ?? '/usr/local/bin:/usr/bin:/bin');
   if ('error' in found) throw notRunnable(name, found.error);
   const runner = { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 };
@@ -58,20 +93,26 @@ export async function runProgram(
   // Report a missing library before starting a daemon.
   shimVariables(socketOf(given), process.env);
   const daemon = await usedDaemon(given);
-  let end: ProgramEnd;
-  let report: RunReport | undefined;
   try {
+    const recorders = await startRecorders(daemon.socketPath, given);
     const needed = neededLibraries(found.path);
     const variables = shimVariables(daemon.socketPath, process.env, needed);
-    end = await runToEnd(name, rest, { ...process.env, ...variables });
-    report = await reportOn(words, end, daemon, given);
+    // The program ends with this process, which takes its devices with it.
+    const run = daemon.isPrivate ? { IWARPD_RUN_PID: String(process.pid) } : {};
+    const environment = { ...process.env, ...variables, ...run };
+    const end = await runToEnd({ words, environment, onOutput: junit?.keepOutput });
+    await recorders.stop();
+    if ('error' in end) throw notRunnable(name, failureCode(end.error) ?? 'EACCES');
+    return { end, report: await reportOn(words, end, daemon, given) };
   } finally {
     await daemon.stop();
   }
-  if ('error' in end) throw notRunnable(name, failureCode(end.error) ?? 'EACCES');
-  if (report !== undefined) printReport(report, output);
-  if ('signal' in end) return endBySignal(end.signal);
-  process.exitCode = end.status === 0 && report !== undefined ? STATUS_FAILED : end.status;
+}
+
+/** On a running daemon, how the program ended is all that is known of it. */
+function shortReport(words: readonly string[], end: ProgramEnd): RunReport | undefined {
+  const failure = endText(words, end);
+  return failure === undefined ? undefined : { failure, sections: [] };
 }
 
 function socketOf(given: RunArguments): string {
@@ -113,13 +154,15 @@ async function privateDaemon(given: RunArguments, network: NetworkReach): Promis
   if (given.device?.some(isNative) === true) {
     throw usageFailure('`iwarpd run` offers emulated devices only; serve native ones with `start`');
   }
-  const { folder, socketPath } = privatePlace();
+  await removeDeadFolders();
+  const folder = makePrivateFolder();
+  const socketPath = socketIn(folder);
   try {
     // Unmodified programs see emulated devices only; they can use native ones directly.
     const settings = daemonSettings(given, { socketPath, native: false }, network);
     const { logLevel, logFormat } = settings.options;
-    const asked = logLevel !== undefined || logFormat !== undefined;
-    const log = new RunLog(standardErrorLog(logFormat), asked ? 'all' : 'errors');
+    const asked = [logLevel, logFormat, given.logFile].some((option) => option !== undefined);
+    const log = new RunLog(openLog(given.logFile, logFormat), asked ? 'all' : 'errors');
     const options = { ...settings.options, socketPath };
     try {
       const daemon = await startPrivate(folder, options, createLog(settings.config.logLevel, log));
@@ -144,8 +187,9 @@ async function reportOn(
   if (!isPrivate || 'error' in end || !(failed || expectClean)) return undefined;
   await untilEnded(socketPath);
   const faults = await queryDaemon('listFaults', {}, { socketPath });
+  const lines = log?.lastLines ?? [];
   const open = await queryDaemon('reset', {}, { socketPath });
-  return runReport({ words, end, open, expectClean, faults, log: log?.lastLines ?? [] });
+  return runReport({ words, end, open, expectClean, faults, log: lines });
 }
 
 /** Waits a bounded time for the clients of a daemon to end: the program may not wait for all of its processes. */

@@ -6,6 +6,11 @@ import { faultLines } from '../control/fault.ts';
 import { leakLines } from '../control/reset.ts';
 import type { ProgramEnd } from './program-process.ts';
 
+/** A script on the command line may be long; its reader knows it. */
+const PROGRAM_MAX_CHARACTERS = 80;
+/** More is in the log of the job. */
+const ANNOTATION_MAX_CHARACTERS = 2_000;
+
 /** What is known after a program on a private daemon has ended. */
 export interface RunFacts {
   /** The program and its arguments. */
@@ -47,6 +52,17 @@ export function runReport(facts: RunFacts): RunReport | undefined {
   return { failure, sections: sections.filter(({ lines }) => lines.length > 0) };
 }
 
+/**
+ * The report as a command of GitHub Actions, which shows it beside the job and at the top of its page:
+ * the failure, and what the report has more about.
+ */
+export function githubAnnotation({ failure, sections }: RunReport): string {
+  const more = sections.map(({ title, lines }) => `${title}: ${lines.length} lines`);
+  const text = [failure, ...more].join('\n').slice(0, ANNOTATION_MAX_CHARACTERS);
+  const escaped = text.replaceAll('%', '%25').replaceAll('\r', '%0D').replaceAll('\n', '%0A');
+  return `::error title=iwarpd run::${escaped}`;
+}
+
 /** Prints a report to standard error: the failure, then each section, indented. */
 export function printReport({ failure, sections }: RunReport, output: Output): void {
   output.note(`iwarpd: ${failure}`);
@@ -56,11 +72,23 @@ export function printReport({ failure, sections }: RunReport, output: Output): v
   }
 }
 
-function failureOf({ words, end, open, expectClean }: RunFacts): string | undefined {
-  const program = words.join(' ');
+function programText(words: readonly string[]): string {
+  const text = words.join(' ');
+  if (text.length <= PROGRAM_MAX_CHARACTERS) return text;
+  return `${text.slice(0, PROGRAM_MAX_CHARACTERS)}…`;
+}
+
+/** How a program failed, in one line; undefined if it succeeded. */
+export function endText(words: readonly string[], end: ProgramEnd): string | undefined {
+  const program = programText(words);
   if ('signal' in end) return `${program}: ended by ${end.signal}`;
   if ('status' in end && end.status !== 0) return `${program}: ended with status ${end.status}`;
-  const leaked = open.leaks.length + open.endedHolding.length;
-  if (expectClean && leaked > 0) return `${program}: succeeded, but left objects open`;
   return undefined;
+}
+
+function failureOf({ words, end, open, expectClean }: RunFacts): string | undefined {
+  const leaked = open.leaks.length + open.endedHolding.length;
+  const unclean = expectClean && leaked > 0;
+  const left = unclean ? `${programText(words)}: succeeded, but left objects open` : undefined;
+  return endText(words, end) ?? left;
 }

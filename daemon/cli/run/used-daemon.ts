@@ -1,7 +1,5 @@
 /** The daemon of a program under `run`: one that runs, or a private one in this process. */
-import { lstatSync, mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { lstatSync, rmSync } from 'node:fs';
 import type { Logger } from 'pino';
 import { queryDaemon } from '../../../verbs-api/client/daemon-query.ts';
 import { isTrustedUser } from '../../../verbs-api/client/daemon-trust.ts';
@@ -21,12 +19,6 @@ export interface UsedDaemon {
 /** A daemon that runs already. */
 export function sharedDaemon(socketPath: string): UsedDaemon {
   return { socketPath, isPrivate: false, stop: () => Promise.resolve() };
-}
-
-/** The folder of a private daemon, and its socket in it. */
-export function privatePlace(): { readonly folder: string; readonly socketPath: string } {
-  const folder = mkdtempSync(join(tmpdir(), 'iwarpd-run-'));
-  return { folder, socketPath: join(folder, 'iwarpd.sock') };
 }
 
 /** Starts a daemon for one program, in a folder that goes with it. */

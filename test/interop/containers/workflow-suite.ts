@@ -17,6 +17,7 @@ const REPOSITORY = 'file:///srv/iwarpd';
 
 const { uses, runs } = readWorkflow(join(repositoryRoot(), 'docker/github-actions.yaml'), {
   IWARPD_REPOSITORY: REPOSITORY,
+  IWARPD_REVISION: 'HEAD',
 });
 
 /** What GitHub's machine has that Debian's smallest system lacks. */
@@ -79,6 +80,8 @@ export function workflowSuite(given: () => Podman): void {
       expect(uses.map((name) => name.replace(/@.*/, ''))).toEqual([
         'actions/checkout',
         'actions/setup-node',
+        'actions/cache',
+        'actions/upload-artifact',
       ]);
     });
 

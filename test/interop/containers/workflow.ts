@@ -7,6 +7,7 @@ const texts = z.record(z.string(), z.union([z.string(), z.number()]));
 const step = z.union([
   z.strictObject({
     name: z.string().optional(),
+    if: z.literal('failure()').optional(),
     uses: z.string().regex(/^[\w-]+\/[\w-]+@v\d+$/),
     with: texts.optional(),
   }),

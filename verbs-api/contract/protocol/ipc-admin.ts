@@ -185,8 +185,8 @@ export function instanceSocketPath(name: string, place: SocketPlace): string {
   return `${socketDirectory(place)}/${name}.sock`;
 }
 
-/** The user's directory for sockets. */
-function socketDirectory({ environment, uid, temporaryDirectory }: SocketPlace): string {
+/** The user's directory for sockets: of the default daemon and of instances. */
+export function socketDirectory({ environment, uid, temporaryDirectory }: SocketPlace): string {
   const runtime = environment['XDG_RUNTIME_DIR'];
   if (runtime !== undefined && runtime !== '') return `${runtime}/iwarpd`;
   return `${temporaryDirectory}/iwarpd-${uid}`;

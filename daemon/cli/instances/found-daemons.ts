@@ -1,0 +1,63 @@
+/** The daemons of this user: those with a socket in the user's directory, and those of runs. */
+import { readdirSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { basename, join } from 'node:path';
+import { queryDaemon } from '../../../verbs-api/client/daemon-query.ts';
+import {
+  type DaemonStatus,
+  INSTANCE_NAME,
+  socketDirectory,
+} from '../../../verbs-api/contract/protocol/ipc-admin.ts';
+import { failureCode, failureText } from '../../console/failure.ts';
+import { privateFolders, socketIn } from '../run/private-folder.ts';
+
+const SOCKET_SUFFIX = '.sock';
+
+/** A daemon, or what one has left. */
+export interface FoundDaemon {
+  /** Name of the instance; undefined for the private daemon of a run. */
+  readonly name: string | undefined;
+  readonly socketPath: string;
+  /** 'silent': something is there that does not answer, or not this user. */
+  readonly state: 'running' | 'dead' | 'silent';
+  /** Of a running daemon. */
+  readonly status?: DaemonStatus;
+  /** Why it does not answer. */
+  readonly reason?: string;
+}
+
+/** All of them, by name, those of runs last. */
+export async function findDaemons(): Promise<FoundDaemon[]> {
+  const instances = instanceSockets().map((path) => look(basename(path, SOCKET_SUFFIX), path));
+  const runs = privateFolders().map((folder) => look(undefined, socketIn(folder)));
+  return await Promise.all([...instances, ...runs]);
+}
+
+function instanceSockets(): string[] {
+  const directory = socketDirectory({
+    environment: process.env,
+    uid: process.geteuid?.() ?? 0,
+    temporaryDirectory: tmpdir(),
+  });
+  try {
+    return readdirSync(directory)
+      .filter((name) => name.endsWith(SOCKET_SUFFIX))
+      .filter((name) => INSTANCE_NAME.test(basename(name, SOCKET_SUFFIX)))
+      .sort()
+      .map((name) => join(directory, name));
+  } catch {
+    // No daemon has run yet.
+    return [];
+  }
+}
+
+async function look(name: string | undefined, socketPath: string): Promise<FoundDaemon> {
+  try {
+    const status = await queryDaemon('status', {}, { socketPath });
+    return { name, socketPath, state: 'running', status };
+  } catch (error) {
+    const code = failureCode(error) ?? '';
+    const state = ['ENODEV', 'ECONNREFUSED'].includes(code) ? 'dead' : 'silent';
+    return { name, socketPath, state, ...(state === 'dead' ? {} : { reason: failureText(error) }) };
+  }
+}

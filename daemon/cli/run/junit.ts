@@ -1,0 +1,75 @@
+/** The result of a run as JUnit XML, which CI systems show beside those of other tests. */
+import type { RunReport } from './run-report.ts';
+
+/** A run for the file: one test case. */
+export interface JunitRun {
+  /** The program and its arguments. */
+  readonly words: readonly string[];
+  readonly startedAt: Date;
+  readonly seconds: number;
+  /** Undefined for a run that succeeded. */
+  readonly report?: RunReport;
+  /** Why the program did not run, or did not end. */
+  readonly error?: string;
+  readonly properties: Readonly<Record<string, string>>;
+  /** The end of what the program wrote. */
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/** Names of test cases that are longer do not fit any table. */
+const NAME_MAX_CHARACTERS = 300;
+
+/** The document. Well-formed whatever the names and the output of programs are. */
+export function junitXml(run: JunitRun): string {
+  const { words, startedAt, seconds, report, error, properties, stdout, stderr } = run;
+  const command = words.join(' ');
+  const name =
+    command.length > NAME_MAX_CHARACTERS ? `${command.slice(0, NAME_MAX_CHARACTERS)}…` : command;
+  const failures = report === undefined ? 0 : 1;
+  const errors = error === undefined ? 0 : 1;
+  const time = seconds.toFixed(3);
+  const counts = `tests="1" failures="${failures}" errors="${errors}" time="${time}"`;
+  return [
+    '<?xml version="1.0" encoding="UTF-8"?>',
+    `<testsuites ${counts}>`,
+    `  <testsuite name="iwarpd run" timestamp="${startedAt.toISOString().slice(0, 19)}" ${counts} skipped="0">`,
+    '    <properties>',
+    ...Object.entries(properties).map(([key, value]) => {
+      return `      <property name="${attribute(key)}" value="${attribute(value)}"/>`;
+    }),
+    '    </properties>',
+    `    <testcase classname="iwarpd.run" name="${attribute(name)}" time="${time}">`,
+    ...(report === undefined ? [] : [failure(report)]),
+    ...(error === undefined ? [] : [`      <error message="${attribute(error)}"/>`]),
+    `      <system-out>${text(stdout)}</system-out>`,
+    `      <system-err>${text(stderr)}</system-err>`,
+    '    </testcase>',
+    '  </testsuite>',
+    '</testsuites>',
+    '',
+  ].join('\n');
+}
+
+function failure({ failure: message, sections }: RunReport): string {
+  const body = sections.flatMap(({ title, lines }) => [`${title}:`, ...lines]).join('\n');
+  return `      <failure message="${attribute(message)}" type="run">${text(body)}</failure>`;
+}
+
+/** What XML 1.0 cannot hold, not even escaped: most control characters, halves of surrogate pairs. */
+const FORBIDDEN =
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: XML forbids these.
+  /[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g;
+
+function text(value: string): string {
+  return value
+    .replace(FORBIDDEN, '\ufffd')
+    .replaceAll('&', '&amp;')
+    .replaceAll('<', '&lt;')
+    .replaceAll('>', '&gt;')
+    .replaceAll('\r', '&#13;');
+}
+
+function attribute(value: string): string {
+  return text(value).replaceAll('"', '&quot;').replaceAll('\n', '&#10;').replaceAll('\t', '&#9;');
+}

@@ -1,0 +1,94 @@
+/**
+ * The folder of a private daemon, in the temporary directory. Its name says whose it is: a run that is
+ * killed cannot remove it, so the next one does.
+ */
+import { lstatSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'node:fs';
+import { connect } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+
+const PREFIX = 'iwarpd-run-';
+/** `iwarpd-run-PID.PID-NAMESPACE-XXXXXX`. */
+const NAME = /^iwarpd-run-(?<pid>\d{1,10})\.(?<namespace>\d{1,20})-\w{6}$/;
+const SOCKET_NAME = 'iwarpd.sock';
+/** A start removes a bounded number; the others wait for the next one. */
+const REMOVED_MAX = 64;
+
+/** Creates a folder for a daemon of this process. */
+export function makePrivateFolder(): string {
+  return mkdtempSync(join(tmpdir(), `${PREFIX}${process.pid}.${pidNamespace()}-`));
+}
+
+/** The socket of the daemon in such a folder. */
+export function socketIn(folder: string): string {
+  return join(folder, SOCKET_NAME);
+}
+
+/** The folders of runs of this user. */
+export function privateFolders(): string[] {
+  const directory = tmpdir();
+  try {
+    return readdirSync(directory)
+      .filter((name) => NAME.test(name))
+      .map((name) => join(directory, name))
+      .filter(isOwn);
+  } catch {
+    // No such directory: nothing is in it.
+    return [];
+  }
+}
+
+/** Removes the folders of runs of this user that were killed. Never fails. */
+export async function removeDeadFolders(): Promise<void> {
+  for (const folder of privateFolders().slice(0, REMOVED_MAX)) {
+    if (!isAbandoned(folder) || (await answers(socketIn(folder)))) continue;
+    try {
+      rmSync(folder, { recursive: true, force: true });
+    } catch {
+      // Another start is removing it.
+    }
+  }
+}
+
+/** A directory of this user, not a link to one: others can put links into the temporary directory. */
+function isOwn(folder: string): boolean {
+  const stats = lstatSync(folder, { throwIfNoEntry: false });
+  return stats?.isDirectory() === true && stats.uid === process.geteuid?.();
+}
+
+/** Its process is gone. A process of another container cannot be looked up from here. */
+function isAbandoned(folder: string): boolean {
+  const { pid, namespace } = NAME.exec(folder.slice(folder.lastIndexOf('/') + 1))?.groups ?? {};
+  return namespace === pidNamespace() && !isAlive(Number(pid));
+}
+
+/** A zombie is not: it has no files any more, and its parent may never ask for it. */
+function isAlive(pid: number): boolean {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
+    return !/^[ZX]/.test(stat.slice(stat.lastIndexOf(')') + 2));
+  } catch {
+    return false;
+  }
+}
+
+/** A process id that is taken again may belong to anything, so what listens decides, too. */
+function answers(socketPath: string): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connect(socketPath);
+    socket.once('connect', () => {
+      socket.destroy();
+      resolve(true);
+    });
+    socket.once('error', () => resolve(false));
+  });
+}
+
+/** The number of this PID namespace; 0 without /proc, where no process can be looked up. */
+function pidNamespace(): string {
+  try {
+    return /\d+/.exec(readlinkSync('/proc/self/ns/pid'))?.[0] ?? '0';
+  } catch {
+    return '0';
+  }
+}

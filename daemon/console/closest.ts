@@ -1,0 +1,48 @@
+/** The word that a reader probably meant, for words of a closed set. */
+
+/** Longer words are not compared: a command line may hold anything. */
+const WORD_MAX = 64;
+
+/** ` (Did you mean drop?)`, or nothing where no word of the set is close. */
+export function didYouMean(word: string, words: Iterable<string>): string {
+  const found = closestWord(word, words);
+  return found === undefined ? '' : ` (Did you mean ${found}?)`;
+}
+
+/** The word of the set that is closest to `word`; undefined if none is close enough for a slip. */
+function closestWord(word: string, words: Iterable<string>): string | undefined {
+  if (word.length > WORD_MAX) return undefined;
+  // A third of the letters may be wrong, of a short word one.
+  let best = Math.max(1, Math.floor(word.length / 3)) + 1;
+  let found: string | undefined;
+  for (const each of words) {
+    const distance = editDistance(word.toLowerCase(), each.toLowerCase());
+    if (distance >= best || distance >= each.length) continue;
+    best = distance;
+    found = each;
+  }
+  return found;
+}
+
+/** Letters to insert, remove, replace or swap with their neighbour. */
+function editDistance(one: string, other: string): number {
+  let before: number[] = [];
+  let above = Array.from({ length: other.length + 1 }, (_, column) => column);
+  for (let row = 1; row <= one.length; row++) {
+    const here = [row];
+    for (let column = 1; column <= other.length; column++) {
+      const same = one[row - 1] === other[column - 1];
+      let least = Math.min(
+        (above[column] ?? 0) + 1,
+        (here[column - 1] ?? 0) + 1,
+        (above[column - 1] ?? 0) + (same ? 0 : 1),
+      );
+      const swapped = one[row - 1] === other[column - 2] && one[row - 2] === other[column - 1];
+      if (swapped) least = Math.min(least, (before[column - 2] ?? 0) + 1);
+      here.push(least);
+    }
+    before = above;
+    above = here;
+  }
+  return above[other.length] ?? 0;
+}
