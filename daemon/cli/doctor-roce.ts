@@ -45,7 +45,7 @@ export function judgeRoceUdp(attempt: UdpAttempt): Finding {
           text: `${where} is taken, probably by the kernel's rxe: RoCE devices here reach no other host by it`,
           fix: 'delete the rxe devices (rdma link delete NAME) and unload rdma_rxe, or use a network namespace',
         }
-      : { state: 'info', text: `${where} is taken, by a daemon that talks to other hosts` };
+      : { state: 'info', text: `${where} is in use: a daemon talks to other hosts by it` };
   }
   if (refused !== undefined) {
     return {

@@ -341,9 +341,10 @@ export class IpcServer {
       const hello = readHello(greeting);
       this.#admission.assertRole(connection, hello.role);
       if (hello.version !== IPC_VERSION) {
+        const age = hello.version < IPC_VERSION ? 'older' : 'newer';
         const text =
-          `the daemon speaks version ${IPC_VERSION} of the protocol, not ${hello.version}: ` +
-          'use both from the same release';
+          `this program is ${age} than the daemon (version ${hello.version} of the protocol, not ` +
+          `${IPC_VERSION}): use both from the same release`;
         throw new VerbsError('EPROTO', text);
       }
       if (connection.isPaired && hello.role !== Role.event && hello.role !== Role.agent) {

@@ -86,8 +86,8 @@ describe('a detached daemon', () => {
     const missing = await iwarpd(
       'start',
       '--detach',
-      '--instance',
-      'two',
+      '--network',
+      'host',
       '--device',
       'a=10.254.253.1',
     );

@@ -52,6 +52,11 @@ describe('completion in bash', () => {
     expect(await offeredByBash('iwarpd start --config ')).toEqual([]);
   });
 
+  it('offers the kinds of faults', async () => {
+    expect(await offeredByBash('iwarpd fault add dr')).toEqual(['drop']);
+    expect(await offeredByBash('iwarpd fault add drop --verb reg')).toEqual(['regMR']);
+  });
+
   it('leaves the words of a program alone', async () => {
     expect(await offeredByBash('iwarpd run -- ib_write_bw --')).toEqual([]);
   });

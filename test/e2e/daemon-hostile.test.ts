@@ -98,7 +98,7 @@ describe('greetings', () => {
     client.send(hello);
     const { errno, text } = await client.welcome();
     expect(errno).toBe(ERRNO.EPROTO.number);
-    const reason = `speaks version ${IPC_VERSION} of the protocol, not 1: use both from the same release`;
+    const reason = `older than the daemon (version 1 of the protocol, not ${IPC_VERSION}): use both from the same release`;
     expect(text).toContain(reason);
     await client.closed();
     expectLogged(reason);

@@ -180,10 +180,11 @@ export function refusal(welcome: Welcome): VerbsError {
 
 /** The error for a daemon of another protocol version. */
 function versionMismatch(version: number): VerbsError {
+  const age = version < IPC_VERSION ? 'older' : 'newer';
   return new VerbsError(
     'EPROTO',
-    `the daemon speaks version ${version} of the protocol, this program ${IPC_VERSION}: ` +
-      'use both of the same release',
+    `the daemon is ${age} than this program (version ${version} of the protocol, not ` +
+      `${IPC_VERSION}): use both from the same release`,
   );
 }
 

@@ -1,6 +1,6 @@
 /** The command that starts a missing daemon, for error messages. */
 import { tmpdir } from 'node:os';
-import { basename, dirname } from 'node:path';
+import { basename, delimiter, dirname } from 'node:path';
 import {
   defaultSocketPath,
   INSTANCE_NAME,
@@ -22,10 +22,18 @@ export function startCommand(path: string): string {
 }
 
 /**
- * How a user calls the command whose script this process runs: `iwarpd` after a global install, by a
- * link in the PATH; `npx iwarpd` in a clone and in a project, by a link in `node_modules/.bin`.
+ * How a user calls the command whose script this process runs: `iwarpd` by a link in the PATH, as after
+ * a global install; `npx iwarpd` in a clone and in a project, by a link in `node_modules/.bin`. npm puts
+ * that one into the PATH of what it runs, but not into the user's.
  */
-export function commandOf(script = 'iwarpd'): string {
-  const isGlobal = basename(script) === 'iwarpd' && basename(dirname(script)) !== '.bin';
-  return isGlobal ? 'iwarpd' : 'npx iwarpd';
+export function commandOf(
+  script = 'iwarpd',
+  environment: Readonly<Record<string, string | undefined>> = process.env,
+): string {
+  const folder = dirname(script);
+  if (basename(script) !== 'iwarpd') return 'npx iwarpd';
+  if (basename(folder) !== '.bin') return 'iwarpd';
+  const belowNpm = environment['npm_lifecycle_script'] !== undefined;
+  const inPath = (environment['PATH'] ?? '').split(delimiter).includes(folder);
+  return inPath && !belowNpm ? 'iwarpd' : 'npx iwarpd';
 }

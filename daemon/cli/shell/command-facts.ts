@@ -14,13 +14,21 @@ export interface OptionFacts {
   readonly choices: readonly string[];
 }
 
+/** An argument of a command. */
+interface ArgumentFacts {
+  readonly term: string;
+  readonly text: string;
+  /** The permitted values, if there are few. */
+  readonly choices: readonly string[];
+}
+
 /** A command and its subcommands. */
 export interface CommandFacts {
   /** The command path: `iwarpd`, `fault`, `add`. */
   readonly words: readonly string[];
   readonly summary: string;
   /** As the usage line shows them: `<KIND>`, `[ID]`. */
-  readonly arguments: readonly { readonly term: string; readonly text: string }[];
+  readonly arguments: readonly ArgumentFacts[];
   readonly options: readonly OptionFacts[];
   readonly commands: readonly CommandFacts[];
 }
@@ -35,6 +43,7 @@ export function commandFacts(command: Command, above: readonly string[] = []): C
     arguments: help.visibleArguments(command).map((argument) => ({
       term: `${help.argumentTerm(argument)}${argument.variadic ? '...' : ''}`,
       text: argument.description,
+      choices: argument.argChoices ?? [],
     })),
     options: help.visibleOptions(command).map((option) => ({
       flags: option.flags,

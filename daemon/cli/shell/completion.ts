@@ -19,10 +19,11 @@ export function completionScript(shell: Shell, program: CommandFacts): string {
   }
 }
 
-/** Words that may follow a command's name: its subcommands, else its options. */
-function candidates({ commands, options }: CommandFacts): string[] {
+/** Words that may follow a command's name: its subcommands, the values of its arguments, its options. */
+function candidates({ commands, arguments: given, options }: CommandFacts): string[] {
   return [
     ...commands.map(({ words }) => words.at(-1) ?? ''),
+    ...given.flatMap(({ choices }) => choices),
     ...options.flatMap(({ names }) => names.filter((name) => name.startsWith('--'))),
   ];
 }
@@ -84,7 +85,9 @@ function zshScript(program: CommandFacts): string {
     const name = `_${each.words.join('_').replaceAll('-', '_')}`;
     const specs = each.options.map((option) => `    ${zshOption(option)}`);
     if (each.commands.length === 0) {
-      const rest = each.arguments.length > 0 ? [`    '*:argument:_files'`] : [];
+      const values = each.arguments.flatMap(({ choices }) => choices);
+      const action = values.length > 0 ? `(${values.join(' ')})` : '_files';
+      const rest = each.arguments.length > 0 ? [`    '*:argument:${action}'`] : [];
       return `${name}() {\n  _arguments -s \\\n${[...specs, ...rest].join(' \\\n')}\n}`;
     }
     const listed = each.commands
@@ -140,7 +143,12 @@ function fishScript(program: CommandFacts): string {
     const below = each.commands.map(({ words, summary }) => {
       return `complete -c iwarpd -n ${quoted(here)} -f -a ${words.at(-1)} -d ${fishQuoted(summary)}`;
     });
-    return [...below, ...each.options.map((option) => fishOption(here, option))];
+    const values = each.arguments
+      .filter(({ choices }) => choices.length > 0)
+      .map(({ choices }) => {
+        return `complete -c iwarpd -n ${quoted(here)} -f -a ${quoted(choices.join(' '))}`;
+      });
+    return [...below, ...values, ...each.options.map((option) => fishOption(here, option))];
   });
   return `# fish completion for iwarpd; put it into ~/.config/fish/completions/iwarpd.fish.
 ${lines.join('\n')}

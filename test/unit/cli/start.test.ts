@@ -7,6 +7,13 @@ describe('the command in the ready line', () => {
     ['/home/me/project/node_modules/.bin/iwarpd', 'npx iwarpd'],
     ['/home/me/iwarpd/dist/daemon/cli/main.js', 'npx iwarpd'],
   ])('of %s is %s', (script, command) => {
-    expect(commandOf(script)).toBe(command);
+    expect(commandOf(script, { PATH: '/usr/bin' })).toBe(command);
+  });
+
+  it('is iwarpd where the user has its folder in PATH, which npm alone does not count for', () => {
+    const script = '/home/me/project/node_modules/.bin/iwarpd';
+    const PATH = '/usr/bin:/home/me/project/node_modules/.bin';
+    expect(commandOf(script, { PATH })).toBe('iwarpd');
+    expect(commandOf(script, { PATH, npm_lifecycle_script: "'iwarpd'" })).toBe('npx iwarpd');
   });
 });
