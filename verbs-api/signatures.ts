@@ -1,6 +1,7 @@
 /** Parts of what connections, listeners and datagrams take. The calls of the verbs: contract/verbs/signatures.ts. */
 import {
   BYTES,
+  called,
   either,
   FLAG,
   FUNCTION,
@@ -29,7 +30,7 @@ import { MESSAGE_MAX_BYTES, WINDOW_MAX } from './message-framing.ts';
 import type { MessageOptions } from './message-window.ts';
 
 const SOME = optional(wholeNumber(0));
-export const HOST = { ...TEXT, wants: 'a host name or an address, as a string' };
+export const HOST = called('a host name or an address, as a string', TEXT);
 
 const MESSAGES = options<MessageOptions>({
   bytes: optional(wholeNumber(0, MESSAGE_MAX_BYTES)),
@@ -90,10 +91,12 @@ export const TARGET = kind(
   'a number of bytes, a Uint8Array or an SGE (see MR.sge)',
   (value) => isCount(value) || value instanceof Uint8Array || isSge(value),
 );
-export const REMOTE: Kind = {
-  ...fields<RemoteMemory>({ addr: TEXT, rkey: UINT32, length: wholeNumber(0) }),
-  wants: 'memory that the peer exported (see parseRemoteMemory)',
-};
+/** Memory that the peer exported. */
+export const REMOTE: Kind = fields<RemoteMemory>({
+  addr: TEXT,
+  rkey: UINT32,
+  length: wholeNumber(0),
+});
 
 const SGE_FIELDS = fields<SGE>({
   addr: LONG,

@@ -314,7 +314,7 @@ function isMember(node: Node): boolean {
 
 /** What every error class and every disposable has, and what tells the members of a union apart. */
 const EXPLAINED =
-  /^(?:override get name\b|(?:async )?\[Symbol\.(?:asyncD|d)ispose\]|readonly \w+: (?:typeof \w+\.\w+|'[^']+');?$)/;
+  /^(?:override (?:get|readonly) name\b|(?:async )?\[Symbol\.(?:asyncD|d)ispose\]|readonly \w+: (?:typeof \w+\.\w+|'[^']+');?$)/;
 
 function lacking(member: Node, owner: string): string[] {
   const named =

@@ -2,6 +2,7 @@
 import {
   ANYTHING,
   BYTES,
+  called,
   FLAG,
   fields,
   kind,
@@ -28,7 +29,7 @@ import type { CallOptions, RpcClientOptions } from './rpc-client-types.ts';
 
 const SOME = optional(wholeNumber(0));
 const SOME_TIME = optional(MILLISECONDS);
-export const HOST = { ...TEXT, wants: 'a host name or an address, as a string' };
+export const HOST = called('a host name or an address, as a string', TEXT);
 const LENGTH = wholeNumber(1);
 
 const CREDENTIAL = fields<{ flavor: string }>({
@@ -75,7 +76,7 @@ const PROGRAM = fields<AnyProgram>({
   name: TEXT,
   number: UINT32,
   version: UINT32,
-  procedures: { ...OBJECT, wants: 'an object of procedures' },
+  procedures: called('an object of procedures', OBJECT),
 });
 
 /** Checks the arguments of calls; throws EINVAL. */
@@ -100,6 +101,6 @@ export const checkRpc = {
   }),
   register: takes('register', {
     program: PROGRAM,
-    handlers: { ...OBJECT, wants: 'an object of functions, by procedure' },
+    handlers: called('an object of functions, by procedure', OBJECT),
   }),
 } as const;

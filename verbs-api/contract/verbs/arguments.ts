@@ -39,6 +39,11 @@ export function kind(wants: string, test: (value: unknown) => boolean): Kind {
   };
 }
 
+/** `inner` by another name, in words that the program's author knows. */
+export function called(wants: string, inner: Kind): Kind {
+  return kind(wants, (value) => inner.refusal(value, '') === undefined);
+}
+
 /** `inner`, or undefined. */
 export function optional(inner: Kind): OptionalKind {
   return {

@@ -1,10 +1,10 @@
 /** What the calls of the verbs take: one table for all providers. */
 import {
   BYTES,
+  called,
   either,
   FLAG,
   fields,
-  type Kind,
   LONG,
   MILLISECONDS,
   memberOf,
@@ -38,7 +38,7 @@ import type {
 /** A count or a size, whose maximum the device checks. */
 const COUNT = wholeNumber(0);
 const SOME = optional(COUNT);
-const ACCESS: Kind = { ...UINT32, wants: 'bits of Access' };
+const ACCESS = called('bits of Access', UINT32);
 
 export const SIGNAL = objectWith('an AbortSignal', 'addEventListener', 'removeEventListener');
 export const PROVIDER = objectWith('a provider', 'devices', 'open', 'createId');
@@ -99,7 +99,7 @@ const QP_STATE = optional(memberOf(QPState, 'QPState'));
 const MODIFICATION = options<QPModification>({
   state: QP_STATE,
   curState: QP_STATE,
-  accessFlags: optional(ACCESS),
+  accessFlags: SOME,
   pkeyIndex: SOME,
   portNum: SOME,
   qkey: SOME,
