@@ -544,6 +544,9 @@ export class SendQueue {
     completion.immediateHi = 0;
     completion.immediateLo = 0;
     completion.solicited = false;
+    completion.written = false;
+    completion.sourceQpn = 0;
+    completion.sl = 0;
   }
 
   /**

@@ -448,6 +448,22 @@ describe('a datagram', () => {
       expect(rig.received.poll()).toMatchObject({ byteLen: 56, flags: 1, sourceQpn: 0x11, sl });
     }
   });
+
+  it('leaves nothing of its sender in what a watcher sees of a later send', () => {
+    const rig = new IndexedRig(QPType.ud);
+    const told: object[] = [];
+    rig.nic.watch.observer = {
+      posted: () => undefined,
+      completed: (work) => told.push({ ...work }),
+    };
+    rig.receives.receive(9, [rig.piece(0, 64)]);
+    rig.deliver(new Uint8Array(56), { sourceQpn: 0x11 });
+    rig.post(Op.send, { 24: 0x12, 36: 0 });
+    expect(told).toMatchObject([
+      { sourceQpn: 0x11, sl: 2 },
+      { sourceQpn: 0, sl: 0 },
+    ]);
+  });
 });
 
 describe('receives with indices', () => {
