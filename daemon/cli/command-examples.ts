@@ -52,6 +52,10 @@ const EXAMPLES: Readonly<Record<string, readonly CommandExample[]>> = {
   top: [
     example('Print one sample of ten seconds as JSON', 'iwarpd top --interval 10 --count 1 --json'),
   ],
+  explain: [
+    example('Show why a program got EINVAL', 'iwarpd explain --program ibv_rc_pingpong'),
+    example('Watch what is refused from now on', 'iwarpd explain --follow'),
+  ],
   run: [
     example('List the devices that a program sees', 'iwarpd run --fresh -- ibv_devices'),
     example(
@@ -63,6 +67,10 @@ const EXAMPLES: Readonly<Record<string, readonly CommandExample[]>> = {
       "iwarpd run --fresh --fault 'drop --probability 0.05' -- ./program",
     ),
     example('Run the server of a test on the running daemon', 'iwarpd run -- ib_write_bw -R'),
+    example(
+      'Print the reason of each refused verb',
+      'iwarpd run --fresh --explain -- ibv_rc_pingpong',
+    ),
   ],
   'setup-preload': [example('Use another compiler', 'CC=clang iwarpd setup-preload')],
   env: [example('Set the environment in this shell', 'eval "$(iwarpd env)"')],

@@ -178,6 +178,7 @@ function addRun(program: Command, { output }: CommandContext): void {
       'write work requests, completions and wire traffic to FILE, as `trace` does',
     )
     .option('--junit <FILE>', 'write the result to FILE as JUnit XML, with the end of the output')
+    .option('--explain', "print the reason of each refused verb on the program's standard error")
     .addOption(socketOption())
     .passThroughOptions();
   addDaemonOptions(command);

@@ -49,12 +49,16 @@ export interface Operation<N extends ControlOperationName> {
 export class ControlError extends VerbsError {
   /** Path of the field in the request, such as `scope.device`; '' for the whole request. */
   readonly field: string;
-  /** The message without the field. */
-  readonly reason: string;
+  readonly #reason: string;
 
   constructor(code: ErrnoCode, field: string, reason: string) {
     super(code, field === '' ? reason : `${field}: ${reason}`);
     this.field = field;
-    this.reason = reason;
+    this.#reason = reason;
+  }
+
+  /** The message without the field. */
+  override get reason(): string {
+    return this.#reason;
   }
 }

@@ -185,8 +185,10 @@ export function checkIsolated(devices: readonly DeviceConfig[], loopback: Loopba
   const advice = 'use network "host" (--network host)';
   const kernel = devices.find(({ sctpTransport = 'usrsctp' }) => sctpTransport !== 'usrsctp');
   if (kernel !== undefined) {
-    const text = `device ${kernel.name}: the kernel's SCTP does not run on an isolated network`;
-    throw new VerbsError('EINVAL', `${text}; ${advice}`);
+    throw new VerbsError(
+      'EINVAL',
+      `device ${kernel.name}: the kernel's SCTP does not run on an isolated network; ${advice}`,
+    );
   }
   if (loopback === 'tcp') {
     throw new VerbsError('EINVAL', `loopback tcp: an isolated network has no packets; ${advice}`);

@@ -158,7 +158,10 @@ export class HostCm {
   setAfOnly(id: HostId, afOnly: boolean): void {
     const { state } = id;
     if (state !== 'idle' && state !== 'bound') {
-      throw new VerbsError('EINVAL', `not possible in state ${state}`);
+      throw new VerbsError(
+        'EINVAL',
+        `RDMA_OPTION_ID_AFONLY is for an id that is idle or bound; it is ${state}`,
+      );
     }
     if (id.iwarp !== undefined) this.#manager.setAfOnly(id.iwarp, afOnly);
     id.afOnly = afOnly;
@@ -172,7 +175,10 @@ export class HostCm {
   setReuseAddress(id: HostId, reuse: boolean): void {
     const { state } = id;
     if (reuse ? state === 'listening' : state !== 'idle') {
-      throw new VerbsError('EINVAL', `not possible in state ${state}`);
+      throw new VerbsError(
+        'EINVAL',
+        `RDMA_OPTION_ID_REUSEADDR is for an id before it is bound; it is ${state}`,
+      );
     }
     id.reuseAddress = reuse;
   }

@@ -218,7 +218,7 @@ export class ControlClient {
   #sendMapping(connection: Connection, token: string): void {
     try {
       this.#memory.sendDescriptor(token, (descriptor) => {
-        if (descriptor === undefined) throw new VerbsError('ENOENT');
+        if (descriptor === undefined) throw new VerbsError('ENOENT', 'no memory has this token');
         const { inFlight } = this.#options;
         inFlight.send(connection, mapReply(0), descriptor, MAPPINGS_IN_FLIGHT_MAX);
       });
@@ -249,7 +249,12 @@ export class ControlClient {
     if (!parsed.success) {
       const issue = parsed.error.issues[0];
       const where = issue === undefined ? '' : `${issue.path.join('.')}: ${issue.message}`;
-      this.#refuse(frame.id, name, new VerbsError('EINVAL', `${name}: ${where}`), request);
+      this.#refuse(
+        frame.id,
+        name,
+        new VerbsError('EINVAL', `${name}: invalid request: ${where}`),
+        request,
+      );
       return;
     }
     this.#execute(frame.id, name, parsed.data);

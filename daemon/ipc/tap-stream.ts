@@ -81,7 +81,10 @@ export function parseTapFilter(value: unknown): TapFilter {
   const parsed = tapFilter.safeParse(value);
   if (parsed.success) return parsed.data;
   const issue = parsed.error.issues[0];
-  throw new VerbsError('EINVAL', `${issue?.path.join('.') ?? ''}: ${issue?.message ?? ''}`);
+  throw new VerbsError(
+    'EINVAL',
+    `a watcher's request: ${issue?.path.join('.') ?? ''}: ${issue?.message ?? ''}`,
+  );
 }
 
 /** See the module's comment. */

@@ -136,7 +136,7 @@ export class CQ {
   resize(cqe: number, memory: (bytes: number) => Uint8Array): void {
     const writer = this.#writer;
     if (writer.resize === undefined) {
-      throw new VerbsError('EOPNOTSUPP', 'rings with flags keep their size');
+      throw new VerbsError('EOPNOTSUPP', 'a completion queue of an iWARP device keeps its size');
     }
     writer.resize(cqe, memory);
   }
@@ -177,7 +177,7 @@ export class CQ {
   close(): void {
     if (this.closed) return;
     if (this.users > 0) {
-      throw new VerbsError('EBUSY', 'queue pairs still complete to the queue');
+      throw new VerbsError('EBUSY', 'queue pairs still complete to the queue: destroy them first');
     }
     this.closed = true;
     this.#onClose();

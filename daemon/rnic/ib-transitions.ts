@@ -127,7 +127,10 @@ export function checkTransition(qp: TransitionOf, change: QPModification): QPSta
   const rules = next === undefined ? undefined : TRANSITIONS[state][next];
   if (next === undefined || rules === undefined) {
     const to = next === undefined ? 'no state' : qpStateName(next);
-    throw new VerbsError('EINVAL', `a QP cannot go from ${qpStateName(state)} to ${to}`);
+    throw new VerbsError(
+      'EINVAL',
+      `no transition leads from ${qpStateName(state)} to ${to}: the order is RESET, INIT, RTR, RTS`,
+    );
   }
   const step = `${qpStateName(state)} to ${qpStateName(next)}`;
   const rule = rules[type];

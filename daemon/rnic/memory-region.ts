@@ -45,7 +45,7 @@ export function checkMRInit(init: MRInit, maxMrSize: number): void {
   }
   const remoteChange = Access.remoteWrite | Access.remoteAtomic;
   if ((access & remoteChange) !== 0 && (access & Access.localWrite) === 0) {
-    refuse('remote write and remote atomic need local write');
+    refuse('Access.remoteWrite and Access.remoteAtomic need Access.localWrite, too');
   }
   if (key !== undefined && (!Number.isInteger(key) || key < 0 || key > 255)) {
     refuse(`an STag key has 8 bits, not ${key}`);
@@ -114,7 +114,10 @@ export class MR {
   close(): void {
     if (this.#closed) return;
     if (this.entry.windows > 0) {
-      throw new VerbsError('EBUSY', `${this.entry.windows} windows are bound onto the region`);
+      throw new VerbsError(
+        'EBUSY',
+        `${this.entry.windows} memory windows are bound to the region: invalidate or deallocate them first`,
+      );
     }
     // SEC-6.2.2-01: from here on every access fails, one in progress included.
     this.#closed = true;

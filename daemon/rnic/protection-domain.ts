@@ -32,7 +32,10 @@ export class PD {
   close(): void {
     if (this.#closed) return;
     if (this.members > 0) {
-      throw new VerbsError('EBUSY', `${this.members} objects use the protection domain`);
+      throw new VerbsError(
+        'EBUSY',
+        `objects still use the protection domain (${this.members} regions, windows, address handles, queue pairs or shared receive queues): destroy them first`,
+      );
     }
     this.#closed = true;
     this.#onClose();

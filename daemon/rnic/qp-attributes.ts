@@ -170,10 +170,16 @@ export function changedPath(path: QPPath, change: QPModification, port: PortAddr
   if ((mask & QPAttribute.addressVector) !== 0) {
     next.routeMtu = checkAddressVector(next.addressVector, port, change.resolvedMtu);
   }
-  if (next.pathMtu > PATH_MTU_MAX) refuse(`path MTU ${next.pathMtu} is not 1 to ${PATH_MTU_MAX}`);
-  if (next.timeout > TIMEOUT_MAX) refuse(`timeout ${next.timeout} is more than ${TIMEOUT_MAX}`);
+  if (next.pathMtu > PATH_MTU_MAX)
+    refuse(
+      `pathMtu is 1 (256 bytes) to ${PATH_MTU_MAX} (4096 bytes), not ${next.pathMtu}: it is a code, not a number of bytes`,
+    );
+  if (next.timeout > TIMEOUT_MAX)
+    refuse(
+      `timeout is 0 to ${TIMEOUT_MAX}, not ${next.timeout}: it is an exponent (4.096 µs times 2^timeout)`,
+    );
   if (next.maxRdAtomic > RD_ATOMIC_MAX) {
-    refuse(`${next.maxRdAtomic} Reads and atomics at once are more than ${RD_ATOMIC_MAX}`);
+    refuse(`maxRdAtomic is 0 to ${RD_ATOMIC_MAX}, not ${next.maxRdAtomic}`);
   }
   // The requester's depth is not rounded: a peer may serve exactly as many as it promised.
   // Not refused by rxe, but no more are ever served at once.
@@ -215,21 +221,27 @@ export function checkAddressVector(
 ): number {
   const { dgid, isGlobal, sgidIndex } = vector;
   // What a program without a GID index sends.
-  if (!isGlobal) refuse('a RoCE address needs a GID: give the program a GID index');
+  if (!isGlobal) refuse('RoCE needs a GID: ah_attr.is_global = 1 and a sgid_index; is_global is 0');
   checkPort(vector.port);
   const sgid = port.gid(sgidIndex);
   if (sgid === undefined) {
-    throw new VerbsError('ENODATA', `the GID table has no entry ${sgidIndex}`);
+    throw new VerbsError('ENODATA', `sgidIndex ${sgidIndex} is an empty entry of the GID table`);
   }
   if (dgid.length !== GID_BYTES) refuse(`a GID has ${GID_BYTES} bytes, not ${dgid.length}`);
-  if (dgid.every((byte) => byte === 0)) refuse('the destination GID is zero');
+  if (dgid.every((byte) => byte === 0))
+    refuse('dgid is zero: exchange GIDs with the peer and set the GID of its port');
   if (isMappedIPv4(sgid) !== isMappedIPv4(dgid)) {
-    refuse('the two GIDs are of different families: choose another GID index');
+    refuse(
+      `sgidIndex ${sgidIndex} is ${isMappedIPv4(sgid) ? 'an IPv4' : 'an IPv6'} GID and dgid is not: choose another sgidIndex`,
+    );
   }
   if (isMulticast(dgid)) return PATH_MTU_MAX;
   const routeMtu = resolvedMtu ?? port.routeMtu(dgid, sgid);
   if (routeMtu > 0) return routeMtu;
-  throw new VerbsError('ETIMEDOUT', 'no route or neighbour for the destination GID');
+  throw new VerbsError(
+    'ETIMEDOUT',
+    'no route to dgid, or no answer from its host: no device has this GID, or its host cannot be reached',
+  );
 }
 
 /** True for a GID that holds an IPv4 address. */
@@ -247,7 +259,7 @@ function isMulticast(gid: Uint8Array): boolean {
 }
 
 function checkPort(port: number): void {
-  if (port !== PORT) refuse(`the device has port ${PORT}, not ${port}`);
+  if (port !== PORT) refuse(`portNum is ${PORT}, not ${port}: ports count from 1`);
 }
 
 /** A depth as rxe keeps and reports it: the next power of two. */

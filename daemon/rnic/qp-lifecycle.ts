@@ -225,7 +225,10 @@ export class QPLifecycle<Q extends LifecycleUser> {
     const { ib } = this.#host;
     this.#host.now = now;
     if (this.#closed || ib === undefined) {
-      throw new VerbsError('EINVAL', 'the QP is connected by a connection manager');
+      throw new VerbsError(
+        'EINVAL',
+        'an iWARP queue pair takes no path attributes: it is connected by a connection manager',
+      );
     }
     const { type } = this.#qp;
     const next = checkTransition({ type, state: this.#state, draining: this.#draining }, change);

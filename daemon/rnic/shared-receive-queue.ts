@@ -105,7 +105,7 @@ export class SRQ {
   ): void {
     const elements = this.#elements;
     if (!(elements instanceof IndexRing || elements instanceof JoinedRings)) {
-      throw new VerbsError('EOPNOTSUPP', 'rings with flags keep their size');
+      throw new VerbsError('EOPNOTSUPP', 'a shared receive queue with flags keeps its size');
     }
     const posted = elements.readyCount();
     if (posted > maxWr) throw new VerbsError('EINVAL', `the queue holds ${posted} receives`);
@@ -168,7 +168,10 @@ export class SRQ {
   close(): void {
     if (this.closed) return;
     if (this.users > 0) {
-      throw new VerbsError('EBUSY', 'queue pairs still receive from the queue');
+      throw new VerbsError(
+        'EBUSY',
+        'queue pairs still receive from the shared queue: destroy them first',
+      );
     }
     this.closed = true;
     this.pd.members -= 1;

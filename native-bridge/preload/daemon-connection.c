@@ -10,6 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "explain.h"
 #include "raw-call.h"
 
 _Static_assert(ECONNREFUSED == 111, "see daemon_is_absent");
@@ -150,34 +151,20 @@ static bool is_trusted(uid_t user) {
   return allowed_user(&allowed) && user == allowed;
 }
 
-/* Reports once why no device is visible. Standard error may be one of the program's files by now; a
- * line to a terminal or pipe does no harm. */
-static void tell_once(const char *const *parts, size_t count) {
-  static _Atomic bool told;
-  struct stat status;
-  char line[512];
-  if (raw_fstat(STDERR_FILENO, &status) != 0) return;
-  if (!S_ISCHR(status.st_mode) && !S_ISFIFO(status.st_mode)) return;
-  if (atomic_exchange(&told, true)) return;
-  if (!join_path(line, sizeof line, parts, count)) return;
-  syscall(SYS_write, STDERR_FILENO, line, strlen(line));
-}
-
 static void tell_other_user(const char *path, uid_t user) {
   char listener_text[12];
   char own_text[12];
   number_text(user, listener_text);
   number_text(geteuid(), own_text);
-  const char *parts[] = {"iwarpd: refusing the daemon at ",
+  const char *parts[] = {"refusing the daemon at ",
                          path,
                          ": it runs as uid ",
                          listener_text,
                          ", not as you (uid ",
                          own_text,
                          ") or root; if you trust it, set IWARPD_ALLOW_DAEMON_UID=",
-                         listener_text,
-                         "\n"};
-  tell_once(parts, sizeof parts / sizeof *parts);
+                         listener_text};
+  explain_absence(parts, sizeof parts / sizeof *parts);
 }
 
 static void tell_other_version(uint16_t version) {
@@ -185,12 +172,38 @@ static void tell_other_version(uint16_t version) {
   char own_text[12];
   number_text(version, daemon_text);
   number_text(IPC_VERSION, own_text);
-  const char *parts[] = {"iwarpd: the daemon speaks version ",
+  const char *parts[] = {"the daemon speaks version ",
                          daemon_text,
                          " of the protocol, the preload library ",
                          own_text,
-                         ": use both from the same release\n"};
-  tell_once(parts, sizeof parts / sizeof *parts);
+                         ": use both from the same release"};
+  explain_absence(parts, sizeof parts / sizeof *parts);
+}
+
+/* No connection, where the environment says that there is a daemon: a program without RDMA never gets
+ * here, and one that may use the machine's own devices has no IWARPD_SOCKET. */
+static void tell_unreachable(const char *path, int error) {
+  if (environment("IWARPD_SOCKET") == NULL) return;
+  const char *absent[] = {"no daemon at ", path, "; start it with: iwarpd start --socket ", path};
+  const char *barred[] = {"cannot reach the daemon at ", path,
+                          ": permission denied; it is another user's: start one of your own"};
+  if (error == EACCES || error == EPERM) explain_absence(barred, sizeof barred / sizeof *barred);
+  else explain_absence(absent, sizeof absent / sizeof *absent);
+}
+
+static void tell_silent(void) {
+  const char *parts[] = {"the daemon accepts connections but does not answer; see its log, or start it "
+                         "again"};
+  explain_absence(parts, 1);
+}
+
+/* The daemon would not serve this program, and says why. */
+static void tell_refused(const char *text, size_t length) {
+  char reason[WELCOME_TEXT_MAX + 1];
+  memcpy(reason, text, length);
+  reason[length] = '\0';
+  const char *parts[] = {"the daemon refuses this program: ", reason};
+  explain_absence(parts, sizeof parts / sizeof *parts);
 }
 
 /* A socket with the daemon at its other end, or a negative errno. */
@@ -202,6 +215,7 @@ static int connect_socket(pid_t *daemon) {
   set_timeouts(fd, GREETING_TIMEOUT_S);
   while (syscall(SYS_connect, fd, &address, sizeof address) != 0) {
     if (errno == EINTR) continue;
+    tell_unreachable(address.sun_path, errno);
     raw_close(fd);
     return -ECONNREFUSED;
   }
@@ -248,7 +262,9 @@ static int greet(int fd, enum role role, const uint8_t *token, struct welcome *w
   } answer;
   /* A daemon that refuses at once may have closed already; its answer can still be read. */
   int sent = send_all(fd, &message);
-  if (receive_exactly(fd, &frame, sizeof frame) != 0) return -ECONNREFUSED;
+  int received = receive_exactly(fd, &frame, sizeof frame);
+  if (received == -EAGAIN) tell_silent();
+  if (received != 0) return -ECONNREFUSED;
   if (frame.type != FRAME_WELCOME || frame.payload_bytes < sizeof answer.head ||
       frame.payload_bytes > sizeof answer) {
     return -ECONNREFUSED;
@@ -259,10 +275,14 @@ static int greet(int fd, enum role role, const uint8_t *token, struct welcome *w
     tell_other_version(answer.head.version);
     return -ECONNREFUSED;
   }
-  if (answer.head.error != 0) return refusal(answer.head.error);
+  size_t text_bytes = frame.payload_bytes - sizeof answer.head;
+  if (answer.head.error != 0) {
+    int error = refusal(answer.head.error);
+    if (daemon_is_absent(error)) tell_refused(answer.text, text_bytes);
+    return error;
+  }
   if (sent != 0) return -ECONNREFUSED;
   memcpy(welcome->token, answer.head.token, TOKEN_BYTES);
-  size_t text_bytes = frame.payload_bytes - sizeof answer.head;
   size_t at = 0;
   welcome->number = (uint32_t)parse_number(answer.text, text_bytes, &at);
   welcome->place = parse_number(answer.text, text_bytes, &at);

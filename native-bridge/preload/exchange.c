@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "descriptor-table.h"
+#include "explain.h"
 #include "fork.h"
 #include "loss-watch.h"
 #include "raw-call.h"
@@ -116,6 +117,15 @@ static bool receive_reply(struct device_file *file, struct exchange *exchange,
     if (exchange->purged_count > REPLY_PURGED_MAX) return false;
     if (exchange->purged_count * sizeof(uint32_t) > rest) return false;
     exchange->purged = list + sizeof(uint32_t);
+    rest -= exchange->purged_count * sizeof(uint32_t);
+  }
+  if ((head.flags & REPLY_REASONS) != 0) {
+    const uint8_t *reasons = reply + wanted - rest;
+    uint32_t reason_bytes;
+    if (rest < sizeof reason_bytes) return false;
+    memcpy(&reason_bytes, reasons, sizeof reason_bytes);
+    if (reason_bytes > rest - sizeof reason_bytes) return false;
+    explain_lines((const char *)reasons + sizeof reason_bytes, reason_bytes);
   }
   exchange->status = head.status;
   exchange->flags = head.flags;
@@ -129,7 +139,7 @@ static void transact(struct device_file *file, struct exchange *exchange) {
                            .msg_iovlen = (size_t)exchange->piece_count + 1};
   exchange->pieces[0] = (struct iovec){.iov_base = &head, .iov_len = sizeof head};
   pthread_mutex_lock(&file->send_lock);
-  fill_head(&head, file, exchange, 0);
+  fill_head(&head, file, exchange, explain_is_on() ? REQUEST_EXPLAIN : 0);
   int error = send_all(atomic_load(&file->command_fd), &message);
   pthread_mutex_unlock(&file->send_lock);
   /* The program passed a bad address: the system rejects such a message whole. */

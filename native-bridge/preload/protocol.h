@@ -63,6 +63,7 @@ enum operation {
   OP_ARM = 8,
   OP_CONNECT = 9,
   OP_MOVE = 10,
+  OP_EXPLAIN = 11,
 };
 
 /* The argument of OP_ARM: a handle below this, the bit, and the count of completions that the program
@@ -73,6 +74,8 @@ enum operation {
 
 /* Flag of a doorbell or an arming: send no reply. */
 #define REQUEST_ONE_WAY 1u
+/* Say why: replies may end with reasons. */
+#define REQUEST_EXPLAIN 2u
 
 struct request_head {
   uint32_t length_bytes;
@@ -95,6 +98,8 @@ _Static_assert(offsetof(struct request_head, argument) == 16, "request");
 #define REPLY_PURGED 2u
 /* Start the memory agent, then repeat the command. */
 #define REPLY_START_AGENT 4u
+/* The reply ends with the bytes and the text of reasons: lines for the program's standard error. */
+#define REPLY_REASONS 8u
 
 struct reply_head {
   uint32_t length_bytes;

@@ -1,4 +1,4 @@
-/** Errors between this process and rdma-core: a code, a reason, and the failed call. */
+/** Errors between this process and rdma-core: a code, a cause, and the failed call. */
 import { type ErrnoCode, isErrnoCode, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import { errnoName } from '../libc/libc.ts';
 
@@ -15,7 +15,7 @@ import { errnoName } from '../libc/libc.ts';
  * - `inUse`: other objects depend on this one; nothing was called.
  * - `refused`: the library or the device refused the call for another reason; see `code`.
  */
-type NativeReason =
+type NativeCause =
   | 'libraryMissing'
   | 'libraryTooOld'
   | 'noDevice'
@@ -27,13 +27,14 @@ type NativeReason =
   | 'inUse'
   | 'refused';
 
-/** A call of the native bridge failed. `reason` and `code` are stable; the text is for humans. */
+/** A call of the native bridge failed. `kind` and `code` are stable; the text is for humans. */
 export class NativeError extends VerbsError {
-  readonly reason: NativeReason;
+  /** Which cause, see `NativeCause`. */
+  readonly kind: NativeCause;
 
-  constructor(reason: NativeReason, code: ErrnoCode, message: string, badIndex?: number) {
+  constructor(kind: NativeCause, code: ErrnoCode, message: string, badIndex?: number) {
     super(code, message, badIndex === undefined ? {} : { badIndex });
-    this.reason = reason;
+    this.kind = kind;
   }
 
   override get name(): string {
@@ -67,7 +68,7 @@ export function callFailure(call: string, subject: string, errno: number): Nativ
   return new NativeError(reasonOf(name), codeOf(errno), `${call} on ${subject}: ${name}`);
 }
 
-function reasonOf(name: string): NativeReason {
+function reasonOf(name: string): NativeCause {
   switch (name) {
     case 'EACCES':
     case 'EPERM':

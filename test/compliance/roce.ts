@@ -176,13 +176,13 @@ function attributeCases(fixture: () => StartedRoce): void {
     expect(refusals).toEqual([
       'RESET to INIT needs accessFlags',
       'RESET to INIT takes no destQpNum',
-      'a QP cannot go from RESET to RTS',
+      'no transition leads from RESET to RTS: the order is RESET, INIT, RTR, RTS',
       'portNum is 1, not 2',
       `accessFlags is 0 to 63, not ${2 ** 40}`,
       'INIT to RTR needs ahAttr, destQpNum',
       'rqPsn is 0 to 16777215, not 16777216',
       'a GID has eight groups of hex digits, with colons in between',
-      'the two GIDs are of different families: choose another GID index',
+      `sgidIndex ${SGID_INDEX_IPV6} is an IPv6 GID and dgid is not: choose another sgidIndex`,
       'INIT to RTR takes no curState',
       'RTR to RTS needs timeout, retryCnt, rnrRetry, maxRdAtomic',
     ]);

@@ -57,7 +57,7 @@ describeWith(['native'], 'misuse of the native bridge', () => {
     ])('%s names the library', async (name, library) => {
       const steps = await run([name, ADDRESS, library]);
       const { error } = stepNamed(steps, 'create');
-      expect(error).toMatchObject({ code: 'ENODEV', reason: 'libraryMissing' });
+      expect(error).toMatchObject({ code: 'ENODEV', kind: 'libraryMissing' });
       expect(error?.message).toContain(library);
       expect(error?.message).toContain('No such file');
     });
@@ -69,7 +69,7 @@ describeWith(['native'], 'misuse of the native bridge', () => {
         'this is no library, but long enough for a header\n'.repeat(9),
       );
       const { error } = stepNamed(await run(['libraries'], environment), 'create');
-      expect(error).toMatchObject({ code: 'ENODEV', reason: 'libraryMissing' });
+      expect(error).toMatchObject({ code: 'ENODEV', kind: 'libraryMissing' });
       expect(error?.message).toContain(library);
     });
 

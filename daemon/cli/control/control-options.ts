@@ -1,7 +1,9 @@
-/** The commands `reset`, `fault`, `wait` and `top` and their options. */
+/** The commands `reset`, `fault`, `wait`, `top` and `explain` and their options. */
 import type { Command } from 'commander';
+import { REFUSALS_LIST_MAX } from '../../../verbs-api/contract/protocol/refusals.ts';
 import { wholeNumber } from '../arguments.ts';
 import type { ControlCommandContext } from './control-context.ts';
+import type { ExplainArguments } from './explain.ts';
 import { addFault } from './fault-options.ts';
 import type { ResetArguments } from './reset.ts';
 import type { TopArguments } from './top.ts';
@@ -11,12 +13,13 @@ const TIMEOUT_DEFAULT_SECONDS = 10;
 const TIMEOUT_MAX_SECONDS = 86_400;
 const INTERVAL_MAX_SECONDS = 3600;
 
-/** Adds `reset`, `fault`, `wait` and `top`. */
+/** Adds `reset`, `fault`, `wait`, `top` and `explain`. */
 export function addControl(program: Command, context: ControlCommandContext): void {
   addReset(program, context);
   addFault(program, context);
   addWait(program, context);
   addTop(program, context);
+  addExplain(program, context);
 }
 
 function addReset(program: Command, { output, socketOption }: ControlCommandContext): void {
@@ -70,5 +73,29 @@ function addTop(program: Command, { output, signal, socketOption }: ControlComma
     .action(async (given: TopArguments) => {
       const { runTop } = await import('./top.ts');
       await runTop(given, output, signal);
+    });
+}
+
+function addExplain(
+  program: Command,
+  { output, signal, socketOption }: ControlCommandContext,
+): void {
+  program
+    .command('explain')
+    .description('show what programs were refused, and why: the reason of an EINVAL')
+    .option('-f, --follow', 'go on with those to come, until Ctrl-C')
+    .option('--program <NAME>', 'only programs of this name')
+    .option('--pid <PID>', 'only the program with this process id', wholeNumber(0, 2 ** 31 - 1))
+    .option('--device <NAME>', 'only this device')
+    .option(
+      '-n, --last <N>',
+      'print at most this many (default: all that the daemon keeps)',
+      wholeNumber(1, REFUSALS_LIST_MAX),
+    )
+    .option('--json', 'print one JSON object per line')
+    .addOption(socketOption())
+    .action(async (given: ExplainArguments) => {
+      const { runExplain } = await import('./explain.ts');
+      await runExplain(given, output, signal);
     });
 }

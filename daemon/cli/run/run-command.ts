@@ -40,6 +40,8 @@ export interface RunArguments extends DaemonArguments, RecorderArguments {
   readonly fresh?: boolean;
   readonly expectClean?: boolean;
   readonly junit?: string;
+  /** Print why verbs are refused. */
+  readonly explain?: boolean;
 }
 
 /** What came of a program. */
@@ -99,7 +101,8 @@ async function runOnDaemon(
     const variables = shimVariables(daemon.socketPath, process.env, needed);
     // The program ends with this process, which takes its devices with it.
     const run = daemon.isPrivate ? { IWARPD_RUN_PID: String(process.pid) } : {};
-    const environment = { ...process.env, ...variables, ...run };
+    const explained = given.explain === true ? { IWARPD_EXPLAIN: '1' } : {};
+    const environment = { ...process.env, ...variables, ...explained, ...run };
     const end = await runToEnd({ words, environment, onOutput: junit?.keepOutput });
     await recorders.stop();
     if ('error' in end) throw notRunnable(name, failureCode(end.error) ?? 'EACCES');

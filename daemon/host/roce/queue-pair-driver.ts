@@ -10,6 +10,7 @@ import {
 } from '../../../verbs-api/contract/verbs/errors.ts';
 import { assert } from '../../invariants/assert.ts';
 import { QPAttribute, type QPModification } from '../../rnic/qp-attributes.ts';
+import { qpStateName } from '../../rnic/qp-state.ts';
 import type { QP } from '../../rnic/queue-pair.ts';
 import { type Micros, NEVER } from '../../rnic/wire-port.ts';
 import type { CmConnection } from '../../roce/cm/cm-connection.ts';
@@ -55,9 +56,13 @@ export class QueuePairDriver {
 
   /** EISCONN for a queue pair that has a connection; EINVAL for one beyond INIT. */
   expectFree(qp: QP): void {
-    if (this.#byQP.has(qp)) throw new VerbsError('EISCONN', 'the queue pair has a connection');
+    if (this.#byQP.has(qp))
+      throw new VerbsError('EISCONN', 'the queue pair has a connection already: create another');
     if (qp.state !== QPState.INIT && qp.state !== QPState.RESET) {
-      throw new VerbsError('EINVAL', 'a queue pair must be in RESET or INIT to connect');
+      throw new VerbsError(
+        'EINVAL',
+        `a queue pair must be in RESET or INIT to connect; it is in ${qpStateName(qp.state)}`,
+      );
     }
   }
 
@@ -125,7 +130,12 @@ export class QueuePairDriver {
   disconnect(id: HostId, roce: RoceId, now: Micros): void {
     const { qp, connection } = roce;
     if (qp === undefined || connection === undefined || this.#leaving.has(roce)) return;
-    if (!this.isUp(qp)) throw new VerbsError('EINVAL', 'not connected');
+    if (!this.isUp(qp)) {
+      throw new VerbsError(
+        'EINVAL',
+        `the queue pair is not connected: it is in ${qpStateName(qp.state)}`,
+      );
+    }
     if (qp.state === QPState.RTS)
       qp.modifyPath({ mask: QPAttribute.state, state: QPState.SQD }, now);
     this.#leaving.set(roce, { id, deadline: now + LEAVE_MICROS, asked: false });

@@ -246,7 +246,7 @@ export class RoceCm {
     expect(roce, 'resolved', 'routed');
     const { path, localAddress, peerAddress } = roce;
     if (roce.port === undefined || path === undefined || localAddress === undefined) {
-      throw new VerbsError('EINVAL');
+      throw new VerbsError('EINVAL', 'the address or the route of the id is not resolved yet');
     }
     if (peerAddress === undefined || peerAddress.port === 0) {
       throw new VerbsError('EINVAL', 'a connection needs a port at its destination');
@@ -311,7 +311,12 @@ export class RoceCm {
     if (connection.state === 'idle') {
       throw new VerbsError('ECONNRESET', 'the peer gave up before its request was accepted');
     }
-    if (connection.state !== 'req-rcvd') throw new VerbsError('EINVAL', 'no request is open');
+    if (connection.state !== 'req-rcvd') {
+      throw new VerbsError(
+        'EINVAL',
+        `no connect request waits for an answer: the connection is ${connection.state}`,
+      );
+    }
     const facts = factsOf(parameters);
     checkLength(facts.privateData, ANSWER_DATA_MAX);
     if (qp !== undefined) {
@@ -652,23 +657,32 @@ function holderOf(id: HostId): PortHolder {
 function servedBy(id: HostId): Served {
   const { roce } = id;
   if (roce === undefined) throw new VerbsError('EINVAL', 'the id has no RoCE device');
-  if (roce.state === 'destroyed') throw new VerbsError('ENOENT', 'the id was destroyed');
+  assertThere(roce);
   return { id, roce };
 }
 
-function expect({ state }: RoceId, ...states: RoceId['state'][]): void {
+function assertThere({ state }: RoceId): void {
   if (state === 'destroyed') throw new VerbsError('ENOENT', 'the id was destroyed');
-  if (!states.includes(state)) throw new VerbsError('EINVAL', `not possible in state ${state}`);
+}
+
+function expect(roce: RoceId, ...states: RoceId['state'][]): void {
+  assertThere(roce);
+  const { state } = roce;
+  if (states.includes(state)) return;
+  throw new VerbsError('EINVAL', `the id must be ${states.join(' or ')} for this; it is ${state}`);
 }
 
 function connectionOf({ connection, state }: RoceId): CmConnection {
-  if (connection === undefined) throw new VerbsError('EINVAL', `not possible in state ${state}`);
-  return connection;
+  if (connection !== undefined) return connection;
+  throw new VerbsError('EINVAL', `the id has no connection: it is ${state}`);
 }
 
 function checkLength({ length }: Uint8Array, max: number): void {
   if (length > max) {
-    throw new VerbsError('EINVAL', `private data is ${length} bytes long; the limit is ${max}`);
+    throw new VerbsError(
+      'EINVAL',
+      `private data has ${length} bytes; for RoCE the limit is ${max}`,
+    );
   }
 }
 

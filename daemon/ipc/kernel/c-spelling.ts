@@ -10,13 +10,11 @@ const C_NAMES: Readonly<Record<string, string>> = {
   cqEntries: 'cqe',
   destQpn: 'dest_qp_num',
   hcaVa: 'hca_va',
-  isGlobal: 'ah_attr.is_global',
   iova: 'hca_va',
   lengthBytes: 'length',
   maxRdAtomic: 'max_rd_atomic',
   privateData: 'private_data',
   privateDataLength: 'private_data_len',
-  sgidIndex: 'ah_attr.grh.sgid_index',
   sgList: 'sg_list',
   state: 'qp_state',
   initiatorDepth: 'initiator_depth',
@@ -28,9 +26,12 @@ const CAMEL_CASE = /(?<![\w.])[a-z]+(?:[A-Z][a-z0-9]*)+(?![\w])/g;
 /** Camel case in messages that is the name of something else. */
 const NO_FIELDS: ReadonlySet<string> = new Set(['iWARP', 'allowOtherUsers']);
 
+/** What a transition of a queue pair lacks or does not take: in C, a mask says so. */
+const IN_MASK = /^((?:needs|takes no) [\w, ]+)$/;
+
 /** The same sentence with C's names of attributes. */
 export function inC(sentence: string): string {
-  return sentence.replaceAll(CAMEL_CASE, (word) => {
+  return sentence.replace(IN_MASK, '$1 in attr_mask').replaceAll(CAMEL_CASE, (word) => {
     if (NO_FIELDS.has(word)) return word;
     const known = C_NAMES[word];
     return known ?? word.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);

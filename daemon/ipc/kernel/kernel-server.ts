@@ -36,6 +36,7 @@ import { executeOn } from './command-boundary.ts';
 import { type AnyQueue, EventQueue } from './event-queue.ts';
 import { KernelClient } from './kernel-client.ts';
 import {
+  DONE,
   type KernelCaller,
   type KernelFile,
   type KernelFileKind,
@@ -45,6 +46,7 @@ import {
 } from './kernel-file.ts';
 import { kernelFileMakers } from './kernel-files.ts';
 import { ProcessMemories } from './process-memories.ts';
+import { ReasonLines } from './reason-lines.ts';
 import { FILE_ROLES } from './roles.ts';
 import {
   emitReply,
@@ -110,6 +112,9 @@ const IN_FLIGHT_MAX = 1;
 /** Files and queues are numbered within a positive s32, since programs see them as descriptors. */
 const NUMBER_COUNT = 2 ** 31;
 
+/** Pid of a process of another PID namespace: several may have it. */
+const UNSEEN_PID = 0;
+
 /** Kinds of objects in files of devices. */
 const FILE_KINDS = ['pd', 'mr', 'cq', 'srq', 'qp'] as const;
 
@@ -129,6 +134,7 @@ export class KernelServer implements KernelServices {
   readonly #ending: EndingOwners<KernelFile>;
   /** The same for rdma_cm: separate, so that ports are free before many queue pairs are destroyed. */
   readonly #endingChannels: EndingOwners<KernelFile>;
+  readonly #reasons = new ReasonLines();
   #lastNumber = 0;
 
   constructor(options: KernelServerOptions) {
@@ -138,6 +144,7 @@ export class KernelServer implements KernelServices {
     this.#ending = new EndingOwners(soon);
     this.#endingChannels = new EndingOwners(soon);
     this.#options = options;
+    options.refusals.watch((refusal) => this.#reasons.note(refusal));
     this.memories = new ProcessMemories(options.memoryTiers, ({ pid, uid }, address) => {
       const text = 'registered memory cannot be accessed: the program has unmapped or protected it';
       options.note('warn', text, { pid, uid, address: `0x${address.toString(16)}` });
@@ -295,7 +302,8 @@ export class KernelServer implements KernelServices {
 
   #open(kind: KernelFileKind, connection: Connection, deviceIndex: number): OpenFile {
     const make = this.#makers[kind];
-    if (make === undefined) throw new VerbsError('EOPNOTSUPP', `${kind} is not served`);
+    if (make === undefined)
+      throw new VerbsError('EOPNOTSUPP', `the daemon serves no files of kind ${kind}`);
     const { credentials } = connection;
     const client = this.#clients.get(clientKey(credentials)) ?? this.#newClient(credentials);
     const token = randomBytes(TOKEN_BYTES);
@@ -330,14 +338,22 @@ export class KernelServer implements KernelServices {
     open.connections.add(connection);
     this.memories.hold(connection.credentials, file);
     const caller = new ConnectionCaller(connection.credentials, file.client);
+    const { pid } = connection.credentials;
     const reader = new RequestReader((request) => {
       // Left over from before a request that ended the file.
       if (connection.closed) return;
       caller.note(request);
+      const explains = (request.flags & RequestFlag.explain) !== 0 && pid !== UNSEEN_PID;
+      if (explains && !caller.explains) this.#reasons.join(pid);
+      if (explains) caller.explains = true;
       noteWork(file.kind, request.op * 256 + (request.payload[0] ?? 0));
       const pairs = request.op === ShimOp.connect;
       const { refusals } = this.#options;
-      const reply = pairs ? this.#pair(connection) : executeOn(file, request, caller, refusals);
+      const reply = pairs
+        ? this.#pair(connection)
+        : request.op === ShimOp.explain
+          ? DONE
+          : executeOn(file, request, caller, refusals);
       this.#answer(connection, request, reply);
     });
     const kept = new KeptInput(connection);
@@ -350,6 +366,7 @@ export class KernelServer implements KernelServices {
       return taken;
     });
     connection.onClosed = (reason) => {
+      if (caller.explains) this.#reasons.leave(pid);
       this.memories.release(connection.credentials, file);
       this.#left(open, connection, reason);
     };
@@ -377,7 +394,9 @@ export class KernelServer implements KernelServices {
   #answer(connection: Connection, request: ShimRequest, reply: KernelReply): void {
     const mayBeOneWay = request.op === ShimOp.doorbell || request.op === ShimOp.arm;
     if (mayBeOneWay && (request.flags & RequestFlag.oneWay) !== 0) return;
-    const bytes = emitReply(request.id, reply);
+    const wanted = (request.flags & RequestFlag.explain) !== 0;
+    const reasons = wanted ? this.#reasons.take(connection.credentials.pid) : [];
+    const bytes = emitReply(request.id, reasons.length === 0 ? reply : { ...reply, reasons });
     if (reply.attach === undefined) {
       connection.write(bytes);
       return;
@@ -497,6 +516,8 @@ class ConnectionCaller implements KernelCaller {
   readonly credentials: PeerProcess;
   readonly isOpener: boolean;
   ownPid = true;
+  /** It has asked for reasons. */
+  explains = false;
   #pid: number | undefined;
 
   constructor(credentials: PeerProcess, opener: KernelClient) {

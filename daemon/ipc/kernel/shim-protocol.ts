@@ -8,6 +8,7 @@
  *  reply    u32 bytes, header included | i32 status | u32 request id | u32 flags
  *           | u32 response bytes | u32 descriptors | response
  *           | descriptors x { u32 offset, u8[16] token } | [ u32 n | n x u32 queue number ]
+ *           | [ u32 n | n bytes of reasons: lines in UTF-8, separated by newlines ]
  * ```
  *
  * A connection has one request outstanding; replies come in order. The daemon does not rely on it:
@@ -63,6 +64,8 @@ export const ShimOp = {
   connect: 9,
   /** Argument: the handle of a memory region; payload: u64, its new address. */
   move: 10,
+  /** Nothing; the reply has the reasons that no other reply has brought. Only with `explain`. */
+  explain: 11,
 } as const;
 export type ShimOp = (typeof ShimOp)[keyof typeof ShimOp];
 
@@ -70,6 +73,8 @@ export type ShimOp = (typeof ShimOp)[keyof typeof ShimOp];
 export const RequestFlag = {
   /** No reply (doorbell and arm only). */
   oneWay: 1,
+  /** The program's user wants reasons: the reply may end with some. */
+  explain: 2,
 } as const;
 
 /** An arming of a completion queue. */
@@ -98,6 +103,8 @@ export const ReplyFlag = {
   purged: 2,
   /** Nothing was done: start the agent, then repeat the command. */
   startAgent: 4,
+  /** The reply ends with reasons. */
+  reasons: 8,
 } as const;
 
 /** A request. The object and its payload are borrowed until the callback returns. */
@@ -129,6 +136,8 @@ export interface ShimReply {
   readonly descriptors?: readonly DescriptorGrant[];
   /** After a purge: the number of a queue for each byte to take from its descriptor. */
   readonly purged?: readonly number[];
+  /** Lines for the program's standard error. */
+  readonly reasons?: readonly string[];
 }
 
 /** Splits a stream of bytes into requests; `push` throws `IpcFormatError` for a bad length. */
@@ -175,16 +184,21 @@ function parseRequest(record: Uint8Array): ShimRequest {
 
 /** The bytes of a reply to the request `id`. */
 export function emitReply(id: number, reply: ShimReply): Uint8Array {
-  const { response = NO_BYTES, descriptors = [], purged = [] } = reply;
+  const { response = NO_BYTES, descriptors = [], purged = [], reasons = [] } = reply;
+  const text = reasons.length === 0 ? NO_BYTES : new TextEncoder().encode(reasons.join('\n'));
   const descriptorsAt = REPLY_HEADER_BYTES + response.length;
   const purgedAt = descriptorsAt + descriptors.length * DESCRIPTOR_BYTES;
   const purgedBytes = purged.length === 0 ? 0 : 4 + 4 * purged.length;
-  const bytes = new Uint8Array(purgedAt + purgedBytes);
+  const reasonsAt = purgedAt + purgedBytes;
+  const reasonBytes = reasons.length === 0 ? 0 : 4 + text.length;
+  const bytes = new Uint8Array(reasonsAt + reasonBytes);
   const fields = new DataView(bytes.buffer);
   fields.setUint32(0, bytes.length, true);
   fields.setInt32(4, reply.status, true);
   fields.setUint32(8, id, true);
-  fields.setUint32(12, (reply.flags ?? 0) | (purgedBytes > 0 ? ReplyFlag.purged : 0), true);
+  const parts =
+    (purgedBytes > 0 ? ReplyFlag.purged : 0) | (reasonBytes > 0 ? ReplyFlag.reasons : 0);
+  fields.setUint32(12, (reply.flags ?? 0) | parts, true);
   fields.setUint32(16, response.length, true);
   fields.setUint32(20, descriptors.length, true);
   bytes.set(response, REPLY_HEADER_BYTES);
@@ -198,6 +212,10 @@ export function emitReply(id: number, reply: ShimReply): Uint8Array {
     purged.forEach((number, index) => {
       fields.setUint32(purgedAt + 4 + 4 * index, number, true);
     });
+  }
+  if (reasonBytes > 0) {
+    fields.setUint32(reasonsAt, text.length, true);
+    bytes.set(text, reasonsAt + 4);
   }
   return bytes;
 }

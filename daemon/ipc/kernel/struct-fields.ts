@@ -11,7 +11,7 @@ export function setUint64(fields: DataView, at: number, value: number): void {
 export function getUint64(fields: DataView, at: number): number {
   const value = fields.getUint32(at + 4, true) * 2 ** 32 + fields.getUint32(at, true);
   if (!Number.isSafeInteger(value)) {
-    throw new VerbsError('EINVAL', `${value} needs more than 53 bits`);
+    throw new VerbsError('EINVAL', `${value} is beyond the address space of a process`);
   }
   return value;
 }

@@ -79,7 +79,10 @@ export class ObjectRegistry<Any extends RegisteredObject> {
   expect<K extends Any['kind']>(kind: K, handle: number): OfKind<Any, K> {
     const object = this.#objects.find(handle);
     if (object === undefined) {
-      throw new VerbsError('ENOENT', `no object of kind ${kind} has handle ${handle}`);
+      throw new VerbsError(
+        'ENOENT',
+        `no object of kind ${kind} has handle ${handle}: it was destroyed, or belongs to another context`,
+      );
     }
     if (!isKind(object, kind)) {
       throw new VerbsError('EINVAL', `handle ${handle} is of kind ${object.kind}, not ${kind}`);

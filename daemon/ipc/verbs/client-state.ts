@@ -116,7 +116,10 @@ export class ClientState {
   /** EBUSY while others depend on the object. */
   assertUnused(object: AnyObject): void {
     if (object.users > 0) {
-      throw new VerbsError('EBUSY', `${object.users} objects still use the ${object.kind}`);
+      throw new VerbsError(
+        'EBUSY',
+        `${object.users} objects still use the ${object.kind}: destroy them first`,
+      );
     }
   }
 }

@@ -183,7 +183,7 @@ function bufferSource(
 function processSource(state: ClientState, start: bigint, lengthBytes: number): Source {
   const address = memoryAddress(start);
   if (!Number.isSafeInteger(lengthBytes) || lengthBytes < 1) {
-    throw new VerbsError('EINVAL', 'region length must be at least 1 byte');
+    throw new VerbsError('EINVAL', 'lengthBytes must be at least 1');
   }
   const holder = takeProcess(state.ledger, state.memory, start, lengthBytes);
   const { backing, reason } = holder;

@@ -167,7 +167,10 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     if (id.state.kind === 'idle') this.#bind(id, { address: IPV4_ANY, port: 0 });
     const address = id.localAddress?.address ?? IPV4_ANY;
     if (!isWildcard(address) && this.#routes.deviceFor(address) === undefined) {
-      throw new VerbsError('ENODEV', `no device has the address ${address}`);
+      throw new VerbsError(
+        'ENODEV',
+        `no device answers for ${address}: listen at an address of a device`,
+      );
     }
     const error = this.#options.network.listen(id);
     if (error !== undefined)
@@ -190,7 +193,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     this.#expect(id, 'resolved', 'routed');
     const { cmDevice: device, localAddress: local, peerAddress: remote } = id;
     if (device === undefined || local === undefined || remote === undefined) {
-      throw new VerbsError('EINVAL');
+      throw new VerbsError('EINVAL', 'the destination of the id is not resolved yet');
     }
     if (remote.port === 0) {
       throw new VerbsError('EINVAL', `cannot connect to port 0 of ${remote.address}`);
@@ -198,9 +201,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     const enhanced = (parameters.wire?.mpaRevision ?? device.wire.mpaRevision) === 2;
     checkPrivateData(parameters.privateData, enhanced);
     const depths = wishedDepths(device, parameters);
-    if (qp.wire !== undefined || this.#dialingQPs.has(qp)) {
-      throw new VerbsError('EISCONN', 'the queue pair has a connection');
-    }
+    this.#expectFree(qp);
     const endpoint = new Endpoint<CmId>('initiator', device, { local, remote }, this);
     endpoint.id = id;
     endpoint.qp = qp;
@@ -233,9 +234,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
       this.#answered(endpoint);
       throw new VerbsError('ECONNRESET', 'the peer closed the connection before it was accepted');
     }
-    if (qp.wire !== undefined || this.#dialingQPs.has(qp)) {
-      throw new VerbsError('EISCONN', 'the queue pair has a connection');
-    }
+    this.#expectFree(qp);
     endpoint.accept(qp, parameters.privateData, depths, now);
     this.#answered(endpoint);
     this.assertInvariants();
@@ -258,7 +257,9 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     this.#expect(id, 'connection');
     const endpoint = this.#endpointOf(id);
     if (endpoint?.phase === 'closing') return;
-    if (endpoint?.phase !== 'established') throw new VerbsError('EINVAL', 'not connected');
+    if (endpoint?.phase !== 'established') {
+      throw new VerbsError('EINVAL', `the connection is not established: it is ${endpoint?.phase}`);
+    }
     endpoint.disconnect(now);
   }
 
@@ -590,6 +591,11 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     id.transition({ kind: 'bound' });
   }
 
+  #expectFree(qp: ConnectableQP): void {
+    if (qp.wire === undefined && !this.#dialingQPs.has(qp)) return;
+    throw new VerbsError('EISCONN', 'the queue pair has a connection: use another one');
+  }
+
   #endpointOf(id: CmId): CmEndpoint | undefined {
     return id.state.kind === 'connection' ? id.state.endpoint : undefined;
   }
@@ -597,7 +603,12 @@ export class ConnectionManager implements EndpointOwner<CmId> {
   #openRequest(id: CmId): CmEndpoint {
     this.#expect(id, 'connection');
     const endpoint = this.#endpointOf(id);
-    if (endpoint?.phase !== 'requested') throw new VerbsError('EINVAL', 'no request is open');
+    if (endpoint?.phase !== 'requested') {
+      throw new VerbsError(
+        'EINVAL',
+        `the id has no connect request to answer: its connection is ${endpoint?.phase}`,
+      );
+    }
     return endpoint;
   }
 
@@ -634,9 +645,10 @@ export class ConnectionManager implements EndpointOwner<CmId> {
   }
 
   #expect(id: CmId, ...kinds: CmId['state']['kind'][]): void {
-    if (id.state.kind === 'destroyed') throw new VerbsError('ENOENT', 'the id was destroyed');
+    if (id.state.kind === 'destroyed') throw new VerbsError('ENOENT', 'the id is destroyed');
     if (!kinds.includes(id.state.kind)) {
-      throw new VerbsError('EINVAL', `not possible in state ${id.state.kind}`);
+      const text = `the id must be ${kinds.join(' or ')}, but is ${id.state.kind}`;
+      throw new VerbsError('EINVAL', text);
     }
   }
 }

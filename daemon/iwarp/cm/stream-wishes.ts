@@ -86,7 +86,7 @@ export function wishedDepths(device: CmDevice, parameters: CMParameters): Depths
   if (!isDepth(ird, device.irdMax) || !isDepth(ord, device.ordMax)) {
     throw new VerbsError(
       'EINVAL',
-      `IRD ${ird} or ORD ${ord} exceeds the device's limits of ${device.irdMax} and ${device.ordMax}`,
+      `responderResources ${ird} (IRD) or initiatorDepth ${ord} (ORD) exceeds the device's limits of ${device.irdMax} and ${device.ordMax}`,
     );
   }
   return { ird, ord };

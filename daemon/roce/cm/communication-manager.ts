@@ -274,7 +274,10 @@ export class CommunicationManager {
       case 'idle':
         return;
       default:
-        throw new VerbsError('EINVAL', `not possible while the connection is ${connection.state}`);
+        throw new VerbsError(
+          'EINVAL',
+          `a connection that is ${connection.state} cannot be disconnected`,
+        );
     }
   }
 
@@ -396,13 +399,19 @@ export class CommunicationManager {
 
 function expect({ state }: CmConnection, ...states: CmState[]): void {
   if (!states.includes(state)) {
-    throw new VerbsError('EINVAL', `not possible while the connection is ${state}`);
+    throw new VerbsError(
+      'EINVAL',
+      `the connection must be ${states.join(' or ')} for this; it is ${state}`,
+    );
   }
 }
 
 function checkLength({ length }: Uint8Array, max: number): void {
   if (length > max) {
-    throw new VerbsError('EINVAL', `private data is ${length} bytes long; the limit is ${max}`);
+    throw new VerbsError(
+      'EINVAL',
+      `private data has ${length} bytes; in this message the limit is ${max}`,
+    );
   }
 }
 

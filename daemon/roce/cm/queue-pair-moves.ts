@@ -61,7 +61,9 @@ function initMove(connection: CmConnection): QPModification {
 
 function rtrMove(connection: CmConnection): QPModification {
   const { path, remote, type } = connection;
-  if (remote === undefined) throw new VerbsError('EINVAL', 'the peer has not answered yet');
+  if (remote === undefined) {
+    throw new VerbsError('EINVAL', 'RTR needs the answer of the peer, which has not come yet');
+  }
   return {
     mask: type === QPType.rc ? RTR_MASK_RC : RTR_MASK,
     state: QPState.RTR,
@@ -77,7 +79,9 @@ function rtrMove(connection: CmConnection): QPModification {
 
 function rtsMove(connection: CmConnection): QPModification {
   const { local, remote, type, retryCount, timeout } = connection;
-  if (remote === undefined) throw new VerbsError('EINVAL', 'the peer has not answered yet');
+  if (remote === undefined) {
+    throw new VerbsError('EINVAL', 'RTS needs the answer of the peer, which has not come yet');
+  }
   return {
     mask: type === QPType.rc ? RTS_MASK_RC : RTS_MASK,
     state: QPState.RTS,

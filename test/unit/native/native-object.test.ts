@@ -42,7 +42,7 @@ describe('objects of the library', () => {
     object.dispose();
     expect(destroyed).toEqual(['one']);
     expect(() => object.pointer).toThrow(
-      expect.objectContaining({ code: 'EINVAL', reason: 'closed' }),
+      expect.objectContaining({ code: 'EINVAL', kind: 'closed' }),
     );
   });
 
@@ -51,7 +51,7 @@ describe('objects of the library', () => {
     const parent = new Sample('parent');
     const child = new Sample('child', [parent]);
     expect(() => parent.dispose()).toThrow(
-      expect.objectContaining({ code: 'EBUSY', reason: 'inUse' }),
+      expect.objectContaining({ code: 'EBUSY', kind: 'inUse' }),
     );
     expect(destroyed).toEqual([]);
     child.dispose();
@@ -84,7 +84,7 @@ describe('errors', () => {
   it('are those of the contract, with a cause', () => {
     const error = callFailure('ibv_open_device', 'siw0', 13);
     expect(isVerbsError(error)).toBe(true);
-    expect(error).toMatchObject({ code: 'EACCES', reason: 'noPermission' });
+    expect(error).toMatchObject({ code: 'EACCES', kind: 'noPermission' });
     expect(error.message).toBe('ibv_open_device on siw0: EACCES');
     expect(unsupported('siw0', 'atomics').message).toBe('siw0 has no atomics');
   });

@@ -37,9 +37,11 @@ export interface Refusal {
   readonly at: string;
   /** Process id of the program; 0 if the daemon cannot see it. */
   readonly pid: number;
+  /** User id of the program. */
   readonly uid: number;
   /** Name of the program; '' if the daemon cannot see it. */
   readonly program: string;
+  /** Where it was said. */
   readonly api: RefusalApi;
   /** What the program called, as it spells it: 'ibv_modify_qp', 'rdma_connect', 'createQP'. */
   readonly verb: string;
@@ -94,6 +96,7 @@ export const REFUSALS_WAIT_MS_MAX = 20_000;
 
 /** Refusals, oldest first. */
 export interface RefusalList {
+  /** Those that match, oldest first. */
   readonly refusals: readonly Refusal[];
   /** Number of the daemon's last refusal: the next `after`. */
   readonly last: number;

@@ -50,7 +50,7 @@ export class OperationError extends VerbsError {
   }
 
   /** Why it failed: see `WC.reason`. */
-  get reason(): string | undefined {
+  override get reason(): string | undefined {
     return this.completion.reason;
   }
 }

@@ -73,6 +73,14 @@ export class VerbsError extends Error {
     return 'VerbsError';
   }
 
+  /**
+   * Why, in the program's terms: the field, the value it has and what it takes. Undefined where the
+   * error says no more than its code.
+   */
+  get reason(): string | undefined {
+    return this.message === ERRNO[this.code].text ? undefined : this.message;
+  }
+
   /** The errno number of `code` on Linux. */
   get errno(): number {
     return ERRNO[this.code].number;

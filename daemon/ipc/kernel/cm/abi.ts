@@ -50,10 +50,18 @@ export interface CmRequest {
 
 /** Parses the header. EINVAL if it is truncated or claims more bytes than there are. */
 export function parseCmRequest(bytes: Uint8Array): CmRequest {
-  if (bytes.length < CM_HEADER_BYTES) throw new VerbsError('EINVAL', 'no command header');
+  if (bytes.length < CM_HEADER_BYTES) {
+    throw new VerbsError(
+      'EINVAL',
+      `a command of rdma_cm has a header of 8 bytes; this has ${bytes.length}`,
+    );
+  }
   const fields = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
   if (CM_HEADER_BYTES + fields.getUint16(4, true) > bytes.length) {
-    throw new VerbsError('EINVAL', 'the command is shorter than its header says');
+    throw new VerbsError(
+      'EINVAL',
+      `the command has ${bytes.length} bytes, fewer than its header says`,
+    );
   }
   return {
     command: fields.getUint32(0, true),
@@ -65,12 +73,20 @@ export function parseCmRequest(bytes: Uint8Array): CmRequest {
 
 /** EINVAL when the command has fewer bytes than `bytes`. */
 export function expectBytes(request: CmRequest, bytes: number): void {
-  if (request.bytes.length < bytes) throw new VerbsError('EINVAL', 'the command is too short');
+  const { length } = request.bytes;
+  if (length < bytes) {
+    throw new VerbsError('EINVAL', `the command of rdma_cm has ${length} bytes and needs ${bytes}`);
+  }
 }
 
 /** ENOSPC if the response buffer has fewer bytes than `bytes`. */
 export function expectRoom(request: CmRequest, bytes: number): void {
-  if (request.outBytes < bytes) throw new VerbsError('ENOSPC', 'the response does not fit');
+  const { outBytes } = request;
+  if (outBytes >= bytes) return;
+  throw new VerbsError(
+    'ENOSPC',
+    `the response needs ${bytes} bytes; the program has room for ${outBytes}`,
+  );
 }
 
 /** As much of a response as fits the response buffer. */

@@ -20,7 +20,7 @@ export function bind(file: OpenChannel, { fields, bytes }: CmRequest): KernelRep
   const parsed = parseSockaddr(bytes.subarray(16, 144));
   const size = fields.getUint16(12, true);
   if (parsed === undefined || size === 0 || size !== parsed.bytes) {
-    throw new VerbsError('EINVAL', 'address length does not match its family');
+    throw new VerbsError('EINVAL', sizeFault(parsed, size));
   }
   const context = file.expect(fields.getUint32(8, true));
   if (parsed.family !== Family.infiniband) return bindTo(file, context, expectInternet(parsed));
@@ -29,7 +29,11 @@ export function bind(file: OpenChannel, { fields, bytes }: CmRequest): KernelRep
 }
 
 function bindTo(file: OpenChannel, context: CmContext, parsed: InternetSockaddr): KernelReply {
-  if (context.ibAddress !== undefined) throw new VerbsError('EINVAL', 'the id is bound');
+  if (context.ibAddress !== undefined)
+    throw new VerbsError(
+      'EINVAL',
+      'the id is bound to an InfiniBand address already: create another id',
+    );
   assertMayBind(file.client.rights, parsed.address);
   file.host.cm.bindAddr(context.id, parsed.address);
   context.family = parsed.family;
@@ -48,7 +52,10 @@ const PORT_BITS = 0xffffn;
 function bindInfiniband(context: CmContext, bytes: Uint8Array): void {
   const { id, portSpace, number } = context;
   if (portSpace !== PortSpace.ib || id.state !== 'idle' || context.ibAddress !== undefined) {
-    throw new VerbsError('EINVAL', 'not an id for an InfiniBand address');
+    throw new VerbsError(
+      'EINVAL',
+      `an id takes an InfiniBand address (sockaddr_ib) once, with port space RDMA_PS_IB and before it is bound; it has port space 0x${portSpace.toString(16)} and is ${id.state}`,
+    );
   }
   const wanted = parseIbAddress(bytes);
   if (wanted.gid.some((byte) => byte !== 0)) throw new VerbsError('ENODEV', NO_IB_ADDRESSES);
@@ -65,7 +72,12 @@ function bindInfiniband(context: CmContext, bytes: Uint8Array): void {
 /** RESOLVE_IP: see `resolve`. */
 export function resolveIp(file: OpenChannel, { fields, bytes }: CmRequest): KernelReply {
   const source = parseSockaddr(bytes.subarray(8, 36));
-  if (source === undefined) throw new VerbsError('EINVAL', 'unknown address family');
+  if (source === undefined) {
+    throw new VerbsError(
+      'EINVAL',
+      'src_addr has an address family that is neither AF_INET nor AF_INET6',
+    );
+  }
   const destination = expectInternet(parseSockaddr(bytes.subarray(36, 64)));
   const context = file.expect(fields.getUint32(64, true));
   const given = source.family === Family.none ? undefined : expectInternet(source);
@@ -76,7 +88,8 @@ export function resolveIp(file: OpenChannel, { fields, bytes }: CmRequest): Kern
 export function resolveAddr(file: OpenChannel, { fields, bytes }: CmRequest): KernelReply {
   const source = sizedSockaddr(bytes.subarray(24, 152), fields.getUint16(16, true));
   const destination = sizedSockaddr(bytes.subarray(152, 280), fields.getUint16(18, true));
-  if (destination === undefined) throw new VerbsError('EINVAL', 'no destination');
+  if (destination === undefined)
+    throw new VerbsError('EINVAL', 'dst_addr is missing: its length is 0');
   const context = file.expect(fields.getUint32(8, true));
   if (destination.family === Family.infiniband) {
     throw new VerbsError('ENODEV', NO_IB_ADDRESSES);
@@ -108,7 +121,8 @@ function resolve(
 export function resolveIbService(file: OpenChannel, { fields }: CmRequest): KernelReply {
   const { context } = file.expectDevice(fields.getUint32(8, true));
   const { state } = context.id;
-  if (state !== 'bound') throw new VerbsError('EINVAL', `not possible in state ${state}`);
+  if (state !== 'bound')
+    throw new VerbsError('EINVAL', `the id must be bound to an address; it is ${state}`);
   throw new VerbsError(
     'EOPNOTSUPP',
     'service names need InfiniBand subnet administration, which no device here has',
@@ -119,7 +133,7 @@ export function resolveIbService(file: OpenChannel, { fields }: CmRequest): Kern
 export function resolveRoute(file: OpenChannel, { fields }: CmRequest): KernelReply {
   const timeoutMs = fields.getUint32(12, true);
   const context = file.expect(fields.getUint32(8, true));
-  if (timeoutMs === 0) throw new VerbsError('EINVAL', 'timeout must be at least 1 ms');
+  if (timeoutMs === 0) throw new VerbsError('EINVAL', 'timeout_ms must be at least 1; it is 0');
   file.host.cm.resolveRoute(context.id);
   return DONE;
 }
@@ -131,7 +145,10 @@ interface InternetSockaddr {
 
 /** EINVAL for families other than IPv4 and IPv6. */
 export function expectInternet(parsed: ParsedSockaddr | undefined): InternetSockaddr {
-  if (parsed?.address === undefined) throw new VerbsError('EINVAL', 'not an Internet address');
+  if (parsed?.address === undefined) {
+    const text = 'the address is neither AF_INET nor AF_INET6, or its scope is missing';
+    throw new VerbsError('EINVAL', text);
+  }
   return { family: parsed.family, address: parsed.address };
 }
 
@@ -139,15 +156,25 @@ export function expectInternet(parsed: ParsedSockaddr | undefined): InternetSock
 export function sizedSockaddr(bytes: Uint8Array, size: number): ParsedSockaddr | undefined {
   if (size === 0) return undefined;
   const parsed = parseSockaddr(bytes);
-  if (parsed?.bytes !== size)
-    throw new VerbsError('EINVAL', 'address length does not match its family');
+  if (parsed?.bytes !== size) throw new VerbsError('EINVAL', sizeFault(parsed, size));
   return parsed;
+}
+
+function sizeFault(parsed: ParsedSockaddr | undefined, size: number): string {
+  return parsed === undefined
+    ? 'the address family is none of AF_INET, AF_INET6 and AF_IB'
+    : `the address has ${size} bytes; those of its family have ${parsed.bytes}`;
 }
 
 /** LISTEN: an unbound id listens on any address. */
 export function listen(file: OpenChannel, { fields }: CmRequest): KernelReply {
   const context = file.expect(fields.getUint32(8, true));
-  if (context.ibAddress !== undefined) throw new VerbsError('ENODEV', 'no InfiniBand device');
+  if (context.ibAddress !== undefined) {
+    throw new VerbsError(
+      'ENODEV',
+      'no device listens at an InfiniBand address: bind an IP address',
+    );
+  }
   file.host.cm.listen(context.id, fields.getInt32(12, true));
   if (context.family === Family.none) context.family = Family.ipv4;
   return DONE;
@@ -170,9 +197,16 @@ export function setOption(file: OpenChannel, { fields, bytes }: CmRequest): Kern
   const name = fields.getUint32(24, true);
   const length = fields.getUint32(28, true);
   const expected = level === 0 ? ID_OPTION_BYTES[name] : undefined;
-  if (expected === undefined) throw new VerbsError('ENOSYS', 'no such option');
+  if (expected === undefined)
+    throw new VerbsError(
+      'ENOSYS',
+      `there is no option ${name} of level ${level}: level 0 (RDMA_OPTION_ID) has 0 to 3`,
+    );
   if (length !== expected || bytes.length < OPTION_VALUE_AT + length) {
-    throw new VerbsError('EINVAL', 'the value has another size');
+    throw new VerbsError(
+      'EINVAL',
+      `option ${name} takes a value of ${expected} bytes, not ${length}`,
+    );
   }
   const { id, qpType } = context;
   switch (name) {
@@ -186,7 +220,10 @@ export function setOption(file: OpenChannel, { fields, bytes }: CmRequest): Kern
       file.host.cm.setAfOnly(id, fields.getInt32(OPTION_VALUE_AT, true) !== 0);
       break;
     case IdOption.ackTimeout:
-      if (qpType !== CmQpType.rc) throw new VerbsError('EINVAL', 'datagrams are not acknowledged');
+      if (qpType !== CmQpType.rc) {
+        const text = 'RDMA_OPTION_ID_ACK_TIMEOUT is for RC: datagrams are not acknowledged';
+        throw new VerbsError('EINVAL', text);
+      }
       id.ackTimeout = fields.getUint8(OPTION_VALUE_AT);
       break;
   }

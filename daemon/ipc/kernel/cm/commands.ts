@@ -69,7 +69,8 @@ const ENTRIES: Readonly<Partial<Record<number, Entry>>> = {
 export function executeCmCommand(file: OpenChannel, request: CmRequest): KernelReply {
   const entry = ENTRIES[request.command];
   if (entry === undefined) {
-    throw new VerbsError(request.command < CM_COMMANDS ? 'ENOSYS' : 'EINVAL', 'no such command');
+    const code = request.command < CM_COMMANDS ? 'ENOSYS' : 'EINVAL';
+    throw new VerbsError(code, `rdma_cm has no command ${request.command}`);
   }
   expectBytes(request, entry.bytes);
   const { verb, idAt } = CM_VERBS[request.command] ?? {};
@@ -100,7 +101,10 @@ function qpTypeOf(portSpace: number, wanted: number): number {
     case PortSpace.ib:
       return wanted;
     default:
-      throw new VerbsError('EINVAL', `no port space ${portSpace}`);
+      throw new VerbsError(
+        'EINVAL',
+        `there is no port space 0x${portSpace.toString(16)}: use RDMA_PS_TCP, RDMA_PS_UDP, RDMA_PS_IPOIB or RDMA_PS_IB`,
+      );
   }
 }
 

@@ -13,7 +13,8 @@ import { CM_PERSONAS } from './personas.ts';
 export function connect(file: OpenChannel, request: CmRequest): KernelReply {
   const { persona, call, context } = callOn(file, request, 280);
   const parameters = parseConnParam(request, 8);
-  if (!parameters.valid) throw new VerbsError('EINVAL', 'a connection needs parameters');
+  if (!parameters.valid)
+    throw new VerbsError('EINVAL', 'conn_param is missing: a connection needs it');
   persona.connect(call, parameters);
   context.qpn = parameters.qpn;
   return DONE;
@@ -46,7 +47,10 @@ export function reject(file: OpenChannel, request: CmRequest): KernelReply {
   const privateData = bytes.slice(16, 16 + fields.getUint8(12));
   const reason = fields.getUint8(13);
   if (!REJECT_REASONS.includes(reason)) {
-    throw new VerbsError('EINVAL', 'not a reason for a rejection');
+    throw new VerbsError(
+      'EINVAL',
+      `reason ${reason} is none that a program may give: ${REJECT_REASONS.join(', ')}`,
+    );
   }
   const { persona, call } = callOn(file, request, 8);
   persona.reject(call, privateData, reason);
@@ -71,7 +75,9 @@ export function notify(file: OpenChannel, request: CmRequest): KernelReply {
 export function initQpAttr(file: OpenChannel, request: CmRequest): KernelReply {
   expectRoom(request, QP_ATTR_BYTES);
   const state = request.fields.getUint32(20, true);
-  if (state > QPState.ERR) throw new VerbsError('EINVAL', 'no such state');
+  if (state > QPState.ERR) {
+    throw new VerbsError('EINVAL', `qp_attr has qp_state ${state}; there are 0 (RESET) to 6 (ERR)`);
+  }
   const { persona, call } = callOn(file, request, 16);
   const response = emitQpAttr(persona.qpAttributes(call, state as QPState));
   return { status: 0, response };

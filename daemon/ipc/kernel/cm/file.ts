@@ -17,7 +17,7 @@ import { parseCmRequest } from './abi.ts';
 import { executeCmCommand } from './commands.ts';
 import { OpenChannel } from './open-channel.ts';
 
-const OTHER_PROCESS =
+const OTHER_CHANNEL =
   'this process has not opened the event channel, but one that it was forked from: create an event channel of its own';
 
 /** See the module's comment. */
@@ -27,7 +27,7 @@ export class CmFile extends OpenChannel implements KernelFile {
   /** See `KernelFile`. */
   execute(request: ShimRequest, caller: KernelCaller): KernelReply {
     // As the kernel refuses every write(2) to a file that another process opened.
-    if (!caller.isOpener) return refusal('EACCES', OTHER_PROCESS);
+    if (!caller.isOpener) return refusal('EACCES', OTHER_CHANNEL);
     if (request.op !== ShimOp.write) throw new IpcFormatError(`op ${request.op} on rdma_cm`);
     return executeCmCommand(this, parseCmRequest(request.payload));
   }

@@ -24,12 +24,18 @@ const NO_BYTES = new Uint8Array(0);
 /** See the module's comment. */
 export const INFINIBAND: CmPersona = {
   connect({ cm, id }, parameters) {
-    if (id.state !== 'routed') throw new VerbsError('EINVAL', 'no route is resolved');
+    if (id.state !== 'routed') {
+      const text = `rdma_resolve_route must succeed first; the id is ${id.state}`;
+      throw new VerbsError('EINVAL', text);
+    }
     cm.request(id, programParameters(parameters));
   },
 
   accept({ cm, id }, parameters) {
-    if (id.state !== 'connection') throw new VerbsError('EINVAL', 'there is nothing to accept');
+    if (id.state !== 'connection') {
+      const text = `accept the id of a CONNECT_REQUEST event; this one is ${id.state}`;
+      throw new VerbsError('EINVAL', text);
+    }
     if (!parameters.valid) {
       cm.establish(id);
       return;
@@ -53,7 +59,10 @@ export const INFINIBAND: CmPersona = {
 
   notify({ cm, id }, event) {
     if (event !== COMMUNICATION_ESTABLISHED) {
-      throw new VerbsError('EINVAL', 'no event that a connection is told of');
+      throw new VerbsError(
+        'EINVAL',
+        `a connection is told of event ${COMMUNICATION_ESTABLISHED} (IBV_EVENT_COMM_EST) only, not ${event}`,
+      );
     }
     cm.noteCommunication(id);
   },
@@ -74,7 +83,9 @@ export const INFINIBAND: CmPersona = {
   groupVector({ id, device }, dgid) {
     const own = gidText(id.localAddress?.address ?? '::');
     const sgidIndex = device.gids?.findIndex(({ gid }) => gid === own) ?? -1;
-    if (sgidIndex < 0) throw new VerbsError('EINVAL', 'the id has no address of its device');
+    if (sgidIndex < 0) {
+      throw new VerbsError('EINVAL', `no GID of the device holds the address of the id (${own})`);
+    }
     return vectorOf({ dgid, sgidIndex, flowLabel: 0, hopLimit: HOP_LIMIT, trafficClass: 0 });
   },
 

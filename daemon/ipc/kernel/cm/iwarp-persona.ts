@@ -16,12 +16,17 @@ const NO_BYTES = new Uint8Array(0);
 /** See the module's comment. */
 export const IWARP: CmPersona = {
   connect({ cm, id, expectQP }, parameters) {
-    if (id.state !== 'routed') throw new VerbsError('EINVAL', 'no route is resolved');
+    if (id.state !== 'routed') {
+      const text = `the route must be resolved first (rdma_resolve_route); the id is ${id.state}`;
+      throw new VerbsError('EINVAL', text);
+    }
     cm.connect(id, expectQP(parameters.qpn), connectionParameters(parameters));
   },
 
   accept({ cm, id, expectQP }, parameters) {
-    if (!parameters.valid) throw new VerbsError('EINVAL', 'iWARP needs connection parameters');
+    if (!parameters.valid) {
+      throw new VerbsError('EINVAL', 'conn_param is NULL: iWARP needs it to know the queue pair');
+    }
     cm.accept(id, expectQP(parameters.qpn), connectionParameters(parameters));
   },
 
@@ -36,7 +41,7 @@ export const IWARP: CmPersona = {
 
   notify({ id: { state } }) {
     if (state !== 'connection' && state !== 'closed')
-      throw new VerbsError('EINVAL', 'not connected');
+      throw new VerbsError('EINVAL', `the id has no connection to notify; it is ${state}`);
   },
 
   qpAttributes({ id }, state) {
@@ -46,7 +51,10 @@ export const IWARP: CmPersona = {
     // From then on the connection moves the queue pair to RTS, not the program.
     if (state === QPState.RTS) return { mask: QPAttribute.port, state, port: PORT };
     if (state !== QPState.INIT && state !== QPState.RTR) {
-      throw new VerbsError('EINVAL', 'the connection sets this state');
+      throw new VerbsError(
+        'EINVAL',
+        `a connected id moves its queue pair through INIT, RTR and RTS, not to state ${state}`,
+      );
     }
     return { ...unconnected, accessFlags: ACCESS_REMOTE_WRITE_READ };
   },
@@ -54,7 +62,7 @@ export const IWARP: CmPersona = {
   path: () => undefined,
 
   groupVector() {
-    throw new VerbsError('ENOSYS', 'iWARP has no multicast');
+    throw new VerbsError('ENOSYS', 'iWARP has no multicast: use a RoCE device');
   },
 
   outcome(event) {

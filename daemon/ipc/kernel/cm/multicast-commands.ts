@@ -34,7 +34,10 @@ export function joinMulticast(file: OpenChannel, request: CmRequest): KernelRepl
   const sockaddr = bytes.subarray(32, 160);
   const parsed = sizedSockaddr(sockaddr, fields.getUint16(28, true));
   if (parsed === undefined || fields.getUint16(30, true) > JOIN_FLAG_MAX) {
-    throw new VerbsError('EINVAL', 'no address, or unknown flags');
+    throw new VerbsError(
+      'EINVAL',
+      'the group address is missing, or join_flags are neither 0 (full member) nor 1 (send only)',
+    );
   }
   const uid = fields.getBigUint64(16, true);
   return join(file, fields.getUint32(24, true), uid, gidOf(parsed, sockaddr));
@@ -52,7 +55,10 @@ function join(file: OpenChannel, number: number, uid: bigint, gid: Uint8Array): 
   const { context, device } = file.expectDevice(number);
   const { state } = context.id;
   if (context.qpType !== CmQpType.ud || (state !== 'bound' && state !== 'resolved')) {
-    throw new VerbsError('EINVAL', 'multicast is for unconnected datagrams');
+    throw new VerbsError(
+      'EINVAL',
+      `a group is joined by an id of RDMA_PS_UDP or RDMA_PS_IPOIB that is bound or resolved; this one is ${state}`,
+    );
   }
   const vector = CM_PERSONAS[device.transport].groupVector(file.callOn(context, device), gid);
   const membership = file.join(context, uid);
@@ -79,6 +85,8 @@ function gidOf(parsed: ParsedSockaddr, bytes: Uint8Array): Uint8Array {
 }
 
 function groupGid(address: string): Uint8Array {
-  if (isWildcard(address)) throw new VerbsError('EINVAL', 'no group');
+  if (isWildcard(address)) {
+    throw new VerbsError('EINVAL', `${address} is no multicast group: name one`);
+  }
   return gidBytes(address);
 }

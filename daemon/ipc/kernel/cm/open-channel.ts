@@ -139,9 +139,16 @@ export class OpenChannel {
   /** The id with this number. ENOENT if there is none; EINVAL if another file owns it. */
   expect(number: number): CmContext {
     const context = this.#table.find(number);
-    if (context?.known !== true) throw new VerbsError('ENOENT', `no connection id ${number}`);
+    if (context?.known !== true)
+      throw new VerbsError(
+        'ENOENT',
+        `there is no connection id ${number}: it was destroyed, or never created`,
+      );
     if (context.file !== this) {
-      throw new VerbsError('EINVAL', `connection id ${number} is of another file`);
+      throw new VerbsError(
+        'EINVAL',
+        `connection id ${number} belongs to another event channel: use rdma_migrate_id`,
+      );
     }
     return context;
   }
@@ -150,7 +157,10 @@ export class OpenChannel {
   expectDevice(number: number): { readonly context: CmContext; readonly device: KernelDevice } {
     const context = this.expect(number);
     const device = this.deviceOf(context);
-    if (device === undefined) throw new VerbsError('EINVAL', 'the id is not bound to a device');
+    if (device === undefined) {
+      const text = 'the id has no device yet: call rdma_resolve_addr or rdma_bind_addr first';
+      throw new VerbsError('EINVAL', text);
+    }
     return { context, device };
   }
 
@@ -165,7 +175,10 @@ export class OpenChannel {
     const expectQP = (qpn: number): QP => {
       const qp = this.#services.findQP(device.index, qpn, this.client);
       if (qp !== undefined) return qp;
-      throw new VerbsError('EINVAL', `no queue pair ${qpn} on ${device.name}`);
+      throw new VerbsError(
+        'EINVAL',
+        `qp_num ${qpn} is no queue pair of this program on ${device.name}`,
+      );
     };
     return { cm: this.host.cm, id, device, expectQP };
   }
@@ -211,7 +224,8 @@ export class OpenChannel {
    */
   migrate(number: number, fileNumber: number): { context: CmContext; reply: KernelReply } {
     const from = this.#services.findFile(fileNumber, this.client);
-    if (!(from instanceof OpenChannel)) throw new VerbsError('EINVAL', 'not a file of rdma_cm');
+    if (!(from instanceof OpenChannel))
+      throw new VerbsError('EINVAL', `channel ${fileNumber} is not an event channel of this user`);
     const context = from.expect(number);
     if (from.number === this.number) return { context, reply: DONE };
     const { records, bytes } = from.ownQueue.take(context);
@@ -236,9 +250,13 @@ export class OpenChannel {
   /** The membership with this number. ENOENT if there is none; EINVAL for another file's. */
   expectMembership(number: number): Membership {
     const membership = this.#memberships.find(number);
-    if (membership === undefined) throw new VerbsError('ENOENT', 'no such group');
+    if (membership === undefined)
+      throw new VerbsError(
+        'ENOENT',
+        `there is no membership ${number}: the id has not joined the group`,
+      );
     if (membership.context.file !== this) {
-      throw new VerbsError('EINVAL', `membership ${number} is of another file`);
+      throw new VerbsError('EINVAL', `membership ${number} belongs to another event channel`);
     }
     return membership;
   }

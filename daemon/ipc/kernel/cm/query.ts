@@ -41,9 +41,9 @@ export function query(file: OpenChannel, request: CmRequest): KernelReply {
       return { status: 0, response: answer(request, gids(file, context)) };
     case QueryOption.ibService:
       expectRoom(request, SERVICES_MIN_BYTES);
-      throw new VerbsError('ENODATA', 'no service was resolved');
+      throw new VerbsError('ENODATA', 'no service was resolved: that is for InfiniBand alone');
     default:
-      throw new VerbsError('ENOSYS', 'no such query');
+      throw new VerbsError('ENOSYS', 'there are queries 0 (addresses) to 3 (services)');
   }
 }
 

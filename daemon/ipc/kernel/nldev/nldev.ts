@@ -81,7 +81,26 @@ export function answerNetlink(
   const dump = isDump ? dumpOf(request, devices) : undefined;
   if (dump !== undefined && typeof dump !== 'string') return dumpPart(dump, viewOf(dump.device));
   const answer = dump ?? answerRequest(request, devices, viewOf);
-  return { datagrams: emitAnswer(request, answer), rest: undefined };
+  const part = { datagrams: emitAnswer(request, answer), rest: undefined };
+  if (typeof answer !== 'string') return part;
+  return { ...part, refused: { code: answer, sentence: reasonOf(request, answer) } };
+}
+
+/** Why a request got an error, from what it names. */
+function reasonOf({ header, attributes }: NetlinkMessage, code: ErrnoCode): string {
+  const command = header.type & ((1 << CLIENT_SHIFT) - 1);
+  const client = header.type >>> CLIENT_SHIFT;
+  if (client !== CLIENT_NLDEV) {
+    return `netlink client ${client} is not served: of the RDMA family there is nldev (${CLIENT_NLDEV})`;
+  }
+  const index = attributeU32(attributes.get(Attr.deviceIndex));
+  const device = index === undefined ? 'names no device' : `names device index ${index}`;
+  if (code === 'EOPNOTSUPP') return `command ${command} of nldev changes or lists what is not here`;
+  if (code === 'ENODEV')
+    return `command ${command} of nldev asks for a character device of a client that has none`;
+  if (code === 'ENOENT')
+    return `command ${command} of nldev ${device} and an object that is not there`;
+  return `command ${command} of nldev ${device}; it needs an index that a dump of devices shows, port ${PORTS}, and counters that the device has`;
 }
 
 /** The dump of objects that a request asks for; undefined for others. */
@@ -315,7 +334,7 @@ export class NetlinkFile implements KernelFile {
     if (request.op === ShimOp.child) return { status: 0 };
     if (request.op !== ShimOp.netlink) throw new IpcFormatError(`op ${request.op} on netlink`);
     const viewOf = (device: KernelDevice) => this.#viewOf(device, caller);
-    const { datagrams, rest } =
+    const { datagrams, rest, refused } =
       request.payload.length === 0
         ? this.#goOn(viewOf)
         : answerNetlink(request.payload, this.#devices, viewOf);
@@ -327,7 +346,8 @@ export class NetlinkFile implements KernelFile {
       parts.push(length, datagram);
     }
     const status = rest === undefined ? 0 : MORE_FOLLOWS;
-    return { status, response: concatenated(parts) };
+    const response = concatenated(parts);
+    return refused === undefined ? { status, response } : { status, response, refused };
   }
 
   /** See `KernelFile`. */

@@ -45,6 +45,8 @@ export interface ResourceDump {
 export interface DumpPart {
   readonly datagrams: readonly Uint8Array[];
   readonly rest: ResourceDump | undefined;
+  /** Why the answer is an error, if it is. */
+  readonly refused?: { readonly code: ErrnoCode; readonly sentence: string };
 }
 
 /** The dump that a request asks for. EINVAL for a port that the device does not have. */

@@ -21,23 +21,28 @@ export function executeWrite(
   bytes: Uint8Array,
   caller: KernelCaller,
 ): KernelReply {
-  if (bytes.length < CommandHeader.bytes) throw invalid('a command has a header');
+  if (bytes.length < CommandHeader.bytes)
+    throw invalid(`a command has a header of 8 bytes; this has ${bytes.length}`);
   const fields = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
   const word = fields.getUint32(CommandHeader.command, true);
   const extended = word >= CommandBit.extended;
   const number = word & CommandBit.number;
   if ((word & ~(CommandBit.extended | CommandBit.number)) !== 0) {
-    throw invalid('unknown bits in the command');
+    throw invalid(`the command word 0x${word.toString(16)} has unknown bits`);
   }
   const found = (extended ? commands.extended : commands.plain).get(number);
   if (found === undefined) {
-    throw new VerbsError('EOPNOTSUPP', `no command ${number}${extended ? ' (extended)' : ''}`);
+    throw new VerbsError(
+      'EOPNOTSUPP',
+      `the device has no ${extended ? 'extended ' : ''}command ${number}`,
+    );
   }
   const privateBytes = file.persona.privateBytes[number] ?? NO_PRIVATE_BYTES;
   const outBytes = extended
     ? checkExtended(fields, found)
     : checkPlain(fields, found, privateBytes);
-  if (!file.hasContext && found.execute !== getContext) throw invalid('no context yet');
+  if (!file.hasContext && found.execute !== getContext)
+    throw invalid('the device file has no context: ibv_open_device makes it (GET_CONTEXT)');
   const verb = extended ? undefined : UVERBS_VERBS[number];
   failFaultyVerb(file.services.host, verb, () => {
     return { device: file.device.name, pid: caller.credentials.pid };
@@ -46,37 +51,52 @@ export function executeWrite(
 }
 
 function checkPlain(fields: DataView, found: UverbsCommand, own: PrivateBytes): number {
-  if (fields.getUint16(CommandHeader.inWords, true) * 4 !== fields.byteLength) {
-    throw invalid('the length of the write does not match its header');
-  }
-  if (fields.byteLength < found.requestBytes) throw noSpace('the request');
+  const { byteLength } = fields;
+  const said = fields.getUint16(CommandHeader.inWords, true) * 4;
+  if (said !== byteLength)
+    throw invalid(`the write has ${byteLength} bytes, its header says ${said}`);
+  assertRoom('the request', byteLength, found.requestBytes);
   const outBytes = fields.getUint16(CommandHeader.outWords, true) * 4;
-  if (outBytes < found.responseBytes) throw noSpace('the response');
+  assertRoom('the response', outBytes, found.responseBytes);
   const isWhole =
-    fields.byteLength >= found.requestBytes + own.request &&
+    byteLength >= found.requestBytes + own.request &&
     outBytes >= found.responseBytes + own.response;
   // The kernel has one errno for this and another for a truncated shared part.
-  if (!isWhole) throw invalid('the private part of the provider is missing');
+  if (!isWhole) {
+    const { request, response } = own;
+    throw invalid(
+      `the provider's part of the command is missing: ${request} bytes of request and ${response} of response`,
+    );
+  }
   return outBytes;
 }
 
 function checkExtended(fields: DataView, found: UverbsCommand): number {
-  if (fields.byteLength < ExtendedHeader.bytes) throw invalid('no extended header');
+  const { byteLength } = fields;
+  if (byteLength < ExtendedHeader.bytes) {
+    throw invalid(`an extended command has headers of 24 bytes; this has ${byteLength}`);
+  }
   const coreBytes = fields.getUint16(CommandHeader.inWords, true) * 8;
   const providerBytes = fields.getUint16(ExtendedHeader.providerInWords, true) * 8;
-  if (coreBytes + providerBytes !== fields.byteLength - ExtendedHeader.bytes) {
-    throw invalid('the length of the write does not match its header');
+  if (coreBytes + providerBytes !== byteLength - ExtendedHeader.bytes) {
+    throw invalid(
+      `the extended command has ${byteLength} bytes, its headers say ${coreBytes} and ${providerBytes} behind them`,
+    );
   }
-  if (coreBytes < found.requestBytes - ExtendedHeader.bytes) throw noSpace('the request');
-  if (fields.getUint32(ExtendedHeader.reserved, true) !== 0) throw invalid('reserved is not 0');
+  assertRoom('the extended request', coreBytes, found.requestBytes - ExtendedHeader.bytes);
+  if (fields.getUint32(ExtendedHeader.reserved, true) !== 0) {
+    throw invalid('cmd_hdr_reserved of the extended header is not 0');
+  }
   const outBytes = fields.getUint16(CommandHeader.outWords, true) * 8;
   const providerOutBytes = fields.getUint16(ExtendedHeader.providerOutWords, true) * 8;
   const hasPointer =
     fields.getUint32(ExtendedHeader.response, true) !== 0 ||
     fields.getUint32(ExtendedHeader.response + 4, true) !== 0;
-  if (hasPointer !== outBytes + providerOutBytes > 0) throw invalid('a response without room');
+  if (hasPointer !== outBytes + providerOutBytes > 0) {
+    throw invalid('the extended header has a response without room, or room without a response');
+  }
   // A call without a response is legal, and for a query it does nothing.
-  if (hasPointer && outBytes < found.responseBytes) throw noSpace('the response');
+  if (hasPointer) assertRoom('the extended response', outBytes, found.responseBytes);
   return outBytes;
 }
 
@@ -84,6 +104,7 @@ function invalid(text: string): VerbsError {
   return new VerbsError('EINVAL', text);
 }
 
-function noSpace(what: string): VerbsError {
-  return new VerbsError('ENOSPC', `${what} is too short`);
+function assertRoom(what: string, has: number, needs: number): void {
+  if (has >= needs) return;
+  throw new VerbsError('ENOSPC', `${what} has room for ${has} bytes and needs ${needs}`);
 }

@@ -43,7 +43,10 @@ export function regMR(call: CommandCall): KernelReply {
   checkAccess(access);
   const pd = file.table.expect('pd', fields.getUint32(request.pdHandle, true));
   if (!caller.ownPid) {
-    throw new VerbsError('EPERM', 'the connection belongs to another process than the caller');
+    throw new VerbsError(
+      'EPERM',
+      'the calling process is another than the one that connected: it was forked without libc',
+    );
   }
   const { services } = file;
   const memory = services.memories.find(caller.credentials, file);
@@ -52,7 +55,10 @@ export function regMR(call: CommandCall): KernelReply {
   const length = getUint64(fields, request.length);
   const writable = (access & CHANGE) !== 0;
   if (!isMapped(caller.credentials.pid, start, length, writable)) {
-    throw new VerbsError('EFAULT', 'the program has not mapped all of the region');
+    throw new VerbsError(
+      'EFAULT',
+      `the program has not mapped all of ${length} bytes at addr 0x${start.toString(16)}${writable ? ' for writing' : ''}`,
+    );
   }
   const region = openRegion(file, memory, start, length);
   if (region === undefined) {
@@ -130,15 +136,26 @@ function checkRange(fields: DataView): void {
   const { start, length, hcaVa } = RegMR.request;
   const misaligned =
     ((fields.getUint32(start, true) ^ fields.getUint32(hcaVa, true)) & PAGE_MASK) !== 0;
-  if (misaligned) throw new VerbsError('EINVAL', 'start and hca_va differ within a page');
-  if (getUint64(fields, length) === 0)
-    throw new VerbsError('EINVAL', 'region length must be at least 1 byte');
+  if (misaligned)
+    throw new VerbsError('EINVAL', 'addr and hca_va must have the same offset within a page');
+  if (getUint64(fields, length) === 0) {
+    throw new VerbsError('EINVAL', 'length is 0; a memory region has at least 1 byte');
+  }
 }
 
 function checkAccess(access: number): void {
-  if ((access & ~KNOWN_ACCESS) !== 0) throw new VerbsError('EINVAL', 'unsupported access flags');
+  if ((access & ~KNOWN_ACCESS) !== 0) {
+    const unknown = (access & ~KNOWN_ACCESS) >>> 0;
+    throw new VerbsError(
+      'EINVAL',
+      `access has bits 0x${unknown.toString(16)} that the device does not know`,
+    );
+  }
   if ((access & REMOTE_CHANGE) !== 0 && (access & Access.localWrite) === 0) {
-    throw new VerbsError('EINVAL', 'remote write and remote atomic need local write');
+    throw new VerbsError(
+      'EINVAL',
+      'IBV_ACCESS_REMOTE_WRITE and IBV_ACCESS_REMOTE_ATOMIC need IBV_ACCESS_LOCAL_WRITE, too',
+    );
   }
 }
 

@@ -212,7 +212,7 @@ export class OpenDevice implements DeviceEventSink {
     const channel = this.channels.get(number);
     if (channel === undefined) throw new VerbsError('EBADF', 'no event queue of this file');
     const taken = channel.pop();
-    if (taken === undefined) throw new VerbsError('EAGAIN');
+    if (taken === undefined) throw new VerbsError('EAGAIN', 'no completion event waits');
     const { record: cq, bytes } = taken;
     cq.noteRead();
     const response = new Uint8Array(COMPLETION_EVENT_BYTES);
@@ -239,7 +239,7 @@ export class OpenDevice implements DeviceEventSink {
 
   #popAsync(): KernelReply {
     const taken = this.asyncQueue.pop();
-    if (taken === undefined) throw new VerbsError('EAGAIN');
+    if (taken === undefined) throw new VerbsError('EAGAIN', 'no asynchronous event waits');
     const { record, owner, bytes } = taken;
     if (owner === undefined) this.#deviceEventsUnread -= 1;
     else owner.noteAsyncRead();

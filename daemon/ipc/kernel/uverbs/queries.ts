@@ -22,7 +22,7 @@ const SPEED_SDR = 1;
 
 /** GET_CONTEXT: EINVAL the second time. */
 export function getContext({ file }: CommandCall): KernelReply {
-  if (file.hasContext) throw new VerbsError('EINVAL', 'the file has a context');
+  if (file.hasContext) throw new VerbsError('EINVAL', 'the device file has its context already');
   file.giveContext();
   const { bytes, fields, own } = file.newReply(N.getContext, GetContext.response.bytes);
   fields.setUint32(GetContext.response.compVectors, COMP_VECTORS, true);
@@ -45,7 +45,10 @@ export function extendedQueryDevice(call: CommandCall): KernelReply {
   const { request, response } = ExtendedQueryDevice;
   const compMask = call.fields.getUint32(request.compMask, true);
   if (compMask !== 0 || call.fields.getUint32(request.reserved, true) !== 0) {
-    throw new VerbsError('EINVAL', 'unknown fields in the request');
+    throw new VerbsError(
+      'EINVAL',
+      `comp_mask is 0x${compMask.toString(16)}: this device knows no fields beyond the first`,
+    );
   }
   const { bytes, fields } = newStruct(response.bytes);
   describeDevice(call.file, bytes, fields);
@@ -58,7 +61,10 @@ export function extendedQueryDevice(call: CommandCall): KernelReply {
 /** QUERY_PORT: EINVAL for any port but 1. */
 export function queryPort({ file, fields }: CommandCall): KernelReply {
   if (fields.getUint8(QueryPort.request.portNum) !== 1) {
-    throw new VerbsError('EINVAL', 'the device has port 1 only');
+    throw new VerbsError(
+      'EINVAL',
+      `port_num is 1, not ${fields.getUint8(QueryPort.request.portNum)}: ports count from 1`,
+    );
   }
   const port = file.device.port();
   const { response } = QueryPort;

@@ -18,7 +18,10 @@ export const OTHER_PROCESS =
 export function destroyQPCommand({ file, fields }: CommandCall): KernelReply {
   const object = file.table.expect('qp', fields.getUint32(CountedDestroy.request.handle, true));
   if (file.services.host.multicastGroups.groupsOf(object.qp) > 0) {
-    throw new VerbsError('EBUSY', 'the queue pair is attached to a multicast group');
+    throw new VerbsError(
+      'EBUSY',
+      'the queue pair is attached to a multicast group: call ibv_detach_mcast first',
+    );
   }
   return { ...eventsReported(object.asyncDelivered), purged: destroyQP(file, object) };
 }
@@ -33,7 +36,10 @@ export function postSend({ file, fields, caller }: CommandCall): KernelReply {
   const { request, wqeMinBytes } = PostSend;
   const requests = fields.getUint32(request.wrCount, true);
   if (requests !== 0 || fields.getUint32(request.wqeBytes, true) < wqeMinBytes) {
-    throw new VerbsError('EINVAL', 'work requests must be in the ring');
+    throw new VerbsError(
+      'EINVAL',
+      'the provider must put work requests into the ring; wr_count must be 0',
+    );
   }
   const rung = ringDoorbell(file, fields.getUint32(request.handle, true));
   return rung.status < 0 ? rung : { ...rung, response: new Uint8Array(PostSend.response.bytes) };

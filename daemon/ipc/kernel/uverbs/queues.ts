@@ -31,7 +31,7 @@ export function createCompChannel({ file }: CommandCall): KernelReply {
 export function requestedChannel({ file, fields }: CommandCall): ChannelQueue | undefined {
   const { request } = CreateCQ;
   if (fields.getUint32(request.compVector, true) >= COMP_VECTORS) {
-    throw new VerbsError('EINVAL', `the device has ${COMP_VECTORS} completion vector`);
+    throw new VerbsError('EINVAL', `comp_vector must be below ${COMP_VECTORS} (num_comp_vectors)`);
   }
   return channelOf(file, fields.getInt32(request.compChannel, true));
 }
@@ -125,6 +125,8 @@ export function destroySRQ(file: OpenDevice, object: SrqElement): number[] {
 function channelOf(file: OpenDevice, number: number): ChannelQueue | undefined {
   if (number < 0) return undefined;
   const channel = file.channels.get(number);
-  if (channel === undefined) throw new VerbsError('EBADF', 'no completion channel of this file');
+  if (channel === undefined) {
+    throw new VerbsError('EBADF', 'channel is no completion channel of this context');
+  }
   return channel;
 }

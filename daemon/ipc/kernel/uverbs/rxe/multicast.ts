@@ -31,6 +31,10 @@ function memberOf({ file, fields, bytes }: CommandCall): {
   const { request } = Multicast;
   const { qp } = file.table.expect('qp', fields.getUint32(request.handle, true));
   const { roce } = file.device;
-  if (roce === undefined) throw new VerbsError('EOPNOTSUPP', 'the device has no multicast groups');
+  if (roce === undefined)
+    throw new VerbsError(
+      'EOPNOTSUPP',
+      'the device has no multicast groups: only RoCE devices have',
+    );
   return { roce, qp, gid: bytes.slice(request.gid, request.gid + GID_BYTES) };
 }

@@ -45,7 +45,10 @@ export function extendedCreateQP(call: CommandCall): KernelReply {
   const { fields } = call;
   const compMask = fields.getUint32(request.compMask, true);
   if ((compMask & ~CREATE_FLAGS_BIT) !== 0 || fields.getUint32(request.createFlags, true) !== 0) {
-    throw new VerbsError('EINVAL', 'the device has no creation flags');
+    throw new VerbsError(
+      'EINVAL',
+      'create_flags and comp_mask must be 0: the device has none of them',
+    );
   }
   const element = addQP(call, request);
   const { bytes, fields: reply } = newStruct(response.bytes + 2 * MMINFO_BYTES);
@@ -103,7 +106,9 @@ export function modifyQP({ file, fields, bytes }: CommandCall): KernelReply {
   const { request: at } = ModifyQP;
   const { qp } = file.table.expect('qp', fields.getUint32(at.handle, true));
   const mask = fields.getUint32(at.attrMask, true);
-  if ((mask & ~QPAttrBit.all) !== 0) throw new VerbsError('EOPNOTSUPP', 'unknown attributes');
+  if ((mask & ~QPAttrBit.all) !== 0) {
+    throw new VerbsError('EOPNOTSUPP', `attr_mask 0x${mask.toString(16)} has bits that verbs lack`);
+  }
   const states: { state?: QPState; curState?: QPState } = {};
   if ((mask & QPAttrBit.state) !== 0) states.state = stateOf(fields.getUint8(at.qpState));
   if ((mask & QPAttrBit.curState) !== 0) states.curState = stateOf(fields.getUint8(at.curQpState));
@@ -137,7 +142,11 @@ function addQP(call: CommandCall, at: CreateOffsets): QpElement {
   const { file, fields, bytes } = call;
   const asked = fields.getUint8(at.qpType);
   const type = Object.values(QPType).find((known) => known === asked);
-  if (type === undefined) throw new VerbsError('EOPNOTSUPP', 'the device has RC, UC and UD only');
+  if (type === undefined)
+    throw new VerbsError(
+      'EOPNOTSUPP',
+      `a RoCE device has qp_type IBV_QPT_RC (2), IBV_QPT_UC (3) and IBV_QPT_UD (4), not ${asked}`,
+    );
   const pd = file.table.expect('pd', fields.getUint32(at.pdHandle, true));
   const sendCQ = file.table.expect('cq', fields.getUint32(at.sendCQ, true));
   const recvCQ = file.table.expect('cq', fields.getUint32(at.recvCQ, true));
@@ -178,6 +187,9 @@ function addQP(call: CommandCall, at: CreateOffsets): QpElement {
   return element;
 }
 
+/** A size, what was asked for, and the most of it. */
+type SizeLimit = readonly [name: string, value: number, most: number];
+
 /** Sizes as rxe grants them: room for inline data becomes room for SGEs, and the other way round. */
 function capabilitiesOf(fields: DataView, at: CreateOffsets, shared: boolean): QPCapabilities {
   const sendSge = fields.getUint32(at.maxSendSge, true);
@@ -189,15 +201,21 @@ function capabilitiesOf(fields: DataView, at: CreateOffsets, shared: boolean): Q
     maxRecvSge: fields.getUint32(at.maxRecvSge, true),
     maxInlineData: Math.max(inline, sendSge * SGE_BYTES),
   };
-  const tooMany =
-    asked.maxSendWr > RxeLimit.workRequests ||
-    sendSge > RxeLimit.elements ||
-    inline > RxeLimit.inlineBytes;
   // With a shared receive queue they have no meaning, and programs leave arbitrary values there.
-  const tooManyReceives =
-    asked.maxRecvWr > RxeLimit.workRequests || asked.maxRecvSge > RxeLimit.elements;
-  if (tooMany || (tooManyReceives && !shared))
-    throw new VerbsError('EINVAL', 'sizes exceed those of the device');
+  const receives: readonly SizeLimit[] = [
+    ['max_recv_wr', asked.maxRecvWr, RxeLimit.workRequests],
+    ['max_recv_sge', asked.maxRecvSge, RxeLimit.elements],
+  ];
+  const limits: readonly SizeLimit[] = [
+    ['max_send_wr', asked.maxSendWr, RxeLimit.workRequests],
+    ['max_send_sge', sendSge, RxeLimit.elements],
+    ['max_inline_data', inline, RxeLimit.inlineBytes],
+    ...(shared ? [] : receives),
+  ];
+  for (const [name, value, most] of limits) {
+    if (value > most)
+      throw new VerbsError('EINVAL', `cap.${name} is at most ${most}, not ${value}`);
+  }
   return asked;
 }
 
@@ -230,6 +248,10 @@ function putRings({ sendRing, receiveRing }: QpElement, own: DataView): void {
 
 function stateOf(value: number): QPState {
   const state = Object.values(QPState).find((known) => known === value);
-  if (state === undefined) throw new VerbsError('EINVAL', `no state ${value}`);
+  if (state === undefined)
+    throw new VerbsError(
+      'EINVAL',
+      `qp_state or cur_qp_state is ${value}; there are 0 (RESET) to 6 (ERR)`,
+    );
   return state;
 }

@@ -76,7 +76,10 @@ export function createSRQ(call: CommandCall): KernelReply {
   const maxWr = checkedReceives(fields.getUint32(request.maxWr, true));
   const maxSge = Math.max(1, fields.getUint32(request.maxSge, true));
   if (maxSge > RxeLimit.sharedElements) {
-    throw new VerbsError('EINVAL', `a shared receive has 1 to ${RxeLimit.sharedElements} elements`);
+    throw new VerbsError(
+      'EINVAL',
+      `max_sge of a shared receive queue is 1 to ${RxeLimit.sharedElements}, not ${maxSge}`,
+    );
   }
   // As on rxe, any limit is accepted, even one that raises the event with the first message.
   const srqLimit = fields.getUint32(request.srqLimit, true);
@@ -122,14 +125,20 @@ export function modifySRQ({ file, fields }: CommandCall): KernelReply {
   const { srq } = element;
   const mask = fields.getUint32(request.attrMask, true);
   if ((mask & ~(SRQAttrBit.maxWr | SRQAttrBit.limit)) !== 0) {
-    throw new VerbsError('EINVAL', 'a shared receive queue has a size and a limit only');
+    throw new VerbsError(
+      'EINVAL',
+      `srq_attr_mask has 0x${mask.toString(16)}; there are IBV_SRQ_MAX_WR and IBV_SRQ_LIMIT`,
+    );
   }
   const resizes = (mask & SRQAttrBit.maxWr) !== 0;
   const maxWr = resizes ? checkedReceives(fields.getUint32(request.maxWr, true)) : 0;
   const limit = fields.getUint32(request.srqLimit, true);
   const entries = resizes ? ringEntries(maxWr) : srq.capacity;
   if ((mask & SRQAttrBit.limit) !== 0 && limit > entries) {
-    throw new VerbsError('EINVAL', `the limit is 0 to ${entries}, not ${limit}`);
+    throw new VerbsError(
+      'EINVAL',
+      `srq_limit is 0 to ${entries}, the size of the queue, not ${limit}`,
+    );
   }
   if (!resizes) {
     if ((mask & SRQAttrBit.limit) !== 0) srq.modify({ srqLimit: limit });
@@ -152,15 +161,21 @@ export function modifySRQ({ file, fields }: CommandCall): KernelReply {
 
 /** EX_CREATE_CQ and CREATE_XSRQ: the provider sends them for what rxe does not have. */
 export function refuseExtended(): KernelReply {
-  throw new VerbsError('EOPNOTSUPP', 'the device has plain completion and receive queues only');
+  throw new VerbsError(
+    'EOPNOTSUPP',
+    'RoCE devices have no extended completion queues and no shared receive queues of XRC or tag matching, as rxe',
+  );
 }
 
 function checkedCompletions(cqe: number): number {
   if (cqe >= 1 && cqe <= RxeLimit.completions) return cqe;
-  throw new VerbsError('EINVAL', `a completion queue has 1 to ${RxeLimit.completions} entries`);
+  throw new VerbsError('EINVAL', `cqe is 1 to ${RxeLimit.completions} (max_cqe), not ${cqe}`);
 }
 
 function checkedReceives(maxWr: number): number {
   if (maxWr >= 1 && maxWr <= RxeLimit.workRequests) return maxWr;
-  throw new VerbsError('EINVAL', `a receive queue has 1 to ${RxeLimit.workRequests} entries`);
+  throw new VerbsError(
+    'EINVAL',
+    `max_wr of a shared receive queue is 1 to ${RxeLimit.workRequests} (max_srq_wr), not ${maxWr}`,
+  );
 }

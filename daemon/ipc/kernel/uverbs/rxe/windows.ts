@@ -15,7 +15,8 @@ export function allocMW({ file, fields }: CommandCall): KernelReply {
   const pd = file.table.expect('pd', fields.getUint32(request.pdHandle, true));
   const asked = fields.getUint8(request.type);
   const type = Object.values(MWType).find((known) => known === asked);
-  if (type === undefined) throw new VerbsError('EINVAL', `no memory window of type ${asked}`);
+  if (type === undefined)
+    throw new VerbsError('EINVAL', `type is 1 (IBV_MW_TYPE_1) or 2 (IBV_MW_TYPE_2), not ${asked}`);
   const { handle, mw } = file.table.add('mw', (next) => {
     return new MwElement(next, file.device.nic.allocMW(pd.pd, type));
   });

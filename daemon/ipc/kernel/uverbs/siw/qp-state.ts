@@ -24,7 +24,7 @@ export function requestState(qp: QP, requested: QPState, now: number): void {
   if (requested === QPState.RTS) {
     throw new VerbsError(
       'EINVAL',
-      'a queue pair reaches RTS only when its connection is established',
+      'an iWARP queue pair enters RTS by rdma_connect or rdma_accept, not by ibv_modify_qp',
     );
   }
   if (requested === QPState.ERR) {

@@ -21,7 +21,10 @@ export function createQP(call: CommandCall): KernelReply {
   const { file, fields } = call;
   const { request, response } = CreateQP;
   if (fields.getUint8(request.qpType) !== TYPE_RC) {
-    throw new VerbsError('EOPNOTSUPP', 'iWARP supports reliable connections only');
+    throw new VerbsError(
+      'EOPNOTSUPP',
+      'an iWARP device has qp_type IBV_QPT_RC only: UD and UC need a RoCE device',
+    );
   }
   const element = file.table.add('qp', (handle) => makeQP(call, handle));
   const { qp, sendRing, receiveRing } = element;
@@ -77,7 +80,12 @@ export function modifyQP({ file, fields }: CommandCall): KernelReply {
   const { request } = ModifyQP;
   const element = file.table.expect('qp', fields.getUint32(request.handle, true));
   const mask = fields.getUint32(request.attrMask, true);
-  if ((mask & ~QPAttrBit.all) !== 0) throw new VerbsError('EOPNOTSUPP', 'unknown attributes');
+  if ((mask & ~QPAttrBit.all) !== 0) {
+    throw new VerbsError(
+      'EOPNOTSUPP',
+      `attr_mask has bits that verbs lack: 0x${mask.toString(16)}`,
+    );
+  }
   checkPort(mask, QPAttrBit.port, fields.getUint8(request.portNum));
   checkPort(mask, QPAttrBit.addressVector, fields.getUint8(request.destPortNum));
   const state = stateOf(mask, QPAttrBit.state, fields.getUint8(request.qpState));
@@ -144,12 +152,16 @@ function capabilitiesOf(fields: DataView): QPCapabilities {
 
 function checkPort(mask: number, bit: number, port: number): void {
   if ((mask & bit) !== 0 && port !== 1)
-    throw new VerbsError('EINVAL', 'the device has port 1 only');
+    throw new VerbsError('EINVAL', `port_num is 1 on an iWARP device, not ${port}`);
 }
 
 function stateOf(mask: number, bit: number, value: number): QPState | undefined {
   if ((mask & bit) === 0) return undefined;
   const state = Object.values(QPState).find((known) => known === value);
-  if (state === undefined) throw new VerbsError('EINVAL', `no state ${value}`);
+  if (state === undefined)
+    throw new VerbsError(
+      'EINVAL',
+      `an iWARP queue pair has no state ${value}: there are 0 (RESET) to 6 (ERR)`,
+    );
   return state;
 }

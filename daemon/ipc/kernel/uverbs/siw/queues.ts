@@ -64,7 +64,10 @@ export function modifySRQ({ file, fields }: CommandCall): KernelReply {
   const { srq } = file.table.expect('srq', fields.getUint32(request.handle, true));
   const mask = fields.getUint32(request.attrMask, true);
   if ((mask & SRQAttrBit.maxWr) !== 0) {
-    throw new VerbsError('EOPNOTSUPP', 'a shared receive queue cannot be resized');
+    throw new VerbsError(
+      'EOPNOTSUPP',
+      'IBV_SRQ_MAX_WR: a shared receive queue of an iWARP device keeps its size',
+    );
   }
   if ((mask & SRQAttrBit.limit) !== 0) {
     srq.modify({ srqLimit: fields.getUint32(request.srqLimit, true) });

@@ -1,0 +1,59 @@
+/**
+ * Reasons on their way to programs that asked for them: lines that wait for a program's next reply. By
+ * process, since what is not a reply (a completion in error, an event) belongs to no request.
+ */
+import { type Refusal, refusalLine } from '../../../verbs-api/contract/protocol/refusals.ts';
+
+/** Lines that wait for one process; of more, only the number is kept. */
+const LINES_MAX = 64;
+/** Lines of one reply: with sentences of full length it is far below the longest reply. */
+const LINES_OF_REPLY_MAX = 16;
+
+interface WaitingLines {
+  connections: number;
+  readonly lines: string[];
+  left: number;
+}
+
+/** See the module's comment. */
+export class ReasonLines {
+  /** By pid, of processes that asked for reasons. */
+  readonly #programs = new Map<number, WaitingLines>();
+
+  /** A connection of a process asks for reasons. Call `leave` when it ends. */
+  join(pid: number): void {
+    const known = this.#programs.get(pid) ?? { connections: 0, lines: [], left: 0 };
+    known.connections += 1;
+    this.#programs.set(pid, known);
+  }
+
+  /** That connection has ended. */
+  leave(pid: number): void {
+    const known = this.#programs.get(pid);
+    if (known === undefined) return;
+    known.connections -= 1;
+    if (known.connections === 0) this.#programs.delete(pid);
+  }
+
+  /** Something was refused. A repeat says nothing new. */
+  note(refusal: Refusal): void {
+    const waiting = this.#programs.get(refusal.pid);
+    if (waiting === undefined || refusal.times > 1) return;
+    if (waiting.lines.length < LINES_MAX) waiting.lines.push(refusalLine(refusal));
+    else waiting.left += 1;
+  }
+
+  /** The next lines for a process. */
+  take(pid: number): readonly string[] {
+    const waiting = this.#programs.get(pid);
+    if (waiting === undefined || waiting.lines.length === 0) return NO_LINES;
+    const taken = waiting.lines.splice(0, LINES_OF_REPLY_MAX);
+    if (waiting.lines.length === 0 && waiting.left > 0) {
+      taken.push(`${waiting.left} more; \`iwarpd explain --pid ${pid}\` shows the last`);
+      waiting.left = 0;
+    }
+    return taken;
+  }
+}
+
+const NO_LINES: readonly string[] = [];

@@ -1,0 +1,88 @@
+/** The reasons in daemon/MISTAKES.md are those that programs/mistakes.c gets. */
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { RoceRig } from '../support/roce-rig.ts';
+import { describeWith, repositoryRoot } from './prerequisites.ts';
+import { type EndedProgram, type Environment, ShimProgram } from './shim-programs.ts';
+
+const SOURCE = join(repositoryRoot(), 'test/interop/programs/mistakes.c');
+const DOCUMENT = join(repositoryRoot(), 'daemon/MISTAKES.md');
+const ADDRESS = '127.0.72.41';
+const ROCE_ADDRESS = '127.0.72.42';
+
+let rig: RoceRig;
+let folder: string;
+
+async function run(environment: Environment): Promise<EndedProgram> {
+  // Over one pipe, so that each reason comes before the outcome of its step.
+  const words = ['sh', '-c', 'exec "$0" "$@" 2>&1', join(folder, 'mistakes')];
+  const given = { ...rig.environment, ...environment };
+  return await new ShimProgram([...words, 'roce0', 'iwarp0', ADDRESS], given).end();
+}
+
+/** A line without what differs from run to run. */
+function steady(line: string): string {
+  return line
+    .replaceAll(/0x[0-9a-f]+/g, '0x…')
+    .replaceAll(ADDRESS, '127.0.0.1')
+    .replaceAll(/port [1-9]\d{3,}/g, 'port …');
+}
+
+/** Rows of the table: each step with the reason that was printed before its outcome. */
+function rows(output: string): string[] {
+  const made: string[] = [];
+  let reason = 'no reason';
+  for (const line of output.trimEnd().split('\n')) {
+    if (line.startsWith('iwarpd: ')) reason = steady(line.slice('iwarpd: '.length));
+    else {
+      const [step = ''] = line.split(': ');
+      made.push(`| ${step} | \`${reason}\` |`);
+      reason = 'no reason';
+    }
+  }
+  return made;
+}
+
+/** The same rows as the document has them, without the padding of its columns. */
+function documented(): string[] {
+  const lines = readFileSync(DOCUMENT, 'utf8').split('\n');
+  return lines
+    .filter((line) => /^\| .*`.*` *\|$/.test(line))
+    .map((line) => line.replaceAll(/ +\|/g, ' |').replaceAll(/\| +/g, '| '));
+}
+
+describeWith(['native'], 'the most frequent mistakes', () => {
+  beforeAll(async () => {
+    folder = mkdtempSync(join(tmpdir(), 'iwarpd-mistakes-'));
+    const words = ['-std=gnu11', '-Wall', '-Werror', SOURCE, '-o', join(folder, 'mistakes')];
+    const built = spawnSync('gcc', [...words, '-lrdmacm', '-libverbs'], { encoding: 'utf8' });
+    expect(built.status, built.stderr).toBe(0);
+    rig = await RoceRig.start(
+      { name: 'iwarp0', addresses: [ADDRESS] },
+      { name: 'roce0', addresses: [ROCE_ADDRESS], transport: 'roce' },
+    );
+  });
+
+  afterAll(async () => {
+    await rig.stop();
+    rmSync(folder, { recursive: true, force: true });
+  });
+
+  it('have the reasons that the document shows', async () => {
+    const { status, output } = await run({ IWARPD_EXPLAIN: '1' });
+    expect(rows(output)).toEqual(documented());
+    expect(status).toBe(0);
+    expect(documented().length).toBeGreaterThanOrEqual(20);
+  });
+
+  it('get the same results without reasons', async () => {
+    const explained = await run({ IWARPD_EXPLAIN: '1' });
+    const plain = await run({});
+    const results = explained.output.split('\n').filter((line) => !line.startsWith('iwarpd: '));
+    expect(plain.output.split('\n')).toEqual(results);
+    expect(plain.status).toBe(explained.status);
+  });
+});
