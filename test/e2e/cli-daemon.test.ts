@@ -62,7 +62,7 @@ describe('start', () => {
   it('prints one line when it is ready and exits on Ctrl-C', async () => {
     const daemon = folder.start(['start', '--socket', socket, '--device', 'one=127.0.0.2']);
     await daemon.until(/\n/);
-    expect(daemon.stdout).toMatch(/^iwarpd is ready: one \(127\.0\.0\.2\) at [^\n]*\n$/);
+    expect(daemon.stdout).toMatch(/^iwarpd is ready: one \(127\.0\.0\.2\); try, [^\n]*\n$/);
     expect(statSync(folder.file('d')).mode & 0o777).toBe(0o700);
     daemon.signal('SIGINT');
     const finished = await daemon.end();
@@ -273,6 +273,7 @@ describe('status and devices', () => {
       'ready',
       'socketPath',
       'crcEngine',
+      'network',
       'loopback',
       'memoryTiers',
       'devices',
