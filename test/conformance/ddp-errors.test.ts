@@ -218,7 +218,8 @@ describe('a segment', () => {
   });
 
   it('that is wrong ends everything: what follows is dropped without a word [DDP-3-04, DDP-7.1-19, MPA-8-07]', async () => {
-    const { facing, region } = await withMemory({}, 200);
+    const wire = { closeTimeoutMicros: 400_000 };
+    const { facing, region } = await withMemory({ wire }, 200);
     const later = Array.from({ length: 100 }, (_, i) => [
       `4143 00000000 00000000 ${hex32(i + 1)} 00000000 41`,
       `c140 ${region.stag} ${hex64(0x1000)} 42`,
