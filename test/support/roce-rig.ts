@@ -18,6 +18,7 @@ import { publishSysfs, sysfsPath } from '../../daemon/ipc/kernel/sysfs-tree.ts';
 import { DeviceDirectory } from '../../daemon/ipc/objects/device-directory.ts';
 import { DEFAULT_QUOTAS } from '../../daemon/ipc/objects/quotas.ts';
 import { Refusals } from '../../daemon/refusals/refusals.ts';
+import { patience } from './patience.ts';
 
 /** See the module's comment. */
 export class RoceRig {
@@ -49,7 +50,7 @@ export class RoceRig {
       memoryTiers: ['shared', 'process_vm', 'agent'],
       allowOtherUsers: false,
       unreadMaxBytes: 2 ** 22,
-      greetingTimeoutMs: 5000,
+      greetingTimeoutMs: patience(),
       log: { note: () => undefined },
       taps: new TapHub(),
       work: new WorkHub(host.devices.map(({ name, nic }) => ({ name, watch: nic.watch }))),

@@ -9,7 +9,7 @@ import { ERRNO } from '../../../../verbs-api/contract/verbs/errors.ts';
 import type { Provider } from '../../../../verbs-api/contract/verbs/provider.ts';
 import { DaemonRig } from '../../../support/daemon-rig.ts';
 import { bytesOf } from '../../../support/hex.ts';
-import { quiet } from '../../../support/patience.ts';
+import { patience, quiet } from '../../../support/patience.ts';
 import { cmCommands } from '../../../support/rdma-cm-rig.ts';
 import { ShimClient } from '../../../support/shim-client.ts';
 import { commands, le, RINGS } from '../../../support/uverbs-rig.ts';
@@ -22,7 +22,7 @@ const clients: ShimClient[] = [];
 beforeEach(async () => {
   rig = await DaemonRig.start({
     devices: [{ name: 'iwarp0' }],
-    greetingTimeoutMs: 500,
+    greetingTimeoutMs: patience(),
   });
   witness = await connectDaemon({ socketPath: rig.socketPath });
 });
