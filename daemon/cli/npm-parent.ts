@@ -1,7 +1,8 @@
 /**
- * Signals through npx. npm passes SIGINT and SIGTERM on to the shell that it runs the command in, and
- * ends with it; dash does not pass them on, so `npx iwarpd start & kill $!` would end everything but
- * the daemon. Therefore a command whose parent is that shell ends with it.
+ * Signals through npx. npm passes SIGTERM on to the shell that it runs the command in, and ends with it;
+ * dash does not pass it on, so `npx iwarpd start & kill $!` would end everything but the daemon.
+ * Therefore a command whose parent is that shell ends with it. SIGINT is another matter: dash keeps it
+ * until its command has ended, which nothing shows to the command.
  */
 import { readFileSync } from 'node:fs';
 

@@ -1,0 +1,72 @@
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { until } from '../support/patience.ts';
+import { CommandFolder, commandWords, runCommand } from './cli-process.ts';
+
+const hasNpx = spawnSync('npx', ['--version']).status === 0;
+
+let folder: CommandFolder;
+let npx: ChildProcess | undefined;
+
+beforeEach(() => {
+  folder = new CommandFolder();
+  mkdirSync(folder.file('node_modules/.bin'), { recursive: true });
+  writeFileSync(folder.file('package.json'), '{"name":"project","private":true}');
+  const [, main = ''] = commandWords([]);
+  symlinkSync(main, folder.file('node_modules/.bin/iwarpd'));
+});
+
+afterEach(async () => {
+  npx?.kill('SIGKILL');
+  npx = undefined;
+  await runCommand(['stop', '--all'], { XDG_RUNTIME_DIR: folder.path });
+  await folder.clean();
+});
+
+/** `npx iwarpd WORDS &`, in a project that has the package. */
+function start(...words: readonly string[]): ChildProcess {
+  npx = spawn('npx', ['iwarpd', ...words], {
+    cwd: folder.path,
+    // No registry is asked; the tests themselves may run below npm.
+    env: { PATH: process.env['PATH'], HOME: folder.path, XDG_RUNTIME_DIR: folder.path },
+    stdio: 'ignore',
+  });
+  return npx;
+}
+
+/** The pid that a daemon has published. */
+async function daemonPid(): Promise<number> {
+  const file = folder.file('iwarpd/one.sock.run');
+  await until('a daemon', () => existsSync(file));
+  return (JSON.parse(readFileSync(file, 'utf8')) as { pid: number }).pid;
+}
+
+function hasEnded(pid: number): boolean {
+  return !existsSync(`/proc/${pid}`) || /\) Z/.test(readFileSync(`/proc/${pid}/stat`, 'latin1'));
+}
+
+describe.skipIf(!hasNpx)(`signals through npx${hasNpx ? '' : ' (there is no npx)'}`, () => {
+  it('SIGTERM ends a daemon in order', async () => {
+    const child = start('start', '--instance', 'one');
+    const pid = await daemonPid();
+    const ended = once(child, 'exit');
+    child.kill('SIGTERM');
+    await ended;
+    await until('the end of the daemon', () => hasEnded(pid));
+    // A daemon that is killed leaves its socket.
+    expect(existsSync(folder.file('iwarpd/one.sock'))).toBe(false);
+  });
+
+  it('SIGTERM ends a capture, whose file is complete', async () => {
+    const socket = folder.file('iwarpd/one.sock');
+    await folder.daemon(socket);
+    const file = folder.file('traffic.pcapng');
+    const child = start('capture', '--instance', 'one', '-w', file);
+    await until('a capture', () => existsSync(file));
+    child.kill('SIGTERM');
+    // An interface statistics block, which ends a complete file.
+    await until('its end', () => readFileSync(file).includes(Buffer.from([5, 0, 0, 0])));
+  });
+});
