@@ -241,12 +241,12 @@ describe('native memory', () => {
       sqSigAll: false,
     });
     for (const parent of [domain, cq]) {
-      expect(() => parent.dispose()).toThrow(expect.objectContaining({ reason: 'inUse' }));
+      expect(() => parent.dispose()).toThrow(expect.objectContaining({ kind: 'inUse' }));
     }
     expect(cq.poll(1)).toEqual([]);
     qp.dispose();
     cq.dispose();
     domain.dispose();
-    expect(() => cq.poll(1)).toThrow(expect.objectContaining({ reason: 'closed' }));
+    expect(() => cq.poll(1)).toThrow(expect.objectContaining({ kind: 'closed' }));
   });
 });

@@ -9,7 +9,7 @@ const OWN_ERROR = expect.stringMatching(/^(Verbs|Native)Error$/);
 interface HostileError {
   readonly name: string;
   readonly code?: string | number;
-  readonly reason?: string;
+  readonly kind?: string;
   readonly message: string;
 }
 
@@ -49,7 +49,7 @@ function failedSteps(steps: HostileSteps): Readonly<Record<string, HostileError>
 /** Judges the case `twice`: what is in use stays, everything else closes, and closes again. */
 export function closed(steps: HostileSteps): void {
   expect(stepNamed(steps, 'before').value).toBe('success, success, 90');
-  const inUse = { code: 'EBUSY', reason: 'inUse' };
+  const inUse = { code: 'EBUSY', kind: 'inUse' };
   expect(failedSteps(steps)).toMatchObject({ 'domain in use': inUse, 'queue in use': inUse });
   expect(Object.keys(failedSteps(steps))).toEqual(['domain in use', 'queue in use']);
   expect(steps.filter(({ step }) => step.endsWith(' again'))).toHaveLength(12);
@@ -69,7 +69,7 @@ export function untouched(steps: HostileSteps): void {
 
 /** Judges the case `freed`: what is registered stays, and what cannot stay is not registered. */
 export function kept(steps: HostileSteps): void {
-  const refused = { name: OWN_ERROR, code: 'EINVAL', reason: 'refused' };
+  const refused = { name: OWN_ERROR, code: 'EINVAL', kind: 'refused' };
   expect(failedSteps(steps)).toMatchObject({ resizable: refused, detached: refused });
   // A transfer is refused, or in older releases of Node made a copy of; either way they stay.
   for (const name of ['clone', 'post']) {

@@ -260,7 +260,7 @@ describeWith(['kernel-peer'], 'the native bridge on siw', () => {
       const steps = await misuse('locked-memory', 'ulimit -l 256');
       for (const name of ['regMR', 'allocMR']) {
         const { error } = stepNamed(steps, name);
-        expect(error, name).toMatchObject({ code: 'ENOMEM', reason: 'lockedMemory' });
+        expect(error, name).toMatchObject({ code: 'ENOMEM', kind: 'lockedMemory' });
         expect(error?.message, name).toMatch(/lock/);
       }
       expect(stepNamed(steps, 'a page').value).toBe(4096);
@@ -274,7 +274,7 @@ describeWith(['kernel-peer'], 'the native bridge on siw', () => {
       expect(stepNamed(steps, 'devices').value).toBe(true);
       for (const name of ['open', 'createId']) {
         const { error } = stepNamed(steps, name);
-        expect(error, name).toMatchObject({ code: 'EACCES', reason: 'noPermission' });
+        expect(error, name).toMatchObject({ code: 'EACCES', kind: 'noPermission' });
       }
     });
 
@@ -293,7 +293,7 @@ describeWith(['kernel-peer'], 'the native bridge on siw', () => {
       expect(stepNamed(steps, 'devices').value).toBe(0);
       for (const name of ['open', 'open siw0']) {
         const { error } = stepNamed(steps, name);
-        expect(error, name).toMatchObject({ code: 'ENODEV', reason: 'noDevice' });
+        expect(error, name).toMatchObject({ code: 'ENODEV', kind: 'noDevice' });
       }
       closed(await misuse('twice'));
     });

@@ -36,9 +36,9 @@ async function step(name: string, run: () => unknown): Promise<void> {
     const value = await run();
     print({ step: name, value: value === undefined ? 'done' : value });
   } catch (error) {
-    const { name: kind, message } = error instanceof Error ? error : new Error(String(error));
-    const { code, reason } = error as { code?: unknown; reason?: unknown };
-    print({ step: name, error: { name: kind, code, reason, message } });
+    const { name: thrown, message } = error instanceof Error ? error : new Error(String(error));
+    const { code, kind } = error as { code?: unknown; kind?: unknown };
+    print({ step: name, error: { name: thrown, code, kind, message } });
   }
 }
 
