@@ -1,7 +1,7 @@
 /** A daemon, and unmodified programs that talk over it in pairs, each under `iwarpd run`. */
 import { readFileSync } from 'node:fs';
 import { CommandFolder, type RunningCommand } from '../e2e/cli-process.ts';
-import { programSeconds, until } from '../support/patience.ts';
+import { PROGRAM_MS, patience, until } from '../support/patience.ts';
 
 /** Where servers listen. */
 export const ADDRESS = '127.0.0.1';
@@ -29,24 +29,27 @@ export class ProgramBench {
     await this.folder.daemon(this.socketPath, options);
   }
 
-  /** Starts a program; its time is limited by `timeout`, which passes signals and status on. */
-  program(words: readonly string[], seconds = programSeconds()): RunningCommand {
-    const limit = ['timeout', '--kill-after=1', `${seconds}`];
+  /**
+   * Starts a program; its time is limited by `timeout`, which passes signals and status on: to `idleSeconds`
+   * on an idle machine, to more on a busy one.
+   */
+  program(words: readonly string[], idleSeconds = PROGRAM_MS / 1000): RunningCommand {
+    const limit = ['timeout', '--kill-after=1', `${patience(idleSeconds * 1000) / 1000}`];
     return this.folder.start(['run', '--socket', this.socketPath, '--', ...limit, ...words]);
   }
 
   /** Runs a program to its end. */
-  async run(words: readonly string[], seconds = programSeconds()): Promise<EndedProgram> {
-    return await endOf(this.program(words, seconds));
+  async run(words: readonly string[], idleSeconds?: number): Promise<EndedProgram> {
+    return await endOf(this.program(words, idleSeconds));
   }
 
   /** Starts a server and waits until something listens on `port`. */
   async server(
     port: number,
     words: readonly string[],
-    seconds = programSeconds(),
+    idleSeconds?: number,
   ): Promise<RunningCommand> {
-    const server = this.program(words, seconds);
+    const server = this.program(words, idleSeconds);
     const what = (): string => `${words.join(' ')} to listen: ${server.stdout}${server.stderr}`;
     await until(what, () => isListening(port));
     return server;
