@@ -12,9 +12,9 @@ import { workListeners } from '../host/turn-note.ts';
 /**
  * A turn that takes more processor time is a fault. One user, one peer address and one queue pair may each
  * take some milliseconds of a turn; the rest is for garbage collection and for code that runs for the
- * first time: with thousands of listed objects, up to 205 ms on a machine with two busy cores.
+ * first time.
  */
-export const TURN_MAX_MS = 300;
+export const TURN_MAX_MS = 150;
 /** Names the file to which a daemon appends a line for each turn that took longer. */
 export const TURN_WATCH_VARIABLE = 'IWARPD_TURN_WATCH';
 
