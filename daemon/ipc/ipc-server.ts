@@ -549,7 +549,7 @@ export class IpcServer {
         if (operation === undefined) return;
         const { id, payload } = operation;
         guarded(() => {
-          void this.#answerAdmin(id, decodeValue(payload), caller).then((answer) => {
+          void this.#answerAdmin(connection, id, decodeValue(payload), caller).then((answer) => {
             pending -= 1;
             count(-payload.length);
             connection.write(answer);
@@ -601,11 +601,19 @@ export class IpcServer {
   /**
    * A `VerbsError` becomes the answer; any other error is a broken invariant and stops the daemon.
    */
-  async #answerAdmin(id: number, value: IpcValue, caller: AdminCaller): Promise<Uint8Array> {
+  async #answerAdmin(
+    connection: Connection,
+    id: number,
+    value: IpcValue,
+    caller: AdminCaller,
+  ): Promise<Uint8Array> {
     const [name, request] = Array.isArray(value) ? value : [];
     noteWork(`operation ${name}`);
     try {
       const reply = await this.#options.operate(name, request, caller);
+      // To encode a long list takes longer than to make it, so it counts as a share of its own.
+      await new Promise<void>((resolve) => connection.commands.takeWhole(resolve));
+      noteWork(`reply of ${name}`);
       return emitValueFrame(FrameType.reply, id, reply as IpcValue);
     } catch (error) {
       if (!isVerbsError(error)) throw error;
