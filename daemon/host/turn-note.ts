@@ -1,6 +1,6 @@
 /**
  * Notes what the event loop works on, for those who measure its turns. Costs two loads for each piece of
- * work while nobody asks for it.
+ * work unless something listens.
  */
 
 /** Those who are told of work; undefined for none. */

@@ -93,7 +93,7 @@ function terminate(pid: number, socketPath: string): void {
   }
 }
 
-/** When the process started, which tells it from a later one with its pid; undefined once it has ended. */
+/** Start time of the process, to distinguish it from a later one with the same pid; undefined once it has ended. */
 function startTime(pid: number): string | undefined {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');

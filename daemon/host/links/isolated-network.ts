@@ -86,7 +86,7 @@ export class IsolatedNetwork implements Network {
       return addressFamily(to) === 4 && isLoopback(to) ? '127.0.0.1' : to;
     }
     if (addressFamily(source) !== addressFamily(to)) {
-      throw new TransportError('EINVAL', `${source} and ${to} are of different families`);
+      throw new TransportError('EINVAL', `${source} and ${to} differ in address family`);
     }
     if (!this.#own.has(source)) {
       throw new TransportError('EADDRNOTAVAIL', `${source} is not an address of these devices`);

@@ -127,7 +127,7 @@ function canonical(address: string): string {
   return canonicalAddress(address.trim()) ?? address;
 }
 
-/** A timer that never fires, as a socket that nobody connects to. */
+/** A timer that never fires, like a socket without a peer. */
 function stayAlive(): () => void {
   const timer = setInterval(() => {}, FOREVER_MS);
   return () => clearInterval(timer);

@@ -7,7 +7,7 @@
  */
 import type { IdAccount } from '../../iwarp/cm/cm-id.ts';
 
-/** Of all hosts of the process: each costs some 15 KB, and its window when its user is behind. */
+/** Of all hosts of the process: each takes some 15 KB, and up to its window of data that is not yet read. */
 export const ASSOCIATIONS_MAX = 4096;
 
 /** Where an SCTP endpoint is: an IP address and a port of SCTP, not of UDP. */

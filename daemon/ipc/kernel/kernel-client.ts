@@ -18,7 +18,7 @@ export class KernelClient extends ClientIdentity {
   unreadEvents = 0;
   readonly #refusals: Refusals | undefined;
 
-  /** `refusals`: records what the program is told. Default: nobody does. */
+  /** `refusals`: records what the program is told. Default: nothing is recorded. */
   constructor(id: number, credentials: PeerProcess, quotas: ClientQuotas, refusals?: Refusals) {
     super(id, credentials);
     this.#refusals = refusals;

@@ -76,7 +76,7 @@ interface ClientOptions {
   readonly openChannel?: (channel: Handle) => string;
   /** A completion channel was destroyed. */
   readonly closeChannel?: (channel: Handle) => void;
-  /** Records what the client is told of failed work and of events. Default: nobody does. */
+  /** Records what the client is told of failed work and of events. Default: nothing is recorded. */
   readonly record?: (report: OwnReport) => void;
   /** Names the client in logs. */
   readonly label: string;

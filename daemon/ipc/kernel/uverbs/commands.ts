@@ -80,7 +80,7 @@ function checkExtended(fields: DataView, found: UverbsCommand): number {
   const providerBytes = fields.getUint16(ExtendedHeader.providerInWords, true) * 8;
   if (coreBytes + providerBytes !== byteLength - ExtendedHeader.bytes) {
     throw invalid(
-      `the extended command has ${byteLength} bytes, its headers say ${coreBytes} and ${providerBytes} behind them`,
+      `the extended command has ${byteLength} bytes, its headers say that ${coreBytes} and ${providerBytes} follow`,
     );
   }
   assertRoom('the extended request', coreBytes, found.requestBytes - ExtendedHeader.bytes);
