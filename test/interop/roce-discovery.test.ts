@@ -1,5 +1,5 @@
 /** Unmodified tools of rdma-core and iproute2 on a RoCE device: they see what Linux's rxe shows. */
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
 import { RoceRig } from '../support/roce-rig.ts';
 import { describeWith } from './prerequisites.ts';
@@ -58,7 +58,8 @@ describeWith(['rdma-programs'], 'a RoCE device', () => {
     expect(names).toEqual(expect.arrayContaining(['duplicate_request', 'rx_bad_qkey']));
     const { sent_pkts: before } = port as { sent_pkts: number };
     const pingpong = 'ibv_rc_pingpong -g 1 -n 100 -d roce0';
-    await run('sh', '-c', `${pingpong} > /dev/null & sleep 1; ${pingpong} localhost`);
+    const connected = `until ${pingpong} localhost; do sleep 0.1; done`;
+    await run('sh', '-c', `${pingpong} > /dev/null & ${connected}; wait`);
     const output = await run('rdma', 'statistic');
     expect(output).toMatch(/^link iwarp0\/1 $/m);
     const after = Number(/^link roce0\/1 .* sent_pkts (\d+)/m.exec(output)?.[1]);
@@ -68,19 +69,28 @@ describeWith(['rdma-programs'], 'a RoCE device', () => {
   it('has the objects of programs in rdma resource, with their owners', async () => {
     const command = ['ibv_srq_pingpong', '-g', '1', '-d', 'roce0', '-q', '4'];
     const server = new ShimProgram(command, rig.environment);
+    onTestFinished(() => server.kill());
     const counts = /^0: roce0: pd 1 cq 1 qp 4 cm_id 0 mr 1 ctx 1 srq 1 $/m;
     await expect.poll(() => run('rdma', 'resource')).toMatch(counts);
     const owner = `pid ${server.pid} comm ibv_srq_pingpon `;
     const pairs = await run('rdma', 'resource', 'show', 'qp', 'link', 'roce0/1');
-    const line = `^link roce0/1 lqpn (\\d+) rqpn 0 type RC state INIT .*pdn 0 ${owner}$`;
-    const numbers = [...pairs.matchAll(new RegExp(line, 'gm'))].map(([, qpn]) => Number(qpn));
-    expect(numbers, pairs).toHaveLength(4);
-    const one = await run('rdma', 'resource', 'show', 'qp', 'lqpn', String(numbers[2]));
-    expect(one.match(/lqpn \d+/g)).toEqual([`lqpn ${numbers[2]}`]);
+    const line = `^link roce0/1 lqpn (\\d+) rqpn 0 type RC state INIT .*pdn (\\d+) ${owner}$`;
+    const found = [...pairs.matchAll(new RegExp(line, 'gm'))];
+    expect(found, pairs).toHaveLength(4);
+    const [, , pd] = found[0] ?? [];
+    expect(
+      found.every((match) => match[2] === pd),
+      pairs,
+    ).toBe(true);
+    const qpn = found[2]?.[1];
+    const one = await run('rdma', 'resource', 'show', 'qp', 'lqpn', String(qpn));
+    expect(one.match(/lqpn \d+/g)).toEqual([`lqpn ${qpn}`]);
     const srq = await run('rdma', 'resource', 'show', 'srq');
-    expect(srq).toMatch(new RegExp(`^dev roce0 srqn 0 type BASIC lqpn .* pdn 0 ${owner}$`, 'm'));
+    const queue = `^dev roce0 srqn \\d+ type BASIC lqpn .* pdn ${pd} ${owner}$`;
+    expect(srq).toMatch(new RegExp(queue, 'm'));
     const regions = await run('rdma', 'resource', 'show', 'mr');
-    expect(regions).toMatch(new RegExp(`^dev roce0 mrn 0 .*mrlen \\d+ pdn 0 ${owner}$`, 'm'));
+    const region = `^dev roce0 mrn \\d+ .*mrlen \\d+ pdn ${pd} ${owner}$`;
+    expect(regions).toMatch(new RegExp(region, 'm'));
     await server.kill();
   });
 

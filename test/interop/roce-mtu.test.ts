@@ -28,8 +28,10 @@ const SCRIPT = `
   # The program asks the port what a datagram may have.
   ibv_ud_pingpong -d wire -g 1 -s 2048 2>&1
   # Connections within the host may have more.
-  ibv_rc_pingpong -d wire -g 1 -m 4096 -s 8192 -c > /dev/null & sleep 1
-  ibv_rc_pingpong -d wire -g 1 -m 4096 -s 8192 -c 127.0.0.1 | sed -n 's/.* iters in .*/ping-pong/p'
+  pingpong() { ibv_rc_pingpong -d wire -g 1 -m 4096 -s 8192 -c "$@" 2> /dev/null; }
+  pingpong > /dev/null &
+  until report=$(pingpong 127.0.0.1); do sleep 0.1; done
+  sed -n 's/.* iters in .*/ping-pong/p' <<< "$report"; wait
 `;
 
 describeWith(['rdma-programs'], 'the MTU of a RoCE port', () => {

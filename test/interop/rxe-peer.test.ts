@@ -113,7 +113,7 @@ function readmeCommands(): (readonly [title: string, pair: DocPair])[] {
     const serving: Side = server[1] === 'here' ? 'ours' : 'theirs';
     const typed = (line: string) =>
       line
-        .replace('npx iwarpd', `node ${join(repositoryRoot(), 'dist/daemon/cli/main.js')}`)
+        .replace(/^iwarpd(?= )/, `node ${join(repositoryRoot(), 'dist/daemon/cli/main.js')}`)
         .replace('192.0.2.7', SIDES.theirs.address)
         .replace('192.0.2.8', SIDES.ours.address)
         // A thousand messages of 64 KiB are many for an emulated processor.
