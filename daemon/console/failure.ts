@@ -30,9 +30,9 @@ export function oneLine(text: string): string {
   return text.trim().replace(/\s*\n\s*/g, ' ');
 }
 
-/** The error message on one line, without a stack. */
+/** The error message on one line, without a stack. A verb's code follows where the text names none. */
 export function failureText(error: unknown): string {
-  if (isVerbsError(error) && !error.message.includes(error.code)) {
+  if (isVerbsError(error) && !/\bE[A-Z0-9]{3,}\b/.test(error.message)) {
     return oneLine(`${error.message} (${error.code})`);
   }
   if (error instanceof Error) return oneLine(error.message === '' ? error.name : error.message);

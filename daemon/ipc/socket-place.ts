@@ -190,7 +190,7 @@ function statsOf(path: string): Stats | undefined {
 
 function listenFailure(error: unknown, path: string): VerbsError {
   const fix = 'choose another path with --socket';
-  return new VerbsError('EACCES', `cannot create ${path}: ${reasonOf(error)} (its socket); ${fix}`);
+  return new VerbsError('EACCES', `cannot create the socket ${path}: ${reasonOf(error)}; ${fix}`);
 }
 
 function listen(server: Server, path: string): Promise<void> {
