@@ -10,6 +10,11 @@ function outermostSuite(test) {
   return suite.type === 'suite' ? suite.name : test.name;
 }
 
+/** The first line of the first error. */
+function causeOf(errors) {
+  return errors[0]?.message.split('\n')[0] ?? 'not ended';
+}
+
 /** Counts tests; a hook or a file that fails by itself, and an error outside any test, count too. */
 // biome-ignore lint/style/noDefaultExport: vitest loads a reporter by its default export.
 export default class TallyReporter {
@@ -24,12 +29,15 @@ export default class TallyReporter {
     for (const testModule of testModules) {
       if (testModule.errors().length > 0) {
         count.failed += 1;
-        lines.push(`failed ${testModule.relativeModuleId}: the file`);
+        lines.push(
+          `failed ${testModule.relativeModuleId}: the file: ${causeOf(testModule.errors())}`,
+        );
       }
       for (const suite of testModule.children.allSuites()) {
         if (suite.errors().length === 0) continue;
         count.failed += 1;
-        lines.push(`failed ${testModule.relativeModuleId}: hooks of ${suite.fullName}`);
+        const cause = causeOf(suite.errors());
+        lines.push(`failed ${testModule.relativeModuleId}: hooks of ${suite.fullName}: ${cause}`);
       }
       for (const test of testModule.children.allTests()) {
         const { state } = test.result();
@@ -37,7 +45,7 @@ export default class TallyReporter {
         count[outcome] += 1;
         tests.push({ file: testModule.relativeModuleId, title: test.fullName, state: outcome });
         if (outcome === 'failed') {
-          const cause = test.result().errors?.[0]?.message.split('\n')[0] ?? 'not ended';
+          const cause = causeOf(test.result().errors ?? []);
           lines.push(`failed ${testModule.relativeModuleId}: ${test.fullName}: ${cause}`);
         }
         if (test.diagnostic()?.flaky) {
