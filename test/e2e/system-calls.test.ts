@@ -50,6 +50,20 @@ function run(words: readonly string[], program: string, ...given: readonly strin
   return stdout;
 }
 
+/** The lines of strace, with each call that another thread's interrupted as one line, where it ends. */
+function wholeCalls(log: string): string[] {
+  const begun = new Map<string | undefined, string>();
+  return log.split('\n').flatMap((line) => {
+    const [, start, of] = /^((\d+) .*) <unfinished \.\.\.>$/.exec(line) ?? [];
+    if (start !== undefined) {
+      begun.set(of, start);
+      return [];
+    }
+    const [, thread, end = ''] = /^(\d+) +<\.\.\. \w+ resumed>(.*)$/.exec(line) ?? [];
+    return [thread === undefined ? line : `${begun.get(thread) ?? thread}${end}`];
+  });
+}
+
 /** Without the calls of the test program's own waits, which read the machine's load. */
 function withoutLoad(lines: readonly string[]): string[] {
   let look: string | undefined;
@@ -72,7 +86,7 @@ function askedBy(kind: string): Record<string, Asked> {
   run(['strace', '-f', '-qq', '-o', log], 'counted-calls', kind, String(TIMES));
   const phases: Record<string, [calls: number, looks: number]> = {};
   let counts: [number, number] = [0, 0];
-  for (const line of withoutLoad(readFileSync(log, 'utf8').split('\n'))) {
+  for (const line of withoutLoad(wholeCalls(readFileSync(log, 'utf8')))) {
     const marked = /"\/phase\/([^"]*)"/.exec(line)?.[1];
     if (marked !== undefined) {
       counts = [0, 0];
