@@ -69,7 +69,8 @@ describeWith(['kernel-peer', 'sctp', 'tshark'], 'SCTP with the kernel', () => {
   it('carries messages both ways with either end as the first, with indication, streams and flags [SCTP-5.1-01, SCTP-11.1-01]', async () => {
     const recording = folder.file('sctp.pcap');
     const script = `tcpdump -i lo -U -w ${recording} udp port 9899 2>/dev/null & capture=$!
-        sleep 1; node ${ENDS} ${MESSAGES}; status=$?; sleep 1; kill $capture; wait $capture; exit $status`;
+        until [[ -s ${recording} ]]; do sleep 0.1; done
+        node ${ENDS} ${MESSAGES}; status=$?; sleep 1; kill $capture; wait $capture; exit $status`;
     const { status, output } = await guest.runToEnd(script);
     expect(output).toBe(STORY);
     expect(status).toBe(0);

@@ -9,6 +9,8 @@ import { SlowBacking } from '../../support/nic-rig.ts';
 /** Completions that wait, and what comes behind them. */
 const HELD = 100_000;
 const LATER = 2_000;
+/** Runs of which the cheapest counts: a collection of garbage belongs to none. */
+const RUNS = 3;
 
 /** A gate before memory that has a write pending, and what its completion queue gets. */
 function waitingGate() {
@@ -66,29 +68,42 @@ function cost(run: () => void): number {
   return process.cpuUsage(before).user;
 }
 
+/** The cheapest of several runs, each of which begins anew; `run` returns its cost. */
+function leastOf(run: () => number): number {
+  return Math.min(...Array.from({ length: RUNS }, run));
+}
+
 describe('behind many completions that wait for memory', () => {
+  const holding = () => leastOf(() => cost(() => times(HELD, waitingGate().send)));
+
   it('unsignalled work is not compared with each of them', () => {
-    const { gate, send, read } = waitingGate();
-    const held = cost(() => times(HELD, send));
-    const unsignalled = cost(() => times(LATER, read));
-    expect(gate.heldCount).toBe(HELD + 1);
-    expect(unsignalled).toBeLessThan(held);
+    const unsignalled = leastOf(() => {
+      const { gate, send, read } = waitingGate();
+      times(HELD, send);
+      const took = cost(() => times(LATER, read));
+      expect(gate.heldCount).toBe(HELD + 1);
+      return took;
+    });
+    expect(unsignalled).toBeLessThan(holding());
   });
 
   it('data for other memory does not visit each of them', () => {
-    const { gate, send } = waitingGate();
-    const other = new SlowBacking(new Uint8Array(8));
-    Object.assign(other, { writeLater: () => true, flush: () => true });
-    const held = cost(() => times(HELD, send));
-    const settled = cost(() =>
-      times(LATER, (wrId) => {
-        gate.keep(other, 0, new Uint8Array(1), 0, 1);
-        send(wrId);
-        gate.settle();
-      }),
-    );
-    expect(gate.heldCount).toBe(HELD + LATER);
-    expect(settled).toBeLessThan(held);
+    const settled = leastOf(() => {
+      const { gate, send } = waitingGate();
+      const other = new SlowBacking(new Uint8Array(8));
+      Object.assign(other, { writeLater: () => true, flush: () => true });
+      times(HELD, send);
+      const took = cost(() =>
+        times(LATER, (wrId) => {
+          gate.keep(other, 0, new Uint8Array(1), 0, 1);
+          send(wrId);
+          gate.settle();
+        }),
+      );
+      expect(gate.heldCount).toBe(HELD + LATER);
+      return took;
+    });
+    expect(settled).toBeLessThan(holding());
   });
 });
 
