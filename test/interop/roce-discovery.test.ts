@@ -69,7 +69,9 @@ describeWith(['rdma-programs'], 'a RoCE device', () => {
   it('has the objects of programs in rdma resource, with their owners', async () => {
     const command = ['ibv_srq_pingpong', '-g', '1', '-d', 'roce0', '-q', '4'];
     const server = new ShimProgram(command, rig.environment);
-    onTestFinished(() => server.kill());
+    onTestFinished(async () => {
+      await server.kill();
+    });
     const counts = /^0: roce0: pd 1 cq 1 qp 4 cm_id 0 mr 1 ctx 1 srq 1 $/m;
     await expect.poll(() => run('rdma', 'resource')).toMatch(counts);
     const owner = `pid ${server.pid} comm ibv_srq_pingpon `;
@@ -91,7 +93,6 @@ describeWith(['rdma-programs'], 'a RoCE device', () => {
     const regions = await run('rdma', 'resource', 'show', 'mr');
     const region = `^dev roce0 mrn \\d+ .*mrlen \\d+ pdn ${pd} ${owner}$`;
     expect(regions).toMatch(new RegExp(region, 'm'));
-    await server.kill();
   });
 
   it('has as many objects in rdma resource as there are, those of TypeScript programs, too', async () => {
