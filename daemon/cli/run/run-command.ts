@@ -24,7 +24,14 @@ import { makePrivateFolder, removeDeadFolders, socketIn } from './private-folder
 import { endBySignal, type ProgramEnd, runToEnd } from './program-process.ts';
 import { type RecorderArguments, startRecorders } from './recorders.ts';
 import { RunLog } from './run-log.ts';
-import { endText, githubAnnotation, printReport, type RunReport, runReport } from './run-report.ts';
+import {
+  endText,
+  githubAnnotation,
+  printReport,
+  REPORTED_REFUSALS_MAX,
+  type RunReport,
+  runReport,
+} from './run-report.ts';
 import { isRunning, sharedDaemon, startPrivate, type UsedDaemon } from './used-daemon.ts';
 
 /** Exit statuses of a shell for a program that is not there, or cannot be executed. */
@@ -190,9 +197,14 @@ async function reportOn(
   if (!isPrivate || 'error' in end || !(failed || expectClean)) return undefined;
   await untilEnded(socketPath);
   const faults = await queryDaemon('listFaults', {}, { socketPath });
+  const refusals = await queryDaemon(
+    'listRefusals',
+    { limit: REPORTED_REFUSALS_MAX },
+    { socketPath },
+  );
   const lines = log?.lastLines ?? [];
   const open = await queryDaemon('reset', {}, { socketPath });
-  return runReport({ words, end, open, expectClean, faults, log: lines });
+  return runReport({ words, end, open, expectClean, faults, refusals, log: lines });
 }
 
 /** Waits a bounded time for the clients of a daemon to end: the program may not wait for all of its processes. */

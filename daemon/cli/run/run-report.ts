@@ -1,13 +1,17 @@
 /** What `run` prints after a failure: how the program ended, and what its daemon knows about it. */
 import type { ResetReport } from '../../../verbs-api/contract/protocol/control.ts';
 import type { FaultStatus } from '../../../verbs-api/contract/protocol/faults.ts';
+import type { RefusalList } from '../../../verbs-api/contract/protocol/refusals.ts';
 import type { Output } from '../../console/output.ts';
+import { explainLine } from '../control/explain.ts';
 import { faultLines } from '../control/fault.ts';
 import { leakLines } from '../control/reset.ts';
 import type { ProgramEnd } from './program-process.ts';
 
 /** A script on the command line may be long; its reader knows it. */
 const PROGRAM_MAX_CHARACTERS = 80;
+/** Refusals that a report shows, the last ones. */
+export const REPORTED_REFUSALS_MAX = 20;
 /** More is in the log of the job. */
 const ANNOTATION_MAX_CHARACTERS = 2_000;
 
@@ -21,6 +25,8 @@ export interface RunFacts {
   /** Open objects are a failure. */
   readonly expectClean: boolean;
   readonly faults: readonly FaultStatus[];
+  /** The last refusals of the daemon, which only the program used. */
+  readonly refusals: Pick<RefusalList, 'refusals' | 'last'>;
   /** The last lines of the daemon's log. */
   readonly log: readonly string[];
 }
@@ -28,6 +34,8 @@ export interface RunFacts {
 /** One subject of a report. */
 interface ReportSection {
   readonly title: string;
+  /** How many the section is about, where lines are not what counts. */
+  readonly count?: number;
   readonly lines: readonly string[];
 }
 
@@ -42,11 +50,12 @@ export interface RunReport {
 export function runReport(facts: RunFacts): RunReport | undefined {
   const failure = failureOf(facts);
   if (failure === undefined) return undefined;
-  const { open, faults, log } = facts;
+  const { open, faults, refusals, log } = facts;
   const fired = faults.filter((fault) => fault.fired > 0);
   const sections = [
     { title: 'objects left open', lines: leakLines(open) },
     { title: 'faults that triggered', lines: fired.length === 0 ? [] : faultLines(fired) },
+    { title: 'refusals', count: refusals.last, lines: refusalLines(refusals) },
     { title: 'last lines of the daemon’s log', lines: log },
   ];
   return { failure, sections: sections.filter(({ lines }) => lines.length > 0) };
@@ -57,7 +66,9 @@ export function runReport(facts: RunFacts): RunReport | undefined {
  * the failure, and what the report has more about.
  */
 export function githubAnnotation({ failure, sections }: RunReport): string {
-  const more = sections.map(({ title, lines }) => `${title}: ${lines.length} lines`);
+  const more = sections.map(({ title, lines, count }) => {
+    return `${title}: ${count ?? `${lines.length} lines`}`;
+  });
   const text = [failure, ...more].join('\n').slice(0, ANNOTATION_MAX_CHARACTERS);
   const escaped = text.replaceAll('%', '%25').replaceAll('\r', '%0D').replaceAll('\n', '%0A');
   return `::error title=iwarpd run::${escaped}`;
@@ -70,6 +81,13 @@ export function printReport({ failure, sections }: RunReport, output: Output): v
     output.note(`  ${title}:`);
     for (const line of lines) output.note(`    ${line}`);
   }
+}
+
+/** A line for each refusal, and one for how many there were before; repeats count. */
+function refusalLines({ refusals, last }: RunFacts['refusals']): string[] {
+  const shown = refusals.reduce((sum, { times }) => sum + times, 0);
+  const earlier = last > shown ? [`${last - shown} earlier ones are not shown`] : [];
+  return refusals.length === 0 ? [] : [...earlier, ...refusals.map(explainLine)];
 }
 
 function programText(words: readonly string[]): string {

@@ -1,6 +1,13 @@
 import { describe, expect, it } from 'vitest';
-import { printReport, type RunFacts, runReport } from '../../../daemon/cli/run/run-report.ts';
+import { explainLine } from '../../../daemon/cli/control/explain.ts';
+import {
+  githubAnnotation,
+  printReport,
+  type RunFacts,
+  runReport,
+} from '../../../daemon/cli/run/run-report.ts';
 import type { ClientStatus } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
+import type { Refusal } from '../../../verbs-api/contract/protocol/refusals.ts';
 
 const CLEAN: RunFacts['open'] = {
   leaks: [],
@@ -31,6 +38,7 @@ function facts(given: Partial<RunFacts>): RunFacts {
     open: CLEAN,
     expectClean: false,
     faults: [],
+    refusals: { refusals: [], last: 0 },
     log: [],
     ...given,
   };
@@ -80,5 +88,36 @@ describe('the report of a run', () => {
       '  last lines of the daemon’s log:',
       '    12:00 warn late',
     ]);
+  });
+
+  it('lists the last refusals with code, verb, sentence and times, and counts those before', () => {
+    const refused: Refusal = {
+      number: 30,
+      at: '2026-01-02T03:04:05.678Z',
+      pid: 42,
+      uid: 0,
+      program: 'server',
+      api: 'verbs',
+      verb: 'ibv_modify_qp',
+      step: 'INIT to RTR',
+      code: 'EINVAL',
+      sentence: 'RoCE needs a GID',
+      device: 'roce0',
+      objects: { qp: 17 },
+      times: 3,
+    };
+    const end = { status: 1 };
+    const refusals = { refusals: [refused], last: 30 };
+    const [, title, earlier, line] = printed({ end, refusals });
+    expect([title, earlier]).toEqual(['  refusals:', '    27 earlier ones are not shown']);
+    expect(line?.trim()).toBe(explainLine(refused));
+    expect(line).toContain(
+      'server[42] ibv_modify_qp INIT to RTR: EINVAL: RoCE needs a GID (roce0 qp 17) [3 times]',
+    );
+    expect(printed({ end, refusals: { refusals: [refused], last: 3 } })).toHaveLength(3);
+    const report = runReport(facts({ end, refusals }));
+    expect(report && githubAnnotation(report)).toBe(
+      '::error title=iwarpd run::make check: ended with status 1%0Arefusals: 30',
+    );
   });
 });
