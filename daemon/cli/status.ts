@@ -54,6 +54,7 @@ export function statusLines(status: DaemonStatus): string[] {
     `memory tiers  ${status.memoryTiers.join(', ')}`,
     // Injected faults explain unexpected errors, so they are always shown.
     ...(status.faults === 0 ? [] : [`faults        ${status.faults}: see \`iwarpd fault list\``]),
+    ...(status.refusals === 0 ? [] : [`refusals      ${status.refusals}: see \`iwarpd explain\``]),
     ...healthLines(status.health),
     ...(status.roceAlone ?? []).map(roceAloneLine),
     '',

@@ -140,6 +140,7 @@ export const daemonStatus: z.ZodType<DaemonStatus> = z.strictObject({
   clients: z.array(clientStatus),
   roceAlone: z.array(socketAddress).exactOptional(),
   faults: count,
+  refusals: count,
   health: z.strictObject({
     limits: z.record(z.string(), limitUse),
     logLinesDropped: count,

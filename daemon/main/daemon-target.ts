@@ -107,6 +107,7 @@ export class DaemonTarget implements ControlTarget {
       clients: server.clients(),
       ...(roceAlone.length === 0 ? {} : { roceAlone }),
       faults: host.faults.injector.faults.length,
+      refusals: parts.refusals.total,
       health: this.#parts().health(),
     };
   }

@@ -7,6 +7,7 @@ import type {
 } from '../../verbs-api/contract/protocol/control.ts';
 import type { FaultStatus } from '../../verbs-api/contract/protocol/faults.ts';
 import type { DaemonStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import type { Refusal } from '../../verbs-api/contract/protocol/refusals.ts';
 import { Store } from './store.ts';
 import type { Sample } from './timeline-layout.ts';
 
@@ -20,6 +21,12 @@ export type Link =
 /** The available lists of objects. */
 export type ListName = 'qps' | 'connections' | 'cqs' | 'mrs' | 'clients';
 
+/** The last refusals, oldest first, of the total when they were requested. */
+interface RecentRefusals {
+  readonly total: number;
+  readonly last: readonly Refusal[];
+}
+
 /** See the module's comment. */
 export interface PageState {
   readonly link: Link;
@@ -31,6 +38,7 @@ export interface PageState {
   readonly cqs: readonly CQSummary[];
   readonly mrs: readonly MRSummary[];
   readonly faults: readonly FaultStatus[];
+  readonly refusals: RecentRefusals;
   /** Whether the time line is being recorded. */
   readonly recording: boolean;
   /** The recorded samples, oldest first. */
@@ -53,6 +61,7 @@ export function newPageStore(): PageStore {
     cqs: [],
     mrs: [],
     faults: [],
+    refusals: { total: 0, last: [] },
     recording: false,
     samples: [],
     recordingError: undefined,

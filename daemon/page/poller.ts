@@ -1,6 +1,6 @@
 /**
  * Polls the daemon once a second while the page is visible. A poll fetches the status and the
- * visible list; faults only while there are any.
+ * visible list; faults only while there are any, refusals only after there were new ones.
  */
 import type { ApiClient } from './api-client.ts';
 import { ApiError } from './api-client.ts';
@@ -13,6 +13,8 @@ const MIN_PAUSE_MS = 100;
 
 /** Maximum rows per list; use the command line to see more. */
 export const LIST_ROWS_MAX = 200;
+/** Refusals shown, the last ones; `iwarpd explain` prints more. */
+const REFUSALS_SHOWN_MAX = 100;
 
 /** See the module's comment. */
 export class Poller {
@@ -97,7 +99,16 @@ export class Poller {
     this.#rates.look(at, value.devices, `${value.pid} ${value.socketPath}`);
     const known =
       value.faults > 0 || faults.length > 0 ? await this.#api.call('listFaults', {}) : faults;
-    return { link: { phase: 'live' }, status: value, faults: known, ...listed };
+    const refusals = await this.#refusals(value.refusals);
+    return { link: { phase: 'live' }, status: value, faults: known, refusals, ...listed };
+  }
+
+  /** Requested again once there were others, or a reset. */
+  async #refusals(total: number): Promise<PageState['refusals']> {
+    const known = this.#store.state.refusals;
+    if (total === known.total) return known;
+    const { refusals } = await this.#api.call('listRefusals', { limit: REFUSALS_SHOWN_MAX });
+    return { total, last: refusals };
   }
 
   async #listed(list: ListName): Promise<Partial<PageState>> {

@@ -42,6 +42,7 @@ export class Refusals {
   readonly #counts = new Map<string, RefusalCount>();
   readonly #watchers = new Set<RefusalWatcher>();
   #last = 0;
+  #total = 0;
 
   /** `now` returns the time as ISO 8601. */
   constructor(now: () => string) {
@@ -53,12 +54,18 @@ export class Refusals {
     return this.#last;
   }
 
+  /** How many there were since the daemon started or was reset. */
+  get total(): number {
+    return this.#total;
+  }
+
   /** Records a refusal, and returns it as it is kept. */
   record(report: RefusalReport): Refusal {
     const { uid } = report;
     const kept = this.#keptOf(uid);
     const before = kept.kept.at(-1);
     this.#last += 1;
+    this.#total += 1;
     const short = shortened(report);
     const repeats = before !== undefined && isSame(before, short);
     const times = repeats ? before.times + 1 : 1;
@@ -109,6 +116,7 @@ export class Refusals {
   clear(): void {
     this.#users.clear();
     this.#counts.clear();
+    this.#total = 0;
   }
 
   #keptOf(uid: number): UserRefusals {

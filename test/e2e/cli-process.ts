@@ -19,6 +19,27 @@ export function commandWords(words: readonly string[]): string[] {
   return [process.execPath, main, ...words];
 }
 
+/** What TypeScript programs import, compiled. */
+const VERBS_APIS = ['../../dist/verbs-api/index.js', '../../verbs-api/index.js'].map(
+  (path) => new URL(path, import.meta.url).href,
+);
+
+/**
+ * The words that run a TypeScript program which creates completion queues of these sizes, all of which
+ * the daemon refuses, and ends with status 3.
+ */
+export function refusedWords(sizes: readonly number[]): string[] {
+  const api = VERBS_APIS.find((url) => existsSync(fileURLToPath(url)));
+  const program = `
+    const { connectDaemon } = await import(${JSON.stringify(api)});
+    const device = await (await connectDaemon()).open();
+    for (const cqe of ${JSON.stringify(sizes)}) {
+      await device.createCQ({ cqe }).then(() => process.exit(4), () => undefined);
+    }
+    process.exit(3);`;
+  return [process.execPath, '--input-type=module', '-e', program];
+}
+
 /** What a finished command left. */
 export interface Finished {
   /** Exit status; undefined when a signal ended it. */

@@ -1,17 +1,12 @@
 import { execFileSync, spawnSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { preloadPath } from '../../daemon/console/preload-library.ts';
-import { CommandFolder, commandWords, runCommand } from './cli-process.ts';
+import { CommandFolder, commandWords, refusedWords, runCommand } from './cli-process.ts';
 
 /** The build makes the library in dist/, wherever this file is run from. */
 const SHIM = preloadPath();
-/** What TypeScript programs import, compiled; seen from the sources, and from what became of them. */
-const VERBS_API = ['../../dist/verbs-api/index.js', '../../verbs-api/index.js']
-  .map((path) => fileURLToPath(new URL(path, import.meta.url)))
-  .find(existsSync);
 const built = existsSync(SHIM);
 const reason = built ? '' : ' (no preload library: no C compiler when this was built)';
 
@@ -129,13 +124,9 @@ describe.skipIf(!built)(`iwarpd run${reason}`, () => {
   });
 
   it('reports why a program that fails was refused', async () => {
-    const program = `
-      const { connectDaemon } = await import(${JSON.stringify(VERBS_API)});
-      const device = await (await connectDaemon()).open();
-      for (const cqe of [0, 0, 2 ** 30]) await device.createCQ({ cqe }).catch(() => undefined);
-      process.exit(3);`;
-    const words = ['--junit', folder.file('junit'), '--', process.execPath, '--input-type=module'];
-    const failed = await runCommand(['run', '--fresh', ...words, '-e', program], {
+    const program = refusedWords([0, 0, 2 ** 30]);
+    const words = ['run', '--fresh', '--junit', folder.file('junit'), '--', ...program];
+    const failed = await runCommand(words, {
       GITHUB_ACTIONS: 'true',
     });
     expect(failed).toMatchObject({ status: 3, stdout: '' });

@@ -7,7 +7,12 @@ import { OWNER } from '../../daemon/control/operation.ts';
 import { HttpServer } from '../../daemon/http/http-server.ts';
 import { operationRoutes } from '../../daemon/http/operation-routes.ts';
 import { pageRoute } from '../../daemon/http/page-route.ts';
-import { CommandFolder, type RunningCommand } from '../e2e/cli-process.ts';
+import {
+  CommandFolder,
+  type RunningCommand,
+  refusedWords,
+  runCommand,
+} from '../e2e/cli-process.ts';
 import { FixedTarget } from '../support/control-target.ts';
 import { freePort } from '../support/free-port.ts';
 import { patience, quiet } from '../support/patience.ts';
@@ -217,6 +222,27 @@ describeWith(['chromium'], 'the page', () => {
     await shown.press('Remove fault 1, errno');
     await shown.shows('.faults .empty', /No fault/);
     expect(await pingOnce()).toBe(0);
+    expectNoComplaint(shown);
+  });
+
+  it('shows why programs were refused, as it happens, until a reset', async () => {
+    const shown = await open();
+    await shown.shows('#refusals .empty', /No refusals/);
+    const refuse = async (sizes: readonly number[]): Promise<void> => {
+      const words = ['run', '--socket', socket, '--', ...refusedWords(sizes)];
+      expect((await runCommand(words)).status).toBe(3);
+    };
+    await refuse([0, 0, 2 ** 30]);
+    await shown.shows('#refusals h3', /^node \(\d+\)$/);
+    await shown.shows('#refusals .refusals .hint', /^3 refusals$/);
+    await shown.shows('#refusals tbody tr', /createCQ.*EINVAL.*not 0.*iwarp0.*2$/);
+    await refuse([2 ** 29]);
+    await shown.page.locator('#refusals h3').nth(1).waitFor({ timeout: SHOWN_TIMEOUT_MS });
+    await shown.shows('#refusals .refusals > div:first-child tbody', /not 536870912/);
+    await shown.press('Reset…');
+    await shown.press('Reset');
+    await shown.press('Close');
+    await shown.shows('#refusals .empty', /No refusals/);
     expectNoComplaint(shown);
   });
 

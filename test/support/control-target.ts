@@ -82,6 +82,7 @@ export class FixedTarget implements ControlTarget {
       ],
       clients: [CLIENT],
       faults: 1,
+      refusals: 0,
     };
   }
 

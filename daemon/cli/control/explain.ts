@@ -5,6 +5,7 @@ import {
   type Refusal,
   type RefusalFilter,
   refusalLine,
+  refusalPlace,
 } from '../../../verbs-api/contract/protocol/refusals.ts';
 import { jsonLine, type Output } from '../../console/output.ts';
 
@@ -62,10 +63,9 @@ function print(refusals: readonly Refusal[], given: ExplainArguments, output: Ou
 
 /** One refusal as a line: time, program, and the sentence. */
 export function explainLine(refusal: Refusal): string {
-  const { at, pid, program, device, objects = {}, times } = refusal;
+  const { at, pid, program, times } = refusal;
   const time = new Date(at).toTimeString().slice(0, 8);
-  const numbers = Object.entries(objects).map(([kind, number]) => `${kind} ${number}`);
-  const where = [...(device === undefined ? [] : [device]), ...numbers].join(' ');
+  const where = refusalPlace(refusal);
   const what = where === '' ? refusalLine(refusal) : `${refusalLine(refusal)} (${where})`;
   const often = times === 1 ? '' : ` [${times} times]`;
   return `${time} ${program === '' ? '?' : program}[${pid}] ${what}${often}`;

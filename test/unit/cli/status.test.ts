@@ -10,6 +10,7 @@ const STATUS: DaemonStatus = {
   socketPath: '/run/x/iwarpd.sock',
   crcEngine: 'native',
   faults: 0,
+  refusals: 0,
   health: {
     limits: { descriptors: { used: 30, limit: 1024 }, objects: { used: 3, limit: 100 } },
     logLinesDropped: 0,
@@ -68,6 +69,12 @@ describe('the status for people', () => {
         'ended         pid 77 rping at 2026-01-01T00:00:00.000Z: its memory did not answer',
       ]),
     );
+  });
+
+  it('reports refusals, if there were any', () => {
+    const lines = statusLines({ ...STATUS, refusals: 3 });
+    expect(lines).toContain('refusals      3: see `iwarpd explain`');
+    expect(statusLines(STATUS).join()).not.toContain('refusals');
   });
 
   it('reports faults, if there are any', () => {

@@ -35,6 +35,8 @@ export interface DaemonStatus {
   readonly roceAlone?: readonly SocketAddress[];
   /** Number of injected faults. */
   readonly faults: number;
+  /** Number of refusals since the daemon started or was reset; a repeated one counts each time. */
+  readonly refusals: number;
   /** Limits in use, and what the daemon did to keep running. */
   readonly health: DaemonHealth;
 }

@@ -60,14 +60,23 @@ export interface Refusal {
 }
 
 /** A refusal as one line, the same everywhere: `ibv_modify_qp INIT to RTR: EINVAL: …`. */
-export function refusalLine({
-  verb,
-  step,
-  code,
-  sentence,
-}: Pick<Refusal, 'verb' | 'step' | 'code' | 'sentence'>): string {
-  const call = step === undefined ? verb : `${verb} ${step}`;
-  return [call, code, sentence].filter((part) => part !== '').join(': ');
+export function refusalLine(refusal: Pick<Refusal, 'verb' | 'step' | 'code' | 'sentence'>): string {
+  const { code, sentence } = refusal;
+  return [refusedCall(refusal), code, sentence].filter((part) => part !== '').join(': ');
+}
+
+/** What was called, with the step: `ibv_modify_qp INIT to RTR`. */
+export function refusedCall({ verb, step }: Pick<Refusal, 'verb' | 'step'>): string {
+  return step === undefined ? verb : `${verb} ${step}`;
+}
+
+/** The device and the objects, as in `roce0 qp 17`; '' if there are none. */
+export function refusalPlace({
+  device,
+  objects = {},
+}: Pick<Refusal, 'device' | 'objects'>): string {
+  const numbers = Object.entries(objects).map(([kind, number]) => `${kind} ${number}`);
+  return [...(device === undefined ? [] : [device]), ...numbers].join(' ');
 }
 
 /** Which refusals to list; all given fields must match. */

@@ -1,0 +1,91 @@
+/** Refusals: why verbs failed, by program. */
+import {
+  type Refusal,
+  refusalPlace,
+  refusedCall,
+} from '../../verbs-api/contract/protocol/refusals.ts';
+import { byId, el, setText } from './dom.ts';
+import { programText } from './objects-view.ts';
+import type { PageStore } from './page-state.ts';
+import { groupKey, type RefusalGroup, refusalGroups } from './refusal-groups.ts';
+import { type Column, TableView } from './table-view.ts';
+import { counted, whole } from './units.ts';
+
+/** Shows them and keeps them up to date. */
+export function showRefusals(store: PageStore): void {
+  const hint = el('p', { class: 'hint' });
+  const groups = new GroupList();
+  byId('refusals').append(
+    el('div', { class: 'title' }, [el('h2', { id: 'refusals-title', text: 'Refusals' }), hint]),
+    groups.element,
+  );
+  store.watch(
+    ({ refusals }) => refusals,
+    ({ total, last }) => {
+      const shown = last.reduce((sum, { times }) => sum + times, 0);
+      const some = `The last ${whole(shown)} of ${whole(total)}.`;
+      setText(hint, shown < total ? `${HINT} ${some}` : HINT);
+      groups.update(refusalGroups(last));
+    },
+  );
+}
+
+const HINT = 'Why verbs failed, by program.';
+
+const COLUMNS: readonly Column<Refusal>[] = [
+  { title: 'Time', value: ({ at }) => new Date(at).toTimeString().slice(0, 8), mono: true },
+  { title: 'Call', value: refusedCall, mono: true },
+  { title: 'Result', value: ({ code }) => code },
+  { title: 'Reason', value: ({ sentence }) => sentence, long: true },
+  { title: 'Object', value: refusalPlace },
+  {
+    title: 'Times',
+    help: 'How often in a row',
+    value: ({ times }) => whole(times),
+    numeric: true,
+  },
+];
+
+interface ShownGroup {
+  readonly element: HTMLElement;
+  readonly tally: HTMLElement;
+  readonly table: TableView<Refusal>;
+}
+
+/** A table for each program. */
+class GroupList {
+  readonly element = el('div', { class: 'refusals' });
+  readonly #empty = el('p', { class: 'empty', text: 'No refusals.' });
+  #groups = new Map<string, ShownGroup>();
+
+  update(groups: readonly RefusalGroup[]): void {
+    const shown = new Map<string, ShownGroup>();
+    for (const group of groups) {
+      const key = groupKey(group);
+      const known = this.#groups.get(key) ?? newGroup(group);
+      shown.set(key, known);
+      setText(known.tally, counted(group.times, 'refusal'));
+      known.table.update(group.refusals);
+    }
+    this.#groups = shown;
+    const elements: HTMLElement[] = [...shown.values()].map(({ element }) => element);
+    if (elements.length === 0) elements.push(this.#empty);
+    for (const child of [...this.element.children]) {
+      if (!elements.some((element) => element === child)) child.remove();
+    }
+    // One that stays in its place keeps its focus and how far it is scrolled.
+    let place = this.element.firstElementChild;
+    for (const element of elements) {
+      if (element === place) place = place.nextElementSibling;
+      else this.element.insertBefore(element, place);
+    }
+  }
+}
+
+function newGroup(group: RefusalGroup): ShownGroup {
+  const program = programText(group);
+  const tally = el('span', { class: 'hint' });
+  const table = new TableView(`Refusals of ${program}`, COLUMNS, ({ number }) => String(number));
+  const title = el('div', { class: 'title' }, [el('h3', { text: program }), tally]);
+  return { element: el('div', {}, [title, table.element]), tally, table };
+}
