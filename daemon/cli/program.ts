@@ -22,6 +22,7 @@ import { addNfs } from './nfs/nfs-options.ts';
 import type { PageArguments } from './page-link.ts';
 import type { RpingArguments } from './rping/rping-command.ts';
 import { MAX_SIZE_BYTES, MIN_SIZE_BYTES } from './rping/rping-protocol.ts';
+import { LINT_MODES } from './run/lint-lines.ts';
 import type { RunArguments } from './run/run-command.ts';
 import { addShell } from './shell/shell-options.ts';
 import type { StartArguments } from './start.ts';
@@ -166,7 +167,7 @@ function addRun(program: Command, { output }: CommandContext): void {
     .argument('<PROGRAM...>', 'program and arguments; put -- before them')
     .option(
       '--fresh',
-      'start a private daemon for this program, even if a daemon runs; --expect-clean and the options of `start` do so, too',
+      'start a private daemon for this program, even if a daemon runs; --expect-clean, --lint and the options of `start` do so, too',
     )
     .option(
       '--expect-clean',
@@ -178,6 +179,11 @@ function addRun(program: Command, { output }: CommandContext): void {
       'write work requests, completions and wire traffic to FILE, as `trace` does',
     )
     .option('--junit <FILE>', 'write the result to FILE as JUnit XML, with the end of the output')
+    .addOption(
+      new Option('--lint [HOW]', 'print advice about the program at its end; `error`: fail for it')
+        .choices(LINT_MODES)
+        .preset('print'),
+    )
     .option('--explain', "print the reason of each refused verb on the program's standard error")
     .addOption(socketOption())
     .passThroughOptions();

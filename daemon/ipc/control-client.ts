@@ -34,6 +34,8 @@ import {
 import { ERRNO, isVerbsError, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import type { MemoryTier } from '../../verbs-api/contract/verbs/provider.ts';
 import { noteWork } from '../host/turn-note.ts';
+import { adviceOn } from '../lint/advice.ts';
+import type { Findings } from '../lint/findings.ts';
 import type { Refusals } from '../refusals/refusals.ts';
 import { ClientIdentity } from './client-identity.ts';
 import { COMMAND_SCHEMAS, isCommandName } from './command-schemas.ts';
@@ -66,6 +68,8 @@ interface ControlClientOptions {
   readonly announceChannel: (token: string, channel: Handle) => () => void;
   /** Records what the client is refused. */
   readonly refusals: Refusals;
+  /** Records advice to the client. Default: none is given. */
+  readonly findings?: Findings | undefined;
   /** The client has ended and is cleaned up; `last` is its status at its end. */
   readonly onClosed: (reason: string | undefined, last: ClientStatus) => void;
 }
@@ -103,6 +107,7 @@ export class ControlClient {
       gid: credentials.gid,
       sendEvent: (event) => this.#sendEvent(event),
       record: (report) => this.#record(report),
+      judge: (object, device) => this.#judge(object, device),
       sendCompletion: (channel, cq) => this.#channels.get(channel)?.send(cq),
       openChannel: (channel) => this.#openChannel(channel),
       closeChannel: (channel) => this.#closeChannel(channel),
@@ -285,6 +290,14 @@ export class ControlClient {
     });
     const value = [error.code, error.message];
     this.#connection.gather(emitValueFrame(FrameType.error, id, value));
+  }
+
+  #judge(object: object, device: string): void {
+    const { findings } = this.#options;
+    if (findings === undefined) return;
+    const { program, credentials } = this.#identity;
+    const linted = { pid: credentials.pid, program, device, script: true, usesCm: false };
+    for (const advice of adviceOn(object, linted)) findings.note(linted, advice);
   }
 
   #record(report: OwnReport): void {

@@ -36,6 +36,7 @@ import type { WorkHub } from '../capture/work-hub.ts';
 import { inSlices } from '../host/slices.ts';
 import { noteWork } from '../host/turn-note.ts';
 import { assert } from '../invariants/assert.ts';
+import type { Findings } from '../lint/findings.ts';
 import type { Refusals } from '../refusals/refusals.ts';
 import { Admission } from './admission.ts';
 import type { ClientParts } from './client-parts.ts';
@@ -104,6 +105,8 @@ interface IpcServerOptions {
   readonly work: WorkHub;
   /** Records what clients are refused. */
   readonly refusals: Refusals;
+  /** Records advice to clients. Default: none is given. */
+  readonly findings?: Findings | undefined;
   /**
    * Executes an admin operation; rejects with `VerbsError`. Only the daemon's own user and root may
    * change anything.
@@ -185,7 +188,7 @@ export class IpcServer {
   async #makeKernel(): Promise<KernelServer> {
     await this.#options.prepare?.();
     const { KernelServer: Server } = await import('./kernel/kernel-server.ts');
-    const { directory, quotas, memoryTiers, log, refusals } = this.#options;
+    const { directory, quotas, memoryTiers, log, refusals, findings } = this.#options;
     this.#loadedKernel = new Server({
       directory,
       quotas,
@@ -195,6 +198,7 @@ export class IpcServer {
       nextClientId: () => this.#nextClientId(),
       ended: this.#ended,
       refusals,
+      findings,
       pair: (peer) => this.#pair(peer),
     });
     return this.#loadedKernel;
@@ -466,7 +470,7 @@ export class IpcServer {
   }
 
   #addClient(connection: Connection): ControlClient {
-    const { directory, quotas, memoryTiers, log, refusals } = this.#options;
+    const { directory, quotas, memoryTiers, log, refusals, findings } = this.#options;
     const { pid, uid } = connection.credentials;
     const id = this.#nextClientId();
     const client: ControlClient = new this.#clientParts.ControlClient(connection, {
@@ -477,6 +481,7 @@ export class IpcServer {
       inFlight: this.#inFlight,
       ending: this.#ending,
       refusals,
+      findings,
       announceChannel: (token, channel) => {
         this.#channels.set(token, { client, channel });
         return () => this.#channels.delete(token);

@@ -19,6 +19,7 @@ import type { HttpServer } from '../http/http-server.ts';
 import { IpcServer } from '../ipc/ipc-server.ts';
 import { publishSysfs, removeSysfs, sysfsPath } from '../ipc/kernel/sysfs-tree.ts';
 import { DeviceDirectory } from '../ipc/objects/device-directory.ts';
+import type { Findings } from '../lint/findings.ts';
 import type { BridgedHost } from '../native/bridged-host.ts';
 import { kernelHasVerbs } from '../native/kernel-rdma.ts';
 import { Refusals } from '../refusals/refusals.ts';
@@ -58,6 +59,7 @@ interface StartedParts {
   readonly notes: ThrottledLog;
   readonly health: HealthWatch;
   readonly onLoaded: (() => void) | undefined;
+  readonly findings: Findings | undefined;
 }
 
 /** Parts that a caller may supply. */
@@ -66,6 +68,8 @@ interface DaemonParts {
   readonly log?: Logger;
   /** Lines dropped by the log's destination, for `status`. Default: none. */
   readonly logLinesDropped?: () => number;
+  /** Records advice to programs. Default: none is given. */
+  readonly findings?: Findings;
   /** Called once everything that a client may need is loaded, soon after the daemon is ready. */
   readonly onLoaded?: () => void;
 }
@@ -146,9 +150,9 @@ export class Daemon {
     const notes = new ThrottledLog(log);
     await assertLocalAddresses(config);
     const health = new HealthWatch(config, notes.note, parts.logLinesDropped ?? (() => 0));
-    const { onLoaded } = parts;
+    const { onLoaded, findings } = parts;
     try {
-      return await Daemon.#startWatched(config, { log, notes, health, onLoaded });
+      return await Daemon.#startWatched(config, { log, notes, health, onLoaded, findings });
     } catch (error) {
       health.close();
       throw error;
@@ -157,7 +161,7 @@ export class Daemon {
 
   static async #startWatched(
     config: DaemonConfig,
-    { log, notes, health, onLoaded }: StartedParts,
+    { log, notes, health, onLoaded, findings }: StartedParts,
   ): Promise<Daemon> {
     // If denied, everything works, but slower while programs keep all cores busy.
     requestShortSlices();
@@ -211,6 +215,7 @@ export class Daemon {
         taps,
         work,
         refusals,
+        findings,
         operate: async (name, request, caller) => {
           return (await loadOperations()).executeNamed(control, name, request, caller);
         },

@@ -9,7 +9,7 @@ import { Notify } from '../../verbs-api/contract/protocol/queue-layout.ts';
 import { AsyncEventType } from '../../verbs-api/contract/verbs/enums.ts';
 import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import { assert } from '../invariants/assert.ts';
-import type { Completion, CompletionWriter } from './completion-writer.ts';
+import type { Completion, CompletionWriter, UntakenCompletions } from './completion-writer.ts';
 import type { AsyncEffect, EffectSink } from './effect-sink.ts';
 import { type NicFaults, noNicFaults } from './nic-faults.ts';
 import type { RingKind } from './ring.ts';
@@ -147,6 +147,11 @@ export class CQ {
     if (!wanted) return;
     this.#writer.disarm();
     this.#effects.push(this.#fired);
+  }
+
+  /** Counts the completions that the client has not taken. */
+  untaken(): UntakenCompletions {
+    return this.#writer.untaken();
   }
 
   /** Counts completions that were not written, after one that found the queue full. */

@@ -50,6 +50,13 @@ export class Completion implements CompletedWork {
   }
 }
 
+/** Entries of a completion queue that its client has not taken. */
+export interface UntakenCompletions {
+  readonly count: number;
+  /** Those without an error. */
+  readonly successes: number;
+}
+
 /** Writes completions, and knows whether the client wants to be told. */
 export interface CompletionWriter {
   /** Entries that the client asked for at least; in a ring with flags, a power of two. */
@@ -60,6 +67,8 @@ export interface CompletionWriter {
   /** Bits of `Notify`: what the client waits for. */
   armed(): number;
   disarm(): void;
+  /** Counts the entries that the client has not taken. */
+  untaken(): UntakenCompletions;
   /** For rings whose client arms them by a command: asks for one notification. */
   arm?(solicitedOnly: boolean): void;
   /** Likewise: completions written since the client saw this count of them. */
@@ -124,5 +133,16 @@ export class SlotCompletionWriter implements CompletionWriter {
 
   disarm(): void {
     Atomics.store(this.#notify, 0, Notify.none);
+  }
+
+  untaken(): UntakenCompletions {
+    let [count, successes] = [0, 0];
+    for (let position = 0; position < this.count * CQE_BYTES; position += CQE_BYTES) {
+      if (Atomics.load(this.bytes, position + CQE.flags) === 0) continue;
+      count += 1;
+      const status = this.#view.getUint16(position + CQE.status, true);
+      if (status === CQEStatus.success) successes += 1;
+    }
+    return { count, successes };
   }
 }

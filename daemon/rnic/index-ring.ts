@@ -192,6 +192,11 @@ export class IndexProducer {
     return HEADER_BYTES + this.#tail * this.#slotBytes;
   }
 
+  /** Position of an entry that the consumer has not taken; 0 is the oldest. */
+  positionOf(entry: number): number {
+    return HEADER_BYTES + ((this.#seen + entry) & this.#mask) * this.#slotBytes;
+  }
+
   /** Entries shown since the count behind the producer index was this one. */
   shownSince(count: number): number {
     return (this.#shown - count) >>> 0;

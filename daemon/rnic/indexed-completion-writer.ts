@@ -11,7 +11,7 @@ import {
 } from '../../verbs-api/contract/protocol/queue-layout.ts';
 import { WCFlag, WCOpcode, WCStatus } from '../../verbs-api/contract/verbs/enums.ts';
 import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
-import type { Completion, CompletionWriter } from './completion-writer.ts';
+import type { Completion, CompletionWriter, UntakenCompletions } from './completion-writer.ts';
 import { IndexProducer, ringBytes, ringGeometry } from './index-ring.ts';
 import { CompletionElement as At } from './indexed-layout.ts';
 import { requestRing } from './ring.ts';
@@ -120,6 +120,16 @@ export class IndexedCompletionWriter implements CompletionWriter {
 
   disarm(): void {
     this.#armed = Notify.none;
+  }
+
+  untaken(): UntakenCompletions {
+    const { used: count, view } = this.#ring;
+    let successes = 0;
+    for (let entry = 0; entry < count; entry += 1) {
+      const status = view.getUint32(this.#ring.positionOf(entry) + At.status, true);
+      if (status === WCStatus.success) successes += 1;
+    }
+    return { count, successes };
   }
 
   writtenSince(count: number): number {

@@ -57,9 +57,7 @@ export class MemoryTarget {
     // DDP-7.1-12, DDP-7.1-13, SEC-6.2.1-01: exact to the byte, at both ends.
     const offset = distance(toHi, toLo, entry.toHi, entry.toLo);
     if (offset < 0 || offset + length > entry.lengthBytes) return Fault.bounds;
-    this.entry = entry;
-    this.offset = entry.backingOffset + offset;
-    return Fault.none;
+    return this.#aim(entry, offset);
   }
 
   /**
@@ -82,6 +80,11 @@ export class MemoryTarget {
     if (write && (entry.access & Access.localWrite) === 0) return Fault.access;
     const offset = distance(addressHi, addressLo, entry.addressHi, entry.addressLo);
     if (offset < 0 || offset + length > entry.lengthBytes) return Fault.bounds;
+    return this.#aim(entry, offset);
+  }
+
+  #aim(entry: StagEntry, offset: number): Fault {
+    entry.used = true;
     this.entry = entry;
     this.offset = entry.backingOffset + offset;
     return Fault.none;

@@ -107,6 +107,11 @@ export class MR {
     return this.entry.stag;
   }
 
+  /** A work request of its owner, or a peer, has been permitted an access. */
+  get used(): boolean {
+    return this.entry.used;
+  }
+
   /**
    * Deregisters: nothing is read or written through it after this returns. EBUSY while windows are
    * bound to it; a second call does nothing.

@@ -5,7 +5,7 @@
  * told waits until `settle`.
  */
 import { CQEStatus, SQOpcode } from '../../verbs-api/contract/protocol/queue-layout.ts';
-import { AsyncEventType, QPState, type QPType } from '../../verbs-api/contract/verbs/enums.ts';
+import { AsyncEventType, QPState, QPType } from '../../verbs-api/contract/verbs/enums.ts';
 import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import { assert } from '../invariants/assert.ts';
 import type { CompletionGate } from './completion-gate.ts';
@@ -100,6 +100,13 @@ const CLOSED: Cause = { kind: 'ended', text: 'the connection was closed' };
 /** Kinds of failures of a connection that could not be told its peer. */
 const OWN_FAILURES: readonly string[] = ['local', 'protocol'];
 
+/** An entry of the port's GID table. */
+export interface SourceGid {
+  readonly index: number;
+  /** 16 bytes. */
+  readonly gid: Uint8Array;
+}
+
 /** Every bit of `Access`. */
 const ALL_RIGHTS = -1;
 
@@ -116,6 +123,10 @@ export class QPLifecycle<Q extends LifecycleUser> {
   cause: Cause | undefined = undefined;
   /** In RTR, until the peer's first message: it raises COMM_EST. Never true for iWARP. */
   unheard = false;
+  /** The last of RESET, INIT, RTR and RTS that it has reached. */
+  furthest: QPState = QPState.RESET;
+  /** The own GID that its program chose with the way to RTR. */
+  source: SourceGid | undefined = undefined;
   #state: QPState = QPState.RESET;
   #wire: Wire | undefined = undefined;
   /** The same wire, of a QP that its program connects. */
@@ -234,7 +245,12 @@ export class QPLifecycle<Q extends LifecycleUser> {
     const next = checkTransition({ type, state: this.#state, draining: this.#draining }, change);
     const path = changedPath(this.#path, change, ib.addresses);
     const enters = next === QPState.RTR && this.#state === QPState.INIT;
-    if (enters) this.#attachProgramWire(ib.makeWire(this.#qp));
+    if (enters) {
+      this.#attachProgramWire(ib.makeWire(this.#qp));
+      const { sgidIndex: index } = path.addressVector;
+      const gid = type === QPType.ud ? undefined : ib.addresses.gid(index);
+      this.source = gid === undefined ? undefined : { index, gid };
+    }
     this.#path = path;
     this.granted = path.accessFlags;
     this.#move(next, now);
@@ -724,6 +740,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
   /** The only writer of the state. */
   #transition(state: QPState): void {
     this.#state = state;
+    if (state > this.furthest && state <= QPState.RTS) this.furthest = state;
     this.#updateReceiving();
     this.#onState?.(state);
   }

@@ -13,6 +13,8 @@ export interface QPInit {
   readonly recvCQ: CQ;
   readonly srq: SRQ | undefined;
   readonly capabilities: QPCapabilities;
+  /** The inline payload that the program asked for, in bytes. Default: that of `capabilities`. */
+  readonly inlineAsked?: number;
   /** Flags unless given. With an SRQ, its kind is that of the SRQ. */
   readonly kind?: RingKind;
   /** Every work request completes, flagged or not. */

@@ -26,7 +26,12 @@ import { countOutbound } from './nic-counters.ts';
 import { PeerAccess, type PeerAccessHost } from './peer-access.ts';
 import type { PD } from './protection-domain.ts';
 import type { QPModification } from './qp-attributes.ts';
-import { type LifecycleEffect, type LifecycleHost, QPLifecycle } from './qp-lifecycle.ts';
+import {
+  type LifecycleEffect,
+  type LifecycleHost,
+  QPLifecycle,
+  type SourceGid,
+} from './qp-lifecycle.ts';
 import { isFlushing } from './qp-state.ts';
 import type { QPInit, QPLayout } from './queue-pair-init.ts';
 import { Receiver } from './receiver.ts';
@@ -76,6 +81,8 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
   readonly sendCQ: CQ;
   readonly recvCQ: CQ;
   readonly srq: SRQ | undefined;
+  /** See `QPInit`. */
+  readonly inlineAsked: number;
   ownWindows = NO_WINDOWS;
   /** What it found wrong last, whether that ended its connection or not. */
   found: Cause | undefined = undefined;
@@ -102,6 +109,7 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     this.sendCQ = init.sendCQ;
     this.recvCQ = init.recvCQ;
     this.srq = init.srq;
+    this.inlineAsked = init.inlineAsked ?? init.capabilities.maxInlineData;
     this.#sqSigAll = init.sqSigAll;
     this.tag = init.tag;
     this.#host = host;
@@ -146,6 +154,31 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
   /** Receives that this QP took, to find a stream that takes more than its share of an SRQ. */
   get receivesTaken(): number {
     return this.#receiver.taken;
+  }
+
+  /** The last of RESET, INIT, RTR and RTS that it has reached. */
+  get furthest(): QPState {
+    return this.#life.furthest;
+  }
+
+  /** The own GID that its program chose, 16 bytes, and its index. */
+  get source(): SourceGid | undefined {
+    return this.#life.source;
+  }
+
+  /** Work requests with inline payload. */
+  get sendsInlined(): number {
+    return this.#sendQueue.inlined;
+  }
+
+  /** The most sends in a row that asked for no completion. */
+  get longestUnsignalled(): number {
+    return this.#sendQueue.longestUnsignalled;
+  }
+
+  /** Messages that found no receive posted; each try of one counts. */
+  get receivesMissed(): number {
+    return this.#receiver.missed;
   }
 
   /**

@@ -37,6 +37,8 @@ interface ReceiverHost extends StagHost {
 export class Receiver {
   /** Receives taken for messages. */
   taken = 0;
+  /** Messages that found none posted. */
+  missed = 0;
   readonly #host: ReceiverHost;
   readonly #user: WindowUser & CauseHolder;
   readonly #queue: ReceiveQueue;
@@ -78,6 +80,7 @@ export class Receiver {
     if (watch.observer !== undefined) queue.reportNext(watch, this.#user.qpn);
     const fault = queue.take();
     if (fault === Fault.noBuffer) {
+      this.missed += 1;
       counters.faults += 1;
       this.#user.found = queue.lack;
       return fault;

@@ -65,6 +65,11 @@ export class SendQueue {
   failedStatus: CQEStatus = CQEStatus.success;
   /** Set when local operations used up their budget and more were waiting. */
   overBudget = false;
+  /** Work requests that had their payload in the element. */
+  inlined = 0;
+  /** The most work requests in a row that asked for no completion. */
+  longestUnsignalled = 0;
+  #unsignalled = 0;
   readonly #elements: WorkRing;
   readonly #format: SendFormat;
   readonly #type: QPType;
@@ -235,6 +240,9 @@ export class SendQueue {
     const wqe = this.#messages.latest;
     this.#held = false;
     const signalled = this.#sqSigAll || (wqe.flags & QueueFlag.signalled) !== 0;
+    this.#unsignalled = signalled ? 0 : this.#unsignalled + 1;
+    if (this.#unsignalled > this.longestUnsignalled) this.longestUnsignalled = this.#unsignalled;
+    if ((wqe.flags & QueueFlag.inline) !== 0) this.inlined += 1;
     return this.#started.push(wqe.wrIdLo, wqe.wrIdHi, wqe.opcode, signalled, wqe.lengthBytes);
   }
 

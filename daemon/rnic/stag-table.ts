@@ -42,6 +42,8 @@ export class StagEntry {
   backingOffset = 0;
   /** Windows bound to this region. */
   windows = 0;
+  /** A work request or a peer has been permitted an access. */
+  used = false;
 
   constructor(stag: number, pd: PD, isWindow: boolean) {
     this.stag = stag;

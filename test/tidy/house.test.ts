@@ -9,6 +9,7 @@ const pureFolders = [
   'daemon/invariants/',
   'daemon/crc/',
   'daemon/faults/',
+  'daemon/lint/',
   'daemon/refusals/',
   'daemon/iwarp/wire/',
   'daemon/iwarp/engine/',

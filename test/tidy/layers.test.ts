@@ -10,6 +10,7 @@ const PURE = [
   'daemon/invariants/',
   'daemon/crc/',
   'daemon/faults/',
+  'daemon/lint/',
   'daemon/refusals/',
   'daemon/iwarp/',
   'daemon/rnic/',

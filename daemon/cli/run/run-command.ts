@@ -14,12 +14,14 @@ import {
 } from '../../console/failure.ts';
 import type { Output } from '../../console/output.ts';
 import { shimVariables } from '../../console/shim-environment.ts';
+import { Findings } from '../../lint/findings.ts';
 import { createLog } from '../../main/log.ts';
 import { isNative } from '../arguments.ts';
 import { type DaemonArguments, givenDaemonOptions } from '../daemon-options.ts';
 import { daemonSettings, openLog } from '../daemon-settings.ts';
 import { findProgram, neededLibraries, preloadObstacle } from '../program-file.ts';
 import { JunitFile } from './junit-file.ts';
+import { type LintMode, lintLines, lintTitle } from './lint-lines.ts';
 import { makePrivateFolder, removeDeadFolders, socketIn } from './private-folder.ts';
 import { endBySignal, type ProgramEnd, runToEnd } from './program-process.ts';
 import { type RecorderArguments, startRecorders } from './recorders.ts';
@@ -49,12 +51,16 @@ export interface RunArguments extends DaemonArguments, RecorderArguments {
   readonly junit?: string;
   /** Print why verbs are refused. */
   readonly explain?: boolean;
+  /** Print advice; with `error`, it is a failure. */
+  readonly lint?: LintMode;
 }
 
 /** What came of a program. */
 interface RunResult {
   readonly end: ProgramEnd;
   readonly report: RunReport | undefined;
+  /** Advice that is not in the report. */
+  readonly findings: Findings | undefined;
 }
 
 /**
@@ -74,11 +80,15 @@ export async function runProgram(
     await junit?.failed(failureText(error));
     throw error;
   }
-  const { end, report } = result;
+  const { end, report, findings } = result;
   await junit?.ended(report ?? shortReport(words, end));
   if (report !== undefined) {
     if (process.env['GITHUB_ACTIONS'] === 'true') output.note(githubAnnotation(report));
     printReport(report, output);
+  }
+  if (findings !== undefined && findings.list().length > 0) {
+    output.note(`iwarpd: ${lintTitle(findings)}`);
+    for (const line of lintLines(findings)) output.note(`  ${line}`);
   }
   if ('error' in end) return;
   if ('signal' in end) return endBySignal(end.signal);
@@ -101,7 +111,8 @@ async function runOnDaemon(
   }
   // Report a missing library before starting a daemon.
   shimVariables(socketOf(given), process.env);
-  const daemon = await usedDaemon(given);
+  const findings = given.lint === undefined ? undefined : new Findings();
+  const daemon = await usedDaemon(given, findings);
   try {
     const recorders = await startRecorders(daemon.socketPath, given);
     const needed = neededLibraries(found.path);
@@ -113,7 +124,8 @@ async function runOnDaemon(
     const end = await runToEnd({ words, environment, onOutput: junit?.keepOutput });
     await recorders.stop();
     if ('error' in end) throw notRunnable(name, failureCode(end.error) ?? 'EACCES');
-    return { end, report: await reportOn(words, end, daemon, given) };
+    const report = await reportOn(words, end, daemon, given, findings);
+    return { end, report, findings: given.lint === 'error' ? undefined : findings };
   } finally {
     await daemon.stop();
   }
@@ -144,10 +156,11 @@ type RunDaemon = UsedDaemon & { readonly log?: RunLog };
  * The running daemon, or a private one: with any option that describes one, or if none runs and the
  * command line names none.
  */
-async function usedDaemon(given: RunArguments): Promise<RunDaemon> {
+async function usedDaemon(given: RunArguments, findings: Findings | undefined): Promise<RunDaemon> {
   const { fresh = false, expectClean = false } = given;
-  const wanted = fresh || expectClean || givenDaemonOptions(given).length > 0;
-  if (wanted) return await privateDaemon(given, 'isolated');
+  const wanted =
+    fresh || expectClean || findings !== undefined || givenDaemonOptions(given).length > 0;
+  if (wanted) return await privateDaemon(given, 'isolated', findings);
   const socket = socketOf(given);
   if (await isRunning(socket)) return sharedDaemon(socket);
   // A private daemon in its place would hide a misspelt name.
@@ -157,10 +170,14 @@ async function usedDaemon(given: RunArguments): Promise<RunDaemon> {
     );
   }
   // It stands in for the daemon that does not run, and reaches what that would.
-  return await privateDaemon(given, 'host');
+  return await privateDaemon(given, 'host', undefined);
 }
 
-async function privateDaemon(given: RunArguments, network: NetworkReach): Promise<RunDaemon> {
+async function privateDaemon(
+  given: RunArguments,
+  network: NetworkReach,
+  findings: Findings | undefined,
+): Promise<RunDaemon> {
   if (given.device?.some(isNative) === true) {
     throw usageFailure('`iwarpd run` offers emulated devices only; serve native ones with `start`');
   }
@@ -175,7 +192,8 @@ async function privateDaemon(given: RunArguments, network: NetworkReach): Promis
     const log = new RunLog(openLog(given.logFile, logFormat), asked ? 'all' : 'errors');
     const options = { ...settings.options, socketPath };
     try {
-      const daemon = await startPrivate(folder, options, createLog(settings.config.logLevel, log));
+      const daemonLog = createLog(settings.config.logLevel, log);
+      const daemon = await startPrivate(folder, options, daemonLog, findings);
       return { ...daemon, log };
     } catch (error) {
       throw settings.failure(error);
@@ -186,15 +204,17 @@ async function privateDaemon(given: RunArguments, network: NetworkReach): Promis
   }
 }
 
-/** The report about a program that failed, or left objects open where it must not. */
+/** The report about a program that failed, left objects open where it must not, or needs advice. */
 async function reportOn(
   words: readonly string[],
   end: ProgramEnd,
   { socketPath, isPrivate, log }: RunDaemon,
-  { expectClean = false }: RunArguments,
+  { expectClean = false, lint }: RunArguments,
+  findings: Findings | undefined,
 ): Promise<RunReport | undefined> {
   const failed = !('status' in end) || end.status !== 0;
-  if (!isPrivate || 'error' in end || !(failed || expectClean)) return undefined;
+  if (!isPrivate || 'error' in end || !(failed || expectClean || lint !== undefined))
+    return undefined;
   await untilEnded(socketPath);
   const faults = await queryDaemon('listFaults', {}, { socketPath });
   const refusals = await queryDaemon(
@@ -204,7 +224,9 @@ async function reportOn(
   );
   const lines = log?.lastLines ?? [];
   const open = await queryDaemon('reset', {}, { socketPath });
-  return runReport({ words, end, open, expectClean, faults, refusals, log: lines });
+  const failing = lint === 'error' ? findings : undefined;
+  const facts = { words, end, open, expectClean, faults, refusals, log: lines };
+  return runReport({ ...facts, findings: failing });
 }
 
 /** Waits a bounded time for the clients of a daemon to end: the program may not wait for all of its processes. */

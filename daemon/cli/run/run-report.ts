@@ -3,9 +3,11 @@ import type { ResetReport } from '../../../verbs-api/contract/protocol/control.t
 import type { FaultStatus } from '../../../verbs-api/contract/protocol/faults.ts';
 import type { RefusalList } from '../../../verbs-api/contract/protocol/refusals.ts';
 import type { Output } from '../../console/output.ts';
+import type { Findings } from '../../lint/findings.ts';
 import { explainLine } from '../control/explain.ts';
 import { faultLines } from '../control/fault.ts';
 import { leakLines } from '../control/reset.ts';
+import { lintLines, lintTitle } from './lint-lines.ts';
 import type { ProgramEnd } from './program-process.ts';
 
 /** A script on the command line may be long; its reader knows it. */
@@ -24,6 +26,8 @@ export interface RunFacts {
   readonly open: ResetReport;
   /** Open objects are a failure. */
   readonly expectClean: boolean;
+  /** Advice that is a failure. */
+  readonly findings?: Findings | undefined;
   readonly faults: readonly FaultStatus[];
   /** The last refusals of the daemon, which only the program used. */
   readonly refusals: Pick<RefusalList, 'refusals' | 'last'>;
@@ -50,9 +54,10 @@ export interface RunReport {
 export function runReport(facts: RunFacts): RunReport | undefined {
   const failure = failureOf(facts);
   if (failure === undefined) return undefined;
-  const { open, faults, refusals, log } = facts;
+  const { open, faults, refusals, log, findings } = facts;
   const fired = faults.filter((fault) => fault.fired > 0);
   const sections = [
+    { title: 'lint', lines: findings === undefined ? [] : lintLines(findings) },
     { title: 'objects left open', lines: leakLines(open) },
     { title: 'faults that triggered', lines: fired.length === 0 ? [] : faultLines(fired) },
     { title: 'refusals', count: refusals.last, lines: refusalLines(refusals) },
@@ -104,9 +109,13 @@ export function endText(words: readonly string[], end: ProgramEnd): string | und
   return undefined;
 }
 
-function failureOf({ words, end, open, expectClean }: RunFacts): string | undefined {
+function failureOf({ words, end, open, expectClean, findings }: RunFacts): string | undefined {
   const leaked = open.leaks.length + open.endedHolding.length;
   const unclean = expectClean && leaked > 0;
   const left = unclean ? `${programText(words)}: succeeded, but left objects open` : undefined;
-  return endText(words, end) ?? left;
+  const advised = findings !== undefined && findings.list().length > 0;
+  const linted = advised
+    ? `${programText(words)}: succeeded, but ${lintTitle(findings)}`
+    : undefined;
+  return endText(words, end) ?? left ?? linted;
 }

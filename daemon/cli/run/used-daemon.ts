@@ -5,6 +5,7 @@ import { queryDaemon } from '../../../verbs-api/client/daemon-query.ts';
 import { isTrustedUser } from '../../../verbs-api/client/daemon-trust.ts';
 import { CommandFailure, failureCode } from '../../console/failure.ts';
 import { sysfsPath } from '../../ipc/kernel/sysfs-tree.ts';
+import type { Findings } from '../../lint/findings.ts';
 import type { DaemonOptions } from '../../main/config.ts';
 
 /** The daemon to use. */
@@ -21,16 +22,17 @@ export function sharedDaemon(socketPath: string): UsedDaemon {
   return { socketPath, isPrivate: false, stop: () => Promise.resolve() };
 }
 
-/** Starts a daemon for one program, in a folder that goes with it. */
+/** Starts a daemon for one program, in a folder that goes with it. It records advice in `findings`. */
 export async function startPrivate(
   folder: string,
   options: DaemonOptions & { readonly socketPath: string },
   log: Logger,
+  findings: Findings | undefined,
 ): Promise<UsedDaemon> {
   const { socketPath } = options;
   // Loaded here: a program on a daemon that runs starts without it, in half the time.
   const { startDaemon } = await import('../../main/daemon.ts');
-  const daemon = await startDaemon(options, { log });
+  const daemon = await startDaemon(options, { log, ...(findings && { findings }) });
   return {
     socketPath,
     isPrivate: true,

@@ -1,10 +1,18 @@
 /** A program that uses the emulated kernel: its identity, its objects and its quotas. */
 import type { PeerProcess } from '../../../native-bridge/libc/peer-process.ts';
+import { adviceOn } from '../../lint/advice.ts';
+import type { Advice, Findings, LintedProgram } from '../../lint/findings.ts';
 import type { Refusals } from '../../refusals/refusals.ts';
 import { ClientIdentity } from '../client-identity.ts';
 import type { OwnReport } from '../objects/failure-report.ts';
 import { type ClientQuotas, QuotaLedger } from '../objects/quotas.ts';
 import { rightsOf, type UserRights } from '../objects/user-rights.ts';
+
+/** Records about programs. */
+interface ClientRecords {
+  readonly refusals?: Refusals | undefined;
+  readonly findings?: Findings | undefined;
+}
 
 /** All files of one process share one account. */
 export class KernelClient extends ClientIdentity {
@@ -16,12 +24,21 @@ export class KernelClient extends ClientIdentity {
   endingFiles = 0;
   /** Records of its objects' events that wait to be read. */
   unreadEvents = 0;
+  /** rdma_cm has told it attributes of a queue pair. */
+  usesCm = false;
   readonly #refusals: Refusals | undefined;
+  readonly #findings: Findings | undefined;
 
-  /** `refusals`: records what the program is told. Default: nothing is recorded. */
-  constructor(id: number, credentials: PeerProcess, quotas: ClientQuotas, refusals?: Refusals) {
+  /** Where what the program is told, and advice to it, are recorded. Default: nowhere. */
+  constructor(
+    id: number,
+    credentials: PeerProcess,
+    quotas: ClientQuotas,
+    { refusals, findings }: ClientRecords = {},
+  ) {
     super(id, credentials);
     this.#refusals = refusals;
+    this.#findings = findings;
     this.ledger = new QuotaLedger(quotas, credentials.uid);
     this.rights = rightsOf(credentials.uid);
   }
@@ -31,5 +48,21 @@ export class KernelClient extends ClientIdentity {
     const { program, credentials } = this;
     const { pid, uid } = credentials;
     this.#refusals?.record({ pid, uid, program, ...report });
+  }
+
+  /** An object of the program on this device has been destroyed. */
+  judge(object: object, device: string): void {
+    if (this.#findings === undefined) return;
+    const linted = this.#linted(device);
+    for (const advice of adviceOn(object, linted)) this.#findings.note(linted, advice);
+  }
+
+  advise(advice: Advice, device: string): void {
+    this.#findings?.note(this.#linted(device), advice);
+  }
+
+  #linted(device: string): LintedProgram {
+    const { program, credentials, usesCm } = this;
+    return { pid: credentials.pid, program, device, script: false, usesCm };
   }
 }

@@ -16,6 +16,7 @@ import type { RnicHost } from '../../host/rnic-host.ts';
 import { inSlices } from '../../host/slices.ts';
 import { noteWork } from '../../host/turn-note.ts';
 import { assert } from '../../invariants/assert.ts';
+import type { Findings } from '../../lint/findings.ts';
 import type { Refusals } from '../../refusals/refusals.ts';
 import type { QP } from '../../rnic/queue-pair.ts';
 import type { Connection } from '../connection.ts';
@@ -72,6 +73,8 @@ interface KernelServerOptions {
   readonly ended: EndedClients;
   /** Records what programs are refused. */
   readonly refusals: Refusals;
+  /** Records advice to programs. Default: none is given. */
+  readonly findings?: Findings | undefined;
   /** A program connected or disconnected. */
   readonly note: (
     level: 'debug' | 'warn',
@@ -318,8 +321,8 @@ export class KernelServer implements KernelServices {
   }
 
   #newClient(credentials: PeerProcess): KernelClient {
-    const { nextClientId, quotas } = this.#options;
-    return new KernelClient(nextClientId(), credentials, quotas, this.#options.refusals);
+    const { nextClientId, quotas, refusals, findings } = this.#options;
+    return new KernelClient(nextClientId(), credentials, quotas, { refusals, findings });
   }
 
   #came(client: KernelClient): void {

@@ -78,6 +78,8 @@ interface ClientOptions {
   readonly closeChannel?: (channel: Handle) => void;
   /** Records what the client is told of failed work and of events. Default: nothing is recorded. */
   readonly record?: (report: OwnReport) => void;
+  /** An object of the NIC has been destroyed. Default: nothing is done. */
+  readonly judge?: (object: object, device: string) => void;
   /** Names the client in logs. */
   readonly label: string;
   /** Its process, for faults. Default: none. */
@@ -124,7 +126,8 @@ export class ClientContext implements ClientEvents, DeviceEventSink {
   constructor(options: ClientOptions) {
     this.label = options.label;
     this.#options = options;
-    const { pid } = options;
+    const { pid, judge = () => undefined } = options;
+    const { resources } = options.directory;
     this.#state = new ClientState(this, {
       directory:
         options.uid === undefined
@@ -132,7 +135,7 @@ export class ClientContext implements ClientEvents, DeviceEventSink {
           : options.directory.forUser({ uid: options.uid, gid: options.gid }),
       memory: options.memory,
       quotas: options.quotas ?? DEFAULT_QUOTAS,
-      listing: pid === undefined ? undefined : new ListedObjects(options.directory.resources, pid),
+      listing: pid === undefined ? undefined : new ListedObjects(resources, pid, judge),
       uid: options.uid,
       sendEvent: (event) => {
         if (!this.#closed) options.sendEvent(event);

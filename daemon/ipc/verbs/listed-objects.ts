@@ -7,12 +7,15 @@ import type { AnyObject, ContextObject, IdObject } from './client-objects.ts';
 export class ListedObjects implements ObjectListing<AnyObject> {
   readonly #all: AllResources;
   readonly #pid: number;
+  readonly #judge: (object: object, device: string) => void;
   readonly #owners = new Map<ContextObject, ResourceOwner>();
   readonly #ids = new Map<IdObject, number>();
 
-  constructor(all: AllResources, pid: number) {
+  /** `judge` is called with each object of the NIC that has been destroyed, and its device's name. */
+  constructor(all: AllResources, pid: number, judge: (object: object, device: string) => void) {
     this.#all = all;
     this.#pid = pid;
+    this.#judge = judge;
   }
 
   added(object: AnyObject): void {
@@ -54,7 +57,10 @@ export class ListedObjects implements ObjectListing<AnyObject> {
       return;
     }
     const found = ofDevice(object);
-    if (found !== undefined) this.#all.of(found.context.device).remove(found.object);
+    if (found === undefined) return;
+    const { device } = found.context;
+    this.#all.of(device).remove(found.object);
+    this.#judge(found.object, device.name);
   }
 }
 

@@ -24,6 +24,7 @@ function waitingGate() {
     },
     armed: () => Notify.none,
     disarm: () => undefined,
+    untaken: () => ({ count: 0, successes: 0 }),
   };
   const cq = new CQ({ writer, tag: undefined }, { push: () => undefined }, () => undefined);
   const user = {

@@ -79,6 +79,7 @@ export function initQpAttr(file: OpenChannel, request: CmRequest): KernelReply {
     throw new VerbsError('EINVAL', `qp_attr has qp_state ${state}; there are 0 (RESET) to 6 (ERR)`);
   }
   const { persona, call } = callOn(file, request, 16);
+  file.client.usesCm = true;
   const response = emitQpAttr(persona.qpAttributes(call, state as QPState));
   return { status: 0, response };
 }

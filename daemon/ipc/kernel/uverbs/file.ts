@@ -2,6 +2,7 @@
 import { IpcFormatError } from '../../../../verbs-api/contract/protocol/ipc-value.ts';
 import type { DeviceTransport } from '../../../../verbs-api/contract/verbs/attributes.ts';
 import { QPState } from '../../../../verbs-api/contract/verbs/enums.ts';
+import { unacknowledgedEvents } from '../../../lint/advice.ts';
 import { COMPLETIONS_OF_OBJECT } from '../../objects/ending-owners.ts';
 import {
   DONE,
@@ -52,6 +53,7 @@ export class UverbsFile extends OpenDevice implements KernelFile {
       case ShimOp.arm:
         return this.#arm(request.argument);
       case ShimOp.write:
+        this.eventsOfDestroyed = 0;
         try {
           return executeWrite(this, COMMANDS[this.device.transport], request.payload, caller);
         } finally {
@@ -116,6 +118,10 @@ export class UverbsFile extends OpenDevice implements KernelFile {
 
   /** All objects, in the order of destruction. */
   #leave(): UverbsObject[] {
+    // One that goes on to end in order destroys its protection domain, too.
+    if (this.eventsOfDestroyed > 0 && this.table.size > 0) {
+      this.client.advise(unacknowledgedEvents(this.eventsOfDestroyed), this.device.name);
+    }
     this.services.events.remove(this);
     this.endQueues();
     this.mappings.end();

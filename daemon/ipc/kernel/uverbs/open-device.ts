@@ -53,6 +53,8 @@ export class OpenDevice implements DeviceEventSink {
   readonly watch: SendWatch;
   readonly #resources: DeviceResources;
   readonly #owner: ResourceOwner;
+  /** Completion events of the queue that the last command destroyed, if it did. */
+  eventsOfDestroyed = 0;
   #hasContext = false;
   #deviceEventsUnread = 0;
 
@@ -72,13 +74,18 @@ export class OpenDevice implements DeviceEventSink {
     this.#owner = { pid: client.credentials.pid, context: this };
     this.table = new ObjectRegistry(client.ledger, 0, () => device.name, {
       added: (object) => this.#resources.add(deviceObject(object), this.#owner),
-      removed: (object) => this.#resources.remove(deviceObject(object)),
+      removed: (object) => this.#removed(deviceObject(object)),
     });
     this.watch = new SendWatch(services.host, yieldCore);
     this.mappings = new RingMappings(client.ledger);
     this.rings = new QueueRings(this.mappings, client.ledger);
     this.asyncQueue = services.createQueue(client);
     services.events.add(this);
+  }
+
+  #removed(object: object): void {
+    this.#resources.remove(object);
+    this.client.judge(object, this.device.name);
   }
 
   /** The end of its event queues: before its objects', whose records need not be looked for then. */

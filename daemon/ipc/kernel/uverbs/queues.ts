@@ -77,6 +77,7 @@ export function addSRQ(
 export function destroyCQCommand({ file, fields }: CommandCall): KernelReply {
   const object = file.table.expect('cq', fields.getUint32(CountedDestroy.request.handle, true));
   const purged = destroyCQ(file, object);
+  file.eventsOfDestroyed = object.completionsDelivered;
   const { response } = DestroyCQ;
   const reply = newStruct(response.bytes);
   reply.fields.setUint32(response.compEventsReported, object.completionsDelivered, true);

@@ -165,6 +165,7 @@ function addQP(call: CommandCall, at: CreateOffsets): QpElement {
         recvCQ: recvCQ.cq,
         srq: srq?.srq,
         capabilities,
+        inlineAsked: fields.getUint32(at.maxInlineData, true),
         sqSigAll: fields.getUint8(at.sqSigAll) !== 0,
         ring: (ringBytes) => {
           const memory = rings.take(ringBytes, ringBytes + SEND_WORDS_BYTES);

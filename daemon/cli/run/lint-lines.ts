@@ -1,0 +1,24 @@
+/** Advice to programs under `run`, as text. */
+import type { Finding, Findings } from '../../lint/findings.ts';
+
+/** What `--lint` does with findings. */
+export const LINT_MODES = ['print', 'error'] as const;
+export type LintMode = (typeof LINT_MODES)[number];
+
+/** A line for each finding: the rule, the advice, and whom it is for. */
+export function lintLines(findings: Findings): string[] {
+  const lines = findings.list().map(lintLine);
+  const { left } = findings;
+  return left === 0 ? lines : [...lines, `and ${left} more`];
+}
+
+function lintLine({ rule, sentence, program, pid, device, times }: Finding): string {
+  const such = times === 1 ? '' : `; ${times} such objects`;
+  return `${rule}: ${sentence} (${program}[${pid}] on ${device}${such})`;
+}
+
+/** The heading of the findings: how many there are, and where their rules are explained. */
+export function lintTitle(findings: Findings): string {
+  const count = findings.list().length;
+  return `lint has ${count === 1 ? '1 finding' : `${count} findings`}; see daemon/LINT.md`;
+}

@@ -1,0 +1,113 @@
+/** Judges objects of the NIC that are destroyed. */
+import { QPState, QPType } from '../../verbs-api/contract/verbs/enums.ts';
+import { CQ } from '../rnic/completion-queue.ts';
+import { MR } from '../rnic/memory-region.ts';
+import { QP } from '../rnic/queue-pair.ts';
+import type { Advice, LintedProgram } from './findings.ts';
+
+/** What is to be said about an object of a program. */
+export function adviceOn(object: object, program: LintedProgram): readonly Advice[] {
+  if (object instanceof MR) return present([unusedRegion(object)]);
+  if (object instanceof CQ) return present([unpolledQueue(object, program)]);
+  if (!(object instanceof QP)) return [];
+  return present([
+    leftInInit(object),
+    emptyReceiveQueue(object),
+    unsignaledSends(object, program),
+    unusedInline(object, program),
+    gidOfHost(object, program),
+  ]);
+}
+
+/** About a program whose last call on a device destroyed a queue of which it had taken `events`. */
+export function unacknowledgedEvents(events: number): Advice {
+  const sentence =
+    `ibv_destroy_cq was the last call on the device, of a queue with ${count(events, 'completion event')}:` +
+    ' it waits until each is acknowledged by ibv_ack_cq_events';
+  return { rule: 'cq-events-unacked', sentence };
+}
+
+type Judgement = Advice | undefined;
+
+function present(judgements: readonly Judgement[]): Advice[] {
+  return judgements.filter((each) => each !== undefined);
+}
+
+function unusedRegion(mr: MR): Judgement {
+  if (mr.used) return undefined;
+  const { lengthBytes, lkey, address } = mr;
+  const sentence =
+    `the region of ${count(lengthBytes, 'byte')} at ${hex(address)}, lkey ${hex(lkey)}, was never used:` +
+    ' no work request and no peer touched it';
+  return { rule: 'mr-unused', sentence };
+}
+
+function unpolledQueue(cq: CQ, { script }: LintedProgram): Judgement {
+  if (cq.written === 0) return undefined;
+  const { count: untaken, successes } = cq.untaken();
+  // Those that a destroyed queue pair leaves are of no interest to its program.
+  if (untaken < cq.written || successes === 0) return undefined;
+  const poll = script ? 'poll' : 'ibv_poll_cq';
+  const sentence = `the completion queue of ${count(cq.count, 'entry')} got ${count(untaken, 'completion')}, and ${poll} took none`;
+  return { rule: 'cq-unpolled', sentence };
+}
+
+function leftInInit({ qpn, furthest }: QP): Judgement {
+  if (furthest !== QPState.INIT) return undefined;
+  return { rule: 'qp-in-init', sentence: `queue pair ${qpn} was moved to INIT and never to RTR` };
+}
+
+function emptyReceiveQueue({ qpn, receivesMissed, srq }: QP): Judgement {
+  if (receivesMissed === 0) return undefined;
+  const empty = srq === undefined ? 'its receive queue' : 'its shared receive queue';
+  const times = receivesMissed === 1 ? 'once' : `${receivesMissed} times`;
+  const sentence = `queue pair ${qpn}: a message found ${empty} empty, ${times}`;
+  return { rule: 'rq-empty', sentence };
+}
+
+function unsignaledSends(qp: QP, { script }: LintedProgram): Judgement {
+  const { longestUnsignalled, capabilities } = qp;
+  const { maxSendWr } = capabilities;
+  if (maxSendWr === 0 || longestUnsignalled < maxSendWr) return undefined;
+  const [flag, size] = script
+    ? ['SendFlag.signaled', 'maxSendWr']
+    : ['IBV_SEND_SIGNALED', 'max_send_wr'];
+  const sentence = `queue pair ${qp.qpn}: ${longestUnsignalled} sends in a row without ${flag}, and ${size} is ${maxSendWr}`;
+  return { rule: 'sq-unsignaled', sentence };
+}
+
+function unusedInline(qp: QP, { script }: LintedProgram): Judgement {
+  // The library for TypeScript asks for it, and uses it where it can.
+  if (script || qp.inlineAsked === 0 || qp.sendsTaken === 0 || qp.sendsInlined > 0)
+    return undefined;
+  const sentence = `queue pair ${qp.qpn}: max_inline_data is ${qp.inlineAsked}, and no send had IBV_SEND_INLINE`;
+  return { rule: 'inline-unused', sentence };
+}
+
+/** A connection manager finds the GID by its address: then the program has not chosen it. */
+function gidOfHost({ qpn, type, source }: QP, { usesCm, script }: LintedProgram): Judgement {
+  if (usesCm || type === QPType.ud || source === undefined) return undefined;
+  const address = loopbackText(source.gid);
+  if (address === undefined) return undefined;
+  const index = script ? 'sgidIndex' : 'sgid_index';
+  const sentence = `queue pair ${qpn}: ${index} ${source.index} is the GID of ${address}, which no other host reaches`;
+  return { rule: 'gid-of-host', sentence };
+}
+
+/** A loopback address, as text; undefined for others. */
+function loopbackText(gid: Uint8Array): string | undefined {
+  const isMapped =
+    gid.subarray(0, 10).every((byte) => byte === 0) && gid[10] === 255 && gid[11] === 255;
+  if (isMapped) return gid[12] === 127 ? gid.subarray(12).join('.') : undefined;
+  return gid.subarray(0, 15).every((byte) => byte === 0) && gid[15] === 1 ? '::1' : undefined;
+}
+
+function hex(value: number | bigint): string {
+  return `0x${value.toString(16)}`;
+}
+
+/** "1 byte", "2 bytes", "3 entries". */
+function count(number: number, noun: string): string {
+  const plural = noun.endsWith('y') ? `${noun.slice(0, -1)}ies` : `${noun}s`;
+  return `${number} ${number === 1 ? noun : plural}`;
+}

@@ -1,0 +1,101 @@
+/** The advice in daemon/LINT.md is what programs/linted.c gets, which breaks one rule at a time. */
+import { spawnSync } from 'node:child_process';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { LINT_RULES } from '../../daemon/lint/findings.ts';
+import { CommandFolder, type Finished, runCommand } from '../e2e/cli-process.ts';
+import { describeWith, repositoryRoot } from './prerequisites.ts';
+
+const SOURCE = join(repositoryRoot(), 'test/interop/programs/linted.c');
+const DOCUMENT = readFileSync(join(repositoryRoot(), 'daemon/LINT.md'), 'utf8');
+/** The program's rule, and its GID index, by the rule that is broken; default the rule and 0. */
+const WORDS: Readonly<Record<string, readonly string[]>> = { 'gid-of-host': ['none', '1'] };
+const folder = new CommandFolder();
+let program: string;
+
+async function linted(how: string, words: readonly string[]): Promise<Finished> {
+  const device = ['--device', 'roce0=roce:127.0.0.1'];
+  return await runCommand(['run', how, ...device, '--', ...words]);
+}
+
+/** A line without what differs from run to run, and without the process. */
+function steady(line: string): string {
+  return line
+    .replaceAll(/0x[0-9a-f]+/g, '0x…')
+    .replaceAll(/queue pair \d+/g, 'queue pair N')
+    .replaceAll(/\d+ times/g, 'N times')
+    .replace(/ \(\w+\[\d+\] on roce0\)$/, '');
+}
+
+describeWith(['native'], 'run --lint', () => {
+  beforeAll(() => {
+    program = folder.file('linted');
+    const words = ['-std=gnu11', '-Wall', '-Werror', SOURCE, '-o', program, '-libverbs'];
+    const built = spawnSync('gcc', words, { encoding: 'utf8' });
+    expect(built.status, built.stderr).toBe(0);
+  });
+
+  afterAll(() => folder.clean());
+
+  it.each(LINT_RULES)('advises as documented: %s', async (rule) => {
+    const [broken = rule, gidIndex = '0'] = WORDS[rule] ?? [];
+    const { stderr } = await linted('--lint', [program, broken, gidIndex]);
+    const advice = stderr.split('\n').filter((line) => line.startsWith(`  ${rule}: `));
+    const documented = new RegExp(`^\\| \`${rule}\` +\\| \`(.*)\` *\\|$`, 'm').exec(DOCUMENT);
+    expect(
+      advice.map((line) => steady(line.slice(`  ${rule}: `.length))),
+      stderr,
+    ).toEqual([documented?.[1]]);
+    expect(stderr).toMatch(/^iwarpd: lint has \d findings?; see daemon\/LINT\.md$/m);
+    expect(DOCUMENT).toContain(`\n## ${rule}\n`);
+  });
+
+  it.each(['none', 'none-events'])(
+    'has nothing to say about a program that is right: %s',
+    async (broken) => {
+      const { status, stderr } = await linted('--lint=error', [program, broken, '0']);
+      expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
+    },
+  );
+
+  it('fails for advice with --lint=error, also in the JUnit file', async () => {
+    const junit = folder.file('junit.xml');
+    const { status, stderr } = await linted('--lint=error', ['sh', '-c', `${program} mr-unused 0`]);
+    expect(status).toBe(1);
+    expect(stderr).toMatch(/^iwarpd: sh -c .*: succeeded, but lint has 1 finding; see daemon/);
+    const words = ['run', '--lint=error', '--junit', junit, '--', program, 'mr-unused', '0'];
+    expect((await runCommand(words)).status).toBe(1);
+    expect(readFileSync(junit, 'utf8')).toMatch(
+      /<failure message=".*lint has 1 finding.*\n.*mr-unused: /,
+    );
+  });
+
+  it('leaves the status of a program that fails', async () => {
+    const { status } = await linted('--lint=error', ['sh', '-c', `${program} mr-unused 0; exit 7`]);
+    expect(status).toBe(7);
+  });
+
+  it('advises programs in TypeScript in their own terms', async () => {
+    const script = folder.file('program.mjs');
+    const index = join(repositoryRoot(), 'dist/verbs-api/index.js');
+    const lines = [
+      `import { connectDaemon } from ${JSON.stringify(index)};`,
+      'const provider = await connectDaemon();',
+      "const context = await provider.open('roce0');",
+      'const pd = await context.allocPD();',
+      'await pd.allocMR(100, 0);',
+      'await provider.close();',
+    ];
+    writeFileSync(script, lines.join('\n'));
+    const { stderr, status } = await linted('--lint', [process.execPath, script]);
+    expect(stderr).toMatch(/^ {2}mr-unused: the region of \d+ bytes .*\(.*\[\d+\] on roce0\)$/m);
+    expect(status).toBe(0);
+  });
+
+  it('takes print and error', async () => {
+    const { status, stderr } = await runCommand(['run', '--lint=loud', '--', 'true']);
+    expect(status).toBe(2);
+    expect(stderr).toMatch(/print.*error/);
+  });
+});
