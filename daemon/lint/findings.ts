@@ -12,7 +12,7 @@ export const LINT_RULES = [
   'gid-of-host',
 ] as const;
 
-export type LintRule = (typeof LINT_RULES)[number];
+type LintRule = (typeof LINT_RULES)[number];
 
 /** What is to be said about one object. */
 export interface Advice {
