@@ -144,7 +144,7 @@ export class IpcServer {
       allowOtherUsers: options.allowOtherUsers,
       budget: options.quotas.budget,
     });
-    this.#ending = new EndingOwners((run) => options.directory.emulated.soon(run));
+    this.#ending = new EndingOwners(options.directory.emulated);
     this.#inFlight = new DescriptorsInFlight(options.quotas.budget);
     this.#server = createServer({ pauseOnConnect: true }, (socket) => this.#accept(socket));
   }

@@ -143,9 +143,8 @@ export class KernelServer implements KernelServices {
   constructor(options: KernelServerOptions) {
     this.host = options.directory.emulated;
     this.events = options.directory.events;
-    const soon = (run: () => void): void => this.host.soon(run);
-    this.#ending = new EndingOwners(soon);
-    this.#endingChannels = new EndingOwners(soon);
+    this.#ending = new EndingOwners(this.host);
+    this.#endingChannels = new EndingOwners(this.host);
     this.#options = options;
     options.refusals.watch((refusal) => this.#reasons.note(refusal));
     this.memories = new ProcessMemories(options.memoryTiers, ({ pid, uid }, address) => {

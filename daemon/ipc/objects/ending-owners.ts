@@ -5,9 +5,17 @@
  * thousand queue pairs, nor a hundred programs that end at once, delay others.
  */
 import { noteWork } from '../../host/turn-note.ts';
+import type { Micros } from '../../rnic/wire-port.ts';
 
-/** Work of one turn, in objects of the expensive kind: some ten milliseconds. */
-const TURN_COST_MAX = 512;
+/**
+ * Microseconds of one turn. A number of objects alone would not do: the first ones take several times as
+ * long as later ones, since their code is not compiled yet.
+ */
+const SHARE_MICROS = 4000;
+/** Work of one turn, in objects of the expensive kind, on a clock that stands still during a turn. */
+const SHARE_COST = 512;
+/** Objects of the expensive kind between two looks at the clock. */
+const PIECE_COST = 16;
 /** Completions that take as long as destroying a queue pair: what one flushes counts, too. */
 export const COMPLETIONS_OF_OBJECT = 16;
 
@@ -20,6 +28,13 @@ interface Owner {
   close(costMax: number): number;
 }
 
+/** The host of the objects. */
+interface EndingHost {
+  now(): Micros;
+  /** Calls back in the next turn. */
+  soon(run: () => void): void;
+}
+
 interface Ending<T> {
   readonly owner: T;
   /** Called when everything is destroyed. */
@@ -28,15 +43,16 @@ interface Ending<T> {
 
 /** See the module's comment. */
 export class EndingOwners<T extends Owner> {
-  readonly #soon: (run: () => void) => void;
+  readonly #host: EndingHost;
   /** Oldest first. */
   readonly #waiting: Ending<T>[] = [];
-  #share = TURN_COST_MAX;
+  /** Of the share of this turn. */
+  #spentMicros = 0;
+  #spentCost = 0;
   #scheduled = false;
 
-  /** `soon` calls back in the next turn. */
-  constructor(soon: (run: () => void) => void) {
-    this.#soon = soon;
+  constructor(host: EndingHost) {
+    this.#host = host;
   }
 
   /** Those with objects left. */
@@ -46,42 +62,53 @@ export class EndingOwners<T extends Owner> {
 
   /** Destroys the objects of `owner`, now or later, then calls `ended`. */
   add(owner: T, ended: () => void): void {
-    if (this.#waiting.length === 0 && this.#take(owner)) ended();
-    else this.#waiting.push({ owner, ended });
-    if (this.#share < TURN_COST_MAX) this.#awaitTurn();
+    this.#waiting.push({ owner, ended });
+    if (this.#waiting.length === 1) this.#takeOldest();
+    this.#awaitTurn();
   }
 
   /** Resolves once nothing is left. */
   async idle(): Promise<void> {
     while (this.#waiting.length > 0) {
-      await new Promise<void>((resolve) => this.#soon(resolve));
+      await new Promise<void>((resolve) => this.#host.soon(resolve));
     }
   }
 
-  /** Destroys as much as the share permits. True if nothing is left. */
-  #take(owner: T): boolean {
-    if (this.#share <= 0) return false;
-    const cost = owner.close(this.#share);
-    const all = cost < this.#share;
-    this.#share -= cost;
-    return all;
+  get #spent(): boolean {
+    return this.#spentMicros >= SHARE_MICROS || this.#spentCost >= SHARE_COST;
+  }
+
+  /** Destroys as many objects of the oldest owner as the share permits. */
+  #takeOldest(): void {
+    const [oldest] = this.#waiting;
+    const before = this.#spentMicros;
+    const begun = this.#host.now();
+    let isLeft = true;
+    while (oldest !== undefined && isLeft && !this.#spent) {
+      const cost = oldest.owner.close(PIECE_COST);
+      isLeft = cost >= PIECE_COST;
+      if (!isLeft) {
+        this.#waiting.shift();
+        oldest.ended();
+      }
+      // One without objects takes some time, too.
+      this.#spentCost += cost + 1;
+      this.#spentMicros = before + this.#host.now() - begun;
+    }
   }
 
   #awaitTurn(): void {
     if (this.#scheduled) return;
     this.#scheduled = true;
-    this.#soon(this.#takeTurn);
+    this.#host.soon(this.#takeTurn);
   }
 
   readonly #takeTurn = (): void => {
     noteWork('ended owners');
     this.#scheduled = false;
-    this.#share = TURN_COST_MAX;
-    for (let [oldest] = this.#waiting; oldest !== undefined; [oldest] = this.#waiting) {
-      if (!this.#take(oldest.owner)) break;
-      this.#waiting.shift();
-      oldest.ended();
-    }
-    if (this.#share < TURN_COST_MAX) this.#awaitTurn();
+    this.#spentMicros = 0;
+    this.#spentCost = 0;
+    while (this.#waiting.length > 0 && !this.#spent) this.#takeOldest();
+    if (this.#spentCost > 0) this.#awaitTurn();
   };
 }
