@@ -279,6 +279,19 @@ export class Connection implements InputAccount {
       this.onClosing(descriptorOf(this.#socket));
       this.#socket.destroy();
       this.onEnded();
+      this.#forgetOwner();
     }
+  }
+
+  /**
+   * Another connection of the process may keep this one, with the process's credentials: not the objects
+   * of what it belonged to.
+   */
+  #forgetOwner(): void {
+    this.onBytes = () => undefined;
+    this.onClosed = () => undefined;
+    this.onEnded = () => undefined;
+    this.onDrained = () => undefined;
+    this.onClosing = () => undefined;
   }
 }

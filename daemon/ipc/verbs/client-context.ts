@@ -117,9 +117,8 @@ export class ClientContext implements ClientEvents, DeviceEventSink {
   readonly #state: ClientState;
   readonly #handlers: CommandHandlers;
   #closed = false;
-  /** Of a closed client: what it held, in the order of destruction, and how much of it is done. */
-  #leaving: readonly AnyObject[] | undefined;
-  #left = 0;
+  /** Of a closed client: what it still holds, the next one to destroy last. */
+  #leaving: AnyObject[] | undefined;
   readonly #failures: unknown[] = [];
   readonly #epoch = new WorkEpoch();
 
@@ -197,13 +196,12 @@ export class ClientContext implements ClientEvents, DeviceEventSink {
     this.#leaving ??= this.#leave();
     let cost = 0;
     while (cost < costMax) {
-      const object = this.#leaving[this.#left];
+      const object = this.#leaving.pop();
       if (object === undefined) break;
-      this.#left += 1;
       cost += this.#destroy(object);
     }
     this.#drain();
-    const failures = this.#left < this.#leaving.length ? [] : this.#failures.splice(0);
+    const failures = this.#leaving.length > 0 ? [] : this.#failures.splice(0);
     if (failures.length > 0) throw new AggregateError(failures, `clean-up after ${this.label}`);
     return cost;
   }
@@ -329,10 +327,11 @@ export class ClientContext implements ClientEvents, DeviceEventSink {
     for (const host of this.#state.directory.hosts) host.drain();
   }
 
-  #leave(): readonly AnyObject[] {
+  #leave(): AnyObject[] {
     this.#closed = true;
     this.#options.directory.events.remove(this);
-    return KINDS_LEAVING.flatMap((kind): readonly AnyObject[] => this.#state.table.ofKind(kind));
+    const { table } = this.#state;
+    return KINDS_LEAVING.flatMap((kind): readonly AnyObject[] => table.ofKind(kind)).reverse();
   }
 
   /** Returns the work that it took, in objects. */

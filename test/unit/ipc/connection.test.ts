@@ -4,6 +4,8 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { createServer, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { afterEach, expect, it } from 'vitest';
 import { Connection } from '../../../daemon/ipc/connection.ts';
 import { closeDescriptor } from '../../../native-bridge/libc/descriptor.ts';
@@ -63,4 +65,26 @@ it('has a buffer in the kernel of the same length on every machine', async () =>
   expect(getOption(own, SOL_SOCKET, SO_SNDBUF)).toBe(212_992);
   connection.close();
   closeDescriptor(other);
+});
+
+it('keeps nothing of its owner once it has ended, however long its process is known', async () => {
+  setFlagsFromString('--expose-gc');
+  const collect: () => void = runInNewContext('gc');
+  const [own, other] = socketPair();
+  const connection = Connection.pair(own, await connectedPeer(), new Uint8Array(64), 64);
+  const owner = ((objects: number[]) => {
+    connection.serve(() => objects.length);
+    connection.onClosed = () => objects.splice(0);
+    connection.onDrained = () => objects.splice(0);
+    connection.onEnded = () => objects.splice(0);
+    connection.onClosing = () => objects.splice(0);
+    return new WeakRef(objects);
+  })([1, 2, 3]);
+  connection.close();
+  closeDescriptor(other);
+  // What a weak reference has returned lives until the end of the turn.
+  await new Promise(setImmediate);
+  collect();
+  expect(owner.deref()).toBeUndefined();
+  expect(connection.closed).toBe(true);
 });

@@ -38,9 +38,8 @@ const KINDS_LEAVING = ['qp', 'srq', 'cq', 'ah', 'mw', 'mr', 'pd'] as const;
 export class UverbsFile extends OpenDevice implements KernelFile {
   readonly kind = 'uverbs';
   readonly ownQueue = undefined;
-  /** Objects left to destroy after the last close, and the progress. */
-  #leaving: readonly UverbsObject[] | undefined;
-  #left = 0;
+  /** Objects left to destroy after the last close, the next one last. */
+  #leaving: UverbsObject[] | undefined;
   /** The program does not know that it is cut off. */
   #isCut = false;
 
@@ -103,12 +102,11 @@ export class UverbsFile extends OpenDevice implements KernelFile {
     this.#leaving ??= this.#leave();
     let cost = 0;
     while (cost < costMax) {
-      const object = this.#leaving[this.#left];
+      const object = this.#leaving.pop();
       if (object === undefined) {
         this.release();
         break;
       }
-      this.#left += 1;
       const { completions } = this.device.nic.counters;
       this.#destroy(object);
       cost += 1 + (this.device.nic.counters.completions - completions) / COMPLETIONS_OF_OBJECT;
@@ -116,7 +114,7 @@ export class UverbsFile extends OpenDevice implements KernelFile {
     return cost;
   }
 
-  /** All objects, in the order of destruction. */
+  /** All objects, those to destroy first at the end. */
   #leave(): UverbsObject[] {
     // One that goes on to end in order destroys its protection domain, too.
     if (this.eventsOfDestroyed > 0 && this.table.size > 0) {
@@ -125,7 +123,7 @@ export class UverbsFile extends OpenDevice implements KernelFile {
     this.services.events.remove(this);
     this.endQueues();
     this.mappings.end();
-    return KINDS_LEAVING.flatMap((kind) => this.table.ofKind(kind));
+    return KINDS_LEAVING.flatMap((kind) => this.table.ofKind(kind)).reverse();
   }
 
   #destroy(object: UverbsObject): void {
