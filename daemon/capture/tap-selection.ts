@@ -1,5 +1,6 @@
-/** The links and the work that a filter selects. */
+/** The links, the work and the refusals that a filter selects. */
 import type { TappedPacket } from '../../verbs-api/contract/protocol/packet-records.ts';
+import type { Refusal } from '../../verbs-api/contract/protocol/refusals.ts';
 import type {
   LinkQueuePairs,
   QueuePairName,
@@ -78,6 +79,14 @@ export class TapSelection {
   wantsWork(device: string, qpn: number): boolean {
     const pair = { device, qpn };
     return this.#hasPair(pair) && (!this.byEnds || this.#linked.has(nameOf(pair)));
+  }
+
+  /** A refusal that concerns no queue pair matches by its device alone. */
+  wantsRefusal({ device, objects }: Pick<Refusal, 'device' | 'objects'>): boolean {
+    const qpn = objects?.['qp'];
+    if (device !== undefined && qpn !== undefined) return this.wantsWork(device, qpn);
+    if (this.#qps !== undefined || this.byEnds) return false;
+    return this.#filter.device === undefined || this.#filter.device === device;
   }
 
   #hasEnds({ localAddress, localPort, remoteAddress, remotePort }: TapLinkEnds): boolean {

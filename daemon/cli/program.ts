@@ -293,7 +293,7 @@ function addTrace(program: Command, { output, signal }: CommandContext): void {
   const command = program
     .command('trace')
     .description(
-      'print work requests, completions and wire traffic of a running daemon, one line each',
+      'print work requests, completions, wire traffic and refusals of a running daemon, one line each',
     )
     .addOption(
       new Option(

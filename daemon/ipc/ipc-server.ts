@@ -580,8 +580,9 @@ export class IpcServer {
       if (frame.type !== FrameType.request) throw new IpcFormatError(`frame of type ${frame.type}`);
       const { TapStream, parseTapFilter } = this.#clientParts;
       const watcher = new TapStream(connection, parseTapFilter(decodeValue(frame.payload)));
+      const { taps, work, refusals } = this.#options;
       connection.write(emitValueFrame(FrameType.reply, frame.id, {}));
-      stop = watcher.watch(this.#options.taps, this.#options.work);
+      stop = watcher.watch(taps, work, refusals);
       connection.onBytes = () => connection.cut('bytes behind the request');
     });
     const unread = new KeptInput(connection);

@@ -1,5 +1,5 @@
 /**
- * Streams connection traffic and device work to a watcher. A watcher that falls behind loses
+ * Streams connection traffic, device work and refusals to a watcher. A watcher that falls behind loses
  * records and learns how much it lost; traffic never waits for it.
  */
 import { z } from 'zod';
@@ -9,6 +9,7 @@ import {
   emitTappedPacket,
   type TappedPacket,
 } from '../../verbs-api/contract/protocol/packet-records.ts';
+import type { Refusal } from '../../verbs-api/contract/protocol/refusals.ts';
 import {
   emitLostBytes,
   emitTapRecord,
@@ -34,6 +35,7 @@ import type { PacketWatcher } from '../capture/packet-hub.ts';
 import type { TapHub, TapWatcher } from '../capture/tap-hub.ts';
 import { TapSelection } from '../capture/tap-selection.ts';
 import type { WorkHub, WorkWatcher } from '../capture/work-hub.ts';
+import type { Refusals } from '../refusals/refusals.ts';
 import type { Connection } from './connection.ts';
 
 /** The parts of a connection that a watcher uses. */
@@ -56,7 +58,7 @@ const FILTERED_LINKS_MAX = 1024;
 const FILTERED_QPS_MAX = 1024;
 const QP_NUMBER_MAX = 2 ** 24 - 1;
 const DEVICE_NAME_MAX = 63;
-/** Packets and work records belong to no link. */
+/** Packets, work and refusals belong to no link. */
 const NO_LINK = 0;
 const NO_BYTES = new Uint8Array(0);
 
@@ -98,7 +100,7 @@ export class TapStream implements TapWatcher, PacketWatcher, WorkWatcher {
   readonly #lost = new Map<string, number>();
   /** Buffers for long records, each as large as the longest record; at most a backlog of them. */
   readonly #room: Uint8Array[] = [];
-  /** Packets, work requests and completions dropped since the last `lost` record. */
+  /** Packets, work requests, completions and refusals dropped since the last `lost` record. */
   #lostRecords = 0;
 
   constructor(connection: TapConnection, filter: TapFilter) {
@@ -108,13 +110,18 @@ export class TapStream implements TapWatcher, PacketWatcher, WorkWatcher {
     connection.unreadMaxBytes = BACKLOG_MAX_BYTES + BACKLOG_SLACK_BYTES;
   }
 
-  /** Starts sending; call the result to stop. */
-  watch(links: TapHub, work: WorkHub): () => void {
+  /** Starts sending; call the result to stop. Throws EBUSY if too many watch refusals. */
+  watch(links: TapHub, work: WorkHub, refusals: Refusals): () => void {
     const stops: (() => void)[] = [];
     const topics = this.#topics;
     const works = topics.has('posted') || topics.has('completed');
-    // Work that is selected by a link can only be matched while links are watched.
-    const linked = works && this.#selection.byEnds;
+    if (topics.has('refusals')) {
+      const stop = refusals.watch((refusal) => this.#refused(refusal));
+      if (stop === undefined) throw new VerbsError('EBUSY', 'too many requests wait for refusals');
+      stops.push(stop);
+    }
+    // What is selected by a link can only be matched while links are watched.
+    const linked = (works || topics.has('refusals')) && this.#selection.byEnds;
     if (topics.has('links') || linked) stops.push(links.watch(this));
     if (topics.has('packets') || linked) stops.push(links.packets.watch(this));
     if (works) stops.push(work.watch(this));
@@ -188,6 +195,11 @@ export class TapStream implements TapWatcher, PacketWatcher, WorkWatcher {
     if (!this.#topics.has('completed') || !this.#takesWork(device, work.qpn)) return;
     const body = emitCompletedWork(work, this.#nameOf(device));
     this.#send(TapKind.completed, 'us', NO_LINK, body);
+  }
+
+  #refused(refusal: Refusal): void {
+    if (!this.#selection.wantsRefusal(refusal) || !this.#hasRoom()) return;
+    this.#send(TapKind.refusal, 'us', NO_LINK, encodeValue(refusal as unknown as IpcValue));
   }
 
   /** True for work that the watcher asked for and has room for. */

@@ -2,6 +2,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { OPERATIONS } from '../../daemon/control/operations.ts';
 import { DaemonControl } from '../../verbs-api/client/daemon-control.ts';
+import type { Refusal } from '../../verbs-api/contract/protocol/refusals.ts';
 import {
   TRACE_SAMPLES_MAX,
   type TraceRecord,
@@ -9,12 +10,16 @@ import {
 } from '../../verbs-api/contract/protocol/trace-sample.ts';
 import { freePort } from '../support/free-port.ts';
 import { fetchWith, madeToken } from '../support/http-token.ts';
-import { CommandFolder, type RunningCommand, runCommand } from './cli-process.ts';
+import { CommandFolder, type RunningCommand, refusedWords, runCommand } from './cli-process.ts';
 
 const CLIENT = '127.0.0.2';
 const SERVER = '127.0.0.3';
 
-type Line = Omit<TraceRecord, 'micros'> & { readonly time: string };
+type Line = Omit<TraceRecord, 'micros' | 'kind'> &
+  Partial<Omit<Refusal, 'device'>> & {
+    readonly time: string;
+    readonly kind: TraceRecord['kind'] | 'refusal';
+  };
 
 let folder: CommandFolder;
 let socket: string;
@@ -160,10 +165,36 @@ describe('iwarpd trace', () => {
     for (const { qpn } of lines) expect(qpn).toBe(2);
   });
 
+  it('shows refusals among the rest, as the daemon records them', async () => {
+    const tracing = await trace('--json');
+    const plain = await trace('--only', 'refusal');
+    const elsewhere = await trace('--json', '--device', 'b');
+    const words = ['run', '--socket', socket, '--', ...refusedWords([0, 2 ** 30])];
+    expect((await runCommand(words)).status).toBe(3);
+    const port = await server();
+    await ping(port);
+    const lines = await linesOf(tracing, FLUSHED);
+    expectOrder(lines, [
+      { kind: 'refusal', device: 'a', code: 'EINVAL', sentence: 'cqe is 1 to 1048576, not 0' },
+      { kind: 'refusal', device: 'a', code: 'EINVAL', verb: 'createCQ', api: 'typescript' },
+      { kind: 'wqe', device: 'b', opcode: 'RDMA_READ' },
+    ]);
+    const [first] = lines.filter(({ kind }) => kind === 'refusal');
+    expect(first).toMatchObject({ program: 'node', times: 1 });
+    expect(first?.text).toMatch(/^REFUSAL node\[\d+\] createCQ: EINVAL: cqe is 1 to /);
+    await plain.until(/^[\d:.]{12} {2}a {2}REFUSAL node\[\d+\] createCQ: EINVAL: .*, not 0\n/);
+    const others = await linesOf(elsewhere, /(?:[\s\S]*FLUSH_ERR){2}/);
+    expect(others.filter(({ device }) => device === 'a')).not.toContainEqual(
+      expect.objectContaining({ kind: 'refusal' }),
+    );
+  });
+
   it('refuses kinds that there are not', async () => {
     const { status, stderr } = await runCommand(['trace', '--only', 'wqe,packets']);
     expect(status).not.toBe(0);
-    expect(stderr).toContain('must be a comma-separated list of wqe, cqe, mpa, fpdu, packet, end');
+    expect(stderr).toContain(
+      'must be a comma-separated list of wqe, cqe, mpa, fpdu, packet, end, refusal',
+    );
   });
 });
 

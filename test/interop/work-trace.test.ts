@@ -110,3 +110,24 @@ describeWith(['rdma-programs'], 'the work of rping', () => {
     expectPaired(records);
   });
 });
+
+describeWith(['rdma-programs'], 'the refusals of a ping-pong', () => {
+  it('name its call and why it failed', async () => {
+    const words = ['trace', '--json', '--only', 'refusal', '--socket', bench.socketPath];
+    const tracing = bench.folder.start(words);
+    await tracing.until(/tracing/, 'stderr');
+    const { status } = await bench.run(['ibv_rc_pingpong', '-r', '2000000']);
+    expect(status).not.toBe(0);
+    await tracing.until(/\n/);
+    tracing.signal('SIGINT');
+    const { stdout } = await tracing.end();
+    expect(JSON.parse(stdout)).toMatchObject({
+      kind: 'refusal',
+      program: 'ibv_rc_pingpong',
+      api: 'verbs',
+      verb: 'ibv_create_cq',
+      code: 'EINVAL',
+      sentence: expect.stringMatching(/^cqe is 1 to .*, not 2000001$/),
+    });
+  });
+});

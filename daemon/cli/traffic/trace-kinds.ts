@@ -5,7 +5,7 @@ import type { TapTopic } from '../../../verbs-api/contract/protocol/tap-records.
 /**
  * Kinds that can be selected; undecodable bytes of a link are shown with any kind of wire record.
  */
-export const TRACE_KINDS = ['wqe', 'cqe', 'mpa', 'fpdu', 'packet', 'end'] as const;
+export const TRACE_KINDS = ['wqe', 'cqe', 'mpa', 'fpdu', 'packet', 'end', 'refusal'] as const;
 export type ChosenKind = (typeof TRACE_KINDS)[number];
 
 /** Parses `KIND[,KIND]…`. Throws `InvalidArgumentError` that lists the valid kinds. */
@@ -22,6 +22,7 @@ export function topicsOf(kinds: readonly ChosenKind[]): TapTopic[] {
   const topics = kinds.map((kind): TapTopic => {
     if (kind === 'wqe') return 'posted';
     if (kind === 'packet') return 'packets';
+    if (kind === 'refusal') return 'refusals';
     return kind === 'cqe' ? 'completed' : 'links';
   });
   return [...new Set(topics)];

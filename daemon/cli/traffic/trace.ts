@@ -1,8 +1,9 @@
 /**
- * `iwarpd trace`: the work of a running daemon's devices and the traffic of their connections, one
- * line each.
+ * `iwarpd trace`: the work of a running daemon's devices, the traffic of their connections and what
+ * programs are refused, one line each.
  */
 import { parseTappedPacket } from '../../../verbs-api/contract/protocol/packet-records.ts';
+import type { Refusal } from '../../../verbs-api/contract/protocol/refusals.ts';
 import {
   parseLostBytes,
   TapKind,
@@ -19,6 +20,7 @@ import { jsonLine, type Output } from '../../console/output.ts';
 import { chooseCrcEngine } from '../../host/crc-engine.ts';
 import { chooseCrc32 } from '../../host/roce/crc32-engine.ts';
 import { filterOf, type TrafficOptions, type TrafficUser, watchUntilDone } from './live-traffic.ts';
+import { refusalOf, refusalSource, refusalText } from './refusal-record.ts';
 import { type ChosenKind, TRACE_KINDS, topicsOf } from './trace-kinds.ts';
 
 /** The options as commander hands them over. */
@@ -42,7 +44,7 @@ export async function runTrace(
 
 class Tracer implements TrafficUser {
   readonly #output: Output;
-  readonly #kinds: ReadonlySet<TraceRecord['kind']>;
+  readonly #kinds: ReadonlySet<TraceRecord['kind'] | ChosenKind>;
   readonly #json: boolean;
   readonly #reader: TraceReader;
 
@@ -94,6 +96,9 @@ class Tracer implements TrafficUser {
       case TapKind.reset:
         reader.closed(link, kind === TapKind.reset);
         return;
+      case TapKind.refusal:
+        this.#printRefusal(micros, refusalOf(body));
+        return;
       case TapKind.lost:
         if (link === 0) this.#noteLost(parseLostBytes(body));
         else reader.lost(link, by, parseLostBytes(body));
@@ -107,7 +112,7 @@ class Tracer implements TrafficUser {
   }
 
   #noteLost(count: number): void {
-    const what = 'packets, work requests and completions';
+    const what = 'packets, work requests, completions and refusals';
     this.#output.note(`left out: ${count} ${what}: the reader was too slow`);
   }
 
@@ -115,6 +120,19 @@ class Tracer implements TrafficUser {
     const { localAddress, localPort, remoteAddress, remotePort } = linkAddresses(body);
     const ends = `${localAddress}:${localPort} and ${remoteAddress}:${remotePort}`;
     this.#output.note(`left out: ${ends}: already open, with markers`);
+  }
+
+  #printRefusal(micros: number, refusal: Refusal): void {
+    const time = new Date(micros / 1000).toISOString();
+    const text = refusalText(refusal);
+    if (this.#json) {
+      const { at: _, number: __, device, objects, ...rest } = refusal;
+      const place = { device, qpn: objects?.['qp'], objects };
+      this.#output.line(jsonLine({ time, kind: 'refusal', ...place, ...rest, text }));
+      return;
+    }
+    const parts = [time.slice(11, 23), refusalSource(refusal), text];
+    this.#output.line(parts.filter((part) => part !== '').join('  '));
   }
 
   #print(record: TraceRecord, { source, destination }: TracePlace): void {

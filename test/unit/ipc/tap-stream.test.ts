@@ -1,7 +1,13 @@
 import { describe, expect, it } from 'vitest';
 import type { LinkAddresses } from '../../../daemon/capture/capture-tap.ts';
+import { TapHub } from '../../../daemon/capture/tap-hub.ts';
+import { TapSelection } from '../../../daemon/capture/tap-selection.ts';
+import { WorkHub } from '../../../daemon/capture/work-hub.ts';
+import { refusalOf } from '../../../daemon/cli/traffic/refusal-record.ts';
 import { BACKLOG_MAX_BYTES, parseTapFilter, TapStream } from '../../../daemon/ipc/tap-stream.ts';
+import { type RefusalReport, Refusals } from '../../../daemon/refusals/refusals.ts';
 import { FrameReader } from '../../../verbs-api/contract/protocol/ipc-frames.ts';
+import { encodeValue, IpcFormatError } from '../../../verbs-api/contract/protocol/ipc-value.ts';
 import {
   parseLostBytes,
   parseTapRecord,
@@ -123,6 +129,53 @@ describe('a watcher’s stream', () => {
     });
   });
 
+  it('reports refusals in order with the work, those of other devices left out', () => {
+    const { tap, records } = stream({ topics: ['posted', 'refusals'], device: 'left' });
+    const refusals = new Refusals(() => '2026-01-02T03:04:05.678Z');
+    const stop = tap.watch(new TapHub(), new WorkHub([]), refusals);
+    const report: RefusalReport = {
+      pid: 7,
+      uid: 0,
+      program: 'pp',
+      api: 'verbs',
+      verb: 'ibv_modify_qp',
+      code: 'EINVAL',
+      sentence: 'no',
+    };
+    tap.posted('left', WORK);
+    refusals.record({ ...report, device: 'left', objects: { qp: 1 } });
+    refusals.record({ ...report, device: 'right' });
+    refusals.record(report);
+    tap.posted('left', WORK);
+    stop();
+    refusals.record({ ...report, device: 'left' });
+    expect(records.map(({ kind }) => kind)).toEqual([
+      TapKind.posted,
+      TapKind.refusal,
+      TapKind.posted,
+    ]);
+    expect(refusalOf(records[1]?.body ?? new Uint8Array(0))).toMatchObject({
+      program: 'pp',
+      verb: 'ibv_modify_qp',
+      device: 'left',
+      objects: { qp: 1 },
+    });
+    expect(() => refusalOf(encodeValue({ pid: 7 }))).toThrow(IpcFormatError);
+  });
+
+  it.each([
+    [{}, { device: 'left', objects: { qp: 3 } }, true],
+    [{}, {}, true],
+    [{ device: 'left' }, { device: 'left' }, true],
+    [{ device: 'left' }, { device: 'right', objects: { qp: 3 } }, false],
+    [{ qps: [3] }, { device: 'left', objects: { qp: 3 } }, true],
+    [{ qps: [3] }, { device: 'left', objects: { qp: 4 } }, false],
+    [{ qps: [3] }, { device: 'left', objects: { cq: 3 } }, false],
+    [{ port: 7000 }, { device: 'left' }, false],
+  ])('selects refusals by queue pair, or else by device: %j, %j', (filter, refusal, wanted) => {
+    expect(new TapSelection(filter).wantsRefusal(refusal)).toBe(wanted);
+  });
+
   it('reports only links if no topics are given', () => {
     const { tap, records } = stream();
     tap.posted('iwarp0', WORK);
@@ -148,7 +201,7 @@ describe('a watcher’s stream', () => {
   it.each([
     [undefined, ''],
     [{ topics: ['everything'] }, 'topics.0'],
-    [{ topics: ['links', 'links', 'links', 'links', 'links'] }, 'topics'],
+    [{ topics: new Array(6).fill('links') }, 'topics'],
     [{ device: '' }, 'device'],
     [{ qps: [0] }, 'qps.0'],
     [{ qps: new Array(1025).fill(1) }, 'qps'],

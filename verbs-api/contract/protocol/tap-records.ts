@@ -18,8 +18,8 @@
  *
  * `packet` reports a packet between queue pairs of emulated devices that have no links, with the body
  * in `packet-records.ts`. `posted` and `completed` report the work of emulated devices; with the bodies in
- * `work-records.ts`. All three use link 0. A `lost` of link 0 counts such records. All records are in the order of the
- * events.
+ * `work-records.ts`. `refusal` has a value, a `Refusal` of `refusals.ts`. All four use link 0. A `lost` of link 0 counts such
+ * records. All records are in the order of the events.
  */
 import { FRAME_HEADER_BYTES, type Frame, FrameType, writeFrameHeader } from './ipc-frames.ts';
 import { IpcFormatError } from './ipc-value.ts';
@@ -49,6 +49,8 @@ export const TapKind = {
   joined: 10,
   /** A packet between two queue pairs. */
   packet: 11,
+  /** A program was refused something. */
+  refusal: 12,
 } as const;
 export type TapKind = (typeof TapKind)[keyof typeof TapKind];
 
@@ -56,12 +58,12 @@ export type TapKind = (typeof TapKind)[keyof typeof TapKind];
 export type TapSide = 'us' | 'peer';
 
 /** Topics that can be watched. */
-export const TAP_TOPICS = ['links', 'packets', 'posted', 'completed'] as const;
+export const TAP_TOPICS = ['links', 'packets', 'posted', 'completed', 'refusals'] as const;
 export type TapTopic = (typeof TAP_TOPICS)[number];
 
 /**
- * Selects links that match all given fields, and the work of queue pairs that match them directly
- * or through their link.
+ * Selects links that match all given fields, and the work and refusals of queue pairs that match them
+ * directly or through their link; without queue pairs and links, all refusals of the device.
  */
 export interface TapFilter {
   /** Default: links only. */
