@@ -9,6 +9,7 @@ import { cmNumbers } from '../../daemon/ipc/kernel/kernel-files.ts';
 import { ShimOp } from '../../daemon/ipc/kernel/shim-protocol.ts';
 import { bytesOf } from './hex.ts';
 import { until } from './patience.ts';
+import { assertReplyReason } from './reasons.ts';
 import { le, RSP, request, UverbsRig, commands as uverbs } from './uverbs-rig.ts';
 
 /** A `sockaddr_in`, as hexadecimal text of `size` bytes. */
@@ -168,7 +169,10 @@ export class RdmaCmRig {
   /** Writes a command. */
   reply(payload: Uint8Array, file = this.file, isOpener = true): KernelReply {
     const caller = { credentials: file.client.credentials, ownPid: true, isOpener };
-    return executeOn(file, request(ShimOp.write, { payload }), caller, this.verbs.refusals);
+    const asked = request(ShimOp.write, { payload });
+    const reply = executeOn(file, asked, caller, this.verbs.refusals);
+    assertReplyReason(reply);
+    return reply;
   }
 
   /** Writes a command; its status. */

@@ -24,6 +24,7 @@ import { addressOf } from '../../native-bridge/libc/libc.ts';
 import { SharedMemory } from '../../native-bridge/libc/shared-memory.ts';
 import { bytesOf, hexOf } from './hex.ts';
 import { SELF } from './own-process.ts';
+import { assertReplyReason } from './reasons.ts';
 
 /** `value` as little-endian hexadecimal text of `bytes` bytes. */
 export function le(value: number | bigint, bytes = 4): string {
@@ -215,6 +216,8 @@ export class UverbsRig {
 
   #attempt(asked: ShimRequest, file: UverbsFile): KernelReply {
     const caller = { credentials: SELF, ownPid: true, isOpener: true };
-    return executeOn(file, asked, caller, this.refusals);
+    const reply = executeOn(file, asked, caller, this.refusals);
+    assertReplyReason(reply);
+    return reply;
   }
 }

@@ -41,6 +41,7 @@ import {
 } from '../../../verbs-api/contract/verbs/enums.ts';
 import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import { hexOf } from '../../support/hex.ts';
+import { assertReason } from '../../support/reasons.ts';
 import type { Draws } from '../draws.ts';
 import {
   COMMAND_NAMES,
@@ -445,6 +446,7 @@ const MAKERS: readonly CommandName[] = [
 
 function refusedBy(error: unknown): Outcome {
   if (!isVerbsError(error)) throw error;
+  assertReason(error.code, error.message);
   return error.code;
 }
 

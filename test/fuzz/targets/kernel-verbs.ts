@@ -4,7 +4,7 @@
  */
 
 import { RingMappings } from '../../../daemon/ipc/kernel/ring-mapping.ts';
-import { emitReply, ShimOp } from '../../../daemon/ipc/kernel/shim-protocol.ts';
+import { ShimOp } from '../../../daemon/ipc/kernel/shim-protocol.ts';
 import type { UverbsFile } from '../../../daemon/ipc/kernel/uverbs/file.ts';
 import { addressOf, SystemCallError } from '../../../native-bridge/libc/libc.ts';
 import { SharedMemory } from '../../../native-bridge/libc/shared-memory.ts';
@@ -16,7 +16,6 @@ import {
   SQE_BYTES,
 } from '../../../verbs-api/contract/protocol/queue-layout.ts';
 import type { DeviceTransport } from '../../../verbs-api/contract/verbs/attributes.ts';
-import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import { bytesOf, hexOf } from '../../support/hex.ts';
 import { SELF } from '../../support/own-process.ts';
 import { commands, le, RINGS, request, UverbsRig } from '../../support/uverbs-rig.ts';
@@ -248,13 +247,10 @@ export class VerbsState implements FuzzState {
 
   #execute(file: UverbsFile, op: number, payload: Uint8Array, argument: number): Outcome {
     try {
-      const asked = request(op, { payload, argument });
-      const reply = file.execute(asked, { credentials: SELF, ownPid: true, isOpener: true });
-      emitReply(1, reply);
+      const reply = this.#rig.execute(request(op, { payload, argument }), file);
       if (reply.response !== undefined) this.#world.learn?.(reply.response);
-      return reply.status < 0 ? 'refused' : 'done';
+      return reply.refused?.code ?? (reply.status < 0 ? 'refused' : 'done');
     } catch (error) {
-      if (isVerbsError(error)) return error.code;
       // A request that breaks the protocol ends its file.
       if (!(error instanceof IpcFormatError)) throw error;
       this.#closeFile();

@@ -1,0 +1,21 @@
+/** Every refusal that a test or a fuzzer meets has a reason of its own: beyond what its errno says. */
+import type { KernelReply } from '../../daemon/ipc/kernel/kernel-file.ts';
+import { ERRNO, type ErrnoCode } from '../../verbs-api/contract/verbs/errors.ts';
+
+/** Words that a sentence has at least: what was refused, and why. */
+const WORDS_MIN = 3;
+
+/** Throws for a refusal whose sentence says no more than its code. */
+export function assertReason(code: ErrnoCode, sentence: string): void {
+  const words = sentence.match(/[\p{L}\d_]+/gu)?.length ?? 0;
+  if (words < WORDS_MIN || sentence === ERRNO[code].text) {
+    throw new Error(`refused with ${code} without a reason of its own: "${sentence}"`);
+  }
+}
+
+/** Throws for a reply that refuses without a reason. EAGAIN refuses nothing. */
+export function assertReplyReason({ status, refused }: KernelReply): void {
+  if (status >= 0 || status === -ERRNO.EAGAIN.number) return;
+  if (refused === undefined) throw new Error(`refused with status ${status} and no reason`);
+  assertReason(refused.code, refused.sentence);
+}

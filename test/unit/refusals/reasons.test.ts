@@ -1,0 +1,10 @@
+import { expect, it } from 'vitest';
+import { assertReason, assertReplyReason } from '../../support/reasons.ts';
+
+it('a refusal without a reason of its own fails the tests and fuzzers that meet it', () => {
+  expect(() => assertReason('EINVAL', 'invalid argument')).toThrow('without a reason');
+  expect(() => assertReason('EINVAL', '')).toThrow('without a reason');
+  expect(() => assertReplyReason({ status: -22 })).toThrow('no reason');
+  expect(() => assertReplyReason({ status: -11 })).not.toThrow();
+  expect(() => assertReason('EINVAL', 'needs dest_qp_num in attr_mask')).not.toThrow();
+});
