@@ -10,6 +10,7 @@ import {
   NETWORKS,
   type NetworkReach,
 } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import { GREETING_TIMEOUT_MS } from '../../verbs-api/contract/protocol/ipc-frames.ts';
 import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import type { MemoryTier } from '../../verbs-api/contract/verbs/provider.ts';
 import { faultSpec } from '../control/fault-schemas.ts';
@@ -147,7 +148,7 @@ const daemonConfig = z.strictObject({
   unreadMaxBytes: count.default(4 * 2 ** 20),
   /** Connections of all clients; a client has four, plus one for each completion channel. */
   connectionsMax: count.default(16_384),
-  greetingTimeoutMs: count.default(5_000),
+  greetingTimeoutMs: count.default(GREETING_TIMEOUT_MS),
   /** How long `stop` waits for connections to end before it drops them. */
   stopTimeoutMs: count.default(5_000),
   logLevel: z.enum(LOG_LEVELS).default('info'),

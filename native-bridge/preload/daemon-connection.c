@@ -15,9 +15,6 @@
 
 _Static_assert(ECONNREFUSED == 111, "see daemon_is_absent");
 
-/* A daemon that has not greeted after this many seconds counts as none. */
-#define GREETING_TIMEOUT_S 10
-
 /* Copies `parts` behind each other. False when they do not fit. */
 static bool join_path(char *target, size_t size, const char *const *parts, size_t count) {
   size_t at = 0;
@@ -104,7 +101,7 @@ int send_all(int fd, struct msghdr *message) {
       if (errno == EINTR) continue;
       if (errno != EAGAIN) return -errno;
       /* The program may have made its descriptor of this socket non-blocking. */
-      int ready = raw_poll(fd, POLLOUT, COMMAND_TIMEOUT_S * 1000);
+      int ready = raw_poll(fd, POLLOUT, DAEMON_TIMEOUT_S * 1000);
       if (ready == 0) return -ETIMEDOUT;
       if (ready < 0 && errno != EINTR) return -errno;
       continue;
@@ -212,7 +209,7 @@ static int connect_socket(pid_t *daemon) {
   if (!socket_address(&address)) return -ECONNREFUSED;
   int fd = (int)syscall(SYS_socket, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return -errno;
-  set_timeouts(fd, GREETING_TIMEOUT_S);
+  set_timeouts(fd, DAEMON_TIMEOUT_S);
   while (syscall(SYS_connect, fd, &address, sizeof address) != 0) {
     if (errno == EINTR) continue;
     tell_unreachable(address.sun_path, errno);
@@ -291,12 +288,12 @@ static int greet(int fd, enum role role, const uint8_t *token, struct welcome *w
 
 int daemon_greet(int fd, enum role role, const uint8_t *token, struct welcome *welcome) {
   int saved = errno;
-  set_timeouts(fd, GREETING_TIMEOUT_S);
+  set_timeouts(fd, DAEMON_TIMEOUT_S);
   int error = greet(fd, role, token, welcome);
   if (error == 0) {
     /* A program may wait for an event without limit, and a timeout would
      * break SA_RESTART. */
-    set_timeouts(fd, role == ROLE_EVENT || role == ROLE_AGENT ? 0 : COMMAND_TIMEOUT_S);
+    if (role == ROLE_EVENT || role == ROLE_AGENT) set_timeouts(fd, 0);
   } else {
     raw_close(fd);
   }

@@ -40,7 +40,8 @@ int send_all(int fd, struct msghdr *message);
 /* Takes `sent` bytes off a message. True when nothing of it is left. */
 bool message_advance(struct msghdr *message, size_t sent);
 
-/* Seconds that the daemon may take for a command before it counts as dead. */
-#define COMMAND_TIMEOUT_S 60
+/* Seconds that the daemon may take for a greeting or a command before it counts as dead. Its end is
+ * noticed at once; a machine on which dozens of jobs start at once only makes it slow. */
+#define DAEMON_TIMEOUT_S 60
 
 #endif

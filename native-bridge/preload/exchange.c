@@ -74,7 +74,7 @@ static ssize_t receive_some(int fd, struct exchange *exchange, void *target, siz
     if (errno == EINTR) continue;
     if (errno != EAGAIN) return -errno;
     /* Either the daemon's time is up, or the program made its descriptor non-blocking. */
-    int ready = raw_poll(fd, POLLIN, COMMAND_TIMEOUT_S * 1000);
+    int ready = raw_poll(fd, POLLIN, DAEMON_TIMEOUT_S * 1000);
     if (ready == 0) return -ETIMEDOUT;
     if (ready < 0 && errno != EINTR) return -errno;
   }

@@ -50,6 +50,7 @@ const LONG: readonly string[] = [
   'interop/containers-examples',
   'interop/doc-examples',
   'interop/libfabric',
+  'interop/many-jobs',
   'interop/package',
   'interop/page',
   'interop/preload-sanitizers',

@@ -9,6 +9,7 @@ import {
   emitHello,
   type Frame,
   FrameReader,
+  GREETING_TIMEOUT_MS,
   IPC_VERSION,
   parseWelcome,
   type Role,
@@ -20,8 +21,6 @@ import { startCommand } from './start-command.ts';
 
 /** Bytes taken from the socket at once. */
 const READ_BYTES = 64 * 1024;
-/** How long the daemon may take to answer the greeting. */
-const GREETING_TIMEOUT_MS = 10_000;
 
 /** A greeted connection. */
 export class DaemonConnection {

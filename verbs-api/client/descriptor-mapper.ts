@@ -12,6 +12,7 @@ import {
   DAEMON_FRAME_MAX_BYTES,
   emitHello,
   FrameReader,
+  GREETING_TIMEOUT_MS,
   parseTokenText,
   parseWelcome,
   Role,
@@ -20,9 +21,6 @@ import { MAP_REPLY_BYTES } from '../contract/protocol/ipc-records.ts';
 import { VerbsError } from '../contract/verbs/errors.ts';
 import { refusal } from './daemon-connection.ts';
 import { checkDaemon, type DaemonPlace } from './daemon-trust.ts';
-
-/** How long the daemon may take to answer. */
-const REPLY_TIMEOUT_MS = 10_000;
 
 /** Concurrent requests: as many as the socket always takes without blocking. */
 const IN_FLIGHT_MAX = 64;
@@ -118,7 +116,7 @@ export class DescriptorMapper {
 
   async #receive(fd: number): Promise<void> {
     const reply = new Uint8Array(MAP_REPLY_BYTES);
-    const { length, descriptor } = await receiveDescriptor(fd, reply, REPLY_TIMEOUT_MS);
+    const { length, descriptor } = await receiveDescriptor(fd, reply, GREETING_TIMEOUT_MS);
     if (length === 0) throw new VerbsError('EIO', 'the daemon ended or closed the connection');
     const request = this.#sent.shift();
     if (descriptor === undefined || request === undefined) {
@@ -156,7 +154,7 @@ export class DescriptorMapper {
       });
       const bytes = new Uint8Array(256);
       while (!welcomed) {
-        const { length } = await receiveDescriptor(fd, bytes, REPLY_TIMEOUT_MS);
+        const { length } = await receiveDescriptor(fd, bytes, GREETING_TIMEOUT_MS);
         if (length === 0) throw new VerbsError('EIO', 'the daemon closed the connection');
         reader.push(bytes.subarray(0, length));
       }

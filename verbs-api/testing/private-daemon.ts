@@ -33,7 +33,7 @@ import {
   within,
 } from './waiting.ts';
 
-const START_TIMEOUT_MS = 20_000;
+const START_TIMEOUT_MS = 60_000;
 const LEAK_GRACE_MS = 1000;
 const DEFAULT_DEVICES: readonly TestDevice[] = [
   { name: 'left', addresses: ['127.0.0.2'] },
@@ -336,7 +336,7 @@ export class PrivateDaemon implements AsyncDisposable {
  * when it is ready. It ends with `stop`, with `await using`, and whenever this process ends.
  *
  * Rejects with `DaemonEndedError`, which has its output, if it cannot start; with
- * `WaitTimeoutError` after `timeoutMs` (default 20 s). Leaves nothing behind in either case.
+ * `WaitTimeoutError` after `timeoutMs` (default 60 s). Leaves nothing behind in either case.
  */
 export async function startPrivateDaemon(
   options: PrivateDaemonOptions = {},

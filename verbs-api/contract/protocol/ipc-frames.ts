@@ -41,6 +41,11 @@ export const DAEMON_FRAME_MAX_BYTES = 4 * 1024 * 1024;
 export const TOKEN_BYTES = 16;
 /** Bytes of a hello's payload. */
 export const HELLO_BYTES = 24;
+/**
+ * How long each side waits for the other's greeting. The end of a process is noticed at once; a machine
+ * on which dozens of jobs start at once only makes it slow.
+ */
+export const GREETING_TIMEOUT_MS = 60_000;
 /** Bytes of a welcome's payload before its text. */
 const WELCOME_BYTES = 32;
 

@@ -1,0 +1,48 @@
+/** Many jobs at once on a machine with few cores: each has devices of its own, and leaves nothing. */
+import { existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { commandWords } from '../e2e/cli-process.ts';
+import { describeWith, repositoryRoot } from './prerequisites.ts';
+import { ShimProgram } from './shim-programs.ts';
+
+/** As many as `make -j40` starts. */
+const JOBS = 40;
+/** The addresses and the port are those of every job. */
+const PAIR = `rping -s -a 127.0.0.1 -C 3 &
+  until rdma resource show cm_id | grep -q LISTEN; do sleep 0.2; done
+  rping -c -a 127.0.0.1 -C 3 && wait`;
+
+let directory: string;
+
+beforeEach(() => {
+  directory = mkdtempSync(join(tmpdir(), 'iwarpd-many-'));
+});
+
+afterEach(() => rmSync(directory, { recursive: true, force: true }));
+
+/** Starts all jobs at once; every one ends with status 0, and their temporary directory is empty. */
+async function succeed(jobs: readonly (readonly string[])[]): Promise<void> {
+  const programs = jobs.map((words) => new ShimProgram(words, { TMPDIR: directory }));
+  const ends = await Promise.all(programs.map((program) => program.end()));
+  expect(ends.filter(({ status }) => status !== 0)).toEqual([]);
+  expect(readdirSync(directory)).toEqual([]);
+}
+
+describeWith(['rdma-programs'], `${JOBS} runs at once`, () => {
+  it('have the same addresses and ports, and leave nothing behind', async () => {
+    const run = commandWords(['run', '--fresh', '--expect-clean', '--', 'sh', '-c', PAIR]);
+    await succeed(Array.from({ length: JOBS }, () => run));
+  });
+});
+
+describe(`${JOBS} TypeScript programs at once`, () => {
+  it('have the same addresses and ports, and leave nothing behind', async () => {
+    const path = join(repositoryRoot(), 'dist/test/interop/one-of-many.js');
+    if (!existsSync(path)) throw new Error('dist/ lacks one-of-many: run npm run build');
+    const kinds = ['daemon', 'embedded'];
+    const jobs = Array.from({ length: JOBS }, (_, index) => kinds[index % kinds.length] ?? '');
+    await succeed(jobs.map((kind) => [process.execPath, path, kind]));
+  });
+});
