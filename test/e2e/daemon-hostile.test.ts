@@ -24,7 +24,6 @@ let witness: Provider;
 
 beforeEach(async () => {
   rig = await DaemonRig.start({
-    greetingTimeoutMs: 200,
     unreadMaxBytes: 256 * 1024,
     quotas: { objects: { pd: 3, cq: 300 }, sharedBytes: 4 * 2 ** 20, queueEntries: 100_000 },
   });
@@ -113,11 +112,15 @@ describe('greetings', () => {
   });
 
   it('none within the time: ETIMEDOUT', async () => {
-    const client = new IpcClient(rig.socketPath);
-    client.send(emitHello(Role.control).subarray(0, 35));
-    expect(await client.welcome()).toMatchObject({ errno: ERRNO.ETIMEDOUT.number });
-    await client.closed();
-    await expectUnharmed();
+    const impatient = await DaemonRig.start({ greetingTimeoutMs: 200 });
+    try {
+      const client = new IpcClient(impatient.socketPath);
+      client.send(emitHello(Role.control).subarray(0, 35));
+      expect(await client.welcome()).toMatchObject({ errno: ERRNO.ETIMEDOUT.number });
+      await client.closed();
+    } finally {
+      await impatient.stop();
+    }
   });
 
   it.each([Role.doorbell, Role.map, Role.agent, Role.channel])(
