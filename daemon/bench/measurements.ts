@@ -1,6 +1,7 @@
 /** What the bench measures, against what, and what it has to reach. */
 import { CONNECTIONS_AT_ONCE, hold, release } from './held-connections.ts';
 import { IDLE_MEASUREMENTS } from './idle-measurements.ts';
+import { JOB_MEASUREMENTS } from './job-measurements.ts';
 import type { Baseline, Measurement } from './measurement.ts';
 import { NATIVE_MEASUREMENTS } from './native-measurements.ts';
 import { oneCoreBaselines } from './one-core-limit.ts';
@@ -84,6 +85,7 @@ export const MEASUREMENTS: readonly Measurement[] = [
     return writeStream(await rig.overDaemons(), load, scale);
   }),
   ...NATIVE_MEASUREMENTS,
+  ...JOB_MEASUREMENTS,
   ...operatorMeasurements(async (rig, scale) => {
     const load = { writeBytes: 64 * KIB, totalBytes: 512 * MIB, batch: 16 };
     return writeStream(await rig.overDaemons(), load, scale);
