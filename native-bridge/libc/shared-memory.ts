@@ -46,6 +46,8 @@ const munmap = libc.func('int munmap(void *address, uint64_t length)') as (
   length: number,
 ) => number;
 
+const getpagesize = libc.func('int getpagesize()') as () => number;
+
 const fallocate = libc.func('int posix_fallocate(int fd, int64_t offset, int64_t length)') as (
   fd: number,
   offset: number,
@@ -77,6 +79,9 @@ const SEEK_END = 2;
 const MAP_FAILED = 0xffffffffffffffffn;
 
 const ENOMEM = 12;
+
+/** Bytes of a page on this machine: what mmap(2) counts offsets in. */
+export const SYSTEM_PAGE_BYTES = getpagesize();
 
 /**
  * The smallest page. Each mapping has one, and the collector must count as much: it starts once such
@@ -232,16 +237,23 @@ export class SharedFile {
   }
 
   /**
-   * Maps a part; the file grows to hold it. `strict` as for `SharedMemory.create`. Throws
+   * Maps a part; the file grows to hold it. What is used of it must be reserved before. Throws
    * `SystemCallError` (ENOMEM, EFBIG, EPERM).
    */
-  map(offset: number, lengthBytes: number, strict = commitIsStrict()): SharedMemory {
+  map(offset: number, lengthBytes: number): SharedMemory {
     assertViewable(lengthBytes);
     const end = offset + lengthBytes;
     // The other side may have made it grow.
     if (fileBytes(this.descriptor) < end) checked('ftruncate', ftruncate(this.descriptor, end));
-    if (strict) reservePages(this.descriptor, offset, lengthBytes);
     return SharedMemory.mapPart(this.descriptor, offset, lengthBytes);
+  }
+
+  /**
+   * Reserves the pages of a part that is mapped, with `strict` as for `SharedMemory.create`. Throws
+   * `SystemCallError` (ENOMEM, ENOSPC).
+   */
+  reserve(offset: number, lengthBytes: number, strict = commitIsStrict()): void {
+    if (strict) reservePages(this.descriptor, offset, lengthBytes);
   }
 
   /** Frees all of its pages, for every side that maps them; they read as zeros from then on. */

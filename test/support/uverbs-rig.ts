@@ -21,7 +21,7 @@ import { EndedClients } from '../../daemon/ipc/objects/ended-clients.ts';
 import { DEFAULT_QUOTAS } from '../../daemon/ipc/objects/quotas.ts';
 import { Refusals } from '../../daemon/refusals/refusals.ts';
 import { addressOf } from '../../native-bridge/libc/libc.ts';
-import { SharedMemory } from '../../native-bridge/libc/shared-memory.ts';
+import { SharedMemory, SYSTEM_PAGE_BYTES } from '../../native-bridge/libc/shared-memory.ts';
 import { bytesOf, hexOf } from './hex.ts';
 import { SELF } from './own-process.ts';
 import { assertReplyReason } from './reasons.ts';
@@ -38,7 +38,7 @@ export function le(value: number | bigint, bytes = 4): string {
 }
 
 /** Where the rings of a file begin, and how far apart small ones are. */
-export const RINGS = { first: 0xa_0000, step: 0x1_0000 } as const;
+export const RINGS = { first: 0xa_0000, step: SYSTEM_PAGE_BYTES } as const;
 
 /** A response pointer, whose value the daemon ignores. */
 export const RSP = 'f0debc9a78563412';

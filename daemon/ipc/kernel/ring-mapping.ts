@@ -1,9 +1,17 @@
 /**
  * The rings of one open device, in one file: the program's descriptor of the device is this file, so
  * the offset of a ring is the offset at which the program maps it, by a plain mmap(2).
+ *
+ * The daemon maps parts of the file, each with many small rings. A mapping costs system calls when it is
+ * made, when it is released and when the garbage collector finds it: those of ten thousand queue pairs
+ * would take a hundred milliseconds at once.
  */
 import { SystemCallError } from '../../../native-bridge/libc/libc.ts';
-import { SharedFile, type SharedMemory } from '../../../native-bridge/libc/shared-memory.ts';
+import {
+  SharedFile,
+  type SharedMemory,
+  SYSTEM_PAGE_BYTES,
+} from '../../../native-bridge/libc/shared-memory.ts';
 import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import { assert } from '../../invariants/assert.ts';
 import { takeFor } from '../objects/daemon-budget.ts';
@@ -13,13 +21,27 @@ import type { KernelReply } from './kernel-file.ts';
 
 /** Bytes of a page. */
 export const PAGE_BYTES = 4096;
-/** Rings begin at multiples of this: the largest page that Linux has on arm64. */
-const ALIGNMENT_BYTES = 65_536;
+/** Rings begin at multiples of this: programs map whole pages. */
+const ALIGNMENT_BYTES = Math.max(PAGE_BYTES, SYSTEM_PAGE_BYTES);
 /**
  * The first ring. siw's provider takes the offset 0x90000 for an error; below lie the bytes that a
  * write(2) past the preload library would fill.
  */
 const FIRST_OFFSET = 0xa_0000;
+
+/** The first part that is mapped; each later one is twice as long as the one before, up to the longest. */
+const FIRST_PART_BYTES = 64 * 1024;
+const LAST_PART_BYTES = 2 ** 20;
+/** Of the longest part, what one ring may take: longer ones have a part of their own. */
+const SHARED_MAX_BYTES = LAST_PART_BYTES / 4;
+
+/** A part of the file that is mapped. */
+interface MappedPart {
+  readonly start: number;
+  readonly memory: SharedMemory;
+  /** Rings in it. */
+  rings: number;
+}
 
 /** One mapped queue. */
 export interface Ring {
@@ -27,9 +49,9 @@ export interface Ring {
   readonly key: number;
   /** Bytes that the program maps; the memory may be longer, after the last page of these. */
   readonly mappedBytes: number;
-  readonly memory: SharedMemory;
-  /** All bytes of the memory. */
+  /** All bytes of the memory: whole pages. */
   readonly view: Uint8Array;
+  readonly part: MappedPart;
 }
 
 /** See the module's comment. */
@@ -37,6 +59,11 @@ export class RingMappings implements RingSource<Ring> {
   readonly #ledger: QuotaLedger;
   readonly #rings = new Map<number, Ring>();
   #file: SharedFile | undefined;
+  /** Where the next part begins. */
+  #end = FIRST_OFFSET;
+  #nextPartBytes = FIRST_PART_BYTES;
+  /** The part with room for small rings, and where the next one begins in the file. */
+  #part: MappedPart | undefined;
   /** Offsets are used once: a program that still maps a ring which is gone harms no other one. */
   #next = FIRST_OFFSET;
   #leaving = false;
@@ -51,26 +78,27 @@ export class RingMappings implements RingSource<Ring> {
   create(mappedBytes: number, memoryBytes: number): Ring {
     const lengthBytes = pagesOf(Math.max(mappedBytes, memoryBytes)) * PAGE_BYTES;
     this.#ledger.take('sharedBytes', lengthBytes);
-    const key = this.#next;
     try {
-      const memory = this.#map(key, lengthBytes);
-      const ring: Ring = { key, mappedBytes, memory, view: memory.view };
-      this.#rings.set(key, ring);
-      this.#next += Math.ceil(lengthBytes / ALIGNMENT_BYTES) * ALIGNMENT_BYTES;
+      const ring = this.#place(mappedBytes, lengthBytes);
+      this.#rings.set(ring.key, ring);
       return ring;
     } catch (error) {
       this.#ledger.give('sharedBytes', lengthBytes);
-      throw error;
+      throw asVerbsError(error);
     }
   }
 
   /** Releases a ring, whose bytes are zero from then on for a program that maps it. */
   release(ring: Ring): void {
-    this.#rings.delete(ring.key);
-    if (!this.#leaving && !this.#ending) ring.memory.clear();
-    ring.memory.release();
-    this.#ledger.share?.give('mappings');
-    this.#ledger.give('sharedBytes', ring.memory.lengthBytes);
+    const { key, view, part } = ring;
+    this.#rings.delete(key);
+    part.rings -= 1;
+    // The part with room stays for the next rings.
+    if (part.rings === 0 && part !== this.#part) this.#unmap(part);
+    else if (!this.#leaving && !this.#ending) {
+      part.memory.clearPart(key - part.start, view.length);
+    }
+    this.#ledger.give('sharedBytes', view.length);
   }
 
   /**
@@ -80,7 +108,7 @@ export class RingMappings implements RingSource<Ring> {
     this.#leaving = true;
   }
 
-  /** All rings are about to be released: the whole file is cleared in their place, when it is closed. */
+  /** All rings are about to be released: they are cleared together with the others of their part. */
   end(): void {
     this.#ending = true;
   }
@@ -93,6 +121,8 @@ export class RingMappings implements RingSource<Ring> {
 
   /** Closes the file, once every ring is released. */
   close(): void {
+    if (this.#part !== undefined) this.#unmap(this.#part);
+    this.#part = undefined;
     if (this.#file === undefined) return;
     if (!this.#leaving) this.#file.clear();
     this.#file.close();
@@ -103,30 +133,76 @@ export class RingMappings implements RingSource<Ring> {
   /** Bytes of shared memory behind all rings. */
   get heldBytes(): number {
     let held = 0;
-    for (const { memory } of this.#rings.values()) held += memory.lengthBytes;
+    for (const { view } of this.#rings.values()) held += view.length;
     return held;
   }
 
   /** Checks every ring, for tests. Throws `InvariantError`. */
   assertDeepInvariants(): void {
     let end = FIRST_OFFSET;
-    for (const [key, ring] of this.#rings) {
-      assert(ring.key === key, 'a ring is found by its key');
+    const rings = [...this.#rings.values()].sort((one, other) => one.key - other.key);
+    const counts = new Map<MappedPart, number>();
+    for (const { key, mappedBytes, view, part } of rings) {
+      assert(this.#rings.get(key)?.view === view, 'a ring is found by its key');
       assert(key % ALIGNMENT_BYTES === 0 && key >= end, 'rings do not overlap');
-      assert(ring.mappedBytes <= ring.view.length, 'a ring has the bytes that are mapped');
-      end = key + ring.view.length;
+      assert(mappedBytes <= view.length, 'a ring has the bytes that are mapped');
+      end = key + view.length;
+      const isInside = key >= part.start && end <= part.start + part.memory.lengthBytes;
+      assert(isInside, 'a ring lies in its part of the file');
+      counts.set(part, (counts.get(part) ?? 0) + 1);
     }
-    assert(end <= this.#next || this.#rings.size === 0, 'the next ring lies behind all others');
+    for (const [part, count] of counts) assert(part.rings === count, 'a part counts its rings');
+    assert(end <= this.#end, 'the next part lies after all rings');
   }
 
-  #map(offset: number, lengthBytes: number): SharedMemory {
+  #place(mappedBytes: number, lengthBytes: number): Ring {
+    const takenBytes = Math.ceil(lengthBytes / ALIGNMENT_BYTES) * ALIGNMENT_BYTES;
+    const isShared = takenBytes <= SHARED_MAX_BYTES;
+    const part = isShared ? this.#partFor(takenBytes) : this.#map(takenBytes);
+    const key = isShared ? this.#next : part.start;
     try {
-      return takeFor(this.#ledger.share, ['mappings'], () => {
-        return this.#opened().map(offset, lengthBytes);
-      });
+      this.#opened().reserve(key, takenBytes);
     } catch (error) {
-      throw asVerbsError(error);
+      if (!isShared) this.#unmap(part);
+      throw error;
     }
+    if (isShared) this.#next += takenBytes;
+    part.rings += 1;
+    const at = key - part.start;
+    return { key, mappedBytes, view: part.memory.view.subarray(at, at + lengthBytes), part };
+  }
+
+  /** A part with room for `takenBytes` at `#next`. */
+  #partFor(takenBytes: number): MappedPart {
+    const part = this.#part;
+    if (part !== undefined) {
+      const end = part.start + part.memory.lengthBytes;
+      if (this.#next + takenBytes <= end) return part;
+    }
+    while (this.#nextPartBytes < takenBytes) this.#nextPartBytes *= 2;
+    const next = this.#map(this.#nextPartBytes);
+    this.#nextPartBytes = Math.min(2 * this.#nextPartBytes, LAST_PART_BYTES);
+    if (part?.rings === 0) this.#unmap(part);
+    this.#part = next;
+    this.#next = next.start;
+    return next;
+  }
+
+  /** Maps the next part of the file. Throws `SystemCallError` and the limit's error. */
+  #map(lengthBytes: number): MappedPart {
+    const memory = takeFor(this.#ledger.share, ['mappings'], () => {
+      return this.#opened().map(this.#end, lengthBytes);
+    });
+    const part: MappedPart = { start: this.#end, memory, rings: 0 };
+    this.#end += lengthBytes;
+    return part;
+  }
+
+  /** Releases a part without rings. */
+  #unmap(part: MappedPart): void {
+    if (!this.#leaving) part.memory.clear();
+    part.memory.release();
+    this.#ledger.share?.give('mappings');
   }
 
   #opened(): SharedFile {

@@ -108,7 +108,8 @@ describe('shared memory', () => {
       expect(blocks(memory.descriptor)).toBe(strict ? 1 << 20 : 0);
       memory.release();
       const file = new SharedFile('unit-strict');
-      const part = file.map(4096, 65_536, strict);
+      const part = file.map(4096, 2 ** 20);
+      file.reserve(8192, 65_536, strict);
       expect(blocks(file.descriptor)).toBe(strict ? 65_536 : 0);
       part.release();
       file.close();

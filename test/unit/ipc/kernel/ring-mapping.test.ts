@@ -1,6 +1,9 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { ShimOp } from '../../../../daemon/ipc/kernel/shim-protocol.ts';
+import { DaemonBudget } from '../../../../daemon/ipc/objects/daemon-budget.ts';
 import { HandleSpace } from '../../../../daemon/ipc/objects/handle-space.ts';
+import { DEFAULT_QUOTAS } from '../../../../daemon/ipc/objects/quotas.ts';
+import { daemonLimits } from '../../../../daemon/main/host-limits.ts';
 import { libc } from '../../../../native-bridge/libc/libc.ts';
 import { commands, RINGS, request, UverbsRig } from '../../../support/uverbs-rig.ts';
 
@@ -45,9 +48,34 @@ describe('the file of rings', () => {
     const keys = Array.from({ length: 3 }, () => {
       return rig.must(commands.createCQ(0n, 1)).getUint32(16, true);
     });
-    expect(keys).toEqual([0xa_0000, 0xb_0000, 0xc_0000]);
-    expect(rig.must(commands.createCQ(0n, 10_000)).getUint32(16, true)).toBe(0xd_0000);
-    expect(rig.must(commands.createCQ(0n, 1)).getUint32(16, true)).toBe(0xd_0000 + 0x9_0000);
+    const { first, step } = RINGS;
+    expect(keys).toEqual([first, first + step, first + 2 * step]);
+    // A long one lies after all that is mapped, and small ones still fill what is.
+    const long = rig.must(commands.createCQ(0n, 10_000)).getUint32(16, true);
+    expect(long).toBe(first + 0x1_0000);
+    expect(rig.must(commands.createCQ(0n, 1)).getUint32(16, true)).toBe(first + 3 * step);
+    rig.server.assertDeepInvariants();
+  });
+
+  it('takes few mappings of the daemon for many rings, and returns all of them', async () => {
+    const limits = daemonLimits({ connections: 64, descriptors: 1024 });
+    const budget = new DaemonBudget(limits, {});
+    const many = new UverbsRig({}, { ...DEFAULT_QUOTAS, budget });
+    const mappings = (): number | undefined => budget.uses()['mappings']?.used;
+    many.must(commands.getContext());
+    const { length } = Array.from({ length: 1000 }, () => many.create(commands.createCQ(0n, 1)));
+    expect(mappings()).toBeLessThan(length / 50);
+    many.server.assertDeepInvariants();
+    // None is cleared with another one of its part.
+    const last = many.file.table.ofKind('cq').at(-1)?.ring.view;
+    last?.fill(0xee);
+    for (let handle = 0; handle < length - 1; handle += 1) many.must(commands.destroyCQ(handle));
+    expect(last?.every((byte) => byte === 0xee)).toBe(true);
+    many.must(commands.destroyCQ(length - 1));
+    // One stays for the next rings.
+    expect([mappings(), last?.every((byte) => byte === 0)]).toEqual([1, true]);
+    await many.close();
+    expect(mappings()).toBe(0);
   });
 
   it('is the memory that the device uses', () => {
@@ -105,10 +133,10 @@ describe('the file of rings', () => {
       const fileBytes = Math.ceil((ringBytes + 8) / 4096) * 4096;
       const key = Number(reply.getBigUint64(48, true));
       const [element] = rig.file.table.ofKind('qp');
-      expect(element?.sendRing.memory.view).toHaveLength(fileBytes);
+      expect(element?.sendRing.view).toHaveLength(fileBytes);
       expect(element?.sendRing.mappedBytes).toBe(ringBytes);
       const mapped = rig.map(key, ringBytes);
-      const memory = element?.sendRing.memory.view ?? new Uint8Array(0);
+      const memory = element?.sendRing.view ?? new Uint8Array(0);
       const word = new Uint32Array(memory.buffer, memory.byteOffset + fileBytes - 8, 1);
       expect(word[0]).toBe(0);
       rig.must(commands.modifyQP(2, 1, { state: 6 }));

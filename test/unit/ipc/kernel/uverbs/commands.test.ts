@@ -4,7 +4,15 @@ import { DEFAULT_QUOTAS } from '../../../../../daemon/ipc/objects/quotas.ts';
 import { addressOf } from '../../../../../native-bridge/libc/libc.ts';
 import { bytesOf } from '../../../../support/hex.ts';
 import { SELF } from '../../../../support/own-process.ts';
-import { commands, le, plain, RSP, request, UverbsRig } from '../../../../support/uverbs-rig.ts';
+import {
+  commands,
+  le,
+  plain,
+  RINGS,
+  RSP,
+  request,
+  UverbsRig,
+} from '../../../../support/uverbs-rig.ts';
 
 const ENOENT = -2;
 const EBADF = -9;
@@ -266,7 +274,7 @@ describe('completion queues and channels', () => {
       response: '00000000 08000000 00000000 08000000 00000a0000000000'.replaceAll(' ', ''),
     });
     expect(rig.write(commands.createCQ(0x12n, 1)).response).toBe(
-      '01000000 01000000 01000000 01000000 00000b0000000000'.replaceAll(' ', ''),
+      `01000000 01000000 01000000 01000000 ${le(RINGS.first + RINGS.step, 8)}`.replaceAll(' ', ''),
     );
   });
 
@@ -331,10 +339,11 @@ describe('queue pairs', () => {
     withQueue();
     const reply = rig.write(qpOf({ sendWr: 5, recvWr: 3, sendSge: 2, recvSge: 1, inline: 16 }));
     const qpn = rig.file.table.ofKind('qp')[0]?.qp.qpn ?? 0;
+    const sends = RINGS.first + RINGS.step;
     expect(reply).toEqual({
       status: 0,
       response: `02000000 ${le(qpn)} 05000000 03000000 02000000 01000000 50000000 00000000
-        ${le(qpn)} 08000000 04000000 00000000 00000b0000000000 00000c0000000000`.replaceAll(
+        ${le(qpn)} 08000000 04000000 00000000 ${le(sends, 8)} ${le(sends + RINGS.step, 8)}`.replaceAll(
         /\s/g,
         '',
       ),

@@ -201,7 +201,7 @@ describe('queues between a program and the device', () => {
     postReceive(passive, 0, address, key);
     postSend(active, 0, 'early');
     expect(doorbell(active)).toBe(-107);
-    const state = rig.file.table.ofKind('qp')[0]?.sendRing.memory.view ?? new Uint8Array(0);
+    const state = rig.file.table.ofKind('qp')[0]?.sendRing.view ?? new Uint8Array(0);
     expect(state[4096 - 8]).toBe(0);
     await connect(active, passive);
     expect(state[4096 - 8]).toBe(1);
