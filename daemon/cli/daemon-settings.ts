@@ -14,7 +14,7 @@ import type { LogStream } from '../main/log-stream.ts';
 import { type GivenDevice, isNative, keepaliveDefaults, wireDefaults } from './arguments.ts';
 import { checkedFault, type GivenFault } from './control/fault.ts';
 import type { DaemonArguments } from './daemon-options.ts';
-import { lineOfField } from './json-field.ts';
+import { placeOfField, syntaxFault } from './json-field.ts';
 
 type HttpOptions = NonNullable<DaemonOptions['http']>;
 type DeviceOptions = NonNullable<DaemonOptions['devices']>[number];
@@ -75,7 +75,7 @@ function checkedConfig(options: DaemonOptions, file: ConfigFile | undefined): Da
   }
 }
 
-/** An error about options names the file, if there is one, and the line of a field in it. */
+/** An error about options names the file, if there is one, and the place of a field in it. */
 function optionFailure(
   error: unknown,
   options: DaemonOptions,
@@ -86,8 +86,8 @@ function optionFailure(
   const name = field?.[0] as keyof DaemonOptions | undefined;
   // The command line has options, too.
   const own = name !== undefined && file.options[name] === options[name];
-  const line = own && field !== undefined ? `:${lineOfField(file.text, field)}` : '';
-  return new CommandFailure(`${file.path}${line}: ${failureText(error)}`, { cause: error });
+  const place = own && field !== undefined ? `:${placeOfField(file.text, field)}` : '';
+  return new CommandFailure(`${file.path}${place}: ${failureText(error)}`, { cause: error });
 }
 
 /** The options in the file, overridden by those on the command line. */
@@ -172,16 +172,25 @@ function deviceOptions(device: GivenDevice): DeviceOptions {
 
 /** The object in a JSON file; its fields are checked later, together with the options. */
 function readConfigFile(path: string): ConfigFile {
+  const failure = (reason: string, cause: unknown): CommandFailure => {
+    return new CommandFailure(`cannot read the configuration ${path}: ${reason}`, { cause });
+  };
+  let text = '';
   try {
-    const text = readFileSync(path, 'utf8');
-    const value: unknown = JSON.parse(text);
-    if (typeof value !== 'object' || value === null || Array.isArray(value)) {
-      throw new TypeError('it must contain a JSON object');
-    }
-    return { path, text, options: value };
+    text = readFileSync(path, 'utf8');
   } catch (error) {
-    throw new CommandFailure(`cannot read the configuration ${path}: ${fileFailureText(error)}`, {
-      cause: error,
-    });
+    throw failure(fileFailureText(error), error);
   }
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (error) {
+    const fault = syntaxFault(text);
+    if (fault === undefined) throw failure(failureText(error), error);
+    throw new CommandFailure(`${path}:${fault.place}: ${fault.reason}`, { cause: error });
+  }
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+    throw failure('it must contain a JSON object', undefined);
+  }
+  return { path, text, options: value };
 }

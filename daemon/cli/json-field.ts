@@ -1,13 +1,38 @@
-/** Where a field of a JSON text is, for messages about configuration files. */
+/** Where something is in a JSON text, for messages about configuration files. */
+import { type ParseError, parse, printParseErrorCode } from 'jsonc-parser';
+
+/** Line and column, counted from 1: `3:14`. */
+type Place = `${number}:${number}`;
 
 /**
- * The line, counted from 1, of the field at `path` in `text`, which is valid JSON. For a field that
- * is missing, that of what should have it. Of a name that occurs twice, the last one counts, as for
- * `JSON.parse`.
+ * The place of the field at `path` in `text`, which is valid JSON. For a field that is missing, that of
+ * what should have it. Of a name that occurs twice, the last one counts, as for `JSON.parse`.
  */
-export function lineOfField(text: string, path: readonly string[]): number {
-  const offset = new Scanner(text).find(path);
-  return text.slice(0, offset).split('\n').length;
+export function placeOfField(text: string, path: readonly string[]): Place {
+  return placeAt(text, new Scanner(text).find(path));
+}
+
+/** The first place at which `text` is no JSON, and what is wrong there; undefined if it is not known. */
+export function syntaxFault(
+  text: string,
+): { readonly place: Place; readonly reason: string } | undefined {
+  const errors: ParseError[] = [];
+  try {
+    parse(text, errors, { disallowComments: true, allowTrailingComma: false });
+  } catch (error) {
+    // It descends into each list that is opened, and the stack is finite.
+    if (error instanceof RangeError) return undefined;
+    throw error;
+  }
+  const [first] = errors;
+  if (first === undefined) return undefined;
+  const words = printParseErrorCode(first.error).replaceAll(/\B[A-Z]/g, (letter) => ` ${letter}`);
+  return { place: placeAt(text, first.offset), reason: `not JSON: ${words.toLowerCase()}` };
+}
+
+function placeAt(text: string, offset: number): Place {
+  const lines = text.slice(0, offset).split('\n');
+  return `${lines.length}:${(lines.at(-1)?.length ?? 0) + 1}`;
 }
 
 const SPACE = /\s/;

@@ -20,20 +20,34 @@ const TYPE_NAMES: Readonly<Record<string, string>> = {
   array: 'a list',
   object: 'an object',
 };
+const UNKNOWN_FIELD = 'unknown field';
 /** The unit of a length. */
 const UNITS: Readonly<Record<string, string>> = { string: ' characters long', array: ' entries' };
+
+/** Further errors that a message names; a reader who mends those sees the rest. */
+const MORE_FAULTS_MAX = 9;
+
+/** All errors, each field once, up to ten. */
+export function inputFaults(error: z.ZodError): readonly InputFault[] {
+  const faults = error.issues.flatMap((issue) => {
+    const { path, issue: near } = nearest([issue], []);
+    if (near?.code !== 'unrecognized_keys') return [inputFault({ issues: [issue] })];
+    return near.keys.map((key) => ({ field: [...path, key].join('.'), reason: UNKNOWN_FIELD }));
+  });
+  return faults.slice(0, 1 + MORE_FAULTS_MAX);
+}
 
 /**
  * The first error. If the input matches none of several alternatives, the error is that of the
  * closest one, with the fewest errors.
  */
-export function inputFault(error: z.ZodError): InputFault {
+export function inputFault(error: Pick<z.ZodError, 'issues'>): InputFault {
   const { path, issue } = nearest(error.issues, []);
   if (issue === undefined) return { field: '', reason: 'not understood' };
   if (issue.code !== 'unrecognized_keys') return { field: path.join('.'), reason: reasonOf(issue) };
   return {
     field: [...path, ...issue.keys.slice(0, 1)].join('.'),
-    reason: 'unknown field',
+    reason: UNKNOWN_FIELD,
   };
 }
 

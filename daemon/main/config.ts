@@ -14,7 +14,7 @@ import { GREETING_TIMEOUT_MS } from '../../verbs-api/contract/protocol/ipc-frame
 import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import type { MemoryTier } from '../../verbs-api/contract/verbs/provider.ts';
 import { faultSpec } from '../control/fault-schemas.ts';
-import { inputFault } from '../control/input-fault.ts';
+import { inputFaults } from '../control/input-fault.ts';
 import {
   checkedDevices,
   checkIsolated,
@@ -103,6 +103,8 @@ const quotas = z.strictObject({
 });
 
 const daemonConfig = z.strictObject({
+  /** For editors: where the output of `configSchema` is. */
+  $schema: z.string().optional(),
   /** Default: `$IWARPD_SOCKET`, the runtime directory, or a per-user temporary one. */
   socketPath: z.string().min(1).optional(),
   /**
@@ -156,6 +158,11 @@ const daemonConfig = z.strictObject({
   logFormat: z.enum(LOG_FORMATS).optional(),
 });
 
+/** The options as JSON Schema (draft 2020-12). */
+export function configSchema(): object {
+  return z.toJSONSchema(daemonConfig, { io: 'input' });
+}
+
 /** Daemon options as passed by a caller or a configuration file. */
 export type DaemonOptions = z.input<typeof daemonConfig>;
 
@@ -196,8 +203,10 @@ export function parseDaemonConfig(
 ): DaemonConfig {
   const parsed = daemonConfig.safeParse(options);
   if (!parsed.success) {
-    const { field, reason } = inputFault(parsed.error);
-    throw invalidOption(field, reason);
+    const [first, ...more] = inputFaults(parsed.error);
+    const also = more.map(({ field, reason }) => `${field}: ${reason}`).join(', ');
+    const reason = first?.reason ?? 'not understood';
+    throw invalidOption(first?.field ?? '', also === '' ? reason : `${reason} (also ${also})`);
   }
   const { data } = parsed;
   const named = data.socketPath ?? socketPathFor(environment);

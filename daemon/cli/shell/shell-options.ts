@@ -19,7 +19,13 @@ export function addShell(program: Command, output: Output, version: string): voi
     .command('manual')
     .description('print the manual page: iwarpd manual | man -l -')
     .option('--systemd-unit', 'print a systemd user unit for this installation instead')
-    .action(async (given: { systemdUnit?: boolean }) => {
+    .option('--config-schema', 'print the JSON Schema of a configuration file instead')
+    .action(async (given: { systemdUnit?: boolean; configSchema?: boolean }) => {
+      if (given.configSchema === true) {
+        const { configSchema } = await import('../../main/config.ts');
+        output.line(JSON.stringify(configSchema(), undefined, 2));
+        return;
+      }
       if (given.systemdUnit === true) {
         const { systemdUnit } = await import('./systemd-unit.ts');
         output.line(systemdUnit(process.execPath, resolve(process.argv[1] ?? '')).trimEnd());

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { lineOfField } from '../../../daemon/cli/json-field.ts';
+import { placeOfField, syntaxFault } from '../../../daemon/cli/json-field.ts';
 
 const TEXT = `{
   "a": [1, "x,]}\\"",
@@ -13,7 +13,32 @@ const TEXT = `{
     -1.5e3
 }`;
 
-describe('the line of a field', () => {
+function lineOfField(text: string, path: readonly string[]): number {
+  return Number(placeOfField(text, path).split(':')[0]);
+}
+
+describe('a text that is no JSON', () => {
+  it.each([
+    ['{"a": [{"b": 1},]}', '1:17', 'not JSON: value expected'],
+    ['{\n  "a": 1\n  "b": 2\n}', '3:3', 'not JSON: comma expected'],
+    ["{'a': 1}", '1:2', 'not JSON: invalid symbol'],
+    ['{"a": 1} // why', '1:10', 'not JSON: invalid comment token'],
+    ['{"a": 1', '1:8', 'not JSON: close brace expected'],
+    ['', '1:1', 'not JSON: value expected'],
+  ])('%j is wrong at %s: %s', (text, place, reason) => {
+    expect(syntaxFault(text)).toEqual({ place, reason });
+  });
+
+  it('has no place where it nests too deeply', () => {
+    expect(syntaxFault('['.repeat(1_000_000))).toBeUndefined();
+  });
+});
+
+describe('the place of a field', () => {
+  it('has a column', () => {
+    expect(placeOfField(TEXT, ['a', '1'])).toBe('2:12');
+  });
+
   it.each([
     ['', 1],
     ['a', 2],
