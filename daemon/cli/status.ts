@@ -1,5 +1,6 @@
 /** `iwarpd status` and `iwarpd devices`: the state of a running daemon. */
 import { queryDaemon } from '../../verbs-api/client/daemon-query.ts';
+import { counterHelp } from '../../verbs-api/contract/protocol/device-counters.ts';
 import type {
   ClientStatus,
   DaemonHealth,
@@ -11,6 +12,9 @@ import type { DeviceInfo } from '../../verbs-api/contract/verbs/attributes.ts';
 import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
 import { type Output, printJson, tableLines } from '../console/output.ts';
 
+/** Version of the JSON of `status`. */
+export const STATUS_FORMAT = 2;
+
 /** Options of both commands. */
 export interface StatusOptions {
   /** Path of the daemon's socket; undefined for the default. */
@@ -21,7 +25,7 @@ export interface StatusOptions {
 /** Prints the daemon's state. VerbsError if no daemon is running. */
 export async function runStatus(options: StatusOptions, output: Output): Promise<void> {
   const status = await queryDaemon('status', {}, { socketPath: options.socket });
-  if (options.json === true) return printJson(output, status);
+  if (options.json === true) return printJson(output, { format: STATUS_FORMAT, ...status });
   for (const line of statusLines(status)) output.line(line);
 }
 
@@ -119,7 +123,7 @@ function deviceLines({ device, counters, ...port }: DeviceStatus): string[] {
     `device ${device.name} (${kind}): ${addressText(device)}`,
     ...(moved.length === 0
       ? ['  nothing moved yet']
-      : tableLines(moved.map(([name, count]) => [`  ${name}`, String(count)]))),
+      : tableLines(moved.map(([name, count]) => [`  ${name}`, String(count), counterHelp(name)]))),
     '',
   ];
 }

@@ -3,65 +3,15 @@
  * (`/sys/class/infiniband/…/hw_counters`, such as `iwOutRdmaWrites`) use its name.
  */
 import { Counter, Gauge, Registry } from 'prom-client';
+import {
+  DEVICE_COUNTERS,
+  PORT_COUNTERS,
+} from '../../verbs-api/contract/protocol/device-counters.ts';
 import type { DaemonStatus, DeviceStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import type { RefusalCount } from '../../verbs-api/contract/protocol/refusals.ts';
 import type { Histogram, OperationTimes } from '../control/operation-times.ts';
 import type { ConnectionCount, ControlTarget } from '../control/target.ts';
 import type { RouteReply } from './http-route.ts';
-
-/** Metric name, without `iwarpd_` and `_total`, and HELP text for each device counter. */
-const DEVICE_COUNTERS: Readonly<Record<string, readonly [name: string, help: string]>> = {
-  outSends: ['iw_out_rdma_sends', 'RDMA Send messages sent'],
-  outWrites: ['iw_out_rdma_writes', 'RDMA Write messages sent'],
-  outReads: ['iw_out_rdma_reads', 'RDMA Read Requests sent'],
-  outAtomics: ['iw_out_rdma_atomics', 'Atomic Requests sent'],
-  outImmediates: ['iw_out_rdma_immediates', 'Immediate Data messages sent'],
-  inSends: ['iw_in_rdma_sends', 'RDMA Send messages received'],
-  inWrites: ['iw_in_rdma_writes', 'RDMA Write messages received'],
-  inReads: ['iw_in_rdma_reads', 'RDMA Read Requests received and allowed'],
-  inImmediates: ['iw_in_rdma_immediates', 'Immediate Data messages received'],
-  atomics: ['iw_in_rdma_atomics', 'Atomic operations performed for peers'],
-  binds: ['iw_rdma_bnd', 'Memory windows bound'],
-  invalidations: ['iw_rdma_inv', 'STags invalidated'],
-  gatheredBytes: ['port_xmit_data_bytes', 'Payload bytes read from local memory for transmission'],
-  placedBytes: ['port_rcv_data_bytes', 'Payload bytes received and written to local memory'],
-  sendsTaken: ['send_wqes', 'Work requests consumed from send queues'],
-  receivesTaken: ['recv_wqes', 'Work requests consumed from receive queues'],
-  completions: ['cqes', 'Completions, successful or not'],
-  failures: ['cqes_failed', 'Completions with an error other than a flush'],
-  flushes: ['cqes_flushed', 'Completions with a flush error'],
-  faults: ['resp_remote_access_errors', 'Remote accesses refused'],
-  asyncEvents: ['async_events', 'Asynchronous events raised'],
-};
-
-/**
- * HELP texts of a RoCE port's counters, by their names in the kernel's `hw_counters` of rxe, and of
- * its link's.
- */
-const PORT_COUNTERS: Readonly<Record<string, string>> = {
-  ack_deferred: 'Acknowledgments deferred',
-  completer_retry_err: 'Requests sent again for want of an answer',
-  duplicate_request: 'Requests received again',
-  link_downed: 'Times that the port lost its carrier',
-  out_of_seq_request: 'Requests received ahead of the sequence',
-  rcvd_pkts: 'Packets received',
-  rcvd_rnr_err: 'RNR NAKs received',
-  rcvd_seq_err: 'NAKs for a gap in the sequence received',
-  rdma_recvs: 'RDMA Send messages received',
-  rdma_sends: 'RDMA Send messages sent',
-  retry_exceeded_err: 'Queue pairs that failed since no answer came',
-  retry_rnr_exceeded_err: 'Queue pairs that failed since no receive was posted',
-  send_err: 'Packets without a receiver',
-  send_rnr_err: 'RNR NAKs sent',
-  sent_pkts: 'Packets sent',
-  rx_icrc_encapsulated: 'Packets dropped for a wrong ICRC',
-  rx_malformed: 'Packets dropped since they are none',
-  rx_bad_pkey: 'Packets dropped for a wrong P_Key',
-  rx_bad_qkey: 'Datagrams dropped for a wrong Q_Key',
-  rx_unexpected: 'Packets of other hosts dropped since no queue pair expects them',
-  rx_over_share: 'Packets dropped since their sender took the turn of others',
-  rx_identified: 'Packets with an IPv4 identification other than 0, found from their ICRC',
-};
 
 /** The current value of every metric. */
 export async function metricsReply(target: ControlTarget): Promise<RouteReply> {
@@ -231,17 +181,13 @@ function addPortCounters(registry: Registry, devices: readonly DeviceStatus[]): 
 }
 
 function deviceCounter(registry: Registry, own: string): Counter {
-  const [name, help] = DEVICE_COUNTERS[own] ?? [snakeCase(own), `Device counter ${own}`];
+  const [name, help] = DEVICE_COUNTERS[own] ?? [own, `Device counter ${own}`];
   return new Counter({
     name: `iwarpd_${name}_total`,
     help,
     labelNames: ['device'],
     registers: [registry],
   });
-}
-
-function snakeCase(name: string): string {
-  return name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 }
 
 const OPERATION_METRIC = 'iwarpd_control_operation_duration_seconds';

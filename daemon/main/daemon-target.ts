@@ -8,6 +8,7 @@ import type {
   QPSummary,
   ResetReport,
 } from '../../verbs-api/contract/protocol/control.ts';
+import { reportedCounters } from '../../verbs-api/contract/protocol/device-counters.ts';
 import {
   type FaultSpec,
   type FaultStatus,
@@ -99,7 +100,7 @@ export class DaemonTarget implements ControlTarget {
         return {
           device: info,
           portState: portState(each),
-          counters: { ...nic.counters },
+          counters: reportedCounters({ ...nic.counters }),
           ...(hwCounters === undefined ? {} : { hwCounters }),
           ...(linkCounters === undefined ? {} : { linkCounters }),
         };

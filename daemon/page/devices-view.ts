@@ -8,32 +8,38 @@ import { byteRate, guid, rate, si, whole } from './units.ts';
 
 /** Counter names in display order, with descriptions. */
 const COUNTERS: readonly (readonly [counter: string, name: string, help: string])[] = [
-  ['sendsTaken', 'Send WQEs', 'Work requests taken from send queues'],
-  ['receivesTaken', 'Receive WQEs', 'Receives taken from receive queues and shared ones'],
+  ['sends_taken', 'Send WQEs', 'Work requests taken from send queues'],
+  ['receives_taken', 'Receive WQEs', 'Receives taken from receive queues and shared ones'],
   ['completions', 'CQEs', 'Completions of all kinds'],
   ['failures', 'CQEs in error', 'Completions with an error'],
   ['flushes', 'CQEs flushed', 'Completions with a flush error'],
-  ['outSends', 'Sends out', 'RDMAP Send messages sent'],
-  ['outWrites', 'RDMA Writes out', 'RDMA Write messages sent'],
-  ['outReads', 'RDMA Reads out', 'RDMA Read Requests sent'],
-  ['outAtomics', 'Atomics out', 'Atomic Requests sent'],
-  ['outImmediates', 'Immediates out', 'Immediate Data messages sent'],
-  ['inSends', 'Sends in', 'RDMAP Send messages delivered'],
-  ['inWrites', 'RDMA Writes in', 'RDMA Write messages placed'],
-  ['inReads', 'RDMA Reads in', 'RDMA Read Requests received and allowed'],
+  ['out_sends', 'Sends out', 'RDMAP Send messages sent'],
+  ['out_writes', 'RDMA Writes out', 'RDMA Write messages sent'],
+  ['out_reads', 'RDMA Reads out', 'RDMA Read Requests sent'],
+  ['out_atomics', 'Atomics out', 'Atomic Requests sent'],
+  ['out_immediates', 'Immediates out', 'Immediate Data messages sent'],
+  ['in_sends', 'Sends in', 'RDMAP Send messages delivered'],
+  ['in_writes', 'RDMA Writes in', 'RDMA Write messages placed'],
+  ['in_reads', 'RDMA Reads in', 'RDMA Read Requests received and allowed'],
   ['atomics', 'Atomics in', 'Atomic operations performed for peers'],
-  ['inImmediates', 'Immediates in', 'Immediate Data messages delivered'],
-  ['gatheredBytes', 'Bytes out', 'Payload bytes gathered for peers'],
-  ['placedBytes', 'Bytes in', 'Payload bytes placed for peers'],
-  ['faults', 'Access errors', 'Remote accesses refused'],
+  ['in_immediates', 'Immediates in', 'Immediate Data messages delivered'],
+  ['gathered_bytes', 'Bytes out', 'Payload bytes gathered for peers'],
+  ['placed_bytes', 'Bytes in', 'Payload bytes placed for peers'],
+  ['access_errors', 'Access errors', 'Accesses of peers refused'],
+  [
+    'missing_receives',
+    'Receives missing',
+    'Messages of peers that found no receive; on RoCE they are sent again',
+  ],
+  ['too_long_messages', 'Too long', 'Messages of peers longer than their receive'],
   ['binds', 'MW binds', 'Memory windows bound'],
   ['invalidations', 'Invalidations', 'STags invalidated'],
-  ['asyncEvents', 'Async events', 'Asynchronous events'],
+  ['async_events', 'Async events', 'Asynchronous events'],
 ];
 const KNOWN = new Set(COUNTERS.map(([counter]) => counter));
 /** Counters that indicate a problem if they are not zero. */
-const WARNINGS = new Set(['failures', 'faults']);
-const BYTES = new Set(['gatheredBytes', 'placedBytes']);
+const WARNINGS = new Set(['failures', 'access_errors', 'too_long_messages']);
+const BYTES = new Set(['gathered_bytes', 'placed_bytes']);
 
 /** Shows the cards and keeps them up to date. */
 export function showDevices(store: PageStore, rates: RateHistory): void {

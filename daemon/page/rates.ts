@@ -15,14 +15,14 @@ export type RateName = 'bytesOut' | 'bytesIn' | 'messagesOut' | 'messagesIn';
 
 /** Counters whose sum each rate is based on. Native devices only count work requests. */
 const RATE_COUNTERS: Readonly<Record<RateName, readonly string[]>> = {
-  bytesOut: ['gatheredBytes'],
-  bytesIn: ['placedBytes'],
-  messagesOut: ['outSends', 'outWrites', 'outReads', 'outAtomics', 'outImmediates'],
-  messagesIn: ['inSends', 'inWrites', 'inReads', 'inImmediates', 'atomics'],
+  bytesOut: ['gathered_bytes'],
+  bytesIn: ['placed_bytes'],
+  messagesOut: ['out_sends', 'out_writes', 'out_reads', 'out_atomics', 'out_immediates'],
+  messagesIn: ['in_sends', 'in_writes', 'in_reads', 'in_immediates', 'atomics'],
 };
 const NATIVE_COUNTERS: Readonly<Partial<Record<RateName, readonly string[]>>> = {
-  messagesOut: ['sendsTaken'],
-  messagesIn: ['receivesTaken'],
+  messagesOut: ['sends_taken'],
+  messagesIn: ['receives_taken'],
 };
 
 /** A point of a history; undefined if a rate is unknown. */

@@ -16,8 +16,12 @@ export interface NicCounters {
   placedBytes: number;
   /** Bytes gathered for peers (Sends, Writes, read sources). */
   gatheredBytes: number;
-  /** Failed accesses of peers. */
-  faults: number;
+  /** Accesses of peers that were refused: the key, the address, the right or the alignment is wrong. */
+  accessErrors: number;
+  /** Messages of peers that found no receive. On RoCE a normal event: the peer sends them again. */
+  missingReceives: number;
+  /** Messages of peers that were longer than the receive that they found. */
+  tooLongMessages: number;
   invalidations: number;
   binds: number;
   /** Atomics performed for peers. */
@@ -45,7 +49,9 @@ export function newCounters(): NicCounters {
     failures: 0,
     placedBytes: 0,
     gatheredBytes: 0,
-    faults: 0,
+    accessErrors: 0,
+    missingReceives: 0,
+    tooLongMessages: 0,
     invalidations: 0,
     binds: 0,
     atomics: 0,

@@ -49,7 +49,7 @@ export class PeerAccess {
     const { counters } = this.#host;
     const fault = this.#target.checkRemote(this.#user, stag, toHi, toLo, length, right);
     if (fault !== Fault.none) {
-      counters.faults += 1;
+      counters.accessErrors += 1;
       this.refuse(stag, toHi, toLo, length, right, fault);
     }
     return fault;
@@ -184,7 +184,7 @@ export class PeerAccess {
     // RDMAPX-5.2.1-05, RDMAPX-8.2-02: the memory's address must be aligned, not the TO.
     const low = entry.addressLo + (offset - entry.backingOffset);
     if (low % ATOMIC_WORD_BYTES !== 0) {
-      this.#host.counters.faults += 1;
+      this.#host.counters.accessErrors += 1;
       this.refuse(stag, toHi, toLo, ATOMIC_WORD_BYTES, Access.remoteAtomic, Fault.misaligned);
       return Fault.misaligned;
     }

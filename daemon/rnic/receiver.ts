@@ -81,7 +81,7 @@ export class Receiver {
     const fault = queue.take();
     if (fault === Fault.noBuffer) {
       this.missed += 1;
-      counters.faults += 1;
+      counters.missingReceives += 1;
       this.#user.found = queue.lack;
       return fault;
     }
@@ -100,7 +100,7 @@ export class Receiver {
     const queue = this.#queue;
     // RDMAP-5.3-04: nothing of the segment is placed.
     if (mo + length > queue.capacityBytes) {
-      this.#host.counters.faults += 1;
+      this.#host.counters.tooLongMessages += 1;
       const receiveBytes = queue.capacityBytes;
       this.#user.found = { kind: 'too-long', messageBytes: mo + length, receiveBytes };
       this.#end(CQEStatus.locLenErr);
@@ -129,7 +129,7 @@ export class Receiver {
       // RDMAP-5.3-09, RDMAP-5.3-11: at delivery, before the consumer can see the completion.
       const fault = invalidateRemotely(this.#host, this.#user, message.invalidateStag);
       if (fault !== Fault.none) {
-        counters.faults += 1;
+        counters.accessErrors += 1;
         const range = namedRange(message.invalidateStag, 0, 0, 0);
         this.#user.found = refusedAccess(this.#host.stags, this.#user, range, 0, fault);
         this.#end(CQEStatus.remInvReqErr);

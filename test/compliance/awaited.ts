@@ -223,6 +223,21 @@ export function awaitedSuite(fixture: ProviderFixture): void {
       );
     });
 
+    it('without a right for peers is not exported', async () => {
+      await using pair = await ends({});
+      await using mr = await pair.server.pd.allocMR(16, Access.localWrite);
+      expect(() => mr.export()).toThrow(
+        expect.objectContaining({
+          code: 'EACCES',
+          message:
+            'peers have no right to this memory region: its access is localWrite; ' +
+            'register it with remoteRead, remoteWrite or remoteAtomic',
+        }),
+      );
+      await using readable = await pair.server.pd.allocMR(16, Access.remoteRead);
+      expect(readable.export().rkey).toBe(readable.rkey);
+    });
+
     it(
       'is counted in, and swapped, by atomics',
       needs(fixture, 'atomics', async () => {

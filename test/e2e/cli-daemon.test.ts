@@ -279,6 +279,7 @@ describe('status and devices', () => {
       'devices',
       'clients',
       'faults',
+      'refusals',
       'health',
     ]);
     expect(status).toMatchObject({ pid: daemon.pid, socketPath: socket, clients: [] });

@@ -128,7 +128,7 @@ describe('a RoCE device', () => {
 
     const lines = statusLines(rig.daemon.status());
     expect(lines).toContain('device roce0 (emulated, RoCE): 127.0.0.1, ::1');
-    expect(lines.join('\n')).toMatch(/^ {2}sent_pkts +2$/m);
+    expect(lines.join('\n')).toMatch(/^ {2}sent_pkts +2 +Packets sent$/m);
 
     const page = await fetch(`${rig.daemon.ready.http?.url}/metrics`);
     const samples = parseMetrics(await page.text());

@@ -114,7 +114,7 @@ describe('a private daemon', () => {
       expectCompletion(nodes.left.cq, {}, never),
       nodes.left.asyncEvents.next(AsyncEventType.qpFatal, never),
       daemon.waitForConnections(17, {}, never),
-      daemon.waitForCounter({ counter: 'outSends', atLeast: 9 }, never),
+      daemon.waitForCounter({ counter: 'out_sends', atLeast: 9 }, never),
       daemon.waitFor('what never comes', () => false, never),
     ].map(errorOf);
     daemon.signal('SIGKILL');
@@ -293,7 +293,7 @@ describe('waiting', () => {
   it('for a counter sees what the test did', async () => {
     await using nodes = await startTwoNodes();
     const { daemon, left } = nodes;
-    const sends = { counter: 'outSends', atLeast: 2, device: 'left' };
+    const sends = { counter: 'out_sends', atLeast: 2, device: 'left' };
     const reached = daemon.waitForCounter(sends, { timeoutMs: 20_000 });
     postExchange(nodes);
     await expectCompletion(left.cq);

@@ -73,7 +73,7 @@ describeWith(['rdma-programs'], 'a daemon without options', () => {
     const { devices } = JSON.parse(status.stdout) as {
       devices: { device: { name: string }; counters: Record<string, number> }[];
     };
-    const sends = devices.map(({ device, counters }) => [device.name, counters['outSends']]);
+    const sends = devices.map(({ device, counters }) => [device.name, counters['out_sends']]);
     expect(sends).toEqual([
       ['roce0', 0],
       ['iwarp0', expect.any(Number)],

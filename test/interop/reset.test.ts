@@ -37,7 +37,7 @@ async function endlessPings() {
 /** Sends that the device counted. */
 async function pings(): Promise<number> {
   const device = (await control.devices()).find((each) => each.device.name === 'iwarp0');
-  return device?.counters['outSends'] ?? 0;
+  return device?.counters['out_sends'] ?? 0;
 }
 
 /** Packets that the RoCE device counted. */

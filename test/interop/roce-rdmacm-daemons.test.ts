@@ -43,7 +43,7 @@ async function sends(): Promise<Record<string, number>> {
     devices: { device: { name: string }; counters: Record<string, number> }[];
   };
   return Object.fromEntries(
-    devices.map(({ device, counters }) => [device.name, counters['outSends'] ?? 0]),
+    devices.map(({ device, counters }) => [device.name, counters['out_sends'] ?? 0]),
   );
 }
 

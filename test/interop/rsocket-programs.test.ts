@@ -87,7 +87,8 @@ describeWith(['rsocket-programs'], 'TCP programs over rsockets', () => {
     const { stdout, stderr } = await runCommand(['status', '--json', '--socket', bench.socketPath]);
     if (stdout === '') throw new Error(`iwarpd status: ${stderr}`);
     const { devices }: DaemonStatus = JSON.parse(stdout);
-    const counted = devices.find(({ device }) => device.name === 'iwarp0')?.counters['placedBytes'];
+    const { counters } = devices.find(({ device }) => device.name === 'iwarp0') ?? {};
+    const counted = counters?.['placed_bytes'];
     if (counted === undefined) throw new Error(`no iwarp0: ${stdout}`);
     return counted;
   }

@@ -73,7 +73,7 @@ function voluntarySwitches(pid: number): number {
 /** Bytes that the daemon's devices have placed for peers. */
 async function placedBytes(daemon: DaemonProcess): Promise<number> {
   const { devices } = await daemon.status();
-  return devices.reduce((sum, { counters }) => sum + (counters['placedBytes'] ?? 0), 0);
+  return devices.reduce((sum, { counters }) => sum + (counters['placed_bytes'] ?? 0), 0);
 }
 
 /** Programs with a queue pair that is connected, or about to be. */

@@ -89,24 +89,24 @@ describeWith(['sctp', 'rdma-programs'], 'two devices of SCTP in a daemon', () =>
     expect([await carries(A), await carries(B), await carries(T)]).toEqual([true, true, false]);
     const server = ['rping', '-s', '-a', B, '-C', '3'];
     await pair([socket, server], [socket, ['rping', '-c', '-a', B, ...PING]]);
-    const { a, b } = await counted('outSends');
+    const { a, b } = await counted('out_sends');
     expect(a).toBeGreaterThan(0);
     expect(b).toBeGreaterThan(0);
     const own = ['rping', '-c', '-a', A, '-I', A, ...PING];
     await pair([socket, ['rping', '-s', '-a', A, '-C', '3']], [socket, own]);
-    expect((await counted('outSends'))['b']).toBe(b);
+    expect((await counted('out_sends'))['b']).toBe(b);
   });
 
   it('hear a server on every address, beside a device of TCP', async () => {
     await folder.daemon(socket, [...BOTH, '--device', `t=${T}`]);
     const server = ['rping', '-s', '-C', '3'];
-    const before = await counted('outSends');
+    const before = await counted('out_sends');
     await pair([socket, server], [socket, ['rping', '-c', '-a', B, ...PING]]);
-    const between = await counted('outSends');
+    const between = await counted('out_sends');
     expect(between['t']).toBe(before['t']);
     expect(between['b']).toBeGreaterThan(0);
     await pair([socket, server], [socket, ['rping', '-c', '-a', T, ...PING]]);
-    const after = await counted('outSends');
+    const after = await counted('out_sends');
     expect([after['a'], after['b']]).toEqual([between['a'], between['b']]);
     expect(after['t']).toBeGreaterThan(0);
   });

@@ -499,7 +499,7 @@ export class Campaign {
   /** Waits until the far daemon receives data. */
   async #transfers(): Promise<void> {
     const placed = async () =>
-      (await this.#far.daemon.status()).devices[0]?.counters['placedBytes'] ?? 0;
+      (await this.#far.daemon.status()).devices[0]?.counters['placed_bytes'] ?? 0;
     const before = await placed();
     const deadline = Date.now() + START_MS;
     while ((await placed()) - before < 10_000) {

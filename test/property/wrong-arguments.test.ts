@@ -700,7 +700,7 @@ async function openWorld() {
     },
     'PrivateDaemon.waitForCounter': {
       call: (g, o) => daemon.waitForCounter(g, o),
-      good: { goal: { counter: 'outSends', atLeast: 9, device: 'left' }, options: SHORT },
+      good: { goal: { counter: 'out_sends', atLeast: 9, device: 'left' }, options: SHORT },
       needed: ['goal', 'goal.counter', 'goal.atLeast'],
     },
     'PrivateDaemon.reset': {

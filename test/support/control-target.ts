@@ -67,7 +67,7 @@ export class FixedTarget implements ControlTarget {
         {
           device: { name: 'a', backend: 'emulated', nodeGuid: '0200000000000001', addresses: [] },
           portState: 'active',
-          counters: { outSends: 5, placedBytes: 2 ** 40, somethingNew: 1 },
+          counters: { out_sends: 5, placed_bytes: 2 ** 40, something_new: 1 },
         },
         {
           device: {
@@ -77,7 +77,7 @@ export class FixedTarget implements ControlTarget {
             addresses: ['::1'],
           },
           portState: 'down',
-          counters: { outSends: 6 },
+          counters: { out_sends: 6 },
         },
       ],
       clients: [CLIENT],

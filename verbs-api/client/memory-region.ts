@@ -42,6 +42,14 @@ class SharedBuffer {
 /** Shared buffers by the memory of a view. */
 const sharedBuffers = new WeakMap<ArrayBufferLike, SharedBuffer>();
 
+/** What peers see of a region. */
+interface PeerView {
+  /** The address of its first byte. */
+  readonly address: bigint;
+  /** The rights that it was registered with. */
+  readonly access: number;
+}
+
 /** `MR` over a command channel. */
 export class ClientMR extends ClientObject implements MR {
   readonly pd: PD;
@@ -57,8 +65,7 @@ export class ClientMR extends ClientObject implements MR {
   readonly #shared: SharedBuffer | undefined;
   /** `address` as a number if that is exact: this makes posting cheaper. */
   readonly #base: number | bigint;
-  /** The region's first address, as peers see it. */
-  readonly #peerAddress: bigint;
+  readonly #peers: PeerView;
 
   private constructor(
     pd: PD,
@@ -66,7 +73,7 @@ export class ClientMR extends ClientObject implements MR {
     buffer: Uint8Array,
     shared: SharedBuffer | undefined,
     reply: CommandReply<'regMR'>,
-    peerAddress: bigint,
+    peers: PeerView,
   ) {
     super(scope.session, 'memory region');
     this.pd = pd;
@@ -75,7 +82,7 @@ export class ClientMR extends ClientObject implements MR {
     this.length = buffer.length;
     this.lkey = reply.lkey;
     this.rkey = reply.rkey;
-    this.#peerAddress = peerAddress;
+    this.#peers = peers;
     this.tier = reply.tier;
     this.tierReason = reply.tierReason;
     this.#handle = reply.mr;
@@ -119,8 +126,8 @@ export class ClientMR extends ClientObject implements MR {
         key: options.key,
       });
       const first = options.iova ?? ((access & Access.zeroBased) === 0 ? reply.address : 0);
-      const peerAddress = BigInt.asUintN(64, BigInt(first));
-      return new ClientMR(pd, scope, buffer, shared, reply, peerAddress);
+      const peers = { address: BigInt.asUintN(64, BigInt(first)), access };
+      return new ClientMR(pd, scope, buffer, shared, reply, peers);
     } catch (error) {
       await shared?.giveBack();
       throw error;
@@ -165,7 +172,8 @@ export class ClientMR extends ClientObject implements MR {
 
   export(offset = 0, length: number = this.length - offset): RemoteMemory {
     const { length: bytes } = this.sge(offset, length);
-    return remoteMemory(this.#peerAddress + BigInt(offset), this.rkey, bytes);
+    const { address, access } = this.#peers;
+    return remoteMemory(address + BigInt(offset), this.rkey, bytes, access);
   }
 
   protected override async destroy(): Promise<void> {

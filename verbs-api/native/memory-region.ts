@@ -14,13 +14,15 @@ export class RdmaMR extends OwnedObject implements MR {
   readonly address: bigint;
   readonly tier: MemoryTier = 'pinned';
   readonly #scope: DeviceScope;
+  readonly #access: number;
 
-  constructor(pd: PD, scope: DeviceScope, native: NativeMR) {
+  constructor(pd: PD, scope: DeviceScope, native: NativeMR, access: number) {
     super(scope.presence, 'memory region');
     this.pd = pd;
     this.native = native;
     this.address = BigInt(native.address);
     this.#scope = scope;
+    this.#access = access;
     scope.add(this, TeardownRank.memoryRegion);
   }
 
@@ -58,7 +60,7 @@ export class RdmaMR extends OwnedObject implements MR {
 
   export(offset = 0, length: number = this.length - offset): RemoteMemory {
     const { length: bytes } = this.sge(offset, length);
-    return remoteMemory(this.native.iova + BigInt(offset), this.rkey, bytes);
+    return remoteMemory(this.native.iova + BigInt(offset), this.rkey, bytes, this.#access);
   }
 
   protected override destroy(): void {

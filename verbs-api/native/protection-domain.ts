@@ -44,14 +44,24 @@ export class RdmaPD extends OwnedObject implements PD {
     checkCall.regMR(buffer, access, options);
     this.assertUsable();
     this.#refuseKey(options);
-    return new RdmaMR(this, this.#scope, this.native.regMR(buffer, access, iovaOf(options)));
+    return new RdmaMR(
+      this,
+      this.#scope,
+      this.native.regMR(buffer, access, iovaOf(options)),
+      access,
+    );
   }
 
   async allocMR(lengthBytes: number, access: number, options: MROptions = {}): Promise<MR> {
     checkCall.allocMR(lengthBytes, access, options);
     this.assertUsable();
     this.#refuseKey(options);
-    return new RdmaMR(this, this.#scope, this.native.allocMR(lengthBytes, access, iovaOf(options)));
+    return new RdmaMR(
+      this,
+      this.#scope,
+      this.native.allocMR(lengthBytes, access, iovaOf(options)),
+      access,
+    );
   }
 
   async allocMW(type: MWType): Promise<MW> {

@@ -109,12 +109,12 @@ export function deviceRates(
     };
     return {
       device: device.name,
-      sendsPerSecond: rate('sendsTaken'),
-      receivesPerSecond: rate('receivesTaken'),
+      sendsPerSecond: rate('sends_taken'),
+      receivesPerSecond: rate('receives_taken'),
       completionsPerSecond: rate('completions'),
-      gatheredBytesPerSecond: rate('gatheredBytes'),
-      placedBytesPerSecond: rate('placedBytes'),
-      errorsPerSecond: rate('failures', 'flushes', 'faults'),
+      gatheredBytesPerSecond: rate('gathered_bytes'),
+      placedBytesPerSecond: rate('placed_bytes'),
+      errorsPerSecond: rate('failures', 'flushes', 'access_errors', 'too_long_messages'),
     };
   });
 }

@@ -5,6 +5,7 @@ import { queryDaemon } from '../../../verbs-api/client/daemon-query.ts';
 import type { DaemonStatus } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
 import { CommandFailure, failureCode, failureText, untilAborted } from '../../console/failure.ts';
 import { type Output, printJson } from '../../console/output.ts';
+import { STATUS_FORMAT } from '../status.ts';
 
 /** Options of the command. */
 export interface WaitArguments {
@@ -31,7 +32,7 @@ export async function runWait(
   for (;;) {
     const found = await untilAborted(look(socketPath), signal);
     if (typeof found !== 'string') {
-      if (given.json === true) printJson(output, found);
+      if (given.json === true) printJson(output, { format: STATUS_FORMAT, ...found });
       else output.line(readyText(found));
       return;
     }

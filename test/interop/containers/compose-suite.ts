@@ -62,8 +62,8 @@ export function composeSuite(given: () => Podman): void {
       );
       // What the daemons saw of each other: every write left one and came to the other.
       const [server, client] = await Promise.all([nodeA, nodeB].map((n) => statusOf(given(), n)));
-      expect(counter(client, 'outWrites')).toBeGreaterThanOrEqual(2000);
-      expect(counter(server, 'inWrites')).toBeGreaterThanOrEqual(2000);
+      expect(counter(client, 'out_writes')).toBeGreaterThanOrEqual(2000);
+      expect(counter(server, 'in_writes')).toBeGreaterThanOrEqual(2000);
       const addresses = await Promise.all(
         [nodeA, nodeB].map(async (n) => (await given().exec(n, ['hostname', '-i'])).stdout.trim()),
       );

@@ -24,7 +24,7 @@ const STATUS: DaemonStatus = {
     {
       device: { name: 'a', backend: 'emulated', nodeGuid: '0000000000000001', addresses: [] },
       portState: 'active',
-      counters: { sendsTaken: 7, flushes: 0 },
+      counters: { sends_taken: 7, flushes: 0 },
     },
   ],
   clients: [
@@ -93,7 +93,7 @@ describe('the status for people', () => {
       'memory tiers  shared, agent',
       '',
       'device a (emulated): every address of this host',
-      '  sendsTaken  7',
+      '  sends_taken  7  Work requests consumed from send queues',
       '',
       'client    connected  objects     memory regions',
       '77 rping  1 min 1 s  1 pd, 2 qp  1 agent',
@@ -103,7 +103,7 @@ describe('the status for people', () => {
 
   it('reports when there is nothing', () => {
     const [device] = STATUS.devices;
-    const idle = device === undefined ? [] : [{ ...device, counters: { sendsTaken: 0 } }];
+    const idle = device === undefined ? [] : [{ ...device, counters: { sends_taken: 0 } }];
     const lines = statusLines({ ...STATUS, devices: idle, clients: [] });
     expect(lines.slice(8)).toEqual(['  nothing moved yet', '', 'no clients']);
   });

@@ -20,7 +20,7 @@ describe('daemon/README.md', () => {
   it('shows only metrics that exist', async () => {
     const target = new FixedTarget();
     const [device] = target.status().devices;
-    const counters = { outSends: 1, outWrites: 1, outReads: 1 };
+    const counters = { out_sends: 1, out_writes: 1, out_reads: 1 };
     const status = () => ({
       ...FixedTarget.prototype.status.call(target),
       devices: device === undefined ? [] : [{ ...device, counters }],

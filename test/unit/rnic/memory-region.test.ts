@@ -295,6 +295,6 @@ describe('remote access', () => {
     rig.write(0, START, [1]);
     rig.write(rig.mr.rkey, 0n, [1]);
     rig.write(rig.mr.rkey, START, [1, 2]);
-    expect(rig.nic.counters).toMatchObject({ faults: 2, placedBytes: 2 });
+    expect(rig.nic.counters).toMatchObject({ accessErrors: 2, placedBytes: 2 });
   });
 });

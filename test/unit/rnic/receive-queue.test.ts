@@ -80,6 +80,7 @@ describe('receives', () => {
     const rig = new NicRig();
     rig.receives.post(1, [rig.piece(0, 4)]);
     expect(rig.receive([1, 2, 3, 4, 5])).toBe(Fault.messageTooLong);
+    expect(rig.nic.counters).toMatchObject({ tooLongMessages: 1, accessErrors: 0 });
     expect(rig.memory.every((byte) => byte === 0)).toBe(true);
     expect(rig.recvCompletions.poll()).toMatchObject([
       { wrId: 1, status: CQEStatus.locLenErr, bytes: 0 },

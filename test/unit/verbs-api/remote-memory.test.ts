@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
+import { Access } from '../../../verbs-api/contract/verbs/enums.ts';
 import {
   parseRemoteMemory,
   remoteMemory,
@@ -34,10 +35,22 @@ it.each<[string, unknown]>([
   expect(() => parseRemoteMemory(input)).toThrow(expect.objectContaining({ code: 'EINVAL' }));
 });
 
+it('refuses to export what peers have no right to, and names the rights', () => {
+  const access = Access.localWrite | Access.mwBind;
+  expect(() => remoteMemory(16n, 1, 16, access)).toThrow(
+    expect.objectContaining({
+      code: 'EACCES',
+      message:
+        'peers have no right to this memory region: its access is localWrite | mwBind; ' +
+        'register it with remoteRead, remoteWrite or remoteAtomic',
+    }),
+  );
+});
+
 it('returns what was exported, or EINVAL, for any input', () => {
   fc.assert(
     fc.property(fc.bigInt(0n, 2n ** 63n), fc.nat(), fc.nat(), (address, rkey, length) => {
-      const exported = remoteMemory(address, rkey, length);
+      const exported = remoteMemory(address, rkey, length, Access.remoteRead);
       expect(parseRemoteMemory(JSON.stringify(exported))).toEqual(exported);
     }),
   );

@@ -221,7 +221,8 @@ export interface MR extends VerbsObject {
   sge(offset?: number, length?: number): SGE;
   /**
    * What a peer needs to access `length` bytes at `offset`, by default the whole region: plain data
-   * for `JSON.stringify`, which the peer checks with `parseRemoteMemory`. RangeError outside.
+   * for `JSON.stringify`, which the peer checks with `parseRemoteMemory`. RangeError outside;
+   * EACCES if the region was registered without `remoteRead`, `remoteWrite` and `remoteAtomic`.
    *
    * The rkey grants access to the whole region, with all its rights, to any queue pair of the
    * protection domain; `offset` and `length` only show the peer where to look.

@@ -1,4 +1,5 @@
 /** Memory of a peer as plain data, which one program sends to another as JSON. */
+import { Access } from './enums.ts';
 import { VerbsError } from './errors.ts';
 
 /** What a peer needs to access a memory region. Created by `MR.export`, sent as JSON. */
@@ -42,8 +43,19 @@ export function parseRemoteMemory(input: unknown): RemoteMemory {
   return { addr, rkey, length };
 }
 
-/** The exported form of `length` bytes from `address` on. */
-export function remoteMemory(address: bigint, rkey: number, length: number): RemoteMemory {
+const REMOTE = Access.remoteRead | Access.remoteWrite | Access.remoteAtomic;
+
+/**
+ * The exported form of `length` bytes from `address` on, of a region with these `access` rights. Throws
+ * `VerbsError` EACCES if peers have none.
+ */
+export function remoteMemory(
+  address: bigint,
+  rkey: number,
+  length: number,
+  access: number,
+): RemoteMemory {
+  if ((access & REMOTE) === 0) throw notForPeers(access);
   return { addr: `0x${address.toString(16)}`, rkey, length };
 }
 
@@ -59,6 +71,16 @@ function parsed(input: string | Uint8Array): unknown {
 /** An own property, never one of the prototype. */
 function field(value: object, name: string): unknown {
   return Object.hasOwn(value, name) ? Reflect.get(value, name) : undefined;
+}
+
+function notForPeers(access: number): VerbsError {
+  const rights = Object.entries(Access).filter(([, bit]) => (access & bit) !== 0);
+  const names = rights.map(([name]) => name).join(' | ');
+  return new VerbsError(
+    'EACCES',
+    `peers have no right to this memory region: its access is ${names === '' ? 'none' : names}; ` +
+      'register it with remoteRead, remoteWrite or remoteAtomic',
+  );
 }
 
 function invalid(why: string): VerbsError {
