@@ -93,6 +93,15 @@ describeWith(['native'], 'run --lint', () => {
     expect(status).toBe(0);
   });
 
+  it('is not needed for the reason of a completion in error, which --explain prints', async () => {
+    const device = ['--device', 'roce0=roce:127.0.0.1'];
+    const words = ['run', '--explain', ...device, '--', program, 'rq-empty', '0'];
+    const { stderr } = await runCommand(words);
+    expect(stderr).toMatch(
+      /^iwarpd: ibv_post_send IBV_WR_SEND wr_id 0 on QP \d+: IBV_WC_RNR_RETRY_EXC_ERR: .*had no receive posted, 1 retry of 0\.01 ms$/m,
+    );
+  });
+
   it('takes print and error', async () => {
     const { status, stderr } = await runCommand(['run', '--lint=loud', '--', 'true']);
     expect(status).toBe(2);
