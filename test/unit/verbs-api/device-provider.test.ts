@@ -30,6 +30,18 @@ async function setUp() {
 const settle = () => new Promise((resolve) => setImmediate(resolve));
 const code = (value: string) => expect.objectContaining({ name: 'VerbsError', code: value });
 
+describe('DeviceProvider: a full queue', () => {
+  it('is full because the queue pair is not connected, or nothing is polled', async () => {
+    const { qp } = await setUp();
+    const sends = Array.from({ length: qp.capabilities.maxSendWr }, () => SEND);
+    qp.postSend(sends);
+    expect(() => qp.postSend(SEND)).toThrow(/send queue is full: connect .* RTS, .* poll/);
+    const receive = { wrId: 1, sgList: [] };
+    qp.postRecv(Array.from({ length: qp.capabilities.maxRecvWr }, () => receive));
+    expect(() => qp.postRecv(receive)).toThrow(/receive queue is full: .*poll/);
+  });
+});
+
 describe('DeviceProvider: lifetime', () => {
   it('closes the objects of a context, dependants first, then the device', async () => {
     const { device, context, pd } = await setUp();

@@ -25,6 +25,13 @@ interface RequestLimits {
 const SGE_MAX_WITH_IMMEDIATE = 5;
 const INLINE_MAX_WITH_IMMEDIATE = 64;
 
+/** Work of a queue pair that is not connected waits: polling frees nothing then. */
+const SEND_QUEUE_FULL =
+  'the send queue is full: connect the queue pair if it is not in RTS, which is where it sends; ' +
+  'else poll completions first';
+const RECEIVE_QUEUE_FULL =
+  'the receive queue is full: all receives still wait for messages; poll completions first';
+
 const ATOMIC_BYTES = 8;
 const UINT32_MAX = 0xffff_ffffn;
 const SEND_FLAGS = SendFlag.fence | SendFlag.signaled | SendFlag.solicited | SendFlag.inline;
@@ -68,7 +75,7 @@ export function sendRefusal(
   code: ErrnoCode,
   limits: RequestLimits,
 ): string {
-  if (code === 'ENOMEM') return 'the send queue is full; poll completions first';
+  if (code === 'ENOMEM') return SEND_QUEUE_FULL;
   if (!isObject(wr)) return `${described(wr)} instead of a request`;
   const known = OPCODE_NAMES.has(wr.opcode);
   if (!known) return `opcode ${String(wr.opcode)} is not one of WROpcode`;
@@ -91,7 +98,7 @@ export function sendRefusal(
 
 /** Explains why a queue of at most `maxSge` elements refused a receive with `code`. */
 export function receiveRefusal(wr: RecvWR | undefined, code: ErrnoCode, maxSge: number): string {
-  if (code === 'ENOMEM') return 'the receive queue is full; poll completions first';
+  if (code === 'ENOMEM') return RECEIVE_QUEUE_FULL;
   if (!isObject(wr)) return `${described(wr)} instead of a request`;
   return (
     badNumber('wrId', wr.wrId, isLong) ??
