@@ -77,7 +77,10 @@ const INVALID: readonly (readonly [line: string, named: RegExp])[] = [
   ['capture', /required option '-w, --write <FILE>' not specified/],
   ['capture -w x --qp 0', /from 1 to 16777215/],
   ['trace --address nowhere', /IPv4 or IPv6 address/],
-  ['trace --only foo', /must be a comma-separated list of wqe, cqe, mpa, fpdu, packet, end, refusal; see/],
+  [
+    'trace --only foo',
+    /must be a comma-separated list of wqe, cqe, mpa, fpdu, packet, end, refusal; see/,
+  ],
   ['decode', /missing required argument 'FILE'/],
   ['doctor --jsn', /Did you mean --json/],
 ];
