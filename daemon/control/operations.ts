@@ -54,14 +54,14 @@ export const OPERATIONS: { readonly [N in ControlOperationName]: Operation<N> } 
     summary: 'Queue pairs',
     request: objectFilter,
     reply: z.array(qpSummary),
-    run: (target, filter) => target.objects('qps', filter).qps,
+    run: async (target, filter) => (await target.objects('qps', filter)).qps,
   },
   listMRs: {
     summary: "Memory regions; only the daemon's own user sees keys and addresses",
     request: objectFilter,
     reply: z.array(mrSummary),
-    run: (target, filter, { isOwner }) => {
-      const regions = target.objects('mrs', filter).mrs;
+    run: async (target, filter, { isOwner }) => {
+      const regions = (await target.objects('mrs', filter)).mrs;
       return isOwner ? regions : regions.map(withoutKey);
     },
   },
@@ -69,7 +69,7 @@ export const OPERATIONS: { readonly [N in ControlOperationName]: Operation<N> } 
     summary: 'Completion queues',
     request: objectFilter,
     reply: z.array(cqSummary),
-    run: (target, filter) => target.objects('cqs', filter).cqs,
+    run: async (target, filter) => (await target.objects('cqs', filter)).cqs,
   },
   listConnections: {
     summary: 'Connections of emulated devices, from the first SYN to the last FIN',

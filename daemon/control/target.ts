@@ -38,7 +38,10 @@ export interface ControlTarget {
   readonly turnTimes: Histogram;
   status(): DaemonStatus;
   /** The objects of one kind that the filter lets through; the other lists are empty. */
-  objects(kind: keyof ObjectSummaries, filter: ObjectFilter): ObjectSummaries;
+  objects(
+    kind: keyof ObjectSummaries,
+    filter: ObjectFilter,
+  ): ObjectSummaries | Promise<ObjectSummaries>;
   /** The connections that the filter lets through. */
   connections(filter: ConnectionFilter): readonly ConnectionSummary[];
   /** Counts all connections, without a summary of each. */

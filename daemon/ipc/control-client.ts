@@ -136,7 +136,7 @@ export class ControlClient {
     return this.#identity.status(this.context.usage());
   }
 
-  /** Adds its objects to those that a reply shows. */
+  /** Offers its objects to a reply. */
   listObjects(window: ObjectWindow): void {
     const { id: client, credentials, program } = this.#identity;
     this.context.listObjects({ client, pid: credentials.pid, program }, window);

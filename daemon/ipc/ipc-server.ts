@@ -23,9 +23,11 @@ import {
   Role,
   TOKEN_BYTES,
   tokenText,
+  writeFrameHeader,
 } from '../../verbs-api/contract/protocol/ipc-frames.ts';
 import {
   decodeValue,
+  encodePart,
   IpcFormatError,
   type IpcValue,
 } from '../../verbs-api/contract/protocol/ipc-value.ts';
@@ -61,6 +63,8 @@ import type { ClientContext } from './verbs/client-context.ts';
 const READ_BYTES = 64 * 1024;
 /** Unfinished operations that one admin connection may have at a time. */
 const PENDING_OPERATIONS_MAX = 16;
+/** Entries of a list that are encoded in one turn: a millisecond of work. */
+const ITEMS_PER_TURN = 512;
 /** Clients that are disconnected in one turn: each has some connections. */
 const CUTS_PER_TURN = 32;
 const GREETING_BYTES = FRAME_HEADER_BYTES + HELLO_BYTES;
@@ -215,7 +219,7 @@ export class IpcServer {
     return this.#ended.take();
   }
 
-  /** Adds the objects of every client to those that a reply shows. */
+  /** Offers the objects of every client to a reply. */
   listObjects(window: ObjectWindow): void {
     for (const client of this.#clients.values()) client.listObjects(window);
     this.#loadedKernel?.listObjects(window);
@@ -617,10 +621,18 @@ export class IpcServer {
     noteWork(`operation ${name}`);
     try {
       const reply = await this.#options.operate(name, request, caller);
-      // To encode a long list takes longer than to make it, so it counts as a share of its own.
-      await new Promise<void>((resolve) => connection.commands.takeWhole(resolve));
-      noteWork(`reply of ${name}`);
-      return emitValueFrame(FrameType.reply, id, reply as IpcValue);
+      const items = Array.isArray(reply) ? reply.length : 0;
+      const parts: Uint8Array[] = [];
+      for (let first = 0; first === 0 || first < items; first += ITEMS_PER_TURN) {
+        // To encode a long list takes longer than to make it, so each part counts as a share.
+        await new Promise<void>((resolve) => connection.commands.takeWhole(resolve));
+        noteWork(`reply of ${name}`);
+        const headBytes = first === 0 ? FRAME_HEADER_BYTES : 0;
+        parts.push(encodePart(reply as IpcValue, headBytes, first, ITEMS_PER_TURN));
+      }
+      const bytes = Buffer.concat(parts);
+      writeFrameHeader(bytes, FrameType.reply, id);
+      return bytes;
     } catch (error) {
       if (!isVerbsError(error)) throw error;
       return emitValueFrame(FrameType.error, id, [error.code, error.message]);

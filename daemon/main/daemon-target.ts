@@ -35,6 +35,7 @@ import type { ConnectionChoice, ConnectionStatus } from '../host/connection-stat
 import type { DeviceBackend, DeviceHost } from '../host/device-backend.ts';
 import { parseFaultPeer } from '../host/fault-peer.ts';
 import type { PacketDestination, RnicHost } from '../host/rnic-host.ts';
+import { inSlices } from '../host/slices.ts';
 import type { IpcServer } from '../ipc/ipc-server.ts';
 import { noDevice } from '../ipc/objects/device-directory.ts';
 import { ListedPart, ObjectWindow } from '../ipc/objects/object-window.ts';
@@ -113,11 +114,12 @@ export class DaemonTarget implements ControlTarget {
     };
   }
 
-  objects(kind: keyof ObjectSummaries, filter: ObjectFilter): ObjectSummaries {
+  async objects(kind: keyof ObjectSummaries, filter: ObjectFilter): Promise<ObjectSummaries> {
     const { host, server } = this.#parts();
     const window = new ObjectWindow(kind, filter);
     server.listObjects(window);
-    return { ...window, qps: withPeers(window.qps, host) };
+    await window.describe((run) => host.soon(run));
+    return { ...window, qps: await withPeers(window.qps, host) };
   }
 
   connections(filter: ConnectionFilter): ConnectionSummary[] {
@@ -231,6 +233,9 @@ export class DaemonTarget implements ControlTarget {
   }
 }
 
+/** Queue pairs whose destinations are looked up in one turn: a millisecond of work. */
+const DESTINATIONS_PER_TURN = 512;
+
 /** A failing native device must not break the status of the others. */
 function portState(device: Pick<DeviceBackend, 'port'>): PortAttributes['state'] {
   try {
@@ -242,21 +247,23 @@ function portState(device: Pick<DeviceBackend, 'port'>): PortAttributes['state']
 }
 
 /** Adds what each queue pair is connected to. */
-function withPeers(qps: readonly QPSummary[], host: RnicHost): QPSummary[] {
-  const named = [...qps];
+async function withPeers(qps: readonly QPSummary[], host: RnicHost): Promise<QPSummary[]> {
+  const named: QPSummary[] = [];
   /** Places of those without a destination, by number, by device. */
   const places = new Map<string, Map<number, number>>();
-  for (const [place, qp] of qps.entries()) {
+  const soon = (run: () => void): void => host.soon(run);
+  await inSlices(qps, DESTINATIONS_PER_TURN, soon, (qp) => {
     const { device, qpNum } = qp;
     const destination = host.packetDestination(device, qpNum);
     if (destination !== undefined) {
-      named[place] = { ...qp, destination: summaryOfPeer(destination) };
-      continue;
+      named.push({ ...qp, destination: summaryOfPeer(destination) });
+      return;
     }
     const ofDevice = places.get(device) ?? new Map<number, number>();
     if (ofDevice.size === 0) places.set(device, ofDevice);
-    ofDevice.set(qpNum, place);
-  }
+    ofDevice.set(qpNum, named.length);
+    named.push(qp);
+  });
   if (places.size === 0) return named;
   const placeOf = (device: string, qpNum = -1) => places.get(device)?.get(qpNum);
   const wants: ConnectionChoice = (...end) => placeOf(...end) !== undefined;

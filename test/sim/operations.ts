@@ -492,7 +492,9 @@ export class Operations {
     client.context.usage();
     for (const kind of ['qps', 'mrs', 'cqs'] as const) {
       const owner = { client: 1, pid: 1, program: 'simulation' };
-      client.context.listObjects(owner, new ObjectWindow(kind, {}));
+      const window = new ObjectWindow(kind, {});
+      client.context.listObjects(owner, window);
+      void window.describe((run) => run());
     }
     for (const { host } of this.#world.hosts) host.connections();
   }

@@ -160,7 +160,7 @@ export class KernelServer implements KernelServices {
     return [...this.#clients.values()].map((client) => client.status(client.ledger.usage()));
   }
 
-  /** Adds the objects of each open device to those that a reply shows. */
+  /** Offers the objects of each open device to a reply. */
   listObjects(window: ObjectWindow): void {
     for (const { file } of this.#files.values()) {
       if (file instanceof UverbsFile) file.listObjects(window);

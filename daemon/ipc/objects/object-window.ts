@@ -1,6 +1,6 @@
 /**
  * The part of a list that a reply shows. What is outside is only counted: among a million objects, a
- * summary of each would take seconds.
+ * summary of each would take seconds. The summaries of what is inside are made in several turns.
  */
 import {
   type CQSummary,
@@ -10,6 +10,10 @@ import {
   type ObjectSummaries,
   type QPSummary,
 } from '../../../verbs-api/contract/protocol/control.ts';
+import { inSlices } from '../../host/slices.ts';
+
+/** Summaries that are made in one turn: a millisecond of work. */
+const SUMMARIES_PER_TURN = 512;
 
 /** Decides which entries of a list a reply shows; those are offered in the list's order. */
 export class ListedPart {
@@ -46,14 +50,26 @@ export class ObjectWindow implements ObjectSummaries {
   readonly cqs: CQSummary[] = [];
   readonly kind: keyof ObjectSummaries;
   readonly #part: ListedPart;
+  readonly #chosen: (() => void)[] = [];
 
   constructor(kind: keyof ObjectSummaries, filter: ObjectFilter) {
     this.kind = kind;
     this.#part = new ListedPart(filter);
   }
 
-  /** True if the next object of `kind` belongs to the reply: its summary must be added. */
-  takes(device: string, pid: number): boolean {
-    return this.#part.takes(device, pid);
+  /**
+   * Chooses the next object of `kind` if it belongs to the reply. `describe` adds its summary later, or
+   * nothing if the object is gone by then.
+   */
+  offer(device: string, pid: number, describe: () => void): void {
+    if (this.#part.takes(device, pid)) this.#chosen.push(describe);
+  }
+
+  /**
+   * Adds the summaries of what was chosen, the first ones now. `soon` calls back in the next turn. Returns
+   * undefined if all are added; else the promise that they will be.
+   */
+  describe(soon: (run: () => void) => void): Promise<void> | undefined {
+    return inSlices(this.#chosen, SUMMARIES_PER_TURN, soon, (describe) => describe());
   }
 }

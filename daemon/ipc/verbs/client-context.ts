@@ -224,10 +224,14 @@ export class ClientContext implements ClientEvents, DeviceEventSink {
     this.#state.assertDeepInvariants();
   }
 
-  /** Adds its queue pairs, regions or completion queues to those that a reply shows. */
+  /** Offers its queue pairs, regions or completion queues to a reply. */
   listObjects(owner: ClientOwner, window: ObjectWindow): void {
     const { table } = this.#state;
-    const takes = ({ device }: ContextObject): boolean => window.takes(device.name, owner.pid);
+    const offer = (object: AnyObject, { device }: ContextObject, describe: () => void): void => {
+      window.offer(device.name, owner.pid, () => {
+        if (table.find(object.handle) === object) describe();
+      });
+    };
     const of = (object: AnyObject, context: ContextObject): ObjectOwner => {
       const { client, pid, program } = owner;
       return { client, pid, program, device: context.device.name, handle: object.handle };
@@ -236,19 +240,25 @@ export class ClientContext implements ClientEvents, DeviceEventSink {
       case 'qps':
         for (const object of table.ofKind('qp')) {
           const { context } = object.pd;
-          if (takes(context)) window.qps.push(qpSummary(of(object, context), object.qp));
+          offer(object, context, () => {
+            window.qps.push(qpSummary(of(object, context), object.qp));
+          });
         }
         break;
       case 'mrs':
         for (const object of table.ofKind('mr')) {
           const { context } = object.pd;
-          if (takes(context)) window.mrs.push(mrSummary(of(object, context), object.mr));
+          offer(object, context, () => {
+            window.mrs.push(mrSummary(of(object, context), object.mr));
+          });
         }
         break;
       case 'cqs':
         for (const object of table.ofKind('cq')) {
           const { context, cq } = object;
-          if (takes(context)) window.cqs.push({ ...of(object, context), entries: cq.count });
+          offer(object, context, () => {
+            window.cqs.push({ ...of(object, context), entries: cq.count });
+          });
         }
     }
   }

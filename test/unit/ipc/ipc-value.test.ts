@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest';
 import {
   decodeText,
   decodeValue,
+  encodePart,
   encodeText,
   encodeValue,
   IpcFormatError,
@@ -85,6 +86,23 @@ describe('values', () => {
   it.each(EXAMPLES)('%o is %s, as in RFC 8949', (value, hex) => {
     expect(hexOf(encodeValue(value))).toBe(hex);
     expect(decodeValue(bytesOf(hex))).toEqual(value);
+  });
+
+  it.each([0, 1, 255, 256, 257, 1000])(
+    'a list of %i items is encoded in parts, between which others are encoded',
+    (length) => {
+      const list = Array.from({ length }, (_, index) => ({ index, name: `item ${index}` }));
+      const parts: Uint8Array[] = [];
+      for (let first = 0; first === 0 || first < length; first += 256) {
+        parts.push(encodePart(list, first === 0 ? 12 : 0, first, 256));
+        encodeValue({ another: first });
+      }
+      expect(hexOf(Buffer.concat(parts))).toBe(hexOf(encodeValue(list, 12)));
+    },
+  );
+
+  it('what is no list is one part', () => {
+    for (const [value, hex] of EXAMPLES) expect(hexOf(encodePart(value, 0, 0, 1000))).toBe(hex);
   });
 
   it('64-bit integers keep their type, however small', () => {

@@ -48,6 +48,26 @@ export function encodeValue(value: IpcValue, headBytes = 0): Uint8Array {
   return WRITER.finish();
 }
 
+/**
+ * The part of an encoded value that has up to `itemsMax` items of a long array, from item `first` on. The
+ * parts of all items, in order, are the value; of any other value, there is one part. Other values may be
+ * encoded between two parts.
+ */
+export function encodePart(
+  value: IpcValue,
+  headBytes: number,
+  first: number,
+  itemsMax: number,
+): Uint8Array {
+  if (typeof value !== 'object' || value === null || !isArray(value)) {
+    return encodeValue(value, headBytes);
+  }
+  WRITER.begin(headBytes);
+  if (first === 0) WRITER.arrayHead(value.length);
+  for (const item of value.slice(first, first + itemsMax)) WRITER.value(item, 1);
+  return WRITER.finish();
+}
+
 /** Decodes one value that fills `bytes` exactly. Throws `IpcFormatError`. The result borrows nothing. */
 export function decodeValue(bytes: Uint8Array): IpcValue {
   const reader = new ValueReader(bytes);
@@ -138,6 +158,11 @@ class ValueWriter {
     return bytes;
   }
 
+  /** Begins an array, whose items follow. */
+  arrayHead(count: number): void {
+    this.#head(Major.array, count);
+  }
+
   value(value: IpcValue, depth: number): void {
     if (depth > VALUE_DEPTH_MAX) throw new RangeError('value nested too deeply');
     if (value === undefined) this.#byte(SIMPLE_UNDEFINED);
@@ -148,7 +173,7 @@ class ValueWriter {
     else if (typeof value === 'string') this.#text(value);
     else if (value instanceof Uint8Array) this.#string(Major.bytes, value);
     else if (isArray(value)) {
-      this.#head(Major.array, value.length);
+      this.arrayHead(value.length);
       for (const item of value) this.value(item, depth + 1);
     } else {
       const keys = Object.keys(value);

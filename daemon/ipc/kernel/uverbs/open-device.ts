@@ -134,7 +134,7 @@ export class OpenDevice implements DeviceEventSink {
     return unread;
   }
 
-  /** Adds its queue pairs, regions or completion queues to those that a reply shows. */
+  /** Offers its queue pairs, regions or completion queues to a reply. */
   listObjects(window: ObjectWindow): void {
     const { table } = this;
     const { id, credentials, program } = this.client;
@@ -143,21 +143,25 @@ export class OpenDevice implements DeviceEventSink {
     const of = ({ handle }: UverbsObject): ObjectOwner => {
       return { client: id, pid, program, device, handle };
     };
+    const offer = (object: UverbsObject, describe: () => void): void => {
+      window.offer(device, pid, () => {
+        if (table.find(object.handle) === object) describe();
+      });
+    };
     switch (window.kind) {
       case 'qps':
         for (const object of table.ofKind('qp')) {
-          if (window.takes(device, pid)) window.qps.push(qpSummary(of(object), object.qp));
+          offer(object, () => window.qps.push(qpSummary(of(object), object.qp)));
         }
         break;
       case 'mrs':
         for (const object of table.ofKind('mr')) {
-          if (window.takes(device, pid)) window.mrs.push(mrSummary(of(object), object.mr));
+          offer(object, () => window.mrs.push(mrSummary(of(object), object.mr)));
         }
         break;
       case 'cqs':
         for (const object of table.ofKind('cq')) {
-          const { count: entries } = object.cq;
-          if (window.takes(device, pid)) window.cqs.push({ ...of(object), entries });
+          offer(object, () => window.cqs.push({ ...of(object), entries: object.cq.count }));
         }
     }
   }
