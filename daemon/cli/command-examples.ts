@@ -107,6 +107,7 @@ const EXAMPLES: Readonly<Record<string, readonly CommandExample[]>> = {
       'iwarpd manual --systemd-unit > ~/.config/systemd/user/iwarpd.service',
     ),
   ],
+  version: [example('Print the version', 'iwarpd version')],
 };
 
 /** The examples of a command; none for one that only has subcommands. */

@@ -1,7 +1,7 @@
 /** `iwarpd doctor`: checks the setup and says how to fix what is missing. */
 
 import { CommandFailure, failureText } from '../console/failure.ts';
-import { type Output, printJson } from '../console/output.ts';
+import { type Color, type Output, printJson } from '../console/output.ts';
 import { CHECKS } from './doctor-checks.ts';
 import { DEVICE_CHECKS } from './doctor-devices.ts';
 import type { Check, Finding } from './doctor-finding.ts';
@@ -29,7 +29,7 @@ export async function runDoctor(
   const checks = [...CHECKS, ...RDMA_CORE_CHECKS, ...DEVICE_CHECKS];
   const report = await examine(options.socketPath, checks);
   if (options.json) printJson(output, report);
-  else for (const line of doctorLines(report)) output.line(line);
+  else printReport(report, output);
   const broken = report.checks.filter((check) => check.state === 'broken');
   if (broken.length > 0) {
     throw new CommandFailure(`broken: ${broken.map((check) => check.name).join(', ')}; see above`);
@@ -55,13 +55,35 @@ export async function examine(socketPath: string, checks: readonly Check[]): Pro
   };
 }
 
+/** Colors of states. */
+const COLORS: Readonly<Record<Finding['state'], Color>> = {
+  ok: 'green',
+  warn: 'yellow',
+  broken: 'red',
+  info: 'blue',
+};
+
+/** Prints the report for people, the states in color where the output has colors. */
+export function printReport(report: DoctorReport, output: Output): void {
+  for (const check of report.checks) {
+    const [first = '', ...fixes] = checkLines(check, report);
+    const { state } = check;
+    if (output.colored === undefined) output.line(first);
+    else output.colored(COLORS[state], state, first.slice(state.length));
+    for (const line of fixes) output.line(line);
+  }
+}
+
 /** The report for people: a line for each check and one for its fix. */
 export function doctorLines(report: DoctorReport): string[] {
-  const width = Math.max(...report.checks.map((check) => check.name.length));
-  return report.checks.flatMap((check) => {
-    const head = `${check.state.padEnd(6)}  ${check.name.padEnd(width)}  `;
-    const lines = [`${head}${check.text}`];
-    if (check.fix !== undefined) lines.push(`${' '.repeat(head.length)}fix: ${check.fix}`);
-    return lines;
-  });
+  return report.checks.flatMap((check) => checkLines(check, report));
+}
+
+function checkLines({ state, name, text, fix }: NamedFinding, { checks }: DoctorReport): string[] {
+  const width = Math.max(...checks.map((check) => check.name.length));
+  const head = `${state.padEnd(6)}  ${name.padEnd(width)}  `;
+  return [
+    `${head}${text}`,
+    ...(fix === undefined ? [] : [`${' '.repeat(head.length)}fix: ${fix}`]),
+  ];
 }

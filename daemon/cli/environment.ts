@@ -1,4 +1,5 @@
 /** `iwarpd env`: what `run` sets for its programs, for a shell. */
+import { instanceHint } from '../../verbs-api/client/daemon-place.ts';
 import { startCommand } from '../../verbs-api/client/start-command.ts';
 import type { Output } from '../console/output.ts';
 import { exportLines, shimVariables } from '../console/shim-environment.ts';
@@ -12,7 +13,7 @@ export async function printEnvironment(socketPath: string, output: Output): Prom
   for (const line of exportLines(variables)) output.line(line);
   if (!running) {
     output.note(
-      `iwarpd: no daemon at ${socketPath} yet; start it with \`${startCommand(socketPath)}\``,
+      `iwarpd: no daemon at ${socketPath}${instanceHint(socketPath)} yet; start it with \`${startCommand(socketPath)}\``,
     );
   }
 }

@@ -11,20 +11,24 @@ export function addInstanceOption(program: Command): void {
   }
   program.hook('preAction', (_, command) => {
     const name: unknown = command.getOptionValue('instance');
-    if (typeof name === 'string') command.setOptionValue('socket', socketOf(name));
+    if (typeof name === 'string') command.setOptionValue('socket', instanceSocket(name));
   });
 }
 
 function instanceOption(): Option {
   return new Option('--instance <NAME>', 'use the private daemon NAME; short for --socket')
     .conflicts('socket')
-    .argParser((text) => {
-      if (INSTANCE_NAME.test(text)) return text;
-      throw new InvalidArgumentError('must be 1 to 32 letters, digits, or any of . _ -');
-    });
+    .argParser(parseInstance);
 }
 
-function socketOf(name: string): string {
+/** Parses the name of an instance. Throws `InvalidArgumentError`. */
+export function parseInstance(text: string): string {
+  if (INSTANCE_NAME.test(text)) return text;
+  throw new InvalidArgumentError('must be 1 to 32 letters, digits, or any of . _ -');
+}
+
+/** The socket of an instance of this user. */
+export function instanceSocket(name: string): string {
   return instanceSocketPath(name, {
     environment: process.env,
     // In a container, a user often has a number only and no name.

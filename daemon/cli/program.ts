@@ -88,10 +88,18 @@ function buildProgram(context: CommandContext): Command {
   addDecode(program, context);
   addDoctor(program, context);
   addShell(program, context.output, packageVersion());
+  addVersion(program, context);
   addInstanceOption(program);
   addDaemonTrustOption(program);
   addExamples(program);
   return program;
+}
+
+function addVersion(program: Command, { output }: CommandContext): void {
+  program
+    .command('version')
+    .description('print the version, as --version does')
+    .action(() => output.line(packageVersion()));
 }
 
 function addStart(program: Command, { output, signal }: CommandContext): void {

@@ -8,7 +8,14 @@ export interface Output {
   note(text: string): void;
   /** Clears the terminal, if standard output is one. */
   clear?(): void;
+  /** A line whose first word has a color, where the reader wants colors. Default: `line`. */
+  colored?(color: Color, word: string, rest: string): void;
 }
+
+/** Colors of words, by their numbers in ECMA-48. */
+const COLORS = { red: 31, green: 32, yellow: 33, blue: 34 } as const;
+/** A color of a word. */
+export type Color = keyof typeof COLORS;
 
 /** Clears a terminal and moves to its first line. */
 const CLEAR = '\u001b[2J\u001b[H';
@@ -34,7 +41,24 @@ export const STANDARD_OUTPUT: Output = {
   clear: () => {
     if (process.stdout.isTTY) process.stdout.write(CLEAR);
   },
+  colored: (color, word, rest) => {
+    const { isTTY } = process.stdout;
+    const text = wantsColors(isTTY, process.env)
+      ? painted(color, printable(word))
+      : printable(word);
+    process.stdout.write(`${text}${printable(rest)}\n`);
+  },
 };
+
+/** Whether to print colors: on a terminal that has them, unless `NO_COLOR` is set (no-color.org). */
+export function wantsColors(isTerminal: boolean, environment: NodeJS.ProcessEnv): boolean {
+  const { NO_COLOR = '', TERM } = environment;
+  return isTerminal && NO_COLOR === '' && TERM !== 'dumb';
+}
+
+function painted(color: Color, text: string): string {
+  return `\u001b[${COLORS[color]}m${text}\u001b[0m`;
+}
 
 /**
  * Ends the process silently when the reader of its output has closed it (`iwarpd status | head`),

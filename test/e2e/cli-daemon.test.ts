@@ -357,11 +357,23 @@ describe('a name that is not there', () => {
   it.each([
     ['trace', '--device', 'nodev'],
     ['capture', '-w', '-', '--device', 'nodev'],
+    ['explain', '--device', 'nodev'],
   ])('as device of %s fails at once', async (...words) => {
     await folder.daemon(socket, ['--device', 'a=127.0.0.2']);
     const finished = await runCommand([...words, '--socket', socket]);
     expect(finished.status).toBe(1);
     expect(finished.stderr).toContain('iwarpd: no device nodev; the daemon has a; see');
+  });
+
+  it.each([
+    ['trace', '--device', 'letf'],
+    ['explain', '--device', 'Left'],
+    ['fault', 'add', 'drop', '--device', 'lefft'],
+  ])('as device of %s names a similar one', async (...words) => {
+    await folder.daemon(socket, ['--device', 'left=127.0.0.2', '--device', 'right=127.0.0.3']);
+    const finished = await runCommand([...words, '--socket', socket]);
+    expect(finished.status).toBe(1);
+    expect(finished.stderr).toMatch(/no device \w+ \(Did you mean left\?\); .*left.*right/);
   });
 
   it.each(['status', 'devices', 'reset', 'top'])('as instance of %s', async (command) => {

@@ -106,6 +106,30 @@ describe('stop and list', () => {
     expect(await listed()).toEqual([]);
   });
 
+  it('take the name of an instance alone', async () => {
+    await iwarpd('start', '--detach', '--instance', 'one');
+    const { status, stdout } = await iwarpd('stop', 'one');
+    expect({ status, stdout }).toEqual({
+      status: 0,
+      stdout: expect.stringMatching(/^stopped pid \d+ at .*\/one\.sock\n$/),
+    });
+  });
+
+  it('suggest an instance with a similar name, as every command does', async () => {
+    await iwarpd('start', '--detach', '--instance', 'left');
+    for (const words of [
+      ['stop', 'letf'],
+      ['status', '--instance', 'lefft'],
+      ['run', '--instance', 'leftt', '--', 'true'],
+      ['env', '--instance', 'letf'],
+    ]) {
+      expect((await iwarpd(...words)).stderr).toMatch(
+        /^iwarpd: no daemon at [^\n]+ \(Did you mean left\?\)/,
+      );
+    }
+    expect((await iwarpd('status', '--instance', 'other')).stderr).not.toContain('Did you mean');
+  });
+
   it('mark a dead daemon, and stop the others with --all', async () => {
     const killed = folder.start(['start', '--instance', 'dead'], { XDG_RUNTIME_DIR: folder.path });
     await killed.until(/ready/);

@@ -1,10 +1,10 @@
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { describeWith } from '../interop/prerequisites.ts';
-import { runCommand } from './cli-process.ts';
+import { CommandFolder, commandWords, runCommand } from './cli-process.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'iwarpd-shell-'));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
@@ -18,8 +18,40 @@ async function printed(...words: string[]): Promise<string> {
   return file;
 }
 
+/** `iwarpd` is a command there, and its daemons are those of the test. */
+const environment = {
+  ...process.env,
+  PATH: `${join(folder, 'bin')}:${process.env['PATH']}`,
+  XDG_RUNTIME_DIR: folder,
+};
+const daemons = new CommandFolder();
+afterAll(() => daemons.clean());
+
+let isStarted = false;
+
+/** Starts a daemon with devices a and b, once. */
+async function startNamed(): Promise<void> {
+  if (isStarted) return;
+  isStarted = true;
+  const command = commandWords([])
+    .map((word) => `'${word}'`)
+    .join(' ');
+  mkdirSync(join(folder, 'bin'));
+  writeFileSync(join(folder, 'bin', 'iwarpd'), `#!/bin/sh\nexec ${command} "$@"\n`, {
+    mode: 0o755,
+  });
+  const devices = ['--device', 'a=127.0.0.2', '--device', 'b=127.0.0.3', '--no-native'];
+  const words = ['start', '--instance', 'left-one', '--network', 'isolated', ...devices];
+  const daemon = daemons.start(words, { XDG_RUNTIME_DIR: folder });
+  await daemon.until(/ready/);
+}
+
 function run(command: string, ...words: string[]): string {
-  const { stdout, stderr, status } = spawnSync(command, words, { encoding: 'utf8', input: '' });
+  const { stdout, stderr, status } = spawnSync(command, words, {
+    encoding: 'utf8',
+    input: '',
+    env: environment,
+  });
   expect({ stderr, status }).toEqual({ stderr: '', status: 0 });
   return stdout;
 }
@@ -55,6 +87,14 @@ describe('completion in bash', () => {
   it('offers the kinds of faults', async () => {
     expect(await offeredByBash('iwarpd fault add dr')).toEqual(['drop']);
     expect(await offeredByBash('iwarpd fault add drop --verb reg')).toEqual(['regMR']);
+  });
+
+  it('offers the daemons of the user, and the devices of the one that the line names', async () => {
+    await startNamed();
+    expect(await offeredByBash('iwarpd stop le')).toEqual(['left-one']);
+    expect(await offeredByBash('iwarpd status --instance ')).toEqual(['left-one']);
+    expect(await offeredByBash('iwarpd trace --instance left-one --device ')).toEqual(['a', 'b']);
+    expect(await offeredByBash('iwarpd trace --instance none --device ')).toEqual([]);
   });
 
   it('leaves the words of a program alone', async () => {
@@ -116,6 +156,16 @@ describeWith(['shells'], 'completion in other shells', () => {
     expect(run('zsh', '-f', '-c', steps)).toBe('_iwarpd_fault_add: function\n');
   });
 
+  it('asks a daemon for names in zsh', async () => {
+    await startNamed();
+    const script = await printed('completion', 'zsh');
+    const line = 'words=(iwarpd trace --instance left-one --device ""); CURRENT=6';
+    const stub = 'compadd() { print -l $found }';
+    const steps = `autoload -Uz compinit; compinit -D -u; source ${script}; ${stub}; ${line}`;
+    expect(run('zsh', '-f', '-c', `${steps}; _iwarpd_names devices`)).toBe('a\nb\n');
+    expect(run('zsh', '-f', '-c', `${steps}; _iwarpd_names list`)).toBe('left-one\n');
+  });
+
   it('offers commands and options in fish', async () => {
     const script = await printed('completion', 'fish');
     const offered = (line: string) =>
@@ -125,6 +175,9 @@ describeWith(['shells'], 'completion in other shells', () => {
     expect(offered('iwarpd st')).toEqual(expect.arrayContaining(['start', 'status']));
     expect(offered('iwarpd fault add --ev')).toContain('--every');
     expect(offered('iwarpd start --log-level d')).toContain('debug');
+    await startNamed();
+    expect(offered('iwarpd stop le')).toContain('left-one');
+    expect(offered('iwarpd trace --instance left-one --device ')).toEqual(['a', 'b', '']);
   });
 
   it('generates a manual page without groff warnings', async () => {

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { VERSION } from '../../daemon/main/version.ts';
 import { runCommand } from './cli-process.ts';
 
 /** Invalid command lines, and a word that the one-line error must contain. */
@@ -83,6 +84,9 @@ const INVALID: readonly (readonly [line: string, named: RegExp])[] = [
   ],
   ['decode', /missing required argument 'FILE'/],
   ['doctor --jsn', /Did you mean --json/],
+  ['stop a/b', /must be 1 to 32 letters, digits, or any of \. _ -; see/],
+  ['stop one --all', /--instance, --socket and --all each name daemons/],
+  ['stop one --instance two', /--instance, --socket and --all each name daemons/],
 ];
 
 describe('an invalid command line', () => {
@@ -93,6 +97,11 @@ describe('an invalid command line', () => {
     expect(finished.stdout).toBe('');
     expect(finished.status).toBe(line.includes('--config') ? 1 : 2);
   });
+});
+
+it.each(['--version', '-V', 'version'])('iwarpd %s prints the version', async (word) => {
+  const finished = await runCommand([word]);
+  expect(finished).toMatchObject({ status: 0, stdout: `${VERSION}\n`, stderr: '' });
 });
 
 describe('help', () => {

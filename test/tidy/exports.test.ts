@@ -5,9 +5,10 @@ import { exportsOf, importsOf, readSource, readSources } from './source-graph.ts
 /** The files behind package.json's "exports": what they export is for programs outside. */
 function publicEntries(): string[] {
   const manifest: unknown = JSON.parse(readSource('package.json'));
-  const { exports } = manifest as { exports: Record<string, { default: string }> };
-  return Object.values(exports).map((entry) =>
-    entry.default.replace('./dist/', '').replace(/\.js$/, '.ts'),
+  const { exports } = manifest as { exports: Record<string, { default: string } | string> };
+  // A string is a file that is no module: package.json.
+  return Object.values(exports).flatMap((entry) =>
+    typeof entry === 'string' ? [] : entry.default.replace('./dist/', '').replace(/\.js$/, '.ts'),
   );
 }
 

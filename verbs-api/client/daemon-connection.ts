@@ -16,6 +16,7 @@ import {
   type Welcome,
 } from '../contract/protocol/ipc-frames.ts';
 import { ERRNO, type ErrnoCode, isVerbsError, VerbsError } from '../contract/verbs/errors.ts';
+import { instanceHint } from './daemon-place.ts';
 import { checkDaemon, type DaemonPlace } from './daemon-trust.ts';
 import { startCommand } from './start-command.ts';
 
@@ -156,7 +157,7 @@ function connectError(error: Error, path: string): VerbsError {
   if (code === 'ENOENT') {
     return new VerbsError(
       'ENODEV',
-      `no daemon at ${path}; start it with \`${startCommand(path)}\``,
+      `no daemon at ${path}${instanceHint(path)}; start it with \`${startCommand(path)}\``,
     );
   }
   if (code === 'ECONNREFUSED') {

@@ -1,11 +1,14 @@
 /** Where a daemon is: the socket that a program names, or the one that this process uses by default. */
+import { readdirSync } from 'node:fs';
 import { tmpdir } from 'node:os';
+import { basename, dirname } from 'node:path';
 import {
   defaultSocketPath,
   INSTANCE_NAME,
   instanceSocketPath,
+  socketDirectory,
 } from '../contract/protocol/ipc-admin.ts';
-import { kind, optional, TEXT, wholeNumber } from '../contract/verbs/arguments.ts';
+import { kind, nearest, optional, TEXT, wholeNumber } from '../contract/verbs/arguments.ts';
 import { VerbsError } from '../contract/verbs/errors.ts';
 import { type DaemonPlace, type DaemonTrust, UID_MAX } from './daemon-trust.ts';
 
@@ -39,6 +42,32 @@ export const DAEMON_FIELDS = {
 export function socketPathOfThisProcess(): string {
   return defaultSocketPath(ownPlace());
 }
+
+/**
+ * ` (Did you mean NAME?)` for the missing socket of an instance with a similar name, or nothing. Reads the
+ * directory of this user's sockets.
+ */
+export function instanceHint(socketPath: string): string {
+  const directory = socketDirectory(ownPlace());
+  if (dirname(socketPath) !== directory) return '';
+  const near = nearest(basename(socketPath, SOCKET_SUFFIX), instanceNames(directory));
+  return near === undefined ? '' : ` (Did you mean ${near}?)`;
+}
+
+/** Names of the instances that have a socket in the directory. */
+function instanceNames(directory: string): string[] {
+  try {
+    return readdirSync(directory)
+      .filter((name) => name.endsWith(SOCKET_SUFFIX))
+      .map((name) => basename(name, SOCKET_SUFFIX))
+      .filter((name) => INSTANCE_NAME.test(name));
+  } catch {
+    // No daemon has run yet.
+    return [];
+  }
+}
+
+const SOCKET_SUFFIX = '.sock';
 
 function ownPlace() {
   return {

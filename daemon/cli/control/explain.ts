@@ -8,6 +8,7 @@ import {
   refusalPlace,
 } from '../../../verbs-api/contract/protocol/refusals.ts';
 import { jsonLine, type Output } from '../../console/output.ts';
+import { assertDevice } from '../device-name.ts';
 
 /** Options of the command. */
 export interface ExplainArguments {
@@ -20,7 +21,7 @@ export interface ExplainArguments {
   readonly json?: boolean;
 }
 
-/** Prints the last refusals, and with `follow` those to come until `signal` fires. */
+/** Prints the last refusals, and with `follow` those to come until `signal` fires. CommandFailure for an unknown device. */
 export async function runExplain(
   given: ExplainArguments,
   output: Output,
@@ -32,6 +33,7 @@ export async function runExplain(
     ...(program === undefined ? {} : { program }),
     ...(device === undefined ? {} : { device }),
   };
+  if (device !== undefined) await assertDevice(device, socketPath);
   const limit = given.last ?? REFUSALS_LIST_MAX;
   const first = await queryDaemon('listRefusals', { ...filter, limit }, { socketPath });
   print(first.refusals, given, output);

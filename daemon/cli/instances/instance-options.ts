@@ -1,7 +1,9 @@
 /** The commands `stop` and `list`, for life with several daemons. */
 import type { Command } from 'commander';
+import { usageFailure } from '../../console/failure.ts';
 import { wholeNumber } from '../arguments.ts';
 import type { ControlCommandContext } from '../control/control-context.ts';
+import { instanceSocket, parseInstance } from '../instance.ts';
 import type { ListArguments } from './list.ts';
 import type { StopArguments } from './stop.ts';
 
@@ -9,12 +11,21 @@ import type { StopArguments } from './stop.ts';
 const TIMEOUT_DEFAULT_SECONDS = 15;
 const TIMEOUT_MAX_SECONDS = 86_400;
 
+function placeOfInstance(name: string, given: StopArguments): StopArguments {
+  const { all, socket } = given;
+  if (all !== true && socket === undefined) return { ...given, socket: instanceSocket(name) };
+  throw usageFailure(
+    'an instance, --instance, --socket and --all each name daemons: give one of them',
+  );
+}
+
 /** Adds both. */
 export function addInstances(program: Command, context: ControlCommandContext): void {
   const { output, socketOption } = context;
   program
     .command('stop')
     .description('stop a running daemon, and wait until it has ended')
+    .argument('[INSTANCE]', 'the instance; short for --instance', parseInstance)
     .option('--all', 'stop every daemon of this user, except those of `run`')
     .option(
       '--timeout <SECONDS>',
@@ -24,9 +35,9 @@ export function addInstances(program: Command, context: ControlCommandContext): 
     )
     .option('--json', 'print JSON')
     .addOption(socketOption())
-    .action(async (given: StopArguments) => {
+    .action(async (name: string | undefined, given: StopArguments) => {
       const { runStop } = await import('./stop.ts');
-      await runStop(given, output);
+      await runStop(name === undefined ? given : placeOfInstance(name, given), output);
     });
   program
     .command('list')

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { DaemonConnection } from '../../../verbs-api/client/daemon-connection.ts';
-import { socketPathOfThisProcess } from '../../../verbs-api/client/daemon-place.ts';
+import { instanceHint, socketPathOfThisProcess } from '../../../verbs-api/client/daemon-place.ts';
 import { Role } from '../../../verbs-api/contract/protocol/ipc-frames.ts';
 import { CommandFailure, failureCode, failureText } from '../../console/failure.ts';
 import { type Output, printJson } from '../../console/output.ts';
@@ -41,7 +41,7 @@ async function stopOne({ socket, timeout }: StopArguments): Promise<Stopped> {
     return await stop(socketPath, timeout);
   } catch (error) {
     if (!NOT_RUNNING.includes(failureCode(error) ?? '')) throw error;
-    const text = `no daemon at ${socketPath}; \`iwarpd list\` prints those that run`;
+    const text = `no daemon at ${socketPath}${instanceHint(socketPath)}; \`iwarpd list\` prints those that run`;
     throw new CommandFailure(text, { cause: error });
   }
 }

@@ -1,7 +1,7 @@
 /** `iwarpd run`: unmodified rdma-core programs on the emulated devices. */
 import { rmSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { socketPathOfThisProcess } from '../../../verbs-api/client/daemon-place.ts';
+import { instanceHint, socketPathOfThisProcess } from '../../../verbs-api/client/daemon-place.ts';
 import { queryDaemon } from '../../../verbs-api/client/daemon-query.ts';
 import { startCommand } from '../../../verbs-api/client/start-command.ts';
 import type { NetworkReach } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
@@ -166,7 +166,7 @@ async function usedDaemon(given: RunArguments, findings: Findings | undefined): 
   // A private daemon in its place would hide a misspelt name.
   if (given.socket !== undefined) {
     throw new CommandFailure(
-      `no daemon at ${socket}; start it with \`${startCommand(socket)}\`, or use a private one with --fresh`,
+      `no daemon at ${socket}${instanceHint(socket)}; start it with \`${startCommand(socket)}\`, or use a private one with --fresh`,
     );
   }
   // It stands in for the daemon that does not run, and reaches what that would.

@@ -1,6 +1,9 @@
 /** A command line as data, for output generated from the same source as `--help`. */
 import type { Command, Option } from 'commander';
 
+/** Names that only running daemons know: of instances, and of a daemon's devices. */
+export type NameSource = 'instances' | 'devices';
+
 /** An option of a command. */
 export interface OptionFacts {
   /** As the help shows it: `-w, --write <FILE>`. */
@@ -12,6 +15,8 @@ export interface OptionFacts {
   readonly text: string;
   /** The permitted values, if there are few. */
   readonly choices: readonly string[];
+  /** What its value is a name of. */
+  readonly source: NameSource | undefined;
 }
 
 /** An argument of a command. */
@@ -20,6 +25,7 @@ interface ArgumentFacts {
   readonly text: string;
   /** The permitted values, if there are few. */
   readonly choices: readonly string[];
+  readonly source: NameSource | undefined;
 }
 
 /** A command and its subcommands. */
@@ -44,6 +50,7 @@ export function commandFacts(command: Command, above: readonly string[] = []): C
       term: `${help.argumentTerm(argument)}${argument.variadic ? '...' : ''}`,
       text: argument.description,
       choices: argument.argChoices ?? [],
+      source: argument.name() === 'INSTANCE' ? 'instances' : undefined,
     })),
     options: help.visibleOptions(command).map((option) => ({
       flags: option.flags,
@@ -51,6 +58,7 @@ export function commandFacts(command: Command, above: readonly string[] = []): C
       value: /[<[]([^>\]]+)[>\]]/.exec(option.flags)?.[1],
       text: help.optionDescription(option),
       choices: choicesOf(option),
+      source: sourceOf(option),
     })),
     commands: help
       .visibleCommands(command)
@@ -64,6 +72,12 @@ function choicesOf({ argChoices, flags }: Option): readonly string[] {
   if (argChoices !== undefined) return argChoices;
   const listed = /<([a-z0-9]+(?:\|[a-z0-9]+)+)>/.exec(flags)?.[1];
   return listed?.split('|') ?? [];
+}
+
+/** Options that describe a device to be made are called `--device`, too. */
+function sourceOf({ long, flags }: Option): NameSource | undefined {
+  if (long === '--instance') return 'instances';
+  return long === '--device' && flags.endsWith('<NAME>') ? 'devices' : undefined;
 }
 
 /** `facts` and everything below it, in the order of the help. */

@@ -1,9 +1,20 @@
 /** Completion scripts for bash, zsh and fish, generated from the same data as `--help`. */
-import { type CommandFacts, everyCommand, type OptionFacts } from './command-facts.ts';
+import {
+  type CommandFacts,
+  everyCommand,
+  type NameSource,
+  type OptionFacts,
+} from './command-facts.ts';
 import type { Shell } from './shells.ts';
 
 /** Value names that denote a file or a directory. */
 const PATHS = ['FILE', 'PATH', 'DIR'];
+
+/** The command whose table has the names in its first column. */
+const LISTED_BY: Readonly<Record<NameSource, string>> = { instances: 'list', devices: 'devices' };
+
+/** Prints the names in such a table; a shell expands what it is given, so others are left out. */
+const FIRST_COLUMN = "awk 'NR > 1 && $1 ~ /^[A-Za-z0-9._-]+$/ { print $1 }'";
 
 /** The script, for the shell to source. */
 export function completionScript(shell: Shell, program: CommandFacts): string {
@@ -28,13 +39,19 @@ function candidates({ commands, arguments: given, options }: CommandFacts): stri
   ];
 }
 
+/** The source of an argument's names. */
+function argumentSource({ arguments: given }: CommandFacts): NameSource | undefined {
+  return given.find(({ source }) => source !== undefined)?.source;
+}
+
 function takesPath({ value }: OptionFacts): boolean {
   return value !== undefined && PATHS.includes(value);
 }
 
 function bashScript(program: CommandFacts): string {
   const cases = everyCommand(program).map((each) => {
-    return `    '${each.words.slice(1).join(' ')}') words='${candidates(each).join(' ')}' ;;`;
+    const words = `words='${candidates(each).join(' ')}'`;
+    return `    '${each.words.slice(1).join(' ')}') ${words}${bashSource(argumentSource(each))} ;;`;
   });
   const values = everyCommand(program).flatMap((each) =>
     each.options
@@ -43,14 +60,24 @@ function bashScript(program: CommandFacts): string {
         option.names.map((name) => {
           const place = [...each.words.slice(1), name].join(' ');
           const kind = takesPath(option) ? 'file' : 'word';
-          return `    '${place}') valued=${kind} words='${option.choices.join(' ')}' ;;`;
+          const words = `words='${option.choices.join(' ')}'${bashSource(option.source)}`;
+          return `    '${place}') valued=${kind} ${words} ;;`;
         }),
       ),
   );
   return `# bash completion for iwarpd; source it, or put it where bash-completion looks.
+_iwarpd_names() {
+  local index place=()
+  for ((index = 1; index < COMP_CWORD; index++)); do
+    case "$1 \${COMP_WORDS[index]}" in
+    'devices --socket' | 'devices --instance') place=("\${COMP_WORDS[@]:index:2}") ;;
+    esac
+  done
+  "\${COMP_WORDS[0]}" "$1" "\${place[@]}" 2>/dev/null | ${FIRST_COLUMN}
+}
 _iwarpd() {
   local current=\${COMP_WORDS[COMP_CWORD]} previous=\${COMP_WORDS[COMP_CWORD-1]}
-  local path= word words= valued= index
+  local path= word words= valued= names= index
   COMPREPLY=()
   for ((index = 1; index < COMP_CWORD; index++)); do
     word=\${COMP_WORDS[index]}
@@ -72,6 +99,7 @@ ${values.join('\n')}
   [[ $valued ]] || case $path in
 ${cases.join('\n')}
   esac
+  [[ ! $names ]] || words+=" $(_iwarpd_names "$names")"
   [[ $valued == file ]] || COMPREPLY=($(compgen -W "$words" -- "$current"))
   # Arguments that name files, and the program of \`run\`.
   [[ \${#COMPREPLY[@]} -gt 0 || $valued == word ]] || compopt -o default 2>/dev/null
@@ -80,13 +108,18 @@ complete -F _iwarpd iwarpd
 `;
 }
 
+/** Where the names of a source are asked for, in the variable of the script. */
+function bashSource(source: NameSource | undefined): string {
+  return source === undefined ? '' : ` names=${LISTED_BY[source]}`;
+}
+
 function zshScript(program: CommandFacts): string {
   const functions = everyCommand(program).map((each) => {
     const name = `_${each.words.join('_').replaceAll('-', '_')}`;
     const specs = each.options.map((option) => `    ${zshOption(option)}`);
     if (each.commands.length === 0) {
       const values = each.arguments.flatMap(({ choices }) => choices);
-      const action = values.length > 0 ? `(${values.join(' ')})` : '_files';
+      const action = zshNames(argumentSource(each)) ?? zshValues(values) ?? '_files';
       const rest = each.arguments.length > 0 ? [`    '*:argument:${action}'`] : [];
       return `${name}() {\n  _arguments -s \\\n${[...specs, ...rest].join(' \\\n')}\n}`;
     }
@@ -114,6 +147,13 @@ ${branches}
   });
   return `#compdef iwarpd
 # zsh completion for iwarpd; put it in a directory of $fpath as _iwarpd, or source it.
+_iwarpd_names() {
+  local -a place found
+  local at=\${words[(I)--(socket|instance)]}
+  [[ $1 == devices && $at -gt 0 && $at -lt $((CURRENT - 1)) ]] && place=($words[at] $words[at+1])
+  found=(\${(f)"$(iwarpd $1 $place 2>/dev/null | ${FIRST_COLUMN})"})
+  compadd -a found
+}
 ${functions.join('\n')}
 if [[ $zsh_eval_context[-1] == loadautofunc ]]; then
   _iwarpd "$@"
@@ -129,11 +169,19 @@ function zshOption(option: OptionFacts): string {
   const action =
     value === undefined
       ? ''
-      : `:${value.replaceAll(':', '\\:')}:${takesPath(option) ? '_files' : choices.length > 0 ? `(${choices.join(' ')})` : ' '}`;
+      : `:${value.replaceAll(':', '\\:')}:${takesPath(option) ? '_files' : (zshNames(option.source) ?? zshValues(choices) ?? ' ')}`;
   const body = quoted(`[${brackets}]${action}`);
   const [first = '', second] = names;
   if (second === undefined) return `${first}${body}`;
   return `${quoted(`(${names.join(' ')})`)}{${names.join(',')}}${body}`;
+}
+
+function zshValues(choices: readonly string[]): string | undefined {
+  return choices.length === 0 ? undefined : `(${choices.join(' ')})`;
+}
+
+function zshNames(source: NameSource | undefined): string | undefined {
+  return source === undefined ? undefined : `{_iwarpd_names ${LISTED_BY[source]}}`;
 }
 
 function fishScript(program: CommandFacts): string {
@@ -148,9 +196,30 @@ function fishScript(program: CommandFacts): string {
       .map(({ choices }) => {
         return `complete -c iwarpd -n ${quoted(here)} -f -a ${quoted(choices.join(' '))}`;
       });
-    return [...below, ...values, ...each.options.map((option) => fishOption(here, option))];
+    const source = argumentSource(each);
+    const names =
+      source === undefined
+        ? []
+        : [`complete -c iwarpd -n ${quoted(here)} -f -a ${quoted(fishNames(source))}`];
+    return [
+      ...below,
+      ...values,
+      ...names,
+      ...each.options.map((option) => fishOption(here, option)),
+    ];
   });
   return `# fish completion for iwarpd; put it into ~/.config/fish/completions/iwarpd.fish.
+function __iwarpd_names
+  set -l words (commandline -opc)
+  set -l place
+  if test $argv[1] = devices
+    for name in --socket --instance
+      set -l at (contains -i -- $name $words)
+      and set place $name $words[(math $at + 1)]
+    end
+  end
+  iwarpd $argv[1] $place 2>/dev/null | ${FIRST_COLUMN}
+end
 ${lines.join('\n')}
 `;
 }
@@ -168,13 +237,9 @@ function fishOption(condition: string, option: OptionFacts): string {
     if (name.startsWith('--')) return `-l ${name.slice(2)}`;
     return name.length === 2 ? `-s ${name.slice(1)}` : `-o ${name.slice(1)}`;
   });
-  const { value, choices } = option;
+  const { value } = option;
   const argument =
-    value === undefined
-      ? []
-      : takesPath(option)
-        ? ['-r', '-F']
-        : ['-x', ...(choices.length > 0 ? [`-a ${quoted(choices.join(' '))}`] : [])];
+    value === undefined ? [] : takesPath(option) ? ['-r', '-F'] : ['-x', ...fishValues(option)];
   return [
     'complete -c iwarpd',
     `-n ${quoted(condition)}`,
@@ -182,6 +247,15 @@ function fishOption(condition: string, option: OptionFacts): string {
     ...argument,
     `-d ${fishQuoted(option.text)}`,
   ].join(' ');
+}
+
+function fishValues({ choices, source }: OptionFacts): string[] {
+  if (source !== undefined) return [`-a ${quoted(fishNames(source))}`];
+  return choices.length > 0 ? [`-a ${quoted(choices.join(' '))}`] : [];
+}
+
+function fishNames(source: NameSource): string {
+  return `(__iwarpd_names ${LISTED_BY[source]})`;
 }
 
 /** Quoted for a POSIX shell and zsh, in single quotes. */

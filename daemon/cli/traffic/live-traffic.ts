@@ -8,6 +8,7 @@ import type {
   TapRecord,
 } from '../../../verbs-api/contract/protocol/tap-records.ts';
 import { CommandFailure } from '../../console/failure.ts';
+import { noSuchDevice, wrongDevice } from '../device-name.ts';
 
 /**
  * A lower value records more of a capture at full speed and slows traffic more; a higher one, the
@@ -70,10 +71,8 @@ export async function assertTraffic({ device, socket: socketPath }: TrafficOptio
   const names = emulated.map((each) => each.device.name);
   if (device === undefined || names.includes(device)) return;
   const native = found.some((each) => each.device.name === device);
-  const what = native
-    ? `${device} is a real device, whose traffic cannot be seen`
-    : `no device ${device}`;
-  throw new CommandFailure(`${what}; the daemon has ${names.join(', ')}; see \`iwarpd devices\``);
+  if (!native) throw noSuchDevice(device, names);
+  throw wrongDevice(`${device} is a real device, whose traffic cannot be seen`, names);
 }
 
 /** Lowers this process's priority: it runs when the watched processes do not need the processor. */

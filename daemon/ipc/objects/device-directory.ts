@@ -9,6 +9,7 @@
  *
  * A native device is hidden from users who may not open its node.
  */
+import { nearest } from '../../../verbs-api/contract/verbs/arguments.ts';
 import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import type { SocketAddress } from '../../../verbs-api/contract/verbs/provider.ts';
 import type { DeviceBackend, DeviceHost } from '../../host/device-backend.ts';
@@ -146,7 +147,9 @@ export function noDevice(
   name: string | undefined,
   devices: readonly Pick<DeviceBackend, 'name'>[],
 ): string {
-  const wanted = name === undefined ? 'no device' : `no device ${name}`;
   const names = devices.map((device) => device.name);
+  const near = name === undefined ? undefined : nearest(name, names);
+  const hint = near === undefined ? '' : ` (Did you mean ${near}?)`;
+  const wanted = name === undefined ? 'no device' : `no device ${name}${hint}`;
   return names.length === 0 ? wanted : `${wanted}; choose ${names.join(' or ')}`;
 }

@@ -1,15 +1,55 @@
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it, vi } from 'vitest';
-import { doctorLines, examine } from '../../../daemon/cli/doctor.ts';
+import { doctorLines, examine, printReport } from '../../../daemon/cli/doctor.ts';
 import { examineOpenFiles, judgeNode, judgeProcessVm } from '../../../daemon/cli/doctor-checks.ts';
 import { judgeRoceUdp } from '../../../daemon/cli/doctor-roce.ts';
 import { judgeSctp } from '../../../daemon/cli/doctor-sctp.ts';
 import { examineSocket, judgeSocketFolder, judgeTrust } from '../../../daemon/cli/doctor-socket.ts';
+import { wantsColors } from '../../../daemon/console/output.ts';
 
 const folder = (mode: number, uid: number, directory = true) => ({
   mode: 0o40000 | mode,
   uid,
   isDirectory: () => directory,
+});
+
+describe('colors', () => {
+  it.each([
+    [true, {}, true],
+    [true, { TERM: 'xterm' }, true],
+    [false, {}, false],
+    [true, { NO_COLOR: '1' }, false],
+    [true, { NO_COLOR: '' }, true],
+    [true, { TERM: 'dumb' }, false],
+  ])('terminal %s with %j: %s', (isTerminal, environment, wanted) => {
+    expect(wantsColors(isTerminal, environment)).toBe(wanted);
+  });
+
+  it('are those of the states, and of no other word', () => {
+    const report = {
+      format: 2,
+      healthy: false,
+      checks: [
+        { name: 'node', state: 'ok', text: 'fine' },
+        { name: 'socket', state: 'broken', text: 'not there', fix: 'make it' },
+      ],
+    } as const;
+    const printed: string[] = [];
+    const line = (text: string): void => void printed.push(text);
+    printReport(report, {
+      line,
+      note: line,
+      colored: (color, word, rest) => line(`<${color}>${word}</>${rest}`),
+    });
+    expect(printed).toEqual([
+      '<green>ok</>      node    fine',
+      '<red>broken</>  socket  not there',
+      '                fix: make it',
+    ]);
+    printed.length = 0;
+    printReport(report, { line, note: line });
+    expect(printed).toEqual(doctorLines(report));
+  });
 });
 
 describe('checks', () => {

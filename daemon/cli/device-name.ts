@@ -1,0 +1,23 @@
+/** Names of a running daemon's devices on the command line. */
+import { queryDaemon } from '../../verbs-api/client/daemon-query.ts';
+import { didYouMean } from '../console/closest.ts';
+import { CommandFailure } from '../console/failure.ts';
+
+/** CommandFailure for a device that the daemon does not have. VerbsError if no daemon is running. */
+export async function assertDevice(name: string, socketPath: string | undefined): Promise<void> {
+  const found = await queryDaemon('listDevices', {}, { socketPath });
+  const names = found.map(({ device }) => device.name);
+  if (!names.includes(name)) throw noSuchDevice(name, names);
+}
+
+/** The failure for a name that is not among `names`. */
+export function noSuchDevice(name: string, names: readonly string[]): CommandFailure {
+  return wrongDevice(`no device ${name}${didYouMean(name, names)}`, names);
+}
+
+/** A failure with the devices that can be chosen. */
+export function wrongDevice(reason: string, names: readonly string[]): CommandFailure {
+  return new CommandFailure(
+    `${reason}; the daemon has ${names.join(', ')}; see \`iwarpd devices\``,
+  );
+}
