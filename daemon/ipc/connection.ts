@@ -6,6 +6,7 @@ import { SO_SNDBUF, setBuffer } from '../../native-bridge/libc/internet-socket.t
 import { type PeerProcess, SocketPeer } from '../../native-bridge/libc/peer-process.ts';
 import { descriptorOf } from '../../native-bridge/libc/unix-socket.ts';
 import { isVerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { noteWork } from '../host/turn-note.ts';
 import { type CarryOut, CommandPace, CommandShare } from './command-pace.ts';
 import type { InputAccount } from './kept-input.ts';
 import type { UserShare } from './objects/daemon-budget.ts';
@@ -269,6 +270,7 @@ export class Connection implements InputAccount {
   #finish(): void {
     if (this.#closed) return;
     this.#closed = true;
+    noteWork('end of a connection');
     // Clean up before the peer sees the end: a peer that waits for it may rely on the clean-up.
     try {
       this.onClosed(this.#reason);

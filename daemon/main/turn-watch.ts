@@ -86,6 +86,19 @@ export class TurnWatch {
   }
 }
 
+/** Where resources of `node:timers` and of `process.nextTick` keep what they call. */
+const CALLED = ['_onImmediate', '_onTimeout', 'callback'] as const;
+
+/** The kind of callback that `resource` stands for, with the name of the function if it has one. */
+export function callbackName(resource: object): string {
+  // Only the objects of process.nextTick() have no class.
+  const kind = resource.constructor === Object ? 'nextTick' : resource.constructor.name;
+  const called = CALLED.map((key) => Reflect.get(resource, key)).find(
+    (each) => each instanceof Function,
+  );
+  return called === undefined || called.name === '' ? kind : `${kind} ${called.name}`;
+}
+
 /** Watches this process from now on, if the environment asks for it. */
 export function watchTurns(): void {
   const path = process.env[TURN_WATCH_VARIABLE];
@@ -95,7 +108,7 @@ export function watchTurns(): void {
   createHook({
     before: () => {
       const { loopCount } = performance.nodeTiming.uvMetricsInfo;
-      watch.begin(loopCount, executionAsyncResource().constructor.name, threadTimeMs());
+      watch.begin(loopCount, callbackName(executionAsyncResource()), threadTimeMs());
     },
   }).enable();
 }

@@ -1,5 +1,6 @@
+import { createHook, executionAsyncResource } from 'node:async_hooks';
 import { describe, expect, it } from 'vitest';
-import { TURN_MAX_MS, TurnWatch } from '../../../daemon/main/turn-watch.ts';
+import { callbackName, TURN_MAX_MS, TurnWatch } from '../../../daemon/main/turn-watch.ts';
 
 describe('the watch over turns of the event loop', () => {
   it('reports the time that a turn took, and the callback that took most of it', () => {
@@ -23,5 +24,26 @@ describe('the watch over turns of the event loop', () => {
     expect(told.slice(1)).toEqual([
       `a turn of ${TURN_MAX_MS + 1}.0 ms, of which ${TURN_MAX_MS + 1}.0 ms: Pipe`,
     ]);
+  });
+
+  it('names the function that a timer, an immediate or a tick calls', async () => {
+    const names = new Set<string>();
+    const hook = createHook({ before: () => names.add(callbackName(executionAsyncResource())) });
+    hook.enable();
+    await new Promise<void>((resolve) => {
+      const afterTimer = (): void => resolve();
+      const afterImmediate = (): void => void setTimeout(afterTimer, 1);
+      process.nextTick(function afterTick() {
+        setImmediate(afterImmediate);
+      });
+    });
+    hook.disable();
+    expect([...names]).toEqual(
+      expect.arrayContaining([
+        'nextTick afterTick',
+        'Immediate afterImmediate',
+        'Timeout afterTimer',
+      ]),
+    );
   });
 });
