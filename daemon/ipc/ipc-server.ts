@@ -27,7 +27,7 @@ import {
 } from '../../verbs-api/contract/protocol/ipc-frames.ts';
 import {
   decodeValue,
-  encodePart,
+  encodeInParts,
   IpcFormatError,
   type IpcValue,
 } from '../../verbs-api/contract/protocol/ipc-value.ts';
@@ -621,14 +621,15 @@ export class IpcServer {
     noteWork(`operation ${name}`);
     try {
       const reply = await this.#options.operate(name, request, caller);
-      const items = Array.isArray(reply) ? reply.length : 0;
       const parts: Uint8Array[] = [];
-      for (let first = 0; first === 0 || first < items; first += ITEMS_PER_TURN) {
+      const encoder = encodeInParts(reply as IpcValue, FRAME_HEADER_BYTES, ITEMS_PER_TURN);
+      for (let isLast = false; !isLast; ) {
         // To encode a long list takes longer than to make it, so each part counts as a share.
         await new Promise<void>((resolve) => connection.commands.takeWhole(resolve));
         noteWork(`reply of ${name}`);
-        const headBytes = first === 0 ? FRAME_HEADER_BYTES : 0;
-        parts.push(encodePart(reply as IpcValue, headBytes, first, ITEMS_PER_TURN));
+        const { value: part, done } = encoder.next();
+        parts.push(part);
+        isLast = done === true;
       }
       const bytes = Buffer.concat(parts);
       writeFrameHeader(bytes, FrameType.reply, id);

@@ -218,6 +218,31 @@ describe('no program delays the others', () => {
     expect(await longTurns()).toBe('');
   });
 
+  it('by asking for the status of a thousand clients, which a reset then ends', async () => {
+    const clients: IpcClient[] = [];
+    for (let count = 0; count < 1000; count += 1) {
+      const client = await IpcClient.open(daemon.socketPath, Role.control);
+      client.request(1, ['openDevice', { name: 'roce0' }]);
+      expect((await client.frame()).type).toBe(FrameType.reply);
+      clients.push(client);
+    }
+    await canary.stop();
+    const admin = await IpcClient.open(daemon.socketPath, Role.admin);
+    for (const name of ['status', 'listClients', 'status', 'reset']) {
+      admin.request(1, [name, {}]);
+      const { type, value } = await admin.frame();
+      expect(type).toBe(FrameType.reply);
+      if (name !== 'status') continue;
+      expect(value).toMatchObject({ clients: { length: clients.length + 1 } });
+    }
+    admin.socket.destroy();
+    for (const { socket } of clients) socket.destroy();
+    program.close();
+    program = await Program.open();
+    canary = new Canary(await Program.open());
+    expect(await longTurns()).toBe('');
+  });
+
   it('by a reset that destroys thousands of objects, of which nobody sees half', async () => {
     const cq = (await program.run(commands.createCQ(1n, 1))).getUint32(0, true);
     const pair = { pd: 0, sendCQ: cq, recvCQ: cq, sendWr: 1, recvWr: 1 };

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import {
   decodeText,
   decodeValue,
-  encodePart,
+  encodeInParts,
   encodeText,
   encodeValue,
   IpcFormatError,
@@ -88,21 +88,32 @@ describe('values', () => {
     expect(decodeValue(bytesOf(hex))).toEqual(value);
   });
 
-  it.each([0, 1, 255, 256, 257, 1000])(
-    'a list of %i items is encoded in parts, between which others are encoded',
-    (length) => {
-      const list = Array.from({ length }, (_, index) => ({ index, name: `item ${index}` }));
-      const parts: Uint8Array[] = [];
-      for (let first = 0; first === 0 || first < length; first += 256) {
-        parts.push(encodePart(list, first === 0 ? 12 : 0, first, 256));
-        encodeValue({ another: first });
-      }
-      expect(hexOf(Buffer.concat(parts))).toBe(hexOf(encodeValue(list, 12)));
-    },
-  );
+  /** Encodes `value` in parts of 256 items, between which others are encoded. */
+  function partsOf(value: IpcValue): Uint8Array[] {
+    const encoder = encodeInParts(value, 12, 256);
+    const parts: Uint8Array[] = [];
+    for (;;) {
+      const { value: part, done } = encoder.next();
+      parts.push(part);
+      if (done === true) return parts;
+      encodeValue({ another: parts.length });
+    }
+  }
 
-  it('what is no list is one part', () => {
-    for (const [value, hex] of EXAMPLES) expect(hexOf(encodePart(value, 0, 0, 1000))).toBe(hex);
+  it.each([0, 1, 255, 256, 257, 1000])('a list of %i items is encoded in parts', (length) => {
+    const list = Array.from({ length }, (_, index) => ({ index, name: `item ${index}` }));
+    const values = [list, { list, before: 1 }, { after: [1, 2], list, once: list }];
+    for (const value of values) {
+      const parts = partsOf(value);
+      expect(hexOf(Buffer.concat(parts))).toBe(hexOf(encodeValue(value, 12)));
+      expect(parts.length > 1).toBe(length > 256);
+    }
+  });
+
+  it('what has no long list is one part', () => {
+    for (const [value, hex] of EXAMPLES) {
+      expect(partsOf(value).map(hexOf)).toEqual([`${'00'.repeat(12)}${hex}`]);
+    }
   });
 
   it('64-bit integers keep their type, however small', () => {

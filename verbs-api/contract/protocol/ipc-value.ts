@@ -49,23 +49,43 @@ export function encodeValue(value: IpcValue, headBytes = 0): Uint8Array {
 }
 
 /**
- * The part of an encoded value that has up to `itemsMax` items of a long array, from item `first` on. The
- * parts of all items, in order, are the value; of any other value, there is one part. Other values may be
- * encoded between two parts.
+ * The same in parts that follow each other, each with up to `itemsMax` items of a long array: of the value
+ * itself, or of one in an object. The last part is returned, those before it are yielded. A part is encoded
+ * when it is taken, and other values may be encoded between two parts.
  */
-export function encodePart(
+export function* encodeInParts(
   value: IpcValue,
   headBytes: number,
-  first: number,
   itemsMax: number,
-): Uint8Array {
-  if (typeof value !== 'object' || value === null || !isArray(value)) {
-    return encodeValue(value, headBytes);
-  }
+): Generator<Uint8Array, Uint8Array> {
   WRITER.begin(headBytes);
-  if (first === 0) WRITER.arrayHead(value.length);
-  for (const item of value.slice(first, first + itemsMax)) WRITER.value(item, 1);
+  yield* encodeLong(value, 0, itemsMax);
   return WRITER.finish();
+}
+
+function* encodeLong(
+  value: IpcValue,
+  depth: number,
+  itemsMax: number,
+): Generator<Uint8Array, void> {
+  const isObject = typeof value === 'object' && value !== null && !(value instanceof Uint8Array);
+  if (isObject && isArray(value) && value.length > itemsMax) {
+    WRITER.arrayHead(value.length);
+    for (let first = 0; first < value.length; first += itemsMax) {
+      if (first > 0) {
+        yield WRITER.finish();
+        WRITER.begin(0);
+      }
+      for (const item of value.slice(first, first + itemsMax)) WRITER.value(item, depth + 1);
+    }
+  } else if (isObject && !isArray(value) && depth === 0) {
+    const keys = Object.keys(value);
+    WRITER.mapHead(keys.length);
+    for (const key of keys) {
+      WRITER.value(key, depth + 1);
+      yield* encodeLong(value[key], depth + 1, itemsMax);
+    }
+  } else WRITER.value(value, depth);
 }
 
 /** Decodes one value that fills `bytes` exactly. Throws `IpcFormatError`. The result borrows nothing. */
@@ -163,6 +183,11 @@ class ValueWriter {
     this.#head(Major.array, count);
   }
 
+  /** Begins an object: a text and a value for each of its keys follow. */
+  mapHead(count: number): void {
+    this.#head(Major.map, count);
+  }
+
   value(value: IpcValue, depth: number): void {
     if (depth > VALUE_DEPTH_MAX) throw new RangeError('value nested too deeply');
     if (value === undefined) this.#byte(SIMPLE_UNDEFINED);
@@ -177,7 +202,7 @@ class ValueWriter {
       for (const item of value) this.value(item, depth + 1);
     } else {
       const keys = Object.keys(value);
-      this.#head(Major.map, keys.length);
+      this.mapHead(keys.length);
       for (const key of keys) {
         this.#text(key);
         this.value(value[key], depth + 1);
