@@ -53,7 +53,8 @@ export interface EntryPoint {
 
 interface Manifest {
   readonly name: string;
-  readonly exports: Readonly<Record<string, { readonly types: string }>>;
+  /** A string is a file that is no module: package.json. */
+  readonly exports: Readonly<Record<string, { readonly types: string } | string>>;
 }
 
 /** The entry points of the package at `root`. */
@@ -61,8 +62,9 @@ export function entryPoints(root: string): EntryPoint[] {
   const manifest: Manifest = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
   const api = new API({ cwd: root });
   try {
-    const found = Object.entries(manifest.exports).map(([path, { types }]) => {
-      const file = types.replace(/^\.\/dist\//, '').replace(/\.d\.ts$/, '.ts');
+    const found = Object.entries(manifest.exports).flatMap(([path, entry]) => {
+      if (typeof entry === 'string') return [];
+      const file = entry.types.replace(/^\.\/dist\//, '').replace(/\.d\.ts$/, '.ts');
       return { specifier: join(manifest.name, path), file, names: namesOf(api, root, file) };
     });
     const exported = new Set(found.flatMap(({ names }) => names.map(({ name }) => name)));
