@@ -95,14 +95,27 @@ const PAGE_BYTES = 4096;
  */
 export const SHARED_MEMORY_MAX_BYTES = Math.min(constants.MAX_LENGTH, 2 ** 32);
 
-/** Unmaps addresses after their last view was collected. */
+/** Mappings that are unmapped in one turn: some three milliseconds of work. */
+const UNMAPPED_PER_TURN = 1024;
+
+/** Addresses whose last view was collected. The collector finds thousands at once. */
+const unviewed: { address: bigint; lengthBytes: number }[] = [];
 const collectedViews = new FinalizationRegistry<{ address: bigint; lengthBytes: number }>(
-  ({ address, lengthBytes }) => {
+  (mapping) => {
+    if (unviewed.length === 0) setImmediate(unmapSome);
+    unviewed.push(mapping);
+  },
+);
+
+function unmapSome(): void {
+  for (const { address, lengthBytes } of unviewed.splice(-UNMAPPED_PER_TURN)) {
     mappings -= 1;
     // May fail at vm.max_map_count, where it splits a mapping in two: only addresses are lost.
     munmap(address, lengthBytes);
-  },
-);
+  }
+  if (unviewed.length > 0) setImmediate(unmapSome);
+}
+
 let mappings = 0;
 
 /** Shared memory mapped into this process. */

@@ -1,6 +1,8 @@
 import { fstatSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { describe, expect, it } from 'vitest';
 import { closeDescriptor, duplicateDescriptor } from '../../../native-bridge/libc/descriptor.ts';
 import { libc, SystemCallError } from '../../../native-bridge/libc/libc.ts';
@@ -11,6 +13,7 @@ import {
   SharedFile,
   SharedMemory,
 } from '../../../native-bridge/libc/shared-memory.ts';
+import { patient } from '../../support/patience.ts';
 
 /** Mappings of this process whose file has the name. */
 function mappings(name: string): number {
@@ -154,6 +157,26 @@ describe('shared memory', () => {
       for (const memory of held) memory.release();
     }
     expect(most).toBeLessThan(2.5 * CHURNED);
+  });
+
+  it('unmaps what was collected some in each turn, however much that is', async () => {
+    setFlagsFromString('--expose-gc');
+    const collect: () => void = runInNewContext('gc');
+    const before = SharedMemory.mappings;
+    for (let count = 0; count < 4000; count += 1) SharedMemory.create('unit-many', 4096).release();
+    await new Promise(setImmediate);
+    let [last, most] = [SharedMemory.mappings, 0];
+    expect(last).toBeGreaterThan(before + 2000);
+    const deadline = patient();
+    for (let turn = 0; last > before; turn += 1) {
+      deadline.throwIfAborted();
+      if (turn % 64 === 0) collect();
+      await new Promise(setImmediate);
+      most = Math.max(most, last - SharedMemory.mappings);
+      last = SharedMemory.mappings;
+    }
+    expect(most).toBeGreaterThan(0);
+    expect(most).toBeLessThanOrEqual(1024);
   });
 
   it('refuses more than one view can cover, whoever created the file', () => {
