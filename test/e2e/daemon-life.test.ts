@@ -109,7 +109,9 @@ describe('the socket’s path', () => {
   it('EACCES where no socket can be', async () => {
     await expect(startDaemon({ socketPath: '/proc/iwarpd.sock' }, parts)).rejects.toMatchObject({
       code: 'EACCES',
-      message: expect.stringMatching(/^cannot create \/proc\/iwarpd.sock: .*; choose another path/),
+      message: expect.stringMatching(
+        /^cannot create the socket \/proc\/iwarpd.sock: .*; choose another path/,
+      ),
     });
   });
 
