@@ -161,16 +161,18 @@ describe('a client with more objects than a turn destroys', () => {
     await rig.stop();
   });
 
-  it('leaves nothing, a share in each turn', async () => {
+  it('leaves nothing, and is destroyed in pieces', async () => {
     const shares = vi.spyOn(ClientContext.prototype, 'close');
     await link.close();
     await until('the end of the client', async () => {
       const { clients } = await queryDaemon('status', {}, { socketPath: rig.socketPath });
       return clients.length === 0;
     });
-    const costs = shares.mock.results.map(({ value }) => value as unknown);
+    const costs = shares.mock.results.map(({ value }) => Number(value));
     shares.mockRestore();
-    expect(costs).toEqual([512, 512, 477]);
+    // How many of them make a turn is up to its time: see EndingOwners.
+    expect(Math.max(...costs)).toBeLessThan(100);
+    expect(costs.reduce((sum, cost) => sum + cost, 0)).toBe(1501);
   });
 
   it('is over with a daemon that stops at once', async () => {
