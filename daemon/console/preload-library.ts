@@ -52,6 +52,11 @@ function homeOfUser(): string {
   }
 }
 
+/** What valgrind is not to report, as the package has it. */
+export function suppressionsPath(): string {
+  return join(sourcesFolder(), 'valgrind.supp');
+}
+
 /**
  * Compiles the library for this machine and prints its path. CommandFailure with the compiler's
  * first line if that fails.

@@ -4,11 +4,17 @@ import { resolve } from 'node:path';
 import { ALLOW_DAEMON_VARIABLE } from '../../verbs-api/client/daemon-trust.ts';
 import { sysfsPath } from '../ipc/kernel/sysfs-tree.ts';
 import { CommandFailure } from './failure.ts';
-import { PRELOAD_FIX, preloadPath, type Variables } from './preload-library.ts';
+import { PRELOAD_FIX, preloadPath, suppressionsPath, type Variables } from './preload-library.ts';
 import { rdmaCmDevice } from './rdma-cm-device.ts';
 
 /** The address sanitizer of gcc ends a program if any library is loaded before its runtime. */
 const MUST_COME_FIRST = /^libasan\.so(?:\.\d+)*$/;
+
+/**
+ * A shell or make starts the program, and its environment cannot name the runtime of each: the runtime
+ * works as well after this library, which allocates nothing by malloc.
+ */
+const ANY_ORDER = 'verify_asan_link_order=0';
 
 /**
  * libfabric connects by rdma_cm only, and takes the first device of all, whose queue pairs rdma_cm
@@ -37,9 +43,28 @@ export function shimVariables(
     ].join(':'),
     SYSFS_PATH: sysfsPath(path),
     IWARPD_SOCKET: path,
+    ASAN_OPTIONS: withOption(ANY_ORDER, inherited['ASAN_OPTIONS'], ':'),
+    ...valgrindVariables(suppressionsPath(), inherited['VALGRIND_OPTS']),
     ...(libfabricDevice === undefined ? {} : { [LIBFABRIC_VARIABLE]: libfabricDevice }),
     ...(allowed === undefined || allowed === '' ? {} : { [ALLOW_DAEMON_VARIABLE]: allowed }),
   };
+}
+
+/** The suppressions for valgrind, which has no way to name a path with a space. */
+export function valgrindVariables(
+  path: string,
+  inherited: string | undefined,
+): Record<string, string> {
+  if (/\s/.test(path)) return {};
+  return { VALGRIND_OPTS: withOption(`--suppressions=${path}`, inherited, ' ') };
+}
+
+/** A list of options with `option` first, once: the user's, which come later, count. */
+function withOption(option: string, inherited: string | undefined, separator: string): string {
+  const others = (inherited ?? '')
+    .split(separator)
+    .filter((each) => each !== '' && each !== option);
+  return [option, ...others].join(separator);
 }
 
 /** CommandFailure for a missing library, or one whose path LD_PRELOAD cannot contain. */

@@ -12,6 +12,7 @@
 #include "queue-flush.h"
 #include "raw-call.h"
 #include "registered-memory.h"
+#include "valgrind-request.h"
 
 #define EXTENDED_COMMAND 0x80000000u
 #define COMMAND_GET_CONTEXT 0u
@@ -280,6 +281,8 @@ static void memory_registered(const struct command *command, const uint8_t *resp
   if (length < sizeof handle || !named_range(command, &range)) return;
   memcpy(&handle, response, sizeof handle);
   registration_add(&command->endpoint->file->registrations, handle, &range);
+  /* The daemon writes to it, which valgrind cannot see. */
+  valgrind_make_defined(range.start, range.end - range.start);
 }
 
 static void memory_deregistered(const struct command *command, const uint8_t *response,

@@ -13,6 +13,7 @@ import { describe } from 'vitest';
 /** Names of the needs that `packages` lists. */
 export type Need =
   | 'bench-peers'
+  | 'checkers'
   | 'chromium'
   | 'containers'
   | 'examples'

@@ -33,6 +33,10 @@ const ENVIRONMENT: readonly (readonly [string, string])[] = [
     'FI_VERBS_DEVICE_NAME',
     'Set to the first iWARP device for the programs of run and env, unless it is set or that device is the first of all: libfabric connects by rdma_cm.',
   ],
+  [
+    'VALGRIND_OPTS, ASAN_OPTIONS',
+    'For the programs of run and env, these get options against false alarms before those that are set.',
+  ],
   ['NOTIFY_SOCKET', 'Where start reports its state to a service manager; see sd_notify(3).'],
 ];
 

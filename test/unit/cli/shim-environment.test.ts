@@ -1,6 +1,11 @@
 import { spawnSync } from 'node:child_process';
 import { describe, expect, it } from 'vitest';
-import { checkShim, exportLines, preloadList } from '../../../daemon/console/shim-environment.ts';
+import {
+  checkShim,
+  exportLines,
+  preloadList,
+  valgrindVariables,
+} from '../../../daemon/console/shim-environment.ts';
 
 describe('LD_PRELOAD', () => {
   it('keeps earlier preloaded libraries, with ours first and once', () => {
@@ -15,6 +20,20 @@ describe('LD_PRELOAD', () => {
     expect(() => checkShim('/s.so', false)).toThrow(/no preload library .*setup-preload/);
     expect(() => checkShim('/a folder/s.so', true)).toThrow(/space or colon/);
     expect(() => checkShim('/a:b/s.so', true)).toThrow(/space or colon/);
+  });
+});
+
+describe('VALGRIND_OPTS', () => {
+  it('names the suppressions first and once, before the options that the user set', () => {
+    const options = '--suppressions=/v.supp';
+    expect(valgrindVariables('/v.supp', undefined)).toEqual({ VALGRIND_OPTS: options });
+    const more = { VALGRIND_OPTS: `${options} -q` };
+    expect(valgrindVariables('/v.supp', '-q')).toEqual(more);
+    expect(valgrindVariables('/v.supp', `${options} -q`)).toEqual(more);
+  });
+
+  it('cannot name a path with a space', () => {
+    expect(valgrindVariables('/a folder/v.supp', '-q')).toEqual({});
   });
 });
 

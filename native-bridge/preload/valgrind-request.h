@@ -1,0 +1,34 @@
+/* Requests to valgrind, as its memcheck.h (3.0 and later) makes them, without that header. On a real processor
+ * they are a handful of instructions without effect. */
+#ifndef IWARPD_VALGRIND_REQUEST_H
+#define IWARPD_VALGRIND_REQUEST_H
+
+#include <stdint.h>
+
+/* 'M' 'C', and the number of the request among memcheck's. */
+#define MEMCHECK_MAKE_DEFINED_IF_ADDRESSABLE 0x4d43000bul
+
+/* Memory has a value from now on, whatever memcheck has seen written to it; parts that are not the
+ * program's stay so. */
+static inline void valgrind_make_defined(uint64_t start, uint64_t length) {
+  volatile uint64_t request[] = {MEMCHECK_MAKE_DEFINED_IF_ADDRESSABLE, start, length, 0, 0, 0};
+#if defined(__x86_64__)
+  uint64_t result = 0;
+  __asm__ volatile("rolq $3, %%rdi; rolq $13, %%rdi; rolq $61, %%rdi; rolq $51, %%rdi\n\t"
+                   "xchgq %%rbx, %%rbx"
+                   : "+d"(result)
+                   : "a"(request)
+                   : "cc", "memory");
+#elif defined(__aarch64__)
+  __asm__ volatile("mov x3, #0; mov x4, %0\n\t"
+                   "ror x12, x12, #3; ror x12, x12, #13; ror x12, x12, #51; ror x12, x12, #61\n\t"
+                   "orr x10, x10, x10"
+                   :
+                   : "r"(request)
+                   : "cc", "memory", "x3", "x4");
+#else
+  (void)request;
+#endif
+}
+
+#endif
