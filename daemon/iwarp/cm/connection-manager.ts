@@ -50,6 +50,9 @@ interface ConnectionManagerOptions {
 
 const NO_BYTES = new Uint8Array(0);
 
+/** Dials that time out or are retried in one turn: thousands may have been made together. */
+const DIALS_DUE_MAX = 128;
+
 /** See the module's comment. */
 export class ConnectionManager implements EndpointOwner<CmId> {
   readonly #options: ConnectionManagerOptions;
@@ -349,14 +352,23 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     }
   }
 
-  /** Fires what is due. */
+  /** Fires what is due: of many dials some, and the rest is due still. */
   handleDeadline(now: Micros): void {
-    for (const endpoint of this.#timed) endpoint.handleDeadline(now);
+    if (now >= this.#timedDue) this.#handleDials(now);
+    this.#ports.handleDeadline(now);
+  }
+
+  #handleDials(now: Micros): void {
     this.#timedDue = NEVER;
+    let left = DIALS_DUE_MAX;
     for (const endpoint of this.#timed) {
+      if (left > 0 && endpoint.nextDeadline() <= now) {
+        left -= 1;
+        endpoint.handleDeadline(now);
+      }
+      if (!this.#timed.has(endpoint)) continue;
       this.#timedDue = Math.min(this.#timedDue, endpoint.nextDeadline());
     }
-    this.#ports.handleDeadline(now);
   }
 
   // Outputs

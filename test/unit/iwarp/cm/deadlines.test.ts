@@ -74,6 +74,26 @@ describe('a refused dial', () => {
     expect(rig.manager.nextDeadline()).toBe(START + 5_000);
   });
 
+  it('that times out together with hundreds fails with some of them, the rest at the next looks', () => {
+    const rig = new CmRig();
+    const count = 1000;
+    for (let dial = 0; dial < count; dial += 1) {
+      rig.manager.connect(rig.resolved(), new FakeQP(), NO_WISHES, rig.now);
+    }
+    rig.drain();
+    rig.now = rig.manager.nextDeadline();
+    const failed: number[] = [];
+    while (rig.manager.nextDeadline() <= rig.now) {
+      rig.manager.handleDeadline(rig.now);
+      failed.push(rig.drain().length);
+      rig.now += 1000;
+    }
+    expect(Math.max(...failed)).toBeLessThan(count / 5);
+    expect(failed.reduce((sum, each) => sum + each, 0)).toBe(count);
+    expect(rig.lastEvent).toMatchObject({ type: CMEventType.unreachable, error: 'ETIMEDOUT' });
+    expect(rig.manager.nextDeadline()).toBe(NEVER);
+  });
+
   it('is not retried after another failure', () => {
     const { refuse } = dialing(300);
     expect(refuse('EHOSTUNREACH')).toEqual([CMEventType.unreachable]);
