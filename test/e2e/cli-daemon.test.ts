@@ -285,7 +285,13 @@ describe('status and devices', () => {
       'refusals',
       'health',
     ]);
-    expect(status).toMatchObject({ pid: daemon.pid, socketPath: socket, clients: [] });
+    expect(status).toMatchObject({
+      format: 2,
+      pid: daemon.pid,
+      socketPath: socket,
+      clients: [],
+      refusals: 0,
+    });
     expect(status.devices.map((each: { device: { name: string } }) => each.device.name)).toEqual([
       'a',
       'b',
