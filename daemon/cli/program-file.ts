@@ -143,10 +143,37 @@ function loaderObstacle(file: number): string | undefined {
   }
   const loader = loaderPath(file, header);
   if (loader === undefined) return 'is statically linked, so no library can be preloaded';
-  if (!/^ld-linux/.test(basename(loader))) {
+  if (isForeign(loader)) {
     return `is linked to another C library than glibc (its loader is ${loader})`;
   }
   return undefined;
+}
+
+function isForeign(loader: string): boolean {
+  return !/^ld-linux/.test(basename(loader));
+}
+
+/**
+ * Whether another C library loads the program: its loader refuses to start a program if it cannot resolve
+ * all symbols of a preloaded library. For a script, its interpreter's.
+ */
+export function hasForeignLoader(path: string, depth = 0): boolean {
+  const file = openFile(path);
+  if (file === undefined) return false;
+  try {
+    const script = scriptInterpreter(file);
+    if (script !== undefined) return depth < SCRIPTS_MAX && hasForeignLoader(script, depth + 1);
+    const header = bytesAt(file, 0, ELF_HEADER_BYTES);
+    const loader = isElf64(header) ? loaderPath(file, header) : undefined;
+    return loader !== undefined && isForeign(loader);
+  } finally {
+    closeSync(file);
+  }
+}
+
+function isElf64(header: Buffer): boolean {
+  const isElf = header.length === ELF_HEADER_BYTES && header.toString('latin1', 0, 4) === '\x7fELF';
+  return isElf && header[4] === ELF_CLASS_64;
 }
 
 /**
@@ -160,8 +187,7 @@ export function neededLibraries(path: string, depth = 0): readonly string[] {
     const script = scriptInterpreter(file);
     if (script !== undefined) return depth < SCRIPTS_MAX ? neededLibraries(script, depth + 1) : [];
     const header = bytesAt(file, 0, ELF_HEADER_BYTES);
-    const elf = header.length === ELF_HEADER_BYTES && header.toString('latin1', 0, 4) === '\x7fELF';
-    return elf && header[4] === ELF_CLASS_64 ? namedLibraries(file, header) : [];
+    return isElf64(header) ? namedLibraries(file, header) : [];
   } finally {
     closeSync(file);
   }

@@ -81,8 +81,16 @@ export function checkShim(path: string, exists: boolean): void {
 
 /** The list for LD_PRELOAD with `path` first, once. */
 export function preloadList(path: string, inherited: string | undefined): string {
-  const others = (inherited ?? '').split(/[\s:]+/).filter((name) => name !== '' && name !== path);
-  return [path, ...others].join(':');
+  return [path, ...otherLibraries(path, inherited)].join(':');
+}
+
+/** LD_PRELOAD of a program that would not start with the library: what else it inherits. */
+export function preloadedWithoutShim(inherited: Variables): string {
+  return otherLibraries(preloadPath(), inherited['LD_PRELOAD']).join(':');
+}
+
+function otherLibraries(path: string, inherited: string | undefined): readonly string[] {
+  return (inherited ?? '').split(/[\s:]+/).filter((name) => name !== '' && name !== path);
 }
 
 /** Lines that set the variables in a POSIX shell. */

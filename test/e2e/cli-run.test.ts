@@ -1,5 +1,5 @@
 import { execFileSync, spawnSync } from 'node:child_process';
-import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { preloadPath } from '../../daemon/console/preload-library.ts';
@@ -215,6 +215,20 @@ describe.skipIf(!built)(`iwarpd run${reason}`, () => {
     writeFileSync(folder.file('static'), bytes, { mode: 0o755 });
     const { stderr } = await run('--', folder.file('static'));
     expect(stderr.split('\n')[0]).toMatch(/^iwarpd: .*static is statically linked/);
+  });
+
+  it('starts a program of another C library, whose loader refuses the preload library', async () => {
+    // glibc's loader, by the name that musl's has, and a program that names it.
+    const loader = 'ld-musl-x86_64.so.1';
+    const bytes = readFileSync('/usr/bin/printenv');
+    const own = /\/lib[\w/.-]*\/ld-linux[\w.-]*\0/.exec(bytes.toString('latin1'))?.[0] ?? '';
+    bytes.write(loader.padEnd(own.length, '\0'), bytes.indexOf(own), 'latin1');
+    symlinkSync(own.slice(0, -1), folder.file(loader));
+    writeFileSync(folder.file('foreign'), bytes, { mode: 0o755 });
+    const words = ['run', '--fresh', '--', './foreign', 'LD_PRELOAD'];
+    const ended = await runCommand(words, { LD_PRELOAD: '' }, ['env', '-C', folder.path]);
+    expect(ended).toMatchObject({ status: 0, stdout: '\n' });
+    expect(ended.stderr).toMatch(/^iwarpd: .*foreign is linked to another C library .*musl/);
   });
 
   it('leaves a program that uses no RDMA alone', async () => {

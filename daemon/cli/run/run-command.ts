@@ -13,13 +13,18 @@ import {
   usageFailure,
 } from '../../console/failure.ts';
 import type { Output } from '../../console/output.ts';
-import { shimVariables } from '../../console/shim-environment.ts';
+import { preloadedWithoutShim, shimVariables } from '../../console/shim-environment.ts';
 import { Findings } from '../../lint/findings.ts';
 import { createLog } from '../../main/log.ts';
 import { isNative } from '../arguments.ts';
 import { type DaemonArguments, givenDaemonOptions } from '../daemon-options.ts';
 import { daemonSettings, openLog } from '../daemon-settings.ts';
-import { findProgram, neededLibraries, preloadObstacle } from '../program-file.ts';
+import {
+  findProgram,
+  hasForeignLoader,
+  neededLibraries,
+  preloadObstacle,
+} from '../program-file.ts';
 import { JunitFile } from './junit-file.ts';
 import { type LintMode, lintLines, lintTitle } from './lint-lines.ts';
 import { makePrivateFolder, removeDeadFolders, socketIn } from './private-folder.ts';
@@ -120,7 +125,10 @@ async function runOnDaemon(
     // The program ends with this process, which takes its devices with it.
     const run = daemon.isPrivate ? { IWARPD_RUN_PID: String(process.pid) } : {};
     const explained = given.explain === true ? { IWARPD_EXPLAIN: '1' } : {};
-    const environment = { ...process.env, ...variables, ...explained, ...run };
+    const without = hasForeignLoader(found.path)
+      ? { LD_PRELOAD: preloadedWithoutShim(process.env) }
+      : {};
+    const environment = { ...process.env, ...variables, ...without, ...explained, ...run };
     const end = await runToEnd({ words, environment, onOutput: junit?.keepOutput });
     await recorders.stop();
     if ('error' in end) throw notRunnable(name, failureCode(end.error) ?? 'EACCES');
