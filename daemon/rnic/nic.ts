@@ -99,6 +99,7 @@ export class Nic {
       counters: this.counters,
       watch: this.watch,
       unsettled: new Set<QP>(),
+      flushing: new Set<QP>(),
       waiting: new Set<QP>(),
       now: 0,
       ib: options.ib,
@@ -243,6 +244,7 @@ export class Nic {
     this.#qps.delete(qp.qpn);
     // An agent that never answers would keep it here for ever.
     this.#host.waiting.delete(qp);
+    this.#host.flushing.delete(qp);
     this.#registry.give('qp');
   }
 
@@ -312,16 +314,14 @@ export class Nic {
    * way. The host calls it from a slow timer while such QPs exist. Returns their number.
    */
   flushErrored(now: Micros): number {
-    let errored = 0;
+    const { flushing } = this.#host;
     let loaded = 0;
-    for (const qp of this.#qps.values()) {
-      if (!qp.flushing) continue;
-      errored += 1;
+    for (const qp of flushing) {
       const { posted } = qp;
       if (posted) loaded += 1;
       qp.flushPosted(now, posted && loaded > LOADED_QPS_MAX);
     }
-    return errored;
+    return flushing.size;
   }
 
   /**

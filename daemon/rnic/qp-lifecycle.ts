@@ -67,6 +67,8 @@ export interface LifecycleHost<Q> {
   readonly effects: EffectSink<LifecycleEffect<Q>>;
   /** QPs that must call their wire once it has returned. */
   readonly unsettled: Set<Q>;
+  /** QPs whose work completes in error. */
+  readonly flushing: Set<Q>;
   /** The latest time that the device was told. */
   now: Micros;
   /** Set for a device whose programs connect queue pairs; undefined for iWARP. */
@@ -540,11 +542,6 @@ export class QPLifecycle<Q extends LifecycleUser> {
     this.#host.unsettled.delete(this.#qp);
   }
 
-  /** Its work completes in error. */
-  get flushing(): boolean {
-    return isFlushing(this.#state);
-  }
-
   /** Flushes what was posted to a QP in error: now, or in a later turn. */
   flushPosted(now: Micros, later: boolean): void {
     this.#host.now = now;
@@ -724,6 +721,8 @@ export class QPLifecycle<Q extends LifecycleUser> {
     assert(receiving === (streaming && !isFlushing(state)), 'data come by a stream only');
     assert(receiving || ownWindows.size === 0, 'type 2 windows end with the stream of their QP');
     assert(!closed || !streaming, 'a closed QP has no stream');
+    const flushing = isFlushing(state) && !closed;
+    assert(flushing === this.#host.flushing.has(this.#qp), 'the device knows a QP in error');
     const unsettled = this.#unsettled !== 'nothing';
     assert(
       unsettled === this.#host.unsettled.has(this.#qp),
@@ -740,6 +739,8 @@ export class QPLifecycle<Q extends LifecycleUser> {
   /** The only writer of the state. */
   #transition(state: QPState): void {
     this.#state = state;
+    if (isFlushing(state)) this.#host.flushing.add(this.#qp);
+    else this.#host.flushing.delete(this.#qp);
     if (state > this.furthest && state <= QPState.RTS) this.furthest = state;
     this.#updateReceiving();
     this.#onState?.(state);

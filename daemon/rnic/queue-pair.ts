@@ -269,11 +269,6 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     this.#life.settle(now);
   }
 
-  /** Its work completes in error. */
-  get flushing(): boolean {
-    return this.#life.flushing;
-  }
-
   /** Work is posted that the QP has not taken, including receives in a ring of its own. */
   get posted(): boolean {
     return this.#sendQueue.posted || this.#receiver.posted;
