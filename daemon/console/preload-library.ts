@@ -52,9 +52,10 @@ function homeOfUser(): string {
   }
 }
 
-/** What valgrind is not to report, as the package has it. */
-export function suppressionsPath(): string {
-  return join(sourcesFolder(), 'valgrind.supp');
+/** What valgrind is not to report; undefined where only the compiled part of the package was copied. */
+export function suppressionsPath(): string | undefined {
+  const path = join(sourcesFolder(), 'valgrind.supp');
+  return existsSync(path) ? path : undefined;
 }
 
 /**

@@ -50,12 +50,12 @@ export function shimVariables(
   };
 }
 
-/** The suppressions for valgrind, which has no way to name a path with a space. */
+/** The suppressions for valgrind, if there are any; it has no way to name a path with a space. */
 export function valgrindVariables(
-  path: string,
+  path: string | undefined,
   inherited: string | undefined,
 ): Record<string, string> {
-  if (/\s/.test(path)) return {};
+  if (path === undefined || /\s/.test(path)) return {};
   return { VALGRIND_OPTS: withOption(`--suppressions=${path}`, inherited, ' ') };
 }
 
