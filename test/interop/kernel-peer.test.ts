@@ -69,8 +69,10 @@ it('reports a changed source of siw', () => {
   expect(() => exposeSiwParameters(sources)).toThrow("siw's source has changed");
 });
 
-it('runs guests in turn, one for two processors', async () => {
-  expect([1, 2, 3, 4, 16].map((processors) => guestsAtOnce(processors))).toEqual([1, 1, 1, 2, 8]);
+it('runs guests in turn, one for two processors unless they come first', async () => {
+  const atOnce = (first: boolean) => [1, 2, 3, 4, 16].map((each) => guestsAtOnce(each, first));
+  expect(atOnce(false)).toEqual([1, 1, 1, 2, 8]);
+  expect(atOnce(true)).toEqual([1, 2, 3, 4, 16]);
   const folder = await mkdtemp(join(tmpdir(), 'iwarpd-slots-'));
   try {
     const [first, second] = [await takeGuestSlot(folder, 0, 2), await takeGuestSlot(folder, 0, 2)];

@@ -1,7 +1,7 @@
 /**
  * Which files of tests run beside each other, and in which order, so that neither processor is ever
- * without work: `.ci/test` runs the suites with a guest, one at a time, beside all others, of which the
- * longest come first, since a long file at the end runs alone.
+ * without work: `.ci/test` runs the suites with a guest beside all others; of both, the longest come
+ * first, since a long file at the end runs alone.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join, relative } from 'node:path';
@@ -29,7 +29,7 @@ export function partOfRun(): {
 } {
   switch (process.env['IWARPD_PART'] as Part | undefined) {
     case 'guests':
-      return { include: guestFiles(), exclude: [], workers: 1 };
+      return { include: guestFiles(), exclude: [], workers: 2 };
     case 'others':
       return { include: [], exclude: guestFiles(), workers: 2 };
     case undefined:
@@ -37,7 +37,7 @@ export function partOfRun(): {
   }
 }
 
-/** Files that take half a minute or more without a guest, in any order. */
+/** Files that take half a minute or more, those with a guest two minutes, in any order. */
 const LONG: readonly string[] = [
   'e2e/cli-control',
   'e2e/cli-daemon',
@@ -49,8 +49,11 @@ const LONG: readonly string[] = [
   'interop/containers',
   'interop/containers-examples',
   'interop/doc-examples',
+  'interop/kernel-sctp',
   'interop/libfabric',
   'interop/many-jobs',
+  'interop/native-siw',
+  'interop/nfs-kernel',
   'interop/package',
   'interop/page',
   'interop/preload-sanitizers',
@@ -59,6 +62,8 @@ const LONG: readonly string[] = [
   'interop/roce-pyverbs',
   'interop/roce-rdmacm',
   'interop/run-stress',
+  'interop/rxe-peer',
+  'interop/siw-rping',
   'interop/two-users',
   'kill/kill',
   'sim/canaries',

@@ -1,8 +1,8 @@
 /**
  * Guests take turns. They share nothing (each has its own ports, folders and networks) except the
- * processors: an emulated machine keeps one busy, and beside it run a daemon
- * and programs of the host. With as many guests as processors the clocks in a guest run on while
- * its programs do not, and siw and librdmacm time out connections.
+ * processors: an emulated machine keeps one busy. As many guests as processors finish soonest, if they
+ * come before the suites beside them; without that, the clocks in a guest run on while its programs do
+ * not, and siw and librdmacm time out connections.
  */
 import { type FileHandle, mkdir, open } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
@@ -15,9 +15,17 @@ const LOOK_INTERVAL_MS = 200;
 /** The right to run a guest; it is given back when it is closed, or its process ends. */
 export type GuestSlot = Pick<FileHandle, 'close'>;
 
-/** Guests of this user that may run at once: one for two processors. */
-export function guestsAtOnce(processors: number = availableParallelism()): number {
-  return Math.max(1, Math.floor(processors / 2));
+/** True if a guest may come before other processes: see `firstOnItsProcessor`. */
+export function guestsComeFirst(): boolean {
+  return process.geteuid?.() === 0;
+}
+
+/** Guests of this user that may run at once: one for each processor, or for two if they do not come first. */
+export function guestsAtOnce(
+  processors = availableParallelism(),
+  first = guestsComeFirst(),
+): number {
+  return first ? processors : Math.max(1, Math.floor(processors / 2));
 }
 
 /**

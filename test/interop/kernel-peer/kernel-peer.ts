@@ -18,7 +18,7 @@ import { join } from 'node:path';
 import type { Readable, Writable } from 'node:stream';
 import { freePort } from '../../support/free-port.ts';
 import { PROGRAM_MS, patience, programSeconds, TEST_MS } from '../../support/patience.ts';
-import { type GuestSlot, takeGuestSlot } from './guest-slot.ts';
+import { type GuestSlot, guestsComeFirst, takeGuestSlot } from './guest-slot.ts';
 import {
   cacheDirectory,
   guestTools,
@@ -343,7 +343,7 @@ export function startGuest(options: GuestOptions = {}): Promise<Guest> {
  * waits for a processor, so its programs would time out.
  */
 function firstOnItsProcessor(): string[] {
-  return process.geteuid?.() === 0 ? ['nice', '-n', '-5'] : [];
+  return guestsComeFirst() ? ['nice', '-n', '-5'] : [];
 }
 
 function qemuParameters(
