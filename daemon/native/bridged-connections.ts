@@ -422,7 +422,7 @@ function checkPrivateData(id: BridgedId, privateData: Uint8Array): void {
 function depth(wanted: number | undefined, max: number): number {
   const asked = wanted ?? max;
   if (Number.isInteger(asked) && asked >= 0 && asked <= max) return Math.min(asked, DEPTH_MAX);
-  throw new VerbsError('EINVAL', `a read depth is 0 to ${max}, not ${wanted}`);
+  throw new VerbsError('EINVAL', `a read depth must be 0 to ${max}, not ${wanted}`);
 }
 
 function timeoutOf(timeoutMs: number): number {

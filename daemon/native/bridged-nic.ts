@@ -332,7 +332,7 @@ export function servedLimits(attributes: DeviceAttributes): DeviceAttributes {
 
 function checkCount(what: string, value: number, least: number, most: number): void {
   if (Number.isInteger(value) && value >= least && value <= most) return;
-  throw new VerbsError('EINVAL', `${what} is ${least} to ${most}, not ${value}`);
+  throw new VerbsError('EINVAL', `${what} must be ${least} to ${most}, not ${value}`);
 }
 
 /** Disposes of the native object when `make` throws, so nothing is half-made. */

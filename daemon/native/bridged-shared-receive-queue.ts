@@ -66,7 +66,7 @@ export class BridgedSRQ implements DeviceSRQ {
 
   modify({ srqLimit }: { readonly srqLimit: number }): void {
     if (!Number.isInteger(srqLimit) || srqLimit < 0 || srqLimit > this.count) {
-      throw new VerbsError('EINVAL', `the limit is 0 to ${this.count}, not ${srqLimit}`);
+      throw new VerbsError('EINVAL', `the limit must be 0 to ${this.count}, not ${srqLimit}`);
     }
     this.lower.setLimit(srqLimit);
   }

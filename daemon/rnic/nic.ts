@@ -399,5 +399,5 @@ function completionWriter({ cqe, kind, ring }: CQInit, infiniband: boolean): Com
 
 function checkCount(what: string, value: number, least: number, most: number): void {
   if (Number.isInteger(value) && value >= least && value <= most) return;
-  throw new VerbsError('EINVAL', `${what} is ${least} to ${most}, not ${value}`);
+  throw new VerbsError('EINVAL', `${what} must be ${least} to ${most}, not ${value}`);
 }

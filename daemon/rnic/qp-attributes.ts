@@ -4,7 +4,8 @@
  * may be given.
  *
  * Values that no wire needs are kept for `ibv_query_qp`. The rounding is that of Linux's rxe, and so
- * are the checks, looser ones included: programs rely on both.
+ * are the checks, looser ones included: programs rely on both. A path MTU of 0, which rxe takes, is
+ * refused as by adapters: a program that means bytes sends it.
  */
 import type { QPState } from '../../verbs-api/contract/verbs/enums.ts';
 import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
@@ -166,20 +167,25 @@ export function changedPath(path: QPPath, change: QPModification, port: PortAddr
     if (value === undefined) refuse(`the modification names ${name} and does not have it`);
     Object.assign(next, { [name]: value });
   }
-  if ((mask & QPAttribute.port) !== 0) checkPort(next.port);
+  if ((mask & QPAttribute.port) !== 0) checkPort(next.port, 'portNum');
   if ((mask & QPAttribute.addressVector) !== 0) {
     next.routeMtu = checkAddressVector(next.addressVector, port, change.resolvedMtu);
   }
+  // What multiples of 256 become in the 8 bits of the command.
+  if (next.pathMtu === 0)
+    refuse(
+      'pathMtu is 0; it is a code, IBV_MTU_256 (1) to IBV_MTU_4096 (5), not a number of bytes (1024 arrives as 0)',
+    );
   if (next.pathMtu > PATH_MTU_MAX)
     refuse(
-      `pathMtu is 1 (256 bytes) to ${PATH_MTU_MAX} (4096 bytes), not ${next.pathMtu}: it is a code, not a number of bytes`,
+      `pathMtu must be 1 (256 bytes) to ${PATH_MTU_MAX} (4096 bytes), not ${next.pathMtu}: it is a code, not a number of bytes`,
     );
   if (next.timeout > TIMEOUT_MAX)
     refuse(
-      `timeout is 0 to ${TIMEOUT_MAX}, not ${next.timeout}: it is an exponent (4.096 µs times 2^timeout)`,
+      `timeout must be 0 to ${TIMEOUT_MAX}, not ${next.timeout}: it is an exponent (4.096 µs times 2^timeout)`,
     );
   if (next.maxRdAtomic > RD_ATOMIC_MAX) {
-    refuse(`maxRdAtomic is 0 to ${RD_ATOMIC_MAX}, not ${next.maxRdAtomic}`);
+    refuse(`maxRdAtomic must be 0 to ${RD_ATOMIC_MAX}, not ${next.maxRdAtomic}`);
   }
   // The requester's depth is not rounded: a peer may serve exactly as many as it promised.
   // Not refused by rxe, but no more are ever served at once.
@@ -222,7 +228,7 @@ export function checkAddressVector(
   const { dgid, isGlobal, sgidIndex } = vector;
   // What a program without a GID index sends.
   if (!isGlobal) refuse('RoCE needs a GID: ah_attr.is_global = 1 and a sgid_index; is_global is 0');
-  checkPort(vector.port);
+  checkPort(vector.port, 'ah_attr.port_num');
   const sgid = port.gid(sgidIndex);
   if (sgid === undefined) {
     throw new VerbsError('ENODATA', `sgidIndex ${sgidIndex} is an empty entry of the GID table`);
@@ -258,8 +264,8 @@ function isMulticast(gid: Uint8Array): boolean {
   return isMappedIPv4(gid) ? ((gid[IPV4_AT] ?? 0) & 0xf0) === 0xe0 : gid[0] === MULTICAST;
 }
 
-function checkPort(port: number): void {
-  if (port !== PORT) refuse(`portNum is ${PORT}, not ${port}: ports count from 1`);
+function checkPort(port: number, name: 'portNum' | 'ah_attr.port_num'): void {
+  if (port !== PORT) refuse(`${name} must be ${PORT}, not ${port}: ports count from 1`);
 }
 
 /** A depth as rxe keeps and reports it: the next power of two. */

@@ -146,7 +146,7 @@ export class SRQ {
   modify(attributes: { readonly srqLimit: number }): void {
     const { srqLimit } = attributes;
     if (!Number.isInteger(srqLimit) || srqLimit < 0 || srqLimit > this.capacity) {
-      throw new VerbsError('EINVAL', `the limit is 0 to ${this.capacity}, not ${srqLimit}`);
+      throw new VerbsError('EINVAL', `the limit must be 0 to ${this.capacity}, not ${srqLimit}`);
     }
     this.#limit = srqLimit;
   }

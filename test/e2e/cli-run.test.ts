@@ -130,7 +130,7 @@ describe.skipIf(!built)(`iwarpd run${reason}`, () => {
       GITHUB_ACTIONS: 'true',
     });
     expect(failed).toMatchObject({ status: 3, stdout: '' });
-    const zero = /createCQ: EINVAL: cqe is 1 to \d+, not 0 \(iwarp0\) \[2 times\]\n/.source;
+    const zero = /createCQ: EINVAL: cqe must be 1 to \d+, not 0 \(iwarp0\) \[2 times\]\n/.source;
     const reported = new RegExp(`refusals:\\n.*${zero}.*createCQ: EINVAL: .*, not 1073741824 `);
     expect(failed.stderr).toMatch(reported);
     expect(failed.stderr).toMatch(/^::error .*%0Arefusals: 3%0A/);

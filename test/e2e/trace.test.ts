@@ -175,13 +175,13 @@ describe('iwarpd trace', () => {
     await ping(port);
     const lines = await linesOf(tracing, FLUSHED);
     expectOrder(lines, [
-      { kind: 'refusal', device: 'a', code: 'EINVAL', sentence: 'cqe is 1 to 1048576, not 0' },
+      { kind: 'refusal', device: 'a', code: 'EINVAL', sentence: 'cqe must be 1 to 1048576, not 0' },
       { kind: 'refusal', device: 'a', code: 'EINVAL', verb: 'createCQ', api: 'typescript' },
       { kind: 'wqe', device: 'b', opcode: 'RDMA_READ' },
     ]);
     const [first] = lines.filter(({ kind }) => kind === 'refusal');
     expect(first).toMatchObject({ program: 'node', times: 1 });
-    expect(first?.text).toMatch(/^REFUSAL node\[\d+\] createCQ: EINVAL: cqe is 1 to /);
+    expect(first?.text).toMatch(/^REFUSAL node\[\d+\] createCQ: EINVAL: cqe must be 1 to /);
     await plain.until(/^[\d:.]{12} {2}a {2}REFUSAL node\[\d+\] createCQ: EINVAL: .*, not 0\n/);
     const others = await linesOf(elsewhere, /(?:[\s\S]*FLUSH_ERR){2}/);
     expect(others.filter(({ device }) => device === 'a')).not.toContainEqual(

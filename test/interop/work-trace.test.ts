@@ -127,7 +127,7 @@ describeWith(['rdma-programs'], 'the refusals of a ping-pong', () => {
       api: 'verbs',
       verb: 'ibv_create_cq',
       code: 'EINVAL',
-      sentence: expect.stringMatching(/^cqe is 1 to .*, not 2000001$/),
+      sentence: expect.stringMatching(/^cqe must be 1 to .*, not 2000001$/),
     });
   });
 });

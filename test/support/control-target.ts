@@ -130,7 +130,7 @@ export class FixedTarget implements ControlTarget {
       verb: 'ibv_modify_qp',
       step: 'INIT to RTR',
       code: 'EINVAL',
-      sentence: 'path_mtu is 9; there are 1 to 5',
+      sentence: 'path_mtu must be 1 to 5, not 9',
       device: 'a',
       objects: { qp: 9 },
       times: 2,

@@ -73,7 +73,7 @@ export function answerService(
     );
   }
   if (!(Number.isInteger(qkey) && qkey >= 0 && qkey <= UINT32_MAX)) {
-    throw new VerbsError('EINVAL', `qkey is 0 to ${UINT32_MAX}, not ${qkey}`);
+    throw new VerbsError('EINVAL', `qkey must be 0 to ${UINT32_MAX}, not ${qkey}`);
   }
   emulated.cm.answer(id, programParameters(qp.qpn, qkey, privateData));
 }

@@ -130,5 +130,5 @@ function shownVector(vector: AddressVector): AHAttributes {
 function inRange(name: string, value: number, least: number, most: number): number {
   if (Number.isInteger(value) && value >= least && value <= most) return value;
   const range = least === most ? `${least}` : `${least} to ${most}`;
-  throw new VerbsError('EINVAL', `${name} is ${range}, not ${String(value)}`);
+  throw new VerbsError('EINVAL', `${name} must be ${range}, not ${String(value)}`);
 }

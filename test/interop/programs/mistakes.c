@@ -99,8 +99,14 @@ static void paths(void) {
   attr.ah_attr.grh.sgid_index = 1;
   report("sgid_index of the other family", ibv_modify_qp(qp, &attr, RTR_MASK));
   attr = rtr(qp);
-  attr.path_mtu = (enum ibv_mtu)64;
+  attr.path_mtu = (enum ibv_mtu)1024;
   report("path_mtu in bytes", ibv_modify_qp(qp, &attr, RTR_MASK));
+  attr = rtr(qp);
+  attr.path_mtu = (enum ibv_mtu)1500;
+  report("path_mtu 1500", ibv_modify_qp(qp, &attr, RTR_MASK));
+  attr = rtr(qp);
+  attr.ah_attr.port_num = 0;
+  report("ah_attr.port_num 0", ibv_modify_qp(qp, &attr, RTR_MASK));
   attr = rtr(qp);
   report("no IBV_QP_DEST_QPN", ibv_modify_qp(qp, &attr, RTR_MASK & ~IBV_QP_DEST_QPN));
   attr = rtr(qp);

@@ -171,7 +171,8 @@ describe('values', () => {
     [INIT, { pkeyIndex: 64 }, '0'],
     [INIT, { accessFlags: 0xffffffff }, '0'],
     [INIT, { accessFlags: 0 }, '0'],
-    [RTR, { pathMtu: 0 }, '0'],
+    [RTR, { pathMtu: 0 }, 'EINVAL'],
+    [RTR, { pathMtu: 1 }, '0'],
     [RTR, { pathMtu: 5 }, '0'],
     [RTR, { pathMtu: 6 }, 'EINVAL'],
     [RTR, { destQpn: 0x1ffffff }, '0'],
@@ -231,5 +232,33 @@ describe('values', () => {
       retryCount: VALUES.retryCount,
       draining: false,
     });
+  });
+});
+
+describe('values of attributes', () => {
+  it.each<[string, QPState, Parameters<typeof modify>[3], string]>([
+    ['a port', RESET, { port: 0 }, 'portNum must be 1, not 0: ports count from 1'],
+    [
+      'the port of an address',
+      INIT,
+      { addressVector: { ...PEER, port: 0 } },
+      'ah_attr.port_num must be 1, not 0: ports count from 1',
+    ],
+    [
+      'a path MTU of 1024, of which 8 bits arrive',
+      INIT,
+      { pathMtu: 1024 & 0xff },
+      'pathMtu is 0; it is a code, IBV_MTU_256 (1) to IBV_MTU_4096 (5), not a number of bytes (1024 arrives as 0)',
+    ],
+    ['a path MTU of 1500', INIT, { pathMtu: 1500 & 0xff }, 'not 220: it is a code'],
+    ['a timeout', RTR, { timeout: 40 }, 'timeout must be 0 to 31, not 40'],
+    ['a depth', RTR, { maxRdAtomic: 129 }, 'maxRdAtomic must be 0 to 128, not 129'],
+  ])('refuse %s', (_what, state, values, sentence) => {
+    const next = { [RESET]: INIT, [INIT]: RTR, [RTR]: RTS } as Record<number, QPState>;
+    const [init, rtr, rts] = MASKS[QPType.rc];
+    const mask = { [RESET]: init, [INIT]: rtr, [RTR]: rts } as Record<number, number>;
+    const qp = fresh(QPType.rc, state);
+    expect(() => modify(qp, next[state] ?? ERR, mask[state], values)).toThrow(sentence);
+    expect(qp.state).toBe(state);
   });
 });

@@ -124,7 +124,7 @@ describe('a send queue with indices', () => {
   it.each([[{ maxSendSge: 33 }], [{ maxRecvSge: 33 }], [{ maxInlineData: 513 }]])(
     'refuses %o',
     (capabilities) => {
-      expect(() => new IndexedRig(QPType.rc, RESET, capabilities)).toThrow('is 0 to');
+      expect(() => new IndexedRig(QPType.rc, RESET, capabilities)).toThrow('must be 0 to');
     },
   );
 

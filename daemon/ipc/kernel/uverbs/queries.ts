@@ -63,7 +63,7 @@ export function queryPort({ file, fields }: CommandCall): KernelReply {
   if (fields.getUint8(QueryPort.request.portNum) !== 1) {
     throw new VerbsError(
       'EINVAL',
-      `port_num is 1, not ${fields.getUint8(QueryPort.request.portNum)}: ports count from 1`,
+      `port_num must be 1, not ${fields.getUint8(QueryPort.request.portNum)}: ports count from 1`,
     );
   }
   const port = file.device.port();

@@ -26,7 +26,7 @@ describe('sentences for programs of C', () => {
     ['needs accessFlags, pkeyIndex', 'needs qp_access_flags, pkey_index in attr_mask'],
     ['sgidIndex 7 is an empty entry', 'sgid_index 7 is an empty entry'],
     ['an iWARP device has no such thing', 'an iWARP device has no such thing'],
-    ['maxRdAtomic is 0 to 128, not 200', 'max_rd_atomic is 0 to 128, not 200'],
+    ['maxRdAtomic must be 0 to 128, not 200', 'max_rd_atomic must be 0 to 128, not 200'],
     ['Access.remoteWrite needs Access.localWrite', 'Access.remoteWrite needs Access.localWrite'],
   ])('%s', (ours, theirs) => {
     expect(inC(ours)).toBe(theirs);

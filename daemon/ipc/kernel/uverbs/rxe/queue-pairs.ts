@@ -215,7 +215,7 @@ function capabilitiesOf(fields: DataView, at: CreateOffsets, shared: boolean): Q
   ];
   for (const [name, value, most] of limits) {
     if (value > most)
-      throw new VerbsError('EINVAL', `cap.${name} is at most ${most}, not ${value}`);
+      throw new VerbsError('EINVAL', `cap.${name} must be at most ${most}, not ${value}`);
   }
   return asked;
 }

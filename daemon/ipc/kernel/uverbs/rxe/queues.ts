@@ -78,7 +78,7 @@ export function createSRQ(call: CommandCall): KernelReply {
   if (maxSge > RxeLimit.sharedElements) {
     throw new VerbsError(
       'EINVAL',
-      `max_sge of a shared receive queue is 1 to ${RxeLimit.sharedElements}, not ${maxSge}`,
+      `max_sge of a shared receive queue must be 1 to ${RxeLimit.sharedElements}, not ${maxSge}`,
     );
   }
   // As on rxe, any limit is accepted, even one that raises the event with the first message.
@@ -137,7 +137,7 @@ export function modifySRQ({ file, fields }: CommandCall): KernelReply {
   if ((mask & SRQAttrBit.limit) !== 0 && limit > entries) {
     throw new VerbsError(
       'EINVAL',
-      `srq_limit is 0 to ${entries}, the size of the queue, not ${limit}`,
+      `srq_limit must be 0 to ${entries}, the size of the queue, not ${limit}`,
     );
   }
   if (!resizes) {
@@ -169,13 +169,13 @@ export function refuseExtended(): KernelReply {
 
 function checkedCompletions(cqe: number): number {
   if (cqe >= 1 && cqe <= RxeLimit.completions) return cqe;
-  throw new VerbsError('EINVAL', `cqe is 1 to ${RxeLimit.completions} (max_cqe), not ${cqe}`);
+  throw new VerbsError('EINVAL', `cqe must be 1 to ${RxeLimit.completions} (max_cqe), not ${cqe}`);
 }
 
 function checkedReceives(maxWr: number): number {
   if (maxWr >= 1 && maxWr <= RxeLimit.workRequests) return maxWr;
   throw new VerbsError(
     'EINVAL',
-    `max_wr of a shared receive queue is 1 to ${RxeLimit.workRequests} (max_srq_wr), not ${maxWr}`,
+    `max_wr of a shared receive queue must be 1 to ${RxeLimit.workRequests} (max_srq_wr), not ${maxWr}`,
   );
 }

@@ -152,7 +152,7 @@ function capabilitiesOf(fields: DataView): QPCapabilities {
 
 function checkPort(mask: number, bit: number, port: number): void {
   if ((mask & bit) !== 0 && port !== 1)
-    throw new VerbsError('EINVAL', `port_num is 1 on an iWARP device, not ${port}`);
+    throw new VerbsError('EINVAL', `port_num must be 1 on an iWARP device, not ${port}`);
 }
 
 function stateOf(mask: number, bit: number, value: number): QPState | undefined {
