@@ -5,6 +5,11 @@
  */
 import { SendFlag, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
 import type { ErrnoCode } from '../../verbs-api/contract/verbs/errors.ts';
+import {
+  hasUnknownReceiveField,
+  hasUnknownSendField,
+  SEND_FLAGS,
+} from '../../verbs-api/contract/verbs/request-fields.ts';
 import type { RecvWR, SendFields, SGE } from '../../verbs-api/contract/verbs/work-request.ts';
 import { lastErrno } from '../libc/libc.ts';
 import type { DeviceTraits } from './device-traits.ts';
@@ -23,7 +28,6 @@ const SGE_LENGTH = fieldOf('ibv_sge', 'length')[0] / 4;
 const SGE_LKEY = fieldOf('ibv_sge', 'lkey')[0] / 4;
 const TWO_TO_32 = 2 ** 32;
 const ATOMIC_BYTES = 8;
-const SEND_FLAGS = SendFlag.fence | SendFlag.signaled | SendFlag.solicited | SendFlag.inline;
 const NO_SGES: readonly SGE[] = [];
 
 /** A queue's limits for its requests. */
@@ -226,7 +230,9 @@ function postAll<T>(
 
 function putReceive(wr: RecvWR, index: number, limits: PostLimits): ErrnoCode | undefined {
   const list = wr.sgList;
-  if (list.length > limits.maxRecvSge || !receives.putSges(index, list)) return 'EINVAL';
+  if (list === undefined || !(list.length <= limits.maxRecvSge)) return 'EINVAL';
+  if (list.length === 0 && hasUnknownReceiveField(wr)) return 'EINVAL';
+  if (!receives.putSges(index, list)) return 'EINVAL';
   const at = index * receives.elementWords;
   if (!putLong(receives.words, at + R_WR_ID, wr.wrId ?? 0)) return 'EINVAL';
   let count = list.length;
@@ -242,7 +248,7 @@ function putSend(wr: SendFields, index: number, limits: PostLimits): ErrnoCode |
   const { words } = sends;
   const at = index * sends.elementWords;
   const flags = wr.flags ?? 0;
-  if ((flags & ~SEND_FLAGS) !== 0) return 'EINVAL';
+  if (flags !== (flags & SEND_FLAGS)) return 'EINVAL';
   if (!putLong(words, at + S_WR_ID, wr.wrId ?? 0)) return 'EINVAL';
   // A caller who passes the payload means inline, with or without the flag.
   const inline = (flags & SendFlag.inline) !== 0 || (wr.inlineData?.length ?? 0) > 0;
@@ -289,6 +295,7 @@ function putPayload(
   if (!inline) return putSgList(wr, index, limits.maxSendSge);
   const data = wr.inlineData;
   const lengthBytes = data?.length ?? 0;
+  if (lengthBytes === 0 && hasUnknownSendField(wr)) return 'EINVAL';
   if (lengthBytes > limits.maxInline || (wr.sgList?.length ?? 0) > 0) return 'EINVAL';
   const offset = index * INLINE_LIMIT;
   if (data !== undefined) payload.bytes.set(data, offset);
@@ -302,6 +309,7 @@ function putPayload(
 
 function putSgList(wr: SendFields, index: number, max: number): ErrnoCode | undefined {
   const list = wr.sgList ?? NO_SGES;
+  if (list.length === 0 && hasUnknownSendField(wr)) return 'EINVAL';
   if (list.length > max || !sends.putSges(index, list)) return 'EINVAL';
   sends.words[index * sends.elementWords + S_NUM_SGE] = list.length;
   return undefined;

@@ -3,6 +3,7 @@
 import { QueueFlag, RQE, RQE_BYTES, rqBytes } from '../contract/protocol/queue-layout.ts';
 import type { ErrnoCode } from '../contract/verbs/errors.ts';
 import { receiveRefusal } from '../contract/verbs/post-refusal.ts';
+import { hasUnknownReceiveField } from '../contract/verbs/request-fields.ts';
 import type { RecvWR } from '../contract/verbs/work-request.ts';
 import { putLong, type RingMemory, ringMemory } from './ring-memory.ts';
 import { putScatterGather } from './scatter-gather.ts';
@@ -36,6 +37,8 @@ export class ReceiveRing {
     if ((Atomics.load(memory.control, base + CONTROL) & QueueFlag.valid) !== 0) return 'ENOMEM';
     const { sgList } = wr;
     if (sgList === undefined || !(sgList.length <= this.#maxSge)) return 'EINVAL';
+    if (sgList.length === 0 && (!Array.isArray(sgList) || hasUnknownReceiveField(wr)))
+      return 'EINVAL';
     if (!putLong(memory, base + WR_ID, wr.wrId ?? 0)) return 'EINVAL';
     if (!putScatterGather(memory, base + SGES, sgList)) return 'EINVAL';
     const control = QueueFlag.valid | (sgList.length << NUM_SGE_SHIFT);

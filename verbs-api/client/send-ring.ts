@@ -13,6 +13,7 @@ import { SendFlag, WROpcode } from '../contract/verbs/enums.ts';
 import type { ErrnoCode } from '../contract/verbs/errors.ts';
 import { sendRefusal } from '../contract/verbs/post-refusal.ts';
 import type { PD } from '../contract/verbs/provider.ts';
+import { hasUnknownSendField, SEND_FLAGS } from '../contract/verbs/request-fields.ts';
 import type { SendFields, SGE } from '../contract/verbs/work-request.ts';
 import { isUint32, putLong, type RingMemory, ringMemory } from './ring-memory.ts';
 import { putScatterGather } from './scatter-gather.ts';
@@ -45,7 +46,6 @@ const ATOMIC_BYTES = 8;
 const IMMEDIATE_MAX = 0xffff_ffff;
 const KEY_MASK = 0xff;
 
-const SEND_FLAGS = SendFlag.fence | SendFlag.signaled | SendFlag.solicited | SendFlag.inline;
 const NO_SGES: readonly SGE[] = [];
 
 /** What `#writeOperation` returns for a request that is malformed, or that no such device has. */
@@ -92,7 +92,8 @@ export class SendRing {
     const base = (this.#put & this.#mask) * ELEMENT_WORDS;
     if ((Atomics.load(control, base + CONTROL) & QueueFlag.valid) !== 0) return 'ENOMEM';
     const flags = wr.flags ?? 0;
-    if ((flags & ~SEND_FLAGS) !== 0) return 'EINVAL';
+    // Also refuses what is no number: `flags & ~SEND_FLAGS` is 0 for words.
+    if (flags !== (flags & SEND_FLAGS)) return 'EINVAL';
     if (!putLong(this.#memory, base + WR_ID, wr.wrId ?? 0)) return 'EINVAL';
     const inline = (flags & SendFlag.inline) !== 0 || hasInlineData(wr);
     const operation = this.#writeOperation(wr, base, inline);
@@ -188,6 +189,7 @@ export class SendRing {
     const list = wr.sgList ?? NO_SGES;
     // So put, the comparison also refuses what has no length.
     if (!(list.length <= max && list.length <= this.#limits.maxSge)) return INVALID;
+    if (list.length === 0 && (!Array.isArray(list) || hasUnknownSendField(wr))) return INVALID;
     if (!putScatterGather(this.#memory, base + SGES, list)) return INVALID;
     return list.length << NUM_SGE_SHIFT;
   }
@@ -197,6 +199,7 @@ export class SendRing {
     if (wr.sgList !== undefined && wr.sgList.length > 0) return INVALID;
     if (payload !== undefined && !ArrayBuffer.isView(payload)) return INVALID;
     const lengthBytes = payload === undefined ? 0 : payload.length;
+    if (lengthBytes === 0 && hasUnknownSendField(wr)) return INVALID;
     if (lengthBytes > this.#limits.maxInline) return INVALID;
     if (immediate && lengthBytes > INLINE_MAX_WITH_IMMEDIATE) return INVALID;
     if (payload !== undefined) this.#memory.bytes.set(payload, base * 4 + SQE.inline);

@@ -237,7 +237,7 @@ function recordOf(kinds: Readonly<Record<string, Kind>>, strict: boolean): Kind 
     optional: false,
     refusal(value, name) {
       if (!isObject(value) || Array.isArray(value)) return mismatch(name, wants, value);
-      const unknown = strict && isPlain(value) ? unknownField(value, kinds) : undefined;
+      const unknown = strict && isPlain(value) ? unknownField(value, kinds, 'option') : undefined;
       if (unknown !== undefined) return unknown;
       for (const [field, each] of known) {
         const given: unknown = Reflect.get(value, field);
@@ -250,13 +250,18 @@ function recordOf(kinds: Readonly<Record<string, Kind>>, strict: boolean): Kind 
   };
 }
 
-function unknownField(value: object, kinds: Readonly<Record<string, Kind>>): string | undefined {
-  const unknown = Object.keys(value).find((name) => !Object.hasOwn(kinds, name));
+/** The first field of `value` that `known` lacks, in words, and what was meant; undefined if none. */
+export function unknownField(
+  value: object,
+  known: object,
+  noun: 'field' | 'option',
+): string | undefined {
+  const unknown = Object.keys(value).find((name) => !Object.hasOwn(known, name));
   if (unknown === undefined) return undefined;
-  const names = Object.keys(kinds);
+  const names = Object.keys(known);
   const near = nearest(unknown, names);
   const advice = near === undefined ? `there are ${names.join(', ')}` : `did you mean '${near}'?`;
-  return `unknown option ${quoted(unknown)}; ${advice}`;
+  return `unknown ${noun} ${quoted(unknown)}; ${advice}`;
 }
 
 function mismatch(name: string, wants: string, value: unknown): string {
@@ -301,7 +306,8 @@ function isObject(value: unknown): value is object {
   return typeof value === 'object' && value !== null;
 }
 
-function isPlain(value: object): boolean {
+/** True for an object literal, not for one of a class. */
+export function isPlain(value: object): boolean {
   const prototype: unknown = Object.getPrototypeOf(value);
   return prototype === null || Object.getPrototypeOf(prototype) === null;
 }

@@ -5,6 +5,7 @@
 import { described } from './arguments.ts';
 import { SendFlag, WROpcode } from './enums.ts';
 import type { ErrnoCode } from './errors.ts';
+import { SEND_FLAGS, unknownReceiveField, unknownSendField } from './request-fields.ts';
 import type { RecvWR, SendFields, SGE } from './work-request.ts';
 
 /** Limits of a queue for its requests. */
@@ -34,7 +35,6 @@ const RECEIVE_QUEUE_FULL =
 
 const ATOMIC_BYTES = 8;
 const UINT32_MAX = 0xffff_ffffn;
-const SEND_FLAGS = SendFlag.fence | SendFlag.signaled | SendFlag.solicited | SendFlag.inline;
 const OPCODE_NAMES: ReadonlyMap<number, string> = new Map(
   Object.entries(WROpcode).map(([name, opcode]) => [opcode, name]),
 );
@@ -66,7 +66,8 @@ const NEEDS: ReadonlyMap<number, readonly (keyof SendFields)[]> = new Map<
 /** The request at `index` of a list, in words: `request 0 (rdmaWrite)`. */
 export function requestName(index: number, wr: SendFields | RecvWR | undefined): string {
   if (!isObject(wr) || !('opcode' in wr)) return `request ${index}`;
-  return `request ${index} (${OPCODE_NAMES.get(wr.opcode) ?? `opcode ${String(wr.opcode)}`})`;
+  const name = OPCODE_NAMES.get(wr.opcode);
+  return name === undefined ? `request ${index}` : `request ${index} (${name})`;
 }
 
 /** Explains why a queue with these limits refused a send request with `code`. */
@@ -77,8 +78,7 @@ export function sendRefusal(
 ): string {
   if (code === 'ENOMEM') return SEND_QUEUE_FULL;
   if (!isObject(wr)) return `${described(wr)} instead of a request`;
-  const known = OPCODE_NAMES.has(wr.opcode);
-  if (!known) return `opcode ${String(wr.opcode)} is not one of WROpcode`;
+  if (!OPCODE_NAMES.has(wr.opcode)) return wrongOpcode(wr.opcode);
   if (code === 'EOPNOTSUPP') {
     const transport = limits.roce === true ? 'a RoCE' : 'an iWARP';
     return `${transport} device has no such operation`;
@@ -86,11 +86,13 @@ export function sendRefusal(
   const flags = wr.flags ?? SendFlag.none;
   if (!isUint32(flags)) return `flags is ${described(flags)}, not bits of SendFlag`;
   if ((flags & ~SEND_FLAGS) !== 0) return `flags ${flags} has bits that SendFlag lacks`;
+  const missing = missingFields(wr);
+  if (missing !== undefined) return unknownSendField(wr) ?? missing;
   return (
-    missingFields(wr) ??
     badNumber('wrId', wr.wrId, isLong) ??
     payloadRefusal(wr, limits) ??
     badOperand(wr, limits.roce === true) ??
+    (hasPayload(wr) ? undefined : unknownSendField(wr)) ??
     (limits.datagrams === true ? badDestination(wr) : undefined) ??
     `refused (${code})`
   );
@@ -102,9 +104,22 @@ export function receiveRefusal(wr: RecvWR | undefined, code: ErrnoCode, maxSge: 
   if (!isObject(wr)) return `${described(wr)} instead of a request`;
   return (
     badNumber('wrId', wr.wrId, isLong) ??
+    (hasPayload(wr) ? undefined : unknownReceiveField(wr)) ??
     elementRefusal(wr.sgList, maxSge, 'queue') ??
     `refused (${code})`
   );
+}
+
+function wrongOpcode(opcode: unknown): string {
+  const named = typeof opcode === 'string' && Object.hasOwn(WROpcode, opcode);
+  const advice = named ? `: use WROpcode.${opcode}` : '';
+  return opcode === undefined
+    ? 'opcode is required: one of WROpcode'
+    : `opcode is ${described(opcode)}, not one of WROpcode${advice}`;
+}
+
+function hasPayload({ sgList, inlineData }: Partial<SendFields>): boolean {
+  return (sgList?.length ?? 0) > 0 || (inlineData?.length ?? 0) > 0;
 }
 
 function missingFields(wr: SendFields): string | undefined {
@@ -162,10 +177,11 @@ function elementRefusal(list: readonly SGE[], max: number, queue: string): strin
   for (const [index, sge] of list.entries()) {
     const element: unknown = sge;
     if (!isObject(element)) return `SGE ${index} is ${described(element)}`;
+    if ('sge' in element) return `SGE ${index} is a memory region: pass mr.sge()`;
     const refusal =
-      badNumber('addr', sge.addr, isLong) ??
-      badNumber('length', sge.length, isUint32) ??
-      badNumber('lkey', sge.lkey, isUint32);
+      wrongNumber('addr', sge.addr, isLong) ??
+      wrongNumber('length', sge.length, isUint32) ??
+      wrongNumber('lkey', sge.lkey, isUint32);
     if (refusal !== undefined) return `SGE ${index}: ${refusal}`;
   }
   return undefined;
@@ -192,11 +208,18 @@ function badOperand(wr: SendFields, roce: boolean): string | undefined {
     badNumber('immData', wr.immData, roce ? isShort : isLong) ??
     badNumber('compareAdd', wr.compareAdd, isLong) ??
     badNumber('swap', wr.swap, isLong) ??
-    badNumber('bind.rkey', bind?.rkey, isUint32) ??
-    badNumber('bind.lkey', bind?.lkey, isUint32) ??
-    badNumber('bind.access', bind?.access, isUint32) ??
-    badNumber('bind.addr', bind?.addr, isLong) ??
-    badNumber('bind.length', bind?.length, isLong)
+    (bind === undefined ? undefined : badBind(bind))
+  );
+}
+
+function badBind(bind: NonNullable<SendFields['bind']>): string | undefined {
+  const { rkey, lkey, access, addr, length } = bind;
+  return (
+    wrongNumber('bind.rkey', rkey, isUint32) ??
+    wrongNumber('bind.lkey', lkey, isUint32) ??
+    wrongNumber('bind.access', access, isUint32) ??
+    wrongNumber('bind.addr', addr, isLong) ??
+    wrongNumber('bind.length', length, isLong)
   );
 }
 
@@ -205,10 +228,21 @@ function badNumber(
   value: unknown,
   fits: (value: unknown) => boolean,
 ): string | undefined {
-  if (value === undefined || fits(value)) return undefined;
+  return value === undefined ? undefined : wrongNumber(field, value, fits);
+}
+
+/** As `badNumber`, for a field that may not be missing. */
+function wrongNumber(
+  field: string,
+  value: unknown,
+  fits: (value: unknown) => boolean,
+): string | undefined {
+  if (fits(value)) return undefined;
   const want =
     fits === isLong ? 'a safe integer from 0 on or a bigint' : 'an unsigned 32-bit number';
-  return `${field} is ${described(value)}, not ${want}`;
+  return value === undefined
+    ? `${field} is required: ${want}`
+    : `${field} is ${described(value)}, not ${want}`;
 }
 
 function isObject(value: unknown): value is object {

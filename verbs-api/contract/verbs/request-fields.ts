@@ -1,0 +1,54 @@
+/**
+ * The fields of work requests. A request whose list of SGEs has a misspelt name would be a message
+ * without a payload, so requests without one are checked for unknown fields.
+ */
+import { isPlain, unknownField } from './arguments.ts';
+import { SendFlag } from './enums.ts';
+import type { RecvWR, SendFields } from './work-request.ts';
+
+/** Every bit that `flags` may have. */
+export const SEND_FLAGS = SendFlag.fence | SendFlag.signaled | SendFlag.solicited | SendFlag.inline;
+
+const SEND_FIELDS: Readonly<Record<keyof SendFields, true>> = {
+  opcode: true,
+  sgList: true,
+  inlineData: true,
+  remoteAddr: true,
+  rkey: true,
+  wrId: true,
+  flags: true,
+  invalidateRkey: true,
+  immData: true,
+  compareAdd: true,
+  swap: true,
+  bind: true,
+  ud: true,
+};
+const RECEIVE_FIELDS: Readonly<Record<keyof RecvWR, true>> = { sgList: true, wrId: true };
+
+/** True if a send request has a field that none has. Objects of classes may have any. */
+export function hasUnknownSendField(wr: SendFields): boolean {
+  return hasOther(wr, SEND_FIELDS);
+}
+
+/** As `hasUnknownSendField`, for a receive. */
+export function hasUnknownReceiveField(wr: RecvWR): boolean {
+  return hasOther(wr, RECEIVE_FIELDS);
+}
+
+/** The unknown field of a send request, in words; undefined if it has none. */
+export function unknownSendField(wr: SendFields): string | undefined {
+  return hasUnknownSendField(wr) ? unknownField(wr, SEND_FIELDS, 'field') : undefined;
+}
+
+/** As `unknownSendField`, for a receive. */
+export function unknownReceiveField(wr: RecvWR): string | undefined {
+  return hasUnknownReceiveField(wr) ? unknownField(wr, RECEIVE_FIELDS, 'field') : undefined;
+}
+
+function hasOther(wr: object, known: Readonly<Record<string, true>>): boolean {
+  for (const name in wr) {
+    if (known[name] !== true) return isPlain(wr) && Object.hasOwn(wr, name);
+  }
+  return false;
+}
