@@ -160,6 +160,11 @@ export function atomicPlan(
 ): Plan<bigint> | VerbsError {
   const target = targetOf(remote, offset, WORD_BYTES, what);
   if (target instanceof VerbsError) return target;
+  if (target.remoteAddr % BigInt(WORD_BYTES) !== 0n) {
+    const at = `remote.addr ${remote.addr} plus options.offset ${offset ?? 0}`;
+    const text = `${what}: ${at} must be a multiple of ${WORD_BYTES}`;
+    return new VerbsError('EINVAL', text);
+  }
   return {
     what,
     stageBytes: WORD_BYTES,

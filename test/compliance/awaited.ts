@@ -250,6 +250,15 @@ export function awaitedSuite(fixture: ProviderFixture): void {
         expect(await pair.client.compareSwap(remote, 0, 1, limit)).toBe(2n ** 64n - 2n);
         expect(await pair.client.compareSwap(remote, -2, 1, limit)).toBe(2n ** 64n - 2n);
         expect(await pair.client.fetchAdd(remote, 0, limit)).toBe(1n);
+        await expect(pair.client.fetchAdd(remote, 1, { ...limit, offset: 4 })).rejects.toEqual(
+          expect.objectContaining({
+            code: 'EINVAL',
+            message: `fetchAdd: remote.addr ${remote.addr} plus options.offset 4 must be a multiple of 8`,
+          }),
+        );
+        const odd = mr.export(4, 12);
+        await expect(pair.client.compareSwap(odd, 0, 1)).rejects.toEqual(verbsError('EINVAL'));
+        expect(await pair.client.fetchAdd(odd, 0, { offset: 4 })).toBe(1n);
       }),
     );
 
