@@ -3,6 +3,7 @@ import type { CommandReply, MemorySource } from '../contract/protocol/commands.t
 import { Access } from '../contract/verbs/enums.ts';
 import { VerbsError } from '../contract/verbs/errors.ts';
 import type { MemoryTier, MR, MROptions, PD } from '../contract/verbs/provider.ts';
+import { bytesWithin } from '../contract/verbs/region-range.ts';
 import { type RemoteMemory, remoteMemory } from '../contract/verbs/remote-memory.ts';
 import type { SGE } from '../contract/verbs/work-request.ts';
 import { ClientObject, type DeviceScope, type Session, TeardownRank } from './session.ts';
@@ -156,24 +157,19 @@ export class ClientMR extends ClientObject implements MR {
     return await ClientMR.register(pd, scope, pdHandle, bytes, access, options);
   }
 
-  sge(offset = 0, length: number = this.length - offset): SGE {
-    if (!Number.isSafeInteger(offset) || !Number.isSafeInteger(length)) {
-      throw new RangeError('offset and length must be whole numbers');
-    }
-    if (offset < 0 || length < 0 || offset + length > this.length) {
-      throw new RangeError(
-        `bytes ${offset}+${length} are outside the region of ${this.length} bytes`,
-      );
-    }
+  sge(offset = 0, lengthBytes?: number): SGE {
+    this.assertUsable();
+    const length = bytesWithin('mr.sge', this.length, offset, lengthBytes);
     const base = this.#base;
     const addr = typeof base === 'number' ? base + offset : base + BigInt(offset);
     return { addr, length, lkey: this.lkey };
   }
 
-  export(offset = 0, length: number = this.length - offset): RemoteMemory {
-    const { length: bytes } = this.sge(offset, length);
+  export(offset = 0, lengthBytes?: number): RemoteMemory {
+    this.assertUsable();
+    const length = bytesWithin('mr.export', this.length, offset, lengthBytes);
     const { address, access } = this.#peers;
-    return remoteMemory(address + BigInt(offset), this.rkey, bytes, access);
+    return remoteMemory(address + BigInt(offset), this.rkey, length, access);
   }
 
   protected override async destroy(): Promise<void> {

@@ -2,6 +2,7 @@
 
 import type { NativeMR } from '../../native-bridge/rdma/memory-region.ts';
 import type { MemoryTier, MR, PD } from '../contract/verbs/provider.ts';
+import { bytesWithin } from '../contract/verbs/region-range.ts';
 import { type RemoteMemory, remoteMemory } from '../contract/verbs/remote-memory.ts';
 import type { SGE } from '../contract/verbs/work-request.ts';
 import { type DeviceScope, TeardownRank } from './device-scope.ts';
@@ -46,21 +47,16 @@ export class RdmaMR extends OwnedObject implements MR {
     return `registered with ${this.#scope.native.info.name}, whose driver pins the pages`;
   }
 
-  sge(offset = 0, length: number = this.length - offset): SGE {
-    if (!Number.isSafeInteger(offset) || !Number.isSafeInteger(length)) {
-      throw new RangeError('offset and length must be whole numbers');
-    }
-    if (offset < 0 || length < 0 || offset + length > this.length) {
-      throw new RangeError(
-        `bytes ${offset}+${length} are outside the region of ${this.length} bytes`,
-      );
-    }
+  sge(offset = 0, lengthBytes?: number): SGE {
+    this.assertUsable();
+    const length = bytesWithin('mr.sge', this.length, offset, lengthBytes);
     return { addr: this.native.address + offset, length, lkey: this.lkey };
   }
 
-  export(offset = 0, length: number = this.length - offset): RemoteMemory {
-    const { length: bytes } = this.sge(offset, length);
-    return remoteMemory(this.native.iova + BigInt(offset), this.rkey, bytes, this.#access);
+  export(offset = 0, lengthBytes?: number): RemoteMemory {
+    this.assertUsable();
+    const length = bytesWithin('mr.export', this.length, offset, lengthBytes);
+    return remoteMemory(this.native.iova + BigInt(offset), this.rkey, length, this.#access);
   }
 
   protected override destroy(): void {

@@ -136,6 +136,32 @@ describe('DeviceProvider: memory regions', () => {
     expect(() => mr.sge(0, -1)).toThrow(RangeError);
     expect(() => mr.sge(0.5)).toThrow(RangeError);
   });
+
+  it('names the argument that is outside, and what it was', async () => {
+    const { pd } = await setUp();
+    const mr = await pd.regMR(new Uint8Array(100), Access.remoteRead);
+    for (const call of ['sge', 'export'] as const) {
+      const given = (...values: unknown[]) =>
+        expect(() => mr[call](...(values as [number, number])));
+      given('4').toThrow(
+        `mr.${call}: offset must be a whole number from 0 to 100, the bytes of the region, ` +
+          "not the string '4'",
+      );
+      given(4n).toThrow(/offset must be .*, not 4n$/);
+      given(101).toThrow(/offset must be .*, not 101$/);
+      given(0, 101).toThrow(/length must be .* 0 to 100, the bytes of the region, not 101$/);
+      given(10, 91).toThrow(/length must be .* 0 to 90, the bytes from 10 on, not 91$/);
+      given(0, null).toThrow(RangeError);
+    }
+  });
+
+  it('describes no region that is closed', async () => {
+    const { pd } = await setUp();
+    const mr = await pd.regMR(new Uint8Array(100), Access.remoteRead);
+    await mr.close();
+    expect(() => mr.sge()).toThrow(code('EINVAL'));
+    expect(() => mr.export()).toThrow('the memory region is closed');
+  });
 });
 
 describe('DeviceProvider: posting', () => {
