@@ -8,6 +8,7 @@ import {
   failureText,
   STATUS_FAILED,
   STATUS_INTERRUPTED,
+  WriteFailure,
 } from '../console/failure.ts';
 import { endOnClosedPipe, STANDARD_OUTPUT } from '../console/output.ts';
 import { endWithNpm } from './npm-parent.ts';
@@ -39,7 +40,7 @@ async function main(): Promise<void> {
 }
 
 function statusOf(error: unknown): number {
-  if (interruption.signal.aborted) return STATUS_INTERRUPTED;
+  if (interruption.signal.aborted && !(error instanceof WriteFailure)) return STATUS_INTERRUPTED;
   STANDARD_OUTPUT.note(`iwarpd: ${failureText(error)}`);
   if (process.env['IWARPD_DEBUG'] !== undefined && error instanceof Error) {
     STANDARD_OUTPUT.note(error.stack ?? '');

@@ -20,6 +20,13 @@ export class CommandFailure extends Error {
   }
 }
 
+/** Results that could not be written: a failure also of a command that an interruption ends. */
+export class WriteFailure extends CommandFailure {
+  constructor(file: string, cause: unknown) {
+    super(`cannot write ${file}: ${fileFailureText(cause)}`, { cause });
+  }
+}
+
 /** An invalid command line. */
 export function usageFailure(message: string): CommandFailure {
   return new CommandFailure(message, { exitStatus: STATUS_USAGE });

@@ -1,4 +1,6 @@
 /** Writes to the terminal, a file or a pipe whose reader may have closed it. */
+import { fstatSync, readlinkSync, type Stats, writeSync } from 'node:fs';
+import { WriteFailure } from './failure.ts';
 
 /** Destination of a command's output. */
 export interface Output {
@@ -32,9 +34,7 @@ function printable(text: string): string {
 
 /** Standard output and standard error of this process. */
 export const STANDARD_OUTPUT: Output = {
-  line: (text) => {
-    process.stdout.write(`${printable(text)}\n`);
-  },
+  line: (text) => print(`${printable(text)}\n`),
   note: (text) => {
     process.stderr.write(`${printable(text)}\n`);
   },
@@ -46,9 +46,43 @@ export const STANDARD_OUTPUT: Output = {
     const text = wantsColors(isTTY, process.env)
       ? painted(color, printable(word))
       : printable(word);
-    process.stdout.write(`${text}${printable(rest)}\n`);
+    print(`${text}${printable(rest)}\n`);
   },
 };
+
+const STANDARD_OUTPUT_FD = 1;
+let outputIsFile: boolean | undefined;
+
+/**
+ * Writes to standard output. WriteFailure if that is a file on a full disk, to which Node writes as much as
+ * fits, and reports nothing.
+ */
+function print(text: string): void {
+  outputIsFile ??= isFile(fstatSync(STANDARD_OUTPUT_FD));
+  if (!outputIsFile) {
+    process.stdout.write(text);
+    return;
+  }
+  const bytes = Buffer.from(text);
+  try {
+    for (let done = 0; done < bytes.length; ) done += writeSync(STANDARD_OUTPUT_FD, bytes, done);
+  } catch (error) {
+    throw new WriteFailure(outputName(), error);
+  }
+}
+
+/** A file, or a device such as /dev/full. */
+function isFile(stats: Stats): boolean {
+  return stats.isFile() || (stats.isCharacterDevice() && !process.stdout.isTTY);
+}
+
+function outputName(): string {
+  try {
+    return readlinkSync(`/proc/self/fd/${STANDARD_OUTPUT_FD}`);
+  } catch {
+    return 'standard output';
+  }
+}
 
 /** Whether to print colors: on a terminal that has them, unless `NO_COLOR` is set (no-color.org). */
 export function wantsColors(isTerminal: boolean, environment: NodeJS.ProcessEnv): boolean {

@@ -155,6 +155,19 @@ describe.skipIf(!built)(`iwarpd run${reason}`, () => {
     expect((await run('--fault', 'droop', '--', 'true')).stderr).toContain('Did you mean drop?');
   });
 
+  it('names the faults that never triggered, which are a failure where the run must be clean', async () => {
+    const fault = ['--fault', 'corrupt-stag --opcode read-request --nth 3'];
+    const line = 'fault 1 (corrupt-stag opcode read-request, nth 3) never triggered';
+    const printed = await run(...fault, '--', 'true');
+    expect(printed).toMatchObject({ status: 0, stderr: `iwarpd: ${line}\n` });
+    const clean = await run(...fault, '--expect-clean', '--', 'true');
+    expect(clean).toMatchObject({
+      status: 1,
+      stderr: expect.stringMatching(/^iwarpd: true: succeeded, but fault 1 never triggered\n/),
+    });
+    expect(clean.stderr).toContain(line);
+  });
+
   it('passes arguments on as they are, with and without --', async () => {
     const script = ['/bin/sh', '-c', 'printf "<%s>" "$@"', 'sh', '--fresh', '-x', '--', 'a b'];
     expect((await run(...script)).stdout).toBe('<--fresh><-x><--><a b>');

@@ -1,9 +1,9 @@
 /** A daemon and commands on a file system that is full. */
-import { mkdtempSync, rmdirSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmdirSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, describe, expect, it } from 'vitest';
-import { runCommand } from './cli-process.ts';
+import { afterAll, afterEach, describe, expect, it } from 'vitest';
+import { CommandFolder, refusedWords, runCommand } from './cli-process.ts';
 
 const isRoot = process.getuid?.() === 0;
 const needs = isRoot ? '' : ' (skipped: a file system of its own needs root)';
@@ -26,5 +26,58 @@ describe.skipIf(!isRoot)(`a full disk${needs}`, () => {
     expect(stderr).toMatch(
       /^iwarpd: cannot (?:write|create) \S*iwarpd\.sock\S*: no space left on its file system; free some, or choose another directory \(ENOSPC\)$/m,
     );
+  });
+});
+
+describe('a recording on a full disk', () => {
+  const folder = new CommandFolder();
+  afterEach(() => folder.clean());
+
+  it.each(['capture', 'trace'])('fails a run whose program succeeds: --%s', async (option) => {
+    const junit = folder.file('junit');
+    // Refusals are traced, and captures end with statistics.
+    const program = ['sh', '-c', '"$@" || exit 0', 'sh', ...refusedWords([0])];
+    const words = [
+      'run',
+      '--fresh',
+      `--${option}`,
+      '/dev/full',
+      '--junit',
+      junit,
+      '--',
+      ...program,
+    ];
+    const { status, stderr } = await runCommand(words);
+    const cut = 'cannot write /dev/full: no space left on device (ENOSPC)';
+    expect(stderr).toContain(cut);
+    expect(status).toBe(1);
+    expect(readFileSync(junit, 'utf8')).toMatch(/<failure|<error/);
+    expect(readFileSync(junit, 'utf8')).toContain(cut);
+  });
+
+  it('fails a command whose output it is, in one line', async () => {
+    const socket = folder.file('d/iwarpd.sock');
+    await folder.daemon(socket);
+    const traced = ['sh', '-c', 'exec "$@" >/dev/full', 'sh'];
+    const { status, stderr } = await runCommand(['status', '--socket', socket], {}, traced);
+    expect({ status, stderr }).toEqual({
+      status: 1,
+      stderr: 'iwarpd: cannot write /dev/full: no space left on device (ENOSPC)\n',
+    });
+  });
+});
+
+describe.skipIf(!isRoot)(`a temporary directory that cannot be written to${needs}`, () => {
+  it('ends a run with a line that says so', async () => {
+    const steps = `mount -t tmpfs -o ro none ${full} && exec "$@"`;
+    const { status, stderr } = await runCommand(
+      ['run', '--fresh', '--', 'true'],
+      { TMPDIR: full },
+      ['unshare', '--mount', 'sh', '-c', steps, 'sh'],
+    );
+    expect({ status, stderr }).toEqual({
+      status: 1,
+      stderr: `iwarpd: cannot create a folder in ${full}: read-only file system (EROFS); set TMPDIR to a directory that you can write to\n`,
+    });
   });
 });

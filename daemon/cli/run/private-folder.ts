@@ -6,6 +6,7 @@ import { lstatSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync
 import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { CommandFailure, fileFailureText } from '../../console/failure.ts';
 
 const PREFIX = 'iwarpd-run-';
 /** `iwarpd-run-PID.PID-NAMESPACE-XXXXXX`. */
@@ -14,9 +15,17 @@ const SOCKET_NAME = 'iwarpd.sock';
 /** A start removes a bounded number; the others wait for the next one. */
 const REMOVED_MAX = 64;
 
-/** Creates a folder for a daemon of this process. */
+/** Creates a folder for a daemon of this process. CommandFailure if that is not possible. */
 export function makePrivateFolder(): string {
-  return mkdtempSync(join(tmpdir(), `${PREFIX}${process.pid}.${pidNamespace()}-`));
+  const directory = tmpdir();
+  try {
+    return mkdtempSync(join(directory, `${PREFIX}${process.pid}.${pidNamespace()}-`));
+  } catch (error) {
+    throw new CommandFailure(
+      `cannot create a folder in ${directory}: ${fileFailureText(error)}; set TMPDIR to a directory that you can write to`,
+      { cause: error },
+    );
+  }
 }
 
 /** The socket of the daemon in such a folder. */

@@ -3,9 +3,8 @@
  * a user starts it: it never takes the daemon's time, and its file is as complete as one of theirs.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { closeSync, openSync } from 'node:fs';
-import { CommandFailure, fileFailureText } from '../../console/failure.ts';
+import { CommandFailure, fileFailureText, STATUS_INTERRUPTED } from '../../console/failure.ts';
 
 /** The files to record to. */
 export interface RecorderArguments {
@@ -15,14 +14,24 @@ export interface RecorderArguments {
 
 /** Recorders under way. */
 interface Recorders {
-  /** Ends them; their files are complete then. */
-  stop(): Promise<void>;
+  /** Ends them; their files are complete then. Returns why those are not that are cut short. */
+  stop(): Promise<string[]>;
+}
+
+/** One recorder. */
+interface Recorder {
+  readonly child: ChildProcess;
+  readonly path: string;
+  readonly closed: Promise<void>;
+  /** The end of what it has printed. */
+  text: string;
 }
 
 /** What a recorder prints once it records. */
 const RECORDING = /^(?:capturing|tracing)\b/m;
-/** Enough for the line that says why a recorder failed. */
+/** Enough for the last line, which says why a recorder failed. */
 const MESSAGE_MAX_CHARACTERS = 4096;
+const FAILURE = /^iwarpd: (.*)$/gm;
 /** A recorder that takes longer to write the end of its file is killed. */
 const STOP_MS = 10_000;
 
@@ -31,19 +40,17 @@ export async function startRecorders(
   socketPath: string,
   { capture, trace }: RecorderArguments,
 ): Promise<Recorders> {
-  const running: ChildProcess[] = [];
+  const running: Recorder[] = [];
   const recorders: Recorders = {
-    stop: async () => {
-      await Promise.all(running.map(end));
-    },
+    stop: async () => (await Promise.all(running.map(end))).filter((each) => each !== undefined),
   };
   try {
     if (capture !== undefined) {
-      running.push(recorder(['capture', '-w', capture, '--socket', socketPath], 'ignore'));
+      running.push(recorder(capture, ['capture', '-w', capture, '--socket', socketPath], 'ignore'));
     }
     if (trace !== undefined) {
       const file = openTrace(trace);
-      running.push(recorder(['trace', '--socket', socketPath], file));
+      running.push(recorder(trace, ['trace', '--socket', socketPath], file));
       closeSync(file);
     }
     await Promise.all(running.map(recording));
@@ -64,32 +71,43 @@ function openTrace(path: string): number {
   }
 }
 
-function recorder(words: readonly string[], output: 'ignore' | number): ChildProcess {
+function recorder(path: string, words: readonly string[], output: 'ignore' | number): Recorder {
   const script = process.argv[1] ?? '';
-  return spawn(process.execPath, [script, ...words], { stdio: ['ignore', output, 'pipe'] });
+  const child = spawn(process.execPath, [script, ...words], { stdio: ['ignore', output, 'pipe'] });
+  const closed = new Promise<void>((resolve) => {
+    child.once('close', () => resolve());
+  });
+  const started = { child, path, closed, text: '' };
+  child.stderr?.setEncoding('utf8').on('data', (part: string) => {
+    started.text = (started.text + part).slice(-MESSAGE_MAX_CHARACTERS);
+  });
+  return started;
 }
 
 /** Resolves once a recorder records. */
-function recording(child: ChildProcess): Promise<void> {
+function recording(started: Recorder): Promise<void> {
+  const { child } = started;
   return new Promise((resolve, reject) => {
-    let text = '';
-    child.stderr?.setEncoding('utf8').on('data', (part: string) => {
-      if (text.length < MESSAGE_MAX_CHARACTERS) text += part;
-      if (RECORDING.test(text)) resolve();
+    child.stderr?.on('data', () => {
+      if (RECORDING.test(started.text)) resolve();
     });
     child.once('error', reject);
     child.once('close', () => {
-      const reason = text.trim().replace(/^iwarpd: /, '');
+      const reason = started.text.trim().replace(/^iwarpd: /, '');
       reject(new CommandFailure(reason === '' ? 'a recorder ended without a message' : reason));
     });
   });
 }
 
-async function end(child: ChildProcess): Promise<void> {
-  if (child.exitCode !== null || child.signalCode !== null) return;
-  const ended = once(child, 'exit');
+/** Ends a recorder. Returns why its file is cut short, if it is. */
+async function end(started: Recorder): Promise<string | undefined> {
+  const { child, path, closed } = started;
   child.kill('SIGINT');
   const timer = setTimeout(() => child.kill('SIGKILL'), STOP_MS);
-  await ended;
+  await closed;
   clearTimeout(timer);
+  if (child.exitCode === 0 || child.exitCode === STATUS_INTERRUPTED) return undefined;
+  const how = child.signalCode ?? `status ${child.exitCode}`;
+  const reason = [...started.text.matchAll(FAILURE)].at(-1)?.[1] ?? `it ended with ${how}`;
+  return reason.startsWith('cannot write ') ? reason : `${path} is cut short: ${reason}`;
 }

@@ -32,12 +32,14 @@ import { endBySignal, type ProgramEnd, runToEnd } from './program-process.ts';
 import { type RecorderArguments, startRecorders } from './recorders.ts';
 import { RunLog } from './run-log.ts';
 import {
-  endText,
   githubAnnotation,
+  idleFaultLines,
   printReport,
   REPORTED_REFUSALS_MAX,
+  type RunFacts,
   type RunReport,
   runReport,
+  shortReport,
 } from './run-report.ts';
 import { isRunning, sharedDaemon, startPrivate, type UsedDaemon } from './used-daemon.ts';
 
@@ -64,6 +66,10 @@ export interface RunArguments extends DaemonArguments, RecorderArguments {
 interface RunResult {
   readonly end: ProgramEnd;
   readonly report: RunReport | undefined;
+  /** Why recordings are cut short. */
+  readonly unrecorded: readonly string[];
+  /** Faults that never triggered, where no report has them. */
+  readonly idleFaults: readonly string[];
   /** Advice that is not in the report. */
   readonly findings: Findings | undefined;
 }
@@ -85,12 +91,16 @@ export async function runProgram(
     await junit?.failed(failureText(error));
     throw error;
   }
-  const { end, report, findings } = result;
-  await junit?.ended(report ?? shortReport(words, end));
+  const { end, unrecorded, idleFaults, findings } = result;
+  const short = result.report ?? shortReport(words, end, unrecorded);
+  await junit?.ended(short);
+  // On a running daemon, nothing is added to what a program that fails has said.
+  const report = unrecorded.length === 0 ? result.report : short;
   if (report !== undefined) {
     if (process.env['GITHUB_ACTIONS'] === 'true') output.note(githubAnnotation(report));
     printReport(report, output);
   }
+  for (const line of idleFaults) output.note(`iwarpd: ${line}`);
   if (findings !== undefined && findings.list().length > 0) {
     output.note(`iwarpd: ${lintTitle(findings)}`);
     for (const line of lintLines(findings)) output.note(`  ${line}`);
@@ -130,19 +140,16 @@ async function runOnDaemon(
       : {};
     const environment = { ...process.env, ...variables, ...without, ...explained, ...run };
     const end = await runToEnd({ words, environment, onOutput: junit?.keepOutput });
-    await recorders.stop();
+    const unrecorded = await recorders.stop();
     if ('error' in end) throw notRunnable(name, failureCode(end.error) ?? 'EACCES');
-    const report = await reportOn(words, end, daemon, given, findings);
-    return { end, report, findings: given.lint === 'error' ? undefined : findings };
+    const facts = { words, end, unrecorded };
+    const report = await reportOn(facts, daemon, given, findings);
+    const idleFaults = report === undefined ? await idleFaultsOf(daemon) : [];
+    const advice = given.lint === 'error' ? undefined : findings;
+    return { end, report, unrecorded, idleFaults, findings: advice };
   } finally {
     await daemon.stop();
   }
-}
-
-/** On a running daemon, how the program ended is all that is known of it. */
-function shortReport(words: readonly string[], end: ProgramEnd): RunReport | undefined {
-  const failure = endText(words, end);
-  return failure === undefined ? undefined : { failure, sections: [] };
 }
 
 function socketOf(given: RunArguments): string {
@@ -157,8 +164,8 @@ function notRunnable(name: string, code: string): CommandFailure {
   return new CommandFailure(message, { exitStatus: STATUS_NOT_EXECUTABLE });
 }
 
-/** A daemon, and the log of a private one. */
-type RunDaemon = UsedDaemon & { readonly log?: RunLog };
+/** A daemon; of a private one, its log, and how many faults it has from the start. */
+type RunDaemon = UsedDaemon & { readonly log?: RunLog; readonly faults?: number };
 
 /**
  * The running daemon, or a private one: with any option that describes one, or if none runs and the
@@ -202,7 +209,7 @@ async function privateDaemon(
     try {
       const daemonLog = createLog(settings.config.logLevel, log);
       const daemon = await startPrivate(folder, options, daemonLog, findings);
-      return { ...daemon, log };
+      return { ...daemon, log, faults: settings.config.faults.length };
     } catch (error) {
       throw settings.failure(error);
     }
@@ -214,13 +221,14 @@ async function privateDaemon(
 
 /** The report about a program that failed, left objects open where it must not, or needs advice. */
 async function reportOn(
-  words: readonly string[],
-  end: ProgramEnd,
-  { socketPath, isPrivate, log }: RunDaemon,
-  { expectClean = false, lint }: RunArguments,
+  known: Pick<RunFacts, 'words' | 'end' | 'unrecorded'>,
+  { socketPath, isPrivate, log, faults: givenFaults = 0 }: RunDaemon,
+  given: RunArguments,
   findings: Findings | undefined,
 ): Promise<RunReport | undefined> {
-  const failed = !('status' in end) || end.status !== 0;
+  const { expectClean = false, lint } = given;
+  const { end, unrecorded } = known;
+  const failed = !('status' in end) || end.status !== 0 || unrecorded.length > 0;
   if (!isPrivate || 'error' in end || !(failed || expectClean || lint !== undefined))
     return undefined;
   await untilEnded(socketPath);
@@ -233,8 +241,15 @@ async function reportOn(
   const lines = log?.lastLines ?? [];
   const open = await queryDaemon('reset', {}, { socketPath });
   const failing = lint === 'error' ? findings : undefined;
-  const facts = { words, end, open, expectClean, faults, refusals, log: lines };
+  const facts = { ...known, open, expectClean, givenFaults, faults, refusals, log: lines };
   return runReport({ ...facts, findings: failing });
+}
+
+/** Lines about faults that never triggered, of a program that succeeded. */
+async function idleFaultsOf({ socketPath, faults: count = 0 }: RunDaemon): Promise<string[]> {
+  if (count === 0) return [];
+  const faults = await queryDaemon('listFaults', {}, { socketPath });
+  return idleFaultLines(faults.filter(({ id }) => id <= count));
 }
 
 /** Waits a bounded time for the clients of a daemon to end: the program may not wait for all of its processes. */

@@ -5,11 +5,12 @@ import type { RefusalList } from '../../../verbs-api/contract/protocol/refusals.
 import type { Output } from '../../console/output.ts';
 import type { Findings } from '../../lint/findings.ts';
 import { explainLine } from '../control/explain.ts';
-import { faultLines } from '../control/fault.ts';
+import { faultLines, specText } from '../control/fault.ts';
 import { leakLines } from '../control/reset.ts';
 import { lintLines, lintTitle } from './lint-lines.ts';
 import type { ProgramEnd } from './program-process.ts';
 
+const AND = new Intl.ListFormat('en-GB', { type: 'conjunction' });
 /** A script on the command line may be long; its reader knows it. */
 const PROGRAM_MAX_CHARACTERS = 80;
 /** Refusals that a report shows, the last ones. */
@@ -29,8 +30,12 @@ export interface RunFacts {
   /** Advice that is a failure. */
   readonly findings?: Findings | undefined;
   readonly faults: readonly FaultStatus[];
+  /** How many of them were there from the start: those with the lowest numbers. */
+  readonly givenFaults: number;
   /** The last refusals of the daemon, which only the program used. */
   readonly refusals: Pick<RefusalList, 'refusals' | 'last'>;
+  /** Why files of `--capture` and `--trace` are cut short. */
+  readonly unrecorded: readonly string[];
   /** The last lines of the daemon's log. */
   readonly log: readonly string[];
 }
@@ -54,12 +59,15 @@ export interface RunReport {
 export function runReport(facts: RunFacts): RunReport | undefined {
   const failure = failureOf(facts);
   if (failure === undefined) return undefined;
-  const { open, faults, refusals, log, findings } = facts;
+  const { open, faults, refusals, unrecorded, log, findings } = facts;
+  const given = faults.filter(({ id }) => id <= facts.givenFaults);
   const fired = faults.filter((fault) => fault.fired > 0);
   const sections = [
+    { title: 'recordings that are cut short', lines: unrecorded },
     { title: 'lint', lines: findings === undefined ? [] : lintLines(findings) },
     { title: 'objects left open', lines: leakLines(open) },
     { title: 'faults that triggered', lines: fired.length === 0 ? [] : faultLines(fired) },
+    { title: 'faults that never triggered', lines: idleFaultLines(given) },
     { title: 'refusals', count: refusals.last, lines: refusalLines(refusals) },
     { title: 'last lines of the daemon’s log', lines: log },
   ];
@@ -101,21 +109,60 @@ function programText(words: readonly string[]): string {
   return `${text.slice(0, PROGRAM_MAX_CHARACTERS)}…`;
 }
 
+/** The report about a program on a daemon that is not its own, of which only its end is known. */
+export function shortReport(
+  words: readonly string[],
+  end: ProgramEnd,
+  unrecorded: readonly string[],
+): RunReport | undefined {
+  const cut = unrecorded.length === 0 ? undefined : unrecorded.join(', ');
+  const failure = endText(words, end) ?? (cut && `${programText(words)}: succeeded, but ${cut}`);
+  if (failure === undefined) return undefined;
+  const sections = [{ title: 'recordings that are cut short', lines: unrecorded }];
+  return { failure, sections: cut === undefined ? [] : sections };
+}
+
 /** How a program failed, in one line; undefined if it succeeded. */
-export function endText(words: readonly string[], end: ProgramEnd): string | undefined {
+function endText(words: readonly string[], end: ProgramEnd): string | undefined {
   const program = programText(words);
   if ('signal' in end) return `${program}: ended by ${end.signal}`;
   if ('status' in end && end.status !== 0) return `${program}: ended with status ${end.status}`;
   return undefined;
 }
 
-function failureOf({ words, end, open, expectClean, findings }: RunFacts): string | undefined {
-  const leaked = open.leaks.length + open.endedHolding.length;
-  const unclean = expectClean && leaked > 0;
-  const left = unclean ? `${programText(words)}: succeeded, but left objects open` : undefined;
-  const advised = findings !== undefined && findings.list().length > 0;
-  const linted = advised
-    ? `${programText(words)}: succeeded, but ${lintTitle(findings)}`
-    : undefined;
-  return endText(words, end) ?? left ?? linted;
+/** A line for each fault that never triggered. */
+export function idleFaultLines(faults: readonly FaultStatus[]): string[] {
+  return faults
+    .filter(({ fired }) => fired === 0)
+    .map(({ id, spec, matched }) => {
+      const occasions = matched === 0 ? '' : `, on ${matched} occasion${matched === 1 ? '' : 's'}`;
+      return `fault ${id} (${specText(spec)}) never triggered${occasions}`;
+    });
+}
+
+/** A fault that had to trigger, and did not. With a probability, it is chance from the first occasion on. */
+function isMissed({ spec, matched, fired }: FaultStatus): boolean {
+  return fired === 0 && (spec.probability === undefined || matched === 0);
+}
+
+/** What is wrong with a program that succeeded, in one line; undefined if nothing is. */
+function faultOfSuccess(facts: RunFacts): string | undefined {
+  const { open, expectClean, findings, faults, givenFaults, unrecorded } = facts;
+  if (unrecorded.length > 0) return unrecorded.join(', ');
+  if (expectClean && open.leaks.length + open.endedHolding.length > 0) return 'left objects open';
+  const missed = faults
+    .filter((each) => each.id <= givenFaults && isMissed(each))
+    .map(({ id }) => String(id));
+  if (expectClean && missed.length > 0) {
+    return `fault${missed.length === 1 ? '' : 's'} ${AND.format(missed)} never triggered`;
+  }
+  return findings !== undefined && findings.list().length > 0 ? lintTitle(findings) : undefined;
+}
+
+function failureOf(facts: RunFacts): string | undefined {
+  const { words, end } = facts;
+  const failed = endText(words, end);
+  if (failed !== undefined) return failed;
+  const fault = faultOfSuccess(facts);
+  return fault === undefined ? undefined : `${programText(words)}: succeeded, but ${fault}`;
 }

@@ -9,7 +9,7 @@ import {
 import { linkAddresses } from '../../capture/link-addresses.ts';
 import { type CapturedLink, PcapngCapture } from '../../capture/pcapng-capture.ts';
 import { sctpEnds } from '../../capture/sctp-trace.ts';
-import { CommandFailure, failureCode } from '../../console/failure.ts';
+import { WriteFailure } from '../../console/failure.ts';
 import type { Output } from '../../console/output.ts';
 import {
   assertTraffic,
@@ -30,7 +30,7 @@ const STANDARD_OUTPUT_FD = 1;
 const MEBIBYTE = 1024 * 1024;
 
 /**
- * Writes until Ctrl-C, the time limit, or the daemon's end. CommandFailure if the file cannot be
+ * Writes until Ctrl-C, the time limit, or the daemon's end. WriteFailure if the file cannot be
  * written, for example on a full disk: earlier records stay in the file, and only this process is
  * affected.
  */
@@ -72,7 +72,7 @@ class CaptureFile {
     try {
       this.#fd = path === '-' ? STANDARD_OUTPUT_FD : openSync(path, 'w', 0o600);
     } catch (error) {
-      throw this.#failure(error);
+      throw new WriteFailure(this.name, error);
     }
   }
 
@@ -80,19 +80,13 @@ class CaptureFile {
     try {
       for (let done = 0; done < bytes.length; ) done += writeSync(this.#fd, bytes, done);
     } catch (error) {
-      throw this.#failure(error);
+      throw new WriteFailure(this.name, error);
     }
     this.bytes += bytes.length;
   }
 
   close(): void {
     if (this.#fd !== STANDARD_OUTPUT_FD) closeSync(this.#fd);
-  }
-
-  #failure(error: unknown): CommandFailure {
-    const code = failureCode(error) ?? 'EIO';
-    const why = code === 'ENOSPC' ? 'the disk is full' : 'cannot be written';
-    return new CommandFailure(`${this.name}: ${why} (${code})`, { cause: error });
   }
 }
 

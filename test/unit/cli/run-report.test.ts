@@ -2,9 +2,11 @@ import { describe, expect, it } from 'vitest';
 import { explainLine } from '../../../daemon/cli/control/explain.ts';
 import {
   githubAnnotation,
+  idleFaultLines,
   printReport,
   type RunFacts,
   runReport,
+  shortReport,
 } from '../../../daemon/cli/run/run-report.ts';
 import type { ClientStatus } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
 import type { Refusal } from '../../../verbs-api/contract/protocol/refusals.ts';
@@ -38,6 +40,8 @@ function facts(given: Partial<RunFacts>): RunFacts {
     open: CLEAN,
     expectClean: false,
     faults: [],
+    givenFaults: 2,
+    unrecorded: [],
     refusals: { refusals: [], last: 0 },
     log: [],
     ...given,
@@ -85,9 +89,39 @@ describe('the report of a run', () => {
       '  faults that triggered:',
       '    id  fault  occasions  triggered',
       '    1   drop   9          3',
+      '  faults that never triggered:',
+      '    fault 2 (drop) never triggered, on 9 occasions',
       '  last lines of the daemon’s log:',
       '    12:00 warn late',
     ]);
+  });
+
+  it('fails for a fault that never triggered where the run must be clean, but not for chance', () => {
+    const idle = { id: 1, spec: { kind: 'corrupt-stag', nth: 3 } as const, matched: 1, fired: 0 };
+    const line = 'fault 1 (corrupt-stag nth 3) never triggered, on 1 occasion';
+    expect(printed({ faults: [idle] })).toEqual([]);
+    expect(idleFaultLines([idle])).toEqual([line]);
+    const failure = 'iwarpd: make check: succeeded, but fault 1 never triggered';
+    const lines = [failure, '  faults that never triggered:', `    ${line}`];
+    expect(printed({ expectClean: true, faults: [idle] })).toEqual(lines);
+    const both = printed({ expectClean: true, faults: [idle, { ...idle, id: 2 }] });
+    expect(both[0]).toBe('iwarpd: make check: succeeded, but faults 1 and 2 never triggered');
+    const chance = { ...idle, spec: { kind: 'drop', probability: 0.1 } as const };
+    expect(printed({ expectClean: true, faults: [chance] })).toEqual([]);
+    expect(printed({ expectClean: true, faults: [{ ...chance, matched: 0 }] })[0]).toBe(failure);
+    // The program's own.
+    expect(printed({ expectClean: true, faults: [idle], givenFaults: 0 })).toEqual([]);
+  });
+
+  it('fails for recordings that are cut short', () => {
+    const cut = 'cannot write t: no space left on device (ENOSPC)';
+    const lines = [`iwarpd: make check: succeeded, but ${cut}`, '  recordings that are cut short:'];
+    expect(printed({ unrecorded: [cut] })).toEqual([...lines, `    ${cut}`]);
+    const failed = printed({ unrecorded: [cut], end: { status: 2 } });
+    expect(failed).toEqual(['iwarpd: make check: ended with status 2', lines[1], `    ${cut}`]);
+    const short = shortReport(['make'], { status: 0 }, [cut]);
+    expect(short?.failure).toBe(`make: succeeded, but ${cut}`);
+    expect(shortReport(['make'], { status: 0 }, [])).toBeUndefined();
   });
 
   it('lists the last refusals with code, verb, sentence and times, and counts those before', () => {
