@@ -6,30 +6,32 @@
 import {
   CommandFailure,
   failureText,
+  Interruption,
   STATUS_FAILED,
   STATUS_INTERRUPTED,
   WriteFailure,
 } from '../console/failure.ts';
 import { endOnClosedPipe, STANDARD_OUTPUT } from '../console/output.ts';
 import { endWithNpm } from './npm-parent.ts';
-import { runCommandLine } from './program.ts';
 
 const interruption = new AbortController();
 
-function interrupt(): void {
+function interrupt(by?: NodeJS.Signals): void {
   // A second interruption exits at once, without waiting for the connection to close.
   if (interruption.signal.aborted) process.exit(STATUS_INTERRUPTED);
-  interruption.abort(new Error('interrupted'));
+  interruption.abort(new Interruption(by));
 }
 
 async function main(): Promise<void> {
   endOnClosedPipe();
   for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(name, interrupt);
   // A command forked with a channel ends with the process at the other end.
-  process.on('disconnect', interrupt);
+  process.on('disconnect', () => interrupt());
   process.channel?.unref();
   await endWithNpm(process.env);
   try {
+    // Loaded here: most of the time until then is this, and a signal meanwhile counts.
+    const { runCommandLine } = await import('./program.ts');
     await runCommandLine(process.argv.slice(2), {
       output: STANDARD_OUTPUT,
       signal: interruption.signal,

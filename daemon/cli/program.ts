@@ -168,7 +168,7 @@ function addPage(program: Command, { output }: CommandContext): void {
     });
 }
 
-function addRun(program: Command, { output }: CommandContext): void {
+function addRun(program: Command, { output, signal }: CommandContext): void {
   const command = program
     .command('run')
     .description('run an unmodified rdma-core program on emulated devices')
@@ -198,7 +198,7 @@ function addRun(program: Command, { output }: CommandContext): void {
   addDaemonOptions(command);
   command.action(async (words: string[], given: RunArguments) => {
     const { runProgram } = await import('./run/run-command.ts');
-    await runProgram(words, given, output);
+    await runProgram(words, given, output, signal);
   });
   program
     .command('setup-preload')

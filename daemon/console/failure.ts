@@ -27,6 +27,18 @@ export class WriteFailure extends CommandFailure {
   }
 }
 
+/** Why the signal of a command has fired. */
+export class Interruption extends Error {
+  override readonly name = 'Interruption';
+  /** Undefined where the process at the other end of a channel has ended. */
+  readonly by: NodeJS.Signals | undefined;
+
+  constructor(by?: NodeJS.Signals) {
+    super('interrupted');
+    this.by = by;
+  }
+}
+
 /** An invalid command line. */
 export function usageFailure(message: string): CommandFailure {
   return new CommandFailure(message, { exitStatus: STATUS_USAGE });

@@ -3,6 +3,7 @@ import { existsSync, readdirSync, readFileSync, symlinkSync, writeFileSync } fro
 import { tmpdir } from 'node:os';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { preloadPath } from '../../daemon/console/preload-library.ts';
+import { until } from '../support/patience.ts';
 import { CommandFolder, commandWords, refusedWords, runCommand } from './cli-process.ts';
 
 /** The build makes the library in dist/, wherever this file is run from. */
@@ -212,6 +213,23 @@ describe.skipIf(!built)(`iwarpd run${reason}`, () => {
       expect(await command.end()).toMatchObject({ status: 3, stdout: 'ready\ncaught\n' });
     },
   );
+
+  it('ends by a signal that comes before the program, also in the JUnit file', async () => {
+    const junit = folder.file('junit.xml');
+    // Reading it holds the start up.
+    const config = folder.file('config');
+    execFileSync('mkfifo', [config]);
+    const words = ['--junit', junit, '--config', config, '--', 'echo', 'ran'];
+    const command = folder.start(['run', '--fresh', ...words]);
+    await until('the JUnit file', () => existsSync(junit));
+    expect(readFileSync(junit, 'utf8')).toContain('killed before it ended');
+    command.signal('SIGTERM');
+    writeFileSync(config, '{}');
+    const finished = await command.end();
+    const text = 'ended by SIGTERM, before the program ran';
+    expect(finished).toMatchObject({ signal: 'SIGTERM', stdout: '', stderr: `iwarpd: ${text}\n` });
+    expect(readFileSync(junit, 'utf8')).toContain(`<error message="${text}"/>`);
+  });
 
   it('exits with a shell’s status if the program is missing or not executable', async () => {
     const missing = await run('--', 'no-such-program-anywhere');

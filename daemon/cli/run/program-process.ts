@@ -2,6 +2,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { constants } from 'node:os';
 import type { Readable } from 'node:stream';
+import { Interruption } from '../../console/failure.ts';
 
 /** A shell reports a program that a signal ended as this and the signal's number. */
 const STATUS_SIGNALLED = 128;
@@ -42,19 +43,19 @@ export type ProgramEnd =
 interface ProgramStart {
   readonly words: readonly string[];
   readonly environment: NodeJS.ProcessEnv;
+  readonly passing: SignalPassing;
   /** Receives standard output and standard error as pipes; without it, the program has this process's. */
   readonly onOutput?: ((stdout: Readable, stderr: Readable) => void) | undefined;
 }
 
 /** Runs a program until it ends. */
-export function runToEnd({ words, environment, onOutput }: ProgramStart): Promise<ProgramEnd> {
+export function runToEnd(start: ProgramStart): Promise<ProgramEnd> {
+  const { words, environment, passing, onOutput } = start;
   return new Promise((resolve) => {
-    // Before the program starts: no signal in between is lost.
-    const passing = passSignals();
     const [name = '', ...rest] = words;
     const outputs = onOutput === undefined ? 'inherit' : 'pipe';
     const child = spawn(name, rest, { stdio: ['inherit', outputs, outputs], env: environment });
-    passing.to(child);
+    passing.program = child;
     if (child.stdout !== null && child.stderr !== null) onOutput?.(child.stdout, child.stderr);
     const settle = (end: ProgramEnd): void => {
       passing.end();
@@ -69,41 +70,44 @@ export function runToEnd({ words, environment, onOutput }: ProgramStart): Promis
   });
 }
 
-/** Forwards signals to a program. */
-interface SignalPassing {
-  /** Sets the program; signals that arrived earlier are forwarded now. */
-  to(child: ChildProcess): void;
-  /** Restores the handling of signals in this process. */
-  end(): void;
-}
+/** Collects signals for a program instead of handling them here, and forwards them once it runs. */
+export class SignalPassing {
+  /** The first signal that came before the program. */
+  early: NodeJS.Signals | undefined;
+  /** Receives the signals from now on. */
+  program: ChildProcess | undefined;
+  readonly #restore: (() => void)[];
 
-/** Collects signals for a program instead of handling them here. */
-function passSignals(): SignalPassing {
-  const early: NodeJS.Signals[] = [];
-  let program: ChildProcess | undefined;
-  const handlers = PASSED_SIGNALS.map((signal) => {
-    const before = process.listeners(signal);
-    process.removeAllListeners(signal);
-    const pass = (): void => {
-      if (process.stdin.isTTY && TERMINAL_SIGNALS.includes(signal)) return;
-      if (program === undefined) early.push(signal);
-      else program.kill(signal);
-    };
-    process.on(signal, pass);
-    return { signal, before, pass };
-  });
-  return {
-    to(child) {
-      program = child;
-      for (const signal of early) child.kill(signal);
-    },
-    end() {
-      for (const { signal, before, pass } of handlers) {
+  /** `interruption` has fired if a signal came earlier still. */
+  constructor(interruption: AbortSignal) {
+    const { aborted, reason } = interruption;
+    if (aborted) this.early = (reason instanceof Interruption ? reason.by : undefined) ?? 'SIGTERM';
+    this.#restore = PASSED_SIGNALS.map((signal) => {
+      const before = process.listeners(signal);
+      process.removeAllListeners(signal);
+      const pass = (): void => this.#pass(signal);
+      process.on(signal, pass);
+      return () => {
         process.off(signal, pass);
         for (const listener of before) process.on(signal, listener);
-      }
-    },
-  };
+      };
+    });
+  }
+
+  /** Restores the handling of signals in this process. */
+  end(): void {
+    for (const restore of this.#restore.splice(0)) restore();
+  }
+
+  #pass(signal: NodeJS.Signals): void {
+    if (this.program === undefined) {
+      // A second one ends a start that hangs.
+      if (this.early !== undefined) process.exit(STATUS_SIGNALLED + constants.signals[signal]);
+      this.early = signal;
+    } else if (!process.stdin.isTTY || !TERMINAL_SIGNALS.includes(signal)) {
+      this.program.kill(signal);
+    }
+  }
 }
 
 /** Ends this process by the signal that ended the program, so its parent sees the same status. */

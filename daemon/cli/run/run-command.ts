@@ -28,7 +28,7 @@ import {
 import { JunitFile } from './junit-file.ts';
 import { type LintMode, lintLines, lintTitle } from './lint-lines.ts';
 import { makePrivateFolder, removeDeadFolders, socketIn } from './private-folder.ts';
-import { endBySignal, type ProgramEnd, runToEnd } from './program-process.ts';
+import { endBySignal, type ProgramEnd, runToEnd, SignalPassing } from './program-process.ts';
 import { type RecorderArguments, startRecorders } from './recorders.ts';
 import { RunLog } from './run-log.ts';
 import {
@@ -82,14 +82,25 @@ export async function runProgram(
   words: readonly string[],
   given: RunArguments,
   output: Output,
+  signal: AbortSignal,
 ): Promise<void> {
+  const passing = new SignalPassing(signal);
   const junit = given.junit === undefined ? undefined : new JunitFile(given.junit, words);
-  let result: RunResult;
+  let result: RunResult | undefined;
   try {
-    result = await runOnDaemon(words, given, junit, output);
+    result = await runOnDaemon(words, given, { junit, passing }, output);
   } catch (error) {
     await junit?.failed(failureText(error));
     throw error;
+  } finally {
+    passing.end();
+  }
+  if (result === undefined) {
+    const { early = 'SIGTERM' } = passing;
+    const text = `ended by ${early}, before the program ran`;
+    await junit?.failed(text);
+    output.note(`iwarpd: ${text}`);
+    return endBySignal(early);
   }
   const { end, unrecorded, idleFaults, findings } = result;
   const short = result.report ?? shortReport(words, end, unrecorded);
@@ -110,12 +121,13 @@ export async function runProgram(
   process.exitCode = end.status === 0 && report !== undefined ? STATUS_FAILED : end.status;
 }
 
+/** Undefined where a signal came before the program ran. */
 async function runOnDaemon(
   words: readonly string[],
   given: RunArguments,
-  junit: JunitFile | undefined,
+  { junit, passing }: { readonly junit: JunitFile | undefined; readonly passing: SignalPassing },
   output: Output,
-): Promise<RunResult> {
+): Promise<RunResult | undefined> {
   const [name = ''] = words;
   const found = findProgram(name, process.env['PATH'] ?? '/usr/local/bin:/usr/bin:/bin');
   if ('error' in found) throw notRunnable(name, found.error);
@@ -127,6 +139,7 @@ async function runOnDaemon(
   // Report a missing library before starting a daemon.
   shimVariables(socketOf(given), process.env);
   const findings = given.lint === undefined ? undefined : new Findings();
+  if (passing.early !== undefined) return undefined;
   const daemon = await usedDaemon(given, findings);
   try {
     const recorders = await startRecorders(daemon.socketPath, given);
@@ -139,8 +152,13 @@ async function runOnDaemon(
       ? { LD_PRELOAD: preloadedWithoutShim(process.env) }
       : {};
     const environment = { ...process.env, ...variables, ...without, ...explained, ...run };
-    const end = await runToEnd({ words, environment, onOutput: junit?.keepOutput });
+    const onOutput = junit?.keepOutput;
+    const end =
+      passing.early === undefined
+        ? await runToEnd({ words, environment, passing, onOutput })
+        : undefined;
     const unrecorded = await recorders.stop();
+    if (end === undefined) return undefined;
     if ('error' in end) throw notRunnable(name, failureCode(end.error) ?? 'EACCES');
     const facts = { words, end, unrecorded };
     const report = await reportOn(facts, daemon, given, findings);
