@@ -1,7 +1,6 @@
 /** Parts of what connections, listeners and datagrams take. The calls of the verbs: contract/verbs/signatures.ts. */
 import {
   BYTES,
-  called,
   either,
   FLAG,
   FUNCTION,
@@ -30,7 +29,10 @@ import { MESSAGE_MAX_BYTES, WINDOW_MAX } from './message-framing.ts';
 import type { MessageOptions } from './message-window.ts';
 
 const SOME = optional(wholeNumber(0));
-export const HOST = called('a host name or an address, as a string', TEXT);
+export const HOST = kind(
+  'a host name or an address, as a string',
+  (value) => typeof value === 'string' && value !== '',
+);
 
 const MESSAGES = options<MessageOptions>({
   bytes: optional(wholeNumber(0, MESSAGE_MAX_BYTES)),

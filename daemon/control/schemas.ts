@@ -1,6 +1,7 @@
 /** Schemas of requests and replies, checked against the contract's types by the compiler. */
 import { z } from 'zod';
 import {
+  CONNECTION_PHASES,
   type ConnectionFilter,
   type ConnectionSummary,
   type CQSummary,
@@ -195,7 +196,7 @@ export const connectionSummary: z.ZodType<ConnectionSummary> = z.strictObject({
   local: socketAddress,
   remote: socketAddress,
   role: z.enum(['initiator', 'responder']),
-  phase: z.string(),
+  phase: z.enum(CONNECTION_PHASES),
   qpNum: count.exactOptional(),
 });
 

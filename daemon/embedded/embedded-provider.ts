@@ -1,5 +1,6 @@
 /** Emulated RNICs inside the calling process: the verbs API without a daemon. */
 import { DeviceProvider } from '../../verbs-api/client/device-provider.ts';
+import { FAULT_SPEC } from '../../verbs-api/contract/protocol/fault-argument.ts';
 import type {
   FaultControl,
   FaultSpec,
@@ -20,7 +21,6 @@ import {
   oneOf,
   optional,
   options,
-  PLAIN_FIELDS,
   partOf,
   TEXT,
   takes,
@@ -99,7 +99,7 @@ const check = takes('createEmbedded', {
   ),
 });
 const checkFaults = {
-  addFault: takes('addFault', { spec: PLAIN_FIELDS }),
+  addFault: takes('addFault', { spec: FAULT_SPEC }),
   removeFault: takes('removeFault', { id: wholeNumber(0) }),
 } as const;
 

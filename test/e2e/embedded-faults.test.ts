@@ -124,7 +124,7 @@ describe('faults of an embedded provider', () => {
   });
 
   it.each<[string, object, RegExp]>([
-    ['a kind that is none', { kind: 'gremlin' }, /^kind: /],
+    ['a kind that is none', { kind: 'gremlin' }, /^addFault: spec\.kind must be /],
     ['a field that is none', { kind: 'delay', ms: 1, much: 2 }, /^much: unknown field/],
     ['a field that it needs', { kind: 'delay' }, /^ms: required by delay/],
     [

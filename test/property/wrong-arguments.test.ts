@@ -158,6 +158,55 @@ describe('a wrong argument of a public function', () => {
     expect(await said(() => qp.modify({ ahAttr: {} } as never))).toBe(
       'modify: attributes.ahAttr.grh is required: an object with dgid, sgidIndex',
     );
+    expect(await said(() => listen(rnic, { host: '' }))).toBe(
+      "listen: options.host must be a host name or an address, as a string, not the string ''",
+    );
+    expect(await said(() => connectDaemon({ socketPath: '' }))).toBe(
+      "connectDaemon: options.socketPath must be the path of a socket, not the string ''",
+    );
+    const file = fileURLToPath(import.meta.url);
+    expect(await said(() => connectDaemon({ socketPath: file }))).toBe(
+      `no daemon at ${file}: that is not a socket`,
+    );
+  });
+
+  it('of a helper for tests has a message that helps, and no daemon is used', async () => {
+    const { rnic, daemon } = world;
+    const body = (): void => undefined;
+    const message = (text: string | RegExp) => ({
+      code: 'EINVAL',
+      message: typeof text === 'string' ? text : expect.stringMatching(text),
+    });
+    for (const where of [
+      [],
+      Promise.resolve(rnic),
+      { socket: '/x' },
+      { socketPath: 5 },
+      new Map(),
+    ]) {
+      await expect(withFault({ kind: 'drop' }, body, where as never)).rejects.toMatchObject(
+        message(/^withFault: (where|unknown option)/),
+      );
+    }
+    await expect(
+      withFault({ kind: 'delay', ms: 1 }, body, daemon as never),
+    ).resolves.toBeUndefined();
+    await expect(withFault({ kind: 'dropp' } as never, body, rnic)).rejects.toMatchObject(
+      message(
+        "withFault: spec.kind must be a kind of fault, not the string 'dropp'; did you mean 'drop'?",
+      ),
+    );
+    await expect(rnic.addFault({ kind: 'dropp' } as never)).rejects.toMatchObject(
+      message(/^addFault: spec\.kind must be .* 'drop'\?$/),
+    );
+    await expect(startTwoNodes({ daemon: Promise.resolve(daemon) } as never)).rejects.toMatchObject(
+      message(/^startTwoNodes: options\.daemon must be .*a Promise: `await` it$/),
+    );
+    await expect(daemon.waitForConnections(0, { phase: 'x' } as never)).rejects.toMatchObject(
+      message(
+        /^waitForConnections: which\.phase must be one of 'dialing', .*, not the string 'x'$/,
+      ),
+    );
   });
 });
 
@@ -716,7 +765,7 @@ async function openWorld() {
       call: withFault,
       good: { spec: { kind: 'drop', nth: 1 }, body: () => undefined, where: rnic },
       needed: ['spec', 'body'],
-      also: { where: ['object', 'array'] },
+      also: { where: ['object'] },
     },
   };
   const close = async (): Promise<void> => {
@@ -725,5 +774,5 @@ async function openWorld() {
     await rnic.close();
     await daemon.stop();
   };
-  return { rnic, context, qp, client, entries: list, close };
+  return { rnic, context, qp, client, daemon, entries: list, close };
 }

@@ -1,4 +1,5 @@
 /** One connection to the daemon: greeted, then raw bytes both ways. */
+import { statSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
 import { constants } from 'node:os';
 import { sendNow } from '../../native-bridge/libc/descriptor.ts';
@@ -160,6 +161,9 @@ function connectError(error: Error, path: string): VerbsError {
       `no daemon at ${path}${instanceHint(path)}; start it with \`${startCommand(path)}\``,
     );
   }
+  if (code === 'ECONNREFUSED' && !isSocket(path)) {
+    return new VerbsError('ENODEV', `no daemon at ${path}: that is not a socket`);
+  }
   if (code === 'ECONNREFUSED') {
     const text = `the daemon at ${path} has ended; start it with \`${startCommand(path)}\``;
     return new VerbsError('ECONNREFUSED', text);
@@ -171,6 +175,11 @@ function connectError(error: Error, path: string): VerbsError {
     );
   }
   return new VerbsError('EIO', `${path}: ${error.message}`);
+}
+
+/** False for a file of another type; true also if it is gone by now. */
+function isSocket(path: string): boolean {
+  return statSync(path, { throwIfNoEntry: false })?.isSocket() ?? true;
 }
 
 /** The error in a welcome that refuses. */

@@ -14,6 +14,7 @@ import {
   type QPSummary,
   type ResetReport,
 } from '../contract/protocol/control.ts';
+import { FAULT_SPEC } from '../contract/protocol/fault-argument.ts';
 import type { FaultControl, FaultSpec, FaultStatus } from '../contract/protocol/faults.ts';
 import type { ClientStatus, DaemonStatus, DeviceStatus } from '../contract/protocol/ipc-admin.ts';
 import type { TraceRequest, TraceSample } from '../contract/protocol/trace-sample.ts';
@@ -40,7 +41,8 @@ export interface DaemonControlOptions extends DaemonOptions {
 }
 
 const SOME = optional(wholeNumber(0));
-const LOCATION = options<DaemonControlOptions>({
+/** The kind of `DaemonControlOptions`. */
+export const LOCATION = options<DaemonControlOptions>({
   ...DAEMON_FIELDS,
   url: optional(
     kind('an http:// URL', (value) => typeof value === 'string' && URL.canParse(value)),
@@ -63,7 +65,7 @@ const checkControl = {
   connections: takes('connections', {
     filter: optional(options<ControlRequest<'listConnections'>>(DEVICE_WINDOW)),
   }),
-  addFault: takes('addFault', { spec: PLAIN_FIELDS }),
+  addFault: takes('addFault', { spec: FAULT_SPEC }),
   removeFault: takes('removeFault', { id: wholeNumber(0) }),
   recordTrace: takes('recordTrace', {
     request: optional(

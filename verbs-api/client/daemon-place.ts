@@ -8,7 +8,7 @@ import {
   instanceSocketPath,
   socketDirectory,
 } from '../contract/protocol/ipc-admin.ts';
-import { kind, nearest, optional, TEXT, wholeNumber } from '../contract/verbs/arguments.ts';
+import { kind, nearest, optional, wholeNumber } from '../contract/verbs/arguments.ts';
 import { VerbsError } from '../contract/verbs/errors.ts';
 import { type DaemonPlace, type DaemonTrust, UID_MAX } from './daemon-trust.ts';
 
@@ -28,7 +28,9 @@ export interface DaemonOptions extends DaemonTrust {
 
 /** The kinds of the fields of `DaemonOptions`. */
 export const DAEMON_FIELDS = {
-  socketPath: optional(TEXT),
+  socketPath: optional(
+    kind('the path of a socket', (value) => typeof value === 'string' && value !== ''),
+  ),
   instance: optional(
     kind(
       'an instance name: 1 to 32 letters, digits, or any of . _ -',

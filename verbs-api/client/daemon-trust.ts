@@ -47,7 +47,7 @@ export function checkDaemon(fd: number, { path, allowDaemonUid }: DaemonPlace): 
   throw new VerbsError(
     'EACCES',
     `refusing the daemon at ${path}: it runs as uid ${uid}, not as you (uid ${own}) or root, and could use this program's memory; ` +
-      `if you trust it, use --allow-daemon-uid ${uid} or ${ALLOW_DAEMON_VARIABLE}=${uid}`,
+      `if you trust it, use the option allowDaemonUid: ${uid} (--allow-daemon-uid ${uid}) or ${ALLOW_DAEMON_VARIABLE}=${uid}`,
   );
 }
 

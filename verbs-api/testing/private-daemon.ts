@@ -2,7 +2,11 @@
 import { readFileSync } from 'node:fs';
 import { DaemonControl } from '../client/daemon-control.ts';
 import { connectDaemon } from '../connect-daemon.ts';
-import type { ResetReport } from '../contract/protocol/control.ts';
+import {
+  CONNECTION_PHASES,
+  type ConnectionPhase,
+  type ResetReport,
+} from '../contract/protocol/control.ts';
 import { type ClientStatus, NETWORKS, type NetworkReach } from '../contract/protocol/ipc-admin.ts';
 import {
   FLAG,
@@ -75,7 +79,7 @@ export interface ConnectionCount extends WaitOptions {
    */
   readonly device?: string | undefined;
   /** As `ConnectionSummary.phase`. Default: 'established'. */
-  readonly phase?: string | undefined;
+  readonly phase?: ConnectionPhase | undefined;
 }
 
 /** A counter, the value to wait for, and the limit of the wait. */
@@ -125,7 +129,11 @@ const checkDaemon = {
   waitForConnections: takes('waitForConnections', {
     count: wholeNumber(0),
     which: optional(
-      optionsOf<ConnectionCount>({ ...LIMIT, device: optional(TEXT), phase: optional(TEXT) }),
+      optionsOf<ConnectionCount>({
+        ...LIMIT,
+        device: optional(TEXT),
+        phase: optional(oneOf(CONNECTION_PHASES)),
+      }),
     ),
     options: WAIT_OPTIONS,
   }),

@@ -1,24 +1,39 @@
 /** What the helpers of tests take. */
+import { LOCATION } from '../client/daemon-control.ts';
+import { FAULT_SPEC } from '../contract/protocol/fault-argument.ts';
 import {
   FUNCTION,
+  isPlain,
+  type Kind,
   kind,
   memberOf,
   objectWith,
   optional,
-  PLAIN_FIELDS,
   takes,
 } from '../contract/verbs/arguments.ts';
 import { AsyncEventType } from '../contract/verbs/enums.ts';
 import { WAIT_OPTIONS } from './waiting.ts';
 
-const WHERE = kind(
+const CONTROL = objectWith('a control of faults', 'addFault', 'faults', 'removeFault');
+/** A `PrivateDaemon` has a socket path, too. */
+const PLACE = kind(
   'the location of a daemon (socketPath, instance, url), a DaemonControl or an embedded provider',
-  (value) => typeof value === 'object' && value !== null,
+  (value) =>
+    typeof value === 'object' &&
+    value !== null &&
+    (isPlain(value) || typeof Reflect.get(value, 'socketPath') === 'string'),
 );
+const WHERE: Kind = {
+  ...PLACE,
+  refusal(value, name) {
+    if (CONTROL.refusal(value, name) === undefined) return undefined;
+    return PLACE.refusal(value, name) ?? LOCATION.refusal(value, name);
+  },
+};
 
 /** Checks the arguments of helpers; throws EINVAL. */
 export const checkTesting = {
   asyncEventLog: takes('asyncEventLog', { context: objectWith('a context', 'asyncEvents') }),
   next: takes('next', { type: memberOf(AsyncEventType, 'AsyncEventType'), options: WAIT_OPTIONS }),
-  withFault: takes('withFault', { spec: PLAIN_FIELDS, body: FUNCTION, where: optional(WHERE) }),
+  withFault: takes('withFault', { spec: FAULT_SPEC, body: FUNCTION, where: optional(WHERE) }),
 } as const;

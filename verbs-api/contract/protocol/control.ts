@@ -180,6 +180,21 @@ export interface CQSummary extends ObjectOwner {
   readonly entries: number;
 }
 
+/** Phases of a connection, in the order in which they can follow each other. */
+export const CONNECTION_PHASES = [
+  'dialing',
+  'initiating',
+  'awaiting-request',
+  'requested',
+  'accepting',
+  'established',
+  'closing',
+  'leaving',
+  'over',
+] as const;
+/** A phase of a connection. */
+export type ConnectionPhase = (typeof CONNECTION_PHASES)[number];
+
 /** A connection of an emulated device, from the first SYN to the last FIN. */
 export interface ConnectionSummary {
   /** Name of the device. */
@@ -190,8 +205,8 @@ export interface ConnectionSummary {
   readonly remote: SocketAddress;
   /** Which end it is: `initiator` connected, `responder` accepted. */
   readonly role: 'initiator' | 'responder';
-  /** 'dialing' … 'established' … 'over'. */
-  readonly phase: string;
+  /** From `dialing` to `over`. */
+  readonly phase: ConnectionPhase;
   /** Its queue pair; undefined without one. */
   readonly qpNum?: number;
 }

@@ -237,6 +237,7 @@ function recordOf(kinds: Readonly<Record<string, Kind>>, strict: boolean): Kind 
     optional: false,
     refusal(value, name) {
       if (!isObject(value) || Array.isArray(value)) return mismatch(name, wants, value);
+      if (strict && value instanceof Promise) return mismatch(name, wants, value);
       const unknown = strict && isPlain(value) ? unknownField(value, kinds, 'option') : undefined;
       if (unknown !== undefined) return unknown;
       for (const [field, each] of known) {
@@ -288,6 +289,7 @@ export function described(value: unknown): string {
 
 function describedObject(value: object): string {
   if (Array.isArray(value)) return 'an array';
+  if (value instanceof Promise) return 'a Promise: `await` it';
   if (isPlain(value)) return 'an object';
   const { constructor: type } = value;
   const name = typeof type === 'function' ? clipped(type.name) : '';
