@@ -1,6 +1,7 @@
 /**
  * `iwarpd start --detach`: a daemon in a session of its own, and a command that ends once it is ready.
- * The daemon's standard error is its log, where this command finds the reason of a start that failed.
+ * The daemon's standard error is its log. It prints the reason of a start that failed on its standard output,
+ * too: the log may be on a full disk.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs';
@@ -8,6 +9,7 @@ import { CommandFailure, fileFailureText, STATUS_FAILED } from '../console/failu
 import { jsonLine, type Output } from '../console/output.ts';
 import { preparePlace } from '../ipc/socket-place.ts';
 import type { DaemonReady } from '../main/daemon.ts';
+import { DETACHED_VARIABLE, reportedFailure } from './detached-failure.ts';
 import { readyLine, type StartArguments, startSettings } from './start.ts';
 
 /** A log names programs and peers. */
@@ -16,8 +18,8 @@ const LOG_MODE = 0o600;
 const READY_MAX_CHARACTERS = 1024 * 1024;
 /** The end of the log that is searched for the reason of a failure. */
 const LOG_END_BYTES = 64 * 1024;
-/** How a command begins the line that says why it failed. */
-const FAILURE = /^iwarpd: (.*)$/gm;
+/** How the last words of a process begin: a command's reason, or an error of Node. */
+const FAILURE = /^(?:iwarpd: |(?=\w*Error\b.*:))(.*)$/gm;
 
 /** A daemon that was started. */
 interface Started {
@@ -68,7 +70,7 @@ async function startChild(log: number, before: number, signal: AbortSignal): Pro
   const child = spawn(process.execPath, [...process.execArgv, ...daemonWords(process.argv)], {
     detached: true,
     stdio: ['ignore', 'pipe', log],
-    env: environment,
+    env: { ...environment, [DETACHED_VARIABLE]: '1' },
   });
   const stop = (): void => void child.kill('SIGTERM');
   if (signal.aborted) stop();
@@ -95,19 +97,20 @@ function readyOf(child: ChildProcess, log: number, before: number): Promise<Star
     child.stdout?.setEncoding('utf8').on('data', (part: string) => {
       text += part;
       const [line = '', rest] = text.split('\n', 2);
-      if (rest !== undefined) resolve({ ready: line });
+      if (rest !== undefined && reportedFailure(text) === undefined) resolve({ ready: line });
       else if (text.length > READY_MAX_CHARACTERS) child.kill('SIGTERM');
     });
     child.once('error', reject);
     child.once('close', (status, name) => {
-      const reason = failureIn(log, before) ?? `it ended with ${name ?? `status ${status}`}`;
+      const ending = `it ended with ${name ?? `status ${status}`}`;
+      const reason = reportedFailure(text) ?? failureIn(log, before) ?? ending;
       const exitStatus = status === null || status === 0 ? STATUS_FAILED : status;
       reject(new CommandFailure(`the daemon has not started: ${reason}`, { exitStatus }));
     });
   });
 }
 
-/** The reason in what the daemon has written. */
+/** The reason in what the daemon has written to its log. */
 function failureIn(log: number, before: number): string | undefined {
   const end = fstatSync(log).size;
   const from = Math.max(before, end - LOG_END_BYTES);

@@ -12,6 +12,7 @@ import {
   WriteFailure,
 } from '../console/failure.ts';
 import { endOnClosedPipe, STANDARD_OUTPUT } from '../console/output.ts';
+import { reportToStarter } from './detached-failure.ts';
 import { endWithNpm } from './npm-parent.ts';
 
 const interruption = new AbortController();
@@ -43,6 +44,7 @@ async function main(): Promise<void> {
 
 function statusOf(error: unknown): number {
   if (interruption.signal.aborted && !(error instanceof WriteFailure)) return STATUS_INTERRUPTED;
+  reportToStarter(failureText(error), process.env, STANDARD_OUTPUT);
   STANDARD_OUTPUT.note(`iwarpd: ${failureText(error)}`);
   if (process.env['IWARPD_DEBUG'] !== undefined && error instanceof Error) {
     STANDARD_OUTPUT.note(error.stack ?? '');

@@ -29,6 +29,17 @@ describe.skipIf(!isRoot)(`a full disk${needs}`, () => {
   });
 });
 
+describe.skipIf(!isRoot)(`a detached daemon on a full disk${needs}`, () => {
+  it('passes its reason on, which its log has no room for', async () => {
+    const words = ['start', '--detach', '--socket', join(full, 'd', 'iwarpd.sock')];
+    const { status, stderr } = await onFullDisk(words, {});
+    expect(status).toBe(1);
+    expect(stderr).toMatch(
+      /^iwarpd: the daemon has not started: cannot (?:write|create) \S*iwarpd\.sock\S*: no space left .*\(ENOSPC\)\n$/,
+    );
+  });
+});
+
 describe('a recording on a full disk', () => {
   const folder = new CommandFolder();
   afterEach(() => folder.clean());
