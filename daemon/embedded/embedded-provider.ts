@@ -16,7 +16,9 @@ import {
   FLAG,
   FUNCTION,
   fields,
+  kind,
   listOf,
+  NUMBER,
   OBJECT,
   oneOf,
   optional,
@@ -35,7 +37,6 @@ import {
   type DeviceConfig,
   LOWER_LAYERS,
   SCTP_TRANSPORTS,
-  WIRE_DEFAULTS,
 } from '../host/device-config.ts';
 import { hostSystem, isolatedSystem } from '../host/links/system.ts';
 import type { HostObserver } from '../host/observer.ts';
@@ -48,10 +49,19 @@ import { EmbeddedFaults } from './embedded-faults.ts';
 
 export type { FaultControl, FaultSpec, FaultStatus };
 
+/** A device of `createEmbedded`. */
+export interface EmbeddedDevice extends Omit<DeviceConfig, 'addresses'> {
+  /**
+   * Addresses of the device. Default, and if empty: every address of the host that no other device has.
+   * A device over SCTP needs some.
+   */
+  readonly addresses?: readonly string[] | undefined;
+}
+
 /** Options of `createEmbedded`. */
 export interface EmbeddedOptions {
   /** Default: one device, `iwarp0`, that answers for every address of the host. */
-  readonly devices?: readonly DeviceConfig[];
+  readonly devices?: readonly EmbeddedDevice[];
   /** Wire options of every iWARP device that does not set its own. */
   readonly wire?: Partial<WireDefaults>;
   /** Sees notices and, with a tap, the bytes of every connection. */
@@ -73,23 +83,54 @@ export interface EmbeddedOptions {
   readonly crcEngine?: CrcEngine;
 }
 
+const SOME = optional(NUMBER);
+const SOME_FLAG = optional(FLAG);
+const FPDU_SIZE = kind(
+  "{ kind: 'emss' }, { kind: 'large' } or { kind: 'fixed', mulpduBytes: a number }",
+  isFpduSize,
+);
+const WIRE = options<Partial<WireDefaults>>({
+  mpaRevision: optional(oneOf([1, 2])),
+  enhancedSupported: SOME_FLAG,
+  crcRequested: SOME_FLAG,
+  markersRequested: SOME_FLAG,
+  peerToPeer: SOME_FLAG,
+  rtrKinds: optional(options<WireDefaults['rtrKinds']>({ send: FLAG, write: FLAG, read: FLAG })),
+  fpduSize: optional(FPDU_SIZE),
+  segmentAligned: SOME_FLAG,
+  startupTimeoutMicros: SOME,
+  closeTimeoutMicros: SOME,
+  nudgeDelayMicros: SOME,
+  keepaliveIdleMicros: SOME,
+  keepaliveIntervalMicros: SOME,
+  keepaliveProbes: SOME,
+});
+
+function isFpduSize(value: unknown): boolean {
+  if (typeof value !== 'object' || value === null || !('kind' in value)) return false;
+  if (value.kind === 'emss' || value.kind === 'large') return true;
+  return (
+    value.kind === 'fixed' && 'mulpduBytes' in value && Number.isSafeInteger(value.mulpduBytes)
+  );
+}
+
 const check = takes('createEmbedded', {
   options: optional(
     options<EmbeddedOptions>({
       devices: optional(
         listOf(
-          options<DeviceConfig>({
+          options<EmbeddedDevice>({
             name: TEXT,
-            addresses: listOf(TEXT),
+            addresses: optional(listOf(TEXT)),
             transport: optional(oneOf(DEVICE_TRANSPORTS)),
             lowerLayer: optional(oneOf(LOWER_LAYERS)),
             sctpTransport: optional(oneOf(SCTP_TRANSPORTS)),
             profile: optional(partOf(DEFAULT_PROFILE)),
-            wire: optional(partOf(WIRE_DEFAULTS)),
+            wire: optional(WIRE),
           }),
         ),
       ),
-      wire: optional(partOf(WIRE_DEFAULTS)),
+      wire: optional(WIRE),
       observer: optional(OBJECT),
       limits: optional(partOf(DEFAULT_CM_LIMITS)),
       loopback: optional(oneOf(LOOPBACKS)),
@@ -158,7 +199,8 @@ class EmbeddedDeviceProvider extends DeviceProvider implements EmbeddedProvider 
  */
 export async function createEmbedded(given: EmbeddedOptions = {}): Promise<EmbeddedProvider> {
   check(given);
-  const { devices = [DEFAULT_DEVICE], wire, network = 'host', ...rest } = given;
+  const { devices: wanted = [DEFAULT_DEVICE], wire, network = 'host', ...rest } = given;
+  const devices = wanted.map((device) => ({ ...device, addresses: device.addresses ?? [] }));
   const { loopback = 'memory', ...hostOptions } = rest;
   const isolated = network === 'isolated';
   if (isolated) checkIsolated(devices, loopback);

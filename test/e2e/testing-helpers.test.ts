@@ -13,6 +13,8 @@ import {
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { createEmbedded } from '../../daemon/embedded/embedded-provider.ts';
+import { connect, listen } from '../../verbs-api/connect.ts';
 import {
   AsyncEventType,
   QPState,
@@ -87,6 +89,22 @@ describe('a private daemon', () => {
     }
     expect(isAlive(pid)).toBe(false);
     expect(places.filter((place) => existsSync(place))).toEqual([]);
+  });
+
+  it('has devices for every address where they name none, as an embedded provider', async () => {
+    const devices = [{ name: 'iw' }, { name: 'ro', transport: 'roce' }] as const;
+    await using daemon = await startPrivateDaemon({ devices });
+    expect(daemon.devices.map(({ name }) => name)).toEqual(['iw', 'ro']);
+    await using client = await daemon.connect();
+    await using rnic = await createEmbedded({ devices, network: 'isolated' });
+    for (const provider of [client, rnic]) {
+      await using listener = await listen(provider, { host: '127.0.0.9' });
+      const accepting = listener.accept();
+      const { port } = listener.address;
+      await using connection = await connect(provider, { host: '127.0.0.9', port });
+      await (await accepting).close();
+      await connection.disconnected();
+    }
   });
 
   it('that cannot start reports why, with its output', async () => {

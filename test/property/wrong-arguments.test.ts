@@ -170,6 +170,31 @@ describe('a wrong argument of a public function', () => {
     );
   });
 
+  it.each([
+    [
+      'fpduSize: 5',
+      { fpduSize: 5 },
+      /^options\.wire\.fpduSize must be \{ kind: 'emss' \}, .*, not 5$/,
+    ],
+    ['a fixed fpduSize', { fpduSize: { kind: 'fixed' } }, /fpduSize must be .*, not an object$/],
+    [
+      'mpaRevision: 3',
+      { mpaRevision: 3 },
+      /^options\.wire\.mpaRevision must be one of 1, 2, not 3$/,
+    ],
+    ['rtrKinds', { rtrKinds: { send: 1 } }, /^options\.wire\.rtrKinds\.send must be true or false/],
+    ['crc', { crc: false }, /^unknown option 'wire\.crc'; did you mean 'crcRequested'\?$/],
+  ])('of the wire of a device, %s, is named', async (_name, wire, text) => {
+    const error = await createEmbedded({ network: 'isolated', wire: wire as never }).then(
+      (rnic) => rnic.close(),
+      (reason: unknown) => reason,
+    );
+    expect(error).toMatchObject({ code: 'EINVAL' });
+    expect(
+      String(Reflect.get(error as object, 'message')).replace(/^createEmbedded: /, ''),
+    ).toMatch(text);
+  });
+
   it('of a helper for tests has a message that helps, and no daemon is used', async () => {
     const { rnic, daemon } = world;
     const body = (): void => undefined;

@@ -48,8 +48,11 @@ const DEFAULT_DEVICES: readonly TestDevice[] = [
 export interface TestDevice {
   /** Name of the device. */
   readonly name: string;
-  /** Addresses that the device answers for: any, on an isolated network; else some of this host. */
-  readonly addresses: readonly string[];
+  /**
+   * Addresses that the device answers for: any, on an isolated network; else some of this host. Default,
+   * and if empty: every address that no other device has.
+   */
+  readonly addresses?: readonly string[] | undefined;
   /** The protocol of the device. Default: iwarp. */
   readonly transport?: DeviceTransport | undefined;
 }
@@ -112,7 +115,7 @@ export const DAEMON = optionsOf<PrivateDaemonOptions>({
     listOf(
       optionsOf<TestDevice>({
         name: TEXT,
-        addresses: listOf(TEXT),
+        addresses: optional(listOf(TEXT)),
         transport: optional(oneOf(['iwarp', 'roce'])),
       }),
     ),
@@ -375,9 +378,9 @@ function startWords(options: PrivateDaemonOptions): string[] {
     '--no-native',
     '--network',
     options.network ?? 'isolated',
-    ...devices.flatMap(({ name, transport, addresses }) => {
-      const kind = transport === 'roce' ? 'roce:' : '';
-      return ['--device', `${name}=${kind}${addresses.join(',')}`];
+    ...devices.flatMap(({ name, transport = 'iwarp', addresses = [] }) => {
+      const place = addresses.length === 0 ? '' : `:${addresses.join(',')}`;
+      return ['--device', `${name}=${transport}${place}`];
     }),
     ...(http ? ['--http', '127.0.0.1:0'] : []),
     '--log-level',

@@ -135,10 +135,11 @@ const PLAIN = optional(
 
 /** The kind of a partial copy of `sample`: each field is of the type that `sample` has there. */
 export function partOf(sample: object): Kind {
-  const entries = Object.entries(sample).map(([name, value]): [string, Kind] => [
-    name,
-    optional(kind(`a ${typeof value}`, (given) => typeof given === typeof value && given !== null)),
-  ]);
+  const entries = Object.entries(sample).map(([name, value]): [string, Kind] => {
+    const type = typeof value;
+    const wants = type === 'object' ? 'an object' : `a ${type}`;
+    return [name, optional(kind(wants, (given) => typeof given === type && given !== null))];
+  });
   return recordOf(Object.fromEntries(entries), true);
 }
 
@@ -224,7 +225,13 @@ export function nearest(word: string, known: readonly string[]): string | undefi
     .map((each) => ({ each, steps: stepsBetween(word.toLowerCase(), each.toLowerCase()) }))
     .filter(({ each, steps }) => steps <= Math.max(each.length, word.length) / 2)
     .sort((one, other) => one.steps - other.steps);
-  return best?.each;
+  return best?.each ?? onlyStart(word, known);
+}
+
+/** The only entry that starts with `word`, of which it is more than an initial. */
+function onlyStart(word: string, known: readonly string[]): string | undefined {
+  const started = known.filter((each) => each.toLowerCase().startsWith(word.toLowerCase()));
+  return word.length >= 3 && started.length === 1 ? started[0] : undefined;
 }
 
 function recordOf(kinds: Readonly<Record<string, Kind>>, strict: boolean): Kind {
@@ -238,7 +245,8 @@ function recordOf(kinds: Readonly<Record<string, Kind>>, strict: boolean): Kind 
     refusal(value, name) {
       if (!isObject(value) || Array.isArray(value)) return mismatch(name, wants, value);
       if (strict && value instanceof Promise) return mismatch(name, wants, value);
-      const unknown = strict && isPlain(value) ? unknownField(value, kinds, 'option') : undefined;
+      const unknown =
+        strict && isPlain(value) ? unknownField(value, kinds, 'option', placeOf(name)) : undefined;
       if (unknown !== undefined) return unknown;
       for (const [field, each] of known) {
         const given: unknown = Reflect.get(value, field);
@@ -251,18 +259,25 @@ function recordOf(kinds: Readonly<Record<string, Kind>>, strict: boolean): Kind 
   };
 }
 
+/** What comes before the name of an option in `options.wire`: `wire.`. */
+function placeOf(name: string): string {
+  const at = name.indexOf('.');
+  return at < 0 ? '' : `${name.slice(at + 1)}.`;
+}
+
 /** The first field of `value` that `known` lacks, in words, and what was meant; undefined if none. */
 export function unknownField(
   value: object,
   known: object,
   noun: 'field' | 'option',
+  place = '',
 ): string | undefined {
   const unknown = Object.keys(value).find((name) => !Object.hasOwn(known, name));
   if (unknown === undefined) return undefined;
   const names = Object.keys(known);
   const near = nearest(unknown, names);
   const advice = near === undefined ? `there are ${names.join(', ')}` : `did you mean '${near}'?`;
-  return `unknown ${noun} ${quoted(unknown)}; ${advice}`;
+  return `unknown ${noun} ${quoted(`${place}${unknown}`)}; ${advice}`;
 }
 
 function mismatch(name: string, wants: string, value: unknown): string {
