@@ -1,19 +1,23 @@
 /** The GID that stands for an IP address on RoCE. */
 import { isIPv4, isIPv6 } from 'node:net';
+import { TEXT, takes } from './contract/verbs/arguments.ts';
 import { VerbsError } from './contract/verbs/errors.ts';
 import { gidText } from './contract/verbs/gid.ts';
 
 const GROUPS = 8;
+
+const check = takes('addressGid', { address: TEXT });
 
 /**
  * The GID of an IPv4 address, which is mapped, or of an IPv6 address, whose zone does not matter; as
  * eight groups of hex digits. EINVAL for other text.
  */
 export function addressGid(address: string): string {
+  check(address);
   const [text = ''] = address.split('%', 1);
   if (isIPv4(text)) return gidOf(`::ffff:${text}`);
   if (isIPv6(text)) return gidOf(text);
-  throw new VerbsError('EINVAL', `${address} is not an IP address`);
+  throw new VerbsError('EINVAL', `'${address}' is not an IP address`);
 }
 
 function gidOf(ipv6: string): string {

@@ -2,6 +2,7 @@
  * The public surface of the package: the verbs of an RDMA device, typed, over a running daemon.
  * The same verbs without a daemon are in `iwarpd/embedded`.
  */
+export { addressGid } from './address-gid.ts';
 export { DaemonControl, type DaemonControlOptions } from './client/daemon-control.ts';
 export { incRkey } from './client/memory-window.ts';
 export {
@@ -17,6 +18,7 @@ export { type ConnectDaemonOptions, connectDaemon } from './connect-daemon.ts';
 export type { Connection, ConnectionParts } from './connection.ts';
 export type { Ending, RemoteOptions } from './connection-traffic.ts';
 export type {
+  ConnectionPhase,
   ConnectionSummary,
   CQSummary,
   MRSummary,

@@ -181,7 +181,8 @@ function attributeCases(fixture: () => StartedRoce): void {
       `accessFlags must be 0 to 63, not ${2 ** 40}`,
       'INIT to RTR needs ahAttr, destQpNum',
       'rqPsn must be 0 to 16777215, not 16777216',
-      'a GID has eight groups of hex digits, with colons in between',
+      'modify: attributes.ahAttr.grh.dgid must be a GID, eight groups of hex digits with colons in between, ' +
+        "as addressGid makes of an IP address, not the string 'no GID'",
       `sgidIndex ${SGID_INDEX_IPV6} is an IPv6 GID and dgid is not: choose another sgidIndex`,
       'INIT to RTR takes no curState',
       'RTR to RTS needs timeout, retryCnt, rnrRetry, maxRdAtomic',

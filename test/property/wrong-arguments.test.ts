@@ -7,6 +7,7 @@ import { fileURLToPath } from 'node:url';
 import fc from 'fast-check';
 import { afterAll, describe, expect, it } from 'vitest';
 import { createEmbedded } from '../../daemon/embedded/embedded-provider.ts';
+import { addressGid } from '../../verbs-api/address-gid.ts';
 import { DaemonControl } from '../../verbs-api/client/daemon-control.ts';
 import { incRkey } from '../../verbs-api/client/memory-window.ts';
 import { connect, listen } from '../../verbs-api/connect.ts';
@@ -397,7 +398,7 @@ async function openWorld() {
   const streamRequest = await requestWith('stream');
   const datagramRequest = await requestWith('datagrams');
   if (!('answer' in datagramRequest)) throw new Error('no datagrams');
-  const vector = { grh: { dgid: '::', sgidIndex: 1 }, sl: 0, portNum: 1 };
+  const vector = { grh: { dgid: '0:0:0:0:0:ffff:7f00:1', sgidIndex: 1 }, sl: 0, portNum: 1 };
   const posts = {
     named: /^request \d|instead of a request/,
     // A function has a length, as an empty list has.
@@ -474,8 +475,16 @@ async function openWorld() {
       good: { attributes: { state: QPState.INIT, qkey: 1, ahAttr: vector, pathMtu: 1 } },
       needed: ['attributes'],
     },
-    'QP.attachMcast': { call: (g) => ud.attachMcast(g), good: { gid: 'x' }, needed: ['gid'] },
-    'QP.detachMcast': { call: (g) => ud.detachMcast(g), good: { gid: 'x' }, needed: ['gid'] },
+    'QP.attachMcast': {
+      call: (g) => ud.attachMcast(g),
+      good: { gid: '0:0:0:0:0:ffff:ef01:203' },
+      needed: ['gid'],
+    },
+    'QP.detachMcast': {
+      call: (g) => ud.detachMcast(g),
+      good: { gid: '0:0:0:0:0:ffff:ef01:203' },
+      needed: ['gid'],
+    },
     'ConnectionId.bindAddr': {
       call: (a) => idle.bindAddr(a),
       good: { address: { address: ADDRESS, port: 1 } },
@@ -626,6 +635,12 @@ async function openWorld() {
       needed: ['group'],
     },
     incRkey: { call: incRkey, good: { rkey: 1 }, needed: ['rkey'] },
+    addressGid: {
+      call: addressGid,
+      good: { address: ADDRESS },
+      needed: ['address'],
+      named: /IP address/,
+    },
     parseGrh: { call: parseGrh, good: { buffer: new Uint8Array(40) }, needed: ['buffer'] },
     'DaemonControl.call': {
       call: (n, r) => control.call(n, r),

@@ -46,6 +46,7 @@ describe('the public surface', () => {
       'WCStatus',
       'WC_STATUS_TEXT',
       'WROpcode',
+      'addressGid',
       'connect',
       'connectDaemon',
       'incRkey',

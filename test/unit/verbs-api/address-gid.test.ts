@@ -16,6 +16,6 @@ describe('the GID of an address', () => {
   });
 
   it.each(['', 'here', '1.2.3', '1::2::3', '12345::'])('is EINVAL for "%s"', (address) => {
-    expect(() => addressGid(address)).toThrow(`${address} is not an IP address`);
+    expect(() => addressGid(address)).toThrow(`'${address}' is not an IP address`);
   });
 });

@@ -71,8 +71,8 @@ export function parseGrh(buffer: Uint8Array): Grh {
 
 /** The 16 bytes of a GID of eight groups of hex digits. EINVAL for other text. */
 export function gidBytes(text: string): Uint8Array {
-  const groups = typeof text === 'string' ? text.split(':', GROUPS + 1) : [];
-  if (groups.length !== GROUPS || !groups.every((group) => GROUP.test(group))) {
+  const groups = groupsOf(text);
+  if (groups === undefined) {
     throw new VerbsError('EINVAL', 'a GID has eight groups of hex digits, with colons in between');
   }
   const bytes = new Uint8Array(GID_BYTES);
@@ -82,6 +82,17 @@ export function gidBytes(text: string): Uint8Array {
     bytes[2 * index + 1] = word & 0xff;
   }
   return bytes;
+}
+
+/** True for the text of a GID. */
+export function isGid(text: unknown): boolean {
+  return groupsOf(text) !== undefined;
+}
+
+function groupsOf(text: unknown): readonly string[] | undefined {
+  const groups = typeof text === 'string' ? text.split(':', GROUPS + 1) : [];
+  const whole = groups.length === GROUPS && groups.every((group) => GROUP.test(group));
+  return whole ? groups : undefined;
 }
 
 /** 16 bytes as eight groups of four hex digits. */

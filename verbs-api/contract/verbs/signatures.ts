@@ -5,6 +5,7 @@ import {
   either,
   FLAG,
   fields,
+  kind,
   LONG,
   MILLISECONDS,
   memberOf,
@@ -21,6 +22,7 @@ import {
 } from './arguments.ts';
 import type { AHAttributes, GlobalRoute, QPModification } from './attributes.ts';
 import { MTU, MWType, QPState, QPType } from './enums.ts';
+import { isGid } from './gid.ts';
 import type {
   ConnectionIdInit,
   ConnectionParameters,
@@ -38,6 +40,10 @@ import type {
 /** A count or a size, whose maximum the device checks. */
 const COUNT = wholeNumber(0);
 const SOME = optional(COUNT);
+const GID = kind(
+  'a GID, eight groups of hex digits with colons in between, as addressGid makes of an IP address',
+  isGid,
+);
 const ACCESS = called('bits of Access', UINT32);
 
 export const SIGNAL = objectWith('an AbortSignal', 'addEventListener', 'removeEventListener');
@@ -85,7 +91,7 @@ const QP_INIT = options<QPInit>({
 
 const ADDRESS_VECTOR = options<AHAttributes>({
   grh: options<GlobalRoute>({
-    dgid: TEXT,
+    dgid: GID,
     sgidIndex: COUNT,
     flowLabel: SOME,
     hopLimit: SOME,
@@ -151,8 +157,8 @@ export const checkCall = {
   createQP: takes('createQP', { init: QP_INIT }),
   modifySRQ: takes('modify', { attributes: options<{ srqLimit: number }>({ srqLimit: COUNT }) }),
   modifyQP: takes('modify', { attributes: MODIFICATION }),
-  attachMcast: takes('attachMcast', { gid: TEXT }),
-  detachMcast: takes('detachMcast', { gid: TEXT }),
+  attachMcast: takes('attachMcast', { gid: GID }),
+  detachMcast: takes('detachMcast', { gid: GID }),
   poll: takes('poll', { max: wholeNumber(0) }),
   requestNotify: takes('requestNotify', { solicitedOnly: optional(FLAG) }),
   wait: takes('wait', {
