@@ -115,6 +115,33 @@ describe('stop and list', () => {
     });
   });
 
+  it('take several instances, and stop those that there are', async () => {
+    for (const name of ['one', 'two']) await iwarpd('start', '--detach', '--instance', name);
+    const { status, stdout, stderr } = await iwarpd('stop', 'one', 'absent', 'two');
+    expect(stdout).toMatch(
+      /^stopped pid \d+ at .*\/one\.sock\nstopped pid \d+ at .*\/two\.sock\n$/,
+    );
+    expect(stderr).toMatch(/^iwarpd: no daemon at .*\/absent\.sock; [^\n]+\n$/);
+    expect(status).toBe(1);
+  });
+
+  it('say that a daemon does not answer, and stop the others', async () => {
+    const stopped = folder.start(['start', '--instance', 'held'], { XDG_RUNTIME_DIR: folder.path });
+    await stopped.until(/ready/);
+    await iwarpd('start', '--detach', '--instance', 'one');
+    stopped.signal('SIGSTOP');
+    expect((await iwarpd('list')).stdout).toMatch(/^held +- +- +\(not answering\) +\/.*\none +\d/m);
+    const all = await iwarpd('stop', '--all', '--timeout', '1');
+    expect(all).toMatchObject({
+      status: 1,
+      stdout: expect.stringMatching(/^stopped .*one\.sock\n$/),
+    });
+    expect(all.stderr).toMatch(
+      /^iwarpd: the daemon at .*\/held\.sock \(pid \d+\) does not answer; if it is stopped \(SIGSTOP\), `kill/,
+    );
+    await stopped.kill();
+  });
+
   it('suggest an instance with a similar name, as every command does', async () => {
     await iwarpd('start', '--detach', '--instance', 'left');
     for (const words of [

@@ -49,7 +49,7 @@ export class DaemonConnection {
    * the error that the daemon returned.
    */
   static open(place: DaemonPlace, role: Role, token?: Uint8Array): Promise<DaemonConnection> {
-    const { path } = place;
+    const { path, greetingTimeoutMs = GREETING_TIMEOUT_MS } = place;
     return new Promise((resolve, reject) => {
       let connection: DaemonConnection | undefined;
       let daemonPid = 0;
@@ -87,8 +87,8 @@ export class DaemonConnection {
         },
       });
       const timer = setTimeout(
-        () => fail(new VerbsError('ETIMEDOUT', `the daemon at ${path} does not answer`)),
-        GREETING_TIMEOUT_MS,
+        () => fail(new VerbsError('ETIMEDOUT', silence(path, daemonPid))),
+        greetingTimeoutMs,
       );
       socket.on('connect', () => {
         try {
@@ -140,6 +140,10 @@ export class DaemonConnection {
   destroy(): void {
     this.#socket.destroy();
   }
+}
+
+function silence(path: string, pid: number): string {
+  return `the daemon at ${path}${pid === 0 ? '' : ` (pid ${pid})`} does not answer`;
 }
 
 /**

@@ -9,6 +9,7 @@ import type { IpcValue } from '../contract/protocol/ipc-value.ts';
 import { DaemonCalls } from './daemon-calls.ts';
 import { DaemonConnection } from './daemon-connection.ts';
 import { type DaemonOptions, placeOf } from './daemon-place.ts';
+import type { DaemonPlace } from './daemon-trust.ts';
 
 /**
  * Has a running daemon execute an operation of its control plane. Rejects as `DaemonChannel.connect`,
@@ -17,9 +18,11 @@ import { type DaemonOptions, placeOf } from './daemon-place.ts';
 export async function queryDaemon<N extends ControlOperationName>(
   name: N,
   request: ControlRequest<N>,
-  options: DaemonOptions = {},
+  options: DaemonOptions & Pick<DaemonPlace, 'greetingTimeoutMs'> = {},
 ): Promise<ControlReply<N>> {
-  const calls = new DaemonCalls(await DaemonConnection.open(placeOf(options), Role.admin));
+  const { greetingTimeoutMs } = options;
+  const place = { ...placeOf(options), greetingTimeoutMs };
+  const calls = new DaemonCalls(await DaemonConnection.open(place, Role.admin));
   try {
     const reply = await calls.call(name, request as unknown as IpcValue);
     return reply as unknown as ControlReply<N>;

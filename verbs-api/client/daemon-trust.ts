@@ -18,6 +18,8 @@ export interface DaemonPlace {
   readonly path: string;
   /** See `DaemonTrust`. */
   readonly allowDaemonUid?: number | undefined;
+  /** How long the daemon has to answer the greeting. Default: `GREETING_TIMEOUT_MS`. */
+  readonly greetingTimeoutMs?: number | undefined;
 }
 
 /** Options of everything that connects to a daemon. */

@@ -12,6 +12,8 @@ import { failureCode, failureText } from '../../console/failure.ts';
 import { privateFolders, socketIn } from '../run/private-folder.ts';
 
 const SOCKET_SUFFIX = '.sock';
+/** A daemon that takes longer to answer one who asks what there is is shown as silent. */
+export const ANSWER_MS = 5_000;
 
 /** A daemon, or what one has left. */
 export interface FoundDaemon {
@@ -53,10 +55,12 @@ function instanceSockets(): string[] {
 
 async function look(name: string | undefined, socketPath: string): Promise<FoundDaemon> {
   try {
-    const status = await queryDaemon('status', {}, { socketPath });
+    const status = await queryDaemon('status', {}, { socketPath, greetingTimeoutMs: ANSWER_MS });
     return { name, socketPath, state: 'running', status };
   } catch (error) {
     const code = failureCode(error) ?? '';
+    if (code === 'ETIMEDOUT')
+      return { name, socketPath, state: 'silent', reason: '(not answering)' };
     const state = ['ENODEV', 'ECONNREFUSED'].includes(code) ? 'dead' : 'silent';
     return { name, socketPath, state, ...(state === 'dead' ? {} : { reason: failureText(error) }) };
   }

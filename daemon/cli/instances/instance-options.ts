@@ -11,12 +11,16 @@ import type { StopArguments } from './stop.ts';
 const TIMEOUT_DEFAULT_SECONDS = 15;
 const TIMEOUT_MAX_SECONDS = 86_400;
 
-function placeOfInstance(name: string, given: StopArguments): StopArguments {
+function withInstances(names: readonly string[], given: StopArguments): StopArguments {
   const { all, socket } = given;
-  if (all !== true && socket === undefined) return { ...given, socket: instanceSocket(name) };
+  if (all !== true && socket === undefined) return { ...given, sockets: names.map(instanceSocket) };
   throw usageFailure(
     'an instance, --instance, --socket and --all each name daemons: give one of them',
   );
+}
+
+function collectInstance(name: string, earlier: readonly string[] = []): string[] {
+  return [...earlier, parseInstance(name)];
 }
 
 /** Adds both. */
@@ -24,8 +28,8 @@ export function addInstances(program: Command, context: ControlCommandContext): 
   const { output, socketOption } = context;
   program
     .command('stop')
-    .description('stop a running daemon, and wait until it has ended')
-    .argument('[INSTANCE]', 'the instance; short for --instance', parseInstance)
+    .description('stop running daemons, and wait until they have ended')
+    .argument('[INSTANCE...]', 'the instances; short for --instance', collectInstance)
     .option('--all', 'stop every daemon of this user, except those of `run`')
     .option(
       '--timeout <SECONDS>',
@@ -35,9 +39,9 @@ export function addInstances(program: Command, context: ControlCommandContext): 
     )
     .option('--json', 'print JSON')
     .addOption(socketOption())
-    .action(async (name: string | undefined, given: StopArguments) => {
+    .action(async (names: readonly string[], given: StopArguments) => {
       const { runStop } = await import('./stop.ts');
-      await runStop(name === undefined ? given : placeOfInstance(name, given), output);
+      await runStop(names.length === 0 ? given : withInstances(names, given), output);
     });
   program
     .command('list')

@@ -6,11 +6,13 @@ import { instanceHint, socketPathOfThisProcess } from '../../../verbs-api/client
 import { Role } from '../../../verbs-api/contract/protocol/ipc-frames.ts';
 import { CommandFailure, failureCode, failureText } from '../../console/failure.ts';
 import { type Output, printJson } from '../../console/output.ts';
-import { findDaemons } from './found-daemons.ts';
+import { ANSWER_MS, findDaemons } from './found-daemons.ts';
 
 /** Options of the command. */
 export interface StopArguments {
   readonly socket?: string;
+  /** Instead of `socket`: those of several daemons. */
+  readonly sockets?: readonly string[];
   readonly all?: boolean;
   readonly timeout: number;
   readonly json?: boolean;
@@ -27,35 +29,54 @@ const LOOK_MS = 20;
 /** Errors of a socket at which nothing listens. */
 const NOT_RUNNING: readonly string[] = ['ENODEV', 'ECONNREFUSED'];
 
-/** Stops one daemon, or all of this user. CommandFailure if there is none, or one does not end in time. */
+/**
+ * Stops daemons at the same time: those that are named, or all of this user. CommandFailure, after the others
+ * have ended, for one that is not there or does not end in time.
+ */
 export async function runStop(given: StopArguments, output: Output): Promise<void> {
-  const stopped = given.all === true ? await stopAll(given) : [await stopOne(given)];
-  if (given.json === true) return printJson(output, { stopped });
-  if (stopped.length === 0) output.line('no daemons');
-  for (const { pid, socketPath } of stopped) output.line(`stopped pid ${pid} at ${socketPath}`);
+  const { all, socket = socketPathOfThisProcess(), sockets = [socket], timeout } = given;
+  const paths = all === true ? await ownDaemons() : sockets;
+  const ends = await Promise.allSettled(paths.map((path) => stopOne(path, timeout)));
+  const stopped = ends.flatMap((end) => (end.status === 'fulfilled' ? [end.value] : []));
+  const failures = ends.flatMap((end) => (end.status === 'rejected' ? [end.reason] : []));
+  if (given.json === true && (stopped.length > 0 || failures.length === 0)) {
+    printJson(output, { stopped });
+  } else {
+    if (ends.length === 0) output.line('no daemons');
+    for (const { pid, socketPath } of stopped) output.line(`stopped pid ${pid} at ${socketPath}`);
+  }
+  if (failures.length === 1) throw failures[0];
+  if (failures.length > 1) throw new CommandFailure(failures.map(failureText).join('; '));
 }
 
-async function stopOne({ socket, timeout }: StopArguments): Promise<Stopped> {
-  const socketPath = socket ?? socketPathOfThisProcess();
+async function stopOne(socketPath: string, timeout: number): Promise<Stopped> {
   try {
     return await stop(socketPath, timeout);
   } catch (error) {
-    if (!NOT_RUNNING.includes(failureCode(error) ?? '')) throw error;
+    const code = failureCode(error) ?? '';
+    if (code === 'ETIMEDOUT' && error instanceof Error) {
+      throw new CommandFailure(
+        `${error.message}; if it is stopped (SIGSTOP), \`kill -CONT\` continues it; \`kill -9\` ends it in any case`,
+        { cause: error },
+      );
+    }
+    if (!NOT_RUNNING.includes(code)) throw error;
     const text = `no daemon at ${socketPath}${instanceHint(socketPath)}; \`iwarpd list\` prints those that run`;
     throw new CommandFailure(text, { cause: error });
   }
 }
 
-/** The private daemons of runs end with their programs. */
-async function stopAll({ timeout }: StopArguments): Promise<Stopped[]> {
-  const running = (await findDaemons()).filter((each) => each.state === 'running');
-  const instances = running.filter(({ name }) => name !== undefined);
-  return await Promise.all(instances.map(({ socketPath }) => stop(socketPath, timeout)));
+/** The sockets of this user's daemons. The private ones of runs end with their programs. */
+async function ownDaemons(): Promise<string[]> {
+  return (await findDaemons())
+    .filter(({ name, state }) => name !== undefined && state !== 'dead')
+    .map(({ socketPath }) => socketPath);
 }
 
 /** While the connection is open, no other process has the daemon's pid. */
 async function stop(socketPath: string, timeoutSeconds: number): Promise<Stopped> {
-  const place = { path: socketPath, allowDaemonUid: undefined };
+  const greetingTimeoutMs = Math.max(ANSWER_MS, timeoutSeconds * 1000);
+  const place = { path: socketPath, greetingTimeoutMs };
   const connection = await DaemonConnection.open(place, Role.admin);
   const { daemonPid: pid } = connection;
   try {
