@@ -7,7 +7,7 @@ import {
 import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
 import { assert } from '../invariants/assert.ts';
 import { canonicalAddress } from '../iwarp/cm/address.ts';
-import type { HostNetwork, NoRoute } from '../iwarp/cm/cm-host.ts';
+import type { HostNetwork, NoRoute, PortInUse } from '../iwarp/cm/cm-host.ts';
 import type { CmId, IdAccount } from '../iwarp/cm/cm-id.ts';
 import { isolatedText } from './links/isolated-text.ts';
 import type { Link } from './links/link.ts';
@@ -40,8 +40,8 @@ export class IdNetwork implements HostNetwork {
   ): { readonly port: number } | { readonly error: ErrnoCode } {
     const before = this.#ports.get(id);
     // Sockets that do not listen yet may share a port; ids must not.
-    const error = this.clash(id, address);
-    if (error !== undefined) return { error };
+    const clash = this.clash(id, address);
+    if (clash !== undefined) return { error: clash.error };
     return answered(() => {
       if (before === undefined) charge(id.account);
       try {
@@ -60,15 +60,15 @@ export class IdNetwork implements HostNetwork {
     id: CmId,
     { address, port }: SocketAddress,
     reuseAddress = id.reuseAddress,
-  ): ErrnoCode | undefined {
+  ): PortInUse | undefined {
     // The system chooses port 0, so no id has it.
     if (port === 0) return undefined;
     const wanted = { address, afOnly: id.afOnly, reuseAddress };
     for (const [other, held] of this.#ports) {
       if (other === id || held.port !== port) continue;
       const { afOnly, reuseAddress: shares } = other;
-      const clash = portClash(wanted, { address: held.address, afOnly, reuseAddress: shares });
-      if (clash !== undefined) return clash;
+      const error = portClash(wanted, { address: held.address, afOnly, reuseAddress: shares });
+      if (error !== undefined) return { error, address: held.address };
     }
     return undefined;
   }
@@ -76,7 +76,7 @@ export class IdNetwork implements HostNetwork {
   listen(id: CmId): ErrnoCode | undefined {
     const held = this.#ports.get(id);
     const clash = held && this.clash(id, held, false);
-    if (clash !== undefined) return clash;
+    if (clash !== undefined) return clash.error;
     const answer = answered(() => {
       const onLink = (link: Link): void => this.#user.handleLink(id, link);
       const onError = (error: Error): void => this.#user.handleListenerError(id, error);

@@ -25,16 +25,26 @@ export function peerFacts(
   const far =
     device?.rocePort === undefined ? farConduit(qp, conduits) : farDestination(qp, device, devices);
   if (far === undefined) return undefined;
-  const { qp: peer, qpn, address } = far;
-  if (peer === undefined) return { qpn, address, here: undefined };
+  const { qp: peer, qpn, address, isOwnPort = false } = far;
+  const sameUser = peer !== undefined && isSameUser(qp, peer);
+  const reception = isOwnPort ? receptionOf(qp, sameUser ? peer : undefined) : undefined;
+  if (peer === undefined) return { qpn, address, here: undefined, reception };
   const cause = peer.cause ?? peer.found;
-  return { qpn, address, here: { cause, sameUser: isSameUser(qp, peer) } };
+  return { qpn, address, here: { cause, sameUser }, reception };
+}
+
+function receptionOf({ qpn }: QP, peer: QP | undefined): PeerFacts['reception'] {
+  if (peer === undefined) return { qp: undefined, senderQpn: qpn };
+  const { state, destQpn, rqPsn } = peer.queryPath();
+  return { qp: { state, destQpn, psn: rqPsn }, senderQpn: qpn };
 }
 
 interface FarEnd {
   readonly qp: QP | undefined;
   readonly qpn: number | undefined;
   readonly address: string;
+  /** A RoCE device of this host has the address. */
+  readonly isOwnPort?: boolean;
 }
 
 /** Of a queue pair whose program named its destination. */
@@ -47,7 +57,8 @@ function farDestination(
   const address = gidAddress(addressVector.dgid);
   const port = rocePort?.peer(addressVector.dgid);
   const peer = devices.find((device) => device.rocePort === port && port !== undefined);
-  return { qp: peer?.nic.findQP(destQpn), qpn: destQpn, address };
+  const isOwnPort = peer !== undefined;
+  return { qp: peer?.nic.findQP(destQpn), qpn: destQpn, address, isOwnPort };
 }
 
 /** Of a queue pair of a connection manager: the end whose addresses are ours, turned round. */

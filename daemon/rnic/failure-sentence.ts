@@ -6,9 +6,10 @@
  * to another user, unless the host says that both are one.
  */
 import { CQEStatus, SQOpcode } from '../../verbs-api/contract/protocol/queue-layout.ts';
-import { Access } from '../../verbs-api/contract/verbs/enums.ts';
+import { Access, QPState } from '../../verbs-api/contract/verbs/enums.ts';
 import type { Cause, FailedWork, FlushedWork, RefusedAccess } from './failure-cause.ts';
 import { quirkText } from './failure-event.ts';
+import { qpStateName } from './qp-state.ts';
 import {
   Fault,
   MessageFailure,
@@ -32,6 +33,26 @@ export interface PeerFacts {
         readonly sameUser: boolean;
       }
     | undefined;
+  /** What receives our packets there; only of a RoCE device of this host. */
+  readonly reception?: Reception | undefined;
+}
+
+/**
+ * Undefined fields: no queue pair of the user has the number. Those of other users are not told apart
+ * from none, or their numbers could be found.
+ */
+interface Reception {
+  readonly qp:
+    | {
+        readonly state: QPState;
+        /** Whose packets it takes. */
+        readonly destQpn: number;
+        /** The PSN that it expects. */
+        readonly psn: number;
+      }
+    | undefined;
+  /** Number of the queue pair that sent. */
+  readonly senderQpn: number;
 }
 
 /** How a completion's status is called: in sentences, by rdma-core, in TypeScript. */
@@ -196,7 +217,7 @@ function answerText({ named, text }: WireFailure, cause: WireCause, peer?: PeerF
   switch (cause.kind) {
     case 'no-answer': {
       const tries = `${counted(cause.retries, 'retry', 'retries')} of ${timeText(cause.timeoutMicros)}`;
-      return `no answer from ${peerName(peer)} to PSN ${cause.psn} after ${tries}`;
+      return `no answer from ${peerName(peer)} to PSN ${cause.psn} after ${tries}${receptionText(cause.psn, peer)}`;
     }
     case 'not-ready': {
       const tries = `${counted(cause.retries, 'retry', 'retries')} of ${timeText(cause.timerMicros)}`;
@@ -215,6 +236,25 @@ function answerText({ named, text }: WireFailure, cause: WireCause, peer?: PeerF
       return text;
   }
 }
+
+/** Why packets to a queue pair of this host may go unanswered. */
+function receptionText(psn: number, peer: PeerFacts | undefined): string {
+  const { qpn, reception } = peer ?? {};
+  if (qpn === undefined || reception === undefined || peer?.here?.cause !== undefined) return '';
+  const { qp, senderQpn } = reception;
+  if (qp === undefined) return `; there is no QP ${qpn} of this user there`;
+  const { state, destQpn } = qp;
+  if (!RECEIVING.includes(state)) {
+    return `; QP ${qpn} there is in ${qpStateName(state)}: it receives in RTR and RTS`;
+  }
+  if (destQpn !== senderQpn) {
+    return `; QP ${qpn} there takes packets of QP ${destQpn} (its dest_qp_num), not of ${senderQpn}`;
+  }
+  if (qp.psn === psn) return '';
+  return `; QP ${qpn} there expects PSN ${qp.psn}, and the packet has ${psn}: its rq_psn must be our sq_psn`;
+}
+
+const RECEIVING: readonly QPState[] = [QPState.RTR, QPState.RTS, QPState.SQD];
 
 /** The memory that the peer's own words are about. */
 function namedText({ cause, named }: WireFailure): string {
@@ -252,6 +292,7 @@ function accessText({ operation, fault, range, memory }: RefusedAccess, shown: b
   const full = memory !== undefined && shown ? `${own} (${extentText(memory)})` : own;
   switch (fault) {
     case Fault.stagInvalid:
+      if (range.key === 0 && memory === undefined) return `${what} names rkey 0x0: ${NO_RKEY}`;
       return `${what} names rkey ${key}, ${invalidText(memory, noun)}`;
     case Fault.stagNotAssociated: {
       const qpn = memory?.qpn ?? 0;
@@ -287,6 +328,10 @@ function invalidText(memory: RefusedAccess['memory'], noun: string): string {
     ? 'an MR that was invalidated'
     : `an MR that grants peers nothing (it was registered with ${rightsText(memory.access)})`;
 }
+
+/** On a RoCE device it is the rkey of such a region; see `MrElement`. */
+const NO_RKEY =
+  'it was not exchanged, or it is that of a region registered without IBV_ACCESS_REMOTE_*, which has rkey 0 on RoCE';
 
 const REMOTE = Access.remoteRead | Access.remoteWrite | Access.remoteAtomic;
 

@@ -56,6 +56,7 @@ interface PathChanges {
   readonly retryCnt?: number;
   readonly timeout?: number;
   readonly destQpNum?: number;
+  readonly sqPsn?: number;
 }
 
 const PSN = 0xff_fffe;
@@ -107,7 +108,7 @@ export async function connectTo(qp: QP, peer: Exchanged, changes: PathChanges = 
   const { timeout = TIMEOUT, retryCnt = 7, rnrRetry = 7 } = changes;
   await qp.modify({
     state: QPState.RTS,
-    sqPsn: PSN,
+    sqPsn: changes.sqPsn ?? PSN,
     ...(reliable ? { timeout, retryCnt, rnrRetry, maxRdAtomic: 4 } : {}),
   });
 }

@@ -149,7 +149,7 @@ export class UverbsRig {
       ended: new EndedClients(() => '2026-01-01T00:00:00.000Z'),
       refusals: this.refusals,
     });
-    this.client = new KernelClient(1, owner, quotas);
+    this.client = new KernelClient(1, owner, quotas, { refusals: this.refusals });
     this.file = this.openFile();
     this.server.memories.hold(SELF, this.file);
   }

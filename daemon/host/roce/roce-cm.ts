@@ -21,6 +21,7 @@ import {
   isLoopback,
   isWildcard,
 } from '../../iwarp/cm/address.ts';
+import { idStateText } from '../../iwarp/cm/cm-id.ts';
 import { QPAttribute, type QPModification } from '../../rnic/qp-attributes.ts';
 import type { QP } from '../../rnic/queue-pair.ts';
 import type { Micros } from '../../rnic/wire-port.ts';
@@ -314,7 +315,9 @@ export class RoceCm {
     if (connection.state !== 'req-rcvd') {
       throw new VerbsError(
         'EINVAL',
-        `no connect request waits for an answer: the connection is ${connection.state}`,
+        id.passive
+          ? `the request was answered already: the connection is ${connection.state}`
+          : 'the id connects itself: the id of a CONNECT_REQUEST event accepts',
       );
     }
     const facts = factsOf(parameters);
@@ -669,12 +672,13 @@ function expect(roce: RoceId, ...states: RoceId['state'][]): void {
   assertThere(roce);
   const { state } = roce;
   if (states.includes(state)) return;
-  throw new VerbsError('EINVAL', `the id must be ${states.join(' or ')} for this; it is ${state}`);
+  const [wanted, is] = [states.map(idStateText).join(' or '), idStateText(state)];
+  throw new VerbsError('EINVAL', `the id must be ${wanted} for this; it is ${is}`);
 }
 
 function connectionOf({ connection, state }: RoceId): CmConnection {
   if (connection !== undefined) return connection;
-  throw new VerbsError('EINVAL', `the id has no connection: it is ${state}`);
+  throw new VerbsError('EINVAL', `the id has no connection: it is ${idStateText(state)}`);
 }
 
 function checkLength({ length }: Uint8Array, max: number): void {

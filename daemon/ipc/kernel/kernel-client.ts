@@ -4,6 +4,7 @@ import { adviceOn } from '../../lint/advice.ts';
 import type { Advice, Findings, LintedProgram } from '../../lint/findings.ts';
 import type { Refusals } from '../../refusals/refusals.ts';
 import { ClientIdentity } from '../client-identity.ts';
+import { isExiting } from '../exiting-process.ts';
 import type { OwnReport } from '../objects/failure-report.ts';
 import { type ClientQuotas, QuotaLedger } from '../objects/quotas.ts';
 import { rightsOf, type UserRights } from '../objects/user-rights.ts';
@@ -43,10 +44,14 @@ export class KernelClient extends ClientIdentity {
     this.rights = rightsOf(credentials.uid);
   }
 
-  /** The program is told of failed work, or of an event. */
+  /**
+   * The program is told of failed work, or of an event. Not recorded once it exits or closes a file:
+   * what fails then only follows from its end.
+   */
   record(report: OwnReport): void {
     const { program, credentials } = this;
     const { pid, uid } = credentials;
+    if (this.endingFiles > 0 || isExiting(pid)) return;
     this.#refusals?.record({ pid, uid, program, ...report });
   }
 

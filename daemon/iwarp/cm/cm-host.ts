@@ -10,6 +10,12 @@ export interface NoRoute {
   readonly text?: string | undefined;
 }
 
+/** Another id has the port. */
+export interface PortInUse {
+  readonly error: ErrnoCode;
+  readonly address: string;
+}
+
 /** Synchronous operations of the host's TCP. */
 export interface HostNetwork {
   /**
@@ -20,8 +26,11 @@ export interface HostNetwork {
     id: CmId,
     address: SocketAddress,
   ): { readonly port: number } | { readonly error: ErrnoCode };
-  /** The errno if another id holds the address and port that `id` wants; undefined if none does. */
-  clash(id: CmId, address: SocketAddress): ErrnoCode | undefined;
+  /**
+   * The errno if another id holds the address and port that `id` wants, with the address at which it
+   * does; undefined if none does. `reuseAddress`: in place of the option of `id`.
+   */
+  clash(id: CmId, address: SocketAddress, reuseAddress?: boolean): PortInUse | undefined;
   /** Starts to accept connections at the reservation, delivered through `handleIncoming`. */
   listen(id: CmId): ErrnoCode | undefined;
   /** Releases the reservation; a listener stops. Ignores unknown ids. */

@@ -40,6 +40,12 @@ const TRANSITIONS: Readonly<Record<CmIdState['kind'], readonly CmIdState['kind']
   destroyed: [],
 };
 
+/** A state as a sentence names it: the id is …. */
+export function idStateText(kind: CmIdState['kind']): string {
+  if (kind === 'connection') return 'connecting or connected';
+  return kind === 'closed' ? 'closed, since its connection failed or ended' : kind;
+}
+
 /** What ids take of their host: SCTP associations and RoCE connections outlive their ids. */
 type HostGood = 'descriptors' | 'ports' | 'associations' | 'roceConnections';
 

@@ -18,7 +18,7 @@ import { assert } from '../../invariants/assert.ts';
 import { type Micros, NEVER } from '../../rnic/wire-port.ts';
 import { IPV4_ANY, isWildcard, parseSocketAddress, wildcardAsLoopback } from './address.ts';
 import type { CmEffect, CmEvent, HostNetwork } from './cm-host.ts';
-import { type CmEndpoint, CmId, type Listener } from './cm-id.ts';
+import { type CmEndpoint, CmId, idStateText, type Listener } from './cm-id.ts';
 import {
   type CmDevice,
   type CmLimits,
@@ -117,7 +117,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     const reserved = this.#ports.reserve(id, bound);
     if (!('error' in reserved)) return;
     id.afOnly = before;
-    throw new VerbsError(reserved.error, bindFailure(reserved.error, bound));
+    throw new VerbsError(reserved.error, this.#bindFailure(id, reserved.error, bound));
   }
 
   /**
@@ -176,8 +176,10 @@ export class ConnectionManager implements EndpointOwner<CmId> {
       );
     }
     const error = this.#options.network.listen(id);
-    if (error !== undefined)
-      throw new VerbsError(error, `cannot listen at ${address}: ${ERRNO[error].text}`);
+    if (error !== undefined) {
+      const text = this.#portText(id, error, id.localAddress, false);
+      throw new VerbsError(error, `cannot listen at ${address}: ${text}`);
+    }
     const max = this.#limits.backlogMax;
     const listener: Listener = {
       backlog: backlog > 0 && backlog <= max ? Math.trunc(backlog) : max,
@@ -592,7 +594,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     const port = deviceless ? 0 : address.port;
     const reserved = this.#ports.reserve(id, { address: address.address, port });
     if ('error' in reserved) {
-      throw new VerbsError(reserved.error, bindFailure(reserved.error, address));
+      throw new VerbsError(reserved.error, this.#bindFailure(id, reserved.error, address));
     }
     if (deviceless) {
       this.#options.network.release(id);
@@ -601,6 +603,24 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     id.cmDevice = device;
     id.localAddress = { address: address.address, port: reserved.port };
     id.transition({ kind: 'bound' });
+  }
+
+  /** What failed and why, for an address that could not be reserved. */
+  #bindFailure(id: CmId, error: ErrnoCode, wanted: SocketAddress): string {
+    const { address, port } = wanted;
+    return `cannot bind ${address} port ${port}: ${this.#portText(id, error, wanted)}`;
+  }
+
+  /** Why a port is refused: which other id has it, or what the system says. */
+  #portText(
+    id: CmId,
+    error: ErrnoCode,
+    wanted: SocketAddress | undefined,
+    reuseAddress?: boolean,
+  ): string {
+    const clash = wanted && this.#options.network.clash(id, wanted, reuseAddress);
+    if (wanted === undefined || clash === undefined) return ERRNO[error].text;
+    return `port ${wanted.port} is in use at ${clash.address}; choose another port`;
   }
 
   #expectFree(qp: ConnectableQP): void {
@@ -613,15 +633,21 @@ export class ConnectionManager implements EndpointOwner<CmId> {
   }
 
   #openRequest(id: CmId): CmEndpoint {
-    this.#expect(id, 'connection');
-    const endpoint = this.#endpointOf(id);
-    if (endpoint?.phase !== 'requested') {
+    if (id.state.kind === 'closed') {
       throw new VerbsError(
         'EINVAL',
-        `the id has no connect request to answer: its connection is ${endpoint?.phase}`,
+        'the id has no connect request to answer any more: its connection has ended, or its request was answered',
       );
     }
-    return endpoint;
+    this.#expect(id, 'connection');
+    const endpoint = this.#endpointOf(id);
+    if (endpoint?.phase === 'requested') return endpoint;
+    throw new VerbsError(
+      'EINVAL',
+      endpoint?.role === 'responder'
+        ? `the connect request was answered already: its connection is ${endpoint.phase}`
+        : 'the id connects itself: only the id of a CONNECT_REQUEST event accepts or rejects',
+    );
   }
 
   /** The MPA startup of an incoming connection is over: it is no longer counted. */
@@ -659,15 +685,10 @@ export class ConnectionManager implements EndpointOwner<CmId> {
   #expect(id: CmId, ...kinds: CmId['state']['kind'][]): void {
     if (id.state.kind === 'destroyed') throw new VerbsError('ENOENT', 'the id is destroyed');
     if (!kinds.includes(id.state.kind)) {
-      const text = `the id must be ${kinds.join(' or ')}, but is ${id.state.kind}`;
+      const text = `the id must be ${kinds.map(idStateText).join(' or ')}, but is ${idStateText(id.state.kind)}`;
       throw new VerbsError('EINVAL', text);
     }
   }
-}
-
-/** What failed and why, for an address that could not be reserved. */
-function bindFailure(error: ErrnoCode, { address, port }: SocketAddress): string {
-  return `cannot bind ${address} port ${port}: ${ERRNO[error].text}`;
 }
 
 function requestText({ device }: CmEndpoint, { revision, enhanced }: RequestEvent): string {

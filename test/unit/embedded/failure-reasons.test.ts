@@ -86,6 +86,11 @@ describe('over RoCE', () => {
     expect((await failed(client)).reason).toContain(
       'names rkey 0x123456, which is not registered, or not any more',
     );
+    await using zero = await rocePair(started);
+    zero.client.qp.postSend({ ...write([zero.client.mr.sge(0, 8)], zero.server.mr), rkey: 0 });
+    expect((await failed(zero.client)).reason).toContain(
+      'names rkey 0x0: it was not exchanged, or it is that of a region registered without IBV_ACCESS_REMOTE_*',
+    );
     await using right = await rocePair(started);
     const mr = await right.server.pd.allocMR(4096, Access.localWrite | Access.remoteRead);
     right.client.qp.postSend(write([right.client.mr.sge(0, 8)], mr));
@@ -148,7 +153,32 @@ describe('over RoCE', () => {
     const wc = await failed(client);
     expect(wc.status).toBe(WCStatus.retryExcErr);
     expect(wc.reason).toBe(
-      `transport retry counter exceeded: no answer from the peer (QP ${server.qp.qpNum} at 127.0.0.1) to PSN 16777214 after 2 retries of 1 ms`,
+      `transport retry counter exceeded: no answer from the peer (QP ${server.qp.qpNum} at 127.0.0.1) to PSN 16777214 after 2 retries of 1 ms; QP ${server.qp.qpNum} there is in RESET: it receives in RTR and RTS`,
+    );
+  });
+
+  it('says why a queue pair of this host does not answer', async () => {
+    const hasty = { timeout: 8, retryCnt: 1 };
+    await using absent = await rocePair(started, undefined, {
+      client: { ...hasty, destQpNum: 0xffffff },
+    });
+    absent.client.qp.postSend(send([absent.client.mr.sge(0, 8)]));
+    expect((await failed(absent.client)).reason).toMatch(
+      /; there is no QP 16777215 of this user there$/,
+    );
+    await using psn = await rocePair(started, undefined, { client: { ...hasty, sqPsn: 3 } });
+    const { client, server } = psn;
+    client.qp.postSend(send([client.mr.sge(0, 8)]));
+    expect((await failed(client)).reason).toContain(
+      `; QP ${server.qp.qpNum} there expects PSN 16777214, and the packet has 3: its rq_psn must be our sq_psn`,
+    );
+    await using other = await rocePair(started, undefined, {
+      client: hasty,
+      server: { destQpNum: 0xfffffe },
+    });
+    other.client.qp.postSend(send([other.client.mr.sge(0, 8)]));
+    expect((await failed(other.client)).reason).toContain(
+      `there takes packets of QP 16777214 (its dest_qp_num), not of ${other.client.qp.qpNum}`,
     );
   });
 

@@ -203,7 +203,7 @@ describe('attributes', () => {
     const qp = newQP(client, openPD(client), QPType.rc);
     const change = { [name]: value };
     expect(() => client.execute('modifyQP', { qp, state: 1, attributes: change })).toThrow(
-      new RegExp(`^${name} is .*, not ${value}$`),
+      new RegExp(`^${name} must be .*, not ${value}$`),
     );
   });
 

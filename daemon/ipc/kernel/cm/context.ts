@@ -7,6 +7,7 @@ import type { ListedId } from '../../objects/device-resources.ts';
 import { EventSink } from '../../objects/event-router.ts';
 import type { KernelClient } from '../kernel-client.ts';
 import { emitCmEvent } from './event-record.ts';
+import { failedEvent } from './failure-event.ts';
 import { CM_PERSONAS } from './personas.ts';
 import { Family, type IbAddress } from './sockaddr.ts';
 
@@ -56,6 +57,8 @@ export class CmContext extends EventSink implements ListedId {
   qpn: number | undefined;
   /** False for a new passive id until its connect request is delivered. */
   known: boolean;
+  /** It came with a connect request. */
+  readonly #passive: boolean;
   /** Events delivered; a connect request counts for the listener. */
   eventsReported = 0;
   /** Events that the program wrote and has not read. */
@@ -78,6 +81,7 @@ export class CmContext extends EventSink implements ListedId {
     this.portSpace = parts.portSpace;
     this.qpType = parts.qpType;
     this.known = parts.known;
+    this.#passive = !parts.known;
   }
 
   /** See `ListedId`. */
@@ -95,6 +99,8 @@ export class CmContext extends EventSink implements ListedId {
       return;
     }
     if (this.uid === 0n) return;
+    const failed = failedEvent(event, this.number, this.#passive);
+    if (failed !== undefined) this.file.client.record(failed);
     this.file.queueEvent(this, { bytes: this.#record(event, this.number), child: undefined });
   }
 

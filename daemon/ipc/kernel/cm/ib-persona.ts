@@ -3,7 +3,7 @@
  * moves its queue pair as INIT_QP_ATTR says, and answers the peer's answer by an ACCEPT of its own.
  */
 import { CMEventType } from '../../../../verbs-api/contract/verbs/enums.ts';
-import { ERRNO, VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
+import { ERRNO, isVerbsError, VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
 import { gidText } from '../../../host/host-addresses.ts';
 import type { HostCm } from '../../../host/host-cm.ts';
 import type { HostCmEvent } from '../../../host/host-id.ts';
@@ -12,6 +12,7 @@ import type { CmPath } from '../../../roce/cm/cm-path.ts';
 import type { CmConnParam } from './abi.ts';
 import type { DatagramParameters } from './event-record.ts';
 import type { CmPersona } from './persona.ts';
+import { expectRouted } from './routed-id.ts';
 
 /** `IB_EVENT_COMM_EST`: data came before the peer said that it is ready. */
 const COMMUNICATION_ESTABLISHED = 4;
@@ -24,14 +25,17 @@ const NO_BYTES = new Uint8Array(0);
 /** See the module's comment. */
 export const INFINIBAND: CmPersona = {
   connect({ cm, id }, parameters) {
-    if (id.state !== 'routed') {
-      const text = `rdma_resolve_route must succeed first; the id is ${id.state}`;
-      throw new VerbsError('EINVAL', text);
-    }
+    expectRouted(id);
     cm.request(id, programParameters(parameters));
   },
 
   accept({ cm, id }, parameters) {
+    if (id.state === 'closed') {
+      throw new VerbsError(
+        'EINVAL',
+        'nothing is left to accept: the connection of the id has failed or ended',
+      );
+    }
     if (id.state !== 'connection') {
       const text = `accept the id of a CONNECT_REQUEST event; this one is ${id.state}`;
       throw new VerbsError('EINVAL', text);
@@ -44,7 +48,12 @@ export const INFINIBAND: CmPersona = {
       cm.answer(id, programParameters(parameters));
     } catch (error) {
       // The kernel does not leave the peer waiting for an answer that failed.
-      cm.reject(id, NO_BYTES, CONSUMER_DEFINED);
+      try {
+        cm.reject(id, NO_BYTES, CONSUMER_DEFINED);
+      } catch (other) {
+        // The program is told of the first failure: a peer that was answered needs no rejection.
+        if (!isVerbsError(other)) throw other;
+      }
       throw error;
     }
   },

@@ -8,6 +8,7 @@ import { ERRNO, VerbsError } from '../../../../verbs-api/contract/verbs/errors.t
 import { QPAttribute } from '../../../rnic/qp-attributes.ts';
 import type { CmConnParam } from './abi.ts';
 import type { CmPersona } from './persona.ts';
+import { expectRouted } from './routed-id.ts';
 
 const ACCESS_REMOTE_WRITE_READ = 6;
 const PORT = 1;
@@ -16,10 +17,7 @@ const NO_BYTES = new Uint8Array(0);
 /** See the module's comment. */
 export const IWARP: CmPersona = {
   connect({ cm, id, expectQP }, parameters) {
-    if (id.state !== 'routed') {
-      const text = `the route must be resolved first (rdma_resolve_route); the id is ${id.state}`;
-      throw new VerbsError('EINVAL', text);
-    }
+    expectRouted(id);
     cm.connect(id, expectQP(parameters.qpn), connectionParameters(parameters));
   },
 

@@ -177,7 +177,9 @@ export class OpenChannel {
       if (qp !== undefined) return qp;
       throw new VerbsError(
         'EINVAL',
-        `qp_num ${qpn} is no queue pair of this program on ${device.name}`,
+        qpn === 0
+          ? `qp_num 0 is no queue pair of this program on ${device.name}: call rdma_create_qp first`
+          : `qp_num ${qpn} is no queue pair of this program on ${device.name}`,
       );
     };
     return { cm: this.host.cm, id, device, expectQP };

@@ -1,0 +1,40 @@
+/** Why a connection or a resolution failed, as the refusals of a program's user keep it. */
+import { CMEventType } from '../../../../verbs-api/contract/verbs/enums.ts';
+import { ERRNO } from '../../../../verbs-api/contract/verbs/errors.ts';
+import type { HostCmEvent } from '../../../host/host-id.ts';
+import type { OwnReport } from '../../objects/failure-report.ts';
+
+/** Events that end what the program began, as it spells them. */
+const FAILURES: ReadonlyMap<CMEventType, string> = new Map([
+  [CMEventType.addrError, 'RDMA_CM_EVENT_ADDR_ERROR'],
+  [CMEventType.routeError, 'RDMA_CM_EVENT_ROUTE_ERROR'],
+  [CMEventType.connectError, 'RDMA_CM_EVENT_CONNECT_ERROR'],
+  [CMEventType.unreachable, 'RDMA_CM_EVENT_UNREACHABLE'],
+  [CMEventType.rejected, 'RDMA_CM_EVENT_REJECTED'],
+]);
+
+/** What the system says of a port without a listener. */
+const REFUSED = ERRNO.ECONNREFUSED.text;
+
+/** Undefined for an event that reports no failure. `number` is the id's; `passive`: it accepted. */
+export function failedEvent(
+  event: HostCmEvent,
+  number: number,
+  passive: boolean,
+): OwnReport | undefined {
+  const code = FAILURES.get(event.type);
+  if (code === undefined) return undefined;
+  const { device, peerAddress } = event.id;
+  const to =
+    peerAddress === undefined || passive
+      ? ''
+      : `connecting to ${peerAddress.address} port ${peerAddress.port}: `;
+  return {
+    api: 'event',
+    verb: 'rdma_get_cm_event',
+    code,
+    sentence: to + (event.text === REFUSED ? 'nothing listens there' : event.text),
+    ...(device === undefined ? {} : { device }),
+    objects: { id: number },
+  };
+}

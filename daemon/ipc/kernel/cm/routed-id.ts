@@ -1,0 +1,19 @@
+/** What CONNECT needs of an id, the same for every transport. */
+import { VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
+import type { HostId } from '../../../host/host-id.ts';
+
+/** EINVAL unless the route of the id is resolved and it has not connected yet. */
+export function expectRouted({ state }: HostId): void {
+  if (state === 'routed') return;
+  if (state === 'connection') {
+    throw new VerbsError('EINVAL', 'the id is already connecting or connected');
+  }
+  if (state === 'closed') {
+    throw new VerbsError(
+      'EINVAL',
+      'the connection of the id has failed or ended: create another id to connect again',
+    );
+  }
+  const text = `the route must be resolved first (rdma_resolve_route); the id is ${state}`;
+  throw new VerbsError('EINVAL', text);
+}

@@ -1,0 +1,40 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import type { Writable } from 'node:stream';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { isExiting } from '../../../daemon/ipc/exiting-process.ts';
+import { until } from '../../support/patience.ts';
+
+/** Ends as a shell whose child is still there: nothing reaps that child then. */
+const parent = spawn('sh', ['-c', 'cat <&3 & echo $!; exec cat'], {
+  stdio: ['pipe', 'pipe', 'inherit', 'pipe'],
+});
+let child: number;
+
+async function line(): Promise<string> {
+  const [chunk] = (await once(parent.stdout as NodeJS.ReadableStream, 'data')) as [Buffer];
+  return chunk.toString().trim();
+}
+
+beforeAll(async () => {
+  child = Number(await line());
+  // The answer comes from what took the place of the shell.
+  parent.stdin?.write('there\n');
+  expect(await line()).toBe('there');
+});
+
+afterAll(() => {
+  parent.stdin?.end();
+});
+
+it('is known of a process that has given up its memory', async () => {
+  expect(isExiting(child)).toBe(false);
+  (parent.stdio[3] as Writable).end();
+  await until('the end of the child', () => isExiting(child));
+  expect(isExiting(parent.pid ?? 0)).toBe(false);
+});
+
+it('is not assumed of a process that is not visible', () => {
+  expect(isExiting(0)).toBe(false);
+  expect(isExiting(2 ** 30)).toBe(false);
+});
