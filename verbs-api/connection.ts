@@ -122,7 +122,7 @@ export interface Connection extends ConnectionParts, AsyncDisposable {
    * copied out as they arrive: up to 1,024 wait in memory besides those in their receives, and a
    * peer that sends more, or `window` messages within a turn of the event loop, ends the connection.
    */
-  messages(limit?: WaitLimit): AsyncIterableIterator<Uint8Array>;
+  messages(limit?: WaitLimit): AsyncGenerator<Uint8Array, void, undefined>;
   /**
    * Resolves when the connection has ended, at either side's initiative, with the reason. Rejects
    * with EIO when the device is lost, with the signal's reason or ETIMEDOUT. Consumes the id's

@@ -59,7 +59,7 @@ export function awaitedSuite(fixture: ProviderFixture): void {
   const text = (message: Uint8Array | undefined) => new TextDecoder().decode(message);
   const nextOf = async (connection: Connection) => {
     const { value } = await connection.messages({ signal: patience() }).next();
-    return text(value);
+    return text(value ?? undefined);
   };
 
   describe('messages', () => {

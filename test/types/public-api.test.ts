@@ -83,6 +83,9 @@ describe('the public surface', () => {
     expectTypeOf(createNative).returns.resolves.toEqualTypeOf<Provider>();
     expectTypeOf(api.connect).parameter(0).toEqualTypeOf<Provider>();
     expectTypeOf(api.connect).returns.resolves.toEqualTypeOf<Connection>();
+    expectTypeOf<Connection['messages']>().returns.toEqualTypeOf<
+      AsyncGenerator<Uint8Array, void, undefined>
+    >();
   });
 
   it('makes and destroys asynchronously, and posts and polls synchronously', () => {
