@@ -9,9 +9,25 @@ export function didYouMean(word: string, words: Iterable<string>): string {
   return found === undefined ? '' : ` (Did you mean ${found}?)`;
 }
 
-/** The word of the set that is closest to `word`; undefined if none is close enough for a slip. */
+/**
+ * The word of the set that is closest to `word`, or else begins with the closest one; undefined if none is
+ * close enough for a slip.
+ */
 function closestWord(word: string, words: Iterable<string>): string | undefined {
   if (word.length > WORD_MAX) return undefined;
+  const all = [...words];
+  const whole = closestOf(word, all);
+  if (whole !== undefined) return whole;
+  const beginning = closestOf(word, all.map(firstPart));
+  return all.find((each) => firstPart(each) === beginning);
+}
+
+/** `read` of `read-request`. */
+function firstPart(word: string): string {
+  return word.split('-', 1)[0] ?? word;
+}
+
+function closestOf(word: string, words: readonly string[]): string | undefined {
   // A third of the letters may be wrong, of a short word one.
   let best = Math.max(1, Math.floor(word.length / 3)) + 1;
   let found: string | undefined;

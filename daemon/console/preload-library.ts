@@ -89,7 +89,7 @@ function run(command: string, words: readonly string[]): Promise<{ status: numbe
 }
 
 /** The directory of package.json: of the checkout or of the installed package. */
-function packageRoot(): string {
+export function packageRoot(): string {
   let folder = dirname(fileURLToPath(import.meta.url));
   while (!existsSync(join(folder, 'package.json')) && folder !== '/') folder = dirname(folder);
   return folder;

@@ -94,6 +94,9 @@ describe('iwarpd fault', () => {
     [['add', 'delay', '--ms', '0'], 2, '--ms: must be greater than 0'],
     [['add', 'errno', '--errno', 'EGG'], 2, '--errno: must be '],
     [['add', 'errno', '--errno', 'EIO', '--verb', 'fly'], 2, '--verb: must be openDevice, '],
+    [['add', 'errno', '--errno', 'EIO', '--verb', 'regMr'], 2, '(Did you mean regMR?)'],
+    [['add', 'errno', '--errno', 'EIO', '--verb', 'ibv_regmr'], 2, '(Did you mean ibv_reg_mr?)'],
+    [['add', 'delay', '--ms', '1', '--opcode', 'raed'], 2, '(Did you mean read-request?)'],
     [['add', 'delay', '--ms', 'x'], 2, '--ms'],
     [['add', 'delay', '--ms', '1', '--probability', '1.5'], 2, '--probability'],
     [['add', 'delay', '--ms', '1', '--device', 'none'], 1, 'device'],
@@ -113,6 +116,17 @@ describe('iwarpd fault', () => {
     expect(refused.stderr).toMatch(/^iwarpd: [^\n]+\n$/);
     expect(refused.stderr).toContain(named);
   });
+
+  it.each(['regMR', 'ibv_reg_mr'])(
+    'takes verbs by their names in TypeScript and C: %s',
+    async (name) => {
+      const { stdout, stderr } = await fault('add', 'errno', '--errno', 'EIO', '--verb', name);
+      expect(stderr).toBe('');
+      const [line, id = ''] = /^fault (\d+): errno verb regMR, errno EIO\n$/.exec(stdout) ?? [];
+      expect(line, stdout).toBe(stdout);
+      await fault('remove', id);
+    },
+  );
 
   it('lists all kinds with their parameters', async () => {
     const { stdout } = await runCommand(['fault', 'add', '--help']);

@@ -4,10 +4,12 @@ import {
   FAULT_KINDS,
   FAULT_OPCODES,
   FAULT_SYNDROMES,
+  FAULT_VERB_CALLS,
   FAULT_VERBS,
   type FaultKind,
   faultKind,
 } from '../../../verbs-api/contract/protocol/faults.ts';
+import { didYouMean } from '../../console/closest.ts';
 import { wholeNumber } from '../arguments.ts';
 import { reasonOf } from '../usage-text.ts';
 import type { ControlCommandContext } from './control-context.ts';
@@ -52,7 +54,7 @@ function addFaultFields(command: Command): Command {
       ).choices(['in', 'out']),
     )
     .option('--pid <PID>', 'only on verbs that this process calls', NUMBER)
-    .addOption(new Option('--verb <NAME>', 'only on this verb (default: any)').choices(FAULT_VERBS))
+    .addOption(verbOption())
     .option('--nth <N>', 'trigger on the Nth occasion only', NUMBER)
     .option('--every <N>', 'trigger on every Nth occasion', NUMBER)
     .option('--once', 'trigger once')
@@ -70,6 +72,23 @@ function addFaultFields(command: Command): Command {
     .option('--errno <NAME>', 'errno that the verb fails with, for example ENOMEM')
     .option('--ird <N>', 'cap the IRD advertised to the peer', NUMBER)
     .option('--ord <N>', 'cap the ORD advertised to the peer', NUMBER);
+}
+
+/** Takes a verb by its name in TypeScript or in C. */
+function verbOption(): Option {
+  const names = Object.entries(FAULT_VERB_CALLS);
+  const text = 'only on this verb, named as in TypeScript or C (default: any)';
+  const option = new Option('--verb <NAME>', text).choices(FAULT_VERBS);
+  const { parseArg } = option;
+  return option.argParser((word: string) => {
+    const call = word.replace(/_ex$/, '');
+    const verb = names.find(([, each]) => each === call)?.[0];
+    if (verb === undefined && /^(?:ibv|rdma)_/.test(word)) {
+      const meant = didYouMean(word, Object.values(FAULT_VERB_CALLS));
+      throw new InvalidArgumentError(`faults cannot make it fail${meant}`);
+    }
+    return parseArg?.(verb ?? word, undefined);
+  });
 }
 
 /** Completion offers the kinds; `fault.ts` refuses others, with the closest one. */

@@ -1,9 +1,14 @@
 /** Advice to programs under `run`, as text. */
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { packageRoot } from '../../console/preload-library.ts';
 import type { Finding, Findings } from '../../lint/findings.ts';
 
 /** What `--lint` does with findings. */
 export const LINT_MODES = ['print', 'error'] as const;
 export type LintMode = (typeof LINT_MODES)[number];
+
+const DOCUMENT = 'daemon/LINT.md';
 
 /** A line for each finding: the rule, the advice, and whom it is for. */
 export function lintLines(findings: Findings): string[] {
@@ -20,5 +25,11 @@ function lintLine({ rule, sentence, program, pid, device, times }: Finding): str
 /** The heading of the findings: how many there are, and where their rules are explained. */
 export function lintTitle(findings: Findings): string {
   const count = findings.list().length;
-  return `lint has ${count === 1 ? '1 finding' : `${count} findings`}; see daemon/LINT.md`;
+  return `lint has ${count === 1 ? '1 finding' : `${count} findings`}; see ${documentName()}`;
+}
+
+/** The document on the rules, where it is installed. */
+function documentName(): string {
+  const path = join(packageRoot(), DOCUMENT);
+  return existsSync(path) ? path : DOCUMENT;
 }

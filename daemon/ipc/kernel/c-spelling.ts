@@ -2,6 +2,7 @@
  * Sentences in the words of C: what refuses serves both personalities and names attributes as
  * TypeScript spells them, so their C names take their place where the program is one of C.
  */
+import { FAULT_VERB_CALLS } from '../../../verbs-api/contract/protocol/faults.ts';
 
 /** Attributes whose C name is more than the same words with underscores. */
 const C_NAMES: Readonly<Record<string, string>> = {
@@ -20,6 +21,8 @@ const C_NAMES: Readonly<Record<string, string>> = {
   initiatorDepth: 'initiator_depth',
 };
 
+const VERBS: Readonly<Partial<Record<string, string>>> = FAULT_VERB_CALLS;
+
 /** A camelCase word that no letter, digit or dot touches. */
 const CAMEL_CASE = /(?<![\w.])[a-z]+(?:[A-Z][a-z0-9]*)+(?![\w])/g;
 
@@ -29,11 +32,11 @@ const NO_FIELDS: ReadonlySet<string> = new Set(['iWARP', 'allowOtherUsers']);
 /** What a transition of a queue pair lacks or does not take: in C, a mask says so. */
 const IN_MASK = /^((?:needs|takes no) [\w, ]+)$/;
 
-/** The same sentence with C's names of attributes. */
+/** The same sentence with C's names of attributes and verbs. */
 export function inC(sentence: string): string {
   return sentence.replace(IN_MASK, '$1 in attr_mask').replaceAll(CAMEL_CASE, (word) => {
     if (NO_FIELDS.has(word)) return word;
-    const known = C_NAMES[word];
+    const known = C_NAMES[word] ?? VERBS[word];
     return known ?? word.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
   });
 }

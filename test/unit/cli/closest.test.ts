@@ -10,6 +10,7 @@ describe('a misspelt word', () => {
     ['dorp', 'drop'],
     ['duplciate', 'duplicate'],
     ['corupt-icrc', 'corrupt-icrc'],
+    ['corupt', 'corrupt-icrc'],
   ])('%s names the closest word, %s', (word, meant) => {
     expect(didYouMean(word, KINDS)).toBe(` (Did you mean ${meant}?)`);
   });

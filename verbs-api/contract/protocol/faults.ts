@@ -168,6 +168,35 @@ export const FAULT_VERBS = [
 /** A verb that an `errno` fault can make fail. */
 export type FaultVerb = (typeof FAULT_VERBS)[number];
 
+/** What those are called in C, where a call of their own ends in them. */
+export const FAULT_VERB_CALLS: Readonly<Partial<Record<FaultVerb, string>>> = {
+  openDevice: 'ibv_open_device',
+  queryDevice: 'ibv_query_device',
+  queryPort: 'ibv_query_port',
+  queryGidTable: 'ibv_query_gid_table',
+  allocPD: 'ibv_alloc_pd',
+  regMR: 'ibv_reg_mr',
+  allocMW: 'ibv_alloc_mw',
+  createAH: 'ibv_create_ah',
+  createCompChannel: 'ibv_create_comp_channel',
+  createCQ: 'ibv_create_cq',
+  createSRQ: 'ibv_create_srq',
+  modifySRQ: 'ibv_modify_srq',
+  createQP: 'ibv_create_qp',
+  modifyQP: 'ibv_modify_qp',
+  queryQP: 'ibv_query_qp',
+  attachMcast: 'ibv_attach_mcast',
+  cmCreateId: 'rdma_create_id',
+  cmBindAddr: 'rdma_bind_addr',
+  cmResolveAddr: 'rdma_resolve_addr',
+  cmResolveRoute: 'rdma_resolve_route',
+  cmListen: 'rdma_listen',
+  cmConnect: 'rdma_connect',
+  cmAccept: 'rdma_accept',
+  cmReject: 'rdma_reject',
+  cmDisconnect: 'rdma_disconnect',
+};
+
 /**
  * The places in the daemon where faults have occasions, with the scope fields that each supports.
  */

@@ -25,6 +25,8 @@ describe('sentences for programs of C', () => {
   it.each([
     ['needs accessFlags, pkeyIndex', 'needs qp_access_flags, pkey_index in attr_mask'],
     ['sgidIndex 7 is an empty entry', 'sgid_index 7 is an empty entry'],
+    ['regMR failed by injected fault 1', 'ibv_reg_mr failed by injected fault 1'],
+    ['cmResolveAddr failed by injected fault 2', 'rdma_resolve_addr failed by injected fault 2'],
     ['an iWARP device has no such thing', 'an iWARP device has no such thing'],
     ['maxRdAtomic must be 0 to 128, not 200', 'max_rd_atomic must be 0 to 128, not 200'],
     ['Access.remoteWrite needs Access.localWrite', 'Access.remoteWrite needs Access.localWrite'],
