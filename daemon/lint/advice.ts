@@ -11,7 +11,7 @@ export function adviceOn(object: object, program: LintedProgram): readonly Advic
   if (object instanceof CQ) return present([unpolledQueue(object, program)]);
   if (!(object instanceof QP)) return [];
   return present([
-    leftInInit(object),
+    leftInInit(object, program),
     emptyReceiveQueue(object),
     unsignaledSends(object, program),
     unusedInline(object, program),
@@ -49,11 +49,16 @@ function unpolledQueue(cq: CQ, { script }: LintedProgram): Judgement {
   if (untaken < cq.written || successes === 0) return undefined;
   const poll = script ? 'poll' : 'ibv_poll_cq';
   const sentence = `the completion queue of ${count(cq.count, 'entry')} got ${count(untaken, 'completion')}, and ${poll} took none`;
-  return { rule: 'cq-unpolled', sentence };
+  const silent = cq.hasChannel && !cq.wasArmed;
+  return { rule: 'cq-unpolled', sentence: silent ? sentence + NEVER_ARMED : sentence };
 }
 
-function leftInInit({ qpn, furthest }: QP): Judgement {
-  if (furthest !== QPState.INIT) return undefined;
+const NEVER_ARMED =
+  '; it has a completion channel and was never armed by ibv_req_notify_cq, so no event came';
+
+/** Where a connection manager moves the queue pair, its connection was refused, or never asked for. */
+function leftInInit({ qpn, furthest }: QP, { usesCm }: LintedProgram): Judgement {
+  if (usesCm || furthest !== QPState.INIT) return undefined;
   return { rule: 'qp-in-init', sentence: `queue pair ${qpn} was moved to INIT and never to RTR` };
 }
 

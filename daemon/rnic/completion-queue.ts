@@ -48,6 +48,8 @@ export class CQ {
   /** Queue pairs that complete to it. */
   users = 0;
   closed = false;
+  /** Set by its owner: the program has given it a completion channel. */
+  hasChannel = false;
   /** CQEs written, and CQEs lost because the client was too slow. */
   written = 0;
   lost = 0;
@@ -59,6 +61,7 @@ export class CQ {
   readonly #watch: WorkWatch;
   readonly #tellsEachLoss: boolean;
   #overflowing = false;
+  #wasArmed = false;
   /** How many had been written with the last one that fires a queue armed for solicited events. */
   #solicitedAt = Number.NEGATIVE_INFINITY;
 
@@ -110,7 +113,10 @@ export class CQ {
     const solicited = completion.solicited || completion.status !== 0;
     if (solicited) this.#solicitedAt = this.written;
     const armed = writer.armed();
-    if (armed !== Notify.none) this.#fire(armed, solicited);
+    if (armed !== Notify.none) {
+      this.#wasArmed = true;
+      this.#fire(armed, solicited);
+    }
     return true;
   }
 
@@ -123,6 +129,7 @@ export class CQ {
     const writer = this.#writer;
     if (writer.arm === undefined) throw new VerbsError('EOPNOTSUPP', 'the client arms the queue');
     writer.arm(solicitedOnly);
+    this.#wasArmed = true;
     if (seen === undefined) return;
     const since = writer.writtenSince?.(seen) ?? 0;
     if (since === 0) return;
@@ -147,6 +154,11 @@ export class CQ {
     if (!wanted) return;
     this.#writer.disarm();
     this.#effects.push(this.#fired);
+  }
+
+  /** The client has asked for a notification at least once. */
+  get wasArmed(): boolean {
+    return this.#wasArmed || this.#writer.armed() !== Notify.none;
   }
 
   /** Counts the completions that the client has not taken. */

@@ -177,6 +177,7 @@ export class CqElement extends EventElement {
     this.cq = parts.cq;
     this.ring = parts.ring;
     this.channel = parts.channel;
+    parts.cq.hasChannel = parts.channel !== undefined;
   }
 
   override handleCompletion(): void {

@@ -1,0 +1,52 @@
+import { expect, it } from 'vitest';
+import { adviceOn } from '../../../daemon/lint/advice.ts';
+import type { LintedProgram } from '../../../daemon/lint/findings.ts';
+import { Notify } from '../../../verbs-api/contract/protocol/queue-layout.ts';
+import { QPState, QPType } from '../../../verbs-api/contract/verbs/enums.ts';
+import { NicRig } from '../../support/nic-rig.ts';
+import { bringTo, ProgramRig } from '../../support/program-rig.ts';
+
+const PROGRAM: LintedProgram = {
+  pid: 1,
+  program: 'prog',
+  device: 'roce0',
+  script: false,
+  usesCm: false,
+};
+
+/** A queue with a completion that no one took. */
+function unpolled(): NicRig {
+  const rig = new NicRig();
+  for (const wrId of [0, 1]) rig.receives.post(wrId, [rig.piece(0, 8)]);
+  rig.receive([1]);
+  return rig;
+}
+
+function sentences(rig: NicRig): string[] {
+  return adviceOn(rig.recvCQ, PROGRAM).map(({ sentence }) => sentence);
+}
+
+const NEVER = /took none; it has a completion channel and was never armed by ibv_req_notify_cq/;
+
+it('says so of an unpolled queue with a channel that was never armed', () => {
+  const rig = unpolled();
+  expect(sentences(rig)).toEqual([expect.stringMatching(/ took none$/)]);
+  rig.recvCQ.hasChannel = true;
+  expect(sentences(rig)).toEqual([expect.stringMatching(NEVER)]);
+});
+
+it('does not say so once the queue was armed, also if its event has come', () => {
+  const rig = unpolled();
+  rig.recvCQ.hasChannel = true;
+  rig.recvCompletions.arm(Notify.any);
+  expect(sentences(rig)).toEqual([expect.stringMatching(/ took none$/)]);
+  rig.receive([1]);
+  expect(rig.recvCompletions.armed).toBe(Notify.none);
+  expect(sentences(rig)).toEqual([expect.stringMatching(/ took none$/)]);
+});
+
+it('has nothing to say of a queue pair in INIT whose connection a manager makes', () => {
+  const qp = bringTo(new ProgramRig().createQP(QPType.rc), QPState.INIT);
+  expect(adviceOn(qp, PROGRAM).map(({ rule }) => rule)).toEqual(['qp-in-init']);
+  expect(adviceOn(qp, { ...PROGRAM, usesCm: true })).toEqual([]);
+});
