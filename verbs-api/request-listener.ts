@@ -1,4 +1,5 @@
 /** A listening id whose connect requests are taken one by one: what listeners of all kinds share. */
+import { setImmediate } from 'node:timers/promises';
 import { type AcceptLimit, AcceptQueue } from './accept-queue.ts';
 import { within } from './client/deadline.ts';
 import { CMEventType } from './contract/verbs/enums.ts';
@@ -8,6 +9,7 @@ import type {
   ConnectionId,
   SocketAddress,
 } from './contract/verbs/provider.ts';
+import { owned } from './dialing.ts';
 
 /** A request of a peer, which is accepted with options. */
 interface AcceptableRequest<Options, Endpoint> {
@@ -40,7 +42,12 @@ export class RequestListener<
     this.#requestOf = requestOf;
     this.#queue = new AcceptQueue({
       next: (signal) => this.#next(signal),
-      accept: (request, options) => requestOf(request).accept(options),
+      accept: (request, options) =>
+        owned(request.id, options.signal, async () => {
+          // A peer may have given up since it asked: what this turn has of that comes first.
+          await setImmediate();
+          return await requestOf(request).accept(options);
+        }),
     });
   }
 
