@@ -78,6 +78,23 @@ describe('a recording on a full disk', () => {
   });
 });
 
+describe.skipIf(!isRoot)(`a JUnit file on a disk that fills up${needs}`, () => {
+  it('leaves the report of a program that fails on standard error', async () => {
+    const steps = `mount -t tmpfs -o size=64k,mode=700 none ${full} && exec "$@"`;
+    const fill = `cat /dev/zero >${full}/fill 2>/dev/null; exit 7`;
+    const { status, stderr } = await runCommand(
+      ['run', '--fresh', '--junit', join(full, 'junit'), '--', 'sh', '-c', fill],
+      {},
+      ['unshare', '--mount', 'sh', '-c', steps, 'sh'],
+    );
+    expect(stderr).toMatch(/^iwarpd: sh -c .*: ended with status 7\n/);
+    expect(stderr).toMatch(
+      /^iwarpd: cannot write \S*junit: no space left on device \(ENOSPC\)\n$/m,
+    );
+    expect(status).toBe(1);
+  });
+});
+
 describe.skipIf(!isRoot)(`a temporary directory that cannot be written to${needs}`, () => {
   it('ends a run with a line that says so', async () => {
     const steps = `mount -t tmpfs -o ro none ${full} && exec "$@"`;

@@ -104,7 +104,7 @@ export async function runProgram(
   }
   const { end, unrecorded, idleFaults, findings } = result;
   const short = result.report ?? shortReport(words, end, unrecorded);
-  await junit?.ended(short);
+  const unwritten = await failureOfFile(junit?.ended(short));
   // On a running daemon, nothing is added to what a program that fails has said.
   const report = unrecorded.length === 0 ? result.report : short;
   if (report !== undefined) {
@@ -116,9 +116,20 @@ export async function runProgram(
     output.note(`iwarpd: ${lintTitle(findings)}`);
     for (const line of lintLines(findings)) output.note(`  ${line}`);
   }
+  if (unwritten !== undefined) throw unwritten;
   if ('error' in end) return;
   if ('signal' in end) return endBySignal(end.signal);
   process.exitCode = end.status === 0 && report !== undefined ? STATUS_FAILED : end.status;
+}
+
+/** The failure of a file, for after the report: the report is then all that there is. */
+async function failureOfFile(written: Promise<void> | undefined): Promise<unknown> {
+  try {
+    await written;
+    return undefined;
+  } catch (error) {
+    return error;
+  }
 }
 
 /** Undefined where a signal came before the program ran. */
