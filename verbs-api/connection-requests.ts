@@ -1,4 +1,5 @@
 /** How an awaitable operation of a connection becomes a work request, and its completion a result. */
+import { isTransferred } from './contract/verbs/arguments.ts';
 import type { WC } from './contract/verbs/completion.ts';
 import { SendFlag, WROpcode } from './contract/verbs/enums.ts';
 import { VerbsError } from './contract/verbs/errors.ts';
@@ -45,6 +46,7 @@ export function sendPlan(
   maxInlineData: number,
 ): Plan<void> | VerbsError {
   const bytes = typeof data === 'string' ? new TextEncoder().encode(data) : data;
+  if (bytes instanceof Uint8Array && isTransferred(bytes)) return transferred('send: data');
   const { length } = bytes;
   const what = `send of ${length} bytes`;
   const most = window?.peerBytes ?? Number.POSITIVE_INFINITY;
@@ -97,6 +99,7 @@ export function writePlan(
   offset: number | undefined,
   maxInlineData: number,
 ): Plan<void> | VerbsError {
+  if (data instanceof Uint8Array && isTransferred(data)) return transferred('write: data');
   const { length } = data;
   const what = `write of ${length} bytes`;
   const target = targetOf(remote, offset, length, what);
@@ -127,6 +130,7 @@ export function readPlan(
   into: number | Uint8Array | SGE | undefined,
   offset: number | undefined,
 ): Plan<Uint8Array> | VerbsError {
+  if (into instanceof Uint8Array && isTransferred(into)) return transferred('read: into');
   const rest = remote.length - (offset ?? 0);
   const length = into === undefined ? rest : typeof into === 'number' ? into : into.length;
   const what = `read of ${length} bytes`;
@@ -180,6 +184,13 @@ export function atomicPlan(
       return new DataView(buffer, byteOffset, WORD_BYTES).getBigUint64(0, true);
     },
   };
+}
+
+function transferred(name: string): VerbsError {
+  return new VerbsError(
+    'EINVAL',
+    `${name} has no memory any more: its ArrayBuffer was transferred`,
+  );
 }
 
 /** Address and key at the peer, or the error. */

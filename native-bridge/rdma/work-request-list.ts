@@ -7,7 +7,7 @@ import { SendFlag, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
 import type { ErrnoCode } from '../../verbs-api/contract/verbs/errors.ts';
 import {
   hasUnknownReceiveField,
-  hasUnknownSendField,
+  lostPayload,
   SEND_FLAGS,
 } from '../../verbs-api/contract/verbs/request-fields.ts';
 import type { RecvWR, SendFields, SGE } from '../../verbs-api/contract/verbs/work-request.ts';
@@ -295,7 +295,7 @@ function putPayload(
   if (!inline) return putSgList(wr, index, limits.maxSendSge);
   const data = wr.inlineData;
   const lengthBytes = data?.length ?? 0;
-  if (lengthBytes === 0 && hasUnknownSendField(wr)) return 'EINVAL';
+  if (lengthBytes === 0 && lostPayload(wr)) return 'EINVAL';
   if (lengthBytes > limits.maxInline || (wr.sgList?.length ?? 0) > 0) return 'EINVAL';
   const offset = index * INLINE_LIMIT;
   if (data !== undefined) payload.bytes.set(data, offset);
@@ -309,7 +309,7 @@ function putPayload(
 
 function putSgList(wr: SendFields, index: number, max: number): ErrnoCode | undefined {
   const list = wr.sgList ?? NO_SGES;
-  if (list.length === 0 && hasUnknownSendField(wr)) return 'EINVAL';
+  if (list.length === 0 && lostPayload(wr)) return 'EINVAL';
   if (list.length > max || !sends.putSges(index, list)) return 'EINVAL';
   sends.words[index * sends.elementWords + S_NUM_SGE] = list.length;
   return undefined;

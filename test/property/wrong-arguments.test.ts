@@ -165,6 +165,13 @@ describe('a wrong argument of a public function', () => {
     expect(await said(() => connectDaemon({ socketPath: '' }))).toBe(
       "connectDaemon: options.socketPath must be the path of a socket, not the string ''",
     );
+    const bytes = new Uint8Array(5);
+    structuredClone(bytes, { transfer: [bytes.buffer] });
+    const remote = { addr: '0x0', rkey: 1, length: 8 };
+    const gone = 'has no memory any more: its ArrayBuffer was transferred';
+    expect(await said(() => client.send(bytes))).toBe(`send: data ${gone}`);
+    expect(await said(() => client.write(remote, bytes))).toBe(`write: data ${gone}`);
+    expect(await said(() => client.read(remote, bytes))).toBe(`read: into ${gone}`);
     const file = fileURLToPath(import.meta.url);
     expect(await said(() => connectDaemon({ socketPath: file }))).toBe(
       `no daemon at ${file}: that is not a socket`,

@@ -13,7 +13,7 @@ import { SendFlag, WROpcode } from '../contract/verbs/enums.ts';
 import type { ErrnoCode } from '../contract/verbs/errors.ts';
 import { sendRefusal } from '../contract/verbs/post-refusal.ts';
 import type { PD } from '../contract/verbs/provider.ts';
-import { hasUnknownSendField, SEND_FLAGS } from '../contract/verbs/request-fields.ts';
+import { lostPayload, SEND_FLAGS } from '../contract/verbs/request-fields.ts';
 import type { SendFields, SGE } from '../contract/verbs/work-request.ts';
 import { isUint32, putLong, type RingMemory, ringMemory } from './ring-memory.ts';
 import { putScatterGather } from './scatter-gather.ts';
@@ -189,7 +189,7 @@ export class SendRing {
     const list = wr.sgList ?? NO_SGES;
     // So put, the comparison also refuses what has no length.
     if (!(list.length <= max && list.length <= this.#limits.maxSge)) return INVALID;
-    if (list.length === 0 && (!Array.isArray(list) || hasUnknownSendField(wr))) return INVALID;
+    if (list.length === 0 && (!Array.isArray(list) || lostPayload(wr))) return INVALID;
     if (!putScatterGather(this.#memory, base + SGES, list)) return INVALID;
     return list.length << NUM_SGE_SHIFT;
   }
@@ -199,7 +199,7 @@ export class SendRing {
     if (wr.sgList !== undefined && wr.sgList.length > 0) return INVALID;
     if (payload !== undefined && !ArrayBuffer.isView(payload)) return INVALID;
     const lengthBytes = payload === undefined ? 0 : payload.length;
-    if (lengthBytes === 0 && hasUnknownSendField(wr)) return INVALID;
+    if (lengthBytes === 0 && lostPayload(wr)) return INVALID;
     if (lengthBytes > this.#limits.maxInline) return INVALID;
     if (immediate && lengthBytes > INLINE_MAX_WITH_IMMEDIATE) return INVALID;
     if (payload !== undefined) this.#memory.bytes.set(payload, base * 4 + SQE.inline);

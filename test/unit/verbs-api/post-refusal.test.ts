@@ -60,6 +60,11 @@ const sends: readonly [string, object, string][] = [
     { opcode: 'send', sgList: [sge] },
     "request 0: opcode is the string 'send', not one of WROpcode: use WROpcode.send",
   ],
+  [
+    'inline data that was transferred',
+    { opcode: WROpcode.send, inlineData: transferred() },
+    'request 0 (send): inlineData has no memory any more: its ArrayBuffer was transferred',
+  ],
   ['no opcode', { sgList: [sge] }, 'request 0: opcode is required: one of WROpcode'],
   [
     'a region as an SGE',
@@ -119,6 +124,12 @@ describe('a refused receive', () => {
     expect(checkReceives([wr as RecvWR], nativeLimits).code).toBe('EINVAL');
   });
 });
+
+function transferred(): Uint8Array {
+  const bytes = new Uint8Array(4);
+  structuredClone(bytes, { transfer: [bytes.buffer] });
+  return bytes;
+}
 
 function sendRing(): SendRing {
   return new SendRing(new Uint8Array(ELEMENT), {

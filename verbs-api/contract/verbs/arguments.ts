@@ -107,6 +107,17 @@ export const TEXT = kind('a string', (value) => typeof value === 'string');
 export const FLAG = kind('true or false', (value) => typeof value === 'boolean');
 /** Bytes; a `Buffer` is such an array. */
 export const BYTES = kind('a Uint8Array', (value) => value instanceof Uint8Array);
+/** True for bytes whose memory was transferred, to a worker for example: they look empty. */
+export function isTransferred({ buffer, byteLength }: Uint8Array): boolean {
+  if (byteLength > 0) return false;
+  try {
+    new Uint8Array(buffer);
+    return false;
+  } catch {
+    return true;
+  }
+}
+
 /** A function. */
 export const FUNCTION = kind('a function', (value) => typeof value === 'function');
 /** Any value. */

@@ -2,7 +2,7 @@
  * Explains in words why a work request was refused. Called only after a refusal, never on the hot
  * path.
  */
-import { described } from './arguments.ts';
+import { described, isTransferred } from './arguments.ts';
 import { SendFlag, WROpcode } from './enums.ts';
 import type { ErrnoCode } from './errors.ts';
 import { SEND_FLAGS, unknownReceiveField, unknownSendField } from './request-fields.ts';
@@ -135,6 +135,9 @@ function payloadRefusal(wr: SendFields, limits: RequestLimits): string | undefin
   const { inlineData } = wr;
   if (inlineData !== undefined && !ArrayBuffer.isView(inlineData)) {
     return `inlineData is ${described(inlineData)}, not a Uint8Array`;
+  }
+  if (inlineData !== undefined && isTransferred(inlineData)) {
+    return 'inlineData has no memory any more: its ArrayBuffer was transferred';
   }
   const list = wr.sgList ?? [];
   const withImmediate =

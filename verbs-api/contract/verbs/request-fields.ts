@@ -2,7 +2,7 @@
  * The fields of work requests. A request whose list of SGEs has a misspelt name would be a message
  * without a payload, so requests without one are checked for unknown fields.
  */
-import { isPlain, unknownField } from './arguments.ts';
+import { isPlain, isTransferred, unknownField } from './arguments.ts';
 import { SendFlag } from './enums.ts';
 import type { RecvWR, SendFields } from './work-request.ts';
 
@@ -26,19 +26,24 @@ const SEND_FIELDS: Readonly<Record<keyof SendFields, true>> = {
 };
 const RECEIVE_FIELDS: Readonly<Record<keyof RecvWR, true>> = { sgList: true, wrId: true };
 
-/** True if a send request has a field that none has. Objects of classes may have any. */
-export function hasUnknownSendField(wr: SendFields): boolean {
-  return hasOther(wr, SEND_FIELDS);
+/**
+ * True if a send request without a payload was meant to have one: it has a field that none has, or
+ * inline data whose memory was transferred. Objects of classes may have any field.
+ */
+export function lostPayload(wr: SendFields): boolean {
+  return (
+    hasOther(wr, SEND_FIELDS) || (ArrayBuffer.isView(wr.inlineData) && isTransferred(wr.inlineData))
+  );
 }
 
-/** As `hasUnknownSendField`, for a receive. */
+/** True if a receive has a field that none has. */
 export function hasUnknownReceiveField(wr: RecvWR): boolean {
   return hasOther(wr, RECEIVE_FIELDS);
 }
 
 /** The unknown field of a send request, in words; undefined if it has none. */
 export function unknownSendField(wr: SendFields): string | undefined {
-  return hasUnknownSendField(wr) ? unknownField(wr, SEND_FIELDS, 'field') : undefined;
+  return hasOther(wr, SEND_FIELDS) ? unknownField(wr, SEND_FIELDS, 'field') : undefined;
 }
 
 /** As `unknownSendField`, for a receive. */
