@@ -1,6 +1,6 @@
 /** `iwarpd run`: unmodified rdma-core programs on the emulated devices. */
 import { rmSync } from 'node:fs';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { instanceHint, socketPathOfThisProcess } from '../../../verbs-api/client/daemon-place.ts';
 import { queryDaemon } from '../../../verbs-api/client/daemon-query.ts';
 import { startCommand } from '../../../verbs-api/client/start-command.ts';
@@ -164,6 +164,8 @@ async function runOnDaemon(
       : {};
     const environment = { ...process.env, ...variables, ...without, ...explained, ...run };
     const onOutput = junit?.keepOutput;
+    // A start may take a single turn, and signals are delivered between turns.
+    await nextTurn();
     const end =
       passing.early === undefined
         ? await runToEnd({ words, environment, passing, onOutput })
