@@ -34,7 +34,7 @@ import {
 import { ERRNO, isVerbsError, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import type { MemoryTier } from '../../verbs-api/contract/verbs/provider.ts';
 import { noteWork } from '../host/turn-note.ts';
-import { adviceOn } from '../lint/advice.ts';
+import { judge } from '../lint/advice.ts';
 import type { Findings } from '../lint/findings.ts';
 import type { Refusals } from '../refusals/refusals.ts';
 import { ClientIdentity } from './client-identity.ts';
@@ -297,7 +297,7 @@ export class ControlClient {
     if (findings === undefined) return;
     const { program, credentials } = this.#identity;
     const linted = { pid: credentials.pid, program, device, script: true, usesCm: false };
-    for (const advice of adviceOn(object, linted)) findings.note(linted, advice);
+    judge(object, linted, findings);
   }
 
   #record(report: OwnReport): void {

@@ -1,9 +1,17 @@
 /** Judges objects of the NIC that are destroyed. */
 import { QPState, QPType } from '../../verbs-api/contract/verbs/enums.ts';
+import { gidText } from '../../verbs-api/contract/verbs/gid.ts';
+import { canonicalAddress, isLoopback } from '../iwarp/cm/address.ts';
 import { CQ } from '../rnic/completion-queue.ts';
+import { counted, hex } from '../rnic/failure-sentence.ts';
 import { MR } from '../rnic/memory-region.ts';
 import { QP } from '../rnic/queue-pair.ts';
-import type { Advice, LintedProgram } from './findings.ts';
+import type { Advice, Findings, LintedProgram } from './findings.ts';
+
+/** Judges an object of a program, and records the advice in `findings`. */
+export function judge(object: object, program: LintedProgram, findings: Findings): void {
+  for (const advice of adviceOn(object, program)) findings.note(program, advice);
+}
 
 /** What is to be said about an object of a program. */
 export function adviceOn(object: object, program: LintedProgram): readonly Advice[] {
@@ -22,7 +30,7 @@ export function adviceOn(object: object, program: LintedProgram): readonly Advic
 /** About a program whose last call on a device destroyed a queue of which it had taken `events`. */
 export function unacknowledgedEvents(events: number): Advice {
   const sentence =
-    `ibv_destroy_cq was the last call on the device, of a queue with ${count(events, 'completion event')}:` +
+    `ibv_destroy_cq was the last call on the device, of a queue with ${counted(events, 'completion event')}:` +
     ' it waits until each is acknowledged by ibv_ack_cq_events';
   return { rule: 'cq-events-unacked', sentence };
 }
@@ -37,7 +45,7 @@ function unusedRegion(mr: MR): Judgement {
   if (mr.used) return undefined;
   const { lengthBytes, lkey, address } = mr;
   const sentence =
-    `the region of ${count(lengthBytes, 'byte')} at ${hex(address)}, lkey ${hex(lkey)}, was never used:` +
+    `the region of ${counted(lengthBytes, 'byte')} at ${hex(address)}, lkey ${hex(lkey)}, was never used:` +
     ' no work request and no peer touched it';
   return { rule: 'mr-unused', sentence };
 }
@@ -45,10 +53,10 @@ function unusedRegion(mr: MR): Judgement {
 function unpolledQueue(cq: CQ, { script }: LintedProgram): Judgement {
   if (cq.written === 0) return undefined;
   const { count: untaken, successes } = cq.untaken();
-  // Those that a destroyed queue pair leaves are of no interest to its program.
+  // A program need not take what a queue pair flushes when it is destroyed.
   if (untaken < cq.written || successes === 0) return undefined;
   const poll = script ? 'poll' : 'ibv_poll_cq';
-  const sentence = `the completion queue of ${count(cq.count, 'entry')} got ${count(untaken, 'completion')}, and ${poll} took none`;
+  const sentence = `the completion queue of ${counted(cq.count, 'entry', 'entries')} got ${counted(untaken, 'completion')}, and ${poll} took none`;
   const silent = cq.hasChannel && !cq.wasArmed;
   return { rule: 'cq-unpolled', sentence: silent ? sentence + NEVER_ARMED : sentence };
 }
@@ -92,27 +100,9 @@ function unusedInline(qp: QP, { script }: LintedProgram): Judgement {
 /** A connection manager finds the GID by its address: then the program has not chosen it. */
 function gidOfHost({ qpn, type, source }: QP, { usesCm, script }: LintedProgram): Judgement {
   if (usesCm || type === QPType.ud || source === undefined) return undefined;
-  const address = loopbackText(source.gid);
-  if (address === undefined) return undefined;
+  const address = canonicalAddress(gidText(source.gid));
+  if (address === undefined || !isLoopback(address)) return undefined;
   const index = script ? 'sgidIndex' : 'sgid_index';
   const sentence = `queue pair ${qpn}: ${index} ${source.index} is the GID of ${address}, which no other host reaches`;
   return { rule: 'gid-of-host', sentence };
-}
-
-/** A loopback address, as text; undefined for others. */
-function loopbackText(gid: Uint8Array): string | undefined {
-  const isMapped =
-    gid.subarray(0, 10).every((byte) => byte === 0) && gid[10] === 255 && gid[11] === 255;
-  if (isMapped) return gid[12] === 127 ? gid.subarray(12).join('.') : undefined;
-  return gid.subarray(0, 15).every((byte) => byte === 0) && gid[15] === 1 ? '::1' : undefined;
-}
-
-function hex(value: number | bigint): string {
-  return `0x${value.toString(16)}`;
-}
-
-/** "1 byte", "2 bytes", "3 entries". */
-function count(number: number, noun: string): string {
-  const plural = noun.endsWith('y') ? `${noun.slice(0, -1)}ies` : `${noun}s`;
-  return `${number} ${number === 1 ? noun : plural}`;
 }

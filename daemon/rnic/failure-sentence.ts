@@ -402,7 +402,8 @@ function rounded(value: number): number {
   return value >= 10 ? Math.round(value) : Number(value.toPrecision(2));
 }
 
-function counted(count: number, one: string, many = `${one}s`): string {
+/** `3 retries`; '' for none. With `many`, also `0 entries`. */
+export function counted(count: number, one: string, many = `${one}s`): string {
   return count === 0 && many === `${one}s` ? '' : `${count} ${count === 1 ? one : many}`;
 }
 
@@ -410,7 +411,8 @@ function bytesText(bytes: bigint): string {
   return `${bytes} byte${bytes === 1n ? '' : 's'}`;
 }
 
-function hex(value: number | bigint): string {
+/** `0x8f21`. */
+export function hex(value: number | bigint): string {
   return `0x${value.toString(16)}`;
 }
 

@@ -5,6 +5,7 @@
 import { CQEStatus } from '../../verbs-api/contract/protocol/queue-layout.ts';
 import { Access, MWType } from '../../verbs-api/contract/verbs/enums.ts';
 import { type Cause, type CauseHolder, refusedSGE } from './failure-cause.ts';
+import { hex } from './failure-sentence.ts';
 import { MemoryTarget } from './memory-check.ts';
 import { REMOTE_ACCESS } from './memory-region.ts';
 import type { MW, WindowUser } from './memory-window.ts';
@@ -92,8 +93,4 @@ function invalidateText(host: StagHost, user: WindowUser, stag: number): string 
   if (mw?.type !== MWType.type2)
     return `rkey ${name} belongs to a type 1 window; only type 2 windows can be invalidated`;
   return `the window of rkey ${name} is bound to QP ${entry.qpn}`;
-}
-
-function hex(value: number): string {
-  return `0x${value.toString(16)}`;
 }

@@ -1,6 +1,6 @@
 /** A program that uses the emulated kernel: its identity, its objects and its quotas. */
 import type { PeerProcess } from '../../../native-bridge/libc/peer-process.ts';
-import { adviceOn } from '../../lint/advice.ts';
+import { judge } from '../../lint/advice.ts';
 import type { Advice, Findings, LintedProgram } from '../../lint/findings.ts';
 import type { Refusals } from '../../refusals/refusals.ts';
 import { ClientIdentity } from '../client-identity.ts';
@@ -57,9 +57,7 @@ export class KernelClient extends ClientIdentity {
 
   /** An object of the program on this device has been destroyed. */
   judge(object: object, device: string): void {
-    if (this.#findings === undefined) return;
-    const linted = this.#linted(device);
-    for (const advice of adviceOn(object, linted)) this.#findings.note(linted, advice);
+    if (this.#findings !== undefined) judge(object, this.#linted(device), this.#findings);
   }
 
   advise(advice: Advice, device: string): void {
