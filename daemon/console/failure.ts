@@ -49,9 +49,11 @@ export function oneLine(text: string): string {
   return text.trim().replace(/\s*\n\s*/g, ' ');
 }
 
-/** The error message on one line, without a stack. A verb's code follows where the text names none. */
+/** The error message on one line, without a stack. A verb's code follows where the text has none. */
 export function failureText(error: unknown): string {
-  if (isVerbsError(error) && !/\bE[A-Z0-9]{3,}\b/.test(error.message)) {
+  const named = isVerbsError(error) && error.message.includes(error.code);
+  // Of a failed system call, the text has another one: `read-only file system (EROFS)`.
+  if (isVerbsError(error) && !named && !/\(E[A-Z0-9]+\)/.test(error.message)) {
     return oneLine(`${error.message} (${error.code})`);
   }
   if (error instanceof Error) return oneLine(error.message === '' ? error.name : error.message);
