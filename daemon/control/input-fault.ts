@@ -24,7 +24,7 @@ const UNKNOWN_FIELD = 'unknown field';
 /** The unit of a length. */
 const UNITS: Readonly<Record<string, string>> = { string: ' characters long', array: ' entries' };
 
-/** Further errors that a message names; a reader who mends those sees the rest. */
+/** Errors that a message names besides the first. More follow once those are mended. */
 const MORE_FAULTS_MAX = 9;
 
 /** All errors, each field once, up to ten. */

@@ -116,7 +116,7 @@ export class UverbsFile extends OpenDevice implements KernelFile {
 
   /** All objects, those to destroy first at the end. */
   #leave(): UverbsObject[] {
-    // One that goes on to end in order destroys its protection domain, too.
+    // A program that went on would have destroyed its protection domain as well.
     if (this.eventsOfDestroyed > 0 && this.table.size > 0) {
       this.client.advise(unacknowledgedEvents(this.eventsOfDestroyed), this.device.name);
     }
