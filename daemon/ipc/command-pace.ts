@@ -7,6 +7,7 @@
  */
 
 import { type InputAccount, KeptInput } from './kept-input.ts';
+import { ReadingShare } from './reading-share.ts';
 
 /** Milliseconds of a turn: a few hundred requests of the cheap kind. */
 const SHARE_MS = 4;
@@ -24,6 +25,7 @@ interface Waiting {
 
 /** The share of one user. */
 export class CommandShare {
+  readonly reading = new ReadingShare();
   readonly #waiting: Waiting[] = [];
   #spentMs = 0;
   #since = 0;

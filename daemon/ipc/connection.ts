@@ -47,14 +47,17 @@ export class Connection implements InputAccount {
   onClosing: (fd: number | undefined) => void = () => undefined;
   /** Unread bytes at which the connection is cut. */
   unreadMaxBytes: number;
-  /** Its user's share of a turn for requests; its own until it is admitted. */
-  commands = new CommandShare();
+  /** See `shareTurns`. */
+  #commands = new CommandShare();
   #share: UserShare | undefined;
   #chargedBytes = 0;
   #keptBytes = 0;
   #reason: string | undefined;
   #closed = false;
   #overdue = false;
+  /** It is not read: its requests wait, or its user's other connections come first. */
+  #paused = false;
+  #held = false;
 
   /**
    * Takes over an accepted socket that is not reading yet. `readBuffer` may be shared by all
@@ -114,6 +117,7 @@ export class Connection implements InputAccount {
       onread: {
         buffer: readBuffer,
         callback: (length, buffer) => {
+          this.#commands.reading.note();
           if (!this.#closed) this.onBytes(buffer.subarray(0, length));
           return !this.#closed;
         },
@@ -123,9 +127,13 @@ export class Connection implements InputAccount {
     this.#writer = new DirectWriter(this.#socket, () => this.#charge());
     this.#socket.on('drain', () => this.#drained());
     this.#socket.on('error', (error) => {
+      this.#commands.reading.note();
       if (!PEER_GONE.has(`${Reflect.get(error, 'code')}`)) this.#reason ??= error.message;
     });
-    this.#socket.on('end', () => this.#finish());
+    this.#socket.on('end', () => {
+      this.#commands.reading.note();
+      this.#finish();
+    });
     this.#socket.on('close', () => this.#finish());
     this.#socket.resume();
   }
@@ -155,19 +163,39 @@ export class Connection implements InputAccount {
     return this.#closed;
   }
 
+  /** Its user's share of a turn for requests; its own until `shareTurns`. */
+  get commands(): CommandShare {
+    return this.#commands;
+  }
+
+  /** Gives it its user's share of each turn, until it ends. */
+  shareTurns(commands: CommandShare): void {
+    this.#commands = commands;
+    commands.reading.join(this);
+  }
+
   /** From here on, runs incoming requests as their user's share of a turn permits. */
   serve(carryOut: CarryOut): void {
-    const pace = new CommandPace(this, this.commands, carryOut);
+    const pace = new CommandPace(this, this.#commands, carryOut);
     this.onBytes = (bytes) => pace.receive(bytes);
   }
 
   /** Reads no more, until `resume`. */
   pause(): void {
+    this.#paused = true;
     this.#socket.pause();
   }
 
   resume(): void {
-    this.#socket.resume();
+    this.#paused = false;
+    if (!this.#held) this.#socket.resume();
+  }
+
+  /** Called by its user's `ReadingShare`. */
+  hold(held: boolean): void {
+    this.#held = held;
+    if (held) this.#socket.pause();
+    else if (!this.#paused) this.#socket.resume();
   }
 
   /** Sends bytes, which may be reused after the call. A peer that does not read is cut. */
@@ -271,6 +299,7 @@ export class Connection implements InputAccount {
     if (this.#closed) return;
     this.#closed = true;
     noteWork('end of a connection');
+    this.#commands.reading.leave(this);
     // Clean up before the peer sees the end: a peer that waits for it may rely on the clean-up.
     try {
       this.onClosed(this.#reason);

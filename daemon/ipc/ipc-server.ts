@@ -294,7 +294,7 @@ export class IpcServer {
 
   #admit(connection: Connection): void {
     this.#connections.add(connection);
-    connection.commands = this.#shares.of(connection.credentials.uid);
+    connection.shareTurns(this.#shares.of(connection.credentials.uid));
     connection.onEnded = () => {
       this.#connections.delete(connection);
       this.#admission.left(connection);
