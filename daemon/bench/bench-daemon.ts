@@ -66,7 +66,7 @@ export class BenchDaemon {
           ];
     const collector =
       collectable === true
-        ? ['--expose-gc', '--import', new URL('collect-garbage.js', import.meta.url).href]
+        ? ['--expose-gc', '--import', new URL('../bench/collect-garbage.js', import.meta.url).href]
         : [];
     const main = fileURLToPath(new URL('../cli/main.js', import.meta.url));
     const all = devices ?? [`bench0=${kind === undefined ? '' : `${kind}:`}${address}`];

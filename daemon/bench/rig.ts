@@ -329,7 +329,11 @@ export class Rig {
     label: string,
     variables: Readonly<Record<string, string>> = {},
   ): BenchWorker<M> {
-    const worker = new BenchWorker<M>(new URL(module, import.meta.url), label, variables);
+    const worker = new BenchWorker<M>(
+      new URL(`../bench/${module}`, import.meta.url),
+      label,
+      variables,
+    );
     this.#closers.push(() => worker.close());
     return worker;
   }

@@ -1,55 +1,31 @@
 #!/usr/bin/env node
 /**
- * Entry point of the `iwarpd` command: runs it, and turns a failure into one line and an exit
- * status.
+ * Entry point of the `iwarpd` command. Node needs most of a start to load modules, so the command
+ * is also bundled into a few files, by `bundler/`. Without them, or if anything was compiled since,
+ * the modules run as compiled.
  */
-import {
-  CommandFailure,
-  failureText,
-  Interruption,
-  STATUS_FAILED,
-  STATUS_INTERRUPTED,
-  WriteFailure,
-} from '../console/failure.ts';
-import { endOnClosedPipe, STANDARD_OUTPUT } from '../console/output.ts';
-import { reportToStarter } from './detached-failure.ts';
-import { endWithNpm } from './npm-parent.ts';
+import { readFileSync, statSync } from 'node:fs';
 
-const interruption = new AbortController();
+const BUNDLE = '../command/command.js';
+/** Names what the compiler writes whenever it compiles; absent in a package, where nothing does. */
+const COMPILED = '../command/compiled.json';
 
-function interrupt(by?: NodeJS.Signals): void {
-  // A second interruption exits at once, without waiting for the connection to close.
-  if (interruption.signal.aborted) process.exit(STATUS_INTERRUPTED);
-  interruption.abort(new Interruption(by));
+/** Modification time, in milliseconds; `missing` for a file that is not there. */
+function modified(path: string, missing: number): number {
+  const found = statSync(new URL(path, import.meta.url), { throwIfNoEntry: false });
+  return found?.mtimeMs ?? missing;
 }
 
-async function main(): Promise<void> {
-  endOnClosedPipe();
-  for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(name, interrupt);
-  // A command forked with a channel ends with the process at the other end.
-  process.on('disconnect', () => interrupt());
-  process.channel?.unref();
-  await endWithNpm(process.env);
-  try {
-    // Loaded here: most of the time until then is this, and a signal meanwhile counts.
-    const { runCommandLine } = await import('./program.ts');
-    await runCommandLine(process.argv.slice(2), {
-      output: STANDARD_OUTPUT,
-      signal: interruption.signal,
-    });
-  } catch (error) {
-    process.exitCode = statusOf(error);
-  }
+/** Paths relative to this folder. */
+function compiled(): readonly string[] {
+  if (modified(COMPILED, 0) === 0) return [];
+  return JSON.parse(readFileSync(new URL(COMPILED, import.meta.url), 'utf8'));
 }
 
-function statusOf(error: unknown): number {
-  if (interruption.signal.aborted && !(error instanceof WriteFailure)) return STATUS_INTERRUPTED;
-  reportToStarter(failureText(error), process.env, STANDARD_OUTPUT);
-  STANDARD_OUTPUT.note(`iwarpd: ${failureText(error)}`);
-  if (process.env['IWARPD_DEBUG'] !== undefined && error instanceof Error) {
-    STANDARD_OUTPUT.note(error.stack ?? '');
-  }
-  return error instanceof CommandFailure ? error.exitStatus : STATUS_FAILED;
+function isCurrent(): boolean {
+  const bundled = modified(BUNDLE, 0);
+  // A project that is gone was part of another build.
+  return bundled > 0 && compiled().every((path) => modified(path, Infinity) <= bundled);
 }
 
-await main();
+await import(isCurrent() ? BUNDLE : './command.ts');

@@ -49,7 +49,10 @@ const SETTLE_LIMIT_MS = 5_000;
 export const STALL_LIMIT_MS = INTERVAL_MS * LOOKS;
 
 /** Paths of the compiled worker; run from the sources, it is in dist. */
-const WORKERS = ['./copy-guard-worker.js', '../../dist/native-bridge/libc/copy-guard-worker.js'];
+const WORKERS = [
+  '../../native-bridge/libc/copy-guard-worker.js',
+  '../../dist/native-bridge/libc/copy-guard-worker.js',
+];
 
 /** See the module's comment. One for this thread; starts the second one when first needed. */
 class CopyGuard {

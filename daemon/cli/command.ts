@@ -1,0 +1,51 @@
+/** Runs the `iwarpd` command, and turns a failure into one line and an exit status. */
+import {
+  CommandFailure,
+  failureText,
+  Interruption,
+  STATUS_FAILED,
+  STATUS_INTERRUPTED,
+  WriteFailure,
+} from '../console/failure.ts';
+import { endOnClosedPipe, STANDARD_OUTPUT } from '../console/output.ts';
+import { reportToStarter } from './detached-failure.ts';
+import { endWithNpm } from './npm-parent.ts';
+
+const interruption = new AbortController();
+
+function interrupt(by?: NodeJS.Signals): void {
+  // A second interruption exits at once, without waiting for the connection to close.
+  if (interruption.signal.aborted) process.exit(STATUS_INTERRUPTED);
+  interruption.abort(new Interruption(by));
+}
+
+async function main(): Promise<void> {
+  endOnClosedPipe();
+  for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(name, interrupt);
+  // A command forked with a channel ends with the process at the other end.
+  process.on('disconnect', () => interrupt());
+  process.channel?.unref();
+  await endWithNpm(process.env);
+  try {
+    // Loaded here: most of the time until then is this, and a signal meanwhile counts.
+    const { runCommandLine } = await import('./program.ts');
+    await runCommandLine(process.argv.slice(2), {
+      output: STANDARD_OUTPUT,
+      signal: interruption.signal,
+    });
+  } catch (error) {
+    process.exitCode = statusOf(error);
+  }
+}
+
+function statusOf(error: unknown): number {
+  if (interruption.signal.aborted && !(error instanceof WriteFailure)) return STATUS_INTERRUPTED;
+  reportToStarter(failureText(error), process.env, STANDARD_OUTPUT);
+  STANDARD_OUTPUT.note(`iwarpd: ${failureText(error)}`);
+  if (process.env['IWARPD_DEBUG'] !== undefined && error instanceof Error) {
+    STANDARD_OUTPUT.note(error.stack ?? '');
+  }
+  return error instanceof CommandFailure ? error.exitStatus : STATUS_FAILED;
+}
+
+await main();

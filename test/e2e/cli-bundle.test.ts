@@ -1,0 +1,101 @@
+import { execFileSync } from 'node:child_process';
+import {
+  copyFileSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { repositoryRoot } from '../interop/prerequisites.ts';
+
+const DIST = join(repositoryRoot(), 'dist');
+const BUNDLE = join(DIST, 'daemon/command');
+
+describe('the bundled command', () => {
+  it('comes with the license of each package in it', () => {
+    const texts = readdirSync(BUNDLE)
+      .filter((name) => name.endsWith('.js'))
+      .map((name) => readFileSync(join(BUNDLE, name), 'utf8'));
+    const packages = new Set(
+      texts.flatMap((text) =>
+        [...text.matchAll(/^\/\/ node_modules\/((?:@[^/]+\/)?[^/]+)/gm)].map(([, name]) => name),
+      ),
+    );
+    expect(packages).toContain('commander');
+    const licenses = readFileSync(join(BUNDLE, 'LICENSES.txt'), 'utf8');
+    const missing = [...packages].filter((name) => !licenses.includes(`${name} `));
+    expect(missing).toEqual([]);
+  });
+
+  it('leaves native code to the packages that load it', () => {
+    const names = readdirSync(BUNDLE).join(' ');
+    expect(names).not.toMatch(/\.node\b/);
+  });
+});
+
+describe('the entry point', () => {
+  let folder: string;
+
+  beforeEach(() => {
+    folder = mkdtempSync(join(tmpdir(), 'iwarpd-entry-'));
+    place('package.json', '{"type":"module"}', 1);
+    place('daemon/cli/main.js', '', 1);
+    copyFileSync(join(DIST, 'daemon/cli/main.js'), join(folder, 'daemon/cli/main.js'));
+    place('daemon/cli/command.js', 'console.log("as compiled")', 1);
+  });
+  afterEach(() => rmSync(folder, { recursive: true, force: true }));
+
+  /** Writes a file that was last modified at this second. */
+  function place(path: string, text: string, second: number): void {
+    const file = join(folder, path);
+    mkdirSync(dirname(file), { recursive: true });
+    writeFileSync(file, text);
+    utimesSync(file, second, second);
+  }
+
+  const run = (): string =>
+    execFileSync(process.execPath, [join(folder, 'daemon/cli/main.js')], {
+      encoding: 'utf8',
+    }).trim();
+  const bundle = (second: number): void =>
+    place('daemon/command/command.js', 'console.log("bundled")', second);
+  const compiled = (second: number): void => {
+    place('daemon/command/compiled.json', '["../rnic/.tsbuildinfo","../cli/.tsbuildinfo"]', 1);
+    place('daemon/rnic/.tsbuildinfo', '', 1);
+    place('daemon/cli/.tsbuildinfo', '', second);
+  };
+
+  it('runs modules as compiled where nothing is bundled', () => {
+    expect(run()).toBe('as compiled');
+  });
+
+  it('runs the bundle of a package, which nothing compiles', () => {
+    bundle(1);
+    expect(run()).toBe('bundled');
+  });
+
+  it('runs a bundle that is younger than all that was compiled', () => {
+    bundle(3);
+    compiled(2);
+    expect(run()).toBe('bundled');
+  });
+
+  it('runs modules as compiled if any is younger than the bundle', () => {
+    bundle(3);
+    compiled(4);
+    expect(run()).toBe('as compiled');
+  });
+
+  it('runs modules as compiled if a project of the bundle is gone', () => {
+    bundle(3);
+    compiled(2);
+    rmSync(join(folder, 'daemon/rnic'), { recursive: true });
+    expect(run()).toBe('as compiled');
+  });
+});
