@@ -42,13 +42,13 @@ export const OPERATIONS: { readonly [N in ControlOperationName]: Operation<N> } 
     summary: 'Devices with their counters',
     request: noFields,
     reply: z.array(deviceStatus),
-    run: (target) => target.status().devices,
+    run: (target) => target.devices(),
   },
   listClients: {
     summary: 'Clients and the objects they hold',
     request: noFields,
     reply: z.array(clientStatus),
-    run: (target) => target.status().clients,
+    run: (target) => target.clients(),
   },
   listQPs: {
     summary: 'Queue pairs',

@@ -10,7 +10,11 @@ import type {
   ResetReport,
 } from '../../verbs-api/contract/protocol/control.ts';
 import type { FaultSpec, FaultStatus } from '../../verbs-api/contract/protocol/faults.ts';
-import type { DaemonStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import type {
+  ClientStatus,
+  DaemonStatus,
+  DeviceStatus,
+} from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import type {
   RefusalCount,
   RefusalFilter,
@@ -36,7 +40,9 @@ export interface ControlTarget {
   readonly operationTimes: OperationTimes;
   /** Turns of the event loop. */
   readonly turnTimes: Histogram;
-  status(): DaemonStatus;
+  status(): DaemonStatus | Promise<DaemonStatus>;
+  devices(): readonly DeviceStatus[];
+  clients(): readonly ClientStatus[] | Promise<readonly ClientStatus[]>;
   /** The objects of one kind that the filter lets through; the other lists are empty. */
   objects(
     kind: keyof ObjectSummaries,

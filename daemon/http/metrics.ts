@@ -16,7 +16,7 @@ import type { RouteReply } from './http-route.ts';
 /** The current value of every metric. */
 export async function metricsReply(target: ControlTarget): Promise<RouteReply> {
   while (target.settled !== undefined) await target.settled;
-  const registry = collect(target.status(), target.connectionCounts());
+  const registry = collect(await target.status(), target.connectionCounts());
   addRefusals(registry, target.refusalCounts());
   const turns = turnTimesText(target.turnTimes);
   const body = `${await registry.metrics()}${operationTimesText(target.operationTimes)}${turns}`;

@@ -63,7 +63,7 @@ import type { ClientContext } from './verbs/client-context.ts';
 const READ_BYTES = 64 * 1024;
 /** Unfinished operations that one admin connection may have at a time. */
 const PENDING_OPERATIONS_MAX = 16;
-/** Entries of a list that are encoded in one turn: a millisecond of work. */
+/** Entries of a list that are made, or encoded, in one turn: a millisecond of work. */
 const ITEMS_PER_TURN = 512;
 /** Clients that are disconnected in one turn: each has some connections. */
 const CUTS_PER_TURN = 32;
@@ -208,10 +208,14 @@ export class IpcServer {
     return this.#loadedKernel;
   }
 
-  /** Every client, with what it holds. */
-  clients(): ClientStatus[] {
-    const clients = [...this.#clients.values()].map((client) => client.status());
-    return [...clients, ...(this.#loadedKernel?.clients() ?? [])];
+  /** Every client, with what it holds. Long lists are made in several turns. */
+  async clients(): Promise<ClientStatus[]> {
+    const statuses: ClientStatus[] = [];
+    const clients = [...this.#clients.values(), ...(this.#loadedKernel?.clients() ?? [])];
+    await inSlices(clients, ITEMS_PER_TURN, this.#soon, (client) => {
+      statuses.push(client.status());
+    });
+    return statuses;
   }
 
   /** Clients that ended while they held objects, since the last call. */
@@ -238,9 +242,10 @@ export class IpcServer {
     });
   }
 
+  readonly #soon = (run: () => void): void => this.#options.directory.emulated.soon(run);
+
   async #cutClients(reason: string, onCut: (last: ClientStatus) => void): Promise<void> {
-    const soon = (run: () => void): void => this.#options.directory.emulated.soon(run);
-    await inSlices([...this.#clients.values()], CUTS_PER_TURN, soon, (client) => {
+    await inSlices([...this.#clients.values()], CUTS_PER_TURN, this.#soon, (client) => {
       if (client.ended) return;
       onCut(client.status());
       client.cut(reason);
@@ -264,8 +269,7 @@ export class IpcServer {
   async close(): Promise<void> {
     const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
     await this.cutClients('the daemon stops');
-    const soon = (run: () => void): void => this.#options.directory.emulated.soon(run);
-    await inSlices([...this.#connections], CUTS_PER_TURN, soon, (each) => each.close());
+    await inSlices([...this.#connections], CUTS_PER_TURN, this.#soon, (each) => each.close());
     this.#inFlight.close();
     await closed;
   }

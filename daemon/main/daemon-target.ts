@@ -18,6 +18,7 @@ import type {
   ClientStatus,
   DaemonHealth,
   DaemonStatus,
+  DeviceStatus,
   HttpReady,
 } from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import type {
@@ -81,9 +82,10 @@ export class DaemonTarget implements ControlTarget {
     this.#parts = parts;
   }
 
-  status(): DaemonStatus {
+  async status(): Promise<DaemonStatus> {
     const parts = this.#parts();
-    const { config, host, server } = parts;
+    const { config, host } = parts;
+    const clients = await this.clients();
     const roceAlone = host.cm.roceAloneAddresses();
     return {
       version: this.version,
@@ -96,22 +98,30 @@ export class DaemonTarget implements ControlTarget {
       network: config.network,
       loopback: config.loopback,
       memoryTiers: config.memoryTiers,
-      devices: allDevices(parts).map((each) => {
-        const { info, nic, hwCounters, linkCounters } = each;
-        return {
-          device: info,
-          portState: portState(each),
-          counters: reportedCounters({ ...nic.counters }),
-          ...(hwCounters === undefined ? {} : { hwCounters }),
-          ...(linkCounters === undefined ? {} : { linkCounters }),
-        };
-      }),
-      clients: server.clients(),
+      devices: this.devices(),
+      clients,
       ...(roceAlone.length === 0 ? {} : { roceAlone }),
       faults: host.faults.injector.faults.length,
       refusals: parts.refusals.total,
       health: this.#parts().health(),
     };
+  }
+
+  devices(): DeviceStatus[] {
+    return allDevices(this.#parts()).map((each) => {
+      const { info, nic, hwCounters, linkCounters } = each;
+      return {
+        device: info,
+        portState: portState(each),
+        counters: reportedCounters({ ...nic.counters }),
+        ...(hwCounters === undefined ? {} : { hwCounters }),
+        ...(linkCounters === undefined ? {} : { linkCounters }),
+      };
+    });
+  }
+
+  clients(): Promise<ClientStatus[]> {
+    return this.#parts().server.clients();
   }
 
   async objects(kind: keyof ObjectSummaries, filter: ObjectFilter): Promise<ObjectSummaries> {

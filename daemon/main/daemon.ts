@@ -312,7 +312,7 @@ export class Daemon {
   }
 
   /** Contents of `iwarpd status`. */
-  status(): DaemonStatus {
+  status(): Promise<DaemonStatus> {
     return this.#control.status();
   }
 

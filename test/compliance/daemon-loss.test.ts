@@ -59,9 +59,9 @@ it('fails pending calls with EIO when the daemon dies; polls still return delive
 it('takes everything down with the provider, and leaves the daemon to the others', async () => {
   const { directory, daemon, provider, pair } = await daemonWithPair();
   const other = await connectDaemon({ socketPath: join(directory, 'socket') });
-  expect(daemon.status().clients).toHaveLength(2);
+  expect((await daemon.status()).clients).toHaveLength(2);
   await provider.close();
-  const left = daemon.status().clients;
+  const { clients: left } = await daemon.status();
   expect(left).toHaveLength(1);
   expect(left[0]?.usage.objects).toMatchObject({ qp: 0, mr: 0, id: 0, context: 0 });
   expect(daemon.host.connections()).toEqual([]);

@@ -41,7 +41,7 @@ async function expectUnharmed(): Promise<void> {
   const pd = await context.allocPD();
   await pd.allocMR(4096, 1);
   await context.close();
-  expect(rig.daemon.status().clients).toHaveLength(1);
+  expect((await rig.daemon.status()).clients).toHaveLength(1);
 }
 
 function expectLogged(text: string): void {
@@ -275,7 +275,7 @@ describe('requests that are refused, and the client continues', () => {
     const client = await IpcClient.open(rig.socketPath);
     client.request(1, ['openDevice', { name: undefined }]);
     await client.frame();
-    const before = rig.daemon.status().clients;
+    const { clients: before } = await rig.daemon.status();
     client.request(2, request);
     const { type, id, value } = await client.frame();
     expect({ type, id, code: Array.isArray(value) ? value[0] : value }).toEqual({
@@ -283,7 +283,7 @@ describe('requests that are refused, and the client continues', () => {
       id: 2,
       code,
     });
-    expect(rig.daemon.status().clients).toEqual(before);
+    expect((await rig.daemon.status()).clients).toEqual(before);
     client.socket.destroy();
     await client.closed();
   });
@@ -301,7 +301,7 @@ describe('requests that are refused, and the client continues', () => {
       type: FrameType.error,
       value: ['EFAULT', expect.stringContaining('64 bytes')],
     });
-    const usage = rig.daemon.status().clients[1]?.usage;
+    const usage = (await rig.daemon.status()).clients[1]?.usage;
     expect(usage).toMatchObject({ pinnedBytes: 0, objects: { mr: 0 } });
     client.socket.destroy();
   });

@@ -62,7 +62,7 @@ describe('a daemon that answers over HTTP', () => {
       tokenFile: `${rig.socketPath}.http-token`,
     });
     expect(http?.port).toBeGreaterThan(0);
-    expect(rig.daemon.status().http).toEqual(http);
+    expect((await rig.daemon.status()).http).toEqual(http);
     expect(JSON.parse(readFileSync(`${rig.socketPath}.run`, 'utf8'))).toMatchObject({ http });
   });
 

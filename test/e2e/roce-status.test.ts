@@ -126,7 +126,7 @@ describe('a RoCE device', () => {
     expect(iwarp?.device.transport).toBe('iwarp');
     expect(iwarp?.hwCounters).toBeUndefined();
 
-    const lines = statusLines(rig.daemon.status());
+    const lines = statusLines(await rig.daemon.status());
     expect(lines).toContain('device roce0 (emulated, RoCE): 127.0.0.1, ::1');
     expect(lines.join('\n')).toMatch(/^ {2}sent_pkts +2 +Packets sent$/m);
 

@@ -73,7 +73,7 @@ describeWith(['native'], 'threads that sleep until a channel wakes them', () => 
       await quiet(100);
       await running.kill();
     }
-    await expect.poll(() => rig.programs).toBe(0);
+    await expect.poll(() => rig.programs()).toBe(0);
     rig.host.assertDeepInvariants();
   });
 });

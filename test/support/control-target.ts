@@ -86,6 +86,14 @@ export class FixedTarget implements ControlTarget {
     };
   }
 
+  devices() {
+    return this.status().devices;
+  }
+
+  clients() {
+    return this.status().clients;
+  }
+
   objects(kind: keyof ObjectSummaries, filter: ObjectFilter): ObjectSummaries {
     const qp = {
       handle: 1,

@@ -67,8 +67,8 @@ export class RoceRig {
   }
 
   /** How many programs are connected. */
-  get programs(): number {
-    return this.#server?.clients().length ?? 0;
+  async programs(): Promise<number> {
+    return (await this.#server?.clients())?.length ?? 0;
   }
 
   /** Whether a program listens at `port` of rdma_cm. */

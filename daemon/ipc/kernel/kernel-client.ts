@@ -1,5 +1,6 @@
 /** A program that uses the emulated kernel: its identity, its objects and its quotas. */
 import type { PeerProcess } from '../../../native-bridge/libc/peer-process.ts';
+import type { ClientStatus } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
 import { judge } from '../../lint/advice.ts';
 import type { Advice, Findings, LintedProgram } from '../../lint/findings.ts';
 import type { Refusals } from '../../refusals/refusals.ts';
@@ -42,6 +43,11 @@ export class KernelClient extends ClientIdentity {
     this.#findings = findings;
     this.ledger = new QuotaLedger(quotas, credentials.uid);
     this.rights = rightsOf(credentials.uid);
+  }
+
+  /** The program and what it holds. */
+  override status(): ClientStatus {
+    return super.status(this.ledger.usage());
   }
 
   /**

@@ -156,8 +156,8 @@ export class KernelServer implements KernelServices {
   // For the socket's server
 
   /** Every program that has an open file. */
-  clients(): ClientStatus[] {
-    return [...this.#clients.values()].map((client) => client.status(client.ledger.usage()));
+  clients(): KernelClient[] {
+    return [...this.#clients.values()];
   }
 
   /** Offers the objects of each open device to a reply. */
@@ -255,7 +255,7 @@ export class KernelServer implements KernelServices {
   async cutFiles(reason: string, onCut: (last: ClientStatus) => void): Promise<void> {
     const soon = (run: () => void): void => this.host.soon(run);
     await inSlices([...this.#clients.values()], STATUSES_PER_TURN, soon, (client) => {
-      if (client.openFiles > 0) onCut(client.status(client.ledger.usage()));
+      if (client.openFiles > 0) onCut(client.status());
     });
     await inSlices([...this.#files.values()], CUTS_PER_TURN, soon, (open) => {
       this.#cut(open, reason);

@@ -246,7 +246,7 @@ class HttpState implements FuzzState {
 
   async close(): Promise<void> {
     const { daemon } = this.#daemon.rig;
-    claim(daemon.status().ready, 'the daemon is not ready any more');
+    claim((await daemon.status()).ready, 'the daemon is not ready any more');
     await this.#daemon.rig.stop();
   }
 

@@ -32,9 +32,9 @@ import { LIFE } from '../ipc-commands.ts';
 import { inPieces, join, mutated, rearranged } from '../mutate.ts';
 import { claim, type FuzzState, type FuzzTarget, type Outcome, patch } from '../target.ts';
 
-async function until(condition: () => boolean, what: string): Promise<void> {
+async function until(condition: () => boolean | Promise<boolean>, what: string): Promise<void> {
   const deadline = performance.now() + patience();
-  while (!condition()) {
+  while (!(await condition())) {
     claim(performance.now() < deadline, `waited in vain for ${what}`);
     await new Promise((resolve) => setTimeout(resolve, 1));
   }
@@ -61,17 +61,18 @@ class DaemonState implements FuzzState {
   readonly #clientsBefore: number;
   #inputs = 0;
 
-  private constructor(rig: DaemonRig, witness: Provider) {
+  private constructor(rig: DaemonRig, witness: Provider, clientsBefore: number) {
     this.#rig = rig;
     this.#witness = witness;
-    this.#clientsBefore = rig.daemon.status().clients.length;
+    this.#clientsBefore = clientsBefore;
   }
 
   static async start(): Promise<DaemonState> {
     const devices = [{ name: 'fuzzed', addresses: ['127.0.0.1'] }];
     // Not `process_vm`: clients name random addresses, which would be this process's memory.
     const rig = await DaemonRig.start({ devices, native: false, memoryTiers: ['agent'] });
-    return new DaemonState(rig, await connectDaemon({ socketPath: rig.socketPath }));
+    const witness = await connectDaemon({ socketPath: rig.socketPath });
+    return new DaemonState(rig, witness, (await rig.daemon.status()).clients.length);
   }
 
   async run(draws: Draws): Promise<Outcome> {
@@ -90,8 +91,8 @@ class DaemonState implements FuzzState {
   async close(): Promise<void> {
     await this.#useWitness();
     const { daemon } = this.#rig;
-    const clients = (): number => daemon.status().clients.length;
-    await until(() => clients() === this.#clientsBefore, 'clients to be gone');
+    const clients = async () => (await daemon.status()).clients.length;
+    await until(async () => (await clients()) === this.#clientsBefore, 'clients to be gone');
     for (const { nic, name } of daemon.host.devices) {
       claim(nic.listQPs().length === 0, `${name} has queue pairs of clients that are gone`);
     }

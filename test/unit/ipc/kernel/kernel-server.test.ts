@@ -52,11 +52,12 @@ function write(file: ShimClient, payload: Uint8Array) {
 }
 
 /** The kernel's programs that the daemon knows of. */
-function programs() {
-  return rig.daemon.status().clients.filter(({ usage }) => usage.objects['context'] === 1);
+async function programs() {
+  const { clients } = await rig.daemon.status();
+  return clients.filter(({ usage }) => usage.objects['context'] === 1);
 }
 
-async function until(look: () => boolean): Promise<void> {
+async function until(look: () => boolean | Promise<boolean>): Promise<void> {
   await expect.poll(look, { interval: 5 }).toBe(true);
 }
 
@@ -72,11 +73,11 @@ describe('opening', () => {
     expect(file.welcome.errno).toBe(0);
     expect(file.number).toBeGreaterThan(0);
     expect(file.welcome.token).not.toEqual(new Uint8Array(16));
-    const [program] = programs();
+    const [program] = await programs();
     expect(program).toMatchObject({ pid: process.pid, uid: process.getuid?.() ?? 0 });
     expect(program?.program).not.toBe('');
     file.close();
-    await until(() => programs().length === 0);
+    await until(async () => (await programs()).length === 0);
   });
 
   it('a missing device: ENODEV', async () => {
@@ -115,9 +116,9 @@ describe('connections of one file', () => {
     file.close();
     await quiet(20);
     expect((await write(child, commands.deallocPD(0))).status).toBe(0);
-    expect(programs()).toHaveLength(1);
+    expect(await programs()).toHaveLength(1);
     child.close();
-    await until(() => programs().length === 0);
+    await until(async () => (await programs()).length === 0);
   });
 
   it('a killed program’s objects are destroyed with its connections', async () => {
@@ -130,7 +131,7 @@ describe('connections of one file', () => {
     expect(nic?.findQP(qpn)).toBeDefined();
     file.close();
     await until(() => nic?.findQP(qpn) === undefined);
-    expect(rig.daemon.status().clients).toHaveLength(1);
+    expect((await rig.daemon.status()).clients).toHaveLength(1);
   });
 });
 
@@ -174,7 +175,7 @@ describe('event descriptors', () => {
     await write(file, commands.destroyQP(2));
     expect((await write(file, commands.destroyCQ(1))).response).toEqual(bytesOf(le(1) + le(0)));
     channel.close();
-    await until(() => programs()[0]?.usage.objects['channel'] === 0);
+    await until(async () => (await programs())[0]?.usage.objects['channel'] === 0);
   });
 
   it('that a program writes itself are counted until they are read', async () => {
@@ -286,7 +287,7 @@ describe('the memory of a program', () => {
     const agent = await open(Role.agent, file.welcome.token);
     expect(agent.welcome.errno).toBe(0);
     expect((await write(file, payload)).status).toBe(0);
-    expect(programs()[0]?.usage.tiers).toEqual({ agent: 1 });
+    expect((await programs())[0]?.usage.tiers).toEqual({ agent: 1 });
     expect((await open(Role.agent, file.welcome.token)).welcome.errno).toBe(ERRNO.EBUSY.number);
     agent.close();
     await until(() => rig.log.length > 0);
@@ -309,7 +310,7 @@ describe('hostile bytes end only the file they arrive on', () => {
     file.send(bytes);
     await file.closed();
     await second.closed();
-    expect(programs()).toEqual([]);
+    expect(await programs()).toEqual([]);
     expect(rig.log.some((line) => line.includes('program was cut off'))).toBe(true);
     await expectUnharmed();
   });
@@ -318,7 +319,7 @@ describe('hostile bytes end only the file they arrive on', () => {
     const { file } = await device();
     file.send(bytesOf('30000000 0100 0000'));
     file.close();
-    await until(() => programs().length === 0);
+    await until(async () => (await programs()).length === 0);
     await expectUnharmed();
   });
 
@@ -329,11 +330,11 @@ describe('hostile bytes end only the file they arrive on', () => {
     const request = bytesOf('18000000 0100 0000 00*16');
     const many = new Uint8Array(request.length * 400);
     for (let at = 0; at < many.length; at += request.length) many.set(request, at);
-    for (let i = 0; i < 2000 && programs().length > 0; i++) {
+    for (let i = 0; i < 2000 && (await programs()).length > 0; i++) {
       file.send(many);
       await new Promise((done) => setImmediate(done));
     }
-    expect(programs()).toEqual([]);
+    expect(await programs()).toEqual([]);
     witness = await connectDaemon({ socketPath: rig.socketPath });
   });
 });
