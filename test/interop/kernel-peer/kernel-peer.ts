@@ -368,13 +368,13 @@ function qemuParameters(
     '-display',
     'none',
     // Emulated, not KVM: nested virtualisation cannot be counted on. One processor is the fastest, and
-    // so are page tables of four levels, memory that the kernel does not clear in advance, programs
-    // at the same addresses each time, whose translations are used again, and no security modules
-    // but the one that a suite is about.
+    // so are a model without wide registers, which cost most where they are emulated, memory that the
+    // kernel does not clear in advance, programs at the same addresses each time, whose translations
+    // are used again, and no security modules but the one that a suite is about.
     '-accel',
     'tcg,thread=multi',
     '-cpu',
-    'max,la57=off',
+    'Nehalem',
     '-smp',
     '1',
     '-m',
