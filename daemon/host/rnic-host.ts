@@ -736,7 +736,7 @@ export class RnicHost
         else this.faults.notify(device, effect.cq);
         return;
       case 'async':
-        if (effect.element instanceof QP) this.#roceCm?.handleQPFailed(effect.element, effect.text);
+        if (effect.element instanceof QP) this.#tellRoce(effect.element, effect.event, effect.text);
         this.raise(device, effect.event, effect.element, effect.text + this.#peerText(effect));
         return;
       case 'failed': {
@@ -767,6 +767,11 @@ export class RnicHost
       default:
         effect satisfies never;
     }
+  }
+
+  #tellRoce(qp: QP, event: AsyncEventType, text: string): void {
+    if (event === AsyncEventType.sqDrained) this.#roceCm?.handleDrained(qp);
+    else this.#roceCm?.handleQPFailed(qp, text);
   }
 
   #peerOf(qp: QP): PeerFacts | undefined {

@@ -21,6 +21,8 @@ import type { RoceId } from './roce-id.ts';
 
 /** How long posted work may take to be sent, and a peer to say that it has stopped, too. */
 const LEAVE_MICROS = 5_000_000;
+/** Connections of which that is over in one turn: thousands may be due together. The rest is due still. */
+const DUE_MAX = 64;
 
 const DEPTH_MAX = 128;
 const NO_LIMITS = { initiatorDepth: DEPTH_MAX, responderResources: DEPTH_MAX };
@@ -42,7 +44,7 @@ export class QueuePairDriver {
   readonly #manager: CommunicationManager;
   readonly #onEnd: OnEnd;
   readonly #byQP = new Map<QP, HostId>();
-  /** Connections that their programs have ended. */
+  /** Connections that their programs have ended; in order, since all may take the same time. */
   readonly #leaving = new Map<RoceId, Leaving>();
 
   constructor(manager: CommunicationManager, onEnd: OnEnd) {
@@ -138,7 +140,24 @@ export class QueuePairDriver {
     }
     if (qp.state === QPState.RTS)
       qp.modifyPath({ mask: QPAttribute.state, state: QPState.SQD }, now);
-    this.#leaving.set(roce, { id, deadline: now + LEAVE_MICROS, asked: false });
+    const leaving = { id, deadline: now + LEAVE_MICROS, asked: false };
+    this.#leaving.set(roce, leaving);
+    if (!qp.queryPath().draining) this.#ask(roce, leaving, now);
+  }
+
+  /** The queue pair has sent what was posted. */
+  handleDrained(qp: QP, now: Micros): void {
+    const roce = this.#byQP.get(qp)?.roce;
+    const leaving = roce && this.#leaving.get(roce);
+    if (roce !== undefined && leaving !== undefined) this.#ask(roce, leaving, now);
+  }
+
+  #ask(roce: RoceId, leaving: Leaving, now: Micros): void {
+    const { qp, connection } = roce;
+    if (leaving.asked || qp === undefined || connection === undefined) return;
+    leaving.asked = true;
+    stop(qp, now);
+    this.#manager.disconnect(connection, now);
   }
 
   /** The peer has ended the connection. */
@@ -168,37 +187,23 @@ export class QueuePairDriver {
     stop(qp, now);
   }
 
-  /** Goes on with connections that are being ended. True if anything happened. */
-  settle(now: Micros): boolean {
-    let any = false;
-    for (const [roce, leaving] of this.#leaving) {
-      const { qp, connection } = roce;
-      if (leaving.asked || qp === undefined || connection === undefined) continue;
-      const drains = qp.state === QPState.SQD && qp.queryPath().draining;
-      if (drains && now < leaving.deadline) continue;
-      leaving.asked = true;
-      stop(qp, now);
-      any = true;
-      this.#manager.disconnect(connection, now);
-    }
-    return any;
-  }
-
+  /** Asked for after everything that happens, so it does not look at each connection. */
   nextDeadline(): Micros {
-    let earliest: Micros = NEVER;
-    for (const { deadline } of this.#leaving.values()) earliest = Math.min(earliest, deadline);
-    return earliest;
+    for (const { deadline } of this.#leaving.values()) return deadline;
+    return NEVER;
   }
 
-  /** Ends connections whose peer takes too long. */
+  /** Ends some of the connections whose peer takes too long. */
   handleDeadline(now: Micros): void {
-    this.settle(now);
-    for (const [roce, { id, deadline }] of this.#leaving) {
-      if (now < deadline) continue;
+    let left = DUE_MAX;
+    for (const [roce, leaving] of this.#leaving) {
+      if (left === 0 || now < leaving.deadline) return;
+      left -= 1;
+      this.#ask(roce, leaving, now);
       this.release(roce, now);
       // Its DREQ is repeated without us.
       if (roce.connection !== undefined) this.#manager.destroy(roce.connection, now);
-      this.#onEnd(id, roce, undefined, 'disconnected; the peer has not confirmed it');
+      this.#onEnd(leaving.id, roce, undefined, 'disconnected; the peer has not confirmed it');
     }
   }
 

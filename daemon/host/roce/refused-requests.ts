@@ -12,6 +12,8 @@ import type { HostId, ProgramParameters } from '../host-id.ts';
  */
 const PAUSE_FIRST_MICROS = 5_000;
 const PAUSE_LAST_MICROS = 80_000;
+/** Requests that are sent again in one turn: thousands may be due together. The rest is due still. */
+const DUE_MAX = 64;
 
 /** The request of one id. */
 interface Request {
@@ -26,6 +28,8 @@ interface Request {
 /** See the module's comment. */
 export class RefusedRequests {
   readonly #requests = new Map<HostId, Request>();
+  /** When one of them is due, or earlier. */
+  #due: Micros = NEVER;
 
   /** An id asks for the first time, or again. Those without patience are not noted. */
   begin(id: HostId, parameters: ProgramParameters, now: Micros): void {
@@ -42,6 +46,7 @@ export class RefusedRequests {
     const request = this.#requests.get(id);
     if (request === undefined || now + request.pause > request.endsAt) return false;
     request.due = now + request.pause;
+    this.#due = Math.min(this.#due, request.due);
     request.pause = Math.min(2 * request.pause, PAUSE_LAST_MICROS);
     return true;
   }
@@ -51,16 +56,24 @@ export class RefusedRequests {
     this.#requests.delete(id);
   }
 
-  /** The ids that ask again at `now`, with what they asked. */
-  due(now: Micros): readonly (readonly [HostId, ProgramParameters])[] {
-    const due = [...this.#requests].filter((entry) => entry[1].due <= now);
-    return due.map(([id, { parameters }]) => [id, parameters] as const);
+  /** Some of the ids that ask again at `now`, with what they asked. */
+  takeDue(now: Micros): readonly (readonly [HostId, ProgramParameters])[] {
+    const taken: (readonly [HostId, ProgramParameters])[] = [];
+    if (now < this.#due) return taken;
+    this.#due = NEVER;
+    for (const [id, request] of this.#requests) {
+      if (request.due <= now && taken.length < DUE_MAX) {
+        request.due = NEVER;
+        taken.push([id, request.parameters]);
+      }
+      this.#due = Math.min(this.#due, request.due);
+    }
+    return taken;
   }
 
+  /** Asked for after everything that happens, so it does not look at each request. */
   nextDeadline(): Micros {
-    let earliest = NEVER;
-    for (const { due } of this.#requests.values()) earliest = Math.min(earliest, due);
-    return earliest;
+    return this.#requests.size === 0 ? NEVER : this.#due;
   }
 
   /** For simulations and tests: `exists` tells whether an id does. Throws `InvariantError`. */

@@ -399,7 +399,7 @@ export class RoceCm {
 
   /** Carries out what is to be done; true if there was anything. */
   drainEffects(now: Micros): boolean {
-    let any = this.#driver.settle(now);
+    let any = false;
     for (;;) {
       const effect = this.#manager.pollEffect();
       if (effect === undefined) return any;
@@ -407,6 +407,11 @@ export class RoceCm {
       if (effect.type === 'send') this.#services.send(effect.path, effect.mad, now);
       else this.#handle(effect.event, now);
     }
+  }
+
+  /** A queue pair has sent all that was posted before it stopped. */
+  handleDrained(qp: QP): void {
+    this.#driver.handleDrained(qp, this.#host.now());
   }
 
   /** A queue pair failed. */
@@ -425,7 +430,7 @@ export class RoceCm {
   handleDeadline(now: Micros): void {
     this.#manager.handleDeadline(now);
     this.#driver.handleDeadline(now);
-    for (const [id, parameters] of this.#refused.due(now)) this.#askAgain(id, parameters, now);
+    for (const [id, parameters] of this.#refused.takeDue(now)) this.#askAgain(id, parameters, now);
   }
 
   /** Ids not destroyed. */
