@@ -4,7 +4,7 @@
  */
 import type { CMParameters } from '../../verbs-api/contract/protocol/commands.ts';
 import type { DeviceTransport } from '../../verbs-api/contract/verbs/attributes.ts';
-import { type QPState, QPType } from '../../verbs-api/contract/verbs/enums.ts';
+import { CMEventType, type QPState, QPType } from '../../verbs-api/contract/verbs/enums.ts';
 import { isVerbsError, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
 import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
 import {
@@ -34,6 +34,7 @@ export interface HostCmUser {
   deviceOf(qp: QP): string | undefined;
   /** The limits of a device. */
   cmDeviceOf(name: string): CmDevice | undefined;
+  deliver(event: HostCmEvent): void;
   /** A listener has no iWARP: another program has its TCP port. */
   noteRoceAlone(local: SocketAddress): void;
 }
@@ -45,6 +46,8 @@ type Wires = ReadonlySet<DeviceTransport>;
 const CONSUMER_DEFINED = 28;
 /** Retries of a queue pair that the host moves: as often as there is a number for; 7 is for ever. */
 const RETRIES = 7;
+const NO_BYTES = new Uint8Array(0);
+const IPOIB_TEXT = 'RDMA_PS_IPOIB is for devices of InfiniBand: use RDMA_PS_UDP';
 /** Attempts to find a port that is free on both wires. */
 const FREE_PORT_TRIES = 16;
 
@@ -90,6 +93,9 @@ export class HostCm {
   /** Binds to a local address, port 0 for a free one; `id.localAddress` then has the port. */
   bindAddr(id: HostId, address: SocketAddress): void {
     const parsed = parseSocketAddress(address);
+    if (id.portSpace === PortSpace.ipoib && this.#determinesDevice(parsed.address)) {
+      throw new VerbsError('EINVAL', IPOIB_TEXT);
+    }
     this.#bind(id, parsed);
     id.namedPort = parsed.port !== 0;
   }
@@ -191,6 +197,10 @@ export class HostCm {
   resolveAddr(id: HostId, destination: SocketAddress, source: SocketAddress | undefined): void {
     const to = parseSocketAddress(destination);
     const from = source === undefined ? undefined : parseSocketAddress(source);
+    if (id.portSpace === PortSpace.ipoib && (id.state === 'idle' || id.state === 'bound')) {
+      this.#user.deliver(ipoibError(id));
+      return;
+    }
     const wires = this.#wiresTowards(id, to, from?.address);
     if (id.iwarp !== undefined && wires.has('iwarp')) {
       this.#manager.resolveAddr(id.iwarp, destination, source);
@@ -368,6 +378,14 @@ export class HostCm {
 
   // Which wire
 
+  /** True if an id has a device once it is bound to the address. */
+  #determinesDevice(address: string): boolean {
+    const manager = this.#manager;
+    if (!manager.leavesDeviceOpen(address) && manager.answersFor(address)) return true;
+    if (this.#roce?.leavesPortOpen(address) !== false) return false;
+    return this.#roce.routes.portNow(address) !== undefined;
+  }
+
   /** The wires that this host has for such an id; iWARP, with its errors, if there is none. */
   #wires({ datagram }: HostId): Wires {
     const wires = new Set<DeviceTransport>();
@@ -485,4 +503,18 @@ const ROCE: Wires = new Set<DeviceTransport>(['roce']);
 function ofIwarp({ iwarp }: HostId): CmId {
   if (iwarp === undefined) throw new VerbsError('EINVAL', 'the id is not of an iWARP device');
   return iwarp;
+}
+
+/** The outcome of resolving an address, as in the kernel: no device here is InfiniBand's. */
+function ipoibError(id: HostId): HostCmEvent {
+  return {
+    type: CMEventType.addrError,
+    id,
+    listener: undefined,
+    error: 'EINVAL',
+    privateData: NO_BYTES,
+    initiatorDepth: undefined,
+    responderResources: undefined,
+    text: IPOIB_TEXT,
+  };
 }

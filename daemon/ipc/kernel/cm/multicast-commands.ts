@@ -57,7 +57,7 @@ function join(file: OpenChannel, number: number, uid: bigint, gid: Uint8Array): 
   if (context.qpType !== CmQpType.ud || (state !== 'bound' && state !== 'resolved')) {
     throw new VerbsError(
       'EINVAL',
-      `a group is joined by an id of RDMA_PS_UDP or RDMA_PS_IPOIB that is bound or resolved; this one is ${state}`,
+      `a group is joined by an id of RDMA_PS_UDP that is bound or resolved; this one is ${state}`,
     );
   }
   const vector = CM_PERSONAS[device.transport].groupVector(file.callOn(context, device), gid);

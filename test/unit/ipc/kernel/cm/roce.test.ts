@@ -26,6 +26,7 @@ const EINVAL = -22;
 const EADDRINUSE = -98;
 const EADDRNOTAVAIL = -99;
 
+const ADDR_ERROR = 1;
 const CONNECT_REQUEST = 4;
 const CONNECT_RESPONSE = 5;
 const UNREACHABLE = 7;
@@ -190,6 +191,14 @@ describe('addresses', () => {
     expect(bind('127.0.0.1', 7005)).toBe(EADDRINUSE);
     expect(bind('0.0.0.0', 7005)).toBe(EADDRNOTAVAIL);
   });
+});
+
+it('an id of RDMA_PS_IPOIB gets no device, since none is of InfiniBand', async () => {
+  const id = rig.create(1n, rig.file, 0x0002);
+  expect(rig.write(cm.bind(id, ADDRESS, 7011))).toBe(EINVAL);
+  rig.must(cm.bind(id, '0.0.0.0', 7011));
+  rig.must(cm.resolveAddr(id, ADDRESS, 7471));
+  expect(await rig.event()).toMatchObject({ uid: 1n, type: ADDR_ERROR, status: EINVAL });
 });
 
 describe('REUSEADDR', () => {
