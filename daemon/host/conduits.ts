@@ -15,6 +15,7 @@ import { Conduit, type ConduitHost } from './conduit.ts';
 import type { EventLoop } from './event-loop.ts';
 import type { IdNetwork } from './host-network.ts';
 import type { Dial, Link } from './links/link.ts';
+import { TransportError } from './links/network.ts';
 import { TappedLink } from './links/tapped-link.ts';
 import type { HostObserver } from './observer.ts';
 import type { TurnShares } from './turn-share.ts';
@@ -145,7 +146,15 @@ export class Conduits {
       this.#manager.handleDialFailed(endpoint, 'EADDRNOTAVAIL', now);
       return;
     }
-    const dial = port.dial(remote, connected, failed, id.program);
+    let dial: Dial;
+    try {
+      dial = port.dial(remote, connected, failed, id.program);
+    } catch (error) {
+      if (!(error instanceof TransportError)) throw error;
+      port.release();
+      this.#manager.handleDialFailed(endpoint, error.code, now);
+      return;
+    }
     // The id has returned as many with its port, so there is room.
     charged.account?.add('descriptors');
     charged.account?.add('ports');

@@ -86,7 +86,10 @@ export class HostCm {
    */
   createId(tag: unknown, portSpace: number = PortSpace.tcp, datagram = false): HostId {
     const id = this.#newId(tag, portSpace, datagram);
-    if (this.#wires(id).has('iwarp')) id.iwarp = this.#manager.createId(id);
+    if (this.#wires(id).has('iwarp')) {
+      id.iwarp = this.#manager.createId(id);
+      id.iwarp.portSpace = portSpace;
+    }
     return id;
   }
 
@@ -120,16 +123,10 @@ export class HostCm {
     const roce = this.#expectRoce(id);
     for (let left = FREE_PORT_TRIES; ; left -= 1) {
       const iwarp = ofIwarp(id);
-      try {
-        this.#manager.bindAddr(iwarp, address);
-      } catch (error) {
-        if (!this.#isTakenByTcp(error, iwarp, address)) throw error;
-        roce.bind(id, address);
-        this.#leaveToTcp(id);
-        return;
-      }
+      const free = this.#bindIwarp(iwarp, address);
       try {
         roce.bind(id, iwarp.localAddress ?? address);
+        if (!free) this.#leaveToTcp(id);
         return;
       } catch (error) {
         // A bound id cannot be bound again: another takes its place.
@@ -138,6 +135,17 @@ export class HostCm {
         if (!isVerbsError(error) || address.port !== 0 || left === 0) throw error;
       }
     }
+  }
+
+  /** False if a program that is not of this host has the port. */
+  #bindIwarp(iwarp: CmId, address: SocketAddress): boolean {
+    try {
+      this.#manager.bindAddr(iwarp, address);
+    } catch (error) {
+      if (this.#isTakenByTcp(error, iwarp, address)) return false;
+      throw error;
+    }
+    return !this.#manager.isTaken(iwarp);
   }
 
   /** True if a program that is not of this host has the port. */
@@ -152,14 +160,16 @@ export class HostCm {
   }
 
   #replaced(id: CmId): CmId {
-    const { tag, refusalPatienceMs, portKeeper, program, account, afOnly, reuseAddress } = id;
-    const kept = { refusalPatienceMs, portKeeper, program, account, afOnly, reuseAddress };
+    const { tag, refusalPatienceMs, portKeeper, program, account } = id;
+    const { portSpace, afOnly, reuseAddress } = id;
+    const options = { portSpace, afOnly, reuseAddress };
+    const kept = { refusalPatienceMs, portKeeper, program, account, ...options };
     return Object.assign(this.#manager.createId(tag), kept);
   }
 
   /**
    * Whether `::` leaves the IPv4 addresses of its port to others (RDMA_OPTION_ID_AFONLY), also for an
-   * id that is bound. EINVAL in later states; on iWARP EADDRINUSE and EACCES.
+   * id that is bound. EINVAL in later states.
    */
   setAfOnly(id: HostId, afOnly: boolean): void {
     const { state } = id;

@@ -20,12 +20,19 @@ export interface NetworkUser {
   handleListenerError(listener: CmId, error: Error): void;
 }
 
+/** A port held for an id. */
+interface HeldPort {
+  readonly port: LinkPort;
+  /** The id's option when the port was opened. */
+  readonly afOnly: boolean | undefined;
+}
+
 /** See the module's comment. */
 export class IdNetwork implements HostNetwork {
   readonly #network: Network;
   readonly #isolated: boolean;
   readonly #user: NetworkUser;
-  readonly #ports = new Map<CmId, LinkPort>();
+  readonly #ports = new Map<CmId, HeldPort>();
 
   /** `isolated`: it leads nowhere but to this host. */
   constructor(network: Network, user: NetworkUser, isolated = false) {
@@ -45,12 +52,12 @@ export class IdNetwork implements HostNetwork {
     return answered(() => {
       if (before === undefined) charge(id.account);
       try {
-        const port = this.#hold(id, address);
-        this.#ports.set(id, port);
-        before?.release();
-        return { port: port.port };
+        const held = this.#hold(id, address);
+        this.#ports.set(id, held);
+        before?.port.release();
+        return { port: held.port.port };
       } catch (error) {
-        if (before === undefined) discharge(id.account, before);
+        if (before === undefined) discharge(id.account, undefined);
         throw error;
       }
     });
@@ -64,23 +71,29 @@ export class IdNetwork implements HostNetwork {
     // The system chooses port 0, so no id has it.
     if (port === 0) return undefined;
     const wanted = { address, afOnly: id.afOnly, reuseAddress };
-    for (const [other, held] of this.#ports) {
-      if (other === id || held.port !== port) continue;
+    for (const [other, { port: held }] of this.#ports) {
+      if (other === id || held.port !== port || other.portSpace !== id.portSpace) continue;
       const { afOnly, reuseAddress: shares } = other;
-      const error = portClash(wanted, { address: held.address, afOnly, reuseAddress: shares });
-      if (error !== undefined) return { error, address: held.address };
+      // One bound to a wildcard has an address of its own since it resolved its destination.
+      const { address: at } = other.localAddress ?? held;
+      const error = portClash(wanted, { address: at, afOnly, reuseAddress: shares });
+      if (error !== undefined) return { error, address: at };
     }
     return undefined;
   }
 
+  isTaken(id: CmId): boolean {
+    return this.#ports.get(id)?.port.taken === true;
+  }
+
   listen(id: CmId): ErrnoCode | undefined {
     const held = this.#ports.get(id);
-    const clash = held && this.clash(id, held, false);
+    const clash = held && id.reuseAddress ? this.clash(id, held.port, false) : undefined;
     if (clash !== undefined) return clash.error;
     const answer = answered(() => {
       const onLink = (link: Link): void => this.#user.handleLink(id, link);
       const onError = (error: Error): void => this.#user.handleListenerError(id, error);
-      const port = this.#held(id);
+      const port = this.#ready(id);
       // A listener uses a copy of the socket.
       if (!port.listens) id.account?.take('descriptors');
       try {
@@ -95,26 +108,26 @@ export class IdNetwork implements HostNetwork {
   }
 
   release(id: CmId): void {
-    const port = this.#ports.get(id);
-    if (port === undefined) return;
+    const held = this.#ports.get(id);
+    if (held === undefined) return;
     this.#ports.delete(id);
-    discharge(id.account, port);
-    port.release();
+    discharge(id.account, held.port);
+    held.port.release();
   }
 
   suspend(id: CmId): boolean {
-    const port = this.#ports.get(id);
-    if (port?.listens !== true) return false;
-    port.suspend();
+    const held = this.#ports.get(id);
+    if (held?.port.listens !== true) return false;
+    held.port.suspend();
     return true;
   }
 
   handOver(from: CmId, to: CmId): void {
-    const port = this.#ports.get(from);
-    if (port === undefined) return;
+    const held = this.#ports.get(from);
+    if (held === undefined) return;
     this.#ports.delete(from);
     this.release(to);
-    this.#ports.set(to, port);
+    this.#ports.set(to, held);
   }
 
   sourceAddress(
@@ -131,19 +144,19 @@ export class IdNetwork implements HostNetwork {
 
   /** The port held for `id`, if any, for the only connection that it makes. */
   take(id: CmId): LinkPort | undefined {
-    const held = this.#ports.get(id);
+    const held = this.#ports.get(id)?.port;
     if (held !== undefined) discharge(id.account, held);
     this.#ports.delete(id);
     const port = held?.narrow?.(id.localAddress?.address ?? held.address) ?? held;
     if (port?.listens !== true) return port;
     // It was held for a listener.
     port.release();
-    const bound = answered(() => ({ port: this.#hold(id, port) }));
+    const bound = answered(() => this.#hold(id, port));
     return 'error' in bound ? undefined : bound.port;
   }
 
-  #hold(id: CmId, { address, port }: SocketAddress): LinkPort {
-    return this.#network.hold(address, port, id.afOnly, id.account);
+  #hold({ afOnly, account }: CmId, { address, port }: SocketAddress): HeldPort {
+    return { port: this.#network.hold(address, port, afOnly, account), afOnly };
   }
 
   /**
@@ -153,14 +166,19 @@ export class IdNetwork implements HostNetwork {
   assertDeepInvariants(mayHold: (id: CmId) => boolean): void {
     for (const id of this.#ports.keys())
       assert(mayHold(id), 'no port is held for an id that is gone');
-    const ports = new Set(this.#ports.values());
+    const ports = new Set([...this.#ports.values()].map(({ port }) => port));
     assert(ports.size === this.#ports.size, 'no two ids hold one port');
   }
 
-  #held(id: CmId): LinkPort {
-    const port = this.#ports.get(id);
-    if (port === undefined) throw new TransportError('EINVAL', 'no port is held');
-    return port;
+  /** The port held for `id`, opened anew if its option has changed in the meantime. */
+  #ready(id: CmId): LinkPort {
+    const held = this.#ports.get(id);
+    if (held === undefined) throw new TransportError('EINVAL', 'no port is held');
+    if (held.afOnly === id.afOnly) return held.port;
+    const anew = this.#hold(id, held.port);
+    this.#ports.set(id, anew);
+    held.port.release();
+    return anew.port;
   }
 }
 

@@ -384,7 +384,7 @@ describe('the end of a host', () => {
 });
 
 describe('addresses', () => {
-  it('refuses foreign addresses, bad text and a port that another listener has', () => {
+  it('refuses foreign addresses, bad text, and to listen where another program does', () => {
     const one = node();
     const two = node();
     const listener = one.listen();
@@ -395,7 +395,21 @@ describe('addresses', () => {
     expect(() => bind('192.0.2.77', 0)).toThrow(fails('EADDRNOTAVAIL'));
     expect(() => bind('localhost', 0)).toThrow(fails('EINVAL'));
     expect(() => bind('127.0.0.1', 65_536)).toThrow(fails('EINVAL'));
-    expect(() => bind('127.0.0.1', listener.at.port)).toThrow(fails('EADDRINUSE'));
+    const taken = cm.createId(undefined);
+    cm.bindAddr(taken, listener.at);
+    expect(() => cm.listen(taken, 1)).toThrow(fails('EADDRINUSE'));
+    one.host.cm.destroy(listener.id);
+    cm.listen(taken, 1);
+  });
+
+  it('reports that another program has the port to connect from', async () => {
+    const [one, two] = [node(), node()];
+    const { at: taken } = one.listen();
+    const id = await two.connect(two.channel(), one.listen().at, {}, taken);
+    expect(await two.event(id)).toMatchObject({
+      type: CMEventType.connectError,
+      error: 'EADDRINUSE',
+    });
   });
 
   it('listens at every address of the host', async () => {

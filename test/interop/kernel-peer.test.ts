@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { quiet } from '../support/patience.ts';
+import { BindClashes, kernelOutcomes, outcomesOf } from './bind-clashes.ts';
 import { readTcpConnections } from './captures/pcap-reader.ts';
 import { compileForkedChild, linesOf, stepsOfChild } from './forked-child.ts';
 import { guestsAtOnce, takeGuestSlot } from './kernel-peer/guest-slot.ts';
@@ -235,6 +236,18 @@ describeWith(['kernel-peer', 'native'], 'kernel peer', () => {
     },
     TEST_MS,
   );
+
+  it("lets ids of rdma_cm share ports as siw's table of the daemon's tests says", async () => {
+    const [second, six] = ['10.0.2.16', 'fd00:2::15'];
+    const clashes = new BindClashes(share);
+    const script = [
+      `ip addr add ${second}/24 dev eth0; ip -6 addr add ${six}/64 dev eth0 nodad`,
+      `timeout 60 ${clashes.command([GUEST_ADDRESS, second, six], 20_000)}`,
+    ];
+    const { status, output } = await guest.runToEnd(script.join('\n'));
+    expect(status, output).toBe(0);
+    expect(outcomesOf(output)).toEqual(kernelOutcomes('iwarp'));
+  });
 
   it('is gone after stop and reports it', async () => {
     const sleeper = guest.run('sleep 300');

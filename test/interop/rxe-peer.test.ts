@@ -13,6 +13,7 @@ import { docExamples } from '../support/doc-examples.ts';
 import { FORGED_PORT, forgedRequest } from '../support/forged-mads.ts';
 import { programSeconds } from '../support/patience.ts';
 import { datagramsOf, hasRightIcrc } from '../support/roce-recordings.ts';
+import { BindClashes, kernelOutcomes, outcomesOf } from './bind-clashes.ts';
 import { compileForkedChild, linesOf, stepsOfChild } from './forked-child.ts';
 import { daemonEnvironment } from './kernel-peer/daemon-environment.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
@@ -385,6 +386,22 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
       expect(linesOf(await inGuest(words)).child).toEqual(stepsOfChild('roce'));
     },
   );
+
+  it("lets ids of rdma_cm share ports as rxe's table of the daemon's tests says", async () => {
+    const second = '10.1.0.9';
+    const clashes = new BindClashes(folder.path);
+    const addresses = [SIDES.theirs.address, second, 'fd00::1'] as const;
+    const output = await inGuest(
+      [
+        `ip addr add ${second}/24 dev veth0`,
+        `timeout ${programSeconds()} ${clashes.command(addresses, 20_000)}`,
+        'status=$?',
+        `ip addr del ${second}/24 dev veth0`,
+        'exit $status',
+      ].join('\n'),
+    );
+    expect(outcomesOf(output)).toEqual(kernelOutcomes('roce'));
+  });
 
   // The addresses of the document are those of any network; what it types is what counts.
   it.each(readmeCommands())("README's commands: %s", async (_, { serving, server, client }) => {

@@ -157,6 +157,9 @@ class FakeNetwork implements HostNetwork {
   clash(): undefined {
     return undefined;
   }
+  isTaken(): boolean {
+    return false;
+  }
   listen(id: CmId): ErrnoCode | undefined {
     if (this.refusal !== undefined) return this.refusal;
     this.listening.add(id);

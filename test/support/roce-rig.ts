@@ -10,7 +10,8 @@ import { WorkHub } from '../../daemon/capture/work-hub.ts';
 import { shimVariables } from '../../daemon/console/shim-environment.ts';
 import type { DeviceConfig } from '../../daemon/host/device-config.ts';
 import type { HostId } from '../../daemon/host/host-id.ts';
-import { hostSystem } from '../../daemon/host/links/system.ts';
+import type { HostSystem } from '../../daemon/host/links/network.ts';
+import { hostSystem, isolatedSystem } from '../../daemon/host/links/system.ts';
 import { RnicHost } from '../../daemon/host/rnic-host.ts';
 import { ROCE_PARTS } from '../../daemon/host/roce/roce-parts.ts';
 import { IpcServer } from '../../daemon/ipc/ipc-server.ts';
@@ -29,8 +30,8 @@ export class RoceRig {
   readonly #listeners = new Set<HostId>();
   #server: IpcServer | undefined;
 
-  private constructor(devices: readonly DeviceConfig[]) {
-    this.host = new RnicHost({ system: hostSystem(), devices, roce: ROCE_PARTS });
+  private constructor(devices: readonly DeviceConfig[], system: HostSystem) {
+    this.host = new RnicHost({ system, devices, roce: ROCE_PARTS });
     const { cm } = this.host;
     const listen = cm.listen.bind(cm);
     cm.listen = (id, backlog) => {
@@ -39,8 +40,16 @@ export class RoceRig {
     };
   }
 
-  static async start(...devices: readonly DeviceConfig[]): Promise<RoceRig> {
-    const rig = new RoceRig(devices);
+  static start(...devices: readonly DeviceConfig[]): Promise<RoceRig> {
+    return RoceRig.#serve(new RoceRig(devices, hostSystem()));
+  }
+
+  /** Nothing leaves the host: its addresses and ports are its own. */
+  static startIsolated(...devices: readonly DeviceConfig[]): Promise<RoceRig> {
+    return RoceRig.#serve(new RoceRig(devices, isolatedSystem(devices)));
+  }
+
+  static async #serve(rig: RoceRig): Promise<RoceRig> {
     const { host, socketPath } = rig;
     const directory = new DeviceDirectory(host, undefined);
     rig.#server = await IpcServer.listen({

@@ -67,7 +67,6 @@ export class IsolatedNetwork implements Network {
     }
     const place = { address, v6Only };
     const number = port === 0 ? this.#freePort(place) : port;
-    this.assertNotHeard(place, number);
     const held = new IsolatedPort(this, place, number);
     const others = this.#ports.get(number);
     if (others === undefined) this.#ports.set(number, new Set([held]));
@@ -106,8 +105,8 @@ export class IsolatedNetwork implements Network {
   }
 
   /**
-   * Throws `TransportError` EADDRINUSE if a listener has the port there. Ports that only hold a
-   * connection, or nothing yet, are shared, as with SO_REUSEADDR.
+   * Throws `TransportError` EADDRINUSE if a listener has the port there: it cannot have another. Ports
+   * that only hold a connection, or nothing yet, are shared, as with SO_REUSEADDR.
    */
   assertNotHeard(place: PortPlace, port: number): void {
     for (const other of this.#ports.get(port) ?? []) {

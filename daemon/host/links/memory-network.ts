@@ -138,6 +138,10 @@ class MemoryPort implements LinkPort {
     return this.#inner.listens;
   }
 
+  get taken(): boolean {
+    return this.#inner.taken === true;
+  }
+
   listen(onLink: (link: Link) => void, onError: (error: Error) => void): void {
     if (this.#connected) throw new TransportError('EINVAL', 'the port is in use');
     this.#inner.listen(onLink, onError);

@@ -21,6 +21,11 @@ export interface LinkPort {
   /** True once connections are accepted here, whether or not they are delivered. */
   readonly listens: boolean;
   /**
+   * Another socket listened there when the port was held. `listen` and `dial` fail with EADDRINUSE
+   * unless it is gone by then.
+   */
+  readonly taken?: boolean;
+  /**
    * Delivers connections from now on, first those that arrived since `suspend`. Throws
    * `TransportError` (EADDRINUSE, EINVAL if not held). `onLink` must set the user of its link at
    * once.
@@ -30,7 +35,7 @@ export interface LinkPort {
   suspend(): void;
   /**
    * Connects from here; `onFailed` gets the errno name. No callback is called from inside. Throws
-   * `TransportError` EINVAL if not held, or if listening. Connections of one `program` may share what
+   * `TransportError`: EINVAL if not held, or if listening; EADDRINUSE (see `taken`). Connections of one `program` may share what
    * carries them.
    */
   dial(
@@ -54,8 +59,8 @@ export interface LinkPort {
 export interface Network {
   /**
    * Holds `address` and `port`, 0 for a free one. `v6Only` determines whether `::` leaves the IPv4
-   * addresses to others; by default the system decides. Throws `TransportError`: EADDRINUSE and so
-   * on. `account` is charged for the associations of the port.
+   * addresses to others; by default the system decides. Throws `TransportError`: EADDRNOTAVAIL and so
+   * on, but no EADDRINUSE for a given port of TCP (`LinkPort.taken`). `account` is charged for the associations of the port.
    */
   hold(address: string, port: number, v6Only?: boolean, account?: IdAccount): LinkPort;
   /**

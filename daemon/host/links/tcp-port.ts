@@ -17,21 +17,41 @@ export class TcpPort implements LinkPort {
   /** The port; the one that the host picked if 0 was given. */
   readonly port: number;
   readonly #environment: LinkEnvironment;
-  /** Undefined once a connection has taken it. A listener uses a copy. */
+  readonly #v6Only: boolean | undefined;
+  /** Undefined while the port is taken, and once a connection has it. A listener uses a copy. */
   #fd: number | undefined;
+  #taken = false;
   #listener: TcpListener | undefined;
   #listens = false;
 
-  /** See `Network.hold`. Throws `TransportError`: EADDRINUSE and so on. */
+  /** See `Network.hold`. Throws `TransportError`: EADDRNOTAVAIL and so on. */
   constructor(address: string, port: number, environment: LinkEnvironment, v6Only?: boolean) {
-    const bound = translated(() => {
-      const { fd, ...rest } = bindTcp(address, port, v6Only);
-      return { ...rest, fd: unreserved('socket', fd) };
-    });
     this.address = address;
-    this.port = bound.port;
-    this.#fd = bound.fd;
     this.#environment = environment;
+    this.#v6Only = v6Only;
+    try {
+      this.port = this.#bind(port);
+    } catch (error) {
+      const taken = error instanceof TransportError && error.code === 'EADDRINUSE';
+      if (port === 0 || !taken) throw error;
+      // As with the kernel's drivers: who has it now may be gone when the port is used.
+      this.port = port;
+      this.#taken = true;
+    }
+  }
+
+  /** Returns the port: the one that the system picked for 0. */
+  #bind(wanted: number): number {
+    return translated(() => {
+      const { fd, port } = bindTcp(this.address, wanted, this.#v6Only);
+      this.#fd = unreserved('socket', fd);
+      this.#taken = false;
+      return port;
+    });
+  }
+
+  get taken(): boolean {
+    return this.#taken;
   }
 
   /** True once the kernel accepts connections here, whether or not they are delivered. */
@@ -64,7 +84,8 @@ export class TcpPort implements LinkPort {
   }
 
   /**
-   * Connects from here; see `dialTcp`. Throws `TransportError` EINVAL if not held, or if listening.
+   * Connects from here; see `dialTcp`. Throws `TransportError`: EINVAL if not held, or if listening;
+   * EADDRINUSE.
    */
   dial(
     remote: { readonly address: string; readonly port: number },
@@ -85,9 +106,11 @@ export class TcpPort implements LinkPort {
     this.suspend();
     if (this.#fd !== undefined) closeDescriptor(this.#fd);
     this.#fd = undefined;
+    this.#taken = false;
   }
 
   #held(): number {
+    if (this.#taken) this.#bind(this.port);
     if (this.#fd === undefined || this.#listener !== undefined) {
       throw new TransportError('EINVAL', 'the port is in use');
     }

@@ -177,6 +177,7 @@ export class RoceCm {
     const address = route.source;
     try {
       const port = bound?.port ?? this.#ports.hold(holderOf(id), { address, port: 0 });
+      this.#ports.move(holderOf(id), address);
       roce.localAddress = { address, port };
     } catch (error) {
       if (!isVerbsError(error)) throw error;
@@ -215,7 +216,7 @@ export class RoceCm {
   listen(id: HostId, backlog: number): void {
     const { roce } = servedBy(id);
     expect(roce, 'bound');
-    this.#ports.assertAlone(holderOf(id));
+    if (id.reuseAddress) this.#ports.assertAlone(holderOf(id));
     const { address, port } = roce.localAddress ?? { address: '', port: 0 };
     const open = this.leavesPortOpen(address);
     const narrow = addressFamily(address) === 4 || id.afOnly === true;

@@ -91,6 +91,12 @@ export class ServicePorts {
     if (place !== undefined) this.#assertFree(holder, place, false);
   }
 
+  /** The holder has its port at this address alone from now on. */
+  move(holder: PortHolder, address: string): void {
+    const place = this.#places.get(holder);
+    if (place !== undefined) this.#places.set(holder, { ...place, address, reach: address });
+  }
+
   /** Ignores those that hold none. */
   release(holder: PortHolder): void {
     const place = this.#places.get(holder);

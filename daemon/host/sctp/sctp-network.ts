@@ -259,6 +259,10 @@ class WidePort implements LinkPort {
     return this.#ports.some(({ listens }) => listens);
   }
 
+  get taken(): boolean {
+    return this.#ports.some(({ taken }) => taken === true);
+  }
+
   listen(onLink: (link: Link) => void, onError: (error: Error) => void): void {
     for (const port of this.#ports) port.listen(onLink, onError);
   }

@@ -20,17 +20,20 @@ export interface PortInUse {
 export interface HostNetwork {
   /**
    * Holds a local address and port (0: any free one) for `id`, with its options, instead of those
-   * held for it before. EADDRINUSE, EADDRNOTAVAIL, EACCES.
+   * held for it before. EADDRINUSE if another id has them: a socket of another program is found when
+   * the id listens or dials. EADDRNOTAVAIL, EACCES.
    */
   reserve(
     id: CmId,
     address: SocketAddress,
   ): { readonly port: number } | { readonly error: ErrnoCode };
   /**
-   * The errno if another id holds the address and port that `id` wants, with the address at which it
+   * The errno if another id of its port space holds the address and port that `id` wants, with the address at which it
    * does; undefined if none does. `reuseAddress`: in place of the option of `id`.
    */
   clash(id: CmId, address: SocketAddress, reuseAddress?: boolean): PortInUse | undefined;
+  /** True if the port reserved for `id` is taken by a socket that is not of this host. */
+  isTaken(id: CmId): boolean;
   /** Starts to accept connections at the reservation, delivered through `handleIncoming`. */
   listen(id: CmId): ErrnoCode | undefined;
   /** Releases the reservation; a listener stops. Ignores unknown ids. */

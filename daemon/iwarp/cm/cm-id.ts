@@ -90,6 +90,8 @@ export class CmId {
    * the host's default (net.ipv6.bindv6only).
    */
   afOnly: boolean | undefined;
+  /** Ids of different port spaces may have one port, until they listen. Undefined: TCP's. */
+  portSpace: number | undefined;
   /** Other ids with this set may share its port until it listens. */
   reuseAddress = false;
   peerAddress: SocketAddress | undefined;

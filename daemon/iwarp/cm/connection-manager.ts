@@ -105,19 +105,12 @@ export class ConnectionManager implements EndpointOwner<CmId> {
   }
 
   /**
-   * RDMA_OPTION_ID_AFONLY, also for an id that is bound. EINVAL in later states; EADDRINUSE,
-   * EACCES.
+   * RDMA_OPTION_ID_AFONLY, also for an id that is bound. As in the kernel, an id that has a port
+   * keeps it, whoever has the same one. EINVAL in later states.
    */
   setAfOnly(id: CmId, afOnly: boolean): void {
     this.#expect(id, 'idle', 'bound');
-    const before = id.afOnly;
     id.afOnly = afOnly;
-    const bound = id.localAddress;
-    if (bound === undefined) return;
-    const reserved = this.#ports.reserve(id, bound);
-    if (!('error' in reserved)) return;
-    id.afOnly = before;
-    throw new VerbsError(reserved.error, this.#bindFailure(id, reserved.error, bound));
   }
 
   /**
@@ -414,6 +407,11 @@ export class ConnectionManager implements EndpointOwner<CmId> {
   /** True if another id, rather than another program's socket, has the port that `id` wants. */
   clashes(id: CmId, address: SocketAddress): boolean {
     return this.#options.network.clash(id, address) !== undefined;
+  }
+
+  /** See `HostNetwork.isTaken`. */
+  isTaken(id: CmId): boolean {
+    return this.#options.network.isTaken(id);
   }
 
   /** True if a device reaches the destination. */

@@ -90,6 +90,7 @@ export class KeptPorts {
       const suits =
         kept.localAddress.address === address &&
         kept.afOnly === id.afOnly &&
+        kept.portSpace === id.portSpace &&
         kept.portKeeper === id.portKeeper;
       if (suits) {
         this.#due.delete(kept);

@@ -91,10 +91,10 @@ describe('an isolated network', () => {
     ['an address below a wildcard', OWN, '0.0.0.0', undefined],
     ['IPv4 below ::', '::', OWN, undefined],
     ['IPv6 below ::', '::', 'fd77::1', true],
-  ])('refuses a port with a listener: %s', (_, first, second, v6Only) => {
+  ])('refuses a second listener of a port: %s', (_, first, second, v6Only) => {
     const network = newNetwork();
     listen(network, first, 700, v6Only);
-    expect(() => hold(network, second, 700)).toThrow(
+    expect(() => listen(network, second, 700)).toThrow(
       expect.objectContaining({ code: 'EADDRINUSE' }),
     );
   });

@@ -266,6 +266,19 @@ describe('a port', () => {
     hold('127.0.0.1', port.port);
   });
 
+  it('is held while another socket has it, and used once that is gone', () => {
+    const other = hold('127.0.0.1');
+    other.listen(ignore, ignore);
+    const port = hold('127.0.0.1', other.port);
+    expect(port).toMatchObject({ taken: true, port: other.port });
+    const inUse = expect.objectContaining({ code: 'EADDRINUSE' });
+    expect(() => port.listen(ignore, ignore)).toThrow(inUse);
+    expect(() => port.dial({ address: '127.0.0.1', port: 9 }, ignore, ignore)).toThrow(inUse);
+    other.release();
+    port.listen(ignore, ignore);
+    expect(port).toMatchObject({ taken: false, listens: true });
+  });
+
   it('serves one use', () => {
     const port = hold('127.0.0.1');
     port.listen(ignore, ignore);

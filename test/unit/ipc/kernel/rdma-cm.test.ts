@@ -228,6 +228,24 @@ describe('addresses', () => {
     rig.must(cm.listen(first));
   });
 
+  it('are held in each port space by itself, but have one listener', () => {
+    const spaces = [0x0106, 0x0111, 0x013f];
+    const port = rig.freePort();
+    const ids = spaces.map((space) => rig.create(1n, rig.file, space));
+    for (const id of ids) rig.must(cm.bind(id, '127.0.0.1', port));
+    expect(rig.write(cm.bind(rig.create(1n), '127.0.0.1', port))).toBe(EADDRINUSE);
+    expect(ids.map((id) => rig.write(cm.listen(id)))).toEqual([0, EADDRINUSE, EADDRINUSE]);
+  });
+
+  it('leave the others free once an id at a wildcard has resolved its destination', () => {
+    const port = rig.freePort();
+    const id = rig.create(1n);
+    rig.must(cm.bind(id, '0.0.0.0', port));
+    rig.must(cm.resolveAddr(id, '127.0.0.1', port));
+    expect(rig.write(cm.bind(rig.create(2n), '127.0.0.1', port))).toBe(EADDRINUSE);
+    rig.must(cm.bind(rig.create(2n), '127.0.0.2', port));
+  });
+
   it('must have the length of their family', () => {
     const id = rig.create(1n);
     const address = '0200 0000 7f000001 00*120';
@@ -690,6 +708,17 @@ describe('other commands', () => {
     for (const step of [cm.bind(v4, '0.0.0.0', port), cm.listen(v4)]) {
       expect(rig.write(step)).toBe(0);
     }
+  });
+
+  it('keep their port whatever AFONLY says later, and then one of them listens', () => {
+    const port = rig.freePort();
+    const [v6, v4] = [rig.create(1n), rig.create(2n)];
+    rig.must(cm.setOption(v6, 0, 2, '01000000'));
+    rig.must(cm.bindAnyV6(v6, port));
+    rig.must(cm.bind(v4, '0.0.0.0', port));
+    rig.must(cm.setOption(v6, 0, 2, '00000000'));
+    rig.must(cm.listen(v4));
+    expect(rig.write(cm.listen(v6))).toBe(EADDRINUSE);
   });
 
   it('bind both families of a port without AFONLY, and then the port is in use', () => {

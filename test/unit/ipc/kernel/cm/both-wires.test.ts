@@ -112,7 +112,7 @@ describe('a port on which another program of the machine has TCP', () => {
       { name: 'iwarp0', addresses: [LOOPBACK] },
       { name: 'roce0', addresses: [ownAddress(31)], transport: 'roce' },
     ]);
-    expect(rig.write(cm.bind(rig.create(1n), LOOPBACK, port))).toBe(EADDRINUSE);
+    expect(rig.write(cm.listen(bound(LOOPBACK, port)))).toBe(EADDRINUSE);
   });
 });
 

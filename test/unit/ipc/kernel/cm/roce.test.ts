@@ -193,6 +193,15 @@ describe('addresses', () => {
   });
 });
 
+it('an id that was bound to a wildcard leaves other addresses free once it has resolved', () => {
+  const id = rig.create(1n);
+  rig.must(cm.bind(id, '0.0.0.0', 7010));
+  expect(rig.write(cm.bind(rig.create(1n), '127.0.0.1', 7010))).toBe(EADDRNOTAVAIL);
+  rig.must(cm.resolveAddr(id, ADDRESS, 7471));
+  expect(rig.write(cm.bind(rig.create(1n), ADDRESS, 7010))).toBe(EADDRINUSE);
+  expect(rig.write(cm.bind(rig.create(1n), '127.0.0.1', 7010))).toBe(0);
+});
+
 it('an id of RDMA_PS_IPOIB gets no device, since none is of InfiniBand', async () => {
   const id = rig.create(1n, rig.file, 0x0002);
   expect(rig.write(cm.bind(id, ADDRESS, 7011))).toBe(EINVAL);
