@@ -289,10 +289,19 @@ export class RnicHost
     for (const device of changed) this.raise(device, AsyncEventType.gidChange, undefined, text);
   }
 
-  /** Releases the ports that are held for future listeners of `keeper` (see `CmId`). */
+  /**
+   * Releases the ports that are held for future listeners of `keeper` (see `CmId`): of thousands, most in
+   * later turns.
+   */
   releasePorts(keeper: object): void {
-    this.#manager.releasePorts(keeper);
+    void this.#releasePorts(keeper);
     this.#sctpNetwork?.shared.forget(keeper);
+  }
+
+  #releasePorts(keeper?: object): Promise<void> | undefined {
+    return this.#inSlices(this.#manager.portsKeptFor(keeper), (id) =>
+      this.#manager.releasePort(id),
+    );
   }
 
   /**
@@ -340,18 +349,17 @@ export class RnicHost
     const destroyRest = (): Promise<void> | undefined => {
       return this.#inSlices(this.#roceCm?.ids() ?? [], (id) => this.cm.destroy(id));
     };
-    const end = (): void => {
-      this.#manager.releasePorts();
+    const end = (): Promise<void> | undefined => {
+      const releasing = this.#releasePorts();
       this.#loop.drain();
+      return releasing;
     };
     const destroying = this.#inSlices(this.#manager.ids(), (id) => {
       this.#manager.destroy(id, this.now());
     });
     if (destroying !== undefined) return destroying.then(destroyRest).then(end);
     const rest = destroyRest();
-    if (rest !== undefined) return rest.then(end);
-    end();
-    return undefined;
+    return rest === undefined ? end() : rest.then(end);
   }
 
   #inSlices<T>(items: readonly T[], end: (item: T) => void): Promise<void> | undefined {

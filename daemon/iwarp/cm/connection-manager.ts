@@ -283,10 +283,15 @@ export class ConnectionManager implements EndpointOwner<CmId> {
   }
 
   /**
-   * Releases the ports that are held for future listeners of `keeper` (see `CmId`), or all of them.
+   * The destroyed ids whose ports are held for future listeners of `keeper` (see `CmId`), or all of them.
    */
-  releasePorts(keeper?: object): void {
-    this.#ports.giveUp(keeper);
+  portsKeptFor(keeper?: object): readonly CmId[] {
+    return this.#ports.keptFor(keeper);
+  }
+
+  /** Releases the port of a destroyed id if it is still held. */
+  releasePort(id: CmId): void {
+    this.#ports.giveUp(id);
   }
 
   // Inputs

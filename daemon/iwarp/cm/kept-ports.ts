@@ -14,6 +14,8 @@ import type { CmId } from './cm-id.ts';
 
 /** How long a port is held after its id: programs on a busy machine may take a second to go on. */
 export const PORT_KEPT_MICROS = 2_000_000;
+/** Ports that are released in one turn: thousands may be due together. The rest is due still. */
+const DUE_MAX = 64;
 
 /** Reserves and releases ports for ids, and holds some in between. */
 export class KeptPorts {
@@ -45,11 +47,15 @@ export class KeptPorts {
     } else this.#network.release(id);
   }
 
-  /** Releases the ports held for `keeper`, or all of them. */
-  giveUp(keeper?: object): void {
-    for (const id of this.#due.keys()) {
-      if (keeper === undefined || id.portKeeper === keeper) this.#giveUp(id);
-    }
+  /** The ids whose ports are held for `keeper`, or all of them. */
+  keptFor(keeper?: object): readonly CmId[] {
+    const kept = [...this.#due.keys()];
+    return keeper === undefined ? kept : kept.filter((id) => id.portKeeper === keeper);
+  }
+
+  /** Releases the port of a destroyed id if it is still held. */
+  giveUp(id: CmId): void {
+    if (this.#due.delete(id)) this.#network.release(id);
   }
 
   /** True for a destroyed id whose port is still held. */
@@ -67,9 +73,11 @@ export class KeptPorts {
   }
 
   handleDeadline(now: Micros): void {
+    let left = DUE_MAX;
     for (const [id, due] of this.#due) {
-      if (now < due) return;
-      this.#giveUp(id);
+      if (left === 0 || now < due) return;
+      left -= 1;
+      this.giveUp(id);
     }
   }
 
@@ -96,13 +104,8 @@ export class KeptPorts {
         this.#due.delete(kept);
         return kept;
       }
-      this.#giveUp(kept);
+      this.giveUp(kept);
     }
     return undefined;
-  }
-
-  #giveUp(id: CmId): void {
-    this.#due.delete(id);
-    this.#network.release(id);
   }
 }

@@ -172,10 +172,38 @@ describe('the port of a listener that is destroyed', () => {
     const { rig } = gone(KEEPER);
     const id = bound(rig, {});
     expect([...rig.network.ports.keys()]).toEqual([id]);
-    const other = gone(KEEPER);
-    other.rig.manager.releasePorts({});
-    expect(other.rig.network.ports.size).toBe(1);
-    other.rig.manager.releasePorts(KEEPER);
-    expect(other.rig.network.ports.size).toBe(0);
+    const { rig: other, old } = gone(KEEPER);
+    expect(other.manager.portsKeptFor({})).toEqual([]);
+    expect(other.manager.portsKeptFor(KEEPER)).toEqual([old]);
+    other.manager.releasePort(old);
+    expect(other.network.ports.size).toBe(0);
+    expect(other.manager.portsKeptFor()).toEqual([]);
+  });
+
+  it('stays with the id that has it meanwhile', () => {
+    const { rig, old } = gone(KEEPER);
+    const id = bound(rig, KEEPER);
+    rig.manager.releasePort(old);
+    expect([...rig.network.ports.keys()]).toEqual([id]);
+  });
+
+  it('is released with some of hundreds that are due together, the rest at the next looks', () => {
+    const rig = new CmRig();
+    const count = 1000;
+    for (let port = 1; port <= count; port += 1) {
+      const id = rig.manager.createId(undefined);
+      id.portKeeper = KEEPER;
+      rig.manager.bindAddr(id, { address: AT.address, port });
+      rig.manager.listen(id, 1);
+      rig.manager.destroy(id, rig.now);
+    }
+    rig.now += PORT_KEPT_MICROS;
+    let looks = 0;
+    while (rig.manager.nextDeadline() <= rig.now) {
+      rig.manager.handleDeadline(rig.now);
+      looks += 1;
+    }
+    expect(looks).toBeGreaterThan(5);
+    expect(rig.network.ports.size).toBe(0);
   });
 });
