@@ -1,5 +1,8 @@
 import { execFileSync } from 'node:child_process';
+import { once } from 'node:events';
 import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { until } from '../support/patience.ts';
 import { CommandFolder, runCommand } from './cli-process.ts';
@@ -140,6 +143,22 @@ describe('stop and list', () => {
       /^iwarpd: the daemon at .*\/held\.sock \(pid \d+\) does not answer; if it is stopped \(SIGSTOP\), `kill/,
     );
     await stopped.kill();
+  });
+
+  it('ask a daemon that does not answer once', async () => {
+    await iwarpd('start', '--detach', '--instance', 'one');
+    let asked = 0;
+    const silent = createServer((socket) => {
+      asked += 1;
+      socket.on('error', () => undefined);
+    });
+    silent.listen(join(folder.path, 'iwarpd', 'held.sock'));
+    await once(silent, 'listening');
+    const { status, stdout, stderr } = await iwarpd('stop', '--all', '--timeout', '1');
+    silent.close();
+    expect({ status, asked }).toEqual({ status: 1, asked: 1 });
+    expect(stdout).toMatch(/^stopped .*one\.sock\n$/);
+    expect(stderr).toContain('held.sock');
   });
 
   it('suggest an instance with a similar name, as every command does', async () => {

@@ -35,7 +35,8 @@ export async function findDaemons(): Promise<FoundDaemon[]> {
   return await Promise.all([...instances, ...runs]);
 }
 
-function instanceSockets(): string[] {
+/** The sockets of this user's instances, some of which may have ended. */
+export function instanceSockets(): string[] {
   const directory = socketDirectory({
     environment: process.env,
     uid: process.geteuid?.() ?? 0,

@@ -6,7 +6,7 @@ import { instanceHint, socketPathOfThisProcess } from '../../../verbs-api/client
 import { Role } from '../../../verbs-api/contract/protocol/ipc-frames.ts';
 import { CommandFailure, failureCode, failureText } from '../../console/failure.ts';
 import { type Output, printJson } from '../../console/output.ts';
-import { ANSWER_MS, findDaemons } from './found-daemons.ts';
+import { ANSWER_MS, instanceSockets } from './found-daemons.ts';
 
 /** Options of the command. */
 export interface StopArguments {
@@ -35,21 +35,27 @@ const NOT_RUNNING: readonly string[] = ['ENODEV', 'ECONNREFUSED'];
  */
 export async function runStop(given: StopArguments, output: Output): Promise<void> {
   const { all, socket = socketPathOfThisProcess(), sockets = [socket], timeout } = given;
-  const paths = all === true ? await ownDaemons() : sockets;
-  const ends = await Promise.allSettled(paths.map((path) => stopOne(path, timeout)));
-  const stopped = ends.flatMap((end) => (end.status === 'fulfilled' ? [end.value] : []));
+  // The private daemons of runs end with their programs.
+  const paths = all === true ? instanceSockets() : sockets;
+  const ends = await Promise.allSettled(paths.map((path) => stopOne(path, timeout, all === true)));
+  const stopped = ends.flatMap((end) => (end.status === 'fulfilled' ? (end.value ?? []) : []));
   const failures = ends.flatMap((end) => (end.status === 'rejected' ? [end.reason] : []));
   if (given.json === true && (stopped.length > 0 || failures.length === 0)) {
     printJson(output, { stopped });
   } else {
-    if (ends.length === 0) output.line('no daemons');
+    if (stopped.length + failures.length === 0) output.line('no daemons');
     for (const { pid, socketPath } of stopped) output.line(`stopped pid ${pid} at ${socketPath}`);
   }
   if (failures.length === 1) throw failures[0];
   if (failures.length > 1) throw new CommandFailure(failures.map(failureText).join('; '));
 }
 
-async function stopOne(socketPath: string, timeout: number): Promise<Stopped> {
+/** Undefined if there is no daemon, and that is no failure (`mayBeGone`). */
+async function stopOne(
+  socketPath: string,
+  timeout: number,
+  mayBeGone: boolean,
+): Promise<Stopped | undefined> {
   try {
     return await stop(socketPath, timeout);
   } catch (error) {
@@ -61,16 +67,10 @@ async function stopOne(socketPath: string, timeout: number): Promise<Stopped> {
       );
     }
     if (!NOT_RUNNING.includes(code)) throw error;
+    if (mayBeGone) return undefined;
     const text = `no daemon at ${socketPath}${instanceHint(socketPath)}; \`iwarpd list\` prints those that run`;
     throw new CommandFailure(text, { cause: error });
   }
-}
-
-/** The sockets of this user's daemons. The private ones of runs end with their programs. */
-async function ownDaemons(): Promise<string[]> {
-  return (await findDaemons())
-    .filter(({ name, state }) => name !== undefined && state !== 'dead')
-    .map(({ socketPath }) => socketPath);
 }
 
 /** While the connection is open, no other process has the daemon's pid. */
