@@ -34,7 +34,10 @@ async function main(): Promise<void> {
       signal: interruption.signal,
     });
   } catch (error) {
-    process.exitCode = statusOf(error);
+    const status = statusOf(error);
+    // A request that was given up may still wait for an answer, and would keep the process.
+    if (interruption.signal.aborted) process.exit(status);
+    process.exitCode = status;
   }
 }
 

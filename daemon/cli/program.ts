@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { Command, CommanderError, Option } from 'commander';
 import { socketPathOfThisProcess } from '../../verbs-api/client/daemon-place.ts';
-import { CommandFailure, usageFailure } from '../console/failure.ts';
+import { CommandFailure, untilAborted, usageFailure } from '../console/failure.ts';
 import type { Output } from '../console/output.ts';
 import { DESCRIPTORS_MIN, openFilesLimit, openFilesRefusal } from '../main/open-files.ts';
 import {
@@ -38,6 +38,21 @@ const QUICK_ROUNDS = 3;
 const DURATION_MAX_SECONDS = 1_000_000;
 const QUICK_SCALE = 0.25;
 
+/** Commands that clean up when they are interrupted. All others are given up at once. */
+const CLEANING: ReadonlySet<string> = new Set([
+  'bench',
+  'capture',
+  'decode',
+  'explain',
+  'nfs',
+  'rping',
+  'run',
+  'start',
+  'top',
+  'trace',
+  'wait',
+]);
+
 /** What the commands need to run. */
 interface CommandContext {
   readonly output: Output;
@@ -55,7 +70,8 @@ export async function runCommandLine(
 ): Promise<void> {
   const program = buildProgram(context);
   try {
-    await program.parseAsync(words, { from: 'user' });
+    const command = program.parseAsync(words, { from: 'user' });
+    await (CLEANING.has(words[0] ?? '') ? command : untilAborted(command, context.signal));
   } catch (error) {
     if (!(error instanceof CommanderError)) throw error;
     // commander printed help or the version, and throws an error with status 0 to end parsing.

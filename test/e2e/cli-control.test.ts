@@ -1,7 +1,8 @@
 import { once } from 'node:events';
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:net';
+import { createServer, type Socket } from 'node:net';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { GREETING_TIMEOUT_MS } from '../../verbs-api/contract/protocol/ipc-frames.ts';
 import { DatagramSocket } from '../support/datagram-socket.ts';
 import { fetchWith, madeToken } from '../support/http-token.ts';
 import { patience, programSeconds, until } from '../support/patience.ts';
@@ -244,20 +245,53 @@ describe('wait', () => {
     expect(finished.stderr).toMatch(/not ready within 1 s: no daemon at .*iwarpd\.sock/);
   });
 
-  it('ends at Ctrl-C', async () => {
-    // A daemon that never responds: the waiting command is in the middle of a request.
-    const silent = createServer();
-    const path = folder.file('silent.sock');
-    silent.listen(path);
-    const asked = once(silent, 'connection');
-    const waiting = folder.start(['wait', '--socket', path]);
-    const [connection] = await asked;
-    waiting.signal('SIGINT');
-    expect(await waiting.end()).toMatchObject({ status: 130, stdout: '' });
-    connection.destroy();
-    silent.close();
+  it('gives up after its timeout while a daemon keeps silent', async () => {
+    await using silent = await silentDaemon();
+    const waiting = folder.start(['wait', '--timeout', '1', '--socket', silent.path]);
+    await silent.asked;
+    const finished = await waiting.end();
+    expect(finished).toMatchObject({ status: 1, stdout: '' });
+    expect(finished.stderr).toMatch(/not ready within 1 s: .*silent\.sock/);
+    expect(silent.answerable()).toBe(true);
   });
 });
+
+describe('Ctrl-C', () => {
+  it.each([
+    ['wait', ['wait']],
+    ['status', ['status']],
+    ['stop', ['stop']],
+  ])('ends %s while a daemon keeps silent', async (_, words) => {
+    await using silent = await silentDaemon();
+    const asking = folder.start([...words, '--socket', silent.path]);
+    await silent.asked;
+    asking.signal('SIGINT');
+    expect(await asking.end()).toMatchObject({ status: 130, stdout: '' });
+    expect(silent.answerable()).toBe(true);
+  });
+});
+
+/** A daemon that never answers: who asks it is in the middle of a request. */
+async function silentDaemon() {
+  const path = folder.file('silent.sock');
+  const sockets: Socket[] = [];
+  const server = createServer((socket) => sockets.push(socket)).listen(path);
+  await once(server, 'listening');
+  let asked = 0;
+  return {
+    path,
+    asked: once(server, 'connection').then(() => {
+      asked = performance.now();
+    }),
+    /** True while whoever asked first would still wait for an answer. */
+    answerable: () => performance.now() - asked < GREETING_TIMEOUT_MS,
+    [Symbol.asyncDispose]: async () => {
+      for (const socket of sockets) socket.destroy();
+      server.close();
+      await once(server, 'close');
+    },
+  };
+}
 
 describe('reset', () => {
   async function leaking(): Promise<RunningCommand> {

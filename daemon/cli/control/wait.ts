@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { socketPathOfThisProcess } from '../../../verbs-api/client/daemon-place.ts';
 import { queryDaemon } from '../../../verbs-api/client/daemon-query.ts';
 import type { DaemonStatus } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
+import { GREETING_TIMEOUT_MS } from '../../../verbs-api/contract/protocol/ipc-frames.ts';
 import { CommandFailure, failureCode, failureText, untilAborted } from '../../console/failure.ts';
 import { type Output, printJson } from '../../console/output.ts';
 import { STATUS_FORMAT } from '../status.ts';
@@ -30,7 +31,8 @@ export async function runWait(
   const socketPath = given.socket ?? socketPathOfThisProcess();
   const deadline = performance.now() + given.timeout * 1000;
   for (;;) {
-    const found = await untilAborted(look(socketPath), signal);
+    const leftMs = Math.max(deadline - performance.now(), INTERVAL_MS);
+    const found = await untilAborted(look(socketPath, leftMs), signal);
     if (typeof found !== 'string') {
       if (given.json === true) printJson(output, { format: STATUS_FORMAT, ...found });
       else output.line(readyText(found));
@@ -44,9 +46,10 @@ export async function runWait(
 }
 
 /** The state of a ready daemon, or the reason why there is none. */
-async function look(socketPath: string): Promise<DaemonStatus | string> {
+async function look(socketPath: string, leftMs: number): Promise<DaemonStatus | string> {
   try {
-    const status = await queryDaemon('status', {}, { socketPath });
+    const greetingTimeoutMs = Math.min(leftMs, GREETING_TIMEOUT_MS);
+    const status = await queryDaemon('status', {}, { socketPath, greetingTimeoutMs });
     return status.ready ? status : `the daemon at ${socketPath} is starting or stopping`;
   } catch (error) {
     if (!NOT_YET.has(failureCode(error) ?? '')) throw error;
