@@ -188,6 +188,14 @@ static void tell_unreachable(const char *path, int error) {
   else explain_absence(absent, sizeof absent / sizeof *absent);
 }
 
+/* A forked child whose program gave up its rights before. */
+static void tell_barred_child(const char *path) {
+  const char *parts[] = {"cannot reach the daemon at ", path,
+                         " to use an inherited device: the program had given up its user, root directory "
+                         "or namespaces before it forked this process; fork first"};
+  explain_absence(parts, sizeof parts / sizeof *parts);
+}
+
 static void tell_silent(void) {
   const char *parts[] = {"the daemon accepts connections but does not answer; see its log, or start it "
                          "again"};
@@ -203,8 +211,9 @@ static void tell_refused(const char *text, size_t length) {
   explain_absence(parts, sizeof parts / sizeof *parts);
 }
 
-/* A socket with the daemon at its other end, or a negative errno. */
-static int connect_socket(pid_t *daemon) {
+/* A socket with the daemon at its other end, or a negative errno. `barred`: what is in the way is that
+ * this process has too few rights. */
+static int connect_socket(bool barred, pid_t *daemon) {
   struct sockaddr_un address;
   if (!socket_address(&address)) return -ECONNREFUSED;
   int fd = (int)syscall(SYS_socket, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -212,7 +221,8 @@ static int connect_socket(pid_t *daemon) {
   set_timeouts(fd, DAEMON_TIMEOUT_S);
   while (syscall(SYS_connect, fd, &address, sizeof address) != 0) {
     if (errno == EINTR) continue;
-    tell_unreachable(address.sun_path, errno);
+    if (barred) tell_barred_child(address.sun_path);
+    else tell_unreachable(address.sun_path, errno);
     raw_close(fd);
     return -ECONNREFUSED;
   }
@@ -302,9 +312,13 @@ int daemon_greet(int fd, enum role role, const uint8_t *token, struct welcome *w
 }
 
 int daemon_connect(enum role role, const uint8_t *token, struct welcome *welcome) {
+  return daemon_rejoin(role, token, false, welcome);
+}
+
+int daemon_rejoin(enum role role, const uint8_t *token, bool daemon_lives, struct welcome *welcome) {
   int saved = errno;
   memset(welcome, 0, sizeof *welcome);
-  int fd = connect_socket(&welcome->daemon);
+  int fd = connect_socket(daemon_lives, &welcome->daemon);
   if (fd >= 0) fd = daemon_greet(fd, role, token, welcome);
   errno = saved;
   return fd;

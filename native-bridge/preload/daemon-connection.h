@@ -25,6 +25,10 @@ struct welcome {
  * ENOMEM). Keeps errno. */
 int daemon_connect(enum role role, const uint8_t *token, struct welcome *welcome);
 
+/* As `daemon_connect`, for a file that a forked child inherited; `daemon_lives` says that the connection
+ * of the process that opened it is up, so whatever is in the way is this process's. */
+int daemon_rejoin(enum role role, const uint8_t *token, bool daemon_lives, struct welcome *welcome);
+
 /* Greets on a socket that is connected. Returns it, or closes it and returns a negative errno as above. */
 int daemon_greet(int fd, enum role role, const uint8_t *token, struct welcome *welcome);
 

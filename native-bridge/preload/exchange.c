@@ -162,12 +162,21 @@ static void tell_parent(struct device_file *file) {
   transact(file, &exchange);
 }
 
+/* In a child: whether the connection of the process that opened the file is up. */
+static bool opener_is_connected(struct device_file *file) {
+  hidden_lock();
+  int fd = atomic_load(&file->inherited_fd);
+  bool up = fd >= 0 && raw_poll(fd, 0, 0) == 0;
+  hidden_unlock();
+  return up;
+}
+
 /* Under the command lock, in a child: makes its own connection to the inherited file. */
 static void attach(struct device_file *file) {
   struct welcome welcome;
   const uint8_t *token = file->role == ROLE_NETLINK ? NULL : file->token;
   file->state = CONNECTION_DEAD;
-  int fd = daemon_connect(file->role, token, &welcome);
+  int fd = daemon_rejoin(file->role, token, opener_is_connected(file), &welcome);
   if (fd < 0 || descriptor_hide(fd, false, file, &file->command_fd) < 0) return;
   file->state = CONNECTION_OPEN;
   fork_grant_daemon(welcome.daemon);

@@ -8,6 +8,7 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import { quiet } from '../support/patience.ts';
 import { BindClashes, kernelOutcomes, outcomesOf } from './bind-clashes.ts';
 import { readTcpConnections } from './captures/pcap-reader.ts';
+import { compileDroppedRights, HOWS } from './dropped-rights.ts';
 import { compileForkedChild, linesOf, stepsOfChild } from './forked-child.ts';
 import { guestsAtOnce, takeGuestSlot } from './kernel-peer/guest-slot.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
@@ -236,6 +237,15 @@ describeWith(['kernel-peer', 'native'], 'kernel peer', () => {
     },
     TEST_MS,
   );
+
+  it('lets a child use its device whenever its parent gave up rights', async () => {
+    const program = join(share, 'dropped-rights');
+    compileDroppedRights(program);
+    const runs = HOWS.flatMap((how) => ['forked', 'forks'].map((when) => `${how} ${when}`));
+    const words = runs.map((run) => `timeout 60 ${program} siw0 ${run}`).join('\n');
+    const { output } = await guest.runToEnd(words);
+    expect(output).toBe('all made\n'.repeat(runs.length));
+  });
 
   it("lets ids of rdma_cm share ports as siw's table of the daemon's tests says", async () => {
     const [second, six] = ['10.0.2.16', 'fd00:2::15'];

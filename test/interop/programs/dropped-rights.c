@@ -1,8 +1,9 @@
 /*
- * What a program has of its devices once it has given up rights: dropped-rights DEVICE HOW [forked], where
- * HOW is nothing, chroot, setuid or seteuid. It opens the device and rdma_cm before, and makes a queue pair
- * with a completion channel, memory and an id behind. Then it prints "all made". With "forked", a child of
- * it does so, but for the id, which only the process that opened rdma_cm may make.
+ * What a program has of its devices once it has given up rights: dropped-rights DEVICE HOW [forked|forks],
+ * where HOW is nothing, chroot, setuid or seteuid. It opens the device and rdma_cm before, and makes a queue
+ * pair with a completion channel, memory and an id behind. Then it prints "all made". With "forked", a child
+ * of it gives up rights and does so, but for the id, which only the process that opened rdma_cm may make;
+ * with "forks", the program gives them up before it forks that child.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -46,20 +47,23 @@ int main(int count, char **words) {
   void *context;
   CHECK(count == 3 || count == 4);
   bool forks = count == 4;
+  bool forks_late = forks && strcmp(words[3], "forks") == 0;
   struct ibv_context *verbs = open_named(words[1]);
   struct rdma_event_channel *events = rdma_create_event_channel();
   CHECK(verbs != NULL && events != NULL);
+  if (forks_late) drop(words[2]);
   pid_t child = forks ? fork() : 0;
   CHECK(child >= 0);
   if (child > 0) {
     int status;
-    CHECK(waitpid(child, &status, 0) == child && status == 0);
-    return 0;
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
+    return WEXITSTATUS(status);
   }
-  drop(words[2]);
+  if (!forks_late) drop(words[2]);
   struct ibv_pd *pd = ibv_alloc_pd(verbs);
+  CHECK(pd != NULL);
   struct ibv_mr *mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
-  CHECK(pd != NULL && mr != NULL);
+  CHECK(mr != NULL);
   struct ibv_comp_channel *channel = ibv_create_comp_channel(verbs);
   CHECK(channel != NULL);
   struct ibv_cq *cq = ibv_create_cq(verbs, 8, NULL, channel, 0);
