@@ -121,6 +121,7 @@ function filesOf(pattern: RegExp): string[] {
 
 describeWith(['package'], 'a package made by `npm pack`, installed by another user', () => {
   let pack: Finished;
+  let compiled: readonly string[];
   let install: Finished;
 
   beforeAll(async () => {
@@ -128,6 +129,7 @@ describeWith(['package'], 'a package made by `npm pack`, installed by another us
     mkdirSync(clone);
     copyOfCheckout(clone);
     pack = await run(['npm', 'pack', '--silent', '--pack-destination', root], clone, process.env);
+    compiled = readdirSync(join(clone, 'dist'));
     rmSync(clone, { recursive: true });
     giveTools(join(root, 'bin'));
     for (const folder of [join(root, 'home'), project]) {
@@ -156,6 +158,11 @@ describeWith(['package'], 'a package made by `npm pack`, installed by another us
     expect(names.filter((name) => /(^|\/)dist\/test\/|\.tsbuildinfo$|\.test\./.test(name))).toEqual(
       [],
     );
+  });
+
+  it('is packed without compiling the tests', () => {
+    expect(compiled).toContain('daemon');
+    expect(compiled).not.toContain('test');
   });
 
   it('contains source maps with their sources', () => {
