@@ -65,22 +65,18 @@ const THREAD: Sanitizer = {
   flags: ['-fsanitize=thread'],
   runtime: 'libtsan.so',
   variables: {
-    TSAN_OPTIONS: `die_after_fork=0 suppressions=${join(stressSources, 'thread-suppressions')}`,
+    // One report is enough; AddressSanitizer, too, ends the program at its first.
+    TSAN_OPTIONS: `halt_on_error=1 die_after_fork=0 suppressions=${join(stressSources, 'thread-suppressions')}`,
   },
   wrapper: fixedAddresses ? ['setarch', '-R'] : [],
 };
 
 const REPORT = /Sanitizer|runtime error:/;
 
-function compile(command: string, args: readonly string[]): void {
-  const { status, stderr } = spawnSync(command, args, { encoding: 'utf8' });
+function compile(command: string, args: readonly string[], variables: Environment = {}): void {
+  const env = { ...process.env, ...variables };
+  const { status, stderr } = spawnSync(command, args, { encoding: 'utf8', env });
   if (status !== 0) throw new Error(`${command} failed: ${stderr}`);
-}
-
-/** Builds the library of these sources; returns its path. */
-function build({ flags }: Sanitizer, folder: string, target: string): string {
-  compile('bash', [join(folder, 'build.sh'), target, ...flags]);
-  return target;
 }
 
 function runtimePath({ runtime }: Sanitizer): string {
@@ -101,6 +97,13 @@ describeWith(['sanitizers'], `the preload library under stress (seed ${SEED})`, 
   });
 
   afterAll(() => rmSync(directory, { recursive: true, force: true }));
+
+  /** Builds the library of these sources, of which few differ from those built before; returns its path. */
+  function build({ flags }: Sanitizer, folder: string, target: string): string {
+    const variables = { CC: join(stressSources, 'keep-objects.sh'), KEPT_OBJECTS: directory };
+    compile('bash', [join(folder, 'build.sh'), target, ...flags], variables);
+    return target;
+  }
 
   /** Starts the stress on a daemon. */
   async function start(
