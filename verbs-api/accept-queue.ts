@@ -49,9 +49,12 @@ export class AcceptQueue<Options extends AcceptLimit, Endpoint extends { close()
     this.#source = source;
   }
 
-  /** Returns a request that a call took and did not accept. */
-  takeHeld(): CMEvent | undefined {
-    return this.#held.shift();
+  /** The next request, for a caller who answers it. Fails once there are no more. */
+  async take(): Promise<CMEvent> {
+    for (;;) {
+      const request = await this.#wait(true, undefined);
+      if (request !== undefined) return request;
+    }
   }
 
   /** The next endpoint. Fails as accepting does, except for failures of peers that have not confirmed. */
@@ -80,7 +83,7 @@ export class AcceptQueue<Options extends AcceptLimit, Endpoint extends { close()
           closed = { error };
         }
         if (request === undefined) continue;
-        if (eligible(own, options, latest).some(isConfirmed)) this.#held.push(request);
+        if (eligible(own, options, latest).some(isConfirmed)) this.#hold(request);
         else {
           latest = this.#begin(request, options, own);
           own.push(latest);
@@ -176,6 +179,12 @@ export class AcceptQueue<Options extends AcceptLimit, Endpoint extends { close()
 
   #wake(): void {
     for (const wake of this.#wakers) wake();
+  }
+
+  /** Leaves a request to whoever waits for one, or comes next. */
+  #hold(request: CMEvent): void {
+    this.#held.push(request);
+    this.#wake();
   }
 
   /** Waits until an attempt changes, or the signal aborts; if `hungry`, also for a request. */

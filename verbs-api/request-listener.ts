@@ -52,9 +52,16 @@ export class RequestListener<
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<Request, void, undefined> {
-    for (let held = this.#queue.takeHeld(); held !== undefined; held = this.#queue.takeHeld()) {
-      yield this.#requestOf(held);
+    for (;;) {
+      let request: CMEvent;
+      try {
+        request = await this.#queue.take();
+      } catch {
+        break;
+      }
+      yield this.#requestOf(request);
     }
+    // They say whether the listener was closed or lost.
     for await (const event of this.id.events()) {
       if (event.type === CMEventType.connectRequest) yield this.#requestOf(event);
     }

@@ -27,7 +27,8 @@ class Peers {
   readonly accepted = new Map<string, Peer>();
   readonly closed: string[] = [];
   readonly #requests: string[] = [];
-  #wanted: ((name: string) => void) | undefined;
+  /** Those who wait for a request, longest first. */
+  readonly #wanted: ((name: string) => void)[] = [];
   #closed: VerbsError | undefined;
   readonly queue = new AcceptQueue<Options, End>({
     next: (signal) => this.#next(signal),
@@ -35,8 +36,7 @@ class Peers {
   });
 
   ask(name: string): void {
-    const wanted = this.#wanted;
-    this.#wanted = undefined;
+    const wanted = this.#wanted.shift();
     if (wanted === undefined) this.#requests.push(name);
     else wanted(name);
   }
@@ -55,9 +55,10 @@ class Peers {
     const text =
       this.#requests.shift() ??
       (await new Promise<string>((resolve, reject) => {
-        this.#wanted = resolve;
+        this.#wanted.push(resolve);
         signal.addEventListener('abort', () => {
-          this.#wanted = undefined;
+          const at = this.#wanted.indexOf(resolve);
+          if (at >= 0) this.#wanted.splice(at, 1);
           reject(new Error('woken'));
         });
       }));
@@ -188,6 +189,24 @@ describe('accepting', () => {
     await pass(0);
     expect(peers.closed).toEqual(['slow']);
   });
+
+  it.each(['accepts', 'takes'] as const)(
+    'leaves a request that it did not need to a call that %s and waits already',
+    async (what) => {
+      const first = accept();
+      peers.ask('slow');
+      await pass(500);
+      const other = what === 'accepts' ? accept() : peers.queue.take().then(({ text }) => text);
+      await pass(0);
+      peers.ask('next');
+      peers.confirm('slow');
+      expect(await first).toBe('slow');
+      await pass(0);
+      peers.confirm('next');
+      await pass(0);
+      expect(await Promise.race([other, Promise.resolve('nothing')])).toBe('next');
+    },
+  );
 
   it('ends with the listener, once no request can be confirmed any more', async () => {
     const first = accept();
