@@ -49,7 +49,10 @@ export default class TallyReporter {
           lines.push(`failed ${testModule.relativeModuleId}: ${test.fullName}: ${cause}`);
         }
         if (test.diagnostic()?.flaky) {
-          lines.push(`passed on a second attempt ${testModule.relativeModuleId}: ${test.fullName}`);
+          const cause = causeOf(test.result().errors ?? []);
+          lines.push(
+            `passed on a second attempt ${testModule.relativeModuleId}: ${test.fullName}: ${cause}`,
+          );
         }
         if (state !== 'skipped') continue;
         const name = `${testModule.relativeModuleId}: ${outermostSuite(test)}`;
