@@ -33,6 +33,8 @@ export class IdNetwork implements HostNetwork {
   readonly #isolated: boolean;
   readonly #user: NetworkUser;
   readonly #ports = new Map<CmId, HeldPort>();
+  /** Ids by the port from which they connect or have connected: it is theirs until they are destroyed. */
+  readonly #dialed = new Map<number, Set<CmId>>();
 
   /** `isolated`: it leads nowhere but to this host. */
   constructor(network: Network, user: NetworkUser, isolated = false) {
@@ -71,15 +73,24 @@ export class IdNetwork implements HostNetwork {
     // The system chooses port 0, so no id has it.
     if (port === 0) return undefined;
     const wanted = { address, afOnly: id.afOnly, reuseAddress };
-    for (const [other, { port: held }] of this.#ports) {
-      if (other === id || held.port !== port || other.portSpace !== id.portSpace) continue;
+    for (const [other, held] of this.#holders(port)) {
+      if (other === id || other.portSpace !== id.portSpace) continue;
       const { afOnly, reuseAddress: shares } = other;
-      // One bound to a wildcard has an address of its own since it resolved its destination.
-      const { address: at } = other.localAddress ?? held;
-      const error = portClash(wanted, { address: at, afOnly, reuseAddress: shares });
-      if (error !== undefined) return { error, address: at };
+      const error = portClash(wanted, { address: held, afOnly, reuseAddress: shares });
+      if (error !== undefined) return { error, address: held };
     }
     return undefined;
+  }
+
+  /** Ids that have a port, with the address at which they have it. */
+  *#holders(wanted: number): Iterable<readonly [CmId, string]> {
+    for (const [id, { port }] of this.#ports) {
+      // One bound to a wildcard has an address of its own since it resolved its destination.
+      if (port.port === wanted) yield [id, (id.localAddress ?? port).address];
+    }
+    for (const id of this.#dialed.get(wanted) ?? []) {
+      if (id.localAddress !== undefined) yield [id, id.localAddress.address];
+    }
   }
 
   isTaken(id: CmId): boolean {
@@ -108,6 +119,7 @@ export class IdNetwork implements HostNetwork {
   }
 
   release(id: CmId): void {
+    this.#forgetDialed(id);
     const held = this.#ports.get(id);
     if (held === undefined) return;
     this.#ports.delete(id);
@@ -147,12 +159,23 @@ export class IdNetwork implements HostNetwork {
     const held = this.#ports.get(id)?.port;
     if (held !== undefined) discharge(id.account, held);
     this.#ports.delete(id);
+    if (held !== undefined) {
+      const others = this.#dialed.get(held.port);
+      if (others === undefined) this.#dialed.set(held.port, new Set([id]));
+      else others.add(id);
+    }
     const port = held?.narrow?.(id.localAddress?.address ?? held.address) ?? held;
     if (port?.listens !== true) return port;
     // It was held for a listener.
     port.release();
     const bound = answered(() => this.#hold(id, port));
     return 'error' in bound ? undefined : bound.port;
+  }
+
+  #forgetDialed(id: CmId): void {
+    const { port = 0 } = id.localAddress ?? {};
+    const others = this.#dialed.get(port);
+    if (others?.delete(id) === true && others.size === 0) this.#dialed.delete(port);
   }
 
   #hold({ afOnly, account }: CmId, { address, port }: SocketAddress): HeldPort {
@@ -166,6 +189,13 @@ export class IdNetwork implements HostNetwork {
   assertDeepInvariants(mayHold: (id: CmId) => boolean): void {
     for (const id of this.#ports.keys())
       assert(mayHold(id), 'no port is held for an id that is gone');
+    for (const [port, ids] of this.#dialed) {
+      assert(ids.size > 0, 'a port from which no id has connected is not listed');
+      for (const id of ids) {
+        assert(mayHold(id), 'an id that is gone has no port');
+        assert(id.localAddress?.port === port, 'an id connects from its port');
+      }
+    }
     const ports = new Set([...this.#ports.values()].map(({ port }) => port));
     assert(ports.size === this.#ports.size, 'no two ids hold one port');
   }

@@ -9,6 +9,7 @@
  *                             port space: u and v are of RDMA_PS_UDP, i and j of RDMA_PS_IB, o of RDMA_PS_IPOIB, others of
  *                             RDMA_PS_TCP
  *   connect ID PLACE          rdma_resolve_addr to that address, and the event
+ *   meet ID LISTENER          a whole connection, whose passive end stays until the case is over
  *   share ID, unshare ID      RDMA_OPTION_ID_REUSEADDR on and off
  *   narrow ID, widen ID       RDMA_OPTION_ID_AFONLY on and off
  *   hold T PLACE, serve T     a TCP socket, with SO_REUSEADDR, binds and listens
@@ -27,6 +28,7 @@
 #include <unistd.h>
 
 #define NAMES 128
+#define PASSIVE_END 1
 #define RESOLVE_MS 5000
 
 static const char *addresses[3];
@@ -89,6 +91,7 @@ static struct rdma_cm_id *id_of(char name) {
 static int destroy(char name) {
   struct rdma_cm_id *id = ids[(int)name];
   ids[(int)name] = NULL;
+  if (id->qp != NULL) rdma_destroy_qp(id);
   return rdma_destroy_id(id);
 }
 
@@ -96,15 +99,41 @@ static int set_option(char name, int option, int value) {
   return rdma_set_option(id_of(name), RDMA_OPTION_ID, option, &value, sizeof value);
 }
 
-/* Resolves a destination at a port that nobody has; the errno may be the event's. */
-static int resolve(char name, union place place) {
+/* The id of the next event; NULL, with the errno, if it is another event. */
+static struct rdma_cm_id *await(enum rdma_cm_event_type type) {
   struct rdma_cm_event *event;
-  if (rdma_resolve_addr(id_of(name), NULL, &place.any, RESOLVE_MS) != 0) return -1;
-  if (rdma_get_cm_event(events, &event) != 0) return -1;
-  int status = event->event == RDMA_CM_EVENT_ADDR_RESOLVED ? 0 : event->status;
+  if (rdma_get_cm_event(events, &event) != 0) return NULL;
+  struct rdma_cm_id *id = event->event == type ? event->id : NULL;
+  errno = -event->status;
   rdma_ack_cm_event(event);
-  errno = -status;
-  return status == 0 ? 0 : -1;
+  return id;
+}
+
+/* Resolves a destination; the errno may be the event's. */
+static int resolve(char name, struct sockaddr *place) {
+  if (rdma_resolve_addr(id_of(name), NULL, place, RESOLVE_MS) != 0) return -1;
+  return await(RDMA_CM_EVENT_ADDR_RESOLVED) == NULL ? -1 : 0;
+}
+
+static int create_qp(struct rdma_cm_id *id) {
+  struct ibv_qp_init_attr init = {
+      .qp_type = IBV_QPT_RC,
+      .cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1}};
+  return rdma_create_qp(id, NULL, &init);
+}
+
+static int meet(char name, char listener) {
+  struct rdma_cm_id *id = id_of(name), *peer;
+  struct rdma_conn_param parameters = {.responder_resources = 1, .initiator_depth = 1};
+  if (resolve(name, rdma_get_local_addr(ids[(int)listener])) != 0) return -1;
+  if (rdma_resolve_route(id, RESOLVE_MS) != 0) return -1;
+  if (await(RDMA_CM_EVENT_ROUTE_RESOLVED) == NULL || create_qp(id) != 0) return -1;
+  if (rdma_connect(id, &parameters) != 0) return -1;
+  if ((peer = await(RDMA_CM_EVENT_CONNECT_REQUEST)) == NULL) return -1;
+  ids[PASSIVE_END] = peer;
+  if (create_qp(peer) != 0 || rdma_accept(peer, &parameters) != 0) return -1;
+  bool established = await(RDMA_CM_EVENT_ESTABLISHED) != NULL;
+  return established && await(RDMA_CM_EVENT_ESTABLISHED) != NULL ? 0 : -1;
 }
 
 static int hold(char name, union place place) {
@@ -119,10 +148,12 @@ static int run_step(char *step, uint16_t port) {
   char verb[16], name, where[8] = "";
   int words = sscanf(step, "%15s %c %7s", verb, &name, where);
   bool placed = strcmp(verb, "bind") == 0 || strcmp(verb, "connect") == 0 || strcmp(verb, "hold") == 0;
-  expect(words == (placed ? 3 : 2), step);
+  bool meets = strcmp(verb, "meet") == 0;
+  expect(words == (placed || meets ? 3 : 2), step);
   union place place = place_of(placed ? where : "4", port);
   if (strcmp(verb, "bind") == 0) return rdma_bind_addr(id_of(name), &place.any);
-  if (strcmp(verb, "connect") == 0) return resolve(name, place);
+  if (strcmp(verb, "connect") == 0) return resolve(name, &place.any);
+  if (meets) return meet(name, where[0]);
   if (strcmp(verb, "hold") == 0) return hold(name, place);
   if (strcmp(verb, "listen") == 0) return rdma_listen(id_of(name), 1);
   if (strcmp(verb, "destroy") == 0) return destroy(name);

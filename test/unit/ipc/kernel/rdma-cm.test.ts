@@ -246,6 +246,14 @@ describe('addresses', () => {
     rig.must(cm.bind(rig.create(2n), '127.0.0.2', port));
   });
 
+  it('belong to an id that has connected until it is destroyed', async () => {
+    const { active } = await connected();
+    const port = rig.must(cm.query(active, 0)).getUint16(18);
+    expect(rig.write(cm.bind(rig.create(1n), '127.0.0.1', port))).toBe(EADDRINUSE);
+    rig.must(cm.destroyId(active));
+    rig.must(cm.bind(rig.create(1n), '127.0.0.1', port));
+  });
+
   it('must have the length of their family', () => {
     const id = rig.create(1n);
     const address = '0200 0000 7f000001 00*120';
