@@ -1,11 +1,13 @@
 /** The compiled shim and probes, and how they are run. */
 import { spawn, spawnSync } from 'node:child_process';
-import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { createHash } from 'node:crypto';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 const root = fileURLToPath(new URL('../../../', import.meta.url));
+const sources = join(root, 'native-bridge/preload');
 const probes = fileURLToPath(new URL('probes/', import.meta.url));
 
 /** What compiles the shim and runs it: this machine, or an emulated one. */
@@ -55,7 +57,7 @@ export class ShimRig {
   constructor(machine: Machine, ...names: readonly string[]) {
     this.#machine = machine;
     const { compiler } = machine;
-    compile('bash', [join(root, 'native-bridge/preload/build.sh'), this.shim, '-Werror'], compiler);
+    putShim(machine, this.shim);
     for (const name of names) {
       const source = join(probes, `${name}.c`);
       const flags = ['-std=c11', '-D_GNU_SOURCE', '-O1', '-Wall', '-Wextra', '-pthread'];
@@ -108,6 +110,24 @@ export async function runProgram(
     child.on('error', reject);
     child.on('close', (code, signal) => resolve({ status: code ?? signal ?? '', stdout, stderr }));
   });
+}
+
+/**
+ * Puts the shim at a path. The first suite that asks for the shim of a machine compiles it; the
+ * others take it from the cache in the checkout, as long as neither sources nor compiler change.
+ */
+function putShim({ name, compiler }: Machine, target: string): void {
+  const hash = createHash('sha256').update(spawnSync(compiler, ['--version']).stdout);
+  for (const file of readdirSync(sources).sort()) {
+    hash.update(`${file}\n`).update(readFileSync(join(sources, file)));
+  }
+  const cache = join(root, '.cache/shims');
+  mkdirSync(cache, { recursive: true });
+  const cached = join(cache, `${name}-${hash.digest('hex').slice(0, 16)}.so`);
+  // What was compiled from other sources goes.
+  const script = '[[ -f $1 ]] || { rm -f "$2"-*.so && bash "$3" "$1" -Werror; } && cp "$1" "$4"';
+  const words = [cached, join(cache, name), join(sources, 'build.sh'), target];
+  compile('flock', [join(cache, 'lock'), 'bash', '-c', script, 'bash', ...words], compiler);
 }
 
 function compile(command: string, args: readonly string[], compiler: string): void {
