@@ -6,8 +6,8 @@
  * connections are not read; they continue in later turns, in order.
  */
 
+import { ReadingShare } from '../host/links/reading-share.ts';
 import { type InputAccount, KeptInput } from './kept-input.ts';
-import { ReadingShare } from './reading-share.ts';
 
 /** Milliseconds of a turn: a few hundred requests of the cheap kind. */
 const SHARE_MS = 4;
@@ -25,7 +25,7 @@ interface Waiting {
 
 /** The share of one user. */
 export class CommandShare {
-  readonly reading = new ReadingShare();
+  readonly reading = new ReadingShare(setImmediate);
   readonly #waiting: Waiting[] = [];
   #spentMs = 0;
   #since = 0;

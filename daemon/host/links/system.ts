@@ -14,6 +14,7 @@ import {
   type Network,
   TransportError,
 } from './network.ts';
+import { ReadingShares } from './reading-share.ts';
 import { type LinkEnvironment, READ_BUFFER_BYTES } from './tcp-link.ts';
 import { sourceAddress, TcpPort } from './tcp-port.ts';
 
@@ -46,7 +47,10 @@ const CLOCK: HostClock = {
 
 /** The kernel's TCP. */
 class TcpNetwork implements Network {
-  readonly #environment: LinkEnvironment = { readBuffer: new Uint8Array(READ_BUFFER_BYTES) };
+  readonly #environment: LinkEnvironment = {
+    readBuffer: new Uint8Array(READ_BUFFER_BYTES),
+    readings: new ReadingShares(setImmediate),
+  };
   /** Source addresses found in this turn. */
   readonly #routes = new Map<string, string>();
 

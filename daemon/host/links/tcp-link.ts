@@ -22,6 +22,7 @@ import {
 } from '../../../native-bridge/libc/tcp-socket.ts';
 import { descriptorOf } from '../../../native-bridge/libc/unix-socket.ts';
 import { type Dial, type Link, type LinkUser, NO_USER } from './link.ts';
+import type { ReadConnection, ReadingShare, ReadingShares } from './reading-share.ts';
 
 /**
  * Size of a host's read buffer. One read returns the available bytes, up to this; larger reads mean
@@ -47,10 +48,11 @@ export interface SocketPlace {
 /** Shared by the links of a host. */
 export interface LinkEnvironment {
   readonly readBuffer: Uint8Array;
+  readonly readings: ReadingShares;
 }
 
 /** See the module's comment. */
-export class TcpLink implements Link {
+export class TcpLink implements Link, ReadConnection {
   readonly localAddress: string;
   readonly localPort: number;
   readonly remoteAddress: string;
@@ -66,12 +68,21 @@ export class TcpLink implements Link {
   #finished = false;
   #closed = false;
   #errorCode: string | undefined;
+  readonly #reading: ReadingShare;
+  /** It is not read: its user does not want that, or others of its address come first. */
+  #paused = false;
+  #held = false;
 
   /**
    * For `dialTcp` and the listener: the socket is connected, from `local` (bound there) to `remote`
    * if that is known.
    */
-  constructor(socket: Socket, local: SocketPlace, remote: SocketPlace | undefined) {
+  constructor(
+    socket: Socket,
+    local: SocketPlace,
+    remote: SocketPlace | undefined,
+    { readings }: LinkEnvironment,
+  ) {
     this.#socket = socket;
     this.#fd = descriptorOf(socket);
     const from = isExact(local) ? local : undefined;
@@ -80,7 +91,8 @@ export class TcpLink implements Link {
     const to = remote !== undefined && isExact(remote) ? remote : undefined;
     this.remoteAddress = to?.address ?? socket.remoteAddress ?? '';
     this.remotePort = to?.port ?? socket.remotePort ?? 0;
-    this.#listen(socket);
+    this.#reading = readings.join(this.remoteAddress, this);
+    this.#listen(socket, readings);
   }
 
   /**
@@ -133,11 +145,26 @@ export class TcpLink implements Link {
 
   /** Incoming bytes wait in the kernel until `resumeReading`. */
   pauseReading(): void {
+    this.#paused = true;
     this.#socket.pause();
   }
 
   resumeReading(): void {
-    this.#socket.resume();
+    this.#paused = false;
+    if (!this.#held) this.#socket.resume();
+  }
+
+  /** See `ReadConnection`. */
+  hold(held: boolean): void {
+    this.#held = held;
+    if (held) this.#socket.pause();
+    else if (!this.#paused) this.#socket.resume();
+  }
+
+  /** Bytes were read. */
+  handleRead(bytes: Uint8Array): void {
+    this.#reading.note();
+    this.user.handleBytes(bytes);
   }
 
   /** Sends our FIN after all written bytes. Reading continues (DDP-6.2.1-06). */
@@ -190,15 +217,18 @@ export class TcpLink implements Link {
     return true;
   }
 
-  #listen(socket: Socket): void {
+  #listen(socket: Socket, readings: ReadingShares): void {
     socket.on('end', () => {
+      this.#reading.note();
       if (this.#wasReset()) return;
       this.user.handlePeerClosed();
     });
     socket.on('error', (error) => {
+      this.#reading.note();
       this.#errorCode ??= errorCode(error);
     });
     socket.on('close', () => {
+      readings.leave(this.remoteAddress, this);
       this.#closed = true;
       this.user.handleClosed(this.#errorCode);
     });
@@ -226,7 +256,7 @@ function openSocket(
   const onread: OnReadOpts = {
     buffer: environment.readBuffer,
     callback: (bytes, buffer) => {
-      reader?.user.handleBytes(buffer.subarray(0, bytes));
+      reader?.handleRead(buffer.subarray(0, bytes));
       return true;
     },
   };
@@ -262,12 +292,12 @@ export function adoptAccepted(
       socket.destroy();
       throw new SystemCallError('accept', EMFILE, reservedText());
     }
-    const link = new TcpLink(socket, local, undefined);
+    const link = new TcpLink(socket, local, undefined, environment);
     readTo(link);
     return link;
   }
-  const link = new TcpLink(accepted, local, undefined);
-  accepted.on('data', (bytes: Uint8Array) => link.user.handleBytes(bytes));
+  const link = new TcpLink(accepted, local, undefined, environment);
+  accepted.on('data', (bytes: Uint8Array) => link.handleRead(bytes));
   accepted.resume();
   return link;
 }
@@ -304,7 +334,7 @@ export function dialTcp(
     socket.off('error', fail);
     // MPA-5.1-03
     socket.setNoDelay(true);
-    const link = new TcpLink(socket, local, remote);
+    const link = new TcpLink(socket, local, remote, environment);
     readTo(link);
     onConnected(link);
   };

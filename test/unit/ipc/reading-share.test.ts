@@ -1,8 +1,8 @@
 /** Many connections of one user that have input, or end, in the same turn of the event loop. */
 import { afterEach, describe, expect, it } from 'vitest';
+import { READS_PER_TURN } from '../../../daemon/host/links/reading-share.ts';
 import { CommandShares } from '../../../daemon/ipc/command-pace.ts';
 import { Connection } from '../../../daemon/ipc/connection.ts';
-import { READS_PER_TURN } from '../../../daemon/ipc/reading-share.ts';
 import { closeDescriptor, sendNow } from '../../../native-bridge/libc/descriptor.ts';
 import type { PeerProcess } from '../../../native-bridge/libc/peer-process.ts';
 import { socketPair } from '../../../native-bridge/libc/unix-socket.ts';

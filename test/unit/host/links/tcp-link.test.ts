@@ -3,6 +3,7 @@ import { readdirSync } from 'node:fs';
 import { afterEach, describe, expect, it } from 'vitest';
 import type { CaptureTap } from '../../../../daemon/capture/capture-tap.ts';
 import type { Link, LinkUser } from '../../../../daemon/host/links/link.ts';
+import { READS_PER_TURN, ReadingShares } from '../../../../daemon/host/links/reading-share.ts';
 import { TappedLink } from '../../../../daemon/host/links/tapped-link.ts';
 import { READ_BUFFER_BYTES } from '../../../../daemon/host/links/tcp-link.ts';
 import { sourceAddress, TcpPort } from '../../../../daemon/host/links/tcp-port.ts';
@@ -39,6 +40,10 @@ class Listener implements LinkUser {
   }
 }
 
+const environment = {
+  readBuffer: new Uint8Array(READ_BUFFER_BYTES),
+  readings: new ReadingShares(setImmediate),
+};
 const ports: TcpPort[] = [];
 const ends: Listener[] = [];
 
@@ -48,10 +53,25 @@ afterEach(() => {
 });
 
 function hold(address: string, port = 0): TcpPort {
-  const environment = { readBuffer: new Uint8Array(READ_BUFFER_BYTES) };
   const held = new TcpPort(address, port, environment);
   ports.push(held);
   return held;
+}
+
+/** Links from one address, which are accepted at one port. */
+async function many(count: number): Promise<{ dialed: Listener[]; accepted: Listener[] }> {
+  const port = hold('127.0.0.1');
+  const [dialed, accepted]: [Listener[], Listener[]] = [[], []];
+  const fail = (error: unknown): never => {
+    throw new Error(String(error));
+  };
+  port.listen((link) => accepted.push(new Listener(link)), fail);
+  for (let index = 0; index < count; index += 1) {
+    hold('127.0.0.1').dial(port, (link) => dialed.push(new Listener(link)), fail);
+  }
+  await until(() => accepted.length === count && dialed.length === count, 'the connections');
+  ends.push(...dialed, ...accepted);
+  return { dialed, accepted };
 }
 
 /** Two connected links: the one that dialed and the one that was accepted. */
@@ -306,5 +326,32 @@ describe('a port', () => {
     hold('127.0.0.1').dial(port, tell, tell).cancel();
     await quiet(20);
     expect(told).toBe(false);
+  });
+});
+
+describe('hundreds of links of one address', () => {
+  it('end a few in each turn of the event loop when they end together', async () => {
+    const { dialed, accepted } = await many(400);
+    for (const { link } of dialed) link.finish();
+    let [most, before] = [0, 0];
+    while (before < accepted.length) {
+      await new Promise((resolve) => setImmediate(resolve));
+      const { length } = accepted.filter(({ peerClosed }) => peerClosed);
+      most = Math.max(most, length - before);
+      before = length;
+    }
+    expect(most).toBeLessThanOrEqual(READS_PER_TURN);
+  });
+
+  it('are read as often as they have input, and not while their users do not want it', async () => {
+    const { dialed, accepted } = await many(400);
+    accepted[0]?.link.pauseReading();
+    for (const { link } of dialed) link.write(Uint8Array.of(1, 2));
+    const heard = () => accepted.filter(({ heardBytes }) => heardBytes === 2).length;
+    await until(() => heard() === 399, 'bytes on all links but one');
+    await quiet(20);
+    expect(heard()).toBe(399);
+    accepted[0]?.link.resumeReading();
+    await until(() => heard() === 400, 'bytes on the last link');
   });
 });
