@@ -137,6 +137,8 @@ const NORMAL_EVENTS: readonly AsyncEventType[] = [
  * way.
  */
 const FLUSH_INTERVAL_MICROS = 5_000;
+/** QPs in error for each such interval: to look at thousands takes milliseconds, and nobody may need it. */
+const FLUSH_QPS = 1024;
 
 /** Turns of the event loop that a reset waits for sockets to close; a reset socket takes one. */
 const RESET_TURNS_MAX = 100;
@@ -828,10 +830,15 @@ export class RnicHost
 
   /** See `PacketNetworkHost`. Starts the slow timer for QPs in error; it stops when there are none. */
   watchErrored(): void {
-    if (this.#flushTimer !== undefined || this.#closed !== undefined) return;
-    this.#flushTimer = this.clock.after(FLUSH_INTERVAL_MICROS, () => {
+    if (this.#flushTimer === undefined && this.#closed === undefined) this.#flushSoon(1);
+  }
+
+  #flushSoon(errored: number): void {
+    const intervals = Math.ceil(errored / FLUSH_QPS);
+    this.#flushTimer = this.clock.after(intervals * FLUSH_INTERVAL_MICROS, () => {
       this.#flushTimer = undefined;
-      if (this.#flushErrored() > 0) this.watchErrored();
+      const left = this.#flushErrored();
+      if (left > 0 && this.#closed === undefined) this.#flushSoon(left);
       this.#loop.drain();
     });
   }

@@ -1,0 +1,44 @@
+/** Queue pairs in error, at which a host looks now and then. */
+import { expect, it, vi } from 'vitest';
+import { Nic } from '../../../daemon/rnic/nic.ts';
+import { QPAttribute } from '../../../daemon/rnic/qp-attributes.ts';
+import { QPState, QPType } from '../../../verbs-api/contract/verbs/enums.ts';
+import { MASKS, VALUES } from '../../support/program-rig.ts';
+import { RoceWorld } from '../../support/roce-host.ts';
+
+const SECOND = 1_000_000;
+const ring = (bytes: number): Uint8Array => new Uint8Array(bytes);
+
+/** How often a host with so many of them looks at all of them in a second. */
+function looks(count: number): number {
+  const world = new RoceWorld(1);
+  const { nic } = world.adapter(0);
+  const pd = nic.allocPD();
+  const cq = nic.createCQ({ cqe: 1, ring, tag: undefined });
+  const capabilities = {
+    maxSendWr: 1,
+    maxRecvWr: 1,
+    maxSendSge: 1,
+    maxRecvSge: 1,
+    maxInlineData: 0,
+  };
+  const queues = { sendCQ: cq, recvCQ: cq, srq: undefined, ring, tag: undefined };
+  for (let index = 0; index < count; index += 1) {
+    const qp = nic.createQP(pd, { type: QPType.rc, ...queues, capabilities, sqSigAll: false });
+    const now = world.host.now();
+    const [init] = MASKS[QPType.rc];
+    qp.modifyPath({ ...VALUES, curState: qp.state, mask: init, state: QPState.INIT }, now);
+    qp.modifyPath({ ...VALUES, mask: QPAttribute.state, state: QPState.ERR }, now);
+  }
+  world.host.watchErrored();
+  const look = vi.spyOn(Nic.prototype, 'flushErrored');
+  world.run(SECOND);
+  const { length } = look.mock.calls;
+  look.mockRestore();
+  return length;
+}
+
+it('are looked at every few milliseconds, or at no more than a thousand of thousands', () => {
+  expect(looks(1)).toBeGreaterThan(150);
+  expect(looks(4000)).toBeLessThan(60);
+});
