@@ -33,12 +33,25 @@ interface RegistryAccess {
 /** Where certificates are in Debian. */
 export const CERTIFICATES = '/etc/ssl/certs/ca-certificates.crt';
 
+/** Settings that Debian's own images have, so that apt and dpkg do less. */
+const SETTINGS = {
+  'etc/apt/apt.conf.d/images': [
+    'Acquire::Languages "none";',
+    'Acquire::GzipIndexes "true";',
+    'Acquire::CompressionTypes::Order:: "gz";',
+  ],
+  'etc/dpkg/dpkg.cfg.d/images': ['force-unsafe-io'],
+} as const;
+
 /** Makes the root file system in `folder`, which must not exist. */
 export async function makeBaseRoot(world: World, folder: string): Promise<void> {
   const archive = await debianArchive(world);
   await mkdir(folder);
   const unpack = ['tar', '-C', folder, '--numeric-owner', '-xf', archive];
   await world.output(unpack, { timeoutMs: TAR_TIMEOUT_MS });
+  for (const [name, lines] of Object.entries(SETTINGS)) {
+    await writeFile(join(folder, name), `${lines.join('\n')}\n`);
+  }
   await addNode(join(folder, 'usr/local'));
 }
 
