@@ -6,6 +6,7 @@
 import { VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
 import type { HostId } from '../../../host/host-id.ts';
 import type { RnicHost } from '../../../host/rnic-host.ts';
+import { inSlices } from '../../../host/slices.ts';
 import { assert } from '../../../invariants/assert.ts';
 import type { QP } from '../../../rnic/queue-pair.ts';
 import type { HandleSpace } from '../../objects/handle-space.ts';
@@ -32,6 +33,9 @@ const REFUSAL_PATIENCE_MS = 500;
  * the daemon's memory.
  */
 const CLIENT_UNREAD_MAX = 65_536;
+
+/** Unread requests of a listener that are rejected in one turn when it ends. */
+const REJECTED_PER_TURN = 64;
 
 /** Fields that every new id has. */
 interface NewId {
@@ -320,22 +324,27 @@ export class OpenChannel {
   /** Returns the bytes that the preload library must take from the descriptor. */
   #remove(context: CmContext): number {
     const { records, bytes } = this.ownQueue.take(context);
-    for (const { child } of records) {
-      if (child !== undefined) this.#forget(child);
-    }
     this.#forget(context);
+    this.host.cm.destroy(context.id);
+    const unread: HostId[] = [];
+    for (const { child } of records) {
+      if (child !== undefined && this.#forget(child)) unread.push(child.id);
+    }
+    const soon = (run: () => void): void => this.host.soon(run);
+    void inSlices(unread, REJECTED_PER_TURN, soon, (id) => this.host.cm.destroy(id));
     return bytes;
   }
 
-  #forget(context: CmContext): void {
-    if (!this.#contexts.delete(context)) return;
+  /** Has nothing of an id any more but the id itself. False if that was so before. */
+  #forget(context: CmContext): boolean {
+    if (!this.#contexts.delete(context)) return false;
     for (const membership of context.memberships) this.#endMembership(membership);
     this.#noteWritten(context, -context.writtenUnread);
     this.client.ledger.note('id', -1);
     this.#table.remove(context.number);
     this.#services.ids.remove(context.listedNumber);
     context.id.tag = undefined;
-    this.host.cm.destroy(context.id);
+    return true;
   }
 }
 

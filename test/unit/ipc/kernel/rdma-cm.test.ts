@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import type { HostNotice } from '../../../../daemon/host/observer.ts';
 import type { CmFile } from '../../../../daemon/ipc/kernel/cm/file.ts';
 import { KernelClient } from '../../../../daemon/ipc/kernel/kernel-client.ts';
@@ -444,6 +444,31 @@ describe('a connection', () => {
     expect(rig.must(cm.destroyId(listener)).getUint32(0, true)).toBe(0);
     expect(rig.file.ownQueue.length).toBe(0);
     expect(await rig.event(other)).toMatchObject({ id, type: REJECTED });
+  });
+
+  it('whose request is still unread, among many, ends with its listener in one of some turns', async () => {
+    const many = 150;
+    const { id: listener, port } = rig.listener(1n, many);
+    const other = rig.openFile(101);
+    for (let index = 0; index < many; index += 1) {
+      const id = rig.routed(2n, port, other);
+      rig.must(cm.connect(id, connParam({ qpn: rig.createQP().qpn })), other);
+    }
+    await until(() => rig.file.ownQueue.length === many);
+    const { cm: host } = rig.verbs.host;
+    const destroy = vi.spyOn(host, 'destroy');
+    rig.must(cm.destroyId(listener));
+    expect([rig.file.size, rig.file.ownQueue.length]).toEqual([0, 0]);
+    let [most, before] = [0, 0];
+    while (before < many + 1) {
+      most = Math.max(most, destroy.mock.calls.length - before);
+      before = destroy.mock.calls.length;
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    expect(most).toBeLessThan(many / 2);
+    for (let index = 0; index < many; index += 1) {
+      expect((await rig.event(other)).type).toBe(REJECTED);
+    }
   });
 });
 
