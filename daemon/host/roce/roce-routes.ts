@@ -91,10 +91,13 @@ export class RoceRoutes {
   /** An address of a device of this host stands for a loopback address. */
   #findOwn(destination: string, given: string | undefined): ReturnType<RoceRoutes['find']> {
     const family = addressFamily(destination);
-    for (const port of this.#ports()) {
-      const own = addressesOf(port).filter((address) => addressFamily(address) === family);
-      const source = given === undefined ? own[0] : own.find((address) => address === given);
-      if (source !== undefined) return { port, source, destination: source };
+    // A host of IPv4 alone has ::1, too, for which the link-local GID of a device stands.
+    for (const candidates of [addressesOf, gidAddresses]) {
+      for (const port of this.#ports()) {
+        const own = candidates(port).filter((address) => addressFamily(address) === family);
+        const source = given === undefined ? own[0] : own.find((address) => address === given);
+        if (source !== undefined) return { port, source, destination: source };
+      }
     }
     return { error: 'ENODEV' };
   }
@@ -140,9 +143,16 @@ export class RoceRoutes {
 
 /** Addresses of a port's GIDs, without the link-local one that it made up. */
 function addressesOf(port: RocePort): readonly string[] {
+  return gidAddresses(port).filter((address) => !isLinkLocal(address));
+}
+
+function gidAddresses(port: RocePort): readonly string[] {
   return port
     .ownGids()
     .filter((gid) => gid !== undefined)
-    .map(gidAddress)
-    .filter((address) => !address.startsWith('fe80:'));
+    .map(gidAddress);
+}
+
+function isLinkLocal(address: string): boolean {
+  return address.startsWith('fe80:');
 }

@@ -50,6 +50,14 @@ describe('a route', () => {
     expect(shown(found.find('::1', undefined))).toEqual(['roce0', 'fd00::1', 'fd00::1']);
   });
 
+  it('to ::1 is that of a link-local GID where no device has another IPv6 address', () => {
+    const own = 'fe80::200:0:0:0';
+    const found = routes([['10.0.0.1'], ['10.0.0.2']], '10.0.0.1');
+    expect(shown(found.find('::1', undefined))).toEqual(['roce0', own, own]);
+    const mixed = routes([['10.0.0.1'], ['fd00::2']], '10.0.0.1');
+    expect(shown(mixed.find('::1', undefined))).toEqual(['roce1', 'fd00::2', 'fd00::2']);
+  });
+
   it('to loopback is one like any other for devices with such addresses', () => {
     const found = routes([['127.0.0.2'], ['127.0.0.3']], '127.0.0.1');
     expect(shown(found.find('127.0.0.4', undefined))).toEqual(['roce0', '127.0.0.2', '127.0.0.4']);
