@@ -114,16 +114,16 @@ describeWith(['kernel-peer', 'nfs'], 'NFS over RDMA between iwarpd and Linux', (
     it('stores a source tree with cp -r and returns it unchanged', async () => {
       // A copy: the compared file must not change meanwhile.
       const source = folder.file('source');
-      cpSync(join(repositoryRoot(), 'daemon'), source, { recursive: true });
-      chmodSync(join(source, 'iwarp/wire/bytes.ts'), 0o444);
-      symlinkSync('iwarp/wire/bytes.ts', join(source, 'link'));
+      cpSync(join(repositoryRoot(), 'verbs-api'), source, { recursive: true });
+      chmodSync(join(source, 'contract/verbs/enums.ts'), 0o444);
+      symlinkSync('contract/verbs/enums.ts', join(source, 'link'));
       await inGuest(`cp -r --preserve=mode,timestamps ${source} ${mounted}/tree
         echo 3 >/proc/sys/vm/drop_caches
         diff -r --no-dereference ${source} ${mounted}/tree`);
       expect(differences(source, join(server.directory, 'tree'))).toBe('');
       expect(readdirSync(source, { recursive: true }).length).toBeGreaterThan(100);
       const times = (path: string) => lstatSync(path, { bigint: true }).mtimeNs;
-      const sample = 'iwarp/engine/stream.ts';
+      const sample = 'client/daemon-query.ts';
       expect(times(join(server.directory, 'tree', sample))).toBe(times(join(source, sample)));
     });
 
