@@ -243,9 +243,8 @@ describeWith(['kernel-peer', 'sctp', 'rdma-programs', 'tshark'], 'SCTP by the ke
   it(
     'passes what the compliance suite asks of connections and transfers',
     async () => {
-      const tests = await runInGuest(guest, folder.path, [
-        join(repositoryRoot(), 'test/compliance/kernel-sctp-suite.ts'),
-      ]);
+      const suite = compiledTest('compliance/kernel-sctp-suite.js');
+      const tests = await runInGuest(guest, folder.path, [suite]);
       expect(tests.filter(({ status }) => status === 'failed')).toEqual([]);
       expect(tests.filter(({ status }) => status === 'passed').length).toBeGreaterThan(PASSED_MIN);
     },

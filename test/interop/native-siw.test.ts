@@ -308,7 +308,7 @@ describeWith(['kernel-peer'], 'the native bridge on siw', () => {
       await inGuest(`rdma link delete siw0; ip -6 addr flush dev eth0
       ip -6 addr add ${addresses[1]}/64 dev eth0 nodad
       rdma link add rnic0 type siw netdev eth0 && rdma link add small0 type siw netdev lo`);
-      const suite = join(repositoryRoot(), 'test/compliance/native-siw-suite.ts');
+      const suite = compiledTest('compliance/native-siw-suite.js');
       const tests = await runInGuest(guest, folder.path, [suite], {
         IWARPD_SUITE_ADDRESSES: addresses.join(','),
       });
