@@ -42,7 +42,8 @@ describe.each<{ tiers: MemoryTier[] }>([{ tiers: ['process_vm'] }, { tiers: ['ag
         // From its first steps to the middle of transfers.
         const early = round % 3 === 0;
         await kill(early ? 60 + round * 6 : (round * 7) % 40, !early);
-        expect(await daemon.settled(before), `after kill ${round + 1}`).toEqual(before);
+        const after = await daemon.settled(before);
+        expect(after, `after kill ${round + 1}: ${JSON.stringify(after)}`).toEqual(before);
       }
       expect(survivor.accepted).toBeGreaterThanOrEqual((KILLS * 2) / 3);
       await expect.poll(() => survivor.open).toBe(0);
