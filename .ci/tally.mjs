@@ -10,9 +10,13 @@ function outermostSuite(test) {
   return suite.type === 'suite' ? suite.name : test.name;
 }
 
-/** The first line of the first error. */
+/** What a line of the tally says of a cause. */
+const CAUSE_LENGTH = 400;
+
+/** The first error in one line. */
 function causeOf(errors) {
-  return errors[0]?.message.split('\n')[0] ?? 'not ended';
+  const lines = errors[0]?.message.split('\n').filter((line) => line.trim() !== '');
+  return lines?.join(' | ').slice(0, CAUSE_LENGTH) ?? 'not ended';
 }
 
 /** Counts tests; a hook or a file that fails by itself, and an error outside any test, count too. */

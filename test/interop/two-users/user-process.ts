@@ -110,7 +110,11 @@ export class UserProcess {
   /** Waits until its output matches; throws with the output when it ends or takes too long. */
   async until(pattern: RegExp): Promise<RegExpExecArray> {
     const lack = (): string => `${pattern}: ${this.stdout}\n${this.stderr}`;
-    return await until(lack, () => pattern.exec(this.stdout));
+    return await until(lack, () => {
+      const match = pattern.exec(this.stdout);
+      if (match === null && this.exited) throw new Error(`ended without ${lack()}`);
+      return match;
+    });
   }
 
   async end(): Promise<Ended> {
