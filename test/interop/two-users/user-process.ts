@@ -78,6 +78,8 @@ export class UserProcess {
   readonly #ended: Promise<Ended>;
   stdout = '';
   stderr = '';
+  /** It has ended, and nothing more can come from it. */
+  #complete = false;
 
   constructor(uid: number, words: readonly string[], environment: Record<string, string>) {
     const [program = '', ...rest] = [...(reach?.words ?? []), ...asUser(uid), ...words];
@@ -94,6 +96,7 @@ export class UserProcess {
       this.stderr += bytes;
     });
     this.#ended = once(this.#child, 'close').then(([status]) => {
+      this.#complete = true;
       return { status, stdout: this.stdout, stderr: this.stderr };
     });
   }
@@ -112,7 +115,7 @@ export class UserProcess {
     const lack = (): string => `${pattern}: ${this.stdout}\n${this.stderr}`;
     return await until(lack, () => {
       const match = pattern.exec(this.stdout);
-      if (match === null && this.exited) throw new Error(`ended without ${lack()}`);
+      if (match === null && this.#complete) throw new Error(`ended without ${lack()}`);
       return match;
     });
   }
