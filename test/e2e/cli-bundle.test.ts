@@ -59,8 +59,8 @@ describe('the entry point', () => {
     utimesSync(file, second, second);
   }
 
-  const run = (): string =>
-    execFileSync(process.execPath, [join(folder, 'daemon/cli/main.js')], {
+  const run = (...words: string[]): string =>
+    execFileSync(process.execPath, [join(folder, 'daemon/cli/main.js'), ...words], {
       encoding: 'utf8',
     }).trim();
   const bundle = (second: number): void =>
@@ -78,6 +78,12 @@ describe('the entry point', () => {
   it('runs the bundle of a package, which nothing compiles', () => {
     bundle(1);
     expect(run()).toBe('bundled');
+  });
+
+  it('runs modules as compiled for a daemon that serves', () => {
+    bundle(1);
+    expect(run('start')).toBe('as compiled');
+    expect(run('run')).toBe('bundled');
   });
 
   it('runs a bundle that is younger than all that was compiled', () => {
