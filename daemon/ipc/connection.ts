@@ -6,6 +6,7 @@ import { SO_SNDBUF, setBuffer } from '../../native-bridge/libc/internet-socket.t
 import { type PeerProcess, SocketPeer } from '../../native-bridge/libc/peer-process.ts';
 import { descriptorOf } from '../../native-bridge/libc/unix-socket.ts';
 import { isVerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { SocketReading } from '../host/links/reading-share.ts';
 import { noteWork } from '../host/turn-note.ts';
 import { type CarryOut, CommandPace, CommandShare } from './command-pace.ts';
 import type { InputAccount } from './kept-input.ts';
@@ -55,9 +56,7 @@ export class Connection implements InputAccount {
   #reason: string | undefined;
   #closed = false;
   #overdue = false;
-  /** It is not read: its requests wait, or its user's other connections come first. */
-  #paused = false;
-  #held = false;
+  readonly #reading: SocketReading;
 
   /**
    * Takes over an accepted socket that is not reading yet. `readBuffer` may be shared by all
@@ -124,6 +123,7 @@ export class Connection implements InputAccount {
       },
     };
     this.#socket = new Socket(options);
+    this.#reading = new SocketReading(this.#socket);
     this.#writer = new DirectWriter(this.#socket, () => this.#charge());
     this.#socket.on('drain', () => this.#drained());
     this.#socket.on('error', (error) => {
@@ -171,7 +171,7 @@ export class Connection implements InputAccount {
   /** Gives it its user's share of each turn, until it ends. */
   shareTurns(commands: CommandShare): void {
     this.#commands = commands;
-    commands.reading.join(this);
+    commands.reading.join(this.#reading);
   }
 
   /** From here on, runs incoming requests as their user's share of a turn permits. */
@@ -182,20 +182,11 @@ export class Connection implements InputAccount {
 
   /** Reads no more, until `resume`. */
   pause(): void {
-    this.#paused = true;
-    this.#socket.pause();
+    this.#reading.pause();
   }
 
   resume(): void {
-    this.#paused = false;
-    if (!this.#held) this.#socket.resume();
-  }
-
-  /** Called by its user's `ReadingShare`. */
-  hold(held: boolean): void {
-    this.#held = held;
-    if (held) this.#socket.pause();
-    else if (!this.#paused) this.#socket.resume();
+    this.#reading.resume();
   }
 
   /** Sends bytes, which may be reused after the call. A peer that does not read is cut. */
@@ -299,7 +290,7 @@ export class Connection implements InputAccount {
     if (this.#closed) return;
     this.#closed = true;
     noteWork('end of a connection');
-    this.#commands.reading.leave(this);
+    this.#commands.reading.leave(this.#reading);
     // Clean up before the peer sees the end: a peer that waits for it may rely on the clean-up.
     try {
       this.onClosed(this.#reason);

@@ -6,6 +6,7 @@
  * Once so many have been read, the others wait: they are not read in this turn, and in later turns a few
  * more of them each time.
  */
+import type { Socket } from 'node:net';
 import { addressOwner } from '../../iwarp/cm/address.ts';
 
 /** Connections that are read in one turn: some milliseconds if all of them end. */
@@ -14,9 +15,36 @@ export const READS_PER_TURN = 128;
 const FEW = 2 * READS_PER_TURN;
 
 /** A connection. */
-export interface ReadConnection {
-  /** Reads no more, or goes on if nothing else keeps it from that. */
+interface ReadConnection {
+  /** Reads no more, or continues unless it is paused as well. */
   hold(held: boolean): void;
+}
+
+/** Reads a socket unless its owner has paused it, or its share holds it. */
+export class SocketReading implements ReadConnection {
+  readonly #socket: Socket;
+  #paused = false;
+  #held = false;
+
+  constructor(socket: Socket) {
+    this.#socket = socket;
+  }
+
+  pause(): void {
+    this.#paused = true;
+    this.#socket.pause();
+  }
+
+  resume(): void {
+    this.#paused = false;
+    if (!this.#held) this.#socket.resume();
+  }
+
+  hold(held: boolean): void {
+    this.#held = held;
+    if (held) this.#socket.pause();
+    else if (!this.#paused) this.#socket.resume();
+  }
 }
 
 /** The share of one user or address. */
@@ -91,7 +119,7 @@ export class ReadingShares {
     this.#soon = soon;
   }
 
-  /** Returns the share of whoever has this address, which `member` is part of until it leaves. */
+  /** Returns the share of this address's owner, which `member` is part of until it leaves. */
   join(address: string, member: ReadConnection): ReadingShare {
     const owner = addressOwner(address);
     const share = this.#byOwner.get(owner) ?? new ReadingShare(this.#soon);

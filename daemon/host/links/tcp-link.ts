@@ -22,7 +22,7 @@ import {
 } from '../../../native-bridge/libc/tcp-socket.ts';
 import { descriptorOf } from '../../../native-bridge/libc/unix-socket.ts';
 import { type Dial, type Link, type LinkUser, NO_USER } from './link.ts';
-import type { ReadConnection, ReadingShare, ReadingShares } from './reading-share.ts';
+import { type ReadingShare, type ReadingShares, SocketReading } from './reading-share.ts';
 
 /**
  * Size of a host's read buffer. One read returns the available bytes, up to this; larger reads mean
@@ -52,7 +52,7 @@ export interface LinkEnvironment {
 }
 
 /** See the module's comment. */
-export class TcpLink implements Link, ReadConnection {
+export class TcpLink implements Link {
   readonly localAddress: string;
   readonly localPort: number;
   readonly remoteAddress: string;
@@ -68,10 +68,8 @@ export class TcpLink implements Link, ReadConnection {
   #finished = false;
   #closed = false;
   #errorCode: string | undefined;
-  readonly #reading: ReadingShare;
-  /** It is not read: its user does not want that, or others of its address come first. */
-  #paused = false;
-  #held = false;
+  readonly #reading: SocketReading;
+  readonly #share: ReadingShare;
 
   /**
    * For `dialTcp` and the listener: the socket is connected, from `local` (bound there) to `remote`
@@ -91,7 +89,8 @@ export class TcpLink implements Link, ReadConnection {
     const to = remote !== undefined && isExact(remote) ? remote : undefined;
     this.remoteAddress = to?.address ?? socket.remoteAddress ?? '';
     this.remotePort = to?.port ?? socket.remotePort ?? 0;
-    this.#reading = readings.join(this.remoteAddress, this);
+    this.#reading = new SocketReading(socket);
+    this.#share = readings.join(this.remoteAddress, this.#reading);
     this.#listen(socket, readings);
   }
 
@@ -145,25 +144,16 @@ export class TcpLink implements Link, ReadConnection {
 
   /** Incoming bytes wait in the kernel until `resumeReading`. */
   pauseReading(): void {
-    this.#paused = true;
-    this.#socket.pause();
+    this.#reading.pause();
   }
 
   resumeReading(): void {
-    this.#paused = false;
-    if (!this.#held) this.#socket.resume();
-  }
-
-  /** See `ReadConnection`. */
-  hold(held: boolean): void {
-    this.#held = held;
-    if (held) this.#socket.pause();
-    else if (!this.#paused) this.#socket.resume();
+    this.#reading.resume();
   }
 
   /** Bytes were read. */
   handleRead(bytes: Uint8Array): void {
-    this.#reading.note();
+    this.#share.note();
     this.user.handleBytes(bytes);
   }
 
@@ -219,16 +209,16 @@ export class TcpLink implements Link, ReadConnection {
 
   #listen(socket: Socket, readings: ReadingShares): void {
     socket.on('end', () => {
-      this.#reading.note();
+      this.#share.note();
       if (this.#wasReset()) return;
       this.user.handlePeerClosed();
     });
     socket.on('error', (error) => {
-      this.#reading.note();
+      this.#share.note();
       this.#errorCode ??= errorCode(error);
     });
     socket.on('close', () => {
-      readings.leave(this.remoteAddress, this);
+      readings.leave(this.remoteAddress, this.#reading);
       this.#closed = true;
       this.user.handleClosed(this.#errorCode);
     });
