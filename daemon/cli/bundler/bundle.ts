@@ -40,7 +40,8 @@ const FILES: readonly { readonly name: string; readonly entries: readonly string
     ],
   },
   { name: 'run', entries: ['cli/run/run-command'] },
-  { name: 'daemon', entries: ['cli/detach', 'cli/start', 'main/daemon'] },
+  // Of private daemons; `start` does not use the bundle.
+  { name: 'daemon', entries: ['main/daemon'] },
 ];
 
 /** Learns what each module imports statically. */
