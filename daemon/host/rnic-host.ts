@@ -137,7 +137,7 @@ const NORMAL_EVENTS: readonly AsyncEventType[] = [
  * way.
  */
 const FLUSH_INTERVAL_MICROS = 5_000;
-/** QPs in error for each such interval: to look at thousands takes milliseconds, and nobody may need it. */
+/** QPs in error for each such interval: to look at thousands takes milliseconds. */
 const FLUSH_QPS = 1024;
 
 /** Turns of the event loop that a reset waits for sockets to close; a reset socket takes one. */

@@ -283,7 +283,7 @@ async function silentDaemon() {
     asked: once(server, 'connection').then(() => {
       asked = performance.now();
     }),
-    /** True while whoever asked first would still wait for an answer. */
+    /** True while the first to ask would still wait for an answer. */
     answerable: () => performance.now() - asked < GREETING_TIMEOUT_MS,
     [Symbol.asyncDispose]: async () => {
       for (const socket of sockets) socket.destroy();
