@@ -35,7 +35,6 @@ interface Attempt<Options, Endpoint> {
   failed: { readonly error: unknown } | undefined;
 }
 
-/** See the module's comment. */
 export class AcceptQueue<Options extends AcceptLimit, Endpoint extends { close(): Promise<void> }> {
   readonly #source: AcceptSource<Options, Endpoint>;
   /** Attempts of calls that returned another one. */

@@ -111,7 +111,6 @@ export interface TrafficParts {
   readonly abort: () => void;
 }
 
-/** See the module's comment. */
 export class ConnectionTraffic {
   readonly #parts: TrafficParts;
   readonly #staging: StagingMemory;

@@ -65,7 +65,6 @@ export function receivesOf(plan: MessagePlan): number {
   return plan.window + (plan.credits ? GRANTS : 0);
 }
 
-/** See the module's comment. */
 export class MessageWindow {
   readonly plan: MessagePlan;
   readonly #qp: QP;

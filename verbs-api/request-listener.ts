@@ -16,7 +16,6 @@ interface AcceptableRequest<Options, Endpoint> {
   accept(options?: Options): Promise<Endpoint>;
 }
 
-/** See the module's comment. */
 export class RequestListener<
   Options extends AcceptLimit,
   Endpoint extends { close(): Promise<void> },

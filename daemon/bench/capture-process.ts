@@ -7,7 +7,6 @@ import { CommandFailure } from '../console/failure.ts';
 const START_TIMEOUT_MS = 15_000;
 const STOP_TIMEOUT_MS = 30_000;
 
-/** See the module's comment. */
 export class CaptureProcess {
   readonly #child: ChildProcess;
 

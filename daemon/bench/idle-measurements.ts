@@ -14,7 +14,6 @@ const QPS_BEFORE = 1000;
 const QPS_MORE = 4000;
 const SETTLE_MS = 2000;
 
-/** See the module's comment. */
 export const IDLE_MEASUREMENTS: readonly Measurement[] = [
   {
     name: 'idle-qp',

@@ -27,7 +27,6 @@ const TARGETS: Readonly<Record<string, Target>> = {
   'roce-send-lat': { kind: 'value', limit: 12 },
 };
 
-/** See the module's comment. */
 export const ROCE_MEASUREMENTS: readonly Measurement[] = [
   ...oneDaemonMeasurements({
     prefix: 'roce',

@@ -9,7 +9,6 @@ import { writeStream } from './write-stream.ts';
 
 const LOAD: WriteLoad = { writeBytes: 65_536, totalBytes: 1 << 29, batch: 16 };
 
-/** See the module's comment. */
 export const SCTP_MEASUREMENT: Measurement = {
   name: 'sctp-write-bw',
   title: 'RDMA Write of 64 KiB over SCTP, one QP, two clients of two daemons',

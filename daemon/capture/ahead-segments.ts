@@ -17,7 +17,7 @@ interface AheadSegment {
   readonly bytes: Uint8Array;
 }
 
-/** See the module's comment. The numbers lie within half of the sequence space. */
+/** The numbers lie within half of the sequence space. */
 export class AheadSegments {
   readonly #segments = new BinaryHeap(precedes);
   #order = 0;

@@ -66,7 +66,6 @@ interface Connection {
   verdict: 'open' | 'iwarp' | 'other';
 }
 
-/** See the module's comment. */
 export class CaptureDecoder {
   readonly summary: CaptureSummary = {
     packets: 0,

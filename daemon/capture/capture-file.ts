@@ -40,7 +40,7 @@ interface Interface {
   readonly unitsPerSecond: bigint;
 }
 
-/** See the module's comment. `push` bytes, then `poll` packets until it returns undefined. */
+/** `push` bytes, then `poll` packets until it returns undefined. */
 export class CaptureFileParser {
   #bytes: Uint8Array = new Uint8Array(0);
   #view: DataView = new DataView(new ArrayBuffer(0));

@@ -44,7 +44,6 @@ const PACKET_REFUSALS: Readonly<Record<PacketRefusal, string>> = {
   [PacketRefusal.syndrome]: 'reserved syndrome',
 };
 
-/** See the module's comment. */
 export class DatagramTrace {
   readonly #crc32: Crc32;
   readonly #datagram = makeDatagram();

@@ -10,7 +10,6 @@ export interface PacketWatcher {
   packet(packet: TappedPacket): void;
 }
 
-/** See the module's comment. */
 export class PacketHub implements PacketTap {
   /** Replaced, never mutated: a watcher may leave while packets are reported. */
   #watchers: readonly PacketWatcher[] = [];

@@ -37,7 +37,6 @@ const DIALER_ISN = 1000;
 const LISTENER_ISN = 500_000_000;
 const NO_BYTES = new Uint8Array(0);
 
-/** See the module's comment. */
 export class PcapngCapture implements CaptureTap {
   readonly #writer: PcapngWriter;
   readonly #nowMicros: () => number;

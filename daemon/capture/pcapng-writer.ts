@@ -16,7 +16,6 @@ const OPTION_DROPPED = 5;
 const BLOCK_OVERHEAD_BYTES = 12;
 const PACKET_HEADER_BYTES = 20;
 
-/** See the module's comment. */
 export class PcapngWriter {
   readonly #write: (bytes: Uint8Array) => void;
   /** Reused to build packets: touching memory dominates the cost of fast recording. */

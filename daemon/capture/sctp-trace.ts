@@ -94,7 +94,6 @@ interface Contents {
   payloadBytes: number;
 }
 
-/** See the module's comment. */
 export class SctpTrace {
   readonly #crc32c: Crc32c | undefined;
 

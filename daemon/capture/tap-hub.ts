@@ -37,7 +37,6 @@ interface Following {
   skipBytes: number;
 }
 
-/** See the module's comment. */
 export class TapHub implements CaptureTap {
   readonly packets = new PacketHub();
   /**

@@ -17,7 +17,6 @@ import { udpEnds } from './udp-header.ts';
  */
 const PAIRS_MAX = 65_536;
 
-/** See the module's comment. */
 export class TapSelection {
   readonly #filter: TapFilter;
   readonly #ends: ReadonlySet<string> | undefined;

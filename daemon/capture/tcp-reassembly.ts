@@ -10,7 +10,7 @@ export const AHEAD_MAX_BYTES = 8 * 1024 * 1024;
 /** Maximum segments kept, in case they carry almost nothing. */
 const AHEAD_MAX_COUNT = 16_384;
 
-/** See the module's comment. Delivers bytes in order, each once. */
+/** Delivers bytes in order, each once. */
 export class TcpReassembly {
   #next: number;
   readonly #ahead = new AheadSegments();

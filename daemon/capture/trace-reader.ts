@@ -42,7 +42,7 @@ interface TracedLink {
   pairs: LinkQueuePairs;
 }
 
-/** See the module's comment. Ignores events of a link that was not opened. */
+/** Ignores events of a link that was not opened. */
 export class TraceReader {
   /** Time of the next event: microseconds since 1970. */
   micros = 0;

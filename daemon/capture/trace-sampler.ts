@@ -32,7 +32,6 @@ interface TraceSamplerOptions {
   readonly onFull: () => void;
 }
 
-/** See the module's comment. */
 export class TraceSampler implements TapWatcher, PacketWatcher, WorkWatcher {
   readonly #options: TraceSamplerOptions;
   readonly #limit: number;

@@ -21,7 +21,6 @@ export interface WorkWatcher {
   completed(device: string, work: CompletedWork): void;
 }
 
-/** See the module's comment. */
 export class WorkHub {
   readonly #devices: readonly WatchedDevice[];
   readonly #watchers = new Set<WorkWatcher>();

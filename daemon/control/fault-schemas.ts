@@ -53,7 +53,6 @@ const specFields = z.strictObject({
   ord: z.int().nonnegative().max(DEPTH_MAX).exactOptional(),
 });
 
-/** See `FaultSpec`. */
 export const faultSpec: z.ZodType<FaultSpec, FaultSpec> = specFields.superRefine(
   (spec, context) => {
     const wrong = wrongField(spec);
@@ -62,7 +61,6 @@ export const faultSpec: z.ZodType<FaultSpec, FaultSpec> = specFields.superRefine
   },
 );
 
-/** See `FaultStatus`. */
 export const faultStatus: z.ZodType<FaultStatus> = z.strictObject({
   id: z.int().positive(),
   spec: specFields,

@@ -77,7 +77,6 @@ export const connectionFilter: z.ZodType<ConnectionFilter> = z.strictObject({
   ...listWindow,
 });
 
-/** See `DeviceStatus`. */
 export const deviceStatus: z.ZodType<DeviceStatus> = z.strictObject({
   device: z.strictObject({
     name: z.string(),
@@ -101,7 +100,6 @@ const clientUsage: z.ZodType<ClientUsage> = z.strictObject({
   tierReasons: z.record(z.string(), z.string()),
 });
 
-/** See `ClientStatus`. */
 export const clientStatus: z.ZodType<ClientStatus> = z.strictObject({
   id: z.int().positive(),
   pid,
@@ -117,7 +115,6 @@ const limitUse = z.strictObject({
   user: z.strictObject({ uid: count, used: count, share: count }).exactOptional(),
 });
 
-/** See `DaemonStatus`. */
 export const daemonStatus: z.ZodType<DaemonStatus> = z.strictObject({
   version: z.string(),
   pid,
@@ -158,7 +155,6 @@ const owner = {
   handle: count,
 };
 
-/** See `QPSummary`. */
 export const qpSummary: z.ZodType<QPSummary> = z.strictObject({
   ...owner,
   qpNum: count,
@@ -175,7 +171,6 @@ export const qpSummary: z.ZodType<QPSummary> = z.strictObject({
   connection: z.strictObject({ local: socketAddress, remote: socketAddress }).exactOptional(),
 });
 
-/** See `MRSummary`. */
 export const mrSummary: z.ZodType<MRSummary> = z.strictObject({
   ...owner,
   key: count.exactOptional(),
@@ -187,10 +182,8 @@ export const mrSummary: z.ZodType<MRSummary> = z.strictObject({
   tier: memoryTier,
 });
 
-/** See `CQSummary`. */
 export const cqSummary: z.ZodType<CQSummary> = z.strictObject({ ...owner, entries: count });
 
-/** See `ConnectionSummary`. */
 export const connectionSummary: z.ZodType<ConnectionSummary> = z.strictObject({
   device: z.string(),
   local: socketAddress,
@@ -200,7 +193,6 @@ export const connectionSummary: z.ZodType<ConnectionSummary> = z.strictObject({
   qpNum: count.exactOptional(),
 });
 
-/** See `ResetReport`. */
 export const resetReport: z.ZodType<ResetReport> = z.strictObject({
   leaks: z.array(clientStatus),
   endedHolding: z.array(
@@ -218,7 +210,6 @@ export const resetReport: z.ZodType<ResetReport> = z.strictObject({
   faults: count,
 });
 
-/** See `TraceRequest`. */
 export const traceRequest: z.ZodType<TraceRequest> = z.strictObject({
   limit: z.int().min(1).max(TRACE_LIMIT_MAX).exactOptional(),
   ms: z.int().min(1).max(TRACE_MS_MAX).exactOptional(),
@@ -245,13 +236,11 @@ const traceRecord: z.ZodType<TraceRecord> = z.strictObject({
   text: z.string().max(TRACE_TEXT_MAX),
 });
 
-/** See `TraceSample`. */
 export const traceSample: z.ZodType<TraceSample> = z.strictObject({
   records: z.array(traceRecord).max(TRACE_LIMIT_MAX),
   lost: count,
 });
 
-/** See `RefusalFilter`. */
 export const refusalFilter: z.ZodType<RefusalFilter> = z.strictObject({
   after: count.exactOptional(),
   pid: pid.exactOptional(),
@@ -277,7 +266,6 @@ const refusal: z.ZodType<Refusal> = z.strictObject({
   times: z.int().positive(),
 });
 
-/** See `RefusalList`. */
 export const refusalList: z.ZodType<RefusalList> = z.strictObject({
   refusals: z.array(refusal),
   last: count,

@@ -30,7 +30,6 @@ export interface ConnectionCount {
   readonly count: number;
 }
 
-/** See the module's comment. */
 export interface ControlTarget {
   /** Version of the daemon. */
   readonly version: string;

@@ -17,7 +17,7 @@ import { EmbeddedMemory } from './embedded-memory.ts';
 /** The longest time that a timer of Node takes. */
 const LIFELINE_MS = 2 ** 31 - 1;
 
-/** See the module's comment. The channel owns the host: both close together. */
+/** The channel owns the host: both close together. */
 export class EmbeddedChannel implements CommandChannel {
   readonly kind = 'embedded';
   onEvent: (event: DeviceEvent) => void = () => undefined;

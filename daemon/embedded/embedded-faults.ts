@@ -10,7 +10,6 @@ import { parseFaultPeer } from '../host/fault-peer.ts';
 import type { RnicHost } from '../host/rnic-host.ts';
 import { noDevice } from '../ipc/objects/device-directory.ts';
 
-/** See the module's comment. */
 export class EmbeddedFaults implements FaultControl {
   readonly #host: RnicHost;
   readonly #assertOpen: () => void;

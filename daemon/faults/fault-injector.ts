@@ -30,7 +30,6 @@ const PACKET_PLACES: readonly FaultPlace[] = ['packet', 'packet-request'];
 
 const VERBS: ReadonlySet<string> = new Set(FAULT_VERBS);
 
-/** See the module's comment. */
 export class FaultInjector {
   /** Faults of connections, in the order in which they were added. */
   streams: Faults;

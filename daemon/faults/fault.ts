@@ -25,7 +25,6 @@ export interface ConnectionFacts {
 
 const RANGE = 2 ** 32;
 
-/** See the module's comment. */
 export class Fault {
   readonly id: number;
   readonly spec: FaultSpec;

@@ -56,7 +56,6 @@ export interface ConduitHost {
   handleGone(conduit: Conduit): void;
 }
 
-/** See the module's comment. */
 export class Conduit implements LinkUser, ShareMember {
   readonly endpoint: CmEndpoint;
   readonly stream: CmStream;
@@ -73,7 +72,6 @@ export class Conduit implements LinkUser, ShareMember {
   queued = false;
   /** Set by the loop while the conduit may not send until a later turn. */
   deferred = false;
-  /** See `ShareMember`. */
   inputRound = -1;
   /** Bytes that the stream produced, and how many of them belong to its startup frame. */
   #sentBytes = 0;
@@ -115,7 +113,6 @@ export class Conduit implements LinkUser, ShareMember {
     this.#host.handleInput(this, now);
   }
 
-  /** See `LinkUser`. */
   seal(bytes: Uint8Array): void {
     this.stream.seal(bytes);
   }
@@ -151,12 +148,10 @@ export class Conduit implements LinkUser, ShareMember {
     this.#host.handleGone(this);
   }
 
-  /** See `LinkUser`. */
   get heldInput(): Uint8Array {
     return this.stream.heldInput;
   }
 
-  /** See `LinkUser`. */
   get queuePair(): { readonly device: string; readonly qpn: number } | undefined {
     const { device, qp } = this.endpoint;
     return qp === undefined ? undefined : { device: device.name, qpn: qp.qpn };

@@ -28,7 +28,6 @@ export interface ConduitsHost extends ConduitHost {
   handleRefused(remote: SocketFacts['remote'], text: string): void;
 }
 
-/** See the module's comment. */
 export class Conduits {
   readonly #host: ConduitsHost;
   readonly #manager: ConnectionManager;

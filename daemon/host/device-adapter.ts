@@ -33,7 +33,6 @@ export interface RoceHost extends PortHost {
   readonly roceParts: RoceDeviceParts;
 }
 
-/** See the module's comment. */
 export class Adapter implements DeviceBackend {
   readonly name: string;
   readonly transport: DeviceTransport;
@@ -131,7 +130,6 @@ export class Adapter implements DeviceBackend {
     };
   }
 
-  /** See `DeviceBackend`. */
   bufferAddress(_bytes: Uint8Array, proposed: number): number {
     return proposed;
   }
@@ -141,7 +139,6 @@ export class Adapter implements DeviceBackend {
     return this.rocePort && this.#roceParts?.hwCounters(this.rocePort.counters, this.nic.counters);
   }
 
-  /** See `DeviceBackend`. */
   get linkCounters(): Readonly<Record<string, number>> | undefined {
     return this.rocePort && this.#roceParts?.linkCounters(this.rocePort.counters);
   }

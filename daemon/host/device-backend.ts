@@ -140,9 +140,7 @@ export interface DeviceObjects {
 export interface RoceBackend {
   /** The entries in use. */
   gidTable(): readonly GidEntry[];
-  /** See `Nic.createAH`. */
   createAH(pd: DevicePD, vector: AddressVector): DeviceAH;
-  /** See `QPLifecycle.modifyPath`. */
   modifyPath(qp: DeviceQP, change: QPModification, now: Micros): void;
   queryPath(qp: DeviceQP): PathAttributes;
   /**

@@ -29,7 +29,6 @@ export interface LoopUser {
   nextDeadline(): Micros;
 }
 
-/** See the module's comment. */
 export class EventLoop {
   readonly #user: LoopUser;
   readonly #clock: HostClock;

@@ -52,7 +52,7 @@ const IPOIB_TEXT = 'RDMA_PS_IPOIB is for devices of InfiniBand: use RDMA_PS_UDP'
 const FREE_PORT_TRIES = 16;
 
 /**
- * See the module's comment. The errno codes are those of `ConnectionManager`'s methods.
+ * The errno codes are those of `ConnectionManager`'s methods.
  *
  * On iWARP, and for programs that give their `QP`, the connection manager moves the queue pair.
  * Programs that move it themselves, as on InfiniBand's verbs, use `request`, `qpAttributes`,

@@ -80,7 +80,6 @@ function actsOnMessages({ spec }: Fault, device: Adapter | undefined): boolean {
   return hasKernelPackets(device) || !SCTP_FAULT_KINDS.includes(spec.kind);
 }
 
-/** See the module's comment. */
 export class HostFaults {
   readonly injector = new FaultInjector();
   readonly #host: FaultHost;

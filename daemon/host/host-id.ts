@@ -53,7 +53,6 @@ export interface HostCmEvent extends CmEvent<HostId> {
   readonly ib?: IbEventFacts | undefined;
 }
 
-/** See the module's comment. */
 export class HostId {
   /** Unique among the ids of a host. */
   readonly number: number;
@@ -111,7 +110,6 @@ export class HostId {
     return this.iwarp?.state.kind ?? this.roce?.state ?? 'idle';
   }
 
-  /** See `HostCm.setReuseAddress`. */
   get reuseAddress(): boolean {
     return this.#reuseAddress;
   }
@@ -141,7 +139,6 @@ export class HostId {
     if (this.iwarp !== undefined) this.iwarp.program = program;
   }
 
-  /** See `CmId`. */
   get account(): IdAccount | undefined {
     return this.#account;
   }

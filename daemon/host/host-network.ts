@@ -27,7 +27,6 @@ interface HeldPort {
   readonly afOnly: boolean | undefined;
 }
 
-/** See the module's comment. */
 export class IdNetwork implements HostNetwork {
   readonly #network: Network;
   readonly #isolated: boolean;

@@ -9,7 +9,6 @@ import { noteWork } from './turn-note.ts';
 /** Queue pairs that continue in one turn: each may take some two milliseconds. */
 const TURN_QPS_MAX = 2;
 
-/** See the module's comment. */
 export class LaterTurns {
   readonly #soon: (run: () => void) => void;
   readonly #goOn: (qp: QP) => void;

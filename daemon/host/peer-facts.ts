@@ -14,7 +14,7 @@ const ENDS_SEARCHED_MAX = 1024;
 /** Whether two queue pairs belong to programs of one user. */
 export type UserCheck = (one: QP, other: QP) => boolean;
 
-/** See the module's comment. Undefined if the queue pair never had a peer. */
+/** Undefined if the queue pair never had a peer. */
 export function peerFacts(
   qp: QP,
   devices: readonly Adapter[],

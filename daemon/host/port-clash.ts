@@ -4,7 +4,6 @@ import { addressFamily, isWildcard } from '../iwarp/cm/address.ts';
 /** An id with the address at which it holds, or wants, a port. */
 export interface PortClaim {
   readonly address: string;
-  /** See `HostCm.setAfOnly`. */
   readonly afOnly: boolean | undefined;
   /** Shares its port with other ids that have this set (RDMA_OPTION_ID_REUSEADDR). */
   readonly reuseAddress: boolean;

@@ -145,7 +145,6 @@ const RESET_TURNS_MAX = 100;
 /** Ids and connections that end in one turn of a reset, or of the host's end. */
 const ENDS_PER_TURN = 64;
 
-/** See the module's comment. */
 export class RnicHost
   implements
     ConduitsHost,
@@ -178,7 +177,6 @@ export class RnicHost
   readonly #conduits: Conduits;
   readonly #pool: ChunkPool;
   readonly #kernelUdp: HostSystem['kernelUdp'];
-  /** See `HostSystem`. */
   readonly isolated: boolean;
   readonly #sctpParts: SctpParts | undefined;
   readonly #sctpNetwork: SctpNetwork | undefined;
@@ -188,7 +186,6 @@ export class RnicHost
   #addresses: readonly HostAddress[] | undefined;
   /** Undefined without RoCE devices, and until `addRoceNetwork`. */
   #packets: PacketNetwork | undefined;
-  /** The same. */
   #roceCm: RoceCm | undefined;
   readonly #noGroups = new MulticastGroups();
   readonly #later: LaterTurns;
@@ -479,54 +476,44 @@ export class RnicHost
 
   // From conduits, the network and the loop
 
-  /** See `ConduitHost`. */
   handleInput(conduit: Conduit, _now: Micros): void {
     this.#loop.enqueue(conduit);
     this.#loop.drain();
   }
 
-  /** See `FaultHost`. */
   get crc32c(): CrcEngine['crc32c'] {
     return this.crcEngine.crc32c;
   }
 
-  /** See `PacketNetworkHost`. */
   soon(run: () => void): void {
     this.clock.soon(run);
   }
 
-  /** See `ConduitHost`. */
   rejectsRequest(conduit: Conduit): boolean {
     return this.faults.rejectsRequest(conduit);
   }
 
-  /** See `FaultHost`. */
   setPacketFaults(faults: readonly Fault[] | undefined): void {
     this.#packets?.setFaults(faults);
     this.#sctpNetwork?.setFaults(faults);
   }
 
-  /** See `PacketNetworkHost`. */
   strike(fault: Fault, device: string, qpn: number | undefined): void {
     this.faults.strike(fault, device, qpn);
   }
 
-  /** See `FaultHost`. */
   noteFault(text: string): void {
     this.#notice('info', 'fault', undefined, undefined, text);
   }
 
-  /** See `FaultHost`. */
   conduits(): Iterable<Conduit> {
     return this.#conduits.all();
   }
 
-  /** See `FaultHost`. */
   conduitOf(qp: QP): Conduit | undefined {
     return this.#conduits.of(qp);
   }
 
-  /** See `FaultHost`. */
   factsOf(qp: QP): ConnectionFacts | undefined {
     return this.#conduits.of(qp)?.facts ?? this.#packets?.factsOf(qp);
   }
@@ -552,7 +539,6 @@ export class RnicHost
     this.onAsync(device, { event, element, text });
   }
 
-  /** See `ConduitHost`. */
   handleGone(conduit: Conduit): void {
     this.#conduits.forget(conduit);
     this.#loop.forget(conduit);
@@ -560,37 +546,30 @@ export class RnicHost
     if (this.#conduits.empty) this.#onLastGone();
   }
 
-  /** See `ConduitHost`. */
   handleNudged({ endpoint }: Conduit, text: string): void {
     this.#notice('debug', 'connection', endpoint.device.name, endpoint.remote, text);
   }
 
-  /** See `ConduitHost`. */
   handleNoRequest({ endpoint }: Conduit, text: string): void {
     this.#notice('info', 'refused', endpoint.device.name, endpoint.remote, text);
   }
 
-  /** See `NetworkUser`. */
   handleLink(listener: CmId, incoming: Link): void {
     this.#conduits.accept(listener, incoming);
   }
 
-  /** See `ConduitsHost`. */
   handleRefused(remote: SocketFacts['remote'], text: string): void {
     this.#notice('warn', 'refused', undefined, remote, text);
   }
 
-  /** See `ConduitsHost`. */
   handleJoined(conduit: Conduit): void {
     this.faults.meet(conduit);
   }
 
-  /** See `NetworkUser`. */
   handleListenerError(listener: CmId, error: Error): void {
     this.#notice('warn', 'socket', listener.device, undefined, error.message);
   }
 
-  /** See `LoopUser`. */
   drainEffects(now: Micros): boolean {
     let any = this.#packets?.carry(now) ?? false;
     for (const device of this.devices) {
@@ -610,53 +589,44 @@ export class RnicHost
     return this.#roceCm?.drainEffects(now) === true || any;
   }
 
-  /** See `LoopUser`. */
   handleDeadline(now: Micros): void {
     this.#manager.handleDeadline(now);
     this.#roceCm?.handleDeadline(now);
     this.#packets?.handleDeadline(now);
   }
 
-  /** See `LoopUser`. */
   nextDeadline(): Micros {
     const deadline = this.#manager.nextDeadline();
     if (this.#packets === undefined || this.#roceCm === undefined) return deadline;
     return Math.min(deadline, this.#packets.nextDeadline(), this.#roceCm.nextDeadline());
   }
 
-  /** See `HostCmUser`. */
   cmDeviceOf(name: string): CmDevice | undefined {
     return this.devices.find((device) => device.name === name)?.cmDevice;
   }
 
-  /** See `RoceCmHost`. */
   childOf(listener: HostId): HostId {
     return this.cm.childOf(listener);
   }
 
-  /** See `RouteHost`. */
   random32(): number {
     return this.clock.random32();
   }
 
-  /** See `PortHost`. */
   rocePorts(): readonly RocePort[] {
     this.#rocePorts ??= this.devices.flatMap(({ rocePort }) => rocePort ?? []);
     return this.#rocePorts;
   }
 
-  /** See `PortHost`. */
   get addresses(): readonly HostAddress[] {
     this.#addresses ??= hostAddresses();
     return this.#addresses;
   }
 
-  /** See `PortHost`. */
   get multicastGroups(): MulticastGroups {
     return this.#packets?.groups ?? this.#noGroups;
   }
 
-  /** See `PortHost`. */
   outwardMtu(port: RocePort, sgid: Uint8Array, dgid: Uint8Array): number {
     // One that a link could have has no neighbour, as in the kernel.
     if (this.isolated && !isLinkLocalGid(dgid)) {
@@ -667,12 +637,10 @@ export class RnicHost
     return this.#packets?.outwardMtu(port, sgid, dgid) ?? 0;
   }
 
-  /** See `PacketNetworkHost`. */
   notePackets(level: 'info' | 'warn', text: string): void {
     this.#notice(level, 'device', undefined, undefined, text);
   }
 
-  /** See `PortHost`. */
   makeWire(qp: QP, port: RocePort): ProgramWire {
     const { type, qpn } = qp;
     const [network, parts] = [this.#packets, this.#roceNetwork];
@@ -681,7 +649,6 @@ export class RnicHost
     return network.connect(qp, port, makeWire(qp, { type, qpn, portMtuBytes }));
   }
 
-  /** See `RoceHost`. */
   get roceParts(): RoceParts {
     if (this.#roceParts === undefined) throw new Error('a host of RoCE devices needs ROCE_PARTS');
     return this.#roceParts;
@@ -709,7 +676,6 @@ export class RnicHost
     return this.#sctpParts;
   }
 
-  /** See `FaultHost`. */
   makeMessageWalk(): Walk {
     return new this.#parts.MessageWalk();
   }
@@ -817,7 +783,6 @@ export class RnicHost
     }
   }
 
-  /** See `RoceCmHost`. */
   deliver(event: HostCmEvent): void {
     const { id, type, text } = event;
     const failed =
@@ -850,7 +815,6 @@ export class RnicHost
     return errored;
   }
 
-  /** See `HostCmUser`. */
   noteRoceAlone({ address, port }: SocketAddress): void {
     const text =
       `another program has TCP port ${port}: the listener at ${address} port ${port} accepts on RoCE ` +

@@ -11,7 +11,6 @@ interface WorkListeners {
   onNext: (() => void) | undefined;
 }
 
-/** See `WorkListeners`. */
 export const workListeners: WorkListeners = { onWork: undefined, onNext: undefined };
 
 /** Notes that `what` starts. */

@@ -10,7 +10,6 @@ export interface FoundRoute {
   readonly params: Readonly<Record<string, string>>;
 }
 
-/** See the module's comment. */
 export class HttpRouter {
   readonly #router = findMyWay({ maxParamLength: 128 });
 

@@ -73,12 +73,10 @@ const COMMON_HEADERS: Readonly<Record<string, string>> = {
   'x-frame-options': 'DENY',
 };
 
-/** See the module's comment. */
 export class HttpServer {
   readonly #options: HttpServerOptions;
   readonly #server: Server;
   #loading: Promise<HttpRouter> | undefined;
-  /** Once loaded. */
   #router: HttpRouter | undefined;
   readonly #ending = new AbortController();
   readonly #refusals = new RefusalLog();

@@ -15,7 +15,6 @@ interface RefusalNote {
   readonly heldBack: number;
 }
 
-/** See the module's comment. */
 export class RefusalLog {
   #windowStart = Number.NEGATIVE_INFINITY;
   #warnings = 0;

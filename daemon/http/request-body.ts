@@ -5,7 +5,6 @@ import { HttpRefusal } from './http-refusal.ts';
 /** Maximum bytes of a body: a control-plane request has a few hundred. */
 const BODY_MAX_BYTES = 64 * 1024;
 
-/** See `RouteRequest.readJson`. */
 export async function readJsonBody(request: IncomingMessage): Promise<Record<string, unknown>> {
   const bytes = await readBody(request);
   if (bytes.length === 0) return {};

@@ -24,7 +24,6 @@ interface AdmissionOptions {
   readonly budget: DaemonBudget | undefined;
 }
 
-/** See the module's comment. */
 export class Admission {
   readonly #options: AdmissionOptions;
   /** Reserved connections, each with the reason for its refusal. */

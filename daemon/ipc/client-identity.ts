@@ -3,7 +3,6 @@ import type { PeerProcess } from '../../native-bridge/libc/peer-process.ts';
 import type { ClientStatus, ClientUsage } from '../../verbs-api/contract/protocol/ipc-admin.ts';
 import { programName } from './program-name.ts';
 
-/** See the module's comment. */
 export class ClientIdentity {
   /** Number of the client, see `ClientStatus`. */
   readonly id: number;

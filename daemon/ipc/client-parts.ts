@@ -5,7 +5,6 @@
 import { ControlClient } from './control-client.ts';
 import { parseTapFilter, TapStream } from './tap-stream.ts';
 
-/** See the module's comment. */
 export const CLIENT_PARTS = { ControlClient, TapStream, parseTapFilter } as const;
 
 /** The type of `CLIENT_PARTS`, which does not load it. */

@@ -147,7 +147,6 @@ export class CommandPace implements Waiting {
     }
   }
 
-  /** See `Waiting`. */
   goOn(): void {
     const rest = this.#rest;
     this.#rest = undefined;

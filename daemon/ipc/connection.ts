@@ -27,7 +27,6 @@ interface SocketOptions extends SocketConstructorOpts {
   readonly writableHighWaterMark: number;
 }
 
-/** See the module's comment. */
 export class Connection implements InputAccount {
   readonly #peer: PeerProcess;
   /** Closes what the connection has of its process, unless that belongs to another connection. */
@@ -48,7 +47,6 @@ export class Connection implements InputAccount {
   onClosing: (fd: number | undefined) => void = () => undefined;
   /** Unread bytes at which the connection is cut. */
   unreadMaxBytes: number;
-  /** See `shareTurns`. */
   #commands = new CommandShare();
   #share: UserShare | undefined;
   #chargedBytes = 0;
@@ -238,7 +236,6 @@ export class Connection implements InputAccount {
     }
   }
 
-  /** See `InputAccount`. */
   keep(change: number): void {
     // The end of a connection gives all of it back.
     if (this.#share === undefined || this.#closed) return;

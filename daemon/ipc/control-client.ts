@@ -77,7 +77,6 @@ interface ControlClientOptions {
 /** A secondary connection of a client, by its purpose. */
 export type SecondaryRole = 'doorbell' | 'map' | 'agent';
 
-/** See the module's comment. */
 export class ControlClient {
   /** Unguessable token with which the client's other connections prove that they belong to it. */
   readonly token = randomBytes(TOKEN_BYTES);

@@ -37,7 +37,6 @@ interface Flight {
   count: number;
 }
 
-/** See the module's comment. */
 export class DescriptorsInFlight {
   readonly #budget: DaemonBudget | undefined;
   readonly #flights = new Map<Connection, Flight>();

@@ -118,7 +118,6 @@ interface IpcServerOptions {
   readonly operate: (name: unknown, request: unknown, caller: AdminCaller) => Promise<unknown>;
 }
 
-/** See the module's comment. */
 export class IpcServer {
   readonly #options: IpcServerOptions;
   readonly #server: Server;
@@ -130,10 +129,8 @@ export class IpcServer {
   readonly #clients = new Map<string, ControlClient>();
   readonly #channels = new Map<string, { readonly client: ControlClient; channel: Handle }>();
   #parts: Promise<ClientParts> | undefined;
-  /** Once loaded. */
   #loadedParts: ClientParts | undefined;
   #kernel: Promise<KernelServer> | undefined;
-  /** Once loaded. */
   #loadedKernel: KernelServer | undefined;
   readonly #ended = new EndedClients(() => new Date().toISOString());
   /** Clients that have ended, with objects left. */

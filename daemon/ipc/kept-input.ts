@@ -6,7 +6,6 @@ export interface InputAccount {
   keep(change: number): void;
 }
 
-/** See the module's comment. */
 export class KeptInput {
   readonly #account: InputAccount;
   #bytes = 0;

@@ -89,7 +89,6 @@ export function parseTapFilter(value: unknown): TapFilter {
   );
 }
 
-/** See the module's comment. */
 export class TapStream implements TapWatcher, PacketWatcher, WorkWatcher {
   readonly #connection: TapConnection;
   readonly #topics: ReadonlySet<TapTopic>;

@@ -19,7 +19,6 @@ import { TurnMeter } from './turn-meter.ts';
 /** Maximum ended processes remembered. */
 const ENDED_MAX = 8;
 
-/** See the module's comment. */
 export class HealthWatch {
   /** Limits of all clients together. */
   readonly budget: DaemonBudget;

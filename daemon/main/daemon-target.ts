@@ -67,7 +67,6 @@ interface DaemonParts extends Hosts {
   readonly turnTimes: Histogram;
 }
 
-/** See the module's comment. */
 export class DaemonTarget implements ControlTarget {
   readonly operationTimes = new OperationTimes(() => performance.now() / 1000);
   readonly version = VERSION;

@@ -26,7 +26,6 @@ const WARN = 40;
 /** Writes bytes without waiting; returns how many were accepted, undefined on failure. */
 type Write = (bytes: Uint8Array) => number | undefined;
 
-/** See the module's comment. */
 export class LogStream implements DestinationStream {
   readonly #fd: number;
   readonly #write: Write;

@@ -19,7 +19,6 @@ interface Bucket {
   left: number;
 }
 
-/** See the module's comment. */
 export class LogThrottle {
   readonly #buckets = new Map<string, Bucket>();
   readonly #summary: (kind: string, similar: number) => void;

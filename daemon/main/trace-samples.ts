@@ -17,7 +17,6 @@ export function loadSampler(): Promise<typeof import('../capture/trace-sampler.t
   return import('../capture/trace-sampler.ts');
 }
 
-/** See the module's comment. */
 export class TraceSamples {
   readonly #links: TapHub;
   readonly #work: WorkHub;

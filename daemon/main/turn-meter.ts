@@ -33,7 +33,6 @@ const SYSTEM: MeterSystem = {
   },
 };
 
-/** See the module's comment. */
 export class TurnMeter {
   readonly #system: MeterSystem;
   #timer: MeterTimer | undefined;

@@ -14,7 +14,6 @@ import { BATCH } from './request-number.ts';
 /** Most completions that one turn of the event loop moves, so other work gets its turn. */
 const TURN_BUDGET = 512;
 
-/** See the module's comment. */
 export class BridgedCQ implements DeviceCQ {
   tag: unknown;
   readonly lower: LowerCQ;

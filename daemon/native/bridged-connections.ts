@@ -49,7 +49,6 @@ interface ConnectionsHost {
   note(text: string): void;
 }
 
-/** See the module's comment. */
 export class BridgedConnections implements ConnectionService {
   readonly #channel: LowerEventChannel;
   readonly #host: ConnectionsHost;

@@ -21,7 +21,6 @@ export interface BridgedDeviceInit {
   readonly lower: LowerDevice;
 }
 
-/** See the module's comment. */
 export class BridgedDevice implements DeviceBackend {
   readonly name: string;
   readonly info: DeviceInfo;

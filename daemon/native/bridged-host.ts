@@ -31,7 +31,6 @@ interface BridgedHostOptions {
   readonly note: (level: 'debug' | 'warn', device: string | undefined, text: string) => void;
 }
 
-/** See the module's comment. */
 export class BridgedHost implements DeviceHost {
   readonly devices: readonly BridgedDevice[];
   readonly cm: BridgedConnections;

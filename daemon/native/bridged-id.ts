@@ -21,7 +21,7 @@ export type BridgedIdState =
   | 'ended'
   | 'destroyed';
 
-/** See the module's comment. Only `BridgedConnections` changes it. */
+/** Only `BridgedConnections` changes it. */
 export class BridgedId implements ServedId {
   tag: unknown;
   readonly lower: LowerId;

@@ -71,7 +71,6 @@ const ZERO_COUNTERS: Readonly<BridgedCounters> = {
   asyncEvents: 0,
 };
 
-/** See the module's comment. */
 export class BridgedNic implements DeviceObjects {
   readonly name: string;
   readonly counters: BridgedCounters = { ...ZERO_COUNTERS };

@@ -92,7 +92,6 @@ interface BridgedQPParts {
   readonly rqCount: number;
 }
 
-/** See the module's comment. */
 export class BridgedQP implements DeviceQP {
   readonly type = QPType.rc;
   tag: unknown;
@@ -167,7 +166,6 @@ export class BridgedQP implements DeviceQP {
     return this.#host.deviceName;
   }
 
-  /** See `DeviceQP`. */
   get sendsTaken(): number {
     return this.#sends.taken;
   }

@@ -13,7 +13,6 @@ import type { LowerSRQ } from './lower.ts';
 import { ReceivePoster } from './receive-poster.ts';
 import { BATCH } from './request-number.ts';
 
-/** See the module's comment. */
 export class BridgedSRQ implements DeviceSRQ {
   tag: unknown;
   readonly lower: LowerSRQ;

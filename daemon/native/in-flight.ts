@@ -3,7 +3,7 @@
 /** Slots of one queue; a number contains a slot and how often the queue was emptied before. */
 const SLOTS = 2 ** 21;
 
-/** See the module's comment. The client's own `wr_id` may be anything, and is stored here. */
+/** The client's own `wr_id` may be anything, and is stored here. */
 export class InFlight {
   readonly #wrIdLo: number[] = [];
   readonly #wrIdHi: number[] = [];

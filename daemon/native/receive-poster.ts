@@ -23,7 +23,6 @@ interface ReceivePosterOptions {
   readonly onRefused: (wrIdLo: number, wrIdHi: number) => void;
 }
 
-/** See the module's comment. */
 export class ReceivePoster {
   readonly inFlight = new InFlight();
   readonly #options: ReceivePosterOptions;

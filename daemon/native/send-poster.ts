@@ -34,7 +34,6 @@ interface SendPosterOptions {
 /** Gets the client's `wr_id` of a send and the `SQOpcode` to complete it with. */
 type EachSend = (wrIdLo: number, wrIdHi: number, opcode: number) => void;
 
-/** See the module's comment. */
 export class SendPoster {
   /** At the device or about to be; `take` removes one. */
   readonly #inFlight = new InFlight();

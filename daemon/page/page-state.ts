@@ -27,7 +27,6 @@ interface RecentRefusals {
   readonly last: readonly Refusal[];
 }
 
-/** See the module's comment. */
 export interface PageState {
   readonly link: Link;
   readonly status: DaemonStatus | undefined;

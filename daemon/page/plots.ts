@@ -20,7 +20,6 @@ interface PlotOptions {
   readonly format: (rate: number) => string;
 }
 
-/** See the module's comment. */
 export class RatePlot {
   readonly element: HTMLElement;
   readonly #options: PlotOptions;

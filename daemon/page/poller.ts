@@ -16,7 +16,6 @@ export const LIST_ROWS_MAX = 200;
 /** Refusals shown, the last ones; `iwarpd explain` prints more. */
 const REFUSALS_SHOWN_MAX = 100;
 
-/** See the module's comment. */
 export class Poller {
   readonly #store: PageStore;
   readonly #api: ApiClient;

@@ -13,7 +13,6 @@ const SAMPLE_RECORDS = 150;
 /** Maximum records kept; more would not be readable in a drawing. */
 const KEPT_RECORDS = 600;
 
-/** See the module's comment. */
 export class Recorder {
   readonly #store: PageStore;
   readonly #api: ApiClient;

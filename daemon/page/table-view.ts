@@ -22,7 +22,6 @@ interface ShownRow {
   readonly cells: readonly HTMLElement[];
 }
 
-/** See the module's comment. */
 export class TableView<T> {
   readonly element: HTMLElement;
   readonly #columns: readonly Column<T>[];

@@ -61,7 +61,7 @@ interface MarkGroup {
   readonly marks: readonly number[];
 }
 
-/** See the module's comment; all lengths are in pixels. */
+/** All lengths are in pixels. */
 export interface TimelineLayout {
   readonly lanes: readonly string[];
   readonly marks: readonly Mark[];

@@ -34,7 +34,6 @@ interface UserRefusals {
   lostUpTo: number;
 }
 
-/** See the module's comment. */
 export class Refusals {
   readonly #now: () => string;
   /** Last refused user last. */

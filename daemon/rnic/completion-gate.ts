@@ -50,7 +50,6 @@ interface LostPiece {
 /** The queue pair of a gate. */
 export interface GateUser {
   readonly qpn: number;
-  /** See `CauseHolder`. */
   found: Cause | undefined;
   /** Asks for a call of `release` once memory is ready. */
   awaitWrites(): void;

@@ -16,7 +16,6 @@ export interface PayloadReader {
   ): boolean;
 }
 
-/** See the module's comment. */
 export class DeferredReads implements PayloadReader {
   #backing: MemoryBacking | undefined = undefined;
   #lost = false;

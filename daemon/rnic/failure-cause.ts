@@ -49,7 +49,6 @@ interface RefusedSGE extends RefusedPiece {
   readonly memory: OwnMemory | undefined;
 }
 
-/** See the module's comment. */
 export type Cause =
   | RefusedAccess
   | RefusedSGE

@@ -15,7 +15,6 @@ interface Piece {
   start: number;
 }
 
-/** See the module's comment. */
 export class GatheredPayload {
   /** The work request whose memory is gone, after `finish` has failed; undefined if it is none's. */
   failed: SendWqe | undefined = undefined;

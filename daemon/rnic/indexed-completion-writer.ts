@@ -45,7 +45,7 @@ function makeRing(entries: number, memory: (bytes: number) => Uint8Array): Index
   return new IndexProducer(requestRing(memory, ringBytes(geometry)), geometry);
 }
 
-/** See the module's comment. The client arms it by a command. */
+/** The client arms it by a command. */
 export class IndexedCompletionWriter implements CompletionWriter {
   #ring: IndexProducer;
   #armed: number = Notify.none;

@@ -36,7 +36,6 @@ export function shownOpcode(opcode: number): SQOpcode {
   }
 }
 
-/** See `SendFormat.opcodeAt`. */
 export function indexedOpcodeAt({ view, position }: WorkRing): number {
   return shownOpcode(view.getUint32(position + At.opcode, true));
 }

@@ -17,7 +17,6 @@ import { Fault, OutboundKind } from './wire-port.ts';
 /** Longest message of InfiniBand. */
 const MESSAGE_BYTES_MAX = 2 ** 31;
 
-/** See `SendFormat.read`. */
 export function readIndexedSend(wqe: SendWqe, ring: WorkRing, pd: PD): CQEStatus {
   const { view, position } = ring;
   const opcode = view.getUint32(position + At.opcode, true);

@@ -17,7 +17,6 @@ interface OlderRing {
   readonly emptied: () => void;
 }
 
-/** See the module's comment. */
 export class JoinedRings implements WorkRing {
   /** The newest ring. */
   readonly newest: IndexRing;

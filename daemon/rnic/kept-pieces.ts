@@ -21,7 +21,7 @@ interface Piece {
   length: number;
 }
 
-/** See the module's comment. All pieces are of one backing. */
+/** All pieces are of one backing. */
 export class KeptPieces {
   /** Pieces that wait. */
   count = 0;

@@ -14,7 +14,6 @@ export const COMPLETED = -1;
 /** What an idle queue pair has; never filled. */
 const NO_WQES: SendWqe[] = [];
 
-/** See the module's comment. */
 export class OpenMessages {
   #latest: SendWqe | undefined = undefined;
   /** The oldest one that is open. */

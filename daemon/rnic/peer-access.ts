@@ -68,7 +68,6 @@ export class PeerAccess {
     this.#user.found = refusedAccess(this.#host.stags, this.#user, range, right, fault);
   }
 
-  /** See `WireUser.checkReadSource`. */
   checkSource(stag: number, toHi: number, toLo: number, length: number): Fault {
     const fault = this.check(stag, toHi, toLo, length, Access.remoteRead);
     if (fault !== Fault.none) return fault;
@@ -106,7 +105,6 @@ export class PeerAccess {
     return Fault.none;
   }
 
-  /** See `WireUser.placeWrite`. */
   placeWrite(
     stag: number,
     toHi: number,
@@ -129,7 +127,6 @@ export class PeerAccess {
     return entry.backing.prepareRead(offset, length);
   }
 
-  /** See `WireUser.gatherReadSource`. */
   gatherSource(
     stag: number,
     toHi: number,
@@ -145,7 +142,6 @@ export class PeerAccess {
     return this.#gathered(backing, length, backing.read(this.#target.offset, length, bytes, start));
   }
 
-  /** See `DeferringUser.gatherReadSourceLater`. */
   gatherSourceLater(
     stag: number,
     toHi: number,
@@ -175,7 +171,6 @@ export class PeerAccess {
 
   // RDMAPX-5-01, RDMAPX-5.3-01: a device does one thing at a time, so no other atomic of it can
   // touch the word between the read and the write.
-  /** See `WireUser.executeAtomic`. */
   executeAtomic(access: AtomicAccess): Fault {
     const { stag, toHi, toLo } = access;
     const fault = this.check(stag, toHi, toLo, ATOMIC_WORD_BYTES, Access.remoteAtomic);

@@ -90,7 +90,6 @@ interface LifecycleParts {
   readonly sendQueue: SendQueue;
   readonly receiver: Receiver;
   readonly gate: CompletionGate;
-  /** See `QPInit`. */
   readonly onState: ((state: QPState) => void) | undefined;
 }
 
@@ -115,7 +114,6 @@ const ALL_RIGHTS = -1;
 /** What the QP must tell its wire once that has returned. */
 type Unsettled = 'nothing' | 'fail' | 'disconnect';
 
-/** See the module's comment. */
 export class QPLifecycle<Q extends LifecycleUser> {
   /** Data of the peer may be placed: a stream is attached and work is not being flushed. */
   receiving = false;

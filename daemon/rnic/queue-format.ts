@@ -28,7 +28,6 @@ export interface ReceiveFormat {
 export interface SendFormat {
   readonly sgeMax: number;
   readonly inlineMax: number;
-  /** See `WqeLimits`. */
   readonly infiniband: boolean;
   /** Reads the ring's next element into `wqe`, checks it, and returns its status. */
   read(wqe: SendWqe, ring: WorkRing, pd: PD): CQEStatus;

@@ -81,7 +81,6 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
   readonly sendCQ: CQ;
   readonly recvCQ: CQ;
   readonly srq: SRQ | undefined;
-  /** See `QPInit`. */
   readonly inlineAsked: number;
   ownWindows = NO_WINDOWS;
   /** What it found wrong last, whether that ended its connection or not. */
@@ -214,17 +213,14 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     this.#life.doorbell(now);
   }
 
-  /** See `QPLifecycle.modify`. */
   modify(state: QPState, now: Micros): void {
     this.#life.modify(state, now);
   }
 
-  /** See `QPLifecycle.modifyPath`. */
   modifyPath(change: QPModification, now: Micros): void {
     this.#life.modifyPath(change, now);
   }
 
-  /** See `QPLifecycle.queryPath`. */
   queryPath(): PathAttributes {
     return this.#life.queryPath();
   }
@@ -274,12 +270,10 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     return this.#sendQueue.posted || this.#receiver.posted;
   }
 
-  /** See `QPLifecycle.flushPosted`. */
   flushPosted(now: Micros, later = false): void {
     this.#life.flushPosted(now, later);
   }
 
-  /** See `QPLifecycle.assertInvariants`. */
   assertInvariants(): void {
     this.#life.assertInvariants();
   }
@@ -528,7 +522,6 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     );
   }
 
-  /** See `QPLifecycle.handleFailed`. */
   handleFailed(completion: Completion): void {
     this.#life.handleFailed(completion);
   }

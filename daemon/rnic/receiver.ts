@@ -73,7 +73,6 @@ export class Receiver {
     return this.#queue.active;
   }
 
-  /** See `WireUser.beginReceive`. */
   begin(): Fault {
     const queue = this.#queue;
     const { watch, counters } = this.#host;

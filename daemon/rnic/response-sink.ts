@@ -35,7 +35,6 @@ export class ResponseSink {
     this.#user = user;
   }
 
-  /** See `WireUser.placeReadResponse`. */
   placeRead(
     stag: number,
     toHi: number,
@@ -55,7 +54,6 @@ export class ResponseSink {
     return this.#place(request, offset, bytes, start, length);
   }
 
-  /** See `WireUser.placeReadPart`. */
   placePart(offset: number, bytes: Uint8Array, start: number, length: number): Fault {
     const request = this.#sendQueue.oldestRequest;
     if (request === undefined || request.atomic) return Fault.stagInvalid;

@@ -38,7 +38,7 @@ interface ReceiveLayout {
 /** RFC 7306 §6.3: Immediate Data has a fixed length. */
 const IMMEDIATE_BYTES = 8;
 
-/** See the module's comment. One for all queues of a NIC. */
+/** One for all queues of a NIC. */
 export class WorkWatch {
   /** Sees the work; undefined without one. */
   observer: WorkObserver | undefined = undefined;

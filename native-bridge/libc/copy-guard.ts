@@ -54,7 +54,7 @@ const WORKERS = [
   '../../dist/native-bridge/libc/copy-guard-worker.js',
 ];
 
-/** See the module's comment. One for this thread; starts the second one when first needed. */
+/** One for this thread; starts the second one when first needed. */
 class CopyGuard {
   /** Called in a later turn with each process killed because its memory did not answer. */
   readonly onEnded = new Set<(pid: number) => void>();

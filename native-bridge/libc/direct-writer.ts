@@ -9,7 +9,7 @@ import { descriptorOf } from './unix-socket.ts';
 /** Gathered bytes above this size leave before the end of the turn. */
 const GATHERED_MAX_BYTES = 64 * 1024;
 
-/** See the module's comment. The socket must be connected. */
+/** The socket must be connected. */
 export class DirectWriter {
   readonly #socket: Socket;
   readonly #fd: number | undefined;

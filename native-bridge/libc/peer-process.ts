@@ -32,7 +32,6 @@ let strangers = 0;
  */
 export const UNKNOWN_UID = 4_294_967_295;
 
-/** See the module's comment. */
 export class SocketPeer implements PeerProcess {
   readonly pid: number;
   readonly uid: number;

@@ -219,7 +219,6 @@ interface AcceptedSocket {
   readonly port: number;
 }
 
-/** See the module's comment. */
 export class SctpSocket {
   readonly fd: number;
   /** How the socket sends what has no control message beside it; -1: not known. */

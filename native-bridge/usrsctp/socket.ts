@@ -84,7 +84,6 @@ export function unfragmentedBytes(packetBytes: number): number {
   return Math.floor((packetBytes - DATA_HEADERS_BYTES) / 4) * 4;
 }
 
-/** See the module's comment. */
 export class UsrsctpSocket {
   /** The library's name for it. */
   readonly id: number;

@@ -59,7 +59,6 @@ interface StackUser {
   handleSocket(socket: number): void;
 }
 
-/** See the module's comment. */
 export class UsrsctpStack {
   /** For sockets of this folder. */
   readonly library: Usrsctp;

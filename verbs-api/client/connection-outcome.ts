@@ -24,7 +24,7 @@ interface Wait {
   readonly waiter: Waiter<CMEvent>;
 }
 
-/** See the module's comment. An id waits for one event at a time. */
+/** An id waits for one event at a time. */
 export class ConnectionOutcome {
   readonly #waits: PendingWaits | undefined;
   #wait: Wait | undefined;

@@ -115,12 +115,10 @@ export class DaemonConnection {
     return descriptorOf(this.#socket);
   }
 
-  /** See `DirectWriter.write`. */
   write(bytes: Uint8Array, length?: number, onDrained?: () => void): void {
     this.#writer.write(bytes, length, onDrained);
   }
 
-  /** See `DirectWriter.gather`. */
   gather(bytes: Uint8Array): void {
     this.#writer.gather(bytes);
   }

@@ -16,7 +16,6 @@ export const UID_MAX = 2 ** 32 - 2;
 export interface DaemonPlace {
   /** Path of its socket. */
   readonly path: string;
-  /** See `DaemonTrust`. */
   readonly allowDaemonUid?: number | undefined;
   /** How long the daemon has to answer the greeting. Default: `GREETING_TIMEOUT_MS`. */
   readonly greetingTimeoutMs?: number | undefined;

@@ -3,7 +3,6 @@
  * those of an embedded device need not, so its channel does while something is awaited.
  */
 
-/** See the module's comment. */
 export class PendingWaits {
   readonly #hold: (alive: boolean) => void;
   #count = 0;

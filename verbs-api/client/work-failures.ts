@@ -9,7 +9,6 @@ const FAILURES_MAX = 4;
 /** Of work that was flushed without a failure. */
 const ENDED = 'flushed: its connection ended, or its queue pair was moved to ERR or destroyed';
 
-/** See the module's comment. */
 export class WorkFailures {
   readonly #failed: WorkFailure[] = [];
   #flushed: string | undefined = undefined;

@@ -20,7 +20,6 @@ const NO_BYTES = new Uint8Array(0);
 const SOURCE_ACCESS = Access.remoteRead;
 const SINK_ACCESS = Access.remoteWrite;
 
-/** See the module's comment. */
 export class CallMemory {
   readonly #shared: ConnectionMemory;
   /** Made when needed: most calls have none. */

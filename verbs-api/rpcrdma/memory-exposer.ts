@@ -30,7 +30,6 @@ const INVALIDATE_TIMEOUT_MS = 2000;
 /** Access flags of a registration that windows are bound to, plus access for the device itself. */
 export const WINDOWED_ACCESS: number = Access.localWrite | Access.mwBind;
 
-/** See the module's comment. */
 export class MemoryExposer {
   readonly #channel: RdmaChannel;
   readonly #usesWindows: boolean;

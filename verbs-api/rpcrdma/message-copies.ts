@@ -5,7 +5,6 @@ const BLOCK_BYTES = 4096;
 /** Longer messages get memory of their own, so that the end of a block that is left over is short. */
 const SHARED_MAX_BYTES = 512;
 
-/** See the module's comment. */
 export class MessageCopies {
   #block = new Uint8Array(0);
   #used = 0;

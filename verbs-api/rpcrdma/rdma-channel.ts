@@ -84,7 +84,6 @@ const BATCH = 64;
 /** Consecutive batches before yielding to other work of the process. */
 const BATCHES_PER_TURN = 8;
 
-/** See the module's comment. */
 export class RdmaChannel {
   readonly id: ConnectionId;
   readonly context: Context;

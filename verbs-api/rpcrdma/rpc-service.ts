@@ -62,7 +62,6 @@ export interface ServiceObserver {
 
 const SILENT: ServiceObserver = { handlerFailed: () => undefined };
 
-/** See the module's comment. */
 export class RpcService {
   /** Program → version → procedure number → handler. */
   readonly #programs = new Map<number, Map<number, Map<number, Offered>>>();

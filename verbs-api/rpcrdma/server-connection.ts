@@ -38,7 +38,6 @@ interface Call {
   order: Promise<void> | undefined;
 }
 
-/** See the module's comment. */
 export class ServerConnection {
   readonly #parts: ServerConnectionParts;
   readonly #responder: Responder;

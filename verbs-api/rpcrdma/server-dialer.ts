@@ -37,7 +37,6 @@ const SPARE_DEPTH = 8;
 /** Send queue requests per call: open its memory, send it, close the memory. */
 const REQUESTS_OF_CALL = 3;
 
-/** See the module's comment. */
 export class ServerDialer {
   readonly #provider: Provider;
   readonly #options: RpcClientOptions;

@@ -10,7 +10,7 @@ const NAMES = new Map<number, string>(
   Object.entries(AsyncEventType).map(([name, type]) => [type, name]),
 );
 
-/** See the module's comment. It consumes the context's events: another loop over them gets none. */
+/** It consumes the context's events: another loop over them gets none. */
 export class AsyncEventLog {
   readonly #context: Context;
   readonly #events: AsyncEvent[] = [];

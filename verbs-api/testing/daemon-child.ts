@@ -52,7 +52,6 @@ export interface ReadyLine {
   readonly http?: HttpReady | undefined;
 }
 
-/** See the module's comment. */
 export class DaemonChild {
   /** Its private directory, which goes with it. */
   readonly directory: string;

@@ -158,7 +158,6 @@ const checkDaemon = {
   waitFor: takes('waitFor', { what: TEXT, condition: FUNCTION, options: WAIT_OPTIONS }),
 } as const;
 
-/** See the module's comment. */
 export class PrivateDaemon implements AsyncDisposable {
   /** Process id of the daemon. */
   readonly pid: number;

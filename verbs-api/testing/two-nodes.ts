@@ -64,7 +64,6 @@ export interface RDMANode {
   readonly asyncEvents: AsyncEventLog;
 }
 
-/** See the module's comment. */
 export class TwoNodes implements AsyncDisposable {
   /** The daemon whose devices are connected. */
   readonly daemon: PrivateDaemon;

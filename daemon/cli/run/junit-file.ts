@@ -8,7 +8,6 @@ import { type JunitRun, junitXml } from './junit.ts';
 import { OutputTail } from './output-tail.ts';
 import type { RunReport } from './run-report.ts';
 
-/** See the module's comment. */
 export class JunitFile {
   readonly #path: string;
   readonly #words: readonly string[];

@@ -38,7 +38,6 @@ interface FaultyLinkOptions {
   spent(): void;
 }
 
-/** See the module's comment. */
 export class FaultyLink extends LinkAround {
   readonly #options: FaultyLinkOptions;
   readonly #faults: StreamFaults;

@@ -45,7 +45,6 @@ export class IsolatedAddresses implements OwnAddresses {
   }
 }
 
-/** See the module's comment. */
 export class IsolatedNetwork implements Network {
   readonly #clock: HostClock;
   readonly #own: IsolatedAddresses;

@@ -4,7 +4,7 @@
  */
 import { type Link, type LinkUser, NO_USER } from './link.ts';
 
-/** See the module's comment. It becomes the user of the link inside. */
+/** It becomes the user of the link inside. */
 export class LinkAround implements Link, LinkUser {
   readonly inner: Link;
   user: LinkUser = NO_USER;

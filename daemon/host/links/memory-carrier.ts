@@ -28,7 +28,6 @@ export interface CarriedLink {
   deliver(): number;
 }
 
-/** See the module's comment. */
 export class MemoryCarrier {
   readonly #clock: HostClock;
   #ready: CarriedLink[] = [];

@@ -26,7 +26,6 @@ export interface LinkEnds {
   readonly remotePort: number;
 }
 
-/** See the module's comment. */
 export class MemoryLink implements Link, CarriedLink {
   readonly localAddress: string;
   readonly localPort: number;
@@ -36,7 +35,6 @@ export class MemoryLink implements Link, CarriedLink {
   /** Means nothing here: no byte becomes a segment. */
   segmentAligned = false;
   user: LinkUser = NO_USER;
-  /** See `CarriedLink`. */
   queued = false;
   readonly #carrier: MemoryCarrier;
   /** Called once, when this end is gone. */
@@ -118,7 +116,6 @@ export class MemoryLink implements Link, CarriedLink {
     return this.#left.length === 0 && !this.#finished && !this.#dead;
   }
 
-  /** See `Link`. */
   write(bytes: Uint8Array, _payloadProtocol = 0, _followed = false, unsealed = false): number {
     if (!this.writable) throw new Error('the link is not writable');
     this.#schedule();

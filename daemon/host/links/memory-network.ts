@@ -23,7 +23,6 @@ export interface OwnAddresses {
   readonly hasZones?: boolean;
 }
 
-/** See the module's comment. */
 export class MemoryNetwork implements Network {
   readonly carrier: MemoryCarrier;
   readonly #inner: Network;

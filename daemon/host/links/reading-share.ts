@@ -114,7 +114,6 @@ export class ReadingShares {
   readonly #soon: (run: () => void) => void;
   readonly #byOwner = new Map<string, ReadingShare>();
 
-  /** See `ReadingShare`. */
   constructor(soon: (run: () => void) => void) {
     this.#soon = soon;
   }

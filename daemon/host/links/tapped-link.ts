@@ -7,7 +7,6 @@ import { LinkAround } from './link-around.ts';
 
 const NO_BYTES = new Uint8Array(0);
 
-/** See the module's comment. */
 export class TappedLink extends LinkAround {
   readonly #tap: LinkTap;
   /** Written, and not yet accepted by the network. */

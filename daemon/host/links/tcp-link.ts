@@ -51,7 +51,6 @@ export interface LinkEnvironment {
   readonly readings: ReadingShares;
 }
 
-/** See the module's comment. */
 export class TcpLink implements Link {
   readonly localAddress: string;
   readonly localPort: number;
@@ -131,7 +130,6 @@ export class TcpLink implements Link {
     return taken;
   }
 
-  /** See `Link`. */
   keepAlive(idleSeconds: number, intervalSeconds: number, probes: number): void {
     if (this.#fd === undefined || this.#socket.destroyed) return;
     try {

@@ -10,7 +10,6 @@ import { adoptAccepted, type LinkEnvironment, type SocketPlace, type TcpLink } f
  */
 const KERNEL_BACKLOG = 1024;
 
-/** See the module's comment. */
 export class TcpListener {
   readonly #server: Server;
 

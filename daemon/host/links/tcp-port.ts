@@ -11,7 +11,6 @@ import { type LinkPort, TransportError } from './network.ts';
 import { dialTcp, type LinkEnvironment, type TcpLink } from './tcp-link.ts';
 import { TcpListener } from './tcp-listener.ts';
 
-/** See the module's comment. */
 export class TcpPort implements LinkPort {
   readonly address: string;
   /** The port; the one that the host picked if 0 was given. */

@@ -15,7 +15,6 @@ interface WatchedHost {
   checkAddresses(): void;
 }
 
-/** See the module's comment. */
 export class AddressWatch {
   readonly #host: WatchedHost;
   #alarm: Alarm | undefined;

@@ -44,7 +44,6 @@ interface ArrivalParts {
 /** What arrivals tell their network. */
 interface ArrivalUser {
   now(): Micros;
-  /** See `ConnectionUser`. */
   handleReady(connection: PacketConnection): void;
   /** Packets that faults held back may be due. */
   deliverHeld(now: Micros): void;
@@ -52,7 +51,6 @@ interface ArrivalUser {
   soon(run: () => void): void;
 }
 
-/** See the module's comment. */
 export class Arrivals {
   readonly #parts: ArrivalParts;
   readonly #user: ArrivalUser;
@@ -68,7 +66,6 @@ export class Arrivals {
     this.#user = user;
   }
 
-  /** See `LinkUser`. */
   handleArrival(ports: ReadonlySet<PacketPort>, arrival: Arrival, bytes: Uint8Array): void {
     const packet = this.#packet;
     const refusal = parsePacket(bytes, arrival.start, arrival.length, packet);
@@ -83,7 +80,6 @@ export class Arrivals {
     }
   }
 
-  /** See `LinkUser`. */
   handleArrivalsEnd(): void {
     const now = this.#user.now();
     for (const connection of this.#reading) {

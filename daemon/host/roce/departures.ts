@@ -47,7 +47,6 @@ interface DepartureParts {
   readonly arrivals: Arrivals;
 }
 
-/** See the module's comment. */
 export class Departures {
   readonly #parts: DepartureParts;
   readonly #onReady: (connection: PacketConnection) => void;

@@ -26,7 +26,6 @@ interface Interface {
   readonly connection: PacketConnection;
 }
 
-/** See the module's comment. */
 export class GeneralServices {
   readonly #network: PacketNetwork;
   readonly #onMad: MadSink;

@@ -33,7 +33,6 @@ interface GroupUser {
   note(key: string, text: string): void;
 }
 
-/** See the module's comment. */
 export class GroupSockets {
   readonly #user: GroupUser;
   readonly #memberships = new Map<PacketPort, Map<string, Membership>>();

@@ -13,7 +13,6 @@ import type { PacketPort } from './packet-port.ts';
 /** Asked for; the kernel grants what an administrator allows (net.core.rmem_max). */
 export const BUFFER_BYTES = 4_194_304;
 
-/** See the module's comment. */
 export interface LinkSocket {
   readonly fd: number;
   /** Its descriptor may be another file's. */

@@ -56,7 +56,6 @@ interface Share {
   groups: number;
 }
 
-/** See the module's comment. */
 export class MulticastGroups {
   readonly #network: GroupNetwork | undefined;
   readonly #groups = new Map<string, Group>();

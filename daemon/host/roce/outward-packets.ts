@@ -18,7 +18,6 @@ interface OutwardTurn {
   more: boolean;
 }
 
-/** See the module's comment. */
 export class OutwardPackets {
   readonly #user: LinkUser;
   readonly #enabled: boolean;
@@ -50,7 +49,6 @@ export class OutwardPackets {
     for (const gid of port.ownGids()) if (gid !== undefined) link?.listen(port, gid);
   }
 
-  /** See `PacketNetwork.outwardMtu`. */
   pathMtu(port: PacketPort, sgid: Uint8Array, dgid: Uint8Array): number {
     return this.link()?.pathMtu(port, sgid, dgid) ?? 0;
   }
@@ -60,7 +58,6 @@ export class OutwardPackets {
     return this.link()?.path(port, sgid, vector);
   }
 
-  /** See `GroupSockets.join`. */
   join(port: PacketPort, gid: Uint8Array, members: ReadonlySet<QP>): void {
     this.link()?.join(port, gid, members);
   }

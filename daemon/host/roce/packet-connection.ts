@@ -45,7 +45,6 @@ export interface ConnectionUser {
   handleEnded(connection: PacketConnection, now: Micros): void;
 }
 
-/** See the module's comment. */
 export class PacketConnection implements ProgramWire {
   readonly qp: PacketQP;
   readonly port: PacketPort;

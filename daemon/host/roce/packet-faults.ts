@@ -75,7 +75,6 @@ export interface HeldPacket extends PacketFlow {
 /** Carries out a fault of a device or queue pair that a packet triggered. */
 type Strike = (fault: Fault, device: string, qpn: number | undefined) => void;
 
-/** See the module's comment. */
 export class PacketFaults {
   readonly #strike: Strike;
   #faults: readonly Fault[] | undefined;

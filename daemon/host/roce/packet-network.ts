@@ -51,7 +51,6 @@ export interface PacketNetworkHost {
 /** Timers of queue pairs that are met at once: thousands may be due together. The rest is due still. */
 const TIMEOUTS_MAX = 256;
 
-/** See the module's comment. */
 export class PacketNetwork implements ConnectionUser, LinkUser {
   readonly #host: PacketNetworkHost;
   readonly #recorder: PacketRecorder;
@@ -127,7 +126,6 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
     return this.#outward.pathMtu(port, sgid, dgid);
   }
 
-  /** See `ConnectionUser`. */
   wayOut(port: PacketPort, vector: AddressVector): LinkPath | undefined {
     return this.#routes.find(port, vector)?.path;
   }
@@ -137,12 +135,10 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
     this.#outward.close();
   }
 
-  /** See `ConnectionUser`. */
   handleReady(connection: PacketConnection): void {
     this.#turns.add(connection);
   }
 
-  /** See `ConnectionUser`. */
   handleEnded(connection: PacketConnection, now: Micros): void {
     // What it has acknowledged is still said: the peer must not find out by a timeout.
     this.#sendRest(connection, now);
@@ -294,22 +290,18 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
 
   // Packets of other hosts
 
-  /** See `LinkUser`. */
   handleArrival(ports: ReadonlySet<PacketPort>, arrival: Arrival, bytes: Uint8Array): void {
     this.#arrivals.handleArrival(ports, arrival, bytes);
   }
 
-  /** See `LinkUser`. */
   handleArrivalsEnd(): void {
     this.#arrivals.handleArrivalsEnd();
   }
 
-  /** See `LinkUser`. */
   handleInputEnd(): void {
     this.#host.drain();
   }
 
-  /** See `LinkUser`. */
   note(level: 'info' | 'warn', text: string): void {
     this.#host.notePackets(level, text);
   }

@@ -46,7 +46,6 @@ const HOP_LIMIT = 64;
 /** What makes an ICRC a wrong one. */
 const WRONG = 0xffff_ffff;
 
-/** See the module's comment. */
 export class PacketRecorder {
   readonly #tap: PacketTap | undefined;
   readonly #bytes = new Uint8Array(IPV6_BYTES + UDP_BYTES + PACKET_BYTES_MAX + ICRC_BYTES);

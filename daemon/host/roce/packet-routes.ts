@@ -29,7 +29,6 @@ export function endOf(gid: Uint8Array): FaultPeer {
   return { address: gidAddress(gid), port: ROCE_PORT };
 }
 
-/** See the module's comment. */
 export class PacketRoutes {
   /** By the vectors of address handles, which programs make once and use often. */
   #routes = new WeakMap<AddressVector, Route>();

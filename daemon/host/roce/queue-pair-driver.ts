@@ -39,7 +39,6 @@ interface Leaving {
   asked: boolean;
 }
 
-/** See the module's comment. */
 export class QueuePairDriver {
   readonly #manager: CommunicationManager;
   readonly #onEnd: OnEnd;

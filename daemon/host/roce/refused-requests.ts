@@ -25,7 +25,6 @@ interface Request {
   due: Micros;
 }
 
-/** See the module's comment. */
 export class RefusedRequests {
   readonly #requests = new Map<HostId, Request>();
   /** When one of them is due, or earlier. */

@@ -44,7 +44,6 @@ import { type PortHolder, ServicePorts } from './service-ports.ts';
 
 /** What is needed of the host. */
 export interface RoceCmHost extends RouteHost {
-  /** See `HostSystem`. */
   readonly isolated?: boolean;
   now(): Micros;
   /** An id for a request that came to `listener`. */
@@ -90,7 +89,6 @@ interface Served {
   readonly roce: RoceId;
 }
 
-/** See the module's comment. */
 export class RoceCm {
   readonly routes: RoceRoutes;
   readonly #host: RoceCmHost;
@@ -352,7 +350,6 @@ export class RoceCm {
     roce.state = 'closed';
   }
 
-  /** See `HostCm.disconnect`. */
   disconnect(id: HostId): void {
     const { roce } = servedBy(id);
     if (id.datagram || roce.state === 'closed') return;
@@ -381,7 +378,6 @@ export class RoceCm {
     id.roce = undefined;
   }
 
-  /** See `HostCm.qpAttributes`. */
   qpAttributes(id: HostId, state: QPState): QPModification {
     const { roce } = servedBy(id);
     if (id.datagram) {

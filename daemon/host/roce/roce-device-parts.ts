@@ -7,7 +7,6 @@ import { RocePort } from './roce-port.ts';
 import { ROCE_PROFILE } from './roce-profile.ts';
 import { RoceVerbs } from './roce-verbs.ts';
 
-/** See the module's comment. */
 export const ROCE_DEVICE_PARTS = {
   RocePort,
   RoceVerbs,

@@ -7,7 +7,7 @@ import type { CmPath } from '../../roce/cm/cm-path.ts';
 import type { HostIdState } from '../host-id-state.ts';
 import type { RocePort } from './roce-port.ts';
 
-/** See the module's comment. `HostCm` alone changes it. */
+/** `HostCm` alone changes it. */
 export class RoceId {
   state: HostIdState = 'idle';
   /** The device's port, once an address has decided it. */

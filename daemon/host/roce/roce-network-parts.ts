@@ -7,7 +7,6 @@ import { PATH_MTU_MAX_BYTES } from '../../roce/wire/path-mtu.ts';
 import { PacketNetwork } from './packet-network.ts';
 import { RoceCm } from './roce-cm.ts';
 
-/** See the module's comment. */
 export const ROCE_NETWORK_PARTS = {
   PacketNetwork,
   RoceCm,

@@ -7,5 +7,4 @@ export interface RoceParts extends RoceDeviceParts {
   readonly network?: RoceNetworkParts;
 }
 
-/** See the module's comment. */
 export const ROCE_PARTS: RoceParts = { ...ROCE_DEVICE_PARTS, network: ROCE_NETWORK_PARTS };

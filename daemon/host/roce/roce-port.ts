@@ -38,13 +38,11 @@ export interface PortHost {
   readonly multicastGroups: MulticastGroups;
 }
 
-/** See the module's comment. */
 export class RocePort implements IBPort<QP>, ServicePort, PortAddresses {
   readonly addresses: PortAddresses = this;
   readonly counters: RoceCounters = makeRoceCounters();
   #down = false;
   readonly name: string;
-  /** See `CmPort`. */
   readonly guid: Uint8Array;
   readonly gids: GidTable;
   #known: readonly GidEntry[] = [];
@@ -83,7 +81,6 @@ export class RocePort implements IBPort<QP>, ServicePort, PortAddresses {
     }
   }
 
-  /** See `PacketPort`. */
   get down(): boolean {
     return this.#down;
   }
@@ -99,12 +96,10 @@ export class RocePort implements IBPort<QP>, ServicePort, PortAddresses {
     Object.assign(this.counters, makeRoceCounters());
   }
 
-  /** See `PortAddresses`. */
   gid(index: number): Uint8Array | undefined {
     return this.ownGids()[index];
   }
 
-  /** See `PortAddresses`. */
   routeMtu(dgid: Uint8Array, sgid: Uint8Array): number {
     return this.peer(dgid) === undefined ? this.#host.outwardMtu(this, sgid, dgid) : LARGEST_MTU;
   }
@@ -115,7 +110,6 @@ export class RocePort implements IBPort<QP>, ServicePort, PortAddresses {
     return undefined;
   }
 
-  /** See `IBPort`. */
   makeWire(qp: QP): ProgramWire {
     return this.#host.makeWire(qp, this);
   }
@@ -125,7 +119,6 @@ export class RocePort implements IBPort<QP>, ServicePort, PortAddresses {
     return this.indexOf(gid) !== undefined;
   }
 
-  /** See `CmPort`. */
   indexOf(gid: Uint8Array): number | undefined {
     const own = this.ownGids();
     for (let index = 0; index < own.length; index += 1) {
@@ -135,7 +128,6 @@ export class RocePort implements IBPort<QP>, ServicePort, PortAddresses {
     return undefined;
   }
 
-  /** See `PacketPort`. */
   ownGids(): readonly (Uint8Array | undefined)[] {
     const entries = this.gids.entries();
     if (entries !== this.#known) {

@@ -4,7 +4,6 @@
  */
 import type { DeviceProfile } from '../../rnic/device-profile.ts';
 
-/** See the module's comment. */
 export const ROCE_PROFILE: Partial<DeviceProfile> = {
   maxQpWr: 1_048_576,
   maxSrqWr: 1_048_576,

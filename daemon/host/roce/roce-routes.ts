@@ -23,9 +23,7 @@ export interface RouteHost {
   rocePorts(): readonly RocePort[];
   /** Updates the cached addresses of the host. */
   checkAddresses(): void;
-  /** See `RnicHost.routeSource`. */
   routeSource(destination: string, source: string | undefined): string | undefined;
-  /** See `PortHost`. */
   outwardMtu(port: RocePort, sgid: Uint8Array, dgid: Uint8Array): number;
 }
 
@@ -36,7 +34,6 @@ interface RoceRoute {
   readonly destination: string;
 }
 
-/** See the module's comment. */
 export class RoceRoutes {
   readonly #host: RouteHost;
 

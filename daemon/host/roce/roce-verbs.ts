@@ -17,7 +17,6 @@ const PORT = 1;
 /** Groups of one queue pair: more than any program joins, and too few to fill the memory. */
 const GROUPS_OF_QP_MAX = 256;
 
-/** See the module's comment. */
 export class RoceVerbs implements RoceBackend {
   readonly #nic: Nic;
   readonly #port: RocePort;

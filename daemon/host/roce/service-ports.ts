@@ -35,7 +35,6 @@ interface Place {
   readonly reach: string;
 }
 
-/** See the module's comment. */
 export class ServicePorts {
   readonly #held = new Map<string, Set<PortHolder>>();
   /** Their options may change while they hold a port. */

@@ -6,7 +6,6 @@ import { fastestCrc32 } from './crc32-engine.ts';
 const TABLE_MAX_BYTES = 128;
 const NO_BYTES = new Uint8Array(0);
 
-/** See the module's comment. */
 export class SlotCrc {
   readonly #bytes: Uint8Array;
   readonly #crc32: Crc32;

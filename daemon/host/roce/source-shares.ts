@@ -16,7 +16,6 @@ const PRESENT_TURNS = 64;
 /** Multiplier and prime of FNV-1a. */
 const [FNV_BASIS, FNV_PRIME] = [0x811c9dc5, 0x01000193];
 
-/** See the module's comment. */
 export class SourceShares {
   readonly #counts = new Uint16Array(SOURCES);
   #turn = 0;

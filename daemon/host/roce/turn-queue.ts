@@ -11,7 +11,6 @@ const TURN_BYTES = 4_194_304;
 /** Places in the queue that are kept although they are done with. */
 const DONE_MAX = 1024;
 
-/** See the module's comment. */
 export class TurnQueue {
   /** From `#head` on. */
   readonly #turns: PacketConnection[] = [];

@@ -99,7 +99,6 @@ export interface LinkUser {
   note(level: 'info' | 'warn', text: string): void;
 }
 
-/** See the module's comment. */
 export class UdpLink {
   readonly #user: LinkUser;
   /** By the text of their GID. */
@@ -191,7 +190,6 @@ export class UdpLink {
     return { socket, port, name, trafficClass, hopLimit, sourceGid: sgid, destGid: dgid };
   }
 
-  /** See `GroupSockets.join`. */
   join(port: PacketPort, gid: Uint8Array, members: ReadonlySet<QP>): void {
     this.#groups.join(port, gid, members);
   }

@@ -3,7 +3,6 @@ import { assert } from '../../invariants/assert.ts';
 import type { PacketConnection } from './packet-connection.ts';
 import type { PacketPort } from './packet-port.ts';
 
-/** See the module's comment. */
 export class WireTable {
   readonly #connections = new Map<PacketPort, Map<number, PacketConnection>>();
 

@@ -65,7 +65,7 @@ interface Stream {
   owesCut: boolean;
 }
 
-/** See the module's comment. It becomes the user of the association. */
+/** It becomes the user of the association. */
 export class DdpStreams implements AssociationUser {
   readonly association: Association;
   readonly #host: StreamsHost;

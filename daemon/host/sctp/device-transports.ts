@@ -17,7 +17,7 @@ interface TransportDevice {
   readonly sctp: SctpTransportKind;
 }
 
-/** See the module's comment. Packets of the kernel are not spoiled; what is watched is made of their messages. */
+/** Packets of the kernel are not spoiled; what is watched is made of their messages. */
 export class DeviceTransports implements PacketTransport {
   readonly #kernels = new Map<string, KernelSctpTransport>();
   readonly #usrsctp: UsrsctpTransport;

@@ -10,7 +10,6 @@ import {
   SocketAssociation,
 } from './socket-association.ts';
 
-/** See the module's comment. */
 export class KernelAssociation extends SocketAssociation {
   readonly #socket: SctpSocket;
   readonly #clock: HostClock;

@@ -49,7 +49,6 @@ interface Shared {
   observer: PacketObserver | undefined;
 }
 
-/** See the module's comment. */
 export class KernelSctpTransport implements HostSctpTransport {
   readonly #shared: Shared;
   readonly #remoteUdpPort: number | undefined;

@@ -15,7 +15,6 @@ const GID_BYTES = 16;
 /** In place of a length: the next record is at the start. */
 const WRAPPED = 0xffff_ffff;
 
-/** See the module's comment. */
 export class MemoryDatagrams {
   readonly #clock: HostClock;
   readonly #boxes = new Map<string, Mailbox>();

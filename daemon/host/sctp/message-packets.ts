@@ -66,7 +66,7 @@ function packetMemory(): { readonly bytes: Uint8Array; readonly crc: PacketCrc }
   return shared;
 }
 
-/** See the module's comment. Both ends of an association make the same tags and TSNs of it. */
+/** Both ends of an association make the same tags and TSNs of it. */
 export class MessagePackets {
   readonly #us: Half;
   readonly #peer: Half;

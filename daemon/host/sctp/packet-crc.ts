@@ -6,7 +6,6 @@ import { CHECKSUM_AT } from './packet-gate.ts';
 const TABLE_MAX_BYTES = 128;
 const NO_BYTES = new Uint8Array(0);
 
-/** See the module's comment. */
 export class PacketCrc {
   readonly #bytes: Uint8Array;
   readonly #fields: DataView;

@@ -26,7 +26,6 @@ export interface CarrierSocket {
   closed: boolean;
 }
 
-/** See the module's comment. */
 export interface Path extends DatagramDestination {
   readonly token: number;
   readonly socket: CarrierSocket;
@@ -47,7 +46,6 @@ export interface Path extends DatagramDestination {
   idleSince: number;
 }
 
-/** See the module's comment. */
 export class Paths {
   readonly #byToken = new Map<number, Path>();
   /** By a hash of socket and peer. */

@@ -22,7 +22,6 @@ interface RecordedEnds {
   readonly udp: { readonly local: number; readonly remote: number } | undefined;
 }
 
-/** See the module's comment. */
 export class RecordedSocket implements AssociationSocket {
   readonly #socket: AssociationSocket;
   readonly #observer: PacketObserver;

@@ -33,7 +33,6 @@ interface HeldPacket {
   alarm: Alarm | undefined;
 }
 
-/** See the module's comment. */
 export class SctpFaults implements PacketSpoiler {
   readonly #carrier: PacketCarrier;
   readonly #host: SpoiledHost;

@@ -24,7 +24,6 @@ export interface LinkPortHost extends StreamsHost {
   handleReleased(port: SctpLinkPort): void;
 }
 
-/** See the module's comment. */
 export class SctpLinkPort implements LinkPort {
   readonly #port: SctpPort;
   readonly #host: LinkPortHost;

@@ -60,7 +60,6 @@ interface LinkStreams {
   leave(link: SctpLink): void;
 }
 
-/** See the module's comment. */
 export class SctpLink implements Link {
   readonly localAddress: string;
   readonly localPort: number;

@@ -62,7 +62,6 @@ interface SctpNetworkOptions {
   readonly tap: PacketTap | undefined;
 }
 
-/** See the module's comment. */
 export class SctpNetwork implements Network, LinkPortHost {
   readonly #inner: Network;
   /** Devices by address. */

@@ -7,7 +7,6 @@ import { DeviceTransports } from './device-transports.ts';
 import { MemoryDatagrams } from './memory-datagrams.ts';
 import { type PacketTransport, SctpNetwork } from './sctp-network.ts';
 
-/** See the module's comment. */
 export const SCTP_PARTS = {
   DDP_ADAPTATION,
   MessageWalk,

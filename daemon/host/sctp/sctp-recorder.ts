@@ -28,7 +28,6 @@ interface RecordedHost {
   queuePairOf(ends: TapLinkEnds, streamId: number | undefined): QueuePairName | undefined;
 }
 
-/** See the module's comment. */
 export class SctpRecorder implements PacketObserver {
   readonly #tap: PacketTap;
   readonly #host: RecordedHost;

@@ -105,7 +105,6 @@ class Listener implements Served {
   handleUnreachable(): void {}
 }
 
-/** See the module's comment. */
 export class SctpStack {
   readonly library: UsrsctpStack;
   readonly carrier: UdpCarrier;

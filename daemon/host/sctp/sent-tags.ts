@@ -8,7 +8,6 @@ import { tagOf } from './packet-gate.ts';
 /** Associations of a path that may send at once; ICMP messages about further ones may be ignored. */
 const TAGS_MAX = 16;
 
-/** See the module's comment. */
 export class SentTags {
   #last = 0;
   #next = 0;

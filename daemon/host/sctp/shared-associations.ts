@@ -37,7 +37,6 @@ interface Bundle {
   opening: Opening | undefined;
 }
 
-/** See the module's comment. */
 export class SharedAssociations {
   readonly #host: StreamsHost;
   /** By program, then by the ends. */

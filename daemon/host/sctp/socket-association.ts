@@ -70,7 +70,7 @@ const NO_USER: AssociationUser = {
  */
 type State = 'opening' | 'rising' | 'up' | 'ended';
 
-/** See the module's comment. Transports derive theirs, which say when it is served. */
+/** Transports derive theirs, which say when it is served. */
 export abstract class SocketAssociation implements Association {
   readonly local: SctpAddress;
   readonly remote: SctpAddress;

@@ -130,7 +130,6 @@ interface CarrierCounters {
   lostOut: number;
 }
 
-/** See the module's comment. */
 export class UdpCarrier implements PacketCarrier {
   readonly counters: CarrierCounters = {
     packetsIn: 0,
@@ -284,7 +283,6 @@ export class UdpCarrier implements PacketCarrier {
     this.#commit(path, length);
   }
 
-  /** See `PacketCarrier`. */
   carry(packet: CarriedPacket): void {
     const { way, socket, path, sctp } = packet;
     if (socket.closed) return;

@@ -13,7 +13,6 @@ import { SocketAssociation } from './socket-association.ts';
 const DOUBT_HEARTBEAT_MS = 200;
 const DOUBT_MICROS = 30_000_000;
 
-/** See the module's comment. */
 export class UsrsctpAssociation extends SocketAssociation implements Served {
   readonly socket: UsrsctpSocket;
   readonly path: Path;

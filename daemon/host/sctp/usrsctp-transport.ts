@@ -38,7 +38,6 @@ interface UdpPorts {
   readonly peer?: number;
 }
 
-/** See the module's comment. */
 export class UsrsctpTransport implements PacketTransport {
   readonly #clock: HostClock;
   readonly #ports: Required<UdpPorts>;

@@ -84,7 +84,6 @@ export class EventQueue<T, Owner> implements AnyQueue {
     return this.#entries.length;
   }
 
-  /** See `AnyQueue`. */
   get welcome(): string {
     return this.#showcase === undefined
       ? `${this.number}`

@@ -33,7 +33,6 @@ const ASK = 2 ** (2 * INDEX_BITS);
 /** Swaps that may fail because the program changed the word in between; after that it is overwritten. */
 const SWAPS_MAX = 64;
 
-/** See the module's comment. */
 export class EventRing {
   readonly #words: Int32Array;
   readonly #records: Uint8Array;

@@ -121,7 +121,6 @@ const UNSEEN_PID = 0;
 /** Kinds of objects in files of devices. */
 const FILE_KINDS = ['pd', 'mr', 'cq', 'srq', 'qp'] as const;
 
-/** See the module's comment. */
 export class KernelServer implements KernelServices {
   readonly host: RnicHost;
   readonly events: EventRouter;

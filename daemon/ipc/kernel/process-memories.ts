@@ -26,7 +26,6 @@ interface Holding {
  */
 const FAULTS_REPORTED = 8;
 
-/** See the module's comment. */
 export class ProcessMemories {
   readonly #tiers: readonly MemoryTier[];
   readonly #holdings = new Map<string, Holding>();

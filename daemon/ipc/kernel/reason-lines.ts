@@ -15,7 +15,6 @@ interface WaitingLines {
   left: number;
 }
 
-/** See the module's comment. */
 export class ReasonLines {
   /** By pid, of processes that asked for reasons. */
   readonly #programs = new Map<number, WaitingLines>();

@@ -54,7 +54,6 @@ export interface Ring {
   readonly part: MappedPart;
 }
 
-/** See the module's comment. */
 export class RingMappings implements RingSource<Ring> {
   readonly #ledger: QuotaLedger;
   readonly #rings = new Map<number, Ring>();

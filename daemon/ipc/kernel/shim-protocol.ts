@@ -150,12 +150,10 @@ export class RequestReader {
     });
   }
 
-  /** See `RecordReader`. */
   get roomBytes(): number {
     return this.#reader.roomBytes;
   }
 
-  /** See `RecordReader`. */
   push(bytes: Uint8Array, more?: () => boolean): number {
     return this.#reader.push(bytes, more);
   }

@@ -7,7 +7,6 @@ import { replaceFile } from './sysfs-files.ts';
 
 const INTERVAL_MS = 1000;
 
-/** See the module's comment. */
 export class CounterFiles {
   readonly #directory: string;
   readonly #devices: readonly Pick<DeviceBackend, 'name' | 'hwCounters'>[];

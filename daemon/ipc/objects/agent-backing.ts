@@ -18,7 +18,6 @@ interface Staged extends StagedRange {
   stale: boolean;
 }
 
-/** See the module's comment. */
 export class AgentBacking implements MemoryBacking {
   readonly tier = 'agent';
   readonly view = undefined;

@@ -56,7 +56,6 @@ interface Request {
 
 const NO_BYTES = new Uint8Array(0);
 
-/** See the module's comment. */
 export class AgentChannel {
   readonly #connection: AgentConnection;
   readonly #requests: Request[] = [];

@@ -125,14 +125,12 @@ export const SETTABLE_LIMITS: readonly SettableLimit[] = [
 interface BudgetOptions {
   /** What the process really uses of a limit, where that can exceed what clients hold. */
   readonly measures?: Partial<Readonly<Record<LimitName, () => number>>>;
-  /** See `SharedLimit`. */
   readonly lingering?: Partial<Readonly<Record<LimitName, number>>>;
   readonly onRefused?: RefusalNote;
   /** Default: `isTrusted`. */
   readonly isOwner?: (uid: number) => boolean;
 }
 
-/** See the module's comment. */
 export class DaemonBudget {
   readonly #limits: Readonly<Record<LimitName, SharedLimit>>;
   readonly #devices = new Map<string, Readonly<Record<string, SharedLimit>>>();

@@ -24,7 +24,6 @@ const UNMAPPED_MAX = 256;
 /** Tiers that the daemon may use, best first. */
 export const ALL_TIERS: readonly MemoryTier[] = ['shared', 'process_vm', 'agent'];
 
-/** See the module's comment. */
 export class DaemonMemory implements ClientMemory {
   readonly sharedTier = {
     tier: 'shared',

@@ -26,7 +26,6 @@ interface FoundDevice {
   readonly device: DeviceBackend;
 }
 
-/** See the module's comment. */
 export class DeviceDirectory {
   readonly emulated: RnicHost;
   readonly native: DeviceHost | undefined;

@@ -10,7 +10,6 @@ import {
  */
 const KEPT_TO_THE_END: ReadonlySet<string> = new Set(['context', 'channel']);
 
-/** See the module's comment. */
 export class EndedClients {
   readonly #ended: EndedHolding[] = [];
   readonly #now: () => string;

@@ -41,7 +41,6 @@ interface Ending<T> {
   readonly ended: () => void;
 }
 
-/** See the module's comment. */
 export class EndingOwners<T extends Owner> {
   readonly #host: EndingHost;
   /** Oldest first. */

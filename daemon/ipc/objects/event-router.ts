@@ -32,7 +32,7 @@ export abstract class EventSink {
   handleCmEvent(_event: ServedCmEvent, _host: DeviceHost): void {}
 }
 
-/** See the module's comment. Sets the callbacks of its hosts, so a host has one router. */
+/** Sets the callbacks of its hosts, so a host has one router. */
 export class EventRouter {
   readonly #sinks = new Set<DeviceEventSink>();
 

@@ -7,7 +7,6 @@ interface Gap {
   lengthBytes: number;
 }
 
-/** See the module's comment. */
 export class FreeSpace {
   readonly lengthBytes: number;
   /** In the order of their offsets; none touches the next. */

@@ -2,7 +2,6 @@
 import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import { assert } from '../../invariants/assert.ts';
 
-/** See the module's comment. */
 export class HandleSpace<T> {
   readonly #objects: (T | undefined)[] = [];
   readonly #first: number;

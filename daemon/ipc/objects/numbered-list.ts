@@ -7,7 +7,6 @@ import { assert } from '../../invariants/assert.ts';
 /** Places of removed objects that may stay, whatever else the list has. */
 const REMOVED_FEW = 1024;
 
-/** See the module's comment. */
 export class NumberedList<T extends object> {
   /** Ascending; also of removed objects, until there are many. */
   #numbers: number[] = [];

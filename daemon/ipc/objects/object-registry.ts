@@ -22,7 +22,7 @@ export interface ObjectListing<Any> {
   removed(object: Any): void;
 }
 
-/** See the module's comment. All kinds share one namespace of handles. */
+/** All kinds share one namespace of handles. */
 export class ObjectRegistry<Any extends RegisteredObject> {
   readonly #objects: HandleSpace<Any>;
   readonly #ledger: QuotaLedger;

@@ -5,7 +5,6 @@ import type { MemoryBacking } from '../../rnic/memory-backing.ts';
 /** The shortest pages of Linux. */
 const PAGE_BYTES = 4096;
 
-/** See the module's comment. */
 export class ProcessBacking implements MemoryBacking {
   readonly tier = 'process_vm';
   readonly view = undefined;

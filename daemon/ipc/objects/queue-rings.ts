@@ -11,7 +11,6 @@ export interface RingSource<R> {
   release(ring: R): void;
 }
 
-/** See the module's comment. */
 export class QueueRings<R extends { readonly view: Uint8Array }> {
   readonly #source: RingSource<R>;
   readonly #ledger: QuotaLedger;

@@ -75,7 +75,6 @@ export function createMapped(lengthBytes: number, share: UserShare | undefined):
   );
 }
 
-/** See the module's comment. */
 export class RingRegions {
   readonly #newToken: () => string;
   readonly #share: UserShare | undefined;

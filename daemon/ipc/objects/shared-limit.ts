@@ -44,7 +44,7 @@ interface LimitOptions {
   readonly onRefused?: RefusalNote | undefined;
 }
 
-/** See the module's comment. Amounts are non-negative integers. */
+/** Amounts are non-negative integers. */
 export class SharedLimit {
   readonly limit: number;
   readonly #terms: LimitTerms;

@@ -18,7 +18,6 @@ export interface StagedRange {
   drop(): void;
 }
 
-/** See the module's comment. */
 export class StagedMemory {
   /** The oldest first. */
   readonly #ranges = new Set<StagedRange>();

@@ -9,7 +9,6 @@ const SUSPECT_MS = 300_000;
 /** Once this many programs are suspected together, all programs are: one could change its name. */
 const PROGRAMS_MAX = 3;
 
-/** See the module's comment. */
 export class StalledPrograms {
   readonly #now: () => number;
   /** End of the suspicion of each program, by name. */

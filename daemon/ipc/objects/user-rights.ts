@@ -16,7 +16,6 @@ import {
 import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import type { SocketAddress } from '../../../verbs-api/contract/verbs/provider.ts';
 
-/** See the module's comment. */
 export interface UserRights {
   /** Ports below `net.ipv4.ip_unprivileged_port_start` (CAP_NET_BIND_SERVICE). */
   readonly lowPorts: boolean;

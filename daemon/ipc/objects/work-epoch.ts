@@ -7,7 +7,6 @@ import { QPState } from '../../../verbs-api/contract/verbs/enums.ts';
 /** More queue pairs than a client can have. */
 const FAILED_MAX = 0x1_0000;
 
-/** See the module's comment. */
 export class WorkEpoch {
   #commands = 0;
 

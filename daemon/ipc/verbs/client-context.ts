@@ -110,7 +110,6 @@ const KINDS_LEAVING = [
   'context',
 ] as const;
 
-/** See the module's comment. */
 export class ClientContext implements ClientEvents, DeviceEventSink {
   readonly label: string;
   readonly #options: ClientOptions;
@@ -309,12 +308,10 @@ export class ClientContext implements ClientEvents, DeviceEventSink {
     });
   }
 
-  /** See `ClientEvents`. */
   get user(): number | object | undefined {
     return this.#state.user;
   }
 
-  /** See `DeviceEventSink`. */
   handleDeviceEvent(device: DeviceBackend, event: DeviceAsyncEvent): void {
     for (const context of this.#state.table.ofKind('context')) {
       if (context.device !== device) continue;

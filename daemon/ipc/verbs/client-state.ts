@@ -32,7 +32,6 @@ export class ClientState {
   readonly directory: DeviceDirectory;
   readonly memory: ClientMemory;
   readonly rights: UserRights;
-  /** See `userOf`. */
   readonly user: number | object | undefined;
   readonly ledger: QuotaLedger;
   readonly table: ObjectRegistry<AnyObject>;

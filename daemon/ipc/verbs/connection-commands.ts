@@ -33,7 +33,6 @@ export function destroyId(state: ClientState, object: IdObject): void {
   object.host.cm.destroy(object.id);
 }
 
-/** See the module's comment. */
 export function connectionCommands(state: ClientState): CommandHandlers<ConnectionCommand> {
   const { directory, rights, table } = state;
   const idOf = (handle: number): IdObject => table.expect('id', handle);

@@ -3,7 +3,6 @@ import type { AllResources, ListedId, ResourceOwner } from '../objects/device-re
 import type { ObjectListing } from '../objects/object-registry.ts';
 import type { AnyObject, ContextObject, IdObject } from './client-objects.ts';
 
-/** See the module's comment. */
 export class ListedObjects implements ObjectListing<AnyObject> {
   readonly #all: AllResources;
   readonly #pid: number;

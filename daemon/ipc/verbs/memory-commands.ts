@@ -37,7 +37,6 @@ export function destroyMW(state: ClientState, object: MwObject): void {
   state.table.remove(object);
 }
 
-/** See the module's comment. */
 export function memoryCommands(
   state: ClientState,
 ): CommandHandlers<'allocBuffer' | 'freeBuffer' | 'regMR' | 'deregMR' | 'allocMW' | 'deallocMW'> {

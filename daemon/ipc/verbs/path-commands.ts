@@ -50,14 +50,12 @@ export function initialiseQP({ roce }: DeviceBackend, qp: DeviceQP, now: Micros)
   else roce.modifyPath(qp, deviceModification(QPState.INIT, INIT_PATH), now);
 }
 
-/** See `QP.query`. */
 export function queryQP({ qp, pd }: QpObject): CommandReply<'queryQP'> {
   const { roce } = pd.context.device;
   const attributes = { ...qp.query(), qpNum: qp.qpn };
   return roce === undefined ? attributes : { ...attributes, ...shownPath(roce.queryPath(qp)) };
 }
 
-/** See the module's comment. */
 export function pathCommands(
   state: ClientState,
 ): CommandHandlers<'queryGidTable' | 'createAH' | 'destroyAH' | 'attachMcast' | 'detachMcast'> {

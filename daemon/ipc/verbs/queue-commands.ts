@@ -62,7 +62,6 @@ export function destroyQP(state: ClientState, object: QpObject): void {
   state.rings.release(object.ring, object.qp.sqCount + object.qp.rqCount);
 }
 
-/** See the module's comment. */
 export function deviceCommands(
   state: ClientState,
 ): CommandHandlers<
@@ -133,7 +132,6 @@ export function deviceCommands(
   };
 }
 
-/** See the module's comment. */
 export function queueCommands(
   state: ClientState,
 ): CommandHandlers<

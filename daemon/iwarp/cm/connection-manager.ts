@@ -53,7 +53,6 @@ const NO_BYTES = new Uint8Array(0);
 /** Dials that time out or are retried in one turn: thousands may have been made together. */
 const DIALS_DUE_MAX = 128;
 
-/** See the module's comment. */
 export class ConnectionManager implements EndpointOwner<CmId> {
   readonly #options: ConnectionManagerOptions;
   readonly #sharedOptions = new SharedOptions();
@@ -414,7 +413,6 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     return this.#options.network.clash(id, address) !== undefined;
   }
 
-  /** See `HostNetwork.isTaken`. */
   isTaken(id: CmId): boolean {
     return this.#options.network.isTaken(id);
   }
@@ -511,7 +509,6 @@ export class ConnectionManager implements EndpointOwner<CmId> {
 
   // For endpoints
 
-  /** See `EndpointOwner`. */
   requested(endpoint: CmEndpoint, event: RequestEvent): boolean {
     const listener = endpoint.listener;
     this.#started(endpoint);
@@ -542,7 +539,6 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     return true;
   }
 
-  /** See `EndpointOwner`. */
   deliver(endpoint: CmEndpoint, event: CMOutcome): void {
     const id = endpoint.id;
     if (id === undefined) return;
@@ -553,12 +549,10 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     this.#push({ ...event, id, listener: undefined });
   }
 
-  /** See `EndpointOwner`. */
   touched(endpoint: CmEndpoint): void {
     this.#effects.push({ type: 'touched', endpoint });
   }
 
-  /** See `EndpointOwner`. */
   cancelDial(endpoint: CmEndpoint): void {
     this.#effects.push({ type: 'cancelDial', endpoint });
   }
@@ -574,12 +568,10 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     else this.#effects.push({ type: 'dial', endpoint, local, remote });
   }
 
-  /** See `EndpointOwner`. */
   released(endpoint: CmEndpoint): void {
     if (endpoint.qp !== undefined) this.#dialingQPs.delete(endpoint.qp);
   }
 
-  /** See `EndpointOwner`. */
   finished(endpoint: CmEndpoint): void {
     this.#started(endpoint);
     this.#endpoints.delete(endpoint);

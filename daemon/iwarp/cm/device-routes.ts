@@ -9,7 +9,6 @@ interface DeviceRoute {
   readonly device: CmDevice;
 }
 
-/** See the module's comment. */
 export class DeviceRoutes {
   readonly #devices: () => readonly CmDevice[];
   readonly #network: HostNetwork;

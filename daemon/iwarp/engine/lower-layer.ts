@@ -71,7 +71,6 @@ export type LowerEffect =
   /** The peer has ended its half, behind its last ULPDU. */
   | { readonly type: 'peer-finished' };
 
-/** See the module's comment. */
 export interface LowerLayer {
   readonly writer: UlpduWriter;
 
@@ -90,9 +89,7 @@ export interface LowerLayer {
   reject(privateData: Uint8Array): void;
   /** Responder: the request is refused, and not by a consumer. */
   refuse(): void;
-  /** See `StreamPort`. */
   leaveUnsealed(): void;
-  /** See `StreamPort`. */
   seal(bytes: Uint8Array): void;
   /** A local error ends the startup. */
   failLocally(text: string): void;

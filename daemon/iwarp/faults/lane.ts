@@ -40,7 +40,6 @@ const NO_HOLDS: readonly Hold[] = [];
  */
 const GONE_MIN = 1024;
 
-/** See the module's comment. */
 export class Lane {
   #entries: Entry[] = [];
   /** Entries at the front that have left. */

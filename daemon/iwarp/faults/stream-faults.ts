@@ -29,7 +29,6 @@ interface Meeting {
   end: { readonly at: number; readonly how: 'reset' | 'close' } | undefined;
 }
 
-/** See the module's comment. */
 export class StreamFaults {
   readonly outbound = new Lane();
   readonly inbound = new Lane();

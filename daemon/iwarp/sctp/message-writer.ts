@@ -55,7 +55,6 @@ interface MessageWriterOptions {
   readonly firstSsn?: number;
 }
 
-/** See the module's comment. */
 export class MessageWriter implements UlpduWriter {
   bytes: Uint8Array = NO_BYTES;
   ulpduStart = 0;

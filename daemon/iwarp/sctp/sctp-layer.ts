@@ -44,7 +44,7 @@ interface SctpLayerEnvironment {
   readonly peerAdaptation: number | undefined;
 }
 
-/** See the module's comment. `emssBytes` of the options is the longest message of the path. */
+/** `emssBytes` of the options is the longest message of the path. */
 export class SctpLayer implements LowerLayer {
   readonly writer: MessageWriter;
   readonly #options: StreamOptions;

@@ -28,7 +28,6 @@ interface HeldMessage {
 /** What a message is to its order. */
 export type Turn = 'due' | 'held' | 'behind' | 'repeated' | 'too-far' | 'too-much';
 
-/** See the module's comment. */
 export class Sequencer {
   readonly #held = new Map<number, HeldMessage>();
   readonly #heldMaxBytes: number;

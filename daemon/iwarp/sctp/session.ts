@@ -72,7 +72,6 @@ const FAULT_TEXT: Readonly<Record<SessionMessageFault, string>> = {
   enhanced: 'an enhanced session control message has no room for its IRD and ORD',
 };
 
-/** See the module's comment. */
 export class DdpSession {
   readonly #options: StreamOptions;
   readonly #effects: SessionEffect[] = [];

@@ -45,7 +45,6 @@ export interface CmCounters {
 /** Connections whose deadlines are met at once, as each may send: the rest is due still. */
 const EXPIRED_MAX = 128;
 
-/** See the module's comment. */
 export class CmCore {
   readonly limits: CmLimits;
   readonly table: ConnectionTable = new ConnectionTable();

@@ -54,7 +54,6 @@ const RETRY_MAX = 7;
 const PrivateDataMax = { req: 92, rep: 196, rej: 148, sidrReq: 216, sidrRep: 136 } as const;
 const NO_BYTES = new Uint8Array(0);
 
-/** See the module's comment. */
 export class CommunicationManager {
   readonly #core: CmCore;
   readonly #handlers: MessageHandlers;

@@ -3,7 +3,6 @@ import { assert } from '../../invariants/assert.ts';
 import type { CmConnection } from './cm-connection.ts';
 import { gidKey } from './cm-path.ts';
 
-/** See the module's comment. */
 export class ConnectionTable {
   readonly #byId = new Map<number, CmConnection>();
   /** Passive ones, by the peer's GID and number: finds requests that came twice. */

@@ -34,7 +34,7 @@ interface EarlyRequest {
   readonly until: Micros;
 }
 
-/** See the module's comment. Requests are in the order in which they are given up. */
+/** Requests are in the order in which they are given up. */
 export class EarlyRequests {
   readonly #max: number;
   readonly #maxPerAddress: number;

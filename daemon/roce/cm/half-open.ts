@@ -7,7 +7,6 @@ import { assert } from '../../invariants/assert.ts';
 import type { CmConnection } from './cm-connection.ts';
 import { ownerOf } from './cm-path.ts';
 
-/** See the module's comment. */
 export class HalfOpen {
   readonly #max: number;
   readonly #maxPerAddress: number;

@@ -42,7 +42,6 @@ const WITHDRAWABLE: readonly CmState[] = ['req-rcvd', 'rep-sent', 'mra-rep-rcvd'
 /** Transport service of a REQ. */
 const SERVICE_TYPES: Readonly<Record<number, QPType | undefined>> = { 0: QPType.rc, 1: QPType.uc };
 
-/** See the module's comment. */
 export class MessageHandlers {
   readonly #core: CmCore;
 

@@ -46,7 +46,7 @@ export function vectorOf(path: CmPath): AddressVector {
   };
 }
 
-/** See the module's comment. EINVAL for another state, or before the peer has said what it needs. */
+/** EINVAL for another state, or before the peer has said what it needs. */
 export function queuePairMove(connection: CmConnection, state: QPState): QPModification {
   if (state === QPState.INIT) return initMove(connection);
   if (state === QPState.RTR) return rtrMove(connection);

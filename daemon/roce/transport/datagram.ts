@@ -35,7 +35,6 @@ const DROPS_MAX = 64;
 /** A Q_Key with this bit means the queue pair's own (IBTA 10.2.5). */
 const OWN_QKEY = 0x8000_0000;
 
-/** See the module's comment. */
 export class DatagramWire implements PacketWire {
   readonly midSend = false;
   readonly timeouts = 0;

@@ -27,7 +27,6 @@ interface Waiting {
   readonly mad: Uint8Array;
 }
 
-/** See the module's comment. */
 export class ManagementWire implements PacketWire {
   readonly midSend = false;
   readonly timeouts = 0;

@@ -2,7 +2,6 @@
 import type { WireFailure } from '../../rnic/wire-port.ts';
 import type { TransportFailure } from './packet-wire.ts';
 
-/** See the module's comment. */
 export class Outcome {
   /** The wire has failed or was ended: nothing is taken in or begun. */
   stopped = false;

@@ -60,7 +60,6 @@ export function packetsOf(lengthBytes: number, mtu: number): number {
   return lengthBytes === 0 ? 1 : Math.ceil(lengthBytes / mtu);
 }
 
-/** See the module's comment. */
 export class OutgoingMessages {
   count = 0;
   readonly #capacity: number;

@@ -18,7 +18,6 @@ const PATIENCE_MAX_MICROS = 1_000_000;
 const PATIENCE_FIRST_MICROS = 20_000;
 const NONE = -1;
 
-/** See the module's comment. */
 export class Pacing {
   /** Packets that may be unacknowledged now. */
   limit: number;

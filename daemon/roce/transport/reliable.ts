@@ -13,7 +13,6 @@ import { Responder } from './responder.ts';
 /** Packets that may be unacknowledged unless the host says otherwise: 256 KiB at the largest MTU. */
 const WINDOW_PACKETS = 64;
 
-/** See the module's comment. */
 export class ReliableWire implements PacketWire {
   /** Only datagrams have one each. */
   readonly destination = undefined;

@@ -26,7 +26,6 @@ export class Reply {
   originalLo = 0;
 }
 
-/** See the module's comment. */
 export class Replies {
   readonly #depth: number;
   /** Owed, in order of PSN; entries move between this list and `#spare`. */

@@ -70,7 +70,6 @@ const FAILURE_TEXTS: Readonly<Record<MessageFailure, string>> = {
   [MessageFailure.badResponse]: 'the peer gave an impossible answer',
 };
 
-/** See the module's comment. */
 export class Requester {
   /** How often packets were sent again because no answer came in time. */
   timeouts = 0;
@@ -154,7 +153,6 @@ export class Requester {
     this.#rnrLeft = rnrRetry;
   }
 
-  /** See `PacketWire`. */
   pace(windowPackets: number): void {
     // Parts of Reads that were asked for depend on the window.
     if (this.#open) return;

@@ -66,7 +66,6 @@ const NAK_TEXTS: readonly string[] = (() => {
   return texts;
 })();
 
-/** See the module's comment. */
 export class Responder {
   readonly #user: DeferringUser;
   readonly #outcome: Outcome;
@@ -174,7 +173,6 @@ export class Responder {
     else this.#handleExpected(packet, bytes);
   }
 
-  /** See `PacketWire`. */
   refuse(syndrome: number): void {
     if (!this.#ready || this.#failure !== undefined) return;
     const code = syndromeValue(syndrome);

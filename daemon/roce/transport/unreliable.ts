@@ -29,7 +29,6 @@ import { describeSegment, isSegmented, writeSegment } from './segment.ts';
 const Open = { none: 0, send: 1, write: 2 } as const;
 type Open = (typeof Open)[keyof typeof Open];
 
-/** See the module's comment. */
 export class UnreliableWire implements PacketWire {
   readonly destination = undefined;
   /** A message that is partly sent and then flushed is one that the peer drops. */

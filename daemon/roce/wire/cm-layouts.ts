@@ -11,7 +11,7 @@ export interface CmLayout {
   readonly bytes: Readonly<Record<string, readonly [firstByte: number, length: number]>>;
 }
 
-/** See the module's comment. Numbers of 64 bits are in halves. */
+/** Numbers of 64 bits are in halves. */
 export const CM_LAYOUTS = {
   REQ: {
     attributeId: 0x10,

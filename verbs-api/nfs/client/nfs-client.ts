@@ -101,7 +101,7 @@ export function ownCredential(): Credential {
   };
 }
 
-/** See the module's comment. Paths are absolute paths on the server. */
+/** Paths are absolute paths on the server. */
 export class NfsClient implements AsyncDisposable {
   readonly #rpc: RpcClient;
   readonly #options: NfsClientOptions;

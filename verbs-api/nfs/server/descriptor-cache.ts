@@ -16,7 +16,6 @@ type Purpose = 'path' | 'read' | 'write' | 'both';
 
 const PURPOSES: readonly Purpose[] = ['path', 'read', 'write', 'both'];
 
-/** See the module's comment. */
 export class DescriptorCache {
   readonly #max: number;
   /** By node and purpose, least recently used first. */

@@ -28,7 +28,6 @@ const ANSWERS_MAX = 1024;
 /** Clients give up or have resent long before. */
 const LIFE_MS = 120_000;
 
-/** See the module's comment. */
 export class DuplicateCache {
   readonly #answers = new Map<string, Answered>();
   /** Calls under way: one that is repeated meanwhile waits for the same result. */

@@ -64,7 +64,6 @@ export function entryPath(fd: number, name: string): Buffer {
   return Buffer.from(`${descriptorPath(fd)}/${name}`, 'latin1');
 }
 
-/** See the module's comment. */
 export class ExportedTree {
   /** The path when the server started, links resolved. */
   readonly path: string;

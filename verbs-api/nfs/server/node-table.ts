@@ -46,7 +46,6 @@ function isBirthTold(): boolean {
   });
 }
 
-/** See the module's comment. */
 export class NodeTable {
   readonly root: FileNode;
   readonly #nodesMax: number;

@@ -31,7 +31,6 @@ export const NAME_MAX_BYTES = 255;
 
 const NO_CHANGE: WccData3 = { before: undefined, after: undefined };
 
-/** See the module's comment. */
 export class ServedExport {
   readonly tree: ExportedTree;
   readonly readOnly: boolean;

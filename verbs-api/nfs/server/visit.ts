@@ -5,7 +5,6 @@
 import type { FileNode } from './node-table.ts';
 import type { Steps } from './steps.ts';
 
-/** See the module's comment. */
 export class Visit {
   /** Most visits need neither. */
   #walking: Set<FileNode> | undefined;

@@ -33,7 +33,6 @@ const NOTHING_EXPOSED: Exposed = {
   reply: undefined,
 };
 
-/** See the module's comment. */
 export function callMessage({ xid, credits, plan, memory, segmentBytesMax }: ReadyCall): {
   readonly header: MessageHeader | PaddedHeader;
   readonly exposed: Exposed;

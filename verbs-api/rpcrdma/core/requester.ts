@@ -74,7 +74,6 @@ const NOTHING: Payload = { stream: new Uint8Array(0), items: [], lengthBytes: 0 
 /** Limits of a reply's read list, which only RFC 5666 has. */
 const REPLY_LIMITS = { segmentsMax: 64, readBytesMax: 1 << 22 };
 
-/** See the module's comment. */
 export class Requester {
   readonly #options: Required<RequesterOptions>;
   readonly #credits: CreditWindow;

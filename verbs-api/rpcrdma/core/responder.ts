@@ -58,7 +58,6 @@ const CHUNK_ERROR: TransportError = { code: 'chunk' };
 /** Bytes of XID and message type. */
 const MESSAGE_START_BYTES = 8;
 
-/** See the module's comment. */
 export class Responder {
   readonly #thresholds: InlineThresholds;
   readonly #options: Required<ResponderOptions>;

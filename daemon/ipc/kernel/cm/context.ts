@@ -35,7 +35,6 @@ interface ContextFile {
   addChild(listener: CmContext, id: HostId): CmContext;
 }
 
-/** See the module's comment. */
 export class CmContext extends EventSink implements ListedId {
   readonly number: number;
   /** Its number among the ids of all programs, as `rdma resource` lists them. */
@@ -84,7 +83,6 @@ export class CmContext extends EventSink implements ListedId {
     this.#passive = !parts.known;
   }
 
-  /** See `ListedId`. */
   get pid(): number {
     return this.file.client.credentials.pid;
   }

@@ -20,11 +20,9 @@ import { OpenChannel } from './open-channel.ts';
 const OTHER_CHANNEL =
   'this process has not opened the event channel, but one that it was forked from: create an event channel of its own';
 
-/** See the module's comment. */
 export class CmFile extends OpenChannel implements KernelFile {
   readonly kind = 'rdmaCm';
 
-  /** See `KernelFile`. */
   execute(request: ShimRequest, caller: KernelCaller): KernelReply {
     // As the kernel refuses every write(2) to a file that another process opened.
     if (!caller.isOpener) return refusal('EACCES', OTHER_CHANNEL);
@@ -32,7 +30,6 @@ export class CmFile extends OpenChannel implements KernelFile {
     return executeCmCommand(this, parseCmRequest(request.payload));
   }
 
-  /** See `KernelFile`. */
   describe({ payload }: ShimRequest): RefusedCall {
     const fields = new DataView(payload.buffer, payload.byteOffset, payload.length);
     const command = fields.byteLength < 4 ? undefined : fields.getUint32(0, true);

@@ -22,7 +22,6 @@ const HOP_LIMIT = 64;
 const CONSUMER_DEFINED = 28;
 const NO_BYTES = new Uint8Array(0);
 
-/** See the module's comment. */
 export const INFINIBAND: CmPersona = {
   connect({ cm, id }, parameters) {
     expectRouted(id);

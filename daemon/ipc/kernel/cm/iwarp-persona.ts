@@ -14,7 +14,6 @@ const ACCESS_REMOTE_WRITE_READ = 6;
 const PORT = 1;
 const NO_BYTES = new Uint8Array(0);
 
-/** See the module's comment. */
 export const IWARP: CmPersona = {
   connect({ cm, id, expectQP }, parameters) {
     expectRouted(id);

@@ -50,7 +50,6 @@ export interface CmNumbers {
   readonly memberships: HandleSpace<Membership>;
 }
 
-/** See the module's comment. */
 export class OpenChannel {
   readonly number: number;
   readonly client: KernelClient;

@@ -29,7 +29,7 @@ interface CmOutcome {
   readonly parameters: EventParameters;
 }
 
-/** See the module's comment. Methods throw `VerbsError` with the kernel's errno. */
+/** Methods throw `VerbsError` with the kernel's errno. */
 export interface CmPersona {
   connect(call: CmCall, parameters: CmConnParam): void;
   accept(call: CmCall, parameters: CmConnParam): void;

@@ -350,7 +350,6 @@ export class NetlinkFile implements KernelFile {
     return refused === undefined ? { status, response } : { status, response, refused };
   }
 
-  /** See `KernelFile`. */
   describe(): RefusedCall {
     return { api: 'netlink', verb: 'a request of rdma' };
   }

@@ -34,7 +34,6 @@ const COMMANDS: Readonly<Record<DeviceTransport, CommandSet>> = {
 /** Dependants before what they depend on. */
 const KINDS_LEAVING = ['qp', 'srq', 'cq', 'ah', 'mw', 'mr', 'pd'] as const;
 
-/** See the module's comment. */
 export class UverbsFile extends OpenDevice implements KernelFile {
   readonly kind = 'uverbs';
   readonly ownQueue = undefined;
@@ -43,7 +42,6 @@ export class UverbsFile extends OpenDevice implements KernelFile {
   /** The program does not know that it is cut off. */
   #isCut = false;
 
-  /** See `KernelFile`. */
   execute(request: ShimRequest, caller: KernelCaller): KernelReply {
     switch (request.op) {
       case ShimOp.doorbell:
@@ -71,7 +69,6 @@ export class UverbsFile extends OpenDevice implements KernelFile {
     }
   }
 
-  /** See `KernelFile`. */
   describe(request: ShimRequest): RefusedCall {
     return refusedCall(this, request);
   }

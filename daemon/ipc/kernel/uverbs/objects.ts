@@ -130,7 +130,6 @@ export abstract class EventElement extends EventSink {
     this.file.asyncQueue.push({ element: this.userHandle, eventType: event.event }, this);
   }
 
-  /** See `EventSink`. */
   override get user(): number | object | undefined {
     const { client } = this.file;
     return userOf(client.credentials.uid, client);

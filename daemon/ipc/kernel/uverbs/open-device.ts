@@ -36,7 +36,6 @@ const DEVICE_EVENTS_UNREAD_MAX = 64;
 /** The element of a port's events: its number. */
 const PORT_ELEMENT = Uint8Array.of(1, 0, 0, 0, 0, 0, 0, 0);
 
-/** See the module's comment. */
 export class OpenDevice implements DeviceEventSink {
   readonly number: number;
   readonly client: KernelClient;
@@ -101,12 +100,10 @@ export class OpenDevice implements DeviceEventSink {
     this.client.ledger.note('context', -1);
   }
 
-  /** See `MemoryUser`. */
   workEpoch(): number {
     return this.epoch.value(this.table.ofKind('qp'));
   }
 
-  /** See `DeviceEventSink`. */
   handleDeviceEvent(device: Adapter, event: HostAsyncEvent): void {
     if (device !== this.device || this.#deviceEventsUnread >= DEVICE_EVENTS_UNREAD_MAX) return;
     const report = eventReport(event, device.name, false);

@@ -15,7 +15,7 @@ export interface PrivateBytes {
   readonly response: number;
 }
 
-/** See the module's comment. Functions with a DataView write to it at the offsets of `layouts.ts`. */
+/** Functions with a DataView write to it at the offsets of `layouts.ts`. */
 export interface Persona {
   /** `enum rdma_driver_id`: rdma-core selects the provider by it. */
   readonly driverId: number;

@@ -48,7 +48,6 @@ const OPERATIONS: Readonly<Partial<Record<number, string>>> = {
   [ShimOp.move]: 'mremap of a memory region',
 };
 
-/** See the module's comment. */
 export function refusedCall(file: OpenDevice, { op, argument, payload }: ShimRequest): RefusedCall {
   const { name: device } = file.device;
   if (op !== ShimOp.write) {

@@ -38,7 +38,6 @@ export interface WatchedSends {
   streaming: number;
 }
 
-/** See the module's comment. */
 export class SendWatch {
   readonly #host: WatchHost;
   readonly #yieldCore: () => void;

@@ -15,7 +15,6 @@ const WORDS = 2;
 /** Bytes behind a send queue. */
 export const SEND_WORDS_BYTES = 4 * WORDS;
 
-/** See the module's comment. */
 export class SendWords {
   #words: Int32Array | undefined;
 

@@ -24,7 +24,7 @@ import { createCompChannel, destroyCQCommand, destroySRQCommand } from './queues
 /** Size of response that every caller has room for; the rest is optional. */
 const EXTENDED_ROOM = { bytes: ExtendedQueryDevice.response.coreBytes };
 
-/** See the module's comment. A persona's own commands join them in its set. */
+/** A persona's own commands join them in its set. */
 export const SHARED_COMMANDS: CommandSet = {
   plain: new Map([
     [N.getContext, command(NO_FIELDS, GetContext.response, getContext)],

@@ -57,7 +57,6 @@ const PLAIN: CommandSet['plain'] = new Map([
 /** A request that is refused whatever it has. */
 const EXTENDED_HEADER = { bytes: ExtendedHeader.bytes };
 
-/** See the module's comment. */
 export const RXE_COMMANDS: CommandSet = {
   plain: PLAIN,
   extended: new Map([

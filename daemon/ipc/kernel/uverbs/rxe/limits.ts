@@ -1,6 +1,5 @@
 /** The limits that Linux's rxe reports and refuses to exceed. */
 
-/** See the module's comment. */
 export const RxeLimit = {
   queuePairs: 1_048_560,
   /** Entries of a send, receive or shared receive queue. */

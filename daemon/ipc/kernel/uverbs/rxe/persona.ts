@@ -65,7 +65,6 @@ const DEVICE_WORDS: readonly (readonly [number, number])[] = [
   [QueryDevice.response.maxSrqSge, RxeLimit.sharedElements],
 ];
 
-/** See the module's comment. */
 export const RXE: Persona = {
   // RDMA_DRIVER_RXE
   driverId: 14,

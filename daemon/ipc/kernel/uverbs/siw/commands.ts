@@ -13,7 +13,6 @@ import { SHARED_COMMANDS } from '../shared-commands.ts';
 import { createQP, modifyQP, queryQP } from './queue-pairs.ts';
 import { createCQ, createSRQ, modifySRQ } from './queues.ts';
 
-/** See the module's comment. */
 export const SIW_COMMANDS: CommandSet = {
   plain: new Map([
     ...SHARED_COMMANDS.plain,

@@ -9,7 +9,6 @@ import type { Persona } from '../persona.ts';
 /** Page sizes of registrations, as a mask. */
 const PAGE_SIZE_CAP = 4096;
 
-/** See the module's comment. */
 export const SIW: Persona = {
   // RDMA_DRIVER_SIW
   driverId: 18,
