@@ -19,7 +19,7 @@ function causeOf(errors) {
   return lines?.join(' | ').slice(0, CAUSE_LENGTH) ?? 'not ended';
 }
 
-/** Counts tests; a hook or a file that fails by itself, and an error outside any test, count too. */
+/** Counts tests. A hook or file that fails, and an error outside any test, each count as one. */
 // biome-ignore lint/style/noDefaultExport: vitest loads a reporter by its default export.
 export default class TallyReporter {
   // Taken at the start: who edits sources during a run has results of neither.

@@ -1,0 +1,55 @@
+/** Words that mark a text as translated, with what to write instead. They hold for every comment, string and document. */
+import { describe, expect, it } from 'vitest';
+import { files, readSource } from './source-graph.ts';
+
+/** Where the rules hold. */
+const FOLDERS = ['.ci/', 'docker/', 'README.md', 'daemon/README.md', 'daemon/ARCHITECTURE.md'];
+/** Recordings and pictures. */
+const DATA = /\.(?:pcap|png|svg|jsonl)$/;
+/** This file quotes the words. */
+const SELF = 'test/tidy/language.test.ts';
+
+/** What is left behind, lags, or stands behind a wall is behind it. */
+const AFTER =
+  /(?<!['"]|\b(?:leav|left|fall|fell|lag|far|furthest)[^.;]{0,60} )\bbehind\b(?!['"-])(?! (?:a |an |the |\w+[’']s )?(?:NAT|QEMU|proxy|firewall|veth|userfaultfd|back)\b)/gi;
+
+const RULES: readonly (readonly [RegExp, string])[] = [
+  [AFTER, 'after, following'],
+  [/\b(?:somebody|anybody|everybody|whoever|(?<!user |"|'|-)nobody(?!["'’]))\b/gi, 'the actor'],
+  [/\b(?:goes|go|went|going) on\b(?! the wire)/gi, 'continues, retries, is next'],
+  [/\b(?:is|are|was|were) of\b/gi, 'belongs to, has, or a genitive'],
+  [/\bby (?:itself|themselves)\b/gi, 'alone, on its own, automatically'],
+  [/\b(?:tells?|told|telling) of\b/gi, 'reports, is notified of'],
+  [/\b(?:has|have|had|having) [^.;:]{1,40}(?<!\bto )\bhappen\b/gi, 'causes, injects'],
+];
+
+/** The text with the marks of comments blanked out, so that a phrase is found across two lines. */
+function proseOf(text: string): string {
+  return text.replace(/^[ \t]*(?:\*|\/\/|#)(?!\/)/gm, (mark) => ' '.repeat(mark.length));
+}
+
+/** Where a rule is broken, as `file:line: words (instead)`. */
+function brokenIn(file: string): string[] {
+  const prose = proseOf(readSource(file));
+  const broken: string[] = [];
+  for (const [rule, instead] of RULES) {
+    const wrapped = new RegExp(rule.source.replaceAll(' ', String.raw`\s+`), rule.flags);
+    for (const { 0: words, index } of prose.matchAll(wrapped)) {
+      const line = prose.slice(0, index).split('\n').length;
+      broken.push(`${file}:${line}: ${words.replaceAll(/\s+/g, ' ')} (${instead})`);
+    }
+  }
+  return broken;
+}
+
+describe('sources and documents', () => {
+  const held = files.filter(
+    (file) =>
+      file !== SELF && !DATA.test(file) && FOLDERS.some((folder) => file.startsWith(folder)),
+  );
+
+  it('avoid words that read as translated', () => {
+    expect(held.length).toBeGreaterThan(5);
+    expect(held.flatMap(brokenIn)).toEqual([]);
+  });
+});
