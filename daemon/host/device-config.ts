@@ -231,7 +231,7 @@ function withAddresses(text: string, at: number): DeviceConfig {
       known === 'sctp'
         ? `write ${name}=sctp:ADDRESS`
         : `write ${name}=${kind} to serve all addresses`;
-    throw new VerbsError('EINVAL', `device ${name}: no address behind '${kind}:'; ${advice}`);
+    throw new VerbsError('EINVAL', `device ${name}: no address after '${kind}:'; ${advice}`);
   }
   return { name, addresses: rest.slice(1).split(','), ...protocol };
 }

@@ -45,7 +45,7 @@ const COMMON = {
   keep: { type: 'boolean', default: false },
 } as const;
 
-/** Reads the words behind the program's name. CommandFailure for an invalid one. */
+/** Reads the arguments after the program's name. Throws CommandFailure for an invalid one. */
 export function parseBenchArguments(words: readonly string[]): BenchArguments {
   if (words.some((word) => HELP.includes(word))) return { command: 'help' };
   const [first, ...others] = words;

@@ -3,7 +3,7 @@ import { z } from 'zod';
 import type { BenchReport, Result } from '../../daemon/bench/report.ts';
 import { CommandFailure, failureText } from '../../daemon/console/failure.ts';
 
-/** More lines than anybody keeps; a chart of them would show nothing. */
+/** More lines than a useful chart holds. */
 const ENTRIES_MAX = 10_000;
 
 const FIGURE = z.object({

@@ -269,30 +269,30 @@ export function awaitedSuite(fixture: ProviderFixture): void {
       await using mr = await pair.server.pd.allocMR(16, ALL_ACCESS);
       const forged = { ...mr.export(), length: 8192 };
       const denied = pair.client.read(forged, 8000, { timeoutMs: 5000 });
-      const behind = pair.client.read(forged, 8000, { timeoutMs: 5000 });
+      const waiting = pair.client.read(forged, 8000, { timeoutMs: 5000 });
       await expect(denied).rejects.toMatchObject({
         name: 'OperationError',
         message: expect.stringMatching(/^read of 8000 bytes: /),
         completion: expect.anything(),
       });
-      await expect(behind).rejects.toEqual(verbsError('ENOTCONN'));
+      await expect(waiting).rejects.toEqual(verbsError('ENOTCONN'));
       await pair.client.disconnected({ timeoutMs: 5000 });
     });
 
-    needsOutcomes('that is denied fails what waits for room behind it with ENOTCONN', async () => {
+    needsOutcomes('that is denied fails later calls waiting for room with ENOTCONN', async () => {
       await using pair = await ends({ maxSendWr: 1 });
       await using mr = await pair.server.pd.allocMR(16, ALL_ACCESS);
       const forged = { ...mr.export(), length: 8192 };
       const limit = { timeoutMs: 5000 };
       const reads = Array.from({ length: 40 }, () => pair.client.read(forged, 8000, limit));
-      const [denied, ...behind] = reads;
+      const [denied, ...waiting] = reads;
       await expect(denied).rejects.toMatchObject({ completion: expect.anything() });
-      for (const read of behind) await expect(read).rejects.toEqual(verbsError('ENOTCONN'));
+      for (const read of waiting) await expect(read).rejects.toEqual(verbsError('ENOTCONN'));
     });
   });
 
   describe('waits', () => {
-    it('end when the signal aborts or the time is over, and the connection goes on', async () => {
+    it('end when the signal aborts or the time is over, and leave the connection open', async () => {
       await using pair = await ends({ messages: { window: 1 } });
       const cancel = new AbortController();
       const reading = pair.server.messages({ signal: cancel.signal }).next();
@@ -383,7 +383,7 @@ export function awaitedSuite(fixture: ProviderFixture): void {
       silent.close();
     });
 
-    it('gives up waiting for a request, and goes on listening', async () => {
+    it('stops waiting for a request, and keeps listening', async () => {
       await using listener = await listen(started.server, { host: ADDRESS, timeoutMs: 5000 });
       await expect(listener.accept({ timeoutMs: 5 })).rejects.toEqual(verbsError('ETIMEDOUT'));
       const aborted = AbortSignal.abort(new Error('before'));

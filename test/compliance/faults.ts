@@ -67,7 +67,7 @@ export function faultSuite(fixture: ProviderFixture): void {
       { access?: number; make: (pair: Pair) => Partial<ReturnType<typeof remote>> },
     ][] = [
       ['an unknown key', { make: ({ server }) => ({ rkey: (server.mr.rkey ^ 0xff) >>> 0 }) }],
-      ['bytes behind the end', { make: ({ server }) => remote(server.mr, 65_529) }],
+      ['bytes past the end', { make: ({ server }) => remote(server.mr, 65_529) }],
       ['bytes before the start', { make: ({ server }) => remote(server.mr, -1) }],
       ['an address that wraps', { make: () => ({ remoteAddr: 2n ** 64n - 4n }) }],
       ['a right that was not given', { access: Access.localWrite, make: () => ({}) }],
@@ -247,7 +247,7 @@ export function faultSuite(fixture: ProviderFixture): void {
         'an unknown key',
         async ({ mr }) => send([{ ...mr.sge(0, 8), lkey: (mr.lkey ^ 0xff) >>> 0 }], 1),
       ],
-      ['bytes behind the end', async ({ mr }) => send([{ ...mr.sge(0, 8), length: 65_537 }], 1)],
+      ['bytes past the end', async ({ mr }) => send([{ ...mr.sge(0, 8), length: 65_537 }], 1)],
       [
         'a region of another protection domain',
         async ({ context }) => {

@@ -29,7 +29,7 @@ import { createNative } from '../../verbs-api/native/native-provider.ts';
 import { DEVICE } from './fixture.ts';
 
 const CALLS = 3000;
-/** Calls that are not waited for longer than this go on beside the others. */
+/** Calls not awaited for longer than this continue beside the others. */
 const PATIENCE_MS = 10;
 /** Objects of a kind that are remembered; older ones stay open until their provider closes. */
 const REMEMBERED = 8;

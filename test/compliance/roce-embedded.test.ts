@@ -5,7 +5,7 @@ import { DEVICE, SMALL_DEVICE } from './fixture.ts';
 import { roceSuite } from './roce.ts';
 import { ROCE_DEVICE, type RoceFixture } from './roce-fixture.ts';
 
-/** Packets go between devices of one host, so both ends are of one provider. */
+/** Packets go between devices of one host, so one provider makes both ends. */
 const embedded: RoceFixture = {
   async start() {
     const provider = await createEmbedded({ devices: [DEVICE, ROCE_DEVICE] });

@@ -113,11 +113,11 @@ export function serviceCases(fixture: () => StartedRoce): void {
   it('without a server, or that reject, are refused', async () => {
     const { server, client } = fixture();
     await using service = await served(server, client);
-    const nobody = resolveDatagrams(client, { host: ADDRESS, port: 9 });
-    await expect(nobody).rejects.toThrow(
+    const unserved = resolveDatagrams(client, { host: ADDRESS, port: 9 });
+    await expect(unserved).rejects.toThrow(
       `cannot find the service of datagrams at ${ADDRESS} port 9: no service of datagrams there`,
     );
-    await expect(nobody).rejects.toBeInstanceOf(ConnectionRejectedError);
+    await expect(unserved).rejects.toBeInstanceOf(ConnectionRejectedError);
     const finding = service.find();
     const { id } = await service.listener.id.nextEvent({ signal: patience() });
     await id.reject(Buffer.from('no'));

@@ -196,8 +196,8 @@ function attributeCases(fixture: () => StartedRoce): void {
       side.pd.createAH({ grh: { dgid, sgidIndex } });
     await expect(handle(gid, 7)).rejects.toEqual(verbsError('ENODATA'));
     // A link-local GID: no other host has it either.
-    const nobody = 'fe80:0000:0000:0000:dead:beef:dead:beef';
-    await expect(handle(nobody, LINK_LOCAL_INDEX)).rejects.toEqual(verbsError('ETIMEDOUT'));
+    const absent = 'fe80:0000:0000:0000:dead:beef:dead:beef';
+    await expect(handle(absent, LINK_LOCAL_INDEX)).rejects.toEqual(verbsError('ETIMEDOUT'));
     await expect(handle(gid, -1)).rejects.toEqual(verbsError('EINVAL'));
   });
 
@@ -207,7 +207,7 @@ function attributeCases(fixture: () => StartedRoce): void {
     await using side = await roceSide(server);
     const { port } = listener.address;
     await expect(connect(server, { host: '127.0.0.1', port, pd: side.pd })).rejects.toThrow(
-      'the protection domain is of another device than the id',
+      'the protection domain belongs to another device than the id',
     );
     await using id = await server.createId();
     await id.resolveAddr({ address: '127.0.0.1', port });
@@ -392,7 +392,7 @@ function reliableCases(fixture: () => StartedRoce): void {
     expect(cq.poll()).toHaveLength(2);
   });
 
-  it('finishes what was started in SQD, and goes on in RTS', async () => {
+  it('finishes what was started in SQD, and continues in RTS', async () => {
     await using pair = await rocePair(fixture());
     const { server, client } = pair;
     server.qp.postRecv([{ sgList: [] }, { sgList: [] }]);
@@ -547,7 +547,7 @@ function unreliableCases(fixture: () => StartedRoce): void {
 }
 
 function datagramCases(fixture: () => StartedRoce): void {
-  it('come behind a GRH, with which the receiver can answer', async () => {
+  it('follow a GRH, with which the receiver can reply', async () => {
     await using pair = await rocePair(fixture(), QPType.ud);
     const { server, client } = pair;
     for (const sgidIndex of [SGID_INDEX, SGID_INDEX_IPV6]) {

@@ -525,8 +525,8 @@ export function transferSuite(fixture: ProviderFixture): void {
       qp.postSend({ ...read([client.mr.sge(7, 29_999)], server.mr), ...source });
       expect(await completions(cq)).toMatchObject([SUCCESS]);
       expect(client.mr.buffer.subarray(7, 30_006)).toEqual(pattern(30_000).subarray(1));
-      const behind = { remoteAddr: iova + 32_768n, rkey: server.mr.rkey };
-      qp.postSend({ ...read([client.mr.sge(0, 1)], server.mr), ...behind });
+      const outside = { remoteAddr: iova + 32_768n, rkey: server.mr.rkey };
+      qp.postSend({ ...read([client.mr.sge(0, 1)], server.mr), ...outside });
       expect(await completions(cq)).toMatchObject([
         { status: failure(fixture, WCStatus.remAccessErr) },
       ]);

@@ -44,7 +44,7 @@ function rpc(xid: number, program: string, procedure: number, args = ''): string
   return `${hex32(xid)} 00000000 00000002 ${program} 00000003 ${hex32(procedure)} 00*16 ${args}`;
 }
 
-/** Calls MOUNT over TCP; the reply behind its record mark. */
+/** Calls MOUNT over TCP and returns the reply without its record mark. */
 async function overTcp(call: string): Promise<Buffer> {
   const peer = await TcpPeer.dial(server.mountPort);
   const bytes = bytesOf(call);

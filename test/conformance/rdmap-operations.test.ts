@@ -152,7 +152,7 @@ describe('an RDMA Read, as requester', () => {
     const [request = ''] = await facing.hear(1);
     expect(request.slice(0, 36)).toBe(compactHex('4141 00000000 00000001 00000001 00000000'));
     expect(request.slice(36, 44)).toBe(sink.stag);
-    // Behind SinkTO: size, source STag, source TO.
+    // After SinkTO: size, source STag, source TO.
     expect(request.slice(60)).toBe(compactHex('00001000 55667788 0000000100002000'));
     expect(request.length / 2).toBe(18 + 28);
     expect(await facing.hearAll()).toEqual([]);

@@ -63,7 +63,7 @@ interface Call {
   readonly reads: readonly (Segment & { readonly position: number })[];
   readonly writes: readonly (readonly Segment[])[];
   readonly reply: readonly Segment[] | undefined;
-  /** Behind the transport header. */
+  /** Bytes after the transport header. */
   readonly body: Buffer;
   readonly bytes: number;
 }

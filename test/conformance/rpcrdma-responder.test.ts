@@ -376,7 +376,7 @@ describe('the reverse direction', () => {
         rest,
       } = words(await ask(`${head(xid, NO_LISTS)} ${rpc(xid, 0)}`));
       expect([copied, version, type]).toEqual([hex32(xid), '00000001', '00000000']);
-      // RPC's msg_type behind the lists and the XID: REPLY.
+      // RPC's msg_type after the lists and the XID: REPLY.
       expect(rest.slice(24 + 8, 24 + 16)).toBe('00000001');
     }
     await quiet(50);

@@ -1,6 +1,6 @@
 /**
  * The names that the package exports, with their declarations and docstrings. The compiler's own
- * interface reads them from the sources behind the `exports` of package.json.
+ * interface reads them from the sources of package.json's `exports`.
  */
 import { readFileSync } from 'node:fs';
 import { join, relative } from 'node:path';
@@ -189,7 +189,7 @@ function basesOf(project: Project, node: Node): { name: string; nodes: readonly 
   );
 }
 
-/** Where a name is declared, behind all files that only pass it on. */
+/** Where a name is declared, past all files that only re-export it. */
 function declarationsOf(project: Project, exported: ExportedSymbol): Node[] {
   const direct = resolved(project, exported);
   const passedOn = direct.every(({ kind }) => kind === SyntaxKind.ExportSpecifier);

@@ -170,7 +170,7 @@ function burst(channel: Channel, count: number, length: number): void {
   }
 }
 
-/** Sends of `length` bytes each that lie whole in what a raw peer heard behind the startup frame. */
+/** Sends of `length` bytes each that arrived whole at a raw peer after the startup frame. */
 function wholeSends(heard: Uint8Array, length: number): number {
   const bytes = Buffer.from(heard.buffer, heard.byteOffset, heard.length).subarray(24);
   let sends = 0;

@@ -84,7 +84,7 @@ async function expectEnd(): Promise<void> {
 }
 
 describe('memory that takes several segments in one transfer and is gone', () => {
-  it('fails the Read whose data it lost, and flushes what is behind [RDMAP-5.2.2-04, RDMAP-5.5-05]', async () => {
+  it('fails the Read whose data it lost, and flushes what follows [RDMAP-5.2.2-04, RDMAP-5.5-05]', async () => {
     const memory = new KeepingBacking(new Uint8Array(LENGTH_BYTES));
     const region = register(near, pair.active, memory);
     memory.gone = true;
@@ -111,7 +111,7 @@ describe('memory that takes several segments in one transfer and is gone', () =>
     expect(memory.kept).toEqual([]);
   });
 
-  it('does not let a Send behind a lost Write succeed [RDMAP-5.5-04]', async () => {
+  it('fails a Send that follows a lost Write [RDMAP-5.5-04]', async () => {
     const memory = new KeepingBacking(new Uint8Array(LENGTH_BYTES));
     const region = register(far, pair.passive, memory);
     memory.gone = true;
@@ -157,7 +157,7 @@ describe('memory whose writes take time and do not arrive', () => {
     await expectEnd();
   });
 
-  it('fails the Read that it lost, and flushes what is behind [RDMAP-5.5-05]', async () => {
+  it('fails the Read that it lost, and flushes what follows [RDMAP-5.5-05]', async () => {
     const memory = new SlowBacking(new Uint8Array(LENGTH_BYTES));
     const region = register(near, pair.active, memory);
     enqueueRead(region, 1);
@@ -174,7 +174,7 @@ describe('memory whose writes take time and do not arrive', () => {
     await expectEnd();
   });
 
-  it('does not let a Send behind a lost Write succeed [RDMAP-5.5-04]', async () => {
+  it('fails a Send that follows a lost Write [RDMAP-5.5-04]', async () => {
     const memory = new SlowBacking(new Uint8Array(LENGTH_BYTES));
     const region = register(far, pair.passive, memory);
     pair.passive.receive(0, 200);

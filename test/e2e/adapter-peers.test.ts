@@ -49,7 +49,7 @@ afterEach(async () => {
   await Promise.all(nodes.splice(0).map(({ host }) => host.close()));
 });
 
-/** A host that accepted a raw initiator, which may go on with FPDUs. */
+/** A host that accepted a raw initiator, which may now send FPDUs. */
 async function acceptedPeer(): Promise<{
   to: RnicNode;
   peer: RawPeer;

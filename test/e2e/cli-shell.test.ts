@@ -117,7 +117,7 @@ describe('the manual page', () => {
       for (const line of examples) expect(line).toContain(`iwarpd ${name}`);
       lines.push(...examples);
     }
-    // Nothing is there that they need, so those that would go on end at once: with a failure of
+    // Nothing is there that they need, so those that would keep running end at once: with a failure of
     // their own, not of their command line (status 2).
     writeFileSync(join(folder, 'missing'), 'a file, so no directory is made below it');
     const nowhere = {

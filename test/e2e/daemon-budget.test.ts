@@ -136,7 +136,7 @@ describe('with few descriptors', () => {
     }
   }
 
-  it('status, HTTP and reset go on when clients have taken all others', async () => {
+  it('status, HTTP and reset work when clients have taken all others', async () => {
     daemon = await DaemonProcess.start(
       { http: { address: '127.0.0.1', port: 0, noToken: true } },
       'pipe',

@@ -35,7 +35,7 @@ afterEach(async () => {
   await rig.stop();
 });
 
-/** The witness works, and nothing of anybody else is left. */
+/** The witness works, and no other client's objects are left. */
 async function expectUnharmed(): Promise<void> {
   const context = await witness.open();
   const pd = await context.allocPD();
@@ -159,7 +159,7 @@ describe('frames that end their client, with a logged reason', () => {
     ['no command', rawRequest(encodeValue(17)), 'unknown command'],
     ['an empty value', rawRequest(new Uint8Array(0)), 'cut off'],
     ['a value that is cut off', rawRequest(bytesOf('826b6c69')), 'cut off'],
-    ['bytes behind the value', rawRequest(bytesOf('0000')), 'behind'],
+    ['bytes after the value', rawRequest(bytesOf('0000')), 'behind'],
     ['a count of 2^32', rawRequest(bytesOf('9affffffff')), 'cut off'],
     ['deep nesting', rawRequest(deep), 'nested too deeply'],
     ['a key that is a number', rawRequest(bytesOf('a10001')), 'key is not text'],

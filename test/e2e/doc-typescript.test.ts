@@ -42,7 +42,7 @@ function complaintsOf(files: ReadonlyMap<string, string>): string {
 /** The code of a block, with what comes before it. */
 function codeOf(examples: readonly DocExample[], index: number): string {
   const example = examples[index];
-  if (example === undefined) throw new Error('there is no block to go on from');
+  if (example === undefined) throw new Error('there is no block to continue');
   const before = example.goesOn ? codeOf(examples, index - 1) : '';
   return [before, ...example.given, example.text].join('\n');
 }

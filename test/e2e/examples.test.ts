@@ -40,7 +40,7 @@ function run(...words: string[]): Promise<Finished> {
   });
 }
 
-/** The block that shows what a program prints: the first one behind the link to it. */
+/** The block that shows a program's output: the first one after the link to it. */
 function shownFor(program: string): string {
   const [, shown = ''] =
     new RegExp(`\\]\\(typescript/${program}\\.ts\\)[\\s\\S]*?\`\`\`text\n([\\s\\S]*?)\`\`\``).exec(

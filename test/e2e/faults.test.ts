@@ -47,7 +47,7 @@ async function expectArrives(left: FaultEnd, right: FaultEnd): Promise<void> {
   await completions(left, 1);
 }
 
-/** The right has sent something: the left has no more reason to send an empty Write by itself. */
+/** The right has sent something: the left has no more reason to send an empty Write of its own. */
 async function expectSpoken(left: FaultEnd, right: FaultEnd): Promise<void> {
   await expectArrives(right, left);
 }
@@ -124,25 +124,22 @@ describe('what passes a connection', () => {
     expect(received).toMatchObject({ status: WCStatus.success, byteLen: 64 });
   });
 
-  it.each(['in', 'out'] as const)(
-    'reset: TCP breaks behind so many bytes %s',
-    async (direction) => {
-      const { left, right } = await pair.connect();
-      await expectSpoken(left, right);
-      const spec: FaultSpec = { kind: 'reset', afterBytes: 100, device: 'left', direction };
-      await pair.withFault(spec, async (fault) => {
-        const [from, to] = direction === 'out' ? [left, right] : [right, left];
-        // One FPDU of 64 bytes and its header is below 100, two are above.
-        postSend(from);
-        expect((await completions(to, 1))[0]).toMatchObject({ status: WCStatus.success });
-        postSend(from);
-        await Promise.all([left.disconnected(), right.disconnected()]);
-        expect((await completions(to, 1))[0]).toMatchObject({ status: WCStatus.wrFlushErr });
-        await until(() => eventTypes(right).includes(AsyncEventType.qpFatal), 'the event');
-        expect(await fault.status()).toMatchObject({ matched: 1, fired: 1 });
-      });
-    },
-  );
+  it.each(['in', 'out'] as const)('reset: TCP breaks after so many bytes %s', async (direction) => {
+    const { left, right } = await pair.connect();
+    await expectSpoken(left, right);
+    const spec: FaultSpec = { kind: 'reset', afterBytes: 100, device: 'left', direction };
+    await pair.withFault(spec, async (fault) => {
+      const [from, to] = direction === 'out' ? [left, right] : [right, left];
+      // One FPDU of 64 bytes and its header is below 100, two are above.
+      postSend(from);
+      expect((await completions(to, 1))[0]).toMatchObject({ status: WCStatus.success });
+      postSend(from);
+      await Promise.all([left.disconnected(), right.disconnected()]);
+      expect((await completions(to, 1))[0]).toMatchObject({ status: WCStatus.wrFlushErr });
+      await until(() => eventTypes(right).includes(AsyncEventType.qpFatal), 'the event');
+      expect(await fault.status()).toMatchObject({ matched: 1, fired: 1 });
+    });
+  });
 
   it('close: a FIN within an FPDU is a loss for the peer, and nothing of it is placed', async () => {
     const { left, right } = await pair.connect();
@@ -585,7 +582,7 @@ describe('what faults hold back', () => {
     await pair.rig.daemon.stop();
   });
 
-  it('goes behind a queue pair that is destroyed', async () => {
+  it('ends with a queue pair that is destroyed', async () => {
     const { left, right } = await pair.connect();
     await pair.withFault({ kind: 'delay', ms: 150, device: 'left', direction: 'out' }, async () => {
       postSend(left);

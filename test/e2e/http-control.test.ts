@@ -382,7 +382,7 @@ describe('a token', () => {
     }
   });
 
-  it('allows an address for everybody', async () => {
+  it('serves every user at an address that allows it', async () => {
     await start({ address: '0.0.0.0', token: TOKEN });
     const url = `http://127.0.0.1:${rig.daemon.ready.http?.port}`;
     expect((await fetch(`${url}/status`)).status).toBe(401);

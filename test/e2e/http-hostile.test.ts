@@ -18,7 +18,7 @@ const LIMITS = {
 };
 const STAYS = '(the server does not close)';
 
-/** Pieces without end, and whether anybody still makes them. */
+/** An endless sequence of pieces, and whether it is still being generated. */
 class Spring {
   running = 0;
   made = 0;

@@ -243,7 +243,7 @@ describe('no program delays the others', () => {
     expect(await longTurns()).toBe('');
   });
 
-  it('by a reset that destroys thousands of objects, of which nobody sees half', async () => {
+  it('by a reset that destroys thousands of objects, and is seen complete or not at all', async () => {
     const cq = (await program.run(commands.createCQ(1n, 1))).getUint32(0, true);
     const pair = { pd: 0, sendCQ: cq, recvCQ: cq, sendWr: 1, recvWr: 1 };
     for (let count = 0; count < 8000; count += 100) {

@@ -1,4 +1,4 @@
-/** Registered memory that goes away: its queue pair fails, the daemon and everybody else go on. */
+/** Registered memory that goes away: its queue pair fails, the daemon and other clients keep working. */
 import koffi from 'koffi';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
@@ -43,7 +43,7 @@ afterEach(async () => {
 const ACCESS = Access.localWrite | Access.remoteWrite | Access.remoteRead;
 
 /**
- * Registers pages of this process with the server's PD, then makes them inaccessible. Nobody may copy
+ * Registers pages of this process with the server's PD, then makes them inaccessible. No process may copy
  * into them, as if they were unmapped; but another thread of this process could map its own memory
  * at an address that is free, and the daemon would find that.
  */

@@ -10,7 +10,7 @@ import { ownAddress } from '../support/own-address.ts';
 import { echoService } from '../support/rpc-world.ts';
 
 /** The last address has no host: a forger that uses it gets no answers. */
-const [SERVER, CLIENT, NOBODY] = [ownAddress(24), ownAddress(25), ownAddress(26)];
+const [SERVER, CLIENT, FORGER] = [ownAddress(24), ownAddress(25), ownAddress(26)];
 const LIMIT = { timeoutMs: 20_000 };
 
 function host(address: string): Promise<EmbeddedProvider> {
@@ -56,7 +56,7 @@ describe('a datagram of a stranger', () => {
     // One that the server listens for, and one that it does not.
     forger.request(SERVER, listener.address.port, near.qp.qpNum);
     forger.request(SERVER, 1, near.qp.qpNum);
-    // It comes behind them, so the server has seen both.
+    // It follows them, so the server has seen both.
     const second = listener.accept({ messages: true, ...LIMIT });
     await using beside = await dial(listener);
     await using other = await second;
@@ -70,7 +70,7 @@ describe('a datagram of a stranger', () => {
     ['a server that prepares', { prepare: () => undefined }],
   ])('that asks to connect and never confirms does not stop %s', async (_, options) => {
     await using listener = await listen(server, { host: SERVER });
-    using forger = new MadForger(NOBODY);
+    using forger = new MadForger(FORGER);
     for (let qpn = 17; qpn < 20; qpn += 1) forger.request(SERVER, listener.address.port, qpn);
     for (let count = 0; count < 2; count += 1) {
       const accepting = listener.accept({ messages: true, ...LIMIT, ...options });
@@ -82,7 +82,7 @@ describe('a datagram of a stranger', () => {
 
   it('that asks to connect does not stop a server that accepts requests in order', async () => {
     await using listener = await listen(server, { host: SERVER });
-    using forger = new MadForger(NOBODY);
+    using forger = new MadForger(FORGER);
     forger.request(SERVER, listener.address.port, 17);
     const accepted: Promise<Connection>[] = [];
     const dialing = dial(listener);
@@ -98,7 +98,7 @@ describe('a datagram of a stranger', () => {
   it('that asks to connect does not take the place of a client of RPC over RDMA', async () => {
     const options = { host: SERVER, port: 0, connectionsMax: 2 };
     await using service = await listenRpc(server, echoService().service, options);
-    using forger = new MadForger(NOBODY);
+    using forger = new MadForger(FORGER);
     for (let qpn = 17; qpn < 27; qpn += 1) forger.request(SERVER, service.address.port, qpn);
     await using near = await connectRpc(client, {
       host: SERVER,

@@ -318,7 +318,7 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
 
   const inside: readonly (readonly [string, Reach])[] = [
     ['one byte before', (s) => ['read', s.offset - 1n, 1]],
-    ['one byte behind', (s) => ['read', s.offset + BigInt(s.lengthBytes), 1]],
+    ['one byte past the end', (s) => ['read', s.offset + BigInt(s.lengthBytes), 1]],
     ['across the end', (s) => ['read', s.offset, s.lengthBytes + 1]],
   ];
   // Memory of `allocate`, and that of replies, is opened by windows; other memory is registered.
@@ -465,7 +465,7 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
       if ('fault' in parsed || parsed.header.type !== 'msg') throw new Error('no call');
       return parsed.header;
     };
-    // With a credit left, a cancelled call does not end the connection by itself.
+    // With a credit left, a cancelled call alone does not end the connection.
     const first = stalled.call(ECHO, 'NULL', undefined);
     peer.sayFpdu(sendUlpdu(1, shortReply((await nextMessage(80)).xid, 8)));
     await first;
@@ -477,7 +477,7 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
     const [chunk] = readList;
     if (chunk === undefined) throw new Error('no chunk to read');
     peer.stopReading();
-    // More than the sockets between us hold, so an invalidation waits behind the Responses.
+    // More than the sockets between us hold, so an invalidation is queued behind the Responses.
     for (let msn = 1; msn <= 6; msn++) {
       const { handle, offset, lengthBytes } = chunk;
       peer.sayFpdu(readRequestUlpdu(msn, handle, offset, lengthBytes));

@@ -239,13 +239,13 @@ it('rping serves the first client that connects over RoCE, not the first that as
   timeout: FOUR_PROCESSES_MS,
 }, async () => {
   const [server, client] = [folder.file('1/s'), folder.file('2/s')];
-  const [address, source, nobody] = [ownAddress(27), ownAddress(28), ownAddress(29)];
+  const [address, source, forged] = [ownAddress(27), ownAddress(28), ownAddress(29)];
   await folder.daemon(server, ['--device', `roce0=roce:${address}`]);
   await folder.daemon(client, ['--device', `roce0=roce:${source}`]);
   const ends = ['-a', address, '-p', port, '-C', '2', '-v'];
   const serving = folder.start(['rping', '-s', '-d', ...ends, '--socket', server]);
   await serving.until(/listening/, 'stderr');
-  using forger = new MadForger(nobody);
+  using forger = new MadForger(forged);
   forger.request(address, Number(port), 17);
   const pinging = folder.start(['rping', '-c', ...ends, '--socket', client]);
   expect(await pinging.end()).toMatchObject({ status: 0 });

@@ -71,7 +71,7 @@ async function linesOf(command: RunningCommand, until: RegExp): Promise<Line[]> 
 /** Both ends have flushed what was left: two receives each. */
 const FLUSHED = /(?:[\s\S]*FLUSH_ERR){4}/;
 
-/** Each of these is in the trace, behind the one before. */
+/** The trace has all of these, in this order. */
 function expectOrder(lines: readonly Line[], wanted: readonly Partial<Line>[]): void {
   let begin = 0;
   for (const each of wanted) {
@@ -155,7 +155,7 @@ describe('iwarpd trace', () => {
     for (const { kind, device } of lines) if (kind === 'wqe') expect(device).toBe('a');
   });
 
-  it('shows the work behind the connections that it is narrowed to, and no other', async () => {
+  it('shows the work of the selected connections, and no other', async () => {
     const [quiet, watched] = [await server(), await server()];
     const tracing = await trace('--json', '--port', watched, '--only', 'wqe,end');
     await ping(quiet);

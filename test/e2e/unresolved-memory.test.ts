@@ -12,7 +12,7 @@ import { quiet } from '../support/patience.ts';
 import { DaemonProcess, printed, startProgram } from './daemon-process.ts';
 import { parseRegion } from './daemon-region.ts';
 
-/** Only root may have faults of the kernel wait for it, unless the system allows it to everybody. */
+/** Only root may handle page faults of the kernel, unless the system allows it to every user. */
 const mayLeaveUnresolved = process.getuid?.() === 0;
 
 let daemon: DaemonProcess;

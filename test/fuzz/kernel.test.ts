@@ -1,4 +1,4 @@
-/** Hostile programs behind the preload library. */
+/** Hostile programs that use the preload library. */
 import { describe, it } from 'vitest';
 import { bites, smoke } from './smoke.ts';
 

@@ -14,7 +14,7 @@ const SLEEPING_LOOKS = 3;
 const TICKS_PER_SECOND = 100;
 /** States of a thread that wants the processor, waits for a disk, or was stopped by someone. */
 const NOT_ASLEEP = new Set(['R', 'D', 'T', 't']);
-/** Position of state, user and system time behind the name in `/proc/PID/stat`. */
+/** Position of state, user and system time after the name in `/proc/PID/stat`. */
 const STATE = 0;
 const USER_TICKS = 11;
 const SYSTEM_TICKS = 12;
@@ -79,7 +79,7 @@ export function starvedMs(): number {
   }
 }
 
-/** Fields behind the name, which may hold anything. */
+/** Fields after the name, which may hold anything. */
 function statOf(path: string): readonly string[] {
   const text = readFileSync(path, 'latin1');
   return text.slice(text.lastIndexOf(')') + 2).split(' ');

@@ -93,7 +93,7 @@ async function startGuestDaemon(): Promise<string> {
   return await daemonEnvironment(GUEST_SOCKET);
 }
 
-/** Ends what the current test has started, if that has not ended by itself. */
+/** Ends what the current test has started and is still running. */
 const started: (() => Promise<void>)[] = [];
 
 /** A script in the guest. */

@@ -1,6 +1,6 @@
 /**
  * Completion channels of unmodified programs: events that the program takes in its own memory. None is
- * lost, whoever reads, and whatever is destroyed meanwhile.
+ * lost, whichever process reads and whatever is destroyed meanwhile.
  */
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';

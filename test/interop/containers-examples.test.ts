@@ -53,7 +53,7 @@ describe('docker/kubernetes', () => {
         );
         expect(mount, `${each.name} has ${socket} on a volume`).toBeDefined();
         const volume = pod.volumes?.find((one) => one.name === mount?.name) ?? {};
-        // The daemon makes its directory private; one of Kubernetes's making is for everybody.
+        // The daemon makes its directory private; one that Kubernetes makes is open to all users.
         if ('emptyDir' in volume) expect(dirname(socket)).not.toBe(mount?.mountPath);
       }
     });

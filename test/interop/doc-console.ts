@@ -30,7 +30,7 @@ export interface TypedCommand {
 /** Time limit for a background command to print the shown output. */
 const SETTLE_MS = 3000;
 
-/** Commands that run until somebody ends them, and how the shell knows that they have begun. */
+/** Commands that run until they are killed, and how the shell knows that they have started. */
 const STAYING = /^iwarpd (?:start|nfs serve|trace)\b(?!.*(?:--help|--detach|[|&]\s*$))/;
 
 /** See the module's comment. */

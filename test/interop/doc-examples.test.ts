@@ -25,14 +25,16 @@ afterEach(async () => {
 
 /** Lines that are shown and not there, and lines of commands that are there and not shown. */
 function differences(commands: readonly DocCommand[], typed: readonly TypedCommand[]): string[] {
-  const behind = typed.filter(({ status }) => status === undefined).flatMap(({ lines }) => lines);
+  const background = typed
+    .filter(({ status }) => status === undefined)
+    .flatMap(({ lines }) => lines);
   return commands.flatMap(({ command, expected }, index) => {
     const { lines, status } = typed[index] ?? { lines: [], status: undefined };
     const missing = expected.filter(
       (shown) =>
         shown !== '…' &&
         shown !== '' &&
-        ![...lines, ...behind].some((line) => isAsShown(shown, line)),
+        ![...lines, ...background].some((line) => isAsShown(shown, line)),
     );
     const elided = expected.includes('…') || (status === undefined && expected.length === 0);
     const surplus = elided

@@ -80,7 +80,7 @@ describeWith(['rdma-programs'], 'rping under a fault', () => {
     const spec: FaultSpec = { kind: 'delay', ms: 30, device: 'left', direction: 'out' };
     const { client, server, seconds, fault } = await rping(spec);
     expect([client.status, server.status, pings(client)]).toEqual([0, 0, PINGS]);
-    // A ping costs the client two messages and an answer to a Read, one behind the other.
+    // A ping costs the client two messages and a Read response, in sequence.
     expect(seconds).toBeGreaterThan(PINGS * 2 * 0.03);
     expect(fault.fired).toBeGreaterThan(PINGS * 2);
   });
@@ -98,7 +98,7 @@ describeWith(['rdma-programs'], 'rping under a fault', () => {
     const client = await withFault(
       spec,
       async () => {
-        // A pipe is not flushed line by line, unless somebody says so.
+        // A pipe is not flushed line by line unless stdbuf asks for it.
         const running = bench.program(['stdbuf', '-oL', ...rpingClient(port)]);
         await running.until(/ping data: rdma-ping-2/);
         await quiet(300);

@@ -61,7 +61,7 @@ describeWith(['native'], 'a forked child', () => {
     },
   );
 
-  // The daemon looks at the queue by itself while a program streams, without doorbells.
+  // While a program streams, the daemon polls the queue without doorbells.
   it.each(['iwarp', 'roce'] as const)(
     'on %s sends nothing while a thread of its parent streams on the queue pair',
     async (transport) => {

@@ -1,6 +1,6 @@
 /**
  * For a guest: the transport of the kernel's SCTP, with both ends in this process, and then with a peer
- * that does what a DDP peer does not. Prints what was told of it.
+ * that does what a DDP peer does not. Prints what it was notified of.
  */
 import { execFileSync } from 'node:child_process';
 import { hostSystem } from '../../daemon/host/links/system.ts';

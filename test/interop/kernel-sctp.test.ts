@@ -1,5 +1,5 @@
 /**
- * The kernel's SCTP as the transport of devices, in a guest, whose kernel has it: the transport by itself, unmodified
+ * The kernel's SCTP as the transport of devices, in a guest, whose kernel has it: the transport alone, unmodified
  * programs on devices, devices of libusrsctp as their peers, and the compliance suite's connections and transfers.
  *
  * If the guest does not boot, all of it is skipped, with the reason.
@@ -84,7 +84,7 @@ async function environments(...sockets: readonly string[]): Promise<string> {
   return (await Promise.all(sockets.map(line))).join('\n');
 }
 
-/** Each message of a line of `decode`, behind the ends of its packet. */
+/** The messages in a line of `decode`, after the packet's addresses. */
 function messagesOf(line: string): string[] {
   const [, ends = '', text = ''] = /^(\S+ > \S+) +SCTP (.*)$/.exec(line) ?? [];
   return text
@@ -124,7 +124,7 @@ describeWith(['kernel-peer', 'sctp', 'rdma-programs', 'tshark'], 'SCTP by the ke
   });
 
   it(
-    'carries messages, tells of a narrower path, and refuses what peers may not do [SCTP-5.1-01, SCTP-9-02, SCTP-11.1-01]',
+    'carries messages, reports a smaller path MTU, and rejects what peers may not do [SCTP-5.1-01, SCTP-9-02, SCTP-11.1-01]',
     async () => {
       const { status, output } = await guest.runToEnd(
         `node ${compiledTest('interop/kernel-sctp-ends.js')}`,
@@ -216,7 +216,7 @@ describeWith(['kernel-peer', 'sctp', 'rdma-programs', 'tshark'], 'SCTP by the ke
   );
 
   it(
-    'talks to devices of libusrsctp, in UDP, whoever opens',
+    'talks to devices of libusrsctp, in UDP, opened from either side',
     async () => {
       await inGuest(`${FUNCTIONS}
         ip netns add far

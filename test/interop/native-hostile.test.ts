@@ -1,6 +1,6 @@
 /**
  * The native bridge in a bad environment and with bad calls. Each case is a separate process
- * (`programs/hostile.ts`), which must exit by itself with status 0, never by a signal, after an
+ * (`programs/hostile.ts`), which must exit with status 0, never by a signal, after an
  * error whose type and code name the cause. On siw itself: `native-siw.test.ts`.
  */
 import { spawnSync } from 'node:child_process';

@@ -35,7 +35,7 @@ export async function launchBrowser(): Promise<Browser> {
 /** A page, with its own storage and cookies. */
 export class PageRig {
   readonly page: Page;
-  /** Addresses of requests to anybody but the daemon; none of them leaves. */
+  /** Addresses of requests to other hosts than the daemon; all are blocked. */
   readonly strayRequests: string[] = [];
   /** What the page asked the daemon, as `GET /status`. */
   readonly requests: string[] = [];

@@ -136,7 +136,7 @@ describeWith(['chromium'], 'the page', () => {
     await shown.shows('footer', /Emulated figures/);
     const asked = new Set(shown.requests);
     expect([...asked].sort()).toEqual(['GET /', 'GET /qps', 'GET /status']);
-    // The link had the token behind its #; it is not in the address any more.
+    // The link had the token after its #; the page has removed it from the address.
     expect(new URL(shown.page.url()).hash).toBe('');
     const response = await fetch(shown.page.url());
     expect((await response.arrayBuffer()).byteLength).toBeLessThan(WEIGHT_MAX_BYTES);

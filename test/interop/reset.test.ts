@@ -112,7 +112,7 @@ describeWith(['rdma-programs'], 'reset', () => {
     expect(pair).toMatchObject({ client: { status: 0 }, server: { status: 0 } });
   });
 
-  it('finds nothing of a program that was killed, and its peer ends by itself', async () => {
+  it('finds nothing of a program that was killed, and its peer ends', async () => {
     await control.reset();
     const { server, client } = await endlessPings();
     const known = await control.clients();

@@ -143,7 +143,7 @@ describeWith(['rsocket-programs'], 'TCP programs over rsockets', () => {
       await expectMoved(bytes);
     });
 
-    it('two socats exchange them, each direction ending by itself', async () => {
+    it('two socats exchange them, each direction ending on its own', async () => {
       const port = await freePort();
       const listen = `TCP-LISTEN:${port},bind=${ADDRESS},reuseaddr`;
       const reverse = [...readFileSync(file(`${bytes}`))].reverse();

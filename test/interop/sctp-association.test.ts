@@ -118,7 +118,7 @@ describeWith(['sctp'], 'SCTP by libusrsctp', () => {
     expect(numbersOf(theirs)).toEqual(Array.from({ length: 40 }, (_, index) => index));
   });
 
-  it('lets long packets leave by fours, though the turn goes on', async () => {
+  it('sends four long packets at a time within one turn', async () => {
     const [mine, theirs] = await rig.pair();
     const { counters } = sctpStack(rig.clock).carrier;
     const before = { ...counters };
@@ -164,7 +164,7 @@ describeWith(['sctp'], 'SCTP by libusrsctp', () => {
     expect(numbersOf(theirs)).toEqual(Array.from({ length: taken }, (_, index) => index));
   });
 
-  it('tells of room while it is not read from', async () => {
+  it('reports room to send while reading is paused', async () => {
     const [mine, theirs] = await rig.pair();
     mine.association.pauseReading();
     theirs.association.send(0, SEGMENT, message(0, 8));
@@ -187,7 +187,7 @@ describeWith(['sctp'], 'SCTP by libusrsctp', () => {
     await until('the message', () => theirs.user.messages.length === 1);
   });
 
-  it('is shut down behind everything that was sent', async () => {
+  it('shuts down after everything that was sent', async () => {
     const [mine, theirs] = await rig.pair();
     for (let index = 0; index < 20; index += 1) {
       mine.association.send(0, SEGMENT, message(index, 20_000));
@@ -227,12 +227,12 @@ describeWith(['sctp'], 'SCTP by libusrsctp', () => {
     for (let attempt = 0; attempt < 3; attempt += 1) {
       await expect(rig.open(mine, rig.there, 7174)).rejects.toThrow(text);
     }
-    // The socket that had the errors goes on.
+    // The socket that had the errors still works.
     const listener = rig.listen();
     await rig.open(mine, rig.there, listener.port);
   });
 
-  it('tells of a port that is taken, and of a UDP port that is', async () => {
+  it('reports an SCTP or UDP port in use', async () => {
     const { port } = rig.listen();
     expect(() => rig.hold(rig.there, port)).toThrow(/EADDRINUSE|taken/);
     // Another address has ports of its own.

@@ -65,7 +65,7 @@ async function counted(name: string): Promise<Record<string, number>> {
   );
 }
 
-/** True if somebody has bound the UDP port of SCTP at the address. */
+/** True if the UDP port of SCTP is bound at the address. */
 async function carries(address: string): Promise<boolean> {
   const probe = createSocket('udp4');
   try {

@@ -65,7 +65,7 @@ describeWith(['sctp'], 'faults over SCTP', () => {
     return [active, passive];
   }
 
-  /** Writes that all arrive, a Send behind them. */
+  /** Writes that all arrive, then a Send. */
   async function transfer(active: Channel, passive: Channel): Promise<void> {
     for (let at = 0; at < active.buffer.length; at += 1) active.buffer[at] = (at * 13) & 0xff;
     passive.buffer.fill(0);
@@ -144,7 +144,7 @@ describeWith(['sctp'], 'faults over SCTP', () => {
     expect(node.notices.some(({ text }) => text.includes('connection lost'))).toBe(true);
   });
 
-  /** Adds a fault to the device of A, and sends: a Write to B, and a Send behind it. */
+  /** Adds a fault to the device of A, and sends: a Write to B, then a Send. */
   function provoke(spec: FaultSpec, node: RnicNode, [active, passive]: readonly Channel[]): Fault {
     const fault = node.host.faults.add({ device: 'a', ...spec }, undefined);
     if (active === undefined || passive === undefined) return fault;

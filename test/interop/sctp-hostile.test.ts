@@ -1,6 +1,6 @@
 /**
  * Hostile datagrams to the UDP port of SCTP, from on the path of an association: damaged copies of its own
- * packets, with its tags, and right checksums in most of them. Behind the port is C.
+ * packets, with its tags, and right checksums in most of them. A C library parses them.
  */
 import { afterEach, expect, it } from 'vitest';
 import { crc32c } from '../../daemon/iwarp/wire/crc32c.ts';
@@ -24,7 +24,7 @@ function damaged(original: Uint8Array, prng: Prng, seen: readonly Uint8Array[]):
   let packet: Uint8Array = original.slice();
   const choice = prng.below(KINDS);
   if (choice === 0) packet = packet.slice(0, prng.below(packet.length + 1));
-  // Chunks of another packet behind its own, or under its own header.
+  // Chunks of another packet after its own, or under its own header.
   if (choice === 1 || choice === 2) {
     const other = prng.choose(seen).subarray(COMMON_HEADER_BYTES);
     const kept = choice === 1 ? packet : packet.subarray(0, COMMON_HEADER_BYTES);
@@ -75,7 +75,7 @@ describeWith(['sctp'], 'SCTP under hostile datagrams', () => {
   afterEach(() => rig.close());
 
   it(
-    'goes on, whatever comes to its UDP port',
+    'survives hostile packets to its UDP port',
     async () => {
       const prng = new Prng(17);
       const network = await BadNetwork.between(rig, () => ({ copies: 1, late: false }));
@@ -109,7 +109,7 @@ describeWith(['sctp'], 'SCTP under hostile datagrams', () => {
       expect(opened).toBeGreaterThan(3);
       network.close();
 
-      // The same port, without anybody between.
+      // The same port, with no host between.
       const accepted = rig.accepted.length;
       const mine = await rig.open(rig.hold(rig.here), rig.there, listener.port);
       await until('it is accepted', () => rig.accepted.length > accepted);

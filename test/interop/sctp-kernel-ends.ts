@@ -86,7 +86,7 @@ async function echo(socket: KernelSctpSocket, isOver: () => boolean): Promise<vo
       while (!socket.send(received.message)) await pause();
     } else if (received.type === 'event') {
       if (received.text === 'dry') dry += 1;
-      // The kernel may show the end of a socket before it tells of this.
+      // The kernel may show the end of a socket before it reports this.
       else if (!received.text.startsWith('shutdown complete')) say(`kernel: ${received.text}`);
     } else {
       say(`kernel: ${received.type}`);

@@ -158,7 +158,7 @@ describeWith(['sctp'], 'a device of SCTP and a peer by hand', () => {
     ['an Accept in its place', CONTROL, '0000 0002'],
     ['a function that no RFC has', CONTROL, '0000 0099'],
     ['513 bytes of private data', CONTROL, '0000 0001 00*513'],
-    ['509 bytes behind the enhanced word', CONTROL, '0000 0005 00040004 00*509'],
+    ['509 bytes after the enhanced word', CONTROL, '0000 0005 00040004 00*509'],
   ])(
     'ends a session that begins with %s [SCTP-6.1-02, SCTP-5.2.3-04, SCTPE-7-03]',
     async (_, protocol, hex) => {
@@ -232,7 +232,7 @@ describeWith(['sctp'], 'a device of SCTP and a peer by hand', () => {
     expect((await node.event(request.id)).type).toBe(CMEventType.disconnected);
   });
 
-  it('has nothing to do with associations of another indication, whoever starts them [SCTP-11.1-01, SCTP-7.1-01]', async () => {
+  it('rejects associations with another indication, from either side [SCTP-11.1-01, SCTP-7.1-01]', async () => {
     const node = device();
     const listener = node.listen(rig.there);
     const other = rig.hold(rig.here, 0, OTHER_ADAPTATION);

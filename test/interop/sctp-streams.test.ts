@@ -103,7 +103,7 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
       ['a message that is too short', SEGMENT, '00', 'ECONNRESET'],
       ['a breach of DDP', SEGMENT, `0001 ${BAD_WRITE}`, undefined],
     ])(
-      'goes on when one session ends by %s [SCTP-6.1-02, SCTP-11.3-02]',
+      'survives when one session ends by %s [SCTP-6.1-02, SCTP-11.3-02]',
       async (_, protocol, hex, error) => {
         const { node, peer, session } = await toListener();
         const one = await session(peer);
@@ -122,7 +122,7 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
       },
     );
 
-    it('goes on when the host’s program destroys the queue pair of one session [SCTP-11.3-02]', async () => {
+    it('survives when the host’s program destroys the queue pair of one session [SCTP-11.3-02]', async () => {
       const { node, peer, session } = await toListener();
       const one = await session(peer);
       const other = await session(peer.on(1));
@@ -316,7 +316,7 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
       for (const each of all) await carries(each);
     });
 
-    it('goes on when connections end, and carries the next ones on their streams [SCTP-6.6-03, SCTP-6.1-01]', async () => {
+    it('survives the end of connections, and carries the next ones on their streams [SCTP-6.6-03, SCTP-6.1-01]', async () => {
       const { near, far, dial } = devices();
       const program = {};
       const first = await dial(program);
@@ -344,7 +344,7 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
       expect(portOf(await dial(program))).not.toBe(portOf(two));
     });
 
-    it('carries a session to whoever listens then', async () => {
+    it('carries a session to a listener that came later', async () => {
       const { near, far, listener, dial } = devices();
       const program = {};
       const one = await dial(program);
@@ -443,7 +443,7 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
     slow.resumeReading();
     await until('everything has come', () => got[0] === sent);
     expect(say(1, SEGMENT, block)).toBe(true);
-    await until('the other stream goes on', () => got[1] === 2 * block.length);
+    await until('the other stream continues', () => got[1] === 2 * block.length);
     streams.abort();
   });
 });

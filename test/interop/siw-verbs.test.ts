@@ -187,7 +187,7 @@ describeWith(['kernel-peer'], 'verbs between iwarpd and siw', () => {
       // What is read is there before it is sent on.
       const flags = SendFlag.fence;
       channel.postSend({ opcode: WROpcode.rdmaWrite, flags, ...sge(1000, LONG_BYTES), ...tail });
-      // siw answers an empty Read that waits behind another with the other's length.
+      // siw answers an empty Read queued after another with the other's length.
       channel.postSend({ opcode: WROpcode.rdmaRead, flags, ...sge(200_000, 0), ...peer });
       channel.postSend({ opcode: WROpcode.rdmaRead, flags, ...sge(200_000, LONG_BYTES), ...tail });
       const invalidateRkey = peer.rkey;
@@ -338,7 +338,7 @@ describeWith(['kernel-peer'], 'verbs between iwarpd and siw', () => {
   });
 });
 
-/** A Write whose last bytes are behind the region. */
+/** A Write whose last bytes lie past the region. */
 function pastTheEnd(channel: Channel): string {
   const end = channel.address(channel.buffer.length);
   return `write:100@0x${channel.mr.rkey.toString(16)}+${end - 99}`;

@@ -67,7 +67,7 @@ const REFUSAL = new RegExp(
   `refusing the daemon at .*: it runs as uid ${EVE}, not as you \\(uid ${ALICE}\\)`,
 );
 
-/** `words` with options behind the command and before a program. */
+/** `words` with options after the command and before a program. */
 function withOptions(words: readonly string[], options: readonly string[]): string[] {
   const at = words.indexOf('--');
   return at < 0 ? [...words, ...options] : [...words.slice(0, at), ...options, ...words.slice(at)];
@@ -115,14 +115,14 @@ describe.runIf(obstacle === '')(`two users of one machine${obstacle}`, () => {
         expect(status, words.join(' ')).not.toBe(0);
         expect(stderr, words.join(' ')).toMatch(REFUSAL);
       }
-      expect(trap.stdout).toContain('somebody came');
+      expect(trap.stdout).toContain('a client connected');
       expect(trap.stdout).not.toContain('sent');
     });
 
     it('makes a TypeScript program refuse, before it sends a byte', async () => {
       const { stdout } = await users.program(ALICE, ['connect', trapPath()]).end();
       expect(stdout).toMatch(REFUSAL);
-      await trap.until(/somebody came/);
+      await trap.until(/a client connected/);
       expect(trap.stdout).not.toContain('sent');
     });
 
@@ -131,7 +131,7 @@ describe.runIf(obstacle === '')(`two users of one machine${obstacle}`, () => {
       const script = `LD_PRELOAD=${shim} sh -c ': </dev/infiniband/rdma_cm' 2>&1 | cat`;
       const { stdout } = await users.start(ALICE, ['sh', '-c', script]).end();
       expect(stdout).toMatch(REFUSAL);
-      await trap.until(/somebody came/);
+      await trap.until(/a client connected/);
       expect(trap.stdout).not.toContain('sent');
     });
 
@@ -242,7 +242,7 @@ describe.runIf(obstacle === '')(`two users of one machine${obstacle}`, () => {
     });
 
     it.runIf(noNamespace === '')(
-      `and whose user namespace maps nobody knows its own user all the same${noNamespace}`,
+      `and whose user namespace is empty still knows its own user${noNamespace}`,
       async () => {
         const config = users.path('config');
         writeFileSync(config, '{"allowOtherUsers":true}');
@@ -305,7 +305,7 @@ describe.runIf(obstacle === '')(`two users of one machine${obstacle}`, () => {
     );
 
     it.runIf(firstUnprivilegedPort() > 0 && noPrograms === '')(
-      `and is of root gives its ports to no unmodified program of another user${noPrograms}`,
+      `and runs as root gives its ports to no unmodified program of another user${noPrograms}`,
       async () => {
         const socket = await openDaemon(0, ['--device', 'r=roce:127.0.0.3']);
         const variables = { IWARPD_SOCKET: socket, LD_PRELOAD: users.preload };

@@ -104,7 +104,7 @@ describeWith(['kernel-peer', 'perftest'], 'programs of a user under Yama', () =>
     it(`rping verifies what it got, by ${tier}`, async () => {
       const pings = guest.run(pairOf(PORT, RPING, '-s -C 60', '-c -C 60'));
       try {
-        // Whoever looks takes the processor that the programs need to come that far.
+        // Polling faster takes the processor that the programs need to get that far.
         const patience = { interval: 700 };
         await expect.poll(async () => (await holders()).length, patience).toBe(2);
         for (const { uid, usage } of await holders()) {

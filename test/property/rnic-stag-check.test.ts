@@ -39,7 +39,7 @@ interface ModelEntry {
   length: number;
   /** Index of the only QP that may use it, for a bound type 2 window. */
   qp: number | undefined;
-  /** Index of the region behind a bound window. */
+  /** Index of the region under a bound window. */
   region: number | undefined;
   readonly window: MW | undefined;
   readonly mr: MR | undefined;

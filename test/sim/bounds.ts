@@ -81,7 +81,7 @@ export function checkHostBounds(
     const input = stream.heldInput.length;
     must(input <= CHUNK_MIN_BYTES, 'bounded', () => `${input} bytes of a partial FPDU`);
     const faulty = link.heldBytes ?? 0;
-    must(faulty <= FAULT_HELD_BYTES, 'bounded', () => `${faulty} bytes behind a fault`);
+    must(faulty <= FAULT_HELD_BYTES, 'bounded', () => `${faulty} bytes held by a fault`);
   }
   for (const { nic } of host.devices) for (const qp of nic.listQPs()) checkQP(qp);
 }

@@ -191,7 +191,7 @@ export const CANARIES: readonly Canary[] = [
     ],
   },
   {
-    bug: 'a port of SCTP is kept behind its association',
+    bug: 'a port of SCTP outlives its association',
     rule: 'left',
     carrier: 'sctp',
     edits: [

@@ -22,7 +22,7 @@ const FIXED_SCTP_SEEDS = 400;
 const DAILY_SCTP_SEEDS = 600;
 /**
  * The first one in the session, the second and the last three in the simulation, the sixth in a
- * session behind a fault, the others in sessions that are cut off beside others.
+ * session after a fault, the others in sessions that are cut off beside others.
  */
 const ONCE_FAILED_SCTP = [
   663, 2502, 1898, 200_480, 196_363_924, 70_002_500, 192_762_568, 81_008_165, 81_069_132,

@@ -375,7 +375,7 @@ export class Operations {
     client.endLife(qp);
     const next = qp.begin(() => client.tier());
     for (const id of client.ids.values()) {
-      // A connect in progress goes on with the new life, unless the old one had the connection.
+      // A connect in progress continues with the new life, unless the old one had the connection.
       if (!unconnected || id.party !== party || id.outcome !== undefined) continue;
       id.party = next;
       party.flow?.handOver(party, next);

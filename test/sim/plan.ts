@@ -203,7 +203,7 @@ export function drawPlan(prng: Prng, carrier: Carrier): Plan {
       emssBytes,
     }),
     tapped: prng.oneIn(8),
-    // These are not drawn by themselves, so that seeds keep their meaning.
+    // These are not drawn separately, so that seeds keep their meaning.
     memoryLinks: actions % 2 === 0,
     turnShareBytes: latency === 20 ? messageBytes + 4096 : undefined,
   };

@@ -86,7 +86,7 @@ class Run {
       return;
     }
     const healthy = [...world.parties].filter((party) => isHealthy(party));
-    // As long as work completes, it may take its time: an agent may be a thousand requests behind.
+    // As long as work completes, it may take its time: an agent may lag a thousand requests behind.
     for (let before = -1; before !== world.completions && healthy.some(hasWork); ) {
       before = world.completions;
       const moved = (): boolean => world.completions !== before;
@@ -122,7 +122,7 @@ class Run {
     }
     world.checkLiveness();
     must(!open(), 'ends', 'connections are open long after they were asked to end');
-    // Completions may wait for slow memory: an agent may be a thousand requests behind.
+    // Completions may wait for slow memory: an agent may lag a thousand requests behind.
     const idle = (): boolean => world.clients.every(({ memory }) => memory.idle);
     await this.#until(world.time.now + END_MICROS, idle);
     await this.#until(world.time.now + SHORT_MICROS, () => false);

@@ -441,7 +441,7 @@ export class SimClient implements QpClient {
     }
     if (success) {
       must(record.signalled, 'once', () => `${record.what} asked for no completion`);
-      must(!party.sendFailed, 'order', 'a success behind a failure');
+      must(!party.sendFailed, 'order', 'a success after a failure');
       party.succeed(record);
     } else {
       party.sendFailed = true;

@@ -301,7 +301,7 @@ export class SimLink implements Link {
   }
 
   #deliverFin(peer: SimLink): void {
-    // A reset is in flight: send no FIN behind bytes that it may have overtaken.
+    // A reset is in flight: send no FIN after bytes that it may have overtaken.
     if (this.#resetSent) return;
     if (!this.#finished || this.#finDelivered || this.#left.length > 0) return;
     this.#finDelivered = true;

@@ -38,7 +38,7 @@ const AGENT_DELAY_MAX_MICROS = 3000;
 
 /** Buffers kept from run to run, by length: a run would spend much of its time allocating them. */
 const SPARES = new Map<number, Uint8Array[]>();
-/** Longer buffers are of lengths that hardly come again. */
+/** Lengths of longer buffers hardly recur. */
 const SPARE_MAX_BYTES = 65_536;
 const SPARE_LENGTHS = 256;
 const SPARES_OF_LENGTH = 64;

@@ -88,7 +88,7 @@ if (values.help === true) {
 const root = fileURLToPath(new URL('../../../', import.meta.url));
 const results = readResults(root);
 if (typeof results === 'string') fail(results);
-// `npm test` asks with --gate right behind the run, whatever was edited meanwhile.
+// `npm test` asks with --gate right after the run, whatever was edited meanwhile.
 const trusted = values.anyway === true || values.gate === true;
 const doubt = trusted ? undefined : distrust(root, results);
 if (doubt !== undefined) fail(doubt);

@@ -1,4 +1,4 @@
-/** What the last full run of the tests left behind, and whether it is of these sources. */
+/** What the last full run of the tests left behind, and whether it tested these sources. */
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join, relative } from 'node:path';
@@ -58,7 +58,7 @@ export function distrust(root: string, results: Results): string | undefined {
     return 'the last test run covered some suites only; run npm test without arguments first';
   }
   if (results.fingerprint !== sourceFingerprint(root)) {
-    return 'the last test run was of other sources than these; run npm test again';
+    return 'the last test run tested other sources than these; run npm test again';
   }
   return undefined;
 }

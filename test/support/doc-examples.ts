@@ -3,7 +3,7 @@
  *
  * ```
  *  <!-- given: a line of code that the reader need not see; one such comment for each
- *  goes on: from the block of its language before, whose code comes first
+ *  continues: the previous block of its language, whose code comes first
  *  needs: names of packages in test/interop/packages
  *  not run: why not -->
  * ```
@@ -78,11 +78,11 @@ function directivesOf(comments: string, place: string): Pick<DocExample, Directi
   let goesOn = false;
   for (const [, comment = ''] of comments.matchAll(/<!--\s*((?:(?!-->)[\s\S])*?)\s*-->/g)) {
     for (const line of comment.split('\n')) {
-      const [, name, value = ''] = /^\s*(given|needs|not run|goes on): (.+)$/.exec(line) ?? [];
+      const [, name, value = ''] = /^\s*(given|needs|not run|continues): (.+)$/.exec(line) ?? [];
       if (name === 'given') given.push(value);
       else if (name === 'needs') needs.push(...value.trim().split(/\s+/));
       else if (name === 'not run') notRun = value;
-      else if (name === 'goes on') goesOn = true;
+      else if (name === 'continues') goesOn = true;
       else throw new Error(`${place}: what is "${line}"?`);
     }
   }

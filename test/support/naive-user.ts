@@ -12,7 +12,7 @@ import {
 } from '../../daemon/rnic/wire-port.ts';
 import { hexOf } from './hex.ts';
 
-/** Memory behind an STag. By default it has all rights and no ties. */
+/** Memory of an STag. By default it has all rights and no ties. */
 interface Region {
   readonly bytes: Uint8Array;
   /** TO of the first byte. */

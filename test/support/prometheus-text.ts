@@ -21,7 +21,7 @@ export function parseMetrics(text: string): Map<string, number> {
     const [, helped] = HELP.exec(line) ?? [];
     const [, typed, type = ''] = TYPE.exec(line) ?? [];
     const [, sampled, labels = '', value = ''] = SAMPLE.exec(line) ?? [];
-    // Samples of a histogram carry a suffix behind its name.
+    // Samples of a histogram carry a suffix after its name.
     const [, whole = ''] = /^(.*)_(?:bucket|sum|count)$/.exec(sampled ?? '') ?? [];
     const name = helped ?? typed ?? (types.get(whole) === 'histogram' ? whole : sampled);
     if (name === undefined) throw new Error(`no line of Prometheus: ${line}`);

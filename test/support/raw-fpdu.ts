@@ -32,7 +32,7 @@ export interface Fpdu {
   readonly markers: readonly Marker[];
   /** True when the CRC field is the CRC32c of the bytes that it covers. */
   readonly crcGood: boolean;
-  /** Position behind the CRC field. */
+  /** Position after the CRC field. */
   readonly end: number;
 }
 
@@ -111,7 +111,7 @@ export class FpduWriter {
   }
 }
 
-/** Takes the whole FPDUs out of a stream that begins behind the startup frame. */
+/** Takes the whole FPDUs out of a stream that begins after the startup frame. */
 export function readFpdus(stream: Uint8Array, framing: Framing = PLAIN): Fpdu[] {
   const fpdus: Fpdu[] = [];
   for (let at = 0; ; ) {

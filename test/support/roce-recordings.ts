@@ -17,7 +17,7 @@ import { repositoryRoot } from '../interop/prerequisites.ts';
 import { hexOf } from './hex.ts';
 
 const ETHERNET_BYTES = 14;
-/** PSNs that a Read's response may be behind its request. */
+/** How many PSNs a Read's response may lag behind its request. */
 const RESPONSE_SPAN = 1024;
 
 /** The folder of all recordings. */
@@ -135,6 +135,6 @@ export function flowsOfRecording(name: string): RecordedFlow[] {
 
 function answers(answer: RecordedPacket, request: RecordedPacket): boolean {
   if (answer.from !== request.to || serviceOf(request.packet.opcode) !== Service.rc) return false;
-  const behind = psnDistance(answer.packet.psn, request.packet.psn);
-  return behind >= -1 && behind < RESPONSE_SPAN;
+  const lag = psnDistance(answer.packet.psn, request.packet.psn);
+  return lag >= -1 && lag < RESPONSE_SPAN;
 }

@@ -187,7 +187,7 @@ function learnMemory(
 }
 
 /**
- * rxe says twice that a receive lacks: the packets behind the one that it refused get a NAK for their
+ * rxe says twice that a receive lacks: the packets after the one that it refused get a NAK for their
  * PSN, too. A responder is silent then (IBTA 9.7.5.2.8).
  */
 function withoutSecondNaks(answers: readonly RecordedPacket[]): RecordedPacket[] {
@@ -259,7 +259,7 @@ const KINDS: ReadonlyMap<number, OutboundKind> = new Map([
   [Operation.fetchAdd, OutboundKind.atomic],
 ]);
 
-/** The work requests behind the packets of a flow, each packet seen once at least. */
+/** The work requests of a flow's packets, each packet seen at least once. */
 function workOf({ requests, service }: RecordedFlow, mtu: number): Work[] {
   const work: Work[] = [];
   const base = requests[0]?.packet.psn ?? 0;

@@ -1,6 +1,6 @@
 /**
  * Devices of a host in this process, served as a daemon serves them to unmodified programs. It makes
- * the parts by itself, so its devices may be of any transport.
+ * the parts directly, so its devices may use any transport.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -77,7 +77,7 @@ export function echoService(): { readonly service: RpcService; readonly log: Ech
 /** A message as received. */
 export interface RawMessage extends ParsedMessage {
   readonly bytes: Uint8Array;
-  /** Bytes behind the header. */
+  /** Bytes after the header. */
   readonly payload: Uint8Array;
 }
 

@@ -128,7 +128,7 @@ export class FakeMemory {
 export interface Sent {
   readonly header: TransportHeader;
   readonly bytes: Uint8Array;
-  /** Bytes behind the header. */
+  /** Bytes after the header. */
   readonly payload: Uint8Array;
 }
 

@@ -196,7 +196,7 @@ export class BadNetwork {
     if (late && copies > 0) {
       this.late += 1;
       this.#held.push(send);
-      // The last one has nothing behind it to wait for.
+      // No message follows the last one.
       setTimeout(() => this.#release(), 20);
       return;
     }

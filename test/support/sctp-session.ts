@@ -73,7 +73,7 @@ export class LiteralSession {
     return this.feed(CONTROL, bytesOf(hex));
   }
 
-  /** A DDP segment of the peer, behind its DDP-SSN. */
+  /** A DDP segment of the peer, after its DDP-SSN. */
   segment(hex: string): this {
     return this.feed(SEGMENT, bytesOf(hex));
   }
@@ -104,8 +104,8 @@ export class LiteralSession {
       this.#collect();
       const bytes = this.stream.pollTransmit();
       if (bytes === undefined) break;
-      // A link takes nothing behind it.
-      if (this.types.includes('finish')) throw new Error('a message came behind the finish');
+      // A link takes nothing after it.
+      if (this.types.includes('finish')) throw new Error('a message followed the finish');
       this.#out.push(`${this.stream.polledProtocol} ${hexOf(bytes)}`);
       this.stream.handleFlushed(bytes.length, this.now);
     }

@@ -83,7 +83,7 @@ class End {
       any = true;
       this.events.push(event);
       if (event.type === 'abort') this.aborted = true;
-      // Without a reset, FIN goes behind everything that is polled.
+      // Without a reset, FIN follows everything that is polled.
       if (event.type === 'finish' || event.type === 'closed') this.finishing = true;
     }
     return any;

@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { exportsOf, importsOf, readSource, readSources } from './source-graph.ts';
 
-/** The files behind package.json's "exports": what they export is for programs outside. */
+/** The files in package.json's "exports": what they export is for programs outside. */
 function publicEntries(): string[] {
   const manifest: unknown = JSON.parse(readSource('package.json'));
   const { exports } = manifest as { exports: Record<string, { default: string } | string> };

@@ -3,7 +3,14 @@ import { describe, expect, it } from 'vitest';
 import { files, readSource } from './source-graph.ts';
 
 /** Where the rules hold. */
-const FOLDERS = ['.ci/', 'docker/', 'README.md', 'daemon/README.md', 'daemon/ARCHITECTURE.md'];
+const FOLDERS = [
+  '.ci/',
+  'docker/',
+  'test/',
+  'README.md',
+  'daemon/README.md',
+  'daemon/ARCHITECTURE.md',
+];
 /** Recordings and pictures. */
 const DATA = /\.(?:pcap|png|svg|jsonl)$/;
 /** This file quotes the words. */
@@ -11,11 +18,14 @@ const SELF = 'test/tidy/language.test.ts';
 
 /** What is left behind, lags, or stands behind a wall is behind it. */
 const AFTER =
-  /(?<!['"]|\b(?:leav|left|fall|fell|lag|far|furthest)[^.;]{0,60} )\bbehind\b(?!['"-])(?! (?:a |an |the |\w+[’']s )?(?:NAT|QEMU|proxy|firewall|veth|userfaultfd|back)\b)/gi;
+  /(?<!['"]|\b(?:leav|left|fall|fell|lag|far|furthest|queued)[^.;]{0,60} )\bbehind\b(?!['"-])(?! (?:(?:a|an|the|\w+[’']s) )*(?:NAT|QEMU|proxy|firewall|veth|userfaultfd|back)\b)/gi;
 
 const RULES: readonly (readonly [RegExp, string])[] = [
   [AFTER, 'after, following'],
-  [/\b(?:somebody|anybody|everybody|whoever|(?<!user |"|'|-)nobody(?!["'’]))\b/gi, 'the actor'],
+  [
+    /\b(?:[Ss]ome|[Aa]ny|[Ee]very)body\b|\b[Ww]hoever\b|(?<!user |["'-])\b[Nn]obody\b/g,
+    'the actor',
+  ],
   [/\b(?:goes|go|went|going) on\b(?! the wire)/gi, 'continues, retries, is next'],
   [/\b(?:is|are|was|were) of\b/gi, 'belongs to, has, or a genitive'],
   [/\bby (?:itself|themselves)\b/gi, 'alone, on its own, automatically'],

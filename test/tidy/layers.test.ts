@@ -59,7 +59,7 @@ function trespasses(texts: ReadonlyMap<string, string>): string[] {
 }
 
 describe('layers', () => {
-  it('are of folders that exist', () => {
+  it('name folders that exist', () => {
     const named = [...LAYERS.flatMap(({ of, may }) => [...of, ...may]), ...Object.keys(TOP)];
     const missing = named.filter(
       (folder) => ![...shipped.keys()].some((file) => isIn(file, [folder])),

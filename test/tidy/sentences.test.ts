@@ -14,7 +14,7 @@ const REFUSING = [
   'daemon/roce/',
 ];
 
-/** Functions and classes that take a sentence; for the first ones behind an errno. */
+/** Functions and classes that take a sentence; the first ones after an errno. */
 const WITH_CODE = 'VerbsError|refusal';
 const ALONE = 'refuse|invalid';
 

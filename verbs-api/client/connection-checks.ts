@@ -26,7 +26,7 @@ export function domainFor<P extends PD>(
 ): P {
   if (present?.usable === true) throw new VerbsError('EINVAL', 'the id has a queue pair');
   if (pd.context.provider !== provider || pd.context.device.name !== device) {
-    throw new VerbsError('EINVAL', 'the protection domain is of another device than the id');
+    throw new VerbsError('EINVAL', 'the protection domain belongs to another device than the id');
   }
   if (own === undefined) {
     throw new VerbsError('EINVAL', 'the protection domain belongs to another provider');

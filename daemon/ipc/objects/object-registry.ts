@@ -85,7 +85,7 @@ export class ObjectRegistry<Any extends RegisteredObject> {
       );
     }
     if (!isKind(object, kind)) {
-      throw new VerbsError('EINVAL', `handle ${handle} is of kind ${object.kind}, not ${kind}`);
+      throw new VerbsError('EINVAL', `handle ${handle} has kind ${object.kind}, not ${kind}`);
     }
     return object;
   }

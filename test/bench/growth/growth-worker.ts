@@ -177,7 +177,7 @@ async function connectOne(client: Client, target: GrowthTarget): Promise<void> {
   client.connections.push({ qp, target, requests: [], batchesLeft: 0, batchesPosted: 0 });
 }
 
-/** Each connection posts a batch when one completes, and reads one byte behind its last. */
+/** Each connection posts a batch when one completes, and reads the byte after its last. */
 async function drive(
   client: Client,
   load: { sizeBytes: number; batch: number; batches: number },

@@ -84,7 +84,7 @@ function command(draws: Draws): Uint8Array {
     return plain(33, 0, `${le(srq)} ${sizes} ${RSP}`);
   }
   const bytes = draws.pick(RECORDED).slice();
-  // Handles and sizes are small numbers anywhere behind the response pointer.
+  // Handles and sizes are small numbers anywhere after the response pointer.
   const fields = new DataView(bytes.buffer);
   const words = Math.floor((bytes.length - HEADER_BYTES) / 4);
   for (let count = draws.between(1, 4); count > 0 && words > 0; count--) {
@@ -95,7 +95,7 @@ function command(draws: Draws): Uint8Array {
   return bytes;
 }
 
-/** One program on a RoCE device; it remembers the rings that it was told of. */
+/** One program on a RoCE device; it remembers the rings that the daemon reported. */
 function roceWorld(): VerbsWorld {
   const known: (readonly [number, bigint])[] = [];
   return {

@@ -282,7 +282,7 @@ class Attack implements FuzzState {
           symlinkSync(join(rig.outside, 'canary'), path);
           break;
         case 2:
-          // Do not follow a link here: the test is of the server.
+          // Do not follow a link here: the server is under test.
           if (lstatSync(other).isDirectory()) renameSync(path, join(other, 'moved'));
           break;
         case 3:

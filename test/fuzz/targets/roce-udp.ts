@@ -232,7 +232,7 @@ class UdpState implements FuzzState {
       );
     }
     claim(this.#witness.state === QPState.RTS, 'a queue pair beside the packets failed');
-    // Answers are nobody's.
+    // No peer waits for answers.
     for (const { fd } of this.#sockets) while (this.#answers.receive(fd) > 0);
     for (const [type, qp] of this.#qps) {
       if (qp.state === QPState.RTS) continue;

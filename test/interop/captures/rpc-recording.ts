@@ -21,7 +21,7 @@ import { readTcpConnections } from './pcap-reader.ts';
 export interface RecordedSend {
   readonly bytes: Uint8Array;
   readonly header: TransportHeader;
-  /** Bytes behind the header. */
+  /** Bytes after the header. */
   readonly payload: Uint8Array;
 }
 

@@ -155,7 +155,7 @@ export function imageSuite(given: () => Podman): void {
       });
     });
 
-    it('exits by itself when it is stopped and logs it', async () => {
+    it('shuts down cleanly when it is stopped, and logs it', async () => {
       await start('stopped', ISOLATED);
       await becomesReady(given(), 'stopped');
       await given().command(['stop', '--time', '30', 'stopped']);
@@ -175,7 +175,7 @@ export function imageSuite(given: () => Podman): void {
       expect((await given().state('program')).exitCode).toBe(143);
     });
 
-    it('leaves no dead process of programs that leave theirs behind', async () => {
+    it('reaps the processes that programs leave behind', async () => {
       await start('orphans', ISOLATED);
       await becomesReady(given(), 'orphans');
       const script = 'for i in 1 2 3; do (sleep 0.1 &) ; done; sleep 0.5; cat /proc/[0-9]*/stat';

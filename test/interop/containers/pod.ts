@@ -148,7 +148,7 @@ export class RunningPod {
     for (const volume of this.#spec.volumes ?? []) {
       const place = this.#place(volume.name);
       if ('emptyDir' in volume) {
-        // As kubelet makes one: for everybody, and of the pod's group.
+        // As kubelet makes one: open to all users, with the pod's group.
         const group = this.#spec.securityContext?.fsGroup ?? 0;
         await world.output(['install', '-d', '-m', '2777', '-g', String(group), place]);
       } else if (volume.hostPath.type === 'DirectoryOrCreate') {

@@ -23,7 +23,7 @@ const { uses, runs } = readWorkflow(join(repositoryRoot(), 'docker/github-action
 /** What GitHub's machine has that Debian's smallest system lacks. */
 const BROUGHT = 'git make gcc g++ libc6-dev python3 sudo';
 
-/** Somebody's project: a check that passes on an RNIC and fails without. */
+/** A user's project: a check that passes on an RNIC and fails without one. */
 const MAKEFILE = `check:
 \tibv_devinfo -d iwarp0 | grep -q PORT_ACTIVE
 \trping -s -a 127.0.0.1 -C 5 & until rping -c -a 127.0.0.1 -C 5 -v; do sleep 0.2; done; wait

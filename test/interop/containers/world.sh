@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # world.sh FOLDER: namespaces of their own (mounts, processes, network, IPC, host name, cgroups) for
 # containers, as long as standard input stays open. Prints `ready PID`, the pid of the world's init,
-# which nsenter takes. When the input closes, whoever held it and however that one ended, everything
+# which nsenter takes. When the input closes, however its holder ended, everything
 # in the world is killed, its mounts and network vanish with it, and FOLDER and its cgroups go.
 set -uo pipefail
 folder=${1:?}

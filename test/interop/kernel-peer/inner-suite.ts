@@ -39,7 +39,7 @@ export function compiledTest(path: string): string {
 
 /**
  * Runs files of suites in `guest`, whose shared folder takes the report, with these variables set.
- * A file that fails by itself counts as a failed test. Throws with the output if there is no report.
+ * A file that fails outside its tests counts as a failed test. Throws with the output if there is no report.
  */
 export async function runInGuest(
   guest: Guest,

@@ -322,7 +322,7 @@ export async function prepareKernelPeer(): Promise<KernelPeerImage> {
   const image = join(cacheDirectory(), recipeDigest());
   if (!existsSync(image)) {
     if (process.arch !== 'x64') throw new Error('the kernel peer is made for x86-64 alone');
-    // Made aside and put in place whole: whoever comes second at the same time drops its copy.
+    // Made aside and put in place whole: the second of two processes drops its copy.
     await mkdir(cacheDirectory(), { recursive: true });
     const work = await mkdtemp(`${image}.`);
     try {

@@ -85,7 +85,7 @@ export class GuestProcess {
     this.exit = new Promise((resolve, reject) => {
       this.#settleExit = { resolve, reject };
     });
-    // Whoever awaits `exit` gets the failure; a test that does not must not fail by it.
+    // A test that awaits `exit` gets the failure; any other must not fail.
     this.exit.catch(() => undefined);
   }
 

@@ -1,4 +1,4 @@
-/* What goes on beside the traffic: devices, processes, and descriptors. */
+/* What runs beside the traffic: devices, processes, and descriptors. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -75,7 +75,7 @@ static void await_child(pid_t child) {
   EXPECT(WEXITSTATUS(status) == 0);
 }
 
-/* A child with the devices of its parent, which it talks to by itself. */
+/* A child with its parent's devices, to which it talks directly. */
 static void fork_child(struct chance *chance) {
   unsigned what = below(chance, 3);
   pid_t child = fork();

@@ -1,5 +1,5 @@
 /* A program that does everything at once that a program can do to the preload library, built on the
- * real libibverbs and librdmacm. Every wait has a limit, so it exits by itself whatever happens to
+ * real libibverbs and librdmacm. Every wait has a limit, so it exits whatever happens to
  * the daemon. */
 #ifndef STRESS_H
 #define STRESS_H

@@ -6,7 +6,7 @@
  *   bind ID PLACE             PLACE is A, B or C (the addresses above), 4 or 6 (any of that family), then
  *                             ":0" for any port, or ":ID" for the port of that id
  *   listen ID, destroy ID     an id begins with the first step that names it. Its first letter says its
- *                             port space: u and v are of RDMA_PS_UDP, i and j of RDMA_PS_IB, o of RDMA_PS_IPOIB, others of
+ *                             port space: u and v have RDMA_PS_UDP, i and j of RDMA_PS_IB, o of RDMA_PS_IPOIB, others of
  *                             RDMA_PS_TCP
  *   connect ID PLACE          rdma_resolve_addr to that address, and the event
  *   meet ID LISTENER          a whole connection, whose passive end stays until the case is over

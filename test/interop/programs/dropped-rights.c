@@ -1,7 +1,7 @@
 /*
  * What a program has of its devices once it has given up rights: dropped-rights DEVICE HOW [forked|forks],
  * where HOW is nothing, chroot, setuid or seteuid. It opens the device and rdma_cm before, and makes a queue
- * pair with a completion channel, memory and an id behind. Then it prints "all made". With "forked", a child
+ * pair with a completion channel, memory and an id. Then it prints "all made". With "forked", a child
  * of it gives up rights and does so, but for the id, which only the process that opened rdma_cm may make;
  * with "forks", the program gives them up before it forks that child.
  */

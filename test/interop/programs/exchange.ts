@@ -59,7 +59,7 @@ async function exchange(provider: Provider, address: string, say: Say): Promise<
     await client.connection.close();
     await server.connection.close();
   }
-  await nobody(provider, address, listener, say);
+  await unserved(provider, address, listener, say);
 }
 
 async function establish(
@@ -155,7 +155,7 @@ async function sends(from: End, to: End, say: Say): Promise<void> {
   }
 }
 
-/** Writes of each length in one list, and a Send behind them that says that they are there. */
+/** Writes of each length in one list, then a Send that announces them. */
 async function writes(from: End, to: End, say: Say): Promise<void> {
   fill(from.memory.buffer, 77);
   to.memory.buffer.fill(0);
@@ -293,7 +293,7 @@ async function farewell(client: End, server: End, say: Say): Promise<void> {
 }
 
 /** A connection that the listener refuses, and one to a port without a listener. */
-async function nobody(
+async function unserved(
   provider: Provider,
   address: string,
   listener: Listener,
@@ -307,7 +307,7 @@ async function nobody(
   say(`client: rejected: ${await outcome(() => connect(provider, { host: address, port }))}`);
   await rejected;
   await listener.close();
-  say(`client: nobody there: ${await outcome(() => connect(provider, { host: address, port }))}`);
+  say(`client: no listener:  ${await outcome(() => connect(provider, { host: address, port }))}`);
 }
 
 async function openProvider(backend: string | undefined, address: string): Promise<Provider> {

@@ -154,6 +154,6 @@ int main(int count, char **words) {
   CHECK(memcmp(moved_to + PAGE, moved_from, 2 * PAGE) == 0);
   for (int at = 0; at < BYTES; at++) CHECK(from[at] == 'x' && to[at] == 'x');
   CHECK(ibv_dereg_mr(source) == 0 && ibv_dereg_mr(target) == 0);
-  puts("all went on");
+  puts("all continued");
   return 0;
 }

@@ -216,7 +216,7 @@ static void writes(int asking)
 			check(wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM, "opcode of a Write's receive", k);
 			check(be32toh(wc.imm_data) == 0xa0000000u + k, "immediate data of a Write", k);
 			verify(memory->in, lengths[k], k, 1, "data of a Write");
-			check(memory->in[lengths[k]] == 0, "nothing behind a Write", k);
+			check(memory->in[lengths[k]] == 0, "nothing past a Write", k);
 		}
 		meet();
 	}
@@ -231,7 +231,7 @@ static void reads(int asking)
 		post(IBV_WR_RDMA_READ, memory->in, lengths[k], offsetof(struct memory, source), k);
 		complete();
 		verify(memory->in, lengths[k], 5, 0, "data of a Read");
-		check(memory->in[lengths[k]] == 0, "nothing behind a Read", k);
+		check(memory->in[lengths[k]] == 0, "nothing past a Read", k);
 	}
 	meet();
 }

@@ -2,7 +2,7 @@
  * Every asynchronous event of a RoCE device, each raised by what raises it on hardware, both ends in
  * one process: roce-events DEVICE GID_INDEX. It prints a line for each case with the events that its
  * queue pairs and queues got, and ends with 1 when something else is wrong. The last case waits for
- * two events of the port, behind a line that says so.
+ * two events of the port, after a line that says so.
  */
 #include <infiniband/verbs.h>
 #include <poll.h>
@@ -199,7 +199,7 @@ static const char *owner(const struct ibv_async_event *event) {
         if (event->element.qp == end->qp) return side == 0 ? "A" : "B";
     }
   }
-  return "nobody's";
+  return "no queue pair";
 }
 
 static bool next_event(int timeout_ms) {
@@ -315,7 +315,7 @@ static void overrun(void) {
   post_receives(&ends[1], room + 3, 64);
   for (int at = 0; at < room + 3; at++) post_send(&ends[0], &ends[1], IBV_WR_SEND, 0);
   expect(ends[1].recv_cq, IBV_WC_SUCCESS, room + 3);
-  /* Three completions are lost, each with its event, and the queue pair goes on. */
+  /* Three completions are lost, each with its event, and the queue pair still works. */
   events(3);
   expect(ends[0].send_cq, IBV_WC_SUCCESS, room);
   CHECK(ibv_query_qp(ends[0].qp, &attr, IBV_QP_STATE, &init) == 0 && attr.qp_state == IBV_QPS_RTS);

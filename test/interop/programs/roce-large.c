@@ -118,7 +118,7 @@ static struct ibv_wc completion(void) {
   return wc;
 }
 
-/* One message, whose first byte is of `from` and goes to `to`. */
+/* One message, from `from` to `to`. */
 static void transfer(const char *named, enum ibv_wr_opcode opcode, size_t length, struct ibv_mr *from,
                      struct ibv_mr *to) {
   bool send = opcode == IBV_WR_SEND, read = opcode == IBV_WR_RDMA_READ;

@@ -47,8 +47,8 @@ async function tried(call: () => Promise<unknown>): Promise<string> {
 /** Listens in a daemon's stead, and says what clients send. */
 function trap(path: string): void {
   const server = createServer((socket) => {
-    say('somebody came');
-    socket.on('data', (bytes) => say(`somebody sent ${bytes.length} bytes`));
+    say('a client connected');
+    socket.on('data', (bytes) => say(`a client sent ${bytes.length} bytes`));
     socket.on('error', () => undefined);
   });
   server.listen(path, () => {

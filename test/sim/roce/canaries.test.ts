@@ -44,7 +44,7 @@ const CANARIES: readonly Canary[] = [
     replace: '{ this.#cursor += 1; if (!message.awaitsResponse) this.#endOldest(); }',
   },
   {
-    bug: 'an acknowledgement behind a Read completes it',
+    bug: 'an acknowledgement of later packets completes a Read',
     rule: 'read',
     file: REQUESTER,
     find: 'this.#repeat();\n                return false;',
@@ -118,7 +118,7 @@ const MEMORY_CANARIES: readonly Canary[] = [
     replace: '',
   },
   {
-    bug: 'the loss of data behind a completion is not noticed',
+    bug: 'the loss of data after a completion is not noticed',
     rule: 'arrived',
     file: 'daemon/rnic/completion-gate.js',
     find: 'if (backing.writeLost === true)\n                this.#writeLost = true;',

@@ -154,7 +154,7 @@ export class MemoryEnd {
     return this.#peer;
   }
 
-  /** Nothing is outstanding, but in a queue pair in error what need not be told of. */
+  /** Nothing is outstanding, except work of a failed queue pair that needs no completion. */
   get idle(): boolean {
     const told = this.#over && this.qp.state === QPState.ERR;
     return told ? !this.#posted.some(({ signalled }) => signalled) : this.#posted.length === 0;
@@ -247,7 +247,7 @@ export class MemoryEnd {
     else this.#postMessage(opcode);
   }
 
-  /** What was posted without a signal is told of by what comes behind it. */
+  /** A later completion covers unsignalled work before it. */
   postSignal(): void {
     const last = this.#posted.at(-1);
     if (last === undefined || last.signalled || this.#over || this.sends.full) return;
@@ -349,7 +349,7 @@ export class MemoryEnd {
   /** Receives first: a completion of the peer may promise them. */
   poll(): void {
     for (const { wrId, opcode, status, bytes, flags, immediate, qpn } of this.completions.poll()) {
-      must(qpn === this.qp.qpn, 'once', 'a completion is of another queue pair');
+      must(qpn === this.qp.qpn, 'once', 'a completion names another queue pair');
       const hasImmediate = (flags & QueueFlag.immediate) !== 0;
       if (opcode !== SQOpcode.receive && opcode !== SQOpcode.receiveWithImm) {
         this.#sent.push([wrId, status]);
@@ -388,12 +388,12 @@ export class MemoryEnd {
     }
     // What succeeded silently before others failed, its completion would not say either.
     if (!told && this.failed) return;
-    must(!this.failed, 'order', `work ${id} succeeds behind work that failed`);
+    must(!this.failed, 'order', `work ${id} succeeds after work that failed`);
     if (arrival !== UNREACHED) {
       this.peer.poll();
       must(this.peer.arrived > arrival, 'arrived', `work ${id} has not arrived at the peer`);
     }
-    // Of several without a signal whose memory went away only one is told of.
+    // Of several unsignalled ones whose memory is gone, only one completes.
     const closed = own?.region.closed === true;
     const sure = !closed && (told || this.excuse === undefined);
     if (remote?.region.closed === false && work.opcode !== SQOpcode.read) {

@@ -173,7 +173,7 @@ export class MemoryProgram {
     this.#receives?.post(id, [piece.sge(length)]);
   }
 
-  /** A receive that no completion tells of is still posted. */
+  /** A receive without a completion is still posted. */
   checkShared(): void {
     const { shared } = this;
     if (shared === undefined) return;

@@ -196,7 +196,7 @@ class Run {
   async #step(): Promise<void> {
     this.#time.step();
     this.#steps += 1;
-    // What a turn has used up is dropped behind it.
+    // What a turn has used up is dropped after it.
     await undefined;
     if (this.#steps % DEEP_CHECK_EVERY === 0 && this.#clock.turns === 0) this.#check();
   }
@@ -216,7 +216,7 @@ class Run {
 
   // The end
 
-  /** Waits until all that can complete has completed; programs go on posting receives. */
+  /** Waits until all that can complete has completed; programs keep posting receives. */
   async #finish(): Promise<void> {
     const start = this.#time.now;
     this.#abandon();

@@ -324,7 +324,7 @@ class Run {
     }
   }
 
-  /** To the next event, or a little: programs go on whatever the network does. */
+  /** To the next event, or a little: programs continue whatever the network does. */
   #advance(): void {
     const deadlines = this.#programs.map(({ side }) => side.wire.nextDeadline());
     const next = Math.min(...deadlines, ...this.#ways.map((way) => way.next));

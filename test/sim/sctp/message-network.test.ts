@@ -107,7 +107,7 @@ describe('a simulated association', () => {
     expect([user.a.log, user.b.log]).toEqual([['lost'], ['lost']]);
   });
 
-  it('ends by SHUTDOWN behind what was sent, or by ABORT at once', () => {
+  it('ends by SHUTDOWN after what was sent, or by ABORT at once', () => {
     const graceful = opened(9);
     graceful.a.send(0, KIND, new Uint8Array(10));
     graceful.a.shutdown();

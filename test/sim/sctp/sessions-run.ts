@@ -73,7 +73,7 @@ class Demultiplexer implements AssociationUser {
   readonly ends = new Map<number, SessionEnd>();
   readonly all: SessionEnd[] = [];
   ended: string | undefined = undefined;
-  /** A message for a stream without a session, or behind its last. */
+  /** A message for a stream without a session, or after its last. */
   newcomer: (streamId: number) => SessionEnd | undefined = () => undefined;
 
   add(end: SessionEnd): void {
@@ -354,7 +354,7 @@ class World {
   #checkHalf(session: Session, model: Model, from: SessionEnd, to: SessionEnd): void {
     const where = `${session.fate}, stream ${from.streamId}, from ${from === session.a ? 'a' : 'b'}`;
     const got = to.user.delivered.map(({ payload }) => payload);
-    // Behind the peer's end nothing more is framed, but what is framed arrives in order.
+    // After the peer's end nothing more is framed, but what is framed arrives in order.
     const whole = from.user.jobCount === 0;
     const sent = whole ? model.sent : model.sent.slice(0, got.length);
     must(got.join() === sent.join(), `${where}: the Sends arrive in order, whole and once`);

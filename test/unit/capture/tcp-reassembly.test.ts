@@ -38,7 +38,7 @@ describe('TCP reassembly', () => {
     ['in order', (at: number) => at],
     ['from both ends to the middle', (at: number) => (at % 2 === 0 ? at / 2 : 7_999 - (at >> 1))],
     ['in a fixed mixture', (at: number) => (at * 3_001) % 8_000],
-  ])('joins segments that arrive %s behind a hole, without moving those before', (_how, place) => {
+  ])('joins segments that arrive %s after a hole, without moving those before', (_how, place) => {
     const splice = vi.spyOn(Array.prototype, 'splice');
     const { stream, text } = reassembly();
     for (let at = 0; at < 8_000; at += 1) {

@@ -30,7 +30,7 @@ describe('the TCP segment of a packet', () => {
       `020000000001 020000000002 88a8 0001 8100 0002 0800 ${IPV4} ${TCP}`,
       inIpv4,
     ],
-    ['padding behind it', 1, `020000000001 020000000002 0800 ${IPV4} ${TCP} 00000000`, inIpv4],
+    ['padding after it', 1, `020000000001 020000000002 0800 ${IPV4} ${TCP} 00000000`, inIpv4],
     ['Linux cooked', 113, `0000 0304 0006 000000000000 0000 0800 ${IPV4} ${TCP}`, inIpv4],
     [
       'Linux cooked 2',
@@ -47,7 +47,7 @@ describe('the TCP segment of a packet', () => {
       `${IPV4.replace('4500002a', '45000000')} ${TCP}`,
       inIpv4,
     ],
-  ])('is found behind %s', (_, linkType, hex, expected) => {
+  ])('is found after %s', (_, linkType, hex, expected) => {
     const packet = bytesOf(hex);
     expect(findTcpSegment(linkType, packet, packet.length)).toEqual(expected);
   });
@@ -71,7 +71,7 @@ describe('the TCP segment of a packet', () => {
     expect(findTcpSegment(linkType, packet, packet.length)).toBeUndefined();
   });
 
-  it('is never looked for behind the packet', () => {
+  it('is never looked for past the end of the packet', () => {
     for (const [linkType, hex] of [
       [1, `020000000001 020000000002 8100 0002 0800 ${IPV4} ${TCP}`],
       [276, `0800 0000 00000001 0304 00 06 0000000000000000 ${IPV4} ${TCP}`],

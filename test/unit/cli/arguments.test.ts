@@ -143,7 +143,7 @@ describe('devices', () => {
     ['rnic0=host', "'host' is not an IP address"],
     ['rnic0=127.0.0.300', "'127.0.0.300' is not an IP address"],
     ['rnic0=0.0.0.0', "'0.0.0.0' is a wildcard"],
-    ['rnic0=roce:', "no address behind 'roce:'; write rnic0=roce to serve all addresses"],
+    ['rnic0=roce:', "no address after 'roce:'; write rnic0=roce to serve all addresses"],
     ['rnic0=roce:host', "'host' is not an IP address"],
     ['rnic0=roce:127.0.0.2,', "'' is not an IP address"],
     ['rnic0=roce:127.0.0.2,127.0.0.2', 'two RoCE devices have the address 127.0.0.2'],

@@ -67,7 +67,7 @@ describe('a measurement', () => {
     expect(summarise(faster, [69], [[100]]).met).toBe(false);
   });
 
-  it('judges an absolute value by itself, lower being better where the row is marked so', () => {
+  it('judges an absolute value alone, lower being better where the row is marked so', () => {
     const idle = { ...faster, better: 'lower', target: { kind: 'value', limit: 64 } } as const;
     expect(summarise(idle, [64], [[1]]).met).toBe(true);
     expect(summarise(idle, [64.1], [[1]]).met).toBe(false);
@@ -180,7 +180,7 @@ describe('the table of measurements', () => {
 });
 
 describe('figures of perftest', () => {
-  it('are those behind the size, the number of iterations first', () => {
+  it('are those after the size, the number of iterations first', () => {
     const table = [
       ' #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]',
       ' 65536      5000             652.32             49.42  \t\t   0.000791',

@@ -106,7 +106,7 @@ describe('checks', () => {
     vi.unstubAllEnvs();
   });
 
-  it('judges the port of RoCE, and the room behind it', () => {
+  it('judges the port of RoCE, and its socket buffer', () => {
     const here = { address: '192.0.2.1', kernelRxe: false };
     const free = judgeRoceUdp({ ...here, receiveBufferBytes: 8 << 20 });
     expect(free).toEqual({

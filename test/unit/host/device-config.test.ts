@@ -51,7 +51,7 @@ describe('device options', () => {
     );
     for (const text of ['a=sctp', 'a=sctp:']) {
       expect(() => parseDevice(text)).toThrow(
-        /SCTP needs addresses; write a=sctp:|no address behind/,
+        /SCTP needs addresses; write a=sctp:|no address after/,
       );
     }
     const roce = { name: 'a', addresses: [], transport: 'roce', lowerLayer: 'sctp' } as const;

@@ -233,7 +233,7 @@ describe('writes through an agent', () => {
     expect(rig.ready).toBe(0);
     rig.exchange(1);
     expect(rig.backing.congested).toBe(false);
-    // One look for those who stopped reading; the completions behind all writes still wait.
+    // One look for clients that stopped reading; the completions after all writes still wait.
     expect(rig.ready).toBe(1);
     expect(rig.backing.pendingWrites).toBeGreaterThan(0);
     rig.exchange();

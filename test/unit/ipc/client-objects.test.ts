@@ -148,9 +148,9 @@ describe('handles', () => {
 
   it('of another kind are refused', async () => {
     await oneOfEach();
-    expect(() => client.execute('destroyCQ', { cq: 7 })).toThrow(/is of kind qp, not cq/);
+    expect(() => client.execute('destroyCQ', { cq: 7 })).toThrow(/has kind qp, not cq/);
     expect(() => client.execute('cmListen', { id: 1, backlog: 1 })).toThrow(
-      /is of kind context, not id/,
+      /has kind context, not id/,
     );
   });
 });

@@ -225,7 +225,7 @@ describe('rings in memory that several objects share', () => {
   });
 
   it.each([
-    ['behind the end', 7600, 640],
+    ['past the end', 7600, 640],
     ['before the start', -64, 640],
     ['at a place that is no number', Number.NaN, 640],
     ['at an odd place', 4, 640],

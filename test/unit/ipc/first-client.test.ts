@@ -43,7 +43,7 @@ function greetAndAsk(client: ShimClient, role: Role, request: IpcValue): void {
   client.send(concat(emitHello(role), emitValueFrame(FrameType.request, 1, request)));
 }
 
-it('a client is served like the others, and the request behind its greeting is kept', async () => {
+it('a client is served like the others, and the request after its greeting is kept', async () => {
   const client = new ShimClient(rig.socketPath);
   greetAndAsk(client, Role.control, ['listDevices', {}]);
   expect(await welcomed(client)).toBe(0);

@@ -174,7 +174,7 @@ describe('values', () => {
     ['a bignum of a bignum', 'c2c24101'],
     ['a negative bignum', 'c34101'],
     ['a bignum of 9 bytes', 'c249000000000000000001'],
-    ['bytes behind', '0000'],
+    ['bytes after it', '0000'],
     ['overlong UTF-8', '62c080'],
     ['a surrogate as UTF-8', '63eda080'],
     ['UTF-8 that is cut off', '61c3'],

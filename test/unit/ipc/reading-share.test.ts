@@ -117,7 +117,7 @@ describe('connections of one user', () => {
     await many.mostInTurn(MANY);
   });
 
-  it('stay paused while their requests wait, whoever else may be read', async () => {
+  it('stay paused while their requests wait, even if other clients may be read', async () => {
     const user = new User(1, MANY, new CommandShares());
     await turn();
     const [paused] = user.connections;

@@ -72,7 +72,7 @@ function lives(peer: SocketPeer): boolean {
 describe.each([
   ['as the socket has it', true],
   ['as it was when the connection came', false],
-])('the process behind a connection, %s', (_how, asksSocket) => {
+])('the process of a connection, %s', (_how, asksSocket) => {
   function peerOf(socket: Socket): SocketPeer {
     const peer = new SocketPeer(() => descriptorOf(socket), asksSocket);
     opened.push(peer);

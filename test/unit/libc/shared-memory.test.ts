@@ -179,7 +179,7 @@ describe('shared memory', () => {
     expect(most).toBeLessThanOrEqual(1024);
   });
 
-  it('refuses more than one view can cover, whoever created the file', () => {
+  it('rejects more than one view can cover, in any file', () => {
     for (const lengthBytes of [SHARED_MEMORY_MAX_BYTES + 1, 2 ** 47, 0, -1, Number.NaN]) {
       expect(() => SharedMemory.create('unit-long', lengthBytes)).toThrow(/ENOMEM.*one mapping/);
       const memory = SharedMemory.create('unit-long', 4096);

@@ -37,7 +37,7 @@ afterEach(async () => {
   await rig.close();
 });
 
-/** A queue pair and the native one behind it. */
+/** A queue pair and its native one. */
 async function queuePair(more: { maxSendWr?: number; maxInlineData?: number } = {}) {
   const qp = await pd.createQP({
     sendCQ: cq,
@@ -196,7 +196,7 @@ describe('sends to a native device', () => {
     const mr = await pd.allocMR(64, Access.localWrite);
     lower.sendRoom = 0;
     const many = Array.from({ length: 64 }, () => send(mr, 1));
-    // The bridge has taken what the device may have; the ring is full behind it.
+    // The bridge has taken what the device may have; the ring is full again.
     expect(() => {
       for (let round = 0; round < 8; round += 1) qp.postSend(many);
     }).toThrow(expect.objectContaining({ code: 'ENOMEM' }));

@@ -227,7 +227,7 @@ describe('one work request', () => {
   it.each<[string, SendFields, PostLimits]>([
     ['8 bytes of Immediate Data', { opcode: WROpcode.immediate, immData: 1 }, limits],
     [
-      'Immediate Data behind a Write',
+      'Immediate Data after a Write',
       { opcode: WROpcode.rdmaWriteWithImm, immData: 1, ...remote },
       limits,
     ],

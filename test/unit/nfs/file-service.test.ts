@@ -139,8 +139,8 @@ describe.each(WAYS)('with system calls made %s', (_way, calls) => {
       expect(whole.ok.eof).toBe(true);
       const part = await rig.call('read', { file, offset: 3n, count: 4 });
       expect(part).toMatchObject({ status: Nfs3Status.ok, ok: { eof: false } });
-      const behind = await rig.call('read', { file, offset: 2n ** 63n, count: 4 });
-      expect(behind).toMatchObject({
+      const pastEnd = await rig.call('read', { file, offset: 2n ** 63n, count: 4 });
+      expect(pastEnd).toMatchObject({
         status: Nfs3Status.ok,
         ok: { eof: true, data: new Uint8Array(0) },
       });
@@ -428,7 +428,7 @@ describe.each(WAYS)('with system calls made %s', (_way, calls) => {
   });
 
   describe('an export that squashes root, as it does by default', () => {
-    it('maps user 0 of a client to nobody', async () => {
+    it('maps user 0 of a client to user nobody', async () => {
       rig = new NfsRig({ squashRoot: true }, undefined, calls);
       const directory = await rig.mount();
       chmodSync(rig.path, 0o755);

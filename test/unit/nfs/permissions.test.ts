@@ -42,7 +42,7 @@ describe('rights', () => {
     expect(rightsOf(superuser, file(0, true))).toBe(READ | WRITE | EXECUTE);
   });
 
-  it('come from the credential, and are those of nobody without one', () => {
+  it('come from the credential; without one, from user nobody', () => {
     expect(identityOf(sysCredential(5, [6, 7]))).toEqual({ uid: 5, gids: [5, 6, 7] });
     expect(identityOf({ flavor: 'none' }).uid).toBe(65534);
   });

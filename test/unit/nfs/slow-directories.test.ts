@@ -29,7 +29,7 @@ class SlowFiles implements DirectoryFiles {
     return await WAITING_FILES.stats(path);
   }
 
-  /** Lets everything go on that waits. */
+  /** Releases all waiting calls. */
   goOn(): void {
     for (const resolve of this.waiting.splice(0)) resolve();
   }

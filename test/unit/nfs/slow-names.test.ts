@@ -9,7 +9,7 @@ import {
 } from '../../../verbs-api/nfs/server/file-calls.ts';
 import { NfsRig, name } from '../../support/nfs-rig.ts';
 
-/** Calls on names that start with `slow` wait until the test lets them go on. */
+/** Calls on names that start with `slow` wait until the test releases them. */
 class SlowCalls {
   readonly waiting: (() => void)[] = [];
   readonly made: string[] = [];
@@ -32,7 +32,7 @@ class SlowCalls {
   /** They wait with their result, which may then be out of date. */
   late = false;
 
-  /** Lets everything go on that waits. */
+  /** Releases all waiting calls. */
   goOn(): void {
     for (const resolve of this.waiting.splice(0)) resolve();
   }

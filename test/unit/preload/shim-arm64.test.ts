@@ -1,6 +1,6 @@
 /**
  * The shim of an arm64 machine, played by qemu's emulation of its processor on the system calls of
- * this one. Left out is what that cannot do, whoever asks for it: execute arm64 programs from an
+ * this one. Left out is what that cannot do for any program: execute arm64 programs from an
  * arm64 program ("executed"), `vfork`, fork while threads run ("unwatched", "forked-while-busy"), and fail messages of
  * which one piece cannot be read ("bad-addresses", "bad-netlink"); and measurements.
  */

@@ -14,7 +14,7 @@ const probes = fileURLToPath(new URL('probes/', import.meta.url));
 interface Machine {
   readonly name: string;
   readonly compiler: string;
-  /** What runs its programs; undefined where they run by themselves. */
+  /** The emulator that runs its programs; undefined where they run natively. */
   readonly emulator?: { readonly program: string; readonly args: readonly string[] };
 }
 

@@ -6,7 +6,7 @@ import { newCounters } from '../../../daemon/rnic/nic-counters.ts';
 import { CQEStatus, Notify, SQOpcode } from '../../../verbs-api/contract/protocol/queue-layout.ts';
 import { SlowBacking } from '../../support/nic-rig.ts';
 
-/** Completions that wait, and what comes behind them. */
+/** Completions that wait, and those after them. */
 const HELD = 100_000;
 const LATER = 500;
 /** Runs of which the cheapest counts: a collection of garbage belongs to none. */
@@ -75,7 +75,7 @@ function leastOf(run: () => number): number {
   return Math.min(...Array.from({ length: RUNS }, run));
 }
 
-describe('behind many completions that wait for memory', () => {
+describe('after many completions that wait for memory', () => {
   /** What it costs to look at each of those that wait, for each that comes. */
   const visits = () => {
     const held = Array.from({ length: HELD }, (_, pieces) => ({ pieces }));

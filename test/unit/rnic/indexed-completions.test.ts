@@ -113,7 +113,7 @@ describe('a completion ring with indices', () => {
     expect(cq.lost).toBe(2);
   });
 
-  it('goes on when librxe has taken one more than there is', () => {
+  it('continues when librxe has taken one more than there is', () => {
     const { cq, client } = create(7);
     pushAll(cq, [1, 2, 3]);
     expect(ids(client)).toEqual([1, 2, 3]);

@@ -160,7 +160,7 @@ describe('a send queue with indices', () => {
     expect(seen).toEqual([1]);
   });
 
-  it('counts a receive as completed behind its completion', () => {
+  it('counts a receive as completed after its completion', () => {
     const rig = new IndexedRig();
     const seen: number[][] = [];
     const counts = (): number[] => [rig.receives.consumer, rig.receives.shown];
@@ -435,7 +435,7 @@ describe('a datagram', () => {
     pd.close();
   });
 
-  it('arrives behind 40 bytes of GRH, with its sender and the packet type that UCX looks for', () => {
+  it('arrives after 40 bytes of GRH, with its sender and the packet type that UCX looks for', () => {
     for (const [first, sl] of [
       [0x00, 2],
       [0x60, 1],

@@ -81,7 +81,7 @@ describe('segments kept for one transfer', () => {
     expect(rig.qp.inputEnded()).toBe(Fault.none);
   });
 
-  it('fail the stream, without a successful completion of what is behind them [RDMAP-5.5-04]', () => {
+  it('fail the stream, without a successful completion of later work [RDMAP-5.5-04]', () => {
     const { rig, memory } = keepingRig();
     rig.receives.post(1, []);
     write(rig, 0, [1]);
@@ -136,7 +136,7 @@ describe('Sends kept for one transfer', () => {
     expect(memory.flushes).toBe(1);
   });
 
-  it('are blamed for their own memory only: those before succeed, those behind are flushed', () => {
+  it('fail for their own memory only: earlier ones succeed, later ones are flushed', () => {
     const { rig, memory } = keepingRig();
     memory.goneFrom = 100;
     receiveAt(rig, [0, 8, 200, 16, 24], 4);

@@ -131,7 +131,7 @@ describe('limits', () => {
 });
 
 describe('rings', () => {
-  it('requests the sizes of the layout: powers of two, the RQ behind the SQ', () => {
+  it('requests the sizes of the layout: powers of two, the RQ after the SQ', () => {
     const nic = new Nic({ name: 'n', seed: 1 });
     const asked: number[] = [];
     const source = (bytes: number): Uint8Array => {

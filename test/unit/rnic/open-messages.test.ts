@@ -9,7 +9,7 @@ import { ALL_ACCESS, MEMORY_ADDRESS, NicRig } from '../../support/nic-rig.ts';
 
 const FLUSHED = CQEStatus.wrFlushErr;
 
-/** A rig whose messages the test takes by itself. */
+/** A rig whose messages the test takes itself. */
 function rigOf(): NicRig {
   const rig = new NicRig();
   rig.stream.open = false;

@@ -82,7 +82,7 @@ describe('a queue pair that its program connects', () => {
     expect(rig.wire.sent).toHaveLength(2);
   });
 
-  it('in SQD starts no more, tells once what was started is done, and goes on in RTS', () => {
+  it('in SQD starts no more, reports that started work is done, and continues in RTS', () => {
     const rig = new ProgramRig();
     const qp = bringTo(rig.createQP(QPType.rc), RTS);
     rig.wire.budget = 0;

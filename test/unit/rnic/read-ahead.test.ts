@@ -86,7 +86,7 @@ it('a send that is posted later is not served by what was read before', () => {
   expect(reads).toEqual([64, 2]);
 });
 
-it('a fenced send, and one behind it, send what the Read before it wrote', () => {
+it('a fenced send and the next one send what the Read before them wrote', () => {
   const { rig } = countingRig();
   post(rig, 0);
   rig.sends.post({ opcode: SQOpcode.read, rkey: 1, sges: [rig.piece(16, 2)] });

@@ -5,7 +5,7 @@ import { QueueFlag, RQE, RQE_BYTES } from '../../../verbs-api/contract/protocol/
 const COUNT = 4;
 const RING_BYTES = COUNT * RQE_BYTES;
 
-/** Two rings behind each other, which do not begin where their memory does. */
+/** Two adjacent rings, which do not begin where their memory does. */
 function neighbours(): { memory: Uint8Array; rings: [ElementRing, ElementRing] } {
   const memory = new Uint8Array(new ArrayBuffer(64 + 2 * RING_BYTES), 64);
   const ring = (start: number) => new ElementRing(memory, start, COUNT, RQE_BYTES, RQE.flags);

@@ -18,7 +18,7 @@ function slowRig(): { rig: NicRig; slow: SlowBacking } {
 }
 
 describe('memory that must be fetched', () => {
-  it('delays a Send until its bytes arrive, then continues by itself', () => {
+  it('delays a Send until its bytes arrive, then continues', () => {
     const { rig, slow } = slowRig();
     rig.memory.set([4, 5], 0);
     rig.send({ opcode: SQOpcode.send, wrId: 1, sges: [rig.piece(0, 2)] });
@@ -133,7 +133,7 @@ describe('data that did not reach its memory', () => {
     rig.qp.readCompleted();
   }
 
-  it('fails the first work that brought data, and flushes what waited behind it', () => {
+  it('fails the first work that brought data, and flushes what waited after it', () => {
     const { rig, slow } = slowRig();
     readInto(rig, 1);
     readInto(rig, 2);
@@ -147,7 +147,7 @@ describe('data that did not reach its memory', () => {
     expect(rig.nic.counters).toMatchObject({ completions: 3, failures: 1, flushes: 2 });
   });
 
-  it('fails an unsignalled Read that brought it, not what waited behind the Read', () => {
+  it('fails an unsignalled Read that brought it, not what waited for the Read', () => {
     const { rig, slow } = slowRig();
     readInto(rig, 1, 0);
     rig.send({ opcode: SQOpcode.send, wrId: 2 });
@@ -197,7 +197,7 @@ describe('the order of reports to the stream', () => {
   it('reports a failure found inside the engine only after the engine returns', () => {
     const rig = new NicRig();
     rig.sends.post({ opcode: 99, wrId: 1 });
-    // The engine pumps by itself here, as it does behind received bytes.
+    // The engine pumps without a call here, as it does after received bytes.
     rig.stream.pump();
     expect(rig.qp.state).toBe(QPState.ERR);
     expect(rig.stream.calls).toEqual([]);

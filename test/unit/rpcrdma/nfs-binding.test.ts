@@ -105,7 +105,7 @@ describe('the binding of NFS', () => {
     expect(looked).toEqual([]);
   });
 
-  it('has the data of WRITE at position 96 behind AUTH_NONE and 32 bytes of handle [NFSR-1813.3-01]', () => {
+  it('has the data of WRITE at position 96 after AUTH_NONE and 32 bytes of handle [NFSR-1813.3-01]', () => {
     expect(writePayload(5000).items.map(({ position }) => position)).toEqual([96]);
   });
 

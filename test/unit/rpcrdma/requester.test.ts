@@ -181,7 +181,7 @@ describe('how a call travels', () => {
     expect(type).toBe('msg');
     expect(readList).toHaveLength(1);
     expect(readList[0]).toMatchObject({ position: 44, lengthBytes: 5001 });
-    // The count, and the word behind the item.
+    // The count, and the word after the item.
     expect(hexOf(rig.last.payload.subarray(40))).toBe('0000138900000007');
     expect(rig.memory.read(readList)).toEqual(Buffer.from(BULK));
   });

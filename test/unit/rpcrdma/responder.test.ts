@@ -57,7 +57,7 @@ function readChunk(memory: FakeMemory, position: number, bytes: Uint8Array, piec
   return list;
 }
 
-/** A reply with an eligible item of these bytes behind its count. */
+/** A reply with an eligible item of these bytes after its count. */
 function bulkReply(xid: number, ...items: readonly Uint8Array[]): Payload {
   return replyPayload(xid, (writer) => {
     for (const item of items) writer.bulk(item);
@@ -332,7 +332,7 @@ describe('read chunks', () => {
     expect(rig.responder.pulledBytes).toBe(800);
   });
 
-  it('that exceed the limit by themselves are read alone', () => {
+  it('larger than the limit are read alone', () => {
     const rig = new ResponderRig({ pulledBytesMax: 100 });
     const readList = readChunk(rig.memory, 44, new Uint8Array(400));
     rig.handle(callWith(1, { readList }));

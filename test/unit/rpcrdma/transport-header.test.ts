@@ -95,8 +95,8 @@ describe('the transport header', () => {
     const bytes = bytesOf(hex);
     expect(hexOf(messageBytes(header))).toBe(hexOf(bytes));
     expect(parseTransportHeader(bytes)).toEqual({ header, headerBytes: bytes.length });
-    const behind = parseTransportHeader(bytesOf(`${hex} 0a0b`));
-    expect(behind).toEqual({ header, headerBytes: bytes.length });
+    const longer = parseTransportHeader(bytesOf(`${hex} 0a0b`));
+    expect(longer).toEqual({ header, headerBytes: bytes.length });
   });
 
   it.each(GOLDEN)('%s: cut at any byte, is refused', (_name, _header, hex) => {

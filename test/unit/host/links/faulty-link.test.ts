@@ -127,7 +127,7 @@ describe('a link with faults', () => {
     expect(user.told).toEqual(['closed well late']);
   });
 
-  it('drops what comes while it closes behind bytes that leave in time', () => {
+  it('drops what arrives while it closes after bytes that leave in time', () => {
     const { link, them, peer, run, face, user } = wired();
     face({ kind: 'delay', ms: 60 });
     link.write(REPLY.slice());

@@ -187,7 +187,7 @@ describe('a link through memory', () => {
     expect([dialed.closed, accepted.closed]).toEqual([undefined, undefined]);
   });
 
-  it.each([0, 10, LARGE_BYTES])('resets at once, behind %s bytes', async (bytes) => {
+  it.each([0, 10, LARGE_BYTES])('resets at once, after %s bytes', async (bytes) => {
     const [dialed, accepted] = await pair();
     if (bytes > 0) dialed.link.write(new Uint8Array(bytes));
     dialed.link.reset();

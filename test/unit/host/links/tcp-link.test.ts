@@ -189,7 +189,7 @@ describe('a link', () => {
     expect(accepted.heardBytes).toBe(bytes.length);
   });
 
-  it.each(['nothing', 'bytes'] as const)('resets at once, behind %s', async (before) => {
+  it.each(['nothing', 'bytes'] as const)('resets at once, after %s', async (before) => {
     const [dialed, accepted] = await pair();
     if (before === 'bytes') dialed.link.write(new Uint8Array(16 << 20));
     dialed.link.reset();

@@ -1,4 +1,4 @@
-/** CRCs within one host: computed only if somebody looks, and then good. */
+/** CRCs within one host: computed only if a capture or fault needs them, and then correct. */
 import { setImmediate } from 'node:timers/promises';
 import { afterEach, expect, it } from 'vitest';
 import { TapHub, type TapWatcher } from '../../../../daemon/capture/tap-hub.ts';
@@ -45,7 +45,7 @@ function postWrite({ active, passive }: ConnectedPair): void {
   });
 }
 
-/** One large Write, and a Send behind it; both arrive whole. */
+/** One large Write, then a Send; both arrive whole. */
 async function exchange(pair: ConnectedPair, seed: number): Promise<void> {
   const { active, passive } = pair;
   for (let at = 0; at < LENGTH; at += 1) active.buffer[at] = (at * seed) & 0xff;

@@ -76,7 +76,7 @@ describe('packets of one batch for several queue pairs of a program', () => {
         a.sends.post({ opcode: SQOpcode.send, wrId: 1, sges: [a.piece(0, 4)] });
         return { a, b };
       });
-      // All leave before the event loop of either host goes on.
+      // All leave before the event loop of either host continues.
       for (const { a } of pairs) a.ring();
       const outcome: unknown[] = [];
       for (const { a, b } of pairs) {

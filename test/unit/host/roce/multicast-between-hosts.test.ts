@@ -174,7 +174,7 @@ describe('a multicast group of two hosts', () => {
       expect([memory[28], memory[29]]).toEqual([3, 17]);
       expect([...memory.subarray(32, 40)].join('.')).toBe(`${NEAR}.${GROUP}`);
     }
-    // A second one arrives behind whatever the first would still be to its sender's host.
+    // A second one arrives after anything that the first would still cause at its sender's host.
     far.expectOne(one);
     near.send(sender, [5]);
     expect(await arrival(one)).toMatchObject({ byteLen: 41 });

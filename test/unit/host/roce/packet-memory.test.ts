@@ -270,7 +270,7 @@ describe('memory that takes its time', () => {
     expect(b.memory[99]).toBe(9);
   });
 
-  it('has a Write acknowledged by no NAK for what is behind it either', () => {
+  it('does not acknowledge a Write by a NAK for a later packet either', () => {
     for (const spec of [
       { kind: 'nak', syndrome: 'psn-sequence', nth: 2 },
       { kind: 'rnr', nth: 2 },

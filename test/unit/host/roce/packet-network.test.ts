@@ -345,7 +345,7 @@ describe('packets between two devices of a host', () => {
     }
   });
 
-  it('are held back, not lost, while the memory of their receiver is behind', () => {
+  it('are held back, not lost, while the memory of their receiver lags', () => {
     const world = new RoceWorld();
     let memory: SlowBacking | undefined;
     const a = world.end(0);

@@ -68,7 +68,7 @@ function datagramOf(
   return bytes.subarray(start);
 }
 
-/** Sends a datagram so often, before the event loop goes on. */
+/** Sends a datagram so many times before the event loop continues. */
 function sendAtOnce(from: string, datagram: Uint8Array, times: number): void {
   const { fd } = openUdp(from, PORT, 65_536);
   const batch = new OutgoingBatch(1, datagram.length);
@@ -192,11 +192,11 @@ describe('the UDP link', () => {
     expect(port.counters).toMatchObject({ identified: sizes.length - 1, icrcErrors: 0 });
   });
 
-  it('reads behind what one host floods it with, in the same turn', async () => {
+  it('reads past the flood of one host, in the same turn', async () => {
     link.listen(port, OWN);
     peer.send(datagramOf(packetOf(12), 0), PORT, OWN_ADDRESS);
     await until(() => arrivals.length === 1);
-    // Nothing is read before the event loop goes on: the flood and what is behind it are one turn's.
+    // Nothing is read before the event loop continues: the flood and what follows arrive in one turn.
     sendAtOnce(THEIR_ADDRESS_2, datagramOf(packetOf(12), 0, PORT, FLOOD), 300);
     sendAtOnce(THEIR_ADDRESS_3, datagramOf(packetOf(28), 0, PORT, LATE), 1);
     await until(() => turns.length === 2);

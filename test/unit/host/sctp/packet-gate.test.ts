@@ -59,9 +59,9 @@ describe('packets that come', () => {
   it.each<readonly [string, string]>([
     ['chunk longer than the packet', `${header(TAG)} 00 07 0016 00000001 0001 0000 00000010 00`],
     ['chunk without room for its own header', `${header(TAG)} 00 07 0003 00000000`],
-    ['half a chunk header behind a chunk', `${header(TAG)} 0a 00 0004 0a00`],
-    ['INIT with something behind it', `${INIT} 0a 00 0004`],
-    ['INIT behind something', `${header(TAG)} 0a 00 0004 01 00 0014 ${INIT_FIELDS}`],
+    ['half a chunk header after a chunk', `${header(TAG)} 0a 00 0004 0a00`],
+    ['INIT with a chunk after it', `${INIT} 0a 00 0004`],
+    ['INIT after another chunk', `${header(TAG)} 0a 00 0004 01 00 0014 ${INIT_FIELDS}`],
     ['INIT with a verification tag', INIT.replace(header('00000000'), header(TAG))],
     ['INIT whose tag is zero', INIT.replace('01020304', '00000000')],
     ['INIT without its fields', `${header('00000000')} 01 00 0010 01020304 00020000 00010001`],

@@ -197,7 +197,7 @@ describe('messages that are recorded as packets', () => {
     expect(end.texts).not.toContain(`${HERE} SCTP INIT`);
   });
 
-  it('lie between the packets that begin and end the association, each shown by whoever sends it', () => {
+  it('lie between the packets that begin and end the association, each recorded by its sender', () => {
     const devices = ['10.0.0.1', '10.0.0.2'];
     const dialer = new End({ devices });
     const listener = new End({ devices, dialed: false, places: ['10.0.0.2', '10.0.0.1'] });

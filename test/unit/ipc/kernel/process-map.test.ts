@@ -37,7 +37,7 @@ describe('the range of a registration', () => {
     [0x1000, 0x5000, false, true],
     [0x3800, 0x2800, true, true],
     [0x7f0000000000, 0x1000, true, true],
-    // Before all, between two, behind all.
+    // Before all, between two, after all.
     [0xfff, 2, false, false],
     [0x5fff, 2, false, false],
     [0x6800, 1, false, false],
@@ -68,7 +68,7 @@ describe('the range of a registration', () => {
         return take(piece);
       });
     };
-    // Of 4,005 mappings, those that overlap the range; reading ends at the first one behind it.
+    // Of 4,005 mappings, those that overlap the range; reading ends at the first one after it.
     expect(coversRange(visit, 0x1000, 0x5000, false)).toBe(true);
     closeSync(fd);
     expect(asked).toEqual([0x1000, 0x3000, 0x4000]);
@@ -87,7 +87,7 @@ describe('the range of a registration', () => {
     expect(looked).toBe(256);
   });
 
-  it('stops reading behind the range, however many mappings follow', () => {
+  it('stops reading after the range, however many mappings follow', () => {
     const path = join(folder, 'long');
     writeFileSync(path, `${MAPS}${LOW.replaceAll('0-', 'ff0000000000-')}`);
     fd = openSync(path, 'r');

@@ -228,7 +228,7 @@ describe('addresses', () => {
     rig.must(cm.listen(first));
   });
 
-  it('are held in each port space by itself, but have one listener', () => {
+  it('are held in each port space separately, but have one listener', () => {
     const spaces = [0x0106, 0x0111, 0x013f];
     const port = rig.freePort();
     const ids = spaces.map((space) => rig.create(1n, rig.file, space));
@@ -640,7 +640,7 @@ describe('an event that the program writes', () => {
     expect(rig.poll(other)).toMatchObject({ id, type: USER });
   });
 
-  it('is of a type for programs, for an id of the same file', () => {
+  it('has a type for programs and an id of the same file', () => {
     const id = rig.create(7n);
     for (const event of [ESTABLISHED, 16, 17, 20]) {
       expect(rig.write(cm.writeEvent(id, event))).toBe(EINVAL);

@@ -76,7 +76,7 @@ describe('lines for standard error', () => {
     expect(lines.take(7)).toEqual([]);
   });
 
-  it('stand at the end of a reply, behind everything else', () => {
+  it('are at the end of a reply, after everything else', () => {
     const bytes = emitReply(3, { status: -22, purged: [5], reasons: ['one', 'two'] });
     const fields = new DataView(bytes.buffer);
     expect(fields.getUint32(12, true)).toBe(ReplyFlag.purged | ReplyFlag.reasons);

@@ -128,7 +128,7 @@ describe('DDPReceiver', () => {
     expect(user.seen).toEqual([]);
   });
 
-  it('reports an error and ends nothing by itself [DDP-6.2-01, DDP-6.2.2-04]', () => {
+  it('reports an error and leaves teardown to its caller [DDP-6.2-01, DDP-6.2.2-04]', () => {
     const user = new RecordingUser();
     const receiver = new DDPReceiver(user, 4);
     const names = receive(

@@ -13,7 +13,7 @@ import {
   TIMEOUT_MICROS,
 } from '../../../support/startup-dialogue.ts';
 
-/** The Request's bytes behind the key. */
+/** The Request's bytes after the key. */
 function requestOf(...setup: Parameters<typeof initiator>): string {
   const { frame } = only(initiator(...setup), 'transmit');
   expect(hexOf(frame.subarray(0, 16))).toBe(REQ_KEY);
@@ -110,7 +110,7 @@ describe('startup, initiator: an accepting Reply', () => {
     expect(only(startup, 'full-operation').error).toBeUndefined();
   });
 
-  it('bytes behind the Reply are left over as FPDUs [MPA-7.1.1-23]', () => {
+  it('bytes after the Reply are left over as FPDUs [MPA-7.1.1-23]', () => {
     const startup = initiator();
     expect(feed(startup, REP_KEY, '50 02 0004 00100010', '002a4143')).toBe(4);
     expect(hexOf(only(startup, 'full-operation').agreement.privateData)).toBe('');

@@ -15,7 +15,7 @@ import {
 
 const WISHES = { ird: 16, ord: 16 };
 
-/** A responder that has had `request` behind the key, its request event taken. */
+/** A responder that has received `request` after the key, its request event taken. */
 function asked(request: string, ...setup: Parameters<typeof responder>) {
   const startup = responder(...setup);
   feed(startup, REQ_KEY, request);
@@ -23,7 +23,7 @@ function asked(request: string, ...setup: Parameters<typeof responder>) {
   return startup;
 }
 
-/** The Reply's bytes behind its key, and whether that is all that happens. */
+/** The Reply's bytes after its key, and whether that is all that happens. */
 function replyOf(startup: ReturnType<typeof responder>): string {
   const { frame } = only(startup, 'transmit');
   expect(hexOf(frame.subarray(0, 16))).toBe(REP_KEY);
@@ -255,7 +255,7 @@ describe('startup, responder: refusals', () => {
     ['revision 3 [MPA-7.1.1-16]', `${REQ_KEY} 40 03 0000`],
     ['revision 0 [MPA-C.2-01, MPA-C.2.1-01]', `${REQ_KEY} c0 00 0000`],
     ['S without room for its word [EMPA-6-08]', `${REQ_KEY} 50 02 0003 c020c0`],
-    ['a byte behind the Request [MPA-7.1.1-22]', `${REQ_KEY} 40 01 0000 00`],
+    ['a byte after the Request [MPA-7.1.1-22]', `${REQ_KEY} 40 01 0000 00`],
   ])('MPA-7.1.2-03, MPA-8-06, %s: closed at once with code 4, no Reply', (_name, bytes) => {
     const startup = responder();
     feed(startup, bytes);

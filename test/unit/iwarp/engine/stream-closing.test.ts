@@ -236,7 +236,7 @@ describe('a graceful end', () => {
     expect(peer.failure).toMatchObject({ kind: 'timeout' });
   });
 
-  it('waits for no answer of a peer that has ended, nor does a request behind it', () => {
+  it('does not wait for a reply once the peer has ended, nor for a later request', () => {
     const user = new NaiveUser();
     user.register(0x99, 8);
     for (let i = 0; i < 3; i++) user.read(5, [0x77, 0], [0x99, 0]);

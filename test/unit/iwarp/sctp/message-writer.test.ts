@@ -41,7 +41,7 @@ describe('the messages of a session', () => {
     expect(writer.queuedBytes).toBe(0);
   });
 
-  it('go on from 65535 with 0 [SCTP-5.2.1-02]', () => {
+  it('wrap from 65535 to 0 [SCTP-5.2.1-02]', () => {
     const writer = writerOf({ firstSsn: 0xffff });
     write(writer, 'aa');
     write(writer, 'bb');

@@ -75,7 +75,7 @@ describe('a session control message', () => {
     expect(parseSessionMessage(bytesOf('0000 0004 00'))).toBe('terminate-data');
   });
 
-  it('has at most 508 bytes behind the enhanced word [SCTPE-7-03]', () => {
+  it('has at most 508 bytes after the enhanced word [SCTPE-7-03]', () => {
     expect(() => checkSessionMessage(message(5, WORD, new Uint8Array(508)))).not.toThrow();
     expect(() => checkSessionMessage(message(5, WORD, new Uint8Array(509)))).toThrow(RangeError);
     expect(parseSessionMessage(bytesOf('0000 0005 8010c008 00*508'))).toMatchObject({

@@ -60,7 +60,7 @@ describe('the active side', () => {
     expect(session.events).toMatchObject([{ type: 'established', ird: 6, ord: 7 }]);
   });
 
-  it('is told of a rejection and its private data, and sends nothing more [SCTP-6.3-01, SCTP-5.2.3-05]', () => {
+  it('reports a rejection and its private data, and sends nothing more [SCTP-6.3-01, SCTP-5.2.3-05]', () => {
     const session = LiteralSession.connecting({ mpaRevision: 1 });
     session.take();
     session.control('0000 0003 6e6f');
@@ -71,7 +71,7 @@ describe('the active side', () => {
     expect(session.types).toEqual(['rejected', 'finish', 'closed']);
   });
 
-  it('is told of an enhanced rejection, with or without what the peer needs [SCTPE-7-04]', () => {
+  it('reports an enhanced rejection, with or without what the peer needs [SCTPE-7-04]', () => {
     const session = LiteralSession.connecting();
     session.control('0000 0007 00100020 6e6f');
     expect(session.events).toMatchObject([{ type: 'rejected', peerIrd: 16, peerOrd: 32 }]);
@@ -80,7 +80,7 @@ describe('the active side', () => {
     expect(bare.events).toMatchObject([{ type: 'rejected', peerIrd: undefined }]);
   });
 
-  it('is told of a refusal, and does not answer it [SCTP-5.2.3-06]', () => {
+  it('reports a refusal, and does not answer it [SCTP-5.2.3-06]', () => {
     const session = LiteralSession.connecting();
     session.take();
     session.control('0000 0004');
@@ -147,7 +147,7 @@ describe('the active side', () => {
 });
 
 describe('the passive side', () => {
-  it('reports an Initiate, and speaks right behind its Accept [SCTP-5.2.3-05, SCTPE-7-08]', () => {
+  it('reports an Initiate, and sends right after its Accept [SCTP-5.2.3-05, SCTPE-7-08]', () => {
     const session = LiteralSession.listening();
     expect(session.control('0000 0001 68656c6c6f').events).toMatchObject([
       { type: 'request', enhanced: false, privateData: bytesOf('68656c6c6f'), peerIrd: undefined },

@@ -52,7 +52,7 @@ describe('markers', () => {
     const isMarker = (seq: number) => markerPhase(seq - seqStart) === 0;
     expect([0xfffffff0, 0x1f0, 0x3f0].every(isMarker)).toBe(true);
     expect([0xfffffff4, 0, 0x1ec, 0x1f4].some(isMarker)).toBe(false);
-    // An FPDU that begins four bytes behind the first marker, and its marker at 0x1f0.
+    // An FPDU that begins four bytes after the first marker, and its marker at 0x1f0.
     const phase = markerPhase(0xfffffff4 - seqStart);
     const bytes = marked(phase, 600);
     expect(readUint16(bytes, 512 - phase + 2)).toBe(0x1fc);

@@ -48,7 +48,7 @@ describe('Terminate', () => {
   it('read [RDMAP-4.8-01, RDMAP-4.8-02, RDMAP-4.8-13, RDMAP-4.8-04, RDMAP-4.8-26, RDMAP-4.8-35]', () => {
     for (const vector of [...vectors.valid, ...vectors.read]) {
       const bytes = bytesOf(`ff ff ${vector.bytes}`);
-      // The bytes behind the message are there, and must not be read.
+      // Bytes after the message exist, and must not be read.
       const padded = bytesOf(`ff ff ${vector.bytes} 77*64`);
       const terminate = parseTerminate(padded, 2, bytes.length - 2);
       const { text, ...rest } = terminate ?? { text: '' };

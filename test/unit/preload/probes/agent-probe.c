@@ -34,7 +34,7 @@ static uint32_t reg_mr(int fd, const void *memory, uint64_t length, uint32_t acc
   return made.handle;
 }
 
-/* The request has no room for a response: the handle is right behind its header. */
+/* The request has no room for a response: the handle is right after its header. */
 static void dereg_mr(int fd, uint32_t handle) {
   struct {
     uint32_t number;
@@ -207,7 +207,7 @@ static void forked(void) {
   CHECK(memory[1024] == 5);
 }
 
-/* A file's registrations end with it, while another one's go on. */
+/* A file's registrations end with it, while another one's stay. */
 static void closed(void) {
   int fd = open_with_agent();
   int other = open_device();

@@ -337,7 +337,7 @@ static void cm_cancelled(void) {
 static void cm_arguments(void) {
   int first = open("/dev/infiniband/rdma_cm", O_RDWR | O_CLOEXEC);
   manager = open("/dev/infiniband/rdma_cm", O_RDWR | O_CLOEXEC);
-  /* SET_OPTION: the value lies behind a pointer. */
+  /* SET_OPTION: a pointer leads to the value. */
   uint32_t value = 0x11223344;
   uint32_t option[8] = {14, 24, 0, 0, 1, 0, 2, sizeof value};
   void *pointer = &value;

@@ -54,7 +54,7 @@ enum told {
   TELL_BREAK = 131,
   /* Removes all records of a queue: u32 queue. */
   TELL_PURGE = 132,
-  /* Sets the word behind the send queue. */
+  /* Sets the word after the send queue. */
   TELL_CONNECTED = 133,
   /* Answers after so many milliseconds: u32. */
   TELL_SLOW = 134,

@@ -1,4 +1,4 @@
-/** Requests that come before somebody listens for their service. */
+/** Requests that arrive before their listener. */
 import { describe, expect, it } from 'vitest';
 import type { CmLimits } from '../../../../daemon/roce/cm/cm-types.ts';
 import { parseCmMessage } from '../../../../daemon/roce/wire/cm-message.ts';

@@ -56,7 +56,7 @@ function forgetDialer({ pair, dialer }: ReturnType<typeof establishedPair>): voi
 
 describe('a request that names the queue pair of a connection', () => {
   it.each([
-    ['that nobody listens for', true],
+    ['without a listener', true],
     ['that has a listener', false],
   ])('%s ends nothing while the peer has the connection', (_, unheard) => {
     const { pair, listener, dialer, acceptor } = establishedPair();
@@ -158,7 +158,7 @@ describe('an established connection', () => {
     expect([active.events, passive.events]).toEqual([[], []]);
   });
 
-  it('is not withdrawn by the REJ of a request that nobody answered', () => {
+  it('is not withdrawn by the REJ of a request that was not answered', () => {
     const { pair, acceptor } = establishedPair();
     const { active, passive } = pair;
     const withdrawal = { localCommId: acceptor.remoteCommId, reason: 4, message: 0 };

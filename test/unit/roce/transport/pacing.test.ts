@@ -77,7 +77,7 @@ describe('a paced connection', () => {
     expect(pair.a.pollAll(0)).toHaveLength(64);
   });
 
-  it('asks again before the timer of its program, which goes on and counts alone', () => {
+  it('retries before the timer of its program, which keeps running and counts alone', () => {
     const side = sideOf();
     side.pollAll(0);
     let asked = 0;

@@ -32,7 +32,7 @@ const { send, write, readRequest, atomic } = OutboundKind;
 const TIMEOUT = 4194.304;
 const ACK = 31;
 
-/** A queue pair with a Read of 2^31 bytes and an empty Send behind it. It counts what comes. */
+/** A queue pair with a Read of 2^31 bytes then an empty Send. It counts completions. */
 class LongRead extends TransportUser {
   bytes = 0;
   reads = 0;
@@ -192,7 +192,7 @@ describe('acknowledgement', () => {
     expect(pair.a.pollAll(0)).toHaveLength(4);
   });
 
-  it('is implied by the response to a Read behind it', () => {
+  it('is implied by the response to a later Read', () => {
     const pair = new TransportPair();
     post(pair.a, 0, write, 10);
     post(pair.a, 1, readRequest, 500);
@@ -420,7 +420,7 @@ describe('Reads and atomics', () => {
     expect(ids(pair.a)).toEqual([0]);
   });
 
-  it('does not let an acknowledgement behind it stand for a response', () => {
+  it('does not take a later acknowledgement for a response', () => {
     const pair = new TransportPair();
     post(pair.a, 0, atomic, 0);
     post(pair.a, 1, send, 0);

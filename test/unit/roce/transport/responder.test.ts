@@ -468,7 +468,7 @@ describe('answers', () => {
     // What is too old to be repeated is ahead: it shows a gap.
     rig.ask(psn(1), Operation.readRequest, 0, { dmaLength: MTU });
     expect(next()).toBe(4);
-    // The end of it, which comes last, and what was asked for behind it.
+    // Its end, which comes last, and what was requested after it.
     rig.ask(psn(2 ** 23 - 2), Operation.readRequest, 0, { dmaLength: 2 * MTU });
     const rest = rig.side.poll(0);
     expect(parsed(rest)).toMatchObject({ psn: psn(2 ** 23 - 2) });

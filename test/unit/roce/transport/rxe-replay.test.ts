@@ -3,7 +3,7 @@
  * says the same bytes. Where it does not, and why it need not, is said here in data.
  *
  * Left out of the comparison: whether a packet asks for an acknowledgment, but for the last one of a
- * message; and the second NAKs of rxe behind an RNR NAK. Reads are asked for whole, and each request
+ * message; and the second NAKs of rxe after an RNR NAK. Reads are asked for whole, and each request
  * is answered before the next one comes, so that no acknowledgment is coalesced.
  */
 import { describe, expect, it } from 'vitest';

@@ -100,8 +100,8 @@ describe('what rdma_cm puts before private data', () => {
 
   it.each([
     ['is shorter', '00 40 1c06 00*31'],
-    ['is of another version', '01 40 1c06 00*32'],
-    ['is of another IP version', '00 50 1c06 00*32'],
+    ['has another version', '01 40 1c06 00*32'],
+    ['has another IP version', '00 50 1c06 00*32'],
   ])('is nothing that we know when it %s', (_, text) => {
     expect(parseIpRequest(bytesOf(text))).toBeUndefined();
   });

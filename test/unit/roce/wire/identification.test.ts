@@ -64,13 +64,13 @@ describe('the identification of a datagram', () => {
         const start = writeDatagramHeaders(bytes, 0, datagram);
         for (let at = start; at < bytes.length; at += 1) bytes[at] = (at * (seed | 1)) >> 3;
         const sent = icrcOf(crc32, bytes, 0, start, start + packetLength);
-        const behind = bytesFromIdentification(packetLength);
-        expect(identificationOf(sent, icrcOfZero(bytes).icrc, behind)).toBe(identification);
+        const rest = bytesFromIdentification(packetLength);
+        expect(identificationOf(sent, icrcOfZero(bytes).icrc, rest)).toBe(identification);
         // Damage may look like another identification, once in 65,536 times, but not like this one.
         if (packetLength === BTH_BYTES) return;
         const at = start + BTH_BYTES + (where % (packetLength - BTH_BYTES));
         bytes[at] = (bytes[at] ?? 0) ^ 0x81;
-        const damaged = identificationOf(sent, icrcOfZero(bytes).icrc, behind);
+        const damaged = identificationOf(sent, icrcOfZero(bytes).icrc, rest);
         expect(damaged).not.toBe(identification);
       }),
     );

@@ -61,7 +61,7 @@ const BASE: Partial<Packet> = {
   ackRequest: true,
   psn: 0x876543,
 };
-/** The base header of `BASE` behind opcode and flags. */
+/** The base header of `BASE` after opcode and flags. */
 const BASE_TAIL = '7fff 80 abcdef 80 876543';
 
 function payloadOf(opcode: number): number {

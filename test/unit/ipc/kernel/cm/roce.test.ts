@@ -202,7 +202,7 @@ it('an id that was bound to a wildcard leaves other addresses free once it has r
   expect(rig.write(cm.bind(rig.create(1n), '127.0.0.1', 7010))).toBe(0);
 });
 
-it('an id of RDMA_PS_IPOIB gets no device, since none is of InfiniBand', async () => {
+it('an id of RDMA_PS_IPOIB gets no device, since none is an InfiniBand device', async () => {
   const id = rig.create(1n, rig.file, 0x0002);
   expect(rig.write(cm.bind(id, ADDRESS, 7011))).toBe(EINVAL);
   rig.must(cm.bind(id, '0.0.0.0', 7011));
@@ -598,9 +598,9 @@ describe('datagrams', () => {
   it('find no service, or one that refuses', async () => {
     const lonely = rig.routed(2n, 7999, rig.file, PS_UDP);
     rig.must(cm.connect(lonely, connParam({ qpn: 0x11 })));
-    const nobody = await rig.event();
-    expect(nobody).toMatchObject({ id: lonely, type: UNREACHABLE, status: 1 });
-    expect(datagram(nobody)).toMatchObject({ length: 136 });
+    const unreachable = await rig.event();
+    expect(unreachable).toMatchObject({ id: lonely, type: UNREACHABLE, status: 1 });
+    expect(datagram(unreachable)).toMatchObject({ length: 136 });
     const { active, request } = await asked();
     rig.must(cm.reject(request.id, []));
     expect(await rig.event()).toMatchObject({ id: active, type: UNREACHABLE, status: 2 });

@@ -133,7 +133,7 @@ describe('an address handle', () => {
     ['another port', { port: 2 }, EINVAL],
     ['a destination of zero', { dgid: EMPTY_GID }, EINVAL],
     ['an empty entry of the GID table', { index: 7 }, ENODATA],
-    ['an entry behind the GID table', { index: 255 }, ENODATA],
+    ['an entry past the GID table', { index: 255 }, ENODATA],
     ['a destination without a route', { dgid: '00*10 ffff 0a090909' }, ETIMEDOUT],
     ['a multicast group', { dgid: '00*10 ffff ef010101' }, 0],
   ])('answers %s as rxe does', (_, wish, status) => {

@@ -68,7 +68,7 @@ describe('a completion queue', () => {
     expect(rig.write(commands.createCQ(1n, cqe)).status).toBe(EINVAL);
   });
 
-  it('is resized to a ring of its own, behind the others, and the old one is gone', () => {
+  it('is resized to a ring of its own, after the others, and the old one is unmapped', () => {
     withCQ();
     const resize = recordedRequest('RESIZE_CQ', [16, 1], [20, 100]);
     const reply = rig.must(resize);
