@@ -9,6 +9,8 @@ const FOLDERS = [
   'test/',
   'README.md',
   'daemon/README.md',
+  'daemon/control/',
+  'daemon/roce/',
   'daemon/ARCHITECTURE.md',
 ];
 /** Recordings and pictures. */

@@ -1,4 +1,4 @@
-/** A connection as the communication manager has it. README.md has a diagram of its states. */
+/** A connection in the communication manager. README.md has a diagram of its states. */
 import type { QPType } from '../../../verbs-api/contract/verbs/enums.ts';
 import { type Micros, NEVER } from '../../rnic/wire-port.ts';
 import type { Transaction } from '../wire/cm-message.ts';
@@ -6,7 +6,7 @@ import type { CmListener } from './cm-listener.ts';
 import type { CmPath } from './cm-path.ts';
 import type { CmAccount, CmEndFacts, CmPeerFacts } from './cm-types.ts';
 
-/** State of a connection (IBTA 12.9.7), or of a question for a service (12.11). */
+/** State of a connection (IBTA 12.9.7), or of a service query (12.11). */
 export type CmState =
   | 'req-sent'
   /** The peer has asked for more time. */
@@ -21,7 +21,7 @@ export type CmState =
   | 'timewait'
   | 'sidr-req-sent'
   | 'sidr-req-rcvd'
-  /** Over, and forgotten by the manager. */
+  /** Closed, and removed from the manager. */
   | 'idle';
 
 const TRANSITIONS: Readonly<Record<CmState, readonly CmState[]>> = {
@@ -40,7 +40,7 @@ const TRANSITIONS: Readonly<Record<CmState, readonly CmState[]>> = {
   idle: [],
 };
 
-/** What is known from the start. */
+/** What is known when the connection is made. */
 export interface CmConnectionInit {
   readonly role: 'active' | 'passive';
   readonly state: CmState;
@@ -50,7 +50,7 @@ export interface CmConnectionInit {
   readonly path: CmPath;
   readonly transaction: Transaction;
   readonly tag: unknown;
-  /** It was charged for the connection. */
+  /** Charged for the connection. */
   readonly account: CmAccount | undefined;
 }
 
@@ -60,36 +60,36 @@ export class CmConnection {
   readonly type: QPType;
   readonly localCommId: number;
   remoteCommId = 0;
-  /** PSN of the own first packet. */
+  /** Our first PSN. */
   readonly startingPsn: number;
   readonly path: CmPath;
-  /** Of the last question: its answers have the same. */
+  /** Of the last request; replies carry the same one. */
   transaction: Transaction;
-  /** Owner, for routing events. */
+  /** The owner's own mark, for routing events. */
   tag: unknown;
   readonly account: CmAccount | undefined;
-  /** False once the owner has destroyed it: there are no more events. */
+  /** False once the owner has destroyed the connection: no more events. */
   owned = true;
-  /** Passive: who heard it, until the request is answered. */
+  /** Passive side: the listener, until the request is accepted or rejected. */
   listener: CmListener | undefined;
-  /** What the two ends have said. */
+  /** What each end announced. */
   local: CmEndFacts | undefined;
   remote: CmPeerFacts | undefined;
   /** Transport retries of both queue pairs. */
   retryCount = 0;
-  /** Timeout of the own queue pair, an exponent. */
+  /** Timeout of our queue pair, an exponent. */
   timeout: number;
-  /** Chosen by the owner: the peer's delay does not change the timeout. */
+  /** Set by the owner: the peer's ACK delay does not change it. */
   timeoutChosen = false;
-  /** The message that is repeated until it is answered, and again when the peer repeats its own. */
+  /** Repeated until it is answered, and again when the peer repeats its own. */
   message: Uint8Array | undefined;
-  /** How long to wait for an answer, and how often still. */
+  /** The resend interval, and how many resends are left. */
   resendMicros: Micros = NEVER;
   resendsLeft = 0;
-  /** When we stop waiting for an answer, whatever the peer asks for. */
+  /** The latest time to wait for an answer, whatever the peer asks for. */
   givenUpAt: Micros = NEVER;
   deadline: Micros = NEVER;
-  /** When the peer may be asked again whether it still has the connection; 0 if it was not asked. */
+  /** When the peer may be probed again for a stale connection; 0 if it never was. */
   probeAgainAt: Micros = 0;
   #state: CmState;
 
@@ -110,7 +110,7 @@ export class CmConnection {
     return this.#state;
   }
 
-  /** Changes the state as in the table; another transition is a bug of the manager. */
+  /** Throws if the table has no such transition, which is a bug of the manager. */
   transition(next: CmState): void {
     if (!TRANSITIONS[this.#state].includes(next)) {
       throw new Error(`connection ${this.localCommId}: ${this.#state} to ${next}`);

@@ -1,6 +1,5 @@
 /**
- * What commands and messages share: the connections and listeners of a manager, what it repeats and
- * when, and what it sends and reports.
+ * State that commands and message handlers share: connections, listeners, resends, and the queue of effects.
  */
 import { isVerbsError, VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import { assert } from '../../invariants/assert.ts';
@@ -23,26 +22,26 @@ import { EarlyRequests } from './early-requests.ts';
 import { HalfOpen } from './half-open.ts';
 import { KeptAnswers } from './kept-answers.ts';
 
-/** How long answers are kept: 137 s, longer than peers repeat a question. */
+/** How long answers are kept: 137 s, longer than peers repeat a request. */
 const ANSWER_KEPT_MICROS = exponentMicros(25);
 
 const PSN_MASK = 0xff_ffff;
 
-/** What peers sent that came to nothing. */
+/** Messages of peers that had no effect, and our resends. */
 export interface CmCounters {
-  /** MADs of other classes, or that are no messages. */
+  /** MADs of other classes, and malformed ones. */
   malformed: number;
   /** Requests beyond a limit. */
   refused: number;
-  /** Messages that repeat one which was handled. */
+  /** Repeats of a message that was already handled. */
   duplicates: number;
-  /** Messages about no connection, or not possible in its state. */
+  /** Messages for no connection, or illegal in its state. */
   strays: number;
   /** Messages that we sent again. */
   repeats: number;
 }
 
-/** Connections whose deadlines are met at once, as each may send: the rest is due still. */
+/** Expired connections handled in one call, since each may send. The others stay due. */
 const EXPIRED_MAX = 128;
 
 export class CmCore {
@@ -65,7 +64,7 @@ export class CmCore {
   #transactionLo = 0;
   #effects: CmEffect[] = [];
   #polled = 0;
-  /** Connections with a deadline, and when the first of them may be due. */
+  /** Connections with a deadline. `#due` is a lower bound of all deadlines. */
   readonly #timed = new Set<CmConnection>();
   #due: Micros = NEVER;
 
@@ -84,14 +83,14 @@ export class CmCore {
 
   // Connections
 
-  /** A new connection that the table does not have yet. ENOMEM, and what its account throws. */
+  /** Makes a connection that is not in the table yet. Throws ENOMEM, or what its account throws. */
   make(
     init: Omit<CmConnectionInit, 'localCommId' | 'startingPsn' | 'account'>,
     remoteCommId: number,
   ): CmConnection {
     const { connectionsMax } = this.limits;
     if (this.table.size >= connectionsMax) {
-      throw new VerbsError('ENOMEM', `no more than ${connectionsMax} connections`);
+      throw new VerbsError('ENOMEM', `limit of ${connectionsMax} RoCE connections reached`);
     }
     const account = this.#accountOf(init.tag);
     account?.take('roceConnections');
@@ -105,7 +104,7 @@ export class CmCore {
     return connection;
   }
 
-  /** True if a connection of this owner may be made. */
+  /** True if this owner may have another connection. */
   hasRoomFor(tag: unknown): boolean {
     if (this.table.size >= this.limits.connectionsMax) return false;
     const account = this.#accountOf(tag);
@@ -119,7 +118,7 @@ export class CmCore {
     }
   }
 
-  /** Neither 0, which means none, nor one in use. */
+  /** A free number, never 0, which means none. */
   #newCommId(): number {
     for (;;) {
       const number = this.#random32() >>> 0;
@@ -127,13 +126,13 @@ export class CmCore {
     }
   }
 
-  /** A question of our own. */
+  /** A new transaction id. */
   transaction(): Transaction {
     this.#transactionLo = (this.#transactionLo + 1) >>> 0;
     return { hi: this.#transactionHi, lo: this.#transactionLo };
   }
 
-  /** It is over and forgotten. */
+  /** Closes the connection and removes it. */
   forget(connection: CmConnection): void {
     this.settle(connection);
     this.answered(connection);
@@ -144,7 +143,7 @@ export class CmCore {
     connection.transition('idle');
   }
 
-  /** No packets are exchanged any more; after a while none is on its way either. */
+  /** Starts timewait: no new packets, and old ones may still be in flight. */
   enterTimewait(connection: CmConnection, now: Micros): void {
     this.answered(connection);
     this.halfOpen.delete(connection);
@@ -154,15 +153,15 @@ export class CmCore {
     this.#wakeAt(connection, now + timewaitMicros(connection.timeout));
   }
 
-  /** Its listener has one request less that waits. */
+  /** Frees the request's place in its listener's backlog. */
   answered(connection: CmConnection): void {
     connection.listener?.pending.delete(connection);
     connection.listener = undefined;
   }
 
-  // What goes out
+  // Output
 
-  /** The next thing to do, or undefined. */
+  /** The next effect, or undefined. */
   pollEffect(): CmEffect | undefined {
     const effect = this.#effects[this.#polled];
     if (effect !== undefined) {
@@ -182,7 +181,7 @@ export class CmCore {
     this.#effects.push({ type: 'send', path, mad });
   }
 
-  /** Sends a message of a connection once. Both numbers are filled in. */
+  /** Sends a message of a connection once. Fills in both communication ids. */
   say<N extends 'MRA' | 'REJ' | 'REP' | 'RTU' | 'DREQ' | 'DREP'>(
     connection: CmConnection,
     name: N,
@@ -193,7 +192,7 @@ export class CmCore {
     return mad;
   }
 
-  /** Sends it, and again after every `micros` without an answer, `retries` times, for at most `most`. */
+  /** Sends a message, then again every `micros` until it is answered: `retries` times, for at most `most`. */
   ask(
     connection: CmConnection,
     mad: Uint8Array,
@@ -208,12 +207,12 @@ export class CmCore {
     this.#wakeAt(connection, now + times.micros);
   }
 
-  /** The peer wants more time for its answer. */
+  /** Gives the peer more time to answer. */
   extend(connection: CmConnection, micros: Micros, now: Micros): void {
     this.#wakeAt(connection, now + micros);
   }
 
-  /** There is nothing to wait for: no message is repeated. */
+  /** Stops repeating a message. */
   settle(connection: CmConnection): void {
     connection.deadline = NEVER;
     connection.givenUpAt = NEVER;
@@ -226,7 +225,7 @@ export class CmCore {
     name: N,
     fields: object,
   ): Uint8Array {
-    // Messages of a connection all begin with the two numbers.
+    // All messages of a connection begin with both ids.
     const all = { localCommId, remoteCommId, ...fields } as unknown as Partial<CmFields<N>>;
     return writeCmMessage(name, transaction, all);
   }
@@ -276,12 +275,12 @@ export class CmCore {
     this.#giveUp(connection, now);
   }
 
-  /** No answer came, however often the message was sent. */
+  /** Ends a connection whose peer did not answer any resend. */
   #giveUp(connection: CmConnection, now: Micros): void {
     switch (connection.state) {
       case 'req-sent':
       case 'mra-req-rcvd':
-        // Whoever has the request must not answer it any more.
+        // The peer must not answer this request later.
         this.sayTimeout(connection);
         this.forget(connection);
         this.report({ type: 'unreachable', connection });
@@ -304,7 +303,7 @@ export class CmCore {
     }
   }
 
-  /** Withdraws a REQ that was not answered: the peer finds it by our GUID and number. */
+  /** Withdraws an unanswered REQ. The peer finds it by our GUID and id. */
   sayTimeout(connection: CmConnection): void {
     const { guid } = connection.path.port;
     this.say(connection, 'REJ', {
@@ -342,23 +341,26 @@ export class CmCore {
     this.early.assertInvariants();
     this.answers.assertInvariants();
     for (const connection of this.#timed) {
-      assert(this.table.has(connection.localCommId), 'what has a deadline exists');
-      assert(connection.deadline >= this.#due, 'the first deadline is known');
+      assert(
+        this.table.has(connection.localCommId),
+        'connection with a deadline is not in the table',
+      );
+      assert(connection.deadline >= this.#due, 'earliest deadline is too late');
     }
     for (const connection of this.table.all()) {
       const { state, listener } = connection;
       const pending = listener?.pending.has(connection) ?? true;
-      assert(pending, 'a request that waits is known to its listener');
+      assert(pending, 'pending request is not in the backlog of its listener');
       if (state === 'established' || state === 'rep-rcvd') {
-        assert(connection.remote !== undefined, 'the peer of a connection has said what it needs');
+        assert(connection.remote !== undefined, `${state} without the attributes of the peer`);
       }
       if (state.endsWith('-sent') || state.startsWith('mra') || state === 'timewait') {
-        assert(this.#timed.has(connection), `what is ${state} does not wait for ever`);
+        assert(this.#timed.has(connection), `${state} without a deadline`);
       }
     }
     for (const set of this.listeners.values()) {
       for (const { pending, backlog } of set) {
-        assert(pending.size <= backlog, 'no more requests wait than the backlog');
+        assert(pending.size <= backlog, 'backlog exceeded');
       }
     }
   }

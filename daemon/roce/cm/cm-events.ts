@@ -1,32 +1,32 @@
-/** Events of the communication manager, and what it wants done. */
+/** Events of the communication manager, and the actions that it asks for. */
 import type { CmConnection } from './cm-connection.ts';
 import type { CmListener } from './cm-listener.ts';
 import type { CmPath } from './cm-path.ts';
 import type { CmPeerFacts, CmService } from './cm-types.ts';
 
-/** Something happened to a connection, or to a listener. */
+/** An event of a connection or of a listener. */
 export type CmEvent =
-  /** A REQ came: accept or reject `connection`. */
+  /** A REQ arrived: accept or reject `connection`. */
   | {
       readonly type: 'request';
       readonly connection: CmConnection;
       readonly listener: CmListener;
       readonly request: CmPeerFacts;
     }
-  /** A SIDR REQ came: answer `connection` by `answerService`. */
+  /** A SIDR REQ arrived: answer `connection` with `answerService`. */
   | {
       readonly type: 'service-request';
       readonly connection: CmConnection;
       readonly listener: CmListener;
       readonly privateData: Uint8Array;
     }
-  /** A REP came: move the queue pair, then `establish` or `reject`. */
+  /** A REP arrived: move the queue pair, then call `establish` or `reject`. */
   | {
       readonly type: 'reply';
       readonly connection: CmConnection;
       readonly reply: CmPeerFacts;
     }
-  /** A SIDR REP came. Nothing else will happen. */
+  /** A SIDR REP arrived. It is the last event. */
   | {
       readonly type: 'service-reply';
       readonly connection: CmConnection;
@@ -34,27 +34,27 @@ export type CmEvent =
     }
   /** The peer has sent the RTU, or data. */
   | { readonly type: 'established'; readonly connection: CmConnection }
-  /** A REJ came. `reason` is one of `RejectReason` or another of IBTA table 106. */
+  /** A REJ arrived. `reason` is a `RejectReason` or another value of IBTA table 106. */
   | {
       readonly type: 'rejected';
       readonly connection: CmConnection;
       readonly reason: number;
       readonly privateData: Uint8Array;
     }
-  /** No answer came, however often a message was sent. */
+  /** The peer did not answer any resend. */
   | { readonly type: 'unreachable'; readonly connection: CmConnection }
-  /** A DREQ came: stop the queue pair, then `disconnect`, which answers it. */
+  /** A DREQ arrived: stop the queue pair, then call `disconnect`, which answers it. */
   | { readonly type: 'disconnect-requested'; readonly connection: CmConnection }
-  /** The peer has answered our DREQ, or never will. */
+  /** The peer has answered our DREQ, or all resends are used up. */
   | {
       readonly type: 'disconnected';
       readonly connection: CmConnection;
       readonly timedOut: boolean;
     }
-  /** No packet of the connection is on its way any more: its queue pair may be used again. */
+  /** Timewait is over: no packet is in flight, and the queue pair may be reused. */
   | { readonly type: 'timewait-exit'; readonly connection: CmConnection };
 
-/** Actions of the manager; poll them until undefined after every input. */
+/** Actions of the manager. Poll until undefined after every input. */
 export type CmEffect =
   /** Send the MAD from QP 1 of `path.port` to QP 1 of the port that has `path.dgid`. */
   | { readonly type: 'send'; readonly path: CmPath; readonly mad: Uint8Array }

@@ -1,17 +1,17 @@
-/** Who hears the requests for a service id. */
+/** Listeners: which requests for a service id each one accepts. */
 import { type CmPort, isIPv4, sameGid } from './cm-path.ts';
 
-/** Which requests a listener hears. */
+/** Scope of a listener. */
 export interface ListenScope {
-  /** Only those to a GID of this port. Undefined: of any. */
+  /** Accepts requests to a GID of this port only. Undefined: any port. */
   readonly port: CmPort | undefined;
-  /** Only those to this GID. */
+  /** Accepts requests to this GID only. Undefined: any GID. */
   readonly gid: Uint8Array | undefined;
-  /** Only those over IPv4, or over IPv6. Undefined: both. */
+  /** Accepts requests over IPv4 or over IPv6 only. Undefined: both. */
   readonly family: 4 | 6 | undefined;
 }
 
-/** A request as its listener has it. */
+/** A request without an answer yet. */
 interface PendingRequest {
   listener: CmListener | undefined;
 }
@@ -20,11 +20,11 @@ interface PendingRequest {
 export class CmListener {
   readonly serviceId: number;
   readonly scope: ListenScope;
-  /** Requests that may wait for an answer. */
+  /** How many requests may be pending. */
   readonly backlog: number;
-  /** Those that wait. */
+  /** Requests without an answer yet. */
   readonly pending = new Set<PendingRequest>();
-  /** Owner, for routing events. A request's connection starts with it. */
+  /** The owner's own mark, for routing events. The connection of a request starts with it. */
   tag: unknown;
 
   constructor(serviceId: number, scope: ListenScope, backlog: number, tag: unknown) {
@@ -34,15 +34,15 @@ export class CmListener {
     this.tag = tag;
   }
 
-  /** True for requests that come to `port` under `gid`. */
-  hears(port: CmPort, gid: Uint8Array): boolean {
+  /** True if a request to `gid` on `port` is in scope. */
+  matches(port: CmPort, gid: Uint8Array): boolean {
     const { port: only, gid: own, family } = this.scope;
     if (only !== undefined && only !== port) return false;
     if (own !== undefined) return sameGid(own, gid);
     return family === undefined || family === (isIPv4(gid) ? 4 : 6);
   }
 
-  /** How much of an address it names: the listener that names most hears a request. */
+  /** Specificity of the scope. The most specific listener gets the request. */
   get rank(): number {
     const { port, gid, family } = this.scope;
     if (gid !== undefined) return 3;

@@ -1,27 +1,29 @@
 /**
- * Times of connection management. Most travel as exponents of 4.096 microseconds (IBTA 12.7); what a
- * peer asks for is bounded here.
+ * Times of connection management. Most are exponents of 4.096 µs (IBTA 12.7). Times that a peer asks for are
+ * bounded here.
  */
 import type { Micros } from '../../rnic/wire-port.ts';
 
-/** How long we may take to answer a message, and what we grant the peer: 4.3 s, as rdma_cm says. */
+/** Our time to answer a message, and the peer's: 4.3 s, the value of rdma_cm. */
 export const RESPONSE_TIMEOUT = 20;
-/** How often a message is repeated, as rdma_cm says. */
+/** How often a message is repeated; the value of rdma_cm. */
 export const CM_RETRIES = 15;
-/** What an MRA asks for while a program has not answered: 69 s, as rdma_cm does. */
+/** Time that an MRA asks for while a program has not answered: 69 s, the value of rdma_cm. */
 export const SERVICE_TIMEOUT = 24;
-/** How long this host takes to acknowledge a packet, as rxe says: 134 ms. */
+/** Our time to acknowledge a packet: 134 ms, the value of rxe. */
 export const ACK_DELAY = 15;
 
-/** What a peer may ask for: at least 0.27 s, so that it gets no burst, and at most 69 s. */
+/**
+ * Bounds for times that a peer asks for: at least 0.27 s, to prevent a burst of resends, and at most 69 s.
+ */
 const EXPONENT_MIN = 16;
 const EXPONENT_MAX = 24;
 /**
- * The longest timeout that a peer may give our queue pair: with 7 retries, a peer that vanished is
- * noticed after 137 s, as on iWARP. rdma_cm's peers ask for 19 or 20.
+ * The longest ACK timeout that a peer may give our queue pair. With 7 retries, a lost peer is noticed after
+ * 137 s, as on iWARP. Peers with rdma_cm ask for 19 or 20.
  */
 export const PEER_ACK_TIMEOUT_MAX = 22;
-/** Timewait: no shorter than rxe's by default would be, were packets ever that slow. */
+/** Timewait: at least rxe's default. */
 const TIMEWAIT_MAX = 24;
 const ACK_TIMEOUT_MAX = 31;
 const UNIT_MICROS = 4.096;
@@ -32,38 +34,38 @@ export function exponentMicros(exponent: number): Micros {
 }
 
 /**
- * From the first REP to the RTU: 69 s, the 16 times 4.3 s that rdma_cm's peers ask for. One MRA asks for
- * as much, and TCP allows a SYN about as much. A request costs its sender one datagram, which may be
+ * Limit from the first REP to the RTU: 69 s, the 16 times 4.3 s that peers with rdma_cm ask for. One MRA asks
+ * for as much, and TCP allows a SYN about as much. A request costs its sender one datagram, which may be
  * forged, and occupies a queue pair of the program.
  */
 export const CONFIRM_MAX_MICROS: Micros = exponentMicros(24);
 /**
- * The longest time between two messages after an MRA: 34 s, half of what rdma_cm asks for, since a lost
- * REJ is repeated only in answer to a repeated request, and is not kept for ever. We give up a request
- * after 16 of them, which is 9 minutes.
+ * The longest resend interval after an MRA: 34 s, half of what rdma_cm asks for. A lost REJ is sent again
+ * only in answer to a repeated request, and is kept for a limited time. A request is given up after 16
+ * intervals, 9 minutes.
  */
 export const MRA_MAX_MICROS: Micros = exponentMicros(23);
-/** Between two DREQs that ask whether a peer still has a connection: its time to answer. */
+/** Pause between two DREQs that probe a stale connection: the peer's time to answer. */
 export const PROBE_PAUSE_MICROS: Micros = exponentMicros(RESPONSE_TIMEOUT);
 
-/** The time that a peer asks for by an exponent, within bounds. */
+/** The time of a peer's exponent, within bounds. */
 export function boundedMicros(exponent: number): Micros {
   return exponentMicros(Math.min(Math.max(exponent, EXPONENT_MIN), EXPONENT_MAX));
 }
 
-/** How long packets of a connection with this timeout may still be on their way. */
+/** How long packets of a connection with this timeout may be in flight. */
 export function timewaitMicros(ackTimeout: number): Micros {
   return exponentMicros(Math.min(ackTimeout, TIMEWAIT_MAX));
 }
 
-/** Until a message is repeated: the peer's time to answer, and the way there and back. */
+/** Resend interval: the peer's time to answer, plus a round trip. */
 export function resendMicros(responseTimeout: number, packetLifeTime: number): Micros {
   return exponentMicros(responseTimeout) + 2 * exponentMicros(packetLifeTime);
 }
 
 /**
- * The timeout of a queue pair whose peer takes `ackDelay` to answer: an exponent for the sum of that
- * and of twice the packet's life time, rounded as the kernel does.
+ * ACK timeout of a queue pair whose peer takes `ackDelay` to answer: the exponent of `ackDelay` plus twice
+ * the packet life time, rounded as the kernel does.
  */
 export function ackTimeout(ackDelay: number, packetLifeTime: number): number {
   const bothWays = packetLifeTime + 1;

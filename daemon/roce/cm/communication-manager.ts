@@ -1,12 +1,12 @@
 /**
- * The communication manager of a host for all its RoCE ports (IBTA chapter 12): connections of RC
- * and UC queue pairs, and questions for the queue pair of a datagram service.
+ * The communication manager of a host for all its RoCE ports (IBTA chapter 12): connections of RC and UC
+ * queue pairs, and service queries for UD.
  *
- * Commands and `handle*` inputs go in, effects come out of `pollEffect`, and `nextDeadline` returns
- * when `handleDeadline` is due. It moves no queue pair: its user does, from `qpAttributes`. A
- * command in a wrong state throws `VerbsError` EINVAL and changes nothing.
+ * Commands and `handle*` inputs go in, effects come out of `pollEffect`, and `nextDeadline` returns when
+ * `handleDeadline` is due. The caller moves the queue pairs, with `qpAttributes`. A command in a wrong state
+ * throws `VerbsError` EINVAL and changes nothing.
  *
- * Commands are here; message-handlers.ts has what comes from peers.
+ * message-handlers.ts handles the messages of peers.
  */
 import { type QPState, QPType } from '../../../verbs-api/contract/verbs/enums.ts';
 import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
@@ -40,17 +40,17 @@ import { queuePairMove } from './queue-pair-moves.ts';
 
 /** Options of a communication manager. */
 interface CommunicationManagerOptions {
-  /** Numbers that a peer must not guess. */
+  /** A random source: peers must not be able to guess these numbers. */
   readonly random32: () => number;
   readonly limits?: Partial<CmLimits> | undefined;
-  /** Who answers for the connections of an owner, and of a listener. Default: no one. */
+  /** The account for the connections of an owner or a listener. Default: none. */
   readonly accountOf?: ((tag: unknown) => CmAccount | undefined) | undefined;
 }
 
 /** Permissive LID: a path through a router has none (IBTA 12.6.5). */
 const NO_LID = 0xffff;
 const RETRY_MAX = 7;
-/** Bytes of private data. */
+/** Limits of private data, in bytes. */
 const PrivateDataMax = { req: 92, rep: 196, rej: 148, sidrReq: 216, sidrRep: 136 } as const;
 const NO_BYTES = new Uint8Array(0);
 
@@ -67,8 +67,8 @@ export class CommunicationManager {
   // Commands
 
   /**
-   * Listens for `serviceId`; requests that came a little earlier follow. `backlog` of 0 or less, or
-   * above the limit, becomes the limit. EADDRINUSE when a listener hears the same.
+   * Listens for `serviceId`. Requests held for it are reported at once. `backlog` of 0 or less, or above the
+   * limit, becomes the limit. Throws EADDRINUSE if a listener with this scope exists.
    */
   listen(serviceId: number, scope: ListenScope, backlog: number, tag: unknown): CmListener {
     const { listeners, limits } = this.#core;
@@ -77,7 +77,7 @@ export class CommunicationManager {
     const wanted = backlog > 0 && backlog <= max ? Math.trunc(backlog) : max;
     for (const other of others) {
       if (sameScope(other.scope, scope)) {
-        throw new VerbsError('EADDRINUSE', 'the service has a listener');
+        throw new VerbsError('EADDRINUSE', 'the service id already has a listener');
       }
     }
     const listener = new CmListener(serviceId, scope, wanted, tag);
@@ -86,7 +86,7 @@ export class CommunicationManager {
     return listener;
   }
 
-  /** Sends a REQ; 'reply', 'rejected' or 'unreachable' follows. EINVAL, ENOMEM. */
+  /** Sends a REQ; 'reply', 'rejected' or 'unreachable' follows. Throws EINVAL, ENOMEM. */
   connect(request: CmRequest, tag: unknown, now: Micros): CmConnection {
     checkLength(request.privateData, PrivateDataMax.req);
     const { path, type } = request;
@@ -136,7 +136,7 @@ export class CommunicationManager {
     return connection;
   }
 
-  /** Sends a SIDR REQ; 'service-reply' or 'unreachable' follows. EINVAL, ENOMEM. */
+  /** Sends a SIDR REQ; 'service-reply' or 'unreachable' follows. Throws EINVAL, ENOMEM. */
   askService(
     serviceId: number,
     path: CmPath,
@@ -164,7 +164,7 @@ export class CommunicationManager {
   }
 
   /**
-   * Answers a request by a REP; 'established', 'rejected' or 'unreachable' follows. EINVAL also for
+   * Answers a request with a REP; 'established', 'rejected' or 'unreachable' follows. Throws EINVAL also for
    * too much private data.
    */
   accept(connection: CmConnection, reply: CmEndFacts, now: Micros): void {
@@ -192,7 +192,7 @@ export class CommunicationManager {
     core.ask(connection, mad, { micros, retries, most: CONFIRM_MAX_MICROS }, now);
   }
 
-  /** Answers a SIDR REQ. EINVAL also for too much private data. */
+  /** Answers a SIDR REQ. Throws EINVAL also for too much private data. */
   answerService(connection: CmConnection, service: CmService, now: Micros): void {
     expect(connection, 'sidr-req-rcvd');
     checkLength(service.privateData, PrivateDataMax.sidrRep);
@@ -211,20 +211,20 @@ export class CommunicationManager {
     this.#core.forget(connection);
   }
 
-  /** Answers a REP by the RTU: the own queue pair is in RTS. */
+  /** Answers a REP with the RTU. Our queue pair must be in RTS. */
   establish(connection: CmConnection): void {
     expect(connection, 'rep-rcvd');
     connection.transition('established');
     connection.message = this.#core.say(connection, 'RTU', {});
   }
 
-  /** Data of the peer came before its RTU: 'established' follows. Does nothing at other times. */
+  /** Reports data that arrived before the peer's RTU: 'established' follows. Does nothing in other states. */
   noteCommunication(connection: CmConnection): void {
     if (connection.state !== 'rep-sent' && connection.state !== 'mra-rep-rcvd') return;
     this.#handlers.establishPassive(connection);
   }
 
-  /** Answers a request or a REP by a REJ. EINVAL also for too much private data. */
+  /** Answers a request or a REP with a REJ. Throws EINVAL also for too much private data. */
   reject(connection: CmConnection, reason: number, privateData: Uint8Array, now: Micros): void {
     expect(connection, 'req-rcvd', 'rep-rcvd');
     checkLength(privateData, PrivateDataMax.rej);
@@ -242,8 +242,8 @@ export class CommunicationManager {
   }
 
   /**
-   * Sends a DREQ, after which 'disconnected' follows, or answers that of the peer by a DREP. Does
-   * nothing once that was done. EINVAL without a connection.
+   * Sends a DREQ, and 'disconnected' follows; or answers the peer's DREQ with a DREP. Does nothing the second
+   * time. Throws EINVAL without a connection.
    */
   disconnect(connection: CmConnection, now: Micros): void {
     const core = this.#core;
@@ -275,12 +275,12 @@ export class CommunicationManager {
       default:
         throw new VerbsError(
           'EINVAL',
-          `a connection that is ${connection.state} cannot be disconnected`,
+          `cannot disconnect a connection in state ${connection.state}`,
         );
     }
   }
 
-  /** The owner forgets it, in any state: it gets no more events. The peer is told. */
+  /** Releases a connection or listener in any state: no more events. Notifies the peer. */
   destroy(which: CmConnection | CmListener, now: Micros): void {
     if (which instanceof CmListener) this.#destroyListener(which);
     else if (which.owned) this.#destroyConnection(which, now);
@@ -292,7 +292,7 @@ export class CommunicationManager {
     if (others?.delete(listener) === true && others.size === 0) {
       listeners.delete(listener.serviceId);
     }
-    // Requests that were reported have an owner of their own, who answers them.
+    // Requests that were reported have an owner, which answers them.
     for (const connection of listener.pending) connection.listener = undefined;
     listener.pending.clear();
   }
@@ -325,12 +325,12 @@ export class CommunicationManager {
           message: CmAnswered.rep,
           reason: RejectReason.consumerDefined,
         });
-        // Should that be lost, the DREQ is repeated.
+        // If that is lost, the DREQ is repeated.
         this.disconnect(connection, now);
         return;
       case 'established':
       case 'dreq-rcvd':
-        // It ends by itself, without its owner.
+        // The disconnect completes without an owner.
         this.disconnect(connection, now);
         return;
       case 'dreq-sent':
@@ -344,7 +344,7 @@ export class CommunicationManager {
 
   // Inputs
 
-  /** A MAD came to QP 1 of `port`; GIDs are those of its datagram. */
+  /** A MAD arrived at QP 1 of `port`. The GIDs are those of its datagram. */
   handleMad(
     mad: Uint8Array,
     port: CmPort,
@@ -355,7 +355,7 @@ export class CommunicationManager {
     this.#handlers.handleMad(mad, { port, sourceGid, destGid }, now);
   }
 
-  /** Fires what is due. */
+  /** Handles expired deadlines. */
   handleDeadline(now: Micros): void {
     this.#core.handleDeadline(now);
     this.#handlers.handleDeadline(now);
@@ -363,7 +363,7 @@ export class CommunicationManager {
 
   // Outputs
 
-  /** The next thing to do, or undefined. */
+  /** The next effect, or undefined. */
   pollEffect(): CmEffect | undefined {
     return this.#core.pollEffect();
   }
@@ -375,22 +375,22 @@ export class CommunicationManager {
 
   // Getters
 
-  /** How the connection's queue pair enters INIT, RTR or RTS. EINVAL for other states. */
+  /** The attributes to enter INIT, RTR or RTS. Throws EINVAL for other states. */
   qpAttributes(connection: CmConnection, state: QPState): QPModification {
     return queuePairMove(connection, state);
   }
 
-  /** What peers sent that came to nothing. */
+  /** See `CmCounters`. */
   get counters(): Readonly<CmCounters> {
     return this.#core.counters;
   }
 
-  /** What it keeps, for simulations and tests. */
+  /** How much the manager holds, for simulations and tests. */
   heldCounts(): ReturnType<CmCore['heldCounts']> {
     return this.#core.heldCounts();
   }
 
-  /** Checks everything, for simulations and tests, between commands. Throws `InvariantError`. */
+  /** Checks all invariants, between commands; for simulations and tests. Throws `InvariantError`. */
   assertInvariants(): void {
     this.#core.assertInvariants();
   }
@@ -400,7 +400,7 @@ function expect({ state }: CmConnection, ...states: CmState[]): void {
   if (!states.includes(state)) {
     throw new VerbsError(
       'EINVAL',
-      `the connection must be ${states.join(' or ')} for this; it is ${state}`,
+      `the connection is in state ${state}; this call needs ${states.join(' or ')}`,
     );
   }
 }
@@ -409,7 +409,7 @@ function checkLength({ length }: Uint8Array, max: number): void {
   if (length > max) {
     throw new VerbsError(
       'EINVAL',
-      `private data has ${length} bytes; in this message the limit is ${max}`,
+      `private data has ${length} bytes; the limit for this message is ${max}`,
     );
   }
 }

@@ -1,19 +1,19 @@
-/** The connections of a manager, by their own number and by what their peers call them. */
+/** The connections of a manager, by our id and by the peer's id and queue pair. */
 import { assert } from '../../invariants/assert.ts';
 import type { CmConnection } from './cm-connection.ts';
 import { gidKey } from './cm-path.ts';
 
 export class ConnectionTable {
   readonly #byId = new Map<number, CmConnection>();
-  /** Passive ones, by the peer's GID and number: finds requests that came twice. */
+  /** Passive ones, by the peer's GID and id: finds repeated requests. */
   readonly #byRemoteId = new Map<string, CmConnection>();
   /**
-   * By the peer's GID and queue pair: finds connections that their peer has forgotten. Half-open ones are
-   * not here, since forged requests could use them to block others; nor are those in timewait, whose peer
-   * may reuse its queue pair.
+   * By the peer's GID and queue pair: finds connections that the peer has forgotten. Half-open ones are
+   * excluded, since forged requests could use them to block others. So are those in timewait, whose peer may
+   * reuse its queue pair.
    */
   readonly #byRemoteQp = new Map<string, CmConnection>();
-  /** How many passive ones there are with each peer's GID. */
+  /** How many passive ones there are from each peer's GID. */
   readonly #byAddress = new Map<string, number>();
 
   get size(): number {
@@ -28,7 +28,7 @@ export class ConnectionTable {
     return this.#byId.has(localCommId);
   }
 
-  /** The connection with this number whose peer has this GID. */
+  /** The connection with this id whose peer has this GID. */
   find(localCommId: number, gid: Uint8Array): CmConnection | undefined {
     const found = this.#byId.get(localCommId);
     return found !== undefined && gidKey(found.path.dgid) === gidKey(gid) ? found : undefined;
@@ -42,7 +42,7 @@ export class ConnectionTable {
     return this.#byRemoteQp.get(key(gid, qpn));
   }
 
-  /** True if there is a connection that came from `gid`, in whatever state. */
+  /** True if a passive connection came from `gid`, in any state. */
   hasComeFrom(gid: Uint8Array): boolean {
     return this.#byAddress.has(gidKey(gid));
   }
@@ -56,7 +56,7 @@ export class ConnectionTable {
     }
   }
 
-  /** The peer's queue pair is that of this connection: its RTU has come, or its REP. */
+  /** Records the peer's queue pair, once its RTU or REP has confirmed it. */
   noteRemoteQp(connection: CmConnection): void {
     const { remote, path } = connection;
     if (remote === undefined) return;
@@ -87,18 +87,21 @@ export class ConnectionTable {
   /** For tests. Throws `InvariantError`. */
   assertInvariants(): void {
     for (const [id, connection] of this.#byId) {
-      assert(connection.localCommId === id, 'a connection is found by its number');
-      assert(connection.state !== 'idle', 'what is over is forgotten');
+      assert(connection.localCommId === id, 'connection under a wrong id');
+      assert(connection.state !== 'idle', 'idle connection in the table');
     }
     const counted = [...this.#byAddress.values()].reduce((sum, count) => sum + count, 0);
     const passive = [...this.#byId.values()].filter(({ role }) => role === 'passive');
-    assert(counted === passive.length, 'each passive connection counts for one address');
+    assert(counted === passive.length, 'passive connections per address miscounted');
     for (const { state } of this.#byRemoteQp.values()) {
-      assert(state !== 'timewait', 'a connection in timewait holds no queue pair');
+      assert(state !== 'timewait', 'connection in timewait found by its queue pair');
     }
     for (const map of [this.#byRemoteId, this.#byRemoteQp]) {
       for (const connection of map.values()) {
-        assert(this.#byId.get(connection.localCommId) === connection, 'what a peer names exists');
+        assert(
+          this.#byId.get(connection.localCommId) === connection,
+          'connection found by a peer id is not in the table',
+        );
       }
     }
   }
@@ -108,7 +111,7 @@ function key(gid: Uint8Array, number: number): string {
   return `${gidKey(gid)}/${number}`;
 }
 
-/** The key may have been taken over by a later connection. */
+/** A later connection may have taken over the key. */
 function remove(map: Map<string, CmConnection>, of: string, connection: CmConnection): void {
   if (map.get(of) === connection) map.delete(of);
 }

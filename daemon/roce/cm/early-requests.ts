@@ -1,40 +1,40 @@
 /**
- * Requests that came before somebody listens for their service, held for a short while. Programs
- * connect in steps: perftest's server, for one, listens for its queue pairs when the connection by
- * which it tells its client of them is up, and the kernel sends a request that was refused no more.
+ * Requests that arrive before a program listens for their service, held for a short while. Programs connect
+ * in steps: perftest's server, for one, listens for its queue pairs once the connection that announces them
+ * is up. The kernel does not repeat a request that was rejected.
  *
- * Only requests from addresses that have connected here are held: of others, no earlier step is
- * known, and their programs hear at once that nothing listens.
+ * Only requests from addresses that have connected here are held. Others have no earlier step, and are
+ * rejected at once.
  */
 import { assert } from '../../invariants/assert.ts';
 import { type Micros, NEVER } from '../../rnic/wire-port.ts';
 import { type CmPort, gidKey, ownerOf } from './cm-path.ts';
 
 /**
- * How long a request is held: less than the 4.3 s in which rdma_cm wants its answer, so that no MRA
- * has to ask for more, and than the 6.4 s after which it is repeated.
+ * How long a request is held: less than the 4.3 s in which rdma_cm expects an answer, so no MRA is needed,
+ * and than the 6.4 s after which the peer repeats it.
  */
 const EARLY_MICROS = 3_000_000;
 
-/** Where a MAD came from, and where to. */
+/** Where a MAD came from, and where it went. */
 export interface Arrival {
   readonly port: CmPort;
   readonly sourceGid: Uint8Array;
   readonly destGid: Uint8Array;
 }
 
-/** A REQ without a listener yet. */
+/** A REQ without a listener. */
 interface EarlyRequest {
   readonly mad: Uint8Array;
   readonly arrival: Arrival;
   readonly serviceId: number;
-  /** Whose share of the room it takes. */
+  /** The owner of its source address, charged for it. */
   readonly owner: string;
   readonly since: Micros;
   readonly until: Micros;
 }
 
-/** Requests are in the order in which they are given up. */
+/** Ordered by expiry. */
 export class EarlyRequests {
   readonly #max: number;
   readonly #maxPerAddress: number;
@@ -50,12 +50,12 @@ export class EarlyRequests {
     return this.#held.size;
   }
 
-  /** True if the request of this number from `gid` is held. */
+  /** True if request `commId` from `gid` is held. */
   has(gid: Uint8Array, commId: number): boolean {
     return this.#held.has(keyOf(gid, commId));
   }
 
-  /** Holds a request that is not held yet. False without room. */
+  /** Holds a new request. False if there is no room. */
   hold(
     mad: Uint8Array,
     { port, sourceGid, destGid }: Arrival,
@@ -65,7 +65,7 @@ export class EarlyRequests {
     const owner = ownerOf(sourceGid);
     const share = this.#byOwner.get(owner) ?? 0;
     if (this.#held.size >= this.#max || share >= this.#maxPerAddress) return false;
-    // Buffers of what arrives are used again.
+    // The caller reuses these buffers.
     const arrival = { port, sourceGid: sourceGid.slice(), destGid: destGid.slice() };
     const until = now + EARLY_MICROS;
     this.#held.set(keyOf(sourceGid, commId), {
@@ -80,17 +80,17 @@ export class EarlyRequests {
     return true;
   }
 
-  /** Its peer gave the request up. False if it is not held. */
+  /** Drops a request that its peer has withdrawn. False if it is not held. */
   withdraw(gid: Uint8Array, commId: number): boolean {
     return this.#take(keyOf(gid, commId));
   }
 
-  /** Releases the requests for a service that somebody `hears` now. */
-  takeHeard(serviceId: number, hears: (arrival: Arrival) => boolean): readonly EarlyRequest[] {
-    return this.#takeAll((held) => held.serviceId === serviceId && hears(held.arrival));
+  /** Releases the requests for a service that `matches` accepts. */
+  takeMatching(serviceId: number, matches: (arrival: Arrival) => boolean): readonly EarlyRequest[] {
+    return this.#takeAll((held) => held.serviceId === serviceId && matches(held.arrival));
   }
 
-  /** Releases those that were held long enough. */
+  /** Releases expired requests. */
   takeExpired(now: Micros): readonly EarlyRequest[] {
     return now < this.nextDeadline() ? [] : this.#takeAll(({ until }) => until <= now);
   }
@@ -118,13 +118,13 @@ export class EarlyRequests {
 
   /** For tests. Throws `InvariantError`. */
   assertInvariants(): void {
-    assert(this.#held.size <= this.#max, 'no more requests are held than the limit');
+    assert(this.#held.size <= this.#max, 'too many requests held');
     const shares = [...this.#byOwner.values()];
     const counted = shares.reduce((sum, share) => sum + share, 0);
-    assert(counted === this.#held.size, 'as many are counted as are held');
+    assert(counted === this.#held.size, 'held requests per address miscounted');
     assert(
       shares.every((share) => share <= this.#maxPerAddress),
-      'no address has more than its share',
+      'an address exceeds its share',
     );
   }
 }

@@ -1,7 +1,7 @@
 /**
- * Requests of peers that are not established yet, in all and from each address. A request costs its
- * sender one datagram, so both numbers are limited. A new request replaces one that was accepted and not
- * confirmed: honest peers confirm within milliseconds, forged ones never.
+ * Half-open requests of peers, in all and from each address. A request costs its sender one datagram, so both
+ * numbers are limited. A new request replaces one that was accepted but not confirmed: honest peers confirm
+ * within milliseconds, forged ones never.
  */
 import { assert } from '../../invariants/assert.ts';
 import type { CmConnection } from './cm-connection.ts';
@@ -10,7 +10,7 @@ import { ownerOf } from './cm-path.ts';
 export class HalfOpen {
   readonly #max: number;
   readonly #maxPerAddress: number;
-  /** By address, the oldest of each first. */
+  /** By address, oldest first. */
   readonly #byOwner = new Map<string, Set<CmConnection>>();
   #size = 0;
 
@@ -24,9 +24,9 @@ export class HalfOpen {
   }
 
   /**
-   * The request that another one from `gid` replaces: 'none' while there is room; otherwise the oldest
-   * unconfirmed one, of this address if that has its share, else of the address that has the most.
-   * Undefined if there is none.
+   * The request that a new one from `gid` replaces: 'none' while there is room, otherwise the oldest
+   * unconfirmed one, of this address if it is at its limit, else of the address with the most. Undefined if
+   * no request can be replaced.
    */
   placeFor(gid: Uint8Array): CmConnection | 'none' | undefined {
     const own = this.#byOwner.get(ownerOf(gid));
@@ -47,7 +47,7 @@ export class HalfOpen {
     this.#size += 1;
   }
 
-  /** Does nothing for one that is established, or was never counted. */
+  /** Does nothing if it is not counted. */
   delete(connection: CmConnection): void {
     const owner = ownerOf(connection.path.dgid);
     const share = this.#byOwner.get(owner);
@@ -61,25 +61,22 @@ export class HalfOpen {
     const states = ['req-rcvd', 'rep-sent', 'mra-rep-rcvd', 'sidr-req-rcvd'];
     let size = 0;
     for (const [owner, share] of this.#byOwner) {
-      assert(
-        share.size > 0 && share.size <= this.#maxPerAddress,
-        'no address has more than its share',
-      );
+      assert(share.size > 0 && share.size <= this.#maxPerAddress, 'an address exceeds its share');
       for (const { role, state, path } of share) {
         assert(
           role === 'passive' && states.includes(state),
-          'what is half open is not established',
+          'established connection counted as half open',
         );
-        assert(ownerOf(path.dgid) === owner, 'a connection counts for its own address');
+        assert(ownerOf(path.dgid) === owner, 'connection counted for another address');
       }
       size += share.size;
     }
-    assert(size === this.#size, 'the count matches the table');
-    assert(size <= this.#max, 'no more are half open than the limit');
+    assert(size === this.#size, 'half-open connections miscounted');
+    assert(size <= this.#max, 'too many half-open connections');
   }
 }
 
-/** Accepted and not confirmed. Requests that the program has not answered are not replaced. */
+/** True if it was accepted and not confirmed. Requests that the program has not answered are not replaced. */
 function waitsForPeer({ state }: CmConnection): boolean {
   return state === 'rep-sent' || state === 'mra-rep-rcvd';
 }

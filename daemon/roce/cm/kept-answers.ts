@@ -1,16 +1,16 @@
 /**
- * Answers to requests that are over, for peers that ask again because an answer was lost: without
- * them, a request that was rejected would come to its listener a second time.
+ * Answers to finished requests, for peers that repeat a request because the answer was lost. Without them, a
+ * rejected request would reach its listener twice.
  */
 import { assert } from '../../invariants/assert.ts';
 import { type Micros, NEVER } from '../../rnic/wire-port.ts';
 import type { Transaction } from '../wire/cm-message.ts';
 import { gidKey } from './cm-path.ts';
 
-/** As many as peers can have asked for: each is 256 bytes. */
+/** Limit on kept answers of 256 bytes each. */
 const KEPT_MAX = 4096;
 
-/** Identifies a request of a peer: one with the same id but another transaction is a different one. */
+/** Identifies a request of a peer. The same id with another transaction is another request. */
 interface Question {
   readonly name: 'REQ' | 'SIDR_REQ';
   readonly number: number;
@@ -23,12 +23,12 @@ interface Kept {
   readonly until: Micros;
 }
 
-/** Answers in the order in which they are given up. */
+/** Ordered by expiry. */
 export class KeptAnswers {
   readonly #kept = new Map<string, Kept>();
   readonly #keepMicros: Micros;
 
-  /** How long each answer is kept. */
+  /** `keepMicros`: how long each answer is kept. */
   constructor(keepMicros: Micros) {
     this.#keepMicros = keepMicros;
   }
@@ -37,7 +37,7 @@ export class KeptAnswers {
     return this.#kept.size;
   }
 
-  /** The answer to this question from `gid`. */
+  /** The kept answer to this request from `gid`. */
   find(gid: Uint8Array, question: Question): Uint8Array | undefined {
     const kept = this.#kept.get(keyOf(gid, question));
     if (kept === undefined) return undefined;
@@ -70,7 +70,7 @@ export class KeptAnswers {
 
   /** For tests. Throws `InvariantError`. */
   assertInvariants(): void {
-    assert(this.#kept.size <= KEPT_MAX, 'no more answers are kept than the limit');
+    assert(this.#kept.size <= KEPT_MAX, 'too many answers kept');
   }
 }
 

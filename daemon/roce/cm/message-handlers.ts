@@ -1,4 +1,4 @@
-/** What a communication manager does with the messages of peers (IBTA 12.9.8, 12.11). */
+/** Handles the messages of peers (IBTA 12.9.8, 12.11). */
 import { QPType } from '../../../verbs-api/contract/verbs/enums.ts';
 import { assert } from '../../invariants/assert.ts';
 import type { Micros } from '../../rnic/wire-port.ts';
@@ -32,12 +32,12 @@ type Message<N extends CmMessageName> = Extract<CmMessage, { readonly name: N }>
 
 const HOP_LIMIT = 64;
 const DEFAULT_PKEY = 0xffff;
-/** Life time of packets on RoCE, as the kernel has it. */
+/** Packet life time on RoCE; the kernel's value. */
 const LIFE_TIME = 18;
 /** Private data of a REJ. */
 const REJECT_DATA_BYTES = 148;
 const PATH_MTU_MAX = 5;
-/** States of a request that its peer may withdraw without naming our id, which it does not know. */
+/** States of a request that its peer may withdraw without our id, which it does not know. */
 const WITHDRAWABLE: readonly CmState[] = ['req-rcvd', 'rep-sent', 'mra-rep-rcvd'];
 /** Transport service of a REQ. */
 const SERVICE_TYPES: Readonly<Record<number, QPType | undefined>> = { 0: QPType.rc, 1: QPType.uc };
@@ -58,7 +58,7 @@ export class MessageHandlers {
     switch (message.name) {
       case 'REQ':
         if (!this.#handleReq(message, arrival, now))
-          this.#handleUnheard(mad, message, arrival, now);
+          this.#handleUnclaimed(mad, message, arrival, now);
         return;
       case 'REP':
         this.#handleRep(message, arrival, now);
@@ -89,7 +89,7 @@ export class MessageHandlers {
     }
   }
 
-  /** The peer of a passive connection is ready. */
+  /** Marks a passive connection as established. */
   establishPassive(connection: CmConnection): void {
     const core = this.#core;
     core.settle(connection);
@@ -99,16 +99,16 @@ export class MessageHandlers {
     core.report({ type: 'established', connection });
   }
 
-  /** Somebody listens for a service: requests that came before are reported. */
+  /** Reports held requests that a new listener accepts. */
   admitEarly(listener: CmListener): void {
     const { early } = this.#core;
-    const hears = ({ port, destGid }: Arrival) => listener.hears(port, destGid);
-    for (const { mad, arrival, since } of early.takeHeard(listener.serviceId, hears)) {
+    const matches = ({ port, destGid }: Arrival) => listener.matches(port, destGid);
+    for (const { mad, arrival, since } of early.takeMatching(listener.serviceId, matches)) {
       this.#handleReq(requestIn(mad), arrival, since);
     }
   }
 
-  /** Requests that found no listener in time are refused. */
+  /** Rejects requests that found no listener in time. */
   handleDeadline(now: Micros): void {
     for (const { mad, arrival } of this.#core.early.takeExpired(now)) {
       this.#refuse(requestIn(mad), arrival, RejectReason.invalidServiceId);
@@ -117,7 +117,7 @@ export class MessageHandlers {
 
   // Requests
 
-  /** False for one without a listener, which is not answered yet. */
+  /** False for a request without a listener, which is not answered yet. */
   #handleReq(message: Message<'REQ'>, arrival: Arrival, now: Micros): boolean {
     const { fields, transaction } = message;
     const core = this.#core;
@@ -146,8 +146,8 @@ export class MessageHandlers {
     return true;
   }
 
-  /** A request without a listener yet, see early-requests.ts. */
-  #handleUnheard(mad: Uint8Array, message: Message<'REQ'>, arrival: Arrival, now: Micros): void {
+  /** Holds or rejects a request without a listener; see early-requests.ts. */
+  #handleUnclaimed(mad: Uint8Array, message: Message<'REQ'>, arrival: Arrival, now: Micros): void {
     const { early, table, counters } = this.#core;
     const { serviceIdHi, serviceIdLo: serviceId, localCommId: commId } = message.fields;
     if (early.has(arrival.sourceGid, commId)) {
@@ -162,7 +162,7 @@ export class MessageHandlers {
     this.#refuse(message, arrival, RejectReason.invalidServiceId);
   }
 
-  /** A request whose connection exists. */
+  /** A repeated request, whose connection exists. */
   #handleKnownReq(known: CmConnection, message: Message<'REQ'>, arrival: Arrival): void {
     const core = this.#core;
     const { transaction } = message;
@@ -184,9 +184,9 @@ export class MessageHandlers {
   }
 
   /**
-   * A message names the queue pair of this connection for a new one. Either the peer has forgotten the
-   * connection, or the message is forged. So ask by a DREQ for a queue pair that no connection has: a peer
-   * that knows the connection ignores it; one that does not sends a DREP.
+   * A new request names the queue pair of this connection. Either the peer has forgotten the connection, or
+   * the message is forged. So probe with a DREQ for a queue pair that no connection has: a peer that knows
+   * the connection ignores it, one that does not sends a DREP.
    */
   #probe(connection: CmConnection, now: Micros): void {
     const { state, localCommId, remoteCommId, path } = connection;
@@ -197,13 +197,13 @@ export class MessageHandlers {
     core.send(path, writeCmMessage('DREQ', core.transaction(), numbers));
   }
 
-  /** Why a request cannot be served. */
+  /** Why a request is invalid; undefined if it is not. */
   #objectionTo({ fields }: Message<'REQ'>, arrival: Arrival): number | undefined {
     const { transportService, extendedTransport, pathMtu, localGid, remoteGid } = fields;
     if (SERVICE_TYPES[transportService] === undefined || extendedTransport !== 0) {
       return RejectReason.invalidServiceType;
     }
-    // A connection may lead to its sender only, not to whom it names.
+    // A connection leads back to its sender only, not to a third address that it names.
     if (!sameGid(localGid, arrival.sourceGid)) return RejectReason.primaryGid;
     if (!sameGid(remoteGid, arrival.destGid)) return RejectReason.primaryGid;
     if (arrival.port.indexOf(arrival.destGid) === undefined) return RejectReason.primaryGid;
@@ -238,7 +238,7 @@ export class MessageHandlers {
     const remote = factsOf(fields);
     connection.remote = remote;
     connection.retryCount = fields.retryCount;
-    // 0 would wait for ever.
+    // 0 would mean no timeout.
     if (fields.localAckTimeout > 0) {
       connection.timeout = Math.min(fields.localAckTimeout, PEER_ACK_TIMEOUT_MAX);
     }
@@ -255,7 +255,7 @@ export class MessageHandlers {
     const core = this.#core;
     const place = core.halfOpen.placeFor(gid);
     if (place === undefined || !core.hasRoomFor(tag)) {
-      // Without an answer, the peer repeats the request.
+      // The peer repeats a request that is not answered.
       core.counters.refused += 1;
       return false;
     }
@@ -266,7 +266,7 @@ export class MessageHandlers {
     return true;
   }
 
-  /** A REJ for a request without a connection. */
+  /** Sends a REJ for a request without a connection. */
   #refuse({ fields, transaction }: Message<'REQ'>, arrival: Arrival, reason: number): void {
     const mad = writeCmMessage('REJ', transaction, {
       remoteCommId: fields.localCommId,
@@ -276,7 +276,7 @@ export class MessageHandlers {
     this.#core.send(this.#pathBack(arrival), mad);
   }
 
-  /** The listener that names most of the address. */
+  /** The most specific listener. */
   #listenerFor(
     serviceIdHi: number,
     serviceIdLo: number,
@@ -285,7 +285,7 @@ export class MessageHandlers {
     if (serviceIdHi !== 0) return undefined;
     let best: CmListener | undefined;
     for (const listener of this.#core.listeners.get(serviceIdLo) ?? []) {
-      if (!listener.hears(port, destGid)) continue;
+      if (!listener.matches(port, destGid)) continue;
       if (best === undefined || listener.rank > best.rank) best = listener;
     }
     return best;
@@ -340,12 +340,12 @@ export class MessageHandlers {
     if (state === 'rep-rcvd') {
       core.say(connection, 'MRA', { message: CmAnswered.rep, serviceTimeout: SERVICE_TIMEOUT });
     } else if (connection.message !== undefined) {
-      // The RTU, or the REJ of a program that did not want it.
+      // Resends the RTU, or the REJ if the program refused the REP.
       core.send(connection.path, connection.message);
     }
   }
 
-  /** A REJ for a REP whose connection is gone. */
+  /** Sends a REJ for a REP whose connection is gone. */
   #refuseRep({ fields, transaction }: Message<'REP'>, arrival: Arrival, reason: number): void {
     const mad = writeCmMessage('REJ', transaction, {
       localCommId: fields.remoteCommId,
@@ -390,7 +390,7 @@ export class MessageHandlers {
         core.enterTimewait(connection, now);
         break;
       case 'dreq-sent':
-        // The peer has forgotten it: there is no DREP to wait for.
+        // The peer has forgotten the connection: no DREP will come.
         core.enterTimewait(connection, now);
         core.report({ type: 'disconnected', connection, timedOut: false });
         return;
@@ -406,7 +406,7 @@ export class MessageHandlers {
     });
   }
 
-  /** The peer gave up its request: should that come again from the network, it is not heard. */
+  /** The peer withdrew its request. A late copy from the network is ignored. */
   #withdraw(connection: CmConnection, now: Micros): void {
     const { path, remoteCommId, transaction } = connection;
     const mad = writeCmMessage('REJ', transaction, {
@@ -424,7 +424,7 @@ export class MessageHandlers {
     const { table } = this.#core;
     const { remoteCommId, localCommId, reason, message } = fields;
     if (remoteCommId === 0) {
-      // The peer gives up its request before it knows our number.
+      // The peer withdraws its request before it knows our id.
       const withdrawn = reason === RejectReason.timeout && message === CmAnswered.req;
       const found = withdrawn ? table.findRemoteId(sourceGid, localCommId) : undefined;
       return found !== undefined && WITHDRAWABLE.includes(found.state) ? found : undefined;
@@ -447,7 +447,7 @@ export class MessageHandlers {
     const toReq = fields.message === CmAnswered.req;
     const known = toReq || connection.remoteCommId === fields.localCommId;
     if (known && state === (toReq ? 'mra-req-rcvd' : 'mra-rep-rcvd')) {
-      // As in the kernel, a peer gets more time only once, or it could stay half open for ever.
+      // As in the kernel, a peer gets more time once only, or it could stay half open indefinitely.
       core.counters.duplicates += 1;
       return;
     }
@@ -458,20 +458,20 @@ export class MessageHandlers {
     const asked = boundedMicros(fields.serviceTimeout) + exponentMicros(path.packetLifeTime);
     const micros = Math.min(asked, MRA_MAX_MICROS);
     connection.transition(toReq ? 'mra-req-rcvd' : 'mra-rep-rcvd');
-    // As in the kernel, a REQ then waits that long after each repeat. A REP is repeated sooner: if the RTU
-    // is lost, only a repeated REP causes another one.
+    // As in the kernel, a REQ then waits this long after each repeat. A REP is repeated sooner: if the RTU is
+    // lost, only a repeated REP causes another one.
     if (toReq) connection.resendMicros = micros;
     core.extend(connection, micros, now);
   }
 
-  // The end
+  // Disconnecting
 
   #handleDreq(message: Message<'DREQ'>, arrival: Arrival, now: Micros): void {
     const { fields, transaction } = message;
     const core = this.#core;
     const connection = core.table.find(fields.remoteCommId, arrival.sourceGid);
     if (connection === undefined) {
-      // It is over here: the peer must not wait for that.
+      // Closed here already: answer, so that the peer need not wait.
       core.counters.strays += 1;
       const { localCommId: remoteCommId, remoteCommId: localCommId } = fields;
       const mad = writeCmMessage('DREP', transaction, { localCommId, remoteCommId });
@@ -506,7 +506,7 @@ export class MessageHandlers {
         });
         return;
       case 'dreq-sent':
-        // Both ends end it at the same time.
+        // Both ends disconnect at the same time.
         connection.transaction = transaction;
         connection.message = core.say(connection, 'DREP', {});
         core.enterTimewait(connection, now);
@@ -537,7 +537,7 @@ export class MessageHandlers {
     this.#core.report({ type: 'disconnected', connection, timedOut: false });
   }
 
-  /** The connection that a message names by both numbers. */
+  /** The connection that a message names by both ids. */
   #connectionOf(
     { fields }: Message<'RTU'> | Message<'DREP'>,
     { sourceGid }: Arrival,
@@ -562,7 +562,7 @@ export class MessageHandlers {
       return;
     }
     if (core.table.findRemoteId(sourceGid, requestId) !== undefined) {
-      // Its program has not answered yet. There is no message to say so.
+      // The program has not answered yet. SIDR has no MRA to report that.
       core.counters.duplicates += 1;
       return;
     }
@@ -618,7 +618,7 @@ export class MessageHandlers {
     });
   }
 
-  /** The way back to the sender of a MAD. */
+  /** The path back to the sender of a MAD. */
   #pathBack({ port, sourceGid, destGid }: Arrival): CmPath {
     return {
       port,
@@ -635,14 +635,14 @@ export class MessageHandlers {
   }
 }
 
-/** The REQ that a MAD was when it came. */
+/** Parses the MAD of a held request. */
 function requestIn(mad: Uint8Array): Message<'REQ'> {
   const message = parseCmMessage(mad);
-  assert(typeof message !== 'string' && message.name === 'REQ', 'only requests are held');
+  assert(typeof message !== 'string' && message.name === 'REQ', 'held MAD is not a REQ');
   return message;
 }
 
-/** What the peer says of its queue pair. */
+/** What the peer announces about its queue pair. */
 function factsOf(fields: Message<'REQ'>['fields'] | Message<'REP'>['fields']): CmPeerFacts {
   return {
     qpn: fields.localQpn,

@@ -1,4 +1,4 @@
-/** How the queue pair of a connection enters INIT, RTR and RTS: the attributes of each step. */
+/** The attributes with which a connection's queue pair enters INIT, RTR and RTS. */
 import { QPState, QPType } from '../../../verbs-api/contract/verbs/enums.ts';
 import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
 import { type AddressVector, QPAttribute, type QPModification } from '../../rnic/qp-attributes.ts';
@@ -6,7 +6,7 @@ import type { CmConnection } from './cm-connection.ts';
 import type { CmPath } from './cm-path.ts';
 
 const PORT = 1;
-/** Reads and atomics that a device has open at once. */
+/** Reads and atomics that a device has outstanding. */
 const RD_ATOMIC_MAX = 128;
 /** IBV_ACCESS_REMOTE_WRITE, and with REMOTE_READ and REMOTE_ATOMIC. */
 const WRITES = 0x2;
@@ -29,7 +29,7 @@ const RTS_MASK_RC =
   QPAttribute.rnrRetry |
   QPAttribute.maxRdAtomic;
 
-/** Where a path leads. */
+/** The address vector of a path. */
 export function vectorOf(path: CmPath): AddressVector {
   return {
     dgid: path.dgid,
@@ -46,12 +46,12 @@ export function vectorOf(path: CmPath): AddressVector {
   };
 }
 
-/** EINVAL for another state, or before the peer has said what it needs. */
+/** Throws EINVAL for another state, or before the peer has announced its attributes. */
 export function queuePairMove(connection: CmConnection, state: QPState): QPModification {
   if (state === QPState.INIT) return initMove(connection);
   if (state === QPState.RTR) return rtrMove(connection);
   if (state === QPState.RTS) return rtsMove(connection);
-  throw new VerbsError('EINVAL', 'a connection moves its queue pair to INIT, RTR and RTS');
+  throw new VerbsError('EINVAL', 'a connection has attributes for INIT, RTR and RTS only');
 }
 
 function initMove(connection: CmConnection): QPModification {
@@ -62,7 +62,7 @@ function initMove(connection: CmConnection): QPModification {
 function rtrMove(connection: CmConnection): QPModification {
   const { path, remote, type } = connection;
   if (remote === undefined) {
-    throw new VerbsError('EINVAL', 'RTR needs the answer of the peer, which has not come yet');
+    throw new VerbsError('EINVAL', 'cannot enter RTR: the peer has not answered yet');
   }
   return {
     mask: type === QPType.rc ? RTR_MASK_RC : RTR_MASK,
@@ -70,7 +70,7 @@ function rtrMove(connection: CmConnection): QPModification {
     addressVector: vectorOf(path),
     pathMtu: path.pathMtu,
     destQpn: remote.qpn,
-    // IBTA 12.7.31: each end says where the other one starts.
+    // IBTA 12.7.31: each end chooses where the other one starts.
     rqPsn: connection.startingPsn,
     maxDestRdAtomic: servedDepth(connection),
     minRnrTimer: 0,
@@ -80,7 +80,7 @@ function rtrMove(connection: CmConnection): QPModification {
 function rtsMove(connection: CmConnection): QPModification {
   const { local, remote, type, retryCount, timeout } = connection;
   if (remote === undefined) {
-    throw new VerbsError('EINVAL', 'RTS needs the answer of the peer, which has not come yet');
+    throw new VerbsError('EINVAL', 'cannot enter RTS: the peer has not answered yet');
   }
   return {
     mask: type === QPType.rc ? RTS_MASK_RC : RTS_MASK,
@@ -97,7 +97,7 @@ function rtsMove(connection: CmConnection): QPModification {
   };
 }
 
-/** Reads and atomics of the peer that may be in progress here: what it wants, as far as we offer. */
+/** Reads and atomics that we serve at once: what the peer wants, up to what we offer. */
 function servedDepth({ local, remote }: CmConnection): number {
   const offered = local?.responderResources ?? RD_ATOMIC_MAX;
   const wanted = remote?.initiatorDepth ?? RD_ATOMIC_MAX;

@@ -2,12 +2,12 @@
 
 const WORD = 2 ** 32;
 
-/** High half of the address `offset` bytes behind `hi`:`lo`, modulo 2^64. */
+/** High half of `hi`:`lo` plus `offset`, modulo 2^64. */
 export function addressAddHi(hi: number, lo: number, offset: number): number {
   return (hi + (lo + offset >= WORD ? 1 : 0)) >>> 0;
 }
 
-/** Low half of the same. */
+/** Low half of the sum. */
 export function addressAddLo(lo: number, offset: number): number {
   return (lo + offset) >>> 0;
 }

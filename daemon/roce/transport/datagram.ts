@@ -1,6 +1,6 @@
 /**
- * The wire of datagrams (UD, IBTA 9.8.3): one packet a message, each with its own destination. What
- * does not fit or is not meant for the queue pair is dropped without a word.
+ * The wire of datagrams (UD, IBTA 9.8.3): one packet per message, each with its own destination. Packets that
+ * do not fit their receive or are not meant for the queue pair are dropped silently.
  */
 
 import { QPState } from '../../../verbs-api/contract/verbs/enums.ts';
@@ -25,14 +25,14 @@ import { OutgoingMessage } from './outgoing-messages.ts';
 import type { PacketWire, TransportFailure } from './packet-wire.ts';
 import { describeSegment, writeSegment } from './segment.ts';
 
-/** What the receive of a datagram begins with: its global route header, or what stands for it. */
+/** A received datagram begins with its global route header, or with its IPv4 header in its place. */
 const GRH_BYTES = 40;
 /**
- * Datagrams without a packet, such as ones that are too long, that one poll disposes of: a queue of
+ * How many datagrams one poll may complete without a packet, such as ones that are too long: a queue of
  * nothing else must not hold up the host.
  */
 const DROPS_MAX = 64;
-/** A Q_Key with this bit means the queue pair's own (IBTA 10.2.5). */
+/** A Q_Key with this bit selects the queue pair's own (IBTA 10.2.5). */
 const OWN_QKEY = 0x8000_0000;
 
 export class DatagramWire implements PacketWire {
@@ -51,14 +51,14 @@ export class DatagramWire implements PacketWire {
   #sendable = false;
   #sqPsn = 0;
   #qkey = 0;
-  /** `#message` waits for its payload. */
+  /** `#message` is taken, and waits for its payload. */
   #taken = false;
   #waits = false;
-  /** Messages that are polled, and whose payload may not have been gathered. */
+  /** Polled messages whose payload may not have been gathered. */
   #ended = 0;
   #overBudget = false;
 
-  /** `mtuBytes`: payload that the port takes. `qpn`: the sender that receivers see. */
+  /** `mtuBytes`: largest payload of the port. `qpn`: the sender's number that receivers see. */
   constructor(user: DeferringUser, qpn: number, mtuBytes: number) {
     this.#user = user;
     this.#mtuBytes = mtuBytes;
@@ -76,15 +76,15 @@ export class DatagramWire implements PacketWire {
   get rqPsn(): number {
     return 0;
   }
-  /** At once when there was more to dispose of than one poll may. */
+  /** At once if the last poll reached its limit. */
   nextDeadline(): Micros {
     return this.#overBudget && this.sendable ? 0 : NEVER;
   }
 
   assertInvariants(): void {
     if (this.#outcome.stopped) return;
-    assert(!this.#taken || this.#ready, 'datagrams are sent once the queue pair is ready');
-    assert(!this.#waits || this.#taken, 'what waits for its payload was taken');
+    assert(!this.#taken || this.#ready, 'datagram taken before the queue pair is ready');
+    assert(!this.#waits || this.#taken, 'waits for payload without a message');
   }
 
   // Commands
@@ -115,7 +115,7 @@ export class DatagramWire implements PacketWire {
     this.#overBudget = false;
   }
 
-  // What goes out
+  // Output
 
   pollPacket(target: Uint8Array, start: number): number {
     for (let drops = 0; drops < DROPS_MAX; drops += 1) {
@@ -124,7 +124,7 @@ export class DatagramWire implements PacketWire {
       this.#taken = true;
       const { kind, lengthBytes, address } = this.#message;
       if (kind !== OutboundKind.send && kind !== OutboundKind.sendWithImmediate) {
-        this.#fail('a work request of no kind that UD has');
+        this.#fail('opcode not supported on UD queue pairs');
         return 0;
       }
       if (lengthBytes <= this.#mtuBytes && address !== undefined) {
@@ -167,7 +167,7 @@ export class DatagramWire implements PacketWire {
     this.#user.messageDone();
   }
 
-  /** Only now may the program use the memory of what was polled for something else. */
+  /** Completes the messages: from now on the program may reuse their memory. */
   endPolling(): boolean {
     const user = this.#user;
     const ended = this.#ended;
@@ -184,9 +184,9 @@ export class DatagramWire implements PacketWire {
     return this.#outcome.poll();
   }
 
-  // What comes in
+  // Input
 
-  /** Every packet is settled when it is handled. */
+  /** Nothing to do: each packet is settled when it is handled. */
   handleInputEnd(): void {}
 
   handlePacket(packet: Readonly<Packet>, bytes: Uint8Array, _now: Micros, grh: Uint8Array): void {

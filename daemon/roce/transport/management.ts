@@ -1,8 +1,8 @@
 /**
- * The wire of QP 1, the general service interface of a port: management datagrams (MADs) from QP 1 to
- * QP 1 of other ports, each in one packet of UD (IBTA 13.5.3).
+ * The wire of QP 1, the general service interface of a port: management datagrams (MADs) from QP 1 to QP 1 of
+ * other ports, each in one UD packet (IBTA 13.5.3).
  *
- * Programs cannot reach it: what does not come from a QP 1 with its key is dropped.
+ * Programs cannot reach it: packets are dropped unless they come from a QP 1 with its key.
  */
 import type { OutboundMessage } from '../../rnic/wire-port.ts';
 import { type Micros, NEVER } from '../../rnic/wire-port.ts';
@@ -12,13 +12,13 @@ import { makePacket, type Packet, packetBytes, writeHeaders } from '../wire/pack
 import { addPsn } from '../wire/psn.ts';
 import type { PacketWire } from './packet-wire.ts';
 
-/** MADs that wait to be sent: more are lost, as in a network. What matters is sent again. */
+/** Limit of queued MADs. More are dropped, as by a network; senders repeat those that matter. */
 const WAITING_MAX = 4096;
 const SEND_ONLY = Service.ud | Operation.sendOnly;
 
-/** What a wire tells the owner of the port's general services. */
+/** The owner of the port's general services. */
 interface ManagementUser {
-  /** A MAD of another port; its bytes are the owner's. GIDs are valid during the call. */
+  /** Handles a MAD of another port and keeps its bytes. The GIDs are valid during the call. */
   handleMad(mad: Uint8Array, sourceGid: Uint8Array, destGid: Uint8Array): void;
 }
 
@@ -56,12 +56,12 @@ export class ManagementWire implements PacketWire {
     return this.#psn;
   }
 
-  /** MADs that have not left yet. */
+  /** MADs not sent yet. */
   get waiting(): number {
     return this.#waiting.length;
   }
 
-  /** Sends it as soon as it is polled. False when there are too many. */
+  /** Queues a MAD. False if the queue is full. */
   send(address: Waiting['address'], mad: Uint8Array): boolean {
     if (this.#waiting.length >= WAITING_MAX) return false;
     this.#waiting.push({ address, mad });
@@ -115,7 +115,7 @@ const IPV6_SOURCE_AT = 8;
 /** An IPv4 header is in the second half of the 40 bytes. */
 const IPV4_SOURCE_AT = 20 + 12;
 
-/** The source (0) or the destination (1) of a datagram. */
+/** The source (0) or destination (1) GID of a datagram. */
 function gidIn(grh: Uint8Array, which: 0 | 1): Uint8Array {
   if ((grh[0] as number) >> 4 === IPV6_VERSION) {
     const at = IPV6_SOURCE_AT + which * GID_BYTES;

@@ -1,20 +1,20 @@
-/** Whether the wire of a queue pair has ended, and why. Shared by its halves. */
+/** Whether the wire of a queue pair has ended, and why. Requester and responder share it. */
 import type { WireFailure } from '../../rnic/wire-port.ts';
 import type { TransportFailure } from './packet-wire.ts';
 
 export class Outcome {
-  /** The wire has failed or was ended: nothing is taken in or begun. */
+  /** The wire has failed or was aborted: it takes and sends no messages. */
   stopped = false;
   #failure: TransportFailure | undefined = undefined;
 
-  /** The first failure counts. */
+  /** Keeps the first failure. */
   fail(by: 'us' | 'peer', failure: WireFailure): void {
     if (this.stopped) return;
     this.stopped = true;
     this.#failure = { by, failure };
   }
 
-  /** The failure, once. */
+  /** Returns the failure once. */
   poll(): TransportFailure | undefined {
     const failure = this.#failure;
     this.#failure = undefined;

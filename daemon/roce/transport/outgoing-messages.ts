@@ -1,11 +1,8 @@
-/**
- * The messages that a requester has taken from its queue pair and that the peer has not
- * acknowledged, oldest first. A ring of reused entries.
- */
+/** Unacknowledged messages of a requester, oldest first. A ring of reused entries. */
 import { OutboundKind, type OutboundMessage } from '../../rnic/wire-port.ts';
 import { addPsn } from '../wire/psn.ts';
 
-/** One message, and the PSNs of its packets (of a Read: those of its response). */
+/** A message, and the PSNs of its packets (for a Read: of its response). */
 export class OutgoingMessage {
   slot = 0;
   kind: OutboundKind = OutboundKind.none;
@@ -28,12 +25,12 @@ export class OutgoingMessage {
     return addPsn(this.firstPsn, this.packets - 1);
   }
 
-  /** True for a Read or atomic, which only its response completes. */
+  /** True for a Read or atomic: only the response completes it. */
   get awaitsResponse(): boolean {
     return this.kind === OutboundKind.readRequest || this.kind === OutboundKind.atomic;
   }
 
-  /** Takes over what its packets will say. */
+  /** Copies the fields that its packets need. */
   describe(message: OutboundMessage, firstPsn: number, mtu: number): void {
     const { kind, lengthBytes } = message;
     this.slot = message.slot;
@@ -55,7 +52,7 @@ export class OutgoingMessage {
   }
 }
 
-/** Packets of a message: one at least. */
+/** Number of packets of a message: at least one. */
 export function packetsOf(lengthBytes: number, mtu: number): number {
   return lengthBytes === 0 ? 1 : Math.ceil(lengthBytes / mtu);
 }
@@ -66,7 +63,7 @@ export class OutgoingMessages {
   readonly #entries: OutgoingMessage[] = [];
   #first = 0;
 
-  /** `capacity` is a power of two. Entries are made when first needed. */
+  /** `capacity` is a power of two. Allocates entries on first use. */
   constructor(capacity: number) {
     this.#capacity = capacity;
   }
@@ -75,12 +72,12 @@ export class OutgoingMessages {
     return this.count >= this.#capacity;
   }
 
-  /** The entry `index` behind the oldest. */
+  /** The entry `index` places after the oldest. */
   at(index: number): OutgoingMessage {
     return this.#entry((this.#first + index) & (this.#capacity - 1));
   }
 
-  /** Appends an entry to fill in. The ring must not be full. */
+  /** Appends an entry for the caller to fill in. The ring must not be full. */
   push(): OutgoingMessage {
     this.count += 1;
     return this.at(this.count - 1);
@@ -98,7 +95,7 @@ export class OutgoingMessages {
   #entry(at: number): OutgoingMessage {
     let entry = this.#entries[at];
     if (entry === undefined) {
-      // Entries are used in order, so the list has no gaps but after a `clear`.
+      // Entries are used in order, so the list has no gaps except after a `clear`.
       while (this.#entries.length <= at) this.#entries.push(new OutgoingMessage());
       entry = this.#entries[at] as OutgoingMessage;
     }

@@ -1,36 +1,36 @@
 /**
- * How much a reliable connection sends ahead on a network that loses packets, and when it asks again.
+ * Congestion control and early retransmission of a reliable connection on a lossy network.
  *
- * A loss halves what may be unacknowledged, and each window that is acknowledged adds a packet to it,
- * as in TCP. The acknowledgment timer of a queue pair is the program's, and long: it tells that a
- * peer has gone. A lost packet behind which none was sent would wait for it, so packets are sent again
- * sooner, by what round trips have taken so far (RFC 6298), without counting as a retry.
+ * A loss halves the number of unacknowledged packets, and each acknowledged window adds one, as in TCP. The
+ * program's acknowledgment timer is long, since it detects a dead peer. Losing the last packet sent would
+ * wait for that timer, so packets are retransmitted sooner, by the measured round trip time (RFC 6298),
+ * without counting as a retry.
  */
 import type { Micros } from '../../rnic/wire-port.ts';
 import { psnDistance } from '../wire/psn.ts';
 
-/** So many packets show the loss of one by a NAK. */
+/** Enough packets for a NAK to report the loss of one. */
 const LIMIT_MIN_PACKETS = 4;
-/** Peers are programs: one may have to wait for its processor so long. */
+/** Peers are programs: one may have to wait this long for its processor. */
 const PATIENCE_MIN_MICROS = 5_000;
 const PATIENCE_MAX_MICROS = 1_000_000;
-/** Before any round trip was measured. */
+/** Before the first measurement. */
 const PATIENCE_FIRST_MICROS = 20_000;
 const NONE = -1;
 
 export class Pacing {
-  /** Packets that may be unacknowledged now. */
+  /** How many packets may be unacknowledged now. */
   limit: number;
   readonly #window: number;
-  /** Packets acknowledged since `limit` grew last. */
+  /** Packets acknowledged since `limit` last grew. */
   #grownBy = 0;
-  /** Round trip: smoothed, and its variation; 0 before the first. */
+  /** Round trip time: smoothed, and its variation; 0 before the first measurement. */
   #smoothed = 0;
   #variation = 0;
   /** The PSN whose round trip is measured, or `NONE`, and when it was sent. */
   #sample = NONE;
   #sampleAt: Micros = 0;
-  /** Doubled for each time that packets were sent again without an answer. */
+  /** Doubled by each retransmission without an answer. */
   #patience = PATIENCE_FIRST_MICROS;
 
   constructor(windowPackets: number) {
@@ -38,19 +38,19 @@ export class Pacing {
     this.#window = windowPackets;
   }
 
-  /** How long an answer may take before packets are sent again. */
+  /** How long to wait for an answer before retransmitting. */
   get patienceMicros(): Micros {
     return this.#patience;
   }
 
-  /** A packet leaves for the first time. */
+  /** Notes the first transmission of a packet. */
   sent(psn: number, now: Micros): void {
     if (this.#sample !== NONE) return;
     this.#sample = psn;
     this.#sampleAt = now;
   }
 
-  /** `packets` are acknowledged, all before `psn`. */
+  /** Notes that `packets` before `psn` were acknowledged. */
   acknowledged(packets: number, psn: number, now: Micros): void {
     if (this.#sample !== NONE && psnDistance(psn, this.#sample) > 0) {
       this.#measure(now - this.#sampleAt);
@@ -64,19 +64,19 @@ export class Pacing {
     this.limit += 1;
   }
 
-  /** A packet got lost; what is behind it goes again. */
+  /** A packet was lost; retransmission starts there. */
   lost(): void {
     this.limit = Math.max(this.limit >> 1, LIMIT_MIN_PACKETS);
     this.#grownBy = 0;
     this.sentAgain();
   }
 
-  /** Unacknowledged packets were resent: drops the sample, since an answer would not show its copy. */
+  /** Drops the sample after a retransmission: an answer would not show which copy it is for. */
   sentAgain(): void {
     this.#sample = NONE;
   }
 
-  /** No answer came in time. */
+  /** No answer arrived in time. */
   unanswered(): void {
     this.lost();
     this.#patience = Math.min(2 * this.#patience, PATIENCE_MAX_MICROS);

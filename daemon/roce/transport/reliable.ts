@@ -10,18 +10,18 @@ import type { PacketWire, TransportFailure } from './packet-wire.ts';
 import { Requester } from './requester.ts';
 import { Responder } from './responder.ts';
 
-/** Packets that may be unacknowledged unless the host says otherwise: 256 KiB at the largest MTU. */
+/** Default limit of unacknowledged packets: 256 KiB at the largest MTU. */
 const WINDOW_PACKETS = 64;
 
 export class ReliableWire implements PacketWire {
-  /** Only datagrams have one each. */
+  /** Only datagrams have their own destinations. */
   readonly destination = undefined;
   readonly midSend = false;
   readonly #outcome = new Outcome();
   readonly #requester: Requester;
   readonly #responder: Responder;
   #sendable = false;
-  /** The responder is asked first for the next packet. */
+  /** Whether the responder sends the next packet first. */
   #answersFirst = false;
 
   readonly #user: DeferringUser;
@@ -64,7 +64,7 @@ export class ReliableWire implements PacketWire {
     this.#responder.resume();
   }
 
-  /** There is nothing to close: the peer hears nothing of it. */
+  /** Does nothing: RC has no packet that closes a connection. */
   disconnect(): void {}
 
   abort(): void {
@@ -73,7 +73,7 @@ export class ReliableWire implements PacketWire {
     this.#responder.stop();
   }
 
-  /** The peer gets no answer any more, and finds out by itself. */
+  /** Stops without notifying the peer, which times out. */
   fail(_failure: WireFailure): void {
     this.abort();
   }
@@ -118,9 +118,9 @@ export class ReliableWire implements PacketWire {
     if (!this.#outcome.stopped) this.#requester.handleDeadline(now);
   }
 
-  // Outputs
+  // Output
 
-  /** Requests and answers alternate, so that neither direction starves. */
+  /** Alternates between requests and answers, so that neither starves. */
   pollPacket(target: Uint8Array, start: number, now: Micros): number {
     const answersFirst = this.#answersFirst;
     this.#answersFirst = !answersFirst;

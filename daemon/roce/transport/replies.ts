@@ -1,20 +1,20 @@
 /**
- * What a responder owes to Reads and atomics, in the order of their PSNs, and the results of its
- * last atomics (IBTA 9.7.4.1, 9.7.5.2.2).
+ * Pending replies to Reads and atomics, in the order of their PSNs, and the results of the last atomics (IBTA
+ * 9.7.4.1, 9.7.5.2.2).
  *
- * A repeated Read is carried out again. A repeated atomic is not: its result is kept for as long as
- * the requester may ask, which is as many requests as it may have in flight.
+ * A repeated Read is executed again. A repeated atomic is answered with its saved result. Results are kept
+ * for as many requests as the requester may have in flight.
  */
 import { addPsn, psnDistance } from '../wire/psn.ts';
 
-/** One reply that is owed, in whole or in part. */
+/** A pending reply, possibly sent in part. */
 export class Reply {
-  /** An atomic's result, or else data of a Read. */
+  /** An atomic's result; otherwise data of a Read. */
   atomic = false;
-  /** The peer repeated its request. */
+  /** The peer repeated the request. */
   repeated = false;
   msn = 0;
-  /** PSN of the first packet, packets in all, and packets sent. */
+  /** First PSN, number of packets, and how many are sent. */
   firstPsn = 0;
   packets = 0;
   sent = 0;
@@ -28,28 +28,28 @@ export class Reply {
 
 export class Replies {
   readonly #depth: number;
-  /** Owed, in order of PSN; entries move between this list and `#spare`. */
-  readonly #owed: Reply[] = [];
+  /** In order of PSN. Entries move between this list and `#spare`. */
+  readonly #pending: Reply[] = [];
   readonly #spare: Reply[] = [];
   /** Results of atomics as a ring: PSN, MSN, original value. */
   readonly #results: Uint32Array;
   #nextResult = 0;
   #resultCount = 0;
 
-  /** `depth`: requests that the peer may have in flight. */
+  /** `depth`: how many requests the peer may have in flight. */
   constructor(depth: number) {
     this.#depth = depth;
     this.#results = new Uint32Array(depth * RESULT_WORDS);
   }
 
   get head(): Reply | undefined {
-    return this.#owed[0];
+    return this.#pending[0];
   }
 
-  /** True when the peer has more requests in flight than it may. */
+  /** True if the peer has reached its limit of requests in flight. */
   get full(): boolean {
     let count = 0;
-    for (const reply of this.#owed) if (!reply.repeated) count += 1;
+    for (const reply of this.#pending) if (!reply.repeated) count += 1;
     return count >= this.#depth;
   }
 
@@ -59,63 +59,62 @@ export class Replies {
   }
 
   /**
-   * Adds an entry at its place. It takes that of others with the same PSNs. A repeated one is left
-   * out when there are too many: the peer asks again.
+   * Inserts an entry in order, replacing entries with the same PSNs. Drops a repeated one if there are too
+   * many: the peer asks again.
    */
   add(reply: Reply): void {
-    const owed = this.#owed;
-    let at = owed.length;
-    // One that is not repeated comes behind all. Its PSN may be half of all away from others, which
-    // is no order; what is left of those, and what may be repeated, is always less apart.
+    const pending = this.#pending;
+    let at = pending.length;
+    // Append new replies. Do not compare their PSNs: they may be 2^23 apart, where serial order is undefined.
+    // Pending and repeated ones are always closer.
     while (reply.repeated && at > 0) {
-      const other = owed[at - 1] as Reply;
+      const other = pending[at - 1] as Reply;
       const otherPsn = addPsn(other.firstPsn, other.sent);
       if (psnDistance(reply.firstPsn, otherPsn) >= other.packets - other.sent) break;
       if (psnDistance(otherPsn, reply.firstPsn) < reply.packets) {
-        owed.splice(at - 1, 1);
+        pending.splice(at - 1, 1);
         this.#spare.push(other);
       }
       at -= 1;
     }
-    if (reply.repeated && owed.length >= 2 * this.#depth) this.#spare.push(reply);
-    else owed.splice(at, 0, reply);
+    if (reply.repeated && pending.length >= 2 * this.#depth) this.#spare.push(reply);
+    else pending.splice(at, 0, reply);
   }
 
-  /** An entry that is not added after all. */
+  /** Returns an entry that is not added. */
   discard(reply: Reply): void {
     this.#spare.push(reply);
   }
 
-  /** The head is sent. */
+  /** Removes the head, once it is sent. */
   shift(): void {
-    const reply = this.#owed.shift();
+    const reply = this.#pending.shift();
     if (reply !== undefined) this.#spare.push(reply);
   }
 
-  /** One that was owed, and of which only `sent` packets are sent after all. The last one first. */
+  /** Restores a pending reply of which only `sent` packets were sent. Call in reverse order. */
   putBack(reply: Reply, sent: number): void {
     reply.sent = sent;
     const at = this.#spare.lastIndexOf(reply);
     if (at < 0) return;
     this.#spare.splice(at, 1);
-    this.#owed.unshift(reply);
+    this.#pending.unshift(reply);
   }
 
   /** Drops pending replies to requests from this PSN on. */
   clearFrom(psn: number): void {
     let count = 0;
-    for (const { firstPsn, packets } of this.#owed) {
+    for (const { firstPsn, packets } of this.#pending) {
       if (psnDistance(addPsn(firstPsn, packets - 1), psn) < 0) count += 1;
     }
-    this.#owed.length = count;
+    this.#pending.length = count;
   }
 
-  /** Nothing is owed any more. */
   clear(): void {
-    this.#owed.length = 0;
+    this.#pending.length = 0;
   }
 
-  /** Keeps the result of an atomic. */
+  /** Saves the result of an atomic. */
   remember({ firstPsn, msn, originalHi, originalLo }: Reply): void {
     const results = this.#results;
     const at = this.#nextResult * RESULT_WORDS;
@@ -127,7 +126,7 @@ export class Replies {
     this.#resultCount = Math.min(this.#resultCount + 1, this.#depth);
   }
 
-  /** Fills in the reply to the atomic at `firstPsn`; false when its result is not kept any more. */
+  /** Fills in the reply to the atomic at `firstPsn`; false if its result is no longer saved. */
   recall(firstPsn: number, reply: Reply): boolean {
     const results = this.#results;
     for (let index = 0; index < this.#resultCount; index += 1) {

@@ -37,18 +37,18 @@ import { type OutgoingMessage, OutgoingMessages } from './outgoing-messages.ts';
 import { Pacing } from './pacing.ts';
 import { describeSegment, isSegmented, writeSegment } from './segment.ts';
 
-/** Messages that may await acknowledgement; a power of two. More only fill memory with WQEs. */
+/** Unacknowledged messages; a power of two. More would only fill memory with WQEs. */
 const MESSAGES_MAX = 128;
-/** Reads and atomics that may await their response, whatever the queue pair asks for. */
+/** Reads and atomics in flight, whatever the queue pair asks for. */
 const REQUESTS_MAX = 128;
-/** The longest message, 2^31 bytes (IBTA 9.7.1: its PSNs are half of all at the smallest MTU). */
+/** The longest message, 2^31 bytes (IBTA 9.7.1: half of the PSN space at the smallest MTU). */
 const MESSAGE_BYTES_MAX = 2 ** 31;
-/** `rnrRetry` and meaning "for ever". */
+/** The value of `rnrRetry` that means "unlimited". */
 const RNR_RETRY_FOREVER = 7;
 const ATOMIC_FETCH_ADD = 0;
 const NONE = -1;
 
-/** The fault of a NAK that ends the connection; `undefined` for others. */
+/** The failure for a NAK that ends the connection; undefined for other NAKs. */
 const NAK_FAILURES: readonly (MessageFailure | undefined)[] = (() => {
   const table: (MessageFailure | undefined)[] = [];
   table[NakCode.invalidRequest] = MessageFailure.remoteInvalidRequest;
@@ -56,27 +56,27 @@ const NAK_FAILURES: readonly (MessageFailure | undefined)[] = (() => {
   table[NakCode.remoteOperation] = MessageFailure.remoteOperation;
   return table;
 })();
-/** Failures that a host counts by their kind; the others are of kind 'protocol'. */
+/** Kinds by which a host counts failures. Default: 'protocol'. */
 const FAILURE_KINDS: Readonly<Partial<Record<MessageFailure, string>>> = {
   [MessageFailure.retriesExceeded]: 'timeout',
   [MessageFailure.rnrRetriesExceeded]: 'receiver-not-ready',
 };
 const FAILURE_TEXTS: Readonly<Record<MessageFailure, string>> = {
-  [MessageFailure.remoteAccess]: 'the peer refused the access to its memory',
-  [MessageFailure.remoteInvalidRequest]: 'the peer refused the request as invalid',
-  [MessageFailure.remoteOperation]: 'the peer could not carry out the request',
-  [MessageFailure.retriesExceeded]: 'the peer did not answer, however often it was asked',
-  [MessageFailure.rnrRetriesExceeded]: 'the peer had no receive posted, however often it was asked',
-  [MessageFailure.badResponse]: 'the peer gave an impossible answer',
+  [MessageFailure.remoteAccess]: 'the peer denied access to its memory',
+  [MessageFailure.remoteInvalidRequest]: 'the peer rejected the request as invalid',
+  [MessageFailure.remoteOperation]: 'the peer failed to execute the request',
+  [MessageFailure.retriesExceeded]: 'no response from the peer after all retries (retry_cnt)',
+  [MessageFailure.rnrRetriesExceeded]: 'receiver not ready after all retries (rnr_retry)',
+  [MessageFailure.badResponse]: 'the peer sent an invalid response',
 };
 
 export class Requester {
-  /** How often packets were sent again because no answer came in time. */
+  /** How often packets were retransmitted after a timeout. */
   timeouts = 0;
   readonly #user: DeferringUser;
   readonly #outcome: Outcome;
   #window: number;
-  /** Undefined on a network that loses nothing. */
+  /** Undefined on a lossless network. */
   #pacing: Pacing | undefined = undefined;
   readonly #messages = new OutgoingMessages(MESSAGES_MAX);
   readonly #message = makeOutboundMessage();
@@ -87,7 +87,7 @@ export class Requester {
   #retryCount = 0;
   #rnrRetry = 0;
   #requestsMax = 1;
-  /** The PSN of the next message that is taken. */
+  /** The PSN of the next message. */
   #nextPsn = 0;
   /** The PSN of the next packet, and the index of its message. */
   #sendPsn = 0;
@@ -102,16 +102,16 @@ export class Requester {
   #requests = 0;
   #retriesLeft = 0;
   #rnrLeft = 0;
-  /** `#unackedPsn` when sending went back to it without a timeout, or `NONE`. */
+  /** `#unackedPsn` at the last rewind without a timeout, or `NONE`. */
   #rewoundPsn = NONE;
   #ackDeadline: Micros = NEVER;
-  /** When a paced connection sends again, earlier than by the program's timer. */
+  /** When a paced connection retransmits, earlier than the program's timer. */
   #askDeadline: Micros = NEVER;
   #rnrUntil: Micros = NEVER;
-  /** Payload must be fetched before more is sent. */
+  /** Sending waits for payload to be fetched. */
   #waits = false;
 
-  /** `windowPackets`: how many may be unacknowledged. */
+  /** `windowPackets`: how many packets may be unacknowledged. */
   constructor(user: DeferringUser, outcome: Outcome, windowPackets: number) {
     this.#user = user;
     this.#outcome = outcome;
@@ -130,7 +130,7 @@ export class Requester {
 
   // Commands
 
-  /** Takes the attributes; `sends`: the queue pair is in RTS or SQD. */
+  /** Applies attributes. `sends`: the queue pair is in RTS or SQD. */
   configure(attributes: QPPath, sends: boolean): void {
     const { sqPsn, maxRdAtomic, retryCount, rnrRetry } = attributes;
     const packet = this.#packet;
@@ -141,7 +141,7 @@ export class Requester {
     this.#rnrRetry = rnrRetry;
     this.#requestsMax = Math.min(Math.max(maxRdAtomic, 1), REQUESTS_MAX);
     if (this.#open) return;
-    // Not later: messages under way were split by it.
+    // Fixed afterwards: messages in flight were split by it.
     this.#mtu = pathMtuBytes(attributes.pathMtu) ?? 256;
     this.#nextPsn = sqPsn;
     if (!sends) return;
@@ -154,18 +154,18 @@ export class Requester {
   }
 
   pace(windowPackets: number): void {
-    // Parts of Reads that were asked for depend on the window.
+    // The window determines the parts of Reads in flight.
     if (this.#open) return;
     this.#window = windowPackets;
     this.#pacing = new Pacing(windowPackets);
   }
 
-  /** Memory may have become ready. */
+  /** Retries after memory may have become ready. */
   resume(): void {
     this.#waits = false;
   }
 
-  /** Sends nothing more. */
+  /** Stops sending. */
   stop(): void {
     this.#messages.clear();
     this.#ackDeadline = NEVER;
@@ -173,18 +173,18 @@ export class Requester {
     this.#rnrUntil = NEVER;
   }
 
-  /** Throws `InvariantError` when PSNs and messages do not agree. Cheap: once a turn. */
+  /** Throws `InvariantError`. Cheap: once a turn. */
   assertInvariants(): void {
     if (!this.#open || this.#outcome.stopped) return;
     const { count } = this.#messages;
     const unacked = this.#unackedPsn;
-    assert(this.#cursor <= count, 'the next packet is of a message that was taken');
-    assert(psnDistance(this.#sendPsn, unacked) >= 0, 'what is acknowledged is not sent again');
-    assert(psnDistance(this.#highPsn, this.#sendPsn) >= 0, 'the highest PSN was sent');
-    assert(count > 0 || unacked === this.#nextPsn, 'a message stays until it is acknowledged');
-    assert(count > 0 || this.#requests === 0, 'a request that is in flight has its message');
-    assert(this.#limit <= this.#window, 'a window is not opened too far');
-    assert(this.#requests <= REQUESTS_MAX, 'no more requests are in flight than there is room for');
+    assert(this.#cursor <= count, 'next packet beyond the last message');
+    assert(psnDistance(this.#sendPsn, unacked) >= 0, 'next packet is already acknowledged');
+    assert(psnDistance(this.#highPsn, this.#sendPsn) >= 0, 'next PSN beyond the highest one sent');
+    assert(count > 0 || unacked === this.#nextPsn, 'unacknowledged PSNs without a message');
+    assert(count > 0 || this.#requests === 0, 'requests in flight without a message');
+    assert(this.#limit <= this.#window, 'pacing exceeds the window');
+    assert(this.#requests <= REQUESTS_MAX, 'too many requests in flight');
   }
 
   // Time
@@ -210,9 +210,9 @@ export class Requester {
     this.#rewind();
   }
 
-  // Packets that go out
+  // Output
 
-  /** Writes the next request packet at `start`; its length, or 0 when there is none now. */
+  /** Writes the next request packet at `start`. Returns its length, or 0 if there is none now. */
   poll(target: Uint8Array, start: number, now: Micros): number {
     if (!this.#open || this.#outcome.stopped || this.#waits || this.#rnrUntil !== NEVER) return 0;
     if (this.#sendPsn === this.#nextPsn && !this.#take()) return 0;
@@ -231,7 +231,9 @@ export class Requester {
     const known =
       isSegmented(kind) || kind === OutboundKind.readRequest || kind === OutboundKind.atomic;
     if (!known || lengthBytes > MESSAGE_BYTES_MAX) {
-      this.#failLocally('a work request is longer than 2^31 bytes, or of no kind that RC has');
+      this.#failLocally(
+        'work request longer than 2^31 bytes, or opcode not supported on RC queue pairs',
+      );
       return false;
     }
     const entry = this.#messages.push();
@@ -245,7 +247,7 @@ export class Requester {
     return psnDistance(this.#sendPsn, this.#unackedPsn);
   }
 
-  /** Packets that may be unacknowledged. */
+  /** How many packets may be unacknowledged. */
   get #limit(): number {
     return this.#pacing === undefined ? this.#window : this.#pacing.limit;
   }
@@ -262,7 +264,7 @@ export class Requester {
       return 0;
     }
     packet.psn = this.#sendPsn;
-    // Often enough that a full window is always being acknowledged.
+    // Often enough for acknowledgments to arrive before a full window is used up.
     const interval = Math.max(this.#limit >> 2, 1);
     packet.ackRequest = index === message.packets - 1 || index % interval === interval - 1;
     const bytes = writeSegment(this.#user, packet, message.slot, offset, target, start);
@@ -274,7 +276,7 @@ export class Requester {
     return bytes;
   }
 
-  // Parts begin at fixed places: one asked for again must not end beyond what was asked for before.
+  // Parts begin at fixed places: a repeated part must not extend past the part that was requested first.
   #sendRead(message: OutgoingMessage, target: Uint8Array, start: number, now: Micros): number {
     const done = psnDistance(this.#sendPsn, message.firstPsn);
     const part = this.#window;
@@ -343,9 +345,9 @@ export class Requester {
     if (this.#ackDeadline === NEVER) this.#ackDeadline = now + this.#timeoutMicros;
   }
 
-  // Answers
+  // Responses
 
-  /** An ACK or NAK without data. */
+  /** Handles an ACK or NAK without data. */
   handleAcknowledge(packet: Readonly<Packet>, now: Micros): void {
     const { psn, syndrome } = packet;
     const value = syndromeValue(syndrome);
@@ -361,9 +363,9 @@ export class Requester {
     }
   }
 
-  /** A packet of a response to a Read, or to an atomic. */
+  /** Handles a packet of a response to a Read or an atomic. */
   handleResponse(packet: Readonly<Packet>, bytes: Uint8Array, now: Micros): void {
-    // What comes behind a response implies that all before it was executed (IBTA 9.7.5.1.2).
+    // A response implies that all earlier requests were executed (IBTA 9.7.5.1.2).
     if (!this.#acknowledgeBefore(packet.psn, now)) return;
     const message = this.#messages.at(0);
     if (operationOf(packet.opcode) === Operation.atomicAcknowledge) {
@@ -407,13 +409,13 @@ export class Requester {
     this.#endOldest();
   }
 
-  /** True for the PSN of a packet that was sent and is not acknowledged. */
+  /** True for a PSN that was sent and is not acknowledged. */
   #isUnacked(psn: number): boolean {
     const ahead = psnDistance(psn, this.#unackedPsn);
     return ahead >= 0 && ahead < psnDistance(this.#highPsn, this.#unackedPsn);
   }
 
-  /** Everything up to `psn` is executed. False when the response to one of it got lost. */
+  /** Acknowledges everything up to `psn`. False if a response to any of it was lost. */
   #acknowledge(psn: number, now: Micros): boolean {
     while (psnDistance(psn, this.#unackedPsn) >= 0 && this.#messages.count > 0) {
       const message = this.#messages.at(0);
@@ -432,13 +434,13 @@ export class Requester {
     return true;
   }
 
-  /** The same for everything before `psn`. True when `psn` is now the oldest unacknowledged one. */
+  /** Acknowledges everything before `psn`. True if `psn` is now the oldest unacknowledged one. */
   #acknowledgeBefore(psn: number, now: Micros): boolean {
     if (!this.#isUnacked(psn)) return false;
     return psn === this.#unackedPsn || this.#acknowledge(addPsn(psn, -1), now);
   }
 
-  /** The oldest message is acknowledged, or answered. */
+  /** Completes the oldest message. */
   #endOldest(): void {
     this.#messages.shift();
     if (this.#cursor > 0) this.#cursor -= 1;
@@ -453,7 +455,7 @@ export class Requester {
     this.#rnrLeft = this.#rnrRetry;
     this.#rewoundPsn = NONE;
     this.#rnrUntil = NEVER;
-    // The answer to what was about to be sent again.
+    // Skip retransmissions that this answer makes unnecessary.
     if (psnDistance(this.#sendPsn, psn) < 0) {
       this.#sendPsn = psn;
       this.#cursor = 0;
@@ -469,7 +471,7 @@ export class Requester {
     this.#askDeadline = done || pacing === undefined ? NEVER : now + pacing.patienceMicros;
   }
 
-  // Going back
+  // Retransmission
 
   #rewind(): void {
     this.#sendPsn = this.#unackedPsn;
@@ -480,7 +482,7 @@ export class Requester {
     this.#askDeadline = NEVER;
   }
 
-  /** Sends again although the peer has time left to answer. */
+  /** Retransmits before the program's timer expires. */
   #askAgain(): void {
     const deadline = this.#ackDeadline;
     this.#pacing?.unanswered();
@@ -488,7 +490,7 @@ export class Requester {
     this.#ackDeadline = deadline;
   }
 
-  /** Sends again at once; only once for each place, since a loss makes many packets say so. */
+  /** Retransmits at once, but once per position: one loss causes many NAKs. */
   #repeat(): void {
     if (this.#rewoundPsn === this.#unackedPsn) return;
     this.#rewoundPsn = this.#unackedPsn;
@@ -496,7 +498,7 @@ export class Requester {
     this.#rewind();
   }
 
-  // IBTA 9.7.5.2.8: nothing is sent until the receiver had time to post.
+  // IBTA 9.7.5.2.8: waits until the receiver had time to post.
   #backOff(timer: number, now: Micros): void {
     if (this.#rnrUntil !== NEVER) return;
     if (this.#rnrRetry < RNR_RETRY_FOREVER) {
@@ -508,7 +510,7 @@ export class Requester {
       }
       this.#rnrLeft -= 1;
     }
-    // It does answer: only silence uses up the retries.
+    // The peer does answer: only timeouts use up these retries.
     this.#retriesLeft = this.#retryCount;
     // Nothing was lost, but the wait is not a round trip.
     this.#pacing?.sentAgain();
@@ -530,7 +532,7 @@ export class Requester {
     this.stop();
   }
 
-  /** Memory of our own program is gone. */
+  /** Fails because memory of our program is gone. */
   memoryLost(text: string): void {
     this.#failLocally(text);
   }

@@ -1,10 +1,10 @@
 /**
- * The responder of a reliable connection (IBTA 9.7.4, 9.7.5.1): carries out the peer's requests in
- * the order of their PSNs, each once, and answers them.
+ * The responder of a reliable connection (IBTA 9.7.4, 9.7.5.1): executes the peer's requests in the order of
+ * their PSNs, each once, and answers them.
  *
- * Answers leave in the order of the requests: data of Reads and results of atomics first, then one
- * acknowledgement for all that came before. A request of which a part is missing is answered by one
- * NAK; everything behind it is dropped until it comes again.
+ * Answers are sent in the order of the requests: first data of Reads and results of atomics, then one
+ * acknowledgement for everything before. A missing packet is answered with one NAK; everything after it is
+ * dropped until it is sent again.
  */
 
 import { assert } from '../../invariants/assert.ts';
@@ -38,19 +38,19 @@ import { padPayload } from './segment.ts';
 
 /** The longest message (IBTA 9.7.1). */
 const MESSAGE_BYTES_MAX = 2 ** 31;
-/** Requests in flight that are served, whatever the queue pair promised. */
+/** Requests in flight that are served, whatever the queue pair announced. */
 const DEPTH_MAX = 128;
 const ATOMIC_BYTES = 8;
 const NO_NAK = -1;
-/** Codes of RFC 7306, which the port uses. */
+/** Codes of RFC 7306, which `WireUser` takes. */
 const AtomicCode = { fetchAdd: 0, compareSwap: 2 } as const;
 const ALL_ONES = 0xffff_ffff;
 
-/** The message whose packets are coming. */
+/** Kind of the message being received. */
 const Open = { none: 0, send: 1, write: 2 } as const;
 type Open = (typeof Open)[keyof typeof Open];
 
-/** The NAK for a refused access. */
+/** The NAK for a denied access. */
 function accessNak(fault: Fault): NakCode {
   if (fault === Fault.notPermitted || fault === Fault.misaligned) return NakCode.invalidRequest;
   return fault === Fault.memoryLost || fault === Fault.ownerGone
@@ -61,8 +61,8 @@ function accessNak(fault: Fault): NakCode {
 const NAK_TEXTS: readonly string[] = (() => {
   const texts: string[] = [];
   texts[NakCode.invalidRequest] = 'the peer sent an invalid request';
-  texts[NakCode.remoteAccess] = 'the peer asked for memory that it may not access';
-  texts[NakCode.remoteOperation] = 'a request of the peer could not be carried out';
+  texts[NakCode.remoteAccess] = 'the peer requested memory that it may not access';
+  texts[NakCode.remoteOperation] = 'failed to execute a request of the peer';
   return texts;
 })();
 
@@ -77,38 +77,38 @@ export class Responder {
   #ready = false;
   #mtu = 256;
   #rnrTimer = 0;
-  /** The PSN of the next request. */
+  /** PSN of the next request. */
   #expectedPsn = 0;
-  /** All before this one is in its memory. */
+  /** Everything before this PSN is in memory. */
   #settledPsn = 0;
-  /** Requests carried out, modulo 2^24. */
+  /** Requests executed, modulo 2^24. */
   #msn = 0;
   #open: Open = Open.none;
-  /** Bytes of the open message that came; for a Write also how many there will be, and where. */
+  /** Bytes received of the open message; for a Write also its length and destination. */
   #received = 0;
   #length = 0;
   #stag = 0;
   #toHi = 0;
   #toLo = 0;
   #ackDue = false;
-  /** Syndrome of the NAK that is due for the expected PSN. */
+  /** Syndrome of the pending NAK for the expected PSN. */
   #nak = NO_NAK;
-  /** A NAK went out, or is due, and the expected packet has not come since. */
+  /** A NAK was sent or is pending, and the expected packet has not arrived since. */
   #refusing = false;
   /**
-   * A request was refused for good: none is taken any more, and the queue pair fails once all that
-   * is owed to earlier ones has left.
+   * The reason of a final refusal: no more requests are executed, and the queue pair fails after all pending
+   * answers to earlier ones are sent.
    */
   #failure: WireFailure | undefined = undefined;
-  /** Source memory of a Read must be fetched before more is sent. */
+  /** Sending waits for the source memory of a Read to be fetched. */
   #waits = false;
-  // What was polled since all was gathered last, to be taken back when some of it is gone
-  /** Replies of which packets were polled, and how many of each were before. */
+  // Polled since the last gathering; taken back if some of its memory is gone.
+  /** Replies that were polled, and how many packets of each were sent before. */
   readonly #polled: Reply[] = [];
   readonly #polledSent: number[] = [];
   #polledAck = false;
   #polledNak = NO_NAK;
-  /** Each packet is gathered by itself, to find the one whose memory is gone. */
+  /** Gather each packet separately, to find the one whose memory is gone. */
   #direct = false;
 
   constructor(user: DeferringUser, outcome: Outcome) {
@@ -127,13 +127,13 @@ export class Responder {
     this.#packet.destQpn = attributes.destQpn;
     this.#rnrTimer = attributes.minRnrTimer;
     if (!this.#ready) {
-      // Not later: a message or a reply may be under way.
+      // Fixed afterwards: a message or a reply may be in flight.
       this.#mtu = pathMtuBytes(attributes.pathMtu) ?? 256;
       this.#expectedPsn = rqPsn;
       this.#settledPsn = rqPsn;
     }
     const depth = Math.min(maxDestRdAtomic, DEPTH_MAX);
-    // In SQD the depth may change. What was owed is asked for again.
+    // In SQD the depth may change. The peer repeats requests whose replies are dropped here.
     if (depth !== this.#depth) this.#replies = new Replies(Math.max(depth, 1));
     this.#depth = depth;
     this.#ready = true;
@@ -144,7 +144,7 @@ export class Responder {
     this.settled();
   }
 
-  /** Sends no data any more; what is acknowledged already is still said. */
+  /** Sends no more data. Acknowledges what was settled already. */
   stop(): void {
     this.#replies.clear();
     this.gathered();
@@ -154,16 +154,16 @@ export class Responder {
     this.#nak = NO_NAK;
   }
 
-  /** For the end of a turn. Throws `InvariantError` when its counts do not agree. */
+  /** Throws `InvariantError`. Call at the end of a turn. */
   assertInvariants(): void {
     if (!this.#ready || this.#outcome.stopped) return;
-    assert(this.#nak === NO_NAK || this.#refusing, 'a NAK that is due refuses something');
-    assert(this.#failure === undefined || this.#refusing, 'what fails for good is refused');
+    assert(this.#nak === NO_NAK || this.#refusing, 'pending NAK without a refusal');
+    assert(this.#failure === undefined || this.#refusing, 'failure without a refusal');
     const beyond = this.#open === Open.write && this.#received > this.#length;
-    assert(!beyond, 'a Write under way has no more bytes than it announced');
+    assert(!beyond, 'received more than the length of a Write');
   }
 
-  // Packets that come in
+  // Input
 
   handleRequest(packet: Readonly<Packet>, bytes: Uint8Array): void {
     if (!this.#ready || this.#failure !== undefined) return;
@@ -184,7 +184,7 @@ export class Responder {
     this.#nak = syndrome;
   }
 
-  // IBTA 9.7.5.1.1: one NAK for one gap.
+  // IBTA 9.7.5.1.1: one NAK per gap.
   #handleGap(): void {
     if (this.#refusing) return;
     this.#refusing = true;
@@ -192,7 +192,7 @@ export class Responder {
   }
 
   #handleExpected(packet: Readonly<Packet>, bytes: Uint8Array): void {
-    // It came after all: the NAK for its lack need not go out.
+    // The missing packet arrived: cancel its NAK.
     this.#nak = NO_NAK;
     const traits = opcodeTraits(packet.opcode);
     const starts = (traits & Trait.starts) !== 0;
@@ -209,7 +209,9 @@ export class Responder {
     }
   }
 
-  /** The payload fits its place in the message (IBTA 9.7.4.1.5): only one packet may have none. */
+  /**
+   * True if the payload length is legal at this place (IBTA 9.7.4.1.5): only an "only" packet may have none.
+   */
   #fits({ payloadLength }: Readonly<Packet>, ends: boolean): boolean {
     if (!ends) return payloadLength === this.#mtu;
     return payloadLength <= this.#mtu && (payloadLength > 0 || this.#open === Open.none);
@@ -261,7 +263,7 @@ export class Responder {
       return;
     }
     if (first && !this.#checkTarget(packet)) return;
-    // Before anything of this packet counts: it comes again when no receive is posted.
+    // Before the packet has an effect: it is repeated if no receive is posted.
     const immediate = (traits & Trait.immediate) !== 0;
     if (immediate && !this.#beginReceive()) return;
     if (first) this.#openWrite(packet);
@@ -311,7 +313,7 @@ export class Responder {
     return fault === Fault.none;
   }
 
-  /** Takes a receive. False, and the packet is refused, when there is none. */
+  /** Takes a receive. False if there is none and the packet is refused. */
   #beginReceive(): boolean {
     const fault = this.#user.beginReceive();
     if (fault === Fault.none) return true;
@@ -324,7 +326,7 @@ export class Responder {
     return false;
   }
 
-  /** Completes the receive of a message whose last packet came. */
+  /** Completes the receive of a message with its last packet. */
   #deliver(packet: Readonly<Packet>, traits: number): void {
     const inbound = this.#inbound;
     inbound.solicited = packet.solicited;
@@ -333,16 +335,16 @@ export class Responder {
     const fault = this.#user.completeReceive(inbound);
     if (fault === Fault.none || inbound.invalidates) {
       this.#finish(packet);
-      // The message itself arrived, and rxe acknowledges it.
+      // The message itself arrived, so acknowledge it, as rxe does.
       if (fault === Fault.none) return;
-      const text = 'the peer asked to invalidate a key that it may not';
+      const text = 'the peer tried to invalidate a key that it may not';
       this.#failure = { kind: 'protocol', text, event: 'request' };
       return;
     }
     this.#refuse(NakCode.remoteOperation, true);
   }
 
-  /** Reads and atomics have no payload, and the peer may have only so many in flight. */
+  /** True for a Read or atomic without payload, within the peer's limit of requests in flight. */
   #mayAsk({ payloadLength }: Readonly<Packet>): boolean {
     return payloadLength === 0 && this.#depth > 0 && !this.#replies.full;
   }
@@ -363,7 +365,7 @@ export class Responder {
     reply.msn = this.#msn;
     this.#replies.add(reply);
     this.#accept(packet, reply.packets);
-    // The response says that all before it was carried out.
+    // The response acknowledges everything before it.
     this.#ackDue = false;
   }
 
@@ -423,20 +425,20 @@ export class Responder {
     return reply;
   }
 
-  // IBTA 9.7.4.1.2: acknowledged again, carried out again, or answered with the same result.
-  #handleRepeated(packet: Readonly<Packet>, behind: number): void {
+  // IBTA 9.7.4.1.2: acknowledge again, execute again, or answer with the saved result.
+  #handleRepeated(packet: Readonly<Packet>, distance: number): void {
     const traits = opcodeTraits(packet.opcode);
     if ((traits & (Trait.send | Trait.write)) !== 0) {
       this.#ackDue = true;
       return;
     }
     const reply = this.#reply(packet, true);
-    // No part of it may be new.
-    if (reply.packets <= behind && this.#mayRepeat(packet, reply)) this.#replies.add(reply);
+    // The whole request must be old.
+    if (reply.packets <= distance && this.#mayRepeat(packet, reply)) this.#replies.add(reply);
     else this.#replies.discard(reply);
   }
 
-  /** False for a result that is not kept any more, and for memory that may not be read any more. */
+  /** False if the result is no longer saved, or the memory may no longer be read. */
   #mayRepeat(packet: Readonly<Packet>, reply: Reply): boolean {
     const { rkey, vaHi, vaLo, dmaLength } = packet;
     if (reply.atomic) return this.#replies.recall(packet.psn, reply);
@@ -444,29 +446,26 @@ export class Responder {
     return this.#user.checkReadSource(rkey, vaHi, vaLo, dmaLength) === Fault.none;
   }
 
-  /** The packet is carried out. */
+  /** Advances past an executed packet. */
   #accept(packet: Readonly<Packet>, count: number): void {
     this.#expectedPsn = addPsn(this.#expectedPsn, count);
     this.#refusing = false;
     if (packet.ackRequest) this.#ackDue = true;
   }
 
-  /** The message is carried out. */
+  /** Advances past an executed message. */
   #finish(packet: Readonly<Packet>): void {
     this.#open = Open.none;
     this.#msn = addPsn(this.#msn, 1);
     this.#accept(packet, 1);
   }
 
-  /** What was carried out so far may be acknowledged, unless some of it is still being placed. */
+  /** Allows acknowledging everything executed so far, unless some of it is still being placed. */
   settled(): void {
     if (!this.#user.placing) this.#settledPsn = this.#expectedPsn;
   }
 
-  /**
-   * Memory was lost: nothing since the last time that all was settled is acknowledged. False when
-   * there was nothing.
-   */
+  /** Memory was lost: acknowledges nothing since the last settled state. False if nothing was lost. */
   memoryLost(): boolean {
     if (this.#settledPsn === this.#expectedPsn) return false;
     this.#expectedPsn = this.#settledPsn;
@@ -476,7 +475,7 @@ export class Responder {
     return true;
   }
 
-  /** A NAK that ends the connection. `found`: the queue pair found out why. */
+  /** Queues a NAK that ends the connection. `found`: the queue pair reports the cause itself. */
   #refuse(code: NakCode, found = false): void {
     this.#refusing = true;
     this.#nak = nakSyndrome(code);
@@ -488,9 +487,9 @@ export class Responder {
     }
   }
 
-  // Packets that go out
+  // Output
 
-  /** The data of all that was polled is there. */
+  /** The data of all polled packets was gathered. */
   gathered(): void {
     this.#polled.length = 0;
     this.#polledSent.length = 0;
@@ -499,7 +498,7 @@ export class Responder {
     this.#direct = false;
   }
 
-  /** Some of the data is gone, so nothing was sent: the next polls give all of it, up to that. */
+  /** Some of the data is gone, so nothing was sent: the next polls return everything before the gap again. */
   takeBack(): void {
     for (let index = this.#polled.length - 1; index >= 0; index -= 1) {
       this.#replies.putBack(this.#polled[index] as Reply, this.#polledSent[index] as number);
@@ -516,7 +515,7 @@ export class Responder {
     this.#polledSent.push(reply.sent);
   }
 
-  /** Writes the next answer at `start`; its length, or 0 when there is none now. */
+  /** Writes the next answer at `start`. Returns its length, or 0 if there is none now. */
   poll(target: Uint8Array, start: number): number {
     if (this.#settledPsn !== this.#expectedPsn) return 0;
     const reply = this.#replies.head;
@@ -571,7 +570,7 @@ export class Responder {
     return packetBytes(packet);
   }
 
-  /** The next packet of a Read's data. -1 when its memory is gone, and the request refused. */
+  /** Writes the next data packet of a Read. Returns -1 if its memory is gone and the request refused. */
   #sendData(reply: Reply, target: Uint8Array, start: number): number {
     const user = this.#user;
     const { stag, packets, sent } = reply;
@@ -603,7 +602,7 @@ export class Responder {
     return packetBytes(packet);
   }
 
-  /** The memory of a Read went away after its check: the NAK takes the place of its data. */
+  /** The memory of a Read went away after its check: sends a NAK in place of the data. */
   #refuseReply(psn: number, fault: Fault, target: Uint8Array, start: number): number {
     const code = accessNak(fault);
     this.#replies.clear();

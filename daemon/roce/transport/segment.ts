@@ -1,10 +1,10 @@
-/** Packets of Sends and Writes: which opcode and headers each one has, and their payload. */
+/** Packets of Sends and Writes: opcode, headers and payload of each one. */
 import { type DeferringUser, Fault, OutboundKind } from '../../rnic/wire-port.ts';
 import { Operation, type Service } from '../wire/opcode.ts';
 import { type Packet, packetBytes, paddingBytes, writeHeaders } from '../wire/packet.ts';
 import type { OutgoingMessage } from './outgoing-messages.ts';
 
-/** Operations of the first, a middle, the last and the only packet of a kind of message. */
+/** Operations of the first, middle, last and only packet of a kind of message. */
 type Operations = readonly [number, number, number, number];
 
 const SEND: Operations = [
@@ -38,7 +38,7 @@ const WRITE_IMMEDIATE: Operations = [
   Operation.writeOnlyImmediate,
 ];
 
-/** By `OutboundKind`; undefined for what is no Send or Write. */
+/** By `OutboundKind`; undefined for other kinds than Send and Write. */
 const OPERATIONS: readonly (Operations | undefined)[] = (() => {
   const table: (Operations | undefined)[] = [];
   table[OutboundKind.send] = SEND;
@@ -55,8 +55,8 @@ export function isSegmented(kind: OutboundKind): boolean {
 }
 
 /**
- * Fills in `packet` for the payload at `offset` of a Send or Write: everything but destination, PSN
- * and the request for an ACK. A message without payload is one packet.
+ * Fills in `packet` for the payload at `offset` of a Send or Write: everything except destination, PSN and
+ * the ACK request bit. A message without payload has one packet.
  */
 export function describeSegment(
   packet: Packet,
@@ -81,9 +81,8 @@ export function describeSegment(
 }
 
 /**
- * Writes the packet at `start`; its payload may be missing until the queue pair says that gathering
- * has ended. Returns its length, or -1 when the payload could not be gathered: the queue pair knows
- * why.
+ * Writes the packet at `start`; its payload may be missing until gathering ends. Returns its length, or -1 if
+ * the payload could not be gathered: the queue pair has the reason.
  */
 export function writeSegment(
   user: DeferringUser,
@@ -100,7 +99,7 @@ export function writeSegment(
   return packetBytes(packet);
 }
 
-/** Zeros behind a payload. */
+/** Writes the zeros that pad a payload. */
 export function padPayload(target: Uint8Array, end: number, size: number): void {
   for (let index = 0; index < paddingBytes(size); index += 1) target[end + index] = 0;
 }

@@ -1,4 +1,4 @@
-/** `makeWire`: the wire of a queue pair by its type. */
+/** `makeWire`: makes a wire by the type of its queue pair. */
 
 import { QPType } from '../../../verbs-api/contract/verbs/enums.ts';
 import type { DeferringUser } from '../../rnic/wire-port.ts';
@@ -7,17 +7,17 @@ import type { PacketWire } from './packet-wire.ts';
 import { ReliableWire } from './reliable.ts';
 import { UnreliableWire } from './unreliable.ts';
 
-/** What a wire needs to know beside the attributes of its queue pair. */
+/** What a wire needs besides the attributes of its queue pair. */
 export interface WireOptions {
   readonly type: QPType;
   readonly qpn: number;
-  /** Payload that the port takes, bytes: the limit of a datagram. */
+  /** Largest payload of the port in bytes: the limit of a datagram. */
   readonly portMtuBytes: number;
-  /** RC: packets that may be unacknowledged, 64 by default. A network that drops them wants few. */
+  /** RC: limit of unacknowledged packets, 64 by default. Use few on a lossy network. */
   readonly windowPackets?: number;
 }
 
-/** The wire of a queue pair that enters RTR. */
+/** Makes the wire of a queue pair that enters RTR. */
 export function makeWire(user: DeferringUser, options: WireOptions): PacketWire {
   const { type, qpn, portMtuBytes, windowPackets } = options;
   if (type === QPType.rc) return new ReliableWire(user, windowPackets);

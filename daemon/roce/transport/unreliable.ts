@@ -1,6 +1,6 @@
 /**
- * The wire of an unreliable connection (UC, IBTA 9.8.2): messages leave once, and one of which a
- * packet is missing is dropped as a whole. The next message that starts is taken again.
+ * The wire of an unreliable connection (UC, IBTA 9.8.2): each message is sent once, and the receiver drops a
+ * message with a missing packet. It continues with the next message that starts.
  */
 
 import { QPState } from '../../../verbs-api/contract/verbs/enums.ts';
@@ -25,19 +25,19 @@ import { OutgoingMessage } from './outgoing-messages.ts';
 import type { PacketWire, TransportFailure } from './packet-wire.ts';
 import { describeSegment, isSegmented, writeSegment } from './segment.ts';
 
-/** The message whose packets are coming. */
+/** Kind of the message being received. */
 const Open = { none: 0, send: 1, write: 2 } as const;
 type Open = (typeof Open)[keyof typeof Open];
 
 export class UnreliableWire implements PacketWire {
   readonly destination = undefined;
-  /** A message that is partly sent and then flushed is one that the peer drops. */
+  /** The peer drops a message that was sent in part and then flushed. */
   readonly midSend = false;
   readonly timeouts = 0;
   readonly #user: DeferringUser;
   readonly #outcome = new Outcome();
   #mtu = 256;
-  // What goes out
+  // Output
   readonly #message = makeOutboundMessage();
   readonly #outgoing = new OutgoingMessage();
   readonly #packet = makePacket();
@@ -46,14 +46,14 @@ export class UnreliableWire implements PacketWire {
   #sending = false;
   #offset = 0;
   #waits = false;
-  /** Messages that are polled to their end, and whose payload may not have been gathered. */
+  /** Messages polled to their end, whose payload may not have been gathered. */
   #ended = 0;
-  // What comes in
+  // Input
   readonly #inbound = makeInboundMessage();
   #ready = false;
   #rqPsn = 0;
   #open: Open = Open.none;
-  /** A receive is taken. That of a message that was dropped serves the next one. */
+  /** A receive is taken. If its message is dropped, the next message uses it. */
   #receive = false;
   #received = 0;
   #length = 0;
@@ -79,10 +79,10 @@ export class UnreliableWire implements PacketWire {
   assertInvariants(): void {
     if (this.#outcome.stopped) return;
     const open = this.#open;
-    assert(open !== Open.send || this.#receive, 'a Send under way has its receive');
+    assert(open !== Open.send || this.#receive, 'open Send without a receive');
     const beyond = open === Open.write && this.#received > this.#length;
-    assert(!beyond, 'a Write under way has no more bytes than it announced');
-    assert(!this.#sending || this.#ready, 'messages are sent once the path is known');
+    assert(!beyond, 'received more than the length of a Write');
+    assert(!this.#sending || this.#ready, 'message sent before the path is known');
   }
 
   nextDeadline(): Micros {
@@ -95,7 +95,7 @@ export class UnreliableWire implements PacketWire {
     const sends = state === QPState.RTS || state === QPState.SQD;
     this.#packet.destQpn = path.destQpn;
     if (!this.#ready) {
-      // Not later: messages may be under way.
+      // Fixed afterwards: messages may be in flight.
       this.#mtu = pathMtuBytes(path.pathMtu) ?? 256;
       this.#rqPsn = path.rqPsn;
     }
@@ -120,7 +120,7 @@ export class UnreliableWire implements PacketWire {
 
   handleDeadline(): void {}
 
-  // What goes out
+  // Output
 
   pollPacket(target: Uint8Array, start: number): number {
     if (!this.sendable || this.#waits || (!this.#sending && !this.#take())) return 0;
@@ -152,7 +152,7 @@ export class UnreliableWire implements PacketWire {
     const message = this.#message;
     if (!this.#user.nextMessage(message)) return false;
     if (!isSegmented(message.kind)) {
-      this.#fail('a work request of no kind that UC has');
+      this.#fail('opcode not supported on UC queue pairs');
       return false;
     }
     this.#outgoing.describe(message, this.#sqPsn, this.#mtu);
@@ -161,7 +161,7 @@ export class UnreliableWire implements PacketWire {
     return true;
   }
 
-  /** Only now may the program use the memory of what was polled for something else. */
+  /** Completes the messages: from now on the program may reuse their memory. */
   endPolling(): boolean {
     const user = this.#user;
     const ended = this.#ended;
@@ -178,7 +178,7 @@ export class UnreliableWire implements PacketWire {
     return this.#outcome.poll();
   }
 
-  // What comes in
+  // Input
 
   handlePacket(packet: Readonly<Packet>, bytes: Uint8Array): void {
     const { opcode, psn } = packet;
@@ -190,7 +190,7 @@ export class UnreliableWire implements PacketWire {
       this.#rqPsn = addPsn(psn, 1);
       if (!this.#begin(kind, packet)) return;
     } else {
-      // IBTA 9.8.2.2.3: with a gap, the message is lost, and all of it until the next one starts.
+      // IBTA 9.8.2.2.3: a gap loses the message, up to the start of the next one.
       if (psn !== this.#rqPsn || kind !== this.#open) this.#open = Open.none;
       if (this.#open === Open.none) return;
       this.#rqPsn = addPsn(psn, 1);
@@ -199,10 +199,10 @@ export class UnreliableWire implements PacketWire {
     else if ((traits & Trait.ends) !== 0) this.#end(packet, traits);
   }
 
-  /** All that came is written at once; a receive that is complete waits for that. */
+  /** Writes everything received at once. A completed receive waits for that. */
   handleInputEnd(): void {
     if (this.#outcome.stopped || this.#user.inputEnded() === Fault.none) return;
-    this.#fail('memory for what came is gone');
+    this.#fail('memory of a receive or Write is gone');
   }
 
   #begin(kind: Open, { rkey, vaHi, vaLo, dmaLength }: Readonly<Packet>): boolean {
@@ -229,7 +229,7 @@ export class UnreliableWire implements PacketWire {
     return fault === Fault.none;
   }
 
-  /** False when the message is dropped. */
+  /** False if the message is dropped. */
   #place(packet: Readonly<Packet>, bytes: Uint8Array, ends: boolean): boolean {
     const { payloadStart, payloadLength } = packet;
     if (ends ? payloadLength > this.#mtu : payloadLength !== this.#mtu) return false;
@@ -239,7 +239,7 @@ export class UnreliableWire implements PacketWire {
     if (this.#open === Open.send) {
       if (payloadLength === 0) return true;
       const fault = user.placeReceive(received, bytes, payloadStart, payloadLength);
-      if (fault !== Fault.none) this.#fail('a message does not fit its receive');
+      if (fault !== Fault.none) this.#fail('message does not fit its receive');
       return fault === Fault.none;
     }
     const fits = ends ? this.#received === this.#length : this.#received < this.#length;
@@ -258,7 +258,7 @@ export class UnreliableWire implements PacketWire {
     const immediate = (traits & Trait.immediate) !== 0;
     this.#open = Open.none;
     if (written) user.writeCompleted();
-    // Without a receive the immediate data are lost, and the Write stays.
+    // Without a receive the immediate data is lost, but the Write stays.
     if (written && (!immediate || !this.#beginReceive())) return;
     inbound.written = written;
     inbound.lengthBytes = written ? this.#length : this.#received;

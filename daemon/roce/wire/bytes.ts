@@ -1,8 +1,8 @@
 /**
  * Big-endian integer fields over a `Uint8Array`, for headers of InfiniBand and RoCE.
  *
- * The callers check lengths before they read or write: once for a packet, not once for a field. The
- * `as number` assertions are sound because of that. A position outside the bytes reads as 0.
+ * Callers check lengths once per packet, not once per field; this makes the `as number` assertions sound. A
+ * position outside the bytes reads as 0.
  */
 
 /** The unsigned 16-bit field at `at`. */

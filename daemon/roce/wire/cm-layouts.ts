@@ -1,17 +1,17 @@
 /**
- * Where the fields of connection management's messages are, from the first byte behind the MAD's
- * common header (IBTA 12.6 and 12.11). What no layout names is reserved, or belongs to features that
- * RoCE does not have: reliable datagrams and alternate paths.
+ * Where the fields of connection management's messages are, counted from the end of the MAD's common header
+ * (IBTA 12.6, 12.11). Bits without a name are reserved, or belong to features that RoCE lacks: reliable
+ * datagrams and alternate paths.
  */
 
-/** A message: numbers by first bit and width (at most 32 bits), bytes by first byte and length. */
+/** Layout of a message: numbers by first bit and width (at most 32 bits), bytes by first byte and length. */
 export interface CmLayout {
   readonly attributeId: number;
   readonly numbers: Readonly<Record<string, readonly [firstBit: number, bits: number]>>;
   readonly bytes: Readonly<Record<string, readonly [firstByte: number, length: number]>>;
 }
 
-/** Numbers of 64 bits are in halves. */
+/** 64-bit numbers are in halves. */
 export const CM_LAYOUTS = {
   REQ: {
     attributeId: 0x10,

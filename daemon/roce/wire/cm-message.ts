@@ -1,8 +1,8 @@
 /**
  * Messages of connection management, each in one MAD of class 7 (IBTA 12.6, 12.11).
  *
- * `parseCmMessage` reads one, or says why the MAD is none; `writeCmMessage` writes one. The fields
- * are those of `CM_LAYOUTS`. Whether their values make sense is the communication manager's to say.
+ * `parseCmMessage` reads one, or returns why the MAD is not one; `writeCmMessage` writes one. The fields are
+ * those of `CM_LAYOUTS`. The communication manager checks their values.
  */
 import { CM_LAYOUTS, type CmLayout } from './cm-layouts.ts';
 import { MAD_BYTES, MAD_HEADER_BYTES, parseMadHeader, writeMadHeader } from './mad.ts';
@@ -10,18 +10,18 @@ import { MAD_BYTES, MAD_HEADER_BYTES, parseMadHeader, writeMadHeader } from './m
 /** Name of a message. */
 export type CmMessageName = keyof typeof CM_LAYOUTS;
 
-/** The fields of a message. Bytes have the length of their field. */
+/** Fields of a message. Bytes have the full length of their field. */
 export type CmFields<N extends CmMessageName> = {
   readonly [F in keyof (typeof CM_LAYOUTS)[N]['numbers']]: number;
 } & { readonly [F in keyof (typeof CM_LAYOUTS)[N]['bytes']]: Uint8Array };
 
-/** Ties answers to questions; 64 bits in halves. */
+/** Ties replies to requests; 64 bits in halves. */
 export interface Transaction {
   readonly hi: number;
   readonly lo: number;
 }
 
-/** A message that was read. */
+/** A parsed message. */
 export type CmMessage = {
   readonly [N in CmMessageName]: {
     readonly name: N;
@@ -30,13 +30,13 @@ export type CmMessage = {
   };
 }[CmMessageName];
 
-/** Why a MAD is no message of connection management. */
+/** Why a MAD is not a message of connection management. */
 type CmRefusal =
   /** Not 256 bytes, or not of base version 1. */
   | 'malformed'
   /** Another class, or another version of this one. */
   | 'class'
-  /** No message that this class sends, such as a question about the class itself. */
+  /** Not a message that this class sends, such as a query about the class itself. */
   | 'message';
 
 /** Reasons of a REJ (IBTA 12.6.7.2). */
@@ -53,7 +53,7 @@ export const RejectReason = {
   duplicateCommId: 30,
 } as const;
 
-/** Which message a REJ or an MRA is about. */
+/** Which message a REJ or an MRA answers. */
 export const CmAnswered = { req: 0, rep: 1 } as const;
 
 /** Status of a SIDR REP (IBTA 12.11.1.2). */
@@ -70,7 +70,7 @@ const NAMES = new Map<number, CmMessageName>(
   ),
 );
 
-/** The message in a MAD, or why there is none. */
+/** Parses a MAD, or returns why it is not a message. */
 export function parseCmMessage(mad: Uint8Array): CmMessage | CmRefusal {
   const header = parseMadHeader(mad);
   if (header === undefined) return 'malformed';
@@ -93,8 +93,8 @@ export function parseCmMessage(mad: Uint8Array): CmMessage | CmRefusal {
 }
 
 /**
- * A MAD with this message. Fields that are not given, and reserved ones, are zero; bytes that are
- * shorter than their field are followed by zeros. Throws `RangeError` for longer ones.
+ * Writes a MAD with this message. Missing and reserved fields are zero; short bytes are padded with zeros.
+ * Throws `RangeError` for long ones.
  */
 export function writeCmMessage<N extends CmMessageName>(
   name: N,
@@ -128,7 +128,7 @@ export function writeCmMessage<N extends CmMessageName>(
   return mad;
 }
 
-/** An unsigned number of at most 32 bits, highest bit first. */
+/** Reads an unsigned number of at most 32 bits, highest bit first. */
 function readBits(bytes: Uint8Array, firstBit: number, bits: number): number {
   let value = 0;
   let at = firstBit;
@@ -144,7 +144,7 @@ function readBits(bytes: Uint8Array, firstBit: number, bits: number): number {
   return value;
 }
 
-/** Writes the low `bits` of `value`; the bits there must be zero. */
+/** Writes the low `bits` of `value`. The bits there must be zero. */
 function writeBits(bytes: Uint8Array, firstBit: number, bits: number, value: number): void {
   let at = firstBit;
   let left = bits;

@@ -5,20 +5,20 @@
 import { slicedCrc, slicesOf } from '../../crc/sliced-crc.ts';
 
 /**
- * Computes a CRC-32. `initial` is the result for the preceding bytes (default 0: none). Returns an
- * unsigned 32-bit number. The bytes are only read. A native implementation, such as that of
- * `node:zlib`, is injected as this type.
+ * Computes a CRC-32 of `bytes`, which it only reads. `initial` is the result for the preceding bytes (default
+ * 0: none). Returns an unsigned 32-bit number. A native implementation, such as that of `node:zlib`, is
+ * injected as this type.
  */
 export type Crc32 = (bytes: Uint8Array, initial?: number) => number;
 
-/** Up to this many bytes the table is used in place: a native call needs a view and costs more. */
+/** Up to this length the table is faster: a native call needs a view. */
 const TABLE_MAX_BYTES = 128;
 
 const SLICES = slicesOf(0xedb88320);
 
 /**
- * CRC-32 of `bytes[start, end)` from the table, eight bytes a step, without a view. `initial` is
- * the result for the preceding bytes. Throws `RangeError` when the range extends past `bytes`.
+ * CRC-32 of `bytes[start, end)` from the table, eight bytes at a time, without a view. `initial` is the
+ * result for the preceding bytes. Throws `RangeError` if the range extends past `bytes`.
  */
 export function tableCrc32(bytes: Uint8Array, start: number, end: number, initial = 0): number {
   return slicedCrc(SLICES, bytes, start, end, initial);
@@ -28,7 +28,7 @@ export function tableCrc32(bytes: Uint8Array, start: number, end: number, initia
 export const crc32: Crc32 = (bytes, initial = 0) => tableCrc32(bytes, 0, bytes.length, initial);
 
 /**
- * CRC-32 of `bytes[start, end)` behind bytes with the result `initial`: a small range from the
+ * CRC-32 of `bytes[start, end)`, where `initial` is the result for the preceding bytes: a small range by the
  * table, a large one by `large`, which gets a view valid for the call.
  */
 export function rangeCrc32(

@@ -1,28 +1,27 @@
 /**
  * The datagram around a RoCEv2 packet: IPv4 or IPv6, and UDP to port 4791 (IBTA annex A17).
  *
- * Addresses are GIDs, 16 bytes: an IPv6 address, or an IPv4 address behind ::ffff. The GRH area in
- * front of a received UD message holds the same headers: an IPv6 header in the place of the global
- * route header, or 20 zero bytes and an IPv4 header.
+ * Addresses are GIDs of 16 bytes: an IPv6 address, or an IPv4 address after ::ffff. The GRH area before a
+ * received UD message holds the same headers: an IPv6 header in place of the global route header, or 20 zero
+ * bytes and an IPv4 header.
  *
- * `parseDatagram` reads what a network delivered and refuses all that is no RoCEv2;
- * `writeDatagramHeaders` (of `datagramHeaderBytes`) and `writeGrhArea` write from a record of
- * `makeDatagram`.
+ * `parseDatagram` reads a datagram from the network and rejects everything that is not RoCEv2;
+ * `writeDatagramHeaders` (of `datagramHeaderBytes`) and `writeGrhArea` write from a record of `makeDatagram`.
  */
 import { readUint16, writeUint16, writeUint32 } from './bytes.ts';
 import { GID_BYTES, ICRC_BYTES, IPV4_BYTES, IPV6_BYTES, ROCE_PORT, UDP_BYTES } from './icrc.ts';
 import { BTH_BYTES } from './opcode.ts';
 
-/** Bytes in front of a received UD message, whatever the addresses. */
+/** Bytes before a received UD message, for IPv4 and IPv6. */
 export const GRH_AREA_BYTES = 40;
 
 const UDP_PROTOCOL = 17;
 const DONT_FRAGMENT = 0x4000;
-/** More fragments, and the fragment's offset. */
+/** The more-fragments flag and the fragment offset. */
 const FRAGMENT_MASK = 0x3fff;
 const FLOW_LABEL_MASK = 0xf_ffff;
 
-/** Headers of one datagram. Mutable, so that one record serves all. */
+/** Headers of one datagram. Mutable, so that one record can be reused. */
 interface Datagram {
   /** Owned by the record. */
   readonly sourceGid: Uint8Array;
@@ -34,10 +33,10 @@ interface Datagram {
   flowLabel: number;
   /** IPv4: time to live. */
   hopLimit: number;
-  /** IPv4 only. Linux's UDP sockets send 0 with "don't fragment"; rxe sends any number. */
+  /** IPv4 only. Linux's UDP sockets send 0 with "don't fragment"; rxe sends any value. */
   identification: number;
   sourcePort: number;
-  /** Where the base transport header starts in the bytes that were parsed. */
+  /** Where the base transport header starts in the parsed bytes. */
   packetStart: number;
   /** Bytes of the packet from the base header to the end of the padding, without ICRC. */
   packetLength: number;
@@ -58,22 +57,22 @@ export function makeDatagram(): Datagram {
   };
 }
 
-/** Why `parseDatagram` refused a datagram. */
+/** Why `parseDatagram` rejected a datagram. */
 export const DatagramRefusal = {
   none: 0,
-  /** Shorter than its headers, a base transport header and an ICRC, or than its own lengths say. */
+  /** Shorter than its headers, a base transport header and an ICRC, or than its own lengths. */
   truncated: 1,
   /** Neither IPv4 nor IPv6. */
   version: 2,
-  /** IPv4 options or IPv6 extension headers, which RoCEv2 does not have. */
+  /** IPv4 options or IPv6 extension headers, which RoCEv2 does not use. */
   options: 3,
-  /** A part of a datagram. */
+  /** A fragment. */
   fragment: 4,
-  /** No UDP, or another port. */
+  /** Not UDP, or another port. */
   notRoce: 5,
-  /** The lengths of IP and UDP contradict each other. */
+  /** The lengths in the IP and UDP headers contradict each other. */
   length: 6,
-  /** An IPv6 header with an IPv4 address (::ffff:0:0/96), which stands for an IPv4 header here. */
+  /** An IPv6 header with an IPv4-mapped address (::ffff:0:0/96), which a GID uses for IPv4. */
   address: 7,
 } as const;
 export type DatagramRefusal = (typeof DatagramRefusal)[keyof typeof DatagramRefusal];
@@ -85,8 +84,8 @@ export function isIpv4Gid(gid: Uint8Array): boolean {
 }
 
 /**
- * Parses the datagram at `start`, of which `length` bytes are there (more than its own length are
- * ignored: Ethernet pads). Checks no checksum.
+ * Parses the datagram at `start`, of which `length` bytes are available. Ignores bytes after its own length,
+ * since Ethernet pads. Checks no checksum.
  */
 export function parseDatagram(
   bytes: Uint8Array,
@@ -150,7 +149,7 @@ function parseIpv6(
   return parseUdp(bytes, start + IPV6_BYTES, payload, datagram);
 }
 
-/** `length`: bytes behind the IP header, all of them there. */
+/** `length`: bytes after the IP header, all available. */
 function parseUdp(
   bytes: Uint8Array,
   start: number,
@@ -174,15 +173,15 @@ function readIpv4Gid(bytes: Uint8Array, at: number, gid: Uint8Array): void {
   for (let i = 0; i < 4; i += 1) gid[12 + i] = bytes[at + i] as number;
 }
 
-/** Bytes of IP and UDP headers between these addresses. */
+/** Length of the IP and UDP headers between these addresses. */
 export function datagramHeaderBytes(datagram: Readonly<Datagram>): number {
   return (isIpv4Gid(datagram.destGid) ? IPV4_BYTES : IPV6_BYTES) + UDP_BYTES;
 }
 
 /**
- * Writes IP and UDP headers for `packetLength` bytes of packet and the ICRC behind them. Returns
- * where the packet starts. The UDP checksum is 0, as rxe sends it: the ICRC protects the datagram.
- * Over IPv6, whoever is not sure that the receiver takes that calls `writeUdpChecksum` at the end.
+ * Writes IP and UDP headers for `packetLength` bytes of packet and an ICRC. Returns where the packet starts.
+ * The UDP checksum is 0, as rxe sends it: the ICRC protects the datagram. Over IPv6, call `writeUdpChecksum`
+ * at the end unless the receiver is known to accept 0.
  */
 export function writeDatagramHeaders(
   target: Uint8Array,
@@ -201,22 +200,22 @@ export function writeDatagramHeaders(
 }
 
 /**
- * Writes the UDP checksum of a whole datagram over IPv6, which ends with its ICRC at `end`. The ICRC
- * does not depend on it.
+ * Writes the UDP checksum of a whole datagram over IPv6, which ends with its ICRC at `end`. The ICRC does not
+ * depend on it.
  */
 export function writeUdpChecksum(datagram: Uint8Array, ipStart: number, end: number): void {
   const udp = ipStart + IPV6_BYTES;
   writeUint16(datagram, udp + 6, 0);
   // The pseudo header: both addresses, length and protocol (RFC 8200 §8.1).
   let sum = end - udp + UDP_PROTOCOL;
-  // Lengths are multiples of 4: a packet is padded, and so are its headers.
+  // The length is a multiple of 4: packets are padded, and so are their headers.
   for (let at = ipStart + 8; at < end; at += 2) sum += readUint16(datagram, at);
   while (sum > 0xffff) sum = (sum & 0xffff) + Math.floor(sum / 0x1_0000);
-  // 0 would mean that there is no checksum.
+  // 0 would mean "no checksum".
   writeUint16(datagram, udp + 6, sum === 0xffff ? 0xffff : ~sum & 0xffff);
 }
 
-/** Writes the `GRH_AREA_BYTES` in front of a received UD message at `at`. */
+/** Writes the `GRH_AREA_BYTES` before a received UD message at `at`. */
 export function writeGrhArea(target: Uint8Array, at: number, datagram: Readonly<Datagram>): void {
   const udpBytes = UDP_BYTES + datagram.packetLength + ICRC_BYTES;
   if (isIpv4Gid(datagram.destGid)) {
@@ -249,7 +248,7 @@ function writeIpv4Header(
   return at + IPV4_BYTES;
 }
 
-/** The checksum of an IPv4 header whose checksum field is 0 (RFC 1071). */
+/** Checksum of an IPv4 header whose checksum field is 0 (RFC 1071). */
 function headerChecksum(bytes: Uint8Array, start: number): number {
   let sum = 0;
   for (let at = start; at < start + IPV4_BYTES; at += 2) sum += readUint16(bytes, at);

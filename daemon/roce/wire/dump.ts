@@ -1,12 +1,11 @@
 /**
- * Describes a packet in one line of text. For traces and test failures; never parsed, never on the
- * path of a packet.
+ * Describes a packet in one line of text, for traces and test failures. Never parsed, never on the data path.
  */
 import { opcodeName, opcodeTraits, Trait } from './opcode.ts';
 import type { Packet } from './packet.ts';
 import { NakCode, rnrTimerMicros, SyndromeKind, syndromeKind, syndromeValue } from './syndrome.ts';
 
-/** NAK codes as IBTA names them (table 46). */
+/** Names of NAK codes in IBTA table 46. */
 const NAK_NAMES: Readonly<Record<NakCode, string>> = {
   [NakCode.psnSequence]: 'PSN sequence error',
   [NakCode.invalidRequest]: 'invalid request',

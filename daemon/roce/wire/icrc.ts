@@ -1,9 +1,9 @@
 /**
  * The invariant CRC of a RoCEv2 packet (IBTA annex A17, 17.9; IBTA volume 1, 7.8.1).
  *
- * It covers, in this order: 8 bytes of ones in the place of a local route header, the IP header, the
- * UDP header, and the packet from the base transport header to the end of the padding. What routers
- * may change counts as ones:
+ * It covers, in this order: 8 bytes of ones in place of a local route header, the IP header, the UDP header,
+ * and the packet from the base transport header to the end of the padding. Fields that routers may change
+ * count as ones:
  *
  * - IPv4: type of service, time to live, header checksum;
  * - IPv6: traffic class, flow label, hop limit;
@@ -12,14 +12,14 @@
  *
  * The four bytes of the CRC follow the padding, least significant byte first.
  *
- * `icrcOfHeaders` covers everything up to the base header. The result goes on over the rest, in as
- * many pieces as it has, by `rangeCrc32`; `icrcOf` does both for a packet in one piece. `writeIcrc`
- * and `readIcrc` put it on the wire and take it from there.
+ * `icrcOfHeaders` covers everything up to the base header. `rangeCrc32` continues it over the rest, in any
+ * number of pieces; `icrcOf` does both for a packet in one piece. `writeIcrc` and `readIcrc` write and read
+ * it on the wire.
  */
 import { type Crc32, rangeCrc32, tableCrc32 } from './crc32.ts';
 import { BTH_BYTES } from './opcode.ts';
 
-/** Bytes of the CRC behind the padding. */
+/** Length of the CRC, which follows the padding. */
 export const ICRC_BYTES = 4;
 /** Bytes of IPv4 and IPv6 headers without options, and of a UDP header. */
 export const IPV4_BYTES = 20;
@@ -30,19 +30,18 @@ export const UDP_BYTES = 8;
 export const ROCE_PORT = 4791;
 /** Bytes of a GID. */
 export const GID_BYTES = 16;
-/** Where an IPv4 header has its identification. */
+/** Offset of the identification in an IPv4 header. */
 const IDENTIFICATION_AT = 4;
 const UDP_PROTOCOL = 17;
 
-/** CRC of the 8 bytes in the place of a local route header. */
+/** CRC of the 8 bytes in place of a local route header. */
 const ROUTE_CRC = tableCrc32(new Uint8Array(8).fill(0xff), 0, 8);
-/** Room for the masked headers; used within one call. */
+/** Buffer for the masked headers; used within one call. */
 const MASKED = new Uint8Array(IPV6_BYTES + UDP_BYTES + BTH_BYTES);
 
 /**
- * CRC over IP, UDP and base transport header. `datagram` has an IP header without options at
- * `ipStart` and the UDP header behind it; `packet` has the base header at `bthStart`. They may be
- * one buffer.
+ * CRC over IP, UDP and base transport header. `datagram` has an IP header without options at `ipStart`,
+ * followed by the UDP header; `packet` has the base header at `bthStart`. They may be the same buffer.
  */
 export function icrcOfHeaders(
   datagram: Uint8Array,
@@ -74,8 +73,8 @@ export function icrcOfHeaders(
 }
 
 /**
- * ICRC of the datagram with its IP header at `ipStart`: its packet is `datagram[bthStart, end)`,
- * padding included.
+ * ICRC of the datagram with its IP header at `ipStart` and its packet in `datagram[bthStart, end)`, padding
+ * included.
  */
 export function icrcOf(
   large: Crc32,
@@ -89,15 +88,15 @@ export function icrcOf(
 }
 
 /**
- * The headers of many packets between two addresses, as the ICRC sees them: what changes is written
- * for each packet, all else once.
+ * The headers of many packets between two addresses, as the ICRC sees them. Only the fields that change are
+ * written for each packet.
  */
 export class IcrcHeaders {
   readonly #bytes: Uint8Array;
   readonly #four: boolean;
   readonly #udp: number;
 
-  /** For IPv4 or IPv6. An IPv4 identification of 0 and "don't fragment" is assumed. */
+  /** For IPv4 (`four`) or IPv6. Assumes an IPv4 identification of 0 and "don't fragment". */
   constructor(four: boolean) {
     const ipBytes = four ? IPV4_BYTES : IPV6_BYTES;
     const bytes = new Uint8Array(ipBytes + UDP_BYTES + BTH_BYTES);
@@ -113,7 +112,7 @@ export class IcrcHeaders {
     bytes.fill(0xff, ipBytes + 6, ipBytes + 8);
   }
 
-  /** The addresses as GIDs, and the sender's UDP port. */
+  /** Sets the addresses, as GIDs, and the sender's UDP port. */
   setEnds(sourceGid: Uint8Array, destGid: Uint8Array, sourcePort: number): void {
     const bytes = this.#bytes;
     const first = this.#four ? GID_BYTES - 4 : 0;
@@ -128,8 +127,8 @@ export class IcrcHeaders {
   }
 
   /**
-   * CRC over the headers and the base header at `start` of a packet of `length` bytes, padding
-   * included. It goes on over what is behind the base header.
+   * CRC over the headers and the base header at `start` of a packet of `length` bytes, padding included. The
+   * caller continues it over the bytes after the base header.
    */
   crcOf(packet: Uint8Array, start: number, length: number): number {
     const bytes = this.#bytes;
@@ -149,14 +148,14 @@ export class IcrcHeaders {
 }
 
 /**
- * Bytes that the ICRC covers from the IPv4 identification on, itself included, in a packet of
- * `length` bytes with padding.
+ * Number of bytes that the ICRC covers from the IPv4 identification on, in a packet of `length` bytes with
+ * padding.
  */
 export function bytesFromIdentification(length: number): number {
   return IPV4_BYTES - IDENTIFICATION_AT + UDP_BYTES + length;
 }
 
-/** The ICRC that a sender wrote at `at`. */
+/** Reads the ICRC at `at`. */
 export function readIcrc(bytes: Uint8Array, at: number): number {
   return (
     ((bytes[at] as number) |

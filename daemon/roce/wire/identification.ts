@@ -1,25 +1,25 @@
 /**
- * The IPv4 identification of a datagram from its ICRC.
+ * Recovers the IPv4 identification of a datagram from its ICRC.
  *
- * The ICRC covers it, and a socket does not show it; senders other than ours choose any number. A CRC
- * is linear: that of the datagram with identification 0 differs from the one that was sent by what
- * the 16 unknown bits make of it after all bytes behind them. Taking those bytes' effect back leaves
- * the bits themselves, below 16 zeros. So 16 bits of the ICRC still check the datagram.
+ * The ICRC covers the identification, which a socket does not report and other senders choose freely. A CRC
+ * is linear: the ICRC with identification 0 differs from the received one by the CRC of the 16 unknown bits
+ * followed by zeros. Undoing those zeros leaves the 16 bits, followed by 16 zeros. So 16 bits of the ICRC
+ * still check the datagram.
  */
 
 /** The reflected polynomial of CRC-32. */
 const POLYNOMIAL = 0xedb88320;
-/** Bits behind the 16 of the identification must be zero. */
+/** The bits after the 16 of the identification must be zero. */
 const CHECKED = 0xffff_0000;
-/** Powers of two of bytes that a length may have. */
+/** Bits of a length. */
 const LENGTH_BITS = 13;
 
-/** `x` times the polynomial's unknown, backwards: what one zero bit did is undone. */
+/** Multiplies by the inverse of the polynomial's unknown: undoes one zero bit. */
 function stepBack(x: number): number {
   return ((x & 0x8000_0000) !== 0 ? ((x ^ POLYNOMIAL) << 1) | 1 : x << 1) >>> 0;
 }
 
-/** The product of two polynomials, reflected as the CRC is: bit 31 is the constant term. */
+/** The product of two polynomials, reflected like the CRC: bit 31 is the constant term. */
 function multiply(a: number, b: number): number {
   let product = 0;
   let factor = b;
@@ -30,7 +30,7 @@ function multiply(a: number, b: number): number {
   return product >>> 0;
 }
 
-/** Undoes 2^n bytes of zeros, as a factor. */
+/** Factors that undo 2^n zero bytes. */
 const UNDO: readonly number[] = (() => {
   let factor = 0x8000_0000;
   for (let bit = 0; bit < 8; bit += 1) factor = stepBack(factor);
@@ -42,7 +42,7 @@ const UNDO: readonly number[] = (() => {
   return factors;
 })();
 
-/** Undoes the bytes of one length; most datagrams of a flow have the same. */
+/** The last length and its factor; most datagrams of a flow have the same length. */
 let knownBytes = 0;
 let knownFactor = 0x8000_0000;
 
@@ -58,18 +58,18 @@ function undo(bytes: number): number {
 }
 
 /**
- * The identification of a datagram with this ICRC, when its ICRC with identification 0 would be
- * `icrcOfZero`. `bytesBehind`: those that the ICRC covers from the identification on, itself included.
- * Undefined if there is none: the datagram is damaged.
+ * The identification of a datagram with this ICRC, if its ICRC with identification 0 would be `icrcOfZero`.
+ * `bytesCovered`: how many bytes the ICRC covers from the identification on. Undefined if the datagram is
+ * damaged.
  */
 export function identificationOf(
   icrc: number,
   icrcOfZero: number,
-  bytesBehind: number,
+  bytesCovered: number,
 ): number | undefined {
-  if (bytesBehind <= 0 || bytesBehind >>> LENGTH_BITS !== 0) return undefined;
-  const bits = multiply(undo(bytesBehind), (icrc ^ icrcOfZero) >>> 0);
+  if (bytesCovered <= 0 || bytesCovered >>> LENGTH_BITS !== 0) return undefined;
+  const bits = multiply(undo(bytesCovered), (icrc ^ icrcOfZero) >>> 0);
   if ((bits & CHECKED) !== 0) return undefined;
-  // The first byte on the wire was taken in first, so it is the lower one here.
+  // The CRC takes the first byte on the wire first, so it is the lower one here.
   return ((bits & 0xff) << 8) | (bits >>> 8);
 }

@@ -1,6 +1,6 @@
 /**
- * What rdma_cm puts in front of the program's private data in a REQ and a SIDR REQ: IP addresses and
- * the dialling port (IBTA annex A11).
+ * The header that rdma_cm puts before the program's private data in a REQ and a SIDR REQ: IP addresses and
+ * the port of the active side (IBTA annex A11).
  *
  * ```
  *  0  version                     4  source, 16 bytes: an IPv6 address,
@@ -17,14 +17,14 @@ const IPV4_BYTES = 4;
 const SOURCE_AT = 4;
 const DESTINATION_AT = 20;
 
-/** Addresses have 4 or 16 bytes, both the same. */
+/** Both addresses have 4, or both 16 bytes. */
 interface IpRequest {
   readonly sourcePort: number;
   readonly source: Uint8Array;
   readonly destination: Uint8Array;
 }
 
-/** The header at the start of `bytes`; undefined when they hold none of a version that we know. */
+/** Parses the header at the start of `bytes`; undefined if there is none, or its version is unknown. */
 export function parseIpRequest(bytes: Uint8Array): IpRequest | undefined {
   const version = (bytes[1] ?? 0) >> 4;
   const length = version === 4 ? IPV4_BYTES : ADDRESS_BYTES;
@@ -38,7 +38,7 @@ export function parseIpRequest(bytes: Uint8Array): IpRequest | undefined {
   };
 }
 
-/** The header, followed by `privateData`. */
+/** Writes the header, followed by `privateData`. */
 export function writeIpRequest(
   { sourcePort, source, destination }: IpRequest,
   privateData: Uint8Array,

@@ -1,11 +1,11 @@
 /**
- * Management datagrams (MADs): 256 bytes, of which the first 24 are the same for every class (IBTA
- * 13.4). A port's general service interface takes them at QP 1.
+ * Management datagrams (MADs): 256 bytes, of which the first 24 are the same for every class (IBTA 13.4). A
+ * port's general service interface receives them at QP 1.
  */
 import { readUint16, readUint32, writeUint16, writeUint32 } from './bytes.ts';
 
 export const MAD_BYTES = 256;
-/** Where the message of a class begins. */
+/** Where the class-specific part begins. */
 export const MAD_HEADER_BYTES = 24;
 /** The queue pair of the general service interface, and its key (IBTA 3.9.5.3, 10.2.5). */
 export const GSI_QPN = 1;
@@ -17,17 +17,17 @@ const BASE_VERSION = 1;
 interface MadHeader {
   readonly managementClass: number;
   readonly classVersion: number;
-  /** With its highest bit for a response. */
+  /** The highest bit marks a response. */
   readonly method: number;
   readonly status: number;
-  /** 64 bits in halves: answers have that of the question. */
+  /** 64 bits in halves: a response has the id of its request. */
   readonly transactionHi: number;
   readonly transactionLo: number;
   readonly attributeId: number;
   readonly attributeModifier: number;
 }
 
-/** The header of a MAD; undefined for bytes of another length or version. */
+/** Parses the header of a MAD; undefined for another length or version. */
 export function parseMadHeader(mad: Uint8Array): MadHeader | undefined {
   if (mad.length !== MAD_BYTES || mad[0] !== BASE_VERSION) return undefined;
   return {
@@ -42,7 +42,7 @@ export function parseMadHeader(mad: Uint8Array): MadHeader | undefined {
   };
 }
 
-/** Writes the header to the start of `mad`; reserved and class-specific bytes become zero. */
+/** Writes the header to the start of `mad`; zeroes reserved and class-specific bytes. */
 export function writeMadHeader(mad: Uint8Array, header: MadHeader): void {
   mad.fill(0, 0, MAD_HEADER_BYTES);
   mad[0] = BASE_VERSION;

@@ -1,8 +1,8 @@
 /**
- * Opcodes of the base transport header: 3 bits of service, 5 bits of operation (IBTA 9.2.1, table
- * 38), for the services RC, UC and UD. Everything else is refused.
+ * Opcodes of the base transport header: 3 bits of service, 5 bits of operation (IBTA 9.2.1, table 38), for
+ * the services RC, UC and UD. All others are rejected.
  *
- * One table says which extended headers follow the base header and whether a payload follows them:
+ * One table defines which extended headers follow the base header, and whether a payload follows them:
  * `opcodeTraits`, `headerBytes`. `serviceOf` and `operationOf` split an opcode, `opcodeName` names it.
  */
 
@@ -46,7 +46,7 @@ export const Trait = {
   starts: 1 << 0,
   /** The packet ends a message: "last" or "only". */
   ends: 1 << 1,
-  /** A packet of a requester; the others answer. */
+  /** A packet of a requester; all others are responses. */
   request: 1 << 2,
   /** May carry payload. */
   payload: 1 << 3,
@@ -105,9 +105,9 @@ const OPERATIONS: readonly (readonly [Operation, string, number])[] = [
 
 const DATAGRAM_OPERATIONS: readonly Operation[] = [Operation.sendOnly, Operation.sendOnlyImmediate];
 
-/** Traits by opcode; 0 for one that is not defined here. */
+/** Traits by opcode; 0 if the opcode is not defined here. */
 const TRAITS = new Uint16Array(256);
-/** Bytes of base header and extended headers by opcode. */
+/** Bytes of base and extended headers by opcode. */
 const HEADER_BYTES = new Uint8Array(256);
 const NAMES: (string | undefined)[] = new Array(256).fill(undefined);
 
@@ -152,12 +152,12 @@ for (const [operation, name, traits] of OPERATIONS) {
   }
 }
 
-/** `Trait` bits of an opcode; 0 when this wire has no such opcode. */
+/** `Trait` bits of an opcode; 0 for an undefined opcode. */
 export function opcodeTraits(opcode: number): number {
   return TRAITS[opcode] ?? 0;
 }
 
-/** Bytes of base and extended headers of an opcode; 0 when this wire has no such opcode. */
+/** Bytes of base and extended headers of an opcode; 0 for an undefined opcode. */
 export function headerBytes(opcode: number): number {
   return HEADER_BYTES[opcode] ?? 0;
 }
@@ -172,7 +172,7 @@ export function operationOf(opcode: number): number {
   return opcode & ~SERVICE_MASK;
 }
 
-/** Such as `RC SEND Only`, for people; the number in hexadecimal for an unknown opcode. */
+/** Name for people, such as `RC SEND Only`; the hexadecimal number of an unknown opcode. */
 export function opcodeName(opcode: number): string {
   return NAMES[opcode] ?? `opcode 0x${opcode.toString(16).padStart(2, '0')}`;
 }

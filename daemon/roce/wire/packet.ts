@@ -15,11 +15,11 @@
  * ```
  *
  * In this order: BTH, DETH, RETH or AtomicETH or AETH, AtomicAckETH, ImmDt or IETH, payload, padding
- * to a multiple of 4. The ICRC follows on a network only and is not part of a packet here.
+ * to a multiple of 4. The ICRC follows only on a network, and is not part of a packet here.
  *
- * `parsePacket` fills a record from `makePacket` that its caller uses again for each packet, and
- * refuses what no sender may send. It does not know queue pairs: path MTU, PSN, keys and order are
- * the transport's. `writeHeaders` writes everything in front of the payload.
+ * `parsePacket` fills a record from `makePacket`, which the caller reuses, and rejects packets that are
+ * always invalid. The transport checks what depends on the queue pair: path MTU, PSN, keys and order.
+ * `writeHeaders` writes everything before the payload.
  */
 import {
   readUint16,
@@ -42,17 +42,17 @@ import { isPathMtu, PATH_MTU_MAX_BYTES } from './path-mtu.ts';
 import { isSyndrome } from './syndrome.ts';
 
 /**
- * One packet. Mutable, so that one record serves all packets of a sender or receiver. Which fields
- * count follows from the opcode; the others keep what they were. 64-bit values are unsigned halves.
+ * One packet. Mutable, so that one record can be reused. The opcode determines which fields are valid; the
+ * others keep old values. 64-bit values are unsigned halves.
  */
 export interface Packet {
   opcode: number;
   /** SE: the receive completes with a solicited event. */
   solicited: boolean;
-  /** M: the state of path migration. rxe sends 0, adapters 1; no receiver here looks at it. */
+  /** M: the state of path migration. rxe sends 0, adapters 1; receivers here ignore it. */
   migrated: boolean;
   pkey: number;
-  /** Congestion notifications, as a switch (FECN) or the peer (BECN) set them. */
+  /** Congestion notifications, set by a switch (FECN) or the peer (BECN). */
   fecn: boolean;
   becn: boolean;
   destQpn: number;
@@ -63,9 +63,9 @@ export interface Packet {
   vaHi: number;
   vaLo: number;
   rkey: number;
-  /** RETH: bytes of the whole message; more than 2^31 are the responder's to refuse. */
+  /** RETH: bytes of the whole message. The responder rejects more than 2^31. */
   dmaLength: number;
-  /** AtomicETH: what is added, or stored after a successful comparison. */
+  /** AtomicETH: the operand to add, or to store after a successful comparison. */
   swapAddHi: number;
   swapAddLo: number;
   compareHi: number;
@@ -82,7 +82,7 @@ export interface Packet {
   /** DETH. */
   qkey: number;
   sourceQpn: number;
-  /** Where the payload starts in the bytes that were parsed. */
+  /** Where the payload starts in the parsed bytes. */
   payloadStart: number;
   /** Bytes of payload, without padding. */
   payloadLength: number;
@@ -121,7 +121,7 @@ export function makePacket(): Packet {
   };
 }
 
-/** Why `parsePacket` refused a packet. The receiver drops it and counts. */
+/** Why `parsePacket` rejected a packet. The receiver drops and counts it. */
 export const PacketRefusal = {
   none: 0,
   /** Shorter than the base header, or than the extended headers of its opcode. */
@@ -130,13 +130,13 @@ export const PacketRefusal = {
   version: 2,
   /** No opcode of RC, UC or UD. */
   opcode: 3,
-  /** The length is no multiple of 4, or there is more padding than payload. */
+  /** The length is not a multiple of 4, or there is more padding than payload. */
   padding: 4,
-  /** Payload behind headers that take none. */
+  /** Payload after headers that allow none. */
   payloadForbidden: 5,
   /** The last packet of a longer message has no payload. */
   payloadMissing: 6,
-  /** A packet that others of its message follow is not exactly one path MTU long. */
+  /** A packet that is not the last of its message is not exactly one path MTU long. */
   payloadNotPathMtu: 7,
   /** More payload than the largest path MTU. */
   payloadTooLong: 8,
@@ -147,13 +147,13 @@ export type PacketRefusal = (typeof PacketRefusal)[keyof typeof PacketRefusal];
 
 /** Bits of the second byte of the base header. */
 const BthFlag = { solicited: 0x80, migrated: 0x40, padShift: 4, padMask: 0x30, version: 0x0f };
-/** Bits of byte 4, which the ICRC leaves out. */
+/** Bits of byte 4, which the ICRC ignores. */
 const Congestion = { fecn: 0x80, becn: 0x40 };
 const ACK_REQUEST = 0x80;
 
 /**
- * True if the packet goes to its queue pair: a good one, or a request of a reliable connection with an
- * invalid payload length. The responder refuses that, unless it drops the packet for its PSN (IBTA
+ * True if the packet goes to its queue pair: a valid one, or a request of a reliable connection with an
+ * invalid payload length. The responder sends a NAK for that, unless it drops the packet for its PSN (IBTA
  * 9.7.4.1.5).
  */
 export function mayBeAnswered(refusal: PacketRefusal, opcode: number): boolean {
@@ -165,9 +165,8 @@ export function mayBeAnswered(refusal: PacketRefusal, opcode: number): boolean {
 }
 
 /**
- * Parses the packet of `length` bytes at `start`, from the base header to the end of the padding,
- * into `packet`. What is refused leaves `packet` undefined, unless it may be answered. Reserved bits
- * are ignored.
+ * Parses the packet of `length` bytes at `start`, from base header to end of padding, into `packet`. The
+ * contents of `packet` are undefined after a rejection, unless `mayBeAnswered`. Reserved bits are ignored.
  */
 export function parsePacket(
   bytes: Uint8Array,
@@ -198,7 +197,7 @@ export function parsePacket(
   return refusal;
 }
 
-/** The lengths that a packet of these traits may have on any path (IBTA 9.6.1.5, 9.8.2.2.5). */
+/** Checks the payload length against the bounds of any path (IBTA 9.6.1.5, 9.8.2.2.5). */
 function checkPayload(traits: number, payloadLength: number, padBytes: number): PacketRefusal {
   if ((traits & Trait.payload) === 0) {
     return payloadLength + padBytes === 0 ? PacketRefusal.none : PacketRefusal.payloadForbidden;
@@ -225,7 +224,7 @@ function readBase(bytes: Uint8Array, at: number, packet: Packet): void {
   packet.psn = readUint24(bytes, at + 9);
 }
 
-/** Reads the extended headers at `start`; the caller has checked that they are there. */
+/** Reads the extended headers at `start`. The caller has checked the length. */
 function readExtended(bytes: Uint8Array, start: number, traits: number, packet: Packet): void {
   let at = start;
   if ((traits & Trait.deth) !== 0) {
@@ -260,21 +259,21 @@ function readExtended(bytes: Uint8Array, start: number, traits: number, packet: 
   if ((traits & Trait.ieth) !== 0) packet.invalidateRkey = readUint32(bytes, at);
 }
 
-/** Bytes of padding behind a payload of `payloadLength` bytes: 0 to 3. */
+/** Bytes of padding after a payload of `payloadLength` bytes: 0 to 3. */
 export function paddingBytes(payloadLength: number): number {
   return -payloadLength & 3;
 }
 
-/** Bytes of the whole packet with padding: of its headers and its `payloadLength`. */
+/** Length of the whole packet with padding. */
 export function packetBytes(packet: Readonly<Packet>): number {
   const { payloadLength } = packet;
   return headerBytes(packet.opcode) + payloadLength + paddingBytes(payloadLength);
 }
 
 /**
- * Writes base and extended headers of `packet` at `at`; reserved bits are zero. Returns where the
- * payload starts, which its caller puts there, followed by `paddingBytes` zeros. `target` must have
- * room for `packetBytes`; `payloadStart` is not used.
+ * Writes base and extended headers of `packet` at `at`; reserved bits are zero. Returns where the caller
+ * writes the payload, followed by `paddingBytes` zeros. `target` must have room for `packetBytes`;
+ * `payloadStart` is not used.
  */
 export function writeHeaders(target: Uint8Array, at: number, packet: Readonly<Packet>): number {
   const traits = opcodeTraits(packet.opcode);

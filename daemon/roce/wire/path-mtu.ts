@@ -1,36 +1,33 @@
 /**
  * Path MTUs: the largest payload of a packet, in five sizes (IBTA 9.6; `enum ibv_mtu`).
  *
- * QPs name one by its code: `pathMtuBytes`. A port's code follows from its interface's MTU:
+ * Queue pairs have a code for it: `pathMtuBytes`. The code of a port follows from its interface's MTU:
  * `largestPathMtu`.
  */
 
-/** The largest payload that any packet has, in bytes. */
+/** The largest payload of any packet, in bytes. */
 export const PATH_MTU_MAX_BYTES = 4096;
 
 /**
- * Bytes of IP packets beside the payload, as rxe reckons them: more than any packet has, and the ends
- * of a path must agree.
+ * Bytes of an IP packet besides the payload, as rxe counts them. More than any packet has, but both ends of a
+ * path must agree.
  */
 export const IP_HEADERS_BYTES = 80;
 
 /** Bytes by code: `IBV_MTU_256` is 1, `IBV_MTU_4096` is 5. */
 const BYTES = [undefined, 256, 512, 1024, 2048, 4096] as const;
 
-/** Payload bytes of the path MTU with this code, or undefined for a number that is none. */
+/** Payload bytes of the path MTU with this code; undefined for an unknown code. */
 export function pathMtuBytes(code: number): number | undefined {
   return BYTES[code];
 }
 
-/** True for the payload of a packet that is not the last of its message. */
+/** True for a legal payload length of a packet that is not the last of its message. */
 export function isPathMtu(bytes: number): boolean {
   return bytes >= 256 && bytes <= PATH_MTU_MAX_BYTES && (bytes & (bytes - 1)) === 0;
 }
 
-/**
- * Code of the largest path MTU whose packets fit into `bytes` of payload, or 0 when not even the
- * smallest does.
- */
+/** Code of the largest path MTU whose packets fit into `bytes` of IP payload, or 0 if none fits. */
 export function largestPathMtu(bytes: number): number {
   let code = 0;
   for (let next = 1; next < BYTES.length; next += 1) {

@@ -1,5 +1,5 @@
 /**
- * The syndrome of an ACK extended header, and the times that QPs name by a code.
+ * The syndrome of an ACK extended header, and the times that queue pairs have codes for.
  *
  * ```
  *  7   6 5     4 3 2 1 0
@@ -9,20 +9,20 @@
  *  0   1 1     code              NAK
  * ```
  *
- * A responder writes `ACK_WITHOUT_CREDITS`, `nakSyndrome` and `rnrSyndrome`. A requester reads
- * `syndromeKind` and `syndromeValue`, and waits for `ackTimeoutMicros` or `rnrTimerMicros`.
+ * A responder writes `ACK_WITHOUT_CREDITS`, `nakSyndrome` and `rnrSyndrome`. A requester reads `syndromeKind`
+ * and `syndromeValue`, and waits for `ackTimeoutMicros` or `rnrTimerMicros`.
  *
- * Specification: IBTA 9.7.5.1.1 (acknowledge header), 9.7.5.2.8 (RNR NAK, table 45), 9.9.2
- * (requester's timeout).
+ * Specification: IBTA 9.7.5.1.1 (acknowledge header), 9.7.5.2.8 (RNR NAK, table 45), 9.9.2 (requester's
+ * timeout).
  */
 
-/** What a syndrome says, in its upper three bits. */
+/** Kind of a syndrome, in its upper three bits. */
 export const SyndromeKind = { ack: 0x00, rnrNak: 0x20, nak: 0x60 } as const;
 
 const KIND_MASK = 0xe0;
 const VALUE_MASK = 0x1f;
 
-/** An ACK without end-to-end credits: what responders send that have an SRQ or do not count. */
+/** An ACK without end-to-end credits, for responders that have an SRQ or do not count. */
 export const ACK_WITHOUT_CREDITS = SyndromeKind.ack | VALUE_MASK;
 
 /** Codes of a NAK (IBTA table 46). Larger ones are reserved. */
@@ -35,7 +35,7 @@ export const NakCode = {
 } as const;
 export type NakCode = (typeof NakCode)[keyof typeof NakCode];
 
-/** `SyndromeKind` of a syndrome, or the reserved bits of another. */
+/** `SyndromeKind` of a syndrome, or its reserved bits. */
 export function syndromeKind(syndrome: number): number {
   return syndrome & KIND_MASK;
 }
@@ -77,10 +77,7 @@ export function rnrTimerMicros(timer: number): number {
 /** What timeout code 0 would stand for; it means "never" instead. */
 const TIMEOUT_UNIT_MICROS = 4.096;
 
-/**
- * How long a requester waits for an acknowledgment: 4.096 µs times 2 to the power of `timeout` (5
- * bits count). Infinity for 0.
- */
+/** ACK timeout of a requester: 4.096 µs times 2 to the power of `timeout` (5 bits count). Infinity for 0. */
 export function ackTimeoutMicros(timeout: number): number {
   const code = timeout & VALUE_MASK;
   return code === 0 ? Number.POSITIVE_INFINITY : TIMEOUT_UNIT_MICROS * 2 ** code;

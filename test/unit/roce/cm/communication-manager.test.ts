@@ -195,7 +195,7 @@ describe('a listener', () => {
   it('has its service for itself', () => {
     const { active } = new CmPair();
     active.listen();
-    expect(() => active.listen()).toThrow('the service has a listener');
+    expect(() => active.listen()).toThrow('the service id already has a listener');
     active.manager.listen(SERVICE, { ...ALL, family: 4 }, 1, undefined);
     active.manager.listen(SERVICE + 1, ALL, 1, undefined);
   });
