@@ -32,6 +32,9 @@ const processes = {
 };
 
 export default defineConfig({
+  // `#…` of package.json means the sources here.
+  resolve: { conditions: ['iwarpd-source'] },
+  ssr: { resolve: { conditions: ['iwarpd-source'] } },
   test: {
     passWithNoTests: false,
     setupFiles: ['test/support/patience-setup.ts'],

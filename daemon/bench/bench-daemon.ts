@@ -4,7 +4,7 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { queryDaemon } from '../../verbs-api/client/daemon-query.ts';
+import { queryDaemon } from '#verbs-api/client/daemon-query';
 import { CommandFailure } from '../console/failure.ts';
 
 const READY_TIMEOUT_MS = 15_000;

@@ -4,7 +4,7 @@
  * below these libraries is the same for the bridge and for the C program that it is compared with.
  */
 import { existsSync } from 'node:fs';
-import { openLibraries } from '../../native-bridge/rdma/libraries.ts';
+import { openLibraries } from '#native-bridge/rdma/libraries';
 import { failureText } from '../console/failure.ts';
 import { PRELOAD_FIX, preloadPath } from '../console/preload-library.ts';
 import type { Measurement } from './measurement.ts';

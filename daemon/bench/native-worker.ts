@@ -4,7 +4,7 @@
  */
 import { performance } from 'node:perf_hooks';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { WC } from '../../verbs-api/contract/verbs/completion.ts';
+import type { WC } from '#contract/verbs/completion';
 import {
   Access,
   CMEventType,
@@ -12,11 +12,11 @@ import {
   WC_STATUS_TEXT,
   WCStatus,
   WROpcode,
-} from '../../verbs-api/contract/verbs/enums.ts';
-import type { ConnectionId, CQ, Provider, QP } from '../../verbs-api/contract/verbs/provider.ts';
-import type { SendWR } from '../../verbs-api/contract/verbs/work-request.ts';
-import { connectDaemon } from '../../verbs-api/index.ts';
-import { createNative } from '../../verbs-api/native/native-provider.ts';
+} from '#contract/verbs/enums';
+import type { ConnectionId, CQ, Provider, QP } from '#contract/verbs/provider';
+import type { SendWR } from '#contract/verbs/work-request';
+import { connectDaemon } from '#verbs-api/index';
+import { createNative } from '#verbs-api/native/native-provider';
 import { serveCalls } from './channel.ts';
 import type { RemoteMemory } from './verbs-traffic.ts';
 import type { Meeting } from './verbs-worker.ts';

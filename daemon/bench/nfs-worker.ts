@@ -2,15 +2,15 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { performance } from 'node:perf_hooks';
-import type { Provider } from '../../verbs-api/contract/verbs/provider.ts';
-import { connectDaemon } from '../../verbs-api/index.ts';
-import { ownCredential } from '../../verbs-api/nfs/client/nfs-client.ts';
-import { Nfs3Status, StableHow } from '../../verbs-api/nfs/nfs3/constants.ts';
-import { MOUNT3 } from '../../verbs-api/nfs/nfs3/mount3-program.ts';
-import { NFS3 } from '../../verbs-api/nfs/nfs3/nfs3-program.ts';
-import { NfsServer } from '../../verbs-api/nfs/server/nfs-server.ts';
-import { connectRpc } from '../../verbs-api/rpcrdma/rpc-client.ts';
-import type { RpcClient } from '../../verbs-api/rpcrdma/rpc-client-types.ts';
+import type { Provider } from '#contract/verbs/provider';
+import { connectDaemon } from '#verbs-api/index';
+import { ownCredential } from '#verbs-api/nfs/client/nfs-client';
+import { Nfs3Status, StableHow } from '#verbs-api/nfs/nfs3/constants';
+import { MOUNT3 } from '#verbs-api/nfs/nfs3/mount3-program';
+import { NFS3 } from '#verbs-api/nfs/nfs3/nfs3-program';
+import { NfsServer } from '#verbs-api/nfs/server/nfs-server';
+import { connectRpc } from '#verbs-api/rpcrdma/rpc-client';
+import type { RpcClient } from '#verbs-api/rpcrdma/rpc-client-types';
 import { serveCalls } from './channel.ts';
 import type { Meeting } from './verbs-worker.ts';
 

@@ -6,10 +6,10 @@ import { createSocket, type Socket } from 'node:dgram';
 import { once } from 'node:events';
 import { performance } from 'node:perf_hooks';
 import { setImmediate as turn } from 'node:timers/promises';
-import { IncomingBatch, OutgoingBatch } from '../../native-bridge/libc/datagram-batch.ts';
-import { closeDescriptor } from '../../native-bridge/libc/descriptor.ts';
-import { socketAddress } from '../../native-bridge/libc/internet-socket.ts';
-import { openUdp } from '../../native-bridge/libc/udp-socket.ts';
+import { IncomingBatch, OutgoingBatch } from '#native-bridge/libc/datagram-batch';
+import { closeDescriptor } from '#native-bridge/libc/descriptor';
+import { socketAddress } from '#native-bridge/libc/internet-socket';
+import { openUdp } from '#native-bridge/libc/udp-socket';
 import { serveCalls } from './channel.ts';
 
 const BATCH = 32;

@@ -2,7 +2,7 @@
 import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { queryDaemon } from '../../verbs-api/client/daemon-query.ts';
+import { queryDaemon } from '#verbs-api/client/daemon-query';
 import { shimVariables } from '../console/shim-environment.ts';
 import { BenchDaemon } from './bench-daemon.ts';
 import { BenchWorker } from './channel.ts';

@@ -1,7 +1,7 @@
 /** One end of RPC over RDMA, in a process of its own, run as a worker of the bench. */
 import { performance } from 'node:perf_hooks';
-import type { Provider } from '../../verbs-api/contract/verbs/provider.ts';
-import { connectDaemon } from '../../verbs-api/index.ts';
+import type { Provider } from '#contract/verbs/provider';
+import { connectDaemon } from '#verbs-api/index';
 import {
   connectRpc,
   defineProcedure,
@@ -11,7 +11,7 @@ import {
   RpcService,
   voidCodec,
   type XdrCodec,
-} from '../../verbs-api/rpcrdma/index.ts';
+} from '#verbs-api/rpcrdma/index';
 import { serveCalls } from './channel.ts';
 import type { Meeting } from './verbs-worker.ts';
 

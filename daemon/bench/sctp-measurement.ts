@@ -1,6 +1,6 @@
 /** RDMA Writes over SCTP, beside the same library without DDP and RDMAP. */
 
-import { loadUsrsctp } from '../../native-bridge/usrsctp/library.ts';
+import { loadUsrsctp } from '#native-bridge/usrsctp/library';
 import { failureText } from '../console/failure.ts';
 import type { Measurement } from './measurement.ts';
 import { type WriteLoad, writeCount } from './raw-baselines.ts';

@@ -2,7 +2,7 @@
  * Data over one connection of the bench, from either end. Every exchange ends with a word from the
  * twin, so that a figure counts what arrived and not what was handed to a socket.
  */
-import type { WC } from '../../verbs-api/contract/verbs/completion.ts';
+import type { WC } from '#contract/verbs/completion';
 import {
   Access,
   SendFlag,
@@ -10,16 +10,9 @@ import {
   WCOpcode,
   WCStatus,
   WROpcode,
-} from '../../verbs-api/contract/verbs/enums.ts';
-import type {
-  ConnectionId,
-  Context,
-  CQ,
-  MR,
-  PD,
-  QP,
-} from '../../verbs-api/contract/verbs/provider.ts';
-import type { RecvWR, SendWR } from '../../verbs-api/contract/verbs/work-request.ts';
+} from '#contract/verbs/enums';
+import type { ConnectionId, Context, CQ, MR, PD, QP } from '#contract/verbs/provider';
+import type { RecvWR, SendWR } from '#contract/verbs/work-request';
 
 /** Where a twin's memory is. */
 export interface RemoteMemory {

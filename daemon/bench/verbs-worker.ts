@@ -1,14 +1,8 @@
 /** One client of an RNIC, in a process of its own, run as a worker of the bench. */
 import { performance } from 'node:perf_hooks';
-import { CMEventType } from '../../verbs-api/contract/verbs/enums.ts';
-import type {
-  ConnectionId,
-  Context,
-  CQ,
-  PD,
-  Provider,
-} from '../../verbs-api/contract/verbs/provider.ts';
-import { connectDaemon } from '../../verbs-api/index.ts';
+import { CMEventType } from '#contract/verbs/enums';
+import type { ConnectionId, Context, CQ, PD, Provider } from '#contract/verbs/provider';
+import { connectDaemon } from '#verbs-api/index';
 import { createEmbedded } from '../embedded/embedded-provider.ts';
 import { serveCalls } from './channel.ts';
 import { type RemoteMemory, VerbsTraffic } from './verbs-traffic.ts';

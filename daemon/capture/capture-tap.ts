@@ -3,8 +3,8 @@
  * order, and never changes them; `pcapng-capture.ts` records them.
  */
 
-import type { TappedPacket } from '../../verbs-api/contract/protocol/packet-records.ts';
-import type { QueuePairName } from '../../verbs-api/contract/protocol/tap-records.ts';
+import type { TappedPacket } from '#contract/protocol/packet-records';
+import type { QueuePairName } from '#contract/protocol/tap-records';
 
 /** The two ends of a link, seen from this side. */
 export interface LinkAddresses {

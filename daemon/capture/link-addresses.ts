@@ -1,9 +1,6 @@
 /** The ends of a link and their queue pairs, as the daemon sends them to a watcher. */
-import { decodeValue, IpcFormatError } from '../../verbs-api/contract/protocol/ipc-value.ts';
-import type {
-  LinkQueuePairs,
-  QueuePairName,
-} from '../../verbs-api/contract/protocol/tap-records.ts';
+import { decodeValue, IpcFormatError } from '#contract/protocol/ipc-value';
+import type { LinkQueuePairs, QueuePairName } from '#contract/protocol/tap-records';
 import type { LinkAddresses } from './capture-tap.ts';
 
 /** Decodes the body of an `opened` or `skipped` record. Throws `IpcFormatError`. */

@@ -2,7 +2,7 @@
  * Passes the packets between queue pairs to watchers. Without one, a packet costs the check of
  * `watched`.
  */
-import type { TappedPacket } from '../../verbs-api/contract/protocol/packet-records.ts';
+import type { TappedPacket } from '#contract/protocol/packet-records';
 import type { PacketTap } from './capture-tap.ts';
 
 /** Receives packets. They are borrowed for the call, which must not call the host. */

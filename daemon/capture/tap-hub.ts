@@ -2,7 +2,7 @@
  * Passes the bytes of links, and packets, to watchers, including links opened before the watcher came. Without a
  * watcher, a link costs the memory of two small frames and a flag check per write.
  */
-import type { LinkQueuePairs, TapSide } from '../../verbs-api/contract/protocol/tap-records.ts';
+import type { LinkQueuePairs, TapSide } from '#contract/protocol/tap-records';
 import {
   parseStartupFrame,
   type StartupFrameKind,

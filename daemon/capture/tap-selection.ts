@@ -1,12 +1,12 @@
 /** The links, the work and the refusals that a filter selects. */
-import type { TappedPacket } from '../../verbs-api/contract/protocol/packet-records.ts';
-import type { Refusal } from '../../verbs-api/contract/protocol/refusals.ts';
+import type { TappedPacket } from '#contract/protocol/packet-records';
+import type { Refusal } from '#contract/protocol/refusals';
 import type {
   LinkQueuePairs,
   QueuePairName,
   TapFilter,
   TapLinkEnds,
-} from '../../verbs-api/contract/protocol/tap-records.ts';
+} from '#contract/protocol/tap-records';
 import type { LinkAddresses } from './capture-tap.ts';
 import { sctpEnds } from './sctp-trace.ts';
 import { udpEnds } from './udp-header.ts';

@@ -2,15 +2,15 @@
  * Converts a watcher's events to readable records: MPA frames, FPDUs and ends of links, packets, work
  * requests and completions of devices, in the order received.
  */
-import type { TappedPacket } from '../../verbs-api/contract/protocol/packet-records.ts';
-import type { LinkQueuePairs, TapSide } from '../../verbs-api/contract/protocol/tap-records.ts';
-import type { TraceRecord } from '../../verbs-api/contract/protocol/trace-sample.ts';
+import type { TappedPacket } from '#contract/protocol/packet-records';
+import type { LinkQueuePairs, TapSide } from '#contract/protocol/tap-records';
+import type { TraceRecord } from '#contract/protocol/trace-sample';
 import {
   type CompletedWork,
   completionStatusName,
   type PostedWork,
   workOpcodeName,
-} from '../../verbs-api/contract/protocol/work-records.ts';
+} from '#contract/protocol/work-records';
 import { ChunkPool } from '../iwarp/engine/chunk-pool.ts';
 import type { Crc32c } from '../iwarp/wire/crc32c.ts';
 import type { Crc32 } from '../roce/wire/crc32.ts';

@@ -2,16 +2,16 @@
  * Takes one sample of traffic: records until it has enough. The owner attaches it to both hubs, and
  * ends it when its time is up.
  */
-import type { TappedPacket } from '../../verbs-api/contract/protocol/packet-records.ts';
-import type { LinkQueuePairs, TapSide } from '../../verbs-api/contract/protocol/tap-records.ts';
+import type { TappedPacket } from '#contract/protocol/packet-records';
+import type { LinkQueuePairs, TapSide } from '#contract/protocol/tap-records';
 import {
   TRACE_LIMIT_DEFAULT,
   TRACE_TEXT_MAX,
   type TraceRecord,
   type TraceRequest,
   type TraceSample,
-} from '../../verbs-api/contract/protocol/trace-sample.ts';
-import type { CompletedWork, PostedWork } from '../../verbs-api/contract/protocol/work-records.ts';
+} from '#contract/protocol/trace-sample';
+import type { CompletedWork, PostedWork } from '#contract/protocol/work-records';
 import type { Crc32c } from '../iwarp/wire/crc32c.ts';
 import type { Crc32 } from '../roce/wire/crc32.ts';
 import type { LinkAddresses } from './capture-tap.ts';

@@ -2,11 +2,7 @@
  * Passes the work of devices to watchers: each work request that a device accepts, each completion
  * that it writes. Devices are only observed while there is a watcher.
  */
-import type {
-  CompletedWork,
-  PostedWork,
-  WorkObserver,
-} from '../../verbs-api/contract/protocol/work-records.ts';
+import type { CompletedWork, PostedWork, WorkObserver } from '#contract/protocol/work-records';
 
 /** A device whose work can be watched. */
 interface WatchedDevice {

@@ -1,12 +1,12 @@
 /** One line of text for a work request or a completion; not meant to be parsed. */
-import { QueueFlag, SQOpcode } from '../../verbs-api/contract/protocol/queue-layout.ts';
+import { QueueFlag, SQOpcode } from '#contract/protocol/queue-layout';
 import {
   type CompletedWork,
   completionStatusName,
   type PostedWork,
   WorkQueue,
   workOpcodeName,
-} from '../../verbs-api/contract/protocol/work-records.ts';
+} from '#contract/protocol/work-records';
 
 /** `WQE RDMA_WRITE wr_id 0x7, 64 bytes to STag 0x11223344 TO 0x00007f0010000000, signaled`. */
 export function postedText(work: PostedWork): string {

@@ -1,7 +1,7 @@
 /** Parsers of option values. Each throws an `InvalidArgumentError` that says which values are valid. */
 import { isIP } from 'node:net';
 import { InvalidArgumentError } from 'commander';
-import type { WireOptions } from '../../verbs-api/contract/verbs/provider.ts';
+import type { WireOptions } from '#contract/verbs/provider';
 import { failureText } from '../console/failure.ts';
 import { checkedDevices, type DeviceConfig, parseDevice } from '../host/device-config.ts';
 import type { WireDefaults } from '../iwarp/cm/cm-types.ts';

@@ -1,6 +1,6 @@
 /** Options that describe a daemon, declared once for the commands that start one: `start` and `run`. */
 import { Command, InvalidArgumentError, Option } from 'commander';
-import { NETWORKS } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import { NETWORKS } from '#contract/protocol/ipc-admin';
 import type { DaemonOptions } from '../main/config.ts';
 import {
   collectDevice,

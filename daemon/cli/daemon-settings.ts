@@ -1,6 +1,6 @@
 /** The settings of a daemon: those of the configuration file, overridden by the command line. */
 import { readFileSync } from 'node:fs';
-import type { NetworkReach } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import type { NetworkReach } from '#contract/protocol/ipc-admin';
 import { CommandFailure, failureText, fileFailureText, usageFailure } from '../console/failure.ts';
 import {
   type DaemonConfig,

@@ -1,6 +1,6 @@
 /** `--allow-daemon-uid UID`, on every command that talks to a daemon. */
 import { type Command, InvalidArgumentError, Option } from 'commander';
-import { ALLOW_DAEMON_VARIABLE, parseUid } from '../../verbs-api/client/daemon-trust.ts';
+import { ALLOW_DAEMON_VARIABLE, parseUid } from '#verbs-api/client/daemon-trust';
 
 /**
  * Adds the option to `program`'s commands. It sets the environment variable that every client in

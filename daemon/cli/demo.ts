@@ -22,7 +22,7 @@ import {
   WCOpcode,
   WCStatus,
   WROpcode,
-} from '../../verbs-api/index.ts';
+} from '#verbs-api/index';
 import { failureText } from '../console/failure.ts';
 import { endOnClosedPipe, STANDARD_OUTPUT } from '../console/output.ts';
 import { createEmbedded } from '../embedded/embedded-provider.ts';

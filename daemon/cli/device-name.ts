@@ -1,5 +1,5 @@
 /** Names of a running daemon's devices on the command line. */
-import { queryDaemon } from '../../verbs-api/client/daemon-query.ts';
+import { queryDaemon } from '#verbs-api/client/daemon-query';
 import { didYouMean } from '../console/closest.ts';
 import { CommandFailure } from '../console/failure.ts';
 

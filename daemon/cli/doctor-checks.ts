@@ -65,7 +65,7 @@ function examineCrc(): Finding {
 
 async function examineKoffi(): Promise<Finding> {
   try {
-    await import('../../native-bridge/libc/libc.ts');
+    await import('#native-bridge/libc/libc');
     return { state: 'ok', text: 'loads and finds libc.so.6' };
   } catch (error) {
     return {
@@ -78,7 +78,7 @@ async function examineKoffi(): Promise<Finding> {
 
 async function examineSharedMemory(): Promise<Finding> {
   try {
-    const { SharedMemory } = await import('../../native-bridge/libc/shared-memory.ts');
+    const { SharedMemory } = await import('#native-bridge/libc/shared-memory');
     const memory = SharedMemory.create('iwarpd-doctor', 4096);
     memory.view[0] = 1;
     memory.release();
@@ -94,7 +94,7 @@ async function examineSharedMemory(): Promise<Finding> {
 
 /** Tries to read the memory of a child process. */
 async function examineProcessVm(): Promise<Finding> {
-  const { ProcessMemory, yamaScope } = await import('../../native-bridge/libc/process-vm.ts');
+  const { ProcessMemory, yamaScope } = await import('#native-bridge/libc/process-vm');
   const child = spawn('/bin/sleep', ['10'], { stdio: 'ignore' });
   try {
     if (child.pid === undefined)

@@ -161,8 +161,8 @@ export function judgeDevices(devices: readonly RealDevice[]): Finding {
 async function examineBridge(): Promise<Finding> {
   const devices = readRealDevices('/').map(({ name }) => name);
   try {
-    const { openLibraries } = await import('../../native-bridge/rdma/libraries.ts');
-    const { listDevices } = await import('../../native-bridge/rdma/device-list.ts');
+    const { openLibraries } = await import('#native-bridge/rdma/libraries');
+    const { listDevices } = await import('#native-bridge/rdma/device-list');
     const libraries = openLibraries();
     const version = libraries.verbsFile.version ?? 'of an unknown version';
     return judgeBridge(devices, { version, seen: listDevices(libraries).map(({ name }) => name) });

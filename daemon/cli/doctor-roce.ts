@@ -12,8 +12,8 @@ const RXE_MODULE = '/sys/module/rdma_rxe';
 /** Tries the port on the address that other hosts know. */
 export async function examineRoceUdp(): Promise<Finding> {
   const { address } = primaryAddress({ addresses: [] }, hostAddresses());
-  const { openUdp } = await import('../../native-bridge/libc/udp-socket.ts');
-  const { closeDescriptor } = await import('../../native-bridge/libc/descriptor.ts');
+  const { openUdp } = await import('#native-bridge/libc/udp-socket');
+  const { closeDescriptor } = await import('#native-bridge/libc/descriptor');
   const place = { address, kernelRxe: existsSync(RXE_MODULE) };
   try {
     const { fd, receiveBufferBytes } = openUdp(address, ROCE_PORT, BUFFER_BYTES);

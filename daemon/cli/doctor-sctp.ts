@@ -10,14 +10,14 @@ const BUFFER_BYTES = 65_536;
 export async function examineSctp(): Promise<Finding> {
   const { address } = primaryAddress({ addresses: [] }, hostAddresses());
   const attempt = { address, kernelSctp: await kernelHasSctp(address) };
-  const { loadUsrsctp } = await import('../../native-bridge/usrsctp/library.ts');
+  const { loadUsrsctp } = await import('#native-bridge/usrsctp/library');
   try {
     loadUsrsctp();
   } catch (error) {
     return judgeSctp({ ...attempt, missing: failureText(error) });
   }
-  const { openUdp } = await import('../../native-bridge/libc/udp-socket.ts');
-  const { closeDescriptor } = await import('../../native-bridge/libc/descriptor.ts');
+  const { openUdp } = await import('#native-bridge/libc/udp-socket');
+  const { closeDescriptor } = await import('#native-bridge/libc/descriptor');
   try {
     closeDescriptor(openUdp(address, SCTP_UDP_PORT, BUFFER_BYTES).fd);
     return judgeSctp(attempt);
@@ -28,7 +28,7 @@ export async function examineSctp(): Promise<Finding> {
 
 /** Opens a socket, since the kernel loads its module when one is opened. */
 async function kernelHasSctp(address: string): Promise<boolean> {
-  const { probeSctp } = await import('../../native-bridge/libc/sctp-socket.ts');
+  const { probeSctp } = await import('#native-bridge/libc/sctp-socket');
   try {
     probeSctp(address);
     return true;

@@ -1,10 +1,10 @@
 /** Checks of the socket: its directory, the daemon behind it, and whose daemons clients trust. */
 import { accessSync, constants, existsSync, lstatSync, type Stats } from 'node:fs';
 import { dirname } from 'node:path';
-import { queryDaemon } from '../../verbs-api/client/daemon-query.ts';
-import { ALLOW_DAEMON_VARIABLE, parseUid } from '../../verbs-api/client/daemon-trust.ts';
-import { startCommand } from '../../verbs-api/client/start-command.ts';
-import type { DaemonStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import type { DaemonStatus } from '#contract/protocol/ipc-admin';
+import { queryDaemon } from '#verbs-api/client/daemon-query';
+import { ALLOW_DAEMON_VARIABLE, parseUid } from '#verbs-api/client/daemon-trust';
+import { startCommand } from '#verbs-api/client/start-command';
 import { failureCode, failureText } from '../console/failure.ts';
 import { directoryFault, isFromRuntimeDirectory } from '../ipc/socket-place.ts';
 import type { Finding, Place } from './doctor-finding.ts';

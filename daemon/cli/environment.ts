@@ -1,6 +1,6 @@
 /** `iwarpd env`: what `run` sets for its programs, for a shell. */
-import { instanceHint } from '../../verbs-api/client/daemon-place.ts';
-import { startCommand } from '../../verbs-api/client/start-command.ts';
+import { instanceHint } from '#verbs-api/client/daemon-place';
+import { startCommand } from '#verbs-api/client/start-command';
 import type { Output } from '../console/output.ts';
 import { exportLines, shimVariables } from '../console/shim-environment.ts';
 import { isRunning } from './run/used-daemon.ts';

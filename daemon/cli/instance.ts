@@ -1,7 +1,7 @@
 /** `--instance NAME`: short for `--socket PATH`, on every command that takes `--socket`. */
 import { tmpdir } from 'node:os';
 import { type Command, InvalidArgumentError, Option } from 'commander';
-import { INSTANCE_NAME, instanceSocketPath } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import { INSTANCE_NAME, instanceSocketPath } from '#contract/protocol/ipc-admin';
 
 /** Adds the option to `program`'s commands, which then see the socket of the instance. */
 export function addInstanceOption(program: Command): void {

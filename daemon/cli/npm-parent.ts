@@ -18,7 +18,7 @@ export async function endWithNpm(environment: NodeJS.ProcessEnv): Promise<void> 
   const parent = process.ppid;
   if (!(isShellOfNpm(parent, script) || isOrphan(parent, script, environment))) return;
   // Loaded only here: most commands do not run below npm.
-  const { terminateWithParent } = await import('../../native-bridge/libc/parent-end.ts');
+  const { terminateWithParent } = await import('#native-bridge/libc/parent-end');
   terminateWithParent(parent === 1 ? 0 : parent);
 }
 

@@ -1,8 +1,8 @@
 /** `iwarpd page`: the URL of a daemon's page, and its token. */
 import { closeSync, constants, fstatSync, openSync, readFileSync } from 'node:fs';
-import { queryDaemon } from '../../verbs-api/client/daemon-query.ts';
-import { isTrustedUser } from '../../verbs-api/client/daemon-trust.ts';
-import { type HttpReady, httpTokenPath } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import { type HttpReady, httpTokenPath } from '#contract/protocol/ipc-admin';
+import { queryDaemon } from '#verbs-api/client/daemon-query';
+import { isTrustedUser } from '#verbs-api/client/daemon-trust';
 import { CommandFailure, failureCode, fileFailureText } from '../console/failure.ts';
 import type { Output } from '../console/output.ts';
 

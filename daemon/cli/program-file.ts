@@ -9,7 +9,7 @@ import {
   statSync,
 } from 'node:fs';
 import { basename, delimiter, join } from 'node:path';
-import { fileAttribute } from '../../native-bridge/libc/file-attribute.ts';
+import { fileAttribute } from '#native-bridge/libc/file-attribute';
 
 /** `e_machine` of the architectures that iwarpd runs on. */
 const ELF_MACHINES: Readonly<Record<string, number>> = { x64: 62, arm64: 183 };

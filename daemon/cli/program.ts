@@ -1,7 +1,7 @@
 /** The command line: its commands and options. */
 import { readFileSync } from 'node:fs';
 import { Command, CommanderError, Option } from 'commander';
-import { socketPathOfThisProcess } from '../../verbs-api/client/daemon-place.ts';
+import { socketPathOfThisProcess } from '#verbs-api/client/daemon-place';
 import { CommandFailure, untilAborted, usageFailure } from '../console/failure.ts';
 import type { Output } from '../console/output.ts';
 import { DESCRIPTORS_MIN, openFilesLimit, openFilesRefusal } from '../main/open-files.ts';

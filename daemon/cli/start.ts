@@ -1,8 +1,8 @@
 /** `iwarpd start`: the daemon in the foreground, until it is stopped. */
 import { basename, resolve } from 'node:path';
 import type { DestinationStream, Logger } from 'pino';
-import { commandOf } from '../../verbs-api/client/start-command.ts';
-import type { DeviceInfo } from '../../verbs-api/contract/verbs/attributes.ts';
+import type { DeviceInfo } from '#contract/verbs/attributes';
+import { commandOf } from '#verbs-api/client/start-command';
 import { CommandFailure } from '../console/failure.ts';
 import { jsonLine, type Output } from '../console/output.ts';
 import { PRELOAD_NAME, type Variables } from '../console/preload-library.ts';

@@ -1,15 +1,16 @@
 /** `iwarpd status` and `iwarpd devices`: the state of a running daemon. */
-import { queryDaemon } from '../../verbs-api/client/daemon-query.ts';
-import { counterHelp } from '../../verbs-api/contract/protocol/device-counters.ts';
+
+import { counterHelp } from '#contract/protocol/device-counters';
 import type {
   ClientStatus,
   DaemonHealth,
   DaemonStatus,
   DeviceStatus,
   HttpReady,
-} from '../../verbs-api/contract/protocol/ipc-admin.ts';
-import type { DeviceInfo } from '../../verbs-api/contract/verbs/attributes.ts';
-import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
+} from '#contract/protocol/ipc-admin';
+import type { DeviceInfo } from '#contract/verbs/attributes';
+import type { SocketAddress } from '#contract/verbs/provider';
+import { queryDaemon } from '#verbs-api/client/daemon-query';
 import { type Output, printJson, tableLines } from '../console/output.ts';
 
 /** Version of the JSON of `status`. */

@@ -1,5 +1,5 @@
 /** How a command fails: one line that names the cause and the fix, and an exit status. */
-import { isVerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { isVerbsError } from '#contract/verbs/errors';
 
 /** Exit status of a command that could not do what it was asked. */
 export const STATUS_FAILED = 1;

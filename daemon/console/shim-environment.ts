@@ -1,7 +1,7 @@
 /** The environment in which an unmodified rdma-core program finds the emulated devices. */
 import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
-import { ALLOW_DAEMON_VARIABLE } from '../../verbs-api/client/daemon-trust.ts';
+import { ALLOW_DAEMON_VARIABLE } from '#verbs-api/client/daemon-trust';
 import { sysfsPath } from '../ipc/kernel/sysfs-tree.ts';
 import { CommandFailure } from './failure.ts';
 import { PRELOAD_FIX, preloadPath, suppressionsPath, type Variables } from './preload-library.ts';

@@ -14,8 +14,8 @@ import {
   faultKind,
   faultTransport,
   PACKET_OPCODES,
-} from '../../verbs-api/contract/protocol/faults.ts';
-import { ERRNO, type ErrnoCode } from '../../verbs-api/contract/verbs/errors.ts';
+} from '#contract/protocol/faults';
+import { ERRNO, type ErrnoCode } from '#contract/verbs/errors';
 
 /** Longer than any test waits, and within the range of a timer. */
 const MS_MAX = 3_600_000;

@@ -1,5 +1,5 @@
 /** Durations of control operations: one histogram per operation. */
-import type { ControlOperationName } from '../../verbs-api/contract/protocol/control.ts';
+import type { ControlOperationName } from '#contract/protocol/control';
 
 /** Upper bounds of the buckets in seconds: most operations only read; a reset waits for FINs. */
 const OPERATION_BUCKETS_SECONDS = [0.0001, 0.0005, 0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10];

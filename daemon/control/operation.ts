@@ -4,8 +4,8 @@ import type {
   ControlOperationName,
   ControlReply,
   ControlRequest,
-} from '../../verbs-api/contract/protocol/control.ts';
-import { type ErrnoCode, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+} from '#contract/protocol/control';
+import { type ErrnoCode, VerbsError } from '#contract/verbs/errors';
 import type { ControlTarget } from './target.ts';
 
 /** The rights of a caller. */

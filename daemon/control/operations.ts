@@ -5,8 +5,8 @@ import {
   type ControlOperationName,
   type ControlReply,
   type MRSummary,
-} from '../../verbs-api/contract/protocol/control.ts';
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+} from '#contract/protocol/control';
+import { VerbsError } from '#contract/verbs/errors';
 import { faultId, faultSpec, faultStatus } from './fault-schemas.ts';
 import { inputFault } from './input-fault.ts';
 import { type Caller, ControlError, type Operation } from './operation.ts';

@@ -11,7 +11,7 @@ import {
   type ObjectFilter,
   type QPSummary,
   type ResetReport,
-} from '../../verbs-api/contract/protocol/control.ts';
+} from '#contract/protocol/control';
 import {
   type ClientStatus,
   type ClientUsage,
@@ -19,7 +19,7 @@ import {
   type DeviceStatus,
   LOOPBACKS,
   NETWORKS,
-} from '../../verbs-api/contract/protocol/ipc-admin.ts';
+} from '#contract/protocol/ipc-admin';
 import {
   REFUSAL_APIS,
   REFUSALS_LIST_MAX,
@@ -28,7 +28,7 @@ import {
   type RefusalFilter,
   type RefusalList,
   SENTENCE_MAX,
-} from '../../verbs-api/contract/protocol/refusals.ts';
+} from '#contract/protocol/refusals';
 import {
   TRACE_LIMIT_MAX,
   TRACE_MS_MAX,
@@ -36,8 +36,8 @@ import {
   type TraceRecord,
   type TraceRequest,
   type TraceSample,
-} from '../../verbs-api/contract/protocol/trace-sample.ts';
-import { QPState } from '../../verbs-api/contract/verbs/enums.ts';
+} from '#contract/protocol/trace-sample';
+import { QPState } from '#contract/verbs/enums';
 
 /** Maximum length of a device name (`ibv_get_device_name`). */
 const DEVICE_NAME_MAX = 63;

@@ -8,19 +8,11 @@ import type {
   ObjectFilter,
   ObjectSummaries,
   ResetReport,
-} from '../../verbs-api/contract/protocol/control.ts';
-import type { FaultSpec, FaultStatus } from '../../verbs-api/contract/protocol/faults.ts';
-import type {
-  ClientStatus,
-  DaemonStatus,
-  DeviceStatus,
-} from '../../verbs-api/contract/protocol/ipc-admin.ts';
-import type {
-  RefusalCount,
-  RefusalFilter,
-  RefusalList,
-} from '../../verbs-api/contract/protocol/refusals.ts';
-import type { TraceRequest, TraceSample } from '../../verbs-api/contract/protocol/trace-sample.ts';
+} from '#contract/protocol/control';
+import type { FaultSpec, FaultStatus } from '#contract/protocol/faults';
+import type { ClientStatus, DaemonStatus, DeviceStatus } from '#contract/protocol/ipc-admin';
+import type { RefusalCount, RefusalFilter, RefusalList } from '#contract/protocol/refusals';
+import type { TraceRequest, TraceSample } from '#contract/protocol/trace-sample';
 import type { Histogram, OperationTimes } from './operation-times.ts';
 
 /** Connections of a device in a phase. */

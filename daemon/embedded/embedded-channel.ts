@@ -7,8 +7,8 @@ import type {
   DeviceEvent,
   Handle,
   MappingRef,
-} from '../../verbs-api/contract/protocol/commands.ts';
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+} from '#contract/protocol/commands';
+import { VerbsError } from '#contract/verbs/errors';
 import type { RnicHost } from '../host/rnic-host.ts';
 import { DeviceDirectory } from '../ipc/objects/device-directory.ts';
 import { ClientContext } from '../ipc/verbs/client-context.ts';

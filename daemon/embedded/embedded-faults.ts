@@ -1,11 +1,7 @@
 /** The faults of an embedded provider, with the same checks and status as those of a daemon. */
 
-import type {
-  FaultControl,
-  FaultSpec,
-  FaultStatus,
-} from '../../verbs-api/contract/protocol/faults.ts';
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import type { FaultControl, FaultSpec, FaultStatus } from '#contract/protocol/faults';
+import { VerbsError } from '#contract/verbs/errors';
 import { parseFaultPeer } from '../host/fault-peer.ts';
 import type { RnicHost } from '../host/rnic-host.ts';
 import { noDevice } from '../ipc/objects/device-directory.ts';

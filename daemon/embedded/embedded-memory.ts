@@ -3,8 +3,8 @@
  * on views of the program's own buffers.
  */
 
-import type { MappingRef } from '../../verbs-api/contract/protocol/commands.ts';
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import type { MappingRef } from '#contract/protocol/commands';
+import { VerbsError } from '#contract/verbs/errors';
 import type { ClientMemory } from '../ipc/objects/client-memory.ts';
 import { type MemoryBacking, ViewBacking } from '../rnic/memory-backing.ts';
 

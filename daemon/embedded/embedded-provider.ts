@@ -1,17 +1,13 @@
 /** Emulated RNICs inside the calling process: the verbs API without a daemon. */
-import { DeviceProvider } from '../../verbs-api/client/device-provider.ts';
-import { FAULT_SPEC } from '../../verbs-api/contract/protocol/fault-argument.ts';
-import type {
-  FaultControl,
-  FaultSpec,
-  FaultStatus,
-} from '../../verbs-api/contract/protocol/faults.ts';
+
+import { FAULT_SPEC } from '#contract/protocol/fault-argument';
+import type { FaultControl, FaultSpec, FaultStatus } from '#contract/protocol/faults';
 import {
   LOOPBACKS,
   type Loopback,
   NETWORKS,
   type NetworkReach,
-} from '../../verbs-api/contract/protocol/ipc-admin.ts';
+} from '#contract/protocol/ipc-admin';
 import {
   FLAG,
   FUNCTION,
@@ -27,8 +23,9 @@ import {
   TEXT,
   takes,
   wholeNumber,
-} from '../../verbs-api/contract/verbs/arguments.ts';
-import type { Provider } from '../../verbs-api/contract/verbs/provider.ts';
+} from '#contract/verbs/arguments';
+import type { Provider } from '#contract/verbs/provider';
+import { DeviceProvider } from '#verbs-api/client/device-provider';
 import type { CrcEngine } from '../host/crc-engine.ts';
 import {
   checkIsolated,

@@ -8,8 +8,8 @@ import {
   type FaultPlace,
   type FaultSpec,
   type FaultVerb,
-} from '../../verbs-api/contract/protocol/faults.ts';
-import type { ErrnoCode } from '../../verbs-api/contract/verbs/errors.ts';
+} from '#contract/protocol/faults';
+import type { ErrnoCode } from '#contract/verbs/errors';
 import { type ConnectionFacts, Fault, type FaultPeer } from './fault.ts';
 
 /** Some faults, or undefined if there are none. */

@@ -6,7 +6,7 @@ import {
   type FaultStatus,
   faultKind,
   happensAtOnce,
-} from '../../verbs-api/contract/protocol/faults.ts';
+} from '#contract/protocol/faults';
 import { type Random32, seededRandom } from '../rnic/stag-table.ts';
 
 /** The other end of a connection. Port 0 matches all ports of an address. */

@@ -2,8 +2,8 @@
  * The conduits of a host: dials for endpoints, takes links that come in, and joins each link to its
  * endpoint.
  */
-import { isVerbsError } from '../../verbs-api/contract/verbs/errors.ts';
-import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
+import { isVerbsError } from '#contract/verbs/errors';
+import type { SocketAddress } from '#contract/verbs/provider';
 import { assert } from '../invariants/assert.ts';
 import { canonicalAddress } from '../iwarp/cm/address.ts';
 import type { CmEndpoint, CmId, IdAccount } from '../iwarp/cm/cm-id.ts';

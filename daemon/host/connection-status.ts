@@ -1,5 +1,5 @@
 /** Connections as `status` shows them, whatever their wire. */
-import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
+import type { SocketAddress } from '#contract/verbs/provider';
 import type { EndpointPhase } from '../iwarp/cm/endpoint.ts';
 import type { CmConnection } from '../roce/cm/cm-connection.ts';
 import type { HostId } from './host-id.ts';

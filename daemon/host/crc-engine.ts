@@ -7,7 +7,7 @@
  * costs as much as the table takes for 150 to 200 bytes).
  */
 import { createRequire } from 'node:module';
-import { openIsalCrc32c } from '../../native-bridge/isal/crc32c.ts';
+import { openIsalCrc32c } from '#native-bridge/isal/crc32c';
 import { type Crc32c, crc32c } from '../iwarp/wire/crc32c.ts';
 
 /** The chosen engine. */

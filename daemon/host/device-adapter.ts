@@ -7,8 +7,8 @@ import type {
   DeviceInfo,
   DeviceTransport,
   PortAttributes,
-} from '../../verbs-api/contract/verbs/attributes.ts';
-import type { WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
+} from '#contract/verbs/attributes';
+import type { WROpcode } from '#contract/verbs/enums';
 import type { CmDevice } from '../iwarp/cm/cm-types.ts';
 import { Nic } from '../rnic/nic.ts';
 import type { Random32 } from '../rnic/stag-table.ts';

@@ -6,7 +6,7 @@
  * Members are declared as methods, which lets an implementation require its own object types.
  */
 
-import type { CMParameters } from '../../verbs-api/contract/protocol/commands.ts';
+import type { CMParameters } from '#contract/protocol/commands';
 import type {
   DeviceAttributes,
   DeviceInfo,
@@ -15,15 +15,9 @@ import type {
   QPAttributes,
   QPCapabilities,
   SRQAttributes,
-} from '../../verbs-api/contract/verbs/attributes.ts';
-import type {
-  AsyncEventType,
-  MWType,
-  QPState,
-  QPType,
-  WROpcode,
-} from '../../verbs-api/contract/verbs/enums.ts';
-import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
+} from '#contract/verbs/attributes';
+import type { AsyncEventType, MWType, QPState, QPType, WROpcode } from '#contract/verbs/enums';
+import type { SocketAddress } from '#contract/verbs/provider';
 import type { CmEvent } from '../iwarp/cm/cm-host.ts';
 import type { IdAccount } from '../iwarp/cm/cm-id.ts';
 import type { CQInit } from '../rnic/completion-queue.ts';

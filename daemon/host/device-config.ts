@@ -1,11 +1,8 @@
 /** Configuration of a device: name, addresses, limits and wire options. */
 
-import type { Loopback } from '../../verbs-api/contract/protocol/ipc-admin.ts';
-import type {
-  DeviceLowerLayer,
-  DeviceTransport,
-} from '../../verbs-api/contract/verbs/attributes.ts';
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import type { Loopback } from '#contract/protocol/ipc-admin';
+import type { DeviceLowerLayer, DeviceTransport } from '#contract/verbs/attributes';
+import { VerbsError } from '#contract/verbs/errors';
 import { canonicalAddress, isWildcard } from '../iwarp/cm/address.ts';
 import type { WireDefaults } from '../iwarp/cm/cm-types.ts';
 import type { DeviceProfile } from '../rnic/device-profile.ts';

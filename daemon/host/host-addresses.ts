@@ -1,8 +1,8 @@
 /** Addresses of this host and of its devices, and the GIDs that stand for them. */
 import { readFileSync } from 'node:fs';
 import { networkInterfaces } from 'node:os';
-import { interfaceWith } from '../../native-bridge/libc/interface-address.ts';
-import { SystemCallError } from '../../native-bridge/libc/libc.ts';
+import { interfaceWith } from '#native-bridge/libc/interface-address';
+import { SystemCallError } from '#native-bridge/libc/libc';
 import { addressBytes, addressFamily, canonicalAddress, isLoopback } from '../iwarp/cm/address.ts';
 
 /** An address of the host and the interface that has it. */

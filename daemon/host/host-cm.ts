@@ -2,11 +2,11 @@
  * The connection manager for the owners of ids: commands take effect at once, errors are
  * `VerbsError`s, outcomes arrive as events. It decides which wire an id is of (README.md says how).
  */
-import type { CMParameters } from '../../verbs-api/contract/protocol/commands.ts';
-import type { DeviceTransport } from '../../verbs-api/contract/verbs/attributes.ts';
-import { CMEventType, type QPState, QPType } from '../../verbs-api/contract/verbs/enums.ts';
-import { isVerbsError, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
-import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
+import type { CMParameters } from '#contract/protocol/commands';
+import type { DeviceTransport } from '#contract/verbs/attributes';
+import { CMEventType, type QPState, QPType } from '#contract/verbs/enums';
+import { isVerbsError, VerbsError } from '#contract/verbs/errors';
+import type { SocketAddress } from '#contract/verbs/provider';
 import {
   addressFamily,
   IPV4_ANY,

@@ -11,9 +11,9 @@ import {
   NOT_OVER_SCTP,
   SCTP_FAULT_KINDS,
   SCTP_PACKET_FAULT_KINDS,
-} from '../../verbs-api/contract/protocol/faults.ts';
-import { AsyncEventType, QPState } from '../../verbs-api/contract/verbs/enums.ts';
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+} from '#contract/protocol/faults';
+import { AsyncEventType, QPState } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
 import type { ConnectionFacts, Fault, FaultPeer } from '../faults/fault.ts';
 import { FaultInjector } from '../faults/fault-injector.ts';
 import { OutputWalk, type Walk } from '../iwarp/faults/passage.ts';

@@ -4,8 +4,8 @@
  * Until an address decides for a device, it may become either wire's; a listener on a wildcard
  * stays both. `HostCm` makes the choice and is the only one to change an id.
  */
-import type { DeviceTransport } from '../../verbs-api/contract/verbs/attributes.ts';
-import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
+import type { DeviceTransport } from '#contract/verbs/attributes';
+import type { SocketAddress } from '#contract/verbs/provider';
 import type { CmEvent } from '../iwarp/cm/cm-host.ts';
 import type { CmId, IdAccount } from '../iwarp/cm/cm-id.ts';
 import type { HostIdState } from './host-id-state.ts';

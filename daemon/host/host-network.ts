@@ -1,10 +1,6 @@
 /** The host's network for the connection manager: ports held for ids, and routes. */
-import {
-  type ErrnoCode,
-  isErrnoCode,
-  isVerbsError,
-} from '../../verbs-api/contract/verbs/errors.ts';
-import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
+import { type ErrnoCode, isErrnoCode, isVerbsError } from '#contract/verbs/errors';
+import type { SocketAddress } from '#contract/verbs/provider';
 import { assert } from '../invariants/assert.ts';
 import { canonicalAddress } from '../iwarp/cm/address.ts';
 import type { HostNetwork, NoRoute, PortInUse } from '../iwarp/cm/cm-host.ts';

@@ -1,5 +1,5 @@
 /** Reports the events of a host to logs, traces and captures. Nothing is logged here. */
-import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
+import type { SocketAddress } from '#contract/verbs/provider';
 import type { CaptureTap } from '../capture/capture-tap.ts';
 
 /** A notice. `debug` for every step of a connection, `warn` for mistakes of peers or programs. */

@@ -5,10 +5,10 @@
  * device's NIC, and after the latter `drain`. Nothing here throws out of a socket or timer event;
  * errors of peers are reported as events and notices.
  */
-import { AsyncEventType, CMEventType, QPType } from '../../verbs-api/contract/verbs/enums.ts';
-import { isErrnoCode, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
-import { gidText } from '../../verbs-api/contract/verbs/gid.ts';
-import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
+import { AsyncEventType, CMEventType, QPType } from '#contract/verbs/enums';
+import { isErrnoCode, VerbsError } from '#contract/verbs/errors';
+import { gidText } from '#contract/verbs/gid';
+import type { SocketAddress } from '#contract/verbs/provider';
 import type { ConnectionFacts, Fault } from '../faults/fault.ts';
 import { assert } from '../invariants/assert.ts';
 import type { CmEffect } from '../iwarp/cm/cm-host.ts';

@@ -1,5 +1,5 @@
 /** Rejected requests: a status, the invalid field, and a message. */
-import { type ErrnoCode, isVerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { type ErrnoCode, isVerbsError } from '#contract/verbs/errors';
 
 /** The error code for a status that HTTP itself requires; EINVAL for others. */
 const CODE_OF_STATUS: Readonly<Partial<Record<number, ErrnoCode>>> = {

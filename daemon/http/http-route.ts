@@ -1,5 +1,5 @@
 /** Routes of the HTTP server, and their requests and replies. */
-import type { ControlOperationName } from '../../verbs-api/contract/protocol/control.ts';
+import type { ControlOperationName } from '#contract/protocol/control';
 
 /** A request as passed to a route: bounded, and accepted by the guard. */
 interface RouteRequest {

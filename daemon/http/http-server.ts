@@ -6,7 +6,7 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { VerbsError } from '#contract/verbs/errors';
 import { HttpRefusal, refusalOf } from './http-refusal.ts';
 import { type HttpRoute, JSON_TYPE, type RouteReply } from './http-route.ts';
 import type { HttpRouter } from './http-router.ts';

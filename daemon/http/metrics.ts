@@ -3,12 +3,9 @@
  * (`/sys/class/infiniband/…/hw_counters`, such as `iwOutRdmaWrites`) use its name.
  */
 import { Counter, Gauge, Registry } from 'prom-client';
-import {
-  DEVICE_COUNTERS,
-  PORT_COUNTERS,
-} from '../../verbs-api/contract/protocol/device-counters.ts';
-import type { DaemonStatus, DeviceStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
-import type { RefusalCount } from '../../verbs-api/contract/protocol/refusals.ts';
+import { DEVICE_COUNTERS, PORT_COUNTERS } from '#contract/protocol/device-counters';
+import type { DaemonStatus, DeviceStatus } from '#contract/protocol/ipc-admin';
+import type { RefusalCount } from '#contract/protocol/refusals';
 import type { Histogram, OperationTimes } from '../control/operation-times.ts';
 import type { ConnectionCount, ControlTarget } from '../control/target.ts';
 import type { RouteReply } from './http-route.ts';

@@ -1,9 +1,6 @@
 /** Routes of the operations: requests from path, query and body; replies as JSON. */
 import { z } from 'zod';
-import {
-  CONTROL_ROUTES,
-  type ControlOperationName,
-} from '../../verbs-api/contract/protocol/control.ts';
+import { CONTROL_ROUTES, type ControlOperationName } from '#contract/protocol/control';
 import { type Caller, ControlError } from '../control/operation.ts';
 import { executeOperation, OPERATIONS } from '../control/operations.ts';
 import type { ControlTarget } from '../control/target.ts';

@@ -2,9 +2,10 @@
  * Which connections the daemon accepts. Each user has a share of them. When all are taken, or all
  * descriptors, a few more are reserved for the owner's administration: `status`, `stop`, `reset`.
  */
-import { isReserved, reservedText } from '../../native-bridge/libc/descriptor-limit.ts';
-import { Role } from '../../verbs-api/contract/protocol/ipc-frames.ts';
-import { isVerbsError, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+
+import { Role } from '#contract/protocol/ipc-frames';
+import { isVerbsError, VerbsError } from '#contract/verbs/errors';
+import { isReserved, reservedText } from '#native-bridge/libc/descriptor-limit';
 import type { Connection } from './connection.ts';
 import { type DaemonBudget, takeFor, type UserShare } from './objects/daemon-budget.ts';
 import { isTrusted } from './trusted-user.ts';

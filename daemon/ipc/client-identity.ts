@@ -1,6 +1,7 @@
 /** Who a client is: its number, its process and how long it has been connected. */
-import type { PeerProcess } from '../../native-bridge/libc/peer-process.ts';
-import type { ClientStatus, ClientUsage } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+
+import type { ClientStatus, ClientUsage } from '#contract/protocol/ipc-admin';
+import type { PeerProcess } from '#native-bridge/libc/peer-process';
 import { programName } from './program-name.ts';
 
 export class ClientIdentity {

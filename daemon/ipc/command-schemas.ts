@@ -3,7 +3,7 @@
  * answers with the errno that programs expect.
  */
 import { z } from 'zod';
-import type { CommandName, CommandRequest } from '../../verbs-api/contract/protocol/commands.ts';
+import type { CommandName, CommandRequest } from '#contract/protocol/commands';
 
 const handle = z.int().nonnegative().max(0xffff_ffff);
 const address = z.bigint();

@@ -1,11 +1,11 @@
 /** One accepted connection: bytes in and out, the peer's credentials, and limits. */
 import { type OnReadOpts, Socket, type SocketConstructorOpts } from 'node:net';
-import { duplicateDescriptor } from '../../native-bridge/libc/descriptor.ts';
-import { DirectWriter } from '../../native-bridge/libc/direct-writer.ts';
-import { SO_SNDBUF, setBuffer } from '../../native-bridge/libc/internet-socket.ts';
-import { type PeerProcess, SocketPeer } from '../../native-bridge/libc/peer-process.ts';
-import { descriptorOf } from '../../native-bridge/libc/unix-socket.ts';
-import { isVerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { isVerbsError } from '#contract/verbs/errors';
+import { duplicateDescriptor } from '#native-bridge/libc/descriptor';
+import { DirectWriter } from '#native-bridge/libc/direct-writer';
+import { SO_SNDBUF, setBuffer } from '#native-bridge/libc/internet-socket';
+import { type PeerProcess, SocketPeer } from '#native-bridge/libc/peer-process';
+import { descriptorOf } from '#native-bridge/libc/unix-socket';
 import { SocketReading } from '../host/links/reading-share.ts';
 import { noteWork } from '../host/turn-note.ts';
 import { type CarryOut, CommandPace, CommandShare } from './command-pace.ts';

@@ -3,12 +3,8 @@
  * its objects. It ends with its control connection, and everything it owned is released.
  */
 import { randomBytes } from 'node:crypto';
-import type {
-  CommandName,
-  DeviceEvent,
-  Handle,
-} from '../../verbs-api/contract/protocol/commands.ts';
-import type { ClientStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import type { CommandName, DeviceEvent, Handle } from '#contract/protocol/commands';
+import type { ClientStatus } from '#contract/protocol/ipc-admin';
 import {
   CLIENT_FRAME_MAX_BYTES,
   emitValueFrame,
@@ -17,7 +13,7 @@ import {
   FrameType,
   TOKEN_BYTES,
   tokenText,
-} from '../../verbs-api/contract/protocol/ipc-frames.ts';
+} from '#contract/protocol/ipc-frames';
 import {
   COMPLETION_RECORD_BYTES,
   DOORBELL_BYTES,
@@ -25,14 +21,10 @@ import {
   MAP_REQUEST_BYTES,
   RecordReader,
   recordHandle,
-} from '../../verbs-api/contract/protocol/ipc-records.ts';
-import {
-  decodeValue,
-  IpcFormatError,
-  type IpcValue,
-} from '../../verbs-api/contract/protocol/ipc-value.ts';
-import { ERRNO, isVerbsError, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
-import type { MemoryTier } from '../../verbs-api/contract/verbs/provider.ts';
+} from '#contract/protocol/ipc-records';
+import { decodeValue, IpcFormatError, type IpcValue } from '#contract/protocol/ipc-value';
+import { ERRNO, isVerbsError, VerbsError } from '#contract/verbs/errors';
+import type { MemoryTier } from '#contract/verbs/provider';
 import { noteWork } from '../host/turn-note.ts';
 import { judge } from '../lint/advice.ts';
 import type { Findings } from '../lint/findings.ts';

@@ -4,15 +4,12 @@
  * a connection may have few in flight, each user has a share, and a connection that ends with some in
  * flight is kept half open until its socket is gone, since they count until then.
  */
-import { closeDescriptor, duplicateDescriptor } from '../../native-bridge/libc/descriptor.ts';
-import { SystemCallError } from '../../native-bridge/libc/libc.ts';
-import {
-  sendDescriptor,
-  shutdownSocket,
-  unreadMemory,
-} from '../../native-bridge/libc/unix-socket.ts';
-import { IpcFormatError } from '../../verbs-api/contract/protocol/ipc-value.ts';
-import { isVerbsError, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+
+import { IpcFormatError } from '#contract/protocol/ipc-value';
+import { isVerbsError, VerbsError } from '#contract/verbs/errors';
+import { closeDescriptor, duplicateDescriptor } from '#native-bridge/libc/descriptor';
+import { SystemCallError } from '#native-bridge/libc/libc';
+import { sendDescriptor, shutdownSocket, unreadMemory } from '#native-bridge/libc/unix-socket';
 import type { Connection } from './connection.ts';
 import type { DaemonBudget, UserShare } from './objects/daemon-budget.ts';
 

@@ -3,12 +3,9 @@
  * connection to its client. Malformed bytes can harm only the client that sent them.
  */
 import { createServer, type Server, type Socket } from 'node:net';
-import { SystemCallError } from '../../native-bridge/libc/libc.ts';
-import type { PeerProcess } from '../../native-bridge/libc/peer-process.ts';
-import { socketPair } from '../../native-bridge/libc/unix-socket.ts';
-import type { Handle } from '../../verbs-api/contract/protocol/commands.ts';
-import type { EndedHolding } from '../../verbs-api/contract/protocol/control.ts';
-import type { ClientStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import type { Handle } from '#contract/protocol/commands';
+import type { EndedHolding } from '#contract/protocol/control';
+import type { ClientStatus } from '#contract/protocol/ipc-admin';
 import {
   CLIENT_FRAME_MAX_BYTES,
   emitValueFrame,
@@ -24,15 +21,18 @@ import {
   TOKEN_BYTES,
   tokenText,
   writeFrameHeader,
-} from '../../verbs-api/contract/protocol/ipc-frames.ts';
+} from '#contract/protocol/ipc-frames';
 import {
   decodeValue,
   encodeInParts,
   IpcFormatError,
   type IpcValue,
-} from '../../verbs-api/contract/protocol/ipc-value.ts';
-import { ERRNO, isVerbsError, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
-import type { MemoryTier } from '../../verbs-api/contract/verbs/provider.ts';
+} from '#contract/protocol/ipc-value';
+import { ERRNO, isVerbsError, VerbsError } from '#contract/verbs/errors';
+import type { MemoryTier } from '#contract/verbs/provider';
+import { SystemCallError } from '#native-bridge/libc/libc';
+import type { PeerProcess } from '#native-bridge/libc/peer-process';
+import { socketPair } from '#native-bridge/libc/unix-socket';
 import type { TapHub } from '../capture/tap-hub.ts';
 import type { WorkHub } from '../capture/work-hub.ts';
 import { inSlices } from '../host/slices.ts';

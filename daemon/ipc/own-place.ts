@@ -1,5 +1,5 @@
 /** Why the daemon could not write what it keeps beside its socket. */
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { VerbsError } from '#contract/verbs/errors';
 
 /** `what` the daemon tried, `write` or `create`, and the cause with its fix. */
 export function placeFailure(what: string, path: string, error: unknown): VerbsError {

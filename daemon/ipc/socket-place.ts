@@ -16,15 +16,15 @@ import type { Server } from 'node:net';
 import { dirname } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { getSystemErrorMap } from 'node:util';
-import { closeDescriptor } from '../../native-bridge/libc/descriptor.ts';
-import { tryLock } from '../../native-bridge/libc/file-lock.ts';
-import { SystemCallError } from '../../native-bridge/libc/libc.ts';
+import { VerbsError } from '#contract/verbs/errors';
+import { closeDescriptor } from '#native-bridge/libc/descriptor';
+import { tryLock } from '#native-bridge/libc/file-lock';
+import { SystemCallError } from '#native-bridge/libc/libc';
 import {
   connectUnix,
   peerCredentials,
   SOCKET_PATH_MAX_BYTES,
-} from '../../native-bridge/libc/unix-socket.ts';
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+} from '#native-bridge/libc/unix-socket';
 
 const PRIVATE_DIRECTORY_MODE = 0o700;
 const PRIVATE_SOCKET_MODE = 0o600;

@@ -3,13 +3,10 @@
  * records and learns how much it lost; traffic never waits for it.
  */
 import { z } from 'zod';
-import type { IpcValue } from '../../verbs-api/contract/protocol/ipc-value.ts';
-import { encodeText, encodeValue } from '../../verbs-api/contract/protocol/ipc-value.ts';
-import {
-  emitTappedPacket,
-  type TappedPacket,
-} from '../../verbs-api/contract/protocol/packet-records.ts';
-import type { Refusal } from '../../verbs-api/contract/protocol/refusals.ts';
+import type { IpcValue } from '#contract/protocol/ipc-value';
+import { encodeText, encodeValue } from '#contract/protocol/ipc-value';
+import { emitTappedPacket, type TappedPacket } from '#contract/protocol/packet-records';
+import type { Refusal } from '#contract/protocol/refusals';
 import {
   emitLostBytes,
   emitTapRecord,
@@ -22,14 +19,14 @@ import {
   type TapSide,
   type TapTopic,
   tapRecordBytes,
-} from '../../verbs-api/contract/protocol/tap-records.ts';
+} from '#contract/protocol/tap-records';
 import {
   type CompletedWork,
   emitCompletedWork,
   emitPostedWork,
   type PostedWork,
-} from '../../verbs-api/contract/protocol/work-records.ts';
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+} from '#contract/protocol/work-records';
+import { VerbsError } from '#contract/verbs/errors';
 import type { LinkAddresses } from '../capture/capture-tap.ts';
 import type { PacketWatcher } from '../capture/packet-hub.ts';
 import type { TapHub, TapWatcher } from '../capture/tap-hub.ts';

@@ -1,5 +1,5 @@
 /** The daemon trusts its own user and root. Also decides which programs belong to one user. */
-import { type PeerProcess, UNKNOWN_UID } from '../../native-bridge/libc/peer-process.ts';
+import { type PeerProcess, UNKNOWN_UID } from '#native-bridge/libc/peer-process';
 
 /** True for the daemon's own user and for root. */
 export function isTrusted(uid: number): boolean {

@@ -1,6 +1,6 @@
 /** Judges objects of the NIC that are destroyed. */
-import { QPState, QPType } from '../../verbs-api/contract/verbs/enums.ts';
-import { gidText } from '../../verbs-api/contract/verbs/gid.ts';
+import { QPState, QPType } from '#contract/verbs/enums';
+import { gidText } from '#contract/verbs/gid';
 import { canonicalAddress, isLoopback } from '../iwarp/cm/address.ts';
 import { CQ } from '../rnic/completion-queue.ts';
 import { counted, hex } from '../rnic/failure-sentence.ts';

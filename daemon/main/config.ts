@@ -2,17 +2,17 @@
 import { tmpdir } from 'node:os';
 import { resolve } from 'node:path';
 import { z } from 'zod';
-import type { FaultSpec } from '../../verbs-api/contract/protocol/faults.ts';
+import type { FaultSpec } from '#contract/protocol/faults';
 import {
   defaultSocketPath,
   LOOPBACKS,
   type Loopback,
   NETWORKS,
   type NetworkReach,
-} from '../../verbs-api/contract/protocol/ipc-admin.ts';
-import { GREETING_TIMEOUT_MS } from '../../verbs-api/contract/protocol/ipc-frames.ts';
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
-import type { MemoryTier } from '../../verbs-api/contract/verbs/provider.ts';
+} from '#contract/protocol/ipc-admin';
+import { GREETING_TIMEOUT_MS } from '#contract/protocol/ipc-frames';
+import { VerbsError } from '#contract/verbs/errors';
+import type { MemoryTier } from '#contract/verbs/provider';
 import { faultSpec } from '../control/fault-schemas.ts';
 import { inputFaults } from '../control/input-fault.ts';
 import {

@@ -1,8 +1,9 @@
 /** How close the daemon is to its limits, and what it did to stay up. */
-import { copyGuard, STALL_LIMIT_MS } from '../../native-bridge/libc/copy-guard.ts';
-import { reserveDescriptors } from '../../native-bridge/libc/descriptor-limit.ts';
-import { SharedMemory } from '../../native-bridge/libc/shared-memory.ts';
-import type { DaemonHealth, EndedProcess } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+
+import type { DaemonHealth, EndedProcess } from '#contract/protocol/ipc-admin';
+import { copyGuard, STALL_LIMIT_MS } from '#native-bridge/libc/copy-guard';
+import { reserveDescriptors } from '#native-bridge/libc/descriptor-limit';
+import { SharedMemory } from '#native-bridge/libc/shared-memory';
 import { DaemonBudget } from '../ipc/objects/daemon-budget.ts';
 import { programName } from '../ipc/program-name.ts';
 import type { DaemonConfig } from './config.ts';

@@ -7,28 +7,20 @@ import type {
   ObjectSummaries,
   QPSummary,
   ResetReport,
-} from '../../verbs-api/contract/protocol/control.ts';
-import { reportedCounters } from '../../verbs-api/contract/protocol/device-counters.ts';
-import {
-  type FaultSpec,
-  type FaultStatus,
-  faultKind,
-} from '../../verbs-api/contract/protocol/faults.ts';
+} from '#contract/protocol/control';
+import { reportedCounters } from '#contract/protocol/device-counters';
+import { type FaultSpec, type FaultStatus, faultKind } from '#contract/protocol/faults';
 import type {
   ClientStatus,
   DaemonHealth,
   DaemonStatus,
   DeviceStatus,
   HttpReady,
-} from '../../verbs-api/contract/protocol/ipc-admin.ts';
-import type {
-  RefusalCount,
-  RefusalFilter,
-  RefusalList,
-} from '../../verbs-api/contract/protocol/refusals.ts';
-import type { TraceRequest, TraceSample } from '../../verbs-api/contract/protocol/trace-sample.ts';
-import type { PortAttributes } from '../../verbs-api/contract/verbs/attributes.ts';
-import { isVerbsError, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+} from '#contract/protocol/ipc-admin';
+import type { RefusalCount, RefusalFilter, RefusalList } from '#contract/protocol/refusals';
+import type { TraceRequest, TraceSample } from '#contract/protocol/trace-sample';
+import type { PortAttributes } from '#contract/verbs/attributes';
+import { isVerbsError, VerbsError } from '#contract/verbs/errors';
 import { ControlError } from '../control/operation.ts';
 import { type Histogram, OperationTimes } from '../control/operation-times.ts';
 import type { ConnectionCount, ControlTarget } from '../control/target.ts';

@@ -1,11 +1,11 @@
 /** The daemon: devices, the client socket, a log, and an orderly shutdown. */
 import { rmSync } from 'node:fs';
 import type { Logger } from 'pino';
-import { requestShortSlices } from '../../native-bridge/libc/scheduling.ts';
-import type { DaemonStatus, HttpReady } from '../../verbs-api/contract/protocol/ipc-admin.ts';
-import { refusalLine } from '../../verbs-api/contract/protocol/refusals.ts';
-import type { DeviceInfo, DeviceTransport } from '../../verbs-api/contract/verbs/attributes.ts';
-import type { MemoryTier } from '../../verbs-api/contract/verbs/provider.ts';
+import type { DaemonStatus, HttpReady } from '#contract/protocol/ipc-admin';
+import { refusalLine } from '#contract/protocol/refusals';
+import type { DeviceInfo, DeviceTransport } from '#contract/verbs/attributes';
+import type { MemoryTier } from '#contract/verbs/provider';
+import { requestShortSlices } from '#native-bridge/libc/scheduling';
 import { TapHub } from '../capture/tap-hub.ts';
 import { WorkHub } from '../capture/work-hub.ts';
 import { ControlError } from '../control/operation.ts';

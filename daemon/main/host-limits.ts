@@ -2,7 +2,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { totalmem } from 'node:os';
 import { getHeapStatistics } from 'node:v8';
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { VerbsError } from '#contract/verbs/errors';
 import { GROUPS_MAX } from '../host/roce/multicast-groups.ts';
 import { EPHEMERAL_PORTS } from '../host/roce/service-ports.ts';
 import { ASSOCIATIONS_MAX } from '../host/sctp/association.ts';

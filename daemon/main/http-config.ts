@@ -3,7 +3,7 @@ import { isIP } from 'node:net';
 import { hostname } from 'node:os';
 import { resolve } from 'node:path';
 import { z } from 'zod';
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { VerbsError } from '#contract/verbs/errors';
 import { canonicalAddress, isLoopback } from '../iwarp/cm/address.ts';
 import { checkToken, type HttpToken, readTokenFile } from './http-token.ts';
 

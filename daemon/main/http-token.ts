@@ -1,8 +1,8 @@
 /** The token required over HTTP: configured, or generated when the daemon starts. */
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { httpTokenPath } from '../../verbs-api/contract/protocol/ipc-admin.ts';
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { httpTokenPath } from '#contract/protocol/ipc-admin';
+import { VerbsError } from '#contract/verbs/errors';
 import { removeOwnFile, writeOwnFile } from './own-file.ts';
 
 /** Shorter tokens can be guessed. */

@@ -1,7 +1,7 @@
 /** Checks that the addresses of the configured devices belong to this host. */
 import { createServer } from 'node:net';
-import type { NetworkReach } from '../../verbs-api/contract/protocol/ipc-admin.ts';
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import type { NetworkReach } from '#contract/protocol/ipc-admin';
+import { VerbsError } from '#contract/verbs/errors';
 import type { DeviceConfig } from '../host/device-config.ts';
 
 /** What is checked. */

@@ -10,7 +10,7 @@
  */
 import { constants, fstatSync, openSync, writeSync } from 'node:fs';
 import type { DestinationStream } from 'pino';
-import { awaitRoom, sendNow, WOULD_BLOCK } from '../../native-bridge/libc/descriptor.ts';
+import { awaitRoom, sendNow, WOULD_BLOCK } from '#native-bridge/libc/descriptor';
 
 /** Maximum bytes queued: a few thousand lines, so a short pause loses none. */
 const LOG_QUEUE_MAX_BYTES = 512 * 1024;

@@ -1,6 +1,6 @@
 /** Requests for refusals that wait until there is one. */
-import type { RefusalFilter, RefusalList } from '../../verbs-api/contract/protocol/refusals.ts';
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import type { RefusalFilter, RefusalList } from '#contract/protocol/refusals';
+import { VerbsError } from '#contract/verbs/errors';
 import type { Refusals } from '../refusals/refusals.ts';
 
 /**

@@ -2,8 +2,8 @@
  * Reports the daemon's state to a service manager with the protocol of sd_notify(3): a datagram of
  * lines to the socket named by `$NOTIFY_SOCKET`. Does nothing without that variable.
  */
-import { sendUnixDatagram } from '../../native-bridge/libc/datagram.ts';
-import { SystemCallError } from '../../native-bridge/libc/libc.ts';
+import { sendUnixDatagram } from '#native-bridge/libc/datagram';
+import { SystemCallError } from '#native-bridge/libc/libc';
 
 /** States to report. */
 export type ServiceState = 'ready' | 'stopping';

@@ -5,8 +5,8 @@ import {
   TRACE_SAMPLES_MAX,
   type TraceRequest,
   type TraceSample,
-} from '../../verbs-api/contract/protocol/trace-sample.ts';
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+} from '#contract/protocol/trace-sample';
+import { VerbsError } from '#contract/verbs/errors';
 import type { TapHub } from '../capture/tap-hub.ts';
 import type { WorkHub } from '../capture/work-hub.ts';
 import type { Crc32c } from '../iwarp/wire/crc32c.ts';

@@ -6,7 +6,7 @@
 import { createHook, executionAsyncResource } from 'node:async_hooks';
 import { appendFileSync } from 'node:fs';
 import { performance } from 'node:perf_hooks';
-import { threadTimeMs } from '../../native-bridge/libc/scheduling.ts';
+import { threadTimeMs } from '#native-bridge/libc/scheduling';
 import { workListeners } from '../host/turn-note.ts';
 
 /**

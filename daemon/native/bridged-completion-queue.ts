@@ -4,7 +4,7 @@
  * The native queue is always armed, because the client polls its ring without calling the daemon.
  * The client arms the notify word of the ring.
  */
-import type { WC } from '../../verbs-api/contract/verbs/completion.ts';
+import type { WC } from '#contract/verbs/completion';
 import type { DeviceCQ } from '../host/device-backend.ts';
 import type { CQ } from '../rnic/completion-queue.ts';
 import { giveBack } from './give-back.ts';

@@ -4,11 +4,12 @@
  * Commands go to rdma_cm, its events return through `handleEvent`. Devices that rdma_cm knows and
  * the daemon does not serve count as none.
  */
-import { codeOf } from '../../native-bridge/rdma/errors.ts';
-import type { CMParameters } from '../../verbs-api/contract/protocol/commands.ts';
-import { CMEventType } from '../../verbs-api/contract/verbs/enums.ts';
-import { type ErrnoCode, isVerbsError, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
-import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
+
+import type { CMParameters } from '#contract/protocol/commands';
+import { CMEventType } from '#contract/verbs/enums';
+import { type ErrnoCode, isVerbsError, VerbsError } from '#contract/verbs/errors';
+import type { SocketAddress } from '#contract/verbs/provider';
+import { codeOf } from '#native-bridge/rdma/errors';
 import type { ConnectionService, ServedCmEvent } from '../host/device-backend.ts';
 import { canonicalAddress, isWildcard } from '../iwarp/cm/address.ts';
 import type { BridgedDevice } from './bridged-device.ts';

@@ -1,10 +1,6 @@
 /** One native device as the IPC serves it. */
-import type {
-  DeviceAttributes,
-  DeviceInfo,
-  PortAttributes,
-} from '../../verbs-api/contract/verbs/attributes.ts';
-import { WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
+import type { DeviceAttributes, DeviceInfo, PortAttributes } from '#contract/verbs/attributes';
+import { WROpcode } from '#contract/verbs/enums';
 import type { DeviceBackend } from '../host/device-backend.ts';
 import { processObstacle, sharedAddress } from './bridged-memory.ts';
 import { BridgedNic, type NicHost, servedLimits } from './bridged-nic.ts';

@@ -2,8 +2,8 @@
  * All native devices that a daemon serves, and the kernel's connection manager. The event loop
  * watches their descriptors; events go to clients in the same turn.
  */
-import { AsyncEventType } from '../../verbs-api/contract/verbs/enums.ts';
-import { isVerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { AsyncEventType } from '#contract/verbs/enums';
+import { isVerbsError } from '#contract/verbs/errors';
 import type {
   DeviceAsyncEvent,
   DeviceBackend,

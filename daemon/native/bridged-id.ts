@@ -1,5 +1,5 @@
 /** A connection id that rdma_cm serves. */
-import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
+import type { SocketAddress } from '#contract/verbs/provider';
 import type { ServedId } from '../host/device-backend.ts';
 import type { BridgedDevice } from './bridged-device.ts';
 import type { BridgedQP } from './bridged-queue-pair.ts';

@@ -1,7 +1,8 @@
 /** Protection domains and memory regions of a native device. */
-import { addressOf } from '../../native-bridge/libc/libc.ts';
-import { Access } from '../../verbs-api/contract/verbs/enums.ts';
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+
+import { Access } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
+import { addressOf } from '#native-bridge/libc/libc';
 import type { DeviceMR, DevicePD } from '../host/device-backend.ts';
 import type { MemoryBacking } from '../rnic/memory-backing.ts';
 import { checkMRInit, type MRInit } from '../rnic/memory-region.ts';

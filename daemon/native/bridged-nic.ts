@@ -7,14 +7,11 @@ import {
   rqBytes,
   SGE_MAX,
   sqBytes,
-} from '../../verbs-api/contract/protocol/queue-layout.ts';
-import type {
-  DeviceAttributes,
-  QPCapabilities,
-} from '../../verbs-api/contract/verbs/attributes.ts';
-import type { WC } from '../../verbs-api/contract/verbs/completion.ts';
-import { type AsyncEventType, type MWType, QPState } from '../../verbs-api/contract/verbs/enums.ts';
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+} from '#contract/protocol/queue-layout';
+import type { DeviceAttributes, QPCapabilities } from '#contract/verbs/attributes';
+import type { WC } from '#contract/verbs/completion';
+import { type AsyncEventType, type MWType, QPState } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
 import type { DeviceMW, DeviceObjects } from '../host/device-backend.ts';
 import { CQ, type CQInit } from '../rnic/completion-queue.ts';
 import { SlotCompletionWriter } from '../rnic/completion-writer.ts';

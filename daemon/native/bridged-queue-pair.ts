@@ -18,17 +18,11 @@ import {
   SQE,
   SQE_BYTES,
   SQOpcode,
-} from '../../verbs-api/contract/protocol/queue-layout.ts';
-import type { QPAttributes, QPCapabilities } from '../../verbs-api/contract/verbs/attributes.ts';
-import type { WC } from '../../verbs-api/contract/verbs/completion.ts';
-import {
-  AsyncEventType,
-  QPState,
-  QPType,
-  WCFlag,
-  WCStatus,
-} from '../../verbs-api/contract/verbs/enums.ts';
-import { isVerbsError, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+} from '#contract/protocol/queue-layout';
+import type { QPAttributes, QPCapabilities } from '#contract/verbs/attributes';
+import type { WC } from '#contract/verbs/completion';
+import { AsyncEventType, QPState, QPType, WCFlag, WCStatus } from '#contract/verbs/enums';
+import { isVerbsError, VerbsError } from '#contract/verbs/errors';
 import type { DeviceQP } from '../host/device-backend.ts';
 import { assert } from '../invariants/assert.ts';
 import { Completion } from '../rnic/completion-writer.ts';

@@ -2,9 +2,9 @@
  * A shared receive queue of a native device: moves receives from the client's ring to the device.
  */
 
-import { RQE, RQE_BYTES } from '../../verbs-api/contract/protocol/queue-layout.ts';
-import type { SRQAttributes } from '../../verbs-api/contract/verbs/attributes.ts';
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { RQE, RQE_BYTES } from '#contract/protocol/queue-layout';
+import type { SRQAttributes } from '#contract/verbs/attributes';
+import { VerbsError } from '#contract/verbs/errors';
 import type { DeviceSRQ } from '../host/device-backend.ts';
 import { ElementRing } from '../rnic/ring.ts';
 import type { SRQInit } from '../rnic/shared-receive-queue.ts';

@@ -1,7 +1,7 @@
 /** Completion statuses, from verbs to the rings. */
 
-import { CQEStatus } from '../../verbs-api/contract/protocol/queue-layout.ts';
-import { WCStatus } from '../../verbs-api/contract/verbs/enums.ts';
+import { CQEStatus } from '#contract/protocol/queue-layout';
+import { WCStatus } from '#contract/verbs/enums';
 
 /** `WCStatus` to `CQEStatus`; a status that the rings lack becomes a general error. */
 export const CQE_STATUSES: ReadonlyMap<number, CQEStatus> = new Map<number, CQEStatus>([

@@ -1,15 +1,11 @@
 /** Finds native devices, opens them, and determines the addresses of each. */
 import { networkInterfaces } from 'node:os';
-import { watchDescriptor } from '../../native-bridge/libc/watched-descriptor.ts';
-import { NativeEventChannel } from '../../native-bridge/rdma/cm-id.ts';
-import { NativeDevice } from '../../native-bridge/rdma/device.ts';
-import { listDevices, type NativeDeviceInfo } from '../../native-bridge/rdma/device-list.ts';
-import {
-  type Libraries,
-  type LibraryOptions,
-  openLibraries,
-} from '../../native-bridge/rdma/libraries.ts';
-import { isVerbsError, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { isVerbsError, VerbsError } from '#contract/verbs/errors';
+import { watchDescriptor } from '#native-bridge/libc/watched-descriptor';
+import { NativeEventChannel } from '#native-bridge/rdma/cm-id';
+import { NativeDevice } from '#native-bridge/rdma/device';
+import { listDevices, type NativeDeviceInfo } from '#native-bridge/rdma/device-list';
+import { type Libraries, type LibraryOptions, openLibraries } from '#native-bridge/rdma/libraries';
 import { canonicalAddress } from '../iwarp/cm/address.ts';
 import type { BridgedDeviceInit } from './bridged-device.ts';
 import { BridgedHost } from './bridged-host.ts';

@@ -1,5 +1,5 @@
 /** Releases native objects. */
-import { isVerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { isVerbsError } from '#contract/verbs/errors';
 
 /**
  * Calls a step of closing a native object. Ignores an error of the device, above all of one that is

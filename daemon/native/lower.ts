@@ -2,17 +2,18 @@
  * The interface of native-bridge/rdma that this folder uses: as little as a native device needs, so
  * a test can replace it. All calls are synchronous and throw `VerbsError`.
  */
-import type { DeviceTraits } from '../../native-bridge/rdma/device-traits.ts';
+
 import type {
   DeviceAttributes,
   PortAttributes,
   QPAttributes,
   SRQAttributes,
-} from '../../verbs-api/contract/verbs/attributes.ts';
-import type { WC } from '../../verbs-api/contract/verbs/completion.ts';
-import type { QPState } from '../../verbs-api/contract/verbs/enums.ts';
-import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
-import type { RecvWR, SendFields } from '../../verbs-api/contract/verbs/work-request.ts';
+} from '#contract/verbs/attributes';
+import type { WC } from '#contract/verbs/completion';
+import type { QPState } from '#contract/verbs/enums';
+import type { SocketAddress } from '#contract/verbs/provider';
+import type { RecvWR, SendFields } from '#contract/verbs/work-request';
+import type { DeviceTraits } from '#native-bridge/rdma/device-traits';
 
 /** Something to release; a second call does nothing. */
 interface Disposable {

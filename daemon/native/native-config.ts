@@ -1,5 +1,5 @@
 /** Which native devices a daemon serves, and under which names. */
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { VerbsError } from '#contract/verbs/errors';
 import { canonicalAddress, isWildcard } from '../iwarp/cm/address.ts';
 
 /** A native device requested by name. */

@@ -3,9 +3,9 @@
  * devices cannot look for them when a message arrives.
  */
 
-import { RQE, SQOpcode } from '../../verbs-api/contract/protocol/queue-layout.ts';
-import { isVerbsError } from '../../verbs-api/contract/verbs/errors.ts';
-import type { RecvWR } from '../../verbs-api/contract/verbs/work-request.ts';
+import { RQE, SQOpcode } from '#contract/protocol/queue-layout';
+import { isVerbsError } from '#contract/verbs/errors';
+import type { RecvWR } from '#contract/verbs/work-request';
 import type { ElementRing } from '../rnic/ring.ts';
 import { InFlight } from './in-flight.ts';
 import { BATCH, RECEIVE_BIT } from './request-number.ts';

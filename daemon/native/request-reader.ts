@@ -15,9 +15,9 @@ import {
   SGE_MAX,
   SQE,
   SQOpcode,
-} from '../../verbs-api/contract/protocol/queue-layout.ts';
-import { SendFlag, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
-import type { RecvWR, SendFields, SGE } from '../../verbs-api/contract/verbs/work-request.ts';
+} from '#contract/protocol/queue-layout';
+import { SendFlag, WROpcode } from '#contract/verbs/enums';
+import type { RecvWR, SendFields, SGE } from '#contract/verbs/work-request';
 import type { ElementRing } from '../rnic/ring.ts';
 
 const TWO_TO_32 = 2 ** 32;

@@ -6,9 +6,9 @@
  * carried out waits until all earlier ones have completed, since completions are in order.
  */
 
-import { CQEStatus, SQE, SQOpcode } from '../../verbs-api/contract/protocol/queue-layout.ts';
-import { isVerbsError } from '../../verbs-api/contract/verbs/errors.ts';
-import type { SendFields } from '../../verbs-api/contract/verbs/work-request.ts';
+import { CQEStatus, SQE, SQOpcode } from '#contract/protocol/queue-layout';
+import { isVerbsError } from '#contract/verbs/errors';
+import type { SendFields } from '#contract/verbs/work-request';
 import { assert } from '../invariants/assert.ts';
 import type { ElementRing } from '../rnic/ring.ts';
 import type { BridgedCQ } from './bridged-completion-queue.ts';

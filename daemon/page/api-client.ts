@@ -4,7 +4,7 @@ import {
   type ControlOperationName,
   type ControlReply,
   type ControlRequest,
-} from '../../verbs-api/contract/protocol/control.ts';
+} from '#contract/protocol/control';
 
 /** Kinds of errors that the page distinguishes. */
 type ApiFailure =

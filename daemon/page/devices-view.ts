@@ -1,5 +1,5 @@
 /** A card per device: its properties, rates and counters. */
-import type { DeviceStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import type { DeviceStatus } from '#contract/protocol/ipc-admin';
 import { byId, el, setText } from './dom.ts';
 import type { PageStore } from './page-state.ts';
 import { RatePlot } from './plots.ts';

@@ -13,8 +13,8 @@ import {
   faultKind,
   faultTransport,
   PACKET_OPCODES,
-} from '../../verbs-api/contract/protocol/faults.ts';
-import { ERRNO } from '../../verbs-api/contract/verbs/errors.ts';
+} from '#contract/protocol/faults';
+import { ERRNO } from '#contract/verbs/errors';
 
 /** A field of the form. */
 export interface FaultField {

@@ -1,9 +1,5 @@
 /** Faults: the active ones with their counts, and a form to add one. */
-import {
-  FAULT_KINDS,
-  type FaultKind,
-  type FaultStatus,
-} from '../../verbs-api/contract/protocol/faults.ts';
+import { FAULT_KINDS, type FaultKind, type FaultStatus } from '#contract/protocol/faults';
 import { type ApiClient, ApiError } from './api-client.ts';
 import { byId, el, setText } from './dom.ts';
 import {

@@ -1,5 +1,5 @@
 /** The page header: the daemon, whether it answers, and what is wrong if it does not. */
-import type { DaemonStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import type { DaemonStatus } from '#contract/protocol/ipc-admin';
 import { byId, el, setText } from './dom.ts';
 import type { Link, PageStore } from './page-state.ts';
 import { duration } from './units.ts';

@@ -5,8 +5,8 @@ import type {
   MRSummary,
   ObjectOwner,
   QPSummary,
-} from '../../verbs-api/contract/protocol/control.ts';
-import type { ClientStatus, DaemonStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+} from '#contract/protocol/control';
+import type { ClientStatus, DaemonStatus } from '#contract/protocol/ipc-admin';
 import { byId, el, setText } from './dom.ts';
 import type { ListName, PageState, PageStore } from './page-state.ts';
 import { LIST_ROWS_MAX } from './poller.ts';

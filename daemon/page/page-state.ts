@@ -4,10 +4,10 @@ import type {
   CQSummary,
   MRSummary,
   QPSummary,
-} from '../../verbs-api/contract/protocol/control.ts';
-import type { FaultStatus } from '../../verbs-api/contract/protocol/faults.ts';
-import type { DaemonStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
-import type { Refusal } from '../../verbs-api/contract/protocol/refusals.ts';
+} from '#contract/protocol/control';
+import type { FaultStatus } from '#contract/protocol/faults';
+import type { DaemonStatus } from '#contract/protocol/ipc-admin';
+import type { Refusal } from '#contract/protocol/refusals';
 import { Store } from './store.ts';
 import type { Sample } from './timeline-layout.ts';
 

@@ -2,7 +2,7 @@
  * Rates of devices, from monotonic counters: rates between two polls, and their history. Starts
  * over when the daemon was restarted or reset.
  */
-import type { DeviceStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import type { DeviceStatus } from '#contract/protocol/ipc-admin';
 
 /** Polls in a history: two minutes, at one per second. */
 export const HISTORY_LENGTH = 120;

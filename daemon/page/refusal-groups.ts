@@ -1,5 +1,5 @@
 /** Groups refusals by program. */
-import type { Refusal } from '../../verbs-api/contract/protocol/refusals.ts';
+import type { Refusal } from '#contract/protocol/refusals';
 
 /** One program's refusals. */
 export interface RefusalGroup {

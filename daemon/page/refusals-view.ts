@@ -1,9 +1,5 @@
 /** Refusals: why verbs failed, by program. */
-import {
-  type Refusal,
-  refusalPlace,
-  refusedCall,
-} from '../../verbs-api/contract/protocol/refusals.ts';
+import { type Refusal, refusalPlace, refusedCall } from '#contract/protocol/refusals';
 import { byId, el, setText } from './dom.ts';
 import { programText } from './objects-view.ts';
 import type { PageStore } from './page-state.ts';

@@ -1,5 +1,5 @@
 /** The reset button: asks for confirmation, then reports what was still open. */
-import type { EndedHolding, ResetReport } from '../../verbs-api/contract/protocol/control.ts';
+import type { EndedHolding, ResetReport } from '#contract/protocol/control';
 import { type ApiClient, ApiError } from './api-client.ts';
 import { byId, el } from './dom.ts';
 import { clientsText, heldText, programText } from './objects-view.ts';

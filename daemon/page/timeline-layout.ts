@@ -6,7 +6,7 @@
  * Here order is always exact, distances are to scale where there is room and wider where marks
  * would overlap, and pauses are folded, with their duration.
  */
-import type { TraceRecord } from '../../verbs-api/contract/protocol/trace-sample.ts';
+import type { TraceRecord } from '#contract/protocol/trace-sample';
 import {
   groupWork,
   isLast,

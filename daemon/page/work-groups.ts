@@ -5,7 +5,7 @@
  *
  * A sample may begin with events of earlier work requests: these stay unmatched.
  */
-import type { TraceRecord } from '../../verbs-api/contract/protocol/trace-sample.ts';
+import type { TraceRecord } from '#contract/protocol/trace-sample';
 
 /** A record as seen from one queue pair. Traffic between two queue pairs is seen from both. */
 export interface Sighting {

@@ -10,7 +10,7 @@ import {
   type RefusalFilter,
   type RefusalList,
   SENTENCE_MAX,
-} from '../../verbs-api/contract/protocol/refusals.ts';
+} from '#contract/protocol/refusals';
 
 /** Users of whom refusals are kept. Of more, the one whose last refusal is the oldest is forgotten. */
 export const REFUSED_USERS_MAX = 64;

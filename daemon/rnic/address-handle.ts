@@ -1,5 +1,5 @@
 /** Address handles: destinations of datagrams, which work requests name by a number. */
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { VerbsError } from '#contract/verbs/errors';
 import type { PD } from './protection-domain.ts';
 import { type AddressVector, checkAddressVector, type PortAddresses } from './qp-attributes.ts';
 

@@ -6,7 +6,7 @@
  * tier), a completion waits for them, and later ones wait for it. If the memory is gone, every later
  * completion fails, and the QP enters the error state.
  */
-import { CQEStatus, SQOpcode } from '../../verbs-api/contract/protocol/queue-layout.ts';
+import { CQEStatus, SQOpcode } from '#contract/protocol/queue-layout';
 import { assert } from '../invariants/assert.ts';
 import type { CQ } from './completion-queue.ts';
 import { Completion } from './completion-writer.ts';

@@ -5,9 +5,9 @@
  * before it fires, so each arming fires once.
  */
 
-import { Notify } from '../../verbs-api/contract/protocol/queue-layout.ts';
-import { AsyncEventType } from '../../verbs-api/contract/verbs/enums.ts';
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { Notify } from '#contract/protocol/queue-layout';
+import { AsyncEventType } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
 import { assert } from '../invariants/assert.ts';
 import type { Completion, CompletionWriter, UntakenCompletions } from './completion-writer.ts';
 import type { AsyncEffect, EffectSink } from './effect-sink.ts';

@@ -7,8 +7,8 @@ import {
   QueueFlag,
   SOURCE_QPN_MASK,
   SQOpcode,
-} from '../../verbs-api/contract/protocol/queue-layout.ts';
-import type { CompletedWork } from '../../verbs-api/contract/protocol/work-records.ts';
+} from '#contract/protocol/queue-layout';
+import type { CompletedWork } from '#contract/protocol/work-records';
 
 const SOURCE_KIND_SHIFT = 24;
 

@@ -2,7 +2,7 @@
  * The limits of an emulated device. All are data, so a test or an administrator can make a small
  * device whose limits are easy to reach.
  */
-import { INLINE_MAX, SGE_MAX } from '../../verbs-api/contract/protocol/queue-layout.ts';
+import { INLINE_MAX, SGE_MAX } from '#contract/protocol/queue-layout';
 
 /** Limits of one device. Counts are objects per device unless a comment says otherwise. */
 export interface DeviceProfile {

@@ -1,5 +1,5 @@
 /** Counts a device's objects by kind, and numbers its queue pairs. */
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { VerbsError } from '#contract/verbs/errors';
 import { assert } from '../invariants/assert.ts';
 import type { DeviceProfile } from './device-profile.ts';
 import type { Random32 } from './stag-table.ts';

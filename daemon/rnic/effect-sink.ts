@@ -1,5 +1,5 @@
 /** Where the objects of a NIC put their effects; each class declares its own. */
-import type { AsyncEventType } from '../../verbs-api/contract/verbs/enums.ts';
+import type { AsyncEventType } from '#contract/verbs/enums';
 
 /** Takes effects of one kind. */
 export interface EffectSink<Effect> {

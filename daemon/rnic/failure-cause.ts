@@ -5,7 +5,7 @@
  * leaves a cause, and only then: nothing on the path of a message does. `failure-sentence.ts` makes
  * sentences of causes.
  */
-import { Access } from '../../verbs-api/contract/verbs/enums.ts';
+import { Access } from '#contract/verbs/enums';
 import type { PD } from './protection-domain.ts';
 import type { StagEntry, StagTable } from './stag-table.ts';
 import type { Fault, NamedRange, WireFailure } from './wire-port.ts';

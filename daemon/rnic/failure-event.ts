@@ -1,7 +1,7 @@
 /** The asynchronous event and the completion status for a failed connection. */
 
-import { CQEStatus } from '../../verbs-api/contract/protocol/queue-layout.ts';
-import { AsyncEventType } from '../../verbs-api/contract/verbs/enums.ts';
+import { CQEStatus } from '#contract/protocol/queue-layout';
+import { AsyncEventType } from '#contract/verbs/enums';
 import { MessageFailure, type WireFailure } from './wire-port.ts';
 
 const STATUSES: Readonly<Record<MessageFailure, CQEStatus>> = {

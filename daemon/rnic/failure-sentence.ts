@@ -5,8 +5,8 @@
  * A program is shown its own memory. What it learns about its peer's, it sent itself: the rest belongs
  * to another user, unless the host says that both are one.
  */
-import { CQEStatus, SQOpcode } from '../../verbs-api/contract/protocol/queue-layout.ts';
-import { Access, QPState } from '../../verbs-api/contract/verbs/enums.ts';
+import { CQEStatus, SQOpcode } from '#contract/protocol/queue-layout';
+import { Access, QPState } from '#contract/verbs/enums';
 import type { Cause, FailedWork, FlushedWork, RefusedAccess } from './failure-cause.ts';
 import { quirkText } from './failure-event.ts';
 import { qpStateName } from './qp-state.ts';

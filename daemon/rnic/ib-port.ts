@@ -2,7 +2,7 @@
  * The port of a device whose programs connect queue pairs themselves, by modifying attributes. A
  * device without one is iWARP's: its connection manager moves queue pairs.
  */
-import type { QPState, QPType } from '../../verbs-api/contract/verbs/enums.ts';
+import type { QPState, QPType } from '#contract/verbs/enums';
 import type { PortAddresses, QPPath } from './qp-attributes.ts';
 import type { Micros, Wire } from './wire-port.ts';
 

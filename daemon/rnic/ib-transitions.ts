@@ -6,8 +6,8 @@
  * capabilities and the wish for an event in SQD are refused everywhere. For the states of iWARP's
  * queue pairs see qp-state.ts.
  */
-import { QPState, QPType } from '../../verbs-api/contract/verbs/enums.ts';
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { QPState, QPType } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
 import { QPAttribute, type QPModification } from './qp-attributes.ts';
 import { qpStateName } from './qp-state.ts';
 

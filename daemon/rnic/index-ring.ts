@@ -12,7 +12,7 @@
  * Both indices stay below the number of slots. The one that the client writes is hostile: it is
  * masked, and nothing but it is believed. The device's own is kept here and only stored there.
  */
-import { SGE_BYTES } from '../../verbs-api/contract/protocol/queue-layout.ts';
+import { SGE_BYTES } from '#contract/protocol/queue-layout';
 import type { WorkRing } from './ring.ts';
 
 /** Bytes before the first slot. */

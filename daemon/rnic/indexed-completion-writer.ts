@@ -3,14 +3,9 @@
  * rdma-core's provider copies them. A completion in error has its status and names its work request
  * and queue pair; all else is 0.
  */
-import {
-  CQEStatus,
-  Notify,
-  QueueFlag,
-  SQOpcode,
-} from '../../verbs-api/contract/protocol/queue-layout.ts';
-import { WCFlag, WCOpcode, WCStatus } from '../../verbs-api/contract/verbs/enums.ts';
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { CQEStatus, Notify, QueueFlag, SQOpcode } from '#contract/protocol/queue-layout';
+import { WCFlag, WCOpcode, WCStatus } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
 import type { Completion, CompletionWriter, UntakenCompletions } from './completion-writer.ts';
 import { IndexProducer, ringBytes, ringGeometry } from './index-ring.ts';
 import { CompletionElement as At } from './indexed-layout.ts';

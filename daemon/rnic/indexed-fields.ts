@@ -1,6 +1,6 @@
 /** Fields of a send work request in a ring with indices, in the words of both kinds of rings. */
-import { QueueFlag, SQOpcode } from '../../verbs-api/contract/protocol/queue-layout.ts';
-import { SendFlag, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
+import { QueueFlag, SQOpcode } from '#contract/protocol/queue-layout';
+import { SendFlag, WROpcode } from '#contract/verbs/enums';
 import { SendElement as At } from './indexed-layout.ts';
 import type { WorkRing } from './ring.ts';
 

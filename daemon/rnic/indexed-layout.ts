@@ -3,7 +3,7 @@
  * (`rdma/rdma_user_rxe.h`). All numbers are little endian, but immediate data, which is big endian.
  * Fields that the provider leaves as they were in the slot's last use are not listed.
  */
-import { SGE_BYTES } from '../../verbs-api/contract/protocol/queue-layout.ts';
+import { SGE_BYTES } from '#contract/protocol/queue-layout';
 
 /** Byte positions in a send queue element. */
 export const SendElement = {

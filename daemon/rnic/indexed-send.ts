@@ -5,8 +5,8 @@
  * are summed up here, since librxe before rdma-core 64 counts them wrong; a length without SGEs is
  * inline payload, since `ibv_wr_set_inline_data` does not set the flag.
  */
-import { CQEStatus, QueueFlag, SGE_BYTES } from '../../verbs-api/contract/protocol/queue-layout.ts';
-import { Access, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
+import { CQEStatus, QueueFlag, SGE_BYTES } from '#contract/protocol/queue-layout';
+import { Access, WROpcode } from '#contract/verbs/enums';
 import { ATOMIC_WRITE, indexedFlagsAt, SEND_WITH_IMM, shownOpcode } from './indexed-fields.ts';
 import { SendElement as At } from './indexed-layout.ts';
 import type { PD } from './protection-domain.ts';

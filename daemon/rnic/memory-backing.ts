@@ -4,7 +4,7 @@
  * Offsets count from the backing's first byte and have been checked against the registration
  * before any call. The NIC never keeps a view beyond a call.
  */
-import type { MemoryTier } from '../../verbs-api/contract/verbs/provider.ts';
+import type { MemoryTier } from '#contract/verbs/provider';
 
 /** Bytes somewhere, readable and writable by offset. */
 export interface MemoryBacking {

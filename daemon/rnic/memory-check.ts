@@ -5,7 +5,7 @@
  * are pure and repeated for every segment, so a revoked STag takes effect at once.
  */
 
-import { Access } from '../../verbs-api/contract/verbs/enums.ts';
+import { Access } from '#contract/verbs/enums';
 import { REMOTE_ACCESS } from './memory-region.ts';
 import type { PD } from './protection-domain.ts';
 import { distance } from './region-address.ts';

@@ -1,6 +1,6 @@
 /** The memory region: registered bytes with an STag, access rights and two address spaces. */
-import { ACCESS_MASK, Access } from '../../verbs-api/contract/verbs/enums.ts';
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { ACCESS_MASK, Access } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
 import { assert } from '../invariants/assert.ts';
 import type { MemoryBacking } from './memory-backing.ts';
 import type { PD } from './protection-domain.ts';

@@ -7,7 +7,7 @@
  * invalidated, by its owner or by the peer, before it can be bound again; when the QP leaves the
  * stream, that happens by itself.
  */
-import { Access, MWType } from '../../verbs-api/contract/verbs/enums.ts';
+import { Access, MWType } from '#contract/verbs/enums';
 import { assert } from '../invariants/assert.ts';
 import { MemoryTarget, type MemoryUser } from './memory-check.ts';
 import { REMOTE_ACCESS } from './memory-region.ts';

@@ -1,5 +1,5 @@
 /** A device's counters: plain numbers, of which readers take differences. */
-import { CQEStatus } from '../../verbs-api/contract/protocol/queue-layout.ts';
+import { CQEStatus } from '#contract/protocol/queue-layout';
 import { OutboundKind } from './wire-port.ts';
 
 /** Counters of a device since its creation. */

@@ -4,13 +4,10 @@
  * Pure: memory comes as backings and rings, time as arguments, randomness as a seed or a source.
  */
 
-import { cqBytes, ringCount } from '../../verbs-api/contract/protocol/queue-layout.ts';
-import type {
-  DeviceAttributes,
-  QPCapabilities,
-} from '../../verbs-api/contract/verbs/attributes.ts';
-import { MWType, QPType } from '../../verbs-api/contract/verbs/enums.ts';
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { cqBytes, ringCount } from '#contract/protocol/queue-layout';
+import type { DeviceAttributes, QPCapabilities } from '#contract/verbs/attributes';
+import { MWType, QPType } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
 import { assert } from '../invariants/assert.ts';
 import { AddressHandles, type AH } from './address-handle.ts';
 import { ATOMIC_WORD_BYTES } from './atomic-operation.ts';

@@ -5,7 +5,7 @@
  * Completions are written in posting order: a Write framed behind an outstanding read waits here
  * for that read. The send queue's depth bounds the number of entries.
  */
-import type { CQEStatus } from '../../verbs-api/contract/protocol/queue-layout.ts';
+import type { CQEStatus } from '#contract/protocol/queue-layout';
 import { assert } from '../invariants/assert.ts';
 import type { ScatterList } from './scatter-list.ts';
 import { NO_ENTRY, type StagEntry } from './stag-table.ts';

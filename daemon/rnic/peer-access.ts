@@ -2,7 +2,7 @@
  * A peer's accesses to registered memory: Writes, read sources, atomics. Each access is checked
  * again, so a right revoked between two segments of a message is gone for the second.
  */
-import { Access } from '../../verbs-api/contract/verbs/enums.ts';
+import { Access } from '#contract/verbs/enums';
 import { ATOMIC_WORD_BYTES, performAtomic } from './atomic-operation.ts';
 import type { CompletionGate } from './completion-gate.ts';
 import type { DeferredReads } from './deferred-reads.ts';

@@ -1,5 +1,5 @@
 /** The protection domain: which queues may use which memory (RFC 5040 §8.1.1). */
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { VerbsError } from '#contract/verbs/errors';
 import { assert } from '../invariants/assert.ts';
 
 /** A protection domain. Membership is object identity, so it cannot be forged by a number. */

@@ -7,8 +7,8 @@
  * are the checks, looser ones included: programs rely on both. A path MTU of 0, which rxe takes, is
  * refused as by adapters: a program that means bytes sends it.
  */
-import type { QPState } from '../../verbs-api/contract/verbs/enums.ts';
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import type { QPState } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
 
 /** Names of attributes in a modification (`enum ibv_qp_attr_mask`). */
 export const QPAttribute = {

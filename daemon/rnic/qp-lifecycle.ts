@@ -4,9 +4,9 @@
  * The wire calls the queue pair, which therefore cannot call back at once: what the wire must be
  * told waits until `settle`.
  */
-import { CQEStatus, SQOpcode } from '../../verbs-api/contract/protocol/queue-layout.ts';
-import { AsyncEventType, QPState, QPType } from '../../verbs-api/contract/verbs/enums.ts';
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { CQEStatus, SQOpcode } from '#contract/protocol/queue-layout';
+import { AsyncEventType, QPState, QPType } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
 import { assert } from '../invariants/assert.ts';
 import type { CompletionGate } from './completion-gate.ts';
 import type { CQ } from './completion-queue.ts';

@@ -5,7 +5,7 @@
  * stream being set up. A connection moves to RTS; a consumer's modify cannot. SQD closes: posted
  * work is sent, then the stream sends FIN. SQE is the state around a Terminate. ERR is flushed.
  */
-import { QPState } from '../../verbs-api/contract/verbs/enums.ts';
+import { QPState } from '#contract/verbs/enums';
 
 /** The effect of a legal request. */
 export type QPAction =

@@ -1,11 +1,5 @@
 /** The two layouts of work requests in a ring, chosen when a queue is made. */
-import {
-  type CQEStatus,
-  INLINE_MAX,
-  RQE,
-  SGE_MAX,
-  SQE,
-} from '../../verbs-api/contract/protocol/queue-layout.ts';
+import { type CQEStatus, INLINE_MAX, RQE, SGE_MAX, SQE } from '#contract/protocol/queue-layout';
 import { indexedOpcodeAt } from './indexed-fields.ts';
 import { INDEXED_INLINE_MAX, INDEXED_SGE_MAX, ReceiveElement } from './indexed-layout.ts';
 import { readIndexedSend } from './indexed-send.ts';

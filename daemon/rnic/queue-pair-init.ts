@@ -1,6 +1,6 @@
 /** What a queue pair is made with. */
-import type { QPCapabilities } from '../../verbs-api/contract/verbs/attributes.ts';
-import type { QPState, QPType } from '../../verbs-api/contract/verbs/enums.ts';
+import type { QPCapabilities } from '#contract/verbs/attributes';
+import type { QPState, QPType } from '#contract/verbs/enums';
 import type { CQ } from './completion-queue.ts';
 import type { RingKind, WorkRing } from './ring.ts';
 import type { SRQ } from './shared-receive-queue.ts';

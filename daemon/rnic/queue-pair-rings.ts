@@ -7,7 +7,7 @@ import {
   SQE,
   SQE_BYTES,
   sqBytes,
-} from '../../verbs-api/contract/protocol/queue-layout.ts';
+} from '#contract/protocol/queue-layout';
 import { IndexRing, ringBytes, ringGeometry } from './index-ring.ts';
 import { receiveElementBytes, sendElementBytes } from './indexed-layout.ts';
 import type { QPInit, QPLayout } from './queue-pair-init.ts';

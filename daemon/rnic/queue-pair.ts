@@ -9,9 +9,9 @@
  * Specifications: RFC 5040 §5–7, RFC 5041 §5–7, RFC 7306 §5–8.
  */
 
-import { CQEStatus } from '../../verbs-api/contract/protocol/queue-layout.ts';
-import type { QPAttributes, QPCapabilities } from '../../verbs-api/contract/verbs/attributes.ts';
-import { Access, AsyncEventType, QPState, QPType } from '../../verbs-api/contract/verbs/enums.ts';
+import { CQEStatus } from '#contract/protocol/queue-layout';
+import type { QPAttributes, QPCapabilities } from '#contract/verbs/attributes';
+import { Access, AsyncEventType, QPState, QPType } from '#contract/verbs/enums';
 import { ATOMIC_WORD_BYTES } from './atomic-operation.ts';
 import { CompletionGate, type GateUser } from './completion-gate.ts';
 import type { CQ } from './completion-queue.ts';

@@ -4,8 +4,8 @@
  *
  * The queue pair checks that its stream may place data before it calls.
  */
-import { CQEStatus, QueueFlag, SQOpcode } from '../../verbs-api/contract/protocol/queue-layout.ts';
-import { QPType } from '../../verbs-api/contract/verbs/enums.ts';
+import { CQEStatus, QueueFlag, SQOpcode } from '#contract/protocol/queue-layout';
+import { QPType } from '#contract/verbs/enums';
 import type { CompletionGate } from './completion-gate.ts';
 import type { CQ } from './completion-queue.ts';
 import { type Cause, type CauseHolder, namedRange, refusedAccess } from './failure-cause.ts';

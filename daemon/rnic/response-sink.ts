@@ -2,7 +2,7 @@
  * Places the responses to a queue pair's own Reads and atomics into the memory that its oldest
  * outstanding request named.
  */
-import { CQEStatus } from '../../verbs-api/contract/protocol/queue-layout.ts';
+import { CQEStatus } from '#contract/protocol/queue-layout';
 import { ATOMIC_WORD_BYTES } from './atomic-operation.ts';
 import type { CompletionGate } from './completion-gate.ts';
 import { type CauseHolder, MEMORY_GONE } from './failure-cause.ts';

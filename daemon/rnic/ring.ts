@@ -5,8 +5,8 @@
  * flags byte is accessed with Atomics, since it hands an element over.
  */
 
-import { QueueFlag, SGE_BYTES } from '../../verbs-api/contract/protocol/queue-layout.ts';
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { QueueFlag, SGE_BYTES } from '#contract/protocol/queue-layout';
+import { VerbsError } from '#contract/verbs/errors';
 import { assert } from '../invariants/assert.ts';
 
 /**

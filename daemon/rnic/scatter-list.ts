@@ -6,7 +6,7 @@
  * its queue must not touch, as long as no message reaches it; each copy then checks its own part.
  */
 
-import { SGE_BYTES } from '../../verbs-api/contract/protocol/queue-layout.ts';
+import { SGE_BYTES } from '#contract/protocol/queue-layout';
 import type { PayloadReader } from './deferred-reads.ts';
 import { namedRange, type RefusedPiece } from './failure-cause.ts';
 import type { MemoryBacking } from './memory-backing.ts';

@@ -9,8 +9,8 @@
  *
  * Order and fences: RFC 5040 §5.5. Depth: RFC 5040 §6.1 and RFC 7306 §5.2.
  */
-import { CQEStatus, QueueFlag, SQOpcode } from '../../verbs-api/contract/protocol/queue-layout.ts';
-import { QPType } from '../../verbs-api/contract/verbs/enums.ts';
+import { CQEStatus, QueueFlag, SQOpcode } from '#contract/protocol/queue-layout';
+import { QPType } from '#contract/verbs/enums';
 import { assert } from '../invariants/assert.ts';
 import type { AddressHandles } from './address-handle.ts';
 import { AtomicOpcode } from './atomic-operation.ts';

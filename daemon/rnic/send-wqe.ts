@@ -11,7 +11,7 @@ import {
   SGE_MAX,
   SQE,
   SQOpcode,
-} from '../../verbs-api/contract/protocol/queue-layout.ts';
+} from '#contract/protocol/queue-layout';
 import type { PayloadReader } from './deferred-reads.ts';
 import { ViewBacking } from './memory-backing.ts';
 import type { BindRequest } from './memory-window.ts';

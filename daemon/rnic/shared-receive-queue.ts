@@ -1,14 +1,9 @@
 /** The shared receive queue: one ring of receives for many queue pairs, with a limit event. */
 
-import {
-  RQE,
-  RQE_BYTES,
-  ringCount,
-  rqBytes,
-} from '../../verbs-api/contract/protocol/queue-layout.ts';
-import type { SRQAttributes } from '../../verbs-api/contract/verbs/attributes.ts';
-import { AsyncEventType } from '../../verbs-api/contract/verbs/enums.ts';
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { RQE, RQE_BYTES, ringCount, rqBytes } from '#contract/protocol/queue-layout';
+import type { SRQAttributes } from '#contract/verbs/attributes';
+import { AsyncEventType } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
 import { assert } from '../invariants/assert.ts';
 import type { AsyncEffect, EffectSink } from './effect-sink.ts';
 import { IndexRing, ringBytes, ringGeometry } from './index-ring.ts';

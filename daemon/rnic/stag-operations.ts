@@ -1,5 +1,5 @@
 /** Binding and invalidation of STags, by work requests and by peers. */
-import { MWType } from '../../verbs-api/contract/verbs/enums.ts';
+import { MWType } from '#contract/verbs/enums';
 import { checkRemoteInvalidation } from './memory-check.ts';
 import { REMOTE_ACCESS } from './memory-region.ts';
 import type { MW, WindowUser } from './memory-window.ts';

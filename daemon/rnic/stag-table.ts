@@ -4,7 +4,7 @@
  * An index is drawn at random (RFC 5040 §8.1.1 item 8). Once released it rests for a while, so a
  * slow peer's stale STag does not reach someone else's memory.
  */
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { VerbsError } from '#contract/verbs/errors';
 import { assert } from '../invariants/assert.ts';
 import { type MemoryBacking, ViewBacking } from './memory-backing.ts';
 import { PD } from './protection-domain.ts';

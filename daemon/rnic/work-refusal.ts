@@ -2,8 +2,8 @@
  * Why a send work request could not be carried out. Looks again at what a check refused: nothing has
  * changed since.
  */
-import { CQEStatus } from '../../verbs-api/contract/protocol/queue-layout.ts';
-import { Access, MWType } from '../../verbs-api/contract/verbs/enums.ts';
+import { CQEStatus } from '#contract/protocol/queue-layout';
+import { Access, MWType } from '#contract/verbs/enums';
 import { type Cause, type CauseHolder, refusedSGE } from './failure-cause.ts';
 import { hex } from './failure-sentence.ts';
 import { MemoryTarget } from './memory-check.ts';

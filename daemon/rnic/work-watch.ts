@@ -6,19 +6,13 @@
  * This module reads an element a second time, so an unwatched one costs nothing more. A client that
  * changes an element in between deceives only its own observers.
  */
-import {
-  QueueFlag,
-  SGE_BYTES,
-  SGE_MAX,
-  SQE,
-  SQOpcode,
-} from '../../verbs-api/contract/protocol/queue-layout.ts';
+import { QueueFlag, SGE_BYTES, SGE_MAX, SQE, SQOpcode } from '#contract/protocol/queue-layout';
 import {
   type CompletedWork,
   type PostedWork,
   type WorkObserver,
   WorkQueue,
-} from '../../verbs-api/contract/protocol/work-records.ts';
+} from '#contract/protocol/work-records';
 import { indexedFlagsAt, indexedKeyOf, indexedOpcodeAt } from './indexed-fields.ts';
 import { SendElement } from './indexed-layout.ts';
 import type { WorkRing } from './ring.ts';

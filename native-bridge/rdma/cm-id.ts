@@ -1,6 +1,6 @@
 /** Connection ids of rdma_cm and their event channel. */
-import { CMEventType, QPState } from '../../verbs-api/contract/verbs/enums.ts';
-import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
+import { CMEventType, QPState } from '#contract/verbs/enums';
+import type { SocketAddress } from '#contract/verbs/provider';
 import { lastErrno } from '../libc/libc.ts';
 import { holdRoot, releaseRoot } from '../libc/open-roots.ts';
 import { makeNonBlocking, WOULD_BLOCK_ERRNO } from '../libc/watched-descriptor.ts';

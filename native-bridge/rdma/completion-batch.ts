@@ -1,6 +1,6 @@
 /** Reads completions from the library's structs, one batch per call. */
-import { Completion, type WC } from '../../verbs-api/contract/verbs/completion.ts';
-import { type WCOpcode, WCStatus } from '../../verbs-api/contract/verbs/enums.ts';
+import { Completion, type WC } from '#contract/verbs/completion';
+import { type WCOpcode, WCStatus } from '#contract/verbs/enums';
 import { callFailure } from './errors.ts';
 import { fieldOf, sizeOf } from './layouts.ts';
 import type { HotVerbs } from './open-device.ts';

@@ -1,5 +1,5 @@
 /** Completion queues and the channels that they report to. */
-import type { WC } from '../../verbs-api/contract/verbs/completion.ts';
+import type { WC } from '#contract/verbs/completion';
 import { lastErrno } from '../libc/libc.ts';
 import { makeNonBlocking, WOULD_BLOCK_ERRNO } from '../libc/watched-descriptor.ts';
 import { CompletionBatch } from './completion-batch.ts';

@@ -1,10 +1,7 @@
 /** An opened device: its attributes, the objects made from it, and its asynchronous events. */
 import koffi, { type TypeObject } from 'koffi';
-import type {
-  DeviceAttributes,
-  PortAttributes,
-} from '../../verbs-api/contract/verbs/attributes.ts';
-import { AsyncEventType } from '../../verbs-api/contract/verbs/enums.ts';
+import type { DeviceAttributes, PortAttributes } from '#contract/verbs/attributes';
+import { AsyncEventType } from '#contract/verbs/enums';
 import { lastErrno } from '../libc/libc.ts';
 import { holdRoot, releaseRoot } from '../libc/open-roots.ts';
 import { makeNonBlocking, WOULD_BLOCK_ERRNO } from '../libc/watched-descriptor.ts';

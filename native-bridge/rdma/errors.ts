@@ -1,5 +1,5 @@
 /** Errors between this process and rdma-core: a code, a cause, and the failed call. */
-import { type ErrnoCode, isErrnoCode, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { type ErrnoCode, isErrnoCode, VerbsError } from '#contract/verbs/errors';
 import { errnoName } from '../libc/libc.ts';
 
 /**

@@ -15,7 +15,7 @@
  */
 import { readFileSync } from 'node:fs';
 import * as threads from 'node:worker_threads';
-import { ACCESS_MASK, Access } from '../../verbs-api/contract/verbs/enums.ts';
+import { ACCESS_MASK, Access } from '#contract/verbs/enums';
 import { addressOf, lastErrno, SystemCallError } from '../libc/libc.ts';
 import { SharedMemory } from '../libc/shared-memory.ts';
 import { callFailure, NativeError, unsupported } from './errors.ts';

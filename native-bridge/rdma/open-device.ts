@@ -1,5 +1,5 @@
 /** An opened device as seen by the objects made from it. */
-import type { DeviceAttributes } from '../../verbs-api/contract/verbs/attributes.ts';
+import type { DeviceAttributes } from '#contract/verbs/attributes';
 import type { NativeDeviceInfo } from './device-list.ts';
 import type { DeviceTraits } from './device-traits.ts';
 import type { Libraries } from './libraries.ts';

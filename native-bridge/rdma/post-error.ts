@@ -1,7 +1,7 @@
 /** Why a post failed. */
-import type { ErrnoCode } from '../../verbs-api/contract/verbs/errors.ts';
-import { receiveRefusal, requestName } from '../../verbs-api/contract/verbs/post-refusal.ts';
-import type { RecvWR, SendFields } from '../../verbs-api/contract/verbs/work-request.ts';
+import type { ErrnoCode } from '#contract/verbs/errors';
+import { receiveRefusal, requestName } from '#contract/verbs/post-refusal';
+import type { RecvWR, SendFields } from '#contract/verbs/work-request';
 import { codeOf, NativeError, unsupported } from './errors.ts';
 import type { PostOutcome } from './work-request-list.ts';
 

@@ -1,8 +1,8 @@
 /** Queue pairs: posting through the context's pointers, and states. */
-import type { QPAttributes, QPCapabilities } from '../../verbs-api/contract/verbs/attributes.ts';
-import type { QPState } from '../../verbs-api/contract/verbs/enums.ts';
-import { sendRefusal } from '../../verbs-api/contract/verbs/post-refusal.ts';
-import type { RecvWR, SendFields } from '../../verbs-api/contract/verbs/work-request.ts';
+import type { QPAttributes, QPCapabilities } from '#contract/verbs/attributes';
+import type { QPState } from '#contract/verbs/enums';
+import { sendRefusal } from '#contract/verbs/post-refusal';
+import type { RecvWR, SendFields } from '#contract/verbs/work-request';
 import type { NativeCQ } from './completion-queue.ts';
 import { NativeError } from './errors.ts';
 import { CONSTANTS } from './layouts.ts';

@@ -1,6 +1,6 @@
 /** Shared receive queues. */
-import type { SRQAttributes } from '../../verbs-api/contract/verbs/attributes.ts';
-import type { RecvWR } from '../../verbs-api/contract/verbs/work-request.ts';
+import type { SRQAttributes } from '#contract/verbs/attributes';
+import type { RecvWR } from '#contract/verbs/work-request';
 import { codeOf, NativeError } from './errors.ts';
 import { CONSTANTS } from './layouts.ts';
 import { checkPointer, checkResult } from './libraries.ts';

@@ -1,5 +1,5 @@
 /** Socket addresses: text and port of the contract, sockaddr of C. */
-import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
+import type { SocketAddress } from '#contract/verbs/provider';
 import { libc } from '../libc/libc.ts';
 import { NativeError } from './errors.ts';
 import { fieldOf, sizeOf } from './layouts.ts';

@@ -3,14 +3,10 @@
  * process: a call fills it and the provider reads it before the next call. The elements are linked
  * once; a call only cuts the last one's link.
  */
-import { SendFlag, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
-import type { ErrnoCode } from '../../verbs-api/contract/verbs/errors.ts';
-import {
-  hasUnknownReceiveField,
-  lostPayload,
-  SEND_FLAGS,
-} from '../../verbs-api/contract/verbs/request-fields.ts';
-import type { RecvWR, SendFields, SGE } from '../../verbs-api/contract/verbs/work-request.ts';
+import { SendFlag, WROpcode } from '#contract/verbs/enums';
+import type { ErrnoCode } from '#contract/verbs/errors';
+import { hasUnknownReceiveField, lostPayload, SEND_FLAGS } from '#contract/verbs/request-fields';
+import type { RecvWR, SendFields, SGE } from '#contract/verbs/work-request';
 import { lastErrno } from '../libc/libc.ts';
 import type { DeviceTraits } from './device-traits.ts';
 import { fieldOf, type StructName, sizeOf } from './layouts.ts';

@@ -1,6 +1,6 @@
 /** The command line of `npm run bench`. */
 import { parseArgs } from 'node:util';
-import { failureText, usageFailure } from '../../daemon/console/failure.ts';
+import { failureText, usageFailure } from '#daemon/console/failure';
 
 const ROUNDS = 5;
 const ROUNDS_MAX = 1000;

@@ -1,7 +1,7 @@
 /** Figures of the bench over time: a file with one line of JSON for each run that was kept. */
 import { z } from 'zod';
-import type { BenchReport, Result } from '../../daemon/bench/report.ts';
-import { CommandFailure, failureText } from '../../daemon/console/failure.ts';
+import type { BenchReport, Result } from '#daemon/bench/report';
+import { CommandFailure, failureText } from '#daemon/console/failure';
 
 /** More lines than a useful chart holds. */
 const ENTRIES_MAX = 10_000;

@@ -7,7 +7,7 @@ import {
   reportRows,
   skippedLines,
   verdictLine,
-} from '../../daemon/bench/report.ts';
+} from '#daemon/bench/report';
 import { type GrowthReport, growthBlock, growthChart } from './growth/growth-report.ts';
 import { type HistoryEntry, historyEntry, parseHistory } from './history.ts';
 import { historyChart } from './history-chart.ts';

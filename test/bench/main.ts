@@ -3,14 +3,14 @@
  * `npm run bench -- growth`: how cost grows. What is measured stands in README.md beside this file.
  */
 import { fileURLToPath } from 'node:url';
-import { runBenchCommand, writeReport } from '../../daemon/bench/bench-command.ts';
+import { runBenchCommand, writeReport } from '#daemon/bench/bench-command';
 import {
   CommandFailure,
   failureText,
   STATUS_FAILED,
   STATUS_INTERRUPTED,
-} from '../../daemon/console/failure.ts';
-import { STANDARD_OUTPUT } from '../../daemon/console/output.ts';
+} from '#daemon/console/failure';
+import { STANDARD_OUTPUT } from '#daemon/console/output';
 import { BENCH_USAGE, type BenchArguments, parseBenchArguments } from './arguments.ts';
 import { growthLines } from './growth/growth-report.ts';
 import { runGrowth } from './growth/growth-run.ts';

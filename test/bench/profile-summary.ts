@@ -1,7 +1,7 @@
 /** Where the time of the daemons went, from the CPU profiles that Node left. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { tableLines } from '../../daemon/console/output.ts';
+import { tableLines } from '#daemon/console/output';
 
 const LINES_MAX = 25;
 

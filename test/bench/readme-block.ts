@@ -1,5 +1,5 @@
 /** Generated parts of a README, between two comments that name them. */
-import { CommandFailure } from '../../daemon/console/failure.ts';
+import { CommandFailure } from '#daemon/console/failure';
 
 /** `text` with `lines` between the comments of the block `name`. CommandFailure if it has no such block. */
 export function replaceBlock(text: string, name: string, lines: readonly string[]): string {

@@ -2,10 +2,10 @@ import { once } from 'node:events';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { inspect } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { connect, type EndpointOptions, listen } from '../../verbs-api/connect.ts';
-import type { Connection } from '../../verbs-api/connection.ts';
-import { Access, QPState, SendFlag, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
-import { parseRemoteMemory } from '../../verbs-api/contract/verbs/remote-memory.ts';
+import { Access, QPState, SendFlag, WROpcode } from '#contract/verbs/enums';
+import { parseRemoteMemory } from '#contract/verbs/remote-memory';
+import { connect, type EndpointOptions, listen } from '#verbs-api/connect';
+import type { Connection } from '#verbs-api/connection';
 import { quiet, until } from '../support/patience.ts';
 import {
   ALL_ACCESS,

@@ -1,23 +1,9 @@
 import { createServer } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { connect, listen } from '../../verbs-api/connect.ts';
-import { ConnectionRejectedError } from '../../verbs-api/contract/verbs/connect-errors.ts';
-import {
-  Access,
-  CMEventType,
-  QPState,
-  WCOpcode,
-  WCStatus,
-  WROpcode,
-} from '../../verbs-api/contract/verbs/enums.ts';
-import type {
-  ConnectionId,
-  Context,
-  CQ,
-  PD,
-  QPInit,
-  WireOptions,
-} from '../../verbs-api/contract/verbs/provider.ts';
+import { ConnectionRejectedError } from '#contract/verbs/connect-errors';
+import { Access, CMEventType, QPState, WCOpcode, WCStatus, WROpcode } from '#contract/verbs/enums';
+import type { ConnectionId, Context, CQ, PD, QPInit, WireOptions } from '#contract/verbs/provider';
+import { connect, listen } from '#verbs-api/connect';
 import { quiet } from '../support/patience.ts';
 import {
   ALL_ACCESS,

@@ -2,9 +2,9 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
-import { startDaemon } from '../../daemon/main/daemon.ts';
-import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
-import { Access } from '../../verbs-api/contract/verbs/enums.ts';
+import { Access } from '#contract/verbs/enums';
+import { startDaemon } from '#daemon/main/daemon';
+import { connectDaemon } from '#verbs-api/connect-daemon';
 import { completions, connectedPair, DEVICE, pattern, send, verbsError } from './fixture.ts';
 
 async function daemonWithPair() {

@@ -1,8 +1,8 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { startDaemon } from '../../daemon/main/daemon.ts';
-import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
+import { startDaemon } from '#daemon/main/daemon';
+import { connectDaemon } from '#verbs-api/connect-daemon';
 import {
   DEVICE,
   type ProviderFixture,

@@ -1,4 +1,4 @@
-import { createEmbedded } from '../../daemon/embedded/embedded-provider.ts';
+import { createEmbedded } from '#daemon/embedded/embedded-provider';
 import {
   DEVICE,
   type ProviderFixture,

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { AsyncEvent } from '../../verbs-api/contract/verbs/completion.ts';
+import type { AsyncEvent } from '#contract/verbs/completion';
 import {
   Access,
   AsyncEventType,
@@ -7,8 +7,8 @@ import {
   SendFlag,
   WCStatus,
   WROpcode,
-} from '../../verbs-api/contract/verbs/enums.ts';
-import type { RecvWR, SendWR } from '../../verbs-api/contract/verbs/work-request.ts';
+} from '#contract/verbs/enums';
+import type { RecvWR, SendWR } from '#contract/verbs/work-request';
 import {
   ALL_ACCESS,
   completions,

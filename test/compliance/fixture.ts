@@ -1,10 +1,8 @@
 import { expect } from 'vitest';
-import { connect, type EndpointOptions, listen } from '../../verbs-api/connect.ts';
-import type { Connection } from '../../verbs-api/connection.ts';
-import type { DeviceBackend } from '../../verbs-api/contract/verbs/attributes.ts';
-import type { WC } from '../../verbs-api/contract/verbs/completion.ts';
-import { Access, SendFlag, WCStatus, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
-import type { ErrnoCode } from '../../verbs-api/contract/verbs/errors.ts';
+import type { DeviceBackend } from '#contract/verbs/attributes';
+import type { WC } from '#contract/verbs/completion';
+import { Access, SendFlag, WCStatus, WROpcode } from '#contract/verbs/enums';
+import type { ErrnoCode } from '#contract/verbs/errors';
 import type {
   Context,
   CQ,
@@ -14,13 +12,10 @@ import type {
   PD,
   Provider,
   SocketAddress,
-} from '../../verbs-api/contract/verbs/provider.ts';
-import type {
-  PlainSendWR,
-  ReadWR,
-  SGE,
-  WriteWR,
-} from '../../verbs-api/contract/verbs/work-request.ts';
+} from '#contract/verbs/provider';
+import type { PlainSendWR, ReadWR, SGE, WriteWR } from '#contract/verbs/work-request';
+import { connect, type EndpointOptions, listen } from '#verbs-api/connect';
+import type { Connection } from '#verbs-api/connection';
 import { patient } from '../support/patience.ts';
 
 /** How a region of the suite gets its memory: from the device, or from the program. */

@@ -1,6 +1,6 @@
-import { createEmbedded } from '../../daemon/embedded/embedded-provider.ts';
-import { startDaemon } from '../../daemon/main/daemon.ts';
-import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
+import { createEmbedded } from '#daemon/embedded/embedded-provider';
+import { startDaemon } from '#daemon/main/daemon';
+import { connectDaemon } from '#verbs-api/connect-daemon';
 import { CommandFolder } from '../e2e/cli-process.ts';
 import { describeWith } from '../interop/prerequisites.ts';
 import {

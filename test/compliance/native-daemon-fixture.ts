@@ -1,5 +1,5 @@
 /** Clients of a daemon, on its native devices, as a fixture. */
-import type { Provider } from '../../verbs-api/contract/verbs/provider.ts';
+import type { Provider } from '#contract/verbs/provider';
 import { DEVICE, type Lack, type ProviderFixture, type StartedFixture } from './fixture.ts';
 
 /** The fixture, on devices that lack more than libsiw does, or carry less private data. */

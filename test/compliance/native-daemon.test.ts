@@ -1,4 +1,4 @@
-import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
+import { connectDaemon } from '#verbs-api/connect-daemon';
 import { NativeDaemonRig } from '../support/native-daemon.ts';
 import { DEVICE, SMALL_DEVICE, SMALL_PROFILE, SMALL_WIRE } from './fixture.ts';
 import { nativeDaemonFixture, nativeOnly } from './native-daemon-fixture.ts';

@@ -1,5 +1,5 @@
 /** The native bridge as a fixture: two providers of one process, with what its drivers lack. */
-import { createNative } from '../../verbs-api/native/native-provider.ts';
+import { createNative } from '#verbs-api/native/native-provider';
 import type { Lack, ProviderFixture } from './fixture.ts';
 
 /** rdma-core's connection manager counts private data in one byte. */

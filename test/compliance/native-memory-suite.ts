@@ -7,12 +7,12 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { Worker } from 'node:worker_threads';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { NativeDevice } from '../../native-bridge/rdma/device.ts';
-import { openLibraries } from '../../native-bridge/rdma/libraries.ts';
-import { listen } from '../../verbs-api/connect.ts';
-import { Access, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
-import type { Context, PD, Provider } from '../../verbs-api/contract/verbs/provider.ts';
-import { createNative } from '../../verbs-api/native/native-provider.ts';
+import { Access, WROpcode } from '#contract/verbs/enums';
+import type { Context, PD, Provider } from '#contract/verbs/provider';
+import { NativeDevice } from '#native-bridge/rdma/device';
+import { openLibraries } from '#native-bridge/rdma/libraries';
+import { listen } from '#verbs-api/connect';
+import { createNative } from '#verbs-api/native/native-provider';
 import { quiet } from '../support/patience.ts';
 import {
   ALL_ACCESS,

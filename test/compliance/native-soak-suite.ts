@@ -4,14 +4,8 @@
  * `native-suite.ts` does.
  */
 import { describe, expect, it } from 'vitest';
-import {
-  Access,
-  CMEventType,
-  type QPState,
-  SendFlag,
-  WROpcode,
-} from '../../verbs-api/contract/verbs/enums.ts';
-import { isVerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+import { Access, CMEventType, type QPState, SendFlag, WROpcode } from '#contract/verbs/enums';
+import { isVerbsError } from '#contract/verbs/errors';
 import type {
   CompChannel,
   ConnectionId,
@@ -23,9 +17,9 @@ import type {
   QPInit,
   SRQ,
   VerbsObject,
-} from '../../verbs-api/contract/verbs/provider.ts';
-import type { SendWR } from '../../verbs-api/contract/verbs/work-request.ts';
-import { createNative } from '../../verbs-api/native/native-provider.ts';
+} from '#contract/verbs/provider';
+import type { SendWR } from '#contract/verbs/work-request';
+import { createNative } from '#verbs-api/native/native-provider';
 import { DEVICE } from './fixture.ts';
 
 const CALLS = 3000;

@@ -1,11 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import {
-  AsyncEventType,
-  SendFlag,
-  WCStatus,
-  WROpcode,
-} from '../../verbs-api/contract/verbs/enums.ts';
-import type { CompChannel, CQ } from '../../verbs-api/contract/verbs/provider.ts';
+import { AsyncEventType, SendFlag, WCStatus, WROpcode } from '#contract/verbs/enums';
+import type { CompChannel, CQ } from '#contract/verbs/provider';
 import { quiet } from '../support/patience.ts';
 import {
   ALL_ACCESS,

@@ -1,13 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import {
-  ACCESS_MASK,
-  Access,
-  MWType,
-  QPState,
-  WROpcode,
-} from '../../verbs-api/contract/verbs/enums.ts';
-import type { Context, CQ, PD, QPInit } from '../../verbs-api/contract/verbs/provider.ts';
-import type { SendFields, SendWR } from '../../verbs-api/contract/verbs/work-request.ts';
+import { ACCESS_MASK, Access, MWType, QPState, WROpcode } from '#contract/verbs/enums';
+import type { Context, CQ, PD, QPInit } from '#contract/verbs/provider';
+import type { SendFields, SendWR } from '#contract/verbs/work-request';
 import {
   DEVICE,
   lacks,

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
-import { createEmbedded } from '../../daemon/embedded/embedded-provider.ts';
-import { listenDatagrams, openDatagrams, resolveDatagrams } from '../../verbs-api/datagrams.ts';
+import { createEmbedded } from '#daemon/embedded/embedded-provider';
+import { listenDatagrams, openDatagrams, resolveDatagrams } from '#verbs-api/datagrams';
 import { DEVICE, SMALL_DEVICE } from './fixture.ts';
 import { roceSuite } from './roce.ts';
 import { ROCE_DEVICE, type RoceFixture } from './roce-fixture.ts';

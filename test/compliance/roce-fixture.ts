@@ -1,14 +1,6 @@
-import type { QPCapabilities } from '../../verbs-api/contract/verbs/attributes.ts';
-import { Access, MTU, QPState, QPType } from '../../verbs-api/contract/verbs/enums.ts';
-import type {
-  Context,
-  CQ,
-  MR,
-  PD,
-  Provider,
-  QP,
-  QPInit,
-} from '../../verbs-api/contract/verbs/provider.ts';
+import type { QPCapabilities } from '#contract/verbs/attributes';
+import { Access, MTU, QPState, QPType } from '#contract/verbs/enums';
+import type { Context, CQ, MR, PD, Provider, QP, QPInit } from '#contract/verbs/provider';
 import { ALL_ACCESS } from './fixture.ts';
 
 /** The RoCE device of every fixture. */

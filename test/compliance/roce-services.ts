@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { ConnectionRejectedError } from '../../verbs-api/contract/verbs/connect-errors.ts';
+import { ConnectionRejectedError } from '#contract/verbs/connect-errors';
 import {
   Access,
   CMEventType,
@@ -8,16 +8,16 @@ import {
   RDMA_UDP_QKEY,
   WCFlag,
   WROpcode,
-} from '../../verbs-api/contract/verbs/enums.ts';
-import { GRH_BYTES } from '../../verbs-api/contract/verbs/gid.ts';
-import type { Provider } from '../../verbs-api/contract/verbs/provider.ts';
+} from '#contract/verbs/enums';
+import { GRH_BYTES } from '#contract/verbs/gid';
+import type { Provider } from '#contract/verbs/provider';
 import {
   type DatagramEndpoint,
   listenDatagrams,
   type OwnedDestination,
   openDatagrams,
   resolveDatagrams,
-} from '../../verbs-api/datagrams.ts';
+} from '#verbs-api/datagrams';
 import { quiet } from '../support/patience.ts';
 import { completions, DEVICE, patience, SUCCESS, verbsError } from './fixture.ts';
 import { ROCE_DEVICE, readyForDatagrams, roceSide, type StartedRoce } from './roce-fixture.ts';

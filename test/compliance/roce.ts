@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { AsyncEvent } from '../../verbs-api/contract/verbs/completion.ts';
+import type { AsyncEvent } from '#contract/verbs/completion';
 import {
   Access,
   AsyncEventType,
@@ -12,11 +12,11 @@ import {
   WCOpcode,
   WCStatus,
   WROpcode,
-} from '../../verbs-api/contract/verbs/enums.ts';
-import { GRH_BYTES, parseGrh } from '../../verbs-api/contract/verbs/gid.ts';
-import type { QP } from '../../verbs-api/contract/verbs/provider.ts';
-import type { SendWR } from '../../verbs-api/contract/verbs/work-request.ts';
-import { connect, incRkey, listen } from '../../verbs-api/index.ts';
+} from '#contract/verbs/enums';
+import { GRH_BYTES, parseGrh } from '#contract/verbs/gid';
+import type { QP } from '#contract/verbs/provider';
+import type { SendWR } from '#contract/verbs/work-request';
+import { connect, incRkey, listen } from '#verbs-api/index';
 import { quiet } from '../support/patience.ts';
 import {
   completions,

@@ -1,7 +1,7 @@
 /** Devices of SCTP for the compliance suite, of either transport. */
-import { createEmbedded } from '../../daemon/embedded/embedded-provider.ts';
-import { startDaemon } from '../../daemon/main/daemon.ts';
-import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
+import { createEmbedded } from '#daemon/embedded/embedded-provider';
+import { startDaemon } from '#daemon/main/daemon';
+import { connectDaemon } from '#verbs-api/connect-daemon';
 import { CommandFolder } from '../e2e/cli-process.ts';
 import {
   DEVICE,

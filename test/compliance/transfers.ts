@@ -1,5 +1,4 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { incRkey } from '../../verbs-api/client/memory-window.ts';
 import {
   Access,
   MWType,
@@ -8,8 +7,9 @@ import {
   WCOpcode,
   WCStatus,
   WROpcode,
-} from '../../verbs-api/contract/verbs/enums.ts';
-import type { BindMWWR, SendWR } from '../../verbs-api/contract/verbs/work-request.ts';
+} from '#contract/verbs/enums';
+import type { BindMWWR, SendWR } from '#contract/verbs/work-request';
+import { incRkey } from '#verbs-api/client/memory-window';
 import {
   completions,
   connectedPair,

@@ -3,13 +3,7 @@
  * peer gets, that nothing was placed or delivered, and the error that the consumer gets.
  */
 import { afterEach, describe, expect, it } from 'vitest';
-import {
-  Access,
-  AsyncEventType,
-  CMEventType,
-  QPState,
-  WCStatus,
-} from '../../verbs-api/contract/verbs/enums.ts';
+import { Access, AsyncEventType, CMEventType, QPState, WCStatus } from '#contract/verbs/enums';
 import { Consumer, hex32, hex64, type Region } from '../support/consumer.ts';
 import { closeFacing, Facing, type FacingOptions, settled } from '../support/facing.ts';
 import { bytesOf, compactHex, hexOf } from '../support/hex.ts';

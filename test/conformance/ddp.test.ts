@@ -1,6 +1,6 @@
 /** DDP segments (RFC 5041 §4, §5) that a real host sends and takes. */
 import { afterEach, describe, expect, it } from 'vitest';
-import { WCStatus, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
+import { WCStatus, WROpcode } from '#contract/verbs/enums';
 import { hex32, hex64 } from '../support/consumer.ts';
 import { closeFacing, Facing, settled } from '../support/facing.ts';
 import { compactHex, hexOf } from '../support/hex.ts';

@@ -1,7 +1,7 @@
 /** Enhanced connection establishment (RFC 6581) of a real host against a raw peer. */
 import { afterEach, describe, expect, it } from 'vitest';
-import type { WireDefaults } from '../../daemon/iwarp/cm/cm-types.ts';
-import { CMEventType, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
+import { CMEventType, WROpcode } from '#contract/verbs/enums';
+import type { WireDefaults } from '#daemon/iwarp/cm/cm-types';
 import { Consumer, hex32 } from '../support/consumer.ts';
 import {
   closeFacing,

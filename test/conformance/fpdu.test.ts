@@ -1,6 +1,6 @@
 /** FPDUs, markers and CRCs (RFC 5044 §3 to §6, §8) between a real host and a raw peer. */
 import { afterEach, describe, expect, it } from 'vitest';
-import { CMEventType, QPState, WCStatus } from '../../verbs-api/contract/verbs/enums.ts';
+import { CMEventType, QPState, WCStatus } from '#contract/verbs/enums';
 import { hex32 } from '../support/consumer.ts';
 import { closeFacing, Facing, type FacingOptions, settled } from '../support/facing.ts';
 import { bytesOf, compactHex, hexOf } from '../support/hex.ts';

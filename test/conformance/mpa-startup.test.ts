@@ -1,6 +1,6 @@
 /** MPA startup (RFC 5044 §7.1): frames of a real host as a raw peer receives them, and answers. */
 import { afterEach, describe, expect, it } from 'vitest';
-import { CMEventType, QPState, WCStatus } from '../../verbs-api/contract/verbs/enums.ts';
+import { CMEventType, QPState, WCStatus } from '#contract/verbs/enums';
 import { Consumer } from '../support/consumer.ts';
 import {
   closeFacing,

@@ -1,12 +1,6 @@
 /** RDMAP operations (RFC 5040 §4, §5) of a real host: what a raw peer gets and may send. */
 import { afterEach, describe, expect, it } from 'vitest';
-import {
-  Access,
-  SendFlag,
-  WCOpcode,
-  WCStatus,
-  WROpcode,
-} from '../../verbs-api/contract/verbs/enums.ts';
+import { Access, SendFlag, WCOpcode, WCStatus, WROpcode } from '#contract/verbs/enums';
 import { hex32, hex64 } from '../support/consumer.ts';
 import { closeFacing, Facing, settled } from '../support/facing.ts';
 import { compactHex, hexOf } from '../support/hex.ts';

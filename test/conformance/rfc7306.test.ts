@@ -8,7 +8,7 @@ import {
   WCOpcode,
   WCStatus,
   WROpcode,
-} from '../../verbs-api/contract/verbs/enums.ts';
+} from '#contract/verbs/enums';
 import { Consumer, hex32, hex64, type Region } from '../support/consumer.ts';
 import { closeFacing, Facing, type FacingOptions, settled } from '../support/facing.ts';
 import { bytesOf, compactHex, hexOf } from '../support/hex.ts';

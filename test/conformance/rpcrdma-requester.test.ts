@@ -1,12 +1,12 @@
 /** What a real client of RPC over RDMA (RFC 5666, 8166, 8167) sends to a server of literal bytes. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { createEmbedded } from '../../daemon/embedded/embedded-provider.ts';
-import { Access } from '../../verbs-api/contract/verbs/enums.ts';
-import type { MR } from '../../verbs-api/contract/verbs/provider.ts';
-import { defineProgram } from '../../verbs-api/rpcrdma/core/program.ts';
-import { connectRpc } from '../../verbs-api/rpcrdma/rpc-client.ts';
-import type { RpcClient, RpcClientOptions } from '../../verbs-api/rpcrdma/rpc-client-types.ts';
-import { RpcError } from '../../verbs-api/rpcrdma/rpc-error.ts';
+import { Access } from '#contract/verbs/enums';
+import type { MR } from '#contract/verbs/provider';
+import { createEmbedded } from '#daemon/embedded/embedded-provider';
+import { defineProgram } from '#verbs-api/rpcrdma/core/program';
+import { connectRpc } from '#verbs-api/rpcrdma/rpc-client';
+import type { RpcClient, RpcClientOptions } from '#verbs-api/rpcrdma/rpc-client-types';
+import { RpcError } from '#verbs-api/rpcrdma/rpc-error';
 import { hex32, hex64 } from '../support/consumer.ts';
 import { ECHO, pattern, sumOf } from '../support/echo-program.ts';
 import { bytesOf, compactHex, hexOf } from '../support/hex.ts';

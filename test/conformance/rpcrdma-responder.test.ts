@@ -1,17 +1,13 @@
 /** What a real server of RPC over RDMA (RFC 5666, 8166, 8797) sends to a client of literal bytes. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { connect } from '../../verbs-api/connect.ts';
-import { Access } from '../../verbs-api/contract/verbs/enums.ts';
-import type { MR } from '../../verbs-api/contract/verbs/provider.ts';
-import { defineProcedure, defineProgram } from '../../verbs-api/rpcrdma/core/program.ts';
-import type { XdrReader } from '../../verbs-api/rpcrdma/core/xdr-reader.ts';
-import type { XdrWriter } from '../../verbs-api/rpcrdma/core/xdr-writer.ts';
-import {
-  listenRpc,
-  type RpcServer,
-  type RpcServerOptions,
-} from '../../verbs-api/rpcrdma/rpc-server.ts';
-import { RpcService } from '../../verbs-api/rpcrdma/rpc-service.ts';
+import { Access } from '#contract/verbs/enums';
+import type { MR } from '#contract/verbs/provider';
+import { connect } from '#verbs-api/connect';
+import { defineProcedure, defineProgram } from '#verbs-api/rpcrdma/core/program';
+import type { XdrReader } from '#verbs-api/rpcrdma/core/xdr-reader';
+import type { XdrWriter } from '#verbs-api/rpcrdma/core/xdr-writer';
+import { listenRpc, type RpcServer, type RpcServerOptions } from '#verbs-api/rpcrdma/rpc-server';
+import { RpcService } from '#verbs-api/rpcrdma/rpc-service';
 import { hex32, hex64 } from '../support/consumer.ts';
 import { ECHO, pattern } from '../support/echo-program.ts';
 import { bytesOf, compactHex, hexOf } from '../support/hex.ts';

@@ -1,6 +1,6 @@
 /** What streams of a real host may share and what not (RFC 5042, RFC 4296), against raw peers. */
 import { afterEach, describe, expect, it } from 'vitest';
-import { AsyncEventType, QPState, WCStatus } from '../../verbs-api/contract/verbs/enums.ts';
+import { AsyncEventType, QPState, WCStatus } from '#contract/verbs/enums';
 import { Consumer, hex32, hex64 } from '../support/consumer.ts';
 import { closeFacing, Facing, facingNode, settled } from '../support/facing.ts';
 import { quiet } from '../support/patience.ts';

@@ -1,12 +1,6 @@
 /** RDMAP errors and Terminates (RFC 5040 §4.8, §5.4, §6, §7) of a real host against a raw peer. */
 import { afterEach, describe, expect, it } from 'vitest';
-import {
-  Access,
-  CMEventType,
-  QPState,
-  WCStatus,
-  WROpcode,
-} from '../../verbs-api/contract/verbs/enums.ts';
+import { Access, CMEventType, QPState, WCStatus, WROpcode } from '#contract/verbs/enums';
 import { Consumer, hex32, hex64, type Region } from '../support/consumer.ts';
 import { closeFacing, Facing, type FacingOptions, settled } from '../support/facing.ts';
 import { bytesOf, compactHex, hexOf } from '../support/hex.ts';

@@ -1,14 +1,8 @@
 /** Hosts that connect, accept, reject, disconnect and destroy, over real sockets of loopback. */
 import { afterEach, describe, expect, it } from 'vitest';
-import type { HostId } from '../../daemon/host/host-id.ts';
-import type { RnicHostOptions } from '../../daemon/host/rnic-host.ts';
-import {
-  CMEventType,
-  QPState,
-  WCOpcode,
-  WCStatus,
-  WROpcode,
-} from '../../verbs-api/contract/verbs/enums.ts';
+import { CMEventType, QPState, WCOpcode, WCStatus, WROpcode } from '#contract/verbs/enums';
+import type { HostId } from '#daemon/host/host-id';
+import type { RnicHostOptions } from '#daemon/host/rnic-host';
 import { quiet } from '../support/patience.ts';
 import { type Channel, connectPair, NO_WISHES, RnicNode, until } from '../support/rnic-node.ts';
 

@@ -3,9 +3,7 @@
  * destroyed, and faults while output waits. Over real loopback sockets.
  */
 import { afterEach, describe, expect, it } from 'vitest';
-import type { HostId } from '../../daemon/host/host-id.ts';
-import type { RnicHostOptions } from '../../daemon/host/rnic-host.ts';
-import type { WC } from '../../verbs-api/contract/verbs/completion.ts';
+import type { WC } from '#contract/verbs/completion';
 import {
   AsyncEventType,
   CMEventType,
@@ -13,7 +11,9 @@ import {
   WCOpcode,
   WCStatus,
   WROpcode,
-} from '../../verbs-api/contract/verbs/enums.ts';
+} from '#contract/verbs/enums';
+import type { HostId } from '#daemon/host/host-id';
+import type { RnicHostOptions } from '#daemon/host/rnic-host';
 import { bytesOf } from '../support/hex.ts';
 import { emitFpdu, mpaReply } from '../support/mpa-frames.ts';
 import { quiet } from '../support/patience.ts';

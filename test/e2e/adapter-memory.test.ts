@@ -1,9 +1,5 @@
 /** Two real hosts over loopback, and memory of theirs that fails: nothing that it lost succeeds. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { type MemoryBacking, ViewBacking } from '../../daemon/rnic/memory-backing.ts';
-import type { MR } from '../../daemon/rnic/memory-region.ts';
-import type { MW } from '../../daemon/rnic/memory-window.ts';
-import { incRkey } from '../../verbs-api/client/memory-window.ts';
 import {
   Access,
   AsyncEventType,
@@ -12,7 +8,11 @@ import {
   QPState,
   WCStatus,
   WROpcode,
-} from '../../verbs-api/contract/verbs/enums.ts';
+} from '#contract/verbs/enums';
+import { type MemoryBacking, ViewBacking } from '#daemon/rnic/memory-backing';
+import type { MR } from '#daemon/rnic/memory-region';
+import type { MW } from '#daemon/rnic/memory-window';
+import { incRkey } from '#verbs-api/client/memory-window';
 import { KeepingBacking, SlowBacking } from '../support/nic-rig.ts';
 import {
   type Channel,

@@ -1,14 +1,9 @@
 /** How a host handles silent, faulty, hostile or vanished peers: raw bytes over loopback. */
 import { afterEach, describe, expect, it } from 'vitest';
-import type { HostId } from '../../daemon/host/host-id.ts';
-import type { RnicHostOptions } from '../../daemon/host/rnic-host.ts';
-import { ChunkPool } from '../../daemon/iwarp/engine/chunk-pool.ts';
-import {
-  AsyncEventType,
-  CMEventType,
-  QPState,
-  WCStatus,
-} from '../../verbs-api/contract/verbs/enums.ts';
+import { AsyncEventType, CMEventType, QPState, WCStatus } from '#contract/verbs/enums';
+import type { HostId } from '#daemon/host/host-id';
+import type { RnicHostOptions } from '#daemon/host/rnic-host';
+import { ChunkPool } from '#daemon/iwarp/engine/chunk-pool';
 import { bytesOf } from '../support/hex.ts';
 import { emitFpdu, mpaReply, mpaRequest, sendUlpdu } from '../support/mpa-frames.ts';
 import { quiet } from '../support/patience.ts';

@@ -1,11 +1,11 @@
 /** A host's own work and links, watched in its process as an embedded RNIC's are. */
 import { afterEach, expect, it } from 'vitest';
-import { TapHub } from '../../daemon/capture/tap-hub.ts';
-import { TraceSampler } from '../../daemon/capture/trace-sampler.ts';
-import { WorkHub } from '../../daemon/capture/work-hub.ts';
-import { crc32 } from '../../daemon/roce/wire/crc32.ts';
-import type { TraceRecord, TraceRequest } from '../../verbs-api/contract/protocol/trace-sample.ts';
-import { AsyncEventType, SendFlag, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
+import type { TraceRecord, TraceRequest } from '#contract/protocol/trace-sample';
+import { AsyncEventType, SendFlag, WROpcode } from '#contract/verbs/enums';
+import { TapHub } from '#daemon/capture/tap-hub';
+import { TraceSampler } from '#daemon/capture/trace-sampler';
+import { WorkHub } from '#daemon/capture/work-hub';
+import { crc32 } from '#daemon/roce/wire/crc32';
 import { connectPair, RnicNode, until } from '../support/rnic-node.ts';
 
 const nodes: RnicNode[] = [];

@@ -1,8 +1,8 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { OPERATIONS } from '../../daemon/control/operations.ts';
-import { queryDaemon } from '../../verbs-api/client/daemon-query.ts';
-import { emitFrame, FrameType, Role } from '../../verbs-api/contract/protocol/ipc-frames.ts';
-import { encodeValue, type IpcValue } from '../../verbs-api/contract/protocol/ipc-value.ts';
+import { emitFrame, FrameType, Role } from '#contract/protocol/ipc-frames';
+import { encodeValue, type IpcValue } from '#contract/protocol/ipc-value';
+import { OPERATIONS } from '#daemon/control/operations';
+import { queryDaemon } from '#verbs-api/client/daemon-query';
 import { DaemonRig } from '../support/daemon-rig.ts';
 import { IpcClient } from '../support/ipc-client.ts';
 

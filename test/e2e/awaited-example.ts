@@ -1,5 +1,5 @@
-import { createEmbedded } from '../../daemon/embedded/embedded-provider.ts';
-import { Access, connect, listen, parseRemoteMemory } from '../../verbs-api/index.ts';
+import { createEmbedded } from '#daemon/embedded/embedded-provider';
+import { Access, connect, listen, parseRemoteMemory } from '#verbs-api/index';
 
 /** The first example of verbs-api/README.md, as `awaited-example.test.ts` holds it to. */
 export async function example(console: { log(text: string): void }): Promise<void> {

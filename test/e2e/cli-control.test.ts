@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer, type Socket } from 'node:net';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { GREETING_TIMEOUT_MS } from '../../verbs-api/contract/protocol/ipc-frames.ts';
+import { GREETING_TIMEOUT_MS } from '#contract/protocol/ipc-frames';
 import { DatagramSocket } from '../support/datagram-socket.ts';
 import { fetchWith, madeToken } from '../support/http-token.ts';
 import { patience, programSeconds, until } from '../support/patience.ts';

@@ -1,7 +1,7 @@
 /** Faults on the command line and over HTTP. */
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { DaemonControl } from '../../verbs-api/client/daemon-control.ts';
-import { FAULT_KINDS } from '../../verbs-api/contract/protocol/faults.ts';
+import { FAULT_KINDS } from '#contract/protocol/faults';
+import { DaemonControl } from '#verbs-api/client/daemon-control';
 import { fetchWith, madeToken } from '../support/http-token.ts';
 import { CommandFolder, runCommand } from './cli-process.ts';
 

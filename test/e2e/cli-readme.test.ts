@@ -83,7 +83,7 @@ describe('README.md and the pages of the daemon', () => {
   });
 
   it('shows a configuration that the daemon accepts', async () => {
-    const { parseDaemonConfig } = await import('../../daemon/main/config.ts');
+    const { parseDaemonConfig } = await import('#daemon/main/config');
     const [config = ''] = blocks('json', DAEMON);
     expect(parseDaemonConfig(JSON.parse(config)).devices).toMatchObject([
       { name: 'left' },

@@ -2,7 +2,7 @@ import { execFileSync, spawnSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { preloadPath } from '../../daemon/console/preload-library.ts';
+import { preloadPath } from '#daemon/console/preload-library';
 import { until } from '../support/patience.ts';
 import { CommandFolder, commandWords, refusedWords, runCommand } from './cli-process.ts';
 

@@ -3,7 +3,7 @@ import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { systemdUnit } from '../../daemon/cli/shell/systemd-unit.ts';
+import { systemdUnit } from '#daemon/cli/shell/systemd-unit';
 import { runCommand } from './cli-process.ts';
 
 let folder: string;

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { VERSION } from '../../daemon/main/version.ts';
+import { VERSION } from '#daemon/main/version';
 import { runCommand } from './cli-process.ts';
 
 /** Invalid command lines, and a word that the one-line error must contain. */

@@ -4,11 +4,11 @@
  * Arguments: the kind; how many queue pairs, connections, messages or packets each phase has.
  */
 import { existsSync } from 'node:fs';
-import { gidBytes } from '../../daemon/host/host-addresses.ts';
-import { hostSystem } from '../../daemon/host/links/system.ts';
-import { ROCE_PARTS } from '../../daemon/host/roce/roce-parts.ts';
-import { SCTP_PARTS } from '../../daemon/host/sctp/sctp-parts.ts';
-import { QPState } from '../../verbs-api/contract/verbs/enums.ts';
+import { QPState } from '#contract/verbs/enums';
+import { gidBytes } from '#daemon/host/host-addresses';
+import { hostSystem } from '#daemon/host/links/system';
+import { ROCE_PARTS } from '#daemon/host/roce/roce-parts';
+import { SCTP_PARTS } from '#daemon/host/sctp/sctp-parts';
 import { datagramEnd } from '../support/datagram-end.ts';
 import { bringTo, PEER } from '../support/program-rig.ts';
 import { connectPair, RnicNode } from '../support/rnic-node.ts';

@@ -1,11 +1,11 @@
 /** Clients that together take all there is: what they may not have keeps the daemon within reach. */
 import { afterEach, describe, expect, it } from 'vitest';
-import type { DaemonOptions } from '../../daemon/main/config.ts';
-import { DaemonControl } from '../../verbs-api/client/daemon-control.ts';
-import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
-import { emitHello, Role } from '../../verbs-api/contract/protocol/ipc-frames.ts';
-import { ERRNO } from '../../verbs-api/contract/verbs/errors.ts';
-import type { PD, Provider } from '../../verbs-api/contract/verbs/provider.ts';
+import { emitHello, Role } from '#contract/protocol/ipc-frames';
+import { ERRNO } from '#contract/verbs/errors';
+import type { PD, Provider } from '#contract/verbs/provider';
+import type { DaemonOptions } from '#daemon/main/config';
+import { DaemonControl } from '#verbs-api/client/daemon-control';
+import { connectDaemon } from '#verbs-api/connect-daemon';
 import { IpcClient } from '../support/ipc-client.ts';
 import { runCommand } from './cli-process.ts';
 import { DaemonProcess, printed, startProgram } from './daemon-process.ts';

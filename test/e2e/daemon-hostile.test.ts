@@ -1,5 +1,4 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
 import {
   CLIENT_FRAME_MAX_BYTES,
   emitFrame,
@@ -10,10 +9,11 @@ import {
   parseTokenText,
   Role,
   TOKEN_BYTES,
-} from '../../verbs-api/contract/protocol/ipc-frames.ts';
-import { encodeValue, type IpcValue } from '../../verbs-api/contract/protocol/ipc-value.ts';
-import { ERRNO } from '../../verbs-api/contract/verbs/errors.ts';
-import type { Provider } from '../../verbs-api/contract/verbs/provider.ts';
+} from '#contract/protocol/ipc-frames';
+import { encodeValue, type IpcValue } from '#contract/protocol/ipc-value';
+import { ERRNO } from '#contract/verbs/errors';
+import type { Provider } from '#contract/verbs/provider';
+import { connectDaemon } from '#verbs-api/connect-daemon';
 import { DaemonRig } from '../support/daemon-rig.ts';
 import { bytesOf } from '../support/hex.ts';
 import { IpcClient } from '../support/ipc-client.ts';

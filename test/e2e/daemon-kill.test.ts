@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { MemoryTier } from '../../verbs-api/contract/verbs/provider.ts';
+import type { MemoryTier } from '#contract/verbs/provider';
 import { quiet } from '../support/patience.ts';
 import { DaemonProcess, printed, startProgram } from './daemon-process.ts';
 import { Survivor } from './daemon-survivor.ts';

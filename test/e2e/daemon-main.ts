@@ -4,9 +4,9 @@
  */
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
-import { startDaemon, stopOnSignals } from '../../daemon/main/daemon.ts';
-import { createLog } from '../../daemon/main/log.ts';
-import { watchTurns } from '../../daemon/main/turn-watch.ts';
+import { startDaemon, stopOnSignals } from '#daemon/main/daemon';
+import { createLog } from '#daemon/main/log';
+import { watchTurns } from '#daemon/main/turn-watch';
 
 setFlagsFromString('--expose-gc');
 const collectGarbage: () => void = runInNewContext('gc');

@@ -4,9 +4,9 @@ import { once } from 'node:events';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { DaemonOptions } from '../../daemon/main/config.ts';
-import { queryDaemon } from '../../verbs-api/client/daemon-query.ts';
-import type { DaemonStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import type { DaemonStatus } from '#contract/protocol/ipc-admin';
+import type { DaemonOptions } from '#daemon/main/config';
+import { queryDaemon } from '#verbs-api/client/daemon-query';
 import { repositoryRoot } from '../interop/prerequisites.ts';
 import { patient, quiet, until } from '../support/patience.ts';
 

@@ -1,5 +1,5 @@
 /** How the two ends of the kill test exchange the location of their memory. */
-import type { MR } from '../../verbs-api/contract/verbs/provider.ts';
+import type { MR } from '#contract/verbs/provider';
 
 /** Bytes of each region. */
 export const REGION_BYTES = 256 * 1024;

@@ -3,9 +3,10 @@
  * accesses by process_vm or through the client's agent. It does nothing else: tests stop it.
  * Argument: socket path. Prints the port on which it listens.
  */
-import { listen } from '../../verbs-api/connect.ts';
-import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
-import { Access } from '../../verbs-api/contract/verbs/enums.ts';
+
+import { Access } from '#contract/verbs/enums';
+import { listen } from '#verbs-api/connect';
+import { connectDaemon } from '#verbs-api/connect-daemon';
 import { encodeRegion, REGION_BYTES } from './daemon-region.ts';
 
 const [socketPath = ''] = process.argv.slice(2);

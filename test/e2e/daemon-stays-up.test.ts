@@ -1,7 +1,7 @@
 /** What clients and peers do must neither end the daemon nor keep it from answering others. */
 import { afterEach, describe, expect, it } from 'vitest';
-import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
-import type { Provider } from '../../verbs-api/contract/verbs/provider.ts';
+import type { Provider } from '#contract/verbs/provider';
+import { connectDaemon } from '#verbs-api/connect-daemon';
 import { DaemonProcess } from './daemon-process.ts';
 
 let daemon: DaemonProcess;

@@ -1,9 +1,10 @@
 /** The other end of connections whose first end is going to be lost. */
-import { type ConnectionRequest, type Listener, listen } from '../../verbs-api/connect.ts';
-import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
-import type { Connection } from '../../verbs-api/connection.ts';
-import { Access, SendFlag, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
-import type { PD, Provider } from '../../verbs-api/contract/verbs/provider.ts';
+
+import { Access, SendFlag, WROpcode } from '#contract/verbs/enums';
+import type { PD, Provider } from '#contract/verbs/provider';
+import { type ConnectionRequest, type Listener, listen } from '#verbs-api/connect';
+import { connectDaemon } from '#verbs-api/connect-daemon';
+import type { Connection } from '#verbs-api/connection';
 import { encodeRegion, parseRegion, REGION_BYTES } from './daemon-region.ts';
 
 const ALL = Access.localWrite | Access.remoteWrite | Access.remoteRead;

@@ -4,9 +4,9 @@
  * registration. Prints the port on which it listens for peers that write there, and the tier.
  */
 import koffi from 'koffi';
-import { listen } from '../../verbs-api/connect.ts';
-import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
-import { Access } from '../../verbs-api/contract/verbs/enums.ts';
+import { Access } from '#contract/verbs/enums';
+import { listen } from '#verbs-api/connect';
+import { connectDaemon } from '#verbs-api/connect-daemon';
 import { encodeRegion, REGION_BYTES } from './daemon-region.ts';
 
 const SYS_USERFAULTFD = process.arch === 'arm64' ? 282 : 323;

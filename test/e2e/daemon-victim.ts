@@ -2,9 +2,10 @@
  * A client that has one object of every kind and never stops moving bytes: it is there to be
  * killed. Arguments: socket path, the survivor's port.
  */
-import { connect } from '../../verbs-api/connect.ts';
-import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
-import { Access, MWType, SendFlag, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
+
+import { Access, MWType, SendFlag, WROpcode } from '#contract/verbs/enums';
+import { connect } from '#verbs-api/connect';
+import { connectDaemon } from '#verbs-api/connect-daemon';
 import { encodeRegion, parseRegion, REGION_BYTES } from './daemon-region.ts';
 
 const [socketPath = '', port = ''] = process.argv.slice(2);

@@ -1,17 +1,11 @@
 /** Faults of devices in the program itself, which needs no daemon for them. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { createEmbedded, type EmbeddedProvider } from '../../daemon/embedded/embedded-provider.ts';
-import { connect, type Listener, listen } from '../../verbs-api/connect.ts';
-import type { FaultSpec } from '../../verbs-api/contract/protocol/faults.ts';
-import {
-  Access,
-  AsyncEventType,
-  SendFlag,
-  WCStatus,
-  WROpcode,
-} from '../../verbs-api/contract/verbs/enums.ts';
-import type { QP } from '../../verbs-api/contract/verbs/provider.ts';
-import { asyncEventLog, withFault } from '../../verbs-api/testing/index.ts';
+import type { FaultSpec } from '#contract/protocol/faults';
+import { Access, AsyncEventType, SendFlag, WCStatus, WROpcode } from '#contract/verbs/enums';
+import type { QP } from '#contract/verbs/provider';
+import { createEmbedded, type EmbeddedProvider } from '#daemon/embedded/embedded-provider';
+import { connect, type Listener, listen } from '#verbs-api/connect';
+import { asyncEventLog, withFault } from '#verbs-api/testing/index';
 
 const LEFT = '127.0.0.2';
 const RIGHT = '127.0.0.3';

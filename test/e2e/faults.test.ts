@@ -1,7 +1,6 @@
 /** Each kind of fault, as a TypeScript program meets it. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { DaemonControl } from '../../verbs-api/client/daemon-control.ts';
-import type { FaultKind, FaultSpec } from '../../verbs-api/contract/protocol/faults.ts';
+import type { FaultKind, FaultSpec } from '#contract/protocol/faults';
 import {
   AsyncEventType,
   QPState,
@@ -9,8 +8,9 @@ import {
   WCOpcode,
   WCStatus,
   WROpcode,
-} from '../../verbs-api/contract/verbs/enums.ts';
-import { withFault } from '../../verbs-api/testing/index.ts';
+} from '#contract/verbs/enums';
+import { DaemonControl } from '#verbs-api/client/daemon-control';
+import { withFault } from '#verbs-api/testing/index';
 import {
   completions,
   eventsOf,

@@ -5,11 +5,11 @@
  * and after, and of one on a new connection, as JSON.
  */
 import { spawnSync } from 'node:child_process';
-import type { CaptureTap } from '../../daemon/capture/capture-tap.ts';
-import { ROCE_PARTS } from '../../daemon/host/roce/roce-parts.ts';
-import { ROCE_PORT } from '../../daemon/roce/wire/icrc.ts';
-import type { TappedPacket } from '../../verbs-api/contract/protocol/packet-records.ts';
-import { WCStatus } from '../../verbs-api/contract/verbs/enums.ts';
+import type { TappedPacket } from '#contract/protocol/packet-records';
+import { WCStatus } from '#contract/verbs/enums';
+import type { CaptureTap } from '#daemon/capture/capture-tap';
+import { ROCE_PARTS } from '#daemon/host/roce/roce-parts';
+import { ROCE_PORT } from '#daemon/roce/wire/icrc';
 import { forgeHostUnreachable, forgePortUnreachable, forgeTooBig } from '../support/forged-icmp.ts';
 import { type ConnectedPair, connectPair, RnicNode } from '../support/rnic-node.ts';
 

@@ -4,9 +4,9 @@
  * Prints what became of the size of packets, as JSON: before, after messages that quote no tag of
  * theirs, and after one that does, as a router on the way sends it.
  */
-import { hostSystem } from '../../daemon/host/links/system.ts';
-import { SCTP_PARTS } from '../../daemon/host/sctp/sctp-parts.ts';
-import { sctpStack } from '../../daemon/host/sctp/sctp-stack.ts';
+import { hostSystem } from '#daemon/host/links/system';
+import { SCTP_PARTS } from '#daemon/host/sctp/sctp-parts';
+import { sctpStack } from '#daemon/host/sctp/sctp-stack';
 import { forgeHostUnreachable, forgePortUnreachable, forgeTooBig } from '../support/forged-icmp.ts';
 import { connectPair, RnicNode, until } from '../support/rnic-node.ts';
 

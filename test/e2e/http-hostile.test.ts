@@ -1,9 +1,9 @@
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { controlRoutes } from '../../daemon/http/control-routes.ts';
-import type { HttpRoute } from '../../daemon/http/http-route.ts';
-import { DEFAULT_HTTP_LIMITS, HttpServer } from '../../daemon/http/http-server.ts';
+import { controlRoutes } from '#daemon/http/control-routes';
+import type { HttpRoute } from '#daemon/http/http-route';
+import { DEFAULT_HTTP_LIMITS, HttpServer } from '#daemon/http/http-server';
 import { FixedTarget } from '../support/control-target.ts';
 import { patience, quiet } from '../support/patience.ts';
 

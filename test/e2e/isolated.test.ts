@@ -2,11 +2,11 @@
 import { readdirSync, readFileSync, readlinkSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
-import { createEmbedded } from '../../daemon/embedded/embedded-provider.ts';
-import { connect, listen } from '../../verbs-api/connect.ts';
-import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
-import type { Provider } from '../../verbs-api/contract/verbs/provider.ts';
-import { startPrivateDaemon } from '../../verbs-api/testing/private-daemon.ts';
+import type { Provider } from '#contract/verbs/provider';
+import { createEmbedded } from '#daemon/embedded/embedded-provider';
+import { connect, listen } from '#verbs-api/connect';
+import { connectDaemon } from '#verbs-api/connect-daemon';
+import { startPrivateDaemon } from '#verbs-api/testing/private-daemon';
 import { CommandFolder, runCommand } from './cli-process.ts';
 
 const HOST = '127.0.0.1';

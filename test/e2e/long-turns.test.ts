@@ -5,11 +5,11 @@
  */
 import { readFileSync, writeSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { RequestFlag, ShimOp } from '../../daemon/ipc/kernel/shim-protocol.ts';
-import { TURN_WATCH_VARIABLE } from '../../daemon/main/turn-watch.ts';
-import { closeDescriptor } from '../../native-bridge/libc/descriptor.ts';
-import { emitFrame, FrameType, Role } from '../../verbs-api/contract/protocol/ipc-frames.ts';
-import { encodeValue } from '../../verbs-api/contract/protocol/ipc-value.ts';
+import { emitFrame, FrameType, Role } from '#contract/protocol/ipc-frames';
+import { encodeValue } from '#contract/protocol/ipc-value';
+import { RequestFlag, ShimOp } from '#daemon/ipc/kernel/shim-protocol';
+import { TURN_WATCH_VARIABLE } from '#daemon/main/turn-watch';
+import { closeDescriptor } from '#native-bridge/libc/descriptor';
 import { IpcClient } from '../support/ipc-client.ts';
 import { until } from '../support/patience.ts';
 import { ShimClient } from '../support/shim-client.ts';

@@ -1,10 +1,10 @@
 /** How connections within one daemon, and within one program, travel: the kernel sees them or not. */
 import { readFileSync } from 'node:fs';
 import { afterEach, describe, expect, it } from 'vitest';
-import { createEmbedded } from '../../daemon/embedded/embedded-provider.ts';
-import { connect, listen } from '../../verbs-api/connect.ts';
-import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
-import type { Provider } from '../../verbs-api/contract/verbs/provider.ts';
+import type { Provider } from '#contract/verbs/provider';
+import { createEmbedded } from '#daemon/embedded/embedded-provider';
+import { connect, listen } from '#verbs-api/connect';
+import { connectDaemon } from '#verbs-api/connect-daemon';
 import { CommandFolder, runCommand } from './cli-process.ts';
 
 const HERE = '127.0.0.4';

@@ -1,6 +1,6 @@
 /** Gives shared memory back in a process that has as many mappings as the kernel allows it. */
 import koffi from 'koffi';
-import { SharedMemory } from '../../native-bridge/libc/shared-memory.ts';
+import { SharedMemory } from '#native-bridge/libc/shared-memory';
 
 const MAP_FAILED = 0xffff_ffff_ffff_ffffn;
 const MAP_PRIVATE_ANONYMOUS_NORESERVE = 0x4022;

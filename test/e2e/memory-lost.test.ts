@@ -1,9 +1,9 @@
 /** Registered memory that goes away: its queue pair fails, the daemon and other clients keep working. */
 import koffi from 'koffi';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
-import { Access, WCStatus } from '../../verbs-api/contract/verbs/enums.ts';
-import type { MR, Provider } from '../../verbs-api/contract/verbs/provider.ts';
+import { Access, WCStatus } from '#contract/verbs/enums';
+import type { MR, Provider } from '#contract/verbs/provider';
+import { connectDaemon } from '#verbs-api/connect-daemon';
 import {
   completions,
   connectedPair,

@@ -3,11 +3,11 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSyn
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { createEmbedded } from '../../daemon/embedded/embedded-provider.ts';
-import type { Provider } from '../../verbs-api/contract/verbs/provider.ts';
-import { NfsClient, NfsError, type RemoteFile } from '../../verbs-api/nfs/client/nfs-client.ts';
-import { Nfs3Status } from '../../verbs-api/nfs/nfs3/constants.ts';
-import { NfsServer } from '../../verbs-api/nfs/server/nfs-server.ts';
+import type { Provider } from '#contract/verbs/provider';
+import { createEmbedded } from '#daemon/embedded/embedded-provider';
+import { NfsClient, NfsError, type RemoteFile } from '#verbs-api/nfs/client/nfs-client';
+import { Nfs3Status } from '#verbs-api/nfs/nfs3/constants';
+import { NfsServer } from '#verbs-api/nfs/server/nfs-server';
 
 const MEBIBYTE = 1 << 20;
 

@@ -3,7 +3,7 @@
  * to it. Arguments: the addresses of both. Prints what it survived.
  */
 import { openSync } from 'node:fs';
-import { ROCE_PARTS } from '../../daemon/host/roce/roce-parts.ts';
+import { ROCE_PARTS } from '#daemon/host/roce/roce-parts';
 import { datagramEnd } from '../support/datagram-end.ts';
 import { RnicNode } from '../support/rnic-node.ts';
 import { RoceStranger } from '../support/roce-stranger.ts';

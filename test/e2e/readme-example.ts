@@ -1,5 +1,5 @@
-import { createEmbedded } from '../../daemon/embedded/embedded-provider.ts';
-import { Access, connect, listen, SendFlag, WROpcode } from '../../verbs-api/index.ts';
+import { createEmbedded } from '#daemon/embedded/embedded-provider';
+import { Access, connect, listen, SendFlag, WROpcode } from '#verbs-api/index';
 
 /** A server lends 1 MiB of memory; a client writes into it over RDMA and says when it is done. */
 export async function example(host = '127.0.0.1'): Promise<string> {

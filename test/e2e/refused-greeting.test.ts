@@ -5,10 +5,10 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { Worker } from 'node:worker_threads';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { preloadPath } from '../../daemon/console/preload-library.ts';
-import { DaemonConnection } from '../../verbs-api/client/daemon-connection.ts';
-import { emitWelcome, Role, TOKEN_BYTES } from '../../verbs-api/contract/protocol/ipc-frames.ts';
-import { ERRNO } from '../../verbs-api/contract/verbs/errors.ts';
+import { emitWelcome, Role, TOKEN_BYTES } from '#contract/protocol/ipc-frames';
+import { ERRNO } from '#contract/verbs/errors';
+import { preloadPath } from '#daemon/console/preload-library';
+import { DaemonConnection } from '#verbs-api/client/daemon-connection';
 
 const execute = promisify(execFile);
 

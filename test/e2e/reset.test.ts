@@ -1,8 +1,8 @@
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { DaemonControl } from '../../verbs-api/client/daemon-control.ts';
-import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
+import { DaemonControl } from '#verbs-api/client/daemon-control';
+import { connectDaemon } from '#verbs-api/connect-daemon';
 import { madeToken } from '../support/http-token.ts';
 import { DaemonProcess, printed, startProgram } from './daemon-process.ts';
 import { Survivor } from './daemon-survivor.ts';

@@ -1,8 +1,8 @@
 /** Connections of TypeScript programs between hosts with RoCE devices, and the choice of a wire. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { createEmbedded, type EmbeddedProvider } from '../../daemon/embedded/embedded-provider.ts';
-import { connect, type Listener, listen } from '../../verbs-api/connect.ts';
-import { ConnectionRejectedError } from '../../verbs-api/contract/verbs/connect-errors.ts';
+import { ConnectionRejectedError } from '#contract/verbs/connect-errors';
+import { createEmbedded, type EmbeddedProvider } from '#daemon/embedded/embedded-provider';
+import { connect, type Listener, listen } from '#verbs-api/connect';
 import { ownAddress } from '../support/own-address.ts';
 
 const SERVER = { iwarp: ownAddress(20), roce: ownAddress(21) };

@@ -1,10 +1,10 @@
 /** Forged datagrams against servers on a RoCE device, beside honest clients. */
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { createEmbedded, type EmbeddedProvider } from '../../daemon/embedded/embedded-provider.ts';
-import { connect, type EndpointOptions, type Listener, listen } from '../../verbs-api/connect.ts';
-import type { Connection } from '../../verbs-api/connection.ts';
-import { connectRpc } from '../../verbs-api/rpcrdma/rpc-client.ts';
-import { listenRpc } from '../../verbs-api/rpcrdma/rpc-server.ts';
+import { createEmbedded, type EmbeddedProvider } from '#daemon/embedded/embedded-provider';
+import { connect, type EndpointOptions, type Listener, listen } from '#verbs-api/connect';
+import type { Connection } from '#verbs-api/connection';
+import { connectRpc } from '#verbs-api/rpcrdma/rpc-client';
+import { listenRpc } from '#verbs-api/rpcrdma/rpc-server';
 import { MadForger } from '../support/forged-mads.ts';
 import { ownAddress } from '../support/own-address.ts';
 import { echoService } from '../support/rpc-world.ts';

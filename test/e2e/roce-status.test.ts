@@ -1,13 +1,13 @@
 /** What a daemon shows of its RoCE devices, with two queue pairs connected. */
 import { readFileSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { runTop } from '../../daemon/cli/control/top.ts';
-import { statusLines } from '../../daemon/cli/status.ts';
-import { sysfsPath } from '../../daemon/ipc/kernel/sysfs-tree.ts';
-import { DaemonControl } from '../../verbs-api/client/daemon-control.ts';
-import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
-import { AsyncEventType, QPState, QPType, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
-import type { Provider } from '../../verbs-api/contract/verbs/provider.ts';
+import { AsyncEventType, QPState, QPType, WROpcode } from '#contract/verbs/enums';
+import type { Provider } from '#contract/verbs/provider';
+import { runTop } from '#daemon/cli/control/top';
+import { statusLines } from '#daemon/cli/status';
+import { sysfsPath } from '#daemon/ipc/kernel/sysfs-tree';
+import { DaemonControl } from '#verbs-api/client/daemon-control';
+import { connectDaemon } from '#verbs-api/connect-daemon';
 import { send } from '../compliance/fixture.ts';
 import {
   connectTo,

@@ -1,18 +1,14 @@
 /** Peers that break the rules of RPC over RDMA: what they get, and what others notice of it. */
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { Access } from '../../verbs-api/contract/verbs/enums.ts';
-import type { MR } from '../../verbs-api/contract/verbs/provider.ts';
-import { emitPrivateData } from '../../verbs-api/rpcrdma/core/private-data.ts';
-import type {
-  ChunkLists,
-  MessageHeader,
-  Segment,
-} from '../../verbs-api/rpcrdma/core/transport-header.ts';
-import { parseTransportHeader } from '../../verbs-api/rpcrdma/core/transport-header.ts';
-import { connectRpc } from '../../verbs-api/rpcrdma/rpc-client.ts';
-import type { RpcClient } from '../../verbs-api/rpcrdma/rpc-client-types.ts';
-import { RpcError } from '../../verbs-api/rpcrdma/rpc-error.ts';
-import { listenRpc, type RpcServer } from '../../verbs-api/rpcrdma/rpc-server.ts';
+import { Access } from '#contract/verbs/enums';
+import type { MR } from '#contract/verbs/provider';
+import { emitPrivateData } from '#verbs-api/rpcrdma/core/private-data';
+import type { ChunkLists, MessageHeader, Segment } from '#verbs-api/rpcrdma/core/transport-header';
+import { parseTransportHeader } from '#verbs-api/rpcrdma/core/transport-header';
+import { connectRpc } from '#verbs-api/rpcrdma/rpc-client';
+import type { RpcClient } from '#verbs-api/rpcrdma/rpc-client-types';
+import { RpcError } from '#verbs-api/rpcrdma/rpc-error';
+import { listenRpc, type RpcServer } from '#verbs-api/rpcrdma/rpc-server';
 import { mutants } from '../fuzz/mutate.ts';
 import { ECHO, pattern, sumOf } from '../support/echo-program.ts';
 import { bytesOf, hexOf } from '../support/hex.ts';

@@ -1,24 +1,18 @@
 /** Programs called and served over RDMA: in one process, and over a daemon. */
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
-import { queryDaemon } from '../../verbs-api/client/daemon-query.ts';
-import { ClientPD } from '../../verbs-api/client/protection-domain.ts';
-import { connect } from '../../verbs-api/connect.ts';
-import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
-import {
-  Access,
-  WCFlag,
-  WCOpcode,
-  WCStatus,
-  WROpcode,
-} from '../../verbs-api/contract/verbs/enums.ts';
-import { isVerbsError } from '../../verbs-api/contract/verbs/errors.ts';
-import { emitPrivateData, parsePrivateData } from '../../verbs-api/rpcrdma/core/private-data.ts';
-import { defineProgram } from '../../verbs-api/rpcrdma/core/program.ts';
-import { XdrReader } from '../../verbs-api/rpcrdma/core/xdr-reader.ts';
-import { connectRpc } from '../../verbs-api/rpcrdma/rpc-client.ts';
-import type { RpcClient, RpcClientOptions } from '../../verbs-api/rpcrdma/rpc-client-types.ts';
-import { RpcError } from '../../verbs-api/rpcrdma/rpc-error.ts';
-import { listenRpc, type RpcServer } from '../../verbs-api/rpcrdma/rpc-server.ts';
+import { Access, WCFlag, WCOpcode, WCStatus, WROpcode } from '#contract/verbs/enums';
+import { isVerbsError } from '#contract/verbs/errors';
+import { queryDaemon } from '#verbs-api/client/daemon-query';
+import { ClientPD } from '#verbs-api/client/protection-domain';
+import { connect } from '#verbs-api/connect';
+import { connectDaemon } from '#verbs-api/connect-daemon';
+import { emitPrivateData, parsePrivateData } from '#verbs-api/rpcrdma/core/private-data';
+import { defineProgram } from '#verbs-api/rpcrdma/core/program';
+import { XdrReader } from '#verbs-api/rpcrdma/core/xdr-reader';
+import { connectRpc } from '#verbs-api/rpcrdma/rpc-client';
+import type { RpcClient, RpcClientOptions } from '#verbs-api/rpcrdma/rpc-client-types';
+import { RpcError } from '#verbs-api/rpcrdma/rpc-error';
+import { listenRpc, type RpcServer } from '#verbs-api/rpcrdma/rpc-server';
 import { DaemonRig } from '../support/daemon-rig.ts';
 import { ECHO, pattern, sumOf } from '../support/echo-program.ts';
 import { quiet } from '../support/patience.ts';

@@ -1,8 +1,8 @@
 /** Peers that stop within MPA's startup, beside clients that mean it. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { createEmbedded, type EmbeddedProvider } from '../../daemon/embedded/embedded-provider.ts';
-import { connect, type EndpointOptions, type Listener, listen } from '../../verbs-api/connect.ts';
-import type { Connection } from '../../verbs-api/connection.ts';
+import { createEmbedded, type EmbeddedProvider } from '#daemon/embedded/embedded-provider';
+import { connect, type EndpointOptions, type Listener, listen } from '#verbs-api/connect';
+import type { Connection } from '#verbs-api/connection';
 import { mpaReply, mpaRequest } from '../support/mpa-frames.ts';
 import { ownAddress } from '../support/own-address.ts';
 import { RawPeer } from '../support/raw-peer.ts';

@@ -2,12 +2,12 @@
 import type { ChildProcess } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { connect } from '../../verbs-api/connect.ts';
-import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
-import type { Connection } from '../../verbs-api/connection.ts';
-import { Access, SendFlag, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
-import type { MR, Provider } from '../../verbs-api/contract/verbs/provider.ts';
-import type { SendWR } from '../../verbs-api/contract/verbs/work-request.ts';
+import { Access, SendFlag, WROpcode } from '#contract/verbs/enums';
+import type { MR, Provider } from '#contract/verbs/provider';
+import type { SendWR } from '#contract/verbs/work-request';
+import { connect } from '#verbs-api/connect';
+import { connectDaemon } from '#verbs-api/connect-daemon';
+import type { Connection } from '#verbs-api/connection';
 import { completions, connectedPair, type Pair, pattern, send } from '../compliance/fixture.ts';
 import { quiet } from '../support/patience.ts';
 import { DaemonProcess, printed, startProgram } from './daemon-process.ts';

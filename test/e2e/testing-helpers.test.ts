@@ -13,8 +13,6 @@ import {
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { createEmbedded } from '../../daemon/embedded/embedded-provider.ts';
-import { connect, listen } from '../../verbs-api/connect.ts';
 import {
   AsyncEventType,
   QPState,
@@ -22,7 +20,9 @@ import {
   WCOpcode,
   WCStatus,
   WROpcode,
-} from '../../verbs-api/contract/verbs/enums.ts';
+} from '#contract/verbs/enums';
+import { createEmbedded } from '#daemon/embedded/embedded-provider';
+import { connect, listen } from '#verbs-api/connect';
 import {
   expectCompletion,
   type PrivateDaemon,
@@ -31,7 +31,7 @@ import {
   type TwoNodes,
   waitFor,
   withFault,
-} from '../../verbs-api/testing/index.ts';
+} from '#verbs-api/testing/index';
 import { patience } from '../support/patience.ts';
 import { printed, startProgram } from './daemon-process.ts';
 

@@ -1,6 +1,7 @@
 /** A program that gives nothing back: it registers memory and waits. Argument: socket path. */
-import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
-import { Access } from '../../verbs-api/contract/verbs/enums.ts';
+
+import { Access } from '#contract/verbs/enums';
+import { connectDaemon } from '#verbs-api/connect-daemon';
 
 const [socketPath = ''] = process.argv.slice(2);
 const provider = await connectDaemon({ socketPath });

@@ -1,5 +1,5 @@
 /** A test run that gets killed: it starts a private daemon, reports it, and waits. */
-import { startPrivateDaemon } from '../../verbs-api/testing/index.ts';
+import { startPrivateDaemon } from '#verbs-api/testing/index';
 
 const daemon = await startPrivateDaemon();
 const provider = await daemon.connect();

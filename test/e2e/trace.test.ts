@@ -1,13 +1,13 @@
 /** Work requests, frames and completions as an operator sees them: `iwarpd trace` and `GET /trace`. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { OPERATIONS } from '../../daemon/control/operations.ts';
-import { DaemonControl } from '../../verbs-api/client/daemon-control.ts';
-import type { Refusal } from '../../verbs-api/contract/protocol/refusals.ts';
+import type { Refusal } from '#contract/protocol/refusals';
 import {
   TRACE_SAMPLES_MAX,
   type TraceRecord,
   type TraceSample,
-} from '../../verbs-api/contract/protocol/trace-sample.ts';
+} from '#contract/protocol/trace-sample';
+import { OPERATIONS } from '#daemon/control/operations';
+import { DaemonControl } from '#verbs-api/client/daemon-control';
 import { freePort } from '../support/free-port.ts';
 import { fetchWith, madeToken } from '../support/http-token.ts';
 import { CommandFolder, type RunningCommand, refusedWords, runCommand } from './cli-process.ts';

@@ -1,8 +1,8 @@
 /** A peer without credits that sends and sends to a program that does not read. */
 import { expect, it } from 'vitest';
-import { createEmbedded } from '../../daemon/embedded/embedded-provider.ts';
-import { connect, listen } from '../../verbs-api/connect.ts';
-import { WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
+import { WROpcode } from '#contract/verbs/enums';
+import { createEmbedded } from '#daemon/embedded/embedded-provider';
+import { connect, listen } from '#verbs-api/connect';
 import { patient } from '../support/patience.ts';
 
 const WINDOW = 2;

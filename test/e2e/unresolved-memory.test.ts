@@ -2,11 +2,11 @@
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { connect } from '../../verbs-api/connect.ts';
-import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
-import type { Connection } from '../../verbs-api/connection.ts';
-import { Access, SendFlag, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
-import type { Provider } from '../../verbs-api/contract/verbs/provider.ts';
+import { Access, SendFlag, WROpcode } from '#contract/verbs/enums';
+import type { Provider } from '#contract/verbs/provider';
+import { connect } from '#verbs-api/connect';
+import { connectDaemon } from '#verbs-api/connect-daemon';
+import type { Connection } from '#verbs-api/connection';
 import { completions, connectedPair, type Pair, send } from '../compliance/fixture.ts';
 import { quiet } from '../support/patience.ts';
 import { DaemonProcess, printed, startProgram } from './daemon-process.ts';

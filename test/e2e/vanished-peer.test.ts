@@ -4,13 +4,8 @@
  */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { WireDefaults } from '../../daemon/iwarp/cm/cm-types.ts';
-import {
-  AsyncEventType,
-  CMEventType,
-  QPState,
-  WCStatus,
-} from '../../verbs-api/contract/verbs/enums.ts';
+import { AsyncEventType, CMEventType, QPState, WCStatus } from '#contract/verbs/enums';
+import type { WireDefaults } from '#daemon/iwarp/cm/cm-types';
 import { bytesOf } from '../support/hex.ts';
 import { emitFpdu, mpaRequest } from '../support/mpa-frames.ts';
 import { quiet } from '../support/patience.ts';

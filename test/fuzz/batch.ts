@@ -1,7 +1,7 @@
 /** Runs batches of inputs and judges them, for tests and long runs. */
-import { workListeners } from '../../daemon/host/turn-note.ts';
-import { LongestWork } from '../../daemon/main/turn-watch.ts';
-import { threadTimeMs } from '../../native-bridge/libc/scheduling.ts';
+import { workListeners } from '#daemon/host/turn-note';
+import { LongestWork } from '#daemon/main/turn-watch';
+import { threadTimeMs } from '#native-bridge/libc/scheduling';
 import { Draws, type InputName } from './draws.ts';
 import { starvedMs } from './silence-watch.ts';
 import type { FuzzState, FuzzTarget, Outcome } from './target.ts';

@@ -2,13 +2,14 @@
  * The device of `wire-stream`: registered memory between guards, memory that peers may only read,
  * memory of another protection domain, and unreachable memory that holds a secret.
  */
-import { ChunkPool } from '../../daemon/iwarp/engine/chunk-pool.ts';
-import type { CQ } from '../../daemon/rnic/completion-queue.ts';
-import { ViewBacking } from '../../daemon/rnic/memory-backing.ts';
-import { Nic } from '../../daemon/rnic/nic.ts';
-import type { PD } from '../../daemon/rnic/protection-domain.ts';
-import { CompletionRing } from '../../verbs-api/client/completion-ring.ts';
-import { Access } from '../../verbs-api/contract/verbs/enums.ts';
+
+import { Access } from '#contract/verbs/enums';
+import { ChunkPool } from '#daemon/iwarp/engine/chunk-pool';
+import type { CQ } from '#daemon/rnic/completion-queue';
+import { ViewBacking } from '#daemon/rnic/memory-backing';
+import { Nic } from '#daemon/rnic/nic';
+import type { PD } from '#daemon/rnic/protection-domain';
+import { CompletionRing } from '#verbs-api/client/completion-ring';
 import { bytesOf } from '../support/hex.ts';
 import { KeepingBacking } from '../support/nic-rig.ts';
 import { ANSWERS, OPEN_STAG, SEGMENTS } from './corpus.ts';

@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { noteWork } from '../../daemon/host/turn-note.ts';
+import { noteWork } from '#daemon/host/turn-note';
 import { judgeBatch, runBatch } from './batch.ts';
 import { repositoryRoot } from './corpus.ts';
 import { Draws } from './draws.ts';

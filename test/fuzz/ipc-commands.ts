@@ -1,6 +1,6 @@
 /** Client commands: a valid sequence, and hostile requests of every kind. */
-import type { CommandName, CommandRequest } from '../../verbs-api/contract/protocol/commands.ts';
-import type { IpcValue } from '../../verbs-api/contract/protocol/ipc-value.ts';
+import type { CommandName, CommandRequest } from '#contract/protocol/commands';
+import type { IpcValue } from '#contract/protocol/ipc-value';
 import type { Draws } from './draws.ts';
 
 const bytes = Uint8Array.of(1, 2, 3);

@@ -1,14 +1,11 @@
 /** Neighbours of a hostile client: guarded memory, and a well-behaved client. */
-import type { ClientMemory } from '../../daemon/ipc/objects/client-memory.ts';
-import type { DeviceDirectory } from '../../daemon/ipc/objects/device-directory.ts';
-import { ClientContext } from '../../daemon/ipc/verbs/client-context.ts';
-import { ViewBacking } from '../../daemon/rnic/memory-backing.ts';
-import type {
-  CommandName,
-  CommandReply,
-  CommandRequest,
-} from '../../verbs-api/contract/protocol/commands.ts';
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+
+import type { CommandName, CommandReply, CommandRequest } from '#contract/protocol/commands';
+import { VerbsError } from '#contract/verbs/errors';
+import type { ClientMemory } from '#daemon/ipc/objects/client-memory';
+import type { DeviceDirectory } from '#daemon/ipc/objects/device-directory';
+import { ClientContext } from '#daemon/ipc/verbs/client-context';
+import { ViewBacking } from '#daemon/rnic/memory-backing';
 import { claim } from './target.ts';
 
 /** Bytes that a client may register at `OWN_ADDRESS`. */

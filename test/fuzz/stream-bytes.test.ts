@@ -4,10 +4,10 @@
  * it. The target wire-stream adds random changes and a real queue pair.
  */
 import { describe, expect, it } from 'vitest';
-import { ChunkPool } from '../../daemon/iwarp/engine/chunk-pool.ts';
-import { FpduReceiver } from '../../daemon/iwarp/engine/fpdu-receiver.ts';
-import type { Stream } from '../../daemon/iwarp/engine/stream.ts';
-import { crc32c } from '../../daemon/iwarp/wire/crc32c.ts';
+import { ChunkPool } from '#daemon/iwarp/engine/chunk-pool';
+import { FpduReceiver } from '#daemon/iwarp/engine/fpdu-receiver';
+import type { Stream } from '#daemon/iwarp/engine/stream';
+import { crc32c } from '#daemon/iwarp/wire/crc32c';
 import { streamOf as framed, RecordingSink } from '../support/fpdu-stream.ts';
 import { bytesOf, concat } from '../support/hex.ts';
 import { NaiveUser } from '../support/naive-user.ts';

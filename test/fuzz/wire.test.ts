@@ -1,6 +1,6 @@
 /** Hostile peers: startup frames, FPDUs, headers, streams and raw TCP. */
 import { describe, expect, it } from 'vitest';
-import { startupFrameBytesNeeded } from '../../daemon/iwarp/wire/startup-frame.ts';
+import { startupFrameBytesNeeded } from '#daemon/iwarp/wire/startup-frame';
 import { startupFrames } from './corpus.ts';
 import { bites, smoke } from './smoke.ts';
 

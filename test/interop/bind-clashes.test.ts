@@ -6,7 +6,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import type { DeviceTransport } from '../../verbs-api/contract/verbs/attributes.ts';
+import type { DeviceTransport } from '#contract/verbs/attributes';
 import { RoceRig } from '../support/roce-rig.ts';
 import { BindClashes, type ClashAddresses, kernelOutcomes, outcomesOf } from './bind-clashes.ts';
 import { describeWith } from './prerequisites.ts';

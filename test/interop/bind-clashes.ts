@@ -5,7 +5,7 @@
 import { spawnSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import type { DeviceTransport } from '../../verbs-api/contract/verbs/attributes.ts';
+import type { DeviceTransport } from '#contract/verbs/attributes';
 import { shellWord } from './kernel-peer/kernel-peer.ts';
 import { repositoryRoot } from './prerequisites.ts';
 

@@ -1,7 +1,7 @@
 /** Our decoder of capture files against Wireshark's: the same FPDUs in every recording. */
 import { readFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
-import { CaptureDecoder, type DecodedLine } from '../../daemon/capture/capture-decoder.ts';
+import { CaptureDecoder, type DecodedLine } from '#daemon/capture/capture-decoder';
 import { captureNames, capturePath } from './captures/expectation.ts';
 import { describeWith } from './prerequisites.ts';
 import { type DissectedFpdu, dissect } from './tshark.ts';

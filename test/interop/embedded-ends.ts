@@ -3,9 +3,9 @@
  * `embedded-life.test.ts`: `embedded-ends.js PART KIND ADDRESS [HOST PORT]`.
  */
 
-import { createEmbedded } from '../../daemon/embedded/embedded-provider.ts';
-import type { DeviceConfig } from '../../daemon/host/device-config.ts';
-import { connect, listen } from '../../verbs-api/index.ts';
+import { createEmbedded } from '#daemon/embedded/embedded-provider';
+import type { DeviceConfig } from '#daemon/host/device-config';
+import { connect, listen } from '#verbs-api/index';
 
 const [part = '', kind = '', address = '', host = '', port = ''] = process.argv.slice(2);
 

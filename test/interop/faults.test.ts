@@ -1,8 +1,8 @@
 /** Each kind of fault that an unmodified program can notice, as it notices it. */
 import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
-import { DaemonControl } from '../../verbs-api/client/daemon-control.ts';
-import type { FaultSpec, FaultStatus } from '../../verbs-api/contract/protocol/faults.ts';
-import { withFault } from '../../verbs-api/testing/index.ts';
+import type { FaultSpec, FaultStatus } from '#contract/protocol/faults';
+import { DaemonControl } from '#verbs-api/client/daemon-control';
+import { withFault } from '#verbs-api/testing/index';
 import type { RunningCommand } from '../e2e/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
 import { quiet } from '../support/patience.ts';

@@ -4,7 +4,7 @@
  */
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
-import type { DeviceTransport } from '../../verbs-api/contract/verbs/attributes.ts';
+import type { DeviceTransport } from '#contract/verbs/attributes';
 import { repositoryRoot } from './prerequisites.ts';
 
 const OK = 'ok';

@@ -1,9 +1,9 @@
 import { crc32 as zlibCrc32 } from 'node:zlib';
 import { expect, it } from 'vitest';
-import { chooseCrcEngine } from '../../daemon/host/crc-engine.ts';
-import { crc32c } from '../../daemon/iwarp/wire/crc32c.ts';
-import { openIsalCrc32 } from '../../native-bridge/isal/crc32.ts';
-import { openIsalCrc32c } from '../../native-bridge/isal/crc32c.ts';
+import { chooseCrcEngine } from '#daemon/host/crc-engine';
+import { crc32c } from '#daemon/iwarp/wire/crc32c';
+import { openIsalCrc32 } from '#native-bridge/isal/crc32';
+import { openIsalCrc32c } from '#native-bridge/isal/crc32c';
 import { describeWith } from './prerequisites.ts';
 
 describeWith(['isal'], 'CRC32C by ISA-L', () => {

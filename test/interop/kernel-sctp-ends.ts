@@ -3,9 +3,9 @@
  * that does what a DDP peer does not. Prints what it was notified of.
  */
 import { execFileSync } from 'node:child_process';
-import { hostSystem } from '../../daemon/host/links/system.ts';
-import { type Association, MESSAGE_MAX_BYTES } from '../../daemon/host/sctp/association.ts';
-import { KernelSctpTransport } from '../../daemon/host/sctp/kernel-transport.ts';
+import { hostSystem } from '#daemon/host/links/system';
+import { type Association, MESSAGE_MAX_BYTES } from '#daemon/host/sctp/association';
+import { KernelSctpTransport } from '#daemon/host/sctp/kernel-transport';
 import { KernelSctpSocket } from '../support/kernel-sctp.ts';
 import { quiet } from '../support/patience.ts';
 import { AssociationRecorder, type RecordedEnd, SEGMENT, until } from '../support/sctp-pair.ts';

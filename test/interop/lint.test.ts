@@ -3,7 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { LINT_RULES } from '../../daemon/lint/findings.ts';
+import { LINT_RULES } from '#daemon/lint/findings';
 import { CommandFolder, type Finished, runCommand } from '../e2e/cli-process.ts';
 import { describeWith, repositoryRoot } from './prerequisites.ts';
 

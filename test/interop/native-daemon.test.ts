@@ -1,14 +1,8 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type ConnectionRequest, connect, listen } from '../../verbs-api/connect.ts';
-import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
-import {
-  Access,
-  AsyncEventType,
-  SendFlag,
-  WCStatus,
-  WROpcode,
-} from '../../verbs-api/contract/verbs/enums.ts';
-import type { Provider } from '../../verbs-api/contract/verbs/provider.ts';
+import { Access, AsyncEventType, SendFlag, WCStatus, WROpcode } from '#contract/verbs/enums';
+import type { Provider } from '#contract/verbs/provider';
+import { type ConnectionRequest, connect, listen } from '#verbs-api/connect';
+import { connectDaemon } from '#verbs-api/connect-daemon';
 import { NativeDaemonRig } from '../support/native-daemon.ts';
 
 const ACCESS = Access.localWrite | Access.remoteRead | Access.remoteWrite;

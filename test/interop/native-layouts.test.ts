@@ -7,7 +7,6 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { CONSTANTS, LAYOUTS, type StructLayout } from '../../native-bridge/rdma/layouts.ts';
 import {
   Access,
   AsyncEventType,
@@ -18,7 +17,8 @@ import {
   WCOpcode,
   WCStatus,
   WROpcode,
-} from '../../verbs-api/contract/verbs/enums.ts';
+} from '#contract/verbs/enums';
+import { CONSTANTS, LAYOUTS, type StructLayout } from '#native-bridge/rdma/layouts';
 import { describeWith } from './prerequisites.ts';
 
 /** Numbers of the contract that the bridge hands to the library as they are. */

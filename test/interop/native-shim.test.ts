@@ -8,7 +8,7 @@ import { readFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
-import { startDaemon } from '../../daemon/main/daemon.ts';
+import { startDaemon } from '#daemon/main/daemon';
 import { DEVICE, SMALL_DEVICE, SMALL_PROFILE, SMALL_WIRE } from '../compliance/fixture.ts';
 import { compiledTest } from './kernel-peer/inner-suite.ts';
 import { describeWith, missingPackages, repositoryRoot } from './prerequisites.ts';

@@ -6,8 +6,8 @@
  */
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import type { DoctorReport } from '../../daemon/cli/doctor.ts';
-import type { Finding } from '../../daemon/cli/doctor-finding.ts';
+import type { DoctorReport } from '#daemon/cli/doctor';
+import type { Finding } from '#daemon/cli/doctor-finding';
 import { CommandFolder, type RunningCommand, runCommand } from '../e2e/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
 import { patience } from '../support/patience.ts';

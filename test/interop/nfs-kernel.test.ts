@@ -17,7 +17,7 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { NFS3 } from '../../verbs-api/nfs/nfs3/nfs3-program.ts';
+import { NFS3 } from '#verbs-api/nfs/nfs3/nfs3-program';
 import { CommandFolder } from '../e2e/cli-process.ts';
 import { BreakingProxy } from './breaking-proxy.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';

@@ -2,14 +2,11 @@
  * One of many programs that run at once, all with the same addresses and port: a message between two
  * nodes on a private daemon, or of a device in this process. Argument: `daemon` or `embedded`.
  */
-import { createEmbedded } from '../../daemon/embedded/embedded-provider.ts';
-import { connect, listen } from '../../verbs-api/connect.ts';
-import { SendFlag, WCOpcode, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
-import {
-  expectCompletion,
-  startPrivateDaemon,
-  startTwoNodes,
-} from '../../verbs-api/testing/index.ts';
+
+import { SendFlag, WCOpcode, WROpcode } from '#contract/verbs/enums';
+import { createEmbedded } from '#daemon/embedded/embedded-provider';
+import { connect, listen } from '#verbs-api/connect';
+import { expectCompletion, startPrivateDaemon, startTwoNodes } from '#verbs-api/testing/index';
 import { patience } from '../support/patience.ts';
 
 const PLACE = { host: '127.0.0.1', port: 7174 };

@@ -7,8 +7,8 @@ import {
   type Locator,
   type Page,
 } from 'playwright-core';
-import { pageLink } from '../../daemon/cli/page-link.ts';
-import type { HttpReady } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import type { HttpReady } from '#contract/protocol/ipc-admin';
+import { pageLink } from '#daemon/cli/page-link';
 import { madeToken } from '../support/http-token.ts';
 
 const CHROMIUM = '/usr/bin/chromium';

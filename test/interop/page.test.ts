@@ -3,10 +3,10 @@ import { readFileSync } from 'node:fs';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import type { Browser } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from 'vitest';
-import { OWNER } from '../../daemon/control/operation.ts';
-import { HttpServer } from '../../daemon/http/http-server.ts';
-import { operationRoutes } from '../../daemon/http/operation-routes.ts';
-import { pageRoute } from '../../daemon/http/page-route.ts';
+import { OWNER } from '#daemon/control/operation';
+import { HttpServer } from '#daemon/http/http-server';
+import { operationRoutes } from '#daemon/http/operation-routes';
+import { pageRoute } from '#daemon/http/page-route';
 import {
   CommandFolder,
   type RunningCommand,

@@ -16,7 +16,7 @@ import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync }
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { MemoryTier } from '../../verbs-api/contract/verbs/provider.ts';
+import type { MemoryTier } from '#contract/verbs/provider';
 import { DaemonProcess } from '../e2e/daemon-process.ts';
 import { Prng } from '../sim/prng.ts';
 import { patience, quiet, TEST_MS } from '../support/patience.ts';

@@ -4,8 +4,8 @@
  */
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { readUint32LE } from '../../daemon/iwarp/wire/bytes.ts';
-import { crc32c } from '../../daemon/iwarp/wire/crc32c.ts';
+import { readUint32LE } from '#daemon/iwarp/wire/bytes';
+import { crc32c } from '#daemon/iwarp/wire/crc32c';
 import { captureNames, capturePath, readExpectation } from './captures/expectation.ts';
 import { readTcpConnections } from './captures/pcap-reader.ts';
 import { type CutFpdu, cutFpdus, reemit } from './captures/reemit.ts';

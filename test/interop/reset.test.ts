@@ -1,10 +1,10 @@
 /** How a reset, and a kill, affects unmodified programs, and what the daemon reports afterwards. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { DaemonControl } from '../../verbs-api/client/daemon-control.ts';
-import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
-import type { ClientStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
-import { QPState, QPType } from '../../verbs-api/contract/verbs/enums.ts';
+import type { ClientStatus } from '#contract/protocol/ipc-admin';
+import { QPState, QPType } from '#contract/verbs/enums';
+import { DaemonControl } from '#verbs-api/client/daemon-control';
+import { connectDaemon } from '#verbs-api/connect-daemon';
 import { freePort } from '../support/free-port.ts';
 import { describeWith } from './prerequisites.ts';
 import { ADDRESS, endOf, ProgramBench } from './program-bench.ts';

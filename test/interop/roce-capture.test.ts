@@ -4,12 +4,12 @@
  */
 import { readFileSync } from 'node:fs';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from 'vitest';
-import { shimVariables } from '../../daemon/console/shim-environment.ts';
-import { crc32 } from '../../daemon/roce/wire/crc32.ts';
-import { makeDatagram, parseDatagram } from '../../daemon/roce/wire/datagram.ts';
-import { icrcOf, readIcrc } from '../../daemon/roce/wire/icrc.ts';
-import { opcodeName } from '../../daemon/roce/wire/opcode.ts';
-import { DaemonControl } from '../../verbs-api/client/daemon-control.ts';
+import { shimVariables } from '#daemon/console/shim-environment';
+import { crc32 } from '#daemon/roce/wire/crc32';
+import { makeDatagram, parseDatagram } from '#daemon/roce/wire/datagram';
+import { icrcOf, readIcrc } from '#daemon/roce/wire/icrc';
+import { opcodeName } from '#daemon/roce/wire/opcode';
+import { DaemonControl } from '#verbs-api/client/daemon-control';
 import { CommandFolder, type RunningCommand, runCommand } from '../e2e/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
 import { datagramsOf, roceRecordingPath } from '../support/roce-recordings.ts';

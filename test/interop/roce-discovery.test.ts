@@ -1,6 +1,6 @@
 /** Unmodified tools of rdma-core and iproute2 on a RoCE device: they see what Linux's rxe shows. */
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
-import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
+import { connectDaemon } from '#verbs-api/connect-daemon';
 import { RoceRig } from '../support/roce-rig.ts';
 import { describeWith } from './prerequisites.ts';
 import { ShimProgram } from './shim-programs.ts';

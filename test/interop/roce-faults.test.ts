@@ -1,6 +1,6 @@
 /** Faults of packets, as unmodified programs on a RoCE device notice them, and as rxe's counters count them. */
 import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
-import type { FaultSpec } from '../../verbs-api/contract/protocol/faults.ts';
+import type { FaultSpec } from '#contract/protocol/faults';
 import { freePort } from '../support/free-port.ts';
 import { RoceRig } from '../support/roce-rig.ts';
 import { describeWith } from './prerequisites.ts';

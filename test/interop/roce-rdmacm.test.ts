@@ -4,7 +4,7 @@
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { gidBytes } from '../../daemon/host/host-addresses.ts';
+import { gidBytes } from '#daemon/host/host-addresses';
 import { CommandFolder } from '../e2e/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
 import { ownAddress } from '../support/own-address.ts';

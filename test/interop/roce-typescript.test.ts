@@ -2,7 +2,6 @@
 import { once } from 'node:events';
 import { connect as connectTcp, type Socket } from 'node:net';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
 import {
   Access,
   MTU,
@@ -12,15 +11,12 @@ import {
   SendFlag,
   WCFlag,
   WROpcode,
-} from '../../verbs-api/contract/verbs/enums.ts';
-import { GRH_BYTES } from '../../verbs-api/contract/verbs/gid.ts';
-import type { Context, Provider, QP } from '../../verbs-api/contract/verbs/provider.ts';
-import type { DatagramDestination } from '../../verbs-api/contract/verbs/work-request.ts';
-import {
-  type DatagramEndpoint,
-  listenDatagrams,
-  resolveDatagrams,
-} from '../../verbs-api/datagrams.ts';
+} from '#contract/verbs/enums';
+import { GRH_BYTES } from '#contract/verbs/gid';
+import type { Context, Provider, QP } from '#contract/verbs/provider';
+import type { DatagramDestination } from '#contract/verbs/work-request';
+import { connectDaemon } from '#verbs-api/connect-daemon';
+import { type DatagramEndpoint, listenDatagrams, resolveDatagrams } from '#verbs-api/datagrams';
 import { completions, pattern, SUCCESS, sameBytes } from '../compliance/fixture.ts';
 import { freePort } from '../support/free-port.ts';
 import { patient, until } from '../support/patience.ts';

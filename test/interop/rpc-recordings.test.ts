@@ -1,18 +1,18 @@
 /** The recordings of NFS over RDMA: Linux's client and server, read and said again by ours. */
 import { describe, expect, it } from 'vitest';
-import { NFS3 } from '../../verbs-api/nfs/nfs3/nfs3-program.ts';
+import { NFS3 } from '#verbs-api/nfs/nfs3/nfs3-program';
 import {
   ReadChunkSource,
   readChunksOf,
   returnedLengthBytes,
   WriteChunkSource,
-} from '../../verbs-api/rpcrdma/core/chunks.ts';
+} from '#verbs-api/rpcrdma/core/chunks';
 import {
   emitPrivateData,
   inlineThresholds,
   parsePrivateData,
-} from '../../verbs-api/rpcrdma/core/private-data.ts';
-import type { AnyProcedure } from '../../verbs-api/rpcrdma/core/program.ts';
+} from '#verbs-api/rpcrdma/core/private-data';
+import type { AnyProcedure } from '#verbs-api/rpcrdma/core/program';
 import {
   type CallHeader,
   emitCredential,
@@ -21,10 +21,10 @@ import {
   readReplyHeader,
   writeCallHeader,
   writeReplyHeader,
-} from '../../verbs-api/rpcrdma/core/rpc-message.ts';
-import type { MessageHeader } from '../../verbs-api/rpcrdma/core/transport-header.ts';
-import { type BulkSource, XdrReader } from '../../verbs-api/rpcrdma/core/xdr-reader.ts';
-import type { Payload } from '../../verbs-api/rpcrdma/core/xdr-writer.ts';
+} from '#verbs-api/rpcrdma/core/rpc-message';
+import type { MessageHeader } from '#verbs-api/rpcrdma/core/transport-header';
+import { type BulkSource, XdrReader } from '#verbs-api/rpcrdma/core/xdr-reader';
+import type { Payload } from '#verbs-api/rpcrdma/core/xdr-writer';
 import { hexOf } from '../support/hex.ts';
 import {
   messageBytes,

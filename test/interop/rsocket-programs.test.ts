@@ -6,7 +6,7 @@ import { randomBytes } from 'node:crypto';
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import type { DaemonStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import type { DaemonStatus } from '#contract/protocol/ipc-admin';
 import { runCommand } from '../e2e/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
 import { describeWith } from './prerequisites.ts';

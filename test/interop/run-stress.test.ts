@@ -5,7 +5,7 @@
 import { chmodSync, copyFileSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
-import { Role } from '../../verbs-api/contract/protocol/ipc-frames.ts';
+import { Role } from '#contract/protocol/ipc-frames';
 import { DaemonProcess, type Footprint } from '../e2e/daemon-process.ts';
 import { Prng } from '../sim/prng.ts';
 import { programSeconds, quiet } from '../support/patience.ts';

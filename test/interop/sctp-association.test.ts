@@ -2,10 +2,10 @@
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { afterEach, expect, it } from 'vitest';
-import { MESSAGE_MAX_BYTES } from '../../daemon/host/sctp/association.ts';
-import { sctpStack } from '../../daemon/host/sctp/sctp-stack.ts';
-import { UsrsctpTransport } from '../../daemon/host/sctp/usrsctp-transport.ts';
-import { loadUsrsctp } from '../../native-bridge/usrsctp/library.ts';
+import { MESSAGE_MAX_BYTES } from '#daemon/host/sctp/association';
+import { sctpStack } from '#daemon/host/sctp/sctp-stack';
+import { UsrsctpTransport } from '#daemon/host/sctp/usrsctp-transport';
+import { loadUsrsctp } from '#native-bridge/usrsctp/library';
 import { Prng } from '../sim/prng.ts';
 import {
   BadNetwork,

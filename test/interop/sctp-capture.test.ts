@@ -1,11 +1,11 @@
 /** `iwarpd capture`, `trace` and `decode` on devices of SCTP, with Wireshark's dissector as a judge. */
 import { spawnSync } from 'node:child_process';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { connect, listen } from '../../verbs-api/connect.ts';
-import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
-import type { Connection } from '../../verbs-api/connection.ts';
-import { Access, SendFlag, WCStatus, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
-import type { MR } from '../../verbs-api/contract/verbs/provider.ts';
+import { Access, SendFlag, WCStatus, WROpcode } from '#contract/verbs/enums';
+import type { MR } from '#contract/verbs/provider';
+import { connect, listen } from '#verbs-api/connect';
+import { connectDaemon } from '#verbs-api/connect-daemon';
+import type { Connection } from '#verbs-api/connection';
 import { CommandFolder, type RunningCommand, runCommand } from '../e2e/cli-process.ts';
 import { ownAddress } from '../support/own-address.ts';
 import { programSeconds } from '../support/patience.ts';

@@ -1,10 +1,10 @@
 /** Faults on devices of SCTP: a bad network, which connections get over, and those that are refused. */
 import { afterEach, describe, expect, it } from 'vitest';
-import type { Fault } from '../../daemon/faults/fault.ts';
-import { SCTP_PARTS, type SctpParts } from '../../daemon/host/sctp/sctp-parts.ts';
-import { UsrsctpTransport } from '../../daemon/host/sctp/usrsctp-transport.ts';
-import type { FaultSpec } from '../../verbs-api/contract/protocol/faults.ts';
-import { CMEventType, QPState, WCStatus, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
+import type { FaultSpec } from '#contract/protocol/faults';
+import { CMEventType, QPState, WCStatus, WROpcode } from '#contract/verbs/enums';
+import type { Fault } from '#daemon/faults/fault';
+import { SCTP_PARTS, type SctpParts } from '#daemon/host/sctp/sctp-parts';
+import { UsrsctpTransport } from '#daemon/host/sctp/usrsctp-transport';
 import { ownAddress } from '../support/own-address.ts';
 import { quiet } from '../support/patience.ts';
 import { type Channel, NO_WISHES, RnicNode } from '../support/rnic-node.ts';

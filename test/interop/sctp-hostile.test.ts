@@ -3,7 +3,7 @@
  * packets, with its tags, and right checksums in most of them. A C library parses them.
  */
 import { afterEach, expect, it } from 'vitest';
-import { crc32c } from '../../daemon/iwarp/wire/crc32c.ts';
+import { crc32c } from '#daemon/iwarp/wire/crc32c';
 import { Prng } from '../sim/prng.ts';
 import { patience } from '../support/patience.ts';
 import { BadNetwork, type RecordedEnd, SctpRig, SEGMENT, until } from '../support/sctp-pair.ts';

@@ -4,9 +4,9 @@
  *
  *   sctp-kernel-ends.js MESSAGES   this many from libusrsctp, each echoed by the kernel
  */
-import { hostSystem } from '../../daemon/host/links/system.ts';
-import type { Association, AssociationUser } from '../../daemon/host/sctp/association.ts';
-import { UsrsctpTransport } from '../../daemon/host/sctp/usrsctp-transport.ts';
+import { hostSystem } from '#daemon/host/links/system';
+import type { Association, AssociationUser } from '#daemon/host/sctp/association';
+import { UsrsctpTransport } from '#daemon/host/sctp/usrsctp-transport';
 import { KernelSctpSocket } from '../support/kernel-sctp.ts';
 import { quiet, until } from '../support/patience.ts';
 

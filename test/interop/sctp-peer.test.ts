@@ -1,8 +1,8 @@
 /** A host with a device of SCTP, and a peer whose every message of DDP is written out by hand. */
 import { afterEach, expect, it } from 'vitest';
-import { SCTP_PARTS } from '../../daemon/host/sctp/sctp-parts.ts';
-import { sctpStack } from '../../daemon/host/sctp/sctp-stack.ts';
-import { CMEventType, WCStatus } from '../../verbs-api/contract/verbs/enums.ts';
+import { CMEventType, WCStatus } from '#contract/verbs/enums';
+import { SCTP_PARTS } from '#daemon/host/sctp/sctp-parts';
+import { sctpStack } from '#daemon/host/sctp/sctp-stack';
 import { hexOf } from '../support/hex.ts';
 import { type Channel, NO_WISHES, RnicNode } from '../support/rnic-node.ts';
 import { CONTROL, HandPeer, message, SEGMENT } from '../support/sctp-hand-peer.ts';

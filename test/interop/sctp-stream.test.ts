@@ -1,6 +1,6 @@
 /** DDP and RDMAP over associations of libusrsctp: two streams of the engine, both in this process. */
 import { afterEach, expect, it } from 'vitest';
-import { ChunkPool } from '../../daemon/iwarp/engine/chunk-pool.ts';
+import { ChunkPool } from '#daemon/iwarp/engine/chunk-pool';
 import { Prng } from '../sim/prng.ts';
 import { SessionEnd } from '../sim/sctp/session-end.ts';
 import { BadNetwork, type RecordedEnd, SctpRig, until } from '../support/sctp-pair.ts';

@@ -1,10 +1,10 @@
 /** Several DDP streams in an association, and several sessions on a stream, on the real stack. */
 import { afterEach, describe, expect, it } from 'vitest';
-import { DdpStreams } from '../../daemon/host/sctp/ddp-streams.ts';
-import type { SctpLink } from '../../daemon/host/sctp/sctp-link.ts';
-import { SCTP_PARTS } from '../../daemon/host/sctp/sctp-parts.ts';
-import { CMEventType, WCStatus, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
-import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
+import { CMEventType, WCStatus, WROpcode } from '#contract/verbs/enums';
+import type { SocketAddress } from '#contract/verbs/provider';
+import { DdpStreams } from '#daemon/host/sctp/ddp-streams';
+import type { SctpLink } from '#daemon/host/sctp/sctp-link';
+import { SCTP_PARTS } from '#daemon/host/sctp/sctp-parts';
 import { bytesOf } from '../support/hex.ts';
 import { quiet } from '../support/patience.ts';
 import { NO_WISHES, RnicNode } from '../support/rnic-node.ts';

@@ -5,8 +5,6 @@
  * CRCs are off here: QEMU's proxy is in between, which trips siw's bug with cut trailers.
  */
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import type { HostCmEvent, HostId } from '../../daemon/host/host-id.ts';
-import type { WireDefaults } from '../../daemon/iwarp/cm/cm-types.ts';
 import {
   AsyncEventType,
   CMEventType,
@@ -16,7 +14,9 @@ import {
   WCOpcode,
   WCStatus,
   WROpcode,
-} from '../../verbs-api/contract/verbs/enums.ts';
+} from '#contract/verbs/enums';
+import type { HostCmEvent, HostId } from '#daemon/host/host-id';
+import type { WireDefaults } from '#daemon/iwarp/cm/cm-types';
 import { programSeconds, until } from '../support/patience.ts';
 import { type Channel, NO_WISHES, RnicNode } from '../support/rnic-node.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';

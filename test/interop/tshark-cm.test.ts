@@ -5,14 +5,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { PcapngWriter } from '../../daemon/capture/pcapng-writer.ts';
-import {
-  type CmFields,
-  type CmMessageName,
-  writeCmMessage,
-} from '../../daemon/roce/wire/cm-message.ts';
-import { GSI_QKEY, GSI_QPN, MAD_BYTES } from '../../daemon/roce/wire/mad.ts';
-import { makePacket } from '../../daemon/roce/wire/packet.ts';
+import { PcapngWriter } from '#daemon/capture/pcapng-writer';
+import { type CmFields, type CmMessageName, writeCmMessage } from '#daemon/roce/wire/cm-message';
+import { GSI_QKEY, GSI_QPN, MAD_BYTES } from '#daemon/roce/wire/mad';
+import { makePacket } from '#daemon/roce/wire/packet';
 import { CM_MESSAGES } from '../support/cm-messages.ts';
 import { concat, hexOf } from '../support/hex.ts';
 import { datagramOf } from '../support/roce-packets.ts';

@@ -3,15 +3,10 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { PcapngWriter } from '../../daemon/capture/pcapng-writer.ts';
-import { makeDatagram, parseDatagram } from '../../daemon/roce/wire/datagram.ts';
-import { opcodeName, opcodeTraits, Trait } from '../../daemon/roce/wire/opcode.ts';
-import {
-  makePacket,
-  type Packet,
-  paddingBytes,
-  parsePacket,
-} from '../../daemon/roce/wire/packet.ts';
+import { PcapngWriter } from '#daemon/capture/pcapng-writer';
+import { makeDatagram, parseDatagram } from '#daemon/roce/wire/datagram';
+import { opcodeName, opcodeTraits, Trait } from '#daemon/roce/wire/opcode';
+import { makePacket, type Packet, paddingBytes, parsePacket } from '#daemon/roce/wire/packet';
 import { concat, hexOf } from '../support/hex.ts';
 import { datagramOf, OPCODES, packetOf } from '../support/roce-packets.ts';
 import { datagramsOf, roceRecordingPath } from '../support/roce-recordings.ts';

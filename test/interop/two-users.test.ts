@@ -14,10 +14,10 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import type { DoctorReport } from '../../daemon/cli/doctor.ts';
-import { firstUnprivilegedPort } from '../../native-bridge/libc/privileges.ts';
-import type { DaemonStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
-import { QPState, WCStatus } from '../../verbs-api/contract/verbs/enums.ts';
+import type { DaemonStatus } from '#contract/protocol/ipc-admin';
+import { QPState, WCStatus } from '#contract/verbs/enums';
+import type { DoctorReport } from '#daemon/cli/doctor';
+import { firstUnprivilegedPort } from '#native-bridge/libc/privileges';
 import { until } from '../support/patience.ts';
 import { missingFor, NATIVE, ShimRig } from '../unit/preload/shim-rig.ts';
 import { missingPackages } from './prerequisites.ts';

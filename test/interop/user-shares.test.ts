@@ -6,16 +6,16 @@
  */
 import { chmodSync, chownSync, mkdirSync, writeFileSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { ShimOp } from '../../daemon/ipc/kernel/shim-protocol.ts';
-import { LIMIT_NAMES } from '../../daemon/ipc/objects/daemon-budget.ts';
-import type { DaemonOptions } from '../../daemon/main/config.ts';
-import { closeDescriptor } from '../../native-bridge/libc/descriptor.ts';
-import { queryDaemon } from '../../verbs-api/client/daemon-query.ts';
-import { listen } from '../../verbs-api/connect.ts';
-import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
-import type { DaemonStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
-import { Role } from '../../verbs-api/contract/protocol/ipc-frames.ts';
-import { Access, SendFlag, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
+import type { DaemonStatus } from '#contract/protocol/ipc-admin';
+import { Role } from '#contract/protocol/ipc-frames';
+import { Access, SendFlag, WROpcode } from '#contract/verbs/enums';
+import { ShimOp } from '#daemon/ipc/kernel/shim-protocol';
+import { LIMIT_NAMES } from '#daemon/ipc/objects/daemon-budget';
+import type { DaemonOptions } from '#daemon/main/config';
+import { closeDescriptor } from '#native-bridge/libc/descriptor';
+import { queryDaemon } from '#verbs-api/client/daemon-query';
+import { listen } from '#verbs-api/connect';
+import { connectDaemon } from '#verbs-api/connect-daemon';
 import { patience, patient, until } from '../support/patience.ts';
 import { ShimClient } from '../support/shim-client.ts';
 import { commands } from '../support/uverbs-rig.ts';

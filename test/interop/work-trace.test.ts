@@ -3,7 +3,7 @@
  * They write their queues in shared memory directly; the daemon sees what it takes from there.
  */
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import type { TraceRecord } from '../../verbs-api/contract/protocol/trace-sample.ts';
+import type { TraceRecord } from '#contract/protocol/trace-sample';
 import { freePort } from '../support/free-port.ts';
 import { describeWith } from './prerequisites.ts';
 import { ADDRESS, type EndedPair, ProgramBench } from './program-bench.ts';

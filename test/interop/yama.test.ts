@@ -4,8 +4,8 @@
  */
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { DoctorReport } from '../../daemon/cli/doctor.ts';
-import type { ClientStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import type { ClientStatus } from '#contract/protocol/ipc-admin';
+import type { DoctorReport } from '#daemon/cli/doctor';
 import { patience, TEST_MS } from '../support/patience.ts';
 import { daemonEnvironment } from './kernel-peer/daemon-environment.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';

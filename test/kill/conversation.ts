@@ -3,10 +3,10 @@
  * end's memory, followed by a Send that says which payload must be in place.
  */
 
-import type { Connection, ConnectionParts } from '../../verbs-api/connection.ts';
-import { WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
-import type { MR } from '../../verbs-api/contract/verbs/provider.ts';
-import type { SendWR } from '../../verbs-api/contract/verbs/work-request.ts';
+import { WROpcode } from '#contract/verbs/enums';
+import type { MR } from '#contract/verbs/provider';
+import type { SendWR } from '#contract/verbs/work-request';
+import type { Connection, ConnectionParts } from '#verbs-api/connection';
 import type { Ledger } from './ledger.ts';
 
 /**

@@ -8,11 +8,11 @@
  * of JSON after each conversation.
  */
 
-import { connect, listen } from '../../verbs-api/connect.ts';
-import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
-import type { Connection } from '../../verbs-api/connection.ts';
-import { Access } from '../../verbs-api/contract/verbs/enums.ts';
-import type { MR, Provider } from '../../verbs-api/contract/verbs/provider.ts';
+import { Access } from '#contract/verbs/enums';
+import type { MR, Provider } from '#contract/verbs/provider';
+import { connect, listen } from '#verbs-api/connect';
+import { connectDaemon } from '#verbs-api/connect-daemon';
+import type { Connection } from '#verbs-api/connection';
 import { encodeRegion, parseRegion } from '../e2e/daemon-region.ts';
 import { Conversation, DEPTHS, MEMORY_BYTES } from './conversation.ts';
 import { Ledger } from './ledger.ts';

@@ -1,11 +1,11 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { Fault } from '../../daemon/faults/fault.ts';
-import { OutputWalk } from '../../daemon/iwarp/faults/passage.ts';
-import { StreamFaults } from '../../daemon/iwarp/faults/stream-faults.ts';
-import { crc32c } from '../../daemon/iwarp/wire/crc32c.ts';
-import { NEVER } from '../../daemon/rnic/wire-port.ts';
-import type { FaultSpec } from '../../verbs-api/contract/protocol/faults.ts';
+import type { FaultSpec } from '#contract/protocol/faults';
+import { Fault } from '#daemon/faults/fault';
+import { OutputWalk } from '#daemon/iwarp/faults/passage';
+import { StreamFaults } from '#daemon/iwarp/faults/stream-faults';
+import { crc32c } from '#daemon/iwarp/wire/crc32c';
+import { NEVER } from '#daemon/rnic/wire-port';
 import { patterned, streamOf } from '../support/fpdu-stream.ts';
 import { concat } from '../support/hex.ts';
 import { mpaReply } from '../support/mpa-frames.ts';

@@ -1,13 +1,9 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import {
-  answerRequest,
-  concludeReply,
-  requestParameters,
-} from '../../daemon/iwarp/engine/negotiation.ts';
-import { writeUint32LE } from '../../daemon/iwarp/wire/bytes.ts';
-import { crc32c, tableCrc32c } from '../../daemon/iwarp/wire/crc32c.ts';
-import { fpduSizeBytes } from '../../daemon/iwarp/wire/fpdu.ts';
+import { answerRequest, concludeReply, requestParameters } from '#daemon/iwarp/engine/negotiation';
+import { writeUint32LE } from '#daemon/iwarp/wire/bytes';
+import { crc32c, tableCrc32c } from '#daemon/iwarp/wire/crc32c';
+import { fpduSizeBytes } from '#daemon/iwarp/wire/fpdu';
 import {
   emitStartupFrame,
   parseStartupFrame,
@@ -15,7 +11,7 @@ import {
   type StartupFrameKind,
   startupFrameBytesNeeded,
   startupFrameSizeBytes,
-} from '../../daemon/iwarp/wire/startup-frame.ts';
+} from '#daemon/iwarp/wire/startup-frame';
 import {
   drain,
   post,

@@ -8,8 +8,8 @@ import {
   SGE_MAX,
   SQE,
   SQE_BYTES,
-} from '../../verbs-api/contract/protocol/queue-layout.ts';
-import { CMEventType, SendFlag, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
+} from '#contract/protocol/queue-layout';
+import { CMEventType, SendFlag, WROpcode } from '#contract/verbs/enums';
 import { NativeRig } from '../support/native-rig.ts';
 
 const CAPABILITIES = {

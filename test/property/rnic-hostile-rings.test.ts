@@ -11,8 +11,8 @@ import {
   SQE,
   SQE_BYTES,
   SQOpcode,
-} from '../../verbs-api/contract/protocol/queue-layout.ts';
-import { QPState } from '../../verbs-api/contract/verbs/enums.ts';
+} from '#contract/protocol/queue-layout';
+import { QPState } from '#contract/verbs/enums';
 import { atomicAccess, MEMORY_ADDRESS, NicRig, NO_MESSAGE } from '../support/nic-rig.ts';
 
 const element = fc.uint8Array({ minLength: SQE_BYTES, maxLength: SQE_BYTES });

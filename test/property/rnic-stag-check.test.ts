@@ -4,13 +4,13 @@
  */
 import fc from 'fast-check';
 import { describe, it } from 'vitest';
-import type { MR } from '../../daemon/rnic/memory-region.ts';
-import type { MW } from '../../daemon/rnic/memory-window.ts';
-import type { PD } from '../../daemon/rnic/protection-domain.ts';
-import type { QP } from '../../daemon/rnic/queue-pair.ts';
-import { Fault } from '../../daemon/rnic/wire-port.ts';
-import { SQOpcode } from '../../verbs-api/contract/protocol/queue-layout.ts';
-import { Access, MWType } from '../../verbs-api/contract/verbs/enums.ts';
+import { SQOpcode } from '#contract/protocol/queue-layout';
+import { Access, MWType } from '#contract/verbs/enums';
+import type { MR } from '#daemon/rnic/memory-region';
+import type { MW } from '#daemon/rnic/memory-window';
+import type { PD } from '#daemon/rnic/protection-domain';
+import type { QP } from '#daemon/rnic/queue-pair';
+import { Fault } from '#daemon/rnic/wire-port';
 import {
   hi,
   lo,

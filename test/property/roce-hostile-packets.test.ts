@@ -1,15 +1,15 @@
 /** Any packet of a hostile peer: a wire answers, drops or fails, and keeps the rules of the port. */
 import { describe, expect, it } from 'vitest';
-import { OutboundKind } from '../../daemon/rnic/wire-port.ts';
-import { headerBytes, Service } from '../../daemon/roce/wire/opcode.ts';
+import { QPState, QPType } from '#contract/verbs/enums';
+import { OutboundKind } from '#daemon/rnic/wire-port';
+import { headerBytes, Service } from '#daemon/roce/wire/opcode';
 import {
   makePacket,
   PacketRefusal,
   packetBytes,
   parsePacket,
   writeHeaders,
-} from '../../daemon/roce/wire/packet.ts';
-import { QPState, QPType } from '../../verbs-api/contract/verbs/enums.ts';
+} from '#daemon/roce/wire/packet';
 import { Prng } from '../sim/prng.ts';
 import { pathOf, TransportSide } from '../support/transport-pair.ts';
 import { addressAt, REMOTE_KEY } from '../support/transport-user.ts';

@@ -1,9 +1,9 @@
 /** Requester and responder against each other, in any order of events, with losses in between. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import type { RequesterEffect } from '../../verbs-api/rpcrdma/core/requester-types.ts';
-import { readReplyHeader } from '../../verbs-api/rpcrdma/core/rpc-message.ts';
-import { XdrReader } from '../../verbs-api/rpcrdma/core/xdr-reader.ts';
+import type { RequesterEffect } from '#verbs-api/rpcrdma/core/requester-types';
+import { readReplyHeader } from '#verbs-api/rpcrdma/core/rpc-message';
+import { XdrReader } from '#verbs-api/rpcrdma/core/xdr-reader';
 import { Prng } from '../sim/prng.ts';
 import { pattern } from '../support/echo-program.ts';
 import { hexOf } from '../support/hex.ts';

@@ -7,7 +7,7 @@ import {
   type SessionMessage,
   sessionDataMaxBytes,
   sessionMessageBytes,
-} from '../../daemon/iwarp/sctp/session-message.ts';
+} from '#daemon/iwarp/sctp/session-message';
 import { bytesOf, hexOf } from '../support/hex.ts';
 import { LiteralSession } from '../support/sctp-session.ts';
 

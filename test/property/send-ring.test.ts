@@ -1,8 +1,8 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { SendRing } from '../../verbs-api/client/send-ring.ts';
-import { SQE, SQE_BYTES } from '../../verbs-api/contract/protocol/queue-layout.ts';
-import { WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
+import { SQE, SQE_BYTES } from '#contract/protocol/queue-layout';
+import { WROpcode } from '#contract/verbs/enums';
+import { SendRing } from '#verbs-api/client/send-ring';
 
 /** A consumer by the book: clears elements one by one, and is idle only at one that is not VALID. */
 class Consumer {

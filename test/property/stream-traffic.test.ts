@@ -1,7 +1,7 @@
 /** Laws of two streams back to back, whatever is posted and however TCP cuts it. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { OutboundKind } from '../../daemon/rnic/wire-port.ts';
+import { OutboundKind } from '#daemon/rnic/wire-port';
 import { patterned } from '../support/fpdu-stream.ts';
 import { hexOf } from '../support/hex.ts';
 import { type Splitter, StreamPair } from '../support/streams.ts';

@@ -6,33 +6,26 @@
 import { fileURLToPath } from 'node:url';
 import fc from 'fast-check';
 import { afterAll, describe, expect, it } from 'vitest';
-import { createEmbedded } from '../../daemon/embedded/embedded-provider.ts';
-import { addressGid } from '../../verbs-api/address-gid.ts';
-import { DaemonControl } from '../../verbs-api/client/daemon-control.ts';
-import { incRkey } from '../../verbs-api/client/memory-window.ts';
-import { connect, listen } from '../../verbs-api/connect.ts';
-import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
-import {
-  Access,
-  AsyncEventType,
-  MWType,
-  QPState,
-  QPType,
-  WROpcode,
-} from '../../verbs-api/contract/verbs/enums.ts';
-import { parseGrh } from '../../verbs-api/contract/verbs/gid.ts';
-import { listenDatagrams, openDatagrams, resolveDatagrams } from '../../verbs-api/datagrams.ts';
-import { createNative } from '../../verbs-api/native/native-provider.ts';
-import { defineProcedure, defineProgram, voidCodec } from '../../verbs-api/rpcrdma/core/program.ts';
-import { connectRpc } from '../../verbs-api/rpcrdma/rpc-client.ts';
-import { listenRpc } from '../../verbs-api/rpcrdma/rpc-server.ts';
-import { RpcService } from '../../verbs-api/rpcrdma/rpc-service.ts';
-import { asyncEventLog } from '../../verbs-api/testing/async-event-log.ts';
-import { expectCompletion } from '../../verbs-api/testing/expect-completion.ts';
-import { startPrivateDaemon } from '../../verbs-api/testing/private-daemon.ts';
-import { startTwoNodes } from '../../verbs-api/testing/two-nodes.ts';
-import { waitFor } from '../../verbs-api/testing/waiting.ts';
-import { withFault } from '../../verbs-api/testing/with-fault.ts';
+import { Access, AsyncEventType, MWType, QPState, QPType, WROpcode } from '#contract/verbs/enums';
+import { parseGrh } from '#contract/verbs/gid';
+import { createEmbedded } from '#daemon/embedded/embedded-provider';
+import { addressGid } from '#verbs-api/address-gid';
+import { DaemonControl } from '#verbs-api/client/daemon-control';
+import { incRkey } from '#verbs-api/client/memory-window';
+import { connect, listen } from '#verbs-api/connect';
+import { connectDaemon } from '#verbs-api/connect-daemon';
+import { listenDatagrams, openDatagrams, resolveDatagrams } from '#verbs-api/datagrams';
+import { createNative } from '#verbs-api/native/native-provider';
+import { defineProcedure, defineProgram, voidCodec } from '#verbs-api/rpcrdma/core/program';
+import { connectRpc } from '#verbs-api/rpcrdma/rpc-client';
+import { listenRpc } from '#verbs-api/rpcrdma/rpc-server';
+import { RpcService } from '#verbs-api/rpcrdma/rpc-service';
+import { asyncEventLog } from '#verbs-api/testing/async-event-log';
+import { expectCompletion } from '#verbs-api/testing/expect-completion';
+import { startPrivateDaemon } from '#verbs-api/testing/private-daemon';
+import { startTwoNodes } from '#verbs-api/testing/two-nodes';
+import { waitFor } from '#verbs-api/testing/waiting';
+import { withFault } from '#verbs-api/testing/with-fault';
 import { entryPoints } from '../docs/public-names.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));

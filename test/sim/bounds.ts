@@ -2,9 +2,9 @@
  * How much a host may hold between two turns: the rule `bounded`. Each bound follows from how many
  * connections, ids and queue pairs there are, or is a limit of the product.
  */
-import type { RnicHost } from '../../daemon/host/rnic-host.ts';
-import { CHUNK_MIN_BYTES } from '../../daemon/iwarp/engine/chunk-pool.ts';
-import type { QP } from '../../daemon/rnic/queue-pair.ts';
+import type { RnicHost } from '#daemon/host/rnic-host';
+import { CHUNK_MIN_BYTES } from '#daemon/iwarp/engine/chunk-pool';
+import type { QP } from '#daemon/rnic/queue-pair';
 import { must } from './rules.ts';
 import type { SimMemory } from './sim-memory.ts';
 

@@ -1,6 +1,7 @@
 /** Operations on what lies between programs: injected failures, and links that stall or break. */
-import { Conduit } from '../../daemon/host/conduit.ts';
-import type { FaultSpec } from '../../verbs-api/contract/protocol/faults.ts';
+
+import type { FaultSpec } from '#contract/protocol/faults';
+import { Conduit } from '#daemon/host/conduit';
 import { SimAssociation } from './sctp/sim-association.ts';
 import type { SimLink } from './sim-link.ts';
 import type { World } from './world.ts';

@@ -2,7 +2,7 @@
  * A hostile peer: sends garbage, nothing, one byte at a time, or closes half a connection. It works
  * on a raw link whose other end is a real host.
  */
-import type { Link, LinkUser } from '../../daemon/host/links/link.ts';
+import type { Link, LinkUser } from '#daemon/host/links/link';
 import { emitFpdu, mpaReply, mpaRequest } from '../support/mpa-frames.ts';
 import { must } from './rules.ts';
 import type { Setting, SimHost } from './sim-host.ts';

@@ -1,5 +1,5 @@
 /** The plan of a run: which operations a seed turns on, and its sizes, speeds and failures. */
-import type { WireDefaults } from '../../daemon/iwarp/cm/cm-types.ts';
+import type { WireDefaults } from '#daemon/iwarp/cm/cm-types';
 import type { Prng } from './prng.ts';
 import type { MessageTraits } from './sctp/sim-association.ts';
 import type { WireTraits } from './sim-link.ts';

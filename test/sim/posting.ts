@@ -1,6 +1,6 @@
 /** Posts work: each kind of work request, with what the model must know about it. */
-import { Access, QPState, SendFlag, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
-import type { SendFields, SGE } from '../../verbs-api/contract/verbs/work-request.ts';
+import { Access, QPState, SendFlag, WROpcode } from '#contract/verbs/enums';
+import type { SendFields, SGE } from '#contract/verbs/work-request';
 import { holdsPattern, PATTERN, PATTERN_BYTES } from './pattern.ts';
 import { drawWeighted, KINDS, type WorkKind } from './plan.ts';
 import { must } from './rules.ts';

@@ -1,5 +1,5 @@
 /** One run of the simulation, decided by its seed alone. */
-import { QPState } from '../../verbs-api/contract/verbs/enums.ts';
+import { QPState } from '#contract/verbs/enums';
 import { Operations } from './operations.ts';
 import type { Carrier } from './plan.ts';
 import { must } from './rules.ts';

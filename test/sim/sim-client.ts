@@ -2,7 +2,7 @@
  * A simulated program: a client of its host, through the objects and rings that the daemon's IPC
  * uses. It checks every completion and event.
  */
-import { ClientContext } from '../../daemon/ipc/verbs/client-context.ts';
+
 import type {
   CMEventRecord,
   CommandName,
@@ -10,8 +10,8 @@ import type {
   CommandRequest,
   DeviceEvent,
   MappingRef,
-} from '../../verbs-api/contract/protocol/commands.ts';
-import type { AsyncEvent, WC } from '../../verbs-api/contract/verbs/completion.ts';
+} from '#contract/protocol/commands';
+import type { AsyncEvent, WC } from '#contract/verbs/completion';
 import {
   Access,
   AsyncEventType,
@@ -19,8 +19,9 @@ import {
   WCFlag,
   WCOpcode,
   WCStatus,
-} from '../../verbs-api/contract/verbs/enums.ts';
-import { type ErrnoCode, isVerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+} from '#contract/verbs/enums';
+import { type ErrnoCode, isVerbsError } from '#contract/verbs/errors';
+import { ClientContext } from '#daemon/ipc/verbs/client-context';
 import { tokenOf } from './flow-token.ts';
 import { holdsPattern, PATTERN, PATTERN_BYTES } from './pattern.ts';
 import { must } from './rules.ts';

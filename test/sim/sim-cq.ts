@@ -1,8 +1,9 @@
 /** A completion queue of a simulated program. */
-import { CompletionRing } from '../../verbs-api/client/completion-ring.ts';
-import type { CommandReply } from '../../verbs-api/contract/protocol/commands.ts';
-import { CQE_BYTES } from '../../verbs-api/contract/protocol/queue-layout.ts';
-import type { WC } from '../../verbs-api/contract/verbs/completion.ts';
+
+import type { CommandReply } from '#contract/protocol/commands';
+import { CQE_BYTES } from '#contract/protocol/queue-layout';
+import type { WC } from '#contract/verbs/completion';
+import { CompletionRing } from '#verbs-api/client/completion-ring';
 import { must } from './rules.ts';
 
 /** See the module's comment. */

@@ -1,15 +1,15 @@
 /** A simulated host: a real `RnicHost` on virtual time and a virtual network, and its programs. */
 
-import { TapHub, type TapWatcher } from '../../daemon/capture/tap-hub.ts';
-import type { Conduit } from '../../daemon/host/conduit.ts';
-import { chooseCrcEngine } from '../../daemon/host/crc-engine.ts';
-import { MemoryNetwork } from '../../daemon/host/links/memory-network.ts';
-import { RnicHost } from '../../daemon/host/rnic-host.ts';
-import { SCTP_PARTS } from '../../daemon/host/sctp/sctp-parts.ts';
-import { DeviceDirectory } from '../../daemon/ipc/objects/device-directory.ts';
-import { ChunkPool } from '../../daemon/iwarp/engine/chunk-pool.ts';
-import type { QP } from '../../daemon/rnic/queue-pair.ts';
-import { QPState } from '../../verbs-api/contract/verbs/enums.ts';
+import { QPState } from '#contract/verbs/enums';
+import { TapHub, type TapWatcher } from '#daemon/capture/tap-hub';
+import type { Conduit } from '#daemon/host/conduit';
+import { chooseCrcEngine } from '#daemon/host/crc-engine';
+import { MemoryNetwork } from '#daemon/host/links/memory-network';
+import { RnicHost } from '#daemon/host/rnic-host';
+import { SCTP_PARTS } from '#daemon/host/sctp/sctp-parts';
+import { DeviceDirectory } from '#daemon/ipc/objects/device-directory';
+import { ChunkPool } from '#daemon/iwarp/engine/chunk-pool';
+import type { QP } from '#daemon/rnic/queue-pair';
 import { checkHostBounds } from './bounds.ts';
 import type { Plan } from './plan.ts';
 import { Prng } from './prng.ts';

@@ -2,8 +2,8 @@
  * A simulated TCP connection. Bytes arrive late, in order, cut and joined at random; buffers fill
  * up; a FIN ends one direction, a reset both. Callbacks run in later turns, never inside a call.
  */
-import { type Link, type LinkUser, NO_USER } from '../../daemon/host/links/link.ts';
-import { LinkAround } from '../../daemon/host/links/link-around.ts';
+import { type Link, type LinkUser, NO_USER } from '#daemon/host/links/link';
+import { LinkAround } from '#daemon/host/links/link-around';
 import type { Prng } from './prng.ts';
 import type { VirtualTime } from './virtual-time.ts';
 

@@ -6,24 +6,24 @@
  * The backings are the daemon's; the kernel and the agent below them are simulated.
  */
 
-import { AgentBacking } from '../../daemon/ipc/objects/agent-backing.ts';
-import { AgentChannel, type AgentConnection } from '../../daemon/ipc/objects/agent-channel.ts';
-import type {
-  ClientMemory,
-  ProcessAllocation,
-  SharedAllocation,
-} from '../../daemon/ipc/objects/client-memory.ts';
-import { ProcessBacking } from '../../daemon/ipc/objects/process-backing.ts';
-import { ViewBacking } from '../../daemon/rnic/memory-backing.ts';
-import type { ProcessMemory } from '../../native-bridge/libc/process-vm.ts';
 import {
   AGENT_REPLY_BYTES,
   AGENT_REQUEST_BYTES,
   AgentOperation,
   emitAgentReply,
   parseAgentRequest,
-} from '../../verbs-api/contract/protocol/ipc-records.ts';
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
+} from '#contract/protocol/ipc-records';
+import { VerbsError } from '#contract/verbs/errors';
+import { AgentBacking } from '#daemon/ipc/objects/agent-backing';
+import { AgentChannel, type AgentConnection } from '#daemon/ipc/objects/agent-channel';
+import type {
+  ClientMemory,
+  ProcessAllocation,
+  SharedAllocation,
+} from '#daemon/ipc/objects/client-memory';
+import { ProcessBacking } from '#daemon/ipc/objects/process-backing';
+import { ViewBacking } from '#daemon/rnic/memory-backing';
+import type { ProcessMemory } from '#native-bridge/libc/process-vm';
 import type { Prng } from './prng.ts';
 import type { VirtualTime } from './virtual-time.ts';
 

@@ -1,6 +1,6 @@
 /** The network of a simulated world: addresses of hosts, ports, listeners and wires. */
-import type { Dial, Link } from '../../daemon/host/links/link.ts';
-import { type LinkPort, type Network, TransportError } from '../../daemon/host/links/network.ts';
+import type { Dial, Link } from '#daemon/host/links/link';
+import { type LinkPort, type Network, TransportError } from '#daemon/host/links/network';
 import type { Prng } from './prng.ts';
 import { MessageNetwork } from './sctp/message-network.ts';
 import type { MessageTraits, SimAssociation } from './sctp/sim-association.ts';

@@ -2,12 +2,13 @@
  * A queue pair of a simulated program, and what holds on to it: the model of each of its lives (a
  * party), the connection between two of them (a flow), and memory windows.
  */
-import type { ClientContext } from '../../daemon/ipc/verbs/client-context.ts';
-import { ReceiveRing } from '../../verbs-api/client/receive-ring.ts';
-import { SendRing } from '../../verbs-api/client/send-ring.ts';
-import type { CommandReply, MappingRef } from '../../verbs-api/contract/protocol/commands.ts';
-import { Access, QPState } from '../../verbs-api/contract/verbs/enums.ts';
-import type { RecvWR, SendFields } from '../../verbs-api/contract/verbs/work-request.ts';
+
+import type { CommandReply, MappingRef } from '#contract/protocol/commands';
+import { Access, QPState } from '#contract/verbs/enums';
+import type { RecvWR, SendFields } from '#contract/verbs/work-request';
+import type { ClientContext } from '#daemon/ipc/verbs/client-context';
+import { ReceiveRing } from '#verbs-api/client/receive-ring';
+import { SendRing } from '#verbs-api/client/send-ring';
 import { holdsPattern } from './pattern.ts';
 import { must } from './rules.ts';
 import type { SimCq } from './sim-cq.ts';

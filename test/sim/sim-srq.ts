@@ -1,8 +1,9 @@
 /** A shared receive queue of a simulated program. */
-import { ReceiveRing } from '../../verbs-api/client/receive-ring.ts';
-import type { CommandReply } from '../../verbs-api/contract/protocol/commands.ts';
-import { QueueFlag, RQE, RQE_BYTES } from '../../verbs-api/contract/protocol/queue-layout.ts';
-import type { RecvWR } from '../../verbs-api/contract/verbs/work-request.ts';
+
+import type { CommandReply } from '#contract/protocol/commands';
+import { QueueFlag, RQE, RQE_BYTES } from '#contract/protocol/queue-layout';
+import type { RecvWR } from '#contract/verbs/work-request';
+import { ReceiveRing } from '#verbs-api/client/receive-ring';
 import type { Registered } from './sim-memory.ts';
 
 /** Scatter and gather elements of a work request, in every queue. */

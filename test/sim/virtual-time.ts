@@ -1,6 +1,6 @@
 /** Time of a simulation: it advances only when nothing is left to do now. */
-import { BinaryHeap } from '../../daemon/capture/binary-heap.ts';
-import type { Alarm, HostClock } from '../../daemon/host/links/network.ts';
+import { BinaryHeap } from '#daemon/capture/binary-heap';
+import type { Alarm, HostClock } from '#daemon/host/links/network';
 import type { Prng } from './prng.ts';
 
 interface Entry extends Alarm {

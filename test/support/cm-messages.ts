@@ -1,6 +1,6 @@
 /** A message of each kind of InfiniBand's connection management, with a value in every field. */
-import type { CmFields, CmMessageName } from '../../daemon/roce/wire/cm-message.ts';
-import { writeIpRequest } from '../../daemon/roce/wire/ip-request.ts';
+import type { CmFields, CmMessageName } from '#daemon/roce/wire/cm-message';
+import { writeIpRequest } from '#daemon/roce/wire/ip-request';
 import { bytesOf } from './hex.ts';
 
 const counted = (length: number, first: number): Uint8Array =>

@@ -1,20 +1,20 @@
 /** A connection manager with a network, streams and queue pairs that only record and obey. */
 
-import type { CmEffect, CmEvent, HostNetwork } from '../../daemon/iwarp/cm/cm-host.ts';
-import type { CmEndpoint, CmId } from '../../daemon/iwarp/cm/cm-id.ts';
+import type { CMParameters } from '#contract/protocol/commands';
+import { type ErrnoCode, VerbsError } from '#contract/verbs/errors';
+import type { SocketAddress } from '#contract/verbs/provider';
+import type { CmEffect, CmEvent, HostNetwork } from '#daemon/iwarp/cm/cm-host';
+import type { CmEndpoint, CmId } from '#daemon/iwarp/cm/cm-id';
 import type {
   CmDevice,
   CmLimits,
   CmStream,
   ConnectableQP,
   SocketFacts,
-} from '../../daemon/iwarp/cm/cm-types.ts';
-import { ConnectionManager } from '../../daemon/iwarp/cm/connection-manager.ts';
-import type { StreamEvent, StreamOptions } from '../../daemon/iwarp/engine/stream-api.ts';
-import { NEVER } from '../../daemon/rnic/wire-port.ts';
-import type { CMParameters } from '../../verbs-api/contract/protocol/commands.ts';
-import { type ErrnoCode, VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
-import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
+} from '#daemon/iwarp/cm/cm-types';
+import { ConnectionManager } from '#daemon/iwarp/cm/connection-manager';
+import type { StreamEvent, StreamOptions } from '#daemon/iwarp/engine/stream-api';
+import { NEVER } from '#daemon/rnic/wire-port';
 import { NaiveUser } from './naive-user.ts';
 
 export const NO_WISHES: CMParameters = {

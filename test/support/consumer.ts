@@ -2,27 +2,21 @@
  * A consumer of an emulated device inside the test: a queue pair with its queues, memory that peers
  * may reach, and what was completed, as plain values.
  */
-import type { Adapter } from '../../daemon/host/device-adapter.ts';
-import type { CQ } from '../../daemon/rnic/completion-queue.ts';
-import { ViewBacking } from '../../daemon/rnic/memory-backing.ts';
-import type { MR } from '../../daemon/rnic/memory-region.ts';
-import type { MW } from '../../daemon/rnic/memory-window.ts';
-import type { PD } from '../../daemon/rnic/protection-domain.ts';
-import type { QP } from '../../daemon/rnic/queue-pair.ts';
-import type { SRQ } from '../../daemon/rnic/shared-receive-queue.ts';
-import { CompletionRing } from '../../verbs-api/client/completion-ring.ts';
-import { ReceiveRing } from '../../verbs-api/client/receive-ring.ts';
-import { SendRing } from '../../verbs-api/client/send-ring.ts';
-import type { WC } from '../../verbs-api/contract/verbs/completion.ts';
-import {
-  Access,
-  MWType,
-  WCFlag,
-  WCOpcode,
-  WCStatus,
-  WROpcode,
-} from '../../verbs-api/contract/verbs/enums.ts';
-import type { SendFields } from '../../verbs-api/contract/verbs/work-request.ts';
+
+import type { WC } from '#contract/verbs/completion';
+import { Access, MWType, WCFlag, WCOpcode, WCStatus, WROpcode } from '#contract/verbs/enums';
+import type { SendFields } from '#contract/verbs/work-request';
+import type { Adapter } from '#daemon/host/device-adapter';
+import type { CQ } from '#daemon/rnic/completion-queue';
+import { ViewBacking } from '#daemon/rnic/memory-backing';
+import type { MR } from '#daemon/rnic/memory-region';
+import type { MW } from '#daemon/rnic/memory-window';
+import type { PD } from '#daemon/rnic/protection-domain';
+import type { QP } from '#daemon/rnic/queue-pair';
+import type { SRQ } from '#daemon/rnic/shared-receive-queue';
+import { CompletionRing } from '#verbs-api/client/completion-ring';
+import { ReceiveRing } from '#verbs-api/client/receive-ring';
+import { SendRing } from '#verbs-api/client/send-ring';
 import { bytesOf, hexOf } from './hex.ts';
 import { type RnicNode, until } from './rnic-node.ts';
 

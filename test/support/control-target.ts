@@ -1,24 +1,24 @@
 /** A fake daemon for the control plane: one of everything. */
 
-import { CountedTimes, OperationTimes } from '../../daemon/control/operation-times.ts';
-import type { ConnectionCount, ControlTarget } from '../../daemon/control/target.ts';
-import { ListedPart } from '../../daemon/ipc/objects/object-window.ts';
 import type {
   ConnectionFilter,
   ConnectionSummary,
   ObjectFilter,
   ObjectSummaries,
   ResetReport,
-} from '../../verbs-api/contract/protocol/control.ts';
-import type { FaultSpec, FaultStatus } from '../../verbs-api/contract/protocol/faults.ts';
-import type { DaemonStatus } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+} from '#contract/protocol/control';
+import type { FaultSpec, FaultStatus } from '#contract/protocol/faults';
+import type { DaemonStatus } from '#contract/protocol/ipc-admin';
 import type {
   Refusal,
   RefusalCount,
   RefusalFilter,
   RefusalList,
-} from '../../verbs-api/contract/protocol/refusals.ts';
-import type { TraceRequest, TraceSample } from '../../verbs-api/contract/protocol/trace-sample.ts';
+} from '#contract/protocol/refusals';
+import type { TraceRequest, TraceSample } from '#contract/protocol/trace-sample';
+import { CountedTimes, OperationTimes } from '#daemon/control/operation-times';
+import type { ConnectionCount, ControlTarget } from '#daemon/control/target';
+import { ListedPart } from '#daemon/ipc/objects/object-window';
 
 const CLIENT = {
   id: 3,

@@ -3,8 +3,8 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pino } from 'pino';
-import type { DaemonOptions } from '../../daemon/main/config.ts';
-import { type Daemon, startDaemon } from '../../daemon/main/daemon.ts';
+import type { DaemonOptions } from '#daemon/main/config';
+import { type Daemon, startDaemon } from '#daemon/main/daemon';
 
 /** See the module's comment. */
 export class DaemonRig {

@@ -1,7 +1,8 @@
 /** UD queue pairs of real devices, as an unmodified program has them. */
-import type { Adapter } from '../../daemon/host/device-adapter.ts';
-import { ViewBacking } from '../../daemon/rnic/memory-backing.ts';
-import { Access, QPState, QPType } from '../../verbs-api/contract/verbs/enums.ts';
+
+import { Access, QPState, QPType } from '#contract/verbs/enums';
+import type { Adapter } from '#daemon/host/device-adapter';
+import { ViewBacking } from '#daemon/rnic/memory-backing';
 import { IndexRingClient } from './index-ring-client.ts';
 import { MEMORY_ADDRESS } from './nic-rig.ts';
 import { bringTo } from './program-rig.ts';

@@ -1,7 +1,7 @@
 /** A program of every kind of argument and result, for tests of RPC over RDMA. */
-import { defineProcedure, defineProgram, voidCodec } from '../../verbs-api/rpcrdma/core/program.ts';
-import type { XdrReader } from '../../verbs-api/rpcrdma/core/xdr-reader.ts';
-import type { XdrWriter } from '../../verbs-api/rpcrdma/core/xdr-writer.ts';
+import { defineProcedure, defineProgram, voidCodec } from '#verbs-api/rpcrdma/core/program';
+import type { XdrReader } from '#verbs-api/rpcrdma/core/xdr-reader';
+import type { XdrWriter } from '#verbs-api/rpcrdma/core/xdr-writer';
 
 /** Bytes of an item at most. */
 export const BULK_MAX_BYTES = 4 << 20;

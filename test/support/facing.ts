@@ -4,15 +4,15 @@
  * with it. Tests compare what the peer receives and what the host's consumer polls.
  */
 
-import type { HostCmEvent, HostId } from '../../daemon/host/host-id.ts';
-import type { Link } from '../../daemon/host/links/link.ts';
-import type { HostSystem, LinkPort, Network } from '../../daemon/host/links/network.ts';
-import { hostSystem } from '../../daemon/host/links/system.ts';
-import type { WireDefaults } from '../../daemon/iwarp/cm/cm-types.ts';
-import type { DeviceProfile } from '../../daemon/rnic/device-profile.ts';
-import { NEVER } from '../../daemon/rnic/wire-port.ts';
-import type { CMParameters } from '../../verbs-api/contract/protocol/commands.ts';
-import { CMEventType } from '../../verbs-api/contract/verbs/enums.ts';
+import type { CMParameters } from '#contract/protocol/commands';
+import { CMEventType } from '#contract/verbs/enums';
+import type { HostCmEvent, HostId } from '#daemon/host/host-id';
+import type { Link } from '#daemon/host/links/link';
+import type { HostSystem, LinkPort, Network } from '#daemon/host/links/network';
+import { hostSystem } from '#daemon/host/links/system';
+import type { WireDefaults } from '#daemon/iwarp/cm/cm-types';
+import type { DeviceProfile } from '#daemon/rnic/device-profile';
+import { NEVER } from '#daemon/rnic/wire-port';
 import { Consumer, type ConsumerOptions } from './consumer.ts';
 import { bytesOf, concat } from './hex.ts';
 import { mpaReply, mpaRequest } from './mpa-frames.ts';

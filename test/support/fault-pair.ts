@@ -1,5 +1,10 @@
 /** A daemon with two devices, `left` and `right`, and connections between them for faults to act on. */
-import type { DeviceConfig } from '../../daemon/host/device-config.ts';
+
+import type { FaultSpec } from '#contract/protocol/faults';
+import type { AsyncEvent, WC } from '#contract/verbs/completion';
+import { Access, SendFlag, WROpcode } from '#contract/verbs/enums';
+import type { Context, MR, Provider } from '#contract/verbs/provider';
+import type { DeviceConfig } from '#daemon/host/device-config';
 import {
   type ConnectionRequest,
   type ConnectOptions,
@@ -7,14 +12,10 @@ import {
   type EndpointOptions,
   type Listener,
   listen,
-} from '../../verbs-api/connect.ts';
-import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
-import type { Connection } from '../../verbs-api/connection.ts';
-import type { FaultSpec } from '../../verbs-api/contract/protocol/faults.ts';
-import type { AsyncEvent, WC } from '../../verbs-api/contract/verbs/completion.ts';
-import { Access, SendFlag, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
-import type { Context, MR, Provider } from '../../verbs-api/contract/verbs/provider.ts';
-import { type InjectedFault, withFault } from '../../verbs-api/testing/index.ts';
+} from '#verbs-api/connect';
+import { connectDaemon } from '#verbs-api/connect-daemon';
+import type { Connection } from '#verbs-api/connection';
+import { type InjectedFault, withFault } from '#verbs-api/testing/index';
 import { DaemonRig } from './daemon-rig.ts';
 
 const LEFT = '127.0.0.2';

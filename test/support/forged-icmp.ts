@@ -1,13 +1,13 @@
 /** Sends ICMP messages about datagrams that were never sent, as anyone on the network can: by raw sockets. */
 
-import { closeDescriptor } from '../../native-bridge/libc/descriptor.ts';
+import { closeDescriptor } from '#native-bridge/libc/descriptor';
 import {
   AF_INET,
   openSocket,
   SocketType,
   socketAddress,
-} from '../../native-bridge/libc/internet-socket.ts';
-import { checked, libc } from '../../native-bridge/libc/libc.ts';
+} from '#native-bridge/libc/internet-socket';
+import { checked, libc } from '#native-bridge/libc/libc';
 
 const sendto = libc.func(
   'int64_t sendto(int fd, void *bytes, uint64_t length, int flags, void *address, uint32_t addressLength)',

@@ -2,28 +2,24 @@
  * Sends connection management messages without a RoCE device, as any program on the peer's host can, or
  * on any host that forges its source address.
  */
-import { gidBytes } from '../../daemon/host/host-addresses.ts';
-import { addressBytes } from '../../daemon/iwarp/cm/address.ts';
-import {
-  type CmFields,
-  type CmMessageName,
-  writeCmMessage,
-} from '../../daemon/roce/wire/cm-message.ts';
-import { crc32 } from '../../daemon/roce/wire/crc32.ts';
+import { gidBytes } from '#daemon/host/host-addresses';
+import { addressBytes } from '#daemon/iwarp/cm/address';
+import { type CmFields, type CmMessageName, writeCmMessage } from '#daemon/roce/wire/cm-message';
+import { crc32 } from '#daemon/roce/wire/crc32';
 import {
   datagramHeaderBytes,
   makeDatagram,
   writeDatagramHeaders,
-} from '../../daemon/roce/wire/datagram.ts';
-import { ICRC_BYTES, icrcOf, ROCE_PORT, writeIcrc } from '../../daemon/roce/wire/icrc.ts';
-import { writeIpRequest } from '../../daemon/roce/wire/ip-request.ts';
-import { GSI_QKEY, GSI_QPN, MAD_BYTES } from '../../daemon/roce/wire/mad.ts';
-import { Operation, Service } from '../../daemon/roce/wire/opcode.ts';
-import { makePacket, packetBytes, writeHeaders } from '../../daemon/roce/wire/packet.ts';
-import { OutgoingBatch } from '../../native-bridge/libc/datagram-batch.ts';
-import { closeDescriptor } from '../../native-bridge/libc/descriptor.ts';
-import { socketAddress } from '../../native-bridge/libc/internet-socket.ts';
-import { openUdp } from '../../native-bridge/libc/udp-socket.ts';
+} from '#daemon/roce/wire/datagram';
+import { ICRC_BYTES, icrcOf, ROCE_PORT, writeIcrc } from '#daemon/roce/wire/icrc';
+import { writeIpRequest } from '#daemon/roce/wire/ip-request';
+import { GSI_QKEY, GSI_QPN, MAD_BYTES } from '#daemon/roce/wire/mad';
+import { Operation, Service } from '#daemon/roce/wire/opcode';
+import { makePacket, packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
+import { OutgoingBatch } from '#native-bridge/libc/datagram-batch';
+import { closeDescriptor } from '#native-bridge/libc/descriptor';
+import { socketAddress } from '#native-bridge/libc/internet-socket';
+import { openUdp } from '#native-bridge/libc/udp-socket';
 
 /** The UDP port that forged datagrams come from. Not that of RoCE: a device may have that one. */
 export const FORGED_PORT = 24_791;

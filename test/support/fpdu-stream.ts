@@ -1,11 +1,11 @@
 /** A sender and a receiver of FPDUs with defaults, and a sink that remembers. */
-import { ChunkPool } from '../../daemon/iwarp/engine/chunk-pool.ts';
-import { FpduReceiver, type FpduReceiverOptions } from '../../daemon/iwarp/engine/fpdu-receiver.ts';
-import { FpduSender, type FpduSenderOptions } from '../../daemon/iwarp/engine/fpdu-sender.ts';
-import type { UlpduSink } from '../../daemon/iwarp/engine/lower-layer.ts';
-import { crc32c } from '../../daemon/iwarp/wire/crc32c.ts';
-import { MPA_ERRORS } from '../../daemon/iwarp/wire/mpa-error.ts';
-import type { ProtocolError } from '../../daemon/iwarp/wire/protocol-error.ts';
+import { ChunkPool } from '#daemon/iwarp/engine/chunk-pool';
+import { FpduReceiver, type FpduReceiverOptions } from '#daemon/iwarp/engine/fpdu-receiver';
+import { FpduSender, type FpduSenderOptions } from '#daemon/iwarp/engine/fpdu-sender';
+import type { UlpduSink } from '#daemon/iwarp/engine/lower-layer';
+import { crc32c } from '#daemon/iwarp/wire/crc32c';
+import { MPA_ERRORS } from '#daemon/iwarp/wire/mpa-error';
+import type { ProtocolError } from '#daemon/iwarp/wire/protocol-error';
 import { concat, hexOf } from './hex.ts';
 
 /** Keeps a copy of every ULPDU; refuses the one with index `refuseAt`. */

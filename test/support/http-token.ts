@@ -1,6 +1,6 @@
 /** HTTP requests to a daemon of a test with the token that it made. */
 import { readFileSync } from 'node:fs';
-import { httpTokenPath } from '../../verbs-api/contract/protocol/ipc-admin.ts';
+import { httpTokenPath } from '#contract/protocol/ipc-admin';
 
 /** The token of the daemon at a socket. */
 export function madeToken(socketPath: string): string {

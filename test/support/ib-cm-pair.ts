@@ -1,12 +1,13 @@
 /** Two communication managers, a network between them and one clock. */
-import type { CmConnection } from '../../daemon/roce/cm/cm-connection.ts';
-import type { CmEvent } from '../../daemon/roce/cm/cm-events.ts';
-import type { CmListener } from '../../daemon/roce/cm/cm-listener.ts';
-import { type CmPath, type CmPort, sameGid } from '../../daemon/roce/cm/cm-path.ts';
-import type { CmAccount, CmEndFacts, CmLimits } from '../../daemon/roce/cm/cm-types.ts';
-import { CommunicationManager } from '../../daemon/roce/cm/communication-manager.ts';
-import { type CmMessageName, parseCmMessage } from '../../daemon/roce/wire/cm-message.ts';
-import { QPType } from '../../verbs-api/contract/verbs/enums.ts';
+
+import { QPType } from '#contract/verbs/enums';
+import type { CmConnection } from '#daemon/roce/cm/cm-connection';
+import type { CmEvent } from '#daemon/roce/cm/cm-events';
+import type { CmListener } from '#daemon/roce/cm/cm-listener';
+import { type CmPath, type CmPort, sameGid } from '#daemon/roce/cm/cm-path';
+import type { CmAccount, CmEndFacts, CmLimits } from '#daemon/roce/cm/cm-types';
+import { CommunicationManager } from '#daemon/roce/cm/communication-manager';
+import { type CmMessageName, parseCmMessage } from '#daemon/roce/wire/cm-message';
 import { bytesOf } from './hex.ts';
 
 /** rdma_cm's service id of TCP port 7471. */

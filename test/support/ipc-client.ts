@@ -9,12 +9,8 @@ import {
   parseWelcome,
   Role,
   type Welcome,
-} from '../../verbs-api/contract/protocol/ipc-frames.ts';
-import {
-  decodeValue,
-  encodeValue,
-  type IpcValue,
-} from '../../verbs-api/contract/protocol/ipc-value.ts';
+} from '#contract/protocol/ipc-frames';
+import { decodeValue, encodeValue, type IpcValue } from '#contract/protocol/ipc-value';
 
 /** A frame that came, its payload decoded. */
 interface ReceivedFrame {

@@ -9,7 +9,7 @@ import {
   OutboundKind,
   type OutboundMessage,
   type WireUser,
-} from '../../daemon/rnic/wire-port.ts';
+} from '#daemon/rnic/wire-port';
 import { hexOf } from './hex.ts';
 
 /** Memory of an STag. By default it has all rights and no ties. */

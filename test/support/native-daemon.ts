@@ -5,10 +5,10 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { preloadPath } from '../../daemon/console/preload-library.ts';
-import { sysfsPath } from '../../daemon/ipc/kernel/sysfs-tree.ts';
-import type { DaemonOptions } from '../../daemon/main/config.ts';
-import { type Daemon, startDaemon } from '../../daemon/main/daemon.ts';
+import { preloadPath } from '#daemon/console/preload-library';
+import { sysfsPath } from '#daemon/ipc/kernel/sysfs-tree';
+import type { DaemonOptions } from '#daemon/main/config';
+import { type Daemon, startDaemon } from '#daemon/main/daemon';
 import { RunningCommand } from '../e2e/cli-process.ts';
 
 /** The environment that makes a process a program of the daemon at `socketPath`. */

@@ -3,12 +3,27 @@
  * above, the rings and the daemon's bridge between, and below it an object in place of rdma-core.
  */
 
-import { EmbeddedMemory } from '../../daemon/embedded/embedded-memory.ts';
-import { hostSystem } from '../../daemon/host/links/system.ts';
-import { RnicHost } from '../../daemon/host/rnic-host.ts';
-import { DeviceDirectory } from '../../daemon/ipc/objects/device-directory.ts';
-import { ClientContext } from '../../daemon/ipc/verbs/client-context.ts';
-import { BridgedHost } from '../../daemon/native/bridged-host.ts';
+import type {
+  CommandChannel,
+  CommandName,
+  CommandReply,
+  CommandRequest,
+  DeviceEvent,
+  Handle,
+  MappingRef,
+} from '#contract/protocol/commands';
+import type { DeviceAttributes, SRQAttributes } from '#contract/verbs/attributes';
+import type { WC } from '#contract/verbs/completion';
+import { CMEventType, QPState, type WCOpcode, WCStatus } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
+import type { SocketAddress } from '#contract/verbs/provider';
+import type { RecvWR, SendFields } from '#contract/verbs/work-request';
+import { EmbeddedMemory } from '#daemon/embedded/embedded-memory';
+import { hostSystem } from '#daemon/host/links/system';
+import { RnicHost } from '#daemon/host/rnic-host';
+import { DeviceDirectory } from '#daemon/ipc/objects/device-directory';
+import { ClientContext } from '#daemon/ipc/verbs/client-context';
+import { BridgedHost } from '#daemon/native/bridged-host';
 import type {
   LowerAsyncEvent,
   LowerChannel,
@@ -23,28 +38,8 @@ import type {
   LowerQP,
   LowerQPInit,
   LowerSRQ,
-} from '../../daemon/native/lower.ts';
-import { DeviceProvider } from '../../verbs-api/client/device-provider.ts';
-import type {
-  CommandChannel,
-  CommandName,
-  CommandReply,
-  CommandRequest,
-  DeviceEvent,
-  Handle,
-  MappingRef,
-} from '../../verbs-api/contract/protocol/commands.ts';
-import type { DeviceAttributes, SRQAttributes } from '../../verbs-api/contract/verbs/attributes.ts';
-import type { WC } from '../../verbs-api/contract/verbs/completion.ts';
-import {
-  CMEventType,
-  QPState,
-  type WCOpcode,
-  WCStatus,
-} from '../../verbs-api/contract/verbs/enums.ts';
-import { VerbsError } from '../../verbs-api/contract/verbs/errors.ts';
-import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
-import type { RecvWR, SendFields } from '../../verbs-api/contract/verbs/work-request.ts';
+} from '#daemon/native/lower';
+import { DeviceProvider } from '#verbs-api/client/device-provider';
 
 const ATTRIBUTES: DeviceAttributes = {
   fwVer: '1',

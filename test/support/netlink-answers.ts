@@ -1,9 +1,9 @@
 /** Answers of netlink about devices that have no objects. */
 
-import type { KernelDevice } from '../../daemon/ipc/kernel/nldev/devices.ts';
-import { answerNetlink } from '../../daemon/ipc/kernel/nldev/nldev.ts';
-import { DeviceResources, type ListedId } from '../../daemon/ipc/objects/device-resources.ts';
-import { NumberedList } from '../../daemon/ipc/objects/numbered-list.ts';
+import type { KernelDevice } from '#daemon/ipc/kernel/nldev/devices';
+import { answerNetlink } from '#daemon/ipc/kernel/nldev/nldev';
+import { DeviceResources, type ListedId } from '#daemon/ipc/objects/device-resources';
+import { NumberedList } from '#daemon/ipc/objects/numbered-list';
 
 /** The datagrams that answer a message. */
 export function netlinkDatagrams(

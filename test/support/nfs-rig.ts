@@ -3,29 +3,25 @@ import { execFileSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { Attributes3 } from '../../verbs-api/nfs/nfs3/attributes.ts';
-import { MountStatus, Nfs3Status } from '../../verbs-api/nfs/nfs3/constants.ts';
-import { MOUNT3 } from '../../verbs-api/nfs/nfs3/mount3-program.ts';
-import { NFS3 } from '../../verbs-api/nfs/nfs3/nfs3-program.ts';
-import type { DirectoryFiles } from '../../verbs-api/nfs/server/directory-reader.ts';
-import {
-  DIRECT_CALLS,
-  type FileCalls,
-  THREAD_CALLS,
-} from '../../verbs-api/nfs/server/file-calls.ts';
-import { nfsServices } from '../../verbs-api/nfs/server/nfs-service.ts';
-import { type ExportOptions, ServedExport } from '../../verbs-api/nfs/server/served-export.ts';
-import type { Credential } from '../../verbs-api/rpcrdma/core/credential.ts';
-import type { ArgsOf, ResultOf } from '../../verbs-api/rpcrdma/core/program.ts';
+import type { Attributes3 } from '#verbs-api/nfs/nfs3/attributes';
+import { MountStatus, Nfs3Status } from '#verbs-api/nfs/nfs3/constants';
+import { MOUNT3 } from '#verbs-api/nfs/nfs3/mount3-program';
+import { NFS3 } from '#verbs-api/nfs/nfs3/nfs3-program';
+import type { DirectoryFiles } from '#verbs-api/nfs/server/directory-reader';
+import { DIRECT_CALLS, type FileCalls, THREAD_CALLS } from '#verbs-api/nfs/server/file-calls';
+import { nfsServices } from '#verbs-api/nfs/server/nfs-service';
+import { type ExportOptions, ServedExport } from '#verbs-api/nfs/server/served-export';
+import type { Credential } from '#verbs-api/rpcrdma/core/credential';
+import type { ArgsOf, ResultOf } from '#verbs-api/rpcrdma/core/program';
 import {
   emitCredential,
   NO_AUTH,
   readReplyHeader,
   writeCallHeader,
-} from '../../verbs-api/rpcrdma/core/rpc-message.ts';
-import { XdrReader } from '../../verbs-api/rpcrdma/core/xdr-reader.ts';
-import { emitPayload, XdrWriter } from '../../verbs-api/rpcrdma/core/xdr-writer.ts';
-import type { RpcService } from '../../verbs-api/rpcrdma/rpc-service.ts';
+} from '#verbs-api/rpcrdma/core/rpc-message';
+import { XdrReader } from '#verbs-api/rpcrdma/core/xdr-reader';
+import { emitPayload, XdrWriter } from '#verbs-api/rpcrdma/core/xdr-writer';
+import type { RpcService } from '#verbs-api/rpcrdma/rpc-service';
 
 /** User 0 of some host. */
 export const SUPERUSER: Credential = sysCredential(0);

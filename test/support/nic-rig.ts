@@ -4,27 +4,6 @@
  * misbehaving client.
  */
 
-import type { StreamPort } from '../../daemon/iwarp/engine/stream-api.ts';
-import type { CQ } from '../../daemon/rnic/completion-queue.ts';
-import type { DeviceProfile } from '../../daemon/rnic/device-profile.ts';
-import type { NicEffect } from '../../daemon/rnic/effect.ts';
-import { makeAtomicAccess, makeInboundMessage } from '../../daemon/rnic/inbound-records.ts';
-import { type MemoryBacking, ViewBacking } from '../../daemon/rnic/memory-backing.ts';
-import type { MR } from '../../daemon/rnic/memory-region.ts';
-import { Nic } from '../../daemon/rnic/nic.ts';
-import { makeOutboundMessage } from '../../daemon/rnic/outbound-message.ts';
-import type { PD } from '../../daemon/rnic/protection-domain.ts';
-import type { QP } from '../../daemon/rnic/queue-pair.ts';
-import type { SRQ } from '../../daemon/rnic/shared-receive-queue.ts';
-import {
-  type AtomicAccess,
-  Fault,
-  type InboundMessage,
-  NEVER,
-  OutboundKind,
-  type OutboundMessage,
-  type WireFailure,
-} from '../../daemon/rnic/wire-port.ts';
 import {
   CQE,
   CQE_BYTES,
@@ -34,8 +13,29 @@ import {
   SGE_BYTES,
   SQE,
   SQE_BYTES,
-} from '../../verbs-api/contract/protocol/queue-layout.ts';
-import { Access, type AsyncEventType } from '../../verbs-api/contract/verbs/enums.ts';
+} from '#contract/protocol/queue-layout';
+import { Access, type AsyncEventType } from '#contract/verbs/enums';
+import type { StreamPort } from '#daemon/iwarp/engine/stream-api';
+import type { CQ } from '#daemon/rnic/completion-queue';
+import type { DeviceProfile } from '#daemon/rnic/device-profile';
+import type { NicEffect } from '#daemon/rnic/effect';
+import { makeAtomicAccess, makeInboundMessage } from '#daemon/rnic/inbound-records';
+import { type MemoryBacking, ViewBacking } from '#daemon/rnic/memory-backing';
+import type { MR } from '#daemon/rnic/memory-region';
+import { Nic } from '#daemon/rnic/nic';
+import { makeOutboundMessage } from '#daemon/rnic/outbound-message';
+import type { PD } from '#daemon/rnic/protection-domain';
+import type { QP } from '#daemon/rnic/queue-pair';
+import type { SRQ } from '#daemon/rnic/shared-receive-queue';
+import {
+  type AtomicAccess,
+  Fault,
+  type InboundMessage,
+  NEVER,
+  OutboundKind,
+  type OutboundMessage,
+  type WireFailure,
+} from '#daemon/rnic/wire-port';
 
 /** A piece of memory as an SGE names it. */
 interface Piece {

@@ -1,6 +1,6 @@
 /** This process as a client of a daemon's parts. */
-import type { PeerProcess } from '../../native-bridge/libc/peer-process.ts';
-import { openProcessDescriptor } from '../../native-bridge/libc/process-vm.ts';
+import type { PeerProcess } from '#native-bridge/libc/peer-process';
+import { openProcessDescriptor } from '#native-bridge/libc/process-vm';
 
 /** See the module's comment. */
 export const SELF: PeerProcess = {

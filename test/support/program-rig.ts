@@ -1,19 +1,19 @@
 /** A device whose programs connect queue pairs, and attributes for each step. */
 
-import type { ProgramWire } from '../../daemon/rnic/ib-port.ts';
-import { ViewBacking } from '../../daemon/rnic/memory-backing.ts';
-import type { MR } from '../../daemon/rnic/memory-region.ts';
-import { Nic } from '../../daemon/rnic/nic.ts';
-import type { PD } from '../../daemon/rnic/protection-domain.ts';
+import { type AsyncEventType, QPState, QPType } from '#contract/verbs/enums';
+import type { ProgramWire } from '#daemon/rnic/ib-port';
+import { ViewBacking } from '#daemon/rnic/memory-backing';
+import type { MR } from '#daemon/rnic/memory-region';
+import { Nic } from '#daemon/rnic/nic';
+import type { PD } from '#daemon/rnic/protection-domain';
 import {
   type AddressVector,
   QPAttribute,
   type QPModification,
   type QPPath,
-} from '../../daemon/rnic/qp-attributes.ts';
-import type { QP } from '../../daemon/rnic/queue-pair.ts';
-import type { QPInit } from '../../daemon/rnic/queue-pair-init.ts';
-import { type AsyncEventType, QPState, QPType } from '../../verbs-api/contract/verbs/enums.ts';
+} from '#daemon/rnic/qp-attributes';
+import type { QP } from '#daemon/rnic/queue-pair';
+import type { QPInit } from '#daemon/rnic/queue-pair-init';
 import { ALL_ACCESS, MEMORY_ADDRESS, ScriptedStream } from './nic-rig.ts';
 
 /** A wire that records its modifications. */

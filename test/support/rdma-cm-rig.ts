@@ -2,11 +2,11 @@
  * Opens of rdma_cm without a socket: commands as the bytes that librdmacm writes, answered by the
  * daemon's own files over a real host, whose connections go over TCP on the loopback interface.
  */
-import { CmFile } from '../../daemon/ipc/kernel/cm/file.ts';
-import { executeOn } from '../../daemon/ipc/kernel/command-boundary.ts';
-import type { KernelReply, KernelServices } from '../../daemon/ipc/kernel/kernel-file.ts';
-import { cmNumbers } from '../../daemon/ipc/kernel/kernel-files.ts';
-import { ShimOp } from '../../daemon/ipc/kernel/shim-protocol.ts';
+import { CmFile } from '#daemon/ipc/kernel/cm/file';
+import { executeOn } from '#daemon/ipc/kernel/command-boundary';
+import type { KernelReply, KernelServices } from '#daemon/ipc/kernel/kernel-file';
+import { cmNumbers } from '#daemon/ipc/kernel/kernel-files';
+import { ShimOp } from '#daemon/ipc/kernel/shim-protocol';
 import { bytesOf } from './hex.ts';
 import { until } from './patience.ts';
 import { assertReplyReason } from './reasons.ts';

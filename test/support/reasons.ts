@@ -1,6 +1,7 @@
 /** Every refusal that a test or a fuzzer meets has a reason of its own: beyond what its errno says. */
-import type { KernelReply } from '../../daemon/ipc/kernel/kernel-file.ts';
-import { ERRNO, type ErrnoCode } from '../../verbs-api/contract/verbs/errors.ts';
+
+import { ERRNO, type ErrnoCode } from '#contract/verbs/errors';
+import type { KernelReply } from '#daemon/ipc/kernel/kernel-file';
 
 /** Words that a sentence has at least: what was refused, and why. */
 const WORDS_MIN = 3;

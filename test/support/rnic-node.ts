@@ -3,28 +3,24 @@
  * daemon, no client library. Events of connection ids and completions are awaited.
  */
 
-import type { Adapter } from '../../daemon/host/device-adapter.ts';
-import type { HostCmEvent, HostId } from '../../daemon/host/host-id.ts';
-import { hostSystem } from '../../daemon/host/links/system.ts';
-import type { HostNotice } from '../../daemon/host/observer.ts';
-import {
-  type HostAsyncEvent,
-  RnicHost,
-  type RnicHostOptions,
-} from '../../daemon/host/rnic-host.ts';
-import type { CQ } from '../../daemon/rnic/completion-queue.ts';
-import { ViewBacking } from '../../daemon/rnic/memory-backing.ts';
-import type { MR } from '../../daemon/rnic/memory-region.ts';
-import type { PD } from '../../daemon/rnic/protection-domain.ts';
-import type { QP } from '../../daemon/rnic/queue-pair.ts';
-import { CompletionRing } from '../../verbs-api/client/completion-ring.ts';
-import { ReceiveRing } from '../../verbs-api/client/receive-ring.ts';
-import { SendRing } from '../../verbs-api/client/send-ring.ts';
-import type { CMParameters } from '../../verbs-api/contract/protocol/commands.ts';
-import type { WC } from '../../verbs-api/contract/verbs/completion.ts';
-import { Access, CMEventType, WROpcode } from '../../verbs-api/contract/verbs/enums.ts';
-import type { SocketAddress } from '../../verbs-api/contract/verbs/provider.ts';
-import type { RecvWR, SendFields } from '../../verbs-api/contract/verbs/work-request.ts';
+import type { CMParameters } from '#contract/protocol/commands';
+import type { WC } from '#contract/verbs/completion';
+import { Access, CMEventType, WROpcode } from '#contract/verbs/enums';
+import type { SocketAddress } from '#contract/verbs/provider';
+import type { RecvWR, SendFields } from '#contract/verbs/work-request';
+import type { Adapter } from '#daemon/host/device-adapter';
+import type { HostCmEvent, HostId } from '#daemon/host/host-id';
+import { hostSystem } from '#daemon/host/links/system';
+import type { HostNotice } from '#daemon/host/observer';
+import { type HostAsyncEvent, RnicHost, type RnicHostOptions } from '#daemon/host/rnic-host';
+import type { CQ } from '#daemon/rnic/completion-queue';
+import { ViewBacking } from '#daemon/rnic/memory-backing';
+import type { MR } from '#daemon/rnic/memory-region';
+import type { PD } from '#daemon/rnic/protection-domain';
+import type { QP } from '#daemon/rnic/queue-pair';
+import { CompletionRing } from '#verbs-api/client/completion-ring';
+import { ReceiveRing } from '#verbs-api/client/receive-ring';
+import { SendRing } from '#verbs-api/client/send-ring';
 import { patience } from './patience.ts';
 
 /** How long a test waits for an expected event. */

@@ -1,12 +1,13 @@
 /** A host with RoCE devices on simulated time, and queue pairs of programs on them. */
-import type { Adapter } from '../../daemon/host/device-adapter.ts';
-import { RnicHost } from '../../daemon/host/rnic-host.ts';
-import { ROCE_PARTS, type RoceParts } from '../../daemon/host/roce/roce-parts.ts';
-import { type MemoryBacking, ViewBacking } from '../../daemon/rnic/memory-backing.ts';
-import type { MR } from '../../daemon/rnic/memory-region.ts';
-import type { QPModification } from '../../daemon/rnic/qp-attributes.ts';
-import type { QP } from '../../daemon/rnic/queue-pair.ts';
-import { Access, QPState, QPType } from '../../verbs-api/contract/verbs/enums.ts';
+
+import { Access, QPState, QPType } from '#contract/verbs/enums';
+import type { Adapter } from '#daemon/host/device-adapter';
+import { RnicHost } from '#daemon/host/rnic-host';
+import { ROCE_PARTS, type RoceParts } from '#daemon/host/roce/roce-parts';
+import { type MemoryBacking, ViewBacking } from '#daemon/rnic/memory-backing';
+import type { MR } from '#daemon/rnic/memory-region';
+import type { QPModification } from '#daemon/rnic/qp-attributes';
+import type { QP } from '#daemon/rnic/queue-pair';
 import { Prng } from '../sim/prng.ts';
 import { VirtualClock, VirtualTime } from '../sim/virtual-time.ts';
 import {

@@ -1,19 +1,14 @@
 /** Packets of every opcode, with headers and ICRC as a sender writes them. */
-import { crc32 } from '../../daemon/roce/wire/crc32.ts';
+import { crc32 } from '#daemon/roce/wire/crc32';
 import {
   datagramHeaderBytes,
   makeDatagram,
   writeDatagramHeaders,
   writeUdpChecksum,
-} from '../../daemon/roce/wire/datagram.ts';
-import { ICRC_BYTES, icrcOf, writeIcrc } from '../../daemon/roce/wire/icrc.ts';
-import { opcodeTraits, Trait } from '../../daemon/roce/wire/opcode.ts';
-import {
-  makePacket,
-  type Packet,
-  packetBytes,
-  writeHeaders,
-} from '../../daemon/roce/wire/packet.ts';
+} from '#daemon/roce/wire/datagram';
+import { ICRC_BYTES, icrcOf, writeIcrc } from '#daemon/roce/wire/icrc';
+import { opcodeTraits, Trait } from '#daemon/roce/wire/opcode';
+import { makePacket, type Packet, packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
 import { bytesOf } from './hex.ts';
 
 const GIDS = {

@@ -1,18 +1,13 @@
 /** The recordings of rxe in `test/vectors/roce`: as datagrams, as packets, as flows of packets. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { CaptureFileParser } from '../../daemon/capture/capture-file.ts';
-import { crc32 } from '../../daemon/roce/wire/crc32.ts';
-import { DatagramRefusal, makeDatagram, parseDatagram } from '../../daemon/roce/wire/datagram.ts';
-import { icrcOf, readIcrc } from '../../daemon/roce/wire/icrc.ts';
-import { opcodeTraits, Service, serviceOf, Trait } from '../../daemon/roce/wire/opcode.ts';
-import {
-  makePacket,
-  type Packet,
-  PacketRefusal,
-  parsePacket,
-} from '../../daemon/roce/wire/packet.ts';
-import { psnDistance } from '../../daemon/roce/wire/psn.ts';
+import { CaptureFileParser } from '#daemon/capture/capture-file';
+import { crc32 } from '#daemon/roce/wire/crc32';
+import { DatagramRefusal, makeDatagram, parseDatagram } from '#daemon/roce/wire/datagram';
+import { icrcOf, readIcrc } from '#daemon/roce/wire/icrc';
+import { opcodeTraits, Service, serviceOf, Trait } from '#daemon/roce/wire/opcode';
+import { makePacket, type Packet, PacketRefusal, parsePacket } from '#daemon/roce/wire/packet';
+import { psnDistance } from '#daemon/roce/wire/psn';
 import { repositoryRoot } from '../interop/prerequisites.ts';
 import { hexOf } from './hex.ts';
 

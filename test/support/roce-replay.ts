@@ -3,22 +3,18 @@
  * responder that is fed the recorded requests, or a requester that has the recorded work to do and is
  * fed the recorded answers.
  */
+
+import { QPState, QPType } from '#contract/verbs/enums';
 import {
   type AtomicAccess,
   Fault,
   type MessageFailure,
   OutboundKind,
-} from '../../daemon/rnic/wire-port.ts';
-import { Operation, operationOf, Service, Trait } from '../../daemon/roce/wire/opcode.ts';
-import { PATH_MTU_MAX_BYTES } from '../../daemon/roce/wire/path-mtu.ts';
-import { addPsn, psnDistance } from '../../daemon/roce/wire/psn.ts';
-import {
-  NakCode,
-  nakSyndrome,
-  SyndromeKind,
-  syndromeKind,
-} from '../../daemon/roce/wire/syndrome.ts';
-import { QPState, QPType } from '../../verbs-api/contract/verbs/enums.ts';
+} from '#daemon/rnic/wire-port';
+import { Operation, operationOf, Service, Trait } from '#daemon/roce/wire/opcode';
+import { PATH_MTU_MAX_BYTES } from '#daemon/roce/wire/path-mtu';
+import { addPsn, psnDistance } from '#daemon/roce/wire/psn';
+import { NakCode, nakSyndrome, SyndromeKind, syndromeKind } from '#daemon/roce/wire/syndrome';
 import { concat, hexOf } from './hex.ts';
 import type { RecordedFlow, RecordedPacket } from './roce-recordings.ts';
 import { pathOf, TransportSide } from './transport-pair.ts';

@@ -5,20 +5,20 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { TapHub } from '../../daemon/capture/tap-hub.ts';
-import { WorkHub } from '../../daemon/capture/work-hub.ts';
-import { shimVariables } from '../../daemon/console/shim-environment.ts';
-import type { DeviceConfig } from '../../daemon/host/device-config.ts';
-import type { HostId } from '../../daemon/host/host-id.ts';
-import type { HostSystem } from '../../daemon/host/links/network.ts';
-import { hostSystem, isolatedSystem } from '../../daemon/host/links/system.ts';
-import { RnicHost } from '../../daemon/host/rnic-host.ts';
-import { ROCE_PARTS } from '../../daemon/host/roce/roce-parts.ts';
-import { IpcServer } from '../../daemon/ipc/ipc-server.ts';
-import { publishSysfs, sysfsPath } from '../../daemon/ipc/kernel/sysfs-tree.ts';
-import { DeviceDirectory } from '../../daemon/ipc/objects/device-directory.ts';
-import { DEFAULT_QUOTAS } from '../../daemon/ipc/objects/quotas.ts';
-import { Refusals } from '../../daemon/refusals/refusals.ts';
+import { TapHub } from '#daemon/capture/tap-hub';
+import { WorkHub } from '#daemon/capture/work-hub';
+import { shimVariables } from '#daemon/console/shim-environment';
+import type { DeviceConfig } from '#daemon/host/device-config';
+import type { HostId } from '#daemon/host/host-id';
+import type { HostSystem } from '#daemon/host/links/network';
+import { hostSystem, isolatedSystem } from '#daemon/host/links/system';
+import { RnicHost } from '#daemon/host/rnic-host';
+import { ROCE_PARTS } from '#daemon/host/roce/roce-parts';
+import { IpcServer } from '#daemon/ipc/ipc-server';
+import { publishSysfs, sysfsPath } from '#daemon/ipc/kernel/sysfs-tree';
+import { DeviceDirectory } from '#daemon/ipc/objects/device-directory';
+import { DEFAULT_QUOTAS } from '#daemon/ipc/objects/quotas';
+import { Refusals } from '#daemon/refusals/refusals';
 import { patience } from './patience.ts';
 
 /** See the module's comment. */

@@ -1,17 +1,17 @@
 /** A host that no device has a connection to, and what it sends to one: datagrams and messages. */
 import { createSocket } from 'node:dgram';
-import { gidBytes } from '../../daemon/host/host-addresses.ts';
-import type { RoceCounters } from '../../daemon/host/roce/roce-counters.ts';
-import { writeCmMessage } from '../../daemon/roce/wire/cm-message.ts';
-import { crc32 } from '../../daemon/roce/wire/crc32.ts';
+import { gidBytes } from '#daemon/host/host-addresses';
+import type { RoceCounters } from '#daemon/host/roce/roce-counters';
+import { writeCmMessage } from '#daemon/roce/wire/cm-message';
+import { crc32 } from '#daemon/roce/wire/crc32';
 import {
   datagramHeaderBytes,
   makeDatagram,
   writeDatagramHeaders,
-} from '../../daemon/roce/wire/datagram.ts';
-import { ICRC_BYTES, icrcOf, ROCE_PORT, writeIcrc } from '../../daemon/roce/wire/icrc.ts';
-import { GSI_QKEY, GSI_QPN } from '../../daemon/roce/wire/mad.ts';
-import { makePacket, packetBytes, writeHeaders } from '../../daemon/roce/wire/packet.ts';
+} from '#daemon/roce/wire/datagram';
+import { ICRC_BYTES, icrcOf, ROCE_PORT, writeIcrc } from '#daemon/roce/wire/icrc';
+import { GSI_QKEY, GSI_QPN } from '#daemon/roce/wire/mad';
+import { makePacket, packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
 import { until } from './rnic-node.ts';
 
 const UD_SEND_ONLY = 0x64;

@@ -1,19 +1,13 @@
 /** Providers of both kinds with a server of the echo program, and raw peers that can send anything. */
-import { createEmbedded } from '../../daemon/embedded/embedded-provider.ts';
-import { connectDaemon } from '../../verbs-api/connect-daemon.ts';
-import { CMEventType } from '../../verbs-api/contract/verbs/enums.ts';
-import type {
-  ConnectionId,
-  ConnectionParameters,
-  Provider,
-} from '../../verbs-api/contract/verbs/provider.ts';
-import { emitPrivateData } from '../../verbs-api/rpcrdma/core/private-data.ts';
-import {
-  type ParsedMessage,
-  parseTransportHeader,
-} from '../../verbs-api/rpcrdma/core/transport-header.ts';
-import { RdmaChannel } from '../../verbs-api/rpcrdma/rdma-channel.ts';
-import { RpcService, type ServerCall } from '../../verbs-api/rpcrdma/rpc-service.ts';
+
+import { CMEventType } from '#contract/verbs/enums';
+import type { ConnectionId, ConnectionParameters, Provider } from '#contract/verbs/provider';
+import { createEmbedded } from '#daemon/embedded/embedded-provider';
+import { connectDaemon } from '#verbs-api/connect-daemon';
+import { emitPrivateData } from '#verbs-api/rpcrdma/core/private-data';
+import { type ParsedMessage, parseTransportHeader } from '#verbs-api/rpcrdma/core/transport-header';
+import { RdmaChannel } from '#verbs-api/rpcrdma/rdma-channel';
+import { RpcService, type ServerCall } from '#verbs-api/rpcrdma/rpc-service';
 import { DaemonRig } from './daemon-rig.ts';
 import { BULK_MAX_BYTES, ECHO, pattern, sumOf } from './echo-program.ts';
 

@@ -1,32 +1,25 @@
 /** Requester and responder of RPC over RDMA without any device: memory and time are the test's. */
-import type { SegmentWrite } from '../../verbs-api/rpcrdma/core/chunks.ts';
-import type { InlineThresholds } from '../../verbs-api/rpcrdma/core/private-data.ts';
-import { Requester } from '../../verbs-api/rpcrdma/core/requester.ts';
+import type { SegmentWrite } from '#verbs-api/rpcrdma/core/chunks';
+import type { InlineThresholds } from '#verbs-api/rpcrdma/core/private-data';
+import { Requester } from '#verbs-api/rpcrdma/core/requester';
 import type {
   CallOutcome,
   CallRequest,
   RequesterEffect,
   RequesterOptions,
-} from '../../verbs-api/rpcrdma/core/requester-types.ts';
-import { Responder } from '../../verbs-api/rpcrdma/core/responder.ts';
-import type {
-  ResponderEffect,
-  ResponderOptions,
-} from '../../verbs-api/rpcrdma/core/responder-types.ts';
-import {
-  NO_AUTH,
-  writeCallHeader,
-  writeReplyHeader,
-} from '../../verbs-api/rpcrdma/core/rpc-message.ts';
+} from '#verbs-api/rpcrdma/core/requester-types';
+import { Responder } from '#verbs-api/rpcrdma/core/responder';
+import type { ResponderEffect, ResponderOptions } from '#verbs-api/rpcrdma/core/responder-types';
+import { NO_AUTH, writeCallHeader, writeReplyHeader } from '#verbs-api/rpcrdma/core/rpc-message';
 import {
   emitMessage,
   messageSizeBytes,
   parseTransportHeader,
   type Segment,
   type TransportHeader,
-} from '../../verbs-api/rpcrdma/core/transport-header.ts';
-import type { XdrReader } from '../../verbs-api/rpcrdma/core/xdr-reader.ts';
-import { emitPayload, type Payload, XdrWriter } from '../../verbs-api/rpcrdma/core/xdr-writer.ts';
+} from '#verbs-api/rpcrdma/core/transport-header';
+import type { XdrReader } from '#verbs-api/rpcrdma/core/xdr-reader';
+import { emitPayload, type Payload, XdrWriter } from '#verbs-api/rpcrdma/core/xdr-writer';
 
 /** The thresholds that hold without private data. */
 export const THRESHOLDS: InlineThresholds = { callBytes: 1024, replyBytes: 1024 };

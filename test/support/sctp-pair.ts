@@ -1,15 +1,15 @@
 /** Two ends of SCTP by libusrsctp in one process, on loopback, or with a bad network between. */
 import { createSocket, type Socket } from 'node:dgram';
 import { once } from 'node:events';
-import { hostSystem } from '../../daemon/host/links/system.ts';
+import { hostSystem } from '#daemon/host/links/system';
 import type {
   Association,
   AssociationEnd,
   AssociationUser,
   MessageKind,
   SctpPort,
-} from '../../daemon/host/sctp/association.ts';
-import { UsrsctpTransport } from '../../daemon/host/sctp/usrsctp-transport.ts';
+} from '#daemon/host/sctp/association';
+import { UsrsctpTransport } from '#daemon/host/sctp/usrsctp-transport';
 import { ownAddress } from './own-address.ts';
 import { until } from './patience.ts';
 

@@ -1,9 +1,9 @@
 /** One stream over SCTP whose peer is written out byte by byte. */
 
-import { Stream } from '../../daemon/iwarp/engine/stream.ts';
-import type { StreamEvent, StreamOptions } from '../../daemon/iwarp/engine/stream-api.ts';
-import type { StreamFailure } from '../../daemon/iwarp/engine/stream-failure.ts';
-import { SctpLayer } from '../../daemon/iwarp/sctp/sctp-layer.ts';
+import { Stream } from '#daemon/iwarp/engine/stream';
+import type { StreamEvent, StreamOptions } from '#daemon/iwarp/engine/stream-api';
+import type { StreamFailure } from '#daemon/iwarp/engine/stream-failure';
+import { SctpLayer } from '#daemon/iwarp/sctp/sctp-layer';
 import { dirtyPool } from './fpdu-stream.ts';
 import { bytesOf, hexOf } from './hex.ts';
 import { NaiveUser } from './naive-user.ts';

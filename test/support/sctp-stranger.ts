@@ -1,6 +1,6 @@
 /** A host without an association, and its requests to open some: each comes from another UDP port. */
 import { createSocket, type Socket } from 'node:dgram';
-import { crc32c } from '../../daemon/iwarp/wire/crc32c.ts';
+import { crc32c } from '#daemon/iwarp/wire/crc32c';
 import { bytesOf } from './hex.ts';
 import { until } from './rnic-node.ts';
 

@@ -1,6 +1,5 @@
 /** A connection as the preload shim makes it, driven frame by frame; descriptors come with bytes. */
-import { closeDescriptor, sendNow } from '../../native-bridge/libc/descriptor.ts';
-import { connectUnix, receiveDescriptor } from '../../native-bridge/libc/unix-socket.ts';
+
 import {
   emitHello,
   FRAME_HEADER_BYTES,
@@ -8,7 +7,9 @@ import {
   parseWelcome,
   type Role,
   type Welcome,
-} from '../../verbs-api/contract/protocol/ipc-frames.ts';
+} from '#contract/protocol/ipc-frames';
+import { closeDescriptor, sendNow } from '#native-bridge/libc/descriptor';
+import { connectUnix, receiveDescriptor } from '#native-bridge/libc/unix-socket';
 import { concat } from './hex.ts';
 import { patience, quiet } from './patience.ts';
 

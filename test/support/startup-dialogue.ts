@@ -1,6 +1,6 @@
 /** Helpers for dialogues with the MPA startup machine. */
-import { Startup, type StartupEffect } from '../../daemon/iwarp/engine/startup.ts';
-import type { StreamOptions } from '../../daemon/iwarp/engine/stream-api.ts';
+import { Startup, type StartupEffect } from '#daemon/iwarp/engine/startup';
+import type { StreamOptions } from '#daemon/iwarp/engine/stream-api';
 import { bytesOf, concat } from './hex.ts';
 
 export const REQ_KEY = '4d504120494420526571204672616d65';

@@ -1,12 +1,12 @@
 /** Streams for tests: defaults, two of them back to back, and one against literal bytes. */
-import { ChunkPool } from '../../daemon/iwarp/engine/chunk-pool.ts';
-import { FpduReceiver } from '../../daemon/iwarp/engine/fpdu-receiver.ts';
-import { FpduSender } from '../../daemon/iwarp/engine/fpdu-sender.ts';
-import { MpaLayer, type StreamEnvironment } from '../../daemon/iwarp/engine/mpa-layer.ts';
-import { Stream } from '../../daemon/iwarp/engine/stream.ts';
-import type { StreamEvent, StreamOptions } from '../../daemon/iwarp/engine/stream-api.ts';
-import type { StreamFailure } from '../../daemon/iwarp/engine/stream-failure.ts';
-import { crc32c } from '../../daemon/iwarp/wire/crc32c.ts';
+import { ChunkPool } from '#daemon/iwarp/engine/chunk-pool';
+import { FpduReceiver } from '#daemon/iwarp/engine/fpdu-receiver';
+import { FpduSender } from '#daemon/iwarp/engine/fpdu-sender';
+import { MpaLayer, type StreamEnvironment } from '#daemon/iwarp/engine/mpa-layer';
+import { Stream } from '#daemon/iwarp/engine/stream';
+import type { StreamEvent, StreamOptions } from '#daemon/iwarp/engine/stream-api';
+import type { StreamFailure } from '#daemon/iwarp/engine/stream-failure';
+import { crc32c } from '#daemon/iwarp/wire/crc32c';
 import { dirtyPool, drain, post, RecordingSink } from './fpdu-stream.ts';
 import { bytesOf } from './hex.ts';
 import { NaiveUser } from './naive-user.ts';

@@ -1,21 +1,21 @@
 /** Two transports, and the packets between them, one at a time or through a network of one's own. */
 
-import type { QPPath } from '../../daemon/rnic/qp-attributes.ts';
-import { RESET_PATH } from '../../daemon/rnic/qp-attributes.ts';
+import { QPState, QPType } from '#contract/verbs/enums';
+import type { QPPath } from '#daemon/rnic/qp-attributes';
+import { RESET_PATH } from '#daemon/rnic/qp-attributes';
 import {
   PACKET_BYTES_MAX,
   type PacketWire,
   type TransportFailure,
-} from '../../daemon/roce/transport/packet-wire.ts';
-import { makeWire, type WireOptions } from '../../daemon/roce/transport/transport.ts';
+} from '#daemon/roce/transport/packet-wire';
+import { makeWire, type WireOptions } from '#daemon/roce/transport/transport';
 import {
   makePacket,
   mayBeAnswered,
   type Packet,
   PacketRefusal,
   parsePacket,
-} from '../../daemon/roce/wire/packet.ts';
-import { QPState, QPType } from '../../verbs-api/contract/verbs/enums.ts';
+} from '#daemon/roce/wire/packet';
 import { TransportUser } from './transport-user.ts';
 
 const GRH = Uint8Array.from({ length: 40 }, (_, index) => 0xa0 + index);

@@ -2,7 +2,7 @@
  * A model of a queue pair for transports: a list of work requests, a list of receives, one piece of
  * memory that peers may access. It throws as soon as the wire breaks the rules of the port.
  */
-import { makeOutboundMessage } from '../../daemon/rnic/outbound-message.ts';
+import { makeOutboundMessage } from '#daemon/rnic/outbound-message';
 import {
   type AtomicAccess,
   type DeferringUser,
@@ -11,7 +11,7 @@ import {
   type MessageFailure,
   OutboundKind,
   type OutboundMessage,
-} from '../../daemon/rnic/wire-port.ts';
+} from '#daemon/rnic/wire-port';
 
 export const REMOTE_KEY = 0x1234_0077;
 /** High half of every address; the low half begins near its end, so that ranges cross it. */

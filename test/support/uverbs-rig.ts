@@ -3,25 +3,25 @@
  * writes, answered by the daemon's own file over a real host.
  */
 
-import { hostSystem } from '../../daemon/host/links/system.ts';
-import { RnicHost, type RnicHostOptions } from '../../daemon/host/rnic-host.ts';
-import { ROCE_PARTS } from '../../daemon/host/roce/roce-parts.ts';
-import { DescriptorsInFlight } from '../../daemon/ipc/descriptors-in-flight.ts';
-import { executeOn } from '../../daemon/ipc/kernel/command-boundary.ts';
-import { KernelClient } from '../../daemon/ipc/kernel/kernel-client.ts';
-import type { KernelReply } from '../../daemon/ipc/kernel/kernel-file.ts';
-import { KernelServer } from '../../daemon/ipc/kernel/kernel-server.ts';
-import { emitReply, ShimOp, type ShimRequest } from '../../daemon/ipc/kernel/shim-protocol.ts';
-import { UverbsFile } from '../../daemon/ipc/kernel/uverbs/file.ts';
+import { hostSystem } from '#daemon/host/links/system';
+import { RnicHost, type RnicHostOptions } from '#daemon/host/rnic-host';
+import { ROCE_PARTS } from '#daemon/host/roce/roce-parts';
+import { DescriptorsInFlight } from '#daemon/ipc/descriptors-in-flight';
+import { executeOn } from '#daemon/ipc/kernel/command-boundary';
+import { KernelClient } from '#daemon/ipc/kernel/kernel-client';
+import type { KernelReply } from '#daemon/ipc/kernel/kernel-file';
+import { KernelServer } from '#daemon/ipc/kernel/kernel-server';
+import { emitReply, ShimOp, type ShimRequest } from '#daemon/ipc/kernel/shim-protocol';
+import { UverbsFile } from '#daemon/ipc/kernel/uverbs/file';
 
-import { DeviceDirectory } from '../../daemon/ipc/objects/device-directory.ts';
+import { DeviceDirectory } from '#daemon/ipc/objects/device-directory';
 
-import { EndedClients } from '../../daemon/ipc/objects/ended-clients.ts';
+import { EndedClients } from '#daemon/ipc/objects/ended-clients';
 
-import { DEFAULT_QUOTAS } from '../../daemon/ipc/objects/quotas.ts';
-import { Refusals } from '../../daemon/refusals/refusals.ts';
-import { addressOf } from '../../native-bridge/libc/libc.ts';
-import { SharedMemory, SYSTEM_PAGE_BYTES } from '../../native-bridge/libc/shared-memory.ts';
+import { DEFAULT_QUOTAS } from '#daemon/ipc/objects/quotas';
+import { Refusals } from '#daemon/refusals/refusals';
+import { addressOf } from '#native-bridge/libc/libc';
+import { SharedMemory, SYSTEM_PAGE_BYTES } from '#native-bridge/libc/shared-memory';
 import { bytesOf, hexOf } from './hex.ts';
 import { SELF } from './own-process.ts';
 import { assertReplyReason } from './reasons.ts';

@@ -6,7 +6,7 @@ import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'nod
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll } from 'vitest';
-import { TURN_MAX_MS, TURN_WATCH_VARIABLE } from '../../daemon/main/turn-watch.ts';
+import { TURN_MAX_MS, TURN_WATCH_VARIABLE } from '#daemon/main/turn-watch';
 
 const directory = mkdtempSync(join(tmpdir(), 'iwarpd-turns-'));
 const path = join(directory, 'long');

@@ -25,6 +25,20 @@ describe('imports', () => {
     expect(importCircles(graphOf(texts))).toEqual([]);
   });
 
+  it('climb one folder at most: from further away, #… of package.json names the place', () => {
+    const climbing = [...texts].filter(
+      ([file, text]) =>
+        !file.startsWith('test/examples/') && /^(?:import|\}).* from '\.\.\/\.\.\//m.test(text),
+    );
+    expect(climbing.map(([file]) => file)).toEqual([]);
+    const nearer = [...texts].flatMap(([file, text]) =>
+      [...text.matchAll(/^.* from '#verbs-api\/contract\/.*$/gm)].map(
+        ([line]) => `${file}: ${line}`,
+      ),
+    );
+    expect(nearer).toEqual([]);
+  });
+
   it('are found to form circles across folders, through types, and of one file with itself', () => {
     const example = new Map([
       ['a/x.ts', "import { y } from '../b/y.ts';\n"],
@@ -42,7 +56,7 @@ describe('imports', () => {
 
 /** Packages that a file imports at once. */
 function librariesOf(text: string): string[] {
-  const imports = text.matchAll(/^(?:import|export)(?! type)[^;]*? from '([^.'][^']*)';/gms);
+  const imports = text.matchAll(/^(?:import|export)(?! type)[^;]*? from '([^.#'][^']*)';/gms);
   return [...imports].map(([, name = '']) => name).filter((name) => !name.startsWith('node:'));
 }
 

@@ -81,7 +81,7 @@ describe('layers', () => {
   it('are seen to be broken upwards, sideways and through types', () => {
     const example = new Map([
       ['daemon/rnic/x.ts', "import type { Stream } from '../iwarp/engine/stream.ts';\n"],
-      ['native-bridge/rdma/y.ts', "import { z } from '../../verbs-api/client/z.ts';\n"],
+      ['native-bridge/rdma/y.ts', "import { z } from '#verbs-api/client/z';\n"],
       ['daemon/console/a.ts', "import { b } from '../cli/b.ts';\n"],
       ['daemon/cli/c.ts', "import { d } from '../main/d.ts';\n"],
     ]);

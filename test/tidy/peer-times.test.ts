@@ -3,7 +3,7 @@ import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
-import { exponentMicros } from '../../daemon/roce/cm/cm-times.ts';
+import { exponentMicros } from '#daemon/roce/cm/cm-times';
 import { readSource } from './source-graph.ts';
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));

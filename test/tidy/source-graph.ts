@@ -39,13 +39,26 @@ interface Import {
   readonly names: readonly string[];
 }
 
-const CLAUSE_FROM = /^(?:import|export)\s+(?:type\s+)?([^'";]*?)\s*from\s+'(\.[^']+)'/gm;
-const BARE_OR_DYNAMIC = /(?:^import\s+|\bimport\()'(\.[^']+)'/gm;
+const CLAUSE_FROM = /^(?:import|export)\s+(?:type\s+)?([^'";]*?)\s*from\s+'([.#][^']+)'/gm;
+const BARE_OR_DYNAMIC = /(?:^import\s+|\bimport\()'([.#][^']+)'/gm;
+
+/** `#…` of package.json: the folder that each name stands for. */
+const { imports } = JSON.parse(readSource('package.json')) as {
+  readonly imports: Readonly<Record<string, { readonly 'iwarpd-source': string }>>;
+};
+
+/** The source that `file` means by `specifier`, by its path from the top. */
+function resolved(file: string, specifier: string): string {
+  if (!specifier.startsWith('#')) return normalize(join(dirname(file), specifier));
+  const [name = '', ...rest] = specifier.split('/');
+  const place = imports[`${name}/*`]?.['iwarpd-source'] ?? '';
+  return normalize(place.replace('*', rest.join('/')));
+}
 
 /** What `file` imports or re-exports from other files, types included. */
 export function importsOf(file: string, text: string): Import[] {
   const code = withoutComments(text);
-  const resolve = (specifier: string) => normalize(join(dirname(file), specifier));
+  const resolve = (specifier: string) => resolved(file, specifier);
   return [
     ...[...code.matchAll(CLAUSE_FROM)].map(([, clause = '', specifier = '']) => ({
       target: resolve(specifier),
@@ -58,14 +71,14 @@ export function importsOf(file: string, text: string): Import[] {
   ];
 }
 
-const LOADED_FROM = /^(?:import|export)\s+(?!type\b)[^'";]*?(?:\s*from\s+)?'(\.[^']+)'/gm;
+const LOADED_FROM = /^(?:import|export)\s+(?!type\b)[^'";]*?(?:\s*from\s+)?'([.#][^']+)'/gm;
 
 /** The sources that load when `file` does: no types, and nothing that is imported when needed. */
 export function loadedWith(file: string, texts: ReadonlyMap<string, string>): Set<string> {
   const loaded = new Set([file]);
   for (const each of loaded) {
     for (const [, specifier = ''] of withoutComments(texts.get(each) ?? '').matchAll(LOADED_FROM)) {
-      loaded.add(normalize(join(dirname(each), specifier)));
+      loaded.add(resolved(each, specifier));
     }
   }
   return loaded;

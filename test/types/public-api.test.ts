@@ -1,6 +1,6 @@
 import { describe, expect, expectTypeOf, it } from 'vitest';
-import { createEmbedded, type EmbeddedProvider } from '../../daemon/embedded/embedded-provider.ts';
-import type { FaultControl } from '../../verbs-api/contract/protocol/faults.ts';
+import type { FaultControl } from '#contract/protocol/faults';
+import { createEmbedded, type EmbeddedProvider } from '#daemon/embedded/embedded-provider';
 import type {
   AH,
   Connection,
@@ -17,10 +17,10 @@ import type {
   VerbsError,
   WC,
   WROpcode,
-} from '../../verbs-api/index.ts';
-import * as api from '../../verbs-api/index.ts';
-import { createNative } from '../../verbs-api/native/native-provider.ts';
-import * as testing from '../../verbs-api/testing/index.ts';
+} from '#verbs-api/index';
+import * as api from '#verbs-api/index';
+import { createNative } from '#verbs-api/native/native-provider';
+import * as testing from '#verbs-api/testing/index';
 
 /** What programs may rely on. The compiler checks the types when the tests are built. */
 describe('the public surface', () => {

@@ -1,6 +1,6 @@
 /** Address handles. */
-import type { AHAttributes } from '../contract/verbs/attributes.ts';
-import type { AH, PD } from '../contract/verbs/provider.ts';
+import type { AHAttributes } from '#contract/verbs/attributes';
+import type { AH, PD } from '#contract/verbs/provider';
 import { ClientObject, type DeviceScope, TeardownRank } from './session.ts';
 
 /** `AH` over a channel. */

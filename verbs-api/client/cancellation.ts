@@ -1,8 +1,8 @@
 /**
  * Promises that wait for the device: they can be cancelled, and never become unhandled rejections.
  */
-import { VerbsError } from '../contract/verbs/errors.ts';
-import type { CancelSignal } from '../contract/verbs/provider.ts';
+import { VerbsError } from '#contract/verbs/errors';
+import type { CancelSignal } from '#contract/verbs/provider';
 
 /** The two ends of a waiting promise. */
 export interface Waiter<T> {

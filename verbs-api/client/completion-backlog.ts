@@ -1,7 +1,7 @@
 /** Hands out completions one at a time to loops, without losing any. */
-import type { WC } from '../contract/verbs/completion.ts';
-import type { CancelSignal, CQWaitOptions } from '../contract/verbs/provider.ts';
-import { checkCall } from '../contract/verbs/signatures.ts';
+import type { WC } from '#contract/verbs/completion';
+import type { CancelSignal, CQWaitOptions } from '#contract/verbs/provider';
+import { checkCall } from '#contract/verbs/signatures';
 import { within } from './deadline.ts';
 
 /** Batch size of `poll` and `wait` if not given. */

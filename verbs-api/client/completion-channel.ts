@@ -1,6 +1,6 @@
 /** Completion channels: deliver the events of armed completion queues. */
-import { VerbsError } from '../contract/verbs/errors.ts';
-import type { CompChannel, CQ, WaitLimit } from '../contract/verbs/provider.ts';
+import { VerbsError } from '#contract/verbs/errors';
+import type { CompChannel, CQ, WaitLimit } from '#contract/verbs/provider';
 import { EventChannel, nextOf } from './event-channel.ts';
 import { ClientObject, type DeviceScope, TeardownRank } from './session.ts';
 

@@ -1,16 +1,10 @@
 /** Completion queues: polling, arming, waiting. */
-import type { CommandReply } from '../contract/protocol/commands.ts';
-import { type Completion, FailedCompletion, type WC } from '../contract/verbs/completion.ts';
-import { WCStatus } from '../contract/verbs/enums.ts';
-import { VerbsError } from '../contract/verbs/errors.ts';
-import type {
-  CancelSignal,
-  Context,
-  CQ,
-  CQInit,
-  CQWaitOptions,
-} from '../contract/verbs/provider.ts';
-import { checkCall } from '../contract/verbs/signatures.ts';
+import type { CommandReply } from '#contract/protocol/commands';
+import { type Completion, FailedCompletion, type WC } from '#contract/verbs/completion';
+import { WCStatus } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
+import type { CancelSignal, Context, CQ, CQInit, CQWaitOptions } from '#contract/verbs/provider';
+import { checkCall } from '#contract/verbs/signatures';
 import { cancellable, quiet, throwIfAborted, type Waiter } from './cancellation.ts';
 import { CompletionBacklog, checkPoll, DEFAULT_BATCH, waitForBatch } from './completion-backlog.ts';
 import { ClientCompChannel, type Notifiable } from './completion-channel.ts';

@@ -9,9 +9,9 @@ import {
   QueueFlag,
   SOURCE_QPN_MASK,
   SQOpcode,
-} from '../contract/protocol/queue-layout.ts';
-import { Completion } from '../contract/verbs/completion.ts';
-import { WCFlag, WCOpcode, WCStatus } from '../contract/verbs/enums.ts';
+} from '#contract/protocol/queue-layout';
+import { Completion } from '#contract/verbs/completion';
+import { WCFlag, WCOpcode, WCStatus } from '#contract/verbs/enums';
 import { type RingMemory, ringMemory } from './ring-memory.ts';
 
 const ELEMENT_WORDS = CQE_BYTES >>> 2;

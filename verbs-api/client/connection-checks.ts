@@ -1,6 +1,6 @@
 /** What every connection id assumes and checks: of a daemon, an embedded device or rdma_cm. */
-import { VerbsError } from '../contract/verbs/errors.ts';
-import type { PD, Provider } from '../contract/verbs/provider.ts';
+import { VerbsError } from '#contract/verbs/errors';
+import type { PD, Provider } from '#contract/verbs/provider';
 
 export const DEFAULT_BACKLOG = 128;
 export const DEFAULT_RESOLVE_TIMEOUT_MS = 2000;

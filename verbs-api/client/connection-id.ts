@@ -5,9 +5,9 @@ import type {
   CMParameters,
   CommandName,
   CommandRequest,
-} from '../contract/protocol/commands.ts';
-import { CMEventType, QPState, QPType, RDMA_UDP_QKEY } from '../contract/verbs/enums.ts';
-import { VerbsError } from '../contract/verbs/errors.ts';
+} from '#contract/protocol/commands';
+import { CMEventType, QPState, QPType, RDMA_UDP_QKEY } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
 import type {
   CMEvent,
   ConnectionId,
@@ -19,8 +19,8 @@ import type {
   ResolveOptions,
   SocketAddress,
   WaitLimit,
-} from '../contract/verbs/provider.ts';
-import { checkCall } from '../contract/verbs/signatures.ts';
+} from '#contract/verbs/provider';
+import { checkCall } from '#contract/verbs/signatures';
 import { quiet } from './cancellation.ts';
 import {
   DEFAULT_BACKLOG,

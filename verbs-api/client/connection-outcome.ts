@@ -1,8 +1,8 @@
 /** The event that a call on a connection id waits for. */
-import { ConnectionRejectedError } from '../contract/verbs/connect-errors.ts';
-import { CMEventType } from '../contract/verbs/enums.ts';
-import { VerbsError } from '../contract/verbs/errors.ts';
-import type { CMEvent } from '../contract/verbs/provider.ts';
+import { ConnectionRejectedError } from '#contract/verbs/connect-errors';
+import { CMEventType } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
+import type { CMEvent } from '#contract/verbs/provider';
 import { quiet, type Waiter } from './cancellation.ts';
 import type { PendingWaits } from './pending-waits.ts';
 

@@ -1,16 +1,16 @@
 /** Opened devices. */
 
-import type { CommandReply, WorkFailure } from '../contract/protocol/commands.ts';
+import type { CommandReply, WorkFailure } from '#contract/protocol/commands';
 import type {
   DeviceAttributes,
   DeviceInfo,
   GidEntry,
   PortAttributes,
-} from '../contract/verbs/attributes.ts';
-import type { AsyncEvent } from '../contract/verbs/completion.ts';
-import { AsyncEventType } from '../contract/verbs/enums.ts';
-import type { CompChannel, Context, CQ, CQInit, PD, Provider } from '../contract/verbs/provider.ts';
-import { checkCall } from '../contract/verbs/signatures.ts';
+} from '#contract/verbs/attributes';
+import type { AsyncEvent } from '#contract/verbs/completion';
+import { AsyncEventType } from '#contract/verbs/enums';
+import type { CompChannel, Context, CQ, CQInit, PD, Provider } from '#contract/verbs/provider';
+import { checkCall } from '#contract/verbs/signatures';
 import { ClientCompChannel } from './completion-channel.ts';
 import { ClientCQ } from './completion-queue.ts';
 import { EventChannel } from './event-channel.ts';

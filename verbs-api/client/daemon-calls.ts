@@ -7,9 +7,9 @@ import {
   type Frame,
   FrameReader,
   FrameType,
-} from '../contract/protocol/ipc-frames.ts';
-import { decodeValue, type IpcValue } from '../contract/protocol/ipc-value.ts';
-import { isErrnoCode, VerbsError } from '../contract/verbs/errors.ts';
+} from '#contract/protocol/ipc-frames';
+import { decodeValue, type IpcValue } from '#contract/protocol/ipc-value';
+import { isErrnoCode, VerbsError } from '#contract/verbs/errors';
 import { type DaemonConnection, messageOf } from './daemon-connection.ts';
 
 /** How long `close` waits for the daemon to clean up. */

@@ -2,8 +2,7 @@
  * The command channel of a device in the daemon: commands and events on a control connection, doorbells and
  * completion events on separate connections, shared memory by descriptor.
  */
-import { addressOf } from '../../native-bridge/libc/libc.ts';
-import { allowTracer } from '../../native-bridge/libc/process-vm.ts';
+
 import type {
   CommandChannel,
   CommandName,
@@ -12,16 +11,18 @@ import type {
   DeviceEvent,
   Handle,
   MappingRef,
-} from '../contract/protocol/commands.ts';
-import { parseTokenText, Role } from '../contract/protocol/ipc-frames.ts';
+} from '#contract/protocol/commands';
+import { parseTokenText, Role } from '#contract/protocol/ipc-frames';
 import {
   COMPLETION_RECORD_BYTES,
   DOORBELL_BYTES,
   RecordReader,
   recordHandle,
-} from '../contract/protocol/ipc-records.ts';
-import type { IpcValue } from '../contract/protocol/ipc-value.ts';
-import { VerbsError } from '../contract/verbs/errors.ts';
+} from '#contract/protocol/ipc-records';
+import type { IpcValue } from '#contract/protocol/ipc-value';
+import { VerbsError } from '#contract/verbs/errors';
+import { addressOf } from '#native-bridge/libc/libc';
+import { allowTracer } from '#native-bridge/libc/process-vm';
 import { DaemonCalls } from './daemon-calls.ts';
 import { DaemonConnection } from './daemon-connection.ts';
 import { type DaemonOptions, placeOf } from './daemon-place.ts';

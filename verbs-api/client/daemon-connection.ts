@@ -2,9 +2,6 @@
 import { statSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
 import { constants } from 'node:os';
-import { sendNow } from '../../native-bridge/libc/descriptor.ts';
-import { DirectWriter } from '../../native-bridge/libc/direct-writer.ts';
-import { descriptorOf } from '../../native-bridge/libc/unix-socket.ts';
 import {
   DAEMON_FRAME_MAX_BYTES,
   emitHello,
@@ -15,8 +12,11 @@ import {
   parseWelcome,
   type Role,
   type Welcome,
-} from '../contract/protocol/ipc-frames.ts';
-import { ERRNO, type ErrnoCode, isVerbsError, VerbsError } from '../contract/verbs/errors.ts';
+} from '#contract/protocol/ipc-frames';
+import { ERRNO, type ErrnoCode, isVerbsError, VerbsError } from '#contract/verbs/errors';
+import { sendNow } from '#native-bridge/libc/descriptor';
+import { DirectWriter } from '#native-bridge/libc/direct-writer';
+import { descriptorOf } from '#native-bridge/libc/unix-socket';
 import { instanceHint } from './daemon-place.ts';
 import { checkDaemon, type DaemonPlace } from './daemon-trust.ts';
 import { startCommand } from './start-command.ts';

@@ -13,11 +13,11 @@ import {
   type ObjectFilter,
   type QPSummary,
   type ResetReport,
-} from '../contract/protocol/control.ts';
-import { FAULT_SPEC } from '../contract/protocol/fault-argument.ts';
-import type { FaultControl, FaultSpec, FaultStatus } from '../contract/protocol/faults.ts';
-import type { ClientStatus, DaemonStatus, DeviceStatus } from '../contract/protocol/ipc-admin.ts';
-import type { TraceRequest, TraceSample } from '../contract/protocol/trace-sample.ts';
+} from '#contract/protocol/control';
+import { FAULT_SPEC } from '#contract/protocol/fault-argument';
+import type { FaultControl, FaultSpec, FaultStatus } from '#contract/protocol/faults';
+import type { ClientStatus, DaemonStatus, DeviceStatus } from '#contract/protocol/ipc-admin';
+import type { TraceRequest, TraceSample } from '#contract/protocol/trace-sample';
 import {
   kind,
   oneOf,
@@ -27,8 +27,8 @@ import {
   TEXT,
   takes,
   wholeNumber,
-} from '../contract/verbs/arguments.ts';
-import { type ErrnoCode, isErrnoCode, VerbsError } from '../contract/verbs/errors.ts';
+} from '#contract/verbs/arguments';
+import { type ErrnoCode, isErrnoCode, VerbsError } from '#contract/verbs/errors';
 import { DAEMON_FIELDS, type DaemonOptions } from './daemon-place.ts';
 import { queryDaemon } from './daemon-query.ts';
 

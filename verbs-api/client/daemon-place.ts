@@ -7,9 +7,9 @@ import {
   INSTANCE_NAME,
   instanceSocketPath,
   socketDirectory,
-} from '../contract/protocol/ipc-admin.ts';
-import { kind, nearest, optional, wholeNumber } from '../contract/verbs/arguments.ts';
-import { VerbsError } from '../contract/verbs/errors.ts';
+} from '#contract/protocol/ipc-admin';
+import { kind, nearest, optional, wholeNumber } from '#contract/verbs/arguments';
+import { VerbsError } from '#contract/verbs/errors';
 import { type DaemonPlace, type DaemonTrust, UID_MAX } from './daemon-trust.ts';
 
 /** Which daemon to connect to. */

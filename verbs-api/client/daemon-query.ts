@@ -3,9 +3,9 @@ import type {
   ControlOperationName,
   ControlReply,
   ControlRequest,
-} from '../contract/protocol/control.ts';
-import { Role } from '../contract/protocol/ipc-frames.ts';
-import type { IpcValue } from '../contract/protocol/ipc-value.ts';
+} from '#contract/protocol/control';
+import { Role } from '#contract/protocol/ipc-frames';
+import type { IpcValue } from '#contract/protocol/ipc-value';
 import { DaemonCalls } from './daemon-calls.ts';
 import { DaemonConnection } from './daemon-connection.ts';
 import { type DaemonOptions, placeOf } from './daemon-place.ts';

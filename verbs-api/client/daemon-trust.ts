@@ -3,8 +3,9 @@
  * socket in a shared directory could be anyone's: a client therefore checks the peer's user
  * (SO_PEERCRED) before it sends a byte.
  */
-import { peerCredentials } from '../../native-bridge/libc/unix-socket.ts';
-import { VerbsError } from '../contract/verbs/errors.ts';
+
+import { VerbsError } from '#contract/verbs/errors';
+import { peerCredentials } from '#native-bridge/libc/unix-socket';
 
 /** Names a user whose daemon is trusted, in addition to this process's user and root. */
 export const ALLOW_DAEMON_VARIABLE = 'IWARPD_ALLOW_DAEMON_UID';

@@ -1,6 +1,6 @@
 /** Waits limited by a signal or by a number of milliseconds. */
-import { VerbsError } from '../contract/verbs/errors.ts';
-import type { CancelSignal, WaitLimit } from '../contract/verbs/provider.ts';
+import { VerbsError } from '#contract/verbs/errors';
+import type { CancelSignal, WaitLimit } from '#contract/verbs/provider';
 import { cancellable, throwIfAborted } from './cancellation.ts';
 
 /** No limit. It needs no check. */

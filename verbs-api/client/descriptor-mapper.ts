@@ -1,13 +1,6 @@
 /** Maps shared memory of the daemon: asks for its descriptor by token, and maps it. */
 
-import { closeDescriptor, sendNow } from '../../native-bridge/libc/descriptor.ts';
-import { SharedMemory } from '../../native-bridge/libc/shared-memory.ts';
-import {
-  connectUnix,
-  receiveDescriptor,
-  shutdownSocket,
-} from '../../native-bridge/libc/unix-socket.ts';
-import type { MappingRef } from '../contract/protocol/commands.ts';
+import type { MappingRef } from '#contract/protocol/commands';
 import {
   DAEMON_FRAME_MAX_BYTES,
   emitHello,
@@ -16,9 +9,12 @@ import {
   parseTokenText,
   parseWelcome,
   Role,
-} from '../contract/protocol/ipc-frames.ts';
-import { MAP_REPLY_BYTES } from '../contract/protocol/ipc-records.ts';
-import { VerbsError } from '../contract/verbs/errors.ts';
+} from '#contract/protocol/ipc-frames';
+import { MAP_REPLY_BYTES } from '#contract/protocol/ipc-records';
+import { VerbsError } from '#contract/verbs/errors';
+import { closeDescriptor, sendNow } from '#native-bridge/libc/descriptor';
+import { SharedMemory } from '#native-bridge/libc/shared-memory';
+import { connectUnix, receiveDescriptor, shutdownSocket } from '#native-bridge/libc/unix-socket';
 import { refusal } from './daemon-connection.ts';
 import { checkDaemon, type DaemonPlace } from './daemon-trust.ts';
 

@@ -5,16 +5,11 @@ import type {
   CMIdState,
   CommandChannel,
   DeviceEvent,
-} from '../contract/protocol/commands.ts';
-import type { DeviceInfo } from '../contract/verbs/attributes.ts';
-import { CMEventType } from '../contract/verbs/enums.ts';
-import type {
-  ConnectionId,
-  ConnectionIdInit,
-  Context,
-  Provider,
-} from '../contract/verbs/provider.ts';
-import { checkCall } from '../contract/verbs/signatures.ts';
+} from '#contract/protocol/commands';
+import type { DeviceInfo } from '#contract/verbs/attributes';
+import { CMEventType } from '#contract/verbs/enums';
+import type { ConnectionId, ConnectionIdInit, Context, Provider } from '#contract/verbs/provider';
+import { checkCall } from '#contract/verbs/signatures';
 import { ClientConnectionId, type ConnectionIdOwner } from './connection-id.ts';
 import { ClientDeviceContext } from './context.ts';
 import { ClientObject, Session } from './session.ts';

@@ -1,6 +1,6 @@
 /** Events in order, each delivered once: to `next` calls and to async iterators alike. */
-import type { CancelSignal, WaitLimit } from '../contract/verbs/provider.ts';
-import { checkCall } from '../contract/verbs/signatures.ts';
+import type { CancelSignal, WaitLimit } from '#contract/verbs/provider';
+import { checkCall } from '#contract/verbs/signatures';
 import { cancellable, quiet, type Waiter } from './cancellation.ts';
 import { NO_LIMIT, within } from './deadline.ts';
 import type { PendingWaits } from './pending-waits.ts';

@@ -2,7 +2,7 @@
  * The agent of a client: copies bytes of its registered memory for the daemon when the daemon
  * cannot reach them itself. It accesses registered memory only, whatever the daemon requests.
  */
-import type { Handle } from '../contract/protocol/commands.ts';
+import type { Handle } from '#contract/protocol/commands';
 import {
   AGENT_REPLY_BYTES,
   AGENT_REQUEST_BYTES,
@@ -11,8 +11,8 @@ import {
   emitAgentReply,
   parseAgentRequest,
   RecordReader,
-} from '../contract/protocol/ipc-records.ts';
-import { ERRNO } from '../contract/verbs/errors.ts';
+} from '#contract/protocol/ipc-records';
+import { ERRNO } from '#contract/verbs/errors';
 
 /** A registered piece of this process's memory. */
 interface Registration {

@@ -1,11 +1,11 @@
 /** Memory regions: registrations of own buffers and of memory shared with the device. */
-import type { CommandReply, MemorySource } from '../contract/protocol/commands.ts';
-import { Access } from '../contract/verbs/enums.ts';
-import { VerbsError } from '../contract/verbs/errors.ts';
-import type { MemoryTier, MR, MROptions, PD } from '../contract/verbs/provider.ts';
-import { bytesWithin } from '../contract/verbs/region-range.ts';
-import { type RemoteMemory, remoteMemory } from '../contract/verbs/remote-memory.ts';
-import type { SGE } from '../contract/verbs/work-request.ts';
+import type { CommandReply, MemorySource } from '#contract/protocol/commands';
+import { Access } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
+import type { MemoryTier, MR, MROptions, PD } from '#contract/verbs/provider';
+import { bytesWithin } from '#contract/verbs/region-range';
+import { type RemoteMemory, remoteMemory } from '#contract/verbs/remote-memory';
+import type { SGE } from '#contract/verbs/work-request';
 import { ClientObject, type DeviceScope, type Session, TeardownRank } from './session.ts';
 
 /**

@@ -1,7 +1,7 @@
 /** Memory windows. */
-import { takes, UINT32 } from '../contract/verbs/arguments.ts';
-import type { MWType } from '../contract/verbs/enums.ts';
-import type { MW, PD } from '../contract/verbs/provider.ts';
+import { takes, UINT32 } from '#contract/verbs/arguments';
+import type { MWType } from '#contract/verbs/enums';
+import type { MW, PD } from '#contract/verbs/provider';
 import { ClientObject, type DeviceScope, TeardownRank } from './session.ts';
 
 const KEY_MASK = 0xff;

@@ -1,8 +1,8 @@
 /** Posts one or several work requests; reports which one was refused, and why. */
 
-import { type ErrnoCode, VerbsError } from '../contract/verbs/errors.ts';
-import { requestName } from '../contract/verbs/post-refusal.ts';
-import type { RecvWR, SendFields } from '../contract/verbs/work-request.ts';
+import { type ErrnoCode, VerbsError } from '#contract/verbs/errors';
+import { requestName } from '#contract/verbs/post-refusal';
+import type { RecvWR, SendFields } from '#contract/verbs/work-request';
 
 /** A queue that requests are posted to. */
 export interface PostQueue<T> {

@@ -1,6 +1,6 @@
 /** Protection domains. */
-import type { AHAttributes } from '../contract/verbs/attributes.ts';
-import type { MWType } from '../contract/verbs/enums.ts';
+import type { AHAttributes } from '#contract/verbs/attributes';
+import type { MWType } from '#contract/verbs/enums';
 import type {
   AH,
   Context,
@@ -11,8 +11,8 @@ import type {
   QPInit,
   SRQ,
   SRQInit,
-} from '../contract/verbs/provider.ts';
-import { checkCall } from '../contract/verbs/signatures.ts';
+} from '#contract/verbs/provider';
+import { checkCall } from '#contract/verbs/signatures';
 import { ClientAH } from './address-handle.ts';
 import { ClientMR } from './memory-region.ts';
 import { ClientMW } from './memory-window.ts';

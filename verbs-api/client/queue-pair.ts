@@ -1,12 +1,12 @@
 /** Queue pairs: posting, modifying, querying. */
 
-import type { CommandReply } from '../contract/protocol/commands.ts';
-import type { QPAttributes, QPCapabilities, QPModification } from '../contract/verbs/attributes.ts';
-import { QPState, QPType } from '../contract/verbs/enums.ts';
-import { VerbsError } from '../contract/verbs/errors.ts';
-import type { CQ, PD, QP, QPInit, SRQ } from '../contract/verbs/provider.ts';
-import { checkCall } from '../contract/verbs/signatures.ts';
-import type { RecvWR, SendFields, SendWR } from '../contract/verbs/work-request.ts';
+import type { CommandReply } from '#contract/protocol/commands';
+import type { QPAttributes, QPCapabilities, QPModification } from '#contract/verbs/attributes';
+import { QPState, QPType } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
+import type { CQ, PD, QP, QPInit, SRQ } from '#contract/verbs/provider';
+import { checkCall } from '#contract/verbs/signatures';
+import type { RecvWR, SendFields, SendWR } from '#contract/verbs/work-request';
 import { ClientCQ } from './completion-queue.ts';
 import { type PostQueue, postAll } from './posting.ts';
 import { ReceiveRing } from './receive-ring.ts';

@@ -1,10 +1,10 @@
 /** The producer of a receive ring: of a queue pair, or of a shared receive queue. */
 
-import { QueueFlag, RQE, RQE_BYTES, rqBytes } from '../contract/protocol/queue-layout.ts';
-import type { ErrnoCode } from '../contract/verbs/errors.ts';
-import { receiveRefusal } from '../contract/verbs/post-refusal.ts';
-import { hasUnknownReceiveField } from '../contract/verbs/request-fields.ts';
-import type { RecvWR } from '../contract/verbs/work-request.ts';
+import { QueueFlag, RQE, RQE_BYTES, rqBytes } from '#contract/protocol/queue-layout';
+import type { ErrnoCode } from '#contract/verbs/errors';
+import { receiveRefusal } from '#contract/verbs/post-refusal';
+import { hasUnknownReceiveField } from '#contract/verbs/request-fields';
+import type { RecvWR } from '#contract/verbs/work-request';
 import { putLong, type RingMemory, ringMemory } from './ring-memory.ts';
 import { putScatterGather } from './scatter-gather.ts';
 

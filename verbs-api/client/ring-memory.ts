@@ -1,5 +1,5 @@
 /** Typed views over a shared ring, in the ring's byte order. */
-import { VerbsError } from '../contract/verbs/errors.ts';
+import { VerbsError } from '#contract/verbs/errors';
 
 /** A ring's memory as 32-bit and 64-bit words; elements and their fields are aligned to them. */
 export interface RingMemory {

@@ -1,6 +1,6 @@
 /** Scatter/gather lists as queue elements hold them. */
-import { SGE_BYTES } from '../contract/protocol/queue-layout.ts';
-import type { SGE } from '../contract/verbs/work-request.ts';
+import { SGE_BYTES } from '#contract/protocol/queue-layout';
+import type { SGE } from '#contract/verbs/work-request';
 import { isUint32, putLong, type RingMemory } from './ring-memory.ts';
 
 const SGE_WORDS = SGE_BYTES >>> 2;

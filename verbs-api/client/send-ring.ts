@@ -8,13 +8,13 @@ import {
   SQE_BYTES,
   SQOpcode,
   sqBytes,
-} from '../contract/protocol/queue-layout.ts';
-import { SendFlag, WROpcode } from '../contract/verbs/enums.ts';
-import type { ErrnoCode } from '../contract/verbs/errors.ts';
-import { sendRefusal } from '../contract/verbs/post-refusal.ts';
-import type { PD } from '../contract/verbs/provider.ts';
-import { lostPayload, SEND_FLAGS } from '../contract/verbs/request-fields.ts';
-import type { SendFields, SGE } from '../contract/verbs/work-request.ts';
+} from '#contract/protocol/queue-layout';
+import { SendFlag, WROpcode } from '#contract/verbs/enums';
+import type { ErrnoCode } from '#contract/verbs/errors';
+import { sendRefusal } from '#contract/verbs/post-refusal';
+import type { PD } from '#contract/verbs/provider';
+import { lostPayload, SEND_FLAGS } from '#contract/verbs/request-fields';
+import type { SendFields, SGE } from '#contract/verbs/work-request';
 import { isUint32, putLong, type RingMemory, ringMemory } from './ring-memory.ts';
 import { putScatterGather } from './scatter-gather.ts';
 

@@ -4,10 +4,10 @@ import type {
   CommandName,
   CommandReply,
   CommandRequest,
-} from '../contract/protocol/commands.ts';
-import type { WROpcode } from '../contract/verbs/enums.ts';
-import { isVerbsError, VerbsError } from '../contract/verbs/errors.ts';
-import type { PD, VerbsObject } from '../contract/verbs/provider.ts';
+} from '#contract/protocol/commands';
+import type { WROpcode } from '#contract/verbs/enums';
+import { isVerbsError, VerbsError } from '#contract/verbs/errors';
+import type { PD, VerbsObject } from '#contract/verbs/provider';
 import { PendingWaits } from './pending-waits.ts';
 import type { WorkFailures } from './work-failures.ts';
 

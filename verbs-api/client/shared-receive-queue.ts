@@ -1,10 +1,10 @@
 /** Shared receive queues. */
 
-import type { CommandReply } from '../contract/protocol/commands.ts';
-import type { SRQAttributes } from '../contract/verbs/attributes.ts';
-import type { PD, SRQ, SRQInit } from '../contract/verbs/provider.ts';
-import { checkCall } from '../contract/verbs/signatures.ts';
-import type { RecvWR } from '../contract/verbs/work-request.ts';
+import type { CommandReply } from '#contract/protocol/commands';
+import type { SRQAttributes } from '#contract/verbs/attributes';
+import type { PD, SRQ, SRQInit } from '#contract/verbs/provider';
+import { checkCall } from '#contract/verbs/signatures';
+import type { RecvWR } from '#contract/verbs/work-request';
 import { postAll } from './posting.ts';
 import { ReceiveRing } from './receive-ring.ts';
 import { ClientObject, type DeviceScope, TeardownRank } from './session.ts';

@@ -1,11 +1,7 @@
 /** The command that starts a missing daemon, for error messages. */
 import { tmpdir } from 'node:os';
 import { basename, delimiter, dirname } from 'node:path';
-import {
-  defaultSocketPath,
-  INSTANCE_NAME,
-  instanceSocketPath,
-} from '../contract/protocol/ipc-admin.ts';
+import { defaultSocketPath, INSTANCE_NAME, instanceSocketPath } from '#contract/protocol/ipc-admin';
 
 /** The command that starts a daemon at this path. */
 export function startCommand(path: string): string {

@@ -7,14 +7,10 @@ import {
   FrameReader,
   FrameType,
   Role,
-} from '../contract/protocol/ipc-frames.ts';
-import { decodeValue, IpcFormatError, type IpcValue } from '../contract/protocol/ipc-value.ts';
-import {
-  parseTapRecord,
-  type TapFilter,
-  type TapRecord,
-} from '../contract/protocol/tap-records.ts';
-import { VerbsError } from '../contract/verbs/errors.ts';
+} from '#contract/protocol/ipc-frames';
+import { decodeValue, IpcFormatError, type IpcValue } from '#contract/protocol/ipc-value';
+import { parseTapRecord, type TapFilter, type TapRecord } from '#contract/protocol/tap-records';
+import { VerbsError } from '#contract/verbs/errors';
 import { DaemonConnection } from './daemon-connection.ts';
 import type { DaemonTrust } from './daemon-trust.ts';
 

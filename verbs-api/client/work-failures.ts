@@ -1,7 +1,7 @@
 /** Why work of one queue pair failed, for the `reason` of its completions. */
-import type { WorkFailure } from '../contract/protocol/commands.ts';
-import type { WC } from '../contract/verbs/completion.ts';
-import { WCOpcode, WCStatus } from '../contract/verbs/enums.ts';
+import type { WorkFailure } from '#contract/protocol/commands';
+import type { WC } from '#contract/verbs/completion';
+import { WCOpcode, WCStatus } from '#contract/verbs/enums';
 
 /** Failed work requests that are remembered: one of each queue ends a queue pair. */
 const FAILURES_MAX = 4;

@@ -1,7 +1,7 @@
 /** Host names, for all who connect or listen. */
 import { lookup } from 'node:dns/promises';
 import { isIP } from 'node:net';
-import { VerbsError } from '../contract/verbs/errors.ts';
+import { VerbsError } from '#contract/verbs/errors';
 
 /** The address of a host name; an address as it is. Rejects with `VerbsError` EADDRNOTAVAIL. */
 export async function addressOf(host: string): Promise<string> {

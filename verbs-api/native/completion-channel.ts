@@ -1,12 +1,9 @@
 /** Completion channels: deliver the events of armed completion queues. */
 
-import {
-  type DescriptorWatch,
-  watchDescriptor,
-} from '../../native-bridge/libc/watched-descriptor.ts';
-import type { NativeCompChannel, NativeCQ } from '../../native-bridge/rdma/completion-queue.ts';
+import type { CompChannel, CQ, WaitLimit } from '#contract/verbs/provider';
+import { type DescriptorWatch, watchDescriptor } from '#native-bridge/libc/watched-descriptor';
+import type { NativeCompChannel, NativeCQ } from '#native-bridge/rdma/completion-queue';
 import { EventChannel, nextOf } from '../client/event-channel.ts';
-import type { CompChannel, CQ, WaitLimit } from '../contract/verbs/provider.ts';
 import { type DeviceScope, TeardownRank } from './device-scope.ts';
 import { OwnedObject } from './owned-object.ts';
 

@@ -1,6 +1,10 @@
 /** Completion queues: polling, arming, waiting. */
 
-import type { NativeCQ } from '../../native-bridge/rdma/completion-queue.ts';
+import type { WC } from '#contract/verbs/completion';
+import { WCStatus } from '#contract/verbs/enums';
+import type { CancelSignal, Context, CQ, CQWaitOptions } from '#contract/verbs/provider';
+import { checkCall } from '#contract/verbs/signatures';
+import type { NativeCQ } from '#native-bridge/rdma/completion-queue';
 import { cancellable, quiet, throwIfAborted } from '../client/cancellation.ts';
 import {
   CompletionBacklog,
@@ -8,10 +12,6 @@ import {
   DEFAULT_BATCH,
   waitForBatch,
 } from '../client/completion-backlog.ts';
-import type { WC } from '../contract/verbs/completion.ts';
-import { WCStatus } from '../contract/verbs/enums.ts';
-import type { CancelSignal, Context, CQ, CQWaitOptions } from '../contract/verbs/provider.ts';
-import { checkCall } from '../contract/verbs/signatures.ts';
 import type { Notifiable, RdmaCompChannel } from './completion-channel.ts';
 import { type DeviceScope, TeardownRank } from './device-scope.ts';
 import { nextTurn, shareIsSpent } from './loop-share.ts';

@@ -1,9 +1,9 @@
 /** Translates events of rdma_cm to the contract. */
 
-import type { NativeCMEvent } from '../../native-bridge/rdma/cm-id.ts';
-import { codeOf } from '../../native-bridge/rdma/errors.ts';
-import { CMEventType } from '../contract/verbs/enums.ts';
-import type { ErrnoCode } from '../contract/verbs/errors.ts';
+import { CMEventType } from '#contract/verbs/enums';
+import type { ErrnoCode } from '#contract/verbs/errors';
+import type { NativeCMEvent } from '#native-bridge/rdma/cm-id';
+import { codeOf } from '#native-bridge/rdma/errors';
 
 /** Texts of the events in the contract. rdma_cm has others, which have no meaning on iWARP. */
 export const CM_EVENT_NAMES: ReadonlyMap<CMEventType, string> = new Map<CMEventType, string>([

@@ -1,22 +1,7 @@
 /** Connection ids: rdma_cm's calls and events as promises. */
 
-import {
-  DEPTH_OF_DEVICE,
-  type NativeCMEvent,
-  type NativeCmId,
-} from '../../native-bridge/rdma/cm-id.ts';
-import { unsupported } from '../../native-bridge/rdma/errors.ts';
-import { quiet } from '../client/cancellation.ts';
-import {
-  DEFAULT_BACKLOG,
-  DEFAULT_RESOLVE_TIMEOUT_MS,
-  domainFor,
-  NO_PRIVATE_DATA,
-} from '../client/connection-checks.ts';
-import { ConnectionOutcome } from '../client/connection-outcome.ts';
-import { EventChannel, nextOf } from '../client/event-channel.ts';
-import { CMEventType, QPState } from '../contract/verbs/enums.ts';
-import { VerbsError } from '../contract/verbs/errors.ts';
+import { CMEventType, QPState } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
 import type {
   CMEvent,
   ConnectionId,
@@ -28,8 +13,19 @@ import type {
   ResolveOptions,
   SocketAddress,
   WaitLimit,
-} from '../contract/verbs/provider.ts';
-import { checkCall } from '../contract/verbs/signatures.ts';
+} from '#contract/verbs/provider';
+import { checkCall } from '#contract/verbs/signatures';
+import { DEPTH_OF_DEVICE, type NativeCMEvent, type NativeCmId } from '#native-bridge/rdma/cm-id';
+import { unsupported } from '#native-bridge/rdma/errors';
+import { quiet } from '../client/cancellation.ts';
+import {
+  DEFAULT_BACKLOG,
+  DEFAULT_RESOLVE_TIMEOUT_MS,
+  domainFor,
+  NO_PRIVATE_DATA,
+} from '../client/connection-checks.ts';
+import { ConnectionOutcome } from '../client/connection-outcome.ts';
+import { EventChannel, nextOf } from '../client/event-channel.ts';
 import { CM_EVENT_NAMES, errorOf, textOf } from './connection-event.ts';
 import { OwnedObject, type Presence } from './owned-object.ts';
 import { RdmaPD } from './protection-domain.ts';

@@ -1,26 +1,23 @@
 /** Opened devices. */
 
-import {
-  type DescriptorWatch,
-  watchDescriptor,
-} from '../../native-bridge/libc/watched-descriptor.ts';
-import { NativeCQ } from '../../native-bridge/rdma/completion-queue.ts';
-import type { NativeAsyncEvent, NativeDevice } from '../../native-bridge/rdma/device.ts';
-import { unsupported } from '../../native-bridge/rdma/errors.ts';
-import { NativeQP } from '../../native-bridge/rdma/queue-pair.ts';
-import { NativeSRQ } from '../../native-bridge/rdma/shared-receive-queue.ts';
-import { EventChannel } from '../client/event-channel.ts';
 import type {
   DeviceAttributes,
   DeviceInfo,
   GidEntry,
   PortAttributes,
-} from '../contract/verbs/attributes.ts';
-import type { AsyncEvent } from '../contract/verbs/completion.ts';
-import { AsyncEventType } from '../contract/verbs/enums.ts';
-import { VerbsError } from '../contract/verbs/errors.ts';
-import type { CompChannel, Context, CQ, CQInit, PD, Provider } from '../contract/verbs/provider.ts';
-import { checkCall } from '../contract/verbs/signatures.ts';
+} from '#contract/verbs/attributes';
+import type { AsyncEvent } from '#contract/verbs/completion';
+import { AsyncEventType } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
+import type { CompChannel, Context, CQ, CQInit, PD, Provider } from '#contract/verbs/provider';
+import { checkCall } from '#contract/verbs/signatures';
+import { type DescriptorWatch, watchDescriptor } from '#native-bridge/libc/watched-descriptor';
+import { NativeCQ } from '#native-bridge/rdma/completion-queue';
+import type { NativeAsyncEvent, NativeDevice } from '#native-bridge/rdma/device';
+import { unsupported } from '#native-bridge/rdma/errors';
+import { NativeQP } from '#native-bridge/rdma/queue-pair';
+import { NativeSRQ } from '#native-bridge/rdma/shared-receive-queue';
+import { EventChannel } from '../client/event-channel.ts';
 import { RdmaCompChannel } from './completion-channel.ts';
 import { RdmaCQ } from './completion-queue.ts';
 import { DeviceScope } from './device-scope.ts';

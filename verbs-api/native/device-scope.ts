@@ -1,6 +1,7 @@
 /** Shared by the objects of one opened device. */
-import type { NativeDevice } from '../../native-bridge/rdma/device.ts';
-import type { PD } from '../contract/verbs/provider.ts';
+
+import type { PD } from '#contract/verbs/provider';
+import type { NativeDevice } from '#native-bridge/rdma/device';
 import { type OwnedObject, Presence } from './owned-object.ts';
 
 /** Order in which a context destroys its objects: dependants first. */

@@ -1,7 +1,7 @@
 /** Completions of requests posted in ERR, for devices that do not flush them. */
-import { Completion, type WC } from '../contract/verbs/completion.ts';
-import { WCOpcode, WCStatus, WROpcode } from '../contract/verbs/enums.ts';
-import type { RecvWR, SendFields } from '../contract/verbs/work-request.ts';
+import { Completion, type WC } from '#contract/verbs/completion';
+import { WCOpcode, WCStatus, WROpcode } from '#contract/verbs/enums';
+import type { RecvWR, SendFields } from '#contract/verbs/work-request';
 
 const SEND_OPCODES: Readonly<Record<WROpcode, WCOpcode>> = {
   [WROpcode.send]: WCOpcode.send,

@@ -3,9 +3,9 @@
  * them to a queue that nothing reads yet); the contract requires that they wait.
  */
 
-import { NativeError } from '../../native-bridge/rdma/errors.ts';
-import type { NativeQP } from '../../native-bridge/rdma/queue-pair.ts';
-import type { SendFields } from '../contract/verbs/work-request.ts';
+import type { SendFields } from '#contract/verbs/work-request';
+import { NativeError } from '#native-bridge/rdma/errors';
+import type { NativeQP } from '#native-bridge/rdma/queue-pair';
 
 /** Sends in the order in which they were posted. */
 export class HeldSends {

@@ -1,10 +1,10 @@
 /** Memory regions: registered buffers, pinned by the device's driver. */
 
-import type { NativeMR } from '../../native-bridge/rdma/memory-region.ts';
-import type { MemoryTier, MR, PD } from '../contract/verbs/provider.ts';
-import { bytesWithin } from '../contract/verbs/region-range.ts';
-import { type RemoteMemory, remoteMemory } from '../contract/verbs/remote-memory.ts';
-import type { SGE } from '../contract/verbs/work-request.ts';
+import type { MemoryTier, MR, PD } from '#contract/verbs/provider';
+import { bytesWithin } from '#contract/verbs/region-range';
+import { type RemoteMemory, remoteMemory } from '#contract/verbs/remote-memory';
+import type { SGE } from '#contract/verbs/work-request';
+import type { NativeMR } from '#native-bridge/rdma/memory-region';
 import { type DeviceScope, TeardownRank } from './device-scope.ts';
 import { OwnedObject } from './owned-object.ts';
 

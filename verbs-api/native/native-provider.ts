@@ -1,33 +1,17 @@
 /** The verbs API on the devices that the installed rdma-core finds. */
 import { readFileSync } from 'node:fs';
 import { networkInterfaces } from 'node:os';
-import {
-  type DescriptorWatch,
-  watchDescriptor,
-} from '../../native-bridge/libc/watched-descriptor.ts';
-import {
-  type NativeCMEvent,
-  type NativeCmId,
-  NativeEventChannel,
-} from '../../native-bridge/rdma/cm-id.ts';
-import { NativeDevice } from '../../native-bridge/rdma/device.ts';
-import { listDevices, type NativeDeviceInfo } from '../../native-bridge/rdma/device-list.ts';
-import { unsupported } from '../../native-bridge/rdma/errors.ts';
-import {
-  type Libraries,
-  type LibraryOptions,
-  openLibraries,
-} from '../../native-bridge/rdma/libraries.ts';
-import { optional, options, TEXT, takes } from '../contract/verbs/arguments.ts';
-import type { DeviceInfo } from '../contract/verbs/attributes.ts';
-import { CMEventType } from '../contract/verbs/enums.ts';
-import type {
-  ConnectionId,
-  ConnectionIdInit,
-  Context,
-  Provider,
-} from '../contract/verbs/provider.ts';
-import { checkCall } from '../contract/verbs/signatures.ts';
+import { optional, options, TEXT, takes } from '#contract/verbs/arguments';
+import type { DeviceInfo } from '#contract/verbs/attributes';
+import { CMEventType } from '#contract/verbs/enums';
+import type { ConnectionId, ConnectionIdInit, Context, Provider } from '#contract/verbs/provider';
+import { checkCall } from '#contract/verbs/signatures';
+import { type DescriptorWatch, watchDescriptor } from '#native-bridge/libc/watched-descriptor';
+import { type NativeCMEvent, type NativeCmId, NativeEventChannel } from '#native-bridge/rdma/cm-id';
+import { NativeDevice } from '#native-bridge/rdma/device';
+import { listDevices, type NativeDeviceInfo } from '#native-bridge/rdma/device-list';
+import { unsupported } from '#native-bridge/rdma/errors';
+import { type Libraries, type LibraryOptions, openLibraries } from '#native-bridge/rdma/libraries';
 import { type ConnectionIdOwner, RdmaConnectionId } from './connection-id.ts';
 import { RdmaContext } from './context.ts';
 import { OwnedObject, Presence } from './owned-object.ts';

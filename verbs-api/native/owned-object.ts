@@ -1,6 +1,6 @@
 /** Lifetime of a native provider's objects, and the loss of their device. */
-import { isVerbsError, VerbsError } from '../contract/verbs/errors.ts';
-import type { VerbsObject } from '../contract/verbs/provider.ts';
+import { isVerbsError, VerbsError } from '#contract/verbs/errors';
+import type { VerbsObject } from '#contract/verbs/provider';
 
 /** The presence of a device, or of the connection manager. */
 export class Presence {

@@ -1,10 +1,8 @@
 /** Protection domains. */
 
-import { unsupported } from '../../native-bridge/rdma/errors.ts';
-import type { NativePD } from '../../native-bridge/rdma/protection-domain.ts';
-import type { AHAttributes } from '../contract/verbs/attributes.ts';
-import type { MWType } from '../contract/verbs/enums.ts';
-import { VerbsError } from '../contract/verbs/errors.ts';
+import type { AHAttributes } from '#contract/verbs/attributes';
+import type { MWType } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
 import type {
   AH,
   Context,
@@ -16,8 +14,10 @@ import type {
   QPInit,
   SRQ,
   SRQInit,
-} from '../contract/verbs/provider.ts';
-import { checkCall } from '../contract/verbs/signatures.ts';
+} from '#contract/verbs/provider';
+import { checkCall } from '#contract/verbs/signatures';
+import { unsupported } from '#native-bridge/rdma/errors';
+import type { NativePD } from '#native-bridge/rdma/protection-domain';
 import { type DeviceScope, TeardownRank } from './device-scope.ts';
 import { RdmaMR } from './memory-region.ts';
 import { OwnedObject } from './owned-object.ts';

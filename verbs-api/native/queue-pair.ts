@@ -1,14 +1,14 @@
 /** Queue pairs. */
 
-import { NativeError, unsupported } from '../../native-bridge/rdma/errors.ts';
-import type { NativePD } from '../../native-bridge/rdma/protection-domain.ts';
-import type { NativeQP } from '../../native-bridge/rdma/queue-pair.ts';
-import type { QPAttributes, QPCapabilities, QPModification } from '../contract/verbs/attributes.ts';
-import { QPState, QPType } from '../contract/verbs/enums.ts';
-import { VerbsError } from '../contract/verbs/errors.ts';
-import type { CQ, PD, QP, QPInit, SRQ } from '../contract/verbs/provider.ts';
-import { checkCall } from '../contract/verbs/signatures.ts';
-import type { RecvWR, SendFields, SendWR } from '../contract/verbs/work-request.ts';
+import type { QPAttributes, QPCapabilities, QPModification } from '#contract/verbs/attributes';
+import { QPState, QPType } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
+import type { CQ, PD, QP, QPInit, SRQ } from '#contract/verbs/provider';
+import { checkCall } from '#contract/verbs/signatures';
+import type { RecvWR, SendFields, SendWR } from '#contract/verbs/work-request';
+import { NativeError, unsupported } from '#native-bridge/rdma/errors';
+import type { NativePD } from '#native-bridge/rdma/protection-domain';
+import type { NativeQP } from '#native-bridge/rdma/queue-pair';
 import { RdmaCQ } from './completion-queue.ts';
 import { type DeviceScope, type FlushingQueuePair, TeardownRank } from './device-scope.ts';
 import { flushedReceive, flushedSend } from './flushed-completion.ts';

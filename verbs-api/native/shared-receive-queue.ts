@@ -1,11 +1,11 @@
 /** Shared receive queues. */
 
-import type { NativePD } from '../../native-bridge/rdma/protection-domain.ts';
-import type { NativeSRQ } from '../../native-bridge/rdma/shared-receive-queue.ts';
-import type { SRQAttributes } from '../contract/verbs/attributes.ts';
-import type { PD, SRQ, SRQInit } from '../contract/verbs/provider.ts';
-import { checkCall } from '../contract/verbs/signatures.ts';
-import type { RecvWR } from '../contract/verbs/work-request.ts';
+import type { SRQAttributes } from '#contract/verbs/attributes';
+import type { PD, SRQ, SRQInit } from '#contract/verbs/provider';
+import { checkCall } from '#contract/verbs/signatures';
+import type { RecvWR } from '#contract/verbs/work-request';
+import type { NativePD } from '#native-bridge/rdma/protection-domain';
+import type { NativeSRQ } from '#native-bridge/rdma/shared-receive-queue';
 import { type DeviceScope, TeardownRank } from './device-scope.ts';
 import { OwnedObject } from './owned-object.ts';
 import { listOf } from './posting.ts';

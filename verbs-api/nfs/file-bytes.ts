@@ -5,7 +5,7 @@
  */
 import { read, readSync, statfsSync, write, writeSync } from 'node:fs';
 import { promisify } from 'node:util';
-import { readCached } from '../../native-bridge/libc/cached-read.ts';
+import { readCached } from '#native-bridge/libc/cached-read';
 
 const readFile = promisify(read);
 const writeFile = promisify(write);

@@ -1,5 +1,5 @@
 /** Memory that a client allocated for the program, and its registrations on one connection. */
-import type { MR, PD } from '../contract/verbs/provider.ts';
+import type { MR, PD } from '#contract/verbs/provider';
 import { WINDOWED_ACCESS } from './memory-exposer.ts';
 
 /**

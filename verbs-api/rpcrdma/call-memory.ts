@@ -1,6 +1,6 @@
 /** The memory of one call: memory opened to the peer, and buffers read from the peer. */
-import { Access } from '../contract/verbs/enums.ts';
-import type { MR } from '../contract/verbs/provider.ts';
+import { Access } from '#contract/verbs/enums';
+import type { MR } from '#contract/verbs/provider';
 import type { ReadChunk } from './core/chunks.ts';
 import type { ExposedRegion, Region } from './core/requester-types.ts';
 import type { Exposure, MemoryExposer } from './memory-exposer.ts';

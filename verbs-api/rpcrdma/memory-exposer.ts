@@ -8,8 +8,8 @@
  * each time.
  */
 import { randomInt } from 'node:crypto';
-import { Access, MWType } from '../contract/verbs/enums.ts';
-import type { MR, MW } from '../contract/verbs/provider.ts';
+import { Access, MWType } from '#contract/verbs/enums';
+import type { MR, MW } from '#contract/verbs/provider';
 import type { ExposedRegion } from './core/requester-types.ts';
 import type { RdmaChannel, WindowTarget } from './rdma-channel.ts';
 

@@ -3,9 +3,9 @@
  * accesses memory that it allocated fastest. Pool memory is not open to peers; each call opens what
  * its peer needs.
  */
-import { Access } from '../contract/verbs/enums.ts';
-import { VerbsError } from '../contract/verbs/errors.ts';
-import type { MR, PD } from '../contract/verbs/provider.ts';
+import { Access } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
+import type { MR, PD } from '#contract/verbs/provider';
 
 /** Pool memory, until it is returned. */
 export interface PoolBuffer {

@@ -12,10 +12,10 @@ import {
   WCOpcode,
   WCStatus,
   WROpcode,
-} from '../contract/verbs/enums.ts';
-import { VerbsError } from '../contract/verbs/errors.ts';
-import type { ConnectionId, Context, CQ, MR, PD, QP } from '../contract/verbs/provider.ts';
-import type { RecvWR, SendWR, SGE } from '../contract/verbs/work-request.ts';
+} from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
+import type { ConnectionId, Context, CQ, MR, PD, QP } from '#contract/verbs/provider';
+import type { RecvWR, SendWR, SGE } from '#contract/verbs/work-request';
 import { textOf } from './error-text.ts';
 
 /** Sizes of a channel. */

@@ -1,5 +1,5 @@
 /** What a program sees of an RPC client: its options, its calls. */
-import type { CancelSignal, SocketAddress, WireOptions } from '../contract/verbs/provider.ts';
+import type { CancelSignal, SocketAddress, WireOptions } from '#contract/verbs/provider';
 import type { Credential } from './core/credential.ts';
 import type { AnyProgram, ArgsOf, ResultOf } from './core/program.ts';
 import type { RequesterCounters, RequesterOptions } from './core/requester-types.ts';

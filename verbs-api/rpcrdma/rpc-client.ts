@@ -1,8 +1,8 @@
 /** Calls RPC procedures over RDMA. */
 import { randomInt } from 'node:crypto';
-import { Access } from '../contract/verbs/enums.ts';
-import { isVerbsError, VerbsError } from '../contract/verbs/errors.ts';
-import type { CancelSignal, Context, PD, Provider } from '../contract/verbs/provider.ts';
+import { Access } from '#contract/verbs/enums';
+import { isVerbsError, VerbsError } from '#contract/verbs/errors';
+import type { CancelSignal, Context, PD, Provider } from '#contract/verbs/provider';
 import type { AllocatedMemory } from './allocated-memory.ts';
 import {
   CallEncoder,

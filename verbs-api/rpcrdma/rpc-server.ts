@@ -7,11 +7,11 @@ import {
   PORT,
   takes,
   wholeNumber,
-} from '../contract/verbs/arguments.ts';
-import { CMEventType } from '../contract/verbs/enums.ts';
-import { VerbsError } from '../contract/verbs/errors.ts';
-import type { CMEvent, ConnectionId, Provider, SocketAddress } from '../contract/verbs/provider.ts';
-import { PROVIDER } from '../contract/verbs/signatures.ts';
+} from '#contract/verbs/arguments';
+import { CMEventType } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
+import type { CMEvent, ConnectionId, Provider, SocketAddress } from '#contract/verbs/provider';
+import { PROVIDER } from '#contract/verbs/signatures';
 import { addressOf } from '../host-name/host-name.ts';
 import { NFS_RDMA_PORT } from './core/nfs-port.ts';
 import {

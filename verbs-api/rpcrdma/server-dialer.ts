@@ -1,6 +1,6 @@
 /** How a client gets a connection to its server, with the memory that calls open on it. */
-import { VerbsError } from '../contract/verbs/errors.ts';
-import type { ConnectionId, Provider } from '../contract/verbs/provider.ts';
+import { VerbsError } from '#contract/verbs/errors';
+import type { ConnectionId, Provider } from '#contract/verbs/provider';
 import { addressOf } from '../host-name/host-name.ts';
 import { type AllocatedMemory, ConnectionRegions } from './allocated-memory.ts';
 import type { ConnectionMemory } from './call-memory.ts';

@@ -18,8 +18,8 @@ import {
   takes,
   UINT32,
   wholeNumber,
-} from '../contract/verbs/arguments.ts';
-import { PROVIDER, SIGNAL, SOCKET_ADDRESS, WIRE } from '../contract/verbs/signatures.ts';
+} from '#contract/verbs/arguments';
+import { PROVIDER, SIGNAL, SOCKET_ADDRESS, WIRE } from '#contract/verbs/signatures';
 import type { ChunkLimits } from './core/chunks.ts';
 import type { AnyProgram } from './core/program.ts';
 import type { RequesterOptions } from './core/requester-types.ts';

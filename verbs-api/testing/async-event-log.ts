@@ -1,7 +1,7 @@
 /** Records the asynchronous events of a context for waits and error messages. */
-import type { AsyncEvent } from '../contract/verbs/completion.ts';
-import { AsyncEventType } from '../contract/verbs/enums.ts';
-import type { Context } from '../contract/verbs/provider.ts';
+import type { AsyncEvent } from '#contract/verbs/completion';
+import { AsyncEventType } from '#contract/verbs/enums';
+import type { Context } from '#contract/verbs/provider';
 import { daemonGone } from './daemon-registry.ts';
 import { checkTesting } from './signatures.ts';
 import { type WaitOptions, WaitTimeoutError, within } from './waiting.ts';

@@ -4,8 +4,8 @@ import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import type { HttpReady } from '../contract/protocol/ipc-admin.ts';
-import type { DeviceInfo } from '../contract/verbs/attributes.ts';
+import type { HttpReady } from '#contract/protocol/ipc-admin';
+import type { DeviceInfo } from '#contract/verbs/attributes';
 import { DIRECTORY_VARIABLE } from './private-directory.ts';
 import { type WaitOptions, WaitTimeoutError, within } from './waiting.ts';
 

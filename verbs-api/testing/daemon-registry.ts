@@ -2,7 +2,7 @@
  * Maps providers to their private daemons, so waits on their objects can report how the daemon
  * ended.
  */
-import type { Provider } from '../contract/verbs/provider.ts';
+import type { Provider } from '#contract/verbs/provider';
 
 const signals = new WeakMap<Provider, AbortSignal>();
 

@@ -8,11 +8,11 @@ import {
   takes,
   UINT32,
   wholeNumber,
-} from '../contract/verbs/arguments.ts';
-import { opcodeName, statusName, type WC } from '../contract/verbs/completion.ts';
-import { WCOpcode, WCStatus } from '../contract/verbs/enums.ts';
-import type { CQ } from '../contract/verbs/provider.ts';
-import { COMPLETION_QUEUE } from '../contract/verbs/signatures.ts';
+} from '#contract/verbs/arguments';
+import { opcodeName, statusName, type WC } from '#contract/verbs/completion';
+import { WCOpcode, WCStatus } from '#contract/verbs/enums';
+import type { CQ } from '#contract/verbs/provider';
+import { COMPLETION_QUEUE } from '#contract/verbs/signatures';
 import { asyncEventLog } from './async-event-log.ts';
 import { daemonGone } from './daemon-registry.ts';
 import { WAIT_OPTIONS, type WaitOptions, within } from './waiting.ts';

@@ -9,7 +9,7 @@ export type {
   FaultStatus,
   FaultTrigger,
   FaultVerb,
-} from '../contract/protocol/faults.ts';
+} from '#contract/protocol/faults';
 export { type AsyncEventLog, asyncEventLog } from './async-event-log.ts';
 export { DaemonEndedError } from './daemon-child.ts';
 export {

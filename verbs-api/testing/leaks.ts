@@ -1,11 +1,7 @@
 /** Objects that programs had not released when a test was over. */
+
+import type { MRSummary, ObjectOwner, QPSummary, ResetReport } from '#contract/protocol/control';
 import type { DaemonControl } from '../client/daemon-control.ts';
-import type {
-  MRSummary,
-  ObjectOwner,
-  QPSummary,
-  ResetReport,
-} from '../contract/protocol/control.ts';
 
 /** Objects of each kind that a message lists per client. */
 const TOLD_OBJECTS = 4;

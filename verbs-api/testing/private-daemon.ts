@@ -1,13 +1,11 @@
 /** A private daemon for tests: a process with its own socket, stopped with the test. */
 import { readFileSync } from 'node:fs';
-import { DaemonControl } from '../client/daemon-control.ts';
-import { connectDaemon } from '../connect-daemon.ts';
 import {
   CONNECTION_PHASES,
   type ConnectionPhase,
   type ResetReport,
-} from '../contract/protocol/control.ts';
-import { type ClientStatus, NETWORKS, type NetworkReach } from '../contract/protocol/ipc-admin.ts';
+} from '#contract/protocol/control';
+import { type ClientStatus, NETWORKS, type NetworkReach } from '#contract/protocol/ipc-admin';
 import {
   FLAG,
   FUNCTION,
@@ -20,11 +18,13 @@ import {
   TEXT,
   takes,
   wholeNumber,
-} from '../contract/verbs/arguments.ts';
-import type { DeviceInfo, DeviceTransport } from '../contract/verbs/attributes.ts';
-import { VerbsError } from '../contract/verbs/errors.ts';
-import type { Provider } from '../contract/verbs/provider.ts';
-import { LIMIT } from '../contract/verbs/signatures.ts';
+} from '#contract/verbs/arguments';
+import type { DeviceInfo, DeviceTransport } from '#contract/verbs/attributes';
+import { VerbsError } from '#contract/verbs/errors';
+import type { Provider } from '#contract/verbs/provider';
+import { LIMIT } from '#contract/verbs/signatures';
+import { DaemonControl } from '../client/daemon-control.ts';
+import { connectDaemon } from '../connect-daemon.ts';
 import { DaemonChild, type ReadyLine } from './daemon-child.ts';
 import { noteDaemon } from './daemon-registry.ts';
 import { LeakError, type OpenObjects, openObjects } from './leaks.ts';

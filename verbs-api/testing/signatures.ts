@@ -1,6 +1,6 @@
 /** What the helpers of tests take. */
-import { LOCATION } from '../client/daemon-control.ts';
-import { FAULT_SPEC } from '../contract/protocol/fault-argument.ts';
+
+import { FAULT_SPEC } from '#contract/protocol/fault-argument';
 import {
   FUNCTION,
   isPlain,
@@ -10,8 +10,9 @@ import {
   objectWith,
   optional,
   takes,
-} from '../contract/verbs/arguments.ts';
-import { AsyncEventType } from '../contract/verbs/enums.ts';
+} from '#contract/verbs/arguments';
+import { AsyncEventType } from '#contract/verbs/enums';
+import { LOCATION } from '../client/daemon-control.ts';
 import { WAIT_OPTIONS } from './waiting.ts';
 
 const CONTROL = objectWith('a control of faults', 'addFault', 'faults', 'removeFault');

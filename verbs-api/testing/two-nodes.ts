@@ -1,6 +1,5 @@
 /** Two connected nodes: the starting point of most tests of RDMA code. */
-import { connect, type EndpointOptions, listen } from '../connect.ts';
-import type { Connection } from '../connection.ts';
+
 import {
   either,
   OBJECT,
@@ -10,11 +9,13 @@ import {
   takes,
   UINT32,
   wholeNumber,
-} from '../contract/verbs/arguments.ts';
-import type { DeviceInfo } from '../contract/verbs/attributes.ts';
-import { Access } from '../contract/verbs/enums.ts';
-import { VerbsError } from '../contract/verbs/errors.ts';
-import type { Context, CQ, MR, PD, Provider, QP } from '../contract/verbs/provider.ts';
+} from '#contract/verbs/arguments';
+import type { DeviceInfo } from '#contract/verbs/attributes';
+import { Access } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
+import type { Context, CQ, MR, PD, Provider, QP } from '#contract/verbs/provider';
+import { connect, type EndpointOptions, listen } from '../connect.ts';
+import type { Connection } from '../connection.ts';
 import { type AsyncEventLog, asyncEventLog } from './async-event-log.ts';
 import {
   DAEMON,

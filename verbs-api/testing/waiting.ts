@@ -1,15 +1,8 @@
 /** Waits that always end: on success, a deadline, a signal, or the daemon's end. */
 import { setTimeout as pause } from 'node:timers/promises';
-import {
-  FUNCTION,
-  optional,
-  options,
-  refusalBy,
-  TEXT,
-  takes,
-} from '../contract/verbs/arguments.ts';
-import { isVerbsError } from '../contract/verbs/errors.ts';
-import { LIMIT } from '../contract/verbs/signatures.ts';
+import { FUNCTION, optional, options, refusalBy, TEXT, takes } from '#contract/verbs/arguments';
+import { isVerbsError } from '#contract/verbs/errors';
+import { LIMIT } from '#contract/verbs/signatures';
 
 /** Shorter than the 5 s of a vitest test, whose own error would hide the cause. */
 const DEFAULT_TIMEOUT_MS = 4000;

@@ -1,7 +1,8 @@
 /** Injects a fault while a function runs. */
+
+import type { FaultControl, FaultSpec, FaultStatus } from '#contract/protocol/faults';
+import { isVerbsError } from '#contract/verbs/errors';
 import { DaemonControl, type DaemonControlOptions } from '../client/daemon-control.ts';
-import type { FaultControl, FaultSpec, FaultStatus } from '../contract/protocol/faults.ts';
-import { isVerbsError } from '../contract/verbs/errors.ts';
 import { checkTesting } from './signatures.ts';
 
 /** The injected fault. */

@@ -1,6 +1,6 @@
 /** Shared by the commands for a running daemon. */
 import type { Option } from 'commander';
-import type { Output } from '../../console/output.ts';
+import type { Output } from '#daemon/console/output';
 
 /** Environment of the commands. */
 export interface ControlCommandContext {

@@ -1,6 +1,6 @@
 /** The commands `reset`, `fault`, `wait`, `top` and `explain` and their options. */
 import type { Command } from 'commander';
-import { REFUSALS_LIST_MAX } from '../../../verbs-api/contract/protocol/refusals.ts';
+import { REFUSALS_LIST_MAX } from '#contract/protocol/refusals';
 import { wholeNumber } from '../arguments.ts';
 import type { ControlCommandContext } from './control-context.ts';
 import type { ExplainArguments } from './explain.ts';

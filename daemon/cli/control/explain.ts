@@ -1,13 +1,14 @@
 /** `iwarpd explain`: what programs were refused, and why. */
-import { queryDaemon } from '../../../verbs-api/client/daemon-query.ts';
+
 import {
   REFUSALS_LIST_MAX,
   type Refusal,
   type RefusalFilter,
   refusalLine,
   refusalPlace,
-} from '../../../verbs-api/contract/protocol/refusals.ts';
-import { jsonLine, type Output } from '../../console/output.ts';
+} from '#contract/protocol/refusals';
+import { jsonLine, type Output } from '#daemon/console/output';
+import { queryDaemon } from '#verbs-api/client/daemon-query';
 import { assertDevice } from '../device-name.ts';
 
 /** Options of the command. */

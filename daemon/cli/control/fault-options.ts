@@ -8,8 +8,8 @@ import {
   FAULT_VERBS,
   type FaultKind,
   faultKind,
-} from '../../../verbs-api/contract/protocol/faults.ts';
-import { didYouMean } from '../../console/closest.ts';
+} from '#contract/protocol/faults';
+import { didYouMean } from '#daemon/console/closest';
 import { wholeNumber } from '../arguments.ts';
 import { reasonOf } from '../usage-text.ts';
 import type { ControlCommandContext } from './control-context.ts';

@@ -1,17 +1,18 @@
 /** `iwarpd fault`: adds, lists and removes faults of a running daemon. */
-import { queryDaemon } from '../../../verbs-api/client/daemon-query.ts';
+
 import {
   FAULT_KINDS,
   type FaultKind,
   type FaultSpec,
   type FaultStatus,
   faultKind,
-} from '../../../verbs-api/contract/protocol/faults.ts';
-import { didYouMean } from '../../console/closest.ts';
-import { usageFailure } from '../../console/failure.ts';
-import { type Output, printJson, tableLines } from '../../console/output.ts';
-import { faultSpec } from '../../control/fault-schemas.ts';
-import { inputFault } from '../../control/input-fault.ts';
+} from '#contract/protocol/faults';
+import { didYouMean } from '#daemon/console/closest';
+import { usageFailure } from '#daemon/console/failure';
+import { type Output, printJson, tableLines } from '#daemon/console/output';
+import { faultSpec } from '#daemon/control/fault-schemas';
+import { inputFault } from '#daemon/control/input-fault';
+import { queryDaemon } from '#verbs-api/client/daemon-query';
 import { optionOf } from './option-name.ts';
 
 /** Options of every `fault` command. */

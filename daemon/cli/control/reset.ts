@@ -1,8 +1,9 @@
 /** `iwarpd reset`: clears the state of a daemon and reports what clients leaked. */
-import { queryDaemon } from '../../../verbs-api/client/daemon-query.ts';
-import type { ResetReport } from '../../../verbs-api/contract/protocol/control.ts';
-import { CommandFailure } from '../../console/failure.ts';
-import { type Output, printJson, tableLines } from '../../console/output.ts';
+
+import type { ResetReport } from '#contract/protocol/control';
+import { CommandFailure } from '#daemon/console/failure';
+import { type Output, printJson, tableLines } from '#daemon/console/output';
+import { queryDaemon } from '#verbs-api/client/daemon-query';
 import { objectsText } from '../status.ts';
 
 /** Options of the command. */

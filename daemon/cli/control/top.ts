@@ -3,10 +3,10 @@
  * connections that anything else would list, so its queue pairs are shown one by one.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { queryDaemon } from '../../../verbs-api/client/daemon-query.ts';
-import type { QPSummary } from '../../../verbs-api/contract/protocol/control.ts';
-import type { DaemonStatus, DeviceStatus } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
-import { jsonLine, type Output, tableLines } from '../../console/output.ts';
+import type { QPSummary } from '#contract/protocol/control';
+import type { DaemonStatus, DeviceStatus } from '#contract/protocol/ipc-admin';
+import { jsonLine, type Output, tableLines } from '#daemon/console/output';
+import { queryDaemon } from '#verbs-api/client/daemon-query';
 import { durationText, objectsText } from '../status.ts';
 
 /** Queue pairs that are shown; more do not fit a screen. */

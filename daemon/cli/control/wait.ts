@@ -1,11 +1,11 @@
 /** `iwarpd wait`: for scripts that start a daemon in the background. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { socketPathOfThisProcess } from '../../../verbs-api/client/daemon-place.ts';
-import { queryDaemon } from '../../../verbs-api/client/daemon-query.ts';
-import type { DaemonStatus } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
-import { GREETING_TIMEOUT_MS } from '../../../verbs-api/contract/protocol/ipc-frames.ts';
-import { CommandFailure, failureCode, failureText, untilAborted } from '../../console/failure.ts';
-import { type Output, printJson } from '../../console/output.ts';
+import type { DaemonStatus } from '#contract/protocol/ipc-admin';
+import { GREETING_TIMEOUT_MS } from '#contract/protocol/ipc-frames';
+import { CommandFailure, failureCode, failureText, untilAborted } from '#daemon/console/failure';
+import { type Output, printJson } from '#daemon/console/output';
+import { socketPathOfThisProcess } from '#verbs-api/client/daemon-place';
+import { queryDaemon } from '#verbs-api/client/daemon-query';
 import { STATUS_FORMAT } from '../status.ts';
 
 /** Options of the command. */

@@ -2,13 +2,9 @@
 import { readdirSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
-import { queryDaemon } from '../../../verbs-api/client/daemon-query.ts';
-import {
-  type DaemonStatus,
-  INSTANCE_NAME,
-  socketDirectory,
-} from '../../../verbs-api/contract/protocol/ipc-admin.ts';
-import { failureCode, failureText } from '../../console/failure.ts';
+import { type DaemonStatus, INSTANCE_NAME, socketDirectory } from '#contract/protocol/ipc-admin';
+import { failureCode, failureText } from '#daemon/console/failure';
+import { queryDaemon } from '#verbs-api/client/daemon-query';
 import { privateFolders, socketIn } from '../run/private-folder.ts';
 
 const SOCKET_SUFFIX = '.sock';

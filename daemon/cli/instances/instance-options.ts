@@ -1,6 +1,6 @@
 /** The commands `stop` and `list`, for life with several daemons. */
 import type { Command } from 'commander';
-import { usageFailure } from '../../console/failure.ts';
+import { usageFailure } from '#daemon/console/failure';
 import { wholeNumber } from '../arguments.ts';
 import type { ControlCommandContext } from '../control/control-context.ts';
 import { instanceSocket, parseInstance } from '../instance.ts';

@@ -1,5 +1,5 @@
 /** `iwarpd list`: the daemons of this user. */
-import { type Output, printJson, tableLines } from '../../console/output.ts';
+import { type Output, printJson, tableLines } from '#daemon/console/output';
 import { type FoundDaemon, findDaemons } from './found-daemons.ts';
 
 /** Options of the command. */

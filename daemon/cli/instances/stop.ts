@@ -1,11 +1,11 @@
 /** `iwarpd stop`: ends a running daemon, and waits until it has ended. */
 import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { DaemonConnection } from '../../../verbs-api/client/daemon-connection.ts';
-import { instanceHint, socketPathOfThisProcess } from '../../../verbs-api/client/daemon-place.ts';
-import { Role } from '../../../verbs-api/contract/protocol/ipc-frames.ts';
-import { CommandFailure, failureCode, failureText } from '../../console/failure.ts';
-import { type Output, printJson } from '../../console/output.ts';
+import { Role } from '#contract/protocol/ipc-frames';
+import { CommandFailure, failureCode, failureText } from '#daemon/console/failure';
+import { type Output, printJson } from '#daemon/console/output';
+import { DaemonConnection } from '#verbs-api/client/daemon-connection';
+import { instanceHint, socketPathOfThisProcess } from '#verbs-api/client/daemon-place';
 import { ANSWER_MS, instanceSockets } from './found-daemons.ts';
 
 /** Options of the command. */

@@ -2,24 +2,24 @@
 import { open } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import {
-  type ByteSource,
-  MountError,
-  NfsClient,
-  NfsError,
-  type RemoteEntry,
-} from '../../../verbs-api/nfs/client/nfs-client.ts';
-import type { Attributes3 } from '../../../verbs-api/nfs/nfs3/attributes.ts';
-import { FileType, Nfs3Status } from '../../../verbs-api/nfs/nfs3/constants.ts';
+import { isVerbsError } from '#contract/verbs/errors';
 import {
   CommandFailure,
   failureCode,
   failureText,
   fileFailureText,
   untilAborted,
-} from '../../console/failure.ts';
-import { type Output, printJson, tableLines } from '../../console/output.ts';
+} from '#daemon/console/failure';
+import { type Output, printJson, tableLines } from '#daemon/console/output';
+import {
+  type ByteSource,
+  MountError,
+  NfsClient,
+  NfsError,
+  type RemoteEntry,
+} from '#verbs-api/nfs/client/nfs-client';
+import type { Attributes3 } from '#verbs-api/nfs/nfs3/attributes';
+import { FileType, Nfs3Status } from '#verbs-api/nfs/nfs3/constants';
 import { wireOptions } from '../arguments.ts';
 import { type NfsProviderArguments, openNfsProvider } from './nfs-provider.ts';
 import { parseRemotePath, type RemotePath, remotePathText } from './remote-path.ts';

@@ -1,8 +1,8 @@
 /** The options of `iwarpd nfs`. */
 import type { Command, Option } from 'commander';
-import { MOUNT_PORT } from '../../../verbs-api/nfs/nfs3/constants.ts';
-import { NFS_RDMA_PORT } from '../../../verbs-api/rpcrdma/core/nfs-port.ts';
-import type { Output } from '../../console/output.ts';
+import type { Output } from '#daemon/console/output';
+import { MOUNT_PORT } from '#verbs-api/nfs/nfs3/constants';
+import { NFS_RDMA_PORT } from '#verbs-api/rpcrdma/core/nfs-port';
 import { parseAnyPort, parsePort } from '../arguments.ts';
 import type { NfsFileArguments } from './nfs-files.ts';
 import type { NfsServeArguments } from './nfs-serve.ts';

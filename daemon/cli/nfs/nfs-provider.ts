@@ -1,8 +1,8 @@
 /** Selects the RNIC of the NFS commands. */
-import type { Provider } from '../../../verbs-api/contract/verbs/provider.ts';
-import { connectDaemon } from '../../../verbs-api/index.ts';
-import { failureCode, usageFailure } from '../../console/failure.ts';
-import type { Output } from '../../console/output.ts';
+import type { Provider } from '#contract/verbs/provider';
+import { failureCode, usageFailure } from '#daemon/console/failure';
+import type { Output } from '#daemon/console/output';
+import { connectDaemon } from '#verbs-api/index';
 import { crcWarning, type WireArguments, wireDefaults, wireOptions } from '../arguments.ts';
 
 /** The options that select it, as commander passes them. */
@@ -32,7 +32,7 @@ export async function openNfsProvider(
       if (given.socket !== undefined || !NO_DAEMON.has(failureCode(error) ?? '')) throw error;
     }
   }
-  const { createEmbedded } = await import('../../embedded/embedded-provider.ts');
+  const { createEmbedded } = await import('#daemon/embedded/embedded-provider');
   return await createEmbedded({ wire: wireDefaults(given) });
 }
 
@@ -42,6 +42,6 @@ async function openNative(given: NfsProviderArguments): Promise<Provider> {
       '--native uses a real device and its driver: leave out --embedded, --socket and wire options',
     );
   }
-  const { createNative } = await import('../../../verbs-api/native/native-provider.ts');
+  const { createNative } = await import('#verbs-api/native/native-provider');
   return await createNative();
 }

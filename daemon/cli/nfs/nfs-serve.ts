@@ -1,15 +1,15 @@
 /** `iwarpd nfs serve`: serves a directory until it is stopped. */
 import { once } from 'node:events';
-import { NfsServer } from '../../../verbs-api/nfs/server/nfs-server.ts';
-import { RPCBIND_SOCKET } from '../../../verbs-api/nfs/tcp/rpcbind.ts';
 import {
   CommandFailure,
   failureCode,
   failureText,
   fileFailureText,
   usageFailure,
-} from '../../console/failure.ts';
-import { type Output, printJson } from '../../console/output.ts';
+} from '#daemon/console/failure';
+import { type Output, printJson } from '#daemon/console/output';
+import { NfsServer } from '#verbs-api/nfs/server/nfs-server';
+import { RPCBIND_SOCKET } from '#verbs-api/nfs/tcp/rpcbind';
 import { wireOptions } from '../arguments.ts';
 import { type NfsProviderArguments, openNfsProvider } from './nfs-provider.ts';
 

@@ -1,5 +1,5 @@
 /** `HOST:PATH` on the command line. */
-import { usageFailure } from '../../console/failure.ts';
+import { usageFailure } from '#daemon/console/failure';
 
 /** A file on a host. */
 export interface RemotePath {

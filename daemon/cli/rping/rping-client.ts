@@ -1,10 +1,10 @@
 /** The client of rping: connects, pings, and checks the returned data. */
 
-import { ConnectionRejectedError } from '../../../verbs-api/contract/verbs/connect-errors.ts';
-import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import type { ConnectionId, Provider } from '../../../verbs-api/contract/verbs/provider.ts';
-import { CommandFailure, failureText, untilAborted } from '../../console/failure.ts';
-import type { Output } from '../../console/output.ts';
+import { ConnectionRejectedError } from '#contract/verbs/connect-errors';
+import { isVerbsError } from '#contract/verbs/errors';
+import type { ConnectionId, Provider } from '#contract/verbs/provider';
+import { CommandFailure, failureText, untilAborted } from '#daemon/console/failure';
+import type { Output } from '#daemon/console/output';
 import { RpingEndpoint, type RpingSettings } from './rping-endpoint.ts';
 import {
   ClientSequence,

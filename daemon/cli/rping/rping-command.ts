@@ -1,10 +1,10 @@
 /** `iwarpd rping`: its options, and its RNIC. */
 import { lookup } from 'node:dns/promises';
 import { isIP } from 'node:net';
-import type { Provider } from '../../../verbs-api/contract/verbs/provider.ts';
-import { connectDaemon } from '../../../verbs-api/index.ts';
-import { CommandFailure, usageFailure } from '../../console/failure.ts';
-import type { Output } from '../../console/output.ts';
+import type { Provider } from '#contract/verbs/provider';
+import { CommandFailure, usageFailure } from '#daemon/console/failure';
+import type { Output } from '#daemon/console/output';
+import { connectDaemon } from '#verbs-api/index';
 import { crcWarning, type WireArguments, wireDefaults, wireOptions } from '../arguments.ts';
 import { runRpingClient } from './rping-client.ts';
 import type { RpingSettings } from './rping-endpoint.ts';
@@ -122,12 +122,12 @@ async function addressOf(host: string): Promise<string> {
 
 async function openProvider(given: RpingArguments): Promise<Provider> {
   if (given.native === true) {
-    const { createNative } = await import('../../../verbs-api/native/native-provider.ts');
+    const { createNative } = await import('#verbs-api/native/native-provider');
     return await createNative();
   }
   if (given.embedded !== true) {
     return await connectDaemon(given.socket === undefined ? {} : { socketPath: given.socket });
   }
-  const { createEmbedded } = await import('../../embedded/embedded-provider.ts');
+  const { createEmbedded } = await import('#daemon/embedded/embedded-provider');
   return await createEmbedded({ wire: wireDefaults(given) });
 }

@@ -2,7 +2,7 @@
  * One end of an rping connection over the verbs: its queue pair and buffers, its messages, and the
  * reason why the connection ended.
  */
-import type { WC } from '../../../verbs-api/contract/verbs/completion.ts';
+import type { WC } from '#contract/verbs/completion';
 import {
   Access,
   CMEventType,
@@ -11,18 +11,10 @@ import {
   WCOpcode,
   WCStatus,
   WROpcode,
-} from '../../../verbs-api/contract/verbs/enums.ts';
-import type {
-  ConnectionId,
-  Context,
-  CQ,
-  MR,
-  PD,
-  QP,
-  WireOptions,
-} from '../../../verbs-api/contract/verbs/provider.ts';
-import { CommandFailure, failureText } from '../../console/failure.ts';
-import type { Output } from '../../console/output.ts';
+} from '#contract/verbs/enums';
+import type { ConnectionId, Context, CQ, MR, PD, QP, WireOptions } from '#contract/verbs/provider';
+import { CommandFailure, failureText } from '#daemon/console/failure';
+import type { Output } from '#daemon/console/output';
 import { ADVERT_BYTES, type Advert, emitAdvert } from './rping-protocol.ts';
 
 /** Settings of an rping. */

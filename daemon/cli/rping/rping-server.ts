@@ -1,16 +1,12 @@
 /** The server of rping: one client, or in persistent mode any number of them at once. */
-import { type AcceptLimit, AcceptQueue } from '../../../verbs-api/accept-queue.ts';
-import { orAbort } from '../../../verbs-api/client/deadline.ts';
-import { CMEventType } from '../../../verbs-api/contract/verbs/enums.ts';
-import { ERRNO, isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import type {
-  CancelSignal,
-  CMEvent,
-  ConnectionId,
-  Provider,
-} from '../../../verbs-api/contract/verbs/provider.ts';
-import { CommandFailure, failureText } from '../../console/failure.ts';
-import type { Output } from '../../console/output.ts';
+
+import { CMEventType } from '#contract/verbs/enums';
+import { ERRNO, isVerbsError } from '#contract/verbs/errors';
+import type { CancelSignal, CMEvent, ConnectionId, Provider } from '#contract/verbs/provider';
+import { CommandFailure, failureText } from '#daemon/console/failure';
+import type { Output } from '#daemon/console/output';
+import { type AcceptLimit, AcceptQueue } from '#verbs-api/accept-queue';
+import { orAbort } from '#verbs-api/client/deadline';
 import { RpingEndpoint, type RpingSettings } from './rping-endpoint.ts';
 import { pingText, ServerSequence, type ServerStep, textSizeBytes } from './rping-protocol.ts';
 

@@ -2,8 +2,8 @@
 import { randomBytes } from 'node:crypto';
 import { renameSync, rmSync, writeFileSync } from 'node:fs';
 import type { Readable } from 'node:stream';
-import { CommandFailure, fileFailureText } from '../../console/failure.ts';
-import { VERSION } from '../../main/version.ts';
+import { CommandFailure, fileFailureText } from '#daemon/console/failure';
+import { VERSION } from '#daemon/main/version';
 import { type JunitRun, junitXml } from './junit.ts';
 import { OutputTail } from './output-tail.ts';
 import type { RunReport } from './run-report.ts';

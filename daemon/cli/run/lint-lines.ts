@@ -1,8 +1,8 @@
 /** Advice to programs under `run`, as text. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { packageRoot } from '../../console/preload-library.ts';
-import type { Finding, Findings } from '../../lint/findings.ts';
+import { packageRoot } from '#daemon/console/preload-library';
+import type { Finding, Findings } from '#daemon/lint/findings';
 
 /** What `--lint` does with findings. */
 export const LINT_MODES = ['print', 'error'] as const;

@@ -6,7 +6,7 @@ import { lstatSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync
 import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { CommandFailure, fileFailureText } from '../../console/failure.ts';
+import { CommandFailure, fileFailureText } from '#daemon/console/failure';
 
 const PREFIX = 'iwarpd-run-';
 /** `iwarpd-run-PID.PID-NAMESPACE-XXXXXX`. */

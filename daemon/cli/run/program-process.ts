@@ -2,7 +2,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { constants } from 'node:os';
 import type { Readable } from 'node:stream';
-import { Interruption } from '../../console/failure.ts';
+import { Interruption } from '#daemon/console/failure';
 
 /** A shell reports a program that a signal ended as this and the signal's number. */
 const STATUS_SIGNALLED = 128;

@@ -4,7 +4,7 @@
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { closeSync, openSync } from 'node:fs';
-import { CommandFailure, fileFailureText, STATUS_INTERRUPTED } from '../../console/failure.ts';
+import { CommandFailure, fileFailureText, STATUS_INTERRUPTED } from '#daemon/console/failure';
 
 /** The files to record to. */
 export interface RecorderArguments {

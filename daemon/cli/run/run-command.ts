@@ -1,21 +1,21 @@
 /** `iwarpd run`: unmodified rdma-core programs on the emulated devices. */
 import { rmSync } from 'node:fs';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
-import { instanceHint, socketPathOfThisProcess } from '../../../verbs-api/client/daemon-place.ts';
-import { queryDaemon } from '../../../verbs-api/client/daemon-query.ts';
-import { startCommand } from '../../../verbs-api/client/start-command.ts';
-import type { NetworkReach } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
+import type { NetworkReach } from '#contract/protocol/ipc-admin';
 import {
   CommandFailure,
   failureCode,
   failureText,
   STATUS_FAILED,
   usageFailure,
-} from '../../console/failure.ts';
-import type { Output } from '../../console/output.ts';
-import { preloadedWithoutShim, shimVariables } from '../../console/shim-environment.ts';
-import { Findings } from '../../lint/findings.ts';
-import { createLog } from '../../main/log.ts';
+} from '#daemon/console/failure';
+import type { Output } from '#daemon/console/output';
+import { preloadedWithoutShim, shimVariables } from '#daemon/console/shim-environment';
+import { Findings } from '#daemon/lint/findings';
+import { createLog } from '#daemon/main/log';
+import { instanceHint, socketPathOfThisProcess } from '#verbs-api/client/daemon-place';
+import { queryDaemon } from '#verbs-api/client/daemon-query';
+import { startCommand } from '#verbs-api/client/start-command';
 import { isNative } from '../arguments.ts';
 import { type DaemonArguments, givenDaemonOptions } from '../daemon-options.ts';
 import { daemonSettings, openLog } from '../daemon-settings.ts';

@@ -1,6 +1,6 @@
 /** The log of a private daemon: its last lines, for the report of a program that failed. */
 import type { DestinationStream } from 'pino';
-import { logText } from '../../main/log-text.ts';
+import { logText } from '#daemon/main/log-text';
 
 /** A screen's worth: what led to the failure is at the end. */
 const KEPT_LINES = 20;

@@ -1,9 +1,9 @@
 /** What `run` prints after a failure: how the program ended, and what its daemon knows about it. */
-import type { ResetReport } from '../../../verbs-api/contract/protocol/control.ts';
-import type { FaultStatus } from '../../../verbs-api/contract/protocol/faults.ts';
-import type { RefusalList } from '../../../verbs-api/contract/protocol/refusals.ts';
-import type { Output } from '../../console/output.ts';
-import type { Findings } from '../../lint/findings.ts';
+import type { ResetReport } from '#contract/protocol/control';
+import type { FaultStatus } from '#contract/protocol/faults';
+import type { RefusalList } from '#contract/protocol/refusals';
+import type { Output } from '#daemon/console/output';
+import type { Findings } from '#daemon/lint/findings';
 import { explainLine } from '../control/explain.ts';
 import { faultLines, specText } from '../control/fault.ts';
 import { leakLines } from '../control/reset.ts';

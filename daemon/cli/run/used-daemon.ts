@@ -1,12 +1,12 @@
 /** The daemon of a program under `run`: one that runs, or a private one in this process. */
 import { lstatSync, rmSync } from 'node:fs';
 import type { Logger } from 'pino';
-import { queryDaemon } from '../../../verbs-api/client/daemon-query.ts';
-import { isTrustedUser } from '../../../verbs-api/client/daemon-trust.ts';
-import { CommandFailure, failureCode } from '../../console/failure.ts';
-import { sysfsPath } from '../../ipc/kernel/sysfs-tree.ts';
-import type { Findings } from '../../lint/findings.ts';
-import type { DaemonOptions } from '../../main/config.ts';
+import { CommandFailure, failureCode } from '#daemon/console/failure';
+import { sysfsPath } from '#daemon/ipc/kernel/sysfs-tree';
+import type { Findings } from '#daemon/lint/findings';
+import type { DaemonOptions } from '#daemon/main/config';
+import { queryDaemon } from '#verbs-api/client/daemon-query';
+import { isTrustedUser } from '#verbs-api/client/daemon-trust';
 
 /** The daemon to use. */
 export interface UsedDaemon {
@@ -31,7 +31,7 @@ export async function startPrivate(
 ): Promise<UsedDaemon> {
   const { socketPath } = options;
   // Loaded here: a program on a daemon that runs starts without it, in half the time.
-  const { startDaemon } = await import('../../main/daemon.ts');
+  const { startDaemon } = await import('#daemon/main/daemon');
   const daemon = await startDaemon(options, { log, ...(findings && { findings }) });
   return {
     socketPath,

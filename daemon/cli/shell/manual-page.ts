@@ -1,11 +1,7 @@
 /**
  * The manual page iwarpd(1), in the man macros of groff, generated from the same data as `--help`.
  */
-import {
-  FAULT_KINDS,
-  type FaultKind,
-  faultKind,
-} from '../../../verbs-api/contract/protocol/faults.ts';
+import { FAULT_KINDS, type FaultKind, faultKind } from '#contract/protocol/faults';
 import { type CommandExample, examplesOf } from '../command-examples.ts';
 import { type CommandFacts, everyCommand, type OptionFacts } from './command-facts.ts';
 

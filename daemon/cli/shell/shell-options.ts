@@ -1,7 +1,7 @@
 /** The commands `completion` and `manual`, whose output is for shells and man(1). */
 import { resolve } from 'node:path';
 import { Argument, type Command } from 'commander';
-import type { Output } from '../../console/output.ts';
+import type { Output } from '#daemon/console/output';
 import { SHELLS, type Shell } from './shells.ts';
 
 /** Adds both; `version` is the version of the package. */
@@ -22,7 +22,7 @@ export function addShell(program: Command, output: Output, version: string): voi
     .option('--config-schema', 'print the JSON Schema of a configuration file instead')
     .action(async (given: { systemdUnit?: boolean; configSchema?: boolean }) => {
       if (given.configSchema === true) {
-        const { configSchema } = await import('../../main/config.ts');
+        const { configSchema } = await import('#daemon/main/config');
         output.line(JSON.stringify(configSchema(), undefined, 2));
         return;
       }

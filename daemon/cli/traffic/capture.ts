@@ -1,16 +1,12 @@
 /** `iwarpd capture`: the traffic of a running daemon's connections as a pcapng file. */
 import { closeSync, openSync, writeSync } from 'node:fs';
-import { parseTappedPacket } from '../../../verbs-api/contract/protocol/packet-records.ts';
-import {
-  parseLostBytes,
-  TapKind,
-  type TapRecord,
-} from '../../../verbs-api/contract/protocol/tap-records.ts';
-import { linkAddresses } from '../../capture/link-addresses.ts';
-import { type CapturedLink, PcapngCapture } from '../../capture/pcapng-capture.ts';
-import { sctpEnds } from '../../capture/sctp-trace.ts';
-import { WriteFailure } from '../../console/failure.ts';
-import type { Output } from '../../console/output.ts';
+import { parseTappedPacket } from '#contract/protocol/packet-records';
+import { parseLostBytes, TapKind, type TapRecord } from '#contract/protocol/tap-records';
+import { linkAddresses } from '#daemon/capture/link-addresses';
+import { type CapturedLink, PcapngCapture } from '#daemon/capture/pcapng-capture';
+import { sctpEnds } from '#daemon/capture/sctp-trace';
+import { WriteFailure } from '#daemon/console/failure';
+import type { Output } from '#daemon/console/output';
 import {
   assertTraffic,
   filterOf,

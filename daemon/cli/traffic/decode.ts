@@ -4,12 +4,12 @@ import {
   CaptureDecoder,
   type CaptureSummary,
   type DecodedLine,
-} from '../../capture/capture-decoder.ts';
-import { CaptureError } from '../../capture/capture-error.ts';
-import { CommandFailure, failureCode, fileFailureText } from '../../console/failure.ts';
-import { jsonLine, type Output } from '../../console/output.ts';
-import { chooseCrcEngine } from '../../host/crc-engine.ts';
-import { chooseCrc32 } from '../../host/roce/crc32-engine.ts';
+} from '#daemon/capture/capture-decoder';
+import { CaptureError } from '#daemon/capture/capture-error';
+import { CommandFailure, failureCode, fileFailureText } from '#daemon/console/failure';
+import { jsonLine, type Output } from '#daemon/console/output';
+import { chooseCrcEngine } from '#daemon/host/crc-engine';
+import { chooseCrc32 } from '#daemon/host/roce/crc32-engine';
 
 /** Bytes read at a time. */
 const PIECE_BYTES = 1024 * 1024;

@@ -1,13 +1,9 @@
 /** Shared by `capture` and `trace`: selects links and watches them. */
 import { getPriority, setPriority } from 'node:os';
-import { queryDaemon } from '../../../verbs-api/client/daemon-query.ts';
-import { watchTraffic } from '../../../verbs-api/client/traffic-watch.ts';
-import type {
-  TapFilter,
-  TapLinkEnds,
-  TapRecord,
-} from '../../../verbs-api/contract/protocol/tap-records.ts';
-import { CommandFailure } from '../../console/failure.ts';
+import type { TapFilter, TapLinkEnds, TapRecord } from '#contract/protocol/tap-records';
+import { CommandFailure } from '#daemon/console/failure';
+import { queryDaemon } from '#verbs-api/client/daemon-query';
+import { watchTraffic } from '#verbs-api/client/traffic-watch';
 import { noSuchDevice, wrongDevice } from '../device-name.ts';
 
 /**

@@ -1,6 +1,6 @@
 /** Refusals as the daemon sends them to a watcher, and as `iwarpd trace` prints them. */
-import { decodeValue, IpcFormatError } from '../../../verbs-api/contract/protocol/ipc-value.ts';
-import { type Refusal, refusalLine } from '../../../verbs-api/contract/protocol/refusals.ts';
+import { decodeValue, IpcFormatError } from '#contract/protocol/ipc-value';
+import { type Refusal, refusalLine } from '#contract/protocol/refusals';
 
 /** Decodes the body of a `refusal` record. Throws `IpcFormatError`. */
 export function refusalOf(body: Uint8Array): Refusal {

@@ -1,6 +1,6 @@
 /** Kinds of lines that `iwarpd trace` prints, and the topics of the daemon that each needs. */
 import { InvalidArgumentError } from 'commander';
-import type { TapTopic } from '../../../verbs-api/contract/protocol/tap-records.ts';
+import type { TapTopic } from '#contract/protocol/tap-records';
 
 /**
  * Kinds that can be selected; undecodable bytes of a link are shown with any kind of wire record.

@@ -2,23 +2,16 @@
  * `iwarpd trace`: the work of a running daemon's devices, the traffic of their connections and what
  * programs are refused, one line each.
  */
-import { parseTappedPacket } from '../../../verbs-api/contract/protocol/packet-records.ts';
-import type { Refusal } from '../../../verbs-api/contract/protocol/refusals.ts';
-import {
-  parseLostBytes,
-  TapKind,
-  type TapRecord,
-} from '../../../verbs-api/contract/protocol/tap-records.ts';
-import type { TraceRecord } from '../../../verbs-api/contract/protocol/trace-sample.ts';
-import {
-  parseCompletedWork,
-  parsePostedWork,
-} from '../../../verbs-api/contract/protocol/work-records.ts';
-import { linkAddresses, linkQueuePairs } from '../../capture/link-addresses.ts';
-import { type TracePlace, TraceReader } from '../../capture/trace-reader.ts';
-import { jsonLine, type Output } from '../../console/output.ts';
-import { chooseCrcEngine } from '../../host/crc-engine.ts';
-import { chooseCrc32 } from '../../host/roce/crc32-engine.ts';
+import { parseTappedPacket } from '#contract/protocol/packet-records';
+import type { Refusal } from '#contract/protocol/refusals';
+import { parseLostBytes, TapKind, type TapRecord } from '#contract/protocol/tap-records';
+import type { TraceRecord } from '#contract/protocol/trace-sample';
+import { parseCompletedWork, parsePostedWork } from '#contract/protocol/work-records';
+import { linkAddresses, linkQueuePairs } from '#daemon/capture/link-addresses';
+import { type TracePlace, TraceReader } from '#daemon/capture/trace-reader';
+import { jsonLine, type Output } from '#daemon/console/output';
+import { chooseCrcEngine } from '#daemon/host/crc-engine';
+import { chooseCrc32 } from '#daemon/host/roce/crc32-engine';
 import { filterOf, type TrafficOptions, type TrafficUser, watchUntilDone } from './live-traffic.ts';
 import { refusalOf, refusalSource, refusalText } from './refusal-record.ts';
 import { type ChosenKind, TRACE_KINDS, topicsOf } from './trace-kinds.ts';

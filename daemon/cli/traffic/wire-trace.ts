@@ -1,7 +1,7 @@
 /** Traffic of a host's connections, one line for each MPA frame and each FPDU. */
 
-import type { CaptureTap, LinkAddresses, LinkTap } from '../../capture/capture-tap.ts';
-import { type Sender, StreamTrace } from '../../capture/stream-trace.ts';
+import type { CaptureTap, LinkAddresses, LinkTap } from '#daemon/capture/capture-tap';
+import { type Sender, StreamTrace } from '#daemon/capture/stream-trace';
 
 /** Direction, as seen by the host with the tap. */
 type Direction = 'outbound' | 'inbound';

@@ -7,11 +7,11 @@
  * inside.
  */
 
-import type { Fault } from '../../faults/fault.ts';
-import { assert } from '../../invariants/assert.ts';
-import type { Framing } from '../../iwarp/faults/passage.ts';
-import type { StreamFaults } from '../../iwarp/faults/stream-faults.ts';
-import { type Micros, NEVER } from '../../rnic/wire-port.ts';
+import type { Fault } from '#daemon/faults/fault';
+import { assert } from '#daemon/invariants/assert';
+import type { Framing } from '#daemon/iwarp/faults/passage';
+import type { StreamFaults } from '#daemon/iwarp/faults/stream-faults';
+import { type Micros, NEVER } from '#daemon/rnic/wire-port';
 import type { Link } from './link.ts';
 import { LinkAround } from './link-around.ts';
 import type { Alarm, HostClock } from './network.ts';

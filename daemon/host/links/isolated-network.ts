@@ -12,7 +12,7 @@ import {
   isLoopback,
   isWildcard,
   wildcardAsLoopback,
-} from '../../iwarp/cm/address.ts';
+} from '#daemon/iwarp/cm/address';
 import { isolatedText } from './isolated-text.ts';
 import type { Dial } from './link.ts';
 import type { OwnAddresses } from './memory-network.ts';

@@ -1,5 +1,5 @@
 /** A connection that carries bytes in order, or messages: over TCP, SCTP, or a simulation of them. */
-import type { LinkPosition } from '../../capture/capture-tap.ts';
+import type { LinkPosition } from '#daemon/capture/capture-tap';
 
 /** The user of a link. Called from events of the network; must not throw. */
 export interface LinkUser {

@@ -1,5 +1,5 @@
 /** What a host needs of its system: a network, a clock and randomness. */
-import type { IdAccount } from '../../iwarp/cm/cm-id.ts';
+import type { IdAccount } from '#daemon/iwarp/cm/cm-id';
 import type { Dial, Link } from './link.ts';
 
 /** The system refused; `code` is the errno name. */

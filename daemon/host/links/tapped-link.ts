@@ -1,7 +1,7 @@
 /**
  * A link that a tap watches: the tap sees each byte once, when the network accepts or delivers it.
  */
-import type { CaptureTap, LinkTap } from '../../capture/capture-tap.ts';
+import type { CaptureTap, LinkTap } from '#daemon/capture/capture-tap';
 import type { Link } from './link.ts';
 import { LinkAround } from './link-around.ts';
 

@@ -10,17 +10,17 @@
  * starve the others.
  */
 import { type OnReadOpts, Socket, type SocketConstructorOpts } from 'node:net';
-import { sendNow, WOULD_BLOCK } from '../../../native-bridge/libc/descriptor.ts';
-import { isReserved, reservedText } from '../../../native-bridge/libc/descriptor-limit.ts';
-import { errnoName, SystemCallError } from '../../../native-bridge/libc/libc.ts';
+import { sendNow, WOULD_BLOCK } from '#native-bridge/libc/descriptor';
+import { isReserved, reservedText } from '#native-bridge/libc/descriptor-limit';
+import { errnoName, SystemCallError } from '#native-bridge/libc/libc';
 import {
   keepAlive,
   maximumSegmentBytes,
   pendingError,
   resetOnClose,
   sendSegment,
-} from '../../../native-bridge/libc/tcp-socket.ts';
-import { descriptorOf } from '../../../native-bridge/libc/unix-socket.ts';
+} from '#native-bridge/libc/tcp-socket';
+import { descriptorOf } from '#native-bridge/libc/unix-socket';
 import { type Dial, type Link, type LinkUser, NO_USER } from './link.ts';
 import { type ReadingShare, type ReadingShares, SocketReading } from './reading-share.ts';
 

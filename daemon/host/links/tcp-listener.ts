@@ -1,7 +1,7 @@
 /** A listening TCP socket: every connection becomes a link. */
 import { createServer, type Server, type Socket } from 'node:net';
-import { SystemCallError } from '../../../native-bridge/libc/libc.ts';
-import { listenTcp } from '../../../native-bridge/libc/tcp-socket.ts';
+import { SystemCallError } from '#native-bridge/libc/libc';
+import { listenTcp } from '#native-bridge/libc/tcp-socket';
 import { adoptAccepted, type LinkEnvironment, type SocketPlace, type TcpLink } from './tcp-link.ts';
 
 /**

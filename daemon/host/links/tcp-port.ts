@@ -2,10 +2,10 @@
  * A held local address and TCP port: first unused, then used by a listener or by one outgoing
  * connection.
  */
-import { closeDescriptor, duplicateDescriptor } from '../../../native-bridge/libc/descriptor.ts';
-import { unreserved } from '../../../native-bridge/libc/descriptor-limit.ts';
-import { SystemCallError } from '../../../native-bridge/libc/libc.ts';
-import { bindTcp, routeSource } from '../../../native-bridge/libc/tcp-socket.ts';
+import { closeDescriptor, duplicateDescriptor } from '#native-bridge/libc/descriptor';
+import { unreserved } from '#native-bridge/libc/descriptor-limit';
+import { SystemCallError } from '#native-bridge/libc/libc';
+import { bindTcp, routeSource } from '#native-bridge/libc/tcp-socket';
 import type { Dial } from './link.ts';
 import { type LinkPort, TransportError } from './network.ts';
 import { dialTcp, type LinkEnvironment, type TcpLink } from './tcp-link.ts';

@@ -5,8 +5,8 @@
  * Found at run time, since an older Node.js 20 lacks zlib's.
  */
 import * as zlib from 'node:zlib';
-import { openIsalCrc32 } from '../../../native-bridge/isal/crc32.ts';
-import { type Crc32, crc32 } from '../../roce/wire/crc32.ts';
+import { type Crc32, crc32 } from '#daemon/roce/wire/crc32';
+import { openIsalCrc32 } from '#native-bridge/isal/crc32';
 
 /** zlib's CRC-32 if this Node.js has it, several times as fast as the table. */
 export function chooseCrc32(exported: object = zlib): Crc32 {

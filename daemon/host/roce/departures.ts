@@ -3,12 +3,12 @@
  * captures and handed to its receiver, or leaves the host. Without a receiver it is dropped and
  * counted, as a network would lose it.
  */
-import { QPType } from '../../../verbs-api/contract/verbs/enums.ts';
-import { assert } from '../../invariants/assert.ts';
-import type { AddressVector } from '../../rnic/qp-attributes.ts';
-import type { Micros } from '../../rnic/wire-port.ts';
-import { PACKET_BYTES_MAX } from '../../roce/transport/packet-wire.ts';
-import { makePacket, PacketRefusal, parsePacket } from '../../roce/wire/packet.ts';
+import { QPType } from '#contract/verbs/enums';
+import { assert } from '#daemon/invariants/assert';
+import type { AddressVector } from '#daemon/rnic/qp-attributes';
+import type { Micros } from '#daemon/rnic/wire-port';
+import { PACKET_BYTES_MAX } from '#daemon/roce/transport/packet-wire';
+import { makePacket, PacketRefusal, parsePacket } from '#daemon/roce/wire/packet';
 import type { Arrivals } from './arrivals.ts';
 import type { MulticastGroups } from './multicast-groups.ts';
 import type { OutwardPackets } from './outward-packets.ts';

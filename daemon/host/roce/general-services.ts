@@ -2,12 +2,12 @@
  * QP 1 of each RoCE port: sends and takes the messages of connection management. A port with addresses
  * of its own has one from the start, others from the first listener or dial on.
  */
-import { QPType } from '../../../verbs-api/contract/verbs/enums.ts';
-import type { AddressVector } from '../../rnic/qp-attributes.ts';
-import type { CmPath, CmPort } from '../../roce/cm/cm-path.ts';
-import { vectorOf } from '../../roce/cm/queue-pair-moves.ts';
-import { ManagementWire } from '../../roce/transport/management.ts';
-import { GSI_QPN } from '../../roce/wire/mad.ts';
+import { QPType } from '#contract/verbs/enums';
+import type { AddressVector } from '#daemon/rnic/qp-attributes';
+import type { CmPath, CmPort } from '#daemon/roce/cm/cm-path';
+import { vectorOf } from '#daemon/roce/cm/queue-pair-moves';
+import { ManagementWire } from '#daemon/roce/transport/management';
+import { GSI_QPN } from '#daemon/roce/wire/mad';
 import type { PacketConnection, PacketQP } from './packet-connection.ts';
 import type { PacketNetwork } from './packet-network.ts';
 import type { ServicePort } from './packet-port.ts';

@@ -3,12 +3,13 @@
  * group on the interfaces of the port's addresses. A socket that is bound to a group takes nothing
  * else, so it needs no share of the port of addresses, and any number of daemons hears one group.
  */
-import { SystemCallError } from '../../../native-bridge/libc/libc.ts';
-import { openUdpGroup } from '../../../native-bridge/libc/udp-socket.ts';
-import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import type { QP } from '../../rnic/queue-pair.ts';
-import { isIpv4Gid } from '../../roce/wire/datagram.ts';
-import { ROCE_PORT } from '../../roce/wire/icrc.ts';
+
+import { VerbsError } from '#contract/verbs/errors';
+import type { QP } from '#daemon/rnic/queue-pair';
+import { isIpv4Gid } from '#daemon/roce/wire/datagram';
+import { ROCE_PORT } from '#daemon/roce/wire/icrc';
+import { SystemCallError } from '#native-bridge/libc/libc';
+import { openUdpGroup } from '#native-bridge/libc/udp-socket';
 import { gidAddress, interfaceOf } from '../host-addresses.ts';
 import { BUFFER_BYTES, closeSocket, type LinkSocket, watchSocket } from './link-socket.ts';
 import { isLinkLocalGid } from './multicast-groups.ts';

@@ -1,13 +1,11 @@
 /** A socket of the UDP link: one for each address, and one for each group that a port hears. */
-import { closeDescriptor } from '../../../native-bridge/libc/descriptor.ts';
-import { unreserved } from '../../../native-bridge/libc/descriptor-limit.ts';
-import {
-  type DescriptorWatch,
-  watchDescriptor,
-} from '../../../native-bridge/libc/watched-descriptor.ts';
-import type { QP } from '../../rnic/queue-pair.ts';
-import { isIpv4Gid } from '../../roce/wire/datagram.ts';
-import { IcrcHeaders } from '../../roce/wire/icrc.ts';
+
+import type { QP } from '#daemon/rnic/queue-pair';
+import { isIpv4Gid } from '#daemon/roce/wire/datagram';
+import { IcrcHeaders } from '#daemon/roce/wire/icrc';
+import { closeDescriptor } from '#native-bridge/libc/descriptor';
+import { unreserved } from '#native-bridge/libc/descriptor-limit';
+import { type DescriptorWatch, watchDescriptor } from '#native-bridge/libc/watched-descriptor';
 import type { PacketPort } from './packet-port.ts';
 
 /** Asked for; the kernel grants what an administrator allows (net.core.rmem_max). */

@@ -1,6 +1,6 @@
 /** Which queue pairs of a host receive the datagrams to a multicast GID. */
-import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import type { QP } from '../../rnic/queue-pair.ts';
+import { VerbsError } from '#contract/verbs/errors';
+import type { QP } from '#daemon/rnic/queue-pair';
 import type { PacketPort } from './packet-port.ts';
 
 /**

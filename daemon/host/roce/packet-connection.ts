@@ -5,12 +5,12 @@
  * The queue pair and its program call the wire through it. The network alone polls packets and
  * failures, when nothing is inside the wire.
  */
-import { type QPState, QPType } from '../../../verbs-api/contract/verbs/enums.ts';
-import type { ProgramWire } from '../../rnic/ib-port.ts';
-import type { AddressVector, QPPath } from '../../rnic/qp-attributes.ts';
-import type { Micros, Wire, WireFailure } from '../../rnic/wire-port.ts';
-import type { PacketWire } from '../../roce/transport/packet-wire.ts';
-import type { Packet } from '../../roce/wire/packet.ts';
+import { type QPState, QPType } from '#contract/verbs/enums';
+import type { ProgramWire } from '#daemon/rnic/ib-port';
+import type { AddressVector, QPPath } from '#daemon/rnic/qp-attributes';
+import type { Micros, Wire, WireFailure } from '#daemon/rnic/wire-port';
+import type { PacketWire } from '#daemon/roce/transport/packet-wire';
+import type { Packet } from '#daemon/roce/wire/packet';
 import type { PacketPort } from './packet-port.ts';
 import { countPacket, countRequest, type RoceCounters } from './roce-counters.ts';
 import type { LinkPath } from './udp-link.ts';

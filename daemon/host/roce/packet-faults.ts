@@ -2,14 +2,14 @@
  * What the faults of a host do to its packets. The network asks for the fate of each packet and
  * carries it out; packets that wait for their time are here, as copies.
  */
-import type { FaultOpcode, FaultSyndrome } from '../../../verbs-api/contract/protocol/faults.ts';
-import { QPType } from '../../../verbs-api/contract/verbs/enums.ts';
-import type { ConnectionFacts, Fault } from '../../faults/fault.ts';
-import type { AddressVector } from '../../rnic/qp-attributes.ts';
-import { type Micros, NEVER } from '../../rnic/wire-port.ts';
-import { opcodeTraits, Trait } from '../../roce/wire/opcode.ts';
-import type { Packet } from '../../roce/wire/packet.ts';
-import { NakCode, nakSyndrome, rnrSyndrome } from '../../roce/wire/syndrome.ts';
+import type { FaultOpcode, FaultSyndrome } from '#contract/protocol/faults';
+import { QPType } from '#contract/verbs/enums';
+import type { ConnectionFacts, Fault } from '#daemon/faults/fault';
+import type { AddressVector } from '#daemon/rnic/qp-attributes';
+import { type Micros, NEVER } from '#daemon/rnic/wire-port';
+import { opcodeTraits, Trait } from '#daemon/roce/wire/opcode';
+import type { Packet } from '#daemon/roce/wire/packet';
+import { NakCode, nakSyndrome, rnrSyndrome } from '#daemon/roce/wire/syndrome';
 import type { PacketConnection } from './packet-connection.ts';
 import type { Arrival } from './udp-link.ts';
 

@@ -9,14 +9,14 @@
  * A connection whose peer's memory is behind waits for it, so slow memory slows its senders down and
  * loses nothing.
  */
-import { QPType } from '../../../verbs-api/contract/verbs/enums.ts';
-import type { PacketTap } from '../../capture/capture-tap.ts';
-import type { ConnectionFacts, Fault } from '../../faults/fault.ts';
-import { assert } from '../../invariants/assert.ts';
-import type { AddressVector } from '../../rnic/qp-attributes.ts';
-import type { QP } from '../../rnic/queue-pair.ts';
-import { type Micros, NEVER } from '../../rnic/wire-port.ts';
-import type { PacketWire } from '../../roce/transport/packet-wire.ts';
+import { QPType } from '#contract/verbs/enums';
+import type { PacketTap } from '#daemon/capture/capture-tap';
+import type { ConnectionFacts, Fault } from '#daemon/faults/fault';
+import { assert } from '#daemon/invariants/assert';
+import type { AddressVector } from '#daemon/rnic/qp-attributes';
+import type { QP } from '#daemon/rnic/queue-pair';
+import { type Micros, NEVER } from '#daemon/rnic/wire-port';
+import type { PacketWire } from '#daemon/roce/transport/packet-wire';
 import { Arrivals } from './arrivals.ts';
 import { Departures } from './departures.ts';
 import { MulticastGroups } from './multicast-groups.ts';

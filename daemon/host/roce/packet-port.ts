@@ -1,5 +1,5 @@
 /** A RoCE port as the packet network sees it. */
-import type { CmPort } from '../../roce/cm/cm-path.ts';
+import type { CmPort } from '#daemon/roce/cm/cm-path';
 import type { RoceCounters } from './roce-counters.ts';
 
 export interface PacketPort {

@@ -2,17 +2,17 @@
  * Shows packets to a tap as a network would carry them: with IP and UDP headers and an ICRC, which
  * packets between devices of one host do without.
  */
-import type { QueuePairName } from '../../../verbs-api/contract/protocol/tap-records.ts';
-import type { PacketTap } from '../../capture/capture-tap.ts';
-import type { AddressVector } from '../../rnic/qp-attributes.ts';
-import { PACKET_BYTES_MAX } from '../../roce/transport/packet-wire.ts';
-import type { Crc32 } from '../../roce/wire/crc32.ts';
+import type { QueuePairName } from '#contract/protocol/tap-records';
+import type { PacketTap } from '#daemon/capture/capture-tap';
+import type { AddressVector } from '#daemon/rnic/qp-attributes';
+import { PACKET_BYTES_MAX } from '#daemon/roce/transport/packet-wire';
+import type { Crc32 } from '#daemon/roce/wire/crc32';
 import {
   isIpv4Gid,
   makeDatagram,
   writeDatagramHeaders,
   writeUdpChecksum,
-} from '../../roce/wire/datagram.ts';
+} from '#daemon/roce/wire/datagram';
 import {
   ICRC_BYTES,
   IPV6_BYTES,
@@ -20,7 +20,7 @@ import {
   ROCE_PORT,
   UDP_BYTES,
   writeIcrc,
-} from '../../roce/wire/icrc.ts';
+} from '#daemon/roce/wire/icrc';
 import { chooseCrc32 } from './crc32-engine.ts';
 import type { Arrival, LinkPath } from './udp-link.ts';
 

@@ -1,8 +1,8 @@
 /** Where packets with an address vector go, and the GRH that their receivers see. */
-import type { FaultPeer } from '../../faults/fault.ts';
-import type { AddressVector } from '../../rnic/qp-attributes.ts';
-import { GRH_AREA_BYTES, makeDatagram, writeGrhArea } from '../../roce/wire/datagram.ts';
-import { ROCE_PORT } from '../../roce/wire/icrc.ts';
+import type { FaultPeer } from '#daemon/faults/fault';
+import type { AddressVector } from '#daemon/rnic/qp-attributes';
+import { GRH_AREA_BYTES, makeDatagram, writeGrhArea } from '#daemon/roce/wire/datagram';
+import { ROCE_PORT } from '#daemon/roce/wire/icrc';
 import { gidAddress } from '../host-addresses.ts';
 import { isMulticastGid } from './multicast-groups.ts';
 import type { OutwardPackets } from './outward-packets.ts';

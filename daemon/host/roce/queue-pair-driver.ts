@@ -2,20 +2,16 @@
  * Moves queue pairs for programs that leave it to the connection manager, as iWARP's does: up when
  * they connect, down when the connection ends, after what was posted has been sent.
  */
-import { QPState } from '../../../verbs-api/contract/verbs/enums.ts';
-import {
-  type ErrnoCode,
-  isVerbsError,
-  VerbsError,
-} from '../../../verbs-api/contract/verbs/errors.ts';
-import { assert } from '../../invariants/assert.ts';
-import { QPAttribute, type QPModification } from '../../rnic/qp-attributes.ts';
-import { qpStateName } from '../../rnic/qp-state.ts';
-import type { QP } from '../../rnic/queue-pair.ts';
-import { type Micros, NEVER } from '../../rnic/wire-port.ts';
-import type { CmConnection } from '../../roce/cm/cm-connection.ts';
-import type { CmEndFacts } from '../../roce/cm/cm-types.ts';
-import type { CommunicationManager } from '../../roce/cm/communication-manager.ts';
+import { QPState } from '#contract/verbs/enums';
+import { type ErrnoCode, isVerbsError, VerbsError } from '#contract/verbs/errors';
+import { assert } from '#daemon/invariants/assert';
+import { QPAttribute, type QPModification } from '#daemon/rnic/qp-attributes';
+import { qpStateName } from '#daemon/rnic/qp-state';
+import type { QP } from '#daemon/rnic/queue-pair';
+import { type Micros, NEVER } from '#daemon/rnic/wire-port';
+import type { CmConnection } from '#daemon/roce/cm/cm-connection';
+import type { CmEndFacts } from '#daemon/roce/cm/cm-types';
+import type { CommunicationManager } from '#daemon/roce/cm/communication-manager';
 import type { HostId } from '../host-id.ts';
 import type { RoceId } from './roce-id.ts';
 

@@ -3,8 +3,8 @@
  * other in step with what they exchange; perftest's server starts to listen for its queue pairs
  * while its client already connects them.
  */
-import { assert } from '../../invariants/assert.ts';
-import { type Micros, NEVER } from '../../rnic/wire-port.ts';
+import { assert } from '#daemon/invariants/assert';
+import { type Micros, NEVER } from '#daemon/rnic/wire-port';
 import type { HostId, ProgramParameters } from '../host-id.ts';
 
 /**

@@ -5,14 +5,10 @@
  * `HostCm` calls it for ids that are RoCE's, or may become so. Where the host moves the queue pair
  * (`RoceId.qp`), queue-pair-driver.ts does.
  */
-import { CMEventType, type QPState, QPType } from '../../../verbs-api/contract/verbs/enums.ts';
-import {
-  type ErrnoCode,
-  isVerbsError,
-  VerbsError,
-} from '../../../verbs-api/contract/verbs/errors.ts';
-import type { SocketAddress } from '../../../verbs-api/contract/verbs/provider.ts';
-import { assert } from '../../invariants/assert.ts';
+import { CMEventType, type QPState, QPType } from '#contract/verbs/enums';
+import { type ErrnoCode, isVerbsError, VerbsError } from '#contract/verbs/errors';
+import type { SocketAddress } from '#contract/verbs/provider';
+import { assert } from '#daemon/invariants/assert';
 import {
   addressBytes,
   addressFamily,
@@ -20,17 +16,17 @@ import {
   IPV6_ANY,
   isLoopback,
   isWildcard,
-} from '../../iwarp/cm/address.ts';
-import { idStateText } from '../../iwarp/cm/cm-id.ts';
-import { QPAttribute, type QPModification } from '../../rnic/qp-attributes.ts';
-import type { QP } from '../../rnic/queue-pair.ts';
-import type { Micros } from '../../rnic/wire-port.ts';
-import type { CmConnection } from '../../roce/cm/cm-connection.ts';
-import type { CmEvent } from '../../roce/cm/cm-events.ts';
-import type { CmEndFacts, CmPeerFacts } from '../../roce/cm/cm-types.ts';
-import { CommunicationManager } from '../../roce/cm/communication-manager.ts';
-import { RejectReason, SidrStatus } from '../../roce/wire/cm-message.ts';
-import { IP_REQUEST_BYTES, parseIpRequest, writeIpRequest } from '../../roce/wire/ip-request.ts';
+} from '#daemon/iwarp/cm/address';
+import { idStateText } from '#daemon/iwarp/cm/cm-id';
+import { QPAttribute, type QPModification } from '#daemon/rnic/qp-attributes';
+import type { QP } from '#daemon/rnic/queue-pair';
+import type { Micros } from '#daemon/rnic/wire-port';
+import type { CmConnection } from '#daemon/roce/cm/cm-connection';
+import type { CmEvent } from '#daemon/roce/cm/cm-events';
+import type { CmEndFacts, CmPeerFacts } from '#daemon/roce/cm/cm-types';
+import { CommunicationManager } from '#daemon/roce/cm/communication-manager';
+import { RejectReason, SidrStatus } from '#daemon/roce/wire/cm-message';
+import { IP_REQUEST_BYTES, parseIpRequest, writeIpRequest } from '#daemon/roce/wire/ip-request';
 import { gidAddress, gidBytes } from '../host-addresses.ts';
 import type { HostCmEvent, HostId, IbEventFacts, ProgramParameters } from '../host-id.ts';
 import { isolatedText } from '../links/isolated-text.ts';

@@ -2,12 +2,12 @@
  * Counters of a RoCE port, those that the kernel's rxe has in `hw_counters`. The network counts what
  * it sees pass.
  */
-import type { NicCounters } from '../../rnic/nic-counters.ts';
-import type { WireFailure } from '../../rnic/wire-port.ts';
-import { BTH_BYTES, opcodeTraits, Trait } from '../../roce/wire/opcode.ts';
-import type { Packet } from '../../roce/wire/packet.ts';
-import { psnDistance } from '../../roce/wire/psn.ts';
-import { NakCode, SyndromeKind, syndromeKind, syndromeValue } from '../../roce/wire/syndrome.ts';
+import type { NicCounters } from '#daemon/rnic/nic-counters';
+import type { WireFailure } from '#daemon/rnic/wire-port';
+import { BTH_BYTES, opcodeTraits, Trait } from '#daemon/roce/wire/opcode';
+import type { Packet } from '#daemon/roce/wire/packet';
+import { psnDistance } from '#daemon/roce/wire/psn';
+import { NakCode, SyndromeKind, syndromeKind, syndromeValue } from '#daemon/roce/wire/syndrome';
 
 /** Counts since the port was made. */
 export interface RoceCounters {

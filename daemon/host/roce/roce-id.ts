@@ -1,9 +1,9 @@
 /** What RoCE has of a connection id: addresses, path and connection. */
-import type { SocketAddress } from '../../../verbs-api/contract/verbs/provider.ts';
-import type { QP } from '../../rnic/queue-pair.ts';
-import type { CmConnection } from '../../roce/cm/cm-connection.ts';
-import type { CmListener } from '../../roce/cm/cm-listener.ts';
-import type { CmPath } from '../../roce/cm/cm-path.ts';
+import type { SocketAddress } from '#contract/verbs/provider';
+import type { QP } from '#daemon/rnic/queue-pair';
+import type { CmConnection } from '#daemon/roce/cm/cm-connection';
+import type { CmListener } from '#daemon/roce/cm/cm-listener';
+import type { CmPath } from '#daemon/roce/cm/cm-path';
 import type { HostIdState } from '../host-id-state.ts';
 import type { RocePort } from './roce-port.ts';
 

@@ -2,8 +2,8 @@
  * What connects the queue pairs of RoCE devices, in one value. No queue pair exists before the first
  * client, so a daemon loads it once it is ready.
  */
-import { makeWire } from '../../roce/transport/transport.ts';
-import { PATH_MTU_MAX_BYTES } from '../../roce/wire/path-mtu.ts';
+import { makeWire } from '#daemon/roce/transport/transport';
+import { PATH_MTU_MAX_BYTES } from '#daemon/roce/wire/path-mtu';
 import { PacketNetwork } from './packet-network.ts';
 import { RoceCm } from './roce-cm.ts';
 

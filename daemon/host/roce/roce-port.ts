@@ -1,15 +1,16 @@
 /** The port of a RoCE device: its GIDs, and who it reaches. */
-import { interfaceMtu } from '../../../native-bridge/libc/internet-socket.ts';
-import { SystemCallError } from '../../../native-bridge/libc/libc.ts';
-import type { IBPort, ProgramWire } from '../../rnic/ib-port.ts';
-import type { PortAddresses } from '../../rnic/qp-attributes.ts';
-import type { QP } from '../../rnic/queue-pair.ts';
+
+import type { IBPort, ProgramWire } from '#daemon/rnic/ib-port';
+import type { PortAddresses } from '#daemon/rnic/qp-attributes';
+import type { QP } from '#daemon/rnic/queue-pair';
 import {
   IP_HEADERS_BYTES,
   largestPathMtu,
   PATH_MTU_MAX_BYTES,
   pathMtuBytes,
-} from '../../roce/wire/path-mtu.ts';
+} from '#daemon/roce/wire/path-mtu';
+import { interfaceMtu } from '#native-bridge/libc/internet-socket';
+import { SystemCallError } from '#native-bridge/libc/libc';
 import { type HostAddress, interfaceOf } from '../host-addresses.ts';
 import { type GidEntry, type GidSource, GidTable } from './gid-table.ts';
 import type { MulticastGroups } from './multicast-groups.ts';

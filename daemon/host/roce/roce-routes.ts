@@ -1,8 +1,8 @@
 /** Finds the RoCE port of an address, and the path to a destination. */
-import type { ErrnoCode } from '../../../verbs-api/contract/verbs/errors.ts';
-import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import { addressFamily, isLoopback } from '../../iwarp/cm/address.ts';
-import type { CmPath } from '../../roce/cm/cm-path.ts';
+import type { ErrnoCode } from '#contract/verbs/errors';
+import { isVerbsError } from '#contract/verbs/errors';
+import { addressFamily, isLoopback } from '#daemon/iwarp/cm/address';
+import type { CmPath } from '#daemon/roce/cm/cm-path';
 import { gidAddress, gidBytes } from '../host-addresses.ts';
 import { isMulticastGid } from './multicast-groups.ts';
 import type { RocePort } from './roce-port.ts';

@@ -1,14 +1,14 @@
 /** What programs ask of a RoCE device beside the objects that every device has. */
-import type { GidEntry } from '../../../verbs-api/contract/verbs/attributes.ts';
-import { QPType } from '../../../verbs-api/contract/verbs/enums.ts';
-import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import type { AH } from '../../rnic/address-handle.ts';
-import type { PathAttributes } from '../../rnic/ib-port.ts';
-import type { Nic } from '../../rnic/nic.ts';
-import type { PD } from '../../rnic/protection-domain.ts';
-import type { AddressVector, QPModification } from '../../rnic/qp-attributes.ts';
-import type { QP } from '../../rnic/queue-pair.ts';
-import type { Micros } from '../../rnic/wire-port.ts';
+import type { GidEntry } from '#contract/verbs/attributes';
+import { QPType } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
+import type { AH } from '#daemon/rnic/address-handle';
+import type { PathAttributes } from '#daemon/rnic/ib-port';
+import type { Nic } from '#daemon/rnic/nic';
+import type { PD } from '#daemon/rnic/protection-domain';
+import type { AddressVector, QPModification } from '#daemon/rnic/qp-attributes';
+import type { QP } from '#daemon/rnic/queue-pair';
+import type { Micros } from '#daemon/rnic/wire-port';
 import type { RoceBackend } from '../device-backend.ts';
 import { type GroupAccount, isMulticastGid, type MulticastGroups } from './multicast-groups.ts';
 import type { RocePort } from './roce-port.ts';

@@ -2,9 +2,9 @@
  * Ports of connection ids on RoCE. Each port space has its own: TCP's and UDP's ports of the machine
  * do not matter to it.
  */
-import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import type { SocketAddress } from '../../../verbs-api/contract/verbs/provider.ts';
-import type { IdAccount } from '../../iwarp/cm/cm-id.ts';
+import { VerbsError } from '#contract/verbs/errors';
+import type { SocketAddress } from '#contract/verbs/provider';
+import type { IdAccount } from '#daemon/iwarp/cm/cm-id';
 import { type PortClaim, portClash } from '../port-clash.ts';
 
 /** Ports for those who ask for any: the kernel's range by default. */

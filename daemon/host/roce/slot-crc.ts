@@ -1,5 +1,5 @@
 /** CRC-32 over parts of one buffer: the views that the native call needs are kept and used again. */
-import { type Crc32, tableCrc32 } from '../../roce/wire/crc32.ts';
+import { type Crc32, tableCrc32 } from '#daemon/roce/wire/crc32';
 import { fastestCrc32 } from './crc32-engine.ts';
 
 /** Up to this many bytes the table costs less than a native call. */

@@ -11,21 +11,12 @@
  * handed over in the batch that the kernel filled.
  */
 
-import {
-  type DatagramDestination,
-  IncomingBatch,
-  OutgoingBatch,
-} from '../../../native-bridge/libc/datagram-batch.ts';
-import { socketAddress } from '../../../native-bridge/libc/internet-socket.ts';
-import { errnoName, SystemCallError } from '../../../native-bridge/libc/libc.ts';
-import { routeMtu } from '../../../native-bridge/libc/route-mtu.ts';
-import { openUdp, sendGroupsBy } from '../../../native-bridge/libc/udp-socket.ts';
-import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import type { AddressVector } from '../../rnic/qp-attributes.ts';
-import type { QP } from '../../rnic/queue-pair.ts';
-import type { Micros } from '../../rnic/wire-port.ts';
-import { PACKET_BYTES_MAX } from '../../roce/transport/packet-wire.ts';
-import { isIpv4Gid } from '../../roce/wire/datagram.ts';
+import { VerbsError } from '#contract/verbs/errors';
+import type { AddressVector } from '#daemon/rnic/qp-attributes';
+import type { QP } from '#daemon/rnic/queue-pair';
+import type { Micros } from '#daemon/rnic/wire-port';
+import { PACKET_BYTES_MAX } from '#daemon/roce/transport/packet-wire';
+import { isIpv4Gid } from '#daemon/roce/wire/datagram';
 import {
   bytesFromIdentification,
   GID_BYTES,
@@ -34,10 +25,19 @@ import {
   ROCE_PORT,
   readIcrc,
   writeIcrc,
-} from '../../roce/wire/icrc.ts';
-import { identificationOf } from '../../roce/wire/identification.ts';
-import { BTH_BYTES } from '../../roce/wire/opcode.ts';
-import { IP_HEADERS_BYTES, largestPathMtu } from '../../roce/wire/path-mtu.ts';
+} from '#daemon/roce/wire/icrc';
+import { identificationOf } from '#daemon/roce/wire/identification';
+import { BTH_BYTES } from '#daemon/roce/wire/opcode';
+import { IP_HEADERS_BYTES, largestPathMtu } from '#daemon/roce/wire/path-mtu';
+import {
+  type DatagramDestination,
+  IncomingBatch,
+  OutgoingBatch,
+} from '#native-bridge/libc/datagram-batch';
+import { socketAddress } from '#native-bridge/libc/internet-socket';
+import { errnoName, SystemCallError } from '#native-bridge/libc/libc';
+import { routeMtu } from '#native-bridge/libc/route-mtu';
+import { openUdp, sendGroupsBy } from '#native-bridge/libc/udp-socket';
 import { gidAddress, interfaceOf } from '../host-addresses.ts';
 import { GroupSockets } from './group-sockets.ts';
 import { BUFFER_BYTES, closeSocket, type LinkSocket, watchSocket } from './link-socket.ts';

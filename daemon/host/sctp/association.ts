@@ -5,7 +5,7 @@
  * A transport is an `SctpTransport`. It makes each `SctpPort`, whose `Association`s come up with the
  * peer's adaptation indication known, and carry messages until they end.
  */
-import type { IdAccount } from '../../iwarp/cm/cm-id.ts';
+import type { IdAccount } from '#daemon/iwarp/cm/cm-id';
 
 /** Of all hosts of the process: each takes some 15 KB, and up to its window of data that is not yet read. */
 export const ASSOCIATIONS_MAX = 4096;

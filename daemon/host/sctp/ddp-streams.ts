@@ -7,9 +7,9 @@
  * message has arrived waits until everything has; if others keep the association busy, all pause
  * until then (`PROOF_MICROS`).
  */
-import { makeCutMessage } from '../../iwarp/sctp/cut-message.ts';
-import { PayloadProtocol, SessionFunction } from '../../iwarp/sctp/session-message.ts';
-import { readUint16 } from '../../iwarp/wire/bytes.ts';
+import { makeCutMessage } from '#daemon/iwarp/sctp/cut-message';
+import { PayloadProtocol, SessionFunction } from '#daemon/iwarp/sctp/session-message';
+import { readUint16 } from '#daemon/iwarp/wire/bytes';
 import type { Alarm } from '../links/network.ts';
 import type { Association, AssociationEnd, AssociationUser, MessageKind } from './association.ts';
 import { CONTROL, SctpLink, SEGMENT } from './sctp-link.ts';

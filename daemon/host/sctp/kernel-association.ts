@@ -1,6 +1,6 @@
 /** An association of the kernel's SCTP: a socket that the event loop watches. */
-import type { SctpSocket } from '../../../native-bridge/libc/sctp-socket.ts';
-import { type SocketWatch, watchSocket } from '../../../native-bridge/libc/watched-descriptor.ts';
+import type { SctpSocket } from '#native-bridge/libc/sctp-socket';
+import { type SocketWatch, watchSocket } from '#native-bridge/libc/watched-descriptor';
 import type { HostClock } from '../links/network.ts';
 import type { MessageKind } from './association.ts';
 import type { Opening } from './opening.ts';

@@ -1,14 +1,10 @@
 /** SCTP by the kernel's sockets: IP protocol 132, or in UDP (RFC 6951) where the kernel does that. */
 import { readFileSync } from 'node:fs';
-import { SystemCallError } from '../../../native-bridge/libc/libc.ts';
-import {
-  probeSctp,
-  SctpSocket,
-  type SctpSocketOptions,
-} from '../../../native-bridge/libc/sctp-socket.ts';
-import { type SocketWatch, watchSocket } from '../../../native-bridge/libc/watched-descriptor.ts';
-import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import type { IdAccount } from '../../iwarp/cm/cm-id.ts';
+import { isVerbsError } from '#contract/verbs/errors';
+import type { IdAccount } from '#daemon/iwarp/cm/cm-id';
+import { SystemCallError } from '#native-bridge/libc/libc';
+import { probeSctp, SctpSocket, type SctpSocketOptions } from '#native-bridge/libc/sctp-socket';
+import { type SocketWatch, watchSocket } from '#native-bridge/libc/watched-descriptor';
 import { gidAddress } from '../host-addresses.ts';
 import { type HostClock, TransportError } from '../links/network.ts';
 import {

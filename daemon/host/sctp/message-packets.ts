@@ -15,7 +15,7 @@
  * |                     Payload protocol identifier               |
  * ```
  */
-import { tableCrc32c } from '../../iwarp/wire/crc32c.ts';
+import { tableCrc32c } from '#daemon/iwarp/wire/crc32c';
 import { chooseCrcEngine } from '../crc-engine.ts';
 import { gidBytes } from '../host-addresses.ts';
 import type { MessageKind, SctpAddress } from './association.ts';

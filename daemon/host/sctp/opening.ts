@@ -1,6 +1,7 @@
 /** How associations come up, whatever the transport. */
-import { SystemCallError } from '../../../native-bridge/libc/libc.ts';
-import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+
+import { isVerbsError } from '#contract/verbs/errors';
+import { SystemCallError } from '#native-bridge/libc/libc';
 import { TransportError } from '../links/network.ts';
 import type { Association, AssociationAttempt } from './association.ts';
 

@@ -1,5 +1,5 @@
 /** The checksum of SCTP packets (RFC 9260 appendix A) in the slots of a batch, whose views are kept. */
-import { type Crc32c, tableCrc32c } from '../../iwarp/wire/crc32c.ts';
+import { type Crc32c, tableCrc32c } from '#daemon/iwarp/wire/crc32c';
 import { CHECKSUM_AT } from './packet-gate.ts';
 
 /** Up to this many bytes the table costs less than a native call. */

@@ -1,6 +1,6 @@
 /** Paths: a UDP socket of ours and a peer's address and port, with the token that the library knows. */
-import type { DatagramDestination } from '../../../native-bridge/libc/datagram-batch.ts';
-import type { DescriptorWatch } from '../../../native-bridge/libc/watched-descriptor.ts';
+import type { DatagramDestination } from '#native-bridge/libc/datagram-batch';
+import type { DescriptorWatch } from '#native-bridge/libc/watched-descriptor';
 import type { Mailbox } from './memory-datagrams.ts';
 import type { SentTags } from './sent-tags.ts';
 

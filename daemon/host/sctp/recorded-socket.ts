@@ -1,9 +1,5 @@
 /** A socket of an association whose packets only the kernel sees: shows its messages to a watcher, as packets. */
-import type {
-  ReceiveArea,
-  ReceivedFacts,
-  SctpEvent,
-} from '../../../native-bridge/libc/sctp-event.ts';
+import type { ReceiveArea, ReceivedFacts, SctpEvent } from '#native-bridge/libc/sctp-event';
 import { gidBytes } from '../host-addresses.ts';
 import type { MessageKind, SctpAddress } from './association.ts';
 import { ClosingChunk, MessagePackets, type Way } from './message-packets.ts';

@@ -2,8 +2,8 @@
  * What the faults of a host do to SCTP packets of its devices: a network that loses, doubles, delays
  * and reorders. SCTP is to get over it. The carrier asks before a packet leaves, and when one has come.
  */
-import type { TapLinkEnds } from '../../../verbs-api/contract/protocol/tap-records.ts';
-import type { ConnectionFacts, Fault } from '../../faults/fault.ts';
+import type { TapLinkEnds } from '#contract/protocol/tap-records';
+import type { ConnectionFacts, Fault } from '#daemon/faults/fault';
 import { gidAddress } from '../host-addresses.ts';
 import type { Alarm, HostClock } from '../links/network.ts';
 import { firstStream } from './packet-gate.ts';

@@ -5,7 +5,7 @@
  * `close` comes once both halves of the session have ended, and `reset` ends it at once: with a
  * Terminate if the association has other sessions, or else with the association.
  */
-import { PayloadProtocol } from '../../iwarp/sctp/session-message.ts';
+import { PayloadProtocol } from '#daemon/iwarp/sctp/session-message';
 import { type Link, type LinkUser, NO_USER } from '../links/link.ts';
 import type { Association, MessageKind } from './association.ts';
 

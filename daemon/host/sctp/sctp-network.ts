@@ -3,16 +3,13 @@
  * network inside. A wildcard has both, under one number.
  */
 
-import { SCTP_FAULT_KINDS } from '../../../verbs-api/contract/protocol/faults.ts';
-import type {
-  QueuePairName,
-  TapLinkEnds,
-} from '../../../verbs-api/contract/protocol/tap-records.ts';
-import type { PacketTap } from '../../capture/capture-tap.ts';
-import type { Fault } from '../../faults/fault.ts';
-import { addressFamily, IPV4_ANY, isWildcard } from '../../iwarp/cm/address.ts';
-import type { IdAccount } from '../../iwarp/cm/cm-id.ts';
-import { DDP_ADAPTATION } from '../../iwarp/sctp/sctp-layer.ts';
+import { SCTP_FAULT_KINDS } from '#contract/protocol/faults';
+import type { QueuePairName, TapLinkEnds } from '#contract/protocol/tap-records';
+import type { PacketTap } from '#daemon/capture/capture-tap';
+import type { Fault } from '#daemon/faults/fault';
+import { addressFamily, IPV4_ANY, isWildcard } from '#daemon/iwarp/cm/address';
+import type { IdAccount } from '#daemon/iwarp/cm/cm-id';
+import { DDP_ADAPTATION } from '#daemon/iwarp/sctp/sctp-layer';
 import type { Dial, Link } from '../links/link.ts';
 import {
   type Alarm,

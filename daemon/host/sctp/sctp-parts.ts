@@ -1,6 +1,6 @@
 /** What a host needs for devices of SCTP, and loads only for them. */
-import { MessageWalk } from '../../iwarp/faults/message-walk.ts';
-import { DDP_ADAPTATION, SctpLayer } from '../../iwarp/sctp/sctp-layer.ts';
+import { MessageWalk } from '#daemon/iwarp/faults/message-walk';
+import { DDP_ADAPTATION, SctpLayer } from '#daemon/iwarp/sctp/sctp-layer';
 import type { SctpTransportKind } from '../device-config.ts';
 import type { HostClock } from '../links/network.ts';
 import { DeviceTransports } from './device-transports.ts';

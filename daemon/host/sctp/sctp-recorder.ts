@@ -2,11 +2,8 @@
  * Shows the packets of a host's associations to a tap, as they are on the network: the SCTP packet with
  * its checksum, behind IP and UDP headers that are written here as the kernel writes them.
  */
-import type {
-  QueuePairName,
-  TapLinkEnds,
-} from '../../../verbs-api/contract/protocol/tap-records.ts';
-import type { PacketTap } from '../../capture/capture-tap.ts';
+import type { QueuePairName, TapLinkEnds } from '#contract/protocol/tap-records';
+import type { PacketTap } from '#daemon/capture/capture-tap';
 import { gidAddress, gidBytes } from '../host-addresses.ts';
 import { firstStream } from './packet-gate.ts';
 import type { PacketObserver, PacketPlace } from './udp-carrier.ts';

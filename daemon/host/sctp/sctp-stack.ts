@@ -6,13 +6,13 @@
  * of packets. What a user sends outside of a turn leaves in a turn that follows at once.
  */
 
-import { socketAddress } from '../../../native-bridge/libc/internet-socket.ts';
-import { SystemCallError } from '../../../native-bridge/libc/libc.ts';
-import { routeMtu } from '../../../native-bridge/libc/route-mtu.ts';
-import { UsrsctpUnavailable } from '../../../native-bridge/usrsctp/library.ts';
-import { UsrsctpSocket } from '../../../native-bridge/usrsctp/socket.ts';
-import { type UsrsctpStack, usrsctpStack } from '../../../native-bridge/usrsctp/stack.ts';
-import type { IdAccount } from '../../iwarp/cm/cm-id.ts';
+import type { IdAccount } from '#daemon/iwarp/cm/cm-id';
+import { socketAddress } from '#native-bridge/libc/internet-socket';
+import { SystemCallError } from '#native-bridge/libc/libc';
+import { routeMtu } from '#native-bridge/libc/route-mtu';
+import { UsrsctpUnavailable } from '#native-bridge/usrsctp/library';
+import { UsrsctpSocket } from '#native-bridge/usrsctp/socket';
+import { type UsrsctpStack, usrsctpStack } from '#native-bridge/usrsctp/stack';
 import { gidAddress, gidBytes } from '../host-addresses.ts';
 import { type Alarm, type HostClock, TransportError } from '../links/network.ts';
 import { ASSOCIATIONS_MAX } from './association.ts';

@@ -1,10 +1,6 @@
 /** An association over a socket, libusrsctp's or the kernel's, from its opening to its end. */
-import { errnoName } from '../../../native-bridge/libc/libc.ts';
-import {
-  ReceiveArea,
-  type ReceivedFacts,
-  type SctpEvent,
-} from '../../../native-bridge/libc/sctp-event.ts';
+import { errnoName } from '#native-bridge/libc/libc';
+import { ReceiveArea, type ReceivedFacts, type SctpEvent } from '#native-bridge/libc/sctp-event';
 import {
   type Association,
   type AssociationEnd,

@@ -5,13 +5,13 @@
  * A packet is copied once on its way out, from the library into the batch, gets its checksum there, and
  * leaves with others by one system call. One that comes is checked where the kernel put it.
  */
-import { IncomingBatch, OutgoingBatch } from '../../../native-bridge/libc/datagram-batch.ts';
-import { closeDescriptor } from '../../../native-bridge/libc/descriptor.ts';
-import { unreserved } from '../../../native-bridge/libc/descriptor-limit.ts';
-import { ErrorQueue, keepErrors } from '../../../native-bridge/libc/error-queue.ts';
-import { SystemCallError } from '../../../native-bridge/libc/libc.ts';
-import { openUdp } from '../../../native-bridge/libc/udp-socket.ts';
-import { watchDescriptor } from '../../../native-bridge/libc/watched-descriptor.ts';
+import { IncomingBatch, OutgoingBatch } from '#native-bridge/libc/datagram-batch';
+import { closeDescriptor } from '#native-bridge/libc/descriptor';
+import { unreserved } from '#native-bridge/libc/descriptor-limit';
+import { ErrorQueue, keepErrors } from '#native-bridge/libc/error-queue';
+import { SystemCallError } from '#native-bridge/libc/libc';
+import { openUdp } from '#native-bridge/libc/udp-socket';
+import { watchDescriptor } from '#native-bridge/libc/watched-descriptor';
 import { chooseCrcEngine } from '../crc-engine.ts';
 import { TransportError } from '../links/network.ts';
 import type { Mailbox, MemoryDatagrams } from './memory-datagrams.ts';

@@ -1,8 +1,9 @@
 /** An association of the stack: a socket of libusrsctp on a path. */
-import { errnoName } from '../../../native-bridge/libc/libc.ts';
-import { type UsrsctpSocket, unfragmentedBytes } from '../../../native-bridge/usrsctp/socket.ts';
-import { HEARTBEAT_MS } from '../../../native-bridge/usrsctp/stack.ts';
-import type { IdAccount } from '../../iwarp/cm/cm-id.ts';
+
+import type { IdAccount } from '#daemon/iwarp/cm/cm-id';
+import { errnoName } from '#native-bridge/libc/libc';
+import { type UsrsctpSocket, unfragmentedBytes } from '#native-bridge/usrsctp/socket';
+import { HEARTBEAT_MS } from '#native-bridge/usrsctp/stack';
 import type { Alarm } from '../links/network.ts';
 import type { Opening } from './opening.ts';
 import type { Path } from './paths.ts';

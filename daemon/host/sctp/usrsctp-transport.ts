@@ -1,7 +1,8 @@
 /** SCTP over UDP (RFC 6951) by libusrsctp: each host of a process has a `UsrsctpTransport`, over one stack. */
-import { type UsrsctpOptions, UsrsctpSocket } from '../../../native-bridge/usrsctp/socket.ts';
-import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import type { IdAccount } from '../../iwarp/cm/cm-id.ts';
+
+import { isVerbsError } from '#contract/verbs/errors';
+import type { IdAccount } from '#daemon/iwarp/cm/cm-id';
+import { type UsrsctpOptions, UsrsctpSocket } from '#native-bridge/usrsctp/socket';
 import { type HostClock, TransportError } from '../links/network.ts';
 import {
   type Association,

@@ -2,7 +2,7 @@
  * Sentences in the words of C: what refuses serves both personalities and names attributes as
  * TypeScript spells them, so their C names take their place where the program is one of C.
  */
-import { FAULT_VERB_CALLS } from '../../../verbs-api/contract/protocol/faults.ts';
+import { FAULT_VERB_CALLS } from '#contract/protocol/faults';
 
 /** Attributes whose C name is more than the same words with underscores. */
 const C_NAMES: Readonly<Record<string, string>> = {

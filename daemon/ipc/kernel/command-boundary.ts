@@ -1,6 +1,6 @@
 /** Where a refusal becomes an errno, and is recorded with its reason: the only such place for C. */
-import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import type { Refusals } from '../../refusals/refusals.ts';
+import { isVerbsError } from '#contract/verbs/errors';
+import type { Refusals } from '#daemon/refusals/refusals';
 import { inC } from './c-spelling.ts';
 import { type KernelCaller, type KernelFile, type KernelReply, refusal } from './kernel-file.ts';
 import type { ShimRequest } from './shim-protocol.ts';

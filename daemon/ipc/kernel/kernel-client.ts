@@ -1,9 +1,10 @@
 /** A program that uses the emulated kernel: its identity, its objects and its quotas. */
-import type { PeerProcess } from '../../../native-bridge/libc/peer-process.ts';
-import type { ClientStatus } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
-import { judge } from '../../lint/advice.ts';
-import type { Advice, Findings, LintedProgram } from '../../lint/findings.ts';
-import type { Refusals } from '../../refusals/refusals.ts';
+
+import type { ClientStatus } from '#contract/protocol/ipc-admin';
+import { judge } from '#daemon/lint/advice';
+import type { Advice, Findings, LintedProgram } from '#daemon/lint/findings';
+import type { Refusals } from '#daemon/refusals/refusals';
+import type { PeerProcess } from '#native-bridge/libc/peer-process';
 import { ClientIdentity } from '../client-identity.ts';
 import { isExiting } from '../exiting-process.ts';
 import type { OwnReport } from '../objects/failure-report.ts';

@@ -5,11 +5,12 @@
  *
  * To serve another kind of file: implement `KernelFile` and add its maker to `kernel-files.ts`.
  */
-import type { PeerProcess } from '../../../native-bridge/libc/peer-process.ts';
-import type { RefusalApi } from '../../../verbs-api/contract/protocol/refusals.ts';
-import { ERRNO, type ErrnoCode } from '../../../verbs-api/contract/verbs/errors.ts';
-import type { RnicHost } from '../../host/rnic-host.ts';
-import type { QP } from '../../rnic/queue-pair.ts';
+
+import type { RefusalApi } from '#contract/protocol/refusals';
+import { ERRNO, type ErrnoCode } from '#contract/verbs/errors';
+import type { RnicHost } from '#daemon/host/rnic-host';
+import type { QP } from '#daemon/rnic/queue-pair';
+import type { PeerProcess } from '#native-bridge/libc/peer-process';
 import type { DeviceResources, ListedId } from '../objects/device-resources.ts';
 import type { EventRouter } from '../objects/event-router.ts';
 import type { NumberedList } from '../objects/numbered-list.ts';

@@ -4,21 +4,21 @@
  * are destroyed. Malformed bytes can harm only the file that received them.
  */
 import { randomBytes } from 'node:crypto';
-import { closeDescriptor } from '../../../native-bridge/libc/descriptor.ts';
-import { SystemCallError } from '../../../native-bridge/libc/libc.ts';
-import type { PeerProcess } from '../../../native-bridge/libc/peer-process.ts';
-import type { ClientStatus } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
-import { Role, TOKEN_BYTES, tokenText } from '../../../verbs-api/contract/protocol/ipc-frames.ts';
-import { IpcFormatError } from '../../../verbs-api/contract/protocol/ipc-value.ts';
-import { ERRNO, isVerbsError, VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import type { MemoryTier } from '../../../verbs-api/contract/verbs/provider.ts';
-import type { RnicHost } from '../../host/rnic-host.ts';
-import { inSlices } from '../../host/slices.ts';
-import { noteWork } from '../../host/turn-note.ts';
-import { assert } from '../../invariants/assert.ts';
-import type { Findings } from '../../lint/findings.ts';
-import type { Refusals } from '../../refusals/refusals.ts';
-import type { QP } from '../../rnic/queue-pair.ts';
+import type { ClientStatus } from '#contract/protocol/ipc-admin';
+import { Role, TOKEN_BYTES, tokenText } from '#contract/protocol/ipc-frames';
+import { IpcFormatError } from '#contract/protocol/ipc-value';
+import { ERRNO, isVerbsError, VerbsError } from '#contract/verbs/errors';
+import type { MemoryTier } from '#contract/verbs/provider';
+import type { RnicHost } from '#daemon/host/rnic-host';
+import { inSlices } from '#daemon/host/slices';
+import { noteWork } from '#daemon/host/turn-note';
+import { assert } from '#daemon/invariants/assert';
+import type { Findings } from '#daemon/lint/findings';
+import type { Refusals } from '#daemon/refusals/refusals';
+import type { QP } from '#daemon/rnic/queue-pair';
+import { closeDescriptor } from '#native-bridge/libc/descriptor';
+import { SystemCallError } from '#native-bridge/libc/libc';
+import type { PeerProcess } from '#native-bridge/libc/peer-process';
 import type { Connection } from '../connection.ts';
 import type { DescriptorsInFlight } from '../descriptors-in-flight.ts';
 import { KeptInput } from '../kept-input.ts';

@@ -1,5 +1,5 @@
 /** Maps the commands of the kernel's ABI to verbs, since faults are configured by verb. */
-import type { FaultVerb } from '../../../verbs-api/contract/protocol/faults.ts';
+import type { FaultVerb } from '#contract/protocol/faults';
 import { CmCommand } from './cm/abi.ts';
 import { UverbsCommandNumber as N } from './uverbs/layouts.ts';
 

@@ -3,7 +3,7 @@
  * must fail at once, as in the kernel, which pins every page; otherwise it would fail when a peer's
  * bytes arrive.
  */
-import { type MappedPiece, visitMappings } from '../../../native-bridge/libc/process-maps.ts';
+import { type MappedPiece, visitMappings } from '#native-bridge/libc/process-maps';
 
 /**
  * Mappings of a region that are looked at: each takes two microseconds, and a program can make 65,530 of

@@ -2,7 +2,7 @@
  * Reasons on their way to programs that asked for them: lines that wait for a program's next reply. By
  * process, since what is not a reply (a completion in error, an event) belongs to no request.
  */
-import { type Refusal, refusalLine } from '../../../verbs-api/contract/protocol/refusals.ts';
+import { type Refusal, refusalLine } from '#contract/protocol/refusals';
 
 /** Lines that wait for one process; of more, only the number is kept. */
 const LINES_MAX = 64;

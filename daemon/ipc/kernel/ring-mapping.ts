@@ -6,14 +6,15 @@
  * made, when it is released and when the garbage collector finds it: those of ten thousand queue pairs
  * would take a hundred milliseconds at once.
  */
-import { SystemCallError } from '../../../native-bridge/libc/libc.ts';
+
+import { VerbsError } from '#contract/verbs/errors';
+import { assert } from '#daemon/invariants/assert';
+import { SystemCallError } from '#native-bridge/libc/libc';
 import {
   SharedFile,
   type SharedMemory,
   SYSTEM_PAGE_BYTES,
-} from '../../../native-bridge/libc/shared-memory.ts';
-import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import { assert } from '../../invariants/assert.ts';
+} from '#native-bridge/libc/shared-memory';
 import { takeFor } from '../objects/daemon-budget.ts';
 import type { RingSource } from '../objects/queue-rings.ts';
 import type { QuotaLedger } from '../objects/quotas.ts';

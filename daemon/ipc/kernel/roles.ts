@@ -1,5 +1,5 @@
 /** The roles of connections that the kernel's part of the socket serves. */
-import { Role } from '../../../verbs-api/contract/protocol/ipc-frames.ts';
+import { Role } from '#contract/protocol/ipc-frames';
 import type { KernelFileKind } from './kernel-file.ts';
 
 /** Roles whose connections belong to files, and the kind of file. */

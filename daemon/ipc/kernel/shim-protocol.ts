@@ -25,9 +25,9 @@
  * may be sent one-way by whoever changes the word to 2. While it is 2, such a doorbell is on its
  * way, or the daemon looks at the queue by itself. Whoever posts reads it behind a full fence. "progress" counts the work requests that were completed.
  */
-import { TOKEN_BYTES } from '../../../verbs-api/contract/protocol/ipc-frames.ts';
-import { RecordReader } from '../../../verbs-api/contract/protocol/ipc-records.ts';
-import { IpcFormatError } from '../../../verbs-api/contract/protocol/ipc-value.ts';
+import { TOKEN_BYTES } from '#contract/protocol/ipc-frames';
+import { RecordReader } from '#contract/protocol/ipc-records';
+import { IpcFormatError } from '#contract/protocol/ipc-value';
 
 /** Bytes of a request before its payload. */
 const REQUEST_HEADER_BYTES = 24;

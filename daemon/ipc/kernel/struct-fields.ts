@@ -1,5 +1,5 @@
 /** 64-bit numbers in structs, with range checks. */
-import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import { VerbsError } from '#contract/verbs/errors';
 
 /** Writes a number of up to 53 bits as u64. */
 export function setUint64(fields: DataView, at: number, value: number): void {

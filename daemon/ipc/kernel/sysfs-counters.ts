@@ -2,7 +2,7 @@
  * Keeps the `hw_counters` of RoCE devices up to date in the device tree. They are plain files, so they
  * follow once a second; `iwarpd status` has the present values.
  */
-import type { DeviceBackend } from '../../host/device-backend.ts';
+import type { DeviceBackend } from '#daemon/host/device-backend';
 import { replaceFile } from './sysfs-files.ts';
 
 const INTERVAL_MS = 1000;

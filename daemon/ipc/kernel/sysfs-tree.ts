@@ -5,9 +5,9 @@
  */
 import { existsSync, lstatSync, mkdirSync, rmSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { AsyncEventType } from '../../../verbs-api/contract/verbs/enums.ts';
-import type { DeviceAsyncEvent } from '../../host/device-backend.ts';
-import { type HostAddress, hostAddresses, primaryAddress } from '../../host/host-addresses.ts';
+import { AsyncEventType } from '#contract/verbs/enums';
+import type { DeviceAsyncEvent } from '#daemon/host/device-backend';
+import { type HostAddress, hostAddresses, primaryAddress } from '#daemon/host/host-addresses';
 import type { DeviceDirectory } from '../objects/device-directory.ts';
 import type { DeviceEventSink } from '../objects/event-router.ts';
 import { placeFailure } from '../own-place.ts';

@@ -3,8 +3,8 @@
  * first `prepareRead` of a range fetches it, and `onReady` reports its arrival. Writes are sent at
  * once and counted until the agent acknowledges them.
  */
-import { AGENT_TRANSFER_MAX_BYTES } from '../../../verbs-api/contract/protocol/ipc-records.ts';
-import { copyBytes, type MemoryBacking } from '../../rnic/memory-backing.ts';
+import { AGENT_TRANSFER_MAX_BYTES } from '#contract/protocol/ipc-records';
+import { copyBytes, type MemoryBacking } from '#daemon/rnic/memory-backing';
 import type { AgentChannel } from './agent-channel.ts';
 import type { StagedRange } from './staged-memory.ts';
 

@@ -9,9 +9,9 @@ import {
   emitAgentRequest,
   parseAgentReply,
   RecordReader,
-} from '../../../verbs-api/contract/protocol/ipc-records.ts';
-import { IpcFormatError } from '../../../verbs-api/contract/protocol/ipc-value.ts';
-import { assert } from '../../invariants/assert.ts';
+} from '#contract/protocol/ipc-records';
+import { IpcFormatError } from '#contract/protocol/ipc-value';
+import { assert } from '#daemon/invariants/assert';
 import { type InputAccount, KeptInput } from '../kept-input.ts';
 import { StagedMemory } from './staged-memory.ts';
 

@@ -1,7 +1,7 @@
 /** How the memory of one client is shared with the device, and reached when it is not shared. */
-import type { MappingRef } from '../../../verbs-api/contract/protocol/commands.ts';
-import type { MemoryTier } from '../../../verbs-api/contract/verbs/provider.ts';
-import type { MemoryBacking } from '../../rnic/memory-backing.ts';
+import type { MappingRef } from '#contract/protocol/commands';
+import type { MemoryTier } from '#contract/verbs/provider';
+import type { MemoryBacking } from '#daemon/rnic/memory-backing';
 
 /** Memory that the device allocates and the client sees as well. */
 export interface SharedAllocation {

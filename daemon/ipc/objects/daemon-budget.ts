@@ -2,8 +2,8 @@
  * Limits of all clients together, each divided among users: quotas limit one client, and there can be
  * any number of clients. `daemon/LIMITS.md` lists them; a test compares the two.
  */
-import type { SharedLimitUse } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
-import type { DeviceCapacity } from '../../rnic/device-registry.ts';
+import type { SharedLimitUse } from '#contract/protocol/ipc-admin';
+import type { DeviceCapacity } from '#daemon/rnic/device-registry';
 import { isTrusted } from '../trusted-user.ts';
 import { type LimitTerms, OWNER, type RefusalNote, SharedLimit } from './shared-limit.ts';
 

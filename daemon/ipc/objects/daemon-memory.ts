@@ -1,13 +1,13 @@
 /** The memory of a client: shared by descriptor, or reached by the best tier that works. */
 import { randomBytes } from 'node:crypto';
-import { SystemCallError } from '../../../native-bridge/libc/libc.ts';
-import type { PeerProcess } from '../../../native-bridge/libc/peer-process.ts';
-import { ProcessMemory, yamaScope } from '../../../native-bridge/libc/process-vm.ts';
-import type { SharedMemory } from '../../../native-bridge/libc/shared-memory.ts';
-import { TOKEN_BYTES, tokenText } from '../../../verbs-api/contract/protocol/ipc-frames.ts';
-import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import type { MemoryTier } from '../../../verbs-api/contract/verbs/provider.ts';
-import { assert } from '../../invariants/assert.ts';
+import { TOKEN_BYTES, tokenText } from '#contract/protocol/ipc-frames';
+import { VerbsError } from '#contract/verbs/errors';
+import type { MemoryTier } from '#contract/verbs/provider';
+import { assert } from '#daemon/invariants/assert';
+import { SystemCallError } from '#native-bridge/libc/libc';
+import type { PeerProcess } from '#native-bridge/libc/peer-process';
+import { ProcessMemory, yamaScope } from '#native-bridge/libc/process-vm';
+import type { SharedMemory } from '#native-bridge/libc/shared-memory';
 import { programName } from '../program-name.ts';
 import { AgentBacking } from './agent-backing.ts';
 import type { AgentChannel } from './agent-channel.ts';

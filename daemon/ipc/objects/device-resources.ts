@@ -1,10 +1,10 @@
 /** The objects of emulated devices, of all clients, with their owners: for `rdma resource`. */
-import type { DeviceBackend } from '../../host/device-backend.ts';
-import { CQ } from '../../rnic/completion-queue.ts';
-import { MR } from '../../rnic/memory-region.ts';
-import { PD } from '../../rnic/protection-domain.ts';
-import { QP } from '../../rnic/queue-pair.ts';
-import { SRQ } from '../../rnic/shared-receive-queue.ts';
+import type { DeviceBackend } from '#daemon/host/device-backend';
+import { CQ } from '#daemon/rnic/completion-queue';
+import { MR } from '#daemon/rnic/memory-region';
+import { PD } from '#daemon/rnic/protection-domain';
+import { QP } from '#daemon/rnic/queue-pair';
+import { SRQ } from '#daemon/rnic/shared-receive-queue';
 import { NumberedList } from './numbered-list.ts';
 
 /** The owner of an object. */

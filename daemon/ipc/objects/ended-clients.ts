@@ -1,8 +1,5 @@
 /** Clients that ended while they held objects, for the report of the next reset. */
-import {
-  ENDED_HOLDING_MAX,
-  type EndedHolding,
-} from '../../../verbs-api/contract/protocol/control.ts';
+import { ENDED_HOLDING_MAX, type EndedHolding } from '#contract/protocol/control';
 
 /**
  * A program closes its devices when it exits, and librdmacm keeps them open until then: an open

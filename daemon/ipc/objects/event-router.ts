@@ -6,7 +6,7 @@ import type {
   DeviceHost,
   ServedCmEvent,
   TaggedObject,
-} from '../../host/device-backend.ts';
+} from '#daemon/host/device-backend';
 
 /** Takes the events of whole devices. */
 export interface DeviceEventSink {

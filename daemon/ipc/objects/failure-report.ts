@@ -1,9 +1,9 @@
 /** What a program is told of failed work and of asynchronous events, as its user's refusals keep it. */
-import { AsyncEventType } from '../../../verbs-api/contract/verbs/enums.ts';
-import type { DeviceAsyncEvent, DeviceFailure } from '../../host/device-backend.ts';
-import type { RefusalReport } from '../../refusals/refusals.ts';
-import { failureNames, flushNames } from '../../rnic/failure-sentence.ts';
-import { QP } from '../../rnic/queue-pair.ts';
+import { AsyncEventType } from '#contract/verbs/enums';
+import type { DeviceAsyncEvent, DeviceFailure } from '#daemon/host/device-backend';
+import type { RefusalReport } from '#daemon/refusals/refusals';
+import { failureNames, flushNames } from '#daemon/rnic/failure-sentence';
+import { QP } from '#daemon/rnic/queue-pair';
 
 /** A report, without the program. */
 export type OwnReport = Omit<RefusalReport, 'pid' | 'uid' | 'program'>;

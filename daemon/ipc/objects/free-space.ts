@@ -1,5 +1,5 @@
 /** Which parts of a file are taken: first fit, and neighbours that are free become one part. */
-import { assert } from '../../invariants/assert.ts';
+import { assert } from '#daemon/invariants/assert';
 
 /** A free part. */
 interface Gap {

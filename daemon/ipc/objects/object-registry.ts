@@ -1,6 +1,6 @@
 /** The objects of one client, by handle, counted against its quotas. */
-import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import { assert } from '../../invariants/assert.ts';
+import { VerbsError } from '#contract/verbs/errors';
+import { assert } from '#daemon/invariants/assert';
 import { HandleSpace } from './handle-space.ts';
 import type { ObjectKind, QuotaLedger } from './quotas.ts';
 

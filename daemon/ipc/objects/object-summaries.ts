@@ -2,14 +2,10 @@
  * Queue pairs and memory regions as `iwarpd` commands and pages show them. Field by field: a spread takes
  * some microseconds, and a list has thousands.
  */
-import type {
-  MRSummary,
-  ObjectOwner,
-  QPSummary,
-} from '../../../verbs-api/contract/protocol/control.ts';
-import { QPType } from '../../../verbs-api/contract/verbs/enums.ts';
-import type { DeviceMR, DeviceQP } from '../../host/device-backend.ts';
-import { qpStateName } from '../../rnic/qp-state.ts';
+import type { MRSummary, ObjectOwner, QPSummary } from '#contract/protocol/control';
+import { QPType } from '#contract/verbs/enums';
+import type { DeviceMR, DeviceQP } from '#daemon/host/device-backend';
+import { qpStateName } from '#daemon/rnic/qp-state';
 
 const TYPE_NAMES: Readonly<Record<QPType, string>> = {
   [QPType.rc]: 'RC',

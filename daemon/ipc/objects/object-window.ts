@@ -9,8 +9,8 @@ import {
   type ObjectFilter,
   type ObjectSummaries,
   type QPSummary,
-} from '../../../verbs-api/contract/protocol/control.ts';
-import { inSlices } from '../../host/slices.ts';
+} from '#contract/protocol/control';
+import { inSlices } from '#daemon/host/slices';
 
 /** Summaries that are made in one turn: a millisecond of work. */
 const SUMMARIES_PER_TURN = 512;

@@ -1,6 +1,7 @@
 /** Memory of a client's process, reached with process_vm_readv and process_vm_writev. */
-import type { ProcessMemory } from '../../../native-bridge/libc/process-vm.ts';
-import type { MemoryBacking } from '../../rnic/memory-backing.ts';
+
+import type { MemoryBacking } from '#daemon/rnic/memory-backing';
+import type { ProcessMemory } from '#native-bridge/libc/process-vm';
 
 /** The shortest pages of Linux. */
 const PAGE_BYTES = 4096;

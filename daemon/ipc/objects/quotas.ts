@@ -1,8 +1,8 @@
 /** Quotas: what one client may hold. They keep a client from exhausting the daemon. */
-import type { ClientUsage } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
-import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import type { MemoryTier } from '../../../verbs-api/contract/verbs/provider.ts';
-import { assert } from '../../invariants/assert.ts';
+import type { ClientUsage } from '#contract/protocol/ipc-admin';
+import { VerbsError } from '#contract/verbs/errors';
+import type { MemoryTier } from '#contract/verbs/provider';
+import { assert } from '#daemon/invariants/assert';
 import type { DaemonBudget, UserShare } from './daemon-budget.ts';
 import { OWNER } from './shared-limit.ts';
 

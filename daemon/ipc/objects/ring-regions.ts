@@ -4,8 +4,9 @@
  *
  * A client can write anywhere in its files at any time, as it can in each of its rings.
  */
-import { SharedMemory } from '../../../native-bridge/libc/shared-memory.ts';
-import type { MappingRef } from '../../../verbs-api/contract/protocol/commands.ts';
+
+import type { MappingRef } from '#contract/protocol/commands';
+import { SharedMemory } from '#native-bridge/libc/shared-memory';
 import type { SharedAllocation } from './client-memory.ts';
 import { takeFor, type UserShare } from './daemon-budget.ts';
 import { FreeSpace } from './free-space.ts';

@@ -7,7 +7,7 @@
  * `copy-guard.ts`.
  */
 import { type Dir, opendirSync, readFileSync, readlinkSync } from 'node:fs';
-import { visitMappings } from '../../../native-bridge/libc/process-maps.ts';
+import { visitMappings } from '#native-bridge/libc/process-maps';
 
 /** File systems whose pages come from elsewhere, by the start of their names in mountinfo(5). */
 const REMOTE_TYPES = /^(?:fuse|nfs|cifs|smb|9p|ceph|afs|coda|gfs2|ocfs2|lustre|virtiofs)/;

@@ -1,6 +1,6 @@
 /** What was fetched from one client's memory and is not used yet, over all its regions. */
 
-import { assert } from '../../invariants/assert.ts';
+import { assert } from '#daemon/invariants/assert';
 import type { InputAccount } from '../kept-input.ts';
 
 /**

@@ -8,13 +8,9 @@
  */
 import { type Stats, statSync } from 'node:fs';
 import { dirname } from 'node:path';
-import {
-  Capability,
-  firstUnprivilegedPort,
-  hasCapability,
-} from '../../../native-bridge/libc/privileges.ts';
-import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import type { SocketAddress } from '../../../verbs-api/contract/verbs/provider.ts';
+import { VerbsError } from '#contract/verbs/errors';
+import type { SocketAddress } from '#contract/verbs/provider';
+import { Capability, firstUnprivilegedPort, hasCapability } from '#native-bridge/libc/privileges';
 
 export interface UserRights {
   /** Ports below `net.ipv4.ip_unprivileged_port_start` (CAP_NET_BIND_SERVICE). */

@@ -1,6 +1,6 @@
 /** Verbs that fail because of an injected fault. */
-import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import type { RnicHost } from '../../host/rnic-host.ts';
+import { VerbsError } from '#contract/verbs/errors';
+import type { RnicHost } from '#daemon/host/rnic-host';
 
 /** The caller of a verb; unknown fields are undefined. */
 interface VerbCaller {

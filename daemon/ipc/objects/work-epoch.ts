@@ -2,7 +2,7 @@
  * A number that changes whenever a queue pair of a client may have abandoned work. Bytes fetched
  * from the client's memory for that work must not be used for later work.
  */
-import { QPState } from '../../../verbs-api/contract/verbs/enums.ts';
+import { QPState } from '#contract/verbs/enums';
 
 /** More queue pairs than a client can have. */
 const FAILED_MAX = 0x1_0000;

@@ -9,18 +9,18 @@ import type {
   CommandRequest,
   DeviceEvent,
   Handle,
-} from '../../../verbs-api/contract/protocol/commands.ts';
-import type { ObjectOwner } from '../../../verbs-api/contract/protocol/control.ts';
-import type { ClientUsage } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
-import { CMEventType } from '../../../verbs-api/contract/verbs/enums.ts';
-import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+} from '#contract/protocol/commands';
+import type { ObjectOwner } from '#contract/protocol/control';
+import type { ClientUsage } from '#contract/protocol/ipc-admin';
+import { CMEventType } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
 import type {
   DeviceAsyncEvent,
   DeviceBackend,
   DeviceFailure,
   DeviceHost,
   ServedCmEvent,
-} from '../../host/device-backend.ts';
+} from '#daemon/host/device-backend';
 import type { ClientMemory } from '../objects/client-memory.ts';
 import type { DeviceDirectory } from '../objects/device-directory.ts';
 import { COMPLETIONS_OF_OBJECT } from '../objects/ending-owners.ts';

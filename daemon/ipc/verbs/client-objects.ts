@@ -1,5 +1,5 @@
 /** The objects of one client and the table that names them. */
-import type { Handle } from '../../../verbs-api/contract/protocol/commands.ts';
+import type { Handle } from '#contract/protocol/commands';
 import type {
   DeviceAH,
   DeviceAsyncEvent,
@@ -14,7 +14,7 @@ import type {
   DeviceSRQ,
   ServedCmEvent,
   ServedId,
-} from '../../host/device-backend.ts';
+} from '#daemon/host/device-backend';
 import type { ProcessAllocation, SharedAllocation } from '../objects/client-memory.ts';
 import { EventSink } from '../objects/event-router.ts';
 import type { ObjectKind } from '../objects/quotas.ts';

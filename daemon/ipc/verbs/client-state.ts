@@ -5,9 +5,9 @@ import type {
   CommandRequest,
   DeviceEvent,
   Handle,
-} from '../../../verbs-api/contract/protocol/commands.ts';
-import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import { assert } from '../../invariants/assert.ts';
+} from '#contract/protocol/commands';
+import { VerbsError } from '#contract/verbs/errors';
+import { assert } from '#daemon/invariants/assert';
 import { giveShared, takeShared } from '../objects/charged-memory.ts';
 import type { ClientMemory, SharedAllocation } from '../objects/client-memory.ts';
 import type { DeviceDirectory } from '../objects/device-directory.ts';

@@ -4,12 +4,12 @@ import type {
   CMIdState,
   CMParameters,
   CommandName,
-} from '../../../verbs-api/contract/protocol/commands.ts';
-import { CMEventType } from '../../../verbs-api/contract/verbs/enums.ts';
-import { isVerbsError, VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import type { SocketAddress } from '../../../verbs-api/contract/verbs/provider.ts';
-import type { DeviceHost, ServedCmEvent, ServedId } from '../../host/device-backend.ts';
-import { isWildcard } from '../../iwarp/cm/address.ts';
+} from '#contract/protocol/commands';
+import { CMEventType } from '#contract/verbs/enums';
+import { isVerbsError, VerbsError } from '#contract/verbs/errors';
+import type { SocketAddress } from '#contract/verbs/provider';
+import type { DeviceHost, ServedCmEvent, ServedId } from '#daemon/host/device-backend';
+import { isWildcard } from '#daemon/iwarp/cm/address';
 import type { DeviceDirectory } from '../objects/device-directory.ts';
 import { assertMayBind } from '../objects/user-rights.ts';
 import { IdObject } from './client-objects.ts';

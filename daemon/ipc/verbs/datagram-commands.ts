@@ -2,14 +2,14 @@
  * Services of datagrams: ids that find a service's queue pair, or answer those who ask for one
  * (`RDMA_PS_UDP`). RoCE devices alone have them.
  */
-import type { CMParameters } from '../../../verbs-api/contract/protocol/commands.ts';
-import { CMEventType, QPType } from '../../../verbs-api/contract/verbs/enums.ts';
-import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import { gidText } from '../../../verbs-api/contract/verbs/gid.ts';
-import type { ServiceAddress, SocketAddress } from '../../../verbs-api/contract/verbs/provider.ts';
-import type { ServedCmEvent } from '../../host/device-backend.ts';
-import { HostId, PortSpace, type ProgramParameters } from '../../host/host-id.ts';
-import { canonicalAddress, isWildcard } from '../../iwarp/cm/address.ts';
+import type { CMParameters } from '#contract/protocol/commands';
+import { CMEventType, QPType } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
+import { gidText } from '#contract/verbs/gid';
+import type { ServiceAddress, SocketAddress } from '#contract/verbs/provider';
+import type { ServedCmEvent } from '#daemon/host/device-backend';
+import { HostId, PortSpace, type ProgramParameters } from '#daemon/host/host-id';
+import { canonicalAddress, isWildcard } from '#daemon/iwarp/cm/address';
 import { type DeviceDirectory, noDevice } from '../objects/device-directory.ts';
 import type { IdObject, QpObject } from './client-objects.ts';
 import { roceOf } from './path-commands.ts';

@@ -1,11 +1,8 @@
 /** Commands for shared buffers, memory regions and memory windows. */
-import type {
-  CommandReply,
-  CommandRequest,
-} from '../../../verbs-api/contract/protocol/commands.ts';
-import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import type { DeviceBackend } from '../../host/device-backend.ts';
-import { type MemoryBacking, ViewBacking } from '../../rnic/memory-backing.ts';
+import type { CommandReply, CommandRequest } from '#contract/protocol/commands';
+import { VerbsError } from '#contract/verbs/errors';
+import type { DeviceBackend } from '#daemon/host/device-backend';
+import { type MemoryBacking, ViewBacking } from '#daemon/rnic/memory-backing';
 import { giveProcess, giveShared, takeProcess, takeShared } from '../objects/charged-memory.ts';
 import type { ProcessAllocation } from '../objects/client-memory.ts';
 import { BufferObject, MrObject, MwObject, type PdObject } from './client-objects.ts';

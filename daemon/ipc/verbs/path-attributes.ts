@@ -4,20 +4,16 @@
  * A program may send any number: each is checked to fit its field of the kernel's structs. The
  * device checks the rest.
  */
-import type {
-  AHAttributes,
-  QPAttributes,
-  QPModification,
-} from '../../../verbs-api/contract/verbs/attributes.ts';
-import { ACCESS_MASK, type MTU, type QPState } from '../../../verbs-api/contract/verbs/enums.ts';
-import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import { gidBytes, gidText } from '../../../verbs-api/contract/verbs/gid.ts';
-import type { PathAttributes } from '../../rnic/ib-port.ts';
+import type { AHAttributes, QPAttributes, QPModification } from '#contract/verbs/attributes';
+import { ACCESS_MASK, type MTU, type QPState } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
+import { gidBytes, gidText } from '#contract/verbs/gid';
+import type { PathAttributes } from '#daemon/rnic/ib-port';
 import {
   type AddressVector,
   type QPModification as DeviceModification,
   QPAttribute,
-} from '../../rnic/qp-attributes.ts';
+} from '#daemon/rnic/qp-attributes';
 
 const UINT8_MAX = 0xff;
 const UINT20_MAX = 0xf_ffff;

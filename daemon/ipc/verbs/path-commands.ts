@@ -1,13 +1,10 @@
 /** Commands for programs that connect queue pairs themselves: attributes, address handles, groups. */
-import type {
-  CommandReply,
-  CommandRequest,
-} from '../../../verbs-api/contract/protocol/commands.ts';
-import { QPState } from '../../../verbs-api/contract/verbs/enums.ts';
-import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import { gidBytes } from '../../../verbs-api/contract/verbs/gid.ts';
-import type { DeviceBackend, DeviceQP, RoceBackend } from '../../host/device-backend.ts';
-import type { Micros } from '../../rnic/wire-port.ts';
+import type { CommandReply, CommandRequest } from '#contract/protocol/commands';
+import { QPState } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
+import { gidBytes } from '#contract/verbs/gid';
+import type { DeviceBackend, DeviceQP, RoceBackend } from '#daemon/host/device-backend';
+import type { Micros } from '#daemon/rnic/wire-port';
 import { AhObject, type QpObject } from './client-objects.ts';
 import type { ClientState, CommandHandlers } from './client-state.ts';
 import { addressVector, deviceModification, shownPath } from './path-attributes.ts';

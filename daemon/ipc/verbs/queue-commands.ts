@@ -1,10 +1,7 @@
 /** Commands for devices, protection domains, completion channels and queues. */
-import type {
-  CommandReply,
-  CommandRequest,
-} from '../../../verbs-api/contract/protocol/commands.ts';
-import { QPType } from '../../../verbs-api/contract/verbs/enums.ts';
-import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import type { CommandReply, CommandRequest } from '#contract/protocol/commands';
+import { QPType } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
 import { assertMayHaveQkey } from '../objects/user-rights.ts';
 import {
   ChannelObject,

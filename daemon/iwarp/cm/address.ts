@@ -1,6 +1,6 @@
 /** Internet addresses as canonical text: equal addresses are equal strings. */
-import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import type { SocketAddress } from '../../../verbs-api/contract/verbs/provider.ts';
+import { VerbsError } from '#contract/verbs/errors';
+import type { SocketAddress } from '#contract/verbs/provider';
 
 /** The wildcard addresses in canonical form. */
 export const IPV4_ANY = '0.0.0.0';

@@ -1,7 +1,7 @@
 /** What the connection manager asks of its host, and what it reports: network, effects and events. */
-import type { CMOutcome } from '../../../verbs-api/contract/protocol/commands.ts';
-import type { ErrnoCode } from '../../../verbs-api/contract/verbs/errors.ts';
-import type { SocketAddress } from '../../../verbs-api/contract/verbs/provider.ts';
+import type { CMOutcome } from '#contract/protocol/commands';
+import type { ErrnoCode } from '#contract/verbs/errors';
+import type { SocketAddress } from '#contract/verbs/provider';
 import type { CmEndpoint, CmId } from './cm-id.ts';
 
 /** Why an address is not reached; `text` where there is more to say. */

@@ -1,5 +1,5 @@
 /** A connection id, as created by `rdma_create_id`. README.md has a diagram of its states. */
-import type { SocketAddress } from '../../../verbs-api/contract/verbs/provider.ts';
+import type { SocketAddress } from '#contract/verbs/provider';
 import type { CmDevice } from './cm-types.ts';
 import type { Endpoint } from './endpoint.ts';
 import type { HalfOpenPool } from './half-open.ts';

@@ -2,9 +2,9 @@
  * The vocabulary of connections: what one asks of its queue pair, its stream and its device, and the
  * limits of the manager.
  */
-import type { DeviceLowerLayer } from '../../../verbs-api/contract/verbs/attributes.ts';
-import type { SocketAddress } from '../../../verbs-api/contract/verbs/provider.ts';
-import type { Micros, Wire, WireFailure, WireUser } from '../../rnic/wire-port.ts';
+import type { DeviceLowerLayer } from '#contract/verbs/attributes';
+import type { SocketAddress } from '#contract/verbs/provider';
+import type { Micros, Wire, WireFailure, WireUser } from '#daemon/rnic/wire-port';
 import type { FpduSizePolicy, RtrKinds, StreamOptions, StreamPort } from '../engine/stream-api.ts';
 
 /** The operations of a queue pair for its connection; implemented by the RNIC's QP. */

@@ -5,17 +5,12 @@
  * when `handleDeadline` is due. Misuse of an id throws `VerbsError` with rdma_cm's errno and
  * changes nothing. The phases of a connection are in endpoint.ts.
  */
-import type { CMOutcome, CMParameters } from '../../../verbs-api/contract/protocol/commands.ts';
-import { CMEventType } from '../../../verbs-api/contract/verbs/enums.ts';
-import {
-  ERRNO,
-  type ErrnoCode,
-  isVerbsError,
-  VerbsError,
-} from '../../../verbs-api/contract/verbs/errors.ts';
-import type { SocketAddress } from '../../../verbs-api/contract/verbs/provider.ts';
-import { assert } from '../../invariants/assert.ts';
-import { type Micros, NEVER } from '../../rnic/wire-port.ts';
+import type { CMOutcome, CMParameters } from '#contract/protocol/commands';
+import { CMEventType } from '#contract/verbs/enums';
+import { ERRNO, type ErrnoCode, isVerbsError, VerbsError } from '#contract/verbs/errors';
+import type { SocketAddress } from '#contract/verbs/provider';
+import { assert } from '#daemon/invariants/assert';
+import { type Micros, NEVER } from '#daemon/rnic/wire-port';
 import { IPV4_ANY, isWildcard, parseSocketAddress, wildcardAsLoopback } from './address.ts';
 import type { CmEffect, CmEvent, HostNetwork } from './cm-host.ts';
 import { type CmEndpoint, CmId, idStateText, type Listener } from './cm-id.ts';

@@ -2,8 +2,8 @@
  * Incoming connections whose MPA Request has not arrived yet. A silent peer costs a socket, so
  * their number is limited. Each address has a share: one address cannot shut out the others.
  */
-import type { SocketAddress } from '../../../verbs-api/contract/verbs/provider.ts';
-import { assert } from '../../invariants/assert.ts';
+import type { SocketAddress } from '#contract/verbs/provider';
+import { assert } from '#daemon/invariants/assert';
 import { addressOwner } from './address.ts';
 
 /** A connection, by where it comes from. */

@@ -5,10 +5,10 @@
  * after the first connection and creates another for the second. Its client may connect before the
  * second id listens.
  */
-import type { ErrnoCode } from '../../../verbs-api/contract/verbs/errors.ts';
-import type { SocketAddress } from '../../../verbs-api/contract/verbs/provider.ts';
-import { assert } from '../../invariants/assert.ts';
-import { type Micros, NEVER } from '../../rnic/wire-port.ts';
+import type { ErrnoCode } from '#contract/verbs/errors';
+import type { SocketAddress } from '#contract/verbs/provider';
+import { assert } from '#daemon/invariants/assert';
+import { type Micros, NEVER } from '#daemon/rnic/wire-port';
 import type { HostNetwork } from './cm-host.ts';
 import type { CmId } from './cm-id.ts';
 

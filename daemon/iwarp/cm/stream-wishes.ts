@@ -1,8 +1,8 @@
 /** Stream options of a connection: the consumer's choices, or the device's defaults. */
-import type { CMParameters } from '../../../verbs-api/contract/protocol/commands.ts';
-import type { DeviceLowerLayer } from '../../../verbs-api/contract/verbs/attributes.ts';
-import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import type { WireOptions } from '../../../verbs-api/contract/verbs/provider.ts';
+import type { CMParameters } from '#contract/protocol/commands';
+import type { DeviceLowerLayer } from '#contract/verbs/attributes';
+import { VerbsError } from '#contract/verbs/errors';
+import type { WireOptions } from '#contract/verbs/provider';
 import type { FpduSizePolicy, StreamOptions } from '../engine/stream-api.ts';
 import type { CmDevice } from './cm-types.ts';
 

@@ -8,7 +8,7 @@
  *
  * Read before changing: RFC 5044 §4, §6, §8.
  */
-import { assert } from '../../invariants/assert.ts';
+import { assert } from '#daemon/invariants/assert';
 import { copyBytes, readUint16, readUint32LE } from '../wire/bytes.ts';
 import { type Crc32c, rangeCrc32c } from '../wire/crc32c.ts';
 import { FPDU_CRC_BYTES, fpduSizeBytes, ULPDU_LENGTH_BYTES } from '../wire/fpdu.ts';

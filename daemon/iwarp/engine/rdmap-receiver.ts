@@ -6,8 +6,8 @@
  * Last. RDMAP-5.2.2-06 allows this check, and no other would detect a wrong Response.
  */
 
-import { makeInboundMessage } from '../../rnic/inbound-records.ts';
-import { Fault, type InboundMessage, type WireUser } from '../../rnic/wire-port.ts';
+import { makeInboundMessage } from '#daemon/rnic/inbound-records';
+import { Fault, type InboundMessage, type WireUser } from '#daemon/rnic/wire-port';
 import {
   ATOMIC_REQUEST_BYTES,
   ATOMIC_RESPONSE_BYTES,

@@ -11,9 +11,9 @@
  * request beyond ORD holds back everything behind it (RDMAP-5.5-09).
  */
 
-import { assert } from '../../invariants/assert.ts';
-import { makeOutboundMessage } from '../../rnic/outbound-message.ts';
-import { Fault, OutboundKind, type WireUser } from '../../rnic/wire-port.ts';
+import { assert } from '#daemon/invariants/assert';
+import { makeOutboundMessage } from '#daemon/rnic/outbound-message';
+import { Fault, OutboundKind, type WireUser } from '#daemon/rnic/wire-port';
 import {
   ATOMIC_REQUEST_BYTES,
   ATOMIC_RESPONSE_BYTES,

@@ -8,7 +8,7 @@
  * and a busy one allocates none.
  */
 
-import type { AtomicAccess } from '../../rnic/wire-port.ts';
+import type { AtomicAccess } from '#daemon/rnic/wire-port';
 import { makeAtomicRequest } from '../wire/atomic-header.ts';
 import { UNTAGGED_HEADER_BYTES } from '../wire/ddp-header.ts';
 import { makeReadRequest, type ReadRequest } from '../wire/rdmap-header.ts';

@@ -13,8 +13,8 @@
  *
  * Read before changing: RFC 5044 §7.1; RFC 6581 §5 to §10.
  */
-import { assert } from '../../invariants/assert.ts';
-import { type Micros, NEVER } from '../../rnic/wire-port.ts';
+import { assert } from '#daemon/invariants/assert';
+import { type Micros, NEVER } from '#daemon/rnic/wire-port';
 import { copyBytes } from '../wire/bytes.ts';
 import type { EnhancedParameters } from '../wire/enhanced-word.ts';
 import { MPA_ERRORS } from '../wire/mpa-error.ts';

@@ -1,6 +1,6 @@
 /** The failure of a stream: what every wire says, and the numbers of the Terminate. */
 
-import { MessageFailure, type NamedRange, type WireFailure } from '../../rnic/wire-port.ts';
+import { MessageFailure, type NamedRange, type WireFailure } from '#daemon/rnic/wire-port';
 import { readDDPHeader, TAGGED_HEADER_BYTES } from '../wire/ddp-header.ts';
 import type { ProtocolError } from '../wire/protocol-error.ts';
 import { makeReadRequest, READ_REQUEST_BYTES, readReadRequest } from '../wire/rdmap-header.ts';

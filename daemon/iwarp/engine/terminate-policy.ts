@@ -6,7 +6,7 @@
  * connection or a failed startup is never answered by one.
  */
 
-import { Fault } from '../../rnic/wire-port.ts';
+import { Fault } from '#daemon/rnic/wire-port';
 import { readUint32 } from '../wire/bytes.ts';
 import { DDPControl, ddpHeaderBytes, UNTAGGED_HEADER_BYTES } from '../wire/ddp-header.ts';
 import { ProtocolError } from '../wire/protocol-error.ts';

@@ -5,7 +5,7 @@
  * A segment in a message of SCTP is corrupted the same way: two bytes of DDP-SSN precede it, as those
  * of the length do in an FPDU.
  */
-import type { FaultKind } from '../../../verbs-api/contract/protocol/faults.ts';
+import type { FaultKind } from '#contract/protocol/faults';
 import {
   readUint8,
   readUint16,

@@ -3,9 +3,9 @@
  * time, followed by any ends. Bytes never overtake each other.
  */
 
-import type { Fault } from '../../faults/fault.ts';
-import { assert } from '../../invariants/assert.ts';
-import { type Micros, NEVER } from '../../rnic/wire-port.ts';
+import type { Fault } from '#daemon/faults/fault';
+import { assert } from '#daemon/invariants/assert';
+import { type Micros, NEVER } from '#daemon/rnic/wire-port';
 
 /** Output of a lane, in order. */
 export type LaneOutput =

@@ -4,7 +4,7 @@
  *
  * Read before changing: RFC 5043 §5.2; RFC 6581 §7.
  */
-import type { FaultOpcode } from '../../../verbs-api/contract/protocol/faults.ts';
+import type { FaultOpcode } from '#contract/protocol/faults';
 import { PayloadProtocol, SessionFunction } from '../sctp/session-message.ts';
 import { readUint8 } from '../wire/bytes.ts';
 import { ENHANCED_BYTES } from '../wire/enhanced-word.ts';

@@ -4,7 +4,7 @@
  *
  * Read before changing: RFC 5044 §4.1, §4.3, §7.1.1.
  */
-import type { FaultOpcode } from '../../../verbs-api/contract/protocol/faults.ts';
+import type { FaultOpcode } from '#contract/protocol/faults';
 import { readUint8, readUint16 } from '../wire/bytes.ts';
 import { fpduSizeBytes, ULPDU_LENGTH_BYTES } from '../wire/fpdu.ts';
 import { leadingMarkerBytes, markedSizeBytes, markerPhase } from '../wire/marker.ts';

@@ -2,9 +2,9 @@
  * Applies the faults of one connection to the output of its stream and the input from its socket.
  * Pure: time is an argument, and further actions are outcomes.
  */
-import type { FaultOpcode, FaultSpec } from '../../../verbs-api/contract/protocol/faults.ts';
-import type { ConnectionFacts, Fault } from '../../faults/fault.ts';
-import { type Micros, NEVER } from '../../rnic/wire-port.ts';
+import type { FaultOpcode, FaultSpec } from '#contract/protocol/faults';
+import type { ConnectionFacts, Fault } from '#daemon/faults/fault';
+import { type Micros, NEVER } from '#daemon/rnic/wire-port';
 import type { Crc32c } from '../wire/crc32c.ts';
 import { canCorrupt, corrupt } from './corruption.ts';
 import { lowerDepths } from './depths.ts';

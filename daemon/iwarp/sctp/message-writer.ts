@@ -4,7 +4,7 @@
  *
  * `pollTransmit` returns one message at a time, which SCTP must keep whole.
  */
-import { assert } from '../../invariants/assert.ts';
+import { assert } from '#daemon/invariants/assert';
 import type { ChunkPool } from '../engine/chunk-pool.ts';
 import type { UlpduWriter } from '../engine/lower-layer.ts';
 import { writeUint16 } from '../wire/bytes.ts';

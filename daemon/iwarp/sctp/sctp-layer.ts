@@ -5,7 +5,7 @@
  * Another session of the same SCTP stream is another layer, once SCTP has acknowledged everything of
  * this one (SCTP-6.6-03).
  */
-import type { Micros } from '../../rnic/wire-port.ts';
+import type { Micros } from '#daemon/rnic/wire-port';
 import type { ChunkPool } from '../engine/chunk-pool.ts';
 import type { LowerEffect, LowerLayer, UlpduSink } from '../engine/lower-layer.ts';
 import type { Agreement, StreamOptions } from '../engine/stream-api.ts';

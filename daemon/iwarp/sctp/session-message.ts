@@ -13,7 +13,7 @@
  *     +-+-+---------------------------+-+-+---------------------------+
  *     |                   Private Data (if any)                       |
  */
-import { assert } from '../../invariants/assert.ts';
+import { assert } from '#daemon/invariants/assert';
 import { readUint16, readUint32, writeUint16, writeUint32 } from '../wire/bytes.ts';
 import {
   ENHANCED_BYTES,

@@ -17,7 +17,7 @@
  * PD_Length counts the enhanced word, too. These frames carry no CRC and no markers (MPA-7.1-03).
  * Read before changing: RFC 5044 §7.1.1, §7.1.2; RFC 6581 §6, §9, §10.
  */
-import { assert } from '../../invariants/assert.ts';
+import { assert } from '#daemon/invariants/assert';
 import {
   readUint8,
   readUint16,

@@ -46,6 +46,7 @@ async function bundleScript(): Promise<string> {
     input: fileURLToPath(new URL('main.ts', SOURCES)),
     platform: 'browser',
     tsconfig: false,
+    resolve: { conditionNames: ['iwarpd-source', 'import', 'default'] },
     onLog: (level, log) => {
       if (level === 'warn') throw new Error(log.message);
     },

@@ -1,9 +1,9 @@
 /**
  * State that commands and message handlers share: connections, listeners, resends, and the queue of effects.
  */
-import { isVerbsError, VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import { assert } from '../../invariants/assert.ts';
-import { type Micros, NEVER } from '../../rnic/wire-port.ts';
+import { isVerbsError, VerbsError } from '#contract/verbs/errors';
+import { assert } from '#daemon/invariants/assert';
+import { type Micros, NEVER } from '#daemon/rnic/wire-port';
 import {
   type CmFields,
   type CmMessageName,

@@ -2,7 +2,7 @@
  * What the ends of a connection announce to each other, and the limits of the manager. Names are those of the
  * specification (IBTA 12).
  */
-import type { QPType } from '../../../verbs-api/contract/verbs/enums.ts';
+import type { QPType } from '#contract/verbs/enums';
 import type { CmPath } from './cm-path.ts';
 
 /** What one end announces about its queue pair in a REQ or a REP. */

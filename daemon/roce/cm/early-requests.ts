@@ -6,8 +6,8 @@
  * Only requests from addresses that have connected here are held. Others have no earlier step, and are
  * rejected at once.
  */
-import { assert } from '../../invariants/assert.ts';
-import { type Micros, NEVER } from '../../rnic/wire-port.ts';
+import { assert } from '#daemon/invariants/assert';
+import { type Micros, NEVER } from '#daemon/rnic/wire-port';
 import { type CmPort, gidKey, ownerOf } from './cm-path.ts';
 
 /**

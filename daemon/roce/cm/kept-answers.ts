@@ -2,8 +2,8 @@
  * Answers to finished requests, for peers that repeat a request because the answer was lost. Without them, a
  * rejected request would reach its listener twice.
  */
-import { assert } from '../../invariants/assert.ts';
-import { type Micros, NEVER } from '../../rnic/wire-port.ts';
+import { assert } from '#daemon/invariants/assert';
+import { type Micros, NEVER } from '#daemon/rnic/wire-port';
 import type { Transaction } from '../wire/cm-message.ts';
 import { gidKey } from './cm-path.ts';
 

@@ -1,7 +1,7 @@
 /** Handles the messages of peers (IBTA 12.9.8, 12.11). */
-import { QPType } from '../../../verbs-api/contract/verbs/enums.ts';
-import { assert } from '../../invariants/assert.ts';
-import type { Micros } from '../../rnic/wire-port.ts';
+import { QPType } from '#contract/verbs/enums';
+import { assert } from '#daemon/invariants/assert';
+import type { Micros } from '#daemon/rnic/wire-port';
 import {
   CmAnswered,
   type CmMessage,

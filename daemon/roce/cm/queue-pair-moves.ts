@@ -1,7 +1,7 @@
 /** The attributes with which a connection's queue pair enters INIT, RTR and RTS. */
-import { QPState, QPType } from '../../../verbs-api/contract/verbs/enums.ts';
-import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import { type AddressVector, QPAttribute, type QPModification } from '../../rnic/qp-attributes.ts';
+import { QPState, QPType } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
+import { type AddressVector, QPAttribute, type QPModification } from '#daemon/rnic/qp-attributes';
 import type { CmConnection } from './cm-connection.ts';
 import type { CmPath } from './cm-path.ts';
 

@@ -3,11 +3,11 @@
  * do not fit their receive or are not meant for the queue pair are dropped silently.
  */
 
-import { QPState } from '../../../verbs-api/contract/verbs/enums.ts';
-import { assert } from '../../invariants/assert.ts';
-import { makeInboundMessage } from '../../rnic/inbound-records.ts';
-import { makeOutboundMessage } from '../../rnic/outbound-message.ts';
-import type { QPPath } from '../../rnic/qp-attributes.ts';
+import { QPState } from '#contract/verbs/enums';
+import { assert } from '#daemon/invariants/assert';
+import { makeInboundMessage } from '#daemon/rnic/inbound-records';
+import { makeOutboundMessage } from '#daemon/rnic/outbound-message';
+import type { QPPath } from '#daemon/rnic/qp-attributes';
 import {
   type DeferringUser,
   Fault,
@@ -16,7 +16,7 @@ import {
   OutboundKind,
   type OutboundMessage,
   type WireFailure,
-} from '../../rnic/wire-port.ts';
+} from '#daemon/rnic/wire-port';
 import { opcodeTraits, Service, serviceOf, Trait } from '../wire/opcode.ts';
 import { makePacket, type Packet } from '../wire/packet.ts';
 import { addPsn } from '../wire/psn.ts';

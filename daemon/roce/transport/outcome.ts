@@ -1,5 +1,5 @@
 /** Whether the wire of a queue pair has ended, and why. Requester and responder share it. */
-import type { WireFailure } from '../../rnic/wire-port.ts';
+import type { WireFailure } from '#daemon/rnic/wire-port';
 import type { TransportFailure } from './packet-wire.ts';
 
 export class Outcome {

@@ -1,5 +1,5 @@
 /** Unacknowledged messages of a requester, oldest first. A ring of reused entries. */
-import { OutboundKind, type OutboundMessage } from '../../rnic/wire-port.ts';
+import { OutboundKind, type OutboundMessage } from '#daemon/rnic/wire-port';
 import { addPsn } from '../wire/psn.ts';
 
 /** A message, and the PSNs of its packets (for a Read: of its response). */

@@ -6,8 +6,8 @@
  * whenever it has room for a packet, which paces the sender. After a failure or an abort it polls until
  * nothing is left: the last answer is among these packets.
  */
-import type { ProgramWire } from '../../rnic/ib-port.ts';
-import type { Micros, OutboundMessage, WireFailure } from '../../rnic/wire-port.ts';
+import type { ProgramWire } from '#daemon/rnic/ib-port';
+import type { Micros, OutboundMessage, WireFailure } from '#daemon/rnic/wire-port';
 import type { Packet } from '../wire/packet.ts';
 
 /** Why a wire failed; `by` says which end found the error. For `QP.terminated`. */

@@ -7,9 +7,9 @@
  * comes in time, sending goes back to `#unackedPsn` (go-back-N). Reads longer than a window are
  * asked for in parts, so that the answers cannot outrun the receiver either.
  */
-import { assert } from '../../invariants/assert.ts';
-import { makeOutboundMessage } from '../../rnic/outbound-message.ts';
-import type { QPPath } from '../../rnic/qp-attributes.ts';
+import { assert } from '#daemon/invariants/assert';
+import { makeOutboundMessage } from '#daemon/rnic/outbound-message';
+import type { QPPath } from '#daemon/rnic/qp-attributes';
 import {
   type DeferringUser,
   Fault,
@@ -18,7 +18,7 @@ import {
   NEVER,
   OutboundKind,
   type WireCause,
-} from '../../rnic/wire-port.ts';
+} from '#daemon/rnic/wire-port';
 import { Operation, operationOf, Service } from '../wire/opcode.ts';
 import { makePacket, type Packet, packetBytes, writeHeaders } from '../wire/packet.ts';
 import { pathMtuBytes } from '../wire/path-mtu.ts';

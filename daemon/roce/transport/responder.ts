@@ -7,16 +7,16 @@
  * dropped until it is sent again.
  */
 
-import { assert } from '../../invariants/assert.ts';
-import { makeAtomicAccess, makeInboundMessage } from '../../rnic/inbound-records.ts';
-import type { QPPath } from '../../rnic/qp-attributes.ts';
+import { assert } from '#daemon/invariants/assert';
+import { makeAtomicAccess, makeInboundMessage } from '#daemon/rnic/inbound-records';
+import type { QPPath } from '#daemon/rnic/qp-attributes';
 import {
   type AtomicAccess,
   type DeferringUser,
   Fault,
   type InboundMessage,
   type WireFailure,
-} from '../../rnic/wire-port.ts';
+} from '#daemon/rnic/wire-port';
 import { Operation, opcodeTraits, operationOf, Service, Trait } from '../wire/opcode.ts';
 import { makePacket, type Packet, packetBytes, writeHeaders } from '../wire/packet.ts';
 import { pathMtuBytes } from '../wire/path-mtu.ts';

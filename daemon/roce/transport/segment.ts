@@ -1,5 +1,5 @@
 /** Packets of Sends and Writes: opcode, headers and payload of each one. */
-import { type DeferringUser, Fault, OutboundKind } from '../../rnic/wire-port.ts';
+import { type DeferringUser, Fault, OutboundKind } from '#daemon/rnic/wire-port';
 import { Operation, type Service } from '../wire/opcode.ts';
 import { type Packet, packetBytes, paddingBytes, writeHeaders } from '../wire/packet.ts';
 import type { OutgoingMessage } from './outgoing-messages.ts';

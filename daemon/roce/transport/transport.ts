@@ -1,7 +1,7 @@
 /** `makeWire`: makes a wire by the type of its queue pair. */
 
-import { QPType } from '../../../verbs-api/contract/verbs/enums.ts';
-import type { DeferringUser } from '../../rnic/wire-port.ts';
+import { QPType } from '#contract/verbs/enums';
+import type { DeferringUser } from '#daemon/rnic/wire-port';
 import { DatagramWire } from './datagram.ts';
 import type { PacketWire } from './packet-wire.ts';
 import { ReliableWire } from './reliable.ts';

@@ -1,6 +1,6 @@
 /** Two daemons with a process of clients each, and raw TCP beside them. */
-import { BenchWorker } from '../../../daemon/bench/channel.ts';
-import { Rig } from '../../../daemon/bench/rig.ts';
+import { BenchWorker } from '#daemon/bench/channel';
+import { Rig } from '#daemon/bench/rig';
 import { type WatchedProcess, watchedDaemons } from './growth-series.ts';
 import type { GrowthMethods, GrowthTarget } from './growth-worker.ts';
 

@@ -1,7 +1,7 @@
 /** What a growth run gives, as tables, and as a chart. */
-import type { MachineFacts } from '../../../daemon/bench/machine.ts';
-import { readable } from '../../../daemon/bench/statistics.ts';
-import { tableLines } from '../../../daemon/console/output.ts';
+import type { MachineFacts } from '#daemon/bench/machine';
+import { readable } from '#daemon/bench/statistics';
+import { tableLines } from '#daemon/console/output';
 import { chartSvg, type Panel, shortNumber } from '../chart.ts';
 import { markdownTable } from '../readme-block.ts';
 import type { Figures, Metric } from './growth-series.ts';

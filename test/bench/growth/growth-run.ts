@@ -1,8 +1,8 @@
 /** Runs series step by step, within a time and within what the machine has. */
 import { loadavg } from 'node:os';
-import { machineFacts } from '../../../daemon/bench/machine.ts';
-import { failureText, untilAborted, usageFailure } from '../../../daemon/console/failure.ts';
-import type { Output } from '../../../daemon/console/output.ts';
+import { machineFacts } from '#daemon/bench/machine';
+import { failureText, untilAborted, usageFailure } from '#daemon/console/failure';
+import type { Output } from '#daemon/console/output';
 import type { GrowthReport, SeriesResult, SkippedStep } from './growth-report.ts';
 import type { Figures, GrowthSeries } from './growth-series.ts';
 import { availableBytes, type Sample, sampleOf, shortage } from './headroom.ts';

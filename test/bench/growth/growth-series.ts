@@ -1,5 +1,5 @@
 /** The shape of a series: one thing grows, step by step, and its cost is measured at each. */
-import type { BenchDaemon } from '../../../daemon/bench/bench-daemon.ts';
+import type { BenchDaemon } from '#daemon/bench/bench-daemon';
 
 /** A figure of each step. */
 export interface Metric {

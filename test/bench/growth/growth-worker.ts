@@ -3,7 +3,6 @@
  * Clients share a process so that what grows is the daemon's cost, not that of Node.
  */
 import { performance } from 'node:perf_hooks';
-import { serveCalls } from '../../../daemon/bench/channel.ts';
 import {
   Access,
   CMEventType,
@@ -12,17 +11,11 @@ import {
   WCOpcode,
   WCStatus,
   WROpcode,
-} from '../../../verbs-api/contract/verbs/enums.ts';
-import type {
-  ConnectionId,
-  CQ,
-  MR,
-  PD,
-  Provider,
-  QP,
-} from '../../../verbs-api/contract/verbs/provider.ts';
-import type { SendWR } from '../../../verbs-api/contract/verbs/work-request.ts';
-import { connectDaemon } from '../../../verbs-api/index.ts';
+} from '#contract/verbs/enums';
+import type { ConnectionId, CQ, MR, PD, Provider, QP } from '#contract/verbs/provider';
+import type { SendWR } from '#contract/verbs/work-request';
+import { serveCalls } from '#daemon/bench/channel';
+import { connectDaemon } from '#verbs-api/index';
 
 /** Where a passive client listens, and its memory. */
 export interface GrowthTarget {

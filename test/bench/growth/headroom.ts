@@ -1,6 +1,6 @@
 /** Says before a step that the machine cannot take it, from what the steps before it took. */
 import { readdirSync, readFileSync } from 'node:fs';
-import { readable } from '../../../daemon/bench/statistics.ts';
+import { readable } from '#daemon/bench/statistics';
 import type { WatchedProcess } from './growth-series.ts';
 
 /** Of the memory that is available: the rest is for others, and for what was not foreseen. */

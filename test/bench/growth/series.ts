@@ -1,7 +1,7 @@
 /** What grows: messages, queue pairs, clients, devices. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { BenchDaemon } from '../../../daemon/bench/bench-daemon.ts';
-import { rawStream } from '../../../daemon/bench/raw-baselines.ts';
+import { BenchDaemon } from '#daemon/bench/bench-daemon';
+import { rawStream } from '#daemon/bench/raw-baselines';
 import { GrowthPair } from './growth-pair.ts';
 import type { Figures, GrowthSeries, OpenSeries } from './growth-series.ts';
 

@@ -1,5 +1,6 @@
 /** Configuration files and command-line words: accepted, or refused with a typed error. */
 import { CommanderError } from 'commander';
+import { isVerbsError } from '#contract/verbs/errors';
 import {
   collectDevice,
   collectQpNumber,
@@ -8,13 +9,12 @@ import {
   parseFpduSize,
   parseHttpPlace,
   parseMpaRevision,
-} from '../../../daemon/cli/arguments.ts';
-import { parseRemotePath } from '../../../daemon/cli/nfs/remote-path.ts';
-import { parseTraceKinds } from '../../../daemon/cli/traffic/trace-kinds.ts';
-import { CommandFailure, failureText } from '../../../daemon/console/failure.ts';
-import { addressBytes, canonicalAddress } from '../../../daemon/iwarp/cm/address.ts';
-import { parseDaemonConfig } from '../../../daemon/main/config.ts';
-import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+} from '#daemon/cli/arguments';
+import { parseRemotePath } from '#daemon/cli/nfs/remote-path';
+import { parseTraceKinds } from '#daemon/cli/traffic/trace-kinds';
+import { CommandFailure, failureText } from '#daemon/console/failure';
+import { addressBytes, canonicalAddress } from '#daemon/iwarp/cm/address';
+import { parseDaemonConfig } from '#daemon/main/config';
 import type { Draws } from '../draws.ts';
 import { mutated } from '../mutate.ts';
 import { claim, type FuzzTarget, type Outcome, patch } from '../target.ts';

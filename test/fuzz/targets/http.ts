@@ -4,14 +4,10 @@
  */
 import { connect, Server as NetServer } from 'node:net';
 import { Duplex } from 'node:stream';
-import { HttpServer } from '../../../daemon/http/http-server.ts';
-import { CONTROL_ROUTES } from '../../../verbs-api/contract/protocol/control.ts';
-import {
-  FAULT_KINDS,
-  FAULT_OPCODES,
-  FAULT_VERBS,
-} from '../../../verbs-api/contract/protocol/faults.ts';
-import { DaemonRig } from '../../support/daemon-rig.ts';
+import { CONTROL_ROUTES } from '#contract/protocol/control';
+import { FAULT_KINDS, FAULT_OPCODES, FAULT_VERBS } from '#contract/protocol/faults';
+import { HttpServer } from '#daemon/http/http-server';
+import { DaemonRig } from '#test/support/daemon-rig';
 import type { Draws } from '../draws.ts';
 import { oddNumber } from '../ipc-commands.ts';
 import { inPieces, mutated } from '../mutate.ts';

@@ -3,45 +3,25 @@
  * the real `ClientContext` over a real host. The state of a second client must not change.
  */
 
-import { hostSystem } from '../../../daemon/host/links/system.ts';
-import { RnicHost } from '../../../daemon/host/rnic-host.ts';
-import { ROCE_PARTS } from '../../../daemon/host/roce/roce-parts.ts';
-import { COMMAND_SCHEMAS } from '../../../daemon/ipc/command-schemas.ts';
-import { DeviceDirectory } from '../../../daemon/ipc/objects/device-directory.ts';
-import {
-  type ClientQuotas,
-  DEFAULT_QUOTAS,
-  QuotaLedger,
-} from '../../../daemon/ipc/objects/quotas.ts';
-import { ClientContext } from '../../../daemon/ipc/verbs/client-context.ts';
 import type {
   CommandName,
   CommandReply,
   CommandRequest,
   DeviceEvent,
-} from '../../../verbs-api/contract/protocol/commands.ts';
-import {
-  decodeValue,
-  encodeValue,
-  type IpcValue,
-} from '../../../verbs-api/contract/protocol/ipc-value.ts';
-import {
-  RQE,
-  RQE_BYTES,
-  SGE_BYTES,
-  SQE,
-  SQE_BYTES,
-} from '../../../verbs-api/contract/protocol/queue-layout.ts';
-import {
-  Access,
-  CMEventType,
-  MTU,
-  QPState,
-  QPType,
-} from '../../../verbs-api/contract/verbs/enums.ts';
-import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import { hexOf } from '../../support/hex.ts';
-import { assertReason } from '../../support/reasons.ts';
+} from '#contract/protocol/commands';
+import { decodeValue, encodeValue, type IpcValue } from '#contract/protocol/ipc-value';
+import { RQE, RQE_BYTES, SGE_BYTES, SQE, SQE_BYTES } from '#contract/protocol/queue-layout';
+import { Access, CMEventType, MTU, QPState, QPType } from '#contract/verbs/enums';
+import { isVerbsError } from '#contract/verbs/errors';
+import { hostSystem } from '#daemon/host/links/system';
+import { RnicHost } from '#daemon/host/rnic-host';
+import { ROCE_PARTS } from '#daemon/host/roce/roce-parts';
+import { COMMAND_SCHEMAS } from '#daemon/ipc/command-schemas';
+import { DeviceDirectory } from '#daemon/ipc/objects/device-directory';
+import { type ClientQuotas, DEFAULT_QUOTAS, QuotaLedger } from '#daemon/ipc/objects/quotas';
+import { ClientContext } from '#daemon/ipc/verbs/client-context';
+import { hexOf } from '#test/support/hex';
+import { assertReason } from '#test/support/reasons';
 import type { Draws } from '../draws.ts';
 import {
   COMMAND_NAMES,

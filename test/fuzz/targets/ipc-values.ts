@@ -1,6 +1,5 @@
 /** Client input that involves no objects: values, requests, frames and records. */
-import { COMMAND_SCHEMAS, isCommandName } from '../../../daemon/ipc/command-schemas.ts';
-import { parseTapFilter } from '../../../daemon/ipc/tap-stream.ts';
+
 import {
   CLIENT_FRAME_MAX_BYTES,
   emitFrame,
@@ -9,15 +8,17 @@ import {
   FrameType,
   parseHello,
   Role,
-} from '../../../verbs-api/contract/protocol/ipc-frames.ts';
+} from '#contract/protocol/ipc-frames';
 import {
   decodeValue,
   encodeValue,
   IpcFormatError,
   type IpcValue,
-} from '../../../verbs-api/contract/protocol/ipc-value.ts';
-import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import { hexOf } from '../../support/hex.ts';
+} from '#contract/protocol/ipc-value';
+import { isVerbsError } from '#contract/verbs/errors';
+import { COMMAND_SCHEMAS, isCommandName } from '#daemon/ipc/command-schemas';
+import { parseTapFilter } from '#daemon/ipc/tap-stream';
+import { hexOf } from '#test/support/hex';
 import type { Draws } from '../draws.ts';
 import { LIFE } from '../ipc-commands.ts';
 import { inPieces, join, mutated, rearranged } from '../mutate.ts';

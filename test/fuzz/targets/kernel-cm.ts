@@ -1,10 +1,11 @@
 /** rdma_cm commands of two files of a hostile program, with real connections over loopback. */
-import type { CmFile } from '../../../daemon/ipc/kernel/cm/file.ts';
-import { QuotaLedger } from '../../../daemon/ipc/objects/quotas.ts';
-import { IpcFormatError } from '../../../verbs-api/contract/protocol/ipc-value.ts';
-import { hexOf } from '../../support/hex.ts';
-import { cmCommands, connParam, RdmaCmRig } from '../../support/rdma-cm-rig.ts';
-import { UverbsRig } from '../../support/uverbs-rig.ts';
+
+import { IpcFormatError } from '#contract/protocol/ipc-value';
+import type { CmFile } from '#daemon/ipc/kernel/cm/file';
+import { QuotaLedger } from '#daemon/ipc/objects/quotas';
+import { hexOf } from '#test/support/hex';
+import { cmCommands, connParam, RdmaCmRig } from '#test/support/rdma-cm-rig';
+import { UverbsRig } from '#test/support/uverbs-rig';
 import type { Draws } from '../draws.ts';
 import { handle, LOOK_EVERY, size } from '../kernel-arguments.ts';
 import { mutated } from '../mutate.ts';

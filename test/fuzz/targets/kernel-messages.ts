@@ -1,13 +1,13 @@
 /** Program input that involves no objects: frames of the preload library, and netlink. */
 
-import { hostSystem } from '../../../daemon/host/links/system.ts';
-import { RnicHost } from '../../../daemon/host/rnic-host.ts';
-import { kernelDevices } from '../../../daemon/ipc/kernel/nldev/devices.ts';
-import { RequestReader } from '../../../daemon/ipc/kernel/shim-protocol.ts';
-import { IpcFormatError } from '../../../verbs-api/contract/protocol/ipc-value.ts';
-import { bytesOf, concat, hexOf } from '../../support/hex.ts';
-import { netlinkDatagrams } from '../../support/netlink-answers.ts';
-import { le } from '../../support/uverbs-rig.ts';
+import { IpcFormatError } from '#contract/protocol/ipc-value';
+import { hostSystem } from '#daemon/host/links/system';
+import { RnicHost } from '#daemon/host/rnic-host';
+import { kernelDevices } from '#daemon/ipc/kernel/nldev/devices';
+import { RequestReader } from '#daemon/ipc/kernel/shim-protocol';
+import { bytesOf, concat, hexOf } from '#test/support/hex';
+import { netlinkDatagrams } from '#test/support/netlink-answers';
+import { le } from '#test/support/uverbs-rig';
 import type { Draws } from '../draws.ts';
 import { inPieces, join, mutated, rearranged } from '../mutate.ts';
 import { claim, type FuzzTarget, patch } from '../target.ts';

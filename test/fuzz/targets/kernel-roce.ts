@@ -2,11 +2,11 @@
  * The same for a RoCE device: commands as programs on the kernel's rxe wrote them, with arbitrary
  * arguments, and rings with indices.
  */
-import { RingMappings } from '../../../daemon/ipc/kernel/ring-mapping.ts';
-import { addressOf } from '../../../native-bridge/libc/libc.ts';
-import { bytesOf } from '../../support/hex.ts';
-import { recordedCommands } from '../../support/rxe-recordings.ts';
-import { commands, le, plain, RSP } from '../../support/uverbs-rig.ts';
+import { RingMappings } from '#daemon/ipc/kernel/ring-mapping';
+import { addressOf } from '#native-bridge/libc/libc';
+import { bytesOf } from '#test/support/hex';
+import { recordedCommands } from '#test/support/rxe-recordings';
+import { commands, le, plain, RSP } from '#test/support/uverbs-rig';
 import type { Draws } from '../draws.ts';
 import { handle, size } from '../kernel-arguments.ts';
 import { scribble } from '../mutate.ts';

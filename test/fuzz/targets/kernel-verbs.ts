@@ -3,22 +3,17 @@
  * own files over a real host.
  */
 
-import { RingMappings } from '../../../daemon/ipc/kernel/ring-mapping.ts';
-import { ShimOp } from '../../../daemon/ipc/kernel/shim-protocol.ts';
-import type { UverbsFile } from '../../../daemon/ipc/kernel/uverbs/file.ts';
-import { addressOf, SystemCallError } from '../../../native-bridge/libc/libc.ts';
-import { SharedMemory } from '../../../native-bridge/libc/shared-memory.ts';
-import { IpcFormatError } from '../../../verbs-api/contract/protocol/ipc-value.ts';
-import {
-  RQE_BYTES,
-  SGE_BYTES,
-  SQE,
-  SQE_BYTES,
-} from '../../../verbs-api/contract/protocol/queue-layout.ts';
-import type { DeviceTransport } from '../../../verbs-api/contract/verbs/attributes.ts';
-import { bytesOf, hexOf } from '../../support/hex.ts';
-import { SELF } from '../../support/own-process.ts';
-import { commands, le, RINGS, request, UverbsRig } from '../../support/uverbs-rig.ts';
+import { IpcFormatError } from '#contract/protocol/ipc-value';
+import { RQE_BYTES, SGE_BYTES, SQE, SQE_BYTES } from '#contract/protocol/queue-layout';
+import type { DeviceTransport } from '#contract/verbs/attributes';
+import { RingMappings } from '#daemon/ipc/kernel/ring-mapping';
+import { ShimOp } from '#daemon/ipc/kernel/shim-protocol';
+import type { UverbsFile } from '#daemon/ipc/kernel/uverbs/file';
+import { addressOf, SystemCallError } from '#native-bridge/libc/libc';
+import { SharedMemory } from '#native-bridge/libc/shared-memory';
+import { bytesOf, hexOf } from '#test/support/hex';
+import { SELF } from '#test/support/own-process';
+import { commands, le, RINGS, request, UverbsRig } from '#test/support/uverbs-rig';
 import type { Draws } from '../draws.ts';
 import { handle, LOOK_EVERY, size } from '../kernel-arguments.ts';
 import { mutated, scribble } from '../mutate.ts';

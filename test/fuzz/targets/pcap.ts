@@ -1,10 +1,10 @@
 /** Damaged capture files: decoded up to the damage, or refused with one line. */
-import { CaptureDecoder } from '../../../daemon/capture/capture-decoder.ts';
-import { CaptureError } from '../../../daemon/capture/capture-error.ts';
-import { DatagramTrace } from '../../../daemon/capture/datagram-trace.ts';
-import { ipStart } from '../../../daemon/capture/ip-header.ts';
-import { findTcpSegment } from '../../../daemon/capture/tcp-segment.ts';
-import { hexOf } from '../../support/hex.ts';
+import { CaptureDecoder } from '#daemon/capture/capture-decoder';
+import { CaptureError } from '#daemon/capture/capture-error';
+import { DatagramTrace } from '#daemon/capture/datagram-trace';
+import { ipStart } from '#daemon/capture/ip-header';
+import { findTcpSegment } from '#daemon/capture/tcp-segment';
+import { hexOf } from '#test/support/hex';
 import { recordings } from '../corpus.ts';
 import type { Draws } from '../draws.ts';
 import { inPieces, mutated, scribble } from '../mutate.ts';

@@ -1,24 +1,24 @@
 /** Datagrams and packets of RoCEv2: refused by kind, or read whole and written again. */
-import { crc32 } from '../../../daemon/roce/wire/crc32.ts';
+import { crc32 } from '#daemon/roce/wire/crc32';
 import {
   DatagramRefusal,
   datagramHeaderBytes,
   makeDatagram,
   parseDatagram,
   writeDatagramHeaders,
-} from '../../../daemon/roce/wire/datagram.ts';
-import { ICRC_BYTES, icrcOf, readIcrc } from '../../../daemon/roce/wire/icrc.ts';
-import { headerBytes } from '../../../daemon/roce/wire/opcode.ts';
+} from '#daemon/roce/wire/datagram';
+import { ICRC_BYTES, icrcOf, readIcrc } from '#daemon/roce/wire/icrc';
+import { headerBytes } from '#daemon/roce/wire/opcode';
 import {
   makePacket,
   PacketRefusal,
   packetBytes,
   parsePacket,
   writeHeaders,
-} from '../../../daemon/roce/wire/packet.ts';
-import { hexOf } from '../../support/hex.ts';
-import { datagramOf, OPCODES, packetOf } from '../../support/roce-packets.ts';
-import { datagramsOf, roceRecordingPath } from '../../support/roce-recordings.ts';
+} from '#daemon/roce/wire/packet';
+import { hexOf } from '#test/support/hex';
+import { datagramOf, OPCODES, packetOf } from '#test/support/roce-packets';
+import { datagramsOf, roceRecordingPath } from '#test/support/roce-recordings';
 import { mutated, scribble } from '../mutate.ts';
 import { claim, type FuzzTarget, patch } from '../target.ts';
 

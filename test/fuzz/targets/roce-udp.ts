@@ -3,30 +3,30 @@
  * right ICRC and hostile content, from a queue pair's peer and from strangers.
  */
 import { setImmediate as turn } from 'node:timers/promises';
-import { gidBytes } from '../../../daemon/host/host-addresses.ts';
-import { hostSystem } from '../../../daemon/host/links/system.ts';
-import { RnicHost } from '../../../daemon/host/rnic-host.ts';
-import { ROCE_PARTS } from '../../../daemon/host/roce/roce-parts.ts';
-import { ViewBacking } from '../../../daemon/rnic/memory-backing.ts';
-import type { QP } from '../../../daemon/rnic/queue-pair.ts';
-import { crc32 } from '../../../daemon/roce/wire/crc32.ts';
-import { makeDatagram, writeDatagramHeaders } from '../../../daemon/roce/wire/datagram.ts';
-import { ICRC_BYTES, icrcOf, ROCE_PORT, writeIcrc } from '../../../daemon/roce/wire/icrc.ts';
-import { packetBytes, writeHeaders } from '../../../daemon/roce/wire/packet.ts';
+import { QPState, QPType } from '#contract/verbs/enums';
+import { gidBytes } from '#daemon/host/host-addresses';
+import { hostSystem } from '#daemon/host/links/system';
+import { RnicHost } from '#daemon/host/rnic-host';
+import { ROCE_PARTS } from '#daemon/host/roce/roce-parts';
+import { ViewBacking } from '#daemon/rnic/memory-backing';
+import type { QP } from '#daemon/rnic/queue-pair';
+import { crc32 } from '#daemon/roce/wire/crc32';
+import { makeDatagram, writeDatagramHeaders } from '#daemon/roce/wire/datagram';
+import { ICRC_BYTES, icrcOf, ROCE_PORT, writeIcrc } from '#daemon/roce/wire/icrc';
+import { packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
 import {
   type DatagramDestination,
   IncomingBatch,
   OutgoingBatch,
-} from '../../../native-bridge/libc/datagram-batch.ts';
-import { closeDescriptor } from '../../../native-bridge/libc/descriptor.ts';
-import { socketAddress } from '../../../native-bridge/libc/internet-socket.ts';
-import { openUdp } from '../../../native-bridge/libc/udp-socket.ts';
-import { QPState, QPType } from '../../../verbs-api/contract/verbs/enums.ts';
-import { hexOf } from '../../support/hex.ts';
-import { ALL_ACCESS, MEMORY_ADDRESS, ReceiveProducer } from '../../support/nic-rig.ts';
-import { ownAddress } from '../../support/own-address.ts';
-import { MASKS, PEER, VALUES } from '../../support/program-rig.ts';
-import { OPCODES, packetOf } from '../../support/roce-packets.ts';
+} from '#native-bridge/libc/datagram-batch';
+import { closeDescriptor } from '#native-bridge/libc/descriptor';
+import { socketAddress } from '#native-bridge/libc/internet-socket';
+import { openUdp } from '#native-bridge/libc/udp-socket';
+import { hexOf } from '#test/support/hex';
+import { ALL_ACCESS, MEMORY_ADDRESS, ReceiveProducer } from '#test/support/nic-rig';
+import { ownAddress } from '#test/support/own-address';
+import { MASKS, PEER, VALUES } from '#test/support/program-rig';
+import { OPCODES, packetOf } from '#test/support/roce-packets';
 import type { Draws } from '../draws.ts';
 import { scribble } from '../mutate.ts';
 import { claim, type FuzzState, type FuzzTarget, type Outcome, patch } from '../target.ts';

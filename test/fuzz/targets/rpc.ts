@@ -1,22 +1,7 @@
 /** RPC over RDMA: headers and chunk lists, RPC messages, XDR of NFS, and both ends' machines. */
 
-import { MOUNT3 } from '../../../verbs-api/nfs/nfs3/mount3-program.ts';
-import { NFS3 } from '../../../verbs-api/nfs/nfs3/nfs3-program.ts';
-import { RecordAssembler } from '../../../verbs-api/nfs/tcp/record-marking.ts';
-import { parsePrivateData } from '../../../verbs-api/rpcrdma/core/private-data.ts';
-import type { AnyProcedure } from '../../../verbs-api/rpcrdma/core/program.ts';
-import { Responder } from '../../../verbs-api/rpcrdma/core/responder.ts';
-import {
-  parseCredential,
-  readCallHeader,
-  readReplyHeader,
-  writeCallHeader,
-} from '../../../verbs-api/rpcrdma/core/rpc-message.ts';
-import { parseTransportHeader } from '../../../verbs-api/rpcrdma/core/transport-header.ts';
-import { XdrError, XdrReader } from '../../../verbs-api/rpcrdma/core/xdr-reader.ts';
-import { XdrWriter } from '../../../verbs-api/rpcrdma/core/xdr-writer.ts';
-import { hexOf } from '../../support/hex.ts';
-import { flat } from '../../support/nfs-rig.ts';
+import { hexOf } from '#test/support/hex';
+import { flat } from '#test/support/nfs-rig';
 import {
   callPayload,
   messageBytes,
@@ -26,7 +11,22 @@ import {
   shortCall,
   shortReply,
   wholeOf,
-} from '../../support/rpcrdma-rig.ts';
+} from '#test/support/rpcrdma-rig';
+import { MOUNT3 } from '#verbs-api/nfs/nfs3/mount3-program';
+import { NFS3 } from '#verbs-api/nfs/nfs3/nfs3-program';
+import { RecordAssembler } from '#verbs-api/nfs/tcp/record-marking';
+import { parsePrivateData } from '#verbs-api/rpcrdma/core/private-data';
+import type { AnyProcedure } from '#verbs-api/rpcrdma/core/program';
+import { Responder } from '#verbs-api/rpcrdma/core/responder';
+import {
+  parseCredential,
+  readCallHeader,
+  readReplyHeader,
+  writeCallHeader,
+} from '#verbs-api/rpcrdma/core/rpc-message';
+import { parseTransportHeader } from '#verbs-api/rpcrdma/core/transport-header';
+import { XdrError, XdrReader } from '#verbs-api/rpcrdma/core/xdr-reader';
+import { XdrWriter } from '#verbs-api/rpcrdma/core/xdr-writer';
 import type { Draws } from '../draws.ts';
 import { inPieces, mutated } from '../mutate.ts';
 import { claim, type FuzzTarget, type Outcome, patch } from '../target.ts';

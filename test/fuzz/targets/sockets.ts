@@ -3,29 +3,24 @@
  * host. Slower than the targets without sockets, but the only ones that cover the whole path.
  */
 import { connect as connectSocket, type Socket } from 'node:net';
-import type { HostCmEvent, HostId } from '../../../daemon/host/host-id.ts';
-import { hostSystem } from '../../../daemon/host/links/system.ts';
-import { RnicHost } from '../../../daemon/host/rnic-host.ts';
-import { ClientContext } from '../../../daemon/ipc/verbs/client-context.ts';
-import { ViewBacking } from '../../../daemon/rnic/memory-backing.ts';
-import type { QP } from '../../../daemon/rnic/queue-pair.ts';
-import { ReceiveRing } from '../../../verbs-api/client/receive-ring.ts';
-import { connectDaemon } from '../../../verbs-api/connect-daemon.ts';
-import {
-  emitFrame,
-  emitHello,
-  FrameType,
-  Role,
-} from '../../../verbs-api/contract/protocol/ipc-frames.ts';
-import { encodeValue } from '../../../verbs-api/contract/protocol/ipc-value.ts';
-import { Access, CMEventType } from '../../../verbs-api/contract/verbs/enums.ts';
-import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import type { Provider } from '../../../verbs-api/contract/verbs/provider.ts';
-import { DaemonRig } from '../../support/daemon-rig.ts';
-import { streamOf } from '../../support/fpdu-stream.ts';
-import { bytesOf, hexOf } from '../../support/hex.ts';
-import { IpcClient } from '../../support/ipc-client.ts';
-import { patience } from '../../support/patience.ts';
+import { emitFrame, emitHello, FrameType, Role } from '#contract/protocol/ipc-frames';
+import { encodeValue } from '#contract/protocol/ipc-value';
+import { Access, CMEventType } from '#contract/verbs/enums';
+import { isVerbsError } from '#contract/verbs/errors';
+import type { Provider } from '#contract/verbs/provider';
+import type { HostCmEvent, HostId } from '#daemon/host/host-id';
+import { hostSystem } from '#daemon/host/links/system';
+import { RnicHost } from '#daemon/host/rnic-host';
+import { ClientContext } from '#daemon/ipc/verbs/client-context';
+import { ViewBacking } from '#daemon/rnic/memory-backing';
+import type { QP } from '#daemon/rnic/queue-pair';
+import { DaemonRig } from '#test/support/daemon-rig';
+import { streamOf } from '#test/support/fpdu-stream';
+import { bytesOf, hexOf } from '#test/support/hex';
+import { IpcClient } from '#test/support/ipc-client';
+import { patience } from '#test/support/patience';
+import { ReceiveRing } from '#verbs-api/client/receive-ring';
+import { connectDaemon } from '#verbs-api/connect-daemon';
 import { SEGMENTS } from '../corpus.ts';
 import type { Draws } from '../draws.ts';
 import { LIFE } from '../ipc-commands.ts';

@@ -1,9 +1,9 @@
 /** Codecs and framing of the wire: startup frames, FPDUs, headers. Pure, hence the fastest targets. */
 
-import { FpduReceiver } from '../../../daemon/iwarp/engine/fpdu-receiver.ts';
-import type { UlpduSink } from '../../../daemon/iwarp/engine/lower-layer.ts';
-import { Startup, type StartupEffect } from '../../../daemon/iwarp/engine/startup.ts';
-import { crc32c } from '../../../daemon/iwarp/wire/crc32c.ts';
+import { FpduReceiver } from '#daemon/iwarp/engine/fpdu-receiver';
+import type { UlpduSink } from '#daemon/iwarp/engine/lower-layer';
+import { Startup, type StartupEffect } from '#daemon/iwarp/engine/startup';
+import { crc32c } from '#daemon/iwarp/wire/crc32c';
 import {
   ddpHeaderBytes,
   readDDPHeader,
@@ -11,25 +11,25 @@ import {
   UNTAGGED_HEADER_BYTES,
   writeTaggedHeader,
   writeUntaggedHeader,
-} from '../../../daemon/iwarp/wire/ddp-header.ts';
-import { dumpStartupFrame, dumpULPDU } from '../../../daemon/iwarp/wire/dump.ts';
-import { fpduSizeBytes } from '../../../daemon/iwarp/wire/fpdu.ts';
+} from '#daemon/iwarp/wire/ddp-header';
+import { dumpStartupFrame, dumpULPDU } from '#daemon/iwarp/wire/dump';
+import { fpduSizeBytes } from '#daemon/iwarp/wire/fpdu';
 import {
   makeReadRequest,
   READ_REQUEST_BYTES,
   readReadRequest,
   writeReadRequest,
-} from '../../../daemon/iwarp/wire/rdmap-header.ts';
+} from '#daemon/iwarp/wire/rdmap-header';
 import {
   emitStartupFrame,
   parseStartupFrame,
   startupFrameBytesNeeded,
   startupFrameSizeBytes,
-} from '../../../daemon/iwarp/wire/startup-frame.ts';
-import { parseTerminate } from '../../../daemon/iwarp/wire/terminate.ts';
-import { dirtyPool, patterned, streamOf } from '../../support/fpdu-stream.ts';
-import { hexOf } from '../../support/hex.ts';
-import { effects, initiator, NO_DATA, responder } from '../../support/startup-dialogue.ts';
+} from '#daemon/iwarp/wire/startup-frame';
+import { parseTerminate } from '#daemon/iwarp/wire/terminate';
+import { dirtyPool, patterned, streamOf } from '#test/support/fpdu-stream';
+import { hexOf } from '#test/support/hex';
+import { effects, initiator, NO_DATA, responder } from '#test/support/startup-dialogue';
 import { ANSWERS, SEGMENTS, startupFrames } from '../corpus.ts';
 import type { Draws } from '../draws.ts';
 import { inPieces, mutated, scribble } from '../mutate.ts';

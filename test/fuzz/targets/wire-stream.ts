@@ -3,19 +3,20 @@
  * next to memory that peers may only read, memory of another protection domain, and unreachable
  * memory with a secret that must never be sent.
  */
-import { FpduSender } from '../../../daemon/iwarp/engine/fpdu-sender.ts';
-import { MpaLayer } from '../../../daemon/iwarp/engine/mpa-layer.ts';
-import { Stream } from '../../../daemon/iwarp/engine/stream.ts';
-import type { StreamOptions } from '../../../daemon/iwarp/engine/stream-api.ts';
-import { crc32c } from '../../../daemon/iwarp/wire/crc32c.ts';
-import { ViewBacking } from '../../../daemon/rnic/memory-backing.ts';
-import type { QP } from '../../../daemon/rnic/queue-pair.ts';
-import { ReceiveRing } from '../../../verbs-api/client/receive-ring.ts';
-import { SendRing } from '../../../verbs-api/client/send-ring.ts';
-import { QPState, WCStatus, WROpcode } from '../../../verbs-api/contract/verbs/enums.ts';
-import { drain, post } from '../../support/fpdu-stream.ts';
-import { bytesOf, hexOf } from '../../support/hex.ts';
-import { streamOptions } from '../../support/streams.ts';
+
+import { QPState, WCStatus, WROpcode } from '#contract/verbs/enums';
+import { FpduSender } from '#daemon/iwarp/engine/fpdu-sender';
+import { MpaLayer } from '#daemon/iwarp/engine/mpa-layer';
+import { Stream } from '#daemon/iwarp/engine/stream';
+import type { StreamOptions } from '#daemon/iwarp/engine/stream-api';
+import { crc32c } from '#daemon/iwarp/wire/crc32c';
+import { ViewBacking } from '#daemon/rnic/memory-backing';
+import type { QP } from '#daemon/rnic/queue-pair';
+import { drain, post } from '#test/support/fpdu-stream';
+import { bytesOf, hexOf } from '#test/support/hex';
+import { streamOptions } from '#test/support/streams';
+import { ReceiveRing } from '#verbs-api/client/receive-ring';
+import { SendRing } from '#verbs-api/client/send-ring';
 import { startupFrames } from '../corpus.ts';
 import type { Draws } from '../draws.ts';
 import { Device, MEMORY_BYTES, newRing, RANGES, REUSED_BYTE, SECRET } from '../guarded-device.ts';

@@ -3,30 +3,21 @@
  * depths, segment sizes) and the work requests that the recording implies, it gets what the peer
  * sent when the peer sent it. Its output can then be compared with the recorded one.
  */
-import { ChunkPool } from '../../../daemon/iwarp/engine/chunk-pool.ts';
-import { MpaLayer } from '../../../daemon/iwarp/engine/mpa-layer.ts';
-import { Stream } from '../../../daemon/iwarp/engine/stream.ts';
-import { readUint16 } from '../../../daemon/iwarp/wire/bytes.ts';
-import { crc32c } from '../../../daemon/iwarp/wire/crc32c.ts';
-import {
-  type DDPHeader,
-  ddpHeaderBytes,
-  readDDPHeader,
-} from '../../../daemon/iwarp/wire/ddp-header.ts';
-import { fpduSizeBytes, padBytes, ULPDU_LENGTH_BYTES } from '../../../daemon/iwarp/wire/fpdu.ts';
+import { ChunkPool } from '#daemon/iwarp/engine/chunk-pool';
+import { MpaLayer } from '#daemon/iwarp/engine/mpa-layer';
+import { Stream } from '#daemon/iwarp/engine/stream';
+import { readUint16 } from '#daemon/iwarp/wire/bytes';
+import { crc32c } from '#daemon/iwarp/wire/crc32c';
+import { type DDPHeader, ddpHeaderBytes, readDDPHeader } from '#daemon/iwarp/wire/ddp-header';
+import { fpduSizeBytes, padBytes, ULPDU_LENGTH_BYTES } from '#daemon/iwarp/wire/fpdu';
 import {
   makeReadRequest,
   RDMAPControl,
   RDMAPOpcode,
   readReadRequest,
-} from '../../../daemon/iwarp/wire/rdmap-header.ts';
-import { makeOutboundMessage } from '../../../daemon/rnic/outbound-message.ts';
-import {
-  Fault,
-  OutboundKind,
-  type OutboundMessage,
-  type WireUser,
-} from '../../../daemon/rnic/wire-port.ts';
+} from '#daemon/iwarp/wire/rdmap-header';
+import { makeOutboundMessage } from '#daemon/rnic/outbound-message';
+import { Fault, OutboundKind, type OutboundMessage, type WireUser } from '#daemon/rnic/wire-port';
 import type { ExpectedStartup } from './expectation.ts';
 import type { TcpConnection, TcpStream } from './pcap-reader.ts';
 import { optionsLike, readStartup } from './replay.ts';

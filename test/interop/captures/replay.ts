@@ -3,23 +3,23 @@
  * sent to: MPA startup, FPDUs, DDP, RDMAP. The result has the form of the expectations.
  */
 import { createHash } from 'node:crypto';
-import { ChunkPool } from '../../../daemon/iwarp/engine/chunk-pool.ts';
-import { DDPReceiver } from '../../../daemon/iwarp/engine/ddp-receiver.ts';
-import { FpduReceiver } from '../../../daemon/iwarp/engine/fpdu-receiver.ts';
-import type { UlpduSink } from '../../../daemon/iwarp/engine/lower-layer.ts';
-import { RDMAPReceiver } from '../../../daemon/iwarp/engine/rdmap-receiver.ts';
+import { ChunkPool } from '#daemon/iwarp/engine/chunk-pool';
+import { DDPReceiver } from '#daemon/iwarp/engine/ddp-receiver';
+import { FpduReceiver } from '#daemon/iwarp/engine/fpdu-receiver';
+import type { UlpduSink } from '#daemon/iwarp/engine/lower-layer';
+import { RDMAPReceiver } from '#daemon/iwarp/engine/rdmap-receiver';
 import {
   InboundRequestQueue,
   OutboundRequestQueue,
   RequestKind,
-} from '../../../daemon/iwarp/engine/read-queues.ts';
-import { Startup } from '../../../daemon/iwarp/engine/startup.ts';
-import type { Agreement, StreamOptions } from '../../../daemon/iwarp/engine/stream-api.ts';
-import { readUint32LE } from '../../../daemon/iwarp/wire/bytes.ts';
-import { crc32c } from '../../../daemon/iwarp/wire/crc32c.ts';
-import { ddpHeaderBytes, readDDPHeader } from '../../../daemon/iwarp/wire/ddp-header.ts';
-import { fpduSizeBytes, padBytes, ULPDU_LENGTH_BYTES } from '../../../daemon/iwarp/wire/fpdu.ts';
-import type { ProtocolError } from '../../../daemon/iwarp/wire/protocol-error.ts';
+} from '#daemon/iwarp/engine/read-queues';
+import { Startup } from '#daemon/iwarp/engine/startup';
+import type { Agreement, StreamOptions } from '#daemon/iwarp/engine/stream-api';
+import { readUint32LE } from '#daemon/iwarp/wire/bytes';
+import { crc32c } from '#daemon/iwarp/wire/crc32c';
+import { ddpHeaderBytes, readDDPHeader } from '#daemon/iwarp/wire/ddp-header';
+import { fpduSizeBytes, padBytes, ULPDU_LENGTH_BYTES } from '#daemon/iwarp/wire/fpdu';
+import type { ProtocolError } from '#daemon/iwarp/wire/protocol-error';
 import {
   makeReadRequest,
   QUEUE_COUNT,
@@ -27,13 +27,10 @@ import {
   RDMAPOpcode,
   type ReadRequest,
   readReadRequest,
-} from '../../../daemon/iwarp/wire/rdmap-header.ts';
-import {
-  parseStartupFrame,
-  startupFrameBytesNeeded,
-} from '../../../daemon/iwarp/wire/startup-frame.ts';
-import { parseTerminate } from '../../../daemon/iwarp/wire/terminate.ts';
-import { Fault, NEVER, type WireUser } from '../../../daemon/rnic/wire-port.ts';
+} from '#daemon/iwarp/wire/rdmap-header';
+import { parseStartupFrame, startupFrameBytesNeeded } from '#daemon/iwarp/wire/startup-frame';
+import { parseTerminate } from '#daemon/iwarp/wire/terminate';
+import { Fault, NEVER, type WireUser } from '#daemon/rnic/wire-port';
 import type { ExpectedDirection, ExpectedStartup } from './expectation.ts';
 
 /** Words of the expectations for opcodes 0 to 7, which is all that siw knows. */

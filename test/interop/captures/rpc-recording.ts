@@ -3,17 +3,14 @@
  * and Writes show it. For recordings without markers, whose FPDUs `captures.test.ts` has judged.
  */
 import { readFileSync } from 'node:fs';
-import { ddpHeaderBytes, readDDPHeader } from '../../../daemon/iwarp/wire/ddp-header.ts';
-import { fpduSizeBytes, ULPDU_LENGTH_BYTES } from '../../../daemon/iwarp/wire/fpdu.ts';
-import {
-  parseStartupFrame,
-  startupFrameBytesNeeded,
-} from '../../../daemon/iwarp/wire/startup-frame.ts';
+import { ddpHeaderBytes, readDDPHeader } from '#daemon/iwarp/wire/ddp-header';
+import { fpduSizeBytes, ULPDU_LENGTH_BYTES } from '#daemon/iwarp/wire/fpdu';
+import { parseStartupFrame, startupFrameBytesNeeded } from '#daemon/iwarp/wire/startup-frame';
 import {
   parseTransportHeader,
   type Segment,
   type TransportHeader,
-} from '../../../verbs-api/rpcrdma/core/transport-header.ts';
+} from '#verbs-api/rpcrdma/core/transport-header';
 import { capturePath } from './expectation.ts';
 import { readTcpConnections } from './pcap-reader.ts';
 

@@ -1,6 +1,6 @@
 /** `docker/compose.yaml`, brought up by docker-compose itself in a world. */
 import { existsSync } from 'node:fs';
-import { until } from '../../support/patience.ts';
+import { until } from '#test/support/patience';
 import type { Podman } from './podman.ts';
 import type { CommandOptions, Outcome, World } from './world.ts';
 

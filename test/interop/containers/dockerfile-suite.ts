@@ -2,7 +2,7 @@
 import { cp } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { patience } from '../../support/patience.ts';
+import { patience } from '#test/support/patience';
 import { repositoryRoot } from '../prerequisites.ts';
 import { CERTIFICATES, makeBaseRoot, registryAccess } from './base-root.ts';
 import { copyContext } from './context.ts';

@@ -4,7 +4,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { patience } from '../../support/patience.ts';
+import { patience } from '#test/support/patience';
 import { missingPackages } from '../prerequisites.ts';
 import { World } from './world.ts';
 

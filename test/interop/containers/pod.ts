@@ -1,6 +1,6 @@
 /** Runs pods as a node of a cluster would, each container with what its manifest gives it. */
 
-import { quiet } from '../../support/patience.ts';
+import { quiet } from '#test/support/patience';
 import { IMAGE } from './image.ts';
 import type { PodContainer, PodSpec, Probe } from './kubernetes.ts';
 import type { Podman } from './podman.ts';

@@ -1,6 +1,6 @@
 /** The output of `iwarpd status --json`, read from inside a container. */
 import { z } from 'zod';
-import { until } from '../../support/patience.ts';
+import { until } from '#test/support/patience';
 import type { Podman } from './podman.ts';
 
 const status = z.object({

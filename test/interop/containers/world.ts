@@ -10,7 +10,7 @@ import { once } from 'node:events';
 import { mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { PROGRAM_MS, patience } from '../../support/patience.ts';
+import { PROGRAM_MS, patience } from '#test/support/patience';
 import { repositoryRoot } from '../prerequisites.ts';
 
 /** The script that holds a world; it takes the world's folder. */

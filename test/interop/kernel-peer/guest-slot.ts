@@ -7,8 +7,8 @@
 import { type FileHandle, mkdir, open } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
-import { tryLock } from '../../../native-bridge/libc/file-lock.ts';
-import { quiet, until } from '../../support/patience.ts';
+import { tryLock } from '#native-bridge/libc/file-lock';
+import { quiet, until } from '#test/support/patience';
 
 const LOOK_INTERVAL_MS = 200;
 

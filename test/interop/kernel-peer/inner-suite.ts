@@ -2,7 +2,7 @@
 import { existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { patience } from '../../support/patience.ts';
+import { patience } from '#test/support/patience';
 import { repositoryRoot } from '../prerequisites.ts';
 import { type Guest, shellWord } from './kernel-peer.ts';
 

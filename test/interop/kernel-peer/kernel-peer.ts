@@ -16,8 +16,8 @@ import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Readable, Writable } from 'node:stream';
-import { freePort } from '../../support/free-port.ts';
-import { PROGRAM_MS, patience, programSeconds, TEST_MS } from '../../support/patience.ts';
+import { freePort } from '#test/support/free-port';
+import { PROGRAM_MS, patience, programSeconds, TEST_MS } from '#test/support/patience';
 import { type GuestSlot, guestsComeFirst, takeGuestSlot } from './guest-slot.ts';
 import {
   cacheDirectory,

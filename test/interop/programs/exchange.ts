@@ -6,7 +6,8 @@
  *   exchange.js daemon|embedded|native ADDRESS
  */
 import { createHash } from 'node:crypto';
-import { createEmbedded } from '../../../daemon/embedded/embedded-provider.ts';
+import { createEmbedded } from '#daemon/embedded/embedded-provider';
+import { patient } from '#test/support/patience';
 import {
   Access,
   type Connection,
@@ -24,9 +25,8 @@ import {
   type WC,
   WC_STATUS_TEXT,
   WROpcode,
-} from '../../../verbs-api/index.ts';
-import { createNative } from '../../../verbs-api/native/native-provider.ts';
-import { patient } from '../../support/patience.ts';
+} from '#verbs-api/index';
+import { createNative } from '#verbs-api/native/native-provider';
 
 const MEMORY_BYTES = 2 * 1024 * 1024;
 const LENGTHS = [0, 1, 63, 64, 65, 1448, 4096, 65_535, 1024 * 1024];

@@ -6,6 +6,7 @@
  *   hostile.js CASE ADDRESS [ARGUMENT]
  */
 import { MessageChannel } from 'node:worker_threads';
+import { patient } from '#test/support/patience';
 import {
   Access,
   type Connection,
@@ -18,9 +19,8 @@ import {
   type WC,
   WC_STATUS_TEXT,
   WROpcode,
-} from '../../../verbs-api/index.ts';
-import { createNative, type NativeOptions } from '../../../verbs-api/native/native-provider.ts';
-import { patient } from '../../support/patience.ts';
+} from '#verbs-api/index';
+import { createNative, type NativeOptions } from '#verbs-api/native/native-provider';
 
 const MEMORY_BYTES = 4096;
 const BIG_BYTES = 16 * 1024 * 1024;

@@ -1,22 +1,16 @@
 /** A part of `user-programs.ts`: takes all that it can of one limit of a daemon, and holds it. */
 import { connect, type Socket } from 'node:net';
-import { connect as connectTo } from '../../../verbs-api/connect.ts';
-import { connectDaemon } from '../../../verbs-api/connect-daemon.ts';
-import type { Connection } from '../../../verbs-api/connection.ts';
-import {
-  emitFrame,
-  emitHello,
-  FrameType,
-  parseWelcome,
-  Role,
-} from '../../../verbs-api/contract/protocol/ipc-frames.ts';
-import { MAP_REPLY_BYTES } from '../../../verbs-api/contract/protocol/ipc-records.ts';
-import { encodeValue } from '../../../verbs-api/contract/protocol/ipc-value.ts';
-import { Access, QPType } from '../../../verbs-api/contract/verbs/enums.ts';
-import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import type { Context, PD, Provider } from '../../../verbs-api/contract/verbs/provider.ts';
-import { IpcClient } from '../../support/ipc-client.ts';
-import { ShimClient } from '../../support/shim-client.ts';
+import { emitFrame, emitHello, FrameType, parseWelcome, Role } from '#contract/protocol/ipc-frames';
+import { MAP_REPLY_BYTES } from '#contract/protocol/ipc-records';
+import { encodeValue } from '#contract/protocol/ipc-value';
+import { Access, QPType } from '#contract/verbs/enums';
+import { isVerbsError } from '#contract/verbs/errors';
+import type { Context, PD, Provider } from '#contract/verbs/provider';
+import { IpcClient } from '#test/support/ipc-client';
+import { ShimClient } from '#test/support/shim-client';
+import { connect as connectTo } from '#verbs-api/connect';
+import { connectDaemon } from '#verbs-api/connect-daemon';
+import type { Connection } from '#verbs-api/connection';
 
 /** More than a test lets any limit be. */
 const ATTEMPTS = 20_000;

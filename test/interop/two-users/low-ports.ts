@@ -1,7 +1,8 @@
 /** A part of `user-programs.ts`: asks for ports and keys that are root's, in every way that there is. */
-import { connectDaemon } from '../../../verbs-api/connect-daemon.ts';
-import { QPState, QPType } from '../../../verbs-api/contract/verbs/enums.ts';
-import type { Provider, SocketAddress } from '../../../verbs-api/contract/verbs/provider.ts';
+
+import { QPState, QPType } from '#contract/verbs/enums';
+import type { Provider, SocketAddress } from '#contract/verbs/provider';
+import { connectDaemon } from '#verbs-api/connect-daemon';
 
 const ROCE_ADDRESS = '127.0.0.3';
 /** What QP 1 has. */

@@ -1,8 +1,9 @@
 /** Parts of `user-programs.ts` on the RoCE device of a daemon: one has a queue pair, one attacks it. */
-import { connectDaemon } from '../../../verbs-api/connect-daemon.ts';
-import { Access, MTU, QPState, QPType, WROpcode } from '../../../verbs-api/contract/verbs/enums.ts';
-import type { Context, CQ, QP } from '../../../verbs-api/contract/verbs/provider.ts';
-import { patient } from '../../support/patience.ts';
+
+import { Access, MTU, QPState, QPType, WROpcode } from '#contract/verbs/enums';
+import type { Context, CQ, QP } from '#contract/verbs/provider';
+import { patient } from '#test/support/patience';
+import { connectDaemon } from '#verbs-api/connect-daemon';
 
 const GID_INDEX = 1;
 const BYTES = 64;

@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { patience, until } from '../../support/patience.ts';
+import { patience, until } from '#test/support/patience';
 import { repositoryRoot } from '../prerequisites.ts';
 
 /** Users of no password file. Alice uses RDMA; Eve would like to have her memory. */

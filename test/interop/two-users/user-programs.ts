@@ -3,10 +3,7 @@ import { spawn } from 'node:child_process';
 import { chmodSync, existsSync, readFileSync } from 'node:fs';
 import { connect, createServer, Socket } from 'node:net';
 import { fileURLToPath } from 'node:url';
-import { DaemonControl } from '../../../verbs-api/client/daemon-control.ts';
-import { watchTraffic } from '../../../verbs-api/client/traffic-watch.ts';
-import { connectDaemon } from '../../../verbs-api/connect-daemon.ts';
-import type { CommandName, CommandRequest } from '../../../verbs-api/contract/protocol/commands.ts';
+import type { CommandName, CommandRequest } from '#contract/protocol/commands';
 import {
   DAEMON_FRAME_MAX_BYTES,
   emitHello,
@@ -15,12 +12,15 @@ import {
   FrameReader,
   FrameType,
   Role,
-} from '../../../verbs-api/contract/protocol/ipc-frames.ts';
-import { decodeValue, type IpcValue } from '../../../verbs-api/contract/protocol/ipc-value.ts';
-import { Access } from '../../../verbs-api/contract/verbs/enums.ts';
-import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import { quiet } from '../../support/patience.ts';
-import { FakeDaemon } from '../../unit/preload/fake-daemon.ts';
+} from '#contract/protocol/ipc-frames';
+import { decodeValue, type IpcValue } from '#contract/protocol/ipc-value';
+import { Access } from '#contract/verbs/enums';
+import { isVerbsError } from '#contract/verbs/errors';
+import { quiet } from '#test/support/patience';
+import { FakeDaemon } from '#test/unit/preload/fake-daemon';
+import { DaemonControl } from '#verbs-api/client/daemon-control';
+import { watchTraffic } from '#verbs-api/client/traffic-watch';
+import { connectDaemon } from '#verbs-api/connect-daemon';
 import { glutton } from './glutton.ts';
 import { lowPorts } from './low-ports.ts';
 import { roceThief, roceVictim } from './roce-parts.ts';

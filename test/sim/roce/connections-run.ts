@@ -2,9 +2,9 @@
  * Two communication managers over a bad network, under one seed: programs dial, accept, reject,
  * disconnect, ask for services and go away, at random. In the end both ends agree, and nothing is left.
  */
-import type { CmConnection } from '../../../daemon/roce/cm/cm-connection.ts';
-import type { CmEvent } from '../../../daemon/roce/cm/cm-events.ts';
-import { CmEnd, FACTS, SERVICE } from '../../support/ib-cm-pair.ts';
+import type { CmConnection } from '#daemon/roce/cm/cm-connection';
+import type { CmEvent } from '#daemon/roce/cm/cm-events';
+import { CmEnd, FACTS, SERVICE } from '#test/support/ib-cm-pair';
 import { Prng } from '../prng.ts';
 import { LossyNetwork } from './lossy-network.ts';
 import { must } from './rules.ts';

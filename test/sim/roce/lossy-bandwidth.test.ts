@@ -3,10 +3,10 @@
  * link of one packet in ten microseconds, with and without loss.
  */
 import { expect, it } from 'vitest';
-import { OutboundKind } from '../../../daemon/rnic/wire-port.ts';
-import { QPState } from '../../../verbs-api/contract/verbs/enums.ts';
-import { pathOf, TransportSide } from '../../support/transport-pair.ts';
-import { addressAt, REMOTE_KEY } from '../../support/transport-user.ts';
+import { QPState } from '#contract/verbs/enums';
+import { OutboundKind } from '#daemon/rnic/wire-port';
+import { pathOf, TransportSide } from '#test/support/transport-pair';
+import { addressAt, REMOTE_KEY } from '#test/support/transport-user';
 import { Prng } from '../prng.ts';
 
 const WINDOW_PACKETS = 32;

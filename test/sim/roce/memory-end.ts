@@ -1,21 +1,18 @@
 /** A queue pair of the simulation of memory, with a model of all that it was asked to do. */
-import type { RnicHost } from '../../../daemon/host/rnic-host.ts';
-import type { CQ } from '../../../daemon/rnic/completion-queue.ts';
-import type { QPModification } from '../../../daemon/rnic/qp-attributes.ts';
-import type { QP } from '../../../daemon/rnic/queue-pair.ts';
-import {
-  CQEStatus,
-  QueueFlag,
-  SQOpcode,
-} from '../../../verbs-api/contract/protocol/queue-layout.ts';
-import { QPState, QPType } from '../../../verbs-api/contract/verbs/enums.ts';
+
+import { CQEStatus, QueueFlag, SQOpcode } from '#contract/protocol/queue-layout';
+import { QPState, QPType } from '#contract/verbs/enums';
+import type { RnicHost } from '#daemon/host/rnic-host';
+import type { CQ } from '#daemon/rnic/completion-queue';
+import type { QPModification } from '#daemon/rnic/qp-attributes';
+import type { QP } from '#daemon/rnic/queue-pair';
 import {
   CompletionConsumer,
   ReceiveProducer,
   SendProducer,
   type SqeFields,
-} from '../../support/nic-rig.ts';
-import { MASKS, mappedGid, PEER, VALUES } from '../../support/program-rig.ts';
+} from '#test/support/nic-rig';
+import { MASKS, mappedGid, PEER, VALUES } from '#test/support/program-rig';
 import type { Prng } from '../prng.ts';
 import {
   anyTier,

@@ -2,16 +2,17 @@
  * A program of the simulation of memory: its registered memory, in pieces that are used again and
  * again, and what it shares between its queue pairs.
  */
-import type { Adapter } from '../../../daemon/host/device-adapter.ts';
-import type { RnicHost } from '../../../daemon/host/rnic-host.ts';
-import { WorkEpoch } from '../../../daemon/ipc/objects/work-epoch.ts';
-import type { MR } from '../../../daemon/rnic/memory-region.ts';
-import type { PD } from '../../../daemon/rnic/protection-domain.ts';
-import type { QP } from '../../../daemon/rnic/queue-pair.ts';
-import type { SRQ } from '../../../daemon/rnic/shared-receive-queue.ts';
-import { QueueFlag, RQE, RQE_BYTES } from '../../../verbs-api/contract/protocol/queue-layout.ts';
-import { Access } from '../../../verbs-api/contract/verbs/enums.ts';
-import { ALL_ACCESS, ReceiveProducer } from '../../support/nic-rig.ts';
+
+import { QueueFlag, RQE, RQE_BYTES } from '#contract/protocol/queue-layout';
+import { Access } from '#contract/verbs/enums';
+import type { Adapter } from '#daemon/host/device-adapter';
+import type { RnicHost } from '#daemon/host/rnic-host';
+import { WorkEpoch } from '#daemon/ipc/objects/work-epoch';
+import type { MR } from '#daemon/rnic/memory-region';
+import type { PD } from '#daemon/rnic/protection-domain';
+import type { QP } from '#daemon/rnic/queue-pair';
+import type { SRQ } from '#daemon/rnic/shared-receive-queue';
+import { ALL_ACCESS, ReceiveProducer } from '#test/support/nic-rig';
 import type { Prng } from '../prng.ts';
 import { type Area, SimMemory, type Tier } from '../sim-memory.ts';
 import type { VirtualTime } from '../virtual-time.ts';

@@ -4,11 +4,12 @@
  * Host, queue pairs, transports and backings are the daemon's; the programs, their memory below the
  * backings, and the time are simulated. Injected faults lose, repeat, delay and reorder packets.
  */
-import { RnicHost } from '../../../daemon/host/rnic-host.ts';
-import { ROCE_PARTS } from '../../../daemon/host/roce/roce-parts.ts';
-import type { QPModification } from '../../../daemon/rnic/qp-attributes.ts';
-import type { FaultSpec } from '../../../verbs-api/contract/protocol/faults.ts';
-import { QPState } from '../../../verbs-api/contract/verbs/enums.ts';
+
+import type { FaultSpec } from '#contract/protocol/faults';
+import { QPState } from '#contract/verbs/enums';
+import { RnicHost } from '#daemon/host/rnic-host';
+import { ROCE_PARTS } from '#daemon/host/roce/roce-parts';
+import type { QPModification } from '#daemon/rnic/qp-attributes';
 import { Prng } from '../prng.ts';
 import { VirtualClock, VirtualTime } from '../virtual-time.ts';
 import { MemoryEnd } from './memory-end.ts';

@@ -4,16 +4,17 @@
  * Both sides post Sends, Writes, Reads and atomics. Each Write has memory of its own at the peer,
  * which the peer overwrites once it knows that it came: a Write that is carried out again shows.
  */
-import { OutboundKind } from '../../../daemon/rnic/wire-port.ts';
-import { QPState } from '../../../verbs-api/contract/verbs/enums.ts';
-import { pathOf, TransportSide } from '../../support/transport-pair.ts';
+
+import { QPState } from '#contract/verbs/enums';
+import { OutboundKind } from '#daemon/rnic/wire-port';
+import { pathOf, TransportSide } from '#test/support/transport-pair';
 import {
   type Arrival,
   addressAt,
   type Done,
   REMOTE_KEY,
   type Work,
-} from '../../support/transport-user.ts';
+} from '#test/support/transport-user';
 import { Prng } from '../prng.ts';
 import { LossyNetwork } from './lossy-network.ts';
 import { must } from './rules.ts';

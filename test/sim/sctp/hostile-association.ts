@@ -2,12 +2,8 @@
  * A hostile peer of SCTP: messages with a wrong payload protocol, forged session control, DDP-SSNs
  * out of order or of no window, segments too early or too late, cut messages, or none at all.
  */
-import type {
-  Association,
-  AssociationUser,
-  MessageKind,
-} from '../../../daemon/host/sctp/association.ts';
-import { PayloadProtocol, SessionFunction } from '../../../daemon/iwarp/sctp/session-message.ts';
+import type { Association, AssociationUser, MessageKind } from '#daemon/host/sctp/association';
+import { PayloadProtocol, SessionFunction } from '#daemon/iwarp/sctp/session-message';
 import { must } from '../rules.ts';
 import type { Setting, SimHost } from '../sim-host.ts';
 import type { SimAssociation } from './sim-association.ts';

@@ -1,6 +1,6 @@
 /** The network of the simulation is itself tested: it must reorder, and lose or change nothing. */
 import { describe, expect, it } from 'vitest';
-import type { Association, AssociationUser } from '../../../daemon/host/sctp/association.ts';
+import type { Association, AssociationUser } from '#daemon/host/sctp/association';
 import { Prng } from '../prng.ts';
 import { VirtualTime } from '../virtual-time.ts';
 import { MessageNetwork } from './message-network.ts';

@@ -1,5 +1,5 @@
 /** SCTP without SCTP: the ports of simulated hosts, and associations between them. */
-import { TransportError } from '../../../daemon/host/links/network.ts';
+import { TransportError } from '#daemon/host/links/network';
 import type {
   Association,
   AssociationAttempt,
@@ -7,7 +7,7 @@ import type {
   SctpPort,
   SctpPortOptions,
   SctpTransport,
-} from '../../../daemon/host/sctp/association.ts';
+} from '#daemon/host/sctp/association';
 import type { Prng } from '../prng.ts';
 import type { VirtualTime } from '../virtual-time.ts';
 import { type MessagePath, type MessageTraits, SimAssociation } from './sim-association.ts';

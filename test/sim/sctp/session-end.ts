@@ -1,15 +1,15 @@
 /** One end of a DDP stream session over a simulated association: a real stream and a naive user. */
 
-import type { HostClock } from '../../../daemon/host/links/network.ts';
-import type { Association } from '../../../daemon/host/sctp/association.ts';
-import { CONTROL, SEGMENT } from '../../../daemon/host/sctp/sctp-link.ts';
-import type { ChunkPool } from '../../../daemon/iwarp/engine/chunk-pool.ts';
-import { Stream } from '../../../daemon/iwarp/engine/stream.ts';
-import type { StreamEvent, StreamOptions } from '../../../daemon/iwarp/engine/stream-api.ts';
-import type { StreamFailure } from '../../../daemon/iwarp/engine/stream-failure.ts';
-import { SctpLayer } from '../../../daemon/iwarp/sctp/sctp-layer.ts';
-import { PayloadProtocol } from '../../../daemon/iwarp/sctp/session-message.ts';
-import { NaiveUser } from '../../support/naive-user.ts';
+import type { HostClock } from '#daemon/host/links/network';
+import type { Association } from '#daemon/host/sctp/association';
+import { CONTROL, SEGMENT } from '#daemon/host/sctp/sctp-link';
+import type { ChunkPool } from '#daemon/iwarp/engine/chunk-pool';
+import { Stream } from '#daemon/iwarp/engine/stream';
+import type { StreamEvent, StreamOptions } from '#daemon/iwarp/engine/stream-api';
+import type { StreamFailure } from '#daemon/iwarp/engine/stream-failure';
+import { SctpLayer } from '#daemon/iwarp/sctp/sctp-layer';
+import { PayloadProtocol } from '#daemon/iwarp/sctp/session-message';
+import { NaiveUser } from '#test/support/naive-user';
 
 /** What an end needs. */
 interface SessionEndOptions {

@@ -2,12 +2,12 @@
  * DDP stream sessions over one association whose messages overtake each other, under one seed,
  * against a model. Each SCTP stream has several sessions, one after the other.
  */
-import type { Association, AssociationUser } from '../../../daemon/host/sctp/association.ts';
-import { ChunkPool } from '../../../daemon/iwarp/engine/chunk-pool.ts';
-import type { StreamOptions } from '../../../daemon/iwarp/engine/stream-api.ts';
-import { DDP_ADAPTATION } from '../../../daemon/iwarp/sctp/sctp-layer.ts';
-import { hexOf } from '../../support/hex.ts';
-import { streamOptions } from '../../support/streams.ts';
+import type { Association, AssociationUser } from '#daemon/host/sctp/association';
+import { ChunkPool } from '#daemon/iwarp/engine/chunk-pool';
+import type { StreamOptions } from '#daemon/iwarp/engine/stream-api';
+import { DDP_ADAPTATION } from '#daemon/iwarp/sctp/sctp-layer';
+import { hexOf } from '#test/support/hex';
+import { streamOptions } from '#test/support/streams';
 import { Prng } from '../prng.ts';
 import { VirtualClock, VirtualTime } from '../virtual-time.ts';
 import { MessageNetwork } from './message-network.ts';

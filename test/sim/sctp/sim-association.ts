@@ -13,7 +13,7 @@ import {
   MESSAGE_MAX_BYTES,
   type MessageKind,
   type SctpAddress,
-} from '../../../daemon/host/sctp/association.ts';
+} from '#daemon/host/sctp/association';
 import type { Prng } from '../prng.ts';
 import type { VirtualTime } from '../virtual-time.ts';
 

@@ -1,11 +1,7 @@
 /** The SCTP of a simulated host: ports at its own addresses. There are no packets to watch or spoil. */
-import { TransportError } from '../../../daemon/host/links/network.ts';
-import type {
-  SctpAddress,
-  SctpPort,
-  SctpPortOptions,
-} from '../../../daemon/host/sctp/association.ts';
-import type { PacketTransport } from '../../../daemon/host/sctp/sctp-network.ts';
+import { TransportError } from '#daemon/host/links/network';
+import type { SctpAddress, SctpPort, SctpPortOptions } from '#daemon/host/sctp/association';
+import type { PacketTransport } from '#daemon/host/sctp/sctp-network';
 import type { MessageNetwork } from './message-network.ts';
 
 /** See the module's comment. */

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { parseBenchArguments } from '../../bench/arguments.ts';
+import { parseBenchArguments } from '#test/bench/arguments';
 
 describe('the arguments of npm run bench', () => {
   it('are none for everything', () => {

@@ -7,7 +7,7 @@ import {
   type Panel,
   shortNumber,
   TITLE_LENGTH_MAX,
-} from '../../bench/chart.ts';
+} from '#test/bench/chart';
 
 const PANEL: Panel = {
   title: 'Rate',

@@ -8,11 +8,11 @@ import {
   growthChart,
   growthLines,
   type SeriesResult,
-} from '../../bench/growth/growth-report.ts';
-import { runSeries, selectSeries } from '../../bench/growth/growth-run.ts';
-import type { Figures, GrowthSeries } from '../../bench/growth/growth-series.ts';
-import { GROWTH_SERIES } from '../../bench/growth/series.ts';
-import { keepGrowth } from '../../bench/keep.ts';
+} from '#test/bench/growth/growth-report';
+import { runSeries, selectSeries } from '#test/bench/growth/growth-run';
+import type { Figures, GrowthSeries } from '#test/bench/growth/growth-series';
+import { GROWTH_SERIES } from '#test/bench/growth/series';
+import { keepGrowth } from '#test/bench/keep';
 
 const SOURCE = new URL('../../bench/', import.meta.url).pathname;
 

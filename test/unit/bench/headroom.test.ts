@@ -7,7 +7,7 @@ import {
   type Sample,
   sampleOf,
   shortage,
-} from '../../bench/growth/headroom.ts';
+} from '#test/bench/growth/headroom';
 
 const MIB = 1 << 20;
 

@@ -2,11 +2,11 @@ import { copyFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from '
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { type BenchReport, summarise } from '../../../daemon/bench/report.ts';
-import { historyEntry, parseHistory } from '../../bench/history.ts';
-import { historyChart } from '../../bench/history-chart.ts';
-import { HISTORY_CHART_FILE, HISTORY_FILE, keepRun, readHistory } from '../../bench/keep.ts';
-import { markdownTable, replaceBlock } from '../../bench/readme-block.ts';
+import { type BenchReport, summarise } from '#daemon/bench/report';
+import { historyEntry, parseHistory } from '#test/bench/history';
+import { historyChart } from '#test/bench/history-chart';
+import { HISTORY_CHART_FILE, HISTORY_FILE, keepRun, readHistory } from '#test/bench/keep';
+import { markdownTable, replaceBlock } from '#test/bench/readme-block';
 
 const SOURCE = new URL('../../bench/', import.meta.url).pathname;
 

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import { CaptureDecoder, CONNECTIONS_MAX } from '../../../daemon/capture/capture-decoder.ts';
-import type { LinkTap } from '../../../daemon/capture/capture-tap.ts';
-import { PcapngCapture } from '../../../daemon/capture/pcapng-capture.ts';
-import { bytesOf } from '../../support/hex.ts';
+import { CaptureDecoder, CONNECTIONS_MAX } from '#daemon/capture/capture-decoder';
+import type { LinkTap } from '#daemon/capture/capture-tap';
+import { PcapngCapture } from '#daemon/capture/pcapng-capture';
+import { bytesOf } from '#test/support/hex';
 
 // Written by hand after RFC 5044 §7.1 and RFC 6581 §6: revision 2, S, IRD 1, ORD 1, no CRC.
 const REQUEST = bytesOf('4d504120494420526571204672616d65 10 02 0004 0001 0001');

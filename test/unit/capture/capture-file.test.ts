@@ -1,11 +1,11 @@
 import { describe, expect, it } from 'vitest';
-import { CaptureError } from '../../../daemon/capture/capture-error.ts';
+import { CaptureError } from '#daemon/capture/capture-error';
 import {
   BLOCK_MAX_BYTES,
   type CapturedPacket,
   CaptureFileParser,
-} from '../../../daemon/capture/capture-file.ts';
-import { bytesOf, concat } from '../../support/hex.ts';
+} from '#daemon/capture/capture-file';
+import { bytesOf, concat } from '#test/support/hex';
 
 /** Every packet of a file that comes `step` bytes at a time. */
 function packetsOf(file: Uint8Array, step = file.length): CapturedPacket[] {

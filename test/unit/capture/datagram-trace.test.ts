@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { DatagramTrace, type TracedPacket } from '../../../daemon/capture/datagram-trace.ts';
-import { opcodeName } from '../../../daemon/roce/wire/opcode.ts';
-import { datagramOf, OPCODES, packetOf } from '../../support/roce-packets.ts';
+import { DatagramTrace, type TracedPacket } from '#daemon/capture/datagram-trace';
+import { opcodeName } from '#daemon/roce/wire/opcode';
+import { datagramOf, OPCODES, packetOf } from '#test/support/roce-packets';
 
 const SEND_ONLY = 0x04;
 const trace = new DatagramTrace();

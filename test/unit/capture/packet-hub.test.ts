@@ -1,14 +1,14 @@
 import { expect, it } from 'vitest';
-import { PacketHub } from '../../../daemon/capture/packet-hub.ts';
-import { TapSelection } from '../../../daemon/capture/tap-selection.ts';
-import { IpcFormatError } from '../../../verbs-api/contract/protocol/ipc-value.ts';
+import { IpcFormatError } from '#contract/protocol/ipc-value';
 import {
   emitTappedPacket,
   parseTappedPacket,
   type TappedPacket,
-} from '../../../verbs-api/contract/protocol/packet-records.ts';
-import type { TapFilter } from '../../../verbs-api/contract/protocol/tap-records.ts';
-import { datagramOf, packetOf } from '../../support/roce-packets.ts';
+} from '#contract/protocol/packet-records';
+import type { TapFilter } from '#contract/protocol/tap-records';
+import { PacketHub } from '#daemon/capture/packet-hub';
+import { TapSelection } from '#daemon/capture/tap-selection';
+import { datagramOf, packetOf } from '#test/support/roce-packets';
 
 const PACKET: TappedPacket = {
   sender: { device: 'left', qpn: 17 },

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import type { LinkAddresses } from '../../../daemon/capture/capture-tap.ts';
-import { PcapngCapture } from '../../../daemon/capture/pcapng-capture.ts';
-import { readTcpConnections } from '../../interop/captures/pcap-reader.ts';
-import { bytesOf } from '../../support/hex.ts';
+import type { LinkAddresses } from '#daemon/capture/capture-tap';
+import { PcapngCapture } from '#daemon/capture/pcapng-capture';
+import { readTcpConnections } from '#test/interop/captures/pcap-reader';
+import { bytesOf } from '#test/support/hex';
 
 const IPV4: LinkAddresses = {
   localAddress: '127.0.0.2',

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import type { LinkAddresses, LinkPosition, LinkTap } from '../../../daemon/capture/capture-tap.ts';
-import { TapHub, type TapWatcher } from '../../../daemon/capture/tap-hub.ts';
-import type { QueuePairName } from '../../../verbs-api/contract/protocol/tap-records.ts';
-import { bytesOf } from '../../support/hex.ts';
+import type { QueuePairName } from '#contract/protocol/tap-records';
+import type { LinkAddresses, LinkPosition, LinkTap } from '#daemon/capture/capture-tap';
+import { TapHub, type TapWatcher } from '#daemon/capture/tap-hub';
+import { bytesOf } from '#test/support/hex';
 
 // Written by hand after RFC 5044 §7.1: revision 1; the second one asks for markers.
 const REQUEST = bytesOf('4d504120494420526571204672616d65 40 01 0002 aabb');

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { TapSelection } from '../../../daemon/capture/tap-selection.ts';
-import { bytesOf } from '../../support/hex.ts';
+import { TapSelection } from '#daemon/capture/tap-selection';
+import { bytesOf } from '#test/support/hex';
 
 const ENDS = {
   localAddress: '::ffff:127.0.0.2',

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it, vi } from 'vitest';
-import { AHEAD_MAX_BYTES, TcpReassembly } from '../../../daemon/capture/tcp-reassembly.ts';
+import { AHEAD_MAX_BYTES, TcpReassembly } from '#daemon/capture/tcp-reassembly';
 
 function reassembly(first = 0): { stream: TcpReassembly; text: () => string } {
   let text = '';

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { findTcpSegment } from '../../../daemon/capture/tcp-segment.ts';
-import { bytesOf } from '../../support/hex.ts';
+import { findTcpSegment } from '#daemon/capture/tcp-segment';
+import { bytesOf } from '#test/support/hex';
 
 // Headers written by hand after RFC 791, RFC 8200 and RFC 9293: SYN of 2 bytes "hi".
 const TCP = '1388 4e24 00000064 00000000 5002 ffff 0000 0000 6869';

@@ -1,15 +1,15 @@
 import { describe, expect, it } from 'vitest';
-import type { LinkAddresses } from '../../../daemon/capture/capture-tap.ts';
-import { TapHub } from '../../../daemon/capture/tap-hub.ts';
-import { TraceSampler } from '../../../daemon/capture/trace-sampler.ts';
-import { WorkHub } from '../../../daemon/capture/work-hub.ts';
-import { crc32c } from '../../../daemon/iwarp/wire/crc32c.ts';
-import { crc32 } from '../../../daemon/roce/wire/crc32.ts';
-import { SQOpcode } from '../../../verbs-api/contract/protocol/queue-layout.ts';
-import type { QueuePairName } from '../../../verbs-api/contract/protocol/tap-records.ts';
-import type { TraceRequest } from '../../../verbs-api/contract/protocol/trace-sample.ts';
-import { bytesOf } from '../../support/hex.ts';
-import { NicRig } from '../../support/nic-rig.ts';
+import { SQOpcode } from '#contract/protocol/queue-layout';
+import type { QueuePairName } from '#contract/protocol/tap-records';
+import type { TraceRequest } from '#contract/protocol/trace-sample';
+import type { LinkAddresses } from '#daemon/capture/capture-tap';
+import { TapHub } from '#daemon/capture/tap-hub';
+import { TraceSampler } from '#daemon/capture/trace-sampler';
+import { WorkHub } from '#daemon/capture/work-hub';
+import { crc32c } from '#daemon/iwarp/wire/crc32c';
+import { crc32 } from '#daemon/roce/wire/crc32';
+import { bytesOf } from '#test/support/hex';
+import { NicRig } from '#test/support/nic-rig';
 
 // Written by hand after RFC 5044 §7.1 and RFC 5041 §4: revision 1, no CRC, markers in the second.
 const REQUEST = bytesOf('4d504120494420526571204672616d65 00 01 0000');

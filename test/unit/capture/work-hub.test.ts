@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { WorkHub, type WorkWatcher } from '../../../daemon/capture/work-hub.ts';
-import { SQOpcode } from '../../../verbs-api/contract/protocol/queue-layout.ts';
-import { NicRig } from '../../support/nic-rig.ts';
+import { SQOpcode } from '#contract/protocol/queue-layout';
+import { WorkHub, type WorkWatcher } from '#daemon/capture/work-hub';
+import { NicRig } from '#test/support/nic-rig';
 
 function watcher() {
   const told: string[] = [];

@@ -1,15 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { completedText, postedText } from '../../../daemon/capture/work-text.ts';
-import {
-  CQEStatus,
-  QueueFlag,
-  SQOpcode,
-} from '../../../verbs-api/contract/protocol/queue-layout.ts';
-import {
-  type CompletedWork,
-  type PostedWork,
-  WorkQueue,
-} from '../../../verbs-api/contract/protocol/work-records.ts';
+import { CQEStatus, QueueFlag, SQOpcode } from '#contract/protocol/queue-layout';
+import { type CompletedWork, type PostedWork, WorkQueue } from '#contract/protocol/work-records';
+import { completedText, postedText } from '#daemon/capture/work-text';
 
 const WORK: PostedWork = {
   qpn: 1,

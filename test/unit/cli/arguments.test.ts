@@ -9,7 +9,7 @@ import {
   parsePort,
   wholeNumber,
   wireOptions,
-} from '../../../daemon/cli/arguments.ts';
+} from '#daemon/cli/arguments';
 
 describe('numbers', () => {
   it('accepts both ends of its range and nothing outside', () => {

@@ -1,14 +1,14 @@
 import { describe, expect, it } from 'vitest';
-import { selectMeasurements } from '../../../daemon/bench/bench-run.ts';
-import { MEASUREMENTS } from '../../../daemon/bench/measurements.ts';
+import { selectMeasurements } from '#daemon/bench/bench-run';
+import { MEASUREMENTS } from '#daemon/bench/measurements';
 import {
   iperfRate,
   perftestFigures,
   pingPongFigures,
   ucxFigures,
-} from '../../../daemon/bench/program-figures.ts';
-import { reportLines, summarise, verdictLine } from '../../../daemon/bench/report.ts';
-import { median, readable } from '../../../daemon/bench/statistics.ts';
+} from '#daemon/bench/program-figures';
+import { reportLines, summarise, verdictLine } from '#daemon/bench/report';
+import { median, readable } from '#daemon/bench/statistics';
 
 const REPORT = {
   format: 1,

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { didYouMean } from '../../../daemon/console/closest.ts';
+import { didYouMean } from '#daemon/console/closest';
 
 const KINDS = ['drop', 'duplicate', 'delay', 'reset', 'rnr', 'corrupt-icrc'];
 

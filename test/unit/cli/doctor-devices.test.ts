@@ -13,7 +13,7 @@ import {
   type RealDevice,
   readModules,
   readRealDevices,
-} from '../../../daemon/cli/doctor-devices.ts';
+} from '#daemon/cli/doctor-devices';
 
 const SIW: RealDevice = {
   name: 'siw0',

@@ -1,11 +1,11 @@
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it, vi } from 'vitest';
-import { doctorLines, examine, printReport } from '../../../daemon/cli/doctor.ts';
-import { examineOpenFiles, judgeNode, judgeProcessVm } from '../../../daemon/cli/doctor-checks.ts';
-import { judgeRoceUdp } from '../../../daemon/cli/doctor-roce.ts';
-import { judgeSctp } from '../../../daemon/cli/doctor-sctp.ts';
-import { examineSocket, judgeSocketFolder, judgeTrust } from '../../../daemon/cli/doctor-socket.ts';
-import { wantsColors } from '../../../daemon/console/output.ts';
+import { doctorLines, examine, printReport } from '#daemon/cli/doctor';
+import { examineOpenFiles, judgeNode, judgeProcessVm } from '#daemon/cli/doctor-checks';
+import { judgeRoceUdp } from '#daemon/cli/doctor-roce';
+import { judgeSctp } from '#daemon/cli/doctor-sctp';
+import { examineSocket, judgeSocketFolder, judgeTrust } from '#daemon/cli/doctor-socket';
+import { wantsColors } from '#daemon/console/output';
 
 const folder = (mode: number, uid: number, directory = true) => ({
   mode: 0o40000 | mode,

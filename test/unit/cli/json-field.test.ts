@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { placeOfField, syntaxFault } from '../../../daemon/cli/json-field.ts';
+import { placeOfField, syntaxFault } from '#daemon/cli/json-field';
 
 const TEXT = `{
   "a": [1, "x,]}\\"",

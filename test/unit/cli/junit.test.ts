@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process';
 import { describe, expect, it } from 'vitest';
-import { type JunitRun, junitXml } from '../../../daemon/cli/run/junit.ts';
+import { type JunitRun, junitXml } from '#daemon/cli/run/junit';
 
 const hasParser = spawnSync('python3', ['-c', 'import xml.etree']).status === 0;
 

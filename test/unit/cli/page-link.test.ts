@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { pageLink } from '../../../daemon/cli/page-link.ts';
+import { pageLink } from '#daemon/cli/page-link';
 
 describe('the link to the page', () => {
   it.each([

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { profileRows } from '../../bench/profile-summary.ts';
+import { profileRows } from '#test/bench/profile-summary';
 
 const node = (id: number, functionName: string, url = '', lineNumber = -1) => ({
   id,

@@ -2,8 +2,8 @@ import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:f
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { findProgram, preloadObstacle } from '../../../daemon/cli/program-file.ts';
-import { checked, libc } from '../../../native-bridge/libc/libc.ts';
+import { findProgram, preloadObstacle } from '#daemon/cli/program-file';
+import { checked, libc } from '#native-bridge/libc/libc';
 
 const folder = mkdtempSync(join(tmpdir(), 'iwarpd-test-'));
 const uid = process.getuid?.() ?? 0;

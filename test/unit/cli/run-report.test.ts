@@ -1,5 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { explainLine } from '../../../daemon/cli/control/explain.ts';
+import type { ClientStatus } from '#contract/protocol/ipc-admin';
+import type { Refusal } from '#contract/protocol/refusals';
+import { explainLine } from '#daemon/cli/control/explain';
 import {
   githubAnnotation,
   idleFaultLines,
@@ -7,9 +9,7 @@ import {
   type RunFacts,
   runReport,
   shortReport,
-} from '../../../daemon/cli/run/run-report.ts';
-import type { ClientStatus } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
-import type { Refusal } from '../../../verbs-api/contract/protocol/refusals.ts';
+} from '#daemon/cli/run/run-report';
 
 const CLEAN: RunFacts['open'] = {
   leaks: [],

@@ -5,7 +5,7 @@ import {
   exportLines,
   preloadList,
   valgrindVariables,
-} from '../../../daemon/console/shim-environment.ts';
+} from '#daemon/console/shim-environment';
 
 describe('LD_PRELOAD', () => {
   it('keeps earlier preloaded libraries, with ours first and once', () => {

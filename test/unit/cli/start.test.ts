@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { commandOf } from '../../../verbs-api/client/start-command.ts';
+import { commandOf } from '#verbs-api/client/start-command';
 
 describe('the command in the ready line', () => {
   it.each([

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { durationText, statusLines } from '../../../daemon/cli/status.ts';
-import type { DaemonStatus } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
+import type { DaemonStatus } from '#contract/protocol/ipc-admin';
+import { durationText, statusLines } from '#daemon/cli/status';
 
 const STATUS: DaemonStatus = {
   version: '1.2.3',

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import type { LinkTap } from '../../../daemon/capture/capture-tap.ts';
-import { WireTrace } from '../../../daemon/cli/traffic/wire-trace.ts';
+import type { LinkTap } from '#daemon/capture/capture-tap';
+import { WireTrace } from '#daemon/cli/traffic/wire-trace';
 
 const bytes = (hex: string) => Uint8Array.from(Buffer.from(hex.replaceAll(' ', ''), 'hex'));
 

@@ -1,12 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import { OWNER } from '../../../daemon/control/operation.ts';
-import { executeOperation } from '../../../daemon/control/operations.ts';
-import {
-  FAULT_KINDS,
-  type FaultKind,
-  faultKind,
-} from '../../../verbs-api/contract/protocol/faults.ts';
-import { FixedTarget } from '../../support/control-target.ts';
+import { FAULT_KINDS, type FaultKind, faultKind } from '#contract/protocol/faults';
+import { OWNER } from '#daemon/control/operation';
+import { executeOperation } from '#daemon/control/operations';
+import { FixedTarget } from '#test/support/control-target';
 
 /** A value for each parameter. */
 const VALUES = {

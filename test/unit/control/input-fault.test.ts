@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
-import { inputFault } from '../../../daemon/control/input-fault.ts';
+import { inputFault } from '#daemon/control/input-fault';
 
 const cat = z.strictObject({ name: z.string(), lives: z.int().max(9) });
 const stone = z.strictObject({ name: z.string(), mass: z.number(), hard: z.boolean() });

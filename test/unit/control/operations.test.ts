@@ -1,24 +1,16 @@
 import { beforeEach, describe, expect, it } from 'vitest';
-import { ControlError, OWNER } from '../../../daemon/control/operation.ts';
+import { CONTROL_ROUTES, type ControlOperationName, LIST_MAX } from '#contract/protocol/control';
+import { DAEMON_FRAME_MAX_BYTES } from '#contract/protocol/ipc-frames';
+import { encodeValue, type IpcValue } from '#contract/protocol/ipc-value';
+import { TRACE_LIMIT_MAX, TRACE_MS_MAX, TRACE_TEXT_MAX } from '#contract/protocol/trace-sample';
+import { ControlError, OWNER } from '#daemon/control/operation';
 import {
   executeNamed,
   executeOperation,
   isOperationName,
   OPERATIONS,
-} from '../../../daemon/control/operations.ts';
-import {
-  CONTROL_ROUTES,
-  type ControlOperationName,
-  LIST_MAX,
-} from '../../../verbs-api/contract/protocol/control.ts';
-import { DAEMON_FRAME_MAX_BYTES } from '../../../verbs-api/contract/protocol/ipc-frames.ts';
-import { encodeValue, type IpcValue } from '../../../verbs-api/contract/protocol/ipc-value.ts';
-import {
-  TRACE_LIMIT_MAX,
-  TRACE_MS_MAX,
-  TRACE_TEXT_MAX,
-} from '../../../verbs-api/contract/protocol/trace-sample.ts';
-import { FixedTarget } from '../../support/control-target.ts';
+} from '#daemon/control/operations';
+import { FixedTarget } from '#test/support/control-target';
 
 const names = Object.keys(OPERATIONS) as ControlOperationName[];
 /** Requests of operations that need fields. */

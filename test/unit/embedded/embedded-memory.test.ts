@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { EmbeddedMemory } from '../../../daemon/embedded/embedded-memory.ts';
+import { EmbeddedMemory } from '#daemon/embedded/embedded-memory';
 
 describe('EmbeddedMemory', () => {
   it('gives views of one ArrayBuffer addresses as far apart as their bytes', () => {

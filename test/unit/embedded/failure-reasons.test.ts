@@ -1,17 +1,9 @@
 /** What completions in error say of themselves, at both ends, on the real objects of one host. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { createEmbedded } from '../../../daemon/embedded/embedded-provider.ts';
-import type { WC } from '../../../verbs-api/contract/verbs/completion.ts';
-import {
-  Access,
-  QPState,
-  SendFlag,
-  WCOpcode,
-  WCStatus,
-  WROpcode,
-} from '../../../verbs-api/contract/verbs/enums.ts';
-import type { Provider } from '../../../verbs-api/contract/verbs/provider.ts';
-import { incRkey } from '../../../verbs-api/index.ts';
+import type { WC } from '#contract/verbs/completion';
+import { Access, QPState, SendFlag, WCOpcode, WCStatus, WROpcode } from '#contract/verbs/enums';
+import type { Provider } from '#contract/verbs/provider';
+import { createEmbedded } from '#daemon/embedded/embedded-provider';
 import {
   completions,
   connectedPair,
@@ -22,14 +14,15 @@ import {
   type StartedFixture,
   send,
   write,
-} from '../../compliance/fixture.ts';
+} from '#test/compliance/fixture';
 import {
   connectTo,
   exchanged,
   ROCE_DEVICE,
   rocePair,
   roceSide,
-} from '../../compliance/roce-fixture.ts';
+} from '#test/compliance/roce-fixture';
+import { incRkey } from '#verbs-api/index';
 
 const REGION_BYTES = 65_536;
 const signaled = SendFlag.signaled;

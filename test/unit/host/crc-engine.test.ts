@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { chooseCrcEngine } from '../../../daemon/host/crc-engine.ts';
-import { type Crc32c, crc32c } from '../../../daemon/iwarp/wire/crc32c.ts';
-import { openIsalCrc32c } from '../../../native-bridge/isal/crc32c.ts';
+import { chooseCrcEngine } from '#daemon/host/crc-engine';
+import { type Crc32c, crc32c } from '#daemon/iwarp/wire/crc32c';
+import { openIsalCrc32c } from '#native-bridge/isal/crc32c';
 
 const bytes = Uint8Array.from({ length: 70_000 }, (_, index) => (index * 131) & 0xff);
 const SIZES = [0, 1, 7, 8, 199, 200, 201, 1460, 16_383, 16_384, 16_385, 65_536];

@@ -1,11 +1,11 @@
 import { describe, expect, it } from 'vitest';
-import { Adapter, nodeGuid } from '../../../daemon/host/device-adapter.ts';
+import { Adapter, nodeGuid } from '#daemon/host/device-adapter';
 import {
   checkedDevices,
   DEFAULT_DEVICE,
   DEVICES_MAX,
   parseDevice,
-} from '../../../daemon/host/device-config.ts';
+} from '#daemon/host/device-config';
 
 const refused = expect.objectContaining({ name: 'VerbsError', code: 'EINVAL' });
 

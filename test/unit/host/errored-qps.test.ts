@@ -1,10 +1,10 @@
 /** Queue pairs in error, at which a host looks now and then. */
 import { expect, it, vi } from 'vitest';
-import { Nic } from '../../../daemon/rnic/nic.ts';
-import { QPAttribute } from '../../../daemon/rnic/qp-attributes.ts';
-import { QPState, QPType } from '../../../verbs-api/contract/verbs/enums.ts';
-import { MASKS, VALUES } from '../../support/program-rig.ts';
-import { RoceWorld } from '../../support/roce-host.ts';
+import { QPState, QPType } from '#contract/verbs/enums';
+import { Nic } from '#daemon/rnic/nic';
+import { QPAttribute } from '#daemon/rnic/qp-attributes';
+import { MASKS, VALUES } from '#test/support/program-rig';
+import { RoceWorld } from '#test/support/roce-host';
 
 const SECOND = 1_000_000;
 const ring = (bytes: number): Uint8Array => new Uint8Array(bytes);

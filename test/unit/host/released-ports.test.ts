@@ -1,9 +1,9 @@
 /** Ports that are held for a program with thousands of listeners, which ends. */
 import { afterEach, expect, it, vi } from 'vitest';
-import { PortSpace } from '../../../daemon/host/host-id.ts';
-import { IsolatedNetwork } from '../../../daemon/host/links/isolated-network.ts';
-import { isolatedSystem } from '../../../daemon/host/links/system.ts';
-import { RnicHost } from '../../../daemon/host/rnic-host.ts';
+import { PortSpace } from '#daemon/host/host-id';
+import { IsolatedNetwork } from '#daemon/host/links/isolated-network';
+import { isolatedSystem } from '#daemon/host/links/system';
+import { RnicHost } from '#daemon/host/rnic-host';
 
 const MANY = 300;
 /** Ports that are released in one turn. */

@@ -1,6 +1,6 @@
 /** Work that takes more than one turn. */
 import { describe, expect, it } from 'vitest';
-import { inSlices } from '../../../daemon/host/slices.ts';
+import { inSlices } from '#daemon/host/slices';
 
 describe('work in slices', () => {
   it('does as much as one turn permits at once, the rest in later turns, in order', async () => {

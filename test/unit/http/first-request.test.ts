@@ -1,7 +1,7 @@
 /** Requests that arrive before the routes are loaded, as right after the ready line of a daemon. */
 import { afterEach, expect, it } from 'vitest';
-import { type HttpRoute, textReply } from '../../../daemon/http/http-route.ts';
-import { HttpServer } from '../../../daemon/http/http-server.ts';
+import { type HttpRoute, textReply } from '#daemon/http/http-route';
+import { HttpServer } from '#daemon/http/http-server';
 
 const HELLO: HttpRoute = {
   method: 'GET',

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { healthRoutes } from '../../../daemon/http/health-routes.ts';
+import { healthRoutes } from '#daemon/http/health-routes';
 
 const REQUEST = {
   params: {},

@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
-import { OWNER } from '../../../daemon/control/operation.ts';
-import { executeNamed } from '../../../daemon/control/operations.ts';
-import { metricsRoute } from '../../../daemon/http/metrics-route.ts';
-import { FixedTarget } from '../../support/control-target.ts';
-import { parseMetrics } from '../../support/prometheus-text.ts';
+import { OWNER } from '#daemon/control/operation';
+import { executeNamed } from '#daemon/control/operations';
+import { metricsRoute } from '#daemon/http/metrics-route';
+import { FixedTarget } from '#test/support/control-target';
+import { parseMetrics } from '#test/support/prometheus-text';
 
 const DURATION = 'iwarpd_control_operation_duration_seconds';
 

@@ -1,8 +1,8 @@
 import { Validator } from '@seriousme/openapi-schema-validator';
 import { describe, expect, it } from 'vitest';
-import { controlRoutes } from '../../../daemon/http/control-routes.ts';
-import { openApi } from '../../../daemon/http/openapi.ts';
-import { FixedTarget } from '../../support/control-target.ts';
+import { controlRoutes } from '#daemon/http/control-routes';
+import { openApi } from '#daemon/http/openapi';
+import { FixedTarget } from '#test/support/control-target';
 
 interface Described {
   readonly operationId?: string;

@@ -4,8 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { RouteReply } from '../../../daemon/http/http-route.ts';
-import { pagePolicy, pageRoute } from '../../../daemon/http/page-route.ts';
+import type { RouteReply } from '#daemon/http/http-route';
+import { pagePolicy, pageRoute } from '#daemon/http/page-route';
 
 const PAGE = '<html><style>a{}</style><script type="module">run(1)</script></html>';
 

@@ -1,8 +1,8 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { controlRoutes } from '../../../daemon/http/control-routes.ts';
-import { metricsReply } from '../../../daemon/http/metrics.ts';
-import { FixedTarget } from '../../support/control-target.ts';
+import { controlRoutes } from '#daemon/http/control-routes';
+import { metricsReply } from '#daemon/http/metrics';
+import { FixedTarget } from '#test/support/control-target';
 
 const README = readFileSync(new URL('../../../daemon/README.md', import.meta.url), 'utf8');
 

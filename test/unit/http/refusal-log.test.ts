@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { RefusalLog } from '../../../daemon/http/refusal-log.ts';
+import { RefusalLog } from '#daemon/http/refusal-log';
 
 describe('the log of refusals', () => {
   it('warns ten times a minute, then once with the number suppressed', () => {

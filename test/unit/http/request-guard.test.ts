@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { type GuardPolicy, guardRequest } from '../../../daemon/http/request-guard.ts';
+import { type GuardPolicy, guardRequest } from '#daemon/http/request-guard';
 
 const TOKEN = 'correct-horse-battery-staple';
 const OPEN: GuardPolicy = { hostNames: new Set(['localhost', 'node1']), token: undefined };

@@ -1,9 +1,9 @@
 import { beforeEach, describe, expect, it } from 'vitest';
-import { AgentBacking } from '../../../daemon/ipc/objects/agent-backing.ts';
-import { AgentChannel, WRITING_MAX_BYTES } from '../../../daemon/ipc/objects/agent-channel.ts';
-import { STAGED_MAX_BYTES } from '../../../daemon/ipc/objects/staged-memory.ts';
-import { MemoryAgent } from '../../../verbs-api/client/memory-agent.ts';
-import { AGENT_TRANSFER_MAX_BYTES } from '../../../verbs-api/contract/protocol/ipc-records.ts';
+import { AGENT_TRANSFER_MAX_BYTES } from '#contract/protocol/ipc-records';
+import { AgentBacking } from '#daemon/ipc/objects/agent-backing';
+import { AgentChannel, WRITING_MAX_BYTES } from '#daemon/ipc/objects/agent-channel';
+import { STAGED_MAX_BYTES } from '#daemon/ipc/objects/staged-memory';
+import { MemoryAgent } from '#verbs-api/client/memory-agent';
 
 const ADDRESS = 0x7f00_0000_1000;
 

@@ -1,14 +1,14 @@
 /** Two clients of one host: what one holds is nothing to the other. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { hostSystem } from '../../../daemon/host/links/system.ts';
-import { RnicHost } from '../../../daemon/host/rnic-host.ts';
-import { COMMAND_SCHEMAS } from '../../../daemon/ipc/command-schemas.ts';
-import type { ClientMemory } from '../../../daemon/ipc/objects/client-memory.ts';
-import { DeviceDirectory } from '../../../daemon/ipc/objects/device-directory.ts';
-import { DEFAULT_QUOTAS, OBJECT_KINDS } from '../../../daemon/ipc/objects/quotas.ts';
-import { ClientContext } from '../../../daemon/ipc/verbs/client-context.ts';
-import { ViewBacking } from '../../../daemon/rnic/memory-backing.ts';
-import { Access } from '../../../verbs-api/contract/verbs/enums.ts';
+import { Access } from '#contract/verbs/enums';
+import { hostSystem } from '#daemon/host/links/system';
+import { RnicHost } from '#daemon/host/rnic-host';
+import { COMMAND_SCHEMAS } from '#daemon/ipc/command-schemas';
+import type { ClientMemory } from '#daemon/ipc/objects/client-memory';
+import { DeviceDirectory } from '#daemon/ipc/objects/device-directory';
+import { DEFAULT_QUOTAS, OBJECT_KINDS } from '#daemon/ipc/objects/quotas';
+import { ClientContext } from '#daemon/ipc/verbs/client-context';
+import { ViewBacking } from '#daemon/rnic/memory-backing';
 
 const CAPABILITIES = {
   maxSendWr: 4,

@@ -1,14 +1,14 @@
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { hostSystem } from '../../../daemon/host/links/system.ts';
-import { RnicHost } from '../../../daemon/host/rnic-host.ts';
-import type { ClientMemory } from '../../../daemon/ipc/objects/client-memory.ts';
-import { DeviceDirectory } from '../../../daemon/ipc/objects/device-directory.ts';
-import { DEFAULT_QUOTAS, QuotaLedger } from '../../../daemon/ipc/objects/quotas.ts';
-import { ClientContext } from '../../../daemon/ipc/verbs/client-context.ts';
-import { ViewBacking } from '../../../daemon/rnic/memory-backing.ts';
-import type { DeviceEvent } from '../../../verbs-api/contract/protocol/commands.ts';
-import { CMEventType } from '../../../verbs-api/contract/verbs/enums.ts';
+import type { DeviceEvent } from '#contract/protocol/commands';
+import { CMEventType } from '#contract/verbs/enums';
+import { hostSystem } from '#daemon/host/links/system';
+import { RnicHost } from '#daemon/host/rnic-host';
+import type { ClientMemory } from '#daemon/ipc/objects/client-memory';
+import { DeviceDirectory } from '#daemon/ipc/objects/device-directory';
+import { DEFAULT_QUOTAS, QuotaLedger } from '#daemon/ipc/objects/quotas';
+import { ClientContext } from '#daemon/ipc/verbs/client-context';
+import { ViewBacking } from '#daemon/rnic/memory-backing';
 
 /** Memory that counts unreleased buffers. */
 class CountedMemory implements ClientMemory {

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { CommandPace, CommandShares } from '../../../daemon/ipc/command-pace.ts';
+import { CommandPace, CommandShares } from '#daemon/ipc/command-pace';
 
 /** The time, which passes while requests are carried out. */
 let nowMs = 1000;

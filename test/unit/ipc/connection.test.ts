@@ -7,12 +7,12 @@ import { join } from 'node:path';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { afterEach, expect, it } from 'vitest';
-import { Connection } from '../../../daemon/ipc/connection.ts';
-import { closeDescriptor } from '../../../native-bridge/libc/descriptor.ts';
-import { getOption, SO_SNDBUF, SOL_SOCKET } from '../../../native-bridge/libc/internet-socket.ts';
-import { SocketPeer } from '../../../native-bridge/libc/peer-process.ts';
-import { isProcessAlive } from '../../../native-bridge/libc/process-vm.ts';
-import { connectUnix, descriptorOf, socketPair } from '../../../native-bridge/libc/unix-socket.ts';
+import { Connection } from '#daemon/ipc/connection';
+import { closeDescriptor } from '#native-bridge/libc/descriptor';
+import { getOption, SO_SNDBUF, SOL_SOCKET } from '#native-bridge/libc/internet-socket';
+import { SocketPeer } from '#native-bridge/libc/peer-process';
+import { isProcessAlive } from '#native-bridge/libc/process-vm';
+import { connectUnix, descriptorOf, socketPair } from '#native-bridge/libc/unix-socket';
 
 const opened: (() => void)[] = [];
 

@@ -3,9 +3,6 @@ import { createServer, type Server, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { SharedMemory } from '../../../native-bridge/libc/shared-memory.ts';
-import { descriptorOf, sendDescriptor } from '../../../native-bridge/libc/unix-socket.ts';
-import { DaemonChannel } from '../../../verbs-api/client/daemon-channel.ts';
 import {
   CLIENT_FRAME_MAX_BYTES,
   emitFrame,
@@ -16,18 +13,17 @@ import {
   parseHello,
   Role,
   TOKEN_BYTES,
-} from '../../../verbs-api/contract/protocol/ipc-frames.ts';
+} from '#contract/protocol/ipc-frames';
 import {
   DOORBELL_BYTES,
   MAP_REPLY_BYTES,
   MAP_REQUEST_BYTES,
   RecordReader,
-} from '../../../verbs-api/contract/protocol/ipc-records.ts';
-import {
-  decodeValue,
-  encodeValue,
-  type IpcValue,
-} from '../../../verbs-api/contract/protocol/ipc-value.ts';
+} from '#contract/protocol/ipc-records';
+import { decodeValue, encodeValue, type IpcValue } from '#contract/protocol/ipc-value';
+import { SharedMemory } from '#native-bridge/libc/shared-memory';
+import { descriptorOf, sendDescriptor } from '#native-bridge/libc/unix-socket';
+import { DaemonChannel } from '#verbs-api/client/daemon-channel';
 
 /** A daemon whose every answer the test decides. */
 class FakeDaemon {

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { DEFAULT_QUOTAS } from '../../../daemon/ipc/objects/quotas.ts';
-import { parseDaemonConfig } from '../../../daemon/main/config.ts';
-import { defaultSocketPath } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
+import { defaultSocketPath } from '#contract/protocol/ipc-admin';
+import { DEFAULT_QUOTAS } from '#daemon/ipc/objects/quotas';
+import { parseDaemonConfig } from '#daemon/main/config';
 
 describe('the socket path', () => {
   const place = { uid: 1000, temporaryDirectory: '/tmp' };

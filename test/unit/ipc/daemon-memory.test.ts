@@ -1,11 +1,11 @@
 import { describe, expect, it } from 'vitest';
-import { AgentChannel } from '../../../daemon/ipc/objects/agent-channel.ts';
-import { DaemonMemory } from '../../../daemon/ipc/objects/daemon-memory.ts';
-import { addressOf, libc } from '../../../native-bridge/libc/libc.ts';
-import type { PeerProcess } from '../../../native-bridge/libc/peer-process.ts';
-import { openProcessDescriptor } from '../../../native-bridge/libc/process-vm.ts';
-import type { MemoryTier } from '../../../verbs-api/contract/verbs/provider.ts';
-import { SELF } from '../../support/own-process.ts';
+import type { MemoryTier } from '#contract/verbs/provider';
+import { AgentChannel } from '#daemon/ipc/objects/agent-channel';
+import { DaemonMemory } from '#daemon/ipc/objects/daemon-memory';
+import { addressOf, libc } from '#native-bridge/libc/libc';
+import type { PeerProcess } from '#native-bridge/libc/peer-process';
+import { openProcessDescriptor } from '#native-bridge/libc/process-vm';
+import { SELF } from '#test/support/own-process';
 
 const all: MemoryTier[] = ['shared', 'process_vm', 'agent'];
 

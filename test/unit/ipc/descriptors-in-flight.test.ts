@@ -1,11 +1,11 @@
 /** Descriptors that were sent to clients, some of which read faster than the daemon looks. */
 import { openSync, readSync } from 'node:fs';
 import { afterEach, expect, it } from 'vitest';
-import { Connection } from '../../../daemon/ipc/connection.ts';
-import { DescriptorsInFlight } from '../../../daemon/ipc/descriptors-in-flight.ts';
-import { closeDescriptor } from '../../../native-bridge/libc/descriptor.ts';
-import { socketPair, unreadMemory } from '../../../native-bridge/libc/unix-socket.ts';
-import { SELF } from '../../support/own-process.ts';
+import { Connection } from '#daemon/ipc/connection';
+import { DescriptorsInFlight } from '#daemon/ipc/descriptors-in-flight';
+import { closeDescriptor } from '#native-bridge/libc/descriptor';
+import { socketPair, unreadMemory } from '#native-bridge/libc/unix-socket';
+import { SELF } from '#test/support/own-process';
 
 const MESSAGE = new Uint8Array(8);
 const opened: (() => void)[] = [];

@@ -1,9 +1,9 @@
 import { afterEach, describe, expect, it } from 'vitest';
-import type { DeviceConfig } from '../../../daemon/host/device-config.ts';
-import { hostSystem } from '../../../daemon/host/links/system.ts';
-import { RnicHost } from '../../../daemon/host/rnic-host.ts';
-import { ROCE_PARTS } from '../../../daemon/host/roce/roce-parts.ts';
-import { DeviceDirectory } from '../../../daemon/ipc/objects/device-directory.ts';
+import type { DeviceConfig } from '#daemon/host/device-config';
+import { hostSystem } from '#daemon/host/links/system';
+import { RnicHost } from '#daemon/host/rnic-host';
+import { ROCE_PARTS } from '#daemon/host/roce/roce-parts';
+import { DeviceDirectory } from '#daemon/ipc/objects/device-directory';
 
 const hosts: RnicHost[] = [];
 

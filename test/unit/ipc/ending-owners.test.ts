@@ -1,6 +1,6 @@
 /** How the objects of programs that have ended are destroyed. */
 import { describe, expect, it } from 'vitest';
-import { EndingOwners } from '../../../daemon/ipc/objects/ending-owners.ts';
+import { EndingOwners } from '#daemon/ipc/objects/ending-owners';
 
 /** Milliseconds that destroying one object takes. */
 const OBJECT_MS = 0.1;

@@ -2,8 +2,8 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import type { Writable } from 'node:stream';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { isExiting } from '../../../daemon/ipc/exiting-process.ts';
-import { until } from '../../support/patience.ts';
+import { isExiting } from '#daemon/ipc/exiting-process';
+import { until } from '#test/support/patience';
 
 /** Ends as a shell whose child is still there: nothing reaps that child then. */
 const parent = spawn('sh', ['-c', 'cat <&3 & echo $!; exec cat'], {

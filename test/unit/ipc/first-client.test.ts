@@ -7,11 +7,11 @@ import {
   FrameType,
   parseWelcome,
   Role,
-} from '../../../verbs-api/contract/protocol/ipc-frames.ts';
-import { decodeValue, type IpcValue } from '../../../verbs-api/contract/protocol/ipc-value.ts';
-import { concat } from '../../support/hex.ts';
-import { RoceRig } from '../../support/roce-rig.ts';
-import { ShimClient } from '../../support/shim-client.ts';
+} from '#contract/protocol/ipc-frames';
+import { decodeValue, type IpcValue } from '#contract/protocol/ipc-value';
+import { concat } from '#test/support/hex';
+import { RoceRig } from '#test/support/roce-rig';
+import { ShimClient } from '#test/support/shim-client';
 
 /** Loads nothing in advance, unlike a daemon that has been ready for a while. */
 let rig: RoceRig;

@@ -13,7 +13,7 @@ import {
   parseWelcome,
   Role,
   tokenText,
-} from '../../../verbs-api/contract/protocol/ipc-frames.ts';
+} from '#contract/protocol/ipc-frames';
 import {
   AGENT_REPLY_BYTES,
   AGENT_REQUEST_BYTES,
@@ -24,9 +24,9 @@ import {
   parseAgentReply,
   parseAgentRequest,
   RecordReader,
-} from '../../../verbs-api/contract/protocol/ipc-records.ts';
-import { IpcFormatError } from '../../../verbs-api/contract/protocol/ipc-value.ts';
-import { bytesOf, hexOf } from '../../support/hex.ts';
+} from '#contract/protocol/ipc-records';
+import { IpcFormatError } from '#contract/protocol/ipc-value';
+import { bytesOf, hexOf } from '#test/support/hex';
 
 const TOKEN = bytesOf('000102030405060708090a0b0c0d0e0f');
 

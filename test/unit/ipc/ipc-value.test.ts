@@ -9,8 +9,8 @@ import {
   IpcFormatError,
   type IpcValue,
   VALUE_DEPTH_MAX,
-} from '../../../verbs-api/contract/protocol/ipc-value.ts';
-import { bytesOf, hexOf } from '../../support/hex.ts';
+} from '#contract/protocol/ipc-value';
+import { bytesOf, hexOf } from '#test/support/hex';
 
 /** Examples of RFC 8949 Appendix A, as far as the subset has them. */
 const EXAMPLES: readonly [IpcValue, string][] = [

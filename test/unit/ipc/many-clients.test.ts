@@ -1,9 +1,9 @@
 /** A daemon with more clients than it describes in one turn of the event loop. */
 import { afterEach, expect, it, vi } from 'vitest';
-import { ClientIdentity } from '../../../daemon/ipc/client-identity.ts';
-import { Role } from '../../../verbs-api/contract/protocol/ipc-frames.ts';
-import { DaemonRig } from '../../support/daemon-rig.ts';
-import { IpcClient } from '../../support/ipc-client.ts';
+import { Role } from '#contract/protocol/ipc-frames';
+import { ClientIdentity } from '#daemon/ipc/client-identity';
+import { DaemonRig } from '#test/support/daemon-rig';
+import { IpcClient } from '#test/support/ipc-client';
 
 const MANY = 600;
 /** Statuses that may be made in one turn. */

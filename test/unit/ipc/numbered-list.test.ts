@@ -1,6 +1,6 @@
 /** Objects by increasing numbers. */
 import { describe, expect, it } from 'vitest';
-import { NumberedList } from '../../../daemon/ipc/objects/numbered-list.ts';
+import { NumberedList } from '#daemon/ipc/objects/numbered-list';
 
 interface Named {
   readonly name: string;

@@ -1,7 +1,7 @@
 /** Long lists, whose entries are described in several turns. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { ObjectWindow } from '../../../daemon/ipc/objects/object-window.ts';
-import { commands, UverbsRig } from '../../support/uverbs-rig.ts';
+import { ObjectWindow } from '#daemon/ipc/objects/object-window';
+import { commands, UverbsRig } from '#test/support/uverbs-rig';
 
 const COUNT = 1200;
 let rig: UverbsRig;

@@ -1,12 +1,12 @@
 /** Many connections of one user that have input, or end, in the same turn of the event loop. */
 import { afterEach, describe, expect, it } from 'vitest';
-import { READS_PER_TURN } from '../../../daemon/host/links/reading-share.ts';
-import { CommandShares } from '../../../daemon/ipc/command-pace.ts';
-import { Connection } from '../../../daemon/ipc/connection.ts';
-import { closeDescriptor, sendNow } from '../../../native-bridge/libc/descriptor.ts';
-import type { PeerProcess } from '../../../native-bridge/libc/peer-process.ts';
-import { socketPair } from '../../../native-bridge/libc/unix-socket.ts';
-import { until } from '../../support/patience.ts';
+import { READS_PER_TURN } from '#daemon/host/links/reading-share';
+import { CommandShares } from '#daemon/ipc/command-pace';
+import { Connection } from '#daemon/ipc/connection';
+import { closeDescriptor, sendNow } from '#native-bridge/libc/descriptor';
+import type { PeerProcess } from '#native-bridge/libc/peer-process';
+import { socketPair } from '#native-bridge/libc/unix-socket';
+import { until } from '#test/support/patience';
 
 /** Connections of a user who has many. */
 const MANY = 1000;

@@ -1,9 +1,9 @@
 import { fstatSync } from 'node:fs';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import type { SharedAllocation } from '../../../daemon/ipc/objects/client-memory.ts';
-import { FreeSpace } from '../../../daemon/ipc/objects/free-space.ts';
-import { RingRegions } from '../../../daemon/ipc/objects/ring-regions.ts';
+import type { SharedAllocation } from '#daemon/ipc/objects/client-memory';
+import { FreeSpace } from '#daemon/ipc/objects/free-space';
+import { RingRegions } from '#daemon/ipc/objects/ring-regions';
 
 const KIB = 1024;
 const MIB = 1024 * KIB;

@@ -1,16 +1,16 @@
 /** Commands for RoCE devices from clients that no compiler and no client library holds back. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { EmbeddedMemory } from '../../../daemon/embedded/embedded-memory.ts';
-import { createEmbedded } from '../../../daemon/embedded/embedded-provider.ts';
-import { hostSystem } from '../../../daemon/host/links/system.ts';
-import { RnicHost } from '../../../daemon/host/rnic-host.ts';
-import { ROCE_PARTS } from '../../../daemon/host/roce/roce-parts.ts';
-import { COMMAND_SCHEMAS } from '../../../daemon/ipc/command-schemas.ts';
-import { DeviceDirectory } from '../../../daemon/ipc/objects/device-directory.ts';
-import { DEFAULT_QUOTAS } from '../../../daemon/ipc/objects/quotas.ts';
-import { ClientContext } from '../../../daemon/ipc/verbs/client-context.ts';
-import { QPType } from '../../../verbs-api/contract/verbs/enums.ts';
-import { gidBytes } from '../../../verbs-api/contract/verbs/gid.ts';
+import { QPType } from '#contract/verbs/enums';
+import { gidBytes } from '#contract/verbs/gid';
+import { EmbeddedMemory } from '#daemon/embedded/embedded-memory';
+import { createEmbedded } from '#daemon/embedded/embedded-provider';
+import { hostSystem } from '#daemon/host/links/system';
+import { RnicHost } from '#daemon/host/rnic-host';
+import { ROCE_PARTS } from '#daemon/host/roce/roce-parts';
+import { COMMAND_SCHEMAS } from '#daemon/ipc/command-schemas';
+import { DeviceDirectory } from '#daemon/ipc/objects/device-directory';
+import { DEFAULT_QUOTAS } from '#daemon/ipc/objects/quotas';
+import { ClientContext } from '#daemon/ipc/verbs/client-context';
 
 const GID = '0000:0000:0000:0000:0000:ffff:7f00:0001';
 const GROUP = '0000:0000:0000:0000:0000:ffff:e000:0105';

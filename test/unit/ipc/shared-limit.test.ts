@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { OWNER, SharedLimit } from '../../../daemon/ipc/objects/shared-limit.ts';
-import { isVerbsError, type VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import { isVerbsError, type VerbsError } from '#contract/verbs/errors';
+import { OWNER, SharedLimit } from '#daemon/ipc/objects/shared-limit';
 
 const ALICE = 1001;
 const EVE = 1002;

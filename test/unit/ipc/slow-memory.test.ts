@@ -3,8 +3,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import koffi from 'koffi';
 import { describe, expect, it } from 'vitest';
-import { remoteType, SlowMemory } from '../../../daemon/ipc/objects/slow-memory.ts';
-import { visitMappings } from '../../../native-bridge/libc/process-maps.ts';
+import { remoteType, SlowMemory } from '#daemon/ipc/objects/slow-memory';
+import { visitMappings } from '#native-bridge/libc/process-maps';
 
 const MOUNTS = `22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
 23 22 0:21 / /proc rw,nosuid - proc proc rw

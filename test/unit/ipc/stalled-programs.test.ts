@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { StalledPrograms } from '../../../daemon/ipc/objects/stalled-programs.ts';
+import { StalledPrograms } from '#daemon/ipc/objects/stalled-programs';
 
 const MINUTE = 60_000;
 

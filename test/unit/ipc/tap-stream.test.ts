@@ -1,13 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import type { LinkAddresses } from '../../../daemon/capture/capture-tap.ts';
-import { TapHub } from '../../../daemon/capture/tap-hub.ts';
-import { TapSelection } from '../../../daemon/capture/tap-selection.ts';
-import { WorkHub } from '../../../daemon/capture/work-hub.ts';
-import { refusalOf } from '../../../daemon/cli/traffic/refusal-record.ts';
-import { BACKLOG_MAX_BYTES, parseTapFilter, TapStream } from '../../../daemon/ipc/tap-stream.ts';
-import { type RefusalReport, Refusals } from '../../../daemon/refusals/refusals.ts';
-import { FrameReader } from '../../../verbs-api/contract/protocol/ipc-frames.ts';
-import { encodeValue, IpcFormatError } from '../../../verbs-api/contract/protocol/ipc-value.ts';
+import { FrameReader } from '#contract/protocol/ipc-frames';
+import { encodeValue, IpcFormatError } from '#contract/protocol/ipc-value';
 import {
   parseLostBytes,
   parseTapRecord,
@@ -15,13 +8,20 @@ import {
   type TapFilter,
   TapKind,
   type TapRecord,
-} from '../../../verbs-api/contract/protocol/tap-records.ts';
+} from '#contract/protocol/tap-records';
 import {
   type CompletedWork,
   type PostedWork,
   parsePostedWork,
   WorkQueue,
-} from '../../../verbs-api/contract/protocol/work-records.ts';
+} from '#contract/protocol/work-records';
+import type { LinkAddresses } from '#daemon/capture/capture-tap';
+import { TapHub } from '#daemon/capture/tap-hub';
+import { TapSelection } from '#daemon/capture/tap-selection';
+import { WorkHub } from '#daemon/capture/work-hub';
+import { refusalOf } from '#daemon/cli/traffic/refusal-record';
+import { BACKLOG_MAX_BYTES, parseTapFilter, TapStream } from '#daemon/ipc/tap-stream';
+import { type RefusalReport, Refusals } from '#daemon/refusals/refusals';
 
 const ENDS: LinkAddresses = {
   localAddress: '::ffff:127.0.0.2',

@@ -1,19 +1,15 @@
 /** What a daemon of root refuses the programs of other users, as the kernel would. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { EmbeddedMemory } from '../../../daemon/embedded/embedded-memory.ts';
-import { DeviceDirectory } from '../../../daemon/ipc/objects/device-directory.ts';
-import { DEFAULT_QUOTAS } from '../../../daemon/ipc/objects/quotas.ts';
-import { ClientContext } from '../../../daemon/ipc/verbs/client-context.ts';
-import {
-  Capability,
-  firstUnprivilegedPort,
-  hasCapability,
-} from '../../../native-bridge/libc/privileges.ts';
-import { QPState, QPType } from '../../../verbs-api/contract/verbs/enums.ts';
-import { ownAddress } from '../../support/own-address.ts';
-import { SELF } from '../../support/own-process.ts';
-import { cmCommands as cm, RdmaCmRig } from '../../support/rdma-cm-rig.ts';
-import { le, plain, UverbsRig, commands as uverbs } from '../../support/uverbs-rig.ts';
+import { QPState, QPType } from '#contract/verbs/enums';
+import { EmbeddedMemory } from '#daemon/embedded/embedded-memory';
+import { DeviceDirectory } from '#daemon/ipc/objects/device-directory';
+import { DEFAULT_QUOTAS } from '#daemon/ipc/objects/quotas';
+import { ClientContext } from '#daemon/ipc/verbs/client-context';
+import { Capability, firstUnprivilegedPort, hasCapability } from '#native-bridge/libc/privileges';
+import { ownAddress } from '#test/support/own-address';
+import { SELF } from '#test/support/own-process';
+import { cmCommands as cm, RdmaCmRig } from '#test/support/rdma-cm-rig';
+import { le, plain, UverbsRig, commands as uverbs } from '#test/support/uverbs-rig';
 
 const [IWARP_ADDRESS, ROCE_ADDRESS] = [ownAddress(28), ownAddress(29)];
 const STRANGER = (process.getuid?.() ?? 0) + 61_003;

@@ -2,9 +2,9 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { notifyService } from '../../../daemon/main/service-notify.ts';
-import { sendUnixDatagram } from '../../../native-bridge/libc/datagram.ts';
-import { DatagramSocket } from '../../support/datagram-socket.ts';
+import { notifyService } from '#daemon/main/service-notify';
+import { sendUnixDatagram } from '#native-bridge/libc/datagram';
+import { DatagramSocket } from '#test/support/datagram-socket';
 
 let directory: string;
 

@@ -3,7 +3,7 @@ import { connect, createServer, type Server, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { DirectWriter } from '../../../native-bridge/libc/direct-writer.ts';
+import { DirectWriter } from '#native-bridge/libc/direct-writer';
 
 let directory: string;
 let server: Server;

@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { setFileTimes } from '../../../native-bridge/libc/file-times.ts';
+import { setFileTimes } from '#native-bridge/libc/file-times';
 
 let folder: string;
 let file: string;

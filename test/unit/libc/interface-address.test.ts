@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process';
 import { describe, expect, it } from 'vitest';
-import { interfaceWith } from '../../../native-bridge/libc/interface-address.ts';
+import { interfaceWith } from '#native-bridge/libc/interface-address';
 
 /** In a network namespace of our own; undefined where that is not permitted. */
 const apart = [

@@ -5,11 +5,11 @@ import { createServer, type Server, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { closeDescriptor } from '../../../native-bridge/libc/descriptor.ts';
-import { SystemCallError } from '../../../native-bridge/libc/libc.ts';
-import { SocketPeer } from '../../../native-bridge/libc/peer-process.ts';
-import { isProcessAlive } from '../../../native-bridge/libc/process-vm.ts';
-import { connectUnix, descriptorOf } from '../../../native-bridge/libc/unix-socket.ts';
+import { closeDescriptor } from '#native-bridge/libc/descriptor';
+import { SystemCallError } from '#native-bridge/libc/libc';
+import { SocketPeer } from '#native-bridge/libc/peer-process';
+import { isProcessAlive } from '#native-bridge/libc/process-vm';
+import { connectUnix, descriptorOf } from '#native-bridge/libc/unix-socket';
 
 /** Connects and stays until its standard input ends. */
 const CLIENT =

@@ -1,8 +1,8 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { describe, expect, it } from 'vitest';
-import { addressOf } from '../../../native-bridge/libc/libc.ts';
-import { allowTracer, ProcessMemory, yamaScope } from '../../../native-bridge/libc/process-vm.ts';
+import { addressOf } from '#native-bridge/libc/libc';
+import { allowTracer, ProcessMemory, yamaScope } from '#native-bridge/libc/process-vm';
 
 /** This process's own memory, which needs no permission. */
 function own(): ProcessMemory {

@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process';
 import { describe, expect, it } from 'vitest';
-import { routeMtu } from '../../../native-bridge/libc/route-mtu.ts';
+import { routeMtu } from '#native-bridge/libc/route-mtu';
 
 /** In a network namespace of our own; undefined where that is not permitted. */
 const apart = [

@@ -1,7 +1,7 @@
 import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { requestShortSlices } from '../../../native-bridge/libc/scheduling.ts';
+import { requestShortSlices } from '#native-bridge/libc/scheduling';
 
 /** Nice value, as the kernel reports it. */
 function niceOf(stat: string): number {

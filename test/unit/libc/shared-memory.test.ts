@@ -4,16 +4,16 @@ import { join } from 'node:path';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { describe, expect, it } from 'vitest';
-import { closeDescriptor, duplicateDescriptor } from '../../../native-bridge/libc/descriptor.ts';
-import { libc, SystemCallError } from '../../../native-bridge/libc/libc.ts';
+import { closeDescriptor, duplicateDescriptor } from '#native-bridge/libc/descriptor';
+import { libc, SystemCallError } from '#native-bridge/libc/libc';
 import {
   readStrictCommit,
   reservePages,
   SHARED_MEMORY_MAX_BYTES,
   SharedFile,
   SharedMemory,
-} from '../../../native-bridge/libc/shared-memory.ts';
-import { patient } from '../../support/patience.ts';
+} from '#native-bridge/libc/shared-memory';
+import { patient } from '#test/support/patience';
 
 /** Mappings of this process whose file has the name. */
 function mappings(name: string): number {

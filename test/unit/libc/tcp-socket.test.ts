@@ -1,9 +1,9 @@
 import { readFileSync } from 'node:fs';
 import { createServer, type Server, Socket } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
-import { closeDescriptor } from '../../../native-bridge/libc/descriptor.ts';
-import { libc } from '../../../native-bridge/libc/libc.ts';
-import { bindTcp, listenTcp } from '../../../native-bridge/libc/tcp-socket.ts';
+import { closeDescriptor } from '#native-bridge/libc/descriptor';
+import { libc } from '#native-bridge/libc/libc';
+import { bindTcp, listenTcp } from '#native-bridge/libc/tcp-socket';
 
 const accept4 = libc.func('int accept4(int fd, void *name, void *length, int flags)') as (
   fd: number,

@@ -8,10 +8,10 @@ import {
   duplicateDescriptor,
   sendNow,
   WOULD_BLOCK,
-} from '../../../native-bridge/libc/descriptor.ts';
-import { DirectWriter } from '../../../native-bridge/libc/direct-writer.ts';
-import { tryLock } from '../../../native-bridge/libc/file-lock.ts';
-import { SharedMemory } from '../../../native-bridge/libc/shared-memory.ts';
+} from '#native-bridge/libc/descriptor';
+import { DirectWriter } from '#native-bridge/libc/direct-writer';
+import { tryLock } from '#native-bridge/libc/file-lock';
+import { SharedMemory } from '#native-bridge/libc/shared-memory';
 import {
   connectUnix,
   descriptorOf,
@@ -20,7 +20,7 @@ import {
   sendDescriptor,
   shutdownSocket,
   unreadMemory,
-} from '../../../native-bridge/libc/unix-socket.ts';
+} from '#native-bridge/libc/unix-socket';
 
 let directory: string;
 let path: string;

@@ -1,10 +1,10 @@
 import { expect, it } from 'vitest';
-import { adviceOn } from '../../../daemon/lint/advice.ts';
-import type { LintedProgram } from '../../../daemon/lint/findings.ts';
-import { Notify } from '../../../verbs-api/contract/protocol/queue-layout.ts';
-import { QPState, QPType } from '../../../verbs-api/contract/verbs/enums.ts';
-import { NicRig } from '../../support/nic-rig.ts';
-import { bringTo, ProgramRig } from '../../support/program-rig.ts';
+import { Notify } from '#contract/protocol/queue-layout';
+import { QPState, QPType } from '#contract/verbs/enums';
+import { adviceOn } from '#daemon/lint/advice';
+import type { LintedProgram } from '#daemon/lint/findings';
+import { NicRig } from '#test/support/nic-rig';
+import { bringTo, ProgramRig } from '#test/support/program-rig';
 
 const PROGRAM: LintedProgram = {
   pid: 1,

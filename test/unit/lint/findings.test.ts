@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { FINDINGS_MAX, Findings, type LintedProgram } from '../../../daemon/lint/findings.ts';
+import { FINDINGS_MAX, Findings, type LintedProgram } from '#daemon/lint/findings';
 
 function linted(pid: number): LintedProgram {
   return { pid, program: 'prog', device: 'roce0', script: false, usesCm: false };

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { configSchema, parseDaemonConfig } from '../../../daemon/main/config.ts';
+import { configSchema, parseDaemonConfig } from '#daemon/main/config';
 
 it('the schema of a configuration file names every option, and a file may name the schema', () => {
   const schema = configSchema() as { properties: Record<string, unknown> };

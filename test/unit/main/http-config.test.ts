@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { hostname, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { type DaemonOptions, parseDaemonConfig } from '../../../daemon/main/config.ts';
+import { type DaemonOptions, parseDaemonConfig } from '#daemon/main/config';
 
 const TOKEN = '0123456789abcdef';
 

@@ -2,13 +2,13 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { DaemonBudget, LIMIT_NAMES } from '../../../daemon/ipc/objects/daemon-budget.ts';
-import { OWNER, SharedLimit } from '../../../daemon/ipc/objects/shared-limit.ts';
-import { daemonLimits, uncollectedMappings } from '../../../daemon/main/host-limits.ts';
-import { deviceProfile } from '../../../daemon/rnic/device-profile.ts';
-import { DeviceRegistry } from '../../../daemon/rnic/device-registry.ts';
-import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import { repositoryRoot } from '../../interop/prerequisites.ts';
+import { isVerbsError } from '#contract/verbs/errors';
+import { DaemonBudget, LIMIT_NAMES } from '#daemon/ipc/objects/daemon-budget';
+import { OWNER, SharedLimit } from '#daemon/ipc/objects/shared-limit';
+import { daemonLimits, uncollectedMappings } from '#daemon/main/host-limits';
+import { deviceProfile } from '#daemon/rnic/device-profile';
+import { DeviceRegistry } from '#daemon/rnic/device-registry';
+import { repositoryRoot } from '#test/interop/prerequisites';
 
 const PAGE = readFileSync(join(repositoryRoot(), 'daemon/LIMITS.md'), 'utf8');
 const EVE = 61_002;

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { logText } from '../../../daemon/main/log-text.ts';
+import { logText } from '#daemon/main/log-text';
 
 /** A quarter past nine in the evening, where the test runs. */
 const TIME = new Date(2024, 4, 6, 21, 15, 3, 42).getTime();

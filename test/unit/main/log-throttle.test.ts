@@ -1,5 +1,5 @@
 import { beforeEach, expect, it } from 'vitest';
-import { LogThrottle, THROTTLE_BURST } from '../../../daemon/main/log-throttle.ts';
+import { LogThrottle, THROTTLE_BURST } from '#daemon/main/log-throttle';
 
 let nowMs: number;
 let summaries: [string, number][];

@@ -1,10 +1,10 @@
 import { expect, it } from 'vitest';
-import { TapHub } from '../../../daemon/capture/tap-hub.ts';
-import type { WorkHub } from '../../../daemon/capture/work-hub.ts';
-import { crc32c } from '../../../daemon/iwarp/wire/crc32c.ts';
-import { TraceSamples } from '../../../daemon/main/trace-samples.ts';
-import { crc32 } from '../../../daemon/roce/wire/crc32.ts';
-import { TRACE_SAMPLES_MAX } from '../../../verbs-api/contract/protocol/trace-sample.ts';
+import { TRACE_SAMPLES_MAX } from '#contract/protocol/trace-sample';
+import { TapHub } from '#daemon/capture/tap-hub';
+import type { WorkHub } from '#daemon/capture/work-hub';
+import { crc32c } from '#daemon/iwarp/wire/crc32c';
+import { TraceSamples } from '#daemon/main/trace-samples';
+import { crc32 } from '#daemon/roce/wire/crc32';
 
 it('a sample that cannot begin leaves room for the next', async () => {
   const work = {

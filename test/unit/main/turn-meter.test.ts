@@ -1,7 +1,7 @@
 /** The meter of turns, on a clock of its own. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { noteShortWork, noteWork, workListeners } from '../../../daemon/host/turn-note.ts';
-import { TurnMeter } from '../../../daemon/main/turn-meter.ts';
+import { noteShortWork, noteWork, workListeners } from '#daemon/host/turn-note';
+import { TurnMeter } from '#daemon/main/turn-meter';
 
 let nowMs = 0;
 let due: { readonly atMs: number; readonly run: () => void } | undefined;

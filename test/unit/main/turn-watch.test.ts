@@ -1,6 +1,6 @@
 import { createHook, executionAsyncResource } from 'node:async_hooks';
 import { describe, expect, it } from 'vitest';
-import { callbackName, TURN_MAX_MS, TurnWatch } from '../../../daemon/main/turn-watch.ts';
+import { callbackName, TURN_MAX_MS, TurnWatch } from '#daemon/main/turn-watch';
 
 describe('the watch over turns of the event loop', () => {
   it('reports the time that a turn took, and the callback that took most of it', () => {

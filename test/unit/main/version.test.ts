@@ -3,9 +3,9 @@ import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
-import { createEmbedded } from '../../../daemon/embedded/embedded-provider.ts';
-import { VERSION } from '../../../daemon/main/version.ts';
-import { repositoryRoot } from '../../interop/prerequisites.ts';
+import { createEmbedded } from '#daemon/embedded/embedded-provider';
+import { VERSION } from '#daemon/main/version';
+import { repositoryRoot } from '#test/interop/prerequisites';
 
 const text = (file: string) => readFileSync(join(repositoryRoot(), file), 'utf8');
 

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { Access, CMEventType, QPState } from '../../../verbs-api/contract/verbs/enums.ts';
-import type { ConnectionId, PD, QP } from '../../../verbs-api/contract/verbs/provider.ts';
-import { FakeId, NativeRig } from '../../support/native-rig.ts';
+import { Access, CMEventType, QPState } from '#contract/verbs/enums';
+import type { ConnectionId, PD, QP } from '#contract/verbs/provider';
+import { FakeId, NativeRig } from '#test/support/native-rig';
 
 const NATIVE = '127.0.0.2';
 const EMULATED = '127.0.0.1';

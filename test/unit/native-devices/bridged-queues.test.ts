@@ -7,17 +7,10 @@ import {
   SendFlag,
   WCStatus,
   WROpcode,
-} from '../../../verbs-api/contract/verbs/enums.ts';
-import type {
-  ConnectionId,
-  Context,
-  CQ,
-  MR,
-  PD,
-  QP,
-} from '../../../verbs-api/contract/verbs/provider.ts';
-import type { PlainSendWR, SendWR } from '../../../verbs-api/contract/verbs/work-request.ts';
-import { type FakeQP, NativeRig } from '../../support/native-rig.ts';
+} from '#contract/verbs/enums';
+import type { ConnectionId, Context, CQ, MR, PD, QP } from '#contract/verbs/provider';
+import type { PlainSendWR, SendWR } from '#contract/verbs/work-request';
+import { type FakeQP, NativeRig } from '#test/support/native-rig';
 
 const SUCCESS = { status: WCStatus.success };
 const FLUSHED = { status: WCStatus.wrFlushErr };

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { openNativeDevices } from '../../../daemon/native/discovery.ts';
+import { openNativeDevices } from '#daemon/native/discovery';
 
 /** Discovery without rdma-core, and what it notes. */
 async function withoutLibraries(selected: Parameters<typeof openNativeDevices>[0]['selected']) {

@@ -2,7 +2,7 @@ import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
-import { kernelHasVerbs } from '../../../daemon/native/kernel-rdma.ts';
+import { kernelHasVerbs } from '#daemon/native/kernel-rdma';
 
 it('the kernel has verbs devices where rdma-core looks for them', () => {
   const sysfs = mkdtempSync(join(tmpdir(), 'iwarpd-sysfs-'));

@@ -1,9 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import {
-  checkedNativeDevices,
-  freeName,
-  parseNativeDevice,
-} from '../../../daemon/native/native-config.ts';
+import { checkedNativeDevices, freeName, parseNativeDevice } from '#daemon/native/native-config';
 
 const refusal = (message: RegExp) =>
   expect.objectContaining({ code: 'EINVAL', message: expect.stringMatching(message) });

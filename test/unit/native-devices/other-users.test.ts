@@ -3,10 +3,10 @@ import { chmodSync, mkdirSync, mkdtempSync, rmSync, statSync, writeFileSync } fr
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { EmbeddedMemory } from '../../../daemon/embedded/embedded-memory.ts';
-import { ClientContext } from '../../../daemon/ipc/verbs/client-context.ts';
-import { UNKNOWN_UID } from '../../../native-bridge/libc/peer-process.ts';
-import { NativeRig } from '../../support/native-rig.ts';
+import { EmbeddedMemory } from '#daemon/embedded/embedded-memory';
+import { ClientContext } from '#daemon/ipc/verbs/client-context';
+import { UNKNOWN_UID } from '#native-bridge/libc/peer-process';
+import { NativeRig } from '#test/support/native-rig';
 
 const OWN_UID = process.getuid?.() ?? 0;
 const STRANGER = OWN_UID + 61_003;

@@ -1,14 +1,9 @@
 import { describe, expect, it } from 'vitest';
-import {
-  callFailure,
-  codeOf,
-  NativeError,
-  unsupported,
-} from '../../../native-bridge/rdma/errors.ts';
-import { NativeObject } from '../../../native-bridge/rdma/native-object.ts';
-import { fromSockaddr, toSockaddr } from '../../../native-bridge/rdma/socket-address.ts';
-import { copyOut, pointerAt, StructBlock } from '../../../native-bridge/rdma/struct-block.ts';
-import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+import { isVerbsError } from '#contract/verbs/errors';
+import { callFailure, codeOf, NativeError, unsupported } from '#native-bridge/rdma/errors';
+import { NativeObject } from '#native-bridge/rdma/native-object';
+import { fromSockaddr, toSockaddr } from '#native-bridge/rdma/socket-address';
+import { copyOut, pointerAt, StructBlock } from '#native-bridge/rdma/struct-block';
 
 const destroyed: string[] = [];
 

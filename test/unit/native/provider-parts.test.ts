@@ -1,21 +1,15 @@
 import { describe, expect, it } from 'vitest';
-import type { NativeCMEvent } from '../../../native-bridge/rdma/cm-id.ts';
-import { NativeError } from '../../../native-bridge/rdma/errors.ts';
-import type { NativeQP } from '../../../native-bridge/rdma/queue-pair.ts';
-import {
-  CMEventType,
-  SendFlag,
-  WCOpcode,
-  WCStatus,
-  WROpcode,
-} from '../../../verbs-api/contract/verbs/enums.ts';
-import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import type { SendFields } from '../../../verbs-api/contract/verbs/work-request.ts';
-import { errorOf, textOf } from '../../../verbs-api/native/connection-event.ts';
-import { flushedReceive, flushedSend } from '../../../verbs-api/native/flushed-completion.ts';
-import { HeldSends } from '../../../verbs-api/native/held-sends.ts';
-import { nextTurn, shareIsSpent } from '../../../verbs-api/native/loop-share.ts';
-import { OwnedObject, Presence } from '../../../verbs-api/native/owned-object.ts';
+import { CMEventType, SendFlag, WCOpcode, WCStatus, WROpcode } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
+import type { SendFields } from '#contract/verbs/work-request';
+import type { NativeCMEvent } from '#native-bridge/rdma/cm-id';
+import { NativeError } from '#native-bridge/rdma/errors';
+import type { NativeQP } from '#native-bridge/rdma/queue-pair';
+import { errorOf, textOf } from '#verbs-api/native/connection-event';
+import { flushedReceive, flushedSend } from '#verbs-api/native/flushed-completion';
+import { HeldSends } from '#verbs-api/native/held-sends';
+import { nextTurn, shareIsSpent } from '#verbs-api/native/loop-share';
+import { OwnedObject, Presence } from '#verbs-api/native/owned-object';
 
 describe('sends that wait for a connection', () => {
   const ROOM = 4;

@@ -1,16 +1,16 @@
 import fc from 'fast-check';
 import koffi from 'koffi';
 import { describe, expect, it } from 'vitest';
-import { traitsOf } from '../../../native-bridge/rdma/device-traits.ts';
-import { copyOut, peek } from '../../../native-bridge/rdma/struct-block.ts';
+import { SendFlag, WROpcode } from '#contract/verbs/enums';
+import type { RecvWR, SendFields, SGE } from '#contract/verbs/work-request';
+import { traitsOf } from '#native-bridge/rdma/device-traits';
+import { copyOut, peek } from '#native-bridge/rdma/struct-block';
 import {
   checkSends,
   type PostLimits,
   postReceives,
   postSends,
-} from '../../../native-bridge/rdma/work-request-list.ts';
-import { SendFlag, WROpcode } from '../../../verbs-api/contract/verbs/enums.ts';
-import type { RecvWR, SendFields, SGE } from '../../../verbs-api/contract/verbs/work-request.ts';
+} from '#native-bridge/rdma/work-request-list';
 
 const SIW_VENDOR_ID = 0x626d74;
 const ENOMEM = 12;

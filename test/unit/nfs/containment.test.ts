@@ -9,8 +9,8 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { MountStatus, Nfs3Status } from '../../../verbs-api/nfs/nfs3/constants.ts';
-import { NfsRig, name, WAYS } from '../../support/nfs-rig.ts';
+import { NfsRig, name, WAYS } from '#test/support/nfs-rig';
+import { MountStatus, Nfs3Status } from '#verbs-api/nfs/nfs3/constants';
 
 // Thousands of files take a while on a busy disk.
 

@@ -1,6 +1,6 @@
 import { closeSync, fstatSync, openSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { DescriptorCache } from '../../../verbs-api/nfs/server/descriptor-cache.ts';
+import { DescriptorCache } from '#verbs-api/nfs/server/descriptor-cache';
 
 let cache: DescriptorCache;
 

@@ -1,10 +1,10 @@
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { Nfs3Status } from '../../../verbs-api/nfs/nfs3/constants.ts';
-import { NFS3 } from '../../../verbs-api/nfs/nfs3/nfs3-program.ts';
-import { cookieOf } from '../../../verbs-api/nfs/server/directory-listing.ts';
-import { XdrWriter } from '../../../verbs-api/rpcrdma/core/xdr-writer.ts';
-import { flat, NfsRig, name } from '../../support/nfs-rig.ts';
+import { flat, NfsRig, name } from '#test/support/nfs-rig';
+import { Nfs3Status } from '#verbs-api/nfs/nfs3/constants';
+import { NFS3 } from '#verbs-api/nfs/nfs3/nfs3-program';
+import { cookieOf } from '#verbs-api/nfs/server/directory-listing';
+import { XdrWriter } from '#verbs-api/rpcrdma/core/xdr-writer';
 
 // Thousands of files take a while on a busy disk.
 

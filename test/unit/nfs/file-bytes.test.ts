@@ -11,9 +11,9 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { readCached } from '../../../native-bridge/libc/cached-read.ts';
-import { isKeptInMemory, readBytes, writeBytes } from '../../../verbs-api/nfs/file-bytes.ts';
-import { pattern } from '../../support/echo-program.ts';
+import { readCached } from '#native-bridge/libc/cached-read';
+import { pattern } from '#test/support/echo-program';
+import { isKeptInMemory, readBytes, writeBytes } from '#verbs-api/nfs/file-bytes';
 
 const places = ['/dev/shm', tmpdir()].filter((place) => existsSync(place));
 

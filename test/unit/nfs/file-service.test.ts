@@ -11,14 +11,14 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { NfsRig, name, SUPERUSER, sysCredential, WAYS } from '#test/support/nfs-rig';
 import {
   Access3,
   CreateMode,
   FileType,
   Nfs3Status,
   StableHow,
-} from '../../../verbs-api/nfs/nfs3/constants.ts';
-import { NfsRig, name, SUPERUSER, sysCredential, WAYS } from '../../support/nfs-rig.ts';
+} from '#verbs-api/nfs/nfs3/constants';
 
 let rig: NfsRig;
 let root: Uint8Array;

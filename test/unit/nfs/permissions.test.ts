@@ -1,6 +1,7 @@
 import type { BigIntStats } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { Access3 } from '../../../verbs-api/nfs/nfs3/constants.ts';
+import { sysCredential } from '#test/support/nfs-rig';
+import { Access3 } from '#verbs-api/nfs/nfs3/constants';
 import {
   demandData,
   demandOwner,
@@ -12,8 +13,7 @@ import {
   READ,
   rightsOf,
   WRITE,
-} from '../../../verbs-api/nfs/server/permissions.ts';
-import { sysCredential } from '../../support/nfs-rig.ts';
+} from '#verbs-api/nfs/server/permissions';
 
 /** A file, or a directory, of user 10 and group 20. */
 function file(mode: number, isDirectory = false): BigIntStats {

@@ -2,16 +2,16 @@
 import { mkdirSync, mkdtempSync, readlinkSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { Nfs3Status } from '../../../verbs-api/nfs/nfs3/constants.ts';
-import { cookieOf } from '../../../verbs-api/nfs/server/directory-listing.ts';
+import { NfsRig, name } from '#test/support/nfs-rig';
+import { Nfs3Status } from '#verbs-api/nfs/nfs3/constants';
+import { cookieOf } from '#verbs-api/nfs/server/directory-listing';
 import {
   type DirectoryFiles,
   LISTINGS_AT_ONCE,
   MEMORY_FILES,
   WAITING_FILES,
-} from '../../../verbs-api/nfs/server/directory-reader.ts';
-import { SLICE_STEPS } from '../../../verbs-api/nfs/server/slices.ts';
-import { NfsRig, name } from '../../support/nfs-rig.ts';
+} from '#verbs-api/nfs/server/directory-reader';
+import { SLICE_STEPS } from '#verbs-api/nfs/server/slices';
 
 const VERIFIER = new Uint8Array(8);
 

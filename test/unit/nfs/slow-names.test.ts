@@ -1,13 +1,9 @@
 /** Names and attributes on a file system that takes its time, on an export that is quick elsewhere. */
 import { existsSync, mkdirSync, readdirSync, renameSync, statSync, writeFileSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { CreateMode, Nfs3Status } from '../../../verbs-api/nfs/nfs3/constants.ts';
-import {
-  callsFor,
-  type FileCalls,
-  THREAD_CALLS,
-} from '../../../verbs-api/nfs/server/file-calls.ts';
-import { NfsRig, name } from '../../support/nfs-rig.ts';
+import { NfsRig, name } from '#test/support/nfs-rig';
+import { CreateMode, Nfs3Status } from '#verbs-api/nfs/nfs3/constants';
+import { callsFor, type FileCalls, THREAD_CALLS } from '#verbs-api/nfs/server/file-calls';
 
 /** Calls on names that start with `slow` wait until the test releases them. */
 class SlowCalls {

@@ -3,12 +3,12 @@ import { once } from 'node:events';
 import { createServer, type Socket } from 'node:net';
 import fc from 'fast-check';
 import { afterEach, describe, expect, it } from 'vitest';
-import { findTcpPort, PORT_MAPPER } from '../../../verbs-api/nfs/tcp/port-mapper.ts';
-import { emitRecord, RecordAssembler } from '../../../verbs-api/nfs/tcp/record-marking.ts';
-import { TcpRpcClient } from '../../../verbs-api/nfs/tcp/tcp-rpc-client.ts';
-import { TcpRpcServer } from '../../../verbs-api/nfs/tcp/tcp-rpc-server.ts';
-import { XdrWriter } from '../../../verbs-api/rpcrdma/core/xdr-writer.ts';
-import { RpcService } from '../../../verbs-api/rpcrdma/rpc-service.ts';
+import { findTcpPort, PORT_MAPPER } from '#verbs-api/nfs/tcp/port-mapper';
+import { emitRecord, RecordAssembler } from '#verbs-api/nfs/tcp/record-marking';
+import { TcpRpcClient } from '#verbs-api/nfs/tcp/tcp-rpc-client';
+import { TcpRpcServer } from '#verbs-api/nfs/tcp/tcp-rpc-server';
+import { XdrWriter } from '#verbs-api/rpcrdma/core/xdr-writer';
+import { RpcService } from '#verbs-api/rpcrdma/rpc-service';
 
 const MOUNT = { program: 100005, version: 3 };
 

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { ApiClient } from '../../../daemon/page/api-client.ts';
-import { takeTokenOfLink } from '../../../daemon/page/token-view.ts';
+import { ApiClient } from '#daemon/page/api-client';
+import { takeTokenOfLink } from '#daemon/page/token-view';
 
 /** The request, and the response to it. */
 let asked: { target: string; init: RequestInit }[];

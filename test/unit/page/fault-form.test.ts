@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { faultSpec } from '../../../daemon/control/fault-schemas.ts';
-import { faultFields, faultOf, faultText, KIND_GROUPS } from '../../../daemon/page/fault-form.ts';
-import { FAULT_KINDS, type FaultKind } from '../../../verbs-api/contract/protocol/faults.ts';
+import { FAULT_KINDS, type FaultKind } from '#contract/protocol/faults';
+import { faultSpec } from '#daemon/control/fault-schemas';
+import { faultFields, faultOf, faultText, KIND_GROUPS } from '#daemon/page/fault-form';
 
 const KINDS = Object.keys(FAULT_KINDS) as FaultKind[];
 const ALWAYS = { name: 'always', value: '', seed: '' };

@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, it } from 'vitest';
-import { HISTORY_LENGTH, RateHistory, ratesOf } from '../../../daemon/page/rates.ts';
-import type { DeviceStatus } from '../../../verbs-api/contract/protocol/ipc-admin.ts';
+import type { DeviceStatus } from '#contract/protocol/ipc-admin';
+import { HISTORY_LENGTH, RateHistory, ratesOf } from '#daemon/page/rates';
 
 function device(
   counters: Readonly<Record<string, number>>,

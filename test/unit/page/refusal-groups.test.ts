@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { refusalGroups } from '../../../daemon/page/refusal-groups.ts';
-import type { Refusal } from '../../../verbs-api/contract/protocol/refusals.ts';
+import type { Refusal } from '#contract/protocol/refusals';
+import { refusalGroups } from '#daemon/page/refusal-groups';
 
 function refusal(number: number, program: string, pid: number, times = 1): Refusal {
   return {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { layOut, type Mark } from '../../../daemon/page/timeline-layout.ts';
+import { layOut, type Mark } from '#daemon/page/timeline-layout';
 import { cqe, fpdu, packet, pass, record, wqe } from './trace-builder.ts';
 
 const SCALE = 0.4;

@@ -1,5 +1,5 @@
 /** Records of a trace, as a daemon sends them, for tests of the time line. */
-import type { TraceRecord } from '../../../verbs-api/contract/protocol/trace-sample.ts';
+import type { TraceRecord } from '#contract/protocol/trace-sample';
 
 let clock = 1_795_283_465_000_000;
 

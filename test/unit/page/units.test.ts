@@ -11,7 +11,7 @@ import {
   size,
   socketAddress,
   whole,
-} from '../../../daemon/page/units.ts';
+} from '#daemon/page/units';
 
 describe('figures for people', () => {
   it.each([

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { groupWork, messageOf, sightingsOf } from '../../../daemon/page/work-groups.ts';
-import type { TraceRecord } from '../../../verbs-api/contract/protocol/trace-sample.ts';
+import type { TraceRecord } from '#contract/protocol/trace-sample';
+import { groupWork, messageOf, sightingsOf } from '#daemon/page/work-groups';
 import { cqe, fpdu, packet, record, wqe } from './trace-builder.ts';
 
 /** Groups as texts: the WQE's lane and opcode, FPDUs with their direction, the CQE's status. */

@@ -7,21 +7,6 @@ import { createServer, type Server, Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import {
-  emitReply,
-  ReplyFlag,
-  RequestReader,
-  ShimOp,
-  type ShimReply,
-  type ShimRequest,
-} from '../../../daemon/ipc/kernel/shim-protocol.ts';
-import { closeDescriptor } from '../../../native-bridge/libc/descriptor.ts';
-import { SharedFile } from '../../../native-bridge/libc/shared-memory.ts';
-import {
-  descriptorOf,
-  sendDescriptor,
-  socketPair,
-} from '../../../native-bridge/libc/unix-socket.ts';
-import {
   emitWelcome,
   FRAME_HEADER_BYTES,
   FrameReader,
@@ -30,11 +15,19 @@ import {
   Role,
   TOKEN_BYTES,
   tokenText,
-} from '../../../verbs-api/contract/protocol/ipc-frames.ts';
+} from '#contract/protocol/ipc-frames';
+import { AGENT_REPLY_BYTES, emitAgentRequest } from '#contract/protocol/ipc-records';
 import {
-  AGENT_REPLY_BYTES,
-  emitAgentRequest,
-} from '../../../verbs-api/contract/protocol/ipc-records.ts';
+  emitReply,
+  ReplyFlag,
+  RequestReader,
+  ShimOp,
+  type ShimReply,
+  type ShimRequest,
+} from '#daemon/ipc/kernel/shim-protocol';
+import { closeDescriptor } from '#native-bridge/libc/descriptor';
+import { SharedFile } from '#native-bridge/libc/shared-memory';
+import { descriptorOf, sendDescriptor, socketPair } from '#native-bridge/libc/unix-socket';
 
 const Told = {
   push: 128,

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { repositoryRoot } from '../../interop/prerequisites.ts';
+import { repositoryRoot } from '#test/interop/prerequisites';
 import { missingFor, NATIVE } from './shim-rig.ts';
 
 const reason = missingFor(NATIVE);

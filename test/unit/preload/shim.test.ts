@@ -1,5 +1,5 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { IPC_VERSION, Role } from '../../../verbs-api/contract/protocol/ipc-frames.ts';
+import { IPC_VERSION, Role } from '#contract/protocol/ipc-frames';
 import { FakeDaemon, type FakeFile } from './fake-daemon.ts';
 import { missingFor, NATIVE, type Outcome, runProgram, ShimRig } from './shim-rig.ts';
 

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { assertReason, assertReplyReason } from '../../support/reasons.ts';
+import { assertReason, assertReplyReason } from '#test/support/reasons';
 
 it('a refusal without a reason of its own fails the tests and fuzzers that meet it', () => {
   expect(() => assertReason('EINVAL', 'invalid argument')).toThrow('without a reason');

@@ -1,17 +1,17 @@
 import { describe, expect, it } from 'vitest';
 import {
+  REFUSALS_OF_USER_MAX,
+  type Refusal,
+  refusalLine,
+  SENTENCE_MAX,
+} from '#contract/protocol/refusals';
+import {
   REFUSAL_COUNTS_MAX,
   REFUSAL_WATCHERS_MAX,
   REFUSED_USERS_MAX,
   type RefusalReport,
   Refusals,
-} from '../../../daemon/refusals/refusals.ts';
-import {
-  REFUSALS_OF_USER_MAX,
-  type Refusal,
-  refusalLine,
-  SENTENCE_MAX,
-} from '../../../verbs-api/contract/protocol/refusals.ts';
+} from '#daemon/refusals/refusals';
 
 function report(fields: Partial<RefusalReport> = {}): RefusalReport {
   return {

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { Fault } from '../../../daemon/rnic/wire-port.ts';
-import { Access } from '../../../verbs-api/contract/verbs/enums.ts';
-import { atomicAccess, hi, lo, MEMORY_ADDRESS, NicRig } from '../../support/nic-rig.ts';
+import { Access } from '#contract/verbs/enums';
+import { Fault } from '#daemon/rnic/wire-port';
+import { atomicAccess, hi, lo, MEMORY_ADDRESS, NicRig } from '#test/support/nic-rig';
 
 const ONES = (1n << 64n) - 1n;
 

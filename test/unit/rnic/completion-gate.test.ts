@@ -1,10 +1,10 @@
 import { describe, expect, it } from 'vitest';
-import { CompletionGate } from '../../../daemon/rnic/completion-gate.ts';
-import { CQ } from '../../../daemon/rnic/completion-queue.ts';
-import type { Completion } from '../../../daemon/rnic/completion-writer.ts';
-import { newCounters } from '../../../daemon/rnic/nic-counters.ts';
-import { CQEStatus, Notify, SQOpcode } from '../../../verbs-api/contract/protocol/queue-layout.ts';
-import { SlowBacking } from '../../support/nic-rig.ts';
+import { CQEStatus, Notify, SQOpcode } from '#contract/protocol/queue-layout';
+import { CompletionGate } from '#daemon/rnic/completion-gate';
+import { CQ } from '#daemon/rnic/completion-queue';
+import type { Completion } from '#daemon/rnic/completion-writer';
+import { newCounters } from '#daemon/rnic/nic-counters';
+import { SlowBacking } from '#test/support/nic-rig';
 
 /** Completions that wait, and those after them. */
 const HELD = 100_000;

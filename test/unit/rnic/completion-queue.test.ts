@@ -1,12 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import {
-  CQE_BYTES,
-  CQEStatus,
-  Notify,
-  SQOpcode,
-} from '../../../verbs-api/contract/protocol/queue-layout.ts';
-import { AsyncEventType, QPState } from '../../../verbs-api/contract/verbs/enums.ts';
-import { NicRig } from '../../support/nic-rig.ts';
+import { CQE_BYTES, CQEStatus, Notify, SQOpcode } from '#contract/protocol/queue-layout';
+import { AsyncEventType, QPState } from '#contract/verbs/enums';
+import { NicRig } from '#test/support/nic-rig';
 
 const PLAIN = { solicited: false };
 const SOLICITED = { solicited: true };

@@ -1,20 +1,15 @@
 /** Queues that a client makes as deep as it may: one call handles a share of them. */
 import { describe, expect, it } from 'vitest';
-import type { CQ } from '../../../daemon/rnic/completion-queue.ts';
-import type { NicEffect } from '../../../daemon/rnic/effect.ts';
-import type { QP } from '../../../daemon/rnic/queue-pair.ts';
-import { TURN_ELEMENTS_MAX } from '../../../daemon/rnic/ring.ts';
-import type { SRQ } from '../../../daemon/rnic/shared-receive-queue.ts';
-import { Fault } from '../../../daemon/rnic/wire-port.ts';
-import {
-  AsyncEventType,
-  QPState,
-  QPType,
-  WCStatus,
-} from '../../../verbs-api/contract/verbs/enums.ts';
-import { IndexRingClient } from '../../support/index-ring-client.ts';
-import { NicRig, NO_MESSAGE } from '../../support/nic-rig.ts';
-import { bringTo, modify, ProgramRig } from '../../support/program-rig.ts';
+import { AsyncEventType, QPState, QPType, WCStatus } from '#contract/verbs/enums';
+import type { CQ } from '#daemon/rnic/completion-queue';
+import type { NicEffect } from '#daemon/rnic/effect';
+import type { QP } from '#daemon/rnic/queue-pair';
+import { TURN_ELEMENTS_MAX } from '#daemon/rnic/ring';
+import type { SRQ } from '#daemon/rnic/shared-receive-queue';
+import { Fault } from '#daemon/rnic/wire-port';
+import { IndexRingClient } from '#test/support/index-ring-client';
+import { NicRig, NO_MESSAGE } from '#test/support/nic-rig';
+import { bringTo, modify, ProgramRig } from '#test/support/program-rig';
 
 const { RESET, RTS, ERR } = QPState;
 /** Elements of a queue; its ring has one slot more. */

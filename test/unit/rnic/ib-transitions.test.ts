@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { QPAttribute } from '../../../daemon/rnic/qp-attributes.ts';
-import type { QP } from '../../../daemon/rnic/queue-pair.ts';
-import { QPState, QPType } from '../../../verbs-api/contract/verbs/enums.ts';
+import { QPState, QPType } from '#contract/verbs/enums';
+import { QPAttribute } from '#daemon/rnic/qp-attributes';
+import type { QP } from '#daemon/rnic/queue-pair';
 import {
   bringTo,
   MASKS,
@@ -10,7 +10,7 @@ import {
   PEER,
   ProgramRig,
   VALUES,
-} from '../../support/program-rig.ts';
+} from '#test/support/program-rig';
 
 const { RESET, INIT, RTR, RTS, SQD, SQE, ERR } = QPState;
 const TYPES = [QPType.rc, QPType.uc, QPType.ud];

@@ -1,10 +1,10 @@
 import { describe, expect, it } from 'vitest';
-import type { CQ } from '../../../daemon/rnic/completion-queue.ts';
-import { Completion } from '../../../daemon/rnic/completion-writer.ts';
-import { Nic } from '../../../daemon/rnic/nic.ts';
-import { CQEStatus, SQOpcode } from '../../../verbs-api/contract/protocol/queue-layout.ts';
-import { AsyncEventType, WCOpcode, WCStatus } from '../../../verbs-api/contract/verbs/enums.ts';
-import { IndexRingClient } from '../../support/index-ring-client.ts';
+import { CQEStatus, SQOpcode } from '#contract/protocol/queue-layout';
+import { AsyncEventType, WCOpcode, WCStatus } from '#contract/verbs/enums';
+import type { CQ } from '#daemon/rnic/completion-queue';
+import { Completion } from '#daemon/rnic/completion-writer';
+import { Nic } from '#daemon/rnic/nic';
+import { IndexRingClient } from '#test/support/index-ring-client';
 
 const ring = (bytes: number): Uint8Array => new Uint8Array(bytes);
 

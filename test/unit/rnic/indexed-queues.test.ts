@@ -1,22 +1,15 @@
 import { describe, expect, it } from 'vitest';
-import type { CQ } from '../../../daemon/rnic/completion-queue.ts';
-import { SendElement as At } from '../../../daemon/rnic/indexed-layout.ts';
-import type { QP } from '../../../daemon/rnic/queue-pair.ts';
-import type { SRQ } from '../../../daemon/rnic/shared-receive-queue.ts';
-import { seededRandom } from '../../../daemon/rnic/stag-table.ts';
-import { Fault, OutboundKind } from '../../../daemon/rnic/wire-port.ts';
-import type { QPCapabilities } from '../../../verbs-api/contract/verbs/attributes.ts';
-import {
-  Access,
-  AsyncEventType,
-  MWType,
-  QPState,
-  QPType,
-  WCStatus,
-} from '../../../verbs-api/contract/verbs/enums.ts';
-import { IndexRingClient } from '../../support/index-ring-client.ts';
-import { MEMORY_ADDRESS, NO_MESSAGE } from '../../support/nic-rig.ts';
-import { bringTo, mappedGid, modify, PEER, ProgramRig } from '../../support/program-rig.ts';
+import type { QPCapabilities } from '#contract/verbs/attributes';
+import { Access, AsyncEventType, MWType, QPState, QPType, WCStatus } from '#contract/verbs/enums';
+import type { CQ } from '#daemon/rnic/completion-queue';
+import { SendElement as At } from '#daemon/rnic/indexed-layout';
+import type { QP } from '#daemon/rnic/queue-pair';
+import type { SRQ } from '#daemon/rnic/shared-receive-queue';
+import { seededRandom } from '#daemon/rnic/stag-table';
+import { Fault, OutboundKind } from '#daemon/rnic/wire-port';
+import { IndexRingClient } from '#test/support/index-ring-client';
+import { MEMORY_ADDRESS, NO_MESSAGE } from '#test/support/nic-rig';
+import { bringTo, mappedGid, modify, PEER, ProgramRig } from '#test/support/program-rig';
 
 const { RESET, INIT, RTS, SQD, ERR } = QPState;
 /** `enum ibv_wr_opcode`. */

@@ -1,19 +1,15 @@
 import { describe, expect, it } from 'vitest';
-import type { MW } from '../../../daemon/rnic/memory-window.ts';
-import { Fault } from '../../../daemon/rnic/wire-port.ts';
-import {
-  CQEStatus,
-  QueueFlag,
-  SQOpcode,
-} from '../../../verbs-api/contract/protocol/queue-layout.ts';
-import { Access, MWType } from '../../../verbs-api/contract/verbs/enums.ts';
+import { CQEStatus, QueueFlag, SQOpcode } from '#contract/protocol/queue-layout';
+import { Access, MWType } from '#contract/verbs/enums';
+import type { MW } from '#daemon/rnic/memory-window';
+import { Fault } from '#daemon/rnic/wire-port';
 import {
   ALL_ACCESS,
   MEMORY_ADDRESS,
   NicRig,
   SendProducer,
   WatchedBacking,
-} from '../../support/nic-rig.ts';
+} from '#test/support/nic-rig';
 
 const START = BigInt(MEMORY_ADDRESS);
 const WINDOW_ACCESS = Access.remoteRead | Access.remoteWrite;

@@ -1,12 +1,12 @@
 import { describe, expect, it } from 'vitest';
-import { ChunkPool } from '../../../daemon/iwarp/engine/chunk-pool.ts';
-import { Fault } from '../../../daemon/rnic/wire-port.ts';
-import { CQEStatus } from '../../../verbs-api/contract/protocol/queue-layout.ts';
-import { Access, QPState } from '../../../verbs-api/contract/verbs/enums.ts';
-import { patterned } from '../../support/fpdu-stream.ts';
-import { emitFpdu, mpaReply } from '../../support/mpa-frames.ts';
-import { KeepingBacking, MEMORY_ADDRESS, NicRig, SlowBacking } from '../../support/nic-rig.ts';
-import { streamOf } from '../../support/streams.ts';
+import { CQEStatus } from '#contract/protocol/queue-layout';
+import { Access, QPState } from '#contract/verbs/enums';
+import { ChunkPool } from '#daemon/iwarp/engine/chunk-pool';
+import { Fault } from '#daemon/rnic/wire-port';
+import { patterned } from '#test/support/fpdu-stream';
+import { emitFpdu, mpaReply } from '#test/support/mpa-frames';
+import { KeepingBacking, MEMORY_ADDRESS, NicRig, SlowBacking } from '#test/support/nic-rig';
+import { streamOf } from '#test/support/streams';
 
 /** A rig over memory that takes several segments in one transfer. */
 function keepingRig(): { rig: NicRig; memory: KeepingBacking } {

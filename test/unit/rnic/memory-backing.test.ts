@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { ViewBacking } from '../../../daemon/rnic/memory-backing.ts';
+import { ViewBacking } from '#daemon/rnic/memory-backing';
 
 const BYTES = 512;
 /** Around the lengths at which the way of copying changes, and at which a word ends. */

@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
-import { ViewBacking } from '../../../daemon/rnic/memory-backing.ts';
-import type { MRInit } from '../../../daemon/rnic/memory-region.ts';
-import { Fault } from '../../../daemon/rnic/wire-port.ts';
-import { Access } from '../../../verbs-api/contract/verbs/enums.ts';
-import { hi, lo, MEMORY_ADDRESS, NicRig, SlowBacking } from '../../support/nic-rig.ts';
+import { Access } from '#contract/verbs/enums';
+import { ViewBacking } from '#daemon/rnic/memory-backing';
+import type { MRInit } from '#daemon/rnic/memory-region';
+import { Fault } from '#daemon/rnic/wire-port';
+import { hi, lo, MEMORY_ADDRESS, NicRig, SlowBacking } from '#test/support/nic-rig';
 
 const START = BigInt(MEMORY_ADDRESS);
 

@@ -1,11 +1,11 @@
 import { describe, expect, it } from 'vitest';
-import { DEFAULT_PROFILE, deviceProfile } from '../../../daemon/rnic/device-profile.ts';
-import { Nic } from '../../../daemon/rnic/nic.ts';
-import type { QPInit } from '../../../daemon/rnic/queue-pair-init.ts';
-import { Fault } from '../../../daemon/rnic/wire-port.ts';
-import { cqBytes, rqBytes, sqBytes } from '../../../verbs-api/contract/protocol/queue-layout.ts';
-import { MWType, QPState } from '../../../verbs-api/contract/verbs/enums.ts';
-import { NicRig } from '../../support/nic-rig.ts';
+import { cqBytes, rqBytes, sqBytes } from '#contract/protocol/queue-layout';
+import { MWType, QPState } from '#contract/verbs/enums';
+import { DEFAULT_PROFILE, deviceProfile } from '#daemon/rnic/device-profile';
+import { Nic } from '#daemon/rnic/nic';
+import type { QPInit } from '#daemon/rnic/queue-pair-init';
+import { Fault } from '#daemon/rnic/wire-port';
+import { NicRig } from '#test/support/nic-rig';
 
 const ring = (bytes: number): Uint8Array => new Uint8Array(bytes);
 const code = (name: string): unknown => expect.objectContaining({ code: name });

@@ -1,11 +1,11 @@
 /** Several messages of one send queue at once, as a wire that retransmits needs them. */
 import { describe, expect, it } from 'vitest';
-import { ViewBacking } from '../../../daemon/rnic/memory-backing.ts';
-import { makeOutboundMessage } from '../../../daemon/rnic/outbound-message.ts';
-import { Fault, MessageFailure } from '../../../daemon/rnic/wire-port.ts';
-import { CQEStatus, SQOpcode } from '../../../verbs-api/contract/protocol/queue-layout.ts';
-import { QPState } from '../../../verbs-api/contract/verbs/enums.ts';
-import { ALL_ACCESS, MEMORY_ADDRESS, NicRig } from '../../support/nic-rig.ts';
+import { CQEStatus, SQOpcode } from '#contract/protocol/queue-layout';
+import { QPState } from '#contract/verbs/enums';
+import { ViewBacking } from '#daemon/rnic/memory-backing';
+import { makeOutboundMessage } from '#daemon/rnic/outbound-message';
+import { Fault, MessageFailure } from '#daemon/rnic/wire-port';
+import { ALL_ACCESS, MEMORY_ADDRESS, NicRig } from '#test/support/nic-rig';
 
 const FLUSHED = CQEStatus.wrFlushErr;
 

@@ -1,21 +1,10 @@
 import { describe, expect, it } from 'vitest';
-import { DEFAULT_PROFILE } from '../../../daemon/rnic/device-profile.ts';
-import { DeviceRegistry } from '../../../daemon/rnic/device-registry.ts';
-import type { QP } from '../../../daemon/rnic/queue-pair.ts';
-import { Fault } from '../../../daemon/rnic/wire-port.ts';
-import {
-  CQE,
-  CQE_BYTES,
-  CQEStatus,
-  QueueFlag,
-  SQOpcode,
-} from '../../../verbs-api/contract/protocol/queue-layout.ts';
-import {
-  Access,
-  AsyncEventType,
-  QPState,
-  QPType,
-} from '../../../verbs-api/contract/verbs/enums.ts';
+import { CQE, CQE_BYTES, CQEStatus, QueueFlag, SQOpcode } from '#contract/protocol/queue-layout';
+import { Access, AsyncEventType, QPState, QPType } from '#contract/verbs/enums';
+import { DEFAULT_PROFILE } from '#daemon/rnic/device-profile';
+import { DeviceRegistry } from '#daemon/rnic/device-registry';
+import type { QP } from '#daemon/rnic/queue-pair';
+import { Fault } from '#daemon/rnic/wire-port';
 import {
   atomicAccess,
   MEMORY_ADDRESS,
@@ -23,8 +12,8 @@ import {
   NO_MESSAGE,
   ReceiveProducer,
   SendProducer,
-} from '../../support/nic-rig.ts';
-import { bringTo, MASKS, modify, ProgramRig } from '../../support/program-rig.ts';
+} from '#test/support/nic-rig';
+import { bringTo, MASKS, modify, ProgramRig } from '#test/support/program-rig';
 
 const { RESET, INIT, RTR, RTS, SQD, ERR } = QPState;
 

@@ -1,13 +1,9 @@
 import { describe, expect, it } from 'vitest';
-import { isFlushing, QP_TRANSITIONS, qpAction } from '../../../daemon/rnic/qp-state.ts';
-import { MessageFailure } from '../../../daemon/rnic/wire-port.ts';
-import {
-  CQEStatus,
-  QueueFlag,
-  SQOpcode,
-} from '../../../verbs-api/contract/protocol/queue-layout.ts';
-import { AsyncEventType, QPState } from '../../../verbs-api/contract/verbs/enums.ts';
-import { NicRig, ScriptedStream } from '../../support/nic-rig.ts';
+import { CQEStatus, QueueFlag, SQOpcode } from '#contract/protocol/queue-layout';
+import { AsyncEventType, QPState } from '#contract/verbs/enums';
+import { isFlushing, QP_TRANSITIONS, qpAction } from '#daemon/rnic/qp-state';
+import { MessageFailure } from '#daemon/rnic/wire-port';
+import { NicRig, ScriptedStream } from '#test/support/nic-rig';
 
 const STATES = Object.values(QPState);
 const FLUSHED = CQEStatus.wrFlushErr;

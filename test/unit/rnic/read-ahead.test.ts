@@ -1,11 +1,11 @@
 /** Payload of short sends that is read together, and when it must not be. */
 import { expect, it } from 'vitest';
-import { ProcessBacking } from '../../../daemon/ipc/objects/process-backing.ts';
-import { ReadAhead } from '../../../daemon/rnic/read-ahead.ts';
-import { addressOf } from '../../../native-bridge/libc/libc.ts';
-import { ProcessMemory } from '../../../native-bridge/libc/process-vm.ts';
-import { QueueFlag, SQOpcode } from '../../../verbs-api/contract/protocol/queue-layout.ts';
-import { KeepingBacking, NicRig } from '../../support/nic-rig.ts';
+import { QueueFlag, SQOpcode } from '#contract/protocol/queue-layout';
+import { ProcessBacking } from '#daemon/ipc/objects/process-backing';
+import { ReadAhead } from '#daemon/rnic/read-ahead';
+import { addressOf } from '#native-bridge/libc/libc';
+import { ProcessMemory } from '#native-bridge/libc/process-vm';
+import { KeepingBacking, NicRig } from '#test/support/nic-rig';
 
 /** Memory that a system call reads, and how many bytes each read. */
 class CountingBacking extends KeepingBacking {

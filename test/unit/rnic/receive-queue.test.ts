@@ -1,14 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import { Fault } from '../../../daemon/rnic/wire-port.ts';
-import {
-  CQEStatus,
-  Notify,
-  QueueFlag,
-  RQE,
-  SQOpcode,
-} from '../../../verbs-api/contract/protocol/queue-layout.ts';
-import { Access, AsyncEventType, QPState } from '../../../verbs-api/contract/verbs/enums.ts';
-import { MEMORY_ADDRESS, NicRig, NO_MESSAGE } from '../../support/nic-rig.ts';
+import { CQEStatus, Notify, QueueFlag, RQE, SQOpcode } from '#contract/protocol/queue-layout';
+import { Access, AsyncEventType, QPState } from '#contract/verbs/enums';
+import { Fault } from '#daemon/rnic/wire-port';
+import { MEMORY_ADDRESS, NicRig, NO_MESSAGE } from '#test/support/nic-rig';
 
 describe('receives', () => {
   it('scatters a Send over its pieces and reports length and data [RDMAP-3.2-02]', () => {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { ElementRing } from '../../../daemon/rnic/ring.ts';
-import { QueueFlag, RQE, RQE_BYTES } from '../../../verbs-api/contract/protocol/queue-layout.ts';
+import { QueueFlag, RQE, RQE_BYTES } from '#contract/protocol/queue-layout';
+import { ElementRing } from '#daemon/rnic/ring';
 
 const COUNT = 4;
 const RING_BYTES = COUNT * RQE_BYTES;

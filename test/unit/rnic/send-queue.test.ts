@@ -1,13 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import { OutboundKind } from '../../../daemon/rnic/wire-port.ts';
-import {
-  CQEStatus,
-  QueueFlag,
-  SQE,
-  SQOpcode,
-} from '../../../verbs-api/contract/protocol/queue-layout.ts';
-import { AsyncEventType, QPState } from '../../../verbs-api/contract/verbs/enums.ts';
-import { hi, lo, MEMORY_ADDRESS, NicRig } from '../../support/nic-rig.ts';
+import { CQEStatus, QueueFlag, SQE, SQOpcode } from '#contract/protocol/queue-layout';
+import { AsyncEventType, QPState } from '#contract/verbs/enums';
+import { OutboundKind } from '#daemon/rnic/wire-port';
+import { hi, lo, MEMORY_ADDRESS, NicRig } from '#test/support/nic-rig';
 
 const SIGNALLED = QueueFlag.signalled;
 const RKEY = 0x11223344;

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { CQEStatus, Notify, SQOpcode } from '../../../verbs-api/contract/protocol/queue-layout.ts';
-import { Access, AsyncEventType, QPState } from '../../../verbs-api/contract/verbs/enums.ts';
-import { MEMORY_ADDRESS, NicRig, SlowBacking, WatchedBacking } from '../../support/nic-rig.ts';
+import { CQEStatus, Notify, SQOpcode } from '#contract/protocol/queue-layout';
+import { Access, AsyncEventType, QPState } from '#contract/verbs/enums';
+import { MEMORY_ADDRESS, NicRig, SlowBacking, WatchedBacking } from '#test/support/nic-rig';
 
 /** A rig over memory that takes its time. */
 function slowRig(): { rig: NicRig; slow: SlowBacking } {

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
-import { PD } from '../../../daemon/rnic/protection-domain.ts';
-import { StagTable, seededRandom } from '../../../daemon/rnic/stag-table.ts';
+import { PD } from '#daemon/rnic/protection-domain';
+import { StagTable, seededRandom } from '#daemon/rnic/stag-table';
 
 const pd = new PD(() => undefined);
 

@@ -1,16 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import {
-  CQEStatus,
-  QueueFlag,
-  SQOpcode,
-} from '../../../verbs-api/contract/protocol/queue-layout.ts';
-import {
-  type CompletedWork,
-  type PostedWork,
-  WorkQueue,
-} from '../../../verbs-api/contract/protocol/work-records.ts';
-import { QPState } from '../../../verbs-api/contract/verbs/enums.ts';
-import { MEMORY_ADDRESS, NicRig, type RigOptions } from '../../support/nic-rig.ts';
+import { CQEStatus, QueueFlag, SQOpcode } from '#contract/protocol/queue-layout';
+import { type CompletedWork, type PostedWork, WorkQueue } from '#contract/protocol/work-records';
+import { QPState } from '#contract/verbs/enums';
+import { MEMORY_ADDRESS, NicRig, type RigOptions } from '#test/support/nic-rig';
 
 const RKEY = 0x11223344;
 

@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { bytesOf } from '#test/support/hex';
 import {
   fillChunk,
   ReadChunkSource,
@@ -8,10 +9,9 @@ import {
   segmentsOf,
   unusedChunk,
   WriteChunkSource,
-} from '../../../verbs-api/rpcrdma/core/chunks.ts';
-import type { Segment } from '../../../verbs-api/rpcrdma/core/transport-header.ts';
-import { XdrError, XdrReader } from '../../../verbs-api/rpcrdma/core/xdr-reader.ts';
-import { bytesOf } from '../../support/hex.ts';
+} from '#verbs-api/rpcrdma/core/chunks';
+import type { Segment } from '#verbs-api/rpcrdma/core/transport-header';
+import { XdrError, XdrReader } from '#verbs-api/rpcrdma/core/xdr-reader';
 
 const LIMITS = { segmentsMax: 4, readBytesMax: 1000 };
 

@@ -1,6 +1,7 @@
 /** XDR types put together from smaller ones: what they write, what they read, what they refuse. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { bytesOf, hexOf } from '#test/support/hex';
 import {
   array,
   bool,
@@ -13,11 +14,10 @@ import {
   struct,
   uint32,
   uint64,
-} from '../../../verbs-api/rpcrdma/core/codecs.ts';
-import type { XdrCodec } from '../../../verbs-api/rpcrdma/core/program.ts';
-import { XdrError, XdrReader } from '../../../verbs-api/rpcrdma/core/xdr-reader.ts';
-import { emitPayload, XdrWriter } from '../../../verbs-api/rpcrdma/core/xdr-writer.ts';
-import { bytesOf, hexOf } from '../../support/hex.ts';
+} from '#verbs-api/rpcrdma/core/codecs';
+import type { XdrCodec } from '#verbs-api/rpcrdma/core/program';
+import { XdrError, XdrReader } from '#verbs-api/rpcrdma/core/xdr-reader';
+import { emitPayload, XdrWriter } from '#verbs-api/rpcrdma/core/xdr-writer';
 
 function written<T>(type: XdrCodec<T>, value: T): Uint8Array {
   const writer = new XdrWriter();

@@ -1,8 +1,8 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { createEmbedded } from '../../../daemon/embedded/embedded-provider.ts';
-import { isVerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import type { PD, Provider } from '../../../verbs-api/contract/verbs/provider.ts';
-import { MemoryPool } from '../../../verbs-api/rpcrdma/memory-pool.ts';
+import { isVerbsError } from '#contract/verbs/errors';
+import type { PD, Provider } from '#contract/verbs/provider';
+import { createEmbedded } from '#daemon/embedded/embedded-provider';
+import { MemoryPool } from '#verbs-api/rpcrdma/memory-pool';
 
 const MIB = 1 << 20;
 

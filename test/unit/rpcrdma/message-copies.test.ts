@@ -1,6 +1,6 @@
 /** Copies of messages that share blocks. */
 import { describe, expect, it } from 'vitest';
-import { MessageCopies } from '../../../verbs-api/rpcrdma/message-copies.ts';
+import { MessageCopies } from '#verbs-api/rpcrdma/message-copies';
 
 describe('message copies', () => {
   it('keep their content while the receive buffer and later copies change', () => {

@@ -3,22 +3,18 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { Nfs3Status } from '../../../verbs-api/nfs/nfs3/constants.ts';
-import type { WriteArgs } from '../../../verbs-api/nfs/nfs3/file-procedures.ts';
-import { MOUNT3 } from '../../../verbs-api/nfs/nfs3/mount3-program.ts';
-import { NFS3 } from '../../../verbs-api/nfs/nfs3/nfs3-program.ts';
-import { nfsServices } from '../../../verbs-api/nfs/server/nfs-service.ts';
-import { ServedExport } from '../../../verbs-api/nfs/server/served-export.ts';
-import {
-  NO_AUTH,
-  readReplyHeader,
-  writeCallHeader,
-} from '../../../verbs-api/rpcrdma/core/rpc-message.ts';
-import type { ReadSegment } from '../../../verbs-api/rpcrdma/core/transport-header.ts';
-import { XdrReader } from '../../../verbs-api/rpcrdma/core/xdr-reader.ts';
-import { type Payload, XdrWriter } from '../../../verbs-api/rpcrdma/core/xdr-writer.ts';
-import { RpcService } from '../../../verbs-api/rpcrdma/rpc-service.ts';
-import { messageBytes, payloadOf, ResponderRig } from '../../support/rpcrdma-rig.ts';
+import { messageBytes, payloadOf, ResponderRig } from '#test/support/rpcrdma-rig';
+import { Nfs3Status } from '#verbs-api/nfs/nfs3/constants';
+import type { WriteArgs } from '#verbs-api/nfs/nfs3/file-procedures';
+import { MOUNT3 } from '#verbs-api/nfs/nfs3/mount3-program';
+import { NFS3 } from '#verbs-api/nfs/nfs3/nfs3-program';
+import { nfsServices } from '#verbs-api/nfs/server/nfs-service';
+import { ServedExport } from '#verbs-api/nfs/server/served-export';
+import { NO_AUTH, readReplyHeader, writeCallHeader } from '#verbs-api/rpcrdma/core/rpc-message';
+import type { ReadSegment } from '#verbs-api/rpcrdma/core/transport-header';
+import { XdrReader } from '#verbs-api/rpcrdma/core/xdr-reader';
+import { type Payload, XdrWriter } from '#verbs-api/rpcrdma/core/xdr-writer';
+import { RpcService } from '#verbs-api/rpcrdma/rpc-service';
 
 const HANDLE = new Uint8Array(32);
 const NO_LISTS = { readList: [], writeList: [], replyChunk: undefined };

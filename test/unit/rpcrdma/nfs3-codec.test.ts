@@ -1,14 +1,14 @@
 /** The XDR of NFS and MOUNT: there and back, cut short at every byte, and as long as they may get. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import type { Attributes3, WccData3 } from '../../../verbs-api/nfs/nfs3/attributes.ts';
-import { FileType, Nfs3Status, statusName } from '../../../verbs-api/nfs/nfs3/constants.ts';
-import { MOUNT3 } from '../../../verbs-api/nfs/nfs3/mount3-program.ts';
-import { NFS3 } from '../../../verbs-api/nfs/nfs3/nfs3-program.ts';
-import type { AnyProcedure } from '../../../verbs-api/rpcrdma/core/program.ts';
-import { XdrError, XdrReader } from '../../../verbs-api/rpcrdma/core/xdr-reader.ts';
-import { XdrWriter } from '../../../verbs-api/rpcrdma/core/xdr-writer.ts';
-import { flat } from '../../support/nfs-rig.ts';
+import { flat } from '#test/support/nfs-rig';
+import type { Attributes3, WccData3 } from '#verbs-api/nfs/nfs3/attributes';
+import { FileType, Nfs3Status, statusName } from '#verbs-api/nfs/nfs3/constants';
+import { MOUNT3 } from '#verbs-api/nfs/nfs3/mount3-program';
+import { NFS3 } from '#verbs-api/nfs/nfs3/nfs3-program';
+import type { AnyProcedure } from '#verbs-api/rpcrdma/core/program';
+import { XdrError, XdrReader } from '#verbs-api/rpcrdma/core/xdr-reader';
+import { XdrWriter } from '#verbs-api/rpcrdma/core/xdr-writer';
 
 type NfsName = keyof (typeof NFS3)['procedures'];
 

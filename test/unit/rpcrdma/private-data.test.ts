@@ -1,13 +1,13 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { bytesOf, hexOf } from '#test/support/hex';
 import {
   DEFAULT_TERMS,
   emitPrivateData,
   encodableSizeBytes,
   inlineThresholds,
   parsePrivateData,
-} from '../../../verbs-api/rpcrdma/core/private-data.ts';
-import { bytesOf, hexOf } from '../../support/hex.ts';
+} from '#verbs-api/rpcrdma/core/private-data';
 
 const BYTES = 'f6ab0e18 01 01 03 03';
 const TERMS = { remoteInvalidation: true, sendBytes: 4096, receiveBytes: 4096 };

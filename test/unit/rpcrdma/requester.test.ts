@@ -1,9 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type { CallOutcome } from '../../../verbs-api/rpcrdma/core/requester-types.ts';
-import { readReplyHeader } from '../../../verbs-api/rpcrdma/core/rpc-message.ts';
-import type { MessageHeader } from '../../../verbs-api/rpcrdma/core/transport-header.ts';
-import { XdrReader } from '../../../verbs-api/rpcrdma/core/xdr-reader.ts';
-import { bytesOf, hexOf } from '../../support/hex.ts';
+import { bytesOf, hexOf } from '#test/support/hex';
 import {
   callPayload,
   messageBytes,
@@ -15,7 +11,11 @@ import {
   shortReply,
   THRESHOLDS,
   wholeOf,
-} from '../../support/rpcrdma-rig.ts';
+} from '#test/support/rpcrdma-rig';
+import type { CallOutcome } from '#verbs-api/rpcrdma/core/requester-types';
+import { readReplyHeader } from '#verbs-api/rpcrdma/core/rpc-message';
+import type { MessageHeader } from '#verbs-api/rpcrdma/core/transport-header';
+import { XdrReader } from '#verbs-api/rpcrdma/core/xdr-reader';
 
 const NO_LISTS = { readList: [], writeList: [], replyChunk: undefined };
 const BULK = Uint8Array.from({ length: 5001 }, (_, i) => i);

@@ -1,11 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type {
-  ChunkLists,
-  MessageHeader,
-} from '../../../verbs-api/rpcrdma/core/transport-header.ts';
-import { XdrError } from '../../../verbs-api/rpcrdma/core/xdr-reader.ts';
-import type { Payload, XdrWriter } from '../../../verbs-api/rpcrdma/core/xdr-writer.ts';
-import { bytesOf, hexOf } from '../../support/hex.ts';
+import { bytesOf, hexOf } from '#test/support/hex';
 import {
   callPayload,
   FakeMemory,
@@ -18,7 +12,10 @@ import {
   shortReply,
   THRESHOLDS,
   wholeOf,
-} from '../../support/rpcrdma-rig.ts';
+} from '#test/support/rpcrdma-rig';
+import type { ChunkLists, MessageHeader } from '#verbs-api/rpcrdma/core/transport-header';
+import { XdrError } from '#verbs-api/rpcrdma/core/xdr-reader';
+import type { Payload, XdrWriter } from '#verbs-api/rpcrdma/core/xdr-writer';
 
 const NO_LISTS: ChunkLists = { readList: [], writeList: [], replyChunk: undefined };
 const BULK = Uint8Array.from({ length: 5001 }, (_, i) => i);

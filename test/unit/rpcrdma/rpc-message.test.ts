@@ -1,4 +1,6 @@
 import { describe, expect, it } from 'vitest';
+import { bytesOf, hexOf } from '#test/support/hex';
+import { payloadOf } from '#test/support/rpcrdma-rig';
 import {
   emitCredential,
   NO_AUTH,
@@ -8,10 +10,8 @@ import {
   readReplyHeader,
   writeCallHeader,
   writeReplyHeader,
-} from '../../../verbs-api/rpcrdma/core/rpc-message.ts';
-import { XdrError, XdrReader } from '../../../verbs-api/rpcrdma/core/xdr-reader.ts';
-import { bytesOf, hexOf } from '../../support/hex.ts';
-import { payloadOf } from '../../support/rpcrdma-rig.ts';
+} from '#verbs-api/rpcrdma/core/rpc-message';
+import { XdrError, XdrReader } from '#verbs-api/rpcrdma/core/xdr-reader';
 
 const USER = {
   flavor: 'sys',

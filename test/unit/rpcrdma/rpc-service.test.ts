@@ -1,9 +1,6 @@
 import { beforeEach, describe, expect, it } from 'vitest';
-import {
-  defineProcedure,
-  defineProgram,
-  voidCodec,
-} from '../../../verbs-api/rpcrdma/core/program.ts';
+import { payloadOf, replyPayload } from '#test/support/rpcrdma-rig';
+import { defineProcedure, defineProgram, voidCodec } from '#verbs-api/rpcrdma/core/program';
 import {
   AuthStatus,
   type CallHeader,
@@ -12,11 +9,10 @@ import {
   type ReplyHeader,
   readReplyHeader,
   writeCallHeader,
-} from '../../../verbs-api/rpcrdma/core/rpc-message.ts';
-import { XdrError, XdrReader } from '../../../verbs-api/rpcrdma/core/xdr-reader.ts';
-import { XdrWriter } from '../../../verbs-api/rpcrdma/core/xdr-writer.ts';
-import { RpcService, type ServerCall } from '../../../verbs-api/rpcrdma/rpc-service.ts';
-import { payloadOf, replyPayload } from '../../support/rpcrdma-rig.ts';
+} from '#verbs-api/rpcrdma/core/rpc-message';
+import { XdrError, XdrReader } from '#verbs-api/rpcrdma/core/xdr-reader';
+import { XdrWriter } from '#verbs-api/rpcrdma/core/xdr-writer';
+import { RpcService, type ServerCall } from '#verbs-api/rpcrdma/rpc-service';
 
 const word = {
   encode: (writer: XdrWriter, value: number) => writer.uint32(value),

@@ -1,13 +1,13 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { bytesOf, hexOf } from '#test/support/hex';
+import { messageBytes } from '#test/support/rpcrdma-rig';
 import {
   headerSizeBytes,
   parseTransportHeader,
   type Segment,
   type TransportHeader,
-} from '../../../verbs-api/rpcrdma/core/transport-header.ts';
-import { bytesOf, hexOf } from '../../support/hex.ts';
-import { messageBytes } from '../../support/rpcrdma-rig.ts';
+} from '#verbs-api/rpcrdma/core/transport-header';
 
 const NO_LISTS = { readList: [], writeList: [], replyChunk: undefined };
 const WORDS = { xid: 0x1122_3344, credits: 32 };

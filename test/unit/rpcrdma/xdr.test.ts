@@ -1,8 +1,8 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { roundup, XdrError, XdrReader } from '../../../verbs-api/rpcrdma/core/xdr-reader.ts';
-import { emitPayload, XdrWriter } from '../../../verbs-api/rpcrdma/core/xdr-writer.ts';
-import { bytesOf, hexOf } from '../../support/hex.ts';
+import { bytesOf, hexOf } from '#test/support/hex';
+import { roundup, XdrError, XdrReader } from '#verbs-api/rpcrdma/core/xdr-reader';
+import { emitPayload, XdrWriter } from '#verbs-api/rpcrdma/core/xdr-writer';
 
 function written(write: (writer: XdrWriter) => void): string {
   const writer = new XdrWriter();

@@ -1,8 +1,8 @@
 /** Requests that are accepted side by side, on a clock of the test's. */
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { type AcceptLimit, AcceptQueue } from '../../../verbs-api/accept-queue.ts';
-import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import type { CancelSignal, CMEvent } from '../../../verbs-api/contract/verbs/provider.ts';
+import { VerbsError } from '#contract/verbs/errors';
+import type { CancelSignal, CMEvent } from '#contract/verbs/provider';
+import { type AcceptLimit, AcceptQueue } from '#verbs-api/accept-queue';
 
 interface Options extends AcceptLimit {
   readonly size?: number;

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { addressGid } from '../../../verbs-api/address-gid.ts';
+import { addressGid } from '#verbs-api/address-gid';
 
 describe('the GID of an address', () => {
   it.each([

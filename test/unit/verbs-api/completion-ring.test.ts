@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { CompletionRing } from '../../../verbs-api/client/completion-ring.ts';
-import { WCFlag, WCOpcode, WCStatus } from '../../../verbs-api/contract/verbs/enums.ts';
+import { WCFlag, WCOpcode, WCStatus } from '#contract/verbs/enums';
+import { CompletionRing } from '#verbs-api/client/completion-ring';
 
 const ELEMENT = 32;
 

@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
-import { ConnectionOutcome } from '../../../verbs-api/client/connection-outcome.ts';
-import { ConnectionRejectedError } from '../../../verbs-api/contract/verbs/connect-errors.ts';
-import { CMEventType } from '../../../verbs-api/contract/verbs/enums.ts';
-import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import type { CMEvent } from '../../../verbs-api/contract/verbs/provider.ts';
+import { ConnectionRejectedError } from '#contract/verbs/connect-errors';
+import { CMEventType } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
+import type { CMEvent } from '#contract/verbs/provider';
+import { ConnectionOutcome } from '#verbs-api/client/connection-outcome';
 
 function event(type: CMEventType, more: Partial<CMEvent> = {}): CMEvent {
   const id = {} as CMEvent['id'];

@@ -1,16 +1,10 @@
 import { describe, expect, it, vi } from 'vitest';
-import { DeviceProvider } from '../../../verbs-api/client/device-provider.ts';
-import { ConnectionRejectedError } from '../../../verbs-api/contract/verbs/connect-errors.ts';
-import {
-  Access,
-  CMEventType,
-  QPState,
-  SendFlag,
-  WROpcode,
-} from '../../../verbs-api/contract/verbs/enums.ts';
-import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
-import type { SendWR } from '../../../verbs-api/contract/verbs/work-request.ts';
-import { patient } from '../../support/patience.ts';
+import { ConnectionRejectedError } from '#contract/verbs/connect-errors';
+import { Access, CMEventType, QPState, SendFlag, WROpcode } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
+import type { SendWR } from '#contract/verbs/work-request';
+import { patient } from '#test/support/patience';
+import { DeviceProvider } from '#verbs-api/client/device-provider';
 import { FakeChannel } from './fake-channel.ts';
 
 const SEND: SendWR = { opcode: WROpcode.send, flags: SendFlag.signaled };

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { EventChannel } from '../../../verbs-api/client/event-channel.ts';
+import { EventChannel } from '#verbs-api/client/event-channel';
 
 describe('EventChannel', () => {
   it('delivers each event once, in order, to the earliest waiter', async () => {

@@ -7,15 +7,10 @@ import type {
   Commands,
   DeviceEvent,
   MappingRef,
-} from '../../../verbs-api/contract/protocol/commands.ts';
-import {
-  CQE_BYTES,
-  cqBytes,
-  rqBytes,
-  sqBytes,
-} from '../../../verbs-api/contract/protocol/queue-layout.ts';
-import { CMEventType } from '../../../verbs-api/contract/verbs/enums.ts';
-import { VerbsError } from '../../../verbs-api/contract/verbs/errors.ts';
+} from '#contract/protocol/commands';
+import { CQE_BYTES, cqBytes, rqBytes, sqBytes } from '#contract/protocol/queue-layout';
+import { CMEventType } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
 
 const DEVICE = {
   name: 'fake0',

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { GRH_BYTES, gidBytes, gidText, parseGrh } from '../../../verbs-api/contract/verbs/gid.ts';
-import { bytesOf } from '../../support/hex.ts';
+import { GRH_BYTES, gidBytes, gidText, parseGrh } from '#contract/verbs/gid';
+import { bytesOf } from '#test/support/hex';
 
 const FIRST = 'fe80:0000:0000:0000:0211:22ff:fe33:4455';
 const SECOND = '2001:0db8:0000:0000:0000:0000:0000:0007';

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { incRkey } from '../../../verbs-api/client/memory-window.ts';
+import { incRkey } from '#verbs-api/client/memory-window';
 
 it.each([
   [0x00000100, 0x00000101],

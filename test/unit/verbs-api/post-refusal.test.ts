@@ -1,16 +1,12 @@
 /** Why a queue refuses a request, in words: of the emulated device's rings and of native lists. */
 import { describe, expect, it } from 'vitest';
-import { traitsOf } from '../../../native-bridge/rdma/device-traits.ts';
-import {
-  checkReceives,
-  checkSends,
-  type PostLimits,
-} from '../../../native-bridge/rdma/work-request-list.ts';
-import { ReceiveRing } from '../../../verbs-api/client/receive-ring.ts';
-import { SendRing } from '../../../verbs-api/client/send-ring.ts';
-import { WROpcode } from '../../../verbs-api/contract/verbs/enums.ts';
-import { requestName } from '../../../verbs-api/contract/verbs/post-refusal.ts';
-import type { RecvWR, SendFields } from '../../../verbs-api/contract/verbs/work-request.ts';
+import { WROpcode } from '#contract/verbs/enums';
+import { requestName } from '#contract/verbs/post-refusal';
+import type { RecvWR, SendFields } from '#contract/verbs/work-request';
+import { traitsOf } from '#native-bridge/rdma/device-traits';
+import { checkReceives, checkSends, type PostLimits } from '#native-bridge/rdma/work-request-list';
+import { ReceiveRing } from '#verbs-api/client/receive-ring';
+import { SendRing } from '#verbs-api/client/send-ring';
 
 const ELEMENT = 120;
 const mr = { sge: () => sge, address: 4096n, length: 8, lkey: 1 };

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { ReceiveRing } from '../../../verbs-api/client/receive-ring.ts';
+import { ReceiveRing } from '#verbs-api/client/receive-ring';
 
 const ELEMENT = 112;
 

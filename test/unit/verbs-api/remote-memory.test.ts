@@ -1,10 +1,7 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { Access } from '../../../verbs-api/contract/verbs/enums.ts';
-import {
-  parseRemoteMemory,
-  remoteMemory,
-} from '../../../verbs-api/contract/verbs/remote-memory.ts';
+import { Access } from '#contract/verbs/enums';
+import { parseRemoteMemory, remoteMemory } from '#contract/verbs/remote-memory';
 
 const fine = { addr: '0x1000', rkey: 0xffff_ffff, length: 16 };
 

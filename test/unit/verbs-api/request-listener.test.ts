@@ -1,12 +1,12 @@
 /** A listener whose peers give up before anyone accepts them. */
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { createEmbedded } from '../../../daemon/embedded/embedded-provider.ts';
-import { EventChannel, nextOf } from '../../../verbs-api/client/event-channel.ts';
-import { connect, listen } from '../../../verbs-api/connect.ts';
-import { CMEventType } from '../../../verbs-api/contract/verbs/enums.ts';
-import type { CMEvent, ConnectionId } from '../../../verbs-api/contract/verbs/provider.ts';
-import { RequestListener } from '../../../verbs-api/request-listener.ts';
-import { patient } from '../../support/patience.ts';
+import { CMEventType } from '#contract/verbs/enums';
+import type { CMEvent, ConnectionId } from '#contract/verbs/provider';
+import { createEmbedded } from '#daemon/embedded/embedded-provider';
+import { patient } from '#test/support/patience';
+import { EventChannel, nextOf } from '#verbs-api/client/event-channel';
+import { connect, listen } from '#verbs-api/connect';
+import { RequestListener } from '#verbs-api/request-listener';
 
 const HOST = '127.0.0.2';
 

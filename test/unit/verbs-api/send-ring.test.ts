@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { SendRing } from '../../../verbs-api/client/send-ring.ts';
-import { Access, SendFlag, WROpcode } from '../../../verbs-api/contract/verbs/enums.ts';
-import type { SendFields } from '../../../verbs-api/contract/verbs/work-request.ts';
+import { Access, SendFlag, WROpcode } from '#contract/verbs/enums';
+import type { SendFields } from '#contract/verbs/work-request';
+import { SendRing } from '#verbs-api/client/send-ring';
 
 const ELEMENT = 120;
 const VALID = 1;

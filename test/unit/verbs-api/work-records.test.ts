@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { IpcFormatError } from '../../../verbs-api/contract/protocol/ipc-value.ts';
-import { CQEStatus, SQOpcode } from '../../../verbs-api/contract/protocol/queue-layout.ts';
+import { IpcFormatError } from '#contract/protocol/ipc-value';
+import { CQEStatus, SQOpcode } from '#contract/protocol/queue-layout';
 import {
   type CompletedWork,
   completionStatusName,
@@ -12,8 +12,8 @@ import {
   parsePostedWork,
   WorkQueue,
   workOpcodeName,
-} from '../../../verbs-api/contract/protocol/work-records.ts';
-import { bytesOf } from '../../support/hex.ts';
+} from '#contract/protocol/work-records';
+import { bytesOf } from '#test/support/hex';
 
 const DEVICE = new TextEncoder().encode('iwarp0');
 const u32 = fc.integer({ min: 0, max: 0xffff_ffff });

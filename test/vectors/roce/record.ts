@@ -6,8 +6,8 @@ import { execFileSync } from 'node:child_process';
 import { copyFileSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { startGuest } from '../../interop/kernel-peer/kernel-peer.ts';
-import { repositoryRoot } from '../../interop/prerequisites.ts';
+import { startGuest } from '#test/interop/kernel-peer/kernel-peer';
+import { repositoryRoot } from '#test/interop/prerequisites';
 
 const place = join(repositoryRoot(), 'test/vectors/roce');
 const share = mkdtempSync(join(tmpdir(), 'iwarpd-record-'));

@@ -1,11 +1,11 @@
 /** A client of NFS over RDMA: finds files by path, lists, reads and writes them. */
 import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
-import type { Provider, WireOptions } from '../../contract/verbs/provider.ts';
-import type { Credential } from '../../rpcrdma/core/credential.ts';
-import type { ArgsOf, ResultOf } from '../../rpcrdma/core/program.ts';
-import { connectRpc } from '../../rpcrdma/rpc-client.ts';
-import type { RpcClient } from '../../rpcrdma/rpc-client-types.ts';
+import type { Provider, WireOptions } from '#contract/verbs/provider';
+import type { Credential } from '#verbs-api/rpcrdma/core/credential';
+import type { ArgsOf, ResultOf } from '#verbs-api/rpcrdma/core/program';
+import { connectRpc } from '#verbs-api/rpcrdma/rpc-client';
+import type { RpcClient } from '#verbs-api/rpcrdma/rpc-client-types';
 import type { Attributes3 } from '../nfs3/attributes.ts';
 import {
   CreateMode,

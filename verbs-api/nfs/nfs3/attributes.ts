@@ -9,9 +9,9 @@ import {
   struct,
   uint32,
   uint64,
-} from '../../rpcrdma/core/codecs.ts';
-import type { XdrCodec } from '../../rpcrdma/core/program.ts';
-import { XdrError } from '../../rpcrdma/core/xdr-reader.ts';
+} from '#verbs-api/rpcrdma/core/codecs';
+import type { XdrCodec } from '#verbs-api/rpcrdma/core/program';
+import { XdrError } from '#verbs-api/rpcrdma/core/xdr-reader';
 import { FileType, HANDLE_MAX_BYTES } from './constants.ts';
 
 /** A time since 1970 (nfstime3): both unsigned 32-bit integers. */

@@ -1,7 +1,7 @@
 /** Procedures that list directories and describe file systems (RFC 1813 §3.3.16 to §3.3.20). */
-import { bool, chain, opaqueFixed, struct, uint32, uint64 } from '../../rpcrdma/core/codecs.ts';
-import { defineProcedure, type XdrCodec } from '../../rpcrdma/core/program.ts';
-import { roundup } from '../../rpcrdma/core/xdr-reader.ts';
+import { bool, chain, opaqueFixed, struct, uint32, uint64 } from '#verbs-api/rpcrdma/core/codecs';
+import { defineProcedure, type XdrCodec } from '#verbs-api/rpcrdma/core/program';
+import { roundup } from '#verbs-api/rpcrdma/core/xdr-reader';
 import {
   ATTRIBUTES_BYTES,
   type Attributes3,

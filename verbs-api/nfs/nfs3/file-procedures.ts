@@ -7,9 +7,9 @@ import {
   struct,
   uint32,
   uint64,
-} from '../../rpcrdma/core/codecs.ts';
-import { defineProcedure, type XdrCodec } from '../../rpcrdma/core/program.ts';
-import { XdrError } from '../../rpcrdma/core/xdr-reader.ts';
+} from '#verbs-api/rpcrdma/core/codecs';
+import { defineProcedure, type XdrCodec } from '#verbs-api/rpcrdma/core/program';
+import { XdrError } from '#verbs-api/rpcrdma/core/xdr-reader';
 import {
   ATTRIBUTES_BYTES,
   type Attributes3,

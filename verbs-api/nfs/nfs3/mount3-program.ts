@@ -1,8 +1,8 @@
 /** MOUNT version 3 as an RPC program: returns the first file handle (RFC 1813 §5). */
 
-import { array, chain, enumeration, opaque, struct, uint32 } from '../../rpcrdma/core/codecs.ts';
-import { AuthFlavor } from '../../rpcrdma/core/credential.ts';
-import { defineProcedure, defineProgram, voidCodec } from '../../rpcrdma/core/program.ts';
+import { array, chain, enumeration, opaque, struct, uint32 } from '#verbs-api/rpcrdma/core/codecs';
+import { AuthFlavor } from '#verbs-api/rpcrdma/core/credential';
+import { defineProcedure, defineProgram, voidCodec } from '#verbs-api/rpcrdma/core/program';
 import { type FileHandle3, handle3 } from './attributes.ts';
 import {
   HANDLE_MAX_BYTES,

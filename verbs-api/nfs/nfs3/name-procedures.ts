@@ -1,6 +1,6 @@
 /** Procedures that create, remove and move names (RFC 1813 §3.3.8 to §3.3.15). */
-import { bulk, enumeration, opaqueFixed, struct } from '../../rpcrdma/core/codecs.ts';
-import { defineProcedure, type XdrCodec } from '../../rpcrdma/core/program.ts';
+import { bulk, enumeration, opaqueFixed, struct } from '#verbs-api/rpcrdma/core/codecs';
+import { defineProcedure, type XdrCodec } from '#verbs-api/rpcrdma/core/program';
 import {
   type Attributes3,
   type DirectoryEntry3,

@@ -5,7 +5,7 @@
  * The procedures declare what may travel as a chunk: only the data of READ and WRITE and the paths
  * of SYMLINK and READLINK.
  */
-import { defineProgram } from '../../rpcrdma/core/program.ts';
+import { defineProgram } from '#verbs-api/rpcrdma/core/program';
 import { NFS_PROGRAM, NFS_VERSION } from './constants.ts';
 import { fsinfo, fsstat, pathconf, readdir, readdirplus } from './directory-procedures.ts';
 import {

@@ -1,6 +1,6 @@
 /** The structure of NFS results: a status, then the fields of success or failure. */
-import { enumeration, struct } from '../../rpcrdma/core/codecs.ts';
-import type { XdrCodec } from '../../rpcrdma/core/program.ts';
+import { enumeration, struct } from '#verbs-api/rpcrdma/core/codecs';
+import type { XdrCodec } from '#verbs-api/rpcrdma/core/program';
 import {
   type Attributes3,
   POST_OP_ATTRIBUTES_MAX_BYTES,

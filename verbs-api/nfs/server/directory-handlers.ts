@@ -1,7 +1,7 @@
 /** READDIR, READDIRPLUS, FSSTAT, FSINFO, PATHCONF (RFC 1813 §3.3.16 to §3.3.20). */
 import type { BigIntStats } from 'node:fs';
-import { roundup } from '../../rpcrdma/core/xdr-reader.ts';
-import type { Handlers } from '../../rpcrdma/rpc-service.ts';
+import { roundup } from '#verbs-api/rpcrdma/core/xdr-reader';
+import type { Handlers } from '#verbs-api/rpcrdma/rpc-service';
 import { FsProperty, Nfs3Status, VERIFIER_BYTES } from '../nfs3/constants.ts';
 import {
   entryPlusSizeBytes,

@@ -4,9 +4,9 @@
  * succeeded. Calls are identified by client, user, XID, procedure and arguments.
  */
 import { createHash } from 'node:crypto';
-import type { Credential } from '../../rpcrdma/core/credential.ts';
-import type { Procedure } from '../../rpcrdma/core/program.ts';
-import { XdrWriter } from '../../rpcrdma/core/xdr-writer.ts';
+import type { Credential } from '#verbs-api/rpcrdma/core/credential';
+import type { Procedure } from '#verbs-api/rpcrdma/core/program';
+import { XdrWriter } from '#verbs-api/rpcrdma/core/xdr-writer';
 import { Nfs3Status } from '../nfs3/constants.ts';
 import type { Eventually } from './steps.ts';
 

@@ -5,11 +5,7 @@
  */
 import * as fs from 'node:fs';
 import { promisify } from 'node:util';
-import {
-  type FileTime,
-  setFileTimes,
-  setFileTimesLater,
-} from '../../../native-bridge/libc/file-times.ts';
+import { type FileTime, setFileTimes, setFileTimesLater } from '#native-bridge/libc/file-times';
 import type { Eventually } from './steps.ts';
 
 /** Paths lead through descriptors; none is followed at its last name unless it is a descriptor. */

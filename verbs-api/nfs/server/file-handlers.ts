@@ -1,7 +1,7 @@
 /** GETATTR, SETATTR, LOOKUP, ACCESS, READLINK, READ, WRITE, COMMIT (RFC 1813 §3.3). */
 import { fdatasync, fsync } from 'node:fs';
 import { promisify } from 'node:util';
-import type { Handlers, ServerCall } from '../../rpcrdma/rpc-service.ts';
+import type { Handlers, ServerCall } from '#verbs-api/rpcrdma/rpc-service';
 import { readBytes, writeBytes } from '../file-bytes.ts';
 import type { DirectoryEntry3, WccAttributes3, WccData3 } from '../nfs3/attributes.ts';
 import { Nfs3Status, StableHow } from '../nfs3/constants.ts';

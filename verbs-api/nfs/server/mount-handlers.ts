@@ -1,6 +1,6 @@
 /** MOUNT version 3: returns the first handle (RFC 1813 §5). */
 
-import type { Handlers } from '../../rpcrdma/rpc-service.ts';
+import type { Handlers } from '#verbs-api/rpcrdma/rpc-service';
 import { MOUNT_PATH_MAX_BYTES, MountStatus } from '../nfs3/constants.ts';
 import {
   MOUNT_LIST_MAX,

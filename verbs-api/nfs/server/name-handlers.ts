@@ -1,6 +1,6 @@
 /** CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME, LINK (RFC 1813 §3.3.8 to §3.3.15). */
 import { type BigIntStats, constants } from 'node:fs';
-import type { Handlers, ServerCall } from '../../rpcrdma/rpc-service.ts';
+import type { Handlers, ServerCall } from '#verbs-api/rpcrdma/rpc-service';
 import type { DirectoryEntry3, SetAttributes3 } from '../nfs3/attributes.ts';
 import { CreateMode, Nfs3Status } from '../nfs3/constants.ts';
 import type {

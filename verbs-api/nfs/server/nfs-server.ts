@@ -1,7 +1,7 @@
 /** An NFS server: one directory over NFS on RDMA, and MOUNT over TCP. */
-import type { Provider, SocketAddress } from '../../contract/verbs/provider.ts';
-import { listenRpc, type RpcServer } from '../../rpcrdma/rpc-server.ts';
-import type { ServiceObserver } from '../../rpcrdma/rpc-service.ts';
+import type { Provider, SocketAddress } from '#contract/verbs/provider';
+import { listenRpc, type RpcServer } from '#verbs-api/rpcrdma/rpc-server';
+import type { ServiceObserver } from '#verbs-api/rpcrdma/rpc-service';
 import { MOUNT3 } from '../nfs3/mount3-program.ts';
 import { NFS3 } from '../nfs3/nfs3-program.ts';
 import { register } from '../tcp/rpcbind.ts';

@@ -7,7 +7,7 @@
  * nobody unless the export says otherwise; then it has all rights of the server's user.
  */
 import type { BigIntStats } from 'node:fs';
-import type { Credential } from '../../rpcrdma/core/credential.ts';
+import type { Credential } from '#verbs-api/rpcrdma/core/credential';
 import { Access3, Nfs3Status } from '../nfs3/constants.ts';
 import { NfsFailure } from './nfs-failure.ts';
 

@@ -1,7 +1,7 @@
 /** One exported directory and the state its procedures share. */
 import { randomBytes } from 'node:crypto';
 import type { BigIntStats } from 'node:fs';
-import type { Credential } from '../../rpcrdma/core/credential.ts';
+import type { Credential } from '#verbs-api/rpcrdma/core/credential';
 import { isKeptInMemory } from '../file-bytes.ts';
 import type { Attributes3, FileName3, WccData3 } from '../nfs3/attributes.ts';
 import { Nfs3Status, VERIFIER_BYTES } from '../nfs3/constants.ts';

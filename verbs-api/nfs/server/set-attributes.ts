@@ -1,6 +1,6 @@
 /** Sets attributes for SETATTR, and for new files (RFC 1813 §3.3.2). */
 import type { BigIntStats } from 'node:fs';
-import type { FileTime } from '../../../native-bridge/libc/file-times.ts';
+import type { FileTime } from '#native-bridge/libc/file-times';
 import type { SetAttributes3, SetTime3 } from '../nfs3/attributes.ts';
 import { Nfs3Status } from '../nfs3/constants.ts';
 import { descriptorPath, type ExportedTree, type Located } from './exported-tree.ts';

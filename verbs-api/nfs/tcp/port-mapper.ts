@@ -1,6 +1,6 @@
 /** Asks a host's port mapper for the port of a program (RFC 1833 §3, version 2). */
-import type { Credential } from '../../rpcrdma/core/credential.ts';
-import { defineProcedure, defineProgram } from '../../rpcrdma/core/program.ts';
+import type { Credential } from '#verbs-api/rpcrdma/core/credential';
+import { defineProcedure, defineProgram } from '#verbs-api/rpcrdma/core/program';
 import { TcpRpcClient } from './tcp-rpc-client.ts';
 
 /** A program on a transport. */

@@ -2,7 +2,7 @@
  * RPC messages on a stream (RFC 5531 §11): each is a record of one or more fragments. A word ahead
  * of each fragment holds its length and, in the highest bit, whether it is the last.
  */
-import { emitPayload, type Payload } from '../../rpcrdma/core/xdr-writer.ts';
+import { emitPayload, type Payload } from '#verbs-api/rpcrdma/core/xdr-writer';
 
 const LAST_FRAGMENT = 0x8000_0000;
 const HEADER_BYTES = 4;

@@ -3,8 +3,8 @@
  * rpcbind does not accept registrations over a network.
  */
 import { isIPv6 } from 'node:net';
-import { bool, struct, uint32 } from '../../rpcrdma/core/codecs.ts';
-import { defineProcedure, defineProgram, type XdrCodec } from '../../rpcrdma/core/program.ts';
+import { bool, struct, uint32 } from '#verbs-api/rpcrdma/core/codecs';
+import { defineProcedure, defineProgram, type XdrCodec } from '#verbs-api/rpcrdma/core/program';
 import { ownCredential } from '../client/nfs-client.ts';
 import { TcpRpcClient } from './tcp-rpc-client.ts';
 

@@ -2,17 +2,17 @@
 import { randomInt } from 'node:crypto';
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
-import type { Credential } from '../../rpcrdma/core/credential.ts';
-import type { AnyProgram, ArgsOf, ResultOf } from '../../rpcrdma/core/program.ts';
+import type { Credential } from '#verbs-api/rpcrdma/core/credential';
+import type { AnyProgram, ArgsOf, ResultOf } from '#verbs-api/rpcrdma/core/program';
 import {
   emitCredential,
   NO_AUTH,
   readReplyHeader,
   writeCallHeader,
-} from '../../rpcrdma/core/rpc-message.ts';
-import { XdrReader } from '../../rpcrdma/core/xdr-reader.ts';
-import { XdrWriter } from '../../rpcrdma/core/xdr-writer.ts';
-import { errorOfOutcome, RpcError } from '../../rpcrdma/rpc-error.ts';
+} from '#verbs-api/rpcrdma/core/rpc-message';
+import { XdrReader } from '#verbs-api/rpcrdma/core/xdr-reader';
+import { XdrWriter } from '#verbs-api/rpcrdma/core/xdr-writer';
+import { errorOfOutcome, RpcError } from '#verbs-api/rpcrdma/rpc-error';
 import { emitRecord, RecordAssembler } from './record-marking.ts';
 
 const REPLY_MAX_BYTES = 4 << 20;

@@ -1,9 +1,9 @@
 /** Serves an `RpcService` over TCP, for the small calls of MOUNT. */
 import { once } from 'node:events';
 import { createServer, type Server, type Socket } from 'node:net';
-import { XdrError, XdrReader } from '../../rpcrdma/core/xdr-reader.ts';
-import { XdrWriter } from '../../rpcrdma/core/xdr-writer.ts';
-import type { Caller, RpcService } from '../../rpcrdma/rpc-service.ts';
+import { XdrError, XdrReader } from '#verbs-api/rpcrdma/core/xdr-reader';
+import { XdrWriter } from '#verbs-api/rpcrdma/core/xdr-writer';
+import type { Caller, RpcService } from '#verbs-api/rpcrdma/rpc-service';
 import { emitRecord, RecordAssembler } from './record-marking.ts';
 
 /** Maximum bytes of a call; a MOUNT path has at most 1,024. */

@@ -2,7 +2,7 @@
  * The headers of RPC calls and replies (RFC 5531 §9), version 2, with the credentials of AUTH_NONE
  * and AUTH_SYS (§10.1, appendix A).
  */
-import { encodeText } from '../../contract/protocol/ipc-value.ts';
+import { encodeText } from '#contract/protocol/ipc-value';
 import { AuthFlavor, type Credential } from './credential.ts';
 import { XdrError, XdrReader } from './xdr-reader.ts';
 import { XdrWriter } from './xdr-writer.ts';

@@ -6,7 +6,7 @@
  * `bulk` methods get them from a `BulkSource`, and its `position` counts the stream as if they were
  * there (RFC 8166 §3.4.5).
  */
-import { decodeText } from '../../contract/protocol/ipc-value.ts';
+import { decodeText } from '#contract/protocol/ipc-value';
 
 /** The bytes are not valid XDR of the requested type. */
 export class XdrError extends Error {

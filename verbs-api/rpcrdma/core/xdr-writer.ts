@@ -3,7 +3,7 @@
  * sender decides, once the message size is known, whether they go in the stream or by RDMA (RFC
  * 8166 §3.4.2).
  */
-import { encodeText } from '../../contract/protocol/ipc-value.ts';
+import { encodeText } from '#contract/protocol/ipc-value';
 import { type OpaquePadding, paddingBytes, roundup } from './xdr-reader.ts';
 
 /** An item that may travel outside the stream. */

@@ -3,7 +3,7 @@
  * the first byte of the header; numbers are little endian.
  */
 
-import { VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
+import { VerbsError } from '#contract/verbs/errors';
 
 /** Bytes of a command before its fields: u32 command, u16 bytes of fields, u16 of response. */
 const CM_HEADER_BYTES = 8;

@@ -1,8 +1,8 @@
 /** Commands that give an id its addresses: bind, resolve, listen, and options. */
-import { VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
-import type { SocketAddress } from '../../../../verbs-api/contract/verbs/provider.ts';
-import { PortSpace } from '../../../host/host-id.ts';
-import { assertMayBind } from '../../objects/user-rights.ts';
+import { VerbsError } from '#contract/verbs/errors';
+import type { SocketAddress } from '#contract/verbs/provider';
+import { PortSpace } from '#daemon/host/host-id';
+import { assertMayBind } from '#daemon/ipc/objects/user-rights';
 import { DONE, type KernelReply } from '../kernel-file.ts';
 import type { CmRequest } from './abi.ts';
 import { type CmContext, CmQpType } from './context.ts';

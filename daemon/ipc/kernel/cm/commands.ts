@@ -1,7 +1,7 @@
 /** The commands of rdma_cm: the size and the handler of each, and those of ids and events. */
-import { VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
-import { PortSpace } from '../../../host/host-id.ts';
-import { failFaultyVerb } from '../../objects/verb-faults.ts';
+import { VerbsError } from '#contract/verbs/errors';
+import { PortSpace } from '#daemon/host/host-id';
+import { failFaultyVerb } from '#daemon/ipc/objects/verb-faults';
 import { DONE, type KernelReply } from '../kernel-file.ts';
 import { CM_VERBS } from '../kernel-verbs.ts';
 import {

@@ -1,6 +1,6 @@
 /** Commands of connections. Their effect depends on the id's transport: see `CmPersona`. */
-import { QPState } from '../../../../verbs-api/contract/verbs/enums.ts';
-import { VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
+import { QPState } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
 import { DONE, type KernelReply } from '../kernel-file.ts';
 import { type CmRequest, expectRoom, parseConnParam } from './abi.ts';
 import type { CmContext } from './context.ts';

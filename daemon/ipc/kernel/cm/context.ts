@@ -1,10 +1,10 @@
 /** A connection id of a program, as rdma_cm sees it: the manager's id and the kernel's bookkeeping. */
-import { CMEventType } from '../../../../verbs-api/contract/verbs/enums.ts';
-import { isVerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
-import type { HostCmEvent, HostId } from '../../../host/host-id.ts';
-import type { RnicHost } from '../../../host/rnic-host.ts';
-import type { ListedId } from '../../objects/device-resources.ts';
-import { EventSink } from '../../objects/event-router.ts';
+import { CMEventType } from '#contract/verbs/enums';
+import { isVerbsError } from '#contract/verbs/errors';
+import type { HostCmEvent, HostId } from '#daemon/host/host-id';
+import type { RnicHost } from '#daemon/host/rnic-host';
+import type { ListedId } from '#daemon/ipc/objects/device-resources';
+import { EventSink } from '#daemon/ipc/objects/event-router';
 import type { KernelClient } from '../kernel-client.ts';
 import { emitCmEvent } from './event-record.ts';
 import { failedEvent } from './failure-event.ts';

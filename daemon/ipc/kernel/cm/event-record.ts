@@ -1,6 +1,6 @@
 /** Records of events: what GET_EVENT answers. */
-import type { CMEventType } from '../../../../verbs-api/contract/verbs/enums.ts';
-import type { AddressVector } from '../../../rnic/qp-attributes.ts';
+import type { CMEventType } from '#contract/verbs/enums';
+import type { AddressVector } from '#daemon/rnic/qp-attributes';
 import { newStruct } from '../struct-fields.ts';
 import { putAddressVector } from './ib-layouts.ts';
 

@@ -1,8 +1,8 @@
 /** Why a connection or a resolution failed, as the refusals of a program's user keep it. */
-import { CMEventType } from '../../../../verbs-api/contract/verbs/enums.ts';
-import { ERRNO } from '../../../../verbs-api/contract/verbs/errors.ts';
-import type { HostCmEvent } from '../../../host/host-id.ts';
-import type { OwnReport } from '../../objects/failure-report.ts';
+import { CMEventType } from '#contract/verbs/enums';
+import { ERRNO } from '#contract/verbs/errors';
+import type { HostCmEvent } from '#daemon/host/host-id';
+import type { OwnReport } from '#daemon/ipc/objects/failure-report';
 
 /** Events that end what the program began, as it spells them. */
 const FAILURES: ReadonlyMap<CMEventType, string> = new Map([

@@ -2,7 +2,7 @@
  * One open of `/dev/infiniband/rdma_cm`. Commands execute at once; operations that take time end in
  * an event.
  */
-import { IpcFormatError } from '../../../../verbs-api/contract/protocol/ipc-value.ts';
+import { IpcFormatError } from '#contract/protocol/ipc-value';
 import { CM_CALLS } from '../call-names.ts';
 import {
   type KernelCaller,

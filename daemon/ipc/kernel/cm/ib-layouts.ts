@@ -1,5 +1,5 @@
 /** The structs of rdma_cm's ABI that only an InfiniBand transport fills: paths and attributes. */
-import type { AddressVector, QPModification } from '../../../rnic/qp-attributes.ts';
+import type { AddressVector, QPModification } from '#daemon/rnic/qp-attributes';
 import { newStruct } from '../struct-fields.ts';
 import { CreateAH } from '../uverbs/layouts.ts';
 

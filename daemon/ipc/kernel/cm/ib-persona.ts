@@ -2,13 +2,13 @@
  * Connections of RoCE devices, as the kernel shows those of InfiniBand's transport: the program
  * moves its queue pair as INIT_QP_ATTR says, and answers the peer's answer by an ACCEPT of its own.
  */
-import { CMEventType } from '../../../../verbs-api/contract/verbs/enums.ts';
-import { ERRNO, isVerbsError, VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
-import { gidText } from '../../../host/host-addresses.ts';
-import type { HostCm } from '../../../host/host-cm.ts';
-import type { HostCmEvent } from '../../../host/host-id.ts';
-import type { AddressVector } from '../../../rnic/qp-attributes.ts';
-import type { CmPath } from '../../../roce/cm/cm-path.ts';
+import { CMEventType } from '#contract/verbs/enums';
+import { ERRNO, isVerbsError, VerbsError } from '#contract/verbs/errors';
+import { gidText } from '#daemon/host/host-addresses';
+import type { HostCm } from '#daemon/host/host-cm';
+import type { HostCmEvent } from '#daemon/host/host-id';
+import type { AddressVector } from '#daemon/rnic/qp-attributes';
+import type { CmPath } from '#daemon/roce/cm/cm-path';
 import type { CmConnParam } from './abi.ts';
 import type { DatagramParameters } from './event-record.ts';
 import type { CmPersona } from './persona.ts';

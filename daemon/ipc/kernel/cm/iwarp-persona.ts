@@ -2,10 +2,10 @@
  * Connections over iWARP, as the kernel shows them for siw: the connection moves the queue pair, and
  * there are no paths.
  */
-import type { CMParameters } from '../../../../verbs-api/contract/protocol/commands.ts';
-import { CMEventType, QPState } from '../../../../verbs-api/contract/verbs/enums.ts';
-import { ERRNO, VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
-import { QPAttribute } from '../../../rnic/qp-attributes.ts';
+import type { CMParameters } from '#contract/protocol/commands';
+import { CMEventType, QPState } from '#contract/verbs/enums';
+import { ERRNO, VerbsError } from '#contract/verbs/errors';
+import { QPAttribute } from '#daemon/rnic/qp-attributes';
 import type { CmConnParam } from './abi.ts';
 import type { CmPersona } from './persona.ts';
 import { expectRouted } from './routed-id.ts';

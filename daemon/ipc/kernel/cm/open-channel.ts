@@ -3,14 +3,14 @@
  * and their event queue. Commands work on it; `file.ts` calls them.
  */
 
-import { VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
-import type { HostId } from '../../../host/host-id.ts';
-import type { RnicHost } from '../../../host/rnic-host.ts';
-import { inSlices } from '../../../host/slices.ts';
-import { assert } from '../../../invariants/assert.ts';
-import type { QP } from '../../../rnic/queue-pair.ts';
-import type { HandleSpace } from '../../objects/handle-space.ts';
-import { userOf } from '../../trusted-user.ts';
+import { VerbsError } from '#contract/verbs/errors';
+import type { HostId } from '#daemon/host/host-id';
+import type { RnicHost } from '#daemon/host/rnic-host';
+import { inSlices } from '#daemon/host/slices';
+import { assert } from '#daemon/invariants/assert';
+import type { HandleSpace } from '#daemon/ipc/objects/handle-space';
+import { userOf } from '#daemon/ipc/trusted-user';
+import type { QP } from '#daemon/rnic/queue-pair';
 import { type AnyQueue, bytesToTake, EventQueue } from '../event-queue.ts';
 import type { KernelClient } from '../kernel-client.ts';
 import {

@@ -3,11 +3,11 @@
  * between transports, and what events say. An id has a persona from the moment on at which an
  * address has decided its device.
  */
-import type { QPState } from '../../../../verbs-api/contract/verbs/enums.ts';
-import type { HostCm } from '../../../host/host-cm.ts';
-import type { HostCmEvent, HostId } from '../../../host/host-id.ts';
-import type { AddressVector, QPModification } from '../../../rnic/qp-attributes.ts';
-import type { QP } from '../../../rnic/queue-pair.ts';
+import type { QPState } from '#contract/verbs/enums';
+import type { HostCm } from '#daemon/host/host-cm';
+import type { HostCmEvent, HostId } from '#daemon/host/host-id';
+import type { AddressVector, QPModification } from '#daemon/rnic/qp-attributes';
+import type { QP } from '#daemon/rnic/queue-pair';
 import type { KernelDevice } from '../nldev/devices.ts';
 import type { CmConnParam } from './abi.ts';
 import type { EventParameters } from './event-record.ts';

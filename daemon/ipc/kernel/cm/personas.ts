@@ -1,5 +1,5 @@
 /** Which persona the connections of a device have. */
-import type { DeviceTransport } from '../../../../verbs-api/contract/verbs/attributes.ts';
+import type { DeviceTransport } from '#contract/verbs/attributes';
 import { INFINIBAND } from './ib-persona.ts';
 import { IWARP } from './iwarp-persona.ts';
 import type { CmPersona } from './persona.ts';

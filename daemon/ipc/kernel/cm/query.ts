@@ -1,7 +1,7 @@
 /** rdma_cm queries about an id: its addresses, its device, its path. */
-import { VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
-import type { SocketAddress } from '../../../../verbs-api/contract/verbs/provider.ts';
-import { gidBytes } from '../../../host/host-addresses.ts';
+import { VerbsError } from '#contract/verbs/errors';
+import type { SocketAddress } from '#contract/verbs/provider';
+import { gidBytes } from '#daemon/host/host-addresses';
 import type { KernelReply } from '../kernel-file.ts';
 import type { KernelDevice } from '../nldev/devices.ts';
 import { type CmRequest, expectRoom, fitted } from './abi.ts';

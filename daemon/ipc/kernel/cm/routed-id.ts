@@ -1,6 +1,6 @@
 /** What CONNECT needs of an id, the same for every transport. */
-import { VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
-import type { HostId } from '../../../host/host-id.ts';
+import { VerbsError } from '#contract/verbs/errors';
+import type { HostId } from '#daemon/host/host-id';
 
 /** EINVAL unless the route of the id is resolved and it has not connected yet. */
 export function expectRouted({ state }: HostId): void {

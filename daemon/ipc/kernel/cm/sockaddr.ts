@@ -1,7 +1,7 @@
 /** Socket addresses as Linux lays them out in memory, on x86-64 and arm64. */
-import type { SocketAddress } from '../../../../verbs-api/contract/verbs/provider.ts';
-import { gidBytes } from '../../../host/host-addresses.ts';
-import { addressBytes, addressFamily, canonicalAddress } from '../../../iwarp/cm/address.ts';
+import type { SocketAddress } from '#contract/verbs/provider';
+import { gidBytes } from '#daemon/host/host-addresses';
+import { addressBytes, addressFamily, canonicalAddress } from '#daemon/iwarp/cm/address';
 
 /** Address families by their Linux numbers. */
 export const Family = { none: 0, ipv4: 2, ipv6: 10, infiniband: 27 } as const;

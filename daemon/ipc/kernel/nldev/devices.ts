@@ -1,16 +1,13 @@
 /** A host's devices as kernel devices: indices, character devices, GUIDs. */
-import type {
-  DeviceTransport,
-  PortAttributes,
-} from '../../../../verbs-api/contract/verbs/attributes.ts';
+import type { DeviceTransport, PortAttributes } from '#contract/verbs/attributes';
 import {
   type DeviceAddresses,
   hostAddresses,
   interfaceIndex,
   primaryAddress,
-} from '../../../host/host-addresses.ts';
-import type { RnicHost } from '../../../host/rnic-host.ts';
-import type { GidEntry } from '../../../host/roce/gid-table.ts';
+} from '#daemon/host/host-addresses';
+import type { RnicHost } from '#daemon/host/rnic-host';
+import type { GidEntry } from '#daemon/host/roce/gid-table';
 import type { Persona } from '../uverbs/persona.ts';
 import { PERSONAS } from '../uverbs/personas.ts';
 

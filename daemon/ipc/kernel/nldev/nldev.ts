@@ -4,9 +4,9 @@
  * ports, and objects with their owners. Everything else fails with EOPNOTSUPP, as in an older kernel.
  */
 
-import { IpcFormatError } from '../../../../verbs-api/contract/protocol/ipc-value.ts';
-import { ERRNO, type ErrnoCode } from '../../../../verbs-api/contract/verbs/errors.ts';
-import { isTrusted } from '../../trusted-user.ts';
+import { IpcFormatError } from '#contract/protocol/ipc-value';
+import { ERRNO, type ErrnoCode } from '#contract/verbs/errors';
+import { isTrusted } from '#daemon/ipc/trusted-user';
 import type { KernelClient } from '../kernel-client.ts';
 import type {
   KernelCaller,

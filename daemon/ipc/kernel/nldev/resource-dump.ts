@@ -4,7 +4,7 @@
  * a program that stops reading, and no part looks at more than its own. Objects destroyed meanwhile are
  * not listed.
  */
-import type { ErrnoCode } from '../../../../verbs-api/contract/verbs/errors.ts';
+import type { ErrnoCode } from '#contract/verbs/errors';
 import { Attr, PORTS } from './abi.ts';
 import type { KernelDevice } from './devices.ts';
 import {

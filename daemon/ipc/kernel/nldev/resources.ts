@@ -2,14 +2,18 @@
  * The objects of a device as nldev lists them, for `rdma resource`. As in the kernel, every user sees
  * every object, but only permitted users see keys of memory.
  */
-import { QPType } from '../../../../verbs-api/contract/verbs/enums.ts';
-import type { SocketAddress } from '../../../../verbs-api/contract/verbs/provider.ts';
-import { HostId } from '../../../host/host-id.ts';
-import type { HostIdState } from '../../../host/host-id-state.ts';
-import { addressFamily } from '../../../iwarp/cm/address.ts';
-import type { QP } from '../../../rnic/queue-pair.ts';
-import type { DeviceResources, ListedId, OwnedResource } from '../../objects/device-resources.ts';
-import type { NumberedList } from '../../objects/numbered-list.ts';
+import { QPType } from '#contract/verbs/enums';
+import type { SocketAddress } from '#contract/verbs/provider';
+import { HostId } from '#daemon/host/host-id';
+import type { HostIdState } from '#daemon/host/host-id-state';
+import type {
+  DeviceResources,
+  ListedId,
+  OwnedResource,
+} from '#daemon/ipc/objects/device-resources';
+import type { NumberedList } from '#daemon/ipc/objects/numbered-list';
+import { addressFamily } from '#daemon/iwarp/cm/address';
+import type { QP } from '#daemon/rnic/queue-pair';
 import { emitSockaddr, Family } from '../cm/sockaddr.ts';
 import { Attr, Command, PORTS } from './abi.ts';
 import type { KernelDevice } from './devices.ts';

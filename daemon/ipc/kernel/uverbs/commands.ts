@@ -2,8 +2,8 @@
  * The write() ABI of uverbs: checks a command's header and sizes as the kernel does, in its order,
  * and calls the command.
  */
-import { VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
-import { failFaultyVerb } from '../../objects/verb-faults.ts';
+import { VerbsError } from '#contract/verbs/errors';
+import { failFaultyVerb } from '#daemon/ipc/objects/verb-faults';
 import type { KernelCaller, KernelReply } from '../kernel-file.ts';
 import { UVERBS_VERBS } from '../kernel-verbs.ts';
 import type { CommandSet, UverbsCommand } from './command-set.ts';

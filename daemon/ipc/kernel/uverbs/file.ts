@@ -1,9 +1,9 @@
 /** One open of a uverbs device: executes requests, and destroys its objects at the last close. */
-import { IpcFormatError } from '../../../../verbs-api/contract/protocol/ipc-value.ts';
-import type { DeviceTransport } from '../../../../verbs-api/contract/verbs/attributes.ts';
-import { QPState } from '../../../../verbs-api/contract/verbs/enums.ts';
-import { unacknowledgedEvents } from '../../../lint/advice.ts';
-import { COMPLETIONS_OF_OBJECT } from '../../objects/ending-owners.ts';
+import { IpcFormatError } from '#contract/protocol/ipc-value';
+import type { DeviceTransport } from '#contract/verbs/attributes';
+import { QPState } from '#contract/verbs/enums';
+import { COMPLETIONS_OF_OBJECT } from '#daemon/ipc/objects/ending-owners';
+import { unacknowledgedEvents } from '#daemon/lint/advice';
 import {
   DONE,
   type KernelCaller,

@@ -1,9 +1,9 @@
 /** Commands for protection domains and memory regions. */
-import { Access } from '../../../../verbs-api/contract/verbs/enums.ts';
-import { ERRNO, isVerbsError, VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
-import { giveProcess, takeProcess } from '../../objects/charged-memory.ts';
-import type { ProcessAllocation } from '../../objects/client-memory.ts';
-import type { DaemonMemory } from '../../objects/daemon-memory.ts';
+import { Access } from '#contract/verbs/enums';
+import { ERRNO, isVerbsError, VerbsError } from '#contract/verbs/errors';
+import { giveProcess, takeProcess } from '#daemon/ipc/objects/charged-memory';
+import type { ProcessAllocation } from '#daemon/ipc/objects/client-memory';
+import type { DaemonMemory } from '#daemon/ipc/objects/daemon-memory';
 import { DONE, type KernelReply, refusal } from '../kernel-file.ts';
 import { isMapped } from '../process-map.ts';
 import { ReplyFlag } from '../shim-protocol.ts';

@@ -2,22 +2,23 @@
  * What one open of a uverbs device holds: its objects in one namespace of handles, its event
  * queues and the rings that the program maps. Commands work on it; `file.ts` calls them.
  */
-import { yieldCore } from '../../../../native-bridge/libc/scheduling.ts';
-import type { ObjectOwner } from '../../../../verbs-api/contract/protocol/control.ts';
-import { isVerbsError, VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
-import type { Adapter } from '../../../host/device-adapter.ts';
-import { hostAddresses } from '../../../host/host-addresses.ts';
-import type { HostAsyncEvent } from '../../../host/rnic-host.ts';
-import type { GidEntry } from '../../../host/roce/gid-table.ts';
-import { assert } from '../../../invariants/assert.ts';
-import type { DeviceResources, ResourceOwner } from '../../objects/device-resources.ts';
-import type { DeviceEventSink } from '../../objects/event-router.ts';
-import { eventReport } from '../../objects/failure-report.ts';
-import { ObjectRegistry } from '../../objects/object-registry.ts';
-import { mrSummary, qpSummary } from '../../objects/object-summaries.ts';
-import type { ObjectWindow } from '../../objects/object-window.ts';
-import { QueueRings } from '../../objects/queue-rings.ts';
-import { WorkEpoch } from '../../objects/work-epoch.ts';
+
+import type { ObjectOwner } from '#contract/protocol/control';
+import { isVerbsError, VerbsError } from '#contract/verbs/errors';
+import type { Adapter } from '#daemon/host/device-adapter';
+import { hostAddresses } from '#daemon/host/host-addresses';
+import type { HostAsyncEvent } from '#daemon/host/rnic-host';
+import type { GidEntry } from '#daemon/host/roce/gid-table';
+import { assert } from '#daemon/invariants/assert';
+import type { DeviceResources, ResourceOwner } from '#daemon/ipc/objects/device-resources';
+import type { DeviceEventSink } from '#daemon/ipc/objects/event-router';
+import { eventReport } from '#daemon/ipc/objects/failure-report';
+import { ObjectRegistry } from '#daemon/ipc/objects/object-registry';
+import { mrSummary, qpSummary } from '#daemon/ipc/objects/object-summaries';
+import type { ObjectWindow } from '#daemon/ipc/objects/object-window';
+import { QueueRings } from '#daemon/ipc/objects/queue-rings';
+import { WorkEpoch } from '#daemon/ipc/objects/work-epoch';
+import { yieldCore } from '#native-bridge/libc/scheduling';
 import { bytesToTake } from '../event-queue.ts';
 import { EVENT_RING_BYTES, EventRing } from '../event-ring.ts';
 import type { KernelClient } from '../kernel-client.ts';

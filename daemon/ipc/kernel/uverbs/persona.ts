@@ -3,11 +3,11 @@
  * queries, and the private parts of commands, which follow the parts that all providers share. The
  * commands themselves are a `CommandSet`.
  */
-import type { DeviceAttributes } from '../../../../verbs-api/contract/verbs/attributes.ts';
-import type { ErrnoCode } from '../../../../verbs-api/contract/verbs/errors.ts';
-import type { HostAddress } from '../../../host/host-addresses.ts';
-import type { GidEntry, GidSource } from '../../../host/roce/gid-table.ts';
-import type { MR } from '../../../rnic/memory-region.ts';
+import type { DeviceAttributes } from '#contract/verbs/attributes';
+import type { ErrnoCode } from '#contract/verbs/errors';
+import type { HostAddress } from '#daemon/host/host-addresses';
+import type { GidEntry, GidSource } from '#daemon/host/roce/gid-table';
+import type { MR } from '#daemon/rnic/memory-region';
 
 /** Sizes of the private parts of a command, in bytes. */
 export interface PrivateBytes {

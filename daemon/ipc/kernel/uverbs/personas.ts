@@ -1,5 +1,5 @@
 /** Which persona a device has. */
-import type { DeviceTransport } from '../../../../verbs-api/contract/verbs/attributes.ts';
+import type { DeviceTransport } from '#contract/verbs/attributes';
 import type { Persona } from './persona.ts';
 import { RXE } from './rxe/persona.ts';
 import { SIW } from './siw/persona.ts';

@@ -1,5 +1,5 @@
 /** Commands that open a context and query the device. */
-import { VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
+import { VerbsError } from '#contract/verbs/errors';
 import type { KernelReply } from '../kernel-file.ts';
 import { PORT_STATES } from '../nldev/devices.ts';
 import { newStruct, setUint64 } from '../struct-fields.ts';

@@ -1,6 +1,6 @@
 /** What personas share of queue pairs: their doorbell and their end. */
-import { VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
-import { isIdle, qpStateName } from '../../../rnic/qp-state.ts';
+import { VerbsError } from '#contract/verbs/errors';
+import { isIdle, qpStateName } from '#daemon/rnic/qp-state';
 import { DONE, type KernelReply, refusal } from '../kernel-file.ts';
 import { CountedDestroy, PostSend } from './layouts.ts';
 import type { QpElement } from './objects.ts';

@@ -1,8 +1,8 @@
 /** Commands for completion channels, and what personas share of completion and receive queues. */
-import { VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
-import type { CQ } from '../../../rnic/completion-queue.ts';
-import type { SRQ } from '../../../rnic/shared-receive-queue.ts';
-import type { NewRings } from '../../objects/queue-rings.ts';
+import { VerbsError } from '#contract/verbs/errors';
+import type { NewRings } from '#daemon/ipc/objects/queue-rings';
+import type { CQ } from '#daemon/rnic/completion-queue';
+import type { SRQ } from '#daemon/rnic/shared-receive-queue';
 import { bytesToTake } from '../event-queue.ts';
 import type { KernelReply } from '../kernel-file.ts';
 import type { Ring } from '../ring-mapping.ts';

@@ -1,6 +1,6 @@
 /** Which call of libibverbs a refused request was, and on which objects: only a refusal asks. */
-import { QPState } from '../../../../verbs-api/contract/verbs/enums.ts';
-import { qpStateName } from '../../../rnic/qp-state.ts';
+import { QPState } from '#contract/verbs/enums';
+import { qpStateName } from '#daemon/rnic/qp-state';
 import { EXTENDED_CALLS, UVERBS_CALLS } from '../call-names.ts';
 import type { RefusedCall } from '../kernel-file.ts';
 import { ShimOp, type ShimRequest } from '../shim-protocol.ts';

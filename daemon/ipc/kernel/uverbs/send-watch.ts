@@ -7,7 +7,7 @@
  * if it rings; the watch changes the word back, then looks at the queue. Both orders are sequentially
  * consistent, so one of them sees the other.
  */
-import type { QP } from '../../../rnic/queue-pair.ts';
+import type { QP } from '#daemon/rnic/queue-pair';
 import type { SendWords } from './send-words.ts';
 
 /**

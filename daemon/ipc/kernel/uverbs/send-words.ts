@@ -3,8 +3,8 @@
  * round trips and system calls. Both are the last ones of the last page. The program may write
  * anything there, which harms its own doorbells only.
  */
-import type { QPState } from '../../../../verbs-api/contract/verbs/enums.ts';
-import { isIdle } from '../../../rnic/qp-state.ts';
+import type { QPState } from '#contract/verbs/enums';
+import { isIdle } from '#daemon/rnic/qp-state';
 
 /** What `DOORBELL` holds; see shim-protocol.ts. */
 const Doorbell = { command: 0, oneWay: 1, none: 2 } as const;

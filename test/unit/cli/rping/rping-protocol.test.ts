@@ -12,7 +12,7 @@ import {
   pingText,
   ServerSequence,
   textSizeBytes,
-} from '../../../../daemon/cli/rping/rping-protocol.ts';
+} from '#daemon/cli/rping/rping-protocol';
 
 /** The first advert of a recorded conversation of two kernel peers, and its contents. */
 const RECORDED = {

@@ -1,18 +1,18 @@
 /** Faults around a link, over a simulated network whose time the test decides. */
 import { describe, expect, it } from 'vitest';
-import { Fault } from '../../../../daemon/faults/fault.ts';
-import { FaultyLink } from '../../../../daemon/host/links/faulty-link.ts';
-import type { LinkUser } from '../../../../daemon/host/links/link.ts';
-import { OutputWalk } from '../../../../daemon/iwarp/faults/passage.ts';
-import { StreamFaults } from '../../../../daemon/iwarp/faults/stream-faults.ts';
-import { crc32c } from '../../../../daemon/iwarp/wire/crc32c.ts';
-import type { FaultSpec } from '../../../../verbs-api/contract/protocol/faults.ts';
-import { Prng } from '../../../sim/prng.ts';
-import { SimLink, type Wire } from '../../../sim/sim-link.ts';
-import { VirtualClock, VirtualTime } from '../../../sim/virtual-time.ts';
-import { streamOf } from '../../../support/fpdu-stream.ts';
-import { bytesOf, concat } from '../../../support/hex.ts';
-import { mpaReply, sendUlpdu } from '../../../support/mpa-frames.ts';
+import type { FaultSpec } from '#contract/protocol/faults';
+import { Fault } from '#daemon/faults/fault';
+import { FaultyLink } from '#daemon/host/links/faulty-link';
+import type { LinkUser } from '#daemon/host/links/link';
+import { OutputWalk } from '#daemon/iwarp/faults/passage';
+import { StreamFaults } from '#daemon/iwarp/faults/stream-faults';
+import { crc32c } from '#daemon/iwarp/wire/crc32c';
+import { Prng } from '#test/sim/prng';
+import { SimLink, type Wire } from '#test/sim/sim-link';
+import { VirtualClock, VirtualTime } from '#test/sim/virtual-time';
+import { streamOf } from '#test/support/fpdu-stream';
+import { bytesOf, concat } from '#test/support/hex';
+import { mpaReply, sendUlpdu } from '#test/support/mpa-frames';
 
 const FACTS = { device: 'a', qpNum: 7, remote: { address: '10.0.1.1', port: 5 } };
 const REPLY = Uint8Array.from(mpaReply());

@@ -1,11 +1,11 @@
 /** A network that exists within a host: its addresses and ports, and what leads nowhere. */
 import { createServer } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
-import type { Link } from '../../../../daemon/host/links/link.ts';
-import { MemoryLink } from '../../../../daemon/host/links/memory-link.ts';
-import type { LinkPort, Network } from '../../../../daemon/host/links/network.ts';
-import { isolatedSystem } from '../../../../daemon/host/links/system.ts';
-import { until } from '../../../support/rnic-node.ts';
+import type { Link } from '#daemon/host/links/link';
+import { MemoryLink } from '#daemon/host/links/memory-link';
+import type { LinkPort, Network } from '#daemon/host/links/network';
+import { isolatedSystem } from '#daemon/host/links/system';
+import { until } from '#test/support/rnic-node';
 
 const OWN = '10.9.9.1';
 const ELSEWHERE = '10.77.9.9';

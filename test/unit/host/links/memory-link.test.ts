@@ -1,14 +1,14 @@
 /** Connections within one host: links through memory, and which connections get them. */
 import { readdirSync } from 'node:fs';
 import { afterEach, describe, expect, it } from 'vitest';
-import { hostAddresses } from '../../../../daemon/host/host-addresses.ts';
-import type { Dial, Link, LinkUser } from '../../../../daemon/host/links/link.ts';
-import { MemoryLink } from '../../../../daemon/host/links/memory-link.ts';
-import type { LinkPort, Network } from '../../../../daemon/host/links/network.ts';
-import { hostSystem } from '../../../../daemon/host/links/system.ts';
-import { TcpLink } from '../../../../daemon/host/links/tcp-link.ts';
-import { isLoopback } from '../../../../daemon/iwarp/cm/address.ts';
-import { until } from '../../../support/rnic-node.ts';
+import { hostAddresses } from '#daemon/host/host-addresses';
+import type { Dial, Link, LinkUser } from '#daemon/host/links/link';
+import { MemoryLink } from '#daemon/host/links/memory-link';
+import type { LinkPort, Network } from '#daemon/host/links/network';
+import { hostSystem } from '#daemon/host/links/system';
+import { TcpLink } from '#daemon/host/links/tcp-link';
+import { isLoopback } from '#daemon/iwarp/cm/address';
+import { until } from '#test/support/rnic-node';
 
 /** More than a link copies. */
 const LARGE_BYTES = 200_000;

@@ -1,14 +1,14 @@
 /** Links over real sockets of loopback, without any protocol. */
 import { readdirSync } from 'node:fs';
 import { afterEach, describe, expect, it } from 'vitest';
-import type { CaptureTap } from '../../../../daemon/capture/capture-tap.ts';
-import type { Link, LinkUser } from '../../../../daemon/host/links/link.ts';
-import { READS_PER_TURN, ReadingShares } from '../../../../daemon/host/links/reading-share.ts';
-import { TappedLink } from '../../../../daemon/host/links/tapped-link.ts';
-import { READ_BUFFER_BYTES } from '../../../../daemon/host/links/tcp-link.ts';
-import { sourceAddress, TcpPort } from '../../../../daemon/host/links/tcp-port.ts';
-import { quiet } from '../../../support/patience.ts';
-import { until } from '../../../support/rnic-node.ts';
+import type { CaptureTap } from '#daemon/capture/capture-tap';
+import type { Link, LinkUser } from '#daemon/host/links/link';
+import { READS_PER_TURN, ReadingShares } from '#daemon/host/links/reading-share';
+import { TappedLink } from '#daemon/host/links/tapped-link';
+import { READ_BUFFER_BYTES } from '#daemon/host/links/tcp-link';
+import { sourceAddress, TcpPort } from '#daemon/host/links/tcp-port';
+import { quiet } from '#test/support/patience';
+import { until } from '#test/support/rnic-node';
 
 /** Records the reports of its link. */
 class Listener implements LinkUser {

@@ -1,13 +1,13 @@
 /** CRCs within one host: computed only if a capture or fault needs them, and then correct. */
 import { setImmediate } from 'node:timers/promises';
 import { afterEach, expect, it } from 'vitest';
-import { TapHub, type TapWatcher } from '../../../../daemon/capture/tap-hub.ts';
-import { hostSystem } from '../../../../daemon/host/links/system.ts';
-import { crc32c } from '../../../../daemon/iwarp/wire/crc32c.ts';
-import type { FaultSpec } from '../../../../verbs-api/contract/protocol/faults.ts';
-import { WCStatus, WROpcode } from '../../../../verbs-api/contract/verbs/enums.ts';
-import { RecordingSink, receiverOf } from '../../../support/fpdu-stream.ts';
-import { type ConnectedPair, connectPair, RnicNode } from '../../../support/rnic-node.ts';
+import type { FaultSpec } from '#contract/protocol/faults';
+import { WCStatus, WROpcode } from '#contract/verbs/enums';
+import { TapHub, type TapWatcher } from '#daemon/capture/tap-hub';
+import { hostSystem } from '#daemon/host/links/system';
+import { crc32c } from '#daemon/iwarp/wire/crc32c';
+import { RecordingSink, receiverOf } from '#test/support/fpdu-stream';
+import { type ConnectedPair, connectPair, RnicNode } from '#test/support/rnic-node';
 
 /** Several FPDUs, the last of which is small. */
 const LENGTH = 200_001;

@@ -1,7 +1,7 @@
 import { crc32 as zlibCrc32 } from 'node:zlib';
 import { expect, it } from 'vitest';
-import { chooseCrc32, fastestCrc32 } from '../../../../daemon/host/roce/crc32-engine.ts';
-import { crc32 } from '../../../../daemon/roce/wire/crc32.ts';
+import { chooseCrc32, fastestCrc32 } from '#daemon/host/roce/crc32-engine';
+import { crc32 } from '#daemon/roce/wire/crc32';
 
 it('takes the CRC-32 of zlib, and the table where Node.js has none', () => {
   expect(chooseCrc32()).toBe(zlibCrc32);

@@ -3,13 +3,13 @@
  * device's alone, or packets to it would find the wrong one.
  */
 import { describe, expect, it } from 'vitest';
-import { createEmbedded } from '../../../../daemon/embedded/embedded-provider.ts';
-import { checkedDevices } from '../../../../daemon/host/device-config.ts';
-import { hostAddresses, primaryAddress } from '../../../../daemon/host/host-addresses.ts';
-import { gidTable } from '../../../../daemon/host/roce/gid-table.ts';
-import { addressGid } from '../../../../verbs-api/address-gid.ts';
-import { Access, MTU, QPState, WROpcode } from '../../../../verbs-api/contract/verbs/enums.ts';
-import type { Context } from '../../../../verbs-api/contract/verbs/provider.ts';
+import { Access, MTU, QPState, WROpcode } from '#contract/verbs/enums';
+import type { Context } from '#contract/verbs/provider';
+import { createEmbedded } from '#daemon/embedded/embedded-provider';
+import { checkedDevices } from '#daemon/host/device-config';
+import { hostAddresses, primaryAddress } from '#daemon/host/host-addresses';
+import { gidTable } from '#daemon/host/roce/gid-table';
+import { addressGid } from '#verbs-api/address-gid';
 
 /** What a device for every address has first. */
 const { address: ADDRESS } = primaryAddress({ addresses: [] }, hostAddresses());

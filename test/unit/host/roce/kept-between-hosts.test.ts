@@ -1,19 +1,19 @@
 /** Packets of another host for several queue pairs of one program, whose memory is reached by calls. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { Adapter } from '../../../../daemon/host/device-adapter.ts';
-import { gidBytes } from '../../../../daemon/host/host-addresses.ts';
-import { hostSystem } from '../../../../daemon/host/links/system.ts';
-import { RnicHost } from '../../../../daemon/host/rnic-host.ts';
-import { ROCE_PARTS } from '../../../../daemon/host/roce/roce-parts.ts';
-import { ProcessBacking } from '../../../../daemon/ipc/objects/process-backing.ts';
-import { addressOf } from '../../../../native-bridge/libc/libc.ts';
-import { ProcessMemory } from '../../../../native-bridge/libc/process-vm.ts';
-import { CQEStatus, SQOpcode } from '../../../../verbs-api/contract/protocol/queue-layout.ts';
-import { QPType } from '../../../../verbs-api/contract/verbs/enums.ts';
-import { ownAddress } from '../../../support/own-address.ts';
-import { until } from '../../../support/patience.ts';
-import { PEER } from '../../../support/program-rig.ts';
-import { RoceEnd } from '../../../support/roce-host.ts';
+import { CQEStatus, SQOpcode } from '#contract/protocol/queue-layout';
+import { QPType } from '#contract/verbs/enums';
+import type { Adapter } from '#daemon/host/device-adapter';
+import { gidBytes } from '#daemon/host/host-addresses';
+import { hostSystem } from '#daemon/host/links/system';
+import { RnicHost } from '#daemon/host/rnic-host';
+import { ROCE_PARTS } from '#daemon/host/roce/roce-parts';
+import { ProcessBacking } from '#daemon/ipc/objects/process-backing';
+import { addressOf } from '#native-bridge/libc/libc';
+import { ProcessMemory } from '#native-bridge/libc/process-vm';
+import { ownAddress } from '#test/support/own-address';
+import { until } from '#test/support/patience';
+import { PEER } from '#test/support/program-rig';
+import { RoceEnd } from '#test/support/roce-host';
 
 const { success, locProtErr, remOpErr } = CQEStatus;
 const [NEAR, FAR] = [ownAddress(33), ownAddress(34)];

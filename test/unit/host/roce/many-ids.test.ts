@@ -1,11 +1,11 @@
 /** Thousands of connection ids whose time comes together: each turn of the event loop does a few. */
 import { expect, it, vi } from 'vitest';
-import { type HostCmEvent, type HostId, PortSpace } from '../../../../daemon/host/host-id.ts';
-import { CommunicationManager } from '../../../../daemon/roce/cm/communication-manager.ts';
-import type { CMParameters } from '../../../../verbs-api/contract/protocol/commands.ts';
-import { CMEventType, QPState, QPType } from '../../../../verbs-api/contract/verbs/enums.ts';
-import { MASKS } from '../../../support/program-rig.ts';
-import { type RoceEnd, RoceWorld } from '../../../support/roce-host.ts';
+import type { CMParameters } from '#contract/protocol/commands';
+import { CMEventType, QPState, QPType } from '#contract/verbs/enums';
+import { type HostCmEvent, type HostId, PortSpace } from '#daemon/host/host-id';
+import { CommunicationManager } from '#daemon/roce/cm/communication-manager';
+import { MASKS } from '#test/support/program-rig';
+import { type RoceEnd, RoceWorld } from '#test/support/roce-host';
 
 const SECOND = 1_000_000;
 const MANY = 150;

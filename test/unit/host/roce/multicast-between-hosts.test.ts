@@ -3,25 +3,25 @@ import { createSocket, type Socket } from 'node:dgram';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import type { Adapter } from '../../../../daemon/host/device-adapter.ts';
-import { gidBytes } from '../../../../daemon/host/host-addresses.ts';
-import { hostSystem } from '../../../../daemon/host/links/system.ts';
-import { RnicHost } from '../../../../daemon/host/rnic-host.ts';
-import { ROCE_PARTS } from '../../../../daemon/host/roce/roce-parts.ts';
-import { crc32 } from '../../../../daemon/roce/wire/crc32.ts';
+import { QPType } from '#contract/verbs/enums';
+import type { Adapter } from '#daemon/host/device-adapter';
+import { gidBytes } from '#daemon/host/host-addresses';
+import { hostSystem } from '#daemon/host/links/system';
+import { RnicHost } from '#daemon/host/rnic-host';
+import { ROCE_PARTS } from '#daemon/host/roce/roce-parts';
+import { crc32 } from '#daemon/roce/wire/crc32';
 import {
   datagramHeaderBytes,
   makeDatagram,
   writeDatagramHeaders,
-} from '../../../../daemon/roce/wire/datagram.ts';
-import { ICRC_BYTES, icrcOf, ROCE_PORT, writeIcrc } from '../../../../daemon/roce/wire/icrc.ts';
-import { makePacket, packetBytes, writeHeaders } from '../../../../daemon/roce/wire/packet.ts';
-import { QPType } from '../../../../verbs-api/contract/verbs/enums.ts';
-import { datagramEnd } from '../../../support/datagram-end.ts';
-import { hexOf } from '../../../support/hex.ts';
-import { ownAddress } from '../../../support/own-address.ts';
-import { until } from '../../../support/patience.ts';
-import { PEER, ProgramRig } from '../../../support/program-rig.ts';
+} from '#daemon/roce/wire/datagram';
+import { ICRC_BYTES, icrcOf, ROCE_PORT, writeIcrc } from '#daemon/roce/wire/icrc';
+import { makePacket, packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
+import { datagramEnd } from '#test/support/datagram-end';
+import { hexOf } from '#test/support/hex';
+import { ownAddress } from '#test/support/own-address';
+import { until } from '#test/support/patience';
+import { PEER, ProgramRig } from '#test/support/program-rig';
 
 const [NEAR, FAR, STRANGER] = [ownAddress(30), ownAddress(31), ownAddress(32)];
 /** Of this process alone, as its addresses are. */

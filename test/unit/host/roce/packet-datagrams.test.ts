@@ -1,21 +1,18 @@
 /** Datagrams between the RoCE ports of a host: routes, groups, GRHs. */
 import { describe, expect, it } from 'vitest';
-import {
-  PacketNetwork,
-  type PacketNetworkHost,
-} from '../../../../daemon/host/roce/packet-network.ts';
-import type { PacketPort } from '../../../../daemon/host/roce/packet-port.ts';
-import { makeRoceCounters } from '../../../../daemon/host/roce/roce-counters.ts';
-import type { AddressVector } from '../../../../daemon/rnic/qp-attributes.ts';
-import type { QP } from '../../../../daemon/rnic/queue-pair.ts';
-import { NEVER } from '../../../../daemon/rnic/wire-port.ts';
-import type { PacketWire } from '../../../../daemon/roce/transport/packet-wire.ts';
-import { makePacket, type Packet, writeHeaders } from '../../../../daemon/roce/wire/packet.ts';
-import { QPState, QPType } from '../../../../verbs-api/contract/verbs/enums.ts';
-import { datagramEnd } from '../../../support/datagram-end.ts';
-import { bytesOf, hexOf } from '../../../support/hex.ts';
-import { bringTo, mappedGid, PEER, ProgramRig } from '../../../support/program-rig.ts';
-import { RoceWorld } from '../../../support/roce-host.ts';
+import { QPState, QPType } from '#contract/verbs/enums';
+import { PacketNetwork, type PacketNetworkHost } from '#daemon/host/roce/packet-network';
+import type { PacketPort } from '#daemon/host/roce/packet-port';
+import { makeRoceCounters } from '#daemon/host/roce/roce-counters';
+import type { AddressVector } from '#daemon/rnic/qp-attributes';
+import type { QP } from '#daemon/rnic/queue-pair';
+import { NEVER } from '#daemon/rnic/wire-port';
+import type { PacketWire } from '#daemon/roce/transport/packet-wire';
+import { makePacket, type Packet, writeHeaders } from '#daemon/roce/wire/packet';
+import { datagramEnd } from '#test/support/datagram-end';
+import { bytesOf, hexOf } from '#test/support/hex';
+import { bringTo, mappedGid, PEER, ProgramRig } from '#test/support/program-rig';
+import { RoceWorld } from '#test/support/roce-host';
 
 const GROUP = mappedGid(239, 1, 1, 1);
 const GROUP_QPN = 0xffffff;

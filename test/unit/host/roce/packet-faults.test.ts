@@ -1,17 +1,17 @@
 /** Faults of packets between the RoCE devices of a host: real queue pairs, simulated time. */
 import { describe, expect, it } from 'vitest';
-import type { Fault, FaultPeer } from '../../../../daemon/faults/fault.ts';
-import { parseFaultPeer } from '../../../../daemon/host/fault-peer.ts';
-import { RnicHost } from '../../../../daemon/host/rnic-host.ts';
-import { ROCE_DEVICE_PARTS } from '../../../../daemon/host/roce/roce-device-parts.ts';
-import { ROCE_NETWORK_PARTS } from '../../../../daemon/host/roce/roce-network-parts.ts';
-import { ROCE_PARTS } from '../../../../daemon/host/roce/roce-parts.ts';
-import type { FaultKind, FaultSpec } from '../../../../verbs-api/contract/protocol/faults.ts';
-import { CQEStatus, SQOpcode } from '../../../../verbs-api/contract/protocol/queue-layout.ts';
-import { QPState, QPType } from '../../../../verbs-api/contract/verbs/enums.ts';
-import { Prng } from '../../../sim/prng.ts';
-import { VirtualClock, VirtualTime } from '../../../sim/virtual-time.ts';
-import { type RoceEnd, RoceWorld } from '../../../support/roce-host.ts';
+import type { FaultKind, FaultSpec } from '#contract/protocol/faults';
+import { CQEStatus, SQOpcode } from '#contract/protocol/queue-layout';
+import { QPState, QPType } from '#contract/verbs/enums';
+import type { Fault, FaultPeer } from '#daemon/faults/fault';
+import { parseFaultPeer } from '#daemon/host/fault-peer';
+import { RnicHost } from '#daemon/host/rnic-host';
+import { ROCE_DEVICE_PARTS } from '#daemon/host/roce/roce-device-parts';
+import { ROCE_NETWORK_PARTS } from '#daemon/host/roce/roce-network-parts';
+import { ROCE_PARTS } from '#daemon/host/roce/roce-parts';
+import { Prng } from '#test/sim/prng';
+import { VirtualClock, VirtualTime } from '#test/sim/virtual-time';
+import { type RoceEnd, RoceWorld } from '#test/support/roce-host';
 
 const SECOND = 1_000_000;
 const LENGTH = 3 * 4096;

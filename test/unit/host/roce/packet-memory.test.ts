@@ -1,10 +1,10 @@
 /** Packets of one host whose memory is another process's, is slow, or goes away: real queue pairs. */
 import { describe, expect, it } from 'vitest';
-import { type MemoryBacking, ViewBacking } from '../../../../daemon/rnic/memory-backing.ts';
-import { CQEStatus, SQOpcode } from '../../../../verbs-api/contract/protocol/queue-layout.ts';
-import { QPState, QPType } from '../../../../verbs-api/contract/verbs/enums.ts';
-import { SlowBacking } from '../../../support/nic-rig.ts';
-import { type RoceEnd, RoceWorld } from '../../../support/roce-host.ts';
+import { CQEStatus, SQOpcode } from '#contract/protocol/queue-layout';
+import { QPState, QPType } from '#contract/verbs/enums';
+import { type MemoryBacking, ViewBacking } from '#daemon/rnic/memory-backing';
+import { SlowBacking } from '#test/support/nic-rig';
+import { type RoceEnd, RoceWorld } from '#test/support/roce-host';
 
 const { success, locProtErr, remOpErr, wrFlushErr } = CQEStatus;
 

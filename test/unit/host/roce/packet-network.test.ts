@@ -1,14 +1,10 @@
 /** Packets between the RoCE devices of a host: real queue pairs, real transports, simulated time. */
 import { describe, expect, it } from 'vitest';
-import { type MemoryBacking, ViewBacking } from '../../../../daemon/rnic/memory-backing.ts';
-import {
-  CQEStatus,
-  QueueFlag,
-  SQOpcode,
-} from '../../../../verbs-api/contract/protocol/queue-layout.ts';
-import { AsyncEventType, QPState, QPType } from '../../../../verbs-api/contract/verbs/enums.ts';
-import { mappedGid, PEER } from '../../../support/program-rig.ts';
-import { type RoceEnd, RoceWorld } from '../../../support/roce-host.ts';
+import { CQEStatus, QueueFlag, SQOpcode } from '#contract/protocol/queue-layout';
+import { AsyncEventType, QPState, QPType } from '#contract/verbs/enums';
+import { type MemoryBacking, ViewBacking } from '#daemon/rnic/memory-backing';
+import { mappedGid, PEER } from '#test/support/program-rig';
+import { type RoceEnd, RoceWorld } from '#test/support/roce-host';
 
 const { success } = CQEStatus;
 

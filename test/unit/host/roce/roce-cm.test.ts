@@ -1,12 +1,12 @@
 /** Connection ids on RoCE devices: addresses, ports, events, and who moves the queue pair. */
 import { describe, expect, it } from 'vitest';
-import type { HostCmEvent, HostId } from '../../../../daemon/host/host-id.ts';
-import { PortSpace } from '../../../../daemon/host/host-id.ts';
-import type { CMParameters } from '../../../../verbs-api/contract/protocol/commands.ts';
-import { SQOpcode } from '../../../../verbs-api/contract/protocol/queue-layout.ts';
-import { CMEventType, QPState, QPType } from '../../../../verbs-api/contract/verbs/enums.ts';
-import { MASKS } from '../../../support/program-rig.ts';
-import { type RoceEnd, RoceWorld } from '../../../support/roce-host.ts';
+import type { CMParameters } from '#contract/protocol/commands';
+import { SQOpcode } from '#contract/protocol/queue-layout';
+import { CMEventType, QPState, QPType } from '#contract/verbs/enums';
+import type { HostCmEvent, HostId } from '#daemon/host/host-id';
+import { PortSpace } from '#daemon/host/host-id';
+import { MASKS } from '#test/support/program-rig';
+import { type RoceEnd, RoceWorld } from '#test/support/roce-host';
 
 const SECOND = 1_000_000;
 const NO_BYTES = new Uint8Array(0);

@@ -1,8 +1,8 @@
 /** Which device and which path lead from an address to another. */
 import { describe, expect, it } from 'vitest';
-import { MulticastGroups } from '../../../../daemon/host/roce/multicast-groups.ts';
-import { RocePort } from '../../../../daemon/host/roce/roce-port.ts';
-import { RoceRoutes } from '../../../../daemon/host/roce/roce-routes.ts';
+import { MulticastGroups } from '#daemon/host/roce/multicast-groups';
+import { RocePort } from '#daemon/host/roce/roce-port';
+import { RoceRoutes } from '#daemon/host/roce/roce-routes';
 
 /** Devices with these addresses, on a machine that uses `source` for its own. */
 function routes(devices: readonly (readonly string[])[], source: string | undefined): RoceRoutes {

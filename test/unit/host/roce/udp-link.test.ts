@@ -2,27 +2,27 @@
 import { createSocket, type Socket } from 'node:dgram';
 import { once } from 'node:events';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { gidBytes } from '../../../../daemon/host/host-addresses.ts';
-import type { PacketPort } from '../../../../daemon/host/roce/packet-port.ts';
-import { linkCounters, makeRoceCounters } from '../../../../daemon/host/roce/roce-counters.ts';
-import { type Arrival, UdpLink } from '../../../../daemon/host/roce/udp-link.ts';
-import type { AddressVector } from '../../../../daemon/rnic/qp-attributes.ts';
-import { crc32 } from '../../../../daemon/roce/wire/crc32.ts';
+import { gidBytes } from '#daemon/host/host-addresses';
+import type { PacketPort } from '#daemon/host/roce/packet-port';
+import { linkCounters, makeRoceCounters } from '#daemon/host/roce/roce-counters';
+import { type Arrival, UdpLink } from '#daemon/host/roce/udp-link';
+import type { AddressVector } from '#daemon/rnic/qp-attributes';
+import { crc32 } from '#daemon/roce/wire/crc32';
 import {
   DatagramRefusal,
   datagramHeaderBytes,
   makeDatagram,
   parseDatagram,
   writeDatagramHeaders,
-} from '../../../../daemon/roce/wire/datagram.ts';
-import { ICRC_BYTES, icrcOf, readIcrc, writeIcrc } from '../../../../daemon/roce/wire/icrc.ts';
-import { OutgoingBatch } from '../../../../native-bridge/libc/datagram-batch.ts';
-import { closeDescriptor } from '../../../../native-bridge/libc/descriptor.ts';
-import { socketAddress } from '../../../../native-bridge/libc/internet-socket.ts';
-import { openUdp } from '../../../../native-bridge/libc/udp-socket.ts';
-import { hexOf } from '../../../support/hex.ts';
-import { ownAddress } from '../../../support/own-address.ts';
-import { mappedGid, PEER } from '../../../support/program-rig.ts';
+} from '#daemon/roce/wire/datagram';
+import { ICRC_BYTES, icrcOf, readIcrc, writeIcrc } from '#daemon/roce/wire/icrc';
+import { OutgoingBatch } from '#native-bridge/libc/datagram-batch';
+import { closeDescriptor } from '#native-bridge/libc/descriptor';
+import { socketAddress } from '#native-bridge/libc/internet-socket';
+import { openUdp } from '#native-bridge/libc/udp-socket';
+import { hexOf } from '#test/support/hex';
+import { ownAddress } from '#test/support/own-address';
+import { mappedGid, PEER } from '#test/support/program-rig';
 
 const PORT = 4791;
 const [OWN_ADDRESS, THEIR_ADDRESS] = [ownAddress(12), ownAddress(13)];

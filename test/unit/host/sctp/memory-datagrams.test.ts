@@ -1,8 +1,8 @@
 /** Datagrams within a host: whole, in order, and lost where there is no room. */
 import { describe, expect, it } from 'vitest';
-import { gidBytes } from '../../../../daemon/host/host-addresses.ts';
-import { type Mailbox, MemoryDatagrams } from '../../../../daemon/host/sctp/memory-datagrams.ts';
-import { Prng } from '../../../sim/prng.ts';
+import { gidBytes } from '#daemon/host/host-addresses';
+import { type Mailbox, MemoryDatagrams } from '#daemon/host/sctp/memory-datagrams';
+import { Prng } from '#test/sim/prng';
 
 const ONE = '10.9.9.1';
 const OTHER = '10.9.9.2';

@@ -8,8 +8,8 @@ import {
   PACKET_BYTES_MIN,
   Verdict,
   writeAnswer,
-} from '../../../../daemon/host/sctp/packet-gate.ts';
-import { bytesOf, hexOf } from '../../../support/hex.ts';
+} from '#daemon/host/sctp/packet-gate';
+import { bytesOf, hexOf } from '#test/support/hex';
 
 /** From port 5000 to port 7174 with a verification tag; its checksum is not looked at. */
 const header = (tag: string) => `1388 1c06 ${tag} 00000000`;

@@ -1,12 +1,12 @@
 import { describe, expect, it } from 'vitest';
-import { SctpTrace } from '../../../../daemon/capture/sctp-trace.ts';
-import type { MessageKind } from '../../../../daemon/host/sctp/association.ts';
-import { RecordedSocket } from '../../../../daemon/host/sctp/recorded-socket.ts';
-import { SctpRecorder } from '../../../../daemon/host/sctp/sctp-recorder.ts';
-import type { AssociationSocket } from '../../../../daemon/host/sctp/socket-association.ts';
-import { ReceiveArea, type SctpEvent } from '../../../../native-bridge/libc/sctp-event.ts';
-import type { TappedPacket } from '../../../../verbs-api/contract/protocol/packet-records.ts';
-import { bytesOf } from '../../../support/hex.ts';
+import type { TappedPacket } from '#contract/protocol/packet-records';
+import { SctpTrace } from '#daemon/capture/sctp-trace';
+import type { MessageKind } from '#daemon/host/sctp/association';
+import { RecordedSocket } from '#daemon/host/sctp/recorded-socket';
+import { SctpRecorder } from '#daemon/host/sctp/sctp-recorder';
+import type { AssociationSocket } from '#daemon/host/sctp/socket-association';
+import { ReceiveArea, type SctpEvent } from '#native-bridge/libc/sctp-event';
+import { bytesOf } from '#test/support/hex';
 
 const CONTROL: MessageKind = { payloadProtocol: 17, unordered: true, acknowledgeAtOnce: true };
 const TERMINATE = bytesOf('0003 0004');

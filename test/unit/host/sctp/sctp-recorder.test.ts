@@ -1,10 +1,10 @@
 import { describe, expect, it } from 'vitest';
-import { udpEnds } from '../../../../daemon/capture/udp-header.ts';
-import { gidBytes } from '../../../../daemon/host/host-addresses.ts';
-import type { CarrierSocket } from '../../../../daemon/host/sctp/paths.ts';
-import { SctpRecorder } from '../../../../daemon/host/sctp/sctp-recorder.ts';
-import type { TappedPacket } from '../../../../verbs-api/contract/protocol/packet-records.ts';
-import { bytesOf } from '../../../support/hex.ts';
+import type { TappedPacket } from '#contract/protocol/packet-records';
+import { udpEnds } from '#daemon/capture/udp-header';
+import { gidBytes } from '#daemon/host/host-addresses';
+import type { CarrierSocket } from '#daemon/host/sctp/paths';
+import { SctpRecorder } from '#daemon/host/sctp/sctp-recorder';
+import { bytesOf } from '#test/support/hex';
 
 /** From port 7 to port 8. */
 const SCTP = bytesOf('0007 0008 11223344 55667788 03000010 00000001 ffff0000 00000000');

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { SentTags } from '../../../../daemon/host/sctp/sent-tags.ts';
-import { bytesOf } from '../../../support/hex.ts';
+import { SentTags } from '#daemon/host/sctp/sent-tags';
+import { bytesOf } from '#test/support/hex';
 
 const INIT = bytesOf('1388 1c06 00000000 00000000 01 00 0014 01020304 00020000 0001 0001 00000009');
 const dataOf = (tag: string) => bytesOf(`1388 1c06 ${tag} 00000000 00 07 0015 00000001`);

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { EventQueue } from '../../../../daemon/ipc/kernel/event-queue.ts';
-import { EVENT_RING_BYTES, EventRing } from '../../../../daemon/ipc/kernel/event-ring.ts';
+import { EventQueue } from '#daemon/ipc/kernel/event-queue';
+import { EVENT_RING_BYTES, EventRing } from '#daemon/ipc/kernel/event-ring';
 
 /** A descriptor that counts the bytes in it. */
 class Path {

@@ -1,18 +1,18 @@
 /** The connection that arrives before what serves programs is loaded. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { ShimOp } from '../../../../daemon/ipc/kernel/shim-protocol.ts';
 import {
   emitHello,
   FRAME_HEADER_BYTES,
   FrameType,
   parseWelcome,
   Role,
-} from '../../../../verbs-api/contract/protocol/ipc-frames.ts';
-import { ERRNO } from '../../../../verbs-api/contract/verbs/errors.ts';
-import { bytesOf } from '../../../support/hex.ts';
-import { RoceRig } from '../../../support/roce-rig.ts';
-import { ShimClient } from '../../../support/shim-client.ts';
-import { commands, le } from '../../../support/uverbs-rig.ts';
+} from '#contract/protocol/ipc-frames';
+import { ERRNO } from '#contract/verbs/errors';
+import { ShimOp } from '#daemon/ipc/kernel/shim-protocol';
+import { bytesOf } from '#test/support/hex';
+import { RoceRig } from '#test/support/roce-rig';
+import { ShimClient } from '#test/support/shim-client';
+import { commands, le } from '#test/support/uverbs-rig';
 
 /** Starts nothing in advance, as a daemon does once it is ready. */
 let rig: RoceRig;

@@ -1,18 +1,18 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { ReplyFlag, RequestFlag, ShimOp } from '../../../../daemon/ipc/kernel/shim-protocol.ts';
-import { closeDescriptor } from '../../../../native-bridge/libc/descriptor.ts';
-import { addressOf } from '../../../../native-bridge/libc/libc.ts';
-import { SharedMemory } from '../../../../native-bridge/libc/shared-memory.ts';
-import { connectDaemon } from '../../../../verbs-api/connect-daemon.ts';
-import { Role } from '../../../../verbs-api/contract/protocol/ipc-frames.ts';
-import { ERRNO } from '../../../../verbs-api/contract/verbs/errors.ts';
-import type { Provider } from '../../../../verbs-api/contract/verbs/provider.ts';
-import { DaemonRig } from '../../../support/daemon-rig.ts';
-import { bytesOf } from '../../../support/hex.ts';
-import { patience, quiet } from '../../../support/patience.ts';
-import { cmCommands } from '../../../support/rdma-cm-rig.ts';
-import { ShimClient } from '../../../support/shim-client.ts';
-import { commands, le, RINGS } from '../../../support/uverbs-rig.ts';
+import { Role } from '#contract/protocol/ipc-frames';
+import { ERRNO } from '#contract/verbs/errors';
+import type { Provider } from '#contract/verbs/provider';
+import { ReplyFlag, RequestFlag, ShimOp } from '#daemon/ipc/kernel/shim-protocol';
+import { closeDescriptor } from '#native-bridge/libc/descriptor';
+import { addressOf } from '#native-bridge/libc/libc';
+import { SharedMemory } from '#native-bridge/libc/shared-memory';
+import { DaemonRig } from '#test/support/daemon-rig';
+import { bytesOf } from '#test/support/hex';
+import { patience, quiet } from '#test/support/patience';
+import { cmCommands } from '#test/support/rdma-cm-rig';
+import { ShimClient } from '#test/support/shim-client';
+import { commands, le, RINGS } from '#test/support/uverbs-rig';
+import { connectDaemon } from '#verbs-api/connect-daemon';
 
 let rig: DaemonRig;
 /** A client that must not notice anything. */

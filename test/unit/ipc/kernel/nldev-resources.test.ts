@@ -1,14 +1,14 @@
 /** The objects of devices in netlink: what `rdma resource` asks for, byte for byte. */
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { kernelDevices } from '../../../../daemon/ipc/kernel/nldev/devices.ts';
-import { parseNetlink } from '../../../../daemon/ipc/kernel/nldev/message.ts';
-import { answerNetlink } from '../../../../daemon/ipc/kernel/nldev/nldev.ts';
-import { dumpPart } from '../../../../daemon/ipc/kernel/nldev/resource-dump.ts';
-import type { ResourceView } from '../../../../daemon/ipc/kernel/nldev/resources.ts';
-import { QP } from '../../../../daemon/rnic/queue-pair.ts';
-import { bytesOf, hexOf } from '../../../support/hex.ts';
-import { cmCommands as cm, connParam, RdmaCmRig } from '../../../support/rdma-cm-rig.ts';
-import { commands, le, plain, RSP, UverbsRig } from '../../../support/uverbs-rig.ts';
+import { kernelDevices } from '#daemon/ipc/kernel/nldev/devices';
+import { parseNetlink } from '#daemon/ipc/kernel/nldev/message';
+import { answerNetlink } from '#daemon/ipc/kernel/nldev/nldev';
+import { dumpPart } from '#daemon/ipc/kernel/nldev/resource-dump';
+import type { ResourceView } from '#daemon/ipc/kernel/nldev/resources';
+import { QP } from '#daemon/rnic/queue-pair';
+import { bytesOf, hexOf } from '#test/support/hex';
+import { cmCommands as cm, connParam, RdmaCmRig } from '#test/support/rdma-cm-rig';
+import { commands, le, plain, RSP, UverbsRig } from '#test/support/uverbs-rig';
 
 const EINVAL = 22;
 const ENOENT = 2;

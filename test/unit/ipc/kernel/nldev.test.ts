@@ -1,17 +1,13 @@
 import { describe, expect, it } from 'vitest';
-import { hostSystem } from '../../../../daemon/host/links/system.ts';
-import { RnicHost } from '../../../../daemon/host/rnic-host.ts';
-import {
-  encodedNumber,
-  type KernelDevice,
-  kernelDevices,
-} from '../../../../daemon/ipc/kernel/nldev/devices.ts';
-import { parseNetlink } from '../../../../daemon/ipc/kernel/nldev/message.ts';
-import { SIW } from '../../../../daemon/ipc/kernel/uverbs/siw/persona.ts';
-import { IpcFormatError } from '../../../../verbs-api/contract/protocol/ipc-value.ts';
-import { bytesOf, hexOf } from '../../../support/hex.ts';
-import { netlinkDatagrams } from '../../../support/netlink-answers.ts';
-import { le } from '../../../support/uverbs-rig.ts';
+import { IpcFormatError } from '#contract/protocol/ipc-value';
+import { hostSystem } from '#daemon/host/links/system';
+import { RnicHost } from '#daemon/host/rnic-host';
+import { encodedNumber, type KernelDevice, kernelDevices } from '#daemon/ipc/kernel/nldev/devices';
+import { parseNetlink } from '#daemon/ipc/kernel/nldev/message';
+import { SIW } from '#daemon/ipc/kernel/uverbs/siw/persona';
+import { bytesOf, hexOf } from '#test/support/hex';
+import { netlinkDatagrams } from '#test/support/netlink-answers';
+import { le } from '#test/support/uverbs-rig';
 
 const SIW0: KernelDevice = {
   index: 0,

@@ -2,9 +2,9 @@ import { closeSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync }
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { coversRange, isMapped } from '../../../../daemon/ipc/kernel/process-map.ts';
-import { addressOf } from '../../../../native-bridge/libc/libc.ts';
-import { visitMappingsIn } from '../../../../native-bridge/libc/process-maps.ts';
+import { coversRange, isMapped } from '#daemon/ipc/kernel/process-map';
+import { addressOf } from '#native-bridge/libc/libc';
+import { visitMappingsIn } from '#native-bridge/libc/process-maps';
 
 const MAPS = `1000-3000 r--p 00000000 08:01 12 /bin/program
 3000-4000 rw-p 00000000 00:00 0

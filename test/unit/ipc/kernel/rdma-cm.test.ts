@@ -1,13 +1,13 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import type { HostNotice } from '../../../../daemon/host/observer.ts';
-import type { CmFile } from '../../../../daemon/ipc/kernel/cm/file.ts';
-import { KernelClient } from '../../../../daemon/ipc/kernel/kernel-client.ts';
-import { ReplyFlag } from '../../../../daemon/ipc/kernel/shim-protocol.ts';
-import { DEFAULT_QUOTAS } from '../../../../daemon/ipc/objects/quotas.ts';
-import { SELF } from '../../../support/own-process.ts';
-import { quiet } from '../../../support/patience.ts';
-import { cmCommands as cm, cmWrite, connParam, RdmaCmRig } from '../../../support/rdma-cm-rig.ts';
-import { le, RSP, UverbsRig, commands as uverbs } from '../../../support/uverbs-rig.ts';
+import type { HostNotice } from '#daemon/host/observer';
+import type { CmFile } from '#daemon/ipc/kernel/cm/file';
+import { KernelClient } from '#daemon/ipc/kernel/kernel-client';
+import { ReplyFlag } from '#daemon/ipc/kernel/shim-protocol';
+import { DEFAULT_QUOTAS } from '#daemon/ipc/objects/quotas';
+import { SELF } from '#test/support/own-process';
+import { quiet } from '#test/support/patience';
+import { cmCommands as cm, cmWrite, connParam, RdmaCmRig } from '#test/support/rdma-cm-rig';
+import { le, RSP, UverbsRig, commands as uverbs } from '#test/support/uverbs-rig';
 
 const ENOENT = -2;
 const EAGAIN = -11;

@@ -1,9 +1,9 @@
 import { afterEach, describe, expect, it } from 'vitest';
-import { inC } from '../../../../daemon/ipc/kernel/c-spelling.ts';
-import { ReasonLines } from '../../../../daemon/ipc/kernel/reason-lines.ts';
-import { emitReply, ReplyFlag } from '../../../../daemon/ipc/kernel/shim-protocol.ts';
-import type { Refusal } from '../../../../verbs-api/contract/protocol/refusals.ts';
-import { commands, UverbsRig } from '../../../support/uverbs-rig.ts';
+import type { Refusal } from '#contract/protocol/refusals';
+import { inC } from '#daemon/ipc/kernel/c-spelling';
+import { ReasonLines } from '#daemon/ipc/kernel/reason-lines';
+import { emitReply, ReplyFlag } from '#daemon/ipc/kernel/shim-protocol';
+import { commands, UverbsRig } from '#test/support/uverbs-rig';
 
 function refusal(fields: Partial<Refusal> = {}): Refusal {
   return {

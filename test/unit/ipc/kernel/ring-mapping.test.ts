@@ -1,11 +1,11 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { ShimOp } from '../../../../daemon/ipc/kernel/shim-protocol.ts';
-import { DaemonBudget } from '../../../../daemon/ipc/objects/daemon-budget.ts';
-import { HandleSpace } from '../../../../daemon/ipc/objects/handle-space.ts';
-import { DEFAULT_QUOTAS } from '../../../../daemon/ipc/objects/quotas.ts';
-import { daemonLimits } from '../../../../daemon/main/host-limits.ts';
-import { libc } from '../../../../native-bridge/libc/libc.ts';
-import { commands, RINGS, request, UverbsRig } from '../../../support/uverbs-rig.ts';
+import { ShimOp } from '#daemon/ipc/kernel/shim-protocol';
+import { DaemonBudget } from '#daemon/ipc/objects/daemon-budget';
+import { HandleSpace } from '#daemon/ipc/objects/handle-space';
+import { DEFAULT_QUOTAS } from '#daemon/ipc/objects/quotas';
+import { daemonLimits } from '#daemon/main/host-limits';
+import { libc } from '#native-bridge/libc/libc';
+import { commands, RINGS, request, UverbsRig } from '#test/support/uverbs-rig';
 
 const ftruncate = libc.func('int ftruncate(int, int64_t)');
 let rig: UverbsRig;

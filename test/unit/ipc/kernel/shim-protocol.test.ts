@@ -1,13 +1,13 @@
 import { describe, expect, it } from 'vitest';
+import { IpcFormatError } from '#contract/protocol/ipc-value';
 import {
   emitReply,
   REQUEST_PAYLOAD_MAX_BYTES,
   ReplyFlag,
   RequestReader,
   type ShimRequest,
-} from '../../../../daemon/ipc/kernel/shim-protocol.ts';
-import { IpcFormatError } from '../../../../verbs-api/contract/protocol/ipc-value.ts';
-import { bytesOf, hexOf } from '../../../support/hex.ts';
+} from '#daemon/ipc/kernel/shim-protocol';
+import { bytesOf, hexOf } from '#test/support/hex';
 
 /** The requests in a stream that comes in pieces of `step` bytes. */
 function requestsIn(bytes: Uint8Array, step: number): ShimRequest[] {

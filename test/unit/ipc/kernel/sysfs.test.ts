@@ -2,17 +2,13 @@ import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import {
-  gidText,
-  type HostAddress,
-  primaryAddress,
-} from '../../../../daemon/host/host-addresses.ts';
-import { hostSystem } from '../../../../daemon/host/links/system.ts';
-import { RnicHost } from '../../../../daemon/host/rnic-host.ts';
-import type { KernelDevice } from '../../../../daemon/ipc/kernel/nldev/devices.ts';
-import { publishSysfs, removeSysfs, sysfsFiles } from '../../../../daemon/ipc/kernel/sysfs-tree.ts';
-import { SIW } from '../../../../daemon/ipc/kernel/uverbs/siw/persona.ts';
-import { DeviceDirectory } from '../../../../daemon/ipc/objects/device-directory.ts';
+import { gidText, type HostAddress, primaryAddress } from '#daemon/host/host-addresses';
+import { hostSystem } from '#daemon/host/links/system';
+import { RnicHost } from '#daemon/host/rnic-host';
+import type { KernelDevice } from '#daemon/ipc/kernel/nldev/devices';
+import { publishSysfs, removeSysfs, sysfsFiles } from '#daemon/ipc/kernel/sysfs-tree';
+import { SIW } from '#daemon/ipc/kernel/uverbs/siw/persona';
+import { DeviceDirectory } from '#daemon/ipc/objects/device-directory';
 
 const HOST: readonly HostAddress[] = [
   { address: '127.0.0.1', interfaceName: 'lo' },

@@ -5,7 +5,7 @@ import {
   canonicalAddress,
   isLoopback,
   isWildcard,
-} from '../../../../daemon/iwarp/cm/address.ts';
+} from '#daemon/iwarp/cm/address';
 
 describe('canonical addresses', () => {
   it.each([

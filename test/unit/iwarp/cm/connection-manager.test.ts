@@ -1,8 +1,8 @@
 /** Commands on connection ids: rdma_cm's states, errno and limits. */
 import { describe, expect, it } from 'vitest';
-import type { CmEndpoint, CmId } from '../../../../daemon/iwarp/cm/cm-id.ts';
-import { CMEventType } from '../../../../verbs-api/contract/verbs/enums.ts';
-import { CmRig, device, FakeQP, NO_WISHES, PEER, REQUEST } from '../../../support/cm-rig.ts';
+import { CMEventType } from '#contract/verbs/enums';
+import type { CmEndpoint, CmId } from '#daemon/iwarp/cm/cm-id';
+import { CmRig, device, FakeQP, NO_WISHES, PEER, REQUEST } from '#test/support/cm-rig';
 
 const LOCAL = { address: '10.0.0.1', port: 4791 };
 

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import type { HostNetwork } from '../../../../daemon/iwarp/cm/cm-host.ts';
-import type { CmDevice } from '../../../../daemon/iwarp/cm/cm-types.ts';
-import { DeviceRoutes } from '../../../../daemon/iwarp/cm/device-routes.ts';
-import { CmRig, device } from '../../../support/cm-rig.ts';
+import type { HostNetwork } from '#daemon/iwarp/cm/cm-host';
+import type { CmDevice } from '#daemon/iwarp/cm/cm-types';
+import { DeviceRoutes } from '#daemon/iwarp/cm/device-routes';
+import { CmRig, device } from '#test/support/cm-rig';
 
 const TCP = device('tcp');
 const SCTP: CmDevice = { ...device('sctp', ['127.0.0.2', '10.0.0.2']), lowerLayer: 'sctp' };

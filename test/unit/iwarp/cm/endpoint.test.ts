@@ -1,8 +1,8 @@
 /** The life of a connection as dialogues: stream and TCP report, the consumer gets events. */
 import { describe, expect, it } from 'vitest';
-import type { StreamEvent } from '../../../../daemon/iwarp/engine/stream-api.ts';
-import { NEVER } from '../../../../daemon/rnic/wire-port.ts';
-import { CMEventType } from '../../../../verbs-api/contract/verbs/enums.ts';
+import { CMEventType } from '#contract/verbs/enums';
+import type { StreamEvent } from '#daemon/iwarp/engine/stream-api';
+import { NEVER } from '#daemon/rnic/wire-port';
 import {
   CLOSED,
   CmRig,
@@ -12,7 +12,7 @@ import {
   NO_WISHES,
   PEER,
   REQUEST,
-} from '../../../support/cm-rig.ts';
+} from '#test/support/cm-rig';
 
 const NOTHING = new Uint8Array(0);
 

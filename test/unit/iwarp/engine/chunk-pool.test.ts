@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { CHUNK_MIN_BYTES, ChunkPool } from '../../../../daemon/iwarp/engine/chunk-pool.ts';
-import { fpduSizeBytes } from '../../../../daemon/iwarp/wire/fpdu.ts';
-import { markedSizeBytes } from '../../../../daemon/iwarp/wire/marker.ts';
+import { CHUNK_MIN_BYTES, ChunkPool } from '#daemon/iwarp/engine/chunk-pool';
+import { fpduSizeBytes } from '#daemon/iwarp/wire/fpdu';
+import { markedSizeBytes } from '#daemon/iwarp/wire/marker';
 
 /** What ULPDU_Length, a field of 16 bits, can announce at most. */
 const ULPDU_ANNOUNCED_MAX_BYTES = 0xffff;

@@ -1,11 +1,11 @@
 /** The two halves of DDP with a layer above that only remembers. */
 import { describe, expect, it } from 'vitest';
-import { DDPReceiver, type DDPReceiverUser } from '../../../../daemon/iwarp/engine/ddp-receiver.ts';
-import { DDPSender } from '../../../../daemon/iwarp/engine/ddp-sender.ts';
-import type { TaggedHeader, UntaggedHeader } from '../../../../daemon/iwarp/wire/ddp-header.ts';
-import { ProtocolError } from '../../../../daemon/iwarp/wire/protocol-error.ts';
-import { drain, senderOf } from '../../../support/fpdu-stream.ts';
-import { bytesOf, hexOf } from '../../../support/hex.ts';
+import { DDPReceiver, type DDPReceiverUser } from '#daemon/iwarp/engine/ddp-receiver';
+import { DDPSender } from '#daemon/iwarp/engine/ddp-sender';
+import type { TaggedHeader, UntaggedHeader } from '#daemon/iwarp/wire/ddp-header';
+import { ProtocolError } from '#daemon/iwarp/wire/protocol-error';
+import { drain, senderOf } from '#test/support/fpdu-stream';
+import { bytesOf, hexOf } from '#test/support/hex';
 
 class RecordingUser implements DDPReceiverUser {
   readonly seen: string[] = [];

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import { ChunkPool } from '../../../../daemon/iwarp/engine/chunk-pool.ts';
-import type { FpduReceiver } from '../../../../daemon/iwarp/engine/fpdu-receiver.ts';
-import type { UlpduSink } from '../../../../daemon/iwarp/engine/lower-layer.ts';
-import { markerPhase } from '../../../../daemon/iwarp/wire/marker.ts';
+import { ChunkPool } from '#daemon/iwarp/engine/chunk-pool';
+import type { FpduReceiver } from '#daemon/iwarp/engine/fpdu-receiver';
+import type { UlpduSink } from '#daemon/iwarp/engine/lower-layer';
+import { markerPhase } from '#daemon/iwarp/wire/marker';
 import {
   dirtyPool,
   fillerTo,
@@ -10,9 +10,9 @@ import {
   RecordingSink,
   receiverOf,
   streamOf,
-} from '../../../support/fpdu-stream.ts';
-import { bytesOf, concat, hexOf } from '../../../support/hex.ts';
-import { readVectors } from '../../../support/vectors.ts';
+} from '#test/support/fpdu-stream';
+import { bytesOf, concat, hexOf } from '#test/support/hex';
+import { readVectors } from '#test/support/vectors';
 
 interface FpduVector {
   readonly id: string;

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import { ChunkPool } from '../../../../daemon/iwarp/engine/chunk-pool.ts';
-import { readUint16 } from '../../../../daemon/iwarp/wire/bytes.ts';
-import { fpduSizeBytes } from '../../../../daemon/iwarp/wire/fpdu.ts';
-import { markerPhase } from '../../../../daemon/iwarp/wire/marker.ts';
+import { ChunkPool } from '#daemon/iwarp/engine/chunk-pool';
+import { readUint16 } from '#daemon/iwarp/wire/bytes';
+import { fpduSizeBytes } from '#daemon/iwarp/wire/fpdu';
+import { markerPhase } from '#daemon/iwarp/wire/marker';
 import {
   dirtyPool,
   drain,
@@ -13,9 +13,9 @@ import {
   receiverOf,
   senderOf,
   streamOf,
-} from '../../../support/fpdu-stream.ts';
-import { bytesOf, concat, hexOf } from '../../../support/hex.ts';
-import { readVectors } from '../../../support/vectors.ts';
+} from '#test/support/fpdu-stream';
+import { bytesOf, concat, hexOf } from '#test/support/hex';
+import { readVectors } from '#test/support/vectors';
 
 interface FpduVector {
   readonly id: string;

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { mulpduBytes } from '../../../../daemon/iwarp/engine/mulpdu.ts';
-import { fpduSizeBytes } from '../../../../daemon/iwarp/wire/fpdu.ts';
-import { markedSizeBytes } from '../../../../daemon/iwarp/wire/marker.ts';
+import { mulpduBytes } from '#daemon/iwarp/engine/mulpdu';
+import { fpduSizeBytes } from '#daemon/iwarp/wire/fpdu';
+import { markedSizeBytes } from '#daemon/iwarp/wire/marker';
 
 const emss = { kind: 'emss' } as const;
 

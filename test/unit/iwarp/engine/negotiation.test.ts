@@ -7,8 +7,8 @@ import {
   depthField,
   rejectParameters,
   requestParameters,
-} from '../../../../daemon/iwarp/engine/negotiation.ts';
-import type { EnhancedParameters, RtrFlags } from '../../../../daemon/iwarp/wire/enhanced-word.ts';
+} from '#daemon/iwarp/engine/negotiation';
+import type { EnhancedParameters, RtrFlags } from '#daemon/iwarp/wire/enhanced-word';
 
 const none: RtrFlags = { send: false, write: false, read: false };
 const all: RtrFlags = { send: true, write: true, read: true };

@@ -1,8 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import {
-  InboundRequestQueue,
-  OutboundRequestQueue,
-} from '../../../../daemon/iwarp/engine/read-queues.ts';
+import { InboundRequestQueue, OutboundRequestQueue } from '#daemon/iwarp/engine/read-queues';
 
 describe('the IRRQ', () => {
   function push(queue: InboundRequestQueue, mark: number, held = false): boolean {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { NEVER } from '../../../../daemon/rnic/wire-port.ts';
-import { bytesOf, hexOf } from '../../../support/hex.ts';
+import { NEVER } from '#daemon/rnic/wire-port';
+import { bytesOf, hexOf } from '#test/support/hex';
 import {
   effects,
   feed,
@@ -11,7 +11,7 @@ import {
   REQ_KEY,
   responder,
   TIMEOUT_MICROS,
-} from '../../../support/startup-dialogue.ts';
+} from '#test/support/startup-dialogue';
 
 const WISHES = { ird: 16, ord: 16 };
 

@@ -1,10 +1,10 @@
 /** How a stream begins and ends: startup, RTR, graceful close, Terminate, loss. */
 import { describe, expect, it } from 'vitest';
-import { Fault, NEVER } from '../../../../daemon/rnic/wire-port.ts';
-import { patterned } from '../../../support/fpdu-stream.ts';
-import { bytesOf, hexOf } from '../../../support/hex.ts';
-import { NaiveUser } from '../../../support/naive-user.ts';
-import { compact, LiteralPeer, StreamPair, streamOf } from '../../../support/streams.ts';
+import { Fault, NEVER } from '#daemon/rnic/wire-port';
+import { patterned } from '#test/support/fpdu-stream';
+import { bytesOf, hexOf } from '#test/support/hex';
+import { NaiveUser } from '#test/support/naive-user';
+import { compact, LiteralPeer, StreamPair, streamOf } from '#test/support/streams';
 
 const ODD = { fpduSize: { kind: 'fixed', mulpduBytes: 128 } } as const;
 

@@ -3,10 +3,10 @@
  * was placed. The stream is the responder unless a test says otherwise.
  */
 import { describe, expect, it } from 'vitest';
-import { Fault } from '../../../../daemon/rnic/wire-port.ts';
-import { bytesOf, hexOf } from '../../../support/hex.ts';
-import { NaiveUser } from '../../../support/naive-user.ts';
-import { compact, LiteralPeer } from '../../../support/streams.ts';
+import { Fault } from '#daemon/rnic/wire-port';
+import { bytesOf, hexOf } from '#test/support/hex';
+import { NaiveUser } from '#test/support/naive-user';
+import { compact, LiteralPeer } from '#test/support/streams';
 
 /** The segment of a Terminate with this control word and these copies. */
 function terminate(payload: string): string {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { streamFailure } from '../../../../daemon/iwarp/engine/stream-failure.ts';
-import { MessageFailure } from '../../../../daemon/rnic/wire-port.ts';
+import { streamFailure } from '#daemon/iwarp/engine/stream-failure';
+import { MessageFailure } from '#daemon/rnic/wire-port';
 
 describe('the failure of a stream', () => {
   it('says by its numbers which event it is, and whether a request was refused [RDMAP-7.1-01, DDP-8.3-03, RDMAP-7-01]', () => {

@@ -1,9 +1,9 @@
 /** What MPA shows to the layers above it, and what it leaves to them. */
 import { describe, expect, it } from 'vitest';
-import { patterned } from '../../../support/fpdu-stream.ts';
-import { bytesOf } from '../../../support/hex.ts';
-import { NaiveUser } from '../../../support/naive-user.ts';
-import { LiteralPeer, StreamPair, streamOf } from '../../../support/streams.ts';
+import { patterned } from '#test/support/fpdu-stream';
+import { bytesOf } from '#test/support/hex';
+import { NaiveUser } from '#test/support/naive-user';
+import { LiteralPeer, StreamPair, streamOf } from '#test/support/streams';
 
 const STAG = 0x1234_5600;
 

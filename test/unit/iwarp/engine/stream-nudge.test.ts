@@ -1,7 +1,7 @@
 /** The initiator's nudge: an empty Write for a peer that is silent since its Reply. */
 import { describe, expect, it } from 'vitest';
-import { Fault, NEVER } from '../../../../daemon/rnic/wire-port.ts';
-import { LiteralPeer } from '../../../support/streams.ts';
+import { Fault, NEVER } from '#daemon/rnic/wire-port';
+import { LiteralPeer } from '#test/support/streams';
 
 const DELAY_MICROS = 100_000;
 const EMPTY_WRITE = 'c140000000000000000000000000';

@@ -1,9 +1,9 @@
 /** Reads and atomics: one stream against literal bytes, as requester and as responder. */
 import { describe, expect, it } from 'vitest';
-import { patterned } from '../../../support/fpdu-stream.ts';
-import { hexOf } from '../../../support/hex.ts';
-import { NaiveUser } from '../../../support/naive-user.ts';
-import { compact, LiteralPeer } from '../../../support/streams.ts';
+import { patterned } from '#test/support/fpdu-stream';
+import { hexOf } from '#test/support/hex';
+import { NaiveUser } from '#test/support/naive-user';
+import { compact, LiteralPeer } from '#test/support/streams';
 
 function request(msn: number, header: string, opcode = '41'): string {
   return compact(`41${opcode} 00000000 00000001 ${hex32(msn)} 00000000 ${header}`);

@@ -1,10 +1,10 @@
 /** What a stream sends: two streams back to back, and one whose ULPDUs are read off the wire. */
 import { describe, expect, it } from 'vitest';
-import { NEVER, OutboundKind } from '../../../../daemon/rnic/wire-port.ts';
-import { patterned } from '../../../support/fpdu-stream.ts';
-import { hexOf } from '../../../support/hex.ts';
-import { NaiveUser } from '../../../support/naive-user.ts';
-import { compact, LiteralPeer, StreamPair } from '../../../support/streams.ts';
+import { NEVER, OutboundKind } from '#daemon/rnic/wire-port';
+import { patterned } from '#test/support/fpdu-stream';
+import { hexOf } from '#test/support/hex';
+import { NaiveUser } from '#test/support/naive-user';
+import { compact, LiteralPeer, StreamPair } from '#test/support/streams';
 
 const SMALL = { fpduSize: { kind: 'fixed', mulpduBytes: 128 } } as const;
 

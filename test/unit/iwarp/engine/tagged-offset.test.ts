@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { to64, toAddHi, toAddLo, toWraps } from '../../../../daemon/iwarp/engine/tagged-offset.ts';
+import { to64, toAddHi, toAddLo, toWraps } from '#daemon/iwarp/engine/tagged-offset';
 
 const half = fc.integer({ min: 0, max: 0xffff_ffff });
 const edge = fc.constantFrom(0, 1, 0x7fff_ffff, 0x8000_0000, 0xffff_fffe, 0xffff_ffff);

@@ -1,12 +1,9 @@
 import { describe, expect, it } from 'vitest';
-import { faultError, TerminatePolicy } from '../../../../daemon/iwarp/engine/terminate-policy.ts';
-import { ProtocolError } from '../../../../daemon/iwarp/wire/protocol-error.ts';
-import {
-  TERMINATE_ERRORS,
-  type TerminateErrorName,
-} from '../../../../daemon/iwarp/wire/terminate.ts';
-import { Fault } from '../../../../daemon/rnic/wire-port.ts';
-import { bytesOf, hexOf } from '../../../support/hex.ts';
+import { faultError, TerminatePolicy } from '#daemon/iwarp/engine/terminate-policy';
+import { ProtocolError } from '#daemon/iwarp/wire/protocol-error';
+import { TERMINATE_ERRORS, type TerminateErrorName } from '#daemon/iwarp/wire/terminate';
+import { Fault } from '#daemon/rnic/wire-port';
+import { bytesOf, hexOf } from '#test/support/hex';
 
 const FAULTS = Object.values(Fault).filter((fault) => fault !== Fault.none);
 

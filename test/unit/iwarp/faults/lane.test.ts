@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import { Fault } from '../../../../daemon/faults/fault.ts';
-import { Lane, type LaneOutput } from '../../../../daemon/iwarp/faults/lane.ts';
-import { NEVER } from '../../../../daemon/rnic/wire-port.ts';
-import type { FaultSpec } from '../../../../verbs-api/contract/protocol/faults.ts';
+import type { FaultSpec } from '#contract/protocol/faults';
+import { Fault } from '#daemon/faults/fault';
+import { Lane, type LaneOutput } from '#daemon/iwarp/faults/lane';
+import { NEVER } from '#daemon/rnic/wire-port';
 
 const fault = (spec: FaultSpec): Fault => new Fault(1, spec, undefined);
 const bytes = (...values: number[]): Uint8Array => Uint8Array.from(values);

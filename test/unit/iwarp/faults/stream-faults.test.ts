@@ -1,14 +1,14 @@
 import { describe, expect, it } from 'vitest';
-import { Fault } from '../../../../daemon/faults/fault.ts';
-import { type Framing, OutputWalk } from '../../../../daemon/iwarp/faults/passage.ts';
-import { StreamFaults } from '../../../../daemon/iwarp/faults/stream-faults.ts';
-import { crc32c } from '../../../../daemon/iwarp/wire/crc32c.ts';
-import { MPA_ERRORS } from '../../../../daemon/iwarp/wire/mpa-error.ts';
-import { parseStartupFrame } from '../../../../daemon/iwarp/wire/startup-frame.ts';
-import type { FaultSpec } from '../../../../verbs-api/contract/protocol/faults.ts';
-import { fillerTo, RecordingSink, receiverOf, streamOf } from '../../../support/fpdu-stream.ts';
-import { bytesOf, concat } from '../../../support/hex.ts';
-import { mpaReply, mpaRequest, sendUlpdu } from '../../../support/mpa-frames.ts';
+import type { FaultSpec } from '#contract/protocol/faults';
+import { Fault } from '#daemon/faults/fault';
+import { type Framing, OutputWalk } from '#daemon/iwarp/faults/passage';
+import { StreamFaults } from '#daemon/iwarp/faults/stream-faults';
+import { crc32c } from '#daemon/iwarp/wire/crc32c';
+import { MPA_ERRORS } from '#daemon/iwarp/wire/mpa-error';
+import { parseStartupFrame } from '#daemon/iwarp/wire/startup-frame';
+import { fillerTo, RecordingSink, receiverOf, streamOf } from '#test/support/fpdu-stream';
+import { bytesOf, concat } from '#test/support/hex';
+import { mpaReply, mpaRequest, sendUlpdu } from '#test/support/mpa-frames';
 
 const FACTS = { device: 'a', qpNum: 7, remote: { address: '10.0.0.1', port: 5 } };
 const REPLY = Uint8Array.from(mpaReply({ ird: 8, ord: 9 }));

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import { MessageWriter } from '../../../../daemon/iwarp/sctp/message-writer.ts';
-import { segmentBytes, segmentMaxBytes } from '../../../../daemon/iwarp/sctp/segment-size.ts';
-import { dirtyPool } from '../../../support/fpdu-stream.ts';
-import { bytesOf, hexOf } from '../../../support/hex.ts';
+import { MessageWriter } from '#daemon/iwarp/sctp/message-writer';
+import { segmentBytes, segmentMaxBytes } from '#daemon/iwarp/sctp/segment-size';
+import { dirtyPool } from '#test/support/fpdu-stream';
+import { bytesOf, hexOf } from '#test/support/hex';
 
 const TERMINATE = { function: 4, enhanced: undefined, privateData: new Uint8Array(0) } as const;
 

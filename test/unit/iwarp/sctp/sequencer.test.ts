@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { Sequencer } from '../../../../daemon/iwarp/sctp/sequencer.ts';
-import { bytesOf, hexOf } from '../../../support/hex.ts';
+import { Sequencer } from '#daemon/iwarp/sctp/sequencer';
+import { bytesOf, hexOf } from '#test/support/hex';
 
 const BYTES = bytesOf('0102');
 

@@ -8,9 +8,9 @@ import {
   type SessionFunction,
   type SessionMessage,
   sessionMessageBytes,
-} from '../../../../daemon/iwarp/sctp/session-message.ts';
-import type { EnhancedParameters } from '../../../../daemon/iwarp/wire/enhanced-word.ts';
-import { bytesOf, hexOf } from '../../../support/hex.ts';
+} from '#daemon/iwarp/sctp/session-message';
+import type { EnhancedParameters } from '#daemon/iwarp/wire/enhanced-word';
+import { bytesOf, hexOf } from '#test/support/hex';
 
 const HELLO = bytesOf('68656c6c6f');
 const NONE = new Uint8Array(0);

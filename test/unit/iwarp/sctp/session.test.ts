@@ -1,7 +1,7 @@
 /** Sessions as dialogues: each message is written out, derived by hand from RFC 5043 and 6581. */
 import { describe, expect, it } from 'vitest';
-import { bytesOf } from '../../../support/hex.ts';
-import { LiteralSession } from '../../../support/sctp-session.ts';
+import { bytesOf } from '#test/support/hex';
+import { LiteralSession } from '#test/support/sctp-session';
 
 /** DDP and RDMAP headers of a Send on queue 0: last, not tagged; then MSN and offset 0. */
 const SEND = (msn: number) => `4143 00000000 00000000 ${hex(msn, 8)} 00000000`;

@@ -9,9 +9,9 @@ import {
   writeAtomicRequest,
   writeAtomicResponse,
   writeImmediate,
-} from '../../../../daemon/iwarp/wire/atomic-header.ts';
-import { bytesOf, hexOf } from '../../../support/hex.ts';
-import { readVectors } from '../../../support/vectors.ts';
+} from '#daemon/iwarp/wire/atomic-header';
+import { bytesOf, hexOf } from '#test/support/hex';
+import { readVectors } from '#test/support/vectors';
 
 interface Vectors {
   readonly atomicRequests: readonly {

@@ -9,8 +9,8 @@ import {
   writeUint16,
   writeUint32,
   writeUint32LE,
-} from '../../../../daemon/iwarp/wire/bytes.ts';
-import { bytesOf, hexOf } from '../../../support/hex.ts';
+} from '#daemon/iwarp/wire/bytes';
+import { bytesOf, hexOf } from '#test/support/hex';
 
 describe('bytes', () => {
   it('reads fields in network byte order, unsigned', () => {

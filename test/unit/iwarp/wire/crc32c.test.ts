@@ -1,12 +1,12 @@
 import { describe, expect, it } from 'vitest';
-import { writeUint32LE } from '../../../../daemon/iwarp/wire/bytes.ts';
+import { writeUint32LE } from '#daemon/iwarp/wire/bytes';
 import {
   CRC32C_TABLE_MAX_BYTES,
   crc32c,
   rangeCrc32c,
   tableCrc32c,
-} from '../../../../daemon/iwarp/wire/crc32c.ts';
-import { hexOf } from '../../../support/hex.ts';
+} from '#daemon/iwarp/wire/crc32c';
+import { hexOf } from '#test/support/hex';
 
 /** The definition, one bit at a time: slow, and independent of the tables. */
 function bitwiseCrc32c(bytes: Uint8Array): number {

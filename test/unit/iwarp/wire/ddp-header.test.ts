@@ -7,9 +7,9 @@ import {
   UNTAGGED_HEADER_BYTES,
   writeTaggedHeader,
   writeUntaggedHeader,
-} from '../../../../daemon/iwarp/wire/ddp-header.ts';
-import { bytesOf, hexOf } from '../../../support/hex.ts';
-import { readVectors } from '../../../support/vectors.ts';
+} from '#daemon/iwarp/wire/ddp-header';
+import { bytesOf, hexOf } from '#test/support/hex';
+import { readVectors } from '#test/support/vectors';
 
 interface Vectors {
   readonly valid: readonly {

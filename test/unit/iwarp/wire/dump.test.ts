@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { dumpStartupFrame, dumpULPDU } from '../../../../daemon/iwarp/wire/dump.ts';
-import { bytesOf } from '../../../support/hex.ts';
+import { dumpStartupFrame, dumpULPDU } from '#daemon/iwarp/wire/dump';
+import { bytesOf } from '#test/support/hex';
 
 function dump(text: string): string {
   const bytes = bytesOf(`00*3 ${text}`);

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { fpduSizeBytes, padBytes } from '../../../../daemon/iwarp/wire/fpdu.ts';
+import { fpduSizeBytes, padBytes } from '#daemon/iwarp/wire/fpdu';
 
 describe('FPDU geometry', () => {
   it.each([

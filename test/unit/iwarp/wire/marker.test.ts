@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { readUint16, writeUint16 } from '../../../../daemon/iwarp/wire/bytes.ts';
-import { fpduSizeBytes } from '../../../../daemon/iwarp/wire/fpdu.ts';
+import { readUint16, writeUint16 } from '#daemon/iwarp/wire/bytes';
+import { fpduSizeBytes } from '#daemon/iwarp/wire/fpdu';
 import {
   insertMarkers,
   leadingMarkerBytes,
@@ -8,8 +8,8 @@ import {
   markerPhase,
   markersAgree,
   stripMarkers,
-} from '../../../../daemon/iwarp/wire/marker.ts';
-import { bytesOf, hexOf } from '../../../support/hex.ts';
+} from '#daemon/iwarp/wire/marker';
+import { bytesOf, hexOf } from '#test/support/hex';
 
 /** The stream bytes of a patterned FPDU at `phase`, from a buffer full of leftovers. */
 function marked(phase: number, fpduBytes: number): Uint8Array {

@@ -7,9 +7,9 @@ import {
   rdmapControl,
   readReadRequest,
   writeReadRequest,
-} from '../../../../daemon/iwarp/wire/rdmap-header.ts';
-import { bytesOf, hexOf } from '../../../support/hex.ts';
-import { readVectors } from '../../../support/vectors.ts';
+} from '#daemon/iwarp/wire/rdmap-header';
+import { bytesOf, hexOf } from '#test/support/hex';
+import { readVectors } from '#test/support/vectors';
 
 interface Vectors {
   readonly readRequests: readonly { readonly bytes: string; readonly request: ReadRequest }[];

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type { EnhancedParameters } from '../../../../daemon/iwarp/wire/enhanced-word.ts';
+import type { EnhancedParameters } from '#daemon/iwarp/wire/enhanced-word';
 import {
   emitStartupFrame,
   parseStartupFrame,
@@ -8,9 +8,9 @@ import {
   type StartupFrameKind,
   startupFrameBytesNeeded,
   startupFrameSizeBytes,
-} from '../../../../daemon/iwarp/wire/startup-frame.ts';
-import { bytesOf, concat, hexOf } from '../../../support/hex.ts';
-import { readVectors } from '../../../support/vectors.ts';
+} from '#daemon/iwarp/wire/startup-frame';
+import { bytesOf, concat, hexOf } from '#test/support/hex';
+import { readVectors } from '#test/support/vectors';
 
 interface FrameVector {
   readonly id: string;

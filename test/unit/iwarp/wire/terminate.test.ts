@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { ProtocolError } from '../../../../daemon/iwarp/wire/protocol-error.ts';
+import { ProtocolError } from '#daemon/iwarp/wire/protocol-error';
 import {
   emitTerminate,
   parseTerminate,
@@ -9,9 +9,9 @@ import {
   terminateErrorName,
   terminateErrorText,
   terminateSizeBytes,
-} from '../../../../daemon/iwarp/wire/terminate.ts';
-import { bytesOf, hexOf } from '../../../support/hex.ts';
-import { readVectors } from '../../../support/vectors.ts';
+} from '#daemon/iwarp/wire/terminate';
+import { bytesOf, hexOf } from '#test/support/hex';
+import { readVectors } from '#test/support/vectors';
 
 interface Vector {
   readonly id: string;

@@ -1,14 +1,10 @@
 /** InfiniBand's communication manager: connections between two of them (IBTA 12.9, 12.10). */
 import { describe, expect, it } from 'vitest';
-import type { CmConnection } from '../../../../daemon/roce/cm/cm-connection.ts';
-import {
-  type CmMessageName,
-  parseCmMessage,
-  writeCmMessage,
-} from '../../../../daemon/roce/wire/cm-message.ts';
-import { QPState, QPType } from '../../../../verbs-api/contract/verbs/enums.ts';
-import { VerbsError } from '../../../../verbs-api/contract/verbs/errors.ts';
-import { CmPair, FACTS, SERVICE } from '../../../support/ib-cm-pair.ts';
+import { QPState, QPType } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
+import type { CmConnection } from '#daemon/roce/cm/cm-connection';
+import { type CmMessageName, parseCmMessage, writeCmMessage } from '#daemon/roce/wire/cm-message';
+import { CmPair, FACTS, SERVICE } from '#test/support/ib-cm-pair';
 
 const SECOND = 1_000_000;
 const NO_BYTES = new Uint8Array(0);

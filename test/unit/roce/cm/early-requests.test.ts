@@ -1,8 +1,8 @@
 /** Requests that arrive before their listener. */
 import { describe, expect, it } from 'vitest';
-import type { CmLimits } from '../../../../daemon/roce/cm/cm-types.ts';
-import { parseCmMessage } from '../../../../daemon/roce/wire/cm-message.ts';
-import { CmPair, FACTS, SERVICE } from '../../../support/ib-cm-pair.ts';
+import type { CmLimits } from '#daemon/roce/cm/cm-types';
+import { parseCmMessage } from '#daemon/roce/wire/cm-message';
+import { CmPair, FACTS, SERVICE } from '#test/support/ib-cm-pair';
 
 const SECOND = 1_000_000;
 const ALL = { port: undefined, gid: undefined, family: undefined } as const;

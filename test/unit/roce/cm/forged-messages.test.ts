@@ -3,14 +3,14 @@
  * can keep one from being established: both ends live, the message is forged or late.
  */
 import { describe, expect, it } from 'vitest';
+import { QPType } from '#contract/verbs/enums';
 import {
   type CmFields,
   type CmMessageName,
   parseCmMessage,
   writeCmMessage,
-} from '../../../../daemon/roce/wire/cm-message.ts';
-import { QPType } from '../../../../verbs-api/contract/verbs/enums.ts';
-import { type CmEnd, CmPair, FACTS, SERVICE } from '../../../support/ib-cm-pair.ts';
+} from '#daemon/roce/wire/cm-message';
+import { type CmEnd, CmPair, FACTS, SERVICE } from '#test/support/ib-cm-pair';
 
 const SECOND = 1_000_000;
 const NO_BYTES = new Uint8Array(0);

@@ -1,14 +1,10 @@
 /** Peers that send what they must not, or too much of it. */
 import { describe, expect, it } from 'vitest';
-import {
-  type CmFields,
-  parseCmMessage,
-  writeCmMessage,
-} from '../../../../daemon/roce/wire/cm-message.ts';
-import { Prng } from '../../../sim/prng.ts';
-import { CM_MESSAGES } from '../../../support/cm-messages.ts';
-import { bytesOf } from '../../../support/hex.ts';
-import { CmPair, FACTS, SERVICE } from '../../../support/ib-cm-pair.ts';
+import { type CmFields, parseCmMessage, writeCmMessage } from '#daemon/roce/wire/cm-message';
+import { Prng } from '#test/sim/prng';
+import { CM_MESSAGES } from '#test/support/cm-messages';
+import { bytesOf } from '#test/support/hex';
+import { CmPair, FACTS, SERVICE } from '#test/support/ib-cm-pair';
 
 const gidOf = (number: number): Uint8Array =>
   Uint8Array.of(...bytesOf('00*10 ffff 0b'), number >> 16, number >> 8, number);

@@ -4,23 +4,23 @@
  * of connections, PSNs) or names an adapter is left out of the comparison; transactions of questions, too.
  */
 import { describe, expect, it } from 'vitest';
-import type { CmConnection } from '../../../../daemon/roce/cm/cm-connection.ts';
-import type { CmEvent } from '../../../../daemon/roce/cm/cm-events.ts';
-import type { CmPath, CmPort } from '../../../../daemon/roce/cm/cm-path.ts';
-import type { CmEndFacts } from '../../../../daemon/roce/cm/cm-types.ts';
-import { CommunicationManager } from '../../../../daemon/roce/cm/communication-manager.ts';
+import { QPState, QPType } from '#contract/verbs/enums';
+import type { CmConnection } from '#daemon/roce/cm/cm-connection';
+import type { CmEvent } from '#daemon/roce/cm/cm-events';
+import type { CmPath, CmPort } from '#daemon/roce/cm/cm-path';
+import type { CmEndFacts } from '#daemon/roce/cm/cm-types';
+import { CommunicationManager } from '#daemon/roce/cm/communication-manager';
 import {
   type CmFields,
   type CmMessage,
   type CmMessageName,
   parseCmMessage,
   writeCmMessage,
-} from '../../../../daemon/roce/wire/cm-message.ts';
-import { GSI_QKEY, GSI_QPN } from '../../../../daemon/roce/wire/mad.ts';
-import { Trait } from '../../../../daemon/roce/wire/opcode.ts';
-import { QPState, QPType } from '../../../../verbs-api/contract/verbs/enums.ts';
-import { bytesOf, hexOf } from '../../../support/hex.ts';
-import { packetsOfRecording, recordingNames } from '../../../support/roce-recordings.ts';
+} from '#daemon/roce/wire/cm-message';
+import { GSI_QKEY, GSI_QPN } from '#daemon/roce/wire/mad';
+import { Trait } from '#daemon/roce/wire/opcode';
+import { bytesOf, hexOf } from '#test/support/hex';
+import { packetsOfRecording, recordingNames } from '#test/support/roce-recordings';
 
 const NAMES = recordingNames().filter((name) => name.startsWith('cm-') && name !== 'cm-multicast');
 

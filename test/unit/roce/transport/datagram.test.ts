@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import { NEVER, OutboundKind } from '../../../../daemon/rnic/wire-port.ts';
-import { Operation, Service } from '../../../../daemon/roce/wire/opcode.ts';
-import { QPType } from '../../../../verbs-api/contract/verbs/enums.ts';
-import { parsed, TransportPair } from '../../../support/transport-pair.ts';
+import { QPType } from '#contract/verbs/enums';
+import { NEVER, OutboundKind } from '#daemon/rnic/wire-port';
+import { Operation, Service } from '#daemon/roce/wire/opcode';
+import { parsed, TransportPair } from '#test/support/transport-pair';
 
 const { send, sendWithImmediate, write } = OutboundKind;
 const ADDRESS = { dgid: new Uint8Array(16).fill(9) };

@@ -1,19 +1,13 @@
 /** A queue pair of RC, UC or UD gets any packets in any order: its own device stays as it was. */
 import { describe, expect, it } from 'vitest';
-import { OutboundKind } from '../../../../daemon/rnic/wire-port.ts';
-import {
-  Operation,
-  opcodeTraits,
-  operationOf,
-  Service,
-  Trait,
-} from '../../../../daemon/roce/wire/opcode.ts';
-import { makePacket, packetBytes, writeHeaders } from '../../../../daemon/roce/wire/packet.ts';
-import { isPathMtu } from '../../../../daemon/roce/wire/path-mtu.ts';
-import { QPState, QPType } from '../../../../verbs-api/contract/verbs/enums.ts';
-import { Prng } from '../../../sim/prng.ts';
-import { pathOf, TransportSide } from '../../../support/transport-pair.ts';
-import { addressAt, REMOTE_KEY } from '../../../support/transport-user.ts';
+import { QPState, QPType } from '#contract/verbs/enums';
+import { OutboundKind } from '#daemon/rnic/wire-port';
+import { Operation, opcodeTraits, operationOf, Service, Trait } from '#daemon/roce/wire/opcode';
+import { makePacket, packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
+import { isPathMtu } from '#daemon/roce/wire/path-mtu';
+import { Prng } from '#test/sim/prng';
+import { pathOf, TransportSide } from '#test/support/transport-pair';
+import { addressAt, REMOTE_KEY } from '#test/support/transport-user';
 
 const MEMORY_BYTES = 65_536;
 /** What peers may reach by the right key, in this test: the second half. */

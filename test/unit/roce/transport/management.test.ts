@@ -1,10 +1,10 @@
 /** QP 1 of a port: management datagrams. */
 import { describe, expect, it } from 'vitest';
-import { ManagementWire } from '../../../../daemon/roce/transport/management.ts';
-import { PACKET_BYTES_MAX } from '../../../../daemon/roce/transport/packet-wire.ts';
-import { makeDatagram, writeGrhArea } from '../../../../daemon/roce/wire/datagram.ts';
-import { makePacket, type Packet, parsePacket } from '../../../../daemon/roce/wire/packet.ts';
-import { bytesOf, hexOf } from '../../../support/hex.ts';
+import { ManagementWire } from '#daemon/roce/transport/management';
+import { PACKET_BYTES_MAX } from '#daemon/roce/transport/packet-wire';
+import { makeDatagram, writeGrhArea } from '#daemon/roce/wire/datagram';
+import { makePacket, type Packet, parsePacket } from '#daemon/roce/wire/packet';
+import { bytesOf, hexOf } from '#test/support/hex';
 
 const FOUR = [bytesOf('00*10 ffff 0a000001'), bytesOf('00*10 ffff 0a000002')] as const;
 const SIX = [bytesOf('fd00 00*13 01'), bytesOf('fd00 00*13 02')] as const;

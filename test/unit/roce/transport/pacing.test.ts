@@ -1,12 +1,12 @@
 import { describe, expect, it } from 'vitest';
-import { OutboundKind } from '../../../../daemon/rnic/wire-port.ts';
-import { Pacing } from '../../../../daemon/roce/transport/pacing.ts';
-import { Operation } from '../../../../daemon/roce/wire/opcode.ts';
-import { makePacket, packetBytes, writeHeaders } from '../../../../daemon/roce/wire/packet.ts';
-import { ACK_WITHOUT_CREDITS, rnrSyndrome } from '../../../../daemon/roce/wire/syndrome.ts';
-import { QPState } from '../../../../verbs-api/contract/verbs/enums.ts';
-import { pathOf, TransportPair, TransportSide } from '../../../support/transport-pair.ts';
-import { addressAt, REMOTE_KEY } from '../../../support/transport-user.ts';
+import { QPState } from '#contract/verbs/enums';
+import { OutboundKind } from '#daemon/rnic/wire-port';
+import { Pacing } from '#daemon/roce/transport/pacing';
+import { Operation } from '#daemon/roce/wire/opcode';
+import { makePacket, packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
+import { ACK_WITHOUT_CREDITS, rnrSyndrome } from '#daemon/roce/wire/syndrome';
+import { pathOf, TransportPair, TransportSide } from '#test/support/transport-pair';
+import { addressAt, REMOTE_KEY } from '#test/support/transport-user';
 
 const WINDOW = 32;
 

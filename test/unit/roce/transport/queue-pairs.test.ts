@@ -1,32 +1,19 @@
 /** Real queue pairs of two devices, joined by real transports: the port from both of its sides. */
 import { describe, expect, it } from 'vitest';
-import type { QPModification } from '../../../../daemon/rnic/qp-attributes.ts';
-import type { QP } from '../../../../daemon/rnic/queue-pair.ts';
-import {
-  PACKET_BYTES_MAX,
-  type PacketWire,
-} from '../../../../daemon/roce/transport/packet-wire.ts';
-import { makeWire } from '../../../../daemon/roce/transport/transport.ts';
-import { makePacket, parsePacket } from '../../../../daemon/roce/wire/packet.ts';
-import {
-  CQE,
-  CQE_BYTES,
-  CQEStatus,
-  SQOpcode,
-} from '../../../../verbs-api/contract/protocol/queue-layout.ts';
-import {
-  Access,
-  AsyncEventType,
-  QPState,
-  QPType,
-} from '../../../../verbs-api/contract/verbs/enums.ts';
+import { CQE, CQE_BYTES, CQEStatus, SQOpcode } from '#contract/protocol/queue-layout';
+import { Access, AsyncEventType, QPState, QPType } from '#contract/verbs/enums';
+import type { QPModification } from '#daemon/rnic/qp-attributes';
+import type { QP } from '#daemon/rnic/queue-pair';
+import { PACKET_BYTES_MAX, type PacketWire } from '#daemon/roce/transport/packet-wire';
+import { makeWire } from '#daemon/roce/transport/transport';
+import { makePacket, parsePacket } from '#daemon/roce/wire/packet';
 import {
   MEMORY_ADDRESS,
   ReceiveProducer,
   SendProducer,
   type SqeFields,
-} from '../../../support/nic-rig.ts';
-import { MASKS, modify, ProgramRig } from '../../../support/program-rig.ts';
+} from '#test/support/nic-rig';
+import { MASKS, modify, ProgramRig } from '#test/support/program-rig';
 
 const { success, wrFlushErr } = CQEStatus;
 const GRH = new Uint8Array(40);

@@ -1,31 +1,21 @@
 /** The requester of RC, against a real responder and against single packets. */
 import { describe, expect, it } from 'vitest';
-import { makeOutboundMessage } from '../../../../daemon/rnic/outbound-message.ts';
+import { QPState, QPType } from '#contract/verbs/enums';
+import { makeOutboundMessage } from '#daemon/rnic/outbound-message';
 import {
   Fault,
   MessageFailure,
   NEVER,
   OutboundKind,
   type OutboundMessage,
-} from '../../../../daemon/rnic/wire-port.ts';
-import { PACKET_BYTES_MAX } from '../../../../daemon/roce/transport/packet-wire.ts';
-import { makeWire } from '../../../../daemon/roce/transport/transport.ts';
-import { Operation } from '../../../../daemon/roce/wire/opcode.ts';
-import {
-  makePacket,
-  type Packet,
-  packetBytes,
-  writeHeaders,
-} from '../../../../daemon/roce/wire/packet.ts';
-import { NakCode, nakSyndrome, rnrSyndrome } from '../../../../daemon/roce/wire/syndrome.ts';
-import { QPState, QPType } from '../../../../verbs-api/contract/verbs/enums.ts';
-import {
-  parsed,
-  pathOf,
-  TransportPair,
-  type TransportSide,
-} from '../../../support/transport-pair.ts';
-import { addressAt, REMOTE_KEY, TransportUser } from '../../../support/transport-user.ts';
+} from '#daemon/rnic/wire-port';
+import { PACKET_BYTES_MAX } from '#daemon/roce/transport/packet-wire';
+import { makeWire } from '#daemon/roce/transport/transport';
+import { Operation } from '#daemon/roce/wire/opcode';
+import { makePacket, type Packet, packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
+import { NakCode, nakSyndrome, rnrSyndrome } from '#daemon/roce/wire/syndrome';
+import { parsed, pathOf, TransportPair, type TransportSide } from '#test/support/transport-pair';
+import { addressAt, REMOTE_KEY, TransportUser } from '#test/support/transport-user';
 
 const { send, write, readRequest, atomic } = OutboundKind;
 /** 4.096 microseconds times 2^10. */

@@ -1,17 +1,12 @@
 /** The responder of RC, one request packet at a time. */
 import { describe, expect, it } from 'vitest';
-import { Fault } from '../../../../daemon/rnic/wire-port.ts';
-import { Operation } from '../../../../daemon/roce/wire/opcode.ts';
-import {
-  makePacket,
-  type Packet,
-  packetBytes,
-  writeHeaders,
-} from '../../../../daemon/roce/wire/packet.ts';
-import { NakCode, nakSyndrome, rnrSyndrome } from '../../../../daemon/roce/wire/syndrome.ts';
-import { QPState } from '../../../../verbs-api/contract/verbs/enums.ts';
-import { parsed, pathOf, TransportPair, TransportSide } from '../../../support/transport-pair.ts';
-import { addressAt, REMOTE_KEY } from '../../../support/transport-user.ts';
+import { QPState } from '#contract/verbs/enums';
+import { Fault } from '#daemon/rnic/wire-port';
+import { Operation } from '#daemon/roce/wire/opcode';
+import { makePacket, type Packet, packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
+import { NakCode, nakSyndrome, rnrSyndrome } from '#daemon/roce/wire/syndrome';
+import { parsed, pathOf, TransportPair, TransportSide } from '#test/support/transport-pair';
+import { addressAt, REMOTE_KEY } from '#test/support/transport-user';
 
 const ACK = 31;
 const MTU = 256;

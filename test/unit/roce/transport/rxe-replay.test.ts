@@ -7,15 +7,11 @@
  * is answered before the next one comes, so that no acknowledgment is coalesced.
  */
 import { describe, expect, it } from 'vitest';
-import { MessageFailure } from '../../../../daemon/rnic/wire-port.ts';
-import { opcodeName, Service } from '../../../../daemon/roce/wire/opcode.ts';
-import { bytesOf } from '../../../support/hex.ts';
-import { flowsOfRecording, recordingNames } from '../../../support/roce-recordings.ts';
-import {
-  type ReplayOptions,
-  replayRequester,
-  replayResponder,
-} from '../../../support/roce-replay.ts';
+import { MessageFailure } from '#daemon/rnic/wire-port';
+import { opcodeName, Service } from '#daemon/roce/wire/opcode';
+import { bytesOf } from '#test/support/hex';
+import { flowsOfRecording, recordingNames } from '#test/support/roce-recordings';
+import { type ReplayOptions, replayRequester, replayResponder } from '#test/support/roce-replay';
 
 const UNKNOWN_KEY = 0xdead00;
 /** What `rxe-traffic.c` asks for. */

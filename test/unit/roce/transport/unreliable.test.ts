@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
-import { Fault, NEVER, OutboundKind } from '../../../../daemon/rnic/wire-port.ts';
-import { Operation, Service } from '../../../../daemon/roce/wire/opcode.ts';
-import { QPType } from '../../../../verbs-api/contract/verbs/enums.ts';
-import { parsed, TransportPair } from '../../../support/transport-pair.ts';
-import { addressAt, REMOTE_KEY } from '../../../support/transport-user.ts';
+import { QPType } from '#contract/verbs/enums';
+import { Fault, NEVER, OutboundKind } from '#daemon/rnic/wire-port';
+import { Operation, Service } from '#daemon/roce/wire/opcode';
+import { parsed, TransportPair } from '#test/support/transport-pair';
+import { addressAt, REMOTE_KEY } from '#test/support/transport-user';
 
 const { send, write, writeWithImmediate, readRequest } = OutboundKind;
 

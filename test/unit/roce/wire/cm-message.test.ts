@@ -1,13 +1,9 @@
 /** Messages of connection management, against octets written by hand from the specification. */
 import { describe, expect, it } from 'vitest';
-import {
-  type CmMessageName,
-  parseCmMessage,
-  writeCmMessage,
-} from '../../../../daemon/roce/wire/cm-message.ts';
-import { parseIpRequest, writeIpRequest } from '../../../../daemon/roce/wire/ip-request.ts';
-import { CM_MESSAGES } from '../../../support/cm-messages.ts';
-import { bytesOf, hexOf } from '../../../support/hex.ts';
+import { type CmMessageName, parseCmMessage, writeCmMessage } from '#daemon/roce/wire/cm-message';
+import { parseIpRequest, writeIpRequest } from '#daemon/roce/wire/ip-request';
+import { CM_MESSAGES } from '#test/support/cm-messages';
+import { bytesOf, hexOf } from '#test/support/hex';
 
 const TRANSACTION = { hi: 0xf1f2f3f4, lo: 0xf5f6f7f8 };
 const NAMES = Object.keys(CM_MESSAGES) as CmMessageName[];

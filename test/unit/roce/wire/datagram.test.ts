@@ -8,17 +8,17 @@ import {
   parseDatagram,
   writeDatagramHeaders,
   writeGrhArea,
-} from '../../../../daemon/roce/wire/datagram.ts';
-import { opcodeName } from '../../../../daemon/roce/wire/opcode.ts';
+} from '#daemon/roce/wire/datagram';
+import { opcodeName } from '#daemon/roce/wire/opcode';
 import {
   makePacket,
   PacketRefusal,
   packetBytes,
   parsePacket,
   writeHeaders,
-} from '../../../../daemon/roce/wire/packet.ts';
-import { bytesOf, hexOf } from '../../../support/hex.ts';
-import { datagramsOf, roceRecordingPath } from '../../../support/roce-recordings.ts';
+} from '#daemon/roce/wire/packet';
+import { bytesOf, hexOf } from '#test/support/hex';
+import { datagramsOf, roceRecordingPath } from '#test/support/roce-recordings';
 
 const IPV4 = bytesOf(
   '45 28 002c 1234 4000 21 11 0000 0a010001 0a010002 c121 12b7 0018 0000' +

@@ -1,21 +1,11 @@
 import { crc32 as zlibCrc32 } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
-import { crc32, rangeCrc32, tableCrc32 } from '../../../../daemon/roce/wire/crc32.ts';
-import {
-  DatagramRefusal,
-  makeDatagram,
-  parseDatagram,
-} from '../../../../daemon/roce/wire/datagram.ts';
-import {
-  ICRC_BYTES,
-  icrcOf,
-  icrcOfHeaders,
-  readIcrc,
-  writeIcrc,
-} from '../../../../daemon/roce/wire/icrc.ts';
-import { BTH_BYTES } from '../../../../daemon/roce/wire/opcode.ts';
-import { hexOf } from '../../../support/hex.ts';
-import { datagramsOf, roceRecordingPath } from '../../../support/roce-recordings.ts';
+import { crc32, rangeCrc32, tableCrc32 } from '#daemon/roce/wire/crc32';
+import { DatagramRefusal, makeDatagram, parseDatagram } from '#daemon/roce/wire/datagram';
+import { ICRC_BYTES, icrcOf, icrcOfHeaders, readIcrc, writeIcrc } from '#daemon/roce/wire/icrc';
+import { BTH_BYTES } from '#daemon/roce/wire/opcode';
+import { hexOf } from '#test/support/hex';
+import { datagramsOf, roceRecordingPath } from '#test/support/roce-recordings';
 
 /** ICRC of a whole datagram, computed anew. */
 function icrcOfDatagram(bytes: Uint8Array): number {

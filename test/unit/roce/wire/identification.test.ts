@@ -1,22 +1,22 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { crc32, rangeCrc32 } from '../../../../daemon/roce/wire/crc32.ts';
+import { crc32, rangeCrc32 } from '#daemon/roce/wire/crc32';
 import {
   DatagramRefusal,
   makeDatagram,
   parseDatagram,
   writeDatagramHeaders,
-} from '../../../../daemon/roce/wire/datagram.ts';
+} from '#daemon/roce/wire/datagram';
 import {
   bytesFromIdentification,
   ICRC_BYTES,
   IcrcHeaders,
   icrcOf,
   readIcrc,
-} from '../../../../daemon/roce/wire/icrc.ts';
-import { identificationOf } from '../../../../daemon/roce/wire/identification.ts';
-import { BTH_BYTES } from '../../../../daemon/roce/wire/opcode.ts';
-import { datagramsOf, roceRecordingPath } from '../../../support/roce-recordings.ts';
+} from '#daemon/roce/wire/icrc';
+import { identificationOf } from '#daemon/roce/wire/identification';
+import { BTH_BYTES } from '#daemon/roce/wire/opcode';
+import { datagramsOf, roceRecordingPath } from '#test/support/roce-recordings';
 
 /** ICRC as a receiver without the IP header computes it: with identification 0. */
 function icrcOfZero(bytes: Uint8Array): { icrc: number; length: number; identification: number } {

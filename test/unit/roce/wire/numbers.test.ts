@@ -8,9 +8,9 @@ import {
   Service,
   serviceOf,
   Trait,
-} from '../../../../daemon/roce/wire/opcode.ts';
-import { isPathMtu, largestPathMtu, pathMtuBytes } from '../../../../daemon/roce/wire/path-mtu.ts';
-import { addPsn, psnDistance } from '../../../../daemon/roce/wire/psn.ts';
+} from '#daemon/roce/wire/opcode';
+import { isPathMtu, largestPathMtu, pathMtuBytes } from '#daemon/roce/wire/path-mtu';
+import { addPsn, psnDistance } from '#daemon/roce/wire/psn';
 import {
   ACK_WITHOUT_CREDITS,
   ackTimeoutMicros,
@@ -22,7 +22,7 @@ import {
   SyndromeKind,
   syndromeKind,
   syndromeValue,
-} from '../../../../daemon/roce/wire/syndrome.ts';
+} from '#daemon/roce/wire/syndrome';
 
 describe('sequence numbers', () => {
   it('wrap at 24 bits, both ways', () => {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { headerBytes, opcodeTraits, Trait } from '../../../../daemon/roce/wire/opcode.ts';
+import { headerBytes, opcodeTraits, Trait } from '#daemon/roce/wire/opcode';
 import {
   makePacket,
   type Packet,
@@ -8,8 +8,8 @@ import {
   paddingBytes,
   parsePacket,
   writeHeaders,
-} from '../../../../daemon/roce/wire/packet.ts';
-import { bytesOf, concat, hexOf } from '../../../support/hex.ts';
+} from '#daemon/roce/wire/packet';
+import { bytesOf, concat, hexOf } from '#test/support/hex';
 
 /** Opcodes by hand from IBTA table 38: what follows the base header. */
 const HEADERS: Readonly<Record<string, readonly number[]>> = {

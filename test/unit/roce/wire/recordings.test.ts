@@ -1,20 +1,15 @@
 import { describe, expect, it } from 'vitest';
-import { crc32 } from '../../../../daemon/roce/wire/crc32.ts';
+import { crc32 } from '#daemon/roce/wire/crc32';
 import {
   DatagramRefusal,
   makeDatagram,
   parseDatagram,
   writeDatagramHeaders,
-} from '../../../../daemon/roce/wire/datagram.ts';
-import { icrcOf, writeIcrc } from '../../../../daemon/roce/wire/icrc.ts';
-import {
-  makePacket,
-  PacketRefusal,
-  parsePacket,
-  writeHeaders,
-} from '../../../../daemon/roce/wire/packet.ts';
-import { hexOf } from '../../../support/hex.ts';
-import { datagramsOf, recordingNames, recordingPath } from '../../../support/roce-recordings.ts';
+} from '#daemon/roce/wire/datagram';
+import { icrcOf, writeIcrc } from '#daemon/roce/wire/icrc';
+import { makePacket, PacketRefusal, parsePacket, writeHeaders } from '#daemon/roce/wire/packet';
+import { hexOf } from '#test/support/hex';
+import { datagramsOf, recordingNames, recordingPath } from '#test/support/roce-recordings';
 
 describe('every datagram that rxe sent', () => {
   it.each(recordingNames())('in %s is read and written again, ICRC included', (name) => {

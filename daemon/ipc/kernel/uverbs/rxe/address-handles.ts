@@ -1,5 +1,5 @@
 /** Address handles: destinations that the work requests of datagrams name by number. */
-import { DONE, type KernelReply } from '../../kernel-file.ts';
+import { DONE, type KernelReply } from '#daemon/ipc/kernel/kernel-file';
 import { CreateAH, UverbsCommandNumber as N, PlainDestroy } from '../layouts.ts';
 import { AhElement } from '../objects.ts';
 import type { CommandCall, OpenDevice } from '../open-device.ts';

@@ -1,5 +1,5 @@
 /** Address vectors in the structs of commands, which have the same fields at different positions. */
-import type { AddressVector } from '../../../../rnic/qp-attributes.ts';
+import type { AddressVector } from '#daemon/rnic/qp-attributes';
 import { type CreateAH, QPDestination } from '../layouts.ts';
 
 const GID_BYTES = 16;

@@ -1,6 +1,6 @@
 /** `struct mminfo`: where the program maps a ring. */
-import { PAGE_BYTES, type Ring } from '../../ring-mapping.ts';
-import { setUint64 } from '../../struct-fields.ts';
+import { PAGE_BYTES, type Ring } from '#daemon/ipc/kernel/ring-mapping';
+import { setUint64 } from '#daemon/ipc/kernel/struct-fields';
 
 /** u64 offset, u32 bytes in whole pages, u32 zero. */
 export const MMINFO_BYTES = 16;

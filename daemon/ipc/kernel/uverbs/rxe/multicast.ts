@@ -1,8 +1,8 @@
 /** Multicast groups: which queue pairs receive the datagrams to a multicast GID. */
-import { VerbsError } from '../../../../../verbs-api/contract/verbs/errors.ts';
-import type { RoceVerbs } from '../../../../host/roce/roce-verbs.ts';
-import type { QP } from '../../../../rnic/queue-pair.ts';
-import { DONE, type KernelReply } from '../../kernel-file.ts';
+import { VerbsError } from '#contract/verbs/errors';
+import type { RoceVerbs } from '#daemon/host/roce/roce-verbs';
+import { DONE, type KernelReply } from '#daemon/ipc/kernel/kernel-file';
+import type { QP } from '#daemon/rnic/queue-pair';
 import { Multicast } from '../layouts.ts';
 import type { CommandCall } from '../open-device.ts';
 

@@ -1,9 +1,9 @@
 /** The persona of rxe, the kernel's software RoCE device. */
 
-import { Access } from '../../../../../verbs-api/contract/verbs/enums.ts';
-import { gidTable } from '../../../../host/roce/gid-table.ts';
-import { REMOTE_ACCESS } from '../../../../rnic/memory-region.ts';
-import { setUint64 } from '../../struct-fields.ts';
+import { Access } from '#contract/verbs/enums';
+import { gidTable } from '#daemon/host/roce/gid-table';
+import { setUint64 } from '#daemon/ipc/kernel/struct-fields';
+import { REMOTE_ACCESS } from '#daemon/rnic/memory-region';
 import { UverbsCommandNumber as N, QueryDevice, QueryPort } from '../layouts.ts';
 import type { Persona } from '../persona.ts';
 import { RxeLimit } from './limits.ts';

@@ -1,11 +1,11 @@
 /** Creating, changing and querying queue pairs, with rxe's answers. */
-import type { QPCapabilities } from '../../../../../verbs-api/contract/verbs/attributes.ts';
-import { QPState, QPType } from '../../../../../verbs-api/contract/verbs/enums.ts';
-import { VerbsError } from '../../../../../verbs-api/contract/verbs/errors.ts';
-import type { QPModification } from '../../../../rnic/qp-attributes.ts';
-import { assertMayHaveQkey } from '../../../objects/user-rights.ts';
-import { DONE, type KernelReply } from '../../kernel-file.ts';
-import { newStruct } from '../../struct-fields.ts';
+import type { QPCapabilities } from '#contract/verbs/attributes';
+import { QPState, QPType } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
+import { DONE, type KernelReply } from '#daemon/ipc/kernel/kernel-file';
+import { newStruct } from '#daemon/ipc/kernel/struct-fields';
+import { assertMayHaveQkey } from '#daemon/ipc/objects/user-rights';
+import type { QPModification } from '#daemon/rnic/qp-attributes';
 import {
   CreateQP,
   ExtendedCreateQP,

@@ -1,7 +1,7 @@
 /** Completion and shared receive queues, with the rings that rxe's provider maps. */
-import { VerbsError } from '../../../../../verbs-api/contract/verbs/errors.ts';
-import { DONE, type KernelReply } from '../../kernel-file.ts';
-import { newStruct } from '../../struct-fields.ts';
+import { VerbsError } from '#contract/verbs/errors';
+import { DONE, type KernelReply } from '#daemon/ipc/kernel/kernel-file';
+import { newStruct } from '#daemon/ipc/kernel/struct-fields';
 import {
   CreateCQ,
   CreateSRQ,

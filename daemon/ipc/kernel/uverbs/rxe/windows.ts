@@ -1,9 +1,9 @@
 /** Memory windows: their binding is work in a ring; here they are made and freed. */
 
-import { MWType } from '../../../../../verbs-api/contract/verbs/enums.ts';
-import { VerbsError } from '../../../../../verbs-api/contract/verbs/errors.ts';
-import { DONE, type KernelReply } from '../../kernel-file.ts';
-import { newStruct } from '../../struct-fields.ts';
+import { MWType } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
+import { DONE, type KernelReply } from '#daemon/ipc/kernel/kernel-file';
+import { newStruct } from '#daemon/ipc/kernel/struct-fields';
 import { AllocMW, PlainDestroy } from '../layouts.ts';
 import { destroyMW } from '../memory.ts';
 import { MwElement } from '../objects.ts';

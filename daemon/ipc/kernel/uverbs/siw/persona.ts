@@ -1,8 +1,8 @@
 /** The persona of siw, the kernel's software iWARP device. */
 
-import { Access } from '../../../../../verbs-api/contract/verbs/enums.ts';
-import { gidText, primaryAddress } from '../../../../host/host-addresses.ts';
-import { setUint64 } from '../../struct-fields.ts';
+import { Access } from '#contract/verbs/enums';
+import { gidText, primaryAddress } from '#daemon/host/host-addresses';
+import { setUint64 } from '#daemon/ipc/kernel/struct-fields';
 import { UverbsCommandNumber as N, QueryDevice } from '../layouts.ts';
 import type { Persona } from '../persona.ts';
 

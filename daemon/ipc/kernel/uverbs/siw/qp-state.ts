@@ -2,10 +2,10 @@
  * State changes of MODIFY_QP, with siw's answers. Unlike siw, this keeps the states of an idle
  * queue pair, and a query returns them.
  */
-import { QPState } from '../../../../../verbs-api/contract/verbs/enums.ts';
-import { VerbsError } from '../../../../../verbs-api/contract/verbs/errors.ts';
-import { isIdle, qpAction } from '../../../../rnic/qp-state.ts';
-import type { QP } from '../../../../rnic/queue-pair.ts';
+import { QPState } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
+import { isIdle, qpAction } from '#daemon/rnic/qp-state';
+import type { QP } from '#daemon/rnic/queue-pair';
 
 /** Requests that a connected queue pair acts on; the others succeed without effect. */
 const CONNECTED_REQUESTS: Readonly<Partial<Record<QPState, readonly QPState[]>>> = {

@@ -1,10 +1,10 @@
 /** Creating, changing and querying queue pairs, with siw's answers. */
-import { INLINE_MAX } from '../../../../../verbs-api/contract/protocol/queue-layout.ts';
-import type { QPCapabilities } from '../../../../../verbs-api/contract/verbs/attributes.ts';
-import { QPState } from '../../../../../verbs-api/contract/verbs/enums.ts';
-import { VerbsError } from '../../../../../verbs-api/contract/verbs/errors.ts';
-import { DONE, type KernelReply } from '../../kernel-file.ts';
-import { newStruct, setUint64 } from '../../struct-fields.ts';
+import { INLINE_MAX } from '#contract/protocol/queue-layout';
+import type { QPCapabilities } from '#contract/verbs/attributes';
+import { QPState } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
+import { DONE, type KernelReply } from '#daemon/ipc/kernel/kernel-file';
+import { newStruct, setUint64 } from '#daemon/ipc/kernel/struct-fields';
 import { CreateQP, ModifyQP, UverbsCommandNumber as N, QPAttrBit, QueryQP } from '../layouts.ts';
 import { QpElement } from '../objects.ts';
 import type { CommandCall } from '../open-device.ts';

@@ -1,12 +1,8 @@
 /** Creating completion and shared receive queues, with the rings that siw's provider maps. */
-import {
-  cqBytes,
-  ringCount,
-  rqBytes,
-} from '../../../../../verbs-api/contract/protocol/queue-layout.ts';
-import { VerbsError } from '../../../../../verbs-api/contract/verbs/errors.ts';
-import { DONE, type KernelReply } from '../../kernel-file.ts';
-import { setUint64 } from '../../struct-fields.ts';
+import { cqBytes, ringCount, rqBytes } from '#contract/protocol/queue-layout';
+import { VerbsError } from '#contract/verbs/errors';
+import { DONE, type KernelReply } from '#daemon/ipc/kernel/kernel-file';
+import { setUint64 } from '#daemon/ipc/kernel/struct-fields';
 import {
   CreateCQ,
   CreateSRQ,

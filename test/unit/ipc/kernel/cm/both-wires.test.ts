@@ -5,12 +5,12 @@
 import { once } from 'node:events';
 import { createServer, type Server } from 'node:net';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { DeviceConfig } from '../../../../../daemon/host/device-config.ts';
-import { DEFAULT_DEVICES } from '../../../../../daemon/host/device-config.ts';
-import type { HostNotice } from '../../../../../daemon/host/observer.ts';
-import { ownAddress } from '../../../../support/own-address.ts';
-import { cmCommands as cm, RdmaCmRig } from '../../../../support/rdma-cm-rig.ts';
-import { UverbsRig } from '../../../../support/uverbs-rig.ts';
+import type { DeviceConfig } from '#daemon/host/device-config';
+import { DEFAULT_DEVICES } from '#daemon/host/device-config';
+import type { HostNotice } from '#daemon/host/observer';
+import { ownAddress } from '#test/support/own-address';
+import { cmCommands as cm, RdmaCmRig } from '#test/support/rdma-cm-rig';
+import { UverbsRig } from '#test/support/uverbs-rig';
 
 /** On a machine without a network 127.0.0.1 is one of `roce0`'s. */
 const LOOPBACK = ownAddress(30);

@@ -1,9 +1,9 @@
 /** What is recorded of connections that programs of rdma_cm make wrongly, or that fail. */
 import { afterEach, describe, expect, it } from 'vitest';
-import { refusalLine } from '../../../../../verbs-api/contract/protocol/refusals.ts';
-import { ownAddress } from '../../../../support/own-address.ts';
-import { cmCommands as cm, connParam, RdmaCmRig } from '../../../../support/rdma-cm-rig.ts';
-import { UverbsRig } from '../../../../support/uverbs-rig.ts';
+import { refusalLine } from '#contract/protocol/refusals';
+import { ownAddress } from '#test/support/own-address';
+import { cmCommands as cm, connParam, RdmaCmRig } from '#test/support/rdma-cm-rig';
+import { UverbsRig } from '#test/support/uverbs-rig';
 
 const ADDRESS = ownAddress(40);
 const EINVAL = -22;

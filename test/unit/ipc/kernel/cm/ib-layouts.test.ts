@@ -1,12 +1,12 @@
 /** The structs of rdma_cm that only an InfiniBand transport fills, against recordings of rxe. */
 import { describe, expect, it } from 'vitest';
-import { emitCmEvent, MULTICAST_JOIN } from '../../../../../daemon/ipc/kernel/cm/event-record.ts';
-import { emitPath, emitQpAttr } from '../../../../../daemon/ipc/kernel/cm/ib-layouts.ts';
-import type { AddressVector } from '../../../../../daemon/rnic/qp-attributes.ts';
-import { CMEventType, QPState } from '../../../../../verbs-api/contract/verbs/enums.ts';
-import { bytesOf, hexOf } from '../../../../support/hex.ts';
-import { mappedGid } from '../../../../support/program-rig.ts';
-import { type Recording, recordedCm } from '../../../../support/rxe-recordings.ts';
+import { CMEventType, QPState } from '#contract/verbs/enums';
+import { emitCmEvent, MULTICAST_JOIN } from '#daemon/ipc/kernel/cm/event-record';
+import { emitPath, emitQpAttr } from '#daemon/ipc/kernel/cm/ib-layouts';
+import type { AddressVector } from '#daemon/rnic/qp-attributes';
+import { bytesOf, hexOf } from '#test/support/hex';
+import { mappedGid } from '#test/support/program-rig';
+import { type Recording, recordedCm } from '#test/support/rxe-recordings';
 
 const GID = mappedGid(10, 0, 2, 15);
 const NO_BYTES = new Uint8Array(0);

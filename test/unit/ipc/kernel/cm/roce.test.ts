@@ -3,18 +3,13 @@
  * of librdmacm rely on.
  */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { KernelClient } from '../../../../../daemon/ipc/kernel/kernel-client.ts';
-import { DEFAULT_QUOTAS } from '../../../../../daemon/ipc/objects/quotas.ts';
-import { ownAddress } from '../../../../support/own-address.ts';
-import { SELF } from '../../../../support/own-process.ts';
-import { quiet } from '../../../../support/patience.ts';
-import {
-  cmCommands as cm,
-  cmWrite,
-  connParam,
-  RdmaCmRig,
-} from '../../../../support/rdma-cm-rig.ts';
-import { le, RSP, UverbsRig } from '../../../../support/uverbs-rig.ts';
+import { KernelClient } from '#daemon/ipc/kernel/kernel-client';
+import { DEFAULT_QUOTAS } from '#daemon/ipc/objects/quotas';
+import { ownAddress } from '#test/support/own-address';
+import { SELF } from '#test/support/own-process';
+import { quiet } from '#test/support/patience';
+import { cmCommands as cm, cmWrite, connParam, RdmaCmRig } from '#test/support/rdma-cm-rig';
+import { le, RSP, UverbsRig } from '#test/support/uverbs-rig';
 
 const ADDRESS = ownAddress(27);
 const HEX = Buffer.from(ADDRESS.split('.').map(Number)).toString('hex');

@@ -1,18 +1,10 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { ShimOp, type ShimRequest } from '../../../../../daemon/ipc/kernel/shim-protocol.ts';
-import { DEFAULT_QUOTAS } from '../../../../../daemon/ipc/objects/quotas.ts';
-import { addressOf } from '../../../../../native-bridge/libc/libc.ts';
-import { bytesOf } from '../../../../support/hex.ts';
-import { SELF } from '../../../../support/own-process.ts';
-import {
-  commands,
-  le,
-  plain,
-  RINGS,
-  RSP,
-  request,
-  UverbsRig,
-} from '../../../../support/uverbs-rig.ts';
+import { ShimOp, type ShimRequest } from '#daemon/ipc/kernel/shim-protocol';
+import { DEFAULT_QUOTAS } from '#daemon/ipc/objects/quotas';
+import { addressOf } from '#native-bridge/libc/libc';
+import { bytesOf } from '#test/support/hex';
+import { SELF } from '#test/support/own-process';
+import { commands, le, plain, RINGS, RSP, request, UverbsRig } from '#test/support/uverbs-rig';
 
 const ENOENT = -2;
 const EBADF = -9;

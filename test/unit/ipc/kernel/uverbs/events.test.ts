@@ -1,13 +1,13 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { HostCmEvent } from '../../../../../daemon/host/host-id.ts';
-import type { EventPath } from '../../../../../daemon/ipc/kernel/event-queue.ts';
-import type { KernelReply } from '../../../../../daemon/ipc/kernel/kernel-file.ts';
-import { ReplyFlag, RequestFlag, ShimOp } from '../../../../../daemon/ipc/kernel/shim-protocol.ts';
-import { EventSink } from '../../../../../daemon/ipc/objects/event-router.ts';
-import type { SharedMemory } from '../../../../../native-bridge/libc/shared-memory.ts';
-import { CMEventType, QPState } from '../../../../../verbs-api/contract/verbs/enums.ts';
-import { hexOf } from '../../../../support/hex.ts';
-import { commands, le, request, UverbsRig } from '../../../../support/uverbs-rig.ts';
+import { CMEventType, QPState } from '#contract/verbs/enums';
+import type { HostCmEvent } from '#daemon/host/host-id';
+import type { EventPath } from '#daemon/ipc/kernel/event-queue';
+import type { KernelReply } from '#daemon/ipc/kernel/kernel-file';
+import { ReplyFlag, RequestFlag, ShimOp } from '#daemon/ipc/kernel/shim-protocol';
+import { EventSink } from '#daemon/ipc/objects/event-router';
+import type { SharedMemory } from '#native-bridge/libc/shared-memory';
+import { hexOf } from '#test/support/hex';
+import { commands, le, request, UverbsRig } from '#test/support/uverbs-rig';
 
 const EAGAIN = -11;
 const EBADF = -9;

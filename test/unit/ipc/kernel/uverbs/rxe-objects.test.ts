@@ -1,9 +1,9 @@
 /** Objects of a RoCE device, by commands as rxe's provider writes them. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { addressOf } from '../../../../../native-bridge/libc/libc.ts';
-import { bytesOf } from '../../../../support/hex.ts';
-import { recordedCommand } from '../../../../support/rxe-recordings.ts';
-import { commands, le, plain, RSP, UverbsRig } from '../../../../support/uverbs-rig.ts';
+import { addressOf } from '#native-bridge/libc/libc';
+import { bytesOf } from '#test/support/hex';
+import { recordedCommand } from '#test/support/rxe-recordings';
+import { commands, le, plain, RSP, UverbsRig } from '#test/support/uverbs-rig';
 
 const EBUSY = -16;
 const EINVAL = -22;

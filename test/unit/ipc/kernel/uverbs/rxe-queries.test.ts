@@ -1,11 +1,11 @@
 /** What a RoCE device says of itself, against recordings of the kernel's rxe. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { kernelDevices } from '../../../../../daemon/ipc/kernel/nldev/devices.ts';
-import { sysfsFiles } from '../../../../../daemon/ipc/kernel/sysfs-tree.ts';
-import { bytesOf, hexOf } from '../../../../support/hex.ts';
-import { netlinkDatagrams } from '../../../../support/netlink-answers.ts';
-import { recordedCommand } from '../../../../support/rxe-recordings.ts';
-import { commands, le, UverbsRig } from '../../../../support/uverbs-rig.ts';
+import { kernelDevices } from '#daemon/ipc/kernel/nldev/devices';
+import { sysfsFiles } from '#daemon/ipc/kernel/sysfs-tree';
+import { bytesOf, hexOf } from '#test/support/hex';
+import { netlinkDatagrams } from '#test/support/netlink-answers';
+import { recordedCommand } from '#test/support/rxe-recordings';
+import { commands, le, UverbsRig } from '#test/support/uverbs-rig';
 
 /** The node GUID of the recorded device. */
 const RECORDED_GUID = '505400fffe123456';

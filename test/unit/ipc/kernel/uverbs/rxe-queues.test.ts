@@ -1,17 +1,9 @@
 /** Queues of a RoCE device: the commands of rxe's provider, against recordings of the kernel's. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { armRequest, ShimOp } from '../../../../../daemon/ipc/kernel/shim-protocol.ts';
-import { bytesOf, hexOf } from '../../../../support/hex.ts';
-import { recordedCommand } from '../../../../support/rxe-recordings.ts';
-import {
-  commands,
-  le,
-  plain,
-  RINGS,
-  RSP,
-  request,
-  UverbsRig,
-} from '../../../../support/uverbs-rig.ts';
+import { armRequest, ShimOp } from '#daemon/ipc/kernel/shim-protocol';
+import { bytesOf, hexOf } from '#test/support/hex';
+import { recordedCommand } from '#test/support/rxe-recordings';
+import { commands, le, plain, RINGS, RSP, request, UverbsRig } from '#test/support/uverbs-rig';
 
 const EBUSY = -16;
 const EINVAL = -22;

@@ -1,12 +1,9 @@
 /** Which send queues are looked at without doorbells, and what their programs are told. */
 import { beforeEach, describe, expect, it } from 'vitest';
-import {
-  SendWatch,
-  type WatchedSends,
-} from '../../../../../daemon/ipc/kernel/uverbs/send-watch.ts';
-import { SendWords } from '../../../../../daemon/ipc/kernel/uverbs/send-words.ts';
-import type { QP } from '../../../../../daemon/rnic/queue-pair.ts';
-import { QPState } from '../../../../../verbs-api/contract/verbs/enums.ts';
+import { QPState } from '#contract/verbs/enums';
+import { SendWatch, type WatchedSends } from '#daemon/ipc/kernel/uverbs/send-watch';
+import { SendWords } from '#daemon/ipc/kernel/uverbs/send-words';
+import type { QP } from '#daemon/rnic/queue-pair';
 
 const BURST = 8;
 
