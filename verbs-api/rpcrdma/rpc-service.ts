@@ -62,6 +62,7 @@ export interface ServiceObserver {
 
 const SILENT: ServiceObserver = { handlerFailed: () => undefined };
 
+/** The programs that a server offers: finds the handler of a call and writes its reply. */
 export class RpcService {
   /** Program → version → procedure number → handler. */
   readonly #programs = new Map<number, Map<number, Map<number, Offered>>>();

@@ -52,6 +52,7 @@ export interface ReadyLine {
   readonly http?: HttpReady | undefined;
 }
 
+/** A daemon as a child process that never outlives its parent. */
 export class DaemonChild {
   /** Its private directory, which goes with it. */
   readonly directory: string;

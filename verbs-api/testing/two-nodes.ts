@@ -65,6 +65,7 @@ export interface RDMANode {
   readonly asyncEvents: AsyncEventLog;
 }
 
+/** Two connected nodes on one daemon. */
 export class TwoNodes implements AsyncDisposable {
   /** The daemon whose devices are connected. */
   readonly daemon: PrivateDaemon;
