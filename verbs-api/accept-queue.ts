@@ -7,8 +7,9 @@
  * If a call has `prepare`, which may keep state in the program, only the request for which it was called
  * last counts; others are closed.
  */
+
+import type { CancelSignal, CMEvent, WaitLimit } from '#contract/verbs/provider';
 import { throwIfAborted } from './client/cancellation.ts';
-import type { CancelSignal, CMEvent, WaitLimit } from './contract/verbs/provider.ts';
 import { isPeerFailure } from './dialing.ts';
 
 /** Honest peers confirm within milliseconds; one whose program is stopped takes longer. */

@@ -1,8 +1,8 @@
 /** The GID that stands for an IP address on RoCE. */
 import { isIPv4, isIPv6 } from 'node:net';
-import { TEXT, takes } from './contract/verbs/arguments.ts';
-import { VerbsError } from './contract/verbs/errors.ts';
-import { gidText } from './contract/verbs/gid.ts';
+import { TEXT, takes } from '#contract/verbs/arguments';
+import { VerbsError } from '#contract/verbs/errors';
+import { gidText } from '#contract/verbs/gid';
 
 const GROUPS = 8;
 

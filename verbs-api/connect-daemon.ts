@@ -1,9 +1,10 @@
 /** The provider of a running daemon. */
+
+import { optional, options, takes } from '#contract/verbs/arguments';
+import type { Provider } from '#contract/verbs/provider';
 import { DaemonChannel } from './client/daemon-channel.ts';
 import { DAEMON_FIELDS, type DaemonOptions } from './client/daemon-place.ts';
 import { DeviceProvider } from './client/device-provider.ts';
-import { optional, options, takes } from './contract/verbs/arguments.ts';
-import type { Provider } from './contract/verbs/provider.ts';
 
 /** Options of `connectDaemon`. */
 export interface ConnectDaemonOptions extends DaemonOptions {}

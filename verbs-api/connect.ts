@@ -2,12 +2,10 @@
  * Connections in a few lines, over any provider: creates the connection id, device, protection
  * domain, completion queue and queue pair that a program otherwise sets up by hand.
  */
-import { throwIfAborted } from './client/cancellation.ts';
-import { orAbort, within } from './client/deadline.ts';
-import { type Connection, type ConnectionParts, EstablishedConnection } from './connection.ts';
-import { optional, options as optionsOf, takes } from './contract/verbs/arguments.ts';
-import { CMEventType } from './contract/verbs/enums.ts';
-import { VerbsError } from './contract/verbs/errors.ts';
+
+import { optional, options as optionsOf, takes } from '#contract/verbs/arguments';
+import { CMEventType } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
 import type {
   CancelSignal,
   CMEvent,
@@ -20,8 +18,11 @@ import type {
   SRQ,
   WaitLimit,
   WireOptions,
-} from './contract/verbs/provider.ts';
-import { PROVIDER, WIRE } from './contract/verbs/signatures.ts';
+} from '#contract/verbs/provider';
+import { PROVIDER, WIRE } from '#contract/verbs/signatures';
+import { throwIfAborted } from './client/cancellation.ts';
+import { orAbort, within } from './client/deadline.ts';
+import { type Connection, type ConnectionParts, EstablishedConnection } from './connection.ts';
 import { connectFailure, owned } from './dialing.ts';
 import { addressOf } from './host-name/host-name.ts';
 import { HEADER_BYTES, type MessageOffer, takeOffer, withOffer } from './message-framing.ts';

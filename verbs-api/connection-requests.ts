@@ -1,10 +1,10 @@
 /** How an awaitable operation of a connection becomes a work request, and its completion a result. */
-import { isTransferred } from './contract/verbs/arguments.ts';
-import type { WC } from './contract/verbs/completion.ts';
-import { SendFlag, WROpcode } from './contract/verbs/enums.ts';
-import { VerbsError } from './contract/verbs/errors.ts';
-import { parseRemoteMemory, type RemoteMemory } from './contract/verbs/remote-memory.ts';
-import type { SendWR, SGE } from './contract/verbs/work-request.ts';
+import { isTransferred } from '#contract/verbs/arguments';
+import type { WC } from '#contract/verbs/completion';
+import { SendFlag, WROpcode } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
+import { parseRemoteMemory, type RemoteMemory } from '#contract/verbs/remote-memory';
+import type { SendWR, SGE } from '#contract/verbs/work-request';
 import { HEADER_BYTES, putHeader } from './message-framing.ts';
 import type { MessageWindow } from './message-window.ts';
 import type { Stage } from './staging-memory.ts';

@@ -3,6 +3,23 @@
  * its completion, and incoming messages. Uses the public verbs only. What a request is made of:
  * connection-requests.ts.
  */
+
+import {
+  OPERAND,
+  optional,
+  options as optionsOf,
+  refusalBy,
+  takes,
+  wholeNumber,
+} from '#contract/verbs/arguments';
+import type { WC } from '#contract/verbs/completion';
+import { OperationError } from '#contract/verbs/connect-errors';
+import { SendFlag, WC_STATUS_TEXT, WCStatus, WROpcode } from '#contract/verbs/enums';
+import { type ErrnoCode, VerbsError } from '#contract/verbs/errors';
+import type { CancelSignal, CQ, PD, QP, WaitLimit } from '#contract/verbs/provider';
+import type { RemoteMemory } from '#contract/verbs/remote-memory';
+import { LIMIT, WAIT_LIMIT } from '#contract/verbs/signatures';
+import type { SendWR, SGE } from '#contract/verbs/work-request';
 import { cancellable, quiet, throwIfAborted, type Waiter } from './client/cancellation.ts';
 import { NO_LIMIT, orAbort, within } from './client/deadline.ts';
 import {
@@ -13,22 +30,6 @@ import {
   sendPlan,
   writePlan,
 } from './connection-requests.ts';
-import {
-  OPERAND,
-  optional,
-  options as optionsOf,
-  refusalBy,
-  takes,
-  wholeNumber,
-} from './contract/verbs/arguments.ts';
-import type { WC } from './contract/verbs/completion.ts';
-import { OperationError } from './contract/verbs/connect-errors.ts';
-import { SendFlag, WC_STATUS_TEXT, WCStatus, WROpcode } from './contract/verbs/enums.ts';
-import { type ErrnoCode, VerbsError } from './contract/verbs/errors.ts';
-import type { CancelSignal, CQ, PD, QP, WaitLimit } from './contract/verbs/provider.ts';
-import type { RemoteMemory } from './contract/verbs/remote-memory.ts';
-import { LIMIT, WAIT_LIMIT } from './contract/verbs/signatures.ts';
-import type { SendWR, SGE } from './contract/verbs/work-request.ts';
 import { HEADER_BYTES, putHeader } from './message-framing.ts';
 import { GRANTS, type MessageWindow, RECEIVE_IDS } from './message-window.ts';
 import { BYTES_OR_SGE, PAYLOAD, REMOTE, TARGET } from './signatures.ts';

@@ -1,16 +1,8 @@
 /** Connected queue pairs: their parts, their operations, and their end. */
-import { cancellable, quiet } from './client/cancellation.ts';
-import { NO_LIMIT, within } from './client/deadline.ts';
-import {
-  ConnectionTraffic,
-  checkOperation,
-  type Ending,
-  type RemoteOptions,
-  type TrafficParts,
-} from './connection-traffic.ts';
-import { refusalBy } from './contract/verbs/arguments.ts';
-import { CMEventType } from './contract/verbs/enums.ts';
-import { VerbsError } from './contract/verbs/errors.ts';
+
+import { refusalBy } from '#contract/verbs/arguments';
+import { CMEventType } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
 import type {
   CMEvent,
   ConnectionId,
@@ -20,9 +12,18 @@ import type {
   QP,
   SocketAddress,
   WaitLimit,
-} from './contract/verbs/provider.ts';
-import type { RemoteMemory } from './contract/verbs/remote-memory.ts';
-import type { SGE } from './contract/verbs/work-request.ts';
+} from '#contract/verbs/provider';
+import type { RemoteMemory } from '#contract/verbs/remote-memory';
+import type { SGE } from '#contract/verbs/work-request';
+import { cancellable, quiet } from './client/cancellation.ts';
+import { NO_LIMIT, within } from './client/deadline.ts';
+import {
+  ConnectionTraffic,
+  checkOperation,
+  type Ending,
+  type RemoteOptions,
+  type TrafficParts,
+} from './connection-traffic.ts';
 import type { MessageWindow } from './message-window.ts';
 
 /** The parts of a connection. */

@@ -2,10 +2,7 @@
  * Datagrams in a few lines: finds services, serves them, and joins multicast groups, over any
  * provider that has a RoCE device. It is what rdma_cm does with RDMA_PS_UDP.
  */
-import { addressGid } from './address-gid.ts';
-import { orAbort, within } from './client/deadline.ts';
-import type { EndpointOptions, ListenOptions } from './connect.ts';
-import type { ConnectionParts } from './connection.ts';
+
 import {
   BYTES,
   fields,
@@ -14,11 +11,11 @@ import {
   TEXT,
   takes,
   UINT32,
-} from './contract/verbs/arguments.ts';
-import type { WC } from './contract/verbs/completion.ts';
-import { QPType, RDMA_UDP_QKEY } from './contract/verbs/enums.ts';
-import { VerbsError } from './contract/verbs/errors.ts';
-import { parseGrh } from './contract/verbs/gid.ts';
+} from '#contract/verbs/arguments';
+import type { WC } from '#contract/verbs/completion';
+import { QPType, RDMA_UDP_QKEY } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
+import { parseGrh } from '#contract/verbs/gid';
 import type {
   AH,
   CMEvent,
@@ -27,9 +24,13 @@ import type {
   QP,
   SocketAddress,
   WaitLimit,
-} from './contract/verbs/provider.ts';
-import { LIMIT, PROVIDER, QUEUE_PAIR } from './contract/verbs/signatures.ts';
-import type { DatagramDestination } from './contract/verbs/work-request.ts';
+} from '#contract/verbs/provider';
+import { LIMIT, PROVIDER, QUEUE_PAIR } from '#contract/verbs/signatures';
+import type { DatagramDestination } from '#contract/verbs/work-request';
+import { addressGid } from './address-gid.ts';
+import { orAbort, within } from './client/deadline.ts';
+import type { EndpointOptions, ListenOptions } from './connect.ts';
+import type { ConnectionParts } from './connection.ts';
 import { connectFailure, owned } from './dialing.ts';
 import { addressOf } from './host-name/host-name.ts';
 import { RequestListener } from './request-listener.ts';

@@ -1,8 +1,9 @@
 /** What calls that reach for a peer share: an id while it is in use, and their errors. */
+
+import { ConnectionRejectedError } from '#contract/verbs/connect-errors';
+import { type ErrnoCode, isVerbsError, VerbsError } from '#contract/verbs/errors';
+import type { CancelSignal, ConnectionId } from '#contract/verbs/provider';
 import { throwIfAborted } from './client/cancellation.ts';
-import { ConnectionRejectedError } from './contract/verbs/connect-errors.ts';
-import { type ErrnoCode, isVerbsError, VerbsError } from './contract/verbs/errors.ts';
-import type { CancelSignal, ConnectionId } from './contract/verbs/provider.ts';
 
 /** Codes of a connection that the network or the peer prevents. */
 const PEER_FAILURES: ReadonlySet<ErrnoCode> = new Set<ErrnoCode>([

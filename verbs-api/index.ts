@@ -2,21 +2,7 @@
  * The public surface of the package: the verbs of an RDMA device, typed, over a running daemon.
  * The same verbs without a daemon are in `iwarpd/embedded`.
  */
-export { addressGid } from './address-gid.ts';
-export { DaemonControl, type DaemonControlOptions } from './client/daemon-control.ts';
-export { incRkey } from './client/memory-window.ts';
-export {
-  type ConnectionRequest,
-  type ConnectOptions,
-  connect,
-  type EndpointOptions,
-  type Listener,
-  type ListenOptions,
-  listen,
-} from './connect.ts';
-export { type ConnectDaemonOptions, connectDaemon } from './connect-daemon.ts';
-export type { Connection, ConnectionParts } from './connection.ts';
-export type { Ending, RemoteOptions } from './connection-traffic.ts';
+
 export type {
   ConnectionPhase,
   ConnectionSummary,
@@ -25,27 +11,27 @@ export type {
   ObjectFilter,
   QPSummary,
   ResetReport,
-} from './contract/protocol/control.ts';
+} from '#contract/protocol/control';
 export type {
   FaultKind,
   FaultOpcode,
   FaultSpec,
   FaultStatus,
   FaultVerb,
-} from './contract/protocol/faults.ts';
+} from '#contract/protocol/faults';
 export type {
   ClientStatus,
   ClientUsage,
   DaemonStatus,
   DeviceStatus,
   HttpReady,
-} from './contract/protocol/ipc-admin.ts';
+} from '#contract/protocol/ipc-admin';
 export type {
   TraceRecord,
   TraceRecordKind,
   TraceRequest,
   TraceSample,
-} from './contract/protocol/trace-sample.ts';
+} from '#contract/protocol/trace-sample';
 export type {
   AHAttributes,
   DeviceAttributes,
@@ -62,9 +48,9 @@ export type {
   QPPathAttributes,
   SomePathAttributes,
   SRQAttributes,
-} from './contract/verbs/attributes.ts';
-export type { AsyncEvent, WC } from './contract/verbs/completion.ts';
-export { ConnectionRejectedError, OperationError } from './contract/verbs/connect-errors.ts';
+} from '#contract/verbs/attributes';
+export type { AsyncEvent, WC } from '#contract/verbs/completion';
+export { ConnectionRejectedError, OperationError } from '#contract/verbs/connect-errors';
 export {
   Access,
   type AccessBit,
@@ -92,7 +78,7 @@ export {
   type WCStatusNumber,
   WROpcode,
   type WROpcodeNumber,
-} from './contract/verbs/enums.ts';
+} from '#contract/verbs/enums';
 export {
   ERRNO,
   type ErrnoCode,
@@ -100,8 +86,8 @@ export {
   isVerbsError,
   VerbsError,
   type VerbsErrorFields,
-} from './contract/verbs/errors.ts';
-export { GRH_BYTES, type Grh, parseGrh } from './contract/verbs/gid.ts';
+} from '#contract/verbs/errors';
+export { GRH_BYTES, type Grh, parseGrh } from '#contract/verbs/gid';
 export type {
   AH,
   CancelSignal,
@@ -130,8 +116,8 @@ export type {
   VerbsObject,
   WaitLimit,
   WireOptions,
-} from './contract/verbs/provider.ts';
-export { parseRemoteMemory, type RemoteMemory } from './contract/verbs/remote-memory.ts';
+} from '#contract/verbs/provider';
+export { parseRemoteMemory, type RemoteMemory } from '#contract/verbs/remote-memory';
 export type {
   AddressHandleRef,
   BindInfo,
@@ -150,7 +136,22 @@ export type {
   SGE,
   WriteWithImmWR,
   WriteWR,
-} from './contract/verbs/work-request.ts';
+} from '#contract/verbs/work-request';
+export { addressGid } from './address-gid.ts';
+export { DaemonControl, type DaemonControlOptions } from './client/daemon-control.ts';
+export { incRkey } from './client/memory-window.ts';
+export {
+  type ConnectionRequest,
+  type ConnectOptions,
+  connect,
+  type EndpointOptions,
+  type Listener,
+  type ListenOptions,
+  listen,
+} from './connect.ts';
+export { type ConnectDaemonOptions, connectDaemon } from './connect-daemon.ts';
+export type { Connection, ConnectionParts } from './connection.ts';
+export type { Ending, RemoteOptions } from './connection-traffic.ts';
 export {
   type AcceptDatagramsOptions,
   type AnswerDatagramsOptions,

@@ -8,7 +8,7 @@
  *  header   u8 kind (0 message, 1 credits alone) | u8 0 | u16 credits
  * ```
  */
-import { VerbsError } from './contract/verbs/errors.ts';
+import { VerbsError } from '#contract/verbs/errors';
 
 /** The offer of one end to the other. */
 export interface MessageOffer {

@@ -7,9 +7,9 @@
  * receive. A grant is sent once half the window was taken, or with the next message. The peer can
  * thus have at most two grants in flight.
  */
-import { Access } from './contract/verbs/enums.ts';
-import { VerbsError } from './contract/verbs/errors.ts';
-import type { MR, PD, QP } from './contract/verbs/provider.ts';
+import { Access } from '#contract/verbs/enums';
+import { VerbsError } from '#contract/verbs/errors';
+import type { MR, PD, QP } from '#contract/verbs/provider';
 import { HEADER_BYTES, type MessageOffer, parseHeader } from './message-framing.ts';
 
 /** How a connection carries messages. */

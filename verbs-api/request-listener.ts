@@ -1,14 +1,9 @@
 /** A listening id whose connect requests are taken one by one: what listeners of all kinds share. */
 import { setImmediate } from 'node:timers/promises';
+import { CMEventType } from '#contract/verbs/enums';
+import type { CancelSignal, CMEvent, ConnectionId, SocketAddress } from '#contract/verbs/provider';
 import { type AcceptLimit, AcceptQueue } from './accept-queue.ts';
 import { within } from './client/deadline.ts';
-import { CMEventType } from './contract/verbs/enums.ts';
-import type {
-  CancelSignal,
-  CMEvent,
-  ConnectionId,
-  SocketAddress,
-} from './contract/verbs/provider.ts';
 import { owned } from './dialing.ts';
 
 /** A request of a peer, which is accepted with options. */

@@ -2,7 +2,7 @@
  * The default contexts: connections without a protection domain share one context per provider and
  * device, since a client of a daemon may open only 64.
  */
-import type { Context, Provider } from './contract/verbs/provider.ts';
+import type { Context, Provider } from '#contract/verbs/provider';
 
 /** A context shared with other users. */
 interface SharedContext {

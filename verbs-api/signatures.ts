@@ -1,4 +1,4 @@
-/** Parts of what connections, listeners and datagrams take. The calls of the verbs: contract/verbs/signatures.ts. */
+/** Parts of what connections, listeners and datagrams take; the verbs: daemon/contract/verbs/signatures.ts. */
 import {
   BYTES,
   either,
@@ -15,16 +15,16 @@ import {
   TEXT,
   UINT32,
   wholeNumber,
-} from './contract/verbs/arguments.ts';
-import type { RemoteMemory } from './contract/verbs/remote-memory.ts';
+} from '#contract/verbs/arguments';
+import type { RemoteMemory } from '#contract/verbs/remote-memory';
 import {
   COMPLETION_QUEUE,
   LIMIT,
   PROTECTION_DOMAIN,
   SHARED_RECEIVE_QUEUE,
   SOCKET_ADDRESS,
-} from './contract/verbs/signatures.ts';
-import type { SGE } from './contract/verbs/work-request.ts';
+} from '#contract/verbs/signatures';
+import type { SGE } from '#contract/verbs/work-request';
 import { MESSAGE_MAX_BYTES, WINDOW_MAX } from './message-framing.ts';
 import type { MessageOptions } from './message-window.ts';
 

@@ -1,7 +1,8 @@
 /** Registered memory through which data is copied, so callers need not register theirs. */
+
+import { Access } from '#contract/verbs/enums';
+import type { MR, PD } from '#contract/verbs/provider';
 import { quiet } from './client/cancellation.ts';
-import { Access } from './contract/verbs/enums.ts';
-import type { MR, PD } from './contract/verbs/provider.ts';
 
 const SMALLEST_BYTES = 4096;
 /**

@@ -66,7 +66,7 @@ export interface DeviceAH {
   close(): void;
 }
 
-/** A completion queue; layout of its ring: contract/queue-layout.ts. */
+/** A completion queue; layout of its ring: daemon/contract/protocol/queue-layout.ts. */
 export interface DeviceCQ extends TaggedObject {
   /** Entries of the ring. */
   readonly count: number;

@@ -44,7 +44,7 @@ static const char *environment(const char *name) {
   return value == NULL || value[0] == '\0' ? NULL : value;
 }
 
-/* Where the daemon listens, as verbs-api/contract/protocol/ipc-admin.ts has it. */
+/* Where the daemon listens, as daemon/contract/protocol/ipc-admin.ts has it. */
 static bool socket_address(struct sockaddr_un *address) {
   memset(address, 0, sizeof *address);
   address->sun_family = AF_UNIX;

@@ -1,5 +1,5 @@
 /* The bytes between the shim and the daemon: the greeting of
- * verbs-api/contract/protocol/ipc-frames.ts and the commands of the kernel personality. All numbers
+ * daemon/contract/protocol/ipc-frames.ts and the commands of the kernel personality. All numbers
  * are little endian, as on every machine this builds for. */
 #ifndef IWARPD_PROTOCOL_H
 #define IWARPD_PROTOCOL_H

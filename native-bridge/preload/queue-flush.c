@@ -1,5 +1,5 @@
 /* See queue-flush.h. The layouts of queues with flags are those of rdma/siw-abi.h and of
- * verbs-api/contract/protocol/queue-layout.ts. */
+ * daemon/contract/protocol/queue-layout.ts. */
 #include "queue-flush.h"
 
 #include <stdatomic.h>

@@ -115,8 +115,8 @@ describeWith(['kernel-peer', 'nfs'], 'NFS over RDMA between iwarpd and Linux', (
       // A copy: the compared file must not change meanwhile.
       const source = folder.file('source');
       cpSync(join(repositoryRoot(), 'verbs-api'), source, { recursive: true });
-      chmodSync(join(source, 'contract/verbs/enums.ts'), 0o444);
-      symlinkSync('contract/verbs/enums.ts', join(source, 'link'));
+      chmodSync(join(source, 'nfs/nfs3/constants.ts'), 0o444);
+      symlinkSync('nfs/nfs3/constants.ts', join(source, 'link'));
       await inGuest(`cp -r --preserve=mode,timestamps ${source} ${mounted}/tree
         echo 3 >/proc/sys/vm/drop_caches
         diff -r --no-dereference ${source} ${mounted}/tree`);

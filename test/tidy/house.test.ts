@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { files, importsOf, readSource, sources } from './source-graph.ts';
 
 const pureFolders = [
-  'verbs-api/contract/',
+  'daemon/contract/',
   'verbs-api/rpcrdma/core/',
   'verbs-api/nfs/nfs3/',
   'daemon/invariants/',

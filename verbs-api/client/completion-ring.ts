@@ -66,7 +66,7 @@ const WC_STATUSES: readonly WCStatus[] = indexed(
   WCStatus.generalErr,
 );
 
-/** Takes completions out of the ring and arms it. Layout: contract/queue-layout.ts. */
+/** Takes completions out of the ring and arms it. Layout: daemon/contract/protocol/queue-layout.ts. */
 export class CompletionRing {
   #memory: RingMemory;
   #mask: number;

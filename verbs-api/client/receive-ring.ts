@@ -15,7 +15,7 @@ const SGES = RQE.sge >>> 2;
 /** Position of num_sge inside the word that starts with the flags. */
 const NUM_SGE_SHIFT = (RQE.numSge - RQE.flags) * 8;
 
-/** Writes receive work requests into the ring. Layout and protocol: contract/queue-layout.ts. */
+/** Writes receive work requests into the ring. Layout and protocol: daemon/contract/protocol/queue-layout.ts. */
 export class ReceiveRing {
   readonly #memory: RingMemory;
   readonly #mask: number;

@@ -68,7 +68,7 @@ interface SendRingLimits {
 }
 
 /**
- * Writes send work requests into the ring. Layout and protocol: contract/queue-layout.ts.
+ * Writes send work requests into the ring. Layout and protocol: daemon/contract/protocol/queue-layout.ts.
  *
  * `post` writes elements; once per batch, `doorbellDue` determines whether the device may have gone
  * idle without seeing the batch's first element.
