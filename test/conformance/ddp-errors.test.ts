@@ -232,7 +232,7 @@ describe('a segment', () => {
     expect(region.bytes[0]).toBe(0);
     // DDP-3-04: TCP is closed too, if the peer never closes.
     await until(() => facing.node.host.connections().length === 0, 'the socket to close');
-    expect(facing.heardNow()).toEqual([]);
+    expect(facing.receivedNow()).toEqual([]);
   });
 });
 

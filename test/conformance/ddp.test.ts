@@ -33,7 +33,7 @@ describe('a sent untagged message', () => {
     const payload = pattern(250);
     facing.consumer.send(payload);
     const [a = '', b = '', c = ''] = cut(payload, 128 - UNTAGGED);
-    expect(await facing.hear(3)).toEqual(
+    expect(await facing.receive(3)).toEqual(
       [`${send('01', 1, 0)} ${a}`, `${send('01', 1, 110)} ${b}`, `${send('41', 1, 220)} ${c}`].map(
         compactHex,
       ),
@@ -47,7 +47,7 @@ describe('a sent untagged message', () => {
     const sink = facing.consumer.register(8);
     facing.consumer.read(sink, 1, 1, 0);
     facing.consumer.send('');
-    const ulpdus = await facing.hear(7);
+    const ulpdus = await facing.receive(7);
     // QN and MSN.
     expect(ulpdus.map((ulpdu) => ulpdu.slice(12, 28))).toEqual([
       '0000000000000001',
@@ -63,7 +63,7 @@ describe('a sent untagged message', () => {
   it('of no bytes is one segment, its header alone [DDP-4.1-03, DDP-4.4-01, DDP-5.2-10, RDMAP-5.3-08]', async () => {
     const facing = await Facing.initiator();
     facing.consumer.send('');
-    expect(await facing.hear(1)).toEqual([compactHex(send('41', 1, 0))]);
+    expect(await facing.receive(1)).toEqual([compactHex(send('41', 1, 0))]);
   });
 });
 
@@ -74,7 +74,7 @@ describe('a sent tagged message', () => {
     // The sum with the offset carries into the upper half.
     facing.consumer.write(payload, 0x11223344, 0xffff_ffe0);
     const [a = '', b = '', c = ''] = cut(payload, 128 - TAGGED);
-    expect(await facing.hear(3)).toEqual(
+    expect(await facing.receive(3)).toEqual(
       [
         `8140 11223344 00000000ffffffe0 ${a}`,
         `8140 11223344 0000000100000052 ${b}`,
@@ -86,7 +86,7 @@ describe('a sent tagged message', () => {
   it('of no bytes is one segment, its header alone [DDP-4.4-01, DDP-5.2-10, RDMAP-5.1-06]', async () => {
     const facing = await Facing.initiator();
     facing.consumer.write('', 0x11223344, 0x1000);
-    expect(await facing.hear(1)).toEqual([compactHex('c140 11223344 0000000000001000')]);
+    expect(await facing.receive(1)).toEqual([compactHex('c140 11223344 0000000000001000')]);
   });
 });
 
@@ -101,7 +101,7 @@ describe('sent messages', () => {
     consumer.write('43', 3, 0);
     consumer.send('44');
     // Control bytes: T and L, opcode. Segments of different messages do not interleave.
-    expect((await facing.hear(7)).map((ulpdu) => ulpdu.slice(0, 4))).toEqual([
+    expect((await facing.receive(7)).map((ulpdu) => ulpdu.slice(0, 4))).toEqual([
       '8140',
       'c140',
       '0143',
@@ -142,7 +142,7 @@ describe('sent messages', () => {
     expect(await consumer.statuses(messages)).toEqual(Array(messages).fill(WCStatus.success));
     facing.node.host.cm.disconnect(facing.id);
     await until(() => peer.ended, 'all that was sent');
-    const skimmed = skimFpdus(peer.heard.subarray(facing.startup.length));
+    const skimmed = skimFpdus(peer.received.subarray(facing.startup.length));
     const carried = skimmed.reduce((sum, { ulpduBytes }) => sum + ulpduBytes - UNTAGGED, 0);
     expect(carried).toBe(messages * length);
     const full = skimmed.filter(({ last }) => !last).map(({ ulpduBytes }) => ulpduBytes);

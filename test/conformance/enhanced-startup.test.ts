@@ -113,7 +113,7 @@ async function refusal(parts: Word, options: FacingOptions): Promise<string[]> {
   peer.finish();
   expect(await node.event(id)).toMatchObject({ type: CMEventType.connectError });
   await until(() => node.host.connections().length === 0, 'the connection to go');
-  return readFpdus(peer.heard.subarray(length)).map(({ ulpdu }) => ulpdu);
+  return readFpdus(peer.received.subarray(length)).map(({ ulpdu }) => ulpdu);
 }
 
 /** A Terminate of MPA, with the code as two digits. */
@@ -189,7 +189,7 @@ describe('the frames', () => {
     const { peer, listener } = await dialIn(node);
     peer.say(request({}));
     await peer.overs();
-    expect(peer.heard).toHaveLength(0);
+    expect(peer.received).toHaveLength(0);
     expect(node.eventsOf(listener)).toEqual([]);
     expect(node.notices.some(({ kind }) => kind === 'refused')).toBe(true);
     // The other end: our own initiator reports to its consumer that the connection ended.
@@ -356,12 +356,12 @@ describe('the RTR', () => {
       expect((await node.event(id)).type).toBe(CMEventType.established);
       node.host.doorbell(consumer.qp);
       const rtr = compactHex(golden);
-      await peer.hears(length + 2 + rtr.length / 2 + 4 + 2 + 20 + 4);
-      expect(hexOf(peer.heard.subarray(length + 2)).startsWith(rtr)).toBe(true);
+      await peer.receive(length + 2 + rtr.length / 2 + 4 + 2 + 20 + 4);
+      expect(hexOf(peer.received.subarray(length + 2)).startsWith(rtr)).toBe(true);
       const second = length + 2 + rtr.length / 2 + ((4 - ((2 + rtr.length / 2) % 4)) % 4) + 4;
       const msn = 'b' in flags ? 2 : 1;
       expect(
-        hexOf(peer.heard.subarray(second + 2)).startsWith(
+        hexOf(peer.received.subarray(second + 2)).startsWith(
           compactHex(`4143 00000000 00000000 ${hex32(msn)} 00000000 4142`),
         ),
       ).toBe(true);
@@ -371,7 +371,9 @@ describe('the RTR', () => {
   it('is one that both sides have [EMPA-9.2-10]', async () => {
     const wire = { peerToPeer: true, rtrKinds: { send: true, write: false, read: false } } as const;
     const facing = await initiator({ a: true, b: true, c: true, d: true }, [8, 8], { wire });
-    expect(await facing.hear(1)).toEqual([compactHex('4143 00000000 00000000 00000001 00000000')]);
+    expect(await facing.receive(1)).toEqual([
+      compactHex('4143 00000000 00000000 00000001 00000000'),
+    ]);
   });
 
   it('that neither side can send ends with Terminate 2/0/7 [EMPA-9.2-13]', async () => {
@@ -383,7 +385,7 @@ describe('the RTR', () => {
     const facing = await initiator({ b: true, c: true, d: true });
     expect(await facing.hearAll()).toEqual([]);
     facing.consumer.send('41');
-    expect(await facing.hear(1)).toEqual([
+    expect(await facing.receive(1)).toEqual([
       compactHex('4143 00000000 00000000 00000001 00000000 41'),
     ]);
   });
@@ -393,7 +395,7 @@ describe('the RTR', () => {
     facing.consumer.send('41');
     expect(await facing.hearAll()).toEqual([]);
     facing.say('c140 00000000 0000000000000000');
-    expect(await facing.hear(1)).toHaveLength(1);
+    expect(await facing.receive(1)).toHaveLength(1);
   });
 });
 

@@ -44,7 +44,7 @@ describe('an FPDU', () => {
     const facing = await Facing.initiator();
     const lengths = [0, 1, 2, 3, 4, 5, 100, 1000];
     sendAll(facing, lengths, '5a');
-    const ulpdus = await facing.hear(lengths.length);
+    const ulpdus = await facing.receive(lengths.length);
     expect(ulpdus).toEqual(lengths.map((n, i) => compactHex(`${send(i + 1)} ${'5a'.repeat(n)}`)));
     const fpdus = facing.fpdus();
     expect(fpdus.every(({ crcGood }) => crcGood)).toBe(true);
@@ -54,14 +54,14 @@ describe('an FPDU', () => {
     // Written out: the second.
     const { at = 0, end = 0 } = fpdus[1] ?? {};
     const { length } = facing.startup;
-    const bytes = hexOf(facing.peer.heard.subarray(length + at, length + end));
+    const bytes = hexOf(facing.peer.received.subarray(length + at, length + end));
     expect(bytes.slice(0, -8)).toBe(compactHex(`0013 ${send(2)} 5a 000000`));
   });
 
   it('carries a segment of at most 64768 bytes [MPA-3-05, MPA-4.5-03]', async () => {
     const facing = await Facing.initiator({ wire: { fpduSize: { kind: 'large' } } });
     sendAll(facing, [200_000]);
-    const ulpdus = await facing.hear(4);
+    const ulpdus = await facing.receive(4);
     expect(ulpdus.map(sizeOf)).toEqual([64_768, 64_768, 64_768, 200_000 - 3 * 64_750 + 18]);
   });
 
@@ -119,7 +119,7 @@ describe('MULPDU', () => {
     const carried = (): number =>
       facing.fpdus().reduce((sum, { ulpdu }) => sum + sizeOf(ulpdu) - 18, 0);
     await until(() => carried() >= total, 'all messages');
-    return facing.heardNow().map(sizeOf);
+    return facing.receivedNow().map(sizeOf);
   }
 
   it.each([
@@ -175,8 +175,8 @@ describe('markers that a peer asked for', () => {
   it('are the example of the RFC: the first FPDU [MPA-4.2-01, MPA-4.2-02, MPA-4.4-13, MPA-4.4-17]', async () => {
     const facing = await marked();
     sendAll(facing, [24]);
-    await facing.hear(1);
-    expect(hexOf(facing.peer.heard.subarray(20))).toBe(
+    await facing.receive(1);
+    expect(hexOf(facing.peer.received.subarray(20))).toBe(
       compactHex(`00000000 002a ${send(1)} 00*24 52239983`),
     );
   });
@@ -184,8 +184,8 @@ describe('markers that a peer asked for', () => {
   it('are the example of the RFC: the second FPDU [MPA-4.3-04, MPA-4.4-11, MPA-4.4-18]', async () => {
     const facing = await marked();
     sendAll(facing, [464, 24]);
-    await facing.hear(2);
-    expect(hexOf(facing.peer.heard.subarray(20 + 0x1ec))).toBe(
+    await facing.receive(2);
+    expect(hexOf(facing.peer.received.subarray(20 + 0x1ec))).toBe(
       compactHex(`002a ${send(2)} 00000014 00*24 84925898`),
     );
   });
@@ -193,8 +193,8 @@ describe('markers that a peer asked for', () => {
   it('between two FPDUs belong to the second one [MPA-4.3-11, MPA-4.4-13, MPA-4.4-14]', async () => {
     const facing = await marked();
     sendAll(facing, [484, 1]);
-    await facing.hear(2);
-    const stream = facing.peer.heard.subarray(20);
+    await facing.receive(2);
+    const stream = facing.peer.received.subarray(20);
     expect(hexOf(stream.subarray(508, 518))).toBe(compactHex('a09bb55b 00000000 0013'));
     expect(facing.fpdus()[1]).toMatchObject({ at: 516, crcGood: true });
   });
@@ -203,7 +203,7 @@ describe('markers that a peer asked for', () => {
     const facing = await marked();
     // 4 of marker, 2 of length, 18 of header, 488 of payload: the CRC would begin at 512.
     sendAll(facing, [488]);
-    await facing.hear(1);
+    await facing.receive(1);
     const [fpdu] = facing.fpdus();
     expect(fpdu).toMatchObject({ crcGood: true, end: 520 });
     expect(fpdu?.markers).toMatchObject([{ at: 0 }, { at: 512, fpduPointer: 508 }]);
@@ -213,10 +213,10 @@ describe('markers that a peer asked for', () => {
     const facing = await marked();
     const lengths = Array.from({ length: 60 }, (_, i) => (i * 211) % 2900);
     sendAll(facing, lengths);
-    await facing.hear(lengths.length);
+    await facing.receive(lengths.length);
     const fpdus = facing.fpdus();
     const markers = fpdus.flatMap((fpdu) => fpdu.markers.map((marker) => ({ marker, fpdu })));
-    const { length } = facing.peer.heard.subarray(20);
+    const { length } = facing.peer.received.subarray(20);
     expect(markers.map(({ marker }) => marker.at)).toEqual(
       Array.from({ length: Math.ceil(length / 512) }, (_, i) => i * 512),
     );
@@ -277,9 +277,9 @@ describe('a CRC that is wrong', () => {
     const facing = await Facing.responder();
     const region = facing.consumer.register(64);
     facing.consumer.postReceive(8, 4);
-    const spoiled = facing.frame(`${send(1)} 41`);
-    spoiled[spoiled.length - 1] = (spoiled.at(-1) ?? 0) ^ 1;
-    facing.peer.say(spoiled);
+    const corrupted = facing.frame(`${send(1)} 41`);
+    corrupted[corrupted.length - 1] = (corrupted.at(-1) ?? 0) ^ 1;
+    facing.peer.say(corrupted);
     for (let i = 0; i < 50; i++)
       facing.say(`${send(1)} 42`, `c140 ${region.stag} 0000000000001000 43`);
     expect(await facing.terminate()).toBe('20020000');
@@ -291,9 +291,9 @@ describe('a CRC that is wrong', () => {
 
   it('does not make MPA close: a Terminate is sent, then a FIN [MPA-8-08, RDMAP-6.2.1-03]', async () => {
     const facing = await Facing.responder();
-    const spoiled = facing.frame(`${send(1)} 41`);
-    spoiled[spoiled.length - 1] = (spoiled.at(-1) ?? 0) ^ 1;
-    facing.peer.say(spoiled);
+    const corrupted = facing.frame(`${send(1)} 41`);
+    corrupted[corrupted.length - 1] = (corrupted.at(-1) ?? 0) ^ 1;
+    facing.peer.say(corrupted);
     expect(await facing.terminate()).toBe('20020000');
     expect([facing.peer.ended, facing.peer.errorCode]).toEqual([true, undefined]);
     facing.peer.finish();

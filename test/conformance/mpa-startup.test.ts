@@ -48,7 +48,7 @@ async function expectRefused(bytes: Uint8Array, finish = false, wire = {}): Prom
   peer.say(bytes);
   if (finish) peer.finish();
   await peer.overs();
-  expect(peer.heard).toHaveLength(0);
+  expect(peer.received).toHaveLength(0);
   expect(node.eventsOf(listener)).toEqual([]);
   await until(() => node.host.connections().length === 0, 'the connection to go');
   return node;
@@ -65,7 +65,7 @@ async function expectConnectError(reply: Uint8Array, wire = {}, finish = false):
   if (finish) peer.finish();
   expect(await node.event(id)).toMatchObject({ type: CMEventType.connectError, error: 'EINVAL' });
   await peer.overs();
-  expect(peer.heard).toHaveLength(length);
+  expect(peer.received).toHaveLength(length);
 }
 
 describe('a Request', () => {
@@ -121,13 +121,13 @@ describe('a responder', () => {
     const { peer, listener } = await dialIn(node);
     for (const part of [REQUEST_1.subarray(0, 19), REQUEST_1.subarray(19)]) {
       await settled();
-      expect(peer.heard).toHaveLength(0);
+      expect(peer.received).toHaveLength(0);
       expect(node.eventsOf(listener)).toEqual([]);
       peer.say(part);
     }
     const { id } = await node.event(listener);
     await settled();
-    expect(peer.heard).toHaveLength(0);
+    expect(peer.received).toHaveLength(0);
     node.host.cm.accept(id, new Consumer(node).qp, NO_WISHES);
     // MPA-7.1.1-04: and then the Reply, with its key.
     expect(hexOf(await startupOf(peer))).toBe(`${REPLY_KEY}40010000`);
@@ -206,11 +206,11 @@ describe('a responder', () => {
     const whole = facing.frame('c140 00000000 0000000000000000');
     facing.peer.say(whole.subarray(0, 19));
     await settled();
-    expect(facing.peer.heard).toHaveLength(facing.startup.length);
+    expect(facing.peer.received).toHaveLength(facing.startup.length);
     facing.peer.say(whole.subarray(19));
-    expect(await facing.hear(1)).toEqual([compactHex(`${SEND} 4142`)]);
+    expect(await facing.receive(1)).toEqual([compactHex(`${SEND} 4142`)]);
     // The first bytes are the marker, and it belongs to the FPDU after it.
-    expect(hexOf(facing.peer.heard.subarray(20, 26))).toBe('000000000014');
+    expect(hexOf(facing.peer.received.subarray(20, 26))).toBe('000000000014');
   });
 });
 
@@ -223,13 +223,13 @@ describe('an initiator', () => {
     node.host.doorbell(consumer.qp);
     for (const part of [REPLY_1.subarray(0, 19), REPLY_1.subarray(19)]) {
       await settled();
-      expect(peer.heard).toHaveLength(20);
+      expect(peer.received).toHaveLength(20);
       expect(node.eventsOf(id)).toEqual([]);
       expect(consumer.qp.state).not.toBe(QPState.RTS);
       peer.say(part);
     }
     expect((await node.event(id)).type).toBe(CMEventType.established);
-    await peer.hears(21);
+    await peer.receive(21);
   });
 
   it.each([
@@ -259,7 +259,7 @@ describe('an initiator', () => {
       });
       expect(facing.established.error).toBeUndefined();
       facing.consumer.send('41');
-      expect(await facing.hear(1)).toEqual([compactHex(`${SEND} 41`)]);
+      expect(await facing.receive(1)).toEqual([compactHex(`${SEND} 41`)]);
     }
   });
 
@@ -298,7 +298,7 @@ describe('markers', () => {
         [responder, inRequest],
       ] as const) {
         facing.consumer.send('41'.repeat(600));
-        expect(await facing.hear(1)).toEqual([compactHex(`${SEND} ${'41'.repeat(600)}`)]);
+        expect(await facing.receive(1)).toEqual([compactHex(`${SEND} ${'41'.repeat(600)}`)]);
         expect(facing.fpdus()[0]?.markers.map(({ at }) => at)).toEqual(markers ? [0, 512] : []);
         // And the host finds those that it requested.
         facing.consumer.postReceive(600);
@@ -324,7 +324,7 @@ describe('CRCs', () => {
   }
 
   /** A Send whose CRC is wrong by one bit. */
-  function spoiled(facing: Facing): Uint8Array {
+  function corrupted(facing: Facing): Uint8Array {
     const bytes = facing.frame(`${SEND} 41`);
     bytes[bytes.length - 1] = (bytes.at(-1) ?? 0) ^ 1;
     return bytes;
@@ -339,10 +339,10 @@ describe('CRCs', () => {
     async (inRequest, inReply) => {
       for (const facing of await pairs(inRequest, inReply)) {
         facing.consumer.send('41');
-        await facing.hear(1);
+        await facing.receive(1);
         expect(facing.fpdus()[0]?.crcGood).toBe(true);
         facing.consumer.postReceive(8);
-        facing.peer.say(spoiled(facing));
+        facing.peer.say(corrupted(facing));
         expect(await facing.terminate()).toBe('20020000');
         expect(await facing.consumer.received(1)).toMatchObject([{ status: WCStatus.wrFlushErr }]);
       }
@@ -352,12 +352,12 @@ describe('CRCs', () => {
   it('are not checked when neither side asks [MPA-4.4-06, MPA-7.1.1-09, MPA-4.1-06]', async () => {
     for (const facing of await pairs(false, false)) {
       facing.consumer.postReceive(8, 2);
-      facing.peer.say(spoiled(facing));
+      facing.peer.say(corrupted(facing));
       facing.say('4143 00000000 00000000 00000002 00000000 42');
       expect(await facing.consumer.payloads(2)).toEqual(['41', '42']);
       facing.consumer.send('43');
       // MPA-4.4-08: the field is present, whatever its value.
-      expect(await facing.hear(1)).toEqual([compactHex(`${SEND} 43`)]);
+      expect(await facing.receive(1)).toEqual([compactHex(`${SEND} 43`)]);
     }
   });
 

@@ -49,8 +49,8 @@ async function overTcp(call: string): Promise<Buffer> {
   const peer = await TcpPeer.dial(server.mountPort);
   const bytes = bytesOf(call);
   peer.say(bytesOf(hex32((0x8000_0000 | bytes.length) >>> 0)), bytes);
-  await peer.hears(4);
-  const reply = await peer.hears(4 + (peer.heard.readUInt32BE(0) & 0x7fff_ffff));
+  await peer.receive(4);
+  const reply = await peer.receive(4 + (peer.received.readUInt32BE(0) & 0x7fff_ffff));
   peer.destroy();
   return reply.subarray(4);
 }

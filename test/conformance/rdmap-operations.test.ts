@@ -35,7 +35,7 @@ describe('a Send', () => {
     consumer.send('42', invalidate);
     consumer.send('43', solicited);
     consumer.send('44', { ...invalidate, ...solicited });
-    expect(await facing.hear(4)).toEqual(
+    expect(await facing.receive(4)).toEqual(
       [
         `${send(1, '43')} 41`,
         `${send(2, '44', 'cafe0001')} 42`,
@@ -49,7 +49,7 @@ describe('a Send', () => {
     const facing = await Facing.initiator({ wire: SMALL });
     const opcode = WROpcode.sendWithInv;
     facing.consumer.send('41'.repeat(300), { opcode, invalidateRkey: 0xcafe0001 });
-    const headers = (await facing.hear(3)).map((ulpdu) => ulpdu.slice(2, 12));
+    const headers = (await facing.receive(3)).map((ulpdu) => ulpdu.slice(2, 12));
     expect(headers).toEqual(Array(3).fill('44cafe0001'));
   });
 
@@ -116,7 +116,9 @@ describe('an RDMA Write', () => {
     // A gather list is still one message.
     const sgList = ['4142', '4344'].flatMap((piece) => consumer.payload(piece) ?? []);
     consumer.post({ opcode: WROpcode.rdmaWrite, sgList, rkey: 0x11223344, remoteAddr: 0x1001 });
-    expect(await facing.hear(1)).toEqual([compactHex('c140 11223344 0000000000001001 41424344')]);
+    expect(await facing.receive(1)).toEqual([
+      compactHex('c140 11223344 0000000000001001 41424344'),
+    ]);
   });
 
   it('is placed and nothing else: no receive, no completion [RDMAP-5.1-02]', async () => {
@@ -143,7 +145,7 @@ describe('an RDMA Read, as requester', () => {
     const { consumer } = facing;
     const sink = consumer.register(0x1000);
     consumer.read(sink, 0x1000, 0x55667788, 0x1_0000_2000);
-    const [request = ''] = await facing.hear(1);
+    const [request = ''] = await facing.receive(1);
     expect(request.slice(0, 36)).toBe(compactHex('4141 00000000 00000001 00000001 00000000'));
     expect(request.slice(36, 44)).toBe(sink.stag);
     // After SinkTO: size, source STag, source TO.
@@ -161,7 +163,7 @@ describe('an RDMA Read, as requester', () => {
     const facing = await Facing.initiator();
     const sinks = sizes.map((size) => facing.consumer.register(Math.max(size, 1)));
     for (const [i, sink] of sinks.entries()) facing.consumer.read(sink, sizes[i] ?? 0, 1, 0);
-    const requests = await facing.hear(sizes.length);
+    const requests = await facing.receive(sizes.length);
     return {
       facing,
       sinks: sinks.map(({ bytes }) => bytes),
@@ -191,7 +193,7 @@ describe('an RDMA Read, as requester', () => {
     const { facing, response } = await reading(1, 2);
     facing.consumer.send('41', { wrId: 7 });
     facing.consumer.write('42', 1, 0);
-    await facing.hear(2);
+    await facing.receive(2);
     await settled();
     facing.consumer.poll();
     expect(facing.consumer.sent).toEqual([]);
@@ -220,7 +222,7 @@ describe('an RDMA Read, as requester', () => {
     const response = `c142 ${first.slice(36, 60)} 51`;
     facing.say(response);
     // The third Read, and the Send after it.
-    const [third, last] = await facing.hear(2);
+    const [third, last] = await facing.receive(2);
     expect(third?.slice(0, 28)).toBe(compactHex('4141 00000000 00000001 00000003'));
     expect(third?.slice(68, 76)).toBe('00000002');
     expect(last).toBe(compactHex(`${send(1)} 41`));
@@ -238,7 +240,7 @@ describe('an RDMA Read, as responder', () => {
     consumer.postReceive(64);
     facing.say(readRequest(1, 300, `${region.stag} ${hex64(0x1005)}`));
     const at = (from: number, to: number): string => hexOf(region.bytes.subarray(from, to));
-    expect(await facing.hear(3)).toEqual(
+    expect(await facing.receive(3)).toEqual(
       [
         `8142 11223344 0000000000001000 ${at(5, 119)}`,
         `8142 11223344 0000000000001072 ${at(119, 233)}`,
@@ -258,13 +260,13 @@ describe('an RDMA Read, as responder', () => {
     facing.say(
       `4141 00000000 00000001 00000001 00000000 ${sink} 00000001 ${region.stag} ${hex64(0x1000)}`,
     );
-    expect(await facing.hear(1)).toEqual([compactHex(`c142 ${sink} 51`)]);
+    expect(await facing.receive(1)).toEqual([compactHex(`c142 ${sink} 51`)]);
   });
 
   it('of no bytes names any source and gets an empty Response [RDMAP-5.2.1-08, RDMAP-5.2.1-10, RDMAP-5.2.1-11]', async () => {
     const facing = await Facing.responder();
     facing.say(readRequest(1, 0, 'deadbeef ffffffffffffffff'));
-    expect(await facing.hear(1)).toEqual([compactHex('c142 11223344 0000000000001000')]);
+    expect(await facing.receive(1)).toEqual([compactHex('c142 11223344 0000000000001000')]);
   });
 
   it('consumes no receive, and IRD of them fit [RDMAP-5.2.1-02, RDMAP-5.2.2-02, RDMAP-6.1-02]', async () => {
@@ -274,7 +276,7 @@ describe('an RDMA Read, as responder', () => {
     const source = `${region.stag} ${hex64(0x1000)}`;
     for (let round = 0; round < 25; round++) {
       facing.say(...[1, 2, 3, 4].map((i) => readRequest(4 * round + i, 1, source)));
-      expect(await facing.hear(4)).toHaveLength(4);
+      expect(await facing.receive(4)).toHaveLength(4);
     }
   });
 
@@ -287,7 +289,7 @@ describe('an RDMA Read, as responder', () => {
         readRequest(i, 1, `${region.stag} ${hex64(0xfff + i)}`),
       ),
     );
-    expect((await facing.hear(8)).map((ulpdu) => ulpdu.slice(28))).toEqual([
+    expect((await facing.receive(8)).map((ulpdu) => ulpdu.slice(28))).toEqual([
       '01',
       '02',
       '03',
@@ -306,7 +308,7 @@ describe('an RDMA Read, as responder', () => {
     consumer.postReceive(8);
     const source = `${region.stag} ${hex64(0x1000)}`;
     facing.say(`c140 ${source} 41`, readRequest(1, 1, source), `c140 ${source} 42`);
-    const [first = ''] = await facing.hear(1);
+    const [first = ''] = await facing.receive(1);
     // RDMAP-5.5-07: later writes may be seen, earlier ones must be.
     expect(['41', '42']).toContain(first.slice(28));
     // A Read after a Send that lacks its last segment waits for it, even a Read of no bytes.
@@ -314,7 +316,7 @@ describe('an RDMA Read, as responder', () => {
     expect(await facing.hearAll()).toEqual([]);
     facing.say('4143 00000000 00000000 00000001 00000001 52');
     expect(await consumer.payloads(1)).toEqual(['5152']);
-    expect(await facing.hear(1)).toHaveLength(1);
+    expect(await facing.receive(1)).toHaveLength(1);
   });
 });
 
@@ -363,7 +365,7 @@ describe('Sends and Writes of a consumer', () => {
     facing.node.host.cm.disconnect(facing.id);
     await until(() => peer.ended, 'all that was sent');
     // The peer has exactly the completed messages.
-    const skimmed = skimFpdus(peer.heard.subarray(facing.startup.length));
+    const skimmed = skimFpdus(peer.received.subarray(facing.startup.length));
     expect(skimmed.filter(({ last }) => last)).toHaveLength(count);
     const bytes = skimmed.reduce((sum, { ulpduBytes }) => sum + ulpduBytes, 0);
     expect(bytes).toBeGreaterThan(count * 500_000);
@@ -378,12 +380,12 @@ describe('a stream in RDMA mode', () => {
     consumer.send('41');
     consumer.write('42', 1, 0);
     facing.say(readRequest(1, 4, `${region.stag} ${hex64(0x1000)}`));
-    await facing.hear(3);
+    await facing.receive(3);
     facing.node.host.cm.disconnect(facing.id);
     await until(() => peer.ended, 'a FIN');
     const end = facing.fpdus().at(-1)?.end ?? 0;
     // Every byte after the Reply belongs to an FPDU, every FPDU of RDMAP version 1.
-    expect(peer.heardBytes).toBe(facing.startup.length + end);
+    expect(peer.receivedBytes).toBe(facing.startup.length + end);
     expect(facing.fpdus().map(({ ulpdu }) => ulpdu.slice(2, 3))).toEqual(['4', '4', '4']);
   });
 });

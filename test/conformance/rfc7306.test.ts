@@ -74,7 +74,7 @@ describe('a device', () => {
       fetchAdd(1, target, 1),
       atomic(2, COMPARE_SWAP, target, [hex64(9), ALL_ONES, hex64(6), ALL_ONES]),
     );
-    expect((await facing.hear(2)).map(originalOf)).toEqual([hex64(5), hex64(6)]);
+    expect((await facing.receive(2)).map(originalOf)).toEqual([hex64(5), hex64(6)]);
     expect(word()).toBe(9n);
   });
 });
@@ -84,7 +84,7 @@ describe('an atomic, as responder', () => {
     const { facing, target, word } = await withWord(0x2an);
     facing.consumer.postReceive(64);
     facing.say(fetchAdd(1, target, 1), fetchAdd(2, target, 1));
-    expect(await facing.hear(2)).toEqual(
+    expect(await facing.receive(2)).toEqual(
       [
         `${head('4b', 3, 1)} 00000007 000000000000002a`,
         `${head('4b', 3, 2)} 00000007 000000000000002b`,
@@ -118,7 +118,7 @@ describe('an atomic, as responder', () => {
     async (_name, original, add, mask, result) => {
       const { facing, target, word } = await withWord(original);
       facing.say(atomic(1, FETCH_ADD, target, [hex64(add), hex64(mask), ZERO, ZERO]));
-      expect((await facing.hear(1)).map(originalOf)).toEqual([hex64(original)]);
+      expect((await facing.receive(1)).map(originalOf)).toEqual([hex64(original)]);
       expect(word()).toBe(result);
     },
   );
@@ -136,7 +136,7 @@ describe('an atomic, as responder', () => {
       const { facing, target, word } = await withWord(original);
       const fields = operands.map((operand) => hex64(BigInt.asUintN(64, operand)));
       facing.say(atomic(1, COMPARE_SWAP, target, fields));
-      expect((await facing.hear(1)).map(originalOf)).toEqual([hex64(original)]);
+      expect((await facing.receive(1)).map(originalOf)).toEqual([hex64(original)]);
       expect(word()).toBe(result);
     },
   );
@@ -162,7 +162,7 @@ describe('an atomic, as responder', () => {
     const { facing } = await withWord();
     const shifted = facing.consumer.register(64, { shift: 4 });
     facing.say(fetchAdd(1, `${shifted.stag} ${hex64(0x1004)}`, 1));
-    expect(await facing.hear(1)).toHaveLength(1);
+    expect(await facing.receive(1)).toHaveLength(1);
     const wrong = fetchAdd(2, `${shifted.stag} ${hex64(0x1008)}`, 1);
     facing.say(wrong);
     expect(await facing.terminate()).toBe(copying('0207c000', wrong));
@@ -205,7 +205,7 @@ describe('an atomic, as responder', () => {
       `414a cafe0001 00000001 00000001 00000000 fffffff0 ffffffff ${target} ${hex64(1)} ${ZERO} 77*16`,
       '4148 cafe0001 00000000 00000001 00000000 0102030405060708',
     );
-    expect(await facing.hear(1)).toEqual([compactHex(`${head('4b', 3, 1)} ffffffff ${ZERO}`)]);
+    expect(await facing.receive(1)).toEqual([compactHex(`${head('4b', 3, 1)} ffffffff ${ZERO}`)]);
     expect(word()).toBe(1n);
     expect(await facing.consumer.received(1)).toMatchObject([{ immediate: '0102030405060708' }]);
   });
@@ -217,7 +217,7 @@ describe('an atomic, as responder', () => {
     const swap = (msn: number, from: number, to: number): string =>
       atomic(msn, COMPARE_SWAP, target, [hex64(to), ALL_ONES, hex64(from), ALL_ONES]);
     facing.say(read(1), swap(2, 0, 1), swap(3, 1, 2), swap(4, 2, 3), read(5));
-    const answers = await facing.hear(5);
+    const answers = await facing.receive(5);
     expect(answers.map((ulpdu) => ulpdu.slice(2, 4))).toEqual(['42', '4b', '4b', '4b', '42']);
     expect(answers.slice(1, 4).map(originalOf)).toEqual([hex64(0), hex64(1), hex64(2)]);
     expect(answers[0]?.slice(28)).toBe(ZERO);
@@ -232,7 +232,7 @@ describe('an atomic, as responder', () => {
     expect(word()).toBe(0n);
     facing.say('4143 00000000 00000000 00000001 00000001 42');
     expect(await facing.consumer.payloads(1)).toEqual(['4142']);
-    expect(await facing.hear(1)).toHaveLength(1);
+    expect(await facing.receive(1)).toHaveLength(1);
     expect(word()).toBe(1n);
   });
 
@@ -241,11 +241,11 @@ describe('an atomic, as responder', () => {
     const { facing, target } = await withWord(0n, { wishes });
     const read = `${head('41', 1, 2)} 00000001 ${ZERO} 00000008 ${target}`;
     facing.say(fetchAdd(1, target, 1), read);
-    expect(await facing.hear(2)).toHaveLength(2);
+    expect(await facing.receive(2)).toHaveLength(2);
     const third = fetchAdd(5, target, 1);
     facing.say(fetchAdd(3, target, 1), fetchAdd(4, target, 1), third);
     await facing.peer.overs();
-    expect(facing.heardNow().at(-1)?.slice(36)).toBe(copying('1202c000', third));
+    expect(facing.receivedNow().at(-1)?.slice(36)).toBe(copying('1202c000', third));
   });
 
   it('is atomic against those of other streams, also through another STag of the memory [RDMAPX-5-01, RDMAPX-5.3-01]', async () => {
@@ -263,7 +263,7 @@ describe('an atomic, as responder', () => {
       const said = [1, 2, 3, 4].map((i) => 4 * round + i);
       for (const peer of peers)
         peer.facing.say(...said.map((msn) => fetchAdd(msn, peer.target, 1)));
-      for (const peer of peers) seen.push(...(await peer.facing.hear(4)).map(originalOf));
+      for (const peer of peers) seen.push(...(await peer.facing.receive(4)).map(originalOf));
     }
     const total = rounds * 4 * peers.length;
     expect(word()).toBe(BigInt(total));
@@ -279,7 +279,7 @@ describe('an atomic, as requester', () => {
     const sink = consumer.register(8);
     consumer.fetchAdd(sink, 1n, 0x11223344, 0x1008);
     consumer.compareSwap(sink, [1n, 0xaan], 0x11223344, 0x1_0000_1008);
-    const [add = '', swap = ''] = await facing.hear(2);
+    const [add = '', swap = ''] = await facing.receive(2);
     expect(add.slice(0, 44)).toBe(compactHex(`${head('4a', 1, 1)} 00000000`));
     expect(add.slice(52)).toBe(
       compactHex(`11223344 ${hex64(0x1008)} ${hex64(1)} ${ZERO} ${ZERO} ${ALL_ONES}`),
@@ -298,7 +298,7 @@ describe('an atomic, as requester', () => {
     const facing = await Facing.initiator();
     const sink = facing.consumer.register(8);
     facing.consumer.fetchAdd(sink, 1n, 0x11223344, 0x1008);
-    const [request = ''] = await facing.hear(1);
+    const [request = ''] = await facing.receive(1);
     return { facing, sink, identifier: request.slice(44, 52) };
   }
 
@@ -350,7 +350,7 @@ describe('an atomic, as requester', () => {
       (ulpdu, i) => `${head('4b', 3, i + 1)} ${ulpdu.slice(44, 52)} ${ZERO}`,
     );
     facing.say(...answers);
-    expect((await facing.hear(2)).map((ulpdu) => ulpdu.slice(0, 4))).toEqual(['414a', '414a']);
+    expect((await facing.receive(2)).map((ulpdu) => ulpdu.slice(0, 4))).toEqual(['414a', '414a']);
     expect(await consumer.statuses(2)).toEqual([WCStatus.success, WCStatus.success]);
   });
 
@@ -377,7 +377,7 @@ describe('Immediate Data', () => {
     const remote = { rkey: 0x11223344, remoteAddr: 0x1000 };
     consumer.post({ opcode: WROpcode.rdmaWriteWithImm, sgList, immData: 10, ...remote });
     consumer.send('43');
-    expect(await facing.hear(6)).toEqual(
+    expect(await facing.receive(6)).toEqual(
       [
         `${head('43', 0, 1)} 41`,
         `${head('48', 0, 2)} 0102030405060708`,

@@ -419,10 +419,12 @@ describe('what RFC 5666 has and RFC 8166 dropped, where it is asked for', () => 
       ),
     );
     // Of two credits one is a call's, and one the RDMA_DONE's.
-    const heard = [hexOf(await raw.nextBytes()), hexOf(await raw.nextBytes())];
+    const received = [hexOf(await raw.nextBytes()), hexOf(await raw.nextBytes())];
     const done = `${hex32(first.xid)}00000001`;
-    expect(heard.filter((bytes) => bytes.startsWith(done) && bytes.length === 32)).toHaveLength(1);
-    const second = heard.find((bytes) => bytes.length > 32) ?? '';
+    expect(received.filter((bytes) => bytes.startsWith(done) && bytes.length === 32)).toHaveLength(
+      1,
+    );
+    const second = received.find((bytes) => bytes.length > 32) ?? '';
     expect(await says(raw)).toBe(false);
     raw.send(reply(Number.parseInt(second.slice(0, 8), 16), 2));
     raw.send(reply((await nextCall(raw)).xid, 2));

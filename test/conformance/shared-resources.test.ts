@@ -85,7 +85,7 @@ describe('a completion queue that overflows', () => {
     other.say(send(1, '42'));
     expect(await other.consumer.payloads(1)).toEqual(['42']);
     other.consumer.send('43');
-    expect(await other.hear(1)).toHaveLength(1);
+    expect(await other.receive(1)).toHaveLength(1);
     expect(other.consumer.qp.state).toBe(QPState.RTS);
     expect(node.asyncEvents.map(({ element }) => element)).not.toContain(other.consumer.qp);
   });
@@ -102,7 +102,7 @@ describe('a stream', () => {
     facing.say(send(1));
     expect(await facing.consumer.payloads(1)).toEqual(['41']);
     facing.consumer.send('42');
-    expect(await facing.hear(1)).toHaveLength(1);
+    expect(await facing.receive(1)).toHaveLength(1);
     expect(await facing.consumer.statuses(1)).toEqual([WCStatus.success]);
     await settled();
   });

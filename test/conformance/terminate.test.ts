@@ -150,7 +150,7 @@ describe('a Read Request', () => {
     }
     const { facing, region } = await withMemory();
     facing.say(`${READ} ${SINK} 00001000 ${region.stag} ${hex64(0x1000)}`);
-    expect(await facing.hear(1)).toHaveLength(1);
+    expect(await facing.receive(1)).toHaveLength(1);
   });
 
   it('of memory that may not be read is error 0/1/2 [SEC-6.3.5-01, RDMAP-7.2-05, ARCH-3-04]', async () => {
@@ -193,7 +193,7 @@ describe('a Read Request', () => {
     // All in one segment, so none can be answered before the last arrives.
     facing.say(request(1), request(2), request(3));
     await facing.peer.overs();
-    const ulpdus = facing.heardNow();
+    const ulpdus = facing.receivedNow();
     expect(ulpdus.at(-1)?.slice(36)).toBe(copying('1202c000', request(3)));
     expect(ulpdus.length).toBeLessThanOrEqual(3);
   });
@@ -221,7 +221,7 @@ describe('a Read Request', () => {
     big.mr.close();
     facing.peer.resumeReading();
     await facing.peer.overs();
-    const ulpdus = facing.heardNow();
+    const ulpdus = facing.receivedNow();
     const sent = (ulpdus.length - 1) * 1024;
     expect(sent).toBeGreaterThan(0);
     expect(sent).toBeLessThan(16 << 20);
@@ -236,7 +236,7 @@ describe('a sent Terminate', () => {
     const { facing } = await withMemory({}, 0);
     facing.say(SEND);
     await facing.peer.overs();
-    expect(facing.heardNow()).toEqual([
+    expect(facing.receivedNow()).toEqual([
       compactHex(`4147 00000000 00000002 00000001 00000000 1202c000 0012 ${SEND}`),
     ]);
   });
@@ -253,7 +253,7 @@ describe('a sent Terminate', () => {
     expect((await facing.terminate()).slice(0, 4)).toBe('1201');
   });
 
-  it('is the last message: no Response that is owed follows, nor a Send [RDMAP-5.4-06]', async () => {
+  it('is the last message: no pending Response follows, nor a Send [RDMAP-5.4-06]', async () => {
     const { facing, region } = await withMemory();
     facing.say(
       'c140 deadbeef 0000000000000000 41',
@@ -263,7 +263,7 @@ describe('a sent Terminate', () => {
     facing.consumer.send('42');
     await facing.peer.overs();
     await settled();
-    const ulpdus = facing.heardNow();
+    const ulpdus = facing.receivedNow();
     expect(ulpdus.findIndex((ulpdu) => ulpdu.startsWith('4147'))).toBe(ulpdus.length - 1);
   });
 
@@ -275,7 +275,7 @@ describe('a sent Terminate', () => {
     consumer.post({ wrId: 7, opcode: WROpcode.send, sgList });
     consumer.send('42');
     await facing.peer.overs();
-    const [first, terminate, ...rest] = facing.heardNow();
+    const [first, terminate, ...rest] = facing.receivedNow();
     expect(first).toBe(compactHex(`${SEND} 41`));
     const head = compactHex('4147 00000000 00000002 00000001 00000000');
     expect(terminate?.slice(0, 36)).toBe(head);
@@ -305,7 +305,7 @@ describe('a received Terminate', () => {
       const facing = await Facing.initiator();
       const { consumer, node } = facing;
       consumer.read(consumer.register(8), 1, 1, 0);
-      await facing.hear(1);
+      await facing.receive(1);
       facing.say(`${TERMINATE} ${payload}`);
       facing.peer.finish();
       expect(await facing.event()).toMatchObject({
@@ -317,7 +317,7 @@ describe('a received Terminate', () => {
       expect(failed?.status).not.toBe(WCStatus.success);
       expect(node.asyncEvents.map(({ text }) => text).join()).toMatch(layer);
       // RDMAP-5.4-04: none is sent in reply.
-      expect(facing.heardNow()).toEqual([]);
+      expect(facing.receivedNow()).toEqual([]);
     }
   });
 
@@ -329,7 +329,7 @@ describe('a received Terminate', () => {
     facing.say(...[1, 2, 3, 4].map(request), `${TERMINATE} 20020000`);
     facing.peer.finish();
     expect((await facing.event()).text).toMatch(/CRC/);
-    expect(facing.heardNow().some((ulpdu) => ulpdu.startsWith('4147'))).toBe(false);
+    expect(facing.receivedNow().some((ulpdu) => ulpdu.startsWith('4147'))).toBe(false);
   });
 });
 

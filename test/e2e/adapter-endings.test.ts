@@ -52,7 +52,7 @@ async function connectedPeer(
   const id = await from.connect(channel, at, { wire: { peerToPeer: false } });
   const peer = await listener.peer();
   peers.push(peer);
-  await peer.hears(24);
+  await peer.receive(24);
   peer.say(mpaReply());
   expect((await from.event(id)).type).toBe(CMEventType.established);
   return { peer, channel, id };
@@ -121,14 +121,14 @@ describe('disconnect under load', () => {
     expect(await channel.completions(1)).toMatchObject([{ status: WCStatus.success }]);
     from.host.cm.disconnect(id);
     await until(() => peer.ended, 'our FIN');
-    const heard = peer.heard.length;
+    const received = peer.received.length;
     channel.send(0, 100);
     channel.send(0, 100);
     expect(await channel.completions(2)).toMatchObject([
       { status: WCStatus.wrFlushErr },
       { status: WCStatus.wrFlushErr },
     ]);
-    expect(peer.heard).toHaveLength(heard);
+    expect(peer.received).toHaveLength(received);
     // The other half continues (DDP-6.2.1-06): receives are not flushed yet.
     expect(channel.qp.state).toBe(QPState.SQD);
   });
@@ -144,7 +144,7 @@ describe('disconnect under load', () => {
     sender.stop();
     await until(() => peer.ended, 'our FIN');
     expect(peer.errorCode).toBeUndefined();
-    const fpduBytes = peer.heard.length - 24;
+    const fpduBytes = peer.received.length - 24;
     expect(Math.floor(fpduBytes / SEND_BYTES)).toBe(sender.count(WCStatus.success));
     expect(channel.qp.state).toBe(QPState.ERR);
   });
@@ -171,8 +171,8 @@ function burst(channel: Channel, count: number, length: number): void {
 }
 
 /** Sends of `length` bytes each that arrived whole at a raw peer after the startup frame. */
-function wholeSends(heard: Uint8Array, length: number): number {
-  const bytes = Buffer.from(heard.buffer, heard.byteOffset, heard.length).subarray(24);
+function wholeSends(received: Uint8Array, length: number): number {
+  const bytes = Buffer.from(received.buffer, received.byteOffset, received.length).subarray(24);
   let sends = 0;
   let gathered = 0;
   for (let at = 0; at + 2 <= bytes.length; ) {
@@ -214,7 +214,7 @@ describe('the end of a queue pair', () => {
       expect(sent).toBeGreaterThan(10);
       await peer.overs();
       expect(peer.errorCode).toBeUndefined();
-      expect(wholeSends(peer.heard, 70_000)).toBe(sent);
+      expect(wholeSends(peer.received, 70_000)).toBe(sent);
     },
   );
 
@@ -232,7 +232,7 @@ describe('the end of a queue pair', () => {
     peer.resumeReading();
     await peer.overs();
     expect(peer.errorCode).toBeUndefined();
-    expect(wholeSends(peer.heard, 1 << 19)).toBe(sent);
+    expect(wholeSends(peer.received, 1 << 19)).toBe(sent);
   });
 
   it.each(['delay', 'bandwidth'] as const)(
@@ -250,7 +250,7 @@ describe('the end of a queue pair', () => {
       expect(sent).toBeGreaterThan(0);
       await peer.overs();
       expect(peer.errorCode).toBeUndefined();
-      expect(wholeSends(peer.heard, 70_000)).toBe(sent);
+      expect(wholeSends(peer.received, 70_000)).toBe(sent);
     },
   );
 
@@ -265,7 +265,7 @@ describe('the end of a queue pair', () => {
     await gone;
     await peer.overs();
     expect(peer.errorCode).toBeUndefined();
-    expect(wholeSends(peer.heard, 70_000)).toBe(sent);
+    expect(wholeSends(peer.received, 70_000)).toBe(sent);
   });
 
   it('leaves no socket behind when the peer neither reads nor closes', async () => {
@@ -322,7 +322,7 @@ describe('a fault of the peer while output waits', () => {
     found.push(...channel.poll());
     expect(successes(found)).toBeLessThan(SENDS);
     peer.say(badWrite);
-    await until(() => from.asyncEvents.length > 0, 'the consumer to hear of it');
+    await until(() => from.asyncEvents.length > 0, 'the consumer to be notified');
     expect(channel.qp.state).toBe(QPState.SQE);
     expect(from.asyncEvents).toMatchObject([{ event: AsyncEventType.qpAccessErr }]);
     expect(from.notices.filter(({ level }) => level === 'warn')).toMatchObject([
@@ -340,10 +340,10 @@ describe('a fault of the peer while output waits', () => {
     const early = found.filter(({ opcode }) => opcode === WCOpcode.send).length;
     peer.resumeReading();
     await until(() => peer.ended, 'our FIN');
-    const { heard } = peer;
-    expect(wholeSends(heard, LONG_BYTES)).toBe(successes(found) + 1);
+    const { received } = peer;
+    expect(wholeSends(received, LONG_BYTES)).toBe(successes(found) + 1);
     // The Terminate is the last FPDU: 38 bytes of ULPDU, its length and CRC.
-    const terminate = heard.subarray(heard.length - 44);
+    const terminate = received.subarray(received.length - 44);
     expect(terminate.subarray(2, 4).toString('hex')).toBe('4147');
     expect(terminate.subarray(20, 22).toString('hex')).toBe('1100');
     found.push(...(await channel.completions(SENDS - early)));
@@ -372,7 +372,7 @@ describe('a fault of the peer while output waits', () => {
     from.host.onAsync = () => channel.qp.close(from.host.now());
     peer.say(badWrite);
     await until(() => peer.ended, 'our FIN');
-    expect(peer.heard.subarray(24 + 2, 24 + 4).toString('hex')).toBe('4147');
+    expect(peer.received.subarray(24 + 2, 24 + 4).toString('hex')).toBe('4147');
   });
 });
 

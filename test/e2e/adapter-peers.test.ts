@@ -58,7 +58,7 @@ async function acceptedPeer(): Promise<{
   const { id } = await to.event(listener.id);
   const channel = to.channel();
   to.host.cm.accept(id, channel.qp, NO_WISHES);
-  await peer.hears(24);
+  await peer.receive(24);
   expect((await to.event(id)).type).toBe(CMEventType.established);
   return { to, peer, channel, id };
 }
@@ -77,7 +77,7 @@ async function connectedPeer(): Promise<{
   const id = await from.connect(channel, at, { wire: CLIENT_SERVER });
   const peer = await listener.peer();
   peers.push(peer);
-  await peer.hears(24);
+  await peer.receive(24);
   peer.say(mpaReply());
   expect((await from.event(id)).type).toBe(CMEventType.established);
   return { from, peer, channel, id };
@@ -115,7 +115,7 @@ describe('startup of a responder', () => {
       const peer = await dial(listener.at.port);
       peer.say(Buffer.from(bytes.padEnd(20, '\0'), 'latin1'));
       await peer.overs();
-      expect(peer.heard).toHaveLength(0);
+      expect(peer.received).toHaveLength(0);
     }
     expect(to.eventsOf(listener.id)).toEqual([]);
   });
@@ -126,7 +126,7 @@ describe('startup of a responder', () => {
     const peer = await dial(listener.at.port);
     peer.say(mpaRequest({ revision: 1, privateData: new Uint8Array(513) }));
     await peer.overs();
-    expect(peer.heard).toHaveLength(0);
+    expect(peer.received).toHaveLength(0);
   });
 
   it('closes when the peer finishes within the private data it announced [MPA-7.1.1-21]', async () => {
@@ -153,7 +153,7 @@ describe('startup of a responder', () => {
     expect([...asked.privateData]).toEqual([1, 2, 3]);
     const channel = to.channel();
     to.host.cm.accept(asked.id, channel.qp, { ...NO_WISHES, privateData: Uint8Array.of(7) });
-    const reply = await peer.hears(21);
+    const reply = await peer.receive(21);
     expect([reply[17], reply.readUInt16BE(18), reply[20]]).toEqual([1, 1, 7]);
     channel.receive(0, 16);
     peer.sayFpdu(sendUlpdu(1, Uint8Array.of(5, 6)));
@@ -170,7 +170,7 @@ describe('startup of a responder', () => {
       const asked = await to.event(listener.id);
       const wishes = { ...NO_WISHES, responderResources: 0 };
       to.host.cm.accept(asked.id, to.channel().qp, wishes);
-      const reply = await peer.hears(24);
+      const reply = await peer.receive(24);
       expect(reply.readUInt16BE(20) & 0x3fff).toBe(0x3fff);
       expect(reply.readUInt16BE(22) & 0xc000).toBe(0x8000);
     }
@@ -239,7 +239,7 @@ describe('startup of an initiator', () => {
     expect(channel.qp.wire).toBeUndefined();
     const peer = await listener.peer();
     await peer.overs();
-    expect(peer.heard.subarray(0, 16).toString('latin1')).toBe('MPA ID Req Frame');
+    expect(peer.received.subarray(0, 16).toString('latin1')).toBe('MPA ID Req Frame');
   });
 
   it('a wrong key ends it with a connect error [MPA-7.1.1-05, MPA-7.1.2-15]', async () => {
@@ -248,7 +248,7 @@ describe('startup of an initiator', () => {
     const at = { address: '127.0.0.1', port: listener.port };
     const id = await from.connect(from.channel(), at);
     const peer = await listener.peer();
-    await peer.hears(24);
+    await peer.receive(24);
     peer.say(mpaRequest());
     const told = await from.event(id);
     expect(told).toMatchObject({ type: CMEventType.connectError, error: 'EINVAL' });
@@ -262,7 +262,7 @@ describe('startup of an initiator', () => {
     for (const leave of ['finish', 'reset'] as const) {
       const id = await from.connect(from.channel(), at);
       const peer = await listener.peer();
-      await peer.hears(24);
+      await peer.receive(24);
       peer[leave]();
       const told = await from.event(id);
       expect(told).toMatchObject({ type: CMEventType.rejected, error: 'ECONNRESET' });
@@ -275,7 +275,7 @@ describe('startup of an initiator', () => {
     const at = { address: '127.0.0.1', port: listener.port };
     const id = await from.connect(from.channel(), at);
     const peer = await listener.peer();
-    await peer.hears(24);
+    await peer.receive(24);
     peer.say(mpaReply({ reject: true, ird: 3, ord: 5, privateData: Uint8Array.of(1) }));
     const told = await from.event(id);
     expect(told).toMatchObject({ type: CMEventType.rejected, error: 'ECONNRESET' });
@@ -294,7 +294,7 @@ describe('startup of an initiator', () => {
     channel.receive(0, 64);
     const id = await from.connect(channel, at, { wire: CLIENT_SERVER });
     const peer = await listener.peer();
-    await peer.hears(24);
+    await peer.receive(24);
     peer.say(Buffer.concat([mpaReply(), emitFpdu(sendUlpdu(1, Uint8Array.of(3, 2, 1)))]));
     expect((await from.event(id)).type).toBe(CMEventType.established);
     expect(await channel.completions(1)).toMatchObject([{ status: WCStatus.success, byteLen: 3 }]);
@@ -322,7 +322,7 @@ describe('half-close and reset', () => {
     peer.finish();
     await until(() => peer.ended, 'our FIN');
     // What was queued came before it: Reply, then one FPDU of 18 + 1000 bytes.
-    expect(peer.heard).toHaveLength(24 + 2 + 1018 + 4);
+    expect(peer.received).toHaveLength(24 + 2 + 1018 + 4);
     expect((await to.event(id)).type).toBe(CMEventType.disconnected);
     await until(() => to.host.connections().length === 0, 'the socket to close');
   });
@@ -391,7 +391,7 @@ describe('violations', () => {
     peer.say(emptyWrite, bytes);
     // RDMAP-6.2.1-03: a Terminate, then a graceful close.
     await until(() => peer.ended, 'our FIN');
-    const fpdu = peer.heard.subarray(24);
+    const fpdu = peer.received.subarray(24);
     expect(fpdu.length).toBeGreaterThan(22);
     expect(fpdu.subarray(20, 22).toString('hex')).toBe(terminate);
     peer.finish();
@@ -406,7 +406,7 @@ describe('violations', () => {
     const { to, peer, channel, id } = await acceptedPeer();
     peer.say(wrongCrc);
     await until(() => peer.closed, 'the reset');
-    expect(peer.heard).toHaveLength(24);
+    expect(peer.received).toHaveLength(24);
     expect((await to.event(id)).type).toBe(CMEventType.disconnected);
     expect(channel.qp.state).toBe(QPState.ERR);
   });
@@ -418,7 +418,7 @@ describe('violations', () => {
     for (let count = 0; count < 64; count++) peer.say(new Uint8Array(65_536));
     await until(() => peer.ended, 'our FIN');
     expect(peer.errorCode).toBeUndefined();
-    expect(peer.heard.subarray(24 + 20, 24 + 22).toString('hex')).toBe('2002');
+    expect(peer.received.subarray(24 + 20, 24 + 22).toString('hex')).toBe('2002');
     peer.finish();
     expect((await to.event(id)).type).toBe(CMEventType.disconnected);
   });
@@ -477,7 +477,7 @@ describe('back-pressure', () => {
       peer.say(mpaRequest());
       const { id } = await to.event(listener.id);
       to.host.cm.accept(id, to.channel().qp, NO_WISHES);
-      await peer.hears(24);
+      await peer.receive(24);
     }
     const one = emitFpdu(bytesOf('c1 40 00*12'));
     const all = Buffer.alloc(one.length * writes, Buffer.from(one));
@@ -514,7 +514,7 @@ describe('back-pressure', () => {
     peer.resumeReading();
     const late = await channel.completions(sends - early);
     expect(late.every(({ status }) => status === WCStatus.success)).toBe(true);
-    await until(() => peer.heard.length > sends * length, 'all bytes');
+    await until(() => peer.received.length > sends * length, 'all bytes');
     expect(from.host.connections()).toHaveLength(1);
   });
 });

@@ -108,7 +108,7 @@ describe('the line of a Terminate', () => {
     peer.say(mpaRequest());
     const request = (await accepted).value;
     const connection = await request.accept();
-    await peer.hears(24);
+    await peer.receive(24);
     // A Write of nothing, then an opcode that does not exist.
     peer.say(emitFpdu(bytesOf('c1 40 00*12')), emitFpdu(bytesOf('41 4f 00*4 00*4 00000001 00*4')));
     await expect.poll(() => running.log).toContain('sent a Terminate');

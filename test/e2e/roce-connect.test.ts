@@ -76,7 +76,7 @@ describe('two hosts with a device of each wire', () => {
     await Promise.all([near.close(), far.close()]);
   });
 
-  it('hear a rejection, with its data', async () => {
+  it('receive a rejection, with its data', async () => {
     await using listener = await listen(server, { host: SERVER.roce });
     const attempt = dial(SERVER.roce, CLIENT.roce, listener).catch((error: unknown) => error);
     for await (const request of listener) {
@@ -89,7 +89,7 @@ describe('two hosts with a device of each wire', () => {
     expect([...privateData.subarray(0, 4)]).toEqual([1, 2, 3, 0]);
   });
 
-  it('hear of the end of a host', async () => {
+  it('are notified when a host ends', async () => {
     await using listener = await listen(server, { host: SERVER.roce });
     const accepting = listener.accept({ messages: true, timeoutMs: 10_000 });
     const near = await dial(SERVER.roce, CLIENT.roce, listener);

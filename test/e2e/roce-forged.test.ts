@@ -38,7 +38,7 @@ describe('a datagram of a stranger', () => {
       ...LIMIT,
     });
 
-  /** Both ends hear each other. */
+  /** Each end receives from the other. */
   async function exchange(near: Connection, far: Connection): Promise<void> {
     await near.send('ping');
     for await (const message of far.messages(LIMIT)) {

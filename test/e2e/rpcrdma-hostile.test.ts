@@ -245,7 +245,7 @@ describe.each(Object.entries(WORLDS))('a hostile client, %s provider', (_name, m
   it('that never reads what it asked for loses its connection in time', async () => {
     const peer = await TcpPeer.dial(server.address.port);
     peer.say(mpaRequest({ privateData: TERMS }));
-    await expect.poll(() => peer.heard.length).toBeGreaterThan(0);
+    await expect.poll(() => peer.received.length).toBeGreaterThan(0);
     peer.stopReading();
     const lengthBytes = 4 << 20;
     const writeList = [[{ handle: 0x77, lengthBytes, offset: 0n }]];
@@ -449,14 +449,14 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
       wire: { peerToPeer: false },
     });
     const peer = await tcp.peer();
-    await peer.hears(32);
-    const setUpBytes = peer.heard.length;
+    await peer.receive(32);
+    const setUpBytes = peer.received.length;
     peer.say(mpaReply({ privateData: TERMS }));
     const stalled = await connecting;
-    let heardBytes = setUpBytes;
+    let receivedBytes = setUpBytes;
     const nextMessage = async (bytes: number) => {
-      const fpdu = (await peer.hears(heardBytes + bytes)).subarray(heardBytes);
-      heardBytes = peer.heard.length;
+      const fpdu = (await peer.receive(receivedBytes + bytes)).subarray(receivedBytes);
+      receivedBytes = peer.received.length;
       const parsed = parseTransportHeader(fpdu.subarray(FPDU_SEND_HEADER_BYTES));
       if ('fault' in parsed || parsed.header.type !== 'msg') throw new Error('no call');
       return parsed.header;

@@ -129,7 +129,7 @@ describe('the harness', () => {
     const hour = 3_600_000;
     const judged = (looks: readonly ProcessLook[], atMs = hour): boolean[] => {
       const watch = new SilenceWatch();
-      watch.heard(0, { cpuMs: 400, asleep: false });
+      watch.noteMessage(0, { cpuMs: 400, asleep: false });
       return looks.map((look) => watch.hangs(atMs, look));
     };
     const all = (hangs: boolean): boolean[] => [hangs, hangs, hangs, hangs];

@@ -139,7 +139,7 @@ export class LongRun {
 
   #listen(slot: WorkerSlot): void {
     slot.process.on('message', (message: FromWorker) => {
-      this.#heard(slot);
+      this.#noteMessage(slot);
       if (message.type === 'report') this.#take(slot, message.report);
     });
     slot.process.on('exit', (code, killedBy) => {
@@ -147,8 +147,8 @@ export class LongRun {
     });
   }
 
-  #heard(slot: WorkerSlot): void {
-    slot.silence.heard(performance.now(), lookAt(slot.process.pid));
+  #noteMessage(slot: WorkerSlot): void {
+    slot.silence.noteMessage(performance.now(), lookAt(slot.process.pid));
   }
 
   /** Takes the next unit from the target that is furthest behind. */
@@ -168,7 +168,7 @@ export class LongRun {
     const batches = Math.min(wanted, tally.batches - tally.assigned);
     slot.unit = { target: target.name, firstBatch: tally.assigned, batches };
     tally.assigned += batches;
-    this.#heard(slot);
+    this.#noteMessage(slot);
     slot.process.send({ type: 'unit', unit: slot.unit, runSeed: this.#options.seed });
   }
 

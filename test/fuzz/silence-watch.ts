@@ -1,6 +1,6 @@
 /**
  * Tells a worker that hangs from one that gets no processor: by the processor time that it used and
- * wanted since it was last heard, whatever the clock says.
+ * wanted since its last message, whatever the clock says.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 
@@ -28,17 +28,17 @@ export interface ProcessLook {
 
 /** See the module's comment. */
 export class SilenceWatch {
-  #heardMs = 0;
+  #messageMs = 0;
   /** Processor time used until then, and at the last look. */
-  #heardCpuMs = 0;
+  #messageCpuMs = 0;
   #lastCpuMs = 0;
   #sleepingLooks = 0;
 
-  /** The worker was heard. `look` is undefined when it is gone, or just starts. */
-  heard(nowMs: number, look: ProcessLook | undefined): void {
-    this.#heardMs = nowMs;
-    this.#heardCpuMs = look?.cpuMs ?? 0;
-    this.#lastCpuMs = this.#heardCpuMs;
+  /** The worker sent a message. `look` is undefined when it is gone, or just starts. */
+  noteMessage(nowMs: number, look: ProcessLook | undefined): void {
+    this.#messageMs = nowMs;
+    this.#messageCpuMs = look?.cpuMs ?? 0;
+    this.#lastCpuMs = this.#messageCpuMs;
     this.#sleepingLooks = 0;
   }
 
@@ -47,9 +47,9 @@ export class SilenceWatch {
     if (look === undefined) return false;
     const idle = look.asleep && look.cpuMs <= this.#lastCpuMs;
     this.#lastCpuMs = look.cpuMs;
-    if (nowMs - this.#heardMs < SILENCE_MAX_MS) return false;
+    if (nowMs - this.#messageMs < SILENCE_MAX_MS) return false;
     this.#sleepingLooks = idle ? this.#sleepingLooks + 1 : 0;
-    const isBusy = look.cpuMs - this.#heardCpuMs > SILENT_CPU_MAX_MS;
+    const isBusy = look.cpuMs - this.#messageCpuMs > SILENT_CPU_MAX_MS;
     return isBusy || this.#sleepingLooks >= SLEEPING_LOOKS;
   }
 }

@@ -42,31 +42,31 @@ class Line:
         else:
             self.socket = socket.create_connection((server, int(port)))
         self.lines = self.socket.makefile('r')
-        self.heard = []
+        self.received = []
 
     def say(self, *message):
         self.socket.sendall((json.dumps(message) + '\\n').encode())
 
-    def hear(self, kind):
+    def receive(self, kind):
         while True:
-            for message in self.heard:
+            for message in self.received:
                 if message[0] == kind:
-                    self.heard.remove(message)
+                    self.received.remove(message)
                     return message[-1]
             line = self.lines.readline()
             if not line:
                 raise EOFError('the other side is gone')
-            self.heard.append(json.loads(line))
+            self.received.append(json.loads(line))
 
     def wait(self):
         self.say('wait')
-        self.hear('wait')
+        self.receive('wait')
 
     def put(self, value):
         self.say('put', value)
 
     def get(self):
-        return self.hear('put')
+        return self.receive('put')
 
 
 def one_side(self, connection_resources, test_flow, bad_flow=False, **resources):

@@ -46,19 +46,19 @@ describeWith(['rdma-programs'], 'mckey between two hosts', () => {
     ['IPv6', 'fd77::1', 'fd77::2', 'ff0e::77:3:1'],
   ])('over %s', (_, near, far, group) => {
     it.skipIf(apart === undefined)(
-      'hears the group, and leaves it (needs a network namespace)',
+      'receives from the group, and leaves it (needs a network namespace)',
       async () => {
         const mckey = `mckey -m ${group} -C 20 -S 1000`;
         const script = `${PREPARE}
           within timeout ${programSeconds()} "$@" run --network host --device roce0=roce:${far} -- \
-            ${mckey} -b ${far} > "$0.heard" 2>&1 & receiver=$!
+            ${mckey} -b ${far} > "$0.received" 2>&1 & receiver=$!
           for look in $(seq 400); do
             within ip maddress show dev far | grep -q " ${group}" && break
             sleep 0.1
           done
           timeout ${programSeconds()} "$@" run --network host --device roce0=roce:${near} -- ${mckey} -b ${near} -s
           wait $receiver; status=$?
-          cat "$0.heard"
+          cat "$0.received"
           within ip maddress show dev far | grep " ${group}" && exit 3
           exit $status`;
         const within = [...(apart ?? []), 'bash', '-c', script, folder.file('mckey')];

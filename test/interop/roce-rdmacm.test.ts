@@ -201,7 +201,7 @@ describeWith(['rdma-programs'], 'datagrams by rdma_cm over RoCE', () => {
     expect(output).toMatch(/UNREACHABLE, error: 1/);
   });
 
-  it('two of mckey hear each other', async () => {
+  it('two mckey programs receive from each other', async () => {
     const words = ['mckey', '-m', '239.7.3.1', '-C', '10', '-S', '200'];
     const receiver = program(...words, '-b', SERVER);
     const group = gidBytes('239.7.3.1');

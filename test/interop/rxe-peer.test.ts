@@ -260,11 +260,11 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
 
     it('mckey', async () => {
       const group = '-m 230.1.0.9 -C 3 -b';
-      const [hears, tells] = [SIDES[serving].address, SIDES[other(serving)].address];
+      const [receiver, sender] = [SIDES[serving].address, SIDES[other(serving)].address];
       // Who sends before the other has joined sends in vain.
       const script = [
-        `rm -f /run/heard; mckey ${group} ${hears} && touch /run/heard`,
-        `until [[ -e /run/heard ]]; do mckey ${group} ${tells} -s || exit; sleep 1; done`,
+        `rm -f /run/received; mckey ${group} ${receiver} && touch /run/received`,
+        `until [[ -e /run/received ]]; do mckey ${group} ${sender} -s || exit; sleep 1; done`,
       ].map(shellWord);
       const { status, output } = await guest.runToEnd(`across-cm ${serving} ${script.join(' ')}`);
       expect(status, output).toBe(0);

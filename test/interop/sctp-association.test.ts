@@ -199,7 +199,7 @@ describeWith(['sctp'], 'SCTP by libusrsctp', () => {
     expect(mine.user.end?.kind).toBe('shutdown');
   });
 
-  it('ends at once by an ABORT, which only the peer hears of', async () => {
+  it('ends at once by an ABORT, reported to the peer only', async () => {
     const [mine, theirs] = await rig.pair();
     theirs.association.abort();
     await until('the peer knows', () => mine.user.end !== undefined);

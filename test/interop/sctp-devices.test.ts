@@ -97,7 +97,7 @@ describeWith(['sctp', 'rdma-programs'], 'two devices of SCTP in a daemon', () =>
     expect((await counted('out_sends'))['b']).toBe(b);
   });
 
-  it('hear a server on every address, beside a device of TCP', async () => {
+  it('share the wildcard address of a server with a TCP device', async () => {
     await folder.daemon(socket, [...BOTH, '--device', `t=${T}`]);
     const server = ['rping', '-s', '-C', '3'];
     const before = await counted('out_sends');

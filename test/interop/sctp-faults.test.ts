@@ -134,7 +134,7 @@ describeWith(['sctp'], 'faults over SCTP', () => {
     expect(await passive.completions(1)).toMatchObject([{ byteLen: 8 }]);
   });
 
-  it('end a connection whose peer is no longer heard, once data is sent', async () => {
+  it('end a connection whose peer went silent, once data is sent', async () => {
     const node = host({ a: A, b: B });
     const [active] = await connected(node, node);
     node.host.faults.add({ kind: 'drop' }, undefined);

@@ -46,7 +46,7 @@ describeWith(['sctp'], 'a device of SCTP and a peer by hand', () => {
     const request = await node.event(listener.id);
     const channel = node.channel();
     node.host.cm.accept(request.id, channel.qp, wishes);
-    const answer = await peer.hear();
+    const answer = await peer.receive();
     expect((await node.event(request.id)).type).toBe(CMEventType.established);
     return { node, peer, channel, answer, request };
   }
@@ -72,9 +72,9 @@ describeWith(['sctp'], 'a device of SCTP and a peer by hand', () => {
     peer.say(SEGMENT, `0001 ${SEND_1} 616263`);
     expect(await channel.completions(1)).toMatchObject([{ status: WCStatus.success, byteLen: 3 }]);
     channel.send(0, 3);
-    expect(await peer.hear()).toBe(message(SEGMENT, `0001 ${SEND_1} 616263`));
+    expect(await peer.receive()).toBe(message(SEGMENT, `0001 ${SEND_1} 616263`));
     peer.say(CONTROL, '0002 0004');
-    expect(await peer.hear()).toBe(message(CONTROL, '0002 0004'));
+    expect(await peer.receive()).toBe(message(CONTROL, '0002 0004'));
     expect(await node.event(request.id)).toMatchObject({
       type: CMEventType.disconnected,
       error: undefined,
@@ -97,7 +97,7 @@ describeWith(['sctp'], 'a device of SCTP and a peer by hand', () => {
     expect(fields & 0x3fff).toBeLessThanOrEqual(4);
     expect((fields >>> 16) & 0x3fff).toBeGreaterThanOrEqual(8);
     node.host.cm.disconnect(request.id);
-    expect(await peer.hear()).toBe(message(CONTROL, '0001 0004'));
+    expect(await peer.receive()).toBe(message(CONTROL, '0001 0004'));
   });
 
   it.each([
@@ -110,9 +110,9 @@ describeWith(['sctp'], 'a device of SCTP and a peer by hand', () => {
   ])(
     'negotiates as RFC 6581 says: %s [SCTPE-9.1-02, SCTPE-9.2-01]',
     async (_, initiate, answer) => {
-      const { answer: heard } = await accepted(initiate);
-      expect(heard).toMatch(answer);
-      expect(Number.parseInt(heard.slice(-8), 16) & 0x4000_c000).toBe(0);
+      const { answer: received } = await accepted(initiate);
+      expect(received).toMatch(answer);
+      expect(Number.parseInt(received.slice(-8), 16) & 0x4000_c000).toBe(0);
     },
   );
 
@@ -121,12 +121,12 @@ describeWith(['sctp'], 'a device of SCTP and a peer by hand', () => {
     const { listener, peer, dial } = await toListener(node);
     peer.say(CONTROL, '0000 0001');
     node.host.cm.reject((await node.event(listener.id)).id, Uint8Array.of(7, 8));
-    expect(await peer.hear()).toBe(message(CONTROL, '0000 0003 0708'));
+    expect(await peer.receive()).toBe(message(CONTROL, '0000 0003 0708'));
     expect(await peer.ended()).toBe('shutdown');
     const second = await dial();
     second.say(CONTROL, '0000 0005 00044008');
     node.host.cm.reject((await node.event(listener.id)).id, Uint8Array.of(7));
-    expect(await second.hear()).toMatch(/^17 00000007.{8}07$/);
+    expect(await second.receive()).toMatch(/^17 00000007.{8}07$/);
   });
 
   it('refuses what no program answers with a Terminate: beyond the backlog, and of a destroyed id [SCTP-5.2.3-06, SCTP-6.3-02]', async () => {
@@ -136,9 +136,9 @@ describeWith(['sctp'], 'a device of SCTP and a peer by hand', () => {
     const request = await node.event(listener.id);
     const second = await dial();
     second.say(CONTROL, '0000 0001');
-    expect(await second.hear()).toBe(message(CONTROL, '0000 0004'));
+    expect(await second.receive()).toBe(message(CONTROL, '0000 0004'));
     node.host.cm.destroy(request.id);
-    expect(await peer.hear()).toBe(message(CONTROL, '0000 0004'));
+    expect(await peer.receive()).toBe(message(CONTROL, '0000 0004'));
   });
 
   it('judges messages in the order of their DDP-SSNs, not of their TSNs [SCTP-6.1-02, SCTP-10-02]', async () => {
@@ -165,7 +165,7 @@ describeWith(['sctp'], 'a device of SCTP and a peer by hand', () => {
       const node = device();
       const { listener, peer } = await toListener(node);
       peer.say(protocol, hex);
-      expect(await peer.hear()).toBe(message(CONTROL, '0000 0004'));
+      expect(await peer.receive()).toBe(message(CONTROL, '0000 0004'));
       await peer.ended();
       expect(node.eventsOf(listener.id)).toEqual([]);
     },
@@ -188,15 +188,15 @@ describeWith(['sctp'], 'a device of SCTP and a peer by hand', () => {
   it('initiates with up to 508 bytes of private data, and sends no segment before it is accepted; then its RTR is the first [SCTP-6.6-02, SCTPE-7-03, SCTP-5.2.3-04, SCTPE-9.2-01]', async () => {
     const privateData = new Uint8Array(508).fill(0x5a);
     const { node, channel, id, peer } = await fromHost({ ...NO_WISHES, privateData });
-    const initiate = await peer.hear();
+    const initiate = await peer.receive();
     expect(initiate).toMatch(/^17 00000005.{8}(5a){508}$/);
     await peer.silence();
     // Peer to peer, RTR by Write, depths of 4 and 4.
     peer.say(CONTROL, '0000 0006 80048004');
     expect((await node.event(id)).type).toBe(CMEventType.established);
-    expect(await peer.hear()).toMatch(/^16 0001c140/);
+    expect(await peer.receive()).toMatch(/^16 0001c140/);
     channel.send(0, 2);
-    expect(await peer.hear()).toBe(message(SEGMENT, `0002 ${SEND_1} 0000`));
+    expect(await peer.receive()).toBe(message(SEGMENT, `0002 ${SEND_1} 0000`));
     const other = await node.resolved({ address: rig.here, port: 1 });
     const tooMuch = { ...NO_WISHES, privateData: new Uint8Array(509) };
     expect(() => node.host.cm.connect(other, node.channel().qp, tooMuch)).toThrow(
@@ -206,7 +206,7 @@ describeWith(['sctp'], 'a device of SCTP and a peer by hand', () => {
 
   it('tells its program of a refusal, and of a rejection with private data [SCTP-5.2.3-06, SCTPE-7-04]', async () => {
     const refused = await fromHost();
-    await refused.peer.hear();
+    await refused.peer.receive();
     refused.peer.say(CONTROL, '0000 0004');
     expect(await refused.node.event(refused.id)).toMatchObject({
       type: CMEventType.rejected,
@@ -214,7 +214,7 @@ describeWith(['sctp'], 'a device of SCTP and a peer by hand', () => {
     });
     await refused.node.host.close();
     const rejected = await fromHost();
-    await rejected.peer.hear();
+    await rejected.peer.receive();
     rejected.peer.say(CONTROL, '0000 0007 00000000 4142');
     const event = await rejected.node.event(rejected.id);
     expect(event).toMatchObject({ type: CMEventType.rejected, error: 'ECONNRESET' });
@@ -226,8 +226,8 @@ describeWith(['sctp'], 'a device of SCTP and a peer by hand', () => {
     // A Write to an STag that does not exist.
     peer.say(SEGMENT, '0001 c140 deadbe00 00000000 00000000 61');
     // Untagged, last, Terminate, queue 2: DDP, tagged buffer error, invalid STag.
-    expect(await peer.hear()).toMatch(/^16 00014147000000000000000200000001000000001100/);
-    expect(await peer.hear()).toBe(message(CONTROL, '0002 0004'));
+    expect(await peer.receive()).toMatch(/^16 00014147000000000000000200000001000000001100/);
+    expect(await peer.receive()).toBe(message(CONTROL, '0002 0004'));
     peer.say(CONTROL, '0002 0004');
     expect((await node.event(request.id)).type).toBe(CMEventType.disconnected);
   });
@@ -264,8 +264,8 @@ describeWith(['sctp'], 'a device of SCTP and a peer by hand', () => {
       const request = await node.event(listener.id);
       node.host.cm.accept(request.id, node.channel().qp, NO_WISHES);
       node.host.cm.disconnect(request.id);
-      expect(await peer.hear()).toBe(message(CONTROL, '0000 0002'));
-      expect(await peer.hear()).toBe(message(CONTROL, '0001 0004'));
+      expect(await peer.receive()).toBe(message(CONTROL, '0000 0002'));
+      expect(await peer.receive()).toBe(message(CONTROL, '0001 0004'));
     } finally {
       stop();
     }

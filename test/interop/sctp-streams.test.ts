@@ -48,7 +48,7 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
         const request = await node.event(listener.id);
         const channel = node.channel();
         node.host.cm.accept(request.id, channel.qp, NO_WISHES);
-        expect(await on.hear()).toBe(message(CONTROL, '0000 0002'));
+        expect(await on.receive()).toBe(message(CONTROL, '0000 0002'));
         expect((await node.event(request.id)).type).toBe(CMEventType.established);
         return { on, channel, id: request.id };
       };
@@ -74,7 +74,7 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
       for (const each of sessions) await carries(each);
       for (const { on, channel } of sessions) {
         channel.send(0, 3);
-        expect(await on.hear()).toBe(message(SEGMENT, `0001 ${SEND_1} 616263`));
+        expect(await on.receive()).toBe(message(SEGMENT, `0001 ${SEND_1} 616263`));
       }
     });
 
@@ -84,7 +84,7 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
         const each = await session(peer);
         await carries(each);
         peer.say(CONTROL, '0002 0004');
-        expect(await peer.hear()).toBe(message(CONTROL, '0001 0004'));
+        expect(await peer.receive()).toBe(message(CONTROL, '0001 0004'));
         expect(await node.event(each.id)).toMatchObject({
           type: CMEventType.disconnected,
           error: undefined,
@@ -109,9 +109,9 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
         const one = await session(peer);
         const other = await session(peer.on(1));
         peer.say(protocol, hex);
-        const first = await peer.hear();
+        const first = await peer.receive();
         // RDMAP's Terminate may be before the session's, which the peer answers.
-        const last = first.startsWith(`${SEGMENT}`) ? await peer.hear() : first;
+        const last = first.startsWith(`${SEGMENT}`) ? await peer.receive() : first;
         expect(last).toMatch(/^17 ....0004$/);
         if (last !== first) peer.say(CONTROL, '0002 0004');
         const event = await node.event(one.id);
@@ -127,7 +127,7 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
       const one = await session(peer);
       const other = await session(peer.on(1));
       node.host.cm.destroy(one.id);
-      expect(await peer.hear()).toBe(message(CONTROL, '0001 0004'));
+      expect(await peer.receive()).toBe(message(CONTROL, '0001 0004'));
       await carries(other);
       // The stream is for another session once both ends have said their last.
       peer.say(CONTROL, '0001 0004');
@@ -141,8 +141,8 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
       node.host.conduitOf(one.channel.qp)?.reset();
       // An RDMAP Terminate: a local catastrophic error.
       const cut = '4147 00000000 00000002 00000001 00000000 00000000';
-      expect(await peer.hear()).toBe(message(SEGMENT, `0001 ${cut}`));
-      expect(await peer.hear()).toBe(message(CONTROL, '0002 0004'));
+      expect(await peer.receive()).toBe(message(SEGMENT, `0001 ${cut}`));
+      expect(await peer.receive()).toBe(message(CONTROL, '0002 0004'));
       await carries(other);
       peer.say(CONTROL, '0001 0004');
       await carries(await session(peer));
@@ -154,9 +154,9 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
       const second = peer.on(1).say(CONTROL, '0000 0001');
       const request = await node.event(listener.id);
       const third = peer.on(2).say(CONTROL, '0000 0001');
-      expect(await third.hear()).toBe(message(CONTROL, '0000 0004'));
+      expect(await third.receive()).toBe(message(CONTROL, '0000 0004'));
       node.host.cm.reject(request.id, Uint8Array.of(7));
-      expect(await second.hear()).toBe(message(CONTROL, '0000 0003 07'));
+      expect(await second.receive()).toBe(message(CONTROL, '0000 0003 07'));
       await carries(await session(second));
       await carries(await session(third));
       await carries(one);
@@ -166,9 +166,9 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
       const { node, listener, peer, session } = await toListener();
       const one = await session(peer);
       const stray = peer.on(2).say(SEGMENT, `0000 ${SEND_1}`);
-      expect(await stray.hear()).toBe(message(CONTROL, '0000 0004'));
+      expect(await stray.receive()).toBe(message(CONTROL, '0000 0004'));
       const accept = peer.on(3).say(CONTROL, '0000 0002');
-      expect(await accept.hear()).toBe(message(CONTROL, '0000 0004'));
+      expect(await accept.receive()).toBe(message(CONTROL, '0000 0004'));
       const end = peer.on(4).say(CONTROL, '0000 0004');
       await end.silence();
       await stray.silence();
@@ -177,7 +177,7 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
       await carries(await session(stray));
     });
 
-    it('hears what one session says while another does not read [SCTP-10-02]', async () => {
+    it('receives on one session while another does not read [SCTP-10-02]', async () => {
       const { peer, session } = await toListener();
       const one = await session(peer);
       const other = await session(peer.on(1));

@@ -56,7 +56,7 @@ export class Conversation {
   #posted = 0;
   #ending = false;
   #saidFarewell = false;
-  #heardFarewell = false;
+  #receivedFarewell = false;
   /** Called when the first message arrives: both ends are now sending. */
   onRunning: () => void = () => undefined;
 
@@ -99,7 +99,7 @@ export class Conversation {
   }
 
   #isOver(): boolean {
-    return this.#saidFarewell && this.#heardFarewell && this.#outstanding === 0;
+    return this.#saidFarewell && this.#receivedFarewell && this.#outstanding === 0;
   }
 
   #complete(isSend: boolean): void {
@@ -117,7 +117,7 @@ export class Conversation {
     }
     if (kind === Kind.data) this.#check(serial);
     if (kind === Kind.farewell) {
-      this.#heardFarewell = true;
+      this.#receivedFarewell = true;
       this.#ending = true;
     }
     this.#ledger.received += 1;

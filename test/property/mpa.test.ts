@@ -101,21 +101,21 @@ describe('FPDU streams', () => {
         const sender = senderOf({ alignSegments: true, highWaterBytes: 1_000_000 });
         sender.enterFullOperation(true, markers);
         const parts: Uint8Array[] = [];
-        let owed = 0;
+        let sending = 0;
         for (const ulpdu of list) {
           post(sender, ulpdu);
           const choice = choices.next().value ?? 0;
           const part = choice > 0 ? sender.pollTransmit() : undefined;
           if (part !== undefined) {
             parts.push(part.slice());
-            owed += part.length;
+            sending += part.length;
           }
           if (choice > 1) {
-            sender.flushed(Math.ceil(owed / 2));
-            owed -= Math.ceil(owed / 2);
+            sender.flushed(Math.ceil(sending / 2));
+            sending -= Math.ceil(sending / 2);
           }
         }
-        sender.flushed(owed);
+        sender.flushed(sending);
         parts.push(drain(sender));
         expect(hexOf(concat(...parts))).toBe(hexOf(streamOf(list, markers)));
         expect(sender.queuedBytes).toBe(0);

@@ -16,7 +16,7 @@ import { addressAt, REMOTE_KEY } from '../support/transport-user.ts';
 
 const SEEDS = 600;
 const PACKETS = 150;
-/** More packets than a wire may owe after one that came: it would amplify without bound. */
+/** More pending packets than one received packet may cause: a wire must not amplify without bound. */
 const ANSWERS_MAX = 20_000;
 const MEMORY_BYTES = 4096;
 const SERVICES = [

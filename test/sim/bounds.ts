@@ -20,7 +20,7 @@ const ALARMS_PER_ASSOCIATION = 2;
 const DELAYED_WAKES = 256;
 /** Input that a faulty link holds back before it stops reading, one read more, and a stream's output. */
 const FAULT_HELD_BYTES = 1_048_576 + 262_144 + CHUNKS_PER_CONNECTION * 262_144;
-/** What an agent may owe: writes until connections stop reading, and what was read by then. */
+/** Requests that an agent may have pending: writes until connections stop reading, and what was read by then. */
 const AGENT_REQUESTS = 8192;
 const AGENT_REQUESTS_PER_CONNECTION = 8192;
 /** What may be fetched from a program's memory: the limit, and one message for each queue pair. */

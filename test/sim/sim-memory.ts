@@ -220,7 +220,7 @@ interface Kept {
   readonly address: number;
   /** The bytes themselves, not a copy, as the kernel reads them. */
   readonly bytes: Uint8Array;
-  /** Who hears of its loss. */
+  /** Notified of its loss. */
   readonly owner: object;
 }
 

@@ -42,12 +42,12 @@ export class SimSrq {
 
   /** Receives that no message in flight will take. */
   get spare(): number {
-    let owed = 0;
+    let outstanding = 0;
     for (const { party } of this.users) {
       const { peer } = party;
-      if (peer !== undefined) owed += Math.max(0, peer.messages.length - party.delivered);
+      if (peer !== undefined) outstanding += Math.max(0, peer.messages.length - party.delivered);
     }
-    return this.#posted - owed;
+    return this.#posted - outstanding;
   }
 
   /** Receives not yet taken by a queue pair. A taken one may be lost with its queue pair. */

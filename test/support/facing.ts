@@ -129,10 +129,10 @@ export async function dialOut(
 
 /** The startup frame that a raw peer has received. */
 export async function startupOf(peer: RawPeer): Promise<Buffer> {
-  await peer.hears(STARTUP_HEADER_BYTES);
-  const length = STARTUP_HEADER_BYTES + peer.heard.readUInt16BE(18);
-  await peer.hears(length);
-  return peer.heard.subarray(0, length);
+  await peer.receive(STARTUP_HEADER_BYTES);
+  const length = STARTUP_HEADER_BYTES + peer.received.readUInt16BE(18);
+  await peer.receive(length);
+  return peer.received.subarray(0, length);
 }
 
 /** Everything under way within this process and its sockets has happened. */
@@ -227,20 +227,20 @@ export class Facing {
 
   /** Every FPDU of the host so far, as it was in the stream. */
   fpdus(): Fpdu[] {
-    return readFpdus(this.peer.heard.subarray(this.startup.length), this.#framing);
+    return readFpdus(this.peer.received.subarray(this.startup.length), this.#framing);
   }
 
   /** The next `count` ULPDUs of the host, in hexadecimal; their CRCs and PADs have been checked. */
-  async hear(count: number): Promise<string[]> {
+  async receive(count: number): Promise<string[]> {
     await until(
       () => this.fpdus().length >= this.#taken + count,
       `${count} FPDUs, ${this.fpdus().length - this.#taken} came`,
     );
-    return this.heardNow().slice(0, count);
+    return this.receivedNow().slice(0, count);
   }
 
   /** The ULPDUs that have come and were not taken. */
-  heardNow(): string[] {
+  receivedNow(): string[] {
     const fpdus = this.fpdus().slice(this.#taken);
     this.#taken += fpdus.length;
     for (const { crcGood, pad } of fpdus) {
@@ -253,13 +253,13 @@ export class Facing {
   /** The bytes that the host sends until it has no more. */
   async hearAll(): Promise<string[]> {
     await settled();
-    return this.heardNow();
+    return this.receivedNow();
   }
 
   /** The payload of the Terminate that the host ends the stream with; it must be the next ULPDU. */
   async terminate(): Promise<string> {
     await this.peer.overs();
-    const ulpdus = this.heardNow();
+    const ulpdus = this.receivedNow();
     if (ulpdus.length !== 1) throw new Error(`not one last ULPDU but ${JSON.stringify(ulpdus)}`);
     const [ulpdu = ''] = ulpdus;
     const header = ulpdu.slice(0, DDP_UNTAGGED_HEX);

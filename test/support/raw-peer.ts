@@ -6,8 +6,8 @@ import { until } from './rnic-node.ts';
 /** One end of a TCP connection, without any protocol. */
 export class RawPeer {
   readonly #socket: Socket;
-  readonly #heard: Uint8Array[] = [];
-  heardBytes = 0;
+  readonly #received: Uint8Array[] = [];
+  receivedBytes = 0;
   /** The other side's FIN came. */
   ended = false;
   /** errno name of the error that ended it. */
@@ -18,8 +18,8 @@ export class RawPeer {
     this.#socket = socket;
     socket.setNoDelay(true);
     socket.on('data', (bytes: Uint8Array) => {
-      this.#heard.push(bytes);
-      this.heardBytes += bytes.length;
+      this.#received.push(bytes);
+      this.receivedBytes += bytes.length;
     });
     socket.on('end', () => {
       this.ended = true;
@@ -47,8 +47,8 @@ export class RawPeer {
   }
 
   /** All bytes received so far. */
-  get heard(): Buffer {
-    return Buffer.concat(this.#heard);
+  get received(): Buffer {
+    return Buffer.concat(this.#received);
   }
 
   say(...parts: readonly Uint8Array[]): void {
@@ -76,9 +76,12 @@ export class RawPeer {
     this.#socket.destroy();
   }
 
-  async hears(bytes: number): Promise<Buffer> {
-    await until(() => this.heardBytes >= bytes, `${bytes} bytes, heard ${this.heardBytes}`);
-    return this.heard;
+  async receive(bytes: number): Promise<Buffer> {
+    await until(
+      () => this.receivedBytes >= bytes,
+      `${bytes} bytes, received ${this.receivedBytes}`,
+    );
+    return this.received;
   }
 
   /** Waits for the end of the connection by FIN or reset. */
@@ -86,15 +89,15 @@ export class RawPeer {
     await until(() => this.ended || this.closed, 'the end of the connection');
   }
 
-  /** As initiator: Request out, Reply in. Leaves the Reply heard. */
+  /** As initiator: sends the Request, receives the Reply and keeps it. */
   async initiate(privateData = new Uint8Array(0)): Promise<void> {
     this.say(mpaRequest({ privateData }));
-    await this.hears(20);
+    await this.receive(20);
   }
 
   /** As responder: Request in, Reply out. */
   async respond(privateData = new Uint8Array(0)): Promise<void> {
-    await this.hears(20);
+    await this.receive(20);
     this.say(mpaReply({ privateData }));
   }
 

@@ -336,7 +336,7 @@ interface ReplayedRequests extends Replayed {
 }
 
 /**
- * Has our requester do the work of a flow. It sends a packet when the recording has one, and hears
+ * Has our requester do the work of a flow. It sends a packet when the recording has one, and receives
  * answers when it would otherwise send another one than rxe did: rxe may have sent packets before it
  * looked at an answer that had come.
  */
@@ -365,7 +365,7 @@ export function replayRequester(flow: RecordedFlow): ReplayedRequests {
   const ours: string[] = [];
   let now = 0;
   let expired = 0;
-  /** Hears the next answer, or lets time pass. False when neither can change anything. */
+  /** Receives the next answer, or advances the clock. False when neither can change anything. */
   const goOn = (before: number): boolean => {
     const [answer] = pending;
     if (answer !== undefined && answer.index < before) {

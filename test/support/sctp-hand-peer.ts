@@ -9,7 +9,7 @@ export const SEGMENT = 16;
 export const CONTROL = 17;
 const SILENCE_MS = 100;
 
-/** A message as `HandPeer` hears it. */
+/** A message as `HandPeer` receives it. */
 export const message = (protocol: number, hex: string) => `${protocol} ${compactHex(hex)}`;
 
 /** One stream of an association: says messages, and reads those of the host as `protocol hex`. */
@@ -35,14 +35,14 @@ export class HandPeer {
   }
 
   /** The host's next message. */
-  async hear(): Promise<string> {
+  async receive(): Promise<string> {
     const at = this.#read;
     await until('a message of the host', () => this.#messages.length > at);
     this.#read += 1;
-    const heard = this.#messages[at];
+    const received = this.#messages[at];
     // SCTP-10-01
-    expect(heard?.unordered).toBe(true);
-    return `${heard?.payloadProtocol} ${hexOf(heard?.bytes ?? new Uint8Array(0))}`;
+    expect(received?.unordered).toBe(true);
+    return `${received?.payloadProtocol} ${hexOf(received?.bytes ?? new Uint8Array(0))}`;
   }
 
   /** Nothing more has come, and nothing comes for a while. */

@@ -93,7 +93,7 @@ static void tell(const void *bytes, size_t length)
 	check(write(control, bytes, length) == (ssize_t)length, "the other end is gone", 0);
 }
 
-static void hear(void *bytes, size_t length)
+static void receive(void *bytes, size_t length)
 {
 	for (size_t had = 0; had < length;) {
 		ssize_t count = read(control, (char *)bytes + had, length - had);
@@ -109,7 +109,7 @@ static void meet(void)
 	char byte = 0;
 
 	tell(&byte, 1);
-	hear(&byte, 1);
+	receive(&byte, 1);
 }
 
 /* The next completion, a good one. */
@@ -289,7 +289,7 @@ static void connect_pair(enum ibv_mtu mtu)
 	own.qpn = qp->qp_num;
 	own.addr = (uintptr_t)memory;
 	tell(&own, sizeof(own));
-	hear(&peer, sizeof(peer));
+	receive(&peer, sizeof(peer));
 	check(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
 			    (datagrams ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)) == 0, "INIT", 0);
 	attr = (struct ibv_qp_attr){
@@ -387,7 +387,7 @@ int main(int argc, char **argv)
 	if (asks_first)
 		tell(&unreliable, 1);
 	else
-		hear(&unreliable, 1);
+		receive(&unreliable, 1);
 	run(IBV_QPT_RC, IBV_MTU_256, "RC, MTU 256");
 	run(IBV_QPT_RC, IBV_MTU_1024, "RC, MTU 1024");
 	run(IBV_QPT_RC, IBV_MTU_4096, "RC, MTU 4096");

@@ -129,7 +129,7 @@ const MEMORY_CANARIES: readonly Canary[] = [
 /** Bugs of the communication manager that show when messages are lost, repeated or late. */
 const CM_CANARIES: readonly Canary[] = [
   {
-    bug: 'a request that was rejected and comes again is heard again',
+    bug: 'a repeated request is reported again after its rejection',
     rule: 'once',
     file: CM_MESSAGES,
     find: 'core.send(this.#pathBack(arrival), kept);\n            return true;\n        }',

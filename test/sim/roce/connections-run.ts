@@ -24,7 +24,7 @@ interface Story {
   peerQpn: number | undefined;
   readonly ownQpn: number;
   /** Types of its events. */
-  readonly heard: CmEvent['type'][];
+  readonly received: CmEvent['type'][];
   /** What its program did with it last. */
   did: 'nothing' | 'accept' | 'reject' | 'establish' | 'disconnect' | 'destroy';
 }
@@ -95,12 +95,12 @@ class Programs {
     const story = this.stories.get(connection);
     if (story === undefined) throw new Error('an event of an unknown connection');
     must(story.did !== 'destroy', 'owner', 'a connection without an owner reports nothing');
-    must(!story.heard.includes(event.type), 'once', `${event.type} is reported once`);
+    must(!story.received.includes(event.type), 'once', `${event.type} is reported once`);
     must(event.type !== 'unreachable', 'patience', 'a peer that is there is reached');
     if (event.type === 'disconnected') {
       must(!event.timedOut, 'patience', 'the end of a connection is confirmed');
     }
-    story.heard.push(event.type);
+    story.received.push(event.type);
     if (event.type === 'request') story.peerQpn = event.request.qpn;
     if (event.type === 'reply') story.peerQpn = event.reply.qpn;
     if (event.type === 'service-reply') story.peerQpn = event.service.qpn;
@@ -169,7 +169,7 @@ class Programs {
     { dialed, service, qpn }: { dialed: boolean; service: boolean; qpn: number },
   ): void {
     const did = 'nothing';
-    const story: Story = { dialed, service, ownQpn: qpn, peerQpn: undefined, heard: [], did };
+    const story: Story = { dialed, service, ownQpn: qpn, peerQpn: undefined, received: [], did };
     this.stories.set(connection, story);
   }
 
@@ -254,14 +254,14 @@ function nextTime(sides: Sides, networks: Networks): number {
   );
 }
 
-/** However often a request comes, its listener hears it once. */
+/** A listener gets a request once, however often it is repeated. */
 function checkRequests(side: Programs, other: Programs): void {
   const came = [...side.stories.values()].filter(({ dialed }) => !dialed);
   const dialed = [...other.stories.values()].filter((story) => story.dialed);
   for (const service of [true, false]) {
-    const heard = came.filter((story) => story.service === service);
+    const received = came.filter((story) => story.service === service);
     const asked = dialed.filter((story) => story.service === service);
-    must(heard.length <= asked.length, 'once', 'no request is heard twice');
+    must(received.length <= asked.length, 'once', 'no request is reported twice');
   }
 }
 
@@ -276,22 +276,22 @@ function check([a, b]: Sides): ConnectionsResult {
   ] as const) {
     const peers = new Map([...other.stories.values()].map((story) => [story.ownQpn, story]));
     for (const story of side.stories.values()) {
-      const { heard, did, dialed, service, peerQpn, ownQpn } = story;
-      const first = heard.find((type) => OUTCOMES.includes(type as (typeof OUTCOMES)[number]));
+      const { received, did, dialed, service, peerQpn, ownQpn } = story;
+      const first = received.find((type) => OUTCOMES.includes(type as (typeof OUTCOMES)[number]));
       if (dialed && did !== 'destroy') must(first !== undefined, 'outcome', 'every dial has one');
-      const up = heard.includes('established') || did === 'establish' || did === 'disconnect';
+      const up = received.includes('established') || did === 'establish' || did === 'disconnect';
       if (up && !service) {
         result.established += 1;
         const peer = peers.get(peerQpn ?? 0);
         must(peer?.peerQpn === ownQpn, 'agree', 'both ends of a connection name each other');
-        const ended = heard.some((type) => type.startsWith('disconnect') || type === 'rejected');
-        must(ended || did === 'destroy', 'end', 'both ends hear of the end');
+        const ended = received.some((type) => type.startsWith('disconnect') || type === 'rejected');
+        must(ended || did === 'destroy', 'end', 'both ends learn of the end');
       }
-      if (heard.includes('service-reply')) {
+      if (received.includes('service-reply')) {
         result.services += 1;
         must(peers.has(peerQpn ?? 0), 'agree', 'a service is that of the peer');
       }
-      if (heard.includes('rejected')) result.rejected += 1;
+      if (received.includes('rejected')) result.rejected += 1;
     }
     checkRequests(side, other);
     const { manager } = side.end;

@@ -157,7 +157,7 @@ export class MemoryEnd {
     return told ? !this.#posted.some(({ signalled }) => signalled) : this.#posted.length === 0;
   }
 
-  get owed(): string {
+  get unfinished(): string {
     return `${this.#posted.length} of QP ${this.qp.qpn}, first ${this.#posted[0]?.id}`;
   }
 
@@ -441,7 +441,7 @@ export class MemoryEnd {
 
   /** Everything has completed: checks what only shows now. */
   finish(): void {
-    must(this.idle, 'once', `work has no completion: ${this.owed}`);
+    must(this.idle, 'once', `work has no completion: ${this.unfinished}`);
     const { arrived, excuse } = this;
     must(excuse !== undefined || arrived === this.#due.length, 'once', 'a message did not arrive');
     // What the peer added: all of it, or what came before the failure.

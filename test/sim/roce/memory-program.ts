@@ -184,7 +184,7 @@ export class MemoryProgram {
       if (((ring[slot * RQE_BYTES + RQE.flags] ?? 0) & QueueFlag.valid) !== 0) posted += 1;
     }
     const { size } = shared.pieces;
-    must(posted === size, 'once', `${size} shared receives are owed, ${posted} are posted`);
+    must(posted === size, 'once', `${size} shared receives are outstanding, ${posted} are posted`);
   }
 }
 

@@ -209,7 +209,11 @@ class Run {
     for (const { memory } of this.#programs) {
       const { pendingRequests, stagedBytes } = memory;
       must(stagedBytes <= qps * STAGED_BYTES_PER_QP, 'bounded', `${stagedBytes} bytes are fetched`);
-      must(pendingRequests <= qps * REQUESTS_PER_QP, 'bounded', `an agent owes ${pendingRequests}`);
+      must(
+        pendingRequests <= qps * REQUESTS_PER_QP,
+        'bounded',
+        `an agent has ${pendingRequests} requests pending`,
+      );
     }
     const { alarms } = this.#clock;
     must(alarms <= ALARMS_PER_HOST, 'bounded', `${alarms} alarms`);
@@ -222,9 +226,9 @@ class Run {
     const start = this.#time.now;
     this.#abandon();
     for (let step = 0; !this.#ends.every(({ idle }) => idle); step += 1) {
-      const owed = this.#ends.filter(({ idle }) => !idle).map((end) => end.owed);
+      const outstanding = this.#ends.filter(({ idle }) => !idle).map((end) => end.unfinished);
       const stuck = step >= STEPS_MAX || this.#time.now - start > MICROS_MAX;
-      must(!stuck, 'progress', `still owed: ${owed.join(', ')}`);
+      must(!stuck, 'progress', `still outstanding: ${outstanding.join(', ')}`);
       for (const end of this.#ends) {
         end.postSignal();
         if (step % 8 === 0) end.postReceives(2);

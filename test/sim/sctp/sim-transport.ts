@@ -1,4 +1,4 @@
-/** The SCTP of a simulated host: ports at its own addresses. There are no packets to watch or spoil. */
+/** The SCTP of a simulated host: ports at its own addresses. There are no packets to capture or corrupt. */
 import { TransportError } from '#daemon/host/links/network';
 import type { SctpAddress, SctpPort, SctpPortOptions } from '#daemon/host/sctp/association';
 import type { PacketTransport } from '#daemon/host/sctp/sctp-network';

@@ -116,11 +116,11 @@ describe('a trace of SCTP', () => {
     const chunks = `${SACK} ${data(4, 17, '00000004')} ${data(3, 16, '0001c1')}`;
     const plain = datagram(chunks).subarray(40);
     for (let round = 0; round < 3000; round += 1) {
-      const spoiled = plain.slice();
+      const corrupted = plain.slice();
       for (let count = prng.below(8); count >= 0; count -= 1) {
-        spoiled[prng.below(spoiled.length)] = prng.below(256);
+        corrupted[prng.below(corrupted.length)] = prng.below(256);
       }
-      expect(text(datagram(hexOf(spoiled)))).toMatch(/^SCTP |^bad packet: /);
+      expect(text(datagram(hexOf(corrupted)))).toMatch(/^SCTP |^bad packet: /);
     }
   });
 

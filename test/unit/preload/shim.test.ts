@@ -78,7 +78,7 @@ describe.runIf(reason === '')(`the shim${reason}`, () => {
       expect(await probe('device-probe', 'queues')).toEqual(PASSED);
     });
 
-    it('ring connected queue pairs without waiting for an answer, and once until it was heard', async () => {
+    it('ring connected queue pairs without waiting for a reply, and only once until the daemon reads it', async () => {
       expect(await probe('device-probe', 'doorbells')).toEqual(PASSED);
       const [file] = await closedFiles(Role.uverbs);
       expect(file?.doorbells).toEqual([5, 5]);

@@ -211,7 +211,7 @@ describe('Sends kept for one transfer', () => {
   });
 });
 
-/** A pool that spoils each chunk that it takes back. */
+/** A pool that overwrites each chunk that it takes back. */
 class PoisonPool extends ChunkPool {
   override release(chunk: Uint8Array): void {
     chunk.fill(0xdd);

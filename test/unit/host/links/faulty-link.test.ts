@@ -21,7 +21,7 @@ const FPDU = streamOf([sendUlpdu(1, bytesOf('a1a2a3a4'))], false);
 /** Records its reports, with their times. */
 class Recorder implements LinkUser {
   readonly told: string[] = [];
-  readonly heard: Uint8Array[] = [];
+  readonly received: Uint8Array[] = [];
   flushedBytes = 0;
   readonly #time: VirtualTime;
 
@@ -30,7 +30,7 @@ class Recorder implements LinkUser {
   }
 
   handleBytes(bytes: Uint8Array): void {
-    this.heard.push(bytes.slice());
+    this.received.push(bytes.slice());
     this.#tell('bytes');
   }
   handleFlushed(bytes: number): void {
@@ -101,7 +101,7 @@ describe('a link with faults', () => {
     expect(link.congested).toBe(false);
     run();
     expect(peer.told).toEqual(['bytes late']);
-    expect(concat(...peer.heard)).toEqual(stream);
+    expect(concat(...peer.received)).toEqual(stream);
     expect(user.flushedBytes).toBe(stream.length);
     expect(clock.alarms).toBe(0);
   });
@@ -122,7 +122,7 @@ describe('a link with faults', () => {
     link.write(REPLY.slice());
     link.close();
     run();
-    expect(concat(...peer.heard)).toEqual(REPLY);
+    expect(concat(...peer.received)).toEqual(REPLY);
     expect(peer.told).toEqual(['bytes late', 'peer closed late']);
     expect(user.told).toEqual(['closed well late']);
   });
@@ -137,8 +137,8 @@ describe('a link with faults', () => {
     link.assertInvariants();
     expect(link.heldBytes).toBe(REPLY.length);
     run();
-    expect(user.heard).toEqual([]);
-    expect(concat(...peer.heard)).toEqual(REPLY);
+    expect(user.received).toEqual([]);
+    expect(concat(...peer.received)).toEqual(REPLY);
   });
 
   it('resets if bytes would never leave', () => {
@@ -159,7 +159,7 @@ describe('a link with faults', () => {
     them.finish();
     link.finish();
     run();
-    expect(concat(...user.heard)).toEqual(FPDU);
+    expect(concat(...user.received)).toEqual(FPDU);
     expect(user.told).toEqual(['bytes late', 'peer closed late', 'closed well late']);
   });
 
@@ -201,7 +201,7 @@ describe('a link with faults', () => {
     expect(user.told).toEqual([]);
     link.resumeReading();
     run();
-    expect(concat(...user.heard)).toEqual(FPDU);
+    expect(concat(...user.received)).toEqual(FPDU);
   });
 
   it('reports a fault on written bytes before the bytes leave', () => {
@@ -212,7 +212,7 @@ describe('a link with faults', () => {
     link.write(FPDU.slice());
     expect(struck).toEqual([1]);
     run();
-    expect(concat(...peer.heard)).toEqual(concat(REPLY, FPDU));
+    expect(concat(...peer.received)).toEqual(concat(REPLY, FPDU));
     expect(user.flushedBytes).toBe(0);
   });
 
@@ -224,7 +224,7 @@ describe('a link with faults', () => {
     takenBytes += link.write(FPDU.slice());
     expect(takenBytes).toBe(REPLY.length + 2 * FPDU.length);
     run();
-    expect(concat(...peer.heard)).toEqual(REPLY);
+    expect(concat(...peer.received)).toEqual(REPLY);
     expect(peer.told).toEqual(['bytes soon', 'peer closed soon']);
   });
 
@@ -233,11 +233,11 @@ describe('a link with faults', () => {
     face({ kind: 'stall', direction: 'out' });
     link.write(REPLY.slice());
     run();
-    expect([spent(), peer.heard]).toEqual([0, []]);
+    expect([spent(), peer.received]).toEqual([0, []]);
     face();
     expect(spent()).toBe(1);
     run();
     face();
-    expect([spent(), concat(...peer.heard)]).toEqual([1, REPLY]);
+    expect([spent(), concat(...peer.received)]).toEqual([1, REPLY]);
   });
 });

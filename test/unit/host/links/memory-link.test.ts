@@ -16,7 +16,7 @@ const LARGE_BYTES = 200_000;
 /** Records the reports of its link. */
 class Listener implements LinkUser {
   readonly link: Link;
-  readonly heard: Uint8Array[] = [];
+  readonly received: Uint8Array[] = [];
   /** The buffers that were lent. */
   readonly lent: ArrayBufferLike[] = [];
   flushedBytes = 0;
@@ -30,7 +30,7 @@ class Listener implements LinkUser {
   }
 
   handleBytes(bytes: Uint8Array): void {
-    this.heard.push(bytes.slice());
+    this.received.push(bytes.slice());
     this.lent.push(bytes.buffer);
     this.onBytes();
   }
@@ -43,8 +43,8 @@ class Listener implements LinkUser {
   handleClosed(errorCode: string | undefined): void {
     this.closed = errorCode;
   }
-  get heardBytes(): number {
-    return this.heard.reduce((sum, { length }) => sum + length, 0);
+  get receivedBytes(): number {
+    return this.received.reduce((sum, { length }) => sum + length, 0);
   }
 }
 
@@ -119,8 +119,8 @@ describe('a link through memory', () => {
       expect(dialed.link.localPort).toBe(accepted.link.remotePort);
       dialed.link.write(Uint8Array.of(1, 2, 3));
       accepted.link.write(Uint8Array.of(9));
-      await until(() => accepted.heardBytes === 3 && dialed.heardBytes === 1, 'the bytes');
-      expect([Buffer.concat(accepted.heard), Buffer.concat(dialed.heard)]).toEqual([
+      await until(() => accepted.receivedBytes === 3 && dialed.receivedBytes === 1, 'the bytes');
+      expect([Buffer.concat(accepted.received), Buffer.concat(dialed.received)]).toEqual([
         Buffer.of(1, 2, 3),
         Buffer.of(9),
       ]);
@@ -135,9 +135,9 @@ describe('a link through memory', () => {
     bytes.fill(0);
     expect(dialed.link.write(Uint8Array.of(3))).toBe(1);
     dialed.link.finish();
-    expect([accepted.heardBytes, accepted.peerClosed]).toEqual([0, false]);
+    expect([accepted.receivedBytes, accepted.peerClosed]).toEqual([0, false]);
     await until(() => accepted.peerClosed, 'the FIN');
-    expect(Buffer.concat(accepted.heard)).toEqual(Buffer.of(1, 2, 3));
+    expect(Buffer.concat(accepted.received)).toEqual(Buffer.of(1, 2, 3));
   });
 
   it('lends a large write to the peer, between the small ones around it', async () => {
@@ -151,9 +151,9 @@ describe('a link through memory', () => {
     expect(dialed.flushedBytes).toBe(LARGE_BYTES);
     expect(accepted.lent).toContain(bytes.buffer);
     expect(dialed.link.write(Uint8Array.of(8))).toBe(1);
-    await until(() => accepted.heardBytes === LARGE_BYTES + 2, 'all bytes');
+    await until(() => accepted.receivedBytes === LARGE_BYTES + 2, 'all bytes');
     const all = Buffer.concat([Buffer.of(7), bytes, Buffer.of(8)]);
-    expect(Buffer.compare(Buffer.concat(accepted.heard), all)).toBe(0);
+    expect(Buffer.compare(Buffer.concat(accepted.received), all)).toBe(0);
   });
 
   it('keeps bytes, and then the FIN, from a peer that does not read', async () => {
@@ -164,11 +164,15 @@ describe('a link through memory', () => {
     expect(taken).toBeLessThan(10_000);
     dialed.link.finish();
     await someTurns();
-    expect([accepted.heardBytes, accepted.peerClosed, dialed.flushedBytes]).toEqual([0, false, 0]);
+    expect([accepted.receivedBytes, accepted.peerClosed, dialed.flushedBytes]).toEqual([
+      0,
+      false,
+      0,
+    ]);
     accepted.link.resumeReading();
-    expect(accepted.heardBytes).toBe(0);
+    expect(accepted.receivedBytes).toBe(0);
     await until(() => accepted.peerClosed, 'the FIN');
-    expect(accepted.heardBytes).toBe(taken + 1000);
+    expect(accepted.receivedBytes).toBe(taken + 1000);
   });
 
   it('a FIN ends one direction only [DDP-6.2.1-04, DDP-6.2.1-06, MPA-7.2-01]', async () => {
@@ -183,7 +187,7 @@ describe('a link through memory', () => {
     accepted.link.write(sample(LARGE_BYTES));
     accepted.link.finish();
     await until(() => dialed.closed !== null && accepted.closed !== null, 'both to close');
-    expect(dialed.heardBytes).toBe(LARGE_BYTES);
+    expect(dialed.receivedBytes).toBe(LARGE_BYTES);
     expect([dialed.closed, accepted.closed]).toEqual([undefined, undefined]);
   });
 
@@ -194,7 +198,7 @@ describe('a link through memory', () => {
     expect(accepted.closed).toBeNull();
     await until(() => dialed.closed !== null && accepted.closed !== null, 'both to close');
     expect([dialed.closed, accepted.closed]).toEqual([undefined, 'ECONNRESET']);
-    expect([accepted.heardBytes, dialed.flushedBytes]).toEqual([0, 0]);
+    expect([accepted.receivedBytes, dialed.flushedBytes]).toEqual([0, 0]);
     dialed.link.reset();
     dialed.link.finish();
     dialed.link.close();
@@ -213,7 +217,7 @@ describe('a link through memory', () => {
     dialed.link.write(sample(100));
     dialed.link.close();
     await until(() => accepted.peerClosed, 'the FIN');
-    expect(accepted.heardBytes).toBe(100);
+    expect(accepted.receivedBytes).toBe(100);
     expect(dialed.closed).toBeUndefined();
     // As a closed socket answers.
     accepted.link.write(Uint8Array.of(1));
@@ -320,7 +324,7 @@ describe('a connection goes through memory', () => {
     await someTurns();
     expect(dialed.flushedBytes).toBe(0);
     const late = accepting(port);
-    await until(() => late[0]?.heardBytes === LARGE_BYTES + 1, 'the bytes');
+    await until(() => late[0]?.receivedBytes === LARGE_BYTES + 1, 'the bytes');
   });
 
   it('which ends with the listener that never took it', async () => {

@@ -13,7 +13,7 @@ import { until } from '#test/support/rnic-node';
 /** Records the reports of its link. */
 class Listener implements LinkUser {
   readonly link: Link;
-  readonly heard: Uint8Array[] = [];
+  readonly received: Uint8Array[] = [];
   flushedBytes = 0;
   peerClosed = false;
   closed: string | undefined | null = null;
@@ -24,7 +24,7 @@ class Listener implements LinkUser {
   }
 
   handleBytes(bytes: Uint8Array): void {
-    this.heard.push(bytes.slice());
+    this.received.push(bytes.slice());
   }
   handleFlushed(bytes: number): void {
     this.flushedBytes += bytes;
@@ -35,8 +35,8 @@ class Listener implements LinkUser {
   handleClosed(errorCode: string | undefined): void {
     this.closed = errorCode;
   }
-  get heardBytes(): number {
-    return this.heard.reduce((sum, { length }) => sum + length, 0);
+  get receivedBytes(): number {
+    return this.received.reduce((sum, { length }) => sum + length, 0);
   }
 }
 
@@ -102,8 +102,8 @@ describe('a link', () => {
       expect(dialed.link.localPort).toBe(accepted.link.remotePort);
       expect(dialed.link.write(Uint8Array.of(1, 2, 3))).toBe(3);
       expect(accepted.link.write(Uint8Array.of(9))).toBe(1);
-      await until(() => accepted.heardBytes === 3 && dialed.heardBytes === 1, 'the bytes');
-      expect([Buffer.concat(accepted.heard), Buffer.concat(dialed.heard)]).toEqual([
+      await until(() => accepted.receivedBytes === 3 && dialed.receivedBytes === 1, 'the bytes');
+      expect([Buffer.concat(accepted.received), Buffer.concat(dialed.received)]).toEqual([
         Buffer.of(1, 2, 3),
         Buffer.of(9),
       ]);
@@ -155,9 +155,9 @@ describe('a link', () => {
       await until(() => dialed.flushedBytes > 0, 'room');
       expect(dialed.flushedBytes).toBe(bytes.length - taken);
       expect([dialed.link.writable, dialed.link.congested]).toEqual([true, false]);
-      await until(() => accepted.heardBytes === bytes.length, 'all bytes');
-      expect(Buffer.compare(Buffer.concat(accepted.heard), bytes)).toBe(0);
-      expect(Math.max(...accepted.heard.map(({ length }) => length))).toBeLessThanOrEqual(
+      await until(() => accepted.receivedBytes === bytes.length, 'all bytes');
+      expect(Buffer.compare(Buffer.concat(accepted.received), bytes)).toBe(0);
+      expect(Math.max(...accepted.received.map(({ length }) => length))).toBeLessThanOrEqual(
         READ_BUFFER_BYTES,
       );
     },
@@ -170,13 +170,13 @@ describe('a link', () => {
     dialed.link.finish();
     expect(dialed.link.writable).toBe(false);
     await until(() => accepted.peerClosed, 'the FIN');
-    expect(accepted.heardBytes).toBe(1);
+    expect(accepted.receivedBytes).toBe(1);
     await quiet(10);
     expect([accepted.link.writable, accepted.closed, dialed.closed]).toEqual([true, null, null]);
     accepted.link.write(Uint8Array.of(2, 3));
     accepted.link.finish();
     await until(() => dialed.closed !== null && accepted.closed !== null, 'both to close');
-    expect(dialed.heardBytes).toBe(2);
+    expect(dialed.receivedBytes).toBe(2);
     expect([dialed.closed, accepted.closed]).toEqual([undefined, undefined]);
   });
 
@@ -186,7 +186,7 @@ describe('a link', () => {
     dialed.link.write(bytes);
     dialed.link.finish();
     await until(() => accepted.peerClosed, 'the FIN');
-    expect(accepted.heardBytes).toBe(bytes.length);
+    expect(accepted.receivedBytes).toBe(bytes.length);
   });
 
   it.each(['nothing', 'bytes'] as const)('resets at once, after %s', async (before) => {
@@ -214,7 +214,7 @@ describe('a link', () => {
     dialed.link.write(new Uint8Array(100_000));
     dialed.link.close();
     await until(() => accepted.peerClosed, 'the FIN');
-    expect(accepted.heardBytes).toBe(100_000);
+    expect(accepted.receivedBytes).toBe(100_000);
     expect(dialed.closed).toBeUndefined();
   });
 
@@ -247,10 +247,10 @@ describe('a link', () => {
     };
     const [dialed, accepted] = await pair('127.0.0.1', tap);
     dialed.link.write(new Uint8Array(16 << 20));
-    await until(() => accepted.heardBytes === 16 << 20, 'all bytes');
+    await until(() => accepted.receivedBytes === 16 << 20, 'all bytes');
     expect(outboundBytes).toBe(16 << 20);
     accepted.link.write(new Uint8Array(5));
-    await until(() => dialed.heardBytes === 5, 'the answer');
+    await until(() => dialed.receivedBytes === 5, 'the answer');
     accepted.link.finish();
     await until(() => dialed.peerClosed, 'the FIN');
     dialed.link.finish();
@@ -347,11 +347,11 @@ describe('hundreds of links of one address', () => {
     const { dialed, accepted } = await many(400);
     accepted[0]?.link.pauseReading();
     for (const { link } of dialed) link.write(Uint8Array.of(1, 2));
-    const heard = () => accepted.filter(({ heardBytes }) => heardBytes === 2).length;
-    await until(() => heard() === 399, 'bytes on all links but one');
+    const received = () => accepted.filter(({ receivedBytes }) => receivedBytes === 2).length;
+    await until(() => received() === 399, 'bytes on all links but one');
     await quiet(20);
-    expect(heard()).toBe(399);
+    expect(received()).toBe(399);
     accepted[0]?.link.resumeReading();
-    await until(() => heard() === 400, 'bytes on the last link');
+    await until(() => received() === 400, 'bytes on the last link');
   });
 });

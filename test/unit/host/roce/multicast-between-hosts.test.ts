@@ -187,7 +187,7 @@ describe('a multicast group of two hosts', () => {
     expect([near.notes, far.notes]).toEqual([[], []]);
   });
 
-  it('is heard until its last queue pair has left it', async () => {
+  it('is received until its last queue pair leaves', async () => {
     const [one, two] = [far.end(), far.end()];
     const group = groupAt(2);
     expect(listenersOf(group)).toBe(0);
@@ -247,10 +247,10 @@ describe('a multicast group of two hosts', () => {
     expect(multicastGroups.groupsOf(member)).toBe(0);
   });
 
-  it('takes a share of what a client may hear', () => {
+  it('counts against the limit of a client', () => {
     const rig = new ProgramRig();
     const [first, second] = [rig.createQP(QPType.ud), rig.createQP(QPType.ud)];
-    // Of a family that the device does not have: no socket hears them.
+    // Of a family that the device does not have: no socket receives them.
     const group = (number: number): string => `ff15::${number.toString(16)}`;
     for (let number = 1; number <= 256; number += 1) far.attach({ qp: first }, group(number));
     expect(() => far.attach({ qp: second }, group(257))).toThrow(

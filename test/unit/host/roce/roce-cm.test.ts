@@ -172,8 +172,8 @@ describe('a connection that the host moves', () => {
         world.host.drain();
       }
       world.run(SECOND);
-      const heard = world.events.filter(({ type }) => type === CMEventType.disconnected);
-      expect(heard.map(({ id }) => id)).toEqual(end === 'id' ? [acceptor] : [dialer, acceptor]);
+      const received = world.events.filter(({ type }) => type === CMEventType.disconnected);
+      expect(received.map(({ id }) => id)).toEqual(end === 'id' ? [acceptor] : [dialer, acceptor]);
       expect(passive.qp.state).toBe(QPState.ERR);
     }
   });

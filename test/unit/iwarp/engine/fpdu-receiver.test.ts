@@ -480,7 +480,7 @@ class KeepingSink implements UlpduSink {
   }
 }
 
-/** A pool that spoils each chunk that it takes back. */
+/** A pool that overwrites each chunk that it takes back. */
 class PoisonPool extends ChunkPool {
   override release(chunk: Uint8Array): void {
     chunk.fill(0xdd);

@@ -251,7 +251,7 @@ describe('a graceful end', () => {
     expect(user.log).toEqual(['sent']);
   });
 
-  it('sends what it owes a peer that has ended, though its own requests wait', () => {
+  it('sends pending replies to a peer that has ended, though its own requests wait', () => {
     const user = new NaiveUser();
     user.register(0x77, 64);
     user.register(0x99, 64);

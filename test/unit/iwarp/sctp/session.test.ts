@@ -274,12 +274,12 @@ describe('a session', () => {
     expect(session.types).not.toContain('finish');
     expect(session.acknowledge().take()).toEqual(['17 00010004']);
     expect(session.types).toContain('finish');
-    const heard = LiteralSession.accepted();
-    heard.user.postReceive(16);
-    heard.stream.disconnect(0);
+    const received = LiteralSession.accepted();
+    received.user.postReceive(16);
+    received.stream.disconnect(0);
     // The active side speaks, so it has the Accept.
     expect(
-      heard
+      received
         .run()
         .segment(`0001 ${SEND(1)} 01`)
         .take(),

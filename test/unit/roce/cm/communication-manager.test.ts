@@ -196,7 +196,7 @@ describe('a listener', () => {
     active.manager.listen(SERVICE + 1, ALL, 1, undefined);
   });
 
-  it('that names the address hears a request before one that does not', () => {
+  it('that names the address gets a request before one that does not', () => {
     const pair = new CmPair();
     const { manager, gid } = pair.passive;
     manager.listen(SERVICE, ALL, 1, 'all');
@@ -204,14 +204,14 @@ describe('a listener', () => {
     manager.listen(SERVICE, { ...ALL, family: 6 }, 1, 'IPv6');
     const own = manager.listen(SERVICE, { ...ALL, gid }, 1, 'own');
     manager.listen(SERVICE, { ...ALL, gid: pair.active.gid }, 1, 'other');
-    const heardBy = () => {
+    const chosenListener = () => {
       pair.active.connect(pair.passive, 0, { qpn: pair.active.sent.length });
       pair.settle();
       return pair.passive.take('request').listener.tag;
     };
-    expect(heardBy()).toBe('own');
+    expect(chosenListener()).toBe('own');
     manager.destroy(own, 0);
-    expect(heardBy()).toBe('IPv4');
+    expect(chosenListener()).toBe('IPv4');
   });
 
   it('has as many requests wait as its backlog, and rejects the next', () => {
@@ -459,14 +459,14 @@ describe('the end of a connection', () => {
 
   it.each(DESTROYED)(
     'is told to the peer when its owner forgets a connection %s',
-    (_, make, heard) => {
+    (_, make, received) => {
       const pair = listening();
       const [connection, which] = make(pair);
       const [end, peer] = which === 0 ? [pair.active, pair.passive] : [pair.passive, pair.active];
       end.manager.destroy(connection, pair.now);
       end.manager.destroy(connection, pair.now);
       pair.settle();
-      expect(peer.eventTypes.slice(0, 1)).toEqual(heard);
+      expect(peer.eventTypes.slice(0, 1)).toEqual(received);
       expect(end.events).toEqual([]);
       const event = peer.events.shift();
       if (event?.type === 'disconnect-requested') {
@@ -535,7 +535,7 @@ describe('a question for a service', () => {
     expect(pair.active.take('service-reply').service.status).toBe(2);
   });
 
-  it('is asked again, and heard once, whatever is lost', () => {
+  it('is retried, and reported once, whatever is lost', () => {
     const pair = listening();
     let drops = 1;
     pair.fate = (mad, _from, name) => (name === 'SIDR_REP' && drops-- > 0 ? [] : [mad, mad]);

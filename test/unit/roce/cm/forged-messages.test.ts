@@ -58,10 +58,10 @@ describe('a request that names the queue pair of a connection', () => {
   it.each([
     ['without a listener', true],
     ['that has a listener', false],
-  ])('%s ends nothing while the peer has the connection', (_, unheard) => {
+  ])('%s ends nothing while the peer has the connection', (_, closed) => {
     const { pair, listener, dialer, acceptor } = establishedPair();
     const { active, passive } = pair;
-    if (unheard) passive.manager.destroy(listener, 0);
+    if (closed) passive.manager.destroy(listener, 0);
     for (let time = 0; time < 100; time += 1) {
       const localCommId = INVENTED + time;
       const fields = { ...requestFields(active, passive), localCommId, localQpn: FACTS.qpn };

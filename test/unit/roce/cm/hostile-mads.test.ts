@@ -117,7 +117,7 @@ describe('a flood of requests', () => {
     pair.passive.listen();
     const other = gidOf(7);
     acceptedFlood(pair, 5, () => other);
-    // What the peer hears of it is that its own manager knows nothing of them.
+    // The peer learns of it because its own manager does not know them.
     pair.fate = () => [];
     acceptedFlood(pair, 500, () => pair.active.gid);
     pair.fate = (mad) => [mad];

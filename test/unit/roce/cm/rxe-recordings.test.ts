@@ -102,7 +102,7 @@ class Side {
     this.port = { name: 'roce0', guid: new Uint8Array(8).fill(2), indexOf: () => 1 };
   }
 
-  hear(mad: Uint8Array, from: Uint8Array): void {
+  receive(mad: Uint8Array, from: Uint8Array): void {
     this.manager.handleMad(mad, this.port, from, this.gid, 0);
     this.settle();
   }
@@ -194,7 +194,7 @@ describe.each(['cm-rping', 'cm-ucmatose'])('our manager in %s', (name) => {
       expectSame(side.say(), dreq.mad, ['localCommId'], true);
       return;
     }
-    side.hear(changed(dreq.mad, { remoteCommId: connection.localCommId }), dreq.from);
+    side.receive(changed(dreq.mad, { remoteCommId: connection.localCommId }), dreq.from);
     expect(side.connection('disconnect-requested')).toBe(connection);
     side.manager.disconnect(connection, 0);
     expectSame(side.say(), drep.mad, ['localCommId']);
@@ -204,12 +204,12 @@ describe.each(['cm-rping', 'cm-ucmatose'])('our manager in %s', (name) => {
     const side = new Side(req.to);
     const scope = { port: undefined, gid: undefined, family: undefined };
     side.manager.listen(asked.serviceIdLo, scope, 8, 'listener');
-    side.hear(req.mad, req.from);
+    side.receive(req.mad, req.from);
     const connection = side.connection('request');
     side.manager.accept(connection, factsOf(answered), 0);
     expectSame(side.say(), rep.mad, ['localCommId', 'startingPsn', 'localCaGuid']);
     const { localCommId } = connection;
-    side.hear(changed(rtu.mad, { remoteCommId: localCommId }), rtu.from);
+    side.receive(changed(rtu.mad, { remoteCommId: localCommId }), rtu.from);
     expect(side.connection('established')).toBe(connection);
     expectSameEnd(side, connection);
   });
@@ -228,7 +228,7 @@ describe.each(['cm-rping', 'cm-ucmatose'])('our manager in %s', (name) => {
     expectSame(side.say(), req.mad, OWN_NAMES, true);
     const { localCommId, transaction } = connection;
     const ours = { hi: transaction.hi, lo: transaction.lo };
-    side.hear(changed(rep.mad, { remoteCommId: localCommId }, ours), rep.from);
+    side.receive(changed(rep.mad, { remoteCommId: localCommId }, ours), rep.from);
     expect(side.connection('reply')).toBe(connection);
     side.manager.establish(connection);
     expectSame(side.say(), rtu.mad, ['localCommId'], true);
@@ -251,7 +251,7 @@ describe("the PSNs of rping's queue pairs", () => {
     const side = new Side(req.to);
     const scope = { port: undefined, gid: undefined, family: undefined };
     side.manager.listen(fieldsOf(mads, 'REQ').serviceIdLo, scope, 8, 'listener');
-    side.hear(req.mad, req.from);
+    side.receive(req.mad, req.from);
     const connection = side.connection('request');
     side.manager.accept(connection, factsOf(fieldsOf(mads, 'REP')), 0);
     const told = read(side.say()).fields as CmFields<'REP'>;
@@ -273,7 +273,7 @@ describe('our manager in the place of a rejecting one', () => {
       const scope = { port: undefined, gid: undefined, family: undefined };
       side.manager.listen(fieldsOf(mads, 'REQ').serviceIdLo, scope, 8, 'listener');
     }
-    side.hear(req.mad, req.from);
+    side.receive(req.mad, req.from);
     if (listens) side.manager.reject(side.connection('request'), reason, privateData, 0);
     expectSame(side.say(), rej.mad, ['localCommId']);
   });
@@ -289,7 +289,7 @@ describe('our manager in the place of a datagram service', () => {
     const side = new Side(req.to);
     const scope = { port: undefined, gid: undefined, family: undefined };
     side.manager.listen(serviceIdLo, scope, 8, 'listener');
-    side.hear(req.mad, req.from);
+    side.receive(req.mad, req.from);
     const connection = side.connection('service-request');
     side.manager.answerService(connection, service, 0);
     expectSame(side.say(), rep.mad, []);

@@ -146,7 +146,7 @@ describe('a repeated request', () => {
     expect(rig.answers()).toEqual([]);
   });
 
-  it('takes its place among the Reads that are owed', () => {
+  it('is queued among the pending Reads', () => {
     const rig = new Rig();
     for (const psn of [100, 101, 102]) rig.ask(psn, Operation.readRequest, 0, { dmaLength: 1 });
     rig.side.poll(0);
@@ -378,7 +378,7 @@ describe('a request that is refused', () => {
     expect(rig.by).toBe('us');
   });
 
-  it('only after everything that is owed to earlier ones', () => {
+  it('only after all replies to earlier ones', () => {
     const rig = new Rig();
     rig.ask(100, Operation.readRequest, 0, { dmaLength: 2 * MTU });
     rig.ask(102, Operation.writeOnly, 4, { dmaLength: 4, rkey: 1 });
