@@ -1,15 +1,14 @@
-/** Address handles: destinations of datagrams, which work requests name by a number. */
+/** Address handles: destinations of datagrams. Work requests name them by number. */
 import { VerbsError } from '#contract/verbs/errors';
 import type { PD } from './protection-domain.ts';
 import { type AddressVector, checkAddressVector, type PortAddresses } from './qp-attributes.ts';
 
-/** Address handles of a device. Each client has as many as rxe reports; see its quotas. */
+/** Limit per device; the quotas limit each client to what rxe reports. */
 const HANDLES_MAX = 1_048_576;
 
-/** An address handle. */
 export class AH {
   readonly pd: PD;
-  /** Not 0, which means to rxe's provider that the work request has the address itself. */
+  /** Never 0: rxe's provider reads 0 as "the address is in the work request". */
   readonly number: number;
   readonly vector: AddressVector;
   readonly #onClose: () => void;
@@ -23,12 +22,12 @@ export class AH {
     pd.members += 1;
   }
 
-  /** The destination, as the wire takes it. */
+  /** The destination GID. */
   get dgid(): Uint8Array {
     return this.vector.dgid;
   }
 
-  /** From here on, datagrams to it fail. A second call does nothing. */
+  /** Datagrams to it fail from now on. A second call does nothing. */
   close(): void {
     if (this.#closed) return;
     this.#closed = true;
@@ -42,13 +41,13 @@ export class AddressHandles {
   readonly #handles = new Map<number, AH>();
   #last = 0;
 
-  /** Errors as for `checkAddressVector`; ENOMEM when the device has no more. */
+  /** Fails as `checkAddressVector` does, and with ENOMEM at the device's limit. */
   create(pd: PD, vector: AddressVector, port: PortAddresses): AH {
     checkAddressVector(vector, port);
     if (this.#handles.size >= HANDLES_MAX) {
       throw new VerbsError('ENOMEM', `the device has no more than ${HANDLES_MAX} address handles`);
     }
-    // A released number is not used again soon.
+    // Reuse a released number as late as possible.
     do this.#last = (this.#last % HANDLES_MAX) + 1;
     while (this.#handles.has(this.#last));
     const number = this.#last;

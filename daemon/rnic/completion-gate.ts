@@ -36,13 +36,13 @@ interface HeldCompletion {
   readonly completion: Completion;
   /** False for one that the program gets only if it fails: its work request is unsignalled. */
   reported: boolean;
-  /** Unwritten pieces before it. */
+  /** Unwritten pieces that precede it. */
   pieces: number;
 }
 
 /** A piece that did not reach its memory. */
 interface LostPiece {
-  /** Pieces before it. */
+  /** Pieces that precede it. */
   readonly index: number;
   readonly kind: PieceKind;
 }
@@ -53,37 +53,36 @@ export interface GateUser {
   found: Cause | undefined;
   /** Asks for a call of `release` once memory is ready. */
   awaitWrites(): void;
-  /** Accepted data did not reach its memory. What it was, unless a completion says so. */
+  /** Accepted data did not reach its memory. `kind` is undefined if a completion reports the loss. */
   handleLoss(kind: PieceKind | undefined): void;
-  /** The oldest receive that was given back and not reported is in its completion queue, or lost. */
+  /** The completion of the oldest ended receive was written to its queue, or lost. */
   handleReported(): void;
-  /** The completion of a receive found its queue full. */
+  /** A receive could not complete: its completion queue is full. */
   handleFullQueue(): void;
-  /** A completion in error, before it is in its queue. */
+  /** Called with each completion in error before it is written. */
   handleFailed(completion: Completion): void;
 }
 
-/** Of gates that never waited; both stay empty. */
+/** Shared by gates that never waited; both stay empty. */
 const NONE_WRITING = new Set<MemoryBacking>();
 const NONE_HELD: HeldCompletion[] = [];
 
-/** Filled in for each report of any gate: none lasts longer than its call. */
+/** Scratch for every gate: refilled for each report. */
 const COMPLETION = new Completion();
 
-/** The gate that a queue pair's completions pass through. */
 export class CompletionGate {
   /** Backings that this QP wrote to and that had writes pending at the last check. */
   #writing: Set<MemoryBacking> = NONE_WRITING;
   #writeLost = false;
-  /** What is placed from here on. */
+  /** Kind of the data placed from now on. */
   kind: PieceKind = 'write';
-  /** The backing that holds unwritten segments for this QP, if any, and what they are. */
+  /** The backing that buffers segments of this QP, if any. */
   #keeper: MemoryBacking | undefined = undefined;
   #pieces: KeptPieces | undefined = undefined;
-  /** The first `#heldCount` wait; the others are kept to be used again. */
+  /** The first `#heldCount` wait; the rest are kept for reuse. */
   #held = NONE_HELD;
   #heldCount = 0;
-  /** True if a waiting completion promises data. Cached, since searching takes too long for each report. */
+  /** True if a waiting completion promises data. Cached: a search for each report is too slow. */
   #holdsData = false;
   readonly #user: GateUser;
   readonly #counters: NicCounters;
@@ -103,17 +102,17 @@ export class CompletionGate {
     return this.#heldCount;
   }
 
-  /** True while segments are unwritten: nothing succeeds before they are written. */
+  /** True while segments are buffered: nothing may succeed before they are written. */
   get keeps(): boolean {
     return this.#keeper !== undefined;
   }
 
-  /** True while memory that was written to has not confirmed it. */
+  /** True while writes to memory are unconfirmed. */
   get waits(): boolean {
     return this.#writing.size > 0;
   }
 
-  // RDMAP-7.1-02: the loss of a Write with nothing behind it is detected, too.
+  // RDMAP-7.1-02: detects the loss of a Write even if nothing follows it.
   /** Records a backing whose writes take time. */
   wrote(backing: MemoryBacking): void {
     if (this.#writing === NONE_WRITING) this.#writing = new Set();
@@ -122,8 +121,8 @@ export class CompletionGate {
   }
 
   /**
-   * Has `backing` keep a segment, of `kind`. Those of another backing are written first, in stream
-   * order. Returns false when they were lost, or when the memory of this one is gone.
+   * Buffers a segment of `kind` in `backing`, after writing segments buffered in another one, in
+   * stream order. Returns false if those were lost or the memory of this one is gone.
    */
   keep(
     backing: MemoryBacking,
@@ -144,22 +143,22 @@ export class CompletionGate {
   }
 
   // RDMAP-5.2.2-04, RDMAP-5.5-04, RDMAP-5.5-05: only data that is in place may be reported.
-  /** Writes all held segments. False when memory was gone; the queue pair has then failed. */
+  /** Writes all buffered segments. Returns false, with the queue pair failed, if memory is gone. */
   settle(): boolean {
     const keeper = this.#keeper;
     if (keeper === undefined) return true;
     const lost = this.#writeKept(keeper);
-    const told = lost !== undefined && this.#failHeld(lost);
+    const reported = lost !== undefined && this.#failHeld(lost);
     this.#forgetPieces();
     if (this.#heldCount > 0 && !this.release()) this.#user.awaitWrites();
-    if (lost !== undefined) this.#user.handleLoss(told ? undefined : lost.kind);
+    if (lost !== undefined) this.#user.handleLoss(reported ? undefined : lost.kind);
     return lost === undefined;
   }
 
-  /** What still waits, for memory that takes its time, waits for no piece: those to come are others. */
+  /** Pieces were written: completions that still wait for slow memory wait for none of the next ones. */
   #forgetPieces(): void {
     this.#pieces?.clear();
-    // Those that wait since earlier pieces, of which there may be many, wait for none of these.
+    // Completions held since earlier pieces, possibly many, already have a count of 0.
     for (let index = this.#heldCount - 1; index >= 0; index -= 1) {
       const held = this.#held[index] as HeldCompletion;
       if (held.pieces === 0) break;
@@ -167,7 +166,7 @@ export class CompletionGate {
     }
   }
 
-  /** Returns the first piece that is lost, if any. */
+  /** Returns the first lost piece, if any. */
   #writeKept(keeper: MemoryBacking): LostPiece | undefined {
     this.#keeper = undefined;
     if (keeper.flush?.(this) !== false || this.#pieces === undefined) return;
@@ -177,7 +176,7 @@ export class CompletionGate {
   }
 
   /**
-   * Writes `completion` to `cq`, now or once the data before it is in place. False if the queue was full.
+   * Writes `completion` to `cq`, now or once the data before it is in place. False if `cq` is full.
    */
   report(cq: CQ): boolean {
     COMPLETION.qpn = this.#user.qpn;
@@ -187,21 +186,21 @@ export class CompletionGate {
     return true;
   }
 
-  /** Counts `count` flushed work requests after one whose completion found `cq` full. */
+  /** Counts `count` flushed work requests as lost after a completion found `cq` full. */
   lose(cq: CQ, count: number): void {
     this.#counters.completions += count;
     this.#counters.flushes += count;
     cq.lose(count);
   }
 
-  /** True while enough completions wait that a flush must pause. */
+  /** True once so many completions wait that a flush must pause. */
   get full(): boolean {
     return this.#heldCount >= HELD_FLUSHED_MAX;
   }
 
   /**
-   * The same for unsignalled work, whose completion is written only if its data turns out to be
-   * lost. Only the first one that promises data can be blamed, so at most one such is held.
+   * Like `report`, for unsignalled work: its completion is written only if its data is lost. Only
+   * the first one that promises data can be blamed, so at most one such is held.
    */
   reportLoss(cq: CQ): void {
     if (this.#writing.size === 0 || this.#holdsData || !promisesData(COMPLETION)) return;
@@ -240,7 +239,7 @@ export class CompletionGate {
     return pushed;
   }
 
-  /** True while memory that this QP writes to accepts no more: see `MemoryBacking.congested`. */
+  /** True while the memory of this QP accepts no more writes: see `MemoryBacking.congested`. */
   get congested(): boolean {
     if (this.#writing.size === 0) return false;
     for (const backing of this.#writing) {
@@ -252,9 +251,9 @@ export class CompletionGate {
   /** Throws `InvariantError` when a completion waits for nothing. */
   assertInvariants(): void {
     const waits = this.#writing.size > 0 || this.#keeper !== undefined;
-    assert(this.#heldCount === 0 || waits, 'a completion waits for a write');
+    assert(this.#heldCount === 0 || waits, 'held completions without a pending write');
     const pieces = this.#pieces?.count ?? 0;
-    assert(pieces === 0 || this.#keeper !== undefined, 'pieces are kept by a backing');
+    assert(pieces === 0 || this.#keeper !== undefined, 'pieces without a backing');
   }
 
   #stillWriting(): boolean {
@@ -266,7 +265,7 @@ export class CompletionGate {
     return this.#writing.size > 0;
   }
 
-  /** Writes the waiting completions if no write is pending any more. True when the gate is open. */
+  /** Writes the waiting completions unless a write is pending. Returns true if none is. */
   release(): boolean {
     if (this.#keeper !== undefined || this.#stillWriting()) return false;
     const lost = this.#writeLost;
@@ -283,17 +282,17 @@ export class CompletionGate {
   }
 
   /**
-   * The queue pair closes or resets: nothing waits any longer. `told`: waiting completions are
-   * written as flushed, since no one knows whether their data is in place; otherwise they are
+   * Ends all waiting because the queue pair closes or resets. With `flush`, waiting completions are
+   * written as flushed, since it is unknown whether their data is in place; otherwise they are
    * dropped.
    */
-  end(told: boolean): void {
+  end(flush: boolean): void {
     this.#keeper?.flush?.(this);
     this.#keeper = undefined;
     this.#pieces?.clear();
     this.#writing.clear();
     this.#writeLost = false;
-    if (told) {
+    if (flush) {
       for (let index = 0; index < this.#heldCount; index += 1) {
         const { completion: one, reported } = this.#held[index] as HeldCompletion;
         if (one.status !== CQEStatus.success || !reported) continue;
@@ -311,8 +310,8 @@ export class CompletionGate {
   }
 
   /**
-   * Fails what waits behind a lost piece, or all if no one knows what was lost. The first completion
-   * that promises data reports the memory error, unless what was lost is not a receive's; the others
+   * Fails completions after a lost piece, or all of them if it is unknown which piece was lost. The first
+   * one that promises data reports the memory error, unless the lost data is no receive's; the others
    * are flushed. Returns true if one reports it.
    */
   #failHeld(lost: LostPiece | undefined): boolean {
@@ -336,7 +335,7 @@ export class CompletionGate {
   }
 }
 
-/** True for work that brings data into the program's memory. */
+/** True for work that writes to the program's memory. */
 function promisesData({ status, opcode, lengthBytes }: Completion): boolean {
   return status === CQEStatus.success && lengthBytes > 0 && DATA_OPCODES.has(opcode);
 }

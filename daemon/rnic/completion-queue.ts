@@ -1,7 +1,7 @@
 /**
- * The completion queue: has CQEs written into the shared ring and fires the notification.
+ * The completion queue: writes CQEs to the shared ring and fires the notification.
  *
- * The writer of its ring knows the layout, and what the client waits for. The queue disarms it
+ * The ring's writer knows the layout and what the client waits for. The queue disarms the ring
  * before it fires, so each arming fires once.
  */
 
@@ -19,7 +19,7 @@ import { WorkWatch } from './work-watch.ts';
 export interface CQInit {
   /** Requested entries; rounded up. */
   readonly cqe: number;
-  /** Flags unless given. */
+  /** Default: 'flags'. */
   readonly kind?: RingKind;
   /** Supplies the ring's memory: zeroed, aligned to 8, shared with the client. */
   readonly ring: (bytes: number) => Uint8Array;
@@ -32,25 +32,23 @@ export type CQEffect =
   /** An armed CQ fired; its tag tells the host which client it belongs to. */
   { readonly type: 'completion'; readonly cq: CQ } | AsyncEffect<CQ>;
 
-/** Options of the constructor. */
 interface CQOptions {
   readonly writer: CompletionWriter;
   readonly tag: unknown;
   readonly faults?: NicFaults;
   readonly watch?: WorkWatch;
-  /** Every loss raises an event, as on rxe, not only the first one of a row. */
-  readonly tellsEachLoss?: boolean;
+  /** Raise an event for every loss, as rxe does, instead of one for each series of losses. */
+  readonly reportsEachLoss?: boolean;
 }
 
-/** A completion queue. */
 export class CQ {
   tag: unknown;
   /** Queue pairs that complete to it. */
   users = 0;
   closed = false;
-  /** Set by its owner: the program has given it a completion channel. */
+  /** Set by the owner: the program has given it a completion channel. */
   hasChannel = false;
-  /** CQEs written, and CQEs lost because the client was too slow. */
+  /** CQEs written, and CQEs lost because the ring was full. */
   written = 0;
   lost = 0;
   readonly #writer: CompletionWriter;
@@ -59,10 +57,10 @@ export class CQ {
   readonly #onClose: () => void;
   readonly #faults: NicFaults;
   readonly #watch: WorkWatch;
-  readonly #tellsEachLoss: boolean;
+  readonly #reportsEachLoss: boolean;
   #overflowing = false;
   #wasArmed = false;
-  /** How many had been written with the last one that fires a queue armed for solicited events. */
+  /** `written` after the last CQE that fires a queue armed for solicited events. */
   #solicitedAt = Number.NEGATIVE_INFINITY;
 
   /** `onClose` releases the device's slot. */
@@ -74,7 +72,7 @@ export class CQ {
     this.#onClose = onClose;
     this.#faults = faults;
     this.#watch = watch;
-    this.#tellsEachLoss = options.tellsEachLoss ?? false;
+    this.#reportsEachLoss = options.reportsEachLoss ?? false;
     this.#fired = { type: 'completion', cq: this };
   }
 
@@ -89,9 +87,9 @@ export class CQ {
   }
 
   /**
-   * Writes one completion. When the ring is full the completion is lost and the CQ raises `cqErr`,
-   * once until an entry fits again unless `tellsEachLoss`; the result is false. It leaves to the
-   * queue pairs whether they continue.
+   * Writes one completion. If the ring is full, the completion is lost, the CQ raises `cqErr` (once
+   * until an entry fits again, unless `reportsEachLoss`) and the result is false. The queue pairs
+   * decide whether they continue.
    */
   push(completion: Completion): boolean {
     if (this.closed) return true;
@@ -121,9 +119,9 @@ export class CQ {
   }
 
   /**
-   * Asks for one notification, where the client cannot write a notify word. EOPNOTSUPP elsewhere.
-   * With the count of completions that the client could see when it asked, later ones count: it fires
-   * at once if there is one that the client waits for.
+   * Requests one notification on a ring that the client arms by command; EOPNOTSUPP on others. `seen`
+   * is the client's count of completions when it asked: a later one that it waits for fires the queue
+   * at once.
    */
   arm(solicitedOnly: boolean, seen?: number): void {
     const writer = this.#writer;
@@ -137,8 +135,8 @@ export class CQ {
   }
 
   /**
-   * Goes on in another ring, where the kind of ring can: EOPNOTSUPP for others. The completions that
-   * the client has not taken come first. EINVAL when there are more than `cqe`; then nothing changes.
+   * Moves to a new ring; EOPNOTSUPP if this kind of ring cannot. Completions that the client has not
+   * taken come first. EINVAL, without a change, when there are more than `cqe`.
    */
   resize(cqe: number, memory: (bytes: number) => Uint8Array): void {
     const writer = this.#writer;
@@ -166,7 +164,7 @@ export class CQ {
     return this.#writer.untaken();
   }
 
-  /** Counts completions that were not written, after one that found the queue full. */
+  /** Counts completions as lost after one found the queue full. */
   lose(count: number): void {
     this.lost += count;
   }
@@ -174,7 +172,7 @@ export class CQ {
   #overflow(why: string): void {
     // SEC-6.4.6-01: the loss stays with this queue and does not affect others.
     this.lost += 1;
-    if (this.#overflowing && !this.#tellsEachLoss) return;
+    if (this.#overflowing && !this.#reportsEachLoss) return;
     this.#overflowing = true;
     this.#effects.push({
       type: 'async',
@@ -186,8 +184,8 @@ export class CQ {
 
   /** Throws `InvariantError` when a count is impossible. */
   assertInvariants(): void {
-    assert(this.users >= 0, 'the users of a CQ are not negative');
-    assert(!this.closed || this.users === 0, 'a closed CQ has no users');
+    assert(this.users >= 0, 'CQ: users < 0');
+    assert(!this.closed || this.users === 0, 'closed CQ has users');
   }
 
   /** EBUSY while a queue pair uses it; a second call does nothing. */

@@ -1,4 +1,4 @@
-/** How completions get into the memory that a completion queue shares with its client. */
+/** Writes completions to the memory that a completion queue shares with its client. */
 import {
   CQE,
   CQE_BYTES,
@@ -24,15 +24,15 @@ export class Completion implements CompletedWork {
   lengthBytes = 0;
   immediateHi = 0;
   immediateLo = 0;
-  /** True: a queue armed for solicited events fires. */
+  /** Fires a queue armed for solicited events. */
   solicited = false;
-  /** A receive: taken by an RDMA Write with immediate, whose bytes are not in it. */
+  /** A receive consumed by an RDMA Write with immediate; the data is not in it. */
   written = false;
-  /** A datagram's sender and service level; the level of other messages is 0. */
+  /** Datagrams: the sender and the service level, which is 0 otherwise. */
   sourceQpn = 0;
   sl = 0;
 
-  /** Takes over all fields, on the path of a message: `Object.assign` takes several times as long. */
+  /** Copies all fields by hand: `Object.assign` is several times slower. */
   copy(from: Completion): void {
     this.qpn = from.qpn;
     this.opcode = from.opcode;
@@ -57,27 +57,27 @@ export interface UntakenCompletions {
   readonly successes: number;
 }
 
-/** Writes completions, and knows whether the client wants to be told. */
+/** Writes completions, and knows whether the client waits for a notification. */
 export interface CompletionWriter {
-  /** Entries that the client asked for at least; in a ring with flags, a power of two. */
+  /** Entries: at least as many as the client asked for; in a ring with flags, a power of two. */
   readonly count: number;
   readonly bytes: Uint8Array;
-  /** False when there is no room. */
+  /** Returns false if the ring is full. */
   write(completion: Completion): boolean;
-  /** Bits of `Notify`: what the client waits for. */
+  /** What the client waits for, as bits of `Notify`. */
   armed(): number;
   disarm(): void;
   /** Counts the entries that the client has not taken. */
   untaken(): UntakenCompletions;
-  /** For rings whose client arms them by a command: asks for one notification. */
+  /** Requests one notification, for rings that clients arm by command. */
   arm?(solicitedOnly: boolean): void;
-  /** Likewise: completions written since the client saw this count of them. */
+  /** Completions written since the count was `count`, for rings that clients arm by command. */
   writtenSince?(count: number): number;
-  /** Goes on in another ring for so many entries. EINVAL when the entries inside do not fit. */
+  /** Moves to a new ring of `entries` entries. EINVAL if the queued entries do not fit. */
   resize?(entries: number, memory: (bytes: number) => Uint8Array): void;
 }
 
-/** A ring whose elements carry a flag, with a notify word behind them that the client writes. */
+/** A ring whose elements carry a flag, followed by a notify word that the client writes. */
 export class SlotCompletionWriter implements CompletionWriter {
   readonly count: number;
   readonly bytes: Uint8Array;

@@ -1,5 +1,5 @@
 /**
- * Compares the counts of a device's objects with the objects. Too expensive to run always; for
+ * Compares the object counts of a device with its objects. Too expensive to run always; for
  * tests.
  */
 import { assert } from '../invariants/assert.ts';
@@ -33,7 +33,7 @@ export function assertCounts(
   stags.assertDeepInvariants();
   for (const { pd } of stags.values()) members.note(pd);
   for (const [index, mw] of windows) {
-    assert(mw.rkey >>> 8 === index, 'a window is found by the index of its STag');
+    assert(mw.rkey >>> 8 === index, 'window filed under another index');
     mw.assertInvariants();
     if (mw.boundOnto !== undefined) bound.note(mw.boundOnto);
   }
@@ -46,14 +46,14 @@ export function assertCounts(
     if (qp.srq !== undefined) users.note(qp.srq);
   }
   for (const entry of stags.values()) {
-    assert(entry.windows === (bound.get(entry) ?? 0), 'a region counts the windows onto it');
+    assert(entry.windows === (bound.get(entry) ?? 0), 'region: wrong count of windows');
   }
   for (const [pd, count] of members) {
-    // Shared receive queues are members, too, but not in any list.
-    assert(pd.members >= count, 'a PD counts what belongs to it');
-    assert(pd.streams === (streams.get(pd) ?? 0), 'a PD counts its streams');
+    // Shared receive queues are members, too, but are in no list.
+    assert(pd.members >= count, 'PD: members < objects found');
+    assert(pd.streams === (streams.get(pd) ?? 0), 'PD: wrong count of streams');
   }
   for (const [queue, count] of users) {
-    assert(queue.users === count, 'a queue counts the QPs that use it');
+    assert(queue.users === count, 'queue: wrong count of QPs');
   }
 }

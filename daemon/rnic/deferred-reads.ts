@@ -1,10 +1,10 @@
 /**
- * Payload that was gathered and is fetched later, in one go for many packets, from memory that is
- * reached by system calls.
+ * Defers reads of payload from memory that is reached by system calls, so one call fetches it for
+ * many packets.
  */
 import type { MemoryBacking } from './memory-backing.ts';
 
-/** How payload is read from the memory of a client. */
+/** Reads payload from a client's memory. */
 export interface PayloadReader {
   /** Copies the bytes into `target`, now or later. False when the memory is gone. */
   read(
@@ -36,7 +36,7 @@ export class DeferredReads implements PayloadReader {
     return backing.readLater(offset, length, target, start);
   }
 
-  /** All bytes are in their targets now. False when any since the last call could not be had. */
+  /** Fetches all deferred bytes. Returns false if any since the last call could not be read. */
   fetch(): boolean {
     this.#carryOut();
     const lost = this.#lost;

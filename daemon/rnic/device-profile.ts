@@ -8,13 +8,13 @@ import { INLINE_MAX, SGE_MAX } from '#contract/protocol/queue-layout';
 export interface DeviceProfile {
   /** Queue pairs. Idle ones cost some ten KiB each, so this is about 200 MiB at worst. */
   readonly maxQp: number;
-  /** Entries of a send or receive queue; siw's value, by which programs size their queues. */
+  /** Entries of a send or receive queue; siw's value, from which programs size their queues. */
   readonly maxQpWr: number;
-  /** Scatter/gather elements of a send or receive: as many as a ring element holds. */
+  /** Scatter/gather elements of a send or receive: the capacity of a ring element. */
   readonly maxSge: number;
   /** Sink elements of a read: a Read Response carries one STag (RFC 5040 §5.2.1). */
   readonly maxSgeRd: number;
-  /** Bytes of inline payload: as many as a ring element holds. */
+  /** Bytes of inline payload: the capacity of a ring element. */
   readonly maxInline: number;
   /** Completion queues: two for each queue pair. */
   readonly maxCq: number;

@@ -13,7 +13,7 @@ export type DeviceCapacity = Readonly<Record<ObjectKind, number>>;
 
 /** QP numbers have 24 bits, as everywhere in verbs. */
 const QPN_COUNT = 2 ** 24;
-/** 0 and 1 are those of management; Linux keeps all up to 16 for itself. */
+/** 0 and 1 are the management QPs; Linux reserves all up to 16. */
 const LAST_RESERVED_QPN = 16;
 const MULTICAST_QPN = QPN_COUNT - 1;
 
@@ -40,7 +40,7 @@ export class DeviceRegistry {
     return this.#counts[kind];
   }
 
-  /** Takes a slot; call the result once to release it. ENOMEM when the device has no more. */
+  /** Takes a slot; call the result once to release it. ENOMEM at the limit. */
   take(kind: ObjectKind): () => void {
     if (this.#counts[kind] >= this.capacity[kind]) {
       throw new VerbsError('ENOMEM', `the device has at most ${this.capacity[kind]} ${kind}s`);
@@ -49,7 +49,7 @@ export class DeviceRegistry {
     return () => this.give(kind);
   }
 
-  /** Releases a slot, of an object that does not keep what `take` returned. */
+  /** Releases a slot, for objects that do not keep the result of `take`. */
   give(kind: ObjectKind): void {
     this.#counts[kind] -= 1;
     this.assertInvariants();
@@ -60,17 +60,17 @@ export class DeviceRegistry {
     const counts = this.#counts;
     const limits = this.capacity;
     for (const kind of KINDS) {
-      assert(counts[kind] >= 0 && counts[kind] <= limits[kind], `the number of ${kind}s can be`);
+      assert(counts[kind] >= 0 && counts[kind] <= limits[kind], `${kind}s: count out of range`);
     }
   }
 
   /**
-   * A QP number drawn at random, for a wire on which a number is all that a stranger needs to send a
-   * packet to it. Those of InfiniBand's own queue pairs and of multicast are left out.
+   * Draws a QP number at random, for a wire on which the number is all that a stranger needs to send
+   * it a packet. Skips the reserved numbers and that of multicast.
    */
   randomQpn(random: Random32, inUse: (qpn: number) => boolean): number {
     let qpn = 0;
-    // Few of the numbers are in use, so a few draws find a free one.
+    // Few numbers are in use, so a few draws find a free one.
     do qpn = random() >>> 8;
     while (qpn <= LAST_RESERVED_QPN || qpn === MULTICAST_QPN || inUse(qpn));
     return qpn;

@@ -1,4 +1,4 @@
-/** Where the objects of a NIC put their effects; each class declares its own. */
+/** Receives the effects of a NIC's objects; each class declares its own. */
 import type { AsyncEventType } from '#contract/verbs/enums';
 
 /** Takes effects of one kind. */

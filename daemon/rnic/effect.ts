@@ -21,7 +21,7 @@ export class EffectQueue {
     this.#effects.push(effect);
   }
 
-  /** Effects that wait. */
+  /** Queued effects. */
   get count(): number {
     return this.#effects.length - this.#head;
   }

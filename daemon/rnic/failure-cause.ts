@@ -1,30 +1,30 @@
 /**
  * Why work of a queue pair fails, as data.
  *
- * Whoever finds a fault knows most about it: the check of memory, the receive queue, the wire. Each
- * leaves a cause, and only then: nothing on the path of a message does. `failure-sentence.ts` makes
- * sentences of causes.
+ * The code that finds a fault knows most about it: the memory check, the receive queue, the wire. It
+ * records a cause, only on failure, so the path of a message pays nothing. `failure-sentence.ts` turns
+ * causes into sentences.
  */
 import { Access } from '#contract/verbs/enums';
 import type { PD } from './protection-domain.ts';
 import type { StagEntry, StagTable } from './stag-table.ts';
 import type { Fault, NamedRange, WireFailure } from './wire-port.ts';
 
-/** Memory of the program whose queue pair found the fault. Not for the eyes of other users. */
+/** Memory of the program whose queue pair found the fault. Never shown to other users. */
 interface OwnMemory extends NamedRange {
   readonly window: boolean;
   /** Bits of `Access`. */
   readonly access: number;
-  /** Peers may use it, with these rights. */
+  /** True if peers may use it, with these rights. */
   readonly open: boolean;
-  /** The only queue pair whose peer may; 0 if all of its protection domain may. */
+  /** The only queue pair whose peer may use it; 0: all of its protection domain. */
   readonly qpn: number;
 }
 
 /** What a peer asked for. */
 type PeerOperation = 'RDMA Write' | 'RDMA Read' | 'atomic' | 'Send with Invalidate';
 
-/** A request of the peer that names memory was refused. */
+/** A request of the peer that was refused by the memory it names. */
 export interface RefusedAccess {
   readonly kind: 'access';
   readonly operation: PeerOperation;
@@ -52,17 +52,17 @@ interface RefusedSGE extends RefusedPiece {
 export type Cause =
   | RefusedAccess
   | RefusedSGE
-  /** A message is longer than the receive that it takes; at least this long. */
+  /** A message is longer than its receive; `messageBytes` is a lower bound. */
   | { readonly kind: 'too-long'; readonly messageBytes: number; readonly receiveBytes: number }
   /** The peer's message found no receive. */
   | { readonly kind: 'no-receive'; readonly shared: boolean }
-  /** A work request is malformed, or its queue pair cannot carry it out. */
+  /** A work request is malformed, or its queue pair does not support it. */
   | { readonly kind: 'request'; readonly text: string }
-  /** Something else on this side. */
+  /** Another failure on this side. */
   | { readonly kind: 'local'; readonly text: string }
-  /** The program ended the work, or a connection ended as it should. */
+  /** The program ended the work, or the connection closed regularly. */
   | { readonly kind: 'ended'; readonly text: string }
-  /** The connection failed. `found`: the cause that this queue pair gave its wire. */
+  /** The connection failed. `found`: the cause that this queue pair reported to its wire. */
   | {
       readonly kind: 'wire';
       readonly by: 'us' | 'peer';
@@ -70,19 +70,19 @@ export type Cause =
       readonly found: Cause | undefined;
     };
 
-/** Kept by each queue pair: what one of its parts found wrong last. */
+/** Kept by each queue pair: the last fault that one of its parts found. */
 export interface CauseHolder {
   readonly pd: PD;
   found: Cause | undefined;
 }
 
-/** The causes of messages without a receive: a peer may ask again and again. */
+/** For messages without a receive; a constant, since a peer may retry without end. */
 export const NO_RECEIVE: Cause = { kind: 'no-receive', shared: false };
 export const NO_SHARED_RECEIVE: Cause = { kind: 'no-receive', shared: true };
 /** The memory of a work request was unmapped, or its process ended. */
 export const MEMORY_GONE: Cause = {
   kind: 'local',
-  text: 'registered memory of the work request went away: its pages were unmapped, or its process ended',
+  text: 'registered memory of the work request is gone: its pages were unmapped, or its process ended',
 };
 
 /** A failed work request. */
@@ -91,7 +91,7 @@ export interface FailedWork {
   readonly wrId: bigint;
   /** An `SQOpcode`. */
   readonly opcode: number;
-  /** A `CQEStatus`; never success, and a flush only if it has no other. */
+  /** A `CQEStatus`: never success; a flush only if there is no other. */
   readonly status: number;
   readonly cause: Cause | undefined;
 }
@@ -103,7 +103,7 @@ export interface FlushedWork {
   readonly cause: Cause | undefined;
 }
 
-/** What a queue pair reports of its failures. */
+/** Failures that a queue pair reports. */
 export type FailureEffect<Q> =
   | { readonly type: 'failed'; readonly qp: Q; readonly work: FailedWork }
   | { readonly type: 'flushed'; readonly qp: Q; readonly work: FlushedWork };
@@ -120,7 +120,7 @@ export function refusedAccess(
   return { kind: 'access', operation, fault, range, memory: ownMemory(table, user.pd, range.key) };
 }
 
-/** The cause for a piece of an own work request; `write`: it receives data. */
+/** The cause for a refused piece of our own work request; `write`: it receives data. */
 export function refusedSGE(
   table: StagTable,
   pd: PD,
@@ -147,7 +147,7 @@ const OPERATIONS: ReadonlyMap<number, PeerOperation> = new Map([
   [Access.remoteAtomic, 'atomic'],
 ]);
 
-// SEC-6.1.1-02: what belongs to another protection domain is not named.
+// SEC-6.1.1-02: never name memory of another protection domain.
 function ownMemory(table: StagTable, pd: PD, key: number): OwnMemory | undefined {
   const entry = table.find(key);
   return entry === undefined || entry.pd !== pd ? undefined : memoryOf(entry);

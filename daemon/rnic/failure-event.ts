@@ -13,21 +13,21 @@ const STATUSES: Readonly<Record<MessageFailure, CQEStatus>> = {
   [MessageFailure.badResponse]: CQEStatus.badRespErr,
 };
 
-/** The event for a fault that we found in the peer's messages. */
+/** The event for a fault in the peer's messages. */
 export function faultEvent({ event }: WireFailure): AsyncEventType {
   if (event === 'access') return AsyncEventType.qpAccessErr;
   return event === 'request' ? AsyncEventType.qpReqErr : AsyncEventType.qpFatal;
 }
 
 /**
- * The status of our oldest outstanding read or atomic after the peer's refusal. Requests are
- * answered in order, so the failed one is the oldest. Others are flushed.
+ * The status of our oldest outstanding read or atomic after the peer refused it. Requests are
+ * answered in order, so the oldest one failed. The others are flushed.
  */
 export function refusedRequestStatus({ refusal }: WireFailure): CQEStatus {
   return refusal === undefined ? CQEStatus.wrFlushErr : STATUSES[refusal];
 }
 
-/** The status of a message that the wire gives up. */
+/** The status of a message that the wire gave up. */
 export function failedMessageStatus(failure: MessageFailure): CQEStatus {
   return STATUSES[failure];
 }
@@ -35,12 +35,12 @@ export function failedMessageStatus(failure: MessageFailure): CQEStatus {
 /** One line for the event's text: the failure, with the peer's quirk if known. */
 export function failureText(by: 'us' | 'peer', failure: WireFailure): string {
   const { told, text, detail } = failure;
-  // The text of what a peer told us names the peer.
+  // The text of a refusal by the peer already names the peer.
   const who = by === 'us' && told !== undefined ? `sent ${told}: ` : '';
   return `${who}${text}${detail === undefined ? '' : ` (${detail})`}${quirkText(failure)}`;
 }
 
-/** The same for a connection that ended without telling why. */
+/** One line for a connection that ended without a stated reason. */
 export function lossText(failure: WireFailure): string {
   return failure.text + quirkText(failure);
 }

@@ -1,9 +1,9 @@
 /**
- * Sentences for causes: what a completion or an event means, in the words of the verbs. The only
- * place that makes them.
+ * The only place that turns causes into sentences: what a completion or an event means, in the words
+ * of the verbs.
  *
- * A program is shown its own memory. What it learns about its peer's, it sent itself: the rest belongs
- * to another user, unless the host says that both are one.
+ * A program sees details of its own memory only. Of its peer's it learns what it sent itself: the rest
+ * belongs to another user, unless the host says that both are the same.
  */
 import { CQEStatus, SQOpcode } from '#contract/protocol/queue-layout';
 import { Access, QPState } from '#contract/verbs/enums';
@@ -18,7 +18,7 @@ import {
   type WireFailure,
 } from './wire-port.ts';
 
-/** What the host knows of the other end of a connection. */
+/** What the host knows about the other end of a connection. */
 export interface PeerFacts {
   /** Number of its queue pair, if this end knows it. */
   readonly qpn: number | undefined;
@@ -27,35 +27,35 @@ export interface PeerFacts {
   /** The queue pair itself, if it belongs to this host. */
   readonly here:
     | {
-        /** What it found wrong, or why its own work fails. */
+        /** Its last fault, or why its own work fails. */
         readonly cause: Cause | undefined;
-        /** It belongs to the same user, who may see all of its memory. */
+        /** True if it belongs to the same user, who may see all of its memory. */
         readonly sameUser: boolean;
       }
     | undefined;
-  /** What receives our packets there; only of a RoCE device of this host. */
+  /** What receives our packets there; only for RoCE devices of this host. */
   readonly reception?: Reception | undefined;
 }
 
 /**
- * Undefined fields: no queue pair of the user has the number. Those of other users are not told apart
- * from none, or their numbers could be found.
+ * Undefined fields: the user has no queue pair with this number. Queue pairs of other users look the
+ * same, or their numbers could be probed.
  */
 interface Reception {
   readonly qp:
     | {
         readonly state: QPState;
-        /** Whose packets it takes. */
+        /** Number of the queue pair whose packets it accepts. */
         readonly destQpn: number;
         /** The PSN that it expects. */
         readonly psn: number;
       }
     | undefined;
-  /** Number of the queue pair that sent. */
+  /** Number of the sending queue pair. */
   readonly senderQpn: number;
 }
 
-/** How a completion's status is called: in sentences, by rdma-core, in TypeScript. */
+/** The names of a completion's status: in sentences, in rdma-core, in TypeScript. */
 interface Name {
   readonly text: string;
   readonly c: string;
@@ -119,7 +119,7 @@ const NEEDS: Readonly<Record<RefusedAccess['operation'], string>> = {
   'Send with Invalidate': 'remote rights',
 };
 
-/** What a peer's refusal means, for a peer of which only its answer is known. */
+/** Meaning of a peer's refusal when nothing but its answer is known. */
 const REFUSALS: Readonly<Partial<Record<MessageFailure, string>>> = {
   [MessageFailure.remoteAccess]:
     'its rkey is not valid there, does not grant this access, or the range ends outside of its memory',
@@ -127,10 +127,10 @@ const REFUSALS: Readonly<Partial<Record<MessageFailure, string>>> = {
     'its queue pair does not permit this operation (qp_access_flags, max_dest_rd_atomic), the length is impossible, or the address of an atomic is not a multiple of 8',
   [MessageFailure.remoteOperation]:
     'its receive is too short or names memory that it may not use, or its memory is gone',
-  [MessageFailure.badResponse]: 'its answer does not fit the request',
+  [MessageFailure.badResponse]: 'its response does not match the request',
 };
 
-/** What the program called and what it got, as its source spells them. */
+/** The call and the result, as spelt in the program's language. */
 interface FailureNames {
   readonly verb: string;
   readonly step: string;
@@ -147,7 +147,7 @@ export function failureNames(work: FailedWork, qpn: number, script: boolean): Fa
   return { verb: postVerb(work.queue, script), step, code };
 }
 
-/** The same of work that was flushed. */
+/** The names for flushed work. */
 export function flushNames(qpn: number, script: boolean): FailureNames {
   const code = STATUSES.get(CQEStatus.wrFlushErr)?.[script ? 'script' : 'c'] ?? '';
   return { verb: script ? 'CQ.poll' : 'ibv_poll_cq', step: `of QP ${qpn}`, code };
@@ -159,7 +159,7 @@ export function failureSentence(work: FailedWork, peer?: PeerFacts): string {
   return `${status}: ${causeText(work.cause, peer)}`;
 }
 
-/** Why all work of a queue pair was flushed, and how much. */
+/** Why, and how much, work of a queue pair was flushed. */
 export function flushSentence(work: FlushedWork, qpn: number, peer?: PeerFacts): string {
   const counts = [counted(work.sends, 'send'), counted(work.receives, 'receive')];
   const what = counts.filter((part) => part !== '').join(' and ');
@@ -191,7 +191,7 @@ export function causeText(cause: Cause | undefined, peer?: PeerFacts): string {
   }
 }
 
-/** What an event's text says of a failure, beside the wire's own words. */
+/** The part of an event's text that describes a failure, beside the wire's own words. */
 export function foundText(cause: Cause | undefined, peer?: PeerFacts): string {
   if (cause?.kind !== 'wire') return '';
   if (cause.found !== undefined) return `; ${causeText(cause.found)}`;
@@ -217,7 +217,7 @@ function answerText({ named, text }: WireFailure, cause: WireCause, peer?: PeerF
   switch (cause.kind) {
     case 'no-answer': {
       const tries = `${counted(cause.retries, 'retry', 'retries')} of ${timeText(cause.timeoutMicros)}`;
-      return `no answer from ${peerName(peer)} to PSN ${cause.psn} after ${tries}${receptionText(cause.psn, peer)}`;
+      return `no response from ${peerName(peer)} to PSN ${cause.psn} after ${tries}${receptionText(cause.psn, peer)}`;
     }
     case 'not-ready': {
       const tries = `${counted(cause.retries, 'retry', 'retries')} of ${timeText(cause.timerMicros)}`;
@@ -226,7 +226,7 @@ function answerText({ named, text }: WireFailure, cause: WireCause, peer?: PeerF
     case 'refused': {
       const what =
         named === undefined ? text : `${peerName(peer)} refused ${rangeText(named, 'rkey')}`;
-      // Its own finding says more.
+      // Its own cause is more specific.
       if (peer?.here?.cause !== undefined) return what;
       const meaning = REFUSALS[cause.failure];
       return meaning === undefined ? what : `${what}: ${meaning}`;
@@ -256,12 +256,12 @@ function receptionText(psn: number, peer: PeerFacts | undefined): string {
 
 const RECEIVING: readonly QPState[] = [QPState.RTR, QPState.RTS, QPState.SQD];
 
-/** The memory that the peer's own words are about. */
+/** The memory to which the peer's answer refers. */
 function namedText({ cause, named }: WireFailure): string {
   return named === undefined || cause !== undefined ? '' : `, about ${rangeText(named, 'rkey')}`;
 }
 
-/** What the queue pair at the other end found, or who knows. */
+/** The fault that the queue pair at the other end found, if this host has it. */
 function peerFinding(failure: WireFailure, peer: PeerFacts): string {
   const { here } = peer;
   const answered = failure.cause?.kind !== 'no-answer';
@@ -280,7 +280,7 @@ function peerFinding(failure: WireFailure, peer: PeerFacts): string {
   return `; there: ${causeText(found)}`;
 }
 
-/** `shown`: the reader may see all of the memory. */
+/** `shown`: the reader may see all of this memory. */
 function accessText({ operation, fault, range, memory }: RefusedAccess, shown: boolean): string {
   const key = hex(range.key);
   const what =
@@ -322,16 +322,16 @@ function accessText({ operation, fault, range, memory }: RefusedAccess, shown: b
 }
 
 function invalidText(memory: RefusedAccess['memory'], noun: string): string {
-  if (memory === undefined) return 'which is not registered, or not any more';
+  if (memory === undefined) return 'which is not or no longer registered';
   if (noun === 'memory window') return 'a memory window that is not bound';
   return memory.open || (memory.access & REMOTE) !== 0
     ? 'an MR that was invalidated'
-    : `an MR that grants peers nothing (it was registered with ${rightsText(memory.access)})`;
+    : `an MR that grants no remote access (registered with ${rightsText(memory.access)})`;
 }
 
-/** On a RoCE device it is the rkey of such a region; see `MrElement`. */
+/** RoCE gives such a region rkey 0; see `MrElement`. */
 const NO_RKEY =
-  'it was not exchanged, or it is that of a region registered without IBV_ACCESS_REMOTE_*, which has rkey 0 on RoCE';
+  'it was never exchanged, or it belongs to a region registered without IBV_ACCESS_REMOTE_*, which has rkey 0 on RoCE';
 
 const REMOTE = Access.remoteRead | Access.remoteWrite | Access.remoteAtomic;
 
@@ -342,7 +342,7 @@ function sgeText({ index, fault, range, write, memory }: Extract<Cause, { kind: 
     case Fault.stagInvalid:
       if (memory?.window === true)
         return `${what} names a memory window, whose key is for peers only`;
-      return `${what} names no MR: lkey ${key} is not registered, or not any more`;
+      return `${what} names no MR: lkey ${key} is not or no longer registered`;
     case Fault.stagNotAssociated:
       return `${what} names an MR of another protection domain`;
     case Fault.access: {
@@ -350,14 +350,14 @@ function sgeText({ index, fault, range, write, memory }: Extract<Cause, { kind: 
       return `${what} is written to, and its MR was registered without LOCAL_WRITE${grants}`;
     }
     case Fault.bounds:
-      if (memory === undefined) return `${what} leaves its MR`;
+      if (memory === undefined) return `${what} is outside its MR`;
       return `${what} ${beyondText(range, memory)} its MR (${extentText(memory)})`;
     default:
       return `${what} cannot be ${write ? 'written' : 'read'}: its memory is gone`;
   }
 }
 
-/** By how much a range leaves its memory: for 'ends N bytes beyond'. */
+/** How far a range exceeds its memory: for 'ends N bytes beyond'. */
 function beyondText(range: NamedRange, memory: NamedRange): string {
   const before = memory.address - range.address;
   if (before > 0n) return `begins ${bytesText(before)} before`;
@@ -397,12 +397,12 @@ function timeText(micros: number): string {
   return `${rounded(micros / MICROS_PER_SECOND)} s`;
 }
 
-/** Two digits, or all before the point. */
+/** Two significant digits, or the integer part if it is longer. */
 function rounded(value: number): number {
   return value >= 10 ? Math.round(value) : Number(value.toPrecision(2));
 }
 
-/** `3 retries`; '' for none. With `many`, also `0 entries`. */
+/** `3 retries`; '' for none, or `0 entries` with `many`. */
 export function counted(count: number, one: string, many = `${one}s`): string {
   return count === 0 && many === `${one}s` ? '' : `${count} ${count === 1 ? one : many}`;
 }
@@ -411,7 +411,6 @@ function bytesText(bytes: bigint): string {
   return `${bytes} byte${bytes === 1n ? '' : 's'}`;
 }
 
-/** `0x8f21`. */
 export function hex(value: number | bigint): string {
   return `0x${value.toString(16)}`;
 }

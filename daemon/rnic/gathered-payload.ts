@@ -1,12 +1,11 @@
 /**
- * What a send queue has gathered since its wire last asked whether it is all there, so that the work
- * request whose memory is gone can be told from the others.
+ * Payload that a send queue has gathered since its wire last asked whether it is complete: finds
+ * the work request whose memory is gone.
  */
 import type { DeferredReads } from './deferred-reads.ts';
 import type { SendWqe } from './send-wqe.ts';
 import { Fault } from './wire-port.ts';
 
-/** One piece. */
 interface Piece {
   wqe: SendWqe;
   offset: number;
@@ -16,19 +15,19 @@ interface Piece {
 }
 
 export class GatheredPayload {
-  /** The work request whose memory is gone, after `finish` has failed; undefined if it is none's. */
+  /** After `finish` fails: the work request whose memory is gone, or undefined if it is none's. */
   failed: SendWqe | undefined = undefined;
   readonly #deferred: DeferredReads;
-  /** The first `#count` are gathered; the others are kept to be used again. */
+  /** The first `#count` are gathered; the rest are kept for reuse. */
   readonly #pieces: Piece[] = [];
   #count = 0;
 
-  /** `deferred` may have other bytes to fetch. */
+  /** `deferred` may have bytes of other readers to fetch. */
   constructor(deferred: DeferredReads) {
     this.#deferred = deferred;
   }
 
-  /** As `SendWqe.gather`; the bytes may be missing until `finish`. */
+  /** Like `SendWqe.gather`; the bytes may be missing until `finish`. */
   gather(wqe: SendWqe, offset: number, length: number, target: Uint8Array, start: number): Fault {
     const piece = this.#pieces[this.#count];
     this.#count += 1;
@@ -44,7 +43,7 @@ export class GatheredPayload {
     return wqe.gather(offset, length, target, start, this.#deferred);
   }
 
-  /** True when all bytes are in their targets now, those of others among them. */
+  /** Fetches all deferred bytes, those of other readers included. Returns true if none is lost. */
   finish(): boolean {
     const count = this.#count;
     this.#count = 0;

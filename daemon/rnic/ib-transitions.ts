@@ -3,7 +3,7 @@
  * requires and permits, as data.
  *
  * The table is that of Linux's ib_core as rxe shows it (measured bit by bit): alternate paths,
- * capabilities and the wish for an event in SQD are refused everywhere. For the states of iWARP's
+ * capabilities and the request for an SQD event are refused everywhere. For the states of iWARP
  * queue pairs see qp-state.ts.
  */
 import { QPState, QPType } from '#contract/verbs/enums';
@@ -11,7 +11,7 @@ import { VerbsError } from '#contract/verbs/errors';
 import { QPAttribute, type QPModification } from './qp-attributes.ts';
 import { qpStateName } from './qp-state.ts';
 
-/** Attributes of one transition, beside the state itself. */
+/** Attributes of one transition, besides the state. */
 interface Rule {
   readonly required: number;
   readonly optional: number;
@@ -87,7 +87,7 @@ const SQD_TO_SQD: Rules = {
   [QPType.ud]: { required: 0, optional: A.pkeyIndex | A.qkey },
 };
 
-/** Every state but RESET goes to ERR; every state goes to RESET. */
+/** Every state except RESET can go to ERR; every state can go to RESET. */
 const DOWN = { [QPState.RESET]: STATE_ALONE, [QPState.ERR]: STATE_ALONE } as const;
 
 /** Current state, requested state, attributes. Any other transition is EINVAL. */
@@ -97,24 +97,24 @@ const TRANSITIONS: Readonly<Record<QPState, Readonly<Partial<Record<QPState, Rul
   [QPState.RTR]: { ...DOWN, [QPState.RTS]: RTR_TO_RTS },
   [QPState.RTS]: { ...DOWN, [QPState.RTS]: TO_RTS, [QPState.SQD]: STATE_ALONE },
   [QPState.SQD]: { ...DOWN, [QPState.RTS]: TO_RTS, [QPState.SQD]: SQD_TO_SQD },
-  // Not entered: a failed send leads to ERR, as for every reliable queue pair.
+  // Never entered: a failed send leads to ERR, as for every reliable queue pair.
   [QPState.SQE]: DOWN,
   [QPState.ERR]: DOWN,
 };
 
 const ALL_ATTRIBUTES = Object.values(QPAttribute).reduce<number>((bits, bit) => bits | bit, 0);
 
-/** What the check looks at. */
+/** The queue pair's side of the check. */
 interface TransitionOf {
   readonly type: QPType;
   readonly state: QPState;
-  /** In SQD: messages are still to be done. */
+  /** In SQD: some messages are not done yet. */
   readonly draining: boolean;
 }
 
 /**
- * The state that `change` leads to. Throws EINVAL when the queue pair may not go there, an attribute
- * is missing or is not permitted, and EOPNOTSUPP for an unknown one.
+ * The state that `change` leads to. Throws EINVAL if the transition is illegal or an attribute is
+ * missing or not permitted, EOPNOTSUPP for an unknown attribute.
  */
 export function checkTransition(qp: TransitionOf, change: QPModification): QPState {
   const { type, state, draining } = qp;
@@ -141,7 +141,7 @@ export function checkTransition(qp: TransitionOf, change: QPModification): QPSta
   if ((mask & A.curState) !== 0 && change.curState !== state) {
     throw new VerbsError(
       'EINVAL',
-      `the QP is in state ${qpStateName(state)}, not in the one that the request expects`,
+      `the QP is in state ${qpStateName(state)}, not in the state that cur_qp_state names`,
     );
   }
   if (moves && draining && next === QPState.RTS) {
@@ -150,7 +150,7 @@ export function checkTransition(qp: TransitionOf, change: QPModification): QPSta
   return next;
 }
 
-/** Names of attributes as programs know them, where ours differ. */
+/** Public names of attributes, where ours differ. */
 const PUBLIC_NAMES: Readonly<Record<string, string>> = {
   port: 'portNum',
   addressVector: 'ahAttr',

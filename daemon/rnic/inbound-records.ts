@@ -1,4 +1,4 @@
-/** The records in which a wire hands a queue pair what came in; it uses them again and again. */
+/** Reusable records in which a wire passes inbound messages to a queue pair. */
 import type { AtomicAccess, InboundMessage } from './wire-port.ts';
 
 /** An empty message, to fill in. */

@@ -4,13 +4,13 @@
  *
  *     0 u32 log2 of the slot's bytes    4 u32 mask    128 u32 producer    256 u32 consumer    384 slots
  *
- * The provider leaves the rest alone. In a ring that the device fills, 132 is u32 how many entries it has
- * shown, modulo 2^32, written after the producer index, and 260 u32 the consumer index that it last
- * believed. In a ring of receives, 132 is u32 up to which slot they are completed, which follows the
- * consumer index. All for the preload library.
+ * The other words are for the preload library; rxe's provider ignores them. In a ring that the device
+ * fills, 132 is a u32 count of entries shown, modulo 2^32, written after the producer index, and 260 the
+ * consumer index that the device last accepted. In a ring of receives, 132 is the slot up to which they
+ * are completed; it follows the consumer index.
  *
- * Both indices stay below the number of slots. The one that the client writes is hostile: it is
- * masked, and nothing but it is believed. The device's own is kept here and only stored there.
+ * Both indices stay below the number of slots. The client's index is untrusted: it is masked, and
+ * nothing else is read from the header. The device keeps its own index here and only stores it there.
  */
 import { SGE_BYTES } from '#contract/protocol/queue-layout';
 import type { WorkRing } from './ring.ts';
@@ -19,7 +19,7 @@ import type { WorkRing } from './ring.ts';
 const HEADER_BYTES = 384;
 const LOG2_AT = 0;
 const MASK_AT = 4;
-/** Words. */
+/** Word offsets. */
 const PRODUCER = 128 / 4;
 const SHOWN = 132 / 4;
 const SEEN = 260 / 4;
@@ -61,7 +61,7 @@ function initialise(words: Int32Array, view: DataView, { slots, slotBytes }: Rin
   Atomics.store(words, CONSUMER, 0);
 }
 
-/** A ring of work requests, which the client fills. A slot is its own until it is given back. */
+/** A ring of work requests, filled by the client. A slot is the device's until it is given back. */
 export class IndexRing implements WorkRing {
   readonly bytes: Uint8Array;
   readonly view: DataView;
@@ -146,10 +146,10 @@ export class IndexRing implements WorkRing {
   }
 
   /**
-   * For a new ring: shows `count` elements in its first slots and counts them as taken, since they are
-   * elsewhere. They fit.
+   * For a new ring: fills its first slots with `count` elements and counts them as taken, since an
+   * older ring holds them. They must fit.
    */
-  startBehind(count: number): void {
+  startAfter(count: number): void {
     this.#head = count;
     this.position = HEADER_BYTES + count * this.slotBytes;
     Atomics.store(this.#words, PRODUCER, count);
@@ -167,7 +167,7 @@ export class IndexProducer {
   #tail = 0;
   /** Entries shown, modulo 2^32. */
   #shown = 0;
-  /** The consumer index when it was last believed. */
+  /** The last consumer index that was accepted. */
   #seen = 0;
 
   constructor(bytes: Uint8Array, geometry: RingGeometry) {
@@ -197,12 +197,12 @@ export class IndexProducer {
     return HEADER_BYTES + ((this.#seen + entry) & this.#mask) * this.#slotBytes;
   }
 
-  /** Entries shown since the count behind the producer index was this one. */
+  /** Entries shown since the count after the producer index was this one. */
   shownSince(count: number): number {
     return (this.#shown - count) >>> 0;
   }
 
-  /** Shows the client the slot that was filled at `free`. */
+  /** Publishes the slot at `free`, which is filled. */
   publish(): void {
     this.#tail = (this.#tail + 1) & this.#mask;
     Atomics.store(this.#words, PRODUCER, this.#tail);
@@ -211,8 +211,8 @@ export class IndexProducer {
   }
 
   /**
-   * Copies the entries that the client has not taken to a new ring with slots of the same size, from its
-   * first slot on. They fit.
+   * Copies the entries that the client has not taken to the first slots of a new ring with slots of
+   * the same size. They must fit.
    */
   moveTo(target: IndexProducer): void {
     const count = this.used;
@@ -232,9 +232,9 @@ export class IndexProducer {
   }
 
   /**
-   * Believes the consumer index. librxe before rdma-core 55 advances it once too often behind
-   * `ibv_next_poll`, so that it passes the producer and the ring looks full for good. Then the
-   * client reads on at its own index: the ring goes on there, with nothing in it.
+   * Accepts the consumer index. librxe before rdma-core 55 advances it once too often after
+   * `ibv_next_poll`, so that it passes the producer and the ring looks full for good. The client then
+   * continues at its own index: so does the ring, empty.
    */
   #follow(): void {
     const consumer = Atomics.load(this.#words, CONSUMER) & this.#mask;

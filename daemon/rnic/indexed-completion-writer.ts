@@ -1,6 +1,6 @@
 /**
- * Completions in a ring with indices: the bytes of `struct ibv_wc`, as rxe writes them and
- * rdma-core's provider copies them. A completion in error has its status and names its work request
+ * Completions in a ring with indices: `struct ibv_wc`, as rxe writes it and rdma-core's provider
+ * copies it. A completion in error has its status, work request id and queue pair; the rest is 0.
  * and queue pair; all else is 0.
  */
 import { CQEStatus, Notify, QueueFlag, SQOpcode } from '#contract/protocol/queue-layout';
@@ -17,7 +17,7 @@ for (const name of Object.keys(CQEStatus) as (keyof typeof CQEStatus)[]) {
   STATUSES[CQEStatus[name]] = WCStatus[name];
 }
 
-/** `SQOpcode` to `WCOpcode`, by index; receives are decided by their flags. */
+/** `SQOpcode` to `WCOpcode`, by index; receives depend on their flags. */
 const OPCODES = new Uint8Array(32);
 for (const [opcode, shown] of [
   [SQOpcode.write, WCOpcode.rdmaWrite],
@@ -31,7 +31,7 @@ for (const [opcode, shown] of [
   OPCODES[opcode] = shown;
 }
 
-/** What Linux writes for an invalidated key; rdma-core's programs know it as another flag. */
+/** Linux's flag for an invalidated key; rdma-core's programs use another one. */
 const KERNEL_WITH_INVALIDATE = 4;
 const PORT = 1;
 
@@ -40,7 +40,7 @@ function makeRing(entries: number, memory: (bytes: number) => Uint8Array): Index
   return new IndexProducer(requestRing(memory, ringBytes(geometry)), geometry);
 }
 
-/** The client arms it by a command. */
+/** Clients arm it by command. */
 export class IndexedCompletionWriter implements CompletionWriter {
   #ring: IndexProducer;
   #armed: number = Notify.none;
@@ -58,7 +58,7 @@ export class IndexedCompletionWriter implements CompletionWriter {
     return this.#ring.bytes;
   }
 
-  /** The entries that the client has not taken move to the first slots. */
+  /** Moves the entries that the client has not taken to the first slots. */
   resize(entries: number, memory: (bytes: number) => Uint8Array): void {
     const { used } = this.#ring;
     if (entries < used) throw new VerbsError('EINVAL', `the queue holds ${used} completions`);
@@ -93,7 +93,7 @@ export class IndexedCompletionWriter implements CompletionWriter {
 
   #writeReceive(view: DataView, position: number, completion: Completion): void {
     const { flags, written } = completion;
-    // Every packet of RoCE has the fields of a GRH.
+    // Every RoCE packet has the fields of a GRH.
     let shown: number = WCFlag.grh;
     if ((flags & QueueFlag.immediate) !== 0) {
       shown |= WCFlag.withImm;
@@ -131,7 +131,7 @@ export class IndexedCompletionWriter implements CompletionWriter {
     return this.#ring.shownSince(count);
   }
 
-  /** Asks for one notification. A wider request that is still armed stays. */
+  /** Requests one notification. A wider request that is still armed stays. */
   arm(solicitedOnly: boolean): void {
     this.#armed |= solicitedOnly ? Notify.solicited : Notify.any;
   }

@@ -1,4 +1,4 @@
-/** Fields of a send work request in a ring with indices, in the words of both kinds of rings. */
+/** Fields of a send work request in a ring with indices, translated to those of both kinds of rings. */
 import { QueueFlag, SQOpcode } from '#contract/protocol/queue-layout';
 import { SendFlag, WROpcode } from '#contract/verbs/enums';
 import { SendElement as At } from './indexed-layout.ts';
@@ -6,7 +6,7 @@ import type { WorkRing } from './ring.ts';
 
 /** `IBV_WR_SEND_WITH_IMM`, which iWARP's verbs lack. */
 export const SEND_WITH_IMM = 3;
-/** `IBV_WR_ATOMIC_WRITE`: a Write of 8 bytes that a reader never sees in part. */
+/** `IBV_WR_ATOMIC_WRITE`: a Write of 8 bytes that no reader sees in part. */
 export const ATOMIC_WRITE = 15;
 
 /** `enum ibv_wr_opcode` to `SQOpcode`. An unknown one is reported as a Send. */

@@ -1,7 +1,7 @@
 /**
  * Elements of rings with indices, as rdma-core's provider for rxe writes and reads them
- * (`rdma/rdma_user_rxe.h`). All numbers are little endian, but immediate data, which is big endian.
- * Fields that the provider leaves as they were in the slot's last use are not listed.
+ * (`rdma/rdma_user_rxe.h`). All numbers are little endian, except immediate data (big endian). Not
+ * listed: fields that the provider leaves as they were in the slot's last use.
  */
 import { SGE_BYTES } from '#contract/protocol/queue-layout';
 

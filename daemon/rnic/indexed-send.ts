@@ -1,9 +1,9 @@
 /**
  * Reads a send work request of a ring with indices into the WQE that both kinds of rings share.
  *
- * The client may write anything, even while it is read: each field is read once. Lengths of lists
- * are summed up here, since librxe before rdma-core 64 counts them wrong; a length without SGEs is
- * inline payload, since `ibv_wr_set_inline_data` does not set the flag.
+ * The client may write anything, even during the read: each field is read once. Lengths are summed
+ * up here, since librxe before rdma-core 64 miscounts them. A length without SGEs means inline
+ * payload, since `ibv_wr_set_inline_data` does not set the flag.
  */
 import { CQEStatus, QueueFlag, SGE_BYTES } from '#contract/protocol/queue-layout';
 import { Access, WROpcode } from '#contract/verbs/enums';
@@ -62,7 +62,7 @@ export function readIndexedSend(wqe: SendWqe, ring: WorkRing, pd: PD): CQEStatus
     case WROpcode.bindMW:
       return readBind(wqe, ring);
     default:
-      wqe.refusal = `this device has no operation ${opcode}`;
+      wqe.refusal = `opcode ${opcode} is not supported by this device`;
       return CQEStatus.locQpOpErr;
   }
 }
@@ -81,7 +81,7 @@ function readImmediate(wqe: SendWqe, { view, position }: WorkRing): void {
 function readMessage(wqe: SendWqe, ring: WorkRing, pd: PD, outbound: OutboundKind): CQEStatus {
   const { view, position } = ring;
   wqe.outbound = outbound;
-  // Meant for datagrams; other messages have an address there, which is not taken for these.
+  // For datagrams. Other messages have an address at this offset; it is ignored.
   wqe.remoteQpn = view.getUint32(position + At.remoteQpn, true);
   wqe.qkey = view.getUint32(position + At.qkey, true);
   wqe.addressHandle = view.getUint32(position + At.addressHandle, true);
@@ -111,7 +111,7 @@ function readInline(wqe: SendWqe, ring: WorkRing, length: number): CQEStatus {
   return CQEStatus.success;
 }
 
-// Its 8 bytes leave in one packet and are placed at once, so a plain Write keeps the promise, and a
+// Its 8 bytes leave in one packet and are placed at once. So a plain Write keeps the promise, and a
 // peer that does not know the operation can serve it.
 function readAtomicWrite(wqe: SendWqe, ring: WorkRing): CQEStatus {
   readRemote(wqe, ring, At.remoteKey);
@@ -154,7 +154,7 @@ function readBind(wqe: SendWqe, { view, position }: WorkRing): CQEStatus {
   wqe.rkey = view.getUint32(position + At.windowKey, true);
   wqe.namesPresentKey = true;
   wqe.key = view.getUint32(position + At.newKey, true) & 0xff;
-  // Programs name this right as well, for which a window has no use.
+  // Programs set this right as well; it has no meaning for a window.
   wqe.access = view.getUint32(position + At.access, true) & ~Access.localWrite;
   return CQEStatus.success;
 }

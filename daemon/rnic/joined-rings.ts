@@ -1,10 +1,9 @@
 /**
- * The rings of a shared receive queue after a resize. Receives posted before stay in the ring in which
- * the client wrote them, and are taken from there before any of the newest ring: copying a million
- * elements would block the device.
+ * The rings of a shared receive queue after a resize. Receives posted earlier stay in the ring in which
+ * the client wrote them and are taken first: copying a million elements would block the device.
  *
- * The client sees only the newest ring, with the same number of elements posted in its first slots, which
- * it does not read.
+ * The client sees only the newest ring. Its first slots count as posted in their place; the client never
+ * reads them.
  */
 import type { IndexRing } from './index-ring.ts';
 import type { WorkRing } from './ring.ts';
@@ -13,14 +12,14 @@ import type { WorkRing } from './ring.ts';
 interface OlderRing {
   readonly ring: IndexRing;
   left: number;
-  /** Called when the ring's memory is no longer needed. */
+  /** Called when the ring's memory can be freed. */
   readonly emptied: () => void;
 }
 
 export class JoinedRings implements WorkRing {
   /** The newest ring. */
   readonly newest: IndexRing;
-  /** Oldest first; each has elements left. */
+  /** Oldest first; each has receives left. */
   readonly #older: OlderRing[];
   #left = 0;
 
@@ -28,15 +27,15 @@ export class JoinedRings implements WorkRing {
     this.newest = newest;
     this.#older = older;
     for (const { left } of older) this.#left += left;
-    newest.startBehind(this.#left);
+    newest.startAfter(this.#left);
   }
 
   /**
-   * Continues `before` in `newest`. The caller has read the number of elements, `posted`, once, since
-   * the client may change it; they fit. Calls `emptied` once the ring of `before` that the client had
-   * is no longer needed.
+   * Continues `before` in `newest`. `posted` is the number of elements; the caller read it once, since
+   * the client may change it, and they fit. Calls `emptied` once the previous ring's memory can be
+   * freed.
    */
-  static behind(
+  static after(
     before: IndexRing | JoinedRings,
     posted: number,
     newest: IndexRing,

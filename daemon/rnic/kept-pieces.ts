@@ -1,16 +1,16 @@
 /**
- * What a queue pair has placed and its memory has not written yet, so that the work request whose
- * memory is gone can be told from the others when one transfer of many pieces fails.
+ * Pieces that a queue pair has placed and its memory has not written yet: finds the work request
+ * whose memory is gone when one transfer of many pieces fails.
  */
 import type { MemoryBacking } from './memory-backing.ts';
 
-/** What a piece belongs to. */
+/** The kind of operation that a piece belongs to. */
 export type PieceKind = 'write' | 'receive' | 'response';
 
-/** Most pieces that wait: enough for the short messages of a turn, and a bound on what is kept for them. */
+/** Limit of buffered pieces: enough for the short messages of a turn, with a bound on memory. */
 const KEPT_MAX = 256;
 
-/** Empty, so that a piece that was written holds no memory. */
+/** Replaces the bytes of a written piece, so that they can be freed. */
 const NO_BYTES = new Uint8Array(0);
 
 interface Piece {
@@ -21,18 +21,18 @@ interface Piece {
   length: number;
 }
 
-/** All pieces are of one backing. */
+/** All pieces belong to one backing. */
 export class KeptPieces {
-  /** Pieces that wait. */
+  /** Buffered pieces. */
   count = 0;
-  /** The first `count` wait; the others are kept to be used again. */
+  /** The first `count` are buffered; the rest are kept for reuse. */
   readonly #pieces: Piece[] = [];
 
   get full(): boolean {
     return this.count === KEPT_MAX;
   }
 
-  /** Not if `full`. */
+  /** Must not be called if `full`. */
   add(kind: PieceKind, offset: number, bytes: Uint8Array, start: number, length: number): void {
     const piece = this.#pieces[this.count];
     this.count += 1;
@@ -51,7 +51,7 @@ export class KeptPieces {
     return index < this.count ? this.#pieces[index]?.kind : undefined;
   }
 
-  /** Writes them again, one by one. Returns how many are in place: all, or those before the first that is lost. */
+  /** Writes the pieces one by one, up to the first that is lost. Returns how many are in place. */
   writeEach(backing: MemoryBacking): number {
     for (let index = 0; index < this.count; index += 1) {
       const { offset, bytes, start, length } = this.#pieces[index] as Piece;

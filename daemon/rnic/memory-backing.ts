@@ -19,19 +19,19 @@ export interface MemoryBacking {
    */
   prepareRead(offset: number, length: number): boolean;
   /**
-   * Reads of the range that were prepared may not follow: what was fetched for them is of no use for
-   * later ones, before which its owner may change the memory. Undefined where nothing is fetched.
+   * Bytes prepared in this range may never be read: they must not serve later reads, before which
+   * the owner may change the memory. Undefined where nothing is fetched.
    */
   abandonRead?(offset: number, length: number): void;
   /** Copies bytes into `target`. False when the memory is gone. */
   read(offset: number, length: number, target: Uint8Array, targetStart: number): boolean;
   /**
-   * As `read`, but may leave `target` as it is until `flushReads`: one system call reads many pieces.
-   * Undefined where that gains nothing.
+   * Like `read`, but may defer it until `flushReads`, so that one system call reads many pieces.
+   * Undefined if there is no gain.
    */
   readLater?(offset: number, length: number, target: Uint8Array, targetStart: number): boolean;
   /**
-   * Bytes from `offset` on that one read gets as cheaply as a few of them; 0 if it is not covered.
+   * How many bytes from `offset` one read gets at the cost of a few; 0 if the offset is not covered.
    * Undefined where a read costs no system call.
    */
   bytesAhead?(offset: number): number;
@@ -40,9 +40,9 @@ export interface MemoryBacking {
   /** Copies `length` bytes from `bytes` at `start`. False when the memory is gone. */
   write(offset: number, bytes: Uint8Array, start: number, length: number): boolean;
   /**
-   * As `write`, but may leave the bytes where they are until `flush`: for memory that is reached by
-   * a system call, so one call writes many segments, also those of several queue pairs. Each names
-   * itself as the `owner` of its own. Undefined where that gains nothing.
+   * Like `write`, but may defer it until `flush`, so that one system call writes many segments, even
+   * of several queue pairs. Each passes itself as the `owner` of its segments. Undefined if there is
+   * no gain.
    */
   writeLater?(
     offset: number,
@@ -52,14 +52,14 @@ export interface MemoryBacking {
     owner: object,
   ): boolean;
   /**
-   * Performs the writes that `writeLater` deferred. False when any of the owner's since its last call
-   * was lost.
+   * Performs the writes deferred by `writeLater`. Returns false if any of the owner's since its last
+   * call was lost.
    */
   flush?(owner: object): boolean;
-  /** Writes accepted but not yet in the owner's memory (agent tier); CQEs behind them wait. */
+  /** Accepted writes that have not reached the owner's memory (agent tier); later CQEs wait. */
   readonly pendingWrites: number;
   /**
-   * True while so much data waits to reach the owner's memory that peers should pause (agent tier);
+   * True while so much data waits for the owner's memory that peers should pause (agent tier);
    * `onReady` is called when they may continue. Undefined for memory without this limit.
    */
   readonly congested?: boolean;
@@ -104,7 +104,7 @@ export function copyBytes(
   target.set(source.subarray(sourceStart, sourceStart + length), targetStart);
 }
 
-/** The view of one array: many messages in turn come from one input, or go to one output. */
+/** Caches the view of one array: consecutive messages mostly share their input or output. */
 class RecentView {
   #bytes: Uint8Array = new Uint8Array(0);
   #view: DataView = new DataView(this.#bytes.buffer);
@@ -119,7 +119,7 @@ class RecentView {
   }
 }
 
-/** Of the wires' buffers: these live on, so it does no harm that the latest is held here. */
+/** For buffers of the wires. They are long-lived, so holding on to the latest leaks nothing. */
 const INPUT = new RecentView();
 const OUTPUT = new RecentView();
 
@@ -143,7 +143,7 @@ export class ViewBacking implements MemoryBacking {
   }
 
   read(offset: number, length: number, target: Uint8Array, targetStart: number): boolean {
-    // A detached or shrunk buffer is memory that is gone, not a reason to throw.
+    // A detached or shrunk buffer is lost memory, not a reason to throw.
     if (offset + length > this.view.length) return false;
     if (length > WORD_COPY_MAX_BYTES) copyBytes(this.view, offset, length, target, targetStart);
     else copyWords(this.#words, offset, length, OUTPUT.of(target), targetStart);
@@ -157,7 +157,7 @@ export class ViewBacking implements MemoryBacking {
     return true;
   }
 
-  /** Takes the backing's first `length` bytes, few and no more than it has, from `source`. */
+  /** Copies `length` bytes from `source` to the start of the backing. Few bytes, and they fit. */
   take(source: DataView, sourceStart: number, length: number): void {
     copyWords(source, sourceStart, length, this.#words, 0);
   }

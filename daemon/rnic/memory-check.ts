@@ -14,7 +14,7 @@ import { Fault } from './wire-port.ts';
 
 const HALF = 2 ** 32;
 
-/** Who accesses: a queue pair's protection domain and number. */
+/** The accessing queue pair: its protection domain and number. */
 export interface MemoryUser {
   readonly pd: PD;
   readonly qpn: number;
@@ -92,7 +92,7 @@ export class MemoryTarget {
 }
 
 /**
- * Checks a peer's request to invalidate `stag` (Send with Invalidate). It fails for memory without
+ * Checks a peer's request to invalidate `stag` (Send with Invalidate). Fails for memory without
  * remote access, for a region with bound windows, and, by RFC 5040 §8.1.1 item 7, for an STag that
  * several streams can use.
  */

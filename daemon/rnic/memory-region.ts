@@ -37,7 +37,7 @@ export function checkMRInit(init: MRInit, maxMrSize: number): void {
     // A larger number cannot be intended: it has been rounded.
     const exact = typeof start === 'bigint' || Number.isSafeInteger(start);
     if (!exact || start < 0 || BigInt(start) + BigInt(lengthBytes) > ADDRESS_END) {
-      refuse(`no ${lengthBytes} addresses of 64 bits begin at ${start}`);
+      refuse(`${lengthBytes} bytes at ${start} exceed the 64-bit address space`);
     }
   }
   if (!Number.isInteger(access) || (access & ~ACCESS_MASK) !== 0) {
@@ -56,7 +56,7 @@ export function checkMRInit(init: MRInit, maxMrSize: number): void {
   }
 }
 
-/** A registered memory region. lkey, rkey and STag are one number. */
+/** A registered memory region. lkey, rkey and STag are the same number. */
 export class MR {
   readonly pd: PD;
   readonly address: bigint;
@@ -107,14 +107,14 @@ export class MR {
     return this.entry.stag;
   }
 
-  /** A work request of its owner, or a peer, has been permitted an access. */
+  /** True once a work request or a peer has been permitted an access. */
   get used(): boolean {
     return this.entry.used;
   }
 
   /**
-   * Deregisters: nothing is read or written through it after this returns. EBUSY while windows are
-   * bound to it; a second call does nothing.
+   * Deregisters the region: no access succeeds after this returns. EBUSY while windows are bound to
+   * it; a second call does nothing.
    */
   close(): void {
     if (this.#closed) return;
@@ -124,7 +124,7 @@ export class MR {
         `${this.entry.windows} memory windows are bound to the region: invalidate or deallocate them first`,
       );
     }
-    // SEC-6.2.2-01: from here on every access fails, one in progress included.
+    // SEC-6.2.2-01: from now on every access fails, even one in progress.
     this.#closed = true;
     this.#table.remove(this.entry);
     this.pd.members -= 1;
@@ -134,7 +134,7 @@ export class MR {
 
   /** Throws `InvariantError` when a count is impossible. */
   assertInvariants(): void {
-    assert(this.#closed === !this.entry.alive, 'a region lives as long as its STag');
+    assert(this.#closed === !this.entry.alive, 'region and STag disagree');
     this.entry.assertInvariants();
     this.pd.assertInvariants();
   }

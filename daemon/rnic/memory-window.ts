@@ -4,8 +4,8 @@
  *
  * A type 1 window belongs to its protection domain and may be bound again at any time; a bind of no
  * bytes unbinds it. A type 2 window belongs to the stream of the QP that bound it. It must be
- * invalidated, by its owner or by the peer, before it can be bound again; when the QP leaves the
- * stream, that happens by itself.
+ * invalidated, by its owner or by the peer, before it can be bound again; this happens
+ * automatically when the QP leaves the stream.
  */
 import { Access, MWType } from '#contract/verbs/enums';
 import { assert } from '../invariants/assert.ts';
@@ -30,7 +30,7 @@ export interface BindRequest {
 
 /** The QP that binds windows. */
 export interface WindowUser extends MemoryUser {
-  /** Type 2 windows bound by this QP; they end with its stream. */
+  /** Type 2 windows bound by this QP, invalidated when its stream ends. */
   ownWindows: Set<MW>;
 }
 
@@ -93,7 +93,7 @@ export class MW {
     if (fault !== Fault.none) return false;
     const region = target.entry;
     if ((region.access & Access.mwBind) === 0) return false;
-    // A window gives peers no more rights than its region's owner has.
+    // A window cannot grant rights that the region's owner does not have.
     const changes = (access & (Access.remoteWrite | Access.remoteAtomic)) !== 0;
     if (changes && (region.access & Access.localWrite) === 0) return false;
     if ((access & Access.remoteAtomic) !== 0 && region.backing.tier === 'agent') return false;
@@ -148,11 +148,14 @@ export class MW {
   assertInvariants(): void {
     const owner = this.#owner;
     const { bound, entry } = this;
-    assert(bound === (this.#region !== NO_ENTRY), 'a bound window has a region');
-    assert(!bound || this.#region.alive, 'the region behind a window is registered');
-    assert(entry.qpn === (owner?.qpn ?? 0), 'a window is tied to the QP that owns it');
-    assert((bound && this.type === MWType.type2) === (owner !== undefined), 'type 2 has an owner');
-    assert(owner?.ownWindows.has(this) !== false, 'the owner of a window knows it');
+    assert(bound === (this.#region !== NO_ENTRY), 'bound window without a region');
+    assert(!bound || this.#region.alive, 'window of a deregistered region');
+    assert(entry.qpn === (owner?.qpn ?? 0), 'window bound to another QP than its owner');
+    assert(
+      (bound && this.type === MWType.type2) === (owner !== undefined),
+      'wrong owner for this type',
+    );
+    assert(owner?.ownWindows.has(this) !== false, 'owner does not list its window');
   }
 
   /** Frees the window, bound or not; a second call does nothing. */

@@ -1,4 +1,4 @@
-/** A device's counters: plain numbers, of which readers take differences. */
+/** A device's counters: plain numbers; readers compute differences. */
 import { CQEStatus } from '#contract/protocol/queue-layout';
 import { OutboundKind } from './wire-port.ts';
 
@@ -8,7 +8,7 @@ export interface NicCounters {
   sendsTaken: number;
   /** Receives taken from receive queues and shared ones. */
   receivesTaken: number;
-  /** Completions of all kinds, those of work that was flushed, and those with another error. */
+  /** All completions, flushed ones, and those with another error. */
   completions: number;
   flushes: number;
   failures: number;
@@ -16,11 +16,11 @@ export interface NicCounters {
   placedBytes: number;
   /** Bytes gathered for peers (Sends, Writes, read sources). */
   gatheredBytes: number;
-  /** Accesses of peers that were refused: the key, the address, the right or the alignment is wrong. */
+  /** Refused accesses of peers: wrong key, address, right or alignment. */
   accessErrors: number;
-  /** Messages of peers that found no receive. On RoCE a normal event: the peer sends them again. */
+  /** Messages that found no receive posted. Normal on RoCE: the peer retries. */
   missingReceives: number;
-  /** Messages of peers that were longer than the receive that they found. */
+  /** Messages longer than the receive that they took. */
   tooLongMessages: number;
   invalidations: number;
   binds: number;
@@ -32,7 +32,7 @@ export interface NicCounters {
   outReads: number;
   outAtomics: number;
   outImmediates: number;
-  /** RDMAP messages received; writes and reads without those of no bytes. */
+  /** RDMAP messages received; writes and reads of 0 bytes do not count. */
   inSends: number;
   inWrites: number;
   inReads: number;

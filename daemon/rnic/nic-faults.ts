@@ -1,13 +1,13 @@
 /**
  * Hooks by which a host injects failures into a NIC, to test how programs handle them. The NIC
- * calls a hook at each occasion and decides nothing itself.
+ * calls the hooks and decides nothing itself.
  */
 
 /** The hooks; all undefined in a NIC without faults. */
 export interface NicFaults {
-  /** Before a completion of this queue pair is written: true loses it, as a full queue would. */
+  /** Called before a completion of this queue pair is written: true drops it, as a full queue would. */
   overrun: ((qpNum: number) => boolean) | undefined;
-  /** After a receive was taken from a shared receive queue: true raises its limit event. */
+  /** Called after a receive was taken from a shared receive queue: true raises its limit event. */
   srqLimit: (() => boolean) | undefined;
 }
 

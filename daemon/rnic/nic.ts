@@ -35,18 +35,18 @@ import { type Random32, StagTable, seededRandom } from './stag-table.ts';
 import type { Micros } from './wire-port.ts';
 import { WorkWatch } from './work-watch.ts';
 
-/** QPs in error that are flushed in one turn although much may be posted to each. */
+/** QPs in error to flush in one turn, even if much may be posted to each. */
 const LOADED_QPS_MAX = 4;
 
 /** Options of a device. */
 interface NicOptions {
   readonly name: string;
   readonly profile?: Partial<DeviceProfile>;
-  /** Seeds the choice of STags (simulations); a number of up to 53 bits. */
+  /** Seed of the STag generator (simulations); a number of up to 53 bits. */
   readonly seed: number;
-  /** A better source for STags than the seed, for a device on a network (RFC 5040 §8.1.1). */
+  /** Replaces the seeded generator, for a device on a network (RFC 5040 §8.1.1). */
   readonly random?: Random32;
-  /** Set for a device whose programs connect queue pairs; without it, the device is iWARP's. */
+  /** Present if programs connect the device's queue pairs; without it, the device is iWARP. */
   readonly ib?: IBPort<QP>;
 }
 
@@ -63,7 +63,7 @@ export class Nic {
   readonly counters: NicCounters = newCounters();
   /** Set by the host to inject failures. */
   readonly faults: NicFaults = noNicFaults();
-  /** Set by the host to watch the NIC's work. */
+  /** Observes the NIC's work. */
   readonly watch = new WorkWatch();
   readonly #random: Random32;
   readonly #stags: StagTable;
@@ -138,7 +138,7 @@ export class Nic {
     };
   }
 
-  /** ENOMEM when the device has no more. */
+  /** ENOMEM at the limit. */
   allocPD(): PD {
     const release = this.#registry.take('pd');
     return new PD(release);
@@ -190,7 +190,7 @@ export class Nic {
       const roce = this.#host.ib !== undefined;
       const writer = completionWriter(init, roce);
       const { faults, watch } = this;
-      const options = { writer, tag: init.tag, faults, watch, tellsEachLoss: roce };
+      const options = { writer, tag: init.tag, faults, watch, reportsEachLoss: roce };
       return new CQ(options, this.#effects, release);
     });
   }
@@ -201,7 +201,7 @@ export class Nic {
     checkCount('maxWr', init.maxWr, 1, this.profile.maxSrqWr);
     const indexed = init.kind === 'indices';
     checkCount('maxSge', init.maxSge, 0, indexed ? INDEXED_SRQ_SGE_MAX : this.profile.maxSge);
-    // rxe takes any limit when it makes the queue.
+    // rxe accepts any limit at creation.
     if (!indexed) checkCount('srqLimit', init.srqLimit, 0, init.maxWr);
     const release = this.#registry.take('srq');
     return this.#orRelease(release, () => {
@@ -239,13 +239,13 @@ export class Nic {
 
   #forget(qp: QP): void {
     this.#qps.delete(qp.qpn);
-    // An agent that never answers would keep it here for ever.
+    // Without this, an agent that never answers would keep it here forever.
     this.#host.waiting.delete(qp);
     this.#host.flushing.delete(qp);
     this.#registry.give('qp');
   }
 
-  /** With the capabilities of the last QP, where they are the same: each keeps them. */
+  /** Reuses the capabilities of the last QP if they are equal, since each QP stores them. */
   #sharing(init: QPInit): QPInit {
     const last = this.#lastCapabilities;
     const { maxSendWr, maxRecvWr, maxSendSge, maxRecvSge, maxInlineData } = init.capabilities;
@@ -307,8 +307,8 @@ export class Nic {
   }
 
   /**
-   * Flushes receives posted to QPs in error: no doorbell announces those, and programs drain that
-   * way. The host calls it from a slow timer while such QPs exist. Returns their number.
+   * Flushes receives posted to QPs in error: programs drain them that way, and no doorbell announces
+   * them. The host calls it from a slow timer while such QPs exist. Returns their number.
    */
   flushErrored(now: Micros): number {
     const { flushing } = this.#host;
@@ -322,7 +322,7 @@ export class Nic {
   }
 
   /**
-   * Recounts everything and compares, between commands, for simulations and tests. Throws
+   * Recounts everything and compares, between commands; for simulations and tests. Throws
    * `InvariantError`.
    */
   assertDeepInvariants(): void {
@@ -331,12 +331,12 @@ export class Nic {
     const windows = this.#windows;
     const qps = this.#qps;
     registry.assertInvariants();
-    assert(registry.count('qp') === qps.size, 'as many QPs are counted as there are');
-    assert(registry.count('mw') === windows.size, 'as many windows are counted as there are');
+    assert(registry.count('qp') === qps.size, 'wrong count of QPs');
+    assert(registry.count('mw') === windows.size, 'wrong count of windows');
     const regions = registry.count('mr');
-    assert(regions + windows.size === stags.size, 'each region and each window has an STag');
+    assert(regions + windows.size === stags.size, 'STags != regions + windows');
     for (const qp of this.#host.unsettled) {
-      assert(qps.get(qp.qpn) === qp, 'a QP that is unsettled exists');
+      assert(qps.get(qp.qpn) === qp, 'unsettled QP does not exist');
     }
     assertCounts(stags, windows, qps.values());
   }
@@ -376,7 +376,7 @@ export class Nic {
   pollEffect(): NicEffect | undefined {
     const { unsettled } = this.#host;
     // A work request fails while its stream asks for the next message, when the stream must not be
-    // called. Here no one is inside it.
+    // called. Here the stream is not on the stack.
     if (unsettled.size > 0) {
       for (const qp of unsettled) qp.settle(this.#host.now);
     }

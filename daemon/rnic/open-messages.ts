@@ -1,9 +1,9 @@
 /**
- * The WQEs of a send queue: the one that was taken last, and those of the messages that the wire
- * still needs, oldest first.
+ * The WQEs of a send queue: the latest one, and those of messages that the wire still needs, oldest
+ * first.
  *
- * A wire without retransmission has one message open at a time, so one WQE is used again and again.
- * Others keep more of them; the depth of the queue bounds how many.
+ * A wire without retransmission has one message open at a time, so one WQE is reused. Other wires
+ * need more, up to the depth of the queue.
  */
 import { SendWqe, type WqeLimits } from './send-wqe.ts';
 import type { StagTable } from './stag-table.ts';
@@ -11,12 +11,12 @@ import type { StagTable } from './stag-table.ts';
 /** `SendWqe.started` of a WQE whose work request has completed. */
 export const COMPLETED = -1;
 
-/** What an idle queue pair has; never filled. */
+/** For idle queue pairs; never filled. */
 const NO_WQES: SendWqe[] = [];
 
 export class OpenMessages {
   #latest: SendWqe | undefined = undefined;
-  /** The oldest one that is open. */
+  /** The oldest open WQE. */
   oldest: SendWqe | undefined = undefined;
   readonly #table: StagTable;
   readonly #limits: WqeLimits;
@@ -30,18 +30,18 @@ export class OpenMessages {
     this.#limits = limits;
   }
 
-  /** The WQE that was taken last, or will be next. It may be open. */
+  /** The WQE of the last element taken, or for the next one. It may be open. */
   get latest(): SendWqe {
     this.#latest ??= this.#make();
     return this.#latest;
   }
 
-  /** WQEs made so far: as many as were ever open, and one. */
+  /** WQEs made so far: one more than were ever open at once. */
   get size(): number {
     return this.#wqes.length;
   }
 
-  /** A WQE to read the next element into. */
+  /** A WQE for the next element. */
   vacant(): SendWqe {
     if (this.latest.open) {
       const spare = this.#spare ?? this.#make();
@@ -52,7 +52,7 @@ export class OpenMessages {
     return this.latest;
   }
 
-  /** Opens the latest one: its message goes to the wire. `started`: its index in the started work. */
+  /** Opens the latest WQE: its message goes to the wire. `started`: its index in `StartedQueue`. */
   open(started: number): void {
     const wqe = this.latest;
     wqe.started = started;
@@ -63,7 +63,7 @@ export class OpenMessages {
     this.#newest = wqe;
   }
 
-  /** The wire does not need the oldest one any more. */
+  /** Removes the oldest WQE, whose message is done. */
   shift(): void {
     const wqe = this.oldest;
     if (wqe === undefined) return;
@@ -71,19 +71,19 @@ export class OpenMessages {
     if (this.oldest === undefined) this.#newest = undefined;
     wqe.open = false;
     wqe.next = undefined;
-    // The latest one is found without a list.
+    // `latest` needs no list.
     if (wqe === this.latest) return;
     wqe.next = this.#spare;
     this.#spare = wqe;
   }
 
-  /** The WQE of a message; one that is done still has its content, until it is used again. */
+  /** Returns a message's WQE. A completed WQE keeps its contents until its slot is reused. */
   at(slot: number): SendWqe {
     const { latest } = this;
     return latest.slot === slot ? latest : (this.#wqes[slot] ?? latest);
   }
 
-  /** Everything open is completed: nothing waits for it. */
+  /** All open work is completed. */
   clear(): void {
     while (this.oldest !== undefined) {
       this.oldest.started = COMPLETED;

@@ -1,7 +1,7 @@
 /** Makes a reusable `OutboundMessage`. */
 import { OutboundKind, type OutboundMessage } from './wire-port.ts';
 
-/** An empty message, which `WireUser.nextMessage` fills in again and again. */
+/** An empty message for `WireUser.nextMessage` to fill in. */
 export function makeOutboundMessage(): OutboundMessage {
   return {
     kind: OutboundKind.none,

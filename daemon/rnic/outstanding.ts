@@ -1,8 +1,8 @@
 /**
  * Work requests that have started and not completed, in posting order, and the reads and atomics
- * among them that await a response (the verbs' view of the ORRQ).
+ * among them that await a response (the ORRQ of the verbs).
  *
- * Completions are written in posting order: a Write framed behind an outstanding read waits here
+ * Completions are written in posting order: a Write framed after an outstanding read waits here
  * for that read. The send queue's depth bounds the number of entries.
  */
 import type { CQEStatus } from '#contract/protocol/queue-layout';
@@ -17,7 +17,7 @@ const NO_ROWS = new Uint32Array(0);
 
 /** The started work requests of one send queue. */
 export class StartedQueue {
-  /** Made with the first work request. */
+  /** Allocated with the first work request. */
   #rows = NO_ROWS;
   readonly #mask: number;
   /** Both count freely, modulo 2^32. */
@@ -60,7 +60,7 @@ export class StartedQueue {
     this.#rows[at] = ((this.#rows[at] ?? 0) | DONE | (status << 16)) >>> 0;
   }
 
-  /** Records the status with which an unfinished one completes when the queue is flushed. */
+  /** Records the status for the flush of an unfinished one. */
   blame(index: number, status: CQEStatus): void {
     const at = (index & this.#mask) * ROW_WORDS + 2;
     this.#rows[at] = ((this.#rows[at] ?? 0) | (status << 16)) >>> 0;
@@ -117,7 +117,7 @@ export class StartedQueue {
 
   /** Throws `InvariantError` when the count is impossible. */
   assertInvariants(): void {
-    assert(this.count <= this.#mask + 1, 'no more work is started than the queue is deep');
+    assert(this.count <= this.#mask + 1, 'started work exceeds the queue depth');
   }
 }
 
@@ -129,7 +129,7 @@ export class OutstandingRequest {
   /** Where the response goes: entry, offset in its backing, and the address used on the wire. */
   sink: StagEntry = NO_ENTRY;
   sinkOffset = 0;
-  /** Set when the sink has several pieces, which a wire without sinks in its responses permits. */
+  /** Set if the sink has several pieces, on a wire whose responses name no sink. */
   pieces: ScatterList | undefined = undefined;
   sinkStag = 0;
   sinkToHi = 0;
@@ -139,7 +139,7 @@ export class OutstandingRequest {
   placedBytes = 0;
 }
 
-/** What a queue holds before its first request; never filled. */
+/** For a queue without requests so far; never filled. */
 const NO_SLOTS: OutstandingRequest[] = [];
 
 /** The reads and atomics in progress, oldest first, at most ORD. */
@@ -162,7 +162,7 @@ export class OutstandingQueue {
     const at = (this.#oldest + this.count) % this.#depth;
     let slot = this.#slots[at];
     if (slot === undefined) {
-      // Slots are taken in order, so the list grows without gaps.
+      // Slots are taken in order, so the list has no gaps.
       slot = new OutstandingRequest();
       if (at === 0) this.#slots = [slot];
       else this.#slots.push(slot);
@@ -183,6 +183,6 @@ export class OutstandingQueue {
 
   /** Throws `InvariantError` when the count is impossible. */
   assertInvariants(): void {
-    assert(this.count >= 0 && this.count <= this.#depth, 'no more requests are out than ORD');
+    assert(this.count >= 0 && this.count <= this.#depth, 'outstanding requests exceed ORD');
   }
 }

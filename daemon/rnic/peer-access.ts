@@ -1,6 +1,6 @@
 /**
- * A peer's accesses to registered memory: Writes, read sources, atomics. Each access is checked
- * again, so a right revoked between two segments of a message is gone for the second.
+ * A peer's accesses to registered memory: Writes, read sources, atomics. Each segment is checked, so
+ * a right revoked in the middle of a message applies to the rest of it.
  */
 import { Access } from '#contract/verbs/enums';
 import { ATOMIC_WORD_BYTES, performAtomic } from './atomic-operation.ts';
@@ -17,7 +17,7 @@ import { type AtomicAccess, Fault } from './wire-port.ts';
 export interface PeerAccessHost {
   readonly stags: StagTable;
   readonly counters: NicCounters;
-  /** Space for the word of an atomic, shared by all queue pairs. */
+  /** Scratch for the operand of an atomic, shared by all queue pairs. */
   readonly word: Uint8Array;
   readonly wordView: DataView;
 }
@@ -30,7 +30,7 @@ export class PeerAccess {
   readonly #target: MemoryTarget;
   readonly #deferred: DeferredReads;
 
-  /** `gate` records each backing whose writes take time; `deferred` fetches what is read later. */
+  /** `gate` records each backing with slow writes; `deferred` fetches deferred reads. */
   constructor(
     host: PeerAccessHost,
     user: MemoryUser & CauseHolder,
@@ -44,7 +44,7 @@ export class PeerAccess {
     this.#target = new MemoryTarget(host.stags);
   }
 
-  /** Checks one access; after `none`, `target` holds its location. */
+  /** Checks one access; if it returns `none`, `target` holds the location. */
   check(stag: number, toHi: number, toLo: number, length: number, right: number): Fault {
     const { counters } = this.#host;
     const fault = this.#target.checkRemote(this.#user, stag, toHi, toLo, length, right);
@@ -55,7 +55,7 @@ export class PeerAccess {
     return fault;
   }
 
-  /** Notes why the queue pair refuses an access. */
+  /** Records why the queue pair refuses an access. */
   refuse(
     stag: number,
     toHi: number,
@@ -72,7 +72,7 @@ export class PeerAccess {
     const fault = this.check(stag, toHi, toLo, length, Access.remoteRead);
     if (fault !== Fault.none) return fault;
     const { entry, offset } = this.#target;
-    // What was fetched before the peer asked may be older than what it has heard of since.
+    // Bytes fetched before the request may be older than data that the peer has seen since.
     entry.backing.abandonRead?.(offset, length);
     return fault;
   }
@@ -91,7 +91,7 @@ export class PeerAccess {
     return Fault.none;
   }
 
-  /** The same for bytes that stay unchanged until the stream's input ends. */
+  /** Like `write`, for bytes that stay unchanged until the stream's input ends. */
   place(
     backing: MemoryBacking,
     offset: number,
@@ -120,7 +120,7 @@ export class PeerAccess {
     return this.place(entry.backing, offset, bytes, start, length);
   }
 
-  /** True when the source can be gathered now; the gathering that follows reports any fault. */
+  /** True if the source can be gathered now; `gather…` then reports any fault. */
   prepareSource(stag: number, toHi: number, toLo: number, length: number): boolean {
     if (this.check(stag, toHi, toLo, length, Access.remoteRead) !== Fault.none) return true;
     const { entry, offset } = this.#target;
@@ -169,7 +169,7 @@ export class PeerAccess {
     return Fault.none;
   }
 
-  // RDMAPX-5-01, RDMAPX-5.3-01: a device does one thing at a time, so no other atomic of it can
+  // RDMAPX-5-01, RDMAPX-5.3-01: a device does one thing at a time, so no other of its atomics can
   // touch the word between the read and the write.
   executeAtomic(access: AtomicAccess): Fault {
     const { stag, toHi, toLo } = access;

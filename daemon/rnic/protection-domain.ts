@@ -2,11 +2,11 @@
 import { VerbsError } from '#contract/verbs/errors';
 import { assert } from '../invariants/assert.ts';
 
-/** A protection domain. Membership is object identity, so it cannot be forged by a number. */
+/** A protection domain. Membership is object identity, so no number can forge it. */
 export class PD {
-  /** Regions, windows, queue pairs and shared receive queues that belong to it. */
+  /** Its regions, windows, address handles, queue pairs and shared receive queues. */
   members = 0;
-  /** Streams attached to its queue pairs; with several, an STag of the domain is shared. */
+  /** Streams attached to its queue pairs; with more than one, its STags are shared. */
   streams = 0;
   #closed = false;
   readonly #onClose: () => void;
@@ -18,17 +18,17 @@ export class PD {
 
   /** Throws `InvariantError` when a count is impossible. */
   assertInvariants(): void {
-    assert(this.streams >= 0, 'the streams of a PD are not negative');
-    assert(this.streams <= this.members, 'each stream of a PD is that of a member');
-    assert(!this.#closed || this.members === 0, 'nothing belongs to a closed PD');
+    assert(this.streams >= 0, 'PD: streams < 0');
+    assert(this.streams <= this.members, 'PD: streams > members');
+    assert(!this.#closed || this.members === 0, 'closed PD has members');
   }
 
-  /** Throws EINVAL once closed: nothing new may join. */
+  /** Throws EINVAL if closed. */
   assertOpen(): void {
     if (this.#closed) throw new VerbsError('EINVAL', 'the protection domain is closed');
   }
 
-  /** EBUSY while anything belongs to it; a second call does nothing. */
+  /** EBUSY while it has members; a second call does nothing. */
   close(): void {
     if (this.#closed) return;
     if (this.members > 0) {

@@ -1,11 +1,11 @@
 /**
  * The attributes of a queue pair whose program connects it by `ibv_modify_qp`: what a modification
- * carries, what the queue pair keeps, and which values it takes. ib-transitions.ts says when each
- * may be given.
+ * carries, what the queue pair stores, and the valid values. ib-transitions.ts says when each may be
+ * given.
  *
- * Values that no wire needs are kept for `ibv_query_qp`. The rounding is that of Linux's rxe, and so
- * are the checks, looser ones included: programs rely on both. A path MTU of 0, which rxe takes, is
- * refused as by adapters: a program that means bytes sends it.
+ * Attributes that no wire needs are stored for `ibv_query_qp`. Rounding and checks are those of Linux's
+ * rxe, lax ones included: programs rely on both. Exception: rxe accepts a path MTU of 0; it is refused
+ * here, as adapters do, since it means that the program sent a number of bytes.
  */
 import type { QPState } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
@@ -39,7 +39,7 @@ export const QPAttribute = {
 export interface AddressVector {
   /** The peer's GID, 16 bytes: an IPv6 address, or an IPv4 one mapped into it. */
   readonly dgid: Uint8Array;
-  /** Index of the own GID. */
+  /** Index of our GID. */
   readonly sgidIndex: number;
   readonly flowLabel: number;
   readonly hopLimit: number;
@@ -52,7 +52,7 @@ export interface AddressVector {
   readonly port: number;
 }
 
-/** The attributes that a wire reads, and those that only a query shows. */
+/** Attributes that a wire reads, and those only for queries. */
 export interface QPPath {
   /** The rights that the queue pair gives its peer, bits of `Access`. */
   readonly accessFlags: number;
@@ -64,46 +64,46 @@ export interface QPPath {
   readonly pathMtu: number;
   /** The largest path MTU that the route carried when the address was set, as the same code. */
   readonly routeMtu: number;
-  /** Exponent: 4.096 microseconds times a power of two; 0 waits for ever. */
+  /** Exponent: 4.096 microseconds times a power of two; 0 waits forever. */
   readonly timeout: number;
   readonly retryCount: number;
-  /** 7 tries for ever. */
+  /** 7: no limit. */
   readonly rnrRetry: number;
   /** The first PSN of the peer's requests, 24 bits. */
   readonly rqPsn: number;
   /** The first PSN of our requests, 24 bits. */
   readonly sqPsn: number;
-  /** Reads and atomics in progress that we start, and that we serve. */
+  /** Limits of outstanding reads and atomics: ours, and the peer's. */
   readonly maxRdAtomic: number;
   readonly maxDestRdAtomic: number;
-  /** Code of the delay that we ask of a peer for which no receive is posted. */
+  /** Code of the delay to request from a peer for which no receive is posted. */
   readonly minRnrTimer: number;
   readonly pathMigState: number;
   readonly destQpn: number;
 }
 
-/** A modification. Attributes that `mask` does not name are not read. */
+/** A modification. Attributes not in `mask` are ignored. */
 export interface QPModification extends Partial<Omit<QPPath, 'routeMtu'>> {
   /** Bits of `QPAttribute`. */
   readonly mask: number;
   readonly state?: QPState;
   readonly curState?: QPState;
-  /** `routeMtu` of a caller that has already resolved the address. */
+  /** The route's MTU, if the caller has already resolved the address. */
   readonly resolvedMtu?: number;
 }
 
-/** What a port knows of addresses. Pure: the host answers from a table. */
+/** The addresses of a port. Pure: the host answers from a table. */
 export interface PortAddresses {
   /** Our own GID at `index`, 16 bytes; undefined for an empty entry. */
   gid(index: number): Uint8Array | undefined;
   /**
-   * The code of the largest path MTU from our own GID to this one; 0 when packets cannot leave: there
-   * is no route. Throws `VerbsError` when the port is not able to send them.
+   * The code of the largest path MTU from our GID `sgid` to `dgid`; 0 if there is no route. Throws
+   * `VerbsError` if the port cannot send.
    */
   routeMtu(dgid: Uint8Array, sgid: Uint8Array): number;
 }
 
-/** The only port. */
+/** Devices have one port. */
 const PORT = 1;
 const TIMEOUT_MAX = 31;
 const PATH_MTU_MAX = 5;
@@ -114,11 +114,11 @@ const QPN_MASK = 0xff_ffff;
 const GID_BYTES = 16;
 /** The first byte of a multicast GID. */
 const MULTICAST = 0xff;
-/** What precedes an IPv4 address in a GID: ten zeros, two bytes of ones. */
+/** An IPv4 address in a GID follows ten zero bytes and two of ones. */
 const MAPPED_AT = 10;
 const IPV4_AT = 12;
 
-/** No address. A query shows it before there is one. */
+/** Shown by queries before an address is set. */
 const NO_ADDRESS: AddressVector = {
   dgid: new Uint8Array(GID_BYTES),
   sgidIndex: 0,
@@ -164,14 +164,14 @@ export function changedPath(path: QPPath, change: QPModification, port: PortAddr
   for (const name of CHANGEABLE) {
     const value = change[name];
     if ((mask & QPAttribute[name]) === 0) continue;
-    if (value === undefined) refuse(`the modification names ${name} and does not have it`);
+    if (value === undefined) refuse(`the mask names ${name}, but the modification lacks it`);
     Object.assign(next, { [name]: value });
   }
   if ((mask & QPAttribute.port) !== 0) checkPort(next.port, 'portNum');
   if ((mask & QPAttribute.addressVector) !== 0) {
     next.routeMtu = checkAddressVector(next.addressVector, port, change.resolvedMtu);
   }
-  // What multiples of 256 become in the 8 bits of the command.
+  // The command has 8 bits, so multiples of 256 arrive as 0.
   if (next.pathMtu === 0)
     refuse(
       'pathMtu is 0; it is a code, IBV_MTU_256 (1) to IBV_MTU_4096 (5), not a number of bytes (1024 arrives as 0)',
@@ -187,8 +187,8 @@ export function changedPath(path: QPPath, change: QPModification, port: PortAddr
   if (next.maxRdAtomic > RD_ATOMIC_MAX) {
     refuse(`maxRdAtomic must be 0 to ${RD_ATOMIC_MAX}, not ${next.maxRdAtomic}`);
   }
-  // The requester's depth is not rounded: a peer may serve exactly as many as it promised.
-  // Not refused by rxe, but no more are ever served at once.
+  // Do not round the requester's depth: a peer may serve exactly what it promised.
+  // rxe accepts more, but never serves more at once.
   next.maxDestRdAtomic = Math.min(roundedDepth(next.maxDestRdAtomic), RD_ATOMIC_MAX);
   next.rqPsn &= PSN_MASK;
   next.sqPsn &= PSN_MASK;
@@ -196,7 +196,7 @@ export function changedPath(path: QPPath, change: QPModification, port: PortAddr
   return next;
 }
 
-/** Attributes whose values a queue pair keeps. */
+/** Attributes that a queue pair stores. */
 const CHANGEABLE = [
   'accessFlags',
   'pkeyIndex',
@@ -217,8 +217,9 @@ const CHANGEABLE = [
 ] as const satisfies readonly (keyof QPModification & keyof QPPath)[];
 
 /**
- * The code of the path MTU to the address, which is `resolvedMtu` if the caller knows it. Throws EINVAL for an address that is not global, not for this port, or of another family than our
- * own GID; ENODATA for an empty entry of the GID table; ETIMEDOUT for a GID that cannot be reached.
+ * The code of the path MTU to the address, or `resolvedMtu` if the caller knows it. EINVAL for an
+ * address that is not global, not for this port, or of another address family than our
+ * GID; ENODATA for an empty entry of the GID table; ETIMEDOUT for an unreachable GID.
  */
 export function checkAddressVector(
   vector: AddressVector,
@@ -226,7 +227,7 @@ export function checkAddressVector(
   resolvedMtu?: number,
 ): number {
   const { dgid, isGlobal, sgidIndex } = vector;
-  // What a program without a GID index sends.
+  // Programs without a GID index send this.
   if (!isGlobal) refuse('RoCE needs a GID: ah_attr.is_global = 1 and a sgid_index; is_global is 0');
   checkPort(vector.port, 'ah_attr.port_num');
   const sgid = port.gid(sgidIndex);
@@ -268,7 +269,7 @@ function checkPort(port: number, name: 'portNum' | 'ah_attr.port_num'): void {
   if (port !== PORT) refuse(`${name} must be ${PORT}, not ${port}: ports count from 1`);
 }
 
-/** A depth as rxe keeps and reports it: the next power of two. */
+/** A depth as rxe stores and reports it: the next power of two. */
 export function roundedDepth(depth: number): number {
   let rounded = depth === 0 ? 0 : 1;
   while (rounded < depth) rounded *= 2;

@@ -1,8 +1,8 @@
 /**
- * The life of a queue pair: its states, the stream that it is attached to, and its failures.
+ * The lifecycle of a queue pair: its states, the stream that it is attached to, and its failures.
  *
- * The wire calls the queue pair, which therefore cannot call back at once: what the wire must be
- * told waits until `settle`.
+ * The wire calls the queue pair, which therefore must not call back: commands for the wire wait
+ * until `settle`.
  */
 import { CQEStatus, SQOpcode } from '#contract/protocol/queue-layout';
 import { AsyncEventType, QPState, QPType } from '#contract/verbs/enums';
@@ -45,35 +45,35 @@ import {
   type WireFailure,
 } from './wire-port.ts';
 
-/** What a QP's lifecycle tells the host. */
+/** Lifecycle effects of a QP for the host. */
 export type LifecycleEffect<Q> =
   | AsyncEffect<Q>
   | FailureEffect<Q>
   /**
-   * The QP closes its stream (modify to SQD or SQE, a failed work request). The stream was told
-   * and may have bytes to transmit; the connection manager has to tell its id.
+   * The QP closes its stream (modify to SQD or SQE, a failed work request). The stream was notified
+   * and may have bytes to transmit; the connection manager must notify its id.
    */
   | { readonly type: 'disconnect'; readonly qp: Q }
-  /** The QP reset its stream (modify to ERR or RESET, close). The stream was told already. */
+  /** The QP reset its stream (modify to ERR or RESET, close). The stream was notified. */
   | { readonly type: 'abort'; readonly qp: Q }
   /**
-   * The QP used up its share of a turn and has work left: call `qp.doorbell(now)` in a later turn, once
-   * for all such effects until then.
+   * The QP used up its share of a turn and has work left: call `qp.doorbell(now)` in a later turn,
+   * once for all such effects until then.
    */
   | { readonly type: 'resume'; readonly qp: Q };
 
-/** What is needed of the device. */
+/** What a lifecycle needs of the device. */
 export interface LifecycleHost<Q> {
   readonly effects: EffectSink<LifecycleEffect<Q>>;
   /** QPs that must call their wire once it has returned. */
   readonly unsettled: Set<Q>;
   /** QPs whose work completes in error. */
   readonly flushing: Set<Q>;
-  /** The latest time that the device was told. */
+  /** The latest time passed to the device. */
   now: Micros;
   /** Set for a device whose programs connect queue pairs; undefined for iWARP. */
   readonly ib: IBPort<Q> | undefined;
-  /** The queue pair has closed: its slot is free. */
+  /** The queue pair has closed: frees its slot. */
   closed(qp: Q): void;
 }
 
@@ -85,7 +85,7 @@ interface LifecycleUser extends CauseHolder, WindowUser {
   readonly type: QPType;
 }
 
-/** What a lifecycle opens, drains and flushes, and whom it tells. */
+/** The parts that a lifecycle opens, drains, flushes and notifies. */
 interface LifecycleParts {
   readonly sendQueue: SendQueue;
   readonly receiver: Receiver;
@@ -98,7 +98,7 @@ const TERMINATED: Cause = { kind: 'ended', text: 'its program terminated the con
 const DESTROYED: Cause = { kind: 'ended', text: 'its program destroyed it' };
 const CLOSED: Cause = { kind: 'ended', text: 'the connection was closed' };
 
-/** Kinds of failures of a connection that could not be told its peer. */
+/** Kinds of connection failures that may have had no way to reach the peer. */
 const OWN_FAILURES: readonly string[] = ['local', 'protocol'];
 
 /** An entry of the port's GID table. */
@@ -111,41 +111,41 @@ export interface SourceGid {
 /** Every bit of `Access`. */
 const ALL_RIGHTS = -1;
 
-/** What the QP must tell its wire once that has returned. */
+/** The pending command for the wire. */
 type Unsettled = 'nothing' | 'fail' | 'disconnect';
 
 export class QPLifecycle<Q extends LifecycleUser> {
-  /** Data of the peer may be placed: a stream is attached and work is not being flushed. */
+  /** True while data may be placed: a stream is attached and work is not being flushed. */
   receiving = false;
-  /** What the QP lets its peer do, bits of `Access`. iWARP leaves it to the memory. */
+  /** Remote access that the QP permits, bits of `Access`. On iWARP only the memory decides. */
   granted: number;
-  /** Why its work fails, from the failure to RESET. The first cause counts. */
+  /** Why its work fails, from the failure to RESET: the first cause. */
   cause: Cause | undefined = undefined;
-  /** In RTR, until the peer's first message: it raises COMM_EST. Never true for iWARP. */
-  unheard = false;
+  /** In RTR: the peer's first message has not arrived; it raises COMM_EST. Never true for iWARP. */
+  awaitsFirst = false;
   /** The last of RESET, INIT, RTR and RTS that it has reached. */
   furthest: QPState = QPState.RESET;
-  /** The own GID that its program chose with the way to RTR. */
+  /** Our GID, as the program chose it in the transition to RTR. */
   source: SourceGid | undefined = undefined;
   #state: QPState = QPState.RESET;
   #wire: Wire | undefined = undefined;
-  /** The same wire, of a QP that its program connects. */
+  /** `#wire` of a QP that its program connects. */
   #programWire: ProgramWire | undefined = undefined;
   #path: QPPath = RESET_PATH;
   #ird = 0;
   #ord = 0;
   #unsettled: Unsettled = 'nothing';
   #failureReason = '';
-  /** The consumer was told why the stream fails; later reports of it are echoes. */
+  /** The event for this failure was raised; later reports of it are echoes. */
   #reported = false;
-  /** The consumer closes the QP: no more events. */
+  /** The consumer is closing the QP: raise no more events. */
   #closing = false;
   #drainTold = false;
-  /** Work that was flushed, until that is reported, once for each failure. */
+  /** Flushed work that is not reported yet; reported once for each failure. */
   #flushedSends = 0;
   #flushedReceives = 0;
   #flushReported = false;
-  /** The memory of the peer that our failed message names. */
+  /** The peer's memory that our failed message named. */
   #asked: NamedRange | undefined = undefined;
   #closed = false;
   readonly #qp: Q;
@@ -180,7 +180,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
     return this.#wire;
   }
 
-  /** The stream is in Full Operation, and work is sent. */
+  /** True if the stream is in Full Operation and work is sent. */
   get connected(): boolean {
     return this.#state === QPState.RTS || this.#state === QPState.SQD;
   }
@@ -197,7 +197,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
 
   /** The send queue has new elements. Spurious calls do no harm. */
   doorbell(now: Micros): void {
-    // A turn that it requested may come after its destruction.
+    // A turn that it requested may come after it is destroyed.
     if (this.#closed) return;
     this.#host.now = now;
     if (isFlushing(this.#state)) {
@@ -210,8 +210,8 @@ export class QPLifecycle<Q extends LifecycleUser> {
   }
 
   /**
-   * Requests a state (qp-state.ts says which are legal). EINVAL for the others, RTS without an
-   * established stream among them.
+   * Requests a state (qp-state.ts lists the legal ones). EINVAL for others, and for RTS without an
+   * established stream.
    */
   modify(state: QPState, now: Micros): void {
     if (this.#host.ib !== undefined) {
@@ -229,8 +229,8 @@ export class QPLifecycle<Q extends LifecycleUser> {
   }
 
   /**
-   * Modifies a QP that its program connects: see ib-transitions.ts and `changedPath`. EINVAL for a QP
-   * of iWARP. When it throws, nothing has changed.
+   * Modifies a QP that its program connects: see ib-transitions.ts and `changedPath`. EINVAL for an
+   * iWARP QP. Changes nothing if it throws.
    */
   modifyPath(change: QPModification, now: Micros): void {
     const { ib } = this.#host;
@@ -238,7 +238,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
     if (this.#closed || ib === undefined) {
       throw new VerbsError(
         'EINVAL',
-        'an iWARP queue pair takes no path attributes: it is connected by a connection manager',
+        'an iWARP queue pair has no path attributes: connect it with a connection manager',
       );
     }
     const { type } = this.#qp;
@@ -300,11 +300,11 @@ export class QPLifecycle<Q extends LifecycleUser> {
         this.#enterError();
         return;
       case QPState.RTR:
-        this.unheard = true;
+        this.awaitsFirst = true;
         this.#transition(next);
         return;
       case QPState.RTS:
-        // The send queue is idle: it never ran, or is drained.
+        // The send queue is idle: it never ran, or it has drained.
         if (state !== next) this.#sendQueue.open(this.#path.maxRdAtomic);
         this.#drainTold = false;
         this.#transition(next);
@@ -320,11 +320,11 @@ export class QPLifecycle<Q extends LifecycleUser> {
     }
   }
 
-  /** The peer's first message came to a QP in RTR: the program may go on to RTS. */
-  heard(): void {
-    this.unheard = false;
+  /** The peer's first message arrived in RTR: the program may proceed to RTS. */
+  received(): void {
+    this.awaitsFirst = false;
     if (this.#state !== QPState.RTR) return;
-    this.#announce(AsyncEventType.commEst, 'the first message of the peer arrived');
+    this.#announce(AsyncEventType.commEst, "the peer's first message arrived");
   }
 
   #carryOut(action: QPAction, state: QPState, now: Micros): void {
@@ -354,7 +354,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
   }
 
   /**
-   * Destroys the QP: flushes as much as one turn permits, and resets the stream. A second call does
+   * Destroys the QP: flushes as much as one turn permits and resets the stream. A second call does
    * nothing.
    */
   close(now: Micros): void {
@@ -368,12 +368,12 @@ export class QPLifecycle<Q extends LifecycleUser> {
       this.#discard();
       this.#transition(QPState.ERR);
     } else if (this.#state === QPState.ERR) {
-      // Also what was posted since the last look at a queue pair in error.
+      // Includes work posted since the last check of a queue pair in error.
       this.flush();
     } else {
       this.#enterError();
     }
-    // No completion follows the destruction, whenever the memory behind it answers.
+    // No completion may follow the destruction, whenever slow memory answers.
     this.#gate.end(true);
     this.#closed = true;
     this.#forgetUnsettled();
@@ -408,7 +408,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
     this.#transition(QPState.RESET);
   }
 
-  // DDP-6.2.1-02: what is posted from here on is not sent any more, but flushed.
+  // DDP-6.2.1-02: work posted from now on is flushed, not sent.
   #closeSendQueue(): void {
     this.#sendQueue.drain();
     this.#transition(QPState.SQD);
@@ -432,7 +432,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
 
   // Commands of the connection manager
 
-  /** Binds the stream that is being set up. EISCONN when there is one; EINVAL unless idle. */
+  /** Attaches the stream being set up. EISCONN if there is one; EINVAL unless idle. */
   attach(wire: Wire): void {
     if (this.#wire !== undefined) {
       throw new VerbsError('EISCONN', 'the QP has a stream already');
@@ -447,13 +447,13 @@ export class QPLifecycle<Q extends LifecycleUser> {
     this.assertInvariants();
   }
 
-  /** The stream came to nothing before Full Operation; the QP stays as it is and may try again. */
+  /** The stream failed before Full Operation; the QP stays as it is and may try again. */
   detach(wire: Wire): void {
     if (this.#wire === wire) this.#letGo();
     this.assertInvariants();
   }
 
-  /** A disconnect of either side: SQD without its event, since the consumer did not ask for SQD. */
+  /** Either side disconnects: SQD without its event, since the consumer did not request SQD. */
   disconnecting(now: Micros): void {
     this.#host.now = now;
     if (this.#state !== QPState.RTS) return;
@@ -462,7 +462,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
     this.assertInvariants();
   }
 
-  /** Full Operation: goes to RTS and starts what was posted before. */
+  /** Full Operation: moves to RTS and starts the work posted so far. */
   established(depths: { readonly ird: number; readonly ord: number }, now: Micros): void {
     this.#host.now = now;
     if (this.#wire === undefined || !isIdle(this.#state)) return;
@@ -475,7 +475,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
     this.assertInvariants();
   }
 
-  /** A Terminate was sent or came: all work completes in error, the stream goes on to close. */
+  /** A Terminate was sent or received: all work completes in error, and the stream closes. */
   terminated(by: 'us' | 'peer', failure: WireFailure, now: Micros): void {
     this.#host.now = now;
     if (this.#wire === undefined || isFlushing(this.#state)) return;
@@ -486,13 +486,13 @@ export class QPLifecycle<Q extends LifecycleUser> {
     }
     if (by === 'peer') this.#sendQueue.blameOldestRequest(refusedRequestStatus(failure));
     this.#enterFlushing(QPState.SQE);
-    // RDMAP-7.1-01, DDP-8.3-03: the consumer gets the event, whatever went over the wire.
+    // RDMAP-7.1-01, DDP-8.3-03: raise the event whatever went over the wire.
     const event = by === 'us' ? faultEvent(failure) : AsyncEventType.qpFatal;
     this.#report(event, failureText(by, failure) + foundText(this.cause));
     this.assertInvariants();
   }
 
-  /** The stream is over: by FIN, or for the reason given. What is posted is flushed. */
+  /** The stream ended, by FIN or for the given reason. Flushes posted work. */
   wireEnded(failure: WireFailure | undefined, now: Micros): void {
     this.#host.now = now;
     if (this.#wire === undefined) return;
@@ -509,7 +509,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
     this.assertInvariants();
   }
 
-  /** A refused access or request of the peer; other failures of a program's wire have completions. */
+  /** Reports a refused request of the peer. Other failures of a program's wire have completions. */
   #reportRefusal(failure: WireFailure | undefined): void {
     if (failure === undefined) return;
     const event = faultEvent(failure);
@@ -518,7 +518,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
 
   // Calls of the device
 
-  /** Tells the wire what had to wait until it returned. */
+  /** Runs the commands that had to wait until the wire returned. */
   settle(now: Micros): void {
     const unsettled = this.#unsettled;
     const wire = this.#wire;
@@ -526,7 +526,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
     this.#forgetUnsettled();
     if (wire === undefined) return;
     if (this.#host.ib !== undefined) {
-      // The peer gets no answer from a QP in error, and finds out by itself.
+      // A QP in error does not answer; the peer times out.
       this.#dropWire(now);
       return;
     }
@@ -540,7 +540,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
     this.#host.unsettled.delete(this.#qp);
   }
 
-  /** Flushes what was posted to a QP in error: now, or in a later turn. */
+  /** Flushes work posted to a QP in error, now or in a later turn. */
   flushPosted(now: Micros, later: boolean): void {
     this.#host.now = now;
     if (later) this.#host.effects.push({ type: 'resume', qp: this.#qp });
@@ -549,12 +549,12 @@ export class QPLifecycle<Q extends LifecycleUser> {
 
   // Failures, drain and flush
 
-  /** The fault for refused data. The peer is not to blame for a failure of our own. */
+  /** The fault for refused data, unless the failure is our own. */
   refusal(fault: Fault): Fault {
     return this.#unsettled === 'fail' ? Fault.memoryLost : fault;
   }
 
-  /** Reports a drained send queue once, and flushes what was posted behind it. */
+  /** Reports a drained send queue once, and flushes work posted after it. */
   checkDrained(): void {
     if (this.#state !== QPState.SQD || !this.#sendQueue.drained) return;
     if (this.#host.ib !== undefined) {
@@ -567,33 +567,33 @@ export class QPLifecycle<Q extends LifecycleUser> {
     this.#host.unsettled.add(this.#qp);
   }
 
-  /** False when it was told before. */
+  /** Returns false if it was reported before. */
   #reportDrained(): boolean {
     if (this.#drainTold) return false;
     this.#drainTold = true;
-    this.#announce(AsyncEventType.sqDrained, 'all that was posted has been sent');
+    this.#announce(AsyncEventType.sqDrained, 'all posted work has been sent');
     return true;
   }
 
-  /** A work request failed, for what was found. */
+  /** Fails the QP because of a work request; the recorded cause says why. */
   failSend(): void {
     this.cause ??= this.#qp.found;
     if (this.#host.ib !== undefined) {
-      // The completion says all.
+      // The completion has the details.
       this.#failWire('a work request could not be carried out');
       return;
     }
     this.failLocally(AsyncEventType.qpFatal, causeText(this.cause));
   }
 
-  /** A fault of our own consumer: everything completes in error, the peer gets a Terminate. */
+  /** A fault of our own consumer: all work completes in error, and the peer gets a Terminate. */
   failLocally(event: AsyncEventType, text: string): void {
     this.cause ??= { kind: 'local', text };
     this.#report(event, text);
     this.#failWire(text);
   }
 
-  /** A completion was lost: the event of its queue says so. */
+  /** A completion was lost; the event of its queue reports it. */
   failQuietly(): void {
     const text = 'a receive could not be completed: its completion queue is full';
     this.cause ??= { kind: 'local', text };
@@ -615,7 +615,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
     const first = !isFlushing(this.#state);
     this.#transition(state);
     this.flush();
-    // With a shared queue the consumer cannot see from flushes that the last receive is back.
+    // With a shared queue, flushes do not show the consumer that the last receive came back.
     if (first && this.#qp.srq !== undefined) {
       const text = `the QP takes no more shared receives, because ${causeText(this.cause)}`;
       this.#announce(AsyncEventType.qpLastWqeReached, text);
@@ -623,8 +623,8 @@ export class QPLifecycle<Q extends LifecycleUser> {
   }
 
   /**
-   * Completes everything in error: sends, then receives, each oldest first. What exceeds one turn's share
-   * follows in later turns, a share of both each time.
+   * Completes all work in error: sends, then receives, each oldest first. Beyond one turn's share, it
+   * continues in later turns with a share of both each time.
    */
   flush(): void {
     const more = this.#sendQueue.flush(this.#programWire === undefined && this.#midSend);
@@ -633,7 +633,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
     else this.#reportFlush();
   }
 
-  /** A completion in error is about to be written. */
+  /** Called before a completion in error is written. */
   handleFailed({ opcode, status, wrIdHi, wrIdLo }: Completion): void {
     const queue = opcode === SQOpcode.receive ? 'receive' : 'send';
     if (status === CQEStatus.wrFlushErr) {
@@ -642,13 +642,13 @@ export class QPLifecycle<Q extends LifecycleUser> {
       return;
     }
     const wrId = (BigInt(wrIdHi) << 32n) | BigInt(wrIdLo);
-    // A receive fails before its wire says so.
+    // A receive fails before the wire reports it.
     const cause = isFlushing(this.#state) ? this.cause : this.#qp.found;
     const work = { queue, wrId, opcode, status, cause } as const;
     this.#host.effects.push({ type: 'failed', qp: this.#qp, work });
   }
 
-  /** The wire gives up the oldest open message. */
+  /** The wire gave up the oldest open message. */
   handleMessageFailed(failure: MessageFailure): void {
     if (failure === MessageFailure.remoteAccess) this.#asked = this.#sendQueue.askedByOldest();
     this.#sendQueue.blameOldestMessage(failedMessageStatus(failure));
@@ -704,8 +704,8 @@ export class QPLifecycle<Q extends LifecycleUser> {
   }
 
   /**
-   * Throws `InvariantError` when state, stream and windows do not agree. For the ends of commands:
-   * within them one may be ahead of the other.
+   * Throws `InvariantError` when state, stream and windows disagree. Call between commands: within
+   * one they may differ.
    */
   assertInvariants(): void {
     const state = this.#state;
@@ -715,16 +715,22 @@ export class QPLifecycle<Q extends LifecycleUser> {
     const { ownWindows } = this.#qp;
     const streaming = wire !== undefined;
     const { connected } = this;
-    assert(!connected || streaming, 'a connected QP has a stream');
-    assert(receiving === (streaming && !isFlushing(state)), 'data come by a stream only');
-    assert(receiving || ownWindows.size === 0, 'type 2 windows end with the stream of their QP');
-    assert(!closed || !streaming, 'a closed QP has no stream');
+    assert(!connected || streaming, 'connected QP without a stream');
+    assert(
+      receiving === (streaming && !isFlushing(state)),
+      'receiving disagrees with stream and state',
+    );
+    assert(receiving || ownWindows.size === 0, 'type 2 windows outlive the stream of their QP');
+    assert(!closed || !streaming, 'closed QP has a stream');
     const flushing = isFlushing(state) && !closed;
-    assert(flushing === this.#host.flushing.has(this.#qp), 'the device knows a QP in error');
+    assert(
+      flushing === this.#host.flushing.has(this.#qp),
+      'QP in error is not in the flushing set, or vice versa',
+    );
     const unsettled = this.#unsettled !== 'nothing';
     assert(
       unsettled === this.#host.unsettled.has(this.#qp),
-      'the device knows a QP that is unsettled',
+      'unsettled QP is not in the unsettled set, or vice versa',
     );
     this.#sendQueue.assertInvariants();
     this.#gate.assertInvariants();
@@ -734,7 +740,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
     this.#qp.srq?.assertInvariants();
   }
 
-  /** The only writer of the state. */
+  /** The only place that writes the state. */
   #transition(state: QPState): void {
     this.#state = state;
     if (isFlushing(state)) this.#host.flushing.add(this.#qp);
@@ -746,8 +752,8 @@ export class QPLifecycle<Q extends LifecycleUser> {
 
   #updateReceiving(): void {
     this.receiving = this.#wire !== undefined && !isFlushing(this.#state);
-    // SEC-6.1.1-03, DDP-8.2-03: what is bound to a stream ends with it; the next stream of the QP
-    // is another one.
+    // SEC-6.1.1-03, DDP-8.2-03: windows bound to a stream end with it; the QP's next stream is another
+    // one.
     if (!this.receiving) for (const mw of this.#qp.ownWindows) mw.invalidate();
   }
 }

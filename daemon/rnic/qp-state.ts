@@ -1,9 +1,9 @@
 /**
  * The states of a queue pair and their transitions, as data.
  *
- * The names are the verbs', the meaning is iWARP's. RESET, INIT and RTR are idle, with or without a
- * stream being set up. A connection moves to RTS; a consumer's modify cannot. SQD closes: posted
- * work is sent, then the stream sends FIN. SQE is the state around a Terminate. ERR is flushed.
+ * The names are the verbs', the meaning is iWARP's. In RESET, INIT and RTR the QP is idle, with or
+ * without a stream being set up. A connection moves it to RTS; a consumer's modify cannot. SQD closes:
+ * posted work is sent, then the stream sends FIN. SQE is the state around a Terminate. ERR is flushed.
  */
 import { QPState } from '#contract/verbs/enums';
 
@@ -22,7 +22,7 @@ export type QPAction =
   /** Drops the stream and flushes. */
   | 'flush';
 
-/** The consumer's requests: current state, requested state, action. Any other is EINVAL. */
+/** The consumer's requests: current state, requested state, action. Others fail with EINVAL. */
 export const QP_TRANSITIONS: Readonly<
   Record<QPState, Readonly<Partial<Record<QPState, QPAction>>>>
 > = {
@@ -84,7 +84,7 @@ const STATE_NAMES = new Map<QPState, string>(
   Object.entries(QPState).map(([name, state]) => [state, name]),
 );
 
-/** The name of a state, for texts. */
+/** The name of a state, for messages. */
 export function qpStateName(state: QPState): string {
   return STATE_NAMES.get(state) ?? String(state);
 }

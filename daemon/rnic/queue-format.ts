@@ -1,4 +1,4 @@
-/** The two layouts of work requests in a ring, chosen when a queue is made. */
+/** The two layouts of work requests in a ring; a queue uses one for life. */
 import { type CQEStatus, INLINE_MAX, RQE, SGE_MAX, SQE } from '#contract/protocol/queue-layout';
 import { indexedOpcodeAt } from './indexed-fields.ts';
 import { INDEXED_INLINE_MAX, INDEXED_SGE_MAX, ReceiveElement } from './indexed-layout.ts';
@@ -8,7 +8,7 @@ import type { RingKind, WorkRing } from './ring.ts';
 import { completionOpcode, type SendWqe } from './send-wqe.ts';
 import type { WorkWatch } from './work-watch.ts';
 
-/** How a receive is laid out. */
+/** The layout of a receive. */
 export interface ReceiveFormat {
   /** Byte position of the number of SGEs: a byte, or 32 bits if `wide`. */
   readonly numSge: number;
@@ -18,7 +18,7 @@ export interface ReceiveFormat {
   readonly sgeMax: number;
 }
 
-/** How a send work request is laid out. */
+/** The layout of a send work request. */
 export interface SendFormat {
   readonly sgeMax: number;
   readonly inlineMax: number;
@@ -27,7 +27,7 @@ export interface SendFormat {
   read(wqe: SendWqe, ring: WorkRing, pd: PD): CQEStatus;
   /** Operation of the ring's next element, an `SQOpcode`. */
   opcodeAt(ring: WorkRing): number;
-  /** Reports the ring's next element. */
+  /** Reports the ring's next element to `watch`. */
   report(watch: WorkWatch, qpn: number, ring: WorkRing, signalsAll: boolean): void;
 }
 
@@ -70,7 +70,7 @@ export function receiveFormat(kind: RingKind): ReceiveFormat {
   return kind === 'flags' ? SLOT_RECEIVE : INDEXED_RECEIVE;
 }
 
-/** The layout of sends in rings of this kind, of a device with InfiniBand's operations or iWARP's. */
+/** The layout of sends in rings of this kind, with InfiniBand's operations or iWARP's. */
 export function sendFormat(kind: RingKind, infiniband: boolean): SendFormat {
   if (kind === 'indices') return INDEXED_SEND;
   return infiniband ? INFINIBAND_SLOT_SEND : SLOT_SEND;

@@ -1,4 +1,4 @@
-/** The rings of a queue pair, in memory that its host provides. */
+/** Creates the rings of a queue pair in memory from its host. */
 import {
   RQE,
   RQE_BYTES,
@@ -18,7 +18,7 @@ export function makeRings(init: QPInit): QPLayout {
   return init.kind === 'indices' ? indexRings(init) : elementRings(init);
 }
 
-/** One block for each ring, or one block with the RQ behind the SQ. */
+/** One block for each ring, or one block with the RQ after the SQ. */
 function elementRings(init: QPInit): QPLayout {
   const sqCount = ringCount(init.capabilities.maxSendWr);
   const rqCount = init.srq === undefined ? ringCount(init.capabilities.maxRecvWr) : 0;

@@ -1,5 +1,5 @@
 /**
- * The queue pair: the verbs' object over one stream. Upwards it has queues and completions,
+ * The queue pair: the verbs' object on top of one stream. Upwards it has queues and completions;
  * downwards it is the `WireUser` that the protocol engine places into and sends from.
  *
  * States, stream and failures are in qp-lifecycle.ts; the README has the diagram. Two rules hold
@@ -58,14 +58,14 @@ export interface QPHost extends SendQueueHost, PeerAccessHost, LifecycleHost<QP>
   readonly ib: IBPort<QP> | undefined;
 }
 
-/** The rights of a QP are those of the memory that it touches; none are withheld here. */
+/** A QP withholds no rights here: the memory decides. */
 const QP_ACCESS = Access.localWrite | Access.remoteWrite | Access.remoteRead | Access.remoteAtomic;
 
-/** What a QP tells the host. */
+/** Effects of a QP for the host. */
 export type QPEffect =
   | LifecycleEffect<QP>
   | FailureEffect<QP>
-  /** Memory that the QP waited for has come: its stream may have bytes to transmit. */
+  /** Memory that the QP waited for is ready: its stream may have bytes to transmit. */
   | { readonly type: 'transmit'; readonly qp: QP };
 
 /** A queue pair. */
@@ -83,7 +83,7 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
   readonly srq: SRQ | undefined;
   readonly inlineAsked: number;
   ownWindows = NO_WINDOWS;
-  /** What it found wrong last, whether that ended its connection or not. */
+  /** The last fault that it found, whether it ended the connection or not. */
   found: Cause | undefined = undefined;
   tag: unknown;
   readonly #sqSigAll: boolean;
@@ -140,7 +140,7 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     return this.#life.wire;
   }
 
-  /** Work requests that were taken from the send queue, flushed ones among them, modulo 2^32. */
+  /** Work requests taken from the send queue, flushed ones included, modulo 2^32. */
   get sendsTaken(): number {
     return this.#sendQueue.taken;
   }
@@ -150,7 +150,7 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     return this.#life.cause;
   }
 
-  /** Receives that this QP took, to find a stream that takes more than its share of an SRQ. */
+  /** Receives taken by this QP, to find a stream that takes more than its share of an SRQ. */
   get receivesTaken(): number {
     return this.#receiver.taken;
   }
@@ -160,7 +160,7 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     return this.#life.furthest;
   }
 
-  /** The own GID that its program chose, 16 bytes, and its index. */
+  /** Our GID as its program chose it, 16 bytes, and its index. */
   get source(): SourceGid | undefined {
     return this.#life.source;
   }
@@ -170,19 +170,19 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     return this.#sendQueue.inlined;
   }
 
-  /** The most sends in a row that asked for no completion. */
+  /** The most consecutive sends without a completion request. */
   get longestUnsignalled(): number {
     return this.#sendQueue.longestUnsignalled;
   }
 
-  /** Messages that found no receive posted; each try of one counts. */
+  /** Messages that found no receive posted; each retry counts. */
   get receivesMissed(): number {
     return this.#receiver.missed;
   }
 
   /**
-   * True when its peer should not send more for now, since memory that it wrote to is behind. The
-   * NIC then has the stream's host look again ('transmit') once that memory caught up.
+   * True if the peer should pause, since memory that it writes to lags. Once that memory has caught
+   * up, the NIC makes the stream's host check again ('transmit').
    */
   get congested(): boolean {
     if (!this.#life.receiving || !this.#gate.congested) return false;
@@ -260,12 +260,12 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
 
   // Calls of the device
 
-  /** Tells the wire what had to wait until it returned. */
+  /** Runs the commands that had to wait until the wire returned. */
   settle(now: Micros): void {
     this.#life.settle(now);
   }
 
-  /** Work is posted that the QP has not taken, including receives in a ring of its own. */
+  /** True if work is posted that the QP has not taken, receives in its own ring included. */
   get posted(): boolean {
     return this.#sendQueue.posted || this.#receiver.posted;
   }
@@ -281,12 +281,12 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
   /** Memory that the QP waited for is ready. */
   memoryReady(): void {
     if (!this.#gate.release()) this.#host.waiting.add(this);
-    // A wire that acknowledges must not take what was lost for placed: it ends below.
+    // An acknowledging wire must not report lost data as placed, so fail it first.
     if (this.#host.ib === undefined || this.#life.receiving) this.#life.wire?.pump(this.#host.now);
     this.#life.settle(this.#host.now);
   }
 
-  // WireUser: tagged data that come in
+  // WireUser: inbound tagged data
 
   placeWrite(
     stag: number,
@@ -308,13 +308,13 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     if ((this.#life.granted & Access.remoteWrite) === 0) {
       return this.#forbid(stag, toHi, toLo, length, Access.remoteWrite);
     }
-    // IBTA 9.7.4.1.3: the key of a Write without data means nothing.
+    // IBTA 9.7.4.1.3: ignore the key of a Write without data.
     if (length === 0) return Fault.none;
     return this.#memory.check(stag, toHi, toLo, length, Access.remoteWrite);
   }
 
   writeCompleted(): void {
-    if (this.#life.unheard) this.#life.heard();
+    if (this.#life.awaitsFirst) this.#life.received();
     this.#host.counters.inWrites += 1;
   }
 
@@ -340,7 +340,7 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
   }
 
   readCompleted(): void {
-    // RDMAP-5.2.2-04, RDMAP-5.5-05: the consumer sees it when the data are in place.
+    // RDMAP-5.2.2-04, RDMAP-5.5-05: completes once the data is in place.
     this.#sendQueue.requestCompleted();
     this.#life.checkDrained();
   }
@@ -358,10 +358,10 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     this.#life.checkDrained();
   }
 
-  // WireUser: untagged data that come in
+  // WireUser: inbound untagged data
 
   beginReceive(): Fault {
-    if (this.#life.unheard) this.#life.heard();
+    if (this.#life.awaitsFirst) this.#life.received();
     return this.#life.receiving ? this.#receiver.begin() : this.#life.refusal(Fault.noBuffer);
   }
 
@@ -374,7 +374,7 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
   completeReceive(message: InboundMessage): Fault {
     const receiver = this.#receiver;
     if (!this.#life.receiving || !receiver.active) return this.#life.refusal(Fault.noBuffer);
-    // RDMAP-5.5-04: it promises that the Writes before it are in place, so it waits at the gate.
+    // RDMAP-5.5-04: it promises that earlier Writes are in place, so it waits at the gate.
     return receiver.complete(message);
   }
 
@@ -382,11 +382,11 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
 
   checkReadSource(stag: number, toHi: number, toLo: number, length: number): Fault {
     if (!this.#life.receiving) return this.#life.refusal(Fault.stagInvalid);
-    if (this.#life.unheard) this.#life.heard();
+    if (this.#life.awaitsFirst) this.#life.received();
     if ((this.#life.granted & Access.remoteRead) === 0) {
       return this.#forbid(stag, toHi, toLo, length, Access.remoteRead);
     }
-    // The same for a Read.
+    // Likewise for a Read.
     const fault = length === 0 ? Fault.none : this.#memory.checkSource(stag, toHi, toLo, length);
     if (fault === Fault.none) this.#host.counters.inReads += 1;
     return fault;
@@ -404,7 +404,7 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     target: Uint8Array,
     targetStart: number,
   ): Fault {
-    // A Response that is on the wire in part is finished, also behind a fault.
+    // Finish a Response that is partly on the wire, even after a fault.
     if (this.#life.wire === undefined) return Fault.stagInvalid;
     return this.#memory.gatherSource(stag, toHi, toLo, length, target, targetStart);
   }
@@ -423,7 +423,7 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
 
   executeAtomic(access: AtomicAccess): Fault {
     if (!this.#life.receiving) return this.#life.refusal(Fault.stagInvalid);
-    if (this.#life.unheard) this.#life.heard();
+    if (this.#life.awaitsFirst) this.#life.received();
     if ((this.#life.granted & Access.remoteAtomic) === 0) {
       const { stag, toHi, toLo } = access;
       return this.#forbid(stag, toHi, toLo, ATOMIC_WORD_BYTES, Access.remoteAtomic);
@@ -431,7 +431,7 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     return this.#memory.executeAtomic(access);
   }
 
-  // WireUser: what goes out
+  // WireUser: outbound data
 
   nextMessage(message: OutboundMessage): boolean {
     const sendQueue = this.#sendQueue;
@@ -481,7 +481,7 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     return fault;
   }
 
-  /** Also in error: the peer is not told that what came then was carried out. */
+  /** True in error as well: data that arrived then must not be acknowledged. */
   get placing(): boolean {
     return this.#gate.waits || !this.#life.receiving;
   }
@@ -493,7 +493,7 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
   }
 
   messageDone(): void {
-    // The message was on the wire in part when the QP failed.
+    // The message was partly on the wire when the QP failed.
     if (isFlushing(this.#life.state)) {
       this.#life.flush();
       return;
@@ -506,7 +506,7 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     this.#life.handleMessageFailed(failure);
   }
 
-  // GateUser: memory that takes its time, or goes away
+  // GateUser: slow or lost memory
 
   awaitWrites(): void {
     this.#host.waiting.add(this);
@@ -518,7 +518,7 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     else if (kind === 'receive') this.#receiver.fail();
     this.#life.failLocally(
       AsyncEventType.qpFatal,
-      'registered memory went away while data came for it',
+      'registered memory was lost while data arrived for it',
     );
   }
 
@@ -531,19 +531,19 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
   }
 
   handleFullQueue(): void {
-    // A stream goes on without; InfiniBand's queue pair does not, and its peer gets no answer.
+    // iWARP continues without it. An InfiniBand QP fails, and its peer times out.
     if (this.#host.ib !== undefined && this.#life.receiving) this.#life.failQuietly();
   }
 
   // Steps
 
-  /** The queue pair itself does not permit an access, whatever its memory grants. */
+  /** The queue pair itself forbids an access, whatever its memory grants. */
   #forbid(stag: number, toHi: number, toLo: number, length: number, right: number): Fault {
     this.#memory.refuse(stag, toHi, toLo, length, right, Fault.notPermitted);
     return Fault.notPermitted;
   }
 
-  /** Has what is kept written and tells what waited for it. False, and the QP failed, on a loss. */
+  /** Writes buffered segments and releases waiting completions. Returns false, with the QP failed, on a loss. */
   #settleMemory(): boolean {
     if (!this.#gate.keeps) return true;
     if (!this.#gate.settle()) return false;

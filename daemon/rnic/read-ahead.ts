@@ -1,24 +1,24 @@
 /**
- * Payload of short sends, read together: memory that is reached by system calls costs as much for a few
- * bytes as for a page. With the payload of one work request comes what lies behind it on the same
- * page, and serves those that were posted by then: a program may not change their buffers until they
- * complete.
+ * Reads the payload of short sends together: if memory is reached by system calls, a few bytes cost as
+ * much as a page. The payload of one work request is read with the bytes after it on the same page.
+ * Those serve work requests that were posted by then: a program may not change their buffers until
+ * they complete.
  *
- * A work request with a fence may send what a Read before it wrote, so it and those behind it read anew.
+ * A work request with a fence may send the result of a Read before it, so it and later ones read anew.
  */
 import type { MemoryBacking } from './memory-backing.ts';
 
-/** Longest payload that is served from here; longer ones are worth a call of their own. */
+/** Longest payload to serve from here; longer ones are worth a system call. */
 const AHEAD_PAYLOAD_MAX_BYTES = 256;
-/** Bytes that are read at once. */
+/** Bytes per read. */
 const AHEAD_BYTES = 4096;
 
-/** Reads without bytes for others that follow one which served no other. */
+/** Reads without extra bytes after one whose extra bytes served no other work request. */
 const PLAIN_READS = 16;
 
 const NO_BYTES = new Uint8Array(0);
 
-/** The work requests that are posted. */
+/** The posted work requests. */
 interface Posted {
   /** Index of the next element, modulo 2^32. */
   readonly index: number;
@@ -26,7 +26,7 @@ interface Posted {
   readyCount(): number;
 }
 
-/** What one send queue has read. */
+/** The read-ahead of one send queue. */
 export class ReadAhead {
   readonly #posted: Posted;
   #backing: MemoryBacking | undefined = undefined;
@@ -35,24 +35,24 @@ export class ReadAhead {
   #end = 0;
   /** Work requests before this index were posted when the bytes were read. */
   #limit = 0;
-  /** The bytes have served another work request than the one that they were read for. */
+  /** True if the bytes have served another work request than the one they were read for. */
   #served = true;
-  /** Reads that are still to be plain. */
+  /** Remaining reads without extra bytes. */
   #plain = 0;
-  /** Index of the work request that is gathered. */
+  /** Index of the work request being gathered. */
   #order = 0;
 
   constructor(posted: Posted) {
     this.#posted = posted;
   }
 
-  /** The work request of this index is gathered from here on. */
+  /** Sets the index of the work request to gather. */
   aim(order: number): this {
     this.#order = order;
     return this;
   }
 
-  /** Later work requests read anew. */
+  /** Makes later work requests read anew. */
   forget(): void {
     this.#backing = undefined;
   }
@@ -82,7 +82,7 @@ export class ReadAhead {
     return ((this.#limit - this.#order) | 0) > 0;
   }
 
-  /** False if that gains nothing, or cannot be done. */
+  /** Returns false if there is no gain or the read fails. */
   #fetch(backing: MemoryBacking, offset: number, length: number): boolean {
     const posted = this.#posted;
     const wholeBytes = backing.bytesAhead?.(offset) ?? 0;
@@ -96,7 +96,7 @@ export class ReadAhead {
       return false;
     }
     if (this.#bytes.length === 0) this.#bytes = new Uint8Array(AHEAD_BYTES);
-    // Counted first: what is posted while the bytes are read may be younger than they are.
+    // Count first: work posted during the read may be newer than the bytes.
     const limit = (posted.index + posted.readyCount()) >>> 0;
     const ahead = Math.min(wholeBytes, AHEAD_BYTES);
     this.#backing = undefined;

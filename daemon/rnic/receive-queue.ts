@@ -14,7 +14,7 @@ import type { StagTable } from './stag-table.ts';
 import { Fault } from './wire-port.ts';
 import type { WorkWatch } from './work-watch.ts';
 
-/** Both kinds of rings have the id first. */
+/** Both kinds of rings start with the id. */
 const WR_ID = 0;
 
 /** The receives of one queue pair. */
@@ -28,10 +28,10 @@ export class ReceiveQueue {
   readonly #format: ReceiveFormat;
   readonly #srq: SRQ | undefined;
   readonly #pd: PD;
-  /** Made with the first receive that is taken. */
+  /** Allocated with the first receive. */
   #sges: ScatterList | undefined = undefined;
   readonly #table: StagTable;
-  /** As many as a slot holds. A shared queue that is resized keeps it. */
+  /** SGEs that a slot holds. Resizing a shared queue does not change it. */
   readonly #sgeMax: number;
 
   constructor(layout: QPLayout, srq: SRQ | undefined, pd: PD, table: StagTable) {
@@ -47,8 +47,8 @@ export class ReceiveQueue {
 
   /**
    * Takes the next receive. `noBuffer` when none is posted. After `receiveInvalid` the receive is
-   * active, too, and must complete in error. Whether its memory may be used is checked when a
-   * message arrives, as in siw: programs post receives that are longer than their memory.
+   * active, too, and must complete in error. Its memory is checked only when a message arrives, as
+   * in siw: programs post receives longer than their memory.
    */
   take(): Fault {
     const elements = this.#elements;
@@ -65,14 +65,14 @@ export class ReceiveQueue {
       this.#sges.resolve(this.#pd, view, position + format.sge, numSge, true, true);
     }
     elements.release();
-    // Others post and take in a shared queue meanwhile.
+    // Other queue pairs use a shared queue meanwhile.
     if (this.#srq !== undefined) elements.giveBack();
     this.active = true;
     this.#srq?.checkLimit();
     return usable ? Fault.none : Fault.receiveInvalid;
   }
 
-  /** Reads the id of the next receive, which is posted, and takes it without its memory. */
+  /** Takes the next receive, which is posted, without its memory: reads its id only. */
   takeFlushed(): void {
     const elements = this.#elements;
     const { view, position } = elements;
@@ -82,18 +82,18 @@ export class ReceiveQueue {
     this.active = true;
   }
 
-  /** The active receive is about to complete: its place is the client's again. */
+  /** The active receive is about to complete: returns its slot to the client. */
   end(): void {
     this.active = false;
     if (this.#srq === undefined) this.#own.giveBack();
   }
 
-  /** The QP is gone. Its shared queue is not. */
+  /** The QP is gone; its shared queue is not. */
   endRing(): void {
     if (this.#srq === undefined) this.#own.end?.();
   }
 
-  /** The completions of the oldest `count` receives that have ended are written. */
+  /** Completions were written for the oldest `count` ended receives. */
   countCompleted(count: number): void {
     if (this.#srq === undefined) this.#own.countCompleted?.(count);
   }
@@ -107,7 +107,7 @@ export class ReceiveQueue {
     return this.#sges?.lengthBytes ?? 0;
   }
 
-  /** The cause for the fault of `place` that came last. */
+  /** The cause of the last fault of `place`. */
   refusal(fault: Fault): Cause {
     const piece = fault === Fault.receiveInvalid ? this.#sges?.refused : undefined;
     return refusedSGE(this.#table, this.#pd, piece, true);
@@ -118,9 +118,9 @@ export class ReceiveQueue {
     return this.#srq === undefined ? NO_RECEIVE : NO_SHARED_RECEIVE;
   }
 
-  /** Scatters a segment into the active receive; it fits (`capacityBytes`). */
+  /** Scatters a segment into the active receive. It must fit (`capacityBytes`). */
   place(mo: number, bytes: Uint8Array, start: number, length: number, notes: WriteNotes): Fault {
-    assert(this.#sges !== undefined, 'a receive is taken before it is filled');
+    assert(this.#sges !== undefined, 'no receive taken');
     return this.#sges.scatter(this.#pd, mo, bytes, start, length, notes);
   }
 
@@ -131,13 +131,13 @@ export class ReceiveQueue {
   }
 
   /**
-   * The QP's own ring, to be flushed; undefined with a shared queue, whose receives others may use.
+   * The QP's own ring, to flush; undefined with a shared queue, whose receives serve other QPs.
    */
   get ownElements(): WorkRing | undefined {
     return this.#srq === undefined ? this.#own : undefined;
   }
 
-  /** Drops the active receive and, in an own ring, the posted ones, without completions (RESET). */
+  /** Drops, without completions, the active receive and those posted in its own ring (RESET). */
   reset(): void {
     if (this.active) this.end();
     this.ownElements?.clear();

@@ -1,8 +1,8 @@
 /**
- * What a queue pair does with the Sends and Immediate Data of its peer: takes a receive for each
- * message, places the message into it, and completes it.
+ * Handles the peer's Sends and Immediate Data for a queue pair: takes a receive for each message,
+ * places the message into it, and completes it.
  *
- * The queue pair checks that its stream may place data before it calls.
+ * The queue pair checks beforehand that its stream may place data.
  */
 import { CQEStatus, QueueFlag, SQOpcode } from '#contract/protocol/queue-layout';
 import { QPType } from '#contract/verbs/enums';
@@ -18,10 +18,10 @@ import { invalidateRemotely, type StagHost } from './stag-operations.ts';
 import { Fault, type InboundMessage } from './wire-port.ts';
 import type { WorkWatch } from './work-watch.ts';
 
-/** A receive that its own program posted wrong. */
+/** Our own program posted an invalid receive. */
 const MALFORMED: Cause = {
   kind: 'request',
-  text: 'the receive lists more SGEs than its queue was made for',
+  text: 'the receive has more SGEs than max_recv_sge of its queue',
 };
 
 const SL_IPV6 = 1;
@@ -37,7 +37,7 @@ interface ReceiverHost extends StagHost {
 export class Receiver {
   /** Receives taken for messages. */
   taken = 0;
-  /** Messages that found none posted. */
+  /** Messages that found no receive posted. */
   missed = 0;
   readonly #host: ReceiverHost;
   readonly #user: WindowUser & CauseHolder;
@@ -45,7 +45,7 @@ export class Receiver {
   readonly #cq: CQ;
   readonly #gate: CompletionGate;
   readonly #datagrams: boolean;
-  /** Of the datagram in the active receive. */
+  /** Service level of the datagram in the active receive. */
   #sl = 0;
 
   constructor(
@@ -86,7 +86,7 @@ export class Receiver {
     }
     this.taken += 1;
     counters.receivesTaken += 1;
-    // Our own consumer posted what is no receive.
+    // Our own consumer posted an invalid receive.
     if (fault !== Fault.none) {
       this.#user.found = MALFORMED;
       this.#end(CQEStatus.locQpOpErr);
@@ -94,7 +94,7 @@ export class Receiver {
     return fault;
   }
 
-  /** See `WireUser.placeReceive`. A receive is active. */
+  /** See `WireUser.placeReceive`. A receive must be active. */
   place(mo: number, bytes: Uint8Array, start: number, length: number): Fault {
     const queue = this.#queue;
     // RDMAP-5.3-04: nothing of the segment is placed.
@@ -106,7 +106,7 @@ export class Receiver {
       return Fault.messageTooLong;
     }
     if (this.#datagrams && mo === 0) this.#sl = packetType(bytes[start] ?? 0);
-    // Where earlier bytes turn out to be lost, the queue pair fails and has flushed it already.
+    // If earlier bytes were lost, the queue pair failed and has flushed this receive.
     const gate = this.#gate;
     gate.kind = 'receive';
     const fault = queue.place(mo, bytes, start, length, gate);
@@ -118,14 +118,14 @@ export class Receiver {
     return fault;
   }
 
-  /** See `WireUser.completeReceive`. A receive is active; the gate waits for its data. */
+  /** See `WireUser.completeReceive`. A receive must be active; the gate waits for its data. */
   complete(message: InboundMessage): Fault {
     const { counters } = this.#host;
     let flags = message.solicited ? QueueFlag.solicited : 0;
     let hi = 0;
     let lo = 0;
     if (message.invalidates) {
-      // RDMAP-5.3-09, RDMAP-5.3-11: at delivery, before the consumer can see the completion.
+      // RDMAP-5.3-09, RDMAP-5.3-11: invalidate before the consumer can see the completion.
       const fault = invalidateRemotely(this.#host, this.#user, message.invalidateStag);
       if (fault !== Fault.none) {
         counters.accessErrors += 1;
@@ -153,14 +153,14 @@ export class Receiver {
     return Fault.none;
   }
 
-  /** Receives are posted in a ring of its own. */
+  /** True if receives are posted in its own ring. */
   get posted(): boolean {
     return this.#queue.ownElements?.ready() === true;
   }
 
   /**
-   * Completes in error the active receive and those in a ring of its own, oldest first. True if more are
-   * left after a turn's share.
+   * Completes in error the active receive and those in its own ring, oldest first. Returns true if more
+   * remain after a turn's share.
    */
   flush(): boolean {
     const queue = this.#queue;
@@ -189,7 +189,7 @@ export class Receiver {
     if (this.#queue.active) this.#end(CQEStatus.locProtErr);
   }
 
-  /** The oldest receive that has ended is reported. */
+  /** The completion of the oldest ended receive was written. */
   countCompleted(): void {
     this.#queue.countCompleted(1);
   }
@@ -199,7 +199,7 @@ export class Receiver {
     this.#queue.reset();
   }
 
-  /** False if the completion found its queue full. */
+  /** Returns false if the completion queue is full. */
   #end(status: CQEStatus): boolean {
     const { completion } = this.#gate;
     completion.written = false;
@@ -233,8 +233,8 @@ export class Receiver {
 }
 
 /**
- * The service level of a datagram's completion, by the first byte of its GRH: UCX takes it for the
- * packet type, as mlx5 has it, and drops what is neither IPv4 nor IPv6.
+ * The service level of a datagram's completion, from the first byte of its GRH: UCX reads it as mlx5's
+ * packet type and drops what is neither IPv4 nor IPv6.
  */
 function packetType(first: number): number {
   return first >>> 4 === 6 ? SL_IPV6 : SL_IPV4;

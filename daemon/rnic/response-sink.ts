@@ -45,8 +45,8 @@ export class ResponseSink {
   ): Fault {
     const request = this.#sendQueue.oldestRequest;
     if (request === undefined || request.atomic) return Fault.stagInvalid;
-    // RDMAP-5.2.2-06, RDMAP-5.2.2-07: only into the sink that the oldest read named, and only as
-    // long as its owner keeps it registered.
+    // RDMAP-5.2.2-06, RDMAP-5.2.2-07: only into the sink of the oldest read, and only while its owner
+    // keeps it registered.
     const { sink } = request;
     if (stag !== request.sinkStag) return Fault.stagInvalid;
     if (sink.alive && toHi === 0xffffffff && toLo + length >= 2 ** 32) return Fault.toWrap;
@@ -97,8 +97,8 @@ export class ResponseSink {
   }
 
   /**
-   * Places the result of an atomic, which is the oldest request, and completes it. False when its
-   * memory is gone: the request gets the blame.
+   * Places the result of an atomic, the oldest request, and completes it. Returns false if its memory
+   * is gone: the request is blamed.
    */
   completeAtomic(request: OutstandingRequest, originalHi: number, originalLo: number): boolean {
     const { word, wordView } = this.#host;

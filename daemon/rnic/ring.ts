@@ -2,7 +2,7 @@
  * The device's view of a ring in memory shared with a client.
  *
  * The client is not trusted. A field is read once, into a variable, before it is checked. Only the
- * flags byte is accessed with Atomics, since it hands an element over.
+ * flags byte is accessed with Atomics, since it passes the ownership of an element.
  */
 
 import { QueueFlag, SGE_BYTES } from '#contract/protocol/queue-layout';
@@ -10,20 +10,20 @@ import { VerbsError } from '#contract/verbs/errors';
 import { assert } from '../invariants/assert.ts';
 
 /**
- * Elements of one ring that a queue pair handles in a turn, where the client alone decides their number:
+ * Elements of one ring that a queue pair handles in a turn if the client alone decides their number:
  * about a millisecond. The rest follows in later turns.
  */
 export const TURN_ELEMENTS_MAX = 1024;
 
-/** How a queue and its client hand elements over: a flag in each, or an index for all. */
+/** How a queue and its client pass elements: a flag in each, or an index for all. */
 export type RingKind = 'flags' | 'indices';
 
 /**
- * A ring of work requests as the queues take them: `ElementRing` has a flag in each element,
- * `IndexRing` (index-ring.ts) one index. Numbers in the ring are little endian.
+ * A ring of work requests as queues see it: `ElementRing` has a flag in each element, `IndexRing`
+ * (index-ring.ts) one index. Numbers in the ring are little endian.
  */
 export interface WorkRing {
-  /** The bytes around the ring, to which `position` belongs. */
+  /** The memory that contains the ring; `position` is an offset in it. */
   readonly bytes: Uint8Array;
   readonly view: DataView;
   /** Slots, a power of two. */
@@ -34,42 +34,42 @@ export interface WorkRing {
   readonly position: number;
   /** True when the next element is posted. Its body may be read until `release`. */
   ready(): boolean;
-  /** True when the element `distance` places behind the next one is posted. */
+  /** True if the element `distance` places after the next one is posted. */
   readyAt(distance: number): boolean;
   /** Number of consecutive posted elements. */
   readyCount(): number;
   /** The memory of the ring alone. */
   readonly memory: Uint8Array;
-  /** Advances to the next element. Rings with flags hand this one back to the client. */
+  /** Advances to the next element. Rings with flags return this one to the client. */
   release(): void;
   /** Forgets what is posted, without completions. */
   clear(): void;
   /**
-   * Releases what is posted and gives it back; nothing that was released before is still to be given
+   * Releases the posted elements and gives them back; all elements released before must have been given
    * back. Returns how many: at most `TURN_ELEMENTS_MAX` where each takes a step. For rings of one queue
    * pair.
    */
   skip?(): number;
   /** SGEs that an element holds, when they start at `offset` in it. */
   sgeRoom(offset: number): number;
-  /** The queue is gone: nothing is posted from now on, and the memory is not touched any more. */
+  /** The queue is gone: nothing is posted anymore, and the memory is no longer accessed. */
   end?(): void;
-  /** Hands back the oldest element that was released and not given back, in rings with an index. */
+  /** Gives back the oldest element that was released and not given back, in rings with an index. */
   giveBack(): void;
-  /** Counts the oldest `count` elements that were given back and not counted as completed, likewise. */
+  /** Marks the oldest `count` elements given back as completed, in rings with an index. */
   countCompleted?(count: number): void;
 }
 
-/** An element of a ring that has ended, of any size: never posted. */
+/** Stands for the elements of an ended ring: never posted. */
 const ENDED = new DataView(new ArrayBuffer(256));
 
-/** All bytes of a buffer. */
+/** Views of a whole buffer. */
 interface BufferViews {
   readonly bytes: Uint8Array;
   readonly view: DataView;
 }
 
-/** Rings of a buffer share its views: two rings with views of their own took 350 bytes more. */
+/** Shared by the rings of a buffer: views of its own would cost a ring 350 bytes. */
 const VIEWS = new WeakMap<ArrayBufferLike, BufferViews>();
 
 function viewsOf(buffer: ArrayBufferLike): BufferViews {
@@ -81,7 +81,7 @@ function viewsOf(buffer: ArrayBufferLike): BufferViews {
   return views;
 }
 
-/** Takes elements of `elementBytes` bytes in order. */
+/** A ring of elements of `elementBytes` bytes, each with a flag. */
 export class ElementRing implements WorkRing {
   bytes: Uint8Array;
   view: DataView;
@@ -96,7 +96,7 @@ export class ElementRing implements WorkRing {
   /** Byte position of the next element. */
   position: number;
 
-  /** `count` is a power of two; the ring starts at `start` in `bytes`, which hold all of it. */
+  /** `count` is a power of two; the ring starts at `start` in `bytes` and must fit. */
   constructor(
     bytes: Uint8Array,
     start: number,
@@ -104,7 +104,7 @@ export class ElementRing implements WorkRing {
     elementBytes: number,
     flagsOffset: number,
   ) {
-    assert(start + count * elementBytes <= bytes.length, 'a ring is in its memory');
+    assert(start + count * elementBytes <= bytes.length, 'ring exceeds its memory');
     const views = viewsOf(bytes.buffer);
     this.bytes = views.bytes;
     this.view = views.view;
@@ -126,7 +126,7 @@ export class ElementRing implements WorkRing {
     return (Atomics.load(this.bytes, this.position + this.#flagsOffset) & QueueFlag.valid) !== 0;
   }
 
-  /** True when the element `distance` places behind the next one is VALID. */
+  /** True if the element `distance` places after the next one is VALID. */
   readyAt(distance: number): boolean {
     const slot = (this.#head + distance) & this.#mask;
     const position = this.#start + slot * this.#elementBytes;
@@ -134,14 +134,14 @@ export class ElementRing implements WorkRing {
     return (flags & QueueFlag.valid) !== 0;
   }
 
-  /** Hands the element back to the client and advances to the next one. */
+  /** Returns the element to the client and advances to the next one. */
   release(): void {
     Atomics.store(this.bytes, this.position + this.#flagsOffset, 0);
     this.#head = (this.#head + 1) >>> 0;
     this.position = this.#start + (this.#head & this.#mask) * this.#elementBytes;
   }
 
-  /** `release` did so. */
+  /** Does nothing: `release` gives elements back. */
   giveBack(): void {}
 
   clear(): void {
@@ -178,7 +178,7 @@ export class ElementRing implements WorkRing {
   }
 }
 
-/** Requests ring memory and checks the result: large enough, and aligned for 64-bit fields. */
+/** Requests ring memory and checks that it is large enough and aligned for 64-bit fields. */
 export function requestRing(source: (bytes: number) => Uint8Array, bytes: number): Uint8Array {
   const ring = source(bytes);
   if (ring.length < bytes || ring.byteOffset % 8 !== 0) {

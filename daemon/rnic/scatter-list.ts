@@ -1,9 +1,9 @@
 /**
  * The scatter/gather list of one work request: resolved once, then used byte by byte.
  *
- * One object serves all work requests of a queue in turn. A region can be deregistered while its
- * bytes are in use, so every copy checks again that it still exists. A receive may name memory that
- * its queue must not touch, as long as no message reaches it; each copy then checks its own part.
+ * One object serves all work requests of a queue. A region can be deregistered while its bytes are
+ * in use, so every copy checks that it still exists. A receive may name memory that its queue must
+ * not access, as long as no message reaches it; each copy then checks its own part.
  */
 
 import { SGE_BYTES } from '#contract/protocol/queue-layout';
@@ -16,11 +16,11 @@ import { advanceHi, advanceLo } from './region-address.ts';
 import { NO_ENTRY, type StagEntry, type StagTable } from './stag-table.ts';
 import { Fault } from './wire-port.ts';
 
-/** Where copies into memory are noted. */
+/** Records copies into memory. */
 export interface WriteNotes {
-  /** A backing whose writes take time was written to. */
+  /** Bytes were written to a backing with slow writes. */
   wrote(backing: MemoryBacking): void;
-  /** Has `backing` keep bytes until they are settled: see `CompletionGate.keep`. */
+  /** Makes `backing` buffer bytes until they are settled: see `CompletionGate.keep`. */
   keep(
     backing: MemoryBacking,
     offset: number,
@@ -36,20 +36,20 @@ const NO_ENTRIES: StagEntry[] = [];
 
 /** Pieces of registered memory, as many as a ring element holds. */
 export class ScatterList {
-  /** Bytes of all pieces together; may pass 2^32. */
+  /** Bytes of all pieces; may exceed 2^32. */
   lengthBytes = 0;
-  /** The piece that was refused last; undefined if none was. */
+  /** The last piece that was refused, if any. */
   refused: RefusedPiece | undefined = undefined;
   #pieces = 0;
   /** Most pieces. */
   readonly max: number;
-  /** As long as `max` once there was a piece: an idle queue pair has two lists, and no use for them. */
+  /** `max` entries, allocated with the first piece: an idle queue pair has two lists and uses neither. */
   #lengths = NO_NUMBERS;
   #offsets = NO_NUMBERS;
-  /** `NO_ENTRY` for a piece of a receive that its queue may not use as a whole. */
+  /** `NO_ENTRY` for a piece of a receive that its queue may not access as a whole. */
   #entries: StagEntry[] = NO_ENTRIES;
   readonly #target: MemoryTarget;
-  /** The SGE's fields of such a piece. */
+  /** The SGE fields of such a piece. */
   #lkeys = NO_WORDS;
   #addressesHi = NO_WORDS;
   #addressesLo = NO_WORDS;
@@ -67,7 +67,7 @@ export class ScatterList {
   /**
    * Reads `count` SGEs (at most `max`) at `position` and checks them; `write` requires
    * LOCAL_WRITE. Empty pieces are skipped unchecked. Each field is read once. Stops at the first
-   * fault, unless `lenient`: then `scatter` finds it.
+   * fault, unless `lenient`: then `scatter` reports it.
    */
   resolve(
     pd: PD,
@@ -108,12 +108,12 @@ export class ScatterList {
     return Fault.none;
   }
 
-  /** The first piece's entry, for work requests with one piece. */
+  /** The first piece's entry, for work requests with a single piece. */
   get firstEntry(): StagEntry {
     return this.#entries[0] ?? NO_ENTRY;
   }
 
-  /** True when the bytes are in more than one place. */
+  /** True if there are several pieces. */
   get scattered(): boolean {
     return this.#pieces > 1;
   }
@@ -123,7 +123,7 @@ export class ScatterList {
     return this.#offsets[0] ?? 0;
   }
 
-  /** True when `length` bytes from `offset` on can be copied out now; starts fetches otherwise. */
+  /** True if `length` bytes from `offset` can be copied out now; otherwise starts to fetch them. */
   prepare(offset: number, length: number): boolean {
     let ready = true;
     let skip = offset;
@@ -136,7 +136,7 @@ export class ScatterList {
       }
       const size = Math.min(pieceBytes - skip, left);
       const entry = this.#entries[index] ?? NO_ENTRY;
-      // Bytes of a deregistered region need no fetch: copying them will fail.
+      // Do not fetch bytes of a deregistered region: copying them will fail.
       if (entry.alive && !entry.backing.prepareRead((this.#offsets[index] ?? 0) + skip, size)) {
         ready = false;
       }
@@ -146,7 +146,7 @@ export class ScatterList {
     return ready;
   }
 
-  /** Nothing that was prepared is copied out any more. */
+  /** Prepared bytes will not be copied out. */
   abandon(): void {
     for (let index = 0; index < this.#pieces; index += 1) {
       const { backing, alive } = this.#entries[index] ?? NO_ENTRY;
@@ -154,7 +154,7 @@ export class ScatterList {
     }
   }
 
-  /** Copies `length` bytes from `offset` on into `target`, at once or by `reader`. */
+  /** Copies `length` bytes from `offset` into `target`, at once or through `reader`. */
   gather(
     offset: number,
     length: number,
@@ -189,7 +189,7 @@ export class ScatterList {
 
   /**
    * Copies `length` bytes from `bytes` at `start` into the pieces at `offset`, in ascending order.
-   * `pd` must be the one used in `resolve`.
+   * `pd` must be that of `resolve`.
    */
   scatter(
     pd: PD,
@@ -234,8 +234,8 @@ export class ScatterList {
   }
 
   /**
-   * Points `target` at a part of a piece that may not be used as a whole; false if not even that
-   * part.
+   * Points `target` at a part of a piece that may not be accessed as a whole. Returns false if the
+   * part may not be accessed either.
    */
   #locate(pd: PD, index: number, skip: number, size: number): boolean {
     const lkey = this.#lkeys[index] ?? 0;
@@ -250,7 +250,7 @@ export class ScatterList {
   }
 }
 
-/** Copies into one backing, at once or when the copies are settled. */
+/** Copies into one backing, now or when the copies are settled. */
 function put(
   backing: MemoryBacking,
   offset: number,

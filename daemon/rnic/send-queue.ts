@@ -2,10 +2,10 @@
  * The send queue: takes elements out of the shared ring, starts them in order, and completes them
  * in order.
  *
- * An element is copied and handed back to the client when it is taken. It may then wait here: for
- * its fence, or for a read slot (ORD). Started work completes when its message is done (iWARP:
- * framed; a wire that retransmits: acknowledged) or its response has arrived; completions are
- * written in posting order.
+ * An element is copied and returned to the client when it is taken. It may then wait here: for its
+ * fence, or for a read slot (ORD). Started work completes when its message is done (iWARP: framed;
+ * a wire that retransmits: acknowledged) or its response has arrived; completions are written in
+ * posting order.
  *
  * Order and fences: RFC 5040 §5.5. Depth: RFC 5040 §6.1 and RFC 7306 §5.2.
  */
@@ -33,7 +33,7 @@ import { Fault, type NamedRange, OutboundKind, type OutboundMessage } from './wi
 import { workRefusal } from './work-refusal.ts';
 import type { WorkWatch } from './work-watch.ts';
 
-/** Both kinds of rings have the id first. */
+/** Both kinds of rings start with the id. */
 const WR_ID = 0;
 
 const QPN_MASK = 0xff_ffff;
@@ -53,9 +53,9 @@ interface SendQueueOptions {
   readonly cq: CQ;
   readonly gate: CompletionGate;
   readonly sqSigAll: boolean;
-  /** Where the queue records its progress: see `QPInit`. */
+  /** Where the queue publishes its progress: see `QPInit`. */
   readonly progress: Int32Array | undefined;
-  /** Fetches what is gathered later. */
+  /** Fetches deferred reads of payload. */
   readonly deferred: DeferredReads;
 }
 
@@ -63,11 +63,11 @@ interface SendQueueOptions {
 export class SendQueue {
   /** Set once a work request fails: the status it completes with when the queue is flushed. */
   failedStatus: CQEStatus = CQEStatus.success;
-  /** Set when local operations used up their budget and more were waiting. */
+  /** Set if local operations used up their budget and more are waiting. */
   overBudget = false;
-  /** Work requests that had their payload in the element. */
+  /** Work requests with inline payload. */
   inlined = 0;
-  /** The most work requests in a row that asked for no completion. */
+  /** The most consecutive work requests without a completion request. */
   longestUnsignalled = 0;
   #unsignalled = 0;
   readonly #elements: WorkRing;
@@ -76,19 +76,19 @@ export class SendQueue {
   readonly #messages: OpenMessages;
   readonly #started: StartedQueue;
   readonly #deferred: DeferredReads;
-  /** Made with the first payload, of which an idle queue pair has none. */
+  /** Allocated with the first payload. */
   #gathered: GatheredPayload | undefined = undefined;
   #ahead: ReadAhead | undefined = undefined;
   #outstanding = new OutstandingQueue(0);
   #ord = 0;
-  /** A WQE is taken and not yet started. */
+  /** A WQE was taken and has not started. */
   #held = false;
   /** A Write is framed and its Immediate Data must follow at once. */
   #immediateDue = false;
   #immediateSent = true;
   /** Index at which a draining queue stops. */
   #limit: number | undefined = undefined;
-  /** Work waits in the ring (SQD of a queue pair that its program connects). */
+  /** Work stays in the ring (SQD of a queue pair that its program connects). */
   #paused = false;
   readonly #host: SendQueueHost;
   readonly #user: WindowUser & CauseHolder;
@@ -120,7 +120,7 @@ export class SendQueue {
 
   // Commands
 
-  /** Work is posted that is not taken yet. */
+  /** True if posted work has not been taken. */
   get posted(): boolean {
     return this.#elements.ready();
   }
@@ -130,24 +130,24 @@ export class SendQueue {
     this.#elements.end?.();
   }
 
-  /** Sets how many reads and atomics may be outstanding (ORD). The queue is idle. */
+  /** Sets the limit of outstanding reads and atomics (ORD). The queue must be idle. */
   open(ord: number): void {
     this.#paused = false;
     this.#ord = ord;
     this.#outstanding = new OutstandingQueue(ord);
   }
 
-  /** From here on no work is started, until `open`. */
+  /** Starts no work until `open`. */
   pause(): void {
     this.#paused = true;
   }
 
-  /** From here on, only work posted so far is started. */
+  /** Starts no work beyond that posted so far. */
   drain(): void {
     this.#limit = (this.#elements.index + this.#elements.readyCount()) >>> 0;
   }
 
-  /** True when all work to be drained is complete. */
+  /** True once all work to drain is complete. */
   get drained(): boolean {
     if (this.#paused) return this.#started.empty;
     return this.#limit === this.#elements.index && !this.#held && this.#started.empty;
@@ -155,8 +155,8 @@ export class SendQueue {
 
   /**
    * Takes and starts the next work request that has a message, and describes the message. Performs
-   * local operations on the way. False when nothing may start now; `failedStatus` and `overBudget`
-   * give the special reasons.
+   * local operations on the way. Returns false if nothing may start now; `failedStatus` and
+   * `overBudget` tell special reasons.
    */
   next(message: OutboundMessage): boolean {
     if (this.#immediateDue) return this.#startImmediate(message);
@@ -190,7 +190,7 @@ export class SendQueue {
           wqe.kind satisfies never;
       }
     }
-    // A client that keeps posting local operations must not hold up the others.
+    // A client that keeps posting local operations must not delay other clients.
     this.overBudget = this.#held || this.#elements.ready();
     return false;
   }
@@ -216,15 +216,15 @@ export class SendQueue {
       return false;
     }
     if (this.#type === QPType.rc || permits(this.#type, wqe)) return true;
-    wqe.refusal = 'queue pairs of this type have no such operation';
+    wqe.refusal = 'opcode not supported on queue pairs of this type';
     this.#fail(CQEStatus.locQpOpErr);
     return false;
   }
 
   /**
-   * Hands the element of held work back to the client. It counts as unfinished before it is free:
-   * if the daemon ends in between, the preload library completes what is counted, and would miss
-   * what is neither posted nor counted.
+   * Returns the element of held work to the client. The element counts as unfinished before it is
+   * free: if the daemon ends in between, the preload library completes counted work, and would miss
+   * an element neither posted nor counted.
    */
   #releaseHeld(): void {
     this.#publish((this.#elements.index + 1) >>> 0);
@@ -252,7 +252,7 @@ export class SendQueue {
     this.#started.blame(this.#start(), status);
   }
 
-  /** Names the destination of a datagram. False when there is no such address handle. */
+  /** Sets the destination of a datagram. Returns false if the address handle does not exist. */
   #address(message: OutboundMessage): boolean {
     const wqe = this.#messages.latest;
     const handle = this.#host.addressHandles.find(wqe.addressHandle, this.#user.pd);
@@ -267,7 +267,7 @@ export class SendQueue {
 
   #invalidate(wqe: SendWqe): boolean {
     const { ib } = this.#host;
-    // InfiniBand: it waits for everything before it.
+    // InfiniBand: local operations wait for all earlier work.
     if (ib !== undefined && !this.#started.empty) return false;
     const failure = ib === undefined ? CQEStatus.mwBindErr : CQEStatus.locQpOpErr;
     return this.#finishLocal(invalidateLocally(this.#host, this.#user, wqe.rkey), failure);
@@ -321,12 +321,12 @@ export class SendQueue {
     const wqe = this.#messages.latest;
     const outstanding = this.#outstanding;
     if (this.#ord === 0) {
-      // It could wait forever: the peer serves no reads on this stream.
+      // Fail it, or it could wait forever: the peer serves no reads on this stream.
       wqe.refusal = 'the connection was made without Reads and atomics: its ORD is 0';
       this.#fail(CQEStatus.locQpOpErr);
       return false;
     }
-    // RDMAP-6.1-03, RDMAPX-5.2-01: reads and atomics beyond ORD wait, and everything behind them.
+    // RDMAP-6.1-03, RDMAPX-5.2-01: reads and atomics beyond ORD wait, and all later work with them.
     if (outstanding.full) return false;
     this.#messages.open(this.#start());
     this.#immediateSent = true;
@@ -338,7 +338,7 @@ export class SendQueue {
     request.sink = sink;
     request.pieces = wqe.sges.scattered ? wqe.sges : undefined;
     request.sinkOffset = wqe.sges.firstOffset;
-    // RDMAP-5.2.1-08: the sink of an empty read means nothing; zeros reveal the least to the peer.
+    // RDMAP-5.2.1-08: the sink of an empty read is ignored; zeros reveal the least to the peer.
     request.sinkStag = wqe.lengthBytes === 0 ? 0 : sink.stag;
     const distance = request.sinkOffset - sink.backingOffset;
     request.sinkToHi = wqe.lengthBytes === 0 ? 0 : advanceHi(sink.toHi, sink.toLo, distance);
@@ -375,12 +375,12 @@ export class SendQueue {
 
   // Open messages
 
-  /** True when payload of the message can be gathered now. */
+  /** True if payload of the message can be gathered now. */
   prepareGather(slot: number, offset: number, length: number): boolean {
     return this.#messages.at(slot).prepare(offset, length);
   }
 
-  /** Copies payload of the message; a fault is reported when the queue is flushed. */
+  /** Copies payload of the message; a fault is reported by the flush. */
   gather(
     slot: number,
     offset: number,
@@ -396,7 +396,7 @@ export class SendQueue {
     return fault;
   }
 
-  /** As `gather`; the bytes may be missing until `gatheringEnded`. */
+  /** Like `gather`; the bytes may be missing until `gatheringEnded`. */
   gatherLater(
     slot: number,
     offset: number,
@@ -411,7 +411,7 @@ export class SendQueue {
     return fault;
   }
 
-  /** See `DeferringUser`. A later flush reports the work request. */
+  /** See `DeferringUser`. A later flush reports the failed work request. */
   gatheringEnded(): Fault {
     this.#gathered ??= new GatheredPayload(this.#deferred);
     if (this.#gathered.finish()) return Fault.none;
@@ -432,11 +432,11 @@ export class SendQueue {
     wqe.started = COMPLETED;
   }
 
-  // RDMAP-5.5-10: only now does the wire not read the client's buffers any more.
-  /** The wire does not need the oldest open message any more. */
+  // RDMAP-5.5-10: only from now on the wire no longer reads the client's buffers.
+  /** The wire no longer needs the oldest open message. */
   messageDone(): void {
     const wqe = this.#messages.oldest;
-    // A flush in between has completed it already.
+    // Undefined if a flush in between has completed it.
     if (wqe === undefined) return;
     if (!this.#immediateSent) {
       this.#immediateDue = true;
@@ -450,7 +450,7 @@ export class SendQueue {
     }
   }
 
-  /** The memory of the peer that the oldest open message names. */
+  /** The peer's memory that the oldest open message names. */
   askedByOldest(): NamedRange | undefined {
     const wqe = this.#messages.oldest;
     if (wqe === undefined) return undefined;
@@ -470,7 +470,7 @@ export class SendQueue {
     return this.#outstanding.head;
   }
 
-  /** The response of the oldest outstanding one is complete. */
+  /** The response of the oldest outstanding request is complete. */
   requestCompleted(): void {
     const request = this.#outstanding.head;
     if (request === undefined) return;
@@ -485,7 +485,7 @@ export class SendQueue {
     if (request !== undefined) this.#started.blame(request.index, status);
   }
 
-  /** The same for the oldest Read not yet reported as complete, whether its data arrived or not. */
+  /** Like `blameOldestRequest`, for the oldest Read not yet completed, whether its data arrived or not. */
   blameOldestRead(status: CQEStatus): void {
     const index = this.#started.oldestOf(SQOpcode.read);
     if (index !== undefined) this.#started.blame(index, status);
@@ -493,11 +493,10 @@ export class SendQueue {
 
   // Completion
 
-  // RDMAP-5.5-11: a Send or Write behind a Read completes after that Read.
+  // RDMAP-5.5-11: a Send or Write after a Read completes after that Read.
   /**
-   * Writes the completions of finished work, oldest first, up to the first unfinished one. While
-   * response data waits outside its memory, none is written: the queue pair calls again when the
-   * data is in place.
+   * Writes the completions of finished work, oldest first, up to the first unfinished one. Writes
+   * none while response data has not reached its memory: the queue pair calls again when it has.
    */
   retire(): void {
     if (this.#gate.keeps) return;
@@ -529,7 +528,7 @@ export class SendQueue {
     this.#gate.reportLoss(this.#cq);
   }
 
-  /** False when the completion found its queue full. */
+  /** Returns false if the completion queue is full. */
   #complete(
     wrIdLo: number,
     wrIdHi: number,
@@ -558,16 +557,16 @@ export class SendQueue {
   }
 
   /**
-   * Completes everything in error: started work (a failed request with its own status), held work,
-   * and the ring. True if more is left after a turn's share.
-   * `midMessage`: the current message is partly on the wire and still read, so it and everything
-   * behind it wait; a completion gives the buffer back.
+   * Completes all work in error: started work (a failed request with its own status), held work, and
+   * the ring. Returns true if more remains after a turn's share. `midMessage`: the current message is
+   * partly on the wire and still read, so it and all later work wait: a completion would return the
+   * buffer.
    */
   flush(midMessage = false): boolean {
     const started = this.#started;
     const { oldest } = this.#messages;
     const kept = midMessage && oldest !== undefined && oldest.started !== COMPLETED ? 1 : 0;
-    // Started work completes from now on, in this turn or a later one: nothing may refer to it.
+    // Started work completes in this turn or a later one: nothing may refer to it.
     if (kept > 0) this.#outstanding = new OutstandingQueue(0);
     else this.#forget();
     const budget = TURN_ELEMENTS_MAX - this.#flushStarted(kept);
@@ -591,7 +590,7 @@ export class SendQueue {
     return flushed;
   }
 
-  /** Flushes held work and up to `share` elements of the ring. True if more are left. */
+  /** Flushes held work and up to `share` elements of the ring. Returns true if more remain. */
   #flushPosted(share: number): boolean {
     const elements = this.#elements;
     const { observer } = this.#host.watch;
@@ -623,7 +622,7 @@ export class SendQueue {
     return elements.ready();
   }
 
-  /** Flushes work posted behind a drained queue; true as for `flush`. */
+  /** Flushes work posted after a drained queue; returns true as `flush` does. */
   flushLate(): boolean {
     const more = this.flush();
     this.#limit = this.#elements.index;
@@ -646,14 +645,14 @@ export class SendQueue {
     const outstanding = this.#outstanding;
     started.assertInvariants();
     outstanding.assertInvariants();
-    assert(outstanding.count <= started.count, 'a request that is out is started');
+    assert(outstanding.count <= started.count, 'outstanding requests > started work');
     const { oldest, size } = this.#messages;
     assert(
       oldest === undefined || oldest.started === COMPLETED || !started.empty,
-      'a message that is open is started',
+      'open message is not started',
     );
-    // One more is held, and a response completes its request before its message is done.
-    assert(size <= this.#elements.count + 2, 'no more messages are open than the queue is deep');
+    // One more may be held, and a response completes its request before its message is done.
+    assert(size <= this.#elements.count + 2, 'open messages exceed the queue depth');
   }
 
   #forget(): void {
@@ -667,7 +666,7 @@ export class SendQueue {
   }
 }
 
-/** The operations of unreliable queue pairs. */
+/** True for the operations of unreliable queue pairs. */
 function permits(type: QPType, { kind, outbound }: SendWqe): boolean {
   if (kind !== WorkKind.message)
     return type === QPType.uc && kind !== WorkKind.read && kind !== WorkKind.atomic;

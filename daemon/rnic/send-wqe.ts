@@ -1,8 +1,8 @@
 /**
  * One element of a send queue, copied out of the shared ring and checked.
  *
- * The client may write anything into the ring, even while it is read. So every field is read
- * exactly once, and only the value read is checked and used.
+ * The client may write anything into the ring, even during the read. So every field is read exactly
+ * once, and only the value read is checked and used.
  */
 import {
   CQEStatus,
@@ -23,10 +23,10 @@ import { Fault, OutboundKind } from './wire-port.ts';
 
 /** Longest message: DDP counts its bytes in 32 bits (RFC 5041 §4.3). */
 const MESSAGE_BYTES_MAX = 0xffff_ffff;
-/** Immediate Data of a Write is at the end of the element; this much remains before it. */
+/** Immediate Data of a Write is at the end of the element; this many bytes remain before it. */
 const INLINE_MAX_WITH_IMMEDIATE = SQE.immediate - SQE.inline;
 const SGE_MAX_WITH_IMMEDIATE = SGE_MAX - 1;
-/** Bytes that an atomic works on. */
+/** Size of an atomic operand, in bytes. */
 export const ATOMIC_BYTES = 8;
 
 /** How an element is executed. */
@@ -42,15 +42,15 @@ export const WorkKind = {
 } as const;
 export type WorkKind = (typeof WorkKind)[keyof typeof WorkKind];
 
-/** How much an element of the ring holds. */
+/** The capacity of a ring's element. */
 export interface WqeLimits {
   readonly sgeMax: number;
   readonly inlineMax: number;
-  /** The operations are InfiniBand's, of a device whose programs connect queue pairs. */
+  /** The operations are InfiniBand's: its program connects the queue pair. */
   readonly infiniband: boolean;
 }
 
-/** An element that a send queue executes. The object is refilled for further ones. */
+/** An element that a send queue executes. Reused for later ones. */
 export class SendWqe implements BindRequest {
   wrIdLo = 0;
   wrIdHi = 0;
@@ -62,7 +62,7 @@ export class SendWqe implements BindRequest {
   /** The (first) message on the wire. */
   outbound: OutboundKind = OutboundKind.none;
   lengthBytes = 0;
-  /** Why `read` rejected it, where the status says too little. */
+  /** Why `read` rejected it, if the status is not specific enough. */
   refusal = '';
   rkey = 0;
   remoteHi = 0;
@@ -77,7 +77,7 @@ export class SendWqe implements BindRequest {
   key = 0;
   access = 0;
   lkey = 0;
-  /** Bind: `rkey` has the window's present key, and it must be right. */
+  /** Bind: `rkey` has the window's current key, which must match. */
   namesPresentKey = false;
   /** Bind: the window's start. */
   get addressHi(): number {
@@ -87,10 +87,10 @@ export class SendWqe implements BindRequest {
     return this.remoteLo;
   }
   readonly sges: ScatterList;
-  /** Names the WQE among those of its queue. The rest is of `OpenMessages`. */
+  /** Index among the WQEs of its queue. `OpenMessages` owns the following fields. */
   readonly slot: number;
   open = false;
-  /** Its payload had to be fetched since it was opened. */
+  /** True if its payload had to be fetched after it was opened. */
   awaited = false;
   started = 0;
   /** Index of its element in the ring, modulo 2^32. */
@@ -102,7 +102,7 @@ export class SendWqe implements BindRequest {
   qkey = 0;
   /** Most bytes of inline payload. */
   readonly inlineMax: number;
-  /** Made when there is inline payload. */
+  /** Allocated with the first inline payload. */
   #inline: ViewBacking | undefined = undefined;
   readonly #infiniband: boolean;
 
@@ -113,7 +113,7 @@ export class SendWqe implements BindRequest {
     this.inlineMax = limits.inlineMax;
   }
 
-  /** Copies inline payload, at most `inlineMax` bytes; it is the payload from here on. */
+  /** Copies inline payload, at most `inlineMax` bytes, which becomes the payload. */
   takeInline(view: DataView, start: number, length: number): void {
     this.#inline ??= new ViewBacking(new Uint8Array(this.inlineMax));
     this.#inline.take(view, start, length);
@@ -146,7 +146,7 @@ export class SendWqe implements BindRequest {
       case SQOpcode.write:
         return this.#readMessage(OutboundKind.write, ring, pd, numSge, false);
       case SQOpcode.writeWithImm: {
-        // RDMAPX-6-01: iWARP sends the Immediate Data in a message of its own.
+        // RDMAPX-6-01: iWARP sends the Immediate Data in a separate message.
         const { write, writeWithImmediate } = OutboundKind;
         const kind = this.#infiniband ? writeWithImmediate : write;
         return this.#readMessage(kind, ring, pd, numSge, true);
@@ -180,7 +180,7 @@ export class SendWqe implements BindRequest {
   ): CQEStatus {
     this.kind = WorkKind.message;
     this.outbound = outbound;
-    // Meant for datagrams: other messages have an address there, which is not taken for these.
+    // For datagrams. Other messages have an address at this offset; it is ignored.
     this.qkey = this.rkey;
     this.remoteQpn = this.remoteLo;
     this.addressHandle = this.remoteHi;
@@ -197,7 +197,7 @@ export class SendWqe implements BindRequest {
 
   #readInline(ring: WorkRing, immediate: boolean): CQEStatus {
     const { view, position } = ring;
-    // The first SGE holds the length; num_sge means nothing here.
+    // The first SGE holds the length; num_sge is ignored.
     const length = view.getUint32(position + SQE.sge + 8, true);
     if (length > (immediate ? INLINE_MAX_WITH_IMMEDIATE : INLINE_MAX)) {
       return CQEStatus.locLenErr;
@@ -255,20 +255,20 @@ export class SendWqe implements BindRequest {
     return CQEStatus.success;
   }
 
-  /** True when payload bytes can be gathered now. */
+  /** True if payload bytes can be gathered now. */
   prepare(offset: number, length: number): boolean {
     if ((this.flags & QueueFlag.inline) !== 0 || this.sges.prepare(offset, length)) return true;
     this.awaited = true;
     return false;
   }
 
-  /** A wire that sent the payload before may not need what it had fetched to send it again. */
+  /** The wire does not need bytes that were prepared to be sent again. */
   abandon(): void {
     this.awaited = false;
     this.sges.abandon();
   }
 
-  /** Copies payload bytes into `target`, at once or by `reader`. */
+  /** Copies payload bytes into `target`, at once or through `reader`. */
   gather(
     offset: number,
     length: number,
@@ -284,7 +284,7 @@ export class SendWqe implements BindRequest {
   }
 }
 
-/** An opcode that a completion may carry: clients look it up in a table of the known ones. */
+/** An opcode that clients can look up in their table of known ones. */
 export function completionOpcode(opcode: number): number {
   return opcode <= SQOpcode.receive || (opcode >= SQOpcode.immediate && opcode <= SQOpcode.localInv)
     ? opcode

@@ -19,7 +19,7 @@ export interface SRQInit {
   readonly kind?: RingKind;
   readonly maxWr: number;
   readonly maxSge: number;
-  /** The limit event fires when fewer entries are left; 0 is disarmed. */
+  /** The limit event is raised when fewer entries are left; 0 disarms it. */
   readonly srqLimit: number;
   /** Supplies the ring's memory: zeroed, aligned to 8, shared with the client. */
   readonly ring: (bytes: number) => Uint8Array;
@@ -38,7 +38,7 @@ export class SRQ {
   users = 0;
   #maxWr: number;
   #elements: WorkRing;
-  /** The same, while receives are left that were posted before a resize. */
+  /** Set while receives remain that were posted before a resize. */
   #joined: JoinedRings | undefined;
   readonly #maxSge: number;
   #limit: number;
@@ -68,7 +68,7 @@ export class SRQ {
     pd.members += 1;
   }
 
-  /** The ring from which queue pairs take receives; another one after `resize`. */
+  /** The ring from which queue pairs take receives; replaced by `resize`. */
   get elements(): WorkRing {
     return this.#elements;
   }
@@ -78,7 +78,7 @@ export class SRQ {
     return this.#elements.count;
   }
 
-  /** Receives that it holds. */
+  /** Capacity in receives. */
   get capacity(): number {
     return this.kind === 'flags' ? this.count : this.count - 1;
   }
@@ -89,9 +89,10 @@ export class SRQ {
   }
 
   /**
-   * Goes on in another ring for `maxWr` receives, with those posted in its first slots. EOPNOTSUPP
-   * for rings with flags; EINVAL when what is posted does not fit. `maxWr` has been checked. `emptied`
-   * is called once the memory of the old ring is no longer needed: posted receives stay in it.
+   * Moves to a new ring for `maxWr` receives, whose first slots count as posted in place of the
+   * receives posted so far: these stay in the old ring. `maxWr` has been checked. Calls `emptied` once
+   * the memory of the old ring can be freed. EOPNOTSUPP for rings with flags; EINVAL if posted
+   * receives do not fit.
    */
   resize(
     maxWr: number,
@@ -105,7 +106,7 @@ export class SRQ {
     const posted = elements.readyCount();
     if (posted > maxWr) throw new VerbsError('EINVAL', `the queue holds ${posted} receives`);
     const next = indexRing({ maxWr, maxSge: this.#maxSge, ring: memory });
-    const joined = JoinedRings.behind(elements, posted, next, emptied);
+    const joined = JoinedRings.after(elements, posted, next, emptied);
     this.#elements = joined;
     this.#joined = joined instanceof JoinedRings ? joined : undefined;
     this.#maxWr = maxWr;
@@ -137,7 +138,7 @@ export class SRQ {
     });
   }
 
-  /** Arms the limit event; 0 disarms it. EINVAL for more than the queue holds. */
+  /** Arms the limit event; 0 disarms it. EINVAL beyond the queue's capacity. */
   modify(attributes: { readonly srqLimit: number }): void {
     const { srqLimit } = attributes;
     if (!Number.isInteger(srqLimit) || srqLimit < 0 || srqLimit > this.capacity) {
@@ -152,10 +153,10 @@ export class SRQ {
 
   /** Throws `InvariantError` when a count is impossible. */
   assertInvariants(): void {
-    assert(this.users >= 0, 'the users of an SRQ are not negative');
-    assert(!this.closed || this.users === 0, 'a closed SRQ has no users');
+    assert(this.users >= 0, 'SRQ: users < 0');
+    assert(!this.closed || this.users === 0, 'closed SRQ has users');
     const bounded = this.kind === 'indices' || this.#limit <= this.count;
-    assert(this.#limit >= 0 && bounded, 'the limit of an SRQ is within its size');
+    assert(this.#limit >= 0 && bounded, 'SRQ: limit out of range');
     this.pd.assertInvariants();
   }
 

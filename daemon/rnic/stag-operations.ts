@@ -21,7 +21,7 @@ export interface StagHost {
 /** Executes a bindMW work request; false when it fails. */
 export function bindWindow(host: StagHost, user: WindowUser, wqe: SendWqe): boolean {
   const mw = host.windows.get(wqe.rkey >>> 8);
-  // A window of another protection domain counts as none.
+  // A window of another protection domain counts as missing.
   if (mw === undefined || mw.pd !== user.pd) return false;
   if (wqe.namesPresentKey && mw.rkey !== wqe.rkey) return false;
   return mw.bind(wqe, user);
@@ -30,8 +30,7 @@ export function bindWindow(host: StagHost, user: WindowUser, wqe: SendWqe): bool
 /**
  * Executes a localInv work request. False for an unknown STag, one of another protection domain, a
  * type 1 window, a type 2 window of another QP, a region without remote rights or with bound
- * windows. An STag that is already invalid stays so without an error: the peer may have been
- * faster.
+ * windows. Succeeds for an STag that is already invalid: the peer may have invalidated it first.
  */
 export function invalidateLocally(host: StagHost, user: WindowUser, stag: number): boolean {
   const entry = host.stags.find(stag);
@@ -51,7 +50,7 @@ export function invalidateLocally(host: StagHost, user: WindowUser, stag: number
 /** Invalidates for the peer (RFC 5040 §5.3). Nothing changes unless the result is `none`. */
 export function invalidateRemotely(host: StagHost, user: WindowUser, stag: number): Fault {
   const fault = checkRemoteInvalidation(host.stags, user, stag);
-  // What no queue pair owns is a region or a window of type 1.
+  // Without a queue pair, it is a region or a type 1 window.
   if (host.ib !== undefined && host.stags.find(stag)?.qpn === 0) return Fault.cannotInvalidate;
   // RDMAP-5.3-10: an STag that may not be invalidated stays unchanged.
   if (fault !== Fault.none) return fault;

@@ -1,8 +1,8 @@
 /**
- * STags: a 24-bit index and an 8-bit key, and the memory behind each.
+ * STags: a 24-bit index and an 8-bit key, and the memory that each names.
  *
- * An index is drawn at random (RFC 5040 §8.1.1 item 8). Once released it rests for a while, so a
- * slow peer's stale STag does not reach someone else's memory.
+ * An index is drawn at random (RFC 5040 §8.1.1 item 8). After its release it rests for a while, so a
+ * slow peer's stale STag does not reach the memory of another user.
  */
 import { VerbsError } from '#contract/verbs/errors';
 import { assert } from '../invariants/assert.ts';
@@ -11,29 +11,29 @@ import { PD } from './protection-domain.ts';
 
 /** Number of STag indices of a device; index 0 is never assigned. */
 const INDEX_COUNT = 2 ** 24;
-/** With key 0 this index reads 0x90000, which siw's provider takes for an error mark. */
+/** With key 0, this index reads 0x90000, which siw's provider takes for an error mark. */
 const SIW_ERROR_INDEX = 0x900;
 /** Released indices that rest before reuse. */
 const QUARANTINE_COUNT = 4096;
 
 /** The memory of an STag: a region, or a window onto a region. */
 export class StagEntry {
-  /** Current value, index and key. */
+  /** Current value: index and key. */
   stag: number;
   readonly pd: PD;
   readonly isWindow: boolean;
-  /** False once deregistered; work in progress that holds the entry then fails. */
+  /** False once deregistered; work in progress that uses the entry then fails. */
   alive = true;
-  /** True while peers may use it: not invalidated and, for a window, bound. */
+  /** True while peers may use it: not invalidated, and bound if it is a window. */
   remoteValid = false;
   /** Bits of `Access`. */
   access = 0;
-  /** Number of the only QP whose stream may use it; 0: every stream of the protection domain. */
+  /** The only QP whose stream may use it; 0: all of the protection domain. */
   qpn = 0;
   /** Tagged Offset of the first byte. */
   toHi = 0;
   toLo = 0;
-  /** Local address of the first byte, as SGEs count it. */
+  /** Local address of the first byte, as SGEs use it. */
   addressHi = 0;
   addressLo = 0;
   lengthBytes = 0;
@@ -42,7 +42,7 @@ export class StagEntry {
   backingOffset = 0;
   /** Windows bound to this region. */
   windows = 0;
-  /** A work request or a peer has been permitted an access. */
+  /** True once a work request or a peer has been permitted an access. */
   used = false;
 
   constructor(stag: number, pd: PD, isWindow: boolean) {
@@ -53,10 +53,10 @@ export class StagEntry {
 
   /** Throws `InvariantError` when its fields are impossible. */
   assertInvariants(): void {
-    assert(this.windows >= 0, 'the windows onto a region are not negative');
-    assert(!this.isWindow || this.windows === 0, 'no window is bound onto a window');
-    assert(this.alive || this.windows === 0, 'no window is bound onto what was deregistered');
-    assert(this.alive || !this.remoteValid, 'peers have no way to what was deregistered');
+    assert(this.windows >= 0, 'windows < 0');
+    assert(!this.isWindow || this.windows === 0, 'window bound to a window');
+    assert(this.alive || this.windows === 0, 'windows bound to a deregistered region');
+    assert(this.alive || !this.remoteValid, 'deregistered region is remotely valid');
   }
 }
 
@@ -90,7 +90,7 @@ export function seededRandom(seed: number): Random32 {
 /** All STags of a device. */
 export class StagTable {
   readonly #entries = new Map<number, StagEntry>();
-  /** The entry that was found last: message after message names the same memory. */
+  /** The last entry found: consecutive messages mostly name the same memory. */
   #found: StagEntry = NO_ENTRY;
   readonly #random: Random32;
   readonly #resting = new Set<number>();
@@ -106,7 +106,7 @@ export class StagTable {
     return this.#entries.size;
   }
 
-  /** Makes an entry with a fresh index. `key` undefined lets the device choose. */
+  /** Makes an entry with a fresh index. If `key` is undefined, the device chooses. */
   add(pd: PD, isWindow: boolean, key: number | undefined): StagEntry {
     // RDMAP-8.1.1-02: values are sparse in all 32 bits and drawn at random.
     const index = this.#freshIndex();
@@ -129,7 +129,7 @@ export class StagTable {
   /** The entry of exactly this STag, key included. */
   find(stag: number): StagEntry | undefined {
     const found = this.#found;
-    // An entry has its present STag for as long as it lives.
+    // An entry keeps its STag for life.
     if (found.stag === stag && found.alive) return found;
     const entry = this.#entries.get(stag >>> 8);
     if (entry === undefined || entry.stag !== stag) return undefined;
@@ -137,7 +137,7 @@ export class StagTable {
     return entry;
   }
 
-  /** The entry of this STag's index, whatever its key: for binds, which change the key. */
+  /** The entry of this STag's index, whatever its key: binds change the key. */
   findIndex(stag: number): StagEntry | undefined {
     return this.#entries.get(stag >>> 8);
   }
@@ -145,12 +145,12 @@ export class StagTable {
   /** Checks every entry. Throws `InvariantError`. */
   assertDeepInvariants(): void {
     for (const [index, entry] of this.#entries) {
-      assert(entry.stag >>> 8 === index, 'an STag is found by its own index');
-      assert(entry.alive, 'an STag in use names what is registered');
-      assert(!this.#resting.has(index), 'an STag in use does not rest');
+      assert(entry.stag >>> 8 === index, 'STag filed under another index');
+      assert(entry.alive, 'STag in use of deregistered memory');
+      assert(!this.#resting.has(index), 'STag in use is quarantined');
       entry.assertInvariants();
     }
-    assert(this.#resting.size <= QUARANTINE_COUNT, 'a bounded number of STags rests');
+    assert(this.#resting.size <= QUARANTINE_COUNT, 'too many quarantined STags');
   }
 
   /** All entries, for counting. */

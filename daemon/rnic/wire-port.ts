@@ -3,8 +3,8 @@
  *
  * A queue pair knows memory, work requests and completions. A wire knows packets, sequence numbers
  * and timers. `WireUser` is what a queue pair offers to its wire; `Wire` is what every wire offers
- * to its queue pair. How a connection starts differs from wire to wire, so each wire declares that
- * itself (for iWARP: `daemon/iwarp/engine/stream-api.ts`).
+ * to its queue pair. Each wire starts connections in its own way and declares that itself (for
+ * iWARP: `daemon/iwarp/engine/stream-api.ts`).
  *
  * A wire calls its user synchronously; no method of `WireUser` calls the wire back. Offsets from the
  * wire stay two 32-bit halves: they use all 64 bits, and a `bigint` per segment is too slow.
@@ -12,27 +12,27 @@
  * Specifications: RFC 5041 §5–7 (placement, delivery, errors), RFC 5040 §5–7, RFC 7306 §4–8.
  */
 
-/** Microseconds since an arbitrary start. Never runs backwards. */
+/** Microseconds since an arbitrary start; monotonic. */
 export type Micros = number;
 
 /** No deadline is set. */
 export const NEVER: Micros = Number.POSITIVE_INFINITY;
 
-/** Why a message that the wire waited for was not acknowledged. */
+/** Why a message was not acknowledged. */
 export const MessageFailure = {
-  /** The peer refused the access, the request as a whole, or could not carry it out. */
+  /** The peer refused the access or the request, or could not execute it. */
   remoteAccess: 1,
   remoteInvalidRequest: 2,
   remoteOperation: 3,
-  /** No answer, however often it was sent; or always the answer that no receive is posted. */
+  /** No response after all retries, or only "receiver not ready". */
   retriesExceeded: 4,
   rnrRetriesExceeded: 5,
-  /** The peer's answer is impossible. */
+  /** The peer's response is impossible. */
   badResponse: 6,
 } as const;
 export type MessageFailure = (typeof MessageFailure)[keyof typeof MessageFailure];
 
-/** A range of memory, as a work request names it. */
+/** A range of memory as a work request names it. */
 export interface NamedRange {
   readonly key: number;
   readonly address: bigint;
@@ -41,7 +41,7 @@ export interface NamedRange {
 
 /** What a wire found out about its peer. */
 export type WireCause =
-  /** The peer did not answer; `psn` is the oldest packet without an answer. */
+  /** The peer did not answer; `psn` is the oldest unacknowledged packet. */
   | {
       readonly kind: 'no-answer';
       readonly psn: number;
@@ -58,20 +58,20 @@ export interface WireFailure {
   /** Stable word: 'timeout', 'invalid-frame', 'refused-markers', 'lost', 'protocol', 'local' ... */
   readonly kind: string;
   readonly text: string;
-  /** The event at the side that found the fault in the peer's messages; without it, a fatal one. */
+  /** The event to raise if we found the fault in the peer's messages; default: a fatal one. */
   readonly event?: 'access' | 'request';
   /**
-   * The peer's refusal is about our oldest outstanding Read or atomic, which completes with this
-   * status; without it, that is flushed like all others. For wires whose messages are done before
-   * they are acknowledged; others say `messageFailed`.
+   * The status of our oldest outstanding Read or atomic, which the peer refused; without it, that
+   * request is flushed like all others. For wires whose messages are done before they are
+   * acknowledged; other wires call `messageFailed`.
    */
   readonly refusal?: MessageFailure;
-  /** What the wire sent the peer about it, for the event's text, and its numbers of the fault. */
+  /** What the wire sent to the peer about it, with the error codes, for the event's text. */
   readonly told?: string;
   readonly detail?: string;
-  /** What sentences about it say. */
+  /** Details for sentences. */
   readonly cause?: WireCause;
-  /** The memory of the peer that a refusal is about, if it is known. */
+  /** The peer's memory that a refusal concerns, if known. */
   readonly named?: NamedRange;
   /** False if the wire found the fault without asking its queue pair. */
   readonly found?: boolean;
@@ -79,28 +79,28 @@ export interface WireFailure {
   readonly quirk?: string;
 }
 
-/** What a queue pair needs of the wire that carries it. */
+/** What a queue pair needs of its wire. */
 export interface Wire {
   /** There may be work: sends messages and answers requests until the output is full. */
   pump(now: Micros): void;
   /**
-   * Closes gracefully once `WireUser.nextMessage` has no more, the peer's requests are answered and
-   * the peer has answered ours. Does not wait for data that must be fetched first.
+   * Closes gracefully once `WireUser.nextMessage` returns false, the peer's requests are answered and
+   * ours are too. Does not wait for data that must be fetched first.
    */
   disconnect(now: Micros): void;
   /**
-   * Ends at once: takes nothing in and sends no further message. What has completed still goes out.
+   * Ends at once: accepts no input and sends no further message. Completed messages are still sent.
    * Before the connection is established, this is a reset.
    */
   abort(now: Micros): void;
-  /** A failure on this side: tells the peer if the wire can (iWARP: a Terminate), then closes. */
+  /** A failure on this side: notifies the peer if the wire can (iWARP: a Terminate), then closes. */
   fail(failure: WireFailure, now: Micros): void;
   /** When `handleDeadline` is due, or `NEVER`. */
   nextDeadline(): Micros;
   handleDeadline(now: Micros): void;
-  /** True when messages may be sent: the connection is established, for iWARP in both directions. */
+  /** True if messages may be sent: the connection is established, for iWARP in both directions. */
   readonly sendable: boolean;
-  /** True while part of a message of `WireUser.nextMessage` is sent: its payload is still needed. */
+  /** True while a message of `WireUser.nextMessage` is partly sent: its payload is still needed. */
   readonly midSend: boolean;
 }
 
@@ -123,7 +123,7 @@ export const Fault = {
   messageTooLong: 7,
   /** The STag exists but may not be invalidated by the peer. */
   cannotInvalidate: 8,
-  /** The memory behind the STag is gone (a page is unmapped). */
+  /** The memory of the STag is gone (a page is unmapped). */
   memoryLost: 9,
   /** An atomic's target is not aligned to 8 bytes. */
   misaligned: 10,
@@ -131,12 +131,12 @@ export const Fault = {
   ownerGone: 11,
   /** The posted receive is malformed, or names memory that its queue pair may not use. */
   receiveInvalid: 12,
-  /** The queue pair itself does not permit this kind of request, whatever the memory grants. */
+  /** The queue pair itself forbids this kind of request, whatever the memory grants. */
   notPermitted: 13,
 } as const;
 export type Fault = (typeof Fault)[keyof typeof Fault];
 
-/** What an outbound message is. A wire may index a dispatch table by it. */
+/** Kinds of outbound messages. A wire may index a dispatch table by them. */
 export const OutboundKind = {
   none: 0,
   send: 1,
@@ -151,7 +151,7 @@ export const OutboundKind = {
 } as const;
 export type OutboundKind = (typeof OutboundKind)[keyof typeof OutboundKind];
 
-/** A destination of datagrams. The wire passes it on and does not look inside. */
+/** A destination of datagrams, opaque to the queue pair. */
 interface WireAddress {
   /** The GID of the destination: an IPv6 address, or an IPv4 one mapped into it. */
   readonly dgid: Uint8Array;
@@ -163,7 +163,7 @@ interface WireAddress {
  */
 export interface OutboundMessage {
   kind: OutboundKind;
-  /** Names the message until it is done: a small number, used again afterwards. */
+  /** Identifies the message until it is done: a small number, reused afterwards. */
   slot: number;
   /** Payload bytes for Send and Write; bytes to fetch for a Read Request; 8 for Immediate. */
   lengthBytes: number;
@@ -181,7 +181,7 @@ export interface OutboundMessage {
   /** Immediate Data (RFC 7306 §6): 8 bytes as two big-endian halves. RoCE: 32 bits, in `Lo`. */
   immediateHi: number;
   immediateLo: number;
-  /** Datagrams: where to, in words of the wire (`undefined` otherwise), and to which queue pair. */
+  /** Datagrams: destination address and queue pair; undefined otherwise. */
   address: WireAddress | undefined;
   remoteQpn: number;
   qkey: number;
@@ -201,11 +201,11 @@ export interface OutboundMessage {
 /** A delivered Send or Immediate Data message. A wire reuses one object. */
 export interface InboundMessage {
   /**
-   * True for an RDMA Write with immediate: its `lengthBytes` are in the memory that it named, none
+   * True for an RDMA Write with immediate: its `lengthBytes` are in the memory that it named, not
    * in the receive.
    */
   written: boolean;
-  /** Datagrams: the sender, else 0. The receive's first 40 bytes are its GRH, counted here. */
+  /** Datagrams: the sender, otherwise 0. The first 40 bytes of the receive are the GRH; they count. */
   sourceQpn: number;
   lengthBytes: number;
   solicited: boolean;
@@ -218,7 +218,7 @@ export interface InboundMessage {
   immediateLo: number;
 }
 
-/** A validated Atomic Request, and room for its answer. A wire reuses one object. */
+/** A validated Atomic Request, with space for the result. A wire reuses one object. */
 export interface AtomicAccess {
   /** 0 FetchAdd, 2 CmpSwap (the codes of RFC 7306 §5.2.1). */
   operation: number;
@@ -257,9 +257,9 @@ export interface WireUser {
    * length. A `length` of 0 needs no memory, but the right to write.
    */
   checkWriteTarget(stag: number, toHi: number, toLo: number, length: number): Fault;
-  /** All payload of an RDMA Write is placed. For counters: its target gets no completion. */
+  /** All payload of an RDMA Write is placed. For counters: the target gets no completion. */
   writeCompleted(): void;
-  /** Everything placed so far must be in its memory now. Returns the fault of what failed since. */
+  /** Flushes everything placed so far to its memory. Returns the fault of any failure since. */
   inputEnded(): Fault;
   /** Places one segment of the response to the oldest outstanding Read Request. */
   placeReadResponse(
@@ -270,14 +270,14 @@ export interface WireUser {
     start: number,
     length: number,
   ): Fault;
-  /** The same for a wire whose responses name no sink: at `offset` of the Read's own. */
+  /** Like `placeReadResponse`, at `offset` of the Read, for a wire whose responses name no sink. */
   placeReadPart(offset: number, bytes: Uint8Array, start: number, length: number): Fault;
   /** The oldest outstanding read is complete. */
   readCompleted(): void;
   /** The oldest outstanding atomic is complete; the halves are the original value at the target. */
   atomicCompleted(originalHi: number, originalLo: number): void;
 
-  /** Takes the next receive WQE (or the SRQ's). `Fault.noBuffer` when none is posted. */
+  /** Takes the next receive WQE (or the SRQ's). `Fault.noBuffer` if none is posted. */
   beginReceive(): Fault;
   /**
    * Places one segment at offset `mo` of the current receive. `length` is never 0. The bytes of a
@@ -286,7 +286,7 @@ export interface WireUser {
    */
   placeReceive(mo: number, bytes: Uint8Array, start: number, length: number): Fault;
   /**
-   * Completes the current receive; all of it is placed. First invalidates the message's STag if it
+   * Completes the current receive, whose data is all placed. Invalidates the message's STag first if it
    * asks for that. Returns `cannotInvalidate`, `stagInvalid` or `stagNotAssociated` if that fails;
    * the receive then completes in error.
    */
@@ -298,8 +298,8 @@ export interface WireUser {
    */
   checkReadSource(stag: number, toHi: number, toLo: number, length: number): Fault;
   /**
-   * True when the bytes can be gathered now. False when they must be fetched from their owner
-   * first; the device pumps the wire once they are there.
+   * True if the bytes can be gathered now. False if they must be fetched from their owner first; the
+   * device pumps the wire once they are available.
    */
   prepareReadSource(stag: number, toHi: number, toLo: number, length: number): boolean;
   /** Copies source bytes of the peer's read into `target`. */
@@ -318,17 +318,17 @@ export interface WireUser {
   executeAtomic(access: AtomicAccess): Fault;
 
   /**
-   * Fills in the next message that the send queue may start now, and returns true. Returns false
-   * when there is none (empty, fenced, or data must be fetched first). Local SGEs are checked. The
-   * message stays open until `messageDone`: a wire that retransmits may have several open. It may be
-   * a Read or atomic beyond ORD: the wire keeps it, and everything behind it, until one is answered.
+   * Fills in the next message that the send queue may start now, and returns true. Returns false if
+   * there is none (empty, fenced, or data must be fetched first). Local SGEs are checked. The message
+   * stays open until `messageDone`: a wire that retransmits may have several open. It may be a Read or
+   * atomic beyond ORD: the wire then holds it and all later messages until one is answered.
    */
   nextMessage(message: OutboundMessage): boolean;
   /** True when payload bytes of an open message can be gathered now (see prepareReadSource). */
   prepareGather(slot: number, offset: number, length: number): boolean;
   /**
-   * Copies payload bytes of an open message into `target` (a snapshot: RFC 5040 §5.5), any of them,
-   * as often as the wire sends them.
+   * Copies payload bytes of an open message into `target` (a snapshot: RFC 5040 §5.5). The wire may
+   * gather any part, each time that it sends it.
    */
   gather(
     slot: number,
@@ -338,21 +338,21 @@ export interface WireUser {
     targetStart: number,
   ): Fault;
   /**
-   * The wire no longer needs the oldest open message. iWARP says so when the last byte is framed; a
-   * wire that retransmits says so when the peer has acknowledged it (of a Read or atomic: right
-   * after `readCompleted` or `atomicCompleted`).
+   * The wire no longer needs the oldest open message: for iWARP, its last byte is framed; for a wire
+   * that retransmits, the peer has acknowledged it (a Read or atomic: right after `readCompleted` or
+   * `atomicCompleted`).
    */
   messageDone(): void;
   /**
-   * The oldest open message failed: it completes with this status when the queue is flushed, which
-   * follows once the wire reports that it ended.
+   * The oldest open message failed: it completes with this status in the flush that follows once the
+   * wire reports its end.
    */
   messageFailed(failure: MessageFailure): void;
 }
 
-/** A queue pair whose wire may gather payload for many packets before it needs any of it. */
+/** A queue pair that supports deferred gathering: for many packets before any of it is needed. */
 export interface DeferringUser extends WireUser {
-  /** As `gather`; the bytes may be missing until `gatheringEnded`. */
+  /** Like `gather`; the bytes may be missing until `gatheringEnded`. */
   gatherLater(
     slot: number,
     offset: number,
@@ -360,7 +360,7 @@ export interface DeferringUser extends WireUser {
     target: Uint8Array,
     targetStart: number,
   ): Fault;
-  /** As `gatherReadSource`; the bytes may be missing until `gatheringEnded`. */
+  /** Like `gatherReadSource`; the bytes may be missing until `gatheringEnded`. */
   gatherReadSourceLater(
     stag: number,
     toHi: number,
@@ -370,13 +370,13 @@ export interface DeferringUser extends WireUser {
     targetStart: number,
   ): Fault;
   /**
-   * All that was to be gathered later is in its targets now. `memoryLost` when payload of a work
-   * request is gone: a flush reports whose it was. `stagInvalid` when only sources of Reads are.
+   * All deferred bytes are in their targets now. `memoryLost` if payload of a work request is gone (a
+   * flush reports whose it was); `stagInvalid` if only sources of Reads are.
    */
   gatheringEnded(): Fault;
   /**
-   * Data that came is on its way to memory that takes its time: nothing of it may be acknowledged.
-   * The wire is pumped once it is there.
+   * True while received data is on its way to slow memory: it must not be acknowledged. The wire is
+   * pumped once the data is in place.
    */
   readonly placing: boolean;
 }

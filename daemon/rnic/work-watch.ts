@@ -1,10 +1,10 @@
 /**
- * Lets a host watch the work of a NIC: each work request when the QP takes it out of its queue or
+ * Reports the work of a NIC to a host: each work request when the QP takes it out of its queue or
  * flushes it, and each completion that the CQ writes. Without an observer an element costs one test
  * of `observer`.
  *
- * This module reads an element a second time, so an unwatched one costs nothing more. A client that
- * changes an element in between deceives only its own observers.
+ * This module reads an element a second time, so that unwatched elements cost nothing more. A client
+ * that changes an element in between deceives only its own observers.
  */
 import { QueueFlag, SGE_BYTES, SGE_MAX, SQE, SQOpcode } from '#contract/protocol/queue-layout';
 import {
@@ -19,10 +19,10 @@ import type { WorkRing } from './ring.ts';
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };
 
-/** Both kinds of rings have the id first. */
+/** Both kinds of rings start with the id. */
 const WR_ID = 0;
 
-/** Where a receive has its SGEs: `ReceiveFormat` of queue-format.ts. */
+/** Where a receive has its SGEs: see `ReceiveFormat` in queue-format.ts. */
 interface ReceiveLayout {
   readonly numSge: number;
   readonly wide: boolean;
@@ -34,7 +34,7 @@ const IMMEDIATE_BYTES = 8;
 
 /** One for all queues of a NIC. */
 export class WorkWatch {
-  /** Sees the work; undefined without one. */
+  /** Receives the reports; undefined without an observer. */
   observer: WorkObserver | undefined = undefined;
   readonly #work: Mutable<PostedWork> = {
     qpn: 0,
@@ -69,7 +69,7 @@ export class WorkWatch {
     this.observer?.posted(work);
   }
 
-  /** The same for a ring with indices. */
+  /** Like `reportSend`, for a ring with indices. */
   reportIndexedSend(qpn: number, elements: WorkRing, signalsAll: boolean): void {
     const work = this.#work;
     const { view, position } = elements;
@@ -141,7 +141,7 @@ function namesMemory(opcode: number): boolean {
   }
 }
 
-/** Bytes that an element of a send queue transfers, as its client wrote it. */
+/** Bytes that an element of a send queue transfers, according to its client. */
 function sendBytes(view: DataView, position: number, opcode: number, flags: number): number {
   switch (opcode) {
     case SQOpcode.localInv:

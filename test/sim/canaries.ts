@@ -68,7 +68,7 @@ export const CANARIES: readonly Canary[] = [
       },
       {
         file: 'daemon/rnic/qp-lifecycle.js',
-        find: "assert(receiving || ownWindows.size === 0, 'type 2 windows end with the stream of their QP');",
+        find: "assert(receiving || ownWindows.size === 0, 'type 2 windows outlive the stream of their QP');",
         replace: ';',
       },
     ],

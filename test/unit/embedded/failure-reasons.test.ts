@@ -77,12 +77,12 @@ describe('over RoCE', () => {
     const { client, server } = unknown;
     client.qp.postSend({ ...write([client.mr.sge(0, 8)], server.mr), rkey: 0x123456 });
     expect((await failed(client)).reason).toContain(
-      'names rkey 0x123456, which is not registered, or not any more',
+      'names rkey 0x123456, which is not or no longer registered',
     );
     await using zero = await rocePair(started);
     zero.client.qp.postSend({ ...write([zero.client.mr.sge(0, 8)], zero.server.mr), rkey: 0 });
     expect((await failed(zero.client)).reason).toContain(
-      'names rkey 0x0: it was not exchanged, or it is that of a region registered without IBV_ACCESS_REMOTE_*',
+      'names rkey 0x0: it was never exchanged, or it belongs to a region registered without IBV_ACCESS_REMOTE_*',
     );
     await using right = await rocePair(started);
     const mr = await right.server.pd.allocMR(4096, Access.localWrite | Access.remoteRead);
@@ -94,7 +94,7 @@ describe('over RoCE', () => {
     const closed = await local.server.pd.allocMR(4096, Access.localWrite);
     local.client.qp.postSend(read([local.client.mr.sge(0, 8)], closed));
     expect((await failed(local.client)).reason).toContain(
-      'an MR that grants peers nothing (it was registered with LOCAL_WRITE)',
+      'an MR that grants no remote access (registered with LOCAL_WRITE)',
     );
   });
 
@@ -146,7 +146,7 @@ describe('over RoCE', () => {
     const wc = await failed(client);
     expect(wc.status).toBe(WCStatus.retryExcErr);
     expect(wc.reason).toBe(
-      `transport retry counter exceeded: no answer from the peer (QP ${server.qp.qpNum} at 127.0.0.1) to PSN 16777214 after 2 retries of 1 ms; QP ${server.qp.qpNum} there is in RESET: it receives in RTR and RTS`,
+      `transport retry counter exceeded: no response from the peer (QP ${server.qp.qpNum} at 127.0.0.1) to PSN 16777214 after 2 retries of 1 ms; QP ${server.qp.qpNum} there is in RESET: it receives in RTR and RTS`,
     );
   });
 
@@ -226,7 +226,7 @@ describe('over iWARP', () => {
     client.connection.qp.postRecv({ sgList: [client.mr.sge(0, 8)] });
     server.connection.qp.postRecv({ sgList: [server.mr.sge(0, 8)] });
     client.connection.qp.postSend({ ...write([client.mr.sge(0, 8)], server.mr), rkey: 0x77 });
-    const finding = `RDMA Write of 8 bytes at ${hex(server.mr.address)} names rkey 0x77, which is not registered, or not any more`;
+    const finding = `RDMA Write of 8 bytes at ${hex(server.mr.address)} names rkey 0x77, which is not or no longer registered`;
     expect((await failed(server)).reason).toBe(
       `1 receive flushed: QP ${server.connection.qp.qpNum} went to ERR because the peer's ${finding}`,
     );

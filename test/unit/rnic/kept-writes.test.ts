@@ -91,7 +91,9 @@ describe('segments kept for one transfer', () => {
     expect(rig.recvCompletions.outcome()).toEqual([[1, CQEStatus.wrFlushErr]]);
     expect(rig.qp.state).toBe(QPState.ERR);
     rig.effects();
-    expect(rig.stream.calls).toEqual(['fail: registered memory went away while data came for it']);
+    expect(rig.stream.calls).toEqual([
+      'fail: registered memory was lost while data arrived for it',
+    ]);
   });
 
   it('fail the stream when later memory is written first', () => {
