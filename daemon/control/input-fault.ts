@@ -24,7 +24,7 @@ const UNKNOWN_FIELD = 'unknown field';
 /** The unit of a length. */
 const UNITS: Readonly<Record<string, string>> = { string: ' characters long', array: ' entries' };
 
-/** Errors that a message names besides the first. More follow once those are mended. */
+/** Errors that a message names besides the first. More may follow once those are fixed. */
 const MORE_FAULTS_MAX = 9;
 
 /** All errors, each field once, up to ten. */

@@ -1,6 +1,6 @@
 /**
- * The faults of one host, by the places where they have their occasions. A place without faults is
- * `undefined`, the only check on the fast path.
+ * The faults of one host, grouped by place. A place without faults is `undefined`, the only check on the fast
+ * path.
  */
 
 import {
@@ -67,14 +67,14 @@ export class FaultInjector {
     return orNothing(this.streams?.filter((fault) => fault.coversEnds(facts)) ?? []);
   }
 
-  /** The first fault of `faults` that matches device and queue pair, and fires. */
-  struck(faults: Faults, device: string, qpNum?: number): Fault | undefined {
+  /** The first of `faults` that matches device and queue pair, and fires. */
+  firstFiring(faults: Faults, device: string, qpNum?: number): Fault | undefined {
     return faults?.find(
-      (fault) => fault.coversDevice(device) && fault.coversQp(qpNum) && fault.strikes(),
+      (fault) => fault.coversDevice(device) && fault.coversQp(qpNum) && fault.fires(),
     );
   }
 
-  /** The error that a verb fails with; undefined if it does not. */
+  /** The error with which a verb fails; undefined if it does not. */
   verbFailure(
     verb: string,
     device: string | undefined,
@@ -86,7 +86,7 @@ export class FaultInjector {
       const wanted = spec.verb ?? (verb as FaultVerb);
       const covered = wanted === verb && (spec.pid === undefined || spec.pid === pid);
       if (!covered || !fault.coversDevice(device) || spec.errno === undefined) continue;
-      if (fault.strikes()) return { code: spec.errno, fault };
+      if (fault.fires()) return { code: spec.errno, fault };
     }
     return undefined;
   }

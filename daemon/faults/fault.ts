@@ -1,4 +1,4 @@
-/** One fault: its scope, its occasions, and how often it fired. */
+/** One fault: its scope, how often it matched, and how often it fired. */
 import {
   type FaultOpcode,
   type FaultPlace,
@@ -45,8 +45,8 @@ export class Fault {
     this.#random = seededRandom(spec.seed ?? 0);
   }
 
-  /** An occasion within the scope: counts it, and returns whether the fault fires. */
-  strikes(): boolean {
+  /** Counts a match of the scope, and returns whether the fault fires. */
+  fires(): boolean {
     this.#matched += 1;
     const { nth, every, once, probability } = this.spec;
     if (once === true && this.#fired > 0) return false;
@@ -61,9 +61,7 @@ export class Fault {
     return { id: this.id, spec: this.spec, matched: this.#matched, fired: this.#fired };
   }
 
-  /**
-   * True if the scope matches this device; an unknown device matches only a scope without a device.
-   */
+  /** True if the scope matches this device. An unknown device matches only a scope without a device. */
   coversDevice(device: string | undefined): boolean {
     return this.spec.device === undefined || this.spec.device === device;
   }
@@ -80,10 +78,8 @@ export class Fault {
     return peer.address === remote.address && (peer.port === 0 || peer.port === remote.port);
   }
 
-  /**
-   * True if the scope matches traffic of a connection; `opcode` is undefined if it cannot be known.
-   */
-  coversPassage(
+  /** True if the scope matches traffic of a connection. `opcode` is undefined if it is unknown. */
+  coversTraffic(
     facts: ConnectionFacts,
     direction: 'in' | 'out',
     opcode: FaultOpcode | undefined,

@@ -8,7 +8,7 @@ import { assert } from '../invariants/assert.ts';
 import type { CmEndpoint } from '../iwarp/cm/cm-id.ts';
 import type { CmStream } from '../iwarp/cm/cm-types.ts';
 import type { StreamEvent } from '../iwarp/engine/stream-api.ts';
-import { type Framing, startupFrameBytes } from '../iwarp/faults/passage.ts';
+import { type Framing, startupFrameBytes } from '../iwarp/faults/frame.ts';
 import { type Micros, NEVER } from '../rnic/wire-port.ts';
 import type { Link, LinkUser } from './links/link.ts';
 import type { ShareMember, TurnShare } from './turn-share.ts';

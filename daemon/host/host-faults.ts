@@ -16,7 +16,7 @@ import { AsyncEventType, QPState } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
 import type { ConnectionFacts, Fault, FaultPeer } from '../faults/fault.ts';
 import { FaultInjector } from '../faults/fault-injector.ts';
-import { OutputWalk, type Walk } from '../iwarp/faults/passage.ts';
+import { type FrameReader, TcpFrameReader } from '../iwarp/faults/frame.ts';
 import { StreamFaults } from '../iwarp/faults/stream-faults.ts';
 import type { Crc32c } from '../iwarp/wire/crc32c.ts';
 import type { CQ } from '../rnic/completion-queue.ts';
@@ -44,7 +44,7 @@ export interface FaultHost {
   /** The ends of a connected queue pair of either transport. */
   factsOf(qp: QP): ConnectionFacts | undefined;
   /** Finds pieces in the output of a connection over SCTP. */
-  makeMessageWalk(): Walk;
+  makeSctpFrameReader(): FrameReader;
   /** The faults that packets meet. */
   setPacketFaults(faults: readonly Fault[] | undefined): void;
   onCompletion(cq: CQ): void;
@@ -136,7 +136,7 @@ export class HostFaults {
     const fault = this.injector.remove(id);
     if (fault === undefined) return undefined;
     const { matched, fired } = fault.status;
-    this.#host.noteFault(`fault ${id} removed: it happened on ${fired} of ${matched} occasions`);
+    this.#host.noteFault(`fault ${id} removed: fired on ${fired} of ${matched} matches`);
     if (fault.spec.kind === 'port-down') this.#raisePorts(fault);
     this.#changed();
     return fault;
@@ -150,20 +150,20 @@ export class HostFaults {
   }
 
   /** A connection was created. */
-  meet(conduit: Conduit): void {
-    if (this.injector.streams !== undefined) this.#face(conduit);
+  applyTo(conduit: Conduit): void {
+    if (this.injector.streams !== undefined) this.#apply(conduit);
   }
 
   /** An MPA Request arrived: true if a fault rejects it. */
   rejectsRequest(conduit: Conduit): boolean {
     if (this.injector.streams === undefined) return false;
     const faults = this.injector.streamsOf(conduit.facts) ?? [];
-    return faults.some((fault) => fault.place === 'request' && fault.strikes());
+    return faults.some((fault) => fault.place === 'request' && fault.fires());
   }
 
   /** An armed completion queue fired, and there are faults of that kind. */
   notify(device: Adapter, cq: CQ): void {
-    const fault = this.injector.struck(this.injector.notifications, device.name);
+    const fault = this.injector.firstFiring(this.injector.notifications, device.name);
     if (fault?.spec.kind === 'completion-event-lost') return;
     if (fault === undefined) this.#host.onCompletion(cq);
     else {
@@ -174,7 +174,7 @@ export class HostFaults {
   }
 
   /** A fault fired on a connection's output. */
-  #strike(conduit: Conduit, fault: Fault, now: Micros): void {
+  #fire(conduit: Conduit, fault: Fault, now: Micros): void {
     const device = this.#host.devices.find(({ name }) => name === conduit.facts.device);
     if (device === undefined) return;
     switch (fault.spec.kind) {
@@ -192,7 +192,7 @@ export class HostFaults {
   }
 
   /** A fault of a device, or of one of its queue pairs, fired on a packet. */
-  strike(fault: Fault, deviceName: string, qpn: number | undefined): void {
+  fire(fault: Fault, deviceName: string, qpn: number | undefined): void {
     const device = this.#host.devices.find(({ name }) => name === deviceName);
     if (device === undefined) return;
     const now = this.#host.now();
@@ -210,17 +210,17 @@ export class HostFaults {
     for (const { name, nic } of this.#host.devices) {
       const { completions, receives } = injector;
       nic.faults.overrun =
-        completions && ((qpNum) => injector.struck(completions, name, qpNum) !== undefined);
-      nic.faults.srqLimit = receives && (() => injector.struck(receives, name) !== undefined);
+        completions && ((qpNum) => injector.firstFiring(completions, name, qpNum) !== undefined);
+      nic.faults.srqLimit = receives && (() => injector.firstFiring(receives, name) !== undefined);
     }
     this.#host.setPacketFaults(injector.packets);
-    for (const conduit of [...this.#host.conduits()]) this.#face(conduit);
+    for (const conduit of [...this.#host.conduits()]) this.#apply(conduit);
   }
 
   /**
    * Wraps the faults that can match a connection around its link, or updates the existing wrapper.
    */
-  #face(conduit: Conduit): void {
+  #apply(conduit: Conduit): void {
     const { link } = conduit;
     const faults = this.#streamFaultsOf(conduit);
     if (link instanceof FaultyLink) link.setFaults(faults ?? []);
@@ -240,15 +240,15 @@ export class HostFaults {
     const { clock, crc32c } = this.#host;
     const { sentBytes, startupBytes } = conduit.output;
     const inner = conduit.link;
-    const walk =
+    const reader =
       inner.carriesMessages === true
-        ? this.#host.makeMessageWalk()
-        : new OutputWalk(sentBytes, startupBytes);
+        ? this.#host.makeSctpFrameReader()
+        : new TcpFrameReader(sentBytes, startupBytes);
     const link = new FaultyLink(inner, {
-      faults: new StreamFaults(walk, () => conduit.facts, crc32c),
+      faults: new StreamFaults(reader, () => conduit.facts, crc32c),
       clock,
       framing: () => conduit.framing,
-      strike: (fault, now) => this.#strike(conduit, fault, now),
+      fire: (fault, now) => this.#fire(conduit, fault, now),
       spent: () => conduit.moveTo(inner),
     });
     conduit.moveTo(link);
@@ -260,12 +260,12 @@ export class HostFaults {
     for (const device of this.#host.devices) {
       if (!fault.coversDevice(device.name)) continue;
       if (fault.spec.kind !== 'qp-fatal') {
-        if (fault.strikes()) this.#happenTo(device, fault, now);
+        if (fault.fires()) this.#happenTo(device, fault, now);
         continue;
       }
       for (const qp of device.nic.listQPs()) {
         if (!fault.coversQp(qp.qpn) || !this.#coversPeer(fault, device, qp)) continue;
-        if (fault.strikes()) this.#failQP(device, qp, fault, now);
+        if (fault.fires()) this.#failQP(device, qp, fault, now);
       }
     }
     this.#host.drain();

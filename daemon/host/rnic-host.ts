@@ -20,7 +20,7 @@ import type { LowerLayer } from '../iwarp/engine/lower-layer.ts';
 import { MpaLayer } from '../iwarp/engine/mpa-layer.ts';
 import { Stream } from '../iwarp/engine/stream.ts';
 import type { StreamOptions } from '../iwarp/engine/stream-api.ts';
-import type { Walk } from '../iwarp/faults/passage.ts';
+import type { FrameReader } from '../iwarp/faults/frame.ts';
 import type { CQ } from '../rnic/completion-queue.ts';
 import type { NicEffect } from '../rnic/effect.ts';
 import type { FailedWork } from '../rnic/failure-cause.ts';
@@ -498,8 +498,8 @@ export class RnicHost
     this.#sctpNetwork?.setFaults(faults);
   }
 
-  strike(fault: Fault, device: string, qpn: number | undefined): void {
-    this.faults.strike(fault, device, qpn);
+  fireFault(fault: Fault, device: string, qpn: number | undefined): void {
+    this.faults.fire(fault, device, qpn);
   }
 
   noteFault(text: string): void {
@@ -563,7 +563,7 @@ export class RnicHost
   }
 
   handleJoined(conduit: Conduit): void {
-    this.faults.meet(conduit);
+    this.faults.applyTo(conduit);
   }
 
   handleListenerError(listener: CmId, error: Error): void {
@@ -676,8 +676,8 @@ export class RnicHost
     return this.#sctpParts;
   }
 
-  makeMessageWalk(): Walk {
-    return new this.#parts.MessageWalk();
+  makeSctpFrameReader(): FrameReader {
+    return new this.#parts.SctpFrameReader();
   }
 
   /** Undefined without devices of SCTP. */

@@ -623,7 +623,7 @@ describe('a fault', () => {
       expect(there).toContain(`seed\\":${fault.spec.seed}`);
     });
     expect((await control.status()).faults).toBe(0);
-    expect(pair.rig.log.join()).toContain(' removed: it happened on 0 of 0 occasions');
+    expect(pair.rig.log.join()).toContain(' removed: fired on 0 of 0 matches');
   });
 });
 

@@ -26,7 +26,7 @@ const KERNEL_PARTS: SctpParts = {
   ...SCTP_PARTS,
   makeTransport(clock) {
     const transport = new UsrsctpTransport(clock);
-    transport.obey = () => {};
+    transport.addFilter = () => {};
     return transport;
   },
 };

@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { FaultSpec } from '#contract/protocol/faults';
 import { Fault } from '#daemon/faults/fault';
-import { OutputWalk } from '#daemon/iwarp/faults/passage';
+import { TcpFrameReader } from '#daemon/iwarp/faults/frame';
 import { StreamFaults } from '#daemon/iwarp/faults/stream-faults';
 import { crc32c } from '#daemon/iwarp/wire/crc32c';
 import { NEVER } from '#daemon/rnic/wire-port';
@@ -56,7 +56,7 @@ describe('faults that hold bytes up', () => {
         fc.array(fc.integer({ min: 20, max: 900 }), { minLength: 1, maxLength: 12 }),
         fc.boolean(),
         (specs, lengths, markers) => {
-          const faults = new StreamFaults(new OutputWalk(0, 0), () => FACTS, crc32c);
+          const faults = new StreamFaults(new TcpFrameReader(0, 0), () => FACTS, crc32c);
           faults.setFaults(specs.map((spec, i) => new Fault(i, spec, undefined)));
           const ulpdus = lengths.map((length, i) => patterned(length, i));
           const stream = concat(REPLY, streamOf(ulpdus, markers));
@@ -82,7 +82,7 @@ describe('faults that hold bytes up', () => {
         fc.array(fc.integer({ min: 20, max: 900 }), { minLength: 1, maxLength: 12 }),
         (afterBytes, lengths) => {
           const spec: FaultSpec = { kind: 'close', afterBytes };
-          const faults = new StreamFaults(new OutputWalk(0, 0), () => FACTS, crc32c);
+          const faults = new StreamFaults(new TcpFrameReader(0, 0), () => FACTS, crc32c);
           faults.setFaults([new Fault(1, spec, undefined)]);
           const stream = concat(
             REPLY,

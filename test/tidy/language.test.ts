@@ -10,6 +10,8 @@ const FOLDERS = [
   'README.md',
   'daemon/README.md',
   'daemon/control/',
+  'daemon/faults/',
+  'daemon/iwarp/faults/',
   'daemon/roce/',
   'daemon/ARCHITECTURE.md',
 ];

@@ -9,7 +9,7 @@
 
 import type { Fault } from '#daemon/faults/fault';
 import { assert } from '#daemon/invariants/assert';
-import type { Framing } from '#daemon/iwarp/faults/passage';
+import type { Framing } from '#daemon/iwarp/faults/frame';
 import type { StreamFaults } from '#daemon/iwarp/faults/stream-faults';
 import { type Micros, NEVER } from '#daemon/rnic/wire-port';
 import type { Link } from './link.ts';
@@ -33,7 +33,7 @@ interface FaultyLinkOptions {
   /** The framing of the user's present output. */
   framing(): Framing;
   /** A fault fired on output, and requires more than a change of its bytes. */
-  strike(fault: Fault, now: Micros): void;
+  fire(fault: Fault, now: Micros): void;
   /** No fault is active, and none left anything behind: the wrapper can be removed. */
   spent(): void;
 }
@@ -95,7 +95,7 @@ export class FaultyLink extends LinkAround {
     for (;;) {
       const fault = this.#faults.pollOutcome();
       if (fault === undefined) break;
-      this.#options.strike(fault, now);
+      this.#options.fire(fault, now);
     }
     const flushed = this.#flush(now);
     this.#arm(now);
@@ -197,7 +197,7 @@ export class FaultyLink extends LinkAround {
   }
 
   override get heldInput(): Uint8Array {
-    return this.#faults.inbound.heldBehind(this.user.heldInput ?? NO_BYTES);
+    return this.#faults.inbound.withHeld(this.user.heldInput ?? NO_BYTES);
   }
 
   // Steps

@@ -2,6 +2,7 @@
  * Packets that come from other hosts: each is checked in the order in which rxe does it, meets faults, is
  * shown to captures and handed to its queue pair. Everything else is dropped and counted.
  */
+
 import { QPType } from '#contract/verbs/enums';
 import { assert } from '#daemon/invariants/assert';
 import type { QP } from '#daemon/rnic/queue-pair';
@@ -191,7 +192,7 @@ export class Arrivals {
       receiver,
     };
     const flow = { connection: receiver, vector: undefined, arrival };
-    const fate = faults.meet(facts, flow, this.#packet, now);
+    const fate = faults.fateOf(facts, flow, this.#packet, now);
     if (fate.dropped) return false;
     if (fate.answer !== NO_ANSWER) {
       receiver.wire.refuse?.(fate.answer);

@@ -3,6 +3,7 @@
  * captures and handed to its receiver, or leaves the host. Without a receiver it is dropped and
  * counted, as a network would lose it.
  */
+
 import { QPType } from '#contract/verbs/enums';
 import { assert } from '#daemon/invariants/assert';
 import type { AddressVector } from '#daemon/rnic/qp-attributes';
@@ -206,7 +207,7 @@ export class Departures {
       receiver: receiver !== undefined && isPeer(receiver, sender) ? receiver : undefined,
     };
     const flow = { connection: sender, vector, arrival: undefined };
-    const fate = this.#parts.faults.meet(facts, flow, this.#packet, now);
+    const fate = this.#parts.faults.fateOf(facts, flow, this.#packet, now);
     if (fate.dropped) return false;
     if (fate.answer !== NO_ANSWER && facts.receiver !== undefined) {
       // The answer is its own: what it has acknowledged by that must be in its memory first.

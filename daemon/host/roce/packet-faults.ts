@@ -2,6 +2,7 @@
  * What the faults of a host do to its packets. The network asks for the fate of each packet and
  * carries it out; packets that wait for their time are here, as copies.
  */
+
 import type { FaultOpcode, FaultSyndrome } from '#contract/protocol/faults';
 import { QPType } from '#contract/verbs/enums';
 import type { ConnectionFacts, Fault } from '#daemon/faults/fault';
@@ -73,10 +74,10 @@ export interface HeldPacket extends PacketFlow {
 }
 
 /** Carries out a fault of a device or queue pair that a packet triggered. */
-type Strike = (fault: Fault, device: string, qpn: number | undefined) => void;
+type FireFault = (fault: Fault, device: string, qpn: number | undefined) => void;
 
 export class PacketFaults {
-  readonly #strike: Strike;
+  readonly #fire: FireFault;
   #faults: readonly Fault[] | undefined;
   #held: HeldPacket[] = [];
   #heldBytes = 0;
@@ -91,8 +92,8 @@ export class PacketFaults {
   /** The faults that hold back the packet whose fate is `#fate`. */
   #holders: Fault[] = [];
 
-  constructor(strike: Strike) {
-    this.#strike = strike;
+  constructor(fire: FireFault) {
+    this.#fire = fire;
   }
 
   /** False while a packet passes untouched. */
@@ -120,7 +121,7 @@ export class PacketFaults {
   }
 
   /** The fate of a packet; valid until the next call. */
-  meet(
+  fateOf(
     facts: PacketFacts,
     flow: PacketFlow,
     packet: Readonly<Packet>,
@@ -136,10 +137,10 @@ export class PacketFaults {
     this.#holders = [];
     const opcode = faultOpcode(packet);
     for (const fault of this.#faults ?? []) {
-      const sent = facts.out !== undefined && fault.coversPassage(facts.out, 'out', opcode);
-      const received = facts.in !== undefined && fault.coversPassage(facts.in, 'in', opcode);
+      const sent = facts.out !== undefined && fault.coversTraffic(facts.out, 'out', opcode);
+      const received = facts.in !== undefined && fault.coversTraffic(facts.in, 'in', opcode);
       if (!sent && !received) continue;
-      if (!this.#isOccasion(fault, facts, packet) || !fault.strikes()) continue;
+      if (!this.#matches(fault, facts, packet) || !fault.fires()) continue;
       this.#apply(fault, facts, { flow, sent, now });
     }
     return fate;
@@ -172,7 +173,7 @@ export class PacketFaults {
     return held;
   }
 
-  #isOccasion(fault: Fault, facts: PacketFacts, packet: Readonly<Packet>): boolean {
+  #matches(fault: Fault, facts: PacketFacts, packet: Readonly<Packet>): boolean {
     if (fault.place !== 'packet-request') return true;
     const { receiver } = facts;
     if (receiver?.qp.type !== QPType.rc || packet.psn !== receiver.rqPsn) return false;
@@ -218,8 +219,8 @@ export class PacketFaults {
         this.#hold(fault, now + REORDER_MICROS);
         return;
       default: {
-        const struck = sent ? facts.out : facts.in;
-        if (struck !== undefined) this.#strike(fault, struck.device, struck.qpNum);
+        const end = sent ? facts.out : facts.in;
+        if (end !== undefined) this.#fire(fault, end.device, end.qpNum);
       }
     }
   }

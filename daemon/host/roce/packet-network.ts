@@ -9,6 +9,7 @@
  * A connection whose peer's memory is behind waits for it, so slow memory slows its senders down and
  * loses nothing.
  */
+
 import { QPType } from '#contract/verbs/enums';
 import type { PacketTap } from '#daemon/capture/capture-tap';
 import type { ConnectionFacts, Fault } from '#daemon/faults/fault';
@@ -45,7 +46,7 @@ export interface PacketNetworkHost {
   /** A queue pair is in error, or gone: receives that are posted to it later come back. */
   watchErrored(): void;
   /** A fault of a device, or of one of its queue pairs, fired on a packet. */
-  strike(fault: Fault, device: string, qpn: number | undefined): void;
+  fireFault(fault: Fault, device: string, qpn: number | undefined): void;
 }
 
 /** Timers of queue pairs that are met at once: thousands may be due together. The rest is due still. */
@@ -85,7 +86,7 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
     this.#recorder = new PacketRecorder(tap);
     // After this turn: a packet is on its way.
     this.#faults = new PacketFaults((fault, device, qpn) => {
-      host.soon(() => host.strike(fault, device, qpn));
+      host.soon(() => host.fireFault(fault, device, qpn));
     });
     const shared = {
       wires: this.#wires,

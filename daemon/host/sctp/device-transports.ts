@@ -8,7 +8,7 @@ import type { HostSctpTransport, SctpAddress, SctpPort, SctpPortOptions } from '
 import { KernelSctpTransport } from './kernel-transport.ts';
 import type { MemoryDatagrams } from './memory-datagrams.ts';
 import type { PacketTransport } from './sctp-network.ts';
-import type { PacketCarrier, PacketObserver, PacketSpoiler } from './udp-carrier.ts';
+import type { PacketCarrier, PacketFilter, PacketObserver } from './udp-carrier.ts';
 import { UsrsctpTransport } from './usrsctp-transport.ts';
 
 /** A device of SCTP, as far as a transport is concerned. */
@@ -51,8 +51,8 @@ export class DeviceTransports implements PacketTransport {
     for (const kernel of this.#kernels.values()) kernel.observe(observer);
   }
 
-  obey(spoilerOf: (carrier: PacketCarrier) => PacketSpoiler): void {
-    if (this.#hasUsrsctp) this.#usrsctp.obey(spoilerOf);
+  addFilter(filterOf: (carrier: PacketCarrier) => PacketFilter): void {
+    if (this.#hasUsrsctp) this.#usrsctp.addFilter(filterOf);
   }
 
   close(): void {

@@ -2,12 +2,13 @@
  * What the faults of a host do to SCTP packets of its devices: a network that loses, doubles, delays
  * and reorders. SCTP is to get over it. The carrier asks before a packet leaves, and when one has come.
  */
+
 import type { TapLinkEnds } from '#contract/protocol/tap-records';
 import type { ConnectionFacts, Fault } from '#daemon/faults/fault';
 import { gidAddress } from '../host-addresses.ts';
 import type { Alarm, HostClock } from '../links/network.ts';
 import { firstStream } from './packet-gate.ts';
-import type { CarriedPacket, PacketCarrier, PacketSpoiler } from './udp-carrier.ts';
+import type { CarriedPacket, PacketCarrier, PacketFilter } from './udp-carrier.ts';
 
 /** Bytes of packets that are held back; later ones are lost, as by a network that is full. */
 const HELD_MAX_BYTES = 16 * 1024 * 1024;
@@ -15,7 +16,7 @@ const HELD_MAX_BYTES = 16 * 1024 * 1024;
 const REORDER_MICROS = 10_000;
 
 /** What faults must know of their host. */
-interface SpoiledHost {
+interface SctpFaultHost {
   /** The device that has the address, if it is of this host. */
   deviceAt(address: string): string | undefined;
   /** The queue pair of a stream of an association, or of the only one, seen from its local end. */
@@ -33,15 +34,15 @@ interface HeldPacket {
   alarm: Alarm | undefined;
 }
 
-export class SctpFaults implements PacketSpoiler {
+export class SctpFaults implements PacketFilter {
   readonly #carrier: PacketCarrier;
-  readonly #host: SpoiledHost;
+  readonly #host: SctpFaultHost;
   readonly #clock: HostClock;
   #faults: readonly Fault[] = [];
   readonly #held = new Set<HeldPacket>();
   #heldBytes = 0;
 
-  constructor(carrier: PacketCarrier, host: SpoiledHost, clock: HostClock) {
+  constructor(carrier: PacketCarrier, host: SctpFaultHost, clock: HostClock) {
     this.#carrier = carrier;
     this.#host = host;
     this.#clock = clock;
@@ -65,9 +66,9 @@ export class SctpFaults implements PacketSpoiler {
     let reordered = false;
     if (out !== undefined || into !== undefined) {
       for (const fault of this.#faults) {
-        const sent = out !== undefined && fault.coversPassage(out, 'out', undefined);
-        const received = into !== undefined && fault.coversPassage(into, 'in', undefined);
-        if ((!sent && !received) || !fault.strikes()) continue;
+        const sent = out !== undefined && fault.coversTraffic(out, 'out', undefined);
+        const received = into !== undefined && fault.coversTraffic(into, 'in', undefined);
+        if ((!sent && !received) || !fault.fires()) continue;
         const { kind, ms = 0 } = fault.spec;
         if (kind === 'drop') dropped = true;
         else if (kind === 'duplicate') copies += 1;

@@ -24,7 +24,7 @@ import { SctpFaults } from './sctp-faults.ts';
 import { type LinkPortHost, SctpLinkPort } from './sctp-link-port.ts';
 import { SctpRecorder } from './sctp-recorder.ts';
 import { SharedAssociations } from './shared-associations.ts';
-import type { PacketCarrier, PacketObserver, PacketSpoiler } from './udp-carrier.ts';
+import type { PacketCarrier, PacketFilter, PacketObserver } from './udp-carrier.ts';
 
 /**
  * Connections that share an association, if the peer has as many streams: they share its window and
@@ -43,7 +43,7 @@ export interface PacketTransport extends HostSctpTransport {
   /** Shows it every packet, until `close`. */
   observe(observer: PacketObserver): void;
   /** Asks it about every packet, until `close`. */
-  obey(spoilerOf: (carrier: PacketCarrier) => PacketSpoiler): void;
+  addFilter(filterOf: (carrier: PacketCarrier) => PacketFilter): void;
 }
 
 /** What is around which network. */
@@ -97,7 +97,7 @@ export class SctpNetwork implements Network, LinkPortHost {
   setFaults(faults: readonly Fault[] | undefined): void {
     const own = (faults ?? []).filter(({ spec }) => SCTP_FAULT_KINDS.includes(spec.kind));
     if (own.length > 0 && this.#faults === undefined) {
-      this.#transport.obey((carrier) => {
+      this.#transport.addFilter((carrier) => {
         this.#faults = new SctpFaults(carrier, this, this.#clock);
         return this.#faults;
       });

@@ -1,5 +1,5 @@
 /** What a host needs for devices of SCTP, and loads only for them. */
-import { MessageWalk } from '#daemon/iwarp/faults/message-walk';
+import { SctpFrameReader } from '#daemon/iwarp/faults/sctp-frame-reader';
 import { DDP_ADAPTATION, SctpLayer } from '#daemon/iwarp/sctp/sctp-layer';
 import type { SctpTransportKind } from '../device-config.ts';
 import type { HostClock } from '../links/network.ts';
@@ -9,7 +9,7 @@ import { type PacketTransport, SctpNetwork } from './sctp-network.ts';
 
 export const SCTP_PARTS = {
   DDP_ADAPTATION,
-  MessageWalk,
+  SctpFrameReader,
   SctpLayer,
   SctpNetwork,
   /** Makes the transport of a host's devices; a simulation has its own. */

@@ -77,7 +77,7 @@ export interface CarriedPacket {
 }
 
 /** Has a part in what becomes of packets; see `SctpFaults`. */
-export interface PacketSpoiler {
+export interface PacketFilter {
   /** False while every packet passes. */
   readonly active: boolean;
   /** True if the packet goes no further by itself. */
@@ -142,7 +142,7 @@ export class UdpCarrier implements PacketCarrier {
   readonly #user: CarrierUser;
   /** Replaced, never mutated. */
   #observers: readonly InNetwork<PacketObserver>[] = [];
-  #spoilers: readonly InNetwork<PacketSpoiler>[] = [];
+  #filters: readonly InNetwork<PacketFilter>[] = [];
   readonly #in = new IncomingBatch(SLOTS, SLOT_BYTES);
   readonly #out = new OutgoingBatch(SLOTS, SLOT_BYTES);
   readonly #inCrc: PacketCrc;
@@ -194,11 +194,11 @@ export class UdpCarrier implements PacketCarrier {
   }
 
   /** Asks before packets of a network go further, until the returned function is called. */
-  obey(spoiler: PacketSpoiler, network?: MemoryDatagrams): () => void {
-    const entry = { part: spoiler, network };
-    this.#spoilers = [...this.#spoilers, entry];
+  addFilter(filter: PacketFilter, network?: MemoryDatagrams): () => void {
+    const entry = { part: filter, network };
+    this.#filters = [...this.#filters, entry];
     return () => {
-      this.#spoilers = this.#spoilers.filter((each) => each !== entry);
+      this.#filters = this.#filters.filter((each) => each !== entry);
     };
   }
 
@@ -275,7 +275,7 @@ export class UdpCarrier implements PacketCarrier {
     const slot = this.#out.count;
     const start = this.#out.slotAt(slot);
     this.#outCrc.write(slot, start, length);
-    if (this.#spoiled) {
+    if (this.#filtered) {
       const sctp = this.#out.bytes.subarray(start, start + length);
       const { socket, peer, peerPort } = path;
       if (this.#isTaken({ way: 'out', socket, peer, peerPort, path, sctp })) return;
@@ -373,13 +373,13 @@ export class UdpCarrier implements PacketCarrier {
     }
   }
 
-  get #spoiled(): boolean {
-    for (const { part } of this.#spoilers) if (part.active) return true;
+  get #filtered(): boolean {
+    for (const { part } of this.#filters) if (part.active) return true;
     return false;
   }
 
   #isTaken(packet: CarriedPacket): boolean {
-    for (const { part, network } of this.#spoilers) {
+    for (const { part, network } of this.#filters) {
       if (network !== packet.socket.mailbox?.network) continue;
       if (part.active && part.takes(packet)) return true;
     }
@@ -496,7 +496,7 @@ export class UdpCarrier implements PacketCarrier {
       return;
     }
     arrived.start = start;
-    const plain = !this.#watched && !this.#spoiled;
+    const plain = !this.#watched && !this.#filtered;
     if (!plain && !this.#passes(socket, slot, arrived)) return;
     this.#user.handleArrival(socket, arrived);
   }

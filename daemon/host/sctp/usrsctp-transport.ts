@@ -17,7 +17,7 @@ import { arrivingAt, asTransportError, attempt, type Opening } from './opening.t
 import type { CarrierSocket, Path } from './paths.ts';
 import type { PacketTransport } from './sctp-network.ts';
 import { type PortHolder, type SctpStack, sctpStack } from './sctp-stack.ts';
-import type { PacketCarrier, PacketObserver, PacketSpoiler } from './udp-carrier.ts';
+import type { PacketCarrier, PacketFilter, PacketObserver } from './udp-carrier.ts';
 import { UsrsctpAssociation } from './usrsctp-association.ts';
 
 /** The port that IANA has assigned to SCTP in UDP (RFC 6951 section 6.1). */
@@ -76,12 +76,12 @@ export class UsrsctpTransport implements PacketTransport {
   }
 
   /** Asks it about the same packets, until `close`. */
-  obey(spoilerOf: (carrier: PacketCarrier) => PacketSpoiler): void {
+  addFilter(filterOf: (carrier: PacketCarrier) => PacketFilter): void {
     const { carrier } = sctpStack(this.#clock);
-    this.#stops.push(carrier.obey(spoilerOf(carrier), this.#memory));
+    this.#stops.push(carrier.addFilter(filterOf(carrier), this.#memory));
   }
 
-  /** Undoes every `open`, `observe` and `obey`. */
+  /** Undoes every `open`, `observe` and `addFilter`. */
   close(): void {
     for (const stop of this.#stops.splice(0)) stop();
     for (const socket of this.#opened.splice(0)) sctpStack(this.#clock).closeSocket(socket);

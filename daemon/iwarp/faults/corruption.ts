@@ -1,9 +1,9 @@
 /**
- * Corrupts an outgoing FPDU in place. Except for `corrupt-crc` the CRC is recalculated: the peer
- * must detect the error by the rule for the field.
+ * Corrupts an outgoing FPDU in place. Recalculates the CRC, except for `corrupt-crc`: the peer must detect
+ * the error by the rule for the field.
  *
- * A segment in a message of SCTP is corrupted the same way: two bytes of DDP-SSN precede it, as those
- * of the length do in an FPDU.
+ * A segment in an SCTP message is corrupted the same way: its two bytes of DDP-SSN are where an FPDU has its
+ * length.
  */
 import type { FaultKind } from '#contract/protocol/faults';
 import {
@@ -30,22 +30,19 @@ import {
   stripMarkers,
 } from '../wire/marker.ts';
 import { ReadRequestField } from '../wire/rdmap-header.ts';
-import type { Framing, Passage } from './passage.ts';
+import type { Frame, Framing } from './frame.ts';
 
 /** Bits to flip. Each turns any usual value into one that no peer can accept. */
 const Flip = { crc: 0x0000_0001, stag: 0x5a5a_5a00, msn: 0x8000_0000, mo: 0x4000_0000 } as const;
-/**
- * Shortens by a word: the peer then looks for the CRC in the payload, or in the header's last
- * bytes.
- */
+/** Shortens by a word: the peer then takes payload, or the last bytes of the header, for the CRC. */
 const LENGTH_CHANGE_BYTES = 4;
 /** The low half of a marker is FPDUPTR, and its two low bits are reserved. */
 const FPDU_POINTER_FLIP = 0x0000_0104;
 
-type Spoil = (fpdu: Uint8Array, opcode: Passage['opcode']) => boolean;
+type Corruptor = (fpdu: Uint8Array, opcode: Frame['opcode']) => boolean;
 
 /** Kinds that change a header field, with its offset in the FPDU without markers. */
-const SPOILERS: Readonly<Partial<Record<FaultKind, Spoil>>> = {
+const HEADER_CORRUPTORS: Readonly<Partial<Record<FaultKind, Corruptor>>> = {
   'corrupt-length': (fpdu) => {
     const length = readUint16(fpdu, 0);
     if (length <= LENGTH_CHANGE_BYTES) return false;
@@ -61,28 +58,28 @@ const SPOILERS: Readonly<Partial<Record<FaultKind, Spoil>>> = {
   'corrupt-mo': (fpdu) => !isTagged(fpdu) && flip(fpdu, UntaggedField.mo, Flip.mo),
 };
 
-/** True if the kind applies to this FPDU: not every FPDU has every field. */
+/** True if the frame has the field that this kind corrupts. */
 export function canCorrupt(
   kind: FaultKind,
   bytes: Uint8Array,
-  passage: Passage,
+  frame: Frame,
   framing: Framing,
 ): boolean {
-  if (passage.startup) return false;
+  if (frame.startup) return false;
   switch (kind) {
     case 'corrupt-crc':
       return framing.crcEnabled;
     case 'corrupt-marker':
-      return framing.markers && markerAt(passage) !== undefined;
+      return framing.markers && markerAt(frame) !== undefined;
     case 'corrupt-length':
-      return !passage.message;
+      return !frame.message;
     case 'corrupt-stag': {
-      const control = readUint8(bytes, headerOf(passage, framing) + ULPDU_LENGTH_BYTES);
-      return (control & DDPControl.tagged) !== 0 || passage.opcode === 'read-request';
+      const control = readUint8(bytes, headerOf(frame, framing) + ULPDU_LENGTH_BYTES);
+      return (control & DDPControl.tagged) !== 0 || frame.opcode === 'read-request';
     }
     case 'corrupt-msn':
     case 'corrupt-mo': {
-      const control = readUint8(bytes, headerOf(passage, framing) + ULPDU_LENGTH_BYTES);
+      const control = readUint8(bytes, headerOf(frame, framing) + ULPDU_LENGTH_BYTES);
       return (control & DDPControl.tagged) === 0;
     }
     default:
@@ -97,7 +94,7 @@ export function canCorrupt(
 export function corrupt(
   kind: FaultKind,
   bytes: Uint8Array,
-  passage: Passage,
+  frame: Frame,
   framing: Framing,
   crc32c: Crc32c,
 ): void {
@@ -106,37 +103,37 @@ export function corrupt(
     writeUint32LE(bytes, crcAt, (readUint32LE(bytes, crcAt) ^ Flip.crc) >>> 0);
     return;
   }
-  const marker = kind === 'corrupt-marker' ? markerAt(passage) : undefined;
+  const marker = kind === 'corrupt-marker' ? markerAt(frame) : undefined;
   if (marker !== undefined) flipWord(bytes, marker, FPDU_POINTER_FLIP);
-  else spoilHeader(kind, bytes, passage, framing);
+  else corruptHeader(kind, bytes, frame, framing);
   if (framing.crcEnabled) writeUint32LE(bytes, crcAt, crc32c(bytes.subarray(0, crcAt)));
 }
 
-function spoilHeader(kind: FaultKind, bytes: Uint8Array, passage: Passage, framing: Framing): void {
-  const spoil = SPOILERS[kind];
-  if (spoil === undefined) return;
+function corruptHeader(kind: FaultKind, bytes: Uint8Array, frame: Frame, framing: Framing): void {
+  const corruptor = HEADER_CORRUPTORS[kind];
+  if (corruptor === undefined) return;
   if (!framing.markers) {
-    spoil(bytes, passage.opcode);
+    corruptor(bytes, frame.opcode);
     return;
   }
-  const { phase } = passage;
+  const { phase } = frame;
   const lead = leadingMarkerBytes(phase);
   const plainBytes = fpduSizeBytes(readUint16(bytes, lead));
   const plain = new Uint8Array(plainBytes);
   stripMarkers(bytes, 0, plainBytes, phase, plain, 0);
-  spoil(plain, passage.opcode);
+  corruptor(plain, frame.opcode);
   bytes.set(plain, lead);
   insertMarkers(bytes, 0, plainBytes, phase);
 }
 
 /** Offset of the first marker of an FPDU; undefined if it has none. */
-function markerAt({ phase, bytes }: Passage): number | undefined {
+function markerAt({ phase, bytes }: Frame): number | undefined {
   if (phase === 0) return 0;
   const at = MARKER_INTERVAL_BYTES - phase;
   return at < bytes ? at : undefined;
 }
 
-function headerOf({ phase }: Passage, { markers }: Framing): number {
+function headerOf({ phase }: Frame, { markers }: Framing): number {
   return markers ? leadingMarkerBytes(phase) : 0;
 }
 

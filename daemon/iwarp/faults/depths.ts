@@ -9,7 +9,7 @@ const FLAG_S = 0x10;
 const DEPTH_MASK = 0x3fff;
 const IRD_SHIFT = 16;
 
-/** Where a startup frame of MPA has its depths (RFC 6581 §9); undefined if it has none. */
+/** Offset of the depths in an MPA startup frame (RFC 6581 §9); undefined if it has none. */
 export function depthsAt(frame: Uint8Array): number | undefined {
   if (frame.length < STARTUP_HEADER_BYTES + ENHANCED_BYTES) return undefined;
   const has = readUint8(frame, REVISION_AT) >= 2 && (readUint8(frame, FLAGS_AT) & FLAG_S) !== 0;

@@ -25,6 +25,6 @@ export class SimTransport implements PacketTransport {
   }
 
   observe(): void {}
-  obey(): void {}
+  addFilter(): void {}
   close(): void {}
 }

@@ -4,7 +4,7 @@ import type { FaultSpec } from '#contract/protocol/faults';
 import { Fault } from '#daemon/faults/fault';
 import { FaultyLink } from '#daemon/host/links/faulty-link';
 import type { LinkUser } from '#daemon/host/links/link';
-import { OutputWalk } from '#daemon/iwarp/faults/passage';
+import { TcpFrameReader } from '#daemon/iwarp/faults/frame';
 import { StreamFaults } from '#daemon/iwarp/faults/stream-faults';
 import { crc32c } from '#daemon/iwarp/wire/crc32c';
 import { Prng } from '#test/sim/prng';
@@ -66,12 +66,12 @@ function wired(bufferBytes = 1_000_000) {
   const user = new Recorder(time);
   const peer = new Recorder(time);
   let spent = 0;
-  const struck: number[] = [];
+  const fired: number[] = [];
   const link = new FaultyLink(us, {
-    faults: new StreamFaults(new OutputWalk(0, 0), () => FACTS, crc32c),
+    faults: new StreamFaults(new TcpFrameReader(0, 0), () => FACTS, crc32c),
     clock,
     framing: () => ({ crcEnabled: true, markers: false }),
-    strike: (fault) => struck.push(fault.id),
+    fire: (fault) => fired.push(fault.id),
     spent: () => {
       spent += 1;
     },
@@ -86,7 +86,7 @@ function wired(bufferBytes = 1_000_000) {
   };
   const face = (...specs: FaultSpec[]): void =>
     link.setFaults(specs.map((spec, index) => new Fault(index + 1, spec, undefined)));
-  return { link, us, them, user, peer, run, face, struck, clock, spent: () => spent };
+  return { link, us, them, user, peer, run, face, fired, clock, spent: () => spent };
 }
 
 describe('a link with faults', () => {
@@ -205,12 +205,12 @@ describe('a link with faults', () => {
   });
 
   it('reports a fault on written bytes before the bytes leave', () => {
-    const { link, struck, run, face, peer, user } = wired();
+    const { link, fired, run, face, peer, user } = wired();
     face({ kind: 'qp-fatal', nth: 1 });
     link.write(REPLY.slice());
-    expect(struck).toEqual([]);
+    expect(fired).toEqual([]);
     link.write(FPDU.slice());
-    expect(struck).toEqual([1]);
+    expect(fired).toEqual([1]);
     run();
     expect(concat(...peer.received)).toEqual(concat(REPLY, FPDU));
     expect(user.flushedBytes).toBe(0);

@@ -67,7 +67,7 @@ const HOST: PacketNetworkHost = {
   now: () => 0,
   notePackets: () => undefined,
   watchErrored: () => undefined,
-  strike: () => undefined,
+  fireFault: () => undefined,
 };
 
 /** A port whose one GID is an address, and that reaches all of `ports`. */

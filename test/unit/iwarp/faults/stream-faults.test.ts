@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { FaultSpec } from '#contract/protocol/faults';
 import { Fault } from '#daemon/faults/fault';
-import { type Framing, OutputWalk } from '#daemon/iwarp/faults/passage';
+import { type Framing, TcpFrameReader } from '#daemon/iwarp/faults/frame';
 import { StreamFaults } from '#daemon/iwarp/faults/stream-faults';
 import { crc32c } from '#daemon/iwarp/wire/crc32c';
 import { MPA_ERRORS } from '#daemon/iwarp/wire/mpa-error';
@@ -36,8 +36,8 @@ function left(spec: FaultSpec, ulpdus: readonly Uint8Array[], options: Options =
   const { markers = false, crcEnabled = true, before = [] } = options;
   const sent = streamOf(before, markers, crcEnabled);
   const whole = streamOf([...before, ...ulpdus], markers, crcEnabled);
-  const walk = new OutputWalk(REPLY.length + sent.length, REPLY.length);
-  const faults = new StreamFaults(walk, () => FACTS, crc32c);
+  const reader = new TcpFrameReader(REPLY.length + sent.length, REPLY.length);
+  const faults = new StreamFaults(reader, () => FACTS, crc32c);
   faults.setFaults([new Fault(1, spec, undefined)]);
   const framing: Framing = { markers, crcEnabled };
   faults.handleOutput(whole.subarray(sent.length), framing, 0);
@@ -125,7 +125,7 @@ describe('an FPDU that leaves under a fault', () => {
 
 describe('a startup frame that leaves under a fault', () => {
   function framed(spec: FaultSpec, frame: Uint8Array) {
-    const faults = new StreamFaults(new OutputWalk(0, 0), () => FACTS, crc32c);
+    const faults = new StreamFaults(new TcpFrameReader(0, 0), () => FACTS, crc32c);
     const fault = new Fault(1, spec, undefined);
     faults.setFaults([fault]);
     faults.handleOutput(frame, { markers: false, crcEnabled: false }, 0);
@@ -175,12 +175,12 @@ describe('a scope', () => {
     [{ device: 'a', qp: 7, opcode: 'write' }, false],
   ])('%j matches a Send of queue pair 7 of device a: %j', (scope, covered) => {
     const fault = new Fault(1, { kind: 'delay', ms: 1, ...scope }, undefined);
-    expect(fault.coversPassage(FACTS, 'out', 'send')).toBe(covered);
+    expect(fault.coversTraffic(FACTS, 'out', 'send')).toBe(covered);
   });
 
   it('has directions, and covers both when none is named', () => {
     const covers = (spec: Partial<FaultSpec>, direction: 'in' | 'out') =>
-      new Fault(1, { kind: 'delay', ms: 1, ...spec }, undefined).coversPassage(
+      new Fault(1, { kind: 'delay', ms: 1, ...spec }, undefined).coversTraffic(
         FACTS,
         direction,
         undefined,

@@ -1,6 +1,6 @@
 /**
- * Splits a connection's output into pieces: its startup frame, then FPDUs. A walk must start at a
- * piece boundary, as all output of a stream does.
+ * Splits a connection's output into frames: the startup frame, then FPDUs. Output of a stream always starts
+ * and ends at a frame boundary.
  *
  * Read before changing: RFC 5044 §4.1, §4.3, §7.1.1.
  */
@@ -40,41 +40,38 @@ export interface Framing {
   readonly markers: boolean;
 }
 
-/** The piece at the start of some output. */
-export interface Passage {
+/** The frame at the start of some output. */
+export interface Frame {
   readonly opcode: FaultOpcode | undefined;
   readonly startup: boolean;
-  /** It is a message of SCTP: no length, no marker, no CRC, and it cannot be cut. */
+  /** An SCTP message: no length, marker or CRC, and it cannot be cut. */
   readonly message: boolean;
-  /** Where a startup frame has its depths, if it has any. */
+  /** Offset of the depths in a startup frame; undefined if it has none. */
   readonly depthsAt: number | undefined;
-  /** Bytes that it spans, markers included. */
+  /** Length, markers included. */
   readonly bytes: number;
-  /** Marker phase at which it starts. */
+  /** Marker phase at its start. */
   readonly phase: number;
 }
 
-/** Finds the pieces of one connection's output. */
-export interface Walk {
-  /** The piece at the start of `bytes`; the walk advances past it. */
-  next(bytes: Uint8Array, framing: Framing, payloadProtocol: number): Passage;
+/** Finds the frames in one connection's output. */
+export interface FrameReader {
+  /** Describes the frame at the start of `bytes` and advances past it. */
+  next(bytes: Uint8Array, framing: Framing, payloadProtocol: number): Frame;
 }
 
-/** Finds startup frame and FPDUs in the output of a connection over TCP. */
-export class OutputWalk implements Walk {
+/** Finds startup frame and FPDUs in the output of a TCP connection. */
+export class TcpFrameReader implements FrameReader {
   #started: boolean;
   #phase: number;
 
-  /**
-   * `sentBytes` have already been sent, `startupBytes` of which were the startup frame (0: it is
-   * still to come).
-   */
+  /** `sentBytes` were sent already, `startupBytes` of them in the startup frame (0: not sent yet). */
   constructor(sentBytes: number, startupBytes: number) {
     this.#started = startupBytes > 0;
     this.#phase = markerPhase(sentBytes - startupBytes);
   }
 
-  next(bytes: Uint8Array, framing: Framing): Passage {
+  next(bytes: Uint8Array, framing: Framing): Frame {
     if (!this.#started) {
       this.#started = true;
       this.#phase = 0;

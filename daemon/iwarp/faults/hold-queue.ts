@@ -1,18 +1,18 @@
 /**
- * One direction of a connection that faults delay: a queue of bytes, each piece with its release
- * time, followed by any ends. Bytes never overtake each other.
+ * The bytes of one direction that faults hold back: pieces with release times, followed by any ends. Bytes
+ * never overtake each other.
  */
 
 import type { Fault } from '#daemon/faults/fault';
 import { assert } from '#daemon/invariants/assert';
 import { type Micros, NEVER } from '#daemon/rnic/wire-port';
 
-/** Output of a lane, in order. */
-export type LaneOutput =
+/** Output of the queue, in order. */
+export type HoldOutput =
   | {
       readonly type: 'bytes';
       readonly bytes: Uint8Array;
-      /** Of a message of SCTP; 0 for bytes of TCP. */
+      /** Payload protocol of an SCTP message; 0 on TCP. */
       readonly payloadProtocol: number;
     }
   /** This many bytes are lost after an end. */
@@ -27,41 +27,41 @@ export interface Hold {
 }
 
 interface Entry {
-  readonly output: LaneOutput;
+  readonly output: HoldOutput;
   holds: readonly Hold[];
-  /** A later piece of what was queued at once. */
+  /** Not the first piece of the bytes that were queued with it. */
   readonly continues: boolean;
 }
 
 const NO_HOLDS: readonly Hold[] = [];
 /**
- * Entries that have left are dropped in one go, once there are so many and as many as those left: a
- * read that is cut into single bytes has a hundred thousand, and `shift` would move all for each.
+ * Sent entries are removed together, once there are this many and at least as many as waiting ones. Input cut
+ * into single bytes can have a hundred thousand entries, and `shift` would move all of them each time.
  */
 const GONE_MIN = 1024;
 
-export class Lane {
+export class HoldQueue {
   #entries: Entry[] = [];
-  /** Entries at the front that have left. */
+  /** Sent entries at the front. */
   #gone = 0;
   #heldBytes = 0;
   #ended = false;
-  /** When a bandwidth fault lets the next byte pass. */
+  /** When a bandwidth fault allows the next byte. */
   readonly #freeAt = new Map<Fault, Micros>();
-  /** Bytes counted towards a fault's `afterBytes`; Infinity once that was decided. */
+  /** Bytes counted towards a fault's `afterBytes`; Infinity once the fault has been evaluated. */
   readonly #passed = new Map<Fault, number>();
 
-  /** True if nothing is waiting. */
+  /** True if no bytes and ends are waiting. */
   get empty(): boolean {
     return this.#entries.length === this.#gone;
   }
 
-  /** Bytes that are waiting. */
+  /** Number of waiting bytes. */
   get heldBytes(): number {
     return this.#heldBytes;
   }
 
-  /** An end was queued: later bytes are lost. */
+  /** True if an end was queued: later bytes are lost. */
   get ended(): boolean {
     return this.#ended;
   }
@@ -75,8 +75,8 @@ export class Lane {
   }
 
   /**
-   * How many of `bytes` more bytes pass before the end that `fault` causes; undefined if it causes
-   * none among them. An end that does not fire is not evaluated again.
+   * How many of `bytes` more bytes pass before the end that `fault` causes; undefined if there is no end
+   * among them. An end that does not fire is not evaluated again.
    */
   cutBy(fault: Fault, bytes: number, afterBytes: number): number | undefined {
     const passed = this.#passed.get(fault) ?? 0;
@@ -86,10 +86,10 @@ export class Lane {
     }
     if (passed === Number.POSITIVE_INFINITY) return undefined;
     this.#passed.set(fault, Number.POSITIVE_INFINITY);
-    return fault.strikes() ? afterBytes - passed : undefined;
+    return fault.fires() ? afterBytes - passed : undefined;
   }
 
-  /** Queues bytes, which stay borrowed until they come out, in pieces of at most `pieceBytes`. */
+  /** Queues bytes in pieces of at most `pieceBytes`. They stay borrowed until they are polled. */
   push(bytes: Uint8Array, holds: readonly Hold[], pieceBytes: number, payloadProtocol = 0): void {
     if (this.#ended) {
       this.#pushEnd({ type: 'lost', bytes: bytes.length });
@@ -97,7 +97,7 @@ export class Lane {
     }
     for (let at = 0; at < bytes.length; at += pieceBytes) {
       const piece = bytes.subarray(at, at + pieceBytes);
-      const output: LaneOutput = { type: 'bytes', bytes: piece, payloadProtocol };
+      const output: HoldOutput = { type: 'bytes', bytes: piece, payloadProtocol };
       this.#entries.push({ output, holds, continues: at > 0 });
     }
     this.#heldBytes += bytes.length;
@@ -111,7 +111,7 @@ export class Lane {
   }
 
   /** The next output that is due; undefined if there is none. */
-  poll(now: Micros): LaneOutput | undefined {
+  poll(now: Micros): HoldOutput | undefined {
     const head = this.#entries[this.#gone];
     if (head === undefined || dueOf(head) > now) return undefined;
     if (head.output.type === 'bytes') this.#heldBytes -= head.output.bytes.length;
@@ -124,15 +124,13 @@ export class Lane {
     return head.output;
   }
 
-  /**
-   * When `poll` has output next; NEVER if nothing is waiting, or only removing a fault releases it.
-   */
+  /** When `poll` has output next; NEVER if nothing is waiting, or only removal of a fault releases it. */
   nextDeadline(): Micros {
     const head = this.#entries[this.#gone];
     return head === undefined ? NEVER : dueOf(head);
   }
 
-  /** Releases what faults outside `faults` hold back. */
+  /** Releases bytes that faults other than `faults` hold. */
   keepHoldsOf(faults: readonly Fault[]): void {
     for (const entry of this.#waiting()) {
       if (entry.holds.length === 0) continue;
@@ -140,7 +138,7 @@ export class Lane {
     }
   }
 
-  /** Waiting bytes whose beginning, which was queued with them, has left. */
+  /** Waiting bytes whose first pieces were already sent. */
   get cutBytes(): number {
     let bytes = 0;
     for (const { output, continues } of this.#waiting()) {
@@ -151,7 +149,7 @@ export class Lane {
   }
 
   /** `before`, followed by the waiting bytes. */
-  heldBehind(before: Uint8Array): Uint8Array {
+  withHeld(before: Uint8Array): Uint8Array {
     if (this.#heldBytes === 0) return before;
     const all = new Uint8Array(before.length + this.#heldBytes);
     all.set(before);
@@ -164,17 +162,17 @@ export class Lane {
     return all;
   }
 
-  /** Recounts. Throws `InvariantError`. */
+  /** Recounts, for tests. Throws `InvariantError`. */
   assertInvariants(): void {
     let bytes = 0;
     const waiting = this.#waiting();
     for (const { output } of waiting) {
       if (output.type === 'bytes') bytes += output.bytes.length;
     }
-    assert(bytes === this.#heldBytes, 'as many bytes are counted as are held back');
+    assert(bytes === this.#heldBytes, 'held bytes miscounted');
     assert(
       this.#ended || !waiting.some(({ output }) => output.type === 'lost'),
-      'bytes are lost behind an end only',
+      'lost bytes without an end',
     );
   }
 
@@ -185,7 +183,7 @@ export class Lane {
     this.#heldBytes = 0;
   }
 
-  #pushEnd(output: LaneOutput): void {
+  #pushEnd(output: HoldOutput): void {
     this.#entries.push({ output, holds: NO_HOLDS, continues: false });
   }
 

@@ -1,6 +1,6 @@
 /**
- * Names the messages of a connection over SCTP: each is a piece, behind its DDP-SSN session control or
- * a DDP segment. Loaded for devices of SCTP only.
+ * Names the messages of a connection over SCTP: each is a frame, a DDP-SSN followed by session control or a
+ * DDP segment. Loaded only if a device uses SCTP.
  *
  * Read before changing: RFC 5043 §5.2; RFC 6581 §7.
  */
@@ -9,9 +9,9 @@ import { PayloadProtocol, SessionFunction } from '../sctp/session-message.ts';
 import { readUint8 } from '../wire/bytes.ts';
 import { ENHANCED_BYTES } from '../wire/enhanced-word.ts';
 import { RDMAPControl } from '../wire/rdmap-header.ts';
-import { CONTROL_AT, type Framing, OPCODE_NAMES, type Passage, type Walk } from './passage.ts';
+import { CONTROL_AT, type Frame, type FrameReader, type Framing, OPCODE_NAMES } from './frame.ts';
 
-/** Functions of session control that are MPA's frames over SCTP. Terminate has no such name. */
+/** Session control that corresponds to MPA's frames. Terminate does not. */
 const SESSION_NAMES: Readonly<Record<number, FaultOpcode>> = {
   [SessionFunction.initiate]: 'mpa-request',
   [SessionFunction.accept]: 'mpa-reply',
@@ -28,9 +28,8 @@ const ENHANCED: readonly number[] = [
 const SESSION_DEPTHS_AT = 4;
 const SESSION_DEPTHS_END = SESSION_DEPTHS_AT + ENHANCED_BYTES;
 
-/** Names the messages of a connection over SCTP: a DDP-SSN, then session control or a segment. */
-export class MessageWalk implements Walk {
-  next(bytes: Uint8Array, _framing: Framing, payloadProtocol: number): Passage {
+export class SctpFrameReader implements FrameReader {
+  next(bytes: Uint8Array, _framing: Framing, payloadProtocol: number): Frame {
     const startup = payloadProtocol === PayloadProtocol.sessionControl;
     // The low byte of a function code is where a segment has RDMAP's control byte.
     const control = readUint8(bytes, CONTROL_AT);
