@@ -11,7 +11,7 @@ const FOLDERS = [
   'daemon/README.md',
   'daemon/control/',
   'daemon/faults/',
-  'daemon/iwarp/faults/',
+  'daemon/iwarp/',
   'daemon/roce/',
   'daemon/ARCHITECTURE.md',
 ];

@@ -49,10 +49,7 @@ export function addressBytes(address: string): Uint8Array {
   return Uint8Array.from(groups.flatMap((group) => [group >>> 8, group & 0xff]));
 }
 
-/**
- * Whose a canonical address is, for limits on what one owner may take: an IPv4 address, or the /64
- * prefix of an IPv6 address.
- */
+/** The owner of a canonical address, for limits: an IPv4 address, or the /64 prefix of an IPv6 address. */
 export function addressOwner(address: string): string {
   if (addressFamily(address) === 4) return address;
   return addressBytes(address).subarray(0, IPV6_PREFIX_BYTES).join('.');

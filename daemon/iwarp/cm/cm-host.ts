@@ -1,4 +1,4 @@
-/** What the connection manager asks of its host, and what it reports: network, effects and events. */
+/** The connection manager's interface to its host: network, effects and events. */
 import type { CMOutcome } from '#contract/protocol/commands';
 import type { ErrnoCode } from '#contract/verbs/errors';
 import type { SocketAddress } from '#contract/verbs/provider';

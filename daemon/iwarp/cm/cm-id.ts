@@ -49,7 +49,7 @@ export function idStateText(kind: CmIdState['kind']): string {
 /** What ids take of their host: SCTP associations and RoCE connections outlive their ids. */
 type HostGood = 'descriptors' | 'ports' | 'associations' | 'roceConnections';
 
-/** Who answers for what an id takes of its host: a user, who has a share of it. */
+/** Charged for what an id takes of its host: a user, within the user's share. */
 export interface IdAccount {
   /** Takes one. Throws `VerbsError` when the user may have no more. */
   take(what: HostGood): void;
@@ -83,7 +83,7 @@ export class CmId {
    * Undefined: each has its own.
    */
   program: object | undefined;
-  /** Charged for its port and sockets. Undefined: nobody. */
+  /** Charged for its port and sockets. Undefined: not charged. */
   account: IdAccount | undefined;
   /**
    * RDMA_OPTION_ID_AFONLY: whether `::` leaves the IPv4 addresses of its port to others. Undefined:

@@ -59,7 +59,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
   readonly #endpoints = new Set<CmEndpoint>();
   /** Endpoints with a deadline: those that dial. */
   readonly #timed = new Set<CmEndpoint>();
-  /** None of them is due earlier. It may be too early, until the next look at all of them. */
+  /** Lower bound of their deadlines; recomputed by `handleDeadline`. */
   #timedDue: Micros = NEVER;
   /** Incoming connections whose MPA Request has not arrived yet. */
   readonly #counted: HalfOpenPool<CmEndpoint>;
@@ -99,8 +99,8 @@ export class ConnectionManager implements EndpointOwner<CmId> {
   }
 
   /**
-   * RDMA_OPTION_ID_AFONLY, also for an id that is bound. As in the kernel, an id that has a port
-   * keeps it, whoever has the same one. EINVAL in later states.
+   * RDMA_OPTION_ID_AFONLY, also for a bound id. As in the kernel, a bound id keeps its port even if another
+   * id has the same one. EINVAL in later states.
    */
   setAfOnly(id: CmId, afOnly: boolean): void {
     this.#expect(id, 'idle', 'bound');
@@ -346,7 +346,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     }
   }
 
-  /** Fires what is due: of many dials some, and the rest is due still. */
+  /** Handles expired deadlines, a limited number per call; the others stay due. */
   handleDeadline(now: Micros): void {
     if (now >= this.#timedDue) this.#handleDials(now);
     this.#ports.handleDeadline(now);
@@ -446,13 +446,13 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     };
   }
 
-  /** For the ends of commands and inputs. Throws `InvariantError`. */
+  /** Call after commands and inputs. Throws `InvariantError`. */
   assertInvariants(): void {
     const connections = this.#endpoints.size;
-    assert(this.#ids.size <= this.#limits.idsMax, 'no more ids than the limit');
-    assert(this.#counted.size <= connections, 'what awaits its Request is a connection');
-    assert(this.#timed.size <= connections, 'what dials is a connection');
-    assert(this.#timed.size === this.#dialingQPs.size, 'each QP that dials has one connection');
+    assert(this.#ids.size <= this.#limits.idsMax, 'too many ids');
+    assert(this.#counted.size <= connections, 'more half-open connections than connections');
+    assert(this.#timed.size <= connections, 'more dialing connections than connections');
+    assert(this.#timed.size === this.#dialingQPs.size, 'dialing connections and QPs differ');
   }
 
   /**
@@ -465,40 +465,40 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     this.#ports.assertInvariants();
     const counted = new Set(this.#counted.all());
     for (const endpoint of counted) {
-      assert(this.#endpoints.has(endpoint), 'a connection that counts exists');
+      assert(this.#endpoints.has(endpoint), 'half-open connection is unknown');
       const starting = endpoint.phase === 'awaiting-request' || endpoint.rejecting;
-      assert(starting, 'a connection counts until its Request');
+      assert(starting, 'connection still half-open after its Request');
     }
     for (const endpoint of this.#timed) {
-      assert(this.#endpoints.has(endpoint), 'a connection with a deadline exists');
-      assert(endpoint.phase === 'dialing', 'a connection has its deadline while it dials');
+      assert(this.#endpoints.has(endpoint), 'connection with a deadline is unknown');
+      assert(endpoint.phase === 'dialing', 'deadline of a connection that does not dial');
       assert(
         endpoint.qp !== undefined && this.#dialingQPs.has(endpoint.qp),
-        'a connection that dials has a QP that dials',
+        'dialing connection without a QP',
       );
     }
     for (const endpoint of this.#endpoints) {
       const { id, phase } = endpoint;
-      assert(phase !== 'over', 'a connection that is over is forgotten');
+      assert(phase !== 'over', 'ended connection is still known');
       // A rejected connection ends on its own, independently of its id.
       const owned = id === undefined || phase === 'leaving' || this.#ids.has(id);
-      assert(owned, 'a connection belongs to an id that exists');
+      assert(owned, 'connection of an unknown id');
     }
     for (const id of this.#ids) this.#assertId(id, counted);
   }
 
   #assertId({ state }: CmId, counted: ReadonlySet<CmEndpoint>): void {
-    assert(state.kind !== 'destroyed', 'a destroyed id is forgotten');
+    assert(state.kind !== 'destroyed', 'destroyed id is still known');
     if (state.kind !== 'listening') return;
     const { starting, pending, backlog } = state.listener;
-    assert(pending.size <= backlog, 'no more requests wait than the backlog');
+    assert(pending.size <= backlog, 'pending requests exceed the backlog');
     starting.assertInvariants();
     for (const endpoint of starting.all()) {
-      assert(counted.has(endpoint), 'a connection that starts counts');
+      assert(counted.has(endpoint), 'starting connection is not half-open');
     }
     for (const id of pending) {
-      assert(this.#ids.has(id), 'a request that waits has an id');
-      assert(this.#endpointOf(id)?.phase === 'requested', 'a request that waits is not answered');
+      assert(this.#ids.has(id), 'pending request of an unknown id');
+      assert(this.#endpointOf(id)?.phase === 'requested', 'pending request was answered');
     }
   }
 
@@ -686,13 +686,13 @@ function requestText({ device }: CmEndpoint, { revision, enhanced }: RequestEven
   return enhanced ? 'enhanced Initiate over SCTP' : 'Initiate over SCTP';
 }
 
-/** A connection to the address of a device that speaks another protocol there. */
+/** An error for a connection over a protocol that the device at the address does not use. */
 function otherLayerText({ name, lowerLayer }: CmDevice, facts: SocketFacts): string {
   const { address } = facts.local;
-  return `${LAYER_TEXT[facts.lowerLayer]} came to ${address}, where ${name} speaks ${LAYER_TEXT[lowerLayer]}`;
+  return `connection over ${LAYER_TEXT[facts.lowerLayer]} to ${address}, but device ${name} uses ${LAYER_TEXT[lowerLayer]}`;
 }
 
-/** Makes room in a pool for one more from `address`; false if the address already has its share. */
+/** Makes room in a pool for a connection from `address`; false if the address is at its share. */
 function makeRoom(pool: HalfOpenPool<CmEndpoint>, address: string, now: Micros): boolean {
   const place = pool.placeFor(address);
   if (place === undefined) return false;

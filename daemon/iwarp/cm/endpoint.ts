@@ -159,7 +159,7 @@ export class Endpoint<Id> {
   }
 
   // SCTP-6.3-02
-  /** Responder: the same without its consumer's word; not every wire calls that a rejection. */
+  /** Responder: rejects without a decision of its consumer. Not every wire sends that as a rejection. */
   #refuse(now: Micros): void {
     this.stream?.refuse(now);
     this.#leave(now);

@@ -49,13 +49,13 @@ export class HalfOpenPool<Connection extends HalfOpen> {
   assertInvariants(): void {
     let size = 0;
     for (const [key, share] of this.#shares) {
-      assert(share.size > 0, 'an address without connections has no share');
+      assert(share.size > 0, 'empty share');
       for (const { remote } of share) {
-        assert(addressOwner(remote.address) === key, 'a connection counts to its own address');
+        assert(addressOwner(remote.address) === key, 'connection counted for another address');
       }
       size += share.size;
     }
-    assert(size === this.#size, 'as many connections are counted as there are');
+    assert(size === this.#size, 'connections miscounted');
   }
 
   /**

@@ -12,9 +12,9 @@ import { type Micros, NEVER } from '#daemon/rnic/wire-port';
 import type { HostNetwork } from './cm-host.ts';
 import type { CmId } from './cm-id.ts';
 
-/** How long a port is held after its id: programs on a busy machine may take a second to go on. */
+/** How long a port is held after its id: programs on a busy machine may take a second to listen again. */
 export const PORT_KEPT_MICROS = 2_000_000;
-/** Ports that are released in one turn: thousands may be due together. The rest is due still. */
+/** Ports released in one turn: thousands may be due together. The others stay due. */
 const DUE_MAX = 64;
 
 /** Reserves and releases ports for ids, and holds some in between. */
@@ -85,8 +85,8 @@ export class KeptPorts {
   assertInvariants(): void {
     let latest = 0;
     for (const [id, due] of this.#due) {
-      assert(id.state.kind === 'destroyed', 'a port is kept for an id that is gone');
-      assert(due >= latest, 'the port that is due first comes first');
+      assert(id.state.kind === 'destroyed', 'held port of an id that exists');
+      assert(due >= latest, 'held ports out of order');
       latest = due;
     }
   }

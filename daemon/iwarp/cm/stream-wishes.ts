@@ -57,7 +57,7 @@ export class SharedOptions {
   }
 }
 
-/** Both are of `streamOptions`, so their names have the same order. */
+/** `streamOptions` makes both, so their properties have the same order. */
 function areEqual(one: StreamOptions, other: StreamOptions): boolean {
   const values = Object.values(other);
   return Object.values(one).every((value, index) => value === values[index]);

@@ -89,7 +89,7 @@ export class FpduReceiver {
     sink: UlpduSink,
     unsealed = false,
   ): ProtocolError | undefined {
-    assert(start >= 0 && start <= end && end <= bytes.length, 'a range lies within its buffer');
+    assert(start >= 0 && start <= end && end <= bytes.length, 'range extends past its buffer');
     // MPA-8-07
     if (this.#error !== undefined) return this.#error;
     let at = start;

@@ -104,7 +104,7 @@ export class FpduSender implements UlpduWriter {
 
   /** Queues a copy of our startup frame: plain bytes without CRC or markers (MPA-7.1-03). */
   sendStartupFrame(frame: Uint8Array): void {
-    assert(!this.#fullOperation, 'a startup frame goes before the first FPDU');
+    assert(!this.#fullOperation, 'startup frame after Full Operation began');
     const tail = this.#chunkWithRoom(frame.length);
     tail.bytes.set(frame, tail.committed);
     tail.committed += frame.length;
@@ -113,9 +113,9 @@ export class FpduSender implements UlpduWriter {
   }
 
   // MPA-4.3-01: `markers` is the peer's request, which every sender here can meet.
-  /** Starts FPDUs. The marker count starts here, behind our startup frame (MPA-4.3-09). */
+  /** Starts FPDUs. The marker count starts here, after our startup frame (MPA-4.3-09). */
   enterFullOperation(crcEnabled: boolean, markers: boolean): void {
-    assert(!this.#fullOperation, 'Full Operation is entered once');
+    assert(!this.#fullOperation, 'Full Operation entered twice');
     this.#fullOperation = true;
     this.#roomBytes = this.#highWaterBytes;
     this.#crcEnabled = crcEnabled;
@@ -150,7 +150,7 @@ export class FpduSender implements UlpduWriter {
     }
     this.#ulpduLength = 0;
     if (this.#queuedBytes >= this.#roomBytes) {
-      assert(this.#fullOperation, 'FPDUs are sent in Full Operation');
+      assert(this.#fullOperation, 'FPDU before Full Operation');
       return false;
     }
     const fpduBytes = fpduSizeBytes(ulpduLength);
@@ -168,7 +168,7 @@ export class FpduSender implements UlpduWriter {
   commit(): void {
     const ulpduLength = this.#ulpduLength;
     const tail = this.#last;
-    assert(ulpduLength > 0 && tail !== undefined, 'commit follows begin');
+    assert(ulpduLength > 0 && tail !== undefined, 'commit without begin');
     this.#ulpduLength = 0;
     const bytes = tail.bytes;
     const start = tail.committed;
@@ -184,13 +184,12 @@ export class FpduSender implements UlpduWriter {
       insertMarkers(bytes, start, fpduBytes, this.#phase);
       this.#phase = markerPhase(this.#phase + span);
     }
-    // MPA-4.4-11, MPA-4.4-12, MPA-4.4-13: the CRC covers everything from the leading marker, if
-    // any, to the last PAD byte or the marker behind it. MPA-4.4-15: the CRC field is last and not
-    // covered.
+    // MPA-4.4-11, MPA-4.4-12, MPA-4.4-13: the CRC covers everything from the leading marker, if any, to the
+    // last PAD byte or the marker after it. MPA-4.4-15: the CRC field is last and not covered.
     const end = start + span;
     const crcAt = end - FPDU_CRC_BYTES;
     if (this.#crcEnabled) {
-      // A startup frame in the same bytes could not be told from an FPDU.
+      // A startup frame in the same bytes would be taken for an FPDU.
       if (this.#leavesUnsealed && !this.#markers && this.#startupBytesToPoll === 0) {
         writeUint32(bytes, crcAt, 0);
         tail.unsealed = true;
@@ -211,7 +210,7 @@ export class FpduSender implements UlpduWriter {
     this.#segmentBytes = segmentBytes;
   }
 
-  /** Lifts the high-water mark: what is still framed is short, and the last. */
+  /** Lifts the high-water mark: only little output remains to be framed. */
   liftHighWater(): void {
     this.#highWaterBytes = Number.POSITIVE_INFINITY;
     if (this.#fullOperation) this.#roomBytes = Number.POSITIVE_INFINITY;
@@ -224,9 +223,9 @@ export class FpduSender implements UlpduWriter {
     let left = bytes;
     while (left > 0) {
       const head = this.#first;
-      assert(head !== undefined, 'no more is flushed than was polled');
+      assert(head !== undefined, 'flushed more than was polled');
       const taken = Math.min(left, head.polled - head.flushed);
-      assert(taken > 0, 'no more is flushed than was polled');
+      assert(taken > 0, 'flushed more than was polled');
       head.flushed += taken;
       left -= taken;
       this.#queuedBytes -= taken;
@@ -236,7 +235,7 @@ export class FpduSender implements UlpduWriter {
       this.#pool.release(head.bytes);
       if (this.#first !== undefined) continue;
       this.#last = undefined;
-      // Whoever holds a chunk keeps it from the garbage collector when the pool has enough of them.
+      // Drop the reference, so that the garbage collector can free a chunk that the pool does not keep.
       this.bytes = NO_BYTES;
     }
   }
@@ -337,7 +336,7 @@ export class FpduSender implements UlpduWriter {
     return end;
   }
 
-  /** True when `span` bytes behind `sentBytes` of the same write stay within one segment. */
+  /** True if `span` more bytes after `sentBytes` of the same write stay within one segment. */
   #fitsSegment(sentBytes: number, span: number): boolean {
     const used = this.#segmentBytes === 0 ? 1 : sentBytes % this.#segmentBytes;
     return used + span <= this.#segmentBytes;

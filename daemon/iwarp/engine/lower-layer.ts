@@ -37,7 +37,7 @@ export interface UlpduWriter {
   commit(): void;
   /** The longest ULPDU worth posting now, at most `mulpduBytes`. */
   ulpduRoomBytes(mulpduBytes: number): number;
-  /** Lifts the limit of the output: what is still framed is short, and the last. */
+  /** Lifts the limit of the output: only little output remains to be framed. */
   liftHighWater(): void;
 }
 
@@ -56,8 +56,8 @@ export type SetupEffect =
       readonly error: ProtocolError | undefined;
     }
   /**
-   * Over. No message is framed any more. The connection is closed with a FIN, with a reset, or when
-   * what is queued has been sent.
+   * The stream has failed and frames no more messages. The connection is closed with FIN, with a reset, or
+   * once the queued output is sent.
    */
   | {
       readonly type: 'failed';
@@ -68,7 +68,7 @@ export type SetupEffect =
 /** What the stream must do, in order. */
 export type LowerEffect =
   | SetupEffect
-  /** The peer has ended its half, behind its last ULPDU. */
+  /** The peer has ended its half after its last ULPDU. */
   | { readonly type: 'peer-finished' };
 
 export interface LowerLayer {
@@ -97,9 +97,9 @@ export interface LowerLayer {
   enterFullOperation(agreement: Agreement): void;
   /** Payload bytes that one packet holds have changed. */
   setPathBytes(pathBytes: number): void;
-  /** Ends our half: called once, when everything framed is flushed. `finished` tells when it has. */
+  /** Ends our half: called once, when everything framed is flushed. `finished` then turns true. */
   finish(): void;
-  /** Input is no longer wanted: releases what is held of it. */
+  /** Input is no longer wanted: releases held input. */
   releaseInput(): void;
   /** The connection is gone: releases the output, too. */
   releaseOutput(): void;
@@ -107,14 +107,14 @@ export interface LowerLayer {
   // Inputs
 
   /**
-   * Takes input before Full Operation, borrowed for the call. Returns where in `bytes` the input of
-   * Full Operation begins. `payloadProtocol` says what an SCTP message is; 0 on TCP.
+   * Takes input before Full Operation, borrowed for the call. Returns where in `bytes` the input of Full
+   * Operation begins. `payloadProtocol` is that of an SCTP message; 0 on TCP.
    */
   handleStartup(bytes: Uint8Array, payloadProtocol: number): number;
   /**
-   * Takes input in Full Operation, `bytes[start, end)`, and delivers what is complete to `sink`.
-   * Returns the first error, the sink's or ours, now and on every later call. With no bytes, it
-   * delivers what waits. Checksums of what is `unsealed` are not looked at.
+   * Takes input in Full Operation, `bytes[start, end)`, and delivers complete ULPDUs to `sink`. Returns the
+   * first error, the sink's or ours, now and on every later call. With no bytes, it delivers held ULPDUs.
+   * Does not check checksums of `unsealed` input.
    */
   receive(
     bytes: Uint8Array,
@@ -124,7 +124,7 @@ export interface LowerLayer {
     sink: UlpduSink,
     unsealed: boolean,
   ): ProtocolError | undefined;
-  /** Takes input that is not wanted any more: only the peer's end in it counts. */
+  /** Takes input that is no longer wanted. Only the peer's end in it counts. */
   drop(bytes: Uint8Array, payloadProtocol: number): void;
   /** The connection has taken the oldest `bytes` polled bytes. */
   flushed(bytes: number): void;
@@ -163,7 +163,7 @@ export interface LowerLayer {
   readonly midUlpdu: boolean;
   /** The bytes of a partial ULPDU; borrowed until the next input. */
   readonly heldInput: Uint8Array;
-  /** True when input that came before Full Operation waits to be received. */
+  /** True if input from before Full Operation waits to be received. */
   readonly inputWaits: boolean;
   /** Bytes to send that the connection has not taken. */
   readonly queuedBytes: number;

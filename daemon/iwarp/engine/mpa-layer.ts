@@ -140,7 +140,7 @@ export class MpaLayer implements LowerLayer {
   }
 
   drop(): void {
-    // The socket tells of the peer's FIN.
+    // The socket reports the peer's FIN.
   }
 
   flushed(bytes: number): void {
@@ -232,7 +232,7 @@ export class MpaLayer implements LowerLayer {
     return this.writer.queuedBytes === 0;
   }
 
-  // DDP-6.2.1-05: the peer's FIN is awaited, of which the socket tells.
+  // DDP-6.2.1-05: wait for the peer's FIN, which the socket reports.
   get peerEnded(): boolean {
     return false;
   }

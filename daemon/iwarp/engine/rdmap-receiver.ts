@@ -52,7 +52,7 @@ const ATOMIC_TARGET_BYTES = 8;
 /** `#sendOpcode` when no message on QN 0 is in progress. */
 const NO_MESSAGE = -1;
 
-/** siw's treatment of a zero-length read that waited behind another one. */
+/** siw's treatment of a zero-length read that was queued after another one. */
 const SIW_ZERO_READ = 'siw-queued-zero-length-read';
 
 /** Options of a receiver. */

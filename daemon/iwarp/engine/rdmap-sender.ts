@@ -1,14 +1,13 @@
 /**
- * The outbound half of RDMAP: chooses the next message and frames its segments (RFC 5040 §4–5,
- * RFC 7306).
+ * The outbound half of RDMAP: chooses the next message and frames its segments (RFC 5040 §4–5, RFC 7306).
  *
- * Two sources share the stream and alternate message by message: the consumer's send queue, and the
- * Responses owed to the peer. Segments of two messages are never interleaved (DDP-5.3-02), so a
- * message that has begun is finished first. A Terminate precedes any message that has not begun
- * (RFC 5040 §7.1), and nothing follows it.
+ * Two sources share the stream and alternate message by message: the consumer's send queue, and the pending
+ * Responses. Segments of two messages are never interleaved (DDP-5.3-02), so a message that has begun is
+ * finished first. A Terminate precedes any message that has not begun (RFC 5040 §7.1), and nothing follows
+ * it.
  *
- * An outstanding RDMA Read holds back no message of the send queue (RFC 5040 §5.5 rule 15), but a
- * request beyond ORD holds back everything behind it (RDMAP-5.5-09).
+ * An outstanding RDMA Read does not delay the send queue (RFC 5040 §5.5 rule 15), but a request beyond ORD
+ * delays everything after it (RDMAP-5.5-09).
  */
 
 import { assert } from '#daemon/invariants/assert';
@@ -137,7 +136,7 @@ export class RDMAPSender {
     return this.#sentBytes;
   }
 
-  /** True when all that may still be sent is behind a request that waits for others to be answered. */
+  /** True if all remaining messages follow a request that waits for answers to others. */
   get waitsForAnswers(): boolean {
     const { kind } = this.#message;
     const isRequest = kind === OutboundKind.readRequest || kind === OutboundKind.atomic;
@@ -159,7 +158,7 @@ export class RDMAPSender {
     this.#rtr = kind;
   }
 
-  /** Queues an RDMA Write without payload, behind the message in progress. */
+  /** Queues an RDMA Write without payload, after the message in progress. */
   queueNudge(): void {
     this.#nudge = true;
   }
@@ -243,7 +242,7 @@ export class RDMAPSender {
       this.#messageTaken = true;
     }
     const { kind } = this.#message;
-    // RDMAP-6.1-03 RDMAP-5.5-09 a request beyond ORD waits, and everything behind it.
+    // RDMAP-6.1-03 RDMAP-5.5-09 a request beyond ORD waits, and everything after it.
     if ((kind === OutboundKind.readRequest || kind === OutboundKind.atomic) && this.#orrq.full) {
       this.#queueWaits = true;
       return false;
@@ -285,7 +284,7 @@ export class RDMAPSender {
       case OutboundKind.atomic:
         return this.#frameAtomicRequest();
       default:
-        assert(false, `an outbound message has a kind, not ${message.kind}`);
+        assert(false, `unknown kind of outbound message: ${message.kind}`);
     }
   }
 
@@ -428,7 +427,7 @@ export class RDMAPSender {
   /** Records the request being framed. `internal`: it is the RTR, sent while nothing else is. */
   #pushOutbound(kind: RequestKind, identifier: number, internal: boolean): void {
     const request = this.#orrq.spare();
-    assert(request !== undefined, 'a request is framed only when ORD allows it');
+    assert(request !== undefined, 'request beyond ORD');
     const message = this.#message;
     request.kind = kind;
     request.internal = internal;
@@ -445,7 +444,7 @@ export class RDMAPSender {
 
   #frameResponse(): Step {
     const request = this.#irrq.head;
-    assert(request !== undefined, 'a Response under way has its request');
+    assert(request !== undefined, 'Response without a request');
     return request.kind === RequestKind.read
       ? this.#frameReadResponse(request)
       : this.#frameAtomicResponse(request);
@@ -524,7 +523,7 @@ export class RDMAPSender {
     const ddp = this.#ddp;
     // Take the header from the policy only when there is room for it.
     const header = this.#policy.peek();
-    assert(header !== undefined, 'a Terminate is pending');
+    assert(header !== undefined, 'no Terminate pending');
     const size = terminateSizeBytes(header);
     const at = ddp.beginUntagged(true, TERMINATE, 0, QueueNumber.terminate, 0, size);
     if (at < 0) return Step.blocked;

@@ -8,7 +8,7 @@
  * Where the RFCs leave a choice: a responder that fails before the initiator's first FPDU closes
  * without a Terminate (RFC 5044 §7.1.2 rule 4 contradicts RFC 6581 §9.3; EMPA-9.3-03). An
  * unenhanced Reply to an enhanced Request is taken literally: depths stay as configured, no RTR is
- * due, and the consumer sees no peer depths (EMPA-10-07). Bytes behind a Reply are the responder's
+ * due, and the consumer sees no peer depths (EMPA-10-07). Bytes after a Reply are the responder's
  * first FPDUs, since the kernel's siw sends before it may (MPA-7.1.1-23).
  *
  * Read before changing: RFC 5044 §7.1; RFC 6581 §5 to §10.
@@ -56,7 +56,7 @@ export type StartupEffect =
 type State =
   | { readonly name: 'idle' }
   | { readonly name: 'awaiting-reply'; readonly request: StartupFrame; readonly deadline: Micros }
-  /** Initiator with a local error, which it reports once the Reply lets it send. */
+  /** Initiator with a local error, which it reports once the Reply allows it to send. */
   | { readonly name: 'giving-up'; readonly request: StartupFrame; readonly deadline: Micros }
   | { readonly name: 'awaiting-request'; readonly deadline: Micros }
   | { readonly name: 'awaiting-consumer'; readonly request: StartupFrame }
@@ -154,7 +154,7 @@ export class Startup {
     now: Micros,
   ): void {
     if (this.#state.name === 'failed') return;
-    assert(this.#state.name === 'awaiting-consumer', 'a Request is accepted once');
+    assert(this.#state.name === 'awaiting-consumer', 'no Request to accept');
     const { request } = this.#state;
     const options = this.#options;
     // EMPA-10-01, EMPA-10-02, EMPA-10-04
@@ -175,7 +175,7 @@ export class Startup {
   /** Responder: rejects. MPA leaves TCP open (MPA-7.1.2-05). Errors as for `accept`. */
   reject(privateData: Uint8Array): void {
     if (this.#state.name === 'failed') return;
-    assert(this.#state.name === 'awaiting-consumer', 'a Request is rejected once');
+    assert(this.#state.name === 'awaiting-consumer', 'no Request to reject');
     const { request } = this.#state;
     const parameters =
       request.enhanced === undefined
@@ -188,9 +188,9 @@ export class Startup {
   }
 
   /**
-   * A local error ends the connection. An initiator that awaits the Reply must not send before it,
-   * so it sends a Terminate behind it. A responder closes without one, even after its Reply. Does
-   * nothing once startup is over.
+   * A local error ends the connection. An initiator that awaits the Reply must not send before it arrives, so
+   * it sends a Terminate afterwards. A responder closes without one, even after its Reply. Does nothing once
+   * startup is over.
    */
   failLocally(text: string): void {
     const state = this.#state;
@@ -334,7 +334,7 @@ export class Startup {
 
   /** Parses the complete frame. Its Private Data keeps the buffer, which is not reused. */
   #parseInbound(kind: StartupFrameKind): StartupFrame | undefined {
-    assert(this.#inbound !== undefined, 'a complete frame is there');
+    assert(this.#inbound !== undefined, 'no frame to parse');
     const frame = parseStartupFrame(this.#inbound.subarray(0, this.#inboundBytes), kind);
     this.#inbound = undefined;
     this.#inboundBytes = 0;
@@ -370,7 +370,7 @@ export class Startup {
   #handleReply(reply: StartupFrame): void {
     const state = this.#state;
     const givingUp = state.name === 'giving-up';
-    assert(givingUp || state.name === 'awaiting-reply', 'a Reply is handled when it is awaited');
+    assert(givingUp || state.name === 'awaiting-reply', 'unexpected Reply');
     const { request } = state;
     if (reply.enhanced !== undefined && request.enhanced === undefined) {
       // EMPA-10-02
@@ -448,7 +448,7 @@ export class Startup {
   }
 
   #failExcess(): void {
-    this.#failFrame('bytes behind a Request that has no Reply yet', undefined, 'abort');
+    this.#failFrame('bytes after a Request that has no Reply yet', undefined, 'abort');
   }
 
   // MPA-8-06, MPA-7.1.2-03, MPA-7.1.2-08: closed at once, with code 4, and nothing is sent.
@@ -470,7 +470,7 @@ export class Startup {
 
   #transition(next: State): void {
     const legal = LEGAL[this.#state.name].includes(next.name);
-    assert(legal, `MPA startup does not go from ${this.#state.name} to ${next.name}`);
+    assert(legal, `MPA startup: illegal transition from ${this.#state.name} to ${next.name}`);
     this.#state = next;
   }
 }

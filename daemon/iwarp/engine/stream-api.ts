@@ -64,7 +64,7 @@ export interface StreamOptions {
   readonly nudgeDelayMicros?: Micros;
 }
 
-/** What both ends have agreed on, and what the peer sent. */
+/** The agreed options, and what the peer sent. */
 export interface Agreement {
   /** Negotiated depths: inbound reads we serve, outbound reads we may have. */
   readonly ird: number;
@@ -113,7 +113,7 @@ export type StreamEvent =
   | ({ readonly type: 'established' } & Agreement)
   /** The silent peer of `nudgeDelayMicros` was sent an RDMA Write without payload. */
   | { readonly type: 'nudged'; readonly quirk: string; readonly text: string }
-  /** A Terminate arrived, or is about to be sent. The stream then closes by itself. */
+  /** A Terminate arrived, or is about to be sent. The stream then closes on its own. */
   | { readonly type: 'terminated'; readonly by: 'us' | 'peer'; readonly failure: StreamFailure }
   /** The peer sent its FIN after its last whole FPDU. */
   | { readonly type: 'peer-closed' }
@@ -153,17 +153,17 @@ export interface StreamPort extends Wire {
   leaveUnsealed(): void;
   /** Completes the checksums in polled bytes, which may also be a copy. */
   seal(bytes: Uint8Array): void;
-  /** Responder: refuses the request without its consumer's word. */
+  /** Responder: refuses the request without a decision of its consumer. */
   refuse(now: Micros): void;
   // Inputs
   /**
-   * `payloadProtocol` says what the SCTP message is; on TCP there is none. Checksums of what is
-   * `unsealed` are not looked at: it came unchanged.
+   * `payloadProtocol` is that of an SCTP message; omitted on TCP. `unsealed` input came unchanged, so its
+   * checksums are not checked.
    */
   handleBytes(bytes: Uint8Array, now: Micros, payloadProtocol?: number, unsealed?: boolean): void;
   /** The socket has taken this many of the polled bytes. */
   handleFlushed(bytes: number, now: Micros): void;
-  /** The peer has acknowledged everything that the transport has taken. Only SCTP tells. */
+  /** The peer has acknowledged everything that the transport has taken. Only SCTP reports this. */
   handleAcknowledged(now: Micros): void;
   /** The peer's FIN. */
   handlePeerClosed(now: Micros): void;
@@ -176,7 +176,7 @@ export interface StreamPort extends Wire {
   readonly polledProtocol: number;
   /** True if another SCTP message follows it at once. */
   readonly polledFollowed: boolean;
-  /** True if checksums may be missing from what was polled last. */
+  /** True if checksums may be missing from the bytes polled last. */
   readonly polledUnsealed: boolean;
   pollEvent(): StreamEvent | undefined;
 }

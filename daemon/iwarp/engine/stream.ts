@@ -373,7 +373,7 @@ export class Stream implements StreamPort {
         break;
       case 'failed':
         this.#failure ??= effect.failure;
-        // Without an event, the connection ends behind what is polled.
+        // No event: the caller closes once the queued output is sent.
         if (effect.close !== 'flush') {
           this.#events.push({ type: effect.close === 'finish' ? 'finish' : 'abort' });
         }
@@ -390,7 +390,7 @@ export class Stream implements StreamPort {
   #enterFullOperation(agreement: Agreement): void {
     const user = this.#user;
     // MPA-7.1-04
-    assert(user !== undefined, 'a queue pair is bound before Full Operation');
+    assert(user !== undefined, 'Full Operation without a queue pair');
     const lower = this.#lower;
     lower.enterFullOperation(agreement);
     this.#operation = new FullOperation({
@@ -420,7 +420,7 @@ export class Stream implements StreamPort {
     }
     if (this.#peerClosed && start < bytes.length) {
       // DDP-6.2.1-03
-      this.#lose('bytes came behind the FIN of the peer', undefined);
+      this.#lose('received bytes after the FIN of the peer', undefined);
       this.#abortNow();
       return;
     }
@@ -433,7 +433,7 @@ export class Stream implements StreamPort {
     if (this.#lower.peerHasSpoken) this.#nudgeDeadline = NEVER;
   }
 
-  /** The peer may not have seen the bytes sent right behind its Reply; more bytes make it look. */
+  /** The peer may not have seen the bytes sent right after its Reply; more bytes make it look. */
   #nudge(now: Micros): void {
     this.#nudgeDeadline = NEVER;
     if (!this.sendable || !this.#lower.hasSpoken) return;
@@ -495,9 +495,9 @@ export class Stream implements StreamPort {
     if (!this.#sending && this.#state !== 'flushing' && this.#state !== 'finished') return;
     this.#faultNoted = true;
     this.#failure ??= failureOf(policy.error);
-    // Nothing can be sent behind our end, before a responder may send, or to a lost peer.
-    const tellable = policy.pending || operation.terminateFramed;
-    if (this.#state === 'finished' || !this.#lower.sendable || !tellable) {
+    // No Terminate can be sent after our FIN, before a responder may send, or to a lost peer.
+    const canNotify = policy.pending || operation.terminateFramed;
+    if (this.#state === 'finished' || !this.#lower.sendable || !canNotify) {
       this.#abortNow();
       return;
     }
@@ -506,10 +506,10 @@ export class Stream implements StreamPort {
     this.#close('terminating', now);
   }
 
-  // RDMAP-3.2-03 RDMAP-7.1-01 the local consumer is told as well.
+  // RDMAP-3.2-03 RDMAP-7.1-01 the local consumer is notified as well.
   #announceTerminate(operation: FullOperation): void {
     const { error } = operation.policy;
-    assert(error !== undefined, 'a Terminate has its fault');
+    assert(error !== undefined, 'terminate announced without an error');
     const failure = { ...failureOf(error), ...this.#failure, told: 'a Terminate' };
     this.#events.push({ type: 'terminated', by: 'us', failure });
   }

@@ -1,6 +1,6 @@
 /**
- * Decides the consequences of a stream's first fault: which error it is, what its Terminate copies,
- * and whether one may be sent.
+ * Decides the consequences of a stream's first fault: its error code, which headers its Terminate copies, and
+ * whether a Terminate may be sent.
  *
  * Only the first fault counts, and one Terminate is sent (RFC 5040 §5.4, §7.1). A Terminate, a lost
  * connection or a failed startup is never answered by one.

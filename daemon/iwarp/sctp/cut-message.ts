@@ -1,4 +1,4 @@
-/** What tells the peer of a session that it was cut off, when its association stays. */
+/** Notifies the peer that a session was aborted while its association stays. */
 import { writeUint16 } from '../wire/bytes.ts';
 import { UNTAGGED_HEADER_BYTES, writeUntaggedHeader } from '../wire/ddp-header.ts';
 import { QueueNumber, RDMAPOpcode, rdmapControl } from '../wire/rdmap-header.ts';
@@ -11,7 +11,7 @@ import {
 import { SSN_BYTES } from './session-message.ts';
 
 const { layer, etype, code } = TERMINATE_ERRORS.rdmapLocalCatastrophic;
-/** It is about no segment of the peer's. */
+/** Refers to no segment of the peer. */
 const HEADER: TerminateHeader = {
   layer,
   etype,
@@ -22,8 +22,8 @@ const HEADER: TerminateHeader = {
 };
 
 /**
- * Returns an RDMAP Terminate, in a message with the given DDP-SSN. The Terminate of the session
- * follows it; alone, that would look like a graceful end, although what was queued is dropped.
+ * Returns an RDMAP Terminate in a message with the given DDP-SSN. The session's Terminate follows it; alone,
+ * that would look like a graceful end, although queued output was dropped.
  */
 // SCTP-11.3-02
 export function makeCutMessage(ssn: number): Uint8Array {

@@ -1,6 +1,6 @@
 /**
- * The outbound half of a DDP stream over SCTP: segments and control messages, each in one SCTP
- * message behind its DDP-SSN, built in place in chunks of a pool (RFC 5043 §5.2).
+ * The outbound half of a DDP stream over SCTP: segments and control messages, each in one SCTP message after
+ * its DDP-SSN, built in place in chunks of a pool (RFC 5043 §5.2).
  *
  * `pollTransmit` returns one message at a time, which SCTP must keep whole.
  */
@@ -62,7 +62,7 @@ export class MessageWriter implements UlpduWriter {
   segmentMaxBytes: number;
   /** The payload protocol of the message polled last. */
   polledProtocol = 0;
-  /** True if another message is queued behind it. */
+  /** True if another message follows the one polled last. */
   polledFollowed = false;
   readonly #pool: ChunkPool;
   #highWaterBytes: number;
@@ -119,7 +119,7 @@ export class MessageWriter implements UlpduWriter {
   // SCTP-5.2.2-01: no length, pad, marker or CRC.
   commit(): void {
     const tail = this.#chunks[this.#chunks.length - 1];
-    assert(this.#ulpduLength > 0 && tail !== undefined, 'commit follows begin');
+    assert(this.#ulpduLength > 0 && tail !== undefined, 'commit without begin');
     writeUint16(tail.bytes, tail.committed, this.#nextSsn());
     const length = SSN_BYTES + this.#ulpduLength;
     this.#ulpduLength = 0;
@@ -159,9 +159,9 @@ export class MessageWriter implements UlpduWriter {
     let left = bytes;
     while (left > 0) {
       const head = this.#chunks[0];
-      assert(head !== undefined, 'no more is flushed than was polled');
+      assert(head !== undefined, 'flushed more than was polled');
       const taken = Math.min(left, head.polled - head.flushed);
-      assert(taken > 0, 'no more is flushed than was polled');
+      assert(taken > 0, 'flushed more than was polled');
       head.flushed += taken;
       left -= taken;
       this.#queuedBytes -= taken;

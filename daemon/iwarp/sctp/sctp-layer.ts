@@ -28,9 +28,9 @@ const NO_BYTES = new Uint8Array(0);
 const UNANSWERED_MAX_BYTES = 65_536;
 
 const TURN_TEXT: Readonly<Record<Exclude<Turn, 'due' | 'held'>, string>> = {
-  behind: 'a DDP-SSN came for the second time',
-  repeated: 'a DDP-SSN came for the second time',
-  'too-far': 'a DDP-SSN is further ahead than SCTP lets messages be',
+  past: 'the peer repeated a DDP-SSN',
+  repeated: 'the peer repeated a DDP-SSN',
+  'too-far': 'a DDP-SSN is further ahead than SCTP allows',
   'too-much': 'too many bytes wait for a DDP-SSN that is missing',
 };
 
@@ -100,11 +100,11 @@ export class SctpLayer implements LowerLayer {
   }
 
   leaveUnsealed(): void {
-    // SCTP has the checksum.
+    // SCTP has its own checksum.
   }
 
   seal(): void {
-    // SCTP has the checksum.
+    // SCTP has its own checksum.
   }
 
   failLocally(text: string): void {
@@ -130,7 +130,7 @@ export class SctpLayer implements LowerLayer {
   releaseInput(): void {
     this.#dropping = true;
     this.#sequencer.release();
-    // A stream that its user aborted ends behind what was framed: on TCP a FIN says so.
+    // An aborted stream ends after its framed messages; TCP would send a FIN.
     this.finish();
   }
 
@@ -278,7 +278,7 @@ export class SctpLayer implements LowerLayer {
   }
 
   // SCTP-6.6-03
-  /** True when another session may be opened on the SCTP stream: nothing is on its way. */
+  /** True when another session may be opened on the SCTP stream: no message is in flight. */
   get reusable(): boolean {
     return this.over && !this.#unacknowledged;
   }
@@ -303,8 +303,8 @@ export class SctpLayer implements LowerLayer {
   }
 
   /**
-   * Moves what the session sends to the writer, and its other effects behind what is reported. Follows
-   * every input of Full Operation: `finished` does not know what is still with the session.
+   * Moves the session's messages to the writer, and its other effects to the end of the queue. Call after
+   * every input of Full Operation: `finished` does not know the session's pending messages.
    */
   #transmit(): void {
     for (;;) {
@@ -337,19 +337,19 @@ export class SctpLayer implements LowerLayer {
     else this.#checkUnanswered();
   }
 
-  /** The message is due, and its consumer has not answered yet. */
+  /** Holds a message that is due until the consumer answers. */
   #wait(ssn: number, payloadProtocol: number, bytes: Uint8Array): void {
     const turn = this.#sequencer.hold(ssn, payloadProtocol, bytes);
     if (turn === 'too-much') this.#session.fail(TURN_TEXT[turn]);
     else this.#checkUnanswered();
   }
 
-  // Until it answers, a listener has not chosen its peer. An initiator has, and what overtakes the
-  // Accept may be much.
+  // Before its consumer answers, a listener has not chosen this peer. An initiator has, and much may
+  // overtake the Accept.
   #checkUnanswered(): void {
     if (!this.#session.unanswered || this.#sequencer.heldBytes <= UNANSWERED_MAX_BYTES) return;
     if (this.#dropping) return;
-    this.#session.fail('too many bytes came before the session was accepted');
+    this.#session.fail('received too many bytes before the session was accepted');
     this.#sequencer.release();
   }
 

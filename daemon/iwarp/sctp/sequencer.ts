@@ -15,7 +15,7 @@ import { assert } from '#daemon/invariants/assert';
 const AHEAD_MAX = 4096;
 /** Most bytes held: twice the largest send buffer that Linux gives a socket by default. */
 const HELD_MAX_BYTES = 8_388_608;
-/** DDP-SSNs are modulo 2^16; half of that is ahead, the other half behind. */
+/** DDP-SSNs are modulo 2^16: half of them are ahead, the other half past. */
 const SSN_MASK = 0xffff;
 const SSN_HALF = 0x8000;
 
@@ -25,8 +25,8 @@ interface HeldMessage {
   readonly bytes: Uint8Array;
 }
 
-/** What a message is to its order. */
-export type Turn = 'due' | 'held' | 'behind' | 'repeated' | 'too-far' | 'too-much';
+/** Where a message is in the order. */
+export type Turn = 'due' | 'held' | 'past' | 'repeated' | 'too-far' | 'too-much';
 
 export class Sequencer {
   readonly #held = new Map<number, HeldMessage>();
@@ -49,7 +49,7 @@ export class Sequencer {
   take(ssn: number, payloadProtocol: number, bytes: Uint8Array): Turn {
     const ahead = (ssn - this.#due) & SSN_MASK;
     if (ahead === 0) return this.#held.has(ssn) ? 'repeated' : 'due';
-    if (ahead >= SSN_HALF) return 'behind';
+    if (ahead >= SSN_HALF) return 'past';
     if (ahead > AHEAD_MAX) return 'too-far';
     return this.hold(ssn, payloadProtocol, bytes);
   }
@@ -101,7 +101,7 @@ export class Sequencer {
   assertInvariants(): void {
     let bytes = 0;
     for (const held of this.#held.values()) bytes += held.bytes.length;
-    assert(bytes === this.#heldBytes, 'the bytes held are those of the messages held');
-    assert(this.#held.size <= AHEAD_MAX + 1, 'no more is held than may be ahead');
+    assert(bytes === this.#heldBytes, 'held bytes miscounted');
+    assert(this.#held.size <= AHEAD_MAX + 1, 'too many messages held');
   }
 }

@@ -61,7 +61,7 @@ export type SessionMessageFault =
   | 'function'
   /** More Private Data than 512 bytes. */
   | 'private-data'
-  /** Bytes behind the function code of a Terminate. */
+  /** Bytes after the function code of a Terminate. */
   | 'terminate-data'
   /** No room for the enhanced word. */
   | 'enhanced';

@@ -44,7 +44,7 @@ type State =
   | { readonly name: 'open' }
   /** The peer's Terminate has come: nothing may follow it. */
   | { readonly name: 'peer-ended' }
-  /** Rejected, refused or failed: what still comes is dropped. */
+  /** Rejected, refused or failed: further messages are dropped. */
   | { readonly name: 'over' };
 
 const LEGAL: Readonly<Record<State['name'], readonly State['name'][]>> = {
@@ -113,7 +113,7 @@ export class DdpSession {
   /** Passive side: accepts. Does nothing if the session has ended since. */
   accept(privateData: Uint8Array, wishes: { readonly ird: number; readonly ord: number }): void {
     if (this.#state.name === 'over') return;
-    assert(this.#state.name === 'awaiting-consumer', 'an Initiate is accepted once');
+    assert(this.#state.name === 'awaiting-consumer', 'no Initiate to accept');
     const { request } = this.#state;
     const options = this.#options;
     const answer =
@@ -135,7 +135,7 @@ export class DdpSession {
   /** Passive side: its consumer rejects. */
   reject(privateData: Uint8Array): void {
     if (this.#state.name === 'over') return;
-    assert(this.#state.name === 'awaiting-consumer', 'an Initiate is rejected once');
+    assert(this.#state.name === 'awaiting-consumer', 'no Initiate to reject');
     const { request } = this.#state;
     const enhanced =
       request.enhanced === undefined
@@ -156,7 +156,7 @@ export class DdpSession {
   /** Passive side: the Initiate is refused, and not by a consumer. */
   refuse(): void {
     if (this.#state.name === 'over') return;
-    assert(this.#state.name === 'awaiting-consumer', 'an Initiate is refused once');
+    assert(this.#state.name === 'awaiting-consumer', 'no Initiate to refuse');
     this.#transition({ name: 'over' });
     this.#peerEnded = true;
     this.#sendTerminate();
@@ -169,7 +169,7 @@ export class DdpSession {
     this.#fail('local', text);
   }
 
-  /** Ends our half: the Terminate goes behind everything, once no earlier message can be overtaken. */
+  /** Ends our half: queues the Terminate last, once it cannot overtake an earlier message. */
   finish(): void {
     const { name } = this.#state;
     if (this.#terminateSent || (name !== 'open' && name !== 'peer-ended')) return;
@@ -219,7 +219,7 @@ export class DdpSession {
   handleSegment(): 'deliver' | 'wait' | 'drop' {
     switch (this.#state.name) {
       case 'open':
-        // SCTP-6.6-01: the active side speaks behind our Accept only.
+        // SCTP-6.6-01: the active side sends only after our Accept.
         this.handleProof();
         return 'deliver';
       case 'awaiting-consumer':
@@ -227,10 +227,10 @@ export class DdpSession {
       case 'over':
         return 'drop';
       case 'peer-ended':
-        this.fail('a DDP segment came behind the Terminate of the session');
+        this.fail('received a DDP segment after the Terminate of the session');
         return 'drop';
       default:
-        this.fail('a DDP segment came before the session was accepted');
+        this.fail('received a DDP segment before the session was accepted');
         return 'drop';
     }
   }
@@ -283,7 +283,7 @@ export class DdpSession {
     return (name === 'open' || name === 'peer-ended') && !this.#terminateSent;
   }
 
-  /** True while a peer that came to us has no answer. */
+  /** True while an incoming session is not answered. */
   get unanswered(): boolean {
     const { name } = this.#state;
     return name === 'awaiting-initiate' || name === 'awaiting-consumer';
@@ -354,7 +354,7 @@ export class DdpSession {
   #handleInitiate(message: SessionMessage): void {
     const enhanced = message.function === SessionFunction.enhancedInitiate;
     if (!enhanced && message.function !== SessionFunction.initiate) {
-      this.fail(`session control function ${message.function} came instead of Initiate`);
+      this.fail(`received session control function ${message.function} instead of Initiate`);
       return;
     }
     if (enhanced && !this.#options.enhancedSupported) {
@@ -380,7 +380,7 @@ export class DdpSession {
     const fresh = this.#state.name === 'idle' || this.#state.name === 'awaiting-initiate';
     this.#transition({ name: 'over' });
     this.#terminateWanted = false;
-    // SCTP-6.6-01: behind a message that may be on its way, only the association's end is quick.
+    // SCTP-6.6-01: while a message may be in flight, only aborting the association takes effect immediately.
     const mute = this.#unproven || (fresh && kind !== 'protocol' && kind !== 'invalid-frame');
     // SCTP-5.2.3-06: a refusal ends the session, and nothing answers it.
     if (!mute && kind !== 'refused' && !this.#terminateSent) this.#sendTerminate();
@@ -398,19 +398,22 @@ export class DdpSession {
   }
 
   #send(message: SessionMessage): void {
-    assert(!this.#unproven, 'no control message overtakes an earlier one');
+    assert(!this.#unproven, 'control message before an earlier one was acknowledged');
     this.#unproven = true;
     this.#effects.push({ type: 'transmit', message });
   }
 
   #transition(next: State): void {
     const legal = LEGAL[this.#state.name].includes(next.name);
-    assert(legal, `a DDP stream session does not go from ${this.#state.name} to ${next.name}`);
+    assert(
+      legal,
+      `DDP stream session: illegal transition from ${this.#state.name} to ${next.name}`,
+    );
     this.#state = next;
   }
 }
 
-/** What `peer`'s message and the depths come to. SCTP has a checksum of its own, and no markers. */
+/** The agreement from the peer's message and the depths. SCTP has its own checksum, and no markers. */
 function agreementOf(peer: SessionMessage, depths: Depths): Agreement {
   return {
     ird: depths.ird,

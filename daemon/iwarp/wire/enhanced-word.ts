@@ -53,8 +53,8 @@ export function parseEnhancedWord(word: number): EnhancedParameters {
 /** The word of `enhanced`. */
 export function enhancedWord(enhanced: EnhancedParameters): number {
   const { peerToPeer, rtr, ird, ord } = enhanced;
-  assert(ird >= 0 && ird <= DEPTH_UNNEGOTIATED, 'IRD fits its 14 bits');
-  assert(ord >= 0 && ord <= DEPTH_UNNEGOTIATED, 'ORD fits its 14 bits');
+  assert(ird >= 0 && ird <= DEPTH_UNNEGOTIATED, 'IRD exceeds 14 bits');
+  assert(ord >= 0 && ord <= DEPTH_UNNEGOTIATED, 'ORD exceeds 14 bits');
   // EMPA-9.2-14: without A the other flags are zero.
   return (
     ((peerToPeer ? 0x80000000 : 0) |

@@ -25,7 +25,7 @@ export const ULPDU_SEND_MAX_BYTES = 64768;
 export const MULPDU_MIN_BYTES = 128;
 
 // MPA-4.1-05: PAD extends length field and ULPDU to a multiple of 4; markers do not count.
-/** PAD bytes behind a ULPDU of `ulpduLength` bytes: 0 to 3. */
+/** PAD bytes after a ULPDU of `ulpduLength` bytes: 0 to 3. */
 export function padBytes(ulpduLength: number): number {
   return (2 - ulpduLength) & 3;
 }

@@ -1,6 +1,6 @@
 /**
  * MPA markers (RFC 5044 §4.2, §4.3; MPA-4.2-01): four bytes at every 512th byte of the stream, counted for
- * each direction from the first byte behind the sender's own startup frame.
+ * each direction from the first byte after the sender's own startup frame.
  *
  *      0                   1                   2                   3
  *      0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
@@ -54,7 +54,7 @@ export function markedSizeBytes(phase: number, fpduBytes: number): number {
 }
 
 /**
- * Spreads an FPDU and inserts its markers. On entry its plain bytes are behind the room for its
+ * Spreads an FPDU and inserts its markers. On entry its plain bytes follow the room for its
  * leading marker: at `start + leadingMarkerBytes(phase)`. On return `bytes` holds, from `start` on,
  * the `markedSizeBytes(phase, fpduBytes)` bytes of the stream, for which it must have room.
  */

@@ -14,14 +14,14 @@ export class ProtocolError {
   readonly layer: TerminateLayer;
   readonly etype: number;
   readonly code: number;
-  /** One line: the RFC's words, then what was found here. */
+  /** One line: the RFC's words, then the actual value. */
   readonly text: string;
   /** False when this error forbids a Terminate (lost connection, failed startup). */
   readonly sendable: boolean;
   /** The known peer's quirk that explains the error, if any. */
   readonly quirk: string | undefined;
 
-  /** `detail` says in a few words what was found. */
+  /** `detail` describes the actual value in a few words. */
   constructor(name: TerminateErrorName, detail?: string, quirk?: string) {
     const entry = TERMINATE_ERRORS[name];
     this.name = name;

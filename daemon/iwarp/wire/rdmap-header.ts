@@ -4,7 +4,7 @@
  * Read before changing: RFC 5040 §4, RFC 7306 §4.
  *
  * ```
- *  control byte (byte 1 of every DDP segment)    Read Request Header, behind 18 bytes of DDP
+ *  control byte (byte 1 of every DDP segment)    Read Request Header, after 18 bytes of DDP
  *   0 1   2 3   4 5 6 7                             0  Sink STag       12 RDMA Read size
  *  +-----+-----+---------+                          4  Sink TO (64)    16 Source STag
  *  | RV  | Rsv | Opcode  |                                             20 Source TO (64)

@@ -155,7 +155,7 @@ export function parseStartupFrame(
 ): StartupFrame | StartupFrameFault {
   const needed = startupFrameBytesNeeded(bytes, bytes.length, kind);
   if (typeof needed === 'string') return needed;
-  assert(bytes.length === needed, 'a startup frame is parsed when it is complete');
+  assert(bytes.length === needed, 'startup frame is incomplete');
   const flags = readUint8(bytes, FLAGS_AT);
   const enhanced = isEnhanced(bytes);
   // MPA-7.1.1-14, EMPA-6-04: reserved bits are ignored.
@@ -167,7 +167,7 @@ export function parseStartupFrame(
     rejected: kind === 'reply' && (flags & FLAG_R) !== 0,
     revision: readUint8(bytes, REVISION_AT),
     enhanced: enhanced ? parseEnhancedWord(readUint32(bytes, STARTUP_HEADER_BYTES)) : undefined,
-    // EMPA-6-07: the consumer sees the bytes behind the enhanced word.
+    // EMPA-6-07: the consumer gets the bytes after the enhanced word.
     privateData: bytes.subarray(STARTUP_HEADER_BYTES + (enhanced ? ENHANCED_BYTES : 0)),
   };
 }
@@ -189,9 +189,9 @@ export function emitStartupFrame(frame: StartupFrame, target: Uint8Array): void 
   if (frame.privateData.length > limit) {
     throw new RangeError(`Private Data of ${frame.privateData.length} bytes; at most ${limit}`);
   }
-  assert(target.length === startupFrameSizeBytes(frame), 'the target has the length of the frame');
-  assert(frame.revision === 2 || frame.revision === 1, 'revisions 1 and 2 are sent');
-  assert(enhanced === undefined || frame.revision === 2, 'enhanced data needs revision 2');
+  assert(target.length === startupFrameSizeBytes(frame), 'wrong length of the target');
+  assert(frame.revision === 2 || frame.revision === 1, 'unsupported revision');
+  assert(enhanced === undefined || frame.revision === 2, 'enhanced data in revision 1');
   target.set(KEYS[frame.kind], 0);
   // MPA-7.1.1-13, EMPA-6-04: reserved bits are zero. EMPA-6-02: S marks the enhanced word.
   writeUint8(

@@ -176,7 +176,7 @@ export function terminateSizeBytes(header: TerminateHeader): number {
 
 /**
  * Writes a Terminate Header at `at` and returns its length. A DDP header implies the segment length
- * field; an RDMA header is written only behind a DDP header.
+ * field; an RDMA header is written only after a DDP header.
  */
 export function emitTerminate(header: TerminateHeader, target: Uint8Array, at: number): number {
   const { ddpHeader, rdmaHeader, segmentLength } = header;

@@ -364,9 +364,9 @@ describe('FPDU sender', () => {
   it('asserts its order of calls', () => {
     expect(() => senderOf().begin(10)).toThrow('Full Operation');
     const sender = openSender();
-    expect(() => sender.commit()).toThrow('commit follows begin');
+    expect(() => sender.commit()).toThrow('commit without begin');
     expect(() => sender.sendStartupFrame(patterned(20))).toThrow('before the first FPDU');
     post(sender, patterned(10));
-    expect(() => sender.flushed(1)).toThrow('no more is flushed than was polled');
+    expect(() => sender.flushed(1)).toThrow('flushed more than was polled');
   });
 });
