@@ -7,7 +7,6 @@
  * If a call has `prepare`, which may keep state in the program, only the request for which it was called
  * last counts; others are closed.
  */
-
 import type { CancelSignal, CMEvent, WaitLimit } from '#contract/verbs/provider';
 import { throwIfAborted } from './client/cancellation.ts';
 import { isPeerFailure } from './dialing.ts';

@@ -1,5 +1,4 @@
 /** The provider of a running daemon. */
-
 import { optional, options, takes } from '#contract/verbs/arguments';
 import type { Provider } from '#contract/verbs/provider';
 import { DaemonChannel } from './client/daemon-channel.ts';

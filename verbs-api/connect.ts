@@ -2,7 +2,6 @@
  * Connections in a few lines, over any provider: creates the connection id, device, protection
  * domain, completion queue and queue pair that a program otherwise sets up by hand.
  */
-
 import { optional, options as optionsOf, takes } from '#contract/verbs/arguments';
 import { CMEventType } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';

@@ -3,7 +3,6 @@
  * its completion, and incoming messages. Uses the public verbs only. What a request is made of:
  * connection-requests.ts.
  */
-
 import {
   OPERAND,
   optional,

@@ -1,5 +1,4 @@
 /** Connected queue pairs: their parts, their operations, and their end. */
-
 import { refusalBy } from '#contract/verbs/arguments';
 import { CMEventType } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';

@@ -2,7 +2,6 @@
  * Datagrams in a few lines: finds services, serves them, and joins multicast groups, over any
  * provider that has a RoCE device. It is what rdma_cm does with RDMA_PS_UDP.
  */
-
 import {
   BYTES,
   fields,

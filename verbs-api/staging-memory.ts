@@ -1,5 +1,4 @@
 /** Registered memory through which data is copied, so callers need not register theirs. */
-
 import { Access } from '#contract/verbs/enums';
 import type { MR, PD } from '#contract/verbs/provider';
 import { quiet } from './client/cancellation.ts';

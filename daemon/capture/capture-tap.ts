@@ -2,7 +2,6 @@
  * Interfaces to watch the bytes of a link. A tap sees the bytes that TCP accepted and delivered, in
  * order, and never changes them; `pcapng-capture.ts` records them.
  */
-
 import type { TappedPacket } from '#contract/protocol/packet-records';
 import type { QueuePairName } from '#contract/protocol/tap-records';
 

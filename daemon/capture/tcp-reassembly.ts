@@ -2,7 +2,6 @@
  * Reassembles one direction of a TCP connection by sequence number (RFC 9293 §3.4). Late, repeated
  * and partial segments yield the bytes as their receiver saw them.
  */
-
 import { AheadSegments, distance, HALF } from './ahead-segments.ts';
 
 /** Maximum bytes kept while an earlier segment is missing; receive windows are seldom larger. */

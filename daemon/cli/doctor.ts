@@ -1,5 +1,4 @@
 /** `iwarpd doctor`: checks the setup and says how to fix what is missing. */
-
 import { CommandFailure, failureText } from '../console/failure.ts';
 import { type Color, type Output, printJson } from '../console/output.ts';
 import { CHECKS } from './doctor-checks.ts';

@@ -1,5 +1,4 @@
 /** `iwarpd status` and `iwarpd devices`: the state of a running daemon. */
-
 import { counterHelp } from '#contract/protocol/device-counters';
 import type {
   ClientStatus,

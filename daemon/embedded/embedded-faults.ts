@@ -1,5 +1,4 @@
 /** The faults of an embedded provider, with the same checks and status as those of a daemon. */
-
 import type { FaultControl, FaultSpec, FaultStatus } from '#contract/protocol/faults';
 import { VerbsError } from '#contract/verbs/errors';
 import { parseFaultPeer } from '../host/fault-peer.ts';

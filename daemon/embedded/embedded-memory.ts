@@ -2,7 +2,6 @@
  * The memory of the program that contains the device: nothing is shared or copied; the device works
  * on views of the program's own buffers.
  */
-
 import type { MappingRef } from '#contract/protocol/commands';
 import { VerbsError } from '#contract/verbs/errors';
 import type { ClientMemory } from '../ipc/objects/client-memory.ts';

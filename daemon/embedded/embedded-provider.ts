@@ -1,5 +1,4 @@
 /** Emulated RNICs inside the calling process: the verbs API without a daemon. */
-
 import { FAULT_SPEC } from '#contract/protocol/fault-argument';
 import type { FaultControl, FaultSpec, FaultStatus } from '#contract/protocol/faults';
 import {

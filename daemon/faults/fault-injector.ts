@@ -2,7 +2,6 @@
  * The faults of one host, grouped by place. A place without faults is `undefined`, the only check on the fast
  * path.
  */
-
 import {
   FAULT_VERBS,
   type FaultPlace,

@@ -1,4 +1,5 @@
 /** One fault: its scope, how often it matched, and how often it fired. */
+import { type Random32, seededRandom } from '#base/random';
 import {
   type FaultOpcode,
   type FaultPlace,
@@ -7,7 +8,6 @@ import {
   faultKind,
   happensAtOnce,
 } from '#contract/protocol/faults';
-import { type Random32, seededRandom } from '../rnic/stag-table.ts';
 
 /** The other end of a connection. Port 0 matches all ports of an address. */
 export interface FaultPeer {

@@ -2,14 +2,13 @@
  * Connects one connection's endpoint, stream and link. Bytes from the link go into the stream, the
  * stream's bytes go out while the link accepts them, and the stream's events go to the endpoint.
  */
-
+import { assert } from '#base/assert';
+import { type Micros, NEVER } from '#base/time';
 import type { ConnectionFacts } from '../faults/fault.ts';
-import { assert } from '../invariants/assert.ts';
 import type { CmEndpoint } from '../iwarp/cm/cm-id.ts';
 import type { CmStream } from '../iwarp/cm/cm-types.ts';
 import type { StreamEvent } from '../iwarp/engine/stream-api.ts';
 import { type Framing, startupFrameBytes } from '../iwarp/faults/frame.ts';
-import { type Micros, NEVER } from '../rnic/wire-port.ts';
 import type { Link, LinkUser } from './links/link.ts';
 import type { ShareMember, TurnShare } from './turn-share.ts';
 

@@ -2,15 +2,15 @@
  * The conduits of a host: dials for endpoints, takes links that come in, and joins each link to its
  * endpoint.
  */
+import { canonicalAddress } from '#base/address';
+import { assert } from '#base/assert';
+import type { Micros } from '#base/time';
 import { isVerbsError } from '#contract/verbs/errors';
 import type { SocketAddress } from '#contract/verbs/provider';
-import { assert } from '../invariants/assert.ts';
-import { canonicalAddress } from '../iwarp/cm/address.ts';
 import type { CmEndpoint, CmId, IdAccount } from '../iwarp/cm/cm-id.ts';
 import type { ConnectableQP, SocketFacts } from '../iwarp/cm/cm-types.ts';
 import type { ConnectionManager } from '../iwarp/cm/connection-manager.ts';
 import type { StreamPort } from '../iwarp/engine/stream-api.ts';
-import type { Micros } from '../rnic/wire-port.ts';
 import { Conduit, type ConduitHost } from './conduit.ts';
 import type { EventLoop } from './event-loop.ts';
 import type { IdNetwork } from './host-network.ts';

@@ -2,6 +2,8 @@
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { hostname } from 'node:os';
+import type { Random32 } from '#base/random';
+import { NEVER } from '#base/time';
 import type {
   DeviceAttributes,
   DeviceInfo,
@@ -11,8 +13,6 @@ import type {
 import type { WROpcode } from '#contract/verbs/enums';
 import type { CmDevice } from '../iwarp/cm/cm-types.ts';
 import { Nic } from '../rnic/nic.ts';
-import type { Random32 } from '../rnic/stag-table.ts';
-import { NEVER } from '../rnic/wire-port.ts';
 import type { DeviceBackend } from './device-backend.ts';
 import { type DeviceConfig, type SctpTransportKind, WIRE_DEFAULTS } from './device-config.ts';
 import type { RoceDeviceParts } from './roce/roce-device-parts.ts';

@@ -5,7 +5,7 @@
  *
  * Members are declared as methods, which lets an implementation require its own object types.
  */
-
+import type { Micros } from '#base/time';
 import type { CMParameters } from '#contract/protocol/commands';
 import type {
   DeviceAttributes,
@@ -27,7 +27,6 @@ import type { MemoryBacking } from '../rnic/memory-backing.ts';
 import type { MRInit } from '../rnic/memory-region.ts';
 import type { AddressVector, QPModification } from '../rnic/qp-attributes.ts';
 import type { SRQInit } from '../rnic/shared-receive-queue.ts';
-import type { Micros } from '../rnic/wire-port.ts';
 import type { IbEventFacts } from './host-id.ts';
 import type { GroupAccount } from './roce/multicast-groups.ts';
 

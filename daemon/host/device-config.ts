@@ -1,9 +1,8 @@
 /** Configuration of a device: name, addresses, limits and wire options. */
-
+import { canonicalAddress, isWildcard } from '#base/address';
 import type { Loopback } from '#contract/protocol/ipc-admin';
 import type { DeviceLowerLayer, DeviceTransport } from '#contract/verbs/attributes';
 import { VerbsError } from '#contract/verbs/errors';
-import { canonicalAddress, isWildcard } from '../iwarp/cm/address.ts';
 import type { WireDefaults } from '../iwarp/cm/cm-types.ts';
 import type { DeviceProfile } from '../rnic/device-profile.ts';
 

@@ -3,9 +3,8 @@
  * latency low; after a bounded amount of work, the rest continues in the next turn. One timer
  * serves all deadlines.
  */
-
-import { assert } from '../invariants/assert.ts';
-import { type Micros, NEVER } from '../rnic/wire-port.ts';
+import { assert } from '#base/assert';
+import { type Micros, NEVER } from '#base/time';
 import type { Conduit } from './conduit.ts';
 import type { Alarm, HostClock } from './links/network.ts';
 import { noteShortWork } from './turn-note.ts';

@@ -1,7 +1,6 @@
 /** Parses the peer address of a fault. */
-
+import { canonicalAddress } from '#base/address';
 import type { FaultPeer } from '../faults/fault.ts';
-import { canonicalAddress } from '../iwarp/cm/address.ts';
 
 /**
  * Parses `ADDRESS`, `ADDRESS:PORT` or `[IPv6]:PORT`; without a port it matches all ports, written

@@ -1,9 +1,9 @@
 /** Addresses of this host and of its devices, and the GIDs that stand for them. */
 import { readFileSync } from 'node:fs';
 import { networkInterfaces } from 'node:os';
+import { addressBytes, addressFamily, canonicalAddress, isLoopback } from '#base/address';
 import { interfaceWith } from '#native-bridge/libc/interface-address';
 import { SystemCallError } from '#native-bridge/libc/libc';
-import { addressBytes, addressFamily, canonicalAddress, isLoopback } from '../iwarp/cm/address.ts';
 
 /** An address of the host and the interface that has it. */
 export interface HostAddress {

@@ -2,19 +2,14 @@
  * The connection manager for the owners of ids: commands take effect at once, errors are
  * `VerbsError`s, outcomes arrive as events. It decides which wire an id is of (README.md says how).
  */
+import { addressFamily, IPV4_ANY, IPV6_ANY, isLoopback, wildcardAsLoopback } from '#base/address';
+import type { Micros } from '#base/time';
 import type { CMParameters } from '#contract/protocol/commands';
 import type { DeviceTransport } from '#contract/verbs/attributes';
 import { CMEventType, type QPState, QPType } from '#contract/verbs/enums';
 import { isVerbsError, VerbsError } from '#contract/verbs/errors';
 import type { SocketAddress } from '#contract/verbs/provider';
-import {
-  addressFamily,
-  IPV4_ANY,
-  IPV6_ANY,
-  isLoopback,
-  parseSocketAddress,
-  wildcardAsLoopback,
-} from '../iwarp/cm/address.ts';
+import { parseSocketAddress } from '#contract/verbs/socket-address';
 import type { CmEvent } from '../iwarp/cm/cm-host.ts';
 import type { CmId } from '../iwarp/cm/cm-id.ts';
 import type { CmDevice } from '../iwarp/cm/cm-types.ts';
@@ -22,7 +17,6 @@ import type { ConnectionManager } from '../iwarp/cm/connection-manager.ts';
 import { wishedDepths } from '../iwarp/cm/stream-wishes.ts';
 import type { QPModification } from '../rnic/qp-attributes.ts';
 import type { QP } from '../rnic/queue-pair.ts';
-import type { Micros } from '../rnic/wire-port.ts';
 import { type HostCmEvent, HostId, PortSpace, type ProgramParameters } from './host-id.ts';
 import type { RoceCm } from './roce/roce-cm.ts';
 

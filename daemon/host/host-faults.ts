@@ -2,7 +2,7 @@
  * The faults of a host: wraps them around links, installs them in devices, and executes those that
  * hit devices and queue pairs. `daemon/iwarp/faults` changes the bytes.
  */
-
+import type { Micros } from '#base/time';
 import {
   FAULT_KINDS,
   type FaultKind,
@@ -21,7 +21,6 @@ import { StreamFaults } from '../iwarp/faults/stream-faults.ts';
 import type { Crc32c } from '../iwarp/wire/crc32c.ts';
 import type { CQ } from '../rnic/completion-queue.ts';
 import type { QP } from '../rnic/queue-pair.ts';
-import type { Micros } from '../rnic/wire-port.ts';
 import type { Conduit } from './conduit.ts';
 import type { Adapter } from './device-adapter.ts';
 import { FaultyLink } from './links/faulty-link.ts';

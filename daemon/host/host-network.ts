@@ -1,8 +1,8 @@
 /** The host's network for the connection manager: ports held for ids, and routes. */
+import { canonicalAddress } from '#base/address';
+import { assert } from '#base/assert';
 import { type ErrnoCode, isErrnoCode, isVerbsError } from '#contract/verbs/errors';
 import type { SocketAddress } from '#contract/verbs/provider';
-import { assert } from '../invariants/assert.ts';
-import { canonicalAddress } from '../iwarp/cm/address.ts';
 import type { HostNetwork, NoRoute, PortInUse } from '../iwarp/cm/cm-host.ts';
 import type { CmId, IdAccount } from '../iwarp/cm/cm-id.ts';
 import { isolatedText } from './links/isolated-text.ts';

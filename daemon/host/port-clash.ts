@@ -1,5 +1,5 @@
 /** Whether two connection ids may hold one port, by the rules of the kernel's rdma_cm, on either wire. */
-import { addressFamily, isWildcard } from '../iwarp/cm/address.ts';
+import { addressFamily, isWildcard } from '#base/address';
 
 /** An id with the address at which it holds, or wants, a port. */
 export interface PortClaim {

@@ -5,12 +5,13 @@
  * device's NIC, and after the latter `drain`. Nothing here throws out of a socket or timer event;
  * errors of peers are reported as events and notices.
  */
+import { assert } from '#base/assert';
+import type { Micros } from '#base/time';
 import { AsyncEventType, CMEventType, QPType } from '#contract/verbs/enums';
 import { isErrnoCode, VerbsError } from '#contract/verbs/errors';
 import { gidText } from '#contract/verbs/gid';
 import type { SocketAddress } from '#contract/verbs/provider';
 import type { ConnectionFacts, Fault } from '../faults/fault.ts';
-import { assert } from '../invariants/assert.ts';
 import type { CmEffect } from '../iwarp/cm/cm-host.ts';
 import type { CmId } from '../iwarp/cm/cm-id.ts';
 import type { CmDevice, CmLimits, SocketFacts } from '../iwarp/cm/cm-types.ts';
@@ -33,7 +34,6 @@ import {
 import type { ProgramWire } from '../rnic/ib-port.ts';
 import { QP } from '../rnic/queue-pair.ts';
 import type { SRQ } from '../rnic/shared-receive-queue.ts';
-import type { Micros } from '../rnic/wire-port.ts';
 import type { Conduit } from './conduit.ts';
 import { Conduits, type ConduitsHost } from './conduits.ts';
 import {

@@ -6,8 +6,8 @@
  * ended. Then those go first that have had no input since the last time when there was enough for
  * all, so that a few busy connections cannot starve the others of their address.
  */
-import { assert } from '../invariants/assert.ts';
-import { addressOwner } from '../iwarp/cm/address.ts';
+import { addressOwner } from '#base/address';
+import { assert } from '#base/assert';
 
 /**
  * Bytes in and out for one address and turn: about twice what libuv reads from one socket in a turn

@@ -2,7 +2,6 @@
  * Which connections the daemon accepts. Each user has a share of them. When all are taken, or all
  * descriptors, a few more are reserved for the owner's administration: `status`, `stop`, `reset`.
  */
-
 import { Role } from '#contract/protocol/ipc-frames';
 import { isVerbsError, VerbsError } from '#contract/verbs/errors';
 import { isReserved, reservedText } from '#native-bridge/libc/descriptor-limit';

@@ -1,5 +1,4 @@
 /** Who a client is: its number, its process and how long it has been connected. */
-
 import type { ClientStatus, ClientUsage } from '#contract/protocol/ipc-admin';
 import type { PeerProcess } from '#native-bridge/libc/peer-process';
 import { programName } from './program-name.ts';

@@ -5,7 +5,6 @@
  * A request that has started runs to its end. Once the share is spent, the bytes after it wait, and their
  * connections are not read; they continue in later turns, in order.
  */
-
 import { ReadingShare } from '../host/links/reading-share.ts';
 import { type InputAccount, KeptInput } from './kept-input.ts';
 

@@ -4,7 +4,6 @@
  * a connection may have few in flight, each user has a share, and a connection that ends with some in
  * flight is kept half open until its socket is gone, since they count until then.
  */
-
 import { IpcFormatError } from '#contract/protocol/ipc-value';
 import { isVerbsError, VerbsError } from '#contract/verbs/errors';
 import { closeDescriptor, duplicateDescriptor } from '#native-bridge/libc/descriptor';

@@ -3,6 +3,7 @@
  * connection to its client. Malformed bytes can harm only the client that sent them.
  */
 import { createServer, type Server, type Socket } from 'node:net';
+import { assert } from '#base/assert';
 import type { Handle } from '#contract/protocol/commands';
 import type { EndedHolding } from '#contract/protocol/control';
 import type { ClientStatus } from '#contract/protocol/ipc-admin';
@@ -37,7 +38,6 @@ import type { TapHub } from '../capture/tap-hub.ts';
 import type { WorkHub } from '../capture/work-hub.ts';
 import { inSlices } from '../host/slices.ts';
 import { noteWork } from '../host/turn-note.ts';
-import { assert } from '../invariants/assert.ts';
 import type { Findings } from '../lint/findings.ts';
 import type { Refusals } from '../refusals/refusals.ts';
 import { Admission } from './admission.ts';

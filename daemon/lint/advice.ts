@@ -1,7 +1,7 @@
 /** Judges objects of the NIC that are destroyed. */
+import { canonicalAddress, isLoopback } from '#base/address';
 import { QPState, QPType } from '#contract/verbs/enums';
 import { gidText } from '#contract/verbs/gid';
-import { canonicalAddress, isLoopback } from '../iwarp/cm/address.ts';
 import { CQ } from '../rnic/completion-queue.ts';
 import { counted, hex } from '../rnic/failure-sentence.ts';
 import { MR } from '../rnic/memory-region.ts';

@@ -1,5 +1,4 @@
 /** How close the daemon is to its limits, and what it did to stay up. */
-
 import type { DaemonHealth, EndedProcess } from '#contract/protocol/ipc-admin';
 import { copyGuard, STALL_LIMIT_MS } from '#native-bridge/libc/copy-guard';
 import { reserveDescriptors } from '#native-bridge/libc/descriptor-limit';

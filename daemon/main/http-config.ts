@@ -3,8 +3,8 @@ import { isIP } from 'node:net';
 import { hostname } from 'node:os';
 import { resolve } from 'node:path';
 import { z } from 'zod';
+import { canonicalAddress, isLoopback } from '#base/address';
 import { VerbsError } from '#contract/verbs/errors';
-import { canonicalAddress, isLoopback } from '../iwarp/cm/address.ts';
 import { checkToken, type HttpToken, readTokenFile } from './http-token.ts';
 
 /** The daemon option `http`. */

@@ -1,5 +1,4 @@
 /** Samples of the daemon's traffic: a few at a time, each for a bounded time. */
-
 import {
   TRACE_MS_DEFAULT,
   TRACE_SAMPLES_MAX,

@@ -4,14 +4,13 @@
  * Commands go to rdma_cm, its events return through `handleEvent`. Devices that rdma_cm knows and
  * the daemon does not serve count as none.
  */
-
+import { canonicalAddress, isWildcard } from '#base/address';
 import type { CMParameters } from '#contract/protocol/commands';
 import { CMEventType } from '#contract/verbs/enums';
 import { type ErrnoCode, isVerbsError, VerbsError } from '#contract/verbs/errors';
 import type { SocketAddress } from '#contract/verbs/provider';
 import { codeOf } from '#native-bridge/rdma/errors';
 import type { ConnectionService, ServedCmEvent } from '../host/device-backend.ts';
-import { canonicalAddress, isWildcard } from '../iwarp/cm/address.ts';
 import type { BridgedDevice } from './bridged-device.ts';
 import { BridgedId, type BridgedIdState } from './bridged-id.ts';
 import { BridgedQP } from './bridged-queue-pair.ts';

@@ -1,5 +1,4 @@
 /** Protection domains and memory regions of a native device. */
-
 import { Access } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
 import { addressOf } from '#native-bridge/libc/libc';

@@ -1,5 +1,4 @@
 /** The objects of one native device, and the routing of their completions and events. */
-
 import {
   cqBytes,
   INLINE_MAX,

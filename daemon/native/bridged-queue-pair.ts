@@ -9,7 +9,7 @@
  * The native queue pair is in INIT from the start, so it takes receives. It follows when the device
  * must act; RESET replaces it, since not every device can reset one.
  */
-
+import { assert } from '#base/assert';
 import {
   CQEStatus,
   QueueFlag,
@@ -24,7 +24,6 @@ import type { WC } from '#contract/verbs/completion';
 import { AsyncEventType, QPState, QPType, WCFlag, WCStatus } from '#contract/verbs/enums';
 import { isVerbsError, VerbsError } from '#contract/verbs/errors';
 import type { DeviceQP } from '../host/device-backend.ts';
-import { assert } from '../invariants/assert.ts';
 import { Completion } from '../rnic/completion-writer.ts';
 import { countCompletion, type NicCounters } from '../rnic/nic-counters.ts';
 import { isFlushing, isIdle, qpAction, qpStateName } from '../rnic/qp-state.ts';

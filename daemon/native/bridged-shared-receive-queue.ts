@@ -1,7 +1,6 @@
 /**
  * A shared receive queue of a native device: moves receives from the client's ring to the device.
  */
-
 import { RQE, RQE_BYTES } from '#contract/protocol/queue-layout';
 import type { SRQAttributes } from '#contract/verbs/attributes';
 import { VerbsError } from '#contract/verbs/errors';

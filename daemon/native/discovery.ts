@@ -1,12 +1,12 @@
 /** Finds native devices, opens them, and determines the addresses of each. */
 import { networkInterfaces } from 'node:os';
+import { canonicalAddress } from '#base/address';
 import { isVerbsError, VerbsError } from '#contract/verbs/errors';
 import { watchDescriptor } from '#native-bridge/libc/watched-descriptor';
 import { NativeEventChannel } from '#native-bridge/rdma/cm-id';
 import { NativeDevice } from '#native-bridge/rdma/device';
 import { listDevices, type NativeDeviceInfo } from '#native-bridge/rdma/device-list';
 import { type Libraries, type LibraryOptions, openLibraries } from '#native-bridge/rdma/libraries';
-import { canonicalAddress } from '../iwarp/cm/address.ts';
 import type { BridgedDeviceInit } from './bridged-device.ts';
 import { BridgedHost } from './bridged-host.ts';
 import type { LowerEventChannel, LowerId } from './lower.ts';

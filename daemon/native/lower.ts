@@ -2,7 +2,6 @@
  * The interface of native-bridge/rdma that this folder uses: as little as a native device needs, so
  * a test can replace it. All calls are synchronous and throw `VerbsError`.
  */
-
 import type {
   DeviceAttributes,
   PortAttributes,

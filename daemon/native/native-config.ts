@@ -1,6 +1,6 @@
 /** Which native devices a daemon serves, and under which names. */
+import { canonicalAddress, isWildcard } from '#base/address';
 import { VerbsError } from '#contract/verbs/errors';
-import { canonicalAddress, isWildcard } from '../iwarp/cm/address.ts';
 
 /** A native device requested by name. */
 export interface NativeDeviceConfig {

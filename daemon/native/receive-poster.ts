@@ -2,7 +2,6 @@
  * Moves receives from the client's ring of a queue pair or shared queue to the device. Native
  * devices cannot look for them when a message arrives.
  */
-
 import { RQE, SQOpcode } from '#contract/protocol/queue-layout';
 import { isVerbsError } from '#contract/verbs/errors';
 import type { RecvWR } from '#contract/verbs/work-request';

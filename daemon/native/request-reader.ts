@@ -5,7 +5,6 @@
  * process, and the device itself checks keys, bounds and protection domain. Each field is read
  * once, and nothing a client writes can make this code throw.
  */
-
 import {
   CQEStatus,
   INLINE_MAX,

@@ -5,11 +5,10 @@
  * completion queue counts those whose success the client did not request. A send that cannot be
  * carried out waits until all earlier ones have completed, since completions are in order.
  */
-
+import { assert } from '#base/assert';
 import { CQEStatus, SQE, SQOpcode } from '#contract/protocol/queue-layout';
 import { isVerbsError } from '#contract/verbs/errors';
 import type { SendFields } from '#contract/verbs/work-request';
-import { assert } from '../invariants/assert.ts';
 import type { ElementRing } from '../rnic/ring.ts';
 import type { BridgedCQ } from './bridged-completion-queue.ts';
 import { InFlight } from './in-flight.ts';

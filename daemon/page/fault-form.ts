@@ -1,5 +1,4 @@
 /** The fields of the fault form for each kind, and the fault that its values describe. */
-
 import {
   FAULT_KINDS,
   FAULT_OPCODES,

@@ -6,8 +6,8 @@
  * tier), a completion waits for them, and later ones wait for it. If the memory is gone, every later
  * completion fails, and the QP enters the error state.
  */
+import { assert } from '#base/assert';
 import { CQEStatus, SQOpcode } from '#contract/protocol/queue-layout';
-import { assert } from '../invariants/assert.ts';
 import type { CQ } from './completion-queue.ts';
 import { Completion } from './completion-writer.ts';
 import { type Cause, MEMORY_GONE } from './failure-cause.ts';

@@ -4,11 +4,10 @@
  * The ring's writer knows the layout and what the client waits for. The queue disarms the ring
  * before it fires, so each arming fires once.
  */
-
+import { assert } from '#base/assert';
 import { Notify } from '#contract/protocol/queue-layout';
 import { AsyncEventType } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
-import { assert } from '../invariants/assert.ts';
 import type { Completion, CompletionWriter, UntakenCompletions } from './completion-writer.ts';
 import type { AsyncEffect, EffectSink } from './effect-sink.ts';
 import { type NicFaults, noNicFaults } from './nic-faults.ts';

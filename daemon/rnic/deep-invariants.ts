@@ -2,7 +2,7 @@
  * Compares the object counts of a device with its objects. Too expensive to run always; for
  * tests.
  */
-import { assert } from '../invariants/assert.ts';
+import { assert } from '#base/assert';
 import type { CQ } from './completion-queue.ts';
 import type { MW } from './memory-window.ts';
 import type { PD } from './protection-domain.ts';

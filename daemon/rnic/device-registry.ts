@@ -1,8 +1,8 @@
 /** Counts a device's objects by kind, and numbers its queue pairs. */
+import { assert } from '#base/assert';
+import type { Random32 } from '#base/random';
 import { VerbsError } from '#contract/verbs/errors';
-import { assert } from '../invariants/assert.ts';
 import type { DeviceProfile } from './device-profile.ts';
-import type { Random32 } from './stag-table.ts';
 
 const KINDS = ['pd', 'mr', 'mw', 'cq', 'srq', 'qp'] as const;
 /** Kinds of counted objects. */

@@ -1,5 +1,4 @@
 /** The asynchronous event and the completion status for a failed connection. */
-
 import { CQEStatus } from '#contract/protocol/queue-layout';
 import { AsyncEventType } from '#contract/verbs/enums';
 import { MessageFailure, type WireFailure } from './wire-port.ts';

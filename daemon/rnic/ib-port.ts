@@ -2,9 +2,10 @@
  * The port of a device whose programs connect queue pairs themselves, with `ibv_modify_qp`. A device
  * without one is iWARP: its connection manager moves queue pairs.
  */
+import type { Micros } from '#base/time';
 import type { QPState, QPType } from '#contract/verbs/enums';
 import type { PortAddresses, QPPath } from './qp-attributes.ts';
-import type { Micros, Wire } from './wire-port.ts';
+import type { Wire } from './wire-port.ts';
 
 /** A wire configured by its queue pair. Created when the queue pair enters RTR. */
 export interface ProgramWire extends Wire {

@@ -4,7 +4,6 @@
  * RFC 5041 §7.1 (tagged buffers), RFC 5040 §5.2.1, §5.3, §7.2, §8.1.1, RFC 7306 §8.2. The checks
  * are pure and repeated for every segment, so a revoked STag takes effect at once.
  */
-
 import { Access } from '#contract/verbs/enums';
 import { REMOTE_ACCESS } from './memory-region.ts';
 import type { PD } from './protection-domain.ts';

@@ -1,7 +1,7 @@
 /** The memory region: registered bytes with an STag, access rights and two address spaces. */
+import { assert } from '#base/assert';
 import { ACCESS_MASK, Access } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
-import { assert } from '../invariants/assert.ts';
 import type { MemoryBacking } from './memory-backing.ts';
 import type { PD } from './protection-domain.ts';
 import { ADDRESS_END, highHalf, lowHalf } from './region-address.ts';

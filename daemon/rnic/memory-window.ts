@@ -7,8 +7,8 @@
  * invalidated, by its owner or by the peer, before it can be bound again; this happens
  * automatically when the QP leaves the stream.
  */
+import { assert } from '#base/assert';
 import { Access, MWType } from '#contract/verbs/enums';
-import { assert } from '../invariants/assert.ts';
 import { MemoryTarget, type MemoryUser } from './memory-check.ts';
 import { REMOTE_ACCESS } from './memory-region.ts';
 import type { PD } from './protection-domain.ts';

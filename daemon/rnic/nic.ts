@@ -3,12 +3,13 @@
  *
  * Pure: memory comes as backings and rings, time as arguments, randomness as a seed or a source.
  */
-
+import { assert } from '#base/assert';
+import { type Random32, seededRandom } from '#base/random';
+import type { Micros } from '#base/time';
 import { cqBytes, ringCount } from '#contract/protocol/queue-layout';
 import type { DeviceAttributes, QPCapabilities } from '#contract/verbs/attributes';
 import { MWType, QPType } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
-import { assert } from '../invariants/assert.ts';
 import { AddressHandles, type AH } from './address-handle.ts';
 import { ATOMIC_WORD_BYTES } from './atomic-operation.ts';
 import { CQ, type CQInit } from './completion-queue.ts';
@@ -31,8 +32,7 @@ import { grantedCapabilities, type QPInit } from './queue-pair-init.ts';
 import { makeRings } from './queue-pair-rings.ts';
 import { type RingKind, requestRing } from './ring.ts';
 import { SRQ, type SRQInit } from './shared-receive-queue.ts';
-import { type Random32, StagTable, seededRandom } from './stag-table.ts';
-import type { Micros } from './wire-port.ts';
+import { StagTable } from './stag-table.ts';
 import { WorkWatch } from './work-watch.ts';
 
 /** QPs in error to flush in one turn, even if much may be posted to each. */

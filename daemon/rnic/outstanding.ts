@@ -5,8 +5,8 @@
  * Completions are written in posting order: a Write framed after an outstanding read waits here
  * for that read. The send queue's depth bounds the number of entries.
  */
+import { assert } from '#base/assert';
 import type { CQEStatus } from '#contract/protocol/queue-layout';
-import { assert } from '../invariants/assert.ts';
 import type { ScatterList } from './scatter-list.ts';
 import { NO_ENTRY, type StagEntry } from './stag-table.ts';
 

@@ -1,6 +1,6 @@
 /** The protection domain: which queues may use which memory (RFC 5040 §8.1.1). */
+import { assert } from '#base/assert';
 import { VerbsError } from '#contract/verbs/errors';
-import { assert } from '../invariants/assert.ts';
 
 /** A protection domain. Membership is object identity, so no number can forge it. */
 export class PD {

@@ -4,10 +4,11 @@
  * The wire calls the queue pair, which therefore must not call back: commands for the wire wait
  * until `settle`.
  */
+import { assert } from '#base/assert';
+import type { Micros } from '#base/time';
 import { CQEStatus, SQOpcode } from '#contract/protocol/queue-layout';
 import { AsyncEventType, QPState, QPType } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
-import { assert } from '../invariants/assert.ts';
 import type { CompletionGate } from './completion-gate.ts';
 import type { CQ } from './completion-queue.ts';
 import type { Completion } from './completion-writer.ts';
@@ -39,7 +40,6 @@ import type { SRQ } from './shared-receive-queue.ts';
 import {
   Fault,
   MessageFailure,
-  type Micros,
   type NamedRange,
   type Wire,
   type WireFailure,

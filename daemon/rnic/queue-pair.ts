@@ -8,7 +8,7 @@
  *
  * Specifications: RFC 5040 §5–7, RFC 5041 §5–7, RFC 7306 §5–8.
  */
-
+import type { Micros } from '#base/time';
 import { CQEStatus } from '#contract/protocol/queue-layout';
 import type { QPAttributes, QPCapabilities } from '#contract/verbs/attributes';
 import { Access, AsyncEventType, QPState, QPType } from '#contract/verbs/enums';
@@ -44,7 +44,6 @@ import {
   Fault,
   type InboundMessage,
   type MessageFailure,
-  type Micros,
   type OutboundMessage,
   type Wire,
   type WireFailure,

@@ -2,7 +2,7 @@
  * The receive side of a queue pair: takes the next receive from its own ring or from the shared
  * one, and scatters the message into it.
  */
-import { assert } from '../invariants/assert.ts';
+import { assert } from '#base/assert';
 import { type Cause, NO_RECEIVE, NO_SHARED_RECEIVE, refusedSGE } from './failure-cause.ts';
 import type { PD } from './protection-domain.ts';
 import { type ReceiveFormat, receiveFormat } from './queue-format.ts';

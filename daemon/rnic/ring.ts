@@ -4,10 +4,9 @@
  * The client is not trusted. A field is read once, into a variable, before it is checked. Only the
  * flags byte is accessed with Atomics, since it passes the ownership of an element.
  */
-
+import { assert } from '#base/assert';
 import { QueueFlag, SGE_BYTES } from '#contract/protocol/queue-layout';
 import { VerbsError } from '#contract/verbs/errors';
-import { assert } from '../invariants/assert.ts';
 
 /**
  * Elements of one ring that a queue pair handles in a turn if the client alone decides their number:

@@ -5,7 +5,6 @@
  * in use, so every copy checks that it still exists. A receive may name memory that its queue must
  * not access, as long as no message reaches it; each copy then checks its own part.
  */
-
 import { SGE_BYTES } from '#contract/protocol/queue-layout';
 import type { PayloadReader } from './deferred-reads.ts';
 import { namedRange, type RefusedPiece } from './failure-cause.ts';

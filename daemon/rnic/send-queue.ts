@@ -9,9 +9,9 @@
  *
  * Order and fences: RFC 5040 §5.5. Depth: RFC 5040 §6.1 and RFC 7306 §5.2.
  */
+import { assert } from '#base/assert';
 import { CQEStatus, QueueFlag, SQOpcode } from '#contract/protocol/queue-layout';
 import { QPType } from '#contract/verbs/enums';
-import { assert } from '../invariants/assert.ts';
 import type { AddressHandles } from './address-handle.ts';
 import { AtomicOpcode } from './atomic-operation.ts';
 import type { CompletionGate } from './completion-gate.ts';

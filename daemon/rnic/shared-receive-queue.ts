@@ -1,10 +1,9 @@
 /** The shared receive queue: one ring of receives for many queue pairs, with a limit event. */
-
+import { assert } from '#base/assert';
 import { RQE, RQE_BYTES, ringCount, rqBytes } from '#contract/protocol/queue-layout';
 import type { SRQAttributes } from '#contract/verbs/attributes';
 import { AsyncEventType } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
-import { assert } from '../invariants/assert.ts';
 import type { AsyncEffect, EffectSink } from './effect-sink.ts';
 import { IndexRing, ringBytes, ringGeometry } from './index-ring.ts';
 import { receiveElementBytes } from './indexed-layout.ts';

@@ -4,8 +4,9 @@
  * An index is drawn at random (RFC 5040 §8.1.1 item 8). After its release it rests for a while, so a
  * slow peer's stale STag does not reach the memory of another user.
  */
+import { assert } from '#base/assert';
+import type { Random32 } from '#base/random';
 import { VerbsError } from '#contract/verbs/errors';
-import { assert } from '../invariants/assert.ts';
 import { type MemoryBacking, ViewBacking } from './memory-backing.ts';
 import { PD } from './protection-domain.ts';
 
@@ -65,27 +66,6 @@ const NO_BACKING: MemoryBacking = new ViewBacking(new Uint8Array(0));
 /** Stands for a missing entry, so arrays of entries keep one shape. */
 export const NO_ENTRY: StagEntry = new StagEntry(0, new PD(() => undefined), false);
 NO_ENTRY.alive = false;
-
-/** A source of unsigned 32-bit random numbers. */
-export type Random32 = () => number;
-
-/** A small seeded generator (sfc32) for simulations; a device on a network gets a better one. */
-export function seededRandom(seed: number): Random32 {
-  let a = seed >>> 0;
-  let b = Math.floor(seed / 2 ** 32) >>> 0;
-  let c = 0x9e3779b9;
-  let counter = 1;
-  const next = (): number => {
-    const sum = (a + b + counter) | 0;
-    counter = (counter + 1) | 0;
-    a = b ^ (b >>> 9);
-    b = (c + (c << 3)) | 0;
-    c = ((c << 21) | (c >>> 11)) + sum;
-    return sum >>> 0;
-  };
-  for (let round = 0; round < 12; round += 1) next();
-  return next;
-}
 
 /** All STags of a device. */
 export class StagTable {

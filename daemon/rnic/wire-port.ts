@@ -11,12 +11,7 @@
  *
  * Specifications: RFC 5041 §5–7 (placement, delivery, errors), RFC 5040 §5–7, RFC 7306 §4–8.
  */
-
-/** Microseconds since an arbitrary start; monotonic. */
-export type Micros = number;
-
-/** No deadline is set. */
-export const NEVER: Micros = Number.POSITIVE_INFINITY;
+import type { Micros } from '#base/time';
 
 /** Why a message was not acknowledged. */
 export const MessageFailure = {

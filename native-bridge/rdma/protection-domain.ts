@@ -1,5 +1,4 @@
 /** Protection domains, from which regions and queues are made. */
-
 import { checkPointer, checkResult } from './libraries.ts';
 import { allocatePages, NativeMR, releasePages } from './memory-region.ts';
 import { NativeObject } from './native-object.ts';

@@ -3,7 +3,6 @@
  * accesses by process_vm or through the client's agent. It does nothing else: tests stop it.
  * Argument: socket path. Prints the port on which it listens.
  */
-
 import { Access } from '#contract/verbs/enums';
 import { listen } from '#verbs-api/connect';
 import { connectDaemon } from '#verbs-api/connect-daemon';

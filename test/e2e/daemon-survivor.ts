@@ -1,5 +1,4 @@
 /** The other end of connections whose first end is going to be lost. */
-
 import { Access, SendFlag, WROpcode } from '#contract/verbs/enums';
 import type { PD, Provider } from '#contract/verbs/provider';
 import { type ConnectionRequest, type Listener, listen } from '#verbs-api/connect';

@@ -2,7 +2,6 @@
  * A client that has one object of every kind and never stops moving bytes: it is there to be
  * killed. Arguments: socket path, the survivor's port.
  */
-
 import { Access, MWType, SendFlag, WROpcode } from '#contract/verbs/enums';
 import { connect } from '#verbs-api/connect';
 import { connectDaemon } from '#verbs-api/connect-daemon';

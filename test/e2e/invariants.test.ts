@@ -1,7 +1,7 @@
 /** A device's invariants hold after any sequence of events, and violations are detected. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { InvariantError } from '#base/assert';
 import { MWType, QPState, WROpcode } from '#contract/verbs/enums';
-import { InvariantError } from '#daemon/invariants/assert';
 import { DEFAULT_QUOTAS, QuotaLedger } from '#daemon/ipc/objects/quotas';
 import { ALL_ACCESS, NicRig } from '../support/nic-rig.ts';
 import { type ConnectedPair, connectPair, RnicNode, until } from '../support/rnic-node.ts';

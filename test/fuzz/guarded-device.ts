@@ -2,7 +2,6 @@
  * The device of `wire-stream`: registered memory between guards, memory that peers may only read,
  * memory of another protection domain, and unreachable memory that holds a secret.
  */
-
 import { Access } from '#contract/verbs/enums';
 import { ChunkPool } from '#daemon/iwarp/engine/chunk-pool';
 import type { CQ } from '#daemon/rnic/completion-queue';

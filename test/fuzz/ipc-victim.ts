@@ -1,5 +1,4 @@
 /** Neighbours of a hostile client: guarded memory, and a well-behaved client. */
-
 import type { CommandName, CommandReply, CommandRequest } from '#contract/protocol/commands';
 import { VerbsError } from '#contract/verbs/errors';
 import type { ClientMemory } from '#daemon/ipc/objects/client-memory';

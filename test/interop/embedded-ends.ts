@@ -2,7 +2,6 @@
  * A program with an embedded device and nothing else that keeps it alive, as one of
  * `embedded-life.test.ts`: `embedded-ends.js PART KIND ADDRESS [HOST PORT]`.
  */
-
 import { createEmbedded } from '#daemon/embedded/embedded-provider';
 import type { DeviceConfig } from '#daemon/host/device-config';
 import { connect, listen } from '#verbs-api/index';

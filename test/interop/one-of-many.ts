@@ -2,7 +2,6 @@
  * One of many programs that run at once, all with the same addresses and port: a message between two
  * nodes on a private daemon, or of a device in this process. Argument: `daemon` or `embedded`.
  */
-
 import { SendFlag, WCOpcode, WROpcode } from '#contract/verbs/enums';
 import { createEmbedded } from '#daemon/embedded/embedded-provider';
 import { connect, listen } from '#verbs-api/connect';

@@ -4,7 +4,7 @@
  */
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { readUint32LE } from '#daemon/iwarp/wire/bytes';
+import { readUint32LE } from '#base/checked-bytes';
 import { crc32c } from '#daemon/iwarp/wire/crc32c';
 import { captureNames, capturePath, readExpectation } from './captures/expectation.ts';
 import { readTcpConnections } from './captures/pcap-reader.ts';

@@ -2,7 +2,6 @@
  * Two ends that keep sending to each other. A message is an RDMA Write of a payload into the other
  * end's memory, followed by a Send that says which payload must be in place.
  */
-
 import { WROpcode } from '#contract/verbs/enums';
 import type { MR } from '#contract/verbs/provider';
 import type { SendWR } from '#contract/verbs/work-request';

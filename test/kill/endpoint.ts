@@ -7,7 +7,6 @@
  * the other end or its daemon is gone, or until it reads `end` on standard input. Both print a line
  * of JSON after each conversation.
  */
-
 import { Access } from '#contract/verbs/enums';
 import type { MR, Provider } from '#contract/verbs/provider';
 import { connect, listen } from '#verbs-api/connect';

@@ -1,11 +1,11 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { NEVER } from '#base/time';
 import type { FaultSpec } from '#contract/protocol/faults';
 import { Fault } from '#daemon/faults/fault';
 import { TcpFrameReader } from '#daemon/iwarp/faults/frame';
 import { StreamFaults } from '#daemon/iwarp/faults/stream-faults';
 import { crc32c } from '#daemon/iwarp/wire/crc32c';
-import { NEVER } from '#daemon/rnic/wire-port';
 import { patterned, streamOf } from '../support/fpdu-stream.ts';
 import { concat } from '../support/hex.ts';
 import { mpaReply } from '../support/mpa-frames.ts';

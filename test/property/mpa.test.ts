@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { writeUint32LE } from '#base/checked-bytes';
 import { answerRequest, concludeReply, requestParameters } from '#daemon/iwarp/engine/negotiation';
-import { writeUint32LE } from '#daemon/iwarp/wire/bytes';
 import { crc32c, tableCrc32c } from '#daemon/iwarp/wire/crc32c';
 import { fpduSizeBytes } from '#daemon/iwarp/wire/fpdu';
 import {

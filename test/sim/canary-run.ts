@@ -2,7 +2,6 @@
  * Runs seeds until one breaks a rule: `node canary-run.js RULE SEEDS [CARRIER]`. Prints that seed, or nothing
  * if no seed breaks the rule. Skips seeds that break other rules: one bug may break several.
  */
-
 import { CARRIERS } from './plan.ts';
 import { BrokenRule } from './rules.ts';
 import { run } from './run.ts';

@@ -1,5 +1,4 @@
 /** Every operation that a run can draw; those between programs are in `disturbances.ts`. */
-
 import type { CMParameters } from '#contract/protocol/commands';
 import { QPState } from '#contract/verbs/enums';
 import { ObjectWindow } from '#daemon/ipc/objects/object-window';

@@ -2,7 +2,6 @@
  * A simulated program: a client of its host, through the objects and rings that the daemon's IPC
  * uses. It checks every completion and event.
  */
-
 import type {
   CMEventRecord,
   CommandName,

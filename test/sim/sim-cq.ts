@@ -1,5 +1,4 @@
 /** A completion queue of a simulated program. */
-
 import type { CommandReply } from '#contract/protocol/commands';
 import { CQE_BYTES } from '#contract/protocol/queue-layout';
 import type { WC } from '#contract/verbs/completion';

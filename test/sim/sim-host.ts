@@ -1,5 +1,4 @@
 /** A simulated host: a real `RnicHost` on virtual time and a virtual network, and its programs. */
-
 import { QPState } from '#contract/verbs/enums';
 import { TapHub, type TapWatcher } from '#daemon/capture/tap-hub';
 import type { Conduit } from '#daemon/host/conduit';

@@ -5,7 +5,6 @@
  *
  * The backings are the daemon's; the kernel and the agent below them are simulated.
  */
-
 import {
   AGENT_REPLY_BYTES,
   AGENT_REQUEST_BYTES,

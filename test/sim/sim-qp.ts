@@ -2,7 +2,6 @@
  * A queue pair of a simulated program, and what holds on to it: the model of each of its lives (a
  * party), the connection between two of them (a flow), and memory windows.
  */
-
 import type { CommandReply, MappingRef } from '#contract/protocol/commands';
 import { Access, QPState } from '#contract/verbs/enums';
 import type { RecvWR, SendFields } from '#contract/verbs/work-request';

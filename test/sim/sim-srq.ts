@@ -1,5 +1,4 @@
 /** A shared receive queue of a simulated program. */
-
 import type { CommandReply } from '#contract/protocol/commands';
 import { QueueFlag, RQE, RQE_BYTES } from '#contract/protocol/queue-layout';
 import type { RecvWR } from '#contract/verbs/work-request';

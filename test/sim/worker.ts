@@ -1,5 +1,4 @@
 /** Runs the seeds that its parent sends, and reports the results. */
-
 import { CARRIERS, type Carrier } from './plan.ts';
 import { BrokenRule, type Rule } from './rules.ts';
 import { run } from './run.ts';

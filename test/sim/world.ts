@@ -1,5 +1,4 @@
 /** A simulated world: hosts, programs, the network between them, hostile peers, and a clock. */
-
 import { checkMemoryBounds } from './bounds.ts';
 import type { HostilePeer } from './hostile.ts';
 import { type Carrier, drawPlan, type Plan } from './plan.ts';

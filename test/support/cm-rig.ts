@@ -1,5 +1,5 @@
 /** A connection manager with a network, streams and queue pairs that only record and obey. */
-
+import { NEVER } from '#base/time';
 import type { CMParameters } from '#contract/protocol/commands';
 import { type ErrnoCode, VerbsError } from '#contract/verbs/errors';
 import type { SocketAddress } from '#contract/verbs/provider';
@@ -14,7 +14,6 @@ import type {
 } from '#daemon/iwarp/cm/cm-types';
 import { ConnectionManager } from '#daemon/iwarp/cm/connection-manager';
 import type { StreamEvent, StreamOptions } from '#daemon/iwarp/engine/stream-api';
-import { NEVER } from '#daemon/rnic/wire-port';
 import { NaiveUser } from './naive-user.ts';
 
 export const NO_WISHES: CMParameters = {

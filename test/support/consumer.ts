@@ -2,7 +2,6 @@
  * A consumer of an emulated device inside the test: a queue pair with its queues, memory that peers
  * may reach, and what was completed, as plain values.
  */
-
 import type { WC } from '#contract/verbs/completion';
 import { Access, MWType, WCFlag, WCOpcode, WCStatus, WROpcode } from '#contract/verbs/enums';
 import type { SendFields } from '#contract/verbs/work-request';

@@ -1,5 +1,4 @@
 /** A fake daemon for the control plane: one of everything. */
-
 import type {
   ConnectionFilter,
   ConnectionSummary,

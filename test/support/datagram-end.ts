@@ -1,5 +1,4 @@
 /** UD queue pairs of real devices, as an unmodified program has them. */
-
 import { Access, QPState, QPType } from '#contract/verbs/enums';
 import type { Adapter } from '#daemon/host/device-adapter';
 import { ViewBacking } from '#daemon/rnic/memory-backing';

@@ -3,7 +3,7 @@
  * sends is written out byte by byte, and what the host sends is parsed by code that shares nothing
  * with it. Tests compare what the peer receives and what the host's consumer polls.
  */
-
+import { NEVER } from '#base/time';
 import type { CMParameters } from '#contract/protocol/commands';
 import { CMEventType } from '#contract/verbs/enums';
 import type { HostCmEvent, HostId } from '#daemon/host/host-id';
@@ -12,7 +12,6 @@ import type { HostSystem, LinkPort, Network } from '#daemon/host/links/network';
 import { hostSystem } from '#daemon/host/links/system';
 import type { WireDefaults } from '#daemon/iwarp/cm/cm-types';
 import type { DeviceProfile } from '#daemon/rnic/device-profile';
-import { NEVER } from '#daemon/rnic/wire-port';
 import { Consumer, type ConsumerOptions } from './consumer.ts';
 import { bytesOf, concat } from './hex.ts';
 import { mpaReply, mpaRequest } from './mpa-frames.ts';

@@ -1,5 +1,4 @@
 /** A daemon with two devices, `left` and `right`, and connections between them for faults to act on. */
-
 import type { FaultSpec } from '#contract/protocol/faults';
 import type { AsyncEvent, WC } from '#contract/verbs/completion';
 import { Access, SendFlag, WROpcode } from '#contract/verbs/enums';

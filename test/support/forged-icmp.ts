@@ -1,5 +1,4 @@
 /** Sends ICMP messages about datagrams that were never sent, as anyone on the network can: by raw sockets. */
-
 import { closeDescriptor } from '#native-bridge/libc/descriptor';
 import {
   AF_INET,

@@ -2,8 +2,8 @@
  * Sends connection management messages without a RoCE device, as any program on the peer's host can, or
  * on any host that forges its source address.
  */
+import { addressBytes } from '#base/address';
 import { gidBytes } from '#daemon/host/host-addresses';
-import { addressBytes } from '#daemon/iwarp/cm/address';
 import { type CmFields, type CmMessageName, writeCmMessage } from '#daemon/roce/wire/cm-message';
 import { crc32 } from '#daemon/roce/wire/crc32';
 import {

@@ -1,5 +1,4 @@
 /** Two communication managers, a network between them and one clock. */
-
 import { QPType } from '#contract/verbs/enums';
 import type { CmConnection } from '#daemon/roce/cm/cm-connection';
 import type { CmEvent } from '#daemon/roce/cm/cm-events';

@@ -1,5 +1,4 @@
 /** A client of rings with indices, as rdma-core's provider for rxe is one. Reads the header. */
-
 import { CompletionElement, ReceiveElement, SendElement } from '#daemon/rnic/indexed-layout';
 
 /** A piece of memory as an SGE names it. */

@@ -2,7 +2,6 @@
  * A native device under a test's control, served to a program in this process: the verbs API
  * above, the rings and the daemon's bridge between, and below it an object in place of rdma-core.
  */
-
 import type {
   CommandChannel,
   CommandName,

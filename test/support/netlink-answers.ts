@@ -1,5 +1,4 @@
 /** Answers of netlink about devices that have no objects. */
-
 import type { KernelDevice } from '#daemon/ipc/kernel/nldev/devices';
 import { answerNetlink } from '#daemon/ipc/kernel/nldev/nldev';
 import { DeviceResources, type ListedId } from '#daemon/ipc/objects/device-resources';

@@ -3,7 +3,7 @@
  * is a script. The rings are written by hand here, byte by byte, so a test can also play a
  * misbehaving client.
  */
-
+import { NEVER } from '#base/time';
 import {
   CQE,
   CQE_BYTES,
@@ -31,7 +31,6 @@ import {
   type AtomicAccess,
   Fault,
   type InboundMessage,
-  NEVER,
   OutboundKind,
   type OutboundMessage,
   type WireFailure,

@@ -1,5 +1,4 @@
 /** A device whose programs connect queue pairs, and attributes for each step. */
-
 import { type AsyncEventType, QPState, QPType } from '#contract/verbs/enums';
 import type { ProgramWire } from '#daemon/rnic/ib-port';
 import { ViewBacking } from '#daemon/rnic/memory-backing';

@@ -1,5 +1,4 @@
 /** Every refusal that a test or a fuzzer meets has a reason of its own: beyond what its errno says. */
-
 import { ERRNO, type ErrnoCode } from '#contract/verbs/errors';
 import type { KernelReply } from '#daemon/ipc/kernel/kernel-file';
 

@@ -2,7 +2,6 @@
  * A host with one or several emulated devices inside the test, used through its own interface: no
  * daemon, no client library. Events of connection ids and completions are awaited.
  */
-
 import type { CMParameters } from '#contract/protocol/commands';
 import type { WC } from '#contract/verbs/completion';
 import { Access, CMEventType, WROpcode } from '#contract/verbs/enums';

@@ -1,5 +1,4 @@
 /** A host with RoCE devices on simulated time, and queue pairs of programs on them. */
-
 import { Access, QPState, QPType } from '#contract/verbs/enums';
 import type { Adapter } from '#daemon/host/device-adapter';
 import { RnicHost } from '#daemon/host/rnic-host';

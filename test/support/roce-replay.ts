@@ -3,7 +3,6 @@
  * responder that is fed the recorded requests, or a requester that has the recorded work to do and is
  * fed the recorded answers.
  */
-
 import { QPState, QPType } from '#contract/verbs/enums';
 import {
   type AtomicAccess,

@@ -1,5 +1,4 @@
 /** Providers of both kinds with a server of the echo program, and raw peers that can send anything. */
-
 import { CMEventType } from '#contract/verbs/enums';
 import type { ConnectionId, ConnectionParameters, Provider } from '#contract/verbs/provider';
 import { createEmbedded } from '#daemon/embedded/embedded-provider';

@@ -1,5 +1,4 @@
 /** One stream over SCTP whose peer is written out byte by byte. */
-
 import { Stream } from '#daemon/iwarp/engine/stream';
 import type { StreamEvent, StreamOptions } from '#daemon/iwarp/engine/stream-api';
 import type { StreamFailure } from '#daemon/iwarp/engine/stream-failure';

@@ -1,5 +1,4 @@
 /** A connection as the preload shim makes it, driven frame by frame; descriptors come with bytes. */
-
 import {
   emitHello,
   FRAME_HEADER_BYTES,

@@ -2,7 +2,6 @@
  * An open uverbs device without a socket: commands as the bytes that rdma-core's siw provider
  * writes, answered by the daemon's own file over a real host.
  */
-
 import { hostSystem } from '#daemon/host/links/system';
 import { RnicHost, type RnicHostOptions } from '#daemon/host/rnic-host';
 import { ROCE_PARTS } from '#daemon/host/roce/roce-parts';

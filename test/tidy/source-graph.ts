@@ -42,6 +42,18 @@ interface Import {
 const CLAUSE_FROM = /^(?:import|export)\s+(?:type\s+)?([^'";]*?)\s*from\s+'([.#][^']+)'/gm;
 const BARE_OR_DYNAMIC = /(?:^import\s+|\bimport\()'([.#][^']+)'/gm;
 
+interface LinterOverride {
+  readonly includes: readonly string[];
+  readonly linter: { readonly rules: { readonly style?: object } };
+}
+
+/** Folders without I/O, clock or randomness of their own: where the linter forbids `Date`. */
+export const pureFolders: readonly string[] = (
+  JSON.parse(readSource('biome.json')) as { readonly overrides: readonly LinterOverride[] }
+).overrides
+  .filter(({ linter }) => 'noRestrictedGlobals' in (linter.rules.style ?? {}))
+  .flatMap(({ includes }) => includes.map((pattern) => pattern.replace(/\*\*$/, '')));
+
 /** `#…` of package.json: the folder that each name stands for. */
 const { imports } = JSON.parse(readSource('package.json')) as {
   readonly imports: Readonly<Record<string, { readonly 'iwarpd-source': string }>>;

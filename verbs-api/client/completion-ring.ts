@@ -1,5 +1,4 @@
 /** The consumer of a completion ring. */
-
 import {
   CQE,
   CQE_BYTES,

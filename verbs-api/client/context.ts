@@ -1,5 +1,4 @@
 /** Opened devices. */
-
 import type { CommandReply, WorkFailure } from '#contract/protocol/commands';
 import type {
   DeviceAttributes,

@@ -2,7 +2,6 @@
  * The command channel of a device in the daemon: commands and events on a control connection, doorbells and
  * completion events on separate connections, shared memory by descriptor.
  */
-
 import type {
   CommandChannel,
   CommandName,

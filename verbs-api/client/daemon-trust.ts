@@ -3,7 +3,6 @@
  * socket in a shared directory could be anyone's: a client therefore checks the peer's user
  * (SO_PEERCRED) before it sends a byte.
  */
-
 import { VerbsError } from '#contract/verbs/errors';
 import { peerCredentials } from '#native-bridge/libc/unix-socket';
 

@@ -1,5 +1,4 @@
 /** Maps shared memory of the daemon: asks for its descriptor by token, and maps it. */
-
 import type { MappingRef } from '#contract/protocol/commands';
 import {
   DAEMON_FRAME_MAX_BYTES,

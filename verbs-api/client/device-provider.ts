@@ -1,5 +1,4 @@
 /** The provider over any command channel: the daemon's socket, or the embedded device. */
-
 import type {
   CMEventRecord,
   CMIdState,

@@ -1,5 +1,4 @@
 /** Posts one or several work requests; reports which one was refused, and why. */
-
 import { type ErrnoCode, VerbsError } from '#contract/verbs/errors';
 import { requestName } from '#contract/verbs/post-refusal';
 import type { RecvWR, SendFields } from '#contract/verbs/work-request';

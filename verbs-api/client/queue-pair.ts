@@ -1,5 +1,4 @@
 /** Queue pairs: posting, modifying, querying. */
-
 import type { CommandReply } from '#contract/protocol/commands';
 import type { QPAttributes, QPCapabilities, QPModification } from '#contract/verbs/attributes';
 import { QPState, QPType } from '#contract/verbs/enums';

@@ -1,5 +1,4 @@
 /** The producer of a receive ring: of a queue pair, or of a shared receive queue. */
-
 import { QueueFlag, RQE, RQE_BYTES, rqBytes } from '#contract/protocol/queue-layout';
 import type { ErrnoCode } from '#contract/verbs/errors';
 import { receiveRefusal } from '#contract/verbs/post-refusal';

@@ -1,5 +1,4 @@
 /** The producer of a send ring. */
-
 import {
   INLINE_MAX,
   QueueFlag,

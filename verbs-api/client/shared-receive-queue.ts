@@ -1,5 +1,4 @@
 /** Shared receive queues. */
-
 import type { CommandReply } from '#contract/protocol/commands';
 import type { SRQAttributes } from '#contract/verbs/attributes';
 import type { PD, SRQ, SRQInit } from '#contract/verbs/provider';

@@ -1,5 +1,4 @@
 /** Watches traffic on the daemon's connections. */
-
 import {
   DAEMON_FRAME_MAX_BYTES,
   emitValueFrame,

@@ -1,5 +1,4 @@
 /** Completion channels: deliver the events of armed completion queues. */
-
 import type { CompChannel, CQ, WaitLimit } from '#contract/verbs/provider';
 import { type DescriptorWatch, watchDescriptor } from '#native-bridge/libc/watched-descriptor';
 import type { NativeCompChannel, NativeCQ } from '#native-bridge/rdma/completion-queue';

@@ -1,5 +1,4 @@
 /** Completion queues: polling, arming, waiting. */
-
 import type { WC } from '#contract/verbs/completion';
 import { WCStatus } from '#contract/verbs/enums';
 import type { CancelSignal, Context, CQ, CQWaitOptions } from '#contract/verbs/provider';

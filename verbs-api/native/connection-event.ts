@@ -1,5 +1,4 @@
 /** Translates events of rdma_cm to the contract. */
-
 import { CMEventType } from '#contract/verbs/enums';
 import type { ErrnoCode } from '#contract/verbs/errors';
 import type { NativeCMEvent } from '#native-bridge/rdma/cm-id';

@@ -1,5 +1,4 @@
 /** Connection ids: rdma_cm's calls and events as promises. */
-
 import { CMEventType, QPState } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
 import type {

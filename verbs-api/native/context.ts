@@ -1,5 +1,4 @@
 /** Opened devices. */
-
 import type {
   DeviceAttributes,
   DeviceInfo,

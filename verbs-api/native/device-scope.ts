@@ -1,5 +1,4 @@
 /** Shared by the objects of one opened device. */
-
 import type { PD } from '#contract/verbs/provider';
 import type { NativeDevice } from '#native-bridge/rdma/device';
 import { type OwnedObject, Presence } from './owned-object.ts';

@@ -2,7 +2,6 @@
  * Sends posted before the connection is established. Devices refuse or lose them (libsiw writes
  * them to a queue that nothing reads yet); the contract requires that they wait.
  */
-
 import type { SendFields } from '#contract/verbs/work-request';
 import { NativeError } from '#native-bridge/rdma/errors';
 import type { NativeQP } from '#native-bridge/rdma/queue-pair';

@@ -1,5 +1,4 @@
 /** Memory regions: registered buffers, pinned by the device's driver. */
-
 import type { MemoryTier, MR, PD } from '#contract/verbs/provider';
 import { bytesWithin } from '#contract/verbs/region-range';
 import { type RemoteMemory, remoteMemory } from '#contract/verbs/remote-memory';

@@ -1,5 +1,4 @@
 /** Protection domains. */
-
 import type { AHAttributes } from '#contract/verbs/attributes';
 import type { MWType } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';

@@ -1,5 +1,4 @@
 /** Queue pairs. */
-
 import type { QPAttributes, QPCapabilities, QPModification } from '#contract/verbs/attributes';
 import { QPState, QPType } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';

@@ -1,5 +1,4 @@
 /** Shared receive queues. */
-
 import type { SRQAttributes } from '#contract/verbs/attributes';
 import type { PD, SRQ, SRQInit } from '#contract/verbs/provider';
 import { checkCall } from '#contract/verbs/signatures';

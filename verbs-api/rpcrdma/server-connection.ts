@@ -1,5 +1,4 @@
 /** One client of a server: connects the responder to a channel, and calls to the service. */
-
 import { CallMemory, type ConnectionMemory } from './call-memory.ts';
 import type { SegmentWrite } from './core/chunks.ts';
 import type { InlineThresholds } from './core/private-data.ts';

@@ -1,5 +1,4 @@
 /** Objects that programs had not released when a test was over. */
-
 import type { MRSummary, ObjectOwner, QPSummary, ResetReport } from '#contract/protocol/control';
 import type { DaemonControl } from '../client/daemon-control.ts';
 

@@ -1,5 +1,4 @@
 /** What the helpers of tests take. */
-
 import { FAULT_SPEC } from '#contract/protocol/fault-argument';
 import {
   FUNCTION,

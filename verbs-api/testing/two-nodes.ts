@@ -1,5 +1,4 @@
 /** Two connected nodes: the starting point of most tests of RDMA code. */
-
 import {
   either,
   OBJECT,

@@ -1,5 +1,4 @@
 /** Injects a fault while a function runs. */
-
 import type { FaultControl, FaultSpec, FaultStatus } from '#contract/protocol/faults';
 import { isVerbsError } from '#contract/verbs/errors';
 import { DaemonControl, type DaemonControlOptions } from '../client/daemon-control.ts';

@@ -1,5 +1,4 @@
 /** `iwarpd explain`: what programs were refused, and why. */
-
 import {
   REFUSALS_LIST_MAX,
   type Refusal,

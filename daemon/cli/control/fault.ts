@@ -1,5 +1,4 @@
 /** `iwarpd fault`: adds, lists and removes faults of a running daemon. */
-
 import {
   FAULT_KINDS,
   type FaultKind,

@@ -1,5 +1,4 @@
 /** `iwarpd reset`: clears the state of a daemon and reports what clients leaked. */
-
 import type { ResetReport } from '#contract/protocol/control';
 import { CommandFailure } from '#daemon/console/failure';
 import { type Output, printJson, tableLines } from '#daemon/console/output';

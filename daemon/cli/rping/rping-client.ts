@@ -1,5 +1,4 @@
 /** The client of rping: connects, pings, and checks the returned data. */
-
 import { ConnectionRejectedError } from '#contract/verbs/connect-errors';
 import { isVerbsError } from '#contract/verbs/errors';
 import type { ConnectionId, Provider } from '#contract/verbs/provider';

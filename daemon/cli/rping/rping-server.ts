@@ -1,5 +1,4 @@
 /** The server of rping: one client, or in persistent mode any number of them at once. */
-
 import { CMEventType } from '#contract/verbs/enums';
 import { ERRNO, isVerbsError } from '#contract/verbs/errors';
 import type { CancelSignal, CMEvent, ConnectionId, Provider } from '#contract/verbs/provider';

@@ -1,5 +1,4 @@
 /** Traffic of a host's connections, one line for each MPA frame and each FPDU. */
-
 import type { CaptureTap, LinkAddresses, LinkTap } from '#daemon/capture/capture-tap';
 import { type Sender, StreamTrace } from '#daemon/capture/stream-trace';
 

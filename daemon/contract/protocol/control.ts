@@ -3,7 +3,6 @@
  * the daemon's socket (role `admin`) and HTTP: names, routes, requests, replies. Everything is
  * plain data that JSON can carry.
  */
-
 import type { SocketAddress } from '../verbs/provider.ts';
 import type { FaultSpec, FaultStatus } from './faults.ts';
 import type { ClientStatus, DaemonStatus, DeviceStatus } from './ipc-admin.ts';

@@ -2,7 +2,6 @@
  * Faults that a daemon can inject: the effect and parameters of each kind, and the events in the
  * daemon that count as its occasions. Plain data for the command line, HTTP and TypeScript alike.
  */
-
 import type { ErrnoCode } from '../verbs/errors.ts';
 import type { CommandName } from './commands.ts';
 

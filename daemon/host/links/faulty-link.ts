@@ -6,12 +6,11 @@
  * bounds them. Input that it holds back is copied; beyond a limit it stops reading from the link
  * inside.
  */
-
+import { assert } from '#base/assert';
+import { type Micros, NEVER } from '#base/time';
 import type { Fault } from '#daemon/faults/fault';
-import { assert } from '#daemon/invariants/assert';
 import type { Framing } from '#daemon/iwarp/faults/frame';
 import type { StreamFaults } from '#daemon/iwarp/faults/stream-faults';
-import { type Micros, NEVER } from '#daemon/rnic/wire-port';
 import type { Link } from './link.ts';
 import { LinkAround } from './link-around.ts';
 import type { Alarm, HostClock } from './network.ts';

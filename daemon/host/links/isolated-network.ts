@@ -12,7 +12,7 @@ import {
   isLoopback,
   isWildcard,
   wildcardAsLoopback,
-} from '#daemon/iwarp/cm/address';
+} from '#base/address';
 import { isolatedText } from './isolated-text.ts';
 import type { Dial } from './link.ts';
 import type { OwnAddresses } from './memory-network.ts';

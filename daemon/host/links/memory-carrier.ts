@@ -2,7 +2,7 @@
  * Moves the bytes of a host's memory links, turn by turn: every link that has something gets its
  * part, and after a bounded amount the rest of the process has its turn.
  */
-import { assert } from '#daemon/invariants/assert';
+import { assert } from '#base/assert';
 import type { HostClock } from './network.ts';
 
 /**

@@ -9,7 +9,7 @@
  * Nothing is delivered from inside a call: the carrier of the network calls `deliver` in a later
  * turn.
  */
-import { assert } from '#daemon/invariants/assert';
+import { assert } from '#base/assert';
 import { type Link, type LinkUser, NO_USER } from './link.ts';
 import { BUFFER_BYTES, type CarriedLink, type MemoryCarrier } from './memory-carrier.ts';
 

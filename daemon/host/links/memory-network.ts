@@ -3,7 +3,7 @@
  * other one through the network inside. Ports belong to that network in both cases, so that peers of
  * other hosts reach the listeners, and no other process gets the port of a connection.
  */
-import { addressFamily, IPV4_ANY, IPV6_ANY, isWildcard } from '#daemon/iwarp/cm/address';
+import { addressFamily, IPV4_ANY, IPV6_ANY, isWildcard } from '#base/address';
 import type { IdAccount } from '#daemon/iwarp/cm/cm-id';
 import type { Dial, Link } from './link.ts';
 import { MemoryCarrier } from './memory-carrier.ts';

@@ -7,7 +7,7 @@
  * more of them each time.
  */
 import type { Socket } from 'node:net';
-import { addressOwner } from '#daemon/iwarp/cm/address';
+import { addressOwner } from '#base/address';
 
 /** Connections that are read in one turn: some milliseconds if all of them end. */
 export const READS_PER_TURN = 128;

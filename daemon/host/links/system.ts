@@ -2,8 +2,8 @@
 import { randomInt } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { networkInterfaces } from 'node:os';
+import { canonicalAddress, isLoopback } from '#base/address';
 import type { Loopback } from '#contract/protocol/ipc-admin';
-import { canonicalAddress, isLoopback } from '#daemon/iwarp/cm/address';
 import { IsolatedAddresses, IsolatedNetwork } from './isolated-network.ts';
 import { MemoryNetwork, type OwnAddresses } from './memory-network.ts';
 import {

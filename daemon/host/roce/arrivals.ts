@@ -2,11 +2,10 @@
  * Packets that come from other hosts: each is checked in the order in which rxe does it, meets faults, is
  * shown to captures and handed to its queue pair. Everything else is dropped and counted.
  */
-
+import { assert } from '#base/assert';
+import type { Micros } from '#base/time';
 import { QPType } from '#contract/verbs/enums';
-import { assert } from '#daemon/invariants/assert';
 import type { QP } from '#daemon/rnic/queue-pair';
-import type { Micros } from '#daemon/rnic/wire-port';
 import { makePacket, mayBeAnswered, parsePacket } from '#daemon/roce/wire/packet';
 import { PacketConnection } from './packet-connection.ts';
 import {

@@ -3,11 +3,10 @@
  * captures and handed to its receiver, or leaves the host. Without a receiver it is dropped and
  * counted, as a network would lose it.
  */
-
+import { assert } from '#base/assert';
+import type { Micros } from '#base/time';
 import { QPType } from '#contract/verbs/enums';
-import { assert } from '#daemon/invariants/assert';
 import type { AddressVector } from '#daemon/rnic/qp-attributes';
-import type { Micros } from '#daemon/rnic/wire-port';
 import { PACKET_BYTES_MAX } from '#daemon/roce/transport/packet-wire';
 import { makePacket, PacketRefusal, parsePacket } from '#daemon/roce/wire/packet';
 import type { Arrivals } from './arrivals.ts';

@@ -7,7 +7,7 @@
  * gets, and at least one entry is empty, as programs and their tests expect. While a device runs, an
  * address keeps its entry, and a new one takes the first that is free.
  */
-import { addressFamily, isLoopback } from '#daemon/iwarp/cm/address';
+import { addressFamily, isLoopback } from '#base/address';
 import {
   type DeviceAddresses,
   gidText,

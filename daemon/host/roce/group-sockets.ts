@@ -3,7 +3,6 @@
  * group on the interfaces of the port's addresses. A socket that is bound to a group takes nothing
  * else, so it needs no share of the port of addresses, and any number of daemons hears one group.
  */
-
 import { VerbsError } from '#contract/verbs/errors';
 import type { QP } from '#daemon/rnic/queue-pair';
 import { isIpv4Gid } from '#daemon/roce/wire/datagram';

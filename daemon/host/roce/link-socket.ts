@@ -1,5 +1,4 @@
 /** A socket of the UDP link: one for each address, and one for each group that a port hears. */
-
 import type { QP } from '#daemon/rnic/queue-pair';
 import { isIpv4Gid } from '#daemon/roce/wire/datagram';
 import { IcrcHeaders } from '#daemon/roce/wire/icrc';

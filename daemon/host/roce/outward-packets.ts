@@ -2,9 +2,9 @@
  * Packets that leave the host: written where they leave from, or copied there when somebody looks at
  * them first. Connections wait here while the link has no room.
  */
+import type { Micros } from '#base/time';
 import type { AddressVector } from '#daemon/rnic/qp-attributes';
 import type { QP } from '#daemon/rnic/queue-pair';
-import type { Micros } from '#daemon/rnic/wire-port';
 import type { PacketConnection } from './packet-connection.ts';
 import type { PacketPort } from './packet-port.ts';
 import { countSent } from './roce-counters.ts';

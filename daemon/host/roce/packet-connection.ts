@@ -5,10 +5,11 @@
  * The queue pair and its program call the wire through it. The network alone polls packets and
  * failures, when nothing is inside the wire.
  */
+import type { Micros } from '#base/time';
 import { type QPState, QPType } from '#contract/verbs/enums';
 import type { ProgramWire } from '#daemon/rnic/ib-port';
 import type { AddressVector, QPPath } from '#daemon/rnic/qp-attributes';
-import type { Micros, Wire, WireFailure } from '#daemon/rnic/wire-port';
+import type { Wire, WireFailure } from '#daemon/rnic/wire-port';
 import type { PacketWire } from '#daemon/roce/transport/packet-wire';
 import type { Packet } from '#daemon/roce/wire/packet';
 import type { PacketPort } from './packet-port.ts';

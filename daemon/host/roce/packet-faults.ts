@@ -2,12 +2,11 @@
  * What the faults of a host do to its packets. The network asks for the fate of each packet and
  * carries it out; packets that wait for their time are here, as copies.
  */
-
+import { type Micros, NEVER } from '#base/time';
 import type { FaultOpcode, FaultSyndrome } from '#contract/protocol/faults';
 import { QPType } from '#contract/verbs/enums';
 import type { ConnectionFacts, Fault } from '#daemon/faults/fault';
 import type { AddressVector } from '#daemon/rnic/qp-attributes';
-import { type Micros, NEVER } from '#daemon/rnic/wire-port';
 import { opcodeTraits, Trait } from '#daemon/roce/wire/opcode';
 import type { Packet } from '#daemon/roce/wire/packet';
 import { NakCode, nakSyndrome, rnrSyndrome } from '#daemon/roce/wire/syndrome';

@@ -9,14 +9,13 @@
  * A connection whose peer's memory is behind waits for it, so slow memory slows its senders down and
  * loses nothing.
  */
-
+import { assert } from '#base/assert';
+import { type Micros, NEVER } from '#base/time';
 import { QPType } from '#contract/verbs/enums';
 import type { PacketTap } from '#daemon/capture/capture-tap';
 import type { ConnectionFacts, Fault } from '#daemon/faults/fault';
-import { assert } from '#daemon/invariants/assert';
 import type { AddressVector } from '#daemon/rnic/qp-attributes';
 import type { QP } from '#daemon/rnic/queue-pair';
-import { type Micros, NEVER } from '#daemon/rnic/wire-port';
 import type { PacketWire } from '#daemon/roce/transport/packet-wire';
 import { Arrivals } from './arrivals.ts';
 import { Departures } from './departures.ts';

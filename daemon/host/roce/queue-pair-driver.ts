@@ -2,13 +2,13 @@
  * Moves queue pairs for programs that leave it to the connection manager, as iWARP's does: up when
  * they connect, down when the connection ends, after what was posted has been sent.
  */
+import { assert } from '#base/assert';
+import { type Micros, NEVER } from '#base/time';
 import { QPState } from '#contract/verbs/enums';
 import { type ErrnoCode, isVerbsError, VerbsError } from '#contract/verbs/errors';
-import { assert } from '#daemon/invariants/assert';
 import { QPAttribute, type QPModification } from '#daemon/rnic/qp-attributes';
 import { qpStateName } from '#daemon/rnic/qp-state';
 import type { QP } from '#daemon/rnic/queue-pair';
-import { type Micros, NEVER } from '#daemon/rnic/wire-port';
 import type { CmConnection } from '#daemon/roce/cm/cm-connection';
 import type { CmEndFacts } from '#daemon/roce/cm/cm-types';
 import type { CommunicationManager } from '#daemon/roce/cm/communication-manager';

@@ -3,8 +3,8 @@
  * other in step with what they exchange; perftest's server starts to listen for its queue pairs
  * while its client already connects them.
  */
-import { assert } from '#daemon/invariants/assert';
-import { type Micros, NEVER } from '#daemon/rnic/wire-port';
+import { assert } from '#base/assert';
+import { type Micros, NEVER } from '#base/time';
 import type { HostId, ProgramParameters } from '../host-id.ts';
 
 /**

@@ -5,10 +5,6 @@
  * `HostCm` calls it for ids that are RoCE's, or may become so. Where the host moves the queue pair
  * (`RoceId.qp`), queue-pair-driver.ts does.
  */
-import { CMEventType, type QPState, QPType } from '#contract/verbs/enums';
-import { type ErrnoCode, isVerbsError, VerbsError } from '#contract/verbs/errors';
-import type { SocketAddress } from '#contract/verbs/provider';
-import { assert } from '#daemon/invariants/assert';
 import {
   addressBytes,
   addressFamily,
@@ -16,11 +12,15 @@ import {
   IPV6_ANY,
   isLoopback,
   isWildcard,
-} from '#daemon/iwarp/cm/address';
+} from '#base/address';
+import { assert } from '#base/assert';
+import type { Micros } from '#base/time';
+import { CMEventType, type QPState, QPType } from '#contract/verbs/enums';
+import { type ErrnoCode, isVerbsError, VerbsError } from '#contract/verbs/errors';
+import type { SocketAddress } from '#contract/verbs/provider';
 import { idStateText } from '#daemon/iwarp/cm/cm-id';
 import { QPAttribute, type QPModification } from '#daemon/rnic/qp-attributes';
 import type { QP } from '#daemon/rnic/queue-pair';
-import type { Micros } from '#daemon/rnic/wire-port';
 import type { CmConnection } from '#daemon/roce/cm/cm-connection';
 import type { CmEvent } from '#daemon/roce/cm/cm-events';
 import type { CmEndFacts, CmPeerFacts } from '#daemon/roce/cm/cm-types';

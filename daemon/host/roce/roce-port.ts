@@ -1,5 +1,4 @@
 /** The port of a RoCE device: its GIDs, and who it reaches. */
-
 import type { IBPort, ProgramWire } from '#daemon/rnic/ib-port';
 import type { PortAddresses } from '#daemon/rnic/qp-attributes';
 import type { QP } from '#daemon/rnic/queue-pair';

@@ -1,7 +1,7 @@
 /** Finds the RoCE port of an address, and the path to a destination. */
+import { addressFamily, isLoopback } from '#base/address';
 import type { ErrnoCode } from '#contract/verbs/errors';
 import { isVerbsError } from '#contract/verbs/errors';
-import { addressFamily, isLoopback } from '#daemon/iwarp/cm/address';
 import type { CmPath } from '#daemon/roce/cm/cm-path';
 import { gidAddress, gidBytes } from '../host-addresses.ts';
 import { isMulticastGid } from './multicast-groups.ts';

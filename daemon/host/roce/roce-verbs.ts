@@ -1,4 +1,5 @@
 /** What programs ask of a RoCE device beside the objects that every device has. */
+import type { Micros } from '#base/time';
 import type { GidEntry } from '#contract/verbs/attributes';
 import { QPType } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
@@ -8,7 +9,6 @@ import type { Nic } from '#daemon/rnic/nic';
 import type { PD } from '#daemon/rnic/protection-domain';
 import type { AddressVector, QPModification } from '#daemon/rnic/qp-attributes';
 import type { QP } from '#daemon/rnic/queue-pair';
-import type { Micros } from '#daemon/rnic/wire-port';
 import type { RoceBackend } from '../device-backend.ts';
 import { type GroupAccount, isMulticastGid, type MulticastGroups } from './multicast-groups.ts';
 import type { RocePort } from './roce-port.ts';

@@ -1,5 +1,5 @@
 /** Connections that may have packets, in the order of their turns, and what the turns have moved. */
-import { assert } from '#daemon/invariants/assert';
+import { assert } from '#base/assert';
 import type { PacketConnection } from './packet-connection.ts';
 
 /** What one connection sends before the next gets its turn. */

@@ -10,11 +10,10 @@
  * the kernel has no room for waits, and so do the senders (`blocked`). Received ones are checked and
  * handed over in the batch that the kernel filled.
  */
-
+import type { Micros } from '#base/time';
 import { VerbsError } from '#contract/verbs/errors';
 import type { AddressVector } from '#daemon/rnic/qp-attributes';
 import type { QP } from '#daemon/rnic/queue-pair';
-import type { Micros } from '#daemon/rnic/wire-port';
 import { PACKET_BYTES_MAX } from '#daemon/roce/transport/packet-wire';
 import { isIpv4Gid } from '#daemon/roce/wire/datagram';
 import {

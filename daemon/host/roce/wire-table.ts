@@ -1,5 +1,5 @@
 /** The wires of the queue pairs of all ports, by port and queue pair number. */
-import { assert } from '#daemon/invariants/assert';
+import { assert } from '#base/assert';
 import type { PacketConnection } from './packet-connection.ts';
 import type { PacketPort } from './packet-port.ts';
 

@@ -7,9 +7,9 @@
  * message has arrived waits until everything has; if others keep the association busy, all pause
  * until then (`PROOF_MICROS`).
  */
+import { readUint16 } from '#base/checked-bytes';
 import { makeCutMessage } from '#daemon/iwarp/sctp/cut-message';
 import { PayloadProtocol, SessionFunction } from '#daemon/iwarp/sctp/session-message';
-import { readUint16 } from '#daemon/iwarp/wire/bytes';
 import type { Alarm } from '../links/network.ts';
 import type { Association, AssociationEnd, AssociationUser, MessageKind } from './association.ts';
 import { CONTROL, SctpLink, SEGMENT } from './sctp-link.ts';

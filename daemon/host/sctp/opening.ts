@@ -1,5 +1,4 @@
 /** How associations come up, whatever the transport. */
-
 import { isVerbsError } from '#contract/verbs/errors';
 import { SystemCallError } from '#native-bridge/libc/libc';
 import { TransportError } from '../links/network.ts';

@@ -2,7 +2,6 @@
  * What the faults of a host do to SCTP packets of its devices: a network that loses, doubles, delays
  * and reorders. SCTP is to get over it. The carrier asks before a packet leaves, and when one has come.
  */
-
 import type { TapLinkEnds } from '#contract/protocol/tap-records';
 import type { ConnectionFacts, Fault } from '#daemon/faults/fault';
 import { gidAddress } from '../host-addresses.ts';

@@ -2,12 +2,11 @@
  * A network around another: addresses of SCTP devices have ports of SCTP, all others those of the
  * network inside. A wildcard has both, under one number.
  */
-
+import { addressFamily, IPV4_ANY, isWildcard } from '#base/address';
 import { SCTP_FAULT_KINDS } from '#contract/protocol/faults';
 import type { QueuePairName, TapLinkEnds } from '#contract/protocol/tap-records';
 import type { PacketTap } from '#daemon/capture/capture-tap';
 import type { Fault } from '#daemon/faults/fault';
-import { addressFamily, IPV4_ANY, isWildcard } from '#daemon/iwarp/cm/address';
 import type { IdAccount } from '#daemon/iwarp/cm/cm-id';
 import { DDP_ADAPTATION } from '#daemon/iwarp/sctp/sctp-layer';
 import type { Dial, Link } from '../links/link.ts';

@@ -5,7 +5,6 @@
  * A turn takes in packets, then serves the sockets on which something happened, then sends the batch
  * of packets. What a user sends outside of a turn leaves in a turn that follows at once.
  */
-
 import type { IdAccount } from '#daemon/iwarp/cm/cm-id';
 import { socketAddress } from '#native-bridge/libc/internet-socket';
 import { SystemCallError } from '#native-bridge/libc/libc';

@@ -1,5 +1,4 @@
 /** An association of the stack: a socket of libusrsctp on a path. */
-
 import type { IdAccount } from '#daemon/iwarp/cm/cm-id';
 import { errnoName } from '#native-bridge/libc/libc';
 import { type UsrsctpSocket, unfragmentedBytes } from '#native-bridge/usrsctp/socket';

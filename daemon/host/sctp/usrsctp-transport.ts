@@ -1,5 +1,4 @@
 /** SCTP over UDP (RFC 6951) by libusrsctp: each host of a process has a `UsrsctpTransport`, over one stack. */
-
 import { isVerbsError } from '#contract/verbs/errors';
 import type { IdAccount } from '#daemon/iwarp/cm/cm-id';
 import { type UsrsctpOptions, UsrsctpSocket } from '#native-bridge/usrsctp/socket';

@@ -8,7 +8,7 @@
  * A queue may show its oldest records in memory of the program (`EventRing`). The preload library then
  * takes them, and the bytes, without a request.
  */
-import { assert } from '#daemon/invariants/assert';
+import { assert } from '#base/assert';
 import { EVENT_RING_RECORDS, type EventRing } from './event-ring.ts';
 
 /** Sends bytes to the program's descriptor. */

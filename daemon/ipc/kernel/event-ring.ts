@@ -18,7 +18,7 @@
  * The program may write anything there, and harms its own events only: the daemon follows indices of
  * its own, and takes from the word no more than how many of the records that it put there are gone.
  */
-import { assert } from '#daemon/invariants/assert';
+import { assert } from '#base/assert';
 
 /** Bytes of the memory. */
 export const EVENT_RING_BYTES = 4096;

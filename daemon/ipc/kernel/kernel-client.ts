@@ -1,5 +1,4 @@
 /** A program that uses the emulated kernel: its identity, its objects and its quotas. */
-
 import type { ClientStatus } from '#contract/protocol/ipc-admin';
 import { judge } from '#daemon/lint/advice';
 import type { Advice, Findings, LintedProgram } from '#daemon/lint/findings';

@@ -5,7 +5,6 @@
  *
  * To serve another kind of file: implement `KernelFile` and add its maker to `kernel-files.ts`.
  */
-
 import type { RefusalApi } from '#contract/protocol/refusals';
 import { ERRNO, type ErrnoCode } from '#contract/verbs/errors';
 import type { RnicHost } from '#daemon/host/rnic-host';

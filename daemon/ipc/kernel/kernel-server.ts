@@ -4,6 +4,7 @@
  * are destroyed. Malformed bytes can harm only the file that received them.
  */
 import { randomBytes } from 'node:crypto';
+import { assert } from '#base/assert';
 import type { ClientStatus } from '#contract/protocol/ipc-admin';
 import { Role, TOKEN_BYTES, tokenText } from '#contract/protocol/ipc-frames';
 import { IpcFormatError } from '#contract/protocol/ipc-value';
@@ -12,7 +13,6 @@ import type { MemoryTier } from '#contract/verbs/provider';
 import type { RnicHost } from '#daemon/host/rnic-host';
 import { inSlices } from '#daemon/host/slices';
 import { noteWork } from '#daemon/host/turn-note';
-import { assert } from '#daemon/invariants/assert';
 import type { Findings } from '#daemon/lint/findings';
 import type { Refusals } from '#daemon/refusals/refusals';
 import type { QP } from '#daemon/rnic/queue-pair';

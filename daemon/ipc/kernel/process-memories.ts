@@ -2,9 +2,8 @@
  * The memory of the processes that use the emulated kernel. A region belongs to the process that
  * registered it, which may be a forked child of the process that opened the device.
  */
-
+import { assert } from '#base/assert';
 import type { MemoryTier } from '#contract/verbs/provider';
-import { assert } from '#daemon/invariants/assert';
 import type { PeerProcess } from '#native-bridge/libc/peer-process';
 import { DaemonMemory } from '../objects/daemon-memory.ts';
 

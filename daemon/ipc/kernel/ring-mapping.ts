@@ -6,9 +6,8 @@
  * made, when it is released and when the garbage collector finds it: those of ten thousand queue pairs
  * would take a hundred milliseconds at once.
  */
-
+import { assert } from '#base/assert';
 import { VerbsError } from '#contract/verbs/errors';
-import { assert } from '#daemon/invariants/assert';
 import { SystemCallError } from '#native-bridge/libc/libc';
 import {
   SharedFile,

@@ -2,6 +2,7 @@
  * The daemon's end of a client's agent connection: requests to copy bytes of the client's memory,
  * answered in order.
  */
+import { assert } from '#base/assert';
 import {
   AGENT_REPLY_BYTES,
   AGENT_REQUEST_BYTES,
@@ -11,7 +12,6 @@ import {
   RecordReader,
 } from '#contract/protocol/ipc-records';
 import { IpcFormatError } from '#contract/protocol/ipc-value';
-import { assert } from '#daemon/invariants/assert';
 import { type InputAccount, KeptInput } from '../kept-input.ts';
 import { StagedMemory } from './staged-memory.ts';
 

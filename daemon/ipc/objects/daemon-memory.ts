@@ -1,9 +1,9 @@
 /** The memory of a client: shared by descriptor, or reached by the best tier that works. */
 import { randomBytes } from 'node:crypto';
+import { assert } from '#base/assert';
 import { TOKEN_BYTES, tokenText } from '#contract/protocol/ipc-frames';
 import { VerbsError } from '#contract/verbs/errors';
 import type { MemoryTier } from '#contract/verbs/provider';
-import { assert } from '#daemon/invariants/assert';
 import { SystemCallError } from '#native-bridge/libc/libc';
 import type { PeerProcess } from '#native-bridge/libc/peer-process';
 import { ProcessMemory, yamaScope } from '#native-bridge/libc/process-vm';

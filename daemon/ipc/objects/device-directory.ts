@@ -9,12 +9,12 @@
  *
  * A native device is hidden from users who may not open its node.
  */
+import { canonicalAddress, isWildcard } from '#base/address';
 import { nearest } from '#contract/verbs/arguments';
 import { VerbsError } from '#contract/verbs/errors';
 import type { SocketAddress } from '#contract/verbs/provider';
 import type { DeviceBackend, DeviceHost } from '#daemon/host/device-backend';
 import type { RnicHost } from '#daemon/host/rnic-host';
-import { canonicalAddress, isWildcard } from '#daemon/iwarp/cm/address';
 import { isTrusted } from '../trusted-user.ts';
 import { AllResources } from './device-resources.ts';
 import { EventRouter } from './event-router.ts';

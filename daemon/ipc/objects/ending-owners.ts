@@ -4,8 +4,8 @@
  * of a kind together. So neither a program that ends with ten
  * thousand queue pairs, nor a hundred programs that end at once, delay others.
  */
+import type { Micros } from '#base/time';
 import { noteWork } from '#daemon/host/turn-note';
-import type { Micros } from '#daemon/rnic/wire-port';
 
 /**
  * Microseconds of one turn. A number of objects alone would not do: the first ones take several times as

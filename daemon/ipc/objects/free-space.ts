@@ -1,5 +1,5 @@
 /** Which parts of a file are taken: first fit, and neighbours that are free become one part. */
-import { assert } from '#daemon/invariants/assert';
+import { assert } from '#base/assert';
 
 /** A free part. */
 interface Gap {

@@ -1,6 +1,6 @@
 /** Numbers for objects: the lowest free one first, as in the kernel. */
+import { assert } from '#base/assert';
 import { VerbsError } from '#contract/verbs/errors';
-import { assert } from '#daemon/invariants/assert';
 
 export class HandleSpace<T> {
   readonly #objects: (T | undefined)[] = [];

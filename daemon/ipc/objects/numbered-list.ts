@@ -2,7 +2,7 @@
  * Objects by numbers that increase and are never reused. A reader continues after a number at a cost of
  * what it reads, however many objects there are.
  */
-import { assert } from '#daemon/invariants/assert';
+import { assert } from '#base/assert';
 
 /** Places of removed objects that may stay, whatever else the list has. */
 const REMOVED_FEW = 1024;

@@ -1,6 +1,6 @@
 /** The objects of one client, by handle, counted against its quotas. */
+import { assert } from '#base/assert';
 import { VerbsError } from '#contract/verbs/errors';
-import { assert } from '#daemon/invariants/assert';
 import { HandleSpace } from './handle-space.ts';
 import type { ObjectKind, QuotaLedger } from './quotas.ts';
 

@@ -1,5 +1,4 @@
 /** Memory of a client's process, reached with process_vm_readv and process_vm_writev. */
-
 import type { MemoryBacking } from '#daemon/rnic/memory-backing';
 import type { ProcessMemory } from '#native-bridge/libc/process-vm';
 

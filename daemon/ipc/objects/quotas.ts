@@ -1,8 +1,8 @@
 /** Quotas: what one client may hold. They keep a client from exhausting the daemon. */
+import { assert } from '#base/assert';
 import type { ClientUsage } from '#contract/protocol/ipc-admin';
 import { VerbsError } from '#contract/verbs/errors';
 import type { MemoryTier } from '#contract/verbs/provider';
-import { assert } from '#daemon/invariants/assert';
 import type { DaemonBudget, UserShare } from './daemon-budget.ts';
 import { OWNER } from './shared-limit.ts';
 

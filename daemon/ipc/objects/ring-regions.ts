@@ -4,7 +4,6 @@
  *
  * A client can write anywhere in its files at any time, as it can in each of its rings.
  */
-
 import type { MappingRef } from '#contract/protocol/commands';
 import { SharedMemory } from '#native-bridge/libc/shared-memory';
 import type { SharedAllocation } from './client-memory.ts';

@@ -5,9 +5,9 @@
  * owner; any other user may hold half of what all others leave of the rest. So something is left for
  * the next user, however many take all that they can.
  */
+import { assert } from '#base/assert';
 import type { SharedLimitUse } from '#contract/protocol/ipc-admin';
 import { type ErrnoCode, VerbsError } from '#contract/verbs/errors';
-import { assert } from '#daemon/invariants/assert';
 
 /** Part of a limit that is reserved for the owner. */
 const OWNER_RESERVE = 1 / 4;

@@ -1,6 +1,5 @@
 /** What was fetched from one client's memory and is not used yet, over all its regions. */
-
-import { assert } from '#daemon/invariants/assert';
+import { assert } from '#base/assert';
 import type { InputAccount } from '../kept-input.ts';
 
 /**

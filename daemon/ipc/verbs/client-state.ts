@@ -1,4 +1,5 @@
 /** The state of one client, on which its commands work. */
+import { assert } from '#base/assert';
 import type {
   CommandName,
   CommandReply,
@@ -7,7 +8,6 @@ import type {
   Handle,
 } from '#contract/protocol/commands';
 import { VerbsError } from '#contract/verbs/errors';
-import { assert } from '#daemon/invariants/assert';
 import { giveShared, takeShared } from '../objects/charged-memory.ts';
 import type { ClientMemory, SharedAllocation } from '../objects/client-memory.ts';
 import type { DeviceDirectory } from '../objects/device-directory.ts';

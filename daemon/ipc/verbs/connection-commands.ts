@@ -1,4 +1,5 @@
 /** Commands for connection ids, and delivery of their events to the client. */
+import { isWildcard } from '#base/address';
 import type {
   CMEventRecord,
   CMIdState,
@@ -9,7 +10,6 @@ import { CMEventType } from '#contract/verbs/enums';
 import { isVerbsError, VerbsError } from '#contract/verbs/errors';
 import type { SocketAddress } from '#contract/verbs/provider';
 import type { DeviceHost, ServedCmEvent, ServedId } from '#daemon/host/device-backend';
-import { isWildcard } from '#daemon/iwarp/cm/address';
 import type { DeviceDirectory } from '../objects/device-directory.ts';
 import { assertMayBind } from '../objects/user-rights.ts';
 import { IdObject } from './client-objects.ts';

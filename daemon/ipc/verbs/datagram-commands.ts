@@ -2,6 +2,7 @@
  * Services of datagrams: ids that find a service's queue pair, or answer those who ask for one
  * (`RDMA_PS_UDP`). RoCE devices alone have them.
  */
+import { canonicalAddress, isWildcard } from '#base/address';
 import type { CMParameters } from '#contract/protocol/commands';
 import { CMEventType, QPType } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
@@ -9,7 +10,6 @@ import { gidText } from '#contract/verbs/gid';
 import type { ServiceAddress, SocketAddress } from '#contract/verbs/provider';
 import type { ServedCmEvent } from '#daemon/host/device-backend';
 import { HostId, PortSpace, type ProgramParameters } from '#daemon/host/host-id';
-import { canonicalAddress, isWildcard } from '#daemon/iwarp/cm/address';
 import { type DeviceDirectory, noDevice } from '../objects/device-directory.ts';
 import type { IdObject, QpObject } from './client-objects.ts';
 import { roceOf } from './path-commands.ts';

@@ -1,10 +1,10 @@
 /** Commands for programs that connect queue pairs themselves: attributes, address handles, groups. */
+import type { Micros } from '#base/time';
 import type { CommandReply, CommandRequest } from '#contract/protocol/commands';
 import { QPState } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
 import { gidBytes } from '#contract/verbs/gid';
 import type { DeviceBackend, DeviceQP, RoceBackend } from '#daemon/host/device-backend';
-import type { Micros } from '#daemon/rnic/wire-port';
 import { AhObject, type QpObject } from './client-objects.ts';
 import type { ClientState, CommandHandlers } from './client-state.ts';
 import { addressVector, deviceModification, shownPath } from './path-attributes.ts';

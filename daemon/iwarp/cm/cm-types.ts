@@ -2,9 +2,10 @@
  * The vocabulary of connections: what one asks of its queue pair, its stream and its device, and the
  * limits of the manager.
  */
+import type { Micros } from '#base/time';
 import type { DeviceLowerLayer } from '#contract/verbs/attributes';
 import type { SocketAddress } from '#contract/verbs/provider';
-import type { Micros, Wire, WireFailure, WireUser } from '#daemon/rnic/wire-port';
+import type { Wire, WireFailure, WireUser } from '#daemon/rnic/wire-port';
 import type { FpduSizePolicy, RtrKinds, StreamOptions, StreamPort } from '../engine/stream-api.ts';
 
 /** The operations of a queue pair for its connection; implemented by the RNIC's QP. */

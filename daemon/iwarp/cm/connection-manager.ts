@@ -5,13 +5,14 @@
  * when `handleDeadline` is due. Misuse of an id throws `VerbsError` with rdma_cm's errno and
  * changes nothing. The phases of a connection are in endpoint.ts.
  */
+import { IPV4_ANY, isWildcard, wildcardAsLoopback } from '#base/address';
+import { assert } from '#base/assert';
+import { type Micros, NEVER } from '#base/time';
 import type { CMOutcome, CMParameters } from '#contract/protocol/commands';
 import { CMEventType } from '#contract/verbs/enums';
 import { ERRNO, type ErrnoCode, isVerbsError, VerbsError } from '#contract/verbs/errors';
 import type { SocketAddress } from '#contract/verbs/provider';
-import { assert } from '#daemon/invariants/assert';
-import { type Micros, NEVER } from '#daemon/rnic/wire-port';
-import { IPV4_ANY, isWildcard, parseSocketAddress, wildcardAsLoopback } from './address.ts';
+import { parseSocketAddress } from '#contract/verbs/socket-address';
 import type { CmEffect, CmEvent, HostNetwork } from './cm-host.ts';
 import { type CmEndpoint, CmId, idStateText, type Listener } from './cm-id.ts';
 import {

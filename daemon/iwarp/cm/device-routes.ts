@@ -1,5 +1,5 @@
 /** Finds the device for a local address, and the device through which a destination is reached. */
-import { addressFamily, isLoopback, isWildcard } from './address.ts';
+import { addressFamily, isLoopback, isWildcard } from '#base/address';
 import type { HostNetwork, NoRoute } from './cm-host.ts';
 import type { CmDevice } from './cm-types.ts';
 

@@ -3,7 +3,7 @@
  * and rely on the time that resolving a path takes: perftest's server starts to listen for its
  * queue pairs while its client already connects them.
  */
-import type { Micros } from '#daemon/rnic/wire-port';
+import type { Micros } from '#base/time';
 
 /**
  * The first pause between two attempts. Each is twice as long as the previous one, up to the last.

@@ -4,12 +4,12 @@
  *
  * Read before changing: RFC 5044 §7.1–7.2, RFC 6581 §9–10; the diagram is in README.md.
  */
-
+import { type Micros, NEVER } from '#base/time';
 import type { CMOutcome, CMParameters } from '#contract/protocol/commands';
 import { CMEventType } from '#contract/verbs/enums';
 import { ERRNO, type ErrnoCode } from '#contract/verbs/errors';
 import type { SocketAddress } from '#contract/verbs/provider';
-import { type Micros, NEVER, type WireFailure } from '#daemon/rnic/wire-port';
+import type { WireFailure } from '#daemon/rnic/wire-port';
 import type { StreamEvent } from '../engine/stream-api.ts';
 import type { CmDevice, CmStream, ConnectableQP } from './cm-types.ts';
 import type { DialPatience } from './dial-patience.ts';

@@ -2,9 +2,9 @@
  * Incoming connections whose MPA Request has not arrived yet. A silent peer costs a socket, so
  * their number is limited. Each address has a share: one address cannot shut out the others.
  */
+import { addressOwner } from '#base/address';
+import { assert } from '#base/assert';
 import type { SocketAddress } from '#contract/verbs/provider';
-import { assert } from '#daemon/invariants/assert';
-import { addressOwner } from './address.ts';
 
 /** A connection, by where it comes from. */
 interface HalfOpen {

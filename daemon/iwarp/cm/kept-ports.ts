@@ -5,10 +5,10 @@
  * after the first connection and creates another for the second. Its client may connect before the
  * second id listens.
  */
+import { assert } from '#base/assert';
+import { type Micros, NEVER } from '#base/time';
 import type { ErrnoCode } from '#contract/verbs/errors';
 import type { SocketAddress } from '#contract/verbs/provider';
-import { assert } from '#daemon/invariants/assert';
-import { type Micros, NEVER } from '#daemon/rnic/wire-port';
 import type { HostNetwork } from './cm-host.ts';
 import type { CmId } from './cm-id.ts';
 

@@ -12,8 +12,7 @@
  * Order of checks: length, DDP version, queue, MSN, RDMAP version and opcode, MO, and last the
  * buffers. So a bad message takes no receive and leaves memory untouched.
  */
-
-import { readUint8, readUint32 } from '../wire/bytes.ts';
+import { readUint8, readUint32 } from '#base/checked-bytes';
 import {
   DDP_VERSION,
   DDPControl,

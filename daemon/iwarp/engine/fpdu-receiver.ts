@@ -8,8 +8,8 @@
  *
  * Read before changing: RFC 5044 §4, §6, §8.
  */
-import { assert } from '#daemon/invariants/assert';
-import { copyBytes, readUint16, readUint32LE } from '../wire/bytes.ts';
+import { assert } from '#base/assert';
+import { copyBytes, readUint16, readUint32LE } from '#base/checked-bytes';
 import { type Crc32c, rangeCrc32c } from '../wire/crc32c.ts';
 import { FPDU_CRC_BYTES, fpduSizeBytes, ULPDU_LENGTH_BYTES } from '../wire/fpdu.ts';
 import {

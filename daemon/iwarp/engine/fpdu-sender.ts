@@ -8,8 +8,8 @@
  *
  * Read before changing: RFC 5044 §4, §5.1 and Appendix A.4.
  */
-import { assert } from '#daemon/invariants/assert';
-import { readUint16, writeUint16, writeUint32, writeUint32LE } from '../wire/bytes.ts';
+import { assert } from '#base/assert';
+import { readUint16, writeUint16, writeUint32, writeUint32LE } from '#base/checked-bytes';
 import { type Crc32c, rangeCrc32c } from '../wire/crc32c.ts';
 import {
   FPDU_CRC_BYTES,

@@ -3,7 +3,6 @@
  *
  * It takes ULPDUs from the lower layer and sends messages through it. `stream.ts` decides when the stream starts and ends.
  */
-
 import { Fault, type WireUser } from '#daemon/rnic/wire-port';
 import { ProtocolError } from '../wire/protocol-error.ts';
 import { QUEUE_COUNT, QueueNumber } from '../wire/rdmap-header.ts';

@@ -5,7 +5,7 @@
  * Like the stream it does no I/O: the stream passes on commands and inputs, then drains
  * `pollEffect`.
  */
-import type { Micros } from '#daemon/rnic/wire-port';
+import type { Micros } from '#base/time';
 import type { ProtocolError } from '../wire/protocol-error.ts';
 import type { RtrKind } from './negotiation.ts';
 import type { Agreement, StartupEvent } from './stream-api.ts';

@@ -1,6 +1,5 @@
 /** MPA over TCP as the lower layer of a stream (RFC 5044): startup frames, then FPDUs. */
-
-import type { Micros } from '#daemon/rnic/wire-port';
+import type { Micros } from '#base/time';
 import type { Crc32c } from '../wire/crc32c.ts';
 import type { ProtocolError } from '../wire/protocol-error.ts';
 import type { ChunkPool } from './chunk-pool.ts';

@@ -4,7 +4,6 @@
  *
  * Read before changing: RFC 5044 §7.1.1 (M, C); RFC 6581 §9 (IRD, ORD, RTR).
  */
-
 import {
   DEPTH_MAX,
   DEPTH_UNNEGOTIATED,

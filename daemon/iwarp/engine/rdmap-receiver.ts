@@ -5,7 +5,7 @@
  * A Response must answer the oldest outstanding request, segment by segment: STag, TO, length and
  * Last. RDMAP-5.2.2-06 allows this check, and no other would detect a wrong Response.
  */
-
+import { copyBytes, readUint32 } from '#base/checked-bytes';
 import { makeInboundMessage } from '#daemon/rnic/inbound-records';
 import { Fault, type InboundMessage, type WireUser } from '#daemon/rnic/wire-port';
 import {
@@ -16,7 +16,6 @@ import {
   isAtomicOpcode,
   readAtomicRequest,
 } from '../wire/atomic-header.ts';
-import { copyBytes, readUint32 } from '../wire/bytes.ts';
 import {
   type TaggedHeader,
   UNTAGGED_HEADER_BYTES,

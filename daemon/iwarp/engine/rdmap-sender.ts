@@ -9,8 +9,7 @@
  * An outstanding RDMA Read does not delay the send queue (RFC 5040 §5.5 rule 15), but a request beyond ORD
  * delays everything after it (RDMAP-5.5-09).
  */
-
-import { assert } from '#daemon/invariants/assert';
+import { assert } from '#base/assert';
 import { makeOutboundMessage } from '#daemon/rnic/outbound-message';
 import { Fault, OutboundKind, type WireUser } from '#daemon/rnic/wire-port';
 import {

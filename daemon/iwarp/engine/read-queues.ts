@@ -7,7 +7,6 @@
  * Both are rings that create entries when first needed and reuse them: an idle stream holds none,
  * and a busy one allocates none.
  */
-
 import type { AtomicAccess } from '#daemon/rnic/wire-port';
 import { makeAtomicRequest } from '../wire/atomic-header.ts';
 import { UNTAGGED_HEADER_BYTES } from '../wire/ddp-header.ts';

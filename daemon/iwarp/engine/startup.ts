@@ -13,9 +13,9 @@
  *
  * Read before changing: RFC 5044 §7.1; RFC 6581 §5 to §10.
  */
-import { assert } from '#daemon/invariants/assert';
-import { type Micros, NEVER } from '#daemon/rnic/wire-port';
-import { copyBytes } from '../wire/bytes.ts';
+import { assert } from '#base/assert';
+import { copyBytes } from '#base/checked-bytes';
+import { type Micros, NEVER } from '#base/time';
 import type { EnhancedParameters } from '../wire/enhanced-word.ts';
 import { MPA_ERRORS } from '../wire/mpa-error.ts';
 import type { ProtocolError } from '../wire/protocol-error.ts';

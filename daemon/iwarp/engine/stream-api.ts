@@ -2,7 +2,8 @@
  * The interface between a stream and its users: the connection manager (startup), the queue pair
  * (Full Operation) and the socket (bytes).
  */
-import type { Micros, Wire, WireUser } from '#daemon/rnic/wire-port';
+import type { Micros } from '#base/time';
+import type { Wire, WireUser } from '#daemon/rnic/wire-port';
 import type { StreamFailure } from './stream-failure.ts';
 
 /** RTR kinds of RFC 6581 §9 as a set. */

@@ -1,5 +1,4 @@
 /** The failure of a stream: the part that all wires share, and the numbers of the Terminate. */
-
 import { MessageFailure, type NamedRange, type WireFailure } from '#daemon/rnic/wire-port';
 import { readDDPHeader, TAGGED_HEADER_BYTES } from '../wire/ddp-header.ts';
 import type { ProtocolError } from '../wire/protocol-error.ts';

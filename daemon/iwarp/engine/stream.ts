@@ -12,9 +12,9 @@
  *
  * Read before changing: RFC 5040 §5.4, §6, §7; RFC 5041 §6.
  */
-import { assert } from '#daemon/invariants/assert';
-import type { WireUser } from '#daemon/rnic/wire-port';
-import { type Micros, NEVER, type WireFailure } from '#daemon/rnic/wire-port';
+import { assert } from '#base/assert';
+import { type Micros, NEVER } from '#base/time';
+import type { WireFailure, WireUser } from '#daemon/rnic/wire-port';
 import { ProtocolError } from '../wire/protocol-error.ts';
 import { FullOperation } from './full-operation.ts';
 import type { LowerEffect, LowerLayer } from './lower-layer.ts';

@@ -5,9 +5,8 @@
  * Only the first fault counts, and one Terminate is sent (RFC 5040 §5.4, §7.1). A Terminate, a lost
  * connection or a failed startup is never answered by one.
  */
-
+import { readUint32 } from '#base/checked-bytes';
 import { Fault } from '#daemon/rnic/wire-port';
-import { readUint32 } from '../wire/bytes.ts';
 import { DDPControl, ddpHeaderBytes, UNTAGGED_HEADER_BYTES } from '../wire/ddp-header.ts';
 import { ProtocolError } from '../wire/protocol-error.ts';
 import {

@@ -5,7 +5,6 @@
  * A segment in an SCTP message is corrupted the same way: its two bytes of DDP-SSN are where an FPDU has its
  * length.
  */
-import type { FaultKind } from '#contract/protocol/faults';
 import {
   readUint8,
   readUint16,
@@ -14,7 +13,8 @@ import {
   writeUint16,
   writeUint32,
   writeUint32LE,
-} from '../wire/bytes.ts';
+} from '#base/checked-bytes';
+import type { FaultKind } from '#contract/protocol/faults';
 import type { Crc32c } from '../wire/crc32c.ts';
 import {
   DDPControl,

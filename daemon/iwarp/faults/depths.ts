@@ -1,5 +1,5 @@
 /** IRD and ORD in startup frames: where they are, and how a fault lowers them. */
-import { readUint8, readUint32, writeUint32 } from '../wire/bytes.ts';
+import { readUint8, readUint32, writeUint32 } from '#base/checked-bytes';
 import { ENHANCED_BYTES } from '../wire/enhanced-word.ts';
 import { STARTUP_HEADER_BYTES } from '../wire/startup-frame.ts';
 

@@ -4,8 +4,8 @@
  *
  * Read before changing: RFC 5044 §4.1, §4.3, §7.1.1.
  */
+import { readUint8, readUint16 } from '#base/checked-bytes';
 import type { FaultOpcode } from '#contract/protocol/faults';
-import { readUint8, readUint16 } from '../wire/bytes.ts';
 import { fpduSizeBytes, ULPDU_LENGTH_BYTES } from '../wire/fpdu.ts';
 import { leadingMarkerBytes, markedSizeBytes, markerPhase } from '../wire/marker.ts';
 import { RDMAPControl } from '../wire/rdmap-header.ts';

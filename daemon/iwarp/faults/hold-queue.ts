@@ -2,10 +2,9 @@
  * The bytes of one direction that faults hold back: pieces with release times, followed by any ends. Bytes
  * never overtake each other.
  */
-
+import { assert } from '#base/assert';
+import { type Micros, NEVER } from '#base/time';
 import type { Fault } from '#daemon/faults/fault';
-import { assert } from '#daemon/invariants/assert';
-import { type Micros, NEVER } from '#daemon/rnic/wire-port';
 
 /** Output of the queue, in order. */
 export type HoldOutput =

@@ -4,9 +4,9 @@
  *
  * Read before changing: RFC 5043 §5.2; RFC 6581 §7.
  */
+import { readUint8 } from '#base/checked-bytes';
 import type { FaultOpcode } from '#contract/protocol/faults';
 import { PayloadProtocol, SessionFunction } from '../sctp/session-message.ts';
-import { readUint8 } from '../wire/bytes.ts';
 import { ENHANCED_BYTES } from '../wire/enhanced-word.ts';
 import { RDMAPControl } from '../wire/rdmap-header.ts';
 import { CONTROL_AT, type Frame, type FrameReader, type Framing, OPCODE_NAMES } from './frame.ts';

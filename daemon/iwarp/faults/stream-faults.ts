@@ -2,10 +2,9 @@
  * Applies the faults of one connection to the output of its stream and the input of its socket. Pure: time is
  * an argument, and effects on other objects are outcomes.
  */
-
+import { type Micros, NEVER } from '#base/time';
 import type { FaultOpcode, FaultSpec } from '#contract/protocol/faults';
 import type { ConnectionFacts, Fault } from '#daemon/faults/fault';
-import { type Micros, NEVER } from '#daemon/rnic/wire-port';
 import type { Crc32c } from '../wire/crc32c.ts';
 import { canCorrupt, corrupt } from './corruption.ts';
 import { lowerDepths } from './depths.ts';

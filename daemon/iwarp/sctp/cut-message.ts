@@ -1,5 +1,5 @@
 /** Notifies the peer that a session was aborted while its association stays. */
-import { writeUint16 } from '../wire/bytes.ts';
+import { writeUint16 } from '#base/checked-bytes';
 import { UNTAGGED_HEADER_BYTES, writeUntaggedHeader } from '../wire/ddp-header.ts';
 import { QueueNumber, RDMAPOpcode, rdmapControl } from '../wire/rdmap-header.ts';
 import {

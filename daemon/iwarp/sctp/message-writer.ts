@@ -4,10 +4,10 @@
  *
  * `pollTransmit` returns one message at a time, which SCTP must keep whole.
  */
-import { assert } from '#daemon/invariants/assert';
+import { assert } from '#base/assert';
+import { writeUint16 } from '#base/checked-bytes';
 import type { ChunkPool } from '../engine/chunk-pool.ts';
 import type { UlpduWriter } from '../engine/lower-layer.ts';
-import { writeUint16 } from '../wire/bytes.ts';
 import {
   emitSessionMessage,
   PayloadProtocol,

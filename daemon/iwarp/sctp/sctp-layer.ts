@@ -5,11 +5,11 @@
  * Another session of the same SCTP stream is another layer, once SCTP has acknowledged everything of
  * this one (SCTP-6.6-03).
  */
-import type { Micros } from '#daemon/rnic/wire-port';
+import { readUint16 } from '#base/checked-bytes';
+import type { Micros } from '#base/time';
 import type { ChunkPool } from '../engine/chunk-pool.ts';
 import type { LowerEffect, LowerLayer, UlpduSink } from '../engine/lower-layer.ts';
 import type { Agreement, StreamOptions } from '../engine/stream-api.ts';
-import { readUint16 } from '../wire/bytes.ts';
 import type { ProtocolError } from '../wire/protocol-error.ts';
 import { MessageWriter } from './message-writer.ts';
 import { segmentBytes, segmentMaxBytes } from './segment-size.ts';

@@ -6,7 +6,7 @@
  * happens only when packets are lost or overtake each other. What may be held is bounded, in number,
  * in bytes and in distance, since a peer may never send the message that is due.
  */
-import { assert } from '#daemon/invariants/assert';
+import { assert } from '#base/assert';
 
 /**
  * Most messages ahead of the one that is due. Neither libusrsctp nor Linux accepts TSNs further

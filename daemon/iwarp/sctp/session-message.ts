@@ -13,8 +13,8 @@
  *     +-+-+---------------------------+-+-+---------------------------+
  *     |                   Private Data (if any)                       |
  */
-import { assert } from '#daemon/invariants/assert';
-import { readUint16, readUint32, writeUint16, writeUint32 } from '../wire/bytes.ts';
+import { assert } from '#base/assert';
+import { readUint16, readUint32, writeUint16, writeUint32 } from '#base/checked-bytes';
 import {
   ENHANCED_BYTES,
   type EnhancedParameters,

@@ -12,8 +12,8 @@
  *
  * Read before changing: RFC 5043 §6; RFC 6581 §7 to §10.
  */
-import { assert } from '#daemon/invariants/assert';
-import { type Micros, NEVER } from '#daemon/rnic/wire-port';
+import { assert } from '#base/assert';
+import { type Micros, NEVER } from '#base/time';
 import type { LowerEffect } from '../engine/lower-layer.ts';
 import {
   answerRequest,

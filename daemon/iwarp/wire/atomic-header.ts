@@ -15,7 +15,7 @@
  *
  * RFC 7306 §4 calls the Response Header 32 bytes long; its own Figure 6 has 12 (RDMAPX-4-01).
  */
-import { readUint32, writeUint32 } from './bytes.ts';
+import { readUint32, writeUint32 } from '#base/checked-bytes';
 
 /** Bytes of the Atomic Request Header (RDMAPX-5.2.1-01). */
 export const ATOMIC_REQUEST_BYTES = 52;

@@ -4,7 +4,7 @@
  * MPA-4.4-10: reflected polynomial 0x82F63B78, initial value and final XOR 0xFFFFFFFF. The result
  * is a number; its bytes go on the wire least significant first (`writeUint32LE`).
  */
-import { slicedCrc, slicesOf } from '#daemon/crc/sliced-crc';
+import { slicedCrc, slicesOf } from '#base/sliced-crc';
 
 /**
  * Computes a CRC32C. `initial` is the result for the preceding bytes (default 0: none). Returns an

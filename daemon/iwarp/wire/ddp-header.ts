@@ -15,7 +15,7 @@
  * with the getters of `bytes.ts` after one length check. `readDDPHeader` makes a value, for traces
  * and tests.
  */
-import { readUint32, writeUint32 } from './bytes.ts';
+import { readUint32, writeUint32 } from '#base/checked-bytes';
 
 /** Bytes of a tagged header (DDP-4.2-01). */
 export const TAGGED_HEADER_BYTES = 14;

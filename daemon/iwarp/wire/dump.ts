@@ -2,6 +2,7 @@
  * Describes startup frames and ULPDUs in one line of text. For traces, test failures and the demo;
  * never parsed, never on the hot path.
  */
+import { readUint32 } from '#base/checked-bytes';
 import {
   ATOMIC_REQUEST_BYTES,
   ATOMIC_RESPONSE_BYTES,
@@ -11,7 +12,6 @@ import {
   makeAtomicRequest,
   readAtomicRequest,
 } from './atomic-header.ts';
-import { readUint32 } from './bytes.ts';
 import {
   DDP_VERSION,
   type DDPHeader,

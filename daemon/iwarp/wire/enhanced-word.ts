@@ -6,7 +6,7 @@
  *     |A|B|       IRD (14)            |C|D|        ORD (14)           |
  *     +-+-+---------------------------+-+-+---------------------------+
  */
-import { assert } from '#daemon/invariants/assert';
+import { assert } from '#base/assert';
 
 /** Bytes of the enhanced word. */
 export const ENHANCED_BYTES = 4;

@@ -15,7 +15,7 @@
  *
  * Read before changing: RFC 5044 §4.1 to §4.4, figures 4 to 6.
  */
-import { readUint16, writeUint32 } from './bytes.ts';
+import { readUint16, writeUint32 } from '#base/checked-bytes';
 
 /** Bytes of a marker. */
 export const MARKER_BYTES = 4;

@@ -11,7 +11,7 @@
  *  +-----+-----+---------+
  * ```
  */
-import { readUint32, writeUint32 } from './bytes.ts';
+import { readUint32, writeUint32 } from '#base/checked-bytes';
 
 /** The one RDMAP version of streams that MPA revision 1 or 2 set up. */
 export const RDMAP_VERSION = 1;

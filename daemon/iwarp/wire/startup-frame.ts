@@ -17,7 +17,7 @@
  * PD_Length counts the enhanced word, too. These frames carry no CRC and no markers (MPA-7.1-03).
  * Read before changing: RFC 5044 §7.1.1, §7.1.2; RFC 6581 §6, §9, §10.
  */
-import { assert } from '#daemon/invariants/assert';
+import { assert } from '#base/assert';
 import {
   readUint8,
   readUint16,
@@ -25,7 +25,7 @@ import {
   writeUint8,
   writeUint16,
   writeUint32,
-} from './bytes.ts';
+} from '#base/checked-bytes';
 import {
   ENHANCED_BYTES,
   type EnhancedParameters,

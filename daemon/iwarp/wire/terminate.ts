@@ -14,8 +14,7 @@
  *    Terminated RDMA Header (if any), 28 bytes, no padding between the parts
  * ```
  */
-
-import { readUint16, writeUint16 } from './bytes.ts';
+import { readUint16, writeUint16 } from '#base/checked-bytes';
 import { TAGGED_HEADER_BYTES, UNTAGGED_HEADER_BYTES } from './ddp-header.ts';
 import { READ_REQUEST_BYTES } from './rdmap-header.ts';
 

@@ -1,6 +1,6 @@
 /** A connection in the communication manager. README.md has a diagram of its states. */
+import { type Micros, NEVER } from '#base/time';
 import type { QPType } from '#contract/verbs/enums';
-import { type Micros, NEVER } from '#daemon/rnic/wire-port';
 import type { Transaction } from '../wire/cm-message.ts';
 import type { CmListener } from './cm-listener.ts';
 import type { CmPath } from './cm-path.ts';

@@ -1,9 +1,9 @@
 /**
  * State that commands and message handlers share: connections, listeners, resends, and the queue of effects.
  */
+import { assert } from '#base/assert';
+import { type Micros, NEVER } from '#base/time';
 import { isVerbsError, VerbsError } from '#contract/verbs/errors';
-import { assert } from '#daemon/invariants/assert';
-import { type Micros, NEVER } from '#daemon/rnic/wire-port';
 import {
   type CmFields,
   type CmMessageName,

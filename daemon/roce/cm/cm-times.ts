@@ -2,7 +2,7 @@
  * Times of connection management. Most are exponents of 4.096 µs (IBTA 12.7). Times that a peer asks for are
  * bounded here.
  */
-import type { Micros } from '#daemon/rnic/wire-port';
+import type { Micros } from '#base/time';
 
 /** Our time to answer a message, and the peer's: 4.3 s, the value of rdma_cm. */
 export const RESPONSE_TIMEOUT = 20;

@@ -8,10 +8,10 @@
  *
  * message-handlers.ts handles the messages of peers.
  */
+import { type Micros, NEVER } from '#base/time';
 import { type QPState, QPType } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
 import type { QPModification } from '#daemon/rnic/qp-attributes';
-import { type Micros, NEVER } from '#daemon/rnic/wire-port';
 import { CmAnswered, RejectReason, SidrStatus, writeCmMessage } from '../wire/cm-message.ts';
 import type { CmConnection, CmState } from './cm-connection.ts';
 import { CmCore, type CmCounters } from './cm-core.ts';

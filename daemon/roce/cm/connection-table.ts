@@ -1,5 +1,5 @@
 /** The connections of a manager, by our id and by the peer's id and queue pair. */
-import { assert } from '#daemon/invariants/assert';
+import { assert } from '#base/assert';
 import type { CmConnection } from './cm-connection.ts';
 import { gidKey } from './cm-path.ts';
 

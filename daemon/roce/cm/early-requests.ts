@@ -6,8 +6,8 @@
  * Only requests from addresses that have connected here are held. Others have no earlier step, and are
  * rejected at once.
  */
-import { assert } from '#daemon/invariants/assert';
-import { type Micros, NEVER } from '#daemon/rnic/wire-port';
+import { assert } from '#base/assert';
+import { type Micros, NEVER } from '#base/time';
 import { type CmPort, gidKey, ownerOf } from './cm-path.ts';
 
 /**

@@ -3,7 +3,7 @@
  * numbers are limited. A new request replaces one that was accepted but not confirmed: honest peers confirm
  * within milliseconds, forged ones never.
  */
-import { assert } from '#daemon/invariants/assert';
+import { assert } from '#base/assert';
 import type { CmConnection } from './cm-connection.ts';
 import { ownerOf } from './cm-path.ts';
 

@@ -2,8 +2,8 @@
  * Answers to finished requests, for peers that repeat a request because the answer was lost. Without them, a
  * rejected request would reach its listener twice.
  */
-import { assert } from '#daemon/invariants/assert';
-import { type Micros, NEVER } from '#daemon/rnic/wire-port';
+import { assert } from '#base/assert';
+import { type Micros, NEVER } from '#base/time';
 import type { Transaction } from '../wire/cm-message.ts';
 import { gidKey } from './cm-path.ts';
 

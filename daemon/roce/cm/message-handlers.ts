@@ -1,7 +1,7 @@
 /** Handles the messages of peers (IBTA 12.9.8, 12.11). */
+import { assert } from '#base/assert';
+import type { Micros } from '#base/time';
 import { QPType } from '#contract/verbs/enums';
-import { assert } from '#daemon/invariants/assert';
-import type { Micros } from '#daemon/rnic/wire-port';
 import {
   CmAnswered,
   type CmMessage,

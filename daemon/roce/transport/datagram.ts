@@ -2,17 +2,15 @@
  * The wire of datagrams (UD, IBTA 9.8.3): one packet per message, each with its own destination. Packets that
  * do not fit their receive or are not meant for the queue pair are dropped silently.
  */
-
+import { assert } from '#base/assert';
+import { type Micros, NEVER } from '#base/time';
 import { QPState } from '#contract/verbs/enums';
-import { assert } from '#daemon/invariants/assert';
 import { makeInboundMessage } from '#daemon/rnic/inbound-records';
 import { makeOutboundMessage } from '#daemon/rnic/outbound-message';
 import type { QPPath } from '#daemon/rnic/qp-attributes';
 import {
   type DeferringUser,
   Fault,
-  type Micros,
-  NEVER,
   OutboundKind,
   type OutboundMessage,
   type WireFailure,

@@ -4,8 +4,8 @@
  *
  * Programs cannot reach it: packets are dropped unless they come from a QP 1 with its key.
  */
+import { type Micros, NEVER } from '#base/time';
 import type { OutboundMessage } from '#daemon/rnic/wire-port';
-import { type Micros, NEVER } from '#daemon/rnic/wire-port';
 import { GSI_QKEY, GSI_QPN, MAD_BYTES } from '../wire/mad.ts';
 import { Operation, Service } from '../wire/opcode.ts';
 import { makePacket, type Packet, packetBytes, writeHeaders } from '../wire/packet.ts';

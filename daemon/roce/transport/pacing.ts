@@ -6,7 +6,7 @@
  * wait for that timer, so packets are retransmitted sooner, by the measured round trip time (RFC 6298),
  * without counting as a retry.
  */
-import type { Micros } from '#daemon/rnic/wire-port';
+import type { Micros } from '#base/time';
 import { psnDistance } from '../wire/psn.ts';
 
 /** Enough packets for a NAK to report the loss of one. */

@@ -6,8 +6,9 @@
  * whenever it has room for a packet, which paces the sender. After a failure or an abort it polls until
  * nothing is left: the last answer is among these packets.
  */
+import type { Micros } from '#base/time';
 import type { ProgramWire } from '#daemon/rnic/ib-port';
-import type { Micros, OutboundMessage, WireFailure } from '#daemon/rnic/wire-port';
+import type { OutboundMessage, WireFailure } from '#daemon/rnic/wire-port';
 import type { Packet } from '../wire/packet.ts';
 
 /** Why a wire failed; `by` says which end found the error. For `QP.terminated`. */

@@ -1,8 +1,8 @@
 /** The wire of a reliable connection (RC): a requester and a responder that share the output. */
-
+import type { Micros } from '#base/time';
 import { QPState } from '#contract/verbs/enums';
 import type { QPPath } from '#daemon/rnic/qp-attributes';
-import { type DeferringUser, Fault, type Micros, type WireFailure } from '#daemon/rnic/wire-port';
+import { type DeferringUser, Fault, type WireFailure } from '#daemon/rnic/wire-port';
 import { Operation, opcodeTraits, operationOf, Service, serviceOf, Trait } from '../wire/opcode.ts';
 import type { Packet } from '../wire/packet.ts';
 import { Outcome } from './outcome.ts';

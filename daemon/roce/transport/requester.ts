@@ -7,15 +7,14 @@
  * comes in time, sending goes back to `#unackedPsn` (go-back-N). Reads longer than a window are
  * asked for in parts, so that the answers cannot outrun the receiver either.
  */
-import { assert } from '#daemon/invariants/assert';
+import { assert } from '#base/assert';
+import { type Micros, NEVER } from '#base/time';
 import { makeOutboundMessage } from '#daemon/rnic/outbound-message';
 import type { QPPath } from '#daemon/rnic/qp-attributes';
 import {
   type DeferringUser,
   Fault,
   MessageFailure,
-  type Micros,
-  NEVER,
   OutboundKind,
   type WireCause,
 } from '#daemon/rnic/wire-port';

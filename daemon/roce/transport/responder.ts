@@ -6,8 +6,7 @@
  * acknowledgement for everything before. A missing packet is answered with one NAK; everything after it is
  * dropped until it is sent again.
  */
-
-import { assert } from '#daemon/invariants/assert';
+import { assert } from '#base/assert';
 import { makeAtomicAccess, makeInboundMessage } from '#daemon/rnic/inbound-records';
 import type { QPPath } from '#daemon/rnic/qp-attributes';
 import {

@@ -1,5 +1,4 @@
 /** `makeWire`: makes a wire by the type of its queue pair. */
-
 import { QPType } from '#contract/verbs/enums';
 import type { DeferringUser } from '#daemon/rnic/wire-port';
 import { DatagramWire } from './datagram.ts';

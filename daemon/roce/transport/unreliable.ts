@@ -2,19 +2,13 @@
  * The wire of an unreliable connection (UC, IBTA 9.8.2): each message is sent once, and the receiver drops a
  * message with a missing packet. It continues with the next message that starts.
  */
-
+import { assert } from '#base/assert';
+import { type Micros, NEVER } from '#base/time';
 import { QPState } from '#contract/verbs/enums';
-import { assert } from '#daemon/invariants/assert';
 import { makeInboundMessage } from '#daemon/rnic/inbound-records';
 import { makeOutboundMessage } from '#daemon/rnic/outbound-message';
 import type { QPPath } from '#daemon/rnic/qp-attributes';
-import {
-  type DeferringUser,
-  Fault,
-  type Micros,
-  NEVER,
-  type WireFailure,
-} from '#daemon/rnic/wire-port';
+import { type DeferringUser, Fault, type WireFailure } from '#daemon/rnic/wire-port';
 import { opcodeTraits, Service, serviceOf, Trait } from '../wire/opcode.ts';
 import { makePacket, type Packet } from '../wire/packet.ts';
 import { pathMtuBytes } from '../wire/path-mtu.ts';

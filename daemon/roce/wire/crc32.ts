@@ -2,7 +2,7 @@
  * CRC-32 of Ethernet, zlib and the ICRC: reflected polynomial 0xEDB88320, initial value and final
  * XOR 0xFFFFFFFF. `rangeCrc32` chooses between the table and a native implementation.
  */
-import { slicedCrc, slicesOf } from '#daemon/crc/sliced-crc';
+import { slicedCrc, slicesOf } from '#base/sliced-crc';
 
 /**
  * Computes a CRC-32 of `bytes`, which it only reads. `initial` is the result for the preceding bytes (default

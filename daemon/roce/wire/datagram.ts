@@ -8,7 +8,7 @@
  * `parseDatagram` reads a datagram from the network and rejects everything that is not RoCEv2;
  * `writeDatagramHeaders` (of `datagramHeaderBytes`) and `writeGrhArea` write from a record of `makeDatagram`.
  */
-import { readUint16, writeUint16, writeUint32 } from './bytes.ts';
+import { readUint16, writeUint16, writeUint32 } from '#base/unchecked-bytes';
 import { GID_BYTES, ICRC_BYTES, IPV4_BYTES, IPV6_BYTES, ROCE_PORT, UDP_BYTES } from './icrc.ts';
 import { BTH_BYTES } from './opcode.ts';
 

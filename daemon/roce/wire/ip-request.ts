@@ -8,7 +8,7 @@
  *  2  source port                20  destination, the same
  * ```
  */
-import { readUint16, writeUint16 } from './bytes.ts';
+import { readUint16, writeUint16 } from '#base/unchecked-bytes';
 
 export const IP_REQUEST_BYTES = 36;
 

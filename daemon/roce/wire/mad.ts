@@ -2,7 +2,7 @@
  * Management datagrams (MADs): 256 bytes, of which the first 24 are the same for every class (IBTA 13.4). A
  * port's general service interface receives them at QP 1.
  */
-import { readUint16, readUint32, writeUint16, writeUint32 } from './bytes.ts';
+import { readUint16, readUint32, writeUint16, writeUint32 } from '#base/unchecked-bytes';
 
 export const MAD_BYTES = 256;
 /** Where the class-specific part begins. */

@@ -28,7 +28,7 @@ import {
   writeUint16,
   writeUint24,
   writeUint32,
-} from './bytes.ts';
+} from '#base/unchecked-bytes';
 import {
   BTH_BYTES,
   HeaderBytes,

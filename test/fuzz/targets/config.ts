@@ -1,5 +1,6 @@
 /** Configuration files and command-line words: accepted, or refused with a typed error. */
 import { CommanderError } from 'commander';
+import { addressBytes, canonicalAddress } from '#base/address';
 import { isVerbsError } from '#contract/verbs/errors';
 import {
   collectDevice,
@@ -13,7 +14,6 @@ import {
 import { parseRemotePath } from '#daemon/cli/nfs/remote-path';
 import { parseTraceKinds } from '#daemon/cli/traffic/trace-kinds';
 import { CommandFailure, failureText } from '#daemon/console/failure';
-import { addressBytes, canonicalAddress } from '#daemon/iwarp/cm/address';
 import { parseDaemonConfig } from '#daemon/main/config';
 import type { Draws } from '../draws.ts';
 import { mutated } from '../mutate.ts';

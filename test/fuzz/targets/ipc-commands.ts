@@ -2,7 +2,6 @@
  * Every command with hostile arguments, ring contents and sudden ends, through the real schemas and
  * the real `ClientContext` over a real host. The state of a second client must not change.
  */
-
 import type {
   CommandName,
   CommandReply,

@@ -1,5 +1,4 @@
 /** Client input that involves no objects: values, requests, frames and records. */
-
 import {
   CLIENT_FRAME_MAX_BYTES,
   emitFrame,

@@ -1,5 +1,4 @@
 /** rdma_cm commands of two files of a hostile program, with real connections over loopback. */
-
 import { IpcFormatError } from '#contract/protocol/ipc-value';
 import type { CmFile } from '#daemon/ipc/kernel/cm/file';
 import { QuotaLedger } from '#daemon/ipc/objects/quotas';

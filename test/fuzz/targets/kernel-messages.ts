@@ -1,5 +1,4 @@
 /** Program input that involves no objects: frames of the preload library, and netlink. */
-
 import { IpcFormatError } from '#contract/protocol/ipc-value';
 import { hostSystem } from '#daemon/host/links/system';
 import { RnicHost } from '#daemon/host/rnic-host';

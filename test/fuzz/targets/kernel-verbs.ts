@@ -2,7 +2,6 @@
  * uverbs commands, mappings, doorbells and ring contents of a hostile program, through the daemon's
  * own files over a real host.
  */
-
 import { IpcFormatError } from '#contract/protocol/ipc-value';
 import { RQE_BYTES, SGE_BYTES, SQE, SQE_BYTES } from '#contract/protocol/queue-layout';
 import type { DeviceTransport } from '#contract/verbs/attributes';

@@ -1,5 +1,4 @@
 /** RPC over RDMA: headers and chunk lists, RPC messages, XDR of NFS, and both ends' machines. */
-
 import { hexOf } from '#test/support/hex';
 import { flat } from '#test/support/nfs-rig';
 import {

@@ -1,5 +1,4 @@
 /** Codecs and framing of the wire: startup frames, FPDUs, headers. Pure, hence the fastest targets. */
-
 import { FpduReceiver } from '#daemon/iwarp/engine/fpdu-receiver';
 import type { UlpduSink } from '#daemon/iwarp/engine/lower-layer';
 import { Startup, type StartupEffect } from '#daemon/iwarp/engine/startup';

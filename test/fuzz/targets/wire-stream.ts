@@ -3,7 +3,6 @@
  * next to memory that peers may only read, memory of another protection domain, and unreachable
  * memory with a secret that must never be sent.
  */
-
 import { QPState, WCStatus, WROpcode } from '#contract/verbs/enums';
 import { FpduSender } from '#daemon/iwarp/engine/fpdu-sender';
 import { MpaLayer } from '#daemon/iwarp/engine/mpa-layer';

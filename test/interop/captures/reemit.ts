@@ -3,10 +3,10 @@
  * depths, segment sizes) and the work requests that the recording implies, it gets what the peer
  * sent when the peer sent it. Its output can then be compared with the recorded one.
  */
+import { readUint16 } from '#base/checked-bytes';
 import { ChunkPool } from '#daemon/iwarp/engine/chunk-pool';
 import { MpaLayer } from '#daemon/iwarp/engine/mpa-layer';
 import { Stream } from '#daemon/iwarp/engine/stream';
-import { readUint16 } from '#daemon/iwarp/wire/bytes';
 import { crc32c } from '#daemon/iwarp/wire/crc32c';
 import { type DDPHeader, ddpHeaderBytes, readDDPHeader } from '#daemon/iwarp/wire/ddp-header';
 import { fpduSizeBytes, padBytes, ULPDU_LENGTH_BYTES } from '#daemon/iwarp/wire/fpdu';

@@ -3,6 +3,8 @@
  * sent to: MPA startup, FPDUs, DDP, RDMAP. The result has the form of the expectations.
  */
 import { createHash } from 'node:crypto';
+import { readUint32LE } from '#base/checked-bytes';
+import { NEVER } from '#base/time';
 import { ChunkPool } from '#daemon/iwarp/engine/chunk-pool';
 import { DDPReceiver } from '#daemon/iwarp/engine/ddp-receiver';
 import { FpduReceiver } from '#daemon/iwarp/engine/fpdu-receiver';
@@ -15,7 +17,6 @@ import {
 } from '#daemon/iwarp/engine/read-queues';
 import { Startup } from '#daemon/iwarp/engine/startup';
 import type { Agreement, StreamOptions } from '#daemon/iwarp/engine/stream-api';
-import { readUint32LE } from '#daemon/iwarp/wire/bytes';
 import { crc32c } from '#daemon/iwarp/wire/crc32c';
 import { ddpHeaderBytes, readDDPHeader } from '#daemon/iwarp/wire/ddp-header';
 import { fpduSizeBytes, padBytes, ULPDU_LENGTH_BYTES } from '#daemon/iwarp/wire/fpdu';
@@ -30,7 +31,7 @@ import {
 } from '#daemon/iwarp/wire/rdmap-header';
 import { parseStartupFrame, startupFrameBytesNeeded } from '#daemon/iwarp/wire/startup-frame';
 import { parseTerminate } from '#daemon/iwarp/wire/terminate';
-import { Fault, NEVER, type WireUser } from '#daemon/rnic/wire-port';
+import { Fault, type WireUser } from '#daemon/rnic/wire-port';
 import type { ExpectedDirection, ExpectedStartup } from './expectation.ts';
 
 /** Words of the expectations for opcodes 0 to 7, which is all that siw knows. */

@@ -1,5 +1,4 @@
 /** Runs pods as a node of a cluster would, each container with what its manifest gives it. */
-
 import { quiet } from '#test/support/patience';
 import { IMAGE } from './image.ts';
 import type { PodContainer, PodSpec, Probe } from './kubernetes.ts';

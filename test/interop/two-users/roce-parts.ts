@@ -1,5 +1,4 @@
 /** Parts of `user-programs.ts` on the RoCE device of a daemon: one has a queue pair, one attacks it. */
-
 import { Access, MTU, QPState, QPType, WROpcode } from '#contract/verbs/enums';
 import type { Context, CQ, QP } from '#contract/verbs/provider';
 import { patient } from '#test/support/patience';

@@ -3,7 +3,6 @@
  * seed, or nothing if no seed breaks the rule. Skips seeds that break other rules: one bug may break
  * several.
  */
-
 import { runConnections } from './connections-run.ts';
 import { runMemory } from './memory-run.ts';
 import { BrokenRoceRule } from './rules.ts';

@@ -1,5 +1,4 @@
 /** A queue pair of the simulation of memory, with a model of all that it was asked to do. */
-
 import { CQEStatus, QueueFlag, SQOpcode } from '#contract/protocol/queue-layout';
 import { QPState, QPType } from '#contract/verbs/enums';
 import type { RnicHost } from '#daemon/host/rnic-host';

@@ -2,7 +2,6 @@
  * A program of the simulation of memory: its registered memory, in pieces that are used again and
  * again, and what it shares between its queue pairs.
  */
-
 import { QueueFlag, RQE, RQE_BYTES } from '#contract/protocol/queue-layout';
 import { Access } from '#contract/verbs/enums';
 import type { Adapter } from '#daemon/host/device-adapter';

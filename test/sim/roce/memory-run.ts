@@ -4,7 +4,6 @@
  * Host, queue pairs, transports and backings are the daemon's; the programs, their memory below the
  * backings, and the time are simulated. Injected faults lose, repeat, delay and reorder packets.
  */
-
 import type { FaultSpec } from '#contract/protocol/faults';
 import { QPState } from '#contract/verbs/enums';
 import { RnicHost } from '#daemon/host/rnic-host';

@@ -4,7 +4,6 @@
  * Both sides post Sends, Writes, Reads and atomics. Each Write has memory of its own at the peer,
  * which the peer overwrites once it knows that it came: a Write that is carried out again shows.
  */
-
 import { QPState } from '#contract/verbs/enums';
 import { OutboundKind } from '#daemon/rnic/wire-port';
 import { pathOf, TransportSide } from '#test/support/transport-pair';

@@ -1,5 +1,4 @@
 /** One end of a DDP stream session over a simulated association: a real stream and a naive user. */
-
 import type { HostClock } from '#daemon/host/links/network';
 import type { Association } from '#daemon/host/sctp/association';
 import { CONTROL, SEGMENT } from '#daemon/host/sctp/sctp-link';

@@ -1,9 +1,9 @@
 /** Deadlines that are due together, on a clock of the test. */
 import { describe, expect, it } from 'vitest';
+import { NEVER } from '#base/time';
 import type { Conduit } from '#daemon/host/conduit';
 import { EventLoop } from '#daemon/host/event-loop';
 import type { HostClock } from '#daemon/host/links/network';
-import { NEVER } from '#daemon/rnic/wire-port';
 
 const DUE_MICROS = 5000;
 

@@ -1,11 +1,11 @@
 import { describe, expect, it } from 'vitest';
+import { seededRandom } from '#base/random';
 import type { QPCapabilities } from '#contract/verbs/attributes';
 import { Access, AsyncEventType, MWType, QPState, QPType, WCStatus } from '#contract/verbs/enums';
 import type { CQ } from '#daemon/rnic/completion-queue';
 import { SendElement as At } from '#daemon/rnic/indexed-layout';
 import type { QP } from '#daemon/rnic/queue-pair';
 import type { SRQ } from '#daemon/rnic/shared-receive-queue';
-import { seededRandom } from '#daemon/rnic/stag-table';
 import { Fault, OutboundKind } from '#daemon/rnic/wire-port';
 import { IndexRingClient } from '#test/support/index-ring-client';
 import { MEMORY_ADDRESS, NO_MESSAGE } from '#test/support/nic-rig';

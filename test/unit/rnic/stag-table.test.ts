@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest';
+import { seededRandom } from '#base/random';
 import { PD } from '#daemon/rnic/protection-domain';
-import { StagTable, seededRandom } from '#daemon/rnic/stag-table';
+import { StagTable } from '#daemon/rnic/stag-table';
 
 const pd = new PD(() => undefined);
 

@@ -1,5 +1,4 @@
 /** MOUNT version 3 as an RPC program: returns the first file handle (RFC 1813 §5). */
-
 import { array, chain, enumeration, opaque, struct, uint32 } from '#verbs-api/rpcrdma/core/codecs';
 import { AuthFlavor } from '#verbs-api/rpcrdma/core/credential';
 import { defineProcedure, defineProgram, voidCodec } from '#verbs-api/rpcrdma/core/program';

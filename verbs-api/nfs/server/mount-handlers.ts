@@ -1,5 +1,4 @@
 /** MOUNT version 3: returns the first handle (RFC 1813 §5). */
-
 import type { Handlers } from '#verbs-api/rpcrdma/rpc-service';
 import { MOUNT_PATH_MAX_BYTES, MountStatus } from '../nfs3/constants.ts';
 import {

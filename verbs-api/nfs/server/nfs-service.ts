@@ -1,5 +1,4 @@
 /** The programs of an NFS server, as RPC services for its two transports. */
-
 import { RpcService, type ServiceObserver } from '#verbs-api/rpcrdma/rpc-service';
 import { MOUNT3 } from '../nfs3/mount3-program.ts';
 import { NFS3 } from '../nfs3/nfs3-program.ts';

@@ -10,7 +10,6 @@
  * `withdraw` asks to end the peer's access, `withdrawn` reports that it ended. A call completes
  * only after that (RFC 8166 §4.4.1).
  */
-
 import { callMessage, type Exposed } from './call-message.ts';
 import { type CallPlan, planCall } from './call-plan.ts';
 import { readChunksOf } from './chunks.ts';

@@ -7,7 +7,6 @@
  * in milliseconds of any monotonic clock. Discard the responder when the connection ends: it keeps
  * no state beyond it.
  */
-
 import { type ReadChunk, ReadChunkSource, readChunksOf, writeChunksFault } from './chunks.ts';
 import type { InlineThresholds } from './private-data.ts';
 import { replyPlan } from './reply-plan.ts';

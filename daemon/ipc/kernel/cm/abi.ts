@@ -2,7 +2,6 @@
  * Commands of rdma_cm's ABI: what a program writes to `/dev/infiniband/rdma_cm`. Offsets count from
  * the first byte of the header; numbers are little endian.
  */
-
 import { VerbsError } from '#contract/verbs/errors';
 
 /** Bytes of a command before its fields: u32 command, u16 bytes of fields, u16 of response. */

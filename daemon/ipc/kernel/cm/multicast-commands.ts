@@ -1,7 +1,7 @@
 /** Commands of multicast groups. The program itself attaches its queue pair to what it has joined. */
+import { isWildcard } from '#base/address';
 import { VerbsError } from '#contract/verbs/errors';
 import { gidBytes } from '#daemon/host/host-addresses';
-import { isWildcard } from '#daemon/iwarp/cm/address';
 import type { KernelReply } from '../kernel-file.ts';
 import { type CmRequest, expectRoom, u32Response } from './abi.ts';
 import { expectInternet, sizedSockaddr } from './address-commands.ts';

@@ -2,12 +2,11 @@
  * What one open of `/dev/infiniband/rdma_cm` holds: the connection ids of one event channel,
  * and their event queue. Commands work on it; `file.ts` calls them.
  */
-
+import { assert } from '#base/assert';
 import { VerbsError } from '#contract/verbs/errors';
 import type { HostId } from '#daemon/host/host-id';
 import type { RnicHost } from '#daemon/host/rnic-host';
 import { inSlices } from '#daemon/host/slices';
-import { assert } from '#daemon/invariants/assert';
 import type { HandleSpace } from '#daemon/ipc/objects/handle-space';
 import { userOf } from '#daemon/ipc/trusted-user';
 import type { QP } from '#daemon/rnic/queue-pair';

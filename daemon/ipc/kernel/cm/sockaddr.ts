@@ -1,7 +1,7 @@
 /** Socket addresses as Linux lays them out in memory, on x86-64 and arm64. */
+import { addressBytes, addressFamily, canonicalAddress } from '#base/address';
 import type { SocketAddress } from '#contract/verbs/provider';
 import { gidBytes } from '#daemon/host/host-addresses';
-import { addressBytes, addressFamily, canonicalAddress } from '#daemon/iwarp/cm/address';
 
 /** Address families by their Linux numbers. */
 export const Family = { none: 0, ipv4: 2, ipv6: 10, infiniband: 27 } as const;

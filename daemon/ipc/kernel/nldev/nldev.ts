@@ -3,7 +3,6 @@
  * use: the list of devices and their nodes. iproute2's `rdma` tool gets devices, links, the counters of
  * ports, and objects with their owners. Everything else fails with EOPNOTSUPP, as in an older kernel.
  */
-
 import { IpcFormatError } from '#contract/protocol/ipc-value';
 import { ERRNO, type ErrnoCode } from '#contract/verbs/errors';
 import { isTrusted } from '#daemon/ipc/trusted-user';

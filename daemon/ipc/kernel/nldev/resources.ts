@@ -2,6 +2,7 @@
  * The objects of a device as nldev lists them, for `rdma resource`. As in the kernel, every user sees
  * every object, but only permitted users see keys of memory.
  */
+import { addressFamily } from '#base/address';
 import { QPType } from '#contract/verbs/enums';
 import type { SocketAddress } from '#contract/verbs/provider';
 import { HostId } from '#daemon/host/host-id';
@@ -12,7 +13,6 @@ import type {
   OwnedResource,
 } from '#daemon/ipc/objects/device-resources';
 import type { NumberedList } from '#daemon/ipc/objects/numbered-list';
-import { addressFamily } from '#daemon/iwarp/cm/address';
 import type { QP } from '#daemon/rnic/queue-pair';
 import { emitSockaddr, Family } from '../cm/sockaddr.ts';
 import { Attr, Command, PORTS } from './abi.ts';

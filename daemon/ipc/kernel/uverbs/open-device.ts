@@ -2,14 +2,13 @@
  * What one open of a uverbs device holds: its objects in one namespace of handles, its event
  * queues and the rings that the program maps. Commands work on it; `file.ts` calls them.
  */
-
+import { assert } from '#base/assert';
 import type { ObjectOwner } from '#contract/protocol/control';
 import { isVerbsError, VerbsError } from '#contract/verbs/errors';
 import type { Adapter } from '#daemon/host/device-adapter';
 import { hostAddresses } from '#daemon/host/host-addresses';
 import type { HostAsyncEvent } from '#daemon/host/rnic-host';
 import type { GidEntry } from '#daemon/host/roce/gid-table';
-import { assert } from '#daemon/invariants/assert';
 import type { DeviceResources, ResourceOwner } from '#daemon/ipc/objects/device-resources';
 import type { DeviceEventSink } from '#daemon/ipc/objects/event-router';
 import { eventReport } from '#daemon/ipc/objects/failure-report';

@@ -1,13 +1,13 @@
 /** Connections within one host: links through memory, and which connections get them. */
 import { readdirSync } from 'node:fs';
 import { afterEach, describe, expect, it } from 'vitest';
+import { isLoopback } from '#base/address';
 import { hostAddresses } from '#daemon/host/host-addresses';
 import type { Dial, Link, LinkUser } from '#daemon/host/links/link';
 import { MemoryLink } from '#daemon/host/links/memory-link';
 import type { LinkPort, Network } from '#daemon/host/links/network';
 import { hostSystem } from '#daemon/host/links/system';
 import { TcpLink } from '#daemon/host/links/tcp-link';
-import { isLoopback } from '#daemon/iwarp/cm/address';
 import { until } from '#test/support/rnic-node';
 
 /** More than a link copies. */

@@ -1,12 +1,12 @@
 /** Datagrams between the RoCE ports of a host: routes, groups, GRHs. */
 import { describe, expect, it } from 'vitest';
+import { NEVER } from '#base/time';
 import { QPState, QPType } from '#contract/verbs/enums';
 import { PacketNetwork, type PacketNetworkHost } from '#daemon/host/roce/packet-network';
 import type { PacketPort } from '#daemon/host/roce/packet-port';
 import { makeRoceCounters } from '#daemon/host/roce/roce-counters';
 import type { AddressVector } from '#daemon/rnic/qp-attributes';
 import type { QP } from '#daemon/rnic/queue-pair';
-import { NEVER } from '#daemon/rnic/wire-port';
 import type { PacketWire } from '#daemon/roce/transport/packet-wire';
 import { makePacket, type Packet, writeHeaders } from '#daemon/roce/wire/packet';
 import { datagramEnd } from '#test/support/datagram-end';

@@ -5,7 +5,7 @@ import {
   canonicalAddress,
   isLoopback,
   isWildcard,
-} from '#daemon/iwarp/cm/address';
+} from '#base/address';
 
 describe('canonical addresses', () => {
   it.each([

@@ -1,10 +1,10 @@
 /** What the connection manager decides by the clock: refused dials tried again, and ports kept. */
 import { describe, expect, it } from 'vitest';
+import { NEVER } from '#base/time';
 import { CMEventType } from '#contract/verbs/enums';
 import type { CmEffect } from '#daemon/iwarp/cm/cm-host';
 import type { CmId } from '#daemon/iwarp/cm/cm-id';
 import { PORT_KEPT_MICROS } from '#daemon/iwarp/cm/kept-ports';
-import { NEVER } from '#daemon/rnic/wire-port';
 import { CmRig, FakeQP, NO_WISHES } from '#test/support/cm-rig';
 
 const START = 1000;

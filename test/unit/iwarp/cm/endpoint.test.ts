@@ -1,8 +1,8 @@
 /** The life of a connection as dialogues: stream and TCP report, the consumer gets events. */
 import { describe, expect, it } from 'vitest';
+import { NEVER } from '#base/time';
 import { CMEventType } from '#contract/verbs/enums';
 import type { StreamEvent } from '#daemon/iwarp/engine/stream-api';
-import { NEVER } from '#daemon/rnic/wire-port';
 import {
   CLOSED,
   CmRig,

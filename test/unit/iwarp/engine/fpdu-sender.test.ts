@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
+import { readUint16 } from '#base/checked-bytes';
 import { ChunkPool } from '#daemon/iwarp/engine/chunk-pool';
-import { readUint16 } from '#daemon/iwarp/wire/bytes';
 import { fpduSizeBytes } from '#daemon/iwarp/wire/fpdu';
 import { markerPhase } from '#daemon/iwarp/wire/marker';
 import {

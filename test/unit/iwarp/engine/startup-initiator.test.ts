@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { NEVER } from '#daemon/rnic/wire-port';
+import { NEVER } from '#base/time';
 import { bytesOf, hexOf } from '#test/support/hex';
 import {
   effects,

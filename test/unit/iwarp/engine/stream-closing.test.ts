@@ -1,6 +1,7 @@
 /** How a stream begins and ends: startup, RTR, graceful close, Terminate, loss. */
 import { describe, expect, it } from 'vitest';
-import { Fault, NEVER } from '#daemon/rnic/wire-port';
+import { NEVER } from '#base/time';
+import { Fault } from '#daemon/rnic/wire-port';
 import { patterned } from '#test/support/fpdu-stream';
 import { bytesOf, hexOf } from '#test/support/hex';
 import { NaiveUser } from '#test/support/naive-user';

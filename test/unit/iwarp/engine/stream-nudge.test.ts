@@ -1,6 +1,7 @@
 /** The initiator's nudge: an empty Write for a peer that is silent since its Reply. */
 import { describe, expect, it } from 'vitest';
-import { Fault, NEVER } from '#daemon/rnic/wire-port';
+import { NEVER } from '#base/time';
+import { Fault } from '#daemon/rnic/wire-port';
 import { LiteralPeer } from '#test/support/streams';
 
 const DELAY_MICROS = 100_000;

@@ -1,6 +1,7 @@
 /** What a stream sends: two streams back to back, and one whose ULPDUs are read off the wire. */
 import { describe, expect, it } from 'vitest';
-import { NEVER, OutboundKind } from '#daemon/rnic/wire-port';
+import { NEVER } from '#base/time';
+import { OutboundKind } from '#daemon/rnic/wire-port';
 import { patterned } from '#test/support/fpdu-stream';
 import { hexOf } from '#test/support/hex';
 import { NaiveUser } from '#test/support/naive-user';

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
+import { NEVER } from '#base/time';
 import type { FaultSpec } from '#contract/protocol/faults';
 import { Fault } from '#daemon/faults/fault';
 import { type HoldOutput, HoldQueue } from '#daemon/iwarp/faults/hold-queue';
-import { NEVER } from '#daemon/rnic/wire-port';
 
 const fault = (spec: FaultSpec): Fault => new Fault(1, spec, undefined);
 const bytes = (...values: number[]): Uint8Array => Uint8Array.from(values);

@@ -9,7 +9,7 @@ import {
   writeUint16,
   writeUint32,
   writeUint32LE,
-} from '#daemon/iwarp/wire/bytes';
+} from '#base/checked-bytes';
 import { bytesOf, hexOf } from '#test/support/hex';
 
 describe('bytes', () => {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { writeUint32LE } from '#daemon/iwarp/wire/bytes';
+import { writeUint32LE } from '#base/checked-bytes';
 import {
   CRC32C_TABLE_MAX_BYTES,
   crc32c,

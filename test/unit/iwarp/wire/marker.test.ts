@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { readUint16, writeUint16 } from '#daemon/iwarp/wire/bytes';
+import { readUint16, writeUint16 } from '#base/checked-bytes';
 import { fpduSizeBytes } from '#daemon/iwarp/wire/fpdu';
 import {
   insertMarkers,

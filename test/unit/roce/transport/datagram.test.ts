@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
+import { NEVER } from '#base/time';
 import { QPType } from '#contract/verbs/enums';
-import { NEVER, OutboundKind } from '#daemon/rnic/wire-port';
+import { OutboundKind } from '#daemon/rnic/wire-port';
 import { Operation, Service } from '#daemon/roce/wire/opcode';
 import { parsed, TransportPair } from '#test/support/transport-pair';
 

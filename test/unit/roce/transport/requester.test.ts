@@ -1,14 +1,9 @@
 /** The requester of RC, against a real responder and against single packets. */
 import { describe, expect, it } from 'vitest';
+import { NEVER } from '#base/time';
 import { QPState, QPType } from '#contract/verbs/enums';
 import { makeOutboundMessage } from '#daemon/rnic/outbound-message';
-import {
-  Fault,
-  MessageFailure,
-  NEVER,
-  OutboundKind,
-  type OutboundMessage,
-} from '#daemon/rnic/wire-port';
+import { Fault, MessageFailure, OutboundKind, type OutboundMessage } from '#daemon/rnic/wire-port';
 import { PACKET_BYTES_MAX } from '#daemon/roce/transport/packet-wire';
 import { makeWire } from '#daemon/roce/transport/transport';
 import { Operation } from '#daemon/roce/wire/opcode';

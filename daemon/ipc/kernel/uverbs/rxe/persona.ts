@@ -1,5 +1,4 @@
 /** The persona of rxe, the kernel's software RoCE device. */
-
 import { Access } from '#contract/verbs/enums';
 import { gidTable } from '#daemon/host/roce/gid-table';
 import { setUint64 } from '#daemon/ipc/kernel/struct-fields';

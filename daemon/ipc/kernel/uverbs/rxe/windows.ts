@@ -1,5 +1,4 @@
 /** Memory windows: their binding is work in a ring; here they are made and freed. */
-
 import { MWType } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
 import { DONE, type KernelReply } from '#daemon/ipc/kernel/kernel-file';

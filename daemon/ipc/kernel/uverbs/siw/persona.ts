@@ -1,5 +1,4 @@
 /** The persona of siw, the kernel's software iWARP device. */
-
 import { Access } from '#contract/verbs/enums';
 import { gidText, primaryAddress } from '#daemon/host/host-addresses';
 import { setUint64 } from '#daemon/ipc/kernel/struct-fields';

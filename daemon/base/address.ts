@@ -1,6 +1,4 @@
 /** Internet addresses as canonical text: equal addresses are equal strings. */
-import { VerbsError } from '#contract/verbs/errors';
-import type { SocketAddress } from '#contract/verbs/provider';
 
 /** The wildcard addresses in canonical form. */
 export const IPV4_ANY = '0.0.0.0';
@@ -53,16 +51,6 @@ export function addressBytes(address: string): Uint8Array {
 export function addressOwner(address: string): string {
   if (addressFamily(address) === 4) return address;
   return addressBytes(address).subarray(0, IPV6_PREFIX_BYTES).join('.');
-}
-
-/** An address in canonical form with its port. Throws `VerbsError` EINVAL. */
-export function parseSocketAddress(text: SocketAddress): SocketAddress {
-  const address = canonicalAddress(text.address);
-  if (address === undefined) throw new VerbsError('EINVAL', `${text.address} is not an IP address`);
-  if (!Number.isInteger(text.port) || text.port < 0 || text.port > 65_535) {
-    throw new VerbsError('EINVAL', `${text.port} is not a port: 0 to 65535`);
-  }
-  return { address, port: text.port };
 }
 
 /** As in TCP, a connection to the wildcard address goes to the host itself. */
