@@ -77,7 +77,7 @@ export function awaitedSuite(fixture: ProviderFixture): void {
       await expect(pair.client.send(new Uint8Array(4097))).rejects.toEqual(verbsError('EMSGSIZE'));
     });
 
-    it('wait for a reader that is slow instead of ending the connection', async () => {
+    it('wait for a slow reader instead of ending the connection', async () => {
       await using pair = await ends({ messages: { window: 3, bytes: 16 } });
       const count = 200;
       let sent = 0;
@@ -175,7 +175,7 @@ export function awaitedSuite(fixture: ProviderFixture): void {
       await expect(pair.client.messages().next()).rejects.toEqual(verbsError('EINVAL'));
     });
 
-    it('end with EPROTO when the peer sends what no end writes', async () => {
+    it('end with EPROTO when the peer breaks the message protocol', async () => {
       // The offer of an end, from a peer that then honours none of it.
       const offer = Uint8Array.of(0x69, 0x77, 0x4d, 0x31, 0, 4, 0, 0, 1, 0);
       const hostile = [
@@ -279,7 +279,7 @@ export function awaitedSuite(fixture: ProviderFixture): void {
       await pair.client.disconnected({ timeoutMs: 5000 });
     });
 
-    needsOutcomes('that is denied fails later calls waiting for room with ENOTCONN', async () => {
+    needsOutcomes('if denied, fails later calls waiting for room with ENOTCONN', async () => {
       await using pair = await ends({ maxSendWr: 1 });
       await using mr = await pair.server.pd.allocMR(16, ALL_ACCESS);
       const forged = { ...mr.export(), length: 8192 };
@@ -359,7 +359,7 @@ export function awaitedSuite(fixture: ProviderFixture): void {
 
   describe('connecting', () => {
     const needsSmallDevice = it.skipIf(lacks(fixture, 'nearLimits') || lacks(fixture, 'tcp'));
-    needsSmallDevice('leaves nothing behind when given up while the peer is silent', async () => {
+    needsSmallDevice('leaves nothing behind when cancelled while the peer is silent', async () => {
       const sockets: Socket[] = [];
       const silent = createServer((socket) => void sockets.push(socket.on('error', () => {})));
       silent.listen(0, SMALL_DEVICE.addresses[0]);

@@ -113,7 +113,7 @@ export function connectionSuite(fixture: ProviderFixture): void {
       expect(small.device).toBe(SMALL_DEVICE.name);
     });
 
-    it('refuses steps out of turn with EINVAL', async () => {
+    it('rejects steps out of order with EINVAL', async () => {
       await using id = await started.client.createId();
       await expect(id.resolveRoute()).rejects.toEqual(verbsError('EINVAL'));
       await expect(id.connect()).rejects.toEqual(verbsError('EINVAL'));
@@ -168,7 +168,7 @@ export function connectionSuite(fixture: ProviderFixture): void {
       }
     });
 
-    it('EINVAL for more, with nothing sent', async () => {
+    it('fails with EINVAL for more, and sends nothing', async () => {
       await using id = await resolvedId(9);
       const privateData = new Uint8Array(maxPrivateData + 1);
       await expect(id.connect({ privateData })).rejects.toEqual(verbsError('EINVAL'));

@@ -169,7 +169,7 @@ export function faultSuite(fixture: ProviderFixture): void {
     );
 
     it(
-      'refuses access through a window that was invalidated, and what it does not cover',
+      'refuses access through an invalidated window, and outside of a window',
       needs(fixture, 'windows', async () => {
         await using pair = await connectedPair(started);
         const { server, client } = pair;

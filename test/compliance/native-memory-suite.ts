@@ -133,7 +133,7 @@ describe('native memory', () => {
     expect(part.buffer[99]).toBeTypeOf('number');
   });
 
-  it('keeps no descriptor for allocated memory and frees what it refuses', async () => {
+  it('keeps no descriptor for allocated memory and frees rejected memory', async () => {
     const descriptors = () => readdirSync('/proc/self/fd').length;
     const before = descriptors();
     const regions = await Promise.all(

@@ -189,7 +189,7 @@ export function objectSuite(fixture: ProviderFixture): void {
   });
 
   describe('completion queues and channels', () => {
-    it('rounds entries up and refuses sizes that cannot be', async () => {
+    it('rounds entries up and rejects impossible sizes', async () => {
       await using queue = await context.createCQ({ cqe: 5 });
       expect(queue.cqe).toBeGreaterThanOrEqual(5);
       const { maxCqe } = await context.queryDevice();
@@ -251,7 +251,7 @@ export function objectSuite(fixture: ProviderFixture): void {
       await expect(srq.modify({ srqLimit: -1 })).rejects.toEqual(verbsError('EINVAL'));
     });
 
-    it('refuses sizes that cannot be, and receives that do not fit', async () => {
+    it('rejects impossible sizes, and receives that do not fit', async () => {
       const { maxSrqWr, maxSrqSge } = await context.queryDevice();
       for (const init of [
         { maxWr: 0 },

@@ -60,7 +60,7 @@ async function served(server: Provider, client: Provider, host: string = ADDRESS
 
 /** Services of datagrams, and multicast groups. */
 export function serviceCases(fixture: () => StartedRoce): void {
-  it.each([ADDRESS, IPV6])('of %s are found, and answer', async (host) => {
+  it.each([ADDRESS, IPV6])('of %s are found, and reply', async (host) => {
     const { server, client } = fixture();
     await using service = await served(server, client, host);
     const accepting = service.listener.accept({ privateData: Buffer.from('yes') });
@@ -132,7 +132,7 @@ export function serviceCases(fixture: () => StartedRoce): void {
     expect(error.event.type).toBe(CMEventType.unreachable);
   });
 
-  it('limit private data to 180 bytes in a request and 136 in an answer', async () => {
+  it('limit private data to 180 bytes in a request and 136 in a reply', async () => {
     const { server, client } = fixture();
     await using service = await served(server, client);
     await expect(service.find(new Uint8Array(181))).rejects.toEqual(verbsError('EINVAL'));
@@ -142,7 +142,7 @@ export function serviceCases(fixture: () => StartedRoce): void {
     await expect(finding).rejects.toEqual(verbsError('ECONNREFUSED'));
   });
 
-  it('are answered with a queue pair of type UD of their device', async () => {
+  it('are accepted with a UD queue pair of their device', async () => {
     const { server, client } = fixture();
     await using service = await served(server, client);
     await using side = await roceSide(server, QPType.rc);
@@ -163,7 +163,7 @@ export function serviceCases(fixture: () => StartedRoce): void {
     await id.close();
   });
 
-  it('are asked within the limits of the call', async () => {
+  it('are looked up within the limits of the call', async () => {
     const { server, client } = fixture();
     await using service = await served(server, client);
     const { port } = service.listener.address;
@@ -181,7 +181,7 @@ export function serviceCases(fixture: () => StartedRoce): void {
     await expect(idle.accept({ timeoutMs: 0 })).rejects.toEqual(verbsError('ETIMEDOUT'));
   });
 
-  it('that close reject who waits for them', async () => {
+  it('reject waiting clients when they close', async () => {
     const { server, client } = fixture();
     const service = await served(server, client);
     const finding = service.find();
@@ -223,7 +223,7 @@ export function serviceCases(fixture: () => StartedRoce): void {
     await expect(one.join(ADDRESS)).rejects.toEqual(verbsError('EINVAL'));
   });
 
-  it('leave nothing behind that a program has not made itself', async () => {
+  it('leave no objects behind except those of the program', async () => {
     const { server, client } = fixture();
     await using side = await roceSide(client, QPType.ud);
     await using service = await served(server, client);

@@ -132,7 +132,7 @@ function attributeCases(fixture: () => StartedRoce): void {
     expect(await server.qp.query()).toMatchObject({ state: QPState.RESET, destQpNum: 0 });
   });
 
-  it('names the attribute that a step lacks or does not take, and changes nothing', async () => {
+  it('names the missing or invalid attribute of a step, and changes nothing', async () => {
     await using side = await roceSide(fixture().client);
     const { qp } = side;
     const { gid } = await exchanged(side);
@@ -368,7 +368,7 @@ function reliableCases(fixture: () => StartedRoce): void {
     }
   });
 
-  it('notifies of solicited messages alone where that is asked for', async () => {
+  it('notifies of solicited messages only, on request', async () => {
     await using pair = await rocePair(fixture());
     const { server, client } = pair;
     const channel = await server.context.createCompChannel();
@@ -442,7 +442,7 @@ function failureCases(fixture: () => StartedRoce): void {
     return failed?.status;
   };
 
-  it('a key that the peer does not have, and addresses out of bounds, are access errors', async () => {
+  it('reports unknown keys and addresses out of bounds as access errors', async () => {
     for (const change of [{ rkey: 0x1234_5678 }, { remoteAddr: 0n }]) {
       await using pair = await rocePair(fixture());
       const wr = { ...write([pair.client.mr.sge(0, 8)], pair.server.mr), ...change };
@@ -455,7 +455,7 @@ function failureCases(fixture: () => StartedRoce): void {
     }
   });
 
-  it('a right that the queue pair withholds makes the request invalid', async () => {
+  it('rejects a request for a right that the queue pair withholds', async () => {
     const server = { access: Access.remoteRead };
     await using pair = await rocePair(fixture(), QPType.rc, { server });
     const wr = write([pair.client.mr.sge(0, 8)], pair.server.mr);
@@ -471,7 +471,7 @@ function failureCases(fixture: () => StartedRoce): void {
     expect([WCStatus.locLenErr, WCStatus.locQpOpErr]).toContain(receive?.status);
   });
 
-  it('a peer without a receive is tried again, and not for ever', async () => {
+  it('retries a peer without a receive, up to a limit', async () => {
     await using pair = await rocePair(fixture(), QPType.rc, { client: { rnrRetry: 1 } });
     expect(await outcome(pair.client, send([]))).toBe(WCStatus.rnrRetryExcErr);
   });
@@ -486,13 +486,13 @@ function failureCases(fixture: () => StartedRoce): void {
     expect(await completions(pair.client.cq)).toMatchObject([SUCCESS]);
   });
 
-  it('a queue pair that does not exist is tried again, and not for ever', async () => {
+  it('retries a queue pair that does not exist, up to a limit', async () => {
     const client = { destQpNum: 0x1234, retryCnt: 1, timeout: 8 };
     await using pair = await rocePair(fixture(), QPType.rc, { client });
     expect(await outcome(pair.client, send([]))).toBe(WCStatus.retryExcErr);
   });
 
-  it('ERR flushes what is posted and what comes later', async () => {
+  it('flushes posted and later work in ERR', async () => {
     await using pair = await rocePair(fixture());
     const { qp, cq } = pair.server;
     qp.postRecv({ wrId: 1, sgList: [] });
@@ -531,7 +531,7 @@ function unreliableCases(fixture: () => StartedRoce): void {
     expect(sameBytes(server.mr.buffer.subarray(8000, 11_000), pattern(3000))).toBe(true);
   });
 
-  it('loses what the peer does not take, without an error', async () => {
+  it('loses messages without a receive, without an error', async () => {
     await using pair = await rocePair(fixture(), QPType.uc);
     pair.client.qp.postSend(send([]));
     expect(await completions(pair.client.cq)).toMatchObject([SUCCESS]);

@@ -211,7 +211,7 @@ describe('a segment', () => {
     }
   });
 
-  it('that is wrong ends everything: what follows is dropped without a word [DDP-3-04, DDP-7.1-19, MPA-8-07]', async () => {
+  it('that is invalid ends the stream: later segments are dropped silently [DDP-3-04, DDP-7.1-19, MPA-8-07]', async () => {
     const wire = { closeTimeoutMicros: 400_000 };
     const { facing, region } = await withMemory({ wire }, 200);
     const later = Array.from({ length: 100 }, (_, i) => [

@@ -148,7 +148,7 @@ describe('the frames', () => {
     expect(hexOf(await requestOf(plain))).toBe(compactHex(`${REQUEST_KEY} 4001 0000`));
   });
 
-  it('have no reserved bit set, and those of a peer are not looked at [EMPA-6-04]', async () => {
+  it('have no reserved bit set, and ignore those of a peer [EMPA-6-04]', async () => {
     expect((await requestOf({}))[16]).toBe(0x50);
     for (const flags of ['58', '54', '52', '51', '5f']) {
       const answered = await responder({}, [8, 8], {
@@ -184,7 +184,7 @@ describe('the frames', () => {
     }
   });
 
-  it('that are enhanced make a host close that has RFC 5044 alone [EMPA-10-05]', async () => {
+  it('that are enhanced make an RFC 5044 host close [EMPA-10-05]', async () => {
     const node = facingNode({ wire: { enhancedSupported: false } });
     const { peer, listener } = await dialIn(node);
     peer.say(request({}));
@@ -256,7 +256,7 @@ describe('depths at an initiator', () => {
     expect(await readsOut(facing, 8)).toBe(5);
   });
 
-  it('that the device has not end with Terminate 2/0/6 [EMPA-9.1-07, EMPA-9.1-10]', async () => {
+  it('beyond those of the device end with Terminate 2/0/6 [EMPA-9.1-07, EMPA-9.1-10]', async () => {
     const profile = { irdMax: 4, ordMax: 4 };
     const said = await refusal({ ird: 8, ord: 5 }, { profile, wishes: depths(2, 2) });
     expect(said).toEqual([terminate('06')]);
@@ -313,7 +313,7 @@ describe('the RTR flags of a Reply', () => {
     expect(await answer(offer, some)).toEqual({ a: true, b: false, c: false, d: true });
   });
 
-  it('name what is supported when nothing that was offered is [EMPA-9.2-09, EMPA-9.2-07]', async () => {
+  it('name the supported kinds when no offered one is supported [EMPA-9.2-09, EMPA-9.2-07]', async () => {
     const writes = { send: false, write: true, read: false };
     const named = { a: true, b: false, c: true, d: false };
     expect(await answer({ a: true, b: true }, writes)).toEqual(named);
@@ -368,7 +368,7 @@ describe('the RTR', () => {
     },
   );
 
-  it('is one that both sides have [EMPA-9.2-10]', async () => {
+  it('is a kind that both sides support [EMPA-9.2-10]', async () => {
     const wire = { peerToPeer: true, rtrKinds: { send: true, write: false, read: false } } as const;
     const facing = await initiator({ a: true, b: true, c: true, d: true }, [8, 8], { wire });
     expect(await facing.receive(1)).toEqual([
@@ -390,7 +390,7 @@ describe('the RTR', () => {
     ]);
   });
 
-  it('is what a responder waits for before it sends [MPA-7.1.2-11, EMPA-9.2-16]', async () => {
+  it('precedes everything that a responder sends [MPA-7.1.2-11, EMPA-9.2-16]', async () => {
     const facing = await responder({ a: true, c: true });
     facing.consumer.send('41');
     expect(await facing.hearAll()).toEqual([]);

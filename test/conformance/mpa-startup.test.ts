@@ -361,7 +361,7 @@ describe('CRCs', () => {
     }
   });
 
-  it('are nothing that a consumer sees [MPA-4.4-04]', async () => {
+  it('are invisible to a consumer [MPA-4.4-04]', async () => {
     const seen = [];
     for (const crc of [false, true]) {
       for (const facing of await pairs(crc, crc)) {

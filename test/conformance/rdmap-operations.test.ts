@@ -91,7 +91,7 @@ describe('a Send', () => {
     expect(region.bytes[0]).toBe(0x41);
   });
 
-  it('with Solicited Event raises an event for who waits for one, and a plain one does not [RDMAP-5.3-06]', async () => {
+  it('with Solicited Event raises an event for a waiter, and a plain one does not [RDMAP-5.3-06]', async () => {
     const facing = await Facing.responder();
     const { consumer, node } = facing;
     let events = 0;

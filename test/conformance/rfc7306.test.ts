@@ -354,7 +354,7 @@ describe('an atomic, as requester', () => {
     expect(await consumer.statuses(2)).toEqual([WCStatus.success, WCStatus.success]);
   });
 
-  it('that cannot be made ends with a Terminate without copies [RDMAPX-8.1-01]', async () => {
+  it('that cannot be built ends with a Terminate without copies [RDMAPX-8.1-01]', async () => {
     const facing = await Facing.initiator();
     const { consumer } = facing;
     const sgList = [{ addr: consumer.bufferMR.address, length: 8, lkey: 0xbad }];

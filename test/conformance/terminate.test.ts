@@ -138,7 +138,7 @@ describe('a Read Request', () => {
     await refused(await withMemory(), '0100e000', '00001000', '55667788 0000000000002000');
   });
 
-  it('that leaves the range is error 0/1/1 [RDMAP-5.2.1-09, RDMAP-7.2-05, SEC-6.2.1-01, ARCH-3.2-02]', async () => {
+  it('beyond the range is error 0/1/1 [RDMAP-5.2.1-09, RDMAP-7.2-05, SEC-6.2.1-01, ARCH-3.2-02]', async () => {
     for (const [size, to] of [
       ['00001000', 0x1001],
       ['00000002', 0x1fff],
@@ -350,7 +350,7 @@ describe('STags', () => {
     );
   });
 
-  it('that were given back are not given out again soon [SEC-6.1.1-05]', async () => {
+  it('are not reused soon after they are released [SEC-6.1.1-05]', async () => {
     const consumer = new Consumer((await Facing.responder()).node);
     const bytes = new Uint8Array(8);
     // Peers know an STag by its upper 24 bits: the key in the rest is the consumer's to choose.

@@ -315,7 +315,7 @@ describe('destroy', () => {
     expect((await from.event(second)).type).toBe(CMEventType.established);
   });
 
-  it('before TCP is connected, and of ids that only hold a port, leaves nothing', async () => {
+  it('before TCP is connected, and of ids that only hold a port, leaks nothing', async () => {
     const from = node();
     const to = node();
     const listener = to.listen();

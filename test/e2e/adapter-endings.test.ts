@@ -254,7 +254,7 @@ describe('the end of a queue pair', () => {
     },
   );
 
-  it('waits a moment for the peers when its host goes [RDMAP-5.5-10]', async () => {
+  it('waits briefly for the peers when its host closes [RDMAP-5.5-10]', async () => {
     const from = node();
     const { peer, channel } = await connectedPeer(from);
     burst(channel, 60, 70_000);
@@ -282,7 +282,7 @@ describe('the end of a queue pair', () => {
     await peer.overs();
   });
 
-  it('reaches a peer that sends all the time, after everything that completed [RDMAP-5.5-10]', async () => {
+  it('reaches a peer that keeps sending, after everything that completed [RDMAP-5.5-10]', async () => {
     const from = node();
     const to = node();
     const { active, passive, passiveId } = await connectPair(from, to);

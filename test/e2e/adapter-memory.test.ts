@@ -83,7 +83,7 @@ async function expectEnd(): Promise<void> {
   expect((await near.event(pair.activeId)).type).toBe(CMEventType.disconnected);
 }
 
-describe('memory that takes several segments in one transfer and is gone', () => {
+describe('memory that receives several segments in one transfer and is gone', () => {
   it('fails the Read whose data it lost, and flushes what follows [RDMAP-5.2.2-04, RDMAP-5.5-05]', async () => {
     const memory = new KeepingBacking(new Uint8Array(LENGTH_BYTES));
     const region = register(near, pair.active, memory);
@@ -124,7 +124,7 @@ describe('memory that takes several segments in one transfer and is gone', () =>
     expect(far.asyncEvents).toMatchObject([{ event: AsyncEventType.qpFatal }]);
   });
 
-  it('does not let it succeed either when other memory follows the lost one [RDMAP-5.5-04]', async () => {
+  it('fails it, too, when other memory follows the lost one [RDMAP-5.5-04]', async () => {
     const memory = new KeepingBacking(new Uint8Array(LENGTH_BYTES));
     const region = register(far, pair.passive, memory);
     const other = register(far, pair.passive, new KeepingBacking(new Uint8Array(LENGTH_BYTES)));

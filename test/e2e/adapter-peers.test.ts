@@ -211,7 +211,7 @@ describe('startup of a responder', () => {
     expect(gone().filter((each) => each)).toHaveLength(1);
   });
 
-  it('refuses an answer once the peer has gone', async () => {
+  it('rejects a reply once the peer has gone', async () => {
     const to = node();
     const listener = to.listen();
     const peer = await dial(listener.at.port);
@@ -402,7 +402,7 @@ describe('violations', () => {
     expect(await other.passive.completions(1)).toMatchObject([{ status: WCStatus.success }]);
   });
 
-  it('a wrong first FPDU ends the connection without a word [MPA-7.1.2-12]', async () => {
+  it('closes silently on an invalid first FPDU [MPA-7.1.2-12]', async () => {
     const { to, peer, channel, id } = await acceptedPeer();
     peer.say(wrongCrc);
     await until(() => peer.closed, 'the reset');
@@ -425,7 +425,7 @@ describe('violations', () => {
 });
 
 describe('output of many connections', () => {
-  it('has the same buffer one after the other when all of them are due at once', async () => {
+  it('shares one buffer in sequence when all of them are due at once', async () => {
     let buffers = 0;
     const allocate = (bytes: number) => {
       buffers += 1;
@@ -447,7 +447,7 @@ describe('output of many connections', () => {
 });
 
 describe('back-pressure', () => {
-  it('leaves a turn to others though a peer streams segments that hold next to nothing', async () => {
+  it('yields to others while a peer streams tiny segments', async () => {
     const { to, peer, channel } = await acceptedPeer();
     const { counters } = to.adapter().nic;
     const writes = 400_000;
@@ -465,7 +465,7 @@ describe('back-pressure', () => {
     expect(most).toBeLessThan(40_000);
   });
 
-  it('leaves a turn to other addresses though one has many such peers, and serves all of them', async () => {
+  it('yields to other addresses while one has many such peers, and serves all of them', async () => {
     const connections = 12;
     const writes = 20_000;
     const to = node();

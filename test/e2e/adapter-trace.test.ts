@@ -61,7 +61,7 @@ it('shows a long Write, cut into FPDUs, and its completion once', async () => {
   }
 });
 
-it('shows what became of a request that the peer refused', async () => {
+it('shows the outcome of a request that the peer refused', async () => {
   const { from, to, sampler } = watchedNodes();
   const { active, passive } = await connectPair(from, to, '127.0.0.1');
   active.receive(0, 64);

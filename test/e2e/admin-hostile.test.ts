@@ -64,13 +64,13 @@ describe('an admin connection', () => {
     await healthy();
   });
 
-  it('that asks more than it waits for is cut off', async () => {
+  it('that sends too many requests without waiting is cut off', async () => {
     for (let id = 1; id <= 100; id += 1) client.request(id, ['reset', {}]);
     await client.closed();
     await healthy();
   });
 
-  it('that reads no answers gets no further ones: at most one answer waits', async () => {
+  it('that reads no replies gets no further ones: at most one reply is queued', async () => {
     client.socket.pause();
     const cut = (): string | undefined => rig.log.find((line) => line.includes('was cut off'));
     for (let id = 1; cut() === undefined && id < 2000; id += 1) {
@@ -80,7 +80,7 @@ describe('an admin connection', () => {
     expect(cut()).toContain('more than 16 operations at once');
   });
 
-  it('that reads its answers late gets all of them', async () => {
+  it('that reads its replies late gets all of them', async () => {
     client.socket.pause();
     const count = 12;
     for (let id = 1; id <= count; id += 1) client.request(id, ['status', {}]);
@@ -106,7 +106,7 @@ describe('an admin connection', () => {
     );
   });
 
-  it('that leaves before its answer leaves nothing', async () => {
+  it('that closes before its reply leaks nothing', async () => {
     for (const name of Object.keys(OPERATIONS)) {
       const gone = await IpcClient.open(rig.socketPath, Role.admin);
       gone.request(1, [name, {}]);

@@ -113,7 +113,7 @@ describe('iwarpd bench', () => {
 });
 
 describe('npm run bench', () => {
-  it('refuses options that it does not have, in one line', () => {
+  it('rejects unknown options in one line', () => {
     const finished = spawnSync(process.execPath, [compiled('test/bench/main.js'), '--fast'], {
       encoding: 'utf8',
     });

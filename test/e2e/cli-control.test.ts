@@ -84,7 +84,7 @@ describe('start --http', () => {
     expect((await command('page', '--token')).stdout).toBe('from-a-file-0123456789\n');
   });
 
-  it('makes a token where none is given, which `iwarpd page` finds', async () => {
+  it('generates a token by default, which `iwarpd page` finds', async () => {
     const daemon = await folder.daemon(socket, ['--http', '127.0.0.1:0']);
     const [, url] = /(http:\/\/127\.0\.0\.1:[0-9]+)/.exec(daemon.stdout) ?? [];
     const token = madeToken(socket);
@@ -96,7 +96,7 @@ describe('start --http', () => {
     expect((await command('status', '--json')).stdout).not.toContain(token);
   });
 
-  it('does without a token where that is asked for', async () => {
+  it('needs no token on request', async () => {
     const daemon = await folder.daemon(socket, ['--http', '127.0.0.1:0', '--http-no-token']);
     const [, url] = /(http:\/\/127\.0\.0\.1:[0-9]+)/.exec(daemon.stdout) ?? [];
     expect((await fetch(`${url}/status`)).status).toBe(200);
@@ -206,7 +206,7 @@ describe('readiness', () => {
     }
   });
 
-  it('is not lost for a manager that is not there', async () => {
+  it('survives a missing service manager', async () => {
     const words = ['start', '--socket', socket, '--log-level', 'warn'];
     const daemon = folder.start(words, { NOTIFY_SOCKET: folder.file('nobody') });
     await daemon.until(/ready/);
@@ -339,7 +339,7 @@ describe('reset', () => {
     expect(await command('reset', '--expect-clean')).toMatchObject({ status: 0, stderr: '' });
   });
 
-  it('calls a client clean that closed what it opened before it ended', async () => {
+  it('reports a client as clean if it closed all objects before it ended', async () => {
     await folder.daemon(socket);
     const server = folder.start([
       'rping',
@@ -367,7 +367,7 @@ describe('reset', () => {
 });
 
 describe('top', () => {
-  it('shows rates and clients, look by look', async () => {
+  it('shows rates and clients at each interval', async () => {
     await folder.daemon(socket);
     const server = folder.start(['rping', '-s', '-P', '-d', '-a', '127.0.0.1', '--socket', socket]);
     await server.until(/listening/, 'stderr');

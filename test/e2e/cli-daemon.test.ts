@@ -145,7 +145,7 @@ describe('start', () => {
     expect(await runCommand(['status', '--socket', socket])).toMatchObject({ status: 0 });
   });
 
-  it('does not take a file for a stale socket', async () => {
+  it('does not mistake a file for a stale socket', async () => {
     const file = folder.file('precious');
     writeFileSync(file, 'kept');
     const finished = await runCommand(['start', '--socket', file]);
@@ -345,7 +345,7 @@ describe('status and devices', () => {
     }
   });
 
-  it('end without a word when their reader has gone', async () => {
+  it('exit silently when their reader closes the pipe', async () => {
     await folder.daemon(socket);
     const status = folder.start(['status', '--socket', socket]);
     status.closeStdout();

@@ -118,7 +118,7 @@ describe('stop and list', () => {
     });
   });
 
-  it('take several instances, and stop those that there are', async () => {
+  it('accept several instances, and stop those that exist', async () => {
     for (const name of ['one', 'two']) await iwarpd('start', '--detach', '--instance', name);
     const { status, stdout, stderr } = await iwarpd('stop', 'one', 'absent', 'two');
     expect(stdout).toMatch(

@@ -95,7 +95,7 @@ describe.skipIf(!built)(`iwarpd run${reason}`, () => {
     expect(finished.stderr).toMatch(/^iwarpd: no daemon at [^\n]+\n$/);
   });
 
-  it('fails where the program leaves objects open, and records what explains it', async () => {
+  it('fails where the program leaves objects open, and records the evidence', async () => {
     const files = ['capture', 'trace', 'junit', 'log-file'].flatMap((option) => [
       `--${option}`,
       folder.file(option),
@@ -146,7 +146,7 @@ describe.skipIf(!built)(`iwarpd run${reason}`, () => {
     );
   });
 
-  it('adds the faults that it is given, and refuses what is none', async () => {
+  it('adds the given faults, and rejects invalid ones', async () => {
     const faults = ['--fault', 'errno --verb regMR --errno ENOMEM', '--fault', 'drop --nth 3'];
     const { stdout } = await run(...faults, '--', ...commandWords(['fault', 'list']));
     expect(stdout).toMatch(/^1 +errno verb regMR, errno ENOMEM .*\n2 +drop nth 3/m);
@@ -175,7 +175,7 @@ describe.skipIf(!built)(`iwarpd run${reason}`, () => {
     expect((await run('--', ...script)).stdout).toBe('<--fresh><-x><--><a b>');
   });
 
-  it('ends with the status of the program, and says so', async () => {
+  it('exits with the status of the program, and reports it', async () => {
     const finished = await run('--', '/bin/sh', '-c', 'exit 7');
     const stderr = 'iwarpd: /bin/sh -c exit 7: ended with status 7\n';
     expect(finished).toMatchObject({ status: 7, stdout: '', stderr });
@@ -279,7 +279,7 @@ describe.skipIf(!built)(`iwarpd env${reason}`, () => {
     expect(stdout).toContain('export FI_VERBS_DEVICE_NAME=iwarp0\n');
   });
 
-  it('names no device for libfabric where the first one will do, or the user named one', async () => {
+  it('sets no libfabric device where the first one is right, or the user chose one', async () => {
     const print = ['--', '/bin/sh', '-c', 'echo "<$FI_VERBS_DEVICE_NAME>"'];
     expect((await run('--device', 'a=127.0.0.2', ...print)).stdout).toBe('<>\n');
     const own = { XDG_RUNTIME_DIR: folder.path, FI_VERBS_DEVICE_NAME: 'roce0' };

@@ -116,7 +116,7 @@ describe('with few connections', () => {
   });
 });
 
-it('shared memory is given back also where the process may have no more mappings', async () => {
+it('shared memory is released even at the limit of mappings', async () => {
   daemon = await DaemonProcess.start();
   expect(await printed(startProgram('mappings-full'), /^(.*)\n/)).toBe('released');
 });

@@ -111,7 +111,7 @@ describe('greetings', () => {
     await client.closed();
   });
 
-  it('none within the time: ETIMEDOUT', async () => {
+  it('none in time: ETIMEDOUT', async () => {
     const impatient = await DaemonRig.start({ greetingTimeoutMs: 200 });
     try {
       const client = new IpcClient(impatient.socketPath);

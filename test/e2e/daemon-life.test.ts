@@ -175,7 +175,7 @@ describe('a client with more objects than a turn destroys', () => {
     expect(costs.reduce((sum, cost) => sum + cost, 0)).toBe(1501);
   });
 
-  it('is over with a daemon that stops at once', async () => {
+  it('ends with a daemon that stops at once', async () => {
     await Promise.all([link.close(), rig.daemon.stop()]);
   });
 });

@@ -124,7 +124,7 @@ describe('the line of a Terminate', () => {
 });
 
 describe('the log', () => {
-  it('without a reader delays nothing, stays bounded, and reports what was dropped', async () => {
+  it('without a reader delays nothing, stays bounded, and reports dropped lines', async () => {
     const { readEnd, writeEnd } = pipe();
     const running = await start(writeEnd);
     const provider = await connectDaemon({ socketPath: running.socketPath });

@@ -58,7 +58,7 @@ it('TypeScript blocks compile', () => {
   expect(complaintsOf(new Map(files))).toBe('');
 });
 
-it('a block that names what is not there does not', () => {
+it('a block that names a missing export does not', () => {
   const text = "import { nothing } from 'iwarpd';\nnothing();\n";
   expect(complaintsOf(new Map([['wrong.ts', text]]))).toMatch(/wrong\.ts\(1,10\): error TS2305/);
 });

@@ -57,7 +57,7 @@ async function sent({ left }: Pair): Promise<WCStatus | undefined> {
 }
 
 describe('faults of an embedded provider', () => {
-  it('happen on the occasions that they are for, and count them', async () => {
+  it('trigger on matching occasions, and count them', async () => {
     const pair = await connected();
     const spec: FaultSpec = { kind: 'terminate', device: 'left', opcode: 'send', nth: 3 };
     await withFault(
@@ -136,7 +136,7 @@ describe('faults of an embedded provider', () => {
     expect(await rnic.faults()).toEqual([]);
   });
 
-  it('are over when the provider is closed, which they do not hold up', async () => {
+  it('end when the provider is closed, without delaying it', async () => {
     const pair = await connected();
     await rnic.addFault({ kind: 'stall' });
     pair.left.qp.postSend({ opcode: WROpcode.send, sgList: [pair.left.mr.sge()] });

@@ -212,7 +212,7 @@ describe('a corrupted FPDU', () => {
     expect(await terminateOf('corrupt-mo', send)).toMatch(/\(layer 1, type 2, code 4\)/);
   });
 
-  it('terminate: both ends learn of an error of the device’s own', async () => {
+  it('terminate: both ends see a local error of the device', async () => {
     const { left, right } = await pair.connect();
     const spec: FaultSpec = { kind: 'terminate', device: 'left', opcode: 'send', nth: 2 };
     await pair.withFault(spec, async () => {
@@ -281,7 +281,7 @@ describe('a failing MPA startup', () => {
     await expectArrives(left, right);
   });
 
-  it('mpa-depths: the client may read less at a time, and still reads', async () => {
+  it('mpa-depths: the client has fewer Reads in flight, and still reads', async () => {
     await pair.withFault({ kind: 'mpa-depths', device: 'right', ird: 2 }, async () => {
       const { left, right } = await pair.connect();
       expect(left.established).toMatchObject({ initiatorDepth: 2 });
@@ -382,7 +382,7 @@ describe('a device that fails', () => {
     expect(right.events).toEqual([]);
   });
 
-  it('port-up: an event unasked', async () => {
+  it('port-up: an event without a change', async () => {
     const { left } = await pair.connect();
     await pair.withFault({ kind: 'port-up', device: 'left' }, async () => {
       await until(() => left.events.length > 0, 'the event');
@@ -453,7 +453,7 @@ describe('verbs that fail', () => {
     });
   });
 
-  it('errno: only of the process that is meant', async () => {
+  it('errno: only of the selected process', async () => {
     const context = await pair.provider.open('left');
     const elsewhere = process.pid + 1;
     const spec: FaultSpec = { kind: 'errno', errno: 'EBUSY', verb: 'createCQ', pid: elsewhere };
@@ -546,7 +546,7 @@ describe('withFault', () => {
     expect(await control.faults()).toEqual([]);
   });
 
-  it('bears that the fault is gone by then', async () => {
+  it('tolerates that the fault was removed', async () => {
     await pair.withFault(spec, async (fault) => {
       await control.removeFaults();
       expect(await fault.status()).toMatchObject({ id: fault.id, fired: 0 });
@@ -570,7 +570,7 @@ describe('withFault', () => {
 });
 
 describe('what faults hold back', () => {
-  it('keeps no daemon from its end, though a peer has gone meanwhile', async () => {
+  it('does not delay the end of a daemon, even if a peer has gone', async () => {
     const { left, right } = await pair.connect();
     await control.addFault({ kind: 'stall', device: 'right', direction: 'in' });
     postWrite(left, right, 32_000);
@@ -637,7 +637,7 @@ describe('reset', () => {
   });
 });
 
-it('there are so many at most', async () => {
+it('are limited in number', async () => {
   const { faults } = pair.rig.daemon.host;
   const delay: FaultSpec = { kind: 'delay', ms: 1, qp: 0xff_ffff };
   while (faults.injector.faults.length < 1_024) faults.add(delay, undefined);

@@ -30,7 +30,7 @@ describe.skipIf(!isRoot)(`a full disk${needs}`, () => {
 });
 
 describe.skipIf(!isRoot)(`a detached daemon on a full disk${needs}`, () => {
-  it('passes its reason on, which its log has no room for', async () => {
+  it('reports its reason, which does not fit the log', async () => {
     const words = ['start', '--detach', '--socket', join(full, 'd', 'iwarpd.sock')];
     const { status, stderr } = await onFullDisk(words, {});
     expect(status).toBe(1);
@@ -66,7 +66,7 @@ describe('a recording on a full disk', () => {
     expect(readFileSync(junit, 'utf8')).toContain(cut);
   });
 
-  it('fails a command whose output it is, in one line', async () => {
+  it('fails a command that writes its output there, in one line', async () => {
     const socket = folder.file('d/iwarpd.sock');
     await folder.daemon(socket);
     const traced = ['sh', '-c', 'exec "$@" >/dev/full', 'sh'];

@@ -78,7 +78,7 @@ describe('a daemon that answers over HTTP', () => {
     }
   });
 
-  it('answers no more once it stops', async () => {
+  it('stops answering once it shuts down', async () => {
     await rig.daemon.stop();
     await expect(fetch(`${url}/healthz`)).rejects.toThrow();
     expect(existsSync(`${rig.socketPath}.run`)).toBe(false);
@@ -227,7 +227,7 @@ describe('HTTP and the socket', () => {
     expect(mr).toMatchObject({ lengthBytes: 64, tier: 'shared', pid });
   });
 
-  it('looks only at the queue pairs that it lists', async () => {
+  it('visits only the queue pairs that it lists', async () => {
     const control = overHttpOf(url);
     const [first, second] = await control.queuePairs();
     const looks = vi.spyOn(QP.prototype, 'sendsTaken', 'get');
@@ -242,7 +242,7 @@ describe('HTTP and the socket', () => {
     }
   });
 
-  it('shows in the metrics what moved, message by message', async () => {
+  it('counts each message in the metrics', async () => {
     const [from] = ends;
     const rights = Access.localWrite | Access.remoteWrite | Access.remoteRead;
     // Of many FPDUs each, and one message nonetheless.
@@ -348,7 +348,7 @@ describe('a token', () => {
     await daemon.stop();
   });
 
-  it('can be done without on loopback: who asks then sees no keys, addresses or traces', async () => {
+  it('is optional on loopback: without it, requests see no keys, addresses or traces', async () => {
     const url = await start({ noToken: true });
     expect(rig.daemon.ready.http?.tokenNeeded).toBe(false);
     expect(existsSync(`${rig.socketPath}.http-token`)).toBe(false);
@@ -371,7 +371,7 @@ describe('a token', () => {
     expect((await anyone.reset()).clients).toBe(1);
   });
 
-  it('cannot be done without where others can reach the daemon', async () => {
+  it('is required where others can reach the daemon', async () => {
     rig = new DaemonRig();
     for (const address of ['0.0.0.0', '::', '192.0.2.1']) {
       const http = { address, noToken: true };

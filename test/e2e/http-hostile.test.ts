@@ -128,7 +128,7 @@ async function healthy(): Promise<void> {
   expect(broken).toEqual([]);
 }
 
-describe('requests that are none', () => {
+describe('invalid requests', () => {
   it.each([
     ['bytes', '\u0000\u0001\u0002\u0003\r\n\r\n'],
     ['TLS', '\u0016\u0003\u0001\u0002\u0000\u0001\u0000\u0001\u00fc\u0003\u0003'.padEnd(600, 'x')],
@@ -229,7 +229,7 @@ describe('paths that look for files', () => {
   });
 });
 
-describe('clients that are slow, or half there', () => {
+describe('slow or half-open clients', () => {
   it('a silent one is closed', async () => {
     expect(await exchange('')).not.toContain(STAYS);
     await healthy();
@@ -264,7 +264,7 @@ describe('clients that are slow, or half there', () => {
     await healthy();
   });
 
-  it('one that leaves in the middle leaves nothing', async () => {
+  it('one that leaves midway leaks nothing', async () => {
     for (const bytes of ['GET /sta', 'POST /reset HTTP/1.1\r\nHost: localhost\r\nContent-Le']) {
       const socket = connect(server.port, '127.0.0.1');
       socket.on('error', () => undefined);
@@ -301,7 +301,7 @@ describe('clients that are slow, or half there', () => {
     await healthy();
   });
 
-  it('one that asks without end and reads nothing is closed', async () => {
+  it('one that keeps sending requests and reads nothing is closed', async () => {
     const socket = connect(server.port, '127.0.0.1');
     socket.pause();
     socket.on('error', () => undefined);
@@ -342,7 +342,7 @@ describe('clients that are slow, or half there', () => {
     await healthy();
   });
 
-  it('none holds up the end of the server', async () => {
+  it('none delays the end of the server', async () => {
     const sockets = [get('/spring'), 'GET /', ''].map((bytes) => {
       const socket = connect(server.port, '127.0.0.1');
       socket.on('error', () => undefined);
@@ -357,7 +357,7 @@ describe('clients that are slow, or half there', () => {
 });
 
 describe('a route that breaks', () => {
-  it('is 500 without a word of why, and the log has it', async () => {
+  it('returns 500 without details, which the log has', async () => {
     const answer = await exchange(get('/broken'));
     expect(answer).toMatch(/^HTTP\/1\.1 500/);
     expect(answer).not.toContain('secret');

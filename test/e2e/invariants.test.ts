@@ -23,7 +23,7 @@ function check(): void {
   far.host.assertDeepInvariants();
 }
 
-describe('the books of two hosts', () => {
+describe('the accounts of two hosts', () => {
   it('are right at each step of a connection and after it', async () => {
     const { active, activeId, passive } = pair;
     check();
@@ -48,7 +48,7 @@ describe('the books of two hosts', () => {
     }
   });
 
-  it('are right while a connection is refused, rejected and given up', async () => {
+  it('are right while a connection is refused, rejected and cancelled', async () => {
     const listener = far.listen('127.0.0.1', 1);
     const rejected = await near.connect(near.channel(), listener.at);
     const request = await far.event(listener.id);
@@ -146,13 +146,13 @@ describe('a wrong entry', () => {
     expect(() => rig.nic.assertDeepInvariants()).toThrow(InvariantError);
   });
 
-  it('is seen at the next command, without a deep look', () => {
+  it('is seen at the next command, without a deep check', () => {
     const rig = new NicRig();
     rig.pd.streams -= 2;
     expect(() => rig.qp.modify(QPState.ERR, 0)).toThrow(InvariantError);
   });
 
-  it('is seen when more is given back than was taken', () => {
+  it('is seen when more is released than was taken', () => {
     const ledger = new QuotaLedger(DEFAULT_QUOTAS);
     ledger.take('pinnedBytes', 10);
     ledger.give('pinnedBytes', 10);

@@ -121,7 +121,7 @@ describe('instances', () => {
 });
 
 describe('an isolated daemon', () => {
-  it('says why it does not reach another host', async () => {
+  it('explains why it does not reach another host', async () => {
     const daemon = await startPrivateDaemon();
     closers.push(() => daemon.stop());
     const provider = await daemon.connect();
@@ -173,7 +173,7 @@ describe('embedded devices', () => {
     expect(await Promise.all(words)).toEqual(['host 0', 'host 1']);
   });
 
-  it('meet others by default', async () => {
+  it('reach others by default', async () => {
     const [one, other] = [await createEmbedded(), await createEmbedded()];
     closers.push(
       () => one.close(),

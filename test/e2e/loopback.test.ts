@@ -65,7 +65,7 @@ describe('a connection within one daemon', () => {
     expect(doctor.stdout).toMatch(loopback === 'tcp' ? /loopback by TCP/ : /loopback by memory/);
   });
 
-  it('is refused another way', async () => {
+  it('rejects an unknown mode', async () => {
     const refused = await runCommand(['start', '--loopback', 'pigeon']);
     expect(refused.stderr).toContain("invalid value 'pigeon' for ");
     expect(refused.status).not.toBe(0);

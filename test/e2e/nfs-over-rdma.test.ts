@@ -91,7 +91,7 @@ describe('files', () => {
     for (const client of clients) await client.close();
   });
 
-  it('may be left in the middle', async () => {
+  it('may be abandoned midway', async () => {
     writeFileSync(join(folder, 'f'), pattern(20 * MEBIBYTE));
     await using client = await connect();
     const file = await client.find('/f');

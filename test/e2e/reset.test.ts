@@ -95,7 +95,7 @@ describe('reset while bytes move', () => {
     }
   });
 
-  it('leaves alone who only asks, and the programs of other daemons', async () => {
+  it('spares connections without objects, and the programs of other daemons', async () => {
     const provider = await connectDaemon({ socketPath: far.socketPath });
     const [control] = await controls();
     expect(await control?.reset()).toMatchObject({ leaks: [], clients: 0, connections: 0 });

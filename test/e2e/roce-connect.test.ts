@@ -42,7 +42,7 @@ describe('two hosts with a device of each wire', () => {
   it.each([
     ['iwarp0', SERVER.iwarp, CLIENT.iwarp],
     ['roce0', SERVER.roce, CLIENT.roce],
-  ])('connect over %s, as the addresses say, to one listener', async (device, to, from) => {
+  ])('connect over %s, by address, to one listener', async (device, to, from) => {
     await using listener = await listen(server, { host: '0.0.0.0' });
     const accepting = listener.accept({ messages: true, timeoutMs: 10_000 });
     const near = await dial(to, from, listener);
@@ -61,7 +61,7 @@ describe('two hosts with a device of each wire', () => {
     await far.close();
   });
 
-  it('do everything once when every packet comes twice', async () => {
+  it('do everything once when every packet is duplicated', async () => {
     await server.addFault({ kind: 'duplicate', device: 'roce0', every: 1 });
     await client.addFault({ kind: 'duplicate', device: 'roce0', every: 1 });
     await using listener = await listen(server, { host: SERVER.roce });

@@ -106,7 +106,7 @@ describe.each(Object.entries(WORLDS))('a hostile client, %s provider', (_name, m
     await raw.close();
   });
 
-  it('that sends anything gets an error, an answer or a disconnect [RPCR-4.2-02, RPCR-4.2-05]', async () => {
+  it('that sends anything gets an error, a reply or a disconnect [RPCR-4.2-02, RPCR-4.2-05]', async () => {
     let raw = await connectRaw();
     let fate = 0;
     const samples = [
@@ -426,7 +426,7 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
     },
   );
 
-  it('that answers late finds the memory of a call that was given up closed [RPCR2-4.4.1-01, RPCR2-4.5.4-01]', async () => {
+  it('that answers late finds the memory of an abandoned call closed [RPCR2-4.4.1-01, RPCR2-4.5.4-01]', async () => {
     const bytes = await memoryOf('windowed');
     const controller = new AbortController();
     const { signal } = controller;
@@ -441,7 +441,7 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
     expect(bytes.every((byte) => byte === 0)).toBe(true);
   });
 
-  it('that stops reading loses its connection when a call is given up [RPCR2-4.5.4-01]', async () => {
+  it('that stops reading loses its connection when a call is abandoned [RPCR2-4.5.4-01]', async () => {
     const tcp = await RawListener.open();
     const connecting = connectRpc(world.provider, {
       host: '127.0.0.1',
@@ -528,7 +528,7 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
     expect(client.counters).toMatchObject({ discarded: garbage.length, connections: 1, sent: 1 });
   });
 
-  it('that grants without end gets no more than was asked for, and all its replies are taken', async () => {
+  it('that grants unlimited credits gets no more calls than requested, and all its replies are accepted', async () => {
     const first = client.call(ECHO, 'NULL', undefined);
     raw.send(shortReply((await raw.next()).header.xid, 0xffff_ffff));
     await first;

@@ -89,7 +89,7 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
     }
   });
 
-  it('places two results in memory of the program, which is whole when the call is [RPCR-3.6-03, RPCR2-4.4.1-01]', async () => {
+  it('places two results in memory of the program, complete when the call returns [RPCR-3.6-03, RPCR2-4.4.1-01]', async () => {
     const bytes = pattern(100_003);
     const bulkInto = [await client.allocate(50_001), new Uint8Array(50_002)];
     const halves = await client.call(ECHO, 'SPLIT', { bytes, at: 50_001 }, { bulkInto });
@@ -114,7 +114,7 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
     expect(counts).toEqual([0, 1, 1, 2, 3]);
   });
 
-  it('registers nothing for calls with memory of its own, however many [RPCR-7-01]', async () => {
+  it('registers nothing for calls with their own memory, however many [RPCR-7-01]', async () => {
     const memory = await client.allocate(30_000);
     const [into, from] = [memory.subarray(0, 10_000), pattern(10_000, memory.subarray(20_000))];
     const calls = async (): Promise<void> => {
@@ -193,7 +193,7 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
     expect(log.calls[0]?.address).toBe('127.0.0.1');
   });
 
-  it('goes long where its own receives are small, either way [RPCR2-3.5.3-01]', async () => {
+  it('uses long messages where its own receives are small, either way [RPCR2-3.5.3-01]', async () => {
     const small = await connectClient({ inlineBytes: 1024 });
     for (const size of [900, 960, 1000, 1100, 4000]) {
       const bytes = pattern(size);
@@ -304,7 +304,7 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
     await raw.close();
   });
 
-  it('does what RFC 5666 has, where both ends ask for it [RPCR-3.5-04, RPCR-3.9-01]', async () => {
+  it('supports RFC 5666 where both ends ask for it [RPCR-3.5-04, RPCR-3.9-01]', async () => {
     const echo = echoService();
     const responder = { readListReplies: true, doneTimeoutMs: 200 };
     const options = { host: '127.0.0.1', port: 0, responder };
@@ -347,7 +347,7 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
     expect(sumOf(await client.call(ECHO, 'FETCH', 7000))).toBe(sumOf(pattern(7000)));
   });
 
-  it('calls again after a loss what may be done twice, and only that [RPCR-8-01]', async () => {
+  it('repeats only idempotent calls after a loss [RPCR-8-01]', async () => {
     const silent = await RawServer.listen(world.provider);
     const { port } = silent;
     const accepting = silent.accept();

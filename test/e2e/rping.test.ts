@@ -77,7 +77,7 @@ describe.each(Object.keys(WAYS))('rping over %s', (name) => {
     ways = (await WAYS[name]?.()) ?? { server: [], client: [] };
   });
 
-  it('pings, shows and validates, and both ends finish well', async () => {
+  it('pings, prints and validates, and both ends exit with 0', async () => {
     const server = await startServer(ways, ['-v']);
     const client = await startClient(ways, ['-C', '3', '-v', '-V']).end();
     expect(client).toMatchObject({

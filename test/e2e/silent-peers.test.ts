@@ -36,7 +36,7 @@ it.each<[string, Uint8Array]>([
   ['send half of a Request', REQUEST.subarray(0, 17)],
   ['send what is no Request', mpaReply()],
   ['announce an RTR and send none', REQUEST],
-])('those that %s do not stop a server', async (_, bytes) => {
+])('peers that %s do not block a server', async (_, bytes) => {
   await using listener = await listen(server, { host: SERVER });
   const options: EndpointOptions = { messages: true, ...LIMIT };
   const silent: RawPeer[] = [];

@@ -124,7 +124,7 @@ describeWith(['strace', 'sctp'], 'the system is asked', () => {
     ['memory', { connections: [22, 0], messages: NOTHING }],
     ['TCP', { connections: [50, 0], messages: NOTHING }],
     ['SCTP', { connections: [12, 0], messages: NOTHING, 'requests of a stranger': NOTHING }],
-  ])('no more than so often: %s (needs a network namespace and ptrace)', (kind, most) => {
+  ])('are limited in number: %s (needs a network namespace and ptrace)', (kind, most) => {
     const asked = askedBy(kind);
     expect(Object.keys(asked)).toEqual(Object.keys(most));
     for (const [name, [calls, looks]] of Object.entries(asked)) {
@@ -137,7 +137,7 @@ describeWith(['strace', 'sctp'], 'the system is asked', () => {
 
 describeWith(['strace'], 'a process without a free descriptor', () => {
   it.skipIf(apart === undefined)(
-    'takes packets of strangers for a device for every address (needs a network namespace)',
+    'accepts packets of strangers for a device at every address (needs a network namespace)',
     () => {
       const few = ['sh', '-c', 'ulimit -n 128 && exec "$@"', 'sh'];
       // One datagram came before.

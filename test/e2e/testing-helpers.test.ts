@@ -114,7 +114,7 @@ describe('a private daemon', () => {
     expect(error.message).toMatch(/ended with status \d+; its last output:\n.*no-such-option/s);
   });
 
-  it('goes, with its directory, when the test run is killed', async () => {
+  it('ends, with its directory, when the test run is killed', async () => {
     const parent = startProgram('testing-parent');
     const [bytes]: unknown[] = await once(parent.stdout ?? parent, 'data');
     const { pid, socketPath }: { pid: number; socketPath: string } = JSON.parse(`${bytes}`);
@@ -267,7 +267,7 @@ describe('two nodes', () => {
 
 describe('waiting', () => {
   // With vitest's own 5 s for this test, whose error would not name the condition.
-  it('without a time ends before a test does', async () => {
+  it('without a timeout ends before a test does', async () => {
     await expect(waitFor('what never comes', () => false)).rejects.toThrow(
       /^waited \d+ ms for what never comes/,
     );
@@ -321,7 +321,7 @@ describe('waiting', () => {
 });
 
 describe('reset between tests', () => {
-  it('names what was left, and by whom, and makes the daemon as good as new', async () => {
+  it('names leaked objects and their owners, and restores a clean daemon', async () => {
     await using daemon = await startPrivateDaemon();
     const nodes = await startTwoNodes({ daemon });
     const { left } = nodes;
@@ -392,7 +392,7 @@ describe('reset between tests', () => {
     expect(report).toMatchObject({ leaks: [], endedHolding: [{ pid: other }] });
   });
 
-  it('is clean after a fault that went with its function', async () => {
+  it('is clean after withFault', async () => {
     await using daemon = await startPrivateDaemon();
     {
       await using nodes = await startTwoNodes({ daemon });

@@ -85,7 +85,7 @@ function expectOrder(lines: readonly Line[], wanted: readonly Partial<Line>[]): 
 }
 
 describe('iwarpd trace', () => {
-  it('shows what a program asked for, what went over the wire and what came of it', async () => {
+  it('shows work requests, their frames and their completions', async () => {
     const port = await server();
     const tracing = await trace('--json');
     await ping(port);
@@ -141,7 +141,7 @@ describe('iwarpd trace', () => {
     }
   });
 
-  it('is narrowed to a queue pair, also one that is yet to come', async () => {
+  it('is narrowed to a queue pair, even to a future one', async () => {
     const port = await server();
     const tracing = await trace('--json', '--qp', '2', '--device', 'a');
     await ping(port);
@@ -189,7 +189,7 @@ describe('iwarpd trace', () => {
     );
   });
 
-  it('refuses kinds that there are not', async () => {
+  it('rejects unknown kinds', async () => {
     const { status, stderr } = await runCommand(['trace', '--only', 'wqe,packets']);
     expect(status).not.toBe(0);
     expect(stderr).toContain(
@@ -205,7 +205,7 @@ describe('GET /trace', () => {
     return OPERATIONS.recordTrace.reply.parse(await response.json());
   }
 
-  it('answers with what passed meanwhile', async () => {
+  it('answers with the records of that time', async () => {
     const port = await server();
     const sampling = sample('limit=20&ms=10000');
     await ping(port);
@@ -218,7 +218,7 @@ describe('GET /trace', () => {
     expect(Math.abs((times[0] ?? 0) / 1000 - Date.now())).toBeLessThan(60_000);
   });
 
-  it('answers as soon as there are as many records as were asked for', async () => {
+  it('answers as soon as there are enough records', async () => {
     const port = await server();
     const sampling = sample('limit=5&ms=10000&device=b&qp=1');
     await ping(port, 3);
@@ -239,7 +239,7 @@ describe('GET /trace', () => {
     expect(records.map(({ kind }) => kind)).toEqual(['mpa', 'mpa', 'fpdu']);
   });
 
-  it('refuses more samples at once than a few', async () => {
+  it('limits concurrent samples', async () => {
     const port = await server();
     const running = Array.from({ length: TRACE_SAMPLES_MAX }, () => sample('limit=1&ms=10000'));
     await expect
@@ -267,7 +267,7 @@ describe('GET /trace', () => {
     expect(await response.json()).toMatchObject({ error: { field } });
   });
 
-  it('does not keep a daemon that stops', async () => {
+  it('does not delay a daemon that stops', async () => {
     const sampling = new DaemonControl({ socketPath: socket }).recordTrace({ ms: 10_000 });
     const outcome = sampling.then(
       ({ records }) => records.length,

@@ -197,7 +197,7 @@ describe('the harness', () => {
     expect(listed.split('\n').slice(0, -1)).toHaveLength(TARGETS.length);
   });
 
-  it.each(['fuzz', 'sim', 'bench'])('says how it is used: `npm run %s -- --help`', (name) => {
+  it.each(['fuzz', 'sim', 'bench'])('prints its usage: `npm run %s -- --help`', (name) => {
     const main = join(repositoryRoot(), `dist/test/${name}/main.js`);
     const said = execFileSync(process.execPath, [main, '--help'], { encoding: 'utf8' });
     expect(said).toMatch(new RegExp(`^usage: npm run ${name} -- \\[--.*\\]\n`));

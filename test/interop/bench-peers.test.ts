@@ -68,7 +68,7 @@ describeWith(['bench-peers'], 'peers of the bench', () => {
     }
   });
 
-  it.each(['SIGINT', 'SIGKILL'] as const)('end with it at %s', async (signal) => {
+  it.each(['SIGINT', 'SIGKILL'] as const)('end with the bench at %s', async (signal) => {
     const words = ['bench', '--rounds', '1000', '--only', 'iperf3'];
     const bench = folder.start(words, { TMPDIR: folder.path });
     const peers = () => childrenOf(bench.pid).filter(({ name }) => name === 'iperf3');
@@ -80,7 +80,7 @@ describeWith(['bench-peers'], 'peers of the bench', () => {
     await expect.poll(() => children.filter(isRunning), PATIENCE).toEqual([]);
   });
 
-  it('that fail are reported, and the others measured', async () => {
+  it('that fail are reported, and the other peers are measured', async () => {
     const script = folder.file('iperf3');
     writeFileSync(script, '#!/bin/sh\necho out of order >&2\nexit 1\n', { mode: 0o755 });
     const words = ['bench', '--rounds', '1', '--only', 'write-64k', 'iperf3', 'counters'];
@@ -95,7 +95,7 @@ describeWith(['bench-peers'], 'peers of the bench', () => {
     expect(stderr).toContain('1 of the measurements failed: iperf3');
   });
 
-  it('that are not installed are named and counted', async () => {
+  it('that are not installed are listed and counted', async () => {
     const words = ['bench', '--rounds', '1', '--only', 'iperf3', 'ucx-put-bw', 'counters'];
     // Nothing but the bench itself is found.
     const { status, stdout } = await runCommand(words, { PATH: '/nonexistent' });

@@ -61,7 +61,7 @@ describeWith(['checkers'], 'a program that', () => {
     expect(await run('sh', '-c', `${program} roce0; exit $?`)).toMatchObject(CLEAN);
   });
 
-  it('is built with sanitizers and has a fault ends with their report', async () => {
+  it('is built with sanitizers and has a bug ends with their report', async () => {
     const { status, stderr } = await run(join(folder, 'sanitized'), 'roce0', 'overrun');
     expect(stderr).toContain('AddressSanitizer: heap-buffer-overflow');
     expect(status).not.toBe(0);

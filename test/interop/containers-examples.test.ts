@@ -58,7 +58,7 @@ describe('docker/kubernetes', () => {
       }
     });
 
-    it(`${name} asks of the cluster what its purpose needs, and no more`, () => {
+    it(`${name} requests only what its purpose needs`, () => {
       const needed: Readonly<Record<string, readonly string[]>> = {
         'sidecar.yaml': [],
         'program.yaml': ['hostPath socket'],

@@ -81,7 +81,7 @@ describeWith(['rdma-programs'], 'a daemon without options', () => {
     expect(sends[1]?.[1]).toBeGreaterThan(0);
   });
 
-  it('serves rdma_cm by RoCE under a port that the program, or another, has on TCP', async () => {
+  it('serves rdma_cm by RoCE on a port that the program, or another, has on TCP', async () => {
     const other = createServer().listen(0, '127.0.0.1');
     await once(other, 'listening');
     const { port } = other.address() as AddressInfo;

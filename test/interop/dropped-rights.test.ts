@@ -37,7 +37,7 @@ describeWith(['native'], 'a program that gives up rights', () => {
   });
 
   it.each(DEVICES.flatMap((device) => HOWS.map((how) => [device, how] as const)))(
-    'makes a completion channel and all else on %s after %s',
+    'creates a completion channel and other objects on %s after %s',
     async (device, how) => {
       const ended = await new ShimProgram([program, device, how], rig.environment).end();
       expect(ended.output).toBe('all made\n');
@@ -46,7 +46,7 @@ describeWith(['native'], 'a program that gives up rights', () => {
   );
 
   it.each(DEVICES.flatMap((device) => HOWS.map((how) => [device, how] as const)))(
-    'forks a child that makes a completion channel and all else on %s after %s',
+    'forks a child that creates a completion channel and other objects on %s after %s',
     async (device, how) => {
       const words = [program, device, how, 'forked'];
       const ended = await new ShimProgram(words, rig.environment).end();
@@ -57,7 +57,7 @@ describeWith(['native'], 'a program that gives up rights', () => {
 
   // On Linux it makes all. Here it would need a connection that it may not open.
   it.each(DEVICES.flatMap((device) => HOWS.slice(1).map((how) => [device, how] as const)))(
-    'tells why a child that it forks on %s after %s makes nothing',
+    'explains why a child that it forks on %s after %s creates nothing',
     async (device, how) => {
       const words = [program, device, how, 'forks'];
       const environment = { ...rig.environment, IWARPD_EXPLAIN: '1' };

@@ -20,7 +20,7 @@ function start(...words: readonly string[]): ShimProgram {
 }
 
 function livesWhileItAwaits(kind: string): void {
-  it('lives while it awaits a connection, a message and the end of its peer', async () => {
+  it('stays alive while it awaits a connection, a message and the end of its peer', async () => {
     const [here, there] = [ownAddress(71), ownAddress(72)];
     const server = start('server', kind, here);
     await server.until(/port (\d+)\n/);
@@ -33,7 +33,7 @@ function livesWhileItAwaits(kind: string): void {
     expect(await client.end()).toMatchObject({ status: 0, output: 'closed\nend\n' });
   });
 
-  it.each(['idle', 'closed'])('ends when nothing is awaited any more: %s', async (part) => {
+  it.each(['idle', 'closed'])('exits when nothing is awaited: %s', async (part) => {
     expect(await start(part, kind, ownAddress(73)).end()).toMatchObject({
       status: 0,
       output: 'end\n',

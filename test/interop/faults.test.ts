@@ -147,7 +147,7 @@ describeWith(['rdma-programs'], 'rping under a fault', () => {
   it.each<FaultSpec>([
     { kind: 'cq-overrun', device: 'left', nth: 4 },
     { kind: 'completion-event-lost', device: 'left', nth: 4 },
-  ])('$kind: waits for what does not come', async (spec) => {
+  ])('$kind: waits for a lost completion', async (spec) => {
     const { client, server, fault } = await rping(spec, 3);
     expect([client.status, server.status]).toContain(TIMED_OUT);
     expect(pings(client)).toBeLessThan(PINGS);
@@ -204,7 +204,7 @@ describeWith(['rdma-programs'], 'ucmatose under a fault', () => {
     expect(fault.fired).toBe(1);
   });
 
-  it('mpa-depths: reads nothing, and works', async () => {
+  it('mpa-depths: works without Reads', async () => {
     const { client, server, fault } = await ucmatose({ kind: 'mpa-depths', ird: 0, ord: 0 });
     expect([client.status, server.status], client.output).toEqual([0, 0]);
     expect(fault.fired).toBe(2);
@@ -290,7 +290,7 @@ describeWith(['rdma-programs'], 'ibv_asyncwatch and ibv_devinfo under a fault', 
     expect(await shownStates()).toEqual(['PORT_ACTIVE', 'ACTIVE', 'LINK_UP', '4: ACTIVE']);
   });
 
-  it('port-up: an event unasked', async () => {
+  it('port-up: an event without a change', async () => {
     await watched({ kind: 'port-up', device: 'left' }, /event_type .*PORT_ACTIVE \(9\), port 1/);
   });
 

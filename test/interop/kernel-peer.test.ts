@@ -238,7 +238,7 @@ describeWith(['kernel-peer', 'native'], 'kernel peer', () => {
     TEST_MS,
   );
 
-  it('lets a child use its device whenever its parent gave up rights', async () => {
+  it('allows a child its device after its parent dropped privileges', async () => {
     const program = join(share, 'dropped-rights');
     compileDroppedRights(program);
     const runs = HOWS.flatMap((how) => ['forked', 'forks'].map((when) => `${how} ${when}`));

@@ -84,7 +84,7 @@ describeWith(['tshark'], 'live captures', () => {
     expect(crcGood).toBe(fpdus.length);
   });
 
-  it('record only the connection asked for', async () => {
+  it('record only the selected connection', async () => {
     const file = folder.file('none.pcapng');
     await rpingServer();
     const capturing = capture(file, ['--port', '1']);

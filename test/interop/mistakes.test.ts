@@ -71,7 +71,7 @@ describeWith(['native'], 'the most frequent mistakes', () => {
     rmSync(folder, { recursive: true, force: true });
   });
 
-  it('have the reasons that the document shows', async () => {
+  it('have the documented reasons', async () => {
     const { status, output } = await run({ IWARPD_EXPLAIN: '1' });
     expect(rows(output)).toEqual(documented());
     expect(status).toBe(0);

@@ -137,7 +137,7 @@ describeWith(['kernel-peer', 'nfs'], 'NFS over RDMA between iwarpd and Linux', (
       expect(sha256(readFileSync(join(server.directory, 'noise')))).toBe(sum);
     });
 
-    it('lists 2,000 files with ls -l, and loses all of them by rm -r', async () => {
+    it('lists 2,000 files with ls -l, and removes all of them with rm -r', async () => {
       const many = join(server.directory, 'many');
       mkdirSync(many);
       for (let i = 0; i < 2000; i++) writeFileSync(join(many, `a-file-of-several-${i}`), `${i}`);
@@ -257,7 +257,7 @@ describeWith(['kernel-peer', 'nfs'], 'NFS over RDMA between iwarpd and Linux', (
       expect(output).toMatch(/^there$/m);
     });
 
-    it('carries out once what a client asks for twice, since its connection broke', async () => {
+    it('carries out a call once that a client repeats on a new connection', async () => {
       const directory = folder.file('broken');
       mkdirSync(join(directory, 'many'), { recursive: true });
       for (let i = 0; i < 300; i++) writeFileSync(join(directory, 'many', `${i}`), '');

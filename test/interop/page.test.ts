@@ -272,7 +272,7 @@ describeWith(['chromium'], 'the page', () => {
     expectNoComplaint(shown);
   });
 
-  it('shows after a reset what killed programs had left', async () => {
+  it('shows after a reset what killed programs left behind', async () => {
     const shown = await open();
     const { server, ends } = await startServer();
     const client = folder.start(['rping', '-c', '-C', '100000000', '-S', '4096', ...ends]);
@@ -419,7 +419,7 @@ describeWith(['chromium'], 'the page of a daemon with hostile clients', () => {
     await server.close();
   });
 
-  it('shows names as they are, and runs nothing of them', async () => {
+  it('shows names literally, and runs no code in them', async () => {
     rig = await PageRig.open(browser, server.url);
     await rig.shows('#object-panel tbody', /<img src=x onerror=/);
     await rig.shows('#device-list h3', /<script>/);
@@ -434,7 +434,7 @@ describeWith(['chromium'], 'the page of a daemon with hostile clients', () => {
     expectNoComplaint(rig);
   });
 
-  it('may not make markup or programs of text, nor ask others, were it to try', async () => {
+  it('may not inject markup or code from text, nor send requests to other hosts', async () => {
     rig = await PageRig.open(browser, server.url);
     await rig.shows('#link', /^live$/);
     const tried = (script: string) => rig?.page.evaluate(`(async () => { ${script} })()`);

@@ -57,7 +57,7 @@ afterEach(() => folder.clean());
 
 describeWith(['rdma-programs'], 'a RoCE device with all addresses of the host', () => {
   it.skipIf(apart === undefined)(
-    'follows them, and tells programs (needs a network namespace)',
+    'follows them, and notifies programs (needs a network namespace)',
     async () => {
       const within = [...(apart ?? []), 'sh', '-c', PREPARE, 'sh'];
       const words = ['run', '--fresh', '--', 'bash', '-c', SCRIPT, folder.file('watch')];

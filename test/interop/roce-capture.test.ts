@@ -147,7 +147,7 @@ describeWith(['tshark', 'rdma-programs'], 'captures of RoCE', () => {
     );
   });
 
-  it('has only what was asked for', async () => {
+  it('has only what the options select', async () => {
     const files = [folder.file('device'), folder.file('address'), folder.file('port')];
     const filters = [
       ['--device', 'roce1'],

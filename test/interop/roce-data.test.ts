@@ -1,5 +1,5 @@
 /**
- * The shapes of perftest's transfers by a program that looks at every byte, on a RoCE device: RC, UC
+ * The shapes of perftest's transfers by a program that checks every byte, on a RoCE device: RC, UC
  * and UD, lengths to 8 MiB, path MTUs, events, shared receive queues, several queue pairs, both
  * directions, inline, lists of work requests, immediate data, atomics.
  */
@@ -46,7 +46,7 @@ describeWith(['native'], 'a program that looks at its data', () => {
   it.each([
     ['IPv4', '1'],
     ['link-local', '0'],
-  ])('gets it as it was sent, by the %s GID', async (_, index) => {
+  ])('receives it unchanged, by the %s GID', async (_, index) => {
     const words = [program, 'roce0', index];
     const ended = await new ShimProgram(words, rig.environment).end();
     expect(ended.status, ended.output).toBe(0);

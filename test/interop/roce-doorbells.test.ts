@@ -33,7 +33,7 @@ describeWith(['native'], 'a program that posts whenever it likes', () => {
     rmSync(folder, { recursive: true, force: true });
   });
 
-  it('has every post seen', async () => {
+  it('notices every post', async () => {
     const words = [program, 'roce0', '1', String(BURSTS)];
     const ended = await new ShimProgram(words, rig.environment).end();
     expect(ended.status, ended.output).toBe(0);

@@ -49,7 +49,7 @@ describeWith(['native'], 'asynchronous events', () => {
     rmSync(folder, { recursive: true, force: true });
   });
 
-  it('each comes once, for the object that it is about', async () => {
+  it('are each reported once, for their object', async () => {
     const running = new ShimProgram([program, 'roce0', '1'], rig.environment);
     await running.until(/port: waits/);
     const fault = rig.host.faults.add({ kind: 'port-down', device: 'roce0' }, undefined);

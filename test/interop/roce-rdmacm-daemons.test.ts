@@ -61,14 +61,14 @@ async function rping(
 }
 
 describeWith(['rdma-programs'], 'the device that rdma_cm chooses', () => {
-  it('is the RoCE device, where there is no other, at every address', async () => {
+  it('is the RoCE device at every address, if it is the only one', async () => {
     await folder.daemon(socket, ['--device', 'roce0=roce']);
     await rping(['-a', '127.0.0.1'], '127.0.0.1');
     await rping([], '127.0.0.1');
     expect((await sends())['roce0']).toBeGreaterThan(0);
   });
 
-  it('is the one that has the address', async () => {
+  it('is the device with that address', async () => {
     const devices = [
       '--device',
       `roce0=roce:${ownAddress(20)}`,
@@ -170,7 +170,7 @@ describeWith(['rdma-programs'], 'programs that name a GID', () => {
   it.each([
     ['ucmatose', ['-f', 'gid', '-P', 'ib']],
     ['udaddy', ['-f', 'gid']],
-  ])('%s finds no device, and says so', async (program, options) => {
+  ])('%s finds no device, and reports it', async (program, options) => {
     await folder.daemon(socket, ['--device', `roce0=roce:${ownAddress(25)}`]);
     const gid = `::ffff:${ownAddress(25)}`;
     const words = on(socket, 'timeout', LIMIT, program, ...options, '-s', gid);
@@ -181,7 +181,7 @@ describeWith(['rdma-programs'], 'programs that name a GID', () => {
 });
 
 describeWith(['rdma-programs'], 'a daemon that has done nothing yet', () => {
-  it('rejects what another host dials', async () => {
+  it('rejects connections from another host', async () => {
     const [here, there] = [folder.file('here.sock'), folder.file('there.sock')];
     await folder.daemon(here, ['--device', `roce0=roce:${ownAddress(25)}`]);
     await folder.daemon(there, ['--device', `roce0=roce:${ownAddress(26)}`]);
@@ -191,7 +191,7 @@ describeWith(['rdma-programs'], 'a daemon that has done nothing yet', () => {
     expect(`${stdout}${stderr}`).toContain('RDMA_CM_EVENT_REJECTED');
   });
 
-  it('starts where another has its address, and says so', async () => {
+  it('starts where another has its address, and reports it', async () => {
     const address = ownAddress(27);
     const devices = ['--device', `roce0=roce:${address}`];
     await folder.daemon(socket, devices);

@@ -166,7 +166,7 @@ describeWith(['rdma-programs'], 'connections by rdma_cm over RoCE', () => {
     expect(ends.server).toContain(`${serverName}: end 0`);
   });
 
-  it('a client whose peer is killed is told', async () => {
+  it('notifies a client whose peer is killed', async () => {
     const at = await port();
     const words = ['rping', '-a', SERVER, '-p', String(at), '-v'];
     const server = await serving(at, ...words, '-s', '-C', '100000000');

@@ -188,7 +188,7 @@ function patience(): AbortSignal {
 }
 
 describeWith(['rdma-programs'], 'services of datagrams', () => {
-  it('of udaddy are found by a TypeScript program, and answer it', async () => {
+  it('of udaddy are found by a TypeScript program, and reply to it', async () => {
     const server = new ShimProgram(['udaddy', '-b', ADDRESS], rig.environment);
     await until('udaddy to listen', () => rig.listens(UDADDY_PORT));
     await using service = await resolveDatagrams(provider, {
@@ -236,7 +236,7 @@ describeWith(['rdma-programs'], 'services of datagrams', () => {
     expect(output).toContain('data transfers complete');
   });
 
-  it('that no TypeScript program serves any more are not found by udaddy', async () => {
+  it('that a TypeScript program has closed are not found by udaddy', async () => {
     const listener = await listenDatagrams(provider, { host: ADDRESS, port: UDADDY_PORT });
     await listener.close();
     const client = new ShimProgram(['udaddy', '-s', ADDRESS], rig.environment);

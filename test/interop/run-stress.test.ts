@@ -154,7 +154,7 @@ describeWith(['rdma-programs'], 'unmodified programs on one daemon', () => {
   it.each([
     { how: 'leaves the core to others', wish: {}, fewest: 100, most: Number.POSITIVE_INFINITY },
     { how: 'spins if told to', wish: { IWARPD_POLL: 'spin' }, fewest: 0, most: 20 },
-  ])('$how while a program polls in vain', async ({ wish, fewest, most }) => {
+  ])('$how while a program polls without result', async ({ wish, fewest, most }) => {
     const port = nextPort++;
     const place = [
       '-R',
@@ -388,7 +388,7 @@ describeWith(['rdma-programs'], `programs of another user${rootReason}`, () => {
     expect(daemon?.log).toMatch(/may not use the daemon/);
   });
 
-  it.runIf(isRoot)('are served where the operator allows it', async () => {
+  it.runIf(isRoot)('are served if the operator allows it', async () => {
     const environment = await reachable(true);
     const port = nextPort++;
     const place = ['-a', ADDRESS, '-p', `${port}`, '-C', '100', '-V'];

@@ -272,7 +272,7 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
     });
   });
 
-  describe('a program that looks at every byte', () => {
+  describe('a program that checks every byte', () => {
     let program: string;
 
     beforeAll(() => {

@@ -69,7 +69,7 @@ describeWith(['sctp'], 'SCTP by libusrsctp', () => {
     expect(theirs.association.remote).toEqual(mine.association.local);
   });
 
-  it('carries messages with stream, payload protocol and U flag, as they were cut [SCTP-10-01, SCTP-5.2-01]', async () => {
+  it('carries messages with stream, payload protocol and U flag, with their boundaries [SCTP-10-01, SCTP-5.2-01]', async () => {
     const [mine, theirs] = await rig.pair();
     const kinds = [
       { payloadProtocol: 16, unordered: true, acknowledgeAtOnce: false },
@@ -92,7 +92,7 @@ describeWith(['sctp'], 'SCTP by libusrsctp', () => {
     expect(mine.association.unacknowledged).toBe(false);
   });
 
-  it('puts messages that others follow into packets together, and the last one leaves at once', async () => {
+  it('bundles messages that others follow, and sends the last one at once', async () => {
     const [mine, theirs] = await rig.pair();
     const watcher = new UsrsctpTransport(rig.clock);
     let packets = 0;
@@ -142,7 +142,7 @@ describeWith(['sctp'], 'SCTP by libusrsctp', () => {
     }
   });
 
-  it('is aborted by a message that is too long', async () => {
+  it('is aborted by an oversized message', async () => {
     const [mine, theirs] = await rig.pair();
     mine.association.send(1, SEGMENT, new Uint8Array(MESSAGE_MAX_BYTES + 1));
     await until('both ends know', () => (mine.user.end && theirs.user.end) !== undefined);
@@ -151,7 +151,7 @@ describeWith(['sctp'], 'SCTP by libusrsctp', () => {
     expect(theirs.user.messages).toEqual([]);
   });
 
-  it('refuses messages without room, and tells when there is some', async () => {
+  it('rejects messages without room, and reports when there is room', async () => {
     const [mine, theirs] = await rig.pair();
     theirs.association.pauseReading();
     let taken = 0;
@@ -208,7 +208,7 @@ describeWith(['sctp'], 'SCTP by libusrsctp', () => {
     expect(theirs.association.send(0, SEGMENT, message(0, 10))).toBe(false);
   });
 
-  it('is refused without a listener, and where the indication is another one [SCTP-7.1-01]', async () => {
+  it('is refused without a listener, or with another indication [SCTP-7.1-01]', async () => {
     const listener = rig.listen();
     // It keeps the UDP port open.
     rig.hold(rig.there);
@@ -265,7 +265,7 @@ describeWith(['sctp'], 'SCTP by libusrsctp', () => {
     await until('the end of each', () => opened.every(({ user }) => user.end !== undefined));
   });
 
-  it('delivers everything once when datagrams are lost, doubled and overtaken', async () => {
+  it('delivers everything once when datagrams are lost, duplicated and reordered', async () => {
     const prng = new Prng(5);
     const network = await BadNetwork.between(rig, () => {
       return {
@@ -287,7 +287,7 @@ describeWith(['sctp'], 'SCTP by libusrsctp', () => {
     network.close();
   });
 
-  it('names the package when the library is missing, and says when it is too old', () => {
+  it('names the package when the library is missing, and rejects one that is too old', () => {
     expect(() => loadUsrsctp('libnothing-of-this-name.so')).toThrow(
       expect.objectContaining({
         code: 'EPROTONOSUPPORT',

@@ -129,7 +129,7 @@ const FIELDS = [
 const ALL_SET = /^(1|True)$/;
 
 describeWith(['sctp', 'perftest', 'tshark'], 'a capture of SCTP', () => {
-  it('has every packet as it is on the network: indication, as many streams each way, whole and unordered DATA [SCTP-5.1-01, SCTP-8-01, SCTP-9-02, SCTP-10-01]', async () => {
+  it('shows every packet as on the network: indication, equal streams each way, whole and unordered DATA [SCTP-5.1-01, SCTP-8-01, SCTP-9-02, SCTP-10-01]', async () => {
     const path = folder.file('traffic.pcapng');
     const capture = await started(['capture', '-w', path], /capturing to/);
     await write(B, 300_000);
@@ -161,7 +161,7 @@ describeWith(['sctp', 'perftest', 'tshark'], 'a capture of SCTP', () => {
     expect(new Set(protocols)).toEqual(new Set([16, 17]));
   });
 
-  it('has the connections of a program on streams of one association, each with DDP-SSNs of its own [SCTP-6-01, SCTP-5.2.1-02]', async () => {
+  it('shows the connections of a program on streams of one association, each with its own DDP-SSNs [SCTP-6-01, SCTP-5.2.1-02]', async () => {
     const path = folder.file('traffic.pcapng');
     const capture = await started(['capture', '-w', path], /capturing to/);
     await writeOnMany(4, 100_000);
@@ -212,7 +212,7 @@ describeWith(['sctp', 'perftest', 'tshark'], 'a capture of SCTP', () => {
     expect(stdout).toMatch(/SCTP SHUTDOWN COMPLETE/);
   });
 
-  it('of one device or queue pair has its packets alone, and a trace names both', async () => {
+  it('of one device or queue pair shows its packets alone, and a trace names both', async () => {
     const trace = await started(['trace', '--device', 'b', '--json'], /tracing/);
     await write(A, 1000);
     await write(B, 1000);

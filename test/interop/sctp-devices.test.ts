@@ -141,7 +141,7 @@ describeWith(['sctp', 'rdma-programs'], 'two devices of SCTP in a daemon', () =>
     expect(readFileSync(copy).equals(content)).toBe(true);
   });
 
-  it('are devices of iWARP to programs, and called SCTP by iwarpd', async () => {
+  it('are iWARP devices to programs, and SCTP devices to iwarpd', async () => {
     await folder.daemon(socket, BOTH);
     const { stdout } = await start(socket, 'ibv_devinfo', '-d', 'a').end();
     expect(stdout).toMatch(/transport:\s+iWARP/);

@@ -103,7 +103,7 @@ describeWith(['sctp'], 'faults over SCTP', () => {
     ['two devices of a host', 1],
     ['two hosts', 2],
   ])('between %s', (_, count) => {
-    it.each(kinds)('%j changes nothing that arrives [SCTP-6.1-02, SCTP-10-02]', async (spec) => {
+    it.each(kinds)('%j delivers the data unchanged [SCTP-6.1-02, SCTP-10-02]', async (spec) => {
       const one = count === 1 ? host({ a: A, b: B }) : host({ a: A });
       const other = count === 1 ? one : host({ b: B });
       const faults = [...new Set([one, other])].map((node) =>
@@ -115,7 +115,7 @@ describeWith(['sctp'], 'faults over SCTP', () => {
     });
   });
 
-  it('hit the queue pair and the device that they name, and end when they are removed', async () => {
+  it('affect the queue pair and device that they name, until they are removed', async () => {
     const node = host({ a: A, b: B });
     const [active, passive] = await connected(node, node);
     const { qpn } = passive.qp;
@@ -178,7 +178,7 @@ describeWith(['sctp'], 'faults over SCTP', () => {
     },
   );
 
-  it('terminate sends one, as for a local error', async () => {
+  it('send a Terminate, as for a local error', async () => {
     const node = host({ a: A, b: B });
     const channels = await connected(node, node);
     provoke({ kind: 'terminate', opcode: 'send' }, node, channels);
@@ -219,7 +219,7 @@ describeWith(['sctp'], 'faults over SCTP', () => {
     expect(passive.buffer.subarray(0, MESSAGE_BYTES).every((byte) => byte === 0x5a)).toBe(true);
   });
 
-  it('stall without a time holds messages back until it is removed', async () => {
+  it('hold messages back by stall without a time until it is removed', async () => {
     const node = host({ a: A, b: B });
     const [active, passive] = await connected(node, node);
     const fault = provoke({ kind: 'stall' }, node, [active, passive]);
@@ -229,7 +229,7 @@ describeWith(['sctp'], 'faults over SCTP', () => {
     expect(await passive.completions(1)).toMatchObject([{ byteLen: 8 }]);
   });
 
-  it('an event waits for its message', async () => {
+  it('delay an event until its message', async () => {
     const node = host({ a: A, b: B });
     const [active, passive] = await connected(node, node);
     const fault = provoke({ kind: 'qp-fatal', opcode: 'send' }, node, []);
@@ -240,7 +240,7 @@ describeWith(['sctp'], 'faults over SCTP', () => {
     expect(fault.status.fired).toBe(1);
   });
 
-  it('mpa-silent and mpa-late hold the answer to an Initiate, mpa-depths lowers what it says', async () => {
+  it('delay the reply to an Initiate (mpa-silent, mpa-late) and lower its depths (mpa-depths)', async () => {
     const node = host({ a: A, b: B });
     const { faults } = node.host;
     const silent = faults.add({ kind: 'mpa-silent', device: 'b' }, undefined);
@@ -262,7 +262,7 @@ describeWith(['sctp'], 'faults over SCTP', () => {
     await connected(node, node);
   });
 
-  it('of what messages do not have, and of packets of RoCE, are refused with those that there are', () => {
+  it('for FPDU fields and RoCE packets are rejected with a list of valid kinds', () => {
     const { faults } = host({ a: A }).host;
     expect(faults.wrongTransport({ kind: 'slice', bytes: 1, device: 'a' })).toMatch(
       /^slice acts on iWARP devices over TCP, and a is over SCTP, whose messages are whole; use one of delay, /,
@@ -285,7 +285,7 @@ describeWith(['sctp'], 'faults over SCTP', () => {
     for (const kind of kinds) expect(faults.wrongTransport({ kind, device: 'a' })).toBeUndefined();
   });
 
-  it('of packets are refused for the kernel’s, with the reason; messages of its devices are delayed and corrupted', async () => {
+  it('of packets are rejected on kernel SCTP, with the reason; messages of its devices are delayed and corrupted', async () => {
     const node = host({ a: A, b: B }, true);
     const { faults } = node.host;
     for (const kind of ['drop', 'duplicate', 'reorder'] as const) {

@@ -64,7 +64,7 @@ describeWith(['sctp'], 'a device of SCTP and a peer by hand', () => {
     return { node, channel, id, peer };
   }
 
-  it('has a plain session: Initiate, Accept, segments, a Terminate from each, and nothing else [SCTP-6.2-01, SCTP-6.5-01, SCTP-5.2.3-03, SCTP-5.2.1-02, SCTP-6-02, SCTPE-10-01, SCTP-10-01]', async () => {
+  it('runs a plain session: Initiate, Accept, segments, a Terminate from each, and nothing else [SCTP-6.2-01, SCTP-6.5-01, SCTP-5.2.3-03, SCTP-5.2.1-02, SCTP-6-02, SCTPE-10-01, SCTP-10-01]', async () => {
     const { node, peer, channel, answer, request } = await accepted('0000 0001');
     expect(request.privateData).toHaveLength(0);
     expect(answer).toBe(message(CONTROL, '0000 0002'));
@@ -83,7 +83,7 @@ describeWith(['sctp'], 'a device of SCTP and a peer by hand', () => {
     await peer.silence();
   });
 
-  it('answers an enhanced Initiate enhanced, with depths the peer has room for, and ends it with a plain Terminate [SCTPE-9-01, SCTPE-9.1-01, SCTPE-9.2-01, SCTPE-10-01, SCTPE-7-05, SCTP-5.2.3-04]', async () => {
+  it('answers an enhanced Initiate with an enhanced Accept within the depths of the peer, and ends with a plain Terminate [SCTPE-9-01, SCTPE-9.1-01, SCTPE-9.2-01, SCTPE-10-01, SCTPE-7-05, SCTP-5.2.3-04]', async () => {
     // Peer to peer, RTR by Read or Write, IRD 4, ORD 8, and one byte.
     const { node, peer, answer, request } = await accepted('0000 0005 8004c008 41');
     expect(request).toMatchObject({ initiatorDepth: 4, responderResources: 8 });
@@ -116,7 +116,7 @@ describeWith(['sctp'], 'a device of SCTP and a peer by hand', () => {
     },
   );
 
-  it('rejects at the program’s word alone, enhanced if the request was [SCTP-6.3-02, SCTPE-7-04, SCTP-5.2.3-03]', async () => {
+  it('rejects only if the program does, enhanced if the request was [SCTP-6.3-02, SCTPE-7-04, SCTP-5.2.3-03]', async () => {
     const node = device();
     const { listener, peer, dial } = await toListener(node);
     peer.say(CONTROL, '0000 0001');
@@ -129,7 +129,7 @@ describeWith(['sctp'], 'a device of SCTP and a peer by hand', () => {
     expect(await second.receive()).toMatch(/^17 00000007.{8}07$/);
   });
 
-  it('refuses what no program answers with a Terminate: beyond the backlog, and of a destroyed id [SCTP-5.2.3-06, SCTP-6.3-02]', async () => {
+  it('refuses requests beyond the backlog and of a destroyed id with a Terminate [SCTP-5.2.3-06, SCTP-6.3-02]', async () => {
     const node = device();
     const { listener, peer, dial } = await toListener(node, 1);
     peer.say(CONTROL, '0000 0001');
@@ -204,7 +204,7 @@ describeWith(['sctp'], 'a device of SCTP and a peer by hand', () => {
     );
   });
 
-  it('tells its program of a refusal, and of a rejection with private data [SCTP-5.2.3-06, SCTPE-7-04]', async () => {
+  it('reports a refusal, and a rejection with private data, to its program [SCTP-5.2.3-06, SCTPE-7-04]', async () => {
     const refused = await fromHost();
     await refused.peer.receive();
     refused.peer.say(CONTROL, '0000 0004');
@@ -273,7 +273,7 @@ describeWith(['sctp'], 'a device of SCTP and a peer by hand', () => {
     expect(between).toContain('SACK');
   });
 
-  it('keeps associations that come between two listeners of one program', async () => {
+  it('keeps associations that arrive between two listeners of one program', async () => {
     const node = device();
     const { cm } = node.host;
     const keeper = {};
@@ -295,7 +295,7 @@ describeWith(['sctp'], 'a device of SCTP and a peer by hand', () => {
     await expect(dial()).rejects.toThrow('ECONNREFUSED');
   });
 
-  it('dials from the port that an id holds on every address', async () => {
+  it('connects from the port that an id holds on every address', async () => {
     const node = device();
     const { cm } = node.host;
     const port = rig.hold(rig.here);

@@ -66,7 +66,7 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
       ]);
     }
 
-    it('has a session on each pair of streams, with DDP-SSNs of its own [SCTP-6-01, SCTP-6.1-01, SCTP-5.2.1-02, SCTP-8-01]', async () => {
+    it('runs a session on each pair of streams, with its own DDP-SSNs [SCTP-6-01, SCTP-6.1-01, SCTP-5.2.1-02, SCTP-8-01]', async () => {
       const { peer, session } = await toListener();
       expect(peer.end.association.streamCount).toBe(STREAMS);
       const sessions = [await session(peer), await session(peer.on(STREAMS - 1))];
@@ -78,7 +78,7 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
       }
     });
 
-    it('has one session after the other on a stream, each from DDP-SSN 0 [SCTP-6.1-01, SCTP-6-02, SCTP-6.6-03]', async () => {
+    it('runs sessions in sequence on a stream, each from DDP-SSN 0 [SCTP-6.1-01, SCTP-6-02, SCTP-6.6-03]', async () => {
       const { node, peer, session } = await toListener();
       for (let count = 0; count < 5; count += 1) {
         const each = await session(peer);
@@ -134,7 +134,7 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
       await carries(await session(peer));
     });
 
-    it('tells the peer of a session that is cut off beside others that something may be missing [SCTP-11.3-02]', async () => {
+    it('reports possible loss to the peer of a session that is cut off beside others [SCTP-11.3-02]', async () => {
       const { node, peer, session } = await toListener();
       const one = await session(peer);
       const other = await session(peer.on(1));
@@ -162,7 +162,7 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
       await carries(one);
     });
 
-    it('answers what belongs to no session with a Terminate, and a Terminate with nothing [SCTP-6.1-02]', async () => {
+    it('answers messages without a session with a Terminate, and does not answer a Terminate [SCTP-6.1-02]', async () => {
       const { node, listener, peer, session } = await toListener();
       const one = await session(peer);
       const stray = peer.on(2).say(SEGMENT, `0000 ${SEND_1}`);
@@ -190,7 +190,7 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
       expect(one.channel.poll()).toEqual([]);
     });
 
-    it('ends all sessions when it ends, and tells each of them [SCTP-11.3-01]', async () => {
+    it('ends all sessions when it ends, and notifies each of them [SCTP-11.3-01]', async () => {
       const { node, peer, session } = await toListener();
       const sessions = [await session(peer), await session(peer.on(1)), await session(peer.on(2))];
       peer.end.association.abort();
@@ -258,7 +258,7 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
       expect((await far.event(connection.far)).type).toBe(CMEventType.disconnected);
     }
 
-    it('carries the connections of a program, as many as there are streams; more have another one [SCTP-8-01, SCTP-6-01]', async () => {
+    it('carries one connection of a program per stream; further ones use a new association [SCTP-8-01, SCTP-6-01]', async () => {
       const { dial } = devices();
       const program = {};
       const all: Connection[] = [];
@@ -281,7 +281,7 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
       await carries(other);
     });
 
-    it('is shared by those that dial at once', async () => {
+    it('is shared by concurrent connects', async () => {
       const { near, far, listener } = devices();
       const program = {};
       const ids = await Promise.all([1, 2, 3, 4].map(() => near.resolved(listener.at)));
@@ -299,7 +299,7 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
       expect(new Set(ports).size).toBe(1);
     });
 
-    it('is not shared by other programs, or with those that ask for a port', async () => {
+    it('is not shared with other programs, or with ids that ask for a port', async () => {
       const { dial } = devices();
       const program = {};
       const port = rig.hold(rig.here);
@@ -365,7 +365,7 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
       await carries(one);
     });
 
-    it('begins and ends connections while another keeps it busy [SCTP-6.6-01]', async () => {
+    it('opens and closes connections while another keeps it busy [SCTP-6.6-01]', async () => {
       const { near, far, dial } = devices();
       const program = {};
       const busy = await dial(program);
@@ -398,7 +398,7 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
     });
   });
 
-  it('lets streams wait apart: one that does not read stops others only beyond its bound', async () => {
+  it('isolates streams: one that does not read stops others only beyond its bound', async () => {
     const [mine, theirs] = await rig.pair();
     const links: SctpLink[] = [];
     const host = {

@@ -152,7 +152,7 @@ describe.runIf(obstacle === '')(`two users of one machine${obstacle}`, () => {
   });
 
   describe('a daemon of another user', () => {
-    it('is refused by every command that is led to it, and used once it is allowed', async () => {
+    it('is refused by every command that finds it, and used once it is allowed', async () => {
       const socket = await openDaemon(EVE);
       for (const words of [['status'], ['env'], ['run', '--', 'true']]) {
         const named = users.iwarpd(ALICE, withOptions(words, ['--socket', socket]));
@@ -335,7 +335,7 @@ describe.runIf(obstacle === '')(`two users of one machine${obstacle}`, () => {
   });
 
   describe('HTTP of a daemon', () => {
-    it('answers its own user, who finds the token, and no other', async () => {
+    it('answers only its own user, who can read the token', async () => {
       const socket = await openDaemon(ALICE, ['--http', '127.0.0.1:0']);
       const file = `${socket}.http-token`;
       expect(lstatSync(file)).toMatchObject({ uid: ALICE });

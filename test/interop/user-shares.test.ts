@@ -278,7 +278,7 @@ it('every limit is taken', () => {
 });
 
 describe.runIf(obstacle === '')(`one user takes all that there is${obstacle}`, () => {
-  it.each(Object.entries(ROWS))('of %s: other users do not notice', async (name, row) => {
+  it.each(Object.entries(ROWS))('of %s, without effect on other users', async (name, row) => {
     const { owner = ROOT, limit = name, logged = 'may have \\d+' } = row;
     const { daemon, socketPath } = await openDaemon(owner, row.options);
     const canary = new Canary(socketPath, owner);

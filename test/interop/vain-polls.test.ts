@@ -43,7 +43,7 @@ describeWith(['native'], 'a program that polls in vain', () => {
     rmSync(folder, { recursive: true, force: true });
   });
 
-  it('lets others run between two polls, but not where it works itself', async () => {
+  it('yields between two polls, but not while it finds work', async () => {
     const [one, two, working] = await yieldsOf({});
     expect(one).toBeGreaterThan(YIELDS_MIN);
     expect(one).toBeLessThan(POLLS);
@@ -51,7 +51,7 @@ describeWith(['native'], 'a program that polls in vain', () => {
     expect(working).toBe(0);
   });
 
-  it('keeps its core if told to', async () => {
+  it('keeps its core on request', async () => {
     expect(await yieldsOf({ IWARPD_POLL: 'spin' })).toEqual([0, 0, 0]);
   });
 });

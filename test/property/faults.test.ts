@@ -48,8 +48,8 @@ function drained(faults: StreamFaults, way: 'inbound' | 'outbound', from: number
   }
 }
 
-describe('faults that hold bytes up', () => {
-  it('let all of them pass in the end, in order, whatever they are and however these come', () => {
+describe('faults that delay bytes', () => {
+  it('pass all bytes eventually, in order, in any combination', () => {
     fc.assert(
       fc.property(
         fc.array(patient, { minLength: 1, maxLength: 4 }),

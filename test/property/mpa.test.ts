@@ -64,7 +64,7 @@ function streamByTheLetter(list: readonly Uint8Array[], markers: boolean): Uint8
 }
 
 describe('FPDU streams', () => {
-  it('equal the letter of the RFC [MPA-4.3-07, MPA-4.3-10, MPA-4.4-11, MPA-4.4-12, MPA-4.4-13]', () => {
+  it('match the text of the RFC [MPA-4.3-07, MPA-4.3-10, MPA-4.4-11, MPA-4.4-12, MPA-4.4-13]', () => {
     fc.assert(
       fc.property(ulpdus, fc.boolean(), (list, markers) => {
         expect(hexOf(streamOf(list, markers))).toBe(hexOf(streamByTheLetter(list, markers)));
@@ -123,7 +123,7 @@ describe('FPDU streams', () => {
     );
   });
 
-  it('whatever bytes come, nothing throws, and an error stays [MPA-8-07]', () => {
+  it('no input makes it throw, and an error persists [MPA-8-07]', () => {
     fc.assert(
       fc.property(
         fc.uint8Array({ maxLength: 2000 }),
@@ -221,7 +221,7 @@ describe('startup frames', () => {
 });
 
 describe('negotiation', () => {
-  it('both ends come to depths that fit, and to an RTR if one is due [EMPA-9.1-02, EMPA-9.2-10]', () => {
+  it('both ends agree on depths that fit, and on an RTR if one is due [EMPA-9.1-02, EMPA-9.2-10]', () => {
     const side = fc.record({
       ird: fc.nat(200),
       ord: fc.nat(200),

@@ -75,7 +75,7 @@ describe('hostile rings', () => {
     );
   });
 
-  it('bear calls of the stream in any order, in any state', () => {
+  it('tolerate calls of the stream in any order, in any state', () => {
     const call = fc.tuple(fc.nat({ max: 12 }), fc.nat({ max: 0xffff }), fc.nat({ max: 64 }));
     fc.assert(
       fc.property(fc.array(call, { maxLength: 60 }), (calls) => {

@@ -278,7 +278,7 @@ function same(left: Uint8Array, right: Uint8Array): boolean {
 }
 
 describe('STag checks', () => {
-  it('agree with a model that looks through a list [SEC-6.2.1-01, SEC-6.1.1-02]', () => {
+  it('agree with a model that searches a list [SEC-6.2.1-01, SEC-6.1.1-02]', () => {
     const step = fc.oneof(
       { arbitrary: register, weight: 3 },
       { arbitrary: allocateWindow, weight: 2 },

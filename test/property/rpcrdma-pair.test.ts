@@ -210,7 +210,7 @@ describe('requester and responder', () => {
     );
   });
 
-  it('end every call once, whatever connections are lost, and do nothing twice that may not be [RPCR-8-01]', () => {
+  it('end every call once, whatever connections are lost, and never repeat a non-idempotent call [RPCR-8-01]', () => {
     fc.assert(
       fc.property(
         fc.integer(),

@@ -164,7 +164,7 @@ describe('traffic', () => {
     );
   });
 
-  it('is the same when data has to be fetched first, now and then', () => {
+  it('is the same when some data must be fetched first', () => {
     fc.assert(
       fc.property(
         fc.array(operation, { maxLength: 15 }),

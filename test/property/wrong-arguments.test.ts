@@ -91,7 +91,7 @@ describe('a wrong argument of a public function', () => {
     }
   });
 
-  it('has an error of the package, whatever it is', async () => {
+  it('throws an error of the package, whatever it is', async () => {
     const all = Object.entries(entries);
     await fc.assert(
       fc.asyncProperty(
@@ -110,7 +110,7 @@ describe('a wrong argument of a public function', () => {
     );
   });
 
-  it('and an unknown option is refused by name, with the one that was meant', async () => {
+  it('or an unknown option is rejected by name, with the intended one', async () => {
     const near = { host: ADDRESS, port: 1, timeout: 3 } as never;
     await expect(connect(world.rnic, near)).rejects.toMatchObject({
       name: 'VerbsError',

@@ -13,7 +13,7 @@ const REAL = 'test/e2e/adapter-peers.test.ts';
 const ENGINE = 'test/unit/iwarp/engine/stream-traffic.test.ts';
 
 describe('requirement rows', () => {
-  it('are all there, each with a level, who sees it, and what it demands', () => {
+  it('are complete, each with a level, an observer and a text', () => {
     expect(coverage.requirements.size).toBeGreaterThan(800);
     const broken = [...coverage.requirements.values()].filter(
       ({ rfc, section, level, seen, text }) =>
@@ -78,7 +78,7 @@ describe('a judgement', () => {
   const openAfter = (...tests: TestResult[]): string[] =>
     openRows(judge(rows, tests, levels)).map(({ requirement }) => requirement.id);
 
-  it('wants real objects for what others see, and any test for what is inside', () => {
+  it('requires real objects for visible behaviour, and any test for internals', () => {
     expect(openAfter()).toEqual(['MPA-1-01', 'MPA-1-02']);
     expect(openAfter({ file: ENGINE, title: both, state: 'passed' })).toEqual(['MPA-1-01']);
     expect(openAfter({ file: REAL, title: both, state: 'passed' })).toEqual([]);
@@ -90,7 +90,7 @@ describe('a judgement', () => {
     expect(openAfter(passed, { file: ENGINE, title: both, state: 'failed' })).toHaveLength(2);
   });
 
-  it('takes a reason in the place of a proof, and names one that is not needed', () => {
+  it('accepts a reason instead of a proof, and names a needless one', () => {
     const reasoned = { ...rows, reasons: new Map([['MPA-1-01', 'it cannot be seen']]) };
     const title = '[MPA-1-02]';
     const unproven = judge(reasoned, [{ file: ENGINE, title, state: 'passed' }], levels);
@@ -101,7 +101,7 @@ describe('a judgement', () => {
 });
 
 describe('results', () => {
-  it('of some suites or of other sources are not trusted', () => {
+  it('of some suites or from other sources are not trusted', () => {
     const fingerprint = sourceFingerprint(root);
     const results = { partial: false, fingerprint, tests: [] };
     expect(distrust(root, results)).toBeUndefined();

@@ -57,7 +57,7 @@ export class RoceEnd {
     const { nic } = world.adapter(device);
     const pd = nic.allocPD();
     const reached = backing(this.memory);
-    // Atomics run at once, so they cannot use memory that takes its time.
+    // Atomics run at once, so they cannot use slow memory.
     const withheld = reached.tier === 'agent' ? Access.remoteAtomic : 0;
     this.mr = nic.regMR(pd, {
       backing: reached,

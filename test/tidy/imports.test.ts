@@ -64,7 +64,7 @@ describe('what loads at once, for the time to the ready line', () => {
   const foldersWith = (file: string) =>
     new Set([...loadedWith(file, texts)].map((loaded) => dirname(loaded)));
 
-  it('is little for the command line: each command loads its own code', () => {
+  it('is small for the command line: each command loads its own code', () => {
     const folders = foldersWith('daemon/cli/program.ts');
     expect(folders).toContain('daemon/cli');
     for (const later of [

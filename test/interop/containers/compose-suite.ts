@@ -29,7 +29,7 @@ export function composeSuite(given: () => Podman): void {
       await call(['down', '--volumes', '--timeout', '2']);
     });
 
-    it('is what docker-compose takes', async () => {
+    it('is valid for docker-compose', async () => {
       const { status, stdout } = await call(['config', '--services']);
       expect(status).toBe(0);
       expect(stdout.trim().split('\n').sort()).toEqual(['client', 'node-a', 'node-b', 'server']);

@@ -68,7 +68,7 @@ export function dockerfileSuite(): void {
     });
   }
 
-  it('makes a command that finds all it needs, and a device for ibv_devices', async () => {
+  it('builds a command that finds all it needs, and a device for ibv_devices', async () => {
     const root = roots.get(`stage-${stages.length - 1}`) ?? '';
     const user = ['chroot', '--userspec=10001:10001', root];
     const clean = ['env', '--ignore-environment', `PATH=${SEARCHED}`];

@@ -85,7 +85,7 @@ export function imageSuite(given: () => Podman): void {
       expect((HealthCheck ?? Healthcheck)?.Test).toEqual(check);
     });
 
-    it('holds the program and nothing of its making', async () => {
+    it('holds the program and no build files', async () => {
       const manifest = z
         .object({ devDependencies: z.record(z.string(), z.string()) })
         .parse(JSON.parse(readFileSync(join(repositoryRoot(), 'package.json'), 'utf8')));

@@ -65,7 +65,7 @@ export function kubernetesSuite(given: () => Podman): void {
       expect(await pod.probe(daemon.name, livenessProbe)).toBe(false);
     });
 
-    it('daemonset.yaml: tells more than its probes only to who has the token', async () => {
+    it('daemonset.yaml: serves clients without the token its probes only', async () => {
       const { pod, spec } = await run('daemonset.yaml');
       const [{ name, readinessProbe }] = spec.containers;
       if (readinessProbe === undefined || !('httpGet' in readinessProbe))

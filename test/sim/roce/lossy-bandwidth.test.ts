@@ -86,7 +86,7 @@ it.each(['write', 'read'] as const)(
   },
 );
 
-it('a write ends where one packet in ten is lost, and is sent three times at most', () => {
+it('a Write completes where one packet in ten is lost, and is sent at most three times', () => {
   const clean = transfer('write', 0);
   const lossy = transfer('write', 10);
   expect(lossy.packets).toBeLessThan(3 * clean.packets);

@@ -141,7 +141,7 @@ export class MemoryProgram {
     const bytes = PIECES * PIECE_BYTES;
     const area = this.memory.allocate(bytes, tier);
     const { backing, release } = this.memory.openProcess(BigInt(area.address), bytes);
-    // Atomics run at once, so they cannot use memory that takes its time.
+    // Atomics run at once, so they cannot use slow memory.
     const withheld = tier === 'agent' ? Access.remoteAtomic : 0;
     const mr = this.adapter.nic.regMR(this.pd, {
       backing,

@@ -29,7 +29,7 @@ async function explore(first: number, count: number): Promise<[done: number, fai
   return [completions, failures];
 }
 
-describe('RoCE devices whose programs have memory that is late, or goes away', () => {
+describe('RoCE devices whose programs have slow or vanishing memory', () => {
   it(`keep every rule for the first ${FIXED_SEEDS} seeds`, async () => {
     const [completions, failures] = await explore(1, FIXED_SEEDS);
     // An idle simulation, or one in which nothing goes away, would also keep every rule.

@@ -64,7 +64,7 @@ function opened(seed: number) {
 }
 
 describe('a simulated association', () => {
-  it('delivers each message whole and once, in another order, and then says that it did', () => {
+  it('delivers each message whole and once, in any order, then acknowledges it', () => {
     const { time, a, user } = opened(7);
     for (let n = 0; n < 20; n++) expect(a.send(2, KIND, new Uint8Array(100).fill(n))).toBe(true);
     while (time.step());
@@ -75,7 +75,7 @@ describe('a simulated association', () => {
     expect(user.a.log).toEqual(['acknowledged']);
   });
 
-  it('refuses what has no room, and says when there is', () => {
+  it('rejects messages without room, and reports when there is room', () => {
     const { time, a, user } = opened(8);
     expect(a.send(0, KIND, new Uint8Array(4000))).toBe(true);
     expect(a.send(0, KIND, new Uint8Array(4000))).toBe(false);
@@ -83,7 +83,7 @@ describe('a simulated association', () => {
     expect(user.a.log).toEqual(['acknowledged', 'writable']);
   });
 
-  it('acknowledges no more than the window holds of what is not read', () => {
+  it('acknowledges no more unread data than the window holds', () => {
     const { time, a, b, user } = opened(11);
     b.pauseReading();
     for (let n = 0; n < 4; n++) expect(a.send(0, KIND, new Uint8Array(1000))).toBe(true);

@@ -53,7 +53,7 @@ describe('the arguments of npm run bench', () => {
     [['growth', '--rounds', '3'], /options are --only SERIES/],
     [['growth', '--minutes', '-1'], /--minutes/],
     [['--keep', '--only', 'messages'], /--keep takes a whole run/],
-  ])('are refused with what they may be: %j', (words, message) => {
+  ])('are rejected with the valid ones: %j', (words, message) => {
     expect(() => parseBenchArguments(words)).toThrow(message);
     try {
       parseBenchArguments(words);

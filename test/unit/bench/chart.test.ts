@@ -64,7 +64,7 @@ describe('a chart', () => {
     expect(svg.match(/<polyline/g)).toHaveLength(3);
   });
 
-  it('keeps all that it draws inside', () => {
+  it('draws everything inside its frame', () => {
     const lines = [
       { label: 'small', values: [0, 1e-3, 0, 0, 0] },
       { label: 'large', values: [1e9, 7, 8, 9, 1e9] },
@@ -104,7 +104,7 @@ describe('a chart', () => {
     expect(() => chartSvg('t', 'd', [{ ...PANEL, title: `${title}x` }])).toThrow(RangeError);
   });
 
-  it('is the same for the same figures, escapes what it is given, and may be empty', () => {
+  it('is the same for the same figures, escapes its input, and may be empty', () => {
     const svg = chartSvg('<t>', '"d"', [PANEL]);
     expect(svg).toBe(chartSvg('<t>', '"d"', [PANEL]));
     expect(svg).toContain('<title>&lt;t&gt;</title>');

@@ -50,7 +50,7 @@ class ExampleSeries implements GrowthSeries {
 const doubled = async (size: number) => ({ rate: size * 2 });
 
 describe('a series', () => {
-  it('measures each step, says which it is at, and ends what it started', async () => {
+  it('measures each step, reports progress, and ends what it started', async () => {
     const series = new ExampleSeries(doubled);
     const { rows, skipped } = await series.run();
     expect(rows).toEqual([
@@ -63,7 +63,7 @@ describe('a series', () => {
     expect(series.closed).toBe(1);
   });
 
-  it('keeps what it has when a step fails, and says why the others are missing', async () => {
+  it('keeps its results when a step fails, and explains why others are missing', async () => {
     const series = new ExampleSeries(async (size) => {
       if (size === 1000) throw new Error('too many open files (EMFILE)');
       return { rate: size };
@@ -171,7 +171,7 @@ const REPORT: GrowthReport = {
 };
 
 describe('the report of a growth run', () => {
-  it('is a table for each series, with what was not measured and why', () => {
+  it('is a table for each series, with missing steps and why', () => {
     const lines = growthLines(REPORT);
     expect(lines[0]).toContain('2 cores (cpu), Linux 6.1, Node v20.0.0; load before 0.3');
     expect(lines.slice(1, 7)).toEqual([
@@ -184,7 +184,7 @@ describe('the report of a growth run', () => {
     ]);
   });
 
-  it('is a chart of what was measured', () => {
+  it('is a chart of the measurements', () => {
     const chart = growthChart(REPORT);
     expect(chart).toContain('>MB/s by message size in bytes<');
     expect(chart).toContain('>64 KiB<');

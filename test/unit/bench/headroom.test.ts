@@ -18,12 +18,12 @@ function sample(size: number, each = 1024): Sample {
 }
 
 describe('the headroom of a series', () => {
-  it('is enough until two steps have shown what a unit takes', () => {
+  it('is enough until two steps have shown the cost of a unit', () => {
     expect(shortage(1e9, [], 1)).toBeUndefined();
     expect(shortage(1e9, [sample(0)], 1)).toBeUndefined();
   });
 
-  it('ends where the descriptors of a process do, and says which and how many', () => {
+  it('ends at the descriptor limit of a process, and names process and number', () => {
     const samples = [sample(0), sample(10), sample(100)];
     expect(shortage(916, samples, Number.MAX_SAFE_INTEGER)).toBeUndefined();
     expect(shortage(917, samples, Number.MAX_SAFE_INTEGER)).toBe(

@@ -65,7 +65,7 @@ describe('the history', () => {
     expect(parseHistory(text, 'h')).toEqual([older, entry]);
   });
 
-  it('refuses lines that are no run, and says which', () => {
+  it('rejects invalid lines by number', () => {
     const line = JSON.stringify(historyEntry(REPORT));
     expect(() => parseHistory(`${line}\n{`, 'h')).toThrow(/^h:2 is not JSON: .*; remove the line$/);
     expect(() => parseHistory('{"date":"today"}', 'h')).toThrow(/^h:1 is not a run .*date: /);
@@ -83,7 +83,7 @@ describe('the history', () => {
 });
 
 describe('the chart of a history', () => {
-  it('shows what some run has, and leaves out what none has', () => {
+  it('shows measurements of at least one run, and no others', () => {
     const entry = historyEntry(REPORT);
     const chart = historyChart([entry]);
     expect(chart).toContain('>write-64k<');
@@ -135,7 +135,7 @@ describe('a run that is kept', () => {
 });
 
 describe('a generated part of a document', () => {
-  it('replaces what is between its comments', () => {
+  it('replaces the text between its comments', () => {
     const text = 'a\n<!-- begin x -->\nold\n<!-- end x -->\nb\n';
     const replaced = replaceBlock(text, 'x', ['new']);
     expect(replaced).toBe('a\n<!-- begin x -->\n\nnew\n\n<!-- end x -->\nb\n');

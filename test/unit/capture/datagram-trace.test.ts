@@ -77,7 +77,7 @@ describe('the trace of RoCEv2 datagrams', () => {
       'bad packet: the lengths of IP and UDP contradict each other',
     ],
     ['a part of a datagram', changed(6, 0x20), 'bad packet: a fragment'],
-  ])('says what is wrong with %s', (_, bytes, text) => {
+  ])('explains what is wrong with %s', (_, bytes, text) => {
     const traced = trace.take(bytes, 0);
     expect(traced?.kind).toBe('error');
     expect(traced?.text.slice(0, text.length)).toBe(text);

@@ -49,7 +49,7 @@ describe('a trace of SCTP', () => {
     expect(text(withoutUdp(datagram(SACK)).subarray(0, 31))).toBeUndefined();
   });
 
-  it('takes no checksum for one that the network card is to fill in, but not in UDP', () => {
+  it('accepts an absent checksum, for the network card to fill in, except in UDP', () => {
     const empty = datagram(SACK);
     empty.fill(0, 36, 40);
     expect(text(empty)).toBe('bad packet: wrong checksum');
@@ -102,7 +102,7 @@ describe('a trace of SCTP', () => {
     }
   });
 
-  it('reads what a recorder has cut off as far as it is there', () => {
+  it('reads truncated packets up to their cut', () => {
     const whole = datagram(`${SACK} ${data(4, 17, '00000004')}`);
     expect(text(whole.subarray(0, 60))).toBe('SCTP SACK, cut off');
     for (let length = 0; length < whole.length; length += 1) {
@@ -111,7 +111,7 @@ describe('a trace of SCTP', () => {
     }
   });
 
-  it('reads any chunks without a fault of its own', () => {
+  it('reads any chunks without throwing', () => {
     const prng = new Prng(9260);
     const chunks = `${SACK} ${data(4, 17, '00000004')} ${data(3, 16, '0001c1')}`;
     const plain = datagram(chunks).subarray(40);
@@ -124,7 +124,7 @@ describe('a trace of SCTP', () => {
     }
   });
 
-  it('leaves datagrams alone whose IP length has no room for the headers', () => {
+  it('ignores datagrams whose IP length has no room for the headers', () => {
     for (const packet of [datagram(SACK), withoutUdp(datagram(SACK))]) {
       const headerBytes = packet.length - SACK_BYTES;
       for (let length = 0; length < packet.length; length += 1) {
@@ -135,7 +135,7 @@ describe('a trace of SCTP', () => {
     }
   });
 
-  it('leaves other datagrams alone', () => {
+  it('ignores other datagrams', () => {
     expect(text(datagram(SACK, { port: 4791 }))).toBeUndefined();
     expect(text(new Uint8Array(0))).toBeUndefined();
   });

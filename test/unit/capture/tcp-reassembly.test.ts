@@ -96,7 +96,7 @@ describe('TCP reassembly', () => {
     expect(again.text()).toBe('abcdef');
   });
 
-  it('keeps a bounded amount of what comes too early', () => {
+  it('keeps a bounded number of bytes that arrive early', () => {
     const { stream } = reassembly();
     const piece = new Uint8Array(65_536);
     let taken = 0;

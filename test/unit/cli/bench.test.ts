@@ -113,7 +113,7 @@ describe('a measurement', () => {
     expect(lines.join('\n')).not.toMatch(/target|aim/);
   });
 
-  it('holds each further baseline to an aim of its own', () => {
+  it('judges each further baseline by its own aim', () => {
     const baselines = [...faster.baselines, { title: 'peer', run, aim: 2 }];
     const result = summarise({ ...faster, baselines }, [95], [[100], [40]]);
     expect(result.baselines.map(({ aim }) => aim?.met)).toEqual([true, true]);
@@ -147,7 +147,7 @@ describe('a measurement', () => {
 });
 
 describe('the table of measurements', () => {
-  it('gives every line a name of its own', () => {
+  it('gives every line a unique name', () => {
     const names = MEASUREMENTS.map(({ name }) => name);
     expect(new Set(names).size).toBe(names.length);
   });

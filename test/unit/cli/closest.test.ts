@@ -16,7 +16,7 @@ describe('a misspelt word', () => {
   });
 
   it.each([['flood'], [''], ['x'], ['d'.repeat(100_000)]])(
-    'that is like no word names none',
+    'that resembles no word gets no suggestion',
     (word) => {
       expect(didYouMean(word, KINDS)).toBe('');
     },

@@ -77,7 +77,7 @@ describe('checks', () => {
     expect(judgeSocketFolder('/d', folder(0o700, 7, false), 7)?.state).toBe('broken');
   });
 
-  it('names a runtime directory that cannot be one', () => {
+  it('names an unsuitable runtime directory', () => {
     const runtime = fileURLToPath(import.meta.url);
     vi.stubEnv('XDG_RUNTIME_DIR', runtime);
     expect(examineSocket({ socketPath: `${runtime}/iwarpd/iwarpd.sock` })).toEqual({
@@ -127,7 +127,7 @@ describe('checks', () => {
     expect(judgeRoceUdp({ ...here, refused: 'EPERM' }).text).toContain('cannot be opened (EPERM)');
   });
 
-  it('judges SCTP, without which everything works', () => {
+  it('judges SCTP, which is optional', () => {
     const here = { address: '192.0.2.1', kernelSctp: false };
     expect(judgeSctp(here)).toEqual({
       state: 'ok',

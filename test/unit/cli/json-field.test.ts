@@ -17,7 +17,7 @@ function lineOfField(text: string, path: readonly string[]): number {
   return Number(placeOfField(text, path).split(':')[0]);
 }
 
-describe('a text that is no JSON', () => {
+describe('invalid JSON', () => {
   it.each([
     ['{"a": [{"b": 1},]}', '1:17', 'not JSON: value expected'],
     ['{\n  "a": 1\n  "b": 2\n}', '3:3', 'not JSON: comma expected'],
@@ -29,7 +29,7 @@ describe('a text that is no JSON', () => {
     expect(syntaxFault(text)).toEqual({ place, reason });
   });
 
-  it('has no place where it nests too deeply', () => {
+  it('has no position if it nests too deeply', () => {
     expect(syntaxFault('['.repeat(1_000_000))).toBeUndefined();
   });
 });
@@ -55,18 +55,18 @@ describe('the place of a field', () => {
     expect(lineOfField(TEXT, path === '' ? [] : path.split('.'))).toBe(line);
   });
 
-  it('that is missing is that of what should have it', () => {
+  it('that is missing is that of its parent', () => {
     expect(lineOfField(TEXT, ['a', '2', 'x'])).toBe(3);
     expect(lineOfField(TEXT, ['a', '7'])).toBe(2);
     expect(lineOfField(TEXT, ['a2', 'x', 'y'])).toBe(9);
     expect(lineOfField(TEXT, ['x'])).toBe(1);
   });
 
-  it('is that of the last one of a name', () => {
+  it('is that of the last duplicate', () => {
     expect(lineOfField('{"a": 1,\n"a": {\n"b": 2}}', ['a', 'b'])).toBe(3);
   });
 
-  it('is found in whatever is JSON, and at any depth', () => {
+  it('is found in any JSON, at any depth', () => {
     fc.assert(
       fc.property(fc.json({ maxDepth: 5 }), fc.string(), (inner, name) => {
         const text = `{"x": ${inner},\n${JSON.stringify(name)}: [${inner},\n7]}`;

@@ -78,7 +78,7 @@ describe('a program that the preload library can load into', () => {
     expect(preloadObstacle(script, SELF)).toBeUndefined();
   });
 
-  it('may be set-user-ID to the user who runs it', () => {
+  it('may be set-user-ID to the user that runs it', () => {
     expect(preloadObstacle(program('own', elf({ loader: LOADER }), 0o4755), SELF)).toBeUndefined();
   });
 });

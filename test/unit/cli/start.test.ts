@@ -10,7 +10,7 @@ describe('the command in the ready line', () => {
     expect(commandOf(script, { PATH: '/usr/bin' })).toBe(command);
   });
 
-  it('is iwarpd where the user has its folder in PATH, which npm alone does not count for', () => {
+  it('is iwarpd if its folder is in the PATH of the user, not only in that of npm', () => {
     const script = '/home/me/project/node_modules/.bin/iwarpd';
     const PATH = '/usr/bin:/home/me/project/node_modules/.bin';
     expect(commandOf(script, { PATH })).toBe('iwarpd');

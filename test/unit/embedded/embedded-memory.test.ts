@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { EmbeddedMemory } from '#daemon/embedded/embedded-memory';
 
 describe('EmbeddedMemory', () => {
-  it('gives views of one ArrayBuffer addresses as far apart as their bytes', () => {
+  it('gives views of one ArrayBuffer addresses at the distance of their bytes', () => {
     const memory = new EmbeddedMemory();
     const bytes = new Uint8Array(10_000);
     const start = memory.announce(bytes);

@@ -72,7 +72,7 @@ describe('over RoCE', () => {
     );
   });
 
-  it('says which key names nothing, and which right a region lacks', async () => {
+  it('names the unknown key, and the missing right of a region', async () => {
     await using unknown = await rocePair(started);
     const { client, server } = unknown;
     client.qp.postSend({ ...write([client.mr.sge(0, 8)], server.mr), rkey: 0x123456 });
@@ -98,7 +98,7 @@ describe('over RoCE', () => {
     );
   });
 
-  it('says what a queue pair itself does not permit', async () => {
+  it('names the right that a queue pair itself withholds', async () => {
     await using pair = await rocePair(started, undefined, {
       server: { access: Access.localWrite },
     });
@@ -126,7 +126,7 @@ describe('over RoCE', () => {
     );
   });
 
-  it('names the peer without a receive, and how often it was asked', async () => {
+  it('names the peer without a receive, and the number of retries', async () => {
     await using pair = await rocePair(started, undefined, { client: { rnrRetry: 2 } });
     const { client, server } = pair;
     client.qp.postSend(send([client.mr.sge(0, 8)]));
@@ -137,7 +137,7 @@ describe('over RoCE', () => {
     );
   });
 
-  it('names the packet without an answer', async () => {
+  it('names the unacknowledged packet', async () => {
     await using server = await roceSide(provider);
     await using client = await roceSide(provider);
     const peer = await exchanged(server);
@@ -150,7 +150,7 @@ describe('over RoCE', () => {
     );
   });
 
-  it('says why a queue pair of this host does not answer', async () => {
+  it('explains why a queue pair of this host does not reply', async () => {
     const hasty = { timeout: 8, retryCnt: 1 };
     await using absent = await rocePair(started, undefined, {
       client: { ...hasty, destQpNum: 0xffffff },
@@ -175,7 +175,7 @@ describe('over RoCE', () => {
     );
   });
 
-  it('names the piece of a list that its queue may not use', async () => {
+  it('names the SGE that its queue may not use', async () => {
     await using pair = await rocePair(started);
     const { client } = pair;
     const { address, lkey } = client.mr;
@@ -192,7 +192,7 @@ describe('over RoCE', () => {
     );
   });
 
-  it('says so where only the program ended the work, and nothing of success', async () => {
+  it('reports work that the program itself ended, and is silent about success', async () => {
     await using pair = await rocePair(started);
     const { client, server } = pair;
     server.qp.postRecv({ sgList: [server.mr.sge(0, 8)] });
@@ -207,7 +207,7 @@ describe('over RoCE', () => {
 });
 
 describe('over iWARP', () => {
-  it('says of a Read what the peer found', async () => {
+  it('reports why the peer refused a Read', async () => {
     await using pair = await connectedPair(started);
     const { client, server } = pair;
     const mr = await server.pd.allocMR(4096, Access.localWrite | Access.remoteWrite);
@@ -220,7 +220,7 @@ describe('over iWARP', () => {
     );
   });
 
-  it('says of flushed work what the Write before it did', async () => {
+  it('blames an earlier Write for flushed work', async () => {
     await using pair = await connectedPair(started);
     const { client, server } = pair;
     client.connection.qp.postRecv({ sgList: [client.mr.sge(0, 8)] });
@@ -248,7 +248,7 @@ describe('over iWARP', () => {
     );
   });
 
-  it('names what a bind asks too much, and what an invalidation must not name', async () => {
+  it('names the excess right of a bind, and the wrong STag of an invalidation', async () => {
     await using pair = await connectedPair(started);
     const { client, server } = pair;
     const plain = await client.pd.allocMR(4096, Access.localWrite);

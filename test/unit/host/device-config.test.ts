@@ -58,7 +58,7 @@ describe('device options', () => {
     expect(() => checkedDevices([roce])).toThrow(refused);
   });
 
-  it('refuse one address for TCP and for SCTP: it tells them apart', () => {
+  it('reject one address for TCP and for SCTP, since it selects the protocol', () => {
     const tcp = parseDevice('a=127.0.0.2');
     expect(() => checkedDevices([tcp, parseDevice('b=sctp:127.0.0.2')])).toThrow(refused);
     expect(checkedDevices([DEFAULT_DEVICE, parseDevice('b=sctp:127.0.0.2')])).toHaveLength(2);

@@ -38,7 +38,7 @@ function looks(count: number): number {
   return length;
 }
 
-it('are looked at every few milliseconds, or at no more than a thousand of thousands', () => {
+it('are visited every few milliseconds, at most a thousand at a time', () => {
   expect(looks(1)).toBeGreaterThan(150);
   expect(looks(4000)).toBeLessThan(60);
 });

@@ -8,7 +8,7 @@ import type { HostClock } from '#daemon/host/links/network';
 const DUE_MICROS = 5000;
 
 describe('deadlines of connections', () => {
-  it('that are due together are met in several turns, all of them', () => {
+  it('that are due together are all handled, in several turns', () => {
     const alarms: { readonly at: number; readonly run: () => void }[] = [];
     let now = 0;
     const clock = {

@@ -48,7 +48,7 @@ it('wait for them, and they are loaded once', async () => {
   expect(loads).toBe(1);
 });
 
-it('fail with status 500 if they cannot be loaded, which the log explains', async () => {
+it('fail with status 500 if the routes cannot be loaded, which the log explains', async () => {
   const url = await serve(() => Promise.reject(new Error('no such file')));
   expect((await fetch(`${url}/hello`)).status).toBe(500);
   expect(noted).toEqual(['Error: no such file']);

@@ -107,7 +107,7 @@ async function oneOfEach(): Promise<Record<string, number>> {
 }
 
 describe('the end of a client with many objects', () => {
-  it('takes a share of them at a time, those that others depend on last', async () => {
+  it('destroys a share of them at a time, dependencies last', async () => {
     const { context } = await client.execute('openDevice', { name: 'a' });
     for (let count = 0; count < 20; count += 1) {
       const { pd } = await client.execute('allocPD', { context });

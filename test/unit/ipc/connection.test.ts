@@ -67,7 +67,7 @@ it('has a buffer in the kernel of the same length on every machine', async () =>
   closeDescriptor(other);
 });
 
-it('keeps nothing of its owner once it has ended, however long its process is known', async () => {
+it('releases its owner once it has ended, however long its process is known', async () => {
   setFlagsFromString('--expose-gc');
   const collect: () => void = runInNewContext('gc');
   const [own, other] = socketPair();

@@ -105,7 +105,7 @@ describe('shared memory of a client', () => {
     release();
   });
 
-  it('for rings is one file, sent as often as its client asks, until that has gone', () => {
+  it('for rings is one file, sent whenever its client asks, until it has gone', () => {
     const memory = memoryOf();
     const [one, two] = [memory.createRing(5000), memory.createRing(5000)];
     expect(one.mapping.token).toBe(two.mapping.token);
@@ -122,7 +122,7 @@ describe('shared memory of a client', () => {
     expect(sent).toEqual([expect.any(Number), fd, fd, undefined]);
   });
 
-  it('for a ring that is too long for that is a file of its own', () => {
+  it('for an oversized ring is a separate file', () => {
     const memory = memoryOf();
     const { mapping, release } = memory.createRing(5 * 2 ** 20);
     expect(mapping.within).toBeUndefined();

@@ -14,7 +14,7 @@ afterEach(() => {
   for (const close of opened.splice(0)) close();
 });
 
-it('count those that are unread, also once a client has read the first one at once', () => {
+it('count the unread ones, even after a client has read the first one at once', () => {
   const inFlight = new DescriptorsInFlight(undefined);
   const [own, other] = socketPair();
   const connection = Connection.pair(own, SELF, new Uint8Array(64), 64);

@@ -54,7 +54,7 @@ class Owner {
 }
 
 describe('owners of objects that have ended', () => {
-  it('have few objects destroyed at once, and are then idle', () => {
+  it('destroy few objects at once, and are then idle', () => {
     const ended = new Ended();
     const owner = ended.owner(3);
     let ends = 0;
@@ -112,7 +112,7 @@ describe('owners of objects that have ended', () => {
     expect(ends).toEqual(Array.from({ length: 100 }, (_, index) => index));
   });
 
-  it('leave one that ends later in a turn whose share is spent to the next turn', async () => {
+  it('leave one that ends in a turn without share to the next turn', async () => {
     const ended = new Ended();
     const first = ended.owner(40);
     ended.owners.add(first, () => undefined);

@@ -27,14 +27,14 @@ afterAll(() => {
   parent.stdin?.end();
 });
 
-it('is known of a process that has given up its memory', async () => {
+it('is detected for a process that has released its memory', async () => {
   expect(isExiting(child)).toBe(false);
   (parent.stdio[3] as Writable).end();
   await until('the end of the child', () => isExiting(child));
   expect(isExiting(parent.pid ?? 0)).toBe(false);
 });
 
-it('is not assumed of a process that is not visible', () => {
+it('is not assumed for an invisible process', () => {
   expect(isExiting(0)).toBe(false);
   expect(isExiting(2 ** 30)).toBe(false);
 });

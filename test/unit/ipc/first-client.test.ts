@@ -53,7 +53,7 @@ it('a client is served like the others, and the request after its greeting is ke
   client.close();
 });
 
-it('a watcher too', async () => {
+it('a watcher is served, too', async () => {
   const client = new ShimClient(rig.socketPath);
   greetAndAsk(client, Role.tap, { topics: ['posted'] });
   expect(await welcomed(client)).toBe(0);

@@ -23,7 +23,7 @@ it('shows a part of the objects, in order, at once if they are few', () => {
   expect(window.cqs.map(({ handle }) => handle)).toEqual([3, 4, 5, 6, 7]);
 });
 
-it('takes a turn for some hundred objects, and leaves out those that are gone by then', async () => {
+it('needs a turn for each few hundred objects, and omits those that are gone by then', async () => {
   const window = new ObjectWindow('cqs', {});
   rig.file.listObjects(window);
   const later: (() => void)[] = [];

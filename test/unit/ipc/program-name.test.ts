@@ -28,7 +28,7 @@ describe("a program's name", () => {
     expect(programName(await named('MainThread'))).toBe(basename(process.execPath));
   });
 
-  it('is nothing for a process that is not there', () => {
+  it('is undefined for a missing process', () => {
     expect(programName(2 ** 22 + 1)).toBe('');
   });
 });

@@ -88,7 +88,7 @@ describe('connections of one user', () => {
     expect(await user.mostInTurn(MANY)).toBeLessThanOrEqual(READS_PER_TURN);
   });
 
-  it('end a few in each turn, also with answers that their process has not read', async () => {
+  it('end a few in each turn, even with unread replies', async () => {
     const user = new User(1, MANY, new CommandShares());
     await turn();
     for (const connection of user.connections) connection.write(Uint8Array.of(1));
@@ -96,7 +96,7 @@ describe('connections of one user', () => {
     expect(await user.mostInTurn(MANY)).toBeLessThanOrEqual(READS_PER_TURN);
   });
 
-  it('are read a few in each turn, each of them in the end, as often as they have input', async () => {
+  it('are read a few in each turn, and all of them eventually, whenever they have input', async () => {
     const user = new User(1, MANY, new CommandShares());
     await turn();
     for (const round of [1, 2, 3]) {

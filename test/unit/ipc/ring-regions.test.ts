@@ -76,7 +76,7 @@ describe('the rings of a client', () => {
     regions.close();
   });
 
-  it('are released once, however often that is asked for', () => {
+  it('are released once, however often release is called', () => {
     const regions = regionsOf();
     const first = made(regions, 64);
     first.release();

@@ -89,7 +89,7 @@ describe('address handles', () => {
     expect(third.number).not.toBe(first.number);
   });
 
-  it('are nothing to other clients', () => {
+  it('are unknown to other clients', () => {
     const [owner, other] = [newClient(), newClient()];
     const { ah } = owner.execute('createAH', { pd: openPD(owner), attributes });
     for (const handle of [ah, 77]) {
@@ -139,8 +139,8 @@ function takeAll(call: () => unknown): number {
   }
 }
 
-describe('a client that takes all that it can get', () => {
-  it('leaves the others theirs, address handles and groups among them', () => {
+describe('a client that exhausts its limits', () => {
+  it('leaves the shares of others, including address handles and groups', () => {
     const [greedy, other, third] = [newClient(), newClient(), newClient()];
     const { objects } = DEFAULT_QUOTAS;
     const { context } = greedy.execute('openDevice', { name: undefined });
@@ -207,7 +207,7 @@ describe('attributes', () => {
     );
   });
 
-  it('that are unknown, or of another type, are no request', () => {
+  it('that are unknown, or of another type, are rejected', () => {
     const { modifyQP, createAH } = COMMAND_SCHEMAS;
     const shapes: unknown[] = [
       { alternatePath: {} },
@@ -283,7 +283,7 @@ describe('services of datagrams', () => {
     expect(client.usage().objects).toMatchObject({ id: 1 });
   });
 
-  it('have schemas that take nothing else', () => {
+  it('have schemas that accept nothing else', () => {
     const valid = COMMAND_SCHEMAS.cmCreateId.safeParse({ datagrams: true });
     expect(valid.success).toBe(true);
     for (const request of [{ datagrams: 1 }, { datagram: true }]) {

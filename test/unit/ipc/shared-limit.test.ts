@@ -24,7 +24,7 @@ function takeAll(limit: SharedLimit, user: number): VerbsError {
 }
 
 describe('a limit of the whole daemon', () => {
-  it('is the owner’s alone where there is no other user', () => {
+  it('belongs to the owner alone if there is no other user', () => {
     const limit = new SharedLimit(100, TERMS);
     const refusal = takeAll(limit, OWNER);
     expect(limit.heldBy(OWNER)).toBe(100);
@@ -60,7 +60,7 @@ describe('a limit of the whole daemon', () => {
     expect(limit.heldBy(OWNER)).toBeGreaterThanOrEqual(250);
   });
 
-  it('leaves half of the rest to an owner who has more than the reserve', () => {
+  it('leaves half of the rest to an owner that has more than the reserve', () => {
     const limit = new SharedLimit(100, TERMS);
     limit.take(OWNER, 60);
     takeAll(limit, EVE);
@@ -69,7 +69,7 @@ describe('a limit of the whole daemon', () => {
     expect(() => limit.take(OWNER)).toThrow('all clients together');
   });
 
-  it('names the user who is closest to a refusal', () => {
+  it('names the user closest to a refusal', () => {
     const limit = new SharedLimit(100, TERMS);
     limit.take(OWNER, 10);
     expect(limit.use()).toEqual({ used: 10, limit: 100 });
@@ -89,7 +89,7 @@ describe('a limit of the whole daemon', () => {
     expect(() => limit.take(ALICE)).toThrow('all clients together may have at most 100 things');
   });
 
-  it('keeps the shares of users and the owner’s reserve apart from what lingers', () => {
+  it('excludes lingering objects from shares and reserve', () => {
     let lingers = 0;
     const limit: SharedLimit = new SharedLimit(150, TERMS, {
       measure: () => limit.heldBy(OWNER) + limit.heldBy(EVE) + limit.heldBy(ALICE) + lingers,

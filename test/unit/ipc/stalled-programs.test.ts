@@ -3,7 +3,7 @@ import { StalledPrograms } from '#daemon/ipc/objects/stalled-programs';
 
 const MINUTE = 60_000;
 
-describe('programs whose memory did not answer', () => {
+describe('programs whose memory did not respond', () => {
   it('are under suspicion for some minutes, and no others', () => {
     let now = 0;
     const programs = new StalledPrograms(() => now);

@@ -45,7 +45,7 @@ describe('the interface with an address', () => {
     },
   );
 
-  it('is asked for by an address only', () => {
+  it('is looked up by address only', () => {
     expect(() => interfaceWith('no address')).toThrow('EINVAL');
   });
 });

@@ -75,7 +75,7 @@ describe('memory of a process', () => {
     memory.close();
   });
 
-  it('reports the loss to whose write it was, and carries out those of all others', () => {
+  it('reports a loss to the owner of the write, and carries out all other writes', () => {
     const memory = own();
     const bytes = Uint8Array.of(1, 2, 3, 4);
     const remote = new Uint8Array(8);

@@ -104,7 +104,7 @@ describe('shared memory', () => {
     memory.release();
   });
 
-  it('has its pages from the start where the system promises no more than it has', () => {
+  it('has its pages from the start under strict overcommit', () => {
     const blocks = (fd: number | undefined) => fstatSync(fd ?? -1).blocks * 512;
     for (const strict of [true, false]) {
       const memory = SharedMemory.create('unit-strict', 1 << 20, strict);

@@ -28,14 +28,14 @@ function sentences(rig: NicRig): string[] {
 
 const NEVER = /took none; it has a completion channel and was never armed by ibv_req_notify_cq/;
 
-it('says so of an unpolled queue with a channel that was never armed', () => {
+it('mentions that an unpolled queue with a channel was never armed', () => {
   const rig = unpolled();
   expect(sentences(rig)).toEqual([expect.stringMatching(/ took none$/)]);
   rig.recvCQ.hasChannel = true;
   expect(sentences(rig)).toEqual([expect.stringMatching(NEVER)]);
 });
 
-it('does not say so once the queue was armed, also if its event has come', () => {
+it('does not mention it once the queue was armed, even after its event', () => {
   const rig = unpolled();
   rig.recvCQ.hasChannel = true;
   rig.recvCompletions.arm(Notify.any);
@@ -45,7 +45,7 @@ it('does not say so once the queue was armed, also if its event has come', () =>
   expect(sentences(rig)).toEqual([expect.stringMatching(/ took none$/)]);
 });
 
-it('has nothing to say of a queue pair in INIT whose connection a manager makes', () => {
+it('is silent about a queue pair in INIT that a connection manager connects', () => {
   const qp = bringTo(new ProgramRig().createQP(QPType.rc), QPState.INIT);
   expect(adviceOn(qp, PROGRAM).map(({ rule }) => rule)).toEqual(['qp-in-init']);
   expect(adviceOn(qp, { ...PROGRAM, usesCm: true })).toEqual([]);

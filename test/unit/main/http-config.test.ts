@@ -47,7 +47,7 @@ describe('the option http', () => {
   });
 
   it.each(['0.0.0.0', '::', '10.0.0.1', 'fe80::1', '::ffff:10.0.0.1'])(
-    'does not go without a token on %s',
+    'requires a token on %s',
     (address) => {
       expect(() => parsed({ address, noToken: true })).toThrow(/needs a token/);
       expect(parsed({ address })?.token).toEqual({ kind: 'made' });
@@ -55,7 +55,7 @@ describe('the option http', () => {
   );
 
   it.each(['127.0.0.1', '127.9.9.9', '::1', '::ffff:127.0.0.1'])(
-    'goes without a token on %s when asked to, whatever the environment has',
+    'needs no token on %s on request, whatever the environment has',
     (address) => {
       const environment = { IWARPD_HTTP_TOKEN: TOKEN };
       expect(parsed({ address, noToken: true }, environment)?.token).toEqual({ kind: 'none' });

@@ -6,7 +6,7 @@ import { crc32c } from '#daemon/iwarp/wire/crc32c';
 import { TraceSamples } from '#daemon/main/trace-samples';
 import { crc32 } from '#daemon/roce/wire/crc32';
 
-it('a sample that cannot begin leaves room for the next', async () => {
+it('a sample that cannot begin makes room for the next', async () => {
   const work = {
     watch: () => {
       throw new Error('nothing to watch');

@@ -12,7 +12,7 @@ describe('NAME=native:DEVICE', () => {
     expect(parseNativeDevice(text)).toEqual(config);
   });
 
-  it.each(['siw0', 'siw0=127.0.0.1', 'native:siw0', '='])('passes over %s', (text) => {
+  it.each(['siw0', 'siw0=127.0.0.1', 'native:siw0', '='])('ignores %s', (text) => {
     expect(parseNativeDevice(text)).toBeUndefined();
   });
 

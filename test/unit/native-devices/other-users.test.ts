@@ -126,7 +126,7 @@ describe('whether another user may open a node', () => {
     expect(devicesOf(client)).toEqual(['emu0']);
   });
 
-  it('is decided by what everyone may for a user who cannot be told from others', () => {
+  it('is decided by the rights of others for an unidentified user', () => {
     chmodSync(node, 0o600);
     expect(devicesOf(clientOf(UNKNOWN_UID))).toEqual(['emu0']);
     chmodSync(node, 0o666);

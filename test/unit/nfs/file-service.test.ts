@@ -301,7 +301,7 @@ describe.each(WAYS)('with system calls made %s', (_way, calls) => {
       expect(await rig.handle('e')).toEqual(directory);
     });
 
-    it('makes the handle of a file that a rename replaced stale', async () => {
+    it('makes the handle of a replaced file stale', async () => {
       writeFileSync(rig.file('a'), 'a');
       writeFileSync(rig.file('b'), 'b');
       const replaced = await rig.handle('b');
@@ -373,7 +373,7 @@ describe.each(WAYS)('with system calls made %s', (_way, calls) => {
   });
 
   describe('users', () => {
-    it('get from ACCESS the rights of the mode', async () => {
+    it('get the rights of the mode from ACCESS', async () => {
       writeFileSync(rig.file('f'), '');
       chmodSync(rig.file('f'), 0o640);
       const object = await rig.handle('f');

@@ -182,8 +182,8 @@ describe('a directory of 200,000 names', () => {
   });
 });
 
-describe('what reads directories', () => {
-  it('finds the same in memory as elsewhere, and leaves out what is gone', async () => {
+describe('directory readers', () => {
+  it('find the same in memory as elsewhere, and omit removed names', async () => {
     await directory('d', 'x', 'y', '\u00e9');
     const path = rig.file('d');
     const names = await WAITING_FILES.names(path);

@@ -42,7 +42,7 @@ describe('rates from counters', () => {
     expect(history.of('left').counters).toMatchObject({ gathered_bytes: 1000, in_reads: 3 });
   });
 
-  it('are those of the port, too, on a RoCE device', () => {
+  it('include those of the port on a RoCE device', () => {
     const roce = (packets: number) => ({ ...device({}), hwCounters: { sent_pkts: packets } });
     history.look(10, [roce(5)], 1);
     history.look(12, [roce(25)], 1);

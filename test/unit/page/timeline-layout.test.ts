@@ -135,7 +135,7 @@ describe('the time line', () => {
     ]);
   });
 
-  it('labels the time along it, spaced apart and never twice', () => {
+  it('labels the time axis, spaced apart and never twice', () => {
     const at = wqe(1, 'RDMA_WRITE', '0x1');
     const records = [at, ...Array.from({ length: 50 }, () => ({ ...at }))];
     expect(layOut([records], SCALE).ticks).toHaveLength(1);

@@ -39,7 +39,7 @@ describe('figures for people', () => {
     expect(rate(12_345)).toBe('12.3 k/s');
   });
 
-  it('memory goes by powers of 1024', () => {
+  it('memory uses powers of 1024', () => {
     expect(size(64)).toBe('64 B');
     expect(size(65_536)).toBe('64 KiB');
     expect(size(3 * 1024 ** 2 + 512 * 1024)).toBe('3.5 MiB');
@@ -70,7 +70,7 @@ describe('figures for people', () => {
     ]);
   });
 
-  it('numbers, GUIDs and addresses are as tools of the field show them', () => {
+  it('numbers, GUIDs and addresses look as in rdma-core’s tools', () => {
     expect(whole(1_234_567)).toBe('1,234,567');
     expect(guid('0227c97b6152c23e')).toBe('0227:c97b:6152:c23e');
     expect(socketAddress({ address: '192.0.2.7', port: 7174 })).toBe('192.0.2.7:7174');

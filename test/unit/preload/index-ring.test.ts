@@ -9,7 +9,7 @@ import { missingFor, NATIVE } from './shim-rig.ts';
 const reason = missingFor(NATIVE);
 
 describe.runIf(reason === '')(`rings with indices, once the daemon is gone${reason}`, () => {
-  it('have every request completed that is not, once, as far as there is room', () => {
+  it('complete every outstanding request once, if there is room', () => {
     const root = repositoryRoot();
     const folder = mkdtempSync(join(tmpdir(), 'iwarpd-unit-'));
     try {

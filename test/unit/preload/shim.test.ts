@@ -43,7 +43,7 @@ describe.runIf(reason === '')(`the shim${reason}`, () => {
   }
 
   describe('device files', () => {
-    it('show their nodes in every call that looks for them', async () => {
+    it('show their nodes in every call that searches for them', async () => {
       expect(await probe('device-probe', 'nodes')).toEqual(PASSED);
     });
 
@@ -51,7 +51,7 @@ describe.runIf(reason === '')(`the shim${reason}`, () => {
       expect(await probe('device-probe', 'aliases')).toEqual(PASSED);
     });
 
-    it('pass commands on whole, and answers as far as there is room', async () => {
+    it('pass on whole commands, and replies that fit', async () => {
       expect(await probe('device-probe', 'commands')).toEqual(PASSED);
       const [file] = await closedFiles(Role.uverbs);
       expect(file?.commands).toEqual([3, 4, 77, 134, 0x8000_0001, 3]);
@@ -228,19 +228,19 @@ describe.runIf(reason === '')(`the shim${reason}`, () => {
       expect(await probe('discovery-probe', 'dies')).toEqual(PASSED);
     });
 
-    it('has its outstanding work completed in error', async () => {
+    it('completes outstanding work in error', async () => {
       expect(await probe('device-probe', 'flushes')).toEqual(PASSED);
     });
 
-    it('has an element that it counted and did not free completed in error, too', async () => {
+    it('completes an element in error, too, that it counted and did not free', async () => {
       expect(await probe('device-probe', 'flushes-last')).toEqual(PASSED);
     });
 
-    it('has its connections ended with events: device removal, then disconnection', async () => {
+    it('ends connections with events: device removal, then disconnection', async () => {
       expect(await probe('event-probe', 'cm-disconnects')).toEqual(PASSED);
     });
 
-    it('cannot harm the program by broken answers', async () => {
+    it('cannot harm the program by malformed replies', async () => {
       expect(await probe('discovery-probe', 'lies')).toEqual(PASSED);
     });
   });
@@ -280,7 +280,7 @@ describe.runIf(reason === '')(`the shim${reason}`, () => {
       expect(daemon.greetings).toBe(0);
     });
 
-    it('pay next to nothing for a call', async () => {
+    it('pay almost nothing for a call', async () => {
       const path = rig.probe('discovery-probe');
       const plain = await runProgram(path, ['cost'], {});
       const shimmed = await rig.run(path, ['cost']);

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { assertReason, assertReplyReason } from '#test/support/reasons';
 
-it('a refusal without a reason of its own fails the tests and fuzzers that meet it', () => {
+it('a refusal without its own reason fails the tests and fuzzers that trigger it', () => {
   expect(() => assertReason('EINVAL', 'invalid argument')).toThrow('without a reason');
   expect(() => assertReason('EINVAL', '')).toThrow('without a reason');
   expect(() => assertReplyReason({ status: -22 })).toThrow('no reason');

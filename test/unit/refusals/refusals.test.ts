@@ -69,7 +69,7 @@ describe('the refusals of a daemon', () => {
     expect(all.list({ after: 2 }, 1000).lost).toBe(1);
   });
 
-  it('forget the user who was not refused for longest, when there are too many', () => {
+  it('forget the user whose last refusal is oldest, when there are too many', () => {
     const all = refusals();
     for (let uid = 0; uid < REFUSED_USERS_MAX; uid += 1) all.record(report({ uid }));
     all.record(report({ uid: 0, sentence: 'again' }));
@@ -123,7 +123,7 @@ describe('the refusals of a daemon', () => {
     expect(all.counts().at(-1)).toMatchObject({ verb: 'other', count: REFUSAL_COUNTS_MAX });
   });
 
-  it('go to watchers until they stop, of whom there is a bounded number', () => {
+  it('are sent to a bounded number of watchers, until these stop', () => {
     const all = refusals();
     const seen: string[] = [];
     const stop = all.watch(({ sentence }) => seen.push(sentence));
@@ -135,7 +135,7 @@ describe('the refusals of a daemon', () => {
     expect(all.watch(() => undefined)).toBeUndefined();
   });
 
-  it('are forgotten by a reset, and numbered on', () => {
+  it('are forgotten by a reset, which keeps their numbering', () => {
     const all = refusals();
     all.record(report());
     all.clear();

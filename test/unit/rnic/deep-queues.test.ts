@@ -116,7 +116,7 @@ describe('a deep queue pair in error', () => {
     expect([rig.sends.consumer, rig.receives.consumer]).toEqual([DEPTH, DEPTH]);
   });
 
-  it('goes to RESET meanwhile, and what is posted then is new', () => {
+  it('goes to RESET meanwhile, and keeps later posts', () => {
     const rig = new DeepRig(2 * DEPTH);
     rig.post(rig.sends, DEPTH);
     modify(rig.qp, ERR);
@@ -177,7 +177,7 @@ describe('a deep queue pair in error', () => {
     expect(rig.completions.outcome()).toHaveLength(1000);
   });
 
-  it('with flags does likewise', () => {
+  it('does the same with flags', () => {
     const rig = new NicRig({ sqCount: 4096, cqe: 8192 });
     for (let wrId = 0; wrId < 4096; wrId += 1) rig.sends.post({ opcode: 1, wrId });
     rig.qp.modify(ERR, 0);
@@ -199,7 +199,7 @@ describe('a shared receive queue that is resized while receives are posted', () 
     return rig.completions.poll()?.wrId ?? -1;
   };
 
-  it('takes them from the old ring, and releases that with the last one', () => {
+  it('takes them from the old ring, and releases it with the last one', () => {
     const rig = new DeepRig(63, shared);
     const { srq } = rig.qp;
     if (srq === undefined) throw new Error('no shared queue');

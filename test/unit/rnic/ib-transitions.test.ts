@@ -118,7 +118,7 @@ describe('states', () => {
     ['ERR', ERR, [RESET, ERR]],
   ];
 
-  it.each(LEGAL)('%s leads to some and to no other', (_, from, legal) => {
+  it.each(LEGAL)('%s leads to these and to no other', (_, from, legal) => {
     for (const type of TYPES) {
       const [init, rtr, rts] = MASKS[type];
       const masks = new Map<QPState, number>([
@@ -203,7 +203,7 @@ describe('values', () => {
     expect(codeOf(() => modify(qp, RTS, mask, { curState: RTR }))).toBe('0');
   });
 
-  it('shows a query what rxe shows: rounded depths, PSNs of 24 bits, an MTU before RTR', () => {
+  it('answers a query as rxe does: rounded depths, PSNs of 24 bits, an MTU before RTR', () => {
     const rig = new ProgramRig();
     const qp = rig.createQP(QPType.rc);
     expect(qp.queryPath()).toMatchObject({ state: RESET, pathMtu: 1, port: 0, accessFlags: 0 });

@@ -55,7 +55,7 @@ describe('armed behind the program’s back', () => {
     expect(fired(nic)).toBe(true);
   });
 
-  it('notices a whole turn of the ring, and counts beyond 2^32', () => {
+  it('notices a full wrap of the ring, and counts beyond 2^32', () => {
     const { nic, cq, client } = create(1);
     const seen = client.shown;
     for (const id of [1, 2]) {
@@ -101,7 +101,7 @@ describe('a completion ring with indices', () => {
     expect(cq.ring).toHaveLength(384 + (entries + 1) * 64);
   });
 
-  it('is full with one slot empty: the completion is lost, which is told once', () => {
+  it('is full with one slot empty: a completion is lost, which is reported once', () => {
     const { nic, cq, client } = create(3);
     pushAll(cq, [1, 2, 3, 4, 5]);
     expect(cq.lost).toBe(2);
@@ -159,7 +159,7 @@ describe('a completion ring with indices', () => {
     expect(fired()).toBe(1);
   });
 
-  it('resized starts again at slot 0 with what was not taken', () => {
+  it('starts again at slot 0 with unread completions after a resize', () => {
     const { cq, client } = create(7);
     pushAll(cq, [1, 2, 3, 4, 5]);
     client.poll();
@@ -176,7 +176,7 @@ describe('a completion ring with indices', () => {
     expect(ids(resized)).toEqual([3, 4, 5, 6]);
   });
 
-  it('resized across its end keeps the order', () => {
+  it('keeps the order when resized across its end', () => {
     const { cq, client } = create(7);
     pushAll(cq, [1, 2, 3, 4, 5, 6]);
     expect(ids(client)).toHaveLength(6);
@@ -237,23 +237,26 @@ describe('a completion', () => {
 
   const STATUSES = Object.entries(CQEStatus).filter(([, status]) => status !== 0);
 
-  it.each(STATUSES)('in error (%s) says who and why, and nothing else', (name, status) => {
-    const { cq, client } = create(7);
-    const rest = { flags: 128, immediateLo: 5, lengthBytes: 7, sourceQpn: 3, sl: 2 };
-    // A slot that was used: its old content does not show.
-    for (let count = 0; count < 8; count += 1) {
-      push(cq, { opcode: SQOpcode.receive, ...rest });
-      client.poll();
-    }
-    push(cq, { opcode: SQOpcode.receive, wrIdLo: 4, wrIdHi: 1, status, ...rest });
-    expect(client.poll()).toEqual({
-      ...NONE,
-      wrId: 2 ** 32 + 4,
-      status: Reflect.get(WCStatus, name),
-      opcode: 0,
-      byteLen: 0,
-      flags: 0,
-      port: 0,
-    });
-  });
+  it.each(STATUSES)(
+    'in error (%s) names its work and the cause, and nothing else',
+    (name, status) => {
+      const { cq, client } = create(7);
+      const rest = { flags: 128, immediateLo: 5, lengthBytes: 7, sourceQpn: 3, sl: 2 };
+      // A slot that was used: its old content does not show.
+      for (let count = 0; count < 8; count += 1) {
+        push(cq, { opcode: SQOpcode.receive, ...rest });
+        client.poll();
+      }
+      push(cq, { opcode: SQOpcode.receive, wrIdLo: 4, wrIdHi: 1, status, ...rest });
+      expect(client.poll()).toEqual({
+        ...NONE,
+        wrId: 2 ** 32 + 4,
+        status: Reflect.get(WCStatus, name),
+        opcode: 0,
+        byteLen: 0,
+        flags: 0,
+        port: 0,
+      });
+    },
+  );
 });

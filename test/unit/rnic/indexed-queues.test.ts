@@ -121,7 +121,7 @@ describe('a send queue with indices', () => {
     },
   );
 
-  it('gives a slot back at completion, in order, unsignaled ones included', () => {
+  it('frees slots at completion, in order, including unsignaled ones', () => {
     const rig = new IndexedRig();
     rig.wire.budget = 0;
     for (let wrId = 0; wrId < 7; wrId += 1) {
@@ -144,7 +144,7 @@ describe('a send queue with indices', () => {
     }
   });
 
-  it('frees the slot before the completion shows', () => {
+  it('frees the slot before the completion is visible', () => {
     const rig = new IndexedRig();
     const seen: number[] = [];
     const completed = (): void => void seen.push(rig.sends.consumer);
@@ -442,7 +442,7 @@ describe('a datagram', () => {
     }
   });
 
-  it('leaves nothing of its sender in what a watcher sees of a later send', () => {
+  it('leaks nothing of its sender into the watch of a later send', () => {
     const rig = new IndexedRig(QPType.ud);
     const told: object[] = [];
     rig.nic.watch.observer = {
@@ -460,7 +460,7 @@ describe('a datagram', () => {
 });
 
 describe('receives with indices', () => {
-  it('give their slot back when they complete', () => {
+  it('free their slot when they complete', () => {
     const rig = new IndexedRig();
     rig.receives.receive(5, [rig.piece(0, 4), rig.piece(8, 4)]);
     expect(rig.qp.beginReceive()).toBe(Fault.none);
@@ -489,7 +489,7 @@ describe('receives with indices', () => {
     expect(rig.received.outcome()).toEqual([[5, WCStatus.locQpOpErr]]);
   });
 
-  it('of a shared queue give it back at once, raise the limit event, and can be resized', () => {
+  it('of a shared queue free it at once, raise the limit event, and can be resized', () => {
     let srq: SRQ | undefined;
     const rig = new IndexedRig(QPType.rc, RTS, {}, ({ nic, pd }) => {
       const init = { maxWr: 7, maxSge: 0, srqLimit: 100, ring, tag: undefined };
@@ -522,7 +522,7 @@ describe('receives with indices', () => {
 });
 
 describe('arming a queue with indices', () => {
-  it('reports what came after the client’s last poll, not what it left unpolled', () => {
+  it('reports completions after the client’s last poll, not those it left unpolled', () => {
     const rig = new IndexedRig();
     const fired = (): number => {
       let count = 0;
@@ -558,7 +558,7 @@ describe('arming a queue with indices', () => {
 });
 
 describe('a shared queue whose client changes its index while it is resized', () => {
-  it('moves what was posted when the resize began', () => {
+  it('moves the receives posted before the resize', () => {
     const { nic, pd } = new IndexedRig();
     const init = { maxWr: 63, maxSge: 1, srqLimit: 0, ring, tag: undefined };
     const srq = nic.createSRQ(pd, { ...init, kind: 'indices' });

@@ -84,7 +84,7 @@ describe('Send with Invalidate', () => {
     expect(rig.sendCompletions.outcome()).toEqual([[1, 0]]);
   });
 
-  it('completes in error when the STag is not ours to revoke [RDMAP-7.2-04, RDMAP-5.3-10]', () => {
+  it('completes in error when the STag may not be revoked [RDMAP-7.2-04, RDMAP-5.3-10]', () => {
     const rig = new NicRig();
     const foreign = rig.register(rig.nic.allocPD());
     const local = rig.register(rig.pd, { access: Access.localWrite });
@@ -169,7 +169,7 @@ describe('local invalidation', () => {
 
 describe('memory windows', () => {
   for (const type of [MWType.type1, MWType.type2]) {
-    it(`opens a part of a region to peers under a key of its own (type ${type})`, () => {
+    it(`opens a part of a region to peers under its own key (type ${type})`, () => {
       const rig = new NicRig();
       const mw = rig.nic.allocMW(rig.pd, type);
       const index = mw.rkey >>> 8;

@@ -154,7 +154,7 @@ describe('Sends kept for one transfer', () => {
     expect(rig.qp.state).toBe(QPState.ERR);
   });
 
-  it('are blamed also before their last segment', () => {
+  it('fail for it even before their last segment', () => {
     const { rig, memory } = keepingRig();
     memory.goneFrom = 100;
     receiveAt(rig, [0, 200, 8], 1);
@@ -168,7 +168,7 @@ describe('Sends kept for one transfer', () => {
     ]);
   });
 
-  it('are not blamed for a Write between them', () => {
+  it('do not fail for a Write between them', () => {
     const { rig, memory } = keepingRig();
     memory.goneFrom = 100;
     receiveAt(rig, [0, 8], 1);
@@ -222,7 +222,7 @@ class PoisonPool extends ChunkPool {
 }
 
 describe('a Write whose FPDU comes in two parts', () => {
-  it.each([60, 10_000, 29_000])('is written as it came, cut at %i [DDP-5.3-07]', (cut) => {
+  it.each([60, 10_000, 29_000])('is written as received, cut at %i [DDP-5.3-07]', (cut) => {
     let memory: KeepingBacking | undefined;
     const rig = new NicRig({
       connected: false,

@@ -37,7 +37,7 @@ function bytesOf(rig: NicRig, slot: number, offset: number, length: number): num
 }
 
 describe('open messages', () => {
-  it('gathers any part of any of them, again and again', () => {
+  it('gathers any part of any of them, repeatedly', () => {
     const rig = rigOf();
     const slots = [open(rig, 1, 10, 4), open(rig, 2, 20, 4), open(rig, 3, 30, 4)];
     expect(new Set(slots).size).toBe(3);
@@ -144,7 +144,7 @@ describe('open messages', () => {
     }
   });
 
-  it('blames the one whose memory went away, wherever it is', () => {
+  it('fails the one whose memory went away, wherever it is', () => {
     const rig = rigOf();
     open(rig, 1, 10, 1);
     const other = rig.register(rig.pd, {

@@ -172,7 +172,7 @@ describe('a queue pair that its program connects', () => {
     expect(rig.asyncEvents()).toEqual([]);
   });
 
-  it('permits its peer what its access flags say, whatever the memory grants', () => {
+  it('permits its peer what its access flags allow, whatever the memory grants', () => {
     const rig = new ProgramRig();
     const { rkey } = rig.mr;
     const requests = (qp: QP): Fault[] => [
@@ -199,7 +199,7 @@ describe('a queue pair that its program connects', () => {
     }
   });
 
-  it('fails without an event for a bad work request: its completion says why', () => {
+  it('fails without an event for a bad work request; its completion has the cause', () => {
     const rig = new ProgramRig();
     const qp = bringTo(rig.createQP(QPType.rc), RTS);
     new SendProducer(qp).post({

@@ -69,7 +69,7 @@ it('a send that is posted alone is read alone, each time', () => {
   expect(reads).toEqual([2, 2]);
 });
 
-it('a send that is posted later is not served by what was read before', () => {
+it('a send that is posted later is not served from earlier reads', () => {
   const { rig, reads } = countingRig();
   rig.stream.budget = 1;
   for (const offset of [0, 8]) post(rig, offset);
@@ -113,7 +113,7 @@ it('memory that is deregistered meanwhile serves no send', () => {
   expect(payloads(rig)[1]).toEqual([0, 0]);
 });
 
-it('where nothing is served, most sends are read alone', () => {
+it('without hits, most sends are read alone', () => {
   const backing = new CountingBacking(new Uint8Array(4096));
   backing.aheadBytes = 8;
   const ahead = new ReadAhead({ index: 0, ready: () => true, readyCount: () => 100 });
@@ -125,7 +125,7 @@ it('where nothing is served, most sends are read alone', () => {
   expect(backing.reads.filter((bytes) => bytes === 2)).toHaveLength(32);
 });
 
-it('a page, and a region, is not left', () => {
+it('reads stay within a page and a region', () => {
   const bytes = new Uint8Array(3 * 4096);
   const address = Number(addressOf(bytes));
   const process_ = new ProcessMemory(process.pid);

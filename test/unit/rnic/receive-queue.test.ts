@@ -210,7 +210,7 @@ describe('a shared receive queue', () => {
     ]);
   });
 
-  it('counts what each stream takes and reports when few are left, once [SEC-6.4.3.1-01]', () => {
+  it('counts receives of each stream and reports once when few are left [SEC-6.4.3.1-01]', () => {
     const rig = shared(2);
     for (let wrId = 0; wrId < 5; wrId += 1) rig.receives.post(wrId, [rig.piece(0, 4)]);
     rig.receive([1]);

@@ -3,7 +3,7 @@ import { CQEStatus, Notify, SQOpcode } from '#contract/protocol/queue-layout';
 import { Access, AsyncEventType, QPState } from '#contract/verbs/enums';
 import { MEMORY_ADDRESS, NicRig, SlowBacking, WatchedBacking } from '#test/support/nic-rig';
 
-/** A rig over memory that takes its time. */
+/** A rig over slow memory. */
 function slowRig(): { rig: NicRig; slow: SlowBacking } {
   let slow: SlowBacking | undefined;
   const rig = new NicRig({
@@ -44,7 +44,7 @@ describe('memory that must be fetched', () => {
     expect(rig.qp.prepareReadSource(rig.mr.rkey, 0, MEMORY_ADDRESS, 4)).toBe(true);
   });
 
-  it('leaves a refused source to the gathering that follows', () => {
+  it('leaves a refused source to the following gather', () => {
     const { rig } = slowRig();
     expect(rig.qp.prepareReadSource(0xbad, 0, MEMORY_ADDRESS, 4)).toBe(true);
     expect(rig.qp.gatherReadSource(0xbad, 0, MEMORY_ADDRESS, 4, new Uint8Array(4), 0)).not.toBe(0);

@@ -110,7 +110,7 @@ describe('a watcher of a NIC’s work', () => {
     expect(told.map(({ what }) => what)).toEqual(['posted']);
   });
 
-  it('sees what the client wrote even if it is invalid', () => {
+  it('sees the client’s element even if it is invalid', () => {
     const { rig, told } = watched();
     rig.send({ opcode: 200, wrId: 3, numSge: 255 });
     expect(told).toMatchObject([

@@ -104,7 +104,7 @@ describe('credits', () => {
     expect(rig.outcomes.size).toBe(50);
   });
 
-  it('go up and down with each reply [RPCR-3.3-04, RPCR-3.3-09]', () => {
+  it('rise and fall with each reply [RPCR-3.3-04, RPCR-3.3-09]', () => {
     const rig = new RequesterRig();
     for (let xid = 1; xid <= 20; xid++) rig.call(xid);
     rig.handle(shortReply(1, 8));
@@ -128,7 +128,7 @@ describe('credits', () => {
     expect(rig.xids).toEqual([1, 2]);
   });
 
-  it('of an absurd grant are those that were requested', () => {
+  it('of an absurd grant are limited to the requested number', () => {
     const rig = new RequesterRig({ credits: 4 });
     for (let xid = 1; xid <= 20; xid++) rig.call(xid);
     rig.handle(shortReply(1, 0xffff_ffff));

@@ -157,7 +157,7 @@ describe('a service', () => {
     expect(calls[0]).toMatchObject({ xid: 5, credential: user, address: '192.0.2.1' });
   });
 
-  it('cannot answer what is not a call', () => {
+  it('ignores a message that is not a call', () => {
     const reply = new XdrReader(replyPayload(5).stream);
     expect(() => service.answer(reply, new XdrWriter(), CALLER)).toThrow(XdrError);
     const short = new XdrReader(new Uint8Array(12));

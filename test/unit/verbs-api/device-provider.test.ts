@@ -96,7 +96,7 @@ describe('DeviceProvider: lifetime', () => {
     expect(device.asked).toContain('freeBuffer');
   });
 
-  it('sends a daemon that knows no RoCE nothing that it does not know', async () => {
+  it('sends a daemon without RoCE no unknown fields', async () => {
     const { device, pd, cq } = await setUp();
     device.requests.length = 0;
     const qp = await pd.createQP({ sendCQ: cq, recvCQ: cq, maxSendWr: 1, maxRecvWr: 1 });
@@ -242,7 +242,7 @@ describe('DeviceProvider: completion queues', () => {
     await channel.close();
   });
 
-  it('iterates until the queue closes, and keeps what an abandoned loop did not see', async () => {
+  it('iterates until the queue closes, and keeps completions that an abandoned loop did not see', async () => {
     const { device, cq, qp, cqRing } = await setUp();
     for (let index = 0; index < 4; index += 1) device.complete(cqRing, index, index);
     for await (const wc of cq) if (wc.wrId === 1n) break;

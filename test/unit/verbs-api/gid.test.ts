@@ -6,7 +6,7 @@ const FIRST = 'fe80:0000:0000:0000:0211:22ff:fe33:4455';
 const SECOND = '2001:0db8:0000:0000:0000:0000:0000:0007';
 
 describe('a GID', () => {
-  it('is eight groups of hex digits, of which leading zeros may be absent', () => {
+  it('is eight groups of hex digits, whose leading zeros may be absent', () => {
     expect(gidText(gidBytes(FIRST))).toBe(FIRST);
     expect(gidText(gidBytes('2001:DB8:0:0:0:0:0:7'))).toBe(SECOND);
   });

@@ -89,7 +89,7 @@ describe('a refused send request', () => {
     );
   });
 
-  it('may have fields of its program beside a payload', () => {
+  it('may have extra fields beside a payload', () => {
     const wr = { opcode: WROpcode.send, note: 'mine', sgList: [sge] };
     expect(sendRing().post(wr)).toBeUndefined();
     expect(checkSends([wr], nativeLimits).code).toBeUndefined();

@@ -32,7 +32,7 @@ it.each<[string, unknown]>([
   expect(() => parseRemoteMemory(input)).toThrow(expect.objectContaining({ code: 'EINVAL' }));
 });
 
-it('refuses to export what peers have no right to, and names the rights', () => {
+it('refuses to export memory without rights for peers, and names the rights', () => {
   const access = Access.localWrite | Access.mwBind;
   expect(() => remoteMemory(16n, 1, 16, access)).toThrow(
     expect.objectContaining({

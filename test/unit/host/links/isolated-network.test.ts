@@ -66,13 +66,13 @@ describe('an isolated network', () => {
     [OWN, OWN],
     ['::', '::1'],
     ['fd77::1', 'fd77::1'],
-  ])('takes a listener at %s and a connection to %s', async (at, to) => {
+  ])('accepts a listener at %s and a connection to %s', async (at, to) => {
     const network = newNetwork();
     const { port } = listen(network, at, 7174);
     expect(await dial(network, to, port, to)).toBeInstanceOf(MemoryLink);
   });
 
-  it('has ports of its own: others, and a TCP server, have the same', async () => {
+  it('has its own ports: others, and a TCP server, use the same', async () => {
     const server = createServer();
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     const address = server.address();
@@ -123,14 +123,14 @@ describe('an isolated network', () => {
     start(second);
   });
 
-  it('draws ports that are free at the address', () => {
+  it('chooses ports that are free at the address', () => {
     const network = newNetwork();
     const drawn = Array.from({ length: 500 }, () => hold(network, '127.0.0.1').port);
     expect(new Set(drawn).size).toBe(500);
     expect(drawn.every((port) => port >= 32_768 && port < 61_000)).toBe(true);
   });
 
-  it('ends at its addresses', async () => {
+  it('reaches its own addresses only', async () => {
     const network = newNetwork();
     expect(() => hold(network, ELSEWHERE)).toThrow(
       expect.objectContaining({ code: 'EADDRNOTAVAIL' }),
@@ -165,7 +165,7 @@ describe('an isolated network', () => {
     );
   });
 
-  it('refuses connections beyond those that a kernel lets wait', async () => {
+  it('refuses connections beyond the backlog of a kernel', async () => {
     const network = newNetwork();
     const port = listen(network, OWN, 7174);
     port.suspend();

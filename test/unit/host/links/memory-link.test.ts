@@ -234,7 +234,7 @@ describe('a link through memory', () => {
     expect([accepted.closed, accepted.peerClosed]).toEqual(['ECONNRESET', false]);
   });
 
-  it('an endless ping-pong leaves turns to others', async () => {
+  it('an endless ping-pong yields to others', async () => {
     const [dialed, accepted] = await pair();
     let rounds = 0;
     dialed.onBytes = () => dialed.link.write(Uint8Array.of(1));
@@ -291,7 +291,7 @@ describe('a connection goes through memory', () => {
     expect([open.link.localAddress, open.link instanceof MemoryLink]).toEqual(['127.0.0.1', true]);
   });
 
-  it('but not to a listener that leaves IPv4 to others, nor without a listener', async () => {
+  it('but not to an IPv6-only listener over IPv4, nor without a listener', async () => {
     const port = hold('::', 0, true);
     accepting(port);
     let failure: string | undefined;
@@ -314,7 +314,7 @@ describe('a connection goes through memory', () => {
     expect(dialed.link).toBeInstanceOf(TcpLink);
   });
 
-  it('to a listener that is late: what it is sent waits for it', async () => {
+  it('to a late listener, for which sent bytes wait', async () => {
     const port = hold('127.0.0.1');
     accepting(port);
     port.suspend();
@@ -327,7 +327,7 @@ describe('a connection goes through memory', () => {
     await until(() => late[0]?.receivedBytes === LARGE_BYTES + 1, 'the bytes');
   });
 
-  it('which ends with the listener that never took it', async () => {
+  it('that ends with a listener that never accepted it', async () => {
     const port = hold('127.0.0.1');
     accepting(port);
     port.suspend();
@@ -337,7 +337,7 @@ describe('a connection goes through memory', () => {
     expect(dialed.closed).toBe('ECONNRESET');
   });
 
-  it('unless as many wait as a kernel keeps', async () => {
+  it('unless the backlog of a kernel is full', async () => {
     const port = hold('127.0.0.1');
     accepting(port);
     port.suspend();
@@ -399,7 +399,7 @@ describe('a connection goes through memory', () => {
     },
   );
 
-  it('from a port that is used once', async () => {
+  it('from a port for a single use', async () => {
     const port = hold('127.0.0.1');
     accepting(port);
     const from = hold('127.0.0.1');

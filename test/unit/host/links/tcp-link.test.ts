@@ -119,7 +119,7 @@ describe('a link', () => {
     expect(dialed.link.localPort).toBe(accepted.link.remotePort);
   });
 
-  it('has one descriptor at either end, and none is left of what ended', async () => {
+  it('has one descriptor at either end, and closes it at the end', async () => {
     const count = (): number => readdirSync('/proc/self/fd').length;
     const [first] = await pair();
     const before = count();
@@ -142,7 +142,7 @@ describe('a link', () => {
   });
 
   it.each([false, true])(
-    'reports what the kernel took and when it took the rest (aligned: %s)',
+    'reports how much the kernel accepted and when it accepted the rest (aligned: %s)',
     async (aligned) => {
       const [dialed, accepted] = await pair();
       dialed.link.segmentAligned = aligned;
@@ -343,7 +343,7 @@ describe('hundreds of links of one address', () => {
     expect(most).toBeLessThanOrEqual(READS_PER_TURN);
   });
 
-  it('are read as often as they have input, and not while their users do not want it', async () => {
+  it('are read whenever they have input, unless their users pause', async () => {
     const { dialed, accepted } = await many(400);
     accepted[0]?.link.pauseReading();
     for (const { link } of dialed) link.write(Uint8Array.of(1, 2));

@@ -93,7 +93,7 @@ it.each(['memory', 'tcp'] as const)('by %s', async (loopback) => {
   else expect(crcs).toBeGreaterThan(0);
 });
 
-it('a watcher that comes and goes sees good CRCs, also of what is on its way', async () => {
+it('a watcher that attaches and detaches sees good CRCs, even of bytes in flight', async () => {
   const tap = new TapHub();
   const host = node(tap);
   // The watched end is the one that listened: its peer sends, and then it does.
@@ -135,7 +135,7 @@ it.each(['out', 'in'] as const)('bytes that a fault holds back going %s have CRC
   expect(crcs).toBe(0);
 });
 
-it('a watcher that comes while a fault cuts what is sent sees whole FPDUs', async () => {
+it('a watcher that attaches while a fault slices sent bytes sees whole FPDUs', async () => {
   const tap = new TapHub();
   const host = node(tap);
   const there = await connectPair(host, host);

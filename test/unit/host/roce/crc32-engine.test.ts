@@ -3,7 +3,7 @@ import { expect, it } from 'vitest';
 import { chooseCrc32, fastestCrc32 } from '#daemon/host/roce/crc32-engine';
 import { crc32 } from '#daemon/roce/wire/crc32';
 
-it('takes the CRC-32 of zlib, and the table where Node.js has none', () => {
+it('uses the CRC-32 of zlib, or the table if Node.js has none', () => {
   expect(chooseCrc32()).toBe(zlibCrc32);
   expect(chooseCrc32({})).toBe(crc32);
   const bytes = new TextEncoder().encode('123456789');
@@ -11,7 +11,7 @@ it('takes the CRC-32 of zlib, and the table where Node.js has none', () => {
   expect(chooseCrc32({})(bytes.subarray(4), crc32(bytes.subarray(0, 4)))).toBe(0xcbf43926);
 });
 
-it('takes another where packets leave the host, if it is there and right', () => {
+it('uses another one where packets leave the host, if it is available and correct', () => {
   const other = (bytes: Uint8Array, initial?: number) => crc32(bytes, initial);
   expect(fastestCrc32(() => other)).toBe(other);
   expect(fastestCrc32(() => (bytes) => crc32(bytes))).toBe(zlibCrc32);

@@ -47,7 +47,7 @@ describe.each([
   ['first', [open, named]],
   ['second', [named, open]],
 ] as const)('a RoCE device for every address, given %s', (_, devices) => {
-  it('has no GID of the other one, and each reaches itself by all of its own', async () => {
+  it('has no GID of the other one, and reaches itself by each of its own', async () => {
     await using rnic = await createEmbedded({ devices });
     const tables = [];
     for (const name of ['open', 'named']) {

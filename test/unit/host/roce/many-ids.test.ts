@@ -75,7 +75,7 @@ class ManyIds extends RoceWorld {
   }
 }
 
-it('asks again for some of the ids that found no listener', () => {
+it('retries some of the ids that found no listener', () => {
   const world = new ManyIds();
   const ids = Array.from({ length: MANY }, () => world.resolved());
   for (const id of ids) {

@@ -157,7 +157,7 @@ function listenersOf(group: string): number {
 }
 
 describe('a multicast group of two hosts', () => {
-  it('reaches every queue pair once, the own ones of the sender, too', async () => {
+  it('reaches every queue pair once, including those of the sender', async () => {
     const [sender, own] = [near.end(), near.end()];
     const [one, two, outside] = [far.end(), far.end(), far.end()];
     near.attach(own);
@@ -208,7 +208,7 @@ describe('a multicast group of two hosts', () => {
     expect(listenersOf(group)).toBe(0);
   });
 
-  it('drops and counts what does not belong to it', async () => {
+  it('drops and counts foreign packets', async () => {
     const end = far.end();
     far.attach(end);
     far.expectOne(end);
@@ -229,7 +229,7 @@ describe('a multicast group of two hosts', () => {
     expect(end.completions.poll()).toBeUndefined();
   });
 
-  it('is not looked at when a queue pair ends that is in others', () => {
+  it('is not visited when a queue pair of other groups ends', () => {
     const rig = new ProgramRig();
     const [member, other] = [rig.createQP(QPType.ud), rig.createQP(QPType.ud)];
     for (let number = 1; number <= 100; number += 1) far.attach({ qp: member }, `ff15::${number}`);
@@ -263,7 +263,7 @@ describe('a multicast group of two hosts', () => {
     far.attach({ qp: second }, group(257));
   });
 
-  it('stays within the host where the port is taken, and says so once', async () => {
+  it('stays within the host if the port is in use, and reports it once', async () => {
     const taken = createSocket('udp4');
     taken.bind(ROCE_PORT, groupAt(5));
     await once(taken, 'listening');
@@ -281,7 +281,7 @@ describe('a multicast group of two hosts', () => {
 });
 
 describe('a datagram to an address', () => {
-  it('does not come from a device of the same host by UDP, whatever it says', async () => {
+  it('is not accepted by UDP from a device of the same host', async () => {
     const end = far.end();
     far.expectOne(end);
     // Any user of this machine may send from there.

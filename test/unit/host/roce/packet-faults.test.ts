@@ -69,7 +69,7 @@ class Faulty extends RoceWorld {
 }
 
 describe('a fault of packets', () => {
-  it('drop: what is lost is sent again, and counted', () => {
+  it('drop: a lost packet is retransmitted, and counted', () => {
     const world = new Faulty();
     const fault = world.fault({ kind: 'drop', opcode: 'send', nth: 2 });
     world.expectMessages(2);
@@ -79,7 +79,7 @@ describe('a fault of packets', () => {
     expect(world.counters(0)['rcvd_seq_err']).toBe(1);
   });
 
-  it('drop: also one that was there before the devices had a network', () => {
+  it('drop: also for a fault added before the network of the devices', () => {
     const world = new RoceWorld(2, ROCE_DEVICE_PARTS);
     const fault = world.host.faults.add({ kind: 'drop', opcode: 'send', nth: 1 }, undefined);
     world.host.addRoceNetwork(ROCE_NETWORK_PARTS);
@@ -92,7 +92,7 @@ describe('a fault of packets', () => {
     expect(fault.status.fired).toBe(1);
   });
 
-  it('drop: the last packet of a message comes after a timeout', () => {
+  it('drop: the last packet of a message arrives after a timeout', () => {
     const world = new Faulty();
     world.fault({ kind: 'drop', opcode: 'send', nth: 3 });
     world.expectMessages(1);
@@ -121,7 +121,7 @@ describe('a fault of packets', () => {
     expect(world.counters(1)['duplicate_request']).toBe(6);
   });
 
-  it('reorder: requests that come too early are sent again', () => {
+  it('reorder: requests that arrive early are retransmitted', () => {
     const world = new Faulty();
     const fault = world.fault({ kind: 'reorder', opcode: 'send', nth: 2 });
     world.expectMessages(2);
@@ -129,7 +129,7 @@ describe('a fault of packets', () => {
     expect(world.counters(1)['out_of_seq_request']).toBeGreaterThan(0);
   });
 
-  it('reorder: a packet that nothing overtakes comes late', () => {
+  it('reorder: a packet that nothing overtakes is delayed', () => {
     const world = new Faulty();
     world.fault({ kind: 'reorder', opcode: 'send', nth: 3 });
     world.send();
@@ -161,7 +161,7 @@ describe('a fault of packets', () => {
     expect(world.counters(1)).toMatchObject({ out_of_seq_request: 0, duplicate_request: 0 });
   });
 
-  it('delay: what it holds back arrives when it is removed', () => {
+  it('delay: its packets arrive when it is removed', () => {
     const world = new Faulty();
     const { id } = world.fault({ kind: 'delay', ms: 3_600_000, direction: 'out', opcode: 'send' });
     world.send();
@@ -187,14 +187,14 @@ describe('a fault of packets', () => {
     expect(world.ends[1].completions.outcome()).toEqual([[1, CQEStatus.wrFlushErr]]);
   });
 
-  it('nak psn-sequence: the request is sent again', () => {
+  it('nak psn-sequence: the request is retransmitted', () => {
     const world = new Faulty();
     world.fault({ kind: 'nak', syndrome: 'psn-sequence', nth: 2 });
     world.expectMessages(2);
     expect(world.counters(0)['rcvd_seq_err']).toBeGreaterThanOrEqual(1);
   });
 
-  it('rnr: the sender waits for the receiver’s timer, then sends again', () => {
+  it('rnr: the sender waits for the receiver’s timer, then retries', () => {
     const world = new Faulty();
     const fault = world.fault({ kind: 'rnr', nth: 1 });
     world.send();
@@ -208,7 +208,7 @@ describe('a fault of packets', () => {
     expect(world.counters(1)['send_rnr_err']).toBe(1);
   });
 
-  it('rnr: without end, the sender gives up', () => {
+  it('rnr: without limit, the sender gives up', () => {
     const world = new Faulty();
     world.fault({ kind: 'rnr' });
     expect(world.outcome()).toBe(CQEStatus.rnrRetryExcErr);

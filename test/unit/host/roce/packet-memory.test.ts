@@ -101,7 +101,7 @@ describe('memory that is reached by system calls', () => {
     expect([from.reads, to.writes]).toEqual([1, 1]);
   });
 
-  it('is read once for all that Reads of a turn ask for', () => {
+  it('is read once for all Reads of a turn', () => {
     const world = new RoceWorld();
     const [a, b, , from] = calledPair(world);
     const length = 20_000;
@@ -190,7 +190,7 @@ describe('memory that is reached by system calls', () => {
   it.each([
     ['RC', QPType.rc],
     ['UC', QPType.uc],
-  ])('of %s fails the work request whose memory is gone, and no other is blamed', (_, type) => {
+  ])('of %s fails only the work request whose memory is gone', (_, type) => {
     const world = new RoceWorld();
     const [a, b, from] = calledPair(world, type);
     for (const id of [1, 2, 3]) b.receives.post(id, [b.piece(64 * id, 64)]);
@@ -213,7 +213,7 @@ describe('memory that is reached by system calls', () => {
     expect(b.completions.outcome()).toEqual([]);
   });
 
-  it('is not acknowledged, and nothing received succeeds, when it is gone', () => {
+  it('fails every received message, without an acknowledgement, when it is gone', () => {
     const world = new RoceWorld();
     const [a, b, , to] = calledPair(world);
     b.receives.post(1, [b.piece(2000, 64)]);
@@ -236,7 +236,7 @@ describe('memory that is reached by system calls', () => {
   });
 });
 
-describe('memory that takes its time', () => {
+describe('slow memory', () => {
   function slowPair(world: RoceWorld): [RoceEnd, RoceEnd, SlowBacking] {
     let memory: SlowBacking | undefined;
     const a = world.end(0);
@@ -256,7 +256,7 @@ describe('memory that takes its time', () => {
     a.ring();
   }
 
-  it('has a Write acknowledged only once it is there', () => {
+  it('acknowledges a Write only once it is placed', () => {
     const world = new RoceWorld();
     const [a, b, memory] = slowPair(world);
     write(a, b);
@@ -295,7 +295,7 @@ describe('memory that takes its time', () => {
     }
   });
 
-  it('never has a Write acknowledged that was lost', () => {
+  it('never acknowledges a lost Write', () => {
     const world = new RoceWorld();
     const [a, b, memory] = slowPair(world);
     write(a, b);

@@ -158,7 +158,7 @@ describe('packets between two devices of a host', () => {
     expect(b.completions.outcome()).toEqual([[2, success]]);
   });
 
-  it('are lost on the way to a queue pair that is not there, and the sender gives up', () => {
+  it('are lost on the way to a missing queue pair, and the sender gives up', () => {
     const world = new RoceWorld();
     const [a, b] = world.pair(QPType.rc, { timeout: 10, retryCount: 3 });
     b.qp.close(world.host.now());
@@ -176,7 +176,7 @@ describe('packets between two devices of a host', () => {
     expect(world.adapter(0).hwCounters).toMatchObject(counters);
   });
 
-  it('fail a queue pair without a command: receives that are posted later come back', () => {
+  it('fail a queue pair without a command: later receives are flushed', () => {
     const world = new RoceWorld();
     const [a, b] = world.pair(QPType.rc, { timeout: 10, retryCount: 3 });
     b.qp.close(world.host.now());
@@ -223,7 +223,7 @@ describe('packets between two devices of a host', () => {
     expect(world.adapter(1).hwCounters).toMatchObject({ link_downed: 1, rcvd_pkts: 1 });
   });
 
-  it('tell the sender of a refused access before the refusing queue pair is gone', () => {
+  it('report a refused access to the sender before the refusing queue pair is gone', () => {
     const world = new RoceWorld();
     const [a, b] = world.pair();
     const sges = [a.piece(0, 10)];
@@ -250,7 +250,7 @@ describe('packets between two devices of a host', () => {
     expect(a.completions.outcome()).toEqual([[1, success]]);
   });
 
-  it('come only from the queue pair that their receiver has named', () => {
+  it('are accepted only from the queue pair that their receiver has named', () => {
     const world = new RoceWorld(3);
     const [a, b] = world.pair(QPType.uc);
     const stranger = world.end(2, QPType.uc);
@@ -380,7 +380,7 @@ describe('packets between two devices of a host', () => {
     expect(counters).toMatchObject({ undeliverable: 0, sentPackets: 4 * burst });
   });
 
-  it('fail a queue pair whose receive finds its completion queue full, and its peer gets no answer', () => {
+  it('fail a queue pair whose receive finds its completion queue full, without a reply to its peer', () => {
     const world = new RoceWorld();
     const [a, b] = world.pair(QPType.rc, { retryCount: 1, timeout: 10 });
     const room = b.qp.recvCQ.count;

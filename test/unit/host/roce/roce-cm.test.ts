@@ -106,7 +106,7 @@ class CmWorld extends RoceWorld {
 }
 
 describe('a connection that the host moves', () => {
-  it('tells both ends what the other said, and carries data', () => {
+  it('passes parameters to both ends, and carries data', () => {
     const world = new CmWorld();
     const listener = world.listener();
     const active = world.initialised(0);
@@ -240,7 +240,7 @@ describe('a connection that its programs move', () => {
     world.host.drain();
   };
 
-  it('gets its attributes, and an event of its own for the answer', () => {
+  it('gets its attributes, and a separate event for the reply', () => {
     const world = new CmWorld();
     const { active, passive, dialer, acceptor } = requested(world);
     move(world, passive, acceptor);
@@ -306,7 +306,7 @@ describe('a connection that its programs move', () => {
     }
   });
 
-  it('takes the timeout and the type of service that it wants', () => {
+  it('uses its timeout and type of service', () => {
     const world = new CmWorld();
     world.listener();
     const id = world.cm.createId('dialer');
@@ -347,7 +347,7 @@ describe('a datagram service', () => {
     expect(world.events).toEqual([]);
   });
 
-  it('that is not there, or refuses, is told by a status', () => {
+  it('that is missing, or rejects, is reported by a status', () => {
     const world = new CmWorld();
     const missing = world.resolved(AT, PortSpace.udp);
     world.cm.request(missing, PROGRAM);

@@ -152,7 +152,7 @@ describe('the UDP link', () => {
     });
   });
 
-  it('keeps what the kernel has no room for, and sends it later', async () => {
+  it('keeps packets that the kernel has no room for, and sends them later', async () => {
     const path = link.path(port, OWN, VECTOR);
     if (path === undefined) throw new Error('no path');
     for (const length of [12, 16]) {
@@ -175,7 +175,7 @@ describe('the UDP link', () => {
     expect(port.counters.undeliverable).toBe(0);
   });
 
-  it('takes packets of any identification, and knows it', async () => {
+  it('accepts packets with any identification, and determines it', async () => {
     link.listen(port, OWN);
     const sizes = [12, 16, 128, 140, 144, 1036, 4124];
     sizes.forEach((size, index) => {
@@ -205,7 +205,7 @@ describe('the UDP link', () => {
     expect(port.counters).toMatchObject({ overShare: 300 - 256, icrcErrors: 0, malformed: 0 });
   });
 
-  it('loses nothing of a host that sends alone', async () => {
+  it('loses no packets of a host that sends alone', async () => {
     link.listen(port, OWN);
     sendAtOnce(THEIR_ADDRESS_2, datagramOf(packetOf(12), 0, PORT, FLOOD), 300);
     await until(() => arrivals.length === 300);
@@ -213,7 +213,7 @@ describe('the UDP link', () => {
     expect(port.counters.overShare).toBe(0);
   });
 
-  it('drops and counts what is damaged, and what is no packet', async () => {
+  it('drops and counts damaged and malformed packets', async () => {
     link.listen(port, OWN);
     const damaged = datagramOf(packetOf(200), 0);
     damaged[150] = (damaged[150] ?? 0) ^ 1;
@@ -237,7 +237,7 @@ describe('the UDP link', () => {
     expect(arrivals).toEqual([]);
   });
 
-  it('says what to do when the port is taken, once, and takes it later', async () => {
+  it('says once what to do when the port is in use, and binds it later', async () => {
     const other = createSocket('udp4');
     other.bind(PORT, OWN_ADDRESS);
     await once(other, 'listening');
@@ -253,7 +253,7 @@ describe('the UDP link', () => {
     expect(link.path(port, OWN, VECTOR)).toBeDefined();
   });
 
-  it('knows neither a way from a link-local GID nor from an address that is not here', () => {
+  it('has no route from a link-local GID or a foreign address', () => {
     const local = new Uint8Array(16);
     local.set([0xfe, 0x80]);
     expect(link.pathMtu(port, local, local)).toBe(0);

@@ -83,7 +83,7 @@ describe('datagrams in memory', () => {
     expect(take(to)).toBeUndefined();
   });
 
-  it('have no one at a port that is closed, or twice', () => {
+  it('have no receiver at a closed port, and one at most', () => {
     const { network, turns } = newNetwork();
     const from = network.open(ONE, 1, () => undefined);
     const to = network.open(OTHER, 2, () => expect.unreachable());

@@ -39,7 +39,7 @@ function answer(text: string): string | undefined {
   return hexOf(target.subarray(1, ANSWER_BYTES + 1));
 }
 
-describe('packets that come', () => {
+describe('received packets', () => {
   it('pass if their chunks fit, padded or not at the end', () => {
     expect(judge(`${header(TAG)} ${SACK} ${DATA}`)).toBe(Verdict.pass);
     expect(judge(`${header(TAG)} ${BARE_DATA}`)).toBe(Verdict.pass);
@@ -79,7 +79,7 @@ describe('packets that come', () => {
     expect(judge(text)).toBe(Verdict.malformed);
   });
 
-  it('are judged and answered without reading beyond them, whatever they are', () => {
+  it('are judged and answered without reading past their end, whatever they are', () => {
     const packet = fc.uint8Array({ minLength: PACKET_BYTES_MIN, maxLength: 200 });
     fc.assert(
       fc.property(packet, fc.constantFrom(0, 1, 2, 6, 0xc0), (random, type) => {
@@ -97,7 +97,7 @@ describe('packets that come', () => {
   });
 });
 
-describe('what concerns nothing here', () => {
+describe('a packet for no association', () => {
   it('is answered by an ABORT with the tag of the INIT', () => {
     expect(answer(INIT)).toBe('1c061388010203040000000006000004');
   });

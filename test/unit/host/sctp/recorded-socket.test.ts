@@ -154,7 +154,7 @@ describe('messages that are recorded as packets', () => {
     expect(end.texts).toEqual(['[fd00::1]:7 > [fd00::2]:8 SCTP DATA SSN 3: session Terminate']);
   });
 
-  it('are not those that had no room, nor parts, nor notifications', () => {
+  it('exclude messages without room, parts, and notifications', () => {
     const end = new End();
     end.socket.room = false;
     end.recorded.send(0, CONTROL, TERMINATE);
@@ -169,7 +169,7 @@ describe('messages that are recorded as packets', () => {
     expect(end.packets).toHaveLength(1);
   });
 
-  it('are cut where no packet holds them', () => {
+  it('are cut if no packet holds them', () => {
     const end = new End();
     end.recorded.send(0, CONTROL, new Uint8Array(65_537));
     end.recorded.send(0, CONTROL, TERMINATE);
@@ -251,7 +251,7 @@ describe('messages that are recorded as packets', () => {
     expect(other.texts).toEqual([...init, `${THERE} SCTP ABORT`]);
   });
 
-  it('are none of an association that never came up', () => {
+  it('are absent for an association that never came up', () => {
     const end = new End();
     end.tell({ ...UP, state: 'cannot-start', aborted: true });
     end.recorded.close();

@@ -35,7 +35,7 @@ describe('the bytes on a descriptor', () => {
     expect(path.bytes).toBe(3);
   });
 
-  it('seventeen at most, which are taken with the last records', () => {
+  it('at most seventeen, which are removed with the last records', () => {
     const { queue: events, path } = queue();
     events.attach(path);
     for (let record = 0; record < 20; record += 1) events.push(`${record}`, 'x');
@@ -183,7 +183,7 @@ describe('records that the program sees', () => {
     expect(shown.events.welcome).toBe('7 4096');
   });
 
-  it('are asked for once they fill the memory, in order, and then fill it again', () => {
+  it('are requested once they fill the memory, in order, and then fill it again', () => {
     const shown = new Shown();
     const all = Array.from({ length: 1000 }, (_, index) => index);
     for (const record of all) shown.events.push(record, 'x');

@@ -50,7 +50,7 @@ it('may end meanwhile; the next is served', async () => {
   next.close();
 });
 
-it('is refused for its own faults: EACCES for an event queue that is none', async () => {
+it('is refused for its own mistakes: EACCES for an invalid event queue', async () => {
   const client = await ShimClient.open(rig.socketPath, Role.event, bytesOf('aa*16'));
   expect(client.welcome.errno).toBe(ERRNO.EACCES.number);
   await client.closed();

@@ -59,7 +59,7 @@ describe('the range of a registration', () => {
     expect(covers).toBe(usable);
   });
 
-  it('passes on the mappings that overlap it alone, of thousands', () => {
+  it('passes on only the overlapping ones of thousands of mappings', () => {
     const asked: number[] = [];
     fd = openSync(join(folder, 'maps'), 'r');
     const visit: Parameters<typeof coversRange>[0] = (from, end, take) => {
@@ -74,7 +74,7 @@ describe('the range of a registration', () => {
     expect(asked).toEqual([0x1000, 0x3000, 0x4000]);
   });
 
-  it('takes a region of very many mappings without looking at all of them', () => {
+  it('accepts a region of very many mappings without reading all of them', () => {
     let looked = 0;
     const piece = { readable: true, writable: true, device: undefined };
     const visit: Parameters<typeof coversRange>[0] = (from, end, take) => {

@@ -446,7 +446,7 @@ describe('a connection', () => {
     expect(await rig.event(other)).toMatchObject({ id, type: REJECTED });
   });
 
-  it('whose request is still unread, among many, ends with its listener in one of some turns', async () => {
+  it('whose request is still unread, among many, ends with its listener within several turns', async () => {
     const many = 150;
     const { id: listener, port } = rig.listener(1n, many);
     const other = rig.openFile(101);
@@ -591,7 +591,7 @@ describe('the event queue', () => {
     expect(rig.write(cm.disconnect(id))).toBe(EINVAL);
   });
 
-  it('takes the requests of a listener along, and their ids', async () => {
+  it('moves the requests of a listener, and their ids', async () => {
     const { id: listener, port } = rig.listener(1n);
     const clients: CmFile = rig.openFile(101);
     const id = rig.routed(2n, port, clients);
@@ -666,7 +666,7 @@ describe('an event that the program writes', () => {
     expect(client.unreadEvents).toBe(0);
   });
 
-  it('counts for the program that takes its id over', () => {
+  it('counts against the program that takes over its id', () => {
     const { client } = rig.file;
     const id = rig.create(7n);
     rig.must(cm.writeEvent(id, USER));
@@ -743,7 +743,7 @@ describe('other commands', () => {
     }
   });
 
-  it('keep their port whatever AFONLY says later, and then one of them listens', () => {
+  it('keep their port when AFONLY changes later, and then one of them listens', () => {
     const port = rig.freePort();
     const [v6, v4] = [rig.create(1n), rig.create(2n)];
     rig.must(cm.setOption(v6, 0, 2, '01000000'));

@@ -103,7 +103,7 @@ describe('the file of rings', () => {
     rig.map(RINGS.first + RINGS.step, 8 * 32 + 8).release();
   });
 
-  it('has zeros where a ring was, and never another ring', () => {
+  it('has zeros in place of a former ring, and never another ring', () => {
     rig.must(commands.createCQ(0n, 5));
     const mapped = rig.map(RINGS.first, 8 * 32 + 8);
     mapped.view.fill(0xee);

@@ -75,7 +75,7 @@ describe('bind', () => {
     expect(bind).toThrow(fails('EADDRNOTAVAIL'));
   });
 
-  it.each(['EADDRINUSE', 'EADDRNOTAVAIL', 'EACCES'] as const)('passes on %s', (code) => {
+  it.each(['EADDRINUSE', 'EADDRNOTAVAIL', 'EACCES'] as const)('propagates %s', (code) => {
     const { manager, network } = new CmRig();
     network.refusal = code;
     expect(() => manager.bindAddr(manager.createId(0), LOCAL)).toThrow(fails(code));

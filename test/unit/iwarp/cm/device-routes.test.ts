@@ -26,7 +26,7 @@ describe('the route to an address of a device of SCTP', () => {
     expect(find(devices, '10.0.0.2')).toEqual({ address: '10.0.0.2', device: SCTP });
   });
 
-  it('is through the device to whose address the id is bound, whatever it speaks', () => {
+  it('is through the device to whose address the id is bound, whatever its protocol', () => {
     expect(find(devices, '127.0.0.3', '127.0.0.1')).toEqual({ address: '127.0.0.1', device: TCP });
     expect(find(devices, '127.0.0.3', '127.0.0.2')).toEqual({ address: '127.0.0.2', device: SCTP });
   });

@@ -60,7 +60,7 @@ describe('an initiator', () => {
     ['ENETUNREACH', CMEventType.unreachable, 'ENETUNREACH'],
     ['EADDRNOTAVAIL', CMEventType.connectError, 'EADDRNOTAVAIL'],
     ['EMFILE', CMEventType.connectError, 'EIO'],
-  ])('TCP failing with %s is event %i with %s, and the QP is free', (code, type, error) => {
+  ])('reports a TCP failure (%s) as event %i with %s, and releases the QP', (code, type, error) => {
     const rig = new CmRig();
     const { qp, endpoint } = rig.dialing();
     rig.manager.handleDialFailed(endpoint, code, rig.now);
@@ -100,14 +100,17 @@ describe('an initiator', () => {
     ['timeout', CMEventType.unreachable, 'ETIMEDOUT'],
     ['invalid-frame', CMEventType.connectError, 'EINVAL'],
     ['protocol', CMEventType.connectError, 'EINVAL'],
-  ])('a startup that fails by %s is event %i with %s, and the QP is free', (kind, type, error) => {
-    const rig = new CmRig();
-    const { id, qp, endpoint } = rig.initiating();
-    expect(rig.tell(endpoint, closedBy(kind))).toEqual([type]);
-    expect(rig.lastEvent).toMatchObject({ id, error, text: `because of ${kind}` });
-    expect(qp.told).toEqual(['attach', 'detach']);
-    rig.initiating(qp);
-  });
+  ])(
+    'reports a startup that fails by %s as event %i with %s, and releases the QP',
+    (kind, type, error) => {
+      const rig = new CmRig();
+      const { id, qp, endpoint } = rig.initiating();
+      expect(rig.tell(endpoint, closedBy(kind))).toEqual([type]);
+      expect(rig.lastEvent).toMatchObject({ id, error, text: `because of ${kind}` });
+      expect(qp.told).toEqual(['attach', 'detach']);
+      rig.initiating(qp);
+    },
+  );
 
   it('a rejection is reported with its data, then TCP is closed [MPA-7.1.2-09, MPA-7.1.4.2-01, EMPA-9.1-11]', () => {
     const rig = new CmRig();
@@ -225,7 +228,7 @@ describe('an established connection', () => {
     expect(qp.told).toEqual(['ended lost']);
   });
 
-  it.each(['us', 'peer'] as const)('tells the QP of a Terminate by %s before the end', (by) => {
+  it.each(['us', 'peer'] as const)('reports a Terminate by %s to the QP before the end', (by) => {
     const { rig, endpoint, qp } = established();
     const failure = { kind: 'protocol', text: 'CRC' };
     expect(rig.tell(endpoint, { type: 'terminated', by, failure })).toEqual([]);

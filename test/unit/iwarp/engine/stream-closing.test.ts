@@ -10,7 +10,7 @@ import { compact, LiteralPeer, StreamPair, streamOf } from '#test/support/stream
 const ODD = { fpduSize: { kind: 'fixed', mulpduBytes: 128 } } as const;
 
 describe('the beginning', () => {
-  it('a responder sends nothing before it has had an FPDU [MPA-7.1.2-11, MPA-7.1.2-07]', () => {
+  it('a responder sends nothing before it has received an FPDU [MPA-7.1.2-11, MPA-7.1.2-07]', () => {
     const user = new NaiveUser();
     user.postReceive(8);
     user.send(Uint8Array.of(0x41));
@@ -289,7 +289,7 @@ describe('a graceful end', () => {
     expect(stream.pollEvent()).toEqual({ type: 'finish' });
   });
 
-  it('waits no longer than the timeout for a peer that takes next to nothing', () => {
+  it('waits no longer than the timeout for a peer that accepts almost nothing', () => {
     const user = new NaiveUser();
     for (let i = 0; i < 50; i++) user.send(patterned(1000, i));
     const stream = streamOf({ mpaRevision: 1 }, { highWaterBytes: 1 });

@@ -3,7 +3,7 @@ import { streamFailure } from '#daemon/iwarp/engine/stream-failure';
 import { MessageFailure } from '#daemon/rnic/wire-port';
 
 describe('the failure of a stream', () => {
-  it('says by its numbers which event it is, and whether a request was refused [RDMAP-7.1-01, DDP-8.3-03, RDMAP-7-01]', () => {
+  it('identifies the event by its numbers, and whether a request was refused [RDMAP-7.1-01, DDP-8.3-03, RDMAP-7-01]', () => {
     const meanings: [number, number, string | undefined, MessageFailure | undefined][] = [
       [1, 1, 'access', undefined],
       [1, 2, undefined, undefined],

@@ -125,7 +125,7 @@ describe('a requester', () => {
     expect(peer.take().map(controlOf)).toEqual(['1100c000']);
   });
 
-  it('names what siw does to a queued read of no bytes', () => {
+  it('names the siw bug in a queued Read of no bytes', () => {
     const peer = reading(0).feed(response('c1', '0000000000001000', '41*400'));
     expect(peer.failure).toMatchObject({ layer: 1, quirk: 'siw-queued-zero-length-read' });
   });

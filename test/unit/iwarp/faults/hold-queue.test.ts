@@ -122,7 +122,7 @@ describe('HoldQueue', () => {
     expect(second.cutBy(reset, 6, 0)).toBe(0);
   });
 
-  it('passes a long read that is cut into single bytes', () => {
+  it('passes a long read in single bytes', () => {
     const queue = new HoldQueue();
     const read = new Uint8Array(1 << 18).map((_, at) => at);
     queue.push(read, [], 1);

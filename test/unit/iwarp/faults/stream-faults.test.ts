@@ -154,7 +154,7 @@ describe('a startup frame that leaves under a fault', () => {
     expect(request.faults.outbound.poll(0)).toMatchObject({ type: 'bytes' });
   });
 
-  it('mpa-silent: holds a Reply as long as the fault exists', () => {
+  it('mpa-silent: holds a Reply until the fault is removed', () => {
     const { faults } = framed({ kind: 'mpa-silent' }, REPLY.slice());
     expect(faults.drains).toBe(false);
     faults.setFaults([]);

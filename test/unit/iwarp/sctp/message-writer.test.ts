@@ -66,7 +66,7 @@ describe('the messages of a session', () => {
     expect(poll(writer)).toEqual(['16 000105']);
   });
 
-  it('go through more chunks and a longer ring than there are at first, and release them', () => {
+  it('use more chunks and a longer ring than the initial ones, and release them', () => {
     const pool = dirtyPool();
     const writer = writerOf({ pool });
     const expected: string[] = [];
@@ -135,7 +135,7 @@ describe('the size of a segment', () => {
     expect(segmentMaxBytes(100_000)).toBe(65_535);
   });
 
-  it('follows a policy only as far as the path goes [SCTP-9-02]', () => {
+  it('follows a policy only within the path MTU [SCTP-9-02]', () => {
     expect(segmentBytes({ kind: 'emss' }, 1444)).toBe(1426);
     expect(segmentBytes({ kind: 'large' }, 1444)).toBe(1426);
     expect(segmentBytes({ kind: 'fixed', mulpduBytes: 9000 }, 1444)).toBe(1426);

@@ -16,7 +16,7 @@ describe('the order of DDP-SSNs', () => {
     expect(late.next).toEqual({ payloadProtocol: 16, bytes: BYTES });
   });
 
-  it('keeps a copy of what is ahead until it is due [SCTP-10-02]', () => {
+  it('keeps a copy of early messages until they are due [SCTP-10-02]', () => {
     const sequencer = new Sequencer();
     const lent = bytesOf('aabb');
     expect(sequencer.take(1, 17, lent)).toBe('held');
@@ -29,7 +29,7 @@ describe('the order of DDP-SSNs', () => {
     sequencer.assertInvariants();
   });
 
-  it('refuses what came before, or twice', () => {
+  it('rejects old and duplicate messages', () => {
     const sequencer = new Sequencer(5);
     expect(sequencer.take(4, 16, BYTES)).toBe('past');
     expect(sequencer.take(7, 16, BYTES)).toBe('held');

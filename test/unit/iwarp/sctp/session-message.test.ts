@@ -53,7 +53,7 @@ describe('a session control message', () => {
     },
   );
 
-  it('is told from a segment by payload protocol 17, a segment has 16 [SCTP-5.2-01]', () => {
+  it('differs from a segment by payload protocol 17 instead of 16 [SCTP-5.2-01]', () => {
     expect(PayloadProtocol).toEqual({ segment: 16, sessionControl: 17 });
   });
 
@@ -84,7 +84,7 @@ describe('a session control message', () => {
     expect(parseSessionMessage(bytesOf('0000 0005 8010c008 00*509'))).toBe('private-data');
   });
 
-  it('that rejects may lack the enhanced word, no other one may [SCTPE-7-04]', () => {
+  it('that rejects may lack the enhanced word, unlike all others [SCTPE-7-04]', () => {
     expect(parseSessionMessage(bytesOf('0000 0007'))).toEqual(message(7));
     for (const hex of ['0000 0005', '0000 0006', '0000 0007 8010c0', '0000 0005 8010c0']) {
       expect(parseSessionMessage(bytesOf(hex))).toBe('enhanced');

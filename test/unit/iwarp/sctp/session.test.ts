@@ -53,7 +53,7 @@ describe('the active side', () => {
     expect(end).toBe('17 00020004');
   });
 
-  it('leaves values alone that the peer does not negotiate [SCTPE-9.1-02]', () => {
+  it('keeps values that the peer does not negotiate [SCTPE-9.1-02]', () => {
     const session = LiteralSession.connecting({ ird: 6, ord: 7 });
     expect(session.take()).toEqual(['17 0000000500060007']);
     session.control('0000 0006 3fff3fff');
@@ -160,7 +160,7 @@ describe('the passive side', () => {
     ]);
   });
 
-  it('answers enhanced requests enhanced, and with no more than the peer can take [SCTPE-10-01, SCTPE-9.1-01, SCTPE-9.1-02, SCTPE-9.2-01]', () => {
+  it('answers enhanced requests enhanced, within the limits of the peer [SCTPE-10-01, SCTPE-9.1-01, SCTPE-9.1-02, SCTPE-9.2-01]', () => {
     const session = LiteralSession.listening();
     session.control('0000 0005 8002c008');
     session.accept('', { ird: 8, ord: 8 });
@@ -172,7 +172,7 @@ describe('the passive side', () => {
     expect(open.events[1]).toMatchObject({ type: 'established', ird: 3, ord: 4 });
   });
 
-  it('rejects at its consumer’s word, enhanced if the request was [SCTP-6.3-02, SCTPE-7-04]', () => {
+  it('rejects if its consumer does, enhanced if the request was [SCTP-6.3-02, SCTPE-7-04]', () => {
     const session = LiteralSession.listening();
     session.control('0000 0001').stream.reject(bytesOf('6e6f'), 0);
     expect(session.run().take()).toEqual(['17 000000036e6f']);
@@ -181,21 +181,21 @@ describe('the passive side', () => {
     expect(enhanced.run().take()).toEqual(['17 0000000700080008']);
   });
 
-  it('refuses with a Terminate when it is not the consumer who says no [SCTP-5.2.3-06, SCTP-6.3-02]', () => {
+  it('refuses with a Terminate when the refusal is not its consumer’s [SCTP-5.2.3-06, SCTP-6.3-02]', () => {
     const session = LiteralSession.listening();
     session.control('0000 0005 00010001').stream.refuse(0);
     expect(session.run().take()).toEqual(['17 00000004']);
     expect(session.acknowledge().layer.reusable).toBe(true);
   });
 
-  it('refuses an enhanced request where only plain ones are spoken', () => {
+  it('refuses an enhanced request where only plain ones are supported', () => {
     const session = LiteralSession.listening({ enhancedSupported: false });
     session.control('0000 0005 00010001');
     expect(session.take()).toEqual(['17 00000004']);
     expect(session.types).toEqual(['closed']);
   });
 
-  it('holds segments that come before the consumer has answered, within bounds', () => {
+  it('holds segments that arrive before the consumer has answered, within bounds', () => {
     const session = LiteralSession.listening();
     session.user.postReceive(16);
     session.control('0000 0001').segment(`0001 ${SEND(1)} 6869`);
@@ -210,7 +210,7 @@ describe('the passive side', () => {
     expect(flooded.layer.heldCount).toBe(0);
   });
 
-  it('holds more of what overtakes the Accept that it waits for', () => {
+  it('holds more messages that overtake the awaited Accept', () => {
     const session = LiteralSession.connecting({ mpaRevision: 1 });
     session.user.postReceive(1400, 60);
     for (let n = 60; n > 0; n -= 1) session.segment(`${ssn(n)} ${SEND(n)} 00*1300`);
@@ -219,7 +219,7 @@ describe('the passive side', () => {
     expect(session.types).toEqual(['established']);
   });
 
-  it('still holds what comes out of order when its own half has ended', () => {
+  it('still holds out-of-order messages when its own half has ended', () => {
     const session = LiteralSession.accepted();
     session.user.postReceive(1400, 60);
     session.stream.disconnect(0);
@@ -255,7 +255,7 @@ describe('the passive side', () => {
 });
 
 describe('a session', () => {
-  it('judges messages in the order of their DDP-SSNs, however they come [SCTP-6.1-02, SCTP-10-02]', () => {
+  it('judges messages in the order of their DDP-SSNs, however they arrive [SCTP-6.1-02, SCTP-10-02]', () => {
     const session = LiteralSession.connecting({ mpaRevision: 1 });
     session.user.postReceive(16, 3);
     session.control('0003 0004');
@@ -355,7 +355,7 @@ describe('a session', () => {
     expect(session.user.delivered).toEqual([]);
   });
 
-  it('is lost with its association, and its consumer is told [SCTP-11.3-01]', () => {
+  it('is lost with its association, and notifies its consumer [SCTP-11.3-01]', () => {
     for (const session of [
       LiteralSession.open(),
       LiteralSession.connecting(),

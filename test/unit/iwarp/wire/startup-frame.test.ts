@@ -76,7 +76,7 @@ describe('startup frames, golden', () => {
     expect(hexOf(emitted(frame))).toBe(hexOf(bytes));
   });
 
-  it.each(vectors.tolerated)('$id: $meaning, read as if written right', (vector) => {
+  it.each(vectors.tolerated)('$id: $meaning, read despite reserved bits', (vector) => {
     const frame = frameOf(vector);
     expect(parseStartupFrame(bytesOf(vector.bytes), frame.kind)).toEqual(frame);
   });

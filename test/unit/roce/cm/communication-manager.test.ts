@@ -30,13 +30,13 @@ function fieldsOf(mad: Uint8Array) {
 }
 
 describe('a communication manager', () => {
-  it('has nothing to do at first', () => {
+  it('is idle at first', () => {
     const { manager } = new CmPair().active;
     expect(manager.pollEffect()).toBeUndefined();
     expect(manager.nextDeadline()).toBe(Number.POSITIVE_INFINITY);
   });
 
-  it('connects by REQ, REP and RTU, and tells each end what the other said', () => {
+  it('connects by REQ, REP and RTU, and passes parameters to both ends', () => {
     const pair = listening();
     const { active, passive } = pair;
     const dialer = active.connect(passive, 0);
@@ -131,7 +131,7 @@ describe('a communication manager', () => {
     expect(manager.qpAttributes(connection, QPState.RTS).mask).toBe(0x10001);
   });
 
-  it('rejects what has no listener with reason 8', () => {
+  it('rejects requests without a listener with reason 8', () => {
     const pair = new CmPair();
     pair.active.connect(pair.passive, 0);
     pair.settle();
@@ -141,7 +141,7 @@ describe('a communication manager', () => {
     expect(pair.passive.manager.heldCounts()).toEqual(NOTHING);
   });
 
-  it('rejects with data of the program, and only once', () => {
+  it('rejects once, with data of the program', () => {
     const pair = listening();
     const { request } = pair.requested();
     pair.passive.manager.reject(request, 28, Uint8Array.of(9, 8), 0);
@@ -151,7 +151,7 @@ describe('a communication manager', () => {
     expect(() => pair.passive.manager.reject(request, 28, NO_BYTES, 0)).toThrow('idle');
   });
 
-  it('can reject an answer, which ends in timewait', () => {
+  it('can reject a reply, which ends in timewait', () => {
     const pair = listening();
     const { dialer, request } = pair.requested();
     pair.passive.manager.accept(request, FACTS, 0);
@@ -166,7 +166,7 @@ describe('a communication manager', () => {
     ['REQ', 92],
     ['REP', 196],
     ['REJ', 148],
-  ])('takes as much private data as a %s holds', (name, max) => {
+  ])('accepts as much private data as a %s holds', (name, max) => {
     const pair = listening();
     const much = new Uint8Array(max + 1);
     if (name === 'REQ') {
@@ -188,7 +188,7 @@ describe('a communication manager', () => {
 describe('a listener', () => {
   const ALL = { port: undefined, gid: undefined, family: undefined } as const;
 
-  it('has its service for itself', () => {
+  it('has its service exclusively', () => {
     const { active } = new CmPair();
     active.listen();
     expect(() => active.listen()).toThrow('the service id already has a listener');
@@ -214,7 +214,7 @@ describe('a listener', () => {
     expect(chosenListener()).toBe('IPv4');
   });
 
-  it('has as many requests wait as its backlog, and rejects the next', () => {
+  it('queues up to its backlog, and rejects the next request', () => {
     const pair = new CmPair();
     pair.passive.listen(2);
     for (let qpn = 1; qpn <= 3; qpn += 1) pair.active.connect(pair.passive, 0, { qpn });
@@ -224,7 +224,7 @@ describe('a listener', () => {
     expect(pair.passive.manager.counters.refused).toBe(1);
   });
 
-  it('leaves requests that were reported to their owners when it goes', () => {
+  it('leaves reported requests to their owners when it closes', () => {
     const pair = new CmPair();
     const listener = pair.passive.listen();
     const { request } = pair.requested();
@@ -235,10 +235,10 @@ describe('a listener', () => {
   });
 });
 
-describe('what is lost', () => {
+describe('a lost message', () => {
   const MESSAGES: readonly CmMessageName[] = ['REQ', 'REP', 'RTU', 'DREQ', 'DREP'];
 
-  it.each(MESSAGES)('is made up for: a %s', (lost) => {
+  it.each(MESSAGES)('is retransmitted: a %s', (lost) => {
     const pair = listening();
     let drops = 2;
     pair.fate = (mad, _from, name) => {
@@ -267,7 +267,7 @@ describe('what is lost', () => {
     expect(passive.eventTypes).toEqual(['timewait-exit']);
   });
 
-  it('a REJ is sent again when the request comes again, without a second request', () => {
+  it('REJ is sent again for a repeated request, which is not reported again', () => {
     const pair = listening();
     let drops = 1;
     pair.fate = (mad, _from, name) => (name === 'REJ' && drops-- > 0 ? [] : [mad]);
@@ -280,7 +280,7 @@ describe('what is lost', () => {
     expect(pair.passive.manager.heldCounts()).toEqual({ ...NOTHING, ibListeners: 1 });
   });
 
-  it('without an end makes a peer unreachable after 16 requests, and 103 s', () => {
+  it('makes a peer unreachable after 16 requests in 103 s, if all are lost', () => {
     const pair = listening();
     pair.fate = () => [];
     pair.active.connect(pair.passive, 0);
@@ -312,8 +312,8 @@ describe('what is lost', () => {
   });
 });
 
-describe('what comes twice', () => {
-  it('happens once', () => {
+describe('a duplicate', () => {
+  it('is handled once', () => {
     const pair = listening();
     pair.fate = (mad) => [mad, mad];
     const { dialer, acceptor } = pair.established();
@@ -326,7 +326,7 @@ describe('what comes twice', () => {
     expect([pair.active.events, pair.passive.events]).toEqual([[], []]);
   });
 
-  it('while the program thinks is answered by an MRA, so that its peer waits', () => {
+  it('is answered by an MRA while the program decides, so its peer waits', () => {
     const pair = listening();
     const { request } = pair.requested();
     pair.advance(300 * SECOND);
@@ -364,7 +364,7 @@ describe('what comes twice', () => {
 });
 
 describe('the end of a connection', () => {
-  it('comes to its dialer when the acceptor answers, and to both once packets are gone', () => {
+  it('is reported to its dialer when the acceptor answers, and to both once packets are gone', () => {
     const pair = listening();
     const { active, passive } = pair;
     const { dialer, acceptor } = pair.established();
@@ -458,7 +458,7 @@ describe('the end of a connection', () => {
     ];
 
   it.each(DESTROYED)(
-    'is told to the peer when its owner forgets a connection %s',
+    'is reported to the peer when its owner forgets a connection %s',
     (_, make, received) => {
       const pair = listening();
       const [connection, which] = make(pair);
@@ -496,7 +496,7 @@ describe('data before the RTU', () => {
   });
 });
 
-describe('a question for a service', () => {
+describe('a service lookup', () => {
   const ask = (pair: CmPair) => {
     const path = pair.active.pathTo(pair.passive);
     const asked = pair.active.manager.askService(
@@ -606,7 +606,7 @@ describe('the account of an owner', () => {
     pair.active.connect(pair.passive, pair.now);
   });
 
-  it('that has no more for its listeners leaves requests without an answer', () => {
+  it('without room for its listeners leaves requests unanswered', () => {
     const pair = listening();
     const listeners = new Account(1);
     pair.passive.accounts.set('listener', listeners);

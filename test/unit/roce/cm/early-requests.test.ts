@@ -29,7 +29,7 @@ function early(pair: CmPair, qpn = 0x12) {
 const held = (pair: CmPair) => pair.passive.manager.heldCounts().ibEarly;
 
 describe('a request without a listener yet', () => {
-  it('comes to the listener that begins to within three seconds', () => {
+  it('is passed to a listener that starts within three seconds', () => {
     const pair = connected();
     const dialer = early(pair);
     pair.advance(2.9 * SECOND);
@@ -48,7 +48,7 @@ describe('a request without a listener yet', () => {
     expect(held(pair)).toBe(0);
   });
 
-  it('is rejected after three seconds, before its peer sends it again', () => {
+  it('is rejected after three seconds, before its peer retries', () => {
     const pair = connected();
     early(pair);
     const sent = pair.active.sent.length;
@@ -107,7 +107,7 @@ describe('a request without a listener yet', () => {
     expect(pair.passive.take('request').listener.tag).toBe('its own');
   });
 
-  it('that comes twice is held once, and reported once', () => {
+  it('that is duplicated is held once, and reported once', () => {
     const pair = connected();
     pair.fate = (mad, _, name) => (name === 'REQ' ? [mad, mad] : [mad]);
     early(pair);
@@ -118,7 +118,7 @@ describe('a request without a listener yet', () => {
     expect(pair.passive.eventTypes).toEqual(['request']);
   });
 
-  it('is forgotten when its peer gives it up', () => {
+  it('is forgotten when its peer cancels it', () => {
     const pair = connected();
     const dialer = early(pair);
     pair.active.manager.destroy(dialer, pair.now);
@@ -130,7 +130,7 @@ describe('a request without a listener yet', () => {
     expect(pair.passive.events).toEqual([]);
   });
 
-  it('is not overwritten by what comes later in the same buffer', () => {
+  it('is not overwritten by later messages in the same buffer', () => {
     const pair = connected();
     const buffer = new Uint8Array(256);
     pair.fate = (mad) => {

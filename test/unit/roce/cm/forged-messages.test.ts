@@ -72,7 +72,7 @@ describe('a request that names the queue pair of a connection', () => {
     expect([active.events, passive.events]).toEqual([[], []]);
   });
 
-  it('causes one question to the peer in 4 s, however many requests come', () => {
+  it('causes one query to the peer in 4 s, however many requests arrive', () => {
     const { pair } = establishedPair();
     const { active, passive } = pair;
     const before = passive.sent.length;
@@ -120,7 +120,7 @@ describe('a request that names the queue pair of a connection', () => {
     expect([forged.state, acceptor.state]).toEqual(['rep-sent', 'established']);
   });
 
-  it('makes its answer stale, too, and causes a question to the peer', () => {
+  it('makes its reply stale, too, and causes a query to the peer', () => {
     const made = establishedPair();
     const { pair, acceptor } = made;
     const { active, passive } = pair;
@@ -169,7 +169,7 @@ describe('an established connection', () => {
     expect(acceptor.state).toBe('dreq-sent');
   });
 
-  it('is over here when the peer rejects its end, at once', () => {
+  it('ends at once when the peer rejects its disconnect', () => {
     const { pair, acceptor } = establishedPair();
     const { active, passive } = pair;
     pair.fate = () => [];
@@ -217,7 +217,7 @@ describe('a queue pair that a peer reuses while packets may be on their way', ()
   });
 });
 
-describe('the time that a peer takes', () => {
+describe('the time of a peer', () => {
   /** A half-open connection whose peer asked for all the time that there is. */
   function halfOpen() {
     const pair = new CmPair();
@@ -232,7 +232,7 @@ describe('the time that a peer takes', () => {
     return { pair, connection };
   }
 
-  it('to confirm is limited, whatever its request asks for', () => {
+  it('to confirm is limited, whatever its request says', () => {
     const { pair, connection } = halfOpen();
     pair.advance(70 * SECOND);
     pair.passive.take('unreachable');
@@ -242,7 +242,7 @@ describe('the time that a peer takes', () => {
     expect(connection.state).toBe('idle');
   });
 
-  it('to confirm is limited, however often it asks for more', () => {
+  it('to confirm is limited, however often it extends it', () => {
     const { pair, connection } = halfOpen();
     const { active, passive } = pair;
     const { localCommId: remoteCommId } = connection;
@@ -255,7 +255,7 @@ describe('the time that a peer takes', () => {
     expect(passive.manager.counters.duplicates).toBeGreaterThan(10);
   });
 
-  it('to answer a request is limited, however often it asks for more', () => {
+  it('to answer a request is limited, however often it extends it', () => {
     const pair = new CmPair();
     const { active, passive } = pair;
     pair.fate = () => [];
@@ -291,8 +291,8 @@ describe('the time that a peer takes', () => {
   });
 });
 
-describe('an answer that is kept', () => {
-  it('is for the request that it answered, not for a later one with the same id', () => {
+describe('a cached reply', () => {
+  it('is used for its own request, not for a later one with the same id', () => {
     const pair = new CmPair();
     const { active, passive } = pair;
     passive.listen();
@@ -314,7 +314,7 @@ describe('an answer that is kept', () => {
     expect(passive.eventTypes).toEqual(['request']);
   });
 
-  it('to a question for a service is for that question', () => {
+  it('to a service lookup is used for that lookup', () => {
     const pair = new CmPair();
     const { active, passive } = pair;
     passive.listen();

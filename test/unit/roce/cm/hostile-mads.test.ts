@@ -41,7 +41,7 @@ function flood(pair: CmPair, requests: number, sourceOf: (number: number) => Uin
 }
 
 describe('a flood of requests', () => {
-  it('from one address takes its share only, and none of it grows', () => {
+  it('from one address uses its share only, which does not grow', () => {
     const pair = new CmPair({ halfOpenPerAddressMax: 10, halfOpenMax: 20, backlogMax: 1000 });
     pair.passive.listen(1000);
     flood(pair, 500, () => gidOf(1));
@@ -58,7 +58,7 @@ describe('a flood of requests', () => {
     expect(pair.passive.manager.heldCounts().ibHalfOpen).toBe(10);
   });
 
-  it('from many addresses fills what there is, and is forgotten once answered', () => {
+  it('from many addresses fills all room, and is forgotten once answered', () => {
     const pair = new CmPair({ halfOpenMax: 20, backlogMax: 1000 });
     pair.passive.listen(1000);
     flood(pair, 500, gidOf);
@@ -125,7 +125,7 @@ describe('a flood of requests', () => {
     expectHonestPeer(pair);
   });
 
-  it('that is rejected leaves a bounded number of answers, for a while', () => {
+  it('that is rejected leaves a bounded number of replies, for a while', () => {
     const pair = new CmPair();
     pair.passive.listen();
     const { manager } = pair.passive;
@@ -171,7 +171,7 @@ describe('a request', () => {
   });
 
   it.each([0, 31])(
-    'with a timeout of %s has its answer repeated in reasonable time',
+    'with a timeout of %s gets its reply repeated in reasonable time',
     (exponent) => {
       const pair = new CmPair();
       pair.passive.listen();
@@ -192,7 +192,7 @@ describe('a request', () => {
 });
 
 describe('noise', () => {
-  it('of messages about nothing is counted and makes nothing', () => {
+  it('of unknown messages is counted and creates nothing', () => {
     const pair = new CmPair();
     const { manager, port, gid } = pair.passive;
     for (const name of ['MRA', 'REJ', 'RTU', 'DREP', 'SIDR_REP'] as const) {

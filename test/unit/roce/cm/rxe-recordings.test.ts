@@ -214,7 +214,7 @@ describe.each(['cm-rping', 'cm-ucmatose'])('our manager in %s', (name) => {
     expectSameEnd(side, connection);
   });
 
-  it('on the active side asks as the kernel does', () => {
+  it('on the active side sends requests as the kernel does', () => {
     const side = new Side(req.from);
     const request = {
       ...factsOf(asked),
@@ -264,7 +264,7 @@ describe('our manager in the place of a rejecting one', () => {
   it.each([
     ['cm-nobody', false],
     ['cm-rejected', true],
-  ])('says what the kernel said in %s', (name, listens) => {
+  ])('answers as the kernel did in %s', (name, listens) => {
     const mads = madsOf(name);
     const [req, rej] = [madNamed(mads, 'REQ'), madNamed(mads, 'REJ')];
     const side = new Side(req.to);
@@ -295,7 +295,7 @@ describe('our manager in the place of a datagram service', () => {
     expectSame(side.say(), rep.mad, []);
   });
 
-  it('asks as the kernel does', () => {
+  it('sends requests as the kernel does', () => {
     const side = new Side(req.from);
     const grh = { flowLabel: 0, hopLimit: 64, trafficClass: 0, pkey, pathMtu: 3 };
     const ends = { port: side.port, sgid: req.from, sgidIndex: 1, dgid: req.to };

@@ -25,7 +25,7 @@ function post(
 }
 
 describe('UD', () => {
-  it('sends one packet to the address of the work request, and is done with it', () => {
+  it('sends one packet to the address of the work request, which completes at once', () => {
     const pair = pairOf();
     post(pair, 0, 1024);
     const bytes = pair.a.poll(0);
@@ -42,7 +42,7 @@ describe('UD', () => {
     expect(pair.a.poll(0)).toBeUndefined();
   });
 
-  it('delivers the GRH, the payload and who sent it', () => {
+  it('delivers the GRH, the payload and the sender', () => {
     const pair = pairOf();
     pair.b.user.receives.push(100, 100);
     post(pair, 5, 4);
@@ -61,7 +61,7 @@ describe('UD', () => {
     expect(pair.b.pollAll(0)).toEqual([]);
   });
 
-  it('drops what has another Q_Key, and what has no receive', () => {
+  it('drops datagrams with another Q_Key, or without a receive', () => {
     const pair = pairOf();
     post(pair, 0, 4);
     pair.pass(pair.a);
@@ -77,7 +77,7 @@ describe('UD', () => {
     expect(pair.a.user.done).toHaveLength(3);
   });
 
-  it('is done with a datagram that is too long for the port, without a packet', () => {
+  it('completes an oversized datagram without a packet', () => {
     const pair = pairOf();
     for (let id = 0; id < 200; id += 1) post(pair, id, 1025);
     post(pair, 200, 1);
@@ -105,7 +105,7 @@ describe('UD', () => {
     expect(pair.b.user.arrivals).toEqual([]);
   });
 
-  it('fails on work that it does not have', () => {
+  it('fails on unsupported opcodes', () => {
     const pair = pairOf();
     post(pair, 0, 4, { kind: write });
     expect(pair.a.pollAll(0)).toEqual([]);

@@ -84,7 +84,7 @@ describe.each([
   ['UC', QPType.uc, Service.uc],
   ['UD', QPType.ud, Service.ud],
 ] as const)('any packets into a queue pair of %s', (_, type, service) => {
-  it('change nothing but what peers may write, and cost bounded answers', () => {
+  it('change only what peers may write, and cause bounded replies', () => {
     let [placed, arrived] = [0, 0];
     for (let seed = 1; seed <= SEEDS; seed += 1) {
       const prng = new Prng(seed);

@@ -74,14 +74,14 @@ describe('QP 1', () => {
     ["a program's queue pair", { sourceQpn: 2 }],
     ['a sender with another key', { qkey: 0x8001_0001 }],
     ['a sender of immediate data', { opcode: 0x65 }],
-  ])('takes nothing of %s', (_, change) => {
+  ])('accepts nothing of %s', (_, change) => {
     const taken: Taken[] = [];
     const { packet, bytes } = sent();
     wireWith(taken).handlePacket({ ...packet, ...change }, bytes, 0, grhOf(FOUR));
     expect(taken).toEqual([]);
   });
 
-  it('keeps no more than 4,096 MADs that wait', () => {
+  it('queues at most 4,096 MADs', () => {
     const wire = wireWith([]);
     const address = { dgid: FOUR[1] };
     for (let count = 0; count < 4096; count += 1) expect(wire.send(address, MAD)).toBe(true);

@@ -11,7 +11,7 @@ import { addressAt, REMOTE_KEY } from '#test/support/transport-user';
 const WINDOW = 32;
 
 describe('pacing', () => {
-  it('halves what may be on its way for a loss, and adds a packet for each window', () => {
+  it('halves the window after a loss, and adds a packet for each window', () => {
     const pacing = new Pacing(WINDOW);
     pacing.lost();
     expect(pacing.limit).toBe(16);
@@ -27,7 +27,7 @@ describe('pacing', () => {
     expect(pacing.limit).toBe(WINDOW);
   });
 
-  it('waits for as long as round trips take and vary, and twice as long each time in vain', () => {
+  it('waits by mean and variation of round trips, and doubles after each timeout', () => {
     const pacing = new Pacing(WINDOW);
     expect(pacing.patienceMicros).toBe(20_000);
     for (let psn = 0; psn < 100; psn += 1) {
@@ -48,7 +48,7 @@ describe('pacing', () => {
     expect(pacing.patienceMicros).toBe(1_000_000);
   });
 
-  it('does not measure what was sent twice', () => {
+  it('does not measure retransmitted packets', () => {
     const pacing = new Pacing(WINDOW);
     pacing.sent(1, 0);
     pacing.lost();

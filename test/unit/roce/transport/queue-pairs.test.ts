@@ -169,7 +169,7 @@ describe('two queue pairs of RC', () => {
     expect(b.qp.queryPath()).toMatchObject({ rqPsn: 9 });
   });
 
-  it('answer what came before a request that they refuse', () => {
+  it('answer requests before the one that they refuse', () => {
     const two = new Two();
     const { a, b } = two;
     const remote = { rkey: b.rig.mr.rkey, raddr: BigInt(MEMORY_ADDRESS) };
@@ -183,7 +183,7 @@ describe('two queue pairs of RC', () => {
     ]);
   });
 
-  it('complete nothing before the peer has it', () => {
+  it('complete work only once the peer has it', () => {
     const two = new Two({ rnrRetry: 7 });
     two.a.post(1, SQOpcode.send, 10);
     two.run(20);
@@ -193,7 +193,7 @@ describe('two queue pairs of RC', () => {
     expect(two.a.outcome()).toEqual([[1, success]]);
   });
 
-  it('give up when no receive is posted, as often as rnr_retry says', () => {
+  it('give up after rnr_retry retries without a posted receive', () => {
     const two = new Two({ rnrRetry: 2 });
     two.a.post(1, SQOpcode.send, 10);
     two.a.post(2, SQOpcode.send, 10);
@@ -259,7 +259,7 @@ describe('two queue pairs of RC', () => {
     expect(two.b.qp.state).toBe(QPState.ERR);
   });
 
-  it('drain in SQD: what was started is acknowledged first', () => {
+  it('drain in SQD: started work is acknowledged first', () => {
     const two = new Two({ rnrRetry: 7 });
     two.a.post(1, SQOpcode.send, 10);
     two.run(3);

@@ -167,7 +167,7 @@ describe('acknowledgement', () => {
     expect(ids(pair.a)).toEqual([0]);
   });
 
-  it('lets no more than a window of packets be without one', () => {
+  it('limits unacknowledged packets to a window', () => {
     const pair = new TransportPair({}, { windowPackets: 8 });
     post(pair.a, 0, write, 256 * 30);
     const packets = pair.a.pollAll(0);
@@ -199,7 +199,7 @@ describe('acknowledgement', () => {
 });
 
 describe('timeout', () => {
-  it('sends again what is not acknowledged, as often as retry_cnt says, then fails', () => {
+  it('retransmits unacknowledged packets retry_cnt times, then fails', () => {
     const pair = new TransportPair({ retryCount: 2 });
     post(pair.a, 0, send, 300);
     post(pair.a, 1, send, 1);
@@ -233,7 +233,7 @@ describe('timeout', () => {
     expect(pair.a.failure).toBeUndefined();
   });
 
-  it('never comes when the code is 0', () => {
+  it('never occurs when the code is 0', () => {
     const pair = new TransportPair({ timeout: 0 });
     post(pair.a, 0, send, 1);
     pair.a.pollAll(0);
@@ -242,7 +242,7 @@ describe('timeout', () => {
 });
 
 describe('NAK', () => {
-  it('of a sequence error goes back at once, and only once for a place', () => {
+  it('of a sequence error causes a retransmission at once, once for each PSN', () => {
     const pair = new TransportPair();
     post(pair.a, 0, write, 256 * 4);
     expect(pair.a.pollAll(0)).toHaveLength(4);
@@ -273,7 +273,7 @@ describe('NAK', () => {
     }
   });
 
-  it('for a missing receive waits as long as it says, and again without limit for 7', () => {
+  it('for a missing receive waits for its timer, without limit for 7', () => {
     const pair = new TransportPair({ rnrRetry: 7 });
     post(pair.a, 0, send, 1);
     post(pair.a, 1, send, 1);
@@ -307,7 +307,7 @@ describe('NAK', () => {
     expect(pair.a.user.failures).toEqual([MessageFailure.retriesExceeded]);
   });
 
-  it('for a missing receive fails the message after rnr_retry more tries', () => {
+  it('for a missing receive fails the message after rnr_retry retries', () => {
     const pair = new TransportPair({ rnrRetry: 2 });
     post(pair.a, 0, send, 1);
     pair.a.pollAll(0);
@@ -340,7 +340,7 @@ describe('Reads and atomics', () => {
     expect(ids(other.a)).toEqual([0]);
   });
 
-  it('has no more of them in flight than max_rd_atomic, and asks for a long Read in parts', () => {
+  it('keeps at most max_rd_atomic in flight, and requests a long Read in parts', () => {
     const pair = new TransportPair({ maxRdAtomic: 2 }, { windowPackets: 8 });
     pair.a.user.ord = 100;
     post(pair.a, 0, readRequest, 256 * 20 + 5);
@@ -358,7 +358,7 @@ describe('Reads and atomics', () => {
     expect(small.a.pollAll(0)).toHaveLength(2);
   });
 
-  it('may take half of all PSNs: the longest Read at the smallest MTU', () => {
+  it('may use half of all PSNs: the longest Read at the smallest MTU', () => {
     // A quarter of the PSNs at once, so that few requests are needed, and PSNs that wrap within.
     const sqPsn = 0x90_0000;
     const user = new LongRead();
@@ -389,7 +389,7 @@ describe('Reads and atomics', () => {
     expect(wire.pollFailure()).toBeUndefined();
   });
 
-  it('asks again from the first byte that is missing', () => {
+  it('retries from the first missing byte', () => {
     const pair = new TransportPair();
     post(pair.a, 0, readRequest, 256 * 4);
     pair.pass(pair.a);
@@ -428,7 +428,7 @@ describe('Reads and atomics', () => {
     }
   });
 
-  it('fails locally when memory of its own is gone', () => {
+  it('fails locally when its own memory is gone', () => {
     const pair = new TransportPair();
     pair.a.user.faults = { placeReadPart: 9 };
     post(pair.a, 0, readRequest, 100);
@@ -443,7 +443,7 @@ describe('Reads and atomics', () => {
 });
 
 describe('payload that must be fetched', () => {
-  it('is waited for until the next pump', () => {
+  it('delays its message until the next pump', () => {
     const pair = new TransportPair();
     let ready = false;
     pair.a.user.ready = () => ready;
@@ -457,7 +457,7 @@ describe('payload that must be fetched', () => {
 });
 
 describe('a wire that is aborted', () => {
-  it('sends and takes nothing more', () => {
+  it('sends and receives nothing more', () => {
     const pair = new TransportPair();
     post(pair.a, 0, send, 600);
     pair.a.poll(0);

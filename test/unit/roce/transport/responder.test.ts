@@ -60,7 +60,7 @@ describe('ACK', () => {
     expect(rig.answers()).toEqual([]);
   });
 
-  it('is sent only where a packet asks for it', () => {
+  it('is sent only if a packet requests it', () => {
     const rig = new Rig();
     rig.side.user.receives.push(10, 10);
     rig.ask(100, Operation.sendOnly, 4, { ackRequest: false });
@@ -91,7 +91,7 @@ describe('ACK', () => {
 });
 
 describe('a gap', () => {
-  it('is answered by one NAK, and what follows is dropped until the lost packet comes', () => {
+  it('is answered by one NAK, and later packets are dropped until the lost one arrives', () => {
     const rig = new Rig();
     rig.side.user.receives.push(10, 10, 10);
     rig.ask(100, Operation.sendOnly, 1);
@@ -130,7 +130,7 @@ describe('a repeated request', () => {
     expect(rig.side.user.memory.every((byte) => byte === 0)).toBe(true);
   });
 
-  it('reads again what a Read asks for again, also in part', () => {
+  it('repeats a Read, also in part', () => {
     const rig = new Rig();
     rig.side.user.memory.fill(1);
     rig.ask(100, Operation.readRequest, 0, { dmaLength: 600 });
@@ -155,7 +155,7 @@ describe('a repeated request', () => {
     expect(rig.answers().map(([, psn]) => psn)).toEqual([100, 101, 102]);
   });
 
-  it('gives an atomic the same result again, for as many as max_dest_rd_atomic', () => {
+  it('repeats the result of an atomic, for the last max_dest_rd_atomic', () => {
     const rig = new Rig({ maxDestRdAtomic: 2 });
     const add = (psn: number) => rig.ask(psn, Operation.fetchAdd, 0, { swapAddLo: 5 });
     const results = () => rig.side.pollAll(0).map((bytes) => parsed(bytes).originalLo);
@@ -171,7 +171,7 @@ describe('a repeated request', () => {
     expect(rig.side.user.atomics).toBe(3);
   });
 
-  it('costs bounded memory, however often it comes', () => {
+  it('costs bounded memory, however often it is repeated', () => {
     const rig = new Rig({ maxDestRdAtomic: 4 });
     for (let psn = 100; psn < 120; psn += 1) {
       rig.ask(psn, Operation.readRequest, 0, { dmaLength: 1 });
@@ -187,7 +187,7 @@ describe('a repeated request', () => {
 });
 
 describe('RNR', () => {
-  it('is said with the timer code when no receive is posted, and nothing is carried out', () => {
+  it('is sent with the timer code when no receive is posted, and nothing is carried out', () => {
     const rig = new Rig({ minRnrTimer: 9 });
     rig.ask(100, Operation.sendOnly, 4);
     rig.ask(101, Operation.sendOnly, 4);
@@ -335,7 +335,7 @@ describe('a request that is refused', () => {
     expect(rig.by).toBe('us');
   });
 
-  it('takes any key for no bytes', () => {
+  it('accepts any key for no bytes', () => {
     const rig = new Rig();
     rig.ask(100, Operation.writeOnly, 0, { dmaLength: 0, rkey: 1 });
     rig.ask(101, Operation.readRequest, 0, { dmaLength: 0, rkey: 1 });
@@ -343,7 +343,7 @@ describe('a request that is refused', () => {
     expect(rig.by).toBeUndefined();
   });
 
-  it('by more Reads in flight than max_dest_rd_atomic, or any with 0', () => {
+  it('for more Reads in flight than max_dest_rd_atomic, or any with 0', () => {
     const rig = new Rig({ maxDestRdAtomic: 2 });
     for (const psn of [100, 101, 102]) rig.ask(psn, Operation.readRequest, 0, { dmaLength: 1 });
     expect(rig.answers().at(-1)).toEqual(nak(102, NakCode.invalidRequest));
@@ -354,7 +354,7 @@ describe('a request that is refused', () => {
     }
   });
 
-  it('no more once the queue pair was modified to serve more', () => {
+  it('is accepted once the queue pair was modified to serve more', () => {
     const rig = new Rig({ maxDestRdAtomic: 0 });
     rig.side.wire.modified(pathOf({ maxDestRdAtomic: 1 }), QPState.SQD, 0);
     rig.ask(100, Operation.readRequest, 0, { dmaLength: 1 });
@@ -404,7 +404,7 @@ describe('a request that is refused', () => {
 });
 
 describe('the path MTU', () => {
-  it('stays as it was at RTR, whatever is modified later', () => {
+  it('stays as at RTR, whatever is modified later', () => {
     const rig = new Rig();
     rig.side.user.receives.push(1000);
     rig.ask(100, Operation.sendFirst, MTU, { ackRequest: false });
@@ -482,7 +482,7 @@ describe('answers', () => {
     expect(rig.answers()).toHaveLength(1);
   });
 
-  it('are still given when the queue pair ends, as far as they acknowledge', () => {
+  it('are still sent when the queue pair ends, if they acknowledge', () => {
     const rig = new Rig();
     rig.side.user.receives.push(10);
     rig.ask(100, Operation.sendOnly, 1);
@@ -492,7 +492,7 @@ describe('answers', () => {
     expect(rig.answers()).toEqual([]);
   });
 
-  it('are none before RTR', () => {
+  it('are not sent before RTR', () => {
     const side = new TransportSide(64, {});
     const packet = { ...makePacket(), opcode: Operation.writeOnly };
     const bytes = new Uint8Array(packetBytes(packet));
@@ -503,7 +503,7 @@ describe('answers', () => {
 });
 
 describe('both directions', () => {
-  it('share the output, so that neither starves', () => {
+  it('share the output, so neither starves', () => {
     const pair = new TransportPair();
     const message = { kind: 3, remoteStag: REMOTE_KEY, ...addressAt(0) } as const;
     const read = { kind: 4, remoteStag: REMOTE_KEY, ...addressAt(0) } as const;

@@ -59,7 +59,7 @@ describe('our responder in the place of rxe', () => {
   );
 
   it.each(asked.filter(({ flow }) => flow.service === Service.rc))(
-    'gives the answers of $name, connection $index',
+    'sends the replies of $name, connection $index',
     ({ name, flow, index }) => {
       const { ours, recorded } = replayResponder(flow, OPTIONS[name]);
       const expected = recorded.map((text, at) => {
@@ -74,7 +74,7 @@ describe('our responder in the place of rxe', () => {
     },
   );
 
-  it('differs nowhere else, and there for a reason', () => {
+  it('differs only at known places, each for a reason', () => {
     expect([...used].sort()).toEqual([...OTHER_MSN.keys()].sort());
   });
 });

@@ -64,7 +64,7 @@ describe('UC', () => {
     expect(pair.b.user.arrivals.map(({ bytes }) => bytes[0])).toEqual([0, 2]);
   });
 
-  it('drops what has no receive, and Writes that are not allowed', () => {
+  it('drops messages without a receive, and Writes that are not allowed', () => {
     const pair = pairOf();
     post(pair, 0, send, 4);
     pair.a.user.work.push({
@@ -121,7 +121,7 @@ describe('UC', () => {
     expect(pair.b.user.arrivals).toEqual([]);
   });
 
-  it('fails on work that it does not have, and on memory that is gone', () => {
+  it('fails on unsupported opcodes, and on memory that is gone', () => {
     const pair = pairOf();
     post(pair, 0, readRequest, 4);
     expect(pair.a.pollAll(0)).toEqual([]);

@@ -46,7 +46,7 @@ describe.each(NAMES)('a %s', (name) => {
     });
   });
 
-  it('is read whatever its bits are, reserved ones aside as they came', () => {
+  it('is read with any bits, and written back unchanged except reserved ones', () => {
     const ones = Uint8Array.from(golden).fill(0xff, 24);
     const read = parseCmMessage(ones);
     if (typeof read === 'string') throw new Error(read);
@@ -75,7 +75,7 @@ describe('a MAD', () => {
     expect(parseCmMessage(mad)).toBe(refusal);
   });
 
-  it('takes no bytes that are longer than their field', () => {
+  it('rejects bytes longer than their field', () => {
     const write = () => writeCmMessage('RTU', TRANSACTION, { privateData: new Uint8Array(225) });
     expect(write).toThrow(RangeError);
   });
@@ -98,7 +98,7 @@ describe('what rdma_cm puts before private data', () => {
     ['is shorter', '00 40 1c06 00*31'],
     ['has another version', '01 40 1c06 00*32'],
     ['has another IP version', '00 50 1c06 00*32'],
-  ])('is nothing that we know when it %s', (_, text) => {
+  ])('is rejected when it %s', (_, text) => {
     expect(parseIpRequest(bytesOf(text))).toBeUndefined();
   });
 });

@@ -32,7 +32,7 @@ function icrcOfZero(bytes: Uint8Array): { icrc: number; length: number; identifi
 }
 
 describe('the headers that an ICRC covers', () => {
-  it('are those of IPv6 packets of rxe, as it computed it', () => {
+  it('match those of IPv6 packets of rxe', () => {
     for (const bytes of datagramsOf(roceRecordingPath('ipv6'))) {
       expect(icrcOfZero(bytes).icrc).toBe(readIcrc(bytes, bytes.length - ICRC_BYTES));
     }
@@ -76,7 +76,7 @@ describe('the identification of a datagram', () => {
     );
   });
 
-  it('is none for a length that no datagram has', () => {
+  it('is undefined for an impossible length', () => {
     expect(identificationOf(1, 2, 0)).toBeUndefined();
     expect(identificationOf(1, 2, 8192)).toBeUndefined();
   });

@@ -109,7 +109,7 @@ describe('opcodes', () => {
     expect(opcodeName(0x81)).toBe('opcode 0x81');
   });
 
-  it('say what starts and ends a message, and which side sends them', () => {
+  it('know what starts and ends a message, and which side sends them', () => {
     const having = (mask: number, service: number) =>
       Object.values(Operation).filter((operation) => {
         return (opcodeTraits(service | operation) & mask) === mask;

@@ -78,7 +78,7 @@ describe('a port on which another program of the machine has TCP', () => {
     await once(other, 'close');
   });
 
-  it.each(['0.0.0.0', LOOPBACK])('is RoCE’s alone at %s, and the log says so', async (at) => {
+  it.each(['0.0.0.0', LOOPBACK])('belongs to RoCE alone at %s, and the log says so', async (at) => {
     const listener = bound(at, port);
     expect(notices.filter(({ level }) => level === 'warn')).toEqual([]);
     rig.must(cm.listen(listener));

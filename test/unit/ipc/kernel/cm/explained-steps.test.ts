@@ -95,7 +95,7 @@ describe.each(['iwarp', 'roce'] as const)('on %s', (transport) => {
     ]);
   });
 
-  it('nothing that follows from the end of the program', async () => {
+  it('no consequence of the end of the program', async () => {
     open(transport);
     const active = rig.routed(2n, rig.freePort());
     rig.verbs.client.endingFiles = 1;

@@ -66,7 +66,7 @@ describe('INIT_QP_ATTR', () => {
 });
 
 describe('QUERY of a path', () => {
-  it('is one path, but for LIDs, which RoCE does not have', () => {
+  it('is one path, except for LIDs, which RoCE does not have', () => {
     const path = {
       serviceId: 0n,
       dgid: GID,
@@ -81,7 +81,7 @@ describe('QUERY of a path', () => {
     expect(hexOf(emitPath(path))).toBe(hexOf(expected));
   });
 
-  it('is their number where there is none', () => {
+  it('is a count of 0 without a path', () => {
     expect([...emitPath(undefined)]).toEqual([0, 0, 0, 0, 0, 0, 0, 0]);
   });
 });
@@ -101,7 +101,7 @@ describe('an event record', () => {
     return { uid: fields.getBigUint64(0, true), number: fields.getUint32(8, true), status: 0 };
   };
 
-  it('of a connect request has the peer’s queue pair and all that it asked for', () => {
+  it('of a connect request has the peer’s queue pair and all its parameters', () => {
     const type = CMEventType.connectRequest;
     const recording = recorded('rping.srv', type);
     const bytes = emitCmEvent({
@@ -138,7 +138,7 @@ describe('an event record', () => {
     expect(hexOf(bytes)).toBe(recording.response);
   });
 
-  it('of datagrams has the way to the service', () => {
+  it('of datagrams has the path to the service', () => {
     const type = CMEventType.established;
     const recording = recorded('udaddy.cli', type);
     const bytes = emitCmEvent({

@@ -238,7 +238,7 @@ describe('REUSEADDR', () => {
     expect(rig.write(cm.bind(late, addresses[1], 7003))).toBe(EADDRNOTAVAIL);
   });
 
-  it('is set until an id listens, and taken back while it is unbound', () => {
+  it('can be set until an id listens, and cleared while it is unbound', () => {
     const id = rig.create(1n);
     const set = (value: string) => rig.write(cm.setOption(id, 0, 1, value));
     expect([set('01000000'), set('00000000')]).toEqual([0, 0]);
@@ -250,7 +250,7 @@ describe('REUSEADDR', () => {
 });
 
 describe('a connection', () => {
-  it('tells both ends of each other', async () => {
+  it('names both ends to each other', async () => {
     const { active, passive, request, response, established } = await connected();
     expect(request).toMatchObject({ uid: 1n, type: CONNECT_REQUEST, status: 0 });
     expect(request).toMatchObject({ responderResources: 5, initiatorDepth: 3 });
@@ -263,7 +263,7 @@ describe('a connection', () => {
     expect(rig.poll()).toBeUndefined();
   });
 
-  it('is shown with its ends and its phase, and no more once it is gone', async () => {
+  it('is listed with its ends and phase, until it is gone', async () => {
     const { host } = rig.verbs;
     const { active, passive, port } = await connected();
     const [dialer, accepter] = host.connections();
@@ -277,7 +277,7 @@ describe('a connection', () => {
     expect(host.connections()).toEqual([]);
   });
 
-  it('says how to move both queue pairs, and the two fit', async () => {
+  it('returns matching attributes for both queue pairs', async () => {
     const { active, passive } = await connected();
     for (const id of [active, passive]) {
       expect(attributes(id, INIT)).toMatchObject({ mask: 0x39, state: 1, access: 0xe, port: 1 });
@@ -412,7 +412,7 @@ describe('a connection', () => {
     expect(await rig.event(other)).toMatchObject({ id, type: REJECTED, status: 28 });
   });
 
-  it('takes 56 bytes of private data, and 196 in the answer', async () => {
+  it('carries 56 bytes of private data, and 196 in the reply', async () => {
     const { port } = rig.listener(1n);
     const id = rig.routed(2n, port);
     const bytes = (count: number) => Array.from({ length: count }, (_, index) => index + 1);
@@ -424,7 +424,7 @@ describe('a connection', () => {
     expect((await rig.event()).data).toEqual(bytes(196));
   });
 
-  it('is rejected when the answer has too much private data', async () => {
+  it('is rejected when the reply has too much private data', async () => {
     const { port } = rig.listener(1n);
     const id = rig.routed(2n, port);
     rig.must(cm.connect(id, connParam({ qpn: 0x11 })));
@@ -442,7 +442,7 @@ describe('a connection', () => {
     expect(facts(await rig.event())).toMatchObject({ retry: 7, rnr: 7, flow: 1 });
   });
 
-  it('takes type of service and timeout from options', async () => {
+  it('uses type of service and timeout of the options', async () => {
     const set = (id: number) => {
       rig.must(cm.setOption(id, 0, 0, '14'));
       rig.must(cm.setOption(id, 0, 3, '0e'));
@@ -465,7 +465,7 @@ describe('a connection', () => {
     expect(attributes(request.id, RTS)).toMatchObject({ timeout: 16 });
   });
 
-  it('is established by NOTIFY before the peer says so, once', async () => {
+  it('is established once by NOTIFY before the RTU of the peer', async () => {
     const { port } = rig.listener(1n);
     const active = rig.routed(2n, port);
     rig.must(cm.connect(active, connParam({ qpn: 0x11 })));
@@ -567,7 +567,7 @@ describe('datagrams', () => {
     return { listener, port, active, request: await rig.event() };
   }
 
-  it('learn queue pair, key and way of a service', async () => {
+  it('learn queue pair, key and path of a service', async () => {
     const { active, request } = await asked([1, 2, 3]);
     expect(request).toMatchObject({ uid: 1n, type: CONNECT_REQUEST, status: 0 });
     const blank = { qpn: 0, qkey: 0, dgid: '0'.repeat(32), sgid: 0, hop: 0, global: 0, port: 0 };
@@ -590,7 +590,7 @@ describe('datagrams', () => {
     expect(rig.write(cm.setOption(rig.create(1n, rig.file, PS_UDP), 0, 3, '0e'))).toBe(EINVAL);
   });
 
-  it('find no service, or one that refuses', async () => {
+  it('find no service, or one that rejects', async () => {
     const lonely = rig.routed(2n, 7999, rig.file, PS_UDP);
     rig.must(cm.connect(lonely, connParam({ qpn: 0x11 })));
     const unreachable = await rig.event();
@@ -601,7 +601,7 @@ describe('datagrams', () => {
     expect(await rig.event()).toMatchObject({ id: active, type: UNREACHABLE, status: 2 });
   });
 
-  it('take 180 bytes of private data, and 136 in the answer', async () => {
+  it('carry 180 bytes of private data, and 136 in the reply', async () => {
     const bytes = (count: number) => new Array<number>(count).fill(7);
     const { port, request } = await asked(bytes(180));
     const long = rig.routed(4n, port, rig.file, PS_UDP);
@@ -647,7 +647,7 @@ describe('multicast', () => {
     expect(rig.write(cm.leaveMulticast(1))).toBe(ENOENT);
   });
 
-  it('takes back an unread event when it is left', () => {
+  it('withdraws an unread event when it is left', () => {
     const id = member();
     rig.must(cm.joinMulticast(id, 5n, '239.1.1.1'));
     expect(rig.must(cm.leaveMulticast(0)).getUint32(0, true)).toBe(0);

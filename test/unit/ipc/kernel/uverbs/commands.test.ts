@@ -94,7 +94,7 @@ describe('queries', () => {
     expect(rig.reply(commands.queryDevice()).response).toEqual(expected);
   });
 
-  it('EX_QUERY_DEVICE appends its fields, as far as there is room', () => {
+  it('EX_QUERY_DEVICE appends the fields that fit', () => {
     opened();
     const { response: plainAnswer = new Uint8Array(0) } = rig.reply(commands.queryDevice());
     const { response = new Uint8Array(0) } = rig.reply(commands.extendedQueryDevice());
@@ -475,7 +475,7 @@ describe('quotas', () => {
     expect(rig.client.ledger.held('sharedBytes')).toBe(4 * 4096);
   });
 
-  it('a channel has no memory for its events where there is none left', async () => {
+  it('a channel gets no memory for its events when none is left', async () => {
     await rig.close();
     rig = new UverbsRig({}, { ...DEFAULT_QUOTAS, sharedBytes: 4096 });
     rig.must(commands.getContext());

@@ -304,7 +304,7 @@ describe('a program that does not read its events', () => {
   const FULL_QUEUES = 64;
   const OTHERS = 16;
 
-  it('has 65,536 that wait, and from then on the next one of each queue', () => {
+  it('has 65,536 pending ones, and after that the next one of each queue', () => {
     rig.must(commands.createCompChannel());
     const [number = 0] = rig.file.channels.keys();
     const channel = rig.file.channels.get(number);

@@ -21,7 +21,7 @@ afterEach(() => rig.close());
 const allocMW = (pd: number, type: number) => plain(14, 8, `${RSP} ${le(pd)} ${le(type, 1)} 00*3`);
 
 describe('a memory window', () => {
-  it('is made and freed by the recorded commands', () => {
+  it('is created and freed by the recorded commands', () => {
     rig.create(commands.allocPD());
     const reply = rig.must(bytesOf(recordedCommand('ALLOC_MW').request));
     expect(reply.byteLength).toBe(bytesOf(recordedCommand('ALLOC_MW').response).length);
@@ -117,7 +117,7 @@ describe('an address handle', () => {
     return bytes;
   }
 
-  it('has a number of the device beside its handle, and holds its domain', () => {
+  it('has a device number beside its handle, and holds its domain', () => {
     rig.create(commands.allocPD());
     const reply = rig.must(createAH());
     expect(reply.byteLength).toBe(bytesOf(recordedCommand('CREATE_AH').response).length);

@@ -27,7 +27,7 @@ function recorded(name: string): string {
 }
 
 describe('rxe0', () => {
-  it('answers GET_CONTEXT as rxe does, without a part of its own', () => {
+  it('answers GET_CONTEXT as rxe does, without private data', () => {
     const { request, response } = recordedCommand('GET_CONTEXT');
     const reply = rig.write(bytesOf(request));
     // The recorded descriptor is one of the program's; the preload library stores its own.
@@ -40,7 +40,7 @@ describe('rxe0', () => {
     expect(reply).toEqual({ status: 0, response: recorded(name) });
   });
 
-  it('answers QUERY_PORT byte for byte, but for the GID table and the active MTU', () => {
+  it('answers QUERY_PORT byte for byte, except the GID table and the active MTU', () => {
     rig.must(commands.getContext());
     const reply = bytesOf(rig.write(bytesOf(recordedCommand('QUERY_PORT').request)).response);
     const expected = bytesOf(recorded('QUERY_PORT'));

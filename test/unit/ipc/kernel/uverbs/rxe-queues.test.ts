@@ -60,7 +60,7 @@ describe('a completion queue', () => {
     expect(rig.write(commands.createCQ(1n, cqe)).status).toBe(EINVAL);
   });
 
-  it('is resized to a ring of its own, after the others, and the old one is unmapped', () => {
+  it('is resized to a new ring, after the others, and the old one is unmapped', () => {
     withCQ();
     const resize = recordedRequest('RESIZE_CQ', [16, 1], [20, 100]);
     const reply = rig.must(resize);
@@ -100,7 +100,7 @@ describe('a completion queue', () => {
 });
 
 describe('a queue pair', () => {
-  it('is made by the recorded command, with the sizes that it asked for', () => {
+  it('is made by the recorded command, with the requested sizes', () => {
     withCQ();
     const request = recordedRequest('CREATE_QP', [28, 1], [32, 1]);
     const reply = rig.must(request);
@@ -118,7 +118,7 @@ describe('a queue pair', () => {
     expect(header(sends, reply.getUint32(56, true))).toEqual([8, 31, 0, 0]);
   });
 
-  it('is made by the recorded extended command, with a response of its own length', () => {
+  it('is made by the recorded extended command, with a response of matching length', () => {
     withCQ();
     const request = recordedRequest('EX_CREATE_QP', [32, 0], [36, 1], [40, 1]);
     const reply = rig.must(request);
@@ -241,7 +241,7 @@ describe('a shared receive queue', () => {
     }
   });
 
-  it('makes a queue pair ignore the sizes of its own receive queue, as ibv_create_qp(3) says', () => {
+  it('makes a queue pair ignore the sizes of its own receive queue, as in ibv_create_qp(3)', () => {
     withCQ();
     const srq = rig.create(createSRQ(7));
     const sizes = { recvWr: 0xffff_ffff, recvSge: 0xffff_fffe };

@@ -59,7 +59,7 @@ function turn(): void {
 }
 
 describe('a watch of send queues', () => {
-  it('leaves the queue of a program that waits for each answer', () => {
+  it('stops polling the queue of a program that waits for each reply', () => {
     for (let message = 1; message <= 5; message += 1) {
       expect(post(1)).toBe(true);
       watch.ring(sends);
@@ -67,14 +67,14 @@ describe('a watch of send queues', () => {
     }
   });
 
-  it('takes what is posted while a doorbell is on its way by that doorbell', () => {
+  it('takes work that is posted while a doorbell is in flight by that doorbell', () => {
     expect(post(1)).toBe(true);
     expect(post(1)).toBe(false);
     watch.ring(sends);
     expect([taken, word()]).toEqual([2, 1]);
   });
 
-  it('looks at the queue of a program that streams, and lets others run while it is empty', () => {
+  it('polls the queue of a program that streams, and yields while it is empty', () => {
     post(BURST);
     watch.ring(sends);
     expect(word()).toBe(2);
@@ -85,7 +85,7 @@ describe('a watch of send queues', () => {
     expect([word(), yields]).toEqual([2, 1]);
   });
 
-  it('leaves a queue that stays empty, and looks once more after it said so', () => {
+  it('stops polling a queue that stays empty, and looks once more after announcing that', () => {
     post(BURST);
     watch.ring(sends);
     for (let empty = 0; empty < 3; empty += 1) turn();
@@ -106,13 +106,13 @@ describe('a watch of send queues', () => {
     expect([taken, looks.length]).toEqual([BURST, 0]);
   });
 
-  it('takes what a process posted that ended before it rang', () => {
+  it('takes the work of a process that ended before its doorbell', () => {
     expect(post(2)).toBe(true);
     watch.distrust(sends);
     expect([taken, word()]).toEqual([2, 1]);
   });
 
-  it('has programs below RTS ring by a command, whatever the program wrote', () => {
+  it('requires a command as doorbell below RTS, whatever the program wrote', () => {
     sends.words.handleState(QPState.INIT);
     sends.words.silence();
     expect(word()).toBe(0);
