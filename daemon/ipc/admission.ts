@@ -1,6 +1,7 @@
 /**
- * Which connections the daemon accepts. Each user has a share of them. When all are taken, or all
- * descriptors, a few more are reserved for the owner's administration: `status`, `stop`, `reset`.
+ * Which connections the daemon accepts. Each user has a share of them. Once all connections or
+ * descriptors are in use, a few more are reserved for the owner's administration: `status`, `stop`,
+ * `reset`.
  */
 import { Role } from '#contract/protocol/ipc-frames';
 import { isVerbsError, VerbsError } from '#contract/verbs/errors';
@@ -10,7 +11,7 @@ import { type DaemonBudget, takeFor, type UserShare } from './objects/daemon-bud
 import { isTrusted } from './trusted-user.ts';
 
 /**
- * Reserved connections: for administration, and for those that have not sent a greeting yet. A new one
+ * Reserved connections: for administration, and for those that have not sent a greeting. A new one of
  * of the latter replaces the oldest.
  */
 const RESERVED_ADMINS_MAX = 16;
@@ -26,9 +27,9 @@ interface AdmissionOptions {
 
 export class Admission {
   readonly #options: AdmissionOptions;
-  /** Reserved connections, each with the reason for its refusal. */
+  /** Reserved connections, each with the reason to refuse it other roles. */
   readonly #reserved = new Map<Connection, VerbsError>();
-  /** The others, with the share to which they are charged. */
+  /** All others, with the share to which each is charged. */
   readonly #charged = new Map<Connection, UserShare>();
   /** Reserved connections that have not sent a greeting. */
   readonly #silent = new Set<Connection>();
@@ -57,7 +58,7 @@ export class Admission {
     return { connection: oldest, error };
   }
 
-  /** Throws the reason why a reserved connection may not have this role. */
+  /** Throws the recorded reason if a reserved connection may not have this role. */
   assertRole(connection: Connection, role: number): void {
     this.#silent.delete(connection);
     const error = this.#reserved.get(connection);

@@ -1,4 +1,4 @@
-/** Who a client is: its number, its process and how long it has been connected. */
+/** Identifies a client: its number, its process and how long it has been connected. */
 import type { ClientStatus, ClientUsage } from '#contract/protocol/ipc-admin';
 import type { PeerProcess } from '#native-bridge/libc/peer-process';
 import { programName } from './program-name.ts';
@@ -7,7 +7,7 @@ export class ClientIdentity {
   /** Number of the client, see `ClientStatus`. */
   readonly id: number;
   readonly credentials: PeerProcess;
-  /** Name of the program; '' when the daemon cannot see it. */
+  /** Name of the program; '' if the daemon cannot see it. */
   readonly program: string;
   readonly #connectedAt = performance.now();
 
@@ -17,7 +17,7 @@ export class ClientIdentity {
     this.program = programName(credentials.pid);
   }
 
-  /** The client and what it holds, as `iwarpd status` shows it. */
+  /** The client and its usage, as `iwarpd status` shows it. */
   status(usage: ClientUsage): ClientStatus {
     const { id, program } = this;
     const { pid, uid } = this.credentials;

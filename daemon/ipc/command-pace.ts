@@ -1,25 +1,25 @@
 /**
- * How much of a turn of the event loop the requests of one user may take, all together. A user who sends
- * a thousand at once, or has a thousand connections, delays only their own programs.
+ * Limits how much of a turn of the event loop the requests of one user take, over all connections. A
+ * user who sends a thousand at once, or has a thousand connections, delays only their own programs.
  *
- * A request that has started runs to its end. Once the share is spent, the bytes after it wait, and their
- * connections are not read; they continue in later turns, in order.
+ * A request that has started runs to its end. Once the share is spent, the remaining bytes wait and
+ * their connections are not read; they continue in later turns, in order.
  */
 import { ReadingShare } from '../host/links/reading-share.ts';
 import { type InputAccount, KeptInput } from './kept-input.ts';
 
-/** Milliseconds of a turn: a few hundred requests of the cheap kind. */
+/** Milliseconds of a turn: enough for a few hundred cheap requests. */
 const SHARE_MS = 4;
 /**
- * A share is renewed this many milliseconds after its first use, even within a turn: a user who took
- * less than half of that time delayed nobody else.
+ * A share is renewed this many milliseconds after its first use, even within a turn: a user who used
+ * less than half of that time delayed no other.
  */
 const SHARE_PERIOD_MS = 8;
 
 /** A connection that waits for a share. */
 interface Waiting {
   /** Continues while the share lasts. */
-  goOn(): void;
+  resume(): void;
 }
 
 /** The share of one user. */
@@ -36,7 +36,7 @@ export class CommandShare {
     return !this.#scheduled;
   }
 
-  /** Requests run from here on, until `end`. */
+  /** Marks the start of requests, until `end`. */
   begin(): void {
     this.#begun = performance.now();
     if (this.#begun - this.#since < SHARE_PERIOD_MS) return;
@@ -44,7 +44,7 @@ export class CommandShare {
     this.#spentMs = 0;
   }
 
-  /** Between `begin` and `end`: true if one more request may run. */
+  /** Between `begin` and `end`: true if another request may run. */
   readonly more = (): boolean => {
     return this.#spentMs + performance.now() - this.#begun < SHARE_MS;
   };
@@ -54,21 +54,21 @@ export class CommandShare {
     if (this.#spentMs >= SHARE_MS) this.#awaitTurn();
   }
 
-  /** Charges a whole share for `run`, of this turn or of a later one. */
+  /** Charges a whole share for `run`, in this turn or a later one. */
   takeWhole(run: () => void): void {
-    if (this.#scheduled) this.#waiting.push({ goOn: () => this.#runAlone(run) });
+    if (this.#scheduled) this.#waiting.push({ resume: () => this.#runAlone(run) });
     else this.#runAlone(run);
   }
 
   #runAlone(run: () => void): void {
     this.#since = performance.now();
     this.#spentMs = SHARE_MS;
-    // Before it runs: what it asks for belongs to a later turn.
+    // First, so that requests made by `run` belong to a later turn.
     this.#awaitTurn();
     run();
   }
 
-  /** Queues `who` for a later turn, after those that already wait. */
+  /** Queues `who` for a later turn, after those already waiting. */
   wait(who: Waiting): void {
     this.#waiting.push(who);
     this.#awaitTurn();
@@ -83,20 +83,20 @@ export class CommandShare {
   readonly #restore = (): void => {
     this.#since = performance.now();
     this.#spentMs = 0;
-    // Those that wait again in this turn queue after the others.
+    // A connection that must wait again in this turn queues after the others.
     for (let left = this.#waiting.length; left > 0 && this.#spentMs < SHARE_MS; left -= 1) {
-      this.#waiting.shift()?.goOn();
+      this.#waiting.shift()?.resume();
     }
     this.#scheduled = false;
     if (this.#waiting.length > 0) this.#awaitTurn();
   };
 }
 
-/** The shares of all users that have connections. */
+/** The shares of all users with connections. */
 export class CommandShares {
   readonly #byUser = new Map<number, CommandShare>();
 
-  /** Never shrinks: there are only as many users as may connect. */
+  /** Never shrinks: the number of users is bounded. */
   of(uid: number): CommandShare {
     let share = this.#byUser.get(uid);
     if (share === undefined) {
@@ -107,7 +107,7 @@ export class CommandShares {
   }
 }
 
-/** The connection that requests come on. */
+/** The connection that carries the requests. */
 interface PacedConnection extends InputAccount {
   readonly closed: boolean;
   pause(): void;
@@ -115,7 +115,7 @@ interface PacedConnection extends InputAccount {
 }
 
 /**
- * Runs the requests in `bytes` while `more` returns true between two of them. Returns the number of bytes
+ * Runs the requests in `bytes`, as long as `more` returns true between two of them. Returns the number of bytes
  * consumed.
  */
 export type CarryOut = (bytes: Uint8Array, more: () => boolean) => number;
@@ -125,7 +125,7 @@ export class CommandPace implements Waiting {
   readonly #connection: PacedConnection;
   readonly #share: CommandShare;
   readonly #carryOut: CarryOut;
-  /** Bytes that wait for a later turn; the connection is not read meanwhile. */
+  /** Bytes for a later turn; the connection is not read meanwhile. */
   #rest: Uint8Array | undefined;
   readonly #kept: KeptInput;
 
@@ -136,7 +136,7 @@ export class CommandPace implements Waiting {
     this.#kept = new KeptInput(connection);
   }
 
-  /** Bytes of the connection, borrowed until it returns. */
+  /** Handles bytes of the connection, borrowed until it returns. */
   receive(bytes: Uint8Array): void {
     if (this.#rest !== undefined) this.#setRest(Buffer.concat([this.#rest, bytes]));
     else if (!this.#share.free) this.#keep(bytes.slice());
@@ -146,7 +146,7 @@ export class CommandPace implements Waiting {
     }
   }
 
-  goOn(): void {
+  resume(): void {
     const rest = this.#rest;
     this.#rest = undefined;
     if (rest === undefined || this.#connection.closed) return;
@@ -178,7 +178,7 @@ export class CommandPace implements Waiting {
 
   #setRest(rest: Uint8Array): void {
     this.#rest = rest;
-    // A part of the bytes keeps the memory of all.
+    // A part of the bytes keeps the whole buffer in memory.
     this.#kept.note(rest.buffer.byteLength);
   }
 }

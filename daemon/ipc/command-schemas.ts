@@ -1,6 +1,6 @@
 /**
  * One schema for each client request. Schemas check shapes and types; the device checks ranges and
- * answers with the errno that programs expect.
+ * fails with the errno that programs expect.
  */
 import { z } from 'zod';
 import type { CommandName, CommandRequest } from '#contract/protocol/commands';

@@ -1,4 +1,4 @@
-/** One accepted connection: bytes in and out, the peer's credentials, and limits. */
+/** One accepted connection: its bytes, the peer's credentials, and limits. */
 import { type OnReadOpts, Socket, type SocketConstructorOpts } from 'node:net';
 import { isVerbsError } from '#contract/verbs/errors';
 import { duplicateDescriptor } from '#native-bridge/libc/descriptor';
@@ -12,12 +12,12 @@ import { type CarryOut, CommandPace, CommandShare } from './command-pace.ts';
 import type { InputAccount } from './kept-input.ts';
 import type { UserShare } from './objects/daemon-budget.ts';
 
-/** Errors of a socket whose peer was killed. */
+/** Socket errors after the peer was killed. */
 const PEER_GONE: ReadonlySet<string> = new Set(['ECONNRESET', 'EPIPE']);
 
 /**
- * Of the kernel's for one connection, which counts twice as much with what it keeps of it. It is Linux's
- * default, set so that a user's connections have a limit of bytes whatever the machine's default is.
+ * Kernel buffer of one connection, which counts twice as much with the kernel's overhead. It is Linux's
+ * default, set explicitly so that a user's connections have the same limit on every machine.
  */
 const SEND_BUFFER_BYTES = 106_496;
 
@@ -29,23 +29,23 @@ interface SocketOptions extends SocketConstructorOpts {
 
 export class Connection implements InputAccount {
   readonly #peer: PeerProcess;
-  /** Closes what the connection has of its process, unless that belongs to another connection. */
+  /** Closes the handle of the peer's process, unless it belongs to another connection. */
   readonly #releasePeer: () => void;
   readonly #socket: Socket;
   readonly #writer: DirectWriter;
-  /** Receives bytes; they are borrowed until it returns. */
+  /** Receives bytes, borrowed until it returns. */
   onBytes: (bytes: Uint8Array) => void = () => undefined;
   /** Called once, when the connection has ended; `reason` is undefined if the peer closed it. */
   onClosed: (reason: string | undefined) => void = () => undefined;
   /** Called after `onClosed`, for the owner's count of connections. */
   onEnded: () => void = () => undefined;
-  /** Made over another connection of the process: it may only join what that process has open. */
+  /** Made over another connection of the process: it may only join objects that the process has open. */
   isPaired = false;
-  /** Called when the peer has read bytes that had to wait. */
+  /** Called when the peer has read all bytes that had to wait. */
   onDrained: () => void = () => undefined;
-  /** Called before the descriptor is closed; with undefined if it is closed already. */
+  /** Called before the descriptor is closed, or with undefined if it is closed already. */
   onClosing: (fd: number | undefined) => void = () => undefined;
-  /** Unread bytes at which the connection is cut. */
+  /** Limit of unread bytes; beyond it the connection is closed. */
   unreadMaxBytes: number;
   #commands = new CommandShare();
   #share: UserShare | undefined;
@@ -109,7 +109,7 @@ export class Connection implements InputAccount {
       fd: own,
       readable: true,
       writable: true,
-      // So 'drain' follows whenever bytes had to wait, however few.
+      // Emits 'drain' whenever bytes had to wait, however few.
       writableHighWaterMark: 0,
       onread: {
         buffer: readBuffer,
@@ -161,7 +161,7 @@ export class Connection implements InputAccount {
     return this.#closed;
   }
 
-  /** Its user's share of a turn for requests; its own until `shareTurns`. */
+  /** Its user's share of a turn for requests; a private one until `shareTurns`. */
   get commands(): CommandShare {
     return this.#commands;
   }
@@ -172,13 +172,13 @@ export class Connection implements InputAccount {
     commands.reading.join(this.#reading);
   }
 
-  /** From here on, runs incoming requests as their user's share of a turn permits. */
+  /** Runs incoming requests from now on, as their user's share of a turn permits. */
   serve(carryOut: CarryOut): void {
     const pace = new CommandPace(this, this.#commands, carryOut);
     this.onBytes = (bytes) => pace.receive(bytes);
   }
 
-  /** Reads no more, until `resume`. */
+  /** Stops reading until `resume`. */
   pause(): void {
     this.#reading.pause();
   }
@@ -187,14 +187,14 @@ export class Connection implements InputAccount {
     this.#reading.resume();
   }
 
-  /** Sends bytes, which may be reused after the call. A peer that does not read is cut. */
+  /** Sends bytes, which may be reused after the call. Closes a connection whose peer does not read. */
   write(bytes: Uint8Array): void {
     if (this.#closed) return;
     this.#writer.write(bytes);
     this.#judgeBacklog();
   }
 
-  /** As `write`, but batched until the end of this turn; `bytes` then belongs to the connection. */
+  /** Like `write`, but batched until the end of this turn; `bytes` then belongs to the connection. */
   gather(bytes: Uint8Array): void {
     if (this.#closed) return;
     this.#writer.gather(bytes);
@@ -218,7 +218,7 @@ export class Connection implements InputAccount {
     this.#share = share;
   }
 
-  /** Unread bytes were added, or read. */
+  /** The number of unread bytes changed. */
   #charge(): void {
     const change = (this.#closed ? 0 : this.#socket.writableLength) - this.#chargedBytes;
     if (this.#share === undefined || change === 0) return;
@@ -237,7 +237,7 @@ export class Connection implements InputAccount {
   }
 
   keep(change: number): void {
-    // The end of a connection gives all of it back.
+    // The end of a connection returns the whole charge.
     if (this.#share === undefined || this.#closed) return;
     this.#keptBytes += change;
     if (change < 0) {
@@ -248,7 +248,7 @@ export class Connection implements InputAccount {
       this.#share.take('inputBytes', change);
     } catch (error) {
       if (!isVerbsError(error)) throw error;
-      // It is kept until the connection ends, which is soon.
+      // Too much, but stored until the connection ends, which is soon.
       this.#share.add('inputBytes', change);
       this.#cutLater(error.message);
     }
@@ -303,8 +303,8 @@ export class Connection implements InputAccount {
   }
 
   /**
-   * Another connection of the process may keep this one, with the process's credentials: not the objects
-   * of what it belonged to.
+   * Another connection of the process may hold on to this one, for the process's credentials; it must
+   * not hold on to the objects that used this one.
    */
   #forgetOwner(): void {
     this.onBytes = () => undefined;

@@ -43,7 +43,7 @@ import type { ObjectWindow } from './objects/object-window.ts';
 import type { ClientQuotas } from './objects/quotas.ts';
 import { ClientContext } from './verbs/client-context.ts';
 
-/** Descriptors that a client may have in flight: `DescriptorMapper` asks for no more at a time. */
+/** Descriptors that a client may have in flight: `DescriptorMapper` requests no more at a time. */
 const MAPPINGS_IN_FLIGHT_MAX = 64;
 
 /** Options of a client. */
@@ -62,7 +62,7 @@ interface ControlClientOptions {
   readonly refusals: Refusals;
   /** Records advice to the client. Default: none is given. */
   readonly findings?: Findings | undefined;
-  /** The client has ended and is cleaned up; `last` is its status at its end. */
+  /** Called once the client has ended and is cleaned up; `last` is its final status. */
   readonly onClosed: (reason: string | undefined, last: ClientStatus) => void;
 }
 
@@ -110,19 +110,19 @@ export class ControlClient {
     connection.onClosed = (reason) => this.#close(reason);
   }
 
-  /** True if `connection` comes from the same process as the control connection. */
+  /** True if `connection` is from the same process as the control connection. */
   isPeer(connection: Connection): boolean {
     const { pid, uid } = connection.credentials;
     const own = this.#connection.credentials;
     return pid === own.pid && uid === own.uid;
   }
 
-  /** True once it has disconnected; its objects may take more turns. */
+  /** True once it has disconnected, even if destroying its objects takes more turns. */
   get ended(): boolean {
     return this.#connection.closed;
   }
 
-  /** The client's identity and what it holds. */
+  /** The client's identity and usage. */
   status(): ClientStatus {
     return this.#identity.status(this.context.usage());
   }
@@ -145,7 +145,7 @@ export class ControlClient {
     this.#connection.cut(reason, farewell);
   }
 
-  /** Takes a connection of the client. EBUSY if it already has one for that purpose. */
+  /** Adds a connection to the client. EBUSY if it already has one for that purpose. */
   attach(role: SecondaryRole, connection: Connection): void {
     if (this.#secondary.has(role))
       throw new VerbsError('EBUSY', `the client already has a ${role} connection`);
@@ -156,7 +156,7 @@ export class ControlClient {
   }
 
   /**
-   * Takes the connection that carries the events of a completion channel. EBUSY for a second one.
+   * Adds the connection that carries the events of a completion channel. EBUSY for a second one.
    */
   attachChannel(channel: Handle, connection: Connection): void {
     const path = this.#channels.get(channel);
@@ -197,7 +197,7 @@ export class ControlClient {
     this.#memory.agent = agent;
     connection.onBytes = (bytes) => {
       this.#guard(() => agent.handleBytes(bytes));
-      // Any of the client's streams may have been waiting for this memory.
+      // Any stream of the client may have been waiting for this memory.
       this.#options.directory.emulated.drain();
     };
   }
@@ -224,7 +224,7 @@ export class ControlClient {
     }
   }
 
-  /** Bytes that break the protocol end the client, whichever connection they arrived on. */
+  /** Bytes that violate the protocol end the client, whichever connection they arrive on. */
   #guard(receive: () => void): void {
     try {
       receive();
@@ -235,7 +235,7 @@ export class ControlClient {
   }
 
   #take(frame: Frame): void {
-    // Left over from before a frame that ended the client.
+    // Rest of a read whose earlier frame ended the client.
     if (this.#connection.closed) return;
     if (frame.type !== FrameType.request) throw new IpcFormatError(`frame of type ${frame.type}`);
     const value = decodeValue(frame.payload);

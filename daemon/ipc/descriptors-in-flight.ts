@@ -1,8 +1,8 @@
 /**
  * Sends descriptors to clients (SCM_RIGHTS). Until a client receives them, the kernel counts them for
- * the daemon's user, who may have as many in flight as open files; beyond that, no program gets one. So
- * a connection may have few in flight, each user has a share, and a connection that ends with some in
- * flight is kept half open until its socket is gone, since they count until then.
+ * the daemon's user and permits as many as open files; beyond that, no program gets one. So each
+ * connection may have few in flight and each user has a share. A connection that ends with some in
+ * flight is half-closed until its socket is gone, since they count until then.
  */
 import { IpcFormatError } from '#contract/protocol/ipc-value';
 import { isVerbsError, VerbsError } from '#contract/verbs/errors';
@@ -15,7 +15,7 @@ import type { DaemonBudget, UserShare } from './objects/daemon-budget.ts';
 /** Interval between checks of connections that have ended. */
 const LOOK_MS = 1000;
 
-/** Errors of sending a descriptor that neither the client nor the socket caused. */
+/** Errors in sending a descriptor that neither the client nor the socket caused. */
 const REFUSALS: ReadonlyMap<number, string> = new Map([
   [12, 'ENOMEM'],
   [24, 'EMFILE'],
@@ -28,7 +28,7 @@ interface Flight {
   readonly share: UserShare | undefined;
   /** The connection's descriptor, or a copy once it has ended. */
   readonly fd: () => number | undefined;
-  /** Memory that one message takes; 0 until one was seen that the client had not read yet. */
+  /** Memory of one message; 0 until an unread one was seen. */
   messageBytes: number;
   count: number;
 }
@@ -36,7 +36,7 @@ interface Flight {
 export class DescriptorsInFlight {
   readonly #budget: DaemonBudget | undefined;
   readonly #flights = new Map<Connection, Flight>();
-  /** Flights of connections that have ended. */
+  /** Flights of ended connections. */
   readonly #left = new Set<Flight & { readonly copy: number }>();
   #timer: NodeJS.Timeout | undefined;
 
@@ -45,7 +45,7 @@ export class DescriptorsInFlight {
     this.#budget = budget;
   }
 
-  /** Number of descriptors in flight, at most: some may have been received. */
+  /** Upper bound of the descriptors in flight: some may have been received. */
   get count(): number {
     let count = 0;
     for (const flight of this.#all()) count += flight.count;
@@ -53,8 +53,8 @@ export class DescriptorsInFlight {
   }
 
   /**
-   * Sends bytes with a descriptor; a connection has at most `most` in flight. Throws `VerbsError`
-   * EMFILE, and nothing is sent; `IpcFormatError` when the client does not read.
+   * Sends bytes with a descriptor, at most `most` in flight for a connection. Throws `VerbsError`
+   * EMFILE without sending anything; `IpcFormatError` if the client does not read.
    */
   send(connection: Connection, bytes: Uint8Array, descriptor: number, most: number): void {
     const { fd, congested } = connection;
@@ -101,7 +101,7 @@ export class DescriptorsInFlight {
     return flight;
   }
 
-  /** Charges one, without those that clients have received meanwhile. */
+  /** Charges one descriptor, after crediting those that clients have received. */
   #take(flight: Flight): void {
     try {
       flight.share?.take('descriptorsInFlight');
@@ -113,7 +113,7 @@ export class DescriptorsInFlight {
     flight.count += 1;
   }
 
-  /** The connection ends: its descriptors stay in flight until the client reads them or closes its socket. */
+  /** The connection ends: its descriptors stay in flight until the client reads them or closes its end. */
   #ended(flight: Flight, fd: number | undefined): void {
     const inFlight = { ...flight, fd: () => fd };
     settle(inFlight);
@@ -131,7 +131,7 @@ export class DescriptorsInFlight {
       this.#timer ??= setInterval(() => this.#look(), LOOK_MS).unref();
     } catch (error) {
       if (!(error instanceof SystemCallError)) throw error;
-      // Without a descriptor to look at it, it can only be forgotten.
+      // Without a descriptor it cannot be inspected: forget it.
       flight.share?.give('descriptorsInFlight', inFlight.count);
     }
   }
@@ -155,12 +155,12 @@ export class DescriptorsInFlight {
   }
 }
 
-/** Recounts, by the memory that unread messages take. */
+/** Recounts from the memory of unread messages. */
 function settle(flight: Flight): void {
   const fd = flight.fd();
   if (flight.count === 0 || fd === undefined) return;
   const unreadBytes = unreadMemory(fd);
-  // While the size of a message is not known, all may be unread.
+  // As long as the size of a message is unknown, assume that all are unread.
   const unread = unreadBytes === 0 ? 0 : Math.ceil(unreadBytes / flight.messageBytes);
   const received = flight.count - Math.min(flight.count, unread);
   if (received === 0) return;

@@ -1,7 +1,7 @@
-/** Whether a process is on its way out: its memory ends before its descriptors do. */
+/** Whether a process is exiting: it loses its memory before its descriptors. */
 import { readFileSync } from 'node:fs';
 
-/** True if the process has no memory any more. False where that cannot be seen. */
+/** True if the process has no memory. False if that cannot be determined. */
 export function isExiting(pid: number): boolean {
   if (pid === 0) return false;
   try {

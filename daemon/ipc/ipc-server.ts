@@ -63,9 +63,9 @@ import type { ClientContext } from './verbs/client-context.ts';
 const READ_BYTES = 64 * 1024;
 /** Unfinished operations that one admin connection may have at a time. */
 const PENDING_OPERATIONS_MAX = 16;
-/** Entries of a list that are made, or encoded, in one turn: a millisecond of work. */
+/** Entries of a list to make or encode in one turn: a millisecond of work. */
 const ITEMS_PER_TURN = 512;
-/** Clients that are disconnected in one turn: each has some connections. */
+/** Clients to disconnect in one turn: each has some connections. */
 const CUTS_PER_TURN = 32;
 const GREETING_BYTES = FRAME_HEADER_BYTES + HELLO_BYTES;
 
@@ -96,12 +96,12 @@ interface IpcServerOptions {
   readonly memoryTiers: readonly MemoryTier[];
   /** Also serves clients of other users; otherwise only root's and the daemon user's own. */
   readonly allowOtherUsers: boolean;
-  /** Unread bytes at which a client is disconnected. */
+  /** Limit of unread bytes; beyond it a client is disconnected. */
   readonly unreadMaxBytes: number;
   /** Time limit for the greeting, in milliseconds. */
   readonly greetingTimeoutMs: number;
   readonly log: IpcLog;
-  /** Loads what devices need before their first client; may be called again. Default: nothing. */
+  /** Loads what devices need for their first client; may be called again. Default: nothing. */
   readonly prepare?: () => Promise<void>;
   /** Source of connection traffic for watchers. */
   readonly taps: TapHub;
@@ -133,9 +133,9 @@ export class IpcServer {
   #kernel: Promise<KernelServer> | undefined;
   #loadedKernel: KernelServer | undefined;
   readonly #ended = new EndedClients(() => new Date().toISOString());
-  /** Clients that have ended, with objects left. */
+  /** Ended clients with objects left. */
   readonly #ending: EndingOwners<ClientContext>;
-  /** While all clients are disconnected. */
+  /** Set while all clients are being disconnected. */
   #cutting: Promise<void> | undefined;
   #lastClientId = 0;
 
@@ -162,8 +162,9 @@ export class IpcServer {
   }
 
   /**
-   * Loads what serves clients, which otherwise the first of each kind does. For a daemon that is
-   * ready: so it is ready sooner, and later clients do not depend on the package's files.
+   * Loads the modules that serve clients, otherwise loaded by the first client of each kind. A daemon
+   * calls it after it reports ready: it is ready sooner, and later clients do not depend on the
+   * package's files.
    */
   async load(): Promise<void> {
     await this.#loadParts();
@@ -205,7 +206,7 @@ export class IpcServer {
     return this.#loadedKernel;
   }
 
-  /** Every client, with what it holds. Long lists are made in several turns. */
+  /** Every client, with its usage. Long lists are made over several turns. */
   async clients(): Promise<ClientStatus[]> {
     const statuses: ClientStatus[] = [];
     const clients = [...this.#clients.values(), ...(this.#loadedKernel?.clients() ?? [])];
@@ -220,7 +221,7 @@ export class IpcServer {
     return this.#ended.take();
   }
 
-  /** Offers the objects of every client to a reply. */
+  /** Offers the objects of every client for a reply. */
   listObjects(window: ObjectWindow): void {
     for (const client of this.#clients.values()) client.listObjects(window);
     this.#loadedKernel?.listObjects(window);
@@ -228,7 +229,7 @@ export class IpcServer {
 
   /**
    * Disconnects every client with a reason, a few in each turn; admin connections stay. Resolves once
-   * everything that they held is destroyed. Clients that connect meanwhile wait for that. Calls `onCut` with
+   * all their objects are destroyed. Clients that connect meanwhile wait for that. Calls `onCut` with
    * the last status of each client.
    */
   cutClients(reason: string, onCut: (last: ClientStatus) => void = () => undefined): Promise<void> {
@@ -265,7 +266,7 @@ export class IpcServer {
   /** Ends every client and removes the socket. */
   async close(): Promise<void> {
     const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
-    await this.cutClients('the daemon stops');
+    await this.cutClients('the daemon is stopping');
     await inSlices([...this.#connections], CUTS_PER_TURN, this.#soon, (each) => each.close());
     this.#inFlight.close();
     await closed;
@@ -283,8 +284,8 @@ export class IpcServer {
   }
 
   /**
-   * Makes another connection of the process `peer`, which may no longer reach the socket or have its
-   * former user. Returns the descriptor of the process's end; the caller owns it. Throws
+   * Makes another connection of the process `peer`, which may be unable to reach the socket or have
+   * changed its user. Returns the descriptor of the process's end; the caller owns it. Throws
    * `SystemCallError`.
    */
   #pair(peer: PeerProcess): number {
@@ -385,26 +386,26 @@ export class IpcServer {
     ready();
   }
 
-  /** What a connection of a role waits for: the end of a reset, and what serves it. */
+  /** A promise to await before serving a role: the end of a reset, or loading modules. */
   #delayFor(role: number): Promise<unknown> | undefined {
     if (this.#cutting === undefined || role === Role.admin) return this.#loadFor(role);
     return this.#cutting.then(() => this.#loadFor(role));
   }
 
-  /** Loads what serves a role, unless that has been loaded. */
+  /** Loads the modules for a role, unless they are loaded. */
   #loadFor(role: number): Promise<unknown> | undefined {
     if (isKernelRole(role)) return this.#loadedKernel ? undefined : this.#loadKernel();
     if (role !== Role.control && role !== Role.tap) return undefined;
     return this.#loadedParts ? undefined : this.#loadParts();
   }
 
-  /** For roles that `#loadFor` has loaded it for. */
+  /** Only for roles for which `#loadFor` has loaded it. */
   get #clientParts(): ClientParts {
-    assert(this.#loadedParts !== undefined, 'clients are served by parts that are loaded');
+    assert(this.#loadedParts !== undefined, 'client parts are not loaded');
     return this.#loadedParts;
   }
 
-  /** The first connections wait until their part of the daemon is loaded. */
+  /** Makes the first connections wait until their part of the daemon is loaded. */
   #welcomeAfter(loading: Promise<unknown>, connection: Connection, hello: Hello): void {
     let early: Uint8Array = new Uint8Array(0);
     const kept = new KeptInput(connection);
@@ -520,7 +521,7 @@ export class IpcServer {
     const { uid } = connection.credentials;
     const isOwner = isTrusted(uid);
     const caller = { mayChange: isOwner, isOwner, ...(isOwner ? {} : { uid }) };
-    // As bytes: a value can take sixty times as much.
+    // Stored as bytes: a value can take sixty times as much.
     const waiting: { readonly id: number; readonly payload: Uint8Array }[] = [];
     let pending = 0;
     const [unread, unanswered] = [new KeptInput(connection), new KeptInput(connection)];
@@ -547,12 +548,12 @@ export class IpcServer {
         this.#cutOff('admin connection', connection, error.message);
       }
     };
-    // Make no further answers for a caller who does not read earlier ones.
+    // Compute no further answers for a caller who does not read earlier ones.
     let asked = false;
     const next = (): void => {
       if (asked || connection.congested || waiting.length === 0) return;
       asked = true;
-      // A list may be long, and is made after this turn's callback: each counts as a whole share.
+      // A list may be long, and is made after this turn's callback: charge a whole share for each.
       connection.commands.takeWhole(() => {
         asked = false;
         const operation = waiting.shift();
@@ -588,7 +589,7 @@ export class IpcServer {
       const { taps, work, refusals } = this.#options;
       connection.write(emitValueFrame(FrameType.reply, frame.id, {}));
       stop = watcher.watch(taps, work, refusals);
-      connection.onBytes = () => connection.cut('bytes behind the request');
+      connection.onBytes = () => connection.cut('bytes after the request');
     });
     const unread = new KeptInput(connection);
     connection.onClosed = () => stop();
@@ -625,7 +626,7 @@ export class IpcServer {
       const parts: Uint8Array[] = [];
       const encoder = encodeInParts(reply as IpcValue, FRAME_HEADER_BYTES, ITEMS_PER_TURN);
       for (let isLast = false; !isLast; ) {
-        // To encode a long list takes longer than to make it, so each part counts as a share.
+        // Encoding a long list takes longer than making it, so charge a share for each part.
         await new Promise<void>((resolve) => connection.commands.takeWhole(resolve));
         noteWork(`reply of ${name}`);
         const { value: part, done } = encoder.next();

@@ -1,8 +1,8 @@
-/** Bytes of one connection that the daemon keeps for later, in one place: a buffer, a list. */
+/** Counts the bytes of one connection that the daemon buffers in one place: a buffer, a list. */
 
-/** The part of a connection that counts them. */
+/** The account of a connection. */
 export interface InputAccount {
-  /** So many more bytes are kept, or fewer if negative. Ends a connection beyond its user's share. */
+  /** Adds to the buffered bytes; negative: subtracts. Ends a connection beyond its user's share. */
   keep(change: number): void;
 }
 
@@ -14,7 +14,7 @@ export class KeptInput {
     this.#account = account;
   }
 
-  /** The place holds `bytes` now. */
+  /** Sets the number of bytes buffered in this place. */
   note(bytes: number): void {
     if (bytes === this.#bytes) return;
     const change = bytes - this.#bytes;

@@ -2,15 +2,15 @@
 import { readFileSync, readlinkSync } from 'node:fs';
 import { basename } from 'node:path';
 
-/** Node 24's name for its first thread, and thus for the process of every program that it runs. */
+/** Node 24's name for its first thread, hence for the process of every program that it runs. */
 const NODES_THREAD = 'MainThread';
 /** Maximum length of a name in the kernel. */
 const NAME_MAX = 15;
 
 /**
- * The name of a process (/proc/<pid>/comm), or of its executable where Node has set its own; '' if the
- * process is gone or not visible from here. Its command line would say more, but reading it touches the
- * process's memory, which may not respond.
+ * The name of a process (/proc/<pid>/comm), or of its executable if Node has set the former; '' if the
+ * process is gone or not visible. Its command line would be more informative, but reading it touches
+ * the process's memory, which may not respond.
  */
 export function programName(pid: number): string {
   try {

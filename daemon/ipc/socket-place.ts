@@ -1,6 +1,6 @@
 /**
  * The location of the daemon's socket: a directory in which no other user can replace it, with one
- * daemon per path. Replaces a socket that a dead daemon left behind.
+ * daemon per path. Replaces the socket of a dead daemon.
  */
 import {
   chmodSync,
@@ -32,7 +32,7 @@ const SHARED_SOCKET_MODE = 0o666;
 /** Write permission of group and others. */
 const OTHERS_WRITE = 0o022;
 const STICKY = 0o1000;
-/** Another daemon holds the lock only while it binds. */
+/** Attempts to lock; another daemon holds the lock only while it binds. */
 const LOCK_ATTEMPTS = 100;
 const LOCK_RETRY_MS = 20;
 /** Connections that may wait for accept(). */
@@ -41,12 +41,12 @@ const BACKLOG = 511;
 /** Options of `listenAtPlace`. */
 interface PlaceOptions {
   readonly path: string;
-  /** True: the socket is open to other users, whom the server then checks. */
+  /** True if other users may connect; the server then checks them. */
   readonly shared: boolean;
 }
 
 /**
- * Creates the directory if it is missing, checks it, and makes `server` listen. Rejects with
+ * Creates the directory if missing, checks it, and makes `server` listen. Rejects with
  * `VerbsError`: EACCES if the socket cannot be created or other users could replace its directory,
  * EADDRINUSE if a daemon is running there, EINVAL if the path is too long or is not a socket.
  */
@@ -78,7 +78,7 @@ export function preparePlace(path: string): void {
 }
 
 /**
- * Why another user could remove or replace a socket in this directory; undefined if none can. The
+ * Why another user could remove or replace a socket in this directory; undefined if none could. The
  * directory must belong to this user and be writable by no other user, or be sticky, so that users
  * can remove only their own files. Read access does not matter, since the socket itself is closed
  * to others.
@@ -108,7 +108,7 @@ function makeDirectory(directory: string): void {
   }
 }
 
-/** True for a directory that the user did not name: it is in $XDG_RUNTIME_DIR. */
+/** True for a directory in $XDG_RUNTIME_DIR, which the user did not choose. */
 export function isFromRuntimeDirectory(directory: string): boolean {
   const runtime = process.env['XDG_RUNTIME_DIR'];
   return runtime !== undefined && runtime !== '' && directory.startsWith(`${runtime}/`);
@@ -170,7 +170,7 @@ function removeStale(path: string): void {
   unlinkSync(path);
 }
 
-/** The daemon that is listening at the path; undefined if there is none. */
+/** The daemon that listens at the path, if any. */
 function liveOwner(path: string): string | undefined {
   try {
     const fd = connectUnix(path);

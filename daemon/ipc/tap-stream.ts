@@ -1,6 +1,6 @@
 /**
  * Streams connection traffic, device work and refusals to a watcher. A watcher that falls behind loses
- * records and learns how much it lost; traffic never waits for it.
+ * records and is told how many; traffic never waits for it.
  */
 import { z } from 'zod';
 import type { IpcValue } from '#contract/protocol/ipc-value';
@@ -39,23 +39,22 @@ import type { Connection } from './connection.ts';
 type TapConnection = Pick<Connection, 'pendingBytes' | 'unreadMaxBytes' | 'gather' | 'lend'>;
 
 /**
- * Bytes that may queue for a watcher before records are dropped: covers a pause of a disk at full
- * speed.
+ * Bytes queued for a watcher beyond which records are dropped: covers a pause of a disk at full speed.
  */
 export const BACKLOG_MAX_BYTES = 32 * 1024 * 1024;
 /**
  * Bodies of at least this size are sent one by one from reused memory; shorter ones are batched.
  */
 const LONG_BODY_BYTES = 8 * 1024;
-/** A run of bytes, or the longest IP datagram behind the names of its queue pairs. */
+/** A run of bytes, or the longest IP datagram with the names of its queue pairs. */
 const BODY_MAX_BYTES = TAP_BODY_MAX_BYTES + 256;
-/** Extra room for the few records that are never dropped, above all the ends of links. */
+/** Extra space for the few records that are never dropped, mostly ends of links. */
 const BACKLOG_SLACK_BYTES = 16 * 1024 * 1024;
 const FILTERED_LINKS_MAX = 1024;
 const FILTERED_QPS_MAX = 1024;
 const QP_NUMBER_MAX = 2 ** 24 - 1;
 const DEVICE_NAME_MAX = 63;
-/** Packets, work and refusals belong to no link. */
+/** For packets, work and refusals, which belong to no link. */
 const NO_LINK = 0;
 const NO_BYTES = new Uint8Array(0);
 
@@ -116,7 +115,7 @@ export class TapStream implements TapWatcher, PacketWatcher, WorkWatcher {
       if (stop === undefined) throw new VerbsError('EBUSY', 'too many requests wait for refusals');
       stops.push(stop);
     }
-    // What is selected by a link can only be matched while links are watched.
+    // Objects selected by their link can be matched only while links are watched.
     const linked = (works || topics.has('refusals')) && this.#selection.byEnds;
     if (topics.has('links') || linked) stops.push(links.watch(this));
     if (topics.has('packets') || linked) stops.push(links.packets.watch(this));
@@ -203,7 +202,7 @@ export class TapStream implements TapWatcher, PacketWatcher, WorkWatcher {
     return this.#selection.wantsWork(device, qpn) && this.#hasRoom();
   }
 
-  /** False, and counted, if the watcher is behind. */
+  /** Returns false, and counts the loss, if the watcher lags. */
   #hasRoom(): boolean {
     if (this.#connection.pendingBytes > BACKLOG_MAX_BYTES) {
       this.#lostRecords += 1;

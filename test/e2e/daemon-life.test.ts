@@ -240,7 +240,7 @@ describe('a daemon as a process', () => {
       link.onLost = resolve;
     });
     await daemon.end('SIGTERM');
-    expect(await lost).toMatchObject({ code: 'EIO', message: 'the daemon stops' });
+    expect(await lost).toMatchObject({ code: 'EIO', message: 'the daemon is stopping' });
   });
 
   it('dead: ECONNREFUSED for clients, and the next daemon replaces its socket', async () => {

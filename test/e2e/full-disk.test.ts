@@ -24,7 +24,7 @@ describe.skipIf(!isRoot)(`a full disk${needs}`, () => {
     const { status, stdout, stderr } = await onFullDisk(['start', '--socket', socket], {});
     expect({ status, stdout }).toEqual({ status: 1, stdout: '' });
     expect(stderr).toMatch(
-      /^iwarpd: cannot (?:write|create) \S*iwarpd\.sock\S*: no space left on its file system; free some, or choose another directory \(ENOSPC\)$/m,
+      /^iwarpd: cannot (?:write|create) \S*iwarpd\.sock\S*: no space left on its file system; free some space, or choose another directory \(ENOSPC\)$/m,
     );
   });
 });

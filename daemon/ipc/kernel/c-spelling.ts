@@ -1,10 +1,10 @@
 /**
- * Sentences in the words of C: what refuses serves both personalities and names attributes as
- * TypeScript spells them, so their C names take their place where the program is one of C.
+ * Spells sentences for C programs. Both personalities share the code that refuses requests, and it
+ * names attributes as TypeScript does; for a C program, the C names replace them.
  */
 import { FAULT_VERB_CALLS } from '#contract/protocol/faults';
 
-/** Attributes whose C name is more than the same words with underscores. */
+/** Attributes whose C name is not the same words with underscores. */
 const C_NAMES: Readonly<Record<string, string>> = {
   accessFlags: 'qp_access_flags',
   ahAttr: 'ah_attr',
@@ -23,16 +23,16 @@ const C_NAMES: Readonly<Record<string, string>> = {
 
 const VERBS: Readonly<Partial<Record<string, string>>> = FAULT_VERB_CALLS;
 
-/** A camelCase word that no letter, digit or dot touches. */
+/** A camelCase word with no letter, digit or dot next to it. */
 const CAMEL_CASE = /(?<![\w.])[a-z]+(?:[A-Z][a-z0-9]*)+(?![\w])/g;
 
-/** Camel case in messages that is the name of something else. */
+/** Camel case in messages that names no attribute. */
 const NO_FIELDS: ReadonlySet<string> = new Set(['iWARP', 'allowOtherUsers']);
 
-/** What a transition of a queue pair lacks or does not take: in C, a mask says so. */
+/** What a transition of a queue pair lacks or does not permit; in C, `attr_mask` lists it. */
 const IN_MASK = /^((?:needs|takes no) [\w, ]+)$/;
 
-/** The same sentence with C's names of attributes and verbs. */
+/** The sentence with C's names of attributes and verbs. */
 export function inC(sentence: string): string {
   return sentence.replace(IN_MASK, '$1 in attr_mask').replaceAll(CAMEL_CASE, (word) => {
     if (NO_FIELDS.has(word)) return word;

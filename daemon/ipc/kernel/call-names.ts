@@ -1,4 +1,4 @@
-/** The calls of libibverbs and librdmacm that end in each command, as a program's source has them. */
+/** The calls of libibverbs and librdmacm that issue each command, as a program's source spells them. */
 import { CmCommand } from './cm/abi.ts';
 import { ExtendedCommandNumber as E, UverbsCommandNumber as N } from './uverbs/layouts.ts';
 

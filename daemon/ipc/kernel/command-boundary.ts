@@ -1,4 +1,4 @@
-/** Where a refusal becomes an errno, and is recorded with its reason: the only such place for C. */
+/** The only place where a refusal becomes an errno for C, and is recorded with its reason. */
 import { isVerbsError } from '#contract/verbs/errors';
 import type { Refusals } from '#daemon/refusals/refusals';
 import { inC } from './c-spelling.ts';
@@ -6,7 +6,7 @@ import { type KernelCaller, type KernelFile, type KernelReply, refusal } from '.
 import type { ShimRequest } from './shim-protocol.ts';
 
 /**
- * Executes a request. A `VerbsError` becomes the answer; any other error is a broken invariant and
+ * Executes a request. A `VerbsError` becomes the reply; any other error is a broken invariant and
  * stops the daemon.
  */
 export function executeOn(
@@ -23,7 +23,7 @@ export function executeOn(
     reply = refusal(error.code, error.message);
   }
   const { refused } = reply;
-  // EAGAIN refuses nothing: there is no event yet.
+  // EAGAIN refuses nothing: no event is pending.
   if (refused === undefined || refused.code === 'EAGAIN') return reply;
   const { pid, uid } = caller.credentials;
   const { program } = file.client;
@@ -43,7 +43,7 @@ export function executeOn(
   return reply;
 }
 
-/** A sentence that starts with the step has it in front of the errno already. */
+/** Removes a step at the start of a sentence that the errno's text repeats. */
 function withoutStep(sentence: string, step: string | undefined): string {
   const said = step !== undefined && sentence.startsWith(`${step} `);
   return said ? sentence.slice(step.length + 1) : sentence;

@@ -1,12 +1,12 @@
 /**
- * The records of an event descriptor. The records stay here; the descriptor's socket gets a byte
- * when the queue becomes non-empty, and for each further record, so every record wakes a program that
- * waits with EPOLLET. The preload library takes a byte whenever a reply says so: there are never more
- * bytes than records. The descriptor thus polls readable exactly while records wait,
- * whichever process reads and however often the program forked.
+ * The records of an event descriptor. The records stay here. The descriptor's socket gets a byte when
+ * the queue becomes non-empty, and for each further record, so every record wakes a program that
+ * waits with EPOLLET. The preload library takes a byte whenever a reply requests it: there are never
+ * more bytes than records. So the descriptor polls readable exactly while records are pending,
+ * whichever process reads, even after forks.
  *
- * A queue may show its oldest records in memory of the program (`EventRing`). The preload library then
- * takes them, and the bytes, without a request.
+ * A queue may publish its oldest records in memory of the program (`EventRing`). The preload library
+ * then takes them, and the bytes, without a request.
  */
 import { assert } from '#base/assert';
 import { EVENT_RING_RECORDS, type EventRing } from './event-ring.ts';
@@ -19,8 +19,8 @@ export interface EventPath {
 
 const WAKE = Uint8Array.of(1);
 /**
- * Bytes on a descriptor beyond the first. A program that leaves more records unread does not depend on
- * each edge, and its socket must not fill.
+ * Limit of bytes on a descriptor beyond the first. A program that leaves more records unread does not
+ * depend on each edge, and its socket must not fill up.
  */
 const MORE_MAX = 16;
 
@@ -29,21 +29,21 @@ interface Entry<T, Owner> {
   readonly owner: Owner;
 }
 
-/** Where a queue shows its records. */
+/** Publishes the records of a queue in a ring. */
 interface Showcase<T> {
   readonly ring: EventRing;
-  /** Where the ring is in the file of rings. */
+  /** Offset of the ring in the file of rings. */
   readonly place: number;
-  /** A record as the program reads it. */
+  /** The record in the program's format. */
   readonly bytesOf: (record: T) => Uint8Array;
-  /** The program has taken the record. */
+  /** Called when the program has taken the record. */
   readonly onTaken: (record: T) => void;
 }
 
-/** Operations on a queue of any record type. */
+/** A queue of any record type. */
 export interface AnyQueue {
   readonly number: number;
-  /** What the descriptor's welcome says: its number, and the place of its ring if there is one. */
+  /** The text of the descriptor's welcome: the queue's number, and the offset of its ring if any. */
   readonly welcome: string;
   readonly attached: boolean;
   attach(path: EventPath): void;
@@ -51,7 +51,7 @@ export interface AnyQueue {
   assertInvariants(): void;
 }
 
-/** Lists, for a reply, the number of a queue once for each byte to take from its descriptor. */
+/** Lists the number of a queue once for each byte to take from its descriptor. */
 export function bytesToTake({ number }: AnyQueue, bytes: number): number[] {
   return new Array<number>(bytes).fill(number);
 }
@@ -62,15 +62,15 @@ export class EventQueue<T, Owner> implements AnyQueue {
   readonly token: Uint8Array;
   /** Identifies the queue in requests and replies. */
   readonly number: number;
-  /** Called once, when the queue has ended. */
+  /** Called once, when the queue ends. */
   onEnded: () => void = () => undefined;
   #ended = false;
   #entries: Entry<T, Owner>[] = [];
   #path: EventPath | undefined;
   #showcase: Showcase<T> | undefined;
-  /** The byte for the present non-empty state has been sent. */
+  /** A byte was sent for the current non-empty state. */
   #announced = false;
-  /** Further bytes sent and not yet taken, for a queue without an event ring. */
+  /** Further bytes sent and not taken, for a queue without an event ring. */
   #more = 0;
 
   constructor(token: Uint8Array, number: number) {
@@ -78,7 +78,7 @@ export class EventQueue<T, Owner> implements AnyQueue {
     this.number = number;
   }
 
-  /** Number of waiting records. */
+  /** Pending records. */
   get length(): number {
     this.noteTaken();
     return this.#entries.length;
@@ -90,23 +90,23 @@ export class EventQueue<T, Owner> implements AnyQueue {
       : `${this.number} ${this.#showcase.place}`;
   }
 
-  /** Has the queue show its records from the time on when it has its descriptor. */
+  /** Publishes the queue's records in `showcase` once its descriptor is attached. */
   showIn(showcase: Showcase<T>): void {
-    assert(this.#path === undefined, 'a queue knows its ring before its descriptor');
+    assert(this.#path === undefined, 'ring set after the descriptor');
     this.#showcase = showcase;
   }
 
-  /** Reports the records that the program has taken to `onTaken`. */
+  /** Reports records that the program has taken to `onTaken`. */
   noteTaken(): void {
     if (this.#showcase !== undefined) this.#forget(this.#showcase.ring.taken());
   }
 
-  /** True when it has its descriptor. */
+  /** True once its descriptor is attached. */
   get attached(): boolean {
     return this.#path !== undefined;
   }
 
-  /** Attaches the queue's descriptor and announces records that are already waiting. */
+  /** Attaches the queue's descriptor and announces pending records. */
   attach(path: EventPath): void {
     if (this.#ended) return;
     this.#path = path;
@@ -114,14 +114,14 @@ export class EventQueue<T, Owner> implements AnyQueue {
     this.#publish();
   }
 
-  /** True once its descriptor is closed: no record is kept any longer. */
+  /** True once its descriptor is closed: further records are dropped. */
   get ended(): boolean {
     return this.#ended;
   }
 
   /**
-   * Ends the queue and its descriptor. The queue also ends when its descriptor is closed in every
-   * process that had it: waiting records can never be read. A second call does nothing.
+   * Ends the queue and closes its descriptor. The queue also ends when every process has closed the
+   * descriptor, since pending records can never be read. A second call does nothing.
    */
   end(): void {
     if (this.#ended) return;
@@ -143,8 +143,8 @@ export class EventQueue<T, Owner> implements AnyQueue {
   }
 
   /**
-   * The oldest record, and how many bytes the preload library must take from the descriptor: one at most;
-   * undefined if empty.
+   * Removes the oldest record. `bytes`: how many bytes, 0 or 1, the preload library must take from the
+   * descriptor. Undefined if the queue is empty.
    */
   pop(): { readonly record: T; readonly owner: Owner; readonly bytes: number } | undefined {
     this.#withdraw();
@@ -153,12 +153,12 @@ export class EventQueue<T, Owner> implements AnyQueue {
     return entry === undefined ? undefined : { ...entry, bytes: this.#bytesToTake() };
   }
 
-  /** Removes the records of `owner`. Returns the bytes that the preload library must take. */
+  /** Removes the records of `owner`. Returns the number of bytes that the preload library must take. */
   purge(owner: Owner): number {
     return this.take(owner).bytes;
   }
 
-  /** Removes and returns the records of `owner`, or those of them that match, oldest first. */
+  /** Removes and returns the records of `owner`, or the matching ones of these, oldest first. */
   take(
     owner: Owner,
     matches: (record: T) => boolean = () => true,
@@ -175,28 +175,34 @@ export class EventQueue<T, Owner> implements AnyQueue {
     return { records, bytes: this.#bytesToTake() };
   }
 
-  /** Throws `InvariantError` when the descriptor disagrees with the records. */
+  /** Throws `InvariantError` if the descriptor disagrees with the records. */
   assertInvariants(): void {
-    assert(!this.#announced || this.#ended || this.#entries.length > 0, 'what is announced waits');
-    assert(this.#more < Math.max(1, this.#entries.length), 'no more bytes sent than records wait');
-    assert(!this.#ended || this.#entries.length === 0, 'nothing waits behind the end');
+    assert(
+      !this.#announced || this.#ended || this.#entries.length > 0,
+      'announced without a record',
+    );
+    assert(
+      this.#more < Math.max(1, this.#entries.length),
+      'more bytes sent than records are pending',
+    );
+    assert(!this.#ended || this.#entries.length === 0, 'records pending after the end');
   }
 
-  /** The program has taken the oldest records. */
+  /** Drops the oldest records, which the program has taken. */
   #forget(count: number): void {
     for (const { record } of this.#entries.splice(0, count)) this.#showcase?.onTaken(record);
     if (this.#entries.length === 0) this.#announced = false;
   }
 
   /**
-   * The record was queued last. True if a byte beyond the first must be sent for it. With an event ring,
-   * the byte is counted before the record is shown, so a program that takes the last record sees it.
+   * Publishes the newest record. Returns true if a byte beyond the first must be sent for it. With an event ring,
+   * the byte is counted before the record is published, so a program that takes the last record sees it.
    */
   #show(record: T): boolean {
     if (this.#showcase === undefined || this.#path === undefined) return this.#isOneMore();
     const { ring, bytesOf } = this.#showcase;
     this.#forget(ring.taken());
-    const counted = this.#entries.length > 1 && ring.owe(MORE_MAX);
+    const counted = this.#entries.length > 1 && ring.count(MORE_MAX);
     const wasEmpty = ring.closed ? ring.ask() : ring.add(bytesOf(record));
     this.#announced = !wasEmpty;
     return counted;
@@ -208,7 +214,7 @@ export class EventQueue<T, Owner> implements AnyQueue {
     return true;
   }
 
-  /** Takes the records back from the program, which asks for them until `#publish`. */
+  /** Withdraws the records from the program, which asks for them until `#publish`. */
   #withdraw(): void {
     if (this.#showcase === undefined || this.#path === undefined) return;
     const { taken, wasEmpty } = this.#showcase.ring.withdraw();
@@ -232,7 +238,7 @@ export class EventQueue<T, Owner> implements AnyQueue {
     this.#path.write(WAKE);
   }
 
-  /** Bytes beyond one for each record; with an event ring, the library knows of all but the first. */
+  /** Bytes in excess of one per record; with an event ring, the library knows of all but the first. */
   #bytesToTake(): number {
     if (!this.#announced) return 0;
     const sent = 1 + this.#more;

@@ -4,19 +4,19 @@
  *
  * ```
  *  word at 0   bits 0-14 head | 15-29 tail | 30 "ask"
- *  word at 4   bytes of the descriptor beyond the one that says that there are records: the preload
- *              library takes one with each record, and all with the last
+ *  word at 4   bytes on the descriptor beyond the one that announces records: the preload library
+ *              takes one with each record, and all with the last
  *  at 64       256 records of 8 bytes; the record of index i is at i modulo 256
  * ```
  *
- * Whoever takes a record adds one to the head, by a compare-and-swap of the whole word; only the daemon
- * changes the rest. "Ask" says that the daemon has further records, or that it is changing those in
- * the ring. The queue is empty while head and tail are equal and "ask" is not set, so each change of
- * the word that begins or ends that is one side's: whose change it was writes, or takes, the byte of
- * the descriptor.
+ * A reader that takes a record adds one to the head with a compare-and-swap of the whole word; only
+ * the daemon changes the rest. "Ask" means that the daemon has further records, or is changing those in
+ * the ring. The queue is empty while head and tail are equal and "ask" is clear, so each transition
+ * into or out of that state is made by one side: that side takes, or writes, the byte of the
+ * descriptor.
  *
- * The program may write anything there, and harms its own events only: the daemon follows indices of
- * its own, and takes from the word no more than how many of the records that it put there are gone.
+ * The program may write anything there, and harms only its own events: the daemon uses its own
+ * indices, and reads from the word only how many of its records are gone.
  */
 import { assert } from '#base/assert';
 
@@ -30,42 +30,42 @@ const RECORDS_OFFSET = 64;
 const INDEX_BITS = 15;
 const INDEX_MASK = 2 ** INDEX_BITS - 1;
 const ASK = 2 ** (2 * INDEX_BITS);
-/** Swaps that may fail because the program changed the word in between; after that it is overwritten. */
+/** Swaps that may fail because the program changed the word; after that it is overwritten. */
 const SWAPS_MAX = 64;
 
 export class EventRing {
   readonly #words: Int32Array;
   readonly #records: Uint8Array;
-  /** The last head that was seen, and the tail. */
+  /** The last head that the daemon saw, and the tail. */
   #head = 0;
   #tail = 0;
   #ask = false;
 
-  /** `memory` is all zeros. */
+  /** `memory` must be all zeros. */
   constructor(memory: Uint8Array) {
-    assert(memory.length >= EVENT_RING_BYTES, 'a ring of events has its bytes');
+    assert(memory.length >= EVENT_RING_BYTES, 'memory too short for an event ring');
     this.#words = new Int32Array(memory.buffer, memory.byteOffset, 2);
     this.#records = memory.subarray(RECORDS_OFFSET);
   }
 
-  /** True while the ring takes no record, because it is full or asks. */
+  /** True while the ring accepts no record: it is full or asks. */
   get closed(): boolean {
     return this.#ask || this.#shown >= EVENT_RING_RECORDS;
   }
 
-  /** Counts another byte that will be sent, unless there are `most`. */
-  owe(most: number): boolean {
+  /** Counts another byte to send, unless the count has reached `most`. */
+  count(most: number): boolean {
     if (Atomics.load(this.#words, 1) >>> 0 >= most) return false;
     Atomics.add(this.#words, 1, 1);
     return true;
   }
 
-  /** How many records the program has taken since the last call, oldest first. */
+  /** Number of records that the program has taken since the last call. */
   taken(): number {
     return this.#follow(Atomics.load(this.#words, 0));
   }
 
-  /** Adds a record to a ring that is not closed. True if the queue was empty until then. */
+  /** Adds a record to a ring that is not closed. Returns true if the queue was empty. */
   add(record: Uint8Array): boolean {
     this.#write(record);
     const before = this.#replace((head) => wordOf(head, this.#tail + 1, false));
@@ -75,7 +75,7 @@ export class EventRing {
   }
 
   /**
-   * Has the program ask for records behind those in the ring. True if the queue was empty until then.
+   * Tells the program to fetch further records from the daemon. Returns true if the queue was empty.
    */
   ask(): boolean {
     if (this.#ask) return false;
@@ -85,8 +85,8 @@ export class EventRing {
   }
 
   /**
-   * Empties the ring, which asks until `fill`. How many records the program took before, and whether
-   * the queue was empty.
+   * Empties the ring, which asks until `fill`. Returns how many records the program had taken, and
+   * whether the queue was empty.
    */
   withdraw(): { readonly taken: number; readonly wasEmpty: boolean } {
     const asked = this.#ask;
@@ -98,7 +98,7 @@ export class EventRing {
     return { taken, wasEmpty };
   }
 
-  /** Fills the ring behind `withdraw`; it asks if not all fit in. */
+  /** Refills the ring after `withdraw`; it asks if not all records fit. */
   fill(records: readonly Uint8Array[]): void {
     const count = Math.min(records.length, EVENT_RING_RECORDS);
     for (let index = 0; index < count; index += 1) {
@@ -114,7 +114,7 @@ export class EventRing {
     return (this.#tail - this.#head) & INDEX_MASK;
   }
 
-  /** Records that wait, by a word that the program may have made up. */
+  /** Number of published records according to a word that the program may have forged. */
   #distance(word: number): number {
     const taken = (word - this.#head) & INDEX_MASK;
     return taken > this.#shown ? this.#shown : this.#shown - taken;
@@ -131,7 +131,7 @@ export class EventRing {
     this.#records.set(record, at);
   }
 
-  /** Replaces the word by one that follows from the present head. Returns the old one. */
+  /** Replaces the word with `wordFor` the current head. Returns the old word. */
   #replace(wordFor: (head: number) => number): number {
     for (let attempt = 0; ; attempt += 1) {
       const word = Atomics.load(this.#words, 0);

@@ -10,28 +10,28 @@ import type { OwnReport } from '../objects/failure-report.ts';
 import { type ClientQuotas, QuotaLedger } from '../objects/quotas.ts';
 import { rightsOf, type UserRights } from '../objects/user-rights.ts';
 
-/** Records about programs. */
+/** The daemon's records about programs. */
 interface ClientRecords {
   readonly refusals?: Refusals | undefined;
   readonly findings?: Findings | undefined;
 }
 
-/** All files of one process share one account. */
+/** All files of a process share one account. */
 export class KernelClient extends ClientIdentity {
   readonly ledger: QuotaLedger;
   readonly rights: UserRights;
-  /** Files that it opened and of which something is left. */
+  /** Files that it opened and that still have objects. */
   openFiles = 0;
-  /** Those of them that no process has any longer, and of which something is left. */
+  /** Of these, files that no process holds open. */
   endingFiles = 0;
-  /** Records of its objects' events that wait to be read. */
+  /** Unread records of its objects' events. */
   unreadEvents = 0;
-  /** rdma_cm has told it attributes of a queue pair. */
+  /** rdma_cm has supplied attributes for a queue pair. */
   usesCm = false;
   readonly #refusals: Refusals | undefined;
   readonly #findings: Findings | undefined;
 
-  /** Where what the program is told, and advice to it, are recorded. Default: nowhere. */
+  /** `records` stores failures reported to the program, and advice to it. Default: none are stored. */
   constructor(
     id: number,
     credentials: PeerProcess,
@@ -45,14 +45,14 @@ export class KernelClient extends ClientIdentity {
     this.rights = rightsOf(credentials.uid);
   }
 
-  /** The program and what it holds. */
+  /** The program and its usage. */
   override status(): ClientStatus {
     return super.status(this.ledger.usage());
   }
 
   /**
-   * The program is told of failed work, or of an event. Not recorded once it exits or closes a file:
-   * what fails then only follows from its end.
+   * Records failed work or an event. Ignores it once the program exits or closes a file: such failures
+   * only follow from its end.
    */
   record(report: OwnReport): void {
     const { program, credentials } = this;

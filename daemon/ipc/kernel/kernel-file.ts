@@ -21,7 +21,7 @@ import type { ShimReply, ShimRequest } from './shim-protocol.ts';
 /** Kinds of files. */
 export type KernelFileKind = 'uverbs' | 'rdmaCm' | 'netlink';
 
-/** Who sent a request. */
+/** The sender of a request. */
 export interface KernelCaller {
   /** The process at the other end of the connection, as reported by the kernel. */
   readonly credentials: PeerProcess;
@@ -31,10 +31,10 @@ export interface KernelCaller {
   readonly isOpener: boolean;
 }
 
-/** What a program called, for its refusal. */
+/** The call of a program, for its refusal. */
 export interface RefusedCall {
   readonly api: RefusalApi;
-  /** As the program's source has it: 'ibv_modify_qp'. */
+  /** As the program's source spells it: 'ibv_modify_qp'. */
   readonly verb: string;
   readonly step?: string | undefined;
   readonly device?: string | undefined;
@@ -43,7 +43,7 @@ export interface RefusedCall {
 
 /** The outcome of a command. */
 export interface KernelReply extends ShimReply {
-  /** Why it was refused, if it was. */
+  /** Why the command was refused. */
   readonly refused?: { readonly code: ErrnoCode; readonly sentence: string };
   /**
    * Sends a descriptor along (SCM_RIGHTS): call `send` once, within the call, with the descriptor,
@@ -69,7 +69,7 @@ export interface KernelFile extends MemoryUser {
    * the protocol throws `IpcFormatError` and ends the file.
    */
   execute(request: ShimRequest, caller: KernelCaller): KernelReply;
-  /** What a request that was refused was. */
+  /** Describes a refused request. */
   describe(request: ShimRequest): RefusedCall;
   /**
    * Last close: destroys everything in dependency order, up to about `costMax` objects' worth of work in
@@ -94,7 +94,7 @@ export interface KernelFileParts {
 /** Services of the server for its files. */
 export interface KernelServices {
   readonly host: RnicHost;
-  /** Router at which files register for device events. */
+  /** Routes device events to files. */
   readonly events: EventRouter;
   readonly memories: ProcessMemories;
   /** A new event queue with its own token and number, which it keeps until `queue.end()`. */
@@ -115,7 +115,7 @@ export interface KernelServices {
 /** Creates the file of an open. Throws `VerbsError` if the open is refused. */
 export type KernelFileMaker = (parts: KernelFileParts) => KernelFile;
 
-/** A refusal, and its reason. */
+/** A refusal with its reason. */
 export function refusal(code: ErrnoCode, sentence: string): KernelReply {
   return { status: -ERRNO[code].number, refused: { code, sentence } };
 }

@@ -8,7 +8,7 @@ import type { KernelFileKind, KernelFileMaker } from './kernel-file.ts';
 import { NetlinkFile } from './nldev/nldev.ts';
 import { UverbsFile } from './uverbs/file.ts';
 
-/** The numbers of rdma_cm's objects of one server. */
+/** The namespaces of rdma_cm's numbers for one server. */
 export function cmNumbers(): CmNumbers {
   return {
     ids: new HandleSpace<CmContext>(0, CM_NUMBERS),
@@ -17,7 +17,7 @@ export function cmNumbers(): CmNumbers {
 }
 
 /**
- * Makers by kind for one server, with the state its files share. Opening a kind without a maker
+ * Makers by kind for one server, with the state that its files share. Opening a kind without a maker
  * fails with EOPNOTSUPP.
  */
 export function kernelFileMakers(): Readonly<Partial<Record<KernelFileKind, KernelFileMaker>>> {

@@ -1,7 +1,7 @@
 /**
- * The kernel's part of the daemon's socket: files (opens of device nodes), the connections that
- * belong to them, and their event descriptors. When a file's last connection closes, its objects
- * are destroyed. Malformed bytes can harm only the file that received them.
+ * The kernel's part of the daemon's socket: files (opens of device nodes), their connections and
+ * their event descriptors. When a file's last connection closes, its objects are destroyed.
+ * Malformed bytes can harm only the file that received them.
  */
 import { randomBytes } from 'node:crypto';
 import { assert } from '#base/assert';
@@ -75,7 +75,7 @@ interface KernelServerOptions {
   readonly refusals: Refusals;
   /** Records advice to programs. Default: none is given. */
   readonly findings?: Findings | undefined;
-  /** A program connected or disconnected. */
+  /** Called when a program connects or disconnects. */
   readonly note: (
     level: 'debug' | 'warn',
     text: string,
@@ -83,7 +83,7 @@ interface KernelServerOptions {
   ) => void;
 }
 
-/** The answer to a connection's greeting. */
+/** The reply to a connection's greeting. */
 export interface KernelWelcome {
   readonly token: Uint8Array;
   /** The number of the file or queue. */
@@ -105,20 +105,20 @@ interface QueuePlace {
   readonly client: KernelClient;
 }
 
-/** Work of one turn when all programs are cut off. */
+/** Programs to report in one turn when all are disconnected. */
 const STATUSES_PER_TURN = 512;
 const CUTS_PER_TURN = 32;
 
 /** Descriptors that a connection may have in flight: a program has one request outstanding. */
 const IN_FLIGHT_MAX = 1;
 
-/** Files and queues are numbered within a positive s32, since programs see them as descriptors. */
+/** Numbers of files and queues are positive s32, since programs see them as descriptors. */
 const NUMBER_COUNT = 2 ** 31;
 
-/** Pid of a process of another PID namespace: several may have it. */
+/** The pid of processes in another PID namespace; not unique. */
 const UNSEEN_PID = 0;
 
-/** Kinds of objects in files of devices. */
+/** Kinds of objects in device files. */
 const FILE_KINDS = ['pd', 'mr', 'cq', 'srq', 'qp'] as const;
 
 export class KernelServer implements KernelServices {
@@ -134,7 +134,7 @@ export class KernelServer implements KernelServices {
   readonly #clients = new Map<string, KernelClient>();
   /** Closed files with objects left. */
   readonly #ending: EndingOwners<KernelFile>;
-  /** The same for rdma_cm: separate, so that ports are free before many queue pairs are destroyed. */
+  /** Separate for rdma_cm, so that ports are free before many queue pairs are destroyed. */
   readonly #endingChannels: EndingOwners<KernelFile>;
   readonly #reasons = new ReasonLines();
   #lastNumber = 0;
@@ -159,7 +159,7 @@ export class KernelServer implements KernelServices {
     return [...this.#clients.values()];
   }
 
-  /** Offers the objects of each open device to a reply. */
+  /** Offers the objects of each open device for a reply. */
   listObjects(window: ObjectWindow): void {
     for (const { file } of this.#files.values()) {
       if (file instanceof UverbsFile) file.listObjects(window);
@@ -167,8 +167,8 @@ export class KernelServer implements KernelServices {
   }
 
   /**
-   * Takes a connection if its role is one of the kernel's; returns undefined otherwise. Throws
-   * `VerbsError`: EACCES for a token that matches nothing of this user, ENODEV, EOPNOTSUPP, EBUSY.
+   * Accepts a connection if its role is one of the kernel's; otherwise returns undefined. Throws
+   * `VerbsError`: EACCES for an unknown token or that of another user, ENODEV, EOPNOTSUPP, EBUSY.
    */
   enter(connection: Connection, role: number, token: Uint8Array): KernelWelcome | undefined {
     if (role === Role.event) return this.#joinQueue(connection, token);
@@ -179,7 +179,7 @@ export class KernelServer implements KernelServices {
     return this.#join(open ?? this.#fileOf(connection, token, kind), connection);
   }
 
-  /** Takes an agent connection if its token matches a file; returns false otherwise. */
+  /** Accepts an agent connection if its token matches a file; otherwise returns false. */
   enterAgent(connection: Connection, token: Uint8Array): boolean {
     const open = this.#files.get(tokenText(token));
     if (open === undefined || !mayUse(open.file.client, connection)) return false;
@@ -191,7 +191,7 @@ export class KernelServer implements KernelServices {
     memory.agent = agent;
     connection.onBytes = (bytes) => {
       this.#guard(open, () => agent.handleBytes(bytes));
-      // Any of the program's streams may have been waiting for this memory.
+      // Any stream of the program may have been waiting for this memory.
       this.host.drain();
     };
     connection.onClosed = () => {
@@ -206,14 +206,14 @@ export class KernelServer implements KernelServices {
     const held = new Map<KernelClient, Map<ObjectKind, number>>();
     for (const client of this.#clients.values()) held.set(client, new Map());
     for (const { file, connections } of this.#files.values()) {
-      assert(connections.size > 0, 'an open file has a connection');
-      assert(this.#numbers.get(file.number) === file, 'a file is found by its number');
+      assert(connections.size > 0, 'open file without a connection');
+      assert(this.#numbers.get(file.number) === file, 'file filed under another number');
     }
     const ending = [...this.#ending.owners, ...this.#endingChannels.owners];
     const all = [...[...this.#files.values()].map(({ file }) => file), ...ending];
     for (const file of all) {
       const kinds = held.get(file.client);
-      assert(kinds !== undefined, 'the program of an open file is known');
+      assert(kinds !== undefined, 'open file of an unknown program');
       const note = (kind: ObjectKind, count: number): void => {
         kinds.set(kind, (kinds.get(kind) ?? 0) + count);
       };
@@ -227,7 +227,7 @@ export class KernelServer implements KernelServices {
       const { ledger, openFiles } = client;
       ledger.assertInvariants();
       const files = all.filter((file) => file.client === client);
-      assert(files.length === openFiles, 'a program counts its open files');
+      assert(files.length === openFiles, 'wrong count of open files');
       let [shared, pinned, unread] = [0, 0, 0];
       for (const file of files) {
         if (file instanceof CmFile) unread += file.unreadEvents;
@@ -236,11 +236,11 @@ export class KernelServer implements KernelServices {
         shared += file.mappings.heldBytes;
         for (const { mr } of file.table.ofKind('mr')) pinned += mr.lengthBytes;
       }
-      assert(client.unreadEvents === unread, 'a program counts its unread events');
-      assert(ledger.held('sharedBytes') === shared, 'a program counts its shared bytes');
-      assert(ledger.held('pinnedBytes') === pinned, 'a program counts its registered bytes');
+      assert(client.unreadEvents === unread, 'wrong count of unread events');
+      assert(ledger.held('sharedBytes') === shared, 'wrong count of shared bytes');
+      assert(ledger.held('pinnedBytes') === pinned, 'wrong count of registered bytes');
       for (const kind of [...FILE_KINDS, 'context', 'id'] as const) {
-        assert(ledger.count(kind) === (kinds.get(kind) ?? 0), `a program counts each ${kind}`);
+        assert(ledger.count(kind) === (kinds.get(kind) ?? 0), `wrong count of ${kind}`);
       }
     }
     for (const { queue } of this.#queues.values()) queue.assertInvariants();
@@ -248,7 +248,7 @@ export class KernelServer implements KernelServices {
   }
 
   /**
-   * Ends every file, a few in each turn. Resolves once everything in them is destroyed. First calls `onCut`
+   * Ends every file, a few in each turn. Resolves once all their objects are destroyed. First calls `onCut`
    * with the last status of each program.
    */
   async cutFiles(reason: string, onCut: (last: ClientStatus) => void): Promise<void> {
@@ -291,7 +291,7 @@ export class KernelServer implements KernelServices {
 
   resources(deviceIndex: number): DeviceResources {
     const device = this.host.devices[deviceIndex];
-    assert(device !== undefined, 'files know the devices of the host');
+    assert(device !== undefined, 'file of an unknown device');
     return this.#options.directory.resources.of(device);
   }
 
@@ -341,7 +341,7 @@ export class KernelServer implements KernelServices {
     const caller = new ConnectionCaller(connection.credentials, file.client);
     const { pid } = connection.credentials;
     const reader = new RequestReader((request) => {
-      // Left over from before a request that ended the file.
+      // Rest of a read whose earlier request ended the file.
       if (connection.closed) return;
       caller.note(request);
       const explains = (request.flags & RequestFlag.explain) !== 0 && pid !== UNSEEN_PID;
@@ -434,7 +434,7 @@ export class KernelServer implements KernelServices {
     this.host.drain();
   }
 
-  /** Everything of a file is destroyed. */
+  /** All objects of a file are destroyed. */
   #ended({ client, kind }: KernelFile, reason: string | undefined): void {
     this.host.drain();
     client.openFiles -= 1;
@@ -452,7 +452,7 @@ export class KernelServer implements KernelServices {
   }
 
   /**
-   * The program closed a file, which has ended; `before` counts what the program held until then.
+   * Records that the program closed a file; `before` counts the objects that it held.
    */
   #noteEnd(client: KernelClient, before: Readonly<Record<string, number>>): void {
     const after = countsOf(client);
@@ -472,7 +472,7 @@ export class KernelServer implements KernelServices {
     for (const connection of [...open.connections]) connection.cut(reason);
   }
 
-  /** Bytes that break the protocol end the file, whichever connection they arrived on. */
+  /** Bytes that violate the protocol end the file, whichever connection they arrive on. */
   #guard(open: OpenFile, receive: () => void): void {
     try {
       receive();
@@ -493,7 +493,7 @@ export class KernelServer implements KernelServices {
       throw unknownToken();
     }
     if (queue.attached) throw new VerbsError('EBUSY', 'the event queue already has a descriptor');
-    // The visible descriptor of rdma_cm counts as one of the file's: it keeps the file open.
+    // The visible descriptor of rdma_cm counts as a connection of the file: it keeps it open.
     open?.connections.add(connection);
     connection.onBytes = () => connection.cut('bytes on an event descriptor');
     connection.onClosed = (reason) => {
@@ -512,12 +512,12 @@ export class KernelServer implements KernelServices {
   }
 }
 
-/** The sender of one connection's requests. */
+/** The sender of requests on one connection. */
 class ConnectionCaller implements KernelCaller {
   readonly credentials: PeerProcess;
   readonly isOpener: boolean;
   ownPid = true;
-  /** It has asked for reasons. */
+  /** True once it has requested reasons. */
   explains = false;
   #pid: number | undefined;
 
@@ -526,7 +526,7 @@ class ConnectionCaller implements KernelCaller {
     this.isOpener = credentials.identity === opener.credentials.identity;
   }
 
-  /** A connection belongs to the process that made it; its first request has that pid. */
+  /** A connection belongs to the process that made it; its first request carries that pid. */
   note(request: ShimRequest): void {
     this.#pid ??= request.pid;
     this.ownPid = request.pid === this.#pid;
@@ -559,5 +559,8 @@ function aboutClient({ credentials, program }: KernelClient): Record<string, unk
 }
 
 function unknownToken(): VerbsError {
-  return new VerbsError('EACCES', `${ERRNO.EACCES.text}: the token names nothing of this user`);
+  return new VerbsError(
+    'EACCES',
+    `${ERRNO.EACCES.text}: unknown token, or the token of another user`,
+  );
 }

@@ -3,7 +3,7 @@ import type { FaultVerb } from '#contract/protocol/faults';
 import { CmCommand } from './cm/abi.ts';
 import { UverbsCommandNumber as N } from './uverbs/layouts.ts';
 
-/** Verbs of uverbs commands by number; commands that destroy cannot fail. */
+/** Verbs of uverbs commands by number, except commands that destroy: these cannot fail. */
 export const UVERBS_VERBS: Readonly<Partial<Record<number, FaultVerb>>> = {
   [N.getContext]: 'openDevice',
   [N.queryDevice]: 'queryDevice',

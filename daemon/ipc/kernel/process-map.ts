@@ -1,13 +1,13 @@
 /**
- * The mappings of a process. A registration over a hole, or over a page that may not be written,
- * must fail at once, as in the kernel, which pins every page; otherwise it would fail when a peer's
- * bytes arrive.
+ * The mappings of a process. A registration over a hole or a page without write permission must fail
+ * at once, as in the kernel, which pins every page; otherwise it would fail when a peer's bytes
+ * arrive.
  */
 import { type MappedPiece, visitMappings } from '#native-bridge/libc/process-maps';
 
 /**
- * Mappings of a region that are looked at: each takes two microseconds, and a program can make 65,530 of
- * them in one region and register it again and again. A hole behind so many shows when it is used.
+ * Mappings of a region to check: each takes two microseconds, and a program can make 65,530 of them
+ * in one region and register it again and again. A hole after that many is detected on use.
  */
 const MAPPINGS_MAX = 256;
 
@@ -15,9 +15,9 @@ const MAPPINGS_MAX = 256;
 type VisitPieces = (start: number, end: number, take: (piece: MappedPiece) => boolean) => void;
 
 /**
- * True if the process may read, and with `writable` write, every byte of the range. Also true if
- * this cannot be determined: the process has another user or namespace, or the range has more mappings
- * than are looked at.
+ * True if the process may read (with `writable`: also write) every byte of the range. Also true if
+ * this cannot be determined: the process has another user or namespace, or the range has more than
+ * `MAPPINGS_MAX` mappings.
  */
 export function isMapped(
   pid: number,
@@ -33,7 +33,7 @@ export function isMapped(
   }
 }
 
-/** See `isMapped`. Throws whatever `visit` throws. */
+/** Like `isMapped`, with the given source of mappings. Throws what `visit` throws. */
 export function coversRange(
   visit: VisitPieces,
   start: number,

@@ -21,8 +21,8 @@ interface Holding {
 }
 
 /**
- * Faults reported of one process: a program whose memory is gone may continue for long, and the first
- * addresses are enough to find the cause.
+ * Faults to report for one process: a program whose memory is gone may continue for a long time, and
+ * the first addresses suffice to find the cause.
  */
 const FAULTS_REPORTED = 8;
 
@@ -32,7 +32,7 @@ export class ProcessMemories {
 
   readonly #onFault: (peer: PeerProcess, address: number) => void;
 
-  /** `onFault` gets addresses at which registered memory of a process could not be accessed. */
+  /** `onFault` is called with addresses at which registered memory of a process is inaccessible. */
   constructor(tiers: readonly MemoryTier[], onFault: (peer: PeerProcess, address: number) => void) {
     this.#tiers = tiers;
     this.#onFault = onFault;
@@ -68,11 +68,11 @@ export class ProcessMemories {
     return this.#tiers.includes('agent') && memory.agent?.open !== true;
   }
 
-  /** Throws `InvariantError` when its counts are wrong. */
+  /** Throws `InvariantError` if its counts are wrong. */
   assertInvariants(): void {
     for (const { memory, connections } of this.#holdings.values()) {
-      assert(connections.size > 0, 'memory is held for a connection');
-      for (const count of connections.values()) assert(count > 0, 'connections are counted');
+      assert(connections.size > 0, 'memory held without a connection');
+      for (const count of connections.values()) assert(count > 0, 'count of connections <= 0');
       memory.assertInvariants();
     }
   }
@@ -90,7 +90,7 @@ export class ProcessMemories {
       faults += 1;
       if (faults <= FAULTS_REPORTED) this.#onFault(peer, address);
     };
-    // Checked again, and reported, when a region is registered.
+    // Checked again, with an error, when a region is registered.
     memory.bindProcess();
     const holding = { memory, connections };
     this.#holdings.set(key, holding);
@@ -98,7 +98,7 @@ export class ProcessMemories {
   }
 }
 
-/** A process in another PID namespace has no visible pid; then each file is its own key. */
+/** A process in another PID namespace has no visible pid, so each of its files is its own key. */
 function keyOf(peer: PeerProcess, user: MemoryUser): string {
   return peer.pid === 0 ? `${peer.uid} file ${user.number}` : `${peer.uid} pid ${peer.identity}`;
 }

@@ -1,12 +1,12 @@
 /**
- * Reasons on their way to programs that asked for them: lines that wait for a program's next reply. By
- * process, since what is not a reply (a completion in error, an event) belongs to no request.
+ * Queues reasons for programs that asked for them, until their next reply. By process, since some
+ * reasons (for a completion in error, an event) belong to no request.
  */
 import { type Refusal, refusalLine } from '#contract/protocol/refusals';
 
-/** Lines that wait for one process; of more, only the number is kept. */
+/** Queued lines of one process; beyond, they are only counted. */
 const LINES_MAX = 64;
-/** Lines of one reply: with sentences of full length it is far below the longest reply. */
+/** Lines per reply: far below the longest reply, even with sentences of full length. */
 const LINES_OF_REPLY_MAX = 16;
 
 interface WaitingLines {
@@ -16,7 +16,7 @@ interface WaitingLines {
 }
 
 export class ReasonLines {
-  /** By pid, of processes that asked for reasons. */
+  /** By pid, for processes that asked for reasons. */
   readonly #programs = new Map<number, WaitingLines>();
 
   /** A connection of a process asks for reasons. Call `leave` when it ends. */
@@ -34,7 +34,7 @@ export class ReasonLines {
     if (known.connections === 0) this.#programs.delete(pid);
   }
 
-  /** Something was refused. A repeat says nothing new. */
+  /** Queues the reason of a refusal. Ignores repeats. */
   note(refusal: Refusal): void {
     const waiting = this.#programs.get(refusal.pid);
     if (waiting === undefined || refusal.times > 1) return;
@@ -42,7 +42,7 @@ export class ReasonLines {
     else waiting.left += 1;
   }
 
-  /** The next lines for a process. */
+  /** Takes the next lines for a process. */
   take(pid: number): readonly string[] {
     const waiting = this.#programs.get(pid);
     if (waiting === undefined || waiting.lines.length === 0) return NO_LINES;

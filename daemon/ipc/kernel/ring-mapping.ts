@@ -1,9 +1,9 @@
 /**
- * The rings of one open device, in one file: the program's descriptor of the device is this file, so
- * the offset of a ring is the offset at which the program maps it, by a plain mmap(2).
+ * The rings of one open device, in one file: the program's descriptor of the device refers to it, so
+ * the offset of a ring is the offset at which the program maps it, with a plain mmap(2).
  *
- * The daemon maps parts of the file, each with many small rings. A mapping costs system calls when it is
- * made, when it is released and when the garbage collector finds it: those of ten thousand queue pairs
+ * The daemon maps large parts of the file, each with many small rings. A mapping costs system calls when
+ * it is made, when it is released and when it is garbage-collected: those of ten thousand queue pairs
  * would take a hundred milliseconds at once.
  */
 import { assert } from '#base/assert';
@@ -24,22 +24,22 @@ export const PAGE_BYTES = 4096;
 /** Rings begin at multiples of this: programs map whole pages. */
 const ALIGNMENT_BYTES = Math.max(PAGE_BYTES, SYSTEM_PAGE_BYTES);
 /**
- * The first ring. siw's provider takes the offset 0x90000 for an error; below lie the bytes that a
- * write(2) past the preload library would fill.
+ * Offset of the first ring. siw's provider takes the offset 0x90000 for an error; lower offsets would
+ * be overwritten by a write(2) that bypasses the preload library.
  */
 const FIRST_OFFSET = 0xa_0000;
 
-/** The first part that is mapped; each later one is twice as long as the one before, up to the longest. */
+/** Length of the first part; each later one is twice as long as the one before, up to a maximum. */
 const FIRST_PART_BYTES = 64 * 1024;
 const LAST_PART_BYTES = 2 ** 20;
-/** Of the longest part, what one ring may take: longer ones have a part of their own. */
+/** Longest ring in a shared part; longer ones get a part of their own. */
 const SHARED_MAX_BYTES = LAST_PART_BYTES / 4;
 
 /** A part of the file that is mapped. */
 interface MappedPart {
   readonly start: number;
   readonly memory: SharedMemory;
-  /** Rings in it. */
+  /** Number of rings in it. */
   rings: number;
 }
 
@@ -47,7 +47,7 @@ interface MappedPart {
 export interface Ring {
   /** The offset that the program passes to mmap. */
   readonly key: number;
-  /** Bytes that the program maps; the memory may be longer, after the last page of these. */
+  /** Bytes that the program maps; the memory may extend beyond their last page. */
   readonly mappedBytes: number;
   /** All bytes of the memory: whole pages. */
   readonly view: Uint8Array;
@@ -58,12 +58,12 @@ export class RingMappings implements RingSource<Ring> {
   readonly #ledger: QuotaLedger;
   readonly #rings = new Map<number, Ring>();
   #file: SharedFile | undefined;
-  /** Where the next part begins. */
+  /** Offset of the next part. */
   #end = FIRST_OFFSET;
   #nextPartBytes = FIRST_PART_BYTES;
-  /** The part with room for small rings, and where the next one begins in the file. */
+  /** The part with space for small rings; and the offset of the next ring. */
   #part: MappedPart | undefined;
-  /** Offsets are used once: a program that still maps a ring which is gone harms no other one. */
+  /** Offsets are never reused: a program that still maps a destroyed ring harms no other ring. */
   #next = FIRST_OFFSET;
   #leaving = false;
   #ending = false;
@@ -73,7 +73,7 @@ export class RingMappings implements RingSource<Ring> {
     this.#ledger = ledger;
   }
 
-  /** A ring of `mappedBytes` zero bytes, in memory of `memoryBytes` at least. ENOMEM. */
+  /** Creates a ring of `mappedBytes` zero bytes, in at least `memoryBytes` of memory. ENOMEM. */
   create(mappedBytes: number, memoryBytes: number): Ring {
     const lengthBytes = pagesOf(Math.max(mappedBytes, memoryBytes)) * PAGE_BYTES;
     this.#ledger.take('sharedBytes', lengthBytes);
@@ -87,12 +87,12 @@ export class RingMappings implements RingSource<Ring> {
     }
   }
 
-  /** Releases a ring, whose bytes are zero from then on for a program that maps it. */
+  /** Releases a ring; a program that still maps it reads zeros. */
   release(ring: Ring): void {
     const { key, view, part } = ring;
     this.#rings.delete(key);
     part.rings -= 1;
-    // The part with room stays for the next rings.
+    // Keep the part with space for the next rings.
     if (part.rings === 0 && part !== this.#part) this.#unmap(part);
     else if (!this.#leaving && !this.#ending) {
       part.memory.clearPart(key - part.start, view.length);
@@ -101,18 +101,19 @@ export class RingMappings implements RingSource<Ring> {
   }
 
   /**
-   * Releases no longer clear rings: a program that outlives the daemon finishes the work in them.
+   * Rings released from now on are not cleared: a program that outlives the daemon finishes its work
+   * in them.
    */
   leave(): void {
     this.#leaving = true;
   }
 
-  /** All rings are about to be released: they are cleared together with the others of their part. */
+  /** All rings are about to be released: clear each part at once. */
   end(): void {
     this.#ending = true;
   }
 
-  /** The answer to a request for the file. ENOMEM. */
+  /** The reply to a request for the file. ENOMEM. */
   send(): KernelReply {
     const { descriptor } = this.#opened();
     return { status: 0, attach: (send) => send(descriptor) };
@@ -129,7 +130,7 @@ export class RingMappings implements RingSource<Ring> {
     this.#ledger.share?.give('descriptors');
   }
 
-  /** Bytes of shared memory behind all rings. */
+  /** Bytes of shared memory of all rings. */
   get heldBytes(): number {
     let held = 0;
     for (const { view } of this.#rings.values()) held += view.length;
@@ -142,16 +143,16 @@ export class RingMappings implements RingSource<Ring> {
     const rings = [...this.#rings.values()].sort((one, other) => one.key - other.key);
     const counts = new Map<MappedPart, number>();
     for (const { key, mappedBytes, view, part } of rings) {
-      assert(this.#rings.get(key)?.view === view, 'a ring is found by its key');
-      assert(key % ALIGNMENT_BYTES === 0 && key >= end, 'rings do not overlap');
-      assert(mappedBytes <= view.length, 'a ring has the bytes that are mapped');
+      assert(this.#rings.get(key)?.view === view, 'ring filed under another key');
+      assert(key % ALIGNMENT_BYTES === 0 && key >= end, 'rings overlap');
+      assert(mappedBytes <= view.length, 'ring shorter than its mapping');
       end = key + view.length;
       const isInside = key >= part.start && end <= part.start + part.memory.lengthBytes;
-      assert(isInside, 'a ring lies in its part of the file');
+      assert(isInside, 'ring outside its part of the file');
       counts.set(part, (counts.get(part) ?? 0) + 1);
     }
-    for (const [part, count] of counts) assert(part.rings === count, 'a part counts its rings');
-    assert(end <= this.#end, 'the next part lies after all rings');
+    for (const [part, count] of counts) assert(part.rings === count, 'wrong count of rings');
+    assert(end <= this.#end, 'next part overlaps a ring');
   }
 
   #place(mappedBytes: number, lengthBytes: number): Ring {

@@ -11,19 +11,19 @@
  *           | [ u32 n | n bytes of reasons: lines in UTF-8, separated by newlines ]
  * ```
  *
- * A connection has one request outstanding; replies come in order. The daemon does not rely on it:
- * several are executed in order, in as many turns as they take. A frame that breaks these rules ends
+ * A connection has one request outstanding; replies come in order. The daemon does not rely on that:
+ * it executes several in order, in as many turns as needed. A frame that violates these rules ends
  * its connection's file.
  *
- * The welcome of an event descriptor says the queue's number, and behind a space the offset, in the file
- * of rings, at which the queue shows its records (`EventRing`), if it does. Either side may ignore that
- * and use `pop`.
+ * The welcome of an event descriptor contains the queue's number. If the queue publishes its records
+ * (`EventRing`), a space and the ring's offset in the file of rings follow. Either side may ignore the
+ * ring and use `pop`.
  *
- * The memory of a send queue has a page-rounded length that leaves 8 bytes behind the ring: the
- * last 8 bytes of it (of its last page, which may lie behind what the program maps) are u32
- * "doorbell", u32 "progress". While "doorbell" is 1, a doorbell cannot be refused with ENOTCONN and
- * may be sent one-way by whoever changes the word to 2. While it is 2, such a doorbell is on its
- * way, or the daemon looks at the queue by itself. Whoever posts reads it behind a full fence. "progress" counts the work requests that were completed.
+ * The memory of a send queue has a page-rounded length with 8 spare bytes after the ring. The last 8
+ * bytes (of its last page, which may be beyond what the program maps) are u32 "doorbell", u32
+ * "progress". While "doorbell" is 1, a doorbell cannot be refused with ENOTCONN, and a thread that
+ * changes the word to 2 may send it one-way. While it is 2, such a doorbell is on its way, or the
+ * daemon polls the queue. A thread that posts must read it after a full fence. "progress" counts completed work requests.
  */
 import { TOKEN_BYTES } from '#contract/protocol/ipc-frames';
 import { RecordReader } from '#contract/protocol/ipc-records';
@@ -42,7 +42,7 @@ const DESCRIPTOR_BYTES = 4 + TOKEN_BYTES;
 export const ShimOp = {
   /** The program wrote the payload to the device file. */
   write: 1,
-  /** Sends the file of the device's rings along, which the program maps. */
+  /** Sends the file of the device's rings, which the program maps. */
   rings: 2,
   /** Argument: the number of an event queue; pops its oldest record. */
   pop: 3,
@@ -54,17 +54,17 @@ export const ShimOp = {
   child: 7,
   /**
    * Arms a completion queue of a ring with indices for one event; `armRequest` parses the argument.
-   * Only one-way: what is wrong with it has no effect.
+   * One-way only: errors are ignored.
    */
   arm: 8,
   /**
-   * Requests a new connection, on which the process greets as event descriptor or agent. It may have
-   * changed its user or root directory, and no longer reach the socket.
+   * Requests a new connection, on which the process greets as event descriptor or agent. The process
+   * may have changed its user or root directory and be unable to reach the socket.
    */
   connect: 9,
   /** Argument: the handle of a memory region; payload: u64, its new address. */
   move: 10,
-  /** Nothing; the reply has the reasons that no other reply has brought. Only with `explain`. */
+  /** Does nothing; the reply has reasons that no other reply has delivered. Only with `explain`. */
   explain: 11,
 } as const;
 export type ShimOp = (typeof ShimOp)[keyof typeof ShimOp];
@@ -73,11 +73,11 @@ export type ShimOp = (typeof ShimOp)[keyof typeof ShimOp];
 export const RequestFlag = {
   /** No reply (doorbell and arm only). */
   oneWay: 1,
-  /** The program's user wants reasons: the reply may end with some. */
+  /** The program's user wants reasons: replies may end with some. */
   explain: 2,
 } as const;
 
-/** An arming of a completion queue. */
+/** A request to arm a completion queue. */
 interface ArmRequest {
   readonly handle: number;
   readonly solicitedOnly: boolean;
@@ -85,7 +85,7 @@ interface ArmRequest {
   readonly seen: number;
 }
 
-/** The argument of `arm`: handle, below 2^20; 2^20 if solicited only; 2^21 times the count. */
+/** Parses the argument of `arm`: handle, below 2^20; 2^20 if solicited only; 2^21 times the count. */
 export function armRequest(argument: number): ArmRequest {
   const upper = Math.floor(argument / 2 ** 20);
   return {

@@ -7,7 +7,7 @@ export function setUint64(fields: DataView, at: number, value: number): void {
   fields.setUint32(at + 4, Math.floor(value / 2 ** 32), true);
 }
 
-/** Reads a u64 as a number. EINVAL beyond the 53 bits that are exact. */
+/** Reads a u64 as a number. EINVAL beyond the exact 53 bits. */
 export function getUint64(fields: DataView, at: number): number {
   const value = fields.getUint32(at + 4, true) * 2 ** 32 + fields.getUint32(at, true);
   if (!Number.isSafeInteger(value)) {
@@ -25,7 +25,7 @@ export function newReply(
   return { bytes, fields, own: new DataView(bytes.buffer, coreBytes) };
 }
 
-/** Zeros to fill in, and a view of them. */
+/** Zeroed bytes to fill in, and a view of them. */
 export function newStruct(sizeBytes: number): {
   readonly bytes: Uint8Array;
   readonly fields: DataView;

@@ -1,6 +1,6 @@
 /**
- * Keeps the `hw_counters` of RoCE devices up to date in the device tree. They are plain files, so they
- * follow once a second; `iwarpd status` has the present values.
+ * Keeps the `hw_counters` of RoCE devices up to date in the device tree. They are plain files, updated
+ * once a second; `iwarpd status` has the current values.
  */
 import type { DeviceBackend } from '#daemon/host/device-backend';
 import { replaceFile } from './sysfs-files.ts';
@@ -10,21 +10,21 @@ const INTERVAL_MS = 1000;
 export class CounterFiles {
   readonly #directory: string;
   readonly #devices: readonly Pick<DeviceBackend, 'name' | 'hwCounters'>[];
-  /** By path, as written. */
+  /** Values as last written, by path. */
   readonly #written = new Map<string, number>();
   readonly #timer: NodeJS.Timeout | undefined;
 
-  /** `directory` has the tree, with every counter at 0. */
+  /** `directory` contains the tree, with every counter at 0. */
   constructor(directory: string, devices: readonly Pick<DeviceBackend, 'name' | 'hwCounters'>[]) {
     this.#directory = directory;
     this.#devices = devices.filter(({ hwCounters }) => hwCounters !== undefined);
     if (this.#devices.length === 0) return;
     this.#timer = setInterval(() => this.#update(), INTERVAL_MS);
-    // The daemon's sockets keep it running, not this.
+    // Must not keep the daemon running.
     this.#timer.unref();
   }
 
-  /** Leaves the files as they are. */
+  /** Stops updating; the files stay. */
   close(): void {
     clearInterval(this.#timer);
   }
@@ -41,7 +41,7 @@ export class CounterFiles {
         }
       }
     } catch {
-      // The tree was removed, by the daemon when it stopped or by someone else.
+      // The tree was removed, by the stopping daemon or another process.
       this.close();
     }
   }

@@ -1,14 +1,14 @@
-/** How the files of the device tree are written. */
+/** Writes the files of the device tree. */
 import { linkSync, mkdirSync, renameSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 
-/** Not in a folder that programs list. */
+/** In a directory that programs do not list. */
 const NEW_FILE = '.new';
 
 /**
- * Writes new files, each path without its final newline. Files with the same content are one file
- * with several names: on a disk a name costs a hundredth of a file, and a daemon is ready only when
- * the tree is there. So none may be written to later, only replaced.
+ * Writes new files; contents lack the final newline. Files with the same content are hard links to one
+ * file: on a disk a link costs a hundredth of a file, and the daemon must not report ready before the
+ * tree exists. So files must be replaced, never written to.
  */
 export function writeFiles(directory: string, files: ReadonlyMap<string, string>): void {
   const folders = new Set([...files.keys()].map((path) => dirname(path)));
@@ -26,7 +26,7 @@ export function writeFiles(directory: string, files: ReadonlyMap<string, string>
   }
 }
 
-/** Replaces one of them. A reader sees the old content or the new one, never a part. */
+/** Replaces a file atomically: readers see the old content or the new one. */
 export function replaceFile(directory: string, path: string, content: string): void {
   const file = join(directory, NEW_FILE);
   writeFileSync(file, `${content}\n`);

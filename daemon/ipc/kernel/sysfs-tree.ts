@@ -1,7 +1,7 @@
 /**
- * The daemon's version of `/sys/class/infiniband*` for its emulated devices, as files in a
- * directory to which `$SYSFS_PATH` directs rdma-core. rdma-core reads GIDs from it; the rest is for
- * inspection tools.
+ * The daemon's version of `/sys/class/infiniband*` for its emulated devices, as files in a directory
+ * that `$SYSFS_PATH` names to rdma-core. rdma-core reads GIDs from it; the rest is for inspection
+ * tools.
  */
 import { existsSync, lstatSync, mkdirSync, rmSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -21,7 +21,7 @@ import {
 import { CounterFiles } from './sysfs-counters.ts';
 import { replaceFile, writeFiles } from './sysfs-files.ts';
 
-/** Programs of other users may read the tree, if the daemon serves them. */
+/** Readable by other users' programs, if the daemon serves them. */
 const DIRECTORY_MODE = 0o755;
 
 /** The directory of the tree for the daemon at `socketPath`. */
@@ -29,7 +29,7 @@ export function sysfsPath(socketPath: string): string {
   return `${socketPath}.sysfs`;
 }
 
-/** The files of the tree by path, each without its final newline. */
+/** The files of the tree by path; contents lack the final newline. */
 export function sysfsFiles(
   devices: readonly KernelDevice[],
   host: readonly HostAddress[],
@@ -86,7 +86,7 @@ function portPath(device: KernelDevice): string {
   return `class/infiniband/${device.name}/ports/1`;
 }
 
-/** The files that change while a daemon runs. */
+/** The files that change while the daemon runs. */
 function portStateFiles(device: KernelDevice): [path: string, content: string][] {
   const { name, physName } = PORT_STATES[device.portState];
   const port = portPath(device);
@@ -97,9 +97,9 @@ function portStateFiles(device: KernelDevice): [path: string, content: string][]
 }
 
 /**
- * Writes the tree of the emulated devices to `directory`, replacing its content. Its files follow
- * the state of the ports, and, until what is returned is closed, their counters. Throws `VerbsError` EACCES if another user owns something at that path, ENOSPC if the
- * file system is full.
+ * Writes the tree of the emulated devices to `directory`, replacing its contents. Port states and,
+ * until the result is closed, counters are kept up to date. Throws `VerbsError` EACCES if another user
+ * owns that path, ENOSPC if the file system is full.
  */
 export function publishSysfs(
   directory: string,
@@ -116,7 +116,7 @@ export function publishSysfs(
   return new CounterFiles(directory, emulated.devices);
 }
 
-/** The files with a port's state and GIDs. They change before programs receive the event. */
+/** The files of a port's state and GIDs. Updated before programs receive the event. */
 class PortFiles implements DeviceEventSink {
   readonly #directory: string;
   readonly #devices: readonly KernelDevice[];
@@ -135,7 +135,7 @@ class PortFiles implements DeviceEventSink {
       }
       if (event === AsyncEventType.gidChange) this.#writeGids(device);
     } catch {
-      // The tree was removed, by the daemon when it stopped or by someone else.
+      // The tree was removed, by the stopping daemon or another process.
     }
   }
 
@@ -167,8 +167,7 @@ class PortFiles implements DeviceEventSink {
 function makeDirectory(directory: string): void {
   removeSysfs(directory);
   try {
-    // Not recursive: something that another user created in the meantime, such as a symbolic link,
-    // is an error.
+    // Not recursive: fails if another user has created something meanwhile, such as a symbolic link.
     mkdirSync(directory, { mode: DIRECTORY_MODE });
   } catch (error) {
     throw placeFailure('create', directory, error);

@@ -29,12 +29,12 @@ export class AgentBacking implements MemoryBacking {
   #staged: Staged[] = [];
   #used: Staged[] = [];
   #pendingWrites = 0;
-  /** Nothing can be reached: released by its owner, or an access failed. */
+  /** No access is possible: the owner released the memory, or an access failed. */
   #lost = false;
   #released = false;
   #writeLost = false;
-  /** Written to while the agent was behind: `onReady` must report when it has caught up. */
-  #behind = false;
+  /** Written to while the agent lagged: `onReady` must report when it has caught up. */
+  #lagging = false;
 
   /**
    * `epoch` changes whenever a queue pair of the client may have abandoned work: bytes fetched for
@@ -95,21 +95,21 @@ export class AgentBacking implements MemoryBacking {
       this.#channel.write(this.#address + offset + done, bytes, start + done, piece, (reply) => {
         this.#pendingWrites -= 1;
         if (reply === undefined) this.#loseWrite();
-        const caughtUp = this.#behind && !this.#channel.congested;
-        if (caughtUp) this.#behind = false;
+        const caughtUp = this.#lagging && !this.#channel.congested;
+        if (caughtUp) this.#lagging = false;
         if (caughtUp || this.#pendingWrites === 0) this.onReady?.();
       });
     }
-    if (this.#channel.congested) this.#behind = true;
+    if (this.#channel.congested) this.#lagging = true;
     return true;
   }
 
-  /** The process has moved the memory. */
+  /** The process moved the memory. */
   move(address: number): void {
     this.#address = address;
   }
 
-  /** Every later access fails; earlier writes still arrive, and `onReady` still reports them. */
+  /** Fails every later access; earlier writes still arrive, and `onReady` still reports them. */
   release(): void {
     this.#lost = true;
     this.#released = true;
@@ -165,7 +165,7 @@ export class AgentBacking implements MemoryBacking {
     }
   }
 
-  /** What was fetched of this range is not used. */
+  /** Marks bytes fetched of this range as stale. */
   #outdate(offset: number, length: number): void {
     for (const staged of this.#staged) {
       const apart =
@@ -180,7 +180,7 @@ export class AgentBacking implements MemoryBacking {
     }
   }
 
-  /** Used up; dropped after this turn, since the same range may be read again within it. */
+  /** Used up. Dropped after this turn, since the same range may be read again within it. */
   #retire(staged: Staged): void {
     this.#used.push(staged);
     if (this.#used.length > 1) return;

@@ -17,22 +17,22 @@ import { StagedMemory } from './staged-memory.ts';
 
 /**
  * Unread bytes at which a client whose agent does not read is disconnected. Its connections stop
- * reading long before, so only hundreds of connections that are busy at once get this far.
+ * reading long before, so only hundreds of busy connections together reach it.
  */
 const AGENT_UNREAD_MAX_BYTES = 64 * 2 ** 20;
 /**
- * Cost of writes that are not acknowledged at which connections to the client's memory stop reading:
- * enough to keep agent and TCP busy at the same time.
+ * Cost of unacknowledged writes at which connections to the client's memory stop reading: enough to
+ * keep agent and TCP busy at the same time.
  */
 export const WRITING_MAX_BYTES = 4 * 2 ** 20;
 /**
- * Cost of a write in addition to its bytes, expressed in bytes: the record and what is noted until
- * its acknowledgement. Without it a peer that writes single bytes would cost hundreds of MiB.
+ * Cost of a write in addition to its bytes, in bytes: the record and the entry for its
+ * acknowledgement. Without it, a peer that writes single bytes would cost hundreds of MiB.
  */
 const WRITE_COST_BYTES = 512;
-/** Cost of a request that is not answered: what is noted until then. */
+/** Cost of an unanswered request: its entry. */
 const REQUEST_COST_BYTES = 256;
-/** Reading resumes at this many: well below, or it would stop again at the next segment. */
+/** Reading resumes at this cost: well below, or it would stop again at the next segment. */
 const WRITING_LOW_BYTES = WRITING_MAX_BYTES / 2;
 
 /** The parts of a connection that the channel uses. */
@@ -42,7 +42,7 @@ export interface AgentConnection extends InputAccount {
   write(bytes: Uint8Array): void;
 }
 
-/** Called with the bytes of a read (borrowed), none for a write, undefined when it failed. */
+/** Called with the bytes of a read (borrowed), no bytes for a write, undefined on failure. */
 type Done = (bytes: Uint8Array | undefined) => void;
 
 interface Request {
@@ -90,7 +90,7 @@ export class AgentChannel {
     return this.#congested;
   }
 
-  /** Requests that the agent has not answered, for simulations and tests. */
+  /** Unanswered requests, for simulations and tests. */
   get pendingCount(): number {
     return this.#requests.length;
   }
@@ -101,7 +101,7 @@ export class AgentChannel {
     this.#noteKept();
   }
 
-  /** An agent that answers no request makes the daemon keep them all. */
+  /** Charges unanswered requests: an agent that never answers makes the daemon keep them all. */
   #noteKept(): void {
     this.#kept.note(this.#reader.roomBytes + this.#requests.length * REQUEST_COST_BYTES);
   }
@@ -130,10 +130,10 @@ export class AgentChannel {
   /** Compares the counts with the pending requests, for tests. Throws `InvariantError`. */
   assertInvariants(): void {
     const writing = this.#requests.reduce((sum, { writeCost }) => sum + writeCost, 0);
-    assert(writing === this.#writingCost, 'the cost of unacknowledged writes is counted');
+    assert(writing === this.#writingCost, 'wrong cost of unacknowledged writes');
     this.staged.assertInvariants();
-    if (this.#congested) assert(writing > WRITING_LOW_BYTES, 'congestion ends at the low mark');
-    else assert(writing <= WRITING_MAX_BYTES, 'congestion starts at the high mark');
+    if (this.#congested) assert(writing > WRITING_LOW_BYTES, 'congested below the low mark');
+    else assert(writing <= WRITING_MAX_BYTES, 'not congested above the high mark');
   }
 
   #ask(

@@ -1,8 +1,8 @@
-/** Memory of a client, charged to its quotas while it is held. */
+/** Client memory, charged to the client's quotas while it is held. */
 import type { ClientMemory, ProcessAllocation, SharedAllocation } from './client-memory.ts';
 import type { QuotaLedger } from './quotas.ts';
 
-/** Allocates shared memory by `create`. ENOMEM. */
+/** Allocates shared memory with `create`. ENOMEM. */
 export function takeShared(
   ledger: QuotaLedger,
   create: () => SharedAllocation,

@@ -7,14 +7,14 @@ import type { DeviceCapacity } from '#daemon/rnic/device-registry';
 import { isTrusted } from '../trusted-user.ts';
 import { type LimitTerms, OWNER, type RefusalNote, SharedLimit } from './shared-limit.ts';
 
-/** librdmacm indexes connection ids by 16 bits of their number; memberships have as many. */
+/** librdmacm indexes connection ids by 16 bits of their number; memberships have as many numbers. */
 export const CM_NUMBERS = 65_536;
 
 /** Sizes of the limits. */
 export interface DaemonLimits {
   /** Bytes of shared memory. */
   readonly sharedBytes: number;
-  /** Mappings of shared memory: beyond vm.max_map_count the process cannot allocate any more. */
+  /** Mappings of shared memory: beyond vm.max_map_count the process can allocate no memory. */
   readonly mappings: number;
   /** Objects of all kinds: each takes some of the daemon's heap. */
   readonly objects: number;
@@ -26,7 +26,7 @@ export interface DaemonLimits {
   readonly descriptors: number;
   /** Descriptors sent and not yet received: the kernel counts them for the daemon's user. */
   readonly descriptorsInFlight: number;
-  /** Ports of connection ids, of both wires. */
+  /** Ports of connection ids, for all transports. */
   readonly ports: number;
   /** Multicast memberships of queue pairs. */
   readonly groups: number;
@@ -34,55 +34,55 @@ export interface DaemonLimits {
   readonly associations: number;
   /** RoCE connections, those in timewait included. */
   readonly roceConnections: number;
-  /** Bytes that wait for clients to read them. */
+  /** Bytes not yet read by clients. */
   readonly unreadBytes: number;
-  /** Bytes that came from clients and wait for the daemon to use them. */
+  /** Bytes received from clients and not yet used by the daemon. */
   readonly inputBytes: number;
 }
 
-/** A limit, by its name in `status`. */
+/** A limit by its name in `status`. */
 type LimitName = keyof DaemonLimits;
 
-/** A limit that `limits` of the configuration sets. */
+/** A limit that can be set under `limits` of the configuration. */
 type SettableLimit = Exclude<
   LimitName,
   'connections' | 'descriptors' | 'descriptorsInFlight' | 'ports'
 >;
 
-/** The limits and what to do about each. */
+/** The limits, and the remedy for each. */
 const TERMS: Readonly<Record<LimitName, LimitTerms>> = {
   sharedBytes: settable('sharedBytes', 'bytes of shared memory'),
   mappings: settable('mappings', 'mappings of shared memory'),
   objects: settable('objects', 'objects'),
-  // The owner's ids are bounded by the numbers.
+  // The owner's ids are bounded by their numbers.
   ids: { ...settable('ids', 'connection ids of rdma_cm'), ownerFree: true },
   connections: {
     what: 'connections',
     remedy: 'raise connectionsMax of the daemon',
     code: 'ENOMEM',
   },
-  // The process's limit bounds the owner's.
+  // The owner is bounded by the process's limit.
   descriptors: {
     what: 'descriptors',
     remedy: 'raise the limit of open files before the daemon starts (ulimit -n)',
     code: 'EMFILE',
     ownerFree: true,
   },
-  // The kernel bounds the owner's, with the same number.
+  // The owner is bounded by the kernel, to the same number.
   descriptorsInFlight: {
     what: 'descriptors that programs have not received',
     remedy: 'raise the limit of open files before the daemon starts (ulimit -n)',
     code: 'EMFILE',
     ownerFree: true,
   },
-  // The owner's are bounded by those of the machine.
+  // The owner is bounded by the machine's ports.
   ports: {
     what: 'ports of connection ids',
     remedy: 'widen net.ipv4.ip_local_port_range before the daemon starts',
     code: 'EADDRNOTAVAIL',
     ownerFree: true,
   },
-  // The owner's are bounded by those of the host.
+  // The owner is bounded by the host.
   groups: {
     ...settable('groups', 'multicast memberships'),
     ownerFree: true,
@@ -90,14 +90,14 @@ const TERMS: Readonly<Record<LimitName, LimitTerms>> = {
   associations: {
     what: 'SCTP associations',
     remedy:
-      'connect to fewer listeners, to each of which a program needs only one for 16 connections ' +
+      'connect to fewer listeners: a program needs one association per listener for 16 connections ' +
       '(limits.associations can only lower the limit)',
     code: 'ENOMEM',
   },
   roceConnections: {
     what: 'RoCE connections',
     remedy:
-      'wait up to 69 s, until those that have ended are forgotten ' +
+      'wait up to 69 s for closed connections to leave timewait ' +
       '(limits.roceConnections can only lower the limit)',
     code: 'ENOMEM',
   },
@@ -108,7 +108,7 @@ const TERMS: Readonly<Record<LimitName, LimitTerms>> = {
 /** Every limit. */
 export const LIMIT_NAMES = Object.keys(TERMS) as readonly LimitName[];
 
-/** Those that `limits` of the configuration sets. */
+/** The limits that can be set under `limits` of the configuration. */
 export const SETTABLE_LIMITS: readonly SettableLimit[] = [
   'sharedBytes',
   'mappings',
@@ -123,7 +123,7 @@ export const SETTABLE_LIMITS: readonly SettableLimit[] = [
 
 /** Options of a budget. */
 interface BudgetOptions {
-  /** What the process really uses of a limit, where that can exceed what clients hold. */
+  /** Measures the actual use of a limit, where it can exceed what clients hold. */
   readonly measures?: Partial<Readonly<Record<LimitName, () => number>>>;
   readonly lingering?: Partial<Readonly<Record<LimitName, number>>>;
   readonly onRefused?: RefusalNote;
@@ -147,7 +147,7 @@ export class DaemonBudget {
     });
   }
 
-  /** Divides what a device may have among users, too. */
+  /** Also divides the capacity of a device among users. */
   addDevice(device: string, capacity: DeviceCapacity): void {
     const limits = Object.entries(capacity).map(([kind, most]): [string, SharedLimit] => {
       const what = `objects of kind ${kind} on ${device}`;
@@ -193,7 +193,7 @@ export class UserShare {
   readonly #limit: (name: LimitName) => SharedLimit;
   readonly #devices: ReadonlyMap<string, Readonly<Record<string, SharedLimit>>>;
 
-  /** For `DaemonBudget.of`. */
+  /** For use by `DaemonBudget.of`. */
   constructor(
     user: number,
     limit: (name: LimitName) => SharedLimit,
@@ -204,12 +204,12 @@ export class UserShare {
     this.#devices = devices;
   }
 
-  /** Takes an amount of a limit, or throws the limit's error. */
+  /** Takes an amount, or throws the limit's error. */
   take(name: LimitName, amount = 1): void {
     this.#limit(name).take(this.#user, amount);
   }
 
-  /** Counts an amount that was taken, without a check. */
+  /** Counts an amount already taken, without a check. */
   add(name: LimitName, amount = 1): void {
     this.#limit(name).note(this.#user, amount);
   }
@@ -219,7 +219,7 @@ export class UserShare {
     this.#limit(name).give(this.#user, amount);
   }
 
-  /** ENOMEM when the user may add no object, or none of this kind on the device. */
+  /** ENOMEM if the user may add no more objects, or none of this kind on the device. */
   assertRoom(kind: string, device: string | undefined): void {
     this.#limit('objects').assertRoom(this.#user);
     if (kind === 'id') this.#limit('ids').assertRoom(this.#user);
@@ -238,7 +238,7 @@ export class UserShare {
   }
 }
 
-/** Takes one of each limit, then calls `make`. If anything fails, nothing is taken. */
+/** Takes one of each limit, then calls `make`. Undoes everything if anything fails. */
 export function takeFor<T>(
   share: UserShare | undefined,
   names: readonly LimitName[],

@@ -1,4 +1,4 @@
-/** The memory of a client: shared by descriptor, or reached by the best tier that works. */
+/** The memory of a client: shared by descriptor, or accessed by the best tier that works. */
 import { randomBytes } from 'node:crypto';
 import { assert } from '#base/assert';
 import { TOKEN_BYTES, tokenText } from '#contract/protocol/ipc-frames';
@@ -18,7 +18,7 @@ import { createMapped, RingRegions } from './ring-regions.ts';
 import { SlowMemory } from './slow-memory.ts';
 import { stalledPrograms } from './stalled-programs.ts';
 
-/** Shared allocations that a client made and has not mapped yet; each holds a descriptor. */
+/** Shared allocations that a client has not mapped yet; each holds a descriptor. */
 const UNMAPPED_MAX = 256;
 
 /** Tiers that the daemon may use, best first. */
@@ -40,7 +40,7 @@ export class DaemonMemory implements ClientMemory {
   readonly #share: UserShare | undefined;
   readonly #regions: RingRegions;
   #process: ProcessMemory | undefined;
-  /** Its name. */
+  /** Name of the process's program. */
   #program = '';
   /**
    * The client or the daemon is shutting down: a release no longer means that the client freed
@@ -74,14 +74,14 @@ export class DaemonMemory implements ClientMemory {
   }
 
   /**
-   * Opens the client's process while its connection is open; the process may be gone when its
-   * memory is first needed. Returns why that memory cannot be reached directly, or undefined.
+   * Opens the client's process while its connection is open: it may be gone when its memory is first
+   * needed. Returns why that memory cannot be accessed directly, or undefined.
    */
   bindProcess(): string | undefined {
     const { pid, uid } = this.#peer;
     if (!this.#tiers.includes('process_vm')) return 'process_vm is switched off';
     if (pid === 0) return 'process_vm: the client is in another PID namespace';
-    // A program of another user that starts a privileged one must not lend us its pid.
+    // A program of another user could start a privileged one under the same pid.
     if (uid !== process.getuid?.()) return 'process_vm: the client belongs to another user';
     try {
       if (this.#process === undefined) {
@@ -128,9 +128,9 @@ export class DaemonMemory implements ClientMemory {
   }
 
   /**
-   * Passes the descriptor behind a token to `send`; undefined if the client has no such memory or
-   * mapped it before. That of a buffer is sent once, then closed; that of rings, of which there are
-   * few, as often as the client asks.
+   * Passes the descriptor for a token to `send`; undefined if the client has no such memory or has
+   * received it. That of a buffer is sent once, then closed; those of rings, which are few, each time
+   * that the client asks.
    */
   sendDescriptor(token: string, send: (descriptor: number | undefined) => void): void {
     const shared = this.#regions.descriptorOf(token);
@@ -143,7 +143,7 @@ export class DaemonMemory implements ClientMemory {
     if (memory !== undefined) this.#closeDescriptor(token, memory);
   }
 
-  /** The descriptor of memory that has been sent, or is released; another call does nothing. */
+  /** Closes the descriptor of memory that was sent or released; another call does nothing. */
   #closeDescriptor(token: string, memory: SharedMemory): void {
     if (!this.#unmapped.delete(token)) return;
     memory.closeDescriptor();
@@ -170,16 +170,16 @@ export class DaemonMemory implements ClientMemory {
   }
 
   /**
-   * Releases no longer clear memory: a client that outlives the daemon can still read what was
-   * delivered.
+   * Memory released from now on is not cleared: a client that outlives the daemon can still read
+   * delivered data.
    */
   leave(): void {
     this.#leaving = true;
   }
 
-  /** Throws `InvariantError` when its counts are wrong. */
+  /** Throws `InvariantError` if its counts are wrong. */
   assertInvariants(): void {
-    assert(this.#unmapped.size <= UNMAPPED_MAX, 'the limit of unmapped shared memory is kept');
+    assert(this.#unmapped.size <= UNMAPPED_MAX, 'too many unmapped shared allocations');
     this.agent?.assertInvariants();
   }
 
@@ -191,7 +191,7 @@ export class DaemonMemory implements ClientMemory {
     this.#regions.close();
   }
 
-  /** Why the memory cannot be reached directly, or undefined if it can. EFAULT for a bad range. */
+  /** Why the memory cannot be accessed directly, or undefined if it can. EFAULT for a bad range. */
   #processObstacle(start: number, lengthBytes: number): string | undefined {
     const obstacle = this.bindProcess();
     if (obstacle !== undefined || this.#process === undefined) return obstacle;
@@ -204,7 +204,10 @@ export class DaemonMemory implements ClientMemory {
     }
     const refusal = this.#process.probe(start, lengthBytes);
     if (refusal === 'EFAULT') {
-      throw new VerbsError('EFAULT', `the client has no ${lengthBytes} bytes at this address`);
+      throw new VerbsError(
+        'EFAULT',
+        `${lengthBytes} bytes at this address exceed the address space`,
+      );
     }
     if (refusal === undefined) return undefined;
     const scope = yamaScope();

@@ -1,13 +1,12 @@
 /**
- * Maps devices and addresses to hosts: the emulated host, or the one of native devices if there are
+ * Maps devices and addresses to hosts: the emulated host, or the host of native devices if there are
  * any.
  *
- * For the connection manager, an address belongs to the emulated iWARP device that was configured
- * with it; otherwise to the native device on whose network interface it is; otherwise to the
- * emulated iWARP device that answers for every address. A native device thus serves its addresses
- * unless the configuration assigns them to an emulated one.
+ * For the connection manager, an address belongs to the emulated iWARP device configured with it;
+ * otherwise to the native device whose network interface has it; otherwise to the emulated iWARP
+ * device that answers for every address. So a native device serves its addresses unless the
+ * configuration assigns them to an emulated one.
  *
- * A native device is hidden from users who may not open its node.
  */
 import { canonicalAddress, isWildcard } from '#base/address';
 import { nearest } from '#contract/verbs/arguments';
@@ -34,7 +33,7 @@ export class DeviceDirectory {
   readonly events: EventRouter;
   /** The objects of all clients. */
   readonly resources: AllResources;
-  /** The user whose devices it lists; undefined for all devices. */
+  /** List devices of this user only; undefined: all devices. */
   readonly #user: ProgramUser | undefined;
 
   /** `whole` and `user`: see `forUser`. */
@@ -52,25 +51,25 @@ export class DeviceDirectory {
     this.#user = user;
   }
 
-  /** The devices that programs of this user can use: other users than the daemon's may lack native ones. */
+  /** The devices that programs of this user can use: users other than the daemon's may lack native ones. */
   forUser(user: ProgramUser): DeviceDirectory {
     if (this.native === undefined || isTrusted(user.uid)) return this;
     return new DeviceDirectory(this.emulated, this.native, this, user);
   }
 
-  /** All devices, the emulated ones first. */
+  /** All devices, emulated ones first. */
   devices(): DeviceBackend[] {
     return this.hosts.flatMap((host) => this.#permitted(host));
   }
 
-  /** The native host, if an id may listen on every address of its devices. */
+  /** The native host, if ids may listen on all addresses of its devices. */
   get nativeEverywhere(): DeviceHost | undefined {
     return this.native?.devices.every((device) => this.#permits(device)) ? this.native : undefined;
   }
 
   /**
-   * The device of this name; without a name the first one whose queue pairs the connection manager
-   * connects, or else the first. ENODEV; EACCES for a native device that the user may not open.
+   * The device of this name; without a name, the first one whose queue pairs the connection manager
+   * connects, otherwise the first. ENODEV; EACCES for a native device that the user may not open.
    */
   find(name: string | undefined): FoundDevice {
     const found =
@@ -118,8 +117,8 @@ export class DeviceDirectory {
   }
 
   /**
-   * The host through which `destination` is reached: the host of `source`, or of the local address
-   * that the routing table selects.
+   * The host that reaches `destination`: that of `source`, or of the local address that the routing
+   * table selects.
    */
   towards(destination: SocketAddress, source: SocketAddress | undefined): DeviceHost {
     if (this.native === undefined) return this.emulated;
@@ -141,7 +140,7 @@ function isConnected({ info }: DeviceBackend): boolean {
   return info.transport !== 'roce';
 }
 
-/** Why there is no such device among these, and which there are. */
+/** Why the device is missing, with a list of those that exist. */
 export function noDevice(
   name: string | undefined,
   devices: readonly Pick<DeviceBackend, 'name'>[],

@@ -1,4 +1,4 @@
-/** The objects of emulated devices, of all clients, with their owners: for `rdma resource`. */
+/** Objects of emulated devices, from all clients, with their owners: for `rdma resource`. */
 import type { DeviceBackend } from '#daemon/host/device-backend';
 import { CQ } from '#daemon/rnic/completion-queue';
 import { MR } from '#daemon/rnic/memory-region';
@@ -11,7 +11,7 @@ import { NumberedList } from './numbered-list.ts';
 export interface ResourceOwner {
   /** Process that made it. */
   readonly pid: number;
-  /** The opened device that it belongs to, by identity. */
+  /** The opened device, by identity. */
   readonly context: object;
 }
 
@@ -21,11 +21,11 @@ export interface OwnedResource<T> {
   readonly owner: ResourceOwner;
 }
 
-/** A connection id, with what its owner knows of it. */
+/** A connection id and what its owner knows about it. */
 export interface ListedId {
   /** A `HostId`, unless a native device serves it. */
   readonly id: object;
-  /** Number of its queue pair, once the program has named one. */
+  /** Number of its queue pair, once the program has named it. */
   readonly qpn: number | undefined;
   readonly pid: number;
 }
@@ -40,7 +40,7 @@ export class DeviceResources {
   readonly srqs = new NumberedList<OwnedResource<SRQ>>();
   readonly mrs = new NumberedList<OwnedResource<MR>>();
   readonly #numbers = new Map<object, number>();
-  /** The queue pairs of each shared receive queue: a search would look at those of all. */
+  /** The queue pairs of each shared receive queue, indexed because a search would visit all. */
   readonly #qpsBySRQ = new Map<SRQ, Set<QP>>();
 
   /** Adds an opened device. */
@@ -79,12 +79,12 @@ export class DeviceResources {
     } else if (object instanceof PD) this.pds.remove(number);
   }
 
-  /** The number of an object that was added, among those of its kind. */
+  /** The number of an added object among those of its kind. */
   numberOf(object: object): number {
     return this.#numbers.get(object) ?? 0;
   }
 
-  /** The queue pairs that receive from a shared queue. */
+  /** The queue pairs that use a shared receive queue. */
   qpsOf(srq: SRQ): Iterable<QP> {
     return this.#qpsBySRQ.get(srq) ?? [];
   }
@@ -99,12 +99,12 @@ export class DeviceResources {
   }
 }
 
-/** Objects of all devices, and the ids, which no device has until an address decides it. */
+/** Objects of all devices, and the ids, which have no device until an address decides it. */
 export class AllResources {
   readonly ids = new NumberedList<ListedId>();
   readonly #byDevice = new Map<DeviceBackend, DeviceResources>();
 
-  /** Those of one device. */
+  /** The objects of one device. */
   of(device: DeviceBackend): DeviceResources {
     let resources = this.#byDevice.get(device);
     if (resources === undefined) {

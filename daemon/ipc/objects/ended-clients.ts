@@ -16,7 +16,7 @@ export class EndedClients {
     this.#now = now;
   }
 
-  /** Records the end of a client, or of one of its files. Ends that left nothing are not kept. */
+  /** Records the end of a client, or of one of its files. Ignores ends that left nothing. */
   note(client: Omit<EndedHolding, 'at'>): void {
     const held = Object.entries(client.objects).filter(([, count]) => count > 0);
     if (held.every(([kind]) => KEPT_TO_THE_END.has(kind))) return;

@@ -1,22 +1,22 @@
 /**
- * Owners of objects that have ended: files that were closed for the last time, clients that disconnected.
- * Few objects are destroyed at once, more in later turns of the event loop, a share of each turn for all
- * of a kind together. So neither a program that ends with ten
- * thousand queue pairs, nor a hundred programs that end at once, delay others.
+ * Destroys the objects of ended owners: files after their last close, clients after they disconnect.
+ * A few objects at once, more in later turns of the event loop, within a share of each turn for all
+ * owners of a kind. So neither a program that ends with ten thousand queue pairs, nor a hundred
+ * programs that end at once, delay others.
  */
 import type { Micros } from '#base/time';
 import { noteWork } from '#daemon/host/turn-note';
 
 /**
- * Microseconds of one turn. A number of objects alone would not do: the first ones take several times as
- * long as later ones, since their code is not compiled yet.
+ * Microseconds per turn. A number of objects alone does not suffice: the first ones take several times
+ * as long as later ones, until their code is compiled.
  */
 const SHARE_MICROS = 4000;
-/** Work of one turn, in objects of the expensive kind, on a clock that stands still during a turn. */
+/** Work per turn, in expensive objects; needed on a clock that stands still during a turn. */
 const SHARE_COST = 512;
-/** Objects of the expensive kind between two looks at the clock. */
+/** Expensive objects between two reads of the clock. */
 const PIECE_COST = 16;
-/** Completions that take as long as destroying a queue pair: what one flushes counts, too. */
+/** Completions that take as long to flush as destroying a queue pair. */
 export const COMPLETIONS_OF_OBJECT = 16;
 
 /** An owner of objects. */
@@ -45,7 +45,7 @@ export class EndingOwners<T extends Owner> {
   readonly #host: EndingHost;
   /** Oldest first. */
   readonly #waiting: Ending<T>[] = [];
-  /** Of the share of this turn. */
+  /** Time used of this turn's share. */
   #spentMicros = 0;
   #spentCost = 0;
   #scheduled = false;
@@ -54,7 +54,7 @@ export class EndingOwners<T extends Owner> {
     this.#host = host;
   }
 
-  /** Those with objects left. */
+  /** Owners with objects left. */
   get owners(): readonly T[] {
     return this.#waiting.map(({ owner }) => owner);
   }
@@ -66,7 +66,7 @@ export class EndingOwners<T extends Owner> {
     this.#awaitTurn();
   }
 
-  /** Resolves once nothing is left. */
+  /** Resolves once no owner is left. */
   async idle(): Promise<void> {
     while (this.#waiting.length > 0) {
       await new Promise<void>((resolve) => this.#host.soon(resolve));
@@ -77,7 +77,7 @@ export class EndingOwners<T extends Owner> {
     return this.#spentMicros >= SHARE_MICROS || this.#spentCost >= SHARE_COST;
   }
 
-  /** Destroys as many objects of the oldest owner as the share permits. */
+  /** Destroys objects of the oldest owner, within the share. */
   #takeOldest(): void {
     const [oldest] = this.#waiting;
     const before = this.#spentMicros;
@@ -90,7 +90,7 @@ export class EndingOwners<T extends Owner> {
         this.#waiting.shift();
         oldest.ended();
       }
-      // One without objects takes some time, too.
+      // An owner without objects takes some time, too.
       this.#spentCost += cost + 1;
       this.#spentMicros = before + this.#host.now() - begun;
     }

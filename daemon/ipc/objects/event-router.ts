@@ -1,4 +1,4 @@
-/** Delivers the events of devices to the clients that they belong to. */
+/** Delivers device events to the clients that own the objects. */
 import type {
   DeviceAsyncEvent,
   DeviceBackend,
@@ -8,12 +8,12 @@ import type {
   TaggedObject,
 } from '#daemon/host/device-backend';
 
-/** Takes the events of whole devices. */
+/** Receives the events of whole devices. */
 export interface DeviceEventSink {
   handleDeviceEvent(device: DeviceBackend, event: DeviceAsyncEvent): void;
 }
 
-/** The tag of a device object or connection id: takes the events of that object. */
+/** The tag of a device object or connection id: receives the events of that object. */
 export abstract class EventSink {
   /** The armed CQ with this tag fired. */
   handleCompletion(): void {}
@@ -21,7 +21,7 @@ export abstract class EventSink {
   handleElementEvent(_event: DeviceAsyncEvent): void {}
   /** Work of the queue pair with this tag failed. */
   handleFailure(_failure: DeviceFailure): void {}
-  /** The user of its program: the same value for the same user. */
+  /** The user of its program: equal values for the same user. */
   get user(): number | object | undefined {
     return undefined;
   }
@@ -32,7 +32,7 @@ export abstract class EventSink {
   handleCmEvent(_event: ServedCmEvent, _host: DeviceHost): void {}
 }
 
-/** Sets the callbacks of its hosts, so a host has one router. */
+/** Sets the callbacks of its hosts, so a host can have only one router. */
 export class EventRouter {
   readonly #sinks = new Set<DeviceEventSink>();
 
@@ -53,7 +53,7 @@ export class EventRouter {
     }
   }
 
-  /** Delivers the events of whole devices to `sink` from now on. */
+  /** Delivers events of whole devices to `sink`. */
   add(sink: DeviceEventSink): void {
     this.#sinks.add(sink);
   }

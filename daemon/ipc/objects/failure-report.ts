@@ -1,14 +1,14 @@
-/** What a program is told of failed work and of asynchronous events, as its user's refusals keep it. */
+/** Failed work and asynchronous events as the refusals of a program's user record them. */
 import { AsyncEventType } from '#contract/verbs/enums';
 import type { DeviceAsyncEvent, DeviceFailure } from '#daemon/host/device-backend';
 import type { RefusalReport } from '#daemon/refusals/refusals';
 import { failureNames, flushNames } from '#daemon/rnic/failure-sentence';
 import { QP } from '#daemon/rnic/queue-pair';
 
-/** A report, without the program. */
+/** A report without the program. */
 export type OwnReport = Omit<RefusalReport, 'pid' | 'uid' | 'program'>;
 
-/** Events that the program asked for, or that follow what it did. */
+/** Events that the program asked for, or that follow from its actions. */
 const NORMAL_EVENTS: readonly AsyncEventType[] = [
   AsyncEventType.commEst,
   AsyncEventType.sqDrained,
@@ -20,7 +20,7 @@ const EVENT_NAMES = new Map<number, string>(
   Object.entries(AsyncEventType).map(([name, type]) => [type, name]),
 );
 
-/** `script`: the program is one in TypeScript, else in C. */
+/** `script`: spell names for a TypeScript program, otherwise for C. */
 export function failureReport(
   { qp, work, sentence }: DeviceFailure,
   device: string,

@@ -1,4 +1,4 @@
-/** Which parts of a file are taken: first fit, and neighbours that are free become one part. */
+/** Allocates parts of a file: first fit; adjacent free parts are merged. */
 import { assert } from '#base/assert';
 
 /** A free part. */
@@ -9,7 +9,7 @@ interface Gap {
 
 export class FreeSpace {
   readonly lengthBytes: number;
-  /** In the order of their offsets; none touches the next. */
+  /** Sorted by offset; no two are adjacent. */
   readonly #gaps: Gap[];
 
   constructor(lengthBytes: number) {
@@ -17,17 +17,17 @@ export class FreeSpace {
     this.#gaps = [{ offset: 0, lengthBytes }];
   }
 
-  /** True when nothing is taken. */
+  /** True if nothing is allocated. */
   get empty(): boolean {
     return this.#gaps[0]?.lengthBytes === this.lengthBytes;
   }
 
-  /** The free parts. They change with the next call. */
+  /** The free parts. The next call may change them. */
   get gaps(): readonly Readonly<Gap>[] {
     return this.#gaps;
   }
 
-  /** Takes the first part that is large enough. Returns its offset; undefined if there is none. */
+  /** Allocates the first part that is large enough. Returns its offset, or undefined. */
   take(lengthBytes: number): number | undefined {
     const index = this.#gaps.findIndex((gap) => gap.lengthBytes >= lengthBytes);
     const gap = this.#gaps[index];
@@ -39,29 +39,29 @@ export class FreeSpace {
     return offset;
   }
 
-  /** Gives back a part that was taken. */
+  /** Frees an allocated part. */
   give(offset: number, lengthBytes: number): void {
-    const index = this.#firstBehind(offset);
+    const index = this.#firstAfter(offset);
     const before = this.#gaps[index - 1];
-    const behind = this.#gaps[index];
+    const next = this.#gaps[index];
     const end = offset + lengthBytes;
     const start = before === undefined ? 0 : before.offset + before.lengthBytes;
-    const inside = start <= offset && end <= (behind?.offset ?? this.lengthBytes);
-    assert(inside, 'what is given back was taken');
-    const joinsBehind = behind?.offset === end;
+    const inside = start <= offset && end <= (next?.offset ?? this.lengthBytes);
+    assert(inside, 'freed part was not allocated');
+    const joinsNext = next?.offset === end;
     if (before !== undefined && before.offset + before.lengthBytes === offset) {
-      before.lengthBytes += lengthBytes + (joinsBehind ? behind.lengthBytes : 0);
-      if (joinsBehind) this.#gaps.splice(index, 1);
-    } else if (joinsBehind) {
-      behind.offset = offset;
-      behind.lengthBytes += lengthBytes;
+      before.lengthBytes += lengthBytes + (joinsNext ? next.lengthBytes : 0);
+      if (joinsNext) this.#gaps.splice(index, 1);
+    } else if (joinsNext) {
+      next.offset = offset;
+      next.lengthBytes += lengthBytes;
     } else {
       this.#gaps.splice(index, 0, { offset, lengthBytes });
     }
   }
 
-  /** Index of the first gap behind `offset`. */
-  #firstBehind(offset: number): number {
+  /** Index of the first gap after `offset`. */
+  #firstAfter(offset: number): number {
     let low = 0;
     let high = this.#gaps.length;
     while (low < high) {

@@ -1,4 +1,4 @@
-/** Numbers for objects: the lowest free one first, as in the kernel. */
+/** Numbers objects: the lowest free number first, as in the kernel. */
 import { assert } from '#base/assert';
 import { VerbsError } from '#contract/verbs/errors';
 
@@ -23,8 +23,8 @@ export class HandleSpace<T> {
   }
 
   /**
-   * Adds what `make` returns for the next number; nothing is added if it throws. ENOMEM when every
-   * number is in use.
+   * Adds the result of `make` under the next number; adds nothing if it throws. ENOMEM if all numbers
+   * are in use.
    */
   add<Made extends T>(make: (handle: number) => Made): Made {
     while (this.#objects[this.#lowest] !== undefined) this.#lowest += 1;
@@ -43,7 +43,7 @@ export class HandleSpace<T> {
     return this.#objects[handle];
   }
 
-  /** Frees a number. Does nothing if it is free already. */
+  /** Frees a number. Does nothing if it is free. */
   remove(handle: number): void {
     if (this.#objects[handle] === undefined) return;
     this.#objects[handle] = undefined;
@@ -56,7 +56,7 @@ export class HandleSpace<T> {
     return this.#objects.filter((object): object is T & {} => object !== undefined);
   }
 
-  /** The objects that `is` accepts, by number. */
+  /** The objects accepted by `is`, by number. */
   select<S extends T>(is: (object: T) => object is S): S[] {
     const found: S[] = [];
     for (const object of this.#objects) {
@@ -65,11 +65,11 @@ export class HandleSpace<T> {
     return found;
   }
 
-  /** Counts the objects again, for tests. Throws `InvariantError`. */
+  /** Recounts the objects, for tests. Throws `InvariantError`. */
   assertDeepInvariants(): void {
-    assert(this.values().length === this.#size, 'the size is the number of objects');
+    assert(this.values().length === this.#size, 'wrong count of objects');
     for (let handle = this.#first; handle < this.#lowest; handle++) {
-      assert(this.#objects[handle] !== undefined, 'no free number is below the lowest');
+      assert(this.#objects[handle] !== undefined, 'free number below the lowest');
     }
   }
 }

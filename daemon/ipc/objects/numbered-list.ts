@@ -1,14 +1,14 @@
 /**
- * Objects by numbers that increase and are never reused. A reader continues after a number at a cost of
- * what it reads, however many objects there are.
+ * Objects by numbers that increase and are never reused. Reading on after a number costs only the
+ * objects read, however many there are.
  */
 import { assert } from '#base/assert';
 
-/** Places of removed objects that may stay, whatever else the list has. */
+/** Entries of removed objects that may stay, whatever the size of the list. */
 const REMOVED_FEW = 1024;
 
 export class NumberedList<T extends object> {
-  /** Ascending; also of removed objects, until there are many. */
+  /** Ascending; includes removed objects until there are many. */
   #numbers: number[] = [];
   #objects: (T | undefined)[] = [];
   #next = 0;
@@ -39,13 +39,13 @@ export class NumberedList<T extends object> {
   remove(number: number): void {
     const place = this.#placeAfter(number - 1);
     const isThere = this.#numbers[place] === number && this.#objects[place] !== undefined;
-    assert(isThere, 'only what was added is removed');
+    assert(isThere, 'removed object is not in the list');
     this.#objects[place] = undefined;
     this.#size -= 1;
     if (this.#objects.length > 2 * this.#size + REMOVED_FEW) this.#compact();
   }
 
-  /** The objects after a number, in the order of their numbers. The list must not change meanwhile. */
+  /** The objects after a number, in order. The list must not change meanwhile. */
   *after(number: number): Generator<readonly [number: number, object: T]> {
     for (let place = this.#placeAfter(number); place < this.#numbers.length; place += 1) {
       const object = this.#objects[place];
@@ -64,7 +64,7 @@ export class NumberedList<T extends object> {
     return low;
   }
 
-  /** Once for as many removals as it looks at. */
+  /** Removes stale entries, once there are as many as entries to examine. */
   #compact(): void {
     const numbers: number[] = [];
     const objects: T[] = [];

@@ -1,10 +1,10 @@
-/** The objects of one client, by handle, counted against its quotas. */
+/** A client's objects by handle, counted against its quotas. */
 import { assert } from '#base/assert';
 import { VerbsError } from '#contract/verbs/errors';
 import { HandleSpace } from './handle-space.ts';
 import type { ObjectKind, QuotaLedger } from './quotas.ts';
 
-/** What every object with a handle has. */
+/** Common fields of objects with a handle. */
 interface RegisteredObject {
   readonly kind: ObjectKind;
   readonly handle: number;
@@ -16,7 +16,7 @@ type OfKind<Any extends RegisteredObject, K extends Any['kind']> = Extract<
   { readonly kind: K }
 >;
 
-/** Notes the objects that come and go, for lists of those of all clients. */
+/** Receives objects that are added or removed, for lists of all clients' objects. */
 export interface ObjectListing<Any> {
   added(object: Any): void;
   removed(object: Any): void;
@@ -30,7 +30,8 @@ export class ObjectRegistry<Any extends RegisteredObject> {
   readonly #listing: ObjectListing<Any> | undefined;
 
   /**
-   * `deviceOf` returns the device of an object, if any; without an object, the device of all of them.
+   * `deviceOf` returns the device of an object, if any; called without an object, the device of all of
+   * them.
    * `listing`: default none.
    */
   constructor(
@@ -51,8 +52,8 @@ export class ObjectRegistry<Any extends RegisteredObject> {
   }
 
   /**
-   * Adds the object that `make` returns, on `device` if given. ENOMEM beyond the quota; adds nothing if
-   * `make` throws.
+   * Adds the object that `make` returns, on `device` if given. ENOMEM beyond the quota; adds nothing
+   * if `make` throws.
    */
   add<T extends Any>(kind: T['kind'], make: (handle: number) => T, device = this.#deviceOf()): T {
     this.#ledger.assertRoom(kind, device);
@@ -62,7 +63,7 @@ export class ObjectRegistry<Any extends RegisteredObject> {
     return object;
   }
 
-  /** Removes an object; the caller releases what it holds. */
+  /** Removes an object; the caller releases its resources. */
   remove(object: Any): void {
     if (this.#objects.find(object.handle) !== object) return;
     this.#objects.remove(object.handle);
@@ -95,11 +96,11 @@ export class ObjectRegistry<Any extends RegisteredObject> {
     return this.#objects.select((object): object is OfKind<Any, K> => isKind(object, kind));
   }
 
-  /** Counts the objects again, for tests. Throws `InvariantError`. */
+  /** Recounts the objects, for tests. Throws `InvariantError`. */
   assertDeepInvariants(): void {
     this.#objects.assertDeepInvariants();
     for (const object of this.#objects.values()) {
-      assert(this.#objects.find(object.handle) === object, 'an object is found by its handle');
+      assert(this.#objects.find(object.handle) === object, 'object filed under another handle');
     }
   }
 }

@@ -1,6 +1,6 @@
 /**
- * Queue pairs and memory regions as `iwarpd` commands and pages show them. Field by field: a spread takes
- * some microseconds, and a list has thousands.
+ * Queue pairs and memory regions in the form of `iwarpd` commands and pages. Copied field by field: a
+ * spread takes some microseconds, and a list has thousands.
  */
 import type { MRSummary, ObjectOwner, QPSummary } from '#contract/protocol/control';
 import { QPType } from '#contract/verbs/enums';
@@ -13,7 +13,7 @@ const TYPE_NAMES: Readonly<Record<QPType, string>> = {
   [QPType.ud]: 'UD',
 };
 
-/** A queue pair of this owner. */
+/** The summary of a queue pair. */
 export function qpSummary(owner: ObjectOwner, qp: DeviceQP): QPSummary {
   const { client, pid, program, device, handle } = owner;
   const { maxSendWr, maxRecvWr } = qp.capabilities;
@@ -34,7 +34,7 @@ export function qpSummary(owner: ObjectOwner, qp: DeviceQP): QPSummary {
   };
 }
 
-/** A memory region of this owner. */
+/** The summary of a memory region. */
 export function mrSummary(owner: ObjectOwner, mr: DeviceMR): MRSummary {
   const { client, pid, program, device, handle } = owner;
   const { lkey: key, lengthBytes } = mr;

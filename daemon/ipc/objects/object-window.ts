@@ -1,6 +1,6 @@
 /**
- * The part of a list that a reply shows. What is outside is only counted: among a million objects, a
- * summary of each would take seconds. The summaries of what is inside are made in several turns.
+ * The part of a list that a reply shows. The rest is only counted: among a million objects, a summary
+ * of each would take seconds. Summaries are made over several turns.
  */
 import {
   type CQSummary,
@@ -12,10 +12,10 @@ import {
 } from '#contract/protocol/control';
 import { inSlices } from '#daemon/host/slices';
 
-/** Summaries that are made in one turn: a millisecond of work. */
+/** Summaries to make in one turn: a millisecond of work. */
 const SUMMARIES_PER_TURN = 512;
 
-/** Decides which entries of a list a reply shows; those are offered in the list's order. */
+/** Decides which entries of a list a reply shows; they are offered in the list's order. */
 export class ListedPart {
   readonly #filter: ObjectFilter;
   #skipped = 0;
@@ -25,7 +25,7 @@ export class ListedPart {
     this.#filter = filter;
   }
 
-  /** True if the next entry belongs to the reply. `pid` is undefined where entries have none. */
+  /** True if the next entry belongs to the reply. `pid` is undefined if entries have none. */
   takes(device: string, pid?: number): boolean {
     const {
       device: wanted = device,
@@ -58,7 +58,7 @@ export class ObjectWindow implements ObjectSummaries {
   }
 
   /**
-   * Chooses the next object of `kind` if it belongs to the reply. `describe` adds its summary later, or
+   * Selects the next object of `kind` if it belongs to the reply. `describe` adds its summary later, or
    * nothing if the object is gone by then.
    */
   offer(device: string, pid: number, describe: () => void): void {
@@ -66,8 +66,8 @@ export class ObjectWindow implements ObjectSummaries {
   }
 
   /**
-   * Adds the summaries of what was chosen, the first ones now. `soon` calls back in the next turn. Returns
-   * undefined if all are added; else the promise that they will be.
+   * Adds the summaries of the selected objects, the first ones now. `soon` calls back in the next turn.
+   * Returns undefined if all are added, otherwise a promise.
    */
   describe(soon: (run: () => void) => void): Promise<void> | undefined {
     return inSlices(this.#chosen, SUMMARIES_PER_TURN, soon, (describe) => describe());

@@ -1,8 +1,8 @@
-/** Memory of a client's process, reached with process_vm_readv and process_vm_writev. */
+/** Memory of a client's process, accessed with process_vm_readv and process_vm_writev. */
 import type { MemoryBacking } from '#daemon/rnic/memory-backing';
 import type { ProcessMemory } from '#native-bridge/libc/process-vm';
 
-/** The shortest pages of Linux. */
+/** The shortest page size of Linux. */
 const PAGE_BYTES = 4096;
 
 export class ProcessBacking implements MemoryBacking {
@@ -35,7 +35,7 @@ export class ProcessBacking implements MemoryBacking {
     return this.#process.readLater(this.#address + offset, target, targetStart, length);
   }
 
-  /** To the end of the page: the kernel looks up each page of a transfer. */
+  /** Up to the end of the page: the kernel looks up each page of a transfer. */
   bytesAhead(offset: number): number {
     if (!this.#covers(offset, 0)) return 0;
     const ofPage = PAGE_BYTES - ((this.#address + offset) % PAGE_BYTES);
@@ -70,12 +70,12 @@ export class ProcessBacking implements MemoryBacking {
     return this.#process.lastError === 'ESRCH';
   }
 
-  /** The process has moved the memory. */
+  /** The process moved the memory. */
   move(address: number): void {
     this.#address = address;
   }
 
-  /** Every later access fails. */
+  /** Fails every later access. */
   release(): void {
     this.#released = true;
   }

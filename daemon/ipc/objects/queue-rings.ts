@@ -1,11 +1,11 @@
-/** The rings of a client's queues: a queue gets all of its rings or is not created. */
+/** The rings of a client's queues: a queue gets all its rings or is not created. */
 import type { QuotaLedger } from './quotas.ts';
 
 /** Allocates rings `R`. */
 export interface RingSource<R> {
   /**
-   * A ring of `mappedBytes` zero bytes for the program to map, in memory of at least `memoryBytes`.
-   * ENOMEM.
+   * Creates a ring of `mappedBytes` zero bytes for the program to map, in at least `memoryBytes` of
+   * memory. ENOMEM.
    */
   create(mappedBytes: number, memoryBytes: number): R;
   release(ring: R): void;
@@ -20,7 +20,7 @@ export class QueueRings<R extends { readonly view: Uint8Array }> {
     this.#ledger = ledger;
   }
 
-  /** Runs `make`. If it throws, every ring that it took is released. */
+  /** Runs `make`. If it throws, releases every ring that it took. */
   make<T>(make: (rings: NewRings<R>) => T): T {
     const rings = new NewRings(this.#source, this.#ledger);
     try {
@@ -38,7 +38,7 @@ export class QueueRings<R extends { readonly view: Uint8Array }> {
   }
 }
 
-/** The rings of a queue that is being made. */
+/** The rings of a queue under construction. */
 export class NewRings<R extends { readonly view: Uint8Array }> {
   readonly #source: RingSource<R>;
   readonly #ledger: QuotaLedger;
@@ -51,7 +51,7 @@ export class NewRings<R extends { readonly view: Uint8Array }> {
     this.#ledger = ledger;
   }
 
-  /** The memory of the next ring; `memoryBytes` if that is more than the program maps. */
+  /** Takes the memory of the next ring: `memoryBytes`, if that exceeds what the program maps. */
   take(mappedBytes: number, memoryBytes = mappedBytes): Uint8Array {
     const ring = this.#source.create(mappedBytes, memoryBytes);
     this.#rings.push(ring);
@@ -65,7 +65,7 @@ export class NewRings<R extends { readonly view: Uint8Array }> {
     return ring;
   }
 
-  /** Charges the entries of the queue; `unmake` undoes the queue if anything fails. ENOMEM. */
+  /** Charges the queue's entries; if anything fails, `unmake` undoes the queue. ENOMEM. */
   charge(entries: number, unmake: () => void): void {
     this.#unmake = unmake;
     this.#ledger.take('queueEntries', entries);

@@ -1,4 +1,4 @@
-/** Quotas: what one client may hold. They keep a client from exhausting the daemon. */
+/** Quotas: what one client may hold, so that it cannot exhaust the daemon. */
 import { assert } from '#base/assert';
 import type { ClientUsage } from '#contract/protocol/ipc-admin';
 import { VerbsError } from '#contract/verbs/errors';
@@ -30,7 +30,7 @@ export interface ClientQuotas {
   /** Bytes of shared memory: rings and buffers. They take the daemon's memory. */
   readonly sharedBytes: number;
   /**
-   * Bytes of registered memory of the client's own. They cost the daemon nothing, hence the high
+   * Bytes of the client's own memory that it registers. They cost the daemon nothing, hence the high
    * default.
    */
   readonly pinnedBytes: number;
@@ -69,17 +69,17 @@ const AMOUNT_TEXT: Readonly<Record<Amount, string>> = {
   queueEntries: 'queue entries',
 };
 
-/** What a client holds, counted against its quotas. */
+/** A client's usage, counted against its quotas. */
 export class QuotaLedger {
   readonly #quotas: ClientQuotas;
   readonly #objects = new Map<ObjectKind, number>();
   readonly #amounts: Record<Amount, number> = { sharedBytes: 0, pinnedBytes: 0, queueEntries: 0 };
 
   readonly #regions = new Map<MemoryTier, { count: number; reason: string }>();
-  /** The user's share of the daemon's limits; undefined without any. */
+  /** The user's share of the daemon's limits, if there are any. */
   readonly share: UserShare | undefined;
 
-  /** `uid`: the client's user, who has a share of the daemon's limits. */
+  /** `uid`: the client's user, to whose share of the daemon's limits everything counts. */
   constructor(quotas: ClientQuotas, uid: number = OWNER) {
     this.#quotas = quotas;
     this.share = quotas.budget?.of(uid);
@@ -110,7 +110,7 @@ export class QuotaLedger {
   /** Counts an object that was added (1) or removed (-1). */
   note(kind: ObjectKind, change: 1 | -1, device?: string): void {
     const count = this.count(kind) + change;
-    assert(count >= 0, `no more objects of kind ${kind} go than came`);
+    assert(count >= 0, `count of ${kind} < 0`);
     this.#objects.set(kind, count);
     this.share?.note(kind, device, change);
   }
@@ -132,18 +132,18 @@ export class QuotaLedger {
   give(amount: Amount, value: number): void {
     if (amount === 'sharedBytes') this.share?.give('sharedBytes', value);
     this.#amounts[amount] -= value;
-    assert(this.#amounts[amount] >= 0, `no more ${AMOUNT_TEXT[amount]} are given back than taken`);
+    assert(this.#amounts[amount] >= 0, `${amount} < 0`);
   }
 
-  /** Counts a memory region that was added (1) or removed (-1), with why it is in its tier. */
+  /** Counts a memory region that was added (1) or removed (-1), with the reason for its tier. */
   noteRegion(tier: MemoryTier, reason: string, change: 1 | -1): void {
     const count = (this.#regions.get(tier)?.count ?? 0) + change;
-    assert(count >= 0, `no more regions of tier ${tier} are removed than were added`);
+    assert(count >= 0, `regions of tier ${tier} < 0`);
     if (count === 0) this.#regions.delete(tier);
     else this.#regions.set(tier, { count, reason });
   }
 
-  /** Everything that the client holds, as `status` shows it. */
+  /** The client's usage, as `status` shows it. */
   usage(): ClientUsage {
     const objects: Record<string, number> = {};
     for (const kind of OBJECT_KINDS) objects[kind] = this.count(kind);
@@ -160,15 +160,15 @@ export class QuotaLedger {
   /** Throws `InvariantError` when a quota is exceeded. */
   assertInvariants(): void {
     const regions = [...this.#regions.values()].reduce((sum, { count }) => sum + count, 0);
-    assert(regions === this.count('mr'), 'every memory region has a tier');
+    assert(regions === this.count('mr'), 'regions by tier disagree with their count');
     this.#quotas.budget?.assertInvariants();
     for (const kind of OBJECT_KINDS) {
       const count = this.count(kind);
-      assert(count >= 0 && count <= this.#quotas.objects[kind], `the quota of ${kind} is kept`);
+      assert(count >= 0 && count <= this.#quotas.objects[kind], `count of ${kind} out of range`);
     }
     for (const amount of ['sharedBytes', 'pinnedBytes', 'queueEntries'] as const) {
       const held = this.#amounts[amount];
-      assert(held >= 0 && held <= this.#quotas[amount], `the quota of ${amount} is kept`);
+      assert(held >= 0 && held <= this.#quotas[amount], `${amount} out of range`);
     }
   }
 }

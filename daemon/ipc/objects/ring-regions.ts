@@ -1,6 +1,6 @@
 /**
  * The rings of one client, carved out of a few shared files. Both sides map each file once, so a ring
- * costs neither a descriptor nor a mapping nor a message; a small one does not even cost a page.
+ * costs neither a descriptor nor a mapping nor a message, and a small one less than a page.
  *
  * A client can write anywhere in its files at any time, as it can in each of its rings.
  */
@@ -10,17 +10,17 @@ import type { SharedAllocation } from './client-memory.ts';
 import { takeFor, type UserShare } from './daemon-budget.ts';
 import { FreeSpace } from './free-space.ts';
 
-/** A ring begins on a line of the processor's cache. */
+/** Rings start on a cache line. */
 const ALIGNMENT_BYTES = 64;
 const PAGE_BYTES = 4096;
-/** The first file; each later one is twice as long as the one before it, up to the longest. */
+/** Length of the first file; each later one is twice as long, up to a maximum. */
 const FIRST_REGION_BYTES = 256 * 1024;
 const LAST_REGION_BYTES = 16 * 2 ** 20;
-/** Part of a file that one ring may take: longer ones get memory of their own. */
+/** Divisor of a file's length: longer rings get memory of their own. */
 const SHARE_MAX = 4;
-/** Files of a client, each with a descriptor: 1 GiB of rings. Later rings get memory of their own. */
+/** Files per client, each with a descriptor: 1 GiB of rings. Further rings get memory of their own. */
 const REGIONS_MAX = 64;
-/** Bytes of released rings whose pages are kept for the next ones. */
+/** Bytes of released rings whose pages are kept for later rings. */
 const KEPT_MAX_BYTES = 2 ** 20;
 
 /** One file. */
@@ -28,16 +28,16 @@ interface Region {
   readonly token: string;
   readonly memory: SharedMemory;
   readonly space: FreeSpace;
-  /** Bytes from here on were never part of a ring. */
+  /** Bytes from this offset on were never part of a ring. */
   fresh: number;
 }
 
-/** Bytes that a ring takes in its file. */
+/** Space that a ring takes in its file. */
 function takenBytes(lengthBytes: number): number {
   return Math.ceil(lengthBytes / ALIGNMENT_BYTES) * ALIGNMENT_BYTES;
 }
 
-/** A ring in a file. What names it to the client is asked for once, so it is not kept. */
+/** A ring in a file. Its token is needed only once, so it is not stored. */
 class CarvedRing implements SharedAllocation {
   readonly view: Uint8Array;
   readonly #regions: RingRegions;
@@ -66,7 +66,7 @@ class CarvedRing implements SharedAllocation {
 }
 
 /**
- * Creates shared memory and charges its mapping and descriptor to `share`; the caller gives them back.
+ * Creates shared memory and charges its mapping and descriptor to `share`; the caller returns them.
  * Throws `SystemCallError` and the limit's error.
  */
 export function createMapped(lengthBytes: number, share: UserShare | undefined): SharedMemory {
@@ -89,7 +89,7 @@ export class RingRegions {
   }
 
   /**
-   * A ring of zero bytes, or undefined for one that needs memory of its own. Throws
+   * Creates a ring of zero bytes; returns undefined if it needs memory of its own. Throws
    * `SystemCallError` (ENOMEM, EMFILE, ENFILE).
    */
   create(lengthBytes: number): SharedAllocation | undefined {
@@ -115,12 +115,12 @@ export class RingRegions {
     return this.#regions.size;
   }
 
-  /** Bytes of pages that released rings may still have. */
+  /** Bytes of pages that released rings may still occupy. */
   get keptBytes(): number {
     return this.#keptBytes;
   }
 
-  /** Releases every file. What is left of rings reads as zeros on this side. */
+  /** Releases every file. Remaining rings then read as zeros on this side. */
   close(): void {
     for (const { memory } of this.#regions.values()) memory.release();
     this.#share?.give('mappings', this.#regions.size);
@@ -150,14 +150,14 @@ export class RingRegions {
     return new CarvedRing(this, region, offset, view);
   }
 
-  /** For `CarvedRing`. */
+  /** For use by `CarvedRing`. */
   give(region: Region, offset: number, taken: number): void {
     region.space.give(offset, taken);
     this.#keptBytes += taken;
     if (this.#keptBytes > KEPT_MAX_BYTES) this.#freePages();
   }
 
-  /** Frees every page on which there is no ring. */
+  /** Frees every page without a ring. */
   #freePages(): void {
     for (const { memory, space, fresh } of this.#regions.values()) {
       for (const { offset, lengthBytes } of space.gaps) {

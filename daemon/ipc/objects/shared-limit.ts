@@ -1,9 +1,9 @@
 /**
  * One limit of the whole daemon, divided among its users.
  *
- * The daemon's own user and root, its owner, may take whatever is free. A part is reserved for the
+ * The daemon's owner (its own user, and root) may take all that is free. A part is reserved for the
  * owner; any other user may hold half of what all others leave of the rest. So something is left for
- * the next user, however many take all that they can.
+ * the next user, however many users take their maximum.
  */
 import { assert } from '#base/assert';
 import type { SharedLimitUse } from '#contract/protocol/ipc-admin';
@@ -17,28 +17,28 @@ const USER_PART = 1 / 2;
 /** The owner's key among the users: root's uid, which no other user has. */
 export const OWNER = 0;
 
-/** What a limit bounds, and what to do about it. */
+/** The subject of a limit, and its remedy. */
 export interface LimitTerms {
   /** Plural, for messages: `connections`. */
   readonly what: string;
-  /** The setting that raises it: `raise limits.objects of the daemon`. */
+  /** How to raise it: `raise limits.objects of the daemon`. */
   readonly remedy: string;
   /** Errno of a refusal. */
   readonly code: ErrnoCode;
-  /** The limit is for other users only: something else bounds the owner. */
+  /** The limit applies to other users only: something else bounds the owner. */
   readonly ownerFree?: boolean;
 }
 
-/** Called for each refusal, of which unmodified programs see only the errno. */
+/** Called for each refusal: unmodified programs see only the errno. */
 export type RefusalNote = (user: number, error: VerbsError) => void;
 
 /** Options of a limit. */
 interface LimitOptions {
-  /** Returns what the process really uses, where that can exceed what users hold. */
+  /** Measures the actual use of the process, where it can exceed what users hold. */
   readonly measure?: (() => number) | undefined;
   /**
-   * Part of the limit that what users have returned may still use: they do not share it, so it is
-   * nobody's loss. The owner may use it. Default: 0.
+   * Part of the limit that released amounts may still occupy. Users do not share this part, so no user
+   * loses it; the owner may use it. Default: 0.
    */
   readonly lingering?: number | undefined;
   readonly onRefused?: RefusalNote | undefined;
@@ -49,7 +49,7 @@ export class SharedLimit {
   readonly limit: number;
   readonly #terms: LimitTerms;
   readonly #measure: (() => number) | undefined;
-  /** What users share. */
+  /** The part that users share. */
   readonly #shared: number;
   readonly #onRefused: RefusalNote | undefined;
   readonly #byUser = new Map<number, number>();
@@ -78,7 +78,7 @@ export class SharedLimit {
     return Math.max(Math.floor((this.#shared - others - reserved) * USER_PART), 0);
   }
 
-  /** Throws the limit's error when the user may not hold `amount` more. */
+  /** Throws the limit's error if the user may not hold `amount` more. */
   assertRoom(user: number, amount = 1): void {
     if (user === OWNER && this.#terms.ownerFree === true) return;
     const beyondShare = this.heldBy(user) + amount > this.shareOf(user);
@@ -99,16 +99,16 @@ export class SharedLimit {
     this.note(user, -amount);
   }
 
-  /** Counts what a user has taken (positive) or returned (negative), without a check. */
+  /** Counts an amount that a user has taken (positive) or returned (negative), without a check. */
   note(user: number, change: number): void {
     const held = this.heldBy(user) + change;
-    assert(held >= 0, `more ${this.#terms.what} returned than taken`);
+    assert(held >= 0, `${this.#terms.what}: held < 0`);
     if (held === 0) this.#byUser.delete(user);
     else this.#byUser.set(user, held);
     this.#total += change;
   }
 
-  /** Its use, and by whom. */
+  /** Its use, by user. */
   use(): SharedLimitUse {
     const { limit } = this;
     const used = this.#measure?.() ?? this.#total;
@@ -127,7 +127,7 @@ export class SharedLimit {
   assertInvariants(): void {
     let total = 0;
     for (const held of this.#byUser.values()) total += held;
-    assert(total === this.#total, `the total of ${this.#terms.what} matches all users`);
+    assert(total === this.#total, `${this.#terms.what}: wrong total`);
   }
 
   #refusal(user: number): VerbsError {

@@ -1,9 +1,9 @@
 /**
- * Memory whose pages may take long to arrive: behind a userfaultfd, or in a file that a server or
- * another process serves. The daemon must not touch it, since its only thread would block. The
+ * Memory whose pages may take long to arrive: under a userfaultfd, or mapped from a file that a server
+ * or another process provides. The daemon must not touch it, since its only thread would block. The
  * client's agent copies it instead.
  *
- * This misses memory that becomes slow after its registration, and what lies behind many mappings: see
+ * This misses memory that becomes slow after its registration, and memory after many mappings: see
  * `copy-guard.ts`.
  */
 import { type Dir, opendirSync, readFileSync, readlinkSync } from 'node:fs';
@@ -11,14 +11,14 @@ import { visitMappings } from '#native-bridge/libc/process-maps';
 
 /** File systems whose pages come from elsewhere, by the start of their names in mountinfo(5). */
 const REMOTE_TYPES = /^(?:fuse|nfs|cifs|smb|9p|ceph|afs|coda|gfs2|ocfs2|lustre|virtiofs)/;
-/** A check is expensive: a program may have thousands of descriptors. */
+/** Interval between checks: they are expensive, since a program may have thousands of descriptors. */
 const LOOK_INTERVAL_MS = 1_000;
-/** Descriptors that a check looks at, of five microseconds each; a program can have a million. */
+/** Descriptors to check, at five microseconds each; a program can have a million. */
 const DESCRIPTORS_MAX = 4096;
-/** Mappings of a range that are looked at; a program can have 65,530 in one, of two microseconds each. */
+/** Mappings of a range to check, at two microseconds each; a program can have 65,530. */
 const MAPPINGS_MAX = 256;
 
-/** Looks at the memory of one process. */
+/** Inspects the memory of one process. */
 export class SlowMemory {
   readonly #pid: number;
   #lookedAtMs = Number.NEGATIVE_INFINITY;
@@ -69,7 +69,7 @@ export class SlowMemory {
   }
 }
 
-/** The type of the first of these devices whose pages come from elsewhere; `mounts` is mountinfo(5). */
+/** The type of the first of these devices with remote pages; `mounts` is mountinfo(5). */
 export function remoteType(mounts: string, devices: ReadonlySet<string>): string | undefined {
   for (const line of mounts.split('\n')) {
     const [, device = '', type = ''] = /^\d+ \d+ (\d+:\d+) .* - (\S+) /.exec(line) ?? [];
@@ -78,13 +78,13 @@ export function remoteType(mounts: string, devices: ReadonlySet<string>): string
   return undefined;
 }
 
-/** True if one of the first `most` entries of a folder matches; false if it cannot be read. */
+/** True if one of the first `most` entries of a directory matches; false if it cannot be read. */
 function someEntry(folder: string, most: number, matches: (path: string) => boolean): boolean {
   let entries: Dir;
   try {
     entries = opendirSync(folder, { bufferSize: 256 });
   } catch {
-    // The process is gone, or another user's.
+    // The process is gone or belongs to another user.
     return false;
   }
   try {
@@ -105,7 +105,7 @@ function targetOf(path: string): string {
   try {
     return readlinkSync(path);
   } catch {
-    // Closed in the meantime.
+    // Closed meanwhile.
     return '';
   }
 }

@@ -1,17 +1,17 @@
-/** What was fetched from one client's memory and is not used yet, over all its regions. */
+/** Bytes fetched from one client's memory and not used yet, over all its regions. */
 import { assert } from '#base/assert';
 import type { InputAccount } from '../kept-input.ts';
 
 /**
  * Fetched bytes at which the oldest are dropped: enough for a few messages of each busy queue pair.
- * Ranges that are still being fetched stay, at most one for each queue pair that waits.
+ * Ranges being fetched stay, at most one for each waiting queue pair.
  */
 export const STAGED_MAX_BYTES = 16 * 2 ** 20;
 
 /** A range of a region. */
 export interface StagedRange {
   readonly bytes: Uint8Array;
-  /** Pieces that have not arrived yet. */
+  /** Pieces that have not arrived. */
   readonly missing: number;
   /** Forgets the range in its region and here. It is fetched again if needed. */
   drop(): void;
@@ -23,7 +23,7 @@ export class StagedMemory {
   readonly #account: InputAccount;
   #bytes = 0;
 
-  /** `account` counts the bytes, too. */
+  /** `account` also counts the bytes. */
   constructor(account: InputAccount) {
     this.#account = account;
   }
@@ -53,15 +53,15 @@ export class StagedMemory {
     }
   }
 
-  /** Drops every range: the memory can no longer be reached. */
+  /** Drops every range: the memory can no longer be accessed. */
   clear(): void {
     for (const range of this.#ranges) range.drop();
   }
 
-  /** Compares the count with the ranges, for tests. Throws `InvariantError`. */
+  /** Recounts the bytes, for tests. Throws `InvariantError`. */
   assertInvariants(): void {
     let bytes = 0;
     for (const range of this.#ranges) bytes += range.bytes.length;
-    assert(bytes === this.#bytes, 'the bytes of staged ranges are counted');
+    assert(bytes === this.#bytes, 'wrong count of staged bytes');
   }
 }

@@ -1,17 +1,17 @@
 /**
- * Programs of which a process was killed because its memory did not answer (`copy-guard.ts`). For some
- * minutes the daemon does not touch the memory of their other processes, each of which could block it
- * for two seconds again. Their agents copy it instead.
+ * Programs of which a process was killed because its memory did not respond (`copy-guard.ts`). For some
+ * minutes the daemon does not touch memory of their other processes, each of which could block it for
+ * another two seconds. Their agents copy it instead.
  */
 
-/** Short enough that a program that was fixed and restarted soon gets the faster tier back. */
+/** Short enough that a program fixed and restarted gets the faster tier back soon. */
 const SUSPECT_MS = 300_000;
-/** Once this many programs are suspected together, all programs are: one could change its name. */
+/** Once this many programs are suspected at a time, all are: a program could change its name. */
 const PROGRAMS_MAX = 3;
 
 export class StalledPrograms {
   readonly #now: () => number;
-  /** End of the suspicion of each program, by name. */
+  /** End of the suspicion for each program, by name. */
   readonly #until = new Map<string, number>();
 
   /** `now` counts milliseconds. */
@@ -19,7 +19,7 @@ export class StalledPrograms {
     this.#now = now;
   }
 
-  /** Notes that a process of this program was killed. */
+  /** Records that a process of this program was killed. */
   note(program: string): void {
     this.#until.delete(program);
     this.#until.set(program, this.#now() + SUSPECT_MS);
@@ -36,5 +36,5 @@ export class StalledPrograms {
   }
 }
 
-/** The programs of this process, whose only thread copies. */
+/** For this process, whose only thread does the copying. */
 export const stalledPrograms = new StalledPrograms(() => performance.now());

@@ -1,10 +1,10 @@
 /**
- * What only some users may do. A daemon that runs as root acts for programs of every user, and must
- * not do for them what the kernel would refuse them.
- * The same holds for native devices, which every daemon opens as its own user.
+ * Rights that only some users have. A daemon running as root acts for programs of every user and must
+ * not do for them what the kernel would refuse. The same holds for native devices, which every daemon
+ * opens as its own user.
  *
  * The user of a program is the one who connected (SO_PEERCRED). Its capabilities do not count: the
- * process may have executed another program since then, which has more.
+ * process may since have executed another program that has more.
  */
 import { type Stats, statSync } from 'node:fs';
 import { dirname } from 'node:path';
@@ -15,7 +15,7 @@ import { Capability, firstUnprivilegedPort, hasCapability } from '#native-bridge
 export interface UserRights {
   /** Ports below `net.ipv4.ip_unprivileged_port_start` (CAP_NET_BIND_SERVICE). */
   readonly lowPorts: boolean;
-  /** Q_Keys with their highest bit set, which QP 1 and network services use (CAP_NET_RAW). */
+  /** Q_Keys with the highest bit set, which QP 1 and network services use (CAP_NET_RAW). */
   readonly controlledQkeys: boolean;
 }
 
@@ -23,7 +23,7 @@ const ROOT: UserRights = { lowPorts: true, controlledQkeys: true };
 const OTHERS: UserRights = { lowPorts: false, controlledQkeys: false };
 const CONTROLLED_QKEY = 0x8000_0000;
 
-/** The rights of this process, which programs of its user share. */
+/** The rights of this process; programs of its user have the same. */
 export function ownRights(): UserRights {
   return {
     lowPorts: hasCapability(Capability.netBindService),
@@ -57,14 +57,14 @@ export function assertMayHaveQkey(rights: UserRights, qkey: number): void {
   throw new VerbsError('EPERM', text);
 }
 
-/** A program's user, as the kernel gives it for a connection. */
+/** A program's user, as reported by the kernel for a connection. */
 export interface ProgramUser {
   readonly uid: number;
-  /** Undefined if it is not known. */
+  /** Undefined if unknown. */
   readonly gid: number | undefined;
 }
 
-/** Bits of one class of a file's mode. */
+/** Bits of one class in a file mode. */
 const READ_WRITE = 0o6;
 const SEARCH = 0o1;
 const GROUP_SHIFT = 3;
@@ -72,7 +72,7 @@ const OWNER_SHIFT = 6;
 
 /**
  * Whether a user may open a device node to read and write, by owner, group and mode of the node and
- * of its directory. False for a node that cannot be seen.
+ * of its directory. False for a node that does not exist or is not visible.
  */
 export function mayOpenNode(path: string, user: ProgramUser): boolean {
   try {
@@ -88,6 +88,6 @@ function permits({ mode, uid, gid }: Stats, user: ProgramUser, bits: number): bo
   const has = (shift: number): boolean => ((mode >> shift) & bits) === bits;
   if (user.uid === uid) return has(OWNER_SHIFT);
   if (user.gid === gid) return has(GROUP_SHIFT);
-  // The user's supplementary groups are not known, and the node's group may be one of them: require both.
+  // The user's supplementary groups are unknown; the node's group may be one of them, so require both.
   return has(0) && has(GROUP_SHIFT);
 }

@@ -1,4 +1,4 @@
-/** Verbs that fail because of an injected fault. */
+/** Makes verbs fail because of injected faults. */
 import { VerbsError } from '#contract/verbs/errors';
 import type { RnicHost } from '#daemon/host/rnic-host';
 

@@ -4,18 +4,18 @@
  */
 import { QPState } from '#contract/verbs/enums';
 
-/** More queue pairs than a client can have. */
+/** Exceeds the number of queue pairs that a client can have. */
 const FAILED_MAX = 0x1_0000;
 
 export class WorkEpoch {
   #commands = 0;
 
-  /** Call for every command that may end the work of a queue pair. */
+  /** Call for every command that may end work of a queue pair. */
   noteCommand(): void {
     this.#commands += 1;
   }
 
-  /** The number for a client with these queue pairs; one that fails stays so until a command. */
+  /** The epoch of a client with these queue pairs; a failed one stays so until a command. */
   value(pairs: readonly { readonly qp: { readonly state: QPState } }[]): number {
     let failed = 0;
     for (const { qp } of pairs) {

@@ -1,7 +1,6 @@
 /**
  * One client of the devices: executes its commands, owns the objects it created, and destroys them
- * when it disconnects. The daemon has one for each control connection, the embedded provider has
- * one.
+ * when it disconnects. The daemon has one per control connection, the embedded provider has one.
  */
 import type {
   CommandName,
@@ -66,19 +65,19 @@ interface ClientOptions {
   readonly quotas?: ClientQuotas;
   /** The client's user, for shares of limits and for rights. Default: the owner. */
   readonly uid?: number;
-  /** The client's group. Default: not known. */
+  /** The client's group. Default: unknown. */
   readonly gid?: number;
   /** Sends the client an event. Called in the order of the events. */
   readonly sendEvent: (event: DeviceEvent) => void;
   /** A CQ with a channel fired. Called in the turn that wrote the completion. */
   readonly sendCompletion: (channel: Handle, cq: Handle) => void;
-  /** A completion channel was created: returns the token that names its event path. Default: ''. */
+  /** A completion channel was created: returns the token of its event path. Default: ''. */
   readonly openChannel?: (channel: Handle) => string;
   /** A completion channel was destroyed. */
   readonly closeChannel?: (channel: Handle) => void;
-  /** Records what the client is told of failed work and of events. Default: nothing is recorded. */
+  /** Records failed work and events of the client. Default: records nothing. */
   readonly record?: (report: OwnReport) => void;
-  /** An object of the NIC has been destroyed. Default: nothing is done. */
+  /** An object of the NIC has been destroyed. Default: does nothing. */
   readonly judge?: (object: object, device: string) => void;
   /** Names the client in logs. */
   readonly label: string;
@@ -86,7 +85,7 @@ interface ClientOptions {
   readonly pid?: number;
 }
 
-/** The device and the objects of a refused request, where it names them. */
+/** The device and the objects that a refused request names. */
 interface RefusedRequest {
   readonly device?: string;
   readonly objects?: Readonly<Record<string, number>>;
@@ -95,7 +94,7 @@ interface RefusedRequest {
 /** Owner of the objects, for summaries. */
 type ClientOwner = Pick<ObjectOwner, 'client' | 'pid' | 'program'>;
 
-/** Dependants before what they depend on. */
+/** Kinds in order of destruction: dependants first. */
 const KINDS_LEAVING = [
   'id',
   'qp',
@@ -116,7 +115,7 @@ export class ClientContext implements ClientEvents, DeviceEventSink {
   readonly #state: ClientState;
   readonly #handlers: CommandHandlers;
   #closed = false;
-  /** Of a closed client: what it still holds, the next one to destroy last. */
+  /** Of a closed client: the objects left; the next one to destroy is last. */
   #leaving: AnyObject[] | undefined;
   readonly #failures: unknown[] = [];
   readonly #epoch = new WorkEpoch();
@@ -151,7 +150,7 @@ export class ClientContext implements ClientEvents, DeviceEventSink {
     options.directory.events.add(this);
   }
 
-  /** Executes a command. Throws `VerbsError`; nothing is left half done. */
+  /** Executes a command, entirely or not at all. Throws `VerbsError`. */
   execute<N extends CommandName>(name: N, request: CommandRequest<N>): CommandReply<N> {
     if (this.#closed) throw new VerbsError('EIO', 'the client is closed');
     failFaultyVerb(this.#options.directory.emulated, name, () => {
@@ -165,7 +164,7 @@ export class ClientContext implements ClientEvents, DeviceEventSink {
     }
   }
 
-  /** What a refused request was about. */
+  /** Describes a refused request. */
   describe(request: unknown): RefusedRequest {
     if (typeof request !== 'object' || request === null) return {};
     const { table } = this.#state;
@@ -179,7 +178,7 @@ export class ClientContext implements ClientEvents, DeviceEventSink {
     };
   }
 
-  /** A QP or SRQ has new elements. Ignores handles that are neither, or no longer. */
+  /** A QP or SRQ has new elements. Ignores handles of other or destroyed objects. */
   doorbell(handle: Handle): void {
     const object = this.#closed ? undefined : this.#state.table.find(handle);
     if (object instanceof QpObject) object.host.doorbell(object.qp);
@@ -187,9 +186,9 @@ export class ClientContext implements ClientEvents, DeviceEventSink {
   }
 
   /**
-   * Destroys everything: ids and queue pairs first, since peers wait for their streams to end;
-   * memory last. Tries every destruction, then throws their errors. Destroys up to about `costMax`
-   * objects' worth of work in each call, and returns the work done: less when nothing is left.
+   * Destroys everything: ids and queue pairs first, since peers wait for their streams to end, memory
+   * last. Attempts every destruction, then throws their errors. Destroys up to about `costMax` objects'
+   * worth of work per call, and returns the work done: less when nothing is left.
    */
   close(costMax = Number.POSITIVE_INFINITY): number {
     this.#leaving ??= this.#leave();
@@ -213,7 +212,7 @@ export class ClientContext implements ClientEvents, DeviceEventSink {
     return this.#epoch.value(this.#state.table.ofKind('qp'));
   }
 
-  /** What the client holds. */
+  /** The client's usage. */
   usage(): ClientUsage {
     return this.#state.ledger.usage();
   }
@@ -223,7 +222,7 @@ export class ClientContext implements ClientEvents, DeviceEventSink {
     this.#state.assertDeepInvariants();
   }
 
-  /** Offers its queue pairs, regions or completion queues to a reply. */
+  /** Offers its queue pairs, regions or completion queues for a reply. */
   listObjects(owner: ClientOwner, window: ObjectWindow): void {
     const { table } = this.#state;
     const offer = (object: AnyObject, { device }: ContextObject, describe: () => void): void => {
@@ -341,9 +340,9 @@ export class ClientContext implements ClientEvents, DeviceEventSink {
     return KINDS_LEAVING.flatMap((kind): readonly AnyObject[] => table.ofKind(kind)).reverse();
   }
 
-  /** Returns the work that it took, in objects. */
+  /** Returns the work done, in objects. */
   #destroy(object: AnyObject): number {
-    // Destroyed with another one.
+    // Already destroyed with another object.
     if (this.#state.table.find(object.handle) !== object) return 0;
     const before = completionsOf(object);
     try {
@@ -405,7 +404,7 @@ function destroyObject(state: ClientState, object: AnyObject): void {
 /** Request fields that identify the device when it is not named. */
 const PLACE_FIELDS = ['context', 'pd', 'qp', 'srq', 'id'] as const;
 
-/** The device that a request concerns; undefined if it concerns none, or none is decided yet. */
+/** The device that a request concerns; undefined if there is none, or none decided yet. */
 function deviceOf({ table, directory }: ClientState, request: object): string | undefined {
   if ('name' in request) {
     const { name } = request;

@@ -1,4 +1,4 @@
-/** The objects of one client and the table that names them. */
+/** The objects of one client, by handle. */
 import type { Handle } from '#contract/protocol/commands';
 import type {
   DeviceAH,
@@ -19,7 +19,7 @@ import type { ProcessAllocation, SharedAllocation } from '../objects/client-memo
 import { EventSink } from '../objects/event-router.ts';
 import type { ObjectKind } from '../objects/quotas.ts';
 
-/** Takes the events of a client's objects. */
+/** Receives the events of a client's objects. */
 export interface ClientEvents {
   handleCompletion(object: CqObject): void;
   handleElementEvent(object: CqObject | QpObject | SrqObject, event: DeviceAsyncEvent): void;
@@ -79,7 +79,7 @@ export class PdObject extends ClientObject {
 export class BufferObject extends ClientObject {
   readonly kind = 'buffer';
   readonly memory: SharedAllocation;
-  /** Local address of the first byte, when the client gives none. */
+  /** Local address of the first byte, if the client gives none. */
   readonly address: number;
 
   constructor(client: ClientEvents, handle: Handle, memory: SharedAllocation, address: number) {
@@ -239,14 +239,14 @@ export class QpObject extends ClientObject {
 }
 
 /**
- * A connection id. Its host is decided when it gets an address: until then `id` belongs to the
- * emulated devices, and an id that listens on any address may listen on a second host as well.
+ * A connection id. Its host is decided when it gets an address. Until then `id` belongs to the
+ * emulated devices; an id that listens on any address may listen on a second host as well.
  */
 export class IdObject extends ClientObject {
   readonly kind = 'id';
   host: DeviceHost;
   id: ServedId;
-  /** From here on it stays with its host. */
+  /** Once true, the id stays with its host. */
   listening = false;
   second: { readonly host: DeviceHost; readonly id: ServedId } | undefined = undefined;
 

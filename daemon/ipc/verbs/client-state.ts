@@ -1,4 +1,4 @@
-/** The state of one client, on which its commands work. */
+/** The state of one client, on which its commands operate. */
 import { assert } from '#base/assert';
 import type {
   CommandName,
@@ -18,12 +18,12 @@ import { ownRights, rightsOf, type UserRights } from '../objects/user-rights.ts'
 import { userOf } from '../trusted-user.ts';
 import { type AnyObject, BufferObject, type ClientEvents } from './client-objects.ts';
 
-/** The functions behind the commands. */
+/** The command handlers. */
 export type CommandHandlers<Names extends CommandName = CommandName> = {
   readonly [N in Names]: (request: CommandRequest<N>) => CommandReply<N>;
 };
 
-/** Handle 0 names nothing. */
+/** Handle 0 means no object. */
 const FIRST_HANDLE = 1;
 
 /** One client's objects, memory and accounts. */
@@ -38,7 +38,7 @@ export class ClientState {
   readonly rings: QueueRings<SharedAllocation>;
   readonly sendEvent: (event: DeviceEvent) => void;
   /**
-   * Called when a completion channel is created or destroyed; returns the token of a new one's
+   * Called when a completion channel is created or destroyed; the former returns the token of the
    * event path.
    */
   readonly openChannel: (channel: Handle) => string;
@@ -88,28 +88,28 @@ export class ClientState {
     for (const kind of OBJECT_KINDS) {
       const objects = table.ofKind(kind);
       size += objects.length;
-      assert(objects.length === ledger.count(kind), `the ledger counts what there is of ${kind}`);
+      assert(objects.length === ledger.count(kind), `ledger: wrong count of ${kind}`);
       for (const object of objects) {
-        assert(object.users >= 0, 'users are not negative');
+        assert(object.users >= 0, 'users < 0');
         for (const used of usedBy(object)) note(used);
       }
     }
-    assert(size === table.size, 'every object is of a known kind');
+    assert(size === table.size, 'object of an unknown kind');
     for (const kind of ['context', 'buffer', 'channel'] as const) {
       for (const object of table.ofKind(kind)) {
-        assert(object.users === (users.get(object) ?? 0), `a ${kind} counts its users`);
+        assert(object.users === (users.get(object) ?? 0), `${kind}: wrong count of users`);
       }
     }
     const regions = table.ofKind('mr').filter(({ source }) => !(source instanceof BufferObject));
     const pinned = regions.reduce((sum, { mr }) => sum + mr.lengthBytes, 0);
-    assert(pinned === ledger.held('pinnedBytes'), 'the ledger counts what is registered');
+    assert(pinned === ledger.held('pinnedBytes'), 'ledger: wrong count of registered bytes');
     const shared = [
       ...table.ofKind('buffer').map(({ memory }) => memory),
       ...(['cq', 'srq', 'qp'] as const).flatMap((kind) =>
         table.ofKind(kind).map(({ ring }) => ring),
       ),
     ].reduce((sum, { mapping }) => sum + mapping.lengthBytes, 0);
-    assert(shared === ledger.held('sharedBytes'), 'the ledger counts what is shared');
+    assert(shared === ledger.held('sharedBytes'), 'ledger: wrong count of shared bytes');
   }
 
   /** EBUSY while others depend on the object. */
@@ -123,7 +123,7 @@ export class ClientState {
   }
 }
 
-/** The device of an object: events, buffers and ids have none. */
+/** The device of an object; events, buffers and ids have none. */
 function deviceOf(object?: AnyObject): string | undefined {
   switch (object?.kind) {
     case 'pd':
@@ -140,7 +140,7 @@ function deviceOf(object?: AnyObject): string | undefined {
   }
 }
 
-/** The objects that keep an object from being destroyed by its handle. */
+/** The objects that an object uses, and thus keeps from being destroyed. */
 function usedBy(object: AnyObject): AnyObject[] {
   switch (object.kind) {
     case 'pd':

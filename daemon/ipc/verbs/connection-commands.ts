@@ -116,7 +116,7 @@ export function connectionCommands(state: ClientState): CommandHandlers<Connecti
   };
 }
 /**
- * Sends the client an event of its id. A connect request brings a new id, which is rejected if the
+ * Sends the client an event of its id. A connect request creates a new id, which is rejected if the
  * client has reached its quota.
  */
 export function deliverCmEvent(
@@ -127,7 +127,7 @@ export function deliverCmEvent(
 ): void {
   const { handle } = owner;
   if (event.type !== CMEventType.connectRequest) {
-    // Events of the second listener do not matter to the client: the first one is still listening.
+    // Ignore events of the second listener: the first one is still listening.
     if (event.id !== owner.id) return;
     state.sendEvent({ type: 'cm', event: eventRecord(event, handle, undefined) });
     return;
@@ -147,7 +147,7 @@ export function deliverCmEvent(
 }
 
 /**
- * Moves an id that is unbound, or bound to any address, to `host`. True if it was on another host.
+ * Moves an id that is unbound, or bound to any address, to `host`. Returns true if it was elsewhere.
  */
 function moveTo(object: IdObject, host: DeviceHost): boolean {
   if (object.host === host) return false;
@@ -176,13 +176,13 @@ function chooseHost(
   const bound = object.id.localAddress;
   if (object.listening || (bound !== undefined && !isWildcard(bound.address))) return source;
   const moved = moveTo(object, directory.towards(destination, source));
-  // A bound port is kept.
+  // Keep a bound port.
   return moved && bound !== undefined ? bound : source;
 }
 
 /**
- * An id that listens on any address also listens on the native devices where possible: a software
- * RNIC of the kernel takes its TCP port from the same machine, and finds it in use.
+ * Makes an id that listens on any address also listen on the native devices where possible: a kernel
+ * software RNIC takes its TCP port from the same machine and may find it in use.
  */
 function listenOnSecond({ directory }: ClientState, object: IdObject, backlog: number): void {
   const native = directory.nativeEverywhere;
@@ -224,7 +224,7 @@ function idState(id: ServedId): CMIdState {
   return { device: id.device, localAddress: id.localAddress, peerAddress: id.peerAddress };
 }
 
-/** The parameters without the handles in the same request. */
+/** The parameters without the handles of the request. */
 function connectionParameters(parameters: CMParameters): CMParameters {
   const { privateData, initiatorDepth, responderResources, wire } = parameters;
   return { privateData, initiatorDepth, responderResources, wire };

@@ -1,6 +1,6 @@
 /**
- * Services of datagrams: ids that find a service's queue pair, or answer those who ask for one
- * (`RDMA_PS_UDP`). RoCE devices alone have them.
+ * Services of datagrams: ids that look up a service's queue pair, or answer such look-ups
+ * (`RDMA_PS_UDP`). Only RoCE devices have them.
  */
 import { canonicalAddress, isWildcard } from '#base/address';
 import type { CMParameters } from '#contract/protocol/commands';
@@ -17,7 +17,7 @@ import { roceOf } from './path-commands.ts';
 const WHAT = 'services of datagrams';
 const UINT32_MAX = 0xffff_ffff;
 
-/** A new id of datagrams. EOPNOTSUPP without a RoCE device. */
+/** Creates an id for datagrams. EOPNOTSUPP without a RoCE device. */
 export function createServiceId(directory: DeviceDirectory): HostId {
   const { devices, cm } = directory.emulated;
   if (!devices.some(({ roce }) => roce !== undefined)) {
@@ -28,12 +28,12 @@ export function createServiceId(directory: DeviceDirectory): HostId {
   return cm.createId(undefined, PortSpace.udp, true);
 }
 
-/** The id of an object, if it is one of datagrams. */
+/** The id of an object, if it is for datagrams. */
 export function serviceOf({ id }: IdObject): HostId | undefined {
   return id instanceof HostId && id.datagram ? id : undefined;
 }
 
-/** EOPNOTSUPP for the address of a device that has no datagrams. */
+/** EOPNOTSUPP for the address of a device without datagrams. */
 export function assertDatagramsAt(
   directory: DeviceDirectory,
   given: SocketAddress | undefined,
@@ -45,7 +45,7 @@ export function assertDatagramsAt(
   if (first !== undefined && owners.every(({ roce }) => roce === undefined)) roceOf(first, WHAT);
 }
 
-/** Asks for a service; 'established' or 'unreachable' follows. */
+/** Looks up a service; 'established' or 'unreachable' follows. */
 export function askService(
   { emulated }: DeviceDirectory,
   id: HostId,
@@ -54,7 +54,7 @@ export function askService(
   emulated.cm.request(id, programParameters(0, 0, privateData));
 }
 
-/** Answers who asked. No event follows. EINVAL, also for a queue pair that cannot be the answer. */
+/** Answers a look-up. No event follows. EINVAL, also for an unsuitable queue pair. */
 export function answerService(
   { emulated }: DeviceDirectory,
   id: HostId,
@@ -63,14 +63,11 @@ export function answerService(
 ): void {
   const { qp, pd } = object;
   if (qp.type !== QPType.ud) {
-    throw new VerbsError('EINVAL', 'a service of datagrams has a queue pair of type UD');
+    throw new VerbsError('EINVAL', 'a datagram service needs a queue pair of type UD');
   }
   if (pd.context.device.name !== id.device) {
     const device = id.device ?? 'none';
-    throw new VerbsError(
-      'EINVAL',
-      `the queue pair belongs to another device than the id: ${device}`,
-    );
+    throw new VerbsError('EINVAL', `the queue pair is on device ${device}, the id on another`);
   }
   if (!(Number.isInteger(qkey) && qkey >= 0 && qkey <= UINT32_MAX)) {
     throw new VerbsError('EINVAL', `qkey must be 0 to ${UINT32_MAX}, not ${qkey}`);
@@ -78,7 +75,7 @@ export function answerService(
   emulated.cm.answer(id, programParameters(qp.qpn, qkey, privateData));
 }
 
-/** Where a service is, from the event that says so. */
+/** Address of a service, from the event that reports it. */
 export function serviceAddress({ type, id, ib }: ServedCmEvent): ServiceAddress | undefined {
   if (type !== CMEventType.established || !(id instanceof HostId) || !id.datagram) return undefined;
   const path = id.roce?.path;
@@ -88,7 +85,7 @@ export function serviceAddress({ type, id, ib }: ServedCmEvent): ServiceAddress 
   return { ahAttr: { grh }, qpNum: ib.qpn, qkey: ib.qkey };
 }
 
-/** What a service does not say is zero. */
+/** The remaining parameters of a service are zero. */
 function programParameters(qpn: number, qkey: number, privateData: Uint8Array): ProgramParameters {
   return {
     qpn,

@@ -1,4 +1,4 @@
-/** Lists the objects of a client among those of all clients, for `rdma resource`. */
+/** Adds a client's objects to the list of all clients' objects, for `rdma resource`. */
 import type { AllResources, ListedId, ResourceOwner } from '../objects/device-resources.ts';
 import type { ObjectListing } from '../objects/object-registry.ts';
 import type { AnyObject, ContextObject, IdObject } from './client-objects.ts';
@@ -10,7 +10,7 @@ export class ListedObjects implements ObjectListing<AnyObject> {
   readonly #owners = new Map<ContextObject, ResourceOwner>();
   readonly #ids = new Map<IdObject, number>();
 
-  /** `judge` is called with each object of the NIC that has been destroyed, and its device's name. */
+  /** `judge` is called with each destroyed object of the NIC and the name of its device. */
   constructor(all: AllResources, pid: number, judge: (object: object, device: string) => void) {
     this.#all = all;
     this.#pid = pid;
@@ -21,7 +21,7 @@ export class ListedObjects implements ObjectListing<AnyObject> {
     if (object.kind === 'id') {
       const pid = this.#pid;
       const listed: ListedId = {
-        // Another one once an address has decided its host.
+        // Replaced once an address has decided its host.
         get id() {
           return object.id;
         },
@@ -63,7 +63,7 @@ export class ListedObjects implements ObjectListing<AnyObject> {
   }
 }
 
-/** The device's object of a kind that is listed, and the opened device. */
+/** The device's object, if its kind is listed, and the opened device. */
 function ofDevice(
   object: AnyObject,
 ): { readonly object: object; readonly context: ContextObject } | undefined {

@@ -8,7 +8,7 @@ import type { ProcessAllocation } from '../objects/client-memory.ts';
 import { BufferObject, MrObject, MwObject, type PdObject } from './client-objects.ts';
 import type { ClientState, CommandHandlers } from './client-state.ts';
 
-/** Local addresses of shared buffers start here, where no process has memory of its own. */
+/** Local addresses of shared buffers start here, where no process has its own memory. */
 const BUFFER_ADDRESS_BASE = 2 ** 48;
 const PAGE_BYTES = 4096;
 
@@ -85,7 +85,7 @@ export function memoryCommands(
   };
 }
 
-/** The memory of a region. */
+/** The memory to register. */
 interface Source {
   readonly backing: MemoryBacking;
   readonly backingOffset: number;

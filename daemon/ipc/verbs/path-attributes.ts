@@ -1,7 +1,7 @@
 /**
- * Attributes with which programs connect queue pairs, as the verbs have them and as the device does.
+ * Converts attributes with which programs connect queue pairs between the verbs and the device.
  *
- * A program may send any number: each is checked to fit its field of the kernel's structs. The
+ * A program may send any number: each is checked against its field in the kernel's structs. The
  * device checks the rest.
  */
 import type { AHAttributes, QPAttributes, QPModification } from '#contract/verbs/attributes';
@@ -21,17 +21,17 @@ const UINT24_MAX = 0xff_ffff;
 const UINT32_MAX = 0xffff_ffff;
 const MTU_MAX = 5;
 const SL_MAX = 15;
-/** Of a code of five bits. */
+/** Maximum of a 5-bit code. */
 const CODE_MAX = 31;
 const RETRIES_MAX = 7;
-/** What ping and traceroute start with, too. */
+/** The default of ping and traceroute as well. */
 const HOPS_DEFAULT = 64;
 const PORT = 1;
 
-/** Numbers of a modification: name in the verbs, name in the device, and the range. */
+/** Numeric attributes: name in the verbs, name in the device, range. */
 const NUMBERS = [
   ['accessFlags', 'accessFlags', 0, ACCESS_MASK],
-  // The device has one partition key.
+  // The device has a single partition key.
   ['pkeyIndex', 'pkeyIndex', 0, 0],
   ['portNum', 'port', PORT, PORT],
   ['qkey', 'qkey', 0, UINT32_MAX],
@@ -52,7 +52,7 @@ const NUMBERS = [
   number,
 ])[];
 
-/** The modification that a program asks for. EINVAL for a value that does not fit its field. */
+/** The modification that a program requests. EINVAL for a value that does not fit its field. */
 export function deviceModification(
   state: QPState | undefined,
   attributes: Omit<QPModification, 'state'>,
@@ -93,7 +93,7 @@ export function addressVector(attributes: AHAttributes): AddressVector {
   };
 }
 
-/** What a query shows of a path, in the names of the verbs. */
+/** The path attributes of a query, with the verbs' names. */
 export function shownPath(path: PathAttributes): Partial<QPAttributes> {
   return {
     type: path.type,

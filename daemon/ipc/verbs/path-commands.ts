@@ -9,18 +9,18 @@ import { AhObject, type QpObject } from './client-objects.ts';
 import type { ClientState, CommandHandlers } from './client-state.ts';
 import { addressVector, deviceModification, shownPath } from './path-attributes.ts';
 
-/** Attributes of a queue pair that has no connection yet: it gives no rights. */
+/** Attributes of a queue pair before it is connected: no rights. */
 const INIT_PATH = { accessFlags: 0, pkeyIndex: 0, portNum: 1 } as const;
 
 type Modify = CommandRequest<'modifyQP'>;
 
-/** What a RoCE device has. EOPNOTSUPP on others, which lack `what`. */
+/** The RoCE part of a device. EOPNOTSUPP on others, which lack `what`. */
 export function roceOf({ name, roce }: DeviceBackend, what: string): RoceBackend {
   if (roce !== undefined) return roce;
   throw new VerbsError('EOPNOTSUPP', `device ${name} is an iWARP device: it has no ${what}`);
 }
 
-/** Frees an address handle: datagrams that name it from here on fail. */
+/** Frees an address handle: datagrams that name it fail from now on. */
 export function destroyAH(state: ClientState, object: AhObject): void {
   object.ah.close();
   state.table.remove(object);
@@ -37,11 +37,11 @@ export function modifyQP(
     qp.modify(state, host.now());
     return;
   }
-  const roce = roceOf(device, 'attributes of a queue pair beside its state');
+  const roce = roceOf(device, 'queue pair attributes other than the state');
   roce.modifyPath(qp, deviceModification(state, attributes ?? {}), host.now());
 }
 
-/** The state that queue pairs of connection ids start in. On RoCE, connecting says the rest. */
+/** Initialises the queue pair of a connection id. On RoCE, connecting sets the other attributes. */
 export function initialiseQP({ roce }: DeviceBackend, qp: DeviceQP, now: Micros): void {
   if (roce === undefined) qp.modify(QPState.INIT, now);
   else roce.modifyPath(qp, deviceModification(QPState.INIT, INIT_PATH), now);

@@ -14,7 +14,7 @@ import {
 import type { ClientState, CommandHandlers } from './client-state.ts';
 import { initialiseQP, modifyQP, queryQP, roceOf } from './path-commands.ts';
 
-/** Closes a device. EBUSY while objects were made from it. */
+/** Closes a device. EBUSY while objects created from it exist. */
 export function destroyContext(state: ClientState, object: ContextObject): void {
   state.assertUnused(object);
   state.table.remove(object);

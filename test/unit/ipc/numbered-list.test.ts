@@ -37,6 +37,6 @@ describe('a numbered list', () => {
     expect(list.find(9908)).toBeUndefined();
     expect(namesAfter(list, 9800)).toEqual(['9807', '9907']);
     expect(list.add({ name: 'new' })).toBe(10_000);
-    expect(() => list.remove(9908)).toThrow('only what was added is removed');
+    expect(() => list.remove(9908)).toThrow('removed object is not in the list');
   });
 });

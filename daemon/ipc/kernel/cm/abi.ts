@@ -6,7 +6,7 @@ import { VerbsError } from '#contract/verbs/errors';
 
 /** Bytes of a command before its fields: u32 command, u16 bytes of fields, u16 of response. */
 const CM_HEADER_BYTES = 8;
-/** Command numbers end below this. */
+/** Command numbers are below this. */
 export const CM_COMMANDS = 25;
 
 /** Commands (`RDMA_USER_CM_CMD_*`). */
@@ -47,7 +47,7 @@ export interface CmRequest {
   readonly fields: DataView;
 }
 
-/** Parses the header. EINVAL if it is truncated or claims more bytes than there are. */
+/** Parses the header. EINVAL if it is truncated or announces more bytes than there are. */
 export function parseCmRequest(bytes: Uint8Array): CmRequest {
   if (bytes.length < CM_HEADER_BYTES) {
     throw new VerbsError(
@@ -70,7 +70,7 @@ export function parseCmRequest(bytes: Uint8Array): CmRequest {
   };
 }
 
-/** EINVAL when the command has fewer bytes than `bytes`. */
+/** EINVAL if the command has fewer than `bytes` bytes. */
 export function expectBytes(request: CmRequest, bytes: number): void {
   const { length } = request.bytes;
   if (length < bytes) {
@@ -78,7 +78,7 @@ export function expectBytes(request: CmRequest, bytes: number): void {
   }
 }
 
-/** ENOSPC if the response buffer has fewer bytes than `bytes`. */
+/** ENOSPC if the response buffer has fewer than `bytes` bytes. */
 export function expectRoom(request: CmRequest, bytes: number): void {
   const { outBytes } = request;
   if (outBytes >= bytes) return;
@@ -88,7 +88,7 @@ export function expectRoom(request: CmRequest, bytes: number): void {
   );
 }
 
-/** As much of a response as fits the response buffer. */
+/** The response, truncated to the response buffer. */
 export function fitted(request: CmRequest, response: Uint8Array): Uint8Array {
   return response.subarray(0, request.outBytes);
 }
@@ -96,7 +96,7 @@ export function fitted(request: CmRequest, response: Uint8Array): Uint8Array {
 /** Parameters of CONNECT and ACCEPT. */
 export interface CmConnParam {
   readonly qpn: number;
-  /** Of datagrams. */
+  /** For datagrams. */
   readonly qkey: number;
   readonly privateData: Uint8Array;
   readonly responderResources: number;
@@ -105,7 +105,7 @@ export interface CmConnParam {
   readonly flowControl: boolean;
   readonly retryCount: number;
   readonly rnrRetryCount: number;
-  /** False: the program gave no parameters. */
+  /** False if the program gave no parameters. */
   readonly valid: boolean;
 }
 

@@ -98,7 +98,7 @@ export function resolveAddr(file: OpenChannel, { fields, bytes }: CmRequest): Ke
   return resolve(file, context, given, expectInternet(destination));
 }
 
-/** The outcome is an event. Misuse and a source address that cannot be bound fail at once. */
+/** The result is an event. Misuse and a source address that cannot be bound fail at once. */
 function resolve(
   file: OpenChannel,
   context: CmContext,
@@ -115,7 +115,7 @@ function resolve(
 }
 
 /**
- * RESOLVE_IB_SERVICE: fails with EOPNOTSUPP, since only InfiniBand has a subnet administration to ask.
+ * RESOLVE_IB_SERVICE: fails with EOPNOTSUPP, since only InfiniBand has subnet administration.
  * EINVAL for an id that is not bound to a device.
  */
 export function resolveIbService(file: OpenChannel, { fields }: CmRequest): KernelReply {
@@ -129,7 +129,7 @@ export function resolveIbService(file: OpenChannel, { fields }: CmRequest): Kern
   );
 }
 
-/** RESOLVE_ROUTE: the outcome is an event. */
+/** RESOLVE_ROUTE: the result is an event. */
 export function resolveRoute(file: OpenChannel, { fields }: CmRequest): KernelReply {
   const timeoutMs = fields.getUint32(12, true);
   const context = file.expect(fields.getUint32(8, true));
@@ -152,7 +152,7 @@ export function expectInternet(parsed: ParsedSockaddr | undefined): InternetSock
   return { family: parsed.family, address: parsed.address };
 }
 
-/** The address of `size` bytes, undefined if there are none. EINVAL for a wrong size. */
+/** The address of `size` bytes, undefined if there is none. EINVAL for a wrong size. */
 export function sizedSockaddr(bytes: Uint8Array, size: number): ParsedSockaddr | undefined {
   if (size === 0) return undefined;
   const parsed = parseSockaddr(bytes);
@@ -180,7 +180,7 @@ export function listen(file: OpenChannel, { fields }: CmRequest): KernelReply {
   return DONE;
 }
 
-/** Options of level `RDMA_OPTION_ID`, with the size of their values in bytes. */
+/** Options of level `RDMA_OPTION_ID`. */
 const IdOption = { typeOfService: 0, reuseAddress: 1, afOnly: 2, ackTimeout: 3 } as const;
 const ID_OPTION_BYTES: Readonly<Partial<Record<number, number>>> = {
   [IdOption.typeOfService]: 1,

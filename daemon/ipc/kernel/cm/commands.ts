@@ -90,7 +90,7 @@ function createId(file: OpenChannel, request: CmRequest): KernelReply {
   return { status: 0, response: u32Response(number) };
 }
 
-/** The QP type of a port space; only for InfiniBand's does the caller choose. */
+/** The QP type of a port space. Only RDMA_PS_IB leaves the choice to the caller. */
 function qpTypeOf(portSpace: number, wanted: number): number {
   switch (portSpace) {
     case PortSpace.tcp:
@@ -128,7 +128,7 @@ function getEvent(file: OpenChannel, request: CmRequest): KernelReply {
   return { status: 0, flags, response: fitted(request, bytes) };
 }
 
-/** WRITE_CM_EVENT: queues the event after the others. EINVAL for a type that programs cannot write. */
+/** WRITE_CM_EVENT: appends the event. EINVAL for a type that programs cannot write. */
 function writeEvent(file: OpenChannel, { fields }: CmRequest): KernelReply {
   const wanted = fields.getUint32(16, true);
   const type = Object.values(WrittenEvent).find((known) => known === wanted);

@@ -9,7 +9,7 @@ import type { OpenChannel } from './open-channel.ts';
 import type { CmCall, CmPersona } from './persona.ts';
 import { CM_PERSONAS } from './personas.ts';
 
-/** CONNECT: the outcome is an event. */
+/** CONNECT: the result is an event. */
 export function connect(file: OpenChannel, request: CmRequest): KernelReply {
   const { persona, call, context } = callOn(file, request, 280);
   const parameters = parseConnParam(request, 8);
@@ -20,7 +20,7 @@ export function connect(file: OpenChannel, request: CmRequest): KernelReply {
   return DONE;
 }
 
-/** ACCEPT: a request, or on some transports the answer to the own one. */
+/** ACCEPT: accepts a request, or on some transports confirms the peer's reply. */
 export function accept(file: OpenChannel, request: CmRequest): KernelReply {
   const { persona, call, context } = callOn(file, request, 288);
   const parameters = parseConnParam(request, 16);
@@ -38,7 +38,7 @@ export function accept(file: OpenChannel, request: CmRequest): KernelReply {
   return DONE;
 }
 
-/** Reasons that a program may give: none, its own, and that an option is not supported. */
+/** Reasons that a program may give: none, consumer-defined, and unsupported option. */
 const REJECT_REASONS: readonly number[] = [0, 28, 35];
 
 /** REJECT. */

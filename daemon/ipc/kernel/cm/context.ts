@@ -14,12 +14,12 @@ import { Family, type IbAddress } from './sockaddr.ts';
 /** QP types (`IBV_QPT_*`) that a port space implies. */
 export const CmQpType = { rc: 2, ud: 4 } as const;
 
-/** An event that waits for the program. */
+/** A queued event. */
 export interface CmRecord {
   readonly bytes: Uint8Array;
   /** On a connect request: the new id, which the program does not know yet. */
   readonly child: CmContext | undefined;
-  /** On the event of a group: the membership. */
+  /** For the event of a group: the membership. */
   readonly membership?: Membership;
   /** The program wrote it. */
   readonly written?: boolean;
@@ -37,12 +37,12 @@ interface ContextFile {
 
 export class CmContext extends EventSink implements ListedId {
   readonly number: number;
-  /** Its number among the ids of all programs, as `rdma resource` lists them. */
+  /** Its number in the list of all ids that `rdma resource` shows. */
   listedNumber = 0;
   readonly id: HostId;
   readonly portSpace: number;
   readonly qpType: number;
-  /** The open file that gets its events. */
+  /** The open file that receives its events. */
   file: ContextFile;
   /** The program's own identifier for it; 0 for a new passive id until it is accepted. */
   uid: bigint;
@@ -50,13 +50,13 @@ export class CmContext extends EventSink implements ListedId {
   readonly memberships = new Set<Membership>();
   /** Address family, as the program gave it. */
   family: Family = Family.none;
-  /** The address of an id of the InfiniBand port space that was bound to one. */
+  /** The InfiniBand address of an id that was bound to one. */
   ibAddress: IbAddress | undefined;
   /** Number of the queue pair that the program named in CONNECT or ACCEPT. */
   qpn: number | undefined;
   /** False for a new passive id until its connect request is delivered. */
   known: boolean;
-  /** It came with a connect request. */
+  /** It was created by a connect request. */
   readonly #passive: boolean;
   /** Events delivered; a connect request counts for the listener. */
   eventsReported = 0;
@@ -88,8 +88,7 @@ export class CmContext extends EventSink implements ListedId {
   }
 
   /**
-   * Queues an event. Events of a passive id that was not accepted yet are dropped, as in the
-   * kernel.
+   * Queues an event. Drops events of a passive id that has not been accepted, like the kernel.
    */
   override handleCmEvent(event: HostCmEvent): void {
     if (event.type === CMEventType.connectRequest) {
@@ -102,7 +101,7 @@ export class CmContext extends EventSink implements ListedId {
     this.file.queueEvent(this, { bytes: this.#record(event, this.number), child: undefined });
   }
 
-  /** Rejects a connect request whose id exceeds the limit. */
+  /** Rejects a connect request whose id would exceed the limit. */
   #handleRequest(event: HostCmEvent): void {
     try {
       const child = this.file.addChild(this, event.id);
@@ -124,7 +123,7 @@ export class CmContext extends EventSink implements ListedId {
 
 /** A multicast group that an id has joined. */
 export class Membership {
-  /** Numbers of memberships are their own name space. */
+  /** Memberships are numbered separately from ids. */
   readonly number: number;
   readonly context: CmContext;
   /** The program's own identifier for it. */

@@ -1,4 +1,4 @@
-/** Records of events: what GET_EVENT answers. */
+/** Records of events: the replies to GET_EVENT. */
 import type { CMEventType } from '#contract/verbs/enums';
 import type { AddressVector } from '#daemon/rnic/qp-attributes';
 import { newStruct } from '../struct-fields.ts';
@@ -9,13 +9,13 @@ const BYTES = 336;
 /** Minimum size of the response buffer: an event without the fields that later kernels added. */
 export const CM_EVENT_MIN_BYTES = 324;
 
-/** An event that only programs behind this ABI get: its id has joined a group. */
+/** An event that only this ABI has: the id joined a group. */
 export const MULTICAST_JOIN = 12;
 /** Events that a program writes for its own threads: `RDMA_CM_EVENT_USER`, and librdmacm's own. */
 export const WrittenEvent = { user: 18, internal: 19 } as const;
 
 const PARAMETERS_AT = 20;
-/** An event has one byte for the length of its private data, and for each depth. */
+/** Limit of the one-byte fields of an event: length of private data, depths. */
 const BYTE_MAX = 255;
 
 /** Offsets in a `rdma_ucm_conn_param`. */
@@ -23,7 +23,7 @@ const Connected = {
   qpn: 0,
   /** 256 bytes */
   privateData: 8,
-  /** From here on u8. */
+  /** u8 from here on. */
   privateDataLength: 264,
   sharedReceives: 265,
   responderResources: 266,
@@ -50,7 +50,7 @@ interface ConnectedParameters {
   readonly privateData: Uint8Array;
   readonly responderResources: number;
   readonly initiatorDepth: number;
-  /** What an InfiniBand transport has more. */
+  /** Fields for InfiniBand transports only. */
   readonly qpn?: number;
   readonly sharedReceives?: boolean;
   readonly flowControl?: boolean;
@@ -58,13 +58,13 @@ interface ConnectedParameters {
   readonly rnrRetryCount?: number;
 }
 
-/** Parameters of an event of an id for datagrams. */
+/** Parameters of an event of a datagram id. */
 export interface DatagramParameters {
   readonly kind: 'datagram';
   readonly privateData: Uint8Array;
   readonly qpn: number;
   readonly qkey: number;
-  /** How to reach the peer, where it is known. */
+  /** How to reach the peer, if known. */
   readonly vector: AddressVector | undefined;
 }
 
@@ -74,7 +74,7 @@ interface WrittenParameters {
   readonly argument: bigint;
 }
 
-/** What an event says besides its type and status. */
+/** The content of an event, besides type and status. */
 export type EventParameters = ConnectedParameters | DatagramParameters | WrittenParameters;
 
 /** Fields of an event record. */
@@ -85,7 +85,7 @@ export interface CmEventFields {
     | CMEventType
     | typeof MULTICAST_JOIN
     | (typeof WrittenEvent)[keyof typeof WrittenEvent];
-  /** 0, a negative errno, or the reason of a peer. */
+  /** 0, a negative errno, or the peer's reason. */
   readonly status: number;
   readonly parameters: EventParameters;
 }

@@ -1,10 +1,10 @@
-/** Why a connection or a resolution failed, as the refusals of a program's user keep it. */
+/** Why a connection or a resolution failed, for the refusals of the program's user. */
 import { CMEventType } from '#contract/verbs/enums';
 import { ERRNO } from '#contract/verbs/errors';
 import type { HostCmEvent } from '#daemon/host/host-id';
 import type { OwnReport } from '#daemon/ipc/objects/failure-report';
 
-/** Events that end what the program began, as it spells them. */
+/** Events that report a failure, with the program's name for the failed step. */
 const FAILURES: ReadonlyMap<CMEventType, string> = new Map([
   [CMEventType.addrError, 'RDMA_CM_EVENT_ADDR_ERROR'],
   [CMEventType.routeError, 'RDMA_CM_EVENT_ROUTE_ERROR'],
@@ -13,10 +13,10 @@ const FAILURES: ReadonlyMap<CMEventType, string> = new Map([
   [CMEventType.rejected, 'RDMA_CM_EVENT_REJECTED'],
 ]);
 
-/** What the system says of a port without a listener. */
+/** The system's message for a port without a listener. */
 const REFUSED = ERRNO.ECONNREFUSED.text;
 
-/** Undefined for an event that reports no failure. `number` is the id's; `passive`: it accepted. */
+/** Undefined for an event that reports no failure. `number` identifies the id; `passive`: it accepted. */
 export function failedEvent(
   event: HostCmEvent,
   number: number,

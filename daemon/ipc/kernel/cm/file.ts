@@ -18,13 +18,13 @@ import { executeCmCommand } from './commands.ts';
 import { OpenChannel } from './open-channel.ts';
 
 const OTHER_CHANNEL =
-  'this process has not opened the event channel, but one that it was forked from: create an event channel of its own';
+  'the event channel was opened before fork by a parent process: create one in this process';
 
 export class CmFile extends OpenChannel implements KernelFile {
   readonly kind = 'rdmaCm';
 
   execute(request: ShimRequest, caller: KernelCaller): KernelReply {
-    // As the kernel refuses every write(2) to a file that another process opened.
+    // The kernel refuses every write(2) to a file that another process opened.
     if (!caller.isOpener) return refusal('EACCES', OTHER_CHANNEL);
     if (request.op !== ShimOp.write) throw new IpcFormatError(`op ${request.op} on rdma_cm`);
     return executeCmCommand(this, parseCmRequest(request.payload));

@@ -1,4 +1,4 @@
-/** The structs of rdma_cm's ABI that only an InfiniBand transport fills: paths and attributes. */
+/** Structs of rdma_cm's ABI that only InfiniBand transports fill: paths and attributes. */
 import type { AddressVector, QPModification } from '#daemon/rnic/qp-attributes';
 import { newStruct } from '../struct-fields.ts';
 import { CreateAH } from '../uverbs/layouts.ts';
@@ -21,10 +21,10 @@ export function putAddressVector(bytes: Uint8Array, start: number, vector: Addre
   target[at.portNum] = vector.port;
 }
 
-/** Bytes of the answer to INIT_QP_ATTR. */
+/** Bytes of the reply to INIT_QP_ATTR. */
 export const QP_ATTR_BYTES = 144;
 
-/** Offsets in the answer to INIT_QP_ATTR (`ib_uverbs_qp_attr`). */
+/** Offsets in the reply to INIT_QP_ATTR (`ib_uverbs_qp_attr`). */
 const QpAttr = {
   mask: 0,
   state: 4,
@@ -37,7 +37,7 @@ const QpAttr = {
   addressVector: 40,
   /** u16 */
   pkeyIndex: 124,
-  /** From here on u8. */
+  /** u8 from here on. */
   maxRdAtomic: 130,
   maxDestRdAtomic: 131,
   minRnrTimer: 132,
@@ -47,7 +47,7 @@ const QpAttr = {
   rnrRetry: 136,
 } as const;
 
-/** The answer to INIT_QP_ATTR: a modification as a program passes it on to `ibv_modify_qp`. */
+/** The reply to INIT_QP_ATTR: a modification for the program to pass to `ibv_modify_qp`. */
 export function emitQpAttr(change: QPModification): Uint8Array {
   const { bytes, fields } = newStruct(QP_ATTR_BYTES);
   const at = QpAttr;
@@ -79,7 +79,7 @@ export function emitQpAttr(change: QPModification): Uint8Array {
   return bytes;
 }
 
-/** What a path record says that is not the same for every path of a RoCE device. */
+/** The fields of a path record that differ between paths of a RoCE device. */
 export interface PathRecord {
   readonly serviceId: bigint;
   readonly dgid: Uint8Array;
@@ -92,7 +92,7 @@ export interface PathRecord {
   readonly pathMtu: number;
 }
 
-/** Bytes of an answer without paths, and of each path. */
+/** Bytes of a reply without paths; and of each path. */
 const PATHS_AT = 8;
 const PATH_BYTES = 72;
 
@@ -100,14 +100,14 @@ const PATH_BYTES = 72;
 const PATH_FLAGS = 0x2b;
 const REVERSIBLE = 0x80;
 const DEFAULT_PKEY = 0xffff;
-/** In the fields behind it: the value is exact. */
+/** Flag in a selector field: the value is exact. */
 const EXACTLY = 0x80;
-/** As exponent of 4.096 microseconds: about a second. */
+/** Exponent of 4.096 microseconds: about a second. */
 const PACKET_LIFE_TIME = 18;
 
 /** Offsets in an `ib_path_rec_data`; those of the record are big endian. */
 const Path = {
-  /** Of the host's byte order. */
+  /** Host byte order. */
   flags: 0,
   serviceId: 8,
   dgid: 16,
@@ -117,13 +117,13 @@ const Path = {
   trafficClass: 56,
   reversible: 57,
   pkey: 58,
-  /** From here on u8. */
+  /** u8 from here on. */
   mtu: 62,
   rate: 63,
   lifeTime: 64,
 } as const;
 
-/** The answer to QUERY of a path: the one path, or none. */
+/** The reply to a QUERY for paths: the only path, or none. */
 export function emitPath(path: PathRecord | undefined): Uint8Array {
   if (path === undefined) return new Uint8Array(PATHS_AT);
   const { bytes, fields } = newStruct(PATHS_AT + PATH_BYTES);

@@ -1,6 +1,6 @@
 /**
- * Connections of RoCE devices, as the kernel shows those of InfiniBand's transport: the program
- * moves its queue pair as INIT_QP_ATTR says, and answers the peer's answer by an ACCEPT of its own.
+ * Connections of RoCE devices, as the kernel presents those of InfiniBand: the program moves its
+ * queue pair with the attributes of INIT_QP_ATTR, and confirms the peer's reply with an ACCEPT.
  */
 import { CMEventType } from '#contract/verbs/enums';
 import { ERRNO, isVerbsError, VerbsError } from '#contract/verbs/errors';
@@ -14,11 +14,11 @@ import type { DatagramParameters } from './event-record.ts';
 import type { CmPersona } from './persona.ts';
 import { expectRouted } from './routed-id.ts';
 
-/** `IB_EVENT_COMM_EST`: data came before the peer said that it is ready. */
+/** `IB_EVENT_COMM_EST`: data arrived before the peer's confirmation. */
 const COMMUNICATION_ESTABLISHED = 4;
 const PORT = 1;
 const HOP_LIMIT = 64;
-/** The program's own reason of a rejection. */
+/** Reject reason: consumer-defined. */
 const CONSUMER_DEFINED = 28;
 const NO_BYTES = new Uint8Array(0);
 
@@ -30,10 +30,7 @@ export const INFINIBAND: CmPersona = {
 
   accept({ cm, id }, parameters) {
     if (id.state === 'closed') {
-      throw new VerbsError(
-        'EINVAL',
-        'nothing is left to accept: the connection of the id has failed or ended',
-      );
+      throw new VerbsError('EINVAL', 'cannot accept: the connection of the id has failed or ended');
     }
     if (id.state !== 'connection') {
       const text = `accept the id of a CONNECT_REQUEST event; this one is ${id.state}`;
@@ -46,11 +43,11 @@ export const INFINIBAND: CmPersona = {
     try {
       cm.answer(id, programParameters(parameters));
     } catch (error) {
-      // The kernel does not leave the peer waiting for an answer that failed.
+      // Like the kernel, reject, so that the peer does not wait for a reply that failed.
       try {
         cm.reject(id, NO_BYTES, CONSUMER_DEFINED);
       } catch (other) {
-        // The program is told of the first failure: a peer that was answered needs no rejection.
+        // Report the first failure. A peer that has a reply needs no rejection.
         if (!isVerbsError(other)) throw other;
       }
       throw error;
@@ -69,7 +66,7 @@ export const INFINIBAND: CmPersona = {
     if (event !== COMMUNICATION_ESTABLISHED) {
       throw new VerbsError(
         'EINVAL',
-        `a connection is told of event ${COMMUNICATION_ESTABLISHED} (IBV_EVENT_COMM_EST) only, not ${event}`,
+        `unsupported event ${event} for NOTIFY: only ${COMMUNICATION_ESTABLISHED} (IBV_EVENT_COMM_EST) is supported`,
       );
     }
     cm.noteCommunication(id);
@@ -82,7 +79,7 @@ export const INFINIBAND: CmPersona = {
   path(id) {
     const path = id.roce?.path;
     const known = id.state === 'routed' || id.state === 'connection' || id.state === 'closed';
-    // One who asks for a service does not say by which path.
+    // SIDR requests carry no path.
     if (path === undefined || !known || (id.datagram && id.passive)) return undefined;
     const port = id.localAddress?.port ?? 0;
     return { ...path, serviceId: id.passive ? serviceIdOf(id.portSpace, port) : 0n };
@@ -137,11 +134,11 @@ function programParameters(given: CmConnParam): Parameters<HostCm['answer']>[1] 
   };
 }
 
-/** What the peer gave as its reason, or a negative errno. */
+/** The peer's reason, or a negative errno. */
 function statusOf({ type, error, ib }: HostCmEvent): number {
   if (ib !== undefined && ib.status !== 0) return ib.status;
   if (error === undefined) return 0;
-  // However a connection ends that was there, its end is no failure, unless the peer is silent.
+  // The end of an established connection is no failure, unless the peer does not respond.
   if (type === CMEventType.disconnected && error !== 'ETIMEDOUT') return 0;
   return -ERRNO[error].number;
 }

@@ -1,6 +1,6 @@
 /**
- * Connections over iWARP, as the kernel shows them for siw: the connection moves the queue pair, and
- * there are no paths.
+ * Connections over iWARP, as the kernel presents those of siw: the connection moves the queue pair,
+ * and there are no paths.
  */
 import type { CMParameters } from '#contract/protocol/commands';
 import { CMEventType, QPState } from '#contract/verbs/enums';
@@ -64,7 +64,7 @@ export const IWARP: CmPersona = {
 
   outcome(event) {
     const { type, error } = event;
-    // The program sent this private data in its own connect request.
+    // The program already knows this private data: it came with the connect request.
     const passiveStart = type === CMEventType.established && event.id.passive;
     // The kernel reports every disconnect with status 0 (`cma_iw_handler`).
     const ended = type === CMEventType.disconnected;

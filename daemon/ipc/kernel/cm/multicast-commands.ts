@@ -1,4 +1,4 @@
-/** Commands of multicast groups. The program itself attaches its queue pair to what it has joined. */
+/** Commands of multicast groups. The program itself attaches its queue pair after joining. */
 import { isWildcard } from '#base/address';
 import { VerbsError } from '#contract/verbs/errors';
 import { gidBytes } from '#daemon/host/host-addresses';
@@ -11,14 +11,14 @@ import type { OpenChannel } from './open-channel.ts';
 import { CM_PERSONAS } from './personas.ts';
 import { Family, type ParsedSockaddr, parseIbAddress, parseSockaddr } from './sockaddr.ts';
 
-/** How a group is joined: as a member, or to send to it only. */
+/** How to join a group: as a full member, or to send only. */
 const JOIN_FLAG_MAX = 1;
-/** The number that stands for every queue pair of a group, and the key that they have. */
+/** The QP number that addresses all members of a group, and the key that they share. */
 const GROUP_QPN = 0xff_ffff;
 const GROUP_QKEY = 0x0123_4567;
 const NO_BYTES = new Uint8Array(0);
 
-/** JOIN_IP_MCAST: as JOIN_MCAST, for an Internet address. */
+/** JOIN_IP_MCAST: like JOIN_MCAST, for an IP address. */
 export function joinIpMulticast(file: OpenChannel, request: CmRequest): KernelReply {
   const { fields, bytes } = request;
   expectRoom(request, 4);
@@ -27,7 +27,7 @@ export function joinIpMulticast(file: OpenChannel, request: CmRequest): KernelRe
   return join(file, fields.getUint32(52, true), uid, groupGid(group.address.address));
 }
 
-/** JOIN_MCAST: the event follows at once. */
+/** JOIN_MCAST: queues the event at once. */
 export function joinMulticast(file: OpenChannel, request: CmRequest): KernelReply {
   const { fields, bytes } = request;
   expectRoom(request, 4);
@@ -43,7 +43,7 @@ export function joinMulticast(file: OpenChannel, request: CmRequest): KernelRepl
   return join(file, fields.getUint32(24, true), uid, gidOf(parsed, sockaddr));
 }
 
-/** LEAVE_MCAST: answers how many events of the membership the program has read. */
+/** LEAVE_MCAST: returns how many events of the membership the program has read. */
 export function leaveMulticast(file: OpenChannel, request: CmRequest): KernelReply {
   expectRoom(request, 4);
   const membership = file.expectMembership(request.fields.getUint32(16, true));
@@ -57,7 +57,7 @@ function join(file: OpenChannel, number: number, uid: bigint, gid: Uint8Array): 
   if (context.qpType !== CmQpType.ud || (state !== 'bound' && state !== 'resolved')) {
     throw new VerbsError(
       'EINVAL',
-      `a group is joined by an id of RDMA_PS_UDP that is bound or resolved; this one is ${state}`,
+      `joining a group needs an RDMA_PS_UDP id that is bound or resolved; this one is ${state}`,
     );
   }
   const vector = CM_PERSONAS[device.transport].groupVector(file.callOn(context, device), gid);
@@ -86,7 +86,7 @@ function gidOf(parsed: ParsedSockaddr, bytes: Uint8Array): Uint8Array {
 
 function groupGid(address: string): Uint8Array {
   if (isWildcard(address)) {
-    throw new VerbsError('EINVAL', `${address} is no multicast group: name one`);
+    throw new VerbsError('EINVAL', `${address} is not a multicast address`);
   }
   return gidBytes(address);
 }

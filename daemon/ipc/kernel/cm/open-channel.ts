@@ -1,6 +1,6 @@
 /**
- * What one open of `/dev/infiniband/rdma_cm` holds: the connection ids of one event channel,
- * and their event queue. Commands work on it; `file.ts` calls them.
+ * The contents of one open of `/dev/infiniband/rdma_cm`: the connection ids of one event channel,
+ * and their event queue. Commands operate on it; `file.ts` calls them.
  */
 import { assert } from '#base/assert';
 import { VerbsError } from '#contract/verbs/errors';
@@ -24,26 +24,26 @@ import { CmContext, CmQpType, type CmRecord, Membership } from './context.ts';
 import { type CmEventFields, emitCmEvent } from './event-record.ts';
 import type { CmCall } from './persona.ts';
 
-/** How far, on a busy host, a server that is about to listen may lag behind its client. */
+/** How far a server about to listen may lag behind its client on a busy host. */
 const REFUSAL_PATIENCE_MS = 500;
 
 /**
- * Records of one program that may wait: one that writes events and never reads would otherwise fill
+ * Unread records of one program: a program that writes events and never reads would otherwise fill
  * the daemon's memory.
  */
 const CLIENT_UNREAD_MAX = 65_536;
 
-/** Unread requests of a listener that are rejected in one turn when it ends. */
+/** Unread requests of an ended listener to reject in one turn. */
 const REJECTED_PER_TURN = 64;
 
-/** Fields that every new id has. */
+/** Fields of every new id. */
 interface NewId {
   readonly uid: bigint;
   readonly portSpace: number;
   readonly qpType: number;
 }
 
-/** The name spaces of all programs of a server: one for each kind of number, as in the kernel. */
+/** The namespaces of all programs of a server: one for each kind of number, as in the kernel. */
 export interface CmNumbers {
   readonly ids: HandleSpace<CmContext>;
   readonly memberships: HandleSpace<Membership>;
@@ -77,7 +77,8 @@ export class OpenChannel {
   }
 
   /**
-   * Last close: its queue, in which no id's events need be looked for then, and its ids. See `KernelFile`.
+   * Last close: ends the queue first, so that no id's events must be searched, then the ids. See
+   * `KernelFile`.
    */
   close(costMax = Number.POSITIVE_INFINITY): number {
     this.ownQueue.end();
@@ -95,7 +96,7 @@ export class OpenChannel {
     return this.#contexts.size;
   }
 
-  /** Events of its ids that the program wrote and has not read, counted again, for tests. */
+  /** Unread events that the program wrote, recounted for tests. */
   get unreadEvents(): number {
     let unread = 0;
     for (const { writtenUnread } of this.#contexts) unread += writtenUnread;
@@ -107,9 +108,9 @@ export class OpenChannel {
     this.#table.assertDeepInvariants();
     this.#memberships.assertDeepInvariants();
     for (const context of this.#contexts) {
-      assert(context.file === this, 'an id knows the file that has it');
-      assert(this.#table.find(context.number) === context, 'an id is found by its number');
-      assert(context.id.tag === context, 'the events of an id find its file');
+      assert(context.file === this, 'id belongs to another file');
+      assert(this.#table.find(context.number) === context, 'id filed under another number');
+      assert(context.id.tag === context, 'tag of an id is another context');
     }
   }
 
@@ -155,7 +156,7 @@ export class OpenChannel {
     return context;
   }
 
-  /** As `expect`, for commands that need a device. EINVAL while none is decided. */
+  /** Like `expect`, for commands that need a device. EINVAL while the id has none. */
   expectDevice(number: number): { readonly context: CmContext; readonly device: KernelDevice } {
     const context = this.expect(number);
     const device = this.deviceOf(context);
@@ -166,10 +167,10 @@ export class OpenChannel {
     return { context, device };
   }
 
-  /** The device of an id, once an address has decided it: see `HostCm.deviceToldOf`. */
+  /** The device of an id, once an address determines it: see `HostCm.deviceToldOf`. */
   deviceOf({ id }: CmContext): KernelDevice | undefined {
-    const told = this.host.cm.deviceToldOf(id);
-    return this.#devices.find(({ name }) => name === told);
+    const name = this.host.cm.deviceToldOf(id);
+    return this.#devices.find((device) => device.name === name);
   }
 
   /** A command on an id, for its persona. */
@@ -195,7 +196,7 @@ export class OpenChannel {
   /** The oldest event. EAGAIN if there is none. */
   nextEvent(): { readonly bytes: Uint8Array; readonly flags: number } {
     const entry = this.ownQueue.pop();
-    if (entry === undefined) throw new VerbsError('EAGAIN', 'no event waits');
+    if (entry === undefined) throw new VerbsError('EAGAIN', 'no event is pending');
     entry.owner.eventsReported += 1;
     const { child, membership, written } = entry.record;
     if (written === true) this.#noteWritten(entry.owner, -1);
@@ -204,7 +205,7 @@ export class OpenChannel {
     return { bytes: entry.record.bytes, flags: entry.bytes > 0 ? ReplyFlag.takeByte : 0 };
   }
 
-  /** Queues an event that the program writes for an id of its own. ENOMEM. */
+  /** Queues an event that the program writes for one of its ids. ENOMEM. */
   write(context: CmContext, event: Omit<CmEventFields, 'uid' | 'number'>): void {
     if (this.client.unreadEvents >= CLIENT_UNREAD_MAX) {
       throw new VerbsError(
@@ -223,8 +224,8 @@ export class OpenChannel {
   }
 
   /**
-   * Takes over an id, with its events, from another file of the program. EINVAL if `fileNumber` is
-   * not an rdma_cm file.
+   * Moves an id with its events here from another file of the program. EINVAL if `fileNumber` is not
+   * an rdma_cm file.
    */
   migrate(number: number, fileNumber: number): { context: CmContext; reply: KernelReply } {
     const from = this.#services.findFile(fileNumber, this.client);
@@ -241,7 +242,7 @@ export class OpenChannel {
     return { context, reply: purgedReply(from.ownQueue, bytes) };
   }
 
-  /** A new membership of an id. It counts as an id of the program: ENOMEM. */
+  /** Adds a membership of an id. It counts as an id of the program: ENOMEM. */
   join(context: CmContext, uid: bigint): Membership {
     const { ledger } = this.client;
     ledger.assertRoom('id');
@@ -319,7 +320,7 @@ export class OpenChannel {
     this.client.ledger.note('id', -1);
   }
 
-  /** Returns the bytes that the preload library must take from the descriptor. */
+  /** Returns the number of bytes that the preload library must take from the descriptor. */
   #remove(context: CmContext): number {
     const { records, bytes } = this.ownQueue.take(context);
     this.#forget(context);
@@ -333,7 +334,7 @@ export class OpenChannel {
     return bytes;
   }
 
-  /** Has nothing of an id any more but the id itself. False if that was so before. */
+  /** Removes everything that belongs to an id. Returns false if nothing was left. */
   #forget(context: CmContext): boolean {
     if (!this.#contexts.delete(context)) return false;
     for (const membership of context.memberships) this.#endMembership(membership);

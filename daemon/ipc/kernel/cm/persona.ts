@@ -1,7 +1,7 @@
 /**
- * How connections of one transport look to programs: what the commands do whose effect differs
- * between transports, and what events say. An id has a persona from the moment on at which an
- * address has decided its device.
+ * How connections of one transport look to programs: the commands whose effect depends on the
+ * transport, and the content of events. An id has a persona once an address has determined its
+ * device.
  */
 import type { QPState } from '#contract/verbs/enums';
 import type { HostCm } from '#daemon/host/host-cm';
@@ -22,9 +22,9 @@ export interface CmCall {
   readonly expectQP: (qpn: number) => QP;
 }
 
-/** What an event says. */
+/** The content of an event. */
 interface CmOutcome {
-  /** 0, a negative errno, or what the peer gave as the reason. */
+  /** 0, a negative errno, or the peer's reason. */
   readonly status: number;
   readonly parameters: EventParameters;
 }
@@ -37,12 +37,12 @@ export interface CmPersona {
   disconnect(call: CmCall): void;
   /** The program has seen this event of the id's queue pair (`enum ib_event_type`). */
   notify(call: CmCall, event: number): void;
-  /** How librdmacm must move the queue pair of an id to a state. */
+  /** The attributes with which librdmacm moves the queue pair of an id to a state. */
   qpAttributes(call: CmCall, state: QPState): QPModification;
-  /** The path of an id, if its transport has paths and it has one. */
+  /** The path of an id, if its transport has paths and it is known. */
   path(id: HostId): PathRecord | undefined;
   /** The address vector of a group, for an id that may join groups. */
   groupVector(call: CmCall, gid: Uint8Array): AddressVector;
-  /** What an event says, besides its type. */
+  /** The content of an event, besides its type. */
   outcome(event: HostCmEvent): CmOutcome;
 }

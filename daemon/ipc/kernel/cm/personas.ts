@@ -1,10 +1,10 @@
-/** Which persona the connections of a device have. */
+/** The persona for the connections of each kind of device. */
 import type { DeviceTransport } from '#contract/verbs/attributes';
 import { INFINIBAND } from './ib-persona.ts';
 import { IWARP } from './iwarp-persona.ts';
 import type { CmPersona } from './persona.ts';
 
-/** The persona by the protocol that a device speaks. */
+/** By the protocol of the device. */
 export const CM_PERSONAS: Readonly<Record<DeviceTransport, CmPersona>> = {
   iwarp: IWARP,
   roce: INFINIBAND,

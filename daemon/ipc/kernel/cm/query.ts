@@ -17,7 +17,7 @@ const QueryOption = { addr: 0, path: 1, gid: 2, ibService: 3 } as const;
 const ADDR_BYTES = 280;
 /** Bytes before the index of the device, which early kernels did not return. */
 const ADDR_MIN_BYTES = 272;
-/** Room for the number of paths; paths that do not fit are cut off. */
+/** Room for the number of paths; paths that do not fit are omitted. */
 const PATHS_MIN_BYTES = 8;
 /** Room for the number of services. */
 const SERVICES_MIN_BYTES = 8;
@@ -41,9 +41,9 @@ export function query(file: OpenChannel, request: CmRequest): KernelReply {
       return { status: 0, response: answer(request, gids(file, context)) };
     case QueryOption.ibService:
       expectRoom(request, SERVICES_MIN_BYTES);
-      throw new VerbsError('ENODATA', 'no service was resolved: that is for InfiniBand alone');
+      throw new VerbsError('ENODATA', 'no service was resolved: only InfiniBand has services');
     default:
-      throw new VerbsError('ENOSYS', 'there are queries 0 (addresses) to 3 (services)');
+      throw new VerbsError('ENOSYS', 'the query must be 0 (addresses) to 3 (services)');
   }
 }
 
@@ -86,7 +86,7 @@ function ibAddressOf({ portSpace }: CmContext, address: SocketAddress | undefine
   };
 }
 
-/** A response with the device's fields filled in; they stay zero until a device is decided. */
+/** A response with the fields of the device; they are zero while the id has none. */
 function withDevice(device: KernelDevice | undefined, addressBytes: number): Uint8Array {
   const response = new Uint8Array(ADDR_BYTES);
   const fields = new DataView(response.buffer);
@@ -99,7 +99,7 @@ function withDevice(device: KernelDevice | undefined, addressBytes: number): Uin
   return response;
 }
 
-/** QUERY_ROUTE: used by programs without addresses of the InfiniBand family. */
+/** QUERY_ROUTE: issued by programs that use no InfiniBand addresses. */
 export function queryRoute(file: OpenChannel, request: CmRequest): KernelReply {
   expectRoom(request, ROUTE_MIN_BYTES);
   const context = file.expect(request.fields.getUint32(16, true));

@@ -1,4 +1,4 @@
-/** What CONNECT needs of an id, the same for every transport. */
+/** The precondition of CONNECT, the same for every transport. */
 import { VerbsError } from '#contract/verbs/errors';
 import type { HostId } from '#daemon/host/host-id';
 

@@ -55,7 +55,7 @@ export function parseSockaddr(bytes: Uint8Array): ParsedSockaddr | undefined {
 }
 
 /**
- * Writes a `sockaddr` of `family` to the start of `target`: zeros after the family if there is no
+ * Writes a `sockaddr` of `family` to the start of `target`: zeros after the family without an
  * address. An IPv4 address is mapped into an IPv6 one.
  */
 export function emitSockaddr(
@@ -77,10 +77,10 @@ export function emitSockaddr(
   }
 }
 
-/** The IPv4 wildcard: in an IPv6 `sockaddr` it is the IPv6 one, not mapped. */
+/** The IPv4 wildcard: in an IPv6 `sockaddr` it becomes the IPv6 wildcard, not a mapped address. */
 const WILDCARD = '0.0.0.0';
 
-/** The fields of a `sockaddr_ib` that matter here. */
+/** The fields of a `sockaddr_ib` in use. */
 export interface IbAddress {
   /** 16 bytes. */
   readonly gid: Uint8Array;

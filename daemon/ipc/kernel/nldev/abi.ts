@@ -1,4 +1,4 @@
-/** Numbers of nldev: its commands and its attributes, and the port that devices have. */
+/** Numbers of nldev: commands, attributes and the port of devices. */
 
 /** `RDMA_NL_NLDEV`: the client number in the upper bits of a message's type. */
 export const CLIENT_NLDEV = 5;

@@ -17,25 +17,24 @@ export interface DeviceNumber {
   readonly minor: number;
 }
 
-/** The numbers that Linux gives to `uverbs0` and the following. */
+/** Linux's device numbers of `uverbs0` and up start here. */
 const UVERBS_MAJOR = 231;
 const UVERBS_MINOR_FIRST = 192;
-/** Devices for which Linux has such numbers; the preload library opens no others. */
+/** Linux has such numbers for this many devices; the preload library opens no others. */
 const UVERBS_COUNT = 64;
 
 /** `/dev/infiniband/rdma_cm`: a misc device, whose minor number the kernel chooses at boot. */
 export const RDMA_CM_NUMBER: DeviceNumber = { major: 10, minor: 58 };
 
 /**
- * States of a port as the kernel numbers and spells them: `enum ib_port_state`, and the physical
- * one.
+ * States of a port, numbered and spelt as by the kernel: `enum ib_port_state` and the physical state.
  */
 export const PORT_STATES = {
   active: { state: 4, name: '4: ACTIVE', physState: 5, physName: '5: LinkUp' },
   down: { state: 1, name: '1: DOWN', physState: 3, physName: '3: Disabled' },
 } as const;
 
-/** A device as the kernel would show it. */
+/** A device as the kernel would present it. */
 export interface KernelDevice extends DeviceAddresses {
   /** Position in the host, and `DEV_INDEX` of netlink. */
   readonly index: number;
@@ -51,13 +50,13 @@ export interface KernelDevice extends DeviceAddresses {
   readonly netdev?: { readonly index: number; readonly name: string } | undefined;
   /** Current state of its port. */
   readonly portState: PortAttributes['state'];
-  /** The present values of its port's counters by name, on devices that have some. */
+  /** The current values of its port's counters by name, on devices that have some. */
   readonly hwCounters?: Readonly<Record<string, number>> | undefined;
-  /** The present GID table of a RoCE device. */
+  /** The current GID table of a RoCE device. */
   readonly gids?: readonly GidEntry[] | undefined;
 }
 
-/** The devices of a host, in its order; those beyond the number range are left out. */
+/** The devices of a host, in its order; those beyond the number range are omitted. */
 export function kernelDevices(host: Pick<RnicHost, 'devices'>): KernelDevice[] {
   return host.devices.slice(0, UVERBS_COUNT).map((device, index) => ({
     index,
@@ -90,7 +89,7 @@ function netdevOf(device: DeviceAddresses): KernelDevice['netdev'] {
   return index === undefined ? undefined : { index, name: interfaceName };
 }
 
-/** A device number as netlink carries it (the kernel's `huge_encode_dev`). */
+/** A device number in netlink's encoding (the kernel's `huge_encode_dev`). */
 export function encodedNumber({ major, minor }: DeviceNumber): bigint {
   return BigInt((minor & 0xff) | (major << 8)) | (BigInt(minor & ~0xff) << 12n);
 }

@@ -1,6 +1,6 @@
 /**
  * Netlink messages: a header, then attributes `{u16 length, u16 type, data}`, each padded to four
- * bytes. Numbers are little endian, as the host's are.
+ * bytes. Numbers are little endian, the host's byte order.
  */
 
 /** Maximum bytes of a datagram: libmnl of iproute2 reads into one page, libnl into more. */
@@ -8,10 +8,10 @@ export const DATAGRAM_MAX_BYTES = 4096;
 /** Bytes of a message before its attributes. */
 const NETLINK_HEADER_BYTES = 16;
 const ATTRIBUTE_HEADER_BYTES = 4;
-/** Bit of the type of an attribute that has others in it. */
+/** Type bit of an attribute that contains others. */
 const NESTED = 0x8000;
 
-/** Types that every netlink family has. */
+/** Message types of every netlink family. */
 const NetlinkType = { error: 2, done: 3 } as const;
 
 /** Flags of a message. */
@@ -21,7 +21,7 @@ export const NetlinkFlag = { multi: 2, acknowledge: 4, dump: 0x300 } as const;
 interface NetlinkHeader {
   readonly type: number;
   readonly flags: number;
-  /** Echoed by the answer. */
+  /** Echoed in the reply. */
   readonly sequence: number;
   readonly port: number;
 }
@@ -68,7 +68,7 @@ function parseAttributes(bytes: Uint8Array): Map<number, Uint8Array> {
   return attributes;
 }
 
-/** A number in an attribute; undefined when the attribute is missing or has another size. */
+/** A number in an attribute; undefined if the attribute is missing or has another size. */
 export function attributeU32(data: Uint8Array | undefined): number | undefined {
   if (data?.length !== 4) return undefined;
   return new DataView(data.buffer, data.byteOffset, 4).getUint32(0, true);
@@ -119,12 +119,12 @@ export function binary(type: number, bytes: Uint8Array): Attribute {
   return { type, value: { kind: 'binary', bytes } };
 }
 
-/** An attribute of nested attributes, without NLA_F_NESTED, which older ones lack. */
+/** An attribute of nested attributes without NLA_F_NESTED, as in older messages. */
 export function plainNested(type: number, attributes: readonly Attribute[]): Attribute {
   return { type, value: { kind: 'nested', attributes } };
 }
 
-/** An attribute of other attributes. */
+/** An attribute of nested attributes. */
 export function nested(type: number, attributes: readonly Attribute[]): Attribute {
   return { type: type | NESTED, value: { kind: 'nested', attributes } };
 }
@@ -143,7 +143,7 @@ export function emitDone(header: NetlinkHeader): Uint8Array {
   return emitMessage(done, new Uint8Array(4));
 }
 
-/** The answer that carries an errno; 0 acknowledges. */
+/** The reply that carries an errno; 0 acknowledges. */
 export function emitError(request: NetlinkMessage, errno: number): Uint8Array {
   const payload = new Uint8Array(4 + NETLINK_HEADER_BYTES);
   new DataView(payload.buffer).setInt32(0, -errno, true);
@@ -195,7 +195,7 @@ export function emitAttribute({ type, value }: Attribute): Uint8Array {
 
 function emitNested(type: number, attributes: readonly Attribute[]): Uint8Array {
   const head = new Uint8Array(ATTRIBUTE_HEADER_BYTES);
-  // What is in it is padded already.
+  // The contents are already padded.
   const bytes = concatenated([head, ...attributes.map(emitAttribute)]);
   const fields = new DataView(bytes.buffer);
   fields.setUint16(0, bytes.length, true);

@@ -1,7 +1,7 @@
 /**
  * The part of netlink's RDMA family (`NETLINK_RDMA`, client nldev) that libibverbs and librdmacm
- * use: the list of devices and their nodes. iproute2's `rdma` tool gets devices, links, the counters of
- * ports, and objects with their owners. Everything else fails with EOPNOTSUPP, as in an older kernel.
+ * use: the list of devices and their nodes. For iproute2's `rdma` tool, also links, port counters, and
+ * objects with their owners. Everything else fails with EOPNOTSUPP, as in an older kernel.
  */
 import { IpcFormatError } from '#contract/protocol/ipc-value';
 import { ERRNO, type ErrnoCode } from '#contract/verbs/errors';
@@ -53,16 +53,16 @@ import {
 } from './resource-dump.ts';
 import { RESOURCE_KINDS, type ResourceKind, type ResourceView, summariesOf } from './resources.ts';
 
-/** `statResource`: counters of queue pairs, which no device here has. */
+/** `statResource`: counters of queue pairs, which no device has here. */
 const RESOURCE_QP = 19;
-/** Counters of queue pairs are bound to none. */
+/** Queue pairs are bound to no counters. */
 const STAT_MODE_NONE = 0;
 
 const RDMA_CM_ABI = 4n;
 /** Status of a reply with an unfinished dump: the preload library requests more when it needs it. */
 const MORE_FOLLOWS = 1;
 
-/** The objects of a device, for the caller. */
+/** The objects of a device that the caller may see. */
 type ViewOf = (device: KernelDevice) => ResourceView;
 
 /**
@@ -85,24 +85,24 @@ export function answerNetlink(
   return { ...part, refused: { code: answer, sentence: reasonOf(request, answer) } };
 }
 
-/** Why a request got an error, from what it names. */
+/** Why a request failed, from what it names. */
 function reasonOf({ header, attributes }: NetlinkMessage, code: ErrnoCode): string {
   const command = header.type & ((1 << CLIENT_SHIFT) - 1);
   const client = header.type >>> CLIENT_SHIFT;
   if (client !== CLIENT_NLDEV) {
-    return `netlink client ${client} is not served: of the RDMA family there is nldev (${CLIENT_NLDEV})`;
+    return `netlink client ${client} is not supported: the RDMA family has only nldev (${CLIENT_NLDEV})`;
   }
   const index = attributeU32(attributes.get(Attr.deviceIndex));
   const device = index === undefined ? 'names no device' : `names device index ${index}`;
-  if (code === 'EOPNOTSUPP') return `command ${command} of nldev changes or lists what is not here`;
+  if (code === 'EOPNOTSUPP') return `nldev command ${command} is not supported`;
   if (code === 'ENODEV')
-    return `command ${command} of nldev asks for a character device of a client that has none`;
+    return `nldev command ${command} requests the character device of a client that has none`;
   if (code === 'ENOENT')
-    return `command ${command} of nldev ${device} and an object that is not there`;
-  return `command ${command} of nldev ${device}; it needs an index that a dump of devices shows, port ${PORTS}, and counters that the device has`;
+    return `nldev command ${command} ${device} and an object that does not exist`;
+  return `nldev command ${command} ${device}; it needs an index from a dump of devices, port ${PORTS}, and counters of the device`;
 }
 
-/** The dump of objects that a request asks for; undefined for others. */
+/** The dump of objects that is requested; undefined for other requests. */
 function dumpOf(
   request: NetlinkMessage,
   devices: readonly KernelDevice[],
@@ -113,7 +113,7 @@ function dumpOf(
   return device === undefined ? 'EINVAL' : resourceDump(request, device, kind);
 }
 
-/** The kind of objects that a request is for. */
+/** The kind of objects that is requested. */
 function resourceKindOf({ header }: NetlinkMessage): ResourceKind | undefined {
   if (header.type >>> CLIENT_SHIFT !== CLIENT_NLDEV) return undefined;
   return RESOURCE_KINDS[header.type & ((1 << CLIENT_SHIFT) - 1)];
@@ -129,7 +129,7 @@ function emitAnswer(
     : emitSingle(request, answer);
 }
 
-/** The records of the answer, or the error. */
+/** The records of the reply, or the error. */
 function answerRequest(
   request: NetlinkMessage,
   devices: readonly KernelDevice[],
@@ -164,7 +164,7 @@ function answerRequest(
     case Command.cqGetRaw:
     case Command.mrGetRaw:
     case Command.srqGetRaw:
-      // Bytes of hardware, which neither rxe nor siw has.
+      // Hardware counters, which neither rxe nor siw has.
       return 'EINVAL';
     default:
       return resourceAnswer(request, devices, viewOf);
@@ -223,7 +223,7 @@ function portRecord(device: KernelDevice): Attribute[] {
   ];
 }
 
-/** The counters of a port, or how its queue pairs are counted apart. */
+/** The counters of a port, or the counter mode of its queue pairs. */
 function statRecord(
   request: NetlinkMessage,
   devices: readonly KernelDevice[],
@@ -243,7 +243,7 @@ function statRecord(
     if (attributeU32(resource) !== RESOURCE_QP) return 'EINVAL';
     return [[...port, u32(Attr.statMode, STAT_MODE_NONE)]];
   }
-  // None for iWARP, where the kernel answers EINVAL: `rdma statistic` would show no other device.
+  // None for iWARP: the kernel returns EINVAL, after which `rdma statistic` shows no other device.
   const { hwCounters = {} } = device;
   const entries = Object.entries(hwCounters).map(([name, value]) => {
     const fields = [text(Attr.hwCounterName, name), u64(Attr.hwCounterValue, BigInt(value))];
@@ -252,7 +252,7 @@ function statRecord(
   return [[...port, nested(Attr.hwCounters, entries)]];
 }
 
-/** The sets of counters that queue pairs are bound to: none, as on rxe. */
+/** The counter sets to which queue pairs are bound: none, as on rxe. */
 function counterSets({ attributes }: NetlinkMessage): readonly [] | ErrnoCode {
   return attributeU32(attributes.get(Attr.statResource)) === RESOURCE_QP ? [] : 'EINVAL';
 }
@@ -288,7 +288,7 @@ function emitSingle(
   return messages;
 }
 
-/** Packs records into datagrams; the last one also has the end of the dump. */
+/** Packs records into datagrams; the last one also terminates the dump. */
 function emitDump(
   request: NetlinkMessage,
   records: readonly (readonly Attribute[])[],
@@ -335,7 +335,7 @@ export class NetlinkFile implements KernelFile {
     const viewOf = (device: KernelDevice) => this.#viewOf(device, caller);
     const { datagrams, rest, refused } =
       request.payload.length === 0
-        ? this.#goOn(viewOf)
+        ? this.#continue(viewOf)
         : answerNetlink(request.payload, this.#devices, viewOf);
     this.#rest = rest;
     const parts: Uint8Array[] = [];
@@ -353,7 +353,7 @@ export class NetlinkFile implements KernelFile {
     return { api: 'netlink', verb: 'a request of rdma' };
   }
 
-  #goOn(viewOf: ViewOf): DumpPart {
+  #continue(viewOf: ViewOf): DumpPart {
     const dump = this.#rest;
     if (dump === undefined) throw new IpcFormatError('no dump to continue');
     return dumpPart(dump, viewOf(dump.device));

@@ -1,8 +1,8 @@
 /**
- * Answers to requests for the objects of a device: one of them by its number, or all, in as many
- * datagrams as they take. A dump continues after the last object of the part before, so nothing is kept for
- * a program that stops reading, and no part looks at more than its own. Objects destroyed meanwhile are
- * not listed.
+ * Replies to requests for the objects of a device: one by its number, or all, in as many datagrams as
+ * needed. A dump continues after the last object of the previous part. So the daemon stores nothing for
+ * a program that stops reading, and no part looks at more than its own objects. Objects destroyed
+ * meanwhile are not listed.
  */
 import type { ErrnoCode } from '#contract/verbs/errors';
 import { Attr, PORTS } from './abi.ts';
@@ -27,7 +27,7 @@ const PART_MAX_BYTES = 48 * 1024;
 /** Bytes of a message before its objects: headers, and the device's number and name. */
 const PREAMBLE_MAX_BYTES = 128;
 
-/** Objects that one part looks at: those of another port or device are left out. */
+/** Objects to examine for one part, those of other ports or devices included. */
 const PART_LOOKS_MAX = 4096;
 
 /** An unfinished dump. */
@@ -35,21 +35,21 @@ export interface ResourceDump {
   readonly request: NetlinkMessage;
   readonly device: KernelDevice;
   readonly kind: ResourceKind;
-  /** The objects of this port; 0 for all. */
+  /** Lists objects of this port; 0: of all. */
   readonly port: number;
-  /** Place of the last object that was looked at. */
+  /** Place of the last object examined. */
   readonly after: number;
 }
 
-/** Datagrams, and the rest of the dump. */
+/** Datagrams, and the remaining dump. */
 export interface DumpPart {
   readonly datagrams: readonly Uint8Array[];
   readonly rest: ResourceDump | undefined;
-  /** Why the answer is an error, if it is. */
+  /** Why the reply is an error. */
   readonly refused?: { readonly code: ErrnoCode; readonly sentence: string };
 }
 
-/** The dump that a request asks for. EINVAL for a port that the device does not have. */
+/** The requested dump. EINVAL for a port that the device does not have. */
 export function resourceDump(
   request: NetlinkMessage,
   device: KernelDevice,
@@ -96,7 +96,7 @@ class PartOfDump {
     return this.#datagrams.length === 0 && this.#pending.length === 0;
   }
 
-  /** False, and nothing added, if the object belongs to the next part. */
+  /** Returns false, without adding it, if the object belongs to the next part. */
   add(entry: ResourceEntry): boolean {
     const attribute = plainNested(this.#dump.kind.entry, entry.fields());
     const { length } = emitAttribute(attribute);
@@ -109,7 +109,7 @@ class PartOfDump {
     return true;
   }
 
-  /** Its datagrams: at least one, since a program expects some until the dump is done. */
+  /** Returns the datagrams: at least one, since programs expect some until the dump is done. */
   end(): readonly Uint8Array[] {
     if (this.#pending.length > 0 || this.#datagrams.length === 0) this.#emit();
     return this.#datagrams;
@@ -127,7 +127,7 @@ class PartOfDump {
   }
 }
 
-/** One object. EINVAL for a request that does not name one, ENOENT for one that is not there. */
+/** One object. EINVAL if the request names none, ENOENT if it does not exist. */
 export function resourceRecord(
   { attributes }: NetlinkMessage,
   kind: ResourceKind,

@@ -1,6 +1,6 @@
 /**
  * The objects of a device as nldev lists them, for `rdma resource`. As in the kernel, every user sees
- * every object, but only permitted users see keys of memory.
+ * every object, but only permitted users see memory keys.
  */
 import { addressFamily } from '#base/address';
 import { QPType } from '#contract/verbs/enums';
@@ -23,9 +23,9 @@ import { type Attribute, binary, nested, plainNested, text, u8, u32, u64 } from 
 export interface ResourceView {
   readonly device: KernelDevice;
   readonly resources: DeviceResources;
-  /** Those of all devices. */
+  /** The ids of all devices. */
   readonly ids: NumberedList<ListedId>;
-  /** Whether the caller may see keys of memory. */
+  /** Whether the caller may see memory keys. */
   readonly showsKeys: boolean;
 }
 
@@ -38,12 +38,12 @@ export interface ResourceEntry {
 
 /** A kind of objects. */
 export interface ResourceKind {
-  /** The attribute around all objects of a message, and the one around each. */
+  /** The attribute that contains all objects of a message, and the one that contains each. */
   readonly table: number;
   readonly entry: number;
   /** The attribute with an object's number. */
   readonly number: number;
-  /** Objects of a port: a request for one of them names the port, too. */
+  /** Objects belong to a port: a request for one of them also names the port. */
   readonly ofPort: boolean;
   /** The objects after a place in the list; undefined for one that the device does not have. */
   readonly after: (view: ResourceView, place: number) => Iterable<PlacedEntry>;
@@ -53,7 +53,7 @@ export interface ResourceKind {
 /** An object and its place in the list. */
 type PlacedEntry = readonly [place: number, entry: ResourceEntry | undefined];
 
-/** What is particular to a kind of objects. */
+/** The part that differs between kinds of objects. */
 interface KindParts<T extends object>
   extends Pick<ResourceKind, 'table' | 'entry' | 'number'>,
     Partial<Pick<ResourceKind, 'ofPort' | 'find'>> {
@@ -76,7 +76,7 @@ function kindOf<T extends object>(parts: KindParts<T>): ResourceKind {
   return { table, entry, number, ofPort, after, find: parts.find ?? find };
 }
 
-/** Ranges of queue pair numbers listed for one shared receive queue: more do not fit a message. */
+/** Ranges of queue pair numbers listed for a shared receive queue; more do not fit a message. */
 const RANGES_MAX = 64;
 /** IB_SRQT_BASIC, the only type that emulated devices have. */
 const BASIC_SRQ = 0;
@@ -95,7 +95,7 @@ const CM_STATES: Readonly<Record<HostIdState, number>> = {
   destroyed: 10,
 };
 
-/** The kinds by the command that gets them. */
+/** The kinds by their command. */
 export const RESOURCE_KINDS: Readonly<Partial<Record<number, ResourceKind>>> = {
   [Command.qpGet]: kindOf({
     table: Attr.qps,
@@ -190,7 +190,7 @@ export const RESOURCE_KINDS: Readonly<Partial<Record<number, ResourceKind>>> = {
   }),
 };
 
-/** How many objects of each kind each device has, in the kernel's order. */
+/** Number of objects of each kind on each device, in the kernel's order. */
 export function summariesOf(views: readonly ResourceView[]): Attribute[][] {
   const ids = idCounts(views[0]?.ids);
   return views.map(({ device, resources }) => {
@@ -244,7 +244,7 @@ function qpEntry(
   { device, resources }: ResourceView,
   { object: qp, owner }: OwnedResource<QP>,
 ): ResourceEntry {
-  // siw's queries report no path for an iWARP connection.
+  // A query of an iWARP queue pair reports no path, as on siw.
   const path = device.transport === 'roce' ? qp.queryPath() : undefined;
   const port = path?.port ?? PORTS;
   const fields = (): Attribute[] => {
@@ -284,7 +284,7 @@ function idEntry(
   return { port, fields };
 }
 
-/** Both ends of an id. Without a peer, the remote one is the wildcard of the local address's family. */
+/** Both ends of an id. Without a peer, the remote end is the wildcard of the local address's family. */
 function addressFields(
   local: SocketAddress | undefined,
   peer: SocketAddress | undefined,
@@ -320,7 +320,7 @@ function qpRanges(qps: Iterable<QP>): Attribute[] {
   });
 }
 
-/** Whether an id is one of this device: bound to it, or listening for every device of its wire. */
+/** Whether an id belongs to this device: bound to it, or listening on all devices of its wire. */
 function isIdOf(
   id: HostId,
   { name, transport }: Pick<KernelDevice, 'name' | 'transport'>,

@@ -1,4 +1,4 @@
-/** The commands that one persona answers, as data. */
+/** The commands that one persona supports, as data. */
 import type { KernelReply } from '../kernel-file.ts';
 import type { CommandCall } from './open-device.ts';
 
@@ -25,7 +25,7 @@ interface Size {
 export const NO_FIELDS: Size = { bytes: 16 };
 export const NO_RESPONSE: Size = { bytes: 0 };
 
-/** A command with these shared parts. */
+/** A command with the given layouts of its shared parts. */
 export function command(
   request: Size,
   response: Size,

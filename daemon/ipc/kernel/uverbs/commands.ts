@@ -1,6 +1,6 @@
 /**
- * The write() ABI of uverbs: checks a command's header and sizes as the kernel does, in its order,
- * and calls the command.
+ * The write() ABI of uverbs: checks a command's header and sizes like the kernel, in the same order,
+ * and calls the handler.
  */
 import { VerbsError } from '#contract/verbs/errors';
 import { failFaultyVerb } from '#daemon/ipc/objects/verb-faults';
@@ -61,7 +61,7 @@ function checkPlain(fields: DataView, found: UverbsCommand, own: PrivateBytes): 
   const isWhole =
     byteLength >= found.requestBytes + own.request &&
     outBytes >= found.responseBytes + own.response;
-  // The kernel has one errno for this and another for a truncated shared part.
+  // The kernel uses one errno for this and another for a truncated shared part.
   if (!isWhole) {
     const { request, response } = own;
     throw invalid(
@@ -95,7 +95,7 @@ function checkExtended(fields: DataView, found: UverbsCommand): number {
   if (hasPointer !== outBytes + providerOutBytes > 0) {
     throw invalid('the extended header has a response without room, or room without a response');
   }
-  // A call without a response is legal, and for a query it does nothing.
+  // A call without a response is legal; a query then does nothing.
   if (hasPointer) assertRoom('the extended response', outBytes, found.responseBytes);
   return outBytes;
 }

@@ -25,21 +25,21 @@ import { destroyAH } from './rxe/address-handles.ts';
 import { RXE_COMMANDS } from './rxe/commands.ts';
 import { SIW_COMMANDS } from './siw/commands.ts';
 
-/** The commands by the protocol of the device that was opened. */
+/** The commands by the protocol of the opened device. */
 const COMMANDS: Readonly<Record<DeviceTransport, CommandSet>> = {
   iwarp: SIW_COMMANDS,
   roce: RXE_COMMANDS,
 };
 
-/** Dependants before what they depend on. */
+/** Kinds in order of destruction: dependants first. */
 const KINDS_LEAVING = ['qp', 'srq', 'cq', 'ah', 'mw', 'mr', 'pd'] as const;
 
 export class UverbsFile extends OpenDevice implements KernelFile {
   readonly kind = 'uverbs';
   readonly ownQueue = undefined;
-  /** Objects left to destroy after the last close, the next one last. */
+  /** Objects left to destroy after the last close; the next one is last. */
   #leaving: UverbsObject[] | undefined;
-  /** The program does not know that it is cut off. */
+  /** The program was disconnected and does not know. */
   #isCut = false;
 
   execute(request: ShimRequest, caller: KernelCaller): KernelReply {
@@ -81,8 +81,8 @@ export class UverbsFile extends OpenDevice implements KernelFile {
   }
 
   /**
-   * The program is cut off with the last close and will not know, except by its rings: they keep what
-   * they hold, and outstanding work is flushed into them.
+   * The program is disconnected with the last close and will notice it only from its rings: these keep
+   * their contents, and outstanding work is flushed into them.
    */
   cutOff(): void {
     this.#isCut = true;
@@ -94,7 +94,7 @@ export class UverbsFile extends OpenDevice implements KernelFile {
     for (const object of this.table.ofKind('qp')) this.watch.distrust(object);
   }
 
-  /** Last close: dependants before what they depend on. See `KernelFile`. */
+  /** Last close: destroys dependants first. See `KernelFile`. */
   close(costMax = Number.POSITIVE_INFINITY): number {
     this.#leaving ??= this.#leave();
     let cost = 0;
@@ -111,9 +111,9 @@ export class UverbsFile extends OpenDevice implements KernelFile {
     return cost;
   }
 
-  /** All objects, those to destroy first at the end. */
+  /** All objects; those to destroy first are last. */
   #leave(): UverbsObject[] {
-    // A program that went on would have destroyed its protection domain as well.
+    // A program that kept running would have destroyed its protection domain as well.
     if (this.eventsOfDestroyed > 0 && this.table.size > 0) {
       this.client.advise(unacknowledgedEvents(this.eventsOfDestroyed), this.device.name);
     }

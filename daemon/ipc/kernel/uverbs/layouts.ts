@@ -1,7 +1,7 @@
 /**
  * The structs of the uverbs write() ABI that all providers share, as data: byte offsets from the
- * start of what the program writes (headers included) and of the response. Numbers are little
- * endian. A provider's private part follows without a gap, see `persona.ts`.
+ * start of the program's write (headers included) and of the response. Numbers are little endian. A
+ * provider's private part follows without a gap; see `persona.ts`.
  */
 
 /** The header of every command. */
@@ -30,7 +30,7 @@ export const ExtendedHeader = {
 /** Bits of the command word. */
 export const CommandBit = { extended: 0x8000_0000, number: 0xff } as const;
 
-/** Numbers of the commands that the provider issues. */
+/** Numbers of the commands that providers issue. */
 export const UverbsCommandNumber = {
   getContext: 0,
   queryDevice: 1,
@@ -122,7 +122,7 @@ export const ExtendedQueryDevice = {
     responseLength: 180,
     /** u64 */
     deviceCapFlagsEx: 224,
-    /** Every caller has room for this much. */
+    /** Every caller has room for this many bytes. */
     coreBytes: 184,
     bytes: 304,
   },
@@ -136,7 +136,7 @@ export const QueryPort = {
     gidTableLength: 16,
     /** u16 */
     pkeyTableLength: 20,
-    /** From here on u8. */
+    /** u8 from here on. */
     state: 26,
     maxMtu: 27,
     activeMtu: 28,
@@ -161,7 +161,7 @@ export const CreateAH = {
     /** 16 bytes */
     dgid: 0,
     flowLabel: 16,
-    /** From here on u8, but for `dlid`. */
+    /** u8 from here on, except `dlid`. */
     sgidIndex: 20,
     hopLimit: 21,
     trafficClass: 22,
@@ -231,7 +231,7 @@ export const CreateQP = {
     maxSendSge: 48,
     maxRecvSge: 52,
     maxInlineData: 56,
-    /** From here on u8. */
+    /** u8 from here on. */
     sqSigAll: 60,
     qpType: 61,
     isSrq: 62,
@@ -249,7 +249,7 @@ export const CreateQP = {
   },
 } as const;
 
-/** The request of EX_CREATE_QP; the fields are those of `CreateQP`, behind another header. */
+/** The request of EX_CREATE_QP: the fields of `CreateQP` after another header. */
 export const ExtendedCreateQP = {
   request: {
     userHandle: 24,
@@ -262,7 +262,7 @@ export const ExtendedCreateQP = {
     maxSendSge: 56,
     maxRecvSge: 60,
     maxInlineData: 64,
-    /** From here on u8. */
+    /** u8 from here on. */
     sqSigAll: 68,
     qpType: 69,
     isSrq: 70,
@@ -282,7 +282,7 @@ export const QPDestination = {
   flowLabel: 16,
   /** u16 */
   dlid: 20,
-  /** From here on u8. */
+  /** u8 from here on. */
   sgidIndex: 24,
   hopLimit: 25,
   trafficClass: 26,
@@ -310,7 +310,7 @@ export const QueryQP = {
     accessFlags: 100,
     /** u16 */
     pkeyIndex: 104,
-    /** From here on u8. */
+    /** u8 from here on. */
     qpState: 108,
     curQpState: 109,
     pathMtu: 110,
@@ -343,7 +343,7 @@ export const ModifyQP = {
     accessFlags: 96,
     /** u16 */
     pkeyIndex: 100,
-    /** From here on u8. */
+    /** u8 from here on. */
     qpState: 104,
     curQpState: 105,
     pathMtu: 106,
@@ -374,7 +374,7 @@ export const QPAttrBit = {
 export const PostSend = {
   request: { handle: AFTER_RESPONSE, wrCount: 20, sgeCount: 24, wqeBytes: 28, bytes: 32 },
   response: { badWr: 0, bytes: 4 },
-  /** Size of the kernel's own work request, which is ignored here. */
+  /** Size of the kernel's own work request; ignored. */
   wqeMinBytes: 128,
 } as const;
 

@@ -13,8 +13,8 @@ import { MrElement, type MwElement, PdElement } from './objects.ts';
 import type { CommandCall, OpenDevice } from './open-device.ts';
 
 const PAGE_MASK = 4095;
-/** All bits of `enum ibv_access_flags` that a registration may ask for: those kept, windows, zero
- * based, huge pages, and the optional ones (bits 20 to 29), which may be ignored. */
+/** All bits of `enum ibv_access_flags` that a registration may contain: supported ones, windows,
+ * zero based, huge pages, and the optional ones (bits 20 to 29), which may be ignored. */
 const KNOWN_ACCESS = 0x3f | 0x80 | 0x3ff0_0000;
 const REMOTE_CHANGE = Access.remoteWrite | Access.remoteAtomic;
 /** Rights for which the kernel requires writable pages. */
@@ -34,7 +34,7 @@ export function deallocPD({ file, fields }: CommandCall): KernelReply {
   return DONE;
 }
 
-/** REG_MR: the region belongs to the process that registers it, parent or child. */
+/** REG_MR: the region belongs to the calling process, parent or child. */
 export function regMR(call: CommandCall): KernelReply {
   const { file, fields, caller } = call;
   const { request } = RegMR;
@@ -45,7 +45,7 @@ export function regMR(call: CommandCall): KernelReply {
   if (!caller.ownPid) {
     throw new VerbsError(
       'EPERM',
-      'the calling process is another than the one that connected: it was forked without libc',
+      'the caller is not the process that connected: it was forked without libc',
     );
   }
   const { services } = file;
@@ -71,7 +71,7 @@ export function regMR(call: CommandCall): KernelReply {
       backing: region.backing,
       backingOffset: 0,
       lengthBytes: length,
-      // The provider's SGEs and the peer both count from the address that the caller chose.
+      // The provider's SGEs and the peer both use the address that the caller chose.
       address,
       iova: address,
       access: access & file.persona.keptAccess,
@@ -100,8 +100,8 @@ export function deregMR({ file, fields }: CommandCall): KernelReply {
 }
 
 /**
- * The process has moved the memory of a region (mremap). A kernel has pinned its pages, so devices keep
- * using them; peers and work requests still use the addresses at which it was registered.
+ * The process moved the memory of a region (mremap). A kernel has pinned its pages, so devices keep
+ * using them; peers and work requests still use the addresses of the registration.
  */
 export function moveMR(file: OpenDevice, handle: number, payload: Uint8Array): KernelReply {
   if (payload.length !== 8)
@@ -117,7 +117,7 @@ export function destroyPD(file: OpenDevice, object: PdElement): void {
   file.table.remove(object);
 }
 
-/** Deregisters: no access through the region after this returns. */
+/** Deregisters a region: no access succeeds after this returns. */
 export function destroyMR(file: OpenDevice, object: MrElement): void {
   object.mr.close();
   file.table.remove(object);
@@ -139,7 +139,7 @@ function checkRange(fields: DataView): void {
   if (misaligned)
     throw new VerbsError('EINVAL', 'addr and hca_va must have the same offset within a page');
   if (getUint64(fields, length) === 0) {
-    throw new VerbsError('EINVAL', 'length is 0; a memory region has at least 1 byte');
+    throw new VerbsError('EINVAL', 'length must be at least 1');
   }
 }
 
@@ -148,7 +148,7 @@ function checkAccess(access: number): void {
     const unknown = (access & ~KNOWN_ACCESS) >>> 0;
     throw new VerbsError(
       'EINVAL',
-      `access has bits 0x${unknown.toString(16)} that the device does not know`,
+      `access has bits 0x${unknown.toString(16)} that the device does not support`,
     );
   }
   if ((access & REMOTE_CHANGE) !== 0 && (access & Access.localWrite) === 0) {
@@ -160,8 +160,8 @@ function checkAccess(access: number): void {
 }
 
 /**
- * The memory of the process, charged to its quotas; undefined if the preload library must start its
- * agent first.
+ * The memory of the process, charged to its quotas; undefined if the preload library must first start
+ * its agent.
  */
 function openRegion(
   file: OpenDevice,

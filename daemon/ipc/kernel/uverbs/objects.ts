@@ -19,19 +19,19 @@ import type { WatchedSends } from './send-watch.ts';
 import type { SendWords } from './send-words.ts';
 
 /**
- * Records of one object that may wait in a queue. A program that reads its events has a few; one
- * that arms its queues and never reads would otherwise fill the daemon's memory.
+ * Unread records of one object in a queue. A program that reads its events has a few; one that arms
+ * its queues and never reads would otherwise fill the daemon's memory.
  */
 const UNREAD_MAX = 1024;
 /**
- * Records of all objects of one program from which on each object may have only so many: a queue whose
- * record waits will be looked at, and of the other events each may say something else.
+ * Unread records of all objects of one program, beyond which each object may have only a few: a
+ * queue with an unread record will be polled anyway, and other events may each be different.
  */
 const CLIENT_UNREAD_MAX = 65_536;
 const COMPLETIONS_UNREAD_FEW = 1;
 const ASYNC_UNREAD_FEW = 8;
 
-/** Records of a completion channel: the queue that fired. */
+/** Records of a completion channel: queues that fired. */
 export type ChannelQueue = EventQueue<CqElement, CqElement>;
 
 /** A record of the asynchronous event descriptor. */
@@ -96,7 +96,7 @@ export class AhElement {
   }
 }
 
-/** The open device that an object belongs to. */
+/** The open device of an object. */
 interface ElementFile {
   readonly client: KernelClient;
   readonly asyncQueue: AsyncQueue;
@@ -111,7 +111,7 @@ export abstract class EventElement extends EventSink {
   readonly userHandle: Uint8Array;
   /** Asynchronous events that the program has read. */
   asyncDelivered = 0;
-  /** Asynchronous events that are waiting. */
+  /** Unread asynchronous events. */
   asyncUnread = 0;
 
   constructor(file: ElementFile, handle: number, userHandle: Uint8Array) {
@@ -142,13 +142,13 @@ export abstract class EventElement extends EventSink {
     this.file.client.unreadEvents -= 1;
   }
 
-  /** It is gone, and so are the events that wait. */
+  /** The object is gone, and its unread events with it. */
   forgetEvents(): void {
     this.file.client.unreadEvents -= this.asyncUnread;
     this.asyncUnread = 0;
   }
 
-  /** True if one more record may wait with so many others of this object. */
+  /** True if the object may have another unread record, besides `unread` others. */
   protected mayWait(unread: number, few: number): boolean {
     if (unread < few) return true;
     return unread < UNREAD_MAX && this.file.client.unreadEvents < CLIENT_UNREAD_MAX;
@@ -159,12 +159,12 @@ export abstract class EventElement extends EventSink {
 export class CqElement extends EventElement {
   readonly kind = 'cq';
   readonly cq: CQ;
-  /** Another one after a resize. */
+  /** Replaced by a resize. */
   ring: Ring;
   readonly channel: ChannelQueue | undefined;
   /** Completion events that the program has read. */
   completionsDelivered = 0;
-  /** Completion events that are waiting. */
+  /** Unread completion events. */
   completionsUnread = 0;
 
   constructor(
@@ -206,7 +206,7 @@ export class CqElement extends EventElement {
 export class SrqElement extends EventElement {
   readonly kind = 'srq';
   readonly srq: SRQ;
-  /** Another one after a resize. */
+  /** Replaced by a resize. */
   ring: Ring;
 
   constructor(
@@ -228,7 +228,7 @@ export class QpElement extends EventElement implements WatchedSends {
   readonly sendRing: Ring;
   /** Undefined with a shared receive queue. */
   readonly receiveRing: Ring | undefined;
-  /** As the program set them. They have no effect: access is checked by region. */
+  /** As the program set them. Not enforced: access is checked by region. */
   accessFlags = 0;
   watched = false;
   emptyLooks = 0;

@@ -1,6 +1,6 @@
 /**
- * What one open of a uverbs device holds: its objects in one namespace of handles, its event
- * queues and the rings that the program maps. Commands work on it; `file.ts` calls them.
+ * The contents of one open of a uverbs device: its objects in one namespace of handles, its event
+ * queues and the rings that the program maps. Commands operate on it; `file.ts` calls them.
  */
 import { assert } from '#base/assert';
 import type { ObjectOwner } from '#contract/protocol/control';
@@ -31,9 +31,9 @@ import type { Persona } from './persona.ts';
 import { PERSONAS } from './personas.ts';
 import { SendWatch } from './send-watch.ts';
 
-/** Events of the device that may wait; see `UNREAD_MAX` of the objects. */
+/** Limit of unread events of the device; see `UNREAD_MAX` of the objects. */
 const DEVICE_EVENTS_UNREAD_MAX = 64;
-/** The element of a port's events: its number. */
+/** The element of port events: the port number. */
 const PORT_ELEMENT = Uint8Array.of(1, 0, 0, 0, 0, 0, 0, 0);
 
 export class OpenDevice implements DeviceEventSink {
@@ -41,7 +41,7 @@ export class OpenDevice implements DeviceEventSink {
   readonly client: KernelClient;
   readonly services: KernelServices;
   readonly device: Adapter;
-  /** The rdma-core provider that the device presents itself to. */
+  /** How the device presents itself to its rdma-core provider. */
   readonly persona: Persona;
   readonly table: ObjectRegistry<UverbsObject>;
   readonly mappings: RingMappings;
@@ -52,12 +52,12 @@ export class OpenDevice implements DeviceEventSink {
   readonly watch: SendWatch;
   readonly #resources: DeviceResources;
   readonly #owner: ResourceOwner;
-  /** Completion events of the queue that the last command destroyed, if it did. */
+  /** Completion events of the queue that the last command destroyed, if any. */
   eventsOfDestroyed = 0;
   #hasContext = false;
   #deviceEventsUnread = 0;
 
-  /** ENODEV for a device that the host does not have; ENOMEM beyond the quota. */
+  /** ENODEV for a device that the host lacks; ENOMEM beyond the quota. */
   constructor(parts: KernelFileParts) {
     const { number, client, services, deviceIndex } = parts;
     const device = services.host.devices[deviceIndex];
@@ -87,13 +87,13 @@ export class OpenDevice implements DeviceEventSink {
     this.client.judge(object, this.device.name);
   }
 
-  /** The end of its event queues: before its objects', whose records need not be looked for then. */
+  /** Ends the event queues, before the objects: then no records of objects must be searched. */
   protected endQueues(): void {
     for (const channel of [...this.channels.values()]) channel.end();
     this.asyncQueue.end();
   }
 
-  /** The end of its rings, once its objects are destroyed. */
+  /** Releases the rings, once the objects are destroyed. */
   protected release(): void {
     this.mappings.close();
     if (this.#hasContext) this.#resources.removeContext(this);
@@ -114,14 +114,14 @@ export class OpenDevice implements DeviceEventSink {
 
   // Objects
 
-  /** Counts the objects again, for tests. Throws `InvariantError`. */
+  /** Recounts the objects, for tests. Throws `InvariantError`. */
   assertDeepInvariants(): void {
     this.table.assertDeepInvariants();
     this.mappings.assertDeepInvariants();
-    assert(this.#deviceEventsUnread >= 0, 'no more events of the device are read than came');
+    assert(this.#deviceEventsUnread >= 0, 'unread device events < 0');
   }
 
-  /** Records of all its objects that wait, counted again, for tests. */
+  /** Unread records of all objects, recounted for tests. */
   get unreadEvents(): number {
     const { table } = this;
     const [qps, srqs, cqs] = [table.ofKind('qp'), table.ofKind('srq'), table.ofKind('cq')];
@@ -131,7 +131,7 @@ export class OpenDevice implements DeviceEventSink {
     return unread;
   }
 
-  /** Offers its queue pairs, regions or completion queues to a reply. */
+  /** Offers its queue pairs, regions or completion queues for a reply. */
   listObjects(window: ObjectWindow): void {
     const { table } = this;
     const { id, credentials, program } = this.client;
@@ -163,18 +163,18 @@ export class OpenDevice implements DeviceEventSink {
     }
   }
 
-  /** GET_CONTEXT was called: the other commands are available. */
+  /** True after GET_CONTEXT, which other commands require. */
   get hasContext(): boolean {
     return this.#hasContext;
   }
 
-  /** GET_CONTEXT: from here on, its objects are listed. */
+  /** GET_CONTEXT: lists its objects from now on. */
   giveContext(): void {
     this.#hasContext = true;
     this.#resources.addContext(this.#owner);
   }
 
-  /** Makes a completion channel. ENOMEM beyond the quota. */
+  /** Creates a completion channel. ENOMEM beyond the quota. */
   createChannel(): ChannelQueue {
     const { ledger } = this.client;
     ledger.assertRoom('channel');
@@ -193,8 +193,8 @@ export class OpenDevice implements DeviceEventSink {
   }
 
   /**
-   * Removes the undelivered asynchronous events of an object. Returns the queue for each byte that must be
-   * taken from its descriptor.
+   * Removes the undelivered asynchronous events of an object. Returns its queue's number once for each byte to
+   * take from the descriptor.
    */
   purgeAsync(object: EventElement): number[] {
     const bytes = this.asyncQueue.purge(object);
@@ -214,13 +214,13 @@ export class OpenDevice implements DeviceEventSink {
 
   // Operations
 
-  /** The oldest event of a queue. EBADF when there is no such queue, EAGAIN when it is empty. */
+  /** The oldest event of a queue. EBADF if there is no such queue, EAGAIN if it is empty. */
   protected pop(number: number): KernelReply {
     if (number === this.asyncQueue.number) return this.#popAsync();
     const channel = this.channels.get(number);
     if (channel === undefined) throw new VerbsError('EBADF', 'no event queue of this file');
     const taken = channel.pop();
-    if (taken === undefined) throw new VerbsError('EAGAIN', 'no completion event waits');
+    if (taken === undefined) throw new VerbsError('EAGAIN', 'no completion event is pending');
     const { record: cq, bytes } = taken;
     cq.noteRead();
     const response = new Uint8Array(COMPLETION_EVENT_BYTES);
@@ -228,7 +228,7 @@ export class OpenDevice implements DeviceEventSink {
     return { status: 0, flags: bytes > 0 ? ReplyFlag.takeByte : 0, response };
   }
 
-  /** The ring of a channel's events; undefined, and the program asks for each, beyond the quota. */
+  /** The ring for a channel's events; undefined beyond the quota: the program then requests each event. */
   #showEvents(channel: ChannelQueue): Ring | undefined {
     try {
       const memory = this.mappings.create(EVENT_RING_BYTES, EVENT_RING_BYTES);
@@ -247,7 +247,7 @@ export class OpenDevice implements DeviceEventSink {
 
   #popAsync(): KernelReply {
     const taken = this.asyncQueue.pop();
-    if (taken === undefined) throw new VerbsError('EAGAIN', 'no asynchronous event waits');
+    if (taken === undefined) throw new VerbsError('EAGAIN', 'no asynchronous event is pending');
     const { record, owner, bytes } = taken;
     if (owner === undefined) this.#deviceEventsUnread -= 1;
     else owner.noteAsyncRead();
@@ -258,7 +258,7 @@ export class OpenDevice implements DeviceEventSink {
   }
 }
 
-/** The NIC's object behind one of a file. */
+/** The NIC's object for an object of a file. */
 function deviceObject(object: UverbsObject): object {
   switch (object.kind) {
     case 'pd':

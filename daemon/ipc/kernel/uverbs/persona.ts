@@ -1,7 +1,7 @@
 /**
  * The differences between providers of rdma-core: how a device presents itself in netlink, sysfs and
- * queries, and the private parts of commands, which follow the parts that all providers share. The
- * commands themselves are a `CommandSet`.
+ * queries, and the private parts of commands, which follow the shared parts. The commands
+ * themselves are a `CommandSet`.
  */
 import type { DeviceAttributes } from '#contract/verbs/attributes';
 import type { ErrnoCode } from '#contract/verbs/errors';
@@ -15,11 +15,11 @@ export interface PrivateBytes {
   readonly response: number;
 }
 
-/** Functions with a DataView write to it at the offsets of `layouts.ts`. */
+/** Functions with a DataView write to it, at the offsets of `layouts.ts`. */
 export interface Persona {
-  /** `enum rdma_driver_id`: rdma-core selects the provider by it. */
+  /** `enum rdma_driver_id`: how rdma-core selects the provider. */
   readonly driverId: number;
-  /** Version of the provider's ABI. */
+  /** The provider's ABI version. */
   readonly abiVersion: number;
   /** `enum rdma_node_type`, as a number and as sysfs spells it. */
   readonly nodeType: { readonly number: number; readonly name: string };
@@ -34,11 +34,11 @@ export interface Persona {
   readonly namesInterface: boolean;
   /** The GID table of a device on a host with these addresses. */
   readonly gids: (device: GidSource, host: readonly HostAddress[]) => readonly GidEntry[];
-  /** Further files of sysfs, by path below the device's folder; `interfaceName` is the device's. */
+  /** Further sysfs files by path below the device's directory; `interfaceName` is that of the device. */
   readonly sysfsFiles: (interfaceName: string) => Readonly<Record<string, string>>;
-  /** The fields of QUERY_DEVICE in which personas differ, written over the shared ones. */
+  /** Overwrites the fields of QUERY_DEVICE in which personas differ. */
   readonly putDevice: (reply: DataView, attributes: DeviceAttributes) => void;
-  /** The fields of QUERY_PORT in which personas differ, written over the shared ones. */
+  /** Overwrites the fields of QUERY_PORT in which personas differ. */
   readonly putPort: (reply: DataView) => void;
   /** Errno of a doorbell below RTS. */
   readonly idleDoorbell: ErrnoCode;
@@ -50,7 +50,7 @@ export interface Persona {
   readonly keptAccess: number;
   /** The key of a registration, the low 8 bits of its STag; undefined lets the device choose. */
   readonly regionKey: (own: DataView) => number | undefined;
-  /** The rkey that a registration is told. */
+  /** The rkey that a registration returns. */
   readonly remoteKey: (mr: MR) => number;
   /** Errno of a deregistration while windows are bound. */
   readonly boundRegion: ErrnoCode;

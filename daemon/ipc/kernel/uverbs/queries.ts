@@ -12,17 +12,17 @@ import {
 } from './layouts.ts';
 import type { CommandCall, OpenDevice } from './open-device.ts';
 
-/** Completion vectors of the device: one event loop serves them all. */
+/** Completion vectors of a device: one event loop serves them all. */
 export const COMP_VECTORS = 1;
 
 const LINK_LAYER_ETHERNET = 2;
-/** One lane of 2.5 Gb/s: the link has no rate of its own. */
+/** One lane of 2.5 Gb/s: an emulated link has no rate. */
 const WIDTH_1X = 1;
 const SPEED_SDR = 1;
 
 /** GET_CONTEXT: EINVAL the second time. */
 export function getContext({ file }: CommandCall): KernelReply {
-  if (file.hasContext) throw new VerbsError('EINVAL', 'the device file has its context already');
+  if (file.hasContext) throw new VerbsError('EINVAL', 'the device file already has a context');
   file.giveContext();
   const { bytes, fields, own } = file.newReply(N.getContext, GetContext.response.bytes);
   fields.setUint32(GetContext.response.compVectors, COMP_VECTORS, true);
@@ -40,14 +40,14 @@ export function queryDevice({ file }: CommandCall): KernelReply {
   return { status: 0, response: bytes };
 }
 
-/** EX_QUERY_DEVICE: fields beyond the response buffer are left out. */
+/** EX_QUERY_DEVICE: fields beyond the response buffer are omitted. */
 export function extendedQueryDevice(call: CommandCall): KernelReply {
   const { request, response } = ExtendedQueryDevice;
   const compMask = call.fields.getUint32(request.compMask, true);
   if (compMask !== 0 || call.fields.getUint32(request.reserved, true) !== 0) {
     throw new VerbsError(
       'EINVAL',
-      `comp_mask is 0x${compMask.toString(16)}: this device knows no fields beyond the first`,
+      `comp_mask is 0x${compMask.toString(16)}: extended fields are not supported`,
     );
   }
   const { bytes, fields } = newStruct(response.bytes);

@@ -1,4 +1,4 @@
-/** What personas share of queue pairs: their doorbell and their end. */
+/** The parts of queue pairs that personas share: the doorbell and the destruction. */
 import { VerbsError } from '#contract/verbs/errors';
 import { isIdle, qpStateName } from '#daemon/rnic/qp-state';
 import { DONE, type KernelReply, refusal } from '../kernel-file.ts';
@@ -9,10 +9,10 @@ import { eventsReported } from './queues.ts';
 
 /** Why a forked child cannot post. */
 export const OTHER_PROCESS =
-  'this process has not opened the device, but one that it was forked from: open the device after fork';
+  'the device was opened before fork by a parent process: open it in this process';
 
 /**
- * DESTROY_QP: implies the error state; the connection is dropped. EBUSY while it is attached to a
+ * DESTROY_QP: implies the error state; drops the connection. EBUSY while the QP is attached to a
  * multicast group.
  */
 export function destroyQPCommand({ file, fields }: CommandCall): KernelReply {
@@ -28,7 +28,7 @@ export function destroyQPCommand({ file, fields }: CommandCall): KernelReply {
 
 /**
  * POST_SEND: the doorbell; the work requests are in the ring. See `ringDoorbell`. EACCES in a forked
- * child: providers write(2) this command themselves, and the kernel accepts writes from the opener only.
+ * child: providers write(2) this command themselves, and the kernel accepts writes only from the opener.
  * Commands that libibverbs sends by ioctl work in a child, too.
  */
 export function postSend({ file, fields, caller }: CommandCall): KernelReply {
@@ -38,7 +38,7 @@ export function postSend({ file, fields, caller }: CommandCall): KernelReply {
   if (requests !== 0 || fields.getUint32(request.wqeBytes, true) < wqeMinBytes) {
     throw new VerbsError(
       'EINVAL',
-      'the provider must put work requests into the ring; wr_count must be 0',
+      'wr_count must be 0: the provider must put work requests into the ring',
     );
   }
   const rung = ringDoorbell(file, fields.getUint32(request.handle, true));
@@ -46,28 +46,26 @@ export function postSend({ file, fields, caller }: CommandCall): KernelReply {
 }
 
 /**
- * The send queue of a queue pair has new elements. ENOENT, EINVAL; below RTS the errno that the
- * persona has for it.
+ * The send queue of a queue pair has new elements. ENOENT, EINVAL; below RTS, the persona's errno.
  */
 export function ringDoorbell(file: OpenDevice, handle: number): KernelReply {
   const object = file.table.expect('qp', handle);
   const { state } = object.qp;
   if (isIdle(state)) {
-    const text = `the queue pair is in ${qpStateName(state)}: it sends in RTS`;
+    const text = `the queue pair is in ${qpStateName(state)}: it can send only in RTS`;
     return refusal(file.persona.idleDoorbell, text);
   }
   file.watch.ring(object);
   return DONE;
 }
 
-/** Destroys a queue pair and its undelivered events. Returns what `destroyCQ` does. */
+/** Destroys a queue pair and its undelivered events. Returns the same as `destroyCQ`. */
 export function destroyQP(file: OpenDevice, object: QpElement): number[] {
   file.epoch.noteCommand();
   file.watch.forget(object);
   file.services.host.multicastGroups.forget(object.qp);
   object.qp.close(file.services.host.now());
-  // Events that its destruction raised for other objects stay; its own undelivered ones are
-  // removed.
+  // Keep events that its destruction raised for other objects; remove its own undelivered ones.
   file.services.host.drain();
   file.table.remove(object);
   file.rings.release(object.sendRing, object.qp.sqCount);

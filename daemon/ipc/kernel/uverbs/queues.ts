@@ -1,4 +1,4 @@
-/** Commands for completion channels, and what personas share of completion and receive queues. */
+/** Commands for completion channels, and the shared parts of completion and receive queues. */
 import { VerbsError } from '#contract/verbs/errors';
 import type { NewRings } from '#daemon/ipc/objects/queue-rings';
 import type { CQ } from '#daemon/rnic/completion-queue';
@@ -36,7 +36,7 @@ export function requestedChannel({ file, fields }: CommandCall): ChannelQueue | 
   return channelOf(file, fields.getInt32(request.compChannel, true));
 }
 
-/** Enters the completion queue of a CREATE_CQ, which `make` makes with one ring. */
+/** Registers the completion queue of a CREATE_CQ, which `make` creates with one ring. */
 export function addCQ(
   { file, bytes }: CommandCall,
   channel: ChannelQueue | undefined,
@@ -55,7 +55,7 @@ export function addCQ(
   return element;
 }
 
-/** Enters the shared receive queue of a CREATE_SRQ, which `make` makes with one ring. */
+/** Registers the shared receive queue of a CREATE_SRQ, which `make` creates with one ring. */
 export function addSRQ(
   { file, bytes }: CommandCall,
   make: (rings: NewRings<Ring>) => SRQ,
@@ -91,7 +91,7 @@ export function destroySRQCommand({ file, fields }: CommandCall): KernelReply {
   return { ...eventsReported(object.asyncDelivered), purged: destroySRQ(file, object) };
 }
 
-/** The response with the number of events of an object that the program has read. */
+/** The response with the number of an object's events that the program has read. */
 export function eventsReported(count: number): KernelReply {
   const { bytes, fields } = newStruct(EventsReported.response.bytes);
   fields.setUint32(EventsReported.response.eventsReported, count, true);
@@ -99,8 +99,8 @@ export function eventsReported(count: number): KernelReply {
 }
 
 /**
- * Destroys a completion queue and its undelivered events. Returns the event queues of which a byte must be
- * taken, one by one.
+ * Destroys a completion queue and its undelivered events. Returns the number of an event queue for
+ * each byte to take from its descriptor.
  */
 export function destroyCQ(file: OpenDevice, object: CqElement): number[] {
   object.cq.close();
@@ -120,14 +120,14 @@ export function destroySRQ(file: OpenDevice, object: SrqElement): number[] {
 }
 
 /**
- * The channel with the number that the preload library put in place of a descriptor; -1 means none.
+ * The channel with the number that the preload library substituted for a descriptor; -1 means none.
  * EBADF.
  */
 function channelOf(file: OpenDevice, number: number): ChannelQueue | undefined {
   if (number < 0) return undefined;
   const channel = file.channels.get(number);
   if (channel === undefined) {
-    throw new VerbsError('EBADF', 'channel is no completion channel of this context');
+    throw new VerbsError('EBADF', 'channel is not a completion channel of this context');
   }
   return channel;
 }

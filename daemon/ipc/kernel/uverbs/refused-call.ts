@@ -1,4 +1,4 @@
-/** Which call of libibverbs a refused request was, and on which objects: only a refusal asks. */
+/** The libibverbs call and the objects of a refused request; computed only for refusals. */
 import { QPState } from '#contract/verbs/enums';
 import { qpStateName } from '#daemon/rnic/qp-state';
 import { EXTENDED_CALLS, UVERBS_CALLS } from '../call-names.ts';
@@ -21,7 +21,7 @@ import {
 } from './layouts.ts';
 import type { OpenDevice } from './open-device.ts';
 
-/** Offset of the handle of the object that a command is about. */
+/** Offset of the handle of a command's object. */
 const HANDLE_AT: Readonly<Partial<Record<number, number>>> = {
   [N.deallocPD]: PlainDestroy.request.handle,
   [N.destroyAH]: PlainDestroy.request.handle,
@@ -39,7 +39,7 @@ const HANDLE_AT: Readonly<Partial<Record<number, number>>> = {
   [N.destroySRQ]: CountedDestroy.request.handle,
 };
 
-/** Calls that are operations of the preload library rather than commands. */
+/** Calls that are operations of the preload library instead of commands. */
 const OPERATIONS: Readonly<Partial<Record<number, string>>> = {
   [ShimOp.doorbell]: 'ibv_post_send',
   [ShimOp.arm]: 'ibv_req_notify_cq',
@@ -78,7 +78,7 @@ export function refusedCall(file: OpenDevice, { op, argument, payload }: ShimReq
   return { api: 'verbs', verb, step, device, objects: objectsOf(file, handle) };
 }
 
-/** The transition that MODIFY_QP asks for. */
+/** The requested transition of MODIFY_QP. */
 function stepOf(file: OpenDevice, fields: DataView, handle: number): string | undefined {
   const object = file.table.find(handle);
   const { attrMask, qpState, bytes } = ModifyQP.request;
@@ -90,7 +90,7 @@ function stepOf(file: OpenDevice, fields: DataView, handle: number): string | un
   return `${qpStateName(object.qp.state)} to ${to}`;
 }
 
-/** The numbers of an object, as the program knows it. */
+/** The numbers of an object that the program knows. */
 function objectsOf(file: OpenDevice, handle: number): Readonly<Record<string, number>> | undefined {
   const object = file.table.find(handle);
   if (object === undefined) return undefined;

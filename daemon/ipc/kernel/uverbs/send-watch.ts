@@ -1,23 +1,23 @@
 /**
- * Send queues that are looked at in each turn of the event loop, so that programs which post faster
- * than the daemon takes need no system call to ring. A queue that was found empty a few times is
- * left, and its program rings again. While a doorbell is on its way, the program sends no other.
+ * Polls send queues in each turn of the event loop, so that programs which post faster than the daemon
+ * takes need no system call to ring the doorbell. A queue that was empty a few times is no longer
+ * polled, and its program rings again. While a doorbell is on its way, the program sends no other.
  *
  * No post is missed: the program posts, then reads the word that says whether to ring, and changes it
- * if it rings; the watch changes the word back, then looks at the queue. Both orders are sequentially
- * consistent, so one of them sees the other.
+ * if it rings; the watch resets the word, then checks the queue. Both orders are sequentially
+ * consistent, so at least one side sees the other's write.
  */
 import type { QP } from '#daemon/rnic/queue-pair';
 import type { SendWords } from './send-words.ts';
 
 /**
- * Work requests found at once for which a program counts as one that streams. One that waits for each
- * answer posts one, and a watch would only cost it time.
+ * Work requests found at once from which a program counts as streaming. One that waits for each reply
+ * posts one at a time, and polling would only delay it.
  */
 const BURST_MIN = 8;
-/** Doorbells for which a program that streams has its queue watched although they announce little. */
+/** Doorbells for which a streaming program's queue is polled although they announce little work. */
 const STREAM_DOORBELLS = 32;
-/** Looks at a queue without new work after which it is left: a program that posts needs less time. */
+/** Consecutive polls without new work after which polling stops: a posting program needs less time. */
 const EMPTY_LOOKS_MAX = 4;
 
 /** What the watch needs of its host. */
@@ -27,14 +27,14 @@ interface WatchHost {
   soon(run: () => void): void;
 }
 
-/** A send queue as the watch knows it; the rest is the watch's own. */
+/** A send queue for the watch. The fields after `words` belong to the watch. */
 export interface WatchedSends {
   readonly qp: QP;
   readonly words: SendWords;
   watched: boolean;
-  /** Looks since it had new work. */
+  /** Polls since the last new work. */
   emptyLooks: number;
-  /** Doorbells for which it still counts as one of a program that streams. */
+  /** Remaining doorbells for which its program still counts as streaming. */
   streaming: number;
 }
 
@@ -45,8 +45,8 @@ export class SendWatch {
   #looking: WatchedSends[] = [];
 
   /**
-   * `yieldCore` lets another thread run: the doorbell's wake-up often puts the daemon on the core of
-   * the program that rang, which then cannot post.
+   * `yieldCore` yields the core to another thread: the doorbell's wake-up often puts the daemon on the
+   * core of the program that rang, which then cannot post.
    */
   constructor(host: WatchHost, yieldCore: () => void) {
     this.#host = host;
@@ -55,7 +55,7 @@ export class SendWatch {
 
   /** The program rang. */
   ring(sends: WatchedSends): void {
-    // It rang before it saw that it need not: the next look is due in this very turn.
+    // It rang before it saw that it need not: the next poll is due in this turn anyway.
     if (sends.watched) return;
     sends.words.listen();
     this.#take(sends);
@@ -67,12 +67,12 @@ export class SendWatch {
     this.#add(sends);
   }
 
-  /** A process that has the queue mapped is gone, perhaps before it rang. */
+  /** A process that mapped the queue is gone, perhaps before it rang. */
   distrust(sends: WatchedSends): void {
     if (!sends.watched) this.#leave(sends);
   }
 
-  /** The queue pair is about to go. */
+  /** The queue pair is about to be destroyed. */
   forget(sends: WatchedSends): void {
     sends.watched = false;
   }
@@ -107,7 +107,7 @@ export class SendWatch {
     this.#watched.push(sends);
   }
 
-  /** Starts what was posted; how many work requests that took out of the queue. */
+  /** Starts posted work; returns how many work requests that took out of the queue. */
   #take(sends: WatchedSends): number {
     const { qp } = sends;
     const before = qp.sendsTaken;

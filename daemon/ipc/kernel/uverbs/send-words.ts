@@ -1,18 +1,18 @@
 /**
- * The words behind a send queue, in memory that the program maps: they save the preload library
- * round trips and system calls. Both are the last ones of the last page. The program may write
- * anything there, which harms its own doorbells only.
+ * The words after a send queue, in memory that the program maps: they save the preload library round
+ * trips and system calls. They are the last words of the last page. The program may write anything
+ * there, which harms only its own doorbells.
  */
 import type { QPState } from '#contract/verbs/enums';
 import { isIdle } from '#daemon/rnic/qp-state';
 
-/** What `DOORBELL` holds; see shim-protocol.ts. */
+/** Values of `DOORBELL`; see shim-protocol.ts. */
 const Doorbell = { command: 0, oneWay: 1, none: 2 } as const;
 const DOORBELL = 0;
-/** Elements taken; shows the preload library what to flush if the daemon dies. */
+/** Elements taken: shows the preload library what to flush if the daemon dies. */
 const PROGRESS = 1;
 const WORDS = 2;
-/** Bytes behind a send queue. */
+/** Bytes after a send queue. */
 export const SEND_WORDS_BYTES = 4 * WORDS;
 
 export class SendWords {
@@ -28,17 +28,17 @@ export class SendWords {
     return this.#words?.subarray(PROGRESS);
   }
 
-  /** A doorbell may be refused below RTS, so its answer is waited for. */
+  /** Below RTS, a doorbell may be refused, so the program waits for the reply. */
   handleState(state: QPState): void {
     this.#store(isIdle(state) ? Doorbell.command : Doorbell.oneWay);
   }
 
-  /** Whoever posts need not ring from now on, unless by a command. */
+  /** Makes doorbells unnecessary, except by a command. */
   silence(): void {
     this.#replace(Doorbell.oneWay, Doorbell.none);
   }
 
-  /** Whoever posts after this has to ring again: look at the queue once more. */
+  /** Makes doorbells necessary again; check the queue once more after this. */
   listen(): void {
     this.#replace(Doorbell.none, Doorbell.oneWay);
   }

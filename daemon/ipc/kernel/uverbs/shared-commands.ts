@@ -1,4 +1,4 @@
-/** The commands that are the same for every persona: no ring, and no private part with one in it. */
+/** The commands that all personas share: they involve no ring and no private part with one. */
 import { type CommandSet, command, NO_FIELDS, NO_RESPONSE } from './command-set.ts';
 import {
   AllocPD,
@@ -21,10 +21,10 @@ import { extendedQueryDevice, getContext, queryDevice, queryPort } from './queri
 import { destroyQPCommand, postSend } from './queue-pairs.ts';
 import { createCompChannel, destroyCQCommand, destroySRQCommand } from './queues.ts';
 
-/** Size of response that every caller has room for; the rest is optional. */
+/** Response size that every caller has room for; the rest is optional. */
 const EXTENDED_ROOM = { bytes: ExtendedQueryDevice.response.coreBytes };
 
-/** A persona's own commands join them in its set. */
+/** Each persona adds its own commands. */
 export const SHARED_COMMANDS: CommandSet = {
   plain: new Map([
     [N.getContext, command(NO_FIELDS, GetContext.response, getContext)],

@@ -1,4 +1,4 @@
-/** Address handles: destinations that the work requests of datagrams name by number. */
+/** Address handles: destinations of datagrams. Work requests name them by number. */
 import { DONE, type KernelReply } from '#daemon/ipc/kernel/kernel-file';
 import { CreateAH, UverbsCommandNumber as N, PlainDestroy } from '../layouts.ts';
 import { AhElement } from '../objects.ts';
@@ -7,8 +7,8 @@ import { readAddressVector } from './address-vector.ts';
 
 /**
  * CREATE_AH: EINVAL for an address without a GID or of another port, ENODATA for an empty entry of
- * the GID table, ETIMEDOUT for a destination that cannot be reached. It answers at once, where the
- * kernel waits a second for a neighbour.
+ * the GID table, ETIMEDOUT for an unreachable destination. Replies at once, where the kernel waits a
+ * second for a neighbour.
  */
 export function createAH({ file, fields, bytes }: CommandCall): KernelReply {
   const { request, attributes, response } = CreateAH;
@@ -29,7 +29,7 @@ export function destroyAHCommand({ file, fields }: CommandCall): KernelReply {
   return DONE;
 }
 
-/** From here on, datagrams that name it fail. */
+/** Datagrams that name it fail from now on. */
 export function destroyAH(file: OpenDevice, object: AhElement): void {
   object.ah.close();
   file.table.remove(object);

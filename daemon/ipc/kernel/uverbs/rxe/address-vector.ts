@@ -1,10 +1,10 @@
-/** Address vectors in the structs of commands, which have the same fields at different positions. */
+/** Address vectors in the structs of commands: the same fields at different offsets. */
 import type { AddressVector } from '#daemon/rnic/qp-attributes';
 import { type CreateAH, QPDestination } from '../layouts.ts';
 
 const GID_BYTES = 16;
 
-/** The vector at `start` of a request whose fields are at these positions behind it. */
+/** The vector at `start` of a request with fields at these offsets from it. */
 export function readAddressVector(
   fields: DataView,
   bytes: Uint8Array,
@@ -26,7 +26,7 @@ export function readAddressVector(
   };
 }
 
-/** Writes a `QPDestination` at the beginning of `reply`. */
+/** Writes a `QPDestination` to the start of `reply`. */
 export function putDestination(reply: Uint8Array, vector: AddressVector): void {
   const at = QPDestination;
   const fields = new DataView(reply.buffer, reply.byteOffset);

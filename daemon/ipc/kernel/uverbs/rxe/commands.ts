@@ -54,7 +54,7 @@ const PLAIN: CommandSet['plain'] = new Map([
   [N.createXSRQ, command(NO_FIELDS, NO_RESPONSE, refuseExtended)],
 ]);
 
-/** A request that is refused whatever it has. */
+/** For requests that are refused whatever they contain. */
 const EXTENDED_HEADER = { bytes: ExtendedHeader.bytes };
 
 export const RXE_COMMANDS: CommandSet = {

@@ -1,4 +1,4 @@
-/** The limits that Linux's rxe reports and refuses to exceed. */
+/** The limits that Linux's rxe reports and enforces. */
 
 export const RxeLimit = {
   queuePairs: 1_048_560,
@@ -6,7 +6,7 @@ export const RxeLimit = {
   workRequests: 1_048_576,
   /** Scatter/gather elements of a work request. */
   elements: 32,
-  /** The same of a shared receive queue. */
+  /** Scatter/gather elements of a receive in a shared queue. */
   sharedElements: 27,
   inlineBytes: 512,
   completionQueues: 1_048_576,
@@ -16,13 +16,13 @@ export const RxeLimit = {
   protectionDomains: 1_048_576,
   sharedQueues: 917_503,
   addressHandles: 32_767,
-  /** Reads and atomics in progress per queue pair, in each direction; of the whole device. */
+  /** Outstanding reads and atomics per queue pair, in each direction; and of the whole device. */
   readDepth: 128,
   readDepthOfDevice: 258_048,
   multicastGroups: 8192,
   membersOfGroup: 56,
   members: 458_752,
   partitionKeys: 64,
-  /** Bytes; reported and, as by rxe, not enforced. */
+  /** Bytes; reported but, as by rxe, not enforced. */
   messageBytes: 0x0080_0000,
 } as const;

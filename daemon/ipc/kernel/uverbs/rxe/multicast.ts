@@ -8,7 +8,7 @@ import type { CommandCall } from '../open-device.ts';
 
 const GID_BYTES = 16;
 
-/** ATTACH_MCAST: EINVAL for a queue pair of another type or another GID; again does nothing. */
+/** ATTACH_MCAST: EINVAL for another type of queue pair or a non-multicast GID; a repeat does nothing. */
 export function attachMulticast(call: CommandCall): KernelReply {
   const { roce, qp, gid } = memberOf(call);
   const { client } = call.file;
@@ -31,10 +31,6 @@ function memberOf({ file, fields, bytes }: CommandCall): {
   const { request } = Multicast;
   const { qp } = file.table.expect('qp', fields.getUint32(request.handle, true));
   const { roce } = file.device;
-  if (roce === undefined)
-    throw new VerbsError(
-      'EOPNOTSUPP',
-      'the device has no multicast groups: only RoCE devices have',
-    );
+  if (roce === undefined) throw new VerbsError('EOPNOTSUPP', 'multicast groups need a RoCE device');
   return { roce, qp, gid: bytes.slice(request.gid, request.gid + GID_BYTES) };
 }

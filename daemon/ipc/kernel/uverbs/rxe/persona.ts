@@ -8,15 +8,15 @@ import type { Persona } from '../persona.ts';
 import { RxeLimit } from './limits.ts';
 import { MMINFO_BYTES } from './mminfo.ts';
 
-/** Page sizes of registrations, as a mask: every one from 4 KiB. */
+/** Supported page sizes as a mask: all from 4 KiB. */
 const PAGE_SIZE_CAP = 0xffff_f000;
 const VENDOR_ID = 0xff_ffff;
-/** IB_ATOMIC_HCA: atomic among the work of this device. */
+/** IB_ATOMIC_HCA: atomic with respect to this device only. */
 const ATOMIC_CAP = 1;
 const CA_ACK_DELAY = 15;
 /** IBV_QPF_GRH_REQUIRED */
 const PORT_FLAGS = 1;
-/** Milliseconds between two reads of the counters that differ. */
+/** Shortest interval in milliseconds after which counters are read anew. */
 const COUNTER_LIFESPAN = '12';
 
 const HW_COUNTERS = [
@@ -91,7 +91,7 @@ export const RXE: Persona = {
   },
   putDevice(reply) {
     const at = QueryDevice.response;
-    // "0.0.0", as the kernel's.
+    // "0.0.0", as in the kernel.
     setUint64(reply, at.fwVer, 0);
     reply.setBigUint64(at.maxMrSize, 2n ** 64n - 1n, true);
     setUint64(reply, at.pageSizeCap, PAGE_SIZE_CAP);
@@ -108,7 +108,7 @@ export const RXE: Persona = {
   },
   idleDoorbell: 'EINVAL',
   privateBytes: {
-    // The number of the handle, which is never 0, and four zeros.
+    // The number of the handle, which is never 0, and four zero bytes.
     [N.createAH]: { request: 0, response: 8 },
     [N.createCQ]: { request: 0, response: MMINFO_BYTES },
     [N.resizeCQ]: { request: 0, response: MMINFO_BYTES },
@@ -126,7 +126,7 @@ export const RXE: Persona = {
     Access.remoteAtomic |
     Access.mwBind,
   regionKey: () => undefined,
-  // As the kernel's: no key where peers have no rights.
+  // As in the kernel: no key where peers have no rights.
   remoteKey: ({ access, rkey }) => ((access & REMOTE_ACCESS) === 0 ? 0 : rkey),
   boundRegion: 'EINVAL',
   putRegion: () => undefined,

@@ -1,4 +1,4 @@
-/** Creating, changing and querying queue pairs, with rxe's answers. */
+/** Creates, modifies and queries queue pairs like rxe. */
 import type { QPCapabilities } from '#contract/verbs/attributes';
 import { QPState, QPType } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
@@ -22,12 +22,12 @@ import { putDestination, readAddressVector } from './address-vector.ts';
 import { RxeLimit } from './limits.ts';
 import { MMINFO_BYTES, putMmInfo, ringEntries } from './mminfo.ts';
 
-/** Offsets of the request's fields, in either command. */
+/** Offsets of the request's fields, for either command. */
 type CreateFields = Omit<typeof CreateQP.request, 'bytes'>;
 type CreateOffsets = { readonly [Field in keyof CreateFields]: number };
 
 const SGE_BYTES = 16;
-/** IBV_QP_CREATE flags; librxe refuses all but 0 by itself. */
+/** IBV_QP_CREATE flags; librxe itself refuses all but 0. */
 const CREATE_FLAGS_BIT = 1;
 
 /** CREATE_QP: EOPNOTSUPP for an unknown type; EINVAL for sizes beyond rxe's. */
@@ -39,7 +39,7 @@ export function createQP(call: CommandCall): KernelReply {
   return { status: 0, response: reply.bytes };
 }
 
-/** EX_CREATE_QP: comes when the program names creation flags, even none. EINVAL for any flag. */
+/** EX_CREATE_QP: issued if the program sets creation flags, even to 0. EINVAL for any flag. */
 export function extendedCreateQP(call: CommandCall): KernelReply {
   const { request, response } = ExtendedCreateQP;
   const { fields } = call;
@@ -47,7 +47,7 @@ export function extendedCreateQP(call: CommandCall): KernelReply {
   if ((compMask & ~CREATE_FLAGS_BIT) !== 0 || fields.getUint32(request.createFlags, true) !== 0) {
     throw new VerbsError(
       'EINVAL',
-      'create_flags and comp_mask must be 0: the device has none of them',
+      'create_flags and comp_mask must be 0: not supported by the device',
     );
   }
   const element = addQP(call, request);
@@ -58,7 +58,7 @@ export function extendedCreateQP(call: CommandCall): KernelReply {
   return { status: 0, response: bytes };
 }
 
-/** QUERY_QP: the true state; sizes as the rings have them. */
+/** QUERY_QP: the true state, and the sizes of the rings. */
 export function queryQP({ file, fields }: CommandCall): KernelReply {
   const { request, response: at } = QueryQP;
   const { qp } = file.table.expect('qp', fields.getUint32(request.handle, true));
@@ -67,7 +67,7 @@ export function queryQP({ file, fields }: CommandCall): KernelReply {
   const { sqSigAll } = qp.query();
   const { bytes, fields: reply } = newStruct(at.bytes);
   putDestination(bytes, path.addressVector);
-  // Of the alternate path, which the device does not have, the kernel says so much.
+  // The device has no alternate path; the kernel reports this one field of it.
   bytes[at.altDestination + QPDestination.isGlobal] = 1;
   const words: readonly (readonly [number, number])[] = [
     [at.maxSendWr, ringEntries(capabilities.maxSendWr)],
@@ -107,7 +107,7 @@ export function modifyQP({ file, fields, bytes }: CommandCall): KernelReply {
   const { qp } = file.table.expect('qp', fields.getUint32(at.handle, true));
   const mask = fields.getUint32(at.attrMask, true);
   if ((mask & ~QPAttrBit.all) !== 0) {
-    throw new VerbsError('EOPNOTSUPP', `attr_mask 0x${mask.toString(16)} has bits that verbs lack`);
+    throw new VerbsError('EOPNOTSUPP', `attr_mask 0x${mask.toString(16)} has unknown bits`);
   }
   const states: { state?: QPState; curState?: QPState } = {};
   if ((mask & QPAttrBit.state) !== 0) states.state = stateOf(fields.getUint8(at.qpState));
@@ -145,7 +145,7 @@ function addQP(call: CommandCall, at: CreateOffsets): QpElement {
   if (type === undefined)
     throw new VerbsError(
       'EOPNOTSUPP',
-      `a RoCE device has qp_type IBV_QPT_RC (2), IBV_QPT_UC (3) and IBV_QPT_UD (4), not ${asked}`,
+      `qp_type must be IBV_QPT_RC (2), IBV_QPT_UC (3) or IBV_QPT_UD (4) on a RoCE device, not ${asked}`,
     );
   const pd = file.table.expect('pd', fields.getUint32(at.pdHandle, true));
   const sendCQ = file.table.expect('cq', fields.getUint32(at.sendCQ, true));
@@ -188,10 +188,10 @@ function addQP(call: CommandCall, at: CreateOffsets): QpElement {
   return element;
 }
 
-/** A size, what was asked for, and the most of it. */
+/** A size: its name, the requested value, and the maximum. */
 type SizeLimit = readonly [name: string, value: number, most: number];
 
-/** Sizes as rxe grants them: room for inline data becomes room for SGEs, and the other way round. */
+/** Sizes as rxe grants them: space for inline data also holds SGEs, and vice versa. */
 function capabilitiesOf(fields: DataView, at: CreateOffsets, shared: boolean): QPCapabilities {
   const sendSge = fields.getUint32(at.maxSendSge, true);
   const inline = fields.getUint32(at.maxInlineData, true);
@@ -202,7 +202,7 @@ function capabilitiesOf(fields: DataView, at: CreateOffsets, shared: boolean): Q
     maxRecvSge: fields.getUint32(at.maxRecvSge, true),
     maxInlineData: Math.max(inline, sendSge * SGE_BYTES),
   };
-  // With a shared receive queue they have no meaning, and programs leave arbitrary values there.
+  // Ignored with a shared receive queue: programs leave arbitrary values there.
   const receives: readonly SizeLimit[] = [
     ['max_recv_wr', asked.maxRecvWr, RxeLimit.workRequests],
     ['max_recv_sge', asked.maxRecvSge, RxeLimit.elements],
@@ -220,7 +220,7 @@ function capabilitiesOf(fields: DataView, at: CreateOffsets, shared: boolean): Q
   return asked;
 }
 
-/** The sizes of the receive queue are those requested, even without one. */
+/** The sizes of the receive queue are the requested ones, even without such a queue. */
 function describeQP(
   { handle, qp }: QpElement,
   { fields }: CommandCall,
@@ -241,7 +241,7 @@ function describeQP(
   for (const [offset, value] of words) reply.setUint32(offset, value, true);
 }
 
-/** The receive queue's ring first; the program maps none with a shared receive queue. */
+/** The receive queue's ring first; the program maps none if the QP has a shared receive queue. */
 function putRings({ sendRing, receiveRing }: QpElement, own: DataView): void {
   if (receiveRing !== undefined) putMmInfo(own, 0, receiveRing);
   putMmInfo(own, MMINFO_BYTES, sendRing);
@@ -252,7 +252,7 @@ function stateOf(value: number): QPState {
   if (state === undefined)
     throw new VerbsError(
       'EINVAL',
-      `qp_state or cur_qp_state is ${value}; there are 0 (RESET) to 6 (ERR)`,
+      `qp_state or cur_qp_state must be 0 (RESET) to 6 (ERR), not ${value}`,
     );
   return state;
 }

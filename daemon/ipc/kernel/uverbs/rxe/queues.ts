@@ -1,4 +1,4 @@
-/** Completion and shared receive queues, with the rings that rxe's provider maps. */
+/** Completion and shared receive queues, with rings that rxe's provider maps. */
 import { VerbsError } from '#contract/verbs/errors';
 import { DONE, type KernelReply } from '#daemon/ipc/kernel/kernel-file';
 import { newStruct } from '#daemon/ipc/kernel/struct-fields';
@@ -17,7 +17,7 @@ import { addCQ, addSRQ, requestedChannel } from '../queues.ts';
 import { RxeLimit } from './limits.ts';
 import { MMINFO_BYTES, putMmInfo, ringEntries } from './mminfo.ts';
 
-/** The kernel counts the numbers of shared receive queues from here. */
+/** The kernel numbers shared receive queues from here. */
 const FIRST_SRQ_NUMBER = 0x2_0001;
 const SRQ_NUMBER_AT = MMINFO_BYTES;
 
@@ -39,8 +39,8 @@ export function createCQ(call: CommandCall): KernelReply {
 }
 
 /**
- * RESIZE_CQ: a new ring, in which the completions that wait come first. EINVAL for a bad size, or one
- * below their number; the old ring stays then.
+ * RESIZE_CQ: moves to a new ring, which starts with the pending completions. EINVAL for a bad size or
+ * one below their number; the old ring then stays.
  */
 export function resizeCQ({ file, fields }: CommandCall): KernelReply {
   const { request, response } = ResizeCQ;
@@ -81,7 +81,7 @@ export function createSRQ(call: CommandCall): KernelReply {
       `max_sge of a shared receive queue must be 1 to ${RxeLimit.sharedElements}, not ${maxSge}`,
     );
   }
-  // As on rxe, any limit is accepted, even one that raises the event with the first message.
+  // Like rxe, accept any limit, even one that raises the event with the first message.
   const srqLimit = fields.getUint32(request.srqLimit, true);
   const { handle, ring } = addSRQ(call, (rings) => {
     const ring = (ringBytes: number) => rings.take(ringBytes);
@@ -103,7 +103,7 @@ export function createSRQ(call: CommandCall): KernelReply {
   return { status: 0, response: reply.bytes };
 }
 
-/** QUERY_SRQ: sizes as the ring has them. */
+/** QUERY_SRQ: the sizes of the ring. */
 export function querySRQ({ file, fields }: CommandCall): KernelReply {
   const { request, response } = QuerySRQ;
   const { srq } = file.table.expect('srq', fields.getUint32(request.handle, true));
@@ -116,8 +116,8 @@ export function querySRQ({ file, fields }: CommandCall): KernelReply {
 }
 
 /**
- * MODIFY_SRQ: EINVAL for a bad size or limit. The mapping of a new ring is the response, which the
- * preload library stores behind the pointer in the request.
+ * MODIFY_SRQ: EINVAL for a bad size or limit. The response is the mapping of a new ring, which the
+ * preload library stores at the pointer in the request.
  */
 export function modifySRQ({ file, fields }: CommandCall): KernelReply {
   const { request } = ModifySRQ;
@@ -127,7 +127,7 @@ export function modifySRQ({ file, fields }: CommandCall): KernelReply {
   if ((mask & ~(SRQAttrBit.maxWr | SRQAttrBit.limit)) !== 0) {
     throw new VerbsError(
       'EINVAL',
-      `srq_attr_mask has 0x${mask.toString(16)}; there are IBV_SRQ_MAX_WR and IBV_SRQ_LIMIT`,
+      `srq_attr_mask must be IBV_SRQ_MAX_WR, IBV_SRQ_LIMIT or both, not 0x${mask.toString(16)}`,
     );
   }
   const resizes = (mask & SRQAttrBit.maxWr) !== 0;
@@ -148,7 +148,7 @@ export function modifySRQ({ file, fields }: CommandCall): KernelReply {
   const slotsBefore = srq.count;
   element.ring = file.rings.make((rings) => {
     rings.charge(entries + 1, () => undefined);
-    // Receives posted before are taken from the old ring.
+    // Earlier receives are still taken from the old ring.
     const emptied = (): void => file.rings.release(before, slotsBefore);
     srq.resize(maxWr, (ringBytes) => rings.take(ringBytes), emptied);
     return rings.at(0);
@@ -159,11 +159,11 @@ export function modifySRQ({ file, fields }: CommandCall): KernelReply {
   return { status: 0, response: reply.bytes };
 }
 
-/** EX_CREATE_CQ and CREATE_XSRQ: the provider sends them for what rxe does not have. */
+/** EX_CREATE_CQ and CREATE_XSRQ: issued by the provider for objects that rxe lacks. */
 export function refuseExtended(): KernelReply {
   throw new VerbsError(
     'EOPNOTSUPP',
-    'RoCE devices have no extended completion queues and no shared receive queues of XRC or tag matching, as rxe',
+    'extended completion queues and shared receive queues for XRC or tag matching are not supported, as on rxe',
   );
 }
 

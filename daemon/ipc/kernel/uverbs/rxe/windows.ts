@@ -1,4 +1,4 @@
-/** Memory windows: their binding is work in a ring; here they are made and freed. */
+/** Allocates and frees memory windows. Binding is a work request. */
 import { MWType } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
 import { DONE, type KernelReply } from '#daemon/ipc/kernel/kernel-file';
@@ -15,7 +15,10 @@ export function allocMW({ file, fields }: CommandCall): KernelReply {
   const asked = fields.getUint8(request.type);
   const type = Object.values(MWType).find((known) => known === asked);
   if (type === undefined)
-    throw new VerbsError('EINVAL', `type is 1 (IBV_MW_TYPE_1) or 2 (IBV_MW_TYPE_2), not ${asked}`);
+    throw new VerbsError(
+      'EINVAL',
+      `type must be 1 (IBV_MW_TYPE_1) or 2 (IBV_MW_TYPE_2), not ${asked}`,
+    );
   const { handle, mw } = file.table.add('mw', (next) => {
     return new MwElement(next, file.device.nic.allocMW(pd.pd, type));
   });
@@ -25,7 +28,7 @@ export function allocMW({ file, fields }: CommandCall): KernelReply {
   return { status: 0, response: bytes };
 }
 
-/** DEALLOC_MW: bound or not. */
+/** DEALLOC_MW: frees the window, bound or not. */
 export function deallocMW({ file, fields }: CommandCall): KernelReply {
   destroyMW(file, file.table.expect('mw', fields.getUint32(PlainDestroy.request.handle, true)));
   return DONE;

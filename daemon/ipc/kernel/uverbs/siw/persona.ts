@@ -5,7 +5,7 @@ import { setUint64 } from '#daemon/ipc/kernel/struct-fields';
 import { UverbsCommandNumber as N, QueryDevice } from '../layouts.ts';
 import type { Persona } from '../persona.ts';
 
-/** Page sizes of registrations, as a mask. */
+/** Supported page sizes, as a mask. */
 const PAGE_SIZE_CAP = 4096;
 
 export const SIW: Persona = {

@@ -1,13 +1,13 @@
 /**
- * State changes of MODIFY_QP, with siw's answers. Unlike siw, this keeps the states of an idle
- * queue pair, and a query returns them.
+ * State changes of MODIFY_QP, with siw's results. Unlike siw, this keeps the states of an idle queue
+ * pair, and a query returns them.
  */
 import { QPState } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
 import { isIdle, qpAction } from '#daemon/rnic/qp-state';
 import type { QP } from '#daemon/rnic/queue-pair';
 
-/** Requests that a connected queue pair acts on; the others succeed without effect. */
+/** Requests that take effect on a connected queue pair; others succeed without effect. */
 const CONNECTED_REQUESTS: Readonly<Partial<Record<QPState, readonly QPState[]>>> = {
   [QPState.RTS]: [QPState.SQD, QPState.SQE, QPState.ERR],
   [QPState.SQD]: [QPState.ERR],
@@ -31,7 +31,7 @@ export function requestState(qp: QP, requested: QPState, now: number): void {
     qp.modify(requested, now);
     return;
   }
-  // A reset would drop a stream that is being set up, which siw does not do.
+  // A reset would drop a stream being set up, which siw does not do.
   const steps = requested !== state && qp.wire === undefined;
   if (steps && isIdle(requested) && qpAction(state, requested) !== undefined) {
     qp.modify(requested, now);

@@ -1,4 +1,4 @@
-/** Creating, changing and querying queue pairs, with siw's answers. */
+/** Creates, modifies and queries queue pairs like siw. */
 import { INLINE_MAX } from '#contract/protocol/queue-layout';
 import type { QPCapabilities } from '#contract/verbs/attributes';
 import { QPState } from '#contract/verbs/enums';
@@ -23,14 +23,13 @@ export function createQP(call: CommandCall): KernelReply {
   if (fields.getUint8(request.qpType) !== TYPE_RC) {
     throw new VerbsError(
       'EOPNOTSUPP',
-      'an iWARP device has qp_type IBV_QPT_RC only: UD and UC need a RoCE device',
+      'qp_type must be IBV_QPT_RC on an iWARP device: UD and UC need a RoCE device',
     );
   }
   const element = file.table.add('qp', (handle) => makeQP(call, handle));
   const { qp, sendRing, receiveRing } = element;
   qp.tag = element;
-  // An RNIC has no state before "idle", which verbs call INIT: programs that check the state expect
-  // that.
+  // The first state of an RNIC is "idle", INIT in verbs: programs that check the state expect it.
   qp.modify(QPState.INIT, file.services.host.now());
   const { capabilities } = qp;
   const reply = file.newReply(N.createQP, response.bytes);
@@ -81,10 +80,7 @@ export function modifyQP({ file, fields }: CommandCall): KernelReply {
   const element = file.table.expect('qp', fields.getUint32(request.handle, true));
   const mask = fields.getUint32(request.attrMask, true);
   if ((mask & ~QPAttrBit.all) !== 0) {
-    throw new VerbsError(
-      'EOPNOTSUPP',
-      `attr_mask has bits that verbs lack: 0x${mask.toString(16)}`,
-    );
+    throw new VerbsError('EOPNOTSUPP', `attr_mask has unknown bits: 0x${mask.toString(16)}`);
   }
   checkPort(mask, QPAttrBit.port, fields.getUint8(request.portNum));
   checkPort(mask, QPAttrBit.addressVector, fields.getUint8(request.destPortNum));
@@ -141,7 +137,7 @@ function capabilitiesOf(fields: DataView): QPCapabilities {
   const maxSendWr = fields.getUint32(request.maxSendWr, true);
   const maxRecvWr = fields.getUint32(request.maxRecvWr, true);
   return {
-    // An empty ring cannot be mapped: a program that only receives gets one element.
+    // An empty ring cannot be mapped, so a program that only receives gets one element.
     maxSendWr: maxSendWr === 0 && maxRecvWr > 0 ? 1 : maxSendWr,
     maxRecvWr,
     maxSendSge: fields.getUint32(request.maxSendSge, true),
@@ -161,7 +157,7 @@ function stateOf(mask: number, bit: number, value: number): QPState | undefined 
   if (state === undefined)
     throw new VerbsError(
       'EINVAL',
-      `an iWARP queue pair has no state ${value}: there are 0 (RESET) to 6 (ERR)`,
+      `qp_state must be 0 (RESET) to 6 (ERR) on an iWARP device, not ${value}`,
     );
   return state;
 }

@@ -1,4 +1,4 @@
-/** Creating completion and shared receive queues, with the rings that siw's provider maps. */
+/** Creates completion and shared receive queues, with rings that siw's provider maps. */
 import { cqBytes, ringCount, rqBytes } from '#contract/protocol/queue-layout';
 import { VerbsError } from '#contract/verbs/errors';
 import { DONE, type KernelReply } from '#daemon/ipc/kernel/kernel-file';
@@ -62,7 +62,7 @@ export function modifySRQ({ file, fields }: CommandCall): KernelReply {
   if ((mask & SRQAttrBit.maxWr) !== 0) {
     throw new VerbsError(
       'EOPNOTSUPP',
-      'IBV_SRQ_MAX_WR: a shared receive queue of an iWARP device keeps its size',
+      'IBV_SRQ_MAX_WR: shared receive queues of iWARP devices cannot be resized',
     );
   }
   if ((mask & SRQAttrBit.limit) !== 0) {
