@@ -5,7 +5,7 @@
 import type { MappingRef } from '#contract/protocol/commands';
 import { VerbsError } from '#contract/verbs/errors';
 import type { ClientMemory } from '../ipc/objects/client-memory.ts';
-import { type MemoryBacking, ViewBacking } from '../rnic/memory-backing.ts';
+import { type MemoryBacking, ViewBacking } from '../rnic/memory/memory-backing.ts';
 
 /** Buffers get addresses from here on: no buffer has address 0. */
 const FIRST_ADDRESS = 0x1000_0000;

@@ -20,13 +20,13 @@ import type { AsyncEventType, MWType, QPState, QPType, WROpcode } from '#contrac
 import type { SocketAddress } from '#contract/verbs/provider';
 import type { CmEvent } from '../iwarp/cm/cm-host.ts';
 import type { IdAccount } from '../iwarp/cm/cm-id.ts';
-import type { CQInit } from '../rnic/completion-queue.ts';
 import type { FailedWork } from '../rnic/failure-cause.ts';
 import type { PathAttributes } from '../rnic/ib-port.ts';
-import type { MemoryBacking } from '../rnic/memory-backing.ts';
-import type { MRInit } from '../rnic/memory-region.ts';
+import type { MemoryBacking } from '../rnic/memory/memory-backing.ts';
+import type { MRInit } from '../rnic/memory/memory-region.ts';
 import type { AddressVector, QPModification } from '../rnic/qp-attributes.ts';
-import type { SRQInit } from '../rnic/shared-receive-queue.ts';
+import type { CQInit } from '../rnic/queues/completion-queue.ts';
+import type { SRQInit } from '../rnic/queues/shared-receive-queue.ts';
 import type { IbEventFacts } from './host-id.ts';
 import type { GroupAccount } from './roce/multicast-groups.ts';
 

@@ -22,7 +22,6 @@ import { MpaLayer } from '../iwarp/engine/mpa-layer.ts';
 import { Stream } from '../iwarp/engine/stream.ts';
 import type { StreamOptions } from '../iwarp/engine/stream-api.ts';
 import type { FrameReader } from '../iwarp/faults/frame.ts';
-import type { CQ } from '../rnic/completion-queue.ts';
 import type { NicEffect } from '../rnic/effect.ts';
 import type { FailedWork } from '../rnic/failure-cause.ts';
 import {
@@ -33,7 +32,8 @@ import {
 } from '../rnic/failure-sentence.ts';
 import type { ProgramWire } from '../rnic/ib-port.ts';
 import { QP } from '../rnic/queue-pair.ts';
-import type { SRQ } from '../rnic/shared-receive-queue.ts';
+import type { CQ } from '../rnic/queues/completion-queue.ts';
+import type { SRQ } from '../rnic/queues/shared-receive-queue.ts';
 import type { Conduit } from './conduit.ts';
 import { Conduits, type ConduitsHost } from './conduits.ts';
 import {

@@ -2,10 +2,10 @@
 import { canonicalAddress, isLoopback } from '#base/address';
 import { QPState, QPType } from '#contract/verbs/enums';
 import { gidText } from '#contract/verbs/gid';
-import { CQ } from '../rnic/completion-queue.ts';
 import { counted, hex } from '../rnic/failure-sentence.ts';
-import { MR } from '../rnic/memory-region.ts';
+import { MR } from '../rnic/memory/memory-region.ts';
 import { QP } from '../rnic/queue-pair.ts';
+import { CQ } from '../rnic/queues/completion-queue.ts';
 import type { Advice, Findings, LintedProgram } from './findings.ts';
 
 /** Judges an object of a program, and records the advice in `findings`. */

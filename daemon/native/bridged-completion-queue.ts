@@ -6,7 +6,7 @@
  */
 import type { WC } from '#contract/verbs/completion';
 import type { DeviceCQ } from '../host/device-backend.ts';
-import type { CQ } from '../rnic/completion-queue.ts';
+import type { CQ } from '../rnic/queues/completion-queue.ts';
 import { giveBack } from './give-back.ts';
 import type { LowerCQ } from './lower.ts';
 import { BATCH } from './request-number.ts';

@@ -5,7 +5,7 @@
 import { RQE, SQOpcode } from '#contract/protocol/queue-layout';
 import { isVerbsError } from '#contract/verbs/errors';
 import type { RecvWR } from '#contract/verbs/work-request';
-import type { ElementRing } from '../rnic/ring.ts';
+import type { ElementRing } from '../rnic/rings/ring.ts';
 import { InFlight } from './in-flight.ts';
 import { BATCH, RECEIVE_BIT } from './request-number.ts';
 import { ReceiveRequest } from './request-reader.ts';

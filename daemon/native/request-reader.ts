@@ -17,7 +17,7 @@ import {
 } from '#contract/protocol/queue-layout';
 import { SendFlag, WROpcode } from '#contract/verbs/enums';
 import type { RecvWR, SendFields, SGE } from '#contract/verbs/work-request';
-import type { ElementRing } from '../rnic/ring.ts';
+import type { ElementRing } from '../rnic/rings/ring.ts';
 
 const TWO_TO_32 = 2 ** 32;
 /** From here up, a 64-bit number must be a bigint. */

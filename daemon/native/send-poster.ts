@@ -9,7 +9,7 @@ import { assert } from '#base/assert';
 import { CQEStatus, SQE, SQOpcode } from '#contract/protocol/queue-layout';
 import { isVerbsError } from '#contract/verbs/errors';
 import type { SendFields } from '#contract/verbs/work-request';
-import type { ElementRing } from '../rnic/ring.ts';
+import type { ElementRing } from '../rnic/rings/ring.ts';
 import type { BridgedCQ } from './bridged-completion-queue.ts';
 import { InFlight } from './in-flight.ts';
 import { BATCH } from './request-number.ts';

@@ -1,6 +1,6 @@
 /** Address handles: destinations of datagrams. Work requests name them by number. */
 import { VerbsError } from '#contract/verbs/errors';
-import type { PD } from './protection-domain.ts';
+import type { PD } from './memory/protection-domain.ts';
 import { type AddressVector, checkAddressVector, type PortAddresses } from './qp-attributes.ts';
 
 /** Limit per device; the quotas limit each client to what rxe reports. */

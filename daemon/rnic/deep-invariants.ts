@@ -3,12 +3,12 @@
  * tests.
  */
 import { assert } from '#base/assert';
-import type { CQ } from './completion-queue.ts';
-import type { MW } from './memory-window.ts';
-import type { PD } from './protection-domain.ts';
+import type { MW } from './memory/memory-window.ts';
+import type { PD } from './memory/protection-domain.ts';
+import type { StagEntry, StagTable } from './memory/stag-table.ts';
 import type { QP } from './queue-pair.ts';
-import type { SRQ } from './shared-receive-queue.ts';
-import type { StagEntry, StagTable } from './stag-table.ts';
+import type { CQ } from './queues/completion-queue.ts';
+import type { SRQ } from './queues/shared-receive-queue.ts';
 
 /** Counts objects by their owner. */
 class Tally<T> extends Map<T, number> {

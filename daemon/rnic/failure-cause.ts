@@ -6,8 +6,8 @@
  * causes into sentences.
  */
 import { Access } from '#contract/verbs/enums';
-import type { PD } from './protection-domain.ts';
-import type { StagEntry, StagTable } from './stag-table.ts';
+import type { PD } from './memory/protection-domain.ts';
+import type { StagEntry, StagTable } from './memory/stag-table.ts';
 import type { Fault, NamedRange, WireFailure } from './wire-port.ts';
 
 /** Memory of the program whose queue pair found the fault. Never shown to other users. */

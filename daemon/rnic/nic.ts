@@ -11,29 +11,33 @@ import type { DeviceAttributes, QPCapabilities } from '#contract/verbs/attribute
 import { MWType, QPType } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
 import { AddressHandles, type AH } from './address-handle.ts';
-import { ATOMIC_WORD_BYTES } from './atomic-operation.ts';
-import { CQ, type CQInit } from './completion-queue.ts';
-import { type CompletionWriter, SlotCompletionWriter } from './completion-writer.ts';
 import { assertCounts } from './deep-invariants.ts';
 import { type DeviceProfile, deviceProfile } from './device-profile.ts';
 import { type DeviceCapacity, DeviceRegistry } from './device-registry.ts';
 import { EffectQueue, type NicEffect } from './effect.ts';
 import type { IBPort } from './ib-port.ts';
-import { IndexedCompletionWriter } from './indexed-completion-writer.ts';
-import { INDEXED_INLINE_MAX, INDEXED_SGE_MAX, INDEXED_SRQ_SGE_MAX } from './indexed-layout.ts';
-import { checkMRInit, MR, type MRInit } from './memory-region.ts';
-import { MW } from './memory-window.ts';
+import { ATOMIC_WORD_BYTES } from './memory/atomic-operation.ts';
+import { checkMRInit, MR, type MRInit } from './memory/memory-region.ts';
+import { MW } from './memory/memory-window.ts';
+import { PD } from './memory/protection-domain.ts';
+import { StagTable } from './memory/stag-table.ts';
 import { type NicCounters, newCounters } from './nic-counters.ts';
 import { type NicFaults, noNicFaults } from './nic-faults.ts';
-import { PD } from './protection-domain.ts';
 import type { AddressVector } from './qp-attributes.ts';
 import { QP, type QPHost } from './queue-pair.ts';
 import { grantedCapabilities, type QPInit } from './queue-pair-init.ts';
-import { makeRings } from './queue-pair-rings.ts';
-import { type RingKind, requestRing } from './ring.ts';
-import { SRQ, type SRQInit } from './shared-receive-queue.ts';
-import { StagTable } from './stag-table.ts';
-import { WorkWatch } from './work-watch.ts';
+import { CQ, type CQInit } from './queues/completion-queue.ts';
+import { SRQ, type SRQInit } from './queues/shared-receive-queue.ts';
+import { WorkWatch } from './queues/work-watch.ts';
+import { type CompletionWriter, SlotCompletionWriter } from './rings/completion-writer.ts';
+import { IndexedCompletionWriter } from './rings/indexed-completion-writer.ts';
+import {
+  INDEXED_INLINE_MAX,
+  INDEXED_SGE_MAX,
+  INDEXED_SRQ_SGE_MAX,
+} from './rings/indexed-layout.ts';
+import { makeRings } from './rings/queue-pair-rings.ts';
+import { type RingKind, requestRing } from './rings/ring.ts';
 
 /** QPs in error to flush in one turn, even if much may be posted to each. */
 const LOADED_QPS_MAX = 4;

@@ -9,9 +9,6 @@ import type { Micros } from '#base/time';
 import { CQEStatus, SQOpcode } from '#contract/protocol/queue-layout';
 import { AsyncEventType, QPState, QPType } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
-import type { CompletionGate } from './completion-gate.ts';
-import type { CQ } from './completion-queue.ts';
-import type { Completion } from './completion-writer.ts';
 import type { AsyncEffect, EffectSink } from './effect-sink.ts';
 import type { Cause, CauseHolder, FailureEffect } from './failure-cause.ts';
 import {
@@ -24,7 +21,7 @@ import {
 import { causeText, foundText } from './failure-sentence.ts';
 import type { IBPort, PathAttributes, ProgramWire } from './ib-port.ts';
 import { checkTransition } from './ib-transitions.ts';
-import type { WindowUser } from './memory-window.ts';
+import type { WindowUser } from './memory/memory-window.ts';
 import {
   changedPath,
   QPAttribute,
@@ -34,9 +31,12 @@ import {
   roundedDepth,
 } from './qp-attributes.ts';
 import { isFlushing, isIdle, type QPAction, qpAction, qpStateName } from './qp-state.ts';
-import type { Receiver } from './receiver.ts';
-import type { SendQueue } from './send-queue.ts';
-import type { SRQ } from './shared-receive-queue.ts';
+import type { CompletionGate } from './queues/completion-gate.ts';
+import type { CQ } from './queues/completion-queue.ts';
+import type { Receiver } from './queues/receiver.ts';
+import type { SendQueue } from './queues/send-queue.ts';
+import type { SRQ } from './queues/shared-receive-queue.ts';
+import type { Completion } from './rings/completion-writer.ts';
 import {
   Fault,
   MessageFailure,

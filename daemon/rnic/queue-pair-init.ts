@@ -1,9 +1,9 @@
 /** Creation options of a queue pair. */
 import type { QPCapabilities } from '#contract/verbs/attributes';
 import type { QPState, QPType } from '#contract/verbs/enums';
-import type { CQ } from './completion-queue.ts';
-import type { RingKind, WorkRing } from './ring.ts';
-import type { SRQ } from './shared-receive-queue.ts';
+import type { CQ } from './queues/completion-queue.ts';
+import type { SRQ } from './queues/shared-receive-queue.ts';
+import type { RingKind, WorkRing } from './rings/ring.ts';
 
 /** Options of a queue pair. */
 export interface QPInit {

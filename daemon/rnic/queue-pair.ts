@@ -12,19 +12,16 @@ import type { Micros } from '#base/time';
 import { CQEStatus } from '#contract/protocol/queue-layout';
 import type { QPAttributes, QPCapabilities } from '#contract/verbs/attributes';
 import { Access, AsyncEventType, QPState, QPType } from '#contract/verbs/enums';
-import { ATOMIC_WORD_BYTES } from './atomic-operation.ts';
-import { CompletionGate, type GateUser } from './completion-gate.ts';
-import type { CQ } from './completion-queue.ts';
-import type { Completion } from './completion-writer.ts';
-import { DeferredReads } from './deferred-reads.ts';
 import type { EffectSink } from './effect-sink.ts';
 import type { Cause, CauseHolder, FailureEffect } from './failure-cause.ts';
 import type { IBPort, PathAttributes } from './ib-port.ts';
-import type { PieceKind } from './kept-pieces.ts';
-import { NO_WINDOWS, type WindowUser } from './memory-window.ts';
+import { ATOMIC_WORD_BYTES } from './memory/atomic-operation.ts';
+import { DeferredReads } from './memory/deferred-reads.ts';
+import type { PieceKind } from './memory/kept-pieces.ts';
+import { NO_WINDOWS, type WindowUser } from './memory/memory-window.ts';
+import { PeerAccess, type PeerAccessHost } from './memory/peer-access.ts';
+import type { PD } from './memory/protection-domain.ts';
 import { countOutbound } from './nic-counters.ts';
-import { PeerAccess, type PeerAccessHost } from './peer-access.ts';
-import type { PD } from './protection-domain.ts';
 import type { QPModification } from './qp-attributes.ts';
 import {
   type LifecycleEffect,
@@ -34,10 +31,13 @@ import {
 } from './qp-lifecycle.ts';
 import { isFlushing } from './qp-state.ts';
 import type { QPInit, QPLayout } from './queue-pair-init.ts';
-import { Receiver } from './receiver.ts';
-import { ResponseSink } from './response-sink.ts';
-import { SendQueue, type SendQueueHost } from './send-queue.ts';
-import type { SRQ } from './shared-receive-queue.ts';
+import { CompletionGate, type GateUser } from './queues/completion-gate.ts';
+import type { CQ } from './queues/completion-queue.ts';
+import { Receiver } from './queues/receiver.ts';
+import { ResponseSink } from './queues/response-sink.ts';
+import { SendQueue, type SendQueueHost } from './queues/send-queue.ts';
+import type { SRQ } from './queues/shared-receive-queue.ts';
+import type { Completion } from './rings/completion-writer.ts';
 import {
   type AtomicAccess,
   type DeferringUser,

@@ -9,9 +9,9 @@ import {
   WCStatus,
   WROpcode,
 } from '#contract/verbs/enums';
-import { type MemoryBacking, ViewBacking } from '#daemon/rnic/memory-backing';
-import type { MR } from '#daemon/rnic/memory-region';
-import type { MW } from '#daemon/rnic/memory-window';
+import { type MemoryBacking, ViewBacking } from '#daemon/rnic/memory/memory-backing';
+import type { MR } from '#daemon/rnic/memory/memory-region';
+import type { MW } from '#daemon/rnic/memory/memory-window';
 import { incRkey } from '#verbs-api/client/memory-window';
 import { KeepingBacking, SlowBacking } from '../support/nic-rig.ts';
 import {

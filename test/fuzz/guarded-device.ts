@@ -4,10 +4,10 @@
  */
 import { Access } from '#contract/verbs/enums';
 import { ChunkPool } from '#daemon/iwarp/engine/chunk-pool';
-import type { CQ } from '#daemon/rnic/completion-queue';
-import { ViewBacking } from '#daemon/rnic/memory-backing';
+import { ViewBacking } from '#daemon/rnic/memory/memory-backing';
+import type { PD } from '#daemon/rnic/memory/protection-domain';
 import { Nic } from '#daemon/rnic/nic';
-import type { PD } from '#daemon/rnic/protection-domain';
+import type { CQ } from '#daemon/rnic/queues/completion-queue';
 import { CompletionRing } from '#verbs-api/client/completion-ring';
 import { bytesOf } from '../support/hex.ts';
 import { KeepingBacking } from '../support/nic-rig.ts';

@@ -4,7 +4,7 @@ import { VerbsError } from '#contract/verbs/errors';
 import type { ClientMemory } from '#daemon/ipc/objects/client-memory';
 import type { DeviceDirectory } from '#daemon/ipc/objects/device-directory';
 import { ClientContext } from '#daemon/ipc/verbs/client-context';
-import { ViewBacking } from '#daemon/rnic/memory-backing';
+import { ViewBacking } from '#daemon/rnic/memory/memory-backing';
 import { claim } from './target.ts';
 
 /** Bytes that a client may register at `OWN_ADDRESS`. */

@@ -6,9 +6,9 @@ import fc from 'fast-check';
 import { describe, it } from 'vitest';
 import { SQOpcode } from '#contract/protocol/queue-layout';
 import { Access, MWType } from '#contract/verbs/enums';
-import type { MR } from '#daemon/rnic/memory-region';
-import type { MW } from '#daemon/rnic/memory-window';
-import type { PD } from '#daemon/rnic/protection-domain';
+import type { MR } from '#daemon/rnic/memory/memory-region';
+import type { MW } from '#daemon/rnic/memory/memory-window';
+import type { PD } from '#daemon/rnic/memory/protection-domain';
 import type { QP } from '#daemon/rnic/queue-pair';
 import { Fault } from '#daemon/rnic/wire-port';
 import {

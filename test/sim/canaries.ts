@@ -51,7 +51,7 @@ export const CANARIES: readonly Canary[] = [
     rule: 'placed',
     edits: [
       {
-        file: 'daemon/rnic/completion-gate.js',
+        file: 'daemon/rnic/queues/completion-gate.js',
         find: 'return kind === undefined ? undefined : { index, kind };',
         replace: 'return undefined;',
       },

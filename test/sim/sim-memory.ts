@@ -21,7 +21,7 @@ import type {
   SharedAllocation,
 } from '#daemon/ipc/objects/client-memory';
 import { ProcessBacking } from '#daemon/ipc/objects/process-backing';
-import { ViewBacking } from '#daemon/rnic/memory-backing';
+import { ViewBacking } from '#daemon/rnic/memory/memory-backing';
 import type { ProcessMemory } from '#native-bridge/libc/process-vm';
 import type { Prng } from './prng.ts';
 import type { VirtualTime } from './virtual-time.ts';

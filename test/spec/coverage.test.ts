@@ -56,7 +56,7 @@ describe('proof levels', () => {
 
   it('are lowered by a stub, wherever it stands', () => {
     expect(levels.of(ENGINE)).toBe('engine');
-    expect(levels.of('test/unit/rnic/send-queue.test.ts')).toBe('engine');
+    expect(levels.of('test/unit/rnic/queues/send-queue.test.ts')).toBe('engine');
     expect(levels.of('test/unit/iwarp/cm/endpoint.test.ts')).toBe('engine');
     expect(levels.of('test/unit/host/links/tcp-link.test.ts')).toBe('engine');
   });

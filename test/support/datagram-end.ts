@@ -1,7 +1,7 @@
 /** UD queue pairs of real devices, as an unmodified program has them. */
 import { Access, QPState, QPType } from '#contract/verbs/enums';
 import type { Adapter } from '#daemon/host/device-adapter';
-import { ViewBacking } from '#daemon/rnic/memory-backing';
+import { ViewBacking } from '#daemon/rnic/memory/memory-backing';
 import { IndexRingClient } from './index-ring-client.ts';
 import { MEMORY_ADDRESS } from './nic-rig.ts';
 import { bringTo } from './program-rig.ts';

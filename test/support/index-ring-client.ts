@@ -1,5 +1,5 @@
 /** A client of rings with indices, as rdma-core's provider for rxe is one. Reads the header. */
-import { CompletionElement, ReceiveElement, SendElement } from '#daemon/rnic/indexed-layout';
+import { CompletionElement, ReceiveElement, SendElement } from '#daemon/rnic/rings/indexed-layout';
 
 /** A piece of memory as an SGE names it. */
 interface Piece {

@@ -16,17 +16,17 @@ import {
 } from '#contract/protocol/queue-layout';
 import { Access, type AsyncEventType } from '#contract/verbs/enums';
 import type { StreamPort } from '#daemon/iwarp/engine/stream-api';
-import type { CQ } from '#daemon/rnic/completion-queue';
 import type { DeviceProfile } from '#daemon/rnic/device-profile';
 import type { NicEffect } from '#daemon/rnic/effect';
 import { makeAtomicAccess, makeInboundMessage } from '#daemon/rnic/inbound-records';
-import { type MemoryBacking, ViewBacking } from '#daemon/rnic/memory-backing';
-import type { MR } from '#daemon/rnic/memory-region';
+import { type MemoryBacking, ViewBacking } from '#daemon/rnic/memory/memory-backing';
+import type { MR } from '#daemon/rnic/memory/memory-region';
+import type { PD } from '#daemon/rnic/memory/protection-domain';
 import { Nic } from '#daemon/rnic/nic';
 import { makeOutboundMessage } from '#daemon/rnic/outbound-message';
-import type { PD } from '#daemon/rnic/protection-domain';
 import type { QP } from '#daemon/rnic/queue-pair';
-import type { SRQ } from '#daemon/rnic/shared-receive-queue';
+import type { CQ } from '#daemon/rnic/queues/completion-queue';
+import type { SRQ } from '#daemon/rnic/queues/shared-receive-queue';
 import {
   type AtomicAccess,
   Fault,

@@ -1,10 +1,10 @@
 /** A device whose programs connect queue pairs, and attributes for each step. */
 import { type AsyncEventType, QPState, QPType } from '#contract/verbs/enums';
 import type { ProgramWire } from '#daemon/rnic/ib-port';
-import { ViewBacking } from '#daemon/rnic/memory-backing';
-import type { MR } from '#daemon/rnic/memory-region';
+import { ViewBacking } from '#daemon/rnic/memory/memory-backing';
+import type { MR } from '#daemon/rnic/memory/memory-region';
+import type { PD } from '#daemon/rnic/memory/protection-domain';
 import { Nic } from '#daemon/rnic/nic';
-import type { PD } from '#daemon/rnic/protection-domain';
 import {
   type AddressVector,
   QPAttribute,

@@ -12,7 +12,7 @@ const ALLOWED: Readonly<Record<string, string>> = {
     'a Provider of the public interface, which does not know who started its daemon',
   'verbs-api/shared-context.ts: entries':
     'a Provider of the public interface, which does not know the layer of connections above it',
-  'daemon/rnic/ring.ts: VIEWS':
+  'daemon/rnic/rings/ring.ts: VIEWS':
     'an ArrayBuffer has no field of ours, and the rings of one share its views',
   'native-bridge/rdma/libraries.ts: loaded': 'a process loads a shared library once',
   'native-bridge/rdma/memory-region.ts: pageMemory':

@@ -4,7 +4,7 @@
  * once and counted until the agent acknowledges them.
  */
 import { AGENT_TRANSFER_MAX_BYTES } from '#contract/protocol/ipc-records';
-import { copyBytes, type MemoryBacking } from '#daemon/rnic/memory-backing';
+import { copyBytes, type MemoryBacking } from '#daemon/rnic/memory/memory-backing';
 import type { AgentChannel } from './agent-channel.ts';
 import type { StagedRange } from './staged-memory.ts';
 

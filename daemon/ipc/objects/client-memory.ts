@@ -1,7 +1,7 @@
 /** Shares a client's memory with the device, or accesses it where it is not shared. */
 import type { MappingRef } from '#contract/protocol/commands';
 import type { MemoryTier } from '#contract/verbs/provider';
-import type { MemoryBacking } from '#daemon/rnic/memory-backing';
+import type { MemoryBacking } from '#daemon/rnic/memory/memory-backing';
 
 /** Memory that the device allocates and the client maps. */
 export interface SharedAllocation {

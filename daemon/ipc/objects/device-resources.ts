@@ -1,10 +1,10 @@
 /** Objects of emulated devices, from all clients, with their owners: for `rdma resource`. */
 import type { DeviceBackend } from '#daemon/host/device-backend';
-import { CQ } from '#daemon/rnic/completion-queue';
-import { MR } from '#daemon/rnic/memory-region';
-import { PD } from '#daemon/rnic/protection-domain';
+import { MR } from '#daemon/rnic/memory/memory-region';
+import { PD } from '#daemon/rnic/memory/protection-domain';
 import { QP } from '#daemon/rnic/queue-pair';
-import { SRQ } from '#daemon/rnic/shared-receive-queue';
+import { CQ } from '#daemon/rnic/queues/completion-queue';
+import { SRQ } from '#daemon/rnic/queues/shared-receive-queue';
 import { NumberedList } from './numbered-list.ts';
 
 /** The owner of an object. */

@@ -1,5 +1,5 @@
 /** Memory of a client's process, accessed with process_vm_readv and process_vm_writev. */
-import type { MemoryBacking } from '#daemon/rnic/memory-backing';
+import type { MemoryBacking } from '#daemon/rnic/memory/memory-backing';
 import type { ProcessMemory } from '#native-bridge/libc/process-vm';
 
 /** The shortest page size of Linux. */

@@ -2,7 +2,7 @@
 import type { CommandReply, CommandRequest } from '#contract/protocol/commands';
 import { VerbsError } from '#contract/verbs/errors';
 import type { DeviceBackend } from '#daemon/host/device-backend';
-import { type MemoryBacking, ViewBacking } from '#daemon/rnic/memory-backing';
+import { type MemoryBacking, ViewBacking } from '#daemon/rnic/memory/memory-backing';
 import { giveProcess, giveShared, takeProcess, takeShared } from '../objects/charged-memory.ts';
 import type { ProcessAllocation } from '../objects/client-memory.ts';
 import { BufferObject, MrObject, MwObject, type PdObject } from './client-objects.ts';

@@ -8,7 +8,7 @@ import { gidBytes } from '#daemon/host/host-addresses';
 import { hostSystem } from '#daemon/host/links/system';
 import { RnicHost } from '#daemon/host/rnic-host';
 import { ROCE_PARTS } from '#daemon/host/roce/roce-parts';
-import { ViewBacking } from '#daemon/rnic/memory-backing';
+import { ViewBacking } from '#daemon/rnic/memory/memory-backing';
 import type { QP } from '#daemon/rnic/queue-pair';
 import { crc32 } from '#daemon/roce/wire/crc32';
 import { makeDatagram, writeDatagramHeaders } from '#daemon/roce/wire/datagram';

@@ -12,7 +12,7 @@ import type { HostCmEvent, HostId } from '#daemon/host/host-id';
 import { hostSystem } from '#daemon/host/links/system';
 import { RnicHost } from '#daemon/host/rnic-host';
 import { ClientContext } from '#daemon/ipc/verbs/client-context';
-import { ViewBacking } from '#daemon/rnic/memory-backing';
+import { ViewBacking } from '#daemon/rnic/memory/memory-backing';
 import type { QP } from '#daemon/rnic/queue-pair';
 import { DaemonRig } from '#test/support/daemon-rig';
 import { streamOf } from '#test/support/fpdu-stream';

@@ -9,7 +9,7 @@ import { MpaLayer } from '#daemon/iwarp/engine/mpa-layer';
 import { Stream } from '#daemon/iwarp/engine/stream';
 import type { StreamOptions } from '#daemon/iwarp/engine/stream-api';
 import { crc32c } from '#daemon/iwarp/wire/crc32c';
-import { ViewBacking } from '#daemon/rnic/memory-backing';
+import { ViewBacking } from '#daemon/rnic/memory/memory-backing';
 import type { QP } from '#daemon/rnic/queue-pair';
 import { drain, post } from '#test/support/fpdu-stream';
 import { bytesOf, hexOf } from '#test/support/hex';

@@ -85,7 +85,7 @@ const MEMORY_CANARIES: readonly Canary[] = [
   {
     bug: 'bytes that were fetched to send a message again serve the next one',
     rule: 'payload',
-    file: 'daemon/rnic/send-queue.js',
+    file: 'daemon/rnic/queues/send-queue.js',
     find: 'if (wqe.awaited)',
     replace: 'if (false)',
   },
@@ -106,7 +106,7 @@ const MEMORY_CANARIES: readonly Canary[] = [
   {
     bug: 'a queue pair in error keeps the shared receive that a message began to fill',
     rule: 'once',
-    file: 'daemon/rnic/receiver.js',
+    file: 'daemon/rnic/queues/receiver.js',
     find: 'if (queue.active)\n            this.#end(CQEStatus.wrFlushErr);',
     replace: '',
   },
@@ -120,7 +120,7 @@ const MEMORY_CANARIES: readonly Canary[] = [
   {
     bug: 'the loss of data after a completion is not noticed',
     rule: 'arrived',
-    file: 'daemon/rnic/completion-gate.js',
+    file: 'daemon/rnic/queues/completion-gate.js',
     find: 'if (backing.writeLost === true)\n                this.#writeLost = true;',
     replace: '',
   },

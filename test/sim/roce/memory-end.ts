@@ -2,9 +2,9 @@
 import { CQEStatus, QueueFlag, SQOpcode } from '#contract/protocol/queue-layout';
 import { QPState, QPType } from '#contract/verbs/enums';
 import type { RnicHost } from '#daemon/host/rnic-host';
-import type { CQ } from '#daemon/rnic/completion-queue';
 import type { QPModification } from '#daemon/rnic/qp-attributes';
 import type { QP } from '#daemon/rnic/queue-pair';
+import type { CQ } from '#daemon/rnic/queues/completion-queue';
 import {
   CompletionConsumer,
   ReceiveProducer,

@@ -8,7 +8,7 @@ import type { ClientMemory } from '#daemon/ipc/objects/client-memory';
 import { DeviceDirectory } from '#daemon/ipc/objects/device-directory';
 import { DEFAULT_QUOTAS, QuotaLedger } from '#daemon/ipc/objects/quotas';
 import { ClientContext } from '#daemon/ipc/verbs/client-context';
-import { ViewBacking } from '#daemon/rnic/memory-backing';
+import { ViewBacking } from '#daemon/rnic/memory/memory-backing';
 
 /** Memory that counts unreleased buffers. */
 class CountedMemory implements ClientMemory {

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { Completion } from '#daemon/rnic/completion-writer';
+import { Completion } from '#daemon/rnic/rings/completion-writer';
 
 it('a completion takes over every field of another', () => {
   const from = new Completion();

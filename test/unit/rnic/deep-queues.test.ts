@@ -1,11 +1,11 @@
 /** Queues that a client makes as deep as it may: one call handles a share of them. */
 import { describe, expect, it } from 'vitest';
 import { AsyncEventType, QPState, QPType, WCStatus } from '#contract/verbs/enums';
-import type { CQ } from '#daemon/rnic/completion-queue';
 import type { NicEffect } from '#daemon/rnic/effect';
 import type { QP } from '#daemon/rnic/queue-pair';
-import { TURN_ELEMENTS_MAX } from '#daemon/rnic/ring';
-import type { SRQ } from '#daemon/rnic/shared-receive-queue';
+import type { CQ } from '#daemon/rnic/queues/completion-queue';
+import type { SRQ } from '#daemon/rnic/queues/shared-receive-queue';
+import { TURN_ELEMENTS_MAX } from '#daemon/rnic/rings/ring';
 import { Fault } from '#daemon/rnic/wire-port';
 import { IndexRingClient } from '#test/support/index-ring-client';
 import { NicRig, NO_MESSAGE } from '#test/support/nic-rig';

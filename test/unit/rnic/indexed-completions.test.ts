@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import { CQEStatus, SQOpcode } from '#contract/protocol/queue-layout';
 import { AsyncEventType, WCOpcode, WCStatus } from '#contract/verbs/enums';
-import type { CQ } from '#daemon/rnic/completion-queue';
-import { Completion } from '#daemon/rnic/completion-writer';
 import { Nic } from '#daemon/rnic/nic';
+import type { CQ } from '#daemon/rnic/queues/completion-queue';
+import { Completion } from '#daemon/rnic/rings/completion-writer';
 import { IndexRingClient } from '#test/support/index-ring-client';
 
 const ring = (bytes: number): Uint8Array => new Uint8Array(bytes);

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { CQEStatus, QueueFlag, SQOpcode } from '#contract/protocol/queue-layout';
 import { Access, MWType } from '#contract/verbs/enums';
-import type { MW } from '#daemon/rnic/memory-window';
+import type { MW } from '#daemon/rnic/memory/memory-window';
 import { Fault } from '#daemon/rnic/wire-port';
 import {
   ALL_ACCESS,

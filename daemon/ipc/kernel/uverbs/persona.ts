@@ -7,7 +7,7 @@ import type { DeviceAttributes } from '#contract/verbs/attributes';
 import type { ErrnoCode } from '#contract/verbs/errors';
 import type { HostAddress } from '#daemon/host/host-addresses';
 import type { GidEntry, GidSource } from '#daemon/host/roce/gid-table';
-import type { MR } from '#daemon/rnic/memory-region';
+import type { MR } from '#daemon/rnic/memory/memory-region';
 
 /** Sizes of the private parts of a command, in bytes. */
 export interface PrivateBytes {

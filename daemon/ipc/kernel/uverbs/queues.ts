@@ -1,8 +1,8 @@
 /** Commands for completion channels, and the shared parts of completion and receive queues. */
 import { VerbsError } from '#contract/verbs/errors';
 import type { NewRings } from '#daemon/ipc/objects/queue-rings';
-import type { CQ } from '#daemon/rnic/completion-queue';
-import type { SRQ } from '#daemon/rnic/shared-receive-queue';
+import type { CQ } from '#daemon/rnic/queues/completion-queue';
+import type { SRQ } from '#daemon/rnic/queues/shared-receive-queue';
 import { bytesToTake } from '../event-queue.ts';
 import type { KernelReply } from '../kernel-file.ts';
 import type { Ring } from '../ring-mapping.ts';

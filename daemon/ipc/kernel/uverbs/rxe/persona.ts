@@ -2,7 +2,7 @@
 import { Access } from '#contract/verbs/enums';
 import { gidTable } from '#daemon/host/roce/gid-table';
 import { setUint64 } from '#daemon/ipc/kernel/struct-fields';
-import { REMOTE_ACCESS } from '#daemon/rnic/memory-region';
+import { REMOTE_ACCESS } from '#daemon/rnic/memory/memory-region';
 import { UverbsCommandNumber as N, QueryDevice, QueryPort } from '../layouts.ts';
 import type { Persona } from '../persona.ts';
 import { RxeLimit } from './limits.ts';

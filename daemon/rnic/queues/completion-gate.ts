@@ -1,0 +1,341 @@
+/**
+ * Holds completions back until their data is in the owner's memory, as a completion promises.
+ *
+ * Segments that a backing gathers into one transfer are written (`settle`) before anything
+ * succeeds: a receive that is complete meanwhile waits for that. Where writes take time (agent
+ * tier), a completion waits for them, and later ones wait for it. If the memory is gone, every later
+ * completion fails, and the QP enters the error state.
+ */
+import { assert } from '#base/assert';
+import { CQEStatus, SQOpcode } from '#contract/protocol/queue-layout';
+import { type Cause, MEMORY_GONE } from '../failure-cause.ts';
+import { KeptPieces, type PieceKind } from '../memory/kept-pieces.ts';
+import type { MemoryBacking } from '../memory/memory-backing.ts';
+import { countCompletion, type NicCounters } from '../nic-counters.ts';
+import { Completion } from '../rings/completion-writer.ts';
+import type { CQ } from './completion-queue.ts';
+
+/** Operations whose completion promises that data is in the program's memory. */
+const DATA_OPCODES: ReadonlySet<number> = new Set([
+  SQOpcode.receive,
+  SQOpcode.read,
+  SQOpcode.readLocalInv,
+  SQOpcode.fetchAndAdd,
+  SQOpcode.compAndSwap,
+]);
+
+/** Entries of waiting completions that are kept for reuse. */
+const HELD_KEPT_MAX = 256;
+
+/** Waiting completions at which a flush pauses: they will be written in one turn. */
+const HELD_FLUSHED_MAX = 4096;
+
+/** A waiting completion. */
+interface HeldCompletion {
+  cq: CQ;
+  readonly completion: Completion;
+  /** False for one that the program gets only if it fails: its work request is unsignalled. */
+  reported: boolean;
+  /** Unwritten pieces that precede it. */
+  pieces: number;
+}
+
+/** A piece that did not reach its memory. */
+interface LostPiece {
+  /** Pieces that precede it. */
+  readonly index: number;
+  readonly kind: PieceKind;
+}
+
+/** The queue pair of a gate. */
+export interface GateUser {
+  readonly qpn: number;
+  found: Cause | undefined;
+  /** Asks for a call of `release` once memory is ready. */
+  awaitWrites(): void;
+  /** Accepted data did not reach its memory. `kind` is undefined if a completion reports the loss. */
+  handleLoss(kind: PieceKind | undefined): void;
+  /** The completion of the oldest ended receive was written to its queue, or lost. */
+  handleReported(): void;
+  /** A receive could not complete: its completion queue is full. */
+  handleFullQueue(): void;
+  /** Called with each completion in error before it is written. */
+  handleFailed(completion: Completion): void;
+}
+
+/** Shared by gates that never waited; both stay empty. */
+const NONE_WRITING = new Set<MemoryBacking>();
+const NONE_HELD: HeldCompletion[] = [];
+
+/** Scratch for every gate: refilled for each report. */
+const COMPLETION = new Completion();
+
+export class CompletionGate {
+  /** Backings that this QP wrote to and that had writes pending at the last check. */
+  #writing: Set<MemoryBacking> = NONE_WRITING;
+  #writeLost = false;
+  /** Kind of the data placed from now on. */
+  kind: PieceKind = 'write';
+  /** The backing that buffers segments of this QP, if any. */
+  #keeper: MemoryBacking | undefined = undefined;
+  #pieces: KeptPieces | undefined = undefined;
+  /** The first `#heldCount` wait; the rest are kept for reuse. */
+  #held = NONE_HELD;
+  #heldCount = 0;
+  /** True if a waiting completion promises data. Cached: a search for each report is too slow. */
+  #holdsData = false;
+  readonly #user: GateUser;
+  readonly #counters: NicCounters;
+
+  constructor(user: GateUser, counters: NicCounters) {
+    this.#user = user;
+    this.#counters = counters;
+  }
+
+  /** Fill in before each `report` or `reportLoss`, except for `qpn`. */
+  get completion(): Completion {
+    return COMPLETION;
+  }
+
+  /** Completions that wait. */
+  get heldCount(): number {
+    return this.#heldCount;
+  }
+
+  /** True while segments are buffered: nothing may succeed before they are written. */
+  get keeps(): boolean {
+    return this.#keeper !== undefined;
+  }
+
+  /** True while writes to memory are unconfirmed. */
+  get waits(): boolean {
+    return this.#writing.size > 0;
+  }
+
+  // RDMAP-7.1-02: detects the loss of a Write even if nothing follows it.
+  /** Records a backing whose writes take time. */
+  wrote(backing: MemoryBacking): void {
+    if (this.#writing === NONE_WRITING) this.#writing = new Set();
+    this.#writing.add(backing);
+    this.#user.awaitWrites();
+  }
+
+  /**
+   * Buffers a segment of `kind` in `backing`, after writing segments buffered in another one, in
+   * stream order. Returns false if those were lost or the memory of this one is gone.
+   */
+  keep(
+    backing: MemoryBacking,
+    offset: number,
+    bytes: Uint8Array,
+    start: number,
+    length: number,
+  ): boolean {
+    this.#pieces ??= new KeptPieces();
+    const pieces = this.#pieces;
+    if (this.#keeper !== backing || pieces.full) {
+      if (!this.settle()) return false;
+      this.#keeper = backing;
+    }
+    if (backing.writeLater?.(offset, bytes, start, length, this) !== true) return false;
+    pieces.add(this.kind, offset, bytes, start, length);
+    return true;
+  }
+
+  // RDMAP-5.2.2-04, RDMAP-5.5-04, RDMAP-5.5-05: only data that is in place may be reported.
+  /** Writes all buffered segments. Returns false, with the queue pair failed, if memory is gone. */
+  settle(): boolean {
+    const keeper = this.#keeper;
+    if (keeper === undefined) return true;
+    const lost = this.#writeKept(keeper);
+    const reported = lost !== undefined && this.#failHeld(lost);
+    this.#forgetPieces();
+    if (this.#heldCount > 0 && !this.release()) this.#user.awaitWrites();
+    if (lost !== undefined) this.#user.handleLoss(reported ? undefined : lost.kind);
+    return lost === undefined;
+  }
+
+  /** Pieces were written: completions that still wait for slow memory wait for none of the next ones. */
+  #forgetPieces(): void {
+    this.#pieces?.clear();
+    // Completions held since earlier pieces, possibly many, already have a count of 0.
+    for (let index = this.#heldCount - 1; index >= 0; index -= 1) {
+      const held = this.#held[index] as HeldCompletion;
+      if (held.pieces === 0) break;
+      held.pieces = 0;
+    }
+  }
+
+  /** Returns the first lost piece, if any. */
+  #writeKept(keeper: MemoryBacking): LostPiece | undefined {
+    this.#keeper = undefined;
+    if (keeper.flush?.(this) !== false || this.#pieces === undefined) return;
+    const index = this.#pieces.writeEach(keeper);
+    const kind = this.#pieces.kindOf(index);
+    return kind === undefined ? undefined : { index, kind };
+  }
+
+  /**
+   * Writes `completion` to `cq`, now or once the data before it is in place. False if `cq` is full.
+   */
+  report(cq: CQ): boolean {
+    COMPLETION.qpn = this.#user.qpn;
+    if (this.#keeper === undefined && this.#writing.size === 0) return this.#push(cq, COMPLETION);
+    if (this.#keeper !== undefined) this.#keep(cq, true);
+    else this.#hold(cq, true);
+    return true;
+  }
+
+  /** Counts `count` flushed work requests as lost after a completion found `cq` full. */
+  lose(cq: CQ, count: number): void {
+    this.#counters.completions += count;
+    this.#counters.flushes += count;
+    cq.lose(count);
+  }
+
+  /** True once so many completions wait that a flush must pause. */
+  get full(): boolean {
+    return this.#heldCount >= HELD_FLUSHED_MAX;
+  }
+
+  /**
+   * Like `report`, for unsignalled work: its completion is written only if its data is lost. Only
+   * the first one that promises data can be blamed, so at most one such is held.
+   */
+  reportLoss(cq: CQ): void {
+    if (this.#writing.size === 0 || this.#holdsData || !promisesData(COMPLETION)) return;
+    COMPLETION.qpn = this.#user.qpn;
+    this.#hold(cq, false);
+  }
+
+  #hold(cq: CQ, reported: boolean): void {
+    this.#keep(cq, reported);
+    if (!this.release()) this.#user.awaitWrites();
+  }
+
+  #keep(cq: CQ, reported: boolean): void {
+    if (this.#held === NONE_HELD) this.#held = [];
+    let held = this.#held[this.#heldCount];
+    if (held === undefined) {
+      held = { cq, completion: new Completion(), reported, pieces: 0 };
+      this.#held.push(held);
+    }
+    held.cq = cq;
+    held.reported = reported;
+    held.pieces = this.#keeper === undefined ? 0 : (this.#pieces?.count ?? 0);
+    held.completion.copy(COMPLETION);
+    this.#heldCount += 1;
+    this.#holdsData ||= promisesData(COMPLETION);
+  }
+
+  #push(cq: CQ, completion: Completion): boolean {
+    countCompletion(this.#counters, completion.status);
+    if (completion.status !== CQEStatus.success) this.#user.handleFailed(completion);
+    const pushed = cq.push(completion);
+    if (completion.opcode === SQOpcode.receive) {
+      this.#user.handleReported();
+      if (!pushed) this.#user.handleFullQueue();
+    }
+    return pushed;
+  }
+
+  /** True while the memory of this QP accepts no more writes: see `MemoryBacking.congested`. */
+  get congested(): boolean {
+    if (this.#writing.size === 0) return false;
+    for (const backing of this.#writing) {
+      if (backing.pendingWrites > 0 && backing.congested === true) return true;
+    }
+    return false;
+  }
+
+  /** Throws `InvariantError` when a completion waits for nothing. */
+  assertInvariants(): void {
+    const waits = this.#writing.size > 0 || this.#keeper !== undefined;
+    assert(this.#heldCount === 0 || waits, 'held completions without a pending write');
+    const pieces = this.#pieces?.count ?? 0;
+    assert(pieces === 0 || this.#keeper !== undefined, 'pieces without a backing');
+  }
+
+  #stillWriting(): boolean {
+    for (const backing of this.#writing) {
+      if (backing.pendingWrites > 0) continue;
+      this.#writing.delete(backing);
+      if (backing.writeLost === true) this.#writeLost = true;
+    }
+    return this.#writing.size > 0;
+  }
+
+  /** Writes the waiting completions unless a write is pending. Returns true if none is. */
+  release(): boolean {
+    if (this.#keeper !== undefined || this.#stillWriting()) return false;
+    const lost = this.#writeLost;
+    this.#writeLost = false;
+    if (lost) this.#failHeld(undefined);
+    for (let index = 0; index < this.#heldCount; index += 1) {
+      const { cq, completion, reported } = this.#held[index] as HeldCompletion;
+      if (reported || completion.status !== CQEStatus.success) this.#push(cq, completion);
+    }
+    this.#holdNone();
+    if (this.#held.length > HELD_KEPT_MAX) this.#held.length = HELD_KEPT_MAX;
+    if (lost) this.#user.handleLoss(undefined);
+    return true;
+  }
+
+  /**
+   * Ends all waiting because the queue pair closes or resets. With `flush`, waiting completions are
+   * written as flushed, since it is unknown whether their data is in place; otherwise they are
+   * dropped.
+   */
+  end(flush: boolean): void {
+    this.#keeper?.flush?.(this);
+    this.#keeper = undefined;
+    this.#pieces?.clear();
+    this.#writing.clear();
+    this.#writeLost = false;
+    if (flush) {
+      for (let index = 0; index < this.#heldCount; index += 1) {
+        const { completion: one, reported } = this.#held[index] as HeldCompletion;
+        if (one.status !== CQEStatus.success || !reported) continue;
+        one.status = CQEStatus.wrFlushErr;
+        one.lengthBytes = 0;
+      }
+      this.release();
+    }
+    this.#holdNone();
+  }
+
+  #holdNone(): void {
+    this.#heldCount = 0;
+    this.#holdsData = false;
+  }
+
+  /**
+   * Fails completions after a lost piece, or all of them if it is unknown which piece was lost. The first
+   * one that promises data reports the memory error, unless the lost data is no receive's; the others
+   * are flushed. Returns true if one reports it.
+   */
+  #failHeld(lost: LostPiece | undefined): boolean {
+    let blamed = false;
+    this.#user.found = MEMORY_GONE;
+    this.#holdsData = false;
+    const blames = lost === undefined || lost.kind === 'receive';
+    for (let index = 0; index < this.#heldCount; index += 1) {
+      const { completion: one, pieces } = this.#held[index] as HeldCompletion;
+      if (one.status !== CQEStatus.success) continue;
+      if (lost !== undefined && pieces <= lost.index) {
+        this.#holdsData ||= promisesData(one);
+        continue;
+      }
+      const blame: boolean = blames && !blamed && promisesData(one);
+      one.status = blame ? CQEStatus.locProtErr : CQEStatus.wrFlushErr;
+      one.lengthBytes = 0;
+      blamed ||= blame;
+    }
+    return blamed;
+  }
+}
+
+/** True for work that writes to the program's memory. */
+function promisesData({ status, opcode, lengthBytes }: Completion): boolean {
+  return status === CQEStatus.success && lengthBytes > 0 && DATA_OPCODES.has(opcode);
+}

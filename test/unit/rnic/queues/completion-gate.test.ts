@@ -1,0 +1,142 @@
+import { describe, expect, it } from 'vitest';
+import { CQEStatus, Notify, SQOpcode } from '#contract/protocol/queue-layout';
+import { newCounters } from '#daemon/rnic/nic-counters';
+import { CompletionGate } from '#daemon/rnic/queues/completion-gate';
+import { CQ } from '#daemon/rnic/queues/completion-queue';
+import type { Completion } from '#daemon/rnic/rings/completion-writer';
+import { SlowBacking } from '#test/support/nic-rig';
+
+/** Completions that wait, and those after them. */
+const HELD = 100_000;
+const LATER = 500;
+/** Runs of which the cheapest counts: a collection of garbage belongs to none. */
+const RUNS = 3;
+
+/** A gate before memory that has a write pending, and what its completion queue gets. */
+function waitingGate() {
+  const written: [wrId: number, status: CQEStatus][] = [];
+  const writer = {
+    count: 1,
+    bytes: new Uint8Array(),
+    write: ({ wrIdLo, status }: Completion) => {
+      written.push([wrIdLo, status]);
+      return true;
+    },
+    armed: () => Notify.none,
+    disarm: () => undefined,
+    untaken: () => ({ count: 0, successes: 0 }),
+  };
+  const cq = new CQ({ writer, tag: undefined }, { push: () => undefined }, () => undefined);
+  const user = {
+    qpn: 1,
+    awaitWrites: () => undefined,
+    handleLoss: () => undefined,
+    handleReported: () => undefined,
+    handleFullQueue: () => undefined,
+    found: undefined,
+    handleFailed: () => undefined,
+  };
+  const gate = new CompletionGate(user, newCounters());
+  const memory = new SlowBacking(new Uint8Array(8));
+  memory.write(0, new Uint8Array(1), 0, 1);
+  gate.wrote(memory);
+  const fill = (opcode: SQOpcode, wrId: number): void => {
+    gate.completion.opcode = opcode;
+    gate.completion.status = CQEStatus.success;
+    gate.completion.wrIdLo = wrId;
+    gate.completion.lengthBytes = 4;
+  };
+  const send = (wrId: number): void => {
+    fill(SQOpcode.send, wrId);
+    gate.report(cq);
+  };
+  /** An unsignalled one. */
+  const read = (wrId: number): void => {
+    fill(SQOpcode.read, wrId);
+    gate.reportLoss(cq);
+  };
+  return { gate, memory, written, send, read };
+}
+
+function times(count: number, run: (wrId: number) => void): void {
+  for (let wrId = 0; wrId < count; wrId += 1) run(wrId);
+}
+
+/** Processor time of `run`, in microseconds. */
+function cost(run: () => void): number {
+  const before = process.cpuUsage();
+  run();
+  const { user, system } = process.cpuUsage(before);
+  return user + system;
+}
+
+/** The cheapest of several runs, each of which begins anew; `run` returns its cost. */
+function leastOf(run: () => number): number {
+  return Math.min(...Array.from({ length: RUNS }, run));
+}
+
+describe('after many completions that wait for memory', () => {
+  /** What it costs to look at each of those that wait, for each that comes. */
+  const visits = () => {
+    const held = Array.from({ length: HELD }, (_, pieces) => ({ pieces }));
+    let unwritten = 0;
+    const took = cost(() =>
+      times(LATER, () => {
+        for (const { pieces } of held) if (pieces === 0) unwritten += 1;
+      }),
+    );
+    expect(unwritten).toBe(LATER);
+    return took;
+  };
+
+  it('unsignalled work is not compared with each of them', () => {
+    const unsignalled = leastOf(() => {
+      const { gate, send, read } = waitingGate();
+      times(HELD, send);
+      const took = cost(() => times(LATER, read));
+      expect(gate.heldCount).toBe(HELD + 1);
+      return took;
+    });
+    expect(unsignalled).toBeLessThan(visits() / 4);
+  });
+
+  it('data for other memory does not visit each of them', () => {
+    const settled = leastOf(() => {
+      const { gate, send } = waitingGate();
+      const other = new SlowBacking(new Uint8Array(8));
+      Object.assign(other, { writeLater: () => true, flush: () => true });
+      times(HELD, send);
+      const took = cost(() =>
+        times(LATER, (wrId) => {
+          gate.keep(other, 0, new Uint8Array(1), 0, 1);
+          send(wrId);
+          gate.settle();
+        }),
+      );
+      expect(gate.heldCount).toBe(HELD + LATER);
+      return took;
+    });
+    expect(settled).toBeLessThan(visits() / 4);
+  });
+});
+
+describe('unsignalled work whose memory is lost', () => {
+  it('is blamed for a loss once, and anew after each opening', () => {
+    const { gate, memory, written, send, read } = waitingGate();
+    for (const lost of [true, false, true]) {
+      send(1);
+      read(2);
+      read(3);
+      memory.pendingWrites = 0;
+      memory.writeLost = lost;
+      expect(gate.release()).toBe(true);
+      memory.pendingWrites = 1;
+      gate.wrote(memory);
+    }
+    const failed = [
+      [1, CQEStatus.wrFlushErr],
+      [2, CQEStatus.locProtErr],
+    ];
+    expect(written).toEqual([...failed, [1, CQEStatus.success], ...failed]);
+  });
+});
