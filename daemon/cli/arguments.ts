@@ -1,4 +1,4 @@
-/** Parsers of option values. Each throws an `InvalidArgumentError` that says which values are valid. */
+/** Parsers of option values. Each throws an `InvalidArgumentError` that names the valid values. */
 import { isIP } from 'node:net';
 import { InvalidArgumentError } from 'commander';
 import type { WireOptions } from '#contract/verbs/provider';
@@ -64,7 +64,7 @@ export function parseFpduSize(text: string): 'emss' | 'large' | number {
   return wholeNumber(MULPDU_MIN_BYTES, ULPDU_SEND_MAX_BYTES)(text);
 }
 
-/** An error's message without its code: the reader typed the value and sees it in the message. */
+/** An error's message without its code; it quotes the typed value. */
 function reasonOf(error: unknown): string {
   return failureText(error).replace(/ \(E[A-Z]+\)$/, '');
 }

@@ -1,7 +1,7 @@
 /** An example of every command, for `--help` and the manual page. */
 import type { Command } from 'commander';
 
-/** A command line that works as it stands, or next to the one that it names. */
+/** A command line that works as it stands, or together with the one that it names. */
 export interface CommandExample {
   readonly title: string;
   readonly line: string;
@@ -115,7 +115,7 @@ export function examplesOf(words: readonly string[]): readonly CommandExample[] 
   return EXAMPLES[words.slice(1).join(' ')] ?? [];
 }
 
-/** Puts the examples at the end of the help of `command` and of all below it. */
+/** Appends the examples to the help of `command` and its subcommands. */
 export function addExamples(command: Command, above: readonly string[] = []): void {
   const words = [...above, command.name()];
   const examples = examplesOf(words);

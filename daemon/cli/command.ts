@@ -1,4 +1,4 @@
-/** Runs the `iwarpd` command, and turns a failure into one line and an exit status. */
+/** Runs the `iwarpd` command; reports a failure as one line and an exit status. */
 import {
   CommandFailure,
   failureText,
@@ -27,7 +27,7 @@ async function main(): Promise<void> {
   process.channel?.unref();
   await endWithNpm(process.env);
   try {
-    // Loaded here: most of the time until then is this, and a signal meanwhile counts.
+    // Loaded here, after the signal handlers: it takes most of the time until a command runs.
     const { runCommandLine } = await import('./program.ts');
     await runCommandLine(process.argv.slice(2), {
       output: STANDARD_OUTPUT,
@@ -35,7 +35,7 @@ async function main(): Promise<void> {
     });
   } catch (error) {
     const status = statusOf(error);
-    // A request that was given up may still wait for an answer, and would keep the process.
+    // An abandoned request may still wait for a reply and keep the process alive.
     if (interruption.signal.aborted) process.exit(status);
     process.exitCode = status;
   }

@@ -1,4 +1,4 @@
-/** Options that describe a daemon, declared once for the commands that start one: `start` and `run`. */
+/** Options that describe a daemon, shared by the commands that start one: `start` and `run`. */
 import { Command, InvalidArgumentError, Option } from 'commander';
 import { NETWORKS } from '#contract/protocol/ipc-admin';
 import type { DaemonOptions } from '../main/config.ts';
@@ -82,7 +82,7 @@ export function addDaemonOptions(command: Command): void {
   );
 }
 
-/** The names of the values of `addDaemonOptions`, as in `DaemonArguments`. */
+/** The names of the given values among `addDaemonOptions`, as in `DaemonArguments`. */
 export function givenDaemonOptions(given: DaemonArguments): string[] {
   const known = new Command();
   addDaemonOptions(known);
@@ -141,7 +141,7 @@ export function socketOption(): Option {
   });
 }
 
-/** Wire options, `whose` connections' they are. */
+/** Wire options; `whose` says for which connections. */
 export function addWireOptions(command: Command, whose: string): void {
   command
     .option('--mpa-revision <1|2>', `MPA revision ${whose} (default: 2)`, parseMpaRevision)

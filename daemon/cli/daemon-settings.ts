@@ -1,4 +1,4 @@
-/** The settings of a daemon: those of the configuration file, overridden by the command line. */
+/** The settings of a daemon: the configuration file, overridden by the command line. */
 import { readFileSync } from 'node:fs';
 import type { NetworkReach } from '#contract/protocol/ipc-admin';
 import { CommandFailure, failureText, fileFailureText, usageFailure } from '../console/failure.ts';
@@ -23,14 +23,14 @@ type DeviceOptions = NonNullable<DaemonOptions['devices']>[number];
 export interface DaemonSettings {
   readonly options: DaemonOptions;
   readonly config: DaemonConfig;
-  /** The error to report for one of starting the daemon: it may be about an option. */
+  /** The error to report if starting the daemon fails with `error`: it may concern an option. */
   failure(error: unknown): unknown;
 }
 
 /**
- * The settings that the command line and its configuration file describe; those of the command,
- * `own`, override both, and `network` is used if neither names one. CommandFailure names the wrong
- * option, and the line of the file.
+ * The settings in the command line and its configuration file. Those of the command, `own`, override
+ * both; `network` applies if neither specifies one. CommandFailure names the wrong option, and the
+ * line of the file.
  */
 export function daemonSettings(
   given: DaemonArguments,
@@ -42,13 +42,13 @@ export function daemonSettings(
   return {
     options,
     config: checkedConfig(options, file),
-    // A fault may name what only the devices show to be wrong.
+    // A fault may name devices that do not exist.
     failure: (error) =>
       fieldOf(error) === undefined ? error : optionFailure(error, options, file),
   };
 }
 
-/** The log in `file`, else on standard error. CommandFailure if the file cannot be opened. */
+/** The log in `file`, otherwise on standard error. CommandFailure if the file cannot be opened. */
 export function openLog(file: string | undefined, format: DaemonConfig['logFormat']): LogStream {
   if (file === undefined) return standardErrorLog(format);
   try {
@@ -75,7 +75,7 @@ function checkedConfig(options: DaemonOptions, file: ConfigFile | undefined): Da
   }
 }
 
-/** An error about options names the file, if there is one, and the place of a field in it. */
+/** Adds the file and the position in it to an error about an option of the file. */
 function optionFailure(
   error: unknown,
   options: DaemonOptions,
@@ -84,13 +84,13 @@ function optionFailure(
   if (file === undefined) return new CommandFailure(failureText(error), { cause: error });
   const field = fieldOf(error);
   const name = field?.[0] as keyof DaemonOptions | undefined;
-  // The command line has options, too.
+  // The option may come from the command line.
   const own = name !== undefined && file.options[name] === options[name];
   const place = own && field !== undefined ? `:${placeOfField(file.text, field)}` : '';
   return new CommandFailure(`${file.path}${place}: ${failureText(error)}`, { cause: error });
 }
 
-/** The options in the file, overridden by those on the command line. */
+/** The options of the file, overridden by the command line. */
 function daemonOptions(given: DaemonArguments, file: DaemonOptions): DaemonOptions {
   const { device, logLevel, logFormat, fault, memoryTier, network, loopback } = given;
   const http = httpOptions(given, file.http);
@@ -125,7 +125,7 @@ function daemonOptions(given: DaemonArguments, file: DaemonOptions): DaemonOptio
   };
 }
 
-/** Those of the file stay; what is no list is refused later. */
+/** Adds to the faults of the file; a value that is no list is rejected later. */
 function withFaults(
   inFile: DaemonOptions['faults'],
   given: readonly GivenFault[],
@@ -151,7 +151,7 @@ function httpOptions(given: DaemonArguments, file: DaemonOptions['http']): HttpO
   };
 }
 
-/** The token is read once: the file may be a pipe. */
+/** Reads the token once: the file may be a pipe. */
 function tokenOptions(tokenFile: string): Pick<HttpOptions, 'token' | 'tokenFile'> {
   return { token: readTokenFile(tokenFile), tokenFile };
 }

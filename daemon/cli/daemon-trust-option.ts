@@ -4,7 +4,7 @@ import { ALLOW_DAEMON_VARIABLE, parseUid } from '#verbs-api/client/daemon-trust'
 
 /**
  * Adds the option to `program`'s commands. It sets the environment variable that every client in
- * this process reads and that programs under `run` inherit.
+ * this process reads and programs under `run` inherit.
  */
 export function addDaemonTrustOption(program: Command): void {
   for (const command of commandsOf(program)) {

@@ -1,6 +1,6 @@
 /**
- * `npm run demo`: two RNICs in this process, one connection, and the wire traffic of each verb,
- * line by line, up to the Terminate that a write to an invalidated STag causes.
+ * `npm run demo`: two RNICs in this process, one connection, and the wire traffic of each verb, line
+ * by line, up to the Terminate caused by a write to an invalidated STag.
  *
  * Exits with status 0 only if every step succeeded.
  */
@@ -32,7 +32,7 @@ const LEFT_ADDRESS = '127.0.0.2';
 const RIGHT_ADDRESS = '127.0.0.3';
 const REGION_BYTES = 4096;
 const STEP_TIMEOUT_MS = 10_000;
-/** Messages that must have passed by the end. */
+/** Messages that must have been on the wire by the end. */
 const MESSAGES = ['Send', 'Write', 'Read Request', 'Read Response', 'Send with Invalidate'];
 
 const carried: string[] = [];

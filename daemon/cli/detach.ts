@@ -1,7 +1,7 @@
 /**
- * `iwarpd start --detach`: a daemon in a session of its own, and a command that ends once it is ready.
- * The daemon's standard error is its log. It prints the reason of a start that failed on its standard output,
- * too: the log may be on a full disk.
+ * `iwarpd start --detach`: a daemon in a session of its own, and a command that exits once it is ready.
+ * The daemon's standard error is its log. If a start fails, the daemon also prints the reason on its
+ * standard output, since the log may be on a full disk.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs';
@@ -12,28 +12,28 @@ import type { DaemonReady } from '../main/daemon.ts';
 import { DETACHED_VARIABLE, reportedFailure } from './detached-failure.ts';
 import { readyLine, type StartArguments, startSettings } from './start.ts';
 
-/** A log names programs and peers. */
+/** The log contains names of programs and peers. */
 const LOG_MODE = 0o600;
-/** Far more than the ready line of a daemon with every device that it may have. */
+/** Far more than the ready line of a daemon with the maximum of devices. */
 const READY_MAX_CHARACTERS = 1024 * 1024;
-/** The end of the log that is searched for the reason of a failure. */
+/** The part at the end of the log in which to search for the reason of a failure. */
 const LOG_END_BYTES = 64 * 1024;
-/** How the last words of a process begin: a command's reason, or an error of Node. */
+/** The start of a process's last message: a command's reason, or an error of Node. */
 const FAILURE = /^(?:iwarpd: |(?=\w*Error\b.*:))(.*)$/gm;
 
-/** A daemon that was started. */
+/** A started daemon. */
 interface Started {
   /** Its ready line, as JSON. */
   readonly ready: string;
 }
 
-/** Starts the daemon. CommandFailure with the daemon's own reason and status if it does not get ready. */
+/** Starts the daemon. CommandFailure with the daemon's reason and status if it does not get ready. */
 export async function runDetached(
   given: StartArguments,
   output: Output,
   signal: AbortSignal,
 ): Promise<void> {
-  // Reports a wrong option, too, before anything is started.
+  // Also reports a wrong option before anything is started.
   const { socketPath } = startSettings(given).config;
   preparePlace(socketPath);
   const path = given.logFile ?? `${socketPath.replace(/\.sock$/, '')}.log`;
@@ -49,7 +49,7 @@ export async function runDetached(
   }
 }
 
-/** Only a file of this user: the directory may be one in which others can create files, too. */
+/** Opens a file of this user only: others may be able to create files in the directory, too. */
 function openLogFile(path: string): number {
   try {
     const { O_APPEND, O_CREAT, O_NOFOLLOW, O_RDWR } = constants;
@@ -84,7 +84,7 @@ async function startChild(log: number, before: number, signal: AbortSignal): Pro
   }
 }
 
-/** This command's own words, for a daemon in the foreground whose log is its standard error. */
+/** This command's arguments, changed to those of a foreground daemon that logs to standard error. */
 function daemonWords(words: readonly string[]): string[] {
   const [, script = '', ...rest] = words;
   const end = rest.indexOf('--detach');
@@ -110,7 +110,7 @@ function readyOf(child: ChildProcess, log: number, before: number): Promise<Star
   });
 }
 
-/** The reason in what the daemon has written to its log. */
+/** The reason of the failure in the daemon's log. */
 function failureIn(log: number, before: number): string | undefined {
   const end = fstatSync(log).size;
   const from = Math.max(before, end - LOG_END_BYTES);

@@ -1,10 +1,10 @@
-/** Why a detached daemon has not started, from it to the command that waits. */
+/** Passes the reason why a detached daemon failed to the waiting command. */
 import { jsonLine, type Output } from '../console/output.ts';
 
-/** Is set for the daemon, so that it prints the reason. */
+/** Set for the daemon, so that it prints the reason. */
 export const DETACHED_VARIABLE = 'IWARPD_DETACHED';
 
-/** In the daemon: prints why it ends. */
+/** In the daemon: prints why it exits. */
 export function reportToStarter(
   failure: string,
   environment: NodeJS.ProcessEnv,
@@ -13,7 +13,7 @@ export function reportToStarter(
   if (environment[DETACHED_VARIABLE] !== undefined) output.line(jsonLine({ failure }));
 }
 
-/** The reason that a daemon with this output has printed; undefined for a ready line, or less than a line. */
+/** The reason in the daemon's output; undefined for a ready line, or less than a line. */
 export function reportedFailure(text: string): string | undefined {
   const [line = '', rest] = text.split('\n', 2);
   if (rest === undefined) return undefined;

@@ -1,4 +1,4 @@
-/** Names of a running daemon's devices on the command line. */
+/** Checks names of a running daemon's devices on the command line. */
 import { queryDaemon } from '#verbs-api/client/daemon-query';
 import { didYouMean } from '../console/closest.ts';
 import { CommandFailure } from '../console/failure.ts';
@@ -15,7 +15,7 @@ export function noSuchDevice(name: string, names: readonly string[]): CommandFai
   return wrongDevice(`no device ${name}${didYouMean(name, names)}`, names);
 }
 
-/** A failure with the devices that can be chosen. */
+/** A failure that lists the available devices. */
 export function wrongDevice(reason: string, names: readonly string[]): CommandFailure {
   return new CommandFailure(
     `${reason}; the daemon has ${names.join(', ')}; see \`iwarpd devices\``,

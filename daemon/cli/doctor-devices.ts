@@ -33,9 +33,9 @@ export interface RealDevice {
 /** `loaded` or built in; `available` to modprobe; `absent` from this kernel. */
 export type ModuleState = 'loaded' | 'available' | 'absent';
 
-/** What every device needs, in order of dependency. */
+/** Modules that every device needs, in order of dependency. */
 const COMMON_MODULES = ['ib_core', 'ib_uverbs', 'rdma_cm', 'rdma_ucm'] as const;
-/** Makes a device out of any network interface. */
+/** Turns any network interface into a device. */
 const SOFT_IWARP = 'siw';
 /** Registered memory is locked: RDMA programs need more than a few pages. */
 const MEMLOCK_MIN_BYTES = 64 * 1024 * 1024;
@@ -85,7 +85,7 @@ export function judgeModules(modules: ReadonlyMap<string, ModuleState>): Finding
       ? { state: 'ok', text, fix: `modprobe ${SOFT_IWARP} for a real device without hardware` }
       : { state: 'ok', text };
   }
-  // Some modules without the others are a fault; none at all is a machine without RDMA.
+  // Only some modules loaded is a fault; none at all is a machine without RDMA.
   const state = loaded.length === 0 ? 'info' : 'warn';
   const lists = [
     available.length === 0 ? [] : `not loaded: ${available.join(', ')}`,
@@ -157,7 +157,7 @@ export function judgeDevices(devices: readonly RealDevice[]): Finding {
   return { state: 'ok', text };
 }
 
-/** Whether the native bridge can load rdma-core, and which devices that lists. */
+/** Whether the native bridge can load rdma-core, and which devices rdma-core lists. */
 async function examineBridge(): Promise<Finding> {
   const devices = readRealDevices('/').map(({ name }) => name);
   try {
@@ -171,7 +171,7 @@ async function examineBridge(): Promise<Finding> {
   }
 }
 
-/** Judges which of the kernel's devices the bridge sees, or why it sees none. */
+/** Judges which of the kernel's devices the bridge lists, or why it lists none. */
 export function judgeBridge(
   devices: readonly string[],
   bridge: { readonly version: string; readonly seen: readonly string[] } | { failure: string },

@@ -1,4 +1,4 @@
-/** Checks for what `iwarpd run` and real devices need: the preload library and rdma-core. */
+/** Checks for the requirements of `iwarpd run` and real devices: the preload library and rdma-core. */
 import { existsSync, readdirSync, realpathSync } from 'node:fs';
 import { join } from 'node:path';
 import { failureText } from '../console/failure.ts';
@@ -69,10 +69,10 @@ function releaseOf(names: readonly string[], library: string): string | undefine
   return undefined;
 }
 
-/** What programs see with the help of a provider of rdma-core. */
+/** The devices that programs see through a provider of rdma-core. */
 const SEEN_BY_PROVIDER = { siw: 'iWARP device', rxe: 'RoCE device' } as const;
 
-/** The driver file of the provider names a library, which must exist with the suffix of the release. */
+/** The provider's driver file names a library, which must exist with the suffix of the release. */
 function examineProvider(provider: keyof typeof SEEN_BY_PROVIDER): Finding {
   const driver = existsSync(`/etc/libibverbs.d/${provider}.driver`);
   const folders = libraryFolders().map((folder) => join(folder, 'libibverbs'));

@@ -1,15 +1,15 @@
-/** The check for RoCE with other hosts: UDP's port, and room for what comes. */
+/** The check for RoCE with other hosts: the UDP port and its receive buffer. */
 import { existsSync } from 'node:fs';
 import { failureCode, failureText } from '../console/failure.ts';
 import { hostAddresses, primaryAddress } from '../host/host-addresses.ts';
 import type { Finding } from './doctor-finding.ts';
 
 const ROCE_PORT = 4791;
-/** What the link of a RoCE device asks for; the kernel doubles what it grants. */
+/** Receive buffer that the link of a RoCE device requests; the kernel doubles what it grants. */
 const BUFFER_BYTES = 4_194_304;
 const RXE_MODULE = '/sys/module/rdma_rxe';
 
-/** Tries the port on the address that other hosts know. */
+/** Tries the port on the address that other hosts use. */
 export async function examineRoceUdp(): Promise<Finding> {
   const { address } = primaryAddress({ addresses: [] }, hostAddresses());
   const { openUdp } = await import('#native-bridge/libc/udp-socket');
@@ -24,7 +24,7 @@ export async function examineRoceUdp(): Promise<Finding> {
   }
 }
 
-/** What came of it. */
+/** The result. */
 interface UdpAttempt {
   readonly address: string;
   /** The kernel's own soft RoCE is loaded. */

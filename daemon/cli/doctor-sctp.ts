@@ -6,7 +6,7 @@ import type { Finding } from './doctor-finding.ts';
 const SCTP_UDP_PORT = 9899;
 const BUFFER_BYTES = 65_536;
 
-/** Loads the library, and tries the port on the address that other hosts know. */
+/** Loads the library, and tries the port on the address that other hosts use. */
 export async function examineSctp(): Promise<Finding> {
   const { address } = primaryAddress({ addresses: [] }, hostAddresses());
   const attempt = { address, kernelSctp: await kernelHasSctp(address) };
@@ -26,7 +26,7 @@ export async function examineSctp(): Promise<Finding> {
   }
 }
 
-/** Opens a socket, since the kernel loads its module when one is opened. */
+/** Opens a socket, since only that loads the kernel's module. */
 async function kernelHasSctp(address: string): Promise<boolean> {
   const { probeSctp } = await import('#native-bridge/libc/sctp-socket');
   try {
@@ -37,10 +37,10 @@ async function kernelHasSctp(address: string): Promise<boolean> {
   }
 }
 
-/** What came of it. */
+/** The result. */
 interface SctpAttempt {
   readonly address: string;
-  /** The kernel has sockets of SCTP. */
+  /** The kernel supports SCTP sockets. */
   readonly kernelSctp: boolean;
   /** Why the library does not load. */
   readonly missing?: string;
@@ -48,7 +48,7 @@ interface SctpAttempt {
   readonly refused?: string;
 }
 
-/** Judges an attempt to use SCTP. Nothing depends on it, so none of it is a warning. */
+/** Judges an attempt to use SCTP. It is optional, so the finding is never a warning. */
 export function judgeSctp({ address, kernelSctp, missing, refused }: SctpAttempt): Finding {
   const kernel = kernelSctp
     ? 'the kernel has SCTP sockets'

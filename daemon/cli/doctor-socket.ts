@@ -1,4 +1,4 @@
-/** Checks of the socket: its directory, the daemon behind it, and whose daemons clients trust. */
+/** Checks of the socket: its directory, its daemon, and the users whose daemons clients trust. */
 import { accessSync, constants, existsSync, lstatSync, type Stats } from 'node:fs';
 import { dirname } from 'node:path';
 import type { DaemonStatus } from '#contract/protocol/ipc-admin';
@@ -59,7 +59,7 @@ function closed(folder: string, why: string): Finding {
   };
 }
 
-/** 'hidden' if what is above it is not accessible, or no directory. */
+/** 'hidden' if a parent is not accessible, or is not a directory. */
 function statsOf(path: string): Stats | 'hidden' | undefined {
   try {
     return lstatSync(path, { throwIfNoEntry: false });
@@ -69,7 +69,7 @@ function statsOf(path: string): Stats | 'hidden' | undefined {
   }
 }
 
-/** What is wrong with the directory of the socket; undefined if nothing. */
+/** The fault of the socket's directory; undefined if there is none. */
 export function judgeSocketFolder(
   folder: string,
   stats: Pick<Stats, 'uid' | 'mode' | 'isDirectory'>,
@@ -85,7 +85,7 @@ export function judgeSocketFolder(
   };
 }
 
-/** Whose daemons may access the memory of clients. */
+/** Which users' daemons may access the memory of clients. */
 export function examineTrust(): Finding {
   return judgeTrust(process.env[ALLOW_DAEMON_VARIABLE]);
 }
@@ -110,12 +110,12 @@ export function judgeTrust(allowed: string | undefined): Finding {
   };
 }
 
-/** Only other hosts and daemons need more than the daemon itself. */
+/** The daemon's own devices always reach each other: isolation matters to other hosts and daemons. */
 function networkText({ network }: DaemonStatus): string {
   return network === 'host' ? 'host' : 'isolated, which --network host would open';
 }
 
-/** The daemon, if one runs. */
+/** The running daemon, if any. */
 export async function examineDaemon({ socketPath }: Place): Promise<Finding> {
   try {
     const status = await queryDaemon('status', {}, { socketPath });

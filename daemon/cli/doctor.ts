@@ -1,4 +1,4 @@
-/** `iwarpd doctor`: checks the setup and says how to fix what is missing. */
+/** `iwarpd doctor`: checks the setup and explains how to fix it. */
 import { CommandFailure, failureText } from '../console/failure.ts';
 import { type Color, type Output, printJson } from '../console/output.ts';
 import { CHECKS } from './doctor-checks.ts';
@@ -11,7 +11,7 @@ export interface NamedFinding extends Finding {
   readonly name: string;
 }
 
-/** What `--json` prints. */
+/** The output of `--json`. */
 export interface DoctorReport {
   /** 2: `fix` replaced `mend`. */
   readonly format: 2;
@@ -62,7 +62,7 @@ const COLORS: Readonly<Record<Finding['state'], Color>> = {
   info: 'blue',
 };
 
-/** Prints the report for people, the states in color where the output has colors. */
+/** Prints the report as text, with colored states if the output has colors. */
 export function printReport(report: DoctorReport, output: Output): void {
   for (const check of report.checks) {
     const [first = '', ...fixes] = checkLines(check, report);
@@ -73,7 +73,7 @@ export function printReport(report: DoctorReport, output: Output): void {
   }
 }
 
-/** The report for people: a line for each check and one for its fix. */
+/** The report as text: a line for each check and one for its fix. */
 export function doctorLines(report: DoctorReport): string[] {
   return report.checks.flatMap((check) => checkLines(check, report));
 }

@@ -1,9 +1,9 @@
-/** `--instance NAME`: short for `--socket PATH`, on every command that takes `--socket`. */
+/** `--instance NAME`: short for `--socket PATH`, on every command that accepts `--socket`. */
 import { tmpdir } from 'node:os';
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { INSTANCE_NAME, instanceSocketPath } from '#contract/protocol/ipc-admin';
 
-/** Adds the option to `program`'s commands, which then see the socket of the instance. */
+/** Adds the option to `program`'s commands, which then get the socket of the instance. */
 export function addInstanceOption(program: Command): void {
   for (const command of commandsOf(program)) {
     if (command.options.some(({ long }) => long === '--socket'))
@@ -31,7 +31,7 @@ export function parseInstance(text: string): string {
 export function instanceSocket(name: string): string {
   return instanceSocketPath(name, {
     environment: process.env,
-    // In a container, a user often has a number only and no name.
+    // In a container, a user often has a number but no name.
     uid: process.geteuid?.() ?? 0,
     temporaryDirectory: tmpdir(),
   });

@@ -1,18 +1,19 @@
-/** Where something is in a JSON text, for messages about configuration files. */
+/** Positions in a JSON text, for messages about configuration files. */
 import { type ParseError, parse, printParseErrorCode } from 'jsonc-parser';
 
 /** Line and column, counted from 1: `3:14`. */
 type Place = `${number}:${number}`;
 
 /**
- * The place of the field at `path` in `text`, which is valid JSON. For a field that is missing, that of
- * what should have it. Of a name that occurs twice, the last one counts, as for `JSON.parse`.
+ * The position of the field at `path` in `text`, which is valid JSON. For a missing field, that of the
+ * object or list that should contain it. Of a duplicate name, the last one counts, as for
+ * `JSON.parse`.
  */
 export function placeOfField(text: string, path: readonly string[]): Place {
   return placeAt(text, new Scanner(text).find(path));
 }
 
-/** The first place at which `text` is no JSON, and what is wrong there; undefined if it is not known. */
+/** The first position at which `text` is not JSON, and the error; undefined if that is unknown. */
 export function syntaxFault(
   text: string,
 ): { readonly place: Place; readonly reason: string } | undefined {
@@ -20,7 +21,7 @@ export function syntaxFault(
   try {
     parse(text, errors, { disallowComments: true, allowTrailingComma: false });
   } catch (error) {
-    // It descends into each list that is opened, and the stack is finite.
+    // The parser recurses into nested lists, and the stack is finite.
     if (error instanceof RangeError) return undefined;
     throw error;
   }
@@ -59,7 +60,7 @@ class Scanner {
     return found;
   }
 
-  /** The offset of the value of this name, or index, in the object or list here. */
+  /** The offset of the value with this name, or index, in the current object or list. */
   #member(name: string): number | undefined {
     const opened = this.#text[this.#at];
     if (opened !== '{' && opened !== '[') return undefined;
@@ -78,7 +79,7 @@ class Scanner {
     }
   }
 
-  /** The name here, and what is behind its colon is next. */
+  /** Reads a name and its colon. */
   #name(): string {
     const start = this.#at;
     this.#skipString();
@@ -101,7 +102,7 @@ class Scanner {
     this.#at += 1;
   }
 
-  /** Without recursion: a file may nest deeply. */
+  /** Not recursive: a file may nest deeply. */
   #skipValue(): void {
     let depth = 0;
     do {

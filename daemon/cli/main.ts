@@ -1,16 +1,16 @@
 #!/usr/bin/env node
 /**
- * Entry point of the `iwarpd` command. Node needs most of a start to load modules, so the command
- * is also bundled into a few files, by `bundler/`. Without them, or if anything was compiled since,
- * the modules run as compiled, as they do for `start`.
+ * Entry point of the `iwarpd` command. Loading modules takes most of Node's start, so the command is
+ * also bundled into a few files, by `bundler/`. The compiled modules run instead if there is no
+ * bundle, if anything was compiled since, and for `start`.
  */
 import { readFileSync, statSync } from 'node:fs';
 
 const BUNDLE = '../command/command.js';
-/** Names what the compiler writes whenever it compiles; absent in a package, where nothing does. */
+/** Lists files that the compiler writes with every build; absent in a package, where nothing compiles. */
 const COMPILED = '../command/compiled.json';
 
-/** Modification time, in milliseconds; `missing` for a file that is not there. */
+/** Modification time, in milliseconds; `missing` if the file does not exist. */
 function modified(path: string, missing: number): number {
   const found = statSync(new URL(path, import.meta.url), { throwIfNoEntry: false });
   return found?.mtimeMs ?? missing;
@@ -22,12 +22,12 @@ function compiled(): readonly string[] {
   return JSON.parse(readFileSync(new URL(COMPILED, import.meta.url), 'utf8'));
 }
 
-/** A daemon that serves for days: NULL calls of RPC over RDMA are a fifth slower in bundled code. */
+/** A long-running daemon: NULL calls of RPC over RDMA are a fifth slower in bundled code. */
 const SERVES = process.argv[2] === 'start';
 
 function isCurrent(): boolean {
   const bundled = modified(BUNDLE, 0);
-  // A project that is gone was part of another build.
+  // Projects that no longer exist count as compiled since.
   return bundled > 0 && compiled().every((path) => modified(path, Infinity) <= bundled);
 }
 

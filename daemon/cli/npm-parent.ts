@@ -1,23 +1,23 @@
 /**
- * Signals through npx. npm passes SIGTERM on to the shell that it runs the command in, and ends with it;
- * dash does not pass it on, so `npx iwarpd start & kill $!` would end everything but the daemon.
- * Therefore a command whose parent is that shell ends with it. SIGINT is another matter: dash keeps it
- * until its command has ended, which nothing shows to the command.
+ * Signals through npx. npm forwards SIGTERM to the shell in which it runs the command, and exits with
+ * it; dash does not forward it, so `npx iwarpd start & kill $!` would end everything but the daemon.
+ * Therefore a command whose parent is that shell exits with it. SIGINT differs: dash holds it back
+ * until its command has ended, which the command cannot detect.
  */
 import { readFileSync } from 'node:fs';
 
-/** A script of one command: its shell waits for that command and does nothing else. */
+/** A script with a single command: its shell only waits for that command. */
 const ONE_COMMAND = /^[^&|;<>()$`\n]+$/;
-/** npm gives itself a title: `npm exec iwarpd start`. */
+/** npm sets its own process title: `npm exec iwarpd start`. */
 const NPM = /^npm |\/(?:npm|npx)(?:-cli\.js)?$/;
 
-/** Makes this process end, in order, with the shell in which npm runs it; returns at once. */
+/** Makes this process exit, in order, with the shell in which npm runs it; returns at once. */
 export async function endWithNpm(environment: NodeJS.ProcessEnv): Promise<void> {
   const script = environment['npm_lifecycle_script'];
   if (script === undefined || !ONE_COMMAND.test(script)) return;
   const parent = process.ppid;
   if (!(isShellOfNpm(parent, script) || isOrphan(parent, script, environment))) return;
-  // Loaded only here: most commands do not run below npm.
+  // Loaded on demand: most commands do not run under npm.
   const { terminateWithParent } = await import('#native-bridge/libc/parent-end');
   terminateWithParent(parent === 1 ? 0 : parent);
 }
@@ -28,10 +28,10 @@ function isShellOfNpm(pid: number, script: string): boolean {
   return option === '-c' && text.startsWith(script) && commandLine(parentOf(pid)).some(isNpm);
 }
 
-/** The shell of `npx iwarpd` has ended already, which cost this process its parent. */
+/** The shell of `npx iwarpd` has already exited, so this process has another parent. */
 function isOrphan(parent: number, script: string, environment: NodeJS.ProcessEnv): boolean {
   const isNpx = environment['npm_lifecycle_event'] === 'npx' && /^'?iwarpd'?$/.test(script);
-  // A program of `run` inherits npm's variables, and may start daemons of its own.
+  // A program under `run` inherits npm's variables and may start daemons of its own.
   const isProgram = environment['IWARPD_SOCKET'] !== undefined;
   return parent === 1 && isNpx && !isProgram && !commandLine(1).some(isNpm);
 }
@@ -40,7 +40,7 @@ function isNpm(word: string): boolean {
   return NPM.test(word);
 }
 
-/** The words with which a process was started; none if it is gone. */
+/** The command line of a process; empty if it is gone. */
 function commandLine(pid: number): string[] {
   try {
     return readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0');

@@ -6,13 +6,13 @@ import { isTrustedUser } from '#verbs-api/client/daemon-trust';
 import { CommandFailure, failureCode, fileFailureText } from '../console/failure.ts';
 import type { Output } from '../console/output.ts';
 
-/** The options as commander hands them over. */
+/** The options as commander passes them. */
 export interface PageArguments {
   readonly socket?: string;
   readonly token?: boolean;
 }
 
-/** A longer file contains no token. */
+/** Maximum length of a token file. */
 const TOKEN_FILE_MAX_BYTES = 4096;
 
 /**
@@ -36,8 +36,7 @@ export async function printPage(
 }
 
 /**
- * The link for a browser. Browsers do not send the part after the #, which keeps the token out of
- * logs.
+ * The link for a browser. Browsers do not send the part after the #, so the token stays out of logs.
  */
 export function pageLink({ url }: Pick<HttpReady, 'url'>, token: string | undefined): string {
   // A browser cannot connect to a wildcard address.

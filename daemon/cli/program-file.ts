@@ -16,15 +16,15 @@ const ELF_MACHINES: Readonly<Record<string, number>> = { x64: 62, arm64: 183 };
 const ELF_HEADER_BYTES = 64;
 const ELF_CLASS_64 = 2;
 const SEGMENT_HEADER_MIN_BYTES = 56;
-/** Segments: what is loaded, what the dynamic loader reads, and its name. */
+/** Segment types: loaded, dynamic section, interpreter path. */
 const SEGMENT_LOAD = 1;
 const SEGMENT_DYNAMIC = 2;
 const SEGMENT_INTERPRETER = 3;
-/** What the dynamic loader reads: pairs of a tag and a value. */
+/** The dynamic section: pairs of a tag and a value. */
 const DYNAMIC_ENTRY_BYTES = 16;
 const DYNAMIC_NEEDED = 1;
 const DYNAMIC_TEXT = 5;
-/** Far more than any program has. */
+/** Far more than any real program has. */
 const DYNAMIC_MAX_BYTES = 65_536;
 const NAME_MAX_BYTES = 256;
 /** A program with more segments, or a longer loader path, could not run. */
@@ -38,15 +38,15 @@ const SET_GROUP_ID = 0o2000;
 const CAPABILITIES = 'security.capability';
 const PERMITTED_AT = [4, 12];
 
-/** Who runs a program. */
+/** The user who runs a program. */
 interface Runner {
   readonly uid: number;
   readonly gid: number;
 }
 
 /**
- * The file for `name`, found as by execvp: a name without a slash is looked up in `searchPath`.
- * 'ENOENT' or 'EACCES' if there is no executable one.
+ * The file for `name`, found like execvp: a name without a slash is looked up in `searchPath`.
+ * 'ENOENT' or 'EACCES' if there is no executable file.
  */
 export function findProgram(
   name: string,
@@ -64,7 +64,7 @@ export function findProgram(
   return { error };
 }
 
-/** 'hidden' in a directory without access: a search path may contain root's, too. */
+/** 'hidden' in a directory without access: a search path may contain directories of root. */
 function statsOf(path: string): Stats | 'hidden' | undefined {
   try {
     return statSync(path, { throwIfNoEntry: false });
@@ -83,11 +83,11 @@ function isExecutable(path: string): boolean {
 }
 
 /**
- * Why the dynamic loader will not load a library into the program, in words; undefined if it will.
+ * Why the dynamic loader will not load a library into the program, as text; undefined if it will.
  */
 export function preloadObstacle(path: string, runner: Runner, depth = 0): string | undefined {
   const file = openFile(path);
-  // The program is executable but not readable for this user: nothing can be determined.
+  // The program is executable but not readable for this user, so nothing can be determined.
   if (file === undefined) return undefined;
   try {
     const script = scriptInterpreter(file);
@@ -124,7 +124,7 @@ function changedUser(path: string, { uid, gid }: Runner): string | undefined {
     : undefined;
 }
 
-/** Root already has the rights: they change nothing. */
+/** Root already has these rights, so they change nothing. */
 function grantedRights(path: string, { uid }: Runner): string | undefined {
   const bytes = uid === 0 ? undefined : fileAttribute(path, CAPABILITIES);
   if (bytes === undefined) return undefined;
@@ -139,7 +139,7 @@ function loaderObstacle(file: number): string | undefined {
     return undefined;
   }
   if (header[4] !== ELF_CLASS_64 || header.readUInt16LE(18) !== ELF_MACHINES[process.arch]) {
-    return 'is of another architecture than the preload library';
+    return 'has another architecture than the preload library';
   }
   const loader = loaderPath(file, header);
   if (loader === undefined) return 'is statically linked, so no library can be preloaded';
@@ -154,8 +154,8 @@ function isForeign(loader: string): boolean {
 }
 
 /**
- * Whether another C library loads the program: its loader refuses to start a program if it cannot resolve
- * all symbols of a preloaded library. For a script, its interpreter's.
+ * Whether another C library loads the program: its loader refuses to start a program if it cannot
+ * resolve all symbols of a preloaded library. For a script, checks its interpreter.
  */
 export function hasForeignLoader(path: string, depth = 0): boolean {
   const file = openFile(path);
@@ -178,7 +178,7 @@ function isElf64(header: Buffer): boolean {
 
 /**
  * The libraries that a program lists (DT_NEEDED), in order; none for other kinds of files. For a
- * script, its interpreter's.
+ * script, those of its interpreter.
  */
 export function neededLibraries(path: string, depth = 0): readonly string[] {
   const file = openFile(path);

@@ -38,7 +38,7 @@ const QUICK_ROUNDS = 3;
 const DURATION_MAX_SECONDS = 1_000_000;
 const QUICK_SCALE = 0.25;
 
-/** Commands that clean up when they are interrupted. All others are given up at once. */
+/** Commands that clean up when interrupted. All others are abandoned at once. */
 const CLEANING: ReadonlySet<string> = new Set([
   'bench',
   'capture',
@@ -53,7 +53,7 @@ const CLEANING: ReadonlySet<string> = new Set([
   'wait',
 ]);
 
-/** What the commands need to run. */
+/** The environment of the commands. */
 interface CommandContext {
   readonly output: Output;
   /** Fires on Ctrl-C, SIGTERM and SIGHUP. */
@@ -145,7 +145,7 @@ function addStart(program: Command, { output, signal }: CommandContext): void {
     });
 }
 
-/** Runs before the daemon is loaded: with too few descriptors, even loading it fails. */
+/** Called before the daemon is loaded: with too few descriptors, even loading it fails. */
 function assertOpenFiles(): void {
   const limit = openFilesLimit();
   if (limit < DESCRIPTORS_MIN) throw new CommandFailure(openFilesRefusal(limit));
@@ -333,7 +333,7 @@ function addTrace(program: Command, { output, signal }: CommandContext): void {
   });
 }
 
-/** What `capture` and `trace` record, and for how long. */
+/** Options of `capture` and `trace`: what to record, and for how long. */
 function addTrafficOptions(command: Command): Command {
   return command
     .option(

@@ -17,15 +17,15 @@ import { type DaemonSettings, daemonSettings, openLog } from './daemon-settings.
 /** The options as commander passes them; undefined if not given. */
 export interface StartArguments extends DaemonArguments {
   readonly socket?: string;
-  /** A private daemon, which keeps to itself unless told otherwise; its socket is in `socket`, too. */
+  /** A private daemon, isolated by default; `socket` has its socket. */
   readonly instance?: string;
   readonly detach?: boolean;
-  /** True unless negated: the configuration file then decides. */
+  /** True unless negated; then the configuration file decides. */
   readonly native?: boolean;
   readonly json?: boolean;
 }
 
-/** The settings of a daemon that these options describe. CommandFailure names the wrong one. */
+/** The settings described by these options. CommandFailure names the wrong one. */
 export function startSettings(given: StartArguments): DaemonSettings {
   const own = {
     ...(given.socket === undefined ? {} : { socketPath: given.socket }),
@@ -68,7 +68,7 @@ export async function runStart(
 
 /**
  * Throws CommandFailure if the daemon runs in the environment of its own programs: with the preload
- * library, its search for devices would query itself, and wait for ever.
+ * library, its search for devices would query itself, and wait forever.
  */
 export function assertNotOwnProgram(socketPath: string, environment: Variables): void {
   const { LD_PRELOAD: preloaded = '', IWARPD_SOCKET: served } = environment;
@@ -85,7 +85,7 @@ function reportState(state: ServiceState, status: string, log: Logger): void {
   if (obstacle !== undefined) log.warn({ kind: 'service' }, obstacle);
 }
 
-/** Holds back log lines, so the ready line is first. */
+/** Holds log lines back, so that the ready line comes first. */
 class HeldLines implements DestinationStream {
   readonly #target: DestinationStream;
   #lines: string[] | undefined = [];
@@ -107,7 +107,7 @@ class HeldLines implements DestinationStream {
   }
 }
 
-/** The line that reports what is running and what to do next; `end` is its last words. */
+/** The line that says what is running and what to do next; `end` is its last words. */
 export function readyLine(ready: DaemonReady, given: StartArguments, end: string): string {
   const devices = ready.devices.map((device) => `${device.name} (${deviceText(device)})`);
   const command = commandOf(process.argv[1]);
@@ -124,7 +124,7 @@ export function readyLine(ready: DaemonReady, given: StartArguments, end: string
   return `iwarpd is ready: ${devices.join(', ')}${http}; try, in other terminals, ${attempt}; ${end}`;
 }
 
-/** What names the daemon on a command line, as it was typed. */
+/** The options that name the daemon, as typed. */
 function placeText({ instance, socket }: StartArguments): string {
   if (instance !== undefined) return ` --instance ${instance}`;
   return socket === undefined ? '' : ` --socket ${socket}`;

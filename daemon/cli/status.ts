@@ -46,7 +46,7 @@ export async function runDevices(options: StatusOptions, output: Output): Promis
   }
 }
 
-/** The state as readable lines. */
+/** The state as text. */
 export function statusLines(status: DaemonStatus): string[] {
   return [
     `iwarpd ${status.version}, pid ${status.pid}, up ${durationText(status.uptimeSeconds)}`,
@@ -56,7 +56,7 @@ export function statusLines(status: DaemonStatus): string[] {
     `network       ${networkText(status)}`,
     `loopback      ${status.loopback}`,
     `memory tiers  ${status.memoryTiers.join(', ')}`,
-    // Injected faults explain unexpected errors, so they are always shown.
+    // Injected faults explain unexpected errors, so always show them.
     ...(status.faults === 0 ? [] : [`faults        ${status.faults}: see \`iwarpd fault list\``]),
     ...(status.refusals === 0 ? [] : [`refusals      ${status.refusals}: see \`iwarpd explain\``]),
     ...healthLines(status.health),
@@ -81,10 +81,10 @@ function httpText({ url, tokenNeeded }: HttpReady): string {
     : `${url}, open to every user of this host`;
 }
 
-/** A limit is shown once this fraction of it is used. */
+/** Show a limit once this fraction of it is used. */
 const NEAR_LIMIT = 0.8;
 
-/** A turn is shown if it took so long. */
+/** Show a turn that took this long. */
 const LONG_TURN_SECONDS = 0.1;
 
 function healthLines({
@@ -128,7 +128,7 @@ function deviceLines({ device, counters, ...port }: DeviceStatus): string[] {
   ];
 }
 
-/** The protocol of a device that is not iWARP over TCP. */
+/** The protocol of a device other than iWARP over TCP. */
 function protocolText({ transport, lowerLayer }: DeviceInfo): string[] {
   if (lowerLayer === 'sctp') return ['iWARP over SCTP'];
   return transport === 'roce' ? ['RoCE'] : [];

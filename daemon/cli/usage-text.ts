@@ -1,11 +1,11 @@
-/** Turns commander's usage errors into our own one-line messages. */
+/** Turns commander's usage errors into one-line messages. */
 import type { Command, CommanderError } from 'commander';
 import { didYouMean } from '../console/closest.ts';
 import { oneLine } from '../console/failure.ts';
 
 const LIST = new Intl.ListFormat('en-GB', { type: 'disjunction' });
 
-/** What is wrong with the command line `words`, and which `--help` explains it. */
+/** The error in the command line `words`, and the `--help` that explains it. */
 export function usageText(
   error: CommanderError,
   words: readonly string[],
@@ -21,7 +21,7 @@ export function usageText(
   return `${reasonOf(error)}; ${help}`;
 }
 
-/** What is wrong, without where to read more. */
+/** The error, without a pointer to `--help`. */
 export function reasonOf(error: CommanderError): string {
   const text = oneLine(error.message)
     .replace(/^error: /, '')
@@ -30,7 +30,7 @@ export function reasonOf(error: CommanderError): string {
   return invalidValue(text) ?? text;
 }
 
-/** The innermost command that `words` name, and how to call it. */
+/** The innermost command named by `words`, and its invocation. */
 function namedCommand(
   words: readonly string[],
   program: Command,

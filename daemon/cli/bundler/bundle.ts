@@ -1,14 +1,14 @@
 /**
  * Bundles the compiled command into a few files: loading its 500 modules one by one takes longer
- * than all that a short job does. Modules resolve paths relative to their own place, which holds in
- * the bundle because `dist/daemon/command` is as deep as every folder that does so.
+ * than a short job itself. Modules resolve paths relative to their own location, which works in the
+ * bundle because `dist/daemon/command` is as deep as every folder with such modules.
  */
 import { existsSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { type Plugin, rolldown } from 'rolldown';
 
-/** The bundle's entry. What it imports has a file of its own, loaded first: see there. */
+/** The bundle's entry. Its static imports share a file that is loaded first. */
 const ENTRY = 'cli/command';
 
 /** Compiled files, relative to `dist/daemon/cli/bundler`. */
@@ -16,12 +16,12 @@ const DIST = fileURLToPath(new URL('../../../', import.meta.url));
 const COMMANDS = join(DIST, 'daemon/cli');
 const TARGET = join(DIST, 'daemon/command');
 
-/** Packages that load native code or files of their own by path. */
+/** Packages that load native code or other files by path. */
 const UNBUNDLED = ['koffi', '@node-rs/crc32', 'fast-crc32c'];
 
 /**
- * Which modules share a file: those that each list needs and no earlier one does. A start reads
- * only what it uses, and modules that only one rare command uses keep files of their own.
+ * Modules that share a file: those needed by each list and by no earlier one. So a start reads only
+ * what it uses, and modules that only a rare command uses keep files of their own.
  */
 const FILES: readonly { readonly name: string; readonly entries: readonly string[] }[] = [
   { name: 'entry', entries: [ENTRY] },
@@ -40,11 +40,11 @@ const FILES: readonly { readonly name: string; readonly entries: readonly string
     ],
   },
   { name: 'run', entries: ['cli/run/run-command'] },
-  // Of private daemons; `start` does not use the bundle.
+  // For private daemons; `start` does not use the bundle.
   { name: 'daemon', entries: ['main/daemon'] },
 ];
 
-/** Learns what each module imports statically. */
+/** Records the static imports of each module. */
 class ModuleGraph {
   readonly #imports = new Map<string, readonly string[]>();
   readonly plugin: Plugin = {
@@ -54,7 +54,7 @@ class ModuleGraph {
     },
   };
 
-  /** All modules that these need, themselves included. */
+  /** All modules that `entries` need, themselves included. */
   closure(entries: readonly string[]): ReadonlySet<string> {
     const found = new Set<string>();
     const open = [...entries];
@@ -80,12 +80,12 @@ export async function bundleCommand(): Promise<void> {
     platform: 'node',
     tsconfig: false,
     external: [...UNBUNDLED, /^node:/],
-    // Some packages have a second form that bundlers understand better.
+    // Prefer the ES module form of packages: bundlers handle it better.
     resolve: { mainFields: ['module', 'main'] },
     preserveEntrySignatures: false,
     plugins: [graph.plugin],
     onLog: (level, log) => {
-      // A module that two commands use is in a shared file, however one of them imports it.
+      // A module used by two commands is in a shared file, however one of them imports it.
       if (level === 'warn' && log.code !== 'INEFFECTIVE_DYNAMIC_IMPORT')
         throw new Error(log.message);
     },
@@ -97,7 +97,7 @@ export async function bundleCommand(): Promise<void> {
     dir: fresh,
     format: 'es',
     chunkFileNames: '[name]-[hash].js',
-    // Errors and classes show their names.
+    // Names appear in errors.
     keepNames: true,
     codeSplitting: {
       includeDependenciesRecursively: false,
@@ -105,7 +105,7 @@ export async function bundleCommand(): Promise<void> {
         name,
         priority: FILES.length - index,
         test: (id: string) => {
-          // All modules are parsed by the first question.
+          // By the first call, all modules are parsed.
           if (!closures.has(name)) closures.set(name, graph.closure(entries.map(compiledModule)));
           return id !== compiledModule(ENTRY) && closures.get(name)?.has(id) === true;
         },
@@ -126,7 +126,7 @@ function compiledModule(name: string): string {
   return join(DIST, 'daemon', `${name}.js`);
 }
 
-/** Of the packages that these modules belong to: their licenses must accompany them. */
+/** The licenses of the packages that contain these modules; they must accompany the bundle. */
 function licenses(modules: readonly string[]): string {
   const roots = new Set(
     modules.map((id) => /^.*\/node_modules\/(@[^/]+\/)?[^/]+/.exec(id)?.[0] ?? id),
@@ -141,7 +141,7 @@ function licenseOf(root: string): string {
   return `${name} ${version}\n\n${text}\n`;
 }
 
-/** What the compiler writes whenever it compiles a project, relative to the command's folder. */
+/** Files that the compiler writes with each build of a project, relative to the command's folder. */
 function compilerMarks(): string[] {
   return readdirSync(DIST, { recursive: true, encoding: 'utf8' })
     .filter((path) => path.endsWith('.tsbuildinfo') && !path.startsWith('test'))

@@ -83,7 +83,7 @@ function addExplain(
   program
     .command('explain')
     .description('show what programs were refused, and why: the reason of an EINVAL')
-    .option('-f, --follow', 'go on with those to come, until Ctrl-C')
+    .option('-f, --follow', 'continue with new ones, until Ctrl-C')
     .option('--program <NAME>', 'only programs of this name')
     .option('--pid <PID>', 'only the program with this process id', wholeNumber(0, 2 ** 31 - 1))
     .option('--device <NAME>', 'only this device')

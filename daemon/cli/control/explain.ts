@@ -21,7 +21,7 @@ export interface ExplainArguments {
   readonly json?: boolean;
 }
 
-/** Prints the last refusals, and with `follow` those to come until `signal` fires. CommandFailure for an unknown device. */
+/** Prints the last refusals and, with `follow`, new ones until `signal` fires. CommandFailure for an unknown device. */
 export async function runExplain(
   given: ExplainArguments,
   output: Output,
@@ -51,9 +51,9 @@ export async function runExplain(
   }
 }
 
-/** Wait of one request: Ctrl-C ends the command within it. */
+/** Longest wait of a request: Ctrl-C takes effect within it. */
 const FOLLOW_WAIT_MS = 500;
-/** What to print when nothing was refused. */
+/** Printed if there are no refusals. */
 const NOTHING = 'nothing was refused';
 
 function print(refusals: readonly Refusal[], given: ExplainArguments, output: Output): void {

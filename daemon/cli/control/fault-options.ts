@@ -37,7 +37,7 @@ function addFaultAdd(fault: Command, { output, socketOption }: ControlCommandCon
     });
 }
 
-/** Adds what describes a fault: its kind as an argument, its fields as options. */
+/** Adds the description of a fault: its kind as an argument, its fields as options. */
 function addFaultFields(command: Command): Command {
   return command
     .addArgument(faultKindArgument())
@@ -55,8 +55,8 @@ function addFaultFields(command: Command): Command {
     )
     .option('--pid <PID>', 'only on verbs that this process calls', NUMBER)
     .addOption(verbOption())
-    .option('--nth <N>', 'trigger on the Nth occasion only', NUMBER)
-    .option('--every <N>', 'trigger on every Nth occasion', NUMBER)
+    .option('--nth <N>', 'trigger on the Nth event only', NUMBER)
+    .option('--every <N>', 'trigger on every Nth event', NUMBER)
     .option('--once', 'trigger once')
     .option(
       '--probability <P>',
@@ -74,7 +74,7 @@ function addFaultFields(command: Command): Command {
     .option('--ord <N>', 'cap the ORD advertised to the peer', NUMBER);
 }
 
-/** Takes a verb by its name in TypeScript or in C. */
+/** Accepts a verb by its name in TypeScript or in C. */
 function verbOption(): Option {
   const names = Object.entries(FAULT_VERB_CALLS);
   const text = 'only on this verb, named as in TypeScript or C (default: any)';
@@ -91,14 +91,14 @@ function verbOption(): Option {
   });
 }
 
-/** Completion offers the kinds; `fault.ts` refuses others, with the closest one. */
+/** Completion offers the kinds; `fault.ts` rejects others and suggests the closest one. */
 function faultKindArgument(): Argument {
   const argument = new Argument('<KIND>', 'what the fault does; see below');
   argument.argChoices = Object.keys(FAULT_KINDS);
   return argument;
 }
 
-/** Collects the values of a repeatable option that takes what `fault add` takes: `drop --nth 3`. */
+/** Collects the values of a repeatable option with the syntax of `fault add`: `drop --nth 3`. */
 export function collectFault(text: string, earlier: readonly GivenFault[] = []): GivenFault[] {
   const command = addFaultFields(new Command('fault').exitOverride().helpOption(false));
   command.configureOutput({ writeErr: () => {} });
@@ -139,7 +139,7 @@ function addFaultRemove(fault: Command, { output, socketOption }: ControlCommand
     });
 }
 
-/** The kinds for `--help`, with the options that each takes. */
+/** The kinds with their options, for `--help`. */
 function kindLines(): string[] {
   const width = Math.max(...Object.keys(FAULT_KINDS).map((kind) => kind.length));
   const lines = (Object.keys(FAULT_KINDS) as FaultKind[]).map((kind) => {

@@ -20,7 +20,7 @@ export interface FaultArguments {
   readonly json?: boolean;
 }
 
-/** A fault on a command line: its kind, and its fields as `FaultSpec` names them, not yet checked. */
+/** A fault on a command line: its kind, and its unchecked fields under the names of `FaultSpec`. */
 export interface GivenFault {
   readonly kind: string;
   readonly fields: Readonly<Record<string, unknown>>;
@@ -32,7 +32,7 @@ export async function runFaultAdd(
   given: FaultArguments & Readonly<Record<string, unknown>>,
   output: Output,
 ): Promise<void> {
-  // Options that name the daemon are not fields of the fault.
+  // Options that select the daemon are not fields of the fault.
   const { socket, json, instance: _, allowDaemonUid: __, ...fields } = given;
   const spec = checkedFault({ kind, fields });
   const fault = await queryDaemon('addFault', spec, { socketPath: socket });
@@ -40,14 +40,14 @@ export async function runFaultAdd(
   output.line(`fault ${fault.id}: ${specText(fault.spec)}${alwaysText(fault.spec)}`);
 }
 
-/** A hint for a fault that leaves no packet alone, which few people want. */
+/** A hint for a fault that affects every packet, which is rarely intended. */
 function alwaysText({ kind, nth, every, once, probability }: FaultSpec): string {
   const chosen = [nth, every, once, probability].some((each) => each !== undefined);
   if (chosen || faultKind(kind).place !== 'packet') return '';
   return ' (every packet; --probability 0.05 for one in twenty)';
 }
 
-/** The fault that the options describe. CommandFailure for a fault that the daemon would reject. */
+/** The fault described by the options. CommandFailure for a fault that the daemon would reject. */
 export function checkedFault({ kind, fields }: GivenFault): FaultSpec {
   const help = 'see `iwarpd fault add --help`';
   if (!Object.hasOwn(FAULT_KINDS, kind)) {

@@ -30,7 +30,7 @@ export async function runReset(given: ResetArguments, output: Output): Promise<v
   );
 }
 
-/** The report as readable lines. */
+/** The report as text. */
 export function resetLines(report: ResetReport): string[] {
   const { leaks, clients, connections, faults } = report;
   const removed = faults === 0 ? '' : `; removed ${counted(faults, 'fault')}`;
@@ -42,7 +42,7 @@ export function resetLines(report: ResetReport): string[] {
   return [`${head}; ${ended}`, ...rest];
 }
 
-/** What the report says about open objects; none if there were none. */
+/** The report's lines about open objects; none if there were none. */
 export function leakLines({ leaks, endedHolding }: ResetReport): string[] {
   const still = leaks.map(({ pid, program, usage }) => rowOf(pid, program, usage.objects));
   const gone = endedHolding.map(({ pid, program, objects }) => rowOf(pid, program, objects));

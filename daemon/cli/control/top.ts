@@ -1,6 +1,6 @@
 /**
- * `iwarpd top`: traffic of devices and objects of clients, at intervals. A RoCE device has no
- * connections that anything else would list, so its queue pairs are shown one by one.
+ * `iwarpd top`: traffic of devices and objects of clients, at intervals. Queue pairs of RoCE devices
+ * are shown one by one, since no list of connections contains them.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { QPSummary } from '#contract/protocol/control';
@@ -9,7 +9,7 @@ import { jsonLine, type Output, tableLines } from '#daemon/console/output';
 import { queryDaemon } from '#verbs-api/client/daemon-query';
 import { durationText, objectsText } from '../status.ts';
 
-/** Queue pairs that are shown; more do not fit a screen. */
+/** Most queue pairs to show: more do not fit a screen. */
 const SHOWN_MAX = 16;
 
 /** Options of the command. */
@@ -32,16 +32,16 @@ export interface DeviceRates {
   readonly errorsPerSecond: number;
 }
 
-/** Work of a queue pair of a RoCE device between two samples, per second. */
+/** Work of a RoCE queue pair between two samples, per second. */
 interface QPRates
   extends Pick<QPSummary, 'device' | 'qpNum' | 'pid' | 'program' | 'type' | 'state'> {
   readonly sendsPerSecond: number;
   readonly receivesPerSecond: number;
-  /** Where it sends to, if that is one queue pair. */
+  /** The queue pair that it sends to, if that is a single one. */
   readonly destination?: QPSummary['destination'];
 }
 
-/** What was seen at once. */
+/** One sample. */
 interface Sample {
   readonly at: number;
   readonly status: DaemonStatus;
@@ -85,7 +85,7 @@ export async function runTop(
   }
 }
 
-/** False if `signal` fired in the meantime. */
+/** Sleeps. Returns false if `signal` fired. */
 async function rested(ms: number, signal: AbortSignal): Promise<boolean> {
   try {
     await sleep(ms, undefined, { signal });
@@ -119,7 +119,7 @@ export function deviceRates(
   });
 }
 
-/** Rates of each queue pair per second, the busiest first. One that is new counts from zero. */
+/** Rates of each queue pair per second, the busiest first. A new one counts from zero. */
 export function qpRates(
   before: readonly QPSummary[],
   after: readonly QPSummary[],
@@ -147,7 +147,7 @@ function grown(before = 0, after = 0): number {
   return after >= before ? after - before : after;
 }
 
-/** One sample as readable lines. */
+/** One sample as text. */
 export function topLines(
   status: DaemonStatus,
   rates: readonly DeviceRates[],

@@ -19,10 +19,10 @@ export interface WaitArguments {
 /** Short compared to the start of a daemon, long compared to a query. */
 const INTERVAL_MS = 20;
 
-/** Error codes while a daemon is starting; other errors do not resolve themselves. */
+/** Error codes while a daemon is starting; other errors are permanent. */
 const NOT_YET: ReadonlySet<string> = new Set(['ENODEV', 'ECONNREFUSED', 'EIO', 'ETIMEDOUT']);
 
-/** Resolves when the daemon is ready. CommandFailure if it is not in time. */
+/** Resolves when the daemon is ready. CommandFailure on a timeout. */
 export async function runWait(
   given: WaitArguments,
   output: Output,

@@ -8,23 +8,23 @@ import { queryDaemon } from '#verbs-api/client/daemon-query';
 import { privateFolders, socketIn } from '../run/private-folder.ts';
 
 const SOCKET_SUFFIX = '.sock';
-/** A daemon that takes longer to answer one who asks what there is is shown as silent. */
+/** A daemon that takes longer to reply is shown as silent. */
 export const ANSWER_MS = 5_000;
 
-/** A daemon, or what one has left. */
+/** A daemon, or the remains of one. */
 export interface FoundDaemon {
   /** Name of the instance; undefined for the private daemon of a run. */
   readonly name: string | undefined;
   readonly socketPath: string;
-  /** 'silent': something is there that does not answer, or not this user. */
+  /** 'silent': it does not reply, or not to this user. */
   readonly state: 'running' | 'dead' | 'silent';
   /** Of a running daemon. */
   readonly status?: DaemonStatus;
-  /** Why it does not answer. */
+  /** Why it does not reply. */
   readonly reason?: string;
 }
 
-/** All of them, by name, those of runs last. */
+/** All daemons, by name; those of runs last. */
 export async function findDaemons(): Promise<FoundDaemon[]> {
   const instances = instanceSockets().map((path) => look(basename(path, SOCKET_SUFFIX), path));
   const runs = privateFolders().map((folder) => look(undefined, socketIn(folder)));
@@ -45,7 +45,7 @@ export function instanceSockets(): string[] {
       .sort()
       .map((name) => join(directory, name));
   } catch {
-    // No daemon has run yet.
+    // No daemon has ever run.
     return [];
   }
 }

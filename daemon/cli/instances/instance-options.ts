@@ -1,4 +1,4 @@
-/** The commands `stop` and `list`, for life with several daemons. */
+/** The commands `stop` and `list`, for working with several daemons. */
 import type { Command } from 'commander';
 import { usageFailure } from '#daemon/console/failure';
 import { wholeNumber } from '../arguments.ts';
@@ -7,7 +7,7 @@ import { instanceSocket, parseInstance } from '../instance.ts';
 import type { ListArguments } from './list.ts';
 import type { StopArguments } from './stop.ts';
 
-/** Longer than a daemon waits for its connections to end. */
+/** Longer than a daemon waits for its connections to close. */
 const TIMEOUT_DEFAULT_SECONDS = 15;
 const TIMEOUT_MAX_SECONDS = 86_400;
 

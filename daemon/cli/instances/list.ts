@@ -7,7 +7,7 @@ export interface ListArguments {
   readonly json?: boolean;
 }
 
-/** Prints the daemons; an empty list is no failure. */
+/** Prints the daemons; an empty list is not a failure. */
 export async function runList(given: ListArguments, output: Output): Promise<void> {
   const found = await findDaemons();
   if (given.json === true) return printJson(output, { daemons: found.map(recordOf) });
@@ -49,7 +49,7 @@ function startOf(uptimeSeconds: number): Date {
   return new Date(Date.now() - uptimeSeconds * 1000);
 }
 
-/** In local time, as `ls` prints it. */
+/** In local time, in the format of `ls`. */
 function sinceText(start: Date): string {
   const two = (part: number): string => String(part).padStart(2, '0');
   const day = [start.getFullYear(), two(start.getMonth() + 1), two(start.getDate())].join('-');

@@ -1,4 +1,4 @@
-/** `iwarpd stop`: ends a running daemon, and waits until it has ended. */
+/** `iwarpd stop`: stops running daemons and waits until they have ended. */
 import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Role } from '#contract/protocol/ipc-frames';
@@ -11,7 +11,7 @@ import { ANSWER_MS, instanceSockets } from './found-daemons.ts';
 /** Options of the command. */
 export interface StopArguments {
   readonly socket?: string;
-  /** Instead of `socket`: those of several daemons. */
+  /** Sockets of several daemons, instead of `socket`. */
   readonly sockets?: readonly string[];
   readonly all?: boolean;
   readonly timeout: number;
@@ -24,14 +24,14 @@ interface Stopped {
   readonly socketPath: string;
 }
 
-/** Between two looks at a process. */
+/** Interval between two checks of a process. */
 const LOOK_MS = 20;
-/** Errors of a socket at which nothing listens. */
+/** Errors of a socket without a listener. */
 const NOT_RUNNING: readonly string[] = ['ENODEV', 'ECONNREFUSED'];
 
 /**
- * Stops daemons at the same time: those that are named, or all of this user. CommandFailure, after the others
- * have ended, for one that is not there or does not end in time.
+ * Stops daemons in parallel: the named ones, or all of this user. CommandFailure, after the others
+ * have ended, for one that does not exist or does not end in time.
  */
 export async function runStop(given: StopArguments, output: Output): Promise<void> {
   const { all, socket = socketPathOfThisProcess(), sockets = [socket], timeout } = given;
@@ -50,7 +50,7 @@ export async function runStop(given: StopArguments, output: Output): Promise<voi
   if (failures.length > 1) throw new CommandFailure(failures.map(failureText).join('; '));
 }
 
-/** Undefined if there is no daemon, and that is no failure (`mayBeGone`). */
+/** Undefined if there is no daemon and `mayBeGone` says that this is not a failure. */
 async function stopOne(
   socketPath: string,
   timeout: number,

@@ -24,7 +24,7 @@ import { wireOptions } from '../arguments.ts';
 import { type NfsProviderArguments, openNfsProvider } from './nfs-provider.ts';
 import { parseRemotePath, type RemotePath, remotePathText } from './remote-path.ts';
 
-/** The options as commander hands them over. */
+/** The options as commander passes them. */
 export interface NfsFileArguments extends NfsProviderArguments {
   readonly port: number;
   readonly mountPort?: number;
@@ -109,7 +109,7 @@ export async function runNfsPut(
   printJson(output, { path: result.path, bytes: Number(result.bytes), seconds });
 }
 
-/** In a directory, the file keeps its own name. */
+/** The target; in a directory, the file keeps its name. */
 async function targetPath(client: NfsClient, path: string, local: string): Promise<string> {
   const name = basename(local);
   try {
@@ -191,12 +191,12 @@ async function withClient<T>(
   }
 }
 
-/** `read`, but fails as soon as `signal` fires: the client then removes what it has written. */
+/** `read`, but fails as soon as `signal` fires: the client then removes the incomplete file. */
 function untilInterrupted(read: ByteSource, signal: AbortSignal): ByteSource {
   return (target) => untilAborted(read(target), signal);
 }
 
-/** Settles as `work` does; after `signal` fired, `work` has some time to clean up. */
+/** Settles as `work` does; after `signal` fires, `work` has some time to clean up. */
 async function untilCleanedUp<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   try {
     return await untilAborted(work, signal);
@@ -233,13 +233,13 @@ function failureOf(error: unknown, remote: RemotePath, given: NfsFileArguments):
 }
 
 async function writeOut(bytes: Uint8Array): Promise<void> {
-  // The bytes are reused once this resolves, so the stream must be finished with them.
+  // The bytes are reused once this resolves, so wait until the stream has written them.
   await new Promise<void>((resolve, reject) => {
     process.stdout.write(bytes, (error) => (error ? reject(error) : resolve()));
   });
 }
 
-/** A name as text; characters that move a terminal's cursor show as a question mark. */
+/** A name as text, with control characters shown as question marks. */
 function shownName(name: Uint8Array): string {
   return Buffer.from(name)
     .toString()

@@ -7,7 +7,7 @@ import { parseAnyPort, parsePort } from '../arguments.ts';
 import type { NfsFileArguments } from './nfs-files.ts';
 import type { NfsServeArguments } from './nfs-serve.ts';
 
-/** Environment of the commands, and the options that they share with others. */
+/** Environment of the commands, and options shared with other commands. */
 interface NfsCommandContext {
   readonly output: Output;
   readonly signal: AbortSignal;

@@ -5,7 +5,7 @@ import type { Output } from '#daemon/console/output';
 import { connectDaemon } from '#verbs-api/index';
 import { crcWarning, type WireArguments, wireDefaults, wireOptions } from '../arguments.ts';
 
-/** The options that select it, as commander passes them. */
+/** The options that select the RNIC, as commander passes them. */
 export interface NfsProviderArguments extends WireArguments {
   readonly embedded?: boolean;
   readonly native?: boolean;

@@ -20,7 +20,7 @@ export function parseRemotePath(text: string): RemotePath {
   return { host, path };
 }
 
-/** The remote path as it is given. */
+/** The remote path as given. */
 export function remotePathText({ host, path }: RemotePath): string {
   return host.includes(':') ? `[${host}]:${path}` : `${host}:${path}`;
 }

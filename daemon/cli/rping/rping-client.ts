@@ -13,7 +13,7 @@ import {
   pingText,
 } from './rping-protocol.ts';
 
-/** Same limit for an address or a route as in rdma-core's rping. */
+/** Timeout for an address or a route, as in rdma-core's rping. */
 const RESOLVE_TIMEOUT_MS = 2000;
 /**
  * A kernel peer of revision 1 reports an ORD of 0 to its program, and rdma-core's rping uses it.
@@ -22,9 +22,9 @@ const REVISION_1_HINT =
   "; rdma-core's rping cannot serve MPA revision 1, which negotiates no read depth; use revision 2";
 
 /**
- * Pings the server `settings.count` times and disconnects. CommandFailure if the server cannot be
- * reached, violates the protocol, or disconnects before the last ping; rejects with the reason of
- * `signal` when that fires.
+ * Pings the server `settings.count` times and disconnects. CommandFailure if the server is
+ * unreachable, violates the protocol, or disconnects before the last ping; rejects with the reason of
+ * `signal` when it fires.
  */
 export async function runRpingClient(
   provider: Provider,

@@ -11,7 +11,7 @@ import type { RpingSettings } from './rping-endpoint.ts';
 import { DEFAULT_PORT, DEFAULT_SIZE_BYTES, MAX_SIZE_BYTES } from './rping-protocol.ts';
 import { runRpingServer } from './rping-server.ts';
 
-/** The options as commander passes them, under rping's own letters where those exist. */
+/** The options as commander passes them, under rping's letters where those exist. */
 export interface RpingArguments extends WireArguments {
   readonly s?: boolean;
   readonly c?: boolean;
@@ -99,7 +99,7 @@ async function settingsOf(given: RpingArguments): Promise<RpingSettings> {
     port: given.p ?? DEFAULT_PORT,
     sourceAddress: given.I === undefined ? undefined : await addressOf(given.I),
     count: given.C ?? 0,
-    // A server without a size accepts any: it costs a buffer, and avoids failed clients.
+    // A server without a given size accepts any: that costs a buffer, and no client fails.
     sizeBytes: given.S ?? (given.s === true ? MAX_SIZE_BYTES : DEFAULT_SIZE_BYTES),
     verbose: given.v === true,
     validate: given.V === true,

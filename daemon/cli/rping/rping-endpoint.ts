@@ -43,7 +43,7 @@ export interface RpingSettings {
 /** Depths of the queues, as in rdma-core's rping. */
 const SEND_DEPTH = 16;
 const RECEIVE_DEPTH = 2;
-/** How long to wait for the reason of a connection's end after its work requests were flushed. */
+/** Time to wait for the reason of a connection's end after its work requests were flushed. */
 const END_TIMEOUT_MS = 2000;
 
 /** A Send of the peer, or the completion of an RDMA operation. */
@@ -103,8 +103,8 @@ export class RpingEndpoint {
   }
 
   /**
-   * Creates QP, CQ and buffers for an id whose device is known, and posts the receives. Takes over
-   * `id`.
+   * Creates QP, CQ and buffers for an id whose device is known, and posts the receives. Takes
+   * ownership of `id`.
    */
   static async create(
     role: 'client' | 'server',
@@ -227,7 +227,7 @@ export class RpingEndpoint {
 
   async #handleCompletion(wc: WC): Promise<void> {
     if (wc.status === WCStatus.wrFlushErr) {
-      // Further flushed work requests carry no information.
+      // Further flushed work requests add no information.
       if (this.#backlog.some((event) => event.type === 'disconnected')) return;
       await this.#waitForEnd();
       this.#backlog.push({ type: 'disconnected' });
@@ -255,7 +255,7 @@ export class RpingEndpoint {
     }
   }
 
-  /** Follows the connection's events to its end. */
+  /** Processes the connection's events until its end. */
   async #watchConnection(output: Output): Promise<void> {
     try {
       for await (const event of this.#id.events()) {

@@ -1,7 +1,7 @@
 /**
- * What two rpings say to each other, without I/O: the messages, the ping text, and the order of the
- * steps on either side. The protocol is rdma-core's (`librdmacm`, example program rping), so either
- * end can be the real one. One ping:
+ * The protocol of rping, without I/O: the messages, the ping text, and the order of the steps on
+ * either side. It is that of rdma-core (`librdmacm`, example program rping), so either end can be the
+ * original. One ping:
  *
  *     client                                   server
  *       | Send: advert of the source buffer ->   |
@@ -11,7 +11,7 @@
  *       |        <- RDMA Write of the text       |   up to its NUL
  *       |                   <- Send: go ahead    |
  *
- * An advert, and a go-ahead whose content means nothing, is 16 bytes in network order:
+ * An advert, and a go-ahead whose content is ignored, is 16 bytes in network order:
  *
  *      0                   8           12          16
  *     +-------------------+-----------+-----------+
@@ -21,13 +21,13 @@
 
 /** Bytes of an advert or a go-ahead. */
 export const ADVERT_BYTES = 16;
-/** Port if none is given. */
+/** Default port. */
 export const DEFAULT_PORT = 7174;
-/** Bytes of a ping if no size is given. */
+/** Default size of a ping, in bytes. */
 export const DEFAULT_SIZE_BYTES = 64;
-/** The text of the largest ping number and its NUL fit into this. */
+/** Room for the text of the largest ping number and its NUL. */
 export const MIN_SIZE_BYTES = 23;
-/** rdma-core's rping takes one byte less, whatever its message says; its server refuses this one. */
+/** rdma-core's rping accepts one byte less, whatever its message says; its server rejects this size. */
 export const MAX_SIZE_BYTES = 65536;
 
 const FIRST_LETTER = 65;
@@ -60,8 +60,8 @@ export function parseAdvert(bytes: Uint8Array): Advert | undefined {
 }
 
 /**
- * Fills `buffer` with ping number `ping`: `rdma-ping-N: `, then the letters from A to z in turn,
- * starting one letter later at each ping, and a NUL at the end.
+ * Fills `buffer` with ping number `ping`: `rdma-ping-N: `, then the letters from A to z, starting one
+ * letter later at each ping, and a NUL at the end.
  */
 export function fillPing(buffer: Uint8Array, ping: number): void {
   const head = `rdma-ping-${ping}: `;
@@ -74,7 +74,7 @@ export function fillPing(buffer: Uint8Array, ping: number): void {
   buffer[buffer.length - 1] = 0;
 }
 
-/** Bytes of the text in `buffer` with its NUL; all of them if there is no NUL. */
+/** Length of the text in `buffer` with its NUL; all bytes if there is no NUL. */
 export function textSizeBytes(buffer: Uint8Array): number {
   const end = buffer.indexOf(0);
   return end < 0 ? buffer.length : end + 1;
@@ -102,7 +102,7 @@ export function firstDifference(left: Uint8Array, right: Uint8Array): number | u
 export type ServerStep =
   | { readonly type: 'read'; readonly source: Advert }
   | { readonly type: 'write'; readonly sink: Advert }
-  /** Send a go-ahead; `after` says which half of the ping it ends. */
+  /** Send a go-ahead; `after` says which half of the ping is complete. */
   | { readonly type: 'go-ahead'; readonly after: 'read' | 'write' }
   | { readonly type: 'fault'; readonly text: string };
 
@@ -112,7 +112,7 @@ export class ServerSequence {
   #state: 'idle' | 'reading' | 'read' | 'writing' = 'idle';
   #pings = 0;
 
-  /** `sizeLimitBytes`: bytes of the buffer that reads are placed in. */
+  /** `sizeLimitBytes`: length of the buffer for reads. */
   constructor(sizeLimitBytes: number) {
     this.#sizeLimitBytes = sizeLimitBytes;
   }
@@ -122,7 +122,7 @@ export class ServerSequence {
     return this.#pings;
   }
 
-  /** True between two pings, when the client may disconnect without aborting anything. */
+  /** True between two pings, when the client may disconnect without interrupting anything. */
   get betweenPings(): boolean {
     return this.#state === 'idle';
   }
@@ -170,7 +170,7 @@ export type ClientStep =
   /** Fill the source buffer with this ping and send its advert. */
   | { readonly type: 'advertise-source'; readonly ping: number }
   | { readonly type: 'advertise-sink' }
-  /** The text has returned: check and show it, then call `next`. */
+  /** The text came back: check and show it, then call `next`. */
   | { readonly type: 'pong'; readonly ping: number }
   | { readonly type: 'done' }
   | { readonly type: 'fault'; readonly text: string };
@@ -213,7 +213,7 @@ export class ClientSequence {
       this.#pings += 1;
       return { type: 'pong', ping: this.#pings - 1 };
     }
-    return fault('the server sent a go-ahead that nothing asked for');
+    return fault('the server sent an unexpected go-ahead');
   }
 }
 

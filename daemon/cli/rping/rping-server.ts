@@ -9,12 +9,12 @@ import { orAbort } from '#verbs-api/client/deadline';
 import { RpingEndpoint, type RpingSettings } from './rping-endpoint.ts';
 import { pingText, ServerSequence, type ServerStep, textSizeBytes } from './rping-protocol.ts';
 
-/** Connect requests that may wait, as rdma-core's rping allows. */
+/** Connect requests that may be pending, as in rdma-core's rping. */
 const BACKLOG = 3;
 
 /**
  * Serves one client until it disconnects; with `persistent` every client, until `signal` fires.
- * CommandFailure when the address cannot be listened on, or when the one client breaks off.
+ * CommandFailure if the address cannot be listened on, or if the only client breaks off.
  */
 export async function runRpingServer(
   provider: Provider,
@@ -25,7 +25,7 @@ export async function runRpingServer(
   const listener = await provider.createId();
   try {
     await listen(listener, settings);
-    // If the system chose the port, the user needs to know it.
+    // If the system chose the port, print it for the user.
     if (settings.debug || settings.port === 0) {
       const port = listener.localAddress?.port ?? settings.port;
       output.note(`listening on ${settings.address} port ${port}`);
@@ -64,7 +64,7 @@ async function nextRequest(listener: ConnectionId, signal: CancelSignal): Promis
   }
 }
 
-/** Serves the first client that connects, not the first that asks: some never confirm. */
+/** Serves the first client that connects, not the first that requests: some never confirm. */
 async function serveOne(
   listener: ConnectionId,
   settings: RpingSettings,
@@ -93,7 +93,7 @@ async function servePersistently(
       const client = serve(id, settings, output, signal)
         .catch((error: unknown) => {
           if (signal.aborted) return;
-          // One client's failure must not end the others.
+          // One client's failure must not stop the server.
           output.note(`client ${peer?.address} port ${peer?.port}: ${failureText(error)}`);
         })
         .finally(() => clients.delete(client));
@@ -114,7 +114,7 @@ async function serve(
   await answerUntilEnd(endpoint, settings, output, signal);
 }
 
-/** Accepts a request; leaves nothing on failure. */
+/** Accepts a request; cleans up on failure. */
 async function connected(
   id: ConnectionId,
   settings: RpingSettings,
@@ -129,7 +129,7 @@ async function connected(
     throw error;
   }
   try {
-    // A client of MPA revision 1 sends no depths; with these it can still be read.
+    // A client of MPA revision 1 sends no depths; with these values it can still be read.
     const accepted = id.accept({
       initiatorDepth: 1,
       responderResources: 1,

@@ -1,4 +1,4 @@
-/** The file of `run --junit`: complete from the start of the run on, whatever ends it. */
+/** The file of `run --junit`: complete from the start of the run, whatever ends it. */
 import { randomBytes } from 'node:crypto';
 import { renameSync, rmSync, writeFileSync } from 'node:fs';
 import type { Readable } from 'node:stream';
@@ -15,14 +15,14 @@ export class JunitFile {
   readonly #startedMs = performance.now();
   #outputs: readonly OutputTail[] = [];
 
-  /** Writes the file of a run that has not ended. CommandFailure if that is not possible. */
+  /** Writes the file of a run that has not ended. CommandFailure if that fails. */
   constructor(path: string, words: readonly string[]) {
     this.#path = path;
     this.#words = words;
     this.#write({ error: 'the run was killed before it ended' });
   }
 
-  /** Passes the program's output on, and keeps its end for the file. */
+  /** Passes the program's output through, and keeps its end for the file. */
   readonly keepOutput = (stdout: Readable, stderr: Readable): void => {
     this.#outputs = [
       new OutputTail(stdout, process.stdout),
@@ -30,7 +30,7 @@ export class JunitFile {
     ];
   };
 
-  /** Writes the result of a program; without a report it succeeded. */
+  /** Writes the result of a program; without a report, it succeeded. */
   async ended(report: RunReport | undefined): Promise<void> {
     await this.#finishOutput();
     this.#write(report === undefined ? {} : { report });
@@ -46,7 +46,7 @@ export class JunitFile {
     await Promise.all(this.#outputs.map((each) => each.finish()));
   }
 
-  /** Replaces the file whole: a reader never sees half of one. */
+  /** Replaces the file atomically. */
   #write(result: Pick<JunitRun, 'report' | 'error'>): void {
     const [stdout, stderr] = this.#outputs;
     const document = junitXml({

@@ -1,7 +1,7 @@
 /** The result of a run as JUnit XML, which CI systems show beside those of other tests. */
 import type { RunReport } from './run-report.ts';
 
-/** A run for the file: one test case. */
+/** The content of the file: one test case. */
 export interface JunitRun {
   /** The program and its arguments. */
   readonly words: readonly string[];
@@ -12,15 +12,15 @@ export interface JunitRun {
   /** Why the program did not run, or did not end. */
   readonly error?: string;
   readonly properties: Readonly<Record<string, string>>;
-  /** The end of what the program wrote. */
+  /** The end of the program's output. */
   readonly stdout: string;
   readonly stderr: string;
 }
 
-/** Names of test cases that are longer do not fit any table. */
+/** Longer names of test cases fit no table. */
 const NAME_MAX_CHARACTERS = 300;
 
-/** The document. Well-formed whatever the names and the output of programs are. */
+/** The document: well-formed, whatever the names and output of programs contain. */
 export function junitXml(run: JunitRun): string {
   const { words, startedAt, seconds, report, error, properties, stdout, stderr } = run;
   const command = words.join(' ');
@@ -56,7 +56,7 @@ function failure({ failure: message, sections }: RunReport): string {
   return `      <failure message="${attribute(message)}" type="run">${text(body)}</failure>`;
 }
 
-/** What XML 1.0 cannot hold, not even escaped: most control characters, halves of surrogate pairs. */
+/** Characters that XML 1.0 forbids even if escaped: most control characters, unpaired surrogates. */
 const FORBIDDEN =
   // biome-ignore lint/suspicious/noControlCharactersInRegex: XML forbids these.
   /[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g;

@@ -4,13 +4,13 @@ import { join } from 'node:path';
 import { packageRoot } from '#daemon/console/preload-library';
 import type { Finding, Findings } from '#daemon/lint/findings';
 
-/** What `--lint` does with findings. */
+/** Modes of `--lint`. */
 export const LINT_MODES = ['print', 'error'] as const;
 export type LintMode = (typeof LINT_MODES)[number];
 
 const DOCUMENT = 'daemon/LINT.md';
 
-/** A line for each finding: the rule, the advice, and whom it is for. */
+/** A line for each finding: the rule, the advice, and the object concerned. */
 export function lintLines(findings: Findings): string[] {
   const lines = findings.list().map(lintLine);
   const { left } = findings;
@@ -22,13 +22,13 @@ function lintLine({ rule, sentence, program, pid, device, times }: Finding): str
   return `${rule}: ${sentence} (${program}[${pid}] on ${device}${such})`;
 }
 
-/** The heading of the findings: how many there are, and where their rules are explained. */
+/** The heading of the findings: their number, and where the rules are explained. */
 export function lintTitle(findings: Findings): string {
   const count = findings.list().length;
   return `lint has ${count === 1 ? '1 finding' : `${count} findings`}; see ${documentName()}`;
 }
 
-/** The document on the rules, where it is installed. */
+/** The document about the rules, where it is installed. */
 function documentName(): string {
   const path = join(packageRoot(), DOCUMENT);
   return existsSync(path) ? path : DOCUMENT;

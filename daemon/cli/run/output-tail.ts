@@ -1,9 +1,9 @@
-/** Passes a program's output on, and keeps its end. */
+/** Passes a program's output through, and keeps its end. */
 import type { Readable, Writable } from 'node:stream';
 
 /** Enough to see why a test failed; a CI system refuses much larger files. */
 const KEPT_BYTES = 64 * 1024;
-/** How long output may still come after the program's end: a process that it left may hold the pipe. */
+/** Time for output after the program's end: a process that it left may hold the pipe. */
 const LATE_MS = 1_000;
 
 /** The end of one stream. */
@@ -23,7 +23,7 @@ export class OutputTail {
     source.pipe(target, { end: false });
   }
 
-  /** Waits a bounded time for the rest. */
+  /** Waits, for a limited time, for the rest. */
   async finish(): Promise<void> {
     let timer: NodeJS.Timeout | undefined;
     const late = new Promise<void>((resolve) => {
@@ -34,7 +34,7 @@ export class OutputTail {
     this.#source.destroy();
   }
 
-  /** What was kept, after a line that says so if more was written. */
+  /** The kept text, preceded by a line that says so if there was more. */
   get text(): string {
     const kept = Buffer.concat(this.#chunks).subarray(-KEPT_BYTES).toString('utf8');
     return this.#cut ? `[the last ${KEPT_BYTES / 1024} KiB]\n${kept}` : kept;

@@ -1,6 +1,6 @@
 /**
- * The folder of a private daemon, in the temporary directory. Its name says whose it is: a run that is
- * killed cannot remove it, so the next one does.
+ * The folder of a private daemon, in the temporary directory. Its name identifies the owner: a run that
+ * is killed cannot remove its folder, so the next run does.
  */
 import { lstatSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'node:fs';
 import { connect } from 'node:net';
@@ -12,10 +12,10 @@ const PREFIX = 'iwarpd-run-';
 /** `iwarpd-run-PID.PID-NAMESPACE-XXXXXX`. */
 const NAME = /^iwarpd-run-(?<pid>\d{1,10})\.(?<namespace>\d{1,20})-\w{6}$/;
 const SOCKET_NAME = 'iwarpd.sock';
-/** A start removes a bounded number; the others wait for the next one. */
+/** Folders removed per start; others wait for the next one. */
 const REMOVED_MAX = 64;
 
-/** Creates a folder for a daemon of this process. CommandFailure if that is not possible. */
+/** Creates a folder for a daemon of this process. CommandFailure if that fails. */
 export function makePrivateFolder(): string {
   const directory = tmpdir();
   try {
@@ -28,7 +28,7 @@ export function makePrivateFolder(): string {
   }
 }
 
-/** The socket of the daemon in such a folder. */
+/** The daemon's socket in such a folder. */
 export function socketIn(folder: string): string {
   return join(folder, SOCKET_NAME);
 }
@@ -42,12 +42,12 @@ export function privateFolders(): string[] {
       .map((name) => join(directory, name))
       .filter(isOwn);
   } catch {
-    // No such directory: nothing is in it.
+    // No such directory, hence no folders.
     return [];
   }
 }
 
-/** Removes the folders of runs of this user that were killed. Never fails. */
+/** Removes the folders of this user's runs that were killed. Never fails. */
 export async function removeDeadFolders(): Promise<void> {
   for (const folder of privateFolders().slice(0, REMOVED_MAX)) {
     if (!isAbandoned(folder) || (await answers(socketIn(folder)))) continue;
@@ -59,19 +59,19 @@ export async function removeDeadFolders(): Promise<void> {
   }
 }
 
-/** A directory of this user, not a link to one: others can put links into the temporary directory. */
+/** A directory of this user, not a link: others can put links into the temporary directory. */
 function isOwn(folder: string): boolean {
   const stats = lstatSync(folder, { throwIfNoEntry: false });
   return stats?.isDirectory() === true && stats.uid === process.geteuid?.();
 }
 
-/** Its process is gone. A process of another container cannot be looked up from here. */
+/** Its process is gone. Processes of other containers cannot be looked up from here. */
 function isAbandoned(folder: string): boolean {
   const { pid, namespace } = NAME.exec(folder.slice(folder.lastIndexOf('/') + 1))?.groups ?? {};
   return namespace === pidNamespace() && !isAlive(Number(pid));
 }
 
-/** A zombie is not: it has no files any more, and its parent may never ask for it. */
+/** False for a zombie: it has no open files, and its parent may never wait for it. */
 function isAlive(pid: number): boolean {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
@@ -81,7 +81,7 @@ function isAlive(pid: number): boolean {
   }
 }
 
-/** A process id that is taken again may belong to anything, so what listens decides, too. */
+/** Whether a daemon listens: a pid may have been reused by an unrelated process. */
 function answers(socketPath: string): Promise<boolean> {
   return new Promise((resolve) => {
     const socket = connect(socketPath);
@@ -93,7 +93,7 @@ function answers(socketPath: string): Promise<boolean> {
   });
 }
 
-/** The number of this PID namespace; 0 without /proc, where no process can be looked up. */
+/** The number of this PID namespace; 0 without /proc, where processes cannot be looked up. */
 function pidNamespace(): string {
   try {
     return /\d+/.exec(readlinkSync('/proc/self/ns/pid'))?.[0] ?? '0';

@@ -1,13 +1,13 @@
-/** The process of a program under `run`: how it ends, and the signals that are passed on to it. */
+/** The process of a program under `run`: how it ends, and which signals are forwarded to it. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { constants } from 'node:os';
 import type { Readable } from 'node:stream';
 import { Interruption } from '#daemon/console/failure';
 
-/** A shell reports a program that a signal ended as this and the signal's number. */
+/** A shell reports a program killed by a signal as this plus the signal's number. */
 const STATUS_SIGNALLED = 128;
 
-/** Signals whose default action writes a core file: it would be of this process, and useless. */
+/** Signals whose default action writes a core file: one of this process would be useless. */
 const CORE_SIGNALS: readonly NodeJS.Signals[] = [
   'SIGQUIT',
   'SIGILL',
@@ -21,7 +21,7 @@ const CORE_SIGNALS: readonly NodeJS.Signals[] = [
   'SIGSYS',
 ];
 
-/** Signals that are passed on to the program. */
+/** Signals to forward to the program. */
 const PASSED_SIGNALS: readonly NodeJS.Signals[] = [
   'SIGINT',
   'SIGTERM',
@@ -30,7 +30,7 @@ const PASSED_SIGNALS: readonly NodeJS.Signals[] = [
   'SIGUSR1',
   'SIGUSR2',
 ];
-/** Signals that a terminal sends to all processes in the foreground, the program included. */
+/** Signals that a terminal sends to all foreground processes, the program included. */
 const TERMINAL_SIGNALS: readonly NodeJS.Signals[] = ['SIGINT', 'SIGQUIT'];
 
 /** How a program ended; `error` if it did not start. */
@@ -44,7 +44,7 @@ interface ProgramStart {
   readonly words: readonly string[];
   readonly environment: NodeJS.ProcessEnv;
   readonly passing: SignalPassing;
-  /** Receives standard output and standard error as pipes; without it, the program has this process's. */
+  /** Receives standard output and standard error as pipes; without it, the program inherits this process's. */
   readonly onOutput?: ((stdout: Readable, stderr: Readable) => void) | undefined;
 }
 
@@ -70,9 +70,9 @@ export function runToEnd(start: ProgramStart): Promise<ProgramEnd> {
   });
 }
 
-/** Collects signals for a program instead of handling them here, and forwards them once it runs. */
+/** Collects signals for a program instead of handling them, and forwards them once it runs. */
 export class SignalPassing {
-  /** The first signal that came before the program. */
+  /** The first signal that arrived before the program started. */
   early: NodeJS.Signals | undefined;
   /** Receives the signals from now on. */
   program: ChildProcess | undefined;
@@ -101,7 +101,7 @@ export class SignalPassing {
 
   #pass(signal: NodeJS.Signals): void {
     if (this.program === undefined) {
-      // A second one ends a start that hangs.
+      // A second signal ends a start that hangs.
       if (this.early !== undefined) process.exit(STATUS_SIGNALLED + constants.signals[signal]);
       this.early = signal;
     } else if (!process.stdin.isTTY || !TERMINAL_SIGNALS.includes(signal)) {
@@ -110,7 +110,7 @@ export class SignalPassing {
   }
 }
 
-/** Ends this process by the signal that ended the program, so its parent sees the same status. */
+/** Ends this process with the signal that ended the program, so its parent sees the same status. */
 export function endBySignal(signal: NodeJS.Signals): void {
   process.exitCode = STATUS_SIGNALLED + constants.signals[signal];
   if (CORE_SIGNALS.includes(signal)) return;

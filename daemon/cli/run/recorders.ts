@@ -1,6 +1,6 @@
 /**
- * `iwarpd capture` and `iwarpd trace` beside the program of a run. Each is a process of its own, as when
- * a user starts it: it never takes the daemon's time, and its file is as complete as one of theirs.
+ * `iwarpd capture` and `iwarpd trace` alongside the program of a run. Each is a separate process, as if
+ * a user had started it: it never takes the daemon's time, and its file is as complete.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { closeSync, openSync } from 'node:fs';
@@ -12,9 +12,9 @@ export interface RecorderArguments {
   readonly trace?: string;
 }
 
-/** Recorders under way. */
+/** Running recorders. */
 interface Recorders {
-  /** Ends them; their files are complete then. Returns why those are not that are cut short. */
+  /** Stops them; their files are then complete. Returns why any file is truncated. */
   stop(): Promise<string[]>;
 }
 
@@ -23,19 +23,19 @@ interface Recorder {
   readonly child: ChildProcess;
   readonly path: string;
   readonly closed: Promise<void>;
-  /** The end of what it has printed. */
+  /** The end of its output. */
   text: string;
 }
 
-/** What a recorder prints once it records. */
+/** A recorder prints this once it records. */
 const RECORDING = /^(?:capturing|tracing)\b/m;
 /** Enough for the last line, which says why a recorder failed. */
 const MESSAGE_MAX_CHARACTERS = 4096;
 const FAILURE = /^iwarpd: (.*)$/gm;
-/** A recorder that takes longer to write the end of its file is killed. */
+/** Time for a recorder to write the end of its file; then it is killed. */
 const STOP_MS = 10_000;
 
-/** Starts the recorders that the command line asks for. CommandFailure if one cannot record. */
+/** Starts the requested recorders. CommandFailure if one cannot record. */
 export async function startRecorders(
   socketPath: string,
   { capture, trace }: RecorderArguments,
@@ -99,7 +99,7 @@ function recording(started: Recorder): Promise<void> {
   });
 }
 
-/** Ends a recorder. Returns why its file is cut short, if it is. */
+/** Stops a recorder. Returns why its file is truncated, if it is. */
 async function end(started: Recorder): Promise<string | undefined> {
   const { child, path, closed } = started;
   child.kill('SIGINT');

@@ -1,4 +1,4 @@
-/** `iwarpd run`: unmodified rdma-core programs on the emulated devices. */
+/** `iwarpd run`: runs unmodified rdma-core programs on the emulated devices. */
 import { rmSync } from 'node:fs';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import type { NetworkReach } from '#contract/protocol/ipc-admin';
@@ -43,14 +43,14 @@ import {
 } from './run-report.ts';
 import { isRunning, sharedDaemon, startPrivate, type UsedDaemon } from './used-daemon.ts';
 
-/** Exit statuses of a shell for a program that is not there, or cannot be executed. */
+/** A shell's exit statuses for a program that does not exist, or cannot be executed. */
 const STATUS_NOT_FOUND = 127;
 const STATUS_NOT_EXECUTABLE = 126;
-/** How long processes that the program left may take to end, before their objects count as open. */
+/** Time for processes left by the program to end, before their objects count as open. */
 const ENDING_MS = 1_000;
 const ENDING_LOOK_MS = 20;
 
-/** The options as commander hands them over. */
+/** The options as commander passes them. */
 export interface RunArguments extends DaemonArguments, RecorderArguments {
   readonly socket?: string;
   readonly fresh?: boolean;
@@ -58,19 +58,19 @@ export interface RunArguments extends DaemonArguments, RecorderArguments {
   readonly junit?: string;
   /** Print why verbs are refused. */
   readonly explain?: boolean;
-  /** Print advice; with `error`, it is a failure. */
+  /** Print advice; with `error`, advice is a failure. */
   readonly lint?: LintMode;
 }
 
-/** What came of a program. */
+/** The result of a program. */
 interface RunResult {
   readonly end: ProgramEnd;
   readonly report: RunReport | undefined;
-  /** Why recordings are cut short. */
+  /** Why recordings are truncated. */
   readonly unrecorded: readonly string[];
-  /** Faults that never triggered, where no report has them. */
+  /** Faults that never triggered, unless a report contains them. */
   readonly idleFaults: readonly string[];
-  /** Advice that is not in the report. */
+  /** Advice, unless the report contains it. */
   readonly findings: Findings | undefined;
 }
 
@@ -105,7 +105,7 @@ export async function runProgram(
   const { end, unrecorded, idleFaults, findings } = result;
   const short = result.report ?? shortReport(words, end, unrecorded);
   const unwritten = await failureOfFile(junit?.ended(short));
-  // On a running daemon, nothing is added to what a program that fails has said.
+  // On a running daemon, add nothing to the output of a failed program.
   const report = unrecorded.length === 0 ? result.report : short;
   if (report !== undefined) {
     if (process.env['GITHUB_ACTIONS'] === 'true') output.note(githubAnnotation(report));
@@ -122,7 +122,7 @@ export async function runProgram(
   process.exitCode = end.status === 0 && report !== undefined ? STATUS_FAILED : end.status;
 }
 
-/** The failure of a file, for after the report: the report is then all that there is. */
+/** The failure to write a file, to report after everything else. */
 async function failureOfFile(written: Promise<void> | undefined): Promise<unknown> {
   try {
     await written;
@@ -132,7 +132,7 @@ async function failureOfFile(written: Promise<void> | undefined): Promise<unknow
   }
 }
 
-/** Undefined where a signal came before the program ran. */
+/** Undefined if a signal arrived before the program ran. */
 async function runOnDaemon(
   words: readonly string[],
   given: RunArguments,
@@ -156,7 +156,7 @@ async function runOnDaemon(
     const recorders = await startRecorders(daemon.socketPath, given);
     const needed = neededLibraries(found.path);
     const variables = shimVariables(daemon.socketPath, process.env, needed);
-    // The program ends with this process, which takes its devices with it.
+    // The program must end with this process, whose devices it uses.
     const run = daemon.isPrivate ? { IWARPD_RUN_PID: String(process.pid) } : {};
     const explained = given.explain === true ? { IWARPD_EXPLAIN: '1' } : {};
     const without = hasForeignLoader(found.path)
@@ -195,11 +195,11 @@ function notRunnable(name: string, code: string): CommandFailure {
   return new CommandFailure(message, { exitStatus: STATUS_NOT_EXECUTABLE });
 }
 
-/** A daemon; of a private one, its log, and how many faults it has from the start. */
+/** A daemon; for a private one, its log and the number of its initial faults. */
 type RunDaemon = UsedDaemon & { readonly log?: RunLog; readonly faults?: number };
 
 /**
- * The running daemon, or a private one: with any option that describes one, or if none runs and the
+ * The running daemon, or a private one: if any option describes one, or if none is running and the
  * command line names none.
  */
 async function usedDaemon(given: RunArguments, findings: Findings | undefined): Promise<RunDaemon> {
@@ -209,13 +209,13 @@ async function usedDaemon(given: RunArguments, findings: Findings | undefined): 
   if (wanted) return await privateDaemon(given, 'isolated', findings);
   const socket = socketOf(given);
   if (await isRunning(socket)) return sharedDaemon(socket);
-  // A private daemon in its place would hide a misspelt name.
+  // Do not hide a misspelt name by starting a private daemon.
   if (given.socket !== undefined) {
     throw new CommandFailure(
       `no daemon at ${socket}${instanceHint(socket)}; start it with \`${startCommand(socket)}\`, or use a private one with --fresh`,
     );
   }
-  // It stands in for the daemon that does not run, and reaches what that would.
+  // It replaces the missing daemon, and reaches the same hosts.
   return await privateDaemon(given, 'host', undefined);
 }
 
@@ -231,7 +231,7 @@ async function privateDaemon(
   const folder = makePrivateFolder();
   const socketPath = socketIn(folder);
   try {
-    // Unmodified programs see emulated devices only; they can use native ones directly.
+    // Unmodified programs see only emulated devices; they can use native ones directly.
     const settings = daemonSettings(given, { socketPath, native: false }, network);
     const { logLevel, logFormat } = settings.options;
     const asked = [logLevel, logFormat, given.logFile].some((option) => option !== undefined);
@@ -250,7 +250,7 @@ async function privateDaemon(
   }
 }
 
-/** The report about a program that failed, left objects open where it must not, or needs advice. */
+/** The report on a program that failed, left objects open although that is an error, or needs advice. */
 async function reportOn(
   known: Pick<RunFacts, 'words' | 'end' | 'unrecorded'>,
   { socketPath, isPrivate, log, faults: givenFaults = 0 }: RunDaemon,
@@ -276,14 +276,14 @@ async function reportOn(
   return runReport({ ...facts, findings: failing });
 }
 
-/** Lines about faults that never triggered, of a program that succeeded. */
+/** Lines about faults that never triggered, for a program that succeeded. */
 async function idleFaultsOf({ socketPath, faults: count = 0 }: RunDaemon): Promise<string[]> {
   if (count === 0) return [];
   const faults = await queryDaemon('listFaults', {}, { socketPath });
   return idleFaultLines(faults.filter(({ id }) => id <= count));
 }
 
-/** Waits a bounded time for the clients of a daemon to end: the program may not wait for all of its processes. */
+/** Waits, for a limited time, until the daemon's clients have ended: the program may not wait for all of its processes. */
 async function untilEnded(socketPath: string): Promise<void> {
   const deadline = performance.now() + ENDING_MS;
   while (performance.now() < deadline) {

@@ -1,23 +1,23 @@
-/** The log of a private daemon: its last lines, for the report of a program that failed. */
+/** The log of a private daemon: its last lines, for the report on a program that failed. */
 import type { DestinationStream } from 'pino';
 import { logText } from '#daemon/main/log-text';
 
-/** A screen's worth: what led to the failure is at the end. */
+/** A screenful: the cause of a failure is at the end. */
 const KEPT_LINES = 20;
-/** Longer lines are cut. */
+/** Longer lines are truncated. */
 const KEPT_LINE_CHARACTERS = 500;
 /** pino's number for 'error'. */
 const ERROR = 50;
-/** The line in which the daemon describes itself is not about the program. */
+/** The daemon's own ready line is not about the program. */
 const READY = 'ready';
 
-/** Receives the log as JSON lines, of which it passes some on. */
+/** Receives the log as JSON lines and passes some of them on. */
 export class RunLog implements DestinationStream {
   readonly #live: DestinationStream;
   readonly #liveLevel: number;
   readonly #kept: string[] = [];
 
-  /** Passes lines on to `live`: all of them, or errors only, since standard error is the program's. */
+  /** Passes lines on to `live`: all, or only errors, since the program shares standard error. */
   constructor(live: DestinationStream, shown: 'all' | 'errors') {
     this.#live = live;
     this.#liveLevel = shown === 'all' ? 0 : ERROR;

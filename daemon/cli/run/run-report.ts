@@ -11,11 +11,11 @@ import { lintLines, lintTitle } from './lint-lines.ts';
 import type { ProgramEnd } from './program-process.ts';
 
 const AND = new Intl.ListFormat('en-GB', { type: 'conjunction' });
-/** A script on the command line may be long; its reader knows it. */
+/** A script on the command line may be long; the reader knows it. */
 const PROGRAM_MAX_CHARACTERS = 80;
-/** Refusals that a report shows, the last ones. */
+/** A report shows this many of the latest refusals. */
 export const REPORTED_REFUSALS_MAX = 20;
-/** More is in the log of the job. */
+/** The rest is in the log of the job. */
 const ANNOTATION_MAX_CHARACTERS = 2_000;
 
 /** What is known after a program on a private daemon has ended. */
@@ -23,18 +23,18 @@ export interface RunFacts {
   /** The program and its arguments. */
   readonly words: readonly string[];
   readonly end: ProgramEnd;
-  /** What was open after the end. */
+  /** Objects that were open after the end. */
   readonly open: ResetReport;
   /** Open objects are a failure. */
   readonly expectClean: boolean;
   /** Advice that is a failure. */
   readonly findings?: Findings | undefined;
   readonly faults: readonly FaultStatus[];
-  /** How many of them were there from the start: those with the lowest numbers. */
+  /** Number of faults present from the start: those with the lowest numbers. */
   readonly givenFaults: number;
   /** The last refusals of the daemon, which only the program used. */
   readonly refusals: Pick<RefusalList, 'refusals' | 'last'>;
-  /** Why files of `--capture` and `--trace` are cut short. */
+  /** Why files of `--capture` and `--trace` are truncated. */
   readonly unrecorded: readonly string[];
   /** The last lines of the daemon's log. */
   readonly log: readonly string[];
@@ -43,7 +43,7 @@ export interface RunFacts {
 /** One subject of a report. */
 interface ReportSection {
   readonly title: string;
-  /** How many the section is about, where lines are not what counts. */
+  /** Number of items, if it differs from the number of lines. */
   readonly count?: number;
   readonly lines: readonly string[];
 }
@@ -55,7 +55,7 @@ export interface RunReport {
   readonly sections: readonly ReportSection[];
 }
 
-/** The report about a failed run; undefined for one that succeeded. */
+/** The report on a failed run; undefined for a successful one. */
 export function runReport(facts: RunFacts): RunReport | undefined {
   const failure = failureOf(facts);
   if (failure === undefined) return undefined;
@@ -75,8 +75,8 @@ export function runReport(facts: RunFacts): RunReport | undefined {
 }
 
 /**
- * The report as a command of GitHub Actions, which shows it beside the job and at the top of its page:
- * the failure, and what the report has more about.
+ * The report as a workflow command of GitHub Actions, which shows it beside the job and at the top of
+ * its page: the failure, and the titles of the sections.
  */
 export function githubAnnotation({ failure, sections }: RunReport): string {
   const more = sections.map(({ title, lines, count }) => {
@@ -96,7 +96,7 @@ export function printReport({ failure, sections }: RunReport, output: Output): v
   }
 }
 
-/** A line for each refusal, and one for how many there were before; repeats count. */
+/** A line for each refusal, and one for the number of earlier ones; repeats count. */
 function refusalLines({ refusals, last }: RunFacts['refusals']): string[] {
   const shown = refusals.reduce((sum, { times }) => sum + times, 0);
   const earlier = last > shown ? [`${last - shown} earlier ones are not shown`] : [];
@@ -109,7 +109,7 @@ function programText(words: readonly string[]): string {
   return `${text.slice(0, PROGRAM_MAX_CHARACTERS)}…`;
 }
 
-/** The report about a program on a daemon that is not its own, of which only its end is known. */
+/** The report on a program on a shared daemon, of which only its end is known. */
 export function shortReport(
   words: readonly string[],
   end: ProgramEnd,
@@ -140,12 +140,12 @@ export function idleFaultLines(faults: readonly FaultStatus[]): string[] {
     });
 }
 
-/** A fault that had to trigger, and did not. With a probability, it is chance from the first occasion on. */
+/** A fault that should have triggered and did not. With a probability, that is chance from the first event on. */
 function isMissed({ spec, matched, fired }: FaultStatus): boolean {
   return fired === 0 && (spec.probability === undefined || matched === 0);
 }
 
-/** What is wrong with a program that succeeded, in one line; undefined if nothing is. */
+/** Why a program that exited with status 0 still failed, in one line; undefined if it did not. */
 function faultOfSuccess(facts: RunFacts): string | undefined {
   const { open, expectClean, findings, faults, givenFaults, unrecorded } = facts;
   if (unrecorded.length > 0) return unrecorded.join(', ');

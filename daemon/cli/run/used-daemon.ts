@@ -1,4 +1,4 @@
-/** The daemon of a program under `run`: one that runs, or a private one in this process. */
+/** The daemon of a program under `run`: a running one, or a private one in this process. */
 import { lstatSync, rmSync } from 'node:fs';
 import type { Logger } from 'pino';
 import { CommandFailure, failureCode } from '#daemon/console/failure';
@@ -11,18 +11,18 @@ import { isTrustedUser } from '#verbs-api/client/daemon-trust';
 /** The daemon to use. */
 export interface UsedDaemon {
   readonly socketPath: string;
-  /** It is this run's own: its leaks, faults and log are those of the program. */
+  /** It belongs to this run: its leaks, faults and log are those of the program. */
   readonly isPrivate: boolean;
   /** Ends it, if it is private. */
   stop(): Promise<void>;
 }
 
-/** A daemon that runs already. */
+/** A daemon that is already running. */
 export function sharedDaemon(socketPath: string): UsedDaemon {
   return { socketPath, isPrivate: false, stop: () => Promise.resolve() };
 }
 
-/** Starts a daemon for one program, in a folder that goes with it. It records advice in `findings`. */
+/** Starts a daemon for one program, in a temporary folder. It records advice in `findings`. */
 export async function startPrivate(
   folder: string,
   options: DaemonOptions & { readonly socketPath: string },
@@ -30,7 +30,7 @@ export async function startPrivate(
   findings: Findings | undefined,
 ): Promise<UsedDaemon> {
   const { socketPath } = options;
-  // Loaded here: a program on a daemon that runs starts without it, in half the time.
+  // Loaded on demand: without it, a program on a running daemon starts in half the time.
   const { startDaemon } = await import('#daemon/main/daemon');
   const daemon = await startDaemon(options, { log, ...(findings && { findings }) });
   return {
@@ -44,7 +44,7 @@ export async function startPrivate(
 }
 
 /**
- * Whether a daemon answers. VerbsError if there is one that refuses this client, or is not trusted.
+ * Whether a daemon responds. VerbsError if it refuses this client or is not trusted.
  */
 export async function isRunning(socketPath: string): Promise<boolean> {
   try {

@@ -1,21 +1,21 @@
 /** A command line as data, for output generated from the same source as `--help`. */
 import type { Command, Option } from 'commander';
 
-/** Names that only running daemons know: of instances, and of a daemon's devices. */
+/** Names that only running daemons know: instances, and devices of a daemon. */
 export type NameSource = 'instances' | 'devices';
 
 /** An option of a command. */
 export interface OptionFacts {
-  /** As the help shows it: `-w, --write <FILE>`. */
+  /** In the form of the help: `-w, --write <FILE>`. */
   readonly flags: string;
   /** The names alone: `-w`, `--write`. */
   readonly names: readonly string[];
-  /** What its value is called, without brackets; undefined for a switch. */
+  /** The name of its value, without brackets; undefined for a switch. */
   readonly value: string | undefined;
   readonly text: string;
   /** The permitted values, if there are few. */
   readonly choices: readonly string[];
-  /** What its value is a name of. */
+  /** The kind of names that its value accepts. */
   readonly source: NameSource | undefined;
 }
 
@@ -33,7 +33,7 @@ export interface CommandFacts {
   /** The command path: `iwarpd`, `fault`, `add`. */
   readonly words: readonly string[];
   readonly summary: string;
-  /** As the usage line shows them: `<KIND>`, `[ID]`. */
+  /** In the form of the usage line: `<KIND>`, `[ID]`. */
   readonly arguments: readonly ArgumentFacts[];
   readonly options: readonly OptionFacts[];
   readonly commands: readonly CommandFacts[];
@@ -67,20 +67,20 @@ export function commandFacts(command: Command, above: readonly string[] = []): C
   };
 }
 
-/** Choices that commander checks, or that the name of the value lists: `<in|out>`. */
+/** Choices that commander checks, or those in the name of the value: `<in|out>`. */
 function choicesOf({ argChoices, flags }: Option): readonly string[] {
   if (argChoices !== undefined) return argChoices;
   const listed = /<([a-z0-9]+(?:\|[a-z0-9]+)+)>/.exec(flags)?.[1];
   return listed?.split('|') ?? [];
 }
 
-/** Options that describe a device to be made are called `--device`, too. */
+/** Options that describe a new device are called `--device`, too. */
 function sourceOf({ long, flags }: Option): NameSource | undefined {
   if (long === '--instance') return 'instances';
   return long === '--device' && flags.endsWith('<NAME>') ? 'devices' : undefined;
 }
 
-/** `facts` and everything below it, in the order of the help. */
+/** `facts` and all its subcommands, in the order of the help. */
 export function everyCommand(facts: CommandFacts): readonly CommandFacts[] {
   return [facts, ...facts.commands.flatMap(everyCommand)];
 }

@@ -7,13 +7,13 @@ import {
 } from './command-facts.ts';
 import type { Shell } from './shells.ts';
 
-/** Value names that denote a file or a directory. */
+/** Names of values that are files or directories. */
 const PATHS = ['FILE', 'PATH', 'DIR'];
 
-/** The command whose table has the names in its first column. */
+/** The command that lists the names in the first column of its table. */
 const LISTED_BY: Readonly<Record<NameSource, string>> = { instances: 'list', devices: 'devices' };
 
-/** Prints the names in such a table; a shell expands what it is given, so others are left out. */
+/** Prints these names; a shell expands what it gets, so names with special characters are skipped. */
 const FIRST_COLUMN = "awk 'NR > 1 && $1 ~ /^[A-Za-z0-9._-]+$/ { print $1 }'";
 
 /** The script, for the shell to source. */
@@ -30,7 +30,7 @@ export function completionScript(shell: Shell, program: CommandFacts): string {
   }
 }
 
-/** Words that may follow a command's name: its subcommands, the values of its arguments, its options. */
+/** Words that may follow a command: its subcommands, the values of its arguments, its options. */
 function candidates({ commands, arguments: given, options }: CommandFacts): string[] {
   return [
     ...commands.map(({ words }) => words.at(-1) ?? ''),
@@ -108,7 +108,7 @@ complete -F _iwarpd iwarpd
 `;
 }
 
-/** Where the names of a source are asked for, in the variable of the script. */
+/** The command that lists the names of a source, in the script's variable. */
 function bashSource(source: NameSource | undefined): string {
   return source === undefined ? '' : ` names=${LISTED_BY[source]}`;
 }
@@ -224,7 +224,7 @@ ${lines.join('\n')}
 `;
 }
 
-/** True where the words so far name this command and no subcommand of it. */
+/** True if the words so far name this command and none of its subcommands. */
 function fishCondition(path: readonly string[], { commands }: CommandFacts): string {
   const seen = path.map((word) => `__fish_seen_subcommand_from ${word}`);
   const names = commands.map(({ words }) => words.at(-1)).join(' ');

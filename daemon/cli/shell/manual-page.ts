@@ -115,7 +115,7 @@ function firstLower(text: string): string {
     : text;
 }
 
-/** Escapes a line of text: nothing in it is a request or an escape of roff. */
+/** Escapes a line of text, so that it contains no request or escape of roff. */
 function roff(text: string): string {
   return text
     .replaceAll('\\', '\\e')

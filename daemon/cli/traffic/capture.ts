@@ -1,4 +1,4 @@
-/** `iwarpd capture`: the traffic of a running daemon's connections as a pcapng file. */
+/** `iwarpd capture`: writes the traffic of a running daemon's connections to a pcapng file. */
 import { closeSync, openSync, writeSync } from 'node:fs';
 import { parseTappedPacket } from '#contract/protocol/packet-records';
 import { parseLostBytes, TapKind, type TapRecord } from '#contract/protocol/tap-records';
@@ -16,7 +16,7 @@ import {
   watchUntilDone,
 } from './live-traffic.ts';
 
-/** The options as commander hands them over. */
+/** The options as commander passes them. */
 export interface CaptureArguments extends TrafficOptions {
   /** The file; `-` for standard output. */
   readonly write: string;
@@ -26,16 +26,15 @@ const STANDARD_OUTPUT_FD = 1;
 const MEBIBYTE = 1024 * 1024;
 
 /**
- * Writes until Ctrl-C, the time limit, or the daemon's end. WriteFailure if the file cannot be
- * written, for example on a full disk: earlier records stay in the file, and only this process is
- * affected.
+ * Writes until Ctrl-C, the time limit, or the daemon's end. WriteFailure if the file cannot be written,
+ * for example on a full disk: earlier records stay in the file, and only this process is affected.
  */
 export async function runCapture(
   given: CaptureArguments,
   output: Output,
   signal: AbortSignal,
 ): Promise<void> {
-  // Before the file: a command that cannot start must not truncate an earlier capture.
+  // Before opening the file: a command that cannot start must not truncate an earlier capture.
   await assertTraffic(given);
   const selected = await selectedQueuePairs(given);
   const file = new CaptureFile(given.write);
@@ -57,7 +56,7 @@ export async function runCapture(
   }
 }
 
-/** The file, written synchronously: a slow disk delays this process and not the daemon. */
+/** The file, written synchronously: a slow disk delays only this process. */
 class CaptureFile {
   readonly name: string;
   readonly #fd: number;
@@ -145,7 +144,7 @@ class Recorder implements TrafficUser {
         this.#skipped += 1;
         return;
       default:
-      // A newer daemon may send other records.
+      // A newer daemon may send other kinds of records.
     }
   }
 

@@ -1,4 +1,4 @@
-/** `iwarpd decode`: the iWARP, RoCEv2 and SCTP traffic in a capture file as text. */
+/** `iwarpd decode`: prints the iWARP, RoCEv2 and SCTP traffic of a capture file as text. */
 import { createReadStream } from 'node:fs';
 import {
   CaptureDecoder,
@@ -15,7 +15,7 @@ import { chooseCrc32 } from '#daemon/host/roce/crc32-engine';
 const PIECE_BYTES = 1024 * 1024;
 const NANOS_PER_SECOND = 1e9;
 
-/** The options as commander hands them over. */
+/** The options as commander passes them. */
 export interface DecodeArguments {
   readonly json?: boolean;
 }

@@ -7,12 +7,11 @@ import { watchTraffic } from '#verbs-api/client/traffic-watch';
 import { noSuchDevice, wrongDevice } from '../device-name.ts';
 
 /**
- * A lower value records more of a capture at full speed and slows traffic more; a higher one, the
- * reverse.
+ * A lower value captures more at full speed but slows traffic more; a higher one, the reverse.
  */
 const WATCHER_NICENESS = 15;
 
-/** The options as commander hands them over. */
+/** The options as commander passes them. */
 export interface TrafficOptions {
   readonly socket: string;
   readonly address?: string;
@@ -31,7 +30,7 @@ export interface TrafficUser {
 }
 
 /**
- * Watches what `filter` selects until `signal` fires, the time is up, or the daemon ends.
+ * Watches the traffic selected by `filter` until `signal` fires, the time is up, or the daemon ends.
  * CommandFailure if the daemon ends, VerbsError if none is running.
  */
 export async function watchUntilDone(
@@ -60,7 +59,7 @@ export async function watchUntilDone(
   if (failure !== undefined) throw failure;
 }
 
-/** CommandFailure for a device that has no traffic to watch. VerbsError if no daemon is running. */
+/** CommandFailure for a device without traffic to watch. VerbsError if no daemon is running. */
 export async function assertTraffic({ device, socket: socketPath }: TrafficOptions): Promise<void> {
   const found = await queryDaemon('listDevices', {}, { socketPath });
   const emulated = found.filter((each) => each.device.backend === 'emulated');
@@ -71,12 +70,12 @@ export async function assertTraffic({ device, socket: socketPath }: TrafficOptio
   throw wrongDevice(`${device} is a real device, whose traffic cannot be seen`, names);
 }
 
-/** Lowers this process's priority: it runs when the watched processes do not need the processor. */
+/** Lowers this process's priority: it runs only when the watched processes leave the processor idle. */
 function giveWay(): void {
   try {
     setPriority(Math.max(getPriority(), WATCHER_NICENESS));
   } catch {
-    // A sandbox may forbid it; the watched processes then lose some speed.
+    // A sandbox may forbid it; watched processes are then slowed somewhat.
   }
 }
 
@@ -89,12 +88,12 @@ export function filterOf({ address, port, device }: TrafficOptions): TapFilter {
   };
 }
 
-/** States in which packets of a queue pair pass without a connection of the connection manager. */
+/** States in which a queue pair has packets although the connection manager has no connection. */
 const CARRYING: readonly string[] = ['RTR', 'RTS', 'SQD', 'SQE'];
 
 /**
- * Selects queue pairs: by their present links, or by their numbers where there are RoCE ones, which
- * have none. CommandFailure for a queue pair without traffic.
+ * Selects queue pairs: by their current links, or by their numbers if some are RoCE, which have no
+ * links. CommandFailure for a queue pair without traffic.
  */
 export async function selectedQueuePairs(options: TrafficOptions): Promise<TapFilter> {
   const { qp: numbers, device, socket: socketPath } = options;

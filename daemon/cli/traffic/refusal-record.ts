@@ -1,4 +1,4 @@
-/** Refusals as the daemon sends them to a watcher, and as `iwarpd trace` prints them. */
+/** Refusals in the daemon's records for watchers, and in the output of `iwarpd trace`. */
 import { decodeValue, IpcFormatError } from '#contract/protocol/ipc-value';
 import { type Refusal, refusalLine } from '#contract/protocol/refusals';
 
@@ -18,7 +18,7 @@ function isRefusal(value: unknown): value is Refusal {
   );
 }
 
-/** Where it happened, as in other lines of a trace: `roce0 QP 17`, `roce0`, or ''. */
+/** The source in the style of other trace lines: `roce0 QP 17`, `roce0`, or ''. */
 export function refusalSource({ device, objects }: Refusal): string {
   const qpn = objects?.['qp'];
   if (device === undefined) return '';

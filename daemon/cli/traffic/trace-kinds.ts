@@ -1,9 +1,9 @@
-/** Kinds of lines that `iwarpd trace` prints, and the topics of the daemon that each needs. */
+/** Kinds of lines that `iwarpd trace` prints, and the daemon's topics for each. */
 import { InvalidArgumentError } from 'commander';
 import type { TapTopic } from '#contract/protocol/tap-records';
 
 /**
- * Kinds that can be selected; undecodable bytes of a link are shown with any kind of wire record.
+ * Selectable kinds; undecodable bytes of a link are shown with any kind of wire record.
  */
 export const TRACE_KINDS = ['wqe', 'cqe', 'mpa', 'fpdu', 'packet', 'end', 'refusal'] as const;
 export type ChosenKind = (typeof TRACE_KINDS)[number];

@@ -1,6 +1,6 @@
 /**
- * `iwarpd trace`: the work of a running daemon's devices, the traffic of their connections and what
- * programs are refused, one line each.
+ * `iwarpd trace`: prints the work of a running daemon's devices, the traffic of their connections and
+ * the refusals of programs, one line each.
  */
 import { parseTappedPacket } from '#contract/protocol/packet-records';
 import type { Refusal } from '#contract/protocol/refusals';
@@ -16,7 +16,7 @@ import { filterOf, type TrafficOptions, type TrafficUser, watchUntilDone } from 
 import { refusalOf, refusalSource, refusalText } from './refusal-record.ts';
 import { type ChosenKind, TRACE_KINDS, topicsOf } from './trace-kinds.ts';
 
-/** The options as commander hands them over. */
+/** The options as commander passes them. */
 export interface TraceArguments extends TrafficOptions {
   /** Default: all. */
   readonly only?: readonly ChosenKind[];
@@ -100,7 +100,7 @@ class Tracer implements TrafficUser {
         this.#noteSkipped(body);
         return;
       default:
-      // A newer daemon may send other records.
+      // A newer daemon may send other kinds of records.
     }
   }
 
