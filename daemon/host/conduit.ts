@@ -19,14 +19,14 @@ import type { ShareMember, TurnShare } from './turn-share.ts';
 const SEND_BUDGET_BYTES = 1_048_576;
 
 /**
- * Bytes sent between two queries of the segment size. siw queries it before each FPDU; it changes
- * within the first bytes of a connection, as the peer's window opens, and then hardly ever.
+ * Bytes sent between two queries of the segment size. siw queries it before each FPDU; it changes within the
+ * first bytes of a connection, as the peer's window opens, and hardly ever later.
  */
 const EMSS_INTERVAL_BYTES = 1_048_576;
 
 const MICROS_PER_SECOND = 1_000_000;
 
-/** How long a host that shuts down waits for peers to take what was sent before. */
+/** How long a host that shuts down waits for peers to read what was sent. */
 const LEAVE_PATIENCE_MICROS = 500_000;
 
 /** All framings: conduits share them. */
@@ -36,7 +36,7 @@ const FRAMINGS: readonly Framing[] = [false, true].flatMap((crcEnabled) =>
 
 function framingOf(crcEnabled: boolean, markers: boolean): Framing {
   const framing = FRAMINGS[(crcEnabled ? 2 : 0) + (markers ? 1 : 0)];
-  assert(framing !== undefined, 'every framing is listed');
+  assert(framing !== undefined, 'unknown framing');
   return framing;
 }
 
@@ -45,11 +45,11 @@ export interface ConduitHost {
   now(): Micros;
   /** An MPA Request arrived: true if a fault rejects it. */
   rejectsRequest(conduit: Conduit): boolean;
-  /** The conduit's stream had an input: settle it, with all consequences. */
+  /** The conduit's stream had input: settle it, with all consequences. */
   handleInput(conduit: Conduit, now: Micros): void;
-  /** Its silent peer was nudged; for the log only. */
+  /** The host nudged a silent peer; for the log only. */
   handleNudged(conduit: Conduit, text: string): void;
-  /** A peer's startup failed before its Request was complete; for the log only. */
+  /** A startup failed before the peer's Request was complete; for the log only. */
   handleNoRequest(conduit: Conduit, text: string): void;
   /** The link has ended and the endpoint was notified. */
   handleGone(conduit: Conduit): void;
@@ -72,17 +72,17 @@ export class Conduit implements LinkUser, ShareMember {
   /** Set by the loop while the conduit may not send until a later turn. */
   deferred = false;
   inputRound = -1;
-  /** Bytes that the stream produced, and how many of them belong to its startup frame. */
+  /** Bytes that the stream produced, and those of its startup frame. */
   #sentBytes = 0;
   #startupBytes = 0;
   #framing: Framing = framingOf(false, false);
   #closesBehindOutput = false;
   #readingPaused = false;
-  /** What the connections of the peer's address may take of a turn. */
+  /** The turn share of the peer's address. */
   readonly #share: TurnShare;
   /** FPDUs that the share has counted. */
   #inputFpdus = 0;
-  /** The connection is being ended, whatever else arrives. */
+  /** The connection is being ended; further input does not matter. */
   #leaving = false;
 
   constructor(
@@ -159,8 +159,8 @@ export class Conduit implements LinkUser, ShareMember {
   // From the event loop
 
   /**
-   * Moves events and bytes until none are left or the link is full. `more` follows in a later turn;
-   * `held` means that the peer's address has had its share of this one.
+   * Moves events and bytes until none are left or the link is full. 'more': continues in a later turn.
+   * 'held': the peer's address has used up its share of this one.
    */
   settle(now: Micros): 'done' | 'more' | 'held' {
     if (this.#readingPaused) this.paceReading();
@@ -204,7 +204,7 @@ export class Conduit implements LinkUser, ShareMember {
     if (now >= this.stream.nextDeadline()) this.stream.handleDeadline(now);
   }
 
-  /** Resets TCP, whatever the state of the stream. */
+  /** Resets TCP, in any state of the stream. */
   reset(): void {
     this.#lingerDeadline = NEVER;
     this.#leaving = true;
@@ -228,17 +228,14 @@ export class Conduit implements LinkUser, ShareMember {
     return { sentBytes: this.#sentBytes, startupBytes: this.#startupBytes };
   }
 
-  /** For the ends of turns. Throws `InvariantError`. */
+  /** Call at the end of a turn. Throws `InvariantError`. */
   assertInvariants(): void {
-    assert(this.#startupBytes <= this.#sentBytes, 'the startup frame is part of what was sent');
-    assert(this.#unmeasuredBytes < EMSS_INTERVAL_BYTES, 'the segment size is looked at in time');
-    assert(this.#inputFpdus <= this.stream.receivedFpdus, 'no more FPDUs count than have come');
+    assert(this.#startupBytes <= this.#sentBytes, 'startup frame longer than the bytes sent');
+    assert(this.#unmeasuredBytes < EMSS_INTERVAL_BYTES, 'segment size not queried in time');
+    assert(this.#inputFpdus <= this.stream.receivedFpdus, 'counted more FPDUs than were received');
     const waits = !this.#linkClosed && this.#share.waits(this);
-    assert(this.#readingPaused || !waits, 'a conduit that gives way does not read');
-    assert(
-      !this.#linkClosed || this.#lingerDeadline === NEVER,
-      'a link that is gone is not awaited',
-    );
+    assert(this.#readingPaused || !waits, 'conduit reads without a share');
+    assert(!this.#linkClosed || this.#lingerDeadline === NEVER, 'deadline for a closed link');
     this.#link.assertInvariants?.();
   }
 
@@ -248,9 +245,8 @@ export class Conduit implements LinkUser, ShareMember {
   }
 
   /**
-   * The host shuts down: completed work is still sent, then a FIN, as when a program on siw ends. A
-   * peer that does not take it in time gets a reset: a FIN would signal a clean end that did not
-   * happen.
+   * Ends the connection as the host shuts down: sends completed work, then a FIN, as when a program on siw
+   * ends. A peer that does not read it in time gets a reset, since a FIN would signal a clean end.
    */
   leave(now: Micros): void {
     this.stream.abort(now);
@@ -288,8 +284,7 @@ export class Conduit implements LinkUser, ShareMember {
     }
   }
 
-  // MPA-7.1.1-03, MPA-7.1.1-16, MPA-7.1.1-20, MPA-7.1.1-21: there is no consumer to report it to
-  // yet.
+  // MPA-7.1.1-03, MPA-7.1.1-16, MPA-7.1.1-20, MPA-7.1.1-21: there is no consumer to report it to yet.
   #reportStartup(event: StreamEvent): void {
     if (event.type !== 'closed' || event.failure === undefined) return;
     if (this.endpoint.phase !== 'awaiting-request') return;
@@ -317,7 +312,7 @@ export class Conduit implements LinkUser, ShareMember {
     this.#link.segmentAligned = crcEnabled && this.endpoint.device.wire.segmentAligned;
   }
 
-  /** An abort is a reset, except during a startup that its consumer cancelled. */
+  /** Resets the link, or only closes it if the consumer cancelled the startup. */
   #abort(byConsumer: boolean, now: Micros): void {
     if (!byConsumer || this.#link.congested) {
       this.reset();
@@ -346,17 +341,17 @@ export class Conduit implements LinkUser, ShareMember {
     else this.#link.finish();
   }
 
-  /** Records what a fault that is added later needs to know. */
+  /** Records what faults added later need to know. */
   #noteSent(bytes: Uint8Array): void {
-    // The first bytes of a stream of bytes are those of its startup frame.
+    // The first write of a byte stream is its startup frame.
     if (this.#sentBytes === 0 && this.#link.carriesMessages !== true)
       this.#startupBytes = startupFrameBytes(bytes);
     this.#sentBytes += bytes.length;
   }
 
   /**
-   * Leaves input in the network, which slows down the peer, while slow memory is behind or the peer's
-   * address has had its share of the turn.
+   * Stops reading, which slows down the peer, while slow memory lags or the peer's address has used up its
+   * share of the turn.
    */
   paceReading(): void {
     const pause = this.#share.waits(this) || this.endpoint.qp?.congested === true;

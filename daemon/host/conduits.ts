@@ -1,7 +1,4 @@
-/**
- * The conduits of a host: dials for endpoints, takes links that come in, and joins each link to its
- * endpoint.
- */
+/** The conduits of a host: dials for endpoints, accepts links, and connects each link to its endpoint. */
 import { canonicalAddress } from '#base/address';
 import { assert } from '#base/assert';
 import type { Micros } from '#base/time';
@@ -20,11 +17,11 @@ import { TappedLink } from './links/tapped-link.ts';
 import type { HostObserver } from './observer.ts';
 import type { TurnShares } from './turn-share.ts';
 
-/** What is needed of the host. */
+/** What conduits need of their host. */
 export interface ConduitsHost extends ConduitHost {
-  /** A conduit is new, and nothing has gone through it. */
+  /** A conduit was created. No bytes have passed yet. */
   handleJoined(conduit: Conduit): void;
-  /** The connection manager refused a link that came in, which only a log shows. */
+  /** The connection manager refused an incoming link; for the log only. */
   handleRefused(remote: SocketFacts['remote'], text: string): void;
 }
 
@@ -83,23 +80,23 @@ export class Conduits {
   assertDeepInvariants(): void {
     const endpoints = new Set(this.#manager.endpoints());
     for (const endpoint of this.#dials.keys()) {
-      assert(endpoints.has(endpoint), 'what is dialled for exists');
+      assert(endpoints.has(endpoint), 'dialing for an unknown endpoint');
     }
     for (const [stream, conduit] of this.#byStream) {
-      assert(conduit.stream === stream, 'a conduit is found by its stream');
+      assert(conduit.stream === stream, 'conduit under a wrong stream');
       conduit.assertInvariants();
     }
     this.#shares.assertInvariants();
     for (const { stream, phase, lost } of endpoints) {
-      // A request whose peer went away waits for its answer all the same.
+      // An unanswered request stays, even if its peer disconnects.
       const joined = stream === undefined || lost || this.#byStream.has(stream);
-      assert(joined, `a connection that is ${phase} has a conduit`);
+      assert(joined, `connection without a conduit in phase ${phase}`);
     }
   }
 
   // Links
 
-  /** A link came to a listener. */
+  /** Accepts a link for a listener. */
   accept(listener: CmId, incoming: Link): void {
     const facts = factsOf(incoming);
     const link = this.#watched(incoming, false, facts);
@@ -154,7 +151,7 @@ export class Conduits {
       this.#manager.handleDialFailed(endpoint, error.code, now);
       return;
     }
-    // The id has returned as many with its port, so there is room.
+    // The id has just returned as many with its port, so there is room.
     charged.account?.add('descriptors');
     charged.account?.add('ports');
     this.#dials.set(endpoint, { dial, charged });
@@ -184,7 +181,7 @@ export class Conduits {
     this.#loop.drain();
   }
 
-  /** The link, wrapped in the tap if there is one. That of SCTP watches packets instead. */
+  /** Wraps the link in the tap, if there is one. On SCTP the tap watches packets instead. */
   #watched(link: Link, dialed: boolean, { emssBytes }: SocketFacts): Link {
     const { tap } = this.#observer;
     if (tap === undefined || link.carriesMessages === true) return link;
@@ -193,7 +190,7 @@ export class Conduits {
 
   // Conduits
 
-  /** The connection manager did something to the endpoint: its conduit is settled in this drain. */
+  /** The connection manager changed the endpoint: its conduit is settled in this drain. */
   touched({ stream, qp }: CmEndpoint): void {
     const conduit = stream === undefined ? undefined : this.#byStream.get(stream);
     if (conduit === undefined) return;
@@ -201,13 +198,13 @@ export class Conduits {
     this.#loop.enqueue(conduit);
   }
 
-  /** The conduit of this QP, if it has one, is settled in the next drain. */
+  /** Settles the conduit of this QP in the next drain, if it has one. */
   enqueue(qp: ConnectableQP): void {
     const conduit = this.#byQP.get(qp);
     if (conduit !== undefined) this.#loop.enqueue(conduit);
   }
 
-  /** The conduit's link is gone. */
+  /** The conduit's link has ended. */
   forget(conduit: Conduit): void {
     this.#byStream.delete(conduit.stream);
     const charged = this.#charged.get(conduit);
@@ -217,7 +214,7 @@ export class Conduits {
   }
 }
 
-/** What a connection takes of its host, and who answers for it. */
+/** The resources that a connection takes, and the account charged for them. */
 interface Charged {
   readonly account: IdAccount | undefined;
   readonly descriptors: number;
@@ -247,7 +244,7 @@ function refusalOf(account: IdAccount | undefined, link: Link): string | undefin
   }
 }
 
-/** A link's addresses in canonical form: an IPv4 peer of an IPv6 socket shows as IPv4. */
+/** A link's addresses in canonical form: an IPv4 peer of an IPv6 socket is shown as IPv4. */
 function factsOf(link: Link): SocketFacts {
   const local = canonicalAddress(link.localAddress) ?? link.localAddress;
   const remote = canonicalAddress(link.remoteAddress) ?? link.remoteAddress;

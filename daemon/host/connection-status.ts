@@ -1,4 +1,4 @@
-/** Connections as `status` shows them, whatever their wire. */
+/** Connections as `status` shows them, on either wire. */
 import type { SocketAddress } from '#contract/verbs/provider';
 import type { EndpointPhase } from '../iwarp/cm/endpoint.ts';
 import type { CmConnection } from '../roce/cm/cm-connection.ts';
@@ -42,10 +42,10 @@ export class ConnectionCounts {
   }
 }
 
-/** Chooses connections before their status is made: there may be many. */
+/** Filters connections before their status is made: there may be many. */
 export type ConnectionChoice = (device: string, qpNum: number | undefined) => boolean;
 
-/** InfiniBand's states by the words that iWARP has for the same. */
+/** InfiniBand's states as iWARP's phases. */
 const PHASES: Readonly<Record<CmConnection['state'], EndpointPhase>> = {
   'req-sent': 'initiating',
   'mra-req-rcvd': 'initiating',
@@ -62,7 +62,7 @@ const PHASES: Readonly<Record<CmConnection['state'], EndpointPhase>> = {
   idle: 'over',
 };
 
-/** The connection of a RoCE device's id; undefined for an id without one, or if it is not wanted. */
+/** The connection of a RoCE device's id; undefined if it has none or the filter excludes it. */
 export function roceConnection(
   { device, roce }: HostId,
   wants: ConnectionChoice,

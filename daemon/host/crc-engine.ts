@@ -1,10 +1,10 @@
 /**
  * Chooses the CRC32C implementation for this machine.
  *
- * fast-crc32c silently falls back to JavaScript, an order of magnitude slower, if its addon was not
- * built; the choice is therefore made here, once, and has a name that doctor, status and bench
- * show. Short ranges never get here (`CRC32C_TABLE_MAX_BYTES` of the wire: measured, a native call
- * costs as much as the table takes for 150 to 200 bytes).
+ * fast-crc32c silently falls back to JavaScript, an order of magnitude slower, if its addon was not built.
+ * Therefore the choice is made here, once, and has a name that doctor, status and bench show. Short ranges
+ * never get here (`CRC32C_TABLE_MAX_BYTES` of the wire): as measured, a native call costs as much as the
+ * table takes for 150 to 200 bytes.
  */
 import { createRequire } from 'node:module';
 import { openIsalCrc32c } from '#native-bridge/isal/crc32c';
@@ -12,7 +12,7 @@ import { type Crc32c, crc32c } from '../iwarp/wire/crc32c.ts';
 
 /** The chosen engine. */
 export interface CrcEngine {
-  /** For people: what computes, and from which size on if there are two; 'table' if none is native. */
+  /** For people: the implementations, and from which size each is used; 'table' if none is native. */
   readonly name: string;
   /** False for the table: CRCs then take several times as long. */
   readonly accelerated: boolean;
@@ -23,13 +23,15 @@ export interface CrcEngine {
 /** Nanoseconds that an implementation takes for `sizeBytes`. */
 type Probe = (candidate: Crc32c, sizeBytes: number) => number;
 
-/** An implementation that is installed and right. */
+/** An installed implementation that computes correct results. */
 interface Candidate {
   readonly name: string;
   readonly crc32c: Crc32c;
 }
 
-/** From this size on, what is fastest at `LARGE_PROBE_BYTES` computes; below, at `SMALL_PROBE_BYTES`. */
+/**
+ * From this size on, the fastest at `LARGE_PROBE_BYTES` computes; below, the fastest at `SMALL_PROBE_BYTES`.
+ */
 const LARGE_MIN_BYTES = 16_384;
 const LARGE_PROBE_BYTES = 65_536;
 /** A full segment of an Ethernet. */
@@ -45,17 +47,14 @@ const load = createRequire(import.meta.url);
 /** Name of the engine of Intel's library, which few machines have installed. */
 export const ISAL = 'ISA-L';
 
-/** What may be installed, the default first: it is a dependency of this package. */
+/** Implementations that may be installed. The first is the default: a dependency of this package. */
 const IMPLEMENTATIONS: readonly (readonly [name: string, find: () => Crc32c])[] = [
   ['fast-crc32c', () => nativeFunction(load('fast-crc32c/impls/sse4_crc32c'), 'calculate')],
   [ISAL, () => openIsalCrc32c()],
   ['@node-rs/crc32', () => nativeFunction(load('@node-rs/crc32'), 'crc32c')],
 ];
 
-/**
- * Finds, checks and compares the installed implementations: takes about a millisecond, so call it
- * once.
- */
+/** Finds, checks and compares the installed implementations. Takes about a millisecond, so call it once. */
 export function chooseCrcEngine(
   implementations = IMPLEMENTATIONS,
   nanosOf: Probe = probeNanos,
@@ -65,7 +64,7 @@ export function chooseCrcEngine(
     const found = checked(find);
     if (found === undefined) continue;
     candidates.push({ name, crc32c: found });
-    // Nothing is faster, so nothing else need be loaded.
+    // ISA-L is the fastest: need not load the others.
     if (name === ISAL) break;
   }
   const small = fastest(candidates, SMALL_PROBE_BYTES, nanosOf);
@@ -82,7 +81,7 @@ export function chooseCrcEngine(
   };
 }
 
-/** The first candidate, unless another is worth the change; undefined if there is none. */
+/** The first candidate, unless another is worthwhile; undefined if there is none. */
 function fastest(
   candidates: readonly Candidate[],
   sizeBytes: number,
@@ -106,9 +105,7 @@ function nativeFunction(exported: unknown, name: string): Crc32c {
   return (bytes, initial = 0) => Number(found(bytes, initial));
 }
 
-/**
- * The implementation, if it loads and agrees with the table on views at odd offsets and in parts.
- */
+/** The implementation, if it loads and agrees with the table on views at odd offsets and in parts. */
 function checked(find: () => Crc32c): Crc32c | undefined {
   try {
     const candidate = find();

@@ -21,14 +21,14 @@ import type { RoceVerbs } from './roce/roce-verbs.ts';
 
 /** Reported as firmware version; the version of the package. */
 const FIRMWARE_VERSION = '0.1.0';
-/** 'iwd' in ASCII: no IEEE vendor has it. */
+/** 'iwd' in ASCII: not assigned by the IEEE. */
 const VENDOR_ID = 0x697764;
 /** `ibv_mtu` ends at 4096; iWARP segments by TCP's EMSS instead. */
 const MTU_BYTES = 4096;
 /** A message's offsets are 32 bits wide (RFC 5041 §4.3); half of that keeps lengths positive. */
 const MESSAGE_MAX_BYTES = 0x7fffffff;
 
-/** The host of RoCE devices, with what they are made of. */
+/** The host of RoCE devices, and the parts for making them. */
 export interface RoceHost extends PortHost {
   readonly roceParts: RoceDeviceParts;
 }
@@ -44,10 +44,10 @@ export class Adapter implements DeviceBackend {
   #portDown = false;
   /** The device as the connection manager sees it. */
   readonly cmDevice: CmDevice;
-  /** Whose SCTP carries DDP; undefined if none does. */
+  /** Whose SCTP carries DDP; undefined without SCTP. */
   readonly sctpTransport: SctpTransportKind | undefined;
 
-  /** Of a RoCE device for every address: the addresses that other RoCE devices name. */
+  /** For a RoCE device for every address: the addresses that other RoCE devices name. */
   readonly others: readonly string[];
   /** Undefined for a device whose queue pairs the connection manager connects. */
   readonly rocePort: RocePort | undefined;
@@ -101,7 +101,7 @@ export class Adapter implements DeviceBackend {
       wire: {
         ...WIRE_DEFAULTS,
         ...config.wire,
-        // A quirk of siw's sockets: no peer over SCTP has it.
+        // The nudge is for siw's sockets. No peer over SCTP needs it.
         ...(config.lowerLayer === 'sctp' ? { nudgeDelayMicros: NEVER } : {}),
       },
     };
@@ -158,8 +158,8 @@ export class Adapter implements DeviceBackend {
 }
 
 /**
- * 16 hex digits: stable for a device of a host, different between hosts, never zero. Hosts with the
- * same name differ by their machine id, and containers that share one image by their name.
+ * 16 hex digits: stable for a device of a host, different between hosts, never zero. Hosts with the same name
+ * differ by machine id, and containers of one image by name.
  */
 export function nodeGuid(
   config: Pick<DeviceConfig, 'name' | 'addresses'>,

@@ -93,7 +93,7 @@ export interface DeviceQP extends TaggedObject {
   readonly capabilities: QPCapabilities;
   /** Work requests taken from the send queue, modulo 2^32. */
   readonly sendsTaken: number;
-  /** Receives taken for it. */
+  /** Receives taken by this queue pair. */
   readonly receivesTaken: number;
   modify(state: QPState, now: Micros): void;
   query(): QPAttributes;
@@ -129,7 +129,7 @@ export interface DeviceObjects {
   createQP(pd: DevicePD, init: DeviceQPInit): DeviceQP;
 }
 
-/** What a device has whose programs connect queue pairs themselves. */
+/** For devices whose programs connect queue pairs themselves. */
 export interface RoceBackend {
   /** The entries in use. */
   gidTable(): readonly GidEntry[];
@@ -137,13 +137,13 @@ export interface RoceBackend {
   modifyPath(qp: DeviceQP, change: QPModification, now: Micros): void;
   queryPath(qp: DeviceQP): PathAttributes;
   /**
-   * EINVAL unless the queue pair is of type UD and the GID that of a group; ENOMEM. `owner` is whose
-   * limits it counts against.
+   * Throws EINVAL unless `qp` is UD and `gid` is multicast, ENOMEM at the limit. Counts against `owner`'s
+   * quota.
    */
   attachMulticast(qp: DeviceQP, gid: Uint8Array, owner: object, account?: GroupAccount): void;
-  /** EINVAL also for a queue pair that is not attached. */
+  /** Throws EINVAL also for a queue pair that is not attached. */
   detachMulticast(qp: DeviceQP, gid: Uint8Array): void;
-  /** The queue pair goes: it leaves all groups. */
+  /** Leaves all groups, as the queue pair is destroyed. */
   leaveGroups(qp: DeviceQP): void;
 }
 
@@ -156,7 +156,7 @@ export interface DeviceBackend {
   readonly nic: DeviceObjects;
   /** Counters of the port of a RoCE device, by the names of the kernel's rxe. */
   readonly hwCounters?: Readonly<Record<string, number>> | undefined;
-  /** What came to that port from other hosts and was dropped, or was remarkable. */
+  /** Counters of packets from other hosts that were dropped, or were remarkable. */
   readonly linkCounters?: Readonly<Record<string, number>> | undefined;
   /** Undefined for a device whose connection manager connects queue pairs. */
   readonly roce: RoceBackend | undefined;
@@ -185,10 +185,10 @@ export interface DeviceAsyncEvent {
   readonly text: string;
 }
 
-/** Work of a queue pair that failed. */
+/** Failed work of a queue pair. */
 export interface DeviceFailure {
   readonly qp: TaggedObject & { readonly qpn: number };
-  /** The work request; undefined for all those that were flushed. */
+  /** The work request; undefined for all flushed ones together. */
   readonly work: FailedWork | undefined;
   readonly sentence: string;
 }
@@ -198,7 +198,7 @@ export interface ServedId extends TaggedObject {
   readonly device: string | undefined;
   readonly localAddress: SocketAddress | undefined;
   readonly peerAddress: SocketAddress | undefined;
-  /** The program that it belongs to, whose connections may share what carries them. */
+  /** The program that it belongs to; connections of one program may share a carrier. */
   program?: object | undefined;
   /** Charged for its port and sockets. */
   account?: IdAccount | undefined;
@@ -208,7 +208,7 @@ export interface ServedId extends TaggedObject {
 
 /** An event of a connection id. */
 export interface ServedCmEvent extends CmEvent<ServedId> {
-  /** What InfiniBand's transport says more. */
+  /** More facts, of InfiniBand's transport. */
   readonly ib?: IbEventFacts | undefined;
 }
 
@@ -231,7 +231,7 @@ export interface ConnectionService {
   accept(id: ServedId, qp: DeviceQP, parameters: CMParameters): void;
   reject(id: ServedId, privateData: Uint8Array): void;
   disconnect(id: ServedId): void;
-  /** In any state; the id gets no further events. */
+  /** Allowed in any state; the id gets no further events. */
   destroy(id: ServedId): void;
 }
 
@@ -243,7 +243,7 @@ export interface DeviceHost {
   onCompletion(cq: DeviceCQ): void;
   onAsync(device: DeviceBackend, event: DeviceAsyncEvent): void;
   onCmEvent(id: ServedId, event: ServedCmEvent): void;
-  /** Real devices keep their reasons to themselves. */
+  /** Not called by real devices, which do not report reasons. */
   onFailure?(device: DeviceBackend, failure: DeviceFailure): void;
   /** Whether two queue pairs belong to programs of one user. */
   isSameUser?(one: TaggedObject, other: TaggedObject): boolean;

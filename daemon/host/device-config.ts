@@ -6,17 +6,17 @@ import { VerbsError } from '#contract/verbs/errors';
 import type { WireDefaults } from '../iwarp/cm/cm-types.ts';
 import type { DeviceProfile } from '../rnic/device-profile.ts';
 
-/** Protocols that a device may speak, to its programs. */
+/** Protocols that a device may speak. */
 export const DEVICE_TRANSPORTS = ['iwarp', 'roce'] as const satisfies readonly DeviceTransport[];
 
 /** Kinds of emulated devices, as `--device` names them. */
 const DEVICE_KINDS = ['iwarp', 'roce', 'sctp', 'kernel-sctp', 'kernel-sctp-udp'] as const;
 type DeviceKind = (typeof DEVICE_KINDS)[number];
 
-/** What carries DDP of an iWARP device. */
+/** Lower layers of an iWARP device: what carries DDP. */
 export const LOWER_LAYERS = ['tcp', 'sctp'] as const satisfies readonly DeviceLowerLayer[];
 
-/** Whose SCTP it is: libusrsctp's, in UDP, or the kernel's, as a protocol of IP or in UDP. */
+/** SCTP implementations: libusrsctp over UDP, or the kernel's, over IP or over UDP. */
 export const SCTP_TRANSPORTS = ['usrsctp', 'kernel', 'kernel-udp'] as const;
 /** One of `SCTP_TRANSPORTS`. */
 export type SctpTransportKind = (typeof SCTP_TRANSPORTS)[number];
@@ -28,7 +28,7 @@ const SCTP_KINDS: Readonly<Partial<Record<DeviceKind, SctpTransportKind>>> = {
   'kernel-sctp-udp': 'kernel-udp',
 };
 
-/** How people write them. */
+/** Spelling in messages. */
 const TRANSPORT_NAMES: Readonly<Record<DeviceTransport, string>> = { iwarp: 'iWARP', roce: 'RoCE' };
 
 /** One emulated RNIC of a host. */
@@ -39,9 +39,9 @@ export interface DeviceConfig {
   readonly addresses: readonly string[];
   /** Default: iWARP. */
   readonly transport?: DeviceTransport;
-  /** What carries DDP of an iWARP device. Default: TCP. SCTP needs `addresses`. */
+  /** Lower layer of an iWARP device: what carries DDP. Default: TCP. SCTP needs `addresses`. */
   readonly lowerLayer?: DeviceLowerLayer;
-  /** Whose SCTP carries DDP of a device of SCTP. Default: libusrsctp's. */
+  /** The SCTP implementation, for `lowerLayer` SCTP. Default: libusrsctp. */
   readonly sctpTransport?: SctpTransportKind;
   /** Limits of the device. Default: those of a large adapter. */
   readonly profile?: Partial<DeviceProfile>;
@@ -49,13 +49,13 @@ export interface DeviceConfig {
   readonly wire?: Partial<WireDefaults>;
 }
 
-/** Without configuration, a host has one device for all of its addresses. */
+/** Without configuration, a host has one device for all its addresses. */
 export const DEFAULT_DEVICE: DeviceConfig = { name: 'iwarp0', addresses: [] };
 
 /**
- * Devices of a daemon without configuration. Programs that do not name a device take the first one.
- * Those that connect by rdma_cm are given the iWARP device of their address whatever the order, so
- * the first place is for the others, which need RoCE.
+ * Devices of a daemon without configuration. Programs that do not name a device take the first one. Those
+ * that connect by rdma_cm get the iWARP device of their address in any order, so the first place is for the
+ * others, which need RoCE.
  */
 export const DEFAULT_DEVICES: readonly DeviceConfig[] = [
   { name: 'roce0', addresses: [], transport: 'roce' },
@@ -63,10 +63,10 @@ export const DEFAULT_DEVICES: readonly DeviceConfig[] = [
 ];
 
 /**
- * Wire defaults of devices. Every known peer understands revision 2 with CRC and without markers;
- * siw refuses markers. The peer-to-peer model lets a responder send first: by RFC 5044 §7.1.2 rule
- * 4 it otherwise waits for the initiator's first FPDU, for ever if the programs expect the
- * opposite. A zero-length Write or Read serves as RTR, since a Send would consume a receive.
+ * Wire defaults of devices. Every known peer understands revision 2 with CRC and without markers; siw rejects
+ * markers. The peer-to-peer model allows a responder to send first. Without it, RFC 5044 §7.1.2 rule 4 makes
+ * the responder wait for the initiator's first FPDU, indefinitely if the programs expect the opposite. A
+ * zero-length Write or Read serves as RTR, since a Send would consume a receive.
  */
 export const WIRE_DEFAULTS: WireDefaults = {
   mpaRevision: 2,
@@ -76,27 +76,23 @@ export const WIRE_DEFAULTS: WireDefaults = {
   peerToPeer: true,
   rtrKinds: { send: false, write: true, read: true },
   fpduSize: { kind: 'emss' },
-  // siw rejects a good CRC that spans a segment boundary, and siw cannot be told apart from other
-  // peers.
+  // siw rejects a valid CRC that spans a segment boundary, and siw cannot be told apart from other peers.
   segmentAligned: true,
   // MPA-7.1.2-18: RFC 5044 gives no value. siw waits 5 s for a Request and 10 s for a Reply.
   startupTimeoutMicros: 10_000_000,
-  // A program may be slow to close; one that never does must not hold a socket.
+  // A program may be slow to close, but must not hold a socket forever.
   closeTimeoutMicros: 10_000_000,
-  // siw ignores input for microseconds; a busy or emulated machine prolongs that. Programs whose
-  // first message is answered sooner never notice.
+  // siw ignores input for microseconds, longer on a busy or emulated machine. Programs whose first message is
+  // answered sooner never notice.
   nudgeDelayMicros: 100_000,
-  // A vanished peer is detected after two minutes: long enough for a switch to restart, and short
-  // for a queue pair that would otherwise stay in RTS for ever. Linux's own default of two hours
-  // dates from 1989.
+  // A vanished peer is detected after two minutes: long enough for a switch to restart, and short for a queue
+  // pair that would otherwise stay in RTS. Linux's own default of two hours dates from 1989.
   keepaliveIdleMicros: 60_000_000,
   keepaliveIntervalMicros: 10_000_000,
   keepaliveProbes: 6,
 };
 
-/**
- * Devices of one host: the limit keeps names small identifiers, and is more than any test needs.
- */
+/** Devices of one host. The limit keeps names small identifiers, and is more than any test needs. */
 export const DEVICES_MAX = 256;
 
 /**
@@ -114,7 +110,7 @@ export function checkedDevices(configs: readonly DeviceConfig[]): readonly Devic
   return configs.map((config) => {
     const { name } = config;
     if (canonicalAddress(name) !== undefined) {
-      throw new VerbsError('EINVAL', `'${name}' is an address, not a name; say NAME=${name}`);
+      throw new VerbsError('EINVAL', `'${name}' is an address, not a name; write NAME=${name}`);
     }
     if (!/^[\w.-]{1,63}$/.test(name))
       throw new VerbsError(
@@ -130,9 +126,9 @@ export function checkedDevices(configs: readonly DeviceConfig[]): readonly Devic
     checkLowerLayer(config);
     const addresses = config.addresses.map((text) => deviceAddress(name, text));
     for (const address of addresses.length === 0 ? [undefined] : addresses) {
-      // Devices of different transports share addresses: their ports are of different protocols.
+      // Devices of different transports may share addresses: their ports belong to different protocols.
       const transport = config.transport ?? 'iwarp';
-      // The GIDs of a link-local address do not tell zones apart.
+      // The GIDs of link-local addresses carry no zone.
       const place = transport === 'roce' ? address?.split('%', 1)[0] : address;
       const key = `${transport} ${place ?? '*'}`;
       if (taken.has(key)) {
@@ -145,8 +141,8 @@ export function checkedDevices(configs: readonly DeviceConfig[]): readonly Devic
 }
 
 /**
- * For a RoCE device for every address: the addresses that others name, which are theirs alone. The
- * connection manager of iWARP finds the device of an address itself.
+ * For a RoCE device for every address: the addresses that other devices name. The connection manager of iWARP
+ * finds the device of an address itself.
  */
 export function namedByOthers(
   { transport, addresses }: DeviceConfig,
@@ -174,7 +170,7 @@ function checkLowerLayer(config: DeviceConfig): void {
 }
 
 /**
- * Throws `VerbsError` EINVAL for what an isolated network cannot have: the kernel's SCTP, or TCP packets
+ * Throws `VerbsError` EINVAL for features that an isolated network lacks: the kernel's SCTP, and TCP packets
  * on loopback.
  */
 export function checkIsolated(devices: readonly DeviceConfig[], loopback: Loopback): void {
@@ -210,7 +206,7 @@ export function parseDevice(text: string): DeviceConfig {
   return checked ?? config;
 }
 
-/** What comes before the colon of a kind. No IPv6 address has its letters and digits there. */
+/** Text before the colon of a kind. No IPv6 address has its letters and digits there. */
 const KIND = /^(?=[\w.-]*[g-zG-Z_.-])([A-Za-z][\w.-]*)(:.*)?$/;
 
 function withAddresses(text: string, at: number): DeviceConfig {

@@ -17,7 +17,7 @@ const ROUNDS_MAX = 64;
 /** Timers fire up to a millisecond early; a deadline is never handled before its time. */
 const TIMER_SLACK_MICROS = 1000;
 
-/** Conduits whose deadlines are met in one turn: thousands may be due together. The rest is due still. */
+/** Expired deadlines handled in one turn: thousands may be due together. The others stay due. */
 const DUE_MAX = 128;
 
 /** What the loop drives besides conduits. */
@@ -35,7 +35,7 @@ export class EventLoop {
   #settling: Conduit[] = [];
   /** Conduits with a deadline. */
   readonly #timed = new Set<Conduit>();
-  /** Conduits that go on in a later turn: those that had no part of this one come first. */
+  /** Conduits that continue in a later turn. Those that had no part of this one come first. */
   #held: Conduit[] = [];
   #unfinished: Conduit[] = [];
   #draining = false;
@@ -53,7 +53,7 @@ export class EventLoop {
     return this.#clock.now();
   }
 
-  /** The conduit's stream had an input or a command. */
+  /** The conduit's stream had input or a command. */
   enqueue(conduit: Conduit): void {
     if (conduit.queued) return;
     conduit.queued = true;
@@ -80,20 +80,23 @@ export class EventLoop {
     this.#timed.delete(conduit);
   }
 
-  /** Conduits that wait to be settled, for a later turn, and for a deadline. */
+  /** Conduits waiting to be settled, for a later turn, and for a deadline. */
   heldCounts(): { readonly queued: number; readonly deferred: number; readonly timed: number } {
     const deferred = this.#held.length + this.#unfinished.length;
     return { queued: this.#queue.length, deferred, timed: this.#timed.size };
   }
 
-  /** For the ends of turns. Throws `InvariantError`. */
+  /** Call at the end of a turn. Throws `InvariantError`. */
   assertDeepInvariants(): void {
-    assert(!this.#draining, 'a turn has ended');
-    assert(this.#settling.length === 0, 'nothing is left of what was settled');
-    for (const conduit of this.#queue) assert(conduit.queued, 'a conduit in the queue knows it');
+    assert(!this.#draining, 'drain in progress at the end of a turn');
+    assert(this.#settling.length === 0, 'conduits left to settle');
+    for (const conduit of this.#queue) assert(conduit.queued, 'queued flag missing');
     const deferred = [...this.#held, ...this.#unfinished];
-    assert(deferred.length === 0 || this.#laterScheduled, 'who waits for a turn gets one');
-    for (const conduit of deferred) assert(conduit.deferred, 'a conduit that waits knows it');
+    assert(
+      deferred.length === 0 || this.#laterScheduled,
+      'deferred conduits without a scheduled turn',
+    );
+    for (const conduit of deferred) assert(conduit.deferred, 'deferred flag missing');
   }
 
   close(): void {
@@ -142,10 +145,10 @@ export class EventLoop {
   #drainLater(): void {
     if (this.#laterScheduled) return;
     this.#laterScheduled = true;
-    this.#clock.soon(this.#goOn);
+    this.#clock.soon(this.#resume);
   }
 
-  readonly #goOn = (): void => {
+  readonly #resume = (): void => {
     this.#laterScheduled = false;
     const deferred = [...this.#held, ...this.#unfinished];
     this.#held = [];
@@ -176,11 +179,11 @@ export class EventLoop {
       if (due.length === DUE_MAX) break;
     }
     for (const conduit of due) {
-      // What was settled for another one may have ended or met its deadline.
+      // Settling another conduit may have ended this one or handled its deadline.
       if (!this.#timed.has(conduit) || conduit.nextDeadline() > now) continue;
       conduit.handleDeadline(now);
       this.enqueue(conduit);
-      // At once: a thousand that are due together would otherwise have output at the same time.
+      // At once: otherwise a thousand conduits that are due together would have output at the same time.
       this.drain();
     }
     this.#user.handleDeadline(now);

@@ -3,8 +3,8 @@ import { canonicalAddress } from '#base/address';
 import type { FaultPeer } from '../faults/fault.ts';
 
 /**
- * Parses `ADDRESS`, `ADDRESS:PORT` or `[IPv6]:PORT`; without a port it matches all ports, written
- * as port 0. For any other text, returns what is wrong with it.
+ * Parses `ADDRESS`, `ADDRESS:PORT` or `[IPv6]:PORT`; without a port it matches all ports, written as port 0.
+ * For any other text, returns what is wrong with it.
  */
 export function parseFaultPeer(text: string): FaultPeer | string {
   const parts = /^(?:\[(?<bracketed>[^\]]+)\]|(?<plain>[^:[\]]+))(?::(?<port>[0-9]{1,5}))?$/.exec(

@@ -1,4 +1,4 @@
-/** Addresses of this host and of its devices, and the GIDs that stand for them. */
+/** Addresses of this host and of its devices, and their GIDs. */
 import { readFileSync } from 'node:fs';
 import { networkInterfaces } from 'node:os';
 import { addressBytes, addressFamily, canonicalAddress, isLoopback } from '#base/address';
@@ -23,7 +23,7 @@ export function hostAddresses(): HostAddress[] {
   return found;
 }
 
-/** The same; undefined if the system cannot list them, for which it needs a free descriptor. */
+/** The same; undefined if the system cannot list them, which takes a free descriptor. */
 export function listedAddresses(): HostAddress[] | undefined {
   try {
     return hostAddresses();
@@ -36,13 +36,13 @@ export function listedAddresses(): HostAddress[] | undefined {
 
 /** The addresses of a device. */
 export interface DeviceAddresses {
-  /** Empty: all of the host's that no other device names. */
+  /** Empty: all addresses of the host that no other device names. */
   readonly addresses: readonly string[];
-  /** For a device without addresses: those that others name. */
+  /** For a device without addresses: the addresses that others name. */
   readonly others?: readonly string[] | undefined;
 }
 
-/** The addresses of the host that a device without addresses of its own may have. */
+/** The addresses of the host that a device without configured addresses may use. */
 export function unnamedAddresses(
   { others = [] }: DeviceAddresses,
   host: readonly HostAddress[],
@@ -67,13 +67,13 @@ export function primaryAddress(device: DeviceAddresses, host: readonly HostAddre
   );
 }
 
-/** The interface of an address, also without a carrier; `lo` for one that the host does not have. */
+/** The interface of an address, even without a carrier; `lo` for an address that the host does not have. */
 export function interfaceOf(address: string): string {
   if (isLoopback(address)) return 'lo';
   try {
     return interfaceWith(address) ?? 'lo';
   } catch (error) {
-    // There is no descriptor to ask with.
+    // No free descriptor for the query.
     if (!(error instanceof SystemCallError)) throw error;
     return 'lo';
   }

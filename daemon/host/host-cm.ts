@@ -1,6 +1,6 @@
 /**
- * The connection manager for the owners of ids: commands take effect at once, errors are
- * `VerbsError`s, outcomes arrive as events. It decides which wire an id is of (README.md says how).
+ * The connection manager for the owners of ids: commands take effect at once, errors are `VerbsError`s,
+ * outcomes arrive as events. It decides on which wire an id is (README.md says how).
  */
 import { addressFamily, IPV4_ANY, IPV6_ANY, isLoopback, wildcardAsLoopback } from '#base/address';
 import type { Micros } from '#base/time';
@@ -29,16 +29,16 @@ export interface HostCmUser {
   /** The limits of a device. */
   cmDeviceOf(name: string): CmDevice | undefined;
   deliver(event: HostCmEvent): void;
-  /** A listener has no iWARP: another program has its TCP port. */
+  /** A listener accepts on RoCE only: another program has its TCP port. */
   noteRoceAlone(local: SocketAddress): void;
 }
 
-/** The wires that an id may be of. */
+/** The wires that an id may use. */
 type Wires = ReadonlySet<DeviceTransport>;
 
-/** The reason of a rejection by the program, as InfiniBand has it. */
+/** The REJ reason of a rejection by the program. */
 const CONSUMER_DEFINED = 28;
-/** Retries of a queue pair that the host moves: as often as there is a number for; 7 is for ever. */
+/** Retry counts for queue pairs that the host connects: the maximum; 7 means unlimited for RNR. */
 const RETRIES = 7;
 const NO_BYTES = new Uint8Array(0);
 const IPOIB_TEXT = 'RDMA_PS_IPOIB is for devices of InfiniBand: use RDMA_PS_UDP';
@@ -58,25 +58,25 @@ export class HostCm {
   #roce: RoceCm | undefined;
   readonly #hasIwarp: boolean;
   readonly #user: HostCmUser;
-  /** Ids at an address of both wires that RoCE alone has: another program has the TCP port. */
+  /** Ids at an address of both wires that only RoCE has: another program has the TCP port. */
   readonly #roceAlone = new Set<HostId>();
   #nextNumber = 0;
 
-  /** `hasIwarp` tells whether there are iWARP devices. */
+  /** `hasIwarp`: whether there are iWARP devices. */
   constructor(manager: ConnectionManager, hasIwarp: boolean, user: HostCmUser) {
     this.#manager = manager;
     this.#hasIwarp = hasIwarp;
     this.#user = user;
   }
 
-  /** For a host of RoCE devices, before the first id. */
+  /** Adds RoCE, before the first id. */
   addRoce(roce: RoceCm): void {
     this.#roce = roce;
   }
 
   /**
-   * A new id. Its events, and the connect requests of its listener, carry `tag`. ENOMEM.
-   * `portSpace` is a `PortSpace`; `datagram` is true for ids of UD queue pairs.
+   * Makes an id. Its events, and the connect requests of its listener, carry `tag`. `portSpace` is a
+   * `PortSpace`; `datagram` is true for ids of UD queue pairs. Throws ENOMEM.
    */
   createId(tag: unknown, portSpace: number = PortSpace.tcp, datagram = false): HostId {
     const id = this.#newId(tag, portSpace, datagram);
@@ -110,8 +110,8 @@ export class HostCm {
   }
 
   /**
-   * Binds the same port on both wires. If another program has it on TCP, binds on RoCE only: a program
-   * may serve TCP and RDMA on one port.
+   * Binds the same port on both wires. If another program has it on TCP, binds on RoCE only: a program may
+   * serve TCP and RDMA on one port.
    */
   #bindBoth(id: HostId, address: SocketAddress): void {
     const roce = this.#expectRoce(id);
@@ -123,7 +123,7 @@ export class HostCm {
         if (!free) this.#leaveToTcp(id);
         return;
       } catch (error) {
-        // A bound id cannot be bound again: another takes its place.
+        // A bound id cannot be bound again, so replace it.
         this.#manager.destroy(iwarp, this.#user.now());
         id.iwarp = this.#replaced(iwarp);
         if (!isVerbsError(error) || address.port !== 0 || left === 0) throw error;
@@ -131,7 +131,7 @@ export class HostCm {
     }
   }
 
-  /** False if a program that is not of this host has the port. */
+  /** False if a program outside this host has the port. */
   #bindIwarp(iwarp: CmId, address: SocketAddress): boolean {
     try {
       this.#manager.bindAddr(iwarp, address);
@@ -142,7 +142,7 @@ export class HostCm {
     return !this.#manager.isTaken(iwarp);
   }
 
-  /** True if a program that is not of this host has the port. */
+  /** True if a program outside this host has the port. */
   #isTakenByTcp(error: unknown, iwarp: CmId, address: SocketAddress): boolean {
     if (!isVerbsError(error) || error.code !== 'EADDRINUSE') return false;
     return !this.#manager.clashes(iwarp, address);
@@ -162,8 +162,8 @@ export class HostCm {
   }
 
   /**
-   * Whether `::` leaves the IPv4 addresses of its port to others (RDMA_OPTION_ID_AFONLY), also for an
-   * id that is bound. EINVAL in later states.
+   * Whether `::` leaves the IPv4 addresses of its port to others (RDMA_OPTION_ID_AFONLY), also for a bound
+   * id. EINVAL in later states.
    */
   setAfOnly(id: HostId, afOnly: boolean): void {
     const { state } = id;
@@ -179,8 +179,7 @@ export class HostCm {
 
   /**
    * Whether the id may share its port with other such ids, until one of them listens
-   * (RDMA_OPTION_ID_REUSEADDR). EINVAL to set it on an id that listens, or to clear it once the id is
-   * bound.
+   * (RDMA_OPTION_ID_REUSEADDR). EINVAL to set it on a listening id, or to clear it on a bound one.
    */
   setReuseAddress(id: HostId, reuse: boolean): void {
     const { state } = id;
@@ -194,9 +193,9 @@ export class HostCm {
   }
 
   /**
-   * Determines device and source address. The outcome arrives as an event before this returns. A
-   * destination that a RoCE device of this host alone has is RoCE's; else an iWARP device that
-   * has the source address comes first.
+   * Determines device and source address. The outcome arrives as an event before this returns. A destination
+   * that only a RoCE device of this host has uses RoCE; otherwise an iWARP device with the source address
+   * comes first.
    */
   resolveAddr(id: HostId, destination: SocketAddress, source: SocketAddress | undefined): void {
     const to = parseSocketAddress(destination);
@@ -226,7 +225,7 @@ export class HostCm {
     this.#user.drain();
   }
 
-  /** Listens; connect requests arrive as events with new ids. A wildcard hears both wires. */
+  /** Listens; connect requests arrive as events with new ids. A wildcard listener accepts iWARP and RoCE. */
   listen(id: HostId, backlog: number): void {
     if (id.state === 'idle' && this.#roce !== undefined) {
       this.bindAddr(id, { address: IPV4_ANY, port: 0 });
@@ -275,8 +274,8 @@ export class HostCm {
   }
 
   /**
-   * Rejects a connect request. `reason` is InfiniBand's: 28, the program's own, by default. A
-   * program that moves its queue pair also rejects a connect response by it.
+   * Rejects a connect request. `reason` is InfiniBand's; default: 28, the program's own. A program that moves
+   * its queue pair also uses it to reject a connect response.
    */
   reject(id: HostId, privateData: Uint8Array, reason: number = CONSUMER_DEFINED): void {
     const roce = this.#roceOf(id);
@@ -286,8 +285,8 @@ export class HostCm {
   }
 
   /**
-   * Closes gracefully; 'disconnected' arrives as an event. A program that moves its queue pair
-   * itself hears it once its peer has disconnected, too.
+   * Closes gracefully; 'disconnected' arrives as an event. For a program that moves its queue pair itself,
+   * the event follows once its peer has disconnected, too.
    */
   disconnect(id: HostId): void {
     const roce = this.#roceOf(id);
@@ -305,12 +304,11 @@ export class HostCm {
   }
 
   /**
-   * The device that an id reports to its program: its own. For a loopback address, which decides no
-   * device, the one that connections to it most likely use, since servers at 127.0.0.1 and a port
-   * expect a device. Undefined for port 0: libfabric binds that to list all devices, and would find
-   * none.
+   * The device that an id reports to its program: its own. A loopback address determines no device, but
+   * servers at 127.0.0.1 and a port expect one, so report the one that connections to it most likely use.
+   * Undefined for port 0: libfabric binds that to list all devices, and would find none.
    */
-  deviceToldOf(id: HostId): string | undefined {
+  reportedDevice(id: HostId): string | undefined {
     if (id.device !== undefined) return id.device;
     const { localAddress } = id;
     if (localAddress === undefined || !id.namedPort) return undefined;
@@ -319,7 +317,7 @@ export class HostCm {
     return this.#roce?.likelyDevice;
   }
 
-  /** Local addresses of listeners without iWARP, whose TCP port another program has. */
+  /** Local addresses of listeners that accept on RoCE only, because another program has their TCP port. */
   roceAloneAddresses(): readonly SocketAddress[] {
     const listeners = [...this.#roceAlone].filter(({ state }) => state === 'listening');
     return listeners.flatMap(({ localAddress }) => localAddress ?? []);
@@ -328,8 +326,8 @@ export class HostCm {
   // For programs that move their queue pair themselves
 
   /**
-   * Starts to connect queue pair `parameters.qpn`; 'connectResponse' arrives as an event, or for
-   * datagrams 'established'.
+   * Starts to connect queue pair `parameters.qpn`; 'connectResponse' arrives as an event, or 'established'
+   * for datagrams.
    */
   request(id: HostId, parameters: ProgramParameters): void {
     this.#expectRoce(id).connect(id, parameters);
@@ -342,21 +340,21 @@ export class HostCm {
     this.#user.drain();
   }
 
-  /** After a connect response: the queue pair is in RTS. No event follows. */
+  /** Completes a connect response: the queue pair is in RTS. No event follows. */
   establish(id: HostId): void {
     this.#expectRoce(id).establish(id);
     this.#user.drain();
   }
 
-  /** Data came to the queue pair before the peer said that it is ready (RDMA_USER_CM_CMD_NOTIFY). */
+  /** Data arrived at the queue pair before the peer's RTU (RDMA_USER_CM_CMD_NOTIFY). */
   noteCommunication(id: HostId): void {
     this.#expectRoce(id).noteCommunication(id);
     this.#user.drain();
   }
 
   /**
-   * How the id's queue pair enters `state` (RDMA_USER_CM_CMD_INIT_QP_ATTR). Before the id connects,
-   * every state is answered like INIT.
+   * The attributes with which the id's queue pair enters `state` (RDMA_USER_CM_CMD_INIT_QP_ATTR). Before the
+   * id connects, every state gets those of INIT.
    */
   qpAttributes(id: HostId, state: QPState): QPModification {
     return this.#expectRoce(id).qpAttributes(id, state);
@@ -364,7 +362,7 @@ export class HostCm {
 
   // For the host
 
-  /** The event of an id of iWARP's manager, as its owner gets it. */
+  /** Translates an event of iWARP's manager for the owner of its id. */
   eventOf(event: CmEvent): HostCmEvent | undefined {
     const { tag } = event.id;
     if (!(tag instanceof HostId)) return undefined;
@@ -375,12 +373,12 @@ export class HostCm {
     return { ...event, id, listener: tag };
   }
 
-  /** The id of a request that came to `listener`. */
+  /** Makes the id of a request to `listener`. */
   childOf({ tag, portSpace, datagram }: HostId): HostId {
     return this.#newId(tag, portSpace, datagram);
   }
 
-  // Which wire
+  // Choice of the wire
 
   /** True if an id has a device once it is bound to the address. */
   #determinesDevice(address: string): boolean {
@@ -400,7 +398,7 @@ export class HostCm {
     return wires;
   }
 
-  /** Those of an id that has, or gets, this local address. */
+  /** The wires of an id with this local address. */
   #wiresOf(id: HostId, address: string): Wires {
     const wires = this.#wires(id);
     if (wires.size === 1) return wires;
@@ -410,7 +408,7 @@ export class HostCm {
     return this.#roce?.routes.portNow(address) === undefined ? IWARP : ROCE;
   }
 
-  /** Those of an id that dials. */
+  /** The wires of an id that dials. */
   #wiresTowards(id: HostId, destination: SocketAddress, source: string | undefined): Wires {
     const bound = id.localAddress?.address ?? source;
     const wires = bound === undefined ? this.#wires(id) : this.#wiresOf(id, bound);
@@ -438,7 +436,7 @@ export class HostCm {
     return false;
   }
 
-  /** The id is not of this wire. */
+  /** Removes the id from this wire. */
   #leave(id: HostId, wire: DeviceTransport): void {
     if (wire === 'roce') this.#roce?.drop(id);
     else if (id.iwarp !== undefined) {
@@ -449,7 +447,7 @@ export class HostCm {
     }
   }
 
-  /** For an id that RoCE alone has. */
+  /** RoCE's manager, if the id is on RoCE only. */
   #roceOf(id: HostId): RoceCm | undefined {
     return id.iwarp === undefined ? this.#roce : undefined;
   }
@@ -505,11 +503,11 @@ const IWARP: Wires = new Set<DeviceTransport>(['iwarp']);
 const ROCE: Wires = new Set<DeviceTransport>(['roce']);
 
 function ofIwarp({ iwarp }: HostId): CmId {
-  if (iwarp === undefined) throw new VerbsError('EINVAL', 'the id is not of an iWARP device');
+  if (iwarp === undefined) throw new VerbsError('EINVAL', 'the id does not use an iWARP device');
   return iwarp;
 }
 
-/** The outcome of resolving an address, as in the kernel: no device here is InfiniBand's. */
+/** The outcome of resolving an address, as in the kernel: no device here is InfiniBand. */
 function ipoibError(id: HostId): HostCmEvent {
   return {
     type: CMEventType.addrError,

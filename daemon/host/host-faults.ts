@@ -1,6 +1,6 @@
 /**
- * The faults of a host: wraps them around links, installs them in devices, and executes those that
- * hit devices and queue pairs. `daemon/iwarp/faults` changes the bytes.
+ * The faults of a host: wraps them around links, installs them in devices, and executes faults of devices and
+ * queue pairs. `daemon/iwarp/faults` corrupts bytes.
  */
 import type { Micros } from '#base/time';
 import {
@@ -26,10 +26,10 @@ import type { Adapter } from './device-adapter.ts';
 import { FaultyLink } from './links/faulty-link.ts';
 import type { HostClock } from './links/network.ts';
 
-/** Faults at a time: every message of every connection is compared with all of them. */
+/** Limit of faults: every message of every connection is compared with all of them. */
 export const FAULTS_MAX = 1_024;
 
-/** Transports as texts spell them. */
+/** Spelling in messages. */
 const NAMES = { iwarp: 'iWARP', roce: 'RoCE' } as const;
 
 /** What the faults use of their host. */
@@ -42,9 +42,9 @@ export interface FaultHost {
   conduitOf(qp: QP): Conduit | undefined;
   /** The ends of a connected queue pair of either transport. */
   factsOf(qp: QP): ConnectionFacts | undefined;
-  /** Finds pieces in the output of a connection over SCTP. */
+  /** Finds frames in the output of a connection over SCTP. */
   makeSctpFrameReader(): FrameReader;
-  /** The faults that packets meet. */
+  /** Sets the faults that apply to packets. */
   setPacketFaults(faults: readonly Fault[] | undefined): void;
   onCompletion(cq: CQ): void;
   /** Raises an asynchronous event of a device, or of one of its queue pairs. */
@@ -58,12 +58,12 @@ function isSctp({ cmDevice }: Adapter): boolean {
   return cmDevice.lowerLayer === 'sctp';
 }
 
-/** True if the kernel makes the packets of the device. */
+/** True if the kernel sends the packets of the device. */
 function hasKernelPackets(device: Adapter): boolean {
   return isSctp(device) && device.sctpTransport !== 'usrsctp';
 }
 
-/** True if the device has occasions for the fault. */
+/** True if the fault can fire on the device. */
 function actsOn(spec: FaultSpec, device: Adapter): boolean {
   const { kind } = spec;
   const wanted = faultTransport(kind);
@@ -73,7 +73,7 @@ function actsOn(spec: FaultSpec, device: Adapter): boolean {
   return wanted === undefined || wanted === device.transport;
 }
 
-/** True if the fault is about the messages of a device of SCTP, not its packets. */
+/** True if the fault applies to the messages of an SCTP device, not to its packets. */
 function actsOnMessages({ spec }: Fault, device: Adapter | undefined): boolean {
   if (device === undefined || !actsOn(spec, device)) return false;
   return hasKernelPackets(device) || !SCTP_FAULT_KINDS.includes(spec.kind);
@@ -87,7 +87,7 @@ export class HostFaults {
     this.#host = host;
   }
 
-  /** Why no device that `spec` asks for has its kind; undefined if one has. */
+  /** Why the kind applies to none of the devices in `spec`; undefined if it applies to one. */
   wrongTransport(spec: FaultSpec): string | undefined {
     const { kind, device: name } = spec;
     const wanted = faultTransport(kind);
@@ -113,7 +113,7 @@ export class HostFaults {
     return `${kind} acts on ${NAMES[wanted ?? 'iwarp']} devices, and ${what}; ${advice}`;
   }
 
-  /** Adds a fault. `spec` has been checked; gets a random seed if it needs one and has none. */
+  /** Adds a checked fault. Chooses a random seed if it needs one and has none. */
   add(asked: FaultSpec, peer: FaultPeer | undefined): Fault {
     if (this.injector.faults.length >= FAULTS_MAX) {
       throw new VerbsError(
@@ -153,7 +153,7 @@ export class HostFaults {
     if (this.injector.streams !== undefined) this.#apply(conduit);
   }
 
-  /** An MPA Request arrived: true if a fault rejects it. */
+  /** True if a fault rejects the MPA Request that arrived. */
   rejectsRequest(conduit: Conduit): boolean {
     if (this.injector.streams === undefined) return false;
     const faults = this.injector.streamsOf(conduit.facts) ?? [];
@@ -172,7 +172,7 @@ export class HostFaults {
     }
   }
 
-  /** A fault fired on a connection's output. */
+  /** Executes a fault that fired on a connection's output. */
   #fire(conduit: Conduit, fault: Fault, now: Micros): void {
     const device = this.#host.devices.find(({ name }) => name === conduit.facts.device);
     if (device === undefined) return;
@@ -190,7 +190,7 @@ export class HostFaults {
     }
   }
 
-  /** A fault of a device, or of one of its queue pairs, fired on a packet. */
+  /** Executes a fault of a device or queue pair that fired on a packet. */
   fire(fault: Fault, deviceName: string, qpn: number | undefined): void {
     const device = this.#host.devices.find(({ name }) => name === deviceName);
     if (device === undefined) return;
@@ -307,7 +307,7 @@ export class HostFaults {
     this.#host.raise(device, AsyncEventType.qpFatal, qp, text);
   }
 
-  /** Brings ports that `fault` took down up again, unless another fault holds them down. */
+  /** Raises the ports that `fault` took down, unless another fault keeps them down. */
   #raisePorts(fault: Fault): void {
     for (const device of this.#host.devices) {
       if (!device.portDown || !fault.coversDevice(device.name) || fault.status.fired === 0)

@@ -1,8 +1,8 @@
 /**
- * A connection id of a host, as `rdma_create_id` makes it, whatever its wire.
+ * A connection id of a host, as `rdma_create_id` makes it, on either wire.
  *
- * Until an address decides for a device, it may become either wire's; a listener on a wildcard
- * stays both. `HostCm` makes the choice and is the only one to change an id.
+ * Until an address determines the device, it may use either wire; a listener on a wildcard uses both. Only
+ * `HostCm` changes an id.
  */
 import type { DeviceTransport } from '#contract/verbs/attributes';
 import type { SocketAddress } from '#contract/verbs/provider';
@@ -14,7 +14,7 @@ import type { RoceId } from './roce/roce-id.ts';
 /** Port spaces (`RDMA_PS_*`): the upper bits of InfiniBand's service ids. */
 export const PortSpace = { ipoib: 0x0002, tcp: 0x0106, udp: 0x0111, ib: 0x013f } as const;
 
-/** What a program that moves its queue pair itself says of it, to connect or to accept. */
+/** Attributes of a queue pair that its program moves, to connect or to accept. */
 export interface ProgramParameters {
   readonly qpn: number;
   readonly srq: boolean;
@@ -30,24 +30,23 @@ export interface ProgramParameters {
   readonly qkey: number;
 }
 
-/** What InfiniBand tells with an event, beside what every wire tells. */
+/** Facts of an InfiniBand event, in addition to those of every wire. */
 export interface IbEventFacts {
   /**
-   * Rejected: the REJ's reason. Unreachable: the SIDR REP's status. 0 otherwise, and when `error`
-   * says it all.
+   * Rejected: the REJ's reason. Unreachable: the SIDR REP's status. Otherwise 0, also if `error` is enough.
    */
   readonly status: number;
-  /** The peer's queue pair; 0 where the message does not have one. */
+  /** The peer's queue pair; 0 if the message has none. */
   readonly qpn: number;
   readonly flowControl: boolean;
   readonly retryCount: number;
   readonly rnrRetry: number;
   readonly srq: boolean;
-  /** Datagrams: its key. Where it is, `qpAttributes` does not say: see `RoceId.path`. */
+  /** Datagrams: the peer's key. For its address see `RoceId.path`. */
   readonly qkey: number;
 }
 
-/** An event of an id. On InfiniBand private data has a fixed length, with zeros at its end. */
+/** An event of an id. On InfiniBand private data has a fixed length, padded with zeros. */
 export interface HostCmEvent extends CmEvent<HostId> {
   /** Undefined on iWARP. */
   readonly ib?: IbEventFacts | undefined;
@@ -59,18 +58,18 @@ export class HostId {
   /** Owner of the id, for routing events. The id of a connect request starts with its listener's. */
   tag: unknown;
   readonly portSpace: number;
-  /** True for an id of datagrams, which no iWARP device serves. */
+  /** True for an id of datagrams, which no iWARP device supports. */
   readonly datagram: boolean;
   /** The program chose its port, other than 0. */
   namedPort = false;
-  /** RDMA_OPTION_ID_TOS and RDMA_OPTION_ID_ACK_TIMEOUT; they count for RoCE only. */
+  /** RDMA_OPTION_ID_TOS and RDMA_OPTION_ID_ACK_TIMEOUT; for RoCE only. */
   typeOfService = 0;
   ackTimeout: number | undefined;
   /** RDMA_OPTION_ID_AFONLY; undefined unless the program has set it. */
   afOnly: boolean | undefined;
-  /** The id of iWARP's manager; undefined once the id is RoCE's alone. */
+  /** The id in iWARP's manager; undefined once only RoCE has the id. */
   iwarp: CmId | undefined;
-  /** What RoCE has of it; undefined once the id is iWARP's alone, and while nothing needs it. */
+  /** The id's RoCE part; undefined once only iWARP has the id, and until it is needed. */
   roce: RoceId | undefined;
 
   /** The user of its program: the same value for the same user. */
@@ -87,13 +86,13 @@ export class HostId {
     this.datagram = datagram;
   }
 
-  /** The wire, once an address has decided it. */
+  /** The wire, once an address has determined it. */
   get transport(): DeviceTransport | undefined {
     if (this.iwarp?.device !== undefined) return 'iwarp';
     return this.roce?.device === undefined ? undefined : 'roce';
   }
 
-  /** Name of the device, once an address has decided it. */
+  /** Name of the device, once an address has determined it. */
   get device(): string | undefined {
     return this.iwarp?.device ?? this.roce?.device;
   }
@@ -119,7 +118,7 @@ export class HostId {
     if (this.iwarp !== undefined) this.iwarp.reuseAddress = reuse;
   }
 
-  /** How long to ask again while nothing listens at the destination, in milliseconds. */
+  /** How long to retry while nothing listens at the destination, in milliseconds. */
   get refusalPatienceMs(): number {
     return this.#refusalPatienceMs;
   }
@@ -129,12 +128,12 @@ export class HostId {
     if (this.iwarp !== undefined) this.iwarp.refusalPatienceMs = milliseconds;
   }
 
-  /** See `CmId`; it counts for iWARP only. */
+  /** See `CmId`; iWARP only. */
   set portKeeper(keeper: object | undefined) {
     if (this.iwarp !== undefined) this.iwarp.portKeeper = keeper;
   }
 
-  /** See `CmId`; it counts for iWARP only. */
+  /** See `CmId`; iWARP only. */
   set program(program: object | undefined) {
     if (this.iwarp !== undefined) this.iwarp.program = program;
   }
@@ -148,7 +147,7 @@ export class HostId {
     if (this.iwarp !== undefined) this.iwarp.account = account;
   }
 
-  /** True for an id that came with a connect request. */
+  /** True for the id of a connect request. */
   get passive(): boolean {
     const state = this.iwarp?.state;
     if (state?.kind === 'connection') return state.endpoint.role === 'responder';

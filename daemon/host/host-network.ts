@@ -28,10 +28,10 @@ export class IdNetwork implements HostNetwork {
   readonly #isolated: boolean;
   readonly #user: NetworkUser;
   readonly #ports = new Map<CmId, HeldPort>();
-  /** Ids by the port from which they connect or have connected: it is theirs until they are destroyed. */
+  /** Ids by the port from which they connect or have connected. They keep it until they are destroyed. */
   readonly #dialed = new Map<number, Set<CmId>>();
 
-  /** `isolated`: it leads nowhere but to this host. */
+  /** `isolated`: the network reaches only this host. */
   constructor(network: Network, user: NetworkUser, isolated = false) {
     this.#network = network;
     this.#isolated = isolated;
@@ -65,7 +65,7 @@ export class IdNetwork implements HostNetwork {
     { address, port }: SocketAddress,
     reuseAddress = id.reuseAddress,
   ): PortInUse | undefined {
-    // The system chooses port 0, so no id has it.
+    // The system chooses the port, so no other id has it.
     if (port === 0) return undefined;
     const wanted = { address, afOnly: id.afOnly, reuseAddress };
     for (const [other, held] of this.#holders(port)) {
@@ -77,10 +77,10 @@ export class IdNetwork implements HostNetwork {
     return undefined;
   }
 
-  /** Ids that have a port, with the address at which they have it. */
+  /** Ids that have a port, and their addresses. */
   *#holders(wanted: number): Iterable<readonly [CmId, string]> {
     for (const [id, { port }] of this.#ports) {
-      // One bound to a wildcard has an address of its own since it resolved its destination.
+      // An id bound to a wildcard has a specific address once it has resolved its destination.
       if (port.port === wanted) yield [id, (id.localAddress ?? port).address];
     }
     for (const id of this.#dialed.get(wanted) ?? []) {
@@ -149,7 +149,7 @@ export class IdNetwork implements HostNetwork {
     return { ...answer, text: isolatedText(destination) };
   }
 
-  /** The port held for `id`, if any, for the only connection that it makes. */
+  /** Removes the port held for `id`, if any, for the only connection that it makes. */
   take(id: CmId): LinkPort | undefined {
     const held = this.#ports.get(id)?.port;
     if (held !== undefined) discharge(id.account, held);
@@ -182,20 +182,19 @@ export class IdNetwork implements HostNetwork {
    * `InvariantError`.
    */
   assertDeepInvariants(mayHold: (id: CmId) => boolean): void {
-    for (const id of this.#ports.keys())
-      assert(mayHold(id), 'no port is held for an id that is gone');
+    for (const id of this.#ports.keys()) assert(mayHold(id), 'port held for a destroyed id');
     for (const [port, ids] of this.#dialed) {
-      assert(ids.size > 0, 'a port from which no id has connected is not listed');
+      assert(ids.size > 0, 'no ids for a dialed port');
       for (const id of ids) {
-        assert(mayHold(id), 'an id that is gone has no port');
-        assert(id.localAddress?.port === port, 'an id connects from its port');
+        assert(mayHold(id), 'dialed port of a destroyed id');
+        assert(id.localAddress?.port === port, 'id under a wrong port');
       }
     }
     const ports = new Set([...this.#ports.values()].map(({ port }) => port));
-    assert(ports.size === this.#ports.size, 'no two ids hold one port');
+    assert(ports.size === this.#ports.size, 'port held for two ids');
   }
 
-  /** The port held for `id`, opened anew if its option has changed in the meantime. */
+  /** The port held for `id`, reopened if its option has changed. */
   #ready(id: CmId): LinkPort {
     const held = this.#ports.get(id);
     if (held === undefined) throw new TransportError('EINVAL', 'no port is held');

@@ -1,7 +1,6 @@
 /**
- * Queue pairs that used up their share of a turn and have work left. Each is queued once, however often
- * it asks. A few of them run in each turn of the event loop, so thousands do not starve sockets and
- * clients.
+ * Queue pairs that used up their share of a turn and have work left. Each is queued once. A few of them run
+ * in each turn of the event loop, so thousands do not starve sockets and clients.
  */
 import type { QP } from '../rnic/queue-pair.ts';
 import { noteWork } from './turn-note.ts';
@@ -11,14 +10,14 @@ const TURN_QPS_MAX = 2;
 
 export class LaterTurns {
   readonly #soon: (run: () => void) => void;
-  readonly #goOn: (qp: QP) => void;
+  readonly #resume: (qp: QP) => void;
   readonly #waiting = new Set<QP>();
   #scheduled = false;
 
   /** `soon` calls back in the next turn. */
-  constructor(soon: (run: () => void) => void, goOn: (qp: QP) => void) {
+  constructor(soon: (run: () => void) => void, resume: (qp: QP) => void) {
     this.#soon = soon;
-    this.#goOn = goOn;
+    this.#resume = resume;
   }
 
   /** Queues `qp` for a later turn. */
@@ -41,9 +40,9 @@ export class LaterTurns {
     for (const qp of this.#waiting) {
       if (share === 0) break;
       share -= 1;
-      // Before it runs: it may ask again, and then queues after the others.
+      // Before it runs: it may queue itself again, after the others.
       this.#waiting.delete(qp);
-      this.#goOn(qp);
+      this.#resume(qp);
     }
     if (this.#waiting.size === 0 || this.#scheduled) return;
     this.#scheduled = true;

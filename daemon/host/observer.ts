@@ -2,7 +2,7 @@
 import type { SocketAddress } from '#contract/verbs/provider';
 import type { CaptureTap } from '../capture/capture-tap.ts';
 
-/** A notice. `debug` for every step of a connection, `warn` for mistakes of peers or programs. */
+/** A notice. `debug` for steps of a connection, `warn` for errors of peers or programs. */
 export interface HostNotice {
   /** Severity. */
   readonly level: 'debug' | 'info' | 'warn';
@@ -10,7 +10,7 @@ export interface HostNotice {
   readonly kind: string;
   /** Name of the device, if it is about one. */
   readonly device: string | undefined;
-  /** The queue pair that it concerns. */
+  /** The queue pair that it is about. */
   readonly qpn?: number | undefined;
   /** The peer, if it is about a connection. */
   readonly remote: SocketAddress | undefined;

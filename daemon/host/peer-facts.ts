@@ -1,4 +1,4 @@
-/** What a host knows of the queue pair at the other end of a failed connection. */
+/** What a host knows about the queue pair at the other end of a failed connection. */
 import type { PeerFacts } from '../rnic/failure-sentence.ts';
 import { QP } from '../rnic/queue-pair.ts';
 import type { Conduits } from './conduits.ts';
@@ -6,8 +6,8 @@ import type { Adapter } from './device-adapter.ts';
 import { gidAddress } from './host-addresses.ts';
 
 /**
- * Connections among which the other end is sought. Of a host with more, a sentence says only what came
- * over the wire: a search must not grow with what others have.
+ * Above this many connections, the other end is not searched for, and an error message contains only what
+ * came over the wire: a search must not grow with other users' connections.
  */
 const ENDS_SEARCHED_MAX = 1024;
 
@@ -47,7 +47,7 @@ interface FarEnd {
   readonly isOwnPort?: boolean;
 }
 
-/** Of a queue pair whose program named its destination. */
+/** The other end of a queue pair whose program named its destination. */
 function farDestination(
   qp: QP,
   { rocePort }: Adapter,
@@ -61,7 +61,7 @@ function farDestination(
   return { qp: peer?.nic.findQP(destQpn), qpn: destQpn, address, isOwnPort };
 }
 
-/** Of a queue pair of a connection manager: the end whose addresses are ours, turned round. */
+/** The other end of a connection manager's queue pair: the conduit whose addresses are ours, swapped. */
 function farConduit(qp: QP, conduits: Conduits): FarEnd | undefined {
   const { endpoint } = conduits.of(qp) ?? {};
   if (endpoint === undefined) return undefined;

@@ -10,8 +10,8 @@ export interface PortClaim {
 }
 
 /**
- * Why `wanted` may not have the port that `held` has: EADDRNOTAVAIL if one of the two is a wildcard,
- * EADDRINUSE if they have the same address. Undefined if it may.
+ * Why `wanted` may not have the port of `held`: EADDRNOTAVAIL if one of the two is a wildcard, EADDRINUSE if
+ * they have the same address. Undefined if it may.
  */
 export function portClash(
   wanted: PortClaim,

@@ -95,7 +95,7 @@ export interface RnicHostOptions {
   readonly crcEngine?: CrcEngine;
   /** Buffers of its connections. Default: its own pool. */
   readonly pool?: ChunkPool;
-  /** What one peer address may take of a turn; see `TURN_SHARE_BYTES`. */
+  /** What one peer address may use of a turn; see `TURN_SHARE_BYTES`. */
   readonly turnShareBytes?: number;
 }
 
@@ -106,17 +106,17 @@ export interface HostAsyncEvent {
   readonly text: string;
 }
 
-/** Work of a queue pair that failed, with what the other end knows. */
+/** Failed work of a queue pair, with facts from the other end. */
 interface HostFailure {
   readonly qp: QP;
-  /** The work request; undefined for all those that were flushed. */
+  /** The work request; undefined for all flushed ones together. */
   readonly work: FailedWork | undefined;
   readonly sentence: string;
 }
 
-/** Where a queue pair of a RoCE device sends to, as `status` shows it. */
+/** The destination of a RoCE device's queue pair, as `status` shows it. */
 export interface PacketDestination {
-  /** The device that has the GID, if it is of this host. */
+  /** The device that has the GID, if it belongs to this host. */
   readonly peerDevice: string | undefined;
   readonly destQpn: number;
   readonly gid: string;
@@ -132,17 +132,14 @@ const NORMAL_EVENTS: readonly AsyncEventType[] = [
   AsyncEventType.gidChange,
 ];
 
-/**
- * Interval at which receives posted to QPs in error are flushed: programs drain their queues that
- * way.
- */
+/** Interval at which receives posted to QPs in error are flushed: programs drain their queues this way. */
 const FLUSH_INTERVAL_MICROS = 5_000;
-/** QPs in error for each such interval: to look at thousands takes milliseconds. */
+/** QPs in error per interval: checking thousands takes milliseconds. */
 const FLUSH_QPS = 1024;
 
 /** Turns of the event loop that a reset waits for sockets to close; a reset socket takes one. */
 const RESET_TURNS_MAX = 100;
-/** Ids and connections that end in one turn of a reset, or of the host's end. */
+/** Ids and connections ended in one turn of a reset, or of closing the host. */
 const ENDS_PER_TURN = 64;
 
 export class RnicHost
@@ -193,7 +190,7 @@ export class RnicHost
   #closed: Promise<void> | undefined;
   #onLastGone: () => void = () => {};
 
-  /** Throws `VerbsError` if a device of SCTP cannot have its UDP port, or its library is missing. */
+  /** Throws `VerbsError` if an SCTP device cannot have its UDP port, or its library is missing. */
   constructor(options: RnicHostOptions) {
     const configs = checkedDevices(options.devices ?? [DEFAULT_DEVICE]);
     const { clock, network } = options.system;
@@ -237,10 +234,10 @@ export class RnicHost
     if (options.roce?.network !== undefined) this.addRoceNetwork(options.roce.network);
   }
 
-  /** Connects the RoCE devices, if there are any. Once. */
+  /** Connects the RoCE devices, if there are any. Call once. */
   addRoceNetwork(parts: RoceNetworkParts): void {
     if (!this.devices.some(({ transport }) => transport === 'roce')) return;
-    assert(this.#packets === undefined, 'RoCE devices have one network');
+    assert(this.#packets === undefined, 'RoCE network added twice');
     this.#roceNetwork = parts;
     this.#packets = new parts.PacketNetwork(this, this.#observer.tap?.packets, this.#kernelUdp);
     this.#packets.setFaults(this.faults.injector.packets);
@@ -251,17 +248,14 @@ export class RnicHost
 
   // Commands
 
-  /**
-   * The QP's send queue has new elements: they are sent within this call, as far as TCP accepts
-   * them.
-   */
+  /** The QP's send queue has new elements. Sends them within this call, up to what TCP accepts. */
   doorbell(qp: QP): void {
     qp.doorbell(this.now());
     this.#conduits.enqueue(qp);
     this.#loop.drain();
   }
 
-  /** Emulated queue pairs look for receives when a message arrives. */
+  /** Nothing to do: emulated queue pairs look for receives when a message arrives. */
   receiveDoorbell(): void {}
 
   /** Must be called after any direct call into an object of a NIC. */
@@ -271,9 +265,9 @@ export class RnicHost
   }
 
   /**
-   * Looks at the addresses of this machine. RoCE devices that have all of them get those that came,
-   * lose those that are gone, and raise an event. If the system cannot list the addresses, for lack of
-   * a free descriptor, nothing changes.
+   * Checks the addresses of this machine. RoCE devices for every address gain new ones, lose removed ones,
+   * and raise an event. If the system cannot list the addresses, for lack of a free descriptor, nothing
+   * changes.
    */
   checkAddresses(): void {
     const found = listedAddresses();
@@ -289,8 +283,8 @@ export class RnicHost
   }
 
   /**
-   * Releases the ports that are held for future listeners of `keeper` (see `CmId`): of thousands, most in
-   * later turns.
+   * Releases the ports that are held for future listeners of `keeper` (see `CmId`), in later turns if there
+   * are many.
    */
   releasePorts(keeper: object): void {
     void this.#releasePorts(keeper);
@@ -303,9 +297,7 @@ export class RnicHost
     );
   }
 
-  /**
-   * Ends every id and resets every connection of all owners. Resolves when the sockets are closed.
-   */
+  /** Ends every id and resets every connection of all owners. Resolves when the sockets are closed. */
   async reset(): Promise<void> {
     await this.#destroyIds();
     const ended = [...this.#conduits.all()];
@@ -343,7 +335,7 @@ export class RnicHost
     this.#loop.close();
   }
 
-  /** Undefined if all could be destroyed at once. */
+  /** Undefined if all were destroyed at once. */
   #destroyIds(): Promise<void> | undefined {
     const destroyRest = (): Promise<void> | undefined => {
       return this.#inSlices(this.#roceCm?.ids() ?? [], (id) => this.cm.destroy(id));
@@ -367,7 +359,7 @@ export class RnicHost
 
   // Getters
 
-  /** Associations of SCTP, also those that no connection uses. */
+  /** SCTP associations, including those without a connection. */
   get associationCount(): number {
     return this.#sctpNetwork?.associationCount ?? 0;
   }
@@ -411,7 +403,7 @@ export class RnicHost
     return counts.all();
   }
 
-  /** Where a connected queue pair of a RoCE device sends to, for `status`. */
+  /** The destination of a connected queue pair of a RoCE device, for `status`. */
   packetDestination(device: string, qpNum: number): PacketDestination | undefined {
     const qp = this.devices.find(({ name }) => name === device)?.nic.findQP(qpNum);
     if (qp === undefined || qp.type === QPType.ud) return undefined;
@@ -426,7 +418,7 @@ export class RnicHost
     return this.devices.find(({ nic }) => nic.findQP(qp.qpn) === qp)?.name;
   }
 
-  /** Everything that waits or is kept between two turns, for simulations and tests. */
+  /** How much waits or is kept between two turns, for simulations and tests. */
   heldCounts() {
     let nicEffects = 0;
     let unsettledQPs = 0;
@@ -455,15 +447,12 @@ export class RnicHost
     };
   }
 
-  /** The same, of connections between RoCE devices; undefined without such devices. */
+  /** The same for connections between RoCE devices; undefined without such devices. */
   heldByRoce() {
     return this.#roceCm?.heldCounts();
   }
 
-  /**
-   * Checks everything that the host has against its counts, for simulations and tests, between two
-   * turns. Throws `InvariantError`.
-   */
+  /** Recounts everything, between two turns, for simulations and tests. Throws `InvariantError`. */
   assertDeepInvariants(): void {
     for (const { nic } of this.devices) nic.assertDeepInvariants();
     this.#manager.assertDeepInvariants();
@@ -474,7 +463,7 @@ export class RnicHost
     this.#packets?.assertDeepInvariants();
   }
 
-  // From conduits, the network and the loop
+  // Callbacks of conduits, the network and the loop
 
   handleInput(conduit: Conduit, _now: Micros): void {
     this.#loop.enqueue(conduit);
@@ -518,7 +507,7 @@ export class RnicHost
     return this.#conduits.of(qp)?.facts ?? this.#packets?.factsOf(qp);
   }
 
-  /** See `FaultHost`; also for events of a NIC. */
+  /** See `FaultHost`. Also raises events of a NIC. */
   raise(
     device: Adapter,
     event: AsyncEventType,
@@ -628,7 +617,7 @@ export class RnicHost
   }
 
   outwardMtu(port: RocePort, sgid: Uint8Array, dgid: Uint8Array): number {
-    // One that a link could have has no neighbour, as in the kernel.
+    // An address that a link could have is without a neighbour, as in the kernel.
     if (this.isolated && !isLinkLocalGid(dgid)) {
       const text = isolatedText(gidAddress(dgid));
       this.notePackets('info', text);
@@ -644,7 +633,7 @@ export class RnicHost
   makeWire(qp: QP, port: RocePort): ProgramWire {
     const { type, qpn } = qp;
     const [network, parts] = [this.#packets, this.#roceNetwork];
-    assert(network !== undefined && parts !== undefined, 'queue pairs come after their network');
+    assert(network !== undefined && parts !== undefined, 'queue pair before its network');
     const { makeWire, portMtuBytes } = parts;
     return network.connect(qp, port, makeWire(qp, { type, qpn, portMtuBytes }));
   }
@@ -680,7 +669,7 @@ export class RnicHost
     return new this.#parts.SctpFrameReader();
   }
 
-  /** Undefined without devices of SCTP. */
+  /** Undefined without SCTP devices. */
   #makeSctpNetwork({ network, clock, isolated }: HostSystem): SctpNetwork | undefined {
     const iwarp = this.devices.filter(({ transport }) => transport === 'iwarp');
     const sctp = iwarp.filter(({ cmDevice }) => cmDevice.lowerLayer === 'sctp');
@@ -754,7 +743,7 @@ export class RnicHost
     return peerFacts(qp, this.devices, this.#conduits, this.isSameUser);
   }
 
-  /** What the other end found, for an event about a refusal of it. */
+  /** What the other end found, for an event about an access that it refused. */
   #peerText({ element }: Extract<NicEffect, { type: 'async' }>): string {
     if (!(element instanceof QP)) return '';
     const { cause } = element;

@@ -1,9 +1,8 @@
-/** Long work that is done a few steps in each turn of the event loop, so that it delays nothing else. */
+/** Long work that is done in small steps, a few per turn of the event loop, to delay nothing else. */
 
 /**
- * Calls `step` with each item, up to `perTurn` of them in each turn, the first ones now. `soon` calls back in
- * the next turn. Returns undefined if all are done; else the promise that they will be, which rejects with
- * what `step` throws.
+ * Calls `step` with each item, up to `perTurn` in each turn, starting now. `soon` calls back in the next
+ * turn. Returns undefined if all are done, else a promise of that, which rejects with what `step` throws.
  */
 export function inSlices<T>(
   items: readonly T[],
@@ -19,14 +18,14 @@ export function inSlices<T>(
   };
   if (!isMore()) return undefined;
   return new Promise((resolve, reject) => {
-    const goOn = (): void => {
+    const resume = (): void => {
       try {
-        if (isMore()) soon(goOn);
+        if (isMore()) soon(resume);
         else resolve();
       } catch (error) {
         reject(error);
       }
     };
-    soon(goOn);
+    soon(resume);
   });
 }

@@ -1,28 +1,28 @@
 /**
- * What the connections of one peer address may take of a turn of the event loop, all together: an
- * address with a thousand connections gets no more of a turn than one with a single connection.
+ * How much of a turn of the event loop all connections of one peer address may use together: an address with
+ * a thousand connections gets no more than one with a single connection.
  *
- * Once the share is spent, none of the address's connections reads or sends until the turn has
- * ended. Then those go first that have had no input since the last time when there was enough for
- * all, so that a few busy connections cannot starve the others of their address.
+ * Once the share is spent, none of the address's connections reads or sends until the turn has ended.
+ * Connections that were starved in the last round go first, so that a few busy ones cannot starve the others
+ * of their address.
  */
 import { addressOwner } from '#base/address';
 import { assert } from '#base/assert';
 
 /**
- * Bytes in and out for one address and turn: about twice what libuv reads from one socket in a turn
- * while FPDUs are large, so a single connection is not slowed down, and some milliseconds of work
- * while they are almost empty.
+ * Bytes in and out for one address and turn: about twice what libuv reads from one socket in a turn while
+ * FPDUs are large, so a single connection is not slowed down, and some milliseconds of work while they are
+ * almost empty.
  */
 const TURN_SHARE_BYTES = 16_777_216;
 /** Cost of a received FPDU in addition to its bytes, expressed in bytes. */
 const FPDU_COST_BYTES = 1024;
 
-/** A connection that takes part in a share. */
+/** A connection with a share. */
 export interface ShareMember {
   /** The round of its share in which it last had input; -1 before the first. */
   inputRound: number;
-  /** Reads or not, as `TurnShare.waits` says now. */
+  /** Starts or stops reading, as `TurnShare.waits` says. */
   paceReading(): void;
 }
 
@@ -33,10 +33,10 @@ export class TurnShare {
   readonly #members = new Set<ShareMember>();
   /** Bytes since the last end of a turn that was waited for. */
   #spentBytes = 0;
-  /** The end of this turn is waited for: half of the share or more is spent. */
+  /** Waits for the end of this turn: at least half of the share is spent. */
   #ending = false;
   #spent = false;
-  /** The last turn spent the share: who had input in this round waits. */
+  /** The last turn spent the share: members with input in this round wait. */
   #yielding = false;
   #round = 0;
 
@@ -56,7 +56,7 @@ export class TurnShare {
     return this.#members.size === 0;
   }
 
-  /** True if nothing more may be sent in this turn. */
+  /** True if no more may be sent in this turn. */
   get spent(): boolean {
     return this.#spent;
   }
@@ -66,7 +66,7 @@ export class TurnShare {
     return this.#spent || (this.#yielding && member.inputRound === this.#round);
   }
 
-  /** `member` has received `bytes` that completed `fpdus` FPDUs. */
+  /** Counts `bytes` that `member` received, and the `fpdus` FPDUs that they completed. */
   countInput(member: ShareMember, bytes: number, fpdus: number): void {
     member.inputRound = this.#round;
     this.#spend(bytes + fpdus * FPDU_COST_BYTES);
@@ -76,13 +76,13 @@ export class TurnShare {
     this.#spend(bytes);
   }
 
-  /** For the ends of turns. Throws `InvariantError`. */
+  /** Call at the end of a turn. Throws `InvariantError`. */
   assertInvariants(): void {
-    assert(this.#members.size > 0, 'a share has members');
+    assert(this.#members.size > 0, 'share without members');
     const little = this.#spentBytes < this.#bytes / 2;
-    assert(little || this.#ending, 'a turn that costs much is waited for');
-    assert(this.#spent === this.#spentBytes >= this.#bytes, 'a share is spent or not');
-    assert(this.#ending || !this.#yielding, 'connections that yield go on later');
+    assert(little || this.#ending, 'share half spent without waiting for the end of the turn');
+    assert(this.#spent === this.#spentBytes >= this.#bytes, 'spent flag disagrees with spentBytes');
+    assert(this.#ending || !this.#yielding, 'yielding without waiting for the end of the turn');
   }
 
   #spend(cost: number): void {
@@ -128,13 +128,13 @@ export class TurnShares {
   readonly #bytes: number;
   readonly #byOwner = new Map<string, TurnShare>();
 
-  /** `bytes`: a share; see `TURN_SHARE_BYTES`, the default. */
+  /** `bytes`: the size of a share; default: `TURN_SHARE_BYTES`. */
   constructor(soon: (run: () => void) => void, bytes = TURN_SHARE_BYTES) {
     this.#soon = soon;
     this.#bytes = bytes;
   }
 
-  /** The share of whoever has this canonical address. Its first member must join at once. */
+  /** The share of the owner of this canonical address. Its first member must join at once. */
   of(address: string): TurnShare {
     const owner = addressOwner(address);
     let share = this.#byOwner.get(owner);
@@ -145,13 +145,13 @@ export class TurnShares {
     return share;
   }
 
-  /** `member`, whose peer has this address, has ended. */
+  /** Removes `member`, whose peer has this address. */
   leave(address: string, member: ShareMember): void {
     const owner = addressOwner(address);
     if (this.#byOwner.get(owner)?.leave(member) === true) this.#byOwner.delete(owner);
   }
 
-  /** For the ends of turns. Throws `InvariantError`. */
+  /** Call at the end of a turn. Throws `InvariantError`. */
   assertInvariants(): void {
     for (const share of this.#byOwner.values()) share.assertInvariants();
   }

@@ -110,7 +110,10 @@ export class SimHost {
       allocate: (bytes) => SPARE_CHUNKS.pop() ?? new Uint8Array(bytes),
     });
     this.network = world.network.host(this.addresses);
-    const own = { has: (address: string) => this.addresses.includes(address), anyHearsIPv4: false };
+    const own = {
+      has: (address: string) => this.addresses.includes(address),
+      anyAcceptsIPv4: false,
+    };
     this.#memory = new MemoryNetwork(this.network, this.clock, own);
     this.host = new RnicHost({
       system: { clock: this.clock, network: plan.memoryLinks ? this.#memory : this.network },

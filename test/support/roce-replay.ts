@@ -365,7 +365,7 @@ export function replayRequester(flow: RecordedFlow): ReplayedRequests {
   let now = 0;
   let expired = 0;
   /** Receives the next answer, or advances the clock. False when neither can change anything. */
-  const goOn = (before: number): boolean => {
+  const resume = (before: number): boolean => {
     const [answer] = pending;
     if (answer !== undefined && answer.index < before) {
       pending.shift();
@@ -383,7 +383,7 @@ export function replayRequester(flow: RecordedFlow): ReplayedRequests {
     let sent: Uint8Array | undefined;
     for (let tries = 0; sent === undefined && tries < PLENTY; tries += 1) {
       if (side.wire.sqPsn === request.packet.psn) sent = side.poll(now);
-      if (sent === undefined && !goOn(request.index)) break;
+      if (sent === undefined && !resume(request.index)) break;
     }
     ours.push(sent === undefined ? 'nothing' : chosen(sent, request.traits, service));
   }

@@ -1,10 +1,9 @@
 /**
- * A link with the faults of one connection: output passes them on its way to the link inside, and
- * input passes them on its way to the user.
+ * A link with the faults of one connection: output passes them on its way to the inner link, input on its way
+ * to the user.
  *
- * It accepts every write, whatever it holds back: the bytes stay the stream's, whose own limit
- * bounds them. Input that it holds back is copied; beyond a limit it stops reading from the link
- * inside.
+ * It accepts every write: held output stays in the stream's buffers and within the stream's limit. Held input
+ * is copied; above a limit, reading from the inner link stops.
  */
 import { assert } from '#base/assert';
 import { type Micros, NEVER } from '#base/time';
@@ -15,12 +14,9 @@ import type { Link } from './link.ts';
 import { LinkAround } from './link-around.ts';
 import type { Alarm, HostClock } from './network.ts';
 
-/** Bytes of input that faults may hold back before reading from the link inside stops. */
+/** Limit of held input; above it, reading from the inner link stops. */
 const HELD_INPUT_MAX_BYTES = 1_048_576;
-/**
- * Timers fire up to a millisecond early; held bytes must not be released before their fault
- * permits.
- */
+/** Timers fire up to a millisecond early, but held bytes must not be released early. */
 const TIMER_SLACK_MICROS = 1000;
 
 const NO_BYTES = new Uint8Array(0);
@@ -31,9 +27,9 @@ interface FaultyLinkOptions {
   readonly clock: HostClock;
   /** The framing of the user's present output. */
   framing(): Framing;
-  /** A fault fired on output, and requires more than a change of its bytes. */
+  /** A fault fired on output that must be executed outside the link. */
   fire(fault: Fault, now: Micros): void;
-  /** No fault is active, and none left anything behind: the wrapper can be removed. */
+  /** No fault is active or has effects left: the wrapper can be removed. */
   spent(): void;
 }
 
@@ -47,7 +43,7 @@ export class FaultyLink extends LinkAround {
   #closing = false;
   /** The user wants no more input. */
   #leaving = false;
-  /** The user does not read; `#innerPaused`: reading from the link inside is paused. */
+  /** The user paused reading; `#innerPaused`: reading from the inner link is paused. */
   #paused = false;
   #innerPaused = false;
   #innerClosed = false;
@@ -64,7 +60,7 @@ export class FaultyLink extends LinkAround {
     this.#faults = options.faults;
   }
 
-  /** These faults apply from now on; bytes that others held back are released. */
+  /** Replaces the faults, and releases bytes that removed ones held back. */
   setFaults(faults: readonly Fault[]): void {
     this.#faults.setFaults(faults);
     this.#pump();
@@ -142,22 +138,22 @@ export class FaultyLink extends LinkAround {
     const { inbound, outbound } = this.#faults;
     inbound.assertInvariants();
     outbound.assertInvariants();
-    assert(!this.#innerClosed || outbound.empty, 'nothing waits to leave a link that is closed');
-    assert(!this.#leaving || inbound.empty, 'nothing waits for a user that wants no more');
-    assert(this.#heldEnd === undefined || !inbound.empty, 'an end is held back behind bytes only');
-    assert(!this.#closing || this.#finished, 'a link that closes takes no more bytes');
+    assert(!this.#innerClosed || outbound.empty, 'held output of a closed link');
+    assert(!this.#leaving || inbound.empty, 'held input of a user that reads no more');
+    assert(this.#heldEnd === undefined || !inbound.empty, 'held end without held input');
+    assert(!this.#closing || this.#finished, 'link closes before its output is finished');
   }
 
   // LinkUser
 
   override handleBytes(bytes: Uint8Array, payloadProtocol = 0): void {
-    // The link inside goes on reading while delayed output is on its way.
+    // The inner link keeps reading while delayed output is pending.
     if (this.#leaving) return;
     this.#faults.handleInput(bytes, this.#options.clock.now(), payloadProtocol);
     this.#pump();
   }
 
-  /** What it delivers may have been changed. */
+  /** Faults may have changed the input. */
   override get inspectsInput(): boolean {
     return true;
   }
@@ -167,7 +163,7 @@ export class FaultyLink extends LinkAround {
     this.#pump();
   }
 
-  /** What is held back, or was lost, has not even been sent. */
+  /** Held and lost bytes have not been sent to the peer. */
   override handleAcknowledged(): void {
     const { outbound } = this.#faults;
     if (outbound.empty && !outbound.ended) super.handleAcknowledged();
@@ -212,13 +208,13 @@ export class FaultyLink extends LinkAround {
     this.#endWhenSpent();
   }
 
-  /** An injected reset, which the user sees as one, like the peer. */
+  /** Injects a reset, which both the user and the peer see. */
   #break(): void {
     this.#broken = true;
     this.reset();
   }
 
-  /** Bytes of the user's output that were sent, or lost. */
+  /** Sends due output. Returns how many bytes of the user's output were sent or lost. */
   #flush(now: Micros): number {
     let flushed = 0;
     while (this.#sends) {
@@ -236,7 +232,7 @@ export class FaultyLink extends LinkAround {
     return flushed;
   }
 
-  /** True while the link inside has room, and after an injected end, where all bytes are lost. */
+  /** True while the inner link has room, and after an injected end, when all bytes are lost. */
   get #sends(): boolean {
     if (this.#innerClosed || this.inner.congested) return false;
     return this.inner.writable || this.#faults.outbound.ended;
@@ -256,7 +252,7 @@ export class FaultyLink extends LinkAround {
       if (output.type === 'bytes') this.user.handleBytes(output.bytes, output.payloadProtocol);
       else if (output.type === 'reset') this.#break();
       else if (output.type === 'close') {
-        // Over SCTP no half ends alone.
+        // SCTP has no half-close.
         if (this.carriesMessages) this.inner.close();
         else this.#passPeerClosed();
       }
@@ -275,7 +271,7 @@ export class FaultyLink extends LinkAround {
     this.user.handlePeerClosed();
   }
 
-  /** Leaves input in the network, which slows down the peer, while enough is held back. */
+  /** Stops reading, which slows down the peer, while too much is held. */
   #pace(): void {
     const pause = this.#paused || this.#faults.inbound.heldBytes > HELD_INPUT_MAX_BYTES;
     if (pause === this.#innerPaused) return;
@@ -284,7 +280,7 @@ export class FaultyLink extends LinkAround {
     else this.inner.resumeReading();
   }
 
-  /** Drops the held input: the user wants no more. */
+  /** Drops the held input: the user reads no more. */
   #dropInput(): void {
     this.#leaving = true;
     this.#faults.inbound.clear();

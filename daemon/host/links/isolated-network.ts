@@ -1,7 +1,6 @@
 /**
- * The network of a host that keeps to itself: its addresses and ports exist in this process alone, and
- * it opens no socket. Connections to its listeners go through memory (`memory-network.ts`); whatever
- * else is dialled fails at once.
+ * The network of an isolated host: its addresses and ports exist in this process only, and it opens no
+ * socket. Connections to its listeners go through memory (`memory-network.ts`); all other dials fail at once.
  */
 import { networkInterfaces } from 'node:os';
 import {
@@ -18,13 +17,13 @@ import type { Dial } from './link.ts';
 import type { OwnAddresses } from './memory-network.ts';
 import { type HostClock, type LinkPort, type Network, TransportError } from './network.ts';
 
-/** Ports for ids that ask for any: the range that IANA leaves to them, and the kernel's default. */
+/** Ephemeral ports: IANA's range, and the kernel's default. */
 const FREE_PORT_MIN = 32_768;
 const FREE_PORTS = 60_999 - FREE_PORT_MIN + 1;
 
-/** Its devices' addresses, those of the machine's interfaces, and all of loopback. */
+/** The devices' addresses, those of the machine's interfaces, and all of loopback. */
 export class IsolatedAddresses implements OwnAddresses {
-  readonly anyHearsIPv4 = true;
+  readonly anyAcceptsIPv4 = true;
   readonly hasZones = true;
   readonly #devices: ReadonlySet<string>;
 
@@ -36,7 +35,7 @@ export class IsolatedAddresses implements OwnAddresses {
     return isLoopback(address) || this.#devices.has(address) || isOfMachine(address);
   }
 
-  /** The source of what goes to a group: a device's address, or the first that is not loopback. */
+  /** The source address of multicast: a device's address, or the first that is not loopback. */
   senderTo(family: 4 | 6): string {
     const fits = (address: string) => addressFamily(address) === family;
     const machine = machineAddresses().filter((address) => !isLoopback(address));
@@ -53,7 +52,7 @@ export class IsolatedNetwork implements Network {
   readonly #stayAlive: () => () => void;
   #rest: (() => void) | undefined;
 
-  /** `stayAlive` keeps the process alive until what it returns is called. */
+  /** `stayAlive` keeps the process alive until the returned function is called. */
   constructor(clock: HostClock, own: IsolatedAddresses, stayAlive: () => () => void) {
     this.#clock = clock;
     this.#own = own;
@@ -94,7 +93,7 @@ export class IsolatedNetwork implements Network {
 
   // For ports
 
-  /** Why a connection to this address fails that no listener has taken. */
+  /** Why a connection to an address without a listener fails. */
   refusal(address: string): string {
     return this.#own.has(wildcardAsLoopback(address)) ? 'ECONNREFUSED' : 'ENETUNREACH';
   }
@@ -104,10 +103,10 @@ export class IsolatedNetwork implements Network {
   }
 
   /**
-   * Throws `TransportError` EADDRINUSE if a listener has the port there: it cannot have another. Ports
-   * that only hold a connection, or nothing yet, are shared, as with SO_REUSEADDR.
+   * Throws `TransportError` EADDRINUSE if a listener has the port. Ports that only hold a connection, or
+   * nothing yet, are shared, as with SO_REUSEADDR.
    */
-  assertNotHeard(place: PortPlace, port: number): void {
+  assertNoListener(place: PortPlace, port: number): void {
     for (const other of this.#ports.get(port) ?? []) {
       if (other.listens && overlap(place, other.place)) {
         throw new TransportError('EADDRINUSE', `${place.address} port ${port} has a listener`);
@@ -115,7 +114,7 @@ export class IsolatedNetwork implements Network {
     }
   }
 
-  /** As a listening socket does, it keeps the process alive: a program may wait for nothing else. */
+  /** Keeps the process alive, as a listening socket does: a program may wait for nothing else. */
   listens(port: IsolatedPort): void {
     this.#listening.add(port);
     this.#rest ??= this.#stayAlive();
@@ -150,7 +149,7 @@ interface PortPlace {
   readonly v6Only: boolean;
 }
 
-/** A held port. What connects through memory is not its concern. */
+/** A held port. Connections through memory bypass it. */
 class IsolatedPort implements LinkPort {
   readonly place: PortPlace;
   readonly port: number;
@@ -169,14 +168,14 @@ class IsolatedPort implements LinkPort {
 
   listen(): void {
     if (this.listens) return;
-    this.#network.assertNotHeard(this.place, this.port);
+    this.#network.assertNoListener(this.place, this.port);
     this.listens = true;
     this.#network.listens(this);
   }
 
   suspend(): void {}
 
-  /** Fails: `MemoryNetwork` has found no listener that takes the connection. */
+  /** Fails: `MemoryNetwork` has found no listener for the connection. */
   dial(
     { address }: { readonly address: string },
     _onConnected: unknown,
@@ -202,7 +201,7 @@ class IsolatedPort implements LinkPort {
   }
 }
 
-/** True if what arrives for one of two places may be for the other. */
+/** True if both places may receive the same connection. */
 function overlap(one: PortPlace, other: PortPlace): boolean {
   if (one.address === other.address) return true;
   return covers(one, other) || covers(other, one);

@@ -1,6 +1,6 @@
-/** What devices say of addresses that an isolated network does not have. */
+/** The message for addresses outside an isolated network. */
 
-/** Why an address outside of an isolated network is not reached. */
+/** Why an address outside an isolated network cannot be reached. */
 export function isolatedText(address: string): string {
   return (
     `no route to ${address}: the network of these devices is isolated; ` +

@@ -1,10 +1,9 @@
 /**
- * A link around another link: passes everything on in both directions. Subclasses override what
- * they change.
+ * A link around an inner link: passes everything on in both directions. Subclasses override what they change.
  */
 import { type Link, type LinkUser, NO_USER } from './link.ts';
 
-/** It becomes the user of the link inside. */
+/** It is the user of the inner link. */
 export class LinkAround implements Link, LinkUser {
   readonly inner: Link;
   user: LinkUser = NO_USER;

@@ -4,19 +4,19 @@ import type { LinkPosition } from '#daemon/capture/capture-tap';
 /** The user of a link. Called from events of the network; must not throw. */
 export interface LinkUser {
   /**
-   * Bytes arrived, or one message of `payloadProtocol`; borrowed for the call. `unsealed` ones came
-   * as the peer wrote them, and their checksums may be missing.
+   * Bytes arrived, or one message of `payloadProtocol`; borrowed for the call. `unsealed` ones are unchanged,
+   * but may lack checksums.
    */
   handleBytes(bytes: Uint8Array, payloadProtocol?: number, unsealed?: boolean): void;
-  /** Completes the checksums in `bytes`, which it wrote unsealed: somebody looks at them. */
+  /** Completes the checksums in `bytes`, which it wrote unsealed: a capture or fault needs them. */
   seal?(bytes: Uint8Array): void;
-  /** True if input must have its checksums: it is shown to others, or changed. */
+  /** True if input needs its checksums, because it is captured or changed. */
   readonly inspectsInput?: boolean;
-  /** The network has accepted `bytes` that `write` had left over. */
+  /** The network has accepted `bytes` that an earlier `write` left over. */
   handleFlushed(bytes: number): void;
-  /** The peer has acknowledged everything that was written. Only links of messages tell. */
+  /** The peer has acknowledged everything that was written. Only links of messages report this. */
   handleAcknowledged?(): void;
-  /** `emssBytes` has changed. Only links of messages tell; others are asked now and then. */
+  /** `emssBytes` has changed. Only links of messages report this; others are polled. */
   handlePathChanged?(): void;
   /** The peer's FIN. */
   handlePeerClosed(): void;
@@ -24,7 +24,7 @@ export interface LinkUser {
   handleClosed(errorCode: string | undefined): void;
   /** Received bytes that the user keeps until more arrive, for watchers of the link. */
   readonly heldInput?: Uint8Array | undefined;
-  /** Bytes that it has still to write of FPDUs whose beginning is written, for watchers. Default 0. */
+  /** Bytes still to write of FPDUs that are written in part, for watchers. Default 0. */
   readonly cutOutputBytes?: number;
   /** The queue pair that uses the link, for watchers. */
   readonly queuePair?: LinkPosition['queuePair'];
@@ -45,13 +45,13 @@ export interface Link {
   readonly remoteAddress: string;
   readonly remotePort: number;
   /**
-   * True if bytes reach the peer as they are written, whole writes at a time: they may be written
-   * unsealed, without the checksums that they will have once somebody looks at them.
+   * True if whole writes reach the peer unchanged: checksums are computed only if a capture or fault needs
+   * them.
    */
   readonly faithful?: boolean;
   /**
-   * True if each write is a message of its own, in any order, and the two halves of the connection do
-   * not end apart: `finish` does nothing, and `close` ends both once both users have finished.
+   * True if each write is a message of its own, delivered in any order, and there is no half-close: `finish`
+   * does nothing, and `close` ends both halves once both users have finished.
    */
   readonly carriesMessages?: boolean;
   /**
@@ -61,16 +61,15 @@ export interface Link {
   user: LinkUser;
   /** Bytes of payload that one segment holds now (MPA-5.1-01), or the longest message. */
   emssBytes(): number;
-  /** True if bytes of an earlier `write` wait, possibly for ever. */
+  /** True if bytes of an earlier `write` still wait, possibly forever. */
   readonly congested: boolean;
   /** True if `write` may be called: there is room, and neither end of the link has been reached. */
   readonly writable: boolean;
   /**
-   * Sends bytes; the link must be writable. Returns how many of the bytes written so far were
-   * accepted at once, in order: those are the caller's again. The rest stays borrowed until
-   * `handleFlushed`. `payloadProtocol` says what a message is; one that is `followed` by another at
-   * once may wait to share a packet with it. Checksums of what is `unsealed` may be missing; only a
-   * faithful link takes it.
+   * Sends bytes; the link must be writable. Returns how many of all bytes written so far were accepted at
+   * once, in order: the caller may reuse those. The rest stays borrowed until `handleFlushed`.
+   * `payloadProtocol` is that of a message. A message that is `followed` by another at once may wait to share
+   * its packet. `unsealed` bytes may lack checksums; only a faithful link accepts them.
    */
   write(
     bytes: Uint8Array,
@@ -79,9 +78,9 @@ export interface Link {
     unsealed?: boolean,
   ): number;
   /**
-   * Ends the connection with ETIMEDOUT once the peer has vanished: it leaves probes unanswered that
-   * are sent after `idleSeconds` of silence and then every `intervalSeconds`, or accepts no data
-   * for as long as all probes take. Optional for networks that never lose peers.
+   * Ends the connection with ETIMEDOUT once the peer has vanished: it answers no probes, sent after
+   * `idleSeconds` of silence and then every `intervalSeconds`, or accepts no data for as long as all probes
+   * take. Optional for networks that never lose peers.
    */
   keepAlive?(idleSeconds: number, intervalSeconds: number, probes: number): void;
   /** Incoming bytes wait in the network until `resumeReading`. */
@@ -96,7 +95,7 @@ export interface Link {
   close(): void;
   /** Resets the connection at once; bytes in flight are lost. */
   reset(): void;
-  /** Bytes that it holds back itself, if it does so. */
+  /** Bytes that the link itself holds back, if it does so. */
   readonly heldBytes?: number;
   /** Checks the link against its counts, if it has any. Throws `InvariantError`. */
   assertInvariants?(): void;

@@ -1,20 +1,20 @@
 /**
- * Moves the bytes of a host's memory links, turn by turn: every link that has something gets its
- * part, and after a bounded amount the rest of the process has its turn.
+ * Moves the bytes of a host's memory links, turn by turn: every link with output delivers some of it, and
+ * after a bounded amount the rest of the process runs.
  */
 import { assert } from '#base/assert';
 import type { HostClock } from './network.ts';
 
 /**
- * Bytes delivered in a turn before sockets are looked at: some hundred microseconds of work, as libuv
- * reads from one socket in a turn.
+ * Bytes delivered in a turn before sockets are polled: some hundred microseconds of work, as libuv reads from
+ * one socket in a turn.
  */
 const TURN_BYTES = 1_048_576;
-/** How often a link has its part within a turn; a ping-pong needs one for each message. */
+/** How often a link may deliver within a turn; a ping-pong needs one round per message. */
 const ROUNDS_MAX = 8;
 /**
- * A buffer for small writes: room for a startup frame and some short messages. For larger writes the
- * copy would cost more than the wait for the peer.
+ * Size of a buffer for small writes: a startup frame and some short messages. For larger writes, copying
+ * would cost more than waiting for the peer.
  */
 export const BUFFER_BYTES = 4096;
 /** Free buffers kept; a link has one only while bytes wait in it. */
@@ -24,7 +24,7 @@ const BUFFERS_KEPT_MAX = 256;
 export interface CarriedLink {
   /** Set by the carrier while the link waits in its queue. */
   queued: boolean;
-  /** Gives the peer what it may have; returns how many bytes it took. */
+  /** Delivers to the peer; returns how many bytes the peer took. */
   deliver(): number;
 }
 
@@ -40,7 +40,7 @@ export class MemoryCarrier {
     this.#clock = clock;
   }
 
-  /** The link has something for its peer. */
+  /** Queues a link that has output. */
   schedule(link: CarriedLink): void {
     if (link.queued) return;
     link.queued = true;
@@ -59,9 +59,9 @@ export class MemoryCarrier {
     return this.#free.pop() ?? new Uint8Array(BUFFER_BYTES);
   }
 
-  /** Takes back a buffer, of which no view may be kept. */
+  /** Takes back a buffer. The caller must keep no view of it. */
   release(buffer: Uint8Array): void {
-    assert(this.#inUse > 0, 'a buffer is released once');
+    assert(this.#inUse > 0, 'buffer released twice');
     this.#inUse -= 1;
     if (this.#free.length < BUFFERS_KEPT_MAX) this.#free.push(buffer);
   }
@@ -87,7 +87,7 @@ export class MemoryCarrier {
     if (this.#ready.length > 0) this.#awaitTurn();
   };
 
-  /** Every link that has something delivers it. */
+  /** Delivers from every queued link. */
   #serve(): number {
     const links = this.#ready;
     this.#ready = this.#served;

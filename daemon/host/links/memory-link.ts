@@ -1,19 +1,18 @@
 /**
- * One end of a connection between two devices of one host: bytes go from one end to the other
- * without a socket, in order, as TCP on loopback carries them.
+ * One end of a connection between two devices of one host: bytes go from one end to the other without a
+ * socket, in order, as TCP on loopback carries them.
  *
- * A small write is copied and accepted at once, as the kernel does; of a large one nothing is
- * accepted, the peer reads it where it is, and `handleFlushed` follows. So each direction holds one
- * buffer and one write at most. A peer that does not read leaves both where they are.
+ * A small write is copied and accepted at once, as the kernel does. A large one is not accepted: the peer
+ * reads it in place, and `handleFlushed` follows. So each direction holds at most one buffer and one write.
+ * While the peer does not read, both stay in place.
  *
- * Nothing is delivered from inside a call: the carrier of the network calls `deliver` in a later
- * turn.
+ * Nothing is delivered from inside a call: the carrier of the network calls `deliver` in a later turn.
  */
 import { assert } from '#base/assert';
 import { type Link, type LinkUser, NO_USER } from './link.ts';
 import { BUFFER_BYTES, type CarriedLink, type MemoryCarrier } from './memory-carrier.ts';
 
-/** What one segment holds on the kernel's loopback: FPDUs are as long as there. */
+/** Segment size of the kernel's loopback, so that FPDUs have the same length. */
 const EMSS_BYTES = 65_483;
 
 const NO_BYTES = new Uint8Array(0);
@@ -32,36 +31,36 @@ export class MemoryLink implements Link, CarriedLink {
   readonly remoteAddress: string;
   readonly remotePort: number;
   readonly faithful = true;
-  /** Means nothing here: no byte becomes a segment. */
+  /** No effect: there are no segments. */
   segmentAligned = false;
   user: LinkUser = NO_USER;
   queued = false;
   readonly #carrier: MemoryCarrier;
-  /** Called once, when this end is gone. */
+  /** Called once, when this end has closed. */
   readonly #onGone: () => void;
-  /** The other end; until `pair` joins them, this one. */
+  /** The other end; this one until `pair` joins them. */
   #peer: MemoryLink = this;
-  /** Accepted bytes for the peer: the first `#copiedEnd` of a buffer of the carrier. */
+  /** Accepted bytes for the peer: the first `#copiedEnd` bytes of a carrier's buffer. */
   #copied: Uint8Array | undefined;
   #copiedEnd = 0;
-  /** They were written unsealed: bytes that a fault has changed are never among them. */
+  /** They were written unsealed. Bytes that a fault changed are never among them. */
   #copiedUnsealed = false;
   /** The caller's bytes that were not accepted. */
   #left: Uint8Array = NO_BYTES;
   #leftUnsealed = false;
-  /** The user is there, and reads. */
+  /** The user is set, and reads. */
   #open = false;
   #paused = false;
-  /** Our FIN is sent; the peer has it. */
+  /** We sent our FIN; the peer received it. */
   #finished = false;
   #finDelivered = false;
-  /** The user has released the link, or it broke. */
+  /** The user has released the link, or it was reset. */
   #dead = false;
   /** The peer gets a reset. */
   #resets = false;
   #errorCode: string | undefined;
 
-  /** For `pair`. */
+  /** Used by `pair`. */
   constructor(ends: LinkEnds, carrier: MemoryCarrier, onGone: () => void) {
     this.localAddress = ends.localAddress;
     this.localPort = ends.localPort;
@@ -71,7 +70,7 @@ export class MemoryLink implements Link, CarriedLink {
     this.#onGone = onGone;
   }
 
-  /** The dialed and the accepted end of a connection. `onGone` is called for each that is gone. */
+  /** Makes the dialed and the accepted end of a connection. `onGone` is called for each end that closes. */
   static pair(
     dialed: LinkEnds,
     carrier: MemoryCarrier,
@@ -91,13 +90,13 @@ export class MemoryLink implements Link, CarriedLink {
     return { dialed: one, accepted: other };
   }
 
-  /** The user is set: input may come. */
+  /** The user is set: input may be delivered. */
   open(): void {
     this.#open = true;
     this.#peer.#schedule();
   }
 
-  /** True once the link was released, or broke. */
+  /** True once the link was released or reset. */
   get dead(): boolean {
     return this.#dead;
   }
@@ -164,23 +163,20 @@ export class MemoryLink implements Link, CarriedLink {
   }
 
   assertInvariants(): void {
-    assert((this.#copied === undefined) === (this.#copiedEnd === 0), 'a buffer holds bytes');
-    assert(!this.#dead || this.#left.length === 0, 'a link that is gone borrows nothing');
+    assert((this.#copied === undefined) === (this.#copiedEnd === 0), 'empty buffer');
+    assert(!this.#dead || this.#left.length === 0, 'closed link borrows bytes');
     const waits = this.#holdsBytes && this.#peer.reads;
-    assert(!waits || this.queued, 'bytes for a peer that reads are on their way');
+    assert(!waits || this.queued, 'undelivered bytes without a scheduled delivery');
   }
 
   // From the carrier
 
-  /** True while input is delivered. */
+  /** True if input may be delivered. */
   get reads(): boolean {
     return this.#open && !this.#paused && !this.#dead;
   }
 
-  /**
-   * Gives the peer what it may have: bytes, then the end of the connection. Returns how many bytes
-   * the peer took.
-   */
+  /** Delivers bytes, then the end of the connection. Returns how many bytes the peer took. */
   deliver(): number {
     const peer = this.#peer;
     if (this.#resets) {
@@ -188,7 +184,7 @@ export class MemoryLink implements Link, CarriedLink {
       return 0;
     }
     if (peer.#dead) {
-      // Bytes for a socket that is closed are answered with a reset.
+      // Bytes for a closed socket are answered with a reset.
       if (this.#holdsBytes) {
         this.#drop();
         this.#breakWith('ECONNRESET');
@@ -211,7 +207,7 @@ export class MemoryLink implements Link, CarriedLink {
     this.#carrier.schedule(this);
   }
 
-  /** True if there was room behind bytes of the same kind. */
+  /** True if there was room after bytes of the same kind. */
   #copy(bytes: Uint8Array, unsealed: boolean): boolean {
     const empty = this.#copied === undefined;
     const room = empty ? BUFFER_BYTES : BUFFER_BYTES - this.#copiedEnd;
@@ -227,7 +223,7 @@ export class MemoryLink implements Link, CarriedLink {
     const buffer = this.#copied;
     if (buffer === undefined || !peer.reads) return 0;
     const bytes = buffer.subarray(0, this.#copiedEnd);
-    // What is written meanwhile goes to another buffer.
+    // Writes made by the receiver go to another buffer.
     this.#copied = undefined;
     this.#copiedEnd = 0;
     this.#pass(bytes, this.#copiedUnsealed, peer.user);
@@ -235,7 +231,7 @@ export class MemoryLink implements Link, CarriedLink {
     return bytes.length;
   }
 
-  /** Checksums are left out only of what the peer's stream alone sees. */
+  /** Leaves checksums out only if just the peer's stream reads the bytes. */
   #pass(bytes: Uint8Array, unsealed: boolean, receiver: LinkUser): void {
     const bare = unsealed && receiver.inspectsInput !== true;
     if (unsealed && !bare) this.user.seal?.(bytes);
@@ -244,7 +240,7 @@ export class MemoryLink implements Link, CarriedLink {
 
   #deliverLeft(peer: MemoryLink): number {
     const left = this.#left;
-    // What the peer's answer made the user write was copied first.
+    // Bytes that the receiver wrote in answer were copied first.
     if (left.length === 0 || this.#copied !== undefined || !peer.reads) return 0;
     this.#pass(left, this.#leftUnsealed, peer.user);
     // The call may have ended the link.
@@ -263,7 +259,7 @@ export class MemoryLink implements Link, CarriedLink {
     this.#endWhenBoth();
   }
 
-  /** Both directions have ended. */
+  /** Ends the link if both directions have ended. */
   #endWhenBoth(): void {
     if (this.#dead || !this.#finished || this.#left.length > 0) return;
     if (this.#peer.#finDelivered) this.#die();
@@ -276,7 +272,7 @@ export class MemoryLink implements Link, CarriedLink {
     this.#die();
   }
 
-  /** Everything for the peer is lost. */
+  /** Drops everything for the peer. */
   #drop(): void {
     this.#left = NO_BYTES;
     if (this.#copied === undefined) return;
@@ -285,10 +281,10 @@ export class MemoryLink implements Link, CarriedLink {
     this.#copiedEnd = 0;
   }
 
-  /** The user hears of it in a later turn. */
+  /** Notifies the user in a later turn. */
   #die(): void {
     this.#dead = true;
-    // The peer may have sent what will not be read any more.
+    // The peer may have sent bytes that will never be read.
     this.#peer.#schedule();
     this.#carrier.soon(() => {
       this.#onGone();

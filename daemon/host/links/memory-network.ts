@@ -1,7 +1,7 @@
 /**
- * A network around another: a connection to a listener of the same host goes through memory, every
- * other one through the network inside. Ports belong to that network in both cases, so that peers of
- * other hosts reach the listeners, and no other process gets the port of a connection.
+ * A network around an inner one: connections to listeners of the same host go through memory, all others
+ * through the inner network. Ports belong to the inner network in both cases, so that peers on other hosts
+ * reach the listeners, and no other process gets the port of a connection.
  */
 import { addressFamily, IPV4_ANY, IPV6_ANY, isWildcard } from '#base/address';
 import type { IdAccount } from '#daemon/iwarp/cm/cm-id';
@@ -10,16 +10,19 @@ import { MemoryCarrier } from './memory-carrier.ts';
 import { type LinkEnds, MemoryLink } from './memory-link.ts';
 import { type HostClock, type LinkPort, type Network, TransportError } from './network.ts';
 
-/** Connections of one listener that wait to be taken, as in a kernel's backlog; later ones use the network inside. */
+/**
+ * Connections of one listener waiting to be accepted, as in a kernel's backlog. Later ones use the inner
+ * network.
+ */
 const WAITING_MAX = 1024;
 
-/** What a memory network must know of the addresses of its host. */
+/** The addresses of the host. */
 export interface OwnAddresses {
   /** True for an address of this host. */
   has(address: string): boolean;
-  /** True if `::` hears IPv4 unless a program says otherwise. */
-  readonly anyHearsIPv4: boolean;
-  /** True if addresses with a zone are its own; otherwise the network inside has them. */
+  /** True if `::` accepts IPv4 unless a program says otherwise. */
+  readonly anyAcceptsIPv4: boolean;
+  /** True if addresses with a zone belong to this network, not the inner one. */
   readonly hasZones?: boolean;
 }
 
@@ -28,9 +31,9 @@ export class MemoryNetwork implements Network {
   readonly #inner: Network;
   readonly #clock: HostClock;
   readonly #own: OwnAddresses;
-  /** Ports that listen, by address and port. */
+  /** Listening ports, by address and port. */
   readonly #listeners = new Map<string, MemoryPort>();
-  /** Both addresses and ports of each connection, of which there is one at a time. */
+  /** Both addresses and ports of each connection: at most one connection for each pair. */
   readonly #connections = new Set<string>();
 
   constructor(inner: Network, clock: HostClock, own: OwnAddresses) {
@@ -41,8 +44,8 @@ export class MemoryNetwork implements Network {
   }
 
   hold(address: string, port: number, v6Only?: boolean, account?: IdAccount): LinkPort {
-    const hearsIPv4 = address === IPV6_ANY && !(v6Only ?? !this.#own.anyHearsIPv4);
-    return new MemoryPort(this, this.#inner.hold(address, port, v6Only, account), hearsIPv4);
+    const acceptsIPv4 = address === IPV6_ANY && !(v6Only ?? !this.#own.anyAcceptsIPv4);
+    return new MemoryPort(this, this.#inner.hold(address, port, v6Only, account), acceptsIPv4);
   }
 
   sourceAddress(destination: string, source: string | undefined): string {
@@ -72,14 +75,14 @@ export class MemoryNetwork implements Network {
     return true;
   }
 
-  /** The connection between these ends is gone. */
+  /** The connection between these ends has ended. */
   disclaim(ends: LinkEnds): void {
     this.#connections.delete(connectionName(ends));
   }
 
-  /** The listener of this host that a connection to this address reaches, if there is one. */
+  /** The listener of this host that a connection to this address reaches, if any. */
   listenerAt(address: string, port: number): MemoryPort | undefined {
-    // What a zone or a wildcard means is the system's to say.
+    // Only the system can interpret zones and wildcards.
     if (isWildcard(address)) return undefined;
     if (address.includes('%') && this.#own.hasZones !== true) return undefined;
     const exact = this.#listeners.get(nameOf(address, port));
@@ -89,8 +92,8 @@ export class MemoryNetwork implements Network {
   }
 
   /**
-   * The address that a connection from `source` has at this end: the system's choice if `source`
-   * leaves it open. Undefined if there is none.
+   * The local address of a connection from `source`: the system's choice if `source` leaves it open.
+   * Undefined if there is none.
    */
   exactSource(source: string, destination: string): string | undefined {
     if (!isWildcard(source)) return source;
@@ -106,29 +109,29 @@ export class MemoryNetwork implements Network {
     const ipv6 = this.#listeners.get(nameOf(IPV6_ANY, port));
     if (family === 6) return ipv6;
     const ipv4 = this.#listeners.get(nameOf(IPV4_ANY, port));
-    return ipv4 ?? (ipv6?.hearsIPv4 === true ? ipv6 : undefined);
+    return ipv4 ?? (ipv6?.acceptsIPv4 === true ? ipv6 : undefined);
   }
 }
 
-/** A held port: the one of the network inside, which memory links use as well. */
+/** A held port: the inner network's, which memory links use as well. */
 class MemoryPort implements LinkPort {
   readonly address: string;
   readonly port: number;
-  /** A listener at `::` that also hears IPv4. */
-  readonly hearsIPv4: boolean;
+  /** A listener at `::` that also accepts IPv4. */
+  readonly acceptsIPv4: boolean;
   readonly #network: MemoryNetwork;
   readonly #inner: LinkPort;
   #onLink: ((link: Link) => void) | undefined;
-  /** Connections that wait to be accepted. */
+  /** Connections waiting to be accepted. */
   #waiting: MemoryLink[] = [];
-  /** A connection has the port, which is released when that is gone. */
+  /** A connection has the port, and releases it when it ends. */
   #connected = false;
   #released = false;
 
-  constructor(network: MemoryNetwork, inner: LinkPort, hearsIPv4: boolean) {
+  constructor(network: MemoryNetwork, inner: LinkPort, acceptsIPv4: boolean) {
     this.address = inner.address;
     this.port = inner.port;
-    this.hearsIPv4 = hearsIPv4;
+    this.acceptsIPv4 = acceptsIPv4;
     this.#network = network;
     this.#inner = inner;
   }
@@ -174,7 +177,7 @@ class MemoryPort implements LinkPort {
     return this.#fail(onFailed);
   }
 
-  /** As the kernel refuses a second connection between two ports. */
+  /** Refuses a second connection between two ports, as the kernel does. */
   #fail(onFailed: (errorCode: string) => void): Dial {
     let cancelled = false;
     this.#free();
@@ -191,7 +194,7 @@ class MemoryPort implements LinkPort {
   #join(listener: MemoryPort, ends: LinkEnds, onConnected: (link: Link) => void): Dial {
     const network = this.#network;
     let endCount = 2;
-    // An end that stays keeps others from these ports, as one of TCP does.
+    // An end that stays open keeps its ports, as with TCP.
     const gone = (): void => {
       endCount -= 1;
       if (endCount > 0) return;
@@ -223,7 +226,7 @@ class MemoryPort implements LinkPort {
     if (!this.#connected) this.#inner.release();
   }
 
-  /** The connection that had the port is gone, or failed. */
+  /** Releases the port after its connection ended or failed. */
   #free(): void {
     this.#released = true;
     this.#inner.release();

@@ -1,8 +1,8 @@
-/** What a host needs of its system: a network, a clock and randomness. */
+/** The system of a host: a network, a clock and randomness. */
 import type { IdAccount } from '#daemon/iwarp/cm/cm-id';
 import type { Dial, Link } from './link.ts';
 
-/** The system refused; `code` is the errno name. */
+/** An error of the system; `code` is the errno name. */
 export class TransportError extends Error {
   override readonly name = 'TransportError';
   readonly code: string;
@@ -21,22 +21,21 @@ export interface LinkPort {
   /** True once connections are accepted here, whether or not they are delivered. */
   readonly listens: boolean;
   /**
-   * Another socket listened there when the port was held. `listen` and `dial` fail with EADDRINUSE
-   * unless it is gone by then.
+   * Another socket listened there when the port was held. `listen` and `dial` fail with EADDRINUSE unless it
+   * has closed by then.
    */
   readonly taken?: boolean;
   /**
-   * Delivers connections from now on, first those that arrived since `suspend`. Throws
-   * `TransportError` (EADDRINUSE, EINVAL if not held). `onLink` must set the user of its link at
-   * once.
+   * Delivers connections from now on, starting with those that arrived since `suspend`. `onLink` must set the
+   * user of its link at once. Throws `TransportError` (EADDRINUSE, EINVAL if not held).
    */
   listen(onLink: (link: Link) => void, onError: (error: Error) => void): void;
   /** Leaves later connections in the system, until `listen` or `release`. */
   suspend(): void;
   /**
-   * Connects from here; `onFailed` gets the errno name. No callback is called from inside. Throws
-   * `TransportError`: EINVAL if not held, or if listening; EADDRINUSE (see `taken`). Connections of one `program` may share what
-   * carries them.
+   * Connects from here; `onFailed` gets the errno name. Never calls back from inside. Connections of one
+   * `program` may share a carrier. Throws `TransportError`: EINVAL if not held, or if listening; EADDRINUSE
+   * (see `taken`).
    */
   dial(
     remote: { readonly address: string; readonly port: number },
@@ -44,9 +43,7 @@ export interface LinkPort {
     onFailed: (errorCode: string) => void,
     program?: object,
   ): Dial;
-  /**
-   * The port of `address` alone, for a port of several networks, which gives up the others.
-   */
+  /** For a port of several networks: the port of `address` alone. Releases the others. */
   narrow?(address: string): LinkPort;
   /**
    * Releases the port; a listener stops. Accepted and outgoing connections stay, waiting ones are
@@ -58,9 +55,9 @@ export interface LinkPort {
 /** The network of a host. */
 export interface Network {
   /**
-   * Holds `address` and `port`, 0 for a free one. `v6Only` determines whether `::` leaves the IPv4
-   * addresses to others; by default the system decides. Throws `TransportError`: EADDRNOTAVAIL and so
-   * on, but no EADDRINUSE for a given port of TCP (`LinkPort.taken`). `account` is charged for the associations of the port.
+   * Holds `address` and `port`, 0 for a free one. `v6Only` determines whether `::` leaves the IPv4 addresses
+   * to others; by default the system decides. `account` is charged for the associations of the port. Throws
+   * `TransportError`: EADDRNOTAVAIL and others, but no EADDRINUSE for a given port of TCP (`LinkPort.taken`).
    */
   hold(address: string, port: number, v6Only?: boolean, account?: IdAccount): LinkPort;
   /**
@@ -75,7 +72,7 @@ export interface Alarm {
   cancel(): void;
 }
 
-/** Time and randomness. A simulation has its own, and then a seed determines the whole run. */
+/** Time and randomness. A simulation replaces both, so that a seed determines the whole run. */
 export interface HostClock {
   /** Microseconds from an arbitrary start; monotonic. */
   now(): number;
@@ -83,7 +80,7 @@ export interface HostClock {
    * Calls `run` once, `delayMicros` from now or a little later. Does not keep the process alive.
    */
   after(delayMicros: number, run: () => void): Alarm;
-  /** Calls `run` in a later turn, after links had theirs. */
+  /** Calls `run` in a later turn, after input of links was handled. */
   soon(run: () => void): void;
   /** A number from 0 to 2^32 - 1 that no peer can guess. */
   random32(): number;
@@ -93,7 +90,7 @@ export interface HostClock {
 export interface HostSystem {
   readonly clock: HostClock;
   readonly network: Network;
-  /** RoCE devices reach other hosts by the kernel's UDP. Not in a simulation. */
+  /** RoCE devices reach other hosts through the kernel's UDP. Not in a simulation. */
   readonly kernelUdp?: boolean;
   /** Nothing leaves the host: see `isolatedSystem`. */
   readonly isolated?: boolean;

@@ -1,26 +1,25 @@
 /**
  * How many connections of one user, or of one peer address, are read in a turn of the event loop. Thousands
- * may have input or end at once, when their process is killed, and Node would call back for each of them in
+ * may have input or end at once, when their process is killed, and Node would call back for all of them in
  * the same turn.
  *
- * Once so many have been read, the others wait: they are not read in this turn, and in later turns a few
- * more of them each time.
+ * Once this many have been read, the others wait. Each later turn reads a few more of them.
  */
 import type { Socket } from 'node:net';
 import { addressOwner } from '#base/address';
 
 /** Connections that are read in one turn: some milliseconds if all of them end. */
 export const READS_PER_TURN = 128;
-/** Who has no more connections than this never waits: to stop and start reading has its price, too. */
+/** Below this many connections, none waits: to stop and start reading costs time, too. */
 const FEW = 2 * READS_PER_TURN;
 
 /** A connection. */
 interface ReadConnection {
-  /** Reads no more, or continues unless it is paused as well. */
+  /** Stops reading, or continues unless it is also paused. */
   hold(held: boolean): void;
 }
 
-/** Reads a socket unless its owner has paused it, or its share holds it. */
+/** Reads a socket unless its owner has paused it or its share holds it. */
 export class SocketReading implements ReadConnection {
   readonly #socket: Socket;
   #paused = false;
@@ -51,9 +50,9 @@ export class SocketReading implements ReadConnection {
 export class ReadingShare {
   readonly #soon: (run: () => void) => void;
   readonly #members = new Set<ReadConnection>();
-  /** Those that wait, longest first. */
+  /** Connections that wait, longest first. */
   readonly #held = new Set<ReadConnection>();
-  /** Of this turn. */
+  /** Reads in this turn. */
   #reads = 0;
   #ending = false;
 
@@ -73,7 +72,7 @@ export class ReadingShare {
     return this.#members.size === 0;
   }
 
-  /** A member has had input, or its end. */
+  /** Notes a member's input, or its end. */
   note(): void {
     if (this.#members.size <= FEW && this.#held.size === 0) return;
     this.#awaitEnd();
@@ -118,7 +117,7 @@ export class ReadingShares {
     this.#soon = soon;
   }
 
-  /** Returns the share of this address's owner, which `member` is part of until it leaves. */
+  /** Returns the share of this address's owner. `member` belongs to it until it leaves. */
   join(address: string, member: ReadConnection): ReadingShare {
     const owner = addressOwner(address);
     const share = this.#byOwner.get(owner) ?? new ReadingShare(this.#soon);

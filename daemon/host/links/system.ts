@@ -1,4 +1,6 @@
-/** Systems of a host in this process: its clock, with the kernel's TCP and UDP or a network within the host. */
+/**
+ * Systems of a host in this process: its clock, with the kernel's TCP and UDP or a network within the host.
+ */
 import { randomInt } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { networkInterfaces } from 'node:os';
@@ -58,7 +60,7 @@ class TcpNetwork implements Network {
     return new TcpPort(address, port, this.#environment, v6Only);
   }
 
-  /** Many connections that start in one turn of the event loop ask for the same route. */
+  /** Cached within a turn, since many connections that start together ask for the same route. */
   sourceAddress(destination: string, source: string | undefined): string {
     const key = `${destination} ${source}`;
     const known = this.#routes.get(key);
@@ -80,13 +82,13 @@ class MachineAddresses implements OwnAddresses {
 
   has(address: string): boolean {
     if (isLoopback(address) || this.#isOwnSource(address)) return true;
-    // An address in a subnet of another one is reached from that one.
+    // An address in the subnet of another one is reached from that one.
     return Object.values(networkInterfaces()).some((addresses) =>
       addresses?.some((each) => canonicalAddress(each.address) === address),
     );
   }
 
-  get anyHearsIPv4(): boolean {
+  get anyAcceptsIPv4(): boolean {
     try {
       return readFileSync('/proc/sys/net/ipv6/bindv6only', 'utf8').trim() === '0';
     } catch {
@@ -94,7 +96,7 @@ class MachineAddresses implements OwnAddresses {
     }
   }
 
-  /** The answer for nearly every address of the machine, and remembered within a turn. */
+  /** True for nearly every address of the machine; cached within a turn. */
   #isOwnSource(address: string): boolean {
     try {
       return this.#network.sourceAddress(address, undefined) === address;
@@ -114,8 +116,8 @@ export function hostSystem(loopback: Loopback = 'memory'): HostSystem {
 }
 
 /**
- * The system of a host of devices with these addresses that keeps to itself: this process's clock, and a
- * network within the host.
+ * The system of an isolated host of devices with these addresses: this process's clock, and a network within
+ * the host.
  */
 export function isolatedSystem(
   devices: readonly { readonly addresses: readonly string[] }[],
@@ -126,7 +128,7 @@ export function isolatedSystem(
   return { clock: CLOCK, network, isolated: true };
 }
 
-/** What is not an address is reported by the host. */
+/** The canonical address. The host reports invalid ones. */
 function canonical(address: string): string {
   return canonicalAddress(address.trim()) ?? address;
 }

@@ -15,7 +15,7 @@ export class TappedLink extends LinkAround {
   #finished = false;
   #reset = false;
 
-  /** `dialed`: this side sent the SYN; `emssBytes`: as the link reports it now. */
+  /** `dialed`: this side sent the SYN. `emssBytes`: the link's present value. */
   constructor(inner: Link, tap: CaptureTap, dialed: boolean, emssBytes: number) {
     super(inner);
     const { localAddress, localPort, remoteAddress, remotePort } = inner;

@@ -1,13 +1,12 @@
 /**
- * One TCP socket for one stream: non-blocking output, input through a buffer that all links of a
- * host share, back-pressure as a value, separate FIN and reset.
+ * One TCP socket for one stream: non-blocking output, input through a buffer that all links of a host share,
+ * back-pressure as a value, separate FIN and reset.
  *
- * Bytes leave by send(2) on the socket's descriptor, which costs about half of a write through
- * Node's stream; what the kernel does not accept at once goes through Node, which waits for room.
- * The two never mix: nothing is sent while Node has bytes left.
+ * Output uses send(2) on the socket's descriptor, which costs about half of a write through Node's stream.
+ * Bytes that the kernel does not accept at once go through Node, which waits for room. The two never mix:
+ * nothing is sent while Node has bytes left.
  *
- * libuv bounds reading: at most 32 fillings of the read buffer per socket and turn. One link cannot
- * starve the others.
+ * libuv bounds reading: at most 32 buffers per socket and turn. So one link cannot starve the others.
  */
 import { type OnReadOpts, Socket, type SocketConstructorOpts } from 'node:net';
 import { sendNow, WOULD_BLOCK } from '#native-bridge/libc/descriptor';
@@ -31,8 +30,8 @@ import { type ReadingShare, type ReadingShares, SocketReading } from './reading-
 export const READ_BUFFER_BYTES = 262_144;
 
 /**
- * EMSS if the socket does not report one: an Ethernet MTU of 1500 less IPv6, TCP and timestamps, the
- * smallest of the usual ones (MPA-5.1-02).
+ * EMSS if the socket does not report one: an Ethernet MTU of 1500 minus IPv6, TCP and timestamps, the
+ * smallest of the usual values (MPA-5.1-02).
  */
 const EMSS_FALLBACK_BYTES = 1428;
 
@@ -181,7 +180,9 @@ export class TcpLink implements Link {
     this.#socket.destroy();
   }
 
-  /** Bytes accepted by the kernel; 0 if the socket broke, which its 'close' event then reports. */
+  /**
+   * Returns how many bytes the kernel accepted; 0 if the socket broke, which its 'close' event then reports.
+   */
   #send(bytes: Uint8Array): number {
     if (this.#fd === undefined) return 0;
     const sent = this.segmentAligned
@@ -223,14 +224,14 @@ export class TcpLink implements Link {
   }
 }
 
-/** A socket whose read callback, which is fixed at creation, is to get a link. */
+/** A socket whose read callback, fixed at creation, can get a link later. */
 interface OpenSocket {
   readonly socket: Socket;
-  /** From here on, what is read goes to this link. */
+  /** Delivers later input to this link. */
   readTo(link: TcpLink): void;
 }
 
-/** True if it is the address that the kernel uses: no wildcard, and nothing that has a zone. */
+/** True for an address as the kernel uses it: not a wildcard, and not one with a zone. */
 function isExact({ address }: SocketPlace): boolean {
   return address !== '0.0.0.0' && !address.includes(':');
 }
@@ -263,9 +264,9 @@ function openSocket(
 }
 
 /**
- * The link of a socket that was accepted at `local`, and reads nothing yet. Node lets only outgoing
- * sockets read into a given buffer, so the connection moves to a socket created here. If that fails,
- * the accepted socket itself reads, with a new buffer each time. Throws `SystemCallError` EMFILE.
+ * The link of a socket that was accepted at `local` and has not read yet. Node allows only outgoing sockets
+ * to read into a given buffer, so the connection moves to a socket created here. If that fails, the accepted
+ * socket reads, with a new buffer each time. Throws `SystemCallError` EMFILE.
  */
 export function adoptAccepted(
   accepted: Socket,
@@ -291,8 +292,8 @@ export function adoptAccepted(
 }
 
 /**
- * Takes the connection out of a socket, as Node itself does to pass one to another process: what is
- * left needs no closing. Undefined if this Node keeps it elsewhere.
+ * Takes the connection out of a socket, as Node does to pass one to another process. The socket then needs no
+ * closing. Undefined if this version of Node keeps it elsewhere.
  */
 function takeHandle(socket: Socket): object | undefined {
   const handle: unknown = Reflect.get(socket, '_handle');

@@ -14,9 +14,9 @@ export class TcpListener {
   readonly #server: Server;
 
   /**
-   * Listens on the bound socket `fd`, which it takes over; `local` is where it is bound. `onLink`
-   * gets each connection, whose user it must set at once. Throws `SystemCallError` (EADDRINUSE); the
-   * descriptor then still belongs to the caller.
+   * Listens on the bound socket `fd`, which it takes over; `local` is its address. `onLink` gets each
+   * connection and must set its user at once. Throws `SystemCallError` (EADDRINUSE); the caller then still
+   * owns the descriptor.
    */
   constructor(
     fd: number,

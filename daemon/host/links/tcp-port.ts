@@ -33,7 +33,7 @@ export class TcpPort implements LinkPort {
     } catch (error) {
       const taken = error instanceof TransportError && error.code === 'EADDRINUSE';
       if (port === 0 || !taken) throw error;
-      // As with the kernel's drivers: who has it now may be gone when the port is used.
+      // As with the kernel's drivers: the present owner may be gone when the port is used.
       this.port = port;
       this.#taken = true;
     }
@@ -59,7 +59,7 @@ export class TcpPort implements LinkPort {
   }
 
   /**
-   * Delivers connections from now on, first those that arrived since `suspend`. Throws
+   * Delivers connections from now on, starting with those that arrived since `suspend`. Throws
    * `TransportError` (EADDRINUSE, EINVAL if not held).
    */
   listen(onLink: (link: TcpLink) => void, onError: (error: Error) => void): void {

@@ -348,10 +348,10 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
   #giveWay(): void {
     this.#givingWay = true;
     this.#turns.dropDone();
-    this.#host.soon(this.#goOn);
+    this.#host.soon(this.#resume);
   }
 
-  readonly #goOn = (): void => {
+  readonly #resume = (): void => {
     this.#givingWay = false;
     this.#turns.restore();
     this.#host.drain();

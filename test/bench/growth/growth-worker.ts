@@ -202,13 +202,13 @@ async function drive(
       const connection = connections[Number(wrId)];
       if (connection === undefined) throw new Error(`completion of an unknown request ${wrId}`);
       if (opcode === WCOpcode.rdmaRead) open -= 1;
-      else goOn(connection, region, Number(wrId));
+      else resume(connection, region, Number(wrId));
     }
   }
 }
 
 /** A batch has completed: posts the next, or the read that shows that all has arrived. */
-function goOn(connection: Connection, region: MR, index: number): void {
+function resume(connection: Connection, region: MR, index: number): void {
   if (connection.batchesLeft > 0) {
     connection.batchesLeft -= 1;
     connection.qp.postSend(connection.requests);

@@ -30,7 +30,7 @@ class SlowFiles implements DirectoryFiles {
   }
 
   /** Releases all waiting calls. */
-  goOn(): void {
+  resume(): void {
     for (const resolve of this.waiting.splice(0)) resolve();
   }
 
@@ -82,7 +82,7 @@ describe('a directory that is slow to read', () => {
     expect(await list(quick)).toEqual(['.', '..', 'g']);
     expect((await rig.call('read', { file, offset: 0n, count: 9 })).status).toBe(Nfs3Status.ok);
     expect((await rig.call('lookup', { directory: slow, name: name('f') })).status).toBe(0);
-    files.goOn();
+    files.resume();
     expect(await listing).toEqual(['.', '..', 'f']);
   });
 
@@ -91,7 +91,7 @@ describe('a directory that is slow to read', () => {
     const listing = list(half);
     await begun(1);
     expect(await rig.attributes('half', 'a')).toMatchObject({ size: 1n });
-    files.goOn();
+    files.resume();
     expect(await listing).toEqual(['.', '..', 'a', 'slow', 'z']);
   });
 
@@ -105,7 +105,7 @@ describe('a directory that is slow to read', () => {
     while (ended < listings.length) {
       await expect.poll(() => files.waiting.length > 0 || ended === listings.length).toBe(true);
       expect(files.waiting.length).toBeLessThanOrEqual(LISTINGS_AT_ONCE);
-      files.goOn();
+      files.resume();
     }
     for (const listing of listings) expect(await listing).toEqual(['.', '..', 'f']);
   });
@@ -117,7 +117,7 @@ describe('a directory that is slow to read', () => {
     const listing = list(slow);
     await begun(1);
     for (let index = 0; index < 20; index++) await directory(`other-${index}`);
-    files.goOn();
+    files.resume();
     expect(await listing).toEqual(['.', '..', 'f']);
   });
 
@@ -126,7 +126,7 @@ describe('a directory that is slow to read', () => {
     const listing = list(slow);
     await begun(1);
     renameSync(rig.file('slow'), `${rig.outside}/slow`);
-    files.goOn();
+    files.resume();
     expect(await listing).toBe(Nfs3Status.stale);
   });
 });

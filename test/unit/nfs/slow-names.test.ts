@@ -29,7 +29,7 @@ class SlowCalls {
   late = false;
 
   /** Releases all waiting calls. */
-  goOn(): void {
+  resume(): void {
     for (const resolve of this.waiting.splice(0)) resolve();
   }
 
@@ -119,7 +119,7 @@ describe('a slow file system', () => {
     expect((await rig.call('create', made('new', quick))).status).toBe(Nfs3Status.ok);
     expect((await rig.call('remove', place('new', quick))).status).toBe(Nfs3Status.ok);
     expect(over).toBe(false);
-    slow.goOn();
+    slow.resume();
     expect((await running).status).toBe(Nfs3Status.ok);
   });
 
@@ -129,7 +129,7 @@ describe('a slow file system', () => {
     const first = rig.call('remove', place('slow-file'), { xid: 77 });
     await begun(1);
     const second = rig.call('remove', place('slow-file'), { xid: 77 });
-    slow.goOn();
+    slow.resume();
     expect((await first).status).toBe(Nfs3Status.ok);
     expect(await second).toEqual(await first);
     expect(slow.made).toEqual(['unlink']);
@@ -141,7 +141,7 @@ describe('a slow file system', () => {
     await begun(1);
     const removing = rig.call('rmdir', place('slow-d'));
     const again = rig.call('create', made('slow-d'));
-    slow.goOn();
+    slow.resume();
     expect([(await making).status, (await removing).status, (await again).status]).toEqual([
       0, 0, 0,
     ]);
@@ -157,9 +157,9 @@ describe('a slow file system', () => {
     const over = rig.call('rename', { from: place('slow-1', a), to: place('1', b) });
     const back = rig.call('rename', { from: place('slow-2', b), to: place('2', a) });
     await begun(1);
-    slow.goOn();
+    slow.resume();
     await begun(1);
-    slow.goOn();
+    slow.resume();
     expect([(await over).status, (await back).status]).toEqual([0, 0]);
     expect([readdirSync(rig.file('a')), readdirSync(rig.file('b'))]).toEqual([['2'], ['1']]);
   });
@@ -175,7 +175,7 @@ describe('a slow file system', () => {
     slow.slow = new Set();
     const moved = rig.call('rename', { from: place('slow-d'), to: place('d') });
     expect((await moved).status).toBe(Nfs3Status.ok);
-    slow.goOn();
+    slow.resume();
     expect((await looking).status).toBe(Nfs3Status.ok);
     // Its descriptor is closed for another: it is found again by name.
     mkdirSync(rig.file('other'));
@@ -195,7 +195,7 @@ describe('a slow file system', () => {
       mkdirSync(rig.file(`other-${index}`));
       await rig.handle(`other-${index}`, '.');
     }
-    slow.goOn();
+    slow.resume();
     const found = await looking;
     if (found.status !== Nfs3Status.ok) throw new Error(`status ${found.status}`);
     expect(found.ok.attributes).toMatchObject({ size: 4n });
@@ -212,7 +212,7 @@ describe('a directory that leaves the export while a call waits', () => {
     const looking = rig.call('lookup', place('slow-file', directory));
     await begun(1);
     renameSync(rig.file('dir'), `${rig.folder}/gone`);
-    slow.goOn();
+    slow.resume();
     expect((await looking).status).toBe(Nfs3Status.stale);
   });
 
@@ -223,7 +223,7 @@ describe('a directory that leaves the export while a call waits', () => {
     const making = rig.call('create', made('slow-new', directory));
     await begun(1);
     renameSync(rig.file('dir'), `${rig.folder}/gone`);
-    slow.goOn();
+    slow.resume();
     expect((await making).status).toBe(Nfs3Status.stale);
     expect(readdirSync(`${rig.folder}/gone`)).toEqual([]);
     expect(existsSync(rig.file('slow-new'))).toBe(false);

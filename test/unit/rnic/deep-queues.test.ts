@@ -86,7 +86,7 @@ class DeepRig extends ProgramRig {
   }
 
   /** Gives the queue pair turns for as long as it asks for one; how many. */
-  goOn(): number {
+  resume(): number {
     let turns = 0;
     while (this.told().includes('resume')) {
       turns += 1;
@@ -108,7 +108,7 @@ describe('a deep queue pair in error', () => {
       [0, flushed],
       [1, flushed],
     ]);
-    expect(rig.goOn()).toBe(7);
+    expect(rig.resume()).toBe(7);
     const all = [...first, ...rig.completions.outcome()].map(([wrId]) => wrId);
     const inOrder = Array.from({ length: DEPTH }, (_, index) => index);
     expect(all.filter((wrId) => wrId < 100_000)).toEqual(inOrder);
@@ -127,7 +127,7 @@ describe('a deep queue pair in error', () => {
     bringTo(rig.qp, RTS);
     rig.post(rig.sends, 3, 50_000);
     modify(rig.qp, ERR);
-    rig.goOn();
+    rig.resume();
     expect(rig.completions.outcome()).toEqual([50_000, 50_001, 50_002].map((id) => [id, flushed]));
   });
 

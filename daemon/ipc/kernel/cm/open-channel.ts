@@ -167,9 +167,9 @@ export class OpenChannel {
     return { context, device };
   }
 
-  /** The device of an id, once an address determines it: see `HostCm.deviceToldOf`. */
+  /** The device of an id, once an address determines it: see `HostCm.reportedDevice`. */
   deviceOf({ id }: CmContext): KernelDevice | undefined {
-    const name = this.host.cm.deviceToldOf(id);
+    const name = this.host.cm.reportedDevice(id);
     return this.#devices.find((device) => device.name === name);
   }
 
