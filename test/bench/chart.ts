@@ -1,6 +1,6 @@
 /**
  * Line charts as SVG, for README files. A chart brings its own background, and colours for light and
- * for dark, so that its text is readable on any page. Nothing but its arguments goes into it: the same
+ * for dark, so that its text is readable on any page. It depends on its arguments alone: the same
  * figures give the same file.
  */
 
@@ -63,7 +63,7 @@ const COLUMN_LABELS_MAX = 8;
 export const TITLE_LENGTH_MAX = 44;
 const TICKS = 5;
 
-/** The panels, two beside each other. `title` and `description` are for readers who cannot see. */
+/** The panels, two beside each other. `title` and `description` are for screen readers. */
 export function chartSvg(title: string, description: string, panels: readonly Panel[]): string {
   const rows = Math.max(1, Math.ceil(panels.length / PANELS_A_ROW));
   const [width, height] = [PANEL_WIDTH * PANELS_A_ROW, PANEL_HEIGHT * rows];

@@ -30,7 +30,7 @@ const ENTRY = z.object({
 /** One run that was kept. */
 export type HistoryEntry = z.infer<typeof ENTRY>;
 
-/** What is kept of a run: medians, not rounds. */
+/** The record of a run: medians, not rounds. */
 export function historyEntry(report: BenchReport): HistoryEntry {
   const { date, version, cores, cpu, crcEngine, loadBefore, rounds, results } = report;
   return {

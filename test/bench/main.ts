@@ -1,6 +1,6 @@
 /**
  * `npm run bench`: the full load of `iwarpd bench`, and CPU profiles of the daemons on request;
- * `npm run bench -- growth`: how cost grows. What is measured stands in README.md beside this file.
+ * `npm run bench -- growth`: how cost grows. README.md beside this file lists the measurements.
  */
 import { fileURLToPath } from 'node:url';
 import { runBenchCommand, writeReport } from '#daemon/bench/bench-command';
@@ -17,7 +17,7 @@ import { runGrowth } from './growth/growth-run.ts';
 import { keepGrowth, keepRun } from './keep.ts';
 import { profileLines } from './profile-summary.ts';
 
-/** This folder in the checkout, not in what the compiler made of it. */
+/** This folder in the checkout, not in `dist`. */
 const FOLDER = fileURLToPath(new URL('../../../test/bench/', import.meta.url));
 
 async function main(): Promise<void> {

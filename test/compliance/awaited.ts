@@ -176,7 +176,7 @@ export function awaitedSuite(fixture: ProviderFixture): void {
     });
 
     it('end with EPROTO when the peer breaks the message protocol', async () => {
-      // The offer of an end, from a peer that then honours none of it.
+      // An end's parameters, from a peer that then ignores them.
       const offer = Uint8Array.of(0x69, 0x77, 0x4d, 0x31, 0, 4, 0, 0, 1, 0);
       const hostile = [
         Uint8Array.of(9, 0, 0, 0),
@@ -365,7 +365,7 @@ export function awaitedSuite(fixture: ProviderFixture): void {
       silent.listen(0, SMALL_DEVICE.addresses[0]);
       await once(silent, 'listening');
       const { address: host, port } = silent.address() as AddressInfo;
-      // The small device has room for 2 of everything: what a failed attempt keeps is missed here.
+      // The small device has room for 2 of everything, so a leak of a failed attempt shows here.
       for (let round = 0; round < 4; round += 1) {
         const cancel = new AbortController();
         setTimeout(() => cancel.abort(new Error('given up')), 20);

@@ -574,7 +574,7 @@ export function connectionSuite(fixture: ProviderFixture): void {
   });
 }
 
-/** What the `count`th promise to settle settled with. */
+/** The outcome of the `count`th promise to settle. */
 async function firstSettled<T>(promises: readonly Promise<T>[], count: number): Promise<T> {
   return await new Promise((resolve) => {
     let settled = 0;

@@ -10,7 +10,7 @@ import { complianceSuite } from './suite.ts';
 
 const devices = [DEVICE, { ...SMALL_DEVICE, profile: SMALL_PROFILE, wire: SMALL_WIRE }];
 
-/** Two hosts in this process; nothing is shared between them but the loopback. */
+/** Two hosts in this process; they share only the loopback interface. */
 const embedded: ProviderFixture = {
   tiers: { allocated: 'local', own: 'local' },
   async start() {

@@ -218,7 +218,7 @@ describe('native memory', () => {
       );
       worker.on('error', () => {});
       const exited = new Promise((resolve) => worker.once('exit', resolve));
-      // Not `once` of node:events: the error, which it takes for an answer, may overtake the message.
+      // Not `once` of node:events: the error, which resolves it, may overtake the message.
       await new Promise((resolve) => worker.once('message', resolve));
       if (end === 'await stopped') await worker.terminate();
       await exited;

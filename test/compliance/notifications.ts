@@ -17,7 +17,7 @@ import {
   write,
 } from './fixture.ts';
 
-/** Long enough for an event to have come if it was going to. */
+/** Long enough for any event to arrive. */
 const QUIET_MS = 50;
 
 /** Completion channels, arming, waiting, overflow: how consumers are notified of completions. */

@@ -35,7 +35,7 @@ export interface RoceSide extends AsyncDisposable {
   readonly mr: MR;
 }
 
-/** What a side needs to know of its peer; programs exchange it by any means. */
+/** Parameters of a peer; programs exchange them by any means. */
 interface Exchanged {
   readonly qpNum: number;
   readonly gid: string;
@@ -63,7 +63,7 @@ const SIZES: Pick<QPCapabilities, 'maxSendWr' | 'maxRecvWr' | 'maxInlineData' | 
 const RIGHTS = Access.localWrite | Access.remoteWrite | Access.remoteRead | Access.remoteAtomic;
 const MEMORY_BYTES = 65_536;
 
-/** A queue pair of a type in RESET, with what it needs. */
+/** A queue pair of a type in RESET, with its resources. */
 export async function roceSide(
   provider: Provider,
   type: QPType = QPType.rc,
@@ -77,7 +77,7 @@ export async function roceSide(
   return { context, pd, cq, qp, mr, [Symbol.asyncDispose]: () => context.close() };
 }
 
-/** What the peer of this side must know. */
+/** Parameters for the peer of this side. */
 export async function exchanged({ context, qp }: RoceSide): Promise<Exchanged> {
   const table = await context.queryGidTable();
   const gid = table.find(({ gidIndex }) => gidIndex === SGID_INDEX)?.gid ?? '';

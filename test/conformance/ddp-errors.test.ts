@@ -237,7 +237,7 @@ describe('a segment', () => {
 });
 
 describe('a fatal error', () => {
-  /** What the consumer of a responder sees of `end`. */
+  /** The events of a responder's consumer for `end`. */
   async function seen(end: (facing: Facing) => void): Promise<unknown> {
     const { facing } = await withMemory();
     const { consumer, node } = facing;

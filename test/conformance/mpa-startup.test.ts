@@ -300,7 +300,7 @@ describe('markers', () => {
         facing.consumer.send('41'.repeat(600));
         expect(await facing.receive(1)).toEqual([compactHex(`${SEND} ${'41'.repeat(600)}`)]);
         expect(facing.fpdus()[0]?.markers.map(({ at }) => at)).toEqual(markers ? [0, 512] : []);
-        // And the host finds those that it requested.
+        // The host finds the markers that it requested.
         facing.consumer.postReceive(600);
         facing.say(`${SEND} ${'42'.repeat(600)}`);
         expect(await facing.consumer.payloads(1)).toEqual(['42'.repeat(600)]);

@@ -1,4 +1,4 @@
-/** RDMAP operations (RFC 5040 §4, §5) of a real host: what a raw peer gets and may send. */
+/** RDMAP operations (RFC 5040 §4, §5) of a real host: what a raw peer receives and may send. */
 import { afterEach, describe, expect, it } from 'vitest';
 import { Access, SendFlag, WCOpcode, WCStatus, WROpcode } from '#contract/verbs/enums';
 import { hex32, hex64 } from '../support/consumer.ts';
@@ -247,7 +247,7 @@ describe('an RDMA Read, as responder', () => {
         `c142 11223344 00000000000010e4 ${at(233, 305)}`,
       ].map(compactHex),
     );
-    // None of it reaches the consumer.
+    // The consumer is not notified.
     consumer.poll();
     expect([consumer.receivedNow(), consumer.sent]).toEqual([[], []]);
   });

@@ -181,7 +181,7 @@ describe('a Read Request', () => {
   it('is not begun when its source is wrong: no byte is returned [RDMAP-5.2.1-09]', async () => {
     const { facing, region } = await withMemory();
     facing.say(`${READ} ${SINK} 00001001 ${region.stag} ${hex64(0x1000)}`);
-    // `terminate` fails when anything comes before it.
+    // `terminate` fails if anything precedes it.
     expect((await facing.terminate()).slice(0, 4)).toBe('0101');
   });
 

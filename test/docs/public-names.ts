@@ -25,7 +25,7 @@ import { API, type Project } from 'typescript/unstable/sync';
 /** A name that programs can import, or that signatures of such names show. */
 export interface PublicName {
   readonly name: string;
-  /** What the docstrings of its declarations say; empty when there are none. */
+  /** The docstrings of its declarations; empty without any. */
   readonly doc: string;
   /** Its declarations without bodies, with the docstrings of members as comments. */
   readonly code: string;
@@ -39,13 +39,13 @@ export interface PublicName {
   readonly exported: boolean;
 }
 
-/** What one of the `exports` of package.json offers. */
+/** The names of one of the `exports` in package.json. */
 export interface EntryPoint {
   /** What programs import from. */
   readonly specifier: string;
   /** The source file, below the root. */
   readonly file: string;
-  /** What the comment at the head of the file says. */
+  /** The comment at the head of the file. */
   readonly doc: string;
   /** Sorted by name. */
   readonly names: readonly PublicName[];
@@ -78,7 +78,7 @@ export function entryPoints(root: string): EntryPoint[] {
   }
 }
 
-/** What a source file exports. `file` is below `root` and belongs to a project there. */
+/** The exports of a source file. `file` is below `root` and belongs to a project there. */
 function namesOf(api: API, root: string, file: string): PublicName[] {
   const path = join(root, file);
   const snapshot = api.updateSnapshot({ openFiles: [path] });
@@ -133,7 +133,7 @@ function namedBy(
   return [...found.values()];
 }
 
-/** The names of types in a declaration, as far as programs see it. */
+/** The names of types in the public part of a declaration. */
 function typesIn(node: Node): Node[] {
   if (isClassDeclaration(node)) {
     const seen = [...(node.heritageClauses ?? []), ...node.members.filter(isPublic)];
@@ -171,7 +171,7 @@ function typeDeclarations(project: Project, name: Node): Node[] {
 
 type ExportedSymbol = ReturnType<Project['checker']['getExportsOfModule']>[number];
 
-/** What an interface extends, directly or not: programs see its members, exported or not. */
+/** The bases of an interface, direct or not: programs see its members, exported or not. */
 function basesOf(project: Project, node: Node): { name: string; nodes: readonly Node[] }[] {
   if (!isInterfaceDeclaration(node)) return [];
   const clauses = node.heritageClauses ?? [];
@@ -314,7 +314,7 @@ function isMember(node: Node): boolean {
   return isPropertySignatureDeclaration(node) || isMethodSignatureDeclaration(node);
 }
 
-/** What every error class and every disposable has, and what tells the members of a union apart. */
+/** Members of every error class and disposable, and the discriminants of unions. */
 const EXPLAINED =
   /^(?:override (?:get|readonly) name\b|(?:async )?\[Symbol\.(?:asyncD|d)ispose\]|readonly \w+: (?:typeof \w+\.\w+|'[^']+');?$)/;
 

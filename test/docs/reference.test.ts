@@ -34,7 +34,7 @@ describe('the API reference', () => {
   it('shows and checks the members of a base that is not exported', () => {
     const [entry] = entriesOf(`
 interface Named {
-  /** What it is called. */
+  /** Its name. */
   readonly title: string;
   readonly bare: number;
 }
@@ -46,7 +46,7 @@ export interface Shape extends Named {
     expect(entry?.names.map(({ name }) => name)).toEqual(['Shape']);
     const [shape] = entry?.names ?? [];
     expect(shape?.doc).toBe('A shape.');
-    expect(shape?.code).toContain('What it is called.');
+    expect(shape?.code).toContain('Its name.');
     expect(shape?.undocumented).toEqual(['Shape.bare']);
   });
 

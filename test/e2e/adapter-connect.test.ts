@@ -72,7 +72,7 @@ describe('connect and accept', () => {
     const id = await from.connect(active, listener.at, wishes);
     const asked = await to.event(listener.id);
     expect(asked.privateData).toEqual(request);
-    // Crossed over: what the initiator may read is what this side serves.
+    // Crossed over: the initiator's ORD is this side's IRD.
     expect([asked.initiatorDepth, asked.responderResources]).toEqual([3, 5]);
     expect(asked.id.tag).toBe(listener.id.tag);
     const reply = Uint8Array.of(9, 8, 7);
@@ -247,7 +247,7 @@ describe('disconnect', () => {
     ]);
     expect(await active.completions(1)).toMatchObject([{ status: WCStatus.success }]);
     expect([active.qp.state, passive.qp.state]).toEqual([QPState.ERR, QPState.ERR]);
-    // A call with nothing to do succeeds, and no second event comes.
+    // A redundant call succeeds, without a second event.
     from.host.cm.disconnect(activeId);
     to.host.cm.disconnect(passiveId);
     await until(() => to.host.connections().length === 0, 'the sockets to close');

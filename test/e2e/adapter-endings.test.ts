@@ -58,7 +58,7 @@ async function connectedPeer(
   return { peer, channel, id };
 }
 
-/** A consumer that posts a Send for each completion that it gets, as long as it is asked to. */
+/** A consumer that posts a Send for each completion, until it is stopped. */
 class EagerSender {
   readonly outcomes: WC[] = [];
   readonly #channel: Channel;

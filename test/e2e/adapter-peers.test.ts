@@ -321,7 +321,7 @@ describe('half-close and reset', () => {
     channel.send(0, 1000);
     peer.finish();
     await until(() => peer.ended, 'our FIN');
-    // What was queued came before it: Reply, then one FPDU of 18 + 1000 bytes.
+    // Queued output precedes it: Reply, then one FPDU of 18 + 1000 bytes.
     expect(peer.received).toHaveLength(24 + 2 + 1018 + 4);
     expect((await to.event(id)).type).toBe(CMEventType.disconnected);
     await until(() => to.host.connections().length === 0, 'the socket to close');
@@ -496,7 +496,7 @@ describe('back-pressure', () => {
       if (Math.max(...counts) === writes) least ??= Math.min(...counts);
       return sum === connections * writes;
     }, 'all Writes');
-    // As many as one connection may have in a turn, and what was read when that was reached.
+    // As many as one connection may have in a turn, plus those of the last read.
     expect(most).toBeLessThan(40_000);
     // When the first has been served, none is far behind.
     expect(least).toBeGreaterThan(writes / 8);

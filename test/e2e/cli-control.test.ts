@@ -271,7 +271,7 @@ describe('Ctrl-C', () => {
   });
 });
 
-/** A daemon that never answers: who asks it is in the middle of a request. */
+/** A daemon that never answers, so a request to it stays pending. */
 async function silentDaemon() {
   const path = folder.file('silent.sock');
   const sockets: Socket[] = [];

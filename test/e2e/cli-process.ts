@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { PROGRAM_MS, patience, until } from '../support/patience.ts';
 
-/** Seen from the sources, and from what the compiler made of them. */
+/** The same from the sources and from `dist`. */
 const MAINS = ['../../dist/daemon/cli/main.js', '../../daemon/cli/main.js'].map((path) =>
   fileURLToPath(new URL(path, import.meta.url)),
 );
@@ -40,7 +40,7 @@ export function refusedWords(sizes: readonly number[]): string[] {
   return [process.execPath, '--input-type=module', '-e', program];
 }
 
-/** What a finished command left. */
+/** Output and status of a finished command. */
 export interface Finished {
   /** Exit status; undefined when a signal ended it. */
   readonly status: number | undefined;

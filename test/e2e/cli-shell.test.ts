@@ -9,7 +9,7 @@ import { CommandFolder, commandWords, runCommand } from './cli-process.ts';
 const folder = mkdtempSync(join(tmpdir(), 'iwarpd-shell-'));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-/** What a command of ours prints, in a file. */
+/** The output of a command of ours, in a file. */
 async function printed(...words: string[]): Promise<string> {
   const { status, stdout, stderr } = await runCommand(words);
   expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
@@ -117,7 +117,7 @@ describe('the manual page', () => {
       for (const line of examples) expect(line).toContain(`iwarpd ${name}`);
       lines.push(...examples);
     }
-    // Nothing is there that they need, so those that would keep running end at once: with a failure of
+    // Their prerequisites are missing, so those that would keep running end at once: with a failure of
     // their own, not of their command line (status 2).
     writeFileSync(join(folder, 'missing'), 'a file, so no directory is made below it');
     const nowhere = {

@@ -1,5 +1,5 @@
 /**
- * Two ends of a kind of device in one process, for strace to watch: what they do in phases, each
+ * Two ends of a kind of device in one process, for strace to watch: their work in phases, each
  * marked by a look at a file `/phase/NAME`. A program of its own, so that nothing else is counted.
  * Arguments: the kind; how many queue pairs, connections, messages or packets each phase has.
  */
@@ -61,7 +61,7 @@ const isRoce = kind.startsWith('RoCE');
 const [near, far] = nodesOf(kind);
 const address = isRoce || kind === 'SCTP' ? FAR : '127.0.0.1';
 
-/** From here on, what is counted belongs to this phase. */
+/** Later calls count for this phase. */
 function phase(name: string): void {
   existsSync(`/phase/${name}`);
 }

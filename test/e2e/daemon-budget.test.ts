@@ -1,4 +1,4 @@
-/** Clients that together take all there is: what they may not have keeps the daemon within reach. */
+/** Clients that together exhaust the limits: the daemon's reserve keeps it reachable. */
 import { afterEach, describe, expect, it } from 'vitest';
 import { emitHello, Role } from '#contract/protocol/ipc-frames';
 import { ERRNO } from '#contract/verbs/errors';

@@ -34,7 +34,7 @@ describe.each<{ tiers: MemoryTier[] }>([{ tiers: ['process_vm'] }, { tiers: ['ag
     }
 
     it('leaves no object, no mapping, no file and no descriptor behind', async () => {
-      // The first connection makes the survivor open what it then keeps.
+      // The first connection makes the survivor open descriptors that it keeps.
       await kill(0, true);
       await expect.poll(() => survivor.open).toBe(0);
       const before = await daemon.atRest(1);

@@ -291,7 +291,7 @@ describe.runIf(asRoot)('users', () => {
     );
     process.seteuid?.(NOBODY);
     const connecting = connectDaemon({ socketPath });
-    // The control connection is made by now, the others as they are needed.
+    // The control connection exists already; others open on demand.
     const provider = await connecting;
     const context = await provider.open();
     const pd = await context.allocPD();

@@ -134,7 +134,7 @@ describe('the log', () => {
     const text = drained(readEnd);
     expect(text).toContain('refused a connection');
     expect(text.length).toBeLessThan(256 * 1024);
-    // The summaries come once there is room, maybe in pieces.
+    // The summaries appear once there is room, perhaps in pieces.
     let rest = '';
     await expect
       .poll(() => (rest += drained(readEnd)))

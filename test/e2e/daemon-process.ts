@@ -10,10 +10,10 @@ import { queryDaemon } from '#verbs-api/client/daemon-query';
 import { repositoryRoot } from '../interop/prerequisites.ts';
 import { patient, quiet, until } from '../support/patience.ts';
 
-/** Equal footprints in a row after which nothing is expected to change. */
+/** Equal footprints in a row that count as stable. */
 const SAME_LOOKS = 25;
 
-/** What a daemon holds: any of it that grows with every client is a leak. */
+/** Resources of a daemon: growth with every client is a leak. */
 export interface Footprint {
   readonly clients: number;
   readonly descriptors: number;
@@ -69,7 +69,7 @@ export class DaemonProcess {
   readonly socketPath: string;
   /** Lines of the log. */
   log = '';
-  /** Resolves once nothing is left to be loaded for clients, and its turns are watched. */
+  /** Resolves once all code for clients is loaded and turns are watched. */
   readonly loaded: Promise<void>;
   readonly #child: ChildProcess;
 
@@ -87,7 +87,7 @@ export class DaemonProcess {
       this.log += bytes.toString();
     });
     this.loaded = printed(this.#child, 'loaded').then(() => undefined);
-    // Of interest to those who wait for it.
+    // For tests that wait for it.
     this.loaded.catch(() => undefined);
   }
 
@@ -117,7 +117,7 @@ export class DaemonProcess {
     return this.#child.pid;
   }
 
-  /** What the daemon says about itself. */
+  /** The daemon's status. */
   status(): Promise<DaemonStatus> {
     return queryDaemon('status', {}, { socketPath: this.socketPath });
   }
@@ -131,7 +131,7 @@ export class DaemonProcess {
     return Number(/^VmRSS:\s+(\d+) kB/m.exec(status)?.[1]);
   }
 
-  /** What the daemon holds, without the query itself. */
+  /** The daemon's resources, without the query itself. */
   async footprint(): Promise<Footprint> {
     const { clients } = await this.status();
     // The query's own connection is closed by the daemon before the client sees it closed.
@@ -146,7 +146,7 @@ export class DaemonProcess {
   }
 
   /**
-   * What it holds with so many clients. The sockets of the last ones close some turns of its event loop
+   * Its resources with this many clients. The sockets of the last ones close some turns of its event loop
    * after their objects are gone, so this waits until nothing has changed for a while.
    */
   async atRest(clients = 0): Promise<Footprint> {
@@ -165,7 +165,7 @@ export class DaemonProcess {
     );
   }
 
-  /** Waits until it holds what it is expected to hold; returns what it held at last. */
+  /** Waits for the expected resources; returns the last ones seen. */
   async settled(expected: Footprint): Promise<Footprint> {
     let now = await this.footprint();
     const isSo = async (): Promise<boolean> => {

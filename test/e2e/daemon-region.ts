@@ -9,7 +9,7 @@ export function encodeRegion(mr: MR): Uint8Array {
   return new TextEncoder().encode(`${mr.address} ${mr.rkey}`);
 }
 
-/** The peer's address and key. Private data of RoCE is as long as its message has room for. */
+/** The peer's address and key. Private data of RoCE is padded to its field. */
 export function parseRegion(privateData: Uint8Array): { address: bigint; rkey: number } {
   const text = new TextDecoder().decode(privateData).replace(/\0+$/, '');
   const [address = '', rkey = ''] = text.split(' ');

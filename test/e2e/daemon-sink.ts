@@ -1,7 +1,7 @@
 /**
  * A client that accepts connections and whose peers write into its memory, which the daemon
  * accesses by process_vm or through the client's agent. It does nothing else: tests stop it.
- * Argument: socket path. Prints the port on which it listens.
+ * Argument: socket path. Prints its port.
  */
 import { Access } from '#contract/verbs/enums';
 import { listen } from '#verbs-api/connect';

@@ -1,7 +1,7 @@
 /**
  * A client whose registered memory never resolves: its pages are behind a userfaultfd without a
  * handler. Arguments: socket path; 'before' or 'after': whether that begins before or after the
- * registration. Prints the port on which it listens for peers that write there, and the tier.
+ * registration. Prints its port, to which peers connect to write there, and the tier.
  */
 import koffi from 'koffi';
 import { Access } from '#contract/verbs/enums';

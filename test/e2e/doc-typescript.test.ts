@@ -8,7 +8,7 @@ import { type DocExample, docExamples } from '../support/doc-examples.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 
-/** Compiles the files, by name; what the compiler complains about. */
+/** Compiles the files, by name; returns the compiler's errors. */
 function complaintsOf(files: ReadonlyMap<string, string>): string {
   // Inside the package, so the examples find it by its name.
   mkdirSync(join(ROOT, '.cache'), { recursive: true });
@@ -39,7 +39,7 @@ function complaintsOf(files: ReadonlyMap<string, string>): string {
   }
 }
 
-/** The code of a block, with what comes before it. */
+/** The code of a block, with its preamble. */
 function codeOf(examples: readonly DocExample[], index: number): string {
   const example = examples[index];
   if (example === undefined) throw new Error('there is no block to continue');

@@ -1,6 +1,6 @@
 /**
  * Two RoCE devices that reach each other by UDP, and a stranger that forges ICMP messages about their
- * packets. A program of its own: what the kernel believes of ICMP holds for its network namespace.
+ * packets. A separate program, since the kernel applies ICMP to a whole network namespace.
  * Needs raw sockets. Arguments: an address for each device. Prints what became of a message before
  * and after, and of one on a new connection, as JSON.
  */

@@ -36,7 +36,7 @@ async function ask(address: string, init?: Parameters<typeof fetchWith>[2]): Pro
   return await fetchWith(rig.daemon.httpToken ?? '', address, init);
 }
 
-/** The control plane over HTTP, for who has the token. */
+/** The control plane over HTTP, with the token. */
 function overHttpOf(url: string): DaemonControl {
   return new DaemonControl({ url, token: rig.daemon.httpToken });
 }

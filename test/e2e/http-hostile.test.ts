@@ -85,7 +85,7 @@ afterEach(async () => {
   await server.close();
 });
 
-/** Sends bytes and collects what comes until the server closes. */
+/** Sends bytes and collects the response until the server closes. */
 async function exchange(bytes: string | Uint8Array): Promise<string> {
   const socket = connect(server.port, '127.0.0.1');
   const answer = collected(socket);
@@ -295,7 +295,7 @@ describe('slow or half-open clients', () => {
       return answer;
     });
     await expect.poll(() => open, { interval: 5 }).toBeLessThanOrEqual(LIMITS.connectionsMax);
-    // Turned away at once, and not by the timeout: those who came first are still there.
+    // Rejected at once, not by the timeout: the earlier clients are still connected.
     expect(open).toBeGreaterThan(0);
     for (const answer of await Promise.all(ends)) expect(answer).not.toMatch(/^HTTP\/1\.1 2/);
     await healthy();
@@ -326,7 +326,7 @@ describe('slow or half-open clients', () => {
     socket.write(get('/spring'));
     await expect.poll(() => spring.running).toBe(1);
     await expect.poll(() => spring.running).toBe(0);
-    // What the socket buffers hold, and not what could have been made in the time.
+    // The contents of socket buffers, not all that could be generated in the time.
     expect(spring.made).toBeLessThan(1000);
     socket.destroy();
     await healthy();

@@ -57,7 +57,7 @@ class Program {
     return new DataView(response.buffer, response.byteOffset, response.length);
   }
 
-  /** Sends commands in one write, then waits for the replies; the statuses that came. */
+  /** Sends commands in one write, then waits for the replies; returns their statuses. */
   async pipeline(payloads: readonly Uint8Array[]): Promise<Set<number>> {
     const requests = payloads.map((payload) => ({ payload }));
     this.shim.askTogether(ShimOp.write, requests);
@@ -106,7 +106,7 @@ class Canary {
   }
 }
 
-/** What the watch of the daemon's turns has written, up to the one before this call. */
+/** The output of the daemon's turn watch, up to the turn before this call. */
 async function longTurns(): Promise<string> {
   await program.run(commands.queryDevice());
   return readFileSync(process.env[TURN_WATCH_VARIABLE] ?? '', 'utf8');
@@ -256,7 +256,7 @@ describe('no program delays the others', () => {
     };
     admin.send(Buffer.concat([ask(1, 'reset'), ask(2, 'listQPs'), ask(3, 'status')]));
     const frames = [await admin.frame(), await admin.frame(), await admin.frame()];
-    // A reply names its request; replies come in any order.
+    // A reply names its request; replies arrive in any order.
     frames.sort((one, other) => one.id - other.id);
     expect(frames.map(({ id, type }) => [id, type])).toEqual(
       [1, 2, 3].map((id) => [id, FrameType.reply]),

@@ -25,7 +25,7 @@ function kernelConnections(port: number): number {
     .filter((line) => line.includes(digits) && / 01 /.test(line)).length;
 }
 
-/** Connects within `provider`, passes a message each way, and counts what the kernel sees. */
+/** Connects within `provider`, passes a message each way, and counts packets in the kernel. */
 async function seenByKernel(provider: Provider): Promise<number> {
   providers.push(provider);
   await using listener = await listen(provider, { host: HERE });

@@ -1,4 +1,4 @@
-/** Registered memory that goes away: its queue pair fails, the daemon and other clients keep working. */
+/** Registered memory that disappears: its queue pair fails, the daemon and other clients keep working. */
 import koffi from 'koffi';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Access, WCStatus } from '#contract/verbs/enums';

@@ -209,7 +209,7 @@ describe('iwarpd nfs', () => {
 });
 
 describe('MOUNT over TCP', () => {
-  /** What comes back until the server hangs up, or `wantedBytes` have come. */
+  /** The response, until the server closes or `wantedBytes` have arrived. */
   async function send(bytes: Buffer, wantedBytes = Number.POSITIVE_INFINITY): Promise<Buffer> {
     const socket = connect(Number(ports[3]), '127.0.0.1');
     const got: Buffer[] = [];

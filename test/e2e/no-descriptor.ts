@@ -1,6 +1,6 @@
 /**
  * A RoCE device for every address in a process that has no descriptor left, and a stranger that sends
- * to it. Arguments: the addresses of both. Prints what it survived.
+ * to it. Arguments: the addresses of both. Prints each step that it survived.
  */
 import { openSync } from 'node:fs';
 import { ROCE_PARTS } from '#daemon/host/roce/roce-parts';

@@ -1,4 +1,4 @@
-/** What a daemon shows of its RoCE devices, with two queue pairs connected. */
+/** The status of RoCE devices, with two queue pairs connected. */
 import { readFileSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { AsyncEventType, QPState, QPType, WROpcode } from '#contract/verbs/enums';

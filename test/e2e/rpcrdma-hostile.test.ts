@@ -1,4 +1,4 @@
-/** Peers that break the rules of RPC over RDMA: what they get, and what others notice of it. */
+/** Peers that break the rules of RPC over RDMA: their replies, and the effect on others. */
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { Access } from '#contract/verbs/enums';
 import type { MR } from '#contract/verbs/provider';

@@ -11,7 +11,7 @@ const [SERVER, CLIENT] = [ownAddress(30), ownAddress(31)];
 const LIMIT = { timeoutMs: 20_000 };
 /** What `messages: true` says of itself. */
 const OFFER = Uint8Array.of(0x69, 0x77, 0x4d, 0x31, 0, 32, 0, 0, 16, 0);
-/** IRD with the flag of the peer-to-peer model, and ORD with those of its RTR: none will come. */
+/** IRD with the flag of the peer-to-peer model, and ORD with those of its RTR, which is never sent. */
 const REQUEST = mpaRequest({ ird: 0x8008, ord: 0xc008, privateData: OFFER });
 
 let server: EmbeddedProvider;
@@ -50,7 +50,7 @@ it.each<[string, Uint8Array]>([
   for (;;) {
     const accepted = await listener.accept(options);
     if (accepted.id.peerAddress?.address !== CLIENT) {
-      // Established, as far as MPA's responder knows.
+      // Established from the view of MPA's responder.
       closing.push(accepted.close());
       continue;
     }

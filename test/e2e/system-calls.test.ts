@@ -77,7 +77,7 @@ function withoutLoad(lines: readonly string[]): string[] {
   });
 }
 
-/** What one of `TIMES` asks in a phase: calls, and looks at the interfaces of the machine. */
+/** The cost of one of `TIMES` in a phase: calls, and reads of the machine's interfaces. */
 type Asked = readonly [calls: number, looks: number];
 
 /** The same for each phase of a kind of device. */
@@ -140,7 +140,7 @@ describeWith(['strace'], 'a process without a free descriptor', () => {
     'accepts packets of strangers for a device at every address (needs a network namespace)',
     () => {
       const few = ['sh', '-c', 'ulimit -n 128 && exec "$@"', 'sh'];
-      // One datagram came before.
+      // One datagram arrived before.
       expect(run(few, 'no-descriptor', '198.18.9.1', '198.18.9.3')).toBe('EMFILE: 9 0');
     },
   );

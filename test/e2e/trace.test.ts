@@ -68,7 +68,7 @@ async function linesOf(command: RunningCommand, until: RegExp): Promise<Line[]> 
     .map((line) => JSON.parse(line));
 }
 
-/** Both ends have flushed what was left: two receives each. */
+/** Both ends have flushed two remaining receives each. */
 const FLUSHED = /(?:[\s\S]*FLUSH_ERR){4}/;
 
 /** The trace has all of these, in this order. */

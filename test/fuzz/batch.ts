@@ -22,7 +22,7 @@ interface BatchReport {
   readonly inputs: number;
   readonly outcomes: ReadonlyMap<Outcome, number>;
   readonly slowestMs: number;
-  /** Processor time of the last input, and its time without what it waited for the processor. */
+  /** Processor time of the last input, and its wall time without waits for the processor. */
   readonly lastCpuMs: number;
   readonly lastOwnMs: number;
   /** The work of the daemon that took longest in the last input; '' for none. */

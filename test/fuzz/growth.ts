@@ -1,4 +1,4 @@
-/** Measures what a process holds, to detect growth from batch to batch. */
+/** Measures the memory of a process, to detect growth from batch to batch. */
 import { readdirSync } from 'node:fs';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
@@ -11,7 +11,7 @@ const DESCRIPTOR_SLACK = 8;
 /** Measurements in a row that must show growth: a single one may see uncollected garbage. */
 const LOOKS = 3;
 
-/** What a process holds after a collection. */
+/** Memory of a process after a garbage collection. */
 interface Holdings {
   readonly heapBytes: number;
   /** ArrayBuffers, among them views of shared memory. */

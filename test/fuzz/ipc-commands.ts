@@ -64,7 +64,7 @@ export type HandleKind =
   | 'qp'
   | 'id';
 
-/** What a hostile client knows. */
+/** State of a hostile client. */
 export interface Knowledge {
   /** A handle of a kind, or any other number. */
   handle(kind: HandleKind): number;

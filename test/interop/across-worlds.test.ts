@@ -37,7 +37,7 @@ interface Pair {
   readonly title: string;
   readonly server: (port: number) => readonly string[];
   readonly client: (port: number, address: string) => readonly string[];
-  /** What the client prints when all is done, or nothing in particular. */
+  /** The client's last line, if any. */
   readonly done?: RegExp;
   readonly perftest?: boolean;
 }
@@ -149,7 +149,7 @@ describeWith(['kernel-peer', 'perftest'], 'unmodified programs between iwarpd an
     await folder?.clean();
   });
 
-  // What a test that failed left behind must not be in the next one's way.
+  // Leftovers of a failed test must not affect the next one.
   afterEach(async () => {
     await Promise.all(started.splice(0).map((end) => end()));
   });

@@ -12,7 +12,7 @@ import { promisify } from 'node:util';
 
 const execute = promisify(execFile);
 
-/** The programs, and what they load. */
+/** The programs and their libraries. */
 const PACKAGES = [
   'libc6',
   'libgcc-s1',
@@ -30,7 +30,7 @@ const PACKAGES = [
   'perftest',
 ] as const;
 
-/** Makes apt one of an arm64 machine on which nothing is installed. */
+/** Configures apt for an arm64 machine without any package. */
 function settings(directory: string): string {
   return [
     'APT::Architecture "arm64";',

@@ -138,7 +138,7 @@ const CASES: readonly (readonly [steps: string, siw: string, rxe?: string])[] = 
   ['bind o 4, connect o A', 'ok, EINVAL'],
 ];
 
-/** What a case printed on a device of this transport, or should have. */
+/** Actual or expected output of a case on a device of this transport. */
 type Outcomes = Readonly<Record<string, string>>;
 
 /** The outcomes of a kernel's driver. */
@@ -148,7 +148,7 @@ export function kernelOutcomes(transport: DeviceTransport): Outcomes {
   );
 }
 
-/** What the program printed. */
+/** The program's output. */
 export function outcomesOf(output: string): Outcomes {
   const lines = output.split('\n').filter((line) => line !== '');
   return Object.fromEntries(lines.map((line) => line.split(': ') as [string, string]));

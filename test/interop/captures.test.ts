@@ -89,7 +89,7 @@ function firstFpduSide(tcp: TcpConnection): ExpectedConnection['firstFpdu'] {
   return initiator < responder ? 'initiator' : 'responder';
 }
 
-/** What is wrong with the header copies of a Terminate, in the expectations' words. */
+/** Errors in the header copies of a Terminate, in the expectations' words. */
 function terminateQuirks({ terminate }: Replayed, other: Replayed): string[] {
   if (terminate?.ddpHeader === undefined) return [];
   const header = Buffer.from(terminate.ddpHeader).toString('hex');

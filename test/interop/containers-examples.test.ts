@@ -1,4 +1,4 @@
-/** What the examples in `docker/` say of themselves and of each other; takes no container. */
+/** Consistency of the examples in `docker/`; needs no container. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { describe, expect, it } from 'vitest';

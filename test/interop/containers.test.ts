@@ -91,7 +91,7 @@ describeUnless(obstacle, 'containers', () => {
   });
 });
 
-/** What is still there of a world: its folder, init, mounts and cgroups. */
+/** The remains of a world: its folder, init, mounts and cgroups. */
 function traces(folder: string, init: number): string[] {
   const name = `iwarpd-containers-${basename(folder)}`;
   const hierarchies = readFileSync('/proc/mounts', 'utf8')

@@ -1,5 +1,5 @@
 /**
- * Unmodified programs on a daemon without options: those that connect out of band have the RoCE
+ * Unmodified programs on a daemon without options: those that connect out of band get the RoCE
  * device, which is the first, and those that connect by rdma_cm the iWARP device.
  */
 import { once } from 'node:events';
@@ -26,7 +26,7 @@ beforeEach(() => {
 
 afterEach(() => folder.clean());
 
-/** What a command prints under `iwarpd run --fresh`. */
+/** Output of a command under `iwarpd run --fresh`. */
 async function run(...words: readonly string[]): Promise<string> {
   const { status, stdout, stderr } = await runCommand(['run', '--fresh', '--', ...words]);
   expect(status, `${stdout}${stderr}`).toBe(0);

@@ -19,7 +19,7 @@ import type { DocCommand } from '../support/doc-examples.ts';
 import { PROGRAM_MS, quiet, until } from '../support/patience.ts';
 import { repositoryRoot } from './prerequisites.ts';
 
-/** What a command did. */
+/** The outcome of a command. */
 export interface TypedCommand {
   readonly command: string;
   readonly lines: readonly string[];
@@ -80,7 +80,7 @@ export class DocConsole {
     return this.#results(commands);
   }
 
-  /** Waits for what the background has still to say, until `enough` is content or time is up. */
+  /** Waits for further output of the background, until `enough` or a timeout. */
   async settle(
     commands: readonly DocCommand[],
     enough: (typed: readonly TypedCommand[]) => boolean,
@@ -90,7 +90,7 @@ export class DocConsole {
     return this.#results(commands);
   }
 
-  /** What the unseen commands said. */
+  /** The output of hidden commands. */
   get said(): string {
     return this.#read('.given');
   }
@@ -136,7 +136,7 @@ export class DocConsole {
   }
 }
 
-/** The lines of the shell that run one command and keep what it says. */
+/** The lines of the shell that run one command and keep its output. */
 function typed(command: string, index: number): string {
   const out = `.out${index}`;
   if (STAYING.test(command)) {

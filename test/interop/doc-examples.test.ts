@@ -1,4 +1,4 @@
-/** Every console block in the documentation is typed in, and prints what it shows. */
+/** Runs every console block of the documents, and compares its output. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';

@@ -8,7 +8,7 @@ import { connect, listen } from '#verbs-api/index';
 
 const [part = '', kind = '', address = '', host = '', port = ''] = process.argv.slice(2);
 
-/** Devices of this address, by what they speak. */
+/** Devices of this address, by protocol. */
 const KINDS: Readonly<Record<string, Partial<DeviceConfig>>> = {
   tcp: { lowerLayer: 'tcp' },
   sctp: { lowerLayer: 'sctp' },
@@ -47,7 +47,7 @@ switch (part) {
     await rnic.close();
     break;
   case 'idle':
-    // Opened, and left open: nothing is awaited.
+    // Left open, with nothing awaited.
     await (await rnic.open()).allocPD();
     break;
   case 'closed': {

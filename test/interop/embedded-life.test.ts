@@ -1,4 +1,4 @@
-/** How long a process lives that has an embedded device: as long as it awaits something of it. */
+/** A process with an embedded device stays alive while it awaits something of it. */
 import { afterEach, describe, expect, it } from 'vitest';
 import { ownAddress } from '../support/own-address.ts';
 import { compiledTest } from './kernel-peer/inner-suite.ts';

@@ -34,7 +34,7 @@ afterAll(async () => {
   await bench.stop();
 });
 
-/** What a pair of programs made of a fault, and the fault of them. */
+/** The outcome of a pair of programs under a fault, and the fault's counts. */
 interface Outcome extends EndedPair {
   readonly fault: FaultStatus;
   readonly seconds: number;
@@ -63,7 +63,7 @@ const rpingClient = (port: number, ...more: string[]) => {
   return ['rping', '-c', '-a', RIGHT, '-I', LEFT, '-p', `${port}`, '-C', `${PINGS}`, '-v', ...more];
 };
 
-/** rping; a server whose client never comes is ended after `seconds`. */
+/** rping; a server without a client is ended after `seconds`. */
 async function rping(spec: FaultSpec, seconds = 20, ...more: string[]): Promise<Outcome> {
   return await under(spec, async (port) => {
     const server = await bench.server(port, rpingServer(port, ...more), seconds);
@@ -72,7 +72,7 @@ async function rping(spec: FaultSpec, seconds = 20, ...more: string[]): Promise<
   });
 }
 
-/** Pings that came back. */
+/** Pings that returned. */
 const pings = ({ output }: { output: string }) => output.match(/ping data: /g)?.length ?? 0;
 
 describeWith(['rdma-programs'], 'rping under a fault', () => {
@@ -231,7 +231,7 @@ describeWith(['rdma-programs'], 'ib_write_bw and ib_read_bw under a fault', () =
     const spec: FaultSpec = { kind: 'bandwidth', bytesPerSecond: 4_000_000, device: 'left' };
     const { client, megabytesPerSecond } = await perftest('ib_write_bw', spec);
     expect(client.status, client.output).toBe(0);
-    // What the device has buffered counts as written: half a megabyte of four.
+    // Bytes in the device's buffer count as written: half a megabyte of four.
     expect(megabytesPerSecond).toBeGreaterThan(2);
     expect(megabytesPerSecond).toBeLessThan(6);
   });

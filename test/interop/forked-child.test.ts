@@ -25,7 +25,7 @@ beforeAll(() => {
 
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-/** Runs the program on a device of this transport; what it printed, by who said it. */
+/** Runs the program on a device of this transport; returns its output by process. */
 async function run(transport: keyof typeof TRANSPORTS, how: string) {
   const address = TRANSPORTS[transport];
   const rig = await RoceRig.start({ name: 'device0', addresses: [address], transport });
@@ -55,7 +55,7 @@ describeWith(['native'], 'a forked child', () => {
       expect(said.child).toEqual(stepsOfChild(transport));
       const alive = parent === 'alive';
       expect(said.parent).toEqual(alive ? ['ibv_post_send: ok'] : []);
-      // On Linux, the next doorbell of the parent sends what the child has posted, too.
+      // On Linux, the next doorbell of the parent also sends the child's posts.
       const before = ['parent', 'parent, seen by the child'];
       expect(said.peer).toEqual(alive ? [...before, 'parent at last'] : before);
     },

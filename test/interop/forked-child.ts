@@ -1,5 +1,5 @@
 /**
- * What a forked child can do with what its parent opened (programs/forked-child.c): one table for Linux's
+ * The use of a parent's objects in a forked child (programs/forked-child.c): one table for Linux's
  * drivers and for ours, whether the parent is alive or gone.
  */
 import { spawnSync } from 'node:child_process';
@@ -65,7 +65,7 @@ export function stepsOfChild(transport: DeviceTransport): string[] {
   });
 }
 
-/** What the program printed, by process. */
+/** The program's output, by process. */
 export function linesOf(output: string): {
   readonly child: string[];
   readonly parent: string[];

@@ -1,4 +1,4 @@
-/** The output of `programs/hostile.ts`, and what it must print on every device. */
+/** The output of `programs/hostile.ts`, and the expected one on every device. */
 import { expect } from 'vitest';
 import { compiledTest } from './kernel-peer/inner-suite.ts';
 
@@ -13,7 +13,7 @@ interface HostileError {
   readonly message: string;
 }
 
-/** A step of a case: what it gave or threw. */
+/** A step of a case: its result or error. */
 interface HostileStep {
   readonly step: string;
   readonly value?: unknown;
@@ -28,13 +28,13 @@ export function hostileCommand(words: readonly string[]): string[] {
   return [process.execPath, compiledTest('interop/programs/hostile.js'), ...words];
 }
 
-/** The steps in what a case printed. */
+/** The steps in the output of a case. */
 export function hostileSteps(output: string): HostileSteps {
   const lines = output.split('\n').filter((line) => line.startsWith('{"step":'));
   return lines.map((line) => JSON.parse(line) as HostileStep);
 }
 
-/** The step called `name`. Throws when the case did not come to it. */
+/** The step called `name`. Throws if the case did not reach it. */
 export function stepNamed(steps: HostileSteps, name: string): HostileStep {
   const found = steps.find(({ step }) => step === name);
   if (found === undefined) throw new Error(`no step ${name} in ${JSON.stringify(steps)}`);
@@ -46,7 +46,7 @@ function failedSteps(steps: HostileSteps): Readonly<Record<string, HostileError>
   return Object.fromEntries(steps.flatMap(({ step, error }) => (error ? [[step, error]] : [])));
 }
 
-/** Judges the case `twice`: what is in use stays, everything else closes, and closes again. */
+/** Judges the case `twice`: objects in use stay; all others close, twice. */
 export function closed(steps: HostileSteps): void {
   expect(stepNamed(steps, 'before').value).toBe('success, success, 90');
   const inUse = { code: 'EBUSY', kind: 'inUse' };
@@ -67,7 +67,7 @@ export function untouched(steps: HostileSteps): void {
   }
 }
 
-/** Judges the case `freed`: what is registered stays, and what cannot stay is not registered. */
+/** Judges the case `freed`: registered memory stays, and memory that cannot stay is not registered. */
 export function kept(steps: HostileSteps): void {
   const refused = { name: OWN_ERROR, code: 'EINVAL', kind: 'refused' };
   expect(failedSteps(steps)).toMatchObject({ resizable: refused, detached: refused });
@@ -80,7 +80,7 @@ export function kept(steps: HostileSteps): void {
   expect(stepNamed(steps, 'written to what only the device knows').value).toBe('success');
 }
 
-/** Judges the case `disappears`: EIO for what needs the device, and nothing is left behind. */
+/** Judges the case `disappears`: EIO for calls that need the device, and no leaks. */
 export function lost(steps: HostileSteps): void {
   expect(stepNamed(steps, 'before').value).toBe('success, success, 90');
   for (const name of ['asyncEvents', 'send', 'receive', 'query', 'register']) {

@@ -1,4 +1,4 @@
-/** The kernel peer itself: what the suites that put the daemon against it build on. */
+/** The kernel peer itself, on which the suites with a kernel build. */
 import { once } from 'node:events';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { connect, createServer, type Socket } from 'node:net';
@@ -169,8 +169,8 @@ describeWith(['kernel-peer', 'native'], 'kernel peer', () => {
     const reply = await receive(socket, 36);
     // The STag, key apart, is not the one in the private data; the CRC field is not looked at.
     const stag = Buffer.from(reply.subarray(20, 24).map((byte, at) => (at < 3 ? byte ^ 0x5a : 0)));
-    // siw looks for FPDUs a moment after its Reply is out. One that comes before stays unread until
-    // more bytes come, so a peer that sends one and waits, waits for ever.
+    // siw looks for FPDUs a moment after its Reply is out. An earlier one stays unread until
+    // more bytes arrive, so a peer that sends one and waits, waits for ever.
     await quiet(200);
     const write = Buffer.from('0012c140', 'hex');
     const to = Buffer.alloc(8);

@@ -38,7 +38,7 @@ const listener = transport.hold({ address: B, port: PORT }, options);
 let arrived: RecordedEnd[] = [];
 listener.listen((association) => arrived.push(used(association)));
 
-/** What the next association becomes, once it has come. */
+/** Resolves with the next association. */
 async function next(): Promise<RecordedEnd> {
   await until('an association comes', () => arrived.length > 0);
   const [end] = arrived;
@@ -86,7 +86,7 @@ say(
 );
 const longest = association.messageMaxBytes;
 say(`longest ${longest > 60_000 && longest <= 65_535}`);
-/** A third of them are as long as they may be: more than the window and the buffer together. */
+/** A third of them have the maximum length: more than the window and the buffer together. */
 const lengthOf = (index: number): number => (index % 3 === 0 ? longest : 4 + index * 97);
 let sent = 0;
 let blocked = 0;
@@ -203,7 +203,7 @@ for (; parts < 400 && peer.send({ ...kind, bytes: new Uint8Array(65_000).fill(pa
 await pause(300);
 end.association.resumeReading();
 await until('all of them', () => end.user.messages.length === parts);
-// Messages that are sent again come later: they are unordered.
+// Retransmitted messages arrive later: they are unordered.
 const firstBytes = end.user.messages.map(({ bytes }) => bytes[0] ?? -1);
 const inOrder = (numbers: readonly number[]): string => numbers.toSorted((a, b) => a - b).join();
 const everyOne = Array.from({ length: parts }, (_, index) => index & 0xff);

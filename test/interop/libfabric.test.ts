@@ -1,4 +1,4 @@
-/** libfabric, unmodified: what it asks of rdma_cm before there is a connection. */
+/** libfabric, unmodified: its calls of rdma_cm before a connection. */
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';

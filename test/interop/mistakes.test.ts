@@ -1,4 +1,4 @@
-/** The reasons in daemon/MISTAKES.md are those that programs/mistakes.c gets. */
+/** programs/mistakes.c gets the reasons in daemon/MISTAKES.md. */
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -17,7 +17,7 @@ let rig: RoceRig;
 let folder: string;
 
 async function run(environment: Environment): Promise<EndedProgram> {
-  // Over one pipe, so that each reason comes before the outcome of its step.
+  // Over one pipe, so that each reason precedes the outcome of its step.
   const words = ['sh', '-c', 'exec "$0" "$@" 2>&1', join(folder, 'mistakes')];
   const given = { ...rig.environment, ...environment };
   return await new ShimProgram([...words, 'roce0', 'iwarp0', ADDRESS], given).end();

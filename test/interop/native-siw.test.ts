@@ -82,7 +82,7 @@ async function doctorAfter(script: string): Promise<ReadonlyMap<string, Finding>
 }
 
 /**
- * Runs a command as a user whom file permissions bind. It stays root, since no other may be allowed
+ * Runs a command as a user bound by file permissions. It stays root, since no other may be allowed
  * to read the checkout.
  */
 const POWERLESS = 'setpriv --bounding-set=-dac_override,-dac_read_search';

@@ -18,7 +18,7 @@ const SIZES = [0, 1, 2, 3, 4, 63, 1423, 1424, 1425, 4096, 65_536, 200_000];
 
 const directory = mkdtempSync(join(tmpdir(), 'iwarpd-traffic-'));
 
-/** Two hosts that speak as `wire` says; what passes between them goes to a file. */
+/** Two hosts with the options `wire`, whose traffic is recorded in a file. */
 class Recorded {
   readonly from: RnicNode;
   readonly to: RnicNode;

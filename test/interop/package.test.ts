@@ -38,7 +38,7 @@ const root = mkdtempSync(join(tmpdir(), 'iwarpd-package-'));
 const project = join(root, 'project');
 const installed = join(project, 'node_modules/iwarpd');
 
-/** What a command left. */
+/** Output and status of a command. */
 interface Finished {
   readonly status: number | null;
   readonly stdout: string;

@@ -13,10 +13,10 @@ import { madeToken } from '../support/http-token.ts';
 
 const CHROMIUM = '/usr/bin/chromium';
 
-/** How long the page may take for what it does every second, on a busy machine. */
+/** Time for the page's action of every second, on a busy machine. */
 export const SHOWN_TIMEOUT_MS = 20_000;
 
-/** What a page may be opened with. */
+/** Options of a page. */
 interface PageOptions {
   readonly width?: number;
   readonly height?: number;
@@ -37,7 +37,7 @@ export class PageRig {
   readonly page: Page;
   /** Addresses of requests to other hosts than the daemon; all are blocked. */
   readonly strayRequests: string[] = [];
-  /** What the page asked the daemon, as `GET /status`. */
+  /** The page's requests to the daemon, as `GET /status`. */
   readonly requests: string[] = [];
   /** Complaints of the page and of the browser about it. */
   readonly complaints: string[] = [];

@@ -346,7 +346,7 @@ describeWith(['chromium'], 'the page', () => {
     const seconds = 6;
     rig = await PageRig.open(browser, pageOf(socket));
     await rig.shows('#link', /^live$/);
-    // What the daemon loads for its first requests is not the page's.
+    // Exclude code that the daemon loads for its first requests.
     await quiet(2000);
     const asked = rig.requests.length;
     const before = processorSeconds(daemon.pid);
@@ -468,7 +468,7 @@ function processorSeconds(pid: number): number {
   return (user + system) / 100;
 }
 
-/** How far above the bottom of each plot its line goes, in pixels. */
+/** Maximum height of the line in each plot, in pixels. */
 const HEIGHTS_OF_LINES = `[...document.querySelectorAll('.plot canvas')].map((canvas) => {
   const { width, height } = canvas;
   // A copy, since Chromium remarks on looking at a canvas again and again.

@@ -19,7 +19,7 @@ export function perftestWasTooSlow(ended: {
   return ended.status !== 0 && TOO_SLOW.test(ended.output);
 }
 
-/** Tries until it was fast enough; `attempt` returns what a client printed that was not. */
+/** Retries until it is fast enough; otherwise `attempt` returns the client's output. */
 export async function untilFast(attempt: () => Promise<string | undefined>): Promise<void> {
   let output: string | undefined;
   for (let count = 0; count < ATTEMPTS; count++) {

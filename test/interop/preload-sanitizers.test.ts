@@ -42,10 +42,10 @@ const stressSources = join(repositoryRoot(), 'test/interop/preload-stress');
 interface Sanitizer {
   readonly name: string;
   readonly flags: readonly string[];
-  /** What must be loaded before the library. */
+  /** Libraries to load before the preload library. */
   readonly runtime: string;
   readonly variables: Environment;
-  /** What the program is started by. */
+  /** The launcher of the program. */
   readonly wrapper: readonly string[];
 }
 

@@ -1,5 +1,5 @@
 /**
- * What the interop suites need from the machine, and how a suite goes without.
+ * Prerequisites of the interop suites, and how suites skip without them.
  *
  * `packages` (beside this file) lists Debian packages by need; `.ci/test` installs them where
  * permitted. A suite whose packages are missing is skipped and counted; its title names them.
@@ -38,7 +38,7 @@ export type Need =
   | 'shells'
   | 'strace';
 
-/** The checkout's root, the same from the sources and from what the compiler made of them. */
+/** The checkout's root, the same from the sources and from `dist`. */
 export function repositoryRoot(): string {
   let directory = dirname(fileURLToPath(import.meta.url));
   while (!existsSync(join(directory, 'package-lock.json'))) {

@@ -6,7 +6,7 @@ import { PROGRAM_MS, patience, until } from '../support/patience.ts';
 /** Where servers listen. */
 export const ADDRESS = '127.0.0.1';
 
-/** What a program left: its exit status, and both its streams as one text. */
+/** The outcome of a program: its exit status, and both its streams as one text. */
 export interface EndedProgram {
   readonly status: number | undefined;
   readonly output: string;

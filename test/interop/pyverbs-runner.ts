@@ -9,7 +9,7 @@ import type { EndedProgram } from './shim-programs.ts';
 export const PACKAGED_TESTS = '/usr/share/doc/rdma-core/tests';
 /** The interpreter that the package's extension modules are built for. */
 export const PYTHON = '/usr/bin/python3';
-/** Outcomes of a module's tests, by what the runner prints. */
+/** Outcomes of a module's tests, by the runner's names. */
 export interface Outcomes {
   readonly ok: readonly string[];
   readonly broken: readonly string[];

@@ -110,7 +110,7 @@ const MODULES: readonly Expectation[] = [
 /** Tests of test_rdmacm that move bytes over connections. */
 const CONNECTIONS = ['sync_traffic', 'async_read', 'async_write', 'async_reject_traffic'] as const;
 
-/** Tests of test_rdmacm that want InfiniBand, and what they say when an iWARP device refuses. */
+/** Tests of test_rdmacm that want InfiniBand, and their messages when an iWARP device refuses. */
 const REFUSALS: readonly { name: string; says: RegExp; why: string }[] = [
   {
     name: 'async_traffic',

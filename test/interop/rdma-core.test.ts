@@ -1,4 +1,4 @@
-/** The programs of rdma-core itself, unmodified: the device as they see it, and what they exchange. */
+/** The programs of rdma-core itself, unmodified: their view of the device, and their data. */
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { freePort } from '../support/free-port.ts';
 import { programSeconds } from '../support/patience.ts';

@@ -65,7 +65,7 @@ function essence({ bytes, pad }: CutFpdu): string {
   return hex(body.fill(0, body.length - pad.length));
 }
 
-/** What we should say: what was recorded, but for the difference. */
+/** Our expected output: the recorded one, except for the difference. */
 function expectedOf(recorded: readonly CutFpdu[], difference: Difference | undefined): string[] {
   const expected = recorded.map(essence);
   if (difference === undefined) return expected;

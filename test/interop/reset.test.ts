@@ -1,4 +1,4 @@
-/** How a reset, and a kill, affects unmodified programs, and what the daemon reports afterwards. */
+/** How a reset, and a kill, affects unmodified programs, and the daemon's report afterwards. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import type { ClientStatus } from '#contract/protocol/ipc-admin';

@@ -1,4 +1,4 @@
-/** A server with many objects that is killed, and started again: what it had is free as soon as it has ended. */
+/** A server with many objects that is killed, and started again: its resources are free as soon as it has ended. */
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -9,7 +9,7 @@ import { RoceRig } from '../support/roce-rig.ts';
 import { describeWith, repositoryRoot } from './prerequisites.ts';
 import { ShimProgram } from './shim-programs.ts';
 
-/** Several times what the daemon destroys in a turn. */
+/** Several times the number that the daemon destroys in a turn. */
 const QUEUE_PAIRS = 2000;
 const ADDRESSES = { iwarp0: '127.0.72.45', roce0: '127.0.72.46' } as const;
 

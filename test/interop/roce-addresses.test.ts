@@ -1,6 +1,6 @@
 /**
  * Addresses of the host that come and go while a daemon runs: the GID table of its RoCE device, the
- * device tree, the event, and who is reached. In a network namespace of its own.
+ * device tree, the event, and reachability. In a network namespace of its own.
  */
 import { spawnSync } from 'node:child_process';
 import { afterEach, expect, it } from 'vitest';

@@ -1,6 +1,6 @@
 /**
  * Doorbells that the preload library leaves out: a program whose posts meet every moment of the
- * daemon's looking at its queue has all of them done.
+ * daemon's polling carries out all of them.
  */
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';

@@ -23,7 +23,7 @@ function counters(): Readonly<Record<string, number>> {
   return rig.host.devices[0]?.hwCounters ?? {};
 }
 
-/** Runs both ends under the faults; the client, the server, and what the counters grew by. */
+/** Runs both ends under the faults; returns client, server and the growth of the counters. */
 async function under(specs: readonly FaultSpec[], command: string) {
   const before = counters();
   const faults = specs.map((spec) => rig.host.faults.add(spec, undefined));

@@ -40,7 +40,7 @@ describeWith(['rdma-programs'], 'ping-pong over RoCE', () => {
     expect(await pingpong(...command.split(' '))).toMatch(/^100 iters in/m);
   });
 
-  // A lost event ends the program's rounds for good: it sleeps until one comes.
+  // A lost event hangs the program: it sleeps until the next one.
   it.each(['ibv_rc_pingpong', 'ibv_ud_pingpong'])(
     '%s by events, thousands of rounds',
     async (name) => {

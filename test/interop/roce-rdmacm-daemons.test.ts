@@ -47,7 +47,7 @@ async function sends(): Promise<Record<string, number>> {
   );
 }
 
-/** Runs a server and a client that verify what they exchange. */
+/** Runs a server and a client that verify their data. */
 async function rping(
   server: readonly string[],
   address: string,

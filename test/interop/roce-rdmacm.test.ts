@@ -15,7 +15,7 @@ import { type EndedProgram, ShimProgram } from './shim-programs.ts';
 
 const SERVER = ownAddress(25);
 const CLIENT = ownAddress(26);
-/** Ports that programs do not let one choose. */
+/** Fixed ports of programs. */
 const UDADDY_PORT = 7174;
 
 let rig: RoceRig;

@@ -32,7 +32,7 @@ const PSN = 0xff_fff0;
 /** What ibv_ud_pingpong uses. */
 const QKEY = 0x1111_1111;
 
-/** What the ping-pongs of rdma-core tell each other. */
+/** Parameters that rdma-core's ping-pongs exchange. */
 interface Destination {
   readonly qpn: number;
   readonly psn: number;

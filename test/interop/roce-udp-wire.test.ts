@@ -1,6 +1,6 @@
 /**
- * What is on the wire between two daemons, with Wireshark's dissector and our own codecs as judges; and
- * that faults and captures see packets that leave a host and those that come.
+ * The traffic between two daemons, with Wireshark's dissector and our own codecs as judges; and
+ * that faults and captures see packets of both directions.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -70,7 +70,7 @@ describeWith(['tshark', 'rdma-programs'], 'the wire between two daemons', () => 
       said += bytes.toString();
     });
     await expect.poll(() => said).toMatch(/Capturing on/);
-    // It says so a moment before it does.
+    // It prints this shortly before.
     await quiet(1000);
     return child;
   }

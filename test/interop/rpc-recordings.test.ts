@@ -70,7 +70,7 @@ function replyStream(recording: RpcRecording, { reply }: RecordedExchange): Uint
   return Buffer.concat(parts);
 }
 
-/** Results that came in write chunks. */
+/** Results in write chunks. */
 function writeSource(recording: RpcRecording, { reply }: RecordedExchange): WriteChunkSource {
   const chunks = messageHeader(reply).writeList;
   return new WriteChunkSource(
@@ -78,7 +78,7 @@ function writeSource(recording: RpcRecording, { reply }: RecordedExchange): Writ
   );
 }
 
-/** Arguments that came in read chunks. */
+/** Arguments in read chunks. */
 function readSource(recording: RpcRecording, { call }: RecordedExchange): ReadChunkSource {
   const chunks = readChunksOf(messageHeader(call).readList, LIMITS);
   if (typeof chunks === 'string') throw new Error(chunks);
@@ -242,7 +242,7 @@ describe.each(NAMES)('%s', (name) => {
   it('has replies that our responder sends in the same bytes', () => {
     const rig = new ResponderRig({ credits: 64 }, undefined, { callBytes: 4096, replyBytes: 4096 });
     rig.memory.view = (handle, offset, lengthBytes) => {
-      // Writes go nowhere; what was written is compared by the lengths that come back.
+      // Writes go nowhere; their contents are compared by the returned lengths.
       const isRead = rig.order.at(-1) === 'pull';
       return isRead
         ? recording.memory({ handle, offset, lengthBytes })

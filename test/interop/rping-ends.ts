@@ -6,7 +6,7 @@ import { programSeconds } from '../support/patience.ts';
 import type { GuestProcess } from './kernel-peer/kernel-peer.ts';
 import { repositoryRoot } from './prerequisites.ts';
 
-/** What an end left: its exit status, and stdout and stderr as one. */
+/** The outcome of an end: its exit status, and stdout and stderr as one. */
 export interface EndedRping {
   readonly status: number | undefined;
   readonly output: string;

@@ -1,6 +1,6 @@
 /**
  * Programs that know TCP alone, over rsockets: rdma-core's librspreload.so makes rsockets of their
- * sockets, and `iwarpd run` gives these a device. What arrives is compared with what was sent.
+ * sockets, and `iwarpd run` gives these a device. Received bytes are compared with sent ones.
  */
 import { randomBytes } from 'node:crypto';
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';

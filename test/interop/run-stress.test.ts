@@ -107,7 +107,7 @@ describeWith(['rdma-programs'], 'unmodified programs on one daemon', () => {
 
   afterAll(() => daemon.clean());
 
-  /** Waits until the daemon holds what it holds without programs. */
+  /** Waits until the daemon's resources are those without programs. */
   async function release(): Promise<void> {
     expect(await daemon.settled(idle)).toEqual(idle);
   }
@@ -288,7 +288,7 @@ describeWith(['rdma-programs'], 'a daemon that is killed under unmodified progra
           /device removal|Input\/output error|Failed to get cq event|No such device/,
         );
       }
-      // Programs that come later see a machine without devices.
+      // Later programs see a machine without devices.
       const late = await start(environment, 'ibv_devices').end();
       expect(late.output).not.toContain('iwarp0');
     } finally {

@@ -82,7 +82,7 @@ async function inGuest(script: string): Promise<string> {
   return output;
 }
 
-/** Runs both ends; `command` gets the device and the port. What they printed, and the status. */
+/** Runs both ends; `command` gets the device and the port. Returns their output and the status. */
 async function across(
   serving: Side,
   command: (device: string, port: number) => string,
@@ -293,7 +293,7 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
       return await inGuest(`${recorder} across ${words.join(' ')}`);
     }
 
-    /** What the wire carried in the last run with this server. */
+    /** The packets of the last run with this server. */
     const recording = (serving: Side) => folder.file(`${serving}.pcap`);
 
     it.each([
@@ -403,7 +403,7 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
     expect(outcomesOf(output)).toEqual(kernelOutcomes('roce'));
   });
 
-  // The addresses of the document are those of any network; what it types is what counts.
+  // The addresses of the document are those of any network; only the typed commands count.
   it.each(readmeCommands())("README's commands: %s", async (_, { serving, server, client }) => {
     port += 1;
     const words = [serving, '18515', shellWord(server), shellWord(client)];

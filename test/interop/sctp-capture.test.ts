@@ -177,7 +177,7 @@ describeWith(['sctp', 'perftest', 'tshark'], 'a capture of SCTP', () => {
     const data = packets.filter((packet) => (packet['sctp.data_sid'] ?? []).length > 0);
     const keys = data.map((packet) => packet['sctp.port']?.toSorted().join());
     expect(new Set(keys).size).toBe(1);
-    /** DDP-SSNs by sender and stream; a TSN that is sent again has come before. */
+    /** DDP-SSNs by sender and stream; skips TSNs that are retransmitted. */
     const streams = new Map<string, number[]>();
     const seen = new Set<string>();
     for (const packet of data) {

@@ -41,7 +41,7 @@ function patient(...words: readonly string[]): string[] {
   return ['sh', '-c', script, 'sh', ...words];
 }
 
-/** Runs both ends, which must succeed; what the client printed. */
+/** Runs both ends, which must succeed; returns the client's output. */
 async function pair(
   server: readonly [string, readonly string[]],
   client: readonly [string, readonly string[]],

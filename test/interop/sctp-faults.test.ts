@@ -1,4 +1,4 @@
-/** Faults on devices of SCTP: a bad network, which connections get over, and those that are refused. */
+/** Faults on devices of SCTP: a bad network, which connections survive, and kinds that are rejected. */
 import { afterEach, describe, expect, it } from 'vitest';
 import type { FaultSpec } from '#contract/protocol/faults';
 import { CMEventType, QPState, WCStatus, WROpcode } from '#contract/verbs/enums';

@@ -94,7 +94,7 @@ describeWith(['sctp'], 'SCTP under hostile datagrams', () => {
       const listener = rig.listen();
       for (let round = 0; forged < FORGED_MIN; round += 1) {
         const accepted = rig.accepted.length;
-        // A handshake among forgeries may fail, which is tried now and then.
+        // Try a handshake now and then; it may fail among forgeries.
         forging = round % 4 === 0;
         const mine = await attempt(rig, listener.port);
         forging = true;

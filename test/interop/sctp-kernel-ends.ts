@@ -1,6 +1,6 @@
 /**
  * For a guest: an association between libusrsctp and the kernel's SCTP, over UDP on loopback, both ends
- * in this process. Prints what the kernel was told and what became of the messages.
+ * in this process. Prints the options given to the kernel and the outcome of the messages.
  *
  *   sctp-kernel-ends.js MESSAGES   this many from libusrsctp, each echoed by the kernel
  */

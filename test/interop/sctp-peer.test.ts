@@ -252,7 +252,7 @@ describeWith(['sctp'], 'a device of SCTP and a peer by hand', () => {
     const stop = sctpStack(rig.clock).carrier.observe({
       watched: true,
       packet: (way, { address }, _peer, _port, sctp) => {
-        // Seen from the host: what it sends, and SACKs that come.
+        // Seen from the host: its packets, and received SACKs.
         if (address !== rig.there) return;
         const type = sctp[12];
         if (way === 'in' && type === 3) log.push('SACK');

@@ -42,7 +42,7 @@ describeWith(['sctp'], 'DDP over SCTP by libusrsctp', () => {
     return end;
   }
 
-  /** A Write, a Send, a Read, and a graceful end; checks what came of it. */
+  /** Checks a Write, a Send, a Read, and a graceful end. */
   async function exchange(ends: readonly [RecordedEnd, RecordedEnd]) {
     const pool = new ChunkPool();
     const a = sessionOf(ends[0], pool);

@@ -248,7 +248,7 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
       expect(await channel.completions(1)).toMatchObject([{ status: WCStatus.success }]);
     }
 
-    /** The port of an association, by which the far end tells associations apart. */
+    /** The port of an association, by which the far end distinguishes associations. */
     const portOf = (connection: Connection) => connection.far.peerAddress?.port;
 
     /** Ends a connection from its near end. */

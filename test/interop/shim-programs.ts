@@ -14,7 +14,7 @@ interface ProgramOptions {
   readonly user?: number;
 }
 
-/** What a program left. */
+/** Output and status of a program. */
 export interface EndedProgram {
   /** Exit status; undefined when a signal ended it. */
   readonly status: number | undefined;

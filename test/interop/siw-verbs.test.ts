@@ -127,7 +127,7 @@ async function acceptProbe(
   receiveBytes = 4096,
 ): Promise<{ channel: Channel; id: HostId; probe: GuestProcess }> {
   const { channel, id, probe } = await probeConnects(words);
-  // Receives are kept out of the way of what the peer writes.
+  // Receives do not overlap the peer's writes.
   for (let i = 0; i < 8; i++) channel.receive(500_000 + i * 4096, receiveBytes);
   node.host.cm.accept(id, channel.qp, {
     ...NO_WISHES,
@@ -184,7 +184,7 @@ describeWith(['kernel-peer'], 'verbs between iwarpd and siw', () => {
       channel.postSend({ opcode: WROpcode.rdmaWrite, ...sge(0, 200), ...peer });
       channel.postSend({ opcode: WROpcode.rdmaRead, ...sge(1000, LONG_BYTES), ...peer });
       const tail = { ...peer, remoteAddr: peer.remoteAddr + 1000n };
-      // What is read is there before it is sent on.
+      // The read data arrive before they are forwarded.
       const flags = SendFlag.fence;
       channel.postSend({ opcode: WROpcode.rdmaWrite, flags, ...sge(1000, LONG_BYTES), ...tail });
       // siw answers an empty Read queued after another with the other's length.

@@ -65,7 +65,7 @@ export async function dissectRoce(path: string, offloaded = false): Promise<Diss
     .split('\n')
     .filter((line) => line !== '')
     .map((line) => {
-      // A field that the dissector names twice comes twice.
+      // The dissector repeats some fields.
       const values = line.split('\t').map((value) => value.replace(/^([^,]+),\1$/, '$1'));
       const severities = (values.at(-1) ?? '').split(',').map(Number);
       const warned = severities.some((severity) => severity >= WARNING) && line;

@@ -81,14 +81,14 @@ function directoryOf(uid: number, name: string): string {
   return path;
 }
 
-/** Eve listens at `path`, where everyone may come by. */
+/** Eve listens at `path`, which every user can reach. */
 async function trapAt(path: string): Promise<UserProcess> {
   const trap = users.program(EVE, ['trap', path]);
   await trap.until(/listening/);
   return trap;
 }
 
-/** A daemon that serves everyone, of a user who wants that. */
+/** A daemon that serves all users, as its user configured. */
 async function openDaemon(uid: number, words: readonly string[] = []): Promise<string> {
   const config = users.path(`config-${uid}.json`);
   writeFileSync(config, '{"allowOtherUsers":true}');

@@ -43,7 +43,7 @@ interface Row {
   readonly refusal: RegExp;
   /** Of the daemon: where the kernel limits root in nothing, another user. */
   readonly owner?: number;
-  /** What the daemon logs of it, where the program is told less. */
+  /** The daemon's log line, if it says more than the program's error. */
   readonly logged?: string;
   /** Lower layer or transport of the connections that it makes to another daemon. */
   readonly peer?: 'sctp' | 'roce';
@@ -145,7 +145,7 @@ async function openDaemon(owner: number, options: DaemonOptions) {
   const socket = `${folder}/s`;
   const words = ['start', '--socket', socket, '--config', config];
   const few = ['prlimit', `--nofile=${OPEN_FILES}:${OPEN_FILES}`];
-  // Nothing but the socket, which is a file, is shared with the daemon's network.
+  // Shares only the socket, which is a file, with the daemon's network.
   const alone = ['unshare', '--net', 'sh', '-c', `${FEW_PORTS}; exec "$@"`, 'sh'];
   const within = owner === ROOT ? [...alone, ...few] : few;
   const daemon = users.iwarpd(owner, words, {}, within);
@@ -153,7 +153,7 @@ async function openDaemon(owner: number, options: DaemonOptions) {
   return { daemon, socketPath: socket };
 }
 
-/** Listens in the network of a daemon, from a second one, and accepts all who connect. */
+/** Listens in the network of a daemon, from a second one, and accepts all connections. */
 async function openPeer(daemon: UserProcess, layer: 'sctp' | 'roce'): Promise<() => Promise<void>> {
   const [socketPath, config] = [users.path('peer.sock'), users.path('peer.json')];
   const kind = layer === 'sctp' ? { lowerLayer: layer } : { transport: layer };

@@ -71,7 +71,7 @@ describeWith(['kernel-peer', 'perftest'], 'programs of a user under Yama', () =>
     await prepareKernelPeer();
     exports = await daemonEnvironment(SOCKET);
     guest = await startGuest();
-    // In the guest's overlay the user may come by what may be its owner's alone on the host.
+    // In the guest's overlay the user may read files that are private on the host.
     const node = '$(readlink -f "$(command -v node)")';
     await inGuest(`for path in "$PWD" "${node}"; do
         while [[ $path != / ]]; do chmod o+rx "$path"; path=$(dirname "$path"); done

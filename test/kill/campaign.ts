@@ -49,8 +49,8 @@ const DEVICES = {
 } as const satisfies Record<Wire, object>;
 
 /**
- * A daemon that was killed closes no association: its peers find out when what they send again and again
- * is not answered, or a heartbeat.
+ * A daemon that was killed closes no association: its peers find out when retransmissions or a
+ * heartbeat get no answer.
  */
 const SILENCE_MS: Readonly<Record<Wire, number>> = { tcp: 0, sctp: 120_000, roce: 0 };
 
@@ -134,7 +134,7 @@ class Endpoint {
     return this.#child.exitCode === null && this.#child.signalCode === null;
   }
 
-  /** What it did, read from its account file. */
+  /** Its actions, read from its account file. */
   account(): Account | undefined {
     return readAccount(this.#accountPath);
   }
@@ -177,7 +177,7 @@ class Side {
   readonly #wire: Wire;
   #daemon: DaemonProcess | undefined;
   #environment: Environment | undefined;
-  /** What the daemon holds between two rounds. */
+  /** The daemon's resources between two rounds. */
   baseline: Footprint | undefined;
 
   constructor(index: number, wire: Wire) {
@@ -315,7 +315,7 @@ export class Campaign {
       load === 'typescript'
         ? ['client', 'client', 'client', 'none', 'peer']
         : ['client', 'client', 'peer', 'peer'];
-    // Over RoCE, who waits for a message never learns that its sender's host is gone.
+    // Over RoCE, a receiver never learns that its sender's host is gone.
     const daemons: readonly Victim[] = this.#wire === 'roce' ? [] : ['near daemon', 'far daemon'];
     const victims = [...processes, ...daemons];
     const victim = victims[prng.below(victims.length)] ?? 'client';
@@ -412,7 +412,7 @@ export class Campaign {
     }
   }
 
-  /** How long a killed daemon may go unnoticed by who is connected to it through another one. */
+  /** How long the peers of a killed daemon, connected through another one, may not notice. */
   get #silenceMs(): number {
     return SILENCE_MS[this.#wire];
   }
@@ -481,7 +481,7 @@ export class Campaign {
     }
   }
 
-  /** Waits until a server has a connection id: it listens soon, and requests wait for that. */
+  /** Waits until a server has a connection id: it listens soon, and requests wait meanwhile. */
   async #serves(server: ShimProgram): Promise<void> {
     for (;;) {
       check(server.running, `ended instead of listening: ${server.output}`);

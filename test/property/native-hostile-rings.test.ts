@@ -116,7 +116,7 @@ describe('rings of a native queue pair', () => {
           }
           expect(CAPABILITIES.maxSendSge).toBeLessThan(SGE_MAX);
           expect(CAPABILITIES.maxInlineData).toBeLessThan(INLINE_MAX);
-          // Whatever came of it, the client can be taken down and nothing of it stays.
+          // In any case the client can be closed and leaks nothing.
           client.close();
           expect(rig.device.qps.every(({ disposed }) => disposed === 1)).toBe(true);
           expect(rig.device.cqs.every(({ disposed }) => disposed === 1)).toBe(true);

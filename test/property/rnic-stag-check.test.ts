@@ -26,7 +26,7 @@ const MEMORY_BYTES = 256;
 const START = BigInt(MEMORY_ADDRESS);
 const REMOTE = Access.remoteRead | Access.remoteWrite;
 
-/** What the model knows of one STag. */
+/** The model's state of one STag. */
 interface ModelEntry {
   stag: number;
   pd: number;

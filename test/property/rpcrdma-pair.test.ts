@@ -18,7 +18,7 @@ import {
 
 const DEADLINE_MS = 1e9;
 
-/** What a call brings and wants: bytes of its argument, of a bulk result, and of a plain one. */
+/** Parameters of a call: bytes of its argument, of a bulk result, and of a plain one. */
 interface Load {
   readonly argBytes: number;
   readonly bulkBytes: number;
@@ -80,7 +80,7 @@ class Pair {
     const seen = new Set<number>();
     for (const effect of this.requester.effects) {
       if (!('xid' in effect)) continue;
-      // What is done for one call is done in its order.
+      // Actions for one call keep their order.
       if (seen.has(effect.xid)) continue;
       seen.add(effect.xid);
       if (effect.type === 'expose') {
@@ -174,7 +174,7 @@ class Pair {
     this.responder.reply(running, payload);
   }
 
-  /** The results of a call are those that were asked for. */
+  /** Checks that a call got its own results. */
   expectResult(xid: number): void {
     const outcome = this.requester.outcomes.get(xid);
     if (outcome?.type !== 'reply') throw new Error(`no reply to ${xid}`);

@@ -31,7 +31,7 @@ const SINK = 0x30;
 const COUNTER = 0x40;
 const FIRST_WINDOW = 0x1000;
 
-/** Cuts each write at lengths that come round and round. */
+/** Cuts each write at lengths that repeat. */
 function splitterOf(lengths: readonly number[]): Splitter {
   let turn = 0;
   return (bytes) => {
@@ -45,7 +45,7 @@ function splitterOf(lengths: readonly number[]): Splitter {
   };
 }
 
-/** What the consumers have to see at the end, kept by a model that knows no protocol. */
+/** The consumers' expected results, from a model without a protocol. */
 class Model {
   readonly delivered: string[] = [];
   readonly target = new Uint8Array(MEMORY_BYTES);
@@ -55,7 +55,7 @@ class Model {
   reads = 0;
 }
 
-/** Posts `operations` at the initiator, and tells the model. */
+/** Posts `operations` at the initiator and in the model. */
 function post(pair: StreamPair, operations: readonly Operation[], model: Model): void {
   const { a, b } = pair;
   const source = patterned(MEMORY_BYTES);

@@ -46,7 +46,7 @@ const UNCHECKED: readonly { readonly names: RegExp; readonly why: string }[] = [
   { names: /^MR\.(sge|export)$/, why: 'documented RangeError, tested in test/unit/verbs-api' },
 ];
 
-/** For what is not judged. */
+/** For arguments that are not judged. */
 const EVERY_KIND: readonly string[] = [
   ...['null', 'string', 'number', 'odd', 'bigint', 'boolean', 'symbol'],
   ...['object', 'array', 'function', 'instance', 'bytes'],

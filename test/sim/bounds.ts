@@ -20,14 +20,14 @@ const ALARMS_PER_ASSOCIATION = 2;
 const DELAYED_WAKES = 256;
 /** Input that a faulty link holds back before it stops reading, one read more, and a stream's output. */
 const FAULT_HELD_BYTES = 1_048_576 + 262_144 + CHUNKS_PER_CONNECTION * 262_144;
-/** Requests that an agent may have pending: writes until connections stop reading, and what was read by then. */
+/** Requests that an agent may have pending: writes until connections stop reading, plus those already read. */
 const AGENT_REQUESTS = 8192;
 const AGENT_REQUESTS_PER_CONNECTION = 8192;
-/** What may be fetched from a program's memory: the limit, and one message for each queue pair. */
+/** Bound of fetches from a program's memory: the limit, and one message for each queue pair. */
 const STAGED_BYTES = 16 * 2 ** 20;
 const STAGED_PER_QP_BYTES = 1_048_576;
 
-/** What is counted outside the host. */
+/** Counts kept outside the host. */
 interface Around {
   readonly name: string;
   readonly chunks: number;
@@ -94,7 +94,7 @@ function checkQP({ qpn, heldCompletions, sqCount, rqCount, srq }: QP): void {
   });
 }
 
-/** Checks what is held for the memory of one program. */
+/** Checks the state held for the memory of one program. */
 export function checkMemoryBounds(memory: SimMemory, connections: number, qps: number): void {
   const { pendingRequests, stagedBytes } = memory;
   const requests = AGENT_REQUESTS + AGENT_REQUESTS_PER_CONNECTION * connections;

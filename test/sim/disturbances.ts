@@ -49,7 +49,7 @@ const FAULTS = [
   'device-fatal',
 ] as const;
 
-/** See the module's comment. What may fail by them is excused. */
+/** See the module's comment. Failures that they can cause are excused. */
 export class Disturbances {
   readonly #world: World;
 

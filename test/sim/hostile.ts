@@ -8,7 +8,7 @@ import { must } from './rules.ts';
 import type { Setting, SimHost } from './sim-host.ts';
 import type { SimLink } from './sim-link.ts';
 
-/** What a hostile peer does once TCP is connected. */
+/** Actions of a hostile peer once TCP is connected. */
 export const MANNERS = [
   'silent',
   'garbage',

@@ -30,7 +30,7 @@ export class Mutant {
 
   /**
    * Runs `script` of the copy with these edits, until it has found a seed that breaks `rule`.
-   * Returns what it printed.
+   * Returns its output.
    */
   async find(
     edits: readonly Edit[],

@@ -81,7 +81,7 @@ export interface Plan {
   readonly tapped: boolean;
   /** Connections within a host go through memory. */
   readonly memoryLinks: boolean;
-  /** What an address may take of a turn; undefined for the product's own, which no run reaches. */
+  /** Share of an address in a turn; undefined for the product's default, which no run reaches. */
   readonly turnShareBytes: number | undefined;
 }
 
@@ -90,7 +90,7 @@ const BIG_ONE_IN = 16;
 /** Most bytes of one queue's messages in every other run: allocating memory dominates a run's cost. */
 const SMALL_QUEUE_BYTES = 12_000;
 
-/** What a transport of SCTP keeps for one association, as `daemon/host/sctp` does. */
+/** Buffer of an SCTP transport for one association, as in `daemon/host/sctp`. */
 const SCTP_BUFFER_MAX_BYTES = 2_097_152;
 
 /** Weight of each operation. A seed turns some off and scales the others by 0.5 to 2. */

@@ -1,4 +1,4 @@
-/** Posts work: each kind of work request, with what the model must know about it. */
+/** Posts work: each kind of work request, and its entry in the model. */
 import { Access, QPState, SendFlag, WROpcode } from '#contract/verbs/enums';
 import type { SendFields, SGE } from '#contract/verbs/work-request';
 import { holdsPattern, PATTERN, PATTERN_BYTES } from './pattern.ts';

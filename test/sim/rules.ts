@@ -1,4 +1,4 @@
-/** What a run is held to. The name of a broken rule is what a canary expects. */
+/** The rules of a run. A canary expects the name of the broken rule. */
 
 /** Rules by name. */
 const RULES = {

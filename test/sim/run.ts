@@ -126,7 +126,7 @@ class Run {
     const idle = (): boolean => world.clients.every(({ memory }) => memory.idle);
     await this.#until(world.time.now + END_MICROS, idle);
     await this.#until(world.time.now + SHORT_MICROS, () => false);
-    // A connection that came up only now may have brought an agent more.
+    // A connection that was established only now may have given an agent more work.
     await this.#until(world.time.now + END_MICROS, idle);
     for (const party of world.parties) {
       party.target.check('payload');

@@ -58,7 +58,7 @@ interface ClientWorld extends Setting {
   hostileFlow(): Flow;
   /** A connect failed: its queue pair may try again. */
   release(id: ClientId): void;
-  /** Adds to the hash of what was reported to programs. */
+  /** Adds to the hash of events reported to programs. */
   note(...numbers: readonly number[]): void;
 }
 
@@ -183,7 +183,7 @@ export class SimClient implements QpClient {
     return qp;
   }
 
-  /** Ends a life of a queue pair: drops what was posted and not polled. */
+  /** Ends a life of a queue pair: drops work that was posted and not polled. */
   endLife(qp: SimQp): void {
     const { party } = qp;
     party.unsure = this.world.plan.tiers.includes('agent');

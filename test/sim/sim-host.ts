@@ -175,7 +175,7 @@ export class SimHost {
     return deep;
   }
 
-  /** Checks that what it holds is bounded. Programs of this host have `ids` connection ids. */
+  /** Checks its bounds. Programs of this host have `ids` connection ids. */
   checkBounds(ids: number): void {
     const { name, pool, clock } = this;
     const { alarms } = clock;

@@ -97,7 +97,7 @@ export class SimMemory implements ClientMemory {
   opened = 0;
   #next = FIRST_ADDRESS;
   #nextToken = 0;
-  /** What the next run may use. */
+  /** The budget of the next run. */
   readonly #reusable: Uint8Array[] = [];
 
   constructor(time: VirtualTime, prng: Prng) {

@@ -236,8 +236,8 @@ export class Flow {
 type Ending = 'graceful' | 'failed';
 
 /**
- * The model of one life of a queue pair, from RESET to RESET: what was posted, what arrived, and
- * what must still arrive.
+ * The model of one life of a queue pair, from RESET to RESET: posted work, received messages, and
+ * messages still expected.
  */
 export class Party {
   readonly qp: SimQp;
@@ -318,7 +318,7 @@ export class Party {
   checkArrived(): void {
     const { peer } = this;
     if (peer === undefined || peer.ended !== 'graceful' || peer.unsure) return;
-    // Its own connect, from before a reset, is what it accepted: it has no peer.
+    // It accepted its own connect from before a reset: it has no peer.
     if (peer === this) return;
     // Over SCTP it may succeed towards a peer whose connect fails, and which connects elsewhere.
     if (peer.flow !== this.flow) return;

@@ -1,4 +1,4 @@
-/** What a party sends, and the memory that its peer writes to. */
+/** A party's messages, and the memory that its peer writes to. */
 import { holdsPartly, isBlank } from './pattern.ts';
 import { must } from './rules.ts';
 import type { Area } from './sim-memory.ts';
@@ -52,7 +52,7 @@ export class Target {
     return write;
   }
 
-  /** Checks that it holds only what was written to it. */
+  /** Checks that it holds only written bytes. */
   check(rule: 'payload' | 'window'): void {
     const { bytes } = this.area;
     for (const { at, offset, lengthBytes } of this.writes) {

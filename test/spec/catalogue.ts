@@ -13,7 +13,7 @@ export interface Requirement {
   readonly section: string;
   readonly level: string;
   readonly seen: SeenBy;
-  /** What it demands, in our own words. */
+  /** The requirement, in our own words. */
   readonly text: string;
 }
 
@@ -24,7 +24,7 @@ interface Citation {
   readonly line: number;
 }
 
-/** What is known of all requirements. */
+/** All requirements and their proofs. */
 export interface Coverage {
   readonly requirements: ReadonlyMap<string, Requirement>;
   /** Why a row is not proven as it should be, by id. */

@@ -1,5 +1,5 @@
 /**
- * What a test file can prove, derived from what it imports and never declared: a test against the
+ * The proof level of a test file, derived from its imports and never declared: a test against the
  * real objects names none of the stubs that stand for a layer, and a test of the daemon starts one.
  */
 import { existsSync, readFileSync } from 'node:fs';

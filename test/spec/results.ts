@@ -1,4 +1,4 @@
-/** What the last full run of the tests left behind, and whether it tested these sources. */
+/** The results of the last full run, and whether it tested these sources. */
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join, relative } from 'node:path';
@@ -21,12 +21,12 @@ interface Results {
   readonly tests: readonly TestResult[];
 }
 
-/** Where `.ci/test` has the results written. */
+/** Where `.ci/test` writes the results. */
 const RESULTS_FILE = '.cache/results';
 
 const SOURCE_FOLDERS = ['daemon', 'native-bridge', 'test', 'verbs-api'];
 const SOURCE = /\.(?:ts|c|h|sh|json|py)$/;
-/** Judges tests and is not part of what they run. */
+/** Judges tests; no test runs it. */
 const JUDGES = 'test/spec/';
 
 /** A hash of every source that tests run, so that results of other sources are recognised. */

@@ -52,7 +52,7 @@ export interface Region {
   readonly stag: string;
 }
 
-/** What a region is registered with. */
+/** Parameters of a region. */
 interface RegionOptions {
   readonly access?: number;
   /** Tagged Offset of its first byte. */
@@ -89,7 +89,7 @@ export class Consumer {
   readonly pd: PD;
   readonly cq: CQ;
   readonly qp: QP;
-  /** What it sends lies in the first half, what it receives in the second. */
+  /** Sends use the first half, receives the second. */
   readonly buffer = new Uint8Array(BUFFER_BYTES);
   readonly bufferMR: MR;
   /** Completions of sends that were taken while looking for others. */

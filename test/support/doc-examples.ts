@@ -17,7 +17,7 @@ export interface DocExample {
   readonly place: string;
   readonly language: string;
   readonly text: string;
-  /** Lines that come before it, unseen. */
+  /** Hidden lines before it. */
   readonly given: readonly string[];
   readonly needs: readonly string[];
   /** Continues the previous block of its language. */

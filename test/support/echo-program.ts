@@ -22,7 +22,7 @@ interface StoreArgs {
   readonly mode: number;
 }
 
-/** Nothing but what the tests need. */
+/** Only procedures that the tests need. */
 export const ECHO = defineProgram({
   name: 'echo',
   number: 0x2000_0001,
@@ -35,7 +35,7 @@ export const ECHO = defineProgram({
       resultMaxBytes: () => 0,
       idempotent: true,
     }),
-    /** Returns `count` bytes, which may come in a write chunk. */
+    /** Returns `count` bytes, perhaps in a write chunk. */
     FETCH: defineProcedure({
       number: 1,
       args: countCodec,
@@ -53,7 +53,7 @@ export const ECHO = defineProgram({
       writeChunks: (count: number) => [count],
       idempotent: true,
     }),
-    /** Takes bytes, which may come in a read chunk; returns their sum. */
+    /** Takes bytes, perhaps in a read chunk; returns their sum. */
     STORE: defineProcedure({
       number: 2,
       args: {
@@ -80,7 +80,7 @@ export const ECHO = defineProgram({
       resultMaxBytes: (bytes: Uint8Array) => 8 + bytes.length,
       idempotent: true,
     }),
-    /** Returns two items, each of which may come in its own write chunk. */
+    /** Returns two items, each perhaps in its own write chunk. */
     SPLIT: defineProcedure({
       number: 4,
       args: {

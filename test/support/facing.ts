@@ -238,7 +238,7 @@ export class Facing {
     return this.receivedNow().slice(0, count);
   }
 
-  /** The ULPDUs that have come and were not taken. */
+  /** Received ULPDUs that were not taken. */
   receivedNow(): string[] {
     const fpdus = this.fpdus().slice(this.#taken);
     this.#taken += fpdus.length;

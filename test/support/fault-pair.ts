@@ -117,7 +117,7 @@ function endOf(connection: Connection, { mr }: { mr?: MR }): FaultEnd {
 /** Logs by context: connections share one, and each of its events goes to one loop only. */
 const logs = new WeakMap<Context, { readonly qpNum: number | undefined; events: AsyncEvent[] }[]>();
 
-/** The asynchronous events of a context as they come: with `qp` those of other QPs left out. */
+/** The asynchronous events of a context as they arrive: with `qp` those of other QPs left out. */
 export function eventsOf(context: Context, qp?: { readonly qpNum: number }): AsyncEvent[] {
   const events: AsyncEvent[] = [];
   const log = { qpNum: qp?.qpNum, events };
@@ -168,7 +168,7 @@ export function postRead({ qp, mr }: FaultEnd, peer: FaultEnd, length = 64): voi
   });
 }
 
-/** Completions of an end until `count` have come. */
+/** Completions of an end until `count` have arrived. */
 export async function completions({ cq }: FaultEnd, count: number): Promise<WC[]> {
   const found: WC[] = [];
   while (found.length < count) found.push(...(await cq.wait({ max: count - found.length })));

@@ -21,7 +21,7 @@ function guestFiles(): string[] {
     .filter((path) => NEEDS_GUEST.test(readFileSync(path, 'utf8')));
 }
 
-/** What a runner takes: the part in the environment, or all suites. */
+/** The suites of a runner: the part in the environment, or all. */
 export function partOfRun(): {
   readonly include: readonly string[];
   readonly exclude: readonly string[];
@@ -72,7 +72,7 @@ const LONG: readonly string[] = [
   'sim/roce/canaries',
 ];
 
-/** See the module's comment; among the long files and among the others, the larger come first. */
+/** See the module's comment; among the long files and among the others, the larger run first. */
 export class FileOrder extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
     const ranked = files.map((file) => {

@@ -21,12 +21,12 @@ import { closeDescriptor } from '#native-bridge/libc/descriptor';
 import { socketAddress } from '#native-bridge/libc/internet-socket';
 import { openUdp } from '#native-bridge/libc/udp-socket';
 
-/** The UDP port that forged datagrams come from. Not that of RoCE: a device may have that one. */
+/** The source port of forged datagrams. Not that of RoCE: a device may have that one. */
 export const FORGED_PORT = 24_791;
 const BUFFER_BYTES = 65_536;
 /** rdma_cm's service id of port 0 in TCP's port space. */
 const TCP_SERVICES = 0x0106_0000;
-/** What an end with credits says of itself (`message-framing.ts`). */
+/** An end's parameters with credits (`message-framing.ts`). */
 const OFFER = Uint8Array.of(0x69, 0x77, 0x4d, 0x31, 0, 32, 0, 0, 16, 0);
 
 let number = 0xf00d_0000;

@@ -12,7 +12,7 @@ import { bytesOf } from './hex.ts';
 /** rdma_cm's service id of TCP port 7471. */
 export const SERVICE = 0x0106_1d2f;
 
-/** What the ends say of their queue pairs. */
+/** The ends' queue pair parameters. */
 export const FACTS: CmEndFacts = {
   qpn: 0x11,
   responderResources: 7,
@@ -99,7 +99,7 @@ export class CmEnd {
   }
 }
 
-/** What happens to a MAD: arrives as often as it says. */
+/** The fate of a MAD: how many times it arrives. */
 type Fate = (mad: Uint8Array, from: CmEnd, name: CmMessageName) => readonly Uint8Array[];
 
 /** See the module's comment. */

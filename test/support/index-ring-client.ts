@@ -8,7 +8,7 @@ interface Piece {
   readonly lkey: number;
 }
 
-/** What a program polls. */
+/** A polled completion. */
 interface PolledCompletion {
   readonly wrId: number;
   readonly status: number;
@@ -82,7 +82,7 @@ export class IndexRingClient {
     fields: Readonly<Record<number, number>> = {},
   ): void {
     const position = this.#claim();
-    // What was in the slot stays where the provider writes nothing.
+    // The provider leaves other bytes of the slot as they were.
     this.bytes.fill(0xa5, position + 144, position + 184);
     this.bytes.fill(0, position, position + 144);
     this.view.setBigUint64(position + SendElement.wrId, BigInt(wrId), true);

@@ -12,7 +12,7 @@ import {
 } from '#contract/protocol/ipc-frames';
 import { decodeValue, encodeValue, type IpcValue } from '#contract/protocol/ipc-value';
 
-/** A frame that came, its payload decoded. */
+/** A received frame, its payload decoded. */
 interface ReceivedFrame {
   readonly type: number;
   readonly id: number;

@@ -40,7 +40,7 @@ const MSG_NOTIFICATION = 0x8000;
 const SNDINFO = 2;
 const UNORDERED = 1;
 
-/** What a socket gave. */
+/** The result of a socket call. */
 type KernelReceived =
   | { readonly type: 'message'; readonly message: KernelMessage }
   | { readonly type: 'event'; readonly text: string }
@@ -119,7 +119,7 @@ export class KernelSctpSocket {
     return false;
   }
 
-  /** What is there; undefined for nothing. */
+  /** The next input; undefined for none. */
   receive(): KernelReceived | undefined {
     this.#describe(this.#bytes, this.#control.length);
     const length = Number(calls.recvmsg(this.fd, this.#message, MSG_DONTWAIT_NOSIGNAL));

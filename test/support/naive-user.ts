@@ -25,7 +25,7 @@ interface Region {
   invalidatable: boolean;
 }
 
-/** What a consumer posts to the send queue. */
+/** A consumer's post to the send queue. */
 interface Job {
   readonly message: Partial<OutboundMessage> & { readonly kind: OutboundKind };
   readonly payload?: Uint8Array;
@@ -74,7 +74,7 @@ export class NaiveUser implements WireUser {
   #outstanding = 0;
   #sourceBytes = 0;
 
-  // What a consumer does
+  // Actions of a consumer
 
   register(stag: number, size: number, base: bigint | number = 0, change: Partial<Region> = {}) {
     const region: Region = {

@@ -476,7 +476,7 @@ class RigChannel implements CommandChannel {
 export class NativeRig {
   readonly device = new FakeDevice();
   readonly channel = new FakeEventChannel();
-  /** What the host noted. */
+  /** Notes of the host. */
   readonly notes: string[] = [];
   readonly host: RnicHost;
   readonly native: BridgedHost;

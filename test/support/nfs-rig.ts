@@ -26,7 +26,7 @@ import type { RpcService } from '#verbs-api/rpcrdma/rpc-service';
 /** User 0 of some host. */
 export const SUPERUSER: Credential = sysCredential(0);
 
-/** The ways in which servers reach files, each with what it is called. */
+/** The ways in which servers reach files, with their names. */
 export const WAYS = [
   ['at once', DIRECT_CALLS],
   ['on threads', THREAD_CALLS],
@@ -173,7 +173,7 @@ export class NfsRig {
   }
 }
 
-/** What was written, with all bulk items in the stream. */
+/** The written bytes, with all bulk items in the stream. */
 export function flat(writer: XdrWriter): Uint8Array {
   const payload = writer.payload();
   const bytes = new Uint8Array(payload.lengthBytes);

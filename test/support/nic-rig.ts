@@ -1,5 +1,5 @@
 /**
- * One device with what a test needs on it: PD, registered memory, CQ, SRQ, QP and a stream that
+ * One device with the objects of a test: PD, registered memory, CQ, SRQ, QP and a stream that
  * is a script. The rings are written by hand here, byte by byte, so a test can also play a
  * misbehaving client.
  */

@@ -1,7 +1,7 @@
 /**
  * How long a test waits for an event: the timeouts of all suites.
  *
- * A wait ends with its event. The timeout only catches what hangs, so it is many times what an idle
+ * A wait ends with its event. The timeout only catches hangs, so it is many times what an idle
  * machine needs, and grows with the load: no test fails because the machine is busy.
  */
 import { readFileSync } from 'node:fs';
@@ -56,7 +56,7 @@ type Found<T> = Exclude<T, undefined | null | false | 0 | ''>;
 
 /**
  * Calls `look` until it returns something, and returns that; throws when the timeout expires. `what`
- * completes "waited in vain for", and may add what was seen instead.
+ * completes "waited in vain for", and may add the observed state.
  */
 export async function until<T>(
   what: string | (() => string),
@@ -75,7 +75,7 @@ export async function until<T>(
 }
 
 /**
- * Waits for a time in which nothing may happen. No event shows that nothing comes, so this is a time;
+ * Waits for a time in which nothing may happen. No event shows an absence, so this is a time;
  * load can only make it miss a fault, never cause one.
  */
 export async function quiet(milliseconds: number): Promise<void> {

@@ -53,7 +53,7 @@ export const PEER: AddressVector = {
   port: 1,
 };
 
-/** What is no attribute that a mask names. */
+/** Fields that are no attribute of a mask. */
 type Unnamed = 'mask' | 'state' | 'curState' | 'resolvedMtu';
 
 /** Every attribute, with a value that is taken. */

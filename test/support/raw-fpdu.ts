@@ -4,7 +4,7 @@
  */
 import { bytesOf, concat, hexOf } from './hex.ts';
 
-/** What the two startup frames agreed on for one direction. */
+/** The negotiated options of one direction. */
 export interface Framing {
   readonly markers: boolean;
   readonly crc: boolean;

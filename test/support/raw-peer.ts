@@ -8,7 +8,7 @@ export class RawPeer {
   readonly #socket: Socket;
   readonly #received: Uint8Array[] = [];
   receivedBytes = 0;
-  /** The other side's FIN came. */
+  /** The other side's FIN was received. */
   ended = false;
   /** errno name of the error that ended it. */
   errorCode: string | undefined;

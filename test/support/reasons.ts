@@ -2,7 +2,7 @@
 import { ERRNO, type ErrnoCode } from '#contract/verbs/errors';
 import type { KernelReply } from '#daemon/ipc/kernel/kernel-file';
 
-/** Words that a sentence has at least: what was refused, and why. */
+/** Minimum of words in a sentence: what was refused, and why. */
 const WORDS_MIN = 3;
 
 /** Throws for a refusal whose sentence says no more than its code. */

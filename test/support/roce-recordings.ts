@@ -87,7 +87,7 @@ export function packetsOfRecording(name: string): RecordedPacket[] {
   });
 }
 
-/** What one queue pair asked of another, and what it answered, each in the recorded order. */
+/** Requests of one queue pair to another, and the responses, in the recorded order. */
 export interface RecordedFlow {
   readonly service: number;
   readonly requests: readonly RecordedPacket[];

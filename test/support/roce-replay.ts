@@ -29,7 +29,7 @@ const ACK_REQUEST = 0x80;
 /** More than any recording has. */
 const PLENTY = 1000;
 
-/** What the recorded programs had agreed on, where the packets do not tell. */
+/** Parameters of the recorded programs that the packets do not show. */
 export interface ReplayOptions {
   /** Bytes of every posted receive. */
   readonly receiveBytes?: number;
@@ -39,7 +39,7 @@ export interface ReplayOptions {
   readonly unknownKey?: number;
 }
 
-/** Ours beside what was recorded, as hexadecimal text. */
+/** Our bytes and the recorded ones, as hexadecimal text. */
 interface Replayed {
   readonly ours: readonly string[];
   readonly recorded: readonly string[];
@@ -62,7 +62,7 @@ function payloadOf({ bytes, packet }: RecordedPacket): Uint8Array {
   return bytes.subarray(packet.payloadStart, packet.payloadStart + packet.payloadLength);
 }
 
-/** Memory that is what the recording says it was; the rest of it does not exist. */
+/** Memory with the recorded contents; the rest of it does not exist. */
 class RecordedMemory {
   readonly #bytes = new Map<number, number>();
 
@@ -158,7 +158,7 @@ function wide(hi: number, lo: number): bigint {
   return (BigInt(hi) << 32n) | BigInt(lo);
 }
 
-/** What the recorded answers say of the memory before `request` was carried out. */
+/** The memory before `request`, from the recorded answers. */
 function learnMemory(
   memory: RecordedMemory,
   { packet }: RecordedPacket,
@@ -194,7 +194,7 @@ function withoutSecondNaks(answers: readonly RecordedPacket[]): RecordedPacket[]
   });
 }
 
-/** Has our responder answer the requests of a flow. It answers each before the next one comes. */
+/** Has our responder answer the requests of a flow. It answers each before the next one arrives. */
 export function replayResponder(flow: RecordedFlow, options: ReplayOptions = {}): Replayed {
   const { requests } = flow;
   const answers = withoutSecondNaks(flow.answers);
@@ -324,7 +324,7 @@ const TYPES: ReadonlyMap<number, QPType> = new Map([
   [Service.ud, QPType.ud],
 ]);
 
-/** A replayed requester: what it sent, and how its work ended. */
+/** A replayed requester: its packets, and the status of its work. */
 interface ReplayedRequests extends Replayed {
   /** Work requests that the packets stand for, and how many of them completed. */
   readonly posted: number;

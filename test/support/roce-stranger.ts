@@ -1,4 +1,4 @@
-/** A host that no device has a connection to, and what it sends to one: datagrams and messages. */
+/** A host without a connection, which sends datagrams and messages to a device. */
 import { createSocket } from 'node:dgram';
 import { gidBytes } from '#daemon/host/host-addresses';
 import type { RoceCounters } from '#daemon/host/roce/roce-counters';

@@ -10,7 +10,7 @@ import { RpcService, type ServerCall } from '#verbs-api/rpcrdma/rpc-service';
 import { DaemonRig } from './daemon-rig.ts';
 import { BULK_MAX_BYTES, ECHO, pattern, sumOf } from './echo-program.ts';
 
-/** A provider and what it needs. */
+/** A provider and its resources. */
 export interface World {
   readonly provider: Provider;
   close(): Promise<void>;
@@ -76,7 +76,7 @@ export interface RawMessage extends ParsedMessage {
 
 const SIZES = { receives: 64, inlineBytes: 4096, sendDepth: 64 };
 
-/** One end of a connection that sends what a test passes and keeps what it receives. */
+/** One end of a connection that sends a test's bytes and keeps received ones. */
 export class RawPeer {
   readonly channel: RdmaChannel;
   /** Why the connection ended; undefined while it is open. */

@@ -24,7 +24,7 @@ import { emitPayload, type Payload, XdrWriter } from '#verbs-api/rpcrdma/core/xd
 /** The thresholds that hold without private data. */
 export const THRESHOLDS: InlineThresholds = { callBytes: 1024, replyBytes: 1024 };
 
-/** A Send's bytes, in a buffer that shows what was not written. */
+/** A Send's bytes, in a buffer that shows bytes never written. */
 export function messageBytes(header: TransportHeader, payload: Payload = NOTHING): Uint8Array {
   const bytes = new Uint8Array(messageSizeBytes(header, payload)).fill(0xa5);
   emitMessage(new XdrWriter(), header, payload, bytes);

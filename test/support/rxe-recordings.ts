@@ -1,7 +1,7 @@
 /** Commands of programs on the kernel's rxe, as recorded: see the files' sources. */
 import { readVectors } from './vectors.ts';
 
-/** What a program wrote and what the kernel stored, as hexadecimal text. */
+/** A program's bytes and the kernel's response, as hexadecimal text. */
 export interface Recording {
   readonly command: string;
   readonly program: string;

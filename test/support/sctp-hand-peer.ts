@@ -45,7 +45,7 @@ export class HandPeer {
     return `${received?.payloadProtocol} ${hexOf(received?.bytes ?? new Uint8Array(0))}`;
   }
 
-  /** Nothing more has come, and nothing comes for a while. */
+  /** Checks that nothing more has arrived, or arrives for a while. */
   async silence(): Promise<void> {
     await quiet(SILENCE_MS);
     expect(this.#messages.length).toBe(this.#read);

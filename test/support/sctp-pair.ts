@@ -31,7 +31,7 @@ interface ReceivedMessage {
   readonly bytes: Uint8Array;
 }
 
-/** Keeps what an association tells. */
+/** Keeps the events of an association. */
 export class AssociationRecorder implements AssociationUser {
   readonly messages: ReceivedMessage[] = [];
   /** Everything else, in its order. */
@@ -71,7 +71,7 @@ export class AssociationRecorder implements AssociationUser {
   }
 }
 
-/** One end, and what it was told. */
+/** One end and its events. */
 export interface RecordedEnd {
   readonly association: Association;
   readonly user: AssociationRecorder;
@@ -161,7 +161,7 @@ type Fate = () => { readonly copies: number; readonly late: boolean };
 export class BadNetwork {
   lost = 0;
   late = 0;
-  /** Datagrams that go before one that passes, to where it goes. */
+  /** Datagrams to insert before one that passes, to the same target. */
   forge: (bytes: Uint8Array) => readonly Uint8Array[] = () => [];
   readonly #socket: Socket;
   readonly #fate: Fate;

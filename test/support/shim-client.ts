@@ -1,4 +1,4 @@
-/** A connection as the preload shim makes it, driven frame by frame; descriptors come with bytes. */
+/** A connection as the preload shim makes it, driven frame by frame; descriptors arrive with bytes. */
 import {
   emitHello,
   FRAME_HEADER_BYTES,
@@ -24,7 +24,7 @@ interface ReceivedReply {
   readonly descriptor: number | undefined;
 }
 
-/** What a request says. */
+/** The fields of a request. */
 interface RequestFields {
   readonly payload?: Uint8Array;
   readonly argument?: number;

@@ -41,7 +41,7 @@ export function streamOf(
   return new Stream(options, new MpaLayer(options, { pool: dirtyPool(), crc32c, ...environment }));
 }
 
-/** Cuts what one write carries; by default it arrives whole. */
+/** Cuts the bytes of one write; by default they arrive whole. */
 export type Splitter = (bytes: Uint8Array) => readonly Uint8Array[];
 
 /** One end of a pair. */
@@ -90,7 +90,7 @@ class End {
   }
 }
 
-/** What a pair is made with. */
+/** Options of a pair. */
 interface PairOptions {
   readonly initiator?: Partial<StreamOptions>;
   readonly responder?: Partial<StreamOptions>;
@@ -258,7 +258,7 @@ export class LiteralPeer {
     return this;
   }
 
-  /** The ULPDUs that came since the last call, in hexadecimal. */
+  /** The ULPDUs received since the last call, in hexadecimal. */
   take(): string[] {
     const ulpdus = this.#sink.hex.slice(this.#taken);
     this.#taken = this.#sink.ulpdus.length;

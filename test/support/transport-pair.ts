@@ -19,7 +19,7 @@ import { TransportUser } from './transport-user.ts';
 
 const GRH = Uint8Array.from({ length: 40 }, (_, index) => 0xa0 + index);
 
-/** One side: a wire, its queue pair, and what it sends. */
+/** One side: a wire, its queue pair, and its packets. */
 export class TransportSide {
   readonly user: TransportUser;
   readonly wire: PacketWire;
@@ -39,7 +39,7 @@ export class TransportSide {
     const polled = this.wire.pollPacket(this.#buffer, 1, now);
     const whole = this.wire.endPolling();
     this.failure ??= this.wire.pollFailure();
-    // As a host: what was taken back is polled again.
+    // As a host does: a packet that was taken back is polled again.
     if (!whole && polled > 0) return this.poll(now);
     if (polled === 0) return undefined;
     const bytes = this.#buffer.slice(1, 1 + polled);

@@ -67,7 +67,7 @@ export class TransportUser implements DeferringUser {
   ord = 8;
   /** Asked before payload is ready; false delays it until the next pump. */
   ready: () => boolean = () => true;
-  /** Data that came is not in memory yet. */
+  /** Received data is not in memory yet. */
   placing = false;
   /** Called at each completion. */
   onDone: (done: Done) => void = () => undefined;
@@ -255,7 +255,7 @@ export class TransportUser implements DeferringUser {
 
   completeReceive(message: InboundMessage): Fault {
     rule(this.#receive !== undefined, 'a message has its receive');
-    // Without payload, nothing was placed over what a dropped message left in the receive.
+    // Without payload, leftovers of a dropped message stay in the receive.
     if (message.written || message.lengthBytes === 0) this.#received = 0;
     rule(message.written || message.lengthBytes === this.#received, 'lengths agree');
     const bytes = this.#receive.slice(0, this.#received);

@@ -9,14 +9,14 @@ const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 const BASE = 'a51a395b2f3fc7c201ccb9e71b86c9d4fa1de4eb';
 const SUBJECT_MAX = 60;
 
-/** One area or several, a verb, and what it is about. */
+/** One area or several, a verb, and its object. */
 const FORM = /^[a-z0-9][\w./-]*(?:, [a-z0-9][\w./-]*)*: ([a-z][a-z-]*) \S.*[^.]$/;
 const RELEASE = /^release: \d+\.\d+\.\d+$/;
 /** First words that are no imperative: other forms of a verb, articles, pronouns and the like. */
 const NO_IMPERATIVE =
   /(?<!e|^emb|^sh|^w)ed$|(?<!^br|^cl|^fl|^p|^r|^spr|^str|^sw)ing$|(?<!s|cu|i)s$|^(?:an?|the|all|each|every|no|not|some|that|this|what|when|it|more|less|new)$/;
 
-/** What is wrong with a subject; undefined for a good one. */
+/** The mistake in a subject; undefined for a good one. */
 function mistakeIn(subject: string): string | undefined {
   if (RELEASE.test(subject)) return undefined;
   if (subject.length > SUBJECT_MAX) return `${subject.length} characters, not ${SUBJECT_MAX}`;

@@ -1,8 +1,8 @@
-/** An export is a promise to other files; one that no file takes up only hides what may change. */
+/** An export is a promise to other files; one without an importer only hides what may change. */
 import { describe, expect, it } from 'vitest';
 import { exportsOf, importsOf, readSource, readSources } from './source-graph.ts';
 
-/** The files in package.json's "exports": what they export is for programs outside. */
+/** The files in package.json's "exports": their exports are for programs outside. */
 function publicEntries(): string[] {
   const manifest: unknown = JSON.parse(readSource('package.json'));
   const { exports } = manifest as { exports: Record<string, { default: string } | string> };

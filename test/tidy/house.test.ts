@@ -20,7 +20,7 @@ const seededEdge = [
   'daemon/ipc/objects/daemon-memory.ts',
   // Looks at a real process now and then.
   'daemon/ipc/objects/slow-memory.ts',
-  // Remembers for minutes what a real process did.
+  // Remembers a real process for minutes.
   'daemon/ipc/objects/stalled-programs.ts',
   // Times the implementations of a checksum, which all give the same result.
   'daemon/host/crc-engine.ts',
@@ -69,7 +69,7 @@ describe('the house', () => {
     expect(long).toEqual([]);
   });
 
-  /** What the sources of `folder` import from elsewhere, as `file: target`. */
+  /** Imports from outside of `folder` in its sources, as `file: target`. */
   const importedBy = (folder: string): string[] => {
     const inside = sources.filter((file) => file.startsWith(folder));
     const edges = inside.flatMap((file) =>

@@ -1,4 +1,4 @@
-/** Words that mark a text as translated, with what to write instead. They hold for every comment, string and document. */
+/** Words that mark comments, strings and documents as translated, and what to write instead. */
 import { describe, expect, it } from 'vitest';
 import { files, readSource } from './source-graph.ts';
 
@@ -20,7 +20,7 @@ const DATA = /\.(?:pcap|png|svg|jsonl)$/;
 /** This file quotes the words. */
 const SELF = 'test/tidy/language.test.ts';
 
-/** What is left behind, lags, or stands behind a wall is behind it. */
+/** "Behind" is right for leftovers, for a lag, and for a proxy or wall. */
 const AFTER =
   /(?<!['"]|\b(?:leav|left|fall|fell|lag|far|furthest|queued)[^.;]{0,60} )\bbehind\b(?!['"-])(?! (?:(?:a|an|the|\w+[’']s) )*(?:NAT|QEMU|proxy|firewall|veth|userfaultfd|back)\b)/gi;
 

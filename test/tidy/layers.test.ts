@@ -18,7 +18,7 @@ const LAYERS: readonly Layer[] = [
   { of: ['verbs-api/'], may: ['verbs-api/', 'native-bridge/', 'daemon/base/', 'daemon/contract/'] },
 ];
 
-/** Folders that only these import: nothing of the product lies above them. */
+/** Folders that only these import: no product code lies above them. */
 const TOP: Readonly<Record<string, readonly string[]>> = {
   'daemon/cli/': ['daemon/cli/'],
   'daemon/bench/': ['daemon/bench/', 'daemon/cli/'],

@@ -27,7 +27,7 @@ const FOLDERS = [
   'verbs-api/rpcrdma/core',
   'verbs-api/nfs/tcp',
 ];
-/** Times in these folders that no peer decides, each with what they are. */
+/** Times in these folders that no peer decides, with their meaning. */
 const OWN: Readonly<Record<string, string>> = {
   'daemon/roce/cm/cm-times.ts: UNIT_MICROS': 'a unit',
   'daemon/roce/wire/syndrome.ts: TIMEOUT_UNIT_MICROS': 'a unit',
@@ -82,7 +82,7 @@ function rows(): readonly Row[] {
   );
 }
 
-/** What the source says that a constant, or a field of defaults, is; in seconds. */
+/** The value of a constant, or of a field of defaults, in the source; in seconds. */
 function secondsOf(name: string, source: string): number {
   const declared =
     source.match(new RegExp(`\\bconst ${name}(?:: [^=\\n]+)? = ([^;]+);`))?.[1] ??

@@ -1,6 +1,6 @@
 /**
- * Every refusal has a sentence of its own: a reader who searches the sources for one finds one cause.
- * Sentences are string literals at the place that refuses; what is computed is in `${…}`.
+ * Every refusal has a unique sentence: a reader who searches the sources for one finds one cause.
+ * Sentences are string literals at the place that refuses; computed parts are in `${…}`.
  */
 import { describe, expect, it } from 'vitest';
 import { readSources } from './source-graph.ts';
@@ -27,7 +27,7 @@ const WORDS = new RegExp(String.raw`\b(?:${ALONE})\(\s*(${LITERAL})`, 'gs');
 
 interface Sentence {
   readonly place: string;
-  /** As the source has it, with what is computed as `…`. */
+  /** As in the source, with computed parts as `…`. */
   readonly template: string;
 }
 

@@ -4,7 +4,7 @@ import { Rig } from '#daemon/bench/rig';
 import { type WatchedProcess, watchedDaemons } from './growth-series.ts';
 import type { GrowthMethods, GrowthTarget } from './growth-worker.ts';
 
-/** What the clients of both sides are made with. */
+/** Options of the clients on both sides. */
 interface PairOptions {
   readonly regionBytes: number;
   /** Connections that each client will have at most. */

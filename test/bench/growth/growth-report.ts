@@ -1,4 +1,4 @@
-/** What a growth run gives, as tables, and as a chart. */
+/** The results of a growth run, as tables and as a chart. */
 import type { MachineFacts } from '#daemon/bench/machine';
 import { readable } from '#daemon/bench/statistics';
 import { tableLines } from '#daemon/console/output';
@@ -12,7 +12,7 @@ export interface SkippedStep {
   readonly why: string;
 }
 
-/** What came out of one series. */
+/** The results of one series. */
 export interface SeriesResult {
   readonly name: string;
   readonly title: string;

@@ -1,4 +1,4 @@
-/** Runs series step by step, within a time and within what the machine has. */
+/** Runs series step by step, within a time limit and the machine's resources. */
 import { loadavg } from 'node:os';
 import { machineFacts } from '#daemon/bench/machine';
 import { failureText, untilAborted, usageFailure } from '#daemon/console/failure';
@@ -50,7 +50,7 @@ export async function runGrowth(
   return { format: 1, emulated: true, date, ...machineFacts(), loadBefore, minutes, series };
 }
 
-/** What a series is run with. */
+/** Options of a series. */
 interface SeriesRun {
   readonly deadline: number;
   readonly output: Output;
@@ -58,7 +58,7 @@ interface SeriesRun {
   readonly now: Clock;
 }
 
-/** Runs one series as far as it goes. Rejects only when `signal` fires. */
+/** Runs one series up to its limits. Rejects only when `signal` fires. */
 export async function runSeries(
   series: GrowthSeries,
   { deadline, output, signal, now }: SeriesRun,
@@ -98,7 +98,7 @@ export async function runSeries(
     if (signal.aborted) throw error;
     skipFrom(0, `The series could not begin: ${failureText(error)}`);
   } finally {
-    // What is still being started has to end, too.
+    // Parts still being started have to end, too.
     const open = await opening.catch(() => undefined);
     await open?.close();
   }

@@ -25,16 +25,16 @@ export interface GrowthTarget {
   readonly rkey: number;
 }
 
-/** What a client is made with. */
+/** Options of a client. */
 interface ClientOptions {
   readonly socketPath: string;
-  /** Bytes that writes come from and go to. */
+  /** Source and target of writes. */
   readonly regionBytes: number;
   /** Connections that a client will have. */
   readonly connections: number;
 }
 
-/** A connection, and what is left of its load. */
+/** A connection and its remaining load. */
 interface Connection {
   readonly qp: QP;
   readonly target: GrowthTarget;

@@ -1,15 +1,15 @@
-/** Says before a step that the machine cannot take it, from what the steps before it took. */
+/** Predicts from earlier steps whether the machine can run the next one. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { readable } from '#daemon/bench/statistics';
 import type { WatchedProcess } from './growth-series.ts';
 
-/** Of the memory that is available: the rest is for others, and for what was not foreseen. */
+/** Share of the available memory; the rest is a reserve for other processes and surprises. */
 const MEMORY_SHARE = 0.5;
 /** A process needs some descriptors for itself. */
 const FILES_RESERVE = 64;
 const MIB = 1 << 20;
 
-/** What a process uses, and may use. */
+/** Usage and limits of a process. */
 interface Usage {
   readonly name: string;
   readonly files: number;

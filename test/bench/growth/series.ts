@@ -154,7 +154,7 @@ async function sizeStep(pair: GrowthPair, sizeBytes: number): Promise<Figures> {
   return { rate, raw, ratio: rate / raw, messages: sent / seconds, memory };
 }
 
-/** A series whose `grow` makes what is there more; what it holds is measured idle, then active. */
+/** A series whose `grow` adds objects, measured idle, then active. */
 function growing(
   pair: GrowthPair,
   grow: (from: number, to: number) => Promise<Figures>,

@@ -5,7 +5,8 @@
  *
  * usage: post-poll ADDRESS PORT WARM-UPS BATCHES
  *
- * The peer's private data tells where to write: address (8 bytes) and rkey (4), big-endian. Prints the median of a batch in nanoseconds, and how many batches were counted.
+ * The peer's private data has the target: address (8 bytes) and rkey (4), big-endian. Prints the
+ * median of a batch in nanoseconds, and how many batches were counted.
  */
 #include <arpa/inet.h>
 #include <endian.h>
@@ -39,7 +40,7 @@ static int64_t now_ns(void)
 	return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
-/* Where to write, as the peer told. */
+/* The target, from the peer. */
 static uint64_t remote_address;
 static uint32_t remote_key;
 
@@ -88,7 +89,7 @@ static struct rdma_cm_id *resolve(const char *address, const char *port)
 	return id;
 }
 
-/* Posts and polls one batch: nanoseconds of the two calls, or -1 for one that came in parts. */
+/* Posts and polls one batch: nanoseconds of the two calls, or -1 if its completions arrived in parts. */
 static int64_t one_batch(struct ibv_qp *qp, struct ibv_cq *cq, struct ibv_send_wr *first)
 {
 	const struct timespec pause = { .tv_nsec = PAUSE_NS };

@@ -131,7 +131,7 @@ class Hostile implements Knowledge {
     return this.#command(name);
   }
 
-  /** Ends the client as if killed; nothing of it may be left. */
+  /** Ends the client as if killed; it must leak nothing. */
   close(): void {
     this.context.close();
     const { objects, sharedBytes, pinnedBytes } = this.context.usage();

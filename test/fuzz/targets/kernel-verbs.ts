@@ -283,7 +283,7 @@ export class VerbsState implements FuzzState {
   }
 }
 
-/** A part of the file of rings, if it is there: the kernel refuses what the file does not have. */
+/** A part of the file of rings, if it exists: the kernel refuses offsets past the file. */
 function mapped(descriptor: number, offset: number, bytes: number): SharedMemory | undefined {
   if (offset % 4096 !== 0) return undefined;
   try {

@@ -65,7 +65,7 @@ export const rocePacket: FuzzTarget = {
   },
   open() {
     const corpus = corpusOf();
-    // Reused, as in a receiver: what one input leaves behind must not show in the next.
+    // Reused, as in a receiver: leftovers of one input must not affect the next.
     const datagram = makeDatagram();
     const packet = makePacket();
     const again = makePacket();

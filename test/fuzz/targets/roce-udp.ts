@@ -32,7 +32,7 @@ import { scribble } from '../mutate.ts';
 import { claim, type FuzzState, type FuzzTarget, type Outcome, patch } from '../target.ts';
 
 const [OWN, THEIRS, STRANGE] = [ownAddress(20), ownAddress(21), ownAddress(22)];
-/** The middle part is registered; the others show what is written beside it. */
+/** The middle part is registered; the others catch writes beside it. */
 const REGION_BYTES = 0x4000;
 const GUARD = 0x5a;
 /** Datagrams of one input, and bytes of one: more than any packet has. */
@@ -45,7 +45,7 @@ const PEER_QPN = 0x77;
 const TURNS_MAX = 20_000;
 const TYPES = [QPType.rc, QPType.uc, QPType.ud] as const;
 
-/** What a datagram that was sent must count as. */
+/** The expected counter of a sent datagram. */
 interface Expectation {
   sent: number;
   /** Those whose ICRC is right. */

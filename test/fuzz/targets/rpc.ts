@@ -255,7 +255,7 @@ function respond(input: Uint8Array, readListReplies: boolean): Outcome {
     try {
       rig.reply(running);
     } catch (error) {
-      // The rig's memory lacks what the message's chunks name.
+      // The rig's memory lacks the message's chunks.
       if (!(error instanceof Error) || !/^(?:no region|outside)/.test(error.message)) throw error;
       return 'no memory';
     }

@@ -226,7 +226,7 @@ function isKnown(bytes: Uint8Array, start: number, length: number): boolean {
   return lengthAlike.some((one) => Buffer.compare(one, seen) === 0);
 }
 
-/** FPDU streams of every kind: only what was sent is delivered. */
+/** FPDU streams of every kind: only sent bytes are delivered. */
 export const wireFpdu: FuzzTarget = {
   name: 'wire-fpdu',
   about: 'FPDU streams, with and without markers and CRCs, in any pieces',

@@ -1,5 +1,5 @@
 /**
- * What the recordings of this folder hold, as data: `NAME.json` belongs to `NAME.pcap`.
+ * The contents of this folder's recordings, as data: `NAME.json` belongs to `NAME.pcap`.
  *
  * The README of this folder describes where the recordings come from and how the expectations were
  * made; none was printed by the code under test.
@@ -36,7 +36,7 @@ export interface ExpectedDirection {
 
 export interface ExpectedConnection {
   readonly ports: readonly [number, number];
-  /** Which side's first FPDU came first. */
+  /** The side whose first FPDU is earlier. */
   readonly firstFpdu: 'initiator' | 'responder' | 'none';
   readonly initiator: ExpectedDirection;
   readonly responder: ExpectedDirection;

@@ -1,7 +1,7 @@
 /**
  * Reads the TCP connections out of a recording: pcap and pcapng, Ethernet, IPv4 and IPv6.
  *
- * Each direction is put together by sequence number: segments that came late, twice or in part
+ * Each direction is put together by sequence number: segments that arrived late, twice or in part
  * leave the bytes as the receiver saw them. A recording that lacks some is an error, since what
  * the tests want is the whole conversation.
  */

@@ -70,7 +70,7 @@ function packetOf(stream: TcpStream, offset: number): number {
   return found?.packet ?? Number.POSITIVE_INFINITY;
 }
 
-/** Takes all that comes, and sends what the recorded side sent, a segment for each `due`. */
+/** Takes all input, and sends the recorded side's bytes, a segment for each `due`. */
 class Script implements WireUser {
   /** The segment that may be framed next; undefined when it was. */
   due: CutFpdu | undefined = undefined;
@@ -258,7 +258,7 @@ class Reemission {
     this.#drain();
   }
 
-  /** Frames the recorded segments up to `count`, as far as the stream may send. */
+  /** Frames the recorded segments up to `count` that the stream may send. */
   frame(count: number): void {
     for (;;) {
       const framed = this.fpdus().length;

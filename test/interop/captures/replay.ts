@@ -34,7 +34,7 @@ import { parseTerminate } from '#daemon/iwarp/wire/terminate';
 import { Fault, type WireUser } from '#daemon/rnic/wire-port';
 import type { ExpectedDirection, ExpectedStartup } from './expectation.ts';
 
-/** Words of the expectations for opcodes 0 to 7, which is all that siw knows. */
+/** Words of the expectations for opcodes 0 to 7, the only ones of siw. */
 const OPCODE_WORDS = [
   'Write',
   'ReadRequest',
@@ -46,7 +46,7 @@ const OPCODE_WORDS = [
   'Terminate',
 ];
 
-/** What a replay has seen. */
+/** Observations of a replay. */
 export interface Replayed {
   /** A line for each FPDU that the receiver found valid. */
   readonly fpdus: string[];
@@ -56,7 +56,7 @@ export interface Replayed {
   readonly error: ProtocolError | undefined;
   /** Our names of the quirks met. */
   readonly quirks: ReadonlySet<string>;
-  /** The peer's Terminate, if one came. */
+  /** The peer's Terminate, if any. */
   readonly terminate: RDMAPReceiver['terminate'];
   /** True when the bytes ended within an FPDU. */
   readonly midFpdu: boolean;
@@ -241,7 +241,7 @@ class Replay implements UlpduSink {
   #sent = new Uint8Array(0);
   #fpduReceiver: FpduReceiver | undefined;
 
-  /** `own` is what the side that receives these bytes said and sent in the recording. */
+  /** `own` is the recorded output of the side that receives these bytes. */
   constructor(role: 'initiator' | 'responder', own: ExpectedDirection) {
     this.#own = own.startup;
     this.#startup = new Startup(optionsLike(own.startup));
@@ -320,7 +320,7 @@ class Replay implements UlpduSink {
 
 /**
  * Replays what one side sent into the other, `role`, which sent `own`. `pieceBytes` are the
- * lengths of the pieces that the bytes come in, repeated as needed.
+ * lengths of the pieces in which the bytes arrive, repeated as needed.
  */
 export function replay(
   bytes: Uint8Array,

@@ -33,7 +33,7 @@ export interface RpcRecording {
   readonly clientPrivateData: Uint8Array;
   readonly serverPrivateData: Uint8Array;
   readonly exchanges: readonly RecordedExchange[];
-  /** The client's memory that a segment names, as far as the recording shows it. */
+  /** The client's memory that a segment names, if the recording shows it. */
   memory(segment: Segment): Uint8Array;
 }
 

@@ -19,14 +19,14 @@ const execute = promisify(execFile);
 const DEBOOTSTRAP_TIMEOUT_MS = 180_000;
 const TAR_TIMEOUT_MS = 60_000;
 
-/** What is in it beyond Debian's essential packages. */
+/** Packages beyond Debian's essential ones. */
 const INCLUDED = ['ca-certificates', 'libstdc++6'];
 
-/** What a container's root file system may hold of this machine, by the names there. */
+/** Files of this machine in a container's root file system, by their names there. */
 interface RegistryAccess {
   /** Certificates that this machine trusts. */
   readonly certificates: string;
-  /** npm's settings, as far as they say where the registry is. */
+  /** npm's settings of the registry. */
   readonly npmrc: string;
 }
 

@@ -60,7 +60,7 @@ export function composeSuite(given: () => Podman): void {
       const [nodeA = '', nodeB = ''] = ['node-a', 'node-b'].map((part) =>
         names.find((name) => name.includes(part)),
       );
-      // What the daemons saw of each other: every write left one and came to the other.
+      // Counters of both daemons: every write left one and reached the other.
       const [server, client] = await Promise.all([nodeA, nodeB].map((n) => statusOf(given(), n)));
       expect(counter(client, 'out_writes')).toBeGreaterThanOrEqual(2000);
       expect(counter(server, 'in_writes')).toBeGreaterThanOrEqual(2000);

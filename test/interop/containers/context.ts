@@ -1,10 +1,10 @@
-/** What of the checkout goes into an image. */
+/** The files of the checkout that go into an image. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { repositoryRoot } from '../prerequisites.ts';
 import type { World } from './world.ts';
 
-/** Copies what .dockerignore leaves of the checkout into `folder`, which is made if need be. */
+/** Copies the checkout without files of .dockerignore into `folder`, which is made if missing. */
 export async function copyContext(world: World, folder: string): Promise<void> {
   const root = repositoryRoot();
   const ignored = readFileSync(join(root, '.dockerignore'), 'utf8').split('\n');

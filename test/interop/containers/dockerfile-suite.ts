@@ -13,7 +13,7 @@ const STAGE_TIMEOUT_MS = 400_000;
 const STEP_TIMEOUT_MS = 300_000;
 const stages = readStages(join(repositoryRoot(), 'docker/Dockerfile'));
 
-/** Declares the tests: one for each stage, and one that uses what the last one made. */
+/** Declares the tests: one for each stage, and one that uses the result of the last one. */
 export function dockerfileSuite(): void {
   let world: World | undefined;
   const roots = new Map<string, string>();

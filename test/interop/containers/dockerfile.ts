@@ -56,7 +56,7 @@ interface StageRunner {
   shell(command: string, directory: string): Promise<void>;
 }
 
-/** Does what a stage says; returns how many RUN steps there were. */
+/** Executes a stage; returns its number of RUN steps. */
 export async function runStage(stage: Stage, runner: StageRunner): Promise<number> {
   let directory = '/';
   let runs = 0;

@@ -11,7 +11,7 @@ import { becomesReady, eventually, tierInUse } from './status.ts';
 /** Of the image's own layers, without its base. */
 const OWN_SIZE_MAX_BYTES = 60 << 20;
 const ISOLATED = ['--network', 'none'];
-/** What a program may at most be denied. */
+/** The strictest limits of a program. */
 const STRICT = ['--cap-drop=all', '--security-opt=no-new-privileges'];
 const READ_ONLY = ['--read-only', '--read-only-tmpfs=false'];
 /** What README.md says a read-only root file system needs. */
@@ -211,7 +211,7 @@ export function imageSuite(given: () => Podman): void {
     });
 
     it('runs as another user that has a place for the socket', async () => {
-      // Of whom nothing is known but the number.
+      // A user of whom only the number is known.
       const other = ['--user=20002:20002', '--passwd=false'];
       const refused = await run(['start'], other);
       expect(refused.status).not.toBe(0);

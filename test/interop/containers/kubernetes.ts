@@ -130,7 +130,7 @@ const manifest = z.discriminatedUnion('kind', [
 
 /** A manifest of a Pod or a DaemonSet. */
 type Manifest = z.infer<typeof manifest>;
-/** What a pod consists of. */
+/** The parts of a pod. */
 export type PodSpec = z.infer<typeof podSpec>;
 /** A container of a pod, before or beside the others. */
 export type PodContainer = NonNullable<PodSpec['initContainers']>[number];

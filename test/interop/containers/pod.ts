@@ -10,7 +10,7 @@ const PERIOD_SECONDS = 10;
 const FAILURES_MAX = 3;
 const PROBE_TIMEOUT_SECONDS = 1;
 
-/** What a test changes of what a manifest says. */
+/** A test's changes to a manifest. */
 interface PodChanges {
   /** More flags for podman, by the container's name. */
   readonly flags?: Readonly<Record<string, readonly string[]>>;
@@ -39,7 +39,7 @@ export class RunningPod {
   /** Starts all containers in their order, each when the one before is done or ready. */
   async start(): Promise<void> {
     await this.#makeVolumes();
-    // What a pod's containers share is held by a container that does nothing but collect processes.
+    // A container that only reaps processes holds the namespaces of a pod's containers.
     const network = this.#spec.hostNetwork === true ? 'host' : 'none';
     await this.#podman.start(IMAGE, this.container('pause'), {
       flags: ['--network', network, '--ipc', 'shareable', '--entrypoint', 'tini'],

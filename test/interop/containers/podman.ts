@@ -4,7 +4,7 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { CommandOptions, Outcome, World } from './world.ts';
 
-/** Of a container, what a test asks for. */
+/** Options of a container. */
 interface ContainerState {
   readonly running: boolean;
   readonly exitCode: number;

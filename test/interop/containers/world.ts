@@ -26,7 +26,7 @@ export interface Outcome {
   readonly stderr: string;
 }
 
-/** What a command may be given. */
+/** Options of a command. */
 export interface CommandOptions {
   /** Default: the world's own network, which reaches nothing outside. */
   readonly network?: 'machine' | 'world';
@@ -35,7 +35,7 @@ export interface CommandOptions {
   readonly input?: string;
 }
 
-/** A set of namespaces, and a folder that goes with them. */
+/** A set of namespaces, with a folder. */
 export class World {
   /** For files that live as long as the world. */
   readonly folder: string;
@@ -51,7 +51,7 @@ export class World {
     this.#environment = { ...process.env, LC_ALL: 'C.UTF-8' };
   }
 
-  /** Makes a world; throws with what the machine said where it may not. */
+  /** Makes a world; throws the machine's message if it is not permitted. */
   static async open(): Promise<World> {
     const folder = mkdtempSync(join(tmpdir(), `iwarpd-world-${process.pid}-`));
     const keeper = spawn('bash', [WORLD_SCRIPT, folder], {

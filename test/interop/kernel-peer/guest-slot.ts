@@ -15,12 +15,12 @@ const LOOK_INTERVAL_MS = 200;
 /** The right to run a guest; it is given back when it is closed, or its process ends. */
 export type GuestSlot = Pick<FileHandle, 'close'>;
 
-/** True if a guest may come before other processes: see `firstOnItsProcessor`. */
+/** True if a guest may have priority over other processes: see `firstOnItsProcessor`. */
 export function guestsComeFirst(): boolean {
   return process.geteuid?.() === 0;
 }
 
-/** Guests of this user that may run at once: one for each processor, or for two if they do not come first. */
+/** Guests of this user that may run at once: one for each processor, or for two if they have no priority. */
 export function guestsAtOnce(
   processors = availableParallelism(),
   first = guestsComeFirst(),

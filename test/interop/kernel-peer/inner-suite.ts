@@ -1,4 +1,4 @@
-/** Suites that run inside a guest, and what came of them on the host. */
+/** Suites that run inside a guest, and their results on the host. */
 import { existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -27,7 +27,7 @@ interface JsonReport {
   }[];
 }
 
-/** A run that hangs is given up, and says so, before the test that waits for it. */
+/** A run that hangs fails, with a message, before the test that waits for it. */
 const RUN_MS = 400_000;
 
 /** A compiled program of the tests, by its path below `test`, for the guest to run. */

@@ -33,7 +33,7 @@ export interface KernelPeerImage {
   readonly probes: string;
 }
 
-/** Modules to load in a guest, in this order, each after what it depends on. */
+/** Modules to load in a guest, in order of dependence. */
 const GUEST_MODULES = [
   'virtio_pci',
   'qemu_fw_cfg',
@@ -48,10 +48,10 @@ const GUEST_MODULES = [
   'rdma_ucm',
 ] as const;
 
-/** What a guest with NFS loads besides: both ends of NFSv3, and RPC-over-RDMA under them. */
+/** Further modules of a guest with NFS: both ends of NFSv3, and RPC-over-RDMA under them. */
 const NFS_MODULES = ['rpcrdma', 'nfsv3', 'nfsd'] as const;
 
-/** What a guest with rxe loads besides: a wire between two network namespaces, and its damage. */
+/** Further modules of a guest with rxe: a wire between two network namespaces, and its damage. */
 const RXE_MODULES = [
   'crc32_generic',
   'rdma_rxe',
@@ -61,7 +61,7 @@ const RXE_MODULES = [
   'cls_u32',
 ] as const;
 
-/** What a guest with SCTP loads besides: what signs its cookies, and loss on a wire. */
+/** Further modules of a guest with SCTP: what signs its cookies, and loss on a wire. */
 const SCTP_MODULES = [
   'hmac',
   'sha1_generic',
@@ -86,7 +86,7 @@ export function cacheDirectory(): string {
 
 const execute = promisify(execFile);
 
-/** Runs a program to its end and returns what it printed; throws with the end of it on failure. */
+/** Runs a program to its end and returns its output; on failure throws the end of it. */
 async function command(program: string, ...parameters: string[]): Promise<string> {
   try {
     const environment = { ...process.env, LC_ALL: 'C.UTF-8' };
@@ -299,7 +299,7 @@ async function build(work: string, target: string): Promise<void> {
   await writeFile(join(target, 'release'), `${release}\n`);
 }
 
-/** Names what the image is made from, so that a change of it makes another image. */
+/** A name from all inputs of the image, so that a change makes another image. */
 function recipeDigest(): string {
   const digest = createHash('sha256');
   const directory = join(repositoryRoot(), 'test/interop/kernel-peer');

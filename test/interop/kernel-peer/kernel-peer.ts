@@ -89,7 +89,7 @@ export class GuestProcess {
     this.exit.catch(() => undefined);
   }
 
-  /** Resolves with the first match in the output, old or new; rejects when it cannot come any more. */
+  /** Resolves with the first match in the output, old or new; rejects once it is impossible. */
   waitFor(pattern: RegExp, timeoutMs = patience(PROGRAM_MS)): Promise<RegExpExecArray> {
     return new Promise((resolve, reject) => {
       const match = pattern.exec(this.output);
@@ -278,7 +278,7 @@ export class Guest implements AsyncDisposable {
     if (status !== 0) throw new Error(`siw's parameters cannot be set: ${output}`);
   }
 
-  /** What the kernel has printed on its console: warnings and worse, siw's among them. */
+  /** The kernel's console output: warnings and worse, including siw's. */
   async console(): Promise<string> {
     return await readFile(join(this.#job, 'console'), 'utf8').catch(() => '');
   }
@@ -320,7 +320,7 @@ export class Guest implements AsyncDisposable {
     if (verb === 'ready') this.#settleReady?.resolve(rest);
     else if (verb === 'broken') this.#abandon(rest);
     else if (verb === 'out') process?.handleLine(value);
-    // What ends while the guest goes down has ended by that.
+    // Scripts that end while the guest shuts down ended because of it.
     else if (verb === 'exit' && this.#lossReason === undefined) process?.handleExit(Number(value));
   }
 

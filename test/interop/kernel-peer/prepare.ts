@@ -1,4 +1,4 @@
-/** Makes the kernel peer's image ahead of the suites, and says what comes of it. */
+/** Makes the kernel peer's image ahead of the suites, and reports the result. */
 import { prepareKernelPeer } from './kernel-image.ts';
 
 console.error('kernel peer: finds its image, or makes it: 250 MB of downloads, the first time');

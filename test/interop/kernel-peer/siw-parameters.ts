@@ -8,7 +8,7 @@
  */
 import assert from 'node:assert/strict';
 
-/** What siw does on the connections made from now on; left out, what the kernel's own siw does. */
+/** siw's settings for later connections; the defaults are those of the kernel's own siw. */
 export interface SiwParameters {
   /** MPA revision of the Requests it sends (2). */
   readonly mpaVersion?: 1 | 2;
@@ -20,7 +20,7 @@ export interface SiwParameters {
   readonly peerToPeer?: boolean;
   /** Which ready-to-receive FPDUs to offer: 0x8000 a Write, 0x4000 a Read (both, 0xc000). */
   readonly rtrKinds?: number;
-  /** Raise the IRD to what the peer asks for (true). */
+  /** Raise the IRD to the peer's request (true). */
   readonly relaxedIrd?: boolean;
   /** Offer FPDUs that span TCP segments, with a reserved flag (false). */
   readonly tryGso?: boolean;

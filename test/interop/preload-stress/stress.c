@@ -125,7 +125,7 @@ int main(int argc, char **argv) {
   uint64_t seed = strtoull(argv[2], NULL, 10);
   standing = open_first();
   REQUIRE(standing != NULL);
-  /* librdmacm keeps what it opens first. */
+  /* librdmacm keeps its first descriptors open. */
   run(seed, 300);
   int before = settled(-1);
   dying = strcmp(argv[1], "dying") == 0;

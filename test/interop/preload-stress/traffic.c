@@ -1,4 +1,4 @@
-/* Connections inside this process: messages go to the daemon's device and come back, verified. */
+/* Connections inside this process: messages travel to the daemon's device and back, verified. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -32,7 +32,7 @@ static atomic_int conversations;
 
 static void set_nonblocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
-/* Waits in short steps, because the end of the program raises no event. False when it came. */
+/* Waits in short steps, because the end of the program raises no event. False at the end. */
 static bool readable(int fd, bool listens) {
   int64_t limit = now_ms() + WAIT_LIMIT_MS;
   for (;;) {
@@ -106,7 +106,7 @@ static void strip(struct side *side) {
   free(side->memory);
 }
 
-/* Takes a completion, by polling or by event. False when there is none to come. */
+/* Takes a completion, by polling or by event. False if none will arrive. */
 static bool complete(struct side *side, struct ibv_wc *wc) {
   int64_t limit = now_ms() + WAIT_LIMIT_MS;
   for (;;) {
@@ -136,7 +136,7 @@ static bool send_message(struct side *side, const uint8_t *bytes) {
   return EXPECT(ibv_post_send(side->id->qp, &wr, &bad) == 0);
 }
 
-/* Sends, and takes the answer, which comes before or after the completion of the send. */
+/* Sends, and takes the answer, before or after the completion of the send. */
 static bool exchange(struct side *side, unsigned seed) {
   uint8_t expected[MESSAGE_BYTES];
   fill(expected, seed);
@@ -286,7 +286,7 @@ void *serve(void *argument) {
     listening_port = ntohs(rdma_get_src_port(id));
     while (readable(events->fd, true)) take_request(events, argument);
   }
-  /* Those who are connected have finished, or know that the daemon is gone. */
+  /* All connected ends have finished, or know that the daemon is gone. */
   int64_t limit = now_ms() + WAIT_LIMIT_MS;
   while (conversations > 0) {
     REQUIRE(now_ms() < limit);

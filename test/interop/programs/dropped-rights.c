@@ -1,5 +1,5 @@
 /*
- * What a program has of its devices once it has given up rights: dropped-rights DEVICE HOW [forked|forks],
+ * The devices of a program that dropped its privileges: dropped-rights DEVICE HOW [forked|forks],
  * where HOW is nothing, chroot, setuid or seteuid. It opens the device and rdma_cm before, and makes a queue
  * pair with a completion channel, memory and an id. Then it prints "all made". With "forked", a child
  * of it gives up rights and does so, but for the id, which only the process that opened rdma_cm may make;
@@ -77,7 +77,7 @@ int main(int count, char **words) {
   CHECK(qp != NULL);
   struct rdma_cm_id *id;
   CHECK(forks || rdma_create_id(events, &id, NULL, RDMA_PS_TCP) == 0);
-  /* A flushed receive comes through the channel. */
+  /* The channel reports a flushed receive. */
   struct ibv_sge sge = {.addr = (uintptr_t)memory, .length = 8, .lkey = mr->lkey};
   struct ibv_recv_wr wr = {.sg_list = &sge, .num_sge = 1}, *bad;
   struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1};

@@ -245,7 +245,7 @@ async function inlined(from: End, to: End, say: Say): Promise<void> {
   say(`${to.name}: reads "${Buffer.from(to.memory.buffer.subarray(0, 20)).toString('latin1')}"`);
 }
 
-/** What is refused before the device sees it. */
+/** Requests refused before they reach the device. */
 async function refusals({ connection, memory }: End, say: Say): Promise<void> {
   const { qp, context, pd, cq } = connection;
   const one = { opcode: WROpcode.send, sgList: [memory.sge(0, 1)] };
@@ -276,7 +276,7 @@ async function outcome(attempt: () => unknown): Promise<string> {
   }
 }
 
-/** The client goes while the server has receives posted, which are flushed in order. */
+/** The client closes while the server has receives posted, which are flushed in order. */
 async function farewell(client: End, server: End, say: Say): Promise<void> {
   for (const wrId of [500, 501, 502]) {
     server.connection.qp.postRecv({ wrId, sgList: [server.memory.sge(0, 64)] });

@@ -1,5 +1,5 @@
 /*
- * What a forked child may do with what its parent opened: forked-child ADDRESS PORT alive|gone|streams|chroot
+ * The rights of a forked child to its parent's objects: forked-child ADDRESS PORT alive|gone|streams|chroot
  *
  * Three processes. A peer listens and prints what it receives. A parent connects to it, opens what there
  * is to open, and forks; with "gone" it then ends. The child tries each call on what it inherited, with
@@ -7,7 +7,7 @@
  * once more afterwards. A line "NAME: RESULT" is printed for each step.
  *
  * With "streams" a thread of the parent sends numbers as fast as it can, while the parent forks children that
- * post on the same queue pair. The peer says when it has all numbers, and prints what is none. With "chroot"
+ * post on the same queue pair. The peer says when it has all numbers, and prints unexpected ones. With "chroot"
  * the parent has no /proc by then.
  */
 #define _GNU_SOURCE
@@ -214,7 +214,7 @@ static void set_nonblocking(int fd) {
   CHECK(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) == 0);
 }
 
-/* Objects that the child may destroy. NULL where the device has none of the kind. */
+/* Objects that the child may destroy. NULL if the device has none of the kind. */
 struct spares {
   struct ibv_pd *pd;
   struct ibv_mr *mr;

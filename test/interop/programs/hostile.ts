@@ -95,7 +95,7 @@ async function create(options?: NativeOptions): Promise<void> {
   await step('create', async () => void (await createNative(options)));
 }
 
-/** The bridge without a device: what it lists, and what asking for one gives. */
+/** The bridge without a device: its list, and the error of opening one. */
 async function withoutDevice(): Promise<void> {
   const provider = await createNative();
   await step('devices', async () => (await provider.devices()).length);
@@ -134,7 +134,7 @@ async function disappears(address: string): Promise<void> {
   const lost = (async () => {
     for await (const event of client.context.asyncEvents()) print({ event: event.text });
   })();
-  // Both wait for what never comes; neither may hang, nor end the process by a stray rejection.
+  // Both wait for events that never arrive; neither may hang, nor end the process by a stray rejection.
   const gone = step('asyncEvents', () => lost);
   const disconnected = step('disconnected', () => client.disconnected({ signal: patient() }));
   print({ step: 'ready' });

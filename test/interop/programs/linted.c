@@ -63,7 +63,7 @@ static void post_send(struct ibv_qp *qp, struct ibv_mr *mr, int flags) {
   check(ibv_post_send(qp, &wr, &bad), "post send");
 }
 
-/* Waits for a completion that succeeded, unless nothing is there to receive. */
+/* Waits for a completion that succeeded, unless no receive is posted. */
 static void await_completion(void) {
   struct ibv_wc wc;
   int got;

@@ -350,7 +350,7 @@ static void run_lists(const struct options *options) {
     }
     list[COUNT - 1]->wr.send_flags |= IBV_SEND_SIGNALED;
     post(ends[0], 0, list[0]);
-    /* What is inline was taken by the call. */
+    /* The call copied inline data. */
     for (int at = 0; at < COUNT; at += 2) memset(ends[0]->memory + SENT_AT + at * 256, 0, LENGTH);
     CHECK(completion(ends[0]).opcode == IBV_WC_SEND);
     for (int at = 0; at < COUNT; at++) {

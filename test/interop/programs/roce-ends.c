@@ -25,14 +25,14 @@
 #define RECEIVES 24
 #define PATIENCE_SECONDS 150
 
-/* What one end tells the other. */
+/* Parameters that one end sends to the other. */
 struct place {
 	uint32_t qpn, psn, rkey, mtu;
 	uint64_t addr;
 	union ibv_gid gid;
 };
 
-/* What both have of memory: what it sends, what the peer writes and reads, and the receives. */
+/* Memory of either end: for sends, for the peer's writes and reads, and for receives. */
 struct memory {
 	uint8_t out[MESSAGE_MAX];
 	uint8_t in[MESSAGE_MAX];
@@ -103,7 +103,7 @@ static void receive(void *bytes, size_t length)
 	}
 }
 
-/* Both ends have come here. */
+/* A barrier for both ends. */
 static void meet(void)
 {
 	char byte = 0;

@@ -16,7 +16,7 @@
 #define MEMORY_BYTES 4096
 #define DEPTH 16
 #define SECONDS_MAX 20
-/* How long no event must come before a case says that it has all. */
+/* Time without an event after which a case has all of them. */
 #define QUIET_MS 150
 
 #define CHECK(holds) \
@@ -47,7 +47,7 @@ struct end {
 
 static struct end ends[2];
 static bool shared;
-/* What queue pairs let their peers do. */
+/* Rights that queue pairs grant to their peers. */
 static unsigned granted = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 static int send_cqe = 2 * DEPTH;
 static int recv_cqe = 2 * DEPTH;
@@ -215,7 +215,7 @@ static bool next_event(int timeout_ms) {
   return true;
 }
 
-/* At least `count` events, and all others that came. */
+/* At least `count` events, and all further ones. */
 static void events(int count) {
   for (int at = 0; at < count; at++) CHECK(next_event(SECONDS_MAX * 1000));
   while (next_event(QUIET_MS)) continue;

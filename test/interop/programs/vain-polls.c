@@ -64,7 +64,7 @@ static void work_for(int64_t duration) {
   for (int64_t end = now_ns() + duration; now_ns() < end;) continue;
 }
 
-/* Polls both queues in turn; how often that let others run. */
+/* Polls both queues in turn; returns the number of yields. */
 static int poll_in_vain(struct ibv_cq *first, struct ibv_cq *second, int64_t work) {
   int before = yields;
   for (int poll = 0; poll < POLLS; poll++) {

@@ -12,7 +12,7 @@ import { connect as connectTo } from '#verbs-api/connect';
 import { connectDaemon } from '#verbs-api/connect-daemon';
 import type { Connection } from '#verbs-api/connection';
 
-/** More than a test lets any limit be. */
+/** More than any limit in a test. */
 const ATTEMPTS = 20_000;
 /** One program has quotas, so several take together. */
 const PROGRAMS = 4;
@@ -26,7 +26,7 @@ const UNREAD_QPS = 1000;
 const HALF_REQUESTS = 300;
 const HALF_REQUEST_BYTES = 60_000;
 const ENDED_MAX = 3;
-/** Clients, and descriptors that each has in flight: as many as the daemon lets one have. */
+/** Clients, and descriptors that each has in flight: the daemon's limit for one. */
 const FLIGHT_CLIENTS = 20;
 const FLIGHT_PER_CLIENT = 64;
 
@@ -34,7 +34,7 @@ const FLIGHT_PER_CLIENT = 64;
 export const PEER = '127.0.0.5';
 export const PEER_PORT = 47_000;
 
-/** What came of it: how much it has, and why it has no more. */
+/** The outcome: how much it has, and why it has no more. */
 interface Taken {
   readonly count: number;
   readonly refusal: string;
@@ -134,7 +134,7 @@ class Mapper {
     return new DataView(reply.buffer, reply.byteOffset).getUint32(0, true);
   }
 
-  /** Breaks the protocol: the client is cut off, and what is in flight stays so. */
+  /** Breaks the protocol: the client is cut off, and its descriptors in flight stay so. */
   async end(): Promise<void> {
     this.#control.send(emitFrame(FrameType.reply, 0, new Uint8Array(0)));
     await this.#control.closed();
@@ -297,7 +297,7 @@ const WAYS: Readonly<Record<string, (path: string) => Promise<Taken>>> = {
   },
 };
 
-/** Takes all, says what came of it, and holds it until its standard input ends. */
+/** Takes all, prints the outcome, and holds it until its standard input ends. */
 export async function glutton(
   path: string,
   [name = '']: readonly string[],

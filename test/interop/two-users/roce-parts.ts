@@ -7,10 +7,10 @@ import { connectDaemon } from '#verbs-api/connect-daemon';
 const GID_INDEX = 1;
 const BYTES = 64;
 
-/** What the attacker does to memory. */
+/** The attacker's operations on memory. */
 type Transfer = typeof WROpcode.rdmaWrite | typeof WROpcode.rdmaRead;
 
-/** A context with what a queue pair needs. */
+/** A context with the resources of a queue pair. */
 async function openRoce(context: Context) {
   const pd = await context.allocPD();
   const cq = await context.createCQ({ cqe: 8 });
@@ -54,7 +54,7 @@ export async function roceVictim(path: string, say: (line: string) => void): Pro
   say(JSON.stringify({ states, changed: mr.buffer.some((byte) => byte !== 0) }));
 }
 
-/** Attacks the queue pair and the region named by `words`, and says what it is told. */
+/** Attacks the queue pair and the region named by `words`, and prints the results. */
 export async function roceThief(
   path: string,
   words: readonly string[],

@@ -15,7 +15,7 @@ export const EVE = 61_002;
 const MOUNTED_ROOT = '/mnt';
 const MOUNTED_NODE = '/media';
 
-/** How a program of another user comes by the checkout and by Node. */
+/** How a program of another user gets the checkout and Node. */
 interface Reach {
   readonly root: string;
   readonly node: string;
@@ -65,7 +65,7 @@ export function twoUsersObstacle(): string {
   return reach === undefined ? ' (needs setpriv, and a checkout that other users can reach)' : '';
 }
 
-/** What a finished program left. */
+/** Output and status of a finished program. */
 interface Ended {
   readonly status: number | null;
   readonly stdout: string;
@@ -78,7 +78,7 @@ export class UserProcess {
   readonly #ended: Promise<Ended>;
   stdout = '';
   stderr = '';
-  /** It has ended, and nothing more can come from it. */
+  /** It has ended, with all output read. */
   #complete = false;
 
   constructor(uid: number, words: readonly string[], environment: Record<string, string>) {
@@ -136,7 +136,7 @@ export class UserProcess {
 
 /** A directory as /tmp is, and what runs with it. */
 export class TwoUsers {
-  /** Everyone's, sticky; programs here take it for the temporary directory. */
+  /** Everyone's, sticky; programs here use it as the temporary directory. */
   readonly tmp = mkdtempSync(join(tmpdir(), 'iwarpd-two-users-'));
   readonly #running: UserProcess[] = [];
 

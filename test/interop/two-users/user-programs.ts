@@ -1,4 +1,4 @@
-/** What the users of `two-users.test.ts` run: `node user-programs.js PART PATH`. */
+/** The programs of the users in `two-users.test.ts`: `node user-programs.js PART PATH`. */
 import { spawn } from 'node:child_process';
 import { chmodSync, existsSync, readFileSync } from 'node:fs';
 import { connect, createServer, Socket } from 'node:net';
@@ -33,7 +33,7 @@ function say(line: string): void {
   process.stdout.write(`${line}\n`);
 }
 
-/** Says how a call went: 'done', or what it was refused with. */
+/** Returns the outcome of a call: 'done', or its error. */
 async function tried(call: () => Promise<unknown>): Promise<string> {
   try {
     await call();
@@ -77,7 +77,7 @@ async function holder(path: string): Promise<void> {
   await new Promise((resolve) => process.stdin.on('end', resolve).resume());
 }
 
-/** Asks a daemon for everything that there is, and says what came of it. */
+/** Sends a daemon every request, and prints the outcomes. */
 async function lookAround(path: string): Promise<void> {
   const control = new DaemonControl({ socketPath: path });
   const outcomes = {
@@ -145,7 +145,7 @@ async function heir(path: string): Promise<void> {
   process.exit(0);
 }
 
-/** What is in a file, once it is there. */
+/** The contents of a file, once it exists. */
 async function contentOf(path: string): Promise<string> {
   while (!existsSync(path)) await quiet(10);
   return readFileSync(path, 'utf8');

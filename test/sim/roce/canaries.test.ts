@@ -73,7 +73,7 @@ const CANARIES: readonly Canary[] = [
   },
 ];
 
-/** Bugs that show when memory is late or goes away. */
+/** Bugs that show when memory is slow or disappears. */
 const MEMORY_CANARIES: readonly Canary[] = [
   {
     bug: 'what is not in its memory yet is acknowledged',

@@ -10,13 +10,13 @@ import { LossyNetwork } from './lossy-network.ts';
 import { must } from './rules.ts';
 
 const STEPS_MAX = 100_000;
-/** Each of its 16 attempts would have to be lost for a message to be lost for good. */
+/** A message is lost only if all of its 16 attempts are. */
 const LOST = [0, 0, 20, 8, 4] as const;
 /** A network keeps no packet for longer than the path says: 1.07 s. */
 const LIFE_MICROS = 1_000_000;
 const NO_BYTES = new Uint8Array(0);
 
-/** What a connection has told its program. */
+/** Events of a connection to its program. */
 interface Story {
   readonly dialed: boolean;
   readonly service: boolean;
@@ -179,7 +179,7 @@ class Programs {
   }
 }
 
-/** What a run saw, so that tests know it was not idle. */
+/** Counts of a run, so tests know it was not idle. */
 interface ConnectionsResult {
   established: number;
   rejected: number;
@@ -230,7 +230,7 @@ export function runConnections(seed: number): ConnectionsResult {
 type Sides = readonly [Programs, Programs];
 type Networks = readonly [LossyNetwork, LossyNetwork];
 
-/** Carries out what the managers want at this instant. */
+/** Carries out the managers' actions of this instant. */
 function settle(sides: Sides, networks: Networks, now: number): void {
   for (let any = true; any; ) {
     any = false;

@@ -81,7 +81,7 @@ it.each(['write', 'read'] as const)(
     expect(clean.timeouts).toBe(0);
     expect(lossy.micros).toBeGreaterThan(clean.micros);
     expect(lossy.micros).toBeLessThan(10 * clean.micros);
-    // No storm: what is sent again is bounded by a window that is small by then, and so are answers.
+    // No storm: a window that is small by then bounds retransmissions and answers.
     expect(lossy.packets).toBeLessThan(1.6 * clean.packets);
   },
 );

@@ -29,7 +29,7 @@ export class LossyNetwork {
   send(bytes: Uint8Array, now: number): void {
     const { lost, repeated, damaged } = this.#manners;
     if (lost > 0 && this.#prng.oneIn(lost)) return;
-    // A receiver drops what is damaged.
+    // A receiver drops damaged packets.
     if (damaged > 0 && this.#prng.oneIn(damaged)) return;
     this.#launch(bytes, now);
     while (repeated > 0 && this.#prng.oneIn(repeated)) this.#launch(bytes, now);

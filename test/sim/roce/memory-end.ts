@@ -42,7 +42,7 @@ interface Posted {
   readonly id: number;
   readonly opcode: number;
   readonly signalled: boolean;
-  /** What a message carries, or a Read must bring. */
+  /** The payload of a message, or the expected data of a Read. */
   readonly data: Uint8Array;
   /** Memory of this end: given back when it completes. */
   readonly own: Piece | undefined;
@@ -79,7 +79,7 @@ export class MemoryEnd {
   readonly #prng: Prng;
   readonly #sources: Region;
   readonly #sinks: Region;
-  /** What the peer writes to and reads from, and its words. */
+  /** The peer's target and source, and its words. */
   readonly targets: Region;
   readonly words: Region;
   readonly word: Piece;
@@ -93,7 +93,7 @@ export class MemoryEnd {
   #nextReceive = 1;
   readonly #due: Due[] = [];
   arrived = 0;
-  /** The peer's word: what all of ours have added, and what those that completed have. */
+  /** The peer's word: the sum of all our additions, and that of completed ones. */
   #added = 0n;
   #certain = 0n;
   #peer: MemoryEnd | undefined = undefined;
@@ -178,7 +178,7 @@ export class MemoryEnd {
     }
   }
 
-  /** The program gives the queue pair up: what is outstanding comes back in error. */
+  /** The program moves the queue pair to ERR: outstanding work is flushed. */
   giveUp(): void {
     this.#givenUp = true;
     if (this.qp.state === QPState.ERR) return;
@@ -443,7 +443,7 @@ export class MemoryEnd {
     must(this.idle, 'once', `work has no completion: ${this.unfinished}`);
     const { arrived, excuse } = this;
     must(excuse !== undefined || arrived === this.#due.length, 'once', 'a message did not arrive');
-    // What the peer added: all of it, or what came before the failure.
+    // The peer's additions: all of them, or those before the failure.
     const word = Buffer.from(this.word.bytes(WORD_BYTES)).readBigUInt64LE();
     const { peer } = this;
     const whole = word === peer.#added;
@@ -463,5 +463,5 @@ export class MemoryEnd {
   }
 }
 
-/** So that no piece is shorter than what is sent. */
+/** So that no piece is shorter than a message. */
 must(PIECE_BYTES >= MESSAGE_BYTES_MAX, 'model', 'a piece holds a message');

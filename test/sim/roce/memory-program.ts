@@ -1,6 +1,6 @@
 /**
  * A program of the simulation of memory: its registered memory, in pieces that are used again and
- * again, and what it shares between its queue pairs.
+ * again, and objects shared between its queue pairs.
  */
 import { QueueFlag, RQE, RQE_BYTES } from '#contract/protocol/queue-layout';
 import { Access } from '#contract/verbs/enums';
@@ -17,11 +17,11 @@ import { type Area, SimMemory, type Tier } from '../sim-memory.ts';
 import type { VirtualTime } from '../virtual-time.ts';
 import { must } from './rules.ts';
 
-/** What is asked of each piece of memory: the longest message. */
+/** Minimum length of each piece of memory: the longest message. */
 export const PIECE_BYTES = 6144;
 const PIECES = 12;
 const SHARED_RECEIVES = 32;
-/** What a program leaves in memory that it is done with: a late write, or a late read, shows. */
+/** Filler for memory that a program has finished with: a late write, or a late read, shows. */
 const DONE = 0xee;
 const ALL_DONE = new Uint8Array(PIECE_BYTES).fill(DONE);
 
@@ -63,7 +63,7 @@ export class Region {
   readonly users = new Set<MemoryUser>();
   /** Gone, or deregistered. */
   lost = false;
-  /** Deregistered: it is unknown whether the last data for it came. */
+  /** Deregistered: its last data may have arrived or not. */
   closed = false;
   readonly #free: Piece[] = [];
   readonly #release: () => void;

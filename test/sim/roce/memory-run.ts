@@ -1,5 +1,5 @@
 /**
- * Programs on RoCE devices of one host whose memory is late, or goes away, under one seed.
+ * Programs on RoCE devices of one host whose memory is slow, or disappears, under one seed.
  *
  * Host, queue pairs, transports and backings are the daemon's; the programs, their memory below the
  * backings, and the time are simulated. Injected faults lose, repeat, delay and reorder packets.
@@ -18,7 +18,7 @@ import { must } from './rules.ts';
 const STEPS_MAX = 60_000;
 /** No answer for so long means that the two wait for each other. */
 const MICROS_MAX = 600_000_000;
-/** Steps after which programs give up a connection that need not come to an end. */
+/** Steps after which programs close a connection that need not finish. */
 const PATIENCE_STEPS = 4000;
 /** Time in which late copies of packets, and answers of an agent, still arrive. */
 const LINGER_MICROS = 2_000_000;
@@ -29,12 +29,12 @@ const RETRIES = 7;
 const LONG_TIMEOUT = 17;
 /** 17 ms, which slow memory may well pass. */
 const SHORT_TIMEOUT = 12;
-/** What may be fetched or under way for one queue pair: a message each way, and what is held. */
+/** Bytes that may be in flight for one queue pair: a message each way, and held ones. */
 const STAGED_BYTES_PER_QP = 262_144;
 const REQUESTS_PER_QP = 4096;
 const ALARMS_PER_HOST = 4;
 
-/** What a run did, so that an idle one shows. */
+/** Counts of a run, so an idle one shows. */
 interface MemoryRunResult {
   readonly completions: number;
   /** Queue pairs that failed with memory, or were given up. */
@@ -42,7 +42,7 @@ interface MemoryRunResult {
   readonly trace: number;
 }
 
-/** Runs one seed. Throws `BrokenRoceRule`, or what the model threw. */
+/** Runs one seed. Throws `BrokenRoceRule`, or the model's error. */
 export async function runMemory(
   seed: number,
   log?: (text: string) => void,
@@ -238,7 +238,7 @@ class Run {
       await this.#step();
     }
     await this.#linger();
-    // Receives of queue pairs in error come back, too.
+    // Receives of queue pairs in error are flushed, too.
     for (const end of this.#ends) if (end.excuse !== undefined) end.giveUp();
     await this.#linger();
     for (const end of this.#ends) end.poll();
@@ -265,7 +265,7 @@ class Run {
     must(false, 'progress', 'the host does not come to rest');
   }
 
-  /** Everything is destroyed: nothing is left. */
+  /** Everything is destroyed: no leaks. */
   #leave(): void {
     for (const end of this.#ends) end.close();
     this.#host.faults.clear();

@@ -1,4 +1,4 @@
-/** Programs whose memory is late, or goes away: every rule holds for many seeds. */
+/** Programs whose memory is slow, or disappears: every rule holds for many seeds. */
 import { describe, expect, it } from 'vitest';
 import { commitSeed } from '../seeds.ts';
 import { runMemory } from './memory-run.ts';
@@ -7,7 +7,7 @@ const FIXED_SEEDS = 500;
 const DAILY_SEEDS = 500;
 /**
  * Seeds that found a bug: bytes fetched for a message that was acknowledged meanwhile, an injected
- * NAK that acknowledged what was not placed, retries used up by a peer that answers, receives that
+ * NAK that acknowledged data before it was placed, retries used up by a peer that answers, receives that
  * a queue pair in error kept, a receive that completed twice, bytes fetched for an earlier Read.
  */
 const ONCE_FAILED = [
@@ -32,7 +32,7 @@ async function explore(first: number, count: number): Promise<[done: number, fai
 describe('RoCE devices whose programs have slow or vanishing memory', () => {
   it(`keep every rule for the first ${FIXED_SEEDS} seeds`, async () => {
     const [completions, failures] = await explore(1, FIXED_SEEDS);
-    // An idle simulation, or one in which nothing goes away, would also keep every rule.
+    // An idle simulation, or one without lost memory, would also keep every rule.
     expect(completions).toBeGreaterThan(50 * FIXED_SEEDS);
     expect(failures).toBeGreaterThan(FIXED_SEEDS / 4);
   });

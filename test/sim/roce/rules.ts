@@ -1,4 +1,4 @@
-/** The rules of the simulations of RoCE, by name: canaries say which one they break. */
+/** The rules of the simulations of RoCE, by name; canaries name the one they break. */
 
 /** A rule that a run broke. */
 export class BrokenRoceRule extends Error {

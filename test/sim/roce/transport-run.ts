@@ -2,7 +2,7 @@
  * Two reliable transports over a bad network, under one seed, against a model.
  *
  * Both sides post Sends, Writes, Reads and atomics. Each Write has memory of its own at the peer,
- * which the peer overwrites once it knows that it came: a Write that is carried out again shows.
+ * which the peer overwrites once it has arrived, so a repeated Write shows.
  */
 import { QPState } from '#contract/verbs/enums';
 import { OutboundKind } from '#daemon/rnic/wire-port';
@@ -19,12 +19,12 @@ import { LossyNetwork } from './lossy-network.ts';
 import { must } from './rules.ts';
 
 const MEMORY_BYTES = 1 << 20;
-/** The first words of memory are targets of atomics, then come bytes that only Reads touch. */
+/** The first words of memory are targets of atomics, then bytes that only Reads touch. */
 const COUNTERS = 4;
 const READABLE_AT = 64;
 const READABLE_BYTES = 16_384;
 const WRITES_AT = 32_768;
-/** What the peer puts in place of a Write's data. */
+/** The peer's replacement of a Write's data. */
 const TAKEN = 0xee;
 const STEPS_MAX = 200_000;
 /** No answer for so long means that the two wait for each other. */
@@ -33,7 +33,7 @@ const RETRIES = 7;
 /** Messages that a requester may hold, as its own limit says. */
 const OPEN_MAX = 128;
 
-/** What a side has posted and what must come of it. */
+/** Posted work of a side, and its expected results. */
 interface Expectation {
   readonly work: Work;
   /** The peer's arrival, for what makes one. */
@@ -181,7 +181,7 @@ class Program {
     must(immediate === due.immediate, 'payload', 'the immediate data differ');
   }
 
-  /** Receives that are posted: as many as messages may come, and never enough for too long. */
+  /** Receives that are posted: as many as messages may arrive, and never enough for too long. */
   postReceives(count: number): void {
     for (let index = 0; index < count; index += 1) this.side.user.receives.push(4096);
   }
@@ -202,14 +202,14 @@ class Program {
   }
 }
 
-/** What a run did, so that an idle one shows. */
+/** Counts of a run, so an idle one shows. */
 interface TransportRunResult {
   readonly completions: number;
   readonly packets: number;
   readonly timeouts: number;
 }
 
-/** Runs one seed. Throws `BrokenRoceRule`, or what the model threw. */
+/** Runs one seed. Throws `BrokenRoceRule`, or the model's error. */
 export function runTransports(seed: number): TransportRunResult {
   const prng = new Prng(seed);
   const windowPackets = prng.choose([1, 2, 5, 16, 64]);

@@ -8,7 +8,7 @@ import { must } from '../rules.ts';
 import type { Setting, SimHost } from '../sim-host.ts';
 import type { SimAssociation } from './sim-association.ts';
 
-/** What a hostile peer does once the association is up. */
+/** Actions of a hostile peer once the association is up. */
 export const SCTP_MANNERS = [
   'silent',
   'garbage',

@@ -38,7 +38,7 @@ class Recorder implements AssociationUser {
   }
 }
 
-/** An association, and who uses its ends. */
+/** An association, and the users of its ends. */
 function opened(seed: number) {
   const time = new VirtualTime();
   const network = new MessageNetwork(time, new Prng(seed), () => TRAITS);

@@ -10,7 +10,7 @@ import { SctpLayer } from '#daemon/iwarp/sctp/sctp-layer';
 import { PayloadProtocol } from '#daemon/iwarp/sctp/session-message';
 import { NaiveUser } from '#test/support/naive-user';
 
-/** What an end needs. */
+/** Options of an end. */
 interface SessionEndOptions {
   readonly clock: Pick<HostClock, 'now' | 'after'>;
   readonly pool: ChunkPool;
@@ -83,7 +83,7 @@ export class SessionEnd {
     this.settle();
   }
 
-  /** Carries out what the stream wants, until the association takes no more. */
+  /** Carries out the stream's actions, until the association is full. */
   settle(): void {
     const now = this.#clock.now();
     this.stream.pump(now);

@@ -21,7 +21,7 @@ const SINK_STAG = 0x333;
 const REGION_BYTES = 32_768;
 const RECEIVE_BYTES = 8_192;
 const WORK_MAX = 12;
-/** Of accepts, and where nothing is negotiated. */
+/** For accepts, and without negotiation. */
 const DEPTH = 4;
 
 /** What becomes of a session. */
@@ -41,14 +41,14 @@ function must(holds: boolean, text: string): void {
   if (!holds) throw new Error(text);
 }
 
-/** What one end has posted, and what must come of it. */
+/** Posted work of one end, and its expected results. */
 class Model {
   readonly sent: string[] = [];
   readonly target = new Uint8Array(REGION_BYTES);
   reads = 0;
 }
 
-/** One session and what is known of it. */
+/** One session and its expected state. */
 interface Session {
   readonly a: SessionEnd;
   b: SessionEnd | undefined;
@@ -60,7 +60,7 @@ interface Session {
   readonly fromB: Model;
 }
 
-/** What a run came to, for tests that must not be idle. */
+/** Counts of a run, for tests that must not be idle. */
 interface SessionsResult {
   readonly sessions: number;
   readonly messages: number;
@@ -248,7 +248,7 @@ class World {
     a.settle();
   }
 
-  /** The passive end of the session whose Initiate is about to come. */
+  /** The passive end of the session whose Initiate arrives next. */
   #answer(streamId: number): SessionEnd | undefined {
     const session = this.#sessions.find((one) => one.a.streamId === streamId && !one.b);
     if (session === undefined) return undefined;
@@ -350,7 +350,7 @@ class World {
     if (fate !== 'fault') this.#checkHalf(session, session.fromB, b, a);
   }
 
-  /** What `from` posted has come to `to`, in order. */
+  /** Checks that `from`'s messages arrived at `to`, in order. */
   #checkHalf(session: Session, model: Model, from: SessionEnd, to: SessionEnd): void {
     const where = `${session.fate}, stream ${from.streamId}, from ${from === session.a ? 'a' : 'b'}`;
     const got = to.user.delivered.map(({ payload }) => payload);

@@ -3,7 +3,7 @@
  * own, so they overtake each other. Send buffer and receive window are bounded; SHUTDOWN waits for
  * everything sent, ABORT for nothing, and a path that has vanished is noticed late.
  *
- * Callbacks run in later turns, never inside a call. What comes while reading is paused waits, the
+ * Callbacks run in later turns, never inside a call. Input waits while reading is paused, the
  * end included.
  */
 import {
@@ -26,7 +26,7 @@ export interface MessageTraits {
   /** Most unread bytes that are acknowledged. */
   readonly windowBytes: number;
   readonly messageMaxBytes: number;
-  /** Acknowledgements and room are told in line with what is to be read, as by libusrsctp. */
+  /** Acknowledgements and room are reported in order with input, as by libusrsctp. */
   readonly eventsInLine: boolean;
 }
 
@@ -89,7 +89,7 @@ export class SimAssociation implements Association {
   #paused = false;
   readonly #unread: Unread[] = [];
   #unreadBytes = 0;
-  /** How far SHUTDOWN has come: asked here; asked by the peer; its chunk, or the answer, is out. */
+  /** State of SHUTDOWN: requested here; requested by the peer; its chunk, or the answer, is sent. */
   #shutdown: 'no' | 'asked' | 'answering' | 'sent' | 'answered' = 'no';
   /** The association is over, whether or not the user knows. */
   #gone = false;
@@ -186,7 +186,7 @@ export class SimAssociation implements Association {
 
   // The network
 
-  /** What is sent from here arrives no earlier than in `micros`. */
+  /** Delays packets of this end by at least `micros`. */
   stall(micros: number): void {
     this.#stalledUntil = Math.max(this.#stalledUntil, this.path.time.now + micros);
   }
@@ -329,7 +329,7 @@ export class SimAssociation implements Association {
   #finish(end: AssociationEnd): void {
     if (this.#gone) return;
     this.#leave();
-    // What came before an ABORT may be lost with it.
+    // Data before an ABORT may be lost with it.
     if (end !== SHUTDOWN && this.path.prng.oneIn(2)) this.#unread.length = 0;
     this.#queue(0, () => {
       this.#ended = true;

@@ -7,7 +7,7 @@ import {
 } from '#daemon/capture/capture-file';
 import { bytesOf, concat } from '#test/support/hex';
 
-/** Every packet of a file that comes `step` bytes at a time. */
+/** Every packet of a file, fed `step` bytes at a time. */
 function packetsOf(file: Uint8Array, step = file.length): CapturedPacket[] {
   const parser = new CaptureFileParser();
   const packets: CapturedPacket[] = [];

@@ -43,7 +43,7 @@ describe('pcapng capture', () => {
        12b7 80e8 000003e8 00000000 7002 ffff 0000 0000 020405a8 0103030e 0000 60000000
        06000000 60000000 00000000 240a0600 40822d18`,
     );
-    // The SYN-ACK comes a microsecond later.
+    // The SYN-ACK follows a microsecond later.
     expect(file().subarray(0, expected.length)).toEqual(Buffer.from(expected));
   });
 

@@ -1,4 +1,4 @@
-/** Two clients of one host: what one holds is nothing to the other. */
+/** Two clients of one host: objects of one are invalid for the other. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Access } from '#contract/verbs/enums';
 import { hostSystem } from '#daemon/host/links/system';

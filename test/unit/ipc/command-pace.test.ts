@@ -3,7 +3,7 @@ import { CommandPace, CommandShares } from '#daemon/ipc/command-pace';
 
 /** The time, which passes while requests are carried out. */
 let nowMs = 1000;
-/** What the paces do, in order. */
+/** The actions of the paces, in order. */
 let log: string[] = [];
 
 beforeEach(() => {

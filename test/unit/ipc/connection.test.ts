@@ -82,7 +82,7 @@ it('releases its owner once it has ended, however long its process is known', as
   })([1, 2, 3]);
   connection.close();
   closeDescriptor(other);
-  // What a weak reference has returned lives until the end of the turn.
+  // The target of a weak reference lives until the end of the turn.
   await new Promise(setImmediate);
   collect();
   expect(owner.deref()).toBeUndefined();

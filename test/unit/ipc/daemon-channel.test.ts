@@ -32,10 +32,10 @@ class FakeDaemon {
   readonly requests: { id: number; value: IpcValue }[] = [];
   readonly doorbells: number[] = [];
   readonly sockets = new Map<number, Socket>();
-  /** What each request for a mapping is answered with. */
+  /** The reply to each mapping request. */
   shared: SharedMemory | undefined;
   mappingRequests = 0;
-  /** What the next hellos are answered with. */
+  /** The replies to the next hellos. */
   welcome: { errno: number; text: string } = { errno: 0, text: '' };
   readonly #server: Server = createServer((socket) => this.#accept(socket));
 
@@ -186,7 +186,7 @@ describe('the command channel over a socket', () => {
     for (let ring = 0; ring < rings; ring++) channel.doorbell(1 + (ring % 3));
     channel.doorbell(77);
     socket?.resume();
-    // Waiting doorbells were delivered once for each queue pair; each came after its last ring.
+    // Waiting doorbells were delivered once for each queue pair; each after its last ring.
     await expect.poll(() => daemon.doorbells.includes(77)).toBe(true);
     await expect.poll(() => daemon.doorbells.slice(-8)).toEqual(expect.arrayContaining([1, 2, 3]));
     expect(daemon.doorbells.length).toBeLessThan(rings);

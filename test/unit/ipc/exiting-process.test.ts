@@ -18,7 +18,7 @@ async function line(): Promise<string> {
 
 beforeAll(async () => {
   child = Number(await line());
-  // The answer comes from what took the place of the shell.
+  // The answer comes from the program that replaced the shell.
   parent.stdin?.write('there\n');
   expect(await line()).toBe('there');
 });

@@ -12,7 +12,7 @@ import {
 } from '#contract/protocol/ipc-value';
 import { bytesOf, hexOf } from '#test/support/hex';
 
-/** Examples of RFC 8949 Appendix A, as far as the subset has them. */
+/** Examples of RFC 8949 Appendix A within the subset. */
 const EXAMPLES: readonly [IpcValue, string][] = [
   [0, '00'],
   [1, '01'],

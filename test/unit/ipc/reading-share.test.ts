@@ -8,7 +8,7 @@ import type { PeerProcess } from '#native-bridge/libc/peer-process';
 import { socketPair } from '#native-bridge/libc/unix-socket';
 import { until } from '#test/support/patience';
 
-/** Connections of a user who has many. */
+/** Connections of a user with many. */
 const MANY = 1000;
 const readBuffer = new Uint8Array(64);
 const users: User[] = [];

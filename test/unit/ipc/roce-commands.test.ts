@@ -166,7 +166,7 @@ describe('a client that exhausts its limits', () => {
     takeAll(() => greedy.execute('openDevice', { name: undefined }));
     const srq = { maxWr: 4, maxSge: 1, srqLimit: 0 };
     expect(takeAll(() => greedy.execute('createSRQ', { pd, ...srq }))).toBe(objects.srq);
-    // Each of the others gets what it asks for, from the same device and in the same group.
+    // Every request of the others succeeds, on the same device and in the same group.
     for (const client of [other, third]) {
       const opened = client.execute('openDevice', { name: undefined });
       const own = client.execute('allocPD', opened).pd;

@@ -97,7 +97,7 @@ describe('a limit of the whole daemon', () => {
     });
     takeAll(limit, EVE);
     expect(limit.heldBy(EVE)).toBe(37);
-    // What a user has returned and the process has not.
+    // Resources that a user returned and the process still holds.
     lingers = 50;
     takeAll(limit, ALICE);
     expect(limit.heldBy(ALICE)).toBe(19);

@@ -1,4 +1,4 @@
-/** What a daemon of root refuses the programs of other users, as the kernel would. */
+/** Requests that a daemon of root refuses other users, as the kernel does. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { QPState, QPType } from '#contract/verbs/enums';
 import { EmbeddedMemory } from '#daemon/embedded/embedded-memory';

@@ -166,7 +166,7 @@ describe('direct writing', () => {
 });
 
 describe('gathered writing', () => {
-  /** What the client has got so far, as text. */
+  /** The client's input so far, as text. */
   async function textOf(client: number, lengthBytes: number): Promise<string> {
     let text = '';
     const bytes = new Uint8Array(64);

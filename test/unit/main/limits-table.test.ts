@@ -1,4 +1,4 @@
-/** `daemon/LIMITS.md` against what the daemon has. */
+/** `daemon/LIMITS.md` against the daemon's limits. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';

@@ -43,7 +43,7 @@ async function resolved(): Promise<ConnectionId> {
   return id;
 }
 
-/** A listener, and what comes with a connect request for it. */
+/** A listener, and the parameters of a connect request for it. */
 async function requested(): Promise<{ listener: ConnectionId; id: ConnectionId; lower: FakeId }> {
   const listener = await bound();
   await listener.listen(1);

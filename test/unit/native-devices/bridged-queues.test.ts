@@ -189,7 +189,7 @@ describe('sends to a native device', () => {
     const mr = await pd.allocMR(64, Access.localWrite);
     lower.sendRoom = 0;
     const many = Array.from({ length: 64 }, () => send(mr, 1));
-    // The bridge has taken what the device may have; the ring is full again.
+    // The bridge has taken as many as the device holds; the ring is full again.
     expect(() => {
       for (let round = 0; round < 8; round += 1) qp.postSend(many);
     }).toThrow(expect.objectContaining({ code: 'ENOMEM' }));

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { openNativeDevices } from '#daemon/native/discovery';
 
-/** Discovery without rdma-core, and what it notes. */
+/** Discovery without rdma-core, and its log lines. */
 async function withoutLibraries(selected: Parameters<typeof openNativeDevices>[0]['selected']) {
   const notes: string[] = [];
   const host = await openNativeDevices({

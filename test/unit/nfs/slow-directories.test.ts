@@ -99,7 +99,7 @@ describe('a directory that is slow to read', () => {
     const slow = await directory('slow', 'f');
     const listings = Array.from({ length: LISTINGS_AT_ONCE + 3 }, () => list(slow));
     await begun(LISTINGS_AT_ONCE);
-    // A call that comes late enough is answered with what another has read.
+    // A late call is answered from another's listing.
     let ended = 0;
     for (const listing of listings) void listing.then(() => (ended += 1));
     while (ended < listings.length) {

@@ -109,7 +109,7 @@ class FakeQueue {
   }
 }
 
-/** An open file of the fake daemon, with what the shim did to it. */
+/** An open file of the fake daemon, with the shim's actions on it. */
 export class FakeFile {
   readonly token: Uint8Array;
   readonly number: number;
@@ -198,7 +198,7 @@ export class FakeDaemon {
     socket.on('data', (bytes) => receive(bytes));
   }
 
-  /** Answers a greeting; returns who takes what follows. */
+  /** Answers a greeting; returns the handler of later bytes. */
   #greet(socket: Socket, hello: Hello): (bytes: Uint8Array) => void {
     this.greetings += 1;
     if (this.version !== undefined) return this.#refuse(socket, EPROTO);

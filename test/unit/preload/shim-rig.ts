@@ -21,7 +21,7 @@ interface Machine {
 /** This machine. */
 export const NATIVE: Machine = { name: process.arch, compiler: 'cc' };
 
-/** An arm64 machine, as far as another one can play it. */
+/** An emulated arm64 machine. */
 export const ARM64: Machine = {
   name: 'arm64',
   compiler: 'aarch64-linux-gnu-gcc',
@@ -38,7 +38,7 @@ export function missingFor({ compiler, emulator }: Machine): string {
   return missing.length === 0 ? '' : ` (missing: ${missing.join(' ')})`;
 }
 
-/** What a program did. */
+/** The outcome of a program. */
 export interface Outcome {
   /** The exit status, or the signal's name. */
   readonly status: number | string;
@@ -124,7 +124,7 @@ function putShim({ name, compiler }: Machine, target: string): void {
   const cache = join(root, '.cache/shims');
   mkdirSync(cache, { recursive: true });
   const cached = join(cache, `${name}-${hash.digest('hex').slice(0, 16)}.so`);
-  // What was compiled from other sources goes.
+  // Removes builds of other sources.
   const script = '[[ -f $1 ]] || { rm -f "$2"-*.so && bash "$3" "$1" -Werror; } && cp "$1" "$4"';
   const words = [cached, join(cache, name), join(sources, 'build.sh'), target];
   compile('flock', [join(cache, 'lock'), 'bash', '-c', script, 'bash', ...words], compiler);

@@ -62,7 +62,7 @@ class DeepRig extends ProgramRig {
     return { qp, rings };
   }
 
-  /** What the device told its host since the last call. */
+  /** The device's notifications of its host since the last call. */
   effects(): NicEffect[] {
     const effects: NicEffect[] = [];
     for (let effect = this.nic.pollEffect(); effect; effect = this.nic.pollEffect()) {
@@ -85,7 +85,7 @@ class DeepRig extends ProgramRig {
     return this.effects().map(({ type }) => type);
   }
 
-  /** Gives the queue pair turns for as long as it asks for one; how many. */
+  /** Runs turns until the queue pair requests no more; returns their number. */
   resume(): number {
     let turns = 0;
     while (this.told().includes('resume')) {

@@ -120,7 +120,7 @@ describe('completions after slow writes', () => {
 });
 
 describe('data that did not reach its memory', () => {
-  /** Reads into the slow memory, whose response has come. */
+  /** Reads into the slow memory, whose response has arrived. */
   function readInto(rig: NicRig, wrId: number, flags?: number): void {
     rig.send({
       opcode: SQOpcode.read,

@@ -1,4 +1,4 @@
-/** XDR types put together from smaller ones: what they write, what they read, what they refuse. */
+/** XDR types composed of smaller ones: written, read and rejected values. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { bytesOf, hexOf } from '#test/support/hex';

@@ -1,4 +1,4 @@
-/** What the upper-layer binding of NFS version 3 (RFC 8267) makes of calls with chunks. */
+/** Calls with chunks under the upper-layer binding of NFS version 3 (RFC 8267). */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

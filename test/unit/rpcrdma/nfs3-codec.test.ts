@@ -1,4 +1,4 @@
-/** The XDR of NFS and MOUNT: there and back, cut short at every byte, and as long as they may get. */
+/** The XDR of NFS and MOUNT: round trips, truncation at every byte, and maximum lengths. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { flat } from '#test/support/nfs-rig';

@@ -27,7 +27,7 @@ class Peers {
   readonly accepted = new Map<string, Peer>();
   readonly closed: string[] = [];
   readonly #requests: string[] = [];
-  /** Those who wait for a request, longest first. */
+  /** Waiters for a request, longest first. */
   readonly #wanted: ((name: string) => void)[] = [];
   #closed: VerbsError | undefined;
   readonly queue = new AcceptQueue<Options, End>({

@@ -26,7 +26,7 @@ type Answers = { [N in CommandName]?: (request: CommandRequest<N>) => CommandRep
 /** A fake device: hands out handles and rings, records its calls, and acts as a test directs. */
 export class FakeChannel implements CommandChannel {
   readonly kind = 'embedded';
-  /** Commands in the order they came. */
+  /** Commands in order of arrival. */
   readonly asked: CommandName[] = [];
   /** Their requests. */
   readonly requests: object[] = [];
@@ -162,7 +162,7 @@ export class FakeChannel implements CommandChannel {
     this.onEvent({ type: 'cm', event });
   }
 
-  /** The device goes: commands are never answered again. */
+  /** The device is gone: commands are never answered again. */
   lose(): void {
     this.#lost = true;
     this.onLost(new VerbsError('EIO', 'the paper burnt'));

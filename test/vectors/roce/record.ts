@@ -1,5 +1,5 @@
 /**
- * Records the kernel's rxe anew: node dist/test/vectors/roce/record.js [NAME...]. Boots a guest, has
+ * Records the kernel's rxe anew: node dist/test/vectors/roce/record.js [NAME...]. Boots a guest, lets
  * `record` (beside the source) do it there, and puts what it recorded into `recordings`.
  */
 import { execFileSync } from 'node:child_process';

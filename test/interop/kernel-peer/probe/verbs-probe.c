@@ -1,5 +1,5 @@
 /*
- * One RDMA connection through the kernel's verbs, for what no ready-made tool provokes: a rejecting
+ * One RDMA connection through the kernel's verbs, for cases that no ready-made tool provokes: a rejecting
  * listener, private data, work requests that the peer must answer with a Terminate. Each thing that
  * happens is one line on standard output:
  *
@@ -23,8 +23,8 @@
  *   linger=MS      how long the connecting side stays after its last completion (300)
  *
  * WORK is KIND:LENGTH[@STAG[+TO]] with the KIND send, solicited, invalidate, write or read; STAG and
- * TO name the peer's memory and default to what its private data told. Work requests are posted one
- * after the other, each when the one before has completed. A STAG of `bad` is one that was not told.
+ * TO name the peer's memory and default to its private data. Work requests are posted one
+ * after the other, each when the one before has completed. A STAG of `bad` is an unknown one.
  */
 #include <arpa/inet.h>
 #include <endian.h>

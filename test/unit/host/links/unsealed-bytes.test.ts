@@ -65,7 +65,7 @@ class Checker implements TapWatcher {
   readonly sinks = { us: new RecordingSink(), peer: new RecordingSink() };
   readonly #receivers = { us: receiverOf(), peer: receiverOf() };
   readonly errors: unknown[] = [];
-  /** Startup frames of both ends come first. */
+  /** Startup frames of both ends precede it. */
   #startupFrames = 2;
 
   wants(): boolean {

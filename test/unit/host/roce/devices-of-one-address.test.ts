@@ -11,7 +11,7 @@ import { hostAddresses, primaryAddress } from '#daemon/host/host-addresses';
 import { gidTable } from '#daemon/host/roce/gid-table';
 import { addressGid } from '#verbs-api/address-gid';
 
-/** What a device for every address has first. */
+/** The first entry of a device for every address. */
 const { address: ADDRESS } = primaryAddress({ addresses: [] }, hostAddresses());
 const open = { name: 'open', transport: 'roce', addresses: [] } as const;
 const named = { name: 'named', transport: 'roce', addresses: [ADDRESS] } as const;

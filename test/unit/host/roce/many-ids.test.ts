@@ -1,4 +1,4 @@
-/** Thousands of connection ids whose time comes together: each turn of the event loop does a few. */
+/** Thousands of connection ids with one deadline: each turn of the event loop handles a few. */
 import { expect, it, vi } from 'vitest';
 import type { CMParameters } from '#contract/protocol/commands';
 import { CMEventType, QPState, QPType } from '#contract/verbs/enums';
@@ -56,7 +56,7 @@ class ManyIds extends RoceWorld {
     return end;
   }
 
-  /** How often each type of event has come. */
+  /** Counts of events by type. */
   count(type: CMEventType): number {
     return this.events.filter((event) => event.type === type).length;
   }

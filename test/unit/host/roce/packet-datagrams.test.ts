@@ -17,7 +17,7 @@ import { RoceWorld } from '#test/support/roce-host';
 const GROUP = mappedGid(239, 1, 1, 1);
 const GROUP_QPN = 0xffffff;
 
-/** A wire that sends what it is given, and keeps what comes. */
+/** A wire that sends given packets, and keeps received ones. */
 class ScriptedDatagrams implements PacketWire {
   readonly destQueue: { readonly vector: AddressVector; readonly qpn: number }[] = [];
   readonly received: { readonly packet: Packet; readonly grh: string }[] = [];

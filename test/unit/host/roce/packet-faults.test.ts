@@ -59,7 +59,7 @@ class Faulty extends RoceWorld {
     });
   }
 
-  /** Sends one message; what its sender is told. */
+  /** Sends one message; returns its completion. */
   outcome(): number | undefined {
     this.send();
     this.ends[0].ring();

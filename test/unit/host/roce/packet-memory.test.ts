@@ -1,4 +1,4 @@
-/** Packets of one host whose memory is another process's, is slow, or goes away: real queue pairs. */
+/** Packets of one host whose memory is another process's, is slow, or disappears: real queue pairs. */
 import { describe, expect, it } from 'vitest';
 import { CQEStatus, SQOpcode } from '#contract/protocol/queue-layout';
 import { QPState, QPType } from '#contract/verbs/enums';
@@ -8,7 +8,7 @@ import { type RoceEnd, RoceWorld } from '#test/support/roce-host';
 
 const { success, locProtErr, remOpErr, wrFlushErr } = CQEStatus;
 
-/** Memory that is reached by calls, which move what was deferred until then; bytes may go away. */
+/** Memory that is reached by calls, which carry out deferred ones; bytes may disappear. */
 class CalledBacking implements MemoryBacking {
   readonly tier = 'process_vm';
   readonly view = undefined;

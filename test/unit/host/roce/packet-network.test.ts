@@ -8,7 +8,7 @@ import { type RoceEnd, RoceWorld } from '#test/support/roce-host';
 
 const { success } = CQEStatus;
 
-/** Memory that takes its time: what is written counts as pending until `catchUp`. */
+/** Slow memory: writes are pending until `catchUp`. */
 class SlowBacking implements MemoryBacking {
   readonly tier = 'shared';
   readonly view = undefined;
@@ -229,7 +229,7 @@ describe('packets between two devices of a host', () => {
     const sges = [a.piece(0, 10)];
     a.sends.post({ opcode: SQOpcode.write, wrId: 1, sges, raddr: 5n, rkey: 0xdead00 });
     a.ring();
-    // No timeout has passed: the NAK came.
+    // No timeout has passed: the NAK arrived.
     world.run();
     expect(a.completions.outcome()).toEqual([[1, CQEStatus.remAccessErr]]);
     expect([a.qp.state, b.qp.state]).toEqual([QPState.ERR, QPState.ERR]);
@@ -351,7 +351,7 @@ describe('packets between two devices of a host', () => {
     });
     a.connect(b);
     b.connect(a);
-    // What a connection sends in one turn, before the network looks at the memory again.
+    // The packets of one turn, before the network checks the memory again.
     const burst = 26;
     const length = 4 * burst * 4096;
     const expected = fill(a, length);

@@ -1,4 +1,4 @@
-/** Connection ids on RoCE devices: addresses, ports, events, and who moves the queue pair. */
+/** Connection ids on RoCE devices: addresses, ports, events, and moves of the queue pair. */
 import { describe, expect, it } from 'vitest';
 import type { CMParameters } from '#contract/protocol/commands';
 import { SQOpcode } from '#contract/protocol/queue-layout';

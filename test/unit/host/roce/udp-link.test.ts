@@ -28,7 +28,7 @@ const PORT = 4791;
 const [OWN_ADDRESS, THEIR_ADDRESS] = [ownAddress(12), ownAddress(13)];
 const OWN = gidBytes(OWN_ADDRESS);
 const THEIRS = gidBytes(THEIR_ADDRESS);
-/** Other hosts, of which one floods and one comes late. */
+/** Other hosts: one floods, one arrives late. */
 const [THEIR_ADDRESS_2, THEIR_ADDRESS_3] = [ownAddress(14), ownAddress(15)];
 const [FLOOD, LATE] = [gidBytes(THEIR_ADDRESS_2), gidBytes(THEIR_ADDRESS_3)];
 
@@ -165,7 +165,7 @@ describe('the UDP link', () => {
     expect(link.handleDeadline(5999)).toBe(false);
     expect(link.handleDeadline(6000)).toBe(false);
     expect(link.deadline).toBe(7000);
-    // What is added meanwhile would change what waits.
+    // An addition meanwhile would change the waiting packets.
     link.transmit(6500);
     full.mockRestore();
     expect(link.handleDeadline(7000)).toBe(true);

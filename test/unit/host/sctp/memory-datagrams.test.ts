@@ -65,7 +65,7 @@ describe('datagrams in memory', () => {
     const expected: Uint8Array[] = [];
     let lost = 0;
     for (let step = 0; step < 3000; step += 1) {
-      // In turns more comes than is read, and the reverse.
+      // Alternates between more input than reads, and the reverse.
       if (prng.below(100) < (Math.floor(step / 500) % 2 === 0 ? 80 : 20)) {
         const bytes = datagram(1 + prng.below(65_000), step);
         if (to.post(from, bytes, 0, bytes.length)) expected.push(bytes);

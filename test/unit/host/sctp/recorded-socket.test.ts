@@ -18,7 +18,7 @@ const UP: SctpEvent = {
   aborted: false,
 };
 
-/** A socket of the kernel's that takes and gives what a test says. */
+/** A kernel socket scripted by a test. */
 class StandIn implements AssociationSocket {
   readonly received = {
     isNotification: false,
@@ -98,7 +98,7 @@ class End {
     this.recorded.receive(this.#area, start);
   }
 
-  /** What `decode` prints of the packets, which says so of wrong checksums. */
+  /** The packets as `decode` prints them, which reports wrong checksums. */
   get texts(): string[] {
     return this.packets.map((packet) => {
       const traced = new SctpTrace().take(packet, 0);
@@ -235,7 +235,7 @@ describe('messages that are recorded as packets', () => {
   it('end with an ABORT, of either end', () => {
     const end = new End();
     end.tell(UP);
-    // No indication came.
+    // No indication was received.
     end.recorded.send(0, CONTROL, TERMINATE);
     end.recorded.abort();
     const init = [`${HERE} SCTP INIT`, `${THERE} SCTP INIT ACK`];

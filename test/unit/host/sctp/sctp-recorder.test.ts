@@ -10,7 +10,7 @@ import { bytesOf } from '#test/support/hex';
 const SCTP = bytesOf('0007 0008 11223344 55667788 03000010 00000001 ffff0000 00000000');
 const PEER_UDP_PORT = 4000;
 
-/** What a tap sees of packets of a host with these devices. */
+/** A tap's view of packets of a host with these devices. */
 function recorded(
   way: 'in' | 'out',
   [local, remote]: readonly [string, string],

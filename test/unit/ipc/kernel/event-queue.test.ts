@@ -147,7 +147,7 @@ class Shown {
     return this.path.bytes > this.bytesTaken;
   }
 
-  /** What a read returns: a record of the ring, or one that the daemon is asked for. */
+  /** The result of a read: a record of the ring, or one from the daemon. */
   take(): number | undefined {
     const word = Atomics.load(this.words, 0);
     const [head, tail, asks] = [word & 0x7fff, (word >> 15) & 0x7fff, word >> 30 !== 0];

@@ -550,7 +550,7 @@ describe('the port of a listening id that was destroyed', () => {
   });
 });
 
-/** Waits for something that comes over TCP. */
+/** Waits for an effect over TCP. */
 async function until(met: () => boolean): Promise<void> {
   await expect.poll(met).toBe(true);
 }

@@ -50,7 +50,7 @@ describe('the file of rings', () => {
     });
     const { first, step } = RINGS;
     expect(keys).toEqual([first, first + step, first + 2 * step]);
-    // A long one lies after all that is mapped, and small ones still fill what is.
+    // A long one goes after all mappings, and small ones still fill holes.
     const long = rig.must(commands.createCQ(0n, 10_000)).getUint32(16, true);
     expect(long).toBe(first + 0x1_0000);
     expect(rig.must(commands.createCQ(0n, 1)).getUint32(16, true)).toBe(first + 3 * step);

@@ -9,7 +9,7 @@ import {
 } from '#daemon/ipc/kernel/shim-protocol';
 import { bytesOf, hexOf } from '#test/support/hex';
 
-/** The requests in a stream that comes in pieces of `step` bytes. */
+/** The requests in a stream split into `step` bytes. */
 function requestsIn(bytes: Uint8Array, step: number): ShimRequest[] {
   const found: ShimRequest[] = [];
   const reader = new RequestReader((request) => {

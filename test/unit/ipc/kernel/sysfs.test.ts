@@ -93,7 +93,7 @@ describe('the tree', () => {
     host.faults.remove(fault.id);
     expect(file('ports/1/state')).toBe('4: ACTIVE\n');
     removeSysfs(path);
-    // Without a reader nothing comes back.
+    // Without a reader, it is not restored.
     host.faults.add({ kind: 'port-down' }, undefined);
     expect(existsSync(path)).toBe(false);
     rmSync(folder, { recursive: true });

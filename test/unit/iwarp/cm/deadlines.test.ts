@@ -1,4 +1,4 @@
-/** What the connection manager decides by the clock: refused dials tried again, and ports kept. */
+/** Timed actions of the connection manager: retries of refused dials, and kept ports. */
 import { describe, expect, it } from 'vitest';
 import { NEVER } from '#base/time';
 import { CMEventType } from '#contract/verbs/enums';

@@ -41,7 +41,7 @@ function pushAll(receiver: FpduReceiver, bytes: Uint8Array, sink = new Recording
   return { error: receiver.push(bytes, 0, bytes.length, sink), sink };
 }
 
-/** A receiver of marked FPDUs that has come to stream position `phase`. */
+/** A receiver of marked FPDUs at stream position `phase`. */
 function receiverAt(phase: number, options: { markersChecked?: boolean } = {}): FpduReceiver {
   const receiver = receiverOf({ markers: true, ...options });
   const filler = streamOf(fillerTo(phase), true);
@@ -466,7 +466,7 @@ function markedByHand(ulpdu: Uint8Array, phase = 0): Uint8Array {
   return Uint8Array.from(bytes);
 }
 
-/** Keeps views of what it is handed, as kept writes do, and looks at them when the input ends. */
+/** Keeps views of what it is handed, as kept writes do, and checks them when the input ends. */
 class KeepingSink implements UlpduSink {
   readonly hex: string[] = [];
   readonly #views: Uint8Array[] = [];

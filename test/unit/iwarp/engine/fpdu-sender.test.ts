@@ -225,7 +225,7 @@ describe('FPDU sender', () => {
     sender.setSegmentBytes(24);
     for (let i = 0; i < 10; i++) post(sender, patterned(18, i));
     expect(sender.pollTransmit()).toHaveLength(240);
-    // One longer than a segment goes alone.
+    // One longer than a segment is sent alone.
     post(sender, patterned(18));
     post(sender, patterned(46));
     post(sender, patterned(18));

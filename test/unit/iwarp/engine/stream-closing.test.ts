@@ -96,7 +96,7 @@ describe('the beginning', () => {
       pair.b.user.send(Uint8Array.of(0x42));
       pair.a.user.postReceive(8);
       pair.establish();
-      // The initiator's consumer has posted nothing, and sees nothing of the RTR.
+      // The initiator's consumer has posted nothing, and is not notified of the RTR.
       expect(pair.a.user.delivered.map(({ payload }) => payload)).toEqual(['42']);
       expect(pair.a.user.log).toEqual(['received 1']);
       const lengths = pair.b.user.delivered.map(({ length }) => length);
@@ -568,7 +568,7 @@ describe('a loss', () => {
     peer.run();
     expect(peer.take().map((ulpdu) => ulpdu.slice(-2))).toEqual(['01', '02']);
     expect(peer.types).toEqual(['established', 'closed']);
-    // Nothing comes in any more.
+    // No further input arrives.
     peer.feed('4143 00000000 00000000 00000001 00000000 41');
     expect(user.delivered).toEqual([]);
   });

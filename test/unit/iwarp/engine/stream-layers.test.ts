@@ -1,4 +1,4 @@
-/** What MPA shows to the layers above it, and what it leaves to them. */
+/** MPA's interface to the layers above it. */
 import { describe, expect, it } from 'vitest';
 import { patterned } from '#test/support/fpdu-stream';
 import { bytesOf } from '#test/support/hex';

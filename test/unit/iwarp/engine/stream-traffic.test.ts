@@ -1,4 +1,4 @@
-/** What a stream sends: two streams back to back, and one whose ULPDUs are read off the wire. */
+/** The output of streams: two back to back, and one whose ULPDUs are read off the wire. */
 import { describe, expect, it } from 'vitest';
 import { NEVER } from '#base/time';
 import { OutboundKind } from '#daemon/rnic/wire-port';
@@ -9,7 +9,7 @@ import { compact, LiteralPeer, StreamPair } from '#test/support/streams';
 
 const SMALL = { fpduSize: { kind: 'fixed', mulpduBytes: 128 } } as const;
 
-/** An initiator with small segments, and what it has sent for what its consumer posts. */
+/** An initiator with small segments, and its output for posted work. */
 function sent(post: (user: NaiveUser) => void, change = {}): string[] {
   const user = new NaiveUser();
   post(user);

@@ -7,7 +7,7 @@ import { type HoldOutput, HoldQueue } from '#daemon/iwarp/faults/hold-queue';
 const fault = (spec: FaultSpec): Fault => new Fault(1, spec, undefined);
 const bytes = (...values: number[]): Uint8Array => Uint8Array.from(values);
 
-/** What comes out until `now`, bytes as numbers. */
+/** The output until `now`, bytes as numbers. */
 function drain(queue: HoldQueue, now: number): unknown[] {
   const found: HoldOutput[] = [];
   for (;;) {

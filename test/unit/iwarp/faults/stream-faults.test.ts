@@ -48,7 +48,7 @@ function left(spec: FaultSpec, ulpdus: readonly Uint8Array[], options: Options =
   return concat(...parts);
 }
 
-/** What a receiver makes of bytes: the ULPDUs, and the first error that it finds. */
+/** A receiver's view of bytes: the ULPDUs, and the first error. */
 function received(bytes: Uint8Array, options: Options & { markersChecked?: boolean } = {}) {
   const { markers = false, crcEnabled = true, markersChecked = true } = options;
   const sink = new RecordingSink();

@@ -320,7 +320,7 @@ describe('a session', () => {
     expect(rdmap).toMatch(/^16 0001/);
     expect(rdmap).toContain('1100');
     expect(ddp).toBe('17 00020004');
-    // What comes before the peer's Terminate is dropped, and still has its place in the order.
+    // Messages before the peer's Terminate are dropped, and still count in the order.
     session.segment(`0002 ${BAD_WRITE}`).control('0003 0004');
     expect(session.types).toEqual(['established', 'terminated', 'finish', 'closed']);
   });

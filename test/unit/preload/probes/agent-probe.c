@@ -1,4 +1,4 @@
-/* A daemon that copies through the agent what it may not reach itself, and one that asks for more
+/* A daemon that copies unreachable memory through the agent, and one that asks for more
  * than the program registered. */
 #include "probe.h"
 
@@ -45,7 +45,7 @@ static void dereg_mr(int fd, uint32_t handle) {
   CHECK(write(fd, &request, sizeof request) == sizeof request);
 }
 
-/* Has the daemon copy; returns the agent's errno. `sum` gets the sum of the bytes read. */
+/* Makes the daemon copy; returns the agent's errno. `sum` gets the sum of the bytes read. */
 static uint32_t copy(int fd, uint32_t operation, const void *memory, uint32_t length, uint32_t fill,
                      uint32_t *sum) {
   uint64_t address = (uint64_t)(uintptr_t)memory;
@@ -126,7 +126,7 @@ static void confined(void) {
   memset(memory, 5, 8192);
   check_closed(fd, memory, 16);
   uint32_t handle = reg_mr(fd, memory + 64, 128, LOCAL_WRITE, PD_PLAIN);
-  /* What is beside the registration, runs over its ends, or wraps around, is none of it. */
+  /* Ranges beside the registration, across its ends, or wrapping around, are refused. */
   check_closed(fd, secret, sizeof secret);
   check_closed(fd, on_stack, sizeof on_stack);
   check_closed(fd, memory + 63, 2);
@@ -220,7 +220,7 @@ static void closed(void) {
   CHECK(copy(other, READ, memory + 4096, 64, 0, NULL) == 0);
 }
 
-/* Many registrations, of which each is found, and none of those that are over. */
+/* Many registrations: each is found, and ended ones are not. */
 static void many(void) {
   enum { COUNT = 1000 };
   int fd = open_with_agent();

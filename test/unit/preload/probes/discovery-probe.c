@@ -1,4 +1,4 @@
-/* Finding devices, with and without a daemon; a daemon that goes away or lies. */
+/* Finding devices, with and without a daemon; a daemon that ends or lies. */
 #include <linux/netlink.h>
 
 #include "probe.h"

@@ -252,7 +252,7 @@ static void cm_events(void) {
   manager = open("/dev/infiniband/rdma_cm", O_RDWR | O_CLOEXEC);
   CHECK(manager >= 0);
   uint64_t event[42];
-  /* CREATE_ID: the identifier of the program comes before the response pointer. */
+  /* CREATE_ID: the program's identifier precedes the response pointer. */
   uint32_t id = ~0u;
   void *response = &id;
   uint32_t create[8] = {0, 24 | 4 << 16, 0xabcd, 0, 0, 0, 0x0106, 0};
@@ -292,7 +292,7 @@ static void cm_event(uint32_t uid, uint32_t type) {
   CHECK(event[0] == uid && event[1] == (uid + 1000 | (uint64_t)type << 32));
 }
 
-/* What is still connected when the daemon ends loses its device, and is disconnected. */
+/* Ids that are connected when the daemon ends lose their device, and are disconnected. */
 static void cm_disconnects(void) {
   manager = open("/dev/infiniband/rdma_cm", O_RDWR | O_CLOEXEC);
   CHECK(manager >= 0);
@@ -345,7 +345,7 @@ static void cm_arguments(void) {
   CHECK(write(manager, option, sizeof option) == sizeof option);
   option[7] = 4097;
   CHECK_FAILS(EINVAL, write(manager, option, sizeof option));
-  /* MIGRATE_ID: the file that the id comes from is named by descriptor. */
+  /* MIGRATE_ID: a descriptor names the file of the id. */
   uint32_t reported = ~0u;
   uint32_t migrate[6] = {18, 16 | 4 << 16, 0, 0, 3, (uint32_t)first};
   pointer = &reported;

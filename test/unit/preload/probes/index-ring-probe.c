@@ -1,4 +1,4 @@
-/* What is completed of rings with indices when the daemon is gone. */
+/* Completions of rings with indices when the daemon is gone. */
 #include "../../../../native-bridge/preload/index-ring.h"
 
 #include <stdio.h>
@@ -75,7 +75,7 @@ int main(void) {
   done = made(&completions, 5, 0);
   index_ring_flush(&posted, &done, 77, 0);
   CHECK(get(&completions, 128) == 7);
-  /* Receives that were given back and not completed, as far as the program has not posted over them. */
+  /* Receives that were given back and not completed, unless the program has posted over them. */
   posted = made(&requests, 2, 3);
   set(&requests, 132, 1);
   CHECK(index_ring_unfinished(&posted) == 2);

@@ -1,4 +1,4 @@
-/* What the probes share: small programs that make the calls of libibverbs and librdmacm under the
+/* Shared by the probes: small programs that make the calls of libibverbs and librdmacm under the
  * shim, against a daemon that the test plays. A probe that ends with status 0 found what it
  * expects. Commands of 128 and above tell the played daemon what to do next. */
 #ifndef PROBE_H

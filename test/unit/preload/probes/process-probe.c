@@ -17,7 +17,7 @@ static void forked(void) {
     uint64_t value;
     CHECK(read(channel, &value, 8) == 8 && value == 21);
     CHECK(close(channel) == 0 && close(events) == 0 && close(fd) == 0);
-    /* Only what the program was started with is left. */
+    /* Only the program's initial descriptors are left. */
     CHECK(count_descriptors() == initial_descriptors);
     _exit(0);
   }
@@ -111,7 +111,7 @@ static void forked_manager(void) {
   CHECK(write(manager, slow, sizeof slow) == sizeof slow);
 }
 
-/* What a child posts stays out of its parent's send queue, and its doorbells are refused. Receives may be
+/* A child's posts stay out of its parent's send queue, and its doorbells are refused. Receives may be
  * anyone's. */
 static void inherited(void) {
   int fd = open_device();
@@ -217,7 +217,7 @@ static void closed(void) {
     CHECK(close(fd) == 0);
     alloc_pd(copy);
     CHECK(close(events) == 0 && close(copy) == 0);
-    /* The file is gone, its channel says so. */
+    /* The file is gone, as its channel reports. */
     uint64_t value;
     set_nonblocking(channel, true);
     CHECK(read(channel, &value, 8) == -1 && (errno == EAGAIN || errno == EIO));
@@ -266,7 +266,7 @@ static void hidden(void) {
   CHECK(write(manager, slow, sizeof slow) == sizeof slow);
 }
 
-/* rdma_cm files keep out of the way of a program's sockets, as far as there is room. */
+/* rdma_cm files keep out of the way of a program's sockets, if there is room. */
 static void numbers(void) {
   int manager = open("/dev/infiniband/rdma_cm", O_RDWR);
   CHECK(manager >= 256 && manager < FD_SETSIZE);

@@ -14,7 +14,7 @@ interface Operation {
   readonly compareMask?: bigint;
 }
 
-/** Performs one atomic at offset 8 of the rig's memory: what it returned and what it left. */
+/** Performs one atomic at offset 8 of the rig's memory: returns its result and the memory. */
 function perform(fields: Operation): [bigint, bigint] {
   const rig = new NicRig();
   const view = new DataView(rig.memory.buffer);

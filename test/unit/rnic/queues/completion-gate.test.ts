@@ -76,7 +76,7 @@ function leastOf(run: () => number): number {
 }
 
 describe('after many completions that wait for memory', () => {
-  /** What it costs to look at each of those that wait, for each that comes. */
+  /** The cost of visiting each waiting completion for each new one. */
   const visits = () => {
     const held = Array.from({ length: HELD }, (_, pieces) => ({ pieces }));
     let unwritten = 0;

@@ -17,7 +17,7 @@ function rigOf(): NicRig {
   return rig;
 }
 
-/** Posts a Send of `length` bytes from `at` on, and has the wire take it. Returns its slot. */
+/** Posts a Send of `length` bytes from `at` on, which the wire takes. Returns its slot. */
 function open(rig: NicRig, wrId: number, at: number, length: number): number {
   rig.send({ opcode: SQOpcode.send, wrId, sges: [rig.piece(at, length)] });
   return take(rig);

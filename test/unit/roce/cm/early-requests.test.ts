@@ -7,7 +7,7 @@ import { CmPair, FACTS, SERVICE } from '#test/support/ib-cm-pair';
 const SECOND = 1_000_000;
 const ALL = { port: undefined, gid: undefined, family: undefined } as const;
 
-/** A pair with a connection whose listener is gone: the step before the one that comes early. */
+/** A pair with a connection whose listener is gone: the step before an early request. */
 function connected(limits?: Partial<CmLimits>): CmPair {
   const pair = new CmPair(limits);
   const listener = pair.passive.listen();

@@ -17,7 +17,7 @@ const NO_BYTES = new Uint8Array(0);
 /** A number that no end has chosen. */
 const INVENTED = 0xbad_cafe;
 
-/** A message comes to `to`, from the address of `from`. */
+/** Delivers a message to `to`, from the address of `from`. */
 function forge<N extends CmMessageName>(
   pair: CmPair,
   [from, to]: readonly [CmEnd, CmEnd],
@@ -46,7 +46,7 @@ function establishedPair() {
   return { pair, listener, ...pair.established() };
 }
 
-/** The dialler's host is switched off and on: nothing of the connection is left there. */
+/** The dialler's host is rebooted: it has lost the connection. */
 function forgetDialer({ pair, dialer }: ReturnType<typeof establishedPair>): void {
   pair.fate = () => [];
   pair.active.manager.destroy(dialer, pair.now);
@@ -286,7 +286,7 @@ describe('the time of a peer', () => {
       forge(pair, [passive, active], 'REP', { ...slow, targetAckDelay: 31 });
       return dialer.timeout;
     };
-    // What the own program says is its own business.
+    // The own program may send anything.
     expect([dial(undefined), dial(30)]).toEqual([22, 30]);
   });
 });

@@ -1,4 +1,4 @@
-/** Peers that send what they must not, or too much of it. */
+/** Peers that send invalid messages, or too many. */
 import { describe, expect, it } from 'vitest';
 import { type CmFields, parseCmMessage, writeCmMessage } from '#daemon/roce/wire/cm-message';
 import { Prng } from '#test/sim/prng';

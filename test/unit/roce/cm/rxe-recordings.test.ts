@@ -83,7 +83,7 @@ function expectSame(
   expect(hexOf(alike)).toBe(hexOf(recorded));
 }
 
-/** One side of a conversation: our manager, and what it sent and said. */
+/** One side of a conversation: our manager, its messages and events. */
 class Side {
   readonly manager: CommunicationManager;
   readonly port: CmPort;
@@ -131,7 +131,7 @@ class Side {
   }
 }
 
-/** What an end said of itself in a REQ or REP. */
+/** An end's parameters in a REQ or REP. */
 function factsOf(fields: CmFields<'REQ'> | CmFields<'REP'>): CmEndFacts {
   const { localQpn, responderResources, initiatorDepth, rnrRetry } = fields;
   const { flowControl, srq, privateData } = fields;

@@ -57,7 +57,7 @@ function anyPacket(prng: Prng, psn: number): Uint8Array {
   packet.psn = prng.oneIn(4) ? prng.below(2 ** 24) : (psn + prng.below(5) - 2) & 0xff_ffff;
   const right = prng.oneIn(2);
   packet.rkey = right ? REMOTE_KEY : prng.below(2 ** 32);
-  // With the right key only what is open; with a wrong one anything.
+  // With the right key only open ranges; with a wrong one any.
   const { remoteToHi, remoteToLo } = addressAt(
     right ? OPEN_AT + prng.below(4096) : prng.below(OPEN_AT),
   );

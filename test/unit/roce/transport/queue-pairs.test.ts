@@ -73,7 +73,7 @@ class Node {
     this.settle(now);
   }
 
-  /** What a host does after each call. */
+  /** A host's work after each call. */
   settle(now: number): void {
     const failed = this.wire?.pollFailure();
     if (failed !== undefined) this.qp.terminated(failed.by, failed.failure, now);

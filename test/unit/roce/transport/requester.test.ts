@@ -297,7 +297,7 @@ describe('NAK', () => {
     for (let tries = 0; tries < 5; tries += 1) {
       acknowledge(pair, 100, rnrSyndrome(12));
       pair.expire(pair.a);
-      // What is sent then gets lost.
+      // Packets sent then are lost.
       expect(pair.lose(pair.a)).toBe(1);
       pair.expire(pair.a);
       expect(pair.lose(pair.a)).toBe(1);

@@ -11,7 +11,7 @@ import { addressAt, REMOTE_KEY } from '#test/support/transport-user';
 const ACK = 31;
 const MTU = 256;
 
-/** A responder and what it answers. */
+/** A responder and its answers. */
 class Rig {
   readonly side: TransportSide;
 
@@ -141,7 +141,7 @@ describe('a repeated request', () => {
     const packets = rig.side.pollAll(0);
     expect(packets.map((bytes) => parsed(bytes).psn)).toEqual([101, 102]);
     expect(packets[0]?.subarray(16, 20)).toEqual(Uint8Array.of(2, 2, 2, 2));
-    // One that goes beyond what was asked for before is no repetition.
+    // One that exceeds the earlier request is no repetition.
     rig.ask(102, Operation.readRequest, 0, { dmaLength: 600 });
     expect(rig.answers()).toEqual([]);
   });
@@ -454,13 +454,13 @@ describe('answers', () => {
     rig.ask(psn(2 ** 23 + 1), Operation.sendOnly, 4);
     expect(rig.side.user.arrivals).toHaveLength(1);
     expect([next(), next()]).toEqual([3, 4]);
-    // It asks again, first for what it lacks, then for all that a repeated request may name.
+    // It retries, first for the missing part, then for all that a repeated request may name.
     rig.ask(psn(3), Operation.readRequest, 0, { dmaLength: 2 ** 31 - 3 * MTU });
     expect([next(), next()]).toEqual([3, 4]);
     rig.ask(psn(2), Operation.readRequest, 0, { dmaLength: 2 ** 31 - 2 * MTU });
     expect([next(), next()]).toEqual([2, 3]);
     expect(rig.by).toBeUndefined();
-    // What is too old to be repeated is ahead: it shows a gap.
+    // A PSN too old to be repeated is ahead: it shows a gap.
     rig.ask(psn(1), Operation.readRequest, 0, { dmaLength: MTU });
     expect(next()).toBe(4);
     // Its end, which comes last, and what was requested after it.

@@ -46,7 +46,7 @@ function differInMsn(ours: string, recorded: string): boolean {
   return ours !== recorded && a.join() === b.join();
 }
 
-/** What a packet is, for a message of a failed comparison. */
+/** Describes a packet, for the message of a failed comparison. */
 function named(text: string): string {
   return text === 'nothing' ? text : `${opcodeName(bytesOf(text)[0] ?? 0)} ${text}`;
 }
@@ -92,7 +92,7 @@ describe('our requester in the place of rxe', () => {
     'refused 3': [MessageFailure.remoteAccess],
     'refused 4': [MessageFailure.remoteOperation],
   };
-  // Its last Send is never received, and rxe gave up earlier than we are told to.
+  // Its last Send is never received, and rxe gave up earlier than configured here.
   const unfinished = ['opcodes-ipv4 0', 'opcodes-ipv6 0'];
 
   it.each(asking)('sends the requests of $name, connection $index', ({ name, flow, index }) => {

@@ -73,7 +73,7 @@ describe.each(['ipv4', 'ipv6'] as const)('the ICRC over %s', (family) => {
         const changed = Uint8Array.from(first);
         changed[at] = (changed[at] ?? 0) ^ (1 << bit);
         const icrc = icrcOf(crc32, changed, 0, ipBytes + 8, first.length - ICRC_BYTES);
-        // The version decides what is masked; the low half of IPv6's first byte is traffic class.
+        // The version selects the mask; the low half of IPv6's first byte is traffic class.
         if (at === 0) continue;
         if (icrc === expected) uncovered.add(at);
         expect(icrc === expected, `byte ${at} bit ${bit}`).toBe(masked.has(at));

@@ -1,4 +1,4 @@
-/** What is recorded of connections that programs of rdma_cm make wrongly, or that fail. */
+/** Reasons of rdma_cm connections that are made wrongly, or fail. */
 import { afterEach, describe, expect, it } from 'vitest';
 import { refusalLine } from '#contract/protocol/refusals';
 import { ownAddress } from '#test/support/own-address';
@@ -28,7 +28,7 @@ function lines(): string[] {
   return refusals.filter(({ verb }) => verb.startsWith('rdma_')).map(refusalLine);
 }
 
-/** Queue pair numbers: of a queue pair on iWARP; on RoCE the program alone knows what they are. */
+/** Queue pair numbers: of a queue pair on iWARP; on RoCE only the program knows their meaning. */
 function qpn(): number {
   return rig.verbs.file.device.transport === 'roce' ? IDLE_QP : rig.createQP().qpn;
 }

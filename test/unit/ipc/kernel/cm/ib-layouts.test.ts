@@ -25,7 +25,7 @@ const PEER: AddressVector = {
   port: 1,
 };
 
-/** What the kernel stored, as numbers: `text` is one of the program's pointers, which differ. */
+/** The kernel's response, as numbers: `text` is one of the program's pointers, which differ. */
 function stored(recording: Recording | undefined): string {
   if (recording === undefined) throw new Error('not recorded');
   return recording.response;

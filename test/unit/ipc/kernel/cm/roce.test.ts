@@ -1,5 +1,5 @@
 /**
- * Connections of a RoCE device at rdma_cm's ABI: what the kernel's rxe answers, and what programs
+ * Connections of a RoCE device at rdma_cm's ABI: the answers of the kernel's rxe, and what programs
  * of librdmacm rely on.
  */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -83,7 +83,7 @@ function attributes(id: number, state: number): Record<string, number | string> 
   };
 }
 
-/** What an event of a connection has besides what `RdmaCmRig.poll` shows. */
+/** Fields of a connection event beyond those of `RdmaCmRig.poll`. */
 function facts({ record }: { readonly record: DataView }): object {
   return {
     qpn: record.getUint32(20, true),
@@ -94,7 +94,7 @@ function facts({ record }: { readonly record: DataView }): object {
   };
 }
 
-/** What an event of a datagram's id says. */
+/** Fields of an event of a datagram id. */
 function datagram({ record }: { readonly record: DataView }): object {
   return {
     qpn: record.getUint32(20, true),
@@ -170,7 +170,7 @@ describe('addresses', () => {
     const bind = (address: string, port: number, whose: keyof typeof files = 'others') =>
       rig.write(cm.bind(rig.create(1n, files[whose]), address, port), files[whose]);
     expect(bind('127.0.0.1', 7005, 'own')).toBe(0);
-    // Else it would get the requests of those who dial 127.0.0.1.
+    // Else it would get requests to 127.0.0.1.
     expect(bind(ADDRESS, 7005)).toBe(EADDRNOTAVAIL);
     expect(bind('127.0.0.2', 7005)).toBe(EADDRNOTAVAIL);
     expect(bind(ADDRESS, 7006, 'own')).toBe(0);
@@ -296,7 +296,7 @@ describe('a connection', () => {
     expect(activeRtr['flow']).toBe(passiveRtr['flow']);
     expect(activeRtr['rqPsn']).toBe(passiveRts['sqPsn']);
     expect(passiveRtr['rqPsn']).toBe(activeRts['sqPsn']);
-    // Each end serves what the other asks for, at most what it offered.
+    // Each end serves the other's request, up to its own offer.
     expect([activeRtr['ddr'], activeRts['rda']]).toEqual([2, 4]);
     expect([passiveRtr['ddr'], passiveRts['rda']]).toEqual([4, 2]);
     expect(activeRts).toMatchObject({ mask: 0x12e01, timeout: 19, retry: 2, rnr: 1 });

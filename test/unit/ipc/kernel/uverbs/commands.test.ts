@@ -358,7 +358,7 @@ describe('queue pairs', () => {
     const reply = rig.must(qpOf({ srq }));
     expect(reply.getBigUint64(56, true)).toBe(0n);
     expect(rig.file.table.ofKind('qp')[0]?.receiveRing).toBeUndefined();
-    // What it says about one is ignored.
+    // Its fields for one are ignored.
     const anything = rig.must(qpOf({ srq, recvWr: 0xffff_ffff, recvSge: 1000 }));
     expect([12, 20].map((at) => anything.getUint32(at, true))).toEqual([0xffff_ffff, 1000]);
   });

@@ -1,4 +1,4 @@
-/** What a RoCE device says of itself, against recordings of the kernel's rxe. */
+/** Queries of a RoCE device, against recordings of the kernel's rxe. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { kernelDevices } from '#daemon/ipc/kernel/nldev/devices';
 import { sysfsFiles } from '#daemon/ipc/kernel/sysfs-tree';

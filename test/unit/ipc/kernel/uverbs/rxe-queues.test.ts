@@ -109,7 +109,7 @@ describe('a queue pair', () => {
     const words = (bytes: DataView) =>
       [8, 12, 16, 20, 24, 28].map((at) => bytes.getUint32(at, true));
     expect(words(reply)).toEqual(words(new DataView(expected.buffer)));
-    // The receive queue's mapping comes first, and both follow the rings before without overlap.
+    // The receive queue's mapping is first, and both follow earlier rings without overlap.
     const [receives = 0, sends = 0] = [32, 48].map((at) => Number(reply.getBigUint64(at, true)));
     expect(sends).toBe(RINGS.first + RINGS.step);
     expect(receives).toBeGreaterThanOrEqual(sends + reply.getUint32(56, true));

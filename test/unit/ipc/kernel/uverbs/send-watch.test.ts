@@ -1,4 +1,4 @@
-/** Which send queues are looked at without doorbells, and what their programs are told. */
+/** Send queues that are polled without doorbells, and the flags for their programs. */
 import { beforeEach, describe, expect, it } from 'vitest';
 import { QPState } from '#contract/verbs/enums';
 import { SendWatch, type WatchedSends } from '#daemon/ipc/kernel/uverbs/send-watch';
@@ -42,7 +42,7 @@ beforeEach(() => {
   });
 });
 
-/** What the program reads before it rings. */
+/** The flag that the program reads before it rings. */
 function word(): number {
   return new Int32Array(memory.buffer, 56, 1)[0] ?? -1;
 }
