@@ -1,4 +1,4 @@
-/** `iwarpd bench`, and `npm run bench`, which is the same with more rounds. */
+/** `iwarpd bench`, and `npm run bench`, which runs more rounds. */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { CommandFailure, failureText } from '../console/failure.ts';
@@ -7,8 +7,8 @@ import { type BenchOptions, runBench, selectMeasurements } from './bench-run.ts'
 import { type BenchReport, reportLines } from './report.ts';
 
 /**
- * Runs the bench, prints the table, and writes the report to `jsonFile` (`-`: prints it instead). `keep`
- * is given the report as soon as there is one. CommandFailure, after all that, if a measurement failed.
+ * Runs the bench, prints the table, and writes the report to `jsonFile` (`-`: prints it instead). Calls
+ * `keep` with the report as soon as it is complete. CommandFailure at the end if a measurement failed.
  */
 export async function runBenchCommand(
   options: BenchOptions & { readonly jsonFile: string | undefined; readonly targets: boolean },
@@ -30,7 +30,7 @@ export async function runBenchCommand(
   throw new CommandFailure(`${failed.length} of the measurements failed: ${names}`);
 }
 
-/** Writes a report to a file as JSON. CommandFailure when that fails. */
+/** Writes a report to a file as JSON. CommandFailure if that fails. */
 export function writeReport(path: string, report: object): void {
   try {
     mkdirSync(dirname(path), { recursive: true });

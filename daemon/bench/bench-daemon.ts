@@ -1,4 +1,4 @@
-/** A daemon of the bench's own: a real process with a socket and a device of its own. */
+/** A daemon of the bench: a process with its own socket and device. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -11,23 +11,23 @@ const READY_TIMEOUT_MS = 15_000;
 const STOP_TIMEOUT_MS = 10_000;
 const COLLECT_TIMEOUT_MS = 10_000;
 
-/** How a daemon of the bench is started. */
+/** Options of a daemon of the bench. */
 interface BenchDaemonOptions {
-  /** Of its one device, unless `devices` says otherwise. */
+  /** Of its only device, unless `devices` is given. */
   readonly address: string;
-  /** Its devices, as `iwarpd start --device` takes them. */
+  /** Its devices, in the syntax of `iwarpd start --device`. */
   readonly devices?: readonly string[];
-  /** What its device is. Default: iWARP over TCP. */
+  /** Kind of its device. Default: iWARP over TCP. */
   readonly kind?: 'roce' | 'sctp' | undefined;
-  /** Where it leaves a CPU profile when it stops; undefined: nowhere. */
+  /** Where it writes a CPU profile when it stops; undefined: nowhere. */
   readonly profileFolder?: string | undefined;
-  /** Whether it answers over HTTP, too. */
+  /** Whether it also serves HTTP. */
   readonly http?: boolean;
-  /** Whether it collects its garbage when asked to. */
+  /** Whether it collects garbage on request. */
   readonly collectable?: boolean;
 }
 
-/** Of the times in /proc/PID/stat: USER_HZ is 100 on every Linux that Node runs on. */
+/** For the times in /proc/PID/stat: USER_HZ is 100 on every Linux that Node runs on. */
 const TICKS_PER_SECOND = 100;
 
 /** A running daemon. */
@@ -73,7 +73,7 @@ export class BenchDaemon {
     const options = ['--socket', join(folder, 'iwarpd.sock')];
     for (const device of all) options.push('--device', device);
     if (http === true) options.push('--http', '127.0.0.1:0');
-    // The channel is there for its end: a daemon that has one stops when the bench goes.
+    // The daemon stops when the other end of the channel, the bench, exits.
     const child = spawn(
       process.execPath,
       [...profile, ...collector, main, 'start', '--no-native', '--log-level', 'warn', ...options],
@@ -96,7 +96,7 @@ export class BenchDaemon {
     return Number(/^VmRSS:\s*([0-9]+) kB/m.exec(status)?.[1] ?? Number.NaN) * 1024;
   }
 
-  /** Waits until it has collected its garbage; it must have been started as collectable. */
+  /** Waits until it has collected its garbage; requires `collectable`. */
   async collectGarbage(): Promise<void> {
     const child = this.#child;
     await new Promise<void>((resolve, reject) => {
@@ -111,12 +111,12 @@ export class BenchDaemon {
     });
   }
 
-  /** Descriptors that it has open. */
+  /** Number of its open descriptors. */
   openFiles(): number {
     return readdirSync(`/proc/${this.pid}/fd`).length;
   }
 
-  /** Processor time that it has used. */
+  /** Processor time used so far. */
   cpuSeconds(): number {
     const fields = readFileSync(`/proc/${this.pid}/stat`, 'latin1')
       .replace(/^.*\) /s, '')
@@ -124,7 +124,7 @@ export class BenchDaemon {
     return (Number(fields[11]) + Number(fields[12])) / TICKS_PER_SECOND;
   }
 
-  /** Where it answers over HTTP, and what to send along. Rejects when it was not told to. */
+  /** The URL of its HTTP server, and the headers to send. Rejects without `http`. */
   async http(): Promise<{ readonly url: string; readonly headers: Record<string, string> }> {
     const { http } = await queryDaemon('status', {}, { socketPath: this.socketPath });
     if (http?.tokenFile === undefined) {
@@ -134,7 +134,7 @@ export class BenchDaemon {
     return { url: http.url, headers: { authorization: `Bearer ${token}` } };
   }
 
-  /** Stops the daemon and waits until it has gone. */
+  /** Stops the daemon and waits until it has exited. */
   async stop(): Promise<void> {
     const child = this.#child;
     if (child.exitCode === null && child.signalCode === null) {

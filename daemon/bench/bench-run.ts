@@ -14,19 +14,19 @@ import {
 } from './report.ts';
 import { Rig } from './rig.ts';
 
-/** How to run a bench. */
+/** Options of a run. */
 export interface BenchOptions {
-  /** Names of measurements; none for all. */
+  /** Names of measurements; empty for all. */
   readonly only: readonly string[];
   /** Rounds of each measurement, 1 or more. */
   readonly rounds: number;
-  /** Share of the full load of a round. */
+  /** Fraction of the full load of a round. */
   readonly scale: number;
-  /** Where the daemons leave CPU profiles, or undefined for none. */
+  /** Where the daemons write CPU profiles, or undefined. */
   readonly profileFolder: string | undefined;
 }
 
-/** The measurements named, all when none is. CommandFailure for an unknown name. */
+/** The named measurements; all if none is named. CommandFailure for an unknown name. */
 export function selectMeasurements(only: readonly string[]): readonly Measurement[] {
   const unknown = only.find((name) => !MEASUREMENTS.some((each) => each.name === name));
   if (unknown !== undefined) {
@@ -37,8 +37,8 @@ export function selectMeasurements(only: readonly string[]): readonly Measuremen
 }
 
 /**
- * Runs the bench; every process that it started has gone when it settles. A measurement that fails is
- * reported as such, and the others are made.
+ * Runs the bench; every process that it started has exited when it settles. A failed measurement is
+ * reported, and the others are made.
  */
 export async function runBench(
   options: BenchOptions,
@@ -70,7 +70,7 @@ export async function runBench(
         const reason = failureText(error);
         output.note(`${name} failed: ${reason}`);
         failed.push({ name, reason });
-        // Its processes may be in the middle of something.
+        // Its processes may be in the middle of an operation.
         await rig.close();
         rig = new Rig(options.profileFolder);
       }
@@ -95,7 +95,7 @@ export async function runBench(
   }
 }
 
-/** Runs one measurement; baselines that this machine lacks, or that fail, go to `unmeasured`. */
+/** Runs one measurement; missing or failed baselines go to `unmeasured`. */
 async function measure(
   measurement: Measurement,
   rig: Rig,
@@ -119,7 +119,7 @@ async function measure(
         const skipped = baselines[index] === undefined;
         values.push(skipped ? Number.NaN : await baseline.run(rig, options.scale, values));
       } catch (error) {
-        // A peer that fails must not cost a figure of ours.
+        // A peer that fails must not lose our own result.
         if (baseline.obstacle === undefined) throw error;
         const missing = `it failed: ${failureText(error)}`;
         unmeasured.push({ name, against: baseline.title, missing });

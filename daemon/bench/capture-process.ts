@@ -1,4 +1,4 @@
-/** `iwarpd capture` as a process beside the ones that are measured. */
+/** `iwarpd capture` as a process beside the measured ones. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
@@ -14,7 +14,7 @@ export class CaptureProcess {
     this.#child = child;
   }
 
-  /** Starts it, and waits until it captures. */
+  /** Starts it, and waits until it is capturing. */
   static async start(socketPath: string, file: string): Promise<CaptureProcess> {
     const main = fileURLToPath(new URL('../cli/main.js', import.meta.url));
     const child = spawn(process.execPath, [main, 'capture', '--socket', socketPath, '-w', file], {
@@ -44,7 +44,7 @@ export class CaptureProcess {
     return capture;
   }
 
-  /** Ends it, and waits until all is written. */
+  /** Stops it, and waits until everything is written. */
   async stop(): Promise<void> {
     const child = this.#child;
     if (child.exitCode !== null || child.signalCode !== null) return;

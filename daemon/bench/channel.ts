@@ -1,12 +1,12 @@
 /**
- * Calls between the bench and its worker processes, over Node's channel to a forked child. A
- * worker is ended by its own pid and ends by itself when the bench goes.
+ * Calls between the bench and its worker processes, over Node's channel to a forked child. The bench
+ * ends a worker by its pid; a worker exits on its own when the bench does.
  */
 import { type ChildProcess, fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { failureText } from '../console/failure.ts';
 
-/** What a worker can be asked: methods by name, with plain values in and out. */
+/** The methods of a worker by name, with plain values as arguments and results. */
 type WorkerMethods = Readonly<Record<string, (argument: never) => unknown>>;
 
 type Method<M extends WorkerMethods, N extends keyof M> = (
@@ -38,7 +38,7 @@ function isCall(message: unknown): message is Call {
   return isReply(message) && 'method' in message && typeof message.method === 'string';
 }
 
-/** A worker process, seen by the bench. */
+/** The bench's side of a worker process. */
 export class BenchWorker<M extends WorkerMethods> {
   readonly #child: ChildProcess;
   readonly #label: string;
@@ -47,7 +47,7 @@ export class BenchWorker<M extends WorkerMethods> {
   #failure: Error | undefined;
 
   /**
-   * Starts the module `url` as a process of its own, with these environment variables added.
+   * Starts the module `url` as a separate process, with these environment variables added.
    * `label` names it in errors.
    */
   constructor(url: URL, label: string, variables: Readonly<Record<string, string>> = {}) {
@@ -69,7 +69,7 @@ export class BenchWorker<M extends WorkerMethods> {
     return this.#child.pid;
   }
 
-  /** Calls a method of the worker. Rejects when it throws, or when the worker ends. */
+  /** Calls a method of the worker. Rejects if it throws, or if the worker ends. */
   call<N extends keyof M & string>(
     method: N,
     argument: Parameters<M[N]>[0],
@@ -82,11 +82,11 @@ export class BenchWorker<M extends WorkerMethods> {
         if (error !== null) this.#fail(error);
       });
     });
-    // The worker answers with what the method of this name returned.
+    // The worker replies with the result of the method of this name.
     return result as ReturnType<Method<M, N>>;
   }
 
-  /** Ends the process and waits until it has gone. */
+  /** Ends the process and waits until it has exited. */
   async close(): Promise<void> {
     this.#child.removeAllListeners('exit');
     if (this.#child.exitCode !== null || this.#child.signalCode !== null) return;
@@ -111,7 +111,7 @@ export class BenchWorker<M extends WorkerMethods> {
   }
 }
 
-/** Answers the bench's calls in a worker process, until the bench goes. */
+/** Answers the bench's calls in a worker process, until the bench exits. */
 export function serveCalls(methods: WorkerMethods): void {
   process.on('disconnect', () => process.exit(0));
   process.on('message', (message) => {

@@ -1,14 +1,14 @@
 /**
- * Loaded into a daemon whose memory is measured, which is started with `--expose-gc`: collects all
- * garbage whenever the bench asks, and answers.
+ * Loaded into a daemon whose memory is measured and which runs with `--expose-gc`: collects garbage
+ * when the bench asks, and replies.
  */
 
-/** Until nothing is left that a first collection only found to be garbage. */
+/** A second collection frees what the first one only found to be garbage. */
 const COLLECTIONS = 2;
 
 process.on('message', () => {
   for (let left = COLLECTIONS; left > 0; left--) globalThis.gc?.();
   process.send?.('collected');
 });
-// To listen must not keep the daemon from stopping.
+// Listening must not keep the daemon from exiting.
 process.channel?.unref();

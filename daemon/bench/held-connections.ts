@@ -1,10 +1,10 @@
-/** Connections that two clients set up and hold. */
+/** Connections that two clients establish and hold. */
 import type { VerbsPair } from './rig.ts';
 
-/** Connections under way at a time. */
+/** Connections in progress at a time. */
 export const CONNECTIONS_AT_ONCE = 100;
 
-/** Sets up `count` connections; seconds. */
+/** Establishes `count` connections; returns seconds. */
 export async function hold(pair: VerbsPair, count: number): Promise<number> {
   const accepted = pair.passive.call('acceptMany', { count });
   const width = CONNECTIONS_AT_ONCE;
@@ -13,7 +13,7 @@ export async function hold(pair: VerbsPair, count: number): Promise<number> {
   return seconds;
 }
 
-/** Closes all that are held. */
+/** Closes all held connections. */
 export async function release({ active, passive }: VerbsPair): Promise<void> {
   await active.call('closeMany', undefined);
   await passive.call('closeMany', undefined);

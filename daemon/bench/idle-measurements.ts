@@ -1,4 +1,4 @@
-/** What a daemon takes for a queue pair that is connected and idle. */
+/** The cost of an idle, connected queue pair to a daemon. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { BenchDaemon } from './bench-daemon.ts';
 import { CONNECTIONS_AT_ONCE, hold, release } from './held-connections.ts';
@@ -6,11 +6,11 @@ import type { Measurement } from './measurement.ts';
 import type { Rig } from './rig.ts';
 
 const KIB = 1024;
-/** Connections made and closed before: until V8 has compiled their code. */
+/** Connections opened and closed first, so that V8 compiles their code. */
 const WARM_UPS = 10;
-/** What these take first is not counted: pages that a process takes once, or in large steps. */
+/** Not counted: these also cover pages that a process takes once, or in large steps. */
 const QPS_BEFORE = 1000;
-/** What these take on top is. So many, as memory comes and goes by a MiB or two. */
+/** The QPs to measure: many, since memory fluctuates by a MiB or two. */
 const QPS_MORE = 4000;
 const SETTLE_MS = 2000;
 
@@ -39,7 +39,7 @@ export const IDLE_MEASUREMENTS: readonly Measurement[] = [
   },
 ];
 
-/** Growth of what `measure` says of a daemon for each QP more, in the daemon that takes more. */
+/** Growth of `measure` per additional QP, in the daemon where it is larger. */
 async function growth(rig: Rig, measure: (daemon: BenchDaemon) => number): Promise<number> {
   const { pair, daemons } = await rig.idle();
   const settled = async (): Promise<number[]> => {
@@ -51,7 +51,7 @@ async function growth(rig: Rig, measure: (daemon: BenchDaemon) => number): Promi
     await hold(pair, CONNECTIONS_AT_ONCE);
     await release(pair);
   }
-  // What the first connections left must not make room for those that count.
+  // Garbage of the first connections must not make room for those that count.
   await settled();
   await hold(pair, QPS_BEFORE);
   const before = await settled();

@@ -1,4 +1,4 @@
-/** What each of many jobs takes before its program does anything: `run --fresh`, beside Node alone. */
+/** The overhead of `run --fresh` for each of many jobs, compared with plain Node. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
@@ -8,7 +8,7 @@ import { CommandFailure } from '../console/failure.ts';
 import type { Measurement } from './measurement.ts';
 import { programObstacle } from './program-pair.ts';
 
-/** A process has then loaded all that it loads without being asked for anything. */
+/** Time for a process to load everything that it loads unasked. */
 const SETTLE_MS = 2000;
 const MIB_IN_KIB = 1024;
 
@@ -45,7 +45,7 @@ export const JOB_MEASUREMENTS: readonly Measurement[] = [
   },
 ];
 
-/** Milliseconds that a process of Node takes. */
+/** Lifetime of a Node process, in milliseconds. */
 async function lifetime(words: readonly string[]): Promise<number> {
   const began = performance.now();
   await ended(spawn(process.execPath, words, { stdio: ['ignore', 'ignore', 'inherit'] }), words);
@@ -53,8 +53,8 @@ async function lifetime(words: readonly string[]): Promise<number> {
 }
 
 /**
- * MiB of a process of Node that has printed something and waits for the end of its input. A page that
- * several processes have counts for each in part (PSS), as it does in the memory of many jobs.
+ * Memory in MiB of a Node process that has printed something and waits for the end of its input. A page
+ * shared by several processes counts in part for each (PSS), as in the memory of many jobs.
  */
 async function memory(words: readonly string[]): Promise<number> {
   const child = spawn(process.execPath, words, { stdio: ['pipe', 'pipe', 'inherit'] });
@@ -67,7 +67,7 @@ async function memory(words: readonly string[]): Promise<number> {
   return Number(/^Pss:\s*(\d+) kB/m.exec(rollup)?.[1] ?? Number.NaN) / MIB_IN_KIB;
 }
 
-/** Waits for a process; CommandFailure unless it ends with status 0. */
+/** Waits for a process; CommandFailure unless it exits with status 0. */
 async function ended(child: ChildProcess, words: readonly string[]): Promise<void> {
   const [status] = await once(child, 'exit');
   if (status !== 0) throw new CommandFailure(`node ${words.join(' ')}: ended with ${status}`);

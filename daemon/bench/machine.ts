@@ -1,7 +1,7 @@
-/** The machine that figures come from. */
+/** The machine on which results were measured. */
 import { availableParallelism, cpus, release } from 'node:os';
 
-/** What a report says of it. */
+/** Facts for a report. */
 export interface MachineFacts {
   readonly node: string;
   readonly kernel: string;
@@ -9,7 +9,7 @@ export interface MachineFacts {
   readonly cores: number;
 }
 
-/** Of this machine. */
+/** The facts of this machine. */
 export function machineFacts(): MachineFacts {
   return {
     node: process.version,

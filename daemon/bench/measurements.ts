@@ -1,4 +1,4 @@
-/** What the bench measures, against what, and what it has to reach. */
+/** The measurements of the bench, with their baselines and targets. */
 import { CONNECTIONS_AT_ONCE, hold, release } from './held-connections.ts';
 import { IDLE_MEASUREMENTS } from './idle-measurements.ts';
 import { JOB_MEASUREMENTS } from './job-measurements.ts';
@@ -22,10 +22,10 @@ const MESSAGE_BYTES = 64;
 const WRITES_64K: WriteLoad = { writeBytes: 64 * KIB, totalBytes: 1024 * MIB, batch: 16 };
 const WRITES_1M: WriteLoad = { writeBytes: MIB, totalBytes: 2048 * MIB, batch: 4 };
 const WRITES_1K: WriteLoad = { writeBytes: KIB, totalBytes: 100 * MIB, batch: 64 };
-/** Of raw TCP, and of what one core could do. */
+/** Relative to raw TCP, and to the limit of one core. */
 const LARGE_WRITE_AIM = 0.9;
 
-/** All measurements, in the order in which they run. */
+/** All measurements, in the order of a run. */
 export const MEASUREMENTS: readonly Measurement[] = [
   largeWrites('write-64k', '64 KiB', WRITES_64K, [ucxPut(), iperfWrites()]),
   largeWrites('write-1m', '1 MiB', WRITES_1M, []),
@@ -72,7 +72,7 @@ export const MEASUREMENTS: readonly Measurement[] = [
     target: { kind: 'value', limit: 100 },
     baselines: [{ title: 'raw TCP connections', run: rawConnections, aim: 10 }],
     run: async (rig) => connections(await rig.overDaemons()),
-    // V8 has compiled what a connection passes after a thousand of them.
+    // V8 has compiled the path of a connection after a thousand of them.
     warmUps: 10,
   },
   ...PROGRAM_MEASUREMENTS,
@@ -92,7 +92,7 @@ export const MEASUREMENTS: readonly Measurement[] = [
   }),
 ];
 
-/** Large writes between two daemons, beside raw TCP, the limit of one core, and `others`. */
+/** Large writes between two daemons, compared with raw TCP, the limit of one core, and `others`. */
 function largeWrites(
   name: string,
   size: string,
@@ -130,7 +130,7 @@ async function pingPong(pair: VerbsPair, scale: number): Promise<number> {
     const echoed = passive.call('echo', { sizeBytes: MESSAGE_BYTES, count });
     const seconds = await active.call('ping', { sizeBytes: MESSAGE_BYTES, count });
     await echoed;
-    // The first, shorter exchange warms both sides up.
+    // The first, shorter exchange warms up both sides.
     if (count > 500 * scale + 1) return seconds * 1e6;
   }
   return Number.NaN;

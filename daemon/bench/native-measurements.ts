@@ -1,7 +1,7 @@
 /**
- * What the native bridge costs its program. The device is an emulated one, which libibverbs and
- * librdmacm reach through the preload library: no other is there on every machine, and what lies
- * below these libraries is the same for the bridge and for the C program that it is compared with.
+ * The cost of the native bridge to its program. The device is emulated, and libibverbs and librdmacm
+ * access it through the preload library: no other device exists on every machine, and everything below
+ * these libraries is the same for the bridge and for the C program that it is compared with.
  */
 import { existsSync } from 'node:fs';
 import { openLibraries } from '#native-bridge/rdma/libraries';
@@ -12,12 +12,12 @@ import { NativeProbe } from './native-probe.ts';
 import type { BatchTimes } from './native-worker.ts';
 import type { Rig } from './rig.ts';
 
-/** Work requests of a batch, in both programs. */
+/** Work requests per batch, in both programs. */
 const BATCH = 16;
 const WARM_UP_BATCHES = 400;
 const BATCHES = 4000;
 const COMPLETIONS = 10_000;
-/** Batches that came in parts do not count; below this share of all, nothing was measured. */
+/** Batches that completed in parts do not count; below this fraction of all, the result is invalid. */
 const COUNTED_SHARE_MIN = 0.2;
 
 /** The measurements of the native bridge. */
@@ -48,7 +48,7 @@ export const NATIVE_MEASUREMENTS: readonly Measurement[] = [
   },
 ];
 
-/** What this machine lacks for the bridge over an emulated device; undefined when it has all. */
+/** What this machine lacks for the bridge over an emulated device; undefined if nothing. */
 function bridgeObstacle(): string | undefined {
   if (!existsSync(preloadPath())) return `the preload library was not built: ${PRELOAD_FIX}`;
   try {
@@ -59,7 +59,7 @@ function bridgeObstacle(): string | undefined {
   }
 }
 
-/** Microseconds of a work request through the bridge. */
+/** Microseconds per work request through the bridge. */
 async function throughBridge(rig: Rig, scale: number): Promise<number> {
   const { active, meeting } = await rig.native();
   const batches = batchCount(scale);
@@ -67,7 +67,7 @@ async function throughBridge(rig: Rig, scale: number): Promise<number> {
   return perRequest(times, batches);
 }
 
-/** Microseconds of a work request in the C program. */
+/** Microseconds per work request in the C program. */
 async function inC(rig: Rig, scale: number): Promise<number> {
   const { meeting, variables } = await rig.native();
   const batches = batchCount(scale);

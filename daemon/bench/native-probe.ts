@@ -1,4 +1,4 @@
-/** The C program that the native bridge is compared with: compiled for a run, gone after it. */
+/** The C program that the native bridge is compared with: compiled for a run, removed after it. */
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdtempSync, rmSync } from 'node:fs';
@@ -22,15 +22,15 @@ export class NativeProbe {
     this.#program = join(folder, 'post-poll');
   }
 
-  /** What this machine lacks to compile it; undefined when it has all. */
+  /** What this machine lacks to compile it; undefined if nothing. */
   static obstacle(): string | undefined {
-    if (!existsSync(SOURCE)) return 'its C program is in a checkout of iwarpd alone';
+    if (!existsSync(SOURCE)) return 'its C program is only in a checkout of iwarpd';
     const { error } = spawnSync(compiler(), ['--version'], { stdio: 'ignore' });
     if (error === undefined && HEADERS.every((header) => existsSync(header))) return undefined;
     return 'its C program cannot be compiled: apt-get install gcc libc6-dev libibverbs-dev librdmacm-dev';
   }
 
-  /** Compiles it. Throws with what the compiler said. */
+  /** Compiles it. Throws with the compiler's output. */
   static compile(): NativeProbe {
     const probe = new NativeProbe(mkdtempSync(join(tmpdir(), 'iwarpd-probe-')));
     const words = ['-O2', '-o', probe.#program, SOURCE, '-lrdmacm', '-libverbs'];
@@ -67,7 +67,7 @@ export class NativeProbe {
     return { medianNs: Number(figures[1]), counted: Number(figures[2]) };
   }
 
-  /** Removes what was compiled. */
+  /** Removes the compiled program. */
   close(): void {
     rmSync(this.#folder, { recursive: true, force: true });
   }

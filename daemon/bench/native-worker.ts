@@ -1,6 +1,6 @@
 /**
- * The bench's client of a native device, in a process of its own, and the peer that it writes to.
- * test/bench/probe/post-poll.c does in C what `postPoll` does here.
+ * The bench's client of a native device, in a separate process, and the peer that it writes to.
+ * test/bench/probe/post-poll.c does the same in C as `postPoll` here.
  */
 import { performance } from 'node:perf_hooks';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -21,24 +21,24 @@ import { serveCalls } from './channel.ts';
 import type { RemoteMemory } from './verbs-traffic.ts';
 import type { Meeting } from './verbs-worker.ts';
 
-/** What `postPoll` found. */
+/** Result of `postPoll`. */
 export interface BatchTimes {
-  /** Median of a batch: the call that posts it and the one that polls it, in nanoseconds. */
+  /** Median of a batch: the posting call plus the polling call, in nanoseconds. */
   readonly medianNs: number;
-  /** Batches that counted. */
+  /** Number of batches that counted. */
   readonly counted: number;
 }
 
-/** Work requests of a batch, and bytes of each, as in the C program. */
+/** Work requests per batch, and bytes of each, as in the C program. */
 const BATCH = 16;
 const MESSAGE_BYTES = 64;
-/** Between a post and its poll, as in the C program. */
+/** Pause between a post and its poll, as in the C program. */
 const PAUSE_MS = 0.2;
-/** Pauses after which a batch counts as lost. */
+/** Number of pauses after which a batch counts as lost. */
 const PAUSES_MAX = 50_000;
-/** Bytes of the private data that tells where to write: address and rkey, big-endian. */
+/** Bytes of the private data that says where to write: address and rkey, big-endian. */
 const PLACE_BYTES = 12;
-/** How long completions gather before they are drained. */
+/** Time for completions to accumulate before they are drained. */
 const SETTLE_MS = 300;
 
 let provider: Provider | undefined;
@@ -62,7 +62,7 @@ const methods = {
     provider = await connectDaemon({ socketPath });
   },
 
-  /** Lends memory to every client that connects; tells where. */
+  /** Registers memory for every client that connects; returns the address. */
   async serve({ address }: { address: string }): Promise<Meeting> {
     const listener = await opened().createId();
     await listener.bindAddr({ address, port: 0 });
@@ -71,7 +71,7 @@ const methods = {
     return { address, port: listener.localAddress?.port ?? 0 };
   },
 
-  /** Times batches, the first `warmUps` of them not counted. */
+  /** Times batches; the first `warmUps` do not count. */
   async postPoll(argument: {
     meeting: Meeting;
     warmUps: number;
@@ -113,7 +113,7 @@ const methods = {
   },
 };
 
-/** Methods of this worker, for the type of its calls. */
+/** Methods of this worker, as a type for its calls. */
 export type NativeMethods = typeof methods;
 
 function opened(): Provider {
@@ -175,12 +175,12 @@ async function connect({ address, port }: Meeting, depth: number): Promise<Sende
 }
 
 function remotePlace(privateData: Uint8Array): RemoteMemory {
-  if (privateData.length < PLACE_BYTES) throw new Error('the peer does not tell where to write');
+  if (privateData.length < PLACE_BYTES) throw new Error('the peer sent no address to write to');
   const place = new DataView(privateData.buffer, privateData.byteOffset, PLACE_BYTES);
   return { address: place.getBigUint64(0), rkey: place.getUint32(8) };
 }
 
-/** Milliseconds of the call that posts and the one that polls; undefined for more than one of these. */
+/** Milliseconds of the posting call and the polling call; undefined if several were needed. */
 function oneBatch({ cq, qp, requests }: Sender): number | undefined {
   let start = performance.now();
   qp.postSend(requests);
@@ -208,7 +208,7 @@ function check(wc: WC): void {
   }
 }
 
-/** The longest time between two turns of the event loop while `work` is under way. */
+/** The longest time between two turns of the event loop while `work` is in progress. */
 async function longestStall(work: () => Promise<void>): Promise<number> {
   let longest = 0;
   let last = performance.now();

@@ -1,4 +1,4 @@
-/** One end of NFS over RDMA, in a process of its own, run as a worker of the bench. */
+/** One end of NFS over RDMA, in a separate process, run as a worker of the bench. */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { performance } from 'node:perf_hooks';
@@ -14,13 +14,13 @@ import type { RpcClient } from '#verbs-api/rpcrdma/rpc-client-types';
 import { serveCalls } from './channel.ts';
 import type { Meeting } from './verbs-worker.ts';
 
-/** Bytes of a READ or WRITE, and how many of them a file holds: transfers go round in it. */
+/** Bytes of a READ or WRITE, and how many fit in a file: transfers wrap around in it. */
 const TRANSFER_BYTES = 1 << 20;
 const FILE_TRANSFERS = 16;
-/** Between two bytes that are compared; more of them would be measured, too. */
+/** Distance between compared bytes; comparing more would affect the measurement. */
 const SAMPLE_STEP_BYTES = 65_521;
 
-/** Transfers, and how many of them at once. */
+/** Number of transfers, and how many of them at once. */
 interface Load {
   readonly count: number;
   readonly depth: number;
@@ -36,7 +36,7 @@ const methods = {
     provider = await connectDaemon({ socketPath });
   },
 
-  /** Serves `folder` with two files on a free port; tells which. */
+  /** Serves `folder` with two files on a free port; returns it. */
   async serve({ address, folder }: { address: string; folder: string }): Promise<Meeting> {
     const bytes = new Uint8Array(FILE_TRANSFERS * TRANSFER_BYTES);
     for (let at = 0; at < bytes.length; at++) bytes[at] = patternByte(at);
@@ -61,7 +61,7 @@ const methods = {
     });
   },
 
-  /** Seconds that the WRITEs took, to what the server's system keeps in memory. */
+  /** Seconds that the WRITEs took, up to the server's page cache. */
   async writes(load: Load): Promise<number> {
     const file = await find('written');
     const memory = await laneBuffers(load);
@@ -87,7 +87,7 @@ const methods = {
   },
 };
 
-/** Methods of this worker, for the type of its calls. */
+/** Methods of this worker, as a type for its calls. */
 export type NfsMethods = typeof methods;
 
 async function find(name: string): Promise<Uint8Array> {
@@ -140,7 +140,7 @@ async function laneBuffers({ depth }: Load): Promise<readonly Uint8Array[]> {
   return buffers.slice(0, depth);
 }
 
-/** Makes the calls of a load, `depth` at once: lanes of one call after the other. */
+/** Makes the calls of a load, `depth` at once: parallel sequences of calls. */
 async function timed(
   load: Load,
   call: (lane: number, index: number) => Promise<void>,

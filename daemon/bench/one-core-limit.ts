@@ -1,22 +1,22 @@
 /**
- * What one core could do at best: a daemon handles every byte three times, in the kernel's TCP, in
- * the CRC and in one copy, and does so in one thread. If a byte took no other time, the rate would
- * be 1 / (1/TCP + 1/CRC + 1/copy).
+ * The theoretical limit of one core: a daemon handles every byte three times, in the kernel's TCP, in
+ * the CRC and in one copy, all in one thread. If a byte took no other time, the rate would be
+ * 1 / (1/TCP + 1/CRC + 1/copy).
  */
 import { type CrcEngine, chooseCrcEngine } from '../host/crc-engine.ts';
 import type { Baseline } from './measurement.ts';
 import { WRITE_WINDOW_BYTES } from './verbs-traffic.ts';
 
-/** An FPDU on the loopback, whose segments are of about 64 KiB. */
+/** An FPDU on loopback, where segments have about 64 KiB. */
 const FPDU_BYTES = 65_536;
-/** Bytes of a round: a tenth of a second at most, where anything native computes CRCs. */
+/** Bytes of a round: a tenth of a second at most, if native code computes CRCs. */
 const ROUND_BYTES = 256 << 20;
 
 let engine: CrcEngine | undefined;
 
 /**
- * The baselines of the limit: CRC and copy by themselves, and the limit, of which `aim` is wanted.
- * They follow raw TCP, the first baseline of their measurement.
+ * The baselines of the limit: CRC alone, copy alone, and the limit, of which `aim` is wanted. They
+ * follow raw TCP, the first baseline of their measurement.
  */
 export function oneCoreBaselines(aim: number): readonly Baseline[] {
   return [
@@ -30,12 +30,12 @@ export function oneCoreBaselines(aim: number): readonly Baseline[] {
   ];
 }
 
-/** The rate of work that does all of these one after the other for every byte. */
+/** The rate of doing all of these one after the other for every byte. */
 function limitOf(rates: readonly number[]): number {
   return 1 / rates.reduce((sum, rate) => sum + 1 / rate, 0);
 }
 
-/** MB/s of the engine that the daemons choose on this machine. */
+/** MB/s of the engine that daemons choose on this machine. */
 function crcRate(scale: number): number {
   engine ??= chooseCrcEngine();
   const { crc32c } = engine;
@@ -56,7 +56,7 @@ function copyRate(scale: number): number {
   });
 }
 
-/** The bytes that writes go through in turn, in parts of an FPDU. */
+/** The bytes that writes use in turn, split into FPDUs. */
 function windowParts(): { bytes: Uint8Array; parts: readonly Uint8Array[] } {
   const bytes = new Uint8Array(WRITE_WINDOW_BYTES).fill(0x5a);
   const count = WRITE_WINDOW_BYTES / FPDU_BYTES;
@@ -66,7 +66,7 @@ function windowParts(): { bytes: Uint8Array; parts: readonly Uint8Array[] } {
   return { bytes, parts };
 }
 
-/** MB/s of `handle`, which takes the parts of the window in turn. */
+/** MB/s of `handle`, called for the parts of the window in turn. */
 function timed(scale: number, parts: number, handle: (index: number) => void): number {
   const count = Math.max(parts, Math.round((ROUND_BYTES * scale) / FPDU_BYTES));
   for (let part = 0; part < parts; part++) handle(part);

@@ -1,4 +1,4 @@
-/** What looking costs: counters, a page, a capture. And how soon a daemon is ready. */
+/** The cost of observation: counters, pages, captures. Also the start time of a daemon. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -9,16 +9,16 @@ import { CaptureProcess } from './capture-process.ts';
 import type { Measurement } from './measurement.ts';
 import type { Rig } from './rig.ts';
 
-/** What a page in sight asks for once a second. */
+/** Requests of a visible page, once a second. */
 const PAGE_PATHS = ['/status', '/qps', '/connections', '/faults'];
-/** So many pages are there at once, since one is too little to be seen in ticks of 10 ms. */
+/** Number of pages at once: a single one is too little to measure in ticks of 10 ms. */
 const PAGES = 20;
 const PAGE_INTERVAL_MS = 1000;
 const PAGE_SECONDS = 4;
 
 const COUNTED_MESSAGES = 20_000_000;
 
-/** Writes, as they are measured without anybody looking; MB/s. */
+/** Writes as measured without observation; MB/s. */
 type Writes = (rig: Rig, scale: number) => Promise<number>;
 
 /** The measurements; a capture is compared with `writes`, of 64 KiB each. */
@@ -38,7 +38,7 @@ export function operatorMeasurements(writes: Writes): readonly Measurement[] {
       title: 'counting a Write of 64 KiB in two FPDUs, and its completion',
       unit: 'ns',
       better: 'lower',
-      // 2 % of what the daemon spends on such a Write at 2,500 MB/s.
+      // 2 % of the daemon's time for such a Write at 2,500 MB/s.
       target: { kind: 'value', limit: 500 },
       baselines: [],
       run: async () => counting(),
@@ -74,7 +74,7 @@ async function readiness(): Promise<number> {
   return elapsed;
 }
 
-/** Nanoseconds in which a device counts one message, at the sender. */
+/** Nanoseconds for a device to count one message, at the sender. */
 function counting(): number {
   const counters = newCounters();
   const began = process.hrtime.bigint();
@@ -110,7 +110,7 @@ async function pageShare(): Promise<number> {
 
 type HttpPlace = Awaited<ReturnType<BenchDaemon['http']>>;
 
-/** All pages ask at once, each second. */
+/** All pages send their requests at once, every second. */
 async function lookFor(place: HttpPlace, seconds: number): Promise<void> {
   for (let second = 0; second < seconds; second++) {
     const next = sleep(PAGE_INTERVAL_MS);
@@ -129,7 +129,7 @@ async function lookOnce({ url, headers }: HttpPlace): Promise<void> {
 
 async function captured(rig: Rig, run: () => Promise<number>): Promise<number> {
   const [{ socketPath }] = await rig.daemons();
-  // Connected before the capture begins, as what is to be looked at mostly is.
+  // Connect before the capture begins, as in most real captures.
   await rig.overDaemons();
   const folder = mkdtempSync(join(tmpdir(), 'iwarpd-bench-'));
   try {

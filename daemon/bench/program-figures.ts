@@ -1,20 +1,20 @@
-/** What the programs of perftest, UCX, libfabric and iperf3 print, as numbers. */
+/** Parses the output of perftest, UCX, libfabric and iperf3. */
 
-/** What is kept of a failed program's output, in characters. */
+/** Characters of a failed program's output to show. */
 const COMPLAINT_LENGTH = 600;
 /** Fields of a line of ucx_perftest. */
 const UCX_FIELDS = 8;
-/** Fields of a line of fi_pingpong, and how it spells a message of `sizeBytes`. */
+/** Fields of a line of fi_pingpong, and its notation for a message of `sizeBytes`. */
 const PINGPONG_FIELDS = 8;
 
-/** The end of what a program said. */
+/** The end of a program's output. */
 export function tail(output: string): string {
   return output.trim().slice(-COMPLAINT_LENGTH) || 'it said nothing';
 }
 
 /**
- * The figures behind `sizeBytes` in perftest's table, the number of iterations first. Throws when it
- * has no such line.
+ * The figures after `sizeBytes` in perftest's table, the number of iterations first. Throws if there is
+ * no such line.
  */
 export function perftestFigures(output: string, sizeBytes: number): readonly number[] {
   const rows = output.split('\n').map((line) => line.trim().split(/\s+/).map(Number));
@@ -23,7 +23,7 @@ export function perftestFigures(output: string, sizeBytes: number): readonly num
   return row.slice(1);
 }
 
-/** The last line of figures of `ucx_perftest -f`. Throws when there is none. */
+/** The last line of figures of `ucx_perftest -f`. Throws if there is none. */
 export function ucxFigures(output: string): UcxFigures {
   const rows = output.split('\n').map((line) =>
     line
@@ -38,7 +38,7 @@ export function ucxFigures(output: string): UcxFigures {
   return { medianMicros, rateMBps: rateMBps * MIB_IN_MB };
 }
 
-/** What `ucx_perftest` measured. */
+/** Results of `ucx_perftest`. */
 interface UcxFigures {
   /** One way. */
   readonly medianMicros: number;
@@ -46,18 +46,18 @@ interface UcxFigures {
   readonly rateMBps: number;
 }
 
-/** ucx_perftest counts in MiB, and calls them MB. */
+/** ucx_perftest counts in MiB, but calls them MB. */
 const MIB_IN_MB = (1 << 20) / 1e6;
 
-/** What `fi_pingpong` measured. */
+/** Results of `fi_pingpong`. */
 interface PingPongFigures {
   /** One way, on average. */
   readonly averageMicros: number;
-  /** With one message under way at a time, in decimal MB/s. */
+  /** With one message at a time, in decimal MB/s. */
   readonly rateMBps: number;
 }
 
-/** The line of figures of `fi_pingpong`. Throws when there is none. */
+/** The line of figures of `fi_pingpong`. Throws if there is none. */
 export function pingPongFigures(output: string): PingPongFigures {
   const rows = output.split('\n').map((line) => line.trim().split(/\s+/));
   const row = rows.findLast((each) => each.length === PINGPONG_FIELDS && /^\d/.test(each[0] ?? ''));
@@ -68,7 +68,7 @@ export function pingPongFigures(output: string): PingPongFigures {
   return { averageMicros, rateMBps };
 }
 
-/** Decimal MB/s that the receiver of `iperf3 -J` saw. Throws when there is no such figure. */
+/** Decimal MB/s at the receiver of `iperf3 -J`. Throws if there is no such figure. */
 export function iperfRate(output: string): number {
   let report: unknown;
   try {

@@ -10,37 +10,37 @@ import type { Rig } from './rig.ts';
 
 const LARGE_BYTES = 65_536;
 const SMALL_BYTES = 64;
-/** Behind the size: the number of iterations and the peak come first. */
+/** Position after the size: the number of iterations and the peak come first. */
 const FIGURE_OF_AVERAGE_RATE = 2;
 const FIGURE_OF_MESSAGE_RATE = 3;
-/** Behind the number of iterations, the least and the most. */
+/** Position after the number of iterations, the minimum and the maximum. */
 const FIGURE_OF_TYPICAL_TIME = 3;
 const FIGURE_OF_AVERAGE_TIME = 4;
-/** Large messages of a round: as many bytes as raw TCP writes. */
+/** Large messages per round: as many bytes as raw TCP writes. */
 const LARGE_COUNT = 16_384;
-/** Small messages of a round, and those that are answered one by one. */
+/** Small messages per round; and those that are answered one by one. */
 const SMALL_COUNT = 300_000;
 const ANSWERED_COUNT = 10_000;
-/** Programs that V8 has seen before it has compiled what a large message passes in two daemons. */
+/** Programs to run before V8 has compiled the path of a large message in two daemons. */
 const LARGE_WARM_UPS = 2;
-/** What a program must reach between two daemons, of raw TCP. */
+/** Required ratio to raw TCP of a program between two daemons. */
 const BETWEEN_DAEMONS: Target = { kind: 'ratio', limit: 0.5 };
 
-/** What the bandwidth programs write. */
+/** The load of the bandwidth programs. */
 const LARGE_WRITES: WriteLoad = {
   writeBytes: LARGE_BYTES,
   totalBytes: 1 << 30,
   batch: 1,
 };
 
-/** Two places, or one twice: of the client and of the server. */
+/** Where client and server run: two places, or one twice. */
 type Places = (rig: Rig) => Promise<readonly [ProgramPlace, ProgramPlace]>;
 
-/** Where and how a set of programs runs. */
+/** Where and how a group of programs runs. */
 interface Setting {
-  /** Begins the names of its lines. */
+  /** Prefix of the names of its lines. */
   readonly prefix: string;
-  /** Ends their titles. */
+  /** Suffix of their titles. */
   readonly where: string;
   readonly places: Places;
   /** How the programs connect. */
@@ -75,7 +75,7 @@ export const PROGRAM_MEASUREMENTS: readonly Measurement[] = [
     target: BETWEEN_DAEMONS,
   },
   {
-    // The spinning programs give way: what the daemons reach where processors are not short.
+    // The spinning programs are niced: this is what daemons reach if processors are not scarce.
     ...bandwidth(TWO_DAEMONS, 'ib_write_bw', [rawWrites(LARGE_WRITES)], ['nice', '-n', '19']),
     name: 'run-write-bw-nice',
     target: BETWEEN_DAEMONS,
@@ -88,7 +88,7 @@ export const PROGRAM_MEASUREMENTS: readonly Measurement[] = [
   ...oneDaemonMeasurements(ONE_DAEMON),
 ];
 
-/** What unmodified programs reach with both ends on one daemon. */
+/** Measurements of unmodified programs with both ends on one daemon. */
 export function oneDaemonMeasurements(setting: Setting): readonly Measurement[] {
   const raw = rawWrites(LARGE_WRITES);
   return [
@@ -127,7 +127,7 @@ function bandwidth(
   };
 }
 
-/** Half a round trip, as perftest counts; the median. */
+/** Half a round trip, as perftest counts it; the median. */
 function latency(setting: Setting, program: string, baselines: readonly Baseline[]): Measurement {
   const command = [program, ...setting.options];
   return {
@@ -145,7 +145,7 @@ function latency(setting: Setting, program: string, baselines: readonly Baseline
   };
 }
 
-/** Small messages, each with a post of its own. */
+/** Small messages, each posted separately. */
 function messageRate(setting: Setting, program: string, aim: number): Measurement {
   const command = [program, ...setting.options, '-l', '1'];
   return {
@@ -177,14 +177,14 @@ function roundTrip(name: string, options: readonly string[]): Measurement {
     run: async (rig, scale) => {
       const words = [...command, '-n', String(Math.ceil(5000 * scale))];
       const figures = await runOnce(rig, TWO_DAEMONS, words, SMALL_BYTES);
-      // perftest halves its round trips.
+      // perftest reports half a round trip.
       return (figures[FIGURE_OF_AVERAGE_TIME] ?? Number.NaN) * 2;
     },
     obstacle: () => programObstacle('ib_send_lat'),
   };
 }
 
-/** `ib_write_bw` of the setting `run` is `run-write-bw`. */
+/** `ib_write_bw` in the setting `run` is `run-write-bw`. */
 function nameOf({ prefix }: Setting, program: string): string {
   return program.replace('ib_', `${prefix}-`).replaceAll('_', '-');
 }

@@ -1,6 +1,6 @@
 /**
- * Programs, unmodified, as a load: both ends run by `iwarpd run`, on daemons of their own or on one, or
- * as they are, for a peer. perftest's programs spin while they wait, so on few cores they take
+ * Unmodified programs as a load: both ends run under `iwarpd run`, on separate daemons or on one, or
+ * without a daemon, for a peer. perftest's programs spin while they wait, so on few cores they take
  * processor time from the daemons.
  */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
@@ -15,24 +15,24 @@ import { perftestFigures, tail } from './program-figures.ts';
 const PROGRAM_TIMEOUT_MS = 60_000;
 const LISTEN_TIMEOUT_MS = 15_000;
 const LISTEN_POLL_MS = 20;
-/** What is kept of a program's output, in characters: all that they print is far less. */
+/** Characters of a program's output to store: far more than any of them prints. */
 const OUTPUT_LENGTH_MAX = 1 << 20;
-/** Has the kernel end a program that is not on a daemon when the bench is killed. */
+/** Makes the kernel end a program without a daemon when the bench is killed. */
 const ENDS_WITH_BENCH = ['setpriv', '--pdeathsig', 'KILL', '--'];
 
-/** Where one end runs: on the devices of the daemon at `socketPath`, or as it is. */
+/** Where one end runs: on the devices of the daemon at `socketPath`, or without a daemon. */
 export interface ProgramPlace {
   readonly socketPath?: string;
   readonly address: string;
 }
 
-/** The words of both ends of a program, for the port that they share. */
+/** The command lines of both ends of a program, for a common port. */
 interface ProgramEnds {
   readonly server: (port: number) => readonly string[];
   readonly client: (port: number, address: string) => readonly string[];
 }
 
-/** Both ends of a program that takes its port with -p, and the client the server's address at the end. */
+/** Both ends of a program whose port option is -p; the client's last argument is the server's address. */
 export function likePerftest(words: readonly string[]): ProgramEnds {
   return {
     server: (port) => [...words, '-p', String(port)],
@@ -40,13 +40,13 @@ export function likePerftest(words: readonly string[]): ProgramEnds {
   };
 }
 
-/** What keeps `program` from running on emulated devices; undefined when nothing does. */
+/** Why `program` cannot run on emulated devices; undefined if it can. */
 export function programObstacle(program: string, debian = 'perftest'): string | undefined {
   if (!existsSync(preloadPath())) return `the preload library was not built: ${PRELOAD_FIX}`;
   return missingProgram(program, debian);
 }
 
-/** What keeps `program` from running as it is; undefined when nothing does. */
+/** Why `program` cannot run without a daemon; undefined if it can. */
 export function peerObstacle(program: string, debian: string): string | undefined {
   return missingProgram(program, debian) ?? missingProgram('setpriv', 'util-linux');
 }
@@ -57,14 +57,14 @@ function missingProgram(program: string, debian: string): string | undefined {
   return missing ? `there is no ${program}: apt-get install ${debian}` : undefined;
 }
 
-/** The programs of a run, all of which end with it. */
+/** The programs of a run; they all end with it. */
 export class ProgramGroup {
   readonly #running = new Set<PlacedProgram>();
   #closed = false;
 
   /**
-   * Runs both ends of a perftest program to their ends; the figures that the client prints
-   * behind `sizeBytes`, the number of iterations first. Rejects when an end fails.
+   * Runs both ends of a perftest program to completion; returns the figures that the client prints
+   * after `sizeBytes`, the number of iterations first. Rejects if an end fails.
    */
   async runPerftest(
     active: ProgramPlace,
@@ -76,7 +76,7 @@ export class ProgramGroup {
     return perftestFigures(await this.runBothEnds(active, passive, ends), sizeBytes);
   }
 
-  /** Runs both ends of a program to their ends; what the client says. Rejects when an end fails. */
+  /** Runs both ends of a program to completion; returns the client's output. Rejects if an end fails. */
   async runBothEnds(
     active: ProgramPlace,
     passive: ProgramPlace,
@@ -95,7 +95,7 @@ export class ProgramGroup {
     }
   }
 
-  /** Ends all that runs, and starts nothing any more. */
+  /** Ends all running programs, and starts no more. */
   async close(): Promise<void> {
     this.#closed = true;
     await Promise.all([...this.#running].map((program) => program.kill()));
@@ -110,7 +110,7 @@ export class ProgramGroup {
   }
 }
 
-/** A program that runs; it is ended when it takes too long. */
+/** A running program; ended when it takes too long. */
 class PlacedProgram {
   readonly #words: readonly string[];
   readonly #child: ChildProcess;
@@ -149,7 +149,7 @@ class PlacedProgram {
     return this.#child.exitCode !== null || this.#child.signalCode !== null;
   }
 
-  /** Waits for its end; rejects unless it ended well. */
+  /** Waits for its end; rejects unless it succeeded. */
   async succeed(): Promise<void> {
     if ((await this.ended) === 0) return;
     const late = performance.now() - this.#start >= PROGRAM_TIMEOUT_MS;
@@ -160,14 +160,14 @@ class PlacedProgram {
     return new Error(`${this.#words.join(' ')} ${what}: ${tail(this.output)}`);
   }
 
-  /** Ends it if it still runs; `run` passes the signal on. */
+  /** Ends it if it is running; `run` forwards the signal. */
   async kill(): Promise<void> {
     if (!this.over) this.#child.kill('SIGTERM');
     await this.ended;
   }
 }
 
-/** Waits until something listens on the port: the program does not tell. */
+/** Waits until something listens on the port, since the program does not report it. */
 async function untilListening(port: number, server: PlacedProgram): Promise<void> {
   const entry = new RegExp(`:${port.toString(16).toUpperCase().padStart(4, '0')} \\S+ 0A `);
   const deadline = Date.now() + LISTEN_TIMEOUT_MS;
@@ -178,7 +178,7 @@ async function untilListening(port: number, server: PlacedProgram): Promise<void
   }
 }
 
-/** Sockets of the kernel; none for a family that it does not have. */
+/** A table of the kernel's sockets; empty for a family that it lacks. */
 function tableOf(path: string): string {
   return existsSync(path) ? readFileSync(path, 'latin1') : '';
 }

@@ -1,4 +1,4 @@
-/** Raw TCP between two Node processes: what most of the bench is compared with. */
+/** Raw TCP between two Node processes: the baseline of most measurements. */
 import type { Baseline } from './measurement.ts';
 import type { Rig } from './rig.ts';
 
@@ -6,13 +6,13 @@ import type { Rig } from './rig.ts';
 export interface WriteLoad {
   readonly writeBytes: number;
   readonly totalBytes: number;
-  /** Work requests at a post. */
+  /** Work requests per post. */
   readonly batch: number;
 }
 
 const PING_BYTES = 64;
 
-/** Raw TCP that writes what `load` writes. */
+/** Raw TCP with the same writes as `load`. */
 export function rawWrites(load: WriteLoad, aim?: number): Baseline {
   return {
     title: 'raw TCP, one write each',
@@ -30,19 +30,19 @@ export function rawRoundTrip(aim?: number): Baseline {
   };
 }
 
-/** Half of it, as perftest and others count. */
+/** Half of it, the convention of perftest and others. */
 export const RAW_ONE_WAY: Baseline = {
   title: 'raw TCP, half a round trip',
   run: async (rig, scale) => (await rawPingPong(rig, scale)) / 2,
 };
 
-/** The load's count of writes, scaled, as whole batches. */
+/** The load's number of writes, scaled to whole batches. */
 export function writeCount(load: WriteLoad, scale: number): number {
   const batches = Math.round((load.totalBytes * scale) / load.writeBytes / load.batch);
   return Math.max(1, batches) * load.batch;
 }
 
-/** MB/s of raw TCP; `cork` gathers so many writes in one. */
+/** MB/s of raw TCP; `cork` writes are gathered into one. */
 export async function rawStream(
   rig: Rig,
   load: WriteLoad,

@@ -1,6 +1,6 @@
 /**
  * The baseline of DDP over SCTP: messages of the same length through the same library, transport and
- * event loop, with nothing above. Run as a worker of the bench.
+ * event loop, with nothing on top. Run as a worker of the bench.
  */
 import { performance } from 'node:perf_hooks';
 import { hostSystem } from '../host/links/system.ts';
@@ -24,7 +24,7 @@ const SILENT: AssociationUser = {
 let received: Promise<number> | undefined;
 
 const methods = {
-  /** Takes one association from now on; tells its port. */
+  /** Accepts one association; returns the port. */
   sink({ address }: { address: string }): number {
     const port = transport.hold({ address, port: 0 }, OPTIONS);
     received = new Promise((resolve) => {
@@ -45,12 +45,12 @@ const methods = {
     return port.port;
   },
 
-  /** Bytes that came, once the association has ended. */
+  /** Bytes received, once the association has ended. */
   async received(_: undefined): Promise<number> {
     return (await received) ?? 0;
   },
 
-  /** Sends so many bytes, in messages as long as the path carries; seconds until all arrived. */
+  /** Sends this many bytes, in messages as long as the path carries; returns seconds until all arrived. */
   async stream(argument: {
     from: string;
     to: string;
@@ -73,7 +73,7 @@ const methods = {
   },
 };
 
-/** Methods of this worker, for the type of its calls. */
+/** Methods of this worker, as a type for its calls. */
 export type RawSctpMethods = typeof methods;
 
 function send(association: Association, totalBytes: number, done: (seconds: number) => void): void {

@@ -1,6 +1,6 @@
 /**
- * The baseline: the same traffic over Node's own TCP sockets, in a process of its own. Run as a
- * worker of the bench.
+ * The baseline: the same traffic over Node's own TCP sockets, in a separate process. Run as a worker
+ * of the bench.
  */
 import { once } from 'node:events';
 import { connect, createServer, type Server, type Socket } from 'node:net';
@@ -8,13 +8,13 @@ import { performance } from 'node:perf_hooks';
 import { serveCalls } from './channel.ts';
 
 const HOST = '127.0.0.1';
-/** Bytes that may wait for the socket before the program pauses; more was not faster. */
+/** Bytes queued in the socket at which the program pauses; more was not faster. */
 const WRITE_QUEUE_BYTES = 1024 * 1024;
 
 const servers: Server[] = [];
 
 const methods = {
-  /** Listens; what comes in is read, and after `totalBytes` answered with one byte. */
+  /** Listens; reads all input, and after `totalBytes` replies with one byte. */
   async sink({ totalBytes }: { totalBytes: number }): Promise<number> {
     return await listen((socket) => {
       let received = 0;
@@ -28,7 +28,7 @@ const methods = {
     });
   },
 
-  /** Listens; what comes in is sent back. */
+  /** Listens; sends all input back. */
   async echo(_: undefined): Promise<number> {
     return await listen((socket) => {
       socket.on('data', (bytes) => {
@@ -42,7 +42,7 @@ const methods = {
     for (const server of servers.splice(0)) server.close();
   },
 
-  /** Writes to a sink and waits for its answer; seconds. `cork` gathers so many writes in one. */
+  /** Writes to a sink and waits for its reply; returns seconds. `cork` writes are gathered into one. */
   async stream(argument: {
     port: number;
     writeBytes: number;
@@ -69,7 +69,7 @@ const methods = {
     return seconds;
   },
 
-  /** Round trips of `sizeBytes` bytes through an echo; seconds of one. */
+  /** Round trips of `sizeBytes` bytes through an echo; returns the seconds of one. */
   async pingPong(argument: { port: number; sizeBytes: number; count: number }): Promise<number> {
     const { port, sizeBytes, count } = argument;
     const socket = await open(port);
@@ -94,7 +94,7 @@ const methods = {
     return seconds;
   },
 
-  /** Opens `count` connections at once and waits for all; seconds. */
+  /** Opens `count` connections at once and waits for all; returns seconds. */
   async connections({ port, count }: { port: number; count: number }): Promise<number> {
     const start = performance.now();
     const sockets = await Promise.all(Array.from({ length: count }, () => open(port)));
@@ -104,7 +104,7 @@ const methods = {
   },
 };
 
-/** Methods of this worker, for the type of its calls. */
+/** Methods of this worker, as a type for its calls. */
 export type RawTcpMethods = typeof methods;
 
 async function listen(handle: (socket: Socket) => void): Promise<number> {

@@ -1,6 +1,6 @@
 /**
- * The baseline of RoCE between daemons: datagrams as the link sends and receives them, many by one
- * system call, and round trips of Node's own sockets. Run as a worker of the bench.
+ * The baseline of RoCE between daemons: datagrams sent and received like the link does, many per
+ * system call, and round trips over Node's own sockets. Run as a worker of the bench.
  */
 import { createSocket, type Socket } from 'node:dgram';
 import { once } from 'node:events';
@@ -14,7 +14,7 @@ import { serveCalls } from './channel.ts';
 
 const BATCH = 32;
 const BUFFER_BYTES = 4_194_304;
-/** A sink has seen its last datagram when none came for so long. */
+/** A sink without datagrams for this long has received the last one. */
 const QUIET_MS = 200;
 const EAGAIN = -11;
 
@@ -22,18 +22,18 @@ let sink: Promise<number> | undefined;
 let echo: Socket | undefined;
 
 const methods = {
-  /** Reads datagrams from now on. */
+  /** Starts reading datagrams. */
   sink({ address, port, bytes }: { address: string; port: number; bytes: number }): void {
     const { fd } = openUdp(address, port, BUFFER_BYTES);
     sink = receiveAll(fd, bytes).finally(() => closeDescriptor(fd));
   },
 
-  /** Bytes a second of what the sink has read, from the first to the last datagram. */
+  /** Bytes per second that the sink has read, from the first to the last datagram. */
   async received(_: undefined): Promise<number> {
     return await (sink ?? 0);
   },
 
-  /** Sends datagrams as fast as the kernel takes them. */
+  /** Sends datagrams as fast as the kernel accepts them. */
   async stream(argument: {
     from: string;
     to: string;
@@ -55,7 +55,7 @@ const methods = {
     closeDescriptor(fd);
   },
 
-  /** Sends back what comes. */
+  /** Sends all input back. */
   async echo(_: undefined): Promise<number> {
     const socket = createSocket('udp4');
     socket.on('message', (bytes, { address, port }) => socket.send(bytes, port, address));
@@ -71,7 +71,7 @@ const methods = {
     echo = undefined;
   },
 
-  /** Round trips through an echo; seconds of one. */
+  /** Round trips through an echo; returns the seconds of one. */
   async pingPong(argument: { port: number; sizeBytes: number; count: number }): Promise<number> {
     const { port, sizeBytes, count } = argument;
     const socket = createSocket('udp4');
@@ -92,7 +92,7 @@ const methods = {
   },
 };
 
-/** Methods of this worker, for the type of its calls. */
+/** Methods of this worker, as a type for its calls. */
 export type RawUdpMethods = typeof methods;
 
 async function receiveAll(fd: number, bytes: number): Promise<number> {

@@ -1,4 +1,4 @@
-/** What a run of the bench gives: medians, ratios, verdicts, and the table that people read. */
+/** The results of a run: medians, ratios, verdicts, and the table. */
 import { tableLines } from '../console/output.ts';
 import type { MachineFacts } from './machine.ts';
 import type { Measurement, Target } from './measurement.ts';
@@ -10,25 +10,25 @@ interface Series {
   readonly rounds: readonly number[];
 }
 
-/** Something to reach, and whether it was. */
+/** A goal, and whether it was met. */
 interface Verdict {
   readonly kind: Target['kind'];
   readonly limit: number;
   readonly met: boolean;
 }
 
-/** A baseline's rounds, and what was measured compared with it: the medians of the rounds'. */
+/** A baseline's rounds, and the measurement compared with them; medians over the rounds. */
 interface Comparison extends Series {
   readonly title: string;
   /** Measured over baseline. */
   readonly ratio: number;
   /** Measured less baseline, in the unit of both. */
   readonly difference: number;
-  /** The ratio that would be better still. */
+  /** The ratio to aim for beyond the target. */
   readonly aim?: Verdict;
 }
 
-/** What came out of one measurement. */
+/** The result of one measurement. */
 export interface Result {
   readonly name: string;
   readonly title: string;
@@ -36,13 +36,13 @@ export interface Result {
   readonly better: 'higher' | 'lower';
   readonly measured: Series;
   readonly baselines: readonly Comparison[];
-  /** Undefined for a peer, and where the machine lacks the baseline that it is compared with. */
+  /** Undefined for a peer, and if the machine lacks the baseline to compare with. */
   readonly target: Target | undefined;
   /** The limit of the first aim. */
   readonly aim: number | undefined;
-  /** Whether the target was met; undefined where there is none. */
+  /** Whether the target was met; undefined without one. */
   readonly met: boolean | undefined;
-  /** The value that would be better still. */
+  /** The value to aim for beyond the target. */
   readonly valueAim?: Verdict;
 }
 
@@ -50,12 +50,12 @@ export interface Result {
 export interface BenchReport extends MachineFacts {
   readonly format: 1;
   readonly emulated: true;
-  /** When it began, as ISO 8601 has it. */
+  /** Start time, as ISO 8601. */
   readonly date: string;
-  /** Of iwarpd. */
+  /** Version of iwarpd. */
   readonly version: string;
   readonly crcEngine: string;
-  /** Load of the machine in the minute before the run: other work shows in every figure. */
+  /** Load of the machine in the minute before the run: other work affects every result. */
   readonly loadBefore: number;
   readonly rounds: number;
   /** How long the run took. */
@@ -66,7 +66,7 @@ export interface BenchReport extends MachineFacts {
   readonly failed: readonly Failed[];
 }
 
-/** A measurement that did not end as it should. */
+/** A failed measurement. */
 export interface Failed {
   readonly name: string;
   readonly reason: string;
@@ -81,8 +81,8 @@ export interface Unmeasured {
 }
 
 /**
- * Medians, ratios and verdicts of one measurement. `baselines` has a series for each of the
- * measurement's, or undefined for one that the machine lacks.
+ * Medians, ratios and verdicts of one measurement. `baselines` has a series for each baseline, or
+ * undefined for one that the machine lacks.
  */
 export function summarise(
   measurement: Measurement,
@@ -99,7 +99,7 @@ export function summarise(
   const compared = measurement.baselines.map((baseline, index): Comparison | undefined => {
     const rounds = baselines[index];
     if (rounds === undefined) return undefined;
-    // Round by round, so that other work on the machine weighs on both sides.
+    // Computed per round, so that other work on the machine affects both sides.
     const ratio = median(rounds.map((each, round) => (measured[round] ?? Number.NaN) / each));
     const difference = median(rounds.map((each, round) => (measured[round] ?? Number.NaN) - each));
     return {
@@ -132,7 +132,7 @@ export function summarise(
   };
 }
 
-/** The report as a table for people; with `targets`, also what developers hold it to. */
+/** The report as a table; with `targets`, also the developers' targets. */
 export function reportLines(report: BenchReport, targets: boolean): string[] {
   return [
     `emulated RNIC over loopback; ${report.cores} cores (${report.cpu}), Node ${report.node}, CRC32C by ${report.crcEngine}; medians of ${report.rounds} interleaved rounds; load before ${report.loadBefore.toFixed(1)}; took ${durationText(report.seconds)}`,
@@ -144,7 +144,7 @@ export function reportLines(report: BenchReport, targets: boolean): string[] {
   ];
 }
 
-/** As people say it: minutes from one and a half of them on. */
+/** A duration in words: minutes from one and a half of them up. */
 export function durationText(seconds: number): string {
   return seconds < 90 ? `${Math.round(seconds)} s` : `${Math.round(seconds / 60)} min`;
 }

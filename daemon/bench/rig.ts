@@ -1,4 +1,4 @@
-/** The processes that a bench run needs, started when first asked for. */
+/** The processes of a bench run, started when first needed. */
 import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -20,28 +20,28 @@ import type { Meeting, ProviderChoice, VerbsMethods } from './verbs-worker.ts';
 const ACTIVE_ADDRESS = '127.0.0.2';
 const PASSIVE_ADDRESS = '127.0.0.3';
 const ROCE_ADDRESS = '127.0.0.4';
-/** Of daemons whose memory is measured. */
+/** Of the daemons whose memory is measured. */
 const IDLE_ADDRESSES = ['127.0.0.11', '127.0.0.12'] as const;
-/** Of two daemons whose RoCE devices talk over UDP, and of raw UDP. */
+/** Of the two daemons whose RoCE devices communicate over UDP, and of raw UDP. */
 export const UDP_ADDRESSES = ['127.0.0.5', '127.0.0.6'] as const;
 
-/** Of two daemons of SCTP, and of raw SCTP. */
+/** Of the two daemons with SCTP devices, and of raw SCTP. */
 const SCTP_ADDRESSES = ['127.0.0.7', '127.0.0.8'] as const;
 export const RAW_SCTP_ADDRESSES = ['127.0.0.9', '127.0.0.10'] as const;
 
-/** Two processes that talk over raw TCP. */
+/** Two processes that communicate over raw TCP. */
 interface RawPair {
   readonly active: BenchWorker<RawTcpMethods>;
   readonly passive: BenchWorker<RawTcpMethods>;
 }
 
-/** Two processes that talk over raw UDP. */
+/** Two processes that communicate over raw UDP. */
 interface RawUdpPair {
   readonly active: BenchWorker<RawUdpMethods>;
   readonly passive: BenchWorker<RawUdpMethods>;
 }
 
-/** Two processes that talk over raw SCTP. */
+/** Two processes that communicate over raw SCTP. */
 interface RawSctpPair {
   readonly active: BenchWorker<RawSctpMethods>;
   readonly passive: BenchWorker<RawSctpMethods>;
@@ -57,33 +57,33 @@ export interface VerbsPair {
   readonly remote: RemoteMemory;
 }
 
-/** A client of the native bridge, over an emulated device, and where it finds a peer to write to. */
+/** A client of the native bridge, over an emulated device, and the address of a peer to write to. */
 interface NativePair {
   readonly active: BenchWorker<NativeMethods>;
   readonly meeting: Meeting;
-  /** What shows the device to another program. */
+  /** Variables with which another program finds the device. */
   readonly variables: Readonly<Record<string, string>>;
 }
 
-/** Two client processes, and the daemons that serve only them. */
+/** Two client processes, and daemons that serve only them. */
 interface IdlePair {
   readonly pair: VerbsPair;
   readonly daemons: readonly [BenchDaemon, BenchDaemon];
 }
 
-/** A client of RPC over RDMA, and the server that it is connected to, each on its own daemon. */
+/** A client of RPC over RDMA and its server, each on its own daemon. */
 interface RpcPair {
   readonly active: BenchWorker<RpcMethods>;
   readonly passive: BenchWorker<RpcMethods>;
 }
 
-/** A client of NFS over RDMA, and the server that it is connected to, each on its own daemon. */
+/** A client of NFS over RDMA and its server, each on its own daemon. */
 interface NfsPair {
   readonly active: BenchWorker<NfsMethods>;
   readonly passive: BenchWorker<NfsMethods>;
 }
 
-/** Memory, not a disk, where there is such a place: it is the RNIC that is measured. */
+/** Memory instead of a disk, if available: the RNIC is measured. */
 const MEMORY_FOLDER = '/dev/shm';
 
 /** Starts and ends the processes of a run. */
@@ -106,7 +106,7 @@ export class Rig {
   #rpc: RpcPair | undefined;
   #nfs: NfsPair | undefined;
 
-  /** `profileFolder`: where the daemons leave CPU profiles, or undefined for none. */
+  /** `profileFolder`: where the daemons write CPU profiles, or undefined. */
   constructor(profileFolder: string | undefined) {
     this.#profileFolder = profileFolder;
   }
@@ -198,7 +198,7 @@ export class Rig {
     return this.#overDaemons;
   }
 
-  /** The same, on daemons with devices of SCTP. */
+  /** Two client processes, on daemons with SCTP devices. */
   async overSctp(): Promise<VerbsPair> {
     if (this.#overSctp === undefined) {
       const [activeAddress, passiveAddress] = SCTP_ADDRESSES;
@@ -213,7 +213,7 @@ export class Rig {
     return this.#overSctp;
   }
 
-  /** The same, on daemons that nothing else has used and that collect their garbage on demand. */
+  /** Two client processes, on unused daemons that collect garbage on demand. */
   async idle(): Promise<IdlePair> {
     if (this.#idle === undefined) {
       const [activeAddress, passiveAddress] = IDLE_ADDRESSES;
@@ -229,7 +229,7 @@ export class Rig {
     return this.#idle;
   }
 
-  /** Two processes, each with an RNIC in it. */
+  /** Two processes, each with an embedded RNIC. */
   async embedded(): Promise<VerbsPair> {
     this.#embedded ??= await this.#pair(
       { kind: 'embedded', address: ACTIVE_ADDRESS },
@@ -268,7 +268,7 @@ export class Rig {
     return this.#rpc;
   }
 
-  /** A client of NFS, connected to a server of a folder of its own. */
+  /** A client of NFS, connected to a server of a new folder. */
   async nfs(): Promise<NfsPair> {
     if (this.#nfs === undefined) {
       const [activeDaemon, passiveDaemon] = await this.daemons();
@@ -286,7 +286,7 @@ export class Rig {
     return this.#nfs;
   }
 
-  /** The C program that does what the native client does. */
+  /** The C program equivalent to the native client. */
   probe(): NativeProbe {
     if (this.#probe === undefined) {
       const probe = NativeProbe.compile();
@@ -296,7 +296,7 @@ export class Rig {
     return this.#probe;
   }
 
-  /** Ends every process that was started, the last first. */
+  /** Ends every process that was started, the last one first. */
   async close(): Promise<void> {
     for (const close of this.#closers.splice(0).reverse()) await close();
   }

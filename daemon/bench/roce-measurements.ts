@@ -8,18 +8,18 @@ import { type Rig, UDP_ADDRESSES } from './rig.ts';
 const LARGE_BYTES = 65_536;
 const SMALL_BYTES = 64;
 const DATAGRAM_BYTES = 4096;
-/** Of the bandwidth program, and of the baseline; of the latency program. */
+/** Iterations of the bandwidth program and the baseline; of the latency program. */
 const LARGE_COUNT = 4000;
 const DATAGRAM_COUNT = 100_000;
 const ANSWERED_COUNT = 5000;
-/** perftest's figures behind the size and the number of iterations. */
+/** Positions in perftest's figures after the size and the number of iterations. */
 const FIGURE_OF_AVERAGE_RATE = 2;
 const FIGURE_OF_TYPICAL_TIME = 3;
-/** Any port: RoCE's own is taken by the daemons. */
+/** Any port but RoCE's own, which the daemons use. */
 const RAW_PORT = 14_791;
 const PUT_COUNT = 20_000;
 
-/** What the lines of one daemon must reach on this device. */
+/** Required results of one daemon's lines on this device. */
 const TARGETS: Readonly<Record<string, Target>> = {
   'roce-write-bw': { kind: 'value', limit: 2000 },
   'roce-send-rate': { kind: 'value', limit: 300_000 },
@@ -75,14 +75,14 @@ export const ROCE_MEASUREMENTS: readonly Measurement[] = [
     run: async (rig, scale) => {
       const words = ['ib_write_lat', '-n', countOf(ANSWERED_COUNT, scale)];
       const figures = await between(rig, words, SMALL_BYTES);
-      // perftest halves its round trips.
+      // perftest reports half a round trip.
       return (figures[FIGURE_OF_TYPICAL_TIME] ?? Number.NaN) * 2;
     },
     obstacle: () => programObstacle('ib_write_lat'),
   },
 ];
 
-/** A perftest program between two daemons. Its ends exchange numbers over TCP on the loopback. */
+/** A perftest program between two daemons. Its ends exchange parameters over TCP on loopback. */
 async function between(
   rig: Rig,
   words: readonly string[],
@@ -94,7 +94,7 @@ async function between(
   return await rig.programs().runPerftest(near, far, [...words, '-x', '1'], sizeBytes);
 }
 
-/** MB/s that arrive; what the receiver has no room for is lost. */
+/** MB/s that arrive; datagrams without room at the receiver are lost. */
 async function rawDatagrams(rig: Rig, scale: number): Promise<number> {
   const { active, passive } = rig.rawUdp();
   const [from, to] = UDP_ADDRESSES;
@@ -126,7 +126,7 @@ async function put(rig: Rig, transports: string, scale: number): Promise<number>
   return ucxFigures(await rig.programs().runBothEnds(place, place, ends)).rateMBps;
 }
 
-/** Programs exchange their numbers over TCP on the loopback. */
+/** A place for programs that exchange parameters over TCP on loopback. */
 async function localPlace(rig: Rig): Promise<ProgramPlace> {
   const { socketPath } = await rig.rocePlace();
   return { socketPath, address: '127.0.0.1' };

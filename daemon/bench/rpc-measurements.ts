@@ -1,19 +1,19 @@
-/** What the bench measures of RPC over RDMA, and of NFS on it. */
+/** Measurements of RPC over RDMA, and of NFS on top of it. */
 import type { Measurement } from './measurement.ts';
 import type { Rig } from './rig.ts';
 
 const NULL_DEPTH = 16;
-/** As many as our NFS client keeps under way; RDMA Writes have the whole send queue. */
+/** As many calls as our NFS client has outstanding; RDMA Writes use the whole send queue. */
 const BULK_DEPTH = 8;
 const BULK_BYTES = 1 << 20;
-/** A round has few calls for its bytes: V8 has compiled all of their way after so many. */
+/** A round has few calls, so V8 needs this many rounds to compile their path. */
 const BULK_WARM_UPS = 6;
-/** Of RDMA Write: one copy more of every byte, between the page cache and registered memory. */
+/** Relative to RDMA Write: every byte is copied once more, between page cache and registered memory. */
 const NFS_AIM = 0.75;
 
 /**
- * Measurements of client and server on two daemons. Bulk is compared with `writes`: RDMA Writes of
- * the same size on the same daemons.
+ * Measurements of client and server on two daemons. Bulk transfers are compared with `writes`: RDMA
+ * Writes of the same size on the same daemons.
  */
 export function rpcMeasurements(
   writes: (rig: Rig, scale: number) => Promise<number>,

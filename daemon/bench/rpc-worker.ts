@@ -1,4 +1,4 @@
-/** One end of RPC over RDMA, in a process of its own, run as a worker of the bench. */
+/** One end of RPC over RDMA, in a separate process, run as a worker of the bench. */
 import { performance } from 'node:perf_hooks';
 import type { Provider } from '#contract/verbs/provider';
 import { connectDaemon } from '#verbs-api/index';
@@ -26,7 +26,7 @@ const bulkCodec: XdrCodec<Uint8Array> = {
   decode: (reader) => reader.bulk(BULK_MAX_BYTES),
 };
 
-/** Nothing, and bulk bytes in either direction. */
+/** A null procedure, and bulk transfers in either direction. */
 const BENCH = defineProgram({
   name: 'bench',
   number: 0x2000_0b00,
@@ -55,7 +55,7 @@ const BENCH = defineProgram({
   },
 });
 
-/** Calls, how many of them at once, and the bytes of each. */
+/** Number of calls, how many of them at once, and the bytes of each. */
 interface Load {
   readonly count: number;
   readonly depth: number;
@@ -71,7 +71,7 @@ const methods = {
     provider = await connectDaemon({ socketPath });
   },
 
-  /** Serves on a free port; tells which. */
+  /** Serves on a free port; returns it. */
   async serve({ address }: { readonly address: string }): Promise<Meeting> {
     const service = new RpcService();
     service.register(BENCH, {
@@ -117,10 +117,10 @@ const methods = {
   },
 };
 
-/** Methods of this worker, for the type of its calls. */
+/** Methods of this worker, as a type for its calls. */
 export type RpcMethods = typeof methods;
 
-/** Memory of each lane, made once. */
+/** Memory of each parallel sequence of calls, allocated once. */
 const made: Uint8Array[] = [];
 
 async function buffers({ depth, sizeBytes }: Load): Promise<readonly Uint8Array[]> {
@@ -138,7 +138,7 @@ function connected(): RpcClient {
   return client;
 }
 
-/** Makes the calls of a load, `depth` at once: lanes of one call after the other. */
+/** Makes the calls of a load, `depth` at once: parallel sequences of calls. */
 async function timed(load: Load, call: (lane: number) => Promise<void>): Promise<number> {
   let left = load.count;
   const start = performance.now();

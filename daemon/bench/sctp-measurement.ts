@@ -1,4 +1,4 @@
-/** RDMA Writes over SCTP, beside the same library without DDP and RDMAP. */
+/** RDMA Writes over SCTP, compared with the same library without DDP and RDMAP. */
 import { loadUsrsctp } from '#native-bridge/usrsctp/library';
 import { failureText } from '../console/failure.ts';
 import type { Measurement } from './measurement.ts';

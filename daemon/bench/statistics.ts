@@ -1,6 +1,6 @@
-/** Medians, and numbers as people read them. */
+/** Medians, and numbers in readable form. */
 
-/** The median; of an even count the mean of the middle two. RangeError for no values. */
+/** The median; for an even count, the mean of the middle two. RangeError for no values. */
 export function median(values: readonly number[]): number {
   const sorted = [...values].sort((left, right) => left - right);
   const middle = sorted.length >> 1;
@@ -11,7 +11,7 @@ export function median(values: readonly number[]): number {
   return lower === undefined ? upper : (lower + upper) / 2;
 }
 
-/** `value` with about three significant digits and thousands set apart. */
+/** `value` with about three significant digits and a thousands separator. */
 export function readable(value: number): string {
   const magnitude = Math.abs(value);
   const digits = magnitude >= 100 ? 0 : magnitude >= 10 ? 1 : 2;

@@ -1,6 +1,6 @@
 /**
- * Data over one connection of the bench, from either end. Every exchange ends with a word from the
- * twin, so that a figure counts what arrived and not what was handed to a socket.
+ * Data over one connection of the bench, from either end. Every exchange ends with a message from the
+ * twin, so that results count data that arrived, not data passed to a socket.
  */
 import type { WC } from '#contract/verbs/completion';
 import {
@@ -14,32 +14,32 @@ import {
 import type { ConnectionId, Context, CQ, MR, PD, QP } from '#contract/verbs/provider';
 import type { RecvWR, SendWR } from '#contract/verbs/work-request';
 
-/** Where a twin's memory is. */
+/** The location of a twin's memory. */
 export interface RemoteMemory {
   readonly address: bigint;
   readonly rkey: number;
 }
 
-/** Bytes of the region that RDMA Writes come from and go to. */
+/** Bytes of the region that RDMA Writes read from and write to. */
 const REGION_BYTES = 4 * 1024 * 1024;
 /**
- * Bytes that writes go through in turn. More than a processor's cache would measure memory, which
- * the raw TCP that we compare with, one buffer again and again, does not.
+ * Bytes that writes use in turn. More than a processor's cache would measure memory, unlike the raw
+ * TCP baseline, which uses one buffer again and again.
  */
 export const WRITE_WINDOW_BYTES = 512 * 1024;
 /** Bytes of the largest message. */
 const MESSAGE_BYTES = 64;
 const SEND_DEPTH = 512;
-/** Receives that are always posted, but for those of a batch. */
+/** Receives that are always posted, in addition to those of a batch. */
 const RECEIVE_DEPTH = 4096;
 /** Receives posted with one call. */
 const RECEIVE_BATCH = 64;
-/** Messages that the receiver of a stream takes before it lets the sender send as many more. */
+/** Messages that the receiver of a stream takes before it grants the sender as many more. */
 const CREDIT_BATCH = 1024;
 const POLL_MAX = 256;
 /**
- * Of so many Sends of a ping-pong one completes, as in other RDMA latency tests: the answer says
- * that a Send arrived, and a completion of its own would wake the client once more for nothing.
+ * One of this many Sends of a ping-pong is signalled, as in other RDMA latency tests: the reply shows
+ * that a Send arrived, and a completion for each would wake the client once more for nothing.
  */
 const SIGNAL_INTERVAL = 64;
 
@@ -52,8 +52,8 @@ export class VerbsTraffic {
   readonly #receives: MR;
   readonly #receiveBatch: readonly RecvWR[];
   readonly #word: SendWR;
-  #owedReceives = 0;
-  /** Sends posted without a signal since the last one with it. */
+  #consumedReceives = 0;
+  /** Unsignalled Sends since the last signalled one. */
   #unsignalled = 0;
   #arrived = 0;
   #outstanding = 0;
@@ -73,7 +73,7 @@ export class VerbsTraffic {
     }
   }
 
-  /** Makes the QP of an id that knows its device. Owns `id` from then on. */
+  /** Creates the QP of an id that knows its device. Takes ownership of `id`. */
   static async create(context: Context, pd: PD, id: ConnectionId): Promise<VerbsTraffic> {
     const cq = await context.createCQ({ cqe: RECEIVE_DEPTH + SEND_DEPTH });
     const qp = await id.createQP(pd, {
@@ -98,7 +98,7 @@ export class VerbsTraffic {
     return this.#region.buffer;
   }
 
-  /** Ends the connection and gives everything back. */
+  /** Closes the connection and releases everything. */
   async close(): Promise<void> {
     await this.#id.close();
     await this.#region.close();
@@ -106,7 +106,7 @@ export class VerbsTraffic {
     await this.#cq.close();
   }
 
-  /** `count` RDMA Writes of `writeBytes`, `batch` at a post, until the twin has them all. */
+  /** Sends `count` RDMA Writes of `writeBytes`, `batch` per post, and waits until the twin has all. */
   async write(remote: RemoteMemory, writeBytes: number, count: number, batch: number) {
     const places = Math.max(1, Math.min(batch, Math.floor(WRITE_WINDOW_BYTES / writeBytes)));
     const requests: SendWR[] = Array.from({ length: batch }, (_, index) => {
@@ -128,13 +128,13 @@ export class VerbsTraffic {
     await this.#take();
   }
 
-  /** The twin's part of `write`: waits for its word and gives one back. */
+  /** The twin's part of `write`: waits for the final message and replies. */
   async answer(): Promise<void> {
     await this.#take();
     await this.#sendWord();
   }
 
-  /** `count` messages to a twin that echoes, each sent when the one before came back. */
+  /** Sends `count` messages to a twin that echoes, each after the previous one came back. */
   async ping(sizeBytes: number, count: number): Promise<void> {
     const post = this.#pingPoster(sizeBytes);
     for (let done = 0; done < count; done++) {
@@ -154,7 +154,7 @@ export class VerbsTraffic {
     }
   }
 
-  /** `count` messages, `batch` at a post, until the twin has them all. */
+  /** Sends `count` messages, `batch` per post, and waits until the twin has all. */
   async sendStream(sizeBytes: number, count: number, batch: number): Promise<void> {
     const message = this.#message(sizeBytes);
     const requests: SendWR[] = Array.from({ length: batch }, (_, index) => ({
@@ -220,18 +220,18 @@ export class VerbsTraffic {
     this.#post(this.#word);
   }
 
-  /** Waits until the send queue takes `count` more. */
+  /** Waits until the send queue has room for `count` more. */
   async #room(count: number): Promise<void> {
     while (this.#outstanding + count > SEND_DEPTH) await this.#progress();
   }
 
-  /** Takes one message, waiting for it. */
+  /** Waits for a message and takes it. */
   async #take(): Promise<void> {
     while (this.#arrived === 0) await this.#progress();
     this.#arrived -= 1;
   }
 
-  /** Takes completions, waiting for one. */
+  /** Waits for a completion and takes all. */
   async #progress(): Promise<void> {
     let completions: readonly WC[] = this.#cq.poll(POLL_MAX);
     if (completions.length === 0) completions = await this.#cq.wait({ max: POLL_MAX });
@@ -241,14 +241,14 @@ export class VerbsTraffic {
       }
       if (wc.opcode === WCOpcode.recv) {
         this.#arrived += 1;
-        this.#owedReceives += 1;
+        this.#consumedReceives += 1;
       } else {
         this.#outstanding -= Number(wc.wrId);
       }
     }
-    while (this.#owedReceives >= RECEIVE_BATCH) {
+    while (this.#consumedReceives >= RECEIVE_BATCH) {
       this.#qp.postRecv(this.#receiveBatch);
-      this.#owedReceives -= RECEIVE_BATCH;
+      this.#consumedReceives -= RECEIVE_BATCH;
     }
   }
 }

@@ -1,4 +1,4 @@
-/** One client of an RNIC, in a process of its own, run as a worker of the bench. */
+/** One client of an RNIC, in a separate process, run as a worker of the bench. */
 import { performance } from 'node:perf_hooks';
 import { CMEventType } from '#contract/verbs/enums';
 import type { ConnectionId, Context, CQ, PD, Provider } from '#contract/verbs/provider';
@@ -7,12 +7,12 @@ import { createEmbedded } from '../embedded/embedded-provider.ts';
 import { serveCalls } from './channel.ts';
 import { type RemoteMemory, VerbsTraffic } from './verbs-traffic.ts';
 
-/** Which RNIC a worker uses. */
+/** The RNIC of a worker. */
 export type ProviderChoice =
   | { readonly kind: 'daemon'; readonly socketPath: string }
   | { readonly kind: 'embedded'; readonly address: string };
 
-/** An address and a port to meet at. */
+/** An address and a port to connect to. */
 export interface Meeting {
   readonly address: string;
   readonly port: number;
@@ -27,7 +27,7 @@ interface Device {
 let device: Device | undefined;
 let traffic: VerbsTraffic | undefined;
 let listener: ConnectionId | undefined;
-/** What `connectMany` and `acceptMany` made. */
+/** Connections of `connectMany` and `acceptMany`. */
 const held: ConnectionId[] = [];
 let heldCQ: CQ | undefined;
 
@@ -41,7 +41,7 @@ const methods = {
     device = { provider, context, pd: await context.allocPD() };
   },
 
-  /** Listens on a free port; tells which. */
+  /** Listens on a free port; returns it. */
   async listen({ address }: { address: string }): Promise<Meeting> {
     listener = await opened().provider.createId();
     await listener.bindAddr({ address, port: 0 });
@@ -49,7 +49,7 @@ const methods = {
     return { address, port: listener.localAddress?.port ?? 0 };
   },
 
-  /** Accepts one connection; tells where its memory is. */
+  /** Accepts one connection; returns the location of its memory. */
   async accept(_: undefined): Promise<RemoteMemory> {
     const id = await nextRequest();
     traffic = await VerbsTraffic.create(opened().context, opened().pd, id);
@@ -57,7 +57,7 @@ const methods = {
     return traffic.memory;
   },
 
-  /** Connects to the twin; tells where its memory is. */
+  /** Connects to the twin; returns the location of its memory. */
   async connect({ address, port }: Meeting): Promise<RemoteMemory> {
     const id = await opened().provider.createId();
     await id.resolveAddr({ address, port });
@@ -71,7 +71,7 @@ const methods = {
     traffic = undefined;
   },
 
-  /** Fills the region with bytes that tell places apart. */
+  /** Fills the region with bytes that identify their position. */
   fill(_: undefined): void {
     const { bytes } = connected();
     for (let index = 0; index < bytes.length; index++) bytes[index] = patternByte(index);
@@ -122,14 +122,14 @@ const methods = {
     await connected().receiveStream(count);
   },
 
-  /** Accepts `count` connections, each with a QP of its own, and holds them. */
+  /** Accepts `count` connections, each with its own QP, and holds them. */
   async acceptMany({ count }: { count: number }): Promise<void> {
     const accepted: Promise<void>[] = [];
     while (accepted.length < count) accepted.push(acceptHeld(await nextRequest()));
     await Promise.all(accepted);
   },
 
-  /** Sets up `count` connections, `width` at a time, and holds them; seconds. */
+  /** Establishes `count` connections, `width` at a time, and holds them; returns seconds. */
   async connectMany(argument: Meeting & { count: number; width: number }): Promise<number> {
     let left = argument.count;
     return await timed(async () => {
@@ -144,7 +144,7 @@ const methods = {
     });
   },
 
-  /** Closes what `acceptMany` or `connectMany` holds. */
+  /** Closes the connections of `acceptMany` or `connectMany`. */
   async closeMany(_: undefined): Promise<void> {
     await Promise.all(held.splice(0).map((id) => id.close()));
   },
@@ -155,7 +155,7 @@ const methods = {
   },
 };
 
-/** Methods of this worker, for the type of its calls. */
+/** Methods of this worker, as a type for its calls. */
 export type VerbsMethods = typeof methods;
 
 function opened(): Device {

@@ -1,7 +1,7 @@
 /** TCP segments that arrived before an earlier one, by sequence number. */
 import { BinaryHeap } from './binary-heap.ts';
 
-/** Half of the sequence numbers: what is further ahead counts as behind. */
+/** Half of the sequence numbers: a larger distance ahead counts as a negative one. */
 export const HALF = 0x8000_0000;
 
 /** Distance between sequence numbers, modulo 2^32; negative if `to` precedes `from`. */
@@ -17,7 +17,7 @@ interface AheadSegment {
   readonly bytes: Uint8Array;
 }
 
-/** The numbers lie within half of the sequence space. */
+/** All numbers must lie within half of the sequence space. */
 export class AheadSegments {
   readonly #segments = new BinaryHeap(precedes);
   #order = 0;

@@ -1,13 +1,13 @@
 /**
- * What comes first of many: a binary heap. Each entry costs the same few steps to add and to take,
- * whatever the order in which they come.
+ * A binary heap: finds the first of many entries. Adding and removing an entry takes a logarithmic
+ * number of steps, whatever their order.
  */
 export class BinaryHeap<T> {
-  /** Each comes before the two at twice its index and one or two more. */
+  /** Each entry precedes those at twice its index plus one and plus two. */
   readonly #entries: T[] = [];
   readonly #precedes: (left: T, right: T) => boolean;
 
-  /** `precedes` orders any two entries: none are equal. */
+  /** `precedes` must order any two entries: none are equal. */
   constructor(precedes: (left: T, right: T) => boolean) {
     this.#precedes = precedes;
   }
@@ -34,7 +34,7 @@ export class BinaryHeap<T> {
     entries[at] = entry;
   }
 
-  /** Removes the first and returns it. */
+  /** Removes and returns the first entry. */
   pop(): T | undefined {
     const entries = this.#entries;
     const { first } = this;

@@ -1,7 +1,7 @@
 /**
- * Decodes the iWARP connections and RoCEv2 packets in a capture: takes packets, emits one line per
- * event of a connection, and one per packet of RoCEv2 and of SCTP. A connection over TCP is iWARP if its first bytes are an
- * MPA Request.
+ * Decodes the iWARP connections and the RoCEv2 and SCTP packets in a capture: takes packets, emits one
+ * line per event of a connection and one per RoCEv2 or SCTP packet. A connection over TCP is iWARP if
+ * its first bytes are an MPA Request.
  */
 import { ChunkPool } from '../iwarp/engine/chunk-pool.ts';
 import type { Crc32c } from '../iwarp/wire/crc32c.ts';
@@ -31,15 +31,15 @@ export interface CaptureSummary {
   packets: number;
   connections: number;
   fpdus: number;
-  /** RoCEv2 packets, those in error included. */
+  /** RoCEv2 packets, including those in error. */
   rocePackets: number;
-  /** Packets of SCTP, in UDP or not, those in error included. */
+  /** SCTP packets, in UDP or not, including those in error. */
   sctpPackets: number;
-  /** Places where decoding had to stop, and packets that a receiver drops. */
+  /** Places where decoding had to stop, and packets that a receiver would drop. */
   errors: number;
   /** TCP connections that are not iWARP or lack their beginning. */
   otherConnections: number;
-  /** Packets without a complete TCP segment, a RoCEv2 packet or SCTP. */
+  /** Packets that contain no complete TCP segment, no RoCEv2 and no SCTP. */
   otherPackets: number;
 }
 
@@ -50,7 +50,7 @@ interface CaptureDecoderOptions {
   readonly crc32?: Crc32;
 }
 
-/** Maximum connections tracked at a time; another one replaces the one idle longest. */
+/** Maximum connections tracked at a time; a new one replaces the one idle longest. */
 export const CONNECTIONS_MAX = 4096;
 /** First bytes of the key of an MPA Request (RFC 5044 §7.1.1). */
 const REQUEST_KEY = Uint8Array.from('MPA ID Req Frame', (letter) => letter.charCodeAt(0));
@@ -115,7 +115,7 @@ export class CaptureDecoder {
     this.#parser.finish();
   }
 
-  /** False if the packet is neither RoCEv2 nor SCTP. */
+  /** Returns false if the packet is neither RoCEv2 nor SCTP. */
   #takeDatagram({ linkType, bytes }: CapturedPacket): boolean {
     const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
     const at = ipStart(linkType, view);
@@ -136,7 +136,7 @@ export class CaptureDecoder {
     let connection = this.#connections.get(key);
     this.#connections.delete(key);
     if (segment.syn && !segment.ack) {
-      // A retransmitted SYN belongs to the connection it began.
+      // A retransmitted SYN belongs to the connection that it opened.
       const repeated = connection?.initiator === source && connection.verdict === 'open';
       if (connection !== undefined && !repeated) this.#forget(connection);
       if (!repeated) connection = this.#open(source, destination);
@@ -193,7 +193,7 @@ export class CaptureDecoder {
       return;
     }
     if (connection.verdict === 'other') return;
-    // The other side sends no MPA before the Request.
+    // The responder sends no MPA before the Request.
     if (sender === 'responder') {
       this.#isOther(connection);
       return;
@@ -223,7 +223,7 @@ export class CaptureDecoder {
     } else if (connection.verdict === 'open') this.#isOther(connection);
   }
 
-  /** The capture of this connection ends here. */
+  /** Ends the decoding of this connection. */
   #forget(connection: Connection): void {
     for (const sender of ['initiator', 'responder'] as const) {
       const stream = connection.streams[sender];

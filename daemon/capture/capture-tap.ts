@@ -23,9 +23,9 @@ export interface LinkAddresses {
 
 /** Watches one link. Bytes are borrowed for the call. */
 export interface LinkTap {
-  /** False while the bytes are not looked at, which may then lack their checksums. */
+  /** False while the bytes are ignored: they may then lack their checksums. */
   readonly watched: boolean;
-  /** Bytes that are about to leave. */
+  /** Bytes about to be sent. */
   outbound(bytes: Uint8Array): void;
   /** Bytes that arrived. */
   inbound(bytes: Uint8Array): void;
@@ -41,17 +41,17 @@ export interface LinkPosition {
   readonly heldInput: Uint8Array | undefined;
   /** True while the rest of a write waits for room: `outbound` reports it once sent. */
   readonly congested: boolean;
-  /** Bytes to come, behind that rest, of FPDUs whose beginning has been sent. Default 0. */
+  /** Unsent bytes, after that rest, of FPDUs that are partly sent. Default 0. */
   readonly cutOutputBytes?: number;
   /** The queue pair of this end; undefined if none. */
   readonly queuePair?: QueuePairName | undefined;
 }
 
-/** Watches packets between queue pairs, which have no link. */
+/** Watches packets between queue pairs, which belong to no link. */
 export interface PacketTap {
   /** False while there is no watcher: packets need not be reported. */
   readonly watched: boolean;
-  /** A packet that reaches its receiver, or would. Borrowed for the call. */
+  /** A packet that reaches its receiver, or would without a fault. Borrowed for the call. */
   packet(packet: TappedPacket): void;
 }
 
@@ -60,6 +60,6 @@ export interface CaptureTap {
   /** Packets; without it, they are not watched. */
   readonly packets?: PacketTap;
 
-  /** A link was opened: the tap that sees its bytes. There is one per link. */
+  /** A link was opened: returns the tap for its bytes. Each link has one. */
   opened(addresses: LinkAddresses, position: LinkPosition): LinkTap;
 }

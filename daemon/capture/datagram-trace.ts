@@ -1,4 +1,4 @@
-/** Decodes RoCEv2 datagrams as their receiver would: one line for each packet. */
+/** Decodes RoCEv2 datagrams like their receiver: one line per packet. */
 import { type Crc32, crc32 } from '../roce/wire/crc32.ts';
 import { DatagramRefusal, makeDatagram, parseDatagram } from '../roce/wire/datagram.ts';
 import { dumpPacket } from '../roce/wire/dump.ts';
@@ -20,7 +20,7 @@ export interface TracedPacket {
   readonly text: string;
 }
 
-/** What an IP datagram holds at most, with its header. */
+/** Maximum bytes of an IP datagram, header included. */
 const DATAGRAM_MAX_BYTES = 65_535 + IPV6_BYTES;
 const ROCE_PORT = 4791;
 
@@ -54,8 +54,8 @@ export class DatagramTrace {
   }
 
   /**
-   * The datagram with its IP header at `at`, as far as it was recorded; undefined if it is no UDP
-   * to the port of RoCEv2.
+   * Decodes the datagram with its IP header at `at`, as far as it was recorded; undefined if it is not
+   * UDP to the port of RoCEv2.
    */
   take(bytes: Uint8Array, at: number): TracedPacket | undefined {
     const ends = udpEnds(bytes, at);
@@ -64,7 +64,7 @@ export class DatagramTrace {
     const place = { source, destination };
     const recordedBytes = bytes.length - at;
     if (recordedBytes >= ends.datagramBytes) return { ...place, ...this.#read(bytes, at, true) };
-    // Headers that are there can be read, whatever follows.
+    // Decode the headers that were recorded, whatever follows.
     const whole = new Uint8Array(Math.min(ends.datagramBytes, DATAGRAM_MAX_BYTES));
     whole.set(bytes.subarray(at));
     const read = this.#read(whole, 0, false);
@@ -94,7 +94,7 @@ export class DatagramTrace {
     return { kind, opcode, payloadBytes: payloadLength, text: dumpPacket(packet) };
   }
 
-  /** What a damaged packet says it is. */
+  /** The opcode that a damaged packet claims. */
   #nameOf(bytes: Uint8Array): string {
     const { packetStart, packetLength } = this.#datagram;
     const refused = parsePacket(bytes, packetStart, packetLength, this.#packet);

@@ -1,4 +1,4 @@
-/** Where the IP header of a captured packet is, and its addresses as text (RFC 791, RFC 8200). */
+/** Finds the IP header of a captured packet, and its addresses as text (RFC 791, RFC 8200). */
 
 /** LINKTYPE_ values (https://www.tcpdump.org/linktypes.html) that contain IP packets. */
 const LinkType = {
@@ -20,9 +20,9 @@ const VLAN_ETHER_TYPES: readonly number[] = [0x8100, 0x88a8, 0x9100];
 export function ipStart(linkType: number, view: DataView): number | undefined {
   switch (linkType) {
     case LinkType.ethernet:
-      return behindEtherType(view, 12);
+      return afterEtherType(view, 12);
     case LinkType.linuxCooked:
-      return behindEtherType(view, 14);
+      return afterEtherType(view, 14);
     case LinkType.linuxCooked2:
       return view.byteLength >= 20 && isIp(view.getUint16(0)) ? 20 : undefined;
     case LinkType.null:
@@ -38,7 +38,7 @@ export function ipStart(linkType: number, view: DataView): number | undefined {
 }
 
 /** Offset of IP after an EtherType and any VLAN tags before it. */
-function behindEtherType(view: DataView, typeAt: number): number | undefined {
+function afterEtherType(view: DataView, typeAt: number): number | undefined {
   let at = typeAt;
   while (at + 2 <= view.byteLength) {
     const type = view.getUint16(at);

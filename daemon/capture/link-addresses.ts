@@ -1,4 +1,4 @@
-/** The ends of a link and their queue pairs, as the daemon sends them to a watcher. */
+/** Decodes the ends of a link and their queue pairs from the daemon's records for watchers. */
 import { decodeValue, IpcFormatError } from '#contract/protocol/ipc-value';
 import type { LinkQueuePairs, QueuePairName } from '#contract/protocol/tap-records';
 import type { LinkAddresses } from './capture-tap.ts';

@@ -1,5 +1,5 @@
 /**
- * Passes the packets between queue pairs to watchers. Without one, a packet costs the check of
+ * Passes packets between queue pairs to watchers. Without a watcher, a packet costs one check of
  * `watched`.
  */
 import type { TappedPacket } from '#contract/protocol/packet-records';
@@ -11,7 +11,7 @@ export interface PacketWatcher {
 }
 
 export class PacketHub implements PacketTap {
-  /** Replaced, never mutated: a watcher may leave while packets are reported. */
+  /** Replaced, never mutated: a watcher may leave while packets are being reported. */
   #watchers: readonly PacketWatcher[] = [];
   watched = false;
 

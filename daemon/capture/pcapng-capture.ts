@@ -7,7 +7,7 @@
  *  Ethernet 14   IPv4 20 or IPv6 40   TCP 20 (SYN: 28, with MSS and window scale)   bytes
  * ```
  *
- * Packets between queue pairs are whole datagrams already; only Ethernet is synthesized.
+ * Packets between queue pairs are whole datagrams; only Ethernet is synthesized.
  *
  * TCP checksums are 0, as in a recording on a host whose network card fills them in.
  */

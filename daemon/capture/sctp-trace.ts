@@ -1,4 +1,4 @@
-/** Decodes SCTP packets, in UDP (RFC 6951) or not, that carry DDP (RFC 5043): one line for each packet. */
+/** Decodes SCTP packets, in UDP (RFC 6951) or not, that carry DDP (RFC 5043): one line per packet. */
 import {
   PayloadProtocol,
   parseSessionMessage,
@@ -17,13 +17,13 @@ import { OPCODES, RDMAPControl } from '../iwarp/wire/rdmap-header.ts';
 import type { TracedPacket } from './datagram-trace.ts';
 import { sctpPacketEnds, udpEnds } from './udp-header.ts';
 
-/** The port that IANA has assigned to SCTP in UDP (RFC 6951 section 6.1). */
+/** The port that IANA assigned to SCTP in UDP (RFC 6951 section 6.1). */
 const SCTP_UDP_PORT = 9899;
 const UDP_BYTES = 8;
 const COMMON_HEADER_BYTES = 12;
 const CHECKSUM_AT = 8;
 const CHUNK_HEADER_BYTES = 4;
-/** DATA: with TSN, stream, sequence number and payload protocol. */
+/** DATA: header with TSN, stream, sequence number and payload protocol. */
 const DATA_HEADER_BYTES = 16;
 const DATA = 0;
 const DataFlag = { end: 1, beginning: 2, unordered: 4 } as const;
@@ -54,21 +54,21 @@ const FUNCTION_NAMES: Readonly<Record<SessionFunction, string>> = {
   [SessionFunction.enhancedReject]: 'Enhanced Reject',
 };
 
-/** The ends of an SCTP packet, by SCTP's ports. */
+/** The ends of an SCTP packet, with SCTP's ports. */
 interface SctpEnds {
   readonly sourceAddress: string;
   readonly sourcePort: number;
   readonly destinationAddress: string;
   readonly destinationPort: number;
-  /** Where the packet starts, and where it ends if it is whole. */
+  /** Offset of the packet, and of its end if it is complete. */
   readonly start: number;
   readonly end: number;
   readonly inUdp: boolean;
 }
 
 /**
- * The SCTP packet in the datagram with its IP header at `at`; undefined if it is neither IP's protocol
- * 132 nor UDP from or to the port of SCTP, or too short for SCTP's header.
+ * The SCTP packet in the datagram with its IP header at `at`; undefined if it is neither IP protocol
+ * 132 nor UDP from or to the port of SCTP, or is too short for SCTP's header.
  */
 export function sctpEnds(bytes: Uint8Array, at: number): SctpEnds | undefined {
   const udp = udpEnds(bytes, at);
@@ -79,7 +79,7 @@ export function sctpEnds(bytes: Uint8Array, at: number): SctpEnds | undefined {
   const { sourceAddress, destinationAddress, datagramBytes } = ends;
   const start = udp === undefined ? ends.start : ends.start + UDP_BYTES;
   const end = at + datagramBytes;
-  // What IP says may also be less than what there is.
+  // The length in the IP header may also be too small.
   if (start + COMMON_HEADER_BYTES > Math.min(bytes.length, end)) return undefined;
   const view = viewOf(bytes);
   const [sourcePort, destinationPort] = [view.getUint16(start), view.getUint16(start + 2)];
@@ -87,7 +87,7 @@ export function sctpEnds(bytes: Uint8Array, at: number): SctpEnds | undefined {
   return { ...places, start, end, inUdp: udp !== undefined };
 }
 
-/** What the chunks of a packet say. */
+/** The content of a packet's chunks. */
 interface Contents {
   readonly texts: string[];
   opcode: string;
@@ -101,7 +101,7 @@ export class SctpTrace {
     this.#crc32c = crc32c;
   }
 
-  /** The datagram with its IP header at `at`, as far as it was recorded; undefined for others. */
+  /** Decodes the datagram with its IP header at `at`, as far as it was recorded; undefined for others. */
   take(bytes: Uint8Array, at: number): TracedPacket | undefined {
     const ends = sctpEnds(bytes, at);
     if (ends === undefined) return undefined;
@@ -127,7 +127,7 @@ export class SctpTrace {
     const copy = packet.slice();
     const view = viewOf(copy);
     const sent = view.getUint32(CHECKSUM_AT, true);
-    // Linux leaves it to the network card, and out on loopback; not in UDP.
+    // Linux leaves the checksum to the network card, and omits it on loopback; not in UDP.
     if (sent === 0 && !inUdp) return true;
     view.setUint32(CHECKSUM_AT, 0);
     const found = this.#crc32c?.(copy) ?? tableCrc32c(copy, 0, copy.length);
@@ -135,7 +135,7 @@ export class SctpTrace {
   }
 }
 
-/** Reads what lies between the common header and `end`. False if a chunk does not fit. */
+/** Reads the chunks between the common header and `end`. Returns false if a chunk does not fit. */
 function readChunks(bytes: Uint8Array, start: number, end: number, contents: Contents): boolean {
   const view = viewOf(bytes);
   let at = start + COMMON_HEADER_BYTES;

@@ -1,4 +1,4 @@
-/** Decodes the bytes of a connection as its two ends would: one line per MPA frame and FPDU. */
+/** Decodes the bytes of a connection like its two ends: one line per MPA frame and FPDU. */
 import { ChunkPool } from '../iwarp/engine/chunk-pool.ts';
 import { FpduReceiver } from '../iwarp/engine/fpdu-receiver.ts';
 import { type Crc32c, crc32c } from '../iwarp/wire/crc32c.ts';
@@ -52,7 +52,7 @@ interface Direction {
   held: Uint8Array;
   frame: StartupFrame | undefined;
   receiver: FpduReceiver | undefined;
-  /** Cannot be decoded any further. */
+  /** Decoding has stopped. */
   broken: boolean;
 }
 
@@ -170,7 +170,7 @@ function newDirection(): Direction {
   return { held: NO_BYTES, frame: undefined, receiver: undefined, broken: false };
 }
 
-/** A concatenated copy: borrowed bytes must not be kept. */
+/** A concatenated copy, since borrowed bytes must not be stored. */
 function joined(held: Uint8Array, bytes: Uint8Array): Uint8Array {
   const all = new Uint8Array(held.length + bytes.length);
   all.set(held);

@@ -1,6 +1,6 @@
 /**
- * Passes the bytes of links, and packets, to watchers, including links opened before the watcher came. Without a
- * watcher, a link costs the memory of two small frames and a flag check per write.
+ * Passes the bytes of links, and packets, to watchers, including links opened before the watcher joined.
+ * Without a watcher, a link costs the memory of two small frames and a flag check per write.
  */
 import type { LinkQueuePairs, TapSide } from '#contract/protocol/tap-records';
 import {
@@ -14,8 +14,8 @@ import { PacketHub } from './packet-hub.ts';
 /** Receives link events. Bytes are borrowed for the call; must not call the host. */
 export interface TapWatcher {
   /**
-   * True to watch this link; undefined if that depends on queue pairs the link does not have yet:
-   * asked again later.
+   * True to watch this link; undefined if that depends on queue pairs that the link does not have
+   * yet: then asked again later.
    */
   wants(addresses: LinkAddresses, pairs: LinkQueuePairs): boolean | undefined;
   opened(link: number, addresses: LinkAddresses): void;
@@ -24,16 +24,16 @@ export interface TapWatcher {
   bytes(link: number, by: TapSide, bytes: Uint8Array): void;
   finished(link: number, by: TapSide): void;
   closed(link: number, reset: boolean): void;
-  /** A link that is already open and cannot be decoded from here on, because it uses markers. */
+  /** An open link that cannot be decoded from the middle, because it uses markers. */
   skipped(link: number, addresses: LinkAddresses): void;
 }
 
 /** A watcher of one link. */
 interface Following {
   readonly watcher: TapWatcher;
-  /** The current write began before the watcher came: its rest is not reported. */
+  /** The current write began before the watcher joined: its rest is not reported. */
   skipsWrite: boolean;
-  /** Of FPDUs that were cut, and had begun: not reported either. */
+  /** Bytes to skip: the rest of FPDUs that had already begun. */
   skipBytes: number;
 }
 
@@ -49,11 +49,11 @@ export class TapHub implements CaptureTap {
 
   opened(addresses: LinkAddresses, position: LinkPosition): LinkTap {
     const { localAddress, localPort, remoteAddress, remotePort } = addresses;
-    // A joined text is one string; one made of parts by a template would keep all of them.
+    // `join` makes a flat string; a template would keep all of its parts.
     const ends = [localAddress, localPort, remoteAddress, remotePort].join(' ');
     const other = this.#links.get([remoteAddress, remotePort, localAddress, localPort].join(' '));
     if (other !== undefined) {
-      other.meet(position);
+      other.attachFarEnd(position);
       return UNWATCHED;
     }
     this.#lastLink += 1;
@@ -74,7 +74,7 @@ export class TapHub implements CaptureTap {
   }
 }
 
-/** Traffic is reported at the other end of the link. */
+/** For the far end of a link within the host: the near end reports the traffic. */
 const UNWATCHED: LinkTap = {
   watched: false,
   outbound: () => undefined,
@@ -99,14 +99,14 @@ class StartupRecord {
     return Uint8Array.from(this.#text, (character) => character.charCodeAt(0));
   }
 
-  /** Keeps the bytes that belong to the frame. */
+  /** Stores the bytes that belong to the frame. */
   take(bytes: Uint8Array): void {
     const all = new Uint8Array(this.#text.length + bytes.length);
     all.set(this.bytes);
     all.set(bytes, this.#text.length);
     const needed = startupFrameBytesNeeded(all, all.length, this.#kind);
     if (typeof needed === 'string') {
-      // Not MPA: the link will end soon.
+      // Not MPA: the link will close soon.
       this.whole = true;
       return;
     }
@@ -137,13 +137,13 @@ class HubLink implements LinkTap {
   #following: readonly Following[] = NO_FOLLOWING;
   /** Watchers that may want the link once its queue pairs are known. */
   #undecided: readonly TapWatcher[] = NO_WATCHERS;
-  /** The other end's position, if it is one of this host's devices too. */
+  /** The position of the other end, if it belongs to this host, too. */
   #farPosition: LinkPosition | undefined;
   #pairs: LinkQueuePairs = NO_PAIRS;
-  /** The queue pairs of both ends are known, as far as they are on this host. */
+  /** The queue pairs of both ends are known, for ends on this host. */
   #joined = false;
 
-  /** `ends` is its key in `links`, which it leaves when it closes. */
+  /** `ends` is its key in `links`; it is removed when the link closes. */
   constructor(
     id: number,
     addresses: LinkAddresses,
@@ -163,13 +163,13 @@ class HubLink implements LinkTap {
     };
   }
 
-  /** Bytes of a startup frame, which it keeps, have no checksum. */
+  /** Startup frames, which are stored, have no checksum. */
   get watched(): boolean {
     return this.#following.length > 0 || this.#undecided.length > 0;
   }
 
-  /** The other end is one of this host's devices too. */
-  meet(position: LinkPosition): void {
+  /** The other end belongs to this host, too. */
+  attachFarEnd(position: LinkPosition): void {
     this.#farPosition = position;
     this.#joined = false;
   }

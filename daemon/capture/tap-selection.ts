@@ -1,4 +1,4 @@
-/** The links, the work and the refusals that a filter selects. */
+/** The links, work and refusals that a filter selects. */
 import type { TappedPacket } from '#contract/protocol/packet-records';
 import type { Refusal } from '#contract/protocol/refusals';
 import type {
@@ -12,8 +12,8 @@ import { sctpEnds } from './sctp-trace.ts';
 import { udpEnds } from './udp-header.ts';
 
 /**
- * Maximum queue pairs remembered when work is selected by links. One forgotten after this many
- * others was destroyed long ago; if not, its work is no longer reported.
+ * Maximum queue pairs remembered when work is selected by links. One forgotten after this many others
+ * was most likely destroyed long ago; if not, its work is no longer reported.
  */
 const PAIRS_MAX = 65_536;
 
@@ -47,14 +47,14 @@ export class TapSelection {
     return found ? true : undefined;
   }
 
-  /** Packets match by either end, as links do. */
+  /** Packets match by either end, like links. */
   wantsPacket({ sender, receiver, bytes }: TappedPacket): boolean {
     const found = [sender, receiver].some((pair) => pair !== undefined && this.#hasPair(pair));
     if (!found || !this.byEnds) return found;
-    // Connections are known by SCTP's ports, whatever UDP's are.
+    // Connections are identified by SCTP's ports, whatever the UDP ports are.
     const sctp = sctpEnds(bytes, 0);
     const ends = sctp ?? udpEnds(bytes, 0);
-    // Connections of RoCE have no ports of their own.
+    // RoCE connections have no ports of their own.
     if (ends === undefined || (sctp === undefined && this.#ends !== undefined)) return false;
     const { sourceAddress, destinationAddress, sourcePort, destinationPort } = ends;
     return this.#hasEnds({
@@ -65,7 +65,7 @@ export class TapSelection {
     });
   }
 
-  /** Records the queue pairs of a selected link, which selects their work too. */
+  /** Records the queue pairs of a selected link: their work is selected, too. */
   noteLink({ us, peer }: LinkQueuePairs): void {
     if (!this.byEnds) return;
     for (const pair of [us, peer]) if (pair !== undefined) this.#linked.add(nameOf(pair));

@@ -1,12 +1,12 @@
 /**
  * Reassembles one direction of a TCP connection by sequence number (RFC 9293 §3.4). Late, repeated
- * and partial segments yield the bytes as their receiver saw them.
+ * and partial segments yield the bytes as the receiver saw them.
  */
 import { AheadSegments, distance, HALF } from './ahead-segments.ts';
 
-/** Maximum bytes kept while an earlier segment is missing; receive windows are seldom larger. */
+/** Maximum bytes stored while an earlier segment is missing; receive windows are seldom larger. */
 export const AHEAD_MAX_BYTES = 8 * 1024 * 1024;
-/** Maximum segments kept, in case they carry almost nothing. */
+/** Maximum segments stored, in case they carry almost nothing. */
 const AHEAD_MAX_COUNT = 16_384;
 
 /** Delivers bytes in order, each once. */
@@ -32,7 +32,7 @@ export class TcpReassembly {
     if (wireBytes > bytes.length) {
       const missesFrom = (sequence + bytes.length) >>> 0;
       this.#accept(sequence, bytes);
-      // A retransmission may be truncated after bytes that were already seen.
+      // A retransmission may be truncated after bytes that have already been delivered.
       const cutBytes = wireBytes - bytes.length;
       if (distance(this.#next, (missesFrom + cutBytes) >>> 0) > 0) this.#lostBytes = cutBytes;
     } else this.#accept(sequence, bytes);
@@ -45,7 +45,7 @@ export class TcpReassembly {
     return this.#lostBytes;
   }
 
-  /** Call at the end: segments still kept have a gap before them. */
+  /** Call at the end: reports gaps before the segments still stored. */
   finish(): void {
     if (this.#lostBytes === 0 && this.#ahead.count > 0) this.#giveUp();
   }

@@ -20,7 +20,7 @@ import { SctpTrace } from './sctp-trace.ts';
 import { type Sender, StreamTrace, type TracedFpdu, type TraceKind } from './stream-trace.ts';
 import { completedText, postedText, wrIdText } from './work-text.ts';
 
-/** Where an event happened, as text: `ADDRESS:PORT` twice, or the queue pair. */
+/** The place of an event, as text: `ADDRESS:PORT` twice, or the queue pair. */
 export interface TracePlace {
   readonly source: string;
   /** Undefined for work. */

@@ -1,6 +1,6 @@
 /**
  * Takes one sample of traffic: records until it has enough. The owner attaches it to both hubs, and
- * ends it when its time is up.
+ * ends it when the time is up.
  */
 import type { TappedPacket } from '#contract/protocol/packet-records';
 import type { LinkQueuePairs, TapSide } from '#contract/protocol/tap-records';
@@ -39,7 +39,7 @@ export class TraceSampler implements TapWatcher, PacketWatcher, WorkWatcher {
   readonly #reader: TraceReader;
   readonly #records: TraceRecord[] = [];
   #lost = 0;
-  /** The replayed beginning of an already open link did not happen now. */
+  /** False while the beginning of an already open link is replayed, which must not be recorded. */
   #begun = false;
   #stops: readonly (() => void)[] = [];
 

@@ -1,7 +1,7 @@
-/** Where a captured datagram of UDP (RFC 768), or packet of SCTP (RFC 9260), comes from and goes to. */
+/** Source and destination of a captured UDP datagram (RFC 768) or SCTP packet (RFC 9260). */
 import { colons, dotted } from './ip-header.ts';
 
-/** UDP's header, and as much of SCTP's. */
+/** Length of UDP's header, and of the part of SCTP's that is read. */
 const HEADER_BYTES = 8;
 /** The header of IPv6. */
 export const IPV6_BYTES = 40;
@@ -16,7 +16,7 @@ interface PortEnds {
   readonly destinationAddress: string;
   readonly sourcePort: number;
   readonly destinationPort: number;
-  /** Where the header with the ports is. */
+  /** Offset of the header with the ports. */
   readonly start: number;
   /** Bytes of the datagram with its IP header. */
   readonly datagramBytes: number;
@@ -27,7 +27,7 @@ export function udpEnds(bytes: Uint8Array, at: number): PortEnds | undefined {
   return endsWithin(bytes, at, UDP_PROTOCOL);
 }
 
-/** Reads the ends of the SCTP packet with its IP header at `at`; undefined for anything else, SCTP in UDP included. */
+/** Reads the ends of the SCTP packet with its IP header at `at`; undefined for others, including SCTP in UDP. */
 export function sctpPacketEnds(bytes: Uint8Array, at: number): PortEnds | undefined {
   return endsWithin(bytes, at, SCTP_PROTOCOL);
 }

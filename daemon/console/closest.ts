@@ -1,17 +1,17 @@
-/** The word that a reader probably meant, for words of a closed set. */
+/** Suggests the word that a reader probably meant, from a closed set. */
 
-/** Longer words are not compared: a command line may hold anything. */
+/** Longer words are not compared: a command line may contain anything. */
 const WORD_MAX = 64;
 
-/** ` (Did you mean drop?)`, or nothing where no word of the set is close. */
+/** ` (Did you mean drop?)`, or nothing if no word of the set is close. */
 export function didYouMean(word: string, words: Iterable<string>): string {
   const found = closestWord(word, words);
   return found === undefined ? '' : ` (Did you mean ${found}?)`;
 }
 
 /**
- * The word of the set that is closest to `word`, or else begins with the closest one; undefined if none is
- * close enough for a slip.
+ * The word of the set that is closest to `word`, or that begins with the closest one; undefined if none
+ * is close enough for a typo.
  */
 function closestWord(word: string, words: Iterable<string>): string | undefined {
   if (word.length > WORD_MAX) return undefined;
@@ -28,7 +28,7 @@ function firstPart(word: string): string {
 }
 
 function closestOf(word: string, words: readonly string[]): string | undefined {
-  // A third of the letters may be wrong, of a short word one.
+  // A third of the letters may be wrong; in a short word, one.
   let best = Math.max(1, Math.floor(word.length / 3)) + 1;
   let found: string | undefined;
   for (const each of words) {
@@ -40,7 +40,7 @@ function closestOf(word: string, words: readonly string[]): string | undefined {
   return found;
 }
 
-/** Letters to insert, remove, replace or swap with their neighbour. */
+/** Number of letters to insert, remove, replace or swap with their neighbour. */
 function editDistance(one: string, other: string): number {
   let before: number[] = [];
   let above = Array.from({ length: other.length + 1 }, (_, column) => column);

@@ -1,14 +1,14 @@
-/** How a command fails: one line that names the cause and the fix, and an exit status. */
+/** A command's failure: one line with cause and fix, and an exit status. */
 import { isVerbsError } from '#contract/verbs/errors';
 
-/** Exit status of a command that could not do what it was asked. */
+/** Exit status of a command that failed. */
 export const STATUS_FAILED = 1;
 /** Exit status of an invalid command line. */
 const STATUS_USAGE = 2;
 /** Exit status after Ctrl-C, as a shell reports it: 128 and the number of SIGINT. */
 export const STATUS_INTERRUPTED = 130;
 
-/** A failure that its reader can fix. `message` is what the command prints. */
+/** A failure that the user can fix. The command prints `message`. */
 export class CommandFailure extends Error {
   override readonly name = 'CommandFailure';
   /** Exit status of the command, not 0. */
@@ -20,17 +20,17 @@ export class CommandFailure extends Error {
   }
 }
 
-/** Results that could not be written: a failure also of a command that an interruption ends. */
+/** Results could not be written. Counts as a failure even if the command was interrupted. */
 export class WriteFailure extends CommandFailure {
   constructor(file: string, cause: unknown) {
     super(`cannot write ${file}: ${fileFailureText(cause)}`, { cause });
   }
 }
 
-/** Why the signal of a command has fired. */
+/** The reason with which the signal of a command fires. */
 export class Interruption extends Error {
   override readonly name = 'Interruption';
-  /** Undefined where the process at the other end of a channel has ended. */
+  /** Undefined if the process at the other end of a channel has ended. */
   readonly by: NodeJS.Signals | undefined;
 
   constructor(by?: NodeJS.Signals) {
@@ -44,15 +44,15 @@ export function usageFailure(message: string): CommandFailure {
   return new CommandFailure(message, { exitStatus: STATUS_USAGE });
 }
 
-/** Puts `text` on one line. */
+/** Joins `text` into one line. */
 export function oneLine(text: string): string {
   return text.trim().replace(/\s*\n\s*/g, ' ');
 }
 
-/** The error message on one line, without a stack. A verb's code follows where the text has none. */
+/** The error message on one line, without a stack; adds a verb's code if the text lacks it. */
 export function failureText(error: unknown): string {
   const named = isVerbsError(error) && error.message.includes(error.code);
-  // Of a failed system call, the text has another one: `read-only file system (EROFS)`.
+  // The text of a failed system call already contains its code: `read-only file system (EROFS)`.
   if (isVerbsError(error) && !named && !/\(E[A-Z0-9]+\)/.test(error.message)) {
     return oneLine(`${error.message} (${error.code})`);
   }
@@ -61,8 +61,8 @@ export function failureText(error: unknown): string {
 }
 
 /**
- * The reason of a failed file operation: `no such file or directory (ENOENT)`. For messages that
- * name the file themselves, which Node's own text would do a second time.
+ * The reason of a failed file operation: `no such file or directory (ENOENT)`. For messages that name
+ * the file themselves; Node's own text would repeat it.
  */
 export function fileFailureText(error: unknown): string {
   const text = failureText(error);
@@ -76,7 +76,7 @@ export function failureCode(error: unknown): string | undefined {
   return typeof error.code === 'string' ? error.code : undefined;
 }
 
-/** Settles as `work` does, or rejects with the reason of `signal` as soon as that fires. */
+/** Settles as `work` does, or rejects with the reason of `signal` as soon as it fires. */
 export async function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   let stop = () => {};
   const aborted = new Promise<never>((_, reject) => {

@@ -4,29 +4,29 @@ import { WriteFailure } from './failure.ts';
 
 /** Destination of a command's output. */
 export interface Output {
-  /** One line of result, to standard output. */
+  /** Writes one line of the result to standard output. */
   line(text: string): void;
-  /** One line about the result, to standard error. */
+  /** Writes one line about the result to standard error. */
   note(text: string): void;
   /** Clears the terminal, if standard output is one. */
   clear?(): void;
-  /** A line whose first word has a color, where the reader wants colors. Default: `line`. */
+  /** Writes a line with a colored first word, if the reader wants colors. Default: `line`. */
   colored?(color: Color, word: string, rest: string): void;
 }
 
-/** Colors of words, by their numbers in ECMA-48. */
+/** Color numbers of ECMA-48. */
 const COLORS = { red: 31, green: 32, yellow: 33, blue: 34 } as const;
-/** A color of a word. */
+/** The color of a word. */
 export type Color = keyof typeof COLORS;
 
-/** Clears a terminal and moves to its first line. */
+/** Clears a terminal and moves to the first line. */
 const CLEAR = '\u001b[2J\u001b[H';
 /** Control characters other than the line feed and the tab. */
 const CONTROL = /(?![\n\t])\p{Cc}/gu;
 
 /**
- * Removes characters that move a terminal's cursor, change its title or worse: programs choose
- * their names, and peers their data.
+ * Removes characters that move a terminal's cursor, change its title or worse: programs choose their
+ * names, and peers their data.
  */
 function printable(text: string): string {
   return text.replace(CONTROL, '?');
@@ -54,8 +54,8 @@ const STANDARD_OUTPUT_FD = 1;
 let outputIsFile: boolean | undefined;
 
 /**
- * Writes to standard output. WriteFailure if that is a file on a full disk, to which Node writes as much as
- * fits, and reports nothing.
+ * Writes to standard output. Throws WriteFailure on a full disk: Node would write as much as fits and
+ * report nothing.
  */
 function print(text: string): void {
   outputIsFile ??= isFile(fstatSync(STANDARD_OUTPUT_FD));
@@ -84,7 +84,7 @@ function outputName(): string {
   }
 }
 
-/** Whether to print colors: on a terminal that has them, unless `NO_COLOR` is set (no-color.org). */
+/** Whether to print colors: on a terminal that supports them, unless `NO_COLOR` is set (no-color.org). */
 export function wantsColors(isTerminal: boolean, environment: NodeJS.ProcessEnv): boolean {
   const { NO_COLOR = '', TERM } = environment;
   return isTerminal && NO_COLOR === '' && TERM !== 'dumb';
@@ -108,8 +108,8 @@ export function endOnClosedPipe(): void {
 }
 
 /**
- * Version of every `--json` output without its own version. Within a version, fields may be added;
- * none is removed, renamed or changed in meaning or type.
+ * Version of every `--json` output without its own version. Within a version, fields may be added; none
+ * is removed, renamed or changed in meaning or type.
  */
 const JSON_FORMAT = 1;
 
@@ -118,17 +118,17 @@ export function printJson(output: Output, value: object): void {
   output.line(escaped(JSON.stringify({ format: JSON_FORMAT, ...value }, undefined, 2)));
 }
 
-/** The same on one line, for a stream of objects. */
+/** An object as JSON on one line, for a stream of objects. */
 export function jsonLine(value: object): string {
   return escaped(JSON.stringify({ format: JSON_FORMAT, ...value }));
 }
 
-/** JSON does not escape these control characters, and a terminal would act on them. */
+/** Escapes control characters that JSON does not escape and a terminal would act on. */
 function escaped(json: string): string {
   return json.replace(/[\u007f-\u009f]/g, (each) => `\\u00${each.charCodeAt(0).toString(16)}`);
 }
 
-/** Lines of a table whose columns are as wide as their widest cell; the first row is the header. */
+/** Lines of a table with columns as wide as their widest cell; the first row is the header. */
 export function tableLines(given: readonly (readonly string[])[]): string[] {
   // A line feed in a name must not look like another row.
   const rows = given.map((row) => row.map((cell) => cell.replace(/\p{Cc}/gu, '?')));

@@ -1,6 +1,6 @@
 /**
  * The preload library of `iwarpd run`: finds it, and compiles it for `iwarpd setup-preload` if the
- * package has none that this machine can load.
+ * package has none for this machine.
  */
 import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -22,14 +22,14 @@ export const PRELOAD_FIX =
   'install a C compiler (apt-get install gcc libc6-dev), then run `iwarpd setup-preload`';
 
 /**
- * The preload library of this machine: the one that `setup-preload` compiled, or the installed one.
+ * The preload library of this machine: the one compiled by `setup-preload`, or the installed one.
  */
 export function preloadPath(environment: Variables = process.env): string {
   const compiled = compiledPath(environment);
   return existsSync(compiled) ? compiled : installedPath(process.arch);
 }
 
-/** The library of the build or the package for architecture `arch`, as Node names it. */
+/** The library of the build or the package for architecture `arch`, in Node's spelling. */
 export function installedPath(arch: string): string {
   return join(packageRoot(), 'dist/native-bridge/preload', `linux-${arch}`, PRELOAD_NAME);
 }
@@ -43,7 +43,7 @@ export function compiledPath(environment: Variables): string {
   return join(data, 'iwarpd', `preload-${sourcesDigest()}`, PRELOAD_NAME);
 }
 
-/** In a container, a user often has a number only: the home then contains no library. */
+/** In a container, a user often has a number but no name: the home then contains no library. */
 function homeOfUser(): string {
   try {
     return homedir();
@@ -52,7 +52,7 @@ function homeOfUser(): string {
   }
 }
 
-/** What valgrind is not to report; undefined where only the compiled part of the package was copied. */
+/** Suppressions for valgrind; undefined if only the compiled part of the package was copied. */
 export function suppressionsPath(): string | undefined {
   const path = join(sourcesFolder(), 'valgrind.supp');
   return existsSync(path) ? path : undefined;

@@ -1,10 +1,10 @@
-/** Which device of a daemon rdma_cm uses, read from the tree that programs read. */
+/** The device of a daemon that rdma_cm uses, read from the device tree. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 /**
- * The first device of the tree that connects by rdma_cm, if the first device of all does not: programs
- * that take the first one then need its name. Undefined also if the tree cannot be read.
+ * The first device that connects by rdma_cm, if the first device of the tree does not: programs that
+ * use the first one then need its name. Also undefined if the tree cannot be read.
  */
 export function rdmaCmDevice(sysfs: string): string | undefined {
   const verbs = join(sysfs, 'class/infiniband_verbs');

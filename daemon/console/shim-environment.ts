@@ -1,4 +1,4 @@
-/** The environment in which an unmodified rdma-core program finds the emulated devices. */
+/** The environment in which unmodified rdma-core programs find the emulated devices. */
 import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { ALLOW_DAEMON_VARIABLE } from '#verbs-api/client/daemon-trust';
@@ -7,23 +7,23 @@ import { CommandFailure } from './failure.ts';
 import { PRELOAD_FIX, preloadPath, suppressionsPath, type Variables } from './preload-library.ts';
 import { rdmaCmDevice } from './rdma-cm-device.ts';
 
-/** The address sanitizer of gcc ends a program if any library is loaded before its runtime. */
+/** gcc's address sanitizer ends a program if any library is loaded before its runtime. */
 const MUST_COME_FIRST = /^libasan\.so(?:\.\d+)*$/;
 
 /**
- * A shell or make starts the program, and its environment cannot name the runtime of each: the runtime
- * works as well after this library, which allocates nothing by malloc.
+ * If a shell or make starts the program, its environment cannot name the runtime of each. The runtime
+ * also works after this library, which does not allocate with malloc.
  */
 const ANY_ORDER = 'verify_asan_link_order=0';
 
 /**
- * libfabric connects by rdma_cm only, and takes the first device of all, whose queue pairs rdma_cm
- * may not connect.
+ * libfabric connects only by rdma_cm and uses the first device of all, whose queue pairs rdma_cm may
+ * not connect.
  */
 const LIBFABRIC_VARIABLE = 'FI_VERBS_DEVICE_NAME';
 
 /**
- * The variables that direct a program to the daemon at `socketPath`. `inherited` is the present
+ * The variables that direct a program to the daemon at `socketPath`. `inherited` is the current
  * environment: libraries that it preloads stay. `needed` are the program's libraries.
  * CommandFailure if there is no preload library.
  */
@@ -50,7 +50,7 @@ export function shimVariables(
   };
 }
 
-/** The suppressions for valgrind, if there are any; it has no way to name a path with a space. */
+/** The suppressions for valgrind, if there are any; valgrind cannot parse a path with a space. */
 export function valgrindVariables(
   path: string | undefined,
   inherited: string | undefined,
@@ -59,7 +59,7 @@ export function valgrindVariables(
   return { VALGRIND_OPTS: withOption(`--suppressions=${path}`, inherited, ' ') };
 }
 
-/** A list of options with `option` first, once: the user's, which come later, count. */
+/** A list of options with `option` first, once: the user's options come later and take precedence. */
 function withOption(option: string, inherited: string | undefined, separator: string): string {
   const others = (inherited ?? '')
     .split(separator)
@@ -84,7 +84,7 @@ export function preloadList(path: string, inherited: string | undefined): string
   return [path, ...otherLibraries(path, inherited)].join(':');
 }
 
-/** LD_PRELOAD of a program that would not start with the library: what else it inherits. */
+/** LD_PRELOAD of a program that would not start with the library: the other inherited libraries. */
 export function preloadedWithoutShim(inherited: Variables): string {
   return otherLibraries(preloadPath(), inherited['LD_PRELOAD']).join(':');
 }

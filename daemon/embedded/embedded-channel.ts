@@ -14,10 +14,10 @@ import { DeviceDirectory } from '../ipc/objects/device-directory.ts';
 import { ClientContext } from '../ipc/verbs/client-context.ts';
 import { EmbeddedMemory } from './embedded-memory.ts';
 
-/** The longest time that a timer of Node takes. */
+/** The longest timeout of Node's timers. */
 const LIFELINE_MS = 2 ** 31 - 1;
 
-/** The channel owns the host: both close together. */
+/** Owns the host: both close together. */
 export class EmbeddedChannel implements CommandChannel {
   readonly kind = 'embedded';
   onEvent: (event: DeviceEvent) => void = () => undefined;
@@ -26,9 +26,9 @@ export class EmbeddedChannel implements CommandChannel {
   readonly #memory = new EmbeddedMemory();
   readonly #client: ClientContext;
   readonly #channels = new Map<Handle, (cq: Handle) => void>();
-  /** Events that were not delivered to the program yet. */
+  /** Events not yet delivered to the program. */
   #deliveries: (() => void)[] = [];
-  /** Keeps the process alive while it is referenced; it does nothing else. */
+  /** Keeps the process alive while it is referenced; does nothing else. */
   readonly #lifeline = setInterval(() => undefined, LIFELINE_MS).unref();
   #closed = false;
 

@@ -7,7 +7,7 @@ import { VerbsError } from '#contract/verbs/errors';
 import type { ClientMemory } from '../ipc/objects/client-memory.ts';
 import { type MemoryBacking, ViewBacking } from '../rnic/memory/memory-backing.ts';
 
-/** Buffers get addresses from here on: no buffer has address 0. */
+/** Addresses of buffers start here: no buffer has address 0. */
 const FIRST_ADDRESS = 0x1000_0000;
 /** Addresses start at page boundaries, with an unused page after every buffer. */
 const PAGE_BYTES = 4096;
@@ -17,7 +17,7 @@ const REASON = 'the device lives in this process';
 export class EmbeddedMemory implements ClientMemory {
   readonly sharedTier = { tier: 'local', reason: REASON } as const;
   readonly #shared = new Map<string, Uint8Array>();
-  /** Addresses of buffers, while the program holds the buffer. */
+  /** Addresses of buffers, as long as the program holds the buffer. */
   readonly #addresses = new WeakMap<ArrayBufferLike, number>();
   /** Buffers about to be registered, by address. */
   readonly #announced = new Map<bigint, Uint8Array>();
@@ -67,8 +67,8 @@ export class EmbeddedMemory implements ClientMemory {
   }
 
   /**
-   * The address of `buffer`: always the same, and addresses inside one ArrayBuffer are as far apart
-   * as its bytes. `openProcess` finds the buffer until `forget`.
+   * The address of `buffer`, always the same; addresses inside one ArrayBuffer are as far apart as its
+   * bytes. `openProcess` finds the buffer until `forget`.
    */
   announce(buffer: Uint8Array): bigint {
     let base = this.#addresses.get(buffer.buffer);
@@ -89,7 +89,7 @@ export class EmbeddedMemory implements ClientMemory {
   }
 }
 
-/** ENOMEM for more than the process, or one typed array, can hold. */
+/** ENOMEM beyond what the process, or one typed array, can hold. */
 function allocate(lengthBytes: number): Uint8Array {
   try {
     return new Uint8Array(lengthBytes);

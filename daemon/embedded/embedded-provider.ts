@@ -48,7 +48,7 @@ export type { FaultControl, FaultSpec, FaultStatus };
 /** A device of `createEmbedded`. */
 export interface EmbeddedDevice extends Omit<DeviceConfig, 'addresses'> {
   /**
-   * Addresses of the device. Default, and if empty: every address of the host that no other device has.
+   * Addresses of the device. If empty or omitted: every address of the host that no other device has.
    * A device over SCTP needs some.
    */
   readonly addresses?: readonly string[] | undefined;
@@ -60,13 +60,13 @@ export interface EmbeddedOptions {
   readonly devices?: readonly EmbeddedDevice[];
   /** Wire options of every iWARP device that does not set its own. */
   readonly wire?: Partial<WireDefaults>;
-  /** Sees notices and, with a tap, the bytes of every connection. */
+  /** Receives notices and, with a tap, the bytes of every connection. */
   readonly observer?: HostObserver;
   /** Limits of the connection manager. */
   readonly limits?: Partial<CmLimits>;
   /**
-   * How far the devices reach: other hosts, daemons and providers, by sockets (`host`, the default), or
-   * each other only, without a socket (`isolated`): for tests, which then never meet, whatever
+   * How far the devices reach: other hosts, daemons and providers, through sockets (`host`, the
+   * default), or each other only, without sockets (`isolated`): tests then never interfere, whatever
    * their ports.
    */
   readonly network?: NetworkReach;
@@ -177,7 +177,7 @@ class EmbeddedDeviceProvider extends DeviceProvider implements EmbeddedProvider 
   }
 
   protected override async destroy(): Promise<void> {
-    // First, since a fault may hold back connections that are to end.
+    // First, since a fault may hold back connections that must end.
     this.#host.faults.clear();
     this.#addressWatch.close();
     await super.destroy();
@@ -188,10 +188,9 @@ class EmbeddedDeviceProvider extends DeviceProvider implements EmbeddedProvider 
  * Creates emulated RNICs in this process and returns them as a provider.
  *
  * They speak iWARP over TCP or SCTP sockets of this process, with any peer: a daemon, another embedded
- * provider, or an RNIC; with `network: 'isolated'` with each other only. Memory is accessed directly,
- * within one process. Rejects with `VerbsError`
- * EINVAL for bad names or addresses of devices. Closing the provider closes every connection and
- * socket.
+ * provider, or an RNIC; with `network: 'isolated'` only with each other. Memory is accessed directly,
+ * within the process. Rejects with `VerbsError` EINVAL for bad names or addresses of devices. Closing
+ * the provider closes every connection and socket.
  */
 export async function createEmbedded(given: EmbeddedOptions = {}): Promise<EmbeddedProvider> {
   check(given);

@@ -8,7 +8,7 @@ export function healthRoutes(target: Pick<ControlTarget, 'ready'>): HttpRoute[] 
     {
       method: 'GET',
       path: '/healthz',
-      summary: 'Liveness: 200 while the daemon answers',
+      summary: 'Liveness: 200 while the daemon responds',
       produces: 'text/plain',
       open: true,
       handle: () => textReply('ok\n'),

@@ -38,10 +38,10 @@ interface HttpLimits {
   readonly connectionsMax: number;
   readonly headerMaxBytes: number;
   readonly headersMax: number;
-  /** How long a client may take to send the request headers, and the whole request. */
+  /** Time limits for a client to send the request headers, and the whole request. */
   readonly headersTimeoutMs: number;
   readonly requestTimeoutMs: number;
-  /** How long a connection may wait for its next request. */
+  /** Time that a connection may wait for its next request. */
   readonly keepAliveTimeoutMs: number;
   /** Timeout of an idle connection, including a client that does not read its response. */
   readonly idleTimeoutMs: number;
@@ -107,8 +107,8 @@ export class HttpServer {
   }
 
   /**
-   * Loads the routes, which otherwise the first request does. For a daemon that is ready: so it is
-   * ready sooner, and later requests do not depend on the package's files.
+   * Loads the routes, otherwise loaded by the first request. A daemon calls it after it reports
+   * ready: it is ready sooner, and later requests do not depend on the package's files.
    */
   async loadRoutes(): Promise<HttpRouter> {
     this.#loading ??= Promise.all([import('./http-router.ts'), this.#options.routes()]).then(
@@ -132,7 +132,7 @@ export class HttpServer {
     return `http://${address.includes(':') ? `[${address}]` : address}:${this.port}`;
   }
 
-  /** Ends every connection; pending responses are cut off. */
+  /** Closes every connection; pending responses are cut off. */
   async close(): Promise<void> {
     this.#ending.abort();
     const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
@@ -195,7 +195,7 @@ export class HttpServer {
   }
 
   #fail(request: IncomingMessage, response: ServerResponse, error: unknown): void {
-    // The client is gone or a response was cut off: an error cannot be sent.
+    // The client is gone, or a response was cut off: no error can be sent.
     if (response.headersSent || response.destroyed || request.socket === null) {
       response.destroy();
       return;
@@ -214,7 +214,7 @@ export class HttpServer {
     }
     const { status, code, field, message, headers } = refusal ?? BROKEN;
     const body = JSON.stringify({ error: { status, code, field, message } });
-    // Close rather than wait for the rest of an unread body.
+    // Close instead of waiting for the rest of an unread body.
     const close = request.complete ? {} : { connection: 'close' };
     sendWhole(response, { status, type: JSON_TYPE, body, headers: { ...headers, ...close } });
   }

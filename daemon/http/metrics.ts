@@ -20,7 +20,7 @@ export async function metricsReply(target: ControlTarget): Promise<RouteReply> {
   return { status: 200, type: registry.contentType, body };
 }
 
-/** A new registry for each scrape: the metric of an object disappears with the object. */
+/** Creates a registry for each scrape, so an object's metric disappears with the object. */
 function collect(status: DaemonStatus, connections: readonly ConnectionCount[]): Registry {
   const registry = new Registry();
   const gauge = (name: string, help: string, labelNames: readonly string[] = []) => {
@@ -95,7 +95,7 @@ function addObjects(gauge: MakeGauge, { clients, memoryTiers }: DaemonStatus): v
     'iwarpd_registered_bytes',
     'Bytes of client memory registered in memory regions',
   );
-  // Added up first: a gauge takes a microsecond for each change, and there may be many clients.
+  // Sum first: a gauge takes a microsecond per change, and there may be many clients.
   const counts = new Map<string, number>(KINDS.map((kind) => [kind, 0]));
   const tiers = new Map<string, number>(memoryTiers.map((tier) => [tier, 0]));
   let [sharedBytes, registeredBytes] = [0, 0];
@@ -199,8 +199,7 @@ function operationTimesText({ all }: OperationTimes): string {
 }
 
 function turnTimesText(times: Histogram): string {
-  const help =
-    'Turns of the event loop, of which one is looked at each 10 ms: how late they made a timer';
+  const help = 'Delays of a timer by turns of the event loop, sampled every 10 ms';
   return metricText(TURN_METRIC, help, histogramLines(TURN_METRIC, '', times));
 }
 

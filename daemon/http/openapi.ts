@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { OPERATIONS } from '../control/operations.ts';
 import { type HttpRoute, jsonReply } from './http-route.ts';
 
-/** JSON, as far as this file needs it. */
+/** The part of JSON that this file needs. */
 type Json = string | number | boolean | readonly Json[] | { readonly [key: string]: Json };
 
 /** The route of the description. `routes` are all other routes. */
@@ -66,7 +66,7 @@ const ERROR_SCHEMA: Json = {
 };
 
 const REFUSED: Json = {
-  description: 'Refused, with the field that is wrong',
+  description: 'Refused; names the invalid field',
   content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' } } },
 };
 

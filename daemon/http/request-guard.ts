@@ -64,7 +64,7 @@ function judgeOrigin(host: string, origin: string | undefined): void {
   throw new HttpRefusal(403, 'header Origin', 'cross-origin requests are refused');
 }
 
-/** Browsers say where a request comes from; following a link from another site is allowed. */
+/** Browsers send the origin of a request; following a link from another site is allowed. */
 function judgeFetch({ method, headers }: GuardedRequest): void {
   const site = headers['sec-fetch-site'];
   if (site === undefined || site === 'same-origin' || site === 'none') return;
@@ -85,7 +85,7 @@ function judgeToken(token: string, authorization: string | undefined): void {
   );
 }
 
-/** Of fixed length for any input, as the constant-time comparison requires. */
+/** Has a fixed length for any input, as the constant-time comparison requires. */
 function digest(text: string): Uint8Array {
   return createHash('sha256').update(text).digest();
 }

@@ -1,4 +1,4 @@
-/** Judges objects of the NIC that are destroyed. */
+/** Judges objects of the NIC when they are destroyed. */
 import { canonicalAddress, isLoopback } from '#base/address';
 import { QPState, QPType } from '#contract/verbs/enums';
 import { gidText } from '#contract/verbs/gid';
@@ -13,7 +13,7 @@ export function judge(object: object, program: LintedProgram, findings: Findings
   for (const advice of adviceOn(object, program)) findings.note(program, advice);
 }
 
-/** What is to be said about an object of a program. */
+/** Advice on an object of a program. */
 export function adviceOn(object: object, program: LintedProgram): readonly Advice[] {
   if (object instanceof MR) return present([unusedRegion(object)]);
   if (object instanceof CQ) return present([unpolledQueue(object, program)]);
@@ -27,7 +27,7 @@ export function adviceOn(object: object, program: LintedProgram): readonly Advic
   ]);
 }
 
-/** About a program whose last call on a device destroyed a queue of which it had taken `events`. */
+/** For a program whose last call on a device destroyed a queue of which it had taken `events`. */
 export function unacknowledgedEvents(events: number): Advice {
   const sentence =
     `ibv_destroy_cq was the last call on the device, of a queue with ${counted(events, 'completion event')}:` +
@@ -53,7 +53,7 @@ function unusedRegion(mr: MR): Judgement {
 function unpolledQueue(cq: CQ, { script }: LintedProgram): Judgement {
   if (cq.written === 0) return undefined;
   const { count: untaken, successes } = cq.untaken();
-  // A program need not take what a queue pair flushes when it is destroyed.
+  // A program need not poll the completions that destroying a queue pair flushes.
   if (untaken < cq.written || successes === 0) return undefined;
   const poll = script ? 'poll' : 'ibv_poll_cq';
   const sentence = `the completion queue of ${counted(cq.count, 'entry', 'entries')} got ${counted(untaken, 'completion')}, and ${poll} took none`;
@@ -64,7 +64,7 @@ function unpolledQueue(cq: CQ, { script }: LintedProgram): Judgement {
 const NEVER_ARMED =
   '; it has a completion channel and was never armed by ibv_req_notify_cq, so no event came';
 
-/** Where a connection manager moves the queue pair, its connection was refused, or never asked for. */
+/** With a connection manager, the connection was refused, or never requested. */
 function leftInInit({ qpn, furthest }: QP, { usesCm }: LintedProgram): Judgement {
   if (usesCm || furthest !== QPState.INIT) return undefined;
   return { rule: 'qp-in-init', sentence: `queue pair ${qpn} was moved to INIT and never to RTR` };
@@ -90,14 +90,14 @@ function unsignaledSends(qp: QP, { script }: LintedProgram): Judgement {
 }
 
 function unusedInline(qp: QP, { script }: LintedProgram): Judgement {
-  // The library for TypeScript asks for it, and uses it where it can.
+  // The TypeScript library always requests it, and uses it where possible.
   if (script || qp.inlineAsked === 0 || qp.sendsTaken === 0 || qp.sendsInlined > 0)
     return undefined;
   const sentence = `queue pair ${qp.qpn}: max_inline_data is ${qp.inlineAsked}, and no send had IBV_SEND_INLINE`;
   return { rule: 'inline-unused', sentence };
 }
 
-/** A connection manager finds the GID by its address: then the program has not chosen it. */
+/** With a connection manager, the program did not choose the GID. */
 function gidOfHost({ qpn, type, source }: QP, { usesCm, script }: LintedProgram): Judgement {
   if (usesCm || type === QPType.ud || source === undefined) return undefined;
   const address = canonicalAddress(gidText(source.gid));

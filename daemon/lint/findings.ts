@@ -1,4 +1,4 @@
-/** What a program does that works here, and fails or costs on other adapters. */
+/** Records what works here, but fails or costs on other adapters. */
 
 /** The rules. `daemon/LINT.md` explains each of them. */
 export const LINT_RULES = [
@@ -14,10 +14,10 @@ export const LINT_RULES = [
 
 type LintRule = (typeof LINT_RULES)[number];
 
-/** What is to be said about one object. */
+/** Advice on one object. */
 export interface Advice {
   readonly rule: LintRule;
-  /** Names the object, and what became of it. */
+  /** Names the object, and what happened to it. */
   readonly sentence: string;
 }
 
@@ -26,9 +26,9 @@ export interface LintedProgram {
   readonly pid: number;
   readonly program: string;
   readonly device: string;
-  /** It is one in TypeScript, else in C. */
+  /** True for TypeScript, false for C. */
   readonly script: boolean;
-  /** A connection manager has chosen attributes of its queue pairs. */
+  /** A connection manager chose attributes of its queue pairs. */
   readonly usesCm: boolean;
 }
 
@@ -37,11 +37,11 @@ export interface Finding extends Advice {
   readonly pid: number;
   readonly program: string;
   readonly device: string;
-  /** Objects of which the same is true: `sentence` is about the first. */
+  /** Number of objects with this finding; `sentence` is about the first. */
   readonly times: number;
 }
 
-/** Findings that are kept: more than someone reads. */
+/** Maximum findings stored: more than anyone reads. */
 export const FINDINGS_MAX = 1000;
 
 /** The findings about the programs of one daemon. */
@@ -61,12 +61,12 @@ export class Findings {
     this.#kept.set(key, { rule, sentence: first, pid, program, device, times: times + 1 });
   }
 
-  /** In the order in which the first of each was found. */
+  /** Sorted by the first occurrence of each. */
   list(): readonly Finding[] {
     return [...this.#kept.values()];
   }
 
-  /** Advice that was not kept. */
+  /** Findings beyond the maximum. */
   get left(): number {
     return this.#left;
   }

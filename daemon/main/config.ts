@@ -103,7 +103,7 @@ const quotas = z.strictObject({
 });
 
 const daemonConfig = z.strictObject({
-  /** For editors: where the output of `configSchema` is. */
+  /** For editors: the location of the output of `configSchema`. */
   $schema: z.string().optional(),
   /** Default: `$IWARPD_SOCKET`, the runtime directory, or a per-user temporary one. */
   socketPath: z.string().min(1).optional(),
@@ -142,7 +142,7 @@ const daemonConfig = z.strictObject({
   }),
   /** Limits of all clients together; defaults depend on the system. */
   limits: overrides(SETTABLE_LIMITS).default({}),
-  /** Faults that are there from the start, as `iwarpd fault add` adds them. */
+  /** Faults present from the start, in the form of `iwarpd fault add`. */
   faults: z.array(faultSpec).max(FAULTS_MAX).readonly().default([]),
   /** Also serve HTTP. Default: off. */
   http: httpOption.optional(),
@@ -237,7 +237,7 @@ export function fieldOf(error: unknown): readonly string[] | undefined {
 }
 
 function socketPathFor(environment: Readonly<Record<string, string | undefined>>): string {
-  // A container's user often has no name, only a number.
+  // A container's user often has a number but no name.
   const uid = process.geteuid?.() ?? 0;
   return defaultSocketPath({ environment, uid, temporaryDirectory: tmpdir() });
 }
@@ -260,7 +260,7 @@ function devicesOf(
   return { devices, nativeDevices: checkedNativeDevices(native, names) };
 }
 
-/** What an isolated network cannot have is refused, or, if nothing asked for it, left out. */
+/** Refuses options that need the host's network on an isolated one; drops defaults that do. */
 function checkedReach(
   { network, loopback, native }: z.output<typeof daemonConfig>,
   devices: ReturnType<typeof devicesOf>,
@@ -302,7 +302,7 @@ function memoryTiers(
   return ALL_TIERS.filter((tier) => tier === 'shared' || names.includes(tier));
 }
 
-/** The fields with a value: in a configuration, undefined means the same as absent. */
+/** The fields with a value: in a configuration, undefined means absent. */
 function given<T extends object>(fields: T): { [K in keyof T]: Exclude<T[K], undefined> } {
   const present = Object.entries(fields).filter(([, value]) => value !== undefined);
   return Object.fromEntries(present) as { [K in keyof T]: Exclude<T[K], undefined> };

@@ -1,4 +1,4 @@
-/** How close the daemon is to its limits, and what it did to stay up. */
+/** How close the daemon is to its limits, and which processes it ended to keep running. */
 import type { DaemonHealth, EndedProcess } from '#contract/protocol/ipc-admin';
 import { copyGuard, STALL_LIMIT_MS } from '#native-bridge/libc/copy-guard';
 import { reserveDescriptors } from '#native-bridge/libc/descriptor-limit';
@@ -48,7 +48,7 @@ export class HealthWatch {
     this.turns.start();
   }
 
-  /** Logs nothing from here on. */
+  /** Stops logging. */
   close(): void {
     copyGuard.onEnded.delete(this.#noteEnded);
     this.turns.close();
@@ -57,10 +57,10 @@ export class HealthWatch {
   /** The current health. */
   health(): DaemonHealth {
     const { descriptors, ...rest } = this.budget.uses();
-    // Descriptors of the whole process, the daemon's own included.
+    // All descriptors of the process, the daemon's own included.
     const open = { ...descriptors, used: descriptorsUsed(), limit: this.#descriptorLimit };
     return {
-      // JSON has no infinity: omit a limit that does not exist.
+      // JSON has no infinity: omit an unlimited one.
       limits: Number.isFinite(open.limit) ? { descriptors: open, ...rest } : rest,
       logLinesDropped: this.#logLinesDropped(),
       longestTurnSeconds: this.turns.longestSeconds,

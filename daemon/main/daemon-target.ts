@@ -1,4 +1,4 @@
-/** The daemon as seen and changed by control-plane operations. */
+/** The daemon as control-plane operations see and change it. */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type {
   ConnectionFilter,
@@ -68,7 +68,7 @@ export class DaemonTarget implements ControlTarget {
   readonly #startedAt = performance.now();
   #settled: Promise<void> | undefined;
 
-  /** `parts` is first called by the first operation. */
+  /** `parts` is not called before the first operation. */
   constructor(parts: () => DaemonParts) {
     this.#parts = parts;
   }
@@ -216,7 +216,7 @@ export class DaemonTarget implements ControlTarget {
   async #reset(): Promise<ResetReport> {
     const parts = this.#parts();
     const { host, server } = parts;
-    // A killed program is not a leak: its sockets are closed, and this turn lets the daemon notice.
+    // A killed program is not a leak: this turn lets the daemon notice that its sockets are closed.
     await nextTurn();
     await nextTurn();
     const clients: ClientStatus[] = [];
@@ -234,7 +234,7 @@ export class DaemonTarget implements ControlTarget {
   }
 }
 
-/** Queue pairs whose destinations are looked up in one turn: a millisecond of work. */
+/** Queue pairs whose destinations to look up in one turn: a millisecond of work. */
 const DESTINATIONS_PER_TURN = 512;
 
 /** A failing native device must not break the status of the others. */
@@ -247,10 +247,10 @@ function portState(device: Pick<DeviceBackend, 'port'>): PortAttributes['state']
   }
 }
 
-/** Adds what each queue pair is connected to. */
+/** Adds the destination of each queue pair. */
 async function withPeers(qps: readonly QPSummary[], host: RnicHost): Promise<QPSummary[]> {
   const named: QPSummary[] = [];
-  /** Places of those without a destination, by number, by device. */
+  /** Indices of the queue pairs without a destination, by number, by device. */
   const places = new Map<string, Map<number, number>>();
   const soon = (run: () => void): void => host.soon(run);
   await inSlices(qps, DESTINATIONS_PER_TURN, soon, (qp) => {

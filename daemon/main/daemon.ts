@@ -62,7 +62,7 @@ interface StartedParts {
   readonly findings: Findings | undefined;
 }
 
-/** Parts that a caller may supply. */
+/** Parts that the caller may supply. */
 interface DaemonParts {
   /** Default: standard error at the configured level. */
   readonly log?: Logger;
@@ -70,7 +70,7 @@ interface DaemonParts {
   readonly logLinesDropped?: () => number;
   /** Records advice to programs. Default: none is given. */
   readonly findings?: Findings;
-  /** Called once everything that a client may need is loaded, soon after the daemon is ready. */
+  /** Called once everything that clients may need is loaded, soon after the daemon is ready. */
   readonly onLoaded?: () => void;
 }
 
@@ -143,7 +143,7 @@ export class Daemon {
     this.#server.assertDeepInvariants();
   }
 
-  /** Starts a daemon. Rejects with `VerbsError` and leaves nothing behind. */
+  /** Starts a daemon. Rejects with `VerbsError` and undoes everything on failure. */
   static async start(options: DaemonOptions, parts: DaemonParts): Promise<Daemon> {
     const config = parseDaemonConfig(options);
     const log = parts.log ?? createLog(config.logLevel, standardErrorLog(config.logFormat));
@@ -244,15 +244,15 @@ export class Daemon {
     }
     daemon.#control.ready = true;
     log.info({ ...daemon.ready }, 'ready');
-    // After the ready line, which need not wait for what the first program or trace will use.
+    // After the ready line, which need not wait for modules that the first program or trace will use.
     setImmediate(() => daemon.#loadRest(onLoaded));
     return daemon;
   }
 
-  /** Nothing depends on the files of the package any longer. */
+  /** Loads the remaining modules: from then on, the package's files may change. */
   #loadRest(onLoaded: (() => void) | undefined): void {
     if (this.#stopping !== undefined) return;
-    // First what a program may be waiting for.
+    // Start with those that a program may be waiting for.
     this.#server
       .load()
       .then(() => Promise.all([loadOperations(), this.#http?.loadRoutes(), loadSampler()]))
@@ -262,7 +262,7 @@ export class Daemon {
       });
   }
 
-  /** Those of the configuration. EINVAL that names the option. */
+  /** Adds the faults of the configuration. EINVAL names the option. */
   #addFaults(): void {
     for (const [index, spec] of this.config.faults.entries()) {
       try {
@@ -276,7 +276,7 @@ export class Daemon {
 
   async #serveHttp(): Promise<void> {
     const { http, socketPath } = this.config;
-    // Left by a daemon that was killed here.
+    // Left by a killed daemon at this path.
     dropToken(socketPath);
     if (http === undefined) return;
     // Loaded only if HTTP is on: keeps daemon startup fast.
@@ -302,7 +302,8 @@ export class Daemon {
   }
 
   /**
-   * Creates what programs look for next to the socket: the run file, and the devices' sysfs tree.
+   * Publishes the files that programs look for next to the socket: the run file, and the devices'
+   * sysfs tree.
    */
   #publish(): void {
     const { socketPath } = this.config;
@@ -345,7 +346,7 @@ export class Daemon {
     const outcome = await Promise.race([this.#closeHosts(), late]);
     clearTimeout(timer);
     if (outcome === 'late') this.#log.warn({ stopTimeoutMs }, 'connections did not end in time');
-    // Last, so probes can see that the daemon is no longer ready.
+    // Last, so that probes can see that the daemon is no longer ready.
     await this.#http?.close();
     this.#health.close();
     this.#notes.flush();
@@ -362,7 +363,7 @@ export function startDaemon(options: DaemonOptions = {}, parts: DaemonParts = {}
   return Daemon.start(options, parts);
 }
 
-/** Reveals nothing beyond the socket's path. */
+/** Readable by all: it reveals only the socket's path. */
 const RUN_FILE_MODE = 0o644;
 
 /** The file next to the socket that identifies the running daemon. */
@@ -411,13 +412,13 @@ async function rocePartsFor(
   return (await import('../host/roce/roce-device-parts.ts')).ROCE_DEVICE_PARTS;
 }
 
-/** The same for devices of SCTP, which need all of it at once. */
+/** Likewise for SCTP devices, which need everything at once. */
 async function sctpPartsFor(devices: DaemonConfig['devices']): Promise<SctpParts | undefined> {
   if (!devices.some(({ lowerLayer }) => lowerLayer === 'sctp')) return undefined;
   return (await import('../host/sctp/sctp-parts.ts')).SCTP_PARTS;
 }
 
-/** Loads what RoCE devices need before their first client, which the daemon does once it is ready. */
+/** Loads what RoCE devices need for their first client; called once the daemon is ready. */
 async function connectRoceDevices(host: RnicHost): Promise<void> {
   if (!host.devices.some(isRoce)) return;
   const { ROCE_NETWORK_PARTS } = await import('../host/roce/roce-network-parts.ts');
@@ -428,7 +429,7 @@ function isRoce({ transport }: { readonly transport?: DeviceTransport }): boolea
   return transport === 'roce';
 }
 
-/** Loads what `iwarpd` commands ask for, which the daemon does once it is ready. */
+/** Loads the modules for `iwarpd` commands; called once the daemon is ready. */
 function loadOperations(): Promise<typeof import('../control/operations.ts')> {
   return import('../control/operations.ts');
 }

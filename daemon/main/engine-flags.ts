@@ -1,18 +1,18 @@
-/** How V8 compiles the daemon's code, and how much memory it takes beforehand. */
+/** V8 flags for compilation and memory of the daemon. */
 import { setFlagsFromString } from 'node:v8';
 
 /**
  * Bytecode that V8 inlines into one optimized function, in bytes; its default is 920. The path of a
- * message goes through many small methods of many layers, and its loops call all of them: with the
- * default, most stay calls. With twice as much again V8 compiles for longer: the first two programs
- * of a daemon that write 1 GiB then take a seventh more time, and later messages are no faster.
+ * message passes many small methods of many layers, called in loops: with the default, most of them
+ * stay calls. With twice this value, V8 compiles longer: the first two programs of a daemon that
+ * write 1 GiB then take a seventh more time, and later messages are no faster.
  */
 const INLINED_BYTECODE_MAX_BYTES = 2000;
 
 /**
- * Lets V8 inline more of the path of a message: up to a tenth more messages of 64 bytes. For the
- * daemon's own process only, since flags apply to all code in it; call it before there is traffic.
- * An engine without the flag prints a line about it and goes on.
+ * Lets V8 inline more of the path of a message: up to a tenth more messages of 64 bytes. Only for
+ * the daemon's own process, since flags apply to all code in it; call it before any traffic. An
+ * engine without the flag prints a line about it and continues.
  */
 export function inlineWholePaths(): void {
   setFlagsFromString(`--max-inlined-bytecode-size-cumulative=${INLINED_BYTECODE_MAX_BYTES}`);
@@ -22,9 +22,9 @@ export function inlineWholePaths(): void {
 const YOUNG_GENERATION_GROWTH = 1;
 
 /**
- * Keeps V8's young generation at its first MiB. It grows when many objects survive, as those of
- * connections do: a thousand of them once cost another 16 MiB, which the daemon never gave back.
- * Traffic leaves few objects. Connections take 1 to 3 % more processor time.
+ * Keeps V8's young generation at its first MiB. It grows when many objects survive, such as those of
+ * connections: a thousand of them once cost another 16 MiB, which the daemon never returned. Traffic
+ * leaves few objects. The cost: connections take 1 to 3 % more processor time.
  */
 export function keepYoungGenerationSmall(): void {
   setFlagsFromString(`--semi-space-growth-factor=${YOUNG_GENERATION_GROWTH}`);

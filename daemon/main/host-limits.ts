@@ -1,4 +1,4 @@
-/** The system's limits for this process, and the share of them that clients may use. */
+/** The system's limits for this process, and the part of them that clients may use. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { totalmem } from 'node:os';
 import { getHeapStatistics } from 'node:v8';
@@ -12,34 +12,34 @@ import { DESCRIPTORS_MIN, openFilesLimit, openFilesRefusal } from './open-files.
 
 /** Descriptors reserved from clients, so status, reset and HTTP keep working. */
 export const RESERVED_DESCRIPTORS = 64;
-/** Share of vm.max_map_count reserved from clients: the heap also grows by mappings. */
+/** Part of vm.max_map_count reserved from clients: the heap also grows by mappings. */
 const RESERVED_MAPPINGS = 1 / 4;
 /**
- * Mappings that programs have freed and the collector has not unmapped yet: it starts once their views,
- * of a page each at least, have grown by 64 MiB.
+ * Mappings that programs have freed and the garbage collector has not unmapped: it starts once their
+ * views, of at least a page each, have grown by 64 MiB.
  */
 const UNCOLLECTED_MAX = 16_384;
-/** Part of the mappings that those may use at most. */
+/** Maximum part of the mappings for these. */
 const UNCOLLECTED_PART = 1 / 3;
 /** Share of the machine's memory that shared memory may use. */
 const SHARED_MEMORY = 1 / 2;
 /** Share of the machine's memory for answers and events that clients have not read. */
 const UNREAD_MEMORY = 1 / 4;
-/** Share of the machine's memory for bytes of clients that are not used yet: an agent stages 16 MiB. */
+/** Part of the machine's memory for client bytes not used yet: an agent stages 16 MiB. */
 const INPUT_MEMORY = 1 / 8;
 /** Linux's default of vm.max_map_count. */
 const MAP_COUNT_DEFAULT = 65_530;
-/** Objects of all clients, if the heap has room for them. */
+/** Objects of all clients, if the heap is large enough. */
 const OBJECTS_MAX = 1_048_576;
 /**
- * Bytes of half of the heap for each object that clients may have. A protection domain takes 1 KiB of
- * memory, a region 3.2 KiB, a queue pair 4 KiB, of which a device has few: regions alone would fill
- * four fifths of the heap.
+ * Bytes of half the heap for each object that clients may have. A protection domain takes 1 KiB of
+ * memory, a region 3.2 KiB, a queue pair 4 KiB, but a device has few of these: regions alone would
+ * fill four fifths of the heap.
  */
 const HEAP_PER_OBJECT_BYTES = 2048;
-/** The same for a connection id with a connect request and its events. */
+/** Likewise for a connection id with a connect request and its events. */
 const HEAP_PER_ID_BYTES = 10_240;
-/** Part of the heap that may be filled by either. */
+/** Part of the heap that each of the two may fill. */
 const HEAP_PART = 1 / 2;
 
 /** Limits of the configuration and of the process. */
@@ -60,7 +60,7 @@ export function daemonLimits(given: GivenLimits): DaemonLimits {
     sharedBytes: given.sharedBytes ?? Math.floor(memoryBytes * SHARED_MEMORY),
     mappings: given.mappings ?? Math.max(1, Math.floor(mapCount * (1 - RESERVED_MAPPINGS)) - own),
     objects: given.objects ?? Math.min(OBJECTS_MAX, Math.floor(heapBytes / HEAP_PER_OBJECT_BYTES)),
-    // More ids than numbers cannot exist.
+    // There cannot be more ids than numbers.
     ids: Math.min(given.ids ?? Math.floor(heapBytes / HEAP_PER_ID_BYTES), CM_NUMBERS),
     connections: given.connections,
     descriptors: openFiles - RESERVED_DESCRIPTORS,
@@ -74,7 +74,7 @@ export function daemonLimits(given: GivenLimits): DaemonLimits {
   };
 }
 
-/** How many of so many mappings are for those that wait for the collector. */
+/** How many of `mappings` to reserve for those that wait for the garbage collector. */
 export function uncollectedMappings(mappings: number): number {
   return Math.min(UNCOLLECTED_MAX, Math.floor(mappings * UNCOLLECTED_PART));
 }

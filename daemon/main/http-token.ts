@@ -12,7 +12,7 @@ const MADE_TOKEN_BYTES = 32;
 /** Readable only by its user. */
 const TOKEN_FILE_MODE = 0o600;
 
-/** Where the token comes from. */
+/** The source of the token. */
 export type HttpToken =
   /** No token is required. */
   | { readonly kind: 'none' }
@@ -67,7 +67,7 @@ export function readTokenFile(path: string): string {
   return token;
 }
 
-/** Tokens travel in a header: visible ASCII without spaces (RFC 6750 §2.1, a little wider). */
+/** Tokens are sent in a header: visible ASCII without spaces (RFC 6750 §2.1, slightly extended). */
 export function checkToken(token: string): void {
   if (!/^[\x21-\x7e]+$/.test(token)) {
     throw new VerbsError('EINVAL', 'option http.token: it must be ASCII without spaces');

@@ -4,7 +4,7 @@ import type { NetworkReach } from '#contract/protocol/ipc-admin';
 import { VerbsError } from '#contract/verbs/errors';
 import type { DeviceConfig } from '../host/device-config.ts';
 
-/** What is checked. */
+/** The configuration to check. */
 interface Addressed {
   readonly devices: readonly DeviceConfig[];
   /** On an isolated network, devices may have any address. */
@@ -12,8 +12,8 @@ interface Addressed {
 }
 
 /**
- * Rejects with `VerbsError` EADDRNOTAVAIL if a device has an address that this host does not have, or has on
- * any interface.
+ * Rejects with `VerbsError` EADDRNOTAVAIL if a device has an address that no interface of this host
+ * has, or that is ambiguous without an interface.
  */
 export async function assertLocalAddresses({ devices, network }: Addressed): Promise<void> {
   for (const { name, addresses } of devices) {

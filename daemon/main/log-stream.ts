@@ -1,11 +1,11 @@
 /**
- * Writes the log to a descriptor without ever waiting. Lines are written at once while the
- * descriptor accepts them; otherwise a bounded number is queued, and further lines are dropped and
- * counted. A stopped reader, a full disk or a closed pipe costs log lines and nothing else.
+ * Writes the log to a descriptor without ever waiting. Writes lines at once while the descriptor
+ * accepts them; otherwise queues a bounded number, and drops and counts further ones. A stopped
+ * reader, a full disk or a closed pipe costs only log lines.
  *
  * O_NONBLOCK belongs to the open file, which other processes share: programs that do not expect it
- * lose output. A pipe or terminal is therefore reopened (/proc/self/fd), which creates an open file
- * of our own; a socket is written with MSG_DONTWAIT; where neither works, each write is preceded by
+ * lose output. A pipe or terminal is therefore reopened (/proc/self/fd), which creates an open file of
+ * our own; a socket is written with MSG_DONTWAIT; where neither works, each write is preceded by
  * poll(2). A regular file has no reader to wait for.
  */
 import { constants, fstatSync, openSync, writeSync } from 'node:fs';
@@ -60,11 +60,11 @@ export class LogStream implements DestinationStream {
       return;
     }
     this.#enqueue(bytes);
-    // While lines are queued, leave it to the timer: an attempt per line would cost a call each.
+    // While lines are queued, leave writing to the timer: an attempt per line would cost a call each.
     if (this.#timer === undefined) this.#drain();
   }
 
-  /** Waits a bounded time for queued lines to be written: the last lines matter most. */
+  /** Waits a limited time for queued lines to be written: the last lines matter most. */
   flushSync(): void {
     clearTimeout(this.#timer);
     this.#timer = undefined;
@@ -141,7 +141,7 @@ function writerFor(fd: number): { readonly fd: number; readonly write: Write } {
     const own = openSync(`/proc/self/fd/${fd}`, O_WRONLY | O_NONBLOCK | O_NOCTTY);
     return { fd: own, write: (bytes) => written(own, bytes) };
   } catch {
-    // Another user's terminal or pipe, or no /proc.
+    // The terminal or pipe of another user, or no /proc.
     return { fd, write: (bytes) => writtenInPieces(fd, bytes) };
   }
 }

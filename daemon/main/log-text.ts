@@ -31,7 +31,7 @@ function clockText(time: number): string {
   return `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}.${millis}`;
 }
 
-/** Plain words are printed as they are; values with spaces or structure as JSON. */
+/** Plain words are printed unchanged; values with spaces or structure as JSON. */
 function valueText(value: unknown): string {
   if (typeof value === 'string' && /^[\w.:/@[\]%+-]+$/.test(value)) return value;
   return printable(JSON.stringify(value));

@@ -14,7 +14,7 @@ import { LogThrottle } from './log-throttle.ts';
 
 /** Standard error: standard output is for the ready line. */
 const STDERR = 2;
-/** A log names programs and peers. */
+/** A log contains names of programs and peers. */
 const LOG_FILE_MODE = 0o600;
 
 /** Logs to standard error: by default as text on a terminal, else as JSON. */
@@ -24,8 +24,8 @@ export function standardErrorLog(format: DaemonConfig['logFormat']): LogStream {
 }
 
 /**
- * Logs to the end of a file of this user, by default as JSON. Throws the error of the system call that
- * failed.
+ * Appends the log to a file of this user, by default as JSON. Throws the error of the failed system
+ * call.
  */
 export function fileLog(path: string, format: DaemonConfig['logFormat']): LogStream {
   const { O_APPEND, O_CREAT, O_WRONLY } = constants;

@@ -14,7 +14,7 @@ export function openFilesLimit(): number {
   try {
     limits = readFileSync('/proc/self/limits', 'latin1');
   } catch {
-    // Unknown without /proc; the daemon finds out later.
+    // Unknown without /proc; the daemon will find out.
   }
   const value = /^Max open files\s+(\d+)/m.exec(limits)?.[1];
   return value === undefined ? Number.POSITIVE_INFINITY : Number(value);

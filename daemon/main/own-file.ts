@@ -31,7 +31,7 @@ export function writeOwnFile(path: string, text: string, mode: number): void {
     } finally {
       closeSync(fd);
     }
-    // Replaces a link rather than following it.
+    // Replaces a symbolic link instead of following it.
     renameSync(fresh, path);
   } catch (error) {
     removeOwnFile(fresh);

@@ -1,10 +1,10 @@
-/** Requests for refusals that wait until there is one. */
+/** Requests that wait for the next refusal. */
 import type { RefusalFilter, RefusalList } from '#contract/protocol/refusals';
 import { VerbsError } from '#contract/verbs/errors';
 import type { Refusals } from '../refusals/refusals.ts';
 
 /**
- * The refusals that match; if there are none, waits up to `filter.waitMs` for the first. Rejects with
+ * The matching refusals; if there are none, waits up to `filter.waitMs` for the first. Rejects with
  * EBUSY if too many requests wait.
  */
 export async function listRefusals(

@@ -11,8 +11,8 @@ export type ServiceState = 'ready' | 'stopping';
 const LINE: Readonly<Record<ServiceState, string>> = { ready: 'READY=1', stopping: 'STOPPING=1' };
 
 /**
- * Notifies the manager, if there is one; `status` is one line of text. Returns the error, or
- * undefined: the daemon serves even if the manager does not listen.
+ * Notifies the manager, if there is one; `status` is one line of text. Returns the error, if any: the
+ * daemon serves even if the manager does not listen.
  */
 export function notifyService(
   state: ServiceState,

@@ -1,4 +1,4 @@
-/** Samples of the daemon's traffic: a few at a time, each for a bounded time. */
+/** Samples of the daemon's traffic: a few at a time, each for a limited time. */
 import {
   TRACE_MS_DEFAULT,
   TRACE_SAMPLES_MAX,
@@ -11,7 +11,7 @@ import type { WorkHub } from '../capture/work-hub.ts';
 import type { Crc32c } from '../iwarp/wire/crc32c.ts';
 import type { Crc32 } from '../roce/wire/crc32.ts';
 
-/** Loads what decodes traffic, which the daemon does once it is ready. */
+/** Loads the decoder of traffic; called once the daemon is ready. */
 export function loadSampler(): Promise<typeof import('../capture/trace-sampler.ts')> {
   return import('../capture/trace-sampler.ts');
 }

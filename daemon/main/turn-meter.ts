@@ -1,13 +1,13 @@
 /**
  * Measures turns of the event loop, for `status` and `/metrics`. A timer is due every few milliseconds
- * while there is work, and a turn delays it: how late it is says how long the turn took, or up to
- * `INTERVAL_MS` less. So traffic costs nothing more, an idle daemon sleeps, and turns that are short
- * enough not to matter count as delays of almost nothing.
+ * while there is work. A turn delays it: its delay is the length of the turn, or up to `INTERVAL_MS`
+ * less. So traffic costs nothing extra, an idle daemon sleeps, and short turns count as delays of
+ * almost nothing.
  */
 import { CountedTimes, type Histogram } from '../control/operation-times.ts';
 import { workListeners } from '../host/turn-note.ts';
 
-/** Turns that are shorter may be missed. */
+/** Shorter turns may be missed. */
 const INTERVAL_MS = 10;
 /** Upper bounds of the buckets in seconds. */
 const TURN_BUCKETS_SECONDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];
@@ -46,7 +46,7 @@ export class TurnMeter {
     this.#system = system;
   }
 
-  /** Measures from now on. A process has one meter: its event loop is that of all. */
+  /** Starts measuring. A process needs one meter, since it has one event loop. */
   start(): void {
     workListeners.onNext = this.#noteWork;
   }
@@ -65,7 +65,7 @@ export class TurnMeter {
     return this.#times;
   }
 
-  /** Called once after each look. */
+  /** Called once per timer. */
   readonly #noteWork = (): void => {
     workListeners.onNext = undefined;
     this.#worked = true;

@@ -1,7 +1,7 @@
 /**
  * Measures each turn of the event loop, for tests: no input may make a turn so long that other clients
- * wait. It measures processor time of the thread, so a busy machine does not matter. It costs some
- * microseconds for each callback, so a daemon watches only if the environment asks for it.
+ * wait. Measures the thread's processor time, so a busy machine does not matter. It costs some
+ * microseconds per callback, so a daemon watches only if the environment asks for it.
  */
 import { createHook, executionAsyncResource } from 'node:async_hooks';
 import { appendFileSync } from 'node:fs';
@@ -10,7 +10,7 @@ import { threadTimeMs } from '#native-bridge/libc/scheduling';
 import { workListeners } from '../host/turn-note.ts';
 
 /**
- * A turn that takes more processor time is a fault. One user, one peer address and one queue pair may each
+ * Longest permitted processor time of a turn. One user, one peer address and one queue pair may each
  * take some milliseconds of a turn; the rest is for garbage collection and for code that runs for the
  * first time.
  */
@@ -18,25 +18,25 @@ export const TURN_MAX_MS = 150;
 /** Names the file to which a daemon appends a line for each turn that took longer. */
 export const TURN_WATCH_VARIABLE = 'IWARPD_TURN_WATCH';
 
-/** The piece of work that took longest. */
+/** Finds the piece of work that took longest. */
 export class LongestWork {
   #sinceMs: number;
   #name = '';
   #longestMs = 0;
   #longest = '';
 
-  /** Nothing runs yet, at this time. */
+  /** Nothing is running at this time. */
   constructor(nowMs: number) {
     this.#sinceMs = nowMs;
   }
 
-  /** A piece of this name starts, and the one before has ended. */
+  /** A piece of this name starts; the previous one ends. */
   begin(name: string, nowMs: number): void {
     this.end(nowMs);
     this.#name = name;
   }
 
-  /** Name and time of the longest one; those of the piece that runs end here. */
+  /** Ends the running piece. Returns name and time of the longest one. */
   end(nowMs: number): { readonly longest: string; readonly longestMs: number } {
     const tookMs = nowMs - this.#sinceMs;
     if (tookMs > this.#longestMs) {
@@ -48,12 +48,12 @@ export class LongestWork {
   }
 }
 
-/** Calls `onLong` with each turn that took too long, and what took longest in it. */
+/** Calls `onLong` with each turn that took too long, and its longest piece of work. */
 export class TurnWatch {
   readonly #onLong: (text: string) => void;
   #loop = -1;
   #begunMs = 0;
-  /** Of the callback that runs. */
+  /** Kind of the running callback. */
   #kind = '';
   #work = new LongestWork(0);
 
@@ -61,7 +61,7 @@ export class TurnWatch {
     this.#onLong = onLong;
   }
 
-  /** A callback of this kind starts, in this turn of the loop, at this processor time. */
+  /** A callback of this kind starts in turn `loop`, at this processor time. */
   begin(loop: number, kind: string, nowMs: number): void {
     if (loop !== this.#loop) this.#judge(loop, nowMs);
     this.#kind = kind;
@@ -86,10 +86,10 @@ export class TurnWatch {
   }
 }
 
-/** Where resources of `node:timers` and of `process.nextTick` keep what they call. */
+/** Fields in which resources of `node:timers` and `process.nextTick` store their callback. */
 const CALLED = ['_onImmediate', '_onTimeout', 'callback'] as const;
 
-/** The kind of callback that `resource` stands for, with the name of the function if it has one. */
+/** The kind of callback of `resource`, with the name of the function if it has one. */
 export function callbackName(resource: object): string {
   // Only the objects of process.nextTick() have no class.
   const kind = resource.constructor === Object ? 'nextTick' : resource.constructor.name;
@@ -99,7 +99,7 @@ export function callbackName(resource: object): string {
   return called === undefined || called.name === '' ? kind : `${kind} ${called.name}`;
 }
 
-/** Watches this process from now on, if the environment asks for it. */
+/** Starts watching this process, if the environment asks for it. */
 export function watchTurns(): void {
   const path = process.env[TURN_WATCH_VARIABLE];
   if (path === undefined) return;

@@ -11,7 +11,7 @@ import { giveBack } from './give-back.ts';
 import type { LowerCQ } from './lower.ts';
 import { BATCH } from './request-number.ts';
 
-/** Most completions that one turn of the event loop moves, so other work gets its turn. */
+/** Completions to move in one turn of the event loop, so that other work gets its turn. */
 const TURN_BUDGET = 512;
 
 export class BridgedCQ implements DeviceCQ {
@@ -20,7 +20,7 @@ export class BridgedCQ implements DeviceCQ {
   /** Writes the client's ring; its tag is this object. */
   readonly writer: CQ;
   /**
-   * Outstanding completions that the client did not request, and the native queue's room for them
+   * Outstanding completions that the client did not request; the native queue has room for them
    * beyond the client's size.
    */
   unreported = 0;
@@ -48,7 +48,7 @@ export class BridgedCQ implements DeviceCQ {
     return this.writer.count;
   }
 
-  /** Moves finished completions. True when there may be more, for another turn. */
+  /** Moves finished completions. Returns true if there may be more, for another turn. */
   move(): boolean {
     for (let moved = 0; moved < TURN_BUDGET; moved += BATCH) {
       const completions = this.lower.poll(BATCH);
@@ -58,10 +58,10 @@ export class BridgedCQ implements DeviceCQ {
     return true;
   }
 
-  /** The native queue fired: moves, arms it again, and moves once more. */
+  /** The native queue fired: moves, rearms it, and moves again. */
   fired(): boolean {
     this.lower.requestNotify(false);
-    // Armed before moving: later completions fire, earlier ones are seen.
+    // Rearmed before moving: later completions fire, earlier ones are moved.
     return this.move();
   }
 

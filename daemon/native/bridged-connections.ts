@@ -1,8 +1,8 @@
 /**
  * Connection ids of native devices: adapts the kernel's connection manager to the IPC.
  *
- * Commands go to rdma_cm, its events return through `handleEvent`. Devices that rdma_cm knows and
- * the daemon does not serve count as none.
+ * Commands go to rdma_cm; its events return through `handleEvent`. Devices that rdma_cm knows but the
+ * daemon does not serve are ignored.
  */
 import { canonicalAddress, isWildcard } from '#base/address';
 import type { CMParameters } from '#contract/protocol/commands';
@@ -21,15 +21,15 @@ import type {
   LowerId,
 } from './lower.ts';
 
-/** rdma_cm counts depths in one byte, whose last value means "as many as the device can". */
+/** rdma_cm stores depths in one byte, whose last value means "as many as the device supports". */
 const DEPTH_MAX = 0xff;
 const TIMEOUT_MAX_MS = 2 ** 31 - 1;
 /** iWARP resolves no route, but rdma_cm requires a timeout. */
 const ROUTE_TIMEOUT_MS = 2000;
-/** rdma_cm's value for "the largest allowed". */
+/** rdma_cm's value for "the maximum". */
 const BACKLOG_MAX = 1024;
 
-/** The data of an event besides its type. */
+/** The content of an event besides its type. */
 type EventParameters = Pick<LowerCmEvent, 'privateData' | 'initiatorDepth' | 'responderResources'>;
 
 /** For an event that rdma_cm did not send. */
@@ -39,7 +39,7 @@ const NO_EVENT: EventParameters = {
   responderResources: 0,
 };
 
-/** What the connections need from their host. */
+/** What the connections need of their host. */
 interface ConnectionsHost {
   /** The device of this name in the RDMA subsystem, if it is served. */
   device(nativeName: string): BridgedDevice | undefined;
@@ -110,7 +110,7 @@ export class BridgedConnections implements ConnectionService {
         id.lower.connect(lower);
         return;
       }
-      // Programs may omit this step, which iWARP does not need; rdma_cm requires it.
+      // iWARP programs may omit this step, but rdma_cm requires it.
       id.lower.resolveRoute(ROUTE_TIMEOUT_MS);
       id.connectWhenRouted = () => id.lower.connect(lower);
     });
@@ -131,7 +131,7 @@ export class BridgedConnections implements ConnectionService {
   }
 
   disconnect(id: BridgedId): void {
-    // A connection that has ended has no further events.
+    // An ended connection has no further events.
     if (id.state === 'ended' && id.qp !== undefined) return;
     expect(id, 'connected');
     id.lower.disconnect();
@@ -150,7 +150,7 @@ export class BridgedConnections implements ConnectionService {
     id.qp?.connectionEnded();
   }
 
-  /** A device, or with undefined every device, is gone: its connections end. */
+  /** A device, or with undefined every device, is gone: ends its connections. */
   handleLoss(device: BridgedDevice | undefined): void {
     for (const id of [...this.#ids.values()]) {
       if (device !== undefined && id.served !== device) continue;
@@ -199,7 +199,7 @@ export class BridgedConnections implements ConnectionService {
         this.#ended(id, type, undefined, event, 'disconnected');
         return;
       case CMEventType.rejected:
-        this.#ended(id, type, 'ECONNREFUSED', event, 'the peer rejects');
+        this.#ended(id, type, 'ECONNREFUSED', event, 'rejected by the peer');
         return;
       default: {
         const code = errorOf(event) ?? 'ECONNRESET';
@@ -216,7 +216,7 @@ export class BridgedConnections implements ConnectionService {
   ): void {
     const { served } = id;
     if (served === undefined || !(qp instanceof BridgedQP) || qp.deviceName !== served.name) {
-      throw new VerbsError('EINVAL', `the queue pair is not of device ${id.device}`);
+      throw new VerbsError('EINVAL', `the queue pair is not on device ${id.device}`);
     }
     if (parameters.wire !== undefined && Object.keys(parameters.wire).length > 0) {
       throw new VerbsError('EOPNOTSUPP', `${served.name} does not support wire options`);
@@ -248,12 +248,12 @@ export class BridgedConnections implements ConnectionService {
     id.state = 'requested';
     this.#learn(id);
     if (listener === undefined || id.served === undefined) {
-      this.#host.note('a connect request came for a device that is not served');
+      this.#host.note('connect request for a device that is not served');
       this.destroy(id);
       return;
     }
     if (listener.unanswered.size >= listener.backlog) {
-      this.#host.note('a connect request found the backlog full');
+      this.#host.note('connect request dropped: the backlog is full');
       this.destroy(id);
       return;
     }
@@ -281,7 +281,7 @@ export class BridgedConnections implements ConnectionService {
     this.#report(id, CMEventType.addrResolved, undefined, event, `through device ${id.device}`);
   }
 
-  /** The program may try again. */
+  /** The program may retry. */
   #unresolved(
     id: BridgedId,
     type: CMEventType,
@@ -352,7 +352,7 @@ export class BridgedConnections implements ConnectionService {
     return id;
   }
 
-  /** Copies what rdma_cm knows of the id by now. */
+  /** Copies what rdma_cm knows about the id so far. */
   #learn(id: BridgedId): void {
     const { deviceName } = id.lower;
     id.served = deviceName === undefined ? undefined : this.#host.device(deviceName);
@@ -367,7 +367,7 @@ function recordOf(event: EventParameters): EventParameters {
   return { privateData, initiatorDepth, responderResources };
 }
 
-/** The depths of an established connection, as far as the event has them. */
+/** The depths of an established connection, where the event contains them. */
 function negotiated(id: BridgedId, event: LowerCmEvent): { ird: number; ord: number } {
   const attributes = id.qp?.lower.query();
   const ord = attributes?.maxRdAtomic ?? 0;
@@ -378,15 +378,15 @@ function negotiated(id: BridgedId, event: LowerCmEvent): { ird: number; ord: num
   };
 }
 
-/** Throws EINVAL unless a request waits; ECONNRESET when its peer has left. */
+/** Throws EINVAL unless a request is pending; ECONNRESET if its peer has left. */
 function expectRequest(id: BridgedId): void {
   if (id.state === 'ended' && id.listener !== undefined) {
-    throw new VerbsError('ECONNRESET', 'the peer went away');
+    throw new VerbsError('ECONNRESET', 'the peer is gone');
   }
   expect(id, 'requested');
 }
 
-/** The request was answered, or never will be: it no longer counts. */
+/** The request was answered, or never will be: removes it from the backlog. */
 function answered(id: BridgedId): void {
   id.listener?.unanswered.delete(id);
   id.listener = undefined;
@@ -400,7 +400,7 @@ function expect(id: BridgedId, ...states: BridgedIdState[]): void {
 }
 
 function knownType(type: number): CMEventType | undefined {
-  // On iWARP, events after the end of a connection have no meaning.
+  // On iWARP, ignore events after the end of a connection.
   if (type === CMEventType.timewaitExit) return undefined;
   return Object.values(CMEventType).find((known) => known === type);
 }

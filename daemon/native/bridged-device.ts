@@ -1,4 +1,4 @@
-/** One native device as the IPC serves it. */
+/** One native device as served to clients. */
 import type { DeviceAttributes, DeviceInfo, PortAttributes } from '#contract/verbs/attributes';
 import { WROpcode } from '#contract/verbs/enums';
 import type { DeviceBackend } from '../host/device-backend.ts';
@@ -10,7 +10,7 @@ import type { LowerChannel, LowerDevice } from './lower.ts';
 export interface BridgedDeviceInit {
   /** Its name for clients. */
   readonly name: string;
-  /** Canonical addresses behind it. */
+  /** Its canonical addresses. */
   readonly addresses: readonly string[];
   /** Path of its node. */
   readonly node: string;
@@ -31,7 +31,7 @@ export class BridgedDevice implements DeviceBackend {
   readonly channel: LowerChannel;
   readonly #limits: DeviceAttributes;
 
-  /** Takes `lower` over. */
+  /** Takes ownership of `lower`. */
   constructor(
     { name, addresses, node, lower }: BridgedDeviceInit,
     host: (device: BridgedDevice) => NicHost,
@@ -55,7 +55,7 @@ export class BridgedDevice implements DeviceBackend {
     return this.lower.queryPort(1);
   }
 
-  /** Clients use this process's addresses: not every native device allows others. */
+  /** Clients use this process's addresses: not every native device supports others. */
   bufferAddress(bytes: Uint8Array): number {
     return sharedAddress(bytes);
   }

@@ -1,6 +1,6 @@
 /**
  * All native devices that a daemon serves, and the kernel's connection manager. The event loop
- * watches their descriptors; events go to clients in the same turn.
+ * polls their descriptors; events reach clients in the same turn.
  */
 import { AsyncEventType } from '#contract/verbs/enums';
 import { isVerbsError } from '#contract/verbs/errors';
@@ -19,10 +19,10 @@ import type { BridgedSRQ } from './bridged-shared-receive-queue.ts';
 import { giveBack } from './give-back.ts';
 import type { LowerEventChannel, Watch } from './lower.ts';
 
-/** Most events of one descriptor per turn of the event loop. */
+/** Events of one descriptor per turn of the event loop. */
 const EVENTS_PER_TURN = 64;
 
-/** Options of the host. It takes devices and channel over. */
+/** Options of the host, which takes ownership of devices and channel. */
 interface BridgedHostOptions {
   readonly devices: readonly BridgedDeviceInit[];
   readonly channel: LowerEventChannel;
@@ -140,7 +140,7 @@ export class BridgedHost implements DeviceHost {
         this.#lost(device, error);
       }
     });
-    // The daemon stays alive through its clients' socket.
+    // Must not keep the daemon alive: its clients' socket does.
     watch.hold(false);
     this.#watches.push(watch);
   }
@@ -153,18 +153,18 @@ export class BridgedHost implements DeviceHost {
     }
   }
 
-  /** The device, or every one, is gone: clients are notified once. Rethrows our own bugs. */
+  /** The device, or every device, is gone: notifies clients once. Rethrows our own bugs. */
   #lost(device: BridgedDevice | undefined, error: unknown): void {
     if (!isVerbsError(error)) throw error;
     for (const each of device === undefined ? this.devices : [device]) {
       if (this.#failed.has(each)) continue;
       this.#failed.add(each);
-      const text = `${each.name} does not work any more: ${error.message}`;
+      const text = `${each.name} no longer works: ${error.message}`;
       this.#raise(each, { event: AsyncEventType.deviceFatal, element: undefined, text });
       each.nic.handleLoss();
       this.cm.handleLoss(each);
     }
-    // Ids without a device yet.
+    // Ids that have no device yet.
     if (device === undefined) this.cm.handleLoss(undefined);
   }
 

@@ -14,14 +14,14 @@ export type BridgedIdState =
   | 'routing'
   | 'routed'
   | 'listening'
-  /** A connect request without an answer. */
+  /** A connect request that was not answered. */
   | 'requested'
   | 'connecting'
   | 'connected'
   | 'ended'
   | 'destroyed';
 
-/** Only `BridgedConnections` changes it. */
+/** Changed only by `BridgedConnections`. */
 export class BridgedId implements ServedId {
   tag: unknown;
   readonly lower: LowerId;
@@ -30,14 +30,14 @@ export class BridgedId implements ServedId {
   localAddress: SocketAddress | undefined;
   peerAddress: SocketAddress | undefined;
   qp: BridgedQP | undefined;
-  /** On a connect request: the listener, until it is answered. */
+  /** For a connect request: the listener, until the request is answered. */
   listener: BridgedId | undefined;
-  /** For a listener: how many requests may wait for an answer, and how many do. */
+  /** For a listener: the limit of unanswered requests, and their number. */
   backlog = 0;
   readonly unanswered = new Set<BridgedId>();
-  /** Connects once the route is resolved, when the program did not request that step. */
+  /** Connects once the route is resolved, if the program did not request that step. */
   connectWhenRouted: (() => void) | undefined;
-  /** While it resolves an address: its state if that fails. */
+  /** While resolving an address: the state to return to if that fails. */
   stateBefore: 'idle' | 'bound' = 'idle';
 
   constructor(lower: LowerId, tag: unknown) {

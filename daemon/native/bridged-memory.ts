@@ -43,7 +43,7 @@ export class BridgedMR implements DeviceMR {
   readonly #pd: BridgedPD;
   #closed = false;
 
-  /** Takes `lower` over, the registration of the bytes in `init`. */
+  /** Takes ownership of `lower`, the registration of the bytes in `init`. */
   constructor(pd: BridgedPD, init: MRInit, lower: LowerMR) {
     this.address = BigInt(init.address);
     this.lengthBytes = init.lengthBytes;
@@ -69,7 +69,7 @@ export class BridgedMR implements DeviceMR {
   }
 }
 
-/** Address of shared memory in this process, which device, SGEs and peers use. */
+/** Address of shared memory in this process, used by device, SGEs and peers. */
 export function sharedAddress(bytes: Uint8Array): number {
   return Number(addressOf(bytes));
 }
@@ -77,7 +77,7 @@ export function sharedAddress(bytes: Uint8Array): number {
 /**
  * Registers shared memory. Throws `VerbsError`: EINVAL for wrong ranges and rights; EOPNOTSUPP,
  * with the device's name, for memory that is not mapped here, a chosen key, or chosen addresses
- * that the device cannot use; ENOMEM when no more memory may be locked.
+ * that the device cannot use; ENOMEM if no more memory may be locked.
  */
 export function registerShared(
   device: { readonly name: string; readonly maxMrSize: number; readonly iova: boolean },

@@ -26,9 +26,9 @@ import { BridgedSRQ } from './bridged-shared-receive-queue.ts';
 import { giveBack } from './give-back.ts';
 import type { LowerChannel, LowerDevice, LowerQP } from './lower.ts';
 
-/** Entries of a native queue beyond its client's: for sends whose completion was not requested. */
+/** Entries of a native queue beyond the client's: for sends without a requested completion. */
 const EXTRA_ENTRIES = 1024;
-/** Most turns of completions moved at once when a queue pair closes; more is an error. */
+/** Turns of completions to move at once when a queue pair closes; more is an error. */
 const LAST_TURNS_MAX = 1024;
 
 /** Options of a queue pair, with objects of this device. */
@@ -42,7 +42,7 @@ interface BridgedQPInit {
   readonly tag: unknown;
 }
 
-/** What the objects need from the host. */
+/** What the objects need of the host. */
 export interface NicHost {
   /** An asynchronous event of an object, or of the device. */
   raise(
@@ -76,7 +76,7 @@ export class BridgedNic implements DeviceObjects {
   readonly #limits: DeviceAttributes;
   readonly #effects = new EffectQueue();
   readonly #qps = new Map<number, BridgedQP>();
-  /** Served objects by native ones, for events that name the latter. */
+  /** Served objects by native ones, which events name. */
   readonly #served = new Map<object, BridgedQP | BridgedCQ | BridgedSRQ>();
   readonly #qpHost: BridgedQPHost;
   readonly #route: (wc: WC) => void;
@@ -198,7 +198,7 @@ export class BridgedNic implements DeviceObjects {
     return new BridgedQP({ host, pd, ...queues, ring, sqCount, rqOffset, rqCount });
   }
 
-  // From the descriptors
+  // Calls from the event loop
 
   /** A native completion queue fired. */
   handleFired(lower: object): void {
@@ -210,7 +210,7 @@ export class BridgedNic implements DeviceObjects {
   handleAsync(lower: object | undefined, event: AsyncEventType, text: string): void {
     this.counters.asyncEvents += 1;
     const element = lower === undefined ? undefined : this.#served.get(lower);
-    // Not for an object that closed while its event was on the way.
+    // Ignore events of an object that was closed meanwhile.
     if (lower === undefined || element !== undefined) this.#host.raise(element, event, text);
   }
 
@@ -223,8 +223,8 @@ export class BridgedNic implements DeviceObjects {
   // Steps
 
   /**
-   * Passes the receives of all queues to the device: a sender may send to any of them, and its
-   * doorbell may be handled before the receiver's.
+   * Passes the receives of all queues to the device: a sender may use any of them, and its doorbell
+   * may be handled before the receiver's.
    */
   takeReceives(): void {
     for (const element of this.#served.values()) {
@@ -240,7 +240,7 @@ export class BridgedNic implements DeviceObjects {
     }
   }
 
-  /** Continues queue pairs that have room now, then reports the queues that fired. */
+  /** Continues queue pairs that now have room, then reports the queues that fired. */
   settle(): void {
     for (const cq of [...this.#full]) {
       if (!cq.move()) this.#full.delete(cq);
@@ -271,7 +271,7 @@ export class BridgedNic implements DeviceObjects {
       srq: srq?.lower,
       maxSendWr: Math.min(qp.sqCount, this.#limits.maxQpWr),
       maxRecvWr: Math.min(Math.max(1, qp.rqCount), this.#limits.maxQpWr),
-      // Devices that post an empty receive, or inline payload, use an element for it.
+      // Devices use an element to post an empty receive or inline payload.
       maxSendSge: Math.max(1, capabilities.maxSendSge),
       maxRecvSge: Math.max(1, capabilities.maxRecvSge),
       maxInlineData: capabilities.maxInlineData,
@@ -291,8 +291,7 @@ export class BridgedNic implements DeviceObjects {
     this.#qps.delete(lower.qpNum);
     this.#served.delete(lower);
     giveBack(() => lower.dispose());
-    // The last completions belong to no one, and must not go to another queue pair with the same
-    // number.
+    // Move the last completions now: another queue pair may get the same number.
     giveBack(() => this.#moveAll(qp));
   }
 
@@ -330,7 +329,7 @@ function checkCount(what: string, value: number, least: number, most: number): v
   throw new VerbsError('EINVAL', `${what} must be ${least} to ${most}, not ${value}`);
 }
 
-/** Disposes of the native object when `make` throws, so nothing is half-made. */
+/** Disposes of the native object if `make` throws. */
 function orDispose<T>(lower: { dispose(): void }, make: () => T): T {
   try {
     return make();

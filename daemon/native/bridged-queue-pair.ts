@@ -2,11 +2,11 @@
  * A queue pair of a native device, driven by its client's rings.
  *
  * Sends are taken from the ring while the connection is up (send-poster.ts). Receives are taken from
- * the beginning, since a native device takes them ahead (receive-poster.ts). Successes that the
+ * the start, since a native device needs them in advance (receive-poster.ts). Successes that the
  * client did not request are dropped here.
  *
- * The client sees a state that follows the transitions of emulated queue pairs (rnic/qp-state.ts).
- * The native queue pair is in INIT from the start, so it takes receives. It follows when the device
+ * The client sees a state that follows the transitions of emulated queue pairs (rnic/qp-state.ts). The
+ * native queue pair is in INIT from the start, so that it accepts receives. It follows when the device
  * must act; RESET replaces it, since not every device can reset one.
  */
 import { assert } from '#base/assert';
@@ -37,10 +37,10 @@ import { ReceivePoster } from './receive-poster.ts';
 import { BATCH, requestNumber } from './request-number.ts';
 import { SendPoster } from './send-poster.ts';
 
-/** Most elements that one doorbell moves, in one turn of the event loop. */
+/** Elements that one doorbell moves in one turn of the event loop. */
 const TURN_BUDGET = 1024;
 
-/** Counters of a native device, which mean what those of emulated ones do. */
+/** Counters of a native device, with the same meaning as those of emulated devices. */
 export interface BridgedCounters
   extends Pick<
     NicCounters,
@@ -49,13 +49,13 @@ export interface BridgedCounters
   asyncEvents: number;
 }
 
-/** What a queue pair needs from its device. */
+/** What a queue pair needs of its device. */
 export interface BridgedQPHost {
   readonly deviceName: string;
-  /** The device flushes work posted to a native queue pair in ERR. */
+  /** True if the device flushes work posted to a native queue pair in ERR. */
   readonly flushesLatePosts: boolean;
   readonly counters: BridgedCounters;
-  /** Makes the native queue pair, in INIT, and routes its completions to `qp`. */
+  /** Creates the native queue pair, in INIT, and routes its completions to `qp`. */
   make(qp: BridgedQP): LowerQP;
   /** Releases the native queue pair, after moving its last completions. */
   unmake(qp: BridgedQP): void;
@@ -97,7 +97,7 @@ export class BridgedQP implements DeviceQP {
   readonly sqCount: number;
   readonly rqOffset: number;
   readonly rqCount: number;
-  /** Number of the first native queue pair. The client always sees this number. */
+  /** Number of the first native queue pair, and the number that the client sees. */
   readonly qpn: number;
   /** Reused for all completions. */
   readonly #completion = new Completion();
@@ -163,7 +163,7 @@ export class BridgedQP implements DeviceQP {
     return this.#sends.taken;
   }
 
-  /** See `DeviceQP`; for a shared receive queue only the device knows. */
+  /** See `DeviceQP`; for a shared receive queue, only the device knows. */
   get receivesTaken(): number {
     return this.#receives?.taken ?? 0;
   }
@@ -212,7 +212,7 @@ export class BridgedQP implements DeviceQP {
     if (more) this.#host.later(this);
   }
 
-  /** Posts a batch of the ring's receives; its doorbell does the rest. */
+  /** Posts a batch of the ring's receives; the doorbell posts the rest. */
   takeReceives(): void {
     const receives = this.#receives;
     if (receives?.waiting !== true || this.#closed || isFlushing(this.#state)) return;
@@ -224,7 +224,7 @@ export class BridgedQP implements DeviceQP {
     }
   }
 
-  /** See `DeviceQP`. EINVAL for transitions that qp-state.ts lacks. */
+  /** See `DeviceQP`. EINVAL for transitions that qp-state.ts does not list. */
   modify(state: QPState): void {
     const action = qpAction(this.#state, state);
     if (this.#closed || action === undefined) {
@@ -267,16 +267,16 @@ export class BridgedQP implements DeviceQP {
     this.sendCQ.writer.users -= 1;
     this.recvCQ.writer.users -= 1;
     if (this.srq !== undefined) this.srq.users -= 1;
-    assert(this.pd.members >= 0, 'a protection domain counts what belongs to it');
-    assert(this.sendCQ.writer.users >= 0, 'a completion queue counts its queue pairs');
-    assert(this.recvCQ.writer.users >= 0, 'a completion queue counts its queue pairs');
-    assert((this.srq?.users ?? 0) >= 0, 'a shared receive queue counts its queue pairs');
+    assert(this.pd.members >= 0, 'PD: members < 0');
+    assert(this.sendCQ.writer.users >= 0, 'send CQ: users < 0');
+    assert(this.recvCQ.writer.users >= 0, 'receive CQ: users < 0');
+    assert((this.srq?.users ?? 0) >= 0, 'SRQ: users < 0');
     this.#host.forget(this);
   }
 
   // Commands of the connection manager
 
-  /** A connection is being made. EISCONN when there is one; EINVAL unless idle. */
+  /** A connection is being set up. EISCONN if there is one; EINVAL unless idle. */
   assertConnectable(): void {
     if (this.#connecting) throw new VerbsError('EISCONN', 'the QP has a connection already');
     if (this.#closed || !isIdle(this.#state)) {
@@ -296,7 +296,7 @@ export class BridgedQP implements DeviceQP {
     this.#connecting = false;
   }
 
-  /** Connected: work posted before starts. */
+  /** Connected: starts the work posted so far. */
   established(depths: { readonly ird: number; readonly ord: number }): void {
     if (!this.#connecting || !isIdle(this.#state)) return;
     this.#depths = depths;
@@ -304,7 +304,7 @@ export class BridgedQP implements DeviceQP {
     this.pump();
   }
 
-  /** The connection is over: posted work is flushed. */
+  /** The connection has ended: flushes posted work. */
   connectionEnded(): void {
     if (!this.#connecting) return;
     this.#connecting = false;
@@ -318,17 +318,17 @@ export class BridgedQP implements DeviceQP {
     try {
       this.#lower.modify(QPState.ERR);
     } catch (error) {
-      // Some devices are in ERR already, and report it by an error.
+      // Some devices are already in ERR and report that as an error.
       if (!isVerbsError(error)) throw error;
     }
     this.sendCQ.move();
     if (this.recvCQ !== this.sendCQ) this.recvCQ.move();
-    // Work that such a device has not flushed by now arrived too late, and it never will.
+    // Such a device will never flush work that it has not flushed by now.
     if (!this.#host.flushesLatePosts) this.#flushInFlight();
     this.pump();
   }
 
-  /** The device is gone: its work is flushed here, since nothing else will. */
+  /** The device is gone: flushes its work here. */
   deviceLost(): void {
     if (this.#closed) return;
     this.#state = QPState.ERR;
@@ -360,7 +360,7 @@ export class BridgedQP implements DeviceQP {
     if (reported || failed) {
       this.#complete(this.sendCQ, wrIdLo, wrIdHi, opcode, CQE_STATUSES.get(wc.status), wc.byteLen);
     }
-    // Room for more, or the last before a rejected one, or before those to be flushed.
+    // There is room for more, or this was the last one before a rejected or flushed one.
     if (this.#sends.waiting) this.#host.later(this);
   }
 
@@ -379,7 +379,7 @@ export class BridgedQP implements DeviceQP {
     completion.lengthBytes = wc.byteLen;
     completion.flags = invalidated ? QueueFlag.remoteInvalidate : 0;
     completion.immediateLo = wc.invalidatedRkey;
-    // A completion does not say whether the peer solicited an event; one too many is harmless.
+    // A completion does not say whether the peer solicited an event; an extra one is harmless.
     completion.solicited = true;
     this.#push(this.recvCQ);
     if (poster?.waiting === true) this.#host.later(this);
@@ -411,14 +411,14 @@ export class BridgedQP implements DeviceQP {
     cq.writer.push(this.#completion);
   }
 
-  /** A request failed: the device flushes, and the end of the connection follows. */
+  /** A request failed: the device flushes, and the connection will end. */
   #noteFailure(): void {
     if (!isFlushing(this.#state)) this.#state = this.#connecting ? QPState.SQE : QPState.ERR;
   }
 
   // Posting
 
-  /** Moves a batch of each kind. True when there may be more. */
+  /** Moves a batch of each kind. Returns true if there may be more. */
   #post(): boolean {
     const receives = this.#postReceives();
     const connected = this.#state === QPState.RTS || this.#state === QPState.SQD;
@@ -453,14 +453,14 @@ export class BridgedQP implements DeviceQP {
 
   // Flushing
 
-  /** Flushes a batch of work that the device never got. True when there may be more. */
+  /** Flushes a batch of work that never reached the device. Returns true if there may be more. */
   #flush(): boolean {
     const sends = this.#sends.flush(this.#flushSend);
     return this.#flushReceives() || sends;
   }
 
   #flushReceives(): boolean {
-    // While the connection ends, its last message may still take a posted receive.
+    // While the connection is ending, its last message may still consume a posted receive.
     if (this.#receives === undefined || this.#state !== QPState.ERR) return false;
     return this.#receives.flush(this.#flushReceive);
   }
@@ -477,7 +477,7 @@ export class BridgedQP implements DeviceQP {
     this.#complete(cq, wrIdLo, wrIdHi, opcode, CQEStatus.wrFlushErr, 0);
   }
 
-  /** Drops all work and takes another native queue pair. */
+  /** Drops all work and creates another native queue pair. */
   #reset(): void {
     this.#host.unmake(this);
     this.#sends.clear();

@@ -39,11 +39,10 @@ export class BridgedSRQ implements DeviceSRQ {
     this.receives = new ReceivePoster({
       ring: new ElementRing(ring, 0, count, RQE_BYTES, RQE.flags),
       maxSge: init.maxSge,
-      // A receive whose queue pair is gone never completes: only the device knows how many it
-      // holds.
+      // A receive whose queue pair is gone never completes: only the device knows how many it holds.
       capacity: Number.POSITIVE_INFINITY,
       post: (requests) => lower.postRecv(requests),
-      // There is no completion queue to report it to: the receive is lost, as an empty one is.
+      // There is no completion queue to report it to: the receive is lost, like an empty one.
       onRefused: () => undefined,
     });
   }
@@ -52,12 +51,12 @@ export class BridgedSRQ implements DeviceSRQ {
     return this.#closed;
   }
 
-  /** Posts a batch of the client's ring. True when there may be more. */
+  /** Posts a batch of the client's ring. Returns true if there may be more. */
   pump(): boolean {
     return !this.#closed && this.receives.pump() === BATCH;
   }
 
-  /** As `pump`; the rest has its own doorbell. */
+  /** Like `pump`; the rest has its own doorbell. */
   takeReceives(): void {
     this.pump();
   }

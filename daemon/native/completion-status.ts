@@ -1,4 +1,4 @@
-/** Completion statuses, from verbs to the rings. */
+/** Converts completion statuses from verbs to the rings. */
 import { CQEStatus } from '#contract/protocol/queue-layout';
 import { WCStatus } from '#contract/verbs/enums';
 

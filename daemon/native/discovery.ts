@@ -1,4 +1,4 @@
-/** Finds native devices, opens them, and determines the addresses of each. */
+/** Finds native devices, opens them, and determines their addresses. */
 import { networkInterfaces } from 'node:os';
 import { canonicalAddress } from '#base/address';
 import { isVerbsError, VerbsError } from '#contract/verbs/errors';
@@ -22,16 +22,16 @@ interface DiscoveryOptions {
   /** Names and addresses of other devices, which take precedence. */
   readonly takenNames: readonly string[];
   readonly takenAddresses: readonly string[];
-  /** Where rdma-core is. Default: where the loader finds it. */
+  /** Location of rdma-core. Default: where the loader finds it. */
   readonly libraries?: LibraryOptions;
-  /** Receives what was found, and why nothing was. */
+  /** Receives the devices found, or why there are none. */
   readonly note: (level: 'debug' | 'warn', device: string | undefined, text: string) => void;
 }
 
 /**
- * Opens the native devices, or the selected ones. Undefined when there are none; the reason is
- * noted, since a daemon needs no native device. Rejects with `VerbsError` when a selected one
- * cannot be served.
+ * Opens the native devices, or the selected ones. Returns undefined if there are none and notes the
+ * reason, since a daemon needs no native device. Rejects with `VerbsError` if a selected one cannot
+ * be served.
  */
 export async function openNativeDevices(
   options: DiscoveryOptions,
@@ -64,10 +64,10 @@ async function open(options: DiscoveryOptions): Promise<BridgedHost | undefined>
       const lower = openDevice(libraries, native, options);
       if (lower === undefined) continue;
       const own = given.length > 0 ? given : (addresses.get(native) ?? []);
-      const behind = own.filter((address) => !options.takenAddresses.includes(address));
+      const served = own.filter((address) => !options.takenAddresses.includes(address));
       const node = `${NODES}/${lower.info.nodeName}`;
-      devices.push({ name, addresses: behind, node, lower });
-      note('debug', name, `native device ${native} serves ${behind.join(', ') || 'no address'}`);
+      devices.push({ name, addresses: served, node, lower });
+      note('debug', name, `native device ${native} serves ${served.join(', ') || 'no address'}`);
     }
     if (devices.length > 0)
       return new BridgedHost({ devices, channel, watch: watchDescriptor, note });
@@ -80,7 +80,7 @@ async function open(options: DiscoveryOptions): Promise<BridgedHost | undefined>
   return undefined;
 }
 
-/** The requested devices. ENODEV when one does not exist. */
+/** The requested devices. ENODEV if one does not exist. */
 function selectedDevices(
   found: readonly NativeDeviceInfo[],
   selected: readonly NativeDeviceConfig[],
@@ -101,7 +101,7 @@ function selectedDevices(
   return selected;
 }
 
-/** Every iWARP device, with a free name. */
+/** All iWARP devices, each with a free name. */
 function listed(
   found: readonly NativeDeviceInfo[],
   { takenNames, note }: DiscoveryOptions,
@@ -120,7 +120,7 @@ function listed(
   return devices;
 }
 
-/** Opens a device. If one that was not requested fails to open, that is noted. */
+/** Opens a device. Notes a failure unless the device was requested. */
 function openDevice(
   libraries: Libraries,
   native: string,
@@ -136,24 +136,24 @@ function openDevice(
 }
 
 /**
- * Asks rdma_cm for the device of each address of the host, by binding an id to it: connections will
- * be assigned to devices in the same way.
+ * Asks rdma_cm for the device of each of the host's addresses, by binding an id to it: rdma_cm assigns
+ * connections to devices in the same way.
  */
 async function addressesByDevice(channel: LowerEventChannel): Promise<Map<string, string[]>> {
-  const behind = new Map<string, string[]>();
+  const addresses = new Map<string, string[]>();
   for (const address of hostAddresses()) {
     const id = channel.createId();
     try {
-      const device = deviceBehind(id, address);
-      if (device !== undefined) behind.set(device, [...(behind.get(device) ?? []), address]);
+      const device = deviceOf(id, address);
+      if (device !== undefined) addresses.set(device, [...(addresses.get(device) ?? []), address]);
     } finally {
       await id.disposeAsync();
     }
   }
-  return behind;
+  return addresses;
 }
 
-function deviceBehind(id: LowerId, address: string): string | undefined {
+function deviceOf(id: LowerId, address: string): string | undefined {
   try {
     id.bindAddr({ address, port: 0 });
     return id.deviceName;

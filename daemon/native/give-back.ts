@@ -2,8 +2,8 @@
 import { isVerbsError } from '#contract/verbs/errors';
 
 /**
- * Calls a step of closing a native object. Ignores an error of the device, above all of one that is
- * gone: it could not be acted on. The object is lost, and its owner continues.
+ * Calls a step of closing a native object. Ignores errors of the device, mainly of a device that is
+ * gone: nothing could be done about them. The object is lost, and its owner continues.
  */
 export function giveBack(step: () => void): void {
   try {

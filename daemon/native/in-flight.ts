@@ -1,27 +1,27 @@
-/** Work requests at the device, found by the number in their completion. */
+/** Work requests at the device, looked up by the number in their completion. */
 
-/** Slots of one queue; a number contains a slot and how often the queue was emptied before. */
+/** Slots of one queue; a number consists of a slot and a count of how often the queue was cleared. */
 const SLOTS = 2 ** 21;
 
-/** The client's own `wr_id` may be anything, and is stored here. */
+/** Stores the client's own `wr_id`, which may be any value. */
 export class InFlight {
   readonly #wrIdLo: number[] = [];
   readonly #wrIdHi: number[] = [];
   readonly #opcode: number[] = [];
   readonly #reported: boolean[] = [];
   readonly #taken: boolean[] = [];
-  /** When each was entered, for the order. */
+  /** Sequence numbers, for the order. */
   readonly #entered: number[] = [];
   #entries = 0;
   #free: number[] = [];
   #generation = 0;
   #count = 0;
   #unreported = 0;
-  /** The request that `take` found. */
+  /** Fields of the request that `take` found. */
   wrIdLo = 0;
   wrIdHi = 0;
   opcode = 0;
-  /** Its success is reported to the client. */
+  /** True if its success is reported to the client. */
   reported = false;
 
   /** Requests that have not completed. */
@@ -29,12 +29,12 @@ export class InFlight {
     return this.#count;
   }
 
-  /** Those whose success is not reported to the client. */
+  /** Requests whose success is not reported to the client. */
   get unreported(): number {
     return this.#unreported;
   }
 
-  /** Enters a request. Returns its number. */
+  /** Adds a request. Returns its number. */
   add(wrIdLo: number, wrIdHi: number, opcode: number, reported: boolean): number {
     const slot = this.#free.pop() ?? this.#taken.length;
     this.#wrIdLo[slot] = wrIdLo;
@@ -49,7 +49,7 @@ export class InFlight {
     return this.#generation * SLOTS + slot;
   }
 
-  /** Removes a request and sets its fields. False for a number without a request. */
+  /** Removes a request and sets its fields. Returns false for a number without a request. */
   take(number: number): boolean {
     const slot = number % SLOTS;
     if ((number - slot) / SLOTS !== this.#generation || this.#taken[slot] !== true) return false;
@@ -74,7 +74,7 @@ export class InFlight {
     }
   }
 
-  /** Forgets all of them: their late completions match none. */
+  /** Removes all: their late completions match none. */
   clear(): void {
     this.#generation += 1;
     this.#taken.length = 0;

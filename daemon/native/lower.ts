@@ -1,6 +1,6 @@
 /**
- * The interface of native-bridge/rdma that this folder uses: as little as a native device needs, so
- * a test can replace it. All calls are synchronous and throw `VerbsError`.
+ * The part of native-bridge/rdma that this folder uses: as little as a native device needs, so a
+ * test can replace it. All calls are synchronous and throw `VerbsError`.
  */
 import type {
   DeviceAttributes,
@@ -14,7 +14,7 @@ import type { SocketAddress } from '#contract/verbs/provider';
 import type { RecvWR, SendFields } from '#contract/verbs/work-request';
 import type { DeviceTraits } from '#native-bridge/rdma/device-traits';
 
-/** Something to release; a second call does nothing. */
+/** A resource to release; a second call does nothing. */
 interface Disposable {
   dispose(): void;
 }
@@ -33,7 +33,7 @@ export interface LowerCQ extends Disposable {
   requestNotify(solicitedOnly: boolean): void;
 }
 
-/** A completion channel; `descriptor` is readable while events wait. */
+/** A completion channel; `descriptor` is readable while events are pending. */
 export interface LowerChannel extends Disposable {
   readonly descriptor: number;
   readEvent(): LowerCQ | undefined;
@@ -42,7 +42,7 @@ export interface LowerChannel extends Disposable {
 /** A shared receive queue. */
 export interface LowerSRQ extends Disposable {
   readonly maxWr: number;
-  /** The error has the index of the first that failed; ENOMEM when the queue is full. */
+  /** The error contains the index of the first failed request; ENOMEM if the queue is full. */
   postRecv(requests: readonly RecvWR[]): void;
   setLimit(srqLimit: number): void;
   query(): SRQAttributes;
@@ -51,7 +51,7 @@ export interface LowerSRQ extends Disposable {
 /** A queue pair. */
 export interface LowerQP extends Disposable {
   readonly qpNum: number;
-  /** Errors as `LowerSRQ.postRecv`. */
+  /** Fails like `LowerSRQ.postRecv`. */
   postSend(requests: readonly SendFields[]): void;
   postRecv(requests: readonly RecvWR[]): void;
   modify(state: QPState): void;
@@ -93,7 +93,7 @@ export interface LowerDevice extends Disposable {
   readonly info: { readonly name: string; readonly nodeGuid: string };
   readonly traits: DeviceTraits;
   readonly attributes: DeviceAttributes;
-  /** Readable while asynchronous events wait. */
+  /** Readable while asynchronous events are pending. */
   readonly asyncDescriptor: number;
   queryPort(port?: number): PortAttributes;
   allocPD(): LowerPD;
@@ -112,7 +112,7 @@ export interface LowerConnectionParameters {
 
 /** A connection id. */
 export interface LowerId {
-  /** Name of the device in the RDMA subsystem, once an address binds the id to one. */
+  /** Name of the device in the RDMA subsystem, once an address determines it. */
   readonly deviceName: string | undefined;
   readonly localAddress: SocketAddress | undefined;
   readonly peerAddress: SocketAddress | undefined;
@@ -130,7 +130,7 @@ export interface LowerId {
   accept(parameters: LowerConnectionParameters): void;
   reject(privateData: Uint8Array): void;
   disconnect(): void;
-  /** Destroying may wait for the end of the connection. */
+  /** Destroys the id, which may wait for the end of the connection. */
   disposeAsync(): Promise<void>;
 }
 
@@ -145,7 +145,7 @@ export interface LowerCmEvent {
   readonly responderResources: number;
 }
 
-/** The connection manager; `descriptor` is readable while events wait. */
+/** The connection manager; `descriptor` is readable while events are pending. */
 export interface LowerEventChannel extends Disposable {
   readonly descriptor: number;
   createId(): LowerId;

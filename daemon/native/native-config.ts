@@ -1,4 +1,4 @@
-/** Which native devices a daemon serves, and under which names. */
+/** Configuration of native devices: which ones to serve, and under which names. */
 import { canonicalAddress, isWildcard } from '#base/address';
 import { VerbsError } from '#contract/verbs/errors';
 

@@ -1,6 +1,6 @@
 /**
  * Moves receives from the client's ring of a queue pair or shared queue to the device. Native
- * devices cannot look for them when a message arrives.
+ * devices cannot fetch them when a message arrives.
  */
 import { RQE, SQOpcode } from '#contract/protocol/queue-layout';
 import { isVerbsError } from '#contract/verbs/errors';
@@ -14,9 +14,9 @@ import { ReceiveRequest } from './request-reader.ts';
 interface ReceivePosterOptions {
   readonly ring: ElementRing;
   readonly maxSge: number;
-  /** Receives that the device holds. */
+  /** Capacity of the device's queue. */
   readonly capacity: number;
-  /** Posts to the device; throws as `LowerSRQ.postRecv`. */
+  /** Posts to the device; fails like `LowerSRQ.postRecv`. */
   readonly post: (requests: readonly RecvWR[]) => void;
   /** The device rejected a receive for good; it is dropped. */
   readonly onRefused: (wrIdLo: number, wrIdHi: number) => void;
@@ -26,7 +26,7 @@ export class ReceivePoster {
   readonly inFlight = new InFlight();
   readonly #options: ReceivePosterOptions;
   readonly #pool = Array.from({ length: BATCH }, () => new ReceiveRequest());
-  /** Taken from the ring, not posted yet: the device had no room. */
+  /** Taken from the ring but not posted: the device had no room. */
   #pending: ReceiveRequest[] = [];
 
   constructor(options: ReceivePosterOptions) {
@@ -38,14 +38,14 @@ export class ReceivePoster {
     return this.#options.ring.index;
   }
 
-  /** True when the device lacks some receives. */
+  /** True if some receives have not been posted. */
   get waiting(): boolean {
     return this.#pending.length > 0 || this.#options.ring.ready();
   }
 
   /**
-   * Posts the ring's receives as far as the device takes them. Returns how many were posted; after
-   * a full batch there may be more. Throws when the device fails.
+   * Posts receives of the ring until the device is full. Returns how many were posted; after a full
+   * batch there may be more. Throws if the device fails.
    */
   pump(): number {
     if (this.#pending.length === 0) this.#take();
@@ -60,7 +60,7 @@ export class ReceivePoster {
     return pending.length;
   }
 
-  /** Removes all receives at the device, or about to be; `each` gets the client's `wr_id`. */
+  /** Removes all receives posted or about to be; calls `each` with the client's `wr_id`. */
   takeAll(each: (wrIdLo: number, wrIdHi: number) => void): void {
     this.#pending = [];
     const { inFlight } = this;
@@ -68,8 +68,8 @@ export class ReceivePoster {
   }
 
   /**
-   * Flushes a batch of receives that the device never got, once it has completed the rest; `each`
-   * gets the client's `wr_id`. True when there may be more.
+   * Flushes a batch of receives that never reached the device, once it has completed the others;
+   * calls `each` with the client's `wr_id`. Returns true if there may be more.
    */
   flush(each: (wrIdLo: number, wrIdHi: number) => void): boolean {
     if (this.inFlight.count > 0) return false;
@@ -107,7 +107,7 @@ export class ReceivePoster {
     }
   }
 
-  /** How many were posted before one failed. A full queue takes it later. */
+  /** How many were posted before one failed. A full queue accepts it later. */
   #refused(error: unknown): number {
     if (!isVerbsError(error) || error.badIndex === undefined) throw error;
     const posted = error.badIndex;

@@ -1,6 +1,6 @@
-/** The native `wr_id` of a request: its number in its queue, and which queue that is. */
+/** The native `wr_id` of a request: its number in its queue, and the kind of queue. */
 
-/** Requests posted, and completions taken, by one call. */
+/** Requests to post, and completions to take, by one call. */
 export const BATCH = 64;
 
 /** Lowest bit of the native `wr_id`: a receive. A failed completion does not contain its opcode. */

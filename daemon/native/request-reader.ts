@@ -20,11 +20,11 @@ import type { RecvWR, SendFields, SGE } from '#contract/verbs/work-request';
 import type { ElementRing } from '../rnic/rings/ring.ts';
 
 const TWO_TO_32 = 2 ** 32;
-/** From here up, a 64-bit number must be a bigint. */
+/** From this upper half on, a 64-bit number must be a bigint. */
 const EXACT_HIGH_END = 2 ** 21;
 const NO_BYTES = new Uint8Array(0);
 
-/** The native operation of an element, by `SQOpcode`. No native device has any other. */
+/** The native operation of an element, by `SQOpcode`. Native devices support no others. */
 const OPERATIONS: ReadonlyMap<number, WROpcode> = new Map<number, WROpcode>([
   [SQOpcode.write, WROpcode.rdmaWrite],
   [SQOpcode.read, WROpcode.rdmaRead],
@@ -68,7 +68,7 @@ class ElementList {
   }
 }
 
-/** A send request, refilled for each element. Successes are reported: see `BridgedQP`. */
+/** A send request, refilled for each element. Always signalled: see `BridgedQP`. */
 export class SendRequest implements SendFields {
   wrId = 0;
   opcode: WROpcode = WROpcode.send;
@@ -79,7 +79,7 @@ export class SendRequest implements SendFields {
   invalidateRkey = 0;
   compareAdd: number | bigint = 0;
   swap: number | bigint = 0;
-  /** The client's own id, of the element that `read` took. */
+  /** The client's own id of the element that `read` took. */
   wrIdLo = 0;
   wrIdHi = 0;
   /**
@@ -126,11 +126,11 @@ export class SendRequest implements SendFields {
   }
 
   #readInline({ view, position, bytes }: ElementRing, maxInline: number): CQEStatus {
-    // The first SGE holds the length; num_sge means nothing here.
+    // The first SGE holds the length; num_sge is ignored.
     const length = view.getUint32(position + SQE.sge + 8, true);
     if (length > Math.min(INLINE_MAX, maxInline)) return CQEStatus.locLenErr;
     const start = position + SQE.inline;
-    // Copied: the element is returned to the client before the request is posted.
+    // Copied, since the element is returned to the client before the request is posted.
     this.inlineData = bytes.slice(start, start + length);
     return CQEStatus.success;
   }
@@ -147,7 +147,7 @@ export class ReceiveRequest implements RecvWR {
     return this.#sges.list;
   }
 
-  /** Reads the ring's next element. A malformed one has room for nothing. */
+  /** Reads the ring's next element. A malformed one gets an empty list. */
   read({ view, position }: ElementRing, maxSge: number): void {
     this.wrIdLo = view.getUint32(position + RQE.wrId, true);
     this.wrIdHi = view.getUint32(position + RQE.wrId + 4, true);
@@ -165,7 +165,7 @@ function sendFlags(flags: number): number {
   );
 }
 
-/** A 64-bit value: a number where that is exact. */
+/** A 64-bit value: a number if that is exact. */
 function longAt(view: DataView, position: number): number | bigint {
   const low = view.getUint32(position, true);
   const high = view.getUint32(position + 4, true);

@@ -1,9 +1,9 @@
 /**
- * Moves sends from the client's ring of a queue pair to the device, as far as it has room.
+ * Moves sends from the client's ring of a queue pair to the device, while it has room.
  *
- * Every send is posted signalled, because only then is the device's free room known; the client's
+ * Every send is posted signalled, since otherwise the device's free room is unknown; the client's
  * completion queue counts those whose success the client did not request. A send that cannot be
- * carried out waits until all earlier ones have completed, since completions are in order.
+ * executed waits until all earlier ones have completed, since completions are in order.
  */
 import { assert } from '#base/assert';
 import { CQEStatus, SQE, SQOpcode } from '#contract/protocol/queue-layout';
@@ -20,29 +20,29 @@ interface SendPosterOptions {
   readonly ring: ElementRing;
   readonly maxSge: number;
   readonly maxInline: number;
-  /** Every success is reported to the client, requested or not. */
+  /** Report every success to the client, requested or not. */
   readonly reportAll: boolean;
   /** Limits and counts the sends whose success is not reported. */
   readonly cq: BridgedCQ;
-  /** Posts to the device; throws as `LowerQP.postSend`. */
+  /** Posts to the device; fails like `LowerQP.postSend`. */
   readonly post: (requests: readonly SendFields[]) => void;
-  /** A send cannot be carried out; all earlier ones have completed. */
+  /** A send cannot be executed; all earlier ones have completed. */
   readonly onRefused: (wrIdLo: number, wrIdHi: number, opcode: number, status: CQEStatus) => void;
 }
 
-/** Gets the client's `wr_id` of a send and the `SQOpcode` to complete it with. */
+/** Receives the client's `wr_id` of a send and the `SQOpcode` to complete it with. */
 type EachSend = (wrIdLo: number, wrIdHi: number, opcode: number) => void;
 
 export class SendPoster {
-  /** At the device or about to be; `take` removes one. */
+  /** Posted or about to be; `take` removes one. */
   readonly #inFlight = new InFlight();
   readonly #options: SendPosterOptions;
   readonly #pool = Array.from({ length: BATCH }, () => new SendRequest());
-  /** Taken from the ring, not posted yet: the device had no room. */
+  /** Taken from the ring but not posted: the device had no room. */
   #pending: SendRequest[] = [];
-  /** A send that cannot be carried out: it completes after all earlier ones. */
+  /** A send that cannot be executed: it completes after all earlier ones. */
   #refused: { wrIdLo: number; wrIdHi: number; opcode: number; status: CQEStatus } | undefined;
-  /** Taken from the ring behind a rejected one: they are flushed. */
+  /** Taken from the ring after a rejected one: to be flushed. */
   #stranded: SendRequest[] = [];
 
   constructor(options: SendPosterOptions) {
@@ -54,14 +54,14 @@ export class SendPoster {
     return this.#options.ring.index;
   }
 
-  /** True while something waits for the completion of an earlier send. */
+  /** True while a send waits for the completion of an earlier one. */
   get waiting(): boolean {
     return this.#pending.length > 0 || this.#options.ring.ready() || this.#refused !== undefined;
   }
 
   /**
-   * Posts a batch of the ring's sends, as far as the device takes them. Returns how many were
-   * posted; after a full batch there may be more. Throws when the device fails.
+   * Posts a batch of the ring's sends, until the device is full. Returns how many were posted; after a
+   * full batch there may be more. Throws if the device fails.
    */
   pump(): number {
     if (this.#pending.length === 0) this.#take();
@@ -85,7 +85,7 @@ export class SendPoster {
     return posted;
   }
 
-  /** Removes the send with this number. Its fields are valid until the next call; or undefined. */
+  /** Removes the send with this number. Its fields are valid until the next call. Undefined if unknown. */
   complete(number: number): Readonly<InFlight> | undefined {
     const requests = this.#inFlight;
     if (!requests.take(number)) return undefined;
@@ -95,11 +95,11 @@ export class SendPoster {
   }
 
   /**
-   * Flushes a batch of work that the device never got, once it has completed the rest. True when
-   * there may be more.
+   * Flushes a batch of work that never reached the device, once it has completed the rest. Returns
+   * true if there may be more.
    */
   flush(each: EachSend): boolean {
-    // In order: first the work that the device still has.
+    // In order: the device's work comes first.
     if (this.#inFlight.count > this.#pending.length) return false;
     if (this.#refused !== undefined) {
       const { wrIdLo, wrIdHi, opcode } = this.#refused;
@@ -128,7 +128,7 @@ export class SendPoster {
     return true;
   }
 
-  /** Removes all sends at the device, or about to be, oldest first. */
+  /** Removes all sends posted or about to be, oldest first. */
   takeAll(each: EachSend): void {
     const requests = this.#inFlight;
     this.#pending = [];
@@ -138,7 +138,7 @@ export class SendPoster {
     });
   }
 
-  /** Forgets the sends at the device: their completions no longer count. */
+  /** Forgets the posted sends: their completions are ignored. */
   forgetInFlight(): void {
     this.#options.cq.unreported -= this.#inFlight.unreported;
     this.#inFlight.clear();
@@ -154,14 +154,14 @@ export class SendPoster {
     this.#options.ring.clear();
   }
 
-  /** For the ends of commands. Throws `InvariantError` when counts do not agree. */
+  /** For the ends of commands. Throws `InvariantError` if counts disagree. */
   assertInvariants(): void {
     const { cq, ring } = this.#options;
     const { count, unreported } = this.#inFlight;
-    assert(count <= ring.count, 'the device has no more sends than the queue holds');
-    assert(unreported <= count, 'what is not reported is at the device');
-    assert(unreported <= cq.unreported, 'the completion queue counts what is not reported');
-    assert(cq.unreported <= cq.unreportedMax, 'the native queue has room for what is not reported');
+    assert(count <= ring.count, 'sends in flight exceed the queue depth');
+    assert(unreported <= count, 'unreported sends > sends in flight');
+    assert(unreported <= cq.unreported, 'unreported sends > count of the CQ');
+    assert(cq.unreported <= cq.unreportedMax, 'unreported completions exceed the native CQ');
   }
 
   #take(): void {
@@ -184,7 +184,7 @@ export class SendPoster {
     }
   }
 
-  /** The device rejects the first pending request: it fails, later ones are flushed. */
+  /** The device rejected the first pending request: it fails, later ones are flushed. */
   #refuse(status: CQEStatus): void {
     const [first, ...others] = this.#pending;
     if (first === undefined) return;
@@ -205,7 +205,7 @@ export class SendPoster {
     this.#options.onRefused(wrIdLo, wrIdHi, opcode, status);
   }
 
-  /** Removes a request that was entered and not posted. */
+  /** Removes a request that was added and not posted. */
   #forgetPending(request: SendRequest): void {
     this.#inFlight.take(request.wrId / 2);
     if (!this.#inFlight.reported) this.#options.cq.unreported -= 1;

@@ -8,7 +8,7 @@ import {
 
 /** Kinds of errors that the page distinguishes. */
 type ApiFailure =
-  /** The daemon does not answer. */
+  /** The daemon does not respond. */
   | 'lost'
   /** The token is missing or wrong. */
   | 'denied'
@@ -30,12 +30,12 @@ export class ApiError extends Error {
 }
 
 const TOKEN_KEY = 'iwarpd-token';
-/** A daemon on the same host or network answers at once, unless it is stopped in a debugger. */
+/** A daemon on the same host or network responds at once, unless it is stopped in a debugger. */
 const TIMEOUT_MS = 5_000;
 
 /** Sends requests to the daemon. */
 export class ApiClient {
-  /** Kept for this tab only. */
+  /** Stored for this tab only. */
   get token(): string | undefined {
     return sessionStorage.getItem(TOKEN_KEY) ?? undefined;
   }

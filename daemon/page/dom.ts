@@ -3,7 +3,7 @@
  * in them is displayed, never parsed. The page's policy (Trusted Types) forbids everything else.
  */
 
-/** What an element may have besides its children. */
+/** Properties of an element besides its children. */
 interface ElementFields {
   readonly class?: string;
   readonly id?: string;
@@ -43,7 +43,7 @@ export function svg<K extends keyof SVGElementTagNameMap>(
   return element;
 }
 
-/** Sets text only if it differs: keeps selections and avoids needless layout. */
+/** Sets text only if it differs: preserves selections and avoids needless layout. */
 export function setText(element: Element, text: string): void {
   if (element.textContent !== text) element.textContent = text;
 }

@@ -77,7 +77,7 @@ const HINTS: Readonly<Record<string, string>> = {
   errno: 'choose',
 };
 
-/** The fields of parameters, then of the scope. `devices` are those that can have faults. */
+/** The fields for parameters, followed by those of the scope. `devices` are those that can have faults. */
 export function faultFields(kind: FaultKind, devices: readonly string[]): readonly FaultField[] {
   const { place, needs, takes } = faultKind(kind);
   const choices: Readonly<Record<string, readonly string[]>> = {

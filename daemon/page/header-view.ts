@@ -1,4 +1,4 @@
-/** The page header: the daemon, whether it answers, and what is wrong if it does not. */
+/** The page header: the daemon, whether it responds, and why not. */
 import type { DaemonStatus } from '#contract/protocol/ipc-admin';
 import { byId, el, setText } from './dom.ts';
 import type { Link, PageStore } from './page-state.ts';
@@ -44,7 +44,7 @@ function factsOf({ version, pid, uptimeSeconds, crcEngine }: DaemonStatus): read
   return [version, String(pid), duration(uptimeSeconds), crcEngine];
 }
 
-/** Shows one line above everything while there is something to report. */
+/** Shows one line above everything if there is something to report. */
 function showNotice(store: PageStore): void {
   const notice = byId('notice');
   let first: DaemonStatus | undefined;

@@ -273,7 +273,7 @@ interface Taken {
 const localOf = ({ connection }: QPSummary) =>
   connection === undefined ? '–' : socketAddress(connection.local);
 
-/** The peer's address; on a RoCE device its queue pair, with its device or else its GID. */
+/** The peer's address; on a RoCE device its queue pair, with its device or its GID. */
 function peerOf({
   connection,
   destination,

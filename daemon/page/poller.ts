@@ -13,7 +13,7 @@ const MIN_PAUSE_MS = 100;
 
 /** Maximum rows per list; use the command line to see more. */
 export const LIST_ROWS_MAX = 200;
-/** Refusals shown, the last ones; `iwarpd explain` prints more. */
+/** Show this many of the latest refusals; `iwarpd explain` prints more. */
 const REFUSALS_SHOWN_MAX = 100;
 
 export class Poller {
@@ -102,7 +102,7 @@ export class Poller {
     return { link: { phase: 'live' }, status: value, faults: known, refusals, ...listed };
   }
 
-  /** Requested again once there were others, or a reset. */
+  /** Requested again only after new ones, or a reset. */
   async #refusals(total: number): Promise<PageState['refusals']> {
     const known = this.#store.state.refusals;
     if (total === known.total) return known;

@@ -7,7 +7,7 @@ import type { DeviceStatus } from '#contract/protocol/ipc-admin';
 /** Polls in a history: two minutes, at one per second. */
 export const HISTORY_LENGTH = 120;
 
-/** Minimum interval of two polls for a rate: the second is otherwise skipped. */
+/** Minimum interval between two polls for a rate; a poll before is skipped. */
 const STEP_MIN_SECONDS = 0.5;
 
 /** Names of the plotted rates. */

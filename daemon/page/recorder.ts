@@ -10,7 +10,7 @@ const PAUSE_MS = 500;
 /** Delay after a lost daemon or too many recorders. */
 const RETRY_MS = 2000;
 const SAMPLE_RECORDS = 150;
-/** Maximum records kept; more would not be readable in a drawing. */
+/** Maximum records stored; a drawing of more would be unreadable. */
 const KEPT_RECORDS = 600;
 
 export class Recorder {

@@ -7,7 +7,7 @@ export interface RefusalGroup {
   readonly program: string;
   /** The last one first. */
   readonly refusals: readonly Refusal[];
-  /** How many there are; repeats count. */
+  /** Number of refusals; repeats count. */
   readonly times: number;
 }
 
@@ -16,7 +16,7 @@ export function groupKey({ pid, program }: Pick<RefusalGroup, 'pid' | 'program'>
   return `${pid} ${program}`;
 }
 
-/** The groups, that with the last refusal first. `refusals` are oldest first. */
+/** The groups; the one with the latest refusal is first. `refusals` are oldest first. */
 export function refusalGroups(refusals: readonly Refusal[]): RefusalGroup[] {
   const groups = new Map<string, Refusal[]>();
   for (const refusal of refusals.toReversed()) {

@@ -69,7 +69,7 @@ class GroupList {
     for (const child of [...this.element.children]) {
       if (!elements.some((element) => element === child)) child.remove();
     }
-    // One that stays in its place keeps its focus and how far it is scrolled.
+    // A row that keeps its place also keeps its focus and scroll position.
     let place = this.element.firstElementChild;
     for (const element of elements) {
       if (element === place) place = place.nextElementSibling;

@@ -54,7 +54,7 @@ export function showReset(store: PageStore, api: ApiClient, done: () => void): v
   });
 }
 
-/** What was still open, and what programs left behind, by client. */
+/** Objects still open, and those that programs left behind, by client. */
 function reportBody(report: ResetReport): (Node | string)[] {
   const { leaks, endedHolding, clients, connections, faults } = report;
   const ended = `Ended ${counted(clients, 'client')} and ${counted(connections, 'connection')}`;
@@ -71,7 +71,7 @@ function reportBody(report: ResetReport): (Node | string)[] {
   ];
 }
 
-/** What `reset` reports of a client that held objects. */
+/** What `reset` reports about a client that held objects. */
 type Holder = Pick<EndedHolding, 'id' | 'pid' | 'program' | 'objects'>;
 
 /** A line and a table of clients that held objects; nothing if there are none. */

@@ -31,7 +31,7 @@ export interface Mark {
   readonly width: number;
   /** The label; '' for the FPDUs or packets of a message after its first. */
   readonly label: string;
-  /** Reports an error. */
+  /** It reports an error. */
   readonly bad: boolean;
   /**
    * Its work request, as an index of `TimelineLayout.groups`. At an end that posted nothing for it
@@ -288,7 +288,7 @@ function isSuccess(status: string | undefined): boolean {
   return status === undefined || status === 'IBV_WC_SUCCESS';
 }
 
-/** A packet that refuses a request, as trace lines call it. */
+/** A packet that refuses a request, in the words of trace lines. */
 function isNak(text: string): boolean {
   return / NAK /.test(text);
 }

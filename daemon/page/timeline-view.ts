@@ -148,7 +148,7 @@ class TimelineView {
     const { samples } = this.#store.state;
     const scroller = this.#scroller;
     const atEnd = scroller.scrollLeft + scroller.clientWidth >= scroller.scrollWidth - 4;
-    // Records that are still kept are the same objects in the next drawing.
+    // Records still stored are the same objects in the next drawing.
     const { record, lane } = this.#chosen ?? {};
     const laneName = this.#layout.lanes[lane ?? -1];
     this.#layout = layOut(samples, this.#scale);
@@ -263,7 +263,7 @@ class TimelineView {
   }
 }
 
-/** Program names of lanes, as far as the queue pairs on the page show them. */
+/** Program names of lanes, for queue pairs that the page lists. */
 function programsOf({ qps }: PageState): ReadonlyMap<string, string> {
   return new Map(qps.map((qp) => [laneOf(qp.device, qp.qpNum), programText(qp)]));
 }

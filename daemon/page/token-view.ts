@@ -5,7 +5,7 @@ import type { PageStore } from './page-state.ts';
 
 /**
  * Takes the token from the fragment of the `iwarpd page` link and removes it from the address: a
- * browser never sends the fragment but keeps it in its history. Returns whether there was one.
+ * browser never sends the fragment, but stores it in its history. Returns whether there was one.
  */
 export function takeTokenOfLink(
   api: Pick<ApiClient, 'token'>,

@@ -47,7 +47,7 @@ type Message =
   | 'other';
 
 /**
- * Work requests and messages a lane is waiting for. Requests leave a queue once all their messages
+ * Work requests and messages that a lane waits for. Requests leave a queue once all their messages
  * were seen.
  */
 interface LaneState {

@@ -1,6 +1,6 @@
 /**
- * The last refusals of a daemon, by user, so that one user cannot push out another's; and how many
- * there were of each kind. Filled where an error becomes an errno or an error reply.
+ * The last refusals of a daemon, by user, so that one user cannot push out another's; and counts by
+ * kind. Filled where an error becomes an errno or an error reply.
  */
 import {
   REFUSALS_LIST_MAX,
@@ -12,31 +12,31 @@ import {
   SENTENCE_MAX,
 } from '#contract/protocol/refusals';
 
-/** Users of whom refusals are kept. Of more, the one whose last refusal is the oldest is forgotten. */
+/** Users whose refusals are stored. Beyond that, the user with the oldest last refusal is dropped. */
 export const REFUSED_USERS_MAX = 64;
-/** Watchers at a time: the commands and pages that someone looks at. */
+/** Watchers at a time: open pages and running commands. */
 export const REFUSAL_WATCHERS_MAX = 256;
-/** Pairs of verb and code that are counted; more are counted as `other`. */
+/** Pairs of verb and code with their own count; others count as `other`. */
 export const REFUSAL_COUNTS_MAX = 1024;
-/** Length of a program's name, of a verb, of a code and of a device's name. */
+/** Length limit for names of programs, verbs, codes and devices. */
 const NAME_MAX = 64;
 
 /** A new refusal. */
 export type RefusalReport = Omit<Refusal, 'number' | 'at' | 'times'>;
 
-/** Called for each refusal, with the one that it repeats counted in. Must not throw. */
+/** Called for each refusal; repeats are counted in it. Must not throw. */
 type RefusalWatcher = (refusal: Refusal) => void;
 
 /** One user's refusals, oldest first. */
 interface UserRefusals {
   readonly kept: Refusal[];
-  /** Number of the last one that was pushed out. */
+  /** Number of the last refusal that was pushed out. */
   lostUpTo: number;
 }
 
 export class Refusals {
   readonly #now: () => string;
-  /** Last refused user last. */
+  /** The user refused last is at the end. */
   readonly #users = new Map<number, UserRefusals>();
   readonly #counts = new Map<string, RefusalCount>();
   readonly #watchers = new Set<RefusalWatcher>();
@@ -53,12 +53,12 @@ export class Refusals {
     return this.#last;
   }
 
-  /** How many there were since the daemon started or was reset. */
+  /** Refusals since the daemon started or was reset. */
   get total(): number {
     return this.#total;
   }
 
-  /** Records a refusal, and returns it as it is kept. */
+  /** Records a refusal, and returns the stored one. */
   record(report: RefusalReport): Refusal {
     const { uid } = report;
     const kept = this.#keptOf(uid);
@@ -79,7 +79,7 @@ export class Refusals {
     return refusal;
   }
 
-  /** Calls `watcher` for each refusal until the result is called. Undefined: too many watch. */
+  /** Calls `watcher` for each refusal until the result is called. Undefined if there are too many watchers. */
   watch(watcher: RefusalWatcher): (() => void) | undefined {
     if (this.#watchers.size >= REFUSAL_WATCHERS_MAX) return undefined;
     this.#watchers.add(watcher);
@@ -88,14 +88,14 @@ export class Refusals {
     };
   }
 
-  /** The refusals of one user, or of all, that match. */
+  /** The matching refusals of one user, or of all. */
   list(filter: RefusalFilter, uid: number | undefined): RefusalList {
     const { after = 0, limit = REFUSALS_LIST_MAX } = filter;
     const found: Refusal[] = [];
     let lost = 0;
     for (const [user, { kept, lostUpTo }] of this.#users) {
       if (uid !== undefined && user !== uid) continue;
-      // How many of those pushed out would have matched is not known, only whether there were any.
+      // It is unknown how many of those pushed out would have matched, only whether there were any.
       if (lostUpTo > after && after > 0) lost += 1;
       for (const refusal of kept) {
         if (refusal.number > after && matches(refusal, filter)) found.push(refusal);
@@ -106,12 +106,12 @@ export class Refusals {
     return { refusals: shown, last: this.#last, lost: lost + found.length - shown.length };
   }
 
-  /** How many there were since the daemon started or was reset. */
+  /** Refusals by kind since the daemon started or was reset. */
   counts(): readonly Readonly<RefusalCount>[] {
     return [...this.#counts.values()];
   }
 
-  /** Forgets all refusals and counts; numbers continue. */
+  /** Clears all refusals and counts; numbers continue. */
   clear(): void {
     this.#users.clear();
     this.#counts.clear();
@@ -152,7 +152,7 @@ export class Refusals {
 
 const OTHER = 'other';
 
-/** True for a refusal that passes the filter, but for `after`. */
+/** True for a refusal that passes the filter; ignores `after`. */
 function matches(refusal: Refusal, filter: RefusalFilter): boolean {
   return (
     (filter.pid === undefined || refusal.pid === filter.pid) &&
@@ -185,7 +185,7 @@ function sameNumbers(
   );
 }
 
-/** A report whose texts have a limit and no control characters: a program chose some of them. */
+/** A report with its texts limited in length and without control characters: programs choose some. */
 function shortened(report: RefusalReport): RefusalReport {
   return {
     ...report,
@@ -196,7 +196,7 @@ function shortened(report: RefusalReport): RefusalReport {
   };
 }
 
-/** Control characters of C0 and C1, and the separators that some terminals take for a new line. */
+/** Control characters of C0 and C1, and separators that some terminals treat as a new line. */
 const UNPRINTABLE = /[\p{Cc}\u2028\u2029]/gu;
 
 function printable(text: string, max: number): string {

@@ -55,8 +55,8 @@ function addFaultFields(command: Command): Command {
     )
     .option('--pid <PID>', 'only on verbs that this process calls', NUMBER)
     .addOption(verbOption())
-    .option('--nth <N>', 'trigger on the Nth event only', NUMBER)
-    .option('--every <N>', 'trigger on every Nth event', NUMBER)
+    .option('--nth <N>', 'trigger on the Nth occasion only', NUMBER)
+    .option('--every <N>', 'trigger on every Nth occasion', NUMBER)
     .option('--once', 'trigger once')
     .option(
       '--probability <P>',

@@ -32,7 +32,7 @@ function addServe(nfs: Command, context: NfsCommandContext): void {
     .option('--writable', 'let clients change files (default: every change is refused)')
     .option(
       '--no-root-squash',
-      "treat clients' user 0 as the user who runs this (default: as nobody, uid 65534)",
+      "treat clients' user 0 as the user who runs this (default: user nobody, uid 65534)",
     )
     .option(
       '--host <ADDRESS>',

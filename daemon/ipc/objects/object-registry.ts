@@ -76,7 +76,7 @@ export class ObjectRegistry<Any extends RegisteredObject> {
     return this.#objects.find(handle);
   }
 
-  /** The object with a handle. ENOENT if there is none; EINVAL if it is of another kind. */
+  /** The object with a handle. ENOENT if there is none; EINVAL if it has another kind. */
   expect<K extends Any['kind']>(kind: K, handle: number): OfKind<Any, K> {
     const object = this.#objects.find(handle);
     if (object === undefined) {
