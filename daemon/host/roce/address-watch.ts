@@ -1,14 +1,14 @@
 /**
- * Watches the addresses of this machine for RoCE devices that have all of them. A look takes a few
- * system calls for each interface and comes once a second; packets use what the last one found. A
- * program that names an address which that lacks has the host look at once.
+ * Watches the addresses of this machine for RoCE devices that serve all of them. Listing takes a few system
+ * calls per interface, once a second; packets use the last result. If a program names an unknown address, the
+ * host lists them at once.
  */
 import type { Adapter } from '../device-adapter.ts';
 import type { Alarm, HostClock } from '../links/network.ts';
 
 const INTERVAL_MICROS = 1_000_000;
 
-/** Whose devices they are. */
+/** The host of the devices. */
 interface WatchedHost {
   readonly devices: readonly Pick<Adapter, 'info' | 'rocePort'>[];
   readonly clock: HostClock;

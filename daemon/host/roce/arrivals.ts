@@ -1,6 +1,6 @@
 /**
- * Packets that come from other hosts: each is checked in the order in which rxe does it, meets faults, is
- * shown to captures and handed to its queue pair. Everything else is dropped and counted.
+ * Packets from other hosts: each is checked in the order of rxe, subjected to faults, shown to captures and
+ * delivered to its queue pair. All others are dropped and counted.
  */
 import { assert } from '#base/assert';
 import type { Micros } from '#base/time';
@@ -24,16 +24,16 @@ import type { WireTable } from './wire-table.ts';
 /** P_Key of all packets, without the bit of full membership. */
 const PKEY_MASK = 0x7fff;
 
-/** The number that stands for every queue pair of a group. */
+/** The QP number that means every queue pair of a group. */
 const GROUP_QPN = 0xff_ffff;
 
 /**
- * Copies of datagrams to groups that queue pairs receive in one turn, some tens of milliseconds: thousands
- * of queue pairs may be in a group, and dozens of datagrams arrive in a turn. What is beyond is dropped.
+ * Copies of multicast datagrams delivered in one turn, some tens of milliseconds: a group may have thousands
+ * of queue pairs, and dozens of datagrams arrive in a turn. Copies above the limit are dropped.
  */
 const COPIES_MAX = 16_384;
 
-/** What arrivals share with the packets of the host. */
+/** Shared with the other packets of the host. */
 interface ArrivalParts {
   readonly wires: WireTable;
   readonly routes: PacketRoutes;
@@ -41,11 +41,11 @@ interface ArrivalParts {
   readonly recorder: PacketRecorder;
 }
 
-/** What arrivals tell their network. */
+/** Callbacks of arrivals. */
 interface ArrivalUser {
   now(): Micros;
   handleReady(connection: PacketConnection): void;
-  /** Packets that faults held back may be due. */
+  /** Packets that faults hold may be due. */
   deliverHeld(now: Micros): void;
   /** Calls back in the next turn. */
   soon(run: () => void): void;
@@ -54,11 +54,11 @@ interface ArrivalUser {
 export class Arrivals {
   readonly #parts: ArrivalParts;
   readonly #user: ArrivalUser;
-  /** Connections that were given packets in this batch, and when the first of them was. */
+  /** Connections that received packets in this batch, and when the first of them did. */
   readonly #reading: PacketConnection[] = [];
   #readAt: Micros = 0;
   readonly #packet = makePacket();
-  /** Copies of this turn. */
+  /** Copies made in this turn. */
   #copies = 0;
 
   constructor(parts: ArrivalParts, user: ArrivalUser) {
@@ -91,13 +91,10 @@ export class Arrivals {
     this.#reading.length = 0;
   }
 
-  /** The time of a packet that faults held back has come. */
+  /** Delivers a packet that a fault held. */
   deliverHeld({ connection, bytes, copies, damaged }: HeldPacket, arrival: Arrival): void {
     const refusal = parsePacket(bytes, 0, bytes.length, this.#packet);
-    assert(
-      mayBeAnswered(refusal, this.#packet.opcode),
-      'a packet that a fault held back is well-formed',
-    );
+    assert(mayBeAnswered(refusal, this.#packet.opcode), 'held packet is malformed');
     if (!connection.alive || connection.qp.congested) {
       connection.port.counters.undeliverable += 1;
       return;
@@ -106,19 +103,19 @@ export class Arrivals {
     this.handleArrivalsEnd();
   }
 
-  /** True if a queue pair of the port takes the packet. */
+  /** True if a queue pair of the port accepts the packet. */
   #arrive(port: PacketPort, arrival: Arrival, bytes: Uint8Array): boolean {
     if (arrival.members !== undefined) return this.#arriveAt(arrival.members, port, arrival, bytes);
     const receiver = this.#parts.wires.find(port, this.#packet.destQpn);
     if (receiver === undefined || !isForOneOf(receiver, port, arrival)) return false;
-    // Nothing tells the sender to wait for slow memory: a connection sends again.
+    // Drop, since nothing can tell the sender to wait for slow memory. A connection retransmits.
     if (receiver.qp.congested) return false;
     const now = this.#parts.faults.active ? this.#user.now() : 0;
     if (this.#reach(receiver, arrival, bytes, now)) this.#user.deliverHeld(now);
     return true;
   }
 
-  /** A packet to a group. True if one of its queue pairs takes it. */
+  /** Delivers a multicast packet. True if a queue pair of the group accepts it. */
   #arriveAt(
     members: ReadonlySet<QP>,
     port: PacketPort,
@@ -148,14 +145,14 @@ export class Arrivals {
     this.#copies = 0;
   };
 
-  /** The packet reaches a queue pair, unless faults prevent it. True if packets they held may be due. */
+  /** Delivers the packet to a queue pair, unless faults prevent it. True if held packets may be due. */
   #reach(receiver: PacketConnection, arrival: Arrival, bytes: Uint8Array, now: Micros): boolean {
     if (this.#parts.faults.active) return this.#meetFaults(receiver, arrival, bytes, now);
     this.#take(receiver, arrival, bytes, false);
     return false;
   }
 
-  /** The queue pair gets the packet. */
+  /** Passes the packet to the queue pair. */
   #take(receiver: PacketConnection, arrival: Arrival, bytes: Uint8Array, damaged: boolean): void {
     const { port, qp } = receiver;
     const { recorder, routes } = this.#parts;
@@ -176,7 +173,7 @@ export class Arrivals {
     receiver.handlePacket(undefined, this.#packet, bytes, routes.grh, this.#readAt);
   }
 
-  /** True if the packet arrives, perhaps twice. */
+  /** True if the packet arrives, possibly twice. */
   #meetFaults(
     receiver: PacketConnection,
     arrival: Arrival,
@@ -215,9 +212,9 @@ export class Arrivals {
 }
 
 /**
- * True if the queue pair takes packets between these addresses: a connected one of its peer's. One for
- * datagrams takes none that claims to come from a device of this host. Ours do not come this way, and
- * any user of this machine may send them, such as messages that end connections of others.
+ * True if the queue pair accepts packets between these addresses: a connected one only from its peer. A
+ * datagram queue pair rejects packets with the address of a device of this host. Those never arrive this way,
+ * but any user of this machine can send them, for instance to end connections of others.
  */
 function isForOneOf(
   { qp, path }: PacketConnection,

@@ -1,8 +1,8 @@
 /**
- * Chooses the CRC-32 implementation of the ICRC: ISA-L's, where packets leave the host and it is
- * installed; zlib's, which Node.js has since 20.15; or a table.
+ * Chooses the CRC-32 implementation of the ICRC: ISA-L's, if packets leave the host and it is installed;
+ * zlib's, which Node.js has since 20.15; or a table.
  *
- * Found at run time, since an older Node.js 20 lacks zlib's.
+ * The choice is made at run time, since older versions of Node.js 20 lack zlib's.
  */
 import * as zlib from 'node:zlib';
 import { type Crc32, crc32 } from '#daemon/roce/wire/crc32';
@@ -14,7 +14,7 @@ export function chooseCrc32(exported: object = zlib): Crc32 {
   return typeof found === 'function' ? (found as Crc32) : crc32;
 }
 
-/** The fastest, for every packet: 4 KiB take ISA-L a sixth of zlib's time. `open` throws without it. */
+/** The fastest implementation: ISA-L takes a sixth of zlib's time for 4 KiB. `open` throws without it. */
 export function fastestCrc32(open: () => Crc32 = openIsalCrc32): Crc32 {
   const known = chooseCrc32();
   try {

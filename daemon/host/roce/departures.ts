@@ -1,7 +1,7 @@
 /**
- * Packets that queue pairs of the host send: each is in one buffer while it meets faults, is shown to
- * captures and handed to its receiver, or leaves the host. Without a receiver it is dropped and
- * counted, as a network would lose it.
+ * Packets that queue pairs of the host send: each is in one buffer while faults are applied, captures see it,
+ * and it is delivered to its receiver or leaves the host. Packets without a receiver are dropped and counted,
+ * as a network would lose them.
  */
 import { assert } from '#base/assert';
 import type { Micros } from '#base/time';
@@ -30,13 +30,13 @@ import type { WireTable } from './wire-table.ts';
 /** The most packets of one turn. */
 const BURST_PACKETS_MAX = SHARE_BYTES / PACKET_COST_BYTES + 1;
 
-/** What the queue pairs of these devices pass through their wire as a datagram's destination. */
+/** An address handle of these devices, the destination of a datagram. */
 interface AddressHandle {
   /** The same object for every datagram of the handle. */
   readonly vector: AddressVector;
 }
 
-/** What departures share with the other packets of the host. */
+/** Shared with the other packets of the host. */
 interface DepartureParts {
   readonly wires: WireTable;
   readonly routes: PacketRoutes;
@@ -50,32 +50,32 @@ interface DepartureParts {
 export class Departures {
   readonly #parts: DepartureParts;
   readonly #onReady: (connection: PacketConnection) => void;
-  /** The packets on their way, one behind the other, and the lengths of those of a burst. */
+  /** The packets of a burst, one after the other, and their lengths. */
   readonly bytes = new Uint8Array(SHARE_BYTES + PACKET_BYTES_MAX);
-  /** Copies of datagrams to groups that queue pairs received. */
+  /** Copies of multicast datagrams that queue pairs received. */
   groupCopies = 0;
   readonly #lengths = new Uint32Array(BURST_PACKETS_MAX);
   #burst = 0;
   #burstBytes = 0;
   readonly #packet = makePacket();
 
-  /** `onReady` hears of connections that may have packets. */
+  /** `onReady` is called with connections that may have packets. */
   constructor(parts: DepartureParts, onReady: (connection: PacketConnection) => void) {
     this.#parts = parts;
     this.#onReady = onReady;
   }
 
-  /** Where in `bytes` the next packet is to be written. */
+  /** Where in `bytes` to write the next packet. */
   get nextStart(): number {
     return this.#burstBytes;
   }
 
-  /** True when packets may be written where they leave: none is watched or delayed. */
+  /** True if packets may be written directly where they leave: no captures and faults are active. */
   mayLeaveAtOnce({ port }: PacketConnection): boolean {
     return !this.#parts.faults.active && !this.#parts.recorder.watched && !port.down;
   }
 
-  /** The packet in the buffer leaves the host, at the latest at the end of the turn. */
+  /** Sends the packet in the buffer to another host, at the end of the turn at the latest. */
   #leave(path: LinkPath, bytes: number, now: Micros, damaged = false): void {
     const { counters } = path.port;
     if (!this.#parts.outward.leave(path, this.bytes, bytes, now, damaged)) {
@@ -86,9 +86,9 @@ export class Departures {
   }
 
   /**
-   * True when packets of the connection may wait for the others of a turn, so that memory is read
-   * and written once for all. Who watches packets, or has faults happen to them, gets each by
-   * itself, and so does the receiver of a datagram, which the wire names only until the next.
+   * True if packets of the connection may be batched for the rest of the turn, so that memory is accessed
+   * once for all. Batching is off while captures or faults are active, and for datagrams, whose receiver the
+   * wire names only until the next packet.
    */
   mayBurst({ qp, port, peer }: PacketConnection): boolean {
     if (qp.type === QPType.ud || this.#parts.faults.active || this.#parts.recorder.watched)
@@ -96,7 +96,7 @@ export class Departures {
     return !port.down && peer?.down === false;
   }
 
-  /** The packet behind those of the burst belongs to it. */
+  /** Adds the packet after the burst to it. */
   enqueue(bytes: number): void {
     this.#lengths[this.#burst] = bytes;
     this.#burst += 1;
@@ -109,7 +109,7 @@ export class Departures {
     this.#burst = 0;
     this.#burstBytes = 0;
     if (!connection.wire.endPolling()) {
-      // What can be sent of it is polled again.
+      // Polls again the packets that can be sent.
       this.#onReady(connection);
       return;
     }
@@ -132,7 +132,7 @@ export class Departures {
     this.#onReady(receiver);
   }
 
-  /** True when the receiver's memory is behind; the sender goes on once it has caught up. */
+  /** True if the receiver's memory lags; the sender continues once it has caught up. */
   holdsBack(connection: PacketConnection): boolean {
     const receiver = this.#peerOf(connection);
     if (receiver === undefined || !isPeer(receiver, connection)) return false;
@@ -147,7 +147,7 @@ export class Departures {
     return this.#parts.wires.find(peer, destQpn);
   }
 
-  /** Hands the packet in the buffer to its receiver. */
+  /** Delivers the packet in the buffer to its receiver. */
   deliver(sender: PacketConnection, bytes: number, now: Micros): void {
     this.#parse(bytes);
     sender.port.counters.sentPackets += 1;
@@ -163,7 +163,7 @@ export class Departures {
     }
   }
 
-  /** The packet in the buffer reaches its receiver. */
+  /** Passes the packet in the buffer to its receiver. */
   #pass(
     sender: PacketConnection,
     vector: AddressVector | undefined,
@@ -186,7 +186,7 @@ export class Departures {
 
   // Faults
 
-  /** True if the packet in the buffer passed, perhaps twice. */
+  /** True if the packet in the buffer was delivered, possibly twice. */
   #meetFaults(
     sender: PacketConnection,
     vector: AddressVector | undefined,
@@ -209,7 +209,7 @@ export class Departures {
     const fate = this.#parts.faults.fateOf(facts, flow, this.#packet, now);
     if (fate.dropped) return false;
     if (fate.answer !== NO_ANSWER && facts.receiver !== undefined) {
-      // The answer is its own: what it has acknowledged by that must be in its memory first.
+      // The NAK also acknowledges earlier requests, which must be in memory first.
       facts.receiver.wire.refuse?.(fate.answer);
       this.#onReady(facts.receiver);
       return false;
@@ -238,7 +238,7 @@ export class Departures {
     else counters.icrcErrors += 1;
   }
 
-  /** Packets whose time has come arrive. */
+  /** Delivers held packets that are due. */
   deliverHeld(now: Micros): void {
     for (;;) {
       const held = this.#parts.faults.poll(now);
@@ -256,7 +256,7 @@ export class Departures {
     }
     const route = vector && this.#parts.routes.find(sender.port, vector);
     const receiver = this.#peerOf(sender);
-    // Nothing held its sender back meanwhile.
+    // Nothing paused the sender meanwhile.
     if (route === undefined || receiver?.qp.congested === true) {
       sender.port.counters.undeliverable += 1;
       return;
@@ -272,10 +272,10 @@ export class Departures {
   /** Reads the packet in the buffer. */
   #parse(bytes: number, at = 0): void {
     const refusal = parsePacket(this.bytes, at, bytes, this.#packet);
-    assert(refusal === PacketRefusal.none, 'our own packets are well-formed');
+    assert(refusal === PacketRefusal.none, 'own packet is malformed');
   }
 
-  /** Shows the packet in the buffer to who watches. */
+  /** Shows the packet in the buffer to captures. */
   #record(
     { port, qp }: PacketConnection,
     vector: AddressVector | undefined,
@@ -295,7 +295,7 @@ export class Departures {
     this.#parts.recorder.show(this.bytes, bytes, route, ends, damaged);
   }
 
-  /** Where the packet polled last goes. */
+  /** The destination of the packet polled last. */
   #vectorOf({ qp, wire, vector }: PacketConnection): AddressVector | undefined {
     if (qp.type !== QPType.ud) return vector;
     return (wire.destination as AddressHandle | undefined)?.vector;
@@ -336,7 +336,7 @@ export class Departures {
     receiver: PacketConnection | undefined,
     now: Micros,
   ): void {
-    // Nothing tells a sender of datagrams to wait for slow memory: they are lost instead.
+    // Drop datagrams, since nothing can tell their sender to wait for slow memory.
     const takes = receiver?.qp.type === QPType.ud && !receiver.qp.congested;
     if (takes) this.#handOver(sender, receiver, now);
     else sender.port.counters.undeliverable += 1;
@@ -360,9 +360,9 @@ export class Departures {
 }
 
 /**
- * A connected queue pair takes packets of the one that it named itself and of no other: programs of
- * one host cannot write into each other's connections. Both addresses must be those of the connection,
- * as between hosts, so a program that mixes up GIDs fails on one host, too.
+ * A connected queue pair accepts packets only from the one that it named, so programs of one host cannot
+ * write into each other's connections. Both addresses must be those of the connection, as between hosts, so a
+ * program that mixes up GIDs fails on one host, too.
  */
 function isPeer(receiver: PacketConnection, sender: PacketConnection): boolean {
   if (receiver.knownPlace === sender.place) return true;
@@ -373,7 +373,7 @@ function isPeer(receiver: PacketConnection, sender: PacketConnection): boolean {
   return true;
 }
 
-/** True if each sends to the address from which the other one sends. */
+/** True if each sends to the address that the other one sends from. */
 function isFacing(one: PacketConnection, other: PacketConnection): boolean {
   const { sgid, vector } = one;
   if (sgid === undefined || vector === undefined) return false;

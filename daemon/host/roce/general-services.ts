@@ -1,6 +1,6 @@
 /**
- * QP 1 of each RoCE port: sends and takes the messages of connection management. A port with addresses
- * of its own has one from the start, others from the first listener or dial on.
+ * QP 1 of each RoCE port: sends and receives the messages of connection management. A port with configured
+ * addresses opens it at the start, others with the first listener or dial.
  */
 import { QPType } from '#contract/verbs/enums';
 import type { AddressVector } from '#daemon/rnic/qp-attributes';
@@ -12,7 +12,7 @@ import type { PacketConnection, PacketQP } from './packet-connection.ts';
 import type { PacketNetwork } from './packet-network.ts';
 import type { ServicePort } from './packet-port.ts';
 
-/** Takes MADs that came to a port. */
+/** Handles a MAD that arrived at a port. */
 type MadSink = (
   mad: Uint8Array,
   port: ServicePort,
@@ -30,7 +30,7 @@ export class GeneralServices {
   readonly #network: PacketNetwork;
   readonly #onMad: MadSink;
   readonly #interfaces = new Map<CmPort, Interface>();
-  /** What the network calls an address handle, one for each path. */
+  /** Address handles as the network expects them, one per path. */
   readonly #addresses = new WeakMap<CmPath, { dgid: Uint8Array; vector: AddressVector }>();
 
   constructor(network: PacketNetwork, onMad: MadSink) {
@@ -38,7 +38,7 @@ export class GeneralServices {
     this.#onMad = onMad;
   }
 
-  /** MADs to this port are taken from now on. */
+  /** Accepts MADs to this port from now on. */
   open(port: ServicePort): void {
     if (this.#interfaces.has(port)) return;
     const wire = new ManagementWire({
@@ -63,7 +63,7 @@ export class GeneralServices {
     const found = this.#interfaces.get(path.port);
     if (found === undefined) return;
     const { port, wire, connection } = found;
-    // Without a listener, too: the answer is a rejection.
+    // Also without a listener: the answer is then a rejection.
     const peer = port.peer(path.dgid);
     if (peer !== undefined) this.open(peer);
     let address = this.#addresses.get(path);
@@ -75,7 +75,7 @@ export class GeneralServices {
     else connection.port.counters.undeliverable += 1;
   }
 
-  /** MADs that have not left yet, for simulations and tests. */
+  /** MADs not sent yet, for simulations and tests. */
   get waiting(): number {
     let count = 0;
     for (const { wire } of this.#interfaces.values()) count += wire.waiting;

@@ -1,11 +1,11 @@
 /**
- * The GID table of a RoCE device: link-local at 0, IPv4 at 1, since `-g 1` is what programs are
- * told to use on Linux's rxe; then the device's other addresses.
+ * The GID table of a RoCE device: link-local at 0, IPv4 at 1, since guides to Linux's rxe tell programs to
+ * use `-g 1`; then the device's other addresses.
  *
- * The kernel's table has 1,024 entries, and programs read every one of them at their start. This one
- * is short. Its length is fixed, so files of sysfs and QUERY_PORT agree whatever addresses the host
- * gets, and at least one entry is empty, as programs and their tests expect. While a device runs, an
- * address keeps its entry, and a new one takes the first that is free.
+ * The kernel's table has 1,024 entries, and programs read all of them at their start; this one is short. Its
+ * length is fixed, so files of sysfs and QUERY_PORT agree after any change of addresses, and at least one
+ * entry is empty, as programs and their tests expect. While a device runs, an address keeps its entry, and a
+ * new one takes the first free entry.
  */
 import { addressFamily, isLoopback } from '#base/address';
 import {
@@ -20,13 +20,13 @@ import {
 export interface GidEntry {
   /** Eight groups of four hex digits; all zero in an empty entry. */
   readonly gid: string;
-  /** As sysfs spells it. */
+  /** Spelling of sysfs. */
   readonly type: string;
   /** Undefined in an empty entry. */
   readonly interfaceName: string | undefined;
 }
 
-/** What a GID table is made from. */
+/** Inputs of a GID table. */
 export interface GidSource extends DeviceAddresses {
   /** 16 hex digits. */
   readonly nodeGuid: string;
@@ -34,7 +34,7 @@ export interface GidSource extends DeviceAddresses {
 
 /** Entries of the table. */
 const GID_TABLE_LENGTH = 8;
-/** An unreadable type would make programs give up on the whole table, so empty entries have one. */
+/** Empty entries have a type, too: programs give up on the whole table if one is unreadable. */
 const TYPE = 'RoCE v2';
 const EMPTY: GidEntry = { gid: gidText('::'), type: TYPE, interfaceName: undefined };
 
@@ -44,9 +44,9 @@ export function gidTable(device: GidSource, host: readonly HostAddress[]): reado
   const own =
     device.addresses.length > 0 ? ownAddresses(device, host) : openAddresses(device, host);
   const rest = own.filter(({ address }) => address !== primary.address);
-  // Another device may have even the address that is left when all are named.
+  // If all addresses are named, even the remaining primary one may belong to another device.
   const listed = device.others?.includes(primary.address) === true ? rest : [primary, ...rest];
-  // Programs that ask for entry 1 want IPv4.
+  // Programs that use entry 1 want IPv4.
   listed.sort((a, b) => addressFamily(a.address) - addressFamily(b.address));
   const linkLocal = { gid: linkLocalGid(device.nodeGuid), interfaceName: primary.interfaceName };
   const gids = [
@@ -59,8 +59,8 @@ export function gidTable(device: GidSource, host: readonly HostAddress[]): reado
 }
 
 /**
- * The GID table of a running device. Each datagram and message of another host looks up an entry, so the
- * table is cached, and the host updates it when its addresses change.
+ * The GID table of a running device. It is cached, since each datagram and message of another host looks up
+ * an entry; the host updates it when its addresses change.
  */
 export class GidTable {
   readonly #device: GidSource;
@@ -76,7 +76,7 @@ export class GidTable {
     return this.#entries;
   }
 
-  /** The host has these addresses now. True if an entry changed. */
+  /** Updates the table to these addresses of the host. True if an entry changed. */
   follow(host: readonly HostAddress[]): boolean {
     // Configured addresses do not depend on the host.
     if (this.#device.addresses.length > 0) return false;
@@ -86,12 +86,12 @@ export class GidTable {
   }
 }
 
-/** The entries of `before` that are still wanted, where they are, and the others of `wanted`. */
+/** Keeps entries of `before` that are still wanted in place, and adds the others of `wanted`. */
 function following(before: readonly GidEntry[], wanted: readonly GidEntry[]): readonly GidEntry[] {
   const kept = before.map(({ gid }) => wanted.find((entry) => entry.gid === gid) ?? EMPTY);
   const added = wanted.filter((entry) => !kept.includes(entry));
   const next = kept.map((entry, index) => {
-    // The last one stays empty.
+    // The last entry stays empty.
     return isUsed(entry) || index === GID_TABLE_LENGTH - 1 ? entry : (added.shift() ?? EMPTY);
   });
   const same = next.every(({ gid, interfaceName }, index) => {
@@ -104,7 +104,7 @@ function isUsed({ interfaceName }: GidEntry): boolean {
   return interfaceName !== undefined;
 }
 
-/** The link-local address that the device forms from its own identifier. */
+/** The link-local address that the device derives from its own identifier. */
 function linkLocalGid(nodeGuid: string): string {
   return `fe80:0000:0000:0000:${nodeGuid.replace(/(.{4})(?!$)/g, '$1:')}`;
 }

@@ -1,7 +1,7 @@
 /**
- * What ports hear of multicast groups: a socket for each group of each port, which has joined the
- * group on the interfaces of the port's addresses. A socket that is bound to a group takes nothing
- * else, so it needs no share of the port of addresses, and any number of daemons hears one group.
+ * Multicast reception of ports: a socket per group and port, which has joined the group on the interfaces of
+ * the port's addresses. A socket bound to a group receives nothing else. So it does not conflict with the
+ * sockets of addresses, and any number of daemons can receive one group.
  */
 import { VerbsError } from '#contract/verbs/errors';
 import type { QP } from '#daemon/rnic/queue-pair';
@@ -14,22 +14,22 @@ import { BUFFER_BYTES, closeSocket, type LinkSocket, watchSocket } from './link-
 import { isLinkLocalGid } from './multicast-groups.ts';
 import type { PacketPort } from './packet-port.ts';
 
-/** A port hears a group. */
+/** The membership of a port in a group. */
 interface Membership {
   readonly port: PacketPort;
   readonly gid: Uint8Array;
   readonly members: ReadonlySet<QP>;
-  /** Undefined while it cannot. */
+  /** Undefined while it cannot be opened. */
   socket: LinkSocket | undefined;
-  /** The addresses on whose interfaces it has joined. */
+  /** Addresses of the interfaces that joined the group. */
   addresses: string;
 }
 
-/** What the sockets tell. */
+/** Callbacks of the sockets. */
 interface GroupUser {
-  /** There is something to read. */
+  /** The socket is readable. */
   read(socket: LinkSocket): void;
-  /** A group cannot be heard. */
+  /** Reports that a group cannot be received. */
   note(key: string, text: string): void;
 }
 
@@ -42,8 +42,8 @@ export class GroupSockets {
   }
 
   /**
-   * The port hears the group from now on; `members` has its queue pairs. Where the network does not
-   * let it, that is noted. Throws `VerbsError` EMFILE.
+   * Receives the group on this port from now on; `members` are its queue pairs. If the network does not allow
+   * it, that is reported. Throws `VerbsError` EMFILE.
    */
   join(port: PacketPort, gid: Uint8Array, members: ReadonlySet<QP>): void {
     const membership = { port, gid, members, socket: undefined, addresses: '' };
@@ -60,7 +60,7 @@ export class GroupSockets {
     if (socket !== undefined) closeSocket(socket);
   }
 
-  /** The ports have other addresses. */
+  /** Updates the memberships after addresses of ports changed. */
   follow(): void {
     for (const ofPort of this.#memberships.values()) {
       for (const membership of ofPort.values()) this.#follow(membership);
@@ -99,8 +99,8 @@ export class GroupSockets {
     const group = gidAddress(gid);
     try {
       const { fd } = openUdpGroup(group, ROCE_PORT, on, BUFFER_BYTES);
-      const heard = { gid, port, members };
-      membership.socket = watchSocket(fd, heard, (socket) => this.#user.read(socket));
+      const target = { gid, port, members };
+      membership.socket = watchSocket(fd, target, (socket) => this.#user.read(socket));
     } catch (error) {
       if (!(error instanceof SystemCallError)) throw error;
       const text = failureText(error, group, port.name);
@@ -111,12 +111,12 @@ export class GroupSockets {
 }
 
 function failureText(error: SystemCallError, group: string, device: string): string {
-  const what = `${device} cannot hear group ${group} from other hosts`;
+  const what = `${device} cannot receive group ${group} from other hosts`;
   if (error.code === 'EADDRINUSE') {
     return (
       `${what}: UDP port ${ROCE_PORT} is taken, by the kernel's rxe, for example; stop that one. ` +
-      'Queue pairs of this host hear each other'
+      'Queue pairs of this host still receive from each other'
     );
   }
-  return `${what} (${error.code}); queue pairs of this host hear each other`;
+  return `${what} (${error.code}); queue pairs of this host still receive from each other`;
 }

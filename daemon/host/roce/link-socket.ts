@@ -1,4 +1,4 @@
-/** A socket of the UDP link: one for each address, and one for each group that a port hears. */
+/** A socket of the UDP link: one for each address, and one for each received group. */
 import type { QP } from '#daemon/rnic/queue-pair';
 import { isIpv4Gid } from '#daemon/roce/wire/datagram';
 import { IcrcHeaders } from '#daemon/roce/wire/icrc';
@@ -7,17 +7,17 @@ import { unreserved } from '#native-bridge/libc/descriptor-limit';
 import { type DescriptorWatch, watchDescriptor } from '#native-bridge/libc/watched-descriptor';
 import type { PacketPort } from './packet-port.ts';
 
-/** Asked for; the kernel grants what an administrator allows (net.core.rmem_max). */
+/** Requested size; the kernel limits it to net.core.rmem_max. */
 export const BUFFER_BYTES = 4_194_304;
 
 export interface LinkSocket {
   readonly fd: number;
-  /** Its descriptor may be another file's. */
+  /** If true, another file may have the descriptor. */
   closed: boolean;
   readonly watch: DescriptorWatch;
-  /** Of the address, or of the group. */
+  /** The address, or the group. */
   readonly gid: Uint8Array;
-  /** The ports that have the address, or the one that hears the group. */
+  /** The ports that have the address, or the one that receives the group. */
   readonly ports: Set<PacketPort>;
   /** The queue pairs of the group, of all ports; undefined for an address. */
   readonly members: ReadonlySet<QP> | undefined;
@@ -25,7 +25,7 @@ export interface LinkSocket {
   readonly four: boolean;
 }
 
-/** Watches a socket. Throws `SystemCallError` EMFILE, and closes it, if descriptors are short. */
+/** Watches a socket. Throws `SystemCallError` EMFILE, and closes it, if there are no free descriptors. */
 export function watchSocket(
   opened: number,
   { gid, port, members }: { gid: Uint8Array; port: PacketPort; members?: ReadonlySet<QP> },
@@ -43,12 +43,11 @@ export function watchSocket(
     headers: new IcrcHeaders(four),
     four,
   };
-  // A host lives as long as its sockets and clients; this does not keep it alive.
+  // Other sockets and clients keep the host alive; this one does not.
   socket.watch.hold(false);
   return socket;
 }
 
-/** Of no use any more. */
 export function closeSocket(socket: LinkSocket): void {
   socket.closed = true;
   socket.watch.close();

@@ -4,8 +4,8 @@ import type { QP } from '#daemon/rnic/queue-pair';
 import type { PacketPort } from './packet-port.ts';
 
 /**
- * Places in groups, and queue pairs of one group: what rxe reports of a device. Here every client may
- * have as many, so that none can take those of the others.
+ * Memberships of a client, and queue pairs of one group: rxe's limits of a device. Here they are per client,
+ * so that no client can use up those of others.
  */
 const PLACES_MAX = 8192;
 const MEMBERS_MAX = 56;
@@ -13,10 +13,10 @@ const MEMBERS_MAX = 56;
 export const GROUPS_MAX = 131_072;
 
 /**
- * Groups that a client hears from other hosts: each takes a descriptor of the daemon. More than any
+ * Groups that a client receives from other hosts: each takes a descriptor of the daemon. More than any
  * program joins.
  */
-const HEARD_MAX = 256;
+const OUTSIDE_GROUPS_MAX = 256;
 
 const NO_MEMBERS: ReadonlySet<QP> = new Set();
 const IPV4_AT = 12;
@@ -28,11 +28,11 @@ export interface GroupAccount {
   give(what: 'groups' | 'descriptors'): void;
 }
 
-/** What groups are to a network that carries them between hosts. */
+/** A network that carries multicast between hosts. */
 interface GroupNetwork {
-  /** The port has its first queue pair in the group, whose queue pairs `members` has. */
+  /** The first queue pair of the port joined the group; `members` are all of its queue pairs. */
   join(port: PacketPort, gid: Uint8Array, members: ReadonlySet<QP>): void;
-  /** The port has none in it any more. */
+  /** The last queue pair of the port left the group. */
   leave(port: PacketPort, gid: Uint8Array): void;
 }
 
@@ -50,7 +50,7 @@ interface Member {
   readonly groups: Set<string>;
 }
 
-/** What an owner has. */
+/** The memberships of an owner. */
 interface Share {
   places: number;
   groups: number;
@@ -62,15 +62,15 @@ export class MulticastGroups {
   readonly #members = new WeakMap<QP, Member>();
   readonly #shares = new Map<object, Share>();
 
-  /** `network` carries datagrams to groups between hosts. */
+  /** `network` carries multicast between hosts. */
   constructor(network?: GroupNetwork) {
     this.#network = network;
   }
 
   /**
    * Attaches a queue pair of `owner` on `port`; without a port, it receives from this host only. Charges
-   * `account`. A second call does nothing. Throws ENOMEM if the owner has too many memberships, in the
-   * group or in all, or the host too many groups; EMFILE without a descriptor for the network.
+   * `account`. A second call does nothing. Throws ENOMEM at the owner's limit of memberships, in the group or
+   * in all, or at the host's limit of groups; EMFILE without a descriptor for the network.
    */
   attach(
     qp: QP,
@@ -94,20 +94,20 @@ export class MulticastGroups {
     if (members.size === 0 && this.#groups.size >= GROUPS_MAX) {
       throw new VerbsError('ENOMEM', `a host has at most ${GROUPS_MAX} multicast groups`);
     }
-    if (own === 0 && this.#network !== undefined && share.groups >= HEARD_MAX) {
-      const text = `a client hears at most ${HEARD_MAX} multicast groups of other hosts`;
+    if (own === 0 && this.#network !== undefined && share.groups >= OUTSIDE_GROUPS_MAX) {
+      const text = `a client receives at most ${OUTSIDE_GROUPS_MAX} multicast groups from other hosts`;
       throw new VerbsError('ENOMEM', text);
     }
-    const hears = own === 0 && this.#network !== undefined;
+    const receives = own === 0 && this.#network !== undefined;
     account?.take('groups');
     try {
-      if (hears) account?.take('descriptors');
+      if (receives) account?.take('descriptors');
       try {
-        if (port !== undefined && !this.#hears(group, port)) {
+        if (port !== undefined && !this.#hasMember(group, port)) {
           this.#network?.join(port, group.gid, members);
         }
       } catch (error) {
-        if (hears) account?.give('descriptors');
+        if (receives) account?.give('descriptors');
         throw error;
       }
     } catch (error) {
@@ -137,7 +137,7 @@ export class MulticastGroups {
     const { owner, account, port, groups } = this.#members.get(qp) ?? {};
     account?.give('groups');
     groups?.delete(key);
-    if (port !== undefined && !this.#hears(group, port)) this.#network?.leave(port, group.gid);
+    if (port !== undefined && !this.#hasMember(group, port)) this.#network?.leave(port, group.gid);
     const share = owner && this.#shares.get(owner);
     if (owner === undefined || share === undefined) return;
     share.places -= 1;
@@ -148,7 +148,7 @@ export class MulticastGroups {
     if (share.places === 0) this.#shares.delete(owner);
   }
 
-  /** A destroyed queue pair leaves all groups. */
+  /** Detaches a destroyed queue pair from all groups. */
   forget(qp: QP): void {
     for (const key of this.#members.get(qp)?.groups ?? []) {
       const group = this.#groups.get(key);
@@ -161,13 +161,13 @@ export class MulticastGroups {
     return this.#members.get(qp)?.groups.size ?? 0;
   }
 
-  /** The queue pairs of a group; none for a GID that has none. */
+  /** The queue pairs of a group; empty for an unknown group. */
   members(gid: Uint8Array): ReadonlySet<QP> {
     return this.#groups.get(textOf(gid))?.members ?? NO_MEMBERS;
   }
 
   /** True if a queue pair of the port is in the group. */
-  #hears(group: Group, port: PacketPort): boolean {
+  #hasMember(group: Group, port: PacketPort): boolean {
     return this.#countIn(group, (member) => member?.port === port) > 0;
   }
 

@@ -1,6 +1,6 @@
 /**
- * Packets that leave the host: written where they leave from, or copied there when somebody looks at
- * them first. Connections wait here while the link has no room.
+ * Packets that leave the host: written where they leave from, or copied there if captures or faults need them
+ * first. Connections wait here while the link has no room.
  */
 import type { Micros } from '#base/time';
 import type { AddressVector } from '#daemon/rnic/qp-attributes';
@@ -9,9 +9,9 @@ import type { PacketConnection } from './packet-connection.ts';
 import type { PacketPort } from './packet-port.ts';
 import { countSent } from './roce-counters.ts';
 import { PACKET_COST_BYTES, SHARE_BYTES } from './turn-queue.ts';
-import { type LinkPath, type LinkUser, UdpLink } from './udp-link.ts';
+import { type LinkPath, UdpLink, type UdpUser } from './udp-link.ts';
 
-/** What a turn moved. */
+/** Result of a turn. */
 interface OutwardTurn {
   sentBytes: number;
   /** The connection may have more packets. */
@@ -19,17 +19,17 @@ interface OutwardTurn {
 }
 
 export class OutwardPackets {
-  readonly #user: LinkUser;
+  readonly #user: UdpUser;
   readonly #enabled: boolean;
   readonly #onReady: (connection: PacketConnection) => void;
-  /** Made when packets leave the host first, or may come. */
+  /** Made when packets first leave the host or may arrive. */
   #link: UdpLink | undefined;
   /** Connections whose packets wait until the link has room. */
   #blocked = new Set<PacketConnection>();
   readonly #turn: OutwardTurn = { sentBytes: 0, more: false };
 
-  /** `enabled`: packets may leave the host. `onReady` hears of connections that may go on. */
-  constructor(user: LinkUser, enabled: boolean, onReady: (connection: PacketConnection) => void) {
+  /** `enabled`: packets may leave the host. `onReady` is called with connections that may continue. */
+  constructor(user: UdpUser, enabled: boolean, onReady: (connection: PacketConnection) => void) {
     this.#user = user;
     this.#enabled = enabled;
     this.#onReady = onReady;
@@ -37,13 +37,13 @@ export class OutwardPackets {
 
   // Addresses
 
-  /** What leads out of the host; undefined if nothing does. */
+  /** The link to other hosts; undefined if there is none. */
   link(): UdpLink | undefined {
     if (this.#enabled) this.#link ??= new UdpLink(this.#user);
     return this.#link;
   }
 
-  /** Takes packets of other hosts for this port from now on, as far as its addresses are free. */
+  /** Receives packets of other hosts for this port from now on, on its free addresses. */
   listen(port: PacketPort): void {
     const link = this.link();
     for (const gid of port.ownGids()) if (gid !== undefined) link?.listen(port, gid);
@@ -53,7 +53,7 @@ export class OutwardPackets {
     return this.link()?.pathMtu(port, sgid, dgid) ?? 0;
   }
 
-  /** Where packets with this vector leave; undefined if they cannot. */
+  /** The path of packets with this vector; undefined if they cannot leave. */
   path(port: PacketPort, sgid: Uint8Array, vector: AddressVector): LinkPath | undefined {
     return this.link()?.path(port, sgid, vector);
   }
@@ -62,17 +62,17 @@ export class OutwardPackets {
     this.link()?.join(port, gid, members);
   }
 
-  /** The port hears the group no more. */
+  /** Stops receiving the group on this port. */
   leaveGroup(port: PacketPort, gid: Uint8Array): void {
     this.#link?.leave(port, gid);
   }
 
-  /** The ports have other GIDs. */
+  /** Updates the sockets after GIDs of ports changed. */
   follow(): void {
     this.#link?.follow();
   }
 
-  /** Nothing leaves or comes any more. */
+  /** Stops sending and receiving. */
   close(): void {
     this.#link?.close();
   }
@@ -91,7 +91,7 @@ export class OutwardPackets {
     for (const connection of waiting) this.#onReady(connection);
   }
 
-  /** True if packets of the connection must wait; it goes on once there is room. */
+  /** True if packets of the connection must wait; it continues once there is room. */
   blocks(connection: PacketConnection): boolean {
     if (connection.path === undefined || this.#link?.blocked !== true) return false;
     this.#blocked.add(connection);
@@ -99,8 +99,8 @@ export class OutwardPackets {
   }
 
   /**
-   * False when packets of the connection leave the host and the link has no room; the connection goes
-   * on once it has. For packets that are whole.
+   * False if packets of the connection leave the host and the link has no room; the connection continues once
+   * it has. For complete packets.
    */
   hasRoom(connection: PacketConnection, now: Micros): boolean {
     const leaves = connection.leaves || connection.path !== undefined;
@@ -111,7 +111,9 @@ export class OutwardPackets {
 
   // Packets
 
-  /** A turn of a connection to another host, whose packets are not watched. Valid until the next one. */
+  /**
+   * Sends packets of a connection to another host for one turn, without captures. Valid until the next call.
+   */
   serve(connection: PacketConnection, path: LinkPath, now: Micros): Readonly<OutwardTurn> {
     const { wire } = connection;
     const { counters } = connection.port;
@@ -137,8 +139,8 @@ export class OutwardPackets {
   }
 
   /**
-   * The first `length` of `bytes` leave the host, at the latest by `transmit`. False if there is no
-   * room for them. `damaged`: with a wrong ICRC.
+   * Sends the first `length` of `bytes` to another host, with `transmit` at the latest. False if there is no
+   * room. `damaged`: with a wrong ICRC.
    */
   leave(path: LinkPath, bytes: Uint8Array, length: number, now: Micros, damaged: boolean): boolean {
     const link = this.#link;
@@ -149,7 +151,7 @@ export class OutwardPackets {
     return true;
   }
 
-  /** Sends what was given to `leave`. */
+  /** Sends the packets given to `leave`. */
   transmit(now: Micros): void {
     this.#link?.transmit(now);
   }

@@ -1,9 +1,9 @@
 /**
- * A queue pair's wire as its host has it: notifies the network when there may be packets to send, and
- * knows where they go.
+ * A queue pair's wire as its host sees it: notifies the network when there may be packets to send, and knows
+ * their destination.
  *
- * The queue pair and its program call the wire through it. The network alone polls packets and
- * failures, when nothing is inside the wire.
+ * The queue pair and its program call the wire through it. Only the network polls packets and failures, when
+ * no call is inside the wire.
  */
 import type { Micros } from '#base/time';
 import { type QPState, QPType } from '#contract/verbs/enums';
@@ -16,11 +16,11 @@ import type { PacketPort } from './packet-port.ts';
 import { countPacket, countRequest, type RoceCounters } from './roce-counters.ts';
 import type { LinkPath } from './udp-link.ts';
 
-/** What the network uses of a queue pair; implemented by `QP`. */
+/** A queue pair as the network sees it; implemented by `QP`. */
 export interface PacketQP {
   readonly qpn: number;
   readonly type: QPType;
-  /** True while its memory is behind: no more packets for now. */
+  /** True while its memory lags: send no more packets for now. */
   readonly congested: boolean;
   readonly wire: Wire | undefined;
   /** Its wire failed. */
@@ -28,21 +28,21 @@ export interface PacketQP {
 }
 
 /**
- * Packets that a connection to another host has under way: at the largest path MTU, three such fit
- * into the receive buffer that Linux grants everybody (208 KiB, doubled for its own overhead).
+ * Limit of packets in flight to another host: at the largest path MTU, three such windows fit into Linux's
+ * default receive buffer (208 KiB, doubled for its own overhead).
  */
 const WINDOW_PACKETS = 32;
 
-/** The places that were numbered. */
+/** The last number used for `place`. */
 let places = 0;
 
-/** What a connection tells its network. */
+/** Callbacks of a connection to its network. */
 export interface ConnectionUser {
   /** There may be packets to send, or a failure. */
   handleReady(connection: PacketConnection): void;
-  /** Where packets with this vector leave the host; undefined if they do not. */
+  /** The path of packets with this vector to another host; undefined if they stay. */
   wayOut(port: PacketPort, vector: AddressVector): LinkPath | undefined;
-  /** The wire was ended by its queue pair. */
+  /** The queue pair ended the wire. */
   handleEnded(connection: PacketConnection, now: Micros): void;
 }
 
@@ -50,30 +50,30 @@ export class PacketConnection implements ProgramWire {
   readonly qp: PacketQP;
   readonly port: PacketPort;
   readonly wire: PacketWire;
-  /** Its destination, and the port that has it; undefined without a route and before RTR. */
+  /** The port of its destination; undefined without a route and before RTR. */
   peer: PacketPort | undefined = undefined;
-  /** Where its packets leave the host; undefined if they do not, and for datagrams. */
+  /** The path to another host; undefined if its packets stay, and for datagrams. */
   path: LinkPath | undefined = undefined;
   destQpn = 0;
-  /** Where its packets go; of no meaning for datagrams. */
+  /** Its destination; not used for datagrams. */
   vector: AddressVector | undefined = undefined;
-  /** The address that its packets come from; undefined before RTR, and when the port lost it. */
+  /** Its source address; undefined before RTR, and once the port has lost it. */
   sgid: Uint8Array | undefined = undefined;
   /** Identifies the connection's addresses; changes with them. */
   place = 0;
-  /** `place` of the queue pair of this host whose packets it was found to take; 0 if none is known. */
+  /** `place` of the queue pair of this host whose packets it accepts; 0 if unknown. */
   knownPlace = 0;
   /** A datagram of it left the host, so others may. */
   leaves = false;
-  /** Code of the delay that it asks of a peer for which no receive is posted. */
+  /** Code of the delay in its RNR NAKs. */
   minRnrTimer = 0;
   /** Set by the network while the connection waits for its turn. */
   queued = false;
-  /** Set by the network while it hands over packets of another host. */
+  /** Set by the network while it delivers packets of another host. */
   reading = false;
   /** False once the wire has ended. */
   alive = true;
-  /** Connections that wait until the memory behind this one has caught up. */
+  /** Connections that wait until the memory of this one has caught up. */
   readonly held: PacketConnection[] = [];
   readonly #user: ConnectionUser;
 
@@ -84,7 +84,7 @@ export class PacketConnection implements ProgramWire {
     this.#user = user;
   }
 
-  // Of `ProgramWire`
+  // Methods of `ProgramWire`
 
   get sqPsn(): number {
     return this.wire.sqPsn;
@@ -112,8 +112,8 @@ export class PacketConnection implements ProgramWire {
   }
 
   /**
-   * A packet came to the queue pair. `from`: counters of the sender's port, if it is of this host.
-   * `grh` is the one of a datagram.
+   * A packet arrived at the queue pair. `from`: counters of the sender's port, if it belongs to this host.
+   * `grh`: the header of a datagram.
    */
   handlePacket(
     from: RoceCounters | undefined,
@@ -131,7 +131,7 @@ export class PacketConnection implements ProgramWire {
     counters.badQkeys += (wire.badQkeys ?? 0) - dropped;
   }
 
-  /** The ports of the host have other GIDs. */
+  /** Updates the connection after GIDs of the host's ports changed. */
   follow(): void {
     if (this.vector === undefined) return;
     this.#settle(this.vector);
@@ -169,7 +169,7 @@ export class PacketConnection implements ProgramWire {
     this.#user.handleReady(this);
   }
 
-  /** Its addresses may have changed. */
+  /** Updates the connection after its addresses may have changed. */
   #settle({ sgidIndex }: AddressVector): void {
     this.sgid = this.port.gid(sgidIndex);
     places += 1;
@@ -178,8 +178,8 @@ export class PacketConnection implements ProgramWire {
   }
 
   /**
-   * Looks where the packets go. A program takes the port's MTU for the path's, so packets that leave
-   * the host are limited to what their route carries; the other end does the same.
+   * Looks up the route. Programs take the port's MTU for the path's, so packets that leave the host are
+   * limited to what their route carries; the other end does the same.
    */
   #routed(attributes: QPPath): QPPath {
     const { addressVector, pathMtu, routeMtu } = attributes;
@@ -191,7 +191,7 @@ export class PacketConnection implements ProgramWire {
     return pathMtu <= routeMtu ? attributes : { ...attributes, pathMtu: routeMtu };
   }
 
-  /** The wire has ended. The second call does nothing. */
+  /** Ends the wire. A second call does nothing. */
   end(now: Micros): void {
     if (!this.alive) return;
     this.alive = false;

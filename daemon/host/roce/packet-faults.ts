@@ -1,6 +1,6 @@
 /**
- * What the faults of a host do to its packets. The network asks for the fate of each packet and
- * carries it out; packets that wait for their time are here, as copies.
+ * Applies the faults of a host to its packets. The network asks for the fate of each packet and executes it.
+ * Held packets are kept here, as copies.
  */
 import { type Micros, NEVER } from '#base/time';
 import type { FaultOpcode, FaultSyndrome } from '#contract/protocol/faults';
@@ -13,11 +13,11 @@ import { NakCode, nakSyndrome, rnrSyndrome } from '#daemon/roce/wire/syndrome';
 import type { PacketConnection } from './packet-connection.ts';
 import type { Arrival } from './udp-link.ts';
 
-/** Bytes of packets that faults hold back; later ones are lost, as by a network that is full. */
+/** Limit of held packets; more are lost, as in a network with full queues. */
 const HELD_MAX_BYTES = 16 * 1024 * 1024;
 /** How long a packet to reorder waits for one that overtakes it. */
 const REORDER_MICROS = 10_000;
-/** No answer instead of the packet. */
+/** Value of `PacketFate.answer`: deliver the packet. */
 export const NO_ANSWER = -1;
 
 const NAK_CODES: Readonly<Record<FaultSyndrome, NakCode>> = {
@@ -29,16 +29,15 @@ const NAK_CODES: Readonly<Record<FaultSyndrome, NakCode>> = {
 
 /** The ends of a packet, as scopes of faults name them. */
 export interface PacketFacts {
-  /** As its sender sees it, and as its receiver does. */
-  /** Undefined if its sender is of another host. */
+  /** The sender's view of the connection; undefined if the sender is on another host. */
   readonly out: ConnectionFacts | undefined;
-  /** Undefined if its receiver is of another host. */
+  /** The receiver's view of the connection; undefined if the receiver is on another host. */
   readonly in: ConnectionFacts | undefined;
   /** The other end of a connection, if there is one. */
   readonly receiver: PacketConnection | undefined;
 }
 
-/** What becomes of a packet. */
+/** What happens to a packet. */
 interface PacketFate {
   dropped: boolean;
   /** Its ICRC is wrong. */
@@ -47,22 +46,22 @@ interface PacketFate {
   copies: number;
   /** Syndrome of the answer that its sender gets instead, or `NO_ANSWER`. */
   answer: number;
-  /** When it arrives; 0 for now. */
+  /** When it is delivered; 0 for now. */
   due: Micros;
-  /** It arrives earlier if a packet of the same sender passes. */
+  /** It is delivered earlier if another packet of the flow overtakes it. */
   reordered: boolean;
 }
 
-/** The connection of this host whose packet it is, and where it goes or how it came. */
+/** The connection of this host that a packet belongs to, and its direction. */
 interface PacketFlow {
-  /** Its sender, or the receiver of one of another host. */
+  /** The sender, or the receiver of a packet from another host. */
   readonly connection: PacketConnection;
   /** Undefined for a packet of another host, which has an arrival instead. */
   readonly vector: AddressVector | undefined;
   readonly arrival: Arrival | undefined;
 }
 
-/** A packet that waits. */
+/** A held packet. */
 export interface HeldPacket extends PacketFlow {
   readonly bytes: Uint8Array;
   readonly faults: readonly Fault[];
@@ -72,7 +71,7 @@ export interface HeldPacket extends PacketFlow {
   due: Micros;
 }
 
-/** Carries out a fault of a device or queue pair that a packet triggered. */
+/** Executes a fault of a device or queue pair that a packet triggered. */
 type FireFault = (fault: Fault, device: string, qpn: number | undefined) => void;
 
 export class PacketFaults {
@@ -88,19 +87,19 @@ export class PacketFaults {
     due: 0,
     reordered: false,
   };
-  /** The faults that hold back the packet whose fate is `#fate`. */
+  /** The faults that hold the packet whose fate is `#fate`. */
   #holders: Fault[] = [];
 
   constructor(fire: FireFault) {
     this.#fire = fire;
   }
 
-  /** False while a packet passes untouched. */
+  /** False if packets pass unchanged. */
   get active(): boolean {
     return this.#faults !== undefined || this.#held.length > 0;
   }
 
-  /** These faults apply from now on; what others hold back is due. True if that is any packet. */
+  /** Replaces the faults; packets that removed ones hold become due. True if there are any. */
   setFaults(faults: readonly Fault[] | undefined): boolean {
     this.#faults = faults;
     let due = false;
@@ -145,7 +144,7 @@ export class PacketFaults {
     return fate;
   }
 
-  /** Keeps a copy of the packet whose fate was asked for last. False if there is no room. */
+  /** Keeps a copy of the packet of the last `fateOf`. False if there is no room. */
   hold(flow: PacketFlow, packet: Uint8Array): boolean {
     if (this.#heldBytes + packet.length > HELD_MAX_BYTES) return false;
     const { copies, damaged, reordered, due } = this.#fate;
@@ -156,7 +155,7 @@ export class PacketFaults {
     return true;
   }
 
-  /** A packet passed: packets of the same flow that it was to overtake are due. */
+  /** A packet passed: reordered packets of its flow are due. */
   passed(flow: PacketFlow, now: Micros): void {
     for (const held of this.#held) {
       if (held.reordered && isSameFlow(held, flow)) held.due = Math.min(held.due, now);
@@ -212,7 +211,7 @@ export class PacketFaults {
         this.#hold(fault, now + ms * 1000);
         return;
       case 'reorder':
-        // The packet that overtakes one is not held back itself.
+        // The overtaking packet is not held itself.
         if (this.#held.some((held) => held.reordered && isSameFlow(held, flow))) return;
         fate.reordered = true;
         this.#hold(fault, now + REORDER_MICROS);
@@ -234,7 +233,7 @@ function isSameFlow(a: PacketFlow, b: PacketFlow): boolean {
   return a.connection === b.connection && (a.arrival === undefined) === (b.arrival === undefined);
 }
 
-/** What the packet is part of. */
+/** The opcode of the packet's message. */
 function faultOpcode({ opcode }: Readonly<Packet>): FaultOpcode {
   const traits = opcodeTraits(opcode);
   if ((traits & Trait.send) !== 0) return (traits & Trait.ieth) === 0 ? 'send' : 'send-invalidate';

@@ -1,13 +1,12 @@
 /**
- * Packets between the RoCE devices of one host, through memory: no UDP, no ICRC, no queue. What leaves
- * the host passes `OutwardPackets`, what comes from another one `Arrivals`.
+ * Packets between the RoCE devices of one host, through memory: no UDP, no ICRC, no queue. `OutwardPackets`
+ * sends packets to other hosts, `Arrivals` receives theirs.
  *
- * A connection that may have packets waits for its turn. In its turn, its packets are written into one
- * buffer and handed to their receivers; the receivers' answers wait for their own turn. A
- * turn is bounded, and so is what all connections move before sockets and clients get theirs.
+ * A connection that may have packets waits for its turn. Then its packets are written into one buffer and
+ * delivered; the receivers' answers wait for their own turn. Each turn is bounded, and so is the total before
+ * sockets and clients get theirs.
  *
- * A connection whose peer's memory is behind waits for it, so slow memory slows its senders down and
- * loses nothing.
+ * A connection waits while its peer's memory lags, so slow memory slows its senders down and loses nothing.
  */
 import { assert } from '#base/assert';
 import { type Micros, NEVER } from '#base/time';
@@ -28,10 +27,10 @@ import { PacketRecorder } from './packet-recorder.ts';
 import { endOf, PacketRoutes } from './packet-routes.ts';
 import { countFailure } from './roce-counters.ts';
 import { PACKET_COST_BYTES, SHARE_BYTES, TurnQueue } from './turn-queue.ts';
-import type { Arrival, LinkPath, LinkUser } from './udp-link.ts';
+import type { Arrival, LinkPath, UdpUser } from './udp-link.ts';
 import { WireTable } from './wire-table.ts';
 
-/** Last packets of a wire that has ended: answers that were due, of which the rest is lost. */
+/** Limit of the last packets of an ended wire: pending answers. */
 const REST_PACKETS_MAX = 256;
 /** What the network needs of its host. */
 export interface PacketNetworkHost {
@@ -40,24 +39,24 @@ export interface PacketNetworkHost {
   /** Carries packets, with all consequences. */
   drain(): void;
   now(): Micros;
-  /** Something about packets of other hosts, for the log. */
+  /** A line for the log about packets of other hosts. */
   notePackets(level: 'info' | 'warn', text: string): void;
-  /** A queue pair is in error, or gone: receives that are posted to it later come back. */
+  /** A queue pair is in error or destroyed: receives posted to it later are flushed. */
   watchErrored(): void;
-  /** A fault of a device, or of one of its queue pairs, fired on a packet. */
+  /** Executes a fault of a device, or of one of its queue pairs, that fired on a packet. */
   fireFault(fault: Fault, device: string, qpn: number | undefined): void;
 }
 
-/** Timers of queue pairs that are met at once: thousands may be due together. The rest is due still. */
+/** Expired timers handled in one call: thousands may be due together. The others stay due. */
 const TIMEOUTS_MAX = 256;
 
-export class PacketNetwork implements ConnectionUser, LinkUser {
+export class PacketNetwork implements ConnectionUser, UdpUser {
   readonly #host: PacketNetworkHost;
   readonly #recorder: PacketRecorder;
   readonly #faults: PacketFaults;
   readonly #wires = new WireTable();
   readonly #turns = new TurnQueue();
-  /** Connections with a deadline, and when the first of them may be due. */
+  /** Connections with a deadline, and a lower bound of these deadlines. */
   readonly #timed = new Set<PacketConnection>();
   #due: Micros = NEVER;
   readonly #routes: PacketRoutes;
@@ -67,9 +66,7 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
   readonly groups: MulticastGroups;
   #givingWay = false;
 
-  /**
-   * `tap` sees every packet that reaches its receiver, or would. `outward`: packets may leave the host.
-   */
+  /** `tap` sees every packet that reaches its receiver, or would. `outward`: packets may leave the host. */
   constructor(host: PacketNetworkHost, tap?: PacketTap, outward = false) {
     this.#host = host;
     const ready = (connection: PacketConnection) => this.handleReady(connection);
@@ -83,7 +80,7 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
     this.groups = new MulticastGroups(outward ? groupNetwork : undefined);
     this.#routes = new PacketRoutes(this.#outward);
     this.#recorder = new PacketRecorder(tap);
-    // After this turn: a packet is on its way.
+    // After this turn, since a packet is being delivered.
     this.#faults = new PacketFaults((fault, device, qpn) => {
       host.soon(() => host.fireFault(fault, device, qpn));
     });
@@ -105,7 +102,7 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
     );
   }
 
-  /** The wire of a queue pair of `port` that enters RTR. */
+  /** Connects the wire of a queue pair of `port` that enters RTR. */
   connect(qp: PacketQP, port: PacketPort, wire: PacketWire): PacketConnection {
     const connection = new PacketConnection(qp, port, wire, this);
     this.#wires.add(connection);
@@ -113,14 +110,14 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
     return connection;
   }
 
-  /** Takes packets of other hosts for this port from now on, as far as its addresses are free. */
+  /** Receives packets of other hosts for this port from now on, on its free addresses. */
   listen(port: PacketPort): void {
     this.#outward.listen(port);
   }
 
   /**
-   * The code of the largest path MTU from a GID of `port` to one of another host; 0 if that cannot be
-   * reached. Throws `VerbsError` EADDRINUSE when UDP's port is taken.
+   * The code of the largest path MTU from a GID of `port` to one of another host; 0 without a route. Throws
+   * `VerbsError` EADDRINUSE if the UDP port is taken.
    */
   outwardMtu(port: PacketPort, sgid: Uint8Array, dgid: Uint8Array): number {
     return this.#outward.pathMtu(port, sgid, dgid);
@@ -130,7 +127,7 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
     return this.#routes.find(port, vector)?.path;
   }
 
-  /** Nothing leaves or comes any more. */
+  /** Stops sending and receiving. */
   close(): void {
     this.#outward.close();
   }
@@ -140,7 +137,7 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
   }
 
   handleEnded(connection: PacketConnection, now: Micros): void {
-    // What it has acknowledged is still said: the peer must not find out by a timeout.
+    // Send pending acknowledgments, so that the peer does not time out.
     this.#sendRest(connection, now);
     this.#wires.delete(connection);
     this.#timed.delete(connection);
@@ -148,7 +145,7 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
     this.#host.watchErrored();
   }
 
-  /** The queue pair's memory has caught up: whoever waits for it goes on. */
+  /** The queue pair's memory has caught up: connections that wait for it continue. */
   memoryReady(qp: QP): void {
     if (qp.wire instanceof PacketConnection) this.#release(qp.wire);
   }
@@ -172,14 +169,14 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
     return { device: wire.port.name, qpNum: qp.qpn, remote: endOf(vector.dgid) };
   }
 
-  /** True when nothing waits for a turn. */
+  /** True if no connection waits for a turn. */
   get idle(): boolean {
     return this.#turns.idle;
   }
 
   /**
-   * Gives each waiting wire a turn. False when none waited, or when the host's other work
-   * comes first; the network then has itself called again.
+   * Gives each waiting wire a turn. False if none waited, or if the host's other work comes first; the
+   * network is then called again.
    */
   carry(now: Micros): boolean {
     if (this.#givingWay || this.idle) return false;
@@ -216,7 +213,7 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
     }
   }
 
-  /** These faults apply from now on; packets that others held back arrive. */
+  /** Replaces the faults; packets that removed ones hold are delivered. */
   setFaults(faults: readonly Fault[] | undefined): void {
     if (!this.#faults.setFaults(faults)) return;
     this.#host.soon(() => {
@@ -225,7 +222,7 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
     });
   }
 
-  /** The ports have other GIDs: what goes to one that is gone is lost from now on. */
+  /** Updates routes after GIDs of ports changed: packets to a removed one are lost from now on. */
   followAddresses(): void {
     this.#routes.forget();
     this.#outward.follow();
@@ -235,10 +232,10 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
     }
   }
 
-  /** For the ends of turns. Throws `InvariantError`. */
+  /** Call at the end of a turn. Throws `InvariantError`. */
   assertDeepInvariants(): void {
     this.#wires.assertDeepInvariants();
-    for (const connection of this.#timed) assert(connection.alive, 'what has a deadline is alive');
+    for (const connection of this.#timed) assert(connection.alive, 'deadline of an ended wire');
     this.#turns.assertDeepInvariants();
   }
 
@@ -306,7 +303,7 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
     this.#host.notePackets(level, text);
   }
 
-  /** Sends what a wire that has ended still owes its peer: a NAK, acknowledgments. */
+  /** Sends the last packets of an ended wire: a NAK, acknowledgments. */
   #sendRest(connection: PacketConnection, now: Micros): void {
     const { wire } = connection;
     const departures = this.#departures;
@@ -324,7 +321,7 @@ export class PacketNetwork implements ConnectionUser, LinkUser {
     held.length = 0;
   }
 
-  /** Reports a failure to the queue pair, and notes when the wire wants to be called. */
+  /** Reports a failure to the queue pair, and records the wire's next deadline. */
   #settle(connection: PacketConnection, now: Micros): void {
     const { qp, wire } = connection;
     const failed = wire.pollFailure();

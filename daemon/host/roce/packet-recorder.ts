@@ -1,6 +1,6 @@
 /**
- * Shows packets to a tap as a network would carry them: with IP and UDP headers and an ICRC, which
- * packets between devices of one host do without.
+ * Shows packets to a tap as a network would carry them: with IP and UDP headers and an ICRC, which packets
+ * between devices of one host lack.
  */
 import type { QueuePairName } from '#contract/protocol/tap-records';
 import type { PacketTap } from '#daemon/capture/capture-tap';
@@ -24,11 +24,11 @@ import {
 import { chooseCrc32 } from './crc32-engine.ts';
 import type { Arrival, LinkPath } from './udp-link.ts';
 
-/** Where a packet comes from, and where it goes. */
+/** Source and destination of a packet. */
 interface RecordedRoute {
   readonly vector: AddressVector;
   readonly sgid: Uint8Array;
-  /** Defined if it leaves the host: by UDP, from a port that is not made up. */
+  /** Defined if it leaves the host over UDP, from a real source port. */
   readonly path: LinkPath | undefined;
 }
 
@@ -41,9 +41,9 @@ interface RecordedEnds {
 /** UDP source ports of RoCEv2 are taken from the dynamic range (IBTA annex A17). */
 const SOURCE_PORT_BASE = 0xc000;
 const SOURCE_PORT_MASK = 0x3fff;
-/** Programs may leave the hop limit at 0, with which nothing passes a network. */
+/** Programs may set the hop limit to 0, with which no packet passes a network. */
 const HOP_LIMIT = 64;
-/** What makes an ICRC a wrong one. */
+/** XOR mask that corrupts an ICRC. */
 const WRONG = 0xffff_ffff;
 
 export class PacketRecorder {
@@ -56,12 +56,12 @@ export class PacketRecorder {
     this.#tap = tap;
   }
 
-  /** True if `show` has a reader. */
+  /** True if a tap is active. */
   get watched(): boolean {
     return this.#tap?.watched === true;
   }
 
-  /** The first `length` bytes of `packet`, from the base header to the padding. */
+  /** Shows the first `length` bytes of `packet`, from the base header to the padding. */
   show(
     packet: Uint8Array,
     length: number,
@@ -82,7 +82,7 @@ export class PacketRecorder {
     this.#show(packet.subarray(0, length), ends, damaged);
   }
 
-  /** A packet of another host, in `packet`. */
+  /** Shows a packet of another host. */
   showArrival(packet: Uint8Array, arrival: Readonly<Arrival>, ends: RecordedEnds): void {
     const datagram = this.#datagram;
     const { sourceGid, destGid, start, length } = arrival;

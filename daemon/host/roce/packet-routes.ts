@@ -1,4 +1,4 @@
-/** Where packets with an address vector go, and the GRH that their receivers see. */
+/** The destination of packets with an address vector, and the GRH that their receivers see. */
 import type { FaultPeer } from '#daemon/faults/fault';
 import type { AddressVector } from '#daemon/rnic/qp-attributes';
 import { GRH_AREA_BYTES, makeDatagram, writeGrhArea } from '#daemon/roce/wire/datagram';
@@ -9,18 +9,18 @@ import type { OutwardPackets } from './outward-packets.ts';
 import type { PacketPort } from './packet-port.ts';
 import type { Arrival, LinkPath } from './udp-link.ts';
 
-/** Where the packets with an address vector go. */
+/** The destination of packets with an address vector. */
 export interface Route {
   readonly vector: AddressVector;
-  /** The port of this host that has the address, or the sender's own; undefined if none is reached. */
+  /** The port of this host that has the address, or for a group the sender's own; undefined if none does. */
   readonly peer: PacketPort | undefined;
-  /** Where they leave the host; those to a group do and stay, too. */
+  /** The path to another host; multicast also stays on this host. */
   readonly path: LinkPath | undefined;
   readonly sgid: Uint8Array;
   /** Both ends, for scopes of faults. */
   readonly source: FaultPeer;
   readonly destination: FaultPeer;
-  /** To the queue pairs of a group instead of one of `peer`. */
+  /** True for a multicast group. */
   readonly multicast: boolean;
 }
 
@@ -37,12 +37,12 @@ export class PacketRoutes {
   readonly #datagram = makeDatagram();
   readonly #outward: Pick<OutwardPackets, 'path'>;
 
-  /** `outward` knows where packets leave the host. */
+  /** `outward` finds paths to other hosts. */
   constructor(outward: Pick<OutwardPackets, 'path'>) {
     this.#outward = outward;
   }
 
-  /** Looked up once, as an address handle of a kernel is when it is made. */
+  /** Cached per vector, as a kernel resolves an address handle when it is made. */
   find(port: PacketPort, vector: AddressVector): Route | undefined {
     const known = this.#routes.get(vector);
     if (known !== undefined) return known;
@@ -59,7 +59,7 @@ export class PacketRoutes {
     return route;
   }
 
-  /** The ports have other GIDs: every route is looked up anew. */
+  /** Drops all routes after GIDs of ports changed. */
   forget(): void {
     this.#routes = new WeakMap();
   }

@@ -1,6 +1,6 @@
 /**
- * Moves queue pairs for programs that leave it to the connection manager, as iWARP's does: up when
- * they connect, down when the connection ends, after what was posted has been sent.
+ * Moves queue pairs for programs that leave it to the connection manager, as on iWARP: to RTS when they
+ * connect, and to ERR when the connection ends, after posted work has been sent.
  */
 import { assert } from '#base/assert';
 import { type Micros, NEVER } from '#base/time';
@@ -15,17 +15,17 @@ import type { CommunicationManager } from '#daemon/roce/cm/communication-manager
 import type { HostId } from '../host-id.ts';
 import type { RoceId } from './roce-id.ts';
 
-/** How long posted work may take to be sent, and a peer to say that it has stopped, too. */
+/** How long sending posted work may take, and the peer's confirmation. */
 const LEAVE_MICROS = 5_000_000;
-/** Connections of which that is over in one turn: thousands may be due together. The rest is due still. */
+/** Connections given up in one turn: thousands may be due together. The others stay due. */
 const DUE_MAX = 64;
 
 const DEPTH_MAX = 128;
 const NO_LIMITS = { initiatorDepth: DEPTH_MAX, responderResources: DEPTH_MAX };
-/** Code of the delay that is asked of a sender while no receive is posted: 0.64 milliseconds. */
+/** Code of the RNR timer: 0.64 milliseconds. */
 const MIN_RNR_TIMER = 12;
 
-/** Tells the owner of an id that its connection is over. */
+/** Notifies the owner of an id that its connection has ended. */
 type OnEnd = (id: HostId, roce: RoceId, error: ErrnoCode | undefined, text: string) => void;
 
 interface Leaving {
@@ -39,7 +39,7 @@ export class QueuePairDriver {
   readonly #manager: CommunicationManager;
   readonly #onEnd: OnEnd;
   readonly #byQP = new Map<QP, HostId>();
-  /** Connections that their programs have ended; in order, since all may take the same time. */
+  /** Connections that their programs have ended, in order of expiry. */
   readonly #leaving = new Map<RoceId, Leaving>();
 
   constructor(manager: CommunicationManager, onEnd: OnEnd) {
@@ -51,7 +51,7 @@ export class QueuePairDriver {
     return this.#byQP.size;
   }
 
-  /** EISCONN for a queue pair that has a connection; EINVAL for one beyond INIT. */
+  /** Throws EISCONN for a queue pair with a connection, EINVAL for one past INIT. */
   expectFree(qp: QP): void {
     if (this.#byQP.has(qp))
       throw new VerbsError('EISCONN', 'the queue pair has a connection already: create another');
@@ -63,7 +63,7 @@ export class QueuePairDriver {
     }
   }
 
-  /** From now on the queue pair is of this id. */
+  /** Assigns the queue pair to this id. */
   take(id: HostId, roce: RoceId, qp: QP): void {
     roce.qp = qp;
     this.#byQP.set(qp, id);
@@ -74,13 +74,13 @@ export class QueuePairDriver {
     return qp.state === QPState.RTS || qp.state === QPState.SQD;
   }
 
-  /** The accepter's queue pair goes to RTS. Throws `VerbsError`, and nothing has changed then. */
+  /** Moves the passive side's queue pair to RTS. Throws `VerbsError` and then changes nothing. */
   ready(connection: CmConnection, qp: QP, own: CmEndFacts, now: Micros): void {
-    // The peer chose the path: its route is looked up here.
+    // The peer chose the path: look up its route now.
     this.#move(connection, qp, own, {}, now);
   }
 
-  /** The dialler's queue pair goes to RTS, and the peer is told; or the reason why not. */
+  /** Moves the active side's queue pair to RTS and notifies the peer, or returns why it cannot. */
   complete(connection: CmConnection, qp: QP, now: Micros): VerbsError | undefined {
     try {
       const { local, path } = connection;
@@ -111,7 +111,7 @@ export class QueuePairDriver {
     qp.modifyPath({ ...rts, maxRdAtomic: depths.initiatorDepth }, now);
   }
 
-  /** Reads and atomics of each direction, as both ends agree. */
+  /** Reads and atomics of each direction, as negotiated. */
   depths(
     { local, remote }: CmConnection,
     given?: CmEndFacts,
@@ -123,7 +123,7 @@ export class QueuePairDriver {
     };
   }
 
-  /** The program ends the connection: work that was posted is sent first. */
+  /** Disconnects for the program: posted work is sent first. */
   disconnect(id: HostId, roce: RoceId, now: Micros): void {
     const { qp, connection } = roce;
     if (qp === undefined || connection === undefined || this.#leaving.has(roce)) return;
@@ -140,7 +140,7 @@ export class QueuePairDriver {
     if (!qp.queryPath().draining) this.#ask(roce, leaving, now);
   }
 
-  /** The queue pair has sent what was posted. */
+  /** The queue pair has sent its posted work. */
   handleDrained(qp: QP, now: Micros): void {
     const roce = this.#byQP.get(qp)?.roce;
     const leaving = roce && this.#leaving.get(roce);
@@ -155,14 +155,14 @@ export class QueuePairDriver {
     this.#manager.disconnect(connection, now);
   }
 
-  /** The peer has ended the connection. */
+  /** The peer has disconnected. */
   handlePeerLeft(roce: RoceId, now: Micros): void {
     const { connection } = roce;
     this.release(roce, now);
     if (connection !== undefined) this.#manager.disconnect(connection, now);
   }
 
-  /** A queue pair is in error: its connection is over, which the peer is told. */
+  /** A queue pair is in error: ends its connection and notifies the peer. */
   handleFailed(qp: QP, text: string, now: Micros): void {
     const id = this.#byQP.get(qp);
     const roce = id?.roce;
@@ -174,7 +174,7 @@ export class QueuePairDriver {
     this.#onEnd(id, roce, 'ECONNRESET', text);
   }
 
-  /** The id has no connection any more: its queue pair stops. */
+  /** Stops the queue pair of an id without a connection. */
   release(roce: RoceId, now: Micros): void {
     const { qp } = roce;
     this.#leaving.delete(roce);
@@ -182,13 +182,13 @@ export class QueuePairDriver {
     stop(qp, now);
   }
 
-  /** Asked for after everything that happens, so it does not look at each connection. */
+  /** Called after every input, so it does not look at each connection. */
   nextDeadline(): Micros {
     for (const { deadline } of this.#leaving.values()) return deadline;
     return NEVER;
   }
 
-  /** Ends some of the connections whose peer takes too long. */
+  /** Gives up some of the connections whose peer does not confirm. */
   handleDeadline(now: Micros): void {
     let left = DUE_MAX;
     for (const [roce, leaving] of this.#leaving) {
@@ -196,7 +196,7 @@ export class QueuePairDriver {
       left -= 1;
       this.#ask(roce, leaving, now);
       this.release(roce, now);
-      // Its DREQ is repeated without us.
+      // The manager repeats the DREQ on its own.
       if (roce.connection !== undefined) this.#manager.destroy(roce.connection, now);
       this.#onEnd(leaving.id, roce, undefined, 'disconnected; the peer has not confirmed it');
     }
@@ -204,9 +204,9 @@ export class QueuePairDriver {
 
   /** For tests. Throws `InvariantError`. */
   assertInvariants(): void {
-    for (const [qp, { roce }] of this.#byQP) assert(roce?.qp === qp, 'an id knows its queue pair');
+    for (const [qp, { roce }] of this.#byQP) assert(roce?.qp === qp, 'queue pair under a wrong id');
     for (const { qp } of this.#leaving.keys()) {
-      assert(qp !== undefined && this.#byQP.has(qp), 'what is being ended has a queue pair');
+      assert(qp !== undefined && this.#byQP.has(qp), 'leaving connection without a queue pair');
     }
   }
 }

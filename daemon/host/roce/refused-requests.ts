@@ -1,7 +1,6 @@
 /**
- * Requests that found no listener yet: they are sent again for a while. Programs connect to each
- * other in step with what they exchange; perftest's server starts to listen for its queue pairs
- * while its client already connects them.
+ * Retries requests that found no listener, for a while. Programs connect to each other in step with what they
+ * exchange: perftest's server starts to listen for its queue pairs while its client already connects them.
  */
 import { assert } from '#base/assert';
 import { type Micros, NEVER } from '#base/time';
@@ -12,25 +11,25 @@ import type { HostId, ProgramParameters } from '../host-id.ts';
  */
 const PAUSE_FIRST_MICROS = 5_000;
 const PAUSE_LAST_MICROS = 80_000;
-/** Requests that are sent again in one turn: thousands may be due together. The rest is due still. */
+/** Requests repeated in one turn: thousands may be due together. The others stay due. */
 const DUE_MAX = 64;
 
 /** The request of one id. */
 interface Request {
   readonly parameters: ProgramParameters;
-  /** Refusals count from then on. */
+  /** No retry starts later. */
   readonly endsAt: Micros;
   pause: Micros;
-  /** When to send it again; NEVER while it is on its way. */
+  /** When to retry; NEVER while a request is pending. */
   due: Micros;
 }
 
 export class RefusedRequests {
   readonly #requests = new Map<HostId, Request>();
-  /** When one of them is due, or earlier. */
+  /** Lower bound of their deadlines. */
   #due: Micros = NEVER;
 
-  /** An id asks for the first time, or again. Those without patience are not noted. */
+  /** Notes the first or a repeated request of an id, if the id is to retry. */
   begin(id: HostId, parameters: ProgramParameters, now: Micros): void {
     const known = this.#requests.get(id);
     if (known !== undefined) known.due = NEVER;
@@ -40,7 +39,7 @@ export class RefusedRequests {
     }
   }
 
-  /** There is no listener: true if the id asks again later. */
+  /** A request found no listener: true if the id retries later. */
   refused(id: HostId, now: Micros): boolean {
     const request = this.#requests.get(id);
     if (request === undefined || now + request.pause > request.endsAt) return false;
@@ -50,12 +49,12 @@ export class RefusedRequests {
     return true;
   }
 
-  /** The id has its answer, or wants none. */
+  /** The id has its answer, or gave up. */
   end(id: HostId): void {
     this.#requests.delete(id);
   }
 
-  /** Some of the ids that ask again at `now`, with what they asked. */
+  /** Takes some of the requests that are due at `now`. */
   takeDue(now: Micros): readonly (readonly [HostId, ProgramParameters])[] {
     const taken: (readonly [HostId, ProgramParameters])[] = [];
     if (now < this.#due) return taken;
@@ -70,13 +69,13 @@ export class RefusedRequests {
     return taken;
   }
 
-  /** Asked for after everything that happens, so it does not look at each request. */
+  /** Called after every input, so it does not look at each request. */
   nextDeadline(): Micros {
     return this.#requests.size === 0 ? NEVER : this.#due;
   }
 
-  /** For simulations and tests: `exists` tells whether an id does. Throws `InvariantError`. */
+  /** `exists`: whether an id exists. For simulations and tests. Throws `InvariantError`. */
   assertInvariants(exists: (id: HostId) => boolean): void {
-    for (const id of this.#requests.keys()) assert(exists(id), 'who asks exists');
+    for (const id of this.#requests.keys()) assert(exists(id), 'request of an unknown id');
   }
 }

@@ -1,9 +1,9 @@
 /**
- * Connection ids on RoCE devices: rdma_cm's addresses and ports over the communication manager's
- * service ids and GIDs, and the events of both.
+ * Connection ids on RoCE devices: maps rdma_cm's addresses and ports to the communication manager's service
+ * ids and GIDs, and translates events.
  *
- * `HostCm` calls it for ids that are RoCE's, or may become so. Where the host moves the queue pair
- * (`RoceId.qp`), queue-pair-driver.ts does.
+ * `HostCm` calls it for ids that are, or may become, RoCE's. If the host moves the queue pair (`RoceId.qp`),
+ * queue-pair-driver.ts does it.
  */
 import {
   addressBytes,
@@ -38,20 +38,20 @@ import { RoceId } from './roce-id.ts';
 import { RoceRoutes, type RouteHost } from './roce-routes.ts';
 import { type PortHolder, ServicePorts } from './service-ports.ts';
 
-/** What is needed of the host. */
+/** What it needs of the host. */
 export interface RoceCmHost extends RouteHost {
   readonly isolated?: boolean;
   now(): Micros;
-  /** An id for a request that came to `listener`. */
+  /** Makes the id of a request to `listener`. */
   childOf(listener: HostId): HostId;
   deliver(event: HostCmEvent): void;
 }
 
-/** The key of datagram queue pairs, as rdma_cm has it. */
+/** The key of rdma_cm's datagram queue pairs. */
 const DATAGRAM_QKEY = 0x0123_4567;
 const PORT = 1;
 const INIT_MASK = QPAttribute.state | QPAttribute.pkeyIndex | QPAttribute.port;
-/** Private data of the program, bytes: what rdma_cm's own header leaves. */
+/** Limits of the program's private data, after rdma_cm's own header. */
 const REQUEST_DATA_MAX = 92 - IP_REQUEST_BYTES;
 const SERVICE_DATA_MAX = 216 - IP_REQUEST_BYTES;
 const ANSWER_DATA_MAX = 196;
@@ -60,7 +60,7 @@ const RETRY_MAX = 7;
 const DEPTH_MAX = 255;
 const NO_BYTES = new Uint8Array(0);
 const SERVICE_REFUSALS: Readonly<Partial<Record<number, string>>> = {
-  [SidrStatus.noService]: 'no service of datagrams there',
+  [SidrStatus.noService]: 'no datagram service at that port',
   [SidrStatus.rejected]: 'the service rejected the request',
 };
 const NO_FACTS: IbEventFacts = {
@@ -73,13 +73,13 @@ const NO_FACTS: IbEventFacts = {
   qkey: 0,
 };
 
-/** The service has no listener. */
-function wasNotHeard(event: CmEvent): boolean {
+/** True if the service has no listener. */
+function foundNoListener(event: CmEvent): boolean {
   if (event.type === 'rejected') return event.reason === RejectReason.invalidServiceId;
   return event.type === 'service-reply' && event.service.status === SidrStatus.noService;
 }
 
-/** An id with what RoCE has of it. */
+/** An id and its RoCE part. */
 interface Served {
   readonly id: HostId;
   readonly roce: RoceId;
@@ -113,7 +113,7 @@ export class RoceCm {
 
   // Commands
 
-  /** Binds to a local address; `port` 0 is a free one. EINVAL, EADDRINUSE, EADDRNOTAVAIL. */
+  /** Binds to a local address; port 0 for a free one. Throws EINVAL, EADDRINUSE, EADDRNOTAVAIL. */
   bind(id: HostId, { address, port }: SocketAddress): void {
     const roce = id.roce ?? new RoceId();
     expect(roce, 'idle');
@@ -122,7 +122,7 @@ export class RoceCm {
     if (!open && device === undefined) {
       throw new VerbsError('EADDRNOTAVAIL', `no RoCE device has the address ${address}`);
     }
-    // A loopback address stands for those of the devices, so its port is theirs, too.
+    // A loopback address stands for all addresses of the devices, so reserve the port there, too.
     const reach = open ? wildcardOf(address) : address;
     const held = this.#ports.hold(holderOf(id), { address, port, reach });
     id.roce = roce;
@@ -145,8 +145,8 @@ export class RoceCm {
   }
 
   /**
-   * Determines port, source and path. True if the outcome, which is an event, is a success; otherwise
-   * the id is as before.
+   * Determines port, source and path. The outcome is an event; returns true for success. After a failure the
+   * id is unchanged.
    */
   resolveAddr(id: HostId, destination: SocketAddress): boolean {
     const roce = id.roce ?? new RoceId();
@@ -198,15 +198,14 @@ export class RoceCm {
   }
 
   /**
-   * Ports with addresses of their own answer other hosts from now on, also before the first
-   * listener. Those with all addresses of the host do from the first listener or dial on: daemons
-   * that have the same ones leave them to each other until then.
+   * Opens ports with configured addresses to other hosts, before the first listener. Ports for all addresses
+   * open with the first listener or dial, so that several such daemons can coexist until then.
    */
   openNamedPorts(): void {
     for (const own of this.#host.rocePorts()) if (own.named) this.#services.open(own);
   }
 
-  /** Listens under the port that the id has bound. EINVAL, EADDRINUSE, EADDRNOTAVAIL. */
+  /** Listens at the bound port. Throws EINVAL, EADDRINUSE, EADDRNOTAVAIL. */
   listen(id: HostId, backlog: number): void {
     const { roce } = servedBy(id);
     expect(roce, 'bound');
@@ -226,7 +225,7 @@ export class RoceCm {
     }
   }
 
-  /** Stops to listen, as if `listen` had not been called. */
+  /** Stops listening and restores the state before `listen`. */
   unlisten(id: HostId): void {
     const { roce } = id;
     if (roce?.listener === undefined) return;
@@ -235,7 +234,7 @@ export class RoceCm {
     roce.state = 'bound';
   }
 
-  /** Sends a request. With `qp`, the host moves that queue pair. EINVAL, EISCONN, ENOMEM. */
+  /** Sends a request. With `qp`, the host moves that queue pair. Throws EINVAL, EISCONN, ENOMEM. */
   connect(id: HostId, parameters: ProgramParameters, qp?: QP): void {
     const served = servedBy(id);
     const { roce } = served;
@@ -275,7 +274,7 @@ export class RoceCm {
     roce.state = 'connection';
   }
 
-  /** Sends a request again that found no listener. */
+  /** Repeats a request that found no listener. */
   #askAgain(id: HostId, parameters: ProgramParameters, now: Micros): void {
     const { roce } = servedBy(id);
     if (roce.connection !== undefined) this.#manager.destroy(roce.connection, now);
@@ -291,7 +290,7 @@ export class RoceCm {
     }
   }
 
-  /** Accepts a request. With `qp`, the host moves that queue pair. EINVAL, EISCONN. */
+  /** Accepts a request. With `qp`, the host moves that queue pair. Throws EINVAL, EISCONN. */
   accept(id: HostId, parameters: ProgramParameters, qp?: QP): void {
     const { roce } = servedBy(id);
     const connection = connectionOf(roce);
@@ -334,7 +333,7 @@ export class RoceCm {
     this.#manager.noteCommunication(connectionOf(servedBy(id).roce));
   }
 
-  /** Rejects a request, or the answer to one. EINVAL, also for too much private data. */
+  /** Rejects a request, or the answer to one. Throws EINVAL also for too much private data. */
   reject(id: HostId, reason: number, privateData: Uint8Array): void {
     const { roce } = servedBy(id);
     const connection = connectionOf(roce);
@@ -368,7 +367,7 @@ export class RoceCm {
     roce.state = 'destroyed';
   }
 
-  /** The id is another wire's. */
+  /** The id uses the other wire. */
   drop(id: HostId): void {
     this.destroy(id);
     id.roce = undefined;
@@ -390,7 +389,7 @@ export class RoceCm {
 
   // For the host
 
-  /** Carries out what is to be done; true if there was anything. */
+  /** Executes the manager's effects; true if there were any. */
   drainEffects(now: Micros): boolean {
     let any = false;
     for (;;) {
@@ -402,7 +401,7 @@ export class RoceCm {
     }
   }
 
-  /** A queue pair has sent all that was posted before it stopped. */
+  /** A queue pair has sent all work that was posted before it stopped. */
   handleDrained(qp: QP): void {
     this.#driver.handleDrained(qp, this.#host.now());
   }
@@ -431,7 +430,7 @@ export class RoceCm {
     return [...this.#ids];
   }
 
-  /** What it keeps, for simulations and tests. */
+  /** How much it keeps, for simulations and tests. */
   heldCounts() {
     return {
       ...this.#manager.heldCounts(),
@@ -442,15 +441,16 @@ export class RoceCm {
     };
   }
 
-  /** For simulations and tests, between two turns. Throws `InvariantError`. */
+  /** Call between two turns, in simulations and tests. Throws `InvariantError`. */
   assertDeepInvariants(): void {
     this.#manager.assertInvariants();
     this.#driver.assertInvariants();
     this.#refused.assertInvariants((id) => this.#ids.has(id));
     for (const { roce } of this.#ids) {
-      assert(roce !== undefined && roce.state !== 'destroyed', 'an id that is known exists');
-      if (roce.state === 'listening') assert(roce.listener !== undefined, 'a listener listens');
-      if (roce.state === 'resolved') assert(roce.path !== undefined, 'a resolved id has a path');
+      assert(roce !== undefined && roce.state !== 'destroyed', 'destroyed id is still known');
+      if (roce.state === 'listening')
+        assert(roce.listener !== undefined, 'listening id without a listener');
+      if (roce.state === 'resolved') assert(roce.path !== undefined, 'resolved id without a path');
     }
   }
 
@@ -466,7 +466,7 @@ export class RoceCm {
     const { roce } = id;
     if (roce === undefined || roce.state === 'destroyed') return;
     const served = { id, roce };
-    if (wasNotHeard(event) && this.#refused.refused(id, now)) return;
+    if (foundNoListener(event) && this.#refused.refused(id, now)) return;
     this.#refused.end(id);
     switch (event.type) {
       case 'reply':
@@ -498,7 +498,7 @@ export class RoceCm {
         roce.state = 'closed';
         this.#report(served, CMEventType.unreachable, {
           error: 'ETIMEDOUT',
-          text: 'the peer does not answer',
+          text: 'no response from the peer',
         });
         return;
       case 'disconnect-requested':
@@ -512,7 +512,7 @@ export class RoceCm {
         return;
       case 'timewait-exit':
         roce.state = 'closed';
-        // Programs that leave their queue pair to the host do not wait for it.
+        // Programs that leave their queue pair to the host do not wait for this.
         if (roce.qp !== undefined) return;
         this.#report(served, CMEventType.timewaitExit, { text: 'the queue pair is free' });
         return;
@@ -530,7 +530,7 @@ export class RoceCm {
     const whole = event.type === 'request' ? event.request.privateData : event.privateData;
     const addresses = parseIpRequest(whole);
     if (addresses === undefined) {
-      // A request of rdma_cm has them, and this service is rdma_cm's.
+      // Requests of rdma_cm have this header, and the service is rdma_cm's.
       this.#manager.destroy(connection, now);
       return;
     }
@@ -594,7 +594,7 @@ export class RoceCm {
     const wasUp = qp !== undefined && this.#driver.isUp(qp);
     this.#driver.release(roce, now);
     if (wasUp && !roce.passive) {
-      this.#end(served, 'ECONNRESET', `the peer gave the connection up (reason ${reason})`);
+      this.#end(served, 'ECONNRESET', `the peer abandoned the connection (reason ${reason})`);
       roce.state = 'closed';
       return;
     }
@@ -608,12 +608,12 @@ export class RoceCm {
     });
   }
 
-  /** The connection is over, which its owner hears once. */
+  /** Closes the connection and notifies its owner, once. */
   #end(served: Served, error: ErrnoCode | undefined, text: string): void {
     const { roce } = served;
     if (roce.qp !== undefined) roce.state = 'closed';
-    if (roce.endTold) return;
-    roce.endTold = true;
+    if (roce.endReported) return;
+    roce.endReported = true;
     this.#report(served, CMEventType.disconnected, { error, text });
   }
 
@@ -650,7 +650,7 @@ function wildcardOf(address: string): string {
   return addressFamily(address) === 4 ? IPV4_ANY : IPV6_ANY;
 }
 
-/** An id holds at most one port. */
+/** The port holder of an id, which has at most one port. */
 function holderOf(id: HostId): PortHolder {
   return id;
 }
@@ -671,7 +671,7 @@ function expect(roce: RoceId, ...states: RoceId['state'][]): void {
   const { state } = roce;
   if (states.includes(state)) return;
   const [wanted, is] = [states.map(idStateText).join(' or '), idStateText(state)];
-  throw new VerbsError('EINVAL', `the id must be ${wanted} for this; it is ${is}`);
+  throw new VerbsError('EINVAL', `the id is ${is}; this call needs ${wanted}`);
 }
 
 function connectionOf({ connection, state }: RoceId): CmConnection {
@@ -688,7 +688,7 @@ function checkLength({ length }: Uint8Array, max: number): void {
   }
 }
 
-/** The life time of packets behind a timeout that a program wants. */
+/** The packet life time for a timeout that a program wants. */
 function lifeOf(ackTimeout: number): number {
   return Math.max(ackTimeout - 1, 0);
 }
@@ -706,7 +706,7 @@ function factsOf(parameters: ProgramParameters): CmEndFacts {
   };
 }
 
-/** What a program hears of its peer: depths as its own side has them. */
+/** What a program learns about its peer, with depths from its own side. */
 function peerFacts(peer: CmPeerFacts) {
   const { qpn, flowControl, rnrRetry, srq } = peer;
   return {

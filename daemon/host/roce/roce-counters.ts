@@ -1,7 +1,4 @@
-/**
- * Counters of a RoCE port, those that the kernel's rxe has in `hw_counters`. The network counts what
- * it sees pass.
- */
+/** Counters of a RoCE port, as in rxe's `hw_counters`. The network counts the packets that pass it. */
 import type { NicCounters } from '#daemon/rnic/nic-counters';
 import type { WireFailure } from '#daemon/rnic/wire-port';
 import { BTH_BYTES, opcodeTraits, Trait } from '#daemon/roce/wire/opcode';
@@ -13,33 +10,33 @@ import { NakCode, SyndromeKind, syndromeKind, syndromeValue } from '#daemon/roce
 export interface RoceCounters {
   sentPackets: number;
   receivedPackets: number;
-  /** Packets for which there is no receiver. A network may lose packets: so does this one. */
+  /** Packets without a receiver, dropped. */
   undeliverable: number;
-  /** Packets with a wrong ICRC, and those that are no packets: their receiver dropped them. */
+  /** Packets with a wrong ICRC, and malformed ones, dropped by their receiver. */
   icrcErrors: number;
   malformed: number;
-  /** Packets beyond the share of their sender, see `SourceShares`. */
+  /** Packets above the share of their sender, see `SourceShares`. */
   overShare: number;
-  /** Packets with an IPv4 identification other than 0, which was found from their ICRC. */
+  /** Packets with an IPv4 identification other than 0, recovered from their ICRC. */
   identified: number;
-  /** Datagrams with a wrong Q_Key: of this host, too. They count as received. */
+  /** Datagrams with a wrong Q_Key, including those of this host. They count as received. */
   badQkeys: number;
-  /** Packets with a wrong P_Key, and ones that no queue pair here expects from their sender. */
+  /** Packets with a wrong P_Key, or from an unexpected sender. */
   badPkeys: number;
   unexpected: number;
-  /** Requests that came again, and those that came too early. */
+  /** Repeated requests, and those that arrived too early. */
   duplicateRequests: number;
   earlyRequests: number;
-  /** Times that a requester sent again since no answer came, and queue pairs that gave up. */
+  /** Retransmissions after a timeout, and queue pairs that gave up. */
   timeouts: number;
   retriesExceeded: number;
   rnrRetriesExceeded: number;
   /** Times that the port lost its carrier. */
   linkDowned: number;
-  /** NAKs that no receive was posted: sent, and received. */
+  /** RNR NAKs: sent, and received. */
   sentRnr: number;
   receivedRnr: number;
-  /** NAKs for a gap in the sequence: sent, and received. */
+  /** NAKs for a sequence error: sent, and received. */
   sentSequenceNaks: number;
   receivedSequenceNaks: number;
 }
@@ -70,7 +67,7 @@ export function makeRoceCounters(): RoceCounters {
   };
 }
 
-/** A packet of a reliable connection came to a responder that expects `rqPsn` next. */
+/** Counts a packet of a reliable connection at a responder that expects `rqPsn` next. */
 export function countRequest(packet: Readonly<Packet>, rqPsn: number, to: RoceCounters): void {
   if ((opcodeTraits(packet.opcode) & Trait.request) === 0) return;
   const ahead = psnDistance(packet.psn, rqPsn);
@@ -78,13 +75,13 @@ export function countRequest(packet: Readonly<Packet>, rqPsn: number, to: RoceCo
   else if (ahead > 0) to.earlyRequests += 1;
 }
 
-/** A queue pair of the port failed. */
+/** Counts the failure of a queue pair of the port. */
 export function countFailure({ kind }: WireFailure, counters: RoceCounters): void {
   if (kind === 'timeout') counters.retriesExceeded += 1;
   else if (kind === 'receiver-not-ready') counters.rnrRetriesExceeded += 1;
 }
 
-/** A packet went from one port to another; undefined for one of another host. */
+/** Counts a packet between two ports; undefined for a port of another host. */
 export function countPacket(
   packet: Readonly<Packet>,
   from: RoceCounters | undefined,
@@ -102,7 +99,7 @@ export function countPacket(
   }
 }
 
-/** The packet at `start` leaves the host. */
+/** Counts the packet at `start`, which leaves the host. */
 export function countSent(bytes: Uint8Array, start: number, from: RoceCounters): void {
   from.sentPackets += 1;
   if ((opcodeTraits(bytes[start] as number) & Trait.aeth) === 0) return;
@@ -115,8 +112,8 @@ export function countSent(bytes: Uint8Array, start: number, from: RoceCounters):
 }
 
 /**
- * The counters by the names of rxe's `hw_counters`. What cannot happen here is 0: packets wait for no
- * queue, so no acknowledgment is deferred.
+ * The counters under the names of rxe's `hw_counters`. Events that cannot happen here are 0: packets are not
+ * queued, so no acknowledgment is deferred.
  */
 export function hwCounters(
   counters: Readonly<RoceCounters>,
@@ -141,7 +138,7 @@ export function hwCounters(
   };
 }
 
-/** What rxe does not count, of packets of other hosts; the first by the name that mlx5 gives it. */
+/** Counters that rxe lacks, of packets of other hosts; the first has mlx5's name. */
 export function linkCounters(counters: Readonly<RoceCounters>): Readonly<Record<string, number>> {
   return {
     rx_icrc_encapsulated: counters.icrcErrors,

@@ -1,6 +1,6 @@
 /**
- * What RoCE devices are made of before they have a network, in one value: a host without them does
- * not load it, and is ready sooner.
+ * The parts of RoCE devices without their network, in one value. A host without RoCE devices does not load it
+ * and is ready sooner.
  */
 import { hwCounters, linkCounters } from './roce-counters.ts';
 import { RocePort } from './roce-port.ts';

@@ -1,4 +1,4 @@
-/** What RoCE has of a connection id: addresses, path and connection. */
+/** The RoCE part of a connection id: addresses, path and connection. */
 import type { SocketAddress } from '#contract/verbs/provider';
 import type { QP } from '#daemon/rnic/queue-pair';
 import type { CmConnection } from '#daemon/roce/cm/cm-connection';
@@ -7,29 +7,29 @@ import type { CmPath } from '#daemon/roce/cm/cm-path';
 import type { HostIdState } from '../host-id-state.ts';
 import type { RocePort } from './roce-port.ts';
 
-/** `HostCm` alone changes it. */
+/** Only `HostCm` changes it. */
 export class RoceId {
   state: HostIdState = 'idle';
-  /** The device's port, once an address has decided it. */
+  /** The device's port, once an address has determined it. */
   port: RocePort | undefined;
   localAddress: SocketAddress | undefined;
   peerAddress: SocketAddress | undefined;
   /**
-   * From the resolved address on, and on the id of a request: what a path record says. On a
-   * datagram's id, after 'established', its address vector leads to the service.
+   * The path record, from the resolved address on, and on the id of a request. On a datagram's id, after
+   * 'established', its address vector leads to the service.
    */
   path: CmPath | undefined;
   listener: CmListener | undefined;
   /** From connect, or from the request, on. */
   connection: CmConnection | undefined;
-  /** Set if the host moves the queue pair, not its program. */
+  /** Set if the host moves the queue pair instead of its program. */
   qp: QP | undefined;
   /** True for the id of a connect request. */
   passive = false;
-  /** The owner knows that the connection is over. */
-  endTold = false;
+  /** The owner was notified that the connection has ended. */
+  endReported = false;
 
-  /** Name of the device, once an address has decided it. */
+  /** Name of the device, once an address has determined it. */
   get device(): string | undefined {
     return this.port?.name;
   }

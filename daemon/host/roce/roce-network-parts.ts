@@ -1,6 +1,6 @@
 /**
- * What connects the queue pairs of RoCE devices, in one value. No queue pair exists before the first
- * client, so a daemon loads it once it is ready.
+ * The network of RoCE devices, in one value. No queue pair exists before the first client, so a daemon loads
+ * it once it is ready.
  */
 import { makeWire } from '#daemon/roce/transport/transport';
 import { PATH_MTU_MAX_BYTES } from '#daemon/roce/wire/path-mtu';

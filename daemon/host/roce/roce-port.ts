@@ -1,4 +1,4 @@
-/** The port of a RoCE device: its GIDs, and who it reaches. */
+/** The port of a RoCE device: its GIDs, and the ports that it reaches. */
 import type { IBPort, ProgramWire } from '#daemon/rnic/ib-port';
 import type { PortAddresses } from '#daemon/rnic/qp-attributes';
 import type { QP } from '#daemon/rnic/queue-pair';
@@ -18,23 +18,23 @@ import { makeRoceCounters, type RoceCounters } from './roce-counters.ts';
 
 /** `enum ibv_mtu`: 256. */
 const SMALLEST_MTU = 1;
-/** The code of 4096 bytes: nothing limits packets between devices of this host. */
+/** The code of 4096 bytes, for packets between devices of this host. */
 const LARGEST_MTU = 5;
 
 /** What a port needs of its host. */
 export interface PortHost {
-  /** The ports that this one reaches, itself among them. */
+  /** The ports that this one reaches, including itself. */
   rocePorts(): readonly RocePort[];
   /** The addresses of the host, as last listed. */
   readonly addresses: readonly HostAddress[];
   /**
-   * The code of the largest path MTU from a GID of `port` to one of another host; 0 if that cannot be
-   * reached. Throws `VerbsError` EADDRINUSE, or ENETUNREACH where nothing leaves the host.
+   * The code of the largest path MTU from a GID of `port` to one of another host; 0 without a route. Throws
+   * `VerbsError` EADDRINUSE, or ENETUNREACH if packets cannot leave the host.
    */
   outwardMtu(port: RocePort, sgid: Uint8Array, dgid: Uint8Array): number;
   /** Makes the wire of a queue pair of `port`. */
   makeWire(qp: QP, port: RocePort): ProgramWire;
-  /** Which queue pairs receive the datagrams to a group. */
+  /** Membership of queue pairs in groups. */
   readonly multicastGroups: MulticastGroups;
 }
 
@@ -58,15 +58,15 @@ export class RocePort implements IBPort<QP>, ServicePort, PortAddresses {
     this.#host = host;
   }
 
-  /** True for a device with addresses of its own, not all of the host's. */
+  /** True for a device with configured addresses, not for all addresses of the host. */
   get named(): boolean {
     return this.#device.addresses.length > 0;
   }
 
   /**
-   * The path MTU that programs choose and the length that datagrams may have. A device with addresses
-   * of its own says what their interface carries, as rxe does. One that has all of the host's says
-   * 4096: most of its packets stay on the host, and others are cut to their route.
+   * The path MTU that programs choose, and the limit of datagrams. A device with configured addresses reports
+   * what their interface carries, as rxe does. A device for all addresses reports 4096, since most of its
+   * packets stay on the host; for others the path MTU is reduced to their route's.
    */
   get activeMtuBytes(): number {
     const [address] = this.#device.addresses;
@@ -75,7 +75,7 @@ export class RocePort implements IBPort<QP>, ServicePort, PortAddresses {
       const code = largestPathMtu(interfaceMtu(interfaceOf(address)) - IP_HEADERS_BYTES);
       return pathMtuBytes(Math.max(code, SMALLEST_MTU)) ?? PATH_MTU_MAX_BYTES;
     } catch (error) {
-      // The interface is gone, or there is no descriptor to ask with.
+      // The interface is gone, or there is no free descriptor for the query.
       if (!(error instanceof SystemCallError)) throw error;
       return PATH_MTU_MAX_BYTES;
     }
@@ -85,7 +85,7 @@ export class RocePort implements IBPort<QP>, ServicePort, PortAddresses {
     return this.#down;
   }
 
-  /** The port lost its carrier, or has it back. */
+  /** Takes the port's carrier away, or restores it. */
   set down(down: boolean) {
     if (down && !this.#down) this.counters.linkDowned += 1;
     this.#down = down;

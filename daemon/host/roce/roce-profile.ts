@@ -1,6 +1,6 @@
 /**
- * Limits of a RoCE device that differ from an iWARP device's: those that Linux's rxe reports, by
- * which programs size their queues. What a client can hold is bounded by its quotas.
+ * Limits of a RoCE device that differ from an iWARP device's: those of Linux's rxe, by which programs size
+ * their queues. Quotas bound what a client can hold.
  */
 import type { DeviceProfile } from '#daemon/rnic/device-profile';
 

@@ -7,14 +7,14 @@ import { gidAddress, gidBytes } from '../host-addresses.ts';
 import { isMulticastGid } from './multicast-groups.ts';
 import type { RocePort } from './roce-port.ts';
 
-/** What programs call their own host. */
+/** Addresses by which programs name their own host. */
 const LOCALHOST = ['127.0.0.1', '::1'];
 const DEFAULT_PKEY = 0xffff;
 const HOP_LIMIT = 64;
-/** `enum ibv_mtu`: between devices of this host nothing limits packets. */
+/** `enum ibv_mtu`: the path MTU between devices of this host. */
 const PATH_MTU_4096 = 5;
 const FLOW_LABEL_MASK = 0xf_ffff;
-/** Life time of packets, as the kernel has it on Ethernet. */
+/** Packet life time on Ethernet; the kernel's value. */
 const PACKET_LIFE_TIME = 18;
 
 /** What routes need of their host. */
@@ -27,7 +27,7 @@ export interface RouteHost {
   outwardMtu(port: RocePort, sgid: Uint8Array, dgid: Uint8Array): number;
 }
 
-/** Two ends, and the port of ours. */
+/** Both ends of a route, and our port. */
 interface RoceRoute {
   readonly port: RocePort;
   readonly source: string;
@@ -47,7 +47,7 @@ export class RoceRoutes {
     return this.#ports().find((port) => port.has(gid));
   }
 
-  /** The same if an address that a program names is not among them: the host may have just got it. */
+  /** The same, but lists the host's addresses again if the address is unknown: it may be new. */
   portNow(address: string): RocePort | undefined {
     const known = this.portOf(address);
     if (known !== undefined || this.#ports().every(({ named }) => named)) return known;
@@ -56,9 +56,9 @@ export class RoceRoutes {
   }
 
   /**
-   * The way to a destination, from `source` if given. As in the kernel, loopback leads to a device of
-   * this host: one that has the address, or the first. Other parts of 127.0.0.0/8 may be another
-   * daemon's, where devices have parts of it.
+   * The route to a destination, from `source` if given. As in the kernel, loopback leads to a device of this
+   * host: one with the address, or the first. Other parts of 127.0.0.0/8 may belong to another daemon, if
+   * devices have parts of it.
    */
   find(destination: string, source: string | undefined): RoceRoute | { readonly error: ErrnoCode } {
     if (this.#standsForOwn(destination)) return this.#findOwn(destination, source);
@@ -85,10 +85,10 @@ export class RoceRoutes {
     );
   }
 
-  /** An address of a device of this host stands for a loopback address. */
+  /** Finds an address of a device of this host for a loopback address. */
   #findOwn(destination: string, given: string | undefined): ReturnType<RoceRoutes['find']> {
     const family = addressFamily(destination);
-    // A host of IPv4 alone has ::1, too, for which the link-local GID of a device stands.
+    // A host with only IPv4 has ::1, too; a device's link-local GID stands for it.
     for (const candidates of [addressesOf, gidAddresses]) {
       for (const port of this.#ports()) {
         const own = candidates(port).filter((address) => addressFamily(address) === family);
@@ -116,7 +116,7 @@ export class RoceRoutes {
         if (!isVerbsError(error)) throw error;
         return { error: error.code, text: error.message };
       }
-      const text = `${destination} cannot be reached from ${source}`;
+      const text = `no route from ${source} to ${destination}`;
       if (pathMtu === 0) return { error: 'EHOSTUNREACH', text };
     }
     return {
@@ -138,7 +138,7 @@ export class RoceRoutes {
   }
 }
 
-/** Addresses of a port's GIDs, without the link-local one that it made up. */
+/** Addresses of a port's GIDs, except for its generated link-local one. */
 function addressesOf(port: RocePort): readonly string[] {
   return gidAddresses(port).filter((address) => !isLinkLocal(address));
 }

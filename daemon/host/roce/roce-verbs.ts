@@ -1,4 +1,4 @@
-/** What programs ask of a RoCE device beside the objects that every device has. */
+/** The verbs that only RoCE devices have. */
 import type { Micros } from '#base/time';
 import type { GidEntry } from '#contract/verbs/attributes';
 import { QPType } from '#contract/verbs/enums';
@@ -14,7 +14,7 @@ import { type GroupAccount, isMulticastGid, type MulticastGroups } from './multi
 import type { RocePort } from './roce-port.ts';
 
 const PORT = 1;
-/** Groups of one queue pair: more than any program joins, and too few to fill the memory. */
+/** Groups of one queue pair: more than any program joins, and few enough to bound memory. */
 const GROUPS_OF_QP_MAX = 256;
 
 export class RoceVerbs implements RoceBackend {
@@ -22,7 +22,7 @@ export class RoceVerbs implements RoceBackend {
   readonly #port: RocePort;
   readonly #groups: () => MulticastGroups;
 
-  /** `groups` gives the groups of the host. */
+  /** `groups` returns the groups of the host. */
   constructor(port: RocePort, nic: Nic, groups: () => MulticastGroups) {
     this.#port = port;
     this.#nic = nic;

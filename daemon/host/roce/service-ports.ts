@@ -1,19 +1,19 @@
 /**
- * Ports of connection ids on RoCE. Each port space has its own: TCP's and UDP's ports of the machine
- * do not matter to it.
+ * Ports of connection ids on RoCE. Each port space has its own ports, independent of the machine's TCP and
+ * UDP ports.
  */
 import { VerbsError } from '#contract/verbs/errors';
 import type { SocketAddress } from '#contract/verbs/provider';
 import type { IdAccount } from '#daemon/iwarp/cm/cm-id';
 import { type PortClaim, portClash } from '../port-clash.ts';
 
-/** Ports for those who ask for any: the kernel's range by default. */
+/** Ephemeral ports: the kernel's default range. */
 const EPHEMERAL_FIRST = 32_768;
 const EPHEMERAL_LAST = 60_999;
-/** Number of those. */
+/** Number of ephemeral ports. */
 export const EPHEMERAL_PORTS = EPHEMERAL_LAST - EPHEMERAL_FIRST + 1;
 
-/** Who holds a port. */
+/** The holder of a port. */
 export interface PortHolder extends Omit<PortClaim, 'address'> {
   readonly portSpace: number;
   /** Charged for the port. */
@@ -24,7 +24,7 @@ export interface PortHolder extends Omit<PortClaim, 'address'> {
 
 /** The address and port that a holder wants. */
 interface WantedPort extends SocketAddress {
-  /** The address where it hears what arrives for others, too: a wildcard. Default: `address`. */
+  /** The address at which it also receives requests for others: a wildcard. Default: `address`. */
   readonly reach?: string;
 }
 
@@ -37,7 +37,7 @@ interface Place {
 
 export class ServicePorts {
   readonly #held = new Map<string, Set<PortHolder>>();
-  /** Their options may change while they hold a port. */
+  /** Options of holders may change while they hold a port. */
   readonly #places = new Map<PortHolder, Place>();
   readonly #random32: () => number;
 
@@ -50,8 +50,8 @@ export class ServicePorts {
   }
 
   /**
-   * Holds a port of an address for `holder`, and returns it; port 0 is any free one. EADDRINUSE when
-   * the address and port are held; EADDRNOTAVAIL when one of both is a wildcard, or no port is free.
+   * Holds a port of an address for `holder`, and returns it; port 0 for any free one. Throws EADDRINUSE if
+   * address and port are held; EADDRNOTAVAIL if one of both addresses is a wildcard, or no port is free.
    */
   hold(holder: PortHolder, wanted: WantedPort): number {
     holder.account?.take('ports');
@@ -82,21 +82,21 @@ export class ServicePorts {
   }
 
   /**
-   * Throws, as `hold` does, if another id shares the port of `holder`: a listener must have it alone,
-   * or another program could take its connections.
+   * Throws, as `hold` does, if another id shares the port of `holder`: a listener must have it alone, or
+   * another program could take its connections.
    */
   assertAlone(holder: PortHolder): void {
     const place = this.#places.get(holder);
     if (place !== undefined) this.#assertFree(holder, place, false);
   }
 
-  /** The holder has its port at this address alone from now on. */
+  /** Moves the holder's port to this address alone. */
   move(holder: PortHolder, address: string): void {
     const place = this.#places.get(holder);
     if (place !== undefined) this.#places.set(holder, { ...place, address, reach: address });
   }
 
-  /** Ignores those that hold none. */
+  /** Does nothing for holders without a port. */
   release(holder: PortHolder): void {
     const place = this.#places.get(holder);
     if (place === undefined) return;
@@ -118,7 +118,7 @@ export class ServicePorts {
     for (const other of this.#held.get(key) ?? []) {
       const held = this.#places.get(other);
       if (other === holder || held === undefined) continue;
-      // Only another user must not get what arrives for an address that this one did not name.
+      // Only another user must not receive requests for an address that this holder did not name.
       const at = other.user === holder.user ? 'address' : 'reach';
       const { afOnly, reuseAddress: shares } = other;
       const wanted = { address: place[at], afOnly: holder.afOnly, reuseAddress };

@@ -1,15 +1,15 @@
-/** CRC-32 over parts of one buffer: the views that the native call needs are kept and used again. */
+/** CRC-32 over parts of one buffer. Caches the views that the native call needs. */
 import { type Crc32, tableCrc32 } from '#daemon/roce/wire/crc32';
 import { fastestCrc32 } from './crc32-engine.ts';
 
-/** Up to this many bytes the table costs less than a native call. */
+/** Up to this length the table is faster than a native call. */
 const TABLE_MAX_BYTES = 128;
 const NO_BYTES = new Uint8Array(0);
 
 export class SlotCrc {
   readonly #bytes: Uint8Array;
   readonly #crc32: Crc32;
-  /** By slot, the view of the last range. */
+  /** By slot: the view of the last range. */
   readonly #views: Uint8Array[];
 
   constructor(bytes: Uint8Array, slots: number) {
@@ -18,7 +18,7 @@ export class SlotCrc {
     this.#views = Array.from({ length: slots }, () => NO_BYTES);
   }
 
-  /** CRC-32 of `[start, end)`, in `slot`, behind bytes with the result `initial`. */
+  /** CRC-32 of `[start, end)`, in `slot`; `initial` is the result for the preceding bytes. */
   crcOf(slot: number, start: number, end: number, initial: number): number {
     const length = end - start;
     if (length <= TABLE_MAX_BYTES) return tableCrc32(this.#bytes, start, end, initial);

@@ -1,15 +1,15 @@
 /**
- * What each sender gets of a turn that reads a socket. The kernel has one queue for all of them: while
- * several send, a turn reads on behind what a fast one has queued, and drops what is beyond its share
- * unread, which costs little. A sender that is alone loses nothing: the kernel keeps the rest.
+ * Each sender's share of a turn that reads a socket. The kernel has one queue for all senders. While several
+ * send, a turn reads past the packets of a fast one and drops those above its share unread, which costs
+ * little. A single sender loses nothing: the kernel keeps the rest.
  *
- * Senders are told apart by a hash of their address, so the memory is bounded whatever comes; two with
- * the same hash have one share.
+ * Senders are distinguished by a hash of their address, so memory is bounded. Two with the same hash have one
+ * share.
  */
 
-/** Packets of one sender that a turn takes: eight connections with all that they may have under way. */
+/** Packets of one sender per turn: eight connections with full windows. */
 const SOURCE_PACKETS = 256;
-/** Hashes; a power of two. */
+/** Number of hashes; a power of two. */
 const SOURCES = 1024;
 /** Turns for which a sender counts as present after its last packet. */
 const PRESENT_TURNS = 64;
@@ -19,11 +19,11 @@ const [FNV_BASIS, FNV_PRIME] = [0x811c9dc5, 0x01000193];
 export class SourceShares {
   readonly #counts = new Uint16Array(SOURCES);
   #turn = 0;
-  /** The sender of the last packet, and the turn in which it last was another than before. */
+  /** The sender of the last packet, and the last turn in which the sender changed. */
   #last = -1;
   #changed = Number.NEGATIVE_INFINITY;
 
-  /** A turn begins. */
+  /** Begins a turn. */
   begin(): void {
     this.#turn += 1;
     this.#counts.fill(0);
@@ -34,7 +34,7 @@ export class SourceShares {
     return this.#turn - this.#changed <= PRESENT_TURNS;
   }
 
-  /** A packet of this sender. False if it is beyond its share of the turn. */
+  /** Counts a packet of this sender. False if it is above its share of the turn. */
   take(gid: Uint8Array): boolean {
     const source = hashOf(gid);
     if (source !== this.#last) {

@@ -1,4 +1,4 @@
-/** Connections that may have packets, in the order of their turns, and what the turns have moved. */
+/** Connections that may have packets, in the order of their turns, and the cost of the turns. */
 import { assert } from '#base/assert';
 import type { PacketConnection } from './packet-connection.ts';
 
@@ -8,34 +8,34 @@ export const SHARE_BYTES = 131_072;
 export const PACKET_COST_BYTES = 1024;
 /** What all connections send before sockets and clients get their turn: about a millisecond. */
 const TURN_BYTES = 4_194_304;
-/** Places in the queue that are kept although they are done with. */
+/** Finished places that are kept in the queue. */
 const DONE_MAX = 1024;
 
 export class TurnQueue {
-  /** From `#head` on. */
+  /** Valid from `#head` on. */
   readonly #turns: PacketConnection[] = [];
   #head = 0;
-  /** Sent since the host's other work had its turn. */
+  /** Cost since the host's other work had its turn. */
   #spentBytes = 0;
 
-  /** A connection waits once. */
+  /** Queues a connection, once. */
   add(connection: PacketConnection): void {
     if (connection.queued || !connection.alive) return;
     connection.queued = true;
     this.#turns.push(connection);
   }
 
-  /** True when nothing waits for a turn. */
+  /** True if no connection waits for a turn. */
   get idle(): boolean {
     return this.#head === this.#turns.length;
   }
 
-  /** How many wait. */
+  /** Number of waiting connections. */
   get length(): number {
     return this.#turns.length - this.#head;
   }
 
-  /** The first of those that wait, of which there must be one. */
+  /** Removes the first waiting connection. There must be one. */
   take(): PacketConnection {
     const connection = this.#turns[this.#head] as PacketConnection;
     this.#head += 1;
@@ -43,12 +43,12 @@ export class TurnQueue {
     return connection;
   }
 
-  /** A turn moved so much. */
+  /** Counts the cost of a turn. */
   spend(bytes: number): void {
     this.#spentBytes += bytes;
   }
 
-  /** True when the host's other work comes first. */
+  /** True if the host's other work comes first. */
   get spent(): boolean {
     return this.#spentBytes >= TURN_BYTES;
   }
@@ -58,7 +58,7 @@ export class TurnQueue {
     this.#spentBytes = 0;
   }
 
-  /** Frees the places of those that had their turn. */
+  /** Removes finished places. */
   dropDone(): void {
     if (this.idle) {
       this.#turns.length = 0;
@@ -73,7 +73,7 @@ export class TurnQueue {
   /** Throws `InvariantError`. */
   assertDeepInvariants(): void {
     for (let at = this.#head; at < this.#turns.length; at += 1) {
-      assert(this.#turns[at]?.queued === true, 'what waits for a turn knows it');
+      assert(this.#turns[at]?.queued === true, 'queued flag missing');
     }
   }
 }

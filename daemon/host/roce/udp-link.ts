@@ -1,14 +1,14 @@
 /**
  * The link of RoCE devices to other hosts: UDP port 4791 on the addresses of their GIDs.
  *
- * A socket is bound to each address, and opened when it is needed first: programs that stay within the
- * host need none, and several daemons of a host may have the same addresses until one of them talks to
- * another host. A socket of one address needs no control message to know a packet's destination or
- * to choose its source, and leaves the port of all other addresses to others.
+ * A socket is bound to each address, and opened when first needed: programs that stay within the host need
+ * none, and several daemons may have the same addresses until one of them talks to another host. With a
+ * socket per address, no control message is needed to know a packet's destination or to choose its source,
+ * and other addresses leave the port free.
  *
- * Packets are written straight into a batch, get their ICRC there, and leave by one system call; what
- * the kernel has no room for waits, and so do the senders (`blocked`). Received ones are checked and
- * handed over in the batch that the kernel filled.
+ * Packets are written straight into a batch, get their ICRC there, and are sent by one system call. If the
+ * kernel has no room, they wait, and so do the senders (`blocked`). Received packets are checked and
+ * delivered in the batch that the kernel filled.
  */
 import type { Micros } from '#base/time';
 import { VerbsError } from '#contract/verbs/errors';
@@ -46,20 +46,20 @@ import { sameBytes } from './roce-port.ts';
 import { SlotCrc } from './slot-crc.ts';
 import { SourceShares } from './source-shares.ts';
 
-/** Datagrams of one system call. What one queue pair sends in its turn fits. */
+/** Datagrams per system call. One queue pair's turn fits. */
 const SLOTS = 32;
 const SLOT_BYTES = PACKET_BYTES_MAX + ICRC_BYTES;
-/** Calls that read a socket before the event loop goes on; more while several hosts send. */
+/** Calls that read a socket before the event loop continues; more while several hosts send. */
 const READS_MAX = 4;
 const SHARED_READS_MAX = 16;
-/** The longest pause before datagrams are offered again for which the kernel had no room. */
+/** The longest pause before retrying datagrams for which the kernel had no room. */
 const RETRY_MICROS: Micros = 1000;
 const EAGAIN = -11;
 const EBADF = 9;
-/** What makes an ICRC a wrong one. */
+/** XOR mask that corrupts an ICRC. */
 const WRONG = 0xffff_ffff;
 
-/** A packet that came from another host. Valid during the call that it is passed to. */
+/** A packet from another host. Valid during the call that it is passed to. */
 export interface Arrival {
   /** Owned by the link. */
   readonly sourceGid: Uint8Array;
@@ -70,53 +70,53 @@ export interface Arrival {
   sourcePort: number;
   trafficClass: number;
   hopLimit: number;
-  /** Of IPv4, as the ICRC tells it. */
+  /** IPv4 only, recovered from the ICRC. */
   identification: number;
-  /** Where it starts, and its bytes from the base header to the end of the padding. */
+  /** Where it starts, and its length from the base header to the end of the padding. */
   start: number;
   length: number;
 }
 
-/** Where packets with one address vector leave, and how. */
+/** The path of packets with one address vector. */
 export interface LinkPath extends DatagramDestination {
   readonly socket: LinkSocket;
-  /** Whose packets they are. */
+  /** The port that sends them. */
   readonly port: PacketPort;
   readonly sourceGid: Uint8Array;
   readonly destGid: Uint8Array;
 }
 
-/** What a link tells its network. */
-export interface LinkUser {
-  /** An undamaged packet for an address of these ports, in `bytes`. */
+/** Callbacks of a link to its network. */
+export interface UdpUser {
+  /** A packet with a valid ICRC for an address of these ports, in `bytes`. */
   handleArrival(ports: ReadonlySet<PacketPort>, arrival: Arrival, bytes: Uint8Array): void;
-  /** The bytes of the packets so far are used again after this call. */
+  /** The bytes of the packets so far are reused after this call. */
   handleArrivalsEnd(): void;
   /** No more packets for now. */
   handleInputEnd(): void;
-  /** Something for the log. */
+  /** A line for the log. */
   note(level: 'info' | 'warn', text: string): void;
 }
 
 export class UdpLink {
-  readonly #user: LinkUser;
+  readonly #user: UdpUser;
   /** By the text of their GID. */
   readonly #sockets = new Map<string, LinkSocket>();
-  /** The same, for those who look at each packet. */
+  /** The same as a list, for checks per packet. */
   #own: readonly LinkSocket[] = [];
   readonly #groups: GroupSockets;
-  /** Texts of failures that were noted, by GID. */
+  /** Failures that were logged, by GID. */
   readonly #failures = new Map<string, string>();
   readonly #out = new OutgoingBatch(SLOTS, SLOT_BYTES);
   readonly #outCrc = new SlotCrc(this.#out.bytes, SLOTS);
   readonly #headers = { four: new IcrcHeaders(true), six: new IcrcHeaders(false) };
-  /** The paths of the packets in the batch, the socket of all of them, and the first that has not left. */
+  /** The paths of the packets in the batch, their common socket, and the index of the first unsent one. */
   readonly #paths: (LinkPath | undefined)[] = [];
-  /** What is wrong with the ICRC of each. */
+  /** XOR masks of their ICRCs. */
   readonly #masks = new Uint32Array(SLOTS);
   #socket: LinkSocket | undefined;
   #first = 0;
-  /** When the rest of the batch is offered again. */
+  /** When to retry the rest of the batch. */
   #retryAt: Micros | undefined;
   readonly #in = new IncomingBatch(SLOTS, SLOT_BYTES);
   readonly #inCrc = new SlotCrc(this.#in.bytes, SLOTS);
@@ -133,7 +133,7 @@ export class UdpLink {
     length: 0,
   };
 
-  constructor(user: LinkUser) {
+  constructor(user: UdpUser) {
     this.#user = user;
     this.#groups = new GroupSockets({
       read: (socket) => this.#read(socket),
@@ -144,12 +144,12 @@ export class UdpLink {
   // Addresses
 
   /**
-   * The code of the largest path MTU from one of the port's addresses to a GID of another host; 0
-   * without a route. Opens the socket. Throws `VerbsError` EADDRINUSE when the port is taken.
+   * The code of the largest path MTU from one of the port's addresses to a GID of another host; 0 without a
+   * route. Opens the socket. Throws `VerbsError` EADDRINUSE if the port is taken.
    */
   pathMtu(port: PacketPort, sgid: Uint8Array, dgid: Uint8Array): number {
     const mtu = isRoutable(sgid) && isRoutable(dgid) ? mtuBetween(sgid, dgid) : 0;
-    // The program gets an errno; people need to know what to do.
+    // The program gets an errno; the log says what to do.
     if (mtu === 0) {
       this.#noteOnce('warn', `to ${dgid.join('.')}`, unreachableText(port, sgid, dgid));
       return 0;
@@ -163,7 +163,7 @@ export class UdpLink {
     return mtu;
   }
 
-  /** Receives on this address of the port from now on. An address that cannot is noted. */
+  /** Receives on this address of the port from now on. Logs a failure. */
   listen(port: PacketPort, gid: Uint8Array): void {
     if (!isRoutable(gid)) return;
     const key = gid.join('.');
@@ -176,7 +176,7 @@ export class UdpLink {
     }
   }
 
-  /** Where packets with this vector leave; undefined if they cannot. */
+  /** The path of packets with this vector; undefined if they cannot leave. */
   path(port: PacketPort, sgid: Uint8Array, vector: AddressVector): LinkPath | undefined {
     const { dgid, trafficClass, hopLimit } = vector;
     if (!isRoutable(sgid) || !isRoutable(dgid) || isIpv4Gid(sgid) !== isIpv4Gid(dgid)) {
@@ -193,7 +193,7 @@ export class UdpLink {
     this.#groups.join(port, gid, members);
   }
 
-  /** The port hears the group no more. */
+  /** Stops receiving the group on this port. */
   leave(port: PacketPort, gid: Uint8Array): void {
     this.#groups.leave(port, gid);
   }
@@ -239,7 +239,7 @@ export class UdpLink {
     }
   }
 
-  // Packets that leave
+  // Output
 
   /** True while the kernel has no room: nothing may be added. */
   get blocked(): boolean {
@@ -263,7 +263,7 @@ export class UdpLink {
     return this.#socket === undefined || this.#socket === socket;
   }
 
-  /** The batch, and where the next packet is to be written, which may take `PACKET_BYTES_MAX`. */
+  /** The batch. The next packet, up to `PACKET_BYTES_MAX`, is written at `nextStart`. */
   get bytes(): Uint8Array {
     return this.#out.bytes;
   }
@@ -273,8 +273,8 @@ export class UdpLink {
   }
 
   /**
-   * A packet of `length` bytes is in its place, and leaves by `path`, which must take it. `damaged`:
-   * with a wrong ICRC.
+   * Adds the packet of `length` bytes in place to the batch, for `path`, which must take it. `damaged`: with
+   * a wrong ICRC.
    */
   add(length: number, path: LinkPath, damaged = false): void {
     this.#socket = path.socket;
@@ -288,7 +288,7 @@ export class UdpLink {
     this.#clear();
   }
 
-  /** Sends the batch. Packets that cannot leave, such as ones that are too long, are counted. */
+  /** Sends the batch. Counts packets that cannot be sent, such as ones that are too long. */
   transmit(now: Micros): void {
     if (this.blocked) return;
     let known: LinkPath | undefined;
@@ -310,7 +310,7 @@ export class UdpLink {
     this.#send(now);
   }
 
-  /** Offers what is left of the batch again. True if senders may go on. */
+  /** Retries the rest of the batch. True if senders may continue. */
   handleDeadline(now: Micros): boolean {
     if (this.#retryAt === undefined || now < this.#retryAt) return false;
     this.#retryAt = undefined;
@@ -343,14 +343,14 @@ export class UdpLink {
     this.#retryAt = undefined;
   }
 
-  /** A packet cannot leave: noted once for each reason and address. */
+  /** Counts a packet that cannot be sent; logs each reason and address once. */
   #lose({ port, destGid }: LinkPath, errno: number): void {
     port.counters.undeliverable += 1;
     const key = `to ${gidAddress(destGid)}`;
     this.#noteOnce('warn', key, `packets ${key} cannot leave (${errnoName(errno)})`);
   }
 
-  /** Unless it was the last thing that was said of this address. */
+  /** Logs a line unless it was the last one about this address. */
   #noteOnce(level: 'info' | 'warn', key: string, text: string): void {
     if (this.#failures.get(key) === text) return;
     if (this.#failures.size >= FAILURES_MAX) this.#failures.clear();
@@ -358,14 +358,14 @@ export class UdpLink {
     this.#user.note(level, text);
   }
 
-  // Packets that come
+  // Input
 
   #read(socket: LinkSocket): void {
     const shares = this.#shares;
     shares.begin();
     for (let reads = 0; reads < (shares.shared ? SHARED_READS_MAX : READS_MAX); reads += 1) {
       const count = this.#in.receive(socket.fd);
-      // An error of the socket tells of a packet that was sent; the next read goes on.
+      // A socket error is about a sent packet; continue with the next read.
       if (count <= 0) break;
       for (let slot = 0; slot < count; slot += 1) this.#take(socket, slot);
       this.#user.handleArrivalsEnd();
@@ -388,7 +388,7 @@ export class UdpLink {
       return;
     }
     const start = batch.slotAt(slot);
-    // What we sent to a group, and gave to our own queue pairs then.
+    // Our own multicast, which our queue pairs have already received.
     if (socket.members !== undefined && this.#isOurs(arrival.sourceGid)) return;
     arrival.destGid = socket.gid;
     arrival.members = socket.members;
@@ -410,7 +410,7 @@ export class UdpLink {
     return false;
   }
 
-  /** Checks the ICRC, and finds the identification. */
+  /** Checks the ICRC, and recovers the identification. */
   #isWhole({ headers, gid, four }: LinkSocket, slot: number): boolean {
     const arrival = this.#arrival;
     const { bytes } = this.#in;
@@ -429,7 +429,7 @@ export class UdpLink {
   }
 }
 
-/** Addresses whose failures are remembered, so that each is noted once. */
+/** Limit of remembered failures, so that each is logged once. */
 const FAILURES_MAX = 256;
 
 type ArrivalCounter = 'malformed' | 'icrcErrors' | 'identified' | 'overShare';
@@ -438,12 +438,12 @@ function countAll({ ports }: LinkSocket, counter: ArrivalCounter): void {
   for (const { counters } of ports) counters[counter] += 1;
 }
 
-/** False for an address that a device made up: it means nothing to another host. */
+/** False for an address that a device generated: no other host can reach it. */
 function isRoutable(gid: Uint8Array): boolean {
   return !isLinkLocalGid(gid);
 }
 
-/** Packets to groups leave by the interface of the socket's address, wherever routes lead. */
+/** Sends multicast through the interface of the socket's address, in spite of routes. */
 function sendGroups(fd: number, address: string): void {
   try {
     sendGroupsBy(fd, { address, interfaceName: interfaceOf(address) });

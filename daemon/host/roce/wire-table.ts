@@ -6,7 +6,7 @@ import type { PacketPort } from './packet-port.ts';
 export class WireTable {
   readonly #connections = new Map<PacketPort, Map<number, PacketConnection>>();
 
-  /** The queue pair must have no other. */
+  /** Adds the wire of a queue pair without one. */
   add(connection: PacketConnection): void {
     const { port, qp } = connection;
     let ofPort = this.#connections.get(port);
@@ -14,7 +14,7 @@ export class WireTable {
       ofPort = new Map();
       this.#connections.set(port, ofPort);
     }
-    assert(!ofPort.has(qp.qpn), 'a queue pair has one wire');
+    assert(!ofPort.has(qp.qpn), 'queue pair has a wire already');
     ofPort.set(qp.qpn, connection);
   }
 
@@ -35,8 +35,8 @@ export class WireTable {
     for (const [port, connections] of this.#connections) {
       for (const [qpn, connection] of connections) {
         const { qp, alive } = connection;
-        assert(alive && qp.qpn === qpn && connection.port === port, 'a wire is found by its QP');
-        assert(qp.wire === connection, 'a queue pair knows its wire');
+        assert(alive && qp.qpn === qpn && connection.port === port, 'wire under a wrong QP');
+        assert(qp.wire === connection, 'queue pair with another wire');
       }
     }
   }

@@ -259,7 +259,7 @@ export abstract class SocketAssociation implements Association {
       const code = this.#state === 'opening' ? 'ECONNREFUSED' : 'ECONNRESET';
       this.#end({ kind: 'aborted', code, text: 'the peer sent an ABORT' });
     } else {
-      this.#end({ kind: 'lost', code: 'ETIMEDOUT', text: 'the peer does not answer' });
+      this.#end({ kind: 'lost', code: 'ETIMEDOUT', text: 'no response from the peer' });
     }
   }
 

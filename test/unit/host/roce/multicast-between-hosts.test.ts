@@ -254,7 +254,7 @@ describe('a multicast group of two hosts', () => {
     const group = (number: number): string => `ff15::${number.toString(16)}`;
     for (let number = 1; number <= 256; number += 1) far.attach({ qp: first }, group(number));
     expect(() => far.attach({ qp: second }, group(257))).toThrow(
-      'a client hears at most 256 multicast groups of other hosts',
+      'a client receives at most 256 multicast groups from other hosts',
     );
     far.attach({ qp: second }, group(1));
     far.detach({ qp: first }, group(1));
@@ -273,8 +273,8 @@ describe('a multicast group of two hosts', () => {
     far.send(sender, [6], groupAt(5));
     expect(await arrival(end)).toMatchObject({ byteLen: 41 });
     expect(far.notes).toEqual([
-      `roce0 cannot hear group ${groupAt(5)} from other hosts: UDP port 4791 is taken, by the ` +
-        "kernel's rxe, for example; stop that one. Queue pairs of this host hear each other",
+      `roce0 cannot receive group ${groupAt(5)} from other hosts: UDP port 4791 is taken, by the ` +
+        "kernel's rxe, for example; stop that one. Queue pairs of this host still receive from each other",
     ]);
     taken.close();
   });
