@@ -1,12 +1,12 @@
-/** CRC-32 by Intel's ISA-L, where the library is installed. */
+/** CRC-32 computed by Intel's ISA-L, if the library is installed. */
 import koffi from 'koffi';
 
 /** The library's name since version 2.0. */
 const ISAL_LIBRARY = 'libisal.so.2';
 
 /**
- * Loads ISA-L and returns its CRC-32 (zlib's) of `bytes`, which continues from `initial`, the CRC of
- * the bytes before. Several times as fast as zlib. Throws if the library is not installed.
+ * Loads ISA-L and returns its CRC-32 (zlib's) of `bytes`, continued from `initial`, the CRC of the
+ * preceding bytes. Several times as fast as zlib. Throws if the library is not installed.
  */
 export function openIsalCrc32(
   library = ISAL_LIBRARY,

@@ -1,4 +1,4 @@
-/** CRC32C by Intel's ISA-L, where the library is installed. */
+/** CRC32C computed by Intel's ISA-L, if the library is installed. */
 import koffi from 'koffi';
 
 /** The library's name since version 2.0. */
@@ -7,9 +7,9 @@ const ISAL_LIBRARY = 'libisal.so.2';
 const CALL_BYTES_MAX = 2 ** 30;
 
 /**
- * Loads ISA-L and returns its CRC32C (RFC 3720 §12.1) of `bytes`, which continues from `initial`, the
- * CRC of the bytes before. It folds by carry-less multiplication: several times as fast as the CPU's
- * CRC instruction. Throws if the library is not installed.
+ * Loads ISA-L and returns its CRC32C (RFC 3720 §12.1) of `bytes`, continued from `initial`, the CRC of
+ * the preceding bytes. It folds by carry-less multiplication: several times as fast as the CPU's CRC
+ * instruction. Throws if the library is not installed.
  */
 export function openIsalCrc32c(
   library = ISAL_LIBRARY,

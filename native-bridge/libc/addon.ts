@@ -1,6 +1,6 @@
 /**
- * koffi's own addon. Node unloads an addon with the last thread that uses it, but a worker that
- * ends closes its watches later, with the addon's code. So the addon is kept loaded.
+ * koffi's own addon. Node unloads an addon with the last thread that uses it, but an ended worker
+ * closes its watches later, with the addon's code. So the addon is kept loaded.
  */
 import { readFileSync } from 'node:fs';
 import { libc } from './libc.ts';

@@ -12,8 +12,8 @@ const vectorFields = new DataView(vector.buffer);
 
 /**
  * Fills `bytes` from `offset` of the file, without waiting for a disk. Returns the number of bytes
- * read, 0 at the end of the file. Returns undefined when the first byte is not in memory, when the
- * file system cannot tell, or when the read fails: a blocking read then shows which.
+ * read, 0 at the end of the file. Returns undefined if the first byte is not in memory, if the file
+ * system cannot tell, or if the read fails: a blocking read then shows which.
  */
 export function readCached(fd: number, bytes: Uint8Array, offset: number): number | undefined {
   vectorFields.setBigUint64(0, addressOf(bytes), true);

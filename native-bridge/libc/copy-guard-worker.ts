@@ -1,4 +1,4 @@
-/** The second thread of `copy-guard.ts`: checks, and kills. It does nothing that could block it. */
+/** The second thread of `copy-guard.ts`: checks, and kills. It does nothing that could block. */
 import { parentPort, workerData } from 'node:worker_threads';
 import { type GuardData, GuardWord } from './copy-guard.ts';
 import { libc } from './libc.ts';
@@ -26,9 +26,9 @@ for (;;) {
   seen = 0;
   const descriptor = Atomics.load(words, GuardWord.descriptor);
   const pid = Atomics.load(words, GuardWord.pid);
-  // Still the copy that was seen, not a later one.
+  // Ignore a later copy.
   if (Atomics.load(words, GuardWord.turn) !== turn) continue;
-  // Before the kill: the copy returns when the process ends.
+  // Before the kill, since the copy returns when the process ends.
   Atomics.store(words, GuardWord.killed, pid);
   if (syscall(SYS_PIDFD_SEND_SIGNAL, descriptor, SIGKILL, 0, 0) === 0) parentPort?.postMessage(pid);
 }

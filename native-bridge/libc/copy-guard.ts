@@ -1,14 +1,14 @@
 /**
- * Kills a process whose memory never answers. A copy from or to another process's memory blocks
- * this thread, uninterruptibly, until the page is there. A page may be behind a userfaultfd that no
- * one serves, so one such process would block the whole daemon.
+ * Kills a process whose memory never responds. A copy from or to another process's memory blocks this
+ * thread, uninterruptibly, until the page arrives. A page may be under a userfaultfd that no process
+ * serves, so one such process would block the whole daemon.
  *
  * The copying thread records in shared memory which process it copies from or to. A second thread
- * checks at intervals, and kills the process when the same copy has been in progress for too many
- * checks. That releases the userfaultfd, and the copy returns. Checks are counted, not time: while
- * all threads were stopped, or the machine slept, nothing was checked.
+ * checks at intervals, and kills the process if the same copy is in progress for too many checks.
+ * That releases the userfaultfd, and the copy returns. Checks are counted instead of time, because
+ * nothing is checked while all threads are stopped or the machine sleeps.
  *
- * Memory known to be slow beforehand never gets here: see `slow-memory.ts`.
+ * Memory known in advance to be slow never gets here: see `slow-memory.ts`.
  */
 import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -23,9 +23,9 @@ export const GuardWord = {
   pid: 2,
   /** Never notified: the guard sleeps on it. */
   sleep: 3,
-  /** Set to 1 when the second thread has loaded its library, or cannot. */
+  /** Set to 1 once the second thread has loaded its library, or failed to. */
   settled: 4,
-  /** The pid of the process killed last, set before the kill. */
+  /** The pid of the last process killed, set before the kill. */
   killed: 5,
   words: 6,
 } as const;
@@ -39,13 +39,13 @@ export interface GuardData {
 
 /** Interval of checks; one costs a microsecond. */
 const INTERVAL_MS = 250;
-/** Checks that find the same copy: two seconds, longer than a page on a slow disk takes. */
+/** Checks that find the same copy: two seconds, longer than a page takes on a slow disk. */
 const LOOKS = 8;
 
 /** Longest time an exiting process waits for a second thread that is still starting. */
 const SETTLE_LIMIT_MS = 5_000;
 
-/** How long a process's memory may take, in milliseconds. */
+/** Time limit for a process's memory, in milliseconds. */
 export const STALL_LIMIT_MS = INTERVAL_MS * LOOKS;
 
 /** Paths of the compiled worker; run from the sources, it is in dist. */
@@ -54,9 +54,9 @@ const WORKERS = [
   '../../dist/native-bridge/libc/copy-guard-worker.js',
 ];
 
-/** One for this thread; starts the second one when first needed. */
+/** The guard of this thread; starts the second thread when first needed. */
 class CopyGuard {
-  /** Called in a later turn with each process killed because its memory did not answer. */
+  /** Called in a later turn with each process killed because its memory did not respond. */
   readonly onEnded = new Set<(pid: number) => void>();
   readonly #words = new Int32Array(
     new SharedArrayBuffer(GuardWord.words * Int32Array.BYTES_PER_ELEMENT),
@@ -73,7 +73,7 @@ class CopyGuard {
     if (path === undefined) return;
     const words = this.#words.buffer as SharedArrayBuffer;
     const workerData: GuardData = { words, intervalMs: INTERVAL_MS, looks: LOOKS };
-    // It needs a few numbers; the default would reserve as much as for a whole program.
+    // It needs little memory; the default would reserve as much as for a whole program.
     const resourceLimits = {
       maxOldGenerationSizeMb: 16,
       maxYoungGenerationSizeMb: 2,
@@ -83,7 +83,7 @@ class CopyGuard {
     worker.on('message', (pid: number) => {
       for (const hear of this.onEnded) hear(pid);
     });
-    // Without the worker everything works, except the guard.
+    // Without the worker, everything except the guard works.
     worker.on('error', () => Atomics.store(this.#words, GuardWord.settled, 1));
     worker.unref();
     // If Node ends a thread while it loads koffi, the process aborts: koffi's initialisation cannot
@@ -92,7 +92,7 @@ class CopyGuard {
   }
 
   /**
-   * A copy to or from the process behind this pidfd starts; `leave` must follow in the same turn.
+   * A copy to or from the process of this pidfd starts; `leave` must follow in the same turn.
    */
   enter(descriptor: number, pid: number): void {
     const words = this.#words;

@@ -55,9 +55,9 @@ const CONTROLS_MAX = 2;
 const CONTROL_AREA_BYTES = 64;
 const GID_BYTES = 16;
 
-/** What both directions share. */
+/** The common part of both directions. */
 class Batch {
-  /** The slots and all else; a slot's datagram starts at `slotAt(index)`. */
+  /** The slots and all other data; a slot's datagram starts at `slotAt(index)`. */
   readonly bytes: Uint8Array;
   readonly slots: number;
   protected readonly fields: DataView;
@@ -90,7 +90,7 @@ class Batch {
     }
   }
 
-  /** Where the datagram of a slot starts in `bytes`. */
+  /** Offset in `bytes` of the datagram in a slot. */
   slotAt(index: number): number {
     return this.#slotsAt + index * this.#slotBytes;
   }
@@ -104,7 +104,7 @@ class Batch {
   }
 }
 
-/** Where a datagram goes: made once, used for many. */
+/** The destination of datagrams: made once, used for many. */
 export interface DatagramDestination {
   /** struct sockaddr_in or sockaddr_in6. */
   readonly name: Uint8Array;
@@ -118,7 +118,7 @@ export interface DatagramDestination {
 export class OutgoingBatch extends Batch {
   /** Datagrams in the batch, in the slots before this one. */
   count = 0;
-  /** The destination that each slot was used for last. */
+  /** The last destination of each slot. */
   readonly #destinations: (DatagramDestination | undefined)[];
 
   constructor(slots: number, slotBytes: number) {
@@ -131,7 +131,7 @@ export class OutgoingBatch extends Batch {
     return this.fields.getUint32(this.vectorAt(index) + 8, true);
   }
 
-  /** The next slot holds `lengthBytes` for `destination`. There must be a free one. */
+  /** Fills the next slot: `lengthBytes` for `destination`. A slot must be free. */
   add(lengthBytes: number, destination: DatagramDestination): void {
     const index = this.count;
     this.setLength(index, lengthBytes);
@@ -140,8 +140,8 @@ export class OutgoingBatch extends Batch {
   }
 
   /**
-   * Sends datagrams from slot `first` on, without waiting. Returns how many the kernel took, or a
-   * negative errno if it did not take the first of them.
+   * Sends datagrams from slot `first` on, without waiting. Returns how many the kernel accepted, or a
+   * negative errno if it rejected the first one.
    */
   send(fd: number, first: number): number {
     const headers = first === 0 ? this.bytes : this.bytes.subarray(first * Header.bytes);
@@ -177,7 +177,7 @@ export class OutgoingBatch extends Batch {
   }
 }
 
-/** Datagrams that were received. A datagram longer than its slot is cut, see `truncated`. */
+/** Received datagrams. One longer than its slot is cut, see `truncated`. */
 export class IncomingBatch extends Batch {
   #used: number;
 
@@ -186,7 +186,7 @@ export class IncomingBatch extends Batch {
     this.#used = slots;
   }
 
-  /** Receives what waits, up to `most`. Returns how many, or a negative errno. */
+  /** Receives pending datagrams, up to `most`. Returns their number, or a negative errno. */
   receive(fd: number, most: number = this.slots): number {
     for (let index = 0; index < this.#used; index += 1) {
       const header = index * Header.bytes;
@@ -208,7 +208,7 @@ export class IncomingBatch extends Batch {
     return (flags & MSG_TRUNC) !== 0;
   }
 
-  /** Writes the sender's address to `gid`, an IPv4 one behind ::ffff. Returns the sender's port. */
+  /** Writes the sender's address to `gid`, with IPv4 mapped after ::ffff. Returns the sender's port. */
   readSender(index: number, gid: Uint8Array): number {
     const { bytes } = this;
     const name = this.namesAt + index * NAME_BYTES;
@@ -223,12 +223,12 @@ export class IncomingBatch extends Batch {
     return this.fields.getUint16(name + 2);
   }
 
-  /** Type of service or traffic class; 0 if the kernel did not tell it. */
+  /** Type of service or traffic class; 0 if the kernel did not report it. */
   trafficClassOf(index: number): number {
     return this.#control(index, IP_TOS, IPV6_TCLASS) & 0xff;
   }
 
-  /** Time to live or hop limit; 0 if the kernel did not tell it. */
+  /** Time to live or hop limit; 0 if the kernel did not report it. */
   hopLimitOf(index: number): number {
     return this.#control(index, IP_TTL, IPV6_HOPLIMIT) & 0xff;
   }
@@ -241,7 +241,7 @@ export class IncomingBatch extends Batch {
     for (let seen = 0; seen < CONTROLS_MAX && at < end; seen += 1) {
       const level = fields.getUint32(at + 8, true);
       const type = fields.getUint32(at + 12, true);
-      // The type of service is one byte; what is behind it is not written.
+      // The type of service is one byte; the bytes after it are not written.
       if (level === SOL_IP ? type === type4 : type === type6) return this.bytes[at + 16] as number;
       at += CONTROL_BYTES;
     }

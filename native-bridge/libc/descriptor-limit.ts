@@ -1,7 +1,7 @@
 /**
  * Keeps the last descriptors of this process in reserve. The kernel assigns the lowest free number,
- * so a new descriptor with one of the highest numbers shows that all others are taken: nothing has
- * to be counted, and no kind of descriptor can be missed.
+ * so a new descriptor with one of the highest numbers shows that all others are in use: nothing must
+ * be counted, and no kind of descriptor can be missed.
  */
 import { closeDescriptor } from './descriptor.ts';
 import { SystemCallError } from './libc.ts';
@@ -25,7 +25,7 @@ export function isReserved(fd: number): boolean {
   return fd >= limit - reserve;
 }
 
-/** Error text: only reserved descriptors are left, and how to raise the limit. */
+/** Error text: only reserved descriptors are left; says how to raise the limit. */
 export function reservedText(): string {
   return `the daemon's clients have taken all but ${reserve} of its ${limit} descriptors; raise the limit of open files before it starts (ulimit -n)`;
 }

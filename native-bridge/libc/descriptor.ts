@@ -25,7 +25,7 @@ const MSG_DONTWAIT = 0x40;
 const MSG_NOSIGNAL = 0x4000;
 const POLLOUT = 4;
 
-/** The socket's buffer is full: no byte was taken. */
+/** The socket's buffer is full: no byte was accepted. */
 export const WOULD_BLOCK = -11;
 
 /** Closes a descriptor. Ignores errors of close(2): nothing could be done about them. */
@@ -39,8 +39,8 @@ export function duplicateDescriptor(fd: number): number {
 }
 
 /**
- * Writes the first `length` bytes to a socket, without ever waiting. Returns the number of bytes
- * taken, which may be fewer, or a negative errno (`WOULD_BLOCK` when it is full).
+ * Writes the first `length` bytes to a socket, without waiting. Returns the number of bytes accepted,
+ * which may be fewer, or a negative errno (`WOULD_BLOCK` if it is full).
  */
 export function sendNow(fd: number, bytes: Uint8Array, length = bytes.length): number {
   const sent = send(fd, bytes, length, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -48,8 +48,8 @@ export function sendNow(fd: number, bytes: Uint8Array, length = bytes.length): n
 }
 
 /**
- * Blocks at most `timeoutMs` until a write finds room; false when there is none. True also for a
- * descriptor that has failed: the write then reports the error.
+ * Blocks at most `timeoutMs` until a write finds room; returns false if there is none. Returns true
+ * for a failed descriptor: the write then reports the error.
  */
 export function awaitRoom(fd: number, timeoutMs: number): boolean {
   const entry = new Uint8Array(8);

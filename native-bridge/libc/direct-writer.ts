@@ -1,37 +1,37 @@
 /**
- * Writes small records to a socket in the same turn of the event loop, straight to the descriptor,
- * and falls back to Node's buffered writing while the socket is full. Order is kept.
+ * Writes small records to a socket in the same turn of the event loop, directly to the descriptor, and
+ * falls back to Node's buffered writing while the socket is full. Preserves the order.
  */
 import type { Socket } from 'node:net';
 import { sendNow } from './descriptor.ts';
 import { descriptorOf } from './unix-socket.ts';
 
-/** Gathered bytes above this size leave before the end of the turn. */
+/** Gathered bytes above this size are sent before the end of the turn. */
 const GATHERED_MAX_BYTES = 64 * 1024;
 
 /** The socket must be connected. */
 export class DirectWriter {
   readonly #socket: Socket;
   readonly #fd: number | undefined;
-  /** Bytes from `gather` that are not written yet. */
+  /** Bytes from `gather` that have not been written. */
   #gathered: Uint8Array[] = [];
   #gatheredBytes = 0;
   readonly #onWaiting: () => void;
   readonly #flush = () => this.flush();
 
-  /** `onWaiting` is called when bytes have to wait until the peer reads. Default: nothing. */
+  /** `onWaiting` is called if bytes have to wait until the peer reads. Default: nothing. */
   constructor(socket: Socket, onWaiting: () => void = () => undefined) {
     this.#socket = socket;
     this.#onWaiting = onWaiting;
     this.#fd = descriptorOf(socket);
   }
 
-  /** Bytes not yet taken by the kernel. */
+  /** Bytes not yet accepted by the kernel. */
   get pendingBytes(): number {
     return this.#socket.writableLength + this.#gatheredBytes;
   }
 
-  /** True when bytes wait, and later ones would wait behind them. */
+  /** True if bytes are queued: later ones are queued after them. */
   get congested(): boolean {
     return this.#socket.writableLength > 0;
   }
@@ -62,8 +62,8 @@ export class DirectWriter {
   }
 
   /**
-   * Sends bytes now, without copying those that must wait: the caller must not change them until
-   * `onDone`. `onDone` may never be called once the socket has failed.
+   * Sends bytes now; if some have to wait, they are not copied, so the caller must not change them
+   * until `onDone`. `onDone` may never be called if the socket fails.
    */
   lend(bytes: Uint8Array, onDone: () => void): void {
     if (this.#gatheredBytes > 0) this.flush();
@@ -90,7 +90,7 @@ export class DirectWriter {
     this.#onWaiting();
   }
 
-  /** Sends what the kernel takes now. Returns the number of bytes taken. */
+  /** Sends what the kernel accepts now. Returns the number of bytes. */
   #send(bytes: Uint8Array, length: number): number {
     // A destroyed socket's descriptor number may already belong to another file.
     if (this.#socket.destroyed || this.#socket.writableEnded) return length;
@@ -100,7 +100,7 @@ export class DirectWriter {
   }
 }
 
-/** Both, if `next` lies directly behind `bytes` in the same memory. */
+/** Both as one array, if `next` directly follows `bytes` in the same memory. */
 function joinedBytes(bytes: Uint8Array | undefined, next: Uint8Array): Uint8Array | undefined {
   if (bytes === undefined || bytes.buffer !== next.buffer) return undefined;
   const { buffer, byteOffset, length } = bytes;

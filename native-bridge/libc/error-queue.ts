@@ -1,6 +1,6 @@
 /**
- * Errors that the network reports of datagrams that were sent: ports without a listener, hosts that
- * cannot be reached, datagrams that are too long for the path (IP_RECVERR, ip(7)).
+ * Errors that the network reports for sent datagrams: ports without a listener, unreachable hosts,
+ * datagrams that are too long for the path (IP_RECVERR, ip(7)).
  */
 import { AF_INET, IPPROTO_IPV6, setOption } from './internet-socket.ts';
 import { addressOf, libc } from './libc.ts';
@@ -26,7 +26,7 @@ const Header = {
   controlBytes: 40,
 } as const;
 const IOVEC_BYTES = 16;
-/** Bytes kept of the datagram that an error is about. */
+/** Bytes stored of the datagram in error. */
 const QUOTED_BYTES = 64;
 const NAME_BYTES = 32;
 const CONTROL_BYTES = 128;
@@ -37,17 +37,17 @@ const [ORIGIN_AT, INFO_AT] = [4, 8];
 const SO_EE_ORIGIN_LOCAL = 1;
 const GID_BYTES = 16;
 
-/** Has the kernel keep the errors of a UDP socket for an `ErrorQueue`. Throws `SystemCallError`. */
+/** Makes the kernel queue the errors of a UDP socket for an `ErrorQueue`. Throws `SystemCallError`. */
 export function keepErrors(fd: number, isIpv4: boolean): void {
   if (isIpv4) setOption(fd, IPPROTO_IP, IP_RECVERR, 1);
   else setOption(fd, IPPROTO_IPV6, IPV6_RECVERR, 1);
 }
 
-/** What reads the errors of sockets, one at a time. */
+/** Reads the errors of sockets, one at a time. */
 export class ErrorQueue {
   /** True if this host, not the network, reported the last error. */
   isLocal = false;
-  /** The MTU that it names, if it is EMSGSIZE. */
+  /** The MTU that the last error reports, if it is EMSGSIZE. */
   mtuBytes = 0;
   readonly #message = new Uint8Array(
     Header.bytes + NAME_BYTES + CONTROL_BYTES + IOVEC_BYTES + QUOTED_BYTES,
@@ -69,12 +69,12 @@ export class ErrorQueue {
     this.#fields.setBigUint64(vectorAt + 8, BigInt(QUOTED_BYTES), true);
   }
 
-  /** What the last error quotes of the datagram, after its UDP header. Valid until the next `take`. */
+  /** The part of the datagram that the last error quotes, after its UDP header. Valid until the next `take`. */
   get quoted(): Uint8Array {
     return this.#message.subarray(this.#quotedAt, this.#quotedAt + this.#quotedBytes);
   }
 
-  /** Takes the next error of a socket: its errno, 0 without one. */
+  /** Removes the next error of a socket: its errno, or 0 if there is none. */
   take(fd: number): number {
     this.#fields.setUint32(Header.nameBytes, NAME_BYTES, true);
     this.#fields.setUint32(Header.controlBytes, CONTROL_BYTES, true);
@@ -84,7 +84,7 @@ export class ErrorQueue {
     return this.#errno();
   }
 
-  /** The errno among the control messages; others tell of the datagram that had the news. */
+  /** The errno among the control messages; others describe the datagram that carried the error. */
   #errno(): number {
     const end = this.#controlAt + this.#fields.getUint32(Header.controlBytes, true);
     let at = this.#controlAt;
@@ -102,7 +102,7 @@ export class ErrorQueue {
     return 0;
   }
 
-  /** Where the datagram of the last error went: writes the address, an IPv4 one behind ::ffff. */
+  /** Writes the destination of the last error's datagram, with IPv4 mapped after ::ffff. */
   readDestination(gid: Uint8Array): number {
     const name = this.#message.subarray(this.#nameAt, this.#controlAt);
     if (name[0] === AF_INET) {

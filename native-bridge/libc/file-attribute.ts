@@ -9,8 +9,8 @@ const getxattr = libc.func(
 const VALUE_MAX_BYTES = 256;
 
 /**
- * The value of an extended attribute of the file at `path`, links followed. Undefined when the file
- * has no such attribute, cannot be read, or the value is longer than 256 bytes.
+ * The value of an extended attribute of the file at `path`, links followed. Undefined if the file has
+ * no such attribute, cannot be read, or the value is longer than 256 bytes.
  */
 export function fileAttribute(path: string, name: string): Uint8Array | undefined {
   const value = new Uint8Array(VALUE_MAX_BYTES);

@@ -10,7 +10,7 @@ const LOCK_EX_NB = 2 | 4;
 const EWOULDBLOCK = 11;
 
 /**
- * Locks an open file or directory without waiting. False when another process holds the lock.
+ * Locks an open file or directory without waiting. Returns false if another process holds the lock.
  * Closing the descriptor releases it.
  */
 export function tryLock(fd: number): boolean {

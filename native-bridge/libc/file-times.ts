@@ -18,7 +18,7 @@ const AT_FDCWD = -100;
 const UTIME_NOW = 0x3fff_ffff;
 const UTIME_OMIT = 0x3fff_fffe;
 
-/** A time to set: the present, or seconds and nanoseconds since 1970. Undefined keeps a time. */
+/** A time to set: the current time, or seconds and nanoseconds since 1970. Undefined keeps a time. */
 export type FileTime = 'now' | { readonly seconds: number; readonly nanoseconds: number };
 
 /**
@@ -33,7 +33,7 @@ export function setFileTimes(
   checked('utimensat', utimensat(AT_FDCWD, path, timespecs(atime, mtime), 0), path);
 }
 
-/** The same on a thread. */
+/** `setFileTimes` on a thread. */
 export async function setFileTimesLater(
   path: string,
   atime: FileTime | undefined,
@@ -46,7 +46,7 @@ export async function setFileTimesLater(
       else reject(error);
     });
   });
-  // The thread's errno is out of reach: the failed call is repeated for it.
+  // The thread's errno is not accessible, so repeat the failed call to get it.
   if (result < 0) setFileTimes(path, atime, mtime);
 }
 

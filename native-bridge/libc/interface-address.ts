@@ -1,6 +1,6 @@
 /**
- * Which network interface has an address. Node lists only interfaces that have a carrier, and the kernel
- * takes up to a second to see one after an interface is up; this looks at all of them.
+ * Which network interface has an address. Node lists only interfaces with a carrier, and the kernel
+ * takes up to a second to detect one after an interface is up; this checks all interfaces.
  */
 import { readFileSync } from 'node:fs';
 import { closeDescriptor } from './descriptor.ts';
@@ -18,15 +18,15 @@ import { addressOf, checked } from './libc.ts';
 const SIOCGIFCONF = 0x8912;
 /** struct ifconf: the length of a buffer, and where it is. */
 const IFCONF_BYTES = 16;
-/** More interfaces than that with IPv4 addresses are not looked at. */
+/** Most interfaces with IPv4 addresses to check. */
 const INTERFACES_MAX = 1024;
-/** Where struct sockaddr_in and sockaddr_in6 have their address. */
+/** Offsets of the address in struct sockaddr_in and sockaddr_in6. */
 const [IPV4_AT, IPV6_AT] = [4, 8];
 const IPV4_BYTES = 4;
 
 /**
- * The name of the interface that has an IPv4 or IPv6 address, without a %zone; undefined if none has.
- * Throws `SystemCallError`: EMFILE, EINVAL for what is no address.
+ * The name of the interface with an IPv4 or IPv6 address, without a %zone; undefined if none has it.
+ * Throws `SystemCallError`: EMFILE, EINVAL if it is not an address.
  */
 export function interfaceWith(address: string): string | undefined {
   const name = socketAddress(address, 0);
@@ -50,7 +50,7 @@ function ipv4Interface(name: Uint8Array): string | undefined {
     const addressAt = at + IFNAMSIZ + IPV4_AT;
     if (!wanted.equals(entries.subarray(addressAt, addressAt + IPV4_BYTES))) continue;
     const label = entries.toString('latin1', at, entries.indexOf(0, at));
-    // An alias is of the interface before the colon.
+    // `eth0:1` is an alias of `eth0`.
     return label.split(':', 1)[0];
   }
   return undefined;

@@ -1,4 +1,4 @@
-/** What TCP, UDP and SCTP sockets share: opening, addresses as the kernel has them, options, interfaces. */
+/** Shared by TCP, UDP and SCTP sockets: opening, kernel addresses, options, interfaces. */
 import { closeDescriptor } from './descriptor.ts';
 import { checked, lastErrno, libc, SystemCallError } from './libc.ts';
 
@@ -16,12 +16,12 @@ const inetPton = libc.func('int inet_pton(int family, const char *text, void *by
 export const ifNameToIndex = libc.func('uint32_t if_nametoindex(const char *name)') as (
   name: string,
 ) => number;
-/** `bind` and `connect`: negative when they fail. */
+/** `bind` and `connect`: negative on failure. */
 export const bind = libc.func('int bind(int fd, void *address, uint32_t length)') as AddressCall;
 export const connect = libc.func(
   'int connect(int fd, void *address, uint32_t length)',
 ) as AddressCall;
-/** Negative when it fails. */
+/** Negative on failure. */
 export const ioctl = libc.func('int ioctl(int fd, uint64_t request, void *argument)') as (
   fd: number,
   request: number,
@@ -60,7 +60,7 @@ const EINVAL = 22;
 /** Kinds of socket. */
 export const SocketType = { stream: 1, datagram: 2, raw: 3 } as const;
 
-/** A socket for addresses of the family of `name`, for the caller to close. Throws `SystemCallError`. */
+/** Opens a socket for the address family of `name`; the caller closes it. Throws `SystemCallError`. */
 export function openSocket(name: Uint8Array, type: number, protocol = 0): number {
   return checked('socket', socket(name[0] ?? 0, type | SOCK_CLOEXEC_NONBLOCK, protocol));
 }
@@ -98,7 +98,7 @@ export function interfaceMtu(name: string): number {
   }
 }
 
-/** Value of an option, for the calls below: one for all of them, none of which outlasts it. */
+/** The value of an option, shared by the calls below: none outlives its call. */
 const optionBytes = new Uint8Array(4);
 const optionValue = new DataView(optionBytes.buffer);
 
@@ -122,7 +122,7 @@ export function getOption(fd: number, level: number, option: number): number {
   return optionValue.getInt32(0, true);
 }
 
-/** Fills `value` with a structure that an option is; false if the call fails. */
+/** Fills `value` with an option that is a structure; returns false on failure. */
 export function getOptionBytes(
   fd: number,
   level: number,
@@ -135,8 +135,8 @@ export function getOptionBytes(
 }
 
 /**
- * Sets the length of a buffer, `SO_SNDBUF` or `SO_RCVBUF`. Only an administrator may have more than
- * the limit for all (CAP_NET_ADMIN). Throws `SystemCallError`.
+ * Sets the size of a buffer, `SO_SNDBUF` or `SO_RCVBUF`. Only an administrator (CAP_NET_ADMIN) may
+ * exceed the system's limit. Throws `SystemCallError`.
  */
 export function setBuffer(fd: number, option: number, bytes: number): void {
   try {
@@ -147,7 +147,7 @@ export function setBuffer(fd: number, option: number, bytes: number): void {
   }
 }
 
-/** The name that a socket is bound to. Throws `SystemCallError`. */
+/** The address that a socket is bound to. Throws `SystemCallError`. */
 export function boundName(fd: number): DataView {
   const name = new Uint8Array(SOCKADDR_IN6_BYTES);
   const length = Uint8Array.of(SOCKADDR_IN6_BYTES, 0, 0, 0);

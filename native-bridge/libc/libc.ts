@@ -36,7 +36,7 @@ export function lastErrno(): number {
   return koffi.errno();
 }
 
-/** Returns `result`, or throws the error in errno when it is negative. */
+/** Returns `result`, or throws the error in errno if it is negative. */
 export function checked(syscall: string, result: number, detail = ''): number {
   if (result < 0) throw new SystemCallError(syscall, lastErrno(), detail);
   return result;

@@ -1,8 +1,8 @@
 /**
  * Objects that only the program owns: opened devices, event channels, watches. They are held here,
- * and through a device every region's buffer, against garbage collection. The kernel releases them
- * when the process ends. A worker thread that ends must release them itself, since its memory goes
- * with it. Node gives a thread no time for that in `Worker.terminate`: close devices first.
+ * and through a device every region's buffer, to prevent garbage collection. The kernel releases them
+ * when the process ends. A worker thread that ends must release them itself, since its memory goes with
+ * it. `Worker.terminate` gives a thread no time for that: close devices first.
  */
 import { isMainThread } from 'node:worker_threads';
 
@@ -25,7 +25,7 @@ if (!isMainThread) {
       try {
         root[Symbol.dispose]();
       } catch {
-        // The next one must be closed all the same.
+        // The next one must be closed nevertheless.
       }
     }
   });

@@ -10,7 +10,7 @@ const prctl = libc.func('int prctl(int option, unsigned long argument)') as (
 const PR_SET_PDEATHSIG = 1;
 
 /**
- * This process gets SIGTERM when its parent, the process `parent`, ends; at once if it has ended.
+ * Sends this process SIGTERM when its parent, the process `parent`, ends; at once if it has ended.
  * Call it on the main thread.
  */
 export function terminateWithParent(parent: number): void {

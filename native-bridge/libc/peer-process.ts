@@ -9,26 +9,26 @@ import { isSharedUid } from './privileges.ts';
 import { isProcessAlive, maySignal, openProcessDescriptor } from './process-vm.ts';
 import { type PeerCredentials, peerCredentials, peerProcessDescriptor } from './unix-socket.ts';
 
-/** Errno names of kernels that do not know SO_PEERPIDFD (before Linux 6.5). */
+/** Errors of kernels without SO_PEERPIDFD (before Linux 6.5). */
 const UNKNOWN_OPTION: ReadonlySet<string> = new Set(['ENOPROTOOPT', 'EOPNOTSUPP']);
 
 /** A process at the other end of a connection. */
 export interface PeerProcess extends PeerCredentials {
   /**
-   * Differs between two processes, even if they had the same pid one after the other. Where /proc
-   * hides processes (hidepid), those two get the same identity, as do all processes of other PID
+   * Differs between two processes, even if they had the same pid one after the other. If /proc hides
+   * processes (hidepid), those two get the same identity, as do all processes of other PID
    * namespaces.
    */
   readonly identity: string;
-  /** A pidfd, which the caller closes. Throws `SystemCallError`: ESRCH when the process is gone. */
+  /** Returns a pidfd, which the caller closes. Throws `SystemCallError`: ESRCH if the process is gone. */
   openDescriptor(): number;
 }
 
 let strangers = 0;
 
 /**
- * Stands for users that this process cannot tell apart; no user has this uid. All users that its user
- * namespace does not map appear under one number, which may be its own.
+ * Stands for users that this process cannot distinguish; no user has this uid. All users that its
+ * user namespace does not map share one number, which may be its own.
  */
 export const UNKNOWN_UID = 4_294_967_295;
 
@@ -37,13 +37,13 @@ export class SocketPeer implements PeerProcess {
   readonly uid: number;
   readonly gid: number;
   readonly #descriptor: () => number | undefined;
-  /** Opened at once where the socket cannot be asked later; an error if that failed. */
+  /** Opened at once if the socket cannot be asked later; an error if that failed. */
   #early: number | SystemCallError | undefined;
   #identity: string | undefined;
 
   /**
    * The peer of the connected socket `descriptor()`, which returns undefined once it is closed. If users
-   * are told apart, a user who may be another one than its number says has `UNKNOWN_UID`. Throws
+   * are told apart, a user whose uid may be shared gets `UNKNOWN_UID`. Throws
    * `SystemCallError`.
    */
   constructor(descriptor: () => number | undefined, asksSocket = true, tellsUsersApart = false) {
@@ -78,7 +78,7 @@ export class SocketPeer implements PeerProcess {
     this.#early = new SystemCallError('pidfd_open', EBADF);
   }
 
-  /** Has the kernel compare users that have the same number here. */
+  /** Makes the kernel compare users that have the same number here. */
   #isOwn(uid: number): boolean {
     if (uid !== process.getuid?.()) return false;
     try {
@@ -99,14 +99,14 @@ export class SocketPeer implements PeerProcess {
     try {
       descriptor = this.openDescriptor();
       const since = startTime(this.pid);
-      // The number is that process's own as long as that process lives.
+      // The number belongs to that process as long as the process lives.
       if (isProcessAlive(descriptor)) return `${this.pid} since ${since}`;
     } catch (error) {
       if (!(error instanceof SystemCallError)) throw error;
     } finally {
       if (descriptor !== undefined) closeDescriptor(descriptor);
     }
-    // Nothing is known of it, so it gets a unique identity.
+    // Nothing is known about it, so it gets a unique identity.
     strangers += 1;
     return `stranger ${strangers}`;
   }
@@ -117,7 +117,7 @@ const ESRCH = 3;
 
 let socketsCanBeAsked: boolean | undefined;
 
-/** Whether the kernel knows SO_PEERPIDFD: checked at the first connection. */
+/** Whether the kernel supports SO_PEERPIDFD: checked at the first connection. */
 function canAskSockets(descriptor: () => number | undefined): boolean {
   if (socketsCanBeAsked !== undefined) return socketsCanBeAsked;
   try {
@@ -133,8 +133,8 @@ function canAskSockets(descriptor: () => number | undefined): boolean {
 }
 
 /**
- * Opens a pidfd right after the connection arrived: the pid is unlikely to be another process's
- * yet. Never another user's, which is checked while the descriptor holds it.
+ * Opens a pidfd right after the connection arrived, when the pid is unlikely to have been reused. Never
+ * that of another user, which is checked while the descriptor holds the process.
  */
 function openNow(pid: number, uid: number): number | SystemCallError {
   let descriptor: number;
@@ -153,11 +153,11 @@ function ownerOf(pid: number): number | undefined {
   return statSync(`/proc/${pid}`, { throwIfNoEntry: false })?.uid;
 }
 
-/** When a process started, in clock ticks since boot; '' where that is hidden. */
+/** Start time of a process, in clock ticks since boot; '' if hidden. */
 function startTime(pid: number): string {
   try {
     const text = readFileSync(`/proc/${pid}/stat`, 'latin1');
-    // Behind the name, which may contain anything, are the state and 18 more fields.
+    // After the name, which may contain anything, follow the state and 18 more fields.
     return text.slice(text.lastIndexOf(')') + 2).split(' ')[19] ?? '';
   } catch {
     return '';

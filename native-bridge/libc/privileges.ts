@@ -24,7 +24,7 @@ const OVERFLOW_UID = 65_534;
 let overflowUid: number | undefined;
 
 /**
- * True for the uid under which every user appears that this process's user namespace does not map. A
+ * True for the uid that stands for every user whom this process's user namespace does not map. A
  * mapped user may have it, too.
  */
 export function isSharedUid(uid: number): boolean {
@@ -35,7 +35,7 @@ export function isSharedUid(uid: number): boolean {
     const mapped = lines.map((line) => Number(line.trim().split(/\s+/)[2] ?? 0));
     return mapped.reduce((sum, count) => sum + count, 0) < ALL_USERS;
   } catch {
-    // Without /proc it may be.
+    // Without /proc, it may be.
     return true;
   }
 }

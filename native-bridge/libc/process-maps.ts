@@ -1,5 +1,5 @@
 /**
- * Lists a process's mappings. Linux 6.11 answers for one address (PROCMAP_QUERY); on older kernels
+ * Lists a process's mappings. Linux 6.11 can query a single address (PROCMAP_QUERY); on older kernels
  * the text of /proc/<pid>/maps is read up to the addresses in question.
  */
 import { closeSync, openSync, readSync } from 'node:fs';
@@ -14,7 +14,7 @@ const ioctl = libc.func('int ioctl(int fd, uint64_t request, void *argument)') a
 /** _IOWR('f', 17, struct procmap_query), a struct of 104 bytes. */
 const PROCMAP_QUERY = 0xc068_6611;
 const QUERY_BYTES = 104;
-/** The mapping at the address, else the next one above. */
+/** The mapping at the address, otherwise the next one above. */
 const COVERING_OR_NEXT = 0x10;
 const READABLE = 1;
 const WRITABLE = 2;
@@ -49,7 +49,7 @@ export function visitMappings(
   }
 }
 
-/** As `visitMappings`, for an open maps file or a file with such text. */
+/** Like `visitMappings`, for an open maps file or a file with such text. */
 export function visitMappingsIn(
   fd: number,
   start: number,
@@ -59,7 +59,7 @@ export function visitMappingsIn(
   if (!queried(fd, start, end, take)) readUpTo(fd, start, end, take);
 }
 
-/** False, with nothing passed to `take`, when the kernel does not support the query. */
+/** Returns false, without calling `take`, if the kernel does not support the query. */
 function queried(
   fd: number,
   start: number,

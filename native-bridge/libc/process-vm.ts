@@ -28,19 +28,19 @@ const syscall = libc.func(
 
 const PR_SET_PTRACER = 0x59616d61;
 const EPERM = 1;
-// The same on every architecture, since they are newer than the common table.
+// Newer system calls have the same number on every architecture.
 const SYS_PIDFD_SEND_SIGNAL = 424;
 const SYS_PIDFD_OPEN = 434;
 
 const IOVEC_BYTES = 16;
 /**
- * Pieces of one transfer: enough for the segments of one read of a stream, unless they are short.
+ * Pieces per transfer: enough for the segments of one read of a stream, unless they are short.
  */
 const BATCH_MAX = 128;
-/** Interval between two checks whether the process is still the same. */
+/** Interval between two checks whether the process is still the same one. */
 const LOOK_INTERVAL_MS = 1;
 
-/** Pieces of one transfer that is performed later, as struct iovecs. */
+/** Pieces of one deferred transfer, as struct iovecs. */
 class Batch {
   /** Addresses of the vectors. */
   readonly local: bigint;
@@ -48,7 +48,7 @@ class Batch {
   localCount = 0;
   remoteCount = 0;
   bytes = 0;
-  /** Of each local piece: whose it is, and where it goes. */
+  /** The owner of each local piece, if it is deferred. */
   readonly owners: (object | undefined)[] = new Array<undefined>(BATCH_MAX);
   readonly #targets = new Float64Array(BATCH_MAX);
   /** The last remote piece. */
@@ -72,7 +72,7 @@ class Batch {
     this.owners[this.localCount] = owner;
     this.#targets[this.localCount] = remote;
     this.localCount += 1;
-    // Segments of one message are adjacent, and the kernel looks a page up once for each piece.
+    // Segments of one message are adjacent, and the kernel looks up a page for each piece.
     if (this.remoteCount === 0 || remote !== this.#remoteStart + this.#remoteBytes) {
       this.remoteCount += 1;
       this.#remoteStart = remote;
@@ -89,8 +89,8 @@ class Batch {
     this.#setVector(BATCH_MAX, remote, length);
   }
 
-  /** The address in the process of the byte after the first `moved` bytes of the last `count` pieces. */
-  addressBehind(count: number, moved: number): number {
+  /** The address in the process after the first `moved` bytes of the last `count` pieces. */
+  addressAfter(count: number, moved: number): number {
     let end = 0;
     for (let index = 0; index < count; index += 1) {
       const start = end;
@@ -100,7 +100,7 @@ class Batch {
     return 0;
   }
 
-  /** Makes `one` a batch of the piece at `index` alone; its bytes. */
+  /** Copies the piece at `index` to `one`; returns its length. */
   copyPiece(index: number, one: Batch): number {
     const at = index * IOVEC_BYTES;
     const low = this.#fields.getUint32(at, true);
@@ -116,7 +116,7 @@ class Batch {
     this.bytes = 0;
   }
 
-  /** Writes an iovec; addresses of user space fit a number. */
+  /** Writes an iovec; user-space addresses fit a number. */
   #setVector(index: number, address: number, length: number): void {
     const at = index * IOVEC_BYTES;
     this.#fields.setUint32(at, address >>> 0, true);
@@ -127,7 +127,7 @@ class Batch {
 }
 
 /**
- * The memory of one process, bound to the process and not to its pid: a later process with the same
+ * The memory of one process, bound to the process instead of its pid: a later process with the same
  * pid is never touched.
  */
 export class ProcessMemory {
@@ -138,12 +138,12 @@ export class ProcessMemory {
   onFault: (address: number) => void = () => undefined;
   #probing = false;
   #processDescriptor: number | undefined;
-  /** One transfer at once. */
+  /** For immediate transfers. */
   readonly #direct = new Batch();
   /** Writes deferred by `writeLater`, and reads deferred by `readLater`. */
   readonly #writes = new Batch();
   readonly #reads = new Batch();
-  /** Owners of deferred writes that have failed since their last `flush`. */
+  /** Owners whose deferred writes failed since their last `flush`. */
   readonly #writesLost = new Set<object>();
   /** A deferred read has failed since the last `flushReads`. */
   #readsLost = false;
@@ -152,7 +152,7 @@ export class ProcessMemory {
   #lookedAtMs = Number.NEGATIVE_INFINITY;
 
   /**
-   * `descriptor` is a pidfd of the process, which the object takes over. Default: a new one of the
+   * `descriptor` is a pidfd of the process; the object takes ownership. Default: a new one of the
    * process that has the pid now. Throws `SystemCallError`, see `openProcessDescriptor`.
    */
   constructor(pid: number, descriptor: number = openProcessDescriptor(pid)) {
@@ -168,7 +168,7 @@ export class ProcessMemory {
   }
 
   /**
-   * Copies `length` bytes at `address` of the process to `target` from `start`. False when the
+   * Copies `length` bytes at `address` of the process to `target` from `start`. Returns false if the
    * process or that memory is gone (`lastError`); `target` may then be partly written.
    */
   read(address: number, target: Uint8Array, start: number, length: number): boolean {
@@ -183,7 +183,7 @@ export class ProcessMemory {
   }
 
   /**
-   * As `write`, but performed by `flush`, or before any other access; `source` must stay unchanged
+   * Like `write`, but performed by `flush`, or before any other access; `source` must stay unchanged
    * until then. `flush` reports the result to `owner`, who must call it.
    */
   writeLater(
@@ -200,8 +200,8 @@ export class ProcessMemory {
   }
 
   /**
-   * Performs the deferred writes of all owners, in order. False when any that `owner` deferred since
-   * its last call was lost because process or memory is gone (`lastError`), whoever performed it.
+   * Performs the deferred writes of all owners, in order. Returns false if any that `owner` deferred
+   * since its last call was lost because process or memory is gone (`lastError`), even in a call by another owner.
    */
   flush(owner: object = this): boolean {
     this.#carryOut();
@@ -209,7 +209,7 @@ export class ProcessMemory {
   }
 
   /**
-   * As `read`, but performed by `flushReads`, or before others are deferred; `target` has the bytes
+   * Like `read`, but performed by `flushReads`, or before others are deferred; `target` has the bytes
    * only then. `flushReads` reports the result.
    */
   readLater(address: number, target: Uint8Array, start: number, length: number): boolean {
@@ -219,7 +219,7 @@ export class ProcessMemory {
     return true;
   }
 
-  /** Performs the deferred reads. False when any since the last call failed. */
+  /** Performs the deferred reads. Returns false if any since the last call failed. */
   flushReads(): boolean {
     this.#carryOutReads();
     const lost = this.#readsLost;
@@ -239,13 +239,13 @@ export class ProcessMemory {
     if (localCount === 0) return;
     const moved = this.#transferBatch(writev, writes);
     if (moved < bytes) this.#carryOutRest(localCount, moved);
-    // They may be gone by the next write.
+    // The owners may be gone by the next write.
     writes.owners.fill(undefined, 0, localCount);
   }
 
   /**
-   * Performs those of the last `count` writes that lie behind the first `moved` bytes, each by itself: a
-   * transfer ends at the first byte that fails, and one owner's must not take along another's.
+   * Performs the part of the last `count` writes after the first `moved` bytes, one by one: a transfer
+   * ends at the first byte that fails, and one owner's failure must not affect another's writes.
    */
   #carryOutRest(count: number, moved: number): void {
     let end = 0;
@@ -253,7 +253,7 @@ export class ProcessMemory {
       const length = this.#writes.copyPiece(index, this.#direct);
       end += length;
       if (end <= moved || this.#transferDirect(writev) === length) continue;
-      this.#noteFault(this.#writes.addressBehind(index + 1, end - length));
+      this.#noteFault(this.#writes.addressAfter(index + 1, end - length));
       this.#writesLost.add(this.#writes.owners[index] ?? this);
     }
   }
@@ -266,10 +266,10 @@ export class ProcessMemory {
     const moved = this.#transferBatch(readv, reads);
     if (moved === bytes) return;
     this.#readsLost = true;
-    this.#noteFault(reads.addressBehind(localCount, moved));
+    this.#noteFault(reads.addressAfter(localCount, moved));
   }
 
-  /** Transfers what is in `batch`, and empties it. Returns how many bytes were moved. */
+  /** Performs and empties `batch`. Returns how many bytes were moved. */
   #transferBatch(call: Transfer, batch: Batch): number {
     const { localCount, remoteCount, bytes } = batch;
     batch.clear();
@@ -279,7 +279,7 @@ export class ProcessMemory {
     return Math.max(0, moved);
   }
 
-  /** Transfers the piece that was set for one transfer at once. Returns how many bytes were moved. */
+  /** Performs the immediate transfer. Returns how many bytes were moved. */
   #transferDirect(call: Transfer): number {
     return this.#stillAlive() ? this.#call(call, this.#direct, 1, 1) : 0;
   }
@@ -292,7 +292,7 @@ export class ProcessMemory {
     return moved;
   }
 
-  /** Tries to read `address`: undefined when it can be read, else the errno name. */
+  /** Tries to read `address`: returns undefined if that works, otherwise the errno name. */
   probe(address: number, lengthBytes: number): string | undefined {
     const byte = new Uint8Array(1);
     this.#probing = true;
@@ -306,7 +306,7 @@ export class ProcessMemory {
     if (this.lastError === 'EFAULT' && !this.#probing) this.onFault(address);
   }
 
-  /** True, once, if the process was killed because its memory did not answer. */
+  /** True, once, if the process was killed because its memory did not respond. */
   takeStalled(): boolean {
     return copyGuard.takeKilled(this.pid);
   }
@@ -319,7 +319,7 @@ export class ProcessMemory {
   }
 
   /**
-   * Checks at intervals: a check costs as much as a small transfer. The kernel reuses a pid only
+   * Checks at intervals, since a check costs as much as a small transfer. The kernel reuses a pid only
    * after going through all others, which takes seconds.
    */
   #stillAlive(): boolean {
@@ -380,7 +380,7 @@ export function openProcessDescriptor(pid: number): number {
 /** False once the process of a pidfd has ended. */
 export function isProcessAlive(descriptor: number): boolean {
   if (syscall(SYS_PIDFD_SEND_SIGNAL, descriptor, 0, 0, 0) === 0) return true;
-  // EPERM means that it exists: it changed its user.
+  // EPERM means that it exists but has changed its user.
   return lastErrno() === EPERM;
 }
 
@@ -390,8 +390,8 @@ export function maySignal(descriptor: number): boolean {
 }
 
 /**
- * Lets the process `pid` access the memory of this one, where Yama requires that (PR_SET_PTRACER).
- * Returns false where the kernel has no Yama, and no permission is needed.
+ * Permits process `pid` to access the memory of this one, if Yama requires that (PR_SET_PTRACER).
+ * Returns false if the kernel has no Yama, when no permission is needed.
  */
 export function allowTracer(pid: number): boolean {
   return prctl(PR_SET_PTRACER, pid, 0, 0, 0) === 0;

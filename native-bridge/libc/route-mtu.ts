@@ -1,5 +1,5 @@
 /**
- * The MTU of the route between two addresses: that of the interface on which packets leave.
+ * The MTU of the route between two addresses: that of the interface which packets leave through.
  *
  * Not IP_MTU: that includes path MTUs learned from ICMP messages, which anyone on the network can
  * forge.
@@ -26,11 +26,11 @@ const recv = libc.func('int64_t recv(int fd, void *bytes, uint64_t length, int f
 
 const AF_NETLINK = 16;
 const SIOCGIFNAME = 0x8910;
-/** A request and its answer (rtnetlink(7)). */
+/** A request and its reply (rtnetlink(7)). */
 const RTM_GETROUTE = 26;
 const NLM_F_REQUEST = 1;
 const NLMSG_ERROR = 2;
-/** struct nlmsghdr, then struct rtmsg with the type of the route in it, or an errno. */
+/** struct nlmsghdr, followed by struct rtmsg with the type of the route, or by an errno. */
 const [RTMSG_AT, TYPE_AT, ATTRIBUTES_AT, ERROR_AT] = [16, 23, 28, 16];
 const ATTRIBUTE_HEADER_BYTES = 4;
 const Attribute = { destination: 1, source: 2, outInterface: 4 } as const;
@@ -43,8 +43,8 @@ const [ADDRESS_AT, ADDRESS6_AT] = [4, 8];
 const [ADDRESS_BYTES, ADDRESS6_BYTES] = [4, 16];
 
 /**
- * The MTU in bytes, with IP headers. Sends nothing to the network. Throws `SystemCallError`:
- * ENETUNREACH, also for a source that this host does not have; EHOSTUNREACH, EINVAL, EMFILE.
+ * The MTU in bytes, including IP headers. Sends nothing to the network. Throws `SystemCallError`:
+ * ENETUNREACH, also for a source that this host lacks; EHOSTUNREACH, EINVAL, EMFILE.
  */
 export function routeMtu(source: string, destination: string): number {
   const fd = openSocket(Uint8Array.of(AF_NETLINK), SocketType.raw);
@@ -88,7 +88,7 @@ function addressOf(address: string): { readonly family: number; readonly bytes: 
   return { family: name[0] ?? 0, bytes };
 }
 
-/** The index of the interface that an answer names. */
+/** The index of the interface in a reply. */
 function outInterface(reply: DataView, destination: string): number {
   if (reply.getUint16(4, true) === NLMSG_ERROR) {
     throw new SystemCallError('route', -reply.getInt32(ERROR_AT, true), destination);

@@ -1,7 +1,7 @@
 /**
- * How the scheduler treats this thread. A NIC answers at once; a process that emulates one needs
- * the CPU while programs poll their queues on every core. Linux 6.12 and later soon schedules a
- * thread that asks for short slices, which needs no privilege; older kernels ignore the request.
+ * Scheduling of this thread. A NIC responds at once; a process that emulates one needs the CPU while
+ * programs poll their queues on every core. Linux 6.12 and later soon schedules a thread that asks for
+ * short slices, which needs no privilege; older kernels ignore the request.
  */
 import { libc } from './libc.ts';
 
@@ -36,21 +36,21 @@ const RESET_ON_FORK = 1n;
 /** The shortest slice that Linux grants. */
 const SLICE_NANOS = 100_000n;
 
-/** Milliseconds of a processor that the calling thread has used. */
+/** Processor time used by the calling thread, in milliseconds. */
 export function threadTimeMs(): number {
   clockGettime(CLOCK_THREAD_CPUTIME_ID, time);
   const seconds = Number(timeFields.getBigInt64(0, true));
   return seconds * 1000 + Number(timeFields.getBigInt64(8, true)) / 1e6;
 }
 
-/** Lets another thread that waits for this core run first. */
+/** Yields the core to another runnable thread. */
 export function yieldCore(): void {
   yieldNow();
 }
 
 /**
- * Requests the shortest slices for the calling thread, but not for processes it starts. False when
- * the kernel does not allow it.
+ * Requests the shortest slices for the calling thread, but not for processes it starts. Returns false
+ * if the kernel refuses.
  */
 export function requestShortSlices(): boolean {
   const numbers = NUMBERS[process.arch];

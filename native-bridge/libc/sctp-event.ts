@@ -1,10 +1,10 @@
 /**
- * What a socket of SCTP receives, the kernel's or libusrsctp's: messages and notifications (RFC 6458).
- * The structures are the same in both, most of the numbers are not.
+ * Messages and notifications received by an SCTP socket of the kernel or of libusrsctp (RFC 6458). The
+ * structures are the same in both, most of the numbers are not.
  */
 import { addressOf } from './libc.ts';
 
-/** Memory that messages are received into. */
+/** Memory for received messages. */
 export class ReceiveArea {
   readonly bytes: Uint8Array;
   readonly fields: DataView;
@@ -17,17 +17,17 @@ export class ReceiveArea {
   }
 }
 
-/** What came with the last message. */
+/** Information about the last message. */
 export interface ReceivedFacts {
   readonly isNotification: boolean;
-  /** False for a part of a message that is not its end. */
+  /** False for a part of a message without its end. */
   readonly isEnd: boolean;
   readonly streamId: number;
   readonly unordered: boolean;
   readonly payloadProtocol: number;
 }
 
-/** How a message is sent; see `MessageKind` of the host. */
+/** Send options of a message; see `MessageKind` of the host. */
 export interface SctpMessageKind {
   readonly payloadProtocol: number;
   readonly unordered: boolean;
@@ -35,10 +35,10 @@ export interface SctpMessageKind {
   readonly followed?: boolean;
 }
 
-/** What an association has come to (`sac_state`), in the order of the numbers. */
+/** States of an association (`sac_state`), in the order of their numbers. */
 const STATES = ['up', 'lost', 'restart', 'shutdown-complete', 'cannot-start'] as const;
 
-/** What a notification says. */
+/** The content of a notification. */
 export type SctpEvent =
   | {
       readonly type: 'association';
@@ -58,7 +58,7 @@ interface EventNumbers {
   readonly adaptation: number;
   readonly partialDelivery: number;
   readonly senderDry: number;
-  /** Of the first state. */
+  /** Number of the first state. */
   readonly firstState: number;
 }
 

@@ -1,6 +1,6 @@
 /**
- * SCTP sockets of the kernel, one association each, or a listener (sctp(7), RFC 6458). None of the
- * calls waits. A kernel without SCTP refuses to open one: EPROTONOSUPPORT.
+ * SCTP sockets of the kernel, one association each, or a listener (sctp(7), RFC 6458). No call waits.
+ * Opening one on a kernel without SCTP fails with EPROTONOSUPPORT.
  */
 import { awaitRoom, closeDescriptor } from './descriptor.ts';
 import { unreserved } from './descriptor-limit.ts';
@@ -111,32 +111,32 @@ const CONTROL_HEADER_BYTES = 16;
 /** struct sctp_paddrparams, which is packed. */
 const PathParameters = { bytes: 156, heartbeat: 132, flags: 146 } as const;
 const HEARTBEAT_ENABLE = 1;
-/** struct sctp_status, as far as it is read. */
+/** struct sctp_status; only the fields that are read. */
 const Status = { bytes: 176, fragmentationPoint: 20 } as const;
 /** struct sctp_udpencaps. */
 const UdpEncapsulation = { bytes: 144, address: 8, port: 136 } as const;
 /** struct linger: on, no seconds. */
 const LINGER_NONE = Uint8Array.of(1, 0, 0, 0, 0, 0, 0, 0);
-/** Words of SO_MEMINFO, and the one with bytes of messages that are not acknowledged. */
+/** Words of SO_MEMINFO, and the one with the bytes of unacknowledged messages. */
 const MemoryInfo = { bytes: 36, unacknowledged: 20 } as const;
-/** struct msghdr, and the struct iovec behind it. */
+/** struct msghdr, and the struct iovec after it. */
 const Message = { bytes: 56, vector: 16, vectorCount: 24, control: 32, controlBytes: 40 } as const;
 const VECTOR_BYTES = 16;
 
-/** What a socket starts with; those that a listener accepts have the same. */
+/** Options of a new socket; accepted sockets inherit them. */
 export interface SctpSocketOptions {
   readonly adaptation: number;
-  /** Asked for in each direction. */
+  /** Requested in each direction. */
   readonly streamCount: number;
-  /** Bytes of messages that wait for their acknowledgement, and of ones that wait to be read. */
+  /** Bytes of unacknowledged messages, and of received messages that are not yet read. */
   readonly sendBytes: number;
   readonly receiveBytes: number;
-  /** The UDP port of peers for SCTP in UDP (RFC 6951), where the kernel does that. */
+  /** The UDP port of peers for SCTP in UDP (RFC 6951), if the kernel supports that. */
   readonly remoteUdpPort: number | undefined;
   readonly timing: SctpTiming;
 }
 
-/** When messages, attempts and heartbeats are repeated, in milliseconds. */
+/** Retransmission and heartbeat intervals, in milliseconds. */
 export interface SctpTiming {
   readonly firstMs: number;
   readonly leastMs: number;
@@ -165,7 +165,7 @@ class MessageHeader {
     this.putWord(Message.controlBytes, controlBytes);
   }
 
-  /** Points it at bytes; what the kernel wrote into its lengths is undone. */
+  /** Sets the bytes, and resets the lengths that the kernel overwrote. */
   aim(address: number, length: number): void {
     this.putWord(Message.bytes, address);
     this.putWord(Message.bytes + 8, length);
@@ -173,12 +173,12 @@ class MessageHeader {
     this.fields.setUint32(Message.bytes - 8, 0, true);
   }
 
-  /** The flags of what was received. */
+  /** The flags of the received message. */
   get flags(): number {
     return this.fields.getUint32(Message.bytes - 8, true);
   }
 
-  /** 64 bits, without a BigInt: addresses of user space have 47. */
+  /** Writes 64 bits without a BigInt: user-space addresses have 47 bits. */
   putWord(at: number, value: number): void {
     this.fields.setUint32(at, value % 0x1_0000_0000, true);
     this.fields.setUint32(at + 4, Math.floor(value / 0x1_0000_0000), true);
@@ -191,7 +191,7 @@ outgoing.putWord(outgoing.controlAt, CONTROL_HEADER_BYTES + SendInfo.bytes);
 outgoing.fields.setUint32(outgoing.controlAt + 8, IPPROTO_SCTP, true);
 outgoing.fields.setUint32(outgoing.controlAt + 12, SNDINFO, true);
 
-/** Where the last received message has its struct sctp_rcvinfo: it is the only control message. */
+/** Offset of struct sctp_rcvinfo of the last received message: the only control message. */
 const receivedAt = incoming.controlAt + CONTROL_HEADER_BYTES;
 const received: ReceivedFacts = {
   get isNotification(): boolean {
@@ -211,17 +211,17 @@ const received: ReceivedFacts = {
   },
 };
 
-/** An association that came to a listener. */
+/** An association accepted from a listener. */
 interface AcceptedSocket {
   readonly socket: SctpSocket;
-  /** In 16 bytes, an IPv4 address behind ::ffff. */
+  /** 16 bytes, with IPv4 mapped after ::ffff. */
   readonly peer: Uint8Array;
   readonly port: number;
 }
 
 export class SctpSocket {
   readonly fd: number;
-  /** How the socket sends what has no control message beside it; -1: not known. */
+  /** The stream of messages without a control message; -1: unknown. */
   #defaultStream = -1;
   #defaultProtocol = -1;
   #defaultUnordered = false;
@@ -232,8 +232,8 @@ export class SctpSocket {
   }
 
   /**
-   * A socket bound to an address and a port, 0 for a free one. Others of this host that may share
-   * the port can bind it, too, as long as none listens. Throws `SystemCallError`.
+   * A socket bound to an address and a port, 0 for a free one. Other sockets of this host that may
+   * share the port can bind it, too, as long as none listens. Throws `SystemCallError`.
    */
   static open(address: string, port: number, options: SctpSocketOptions): SctpSocket {
     const name = socketAddress(address, port);
@@ -254,12 +254,12 @@ export class SctpSocket {
     return boundName(this.fd).getUint16(2);
   }
 
-  /** Throws `SystemCallError` EADDRINUSE if another one listens there. */
+  /** Throws `SystemCallError` EADDRINUSE if another socket listens there. */
   listen(backlog: number): void {
     checked('listen', listen(this.fd, backlog));
   }
 
-  /** An association that came; undefined without one. Throws `SystemCallError` EMFILE and so on. */
+  /** Accepts a pending association; undefined if there is none. Throws `SystemCallError` EMFILE and so on. */
   accept(): AcceptedSocket | undefined {
     const name = new Uint8Array(SOCKADDR_IN6_BYTES);
     const length = Uint8Array.of(SOCKADDR_IN6_BYTES, 0, 0, 0);
@@ -291,7 +291,7 @@ export class SctpSocket {
   send(streamId: number, kind: SctpMessageKind, bytes: Uint8Array): number {
     const sent = this.#send(streamId, kind, bytes);
     if (sent !== -EMSGSIZE) return sent;
-    // The path became narrower. The message was cut for the wider one: SCTP fragments it, once.
+    // The path became narrower, and the message was cut for the wider one: SCTP fragments it, this once.
     this.#sentTooLong = true;
     setOption(this.fd, IPPROTO_SCTP, Option.disableFragments, 0);
     const again = this.#send(streamId, kind, bytes);
@@ -304,7 +304,7 @@ export class SctpSocket {
     return this.#sentTooLong;
   }
 
-  /** True once after a message was sent that is longer than a packet of the path now carries. */
+  /** True once after sending a message longer than a packet of the path now carries. */
   takeSentTooLong(): boolean {
     const was = this.#sentTooLong;
     this.#sentTooLong = false;
@@ -321,7 +321,7 @@ export class SctpSocket {
     return length < 0 ? -lastErrno() : length;
   }
 
-  /** What came with the last `receive` of any socket. */
+  /** Information about the last `receive` of any socket. */
   get received(): ReceivedFacts {
     return received;
   }
@@ -330,7 +330,7 @@ export class SctpSocket {
   readEvent(area: ReceiveArea, length: number): SctpEvent {
     const event = readEvent(area, length, Notification);
     if (event.type !== 'association' || event.state !== 'cannot-start') return event;
-    // The kernel tells of the peer's ABORT by the error alone.
+    // The kernel reports the peer's ABORT only through the error.
     const error = this.#option(SOL_SOCKET, SO_ERROR, new Uint8Array(4));
     return { ...event, aborted: error?.getUint32(0, true) === ECONNREFUSED };
   }
@@ -340,19 +340,19 @@ export class SctpSocket {
     return awaitRoom(this.fd, 0);
   }
 
-  /** Bytes of memory of messages that are not acknowledged, sent or not. */
+  /** Bytes of memory of unacknowledged messages, sent or not. */
   get unacknowledged(): number {
     const info = this.#option(SOL_SOCKET, SO_MEMINFO, new Uint8Array(MemoryInfo.bytes));
     return info?.getUint32(MemoryInfo.unacknowledged, true) ?? 0;
   }
 
-  /** Bytes of the longest message that fits a packet of the path; 0 if the association has ended. */
+  /** Length of the longest message that fits a packet of the path; 0 if the association has ended. */
   get unfragmentedBytes(): number {
     const status = this.#option(IPPROTO_SCTP, Option.status, new Uint8Array(Status.bytes));
     return status?.getUint32(Status.fragmentationPoint, true) ?? 0;
   }
 
-  /** The peer's UDP port, for SCTP in UDP; undefined if it is right in IP. */
+  /** The peer's UDP port, for SCTP in UDP; undefined for SCTP directly over IP. */
   udpPortOf(address: string, port: number): number | undefined {
     const bytes = new Uint8Array(UdpEncapsulation.bytes);
     bytes.set(socketAddress(address, port), UdpEncapsulation.address);
@@ -360,12 +360,12 @@ export class SctpSocket {
     return value?.getUint16(UdpEncapsulation.port) || undefined;
   }
 
-  /** SHUTDOWN follows everything sent. */
+  /** Sends SHUTDOWN after all sent data. */
   shutdown(): void {
     shutdown(this.fd, SHUT_WR);
   }
 
-  /** Ends the association by ABORT, if there is one, and closes. */
+  /** Aborts the association, if there is one, and closes. */
   abort(): void {
     setOptionBytes(this.fd, SOL_SOCKET, SO_LINGER, LINGER_NONE);
     this.close();
@@ -390,7 +390,7 @@ export class SctpSocket {
     return sent < 0 ? -lastErrno() : sent;
   }
 
-  /** Most messages are of one kind and stream: the kernel keeps it, and no message needs its own. */
+  /** Sets the default, since most messages have the same kind and stream, so they need no control message. */
   #setDefault(streamId: number, kind: SctpMessageKind): number {
     const { payloadProtocol, unordered } = kind;
     const same = this.#defaultStream === streamId && this.#defaultProtocol === payloadProtocol;

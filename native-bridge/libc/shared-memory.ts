@@ -2,9 +2,9 @@
  * Memory that two processes map: an anonymous file (memfd_create(2)), sealed against changes of its
  * size, so no client can truncate it and kill the daemon with SIGBUS; or a part of a file that grows.
  *
- * JavaScript views of a mapping may outlive its release. Therefore `release` does not unmap: it
- * maps anonymous memory over the same addresses, which frees the shared pages at once and keeps a
- * late access harmless. The addresses are unmapped when the last view has been collected.
+ * JavaScript views of a mapping may outlive its release. Therefore `release` does not unmap: it maps
+ * anonymous memory over the same addresses, which frees the shared pages at once and keeps a late
+ * access harmless. The addresses are unmapped when the last view has been collected.
  */
 import { constants } from 'node:buffer';
 import { readFileSync } from 'node:fs';
@@ -80,22 +80,22 @@ const MAP_FAILED = 0xffffffffffffffffn;
 
 const ENOMEM = 12;
 
-/** Bytes of a page on this machine: what mmap(2) counts offsets in. */
+/** Bytes of a page on this machine: the unit of mmap(2) offsets. */
 export const SYSTEM_PAGE_BYTES = getpagesize();
 
 /**
- * The smallest page. Each mapping has one, and the collector must count as much: it starts once such
- * memory has grown by 64 MiB, and mappings of single bytes would reach vm.max_map_count before.
+ * The smallest page. Each mapping has one, and the garbage collector must count as much: it starts once
+ * such memory has grown by 64 MiB, and mappings of single bytes would reach vm.max_map_count before.
  */
 const PAGE_BYTES = 4096;
 
 /**
- * Largest mapping: it is viewed through one typed array, and koffi aborts the process when V8
- * cannot make one of that length. Node 20 stops at 4 GiB; later versions allow more.
+ * Largest mapping: it is viewed through one typed array, and koffi aborts the process if V8 cannot
+ * make one of that length. Node 20 stops at 4 GiB; later versions allow more.
  */
 export const SHARED_MEMORY_MAX_BYTES = Math.min(constants.MAX_LENGTH, 2 ** 32);
 
-/** Mappings that are unmapped in one turn: some three milliseconds of work. */
+/** Mappings to unmap in one turn: some three milliseconds of work. */
 const UNMAPPED_PER_TURN = 1024;
 
 /** Addresses whose last view was collected. The collector finds thousands at once. */
@@ -110,7 +110,7 @@ const collectedViews = new FinalizationRegistry<{ address: bigint; lengthBytes: 
 function unmapSome(): void {
   for (const { address, lengthBytes } of unviewed.splice(-UNMAPPED_PER_TURN)) {
     mappings -= 1;
-    // May fail at vm.max_map_count, where it splits a mapping in two: only addresses are lost.
+    // May fail at vm.max_map_count if it would split a mapping: only addresses are lost.
     munmap(address, lengthBytes);
   }
   if (unviewed.length > 0) setImmediate(unmapSome);
@@ -123,7 +123,7 @@ export class SharedMemory {
   /** All bytes of the mapping; meaningless zeros after `release`. */
   readonly view: Uint8Array;
   readonly lengthBytes: number;
-  /** The file behind it, to send to the other side; undefined once closed or not kept. */
+  /** The file to send to the other side; undefined once closed. */
   #descriptor: number | undefined;
   readonly #address: bigint;
   #released = false;
@@ -142,9 +142,9 @@ export class SharedMemory {
   }
 
   /**
-   * New shared memory of `lengthBytes` (at least 1) zero bytes. `name` shows up in
-   * /proc/<pid>/maps. With `strict`, by default the system's setting, its pages exist from the start.
-   * Throws `SystemCallError` (ENOMEM, EMFILE, ENFILE).
+   * New shared memory of `lengthBytes` (at least 1) zero bytes. `name` shows up in /proc/<pid>/maps.
+   * With `strict`, by default the system's setting, its pages are allocated at once. Throws
+   * `SystemCallError` (ENOMEM, EMFILE, ENFILE).
    */
   static create(name: string, lengthBytes: number, strict = commitIsStrict()): SharedMemory {
     assertViewable(lengthBytes);
@@ -162,8 +162,8 @@ export class SharedMemory {
   }
 
   /**
-   * Maps memory made by the other side. Takes the descriptor over, even when it throws: EINVAL when
-   * the file is smaller than `lengthBytes`, since touching the missing part would raise SIGBUS.
+   * Maps memory made by the other side. Takes ownership of the descriptor, even if it throws: EINVAL
+   * if the file is smaller than `lengthBytes`, since touching the missing part would raise SIGBUS.
    */
   static map(descriptor: number, lengthBytes: number): SharedMemory {
     try {
@@ -174,8 +174,8 @@ export class SharedMemory {
   }
 
   /**
-   * Maps `lengthBytes` of a file that stays the caller's, from `offset` on, a multiple of a page.
-   * Throws `SystemCallError`: EINVAL when the file is too short.
+   * Maps `lengthBytes` of a file that the caller owns, from `offset` on, a multiple of a page. Throws
+   * `SystemCallError`: EINVAL if the file is too short.
    */
   static mapPart(descriptor: number, offset: number, lengthBytes: number): SharedMemory {
     assertViewable(lengthBytes);
@@ -207,20 +207,20 @@ export class SharedMemory {
   }
 
   /**
-   * Frees the pages for every side that maps them; they read as zeros from then on. For memory that
-   * the other side has freed but keeps mapped until its garbage collector runs.
+   * Frees the pages for every side that maps them; they then read as zeros. For memory that the other
+   * side has freed but keeps mapped until its garbage collector runs.
    */
   clear(): void {
     this.clearPart(0, this.lengthBytes);
   }
 
-  /** The same for a part of it: whole pages. */
+  /** Clears a part, in whole pages. */
   clearPart(offset: number, lengthBytes: number): void {
     if (!this.#released) madvise(this.#address + BigInt(offset), lengthBytes, MADV_REMOVE);
   }
 
   /**
-   * Releases this side's mapping at once. Views stay harmless. A second call does nothing. When the
+   * Releases this side's mapping at once. Views stay harmless. A second call does nothing. If the
    * process has reached its limit of mappings, this one stays until its last view is collected.
    */
   release(): void {
@@ -233,11 +233,11 @@ export class SharedMemory {
 }
 
 /**
- * An anonymous file that grows, of which two processes map parts. It is sealed against shrinking, so
+ * An anonymous file that grows and of which two processes map parts. It is sealed against shrinking, so
  * the other side cannot truncate it and kill this one with SIGBUS.
  */
 export class SharedFile {
-  /** To send to the other side; it stays open until `close`. */
+  /** To send to the other side; open until `close`. */
   readonly descriptor: number;
 
   /** An empty file; `name` as in `SharedMemory.create`. Throws `SystemCallError` (EMFILE, ENFILE). */
@@ -250,8 +250,8 @@ export class SharedFile {
   }
 
   /**
-   * Maps a part; the file grows to hold it. What is used of it must be reserved before. Throws
-   * `SystemCallError` (ENOMEM, EFBIG, EPERM).
+   * Maps a part; the file grows if needed. Reserve pages before use. Throws `SystemCallError` (ENOMEM,
+   * EFBIG, EPERM).
    */
   map(offset: number, lengthBytes: number): SharedMemory {
     assertViewable(lengthBytes);
@@ -262,20 +262,20 @@ export class SharedFile {
   }
 
   /**
-   * Reserves the pages of a part that is mapped, with `strict` as for `SharedMemory.create`. Throws
+   * Reserves the pages of a mapped part, with `strict` as for `SharedMemory.create`. Throws
    * `SystemCallError` (ENOMEM, ENOSPC).
    */
   reserve(offset: number, lengthBytes: number, strict = commitIsStrict()): void {
     if (strict) reservePages(this.descriptor, offset, lengthBytes);
   }
 
-  /** Frees all of its pages, for every side that maps them; they read as zeros from then on. */
+  /** Frees all of its pages, for every side that maps them; they then read as zeros. */
   clear(): void {
     const mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
     fallocateMode(this.descriptor, mode, 0, fileBytes(this.descriptor));
   }
 
-  /** Closes the file; what is mapped stays. */
+  /** Closes the file; mappings stay. */
   close(): void {
     closeDescriptor(this.descriptor);
   }
@@ -303,8 +303,8 @@ const OVERCOMMIT = '/proc/sys/vm/overcommit_memory';
 let systemIsStrict: boolean | undefined;
 
 /**
- * True when the system promises no more memory than it has (vm.overcommit_memory 2). The pages of a
- * memfd are not part of that promise: when none is left, the first access to one raises SIGBUS.
+ * True if the system promises no more memory than it has (vm.overcommit_memory 2). The pages of a memfd
+ * are not part of that promise: if none is left, the first access to one raises SIGBUS.
  */
 function commitIsStrict(): boolean {
   systemIsStrict ??= readStrictCommit(OVERCOMMIT);

@@ -1,6 +1,6 @@
 /**
- * TCP calls that Node lacks: hold a port without listening, get the maximum segment size and the
- * source address of a route, and end a segment where a message ends.
+ * TCP calls that Node lacks: hold a port without listening, get the maximum segment size and the source
+ * address of a route, and end a segment at the end of a message.
  */
 import { randomInt } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -52,13 +52,13 @@ const KEEPALIVE_PROBES_MAX = 127;
 const MSG_DONTWAIT = 0x40;
 const MSG_EOR = 0x80;
 const MSG_NOSIGNAL = 0x4000;
-/** Any port but 0: the datagram socket is only routed, never used. */
+/** Any port except 0: the datagram socket is only routed, never used. */
 const DISCARD_PORT = 9;
 const EADDRINUSE = 98;
 
 /**
- * A TCP socket bound to an address (IPv4, or IPv6 with an optional %zone) and port, 0 for a free
- * one. It neither listens nor connects, and keeps the port from others while it is open. `v6Only`
+ * A TCP socket bound to an address (IPv4, or IPv6 with an optional %zone) and port, 0 for a free one.
+ * It neither listens nor connects, and keeps others from using the port while it is open. `v6Only`
  * says whether `::` excludes IPv4; default: the host's. The caller closes `fd`. Throws
  * `SystemCallError`: EADDRINUSE, EADDRNOTAVAIL, EACCES, EINVAL.
  */
@@ -85,15 +85,15 @@ export function bindTcp(
 }
 
 /**
- * Draws before the kernel must search; with 9 of 10 ports taken, one search in 30 gets that far.
+ * Draws before the kernel must search; with 9 of 10 ports in use, one search in 30 gets that far.
  */
 const FREE_PORT_TRIES = 32;
 
 /**
  * Binds to a free port drawn from the host's range (RFC 6056 §3.3.2), and returns it. Undefined: none
- * found, nothing bound. Asked for port 0, the kernel tries ports one by one, half of them first. With most of that
- * half in TIME_WAIT, after some 12,000 connections within a minute, its search takes milliseconds;
- * draws take microseconds. Call before setting SO_REUSEADDR: with it the kernel would return a port
+ * was found, nothing is bound. For port 0, the kernel tries ports one by one, half of them first. If
+ * most of that half is in TIME_WAIT, after some 12,000 connections within a minute, its search takes
+ * milliseconds; draws take microseconds. Call before setting SO_REUSEADDR: with it the kernel would return a port
  * in TIME_WAIT, from which a connection to the same peer fails.
  */
 function bindFreePort(fd: number, name: Uint8Array): number | undefined {
@@ -129,11 +129,11 @@ function freePortRange(): { readonly low: number; readonly high: number } | 'ker
 }
 
 /**
- * Makes a bound socket listen; what it accepts has TCP_NODELAY. Throws `SystemCallError` (EADDRINUSE:
- * another one listens there).
+ * Makes a bound socket listen; accepted sockets have TCP_NODELAY. Throws `SystemCallError` (EADDRINUSE:
+ * another socket listens there).
  */
 export function listenTcp(fd: number, backlog: number): void {
-  // Linux hands it on to accepted sockets.
+  // Inherited by accepted sockets on Linux.
   setOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   checked('listen', listen(fd, backlog));
 }
@@ -167,8 +167,8 @@ export function maximumSegmentBytes(fd: number): number {
 }
 
 /**
- * The errno name of an error that the kernel keeps for `fd` and has not reported (SO_ERROR); asking
- * clears it. Undefined when there is none. Throws `SystemCallError`.
+ * The errno name of a pending error of `fd` (SO_ERROR); reading it clears it. Undefined if there is
+ * none. Throws `SystemCallError`.
  */
 export function pendingError(fd: number): string | undefined {
   const errno = getOption(fd, SOL_SOCKET, SO_ERROR);
@@ -187,10 +187,10 @@ export function resetOnClose(fd: number): void {
 
 /**
  * Makes the kernel check that the peer of a connected socket is alive: after `idleSeconds` of
- * silence it sends up to `probes` probes, `intervalSeconds` apart. Keepalive sends none while data
- * waits for an acknowledgement, for which the kernel's default patience is a quarter of an hour;
- * that data gets as long as all probes together. Values beyond the kernel's limits are clamped.
- * Throws `SystemCallError`.
+ * silence it sends up to `probes` probes, `intervalSeconds` apart. Keepalive sends none while data is
+ * unacknowledged, for which the kernel's default timeout is a quarter of an hour; that data gets as
+ * long as all probes together. Values beyond the kernel's limits are clamped. Throws
+ * `SystemCallError`.
  */
 export function keepAlive(
   fd: number,
@@ -213,8 +213,8 @@ function bounded(value: number, max: number): number {
 }
 
 /**
- * Writes bytes at once and ends the segment behind them (MSG_EOR): nothing written later joins it.
- * Returns the bytes taken, perhaps fewer, or a negative errno.
+ * Writes bytes at once and ends the segment after them (MSG_EOR): nothing written later joins it.
+ * Returns the number of bytes accepted, perhaps fewer, or a negative errno.
  */
 export function sendSegment(fd: number, bytes: Uint8Array): number {
   const sent = sendAddress(fd, bytes, bytes.length, MSG_DONTWAIT | MSG_NOSIGNAL | MSG_EOR);

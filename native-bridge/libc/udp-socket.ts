@@ -1,6 +1,6 @@
 /**
- * UDP sockets for datagrams whose IP header the program knows: without a fragment and, over IPv4, with
- * identification 0. Linux sends that from a socket that is not connected and forbids fragments.
+ * UDP sockets for datagrams with a known IP header: not fragmented and, over IPv4, with identification
+ * 0. Linux sends such headers from an unconnected socket that forbids fragments.
  */
 import { closeDescriptor } from './descriptor.ts';
 import {
@@ -34,7 +34,7 @@ const IPV6_MULTICAST_ALL = 29;
 const MREQN_BYTES = 12;
 /** struct ipv6_mreq: group, index of an interface. */
 const MREQ6_BYTES = 20;
-/** Where struct sockaddr_in and sockaddr_in6 have their address. */
+/** Offsets of the address in struct sockaddr_in and sockaddr_in6. */
 const ADDRESS_AT = { four: 4, six: 8 } as const;
 const [ADDRESS_BYTES, ADDRESS6_BYTES] = [4, 16];
 const IP_RECVTTL = 12;
@@ -46,37 +46,37 @@ const IPV6_RECVTCLASS = 66;
 const IPPROTO_UDP = 17;
 const UDP_NO_CHECK6_RX = 102;
 /**
- * Datagrams are never fragmented; sending one that exceeds the interface's MTU fails. Path MTUs from ICMP
- * messages are ignored, since anyone can forge those.
+ * Datagrams are never fragmented; sending one that exceeds the interface's MTU fails. Path MTUs from
+ * ICMP messages are ignored, since they can be forged.
  */
 const PMTUDISC_PROBE = 3;
 
 /** A bound socket. */
 interface UdpSocket {
   readonly fd: number;
-  /** Room for datagrams that wait to be read, as the kernel counts it, with its own overhead. */
+  /** Receive buffer as the kernel counts it, with its own overhead. */
   readonly receiveBufferBytes: number;
 }
 
 /**
- * A socket bound to an address and port; what is received has type of service and time to live beside
- * it. The kernel grants buffers of `bufferBytes`, or less: `net.core.rmem_max`. Over IPv6, a datagram
- * without a checksum is taken too: its reader has one of its own. The caller closes `fd`. Throws
+ * A socket bound to an address and port; received datagrams come with type of service and time to
+ * live. The kernel grants buffers of `bufferBytes`, or less: `net.core.rmem_max`. Over IPv6, datagrams
+ * without a checksum are accepted, too: RoCE has its own. The caller closes `fd`. Throws
  * `SystemCallError`: EADDRINUSE, EADDRNOTAVAIL, EACCES, EINVAL.
  */
 export function openUdp(address: string, port: number, bufferBytes: number): UdpSocket {
   return open(address, port, bufferBytes, () => undefined);
 }
 
-/** An address of this host, and the interface that has it. */
+/** An address of this host, and its interface. */
 interface LocalAddress {
   readonly address: string;
   readonly interfaceName: string;
 }
 
 /**
- * A socket that hears what is sent to `port` of a multicast group on the interfaces of these
- * addresses, and nothing else; several may hear one group. As `openUdp` otherwise. Throws
+ * A socket that receives only datagrams to `port` of a multicast group on the interfaces of these
+ * addresses; several sockets may receive the same group. Otherwise like `openUdp`. Throws
  * `SystemCallError` also if no interface can join: ENODEV, EADDRNOTAVAIL, ENOBUFS.
  */
 export function openUdpGroup(
@@ -96,7 +96,7 @@ export function openUdpGroup(
         join(fd, name, local);
         joined += 1;
       } catch (error) {
-        // The socket has joined on this interface, for another address.
+        // The socket has already joined on this interface, for another address.
         if (error instanceof SystemCallError && error.code === 'EADDRINUSE') continue;
         failure = error;
       }
@@ -122,8 +122,8 @@ function join(fd: number, group: Uint8Array, { address, interfaceName }: LocalAd
 }
 
 /**
- * What the socket sends to multicast groups leaves by the interface of this address, one hop unless
- * a datagram says otherwise, and comes back to sockets of this host. Throws `SystemCallError`.
+ * Makes the socket's datagrams to multicast groups leave through the interface of this address, with
+ * one hop by default, and loop back to sockets of this host. Throws `SystemCallError`.
  */
 export function sendGroupsBy(fd: number, { address, interfaceName }: LocalAddress): void {
   const name = socketAddress(address, 0);

@@ -58,9 +58,9 @@ const SUN_PATH_BYTES = 108;
 const EAGAIN = 11;
 const EINTR = 4;
 
-/** The process at the other end of a Unix socket, as the kernel knows it. */
+/** The process at the other end of a Unix socket, as reported by the kernel. */
 export interface PeerCredentials {
-  /** 0 when the process is not visible from here (another PID namespace). */
+  /** 0 if the process is not visible from here (another PID namespace). */
   readonly pid: number;
   readonly uid: number;
   readonly gid: number;
@@ -80,9 +80,9 @@ export function peerCredentials(fd: number): PeerCredentials {
 }
 
 /**
- * A pidfd of the process that connected this Unix socket, for the caller to close. It always refers
- * to that very process, however long ago it connected. Throws `SystemCallError`: ENOPROTOOPT before
- * Linux 6.5, ESRCH when the process is gone (later kernels return a descriptor of a dead process).
+ * A pidfd of the process that connected this Unix socket, for the caller to close. It always refers to
+ * that process, however long ago it connected. Throws `SystemCallError`: ENOPROTOOPT before Linux 6.5,
+ * ESRCH if the process is gone (later kernels return a descriptor of a dead process).
  */
 export function peerProcessDescriptor(fd: number): number {
   const value = new Uint8Array(4);
@@ -91,9 +91,9 @@ export function peerProcessDescriptor(fd: number): number {
   return new DataView(value.buffer).getInt32(0, true);
 }
 
-/** The descriptor of an open Node socket, or undefined when it is closed. */
+/** The descriptor of an open Node socket, or undefined if it is closed. */
 export function descriptorOf(nodeSocket: Socket): number | undefined {
-  // Node has no public access to it; every release so far keeps it on the handle.
+  // Node has no public access to it; every release so far stores it in the handle.
   const handle: unknown = Reflect.get(nodeSocket, '_handle');
   if (typeof handle !== 'object' || handle === null) return undefined;
   const fd: unknown = Reflect.get(handle, 'fd');
@@ -105,7 +105,7 @@ export const SOCKET_PATH_MAX_BYTES = SUN_PATH_BYTES - 1;
 
 /**
  * Connects to a Unix socket and returns the descriptor, non-blocking. Throws `SystemCallError`:
- * ENOENT, ECONNREFUSED, EACCES, EAGAIN when the listener's backlog is full.
+ * ENOENT, ECONNREFUSED, EACCES, EAGAIN if the listener's backlog is full.
  */
 export function connectUnix(path: string): number {
   const name = new TextEncoder().encode(path);
@@ -120,7 +120,7 @@ export function connectUnix(path: string): number {
   throw error;
 }
 
-/** Two sockets that are connected to each other, not inherited by child programs. Throws `SystemCallError`. */
+/** Two connected sockets, not inherited by child programs. Throws `SystemCallError`. */
 export function socketPair(): readonly [number, number] {
   const descriptors = new Int32Array(2);
   checked('socketpair', socketpair(AF_UNIX, SOCK_STREAM_CLOEXEC, 0, descriptors));
@@ -170,8 +170,8 @@ class Message {
 }
 
 /**
- * Sends bytes and, if given, a descriptor with the first of them, without waiting. Returns the
- * number of bytes taken or a negative errno.
+ * Sends bytes, with a descriptor if given, without waiting. Returns the number of bytes accepted or a
+ * negative errno.
  */
 export function sendDescriptor(
   fd: number,
@@ -186,7 +186,7 @@ export function sendDescriptor(
 
 /** Result of `receiveDescriptor`. */
 interface ReceivedDescriptor {
-  /** Bytes received; 0 when the other side closed. */
+  /** Bytes received; 0 if the other side closed. */
   readonly length: number;
   /** Not inherited by child programs. The caller closes it. */
   readonly descriptor: number | undefined;
@@ -215,8 +215,7 @@ export async function receiveDescriptor(
 }
 
 /**
- * Memory taken by bytes sent on a Unix socket that the peer has not read; 0 once it has read all
- * (SIOCOUTQ).
+ * Memory of bytes sent on a Unix socket that the peer has not read; 0 once it has read all (SIOCOUTQ).
  */
 export function unreadMemory(fd: number): number {
   const value = new Uint8Array(4);
@@ -224,7 +223,7 @@ export function unreadMemory(fd: number): number {
   return new DataView(value.buffer).getInt32(0, true);
 }
 
-/** Resolves when `fd` is readable or at its end, or when the time is over. */
+/** Resolves when `fd` is readable or at its end, or at the timeout. */
 function readable(fd: number, timeoutMs: number): Promise<void> {
   const entry = new Uint8Array(8);
   const fields = new DataView(entry.buffer);

@@ -54,8 +54,8 @@ function untrack(watch: Disposable): void {
 const WATCHED = { readable: true, disconnect: true };
 
 /**
- * Calls `onReadable` in a separate turn whenever the descriptor is readable, again while anything
- * stays unread; `onError` when the socket has an error, which it must take, or the watch ends.
+ * Calls `onReadable` in a separate turn whenever the descriptor is readable, again while anything is
+ * left unread; `onError` if the socket has an error, which it must read, or the watch ends.
  */
 export function watchDescriptor(
   fd: number,
@@ -67,8 +67,8 @@ export function watchDescriptor(
   const turn = (): void => {
     if (!closed) onReadable();
   };
-  // koffi calls back without Node's callback scope: promises would not continue before some other
-  // event. An immediate runs in the same round of the loop, and in a scope.
+  // koffi calls back without Node's callback scope, so promises would not continue before some other
+  // event. An immediate runs in the same iteration of the loop, and in a scope.
   const happened = (status: unknown): void => {
     setImmediate(typeof status === 'number' && status < 0 ? failed : turn);
   };
@@ -77,7 +77,7 @@ export function watchDescriptor(
     if (onError === undefined) turn();
     if (closed || onError === undefined) return;
     onError();
-    // libuv stops watching what has an error.
+    // libuv stops watching a descriptor in error.
     if (!closed) handle.start(WATCHED, happened);
   };
   const watch: DescriptorWatch = {
@@ -102,15 +102,15 @@ export function watchDescriptor(
 
 /** A watch over a socket that is read and written. */
 export interface SocketWatch extends Disposable {
-  /** Sets what wakes its user: something to read, room to write. Neither: nothing does. */
+  /** Selects the events: readable, writable, or neither. */
   want(readable: boolean, writable: boolean): void;
   /** Ends the watch; call it before closing the descriptor. A second call does nothing. */
   close(): void;
 }
 
 /**
- * Calls `onReady` in a separate turn whenever there is what `want` asked for, at first something to
- * read, or an error; again while it is there. Does not keep the process alive.
+ * Calls `onReady` in a separate turn whenever a selected event occurs, initially when readable, or on
+ * an error; again while it persists. Does not keep the process alive.
  */
 export function watchSocket(fd: number, onReady: () => void): SocketWatch {
   keepAddonLoaded();
@@ -120,7 +120,7 @@ export function watchSocket(fd: number, onReady: () => void): SocketWatch {
   const turn = (): void => {
     if (!closed) onReady();
   };
-  // See above for both.
+  // See `watchDescriptor` for both.
   const happened = (status: unknown): void => {
     if (typeof status === 'number' && status < 0) active = false;
     setImmediate(turn);

@@ -14,7 +14,7 @@ import { fromSockaddr, toSockaddr } from './socket-address.ts';
 import { Block, copyOut, peek, pointerAt, StructBlock } from './struct-block.ts';
 
 const POINTER_BYTES = 8;
-/** "As many as the device can": RDMA_MAX_RESP_RES and RDMA_MAX_INIT_DEPTH. */
+/** "As many as the device supports": RDMA_MAX_RESP_RES and RDMA_MAX_INIT_DEPTH. */
 export const DEPTH_OF_DEVICE = CONSTANTS.RDMA_MAX_INIT_DEPTH;
 
 /** Parameters of connect and accept. */
@@ -30,9 +30,9 @@ interface NativeConnectionParameters {
 export interface NativeCMEvent {
   /** `enum rdma_cm_event_type`. */
   readonly type: number;
-  /** On a connect request a new id, which the reader owns. */
+  /** For a connect request, a new id, which the reader owns. */
   readonly id: NativeCmId;
-  /** On a connect request the listening id. */
+  /** For a connect request, the listening id. */
   readonly listenId: NativeCmId | undefined;
   /** An errno number, or 0. For a rejection it may be a positive reason of the transport. */
   readonly status: number;
@@ -44,16 +44,16 @@ export interface NativeCMEvent {
 /** The event channel of any number of ids. */
 export class NativeEventChannel extends NativeObject {
   readonly libraries: Libraries;
-  /** Readable while events wait; does not block. */
+  /** Readable while events are pending; non-blocking. */
   readonly descriptor: number;
   readonly #ids = new Map<number, NativeCmId>();
-  /** Requests for closed listeners, while they are being destroyed. */
+  /** Rejections of requests for closed listeners, while in progress. */
   readonly #rejections = new Set<Promise<void>>();
   readonly #result = new Block(POINTER_BYTES);
   readonly #event = new StructBlock('rdma_cm_event');
 
   /**
-   * Opens the connection manager. Throws `NativeError`: `noDevice` when the kernel has none,
+   * Opens the connection manager. Throws `NativeError`: `noDevice` if the kernel has none,
    * `noPermission`.
    */
   constructor(libraries: Libraries) {
@@ -80,7 +80,7 @@ export class NativeEventChannel extends NativeObject {
     return this.#adopt(Number(view.getBigUint64(0, true)));
   }
 
-  /** Takes the next event and acknowledges it; undefined when none waits. */
+  /** Takes the next event and acknowledges it; undefined if none is pending. */
   readEvent(): NativeCMEvent | undefined {
     const { cm } = this.libraries;
     for (;;) {
@@ -91,15 +91,15 @@ export class NativeEventChannel extends NativeObject {
       }
       const pointer = pointerAt(this.#result.address);
       const event = this.#translate(this.#event.load(pointer));
-      // Acknowledged at once: destroying an id waits for it.
+      // Acknowledge at once: destroying an id waits for it.
       cm.rdma_ack_cm_event(pointer);
       if (event !== undefined) return event;
     }
   }
 
   /**
-   * Forgets a destroyed id. Its address may already belong to another one: the thread that
-   * destroyed it freed the address before this thread is notified.
+   * Forgets a destroyed id. Its address may already belong to another one: the thread that destroyed it
+   * freed the address before this thread is notified.
    */
   forget(id: NativeCmId, pointer: number): void {
     if (this.#ids.get(pointer) === id) this.#ids.delete(pointer);
@@ -139,7 +139,7 @@ export class NativeEventChannel extends NativeObject {
     this.#rejections.add(rejection);
   }
 
-  /** undefined for an id that is being disposed of. */
+  /** Undefined for an id that is being disposed of. */
   #translate(raw: StructBlock<'rdma_cm_event'>): NativeCMEvent | undefined {
     const type = raw.getSigned('event');
     const pointer = raw.get('id');
@@ -180,7 +180,7 @@ export class NativeCmId extends NativeObject {
     this.#address = pointer;
   }
 
-  /** Name of the device; undefined until an address binds the id to one. */
+  /** Name of the device; undefined until an address determines it. */
   get deviceName(): string | undefined {
     const context = peek('rdma_cm_id', 'verbs', this.pointer);
     if (context === 0) return undefined;
@@ -220,7 +220,7 @@ export class NativeCmId extends NativeObject {
   resolveRoute(timeoutMs: number): void {
     // The library would dereference a null pointer.
     if (this.deviceName === undefined) {
-      throw new NativeError('refused', 'EINVAL', 'the id has no device: resolve its address first');
+      throw new NativeError('refused', 'EINVAL', 'the id has no device: resolve an address first');
     }
     this.#check('rdma_resolve_route', this.#cm.rdma_resolve_route(this.pointer, timeoutMs));
   }
@@ -313,12 +313,12 @@ export class NativeCmId extends NativeObject {
   }
 }
 
-/** rdma_cm counts private data in one byte. */
+/** rdma_cm stores the length of private data in one byte. */
 const PRIVATE_DATA_MAX = 255;
 
 function outgoing(privateData: Uint8Array): Block {
   if (privateData.length > PRIVATE_DATA_MAX) {
-    throw new NativeError('refused', 'EINVAL', `rdma_cm carries ${PRIVATE_DATA_MAX} bytes`);
+    throw new NativeError('refused', 'EINVAL', `private data exceeds ${PRIVATE_DATA_MAX} bytes`);
   }
   const block = new Block(privateData.length);
   block.bytes.set(privateData);

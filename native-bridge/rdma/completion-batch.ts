@@ -6,7 +6,7 @@ import { fieldOf, sizeOf } from './layouts.ts';
 import type { HotVerbs } from './open-device.ts';
 import { Block } from './struct-block.ts';
 
-/** Most completions that one call takes. */
+/** Most completions per call. */
 const BATCH = 64;
 const WORDS = sizeOf('ibv_wc') / 4;
 const LONGS = sizeOf('ibv_wc') / 8;
@@ -19,12 +19,12 @@ const QP_NUM = fieldOf('ibv_wc', 'qp_num')[0] / 4;
 const WC_FLAGS = fieldOf('ibv_wc', 'wc_flags')[0] / 4;
 const WITH_INV = 8;
 
-/** One for all queues: a call fills it, and it is read completely before the next call. */
+/** Shared by all queues: a call fills it, and it is read completely before the next call. */
 const block = new Block(BATCH * sizeOf('ibv_wc'));
 const words = new Uint32Array(block.bytes.buffer);
 const longs = new BigUint64Array(block.bytes.buffer);
 
-/** Polls, and makes objects of the completions. */
+/** Polls, and converts completions to objects. */
 export const CompletionBatch = {
   /** Up to `max` completions of the queue at `cq`. */
   take(hot: HotVerbs, cq: number, max: number): WC[] {

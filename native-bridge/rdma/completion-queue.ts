@@ -14,7 +14,7 @@ const POINTER_BYTES = 8;
 /** A completion channel. */
 export class NativeCompChannel extends NativeObject {
   readonly device: OpenDevice;
-  /** Readable while events wait; does not block. Only this object may close it. */
+  /** Readable while events are pending; non-blocking. Only this object may close it. */
   readonly descriptor: number;
   /** Where the library writes the queue that fired, and its context. */
   readonly #fired = new Block(2 * POINTER_BYTES);
@@ -28,7 +28,7 @@ export class NativeCompChannel extends NativeObject {
     makeNonBlocking(this.descriptor);
   }
 
-  /** The next queue that fired, with its event acknowledged; undefined when none waits. */
+  /** The next queue that fired, with its event acknowledged; undefined if none is pending. */
   readEvent(): NativeCQ | undefined {
     const { verbs } = this.device.libraries;
     const { address, view } = this.#fired;
@@ -38,7 +38,7 @@ export class NativeCompChannel extends NativeObject {
       throw callFailure('ibv_get_cq_event', this.subject, errno);
     }
     const pointer = Number(view.getBigUint64(0, true));
-    // Acknowledged at once: destroying a queue waits for it.
+    // Acknowledge at once: destroying a queue waits for it.
     verbs.ibv_ack_cq_events(pointer, 1);
     const cq = this.device.objects.get(pointer);
     return cq instanceof NativeCQ ? cq : undefined;
@@ -59,7 +59,7 @@ export class NativeCQ extends NativeObject {
   readonly channel: NativeCompChannel | undefined;
   /** The kernel's handle: unique among the queues of a context. */
   readonly handle: number;
-  /** Entries it holds. */
+  /** Number of entries. */
   readonly cqe: number;
   readonly #address: number;
 
@@ -68,11 +68,11 @@ export class NativeCQ extends NativeObject {
       throw new NativeError(
         'refused',
         'EINVAL',
-        `${device.subject} has no queues of ${cqe} entries`,
+        `${device.subject} cannot have queues of ${cqe} entries`,
       );
     }
     if (channel !== undefined && channel.device !== device) {
-      throw new NativeError('refused', 'EINVAL', 'the channel is of another context');
+      throw new NativeError('refused', 'EINVAL', 'the channel belongs to another context');
     }
     const pointer = device.libraries.verbs.ibv_create_cq(
       device.pointer,
@@ -95,7 +95,7 @@ export class NativeCQ extends NativeObject {
     device.objects.set(pointer, this);
   }
 
-  /** Takes up to `max` completions without waiting. Throws EIO when the library fails. */
+  /** Takes up to `max` completions without waiting. Throws EIO if the library fails. */
   poll(max: number): WC[] {
     return CompletionBatch.take(this.device.hot, this.pointer, max);
   }

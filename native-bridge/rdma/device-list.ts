@@ -20,14 +20,14 @@ const POINTER_BYTES = 8;
 const ENOSYS = 38;
 
 /**
- * Lists the devices. Empty when there are none, and also when the kernel has no RDMA. Throws
- * `NativeError` when rdma-core lacks permission to list them.
+ * Lists the devices. Empty if there are none or the kernel has no RDMA. Throws `NativeError` if
+ * rdma-core lacks permission to list them.
  */
 export function listDevices(libraries: Libraries): NativeDeviceInfo[] {
   return withDeviceList(libraries, (devices) => devices.map(({ info }) => info));
 }
 
-/** A device in the list, to be opened before the list is freed. */
+/** A device of the list, to be opened before the list is freed. */
 export interface ListedDevice {
   readonly pointer: number;
   readonly info: NativeDeviceInfo;
@@ -41,7 +41,7 @@ export function withDeviceList<T>(
   const { verbs } = libraries;
   const list = verbs.ibv_get_device_list(0);
   if (list === 0) {
-    // A kernel without RDMA is not an error: there is no device.
+    // A kernel without RDMA is not an error: there are no devices.
     if (lastErrno() === ENOSYS) return use([]);
     throw callFailure('ibv_get_device_list', 'this host', lastErrno());
   }
@@ -73,7 +73,7 @@ function describe(libraries: Libraries, pointer: number): NativeDeviceInfo {
   };
 }
 
-/** A GUID, in network order in memory as rdma-core keeps it, as 16 hex digits. */
+/** A GUID, in network order in memory as rdma-core stores it, as 16 hex digits. */
 export function guidText(guid: bigint): string {
   const bytes = new DataView(new ArrayBuffer(8));
   bytes.setBigUint64(0, guid, true);

@@ -3,8 +3,8 @@ import { accessSync, constants } from 'node:fs';
 import { callFailure, type NativeError } from './errors.ts';
 
 /**
- * The error for a failed `call` that opens the node `name`. The libraries look for a node in
- * several places and report the last; a problem with the usual one takes precedence.
+ * The error for a failed `call` that opens the node `name`. The libraries look for a node in several
+ * places and report the last; a problem with the usual one takes precedence.
  */
 export function nodeFailure(
   call: string,

@@ -1,10 +1,10 @@
-/** Abilities of a driver that no attribute reports, by vendor id. */
+/** Properties of a driver that no attribute reports, by vendor id. */
 
-/** Abilities and limits of a driver. */
+/** Properties and limits of a driver. */
 export interface DeviceTraits {
   /** A region's address for peers may differ from its own. */
   readonly iova: boolean;
-  /** Regions may count from 0. */
+  /** Zero-based regions are supported. */
   readonly zeroBased: boolean;
   /** User programs may invalidate their own STags. */
   readonly localInvalidate: boolean;
@@ -16,11 +16,11 @@ export interface DeviceTraits {
   readonly needsElement: boolean;
   /** Work posted in ERR completes with a flush. libsiw keeps it in its queues forever. */
   readonly flushesLatePosts: boolean;
-  /** `ibv_query_qp` reports the depths of the wrong direction. */
+  /** `ibv_query_qp` swaps the read depths. */
   readonly swapsDepths: boolean;
   /** A queue pair that was connected, or is in ERR, can go back to RESET. */
   readonly resets: boolean;
-  /** Entries of a completion queue that must be the first of a context; 0 for none. */
+  /** Required entries of the first completion queue of a context; 0 for none. */
   readonly firstQueueEntries: number;
 }
 
@@ -29,7 +29,7 @@ const SIW_VENDOR_ID = 0x626d74;
 /** Of the emulated RNIC under libsiw ("iwd"). */
 const EMULATED_VENDOR_ID = 0x697764;
 
-/** The connection manager counts private data in one byte. */
+/** The connection manager stores the length of private data in one byte. */
 const CM_PRIVATE_DATA_MAX = 255;
 
 const ORDINARY: DeviceTraits = {
@@ -47,7 +47,7 @@ const ORDINARY: DeviceTraits = {
 
 /**
  * libsiw takes the mapping at 0x90000 of a context for a failed one (SIW_INVAL_UOBJ_KEY): a context
- * that has reached it, after some 72 queues, can make no more. A first queue of 1 MiB covers that
+ * that reaches it, after some 72 queues, can create no more. A first queue of 1 MiB covers that
  * offset.
  */
 const SIW_FIRST_QUEUE_ENTRIES = 32_768;

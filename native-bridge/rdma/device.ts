@@ -33,19 +33,19 @@ const [NODE_GUID_OFFSET] = fieldOf('ibv_device_attr', 'node_guid');
 /** Events whose element is a completion queue, a queue pair or an SRQ; others name a port. */
 const ELEMENT_EVENTS = new Set([0, 1, 2, 3, 4, 5, 6, 7, 15, 16]);
 
-/** A context of a device. Closing it closes everything made from it. */
+/** A context of a device. Closing it closes all objects made from it. */
 export class NativeDevice extends NativeObject implements OpenDevice {
   readonly libraries: Libraries;
   readonly info: NativeDeviceInfo;
   readonly traits: DeviceTraits;
   readonly attributes: DeviceAttributes;
   readonly hot: HotVerbs;
-  /** Readable while asynchronous events wait. */
+  /** Readable while asynchronous events are pending. */
   readonly asyncDescriptor: number;
   /** Objects by address, for events that name one. */
   readonly objects = new Map<number, NativeObject>();
   readonly #event = new StructBlock('ibv_async_event');
-  /** The driver's first queue (`firstQueueEntries`), which is not used, or 0. */
+  /** The driver's first queue (`firstQueueEntries`), otherwise unused, or 0. */
   readonly #firstQueue: number;
 
   private constructor(libraries: Libraries, pointer: number, info: NativeDeviceInfo) {
@@ -67,8 +67,8 @@ export class NativeDevice extends NativeObject implements OpenDevice {
   }
 
   /**
-   * Opens the device called `name`, or the first one. Throws `NativeError`: `noDevice` (ENODEV) for
-   * no such device, `noPermission` (EACCES) when its node may not be opened.
+   * Opens the device called `name`, or the first one. Throws `NativeError`: `noDevice` (ENODEV) if it
+   * does not exist, `noPermission` (EACCES) if its node may not be opened.
    */
   static open(libraries: Libraries, name?: string): NativeDevice {
     return withDeviceList(libraries, (devices) => {
@@ -94,7 +94,7 @@ export class NativeDevice extends NativeObject implements OpenDevice {
     });
   }
 
-  /** Returns the state of a port. Throws EINVAL for a port that the device does not have. */
+  /** Returns the state of a port. Throws EINVAL for a port that the device lacks. */
   queryPort(port = 1): PortAttributes {
     if (!Number.isInteger(port) || port < 1 || port > this.attributes.physPortCnt) {
       throw new NativeError('refused', 'EINVAL', `${this.subject} has no port ${port}`);
@@ -133,7 +133,7 @@ export class NativeDevice extends NativeObject implements OpenDevice {
     return new NativeCQ(this, cqe, channel);
   }
 
-  /** Takes an asynchronous event and acknowledges it; undefined when none waits. */
+  /** Takes an asynchronous event and acknowledges it; undefined if none is pending. */
   readAsyncEvent(): NativeAsyncEvent | undefined {
     const { verbs } = this.libraries;
     const event = this.#event;
@@ -145,14 +145,14 @@ export class NativeDevice extends NativeObject implements OpenDevice {
     const type = event.get('event_type');
     const element = event.get('element');
     const named = ELEMENT_EVENTS.has(type) ? this.objects.get(element) : undefined;
-    // Destroying waits for the events of an object to be acknowledged.
+    // Acknowledge at once: destroying an object waits for that.
     verbs.ibv_ack_async_event(event.address);
     if (type === AsyncEventType.srqLimitReached && named instanceof NativeSRQ)
       named.noteLimitReached();
     return { type, element: named, port: ELEMENT_EVENTS.has(type) ? 0 : element % 256 };
   }
 
-  /** Destroys everything made from the device, dependants first, and closes it. */
+  /** Destroys all objects made from the device, dependants first, and closes it. */
   override dispose(): void {
     if (this.disposed) return;
     this.disposeChildren();

@@ -3,13 +3,13 @@ import { type ErrnoCode, isErrnoCode, VerbsError } from '#contract/verbs/errors'
 import { errnoName } from '../libc/libc.ts';
 
 /**
- * The cause of a native error, for programs that choose what to do next:
+ * The cause of a native error, for programs that decide what to do next:
  *
  * - `libraryMissing`, `libraryTooOld`: libibverbs or librdmacm cannot be loaded, or lacks a call.
  * - `noDevice`: rdma-core finds no device, none of that name, or no connection manager.
  * - `noPermission`: a device node may not be opened.
  * - `lockedMemory`: registering takes more locked memory than the process may have.
- * - `deviceGone`: the device was removed while it was in use.
+ * - `unsupported`: this device, or rdma-core itself, lacks the feature.
  * - `unsupported`: this device, or rdma-core itself, has no such thing.
  * - `closed`: the object was disposed of; nothing was called.
  * - `inUse`: other objects depend on this one; nothing was called.
@@ -29,7 +29,7 @@ type NativeCause =
 
 /** A call of the native bridge failed. `kind` and `code` are stable; the text is for humans. */
 export class NativeError extends VerbsError {
-  /** Which cause, see `NativeCause`. */
+  /** The cause, see `NativeCause`. */
   readonly kind: NativeCause;
 
   constructor(kind: NativeCause, code: ErrnoCode, message: string, badIndex?: number) {
@@ -49,7 +49,7 @@ export function codeOf(errno: number): ErrnoCode {
   return CODES_OF_OTHERS[name] ?? 'EIO';
 }
 
-/** Errnos of rdma-core that the contract lacks: the nearest that it has. */
+/** Errnos of rdma-core that the contract lacks, with the closest code. */
 const CODES_OF_OTHERS: Readonly<Record<string, ErrnoCode>> = {
   ENXIO: 'ENODEV',
   ENODATA: 'EIO',

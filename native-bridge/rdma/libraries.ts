@@ -7,12 +7,12 @@ import koffi, { type LibraryHandle } from 'koffi';
 import { lastErrno } from '../libc/libc.ts';
 import { callFailure, NativeError } from './errors.ts';
 
-/** A call that libuv's threads can make, so the event loop continues. */
+/** A call that can also run on libuv's threads, so the event loop continues. */
 type Blocking<F> = F & { readonly async: (...parameters: unknown[]) => void };
 
 type Call = (...parameters: (number | bigint | string)[]) => number;
 
-/** name → prototype. All of them must exist. */
+/** Prototypes by name. All calls must exist. */
 const VERBS_CALLS = {
   ibv_get_device_list: 'uint64_t ibv_get_device_list(uint64_t count)',
   ibv_free_device_list: 'void ibv_free_device_list(uint64_t list)',
@@ -98,7 +98,7 @@ const loaded = new Map<string, Libraries>();
 /**
  * Loads the libraries, or returns those loaded before. They stay loaded. Throws `NativeError`:
  * `libraryMissing` (ENODEV) with the loader's error; `libraryTooOld` (ENOSYS) with the library and
- * the call that it lacks.
+ * the missing call.
  */
 export function openLibraries(options: LibraryOptions = {}): Libraries {
   const verbsName = options.verbs ?? 'libibverbs.so.1';
@@ -166,7 +166,7 @@ export function checkResult(call: string, subject: string, result: number): void
   if (result !== 0) throw callFailure(call, subject, result);
 }
 
-/** Returns the pointer, or throws the error in errno when it is NULL. */
+/** Returns the pointer, or throws the error in errno if it is NULL. */
 export function checkPointer(call: string, subject: string, pointer: number): number {
   if (pointer === 0) throw callFailure(call, subject, lastErrno());
   return pointer;
@@ -177,7 +177,7 @@ const BLOCKING_CALLS_MAX = 2;
 let blockingCalls = 0;
 const waitingCalls: (() => void)[] = [];
 
-/** Makes a call on one of libuv's threads, in its turn. Resolves with its result. */
+/** Runs a call on one of libuv's threads, in turn. Resolves with its result. */
 export async function callBlocking(call: Blocking<Call>, ...parameters: number[]): Promise<number> {
   if (blockingCalls < BLOCKING_CALLS_MAX) blockingCalls += 1;
   else await new Promise<void>((resolve) => waitingCalls.push(resolve));
@@ -189,7 +189,7 @@ export async function callBlocking(call: Blocking<Call>, ...parameters: number[]
       });
     });
   } finally {
-    // The next waiter takes the slot over.
+    // The next waiter takes over the slot.
     const next = waitingCalls.shift();
     if (next === undefined) blockingCalls -= 1;
     else next();

@@ -3,15 +3,15 @@
  *
  * Registered bytes must neither move nor be freed, since the device writes to their pages:
  *
- * - They do not move: the bytes of an ArrayBuffer are outside V8's heap. Only typed arrays of at
- *   most 64 bytes start inside it; asking for `buffer` moves those out, for good, before their
- *   address is taken.
- * - They are not collected: the open device holds the region and the region the buffer, whatever
- *   the program drops, until the region is disposed of or the device closed.
+ * - They do not move: the bytes of an ArrayBuffer are outside V8's heap. Only typed arrays of at most
+ *   64 bytes start inside it; reading `buffer` moves those out, for good, before their address is
+ *   taken.
+ * - They are not collected: the open device holds the region and the region holds the buffer, whatever
+ *   the program drops, until the region is disposed of or the device is closed.
  * - They are not taken away: a resizable buffer is rejected, and a registered one cannot be
- *   transferred to another thread, even later (`markAsUntransferable`: Node copies it instead, from
- *   version 21 on it throws). The exception is `ArrayBuffer.prototype.transfer` of newer versions:
- *   a program must not call it on registered bytes.
+ *   transferred to another thread later (`markAsUntransferable`: Node copies it instead, and throws
+ *   from version 21 on). The exception is `ArrayBuffer.prototype.transfer` of newer versions: a
+ *   program must not call it on registered bytes.
  */
 import { readFileSync } from 'node:fs';
 import * as threads from 'node:worker_threads';
@@ -28,7 +28,7 @@ const ADDRESS_END = 1n << 64n;
 const ENOMEM = 12;
 const REMOTE_CHANGES = Access.remoteWrite | Access.remoteAtomic;
 
-/** Memory made by `allocatePages`, by its bytes; freed with the last region in it. */
+/** Memory of `allocatePages`, by its buffer; freed with the last region in it. */
 const pageMemory = new WeakMap<ArrayBufferLike, { memory: SharedMemory; regions: number }>();
 
 /** New zeroed, page-aligned memory; freed with the last region in it, or by `releasePages`. */
@@ -38,7 +38,7 @@ export function allocatePages(lengthBytes: number): Uint8Array {
   }
   try {
     const memory = SharedMemory.create('iwarpd-native', lengthBytes);
-    // No other process maps it, and a descriptor per region would soon be too many.
+    // No other process maps it, and one descriptor per region would soon be too many.
     memory.closeDescriptor();
     pageMemory.set(memory.view.buffer, { memory, regions: 0 });
     return memory.view;
@@ -97,7 +97,7 @@ export class NativeMR extends NativeObject {
   }
 }
 
-/** Why bytes were not registered: distinguishes a limit of locked memory from a lack of memory. */
+/** Why bytes were not registered: distinguishes a limit on locked memory from a lack of memory. */
 function registrationFailure(pd: OpenPD, lengthBytes: number, errno: number): NativeError {
   const subject = `${lengthBytes} bytes at ${pd.device.info.name}`;
   const limit = statusNumber('/proc/self/limits', /^Max locked memory +(\d+)/m);
@@ -109,7 +109,7 @@ function registrationFailure(pd: OpenPD, lengthBytes: number, errno: number): Na
   return new NativeError('lockedMemory', 'ENOMEM', text);
 }
 
-/** A number in a file of the kernel; undefined if there is none, or no file. */
+/** A number in a file of the kernel; undefined if the number or the file is missing. */
 function statusNumber(path: string, pattern: RegExp): number | undefined {
   const value = pattern.exec(readFileSync(path, 'latin1'))?.[1];
   return value === undefined ? undefined : Number(value);
@@ -126,15 +126,15 @@ function assertRegistrable(
   };
   const { name } = pd.device.info;
   const { traits } = pd.device;
-  // A detached buffer has no bytes left, either.
+  // Also true for a detached buffer.
   if (buffer.length === 0) refuse('region length must be at least 1 byte');
-  if (isResizable(buffer.buffer)) refuse('a buffer that may be resized cannot be registered');
+  if (isResizable(buffer.buffer)) refuse('a resizable buffer cannot be registered');
   if ((access & ~ACCESS_MASK) !== 0) refuse('unknown access bits');
   if ((access & REMOTE_CHANGES) !== 0 && (access & Access.localWrite) === 0) {
     refuse('remote write and remote atomic need local write');
   }
   if (iova !== undefined && (iova < 0n || iova + BigInt(buffer.length) > ADDRESS_END)) {
-    refuse(`no ${buffer.length} addresses of 64 bits begin at ${iova}`);
+    refuse(`${buffer.length} bytes at ${iova} exceed the 64-bit address space`);
   }
   if ((access & Access.zeroBased) !== 0 && !traits.zeroBased) {
     throw unsupported(name, 'zero-based regions');
@@ -142,7 +142,7 @@ function assertRegistrable(
   if (iova !== undefined && !traits.iova) throw unsupported(name, 'regions at a chosen address');
 }
 
-/** The address of the bytes, which is now fixed. */
+/** The address of the bytes, from now on fixed. */
 function pinnedAddress(buffer: Uint8Array): number {
   const bytes = buffer.buffer;
   if (bytes instanceof ArrayBuffer && !isUntransferable(bytes)) threads.markAsUntransferable(bytes);
@@ -150,8 +150,8 @@ function pinnedAddress(buffer: Uint8Array): number {
 }
 
 /**
- * True if Node knows that already, of version 21 or later. Buffers that an addon has made are such, and
- * Node 24 aborts when a worker thread ends in which one was marked once more.
+ * True if Node reports that already, from version 21 on. Buffers made by an addon are untransferable,
+ * and Node 24 aborts if a worker thread ends in which one was marked again.
  */
 function isUntransferable(bytes: ArrayBuffer): boolean {
   const { isMarkedAsUntransferable } = threads as {
@@ -161,7 +161,7 @@ function isUntransferable(bytes: ArrayBuffer): boolean {
 }
 
 function isResizable(bytes: ArrayBufferLike): boolean {
-  // Both came after ES2023, the version of our types.
+  // Both are newer than ES2023, the version of our types.
   const { resizable, growable } = bytes as { resizable?: boolean; growable?: boolean };
   return resizable === true || growable === true;
 }

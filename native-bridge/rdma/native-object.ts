@@ -1,12 +1,12 @@
 /**
  * Ownership of the libraries' objects. Every object has one owner; the first `dispose` calls the
  * library, once. While others depend on an object, its disposal fails before the library is called,
- * since providers tear down half of an object before they notice (libsiw unmaps a queue first and
- * then asks the kernel).
+ * since providers tear down half of an object before they notice (libsiw unmaps a queue first and then
+ * asks the kernel).
  */
 import { NativeError } from './errors.ts';
 
-/** An object behind a pointer. */
+/** An object of a library, identified by its pointer. */
 export abstract class NativeObject {
   /** For messages: 'the queue pair of siw0'. */
   readonly subject: string;
@@ -39,9 +39,9 @@ export abstract class NativeObject {
   }
 
   /**
-   * Gives the object back to the library. A second call does nothing. Throws `NativeError`: `inUse`
-   * (EBUSY) while others depend on it, and it stays unchanged. Any other error is the library's;
-   * the object is then lost, since its state is unknown.
+   * Releases the object in the library. A second call does nothing. Throws `NativeError`: `inUse`
+   * (EBUSY) while others depend on it; it then stays unchanged. Any other error is the library's; the
+   * object is then lost, since its state is unknown.
    */
   dispose(): void {
     if (this.#disposed) return;
@@ -66,7 +66,7 @@ export abstract class NativeObject {
     this.dispose();
   }
 
-  /** Disposes of everything that depends on this object, the newest first. */
+  /** Disposes of all dependants, the newest first. */
   protected disposeChildren(): void {
     for (const child of [...this.#children].reverse()) {
       child.disposeChildren();
@@ -78,7 +78,7 @@ export abstract class NativeObject {
     }
   }
 
-  /** As `dispose`, by a call that may take long. */
+  /** Like `dispose`, with a call that may take long. */
   protected async disposeBy(destroy: (pointer: number) => Promise<void>): Promise<void> {
     if (this.#disposed) return;
     this.#disposed = true;
@@ -92,6 +92,6 @@ export abstract class NativeObject {
 
   /** Calls the library. Throws its error. */
   protected abstract destroy(pointer: number): void;
-  /** The object is gone: drop references to it. */
+  /** The object is gone: drops references to it. */
   protected released(): void {}
 }

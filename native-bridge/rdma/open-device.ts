@@ -1,4 +1,4 @@
-/** An opened device as seen by the objects made from it. */
+/** An opened device as used by the objects made from it. */
 import type { DeviceAttributes } from '#contract/verbs/attributes';
 import type { NativeDeviceInfo } from './device-list.ts';
 import type { DeviceTraits } from './device-traits.ts';
@@ -14,7 +14,7 @@ export interface HotVerbs {
   postSrqRecv(srq: number, list: number, bad: number): number;
 }
 
-/** What a device provides to its objects. */
+/** Services of a device for its objects. */
 export interface OpenDevice extends NativeObject {
   readonly libraries: Libraries;
   readonly info: NativeDeviceInfo;
@@ -25,7 +25,7 @@ export interface OpenDevice extends NativeObject {
   readonly objects: Map<number, NativeObject>;
 }
 
-/** What a protection domain provides to its objects. */
+/** Services of a protection domain for its objects. */
 export interface OpenPD extends NativeObject {
   readonly device: OpenDevice;
 }

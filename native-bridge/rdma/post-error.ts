@@ -15,7 +15,7 @@ export function receivePostError(
   return postError(outcome, requests, device, (wr, code) => receiveRefusal(wr, code, maxSge));
 }
 
-/** As `receivePostError`, with the reason that `explain` finds. */
+/** Like `receivePostError`, with the reason that `explain` finds. */
 export function postError<T extends SendFields | RecvWR>(
   { code: ours, errno, lacking, posted }: PostOutcome,
   requests: readonly T[],
@@ -24,7 +24,7 @@ export function postError<T extends SendFields | RecvWR>(
 ): NativeError {
   const code = ours ?? codeOf(errno);
   if (code === 'EOPNOTSUPP') return unsupported(device, lacking, posted);
-  // Requests that passed our checks were rejected by the driver, which gives only an errno.
+  // The driver rejected requests that passed our checks; it gives only an errno.
   const why =
     ours === undefined && code !== 'ENOMEM'
       ? `the driver of ${device} refused it (${code})`

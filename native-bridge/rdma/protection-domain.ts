@@ -1,4 +1,4 @@
-/** Protection domains, from which regions and queues are made. */
+/** Protection domains, which create regions and queues. */
 import { checkPointer, checkResult } from './libraries.ts';
 import { allocatePages, NativeMR, releasePages } from './memory-region.ts';
 import { NativeObject } from './native-object.ts';
@@ -19,9 +19,9 @@ export class NativePD extends NativeObject implements OpenPD {
 
   /**
    * Registers a buffer; `iova` is its first address for peers. Throws `NativeError`: EINVAL for an
-   * empty, detached or resizable buffer, unknown access bits, remote changes without local write,
-   * or addresses beyond 64 bits; EOPNOTSUPP for a feature that the device lacks; ENOMEM,
-   * `lockedMemory` when the process may not lock that much.
+   * empty, detached or resizable buffer, unknown access bits, remote write or atomic access without local
+   * write, or addresses beyond 64 bits; EOPNOTSUPP for a feature that the device lacks; ENOMEM,
+   * `lockedMemory` if the process may not lock that much.
    */
   regMR(buffer: Uint8Array, access: number, iova?: bigint): NativeMR {
     return new NativeMR(this, buffer, access, iova);

@@ -106,7 +106,7 @@ export class NativeQP extends NativeObject {
 
   /**
    * Posts send requests, one call per 64. Throws `NativeError` with the index of the first that
-   * failed: EINVAL, EOPNOTSUPP, or ENOMEM when the queue is full; those before it are posted.
+   * failed: EINVAL, EOPNOTSUPP, or ENOMEM if the queue is full; earlier ones are posted.
    */
   postSend(requests: readonly SendFields[]): void {
     const queue = this.pointer;
@@ -116,20 +116,20 @@ export class NativeQP extends NativeObject {
       throw this.#sendRefusal(outcome, requests);
   }
 
-  /** What `postSend` would throw, except for a full queue. Posts nothing. */
+  /** Returns the error that `postSend` would throw, except for a full queue. Posts nothing. */
   checkSend(requests: readonly SendFields[]): NativeError | undefined {
     const outcome = checkSends(requests, this.#limits);
     return outcome.posted < requests.length ? this.#sendRefusal(outcome, requests) : undefined;
   }
 
-  /** As `checkSend`, for receives. */
+  /** Like `checkSend`, for receives. */
   checkRecv(requests: readonly RecvWR[]): NativeError | undefined {
     if (this.srq !== undefined) return this.#hasSRQ();
     const outcome = checkReceives(requests, this.#limits);
     return outcome.posted < requests.length ? this.#receiveRefusal(outcome, requests) : undefined;
   }
 
-  /** Posts receives. Errors as `postSend`. */
+  /** Posts receives. Fails like `postSend`. */
   postRecv(requests: readonly RecvWR[]): void {
     const queue = this.pointer;
     if (this.srq !== undefined) throw this.#hasSRQ();
@@ -139,13 +139,13 @@ export class NativeQP extends NativeObject {
       throw this.#receiveRefusal(outcome, requests);
   }
 
-  /** Requests a state, and nothing else. Throws the device's error. */
+  /** Requests a state only. Throws the device's error. */
   modify(state: QPState): void {
     const raw = new StructBlock('ibv_qp_attr').set('qp_state', state);
     this.applyAttributes(raw, CONSTANTS.IBV_QP_STATE);
   }
 
-  /** `ibv_modify_qp`, for the connection manager's attributes. */
+  /** `ibv_modify_qp`, with the connection manager's attributes. */
   applyAttributes(attributes: StructBlock<'ibv_qp_attr'>, mask: number): void {
     const { verbs } = this.pd.device.libraries;
     checkResult(
@@ -200,7 +200,12 @@ export class NativeQP extends NativeObject {
   }
 
   #hasSRQ(): NativeError {
-    return new NativeError('refused', 'EINVAL', `${this.subject} takes receives of its SRQ`, 0);
+    return new NativeError(
+      'refused',
+      'EINVAL',
+      `${this.subject} receives from its SRQ: post there`,
+      0,
+    );
   }
 }
 
@@ -217,7 +222,7 @@ function assertFits(pd: OpenPD, init: NativeQPInit): void {
     isCount(init.maxRecvSge, Math.min(device.maxSge, SGE_LIMIT)) &&
     isCount(init.maxInlineData, Math.min(traits.maxInline, INLINE_LIMIT));
   if (!fits) {
-    const text = `${pd.device.subject} has no such queue pair, or a part is of another context`;
+    const text = `${pd.device.subject} cannot create this queue pair, or one of its objects belongs to another context`;
     throw new NativeError('refused', 'EINVAL', text);
   }
 }

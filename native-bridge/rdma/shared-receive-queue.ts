@@ -22,7 +22,7 @@ export class NativeSRQ extends NativeObject {
   readonly pd: OpenPD;
   /** The kernel's handle: unique among the SRQs of a context. */
   readonly handle: number;
-  /** Receives it holds. */
+  /** Capacity in receives. */
   readonly maxWr: number;
   readonly #limits: PostLimits;
   readonly #address: number;
@@ -37,7 +37,11 @@ export class NativeSRQ extends NativeObject {
       isWithin(init.maxSge, 0, Math.min(maxSrqSge, SGE_LIMIT)) &&
       isWithin(init.srqLimit, 0, init.maxWr);
     if (!fits) {
-      throw new NativeError('refused', 'EINVAL', `${device.subject} has no such receive queue`);
+      throw new NativeError(
+        'refused',
+        'EINVAL',
+        `${device.subject} cannot create this receive queue`,
+      );
     }
     const raw = new StructBlock('ibv_srq_init_attr')
       .set('attr.max_wr', init.maxWr)
@@ -64,7 +68,7 @@ export class NativeSRQ extends NativeObject {
     device.objects.set(pointer, this);
   }
 
-  /** Posts receives; errors as `NativeQP.postRecv`. */
+  /** Posts receives; fails like `NativeQP.postRecv`. */
   postRecv(requests: readonly RecvWR[]): void {
     const { device } = this.pd;
     const outcome = postReceives(requests, this.#limits, device.hot.postSrqRecv, this.pointer);
@@ -73,7 +77,7 @@ export class NativeSRQ extends NativeObject {
     }
   }
 
-  /** Arms the limit event; 0 disarms it. EINVAL above the size. */
+  /** Arms the limit event; 0 disarms it. EINVAL beyond the capacity. */
   setLimit(srqLimit: number): void {
     if (!isWithin(srqLimit, 0, this.maxWr)) {
       throw new NativeError('refused', 'EINVAL', `${this.subject} holds ${this.maxWr} receives`);
@@ -94,7 +98,7 @@ export class NativeSRQ extends NativeObject {
   }
 
   /**
-   * Returns size and limit: from the device or, where its driver cannot report them, as known here.
+   * Returns size and limit: from the device or, if its driver cannot report them, as recorded here.
    */
   query(): SRQAttributes {
     const raw = new StructBlock('ibv_srq_attr');

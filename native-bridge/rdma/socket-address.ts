@@ -1,4 +1,4 @@
-/** Socket addresses: text and port of the contract, sockaddr of C. */
+/** Converts socket addresses between text and port, and C's sockaddr. */
 import type { SocketAddress } from '#contract/verbs/provider';
 import { libc } from '../libc/libc.ts';
 import { NativeError } from './errors.ts';
@@ -43,7 +43,7 @@ export function toSockaddr({ address, port }: SocketAddress): Block {
   throw new NativeError('refused', 'EINVAL', `${address} is not an IP address`);
 }
 
-/** The address in a sockaddr of the library; undefined when it is unset. */
+/** The address in a sockaddr of the library; undefined if it is unset. */
 export function fromSockaddr(bytes: Uint8Array): SocketAddress | undefined {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const family = view.getUint16(0, true);

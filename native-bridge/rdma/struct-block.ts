@@ -9,12 +9,12 @@ const memcpy = libc.func('uint64_t memcpy(uint64_t to, uint64_t from, uint64_t l
   length: number,
 ) => number;
 
-/** Typed arrays of at most 64 bytes may live in V8's heap, where they move. */
+/** Typed arrays of at most 64 bytes may be in V8's heap, where they move. */
 const BLOCK_MIN_BYTES = 128;
 
 /**
- * The most recent blocks. The collector does not see an address, which is a number, as a reference,
- * and a block must outlive the call that gets its address. No call has more than a few of them.
+ * The most recent blocks. The garbage collector does not treat an address, a number, as a reference,
+ * and a block must outlive the call that gets its address. No call uses more than a few.
  */
 const recentBlocks: Block[] = [];
 const RECENT_BLOCKS = 64;
@@ -82,7 +82,7 @@ export class StructBlock<S extends StructName> extends Block {
     return new TextDecoder().decode(end < 0 ? bytes : bytes.subarray(0, end));
   }
 
-  /** Sets an unsigned field; what does not fit is cut off. */
+  /** Sets an unsigned field, truncated to its size. */
   set(field: FieldName<S>, value: number): this {
     const [offset, lengthBytes] = fieldOf(this.#struct, field);
     writeUnsigned(this.view, offset, lengthBytes, value);
@@ -90,7 +90,7 @@ export class StructBlock<S extends StructName> extends Block {
   }
 }
 
-/** One field of a struct that a library owns. The address must be of a live struct. */
+/** Reads one field of a struct that a library owns. The struct must exist. */
 export function peek<S extends StructName>(
   struct: S,
   field: FieldName<S>,

@@ -1,7 +1,7 @@
 /**
  * Lists of work requests in the library's structs. One list of each kind serves all queues of the
  * process: a call fills it and the provider reads it before the next call. The elements are linked
- * once; a call only cuts the last one's link.
+ * once; a call only clears the last one's link.
  */
 import { SendFlag, WROpcode } from '#contract/verbs/enums';
 import type { ErrnoCode } from '#contract/verbs/errors';
@@ -12,9 +12,9 @@ import type { DeviceTraits } from './device-traits.ts';
 import { fieldOf, type StructName, sizeOf } from './layouts.ts';
 import { Block } from './struct-block.ts';
 
-/** Most requests that one call posts; longer lists take several calls. */
+/** Most requests per call; longer lists take several calls. */
 const LIST_MAX = 64;
-/** Most elements of a request in our list. */
+/** Most SGEs of a request in our list. */
 export const SGE_LIMIT = 32;
 /** Most inline bytes of a request in our list. */
 export const INLINE_LIMIT = 1024;
@@ -81,7 +81,7 @@ class RequestList {
     return offset >= 0 && offset < this.words.byteLength ? offset / sizeOf(this.#struct) : -1;
   }
 
-  /** Ends the list behind `count` elements. */
+  /** Ends the list after `count` elements. */
   end(count: number): void {
     const last = count - 1;
     if (this.#cut === last) return;
@@ -93,7 +93,7 @@ class RequestList {
     this.#cut = last;
   }
 
-  /** Writes the elements of request `index`. False when one is malformed. */
+  /** Writes the SGEs of request `index`. Returns false if one is malformed. */
   putSges(index: number, list: readonly SGE[]): boolean {
     let at = index * SGE_LIMIT * SGE_WORDS;
     for (let entry = 0; entry < list.length; entry += 1) {
@@ -123,24 +123,24 @@ const R_NUM_SGE = wordOf('ibv_recv_wr', 'num_sge');
 
 const sends = new RequestList('ibv_send_wr');
 const receives = new RequestList('ibv_recv_wr');
-/** Inline payload, to which the elements of the requests point. */
+/** Inline payload, referenced by the requests' SGEs. */
 const payload = new Block(LIST_MAX * INLINE_LIMIT);
 /** Where the library writes the address of the first bad request. */
 const bad = new Block(8);
 
-/** Calls the provider with queue, list, and the place for the first bad request. */
+/** Calls the provider with queue, list, and the location for the first bad request. */
 type Post = (queue: number, list: number, badAddress: number) => number;
 
-/** Result of posting: how many were taken and, unless all, the errno number for the next. */
+/** Result of posting: how many were posted and, unless all, the errno number for the next. */
 export interface PostOutcome {
   posted: number;
   /**
-   * 0: all were taken. An errno number, or a code of ours for a request that the provider never
-   * saw.
+   * 0: all were posted. Otherwise an errno number, or a code of ours for a request that never reached
+   * the provider.
    */
   errno: number;
   code: ErrnoCode | undefined;
-  /** The missing feature, with EOPNOTSUPP. */
+  /** The missing feature, for EOPNOTSUPP. */
   lacking: string;
 }
 
@@ -168,7 +168,7 @@ export function checkSends(requests: readonly SendFields[], limits: PostLimits):
   );
 }
 
-/** As `checkSends`, for receives. */
+/** Like `checkSends`, for receives. */
 export function checkReceives(requests: readonly RecvWR[], limits: PostLimits): PostOutcome {
   return postAll(
     requests,
@@ -246,7 +246,7 @@ function putSend(wr: SendFields, index: number, limits: PostLimits): ErrnoCode |
   const flags = wr.flags ?? 0;
   if (flags !== (flags & SEND_FLAGS)) return 'EINVAL';
   if (!putLong(words, at + S_WR_ID, wr.wrId ?? 0)) return 'EINVAL';
-  // A caller who passes the payload means inline, with or without the flag.
+  // A payload means inline, with or without the flag.
   const inline = (flags & SendFlag.inline) !== 0 || (wr.inlineData?.length ?? 0) > 0;
   words[at + S_FLAGS] = inline ? flags | SendFlag.inline : flags;
   words[at + S_OPCODE] = wr.opcode;
@@ -255,7 +255,7 @@ function putSend(wr: SendFields, index: number, limits: PostLimits): ErrnoCode |
       return putPayload(wr, index, inline, limits);
     case WROpcode.sendWithInv:
       if (!putKey(at + S_INVALIDATE, wr.invalidateRkey)) return 'EINVAL';
-      // libsiw up to rdma-core 44 looks for it here.
+      // libsiw up to rdma-core 44 reads it from here.
       words[at + S_RKEY] = wr.invalidateRkey ?? 0;
       return putPayload(wr, index, inline, limits);
     case WROpcode.rdmaWrite:
@@ -361,7 +361,7 @@ function isUint32(value: number): boolean {
   return value >>> 0 === value;
 }
 
-/** Writes 64 bits; a negative value wraps. False for a number that is not an integer. */
+/** Writes 64 bits; a negative value wraps. Returns false if the number is not an integer. */
 function putLong(words: Uint32Array, word: number, value: number | bigint): boolean {
   if (typeof value === 'bigint') {
     words[word] = Number(BigInt.asUintN(32, value));

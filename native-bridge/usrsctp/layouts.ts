@@ -1,9 +1,9 @@
-/** Numbers and structures of usrsctp.h, as libusrsctp2 of Debian has them on 64-bit Linux. */
+/** Numbers and structures of usrsctp.h, as in Debian's libusrsctp2 on 64-bit Linux. */
 
 export const AF_CONN = 123;
 export const SOCK_STREAM = 1;
 export const IPPROTO_SCTP = 132;
-/** The library takes the system's numbers of these. */
+/** The library uses the system's numbers for these. */
 export const SOL_SOCKET = 1;
 export const SO_SNDBUF = 7;
 export const SO_RCVBUF = 8;
@@ -32,10 +32,10 @@ export const Notification = {
   firstState: 1,
 } as const;
 
-/** Flags of what was received. */
+/** Flags of received messages. */
 export const MSG_EOR = 0x80;
 export const MSG_NOTIFICATION = 0x2000;
-/** Kinds of information beside a message that is sent. */
+/** Kinds of information to send along with a message. */
 export const SENDV_SNDINFO = 1;
 /** Events of a socket (`usrsctp_get_events`). */
 export const EVENT_WRITE = 2;
@@ -49,9 +49,9 @@ export const SendFlag = { unordered: 0x400, acknowledgeAtOnce: 0x4000 } as const
 export const ReceiveInfo = { bytes: 28, streamId: 0, flags: 4, payloadProtocol: 8 } as const;
 /** struct sctp_paddrparams. */
 export const PathParameters = { bytes: 152, heartbeat: 132, mtu: 136, flags: 140 } as const;
-/** Heartbeats, at the interval that is given. */
+/** Enables heartbeats at the given interval. */
 export const HEARTBEAT_ENABLE = 0x1;
-/** No discovery of the path's MTU by the library. */
+/** Disables path MTU discovery by the library. */
 export const PMTUD_DISABLE = 0x10;
-/** struct sctp_status, as far as it is read. */
+/** struct sctp_status; only the fields that are read. */
 export const Status = { bytes: 176, unacknowledged: 12, pending: 14 } as const;

@@ -1,24 +1,24 @@
 /**
  * Loads libusrsctp, SCTP in user space, for the whole folder.
  *
- * Addresses of the library are numbers here: what user space has lies below 2^47, so no BigInt is
- * made for a packet. They stay inside this folder.
+ * Addresses of the library are numbers here: user-space addresses are below 2^47, so packets need no
+ * BigInt. They stay inside this folder.
  */
 import { isMainThread } from 'node:worker_threads';
 import koffi from 'koffi';
 import { libc } from '../libc/libc.ts';
 
-/** Debian's package libusrsctp2 has it. */
+/** Part of Debian's package libusrsctp2. */
 export const USRSCTP_LIBRARY = 'libusrsctp.so.2';
 
-/** Why there is no SCTP in user space. */
+/** Why SCTP in user space is not available. */
 export class UsrsctpUnavailable extends Error {
   override readonly name = 'UsrsctpUnavailable';
   readonly code = 'EPROTONOSUPPORT';
   /**
    * - missing: the library is not installed.
-   * - unsuitable: it lacks a function, as old ones do.
-   * - elsewhere: another thread of this process uses it, and it serves one.
+   * - unsuitable: it lacks a function, like old versions.
+   * - elsewhere: another thread of this process uses it, and it supports only one.
    */
   readonly reason: 'missing' | 'unsuitable' | 'elsewhere';
 
@@ -35,7 +35,7 @@ const dlopen = libc.func('void *dlopen(const char *name, int flags)') as (
 const RTLD_NOW = 0x2;
 const RTLD_NODELETE = 0x1000;
 
-// What the library calls back: a packet to send, and a socket on which something happened.
+// Callbacks of the library: a packet to send, and an event on a socket.
 const OutputProto = koffi.proto(
   'int UsrsctpOutput(uint64_t address, uint64_t buffer, size_t length, uint8_t tos, uint8_t df)',
 );
@@ -51,10 +51,10 @@ export type OutputCallback = (
   tos: number,
   df: number,
 ) => number;
-/** Something happened on a socket. */
+/** An event on a socket. */
 export type UpcallCallback = (socket: number, argument: number, flags: number) => void;
 
-/** Functions of the library, with C's names without `usrsctp_`. */
+/** Functions of the library, under C's names without `usrsctp_`. */
 const SIGNATURES = {
   init_nothreads: 'void usrsctp_init_nothreads(uint16_t port, UsrsctpOutput *output, void *debug)',
   enable_crc32c_offload: 'void usrsctp_enable_crc32c_offload()',
@@ -183,12 +183,12 @@ export function loadUsrsctp(name: string = USRSCTP_LIBRARY): Usrsctp {
 function opened(name: string): ReturnType<typeof koffi.load> {
   try {
     const library = koffi.load(name);
-    // koffi unloads it when the thread ends, from below the thread that the library has of its own. A
-    // process that ends at once would crash. After a worker it goes, so the next one finds a new stack.
+    // koffi unloads the library when the thread ends, although the library has a running thread of its own:
+    // a process that ends would crash. After a worker it is unloaded, so the next one starts a new stack.
     if (isMainThread) dlopen(name, RTLD_NOW | RTLD_NODELETE);
     return library;
   } catch {
-    const mend = 'install Debian’s libusrsctp2 (apt-get install libusrsctp2)';
-    throw new UsrsctpUnavailable('missing', `${name} is not installed: ${mend}`);
+    const fix = 'install Debian’s libusrsctp2 (apt-get install libusrsctp2)';
+    throw new UsrsctpUnavailable('missing', `${name} is not installed: ${fix}`);
   }
 }

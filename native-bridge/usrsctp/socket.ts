@@ -1,4 +1,4 @@
-/** Sockets of the library: one association each, or a listener. None of the calls waits. */
+/** Sockets of the library: one association each, or a listener. No call waits. */
 import { lastErrno, SystemCallError } from '../libc/libc.ts';
 import {
   type ReceiveArea,
@@ -36,12 +36,12 @@ import type { UsrsctpStack } from './stack.ts';
 const EINPROGRESS = 115;
 const ENOMEM = 12;
 
-/** What a socket starts with; those that it accepts have the same. */
+/** Options of a new socket; accepted sockets inherit them. */
 export interface UsrsctpOptions {
   readonly adaptation: number;
-  /** Asked for in each direction. */
+  /** Requested in each direction. */
   readonly streamCount: number;
-  /** Bytes of messages that wait for their acknowledgement, and of ones that wait to be read. */
+  /** Bytes of unacknowledged messages, and of received messages that are not yet read. */
   readonly sendBytes: number;
   readonly receiveBytes: number;
   /** Bytes of the largest SCTP packet. */
@@ -65,7 +65,7 @@ const EVENTS = [
 const DELAYS = words(0);
 const SENDS_AT_ONCE = words(1);
 
-// One call at a time, so all sockets share what calls read and fill.
+// One call at a time, so all sockets share the memory of calls.
 const sendInfo = new Uint8Array(SendInfo.bytes);
 const sendFields = new DataView(sendInfo.buffer);
 const from = new Uint8Array(SockaddrConn.bytes);
@@ -85,10 +85,10 @@ export function unfragmentedBytes(packetBytes: number): number {
 }
 
 export class UsrsctpSocket {
-  /** The library's name for it. */
+  /** Identifies it in the library. */
   readonly id: number;
   readonly #stack: UsrsctpStack;
-  /** What is shorter than a packet waits for more, or for an acknowledgement (Nagle's algorithm). */
+  /** Messages shorter than a packet wait for more, or for an acknowledgement (Nagle's algorithm). */
   #delays = false;
 
   private constructor(stack: UsrsctpStack, id: number) {
@@ -99,7 +99,7 @@ export class UsrsctpSocket {
     library.set_upcall(id, upcall, 0);
   }
 
-  /** A socket that is not bound. Throws `SystemCallError`. */
+  /** An unbound socket. Throws `SystemCallError`. */
   static open(stack: UsrsctpStack, options: UsrsctpOptions): UsrsctpSocket {
     const { library } = stack;
     const id = Number(library.socket(AF_CONN, SOCK_STREAM, IPPROTO_SCTP, null, null, 0, null));
@@ -124,7 +124,7 @@ export class UsrsctpSocket {
     this.#check('usrsctp_listen', this.#stack.library.listen(this.id, backlog));
   }
 
-  /** An association that came, and the token of its path; undefined without one. */
+  /** Accepts a pending association, with the token of its path; undefined if there is none. */
   accept():
     | { readonly socket: UsrsctpSocket; readonly token: number; readonly port: number }
     | undefined {
@@ -188,7 +188,7 @@ export class UsrsctpSocket {
     return length < 0 ? -lastErrno() : Number(length);
   }
 
-  /** What came with the last `receive` of any socket. */
+  /** Information about the last `receive` of any socket. */
   get received(): ReceivedFacts {
     return received;
   }
@@ -203,7 +203,7 @@ export class UsrsctpSocket {
     return (this.#stack.library.get_events(this.id) & EVENT_WRITE) !== 0;
   }
 
-  /** Messages that are not acknowledged, sent or not. */
+  /** Number of unacknowledged messages, sent or not. */
   get unacknowledged(): number {
     const bytes = new Uint8Array(Status.bytes);
     const length = words(bytes.length);
@@ -212,12 +212,12 @@ export class UsrsctpSocket {
     return status.getUint16(Status.unacknowledged, true) + status.getUint16(Status.pending, true);
   }
 
-  /** Lowers the size of the largest packet, of an association that is up; nothing if it has ended. */
+  /** Lowers the size of the largest packet of an established association; does nothing if it has ended. */
   lowerPacketBytes(packetBytes: number): void {
     this.#trySet(IPPROTO_SCTP, Option.peerAddressParameters, pathParameters(packetBytes));
   }
 
-  /** Sends heartbeats this long after the last answer, if nothing else is sent. */
+  /** Sends heartbeats this long after the last reply, if nothing else is sent. */
   setHeartbeat(intervalMs: number): void {
     const bytes = new Uint8Array(PathParameters.bytes);
     const fields = new DataView(bytes.buffer);
@@ -227,12 +227,12 @@ export class UsrsctpSocket {
     this.#trySet(IPPROTO_SCTP, Option.peerAddressParameters, bytes);
   }
 
-  /** SHUTDOWN follows everything sent. */
+  /** Sends SHUTDOWN after all sent data. */
   shutdown(): void {
     this.#stack.library.shutdown(this.id, SHUT_WR);
   }
 
-  /** Ends the association by ABORT, if there is one, and closes. */
+  /** Aborts the association, if there is one, and closes. */
   abort(): void {
     this.#trySet(SOL_SOCKET, SO_LINGER, words(1, 0));
     this.close();
@@ -281,12 +281,12 @@ export class UsrsctpSocket {
   }
 }
 
-/** What came with the last `receive`. */
+/** Information about the last `receive`. */
 const received: ReceivedFacts = {
   get isNotification(): boolean {
     return (flagsField.getUint32(0, true) & MSG_NOTIFICATION) !== 0;
   },
-  /** False for a part of a message that is not its end. */
+  /** False for a part of a message without its end. */
   get isEnd(): boolean {
     return (flagsField.getUint32(0, true) & MSG_EOR) !== 0;
   },

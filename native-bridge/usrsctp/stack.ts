@@ -1,12 +1,12 @@
 /**
- * The library as one SCTP stack for this process, without threads or sockets of its own (AF_CONN):
- * packets come in by `input` and go out by `StackUser`, and time passes by `advance`.
+ * The library as one SCTP stack for this process, without its own threads or sockets (AF_CONN): packets
+ * are passed in by `input` and out through `StackUser`, and `advance` moves the time forward.
  *
- * A token names a path, which is a UDP socket of ours and a peer's address and port. The library uses
- * it as the address of both ends, and compares it, no more.
+ * A token identifies a path: one of our UDP sockets and a peer's address and port. The library uses it
+ * as the address of both ends, and only compares it.
  *
  * Packets are in two areas of memory that the stack's user owns, so none needs an address of its own.
- * Checksums are the user's: packets come in checked, and go out with a zero for it.
+ * The user handles checksums: incoming packets are verified, and outgoing ones contain zero.
  */
 import { isMainThread } from 'node:worker_threads';
 import { addressOf, libc } from '../libc/libc.ts';
@@ -18,12 +18,12 @@ const copyMemory = libc.func('void memcpy(uint64_t to, uint64_t from, uint64_t l
   length: number,
 ) => void;
 
-/** How long nothing is sent before a heartbeat is. */
+/** Idle time before a heartbeat. */
 export const HEARTBEAT_MS = 10_000;
 
-/** Values that the library starts with, each with the reason. */
+/** Initial settings of the library, each with the reason. */
 const VARIABLES: readonly (readonly [name: string, value: number])[] = [
-  // Extensions that nothing here needs: what is off is not parsed.
+  // Unused extensions: disabled ones are not parsed.
   ['sctp_ecn_enable', 0],
   ['sctp_auth_enable', 0],
   ['sctp_asconf_enable', 0],
@@ -34,28 +34,28 @@ const VARIABLES: readonly (readonly [name: string, value: number])[] = [
   ['sctp_pktdrop_enable', 0],
   // SCTP-10-03: at most 32,767 messages of a stream may be unacknowledged.
   ['sctp_max_chunks_on_queue', 32_767],
-  // The window is what limits a burst: it is no larger than the UDP socket's buffer.
+  // The window, no larger than the UDP socket's buffer, limits bursts.
   ['sctp_max_burst_default', 0],
   ['sctp_fr_max_burst_default', 0],
   ['sctp_initial_cwnd', 10],
   ['sctp_sack_freq_default', 2],
-  // The usual minimum of a second stalls a connection whose last packet was lost.
+  // The usual minimum of one second stalls a connection whose last packet was lost.
   ['sctp_rto_min_default', 50],
   ['sctp_rto_initial_default', 200],
   ['sctp_rto_max_default', 1000],
   ['sctp_init_rto_max_default', 1000],
-  // A peer that vanished while nothing was sent is noticed after two minutes, as over TCP: ten
-  // heartbeats more are sent, each a second after its interval.
+  // A peer that vanishes on an idle connection is detected after two minutes, as over TCP: ten more
+  // heartbeats are sent, each a second after its interval.
   ['sctp_heartbeat_interval_default', HEARTBEAT_MS],
 ];
 
-/** Whom the stack calls, from inside any of its calls: neither may call the stack again, nor throw. */
+/** Called by the stack, from inside any of its calls: must neither call the stack nor throw. */
 interface StackUser {
-  /** Where in the area of outgoing packets one of `length` bytes may go; -1 for nowhere. */
+  /** Offset in the area of outgoing packets for one of `length` bytes; -1 if there is no room. */
   reserve(token: number, length: number): number;
-  /** It is there. */
+  /** The packet is there. */
   handlePacket(token: number, start: number, length: number): void;
-  /** Something happened on a socket. */
+  /** An event occurred on a socket. */
   handleSocket(socket: number): void;
 }
 
@@ -66,7 +66,7 @@ export class UsrsctpStack {
   #user: StackUser | undefined;
   #incoming = 0;
   #outgoing = 0;
-  /** Held, since their addresses are. */
+  /** Referenced, since the library has their addresses. */
   #areas: readonly Uint8Array[] = [];
 
   constructor(library: Usrsctp) {
@@ -80,7 +80,7 @@ export class UsrsctpStack {
     for (const [name, value] of VARIABLES) library.setVariable(name, value);
   }
 
-  /** Sets whose the stack is, once. */
+  /** Sets the stack's owner. Call once. */
   serve(user: StackUser, incoming: Uint8Array, outgoing: Uint8Array): void {
     this.#user = user;
     this.#areas = [incoming, outgoing];
@@ -88,22 +88,22 @@ export class UsrsctpStack {
     this.#outgoing = Number(addressOf(outgoing));
   }
 
-  /** A path exists from now on. */
+  /** Registers a path. */
   addPath(token: number): void {
     this.library.register_address(token);
   }
 
-  /** No packet of this path comes any more. */
+  /** Unregisters a path: no more packets will come. */
   removePath(token: number): void {
     this.library.deregister_address(token);
   }
 
-  /** A packet of the incoming area, with a right checksum, came by the path. */
+  /** A packet in the incoming area, with a verified checksum, came over the path. */
   input(token: number, start: number, length: number): void {
     this.library.conninput(token, this.#incoming + start, length, 0);
   }
 
-  /** Milliseconds have passed. */
+  /** Moves the time forward. */
   advance(elapsedMs: number): void {
     this.library.handle_timers(elapsedMs);
   }
@@ -125,7 +125,7 @@ let stack: UsrsctpStack | undefined;
 export function usrsctpStack(): UsrsctpStack {
   if (stack !== undefined) return stack;
   const library = loadUsrsctp();
-  // Zero until the library is started, by whichever thread.
+  // Zero until some thread starts the library.
   if (!isMainThread && library.variable('sctp_max_chunks_on_queue') !== 0) {
     const text = 'libusrsctp serves one thread of a process, and another one has it';
     throw new UsrsctpUnavailable('elsewhere', text);

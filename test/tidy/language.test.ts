@@ -27,6 +27,10 @@ const FOLDERS = [
   'daemon/refusals/',
   'daemon/rnic/',
   'daemon/ARCHITECTURE.md',
+  'native-bridge/usrsctp/',
+  'native-bridge/rdma/',
+  'native-bridge/libc/',
+  'native-bridge/isal/',
 ];
 /** Recordings and pictures. */
 const DATA = /\.(?:pcap|png|svg|jsonl)$/;
