@@ -2,7 +2,7 @@
 import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { ALLOW_DAEMON_VARIABLE } from '#verbs-api/client/daemon-trust';
-import { sysfsPath } from '../ipc/kernel/sysfs-tree.ts';
+import { sysfsPath } from '../kernel/sysfs-tree.ts';
 import { CommandFailure } from './failure.ts';
 import { PRELOAD_FIX, preloadPath, suppressionsPath, type Variables } from './preload-library.ts';
 import { rdmaCmDevice } from './rdma-cm-device.ts';

@@ -9,8 +9,8 @@ import type {
   MappingRef,
 } from '#contract/protocol/commands';
 import { VerbsError } from '#contract/verbs/errors';
+import { DeviceDirectory } from '../clients/objects/device-directory.ts';
 import type { RnicHost } from '../host/rnic-host.ts';
-import { DeviceDirectory } from '../ipc/objects/device-directory.ts';
 import { ClientContext } from '../ipc/verbs/client-context.ts';
 import { EmbeddedMemory } from './embedded-memory.ts';
 

@@ -1,9 +1,9 @@
 /** The faults of an embedded provider, with the same checks and status as those of a daemon. */
 import type { FaultControl, FaultSpec, FaultStatus } from '#contract/protocol/faults';
 import { VerbsError } from '#contract/verbs/errors';
+import { noDevice } from '../clients/objects/device-directory.ts';
 import { parseFaultPeer } from '../host/fault-peer.ts';
 import type { RnicHost } from '../host/rnic-host.ts';
-import { noDevice } from '../ipc/objects/device-directory.ts';
 
 export class EmbeddedFaults implements FaultControl {
   readonly #host: RnicHost;

@@ -4,7 +4,7 @@
  */
 import type { MappingRef } from '#contract/protocol/commands';
 import { VerbsError } from '#contract/verbs/errors';
-import type { ClientMemory } from '../ipc/objects/client-memory.ts';
+import type { ClientMemory } from '../clients/objects/client-memory.ts';
 import { type MemoryBacking, ViewBacking } from '../rnic/memory/memory-backing.ts';
 
 /** Addresses of buffers start here: no buffer has address 0. */

@@ -6,9 +6,9 @@
 import { Role } from '#contract/protocol/ipc-frames';
 import { isVerbsError, VerbsError } from '#contract/verbs/errors';
 import { isReserved, reservedText } from '#native-bridge/libc/descriptor-limit';
-import type { Connection } from './connection.ts';
-import { type DaemonBudget, takeFor, type UserShare } from './objects/daemon-budget.ts';
-import { isTrusted } from './trusted-user.ts';
+import type { Connection } from '../clients/connection.ts';
+import { type DaemonBudget, takeFor, type UserShare } from '../clients/objects/daemon-budget.ts';
+import { isTrusted } from '../clients/trusted-user.ts';
 
 /**
  * Reserved connections: for administration, and for those that have not sent a greeting. A new one of

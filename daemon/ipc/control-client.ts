@@ -25,22 +25,22 @@ import {
 import { decodeValue, IpcFormatError, type IpcValue } from '#contract/protocol/ipc-value';
 import { ERRNO, isVerbsError, VerbsError } from '#contract/verbs/errors';
 import type { MemoryTier } from '#contract/verbs/provider';
+import { ClientIdentity } from '../clients/client-identity.ts';
+import type { Connection } from '../clients/connection.ts';
+import type { DescriptorsInFlight } from '../clients/descriptors-in-flight.ts';
+import { KeptInput } from '../clients/kept-input.ts';
+import { AgentChannel } from '../clients/objects/agent-channel.ts';
+import { DaemonMemory } from '../clients/objects/daemon-memory.ts';
+import type { DeviceDirectory } from '../clients/objects/device-directory.ts';
+import type { EndingOwners } from '../clients/objects/ending-owners.ts';
+import type { OwnReport } from '../clients/objects/failure-report.ts';
+import type { ObjectWindow } from '../clients/objects/object-window.ts';
+import type { ClientQuotas } from '../clients/objects/quotas.ts';
 import { noteWork } from '../host/turn-note.ts';
 import { judge } from '../lint/advice.ts';
 import type { Findings } from '../lint/findings.ts';
 import type { Refusals } from '../refusals/refusals.ts';
-import { ClientIdentity } from './client-identity.ts';
 import { COMMAND_SCHEMAS, isCommandName } from './command-schemas.ts';
-import type { Connection } from './connection.ts';
-import type { DescriptorsInFlight } from './descriptors-in-flight.ts';
-import { KeptInput } from './kept-input.ts';
-import { AgentChannel } from './objects/agent-channel.ts';
-import { DaemonMemory } from './objects/daemon-memory.ts';
-import type { DeviceDirectory } from './objects/device-directory.ts';
-import type { EndingOwners } from './objects/ending-owners.ts';
-import type { OwnReport } from './objects/failure-report.ts';
-import type { ObjectWindow } from './objects/object-window.ts';
-import type { ClientQuotas } from './objects/quotas.ts';
 import { ClientContext } from './verbs/client-context.ts';
 
 /** Descriptors that a client may have in flight: `DescriptorMapper` requests no more at a time. */

@@ -36,27 +36,27 @@ import type { PeerProcess } from '#native-bridge/libc/peer-process';
 import { socketPair } from '#native-bridge/libc/unix-socket';
 import type { TapHub } from '../capture/tap-hub.ts';
 import type { WorkHub } from '../capture/work-hub.ts';
+import { CommandShares } from '../clients/command-pace.ts';
+import { Connection } from '../clients/connection.ts';
+import { DescriptorsInFlight } from '../clients/descriptors-in-flight.ts';
+import { KeptInput } from '../clients/kept-input.ts';
+import type { DeviceDirectory } from '../clients/objects/device-directory.ts';
+import { EndedClients } from '../clients/objects/ended-clients.ts';
+import { EndingOwners } from '../clients/objects/ending-owners.ts';
+import type { ObjectWindow } from '../clients/objects/object-window.ts';
+import type { ClientQuotas } from '../clients/objects/quotas.ts';
+import { programName } from '../clients/program-name.ts';
+import { isTrusted } from '../clients/trusted-user.ts';
 import { inSlices } from '../host/slices.ts';
 import { noteWork } from '../host/turn-note.ts';
+import type { KernelServer, KernelWelcome } from '../kernel/kernel-server.ts';
+import { isKernelRole } from '../kernel/roles.ts';
 import type { Findings } from '../lint/findings.ts';
 import type { Refusals } from '../refusals/refusals.ts';
 import { Admission } from './admission.ts';
 import type { ClientParts } from './client-parts.ts';
-import { CommandShares } from './command-pace.ts';
-import { Connection } from './connection.ts';
 import type { ControlClient, SecondaryRole } from './control-client.ts';
-import { DescriptorsInFlight } from './descriptors-in-flight.ts';
-import { KeptInput } from './kept-input.ts';
-import type { KernelServer, KernelWelcome } from './kernel/kernel-server.ts';
-import { isKernelRole } from './kernel/roles.ts';
-import type { DeviceDirectory } from './objects/device-directory.ts';
-import { EndedClients } from './objects/ended-clients.ts';
-import { EndingOwners } from './objects/ending-owners.ts';
-import type { ObjectWindow } from './objects/object-window.ts';
-import type { ClientQuotas } from './objects/quotas.ts';
-import { programName } from './program-name.ts';
 import { listenAtPlace } from './socket-place.ts';
-import { isTrusted } from './trusted-user.ts';
 import type { ClientContext } from './verbs/client-context.ts';
 
 /** Bytes read from a connection at once. */
@@ -189,7 +189,7 @@ export class IpcServer {
 
   async #makeKernel(): Promise<KernelServer> {
     await this.#options.prepare?.();
-    const { KernelServer: Server } = await import('./kernel/kernel-server.ts');
+    const { KernelServer: Server } = await import('../kernel/kernel-server.ts');
     const { directory, quotas, memoryTiers, log, refusals, findings } = this.#options;
     this.#loadedKernel = new Server({
       directory,

@@ -32,8 +32,8 @@ import type { PacketWatcher } from '../capture/packet-hub.ts';
 import type { TapHub, TapWatcher } from '../capture/tap-hub.ts';
 import { TapSelection } from '../capture/tap-selection.ts';
 import type { WorkHub, WorkWatcher } from '../capture/work-hub.ts';
+import type { Connection } from '../clients/connection.ts';
 import type { Refusals } from '../refusals/refusals.ts';
-import type { Connection } from './connection.ts';
 
 /** The parts of a connection that a watcher uses. */
 type TapConnection = Pick<Connection, 'pendingBytes' | 'unreadMaxBytes' | 'gather' | 'lend'>;

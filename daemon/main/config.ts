@@ -13,6 +13,9 @@ import {
 import { GREETING_TIMEOUT_MS } from '#contract/protocol/ipc-frames';
 import { VerbsError } from '#contract/verbs/errors';
 import type { MemoryTier } from '#contract/verbs/provider';
+import { type DaemonLimits, SETTABLE_LIMITS } from '../clients/objects/daemon-budget.ts';
+import { ALL_TIERS } from '../clients/objects/daemon-memory.ts';
+import { type ClientQuotas, DEFAULT_QUOTAS, OBJECT_KINDS } from '../clients/objects/quotas.ts';
 import { faultSpec } from '../control/fault-schemas.ts';
 import { inputFaults } from '../control/input-fault.ts';
 import {
@@ -25,9 +28,6 @@ import {
   SCTP_TRANSPORTS,
 } from '../host/device-config.ts';
 import { FAULTS_MAX } from '../host/host-faults.ts';
-import { type DaemonLimits, SETTABLE_LIMITS } from '../ipc/objects/daemon-budget.ts';
-import { ALL_TIERS } from '../ipc/objects/daemon-memory.ts';
-import { type ClientQuotas, DEFAULT_QUOTAS, OBJECT_KINDS } from '../ipc/objects/quotas.ts';
 import type { WireDefaults } from '../iwarp/cm/cm-types.ts';
 import { checkedNativeDevices, type NativeDeviceConfig } from '../native/native-config.ts';
 import { DEFAULT_PROFILE, type DeviceProfile } from '../rnic/device-profile.ts';

@@ -21,6 +21,8 @@ import type { RefusalCount, RefusalFilter, RefusalList } from '#contract/protoco
 import type { TraceRequest, TraceSample } from '#contract/protocol/trace-sample';
 import type { PortAttributes } from '#contract/verbs/attributes';
 import { isVerbsError, VerbsError } from '#contract/verbs/errors';
+import { noDevice } from '../clients/objects/device-directory.ts';
+import { ListedPart, ObjectWindow } from '../clients/objects/object-window.ts';
 import { ControlError } from '../control/operation.ts';
 import { type Histogram, OperationTimes } from '../control/operation-times.ts';
 import type { ConnectionCount, ControlTarget } from '../control/target.ts';
@@ -30,8 +32,6 @@ import { parseFaultPeer } from '../host/fault-peer.ts';
 import type { PacketDestination, RnicHost } from '../host/rnic-host.ts';
 import { inSlices } from '../host/slices.ts';
 import type { IpcServer } from '../ipc/ipc-server.ts';
-import { noDevice } from '../ipc/objects/device-directory.ts';
-import { ListedPart, ObjectWindow } from '../ipc/objects/object-window.ts';
 import type { Refusals } from '../refusals/refusals.ts';
 import type { DaemonConfig } from './config.ts';
 import { listRefusals } from './refusal-waits.ts';

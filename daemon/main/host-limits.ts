@@ -3,10 +3,10 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { totalmem } from 'node:os';
 import { getHeapStatistics } from 'node:v8';
 import { VerbsError } from '#contract/verbs/errors';
+import { CM_NUMBERS, type DaemonLimits } from '../clients/objects/daemon-budget.ts';
 import { GROUPS_MAX } from '../host/roce/multicast-groups.ts';
 import { EPHEMERAL_PORTS } from '../host/roce/service-ports.ts';
 import { ASSOCIATIONS_MAX } from '../host/sctp/association.ts';
-import { CM_NUMBERS, type DaemonLimits } from '../ipc/objects/daemon-budget.ts';
 import { DEFAULT_CM_LIMITS } from '../roce/cm/cm-types.ts';
 import { DESCRIPTORS_MIN, openFilesLimit, openFilesRefusal } from './open-files.ts';
 

@@ -1,6 +1,6 @@
 /* The oldest records of a completion channel, in memory that the daemon shows them in: whoever reads
  * the descriptor takes them there without a request. The layout is that of
- * daemon/ipc/kernel/event-ring.ts. */
+ * daemon/kernel/event-ring.ts. */
 #ifndef IWARPD_EVENT_RING_H
 #define IWARPD_EVENT_RING_H
 

@@ -2,7 +2,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { InvariantError } from '#base/assert';
 import { MWType, QPState, WROpcode } from '#contract/verbs/enums';
-import { DEFAULT_QUOTAS, QuotaLedger } from '#daemon/ipc/objects/quotas';
+import { DEFAULT_QUOTAS, QuotaLedger } from '#daemon/clients/objects/quotas';
 import { ALL_ACCESS, NicRig } from '../support/nic-rig.ts';
 import { type ConnectedPair, connectPair, RnicNode, until } from '../support/rnic-node.ts';
 

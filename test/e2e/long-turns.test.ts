@@ -7,7 +7,7 @@ import { readFileSync, writeSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { emitFrame, FrameType, Role } from '#contract/protocol/ipc-frames';
 import { encodeValue } from '#contract/protocol/ipc-value';
-import { RequestFlag, ShimOp } from '#daemon/ipc/kernel/shim-protocol';
+import { RequestFlag, ShimOp } from '#daemon/kernel/shim-protocol';
 import { TURN_WATCH_VARIABLE } from '#daemon/main/turn-watch';
 import { closeDescriptor } from '#native-bridge/libc/descriptor';
 import { IpcClient } from '../support/ipc-client.ts';

@@ -5,7 +5,7 @@ import { AsyncEventType, QPState, QPType, WROpcode } from '#contract/verbs/enums
 import type { Provider } from '#contract/verbs/provider';
 import { runTop } from '#daemon/cli/control/top';
 import { statusLines } from '#daemon/cli/status';
-import { sysfsPath } from '#daemon/ipc/kernel/sysfs-tree';
+import { sysfsPath } from '#daemon/kernel/sysfs-tree';
 import { DaemonControl } from '#verbs-api/client/daemon-control';
 import { connectDaemon } from '#verbs-api/connect-daemon';
 import { send } from '../compliance/fixture.ts';

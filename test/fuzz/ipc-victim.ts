@@ -1,8 +1,8 @@
 /** Neighbours of a hostile client: guarded memory, and a well-behaved client. */
 import type { CommandName, CommandReply, CommandRequest } from '#contract/protocol/commands';
 import { VerbsError } from '#contract/verbs/errors';
-import type { ClientMemory } from '#daemon/ipc/objects/client-memory';
-import type { DeviceDirectory } from '#daemon/ipc/objects/device-directory';
+import type { ClientMemory } from '#daemon/clients/objects/client-memory';
+import type { DeviceDirectory } from '#daemon/clients/objects/device-directory';
 import { ClientContext } from '#daemon/ipc/verbs/client-context';
 import { ViewBacking } from '#daemon/rnic/memory/memory-backing';
 import { claim } from './target.ts';

@@ -1,7 +1,7 @@
 /** Every operation that a run can draw; those between programs are in `disturbances.ts`. */
 import type { CMParameters } from '#contract/protocol/commands';
 import { QPState } from '#contract/verbs/enums';
-import { ObjectWindow } from '#daemon/ipc/objects/object-window';
+import { ObjectWindow } from '#daemon/clients/objects/object-window';
 import { Disturbances } from './disturbances.ts';
 import { tokenData } from './flow-token.ts';
 import { HostilePeer, MANNERS, STUBBORN } from './hostile.ts';

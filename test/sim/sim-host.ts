@@ -1,12 +1,12 @@
 /** A simulated host: a real `RnicHost` on virtual time and a virtual network, and its programs. */
 import { QPState } from '#contract/verbs/enums';
 import { TapHub, type TapWatcher } from '#daemon/capture/tap-hub';
+import { DeviceDirectory } from '#daemon/clients/objects/device-directory';
 import type { Conduit } from '#daemon/host/conduit';
 import { chooseCrcEngine } from '#daemon/host/crc-engine';
 import { MemoryNetwork } from '#daemon/host/links/memory-network';
 import { RnicHost } from '#daemon/host/rnic-host';
 import { SCTP_PARTS } from '#daemon/host/sctp/sctp-parts';
-import { DeviceDirectory } from '#daemon/ipc/objects/device-directory';
 import { ChunkPool } from '#daemon/iwarp/engine/chunk-pool';
 import type { QP } from '#daemon/rnic/queue-pair';
 import { checkHostBounds } from './bounds.ts';

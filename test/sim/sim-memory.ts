@@ -13,14 +13,14 @@ import {
   parseAgentRequest,
 } from '#contract/protocol/ipc-records';
 import { VerbsError } from '#contract/verbs/errors';
-import { AgentBacking } from '#daemon/ipc/objects/agent-backing';
-import { AgentChannel, type AgentConnection } from '#daemon/ipc/objects/agent-channel';
+import { AgentBacking } from '#daemon/clients/objects/agent-backing';
+import { AgentChannel, type AgentConnection } from '#daemon/clients/objects/agent-channel';
 import type {
   ClientMemory,
   ProcessAllocation,
   SharedAllocation,
-} from '#daemon/ipc/objects/client-memory';
-import { ProcessBacking } from '#daemon/ipc/objects/process-backing';
+} from '#daemon/clients/objects/client-memory';
+import { ProcessBacking } from '#daemon/clients/objects/process-backing';
 import { ViewBacking } from '#daemon/rnic/memory/memory-backing';
 import type { ProcessMemory } from '#native-bridge/libc/process-vm';
 import type { Prng } from './prng.ts';

@@ -15,9 +15,9 @@ import type {
   RefusalList,
 } from '#contract/protocol/refusals';
 import type { TraceRequest, TraceSample } from '#contract/protocol/trace-sample';
+import { ListedPart } from '#daemon/clients/objects/object-window';
 import { CountedTimes, OperationTimes } from '#daemon/control/operation-times';
 import type { ConnectionCount, ControlTarget } from '#daemon/control/target';
-import { ListedPart } from '#daemon/ipc/objects/object-window';
 
 const CLIENT = {
   id: 3,

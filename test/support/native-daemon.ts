@@ -6,7 +6,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { preloadPath } from '#daemon/console/preload-library';
-import { sysfsPath } from '#daemon/ipc/kernel/sysfs-tree';
+import { sysfsPath } from '#daemon/kernel/sysfs-tree';
 import type { DaemonOptions } from '#daemon/main/config';
 import { type Daemon, startDaemon } from '#daemon/main/daemon';
 import { RunningCommand } from '../e2e/cli-process.ts';

@@ -17,10 +17,10 @@ import { CMEventType, QPState, type WCOpcode, WCStatus } from '#contract/verbs/e
 import { VerbsError } from '#contract/verbs/errors';
 import type { SocketAddress } from '#contract/verbs/provider';
 import type { RecvWR, SendFields } from '#contract/verbs/work-request';
+import { DeviceDirectory } from '#daemon/clients/objects/device-directory';
 import { EmbeddedMemory } from '#daemon/embedded/embedded-memory';
 import { hostSystem } from '#daemon/host/links/system';
 import { RnicHost } from '#daemon/host/rnic-host';
-import { DeviceDirectory } from '#daemon/ipc/objects/device-directory';
 import { ClientContext } from '#daemon/ipc/verbs/client-context';
 import { BridgedHost } from '#daemon/native/bridged-host';
 import type {

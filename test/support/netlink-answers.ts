@@ -1,8 +1,9 @@
 /** Answers of netlink about devices that have no objects. */
-import type { KernelDevice } from '#daemon/ipc/kernel/nldev/devices';
-import { answerNetlink } from '#daemon/ipc/kernel/nldev/nldev';
-import { DeviceResources, type ListedId } from '#daemon/ipc/objects/device-resources';
-import { NumberedList } from '#daemon/ipc/objects/numbered-list';
+
+import { DeviceResources, type ListedId } from '#daemon/clients/objects/device-resources';
+import { NumberedList } from '#daemon/clients/objects/numbered-list';
+import type { KernelDevice } from '#daemon/kernel/nldev/devices';
+import { answerNetlink } from '#daemon/kernel/nldev/nldev';
 
 /** The datagrams that answer a message. */
 export function netlinkDatagrams(

@@ -2,11 +2,11 @@
  * Opens of rdma_cm without a socket: commands as the bytes that librdmacm writes, answered by the
  * daemon's own files over a real host, whose connections go over TCP on the loopback interface.
  */
-import { CmFile } from '#daemon/ipc/kernel/cm/file';
-import { executeOn } from '#daemon/ipc/kernel/command-boundary';
-import type { KernelReply, KernelServices } from '#daemon/ipc/kernel/kernel-file';
-import { cmNumbers } from '#daemon/ipc/kernel/kernel-files';
-import { ShimOp } from '#daemon/ipc/kernel/shim-protocol';
+import { CmFile } from '#daemon/kernel/cm/file';
+import { executeOn } from '#daemon/kernel/command-boundary';
+import type { KernelReply, KernelServices } from '#daemon/kernel/kernel-file';
+import { cmNumbers } from '#daemon/kernel/kernel-files';
+import { ShimOp } from '#daemon/kernel/shim-protocol';
 import { bytesOf } from './hex.ts';
 import { until } from './patience.ts';
 import { assertReplyReason } from './reasons.ts';

@@ -1,6 +1,6 @@
 /** Every refusal that a test or a fuzzer meets has a reason of its own: beyond what its errno says. */
 import { ERRNO, type ErrnoCode } from '#contract/verbs/errors';
-import type { KernelReply } from '#daemon/ipc/kernel/kernel-file';
+import type { KernelReply } from '#daemon/kernel/kernel-file';
 
 /** Minimum of words in a sentence: what was refused, and why. */
 const WORDS_MIN = 3;

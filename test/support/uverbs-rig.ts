@@ -2,22 +2,20 @@
  * An open uverbs device without a socket: commands as the bytes that rdma-core's siw provider
  * writes, answered by the daemon's own file over a real host.
  */
+
+import { DescriptorsInFlight } from '#daemon/clients/descriptors-in-flight';
+import { DeviceDirectory } from '#daemon/clients/objects/device-directory';
+import { EndedClients } from '#daemon/clients/objects/ended-clients';
+import { DEFAULT_QUOTAS } from '#daemon/clients/objects/quotas';
 import { hostSystem } from '#daemon/host/links/system';
 import { RnicHost, type RnicHostOptions } from '#daemon/host/rnic-host';
 import { ROCE_PARTS } from '#daemon/host/roce/roce-parts';
-import { DescriptorsInFlight } from '#daemon/ipc/descriptors-in-flight';
-import { executeOn } from '#daemon/ipc/kernel/command-boundary';
-import { KernelClient } from '#daemon/ipc/kernel/kernel-client';
-import type { KernelReply } from '#daemon/ipc/kernel/kernel-file';
-import { KernelServer } from '#daemon/ipc/kernel/kernel-server';
-import { emitReply, ShimOp, type ShimRequest } from '#daemon/ipc/kernel/shim-protocol';
-import { UverbsFile } from '#daemon/ipc/kernel/uverbs/file';
-
-import { DeviceDirectory } from '#daemon/ipc/objects/device-directory';
-
-import { EndedClients } from '#daemon/ipc/objects/ended-clients';
-
-import { DEFAULT_QUOTAS } from '#daemon/ipc/objects/quotas';
+import { executeOn } from '#daemon/kernel/command-boundary';
+import { KernelClient } from '#daemon/kernel/kernel-client';
+import type { KernelReply } from '#daemon/kernel/kernel-file';
+import { KernelServer } from '#daemon/kernel/kernel-server';
+import { emitReply, ShimOp, type ShimRequest } from '#daemon/kernel/shim-protocol';
+import { UverbsFile } from '#daemon/kernel/uverbs/file';
 import { Refusals } from '#daemon/refusals/refusals';
 import { addressOf } from '#native-bridge/libc/libc';
 import { SharedMemory, SYSTEM_PAGE_BYTES } from '#native-bridge/libc/shared-memory';

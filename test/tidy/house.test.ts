@@ -8,7 +8,7 @@ const seededFolders = [
   ...pureFolders,
   'daemon/host/',
   'daemon/capture/',
-  'daemon/ipc/objects/',
+  'daemon/clients/objects/',
   'daemon/ipc/verbs/',
   'daemon/host/links/',
 ];
@@ -17,11 +17,11 @@ const seededEdge = [
   // Clock, timers and randomness of a real host.
   'daemon/host/links/system.ts',
   // Tokens that name shared memory to a program.
-  'daemon/ipc/objects/daemon-memory.ts',
+  'daemon/clients/objects/daemon-memory.ts',
   // Looks at a real process now and then.
-  'daemon/ipc/objects/slow-memory.ts',
+  'daemon/clients/objects/slow-memory.ts',
   // Remembers a real process for minutes.
-  'daemon/ipc/objects/stalled-programs.ts',
+  'daemon/clients/objects/stalled-programs.ts',
   // Times the implementations of a checksum, which all give the same result.
   'daemon/host/crc-engine.ts',
   // The date in a capture file, unless its maker gives one.
@@ -119,15 +119,13 @@ describe('the house', () => {
     expect(matching(below, own)).toEqual([]);
   });
 
-  it('has two personalities of IPC that share objects and do not import each other', () => {
-    const importing = (folder: string, others: string): string[] => {
-      const inside = sources.filter((file) => file.startsWith(`daemon/ipc/${folder}/`));
-      expect(inside.length).toBeGreaterThan(5);
-      return matching(inside, new RegExp(`(?:from|import\\()\\s*'[./]*/(?:ipc/)?(?:${others})/`));
-    };
-    expect(importing('verbs', 'kernel')).toEqual([]);
-    expect(importing('kernel', 'verbs')).toEqual([]);
-    expect(importing('objects', 'kernel|verbs')).toEqual([]);
+  it('has two kinds of clients that share objects and do not import each other', () => {
+    const across = (folder: string, target: string) =>
+      importedBy(folder).filter((edge) => edge.includes(`: ${target}`));
+    expect(across('daemon/ipc/verbs/', 'daemon/kernel/')).toEqual([]);
+    expect(across('daemon/kernel/', 'daemon/ipc/')).toEqual([]);
+    expect(across('daemon/clients/', 'daemon/kernel/')).toEqual([]);
+    expect(across('daemon/clients/', 'daemon/ipc/')).toEqual([]);
   });
 
   it('has no test singled out or switched off in the source', () => {

@@ -97,7 +97,7 @@ describe('what loads at once, for the time to the ready line', () => {
     expect(folders).toContain('daemon/rnic');
     for (const later of [
       'daemon/http',
-      'daemon/ipc/kernel/cm',
+      'daemon/kernel/cm',
       'daemon/ipc/verbs',
       'daemon/roce/transport',
       'native-bridge/rdma',

@@ -7,7 +7,9 @@ import { readSources } from './source-graph.ts';
 
 /** Where programs are refused. */
 const REFUSING = [
+  'daemon/clients/',
   'daemon/ipc/',
+  'daemon/kernel/',
   'daemon/rnic/',
   'daemon/host/',
   'daemon/iwarp/cm/',

@@ -2,7 +2,7 @@
 import { lstatSync, rmSync } from 'node:fs';
 import type { Logger } from 'pino';
 import { CommandFailure, failureCode } from '#daemon/console/failure';
-import { sysfsPath } from '#daemon/ipc/kernel/sysfs-tree';
+import { sysfsPath } from '#daemon/kernel/sysfs-tree';
 import type { Findings } from '#daemon/lint/findings';
 import type { DaemonOptions } from '#daemon/main/config';
 import { queryDaemon } from '#verbs-api/client/daemon-query';

@@ -13,6 +13,16 @@ import type { ObjectOwner } from '#contract/protocol/control';
 import type { ClientUsage } from '#contract/protocol/ipc-admin';
 import { CMEventType } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
+import type { ClientMemory } from '#daemon/clients/objects/client-memory';
+import type { DeviceDirectory } from '#daemon/clients/objects/device-directory';
+import { COMPLETIONS_OF_OBJECT } from '#daemon/clients/objects/ending-owners';
+import type { DeviceEventSink } from '#daemon/clients/objects/event-router';
+import { eventReport, failureReport, type OwnReport } from '#daemon/clients/objects/failure-report';
+import { mrSummary, qpSummary } from '#daemon/clients/objects/object-summaries';
+import type { ObjectWindow } from '#daemon/clients/objects/object-window';
+import { type ClientQuotas, DEFAULT_QUOTAS } from '#daemon/clients/objects/quotas';
+import { failFaultyVerb } from '#daemon/clients/objects/verb-faults';
+import { WorkEpoch } from '#daemon/clients/objects/work-epoch';
 import type {
   DeviceAsyncEvent,
   DeviceBackend,
@@ -20,16 +30,6 @@ import type {
   DeviceHost,
   ServedCmEvent,
 } from '#daemon/host/device-backend';
-import type { ClientMemory } from '../objects/client-memory.ts';
-import type { DeviceDirectory } from '../objects/device-directory.ts';
-import { COMPLETIONS_OF_OBJECT } from '../objects/ending-owners.ts';
-import type { DeviceEventSink } from '../objects/event-router.ts';
-import { eventReport, failureReport, type OwnReport } from '../objects/failure-report.ts';
-import { mrSummary, qpSummary } from '../objects/object-summaries.ts';
-import type { ObjectWindow } from '../objects/object-window.ts';
-import { type ClientQuotas, DEFAULT_QUOTAS } from '../objects/quotas.ts';
-import { failFaultyVerb } from '../objects/verb-faults.ts';
-import { WorkEpoch } from '../objects/work-epoch.ts';
 import {
   type AnyObject,
   type ClientEvents,

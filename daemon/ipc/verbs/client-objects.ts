@@ -1,5 +1,8 @@
 /** The objects of one client, by handle. */
 import type { Handle } from '#contract/protocol/commands';
+import type { ProcessAllocation, SharedAllocation } from '#daemon/clients/objects/client-memory';
+import { EventSink } from '#daemon/clients/objects/event-router';
+import type { ObjectKind } from '#daemon/clients/objects/quotas';
 import type {
   DeviceAH,
   DeviceAsyncEvent,
@@ -15,9 +18,6 @@ import type {
   ServedCmEvent,
   ServedId,
 } from '#daemon/host/device-backend';
-import type { ProcessAllocation, SharedAllocation } from '../objects/client-memory.ts';
-import { EventSink } from '../objects/event-router.ts';
-import type { ObjectKind } from '../objects/quotas.ts';
 
 /** Receives the events of a client's objects. */
 export interface ClientEvents {

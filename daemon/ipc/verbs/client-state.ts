@@ -8,14 +8,14 @@ import type {
   Handle,
 } from '#contract/protocol/commands';
 import { VerbsError } from '#contract/verbs/errors';
-import { giveShared, takeShared } from '../objects/charged-memory.ts';
-import type { ClientMemory, SharedAllocation } from '../objects/client-memory.ts';
-import type { DeviceDirectory } from '../objects/device-directory.ts';
-import { type ObjectListing, ObjectRegistry } from '../objects/object-registry.ts';
-import { QueueRings } from '../objects/queue-rings.ts';
-import { type ClientQuotas, OBJECT_KINDS, QuotaLedger } from '../objects/quotas.ts';
-import { ownRights, rightsOf, type UserRights } from '../objects/user-rights.ts';
-import { userOf } from '../trusted-user.ts';
+import { giveShared, takeShared } from '#daemon/clients/objects/charged-memory';
+import type { ClientMemory, SharedAllocation } from '#daemon/clients/objects/client-memory';
+import type { DeviceDirectory } from '#daemon/clients/objects/device-directory';
+import { type ObjectListing, ObjectRegistry } from '#daemon/clients/objects/object-registry';
+import { QueueRings } from '#daemon/clients/objects/queue-rings';
+import { type ClientQuotas, OBJECT_KINDS, QuotaLedger } from '#daemon/clients/objects/quotas';
+import { ownRights, rightsOf, type UserRights } from '#daemon/clients/objects/user-rights';
+import { userOf } from '#daemon/clients/trusted-user';
 import { type AnyObject, BufferObject, type ClientEvents } from './client-objects.ts';
 
 /** The command handlers. */

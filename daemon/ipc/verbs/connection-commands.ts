@@ -9,9 +9,9 @@ import type {
 import { CMEventType } from '#contract/verbs/enums';
 import { isVerbsError, VerbsError } from '#contract/verbs/errors';
 import type { SocketAddress } from '#contract/verbs/provider';
+import type { DeviceDirectory } from '#daemon/clients/objects/device-directory';
+import { assertMayBind } from '#daemon/clients/objects/user-rights';
 import type { DeviceHost, ServedCmEvent, ServedId } from '#daemon/host/device-backend';
-import type { DeviceDirectory } from '../objects/device-directory.ts';
-import { assertMayBind } from '../objects/user-rights.ts';
 import { IdObject } from './client-objects.ts';
 import type { ClientState, CommandHandlers } from './client-state.ts';
 import {

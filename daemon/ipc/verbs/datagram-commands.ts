@@ -8,9 +8,9 @@ import { CMEventType, QPType } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
 import { gidText } from '#contract/verbs/gid';
 import type { ServiceAddress, SocketAddress } from '#contract/verbs/provider';
+import { type DeviceDirectory, noDevice } from '#daemon/clients/objects/device-directory';
 import type { ServedCmEvent } from '#daemon/host/device-backend';
 import { HostId, PortSpace, type ProgramParameters } from '#daemon/host/host-id';
-import { type DeviceDirectory, noDevice } from '../objects/device-directory.ts';
 import type { IdObject, QpObject } from './client-objects.ts';
 import { roceOf } from './path-commands.ts';
 

@@ -1,6 +1,10 @@
 /** Adds a client's objects to the list of all clients' objects, for `rdma resource`. */
-import type { AllResources, ListedId, ResourceOwner } from '../objects/device-resources.ts';
-import type { ObjectListing } from '../objects/object-registry.ts';
+import type {
+  AllResources,
+  ListedId,
+  ResourceOwner,
+} from '#daemon/clients/objects/device-resources';
+import type { ObjectListing } from '#daemon/clients/objects/object-registry';
 import type { AnyObject, ContextObject, IdObject } from './client-objects.ts';
 
 export class ListedObjects implements ObjectListing<AnyObject> {

@@ -1,10 +1,15 @@
 /** Commands for shared buffers, memory regions and memory windows. */
 import type { CommandReply, CommandRequest } from '#contract/protocol/commands';
 import { VerbsError } from '#contract/verbs/errors';
+import {
+  giveProcess,
+  giveShared,
+  takeProcess,
+  takeShared,
+} from '#daemon/clients/objects/charged-memory';
+import type { ProcessAllocation } from '#daemon/clients/objects/client-memory';
 import type { DeviceBackend } from '#daemon/host/device-backend';
 import { type MemoryBacking, ViewBacking } from '#daemon/rnic/memory/memory-backing';
-import { giveProcess, giveShared, takeProcess, takeShared } from '../objects/charged-memory.ts';
-import type { ProcessAllocation } from '../objects/client-memory.ts';
 import { BufferObject, MrObject, MwObject, type PdObject } from './client-objects.ts';
 import type { ClientState, CommandHandlers } from './client-state.ts';
 

@@ -2,7 +2,7 @@
 import type { CommandReply, CommandRequest } from '#contract/protocol/commands';
 import { QPType } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
-import { assertMayHaveQkey } from '../objects/user-rights.ts';
+import { assertMayHaveQkey } from '#daemon/clients/objects/user-rights';
 import {
   ChannelObject,
   ContextObject,

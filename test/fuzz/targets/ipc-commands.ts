@@ -12,12 +12,12 @@ import { decodeValue, encodeValue, type IpcValue } from '#contract/protocol/ipc-
 import { RQE, RQE_BYTES, SGE_BYTES, SQE, SQE_BYTES } from '#contract/protocol/queue-layout';
 import { Access, CMEventType, MTU, QPState, QPType } from '#contract/verbs/enums';
 import { isVerbsError } from '#contract/verbs/errors';
+import { DeviceDirectory } from '#daemon/clients/objects/device-directory';
+import { type ClientQuotas, DEFAULT_QUOTAS, QuotaLedger } from '#daemon/clients/objects/quotas';
 import { hostSystem } from '#daemon/host/links/system';
 import { RnicHost } from '#daemon/host/rnic-host';
 import { ROCE_PARTS } from '#daemon/host/roce/roce-parts';
 import { COMMAND_SCHEMAS } from '#daemon/ipc/command-schemas';
-import { DeviceDirectory } from '#daemon/ipc/objects/device-directory';
-import { type ClientQuotas, DEFAULT_QUOTAS, QuotaLedger } from '#daemon/ipc/objects/quotas';
 import { ClientContext } from '#daemon/ipc/verbs/client-context';
 import { hexOf } from '#test/support/hex';
 import { assertReason } from '#test/support/reasons';

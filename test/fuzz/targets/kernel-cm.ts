@@ -1,7 +1,7 @@
 /** rdma_cm commands of two files of a hostile program, with real connections over loopback. */
 import { IpcFormatError } from '#contract/protocol/ipc-value';
-import type { CmFile } from '#daemon/ipc/kernel/cm/file';
-import { QuotaLedger } from '#daemon/ipc/objects/quotas';
+import { QuotaLedger } from '#daemon/clients/objects/quotas';
+import type { CmFile } from '#daemon/kernel/cm/file';
 import { hexOf } from '#test/support/hex';
 import { cmCommands, connParam, RdmaCmRig } from '#test/support/rdma-cm-rig';
 import { UverbsRig } from '#test/support/uverbs-rig';

@@ -2,8 +2,8 @@
 import { IpcFormatError } from '#contract/protocol/ipc-value';
 import { hostSystem } from '#daemon/host/links/system';
 import { RnicHost } from '#daemon/host/rnic-host';
-import { kernelDevices } from '#daemon/ipc/kernel/nldev/devices';
-import { RequestReader } from '#daemon/ipc/kernel/shim-protocol';
+import { kernelDevices } from '#daemon/kernel/nldev/devices';
+import { RequestReader } from '#daemon/kernel/shim-protocol';
 import { bytesOf, concat, hexOf } from '#test/support/hex';
 import { netlinkDatagrams } from '#test/support/netlink-answers';
 import { le } from '#test/support/uverbs-rig';

@@ -2,7 +2,7 @@
  * The same for a RoCE device: commands as programs on the kernel's rxe wrote them, with arbitrary
  * arguments, and rings with indices.
  */
-import { RingMappings } from '#daemon/ipc/kernel/ring-mapping';
+import { RingMappings } from '#daemon/kernel/ring-mapping';
 import { addressOf } from '#native-bridge/libc/libc';
 import { bytesOf } from '#test/support/hex';
 import { recordedCommands } from '#test/support/rxe-recordings';

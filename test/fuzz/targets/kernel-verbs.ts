@@ -5,9 +5,9 @@
 import { IpcFormatError } from '#contract/protocol/ipc-value';
 import { RQE_BYTES, SGE_BYTES, SQE, SQE_BYTES } from '#contract/protocol/queue-layout';
 import type { DeviceTransport } from '#contract/verbs/attributes';
-import { RingMappings } from '#daemon/ipc/kernel/ring-mapping';
-import { ShimOp } from '#daemon/ipc/kernel/shim-protocol';
-import type { UverbsFile } from '#daemon/ipc/kernel/uverbs/file';
+import { RingMappings } from '#daemon/kernel/ring-mapping';
+import { ShimOp } from '#daemon/kernel/shim-protocol';
+import type { UverbsFile } from '#daemon/kernel/uverbs/file';
 import { addressOf, SystemCallError } from '#native-bridge/libc/libc';
 import { SharedMemory } from '#native-bridge/libc/shared-memory';
 import { bytesOf, hexOf } from '#test/support/hex';

@@ -4,9 +4,9 @@
  */
 import { QueueFlag, RQE, RQE_BYTES } from '#contract/protocol/queue-layout';
 import { Access } from '#contract/verbs/enums';
+import { WorkEpoch } from '#daemon/clients/objects/work-epoch';
 import type { Adapter } from '#daemon/host/device-adapter';
 import type { RnicHost } from '#daemon/host/rnic-host';
-import { WorkEpoch } from '#daemon/ipc/objects/work-epoch';
 import type { MR } from '#daemon/rnic/memory/memory-region';
 import type { PD } from '#daemon/rnic/memory/protection-domain';
 import type { QP } from '#daemon/rnic/queue-pair';

@@ -1,12 +1,12 @@
 /** Two clients of one host: objects of one are invalid for the other. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Access } from '#contract/verbs/enums';
+import type { ClientMemory } from '#daemon/clients/objects/client-memory';
+import { DeviceDirectory } from '#daemon/clients/objects/device-directory';
+import { DEFAULT_QUOTAS, OBJECT_KINDS } from '#daemon/clients/objects/quotas';
 import { hostSystem } from '#daemon/host/links/system';
 import { RnicHost } from '#daemon/host/rnic-host';
 import { COMMAND_SCHEMAS } from '#daemon/ipc/command-schemas';
-import type { ClientMemory } from '#daemon/ipc/objects/client-memory';
-import { DeviceDirectory } from '#daemon/ipc/objects/device-directory';
-import { DEFAULT_QUOTAS, OBJECT_KINDS } from '#daemon/ipc/objects/quotas';
 import { ClientContext } from '#daemon/ipc/verbs/client-context';
 import { ViewBacking } from '#daemon/rnic/memory/memory-backing';
 

@@ -2,11 +2,11 @@ import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { DeviceEvent } from '#contract/protocol/commands';
 import { CMEventType } from '#contract/verbs/enums';
+import type { ClientMemory } from '#daemon/clients/objects/client-memory';
+import { DeviceDirectory } from '#daemon/clients/objects/device-directory';
+import { DEFAULT_QUOTAS, QuotaLedger } from '#daemon/clients/objects/quotas';
 import { hostSystem } from '#daemon/host/links/system';
 import { RnicHost } from '#daemon/host/rnic-host';
-import type { ClientMemory } from '#daemon/ipc/objects/client-memory';
-import { DeviceDirectory } from '#daemon/ipc/objects/device-directory';
-import { DEFAULT_QUOTAS, QuotaLedger } from '#daemon/ipc/objects/quotas';
 import { ClientContext } from '#daemon/ipc/verbs/client-context';
 import { ViewBacking } from '#daemon/rnic/memory/memory-backing';
 

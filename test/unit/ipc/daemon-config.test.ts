@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { defaultSocketPath } from '#contract/protocol/ipc-admin';
-import { DEFAULT_QUOTAS } from '#daemon/ipc/objects/quotas';
+import { DEFAULT_QUOTAS } from '#daemon/clients/objects/quotas';
 import { parseDaemonConfig } from '#daemon/main/config';
 
 describe('the socket path', () => {

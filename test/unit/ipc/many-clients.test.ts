@@ -1,7 +1,7 @@
 /** A daemon with more clients than it describes in one turn of the event loop. */
 import { afterEach, expect, it, vi } from 'vitest';
 import { Role } from '#contract/protocol/ipc-frames';
-import { ClientIdentity } from '#daemon/ipc/client-identity';
+import { ClientIdentity } from '#daemon/clients/client-identity';
 import { DaemonRig } from '#test/support/daemon-rig';
 import { IpcClient } from '#test/support/ipc-client';
 

@@ -1,8 +1,8 @@
 /** Many connections of one user that have input, or end, in the same turn of the event loop. */
 import { afterEach, describe, expect, it } from 'vitest';
+import { CommandShares } from '#daemon/clients/command-pace';
+import { Connection } from '#daemon/clients/connection';
 import { READS_PER_TURN } from '#daemon/host/links/reading-share';
-import { CommandShares } from '#daemon/ipc/command-pace';
-import { Connection } from '#daemon/ipc/connection';
 import { closeDescriptor, sendNow } from '#native-bridge/libc/descriptor';
 import type { PeerProcess } from '#native-bridge/libc/peer-process';
 import { socketPair } from '#native-bridge/libc/unix-socket';

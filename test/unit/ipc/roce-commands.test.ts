@@ -2,14 +2,14 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { QPType } from '#contract/verbs/enums';
 import { gidBytes } from '#contract/verbs/gid';
+import { DeviceDirectory } from '#daemon/clients/objects/device-directory';
+import { DEFAULT_QUOTAS } from '#daemon/clients/objects/quotas';
 import { EmbeddedMemory } from '#daemon/embedded/embedded-memory';
 import { createEmbedded } from '#daemon/embedded/embedded-provider';
 import { hostSystem } from '#daemon/host/links/system';
 import { RnicHost } from '#daemon/host/rnic-host';
 import { ROCE_PARTS } from '#daemon/host/roce/roce-parts';
 import { COMMAND_SCHEMAS } from '#daemon/ipc/command-schemas';
-import { DeviceDirectory } from '#daemon/ipc/objects/device-directory';
-import { DEFAULT_QUOTAS } from '#daemon/ipc/objects/quotas';
 import { ClientContext } from '#daemon/ipc/verbs/client-context';
 
 const GID = '0000:0000:0000:0000:0000:ffff:7f00:0001';

@@ -24,7 +24,7 @@ import {
   ShimOp,
   type ShimReply,
   type ShimRequest,
-} from '#daemon/ipc/kernel/shim-protocol';
+} from '#daemon/kernel/shim-protocol';
 import { closeDescriptor } from '#native-bridge/libc/descriptor';
 import { SharedFile } from '#native-bridge/libc/shared-memory';
 import { descriptorOf, sendDescriptor, socketPair } from '#native-bridge/libc/unix-socket';

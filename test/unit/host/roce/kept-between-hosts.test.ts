@@ -2,12 +2,12 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { CQEStatus, SQOpcode } from '#contract/protocol/queue-layout';
 import { QPType } from '#contract/verbs/enums';
+import { ProcessBacking } from '#daemon/clients/objects/process-backing';
 import type { Adapter } from '#daemon/host/device-adapter';
 import { gidBytes } from '#daemon/host/host-addresses';
 import { hostSystem } from '#daemon/host/links/system';
 import { RnicHost } from '#daemon/host/rnic-host';
 import { ROCE_PARTS } from '#daemon/host/roce/roce-parts';
-import { ProcessBacking } from '#daemon/ipc/objects/process-backing';
 import { addressOf } from '#native-bridge/libc/libc';
 import { ProcessMemory } from '#native-bridge/libc/process-vm';
 import { ownAddress } from '#test/support/own-address';

@@ -1,7 +1,7 @@
 /** Payload of short sends that is read together, and when it must not be. */
 import { expect, it } from 'vitest';
 import { QueueFlag, SQOpcode } from '#contract/protocol/queue-layout';
-import { ProcessBacking } from '#daemon/ipc/objects/process-backing';
+import { ProcessBacking } from '#daemon/clients/objects/process-backing';
 import { ReadAhead } from '#daemon/rnic/memory/read-ahead';
 import { addressOf } from '#native-bridge/libc/libc';
 import { ProcessMemory } from '#native-bridge/libc/process-vm';

@@ -1,0 +1,188 @@
+/**
+ * The daemon's version of `/sys/class/infiniband*` for its emulated devices, as files in a directory
+ * that `$SYSFS_PATH` names to rdma-core. rdma-core reads GIDs from it; the rest is for inspection
+ * tools.
+ */
+import { existsSync, lstatSync, mkdirSync, rmSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { AsyncEventType } from '#contract/verbs/enums';
+import type { DeviceAsyncEvent } from '#daemon/host/device-backend';
+import { type HostAddress, hostAddresses, primaryAddress } from '#daemon/host/host-addresses';
+import type { DeviceDirectory } from '../clients/objects/device-directory.ts';
+import type { DeviceEventSink } from '../clients/objects/event-router.ts';
+import { placeFailure } from '../clients/own-place.ts';
+import {
+  type DeviceNumber,
+  type KernelDevice,
+  kernelDevices,
+  PORT_STATES,
+  RDMA_CM_NUMBER,
+} from './nldev/devices.ts';
+import { CounterFiles } from './sysfs-counters.ts';
+import { replaceFile, writeFiles } from './sysfs-files.ts';
+
+/** Readable by other users' programs, if the daemon serves them. */
+const DIRECTORY_MODE = 0o755;
+
+/** The directory of the tree for the daemon at `socketPath`. */
+export function sysfsPath(socketPath: string): string {
+  return `${socketPath}.sysfs`;
+}
+
+/** The files of the tree by path; contents lack the final newline. */
+export function sysfsFiles(
+  devices: readonly KernelDevice[],
+  host: readonly HostAddress[],
+): Map<string, string> {
+  const files = new Map<string, string>([
+    ['class/infiniband_verbs/abi_version', '6'],
+    ['class/misc/rdma_cm/abi_version', '4'],
+    ['class/misc/rdma_cm/dev', numberText(RDMA_CM_NUMBER)],
+  ]);
+  for (const device of devices) addDevice(files, device, host);
+  return files;
+}
+
+function addDevice(
+  files: Map<string, string>,
+  device: KernelDevice,
+  host: readonly HostAddress[],
+): void {
+  const { interfaceName } = primaryAddress(device, host);
+  const node = `class/infiniband_verbs/${device.nodeName}`;
+  files.set(`${node}/abi_version`, String(device.persona.abiVersion));
+  files.set(`${node}/dev`, numberText(device.number));
+  files.set(`${node}/ibdev`, device.name);
+  const root = `class/infiniband/${device.name}`;
+  const guid = device.nodeGuid.replace(/(.{4})(?!$)/g, '$1:');
+  files.set(`${root}/node_type`, device.persona.nodeType.name);
+  files.set(`${root}/node_desc`, device.persona.description);
+  files.set(`${root}/node_guid`, guid);
+  files.set(`${root}/sys_image_guid`, guid);
+  files.set(`${root}/fw_ver`, '');
+  files.set(`${root}/device/net/${interfaceName}/operstate`, 'up');
+  const port = portPath(device);
+  device.persona.gids(device, host).forEach((entry, index) => {
+    files.set(`${port}/gids/${index}`, entry.gid);
+    files.set(`${port}/gid_attrs/types/${index}`, entry.type);
+    if (entry.interfaceName !== undefined) {
+      files.set(`${port}/gid_attrs/ndevs/${index}`, entry.interfaceName);
+    }
+  });
+  files.set(`${port}/link_layer`, 'Ethernet');
+  files.set(`${port}/rate`, '2.5 Gb/sec (1X SDR)');
+  files.set(`${port}/cap_mask`, `0x${device.persona.portCapFlags.toString(16).padStart(8, '0')}`);
+  files.set(`${port}/lid`, '0x0');
+  files.set(`${port}/sm_lid`, '0x0');
+  files.set(`${port}/sm_sl`, '0');
+  files.set(`${port}/lid_mask_count`, '0');
+  for (const [path, content] of portStateFiles(device)) files.set(path, content);
+  for (const [path, content] of Object.entries(device.persona.sysfsFiles(interfaceName))) {
+    files.set(`${root}/${path}`, content);
+  }
+}
+
+function portPath(device: KernelDevice): string {
+  return `class/infiniband/${device.name}/ports/1`;
+}
+
+/** The files that change while the daemon runs. */
+function portStateFiles(device: KernelDevice): [path: string, content: string][] {
+  const { name, physName } = PORT_STATES[device.portState];
+  const port = portPath(device);
+  return [
+    [`${port}/state`, name],
+    [`${port}/phys_state`, physName],
+  ];
+}
+
+/**
+ * Writes the tree of the emulated devices to `directory`, replacing its contents. Port states and,
+ * until the result is closed, counters are kept up to date. Throws `VerbsError` EACCES if another user
+ * owns that path, ENOSPC if the file system is full.
+ */
+export function publishSysfs(
+  directory: string,
+  { emulated, events }: DeviceDirectory,
+): CounterFiles {
+  const devices = kernelDevices(emulated);
+  makeDirectory(directory);
+  try {
+    writeFiles(directory, sysfsFiles(devices, hostAddresses()));
+  } catch (error) {
+    throw placeFailure('write', directory, error);
+  }
+  events.add(new PortFiles(directory, devices));
+  return new CounterFiles(directory, emulated.devices);
+}
+
+/** The files of a port's state and GIDs. Updated before programs receive the event. */
+class PortFiles implements DeviceEventSink {
+  readonly #directory: string;
+  readonly #devices: readonly KernelDevice[];
+
+  constructor(directory: string, devices: readonly KernelDevice[]) {
+    this.#directory = directory;
+    this.#devices = devices;
+  }
+
+  handleDeviceEvent({ name }: { readonly name: string }, { event }: DeviceAsyncEvent): void {
+    const device = this.#devices.find((known) => known.name === name);
+    if (device === undefined) return;
+    try {
+      for (const [path, content] of portStateFiles(device)) {
+        replaceFile(this.#directory, path, content);
+      }
+      if (event === AsyncEventType.gidChange) this.#writeGids(device);
+    } catch {
+      // The tree was removed, by the stopping daemon or another process.
+    }
+  }
+
+  #writeGids(device: KernelDevice): void {
+    const directory = this.#directory;
+    const port = portPath(device);
+    device.gids?.forEach(({ gid, interfaceName }, index) => {
+      replaceFile(directory, `${port}/gids/${index}`, gid);
+      const owner = `${port}/gid_attrs/ndevs/${index}`;
+      if (interfaceName === undefined) rmSync(join(directory, owner), { force: true });
+      else replaceFile(directory, owner, interfaceName);
+    });
+    this.#writeInterface(device, primaryAddress(device, hostAddresses()).interfaceName);
+  }
+
+  #writeInterface(device: KernelDevice, interfaceName: string): void {
+    const root = `class/infiniband/${device.name}`;
+    const folder = `${root}/device/net/${interfaceName}`;
+    const path = join(this.#directory, folder);
+    if (existsSync(path)) return;
+    rmSync(dirname(path), { recursive: true, force: true });
+    mkdirSync(path, { recursive: true });
+    replaceFile(this.#directory, `${folder}/operstate`, 'up');
+    replaceFile(this.#directory, `${root}/parent`, interfaceName);
+  }
+}
+
+/** Creates an empty directory that only this user can write to. */
+function makeDirectory(directory: string): void {
+  removeSysfs(directory);
+  try {
+    // Not recursive: fails if another user has created something meanwhile, such as a symbolic link.
+    mkdirSync(directory, { mode: DIRECTORY_MODE });
+  } catch (error) {
+    throw placeFailure('create', directory, error);
+  }
+}
+
+/**
+ * Removes the tree in `directory` if this user owns it. A symbolic link is removed, not followed.
+ */
+export function removeSysfs(directory: string): void {
+  const stats = lstatSync(directory, { throwIfNoEntry: false });
+  if (stats === undefined || stats.uid !== process.geteuid?.()) return;
+  rmSync(directory, { recursive: true, force: true });
+}
+
+function numberText({ major, minor }: DeviceNumber): string {
+  return `${major}:${minor}`;
+}

@@ -1,0 +1,174 @@
+/** The structs of rdma_cm that only an InfiniBand transport fills, against recordings of rxe. */
+import { describe, expect, it } from 'vitest';
+import { CMEventType, QPState } from '#contract/verbs/enums';
+import { emitCmEvent, MULTICAST_JOIN } from '#daemon/kernel/cm/event-record';
+import { emitPath, emitQpAttr } from '#daemon/kernel/cm/ib-layouts';
+import type { AddressVector } from '#daemon/rnic/qp-attributes';
+import { bytesOf, hexOf } from '#test/support/hex';
+import { mappedGid } from '#test/support/program-rig';
+import { type Recording, recordedCm } from '#test/support/rxe-recordings';
+
+const GID = mappedGid(10, 0, 2, 15);
+const NO_BYTES = new Uint8Array(0);
+
+const PEER: AddressVector = {
+  dgid: GID,
+  sgidIndex: 1,
+  flowLabel: 0x816a1,
+  hopLimit: 64,
+  trafficClass: 0,
+  dlid: 0,
+  sl: 0,
+  srcPathBits: 0,
+  staticRate: 0,
+  isGlobal: true,
+  port: 1,
+};
+
+/** The kernel's response, as numbers: `text` is one of the program's pointers, which differ. */
+function stored(recording: Recording | undefined): string {
+  if (recording === undefined) throw new Error('not recorded');
+  return recording.response;
+}
+
+describe('INIT_QP_ATTR', () => {
+  it('of RTR, byte for byte', () => {
+    const bytes = emitQpAttr({
+      mask: 0x129181,
+      state: QPState.RTR,
+      pathMtu: 3,
+      rqPsn: 0x7d2016,
+      destQpn: 0x3a,
+      addressVector: PEER,
+      maxDestRdAtomic: 1,
+      minRnrTimer: 0,
+    });
+    expect(hexOf(bytes)).toBe(stored(recordedCm('INIT_QP_ATTR', 'rping.cli')[0]));
+  });
+
+  it('of RTS, byte for byte', () => {
+    const bytes = emitQpAttr({
+      mask: 0x12e01,
+      state: QPState.RTS,
+      sqPsn: 0xce89f0,
+      maxRdAtomic: 1,
+      timeout: 19,
+      retryCount: 7,
+      rnrRetry: 7,
+    });
+    expect(hexOf(bytes)).toBe(stored(recordedCm('INIT_QP_ATTR', 'rping.cli')[1]));
+  });
+
+  it('of INIT for datagrams, byte for byte', () => {
+    const bytes = emitQpAttr({ mask: 0x71, state: QPState.INIT, qkey: 0x01234567, port: 1 });
+    expect(hexOf(bytes)).toBe(stored(recordedCm('INIT_QP_ATTR', 'mckey.cli')[0]));
+  });
+});
+
+describe('QUERY of a path', () => {
+  it('is one path, except for LIDs, which RoCE does not have', () => {
+    const path = {
+      serviceId: 0n,
+      dgid: GID,
+      sgid: GID,
+      flowLabel: 0x816a1,
+      hopLimit: 64,
+      trafficClass: 0,
+      pathMtu: 3,
+    };
+    const expected = bytesOf(stored(recordedCm('QUERY', 'rping.cli')[0]));
+    expected.fill(0, 56, 60);
+    expect(hexOf(emitPath(path))).toBe(hexOf(expected));
+  });
+
+  it('is a count of 0 without a path', () => {
+    expect([...emitPath(undefined)]).toEqual([0, 0, 0, 0, 0, 0, 0, 0]);
+  });
+});
+
+describe('an event record', () => {
+  const events = (program: string) => recordedCm('GET_EVENT', program);
+  const recorded = (program: string, type: number): Recording => {
+    const found = events(program).find(({ response }) => {
+      return new DataView(bytesOf(response).buffer).getUint32(12, true) === type;
+    });
+    if (found === undefined) throw new Error(`no event ${type} of ${program}`);
+    return found;
+  };
+  /** The program's own identifier of the id, which the record begins with. */
+  const head = (recording: Recording) => {
+    const fields = new DataView(bytesOf(recording.response).buffer);
+    return { uid: fields.getBigUint64(0, true), number: fields.getUint32(8, true), status: 0 };
+  };
+
+  it('of a connect request has the peer’s queue pair and all its parameters', () => {
+    const type = CMEventType.connectRequest;
+    const recording = recorded('rping.srv', type);
+    const bytes = emitCmEvent({
+      ...head(recording),
+      type,
+      parameters: {
+        kind: 'connected',
+        privateData: new Uint8Array(56),
+        responderResources: 1,
+        initiatorDepth: 1,
+        qpn: 0x39,
+        retryCount: 7,
+        rnrRetryCount: 7,
+      },
+    });
+    expect(hexOf(bytes)).toBe(recording.response);
+  });
+
+  it('of a connect response likewise', () => {
+    const type = CMEventType.connectResponse;
+    const recording = recorded('rping.cli', type);
+    const bytes = emitCmEvent({
+      ...head(recording),
+      type,
+      parameters: {
+        kind: 'connected',
+        privateData: new Uint8Array(196),
+        responderResources: 1,
+        initiatorDepth: 1,
+        qpn: 0x3a,
+        rnrRetryCount: 7,
+      },
+    });
+    expect(hexOf(bytes)).toBe(recording.response);
+  });
+
+  it('of datagrams has the path to the service', () => {
+    const type = CMEventType.established;
+    const recording = recorded('udaddy.cli', type);
+    const bytes = emitCmEvent({
+      ...head(recording),
+      type,
+      parameters: {
+        kind: 'datagram',
+        privateData: new Uint8Array(136),
+        qpn: 0x3e,
+        qkey: 0x01234567,
+        vector: { ...PEER, flowLabel: 0x5c200 },
+      },
+    });
+    expect(hexOf(bytes)).toBe(recording.response);
+  });
+
+  it('of a group has its address', () => {
+    const type = MULTICAST_JOIN;
+    const recording = recorded('mckey.cli', type);
+    const bytes = emitCmEvent({
+      ...head(recording),
+      type,
+      parameters: {
+        kind: 'datagram',
+        privateData: NO_BYTES,
+        qpn: 0xffffff,
+        qkey: 0x01234567,
+        vector: { ...PEER, dgid: mappedGid(239, 1, 1, 1), flowLabel: 0 },
+      },
+    });
+    expect(hexOf(bytes)).toBe(recording.response);
+  });
+});
