@@ -127,7 +127,7 @@ export class Device {
       );
       claim(order === 0, `a byte between ${start} and ${end} changed`);
     }
-    claim(!Buffer.from(this.memory.buffer).includes(REUSED), 'a buffer was looked at too late');
+    claim(!Buffer.from(this.memory.buffer).includes(REUSED), 'a released buffer was read');
   }
 
   close(): void {

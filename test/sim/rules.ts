@@ -2,7 +2,7 @@
 
 /** Rules by name. */
 const RULES = {
-  payload: 'what arrives is what was sent, whole and unchanged',
+  payload: 'messages arrive whole and unchanged',
   order: 'messages arrive in the order of posting, each once',
   placed: 'a success is reported only when the data before it are in place',
   once: 'each work request completes exactly once, in the order of posting',
@@ -15,7 +15,7 @@ const RULES = {
   progress: 'work on a healthy connection completes',
   outcome: 'each connect has one outcome, and each connection one end',
   events: 'no event follows a destruction',
-  private: 'private data arrive unchanged',
+  private: 'private data arrives unchanged',
   agree: 'queue pair, endpoint, conduit and link agree',
   left: 'nothing is left at the end',
   bounded: 'memory stays within its bounds',

@@ -121,7 +121,7 @@ class Run {
       if (world.time.now === before) break;
     }
     world.checkLiveness();
-    must(!open(), 'ends', 'connections are open long after they were asked to end');
+    must(!open(), 'ends', 'connections are open long after their disconnect');
     // Completions may wait for slow memory: an agent may lag a thousand requests behind.
     const idle = (): boolean => world.clients.every(({ memory }) => memory.idle);
     await this.#until(world.time.now + END_MICROS, idle);

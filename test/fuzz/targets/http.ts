@@ -242,7 +242,7 @@ class HttpState implements FuzzState {
 
   async close(): Promise<void> {
     const { daemon } = this.#daemon.rig;
-    claim((await daemon.status()).ready, 'the daemon is not ready any more');
+    claim((await daemon.status()).ready, 'the daemon is no longer ready');
     await this.#daemon.rig.stop();
   }
 

@@ -98,7 +98,7 @@ class Attack implements FuzzState {
   close(): void {
     const rig = this.#rig;
     try {
-      claim(outsideState(rig) === this.#outside, 'what lies outside of the export changed');
+      claim(outsideState(rig) === this.#outside, 'a file outside of the export changed');
       const { nodes, descriptors } = rig.served.tree.usage;
       claim(nodes <= NODES_MAX, `${nodes} nodes`);
       claim(descriptors <= DESCRIPTORS_MAX, `${descriptors} descriptors`);

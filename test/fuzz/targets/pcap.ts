@@ -112,7 +112,7 @@ export const pcapPacket: FuzzTarget = {
           const at = ipStart(linkType, new DataView(bytes.buffer, 0, length));
           const traced = at === undefined ? undefined : datagrams.take(packet, at);
           if (traced === undefined) return 'other';
-          claim(traced.text.length <= LINE_MAX, 'a line without end');
+          claim(traced.text.length <= LINE_MAX, 'an overlong line');
           claim(traced.payloadBytes <= 4096, 'more payload than any path MTU');
           return traced.kind;
         }

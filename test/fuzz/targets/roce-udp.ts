@@ -162,7 +162,7 @@ class UdpState implements FuzzState {
     const after = this.#counted();
     claim(after.all - before.all === expected.sent, 'a datagram counts once');
     const passed = expected.sent - (after.damaged - before.damaged);
-    claim(passed >= expected.whole, 'a packet with a right ICRC was dropped for it');
+    claim(passed >= expected.whole, 'a packet with a right ICRC was dropped for its ICRC');
     this.#check();
     return after.taken > before.taken ? 'taken' : 'dropped';
   }

@@ -143,7 +143,7 @@ function header(input: Uint8Array, draws: Draws): Outcome {
   // A decoded message must encode again, with the same length.
   const again = messageBytes(parsed.header);
   const reread = parseTransportHeader(again);
-  claim(!('fault' in reread), 'a header that was read cannot be written');
+  claim(!('fault' in reread), 'a parsed header cannot be written');
   claim(reread.headerBytes === parsed.headerBytes, 'a header changes its length');
   return parsed.header.type;
 }
@@ -180,7 +180,7 @@ function records(draws: Draws): Outcome {
       bytes += record.length;
     }
   });
-  claim(bytes <= input.length, 'records hold more than came');
+  claim(bytes <= input.length, 'records exceed the input');
   return refused ? 'refused' : 'records';
 }
 

@@ -340,7 +340,7 @@ class HostState implements FuzzState {
   #check(): void {
     const intact = (from: number, to: number): boolean =>
       this.#memory.subarray(from, to).every((byte) => byte === 0x5a);
-    claim(intact(0, REGION_BYTES), 'memory in front of the region changed');
+    claim(intact(0, REGION_BYTES), 'memory before the region changed');
     claim(intact(2 * REGION_BYTES, 3 * REGION_BYTES), 'memory past the region changed');
   }
 }

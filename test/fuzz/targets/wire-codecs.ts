@@ -157,12 +157,12 @@ function parseFrame(bytes: Uint8Array, kind: 'request' | 'reply'): void {
   claim(needed >= 20 && needed <= 532, `asks for ${needed} bytes`);
   if (bytes.length < needed) return;
   const frame = parseStartupFrame(bytes.subarray(0, needed), kind);
-  claim(typeof frame !== 'string', 'complete, and then refused');
+  claim(typeof frame !== 'string', 'complete, but then refused');
   claim(dumpStartupFrame(frame) !== '', 'prints nothing');
   const again = new Uint8Array(startupFrameSizeBytes(frame));
   emitStartupFrame(frame, again);
   const reread = parseStartupFrame(again, kind);
-  claim(typeof reread !== 'string', 'what was read cannot be written');
+  claim(typeof reread !== 'string', 'a parsed frame cannot be written');
   claim(JSON.stringify(reread) === JSON.stringify(frame), 'a frame changes when written again');
 }
 
@@ -192,7 +192,7 @@ function drive(bytes: Uint8Array, draws: Draws): string {
   claim(count('full-operation') + count('rejected') <= 1, `saw ${seen.join()}`);
   const mayTransmit = isInitiator ? 1 : count('request');
   claim(count('transmit') <= mayTransmit, `saw ${seen.join()}`);
-  claim(isInitiator || !startup.sendable, 'a responder may send before an FPDU came');
+  claim(isInitiator || !startup.sendable, 'a responder may send before an FPDU was received');
   return seen.at(-1) ?? 'silent';
 }
 
@@ -268,10 +268,10 @@ export const wireFpdu: FuzzTarget = {
         inPieces(bytes, draws, (start, end) => {
           const before = receiver.error;
           const error = receiver.push(bytes, start, end, sink);
-          claim(before === undefined || error === before, 'an error did not stay');
+          claim(before === undefined || error === before, 'an error did not persist');
         });
-        claim(!sink.unknown, 'delivered what was not sent');
-        claim(sink.takenBytes <= bytes.length, 'delivered more than came');
+        claim(!sink.unknown, 'delivered bytes that were not sent');
+        claim(sink.takenBytes <= bytes.length, 'delivered more than received');
         const code = receiver.error?.code;
         const mayFail = code === 2 ? crcEnabled : code === 3 && markers;
         claim(code === undefined || mayFail, `error code ${code}`);

@@ -181,8 +181,8 @@ class Session {
     const before = this.#device.memory.slice(...RANGES.open);
     const write = this.#device.requests[0] ?? new Uint8Array(0);
     this.stream.handleBytes(this.#framed([write]), this.#now);
-    claim(this.stream.pollEvent() === undefined, 'an event comes after the end');
-    claim(this.stream.pollTransmit() === undefined, 'output comes after the end');
+    claim(this.stream.pollEvent() === undefined, 'an event follows the end');
+    claim(this.stream.pollTransmit() === undefined, 'output follows the end');
     const after = this.#device.memory.subarray(...RANGES.open);
     claim(Buffer.compare(before, after) === 0, 'a byte is placed after the end');
   }
@@ -299,7 +299,7 @@ class Session {
       let any = false;
       for (let event = this.stream.pollEvent(); event; event = this.stream.pollEvent()) {
         any = true;
-        claim(!this.closed, `the event ${event.type} comes after the end`);
+        claim(!this.closed, `the event ${event.type} follows the end`);
         this.#act(event);
       }
       for (let out = this.stream.pollTransmit(); out; out = this.stream.pollTransmit()) {

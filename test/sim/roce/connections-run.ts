@@ -94,9 +94,9 @@ class Programs {
     }
     const story = this.stories.get(connection);
     if (story === undefined) throw new Error('an event of an unknown connection');
-    must(story.did !== 'destroy', 'owner', 'a connection without an owner reports nothing');
+    must(story.did !== 'destroy', 'owner', 'a connection without an owner reports no event');
     must(!story.received.includes(event.type), 'once', `${event.type} is reported once`);
-    must(event.type !== 'unreachable', 'patience', 'a peer that is there is reached');
+    must(event.type !== 'unreachable', 'patience', 'a live peer is reached');
     if (event.type === 'disconnected') {
       must(!event.timedOut, 'patience', 'the end of a connection is confirmed');
     }
@@ -202,7 +202,7 @@ export function runConnections(seed: number): ConnectionsResult {
   let now = 0;
   let dials = 0;
   for (let step = 0; ; step += 1) {
-    must(step < STEPS_MAX, 'progress', 'the run comes to an end');
+    must(step < STEPS_MAX, 'progress', 'the run ends');
     if (dials < 12 && prng.oneIn(3)) {
       dials += 1;
       const [from, to] = prng.oneIn(2) ? sides : [sides[1], sides[0]];
@@ -278,7 +278,8 @@ function check([a, b]: Sides): ConnectionsResult {
     for (const story of side.stories.values()) {
       const { received, did, dialed, service, peerQpn, ownQpn } = story;
       const first = received.find((type) => OUTCOMES.includes(type as (typeof OUTCOMES)[number]));
-      if (dialed && did !== 'destroy') must(first !== undefined, 'outcome', 'every dial has one');
+      if (dialed && did !== 'destroy')
+        must(first !== undefined, 'outcome', 'every connect has one');
       const up = received.includes('established') || did === 'establish' || did === 'disconnect';
       if (up && !service) {
         result.established += 1;
@@ -289,7 +290,7 @@ function check([a, b]: Sides): ConnectionsResult {
       }
       if (received.includes('service-reply')) {
         result.services += 1;
-        must(peers.has(peerQpn ?? 0), 'agree', 'a service is that of the peer');
+        must(peers.has(peerQpn ?? 0), 'agree', 'a service belongs to the peer');
       }
       if (received.includes('rejected')) result.rejected += 1;
     }

@@ -426,7 +426,7 @@ export class MemoryEnd {
   #checkArrival(piece: Piece, bytes: number, immediate: bigint | undefined): void {
     const due = this.#due[this.arrived];
     this.arrived += 1;
-    must(due !== undefined, 'once', 'a message arrives that was not sent');
+    must(due !== undefined, 'once', 'a message that was not sent arrived');
     if (due === undefined) return;
     const { data, length } = due;
     must(bytes === length, 'payload', `a message has ${bytes} bytes, not ${length}`);

@@ -262,7 +262,7 @@ class Run {
       if (!this.#time.busy && (this.#time.nextDue ?? end) >= end) return;
       await this.#step();
     }
-    must(false, 'progress', 'the host does not come to rest');
+    must(false, 'progress', 'the host does not become idle');
   }
 
   /** Everything is destroyed: no leaks. */

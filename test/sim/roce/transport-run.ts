@@ -174,7 +174,7 @@ class Program {
   #handleArrival({ bytes, message }: Arrival): void {
     const due = this.arrivalsDue[this.#arrived];
     this.#arrived += 1;
-    must(due !== undefined, 'once', 'a message arrives that was not sent');
+    must(due !== undefined, 'once', 'a message that was not sent arrived');
     if (due === undefined) return;
     must(Buffer.compare(due.bytes, bytes) === 0, 'payload', `message ${this.#arrived - 1} differs`);
     const immediate = message.hasImmediate ? message.immediateLo : undefined;

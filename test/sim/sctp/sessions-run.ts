@@ -85,7 +85,7 @@ class Demultiplexer implements AssociationUser {
     must(unordered, 'every message is unordered');
     const current = this.ends.get(streamId);
     const end = current === undefined || current.layer.over ? this.newcomer(streamId) : current;
-    must(end !== undefined, `a message came on stream ${streamId}, which has no session`);
+    must(end !== undefined, `a message arrived on stream ${streamId}, which has no session`);
     end?.handleMessage(protocol, bytes);
   }
 
@@ -145,7 +145,7 @@ class World {
     const streams = this.#prng.between(1, 3);
     const left = Array.from({ length: streams }, () => this.#prng.between(1, 3));
     for (let step = 0; ; step += 1) {
-      must(step < STEPS_MAX, 'the run comes to rest');
+      must(step < STEPS_MAX, 'the run becomes idle');
       for (let id = 0; id < streams; id += 1) {
         const current = this.#a.ends.get(id);
         if ((left[id] ?? 0) === 0 || (current !== undefined && !current.over)) continue;
@@ -329,13 +329,13 @@ class World {
     const where = `${fate}, stream ${a.streamId}`;
     if (fate === 'rejected') {
       const rejected = a.events.find((event) => event.type === 'rejected');
-      must(rejected?.type === 'rejected', `${where}: a is told`);
+      must(rejected?.type === 'rejected', `${where}: a is notified`);
       if (rejected?.type !== 'rejected') return;
       must(hexOf(rejected.privateData) === hexOf(session.answer), `${where}: the answer arrives`);
       return;
     }
     if (fate === 'refused') {
-      must(a.failure?.kind === 'refused', `${where}: a is told, not ${a.failure?.kind}`);
+      must(a.failure?.kind === 'refused', `${where}: a is notified, not ${a.failure?.kind}`);
       return;
     }
     must(a.closed && b.closed, `${where}: both ends close`);
@@ -367,7 +367,7 @@ class World {
     const sink = from.user.regions.get(SINK_STAG)?.bytes ?? new Uint8Array(0);
     const source = to.user.regions.get(SOURCE_STAG)?.bytes ?? new Uint8Array(0);
     for (let at = 0; at < sink.length; at += 1) {
-      must(sink[at] === 0 || sink[at] === source[at], `${where}: Reads bring what is there`);
+      must(sink[at] === 0 || sink[at] === source[at], `${where}: Reads return the source`);
     }
   }
 }
