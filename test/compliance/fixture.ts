@@ -311,7 +311,7 @@ export function pattern(lengthBytes: number, seed = 1): Uint8Array {
   return bytes;
 }
 
-/** True when both hold the same bytes; for long ones, of which a diff would be no help. */
+/** True when both hold the same bytes; for long ones, whose diff would not help. */
 export function sameBytes(left: Uint8Array, right: Uint8Array): boolean {
   return Buffer.compare(left, right) === 0;
 }

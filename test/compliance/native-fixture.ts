@@ -1,4 +1,4 @@
-/** The native bridge as a fixture: two providers of one process, with what its drivers lack. */
+/** The native bridge as a fixture: two providers of one process, and the gaps of its drivers. */
 import { createNative } from '#verbs-api/native/native-provider';
 import type { Lack, ProviderFixture } from './fixture.ts';
 

@@ -25,7 +25,7 @@ import { DEVICE } from './fixture.ts';
 const CALLS = 3000;
 /** Calls not awaited for longer than this continue beside the others. */
 const PATIENCE_MS = 10;
-/** Objects of a kind that are remembered; older ones stay open until their provider closes. */
+/** Remembered objects of a kind; older ones stay open until their provider closes. */
 const REMEMBERED = 8;
 const SEED = 20_261_121;
 const OPCODES = [

@@ -55,7 +55,7 @@ export function notificationSuite(fixture: ProviderFixture): void {
     };
   }
 
-  /** True when the channel has no event and gets none for a while. */
+  /** True if the channel has no event and receives none for a while. */
   async function staysQuiet(channel: CompChannel): Promise<boolean> {
     const signal = AbortSignal.timeout(QUIET_MS);
     return await channel.nextEvent({ signal }).then(

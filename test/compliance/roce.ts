@@ -195,7 +195,7 @@ function attributeCases(fixture: () => StartedRoce): void {
     const handle = (dgid: string, sgidIndex: number) =>
       side.pd.createAH({ grh: { dgid, sgidIndex } });
     await expect(handle(gid, 7)).rejects.toEqual(verbsError('ENODATA'));
-    // A link-local GID: no other host has it either.
+    // A link-local GID that no host has.
     const absent = 'fe80:0000:0000:0000:dead:beef:dead:beef';
     await expect(handle(absent, LINK_LOCAL_INDEX)).rejects.toEqual(verbsError('ETIMEDOUT'));
     await expect(handle(gid, -1)).rejects.toEqual(verbsError('EINVAL'));

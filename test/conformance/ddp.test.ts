@@ -221,7 +221,7 @@ describe('a received tagged message', () => {
       `c140 ${region.stag} ${hex64(0x103f)} ff`,
       `${send('41', 1, 0)} 55`,
     );
-    // The one receive is the Send's.
+    // The Send takes the only receive.
     expect(await consumer.received(1)).toEqual([{ status: WCStatus.success, payload: '55' }]);
     expect(hexOf(region.bytes)).toBe(compactHex('41424344 00*59 ff'));
     consumer.poll();

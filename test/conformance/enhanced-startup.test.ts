@@ -349,7 +349,7 @@ describe('the RTR', () => {
       const node = facingNode({ wire: PEER_TO_PEER });
       const consumer = new Consumer(node);
       const { peer, id } = await dialOut(node, consumer);
-      // Posted before there is a connection: it must wait for the RTR.
+      // Posted before the connection: it must wait for the RTR.
       consumer.enqueue({ opcode: WROpcode.send, sgList: consumer.payload('4142') ?? [] });
       const { length } = await startupOf(peer);
       peer.say(reply({ a: true, ...flags }));

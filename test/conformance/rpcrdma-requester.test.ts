@@ -389,7 +389,7 @@ describe('a result in a write chunk', () => {
     const { xid, writes } = await nextCall(raw);
     const [segment] = writes[0] ?? [];
     if (segment === undefined) throw new Error('no write chunk was offered');
-    // Scribbles past the length that it then reports, which is allowed.
+    // Writes past the length that it then reports, which is allowed.
     await push(
       raw,
       segment,

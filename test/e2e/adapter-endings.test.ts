@@ -308,7 +308,7 @@ describe('a fault of the peer while output waits', () => {
   const SENDS = 3;
   const badWrite = emitFpdu(bytesOf('c1 40 00000bad 00*8 00'));
 
-  /** A peer that reads nothing while the host has a long message under way, and then errs. */
+  /** A peer that reads nothing while the host sends a long message, and then breaks the protocol. */
   async function stuck(
     from: RnicNode,
   ): Promise<{ peer: RawPeer; channel: Channel; id: HostId; found: WC[] }> {

@@ -1,4 +1,4 @@
-/** Two real hosts over loopback, and memory of theirs that fails: nothing that it lost succeeds. */
+/** Two real hosts over loopback with failing memory: no work with lost data succeeds. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import {
   Access,

@@ -144,7 +144,7 @@ export class CommandFolder {
   #path: string | undefined;
   readonly #running: RunningCommand[] = [];
 
-  /** The folder; a new one after `clean`, so that a second attempt of a test has one. */
+  /** The folder; a new one after `clean`, for a second attempt of a test. */
   get path(): string {
     this.#path ??= mkdtempSync(join(tmpdir(), 'iwarpd-e2e-'));
     return this.#path;

@@ -241,7 +241,7 @@ describe.skipIf(!built)(`iwarpd run${reason}`, () => {
 
   it('reports in one line that it cannot preload into a program', async () => {
     const bytes = readFileSync(process.execPath).subarray(0, 4096);
-    // Without segments there is none that names a dynamic loader.
+    // Without segments, none names a dynamic loader.
     bytes.writeUInt16LE(0, 56);
     writeFileSync(folder.file('static'), bytes, { mode: 0o755 });
     const { stderr } = await run('--', folder.file('static'));

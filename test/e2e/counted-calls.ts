@@ -1,6 +1,6 @@
 /**
  * Two ends of a kind of device in one process, for strace to watch: their work in phases, each
- * marked by a look at a file `/phase/NAME`. A program of its own, so that nothing else is counted.
+ * marked by an access to `/phase/NAME`. A separate program, so that nothing else is counted.
  * Arguments: the kind; how many queue pairs, connections, messages or packets each phase has.
  */
 import { existsSync } from 'node:fs';

@@ -90,7 +90,7 @@ describe('with few connections', () => {
       errno: ERRNO.ENOMEM.number,
       text: expect.stringContaining('at most 8 connections; raise connectionsMax'),
     });
-    // Connections that say nothing do not keep the administrator out either.
+    // Silent connections do not keep the administrator out either.
     const silent = Array.from({ length: 40 }, () => new IpcClient(daemon.socketPath));
     clients.push(...silent);
     const { health } = await daemon.status();

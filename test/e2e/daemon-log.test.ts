@@ -15,7 +15,7 @@ import { RawPeer } from '../support/raw-peer.ts';
 import { DaemonProcess } from './daemon-process.ts';
 
 const SILENT_CONNECTIONS = 1_500;
-/** Fewer than the kernel queues for a listener: one that it drops would never end. */
+/** Fewer than the kernel's backlog of a listener: a dropped one would never end. */
 const SILENT_AT_ONCE = 250;
 const BAD_GREETINGS = 1_000;
 /** A name that makes each line of the log long. */

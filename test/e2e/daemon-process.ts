@@ -105,7 +105,7 @@ export class DaemonProcess {
     return daemon;
   }
 
-  /** Starts one where another was, once that has ended. */
+  /** Starts one in place of another, once that has ended. */
   static async startIn(directory: string, options: DaemonOptions = {}): Promise<DaemonProcess> {
     const daemon = new DaemonProcess(options, 'pipe', directory, []);
     await printed(daemon.#child, '"socketPath"');

@@ -24,7 +24,7 @@ const madvise = libc.func('int madvise(uint64_t, uint64_t, int)');
 const syscall = libc.func('int64_t syscall(int64_t, int64_t)');
 const ioctl = libc.func('int ioctl(int, uint64_t, void *)');
 
-/** Makes accesses to the range wait for a reader of the descriptor, of which there is none. */
+/** Makes accesses to the range wait for a reader of the descriptor, which has none. */
 function leaveUnresolved(address: bigint): void {
   const fd = Number(syscall(SYS_USERFAULTFD, 0));
   const api = new BigUint64Array([BigInt(UFFD_API), 0n, 0n]);

@@ -1,5 +1,5 @@
 /**
- * A client that has one object of every kind and never stops moving bytes: it is there to be
+ * A client that has one object of every kind and never stops moving bytes: it exists to be
  * killed. Arguments: socket path, the survivor's port.
  */
 import { Access, MWType, SendFlag, WROpcode } from '#contract/verbs/enums';

@@ -1,6 +1,6 @@
 /**
  * Two devices of SCTP, and a stranger that forges ICMP messages about their packets, without having
- * seen one. A program of its own, as forged-icmp-ends.ts is. Arguments: an address for each device.
+ * seen one. A separate program, as forged-icmp-ends.ts. Arguments: an address for each device.
  * Prints what became of the size of packets, as JSON: before, after messages that quote no tag of
  * theirs, and after one that does, as a router on the way sends it.
  */
@@ -30,7 +30,7 @@ function nodeAt(address: string): RnicNode {
 const near = nodeAt(nearAddress);
 const far = nodeAt(farAddress);
 const stack = sctpStack(system.clock);
-/** The longest packet of the near device since it was looked at, and how the last one began. */
+/** The longest packet of the near device since the last call, and the start of the last one. */
 let longest = 0;
 let begin = new Uint8Array(0);
 stack.carrier.observe({

@@ -245,7 +245,7 @@ describe('HTTP and the socket', () => {
   it('counts each message in the metrics', async () => {
     const [from] = ends;
     const rights = Access.localWrite | Access.remoteWrite | Access.remoteRead;
-    // Of many FPDUs each, and one message nonetheless.
+    // Many FPDUs each, but one message.
     const large = await from?.pd.allocMR(100_000, rights);
     if (from === undefined || large === undefined) throw new Error('no connection');
     for (const opcode of [WROpcode.rdmaWrite, WROpcode.rdmaRead]) {

@@ -1,4 +1,4 @@
-/** Daemons that keep to themselves: the same addresses and ports, and nothing between them. */
+/** Isolated daemons: the same addresses and ports, without traffic between them. */
 import { readdirSync, readFileSync, readlinkSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';

@@ -57,7 +57,7 @@ async function inaccessibleRegion(): Promise<MR> {
   return mr;
 }
 
-/** Registers a buffer of this process, then gives the buffer away: the agent does not find it. */
+/** Registers a buffer of this process, then transfers it: the agent does not find it. */
 async function detachedRegion(): Promise<MR> {
   const bytes = new Uint8Array(LENGTH_BYTES);
   const mr = await pair.server.pd.regMR(bytes, ACCESS);

@@ -84,7 +84,7 @@ describe('iwarpd nfs', () => {
     expect(JSON.parse(put.stdout)).toMatchObject({ path: '/sub/local', bytes: 3_000_000 });
     const there = readFileSync(`${directory}/sub/local`);
     expect(there.equals(readFileSync(folder.file('local')))).toBe(true);
-    // A shorter one takes the place of the longer one.
+    // A shorter one replaces the longer one.
     writeFileSync(folder.file('local'), 'short');
     expect((await nfs(['put', folder.file('local'), '127.0.0.1:/sub/local'])).status).toBe(0);
     expect(readFileSync(`${directory}/sub/local`, 'utf8')).toBe('short');

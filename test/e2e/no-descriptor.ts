@@ -20,7 +20,7 @@ const stranger = new RoceStranger(from, own, counters);
 await stranger.open();
 await stranger.sendDatagrams(qp.qpn, 1);
 
-/** Takes every descriptor that there is. */
+/** Takes all descriptors. */
 function exhaust(): string {
   for (;;) {
     try {

@@ -8,7 +8,7 @@ import { DaemonProcess, printed, startProgram } from './daemon-process.ts';
 import { Survivor } from './daemon-survivor.ts';
 
 describe('reset while bytes move', () => {
-  /** The one that is reset, and the one whose client is the peer. */
+  /** The daemon that is reset, and the daemon of the peer. */
   let near: DaemonProcess;
   let far: DaemonProcess;
   let survivor: Survivor;

@@ -109,7 +109,7 @@ it('costs no memory while stopped, and its peer resumes when it does', async () 
   expect(cost).toBeLessThan(COST_MAX_BYTES);
   sink.kill('SIGCONT');
   await expect.poll(written).toBeGreaterThan(stalledAt + 64 * 2 ** 20);
-  // Nor does one that never continues delay others.
+  // One that never continues does not delay others either.
   sink.kill('SIGSTOP');
   await quiet(100);
   sink.kill('SIGKILL');

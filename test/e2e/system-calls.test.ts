@@ -12,7 +12,7 @@ import { describeWith, repositoryRoot } from '../interop/prerequisites.ts';
 
 /** Of each phase of counted-calls.ts. */
 const TIMES = 32;
-/** Calls that move bytes, wait, or belong to memory and threads; each of the others asks for something. */
+/** Calls that move bytes, wait, or belong to memory and threads; all others query something. */
 const CARRIES = new RegExp(
   '^\\d+ +(epoll_|p?poll|futex|m(un|re)?map|mprotect|madvise|brk|rt_sig|clock_|gettimeofday|getpid|sched_|' +
     'sendmmsg|recvmmsg|sendmsg|recvmsg|sendto|recvfrom|p?readv?|p?writev?|process_vm_|restart_)',

@@ -1,4 +1,4 @@
-/** A program that gives nothing back: it registers memory and waits. Argument: socket path. */
+/** A program that leaks: it registers memory and waits. Argument: socket path. */
 import { Access } from '#contract/verbs/enums';
 import { connectDaemon } from '#verbs-api/connect-daemon';
 

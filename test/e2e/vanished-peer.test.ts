@@ -16,7 +16,7 @@ const LINK = `iw${process.pid}`;
 /** Of the block for tests of devices, RFC 2544. */
 const OURS = '198.18.77.1';
 const THEIRS = '198.18.77.2';
-/** With one probe and a second between: the shortest that there is. */
+/** With one probe and an interval of a second: the shortest possible. */
 const WIRE = {
   keepaliveIdleMicros: 1_000_000,
   keepaliveIntervalMicros: 1_000_000,

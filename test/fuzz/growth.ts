@@ -37,7 +37,7 @@ export async function holdings(): Promise<Holdings> {
   return { heapBytes: heapUsed, outsideBytes: arrayBuffers, descriptors };
 }
 
-/** Judges one target's measurements, each taken when none of its objects should be left. */
+/** Judges one target's measurements, each taken when all of its objects should be gone. */
 export class GrowthWatch {
   #least: Holdings | undefined;
   #above = 0;

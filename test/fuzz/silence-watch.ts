@@ -1,12 +1,12 @@
 /**
- * Tells a worker that hangs from one that gets no processor: by the processor time that it used and
+ * Distinguishes a worker that hangs from one without a processor: by the processor time that it used and
  * wanted since its last message, whatever the clock says.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 
 /** A worker silent for this long may hang. Inputs take microseconds, but machines are busy. */
 export const SILENCE_MAX_MS = 120_000;
-/** It hangs if it used this much processor time meanwhile, or did not want any. */
+/** It hangs if it used this much processor time meanwhile, or requested none. */
 const SILENT_CPU_MAX_MS = 30_000;
 /** Looks in a row that find all of its threads asleep, and no processor time used in between. */
 const SLEEPING_LOOKS = 3;

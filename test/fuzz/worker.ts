@@ -25,7 +25,7 @@ function batchSeed(runSeed: number, target: string, batch: number): number {
   return hash32(target, runSeed, batch);
 }
 
-/** Runs units until it is asked to end. */
+/** Runs units until it is told to exit. */
 class Worker {
   readonly #place: number;
   readonly #watches = new Map<string, GrowthWatch>();

@@ -9,7 +9,7 @@ import { CommandFolder, runCommand } from '../e2e/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
 import { describeWith } from './prerequisites.ts';
 
-/** Serves with `$@` and asks with `$@ 127.0.0.1` once the server listens. */
+/** Runs `$@` as server and `$@ 127.0.0.1` as client once the server listens. */
 const BOTH_ENDS = `
 "$@" > "$OUTPUT" & server=$!
 for attempt in $(seq 100); do

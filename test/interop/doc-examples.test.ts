@@ -23,7 +23,7 @@ afterEach(async () => {
   shell = undefined;
 });
 
-/** Lines that are shown and not there, and lines of commands that are there and not shown. */
+/** Documented lines that are missing, and output lines that are undocumented. */
 function differences(commands: readonly DocCommand[], typed: readonly TypedCommand[]): string[] {
   const background = typed
     .filter(({ status }) => status === undefined)

@@ -1,6 +1,6 @@
 /**
  * Programs that open their devices, then drop rights: what they create afterwards uses the connections
- * that they have, as in a kernel the open file is what counts. What siw says of one of these programs is
+ * that they have, as in a kernel the open file decides. siw's results for one of these programs are
  * in `kernel-peer.test.ts`.
  */
 import { mkdtempSync, rmSync } from 'node:fs';

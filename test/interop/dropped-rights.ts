@@ -1,9 +1,9 @@
-/** The program that gives up rights (programs/dropped-rights.c). */
+/** The program that drops privileges (programs/dropped-rights.c). */
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { repositoryRoot } from './prerequisites.ts';
 
-/** Ways to give up rights, the first of which gives up none. */
+/** Ways to drop privileges; the first drops none. */
 export const HOWS = ['nothing', 'chroot', 'setuid', 'seteuid'] as const;
 
 /** Compiles the program to `path`. */

@@ -36,7 +36,7 @@ function plainRequest(): Buffer {
 /** The next `bytes` bytes of a socket; fewer when its peer closes. */
 async function receive(socket: Socket, bytes: number): Promise<Buffer> {
   while (socket.readableLength < bytes && !socket.readableEnded && !socket.destroyed) {
-    // A read of nothing requests more, which `readable` then reports.
+    // An empty read requests more, which `readable` then reports.
     socket.read(0);
     await Promise.race([once(socket, 'readable'), once(socket, 'close')]);
     if (socket.readableLength === 0) socket.read();
@@ -167,9 +167,9 @@ describeWith(['kernel-peer', 'native'], 'kernel peer', () => {
     const socket = connect(guest.forwarded(PORT), '127.0.0.1');
     socket.write(plainRequest());
     const reply = await receive(socket, 36);
-    // The STag, key apart, is not the one in the private data; the CRC field is not looked at.
+    // The STag, key apart, is not the one in the private data; the CRC field is ignored.
     const stag = Buffer.from(reply.subarray(20, 24).map((byte, at) => (at < 3 ? byte ^ 0x5a : 0)));
-    // siw looks for FPDUs a moment after its Reply is out. An earlier one stays unread until
+    // siw looks for FPDUs shortly after its Reply. An earlier one stays unread until
     // more bytes arrive, so a peer that sends one and waits, waits for ever.
     await quiet(200);
     const write = Buffer.from('0012c140', 'hex');

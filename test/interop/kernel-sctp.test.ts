@@ -61,8 +61,8 @@ anew: lost ECONNRESET
 const CLI = `node ${join(repositoryRoot(), 'dist/daemon/cli/main.js')}`;
 
 /**
- * Functions of the scripts: a daemon in the background, programs on it, and a client that asks until its
- * server is there. Starting Node takes long in the guest, so programs have the daemon's environment, from
+ * Functions of the scripts: a daemon in the background, programs on it, and a client that retries until its
+ * server listens. Starting Node takes long in the guest, so programs have the daemon's environment, from
  * `environments`.
  */
 const FUNCTIONS = `
@@ -97,7 +97,7 @@ let folder: CommandFolder;
 /** Why no guest is available. */
 let obstacle: string | undefined;
 
-/** The output of a script in the guest, which must end well. */
+/** The output of a script in the guest, which must succeed. */
 async function inGuest(script: string): Promise<string> {
   const { status, output } = await guest.runToEnd(script);
   expect(status, output).toBe(0);

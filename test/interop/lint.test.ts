@@ -1,4 +1,4 @@
-/** The advice in daemon/LINT.md is what programs/linted.c gets, which breaks one rule at a time. */
+/** programs/linted.c, which breaks one rule at a time, gets the advice in daemon/LINT.md. */
 import { spawnSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -1,4 +1,4 @@
-/** Many jobs at once on a machine with few cores: each has devices of its own, and leaves nothing. */
+/** Many jobs at once on a machine with few cores: each has its own devices, and leaks nothing. */
 import { existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

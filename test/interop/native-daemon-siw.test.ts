@@ -48,7 +48,7 @@ async function boot(): Promise<void> {
   await daemon.waitFor(/ready/);
 }
 
-/** The output of a script in the guest. Fails unless it ends well. */
+/** The output of a script in the guest. Fails unless it succeeds. */
 async function inGuest(script: string): Promise<string> {
   const { status, output } = await guest.runToEnd(script);
   expect(status, output).toBe(0);

@@ -22,12 +22,12 @@ import { describeWith } from './prerequisites.ts';
 import { type Environment, ShimProgram, shimEnvironment } from './shim-programs.ts';
 
 const ADDRESS = '127.0.0.1';
-/** A library with one call of libibverbs, as a release of long ago might be. */
+/** A library with one call of libibverbs, like a very old release. */
 const OLD_LIBRARY = 'void *ibv_get_device_list(int *count) { return 0; }';
 
 let folder: CommandFolder;
 
-/** Runs a case to its end. Fails unless that is a clean one. */
+/** Runs a case, which must exit cleanly. */
 async function run(words: readonly string[], environment: Environment = {}): Promise<HostileSteps> {
   const ended = await new ShimProgram(hostileCommand(words), environment).end();
   expect(ended, ended.output).toMatchObject({ status: 0, signal: undefined, late: false });

@@ -56,14 +56,14 @@ async function boot(): Promise<void> {
   }
 }
 
-/** The output of a program of the checkout in the guest. Fails unless it ends well. */
+/** The output of a program of the checkout in the guest. Fails unless it succeeds. */
 async function inGuest(script: string): Promise<string> {
   const { status, output } = await guest.runToEnd(script);
   expect(status, output).toBe(0);
   return output;
 }
 
-/** The output of a program of the checkout on the host. Fails unless it ends well. */
+/** The output of a program of the checkout on the host. Fails unless it succeeds. */
 async function onHost(
   words: readonly string[],
   variables: Readonly<Record<string, string>> = {},

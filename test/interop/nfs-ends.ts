@@ -16,7 +16,7 @@ export interface RunningServer {
   readonly mountPort: number;
 }
 
-/** Starts our server on the host's 127.0.0.1, for a directory that is there. */
+/** Starts our server on the host's 127.0.0.1, for an existing directory. */
 export async function startServer(
   folder: CommandFolder,
   directory: string,
@@ -30,7 +30,7 @@ export async function startServer(
   return { command, directory, port, mountPort };
 }
 
-/** A shell command that has the guest's kernel mount our server. */
+/** A shell command that mounts our server in the guest's kernel. */
 export function mountCommand(
   { directory, port, mountPort }: Omit<RunningServer, 'command'>,
   where: string,
@@ -59,7 +59,7 @@ export async function nfsBytes(words: readonly string[]): Promise<Buffer> {
   return (await promisify(execFile)(process.execPath, [main, 'nfs', ...words], options)).stdout;
 }
 
-/** What `diff -r` says of two trees: nothing, if they are alike. */
+/** The output of `diff -r` for two trees: empty if they are equal. */
 export function differences(left: string, right: string): string {
   try {
     return execFileSync('diff', ['-r', '--no-dereference', left, right], { encoding: 'utf8' });

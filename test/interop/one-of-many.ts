@@ -1,5 +1,5 @@
 /**
- * One of many programs that run at once, all with the same addresses and port: a message between two
+ * One of many concurrent programs, all with the same addresses and port: a message between two
  * nodes on a private daemon, or of a device in this process. Argument: `daemon` or `embedded`.
  */
 import { SendFlag, WCOpcode, WROpcode } from '#contract/verbs/enums';

@@ -24,7 +24,7 @@ const BUNDLE = fileURLToPath(new URL('../../dist/daemon/page/bundle.html', impor
 const WEIGHT_MAX_BYTES = 200 * 1024;
 const TOKEN = 'a-token-that-cannot-be-guessed';
 const FIRST_DATA_MAX_MS = 1000;
-/** Of one core: the daemon has no more, so this is the throughput that a page can cost. */
+/** Share of one core: the daemon has one, so this is the throughput that a page can cost. */
 const IDLE_COST_MAX = 0.02;
 
 let browser: Browser;
@@ -170,7 +170,7 @@ describeWith(['chromium'], 'the page', () => {
         .first();
       await output.filter({ hasText: unit }).waitFor({ timeout: SHOWN_TIMEOUT_MS });
     }
-    // Two looks later there is a line: pixels of its colour, above the bottom of the plot.
+    // Two updates later there is a line: pixels of its colour, above the bottom of the plot.
     const heights = () => shown.page.evaluate<number[]>(HEIGHTS_OF_LINES);
     const isDrawn = async () => (await heights()).filter((height) => height > 20).length;
     await expect.poll(isDrawn).toBe(2);

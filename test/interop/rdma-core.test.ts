@@ -124,7 +124,7 @@ describeWith(['rdma-programs'], 'programs of librdmacm over iwarpd', () => {
 });
 
 /**
- * Left alone, rstream and riostream stream each of these sizes in two ways: one transfer to and fro
+ * By default, rstream and riostream stream each of these sizes in two ways: one transfer each way
  * 100,000 times (fewer of the larger sizes), then as many one way and back once. Both ends poll
  * without a pause, so on two cores the daemon waits for time slices of theirs: minutes. These are
  * the same sizes in the same two ways, fewer times.

@@ -1,5 +1,5 @@
 /**
- * Multicast between hosts: mckey of librdmacm on two daemons, each in a network namespace of its own, with
+ * Multicast between hosts: mckey of librdmacm on two daemons, each in its own network namespace, with
  * a veth pair between them.
  */
 import { spawnSync } from 'node:child_process';

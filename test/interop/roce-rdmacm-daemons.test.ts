@@ -30,7 +30,7 @@ function on(at: string, ...words: readonly string[]): string[] {
   return ['run', '--socket', at, '--', ...words];
 }
 
-/** A client that asks again until its server is there. */
+/** A client that retries until its server listens. */
 function patient(...words: readonly string[]): string[] {
   const script = 'for i in $(seq 100); do "$@" && exit; sleep 0.1; done; exit 1';
   return ['sh', '-c', script, 'sh', ...words];
@@ -138,7 +138,7 @@ describeWith(['rdma-programs'], 'the device that rdma_cm chooses', () => {
 });
 
 describeWith(['rdma-programs'], 'a daemon that is killed', () => {
-  /** Whether a program of rping gets as far as its data. */
+  /** Whether rping reaches its data phase. */
   async function pings(program: RunningCommand): Promise<boolean> {
     return await program.until(/ping data/).then(
       () => true,

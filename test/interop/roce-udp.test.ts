@@ -1,6 +1,6 @@
 /**
  * RoCE between two daemons, over UDP: rdma-core's ping-pongs and perftest, unmodified, one end on
- * each. The two have addresses of their own on this machine, so nothing between them is in memory.
+ * each. The two have their own addresses on this machine, so no packet between them goes through memory.
  */
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { freePort } from '../support/free-port.ts';

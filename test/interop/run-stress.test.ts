@@ -212,7 +212,7 @@ describeWith(['rdma-programs'], 'unmodified programs on one daemon', () => {
       await transfers(daemon, 16 * 65_536);
       if (round % 2 === 0) {
         await killed(client);
-        // It polls nothing, and learns the end from its connection.
+        // It never polls, and learns of the end from its connection.
         expect(await server.end()).toMatchObject({ late: false, status: expect.any(Number) });
       } else {
         await killed(server);

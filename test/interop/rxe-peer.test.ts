@@ -46,7 +46,7 @@ const RPING_PORT = 7174;
 const OUR_ADDRESSES: ReadonlySet<string> = new Set(['10.1.0.2', 'fd00::2']);
 
 /**
- * Those of rdma-core's tests that have two sides. Not the one that leaves a group: it passes too where
+ * rdma-core's tests with two sides. Not the one that leaves a group: it passes too where
  * none is joined.
  */
 const TWO_SIDES = {
@@ -75,7 +75,7 @@ const iwarpd = (words: string) =>
   `node ${join(repositoryRoot(), 'dist/daemon/cli/main.js')} ${words} --socket ${SOCKET}`;
 const other = (side: Side): Side => (side === 'ours' ? 'theirs' : 'ours');
 
-/** The output of a script in the guest. Fails unless it ends well. */
+/** The output of a script in the guest. Fails unless it succeeds. */
 async function inGuest(script: string): Promise<string> {
   const { status, output } = await guest.runToEnd(script);
   expect(status, output).toBe(0);
@@ -261,7 +261,7 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
     it('mckey', async () => {
       const group = '-m 230.1.0.9 -C 3 -b';
       const [receiver, sender] = [SIDES[serving].address, SIDES[other(serving)].address];
-      // Who sends before the other has joined sends in vain.
+      // Messages sent before the other has joined are lost.
       const script = [
         `rm -f /run/received; mckey ${group} ${receiver} && touch /run/received`,
         `until [[ -e /run/received ]]; do mckey ${group} ${sender} -s || exit; sleep 1; done`,
@@ -341,7 +341,7 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
     });
   });
 
-  // The kernel ignores the question whether it still has the connection, since it has.
+  // The kernel ignores a query for a connection that it still has.
   it('rping, while requests are forged in the name of its client', async () => {
     const [{ address: ours }, { address: theirs }] = [SIDES.ours, SIDES.theirs];
     const qpns = Array.from({ length: RXE_QPNS.count }, (_, index) => RXE_QPNS.first + index);

@@ -112,7 +112,7 @@ describeWith(['sctp'], 'SCTP by libusrsctp', () => {
     } finally {
       watcher.close();
     }
-    // The first leaves at once, since nothing is under way; an acknowledgement may release some.
+    // The first is sent at once, since none is in flight; an acknowledgement may release some.
     expect(packets).toBeGreaterThan(0);
     expect(packets).toBeLessThan(10);
     expect(numbersOf(theirs)).toEqual(Array.from({ length: 40 }, (_, index) => index));
@@ -235,7 +235,7 @@ describeWith(['sctp'], 'SCTP by libusrsctp', () => {
   it('reports an SCTP or UDP port in use', async () => {
     const { port } = rig.listen();
     expect(() => rig.hold(rig.there, port)).toThrow(/EADDRINUSE|taken/);
-    // Another address has ports of its own.
+    // Another address has its own ports.
     expect(rig.hold(rig.here, port).port).toBe(port);
     const taken = createSocket('udp4').bind(SCTP_UDP_PORT, rig.between);
     await once(taken, 'listening');

@@ -35,7 +35,7 @@ function start(at: string, ...words: readonly string[]): RunningCommand {
   return folder.start(['run', '--socket', at, '--', 'timeout', `${programSeconds()}`, ...words]);
 }
 
-/** A client that asks again until its server is there. */
+/** A client that retries until its server listens. */
 function patient(...words: readonly string[]): string[] {
   const script = 'for i in $(seq 100); do "$@" && exit; sleep 0.1; done; exit 1';
   return ['sh', '-c', script, 'sh', ...words];

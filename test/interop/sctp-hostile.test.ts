@@ -63,7 +63,7 @@ async function converse([mine, theirs]: readonly [RecordedEnd, RecordedEnd]): Pr
   if (!isOver()) mine.association.shutdown();
 }
 
-/** Opens an association, or gives up soon. */
+/** Opens an association, or fails soon. */
 async function attempt(rig: SctpRig, port: number): Promise<RecordedEnd | undefined> {
   const opening = rig.open(rig.hold(rig.here), rig.between, port, ATTEMPT_MS);
   return await opening.catch(() => undefined);

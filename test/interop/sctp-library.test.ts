@@ -1,4 +1,4 @@
-/** libusrsctp has a thread of its own, which outlasts Node's use of the library. */
+/** libusrsctp has its own thread, which outlives Node's use of the library. */
 import { spawnSync } from 'node:child_process';
 import { expect, it } from 'vitest';
 import { describeWith } from './prerequisites.ts';

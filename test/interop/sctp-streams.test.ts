@@ -12,7 +12,7 @@ import { CONTROL, HandPeer, message, SEGMENT } from '../support/sctp-hand-peer.t
 import { SctpRig, SEGMENT as SEGMENT_KIND, until } from '../support/sctp-pair.ts';
 import { describeWith } from './prerequisites.ts';
 
-/** Streams that a peer by hand has. */
+/** Streams of a scripted peer. */
 const STREAMS = 8;
 /** Untagged, last, Send, queue 0, message 1. */
 const SEND_1 = '4143 00000000 00000000 00000001 00000000';
@@ -181,7 +181,7 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
       const { peer, session } = await toListener();
       const one = await session(peer);
       const other = await session(peer.on(1));
-      // Nothing is due on the first: its messages wait for the one between.
+      // No message is due on the first: they wait for the one between.
       for (let count = 0; count < 50; count += 1) {
         const ssn = (count + 2).toString(16).padStart(4, '0');
         one.on.say(SEGMENT, `${ssn} ${SEND_2} 00*1000`);

@@ -68,7 +68,7 @@ function newNode(wire: Partial<WireDefaults> = {}): RnicNode {
   return new RnicNode({ devices: [device] });
 }
 
-/** The next event of an id. The guest gets the processor meanwhile, and time. */
+/** The next event of an id; the guest runs meanwhile. */
 async function nextEvent(id: HostId): Promise<HostCmEvent> {
   await until('an event', () => node.eventsOf(id).length > 0);
   return await node.event(id);

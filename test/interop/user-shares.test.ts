@@ -41,7 +41,7 @@ const ROUNDS = 5;
 interface Row {
   readonly options: DaemonOptions;
   readonly refusal: RegExp;
-  /** Of the daemon: where the kernel limits root in nothing, another user. */
+  /** The daemon's user: another one if the kernel does not limit root. */
   readonly owner?: number;
   /** The daemon's log line, if it says more than the program's error. */
   readonly logged?: string;
@@ -272,7 +272,7 @@ class Canary {
 }
 
 it('every limit is taken', () => {
-  // Of what devices may have, one kind stands for all.
+  // One kind of device objects stands for all.
   const taken = Object.entries(ROWS).map(([name, { limit = name }]) => limit);
   expect([...new Set(taken)].sort()).toEqual([...LIMIT_NAMES, 'qp of r'].sort());
 });

@@ -32,7 +32,7 @@ let guest: Guest;
 /** Sets a program of the guest up for the daemon there, as `iwarpd env` prints it. */
 let exports: string;
 
-/** The output of a script in the guest; fails unless it ends well. */
+/** The output of a script in the guest; fails unless it succeeds. */
 async function inGuest(script: string): Promise<string> {
   const { status, output } = await guest.runToEnd(script);
   expect(status, output).toBe(0);
@@ -49,7 +49,7 @@ function pairOf(port: number, words: string, server: string, client: string): st
 
 const RPING = `rping -V -S 16384 -a ${GUEST_ADDRESS} -p ${PORT}`;
 
-/** The programs that hold memory regions, asked for over HTTP by bash alone. */
+/** The programs that hold memory regions, queried over HTTP by bash alone. */
 async function holders(): Promise<ClientStatus[]> {
   const head =
     'GET /clients HTTP/1.0\\r\\nHost: localhost\\r\\nAuthorization: Bearer %s\\r\\n\\r\\n';

@@ -47,7 +47,7 @@ export function checkHostBounds(
   const connections = conduits.length;
   const held = host.heldCounts();
   const most: Readonly<Record<keyof typeof held, number>> = {
-    // Nothing is left to do when a turn ends, and nothing waits for the next.
+    // A turn ends with all work done, and nothing waits for the next.
     queued: 0,
     deferred: 0,
     nicEffects: 0,

@@ -86,7 +86,7 @@ class Run {
       return;
     }
     const healthy = [...world.parties].filter((party) => isHealthy(party));
-    // As long as work completes, it may take its time: an agent may lag a thousand requests behind.
+    // While work completes, it may be slow: an agent may lag a thousand requests behind.
     for (let before = -1; before !== world.completions && healthy.some(hasWork); ) {
       before = world.completions;
       const moved = (): boolean => world.completions !== before;

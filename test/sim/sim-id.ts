@@ -16,7 +16,7 @@ export class SimId<Client> {
   /** Outcome of its connect; and whether the connection has ended. */
   outcome: 'established' | 'failed' | undefined;
   ended = false;
-  /** The program asked for the end. */
+  /** The program requested the end. */
   endAsked = false;
   /** When it connected or accepted. */
   askedAt: number | undefined;

@@ -291,7 +291,7 @@ export class SimLink implements Link {
         this.#outStart = 0;
       }
     }
-    // One by one they would move all others: a fault may have cut the bytes into single ones.
+    // Removing them one by one would move all others, and a fault may have cut single bytes.
     this.#out.splice(0, gone);
     this.#outBytes -= filled;
     this.deliveredBytes += filled;

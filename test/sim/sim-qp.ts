@@ -224,7 +224,7 @@ export class Flow {
     this.excuses.add(why);
   }
 
-  /** One party asked for the end: unfinished work may be flushed. */
+  /** One party requested the end: unfinished work may be flushed. */
   get ending(): boolean {
     return this.parties.some(
       ({ disconnectAskedAt, ended }) => disconnectAskedAt !== undefined || ended !== undefined,

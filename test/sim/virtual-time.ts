@@ -1,4 +1,4 @@
-/** Time of a simulation: it advances only when nothing is left to do now. */
+/** Time of a simulation: it advances only when no event is due now. */
 import { BinaryHeap } from '#daemon/capture/binary-heap';
 import type { Alarm, HostClock } from '#daemon/host/links/network';
 import type { Prng } from './prng.ts';

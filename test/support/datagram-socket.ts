@@ -26,7 +26,7 @@ export class DatagramSocket {
     if (bind(this.#fd, address, address.length) !== 0) throw new Error(`cannot bind ${name}`);
   }
 
-  /** The next datagram as text; undefined when there is none. */
+  /** The next datagram as text; undefined without one. */
   receive(): string | undefined {
     const bytes = new Uint8Array(4096);
     const length = Number(recv(this.#fd, bytes, bytes.length, 0));

@@ -20,11 +20,11 @@ import { type Fpdu, FpduWriter, type Framing, readFpdus } from './raw-fpdu.ts';
 import { RawListener, RawPeer } from './raw-peer.ts';
 import { NO_WISHES, RnicNode, until } from './rnic-node.ts';
 
-/** No machine is too busy for it. A test that waits for the end of one gives its own, in `wire`. */
+/** Long enough for any machine. A test that waits for a timeout sets its own, in `wire`. */
 const TIMEOUT_MICROS = 20_000_000;
 const STARTUP_HEADER_BYTES = 20;
 const DDP_UNTAGGED_HEX = 36;
-/** Writes nothing, and releases a responder (RFC 5044 §7.1.2 rule 4). */
+/** Writes no bytes, and releases a responder (RFC 5044 §7.1.2 rule 4). */
 const EMPTY_WRITE = 'c140 00000000 0000000000000000';
 
 /** How the two are made. */

@@ -77,7 +77,7 @@ export function forgedRequest(
     localGid: gidBytes(from),
     remoteGid: gidBytes(to),
     pathMtu: 3,
-    // All the time that there is.
+    // The longest time.
     localResponseTimeout: 31,
     maxCmRetries: 15,
     localAckTimeout: 31,

@@ -12,7 +12,7 @@ import {
 } from '#daemon/rnic/wire-port';
 import { hexOf } from './hex.ts';
 
-/** Memory of an STag. By default it has all rights and no ties. */
+/** Memory of an STag. By default it has all rights and is bound to no stream. */
 interface Region {
   readonly bytes: Uint8Array;
   /** TO of the first byte. */

@@ -290,7 +290,7 @@ class FakeDevice extends Given implements LowerDevice {
   readonly srqs: FakeSRQ[] = [];
   readonly registered: { lengthBytes: number; access: number; iova: bigint | undefined }[] = [];
   readonly events: LowerAsyncEvent[] = [];
-  /** The device was taken away. */
+  /** The device was removed. */
   gone = false;
 
   assertPresent(): void {
@@ -393,7 +393,7 @@ class FakeEventChannel extends Given implements LowerEventChannel {
   readonly descriptor = 102;
   readonly ids: FakeId[] = [];
   readonly events: LowerCmEvent[] = [];
-  /** Reports that there is something to read. */
+  /** Reports input. */
   onReadable: () => void = () => undefined;
 
   createId(): LowerId {

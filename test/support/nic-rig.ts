@@ -449,7 +449,7 @@ export class NicRig {
     this.qp.doorbell(0);
   }
 
-  /** All effects that are there. */
+  /** All pending effects. */
   effects(): NicEffect[] {
     const effects: NicEffect[] = [];
     for (let effect = this.nic.pollEffect(); effect !== undefined; ) {
@@ -459,7 +459,7 @@ export class NicRig {
     return effects;
   }
 
-  /** Types of the asynchronous events among the effects that are there. */
+  /** Types of the asynchronous events among the pending effects. */
   asyncEvents(): AsyncEventType[] {
     return this.effects().flatMap((effect) => (effect.type === 'async' ? [effect.event] : []));
   }

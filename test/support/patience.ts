@@ -17,7 +17,7 @@ const EVENT_MS = 30_000;
 export const PROGRAM_MS = 120_000;
 /** For a whole test or hook, which waits for several. */
 export const TEST_MS = 300_000;
-/** Maximum factor for load: a test that hangs must fail in the end. */
+/** Maximum factor for load: a test that hangs must eventually fail. */
 const SLOWDOWN_MAX = 10;
 const LOOK_INTERVAL_MS = 5;
 

@@ -151,7 +151,7 @@ export class ProgramRig {
     return wire;
   }
 
-  /** Types of the asynchronous events that are there. */
+  /** Types of the pending asynchronous events. */
   asyncEvents(): AsyncEventType[] {
     const events: AsyncEventType[] = [];
     for (let effect = this.nic.pollEffect(); effect !== undefined; ) {

@@ -182,7 +182,7 @@ function learnMemory(
 }
 
 /**
- * rxe says twice that a receive lacks: the packets after the one that it refused get a NAK for their
+ * rxe reports a missing receive twice: the packets after the one that it refused get a NAK for their
  * PSN, too. A responder is silent then (IBTA 9.7.5.2.8).
  */
 function withoutSecondNaks(answers: readonly RecordedPacket[]): RecordedPacket[] {
@@ -267,7 +267,7 @@ function workOf({ requests, service }: RecordedFlow, mtu: number): Work[] {
     const { psn, dmaLength, opcode } = request.packet;
     const ahead = psnDistance(psn, next);
     if (ahead > 0) throw new Error(`the recording lacks the request with PSN ${next}`);
-    // Sent again, or a part of a Read that is asked for again.
+    // A retransmission, or a part of a repeated Read.
     if (ahead < 0) continue;
     const reads = service === Service.rc && operationOf(opcode) === Operation.readRequest;
     next = addPsn(psn, reads ? Math.max(Math.ceil(dmaLength / mtu), 1) : 1);

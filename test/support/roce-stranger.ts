@@ -18,7 +18,7 @@ const UD_SEND_ONLY = 0x64;
 /** A Q_Key that no queue pair of a test has. */
 const WRONG_QKEY = 0x7777;
 
-/** See the module's comment. Each packet is sent when the one before has been seen to. */
+/** See the module's comment. Each packet is sent once the one before was handled. */
 export class RoceStranger {
   readonly #socket = createSocket('udp4');
   readonly #from: string;

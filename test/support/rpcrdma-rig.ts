@@ -31,7 +31,7 @@ export function messageBytes(header: TransportHeader, payload: Payload = NOTHING
   return bytes;
 }
 
-/** A payload of nothing. */
+/** An empty payload. */
 export const NOTHING: Payload = { stream: new Uint8Array(0), items: [], lengthBytes: 0 };
 
 /** The output of `write`, as a separate payload. */
@@ -132,7 +132,7 @@ function sentOf(header: TransportHeader, payload: Payload): Sent {
   return { header: parsed.header, bytes, payload: bytes.subarray(parsed.headerBytes) };
 }
 
-/** A requester whose memory is there at once, unless `holdExposures` or `holdWithdrawals`. */
+/** A requester whose memory is available at once, unless `holdExposures` or `holdWithdrawals`. */
 export class RequesterRig {
   readonly requester: Requester;
   readonly memory = new FakeMemory();

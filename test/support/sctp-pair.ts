@@ -139,7 +139,7 @@ export class SctpRig {
     return end;
   }
 
-  /** Both ends of an association; `address` is where the other one seems to be. */
+  /** Both ends of an association; `address` is the apparent address of the other one. */
   async pair(address = this.there): Promise<readonly [RecordedEnd, RecordedEnd]> {
     const listener = this.listen();
     const mine = await this.open(this.hold(this.here), address, listener.port);

@@ -49,7 +49,7 @@ class End {
   readonly stream: Stream;
   readonly user: NaiveUser;
   readonly events: StreamEvent[] = [];
-  /** The socket takes nothing while this is set. */
+  /** The socket accepts no bytes while this is set. */
   blocked = false;
   /** FIN was requested, and sent. */
   finishing = false;

@@ -1,4 +1,4 @@
-/** Two transports, and the packets between them, one at a time or through a network of one's own. */
+/** Two transports, and the packets between them, one at a time or through a custom network. */
 import { QPState, QPType } from '#contract/verbs/enums';
 import type { QPPath } from '#daemon/rnic/qp-attributes';
 import { RESET_PATH } from '#daemon/rnic/qp-attributes';

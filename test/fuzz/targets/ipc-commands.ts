@@ -327,7 +327,7 @@ class Hostile implements Knowledge {
     view.setUint16(SQE.flags, draws.oneIn(4) ? draws.next() : 1 | (draws.next() & 0x1c), true);
   }
 
-  /** To a queue pair that there may be, or to a group. */
+  /** To a queue pair that may exist, or to a group. */
   #datagram(view: DataView): void {
     const { draws } = this;
     const qpn = draws.oneIn(3) || this.#qpns.length === 0 ? 0xff_ffff : draws.pick(this.#qpns);

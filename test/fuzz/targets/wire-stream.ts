@@ -141,7 +141,7 @@ class Session {
     return this.closed ? 'closed' : this.#terminated > 0 ? 'terminated' : 'open';
   }
 
-  /** It can find nothing new. */
+  /** It cannot find anything new. */
   get spent(): boolean {
     return this.closed || this.inputs >= SESSION_INPUTS_MAX || this.#inputsAfterTerminate > 1;
   }

@@ -65,7 +65,7 @@ export class RunningPod {
     return status !== undefined && status < 400;
   }
 
-  /** The HTTP status that the node, which is the world, gets, as kubelet would; undefined for none. */
+  /** The HTTP status that the node (the world) gets, as kubelet would; undefined for none. */
   async ask(
     address: string,
     { token, seconds = 10 }: { readonly token?: string; readonly seconds?: number } = {},

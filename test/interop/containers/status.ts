@@ -46,7 +46,7 @@ export async function eventually<Found>(
   return found as Found;
 }
 
-/** By which tier the daemon of a container reaches the memory of a program with one region. */
+/** The tier by which a container's daemon reaches the memory of a program with one region. */
 export function tierInUse(
   podman: Podman,
   daemon: string,

@@ -37,7 +37,7 @@ export interface CommandOptions {
 
 /** A set of namespaces, with a folder. */
 export class World {
-  /** For files that live as long as the world. */
+  /** For files with the lifetime of the world. */
   readonly folder: string;
   /** The pid of the world's init, in the machine's numbers. */
   readonly init: number;

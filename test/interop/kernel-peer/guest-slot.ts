@@ -1,6 +1,6 @@
 /**
  * Guests take turns. They share nothing (each has its own ports, folders and networks) except the
- * processors: an emulated machine keeps one busy. As many guests as processors finish soonest, if they
+ * processors: an emulated machine keeps one busy. As many guests as processors finish first, if they
  * come before the suites beside them; without that, the clocks in a guest run on while its programs do
  * not, and siw and librdmacm time out connections.
  */

@@ -10,7 +10,7 @@ import { startVitest } from 'vitest/node';
 const [report, ...files] = process.argv.slice(2);
 if (report === undefined || files.length === 0) throw new Error('inner-run REPORT FILE...');
 
-/** A guest is an emulated machine of one processor: what takes a second here takes many there. */
+/** A guest is an emulated machine of one processor: a second's work here takes many there. */
 process.env['IWARPD_PATIENCE'] = '10';
 
 const vitest = await startVitest('test', [], {

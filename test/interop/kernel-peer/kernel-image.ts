@@ -1,7 +1,7 @@
 /**
  * The kernel that guests boot: Debian's own, with siw built for it from the same source package.
  *
- * Debian 12 ships no siw, but all that it stands on. Packages are fetched with apt's ordinary
+ * Debian 12 ships no siw, but all of its dependencies. Packages are fetched with apt's ordinary
  * client into the cache and unpacked there: nothing is installed, so no privilege is needed. The
  * result is a kernel, one initrd with every module a guest needs, and the probes.
  */
@@ -99,7 +99,7 @@ async function command(program: string, ...parameters: string[]): Promise<string
   }
 }
 
-/** apt with lists and caches of its own: current ones, without root and without touching the host's. */
+/** apt with its own, current lists and caches, without root and without changing the host's. */
 class PackageSource {
   readonly #directory: string;
   readonly #options: readonly string[];
@@ -119,7 +119,7 @@ class PackageSource {
     await mkdir(join(directory, 'lists/partial'), { recursive: true });
     await mkdir(join(directory, 'cache/archives/partial'), { recursive: true });
     const source = new PackageSource(directory);
-    // One of several sources may be out of reach; it matters only if it is the one with the kernel.
+    // One of several sources may be unreachable; it matters only if it has the kernel.
     await command('apt-get', ...source.#options, 'update', '-qq').catch((error: Error) => {
       source.#complaint = `; ${error.message}`;
     });

@@ -50,7 +50,7 @@ interface GuestOptions {
 }
 
 const BOOT_MS = 120_000;
-/** How long other guests may keep this one waiting: the longest suite takes four minutes alone. */
+/** How long this guest may wait for others: the longest suite takes four minutes alone. */
 const TURN_MS = 1_200_000;
 /** Time limit for the hook of a suite that boots a guest. */
 export const GUEST_START_TIMEOUT_MS = patience(TURN_MS + BOOT_MS + TEST_MS);

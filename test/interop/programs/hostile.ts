@@ -81,7 +81,7 @@ function statusText(wc: WC | undefined): string {
   return wc === undefined ? 'none' : WC_STATUS_TEXT[wc.status];
 }
 
-/** Sends a message and waits until it is there: proof that all still works. */
+/** Sends a message and waits for it: proof that everything still works. */
 async function exchange(pair: Pair): Promise<string> {
   const { server, client, serverMemory, clientMemory } = pair;
   clientMemory.buffer.fill(0x5a);
@@ -196,7 +196,7 @@ async function afterwards(address: string): Promise<void> {
   await step('createId', () => provider.createId());
 }
 
-/** Registered bytes are taken away in all the ways there are. */
+/** Registered bytes are removed in every possible way. */
 async function freed(address: string): Promise<void> {
   const pair = await connectedPair(address);
   const { pd } = pair.client;

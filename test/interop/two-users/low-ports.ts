@@ -1,4 +1,4 @@
-/** A part of `user-programs.ts`: asks for ports and keys that are root's, in every way that there is. */
+/** A part of `user-programs.ts`: requests ports and keys of root in every possible way. */
 import { QPState, QPType } from '#contract/verbs/enums';
 import type { Provider, SocketAddress } from '#contract/verbs/provider';
 import { connectDaemon } from '#verbs-api/connect-daemon';

@@ -21,7 +21,7 @@ async function openRoce(context: Context) {
   return { cq, mr, dgid, make: () => pd.createQP({ type: QPType.rc, ...queues }) };
 }
 
-/** Connects a queue pair to one of this number on the same device; it gives up soon. */
+/** Connects a queue pair to one of this number on the same device; it fails soon. */
 async function connect(qp: QP, destQpNum: number, dgid: string): Promise<void> {
   const accessFlags = Access.remoteWrite | Access.remoteRead;
   await qp.modify({ state: QPState.INIT, pkeyIndex: 0, portNum: 1, accessFlags });
@@ -41,7 +41,7 @@ export async function connectPair(context: Context) {
   return { qp, cq, mr };
 }
 
-/** Has a connected pair and a region, and says at its end what became of them. */
+/** Has a connected pair and a region, and prints their state at the end. */
 export async function roceVictim(path: string, say: (line: string) => void): Promise<void> {
   await using provider = await connectDaemon({ socketPath: path });
   const { mr, dgid, make } = await openRoce(await provider.open('r'));

@@ -1,4 +1,4 @@
-/** Programs of two users of this machine that have nothing to do with each other. */
+/** Programs of two unrelated users of this machine. */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { chmodSync, mkdtempSync, rmSync } from 'node:fs';

@@ -57,7 +57,7 @@ function trap(path: string): void {
   });
 }
 
-/** A daemon that has the agent of a program copy whatever it is asked for. */
+/** A daemon that makes the agent of a program copy any range. */
 async function hostileDaemon(): Promise<void> {
   const daemon = new FakeDaemon();
   await daemon.start();
@@ -111,7 +111,7 @@ function parent(path: string): void {
 }
 
 /**
- * Has the connection of a process that is gone, and registers the memory whose address it finds in a
+ * Holds the connection of a process that is gone, and registers the memory whose address it finds in a
  * file beside the socket: its parent took the standard input along.
  */
 async function heir(path: string): Promise<void> {

@@ -1,6 +1,6 @@
 /**
- * Two communication managers over a bad network, under one seed: programs dial, accept, reject,
- * disconnect, ask for services and go away, at random. In the end both ends agree, and nothing is left.
+ * Two communication managers over a bad network, under one seed: programs connect, accept, reject,
+ * disconnect, look up services and exit, at random. In the end both ends agree, and nothing is left.
  */
 import type { CmConnection } from '#daemon/roce/cm/cm-connection';
 import type { CmEvent } from '#daemon/roce/cm/cm-events';

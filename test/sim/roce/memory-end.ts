@@ -1,4 +1,4 @@
-/** A queue pair of the simulation of memory, with a model of all that it was asked to do. */
+/** A queue pair of the memory simulation, with a model of all its work. */
 import { CQEStatus, QueueFlag, SQOpcode } from '#contract/protocol/queue-layout';
 import { QPState, QPType } from '#contract/verbs/enums';
 import type { RnicHost } from '#daemon/host/rnic-host';
@@ -72,7 +72,7 @@ export class MemoryEnd {
   excuse: string | undefined = undefined;
   /** A work request failed. */
   failed = false;
-  /** The program gave the queue pair up: nothing more is posted. */
+  /** The program moved the queue pair to ERR: nothing more is posted. */
   #givenUp = false;
   completed = 0;
   readonly #host: RnicHost;
@@ -351,7 +351,7 @@ export class MemoryEnd {
         this.#sent.push([wrId, status]);
       } else this.#handleReceive(wrId, status, bytes, hasImmediate ? immediate : undefined);
     }
-    // The peer, asked for what arrived, asks back.
+    // The peer's query of arrivals queries this end again.
     if (this.#busy) return;
     this.#busy = true;
     for (let next = this.#sent.shift(); next !== undefined; next = this.#sent.shift()) {

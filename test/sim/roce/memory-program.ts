@@ -51,7 +51,7 @@ export class Piece {
 /** A queue pair that uses some memory. */
 interface MemoryUser {
   readonly qp: QP;
-  /** It may fail from now on, since something happened. */
+  /** It may fail from now on. */
   mayFail(text: string): void;
 }
 
@@ -87,7 +87,7 @@ export class Region {
     return piece;
   }
 
-  /** The program is done with a piece, and uses it for something else. */
+  /** The program has finished with a piece, and reuses it. */
   give(piece: Piece): void {
     piece.bytes(PIECE_BYTES).fill(DONE);
     this.#free.push(piece);

@@ -22,7 +22,7 @@ const MICROS_MAX = 600_000_000;
 const PATIENCE_STEPS = 4000;
 /** Time in which late copies of packets, and answers of an agent, still arrive. */
 const LINGER_MICROS = 2_000_000;
-/** Steps from one look at all counts to the next. */
+/** Steps between two checks of all counts. */
 const DEEP_CHECK_EVERY = 16;
 const RETRIES = 7;
 /** 4 us * 2^17, half a second: longer than any agent here takes. */
@@ -37,7 +37,7 @@ const ALARMS_PER_HOST = 4;
 /** Counts of a run, so an idle one shows. */
 interface MemoryRunResult {
   readonly completions: number;
-  /** Queue pairs that failed with memory, or were given up. */
+  /** Queue pairs that failed with memory, or were moved to ERR. */
   readonly failures: number;
   readonly trace: number;
 }
@@ -59,7 +59,7 @@ class Run {
   readonly #programs: readonly MemoryProgram[];
   readonly #ends: MemoryEnd[] = [];
   readonly #breaks: boolean;
-  /** Devices on which nothing takes more receives for now. */
+  /** Devices that accept no more receives for now. */
   #steps = 0;
 
   constructor(prng: Prng, log: ((text: string) => void) | undefined) {

@@ -268,7 +268,7 @@ class Run {
     this.#prng = prng;
     this.#programs = programs;
     this.#ways = ways;
-    // Payload is sometimes not at hand.
+    // Payload is sometimes not available at once.
     for (const { side } of programs) side.user.ready = () => !prng.oneIn(20);
   }
 

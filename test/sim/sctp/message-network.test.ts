@@ -1,4 +1,4 @@
-/** The network of the simulation is itself tested: it must reorder, and lose or change nothing. */
+/** The network of the simulation is itself tested: it must reorder, and not lose or change messages. */
 import { describe, expect, it } from 'vitest';
 import type { Association, AssociationUser } from '#daemon/host/sctp/association';
 import { Prng } from '../prng.ts';

@@ -54,7 +54,7 @@ const LOST: AssociationEnd = { kind: 'lost', code: 'ETIMEDOUT', text: 'the peer 
 const POISON = 0xdb;
 /** No stack sends further ahead of the oldest message that is not acknowledged. */
 const FLIGHT_MAX_MESSAGES = 4096;
-/** When a silent peer is given up: with data on its way, and by heartbeats alone. */
+/** Timeouts for a silent peer: with data in flight, and by heartbeats alone. */
 const DATA_TIMEOUT_MICROS = 8_000_000;
 const HEARTBEAT_TIMEOUT_MICROS = 120_000_000;
 

@@ -4,7 +4,7 @@ import { EndingOwners } from '#daemon/clients/objects/ending-owners';
 
 /** Milliseconds that destroying one object takes. */
 const OBJECT_MS = 0.1;
-/** More than one turn may take, with the piece that is destroyed before the next look at the clock. */
+/** More than a turn's share, plus the piece destroyed before the clock is read again. */
 const TURN_MAX_MS = 6;
 
 /** Owners on a virtual clock, on which destroying objects takes time. */

@@ -5,7 +5,7 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import { isExiting } from '#daemon/clients/exiting-process';
 import { until } from '#test/support/patience';
 
-/** Ends as a shell whose child is still there: nothing reaps that child then. */
+/** Ends as a shell with a living child, which nothing reaps. */
 const parent = spawn('sh', ['-c', 'cat <&3 & echo $!; exec cat'], {
   stdio: ['pipe', 'pipe', 'inherit', 'pipe'],
 });

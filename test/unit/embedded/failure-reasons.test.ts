@@ -1,4 +1,4 @@
-/** What completions in error say of themselves, at both ends, on the real objects of one host. */
+/** The reasons of completions in error, at both ends, on the real objects of one host. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { WC } from '#contract/verbs/completion';
 import { Access, QPState, SendFlag, WCOpcode, WCStatus, WROpcode } from '#contract/verbs/enums';

@@ -1,4 +1,4 @@
-/** Commands for RoCE devices from clients that no compiler and no client library holds back. */
+/** Commands for RoCE devices from clients without a compiler or client library to check them. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { QPType } from '#contract/verbs/enums';
 import { gidBytes } from '#contract/verbs/gid';

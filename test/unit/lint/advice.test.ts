@@ -14,7 +14,7 @@ const PROGRAM: LintedProgram = {
   usesCm: false,
 };
 
-/** A queue with a completion that no one took. */
+/** A queue with an unpolled completion. */
 function unpolled(): NicRig {
   const rig = new NicRig();
   for (const wrId of [0, 1]) rig.receives.post(wrId, [rig.piece(0, 8)]);

@@ -54,7 +54,7 @@ describe('the client', () => {
     for (const close of closers.splice(0)) await close();
   });
 
-  /** A server that does something else with each connection. */
+  /** A server that treats each connection differently. */
   async function oddServer(serve: (socket: Socket) => void): Promise<number> {
     const server = createServer((socket) => {
       socket.on('error', () => undefined);

@@ -24,7 +24,7 @@ describe('a pool', () => {
     expect(first.bytes).toHaveLength(5000);
     pool.giveBack(first);
     const second = pool.take(6000);
-    // Free memory is there at once.
+    // Free memory is available at once.
     expect(second).not.toBeInstanceOf(Promise);
     expect((await second).mr).toBe(first.mr);
     expect(await pool.take(6000)).not.toMatchObject({ mr: first.mr });

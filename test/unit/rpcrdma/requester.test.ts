@@ -374,7 +374,7 @@ describe('a reply', () => {
       rig.call(i);
       const header = { type: 'msg', xid: i, credits: 4, ...NO_LISTS, ...lists } as const;
       rig.handle(messageBytes(header, header.type === 'msg' ? replyPayload(i) : NOTHING));
-      // A long reply without its chunk does not even say that it is one.
+      // A long reply without its chunk cannot be recognised.
       expect(failureOf(rig.outcomes.get(i))).toEqual(['badReply', true]);
     }
   });

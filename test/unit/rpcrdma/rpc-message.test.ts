@@ -124,7 +124,7 @@ describe('a reply', () => {
     '0000000100000000000000020000000200000002',
     '00000001000000000000000000000000000000000000000900000000',
   ])('is refused as %s', (hex) => {
-    // A call; a status, a rejection and an acceptance that there are not.
+    // A call; an undefined status, rejection and acceptance.
     const bytes = bytesOf(hex);
     const statuses = [bytes, Uint8Array.of(0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 2)];
     for (const bad of statuses) expect(() => readReplyHeader(new XdrReader(bad))).toThrow(XdrError);

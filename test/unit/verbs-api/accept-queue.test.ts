@@ -22,7 +22,7 @@ interface Peer {
   fail(error: unknown): void;
 }
 
-/** Peers that ask, and what became of them. */
+/** Connecting peers, and their outcomes. */
 class Peers {
   readonly accepted = new Map<string, Peer>();
   readonly closed: string[] = [];

@@ -97,7 +97,7 @@ class World {
     const qp = bringTo(this.#rig.createQP(type), QPState.INIT);
     const wire = new ScriptedDatagrams();
     const connection = this.network.connect(qp, port, wire);
-    // The rig's own wire gives way to the one under test.
+    // The wire under test replaces the rig's own.
     Object.defineProperty(qp, 'wire', { value: connection });
     return { qp, wire };
   }

@@ -44,7 +44,7 @@ function portOf(...gids: readonly Uint8Array[]): PacketPort {
   };
 }
 
-/** A packet of `length` bytes: no valid one, which the link does not look at. */
+/** A packet of `length` bytes: invalid, which the link does not check. */
 function packetOf(length: number, seed = 1): Uint8Array {
   return Uint8Array.from({ length }, (_, index) => (index * 7 * seed + seed) & 0xff);
 }

@@ -385,7 +385,7 @@ describe('limits', () => {
       'awaiting-request',
       'awaiting-request',
     ]);
-    // With two against one, another would only turn the tables.
+    // With two against one, one more would only reverse the order.
     expect(come(one, '10.0.0.8')).toBe('too many connections are starting at this listener');
     // The host's bound, over another listener.
     const others = [come(two, '10.0.0.9'), come(two, '10.0.0.10')];

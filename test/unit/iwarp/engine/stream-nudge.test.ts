@@ -39,7 +39,7 @@ describe('a peer that has been silent since its Reply', () => {
     expect(peer.stream.nextDeadline()).toBe(NEVER);
     waitUntil(peer, 10 * DELAY_MICROS);
     expect(peer.take()).toEqual([]);
-    // The next message follows as if nothing had happened.
+    // The next message follows as usual.
     send(peer);
     expect(peer.take()).toEqual([
       SEND_OF_4.replace('0000000100000000cafe', '0000000200000000cafe'),

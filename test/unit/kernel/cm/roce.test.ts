@@ -559,7 +559,7 @@ describe('a host of both wires', () => {
 });
 
 describe('datagrams', () => {
-  /** A service, one that asks for it, and the request. */
+  /** A service, its client, and the request. */
   async function asked(data: readonly number[] = []) {
     const { id: listener, port } = rig.listener(1n, 0, rig.file, PS_UDP);
     const active = rig.routed(2n, port, rig.file, PS_UDP);

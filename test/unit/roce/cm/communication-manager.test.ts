@@ -254,7 +254,7 @@ describe('a lost message', () => {
     pair.advance(30 * SECOND);
     active.take('reply');
     active.manager.establish(dialer);
-    // Its peer has asked for time to think.
+    // Its peer has sent an MRA.
     pair.advance(200 * SECOND);
     passive.take('established');
     active.manager.disconnect(dialer, pair.now);

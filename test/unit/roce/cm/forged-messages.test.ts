@@ -218,7 +218,7 @@ describe('a queue pair that a peer reuses while packets may be on their way', ()
 });
 
 describe('the time of a peer', () => {
-  /** A half-open connection whose peer asked for all the time that there is. */
+  /** A half-open connection whose peer requested the longest timeout. */
   function halfOpen() {
     const pair = new CmPair();
     const { active, passive } = pair;

@@ -107,7 +107,7 @@ class Two {
     for (let index = 0; index < 2048; index += 1) this.a.rig.memory[index] = index * 5;
   }
 
-  /** Packets and time pass until nothing happens any more, or for so many deadlines. */
+  /** Delivers packets and advances time until idle, or for this many deadlines. */
   run(deadlines = 50): void {
     for (let left = deadlines; ; left -= 1) {
       this.#exchange();

@@ -1,4 +1,4 @@
-/** Messages of connection management, against octets written by hand from the specification. */
+/** Messages of connection management, against bytes written by hand from the specification. */
 import { describe, expect, it } from 'vitest';
 import { type CmMessageName, parseCmMessage, writeCmMessage } from '#daemon/roce/wire/cm-message';
 import { parseIpRequest, writeIpRequest } from '#daemon/roce/wire/ip-request';
