@@ -3,7 +3,8 @@
  * real objects names none of the stubs that stand for a layer, and a test of the daemon starts one.
  */
 import { existsSync, readFileSync } from 'node:fs';
-import { dirname, join, normalize } from 'node:path';
+import { join } from 'node:path';
+import { importPaths } from '../support/import-paths.ts';
 
 /** From strongest to weakest; `test/spec/README.md` defines each. */
 export const PROOF_LEVELS = ['kernel', 'real', 'engine', 'codec'] as const;
@@ -34,16 +35,18 @@ const MACHINES = [
   'verbs-api/rpcrdma/core/re',
 ];
 
-/** An import or export of values from a relative path; types alone prove nothing. */
-const IMPORT = /^(?:import|export)\s(?!type\b)[^;]*?from '(\.[^']+)'/gms;
+/** An import or export of values from a file here; types alone prove nothing. */
+const IMPORT = /^(?:import|export)\s(?!type\b)[^;]*?from '([.#][^']+)'/gms;
 
 /** Levels of test files below `root`, the top of a checkout. */
 export class ProofLevels {
   readonly #root: string;
+  readonly #resolved: (file: string, specifier: string) => string;
   readonly #levels = new Map<string, ProofLevel>();
 
   constructor(root: string) {
     this.#root = root;
+    this.#resolved = importPaths(root);
   }
 
   /** The level of a test file, by its path from the root. */
@@ -66,7 +69,7 @@ export class ProofLevels {
       stubbed ||= STUB.test(text);
       spawned ||= DAEMON_PROGRAM.test(text);
       for (const [, target = ''] of text.matchAll(IMPORT)) {
-        const imported = normalize(join(dirname(path), target));
+        const imported = this.#resolved(path, target);
         if (!imported.startsWith('test/')) products.add(imported);
         else if (existsSync(join(this.#root, imported))) waiting.push(imported);
       }

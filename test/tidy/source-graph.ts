@@ -4,8 +4,9 @@
  * The formatter gives every import and export one shape, so regular expressions see them all.
  */
 import { readdirSync, readFileSync } from 'node:fs';
-import { dirname, join, normalize } from 'node:path';
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { importPaths } from '../support/import-paths.ts';
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 
@@ -54,18 +55,8 @@ export const pureFolders: readonly string[] = (
   .filter(({ linter }) => 'noRestrictedGlobals' in (linter.rules.style ?? {}))
   .flatMap(({ includes }) => includes.map((pattern) => pattern.replace(/\*\*$/, '')));
 
-/** `#…` of package.json: the folder that each name stands for. */
-const { imports } = JSON.parse(readSource('package.json')) as {
-  readonly imports: Readonly<Record<string, { readonly 'iwarpd-source': string }>>;
-};
-
-/** The source that `file` means by `specifier`, by its path from the top. */
-function resolved(file: string, specifier: string): string {
-  if (!specifier.startsWith('#')) return normalize(join(dirname(file), specifier));
-  const [name = '', ...rest] = specifier.split('/');
-  const place = imports[`${name}/*`]?.['iwarpd-source'] ?? '';
-  return normalize(place.replace('*', rest.join('/')));
-}
+/** The source that a file means by a specifier, by its path from the top. */
+const resolved = importPaths(ROOT);
 
 /** What `file` imports or re-exports from other files, types included. */
 export function importsOf(file: string, text: string): Import[] {
