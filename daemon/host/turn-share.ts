@@ -102,12 +102,12 @@ export class TurnShare {
 
   readonly #endTurn = (): void => {
     const held = this.#spent || this.#yielding;
-    const behind = this.#spent && this.#anyWithoutInput();
+    const starved = this.#spent && this.#anyWithoutInput();
     this.#ending = false;
     this.#spent = false;
     this.#spentBytes = 0;
-    this.#yielding = behind;
-    if (behind) this.#awaitEnd();
+    this.#yielding = starved;
+    if (starved) this.#awaitEnd();
     else this.#round += 1;
     if (held) this.#pace();
   };

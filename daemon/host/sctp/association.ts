@@ -7,16 +7,18 @@
  */
 import type { IdAccount } from '#daemon/iwarp/cm/cm-id';
 
-/** Of all hosts of the process: each takes some 15 KB, and up to its window of data that is not yet read. */
+/**
+ * Limit for all hosts of the process. Each association takes some 15 KB, and up to its window of unread data.
+ */
 export const ASSOCIATIONS_MAX = 4096;
 
-/** Where an SCTP endpoint is: an IP address and a port of SCTP, not of UDP. */
+/** Address of an SCTP endpoint: an IP address and an SCTP port, not a UDP port. */
 export interface SctpAddress {
   readonly address: string;
   readonly port: number;
 }
 
-/** How a message is sent. Senders keep a constant for each kind, so sending allocates nothing. */
+/** How a message is sent. Senders keep a constant for each kind, so that sending does not allocate. */
 export interface MessageKind {
   /** Payload Protocol Identifier. */
   readonly payloadProtocol: number;
@@ -25,8 +27,8 @@ export interface MessageKind {
   /** The I flag (RFC 7053): asks the peer to acknowledge without delay. */
   readonly acknowledgeAtOnce: boolean;
   /**
-   * Another message follows at once. Until it does, or earlier ones are acknowledged, the transport may
-   * wait to fill a packet.
+   * Another message follows at once. Until it does, or earlier ones are acknowledged, the transport may wait
+   * to fill a packet.
    */
   readonly followed?: boolean;
 }
@@ -36,11 +38,11 @@ export interface AssociationEnd {
   /**
    * - shutdown: SHUTDOWN from either end; everything sent was acknowledged.
    * - aborted: an ABORT of the peer.
-   * - lost: the peer no longer answers, or the network refuses.
-   * - invalid: the peer sent what no DDP association may carry, as the text says; we sent an ABORT.
+   * - lost: the peer no longer answers, or the network is unreachable.
+   * - invalid: the peer sent a message that no DDP association may carry; we sent an ABORT.
    */
   readonly kind: 'shutdown' | 'aborted' | 'lost' | 'invalid';
-  /** The errno name, where the system gives one. */
+  /** The errno name, if the system reports one. */
   readonly code: string | undefined;
   readonly text: string;
 }
@@ -48,9 +50,8 @@ export interface AssociationEnd {
 /** The user of an association. Called from events of the network; must not throw. */
 export interface AssociationUser {
   /**
-   * A whole message; `bytes` is borrowed for the call. Unordered messages come in any order. The
-   * transport assembles fragments of at most `MESSAGE_MAX_BYTES` and ends an association that sends
-   * longer ones.
+   * A whole message; `bytes` is borrowed for the call. Unordered messages arrive in any order. The transport
+   * assembles fragments up to `MESSAGE_MAX_BYTES` and ends an association that sends more.
    */
   handleMessage(
     streamId: number,
@@ -64,7 +65,7 @@ export interface AssociationUser {
   handleAcknowledged(): void;
   /** `messageMaxBytes` has changed: the path's MTU shrank. */
   handlePathChanged(): void;
-  /** The peer sent SHUTDOWN: it sends nothing more, and what is queued here is still sent. */
+  /** The peer sent SHUTDOWN: it sends nothing more, but queued messages are still sent to it. */
   handlePeerShutdown(): void;
   /** The association has ended, called once. No call follows. */
   handleEnded(end: AssociationEnd): void;
@@ -76,23 +77,23 @@ export interface Association {
   readonly remote: SctpAddress;
   /** The peer's adaptation indication (RFC 5061 section 4.2.6); undefined if it sent none. */
   readonly peerAdaptation: number | undefined;
-  /** Streams in each direction: the smaller number of the two (RFC 5043 section 8). */
+  /** Streams in each direction: the smaller of the two numbers (RFC 5043 section 8). */
   readonly streamCount: number;
-  /** Bytes of the longest message that neither SCTP nor IP fragments now. */
+  /** Length of the longest message that neither SCTP nor IP fragments at present. */
   readonly messageMaxBytes: number;
-  /** True while bytes that `send` took are not acknowledged. */
+  /** True while sent messages are not acknowledged. */
   readonly unacknowledged: boolean;
   user: AssociationUser;
   /**
-   * Sends one message, whole or not at all: false if there is no room now, and then
-   * `handleWritable` follows. On return `bytes` is the caller's again. A message longer than
-   * `messageMaxBytes` is fragmented by SCTP; the caller decides whether that may be.
+   * Sends one message, whole or not at all. Returns false if there is no room; then `handleWritable` follows.
+   * The caller may reuse `bytes` on return. SCTP fragments messages longer than `messageMaxBytes`; the caller
+   * decides whether to allow that.
    */
   send(streamId: number, kind: MessageKind, bytes: Uint8Array): boolean;
-  /** Messages wait in the transport, up to its receive window, until `resumeReading`. */
+  /** Messages stay in the transport, up to its receive window, until `resumeReading`. */
   pauseReading(): void;
   resumeReading(): void;
-  /** Sends SHUTDOWN behind everything sent. `handleEnded` follows. */
+  /** Sends SHUTDOWN after everything sent. `handleEnded` follows. */
   shutdown(): void;
   /** Sends ABORT at once. `handleEnded` does not follow. */
   abort(): void;
@@ -102,9 +103,9 @@ export interface Association {
 export interface SctpPortOptions {
   /** Our adaptation indication, in INIT and INIT ACK. */
   readonly adaptation: number;
-  /** Streams asked for in each direction. */
+  /** Requested streams in each direction. */
   readonly streamCount: number;
-  /** Who is charged for each, from its start to its end. */
+  /** Charged for each association, from start to end. */
   readonly account?: IdAccount | undefined;
 }
 
@@ -113,17 +114,16 @@ export interface AssociationAttempt {
   cancel(): void;
 }
 
-/** A held local address and port: first unused, then used to listen or by associations opened. */
+/** A held local address and port: first unused, then used to listen or to open associations. */
 export interface SctpPort extends SctpAddress {
   /**
-   * Delivers associations from now on. `onAssociation` must set the user of its association at
-   * once. One whose peer has another adaptation indication is aborted before it is delivered.
+   * Delivers associations from now on. `onAssociation` must set the user of its association at once.
+   * Associations with another adaptation indication are aborted instead.
    */
   listen(onAssociation: (association: Association) => void): void;
   /**
-   * Opens an association; `onFailed` gets the errno name: ECONNREFUSED, ETIMEDOUT, and EPROTO for a
-   * peer with another adaptation indication. `onOpen` must set the user at once. No callback is
-   * called from inside.
+   * Opens an association. `onOpen` must set the user at once. `onFailed` gets the errno name: ECONNREFUSED,
+   * ETIMEDOUT, or EPROTO for another adaptation indication. Never calls back from inside.
    */
   open(
     remote: SctpAddress,
@@ -134,20 +134,20 @@ export interface SctpPort extends SctpAddress {
   release(): void;
 }
 
-/** Where associations come from. */
+/** An SCTP implementation. */
 export interface SctpTransport {
   /**
-   * Holds `address` and `port`, 0 for a free one. Throws `TransportError`: EADDRINUSE,
-   * EADDRNOTAVAIL, EPROTONOSUPPORT where the host has no SCTP.
+   * Holds `address` and `port`, 0 for a free one. Throws `TransportError`: EADDRINUSE, EADDRNOTAVAIL, or
+   * EPROTONOSUPPORT if the host has no SCTP.
    */
   hold(local: SctpAddress, options: SctpPortOptions): SctpPort;
 }
 
-/** A transport as a host has it, for its addresses. */
+/** A transport for the addresses of one host. */
 export interface HostSctpTransport extends SctpTransport {
-  /** Hears what comes to the address, until `close`. Throws `TransportError`. */
+  /** Receives packets to the address until `close`. Throws `TransportError`. */
   open(address: string): void;
-  /** Undoes every `open`, and what else hosts do with a transport. Associations stay. */
+  /** Undoes every `open`, and other uses by hosts. Associations stay. */
   close(): void;
 }
 

@@ -1,10 +1,10 @@
 /**
- * The DDP streams of an association: pairs of SCTP streams of one number (RFC 5043 section 6). Each
- * carries one session after the other, and each session is a link. What ends one session leaves
- * the others alone; what ends the association ends all.
+ * The DDP streams of an association: pairs of SCTP streams with one number (RFC 5043 section 6). Each carries
+ * one session after the other, and each session is a link. The end of a session does not affect the others;
+ * the end of the association ends all.
  *
- * SCTP acknowledges an association, not a stream. A session that has to know that its last control
- * message has arrived waits until everything has; if others keep the association busy, all pause
+ * SCTP acknowledges an association, not a stream. A session that needs to know whether its last control
+ * message arrived waits until everything is acknowledged. If others keep the association busy, all pause
  * until then (`PROOF_MICROS`).
  */
 import { readUint16 } from '#base/checked-bytes';
@@ -16,9 +16,9 @@ import { CONTROL, SctpLink, SEGMENT } from './sctp-link.ts';
 
 /** How long a session waits for an acknowledgement before the others pause for it. */
 const PROOF_MICROS = 100_000;
-/** How long SHUTDOWN may take, behind all that was sent: SCTP gives up a silent peer by then. */
+/** Time limit of SHUTDOWN, after everything sent: SCTP gives up a silent peer by then. */
 const CLOSE_MICROS = 20_000_000;
-/** Bytes of DDP-SSN and function code: all that a Terminate has. */
+/** Length of a Terminate: DDP-SSN and function code. */
 const CONTROL_BYTES = 4;
 const SSN_MASK = 0xffff;
 
@@ -26,65 +26,65 @@ const SSN_MASK = 0xffff;
 export interface StreamsHost {
   /** Calls `run` in a later turn of the event loop. */
   soon(run: () => void): void;
-  /** Calls `run` when the time has passed. */
+  /** Calls `run` after a delay. */
   after(delayMicros: number, run: () => void): Alarm;
-  /** The association is in use. */
+  /** The association is up. */
   handleUp(streams: DdpStreams): void;
-  /** It has ended. */
+  /** The association has ended. */
   handleGone(streams: DdpStreams): void;
 }
 
 /** How an association is used. */
 interface StreamsOptions {
-  /** Gets each session that the peer begins; without it, the peer begins none. */
+  /** Called with each session that the peer begins. Undefined: the peer may begin none. */
   readonly onSession?: (link: SctpLink) => void;
-  /** How long an association without a session stays; undefined ends it with its session. */
+  /** How long an association without a session stays. Undefined: it ends with its session. */
   readonly idleMicros: number | undefined;
   /** The association has ended. */
   readonly onGone?: () => void;
 }
 
-/** A stream with a session, or with one whose last messages are on their way. */
+/** A stream with a session, or with one whose last messages are in flight. */
 interface Stream {
   /** Undefined once the session has no user. */
   link: SctpLink | undefined;
-  /** Our last message of the session has been sent, or there is none. */
+  /** Our last message of the session was sent, or there is none. */
   ended: boolean;
-  /** The DDP-SSN of the peer's last message, as far as it has come, or -1. */
+  /** SSN of the peer's final message, or -1 if not received. */
   peerLast: number;
-  /** Messages that have come. */
+  /** Number of received messages. */
   received: number;
-  /** Messages that were sent. */
+  /** Number of sent messages. */
   sent: number;
-  /** The number, in the association, of the last one, and of the last control message. */
+  /** Numbers, in the association, of the last message and of the last control message. */
   lastSend: number;
   lastControl: number;
-  /** A Terminate is still to be sent, as the session has no user who would. */
-  owesTerminate: boolean;
-  /** Before it the peer is still to be told that something may be missing. */
-  owesCut: boolean;
+  /** A Terminate is pending, since the session has no user to send it. */
+  pendingTerminate: boolean;
+  /** The peer must first be notified that messages may be missing. */
+  pendingCut: boolean;
 }
 
-/** It becomes the user of the association. */
+/** It is the user of the association. */
 export class DdpStreams implements AssociationUser {
   readonly association: Association;
   readonly #host: StreamsHost;
   readonly #options: StreamsOptions;
-  /** By stream number; undefined for those that a session may have. */
+  /** By stream number; undefined for free streams. */
   readonly #streams: (Stream | undefined)[] = [];
-  /** Links whose users do not know of an end yet. */
+  /** Links whose users have not been notified of an end. */
   readonly #links: SctpLink[] = [];
-  /** Links with a message that was refused, the longest first. */
+  /** Links with a message that did not fit, longest first. */
   readonly #waiting: SctpLink[] = [];
   /** There has been more than one link at a time. */
   #several = false;
-  /** Links that hold back more than they may. */
+  /** Number of links that hold back as much as they may. */
   #full = 0;
   #paused = false;
   /** Messages sent, and how many of them are known to have arrived. */
   #sends = 0;
   #proven = 0;
-  /** Something was said on it. */
+  /** A message was sent or received. */
   #used = false;
   /** Nothing is sent until everything is acknowledged. */
   #barred = false;
@@ -92,7 +92,7 @@ export class DdpStreams implements AssociationUser {
   #idleAlarm: Alarm | undefined;
   /** It does not wait for a next session. */
   #expired = false;
-  /** No session begins any more. */
+  /** No new session is begun. */
   #closing = false;
   #ended = false;
 
@@ -104,9 +104,9 @@ export class DdpStreams implements AssociationUser {
     host.handleUp(this);
   }
 
-  // What its users call
+  // Calls of its users
 
-  /** Begins a session of ours on a free stream; undefined without one. */
+  /** Begins a session of ours on a free stream; undefined if there is none. */
   begin(onGone?: () => void): SctpLink | undefined {
     if (this.#closing || this.#ended) return undefined;
     for (let id = 0; id < this.association.streamCount; id += 1) {
@@ -115,13 +115,13 @@ export class DdpStreams implements AssociationUser {
     return undefined;
   }
 
-  /** The session on a stream, or the only one. */
+  /** The session on a stream, or the only session. */
   sessionOn(streamId: number | undefined): SctpLink | undefined {
     if (streamId !== undefined) return this.#streams[streamId]?.link;
     return this.#links.length === 1 ? this.#links[0] : undefined;
   }
 
-  /** Ends the association, which has no session, or is to be ended with them. */
+  /** Ends the association, and with it its sessions, if any. */
   close(): void {
     if (this.#closing || this.#ended) return;
     this.#closing = true;
@@ -131,7 +131,7 @@ export class DdpStreams implements AssociationUser {
     this.#idleAlarm = this.#host.after(CLOSE_MICROS, () => this.#giveUp());
   }
 
-  /** Nobody will begin a session: the association ends with the last one. */
+  /** No more sessions will be begun: the association ends with the last one. */
   expire(): void {
     this.#expired = true;
     if (this.idle) this.close();
@@ -144,12 +144,12 @@ export class DdpStreams implements AssociationUser {
     this.#end(undefined);
   }
 
-  /** True if no session is under way. */
+  /** True if no session is open. */
   get idle(): boolean {
     return this.#links.length === 0;
   }
 
-  // What links call, as they say
+  // Calls of links, in the terms of links
 
   soon(run: () => void): void {
     this.#host.soon(run);
@@ -195,9 +195,9 @@ export class DdpStreams implements AssociationUser {
   cut(link: SctpLink): void {
     if (!this.#isAlone(link)) {
       const stream = this.#streams[link.streamId];
-      // Before both have spoken no segment is expected.
+      // No segments are expected before both ends have sent a message.
       if (stream?.link === link && !stream.ended) {
-        stream.owesCut = stream.sent > 0 && stream.received > 0;
+        stream.pendingCut = stream.sent > 0 && stream.received > 0;
       }
       this.leave(link);
       return;
@@ -217,14 +217,14 @@ export class DdpStreams implements AssociationUser {
     const stream = this.#streams[streamId];
     if (stream?.link === link) {
       stream.link = undefined;
-      stream.owesTerminate = !stream.ended;
-      // Neither has said anything.
+      stream.pendingTerminate = !stream.ended;
+      // Neither end has sent a message.
       if (stream.sent + stream.received === 0) this.#streams[streamId] = undefined;
       this.#settle(streamId);
     }
     this.resume();
     if (this.#links.length > 0) return;
-    // A peer that has never begun one is not waited for.
+    // Do not wait for a peer that has never begun a session.
     if (this.#used) this.#startIdling();
     else this.close();
   }
@@ -237,7 +237,7 @@ export class DdpStreams implements AssociationUser {
     _unordered: boolean,
     bytes: Uint8Array,
   ): void {
-    // It has no other direction.
+    // The stream has no opposite direction.
     if (streamId >= this.association.streamCount) return;
     this.#used = true;
     const code = controlCode(payloadProtocol, bytes);
@@ -281,7 +281,7 @@ export class DdpStreams implements AssociationUser {
     for (const link of [...this.#links]) link.user.handlePathChanged?.();
   }
 
-  /** The end follows, once what is queued here has been sent. */
+  /** The end follows, once queued messages have been sent. */
   handlePeerShutdown(): void {
     this.#closing = true;
   }
@@ -302,13 +302,13 @@ export class DdpStreams implements AssociationUser {
     this.#links.push(link);
     if (this.#links.length > 1 && !this.#several) {
       this.#several = true;
-      // Those that take no input keep it from now on.
+      // Links that take no input hold it from now on.
       this.#setPaused(false);
     }
     return link;
   }
 
-  /** The peer begins a session, or is refused. */
+  /** Accepts or refuses a session that the peer begins. */
   #admit(streamId: number): void {
     const { onSession } = this.#options;
     if (onSession === undefined || this.#closing) {
@@ -322,24 +322,24 @@ export class DdpStreams implements AssociationUser {
   }
 
   // SCTP-6.1-02, SCTP-5.2.3-06
-  /** Ends what the peer may take for a session, and is none: once, until it is known to have arrived. */
+  /** Answers a message that belongs to no session with a Terminate: once, until that is acknowledged. */
   #refuse(streamId: number): void {
     if (this.#streams[streamId] !== undefined) return;
     const stream = newStream(undefined);
-    stream.owesTerminate = true;
-    // The peer has nothing more to say.
+    stream.pendingTerminate = true;
+    // The peer sends nothing more.
     stream.peerLast = 0;
     stream.received = 1;
     this.#streams[streamId] = stream;
     this.#settle(streamId);
   }
 
-  /** Sends the Terminate of a session without user, and frees its stream once all has arrived. */
+  /** Sends the Terminate of a session without a user, and frees its stream once everything has arrived. */
   #settle(streamId: number): void {
     const stream = this.#streams[streamId];
     if (stream === undefined || stream.link !== undefined) return;
     // SCTP-6.6-01
-    if (stream.owesTerminate) {
+    if (stream.pendingTerminate) {
       const unproven = stream.lastControl > this.#proven;
       if (unproven || !this.#tellCut(streamId, stream) || !this.#terminate(streamId, stream)) {
         this.awaitProof();
@@ -352,10 +352,10 @@ export class DdpStreams implements AssociationUser {
   }
 
   #tellCut(streamId: number, stream: Stream): boolean {
-    if (!stream.owesCut) return true;
+    if (!stream.pendingCut) return true;
     const bytes = makeCutMessage(stream.sent & SSN_MASK);
     if (!this.association.send(streamId, SEGMENT, bytes)) return false;
-    stream.owesCut = false;
+    stream.pendingCut = false;
     this.#noteSent(stream, PayloadProtocol.segment, bytes);
     return true;
   }
@@ -364,14 +364,14 @@ export class DdpStreams implements AssociationUser {
     const ssn = stream.sent & SSN_MASK;
     const bytes = Uint8Array.of(ssn >> 8, ssn & 0xff, 0, SessionFunction.terminate);
     if (!this.association.send(streamId, CONTROL, bytes)) return false;
-    stream.owesTerminate = false;
+    stream.pendingTerminate = false;
     this.#noteSent(stream, PayloadProtocol.sessionControl, bytes);
     return true;
   }
 
   #put(link: SctpLink, kind: MessageKind, bytes: Uint8Array): boolean {
     const stream = this.#streams[link.streamId];
-    // The peer has begun another session behind this one: what is written belongs to none.
+    // The peer has begun another session, so this message belongs to none.
     if (stream?.link !== link) return true;
     if (this.#barred) return false;
     if (!this.association.send(link.streamId, kind, bytes)) return false;
@@ -394,7 +394,7 @@ export class DdpStreams implements AssociationUser {
       stream.peerLast = (stream.received - 1) & SSN_MASK;
   }
 
-  /** Others keep the association busy, and somebody waits for an acknowledgement. */
+  /** An acknowledgement is overdue while other sessions keep sending: pause them. */
   readonly #handleUnproven = (): void => {
     this.#proofAlarm = undefined;
     if (this.proven || this.#ended) return;
@@ -402,7 +402,7 @@ export class DdpStreams implements AssociationUser {
       this.#links.some((link) => link.closing) ||
       this.#streams.some(
         (stream) =>
-          stream !== undefined && (stream.owesTerminate || stream.lastControl > this.#proven),
+          stream !== undefined && (stream.pendingTerminate || stream.lastControl > this.#proven),
       );
   };
 
@@ -418,14 +418,14 @@ export class DdpStreams implements AssociationUser {
 
   // The association
 
-  /** No other session has anything under way. */
+  /** True if no other session is open. */
   #isAlone(link: SctpLink): boolean {
     if (this.#links.some((other) => other !== link)) return false;
     return this.#streams.every(
       (stream) =>
         stream === undefined ||
         stream.link === link ||
-        (!stream.owesTerminate && stream.lastSend <= this.#proven),
+        (!stream.pendingTerminate && stream.lastSend <= this.#proven),
     );
   }
 
@@ -470,21 +470,21 @@ function newStream(link: SctpLink | undefined): Stream {
     sent: 0,
     lastSend: 0,
     lastControl: 0,
-    owesTerminate: false,
-    owesCut: false,
+    pendingTerminate: false,
+    pendingCut: false,
   };
 }
 
-/** True when both ends have said all, and what the peer said has come. */
+/** True once both ends have sent all their messages, and all of the peer's were received. */
 function isOver({ ended, peerLast, received }: Stream): boolean {
   return ended && peerLast >= 0 && ((received - 1) & SSN_MASK) === peerLast;
 }
 
-/** The peer's last message of a session has come; earlier ones may come later. */
+/** Notes the peer's last message of a session. Earlier ones may arrive later. */
 function noteLast(stream: Stream, code: number, bytes: Uint8Array): void {
   const ssn = readUint16(bytes, 0);
   stream.peerLast = ssn;
-  // It answers our Initiate, and nothing follows from us.
+  // It answers our Initiate, and we send nothing after it.
   const isRefusal = ssn === 0 && stream.received === 1;
   if (code !== SessionFunction.terminate || isRefusal) stream.ended = true;
 }
@@ -499,7 +499,7 @@ function isInitiate(code: number): boolean {
   return code === SessionFunction.initiate || code === SessionFunction.enhancedInitiate;
 }
 
-/** True of those behind which its sender says nothing. */
+/** True for messages after which their sender sends nothing. */
 function isLast(code: number): boolean {
   return (
     code === SessionFunction.terminate ||

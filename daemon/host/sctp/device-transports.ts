@@ -1,6 +1,6 @@
 /**
- * The transports of a host's devices as one: the address says whose a port is. libusrsctp is loaded
- * only for a device that has it.
+ * The transports of a host's devices as one: the address of a port selects the transport. libusrsctp is
+ * loaded only if a device uses it.
  */
 import type { SctpTransportKind } from '../device-config.ts';
 import { type HostClock, TransportError } from '../links/network.ts';
@@ -11,19 +11,19 @@ import type { PacketTransport } from './sctp-network.ts';
 import type { PacketCarrier, PacketFilter, PacketObserver } from './udp-carrier.ts';
 import { UsrsctpTransport } from './usrsctp-transport.ts';
 
-/** A device of SCTP, as far as a transport is concerned. */
+/** An SCTP device, as transports see it. */
 interface TransportDevice {
   readonly addresses: readonly string[];
   readonly sctp: SctpTransportKind;
 }
 
-/** Packets of the kernel are not spoiled; what is watched is made of their messages. */
+/** Faults do not apply to the kernel's packets. Captures show its messages as packets made here. */
 export class DeviceTransports implements PacketTransport {
   readonly #kernels = new Map<string, KernelSctpTransport>();
   readonly #usrsctp: UsrsctpTransport;
   readonly #hasUsrsctp: boolean;
 
-  /** `memory` carries all packets if nothing may leave the host. Throws `TransportError`. */
+  /** `memory` carries all packets of an isolated host. Throws `TransportError`. */
   constructor(clock: HostClock, devices: readonly TransportDevice[], memory?: MemoryDatagrams) {
     this.#usrsctp = new UsrsctpTransport(clock, {}, memory);
     for (const { addresses, sctp } of devices) {

@@ -18,8 +18,8 @@ export class KernelAssociation extends SocketAssociation {
   #turnDue = false;
 
   /**
-   * `passed` is the socket, or what is around it. `onClosed` is called when the association has ended,
-   * whoever ended it.
+   * `passed` is the socket, or a wrapper of it. `onClosed` is called when either end has ended the
+   * association.
    */
   constructor(
     clock: HostClock,
@@ -38,7 +38,7 @@ export class KernelAssociation extends SocketAssociation {
 
   override send(streamId: number, kind: MessageKind, bytes: Uint8Array): boolean {
     const taken = super.send(streamId, kind, bytes);
-    // Room is asked for behind a turn, and a narrower path is told of there.
+    // A turn requests room, and reports a narrower path.
     if (!taken || this.#socket.sentTooLong) this.requestTurn();
     return taken;
   }

@@ -1,4 +1,4 @@
-/** SCTP by the kernel's sockets: IP protocol 132, or in UDP (RFC 6951) where the kernel does that. */
+/** SCTP by the kernel's sockets: IP protocol 132, or over UDP (RFC 6951) if the kernel supports it. */
 import { readFileSync } from 'node:fs';
 import { isVerbsError } from '#contract/verbs/errors';
 import type { IdAccount } from '#daemon/iwarp/cm/cm-id';
@@ -24,24 +24,24 @@ import type { PacketObserver } from './udp-carrier.ts';
 
 /** The port that IANA has assigned to SCTP in UDP (RFC 6951 section 6.1). */
 const SCTP_UDP_PORT = 9899;
-/** Where the kernel takes SCTP from UDP; 0: nowhere. */
+/** The UDP port of the kernel's SCTP; 0: none. */
 const KERNEL_UDP_PORT = '/proc/sys/net/sctp/udp_port';
-/** Messages that wait for an acknowledgement, and that wait to be read: as libusrsctp has them. */
+/** Limits of unacknowledged and of unread messages; those of libusrsctp. */
 const BUFFER_BYTES = 2_097_152;
-/** The same as of libusrsctp, where the reasons are. */
+/** Those of libusrsctp, which documents the reasons. */
 const TIMING = { firstMs: 200, leastMs: 50, mostMs: 1000, heartbeatMs: 10_000 } as const;
-/** Associations that wait to be accepted. */
+/** Associations waiting to be accepted. */
 const BACKLOG = 128;
-/** The pause before a listener tries again that could not accept: the process has no descriptor left. */
+/** Pause after a failed accept: the process has no free descriptor. */
 const ACCEPT_RETRY_MICROS = 100_000;
 
-/** What the ports of a transport share. */
+/** Shared by the ports of a transport. */
 interface Shared {
   readonly clock: HostClock;
-  /** Held ports, as `address port`: the kernel lets sockets share one as long as none listens. */
+  /** Held ports, as `address port`: the kernel allows sockets to share one as long as none listens. */
   readonly held: Set<string>;
   associations: number;
-  /** Sees the messages of associations that start, as packets. */
+  /** Shows the messages of new associations as packets. */
   observer: PacketObserver | undefined;
 }
 
@@ -49,7 +49,7 @@ export class KernelSctpTransport implements HostSctpTransport {
   readonly #shared: Shared;
   readonly #remoteUdpPort: number | undefined;
 
-  /** `inUdp`: associations that are opened from here are in UDP. Those that come to us may be. */
+  /** `inUdp`: opens associations over UDP. Incoming ones may use either. */
   constructor(clock: HostClock, inUdp: boolean) {
     this.#shared = { clock, held: new Set(), associations: 0, observer: undefined };
     this.#remoteUdpPort = inUdp ? SCTP_UDP_PORT : undefined;
@@ -68,7 +68,7 @@ export class KernelSctpTransport implements HostSctpTransport {
     if (this.#remoteUdpPort !== undefined) assertUdp();
   }
 
-  /** Shows it the messages of associations that start from now on, as packets, until `close`. */
+  /** Shows the messages of new associations as packets, until `close`. */
   observe(observer: PacketObserver): void {
     this.#shared.observer = observer;
   }
@@ -99,7 +99,7 @@ export class KernelSctpTransport implements HostSctpTransport {
   }
 }
 
-/** A held port; its socket listens, and each association that is opened has one of its own. */
+/** A held port. Its socket listens, and each opened association has a socket of its own. */
 class KernelPort implements SctpPort {
   readonly address: string;
   readonly port: number;
@@ -178,10 +178,10 @@ class KernelPort implements SctpPort {
     return this.#associate(socket, remote, true, opening);
   }
 
-  /** Counts an association. Throws `TransportError` and `VerbsError` when there is no room for it. */
+  /** Counts an association. Throws `TransportError` or `VerbsError` at a limit. */
   #begin(): void {
     if (this.#shared.associations >= ASSOCIATIONS_MAX) {
-      throw new TransportError('ENOBUFS', 'this host has as many SCTP associations as it may');
+      throw new TransportError('ENOBUFS', 'limit of SCTP associations reached');
     }
     this.#account?.take('associations');
     this.#shared.associations += 1;
@@ -202,7 +202,7 @@ class KernelPort implements SctpPort {
     }
   }
 
-  /** `#begin` was called. */
+  /** Call after `#begin`. */
   #associate(
     socket: SctpSocket,
     remote: SctpAddress,
@@ -215,7 +215,7 @@ class KernelPort implements SctpPort {
     return new KernelAssociation(clock, [socket, passed], ends, opening, () => this.#end());
   }
 
-  /** The socket, whose messages are shown if somebody may watch. */
+  /** The socket, wrapped in a recorder if captures are possible. */
   #recorded(socket: SctpSocket, ends: AssociationEnds, dialed: boolean): AssociationSocket {
     const { observer } = this.#shared;
     if (observer === undefined) return socket;
@@ -257,13 +257,13 @@ class KernelPort implements SctpPort {
 const NO_KERNEL_SCTP =
   'cannot open SCTP socket: protocol not supported (EPROTONOSUPPORT): load the kernel’s sctp module, or install libusrsctp and use sctp:ADDRESS';
 
-/** Throws `TransportError` if the kernel does not take SCTP from UDP. */
+/** Throws `TransportError` if the kernel does not support SCTP over UDP. */
 function assertUdp(): void {
   let port = '0';
   try {
     port = readFileSync(KERNEL_UDP_PORT, 'utf8').trim();
   } catch {
-    // Kernels before 5.11 have none.
+    // Kernels before 5.11 lack the file.
   }
   if (port !== '0') return;
   const advice = `sysctl -w net.sctp.udp_port=${SCTP_UDP_PORT}`;

@@ -1,11 +1,11 @@
 /**
- * UDP within a host that keeps to itself: datagrams from one of its sockets to another, through memory. As
- * with the kernel's, a datagram that finds no room is lost.
+ * UDP within an isolated host: datagrams from one of its sockets to another, through memory. As with the
+ * kernel's UDP, a datagram without room is lost.
  */
 import { gidAddress, gidBytes } from '../host-addresses.ts';
 import { type HostClock, TransportError } from '../links/network.ts';
 
-/** What waits to be read at a socket, with its records' heads. */
+/** Limit of unread datagrams at a socket, including record headers. */
 const ROOM_BYTES = 4_194_304;
 /** Before each datagram: its length, the sender's port and address. Keeps datagrams aligned. */
 const HEAD_BYTES = 24;
@@ -38,13 +38,13 @@ export class MemoryDatagrams {
     return box;
   }
 
-  /** Where a datagram to this address and port arrives. */
+  /** The mailbox of this address and port. */
   find(gid: Uint8Array, port: number): Mailbox | undefined {
     return this.#boxes.get(keyOf(gid, port));
   }
 }
 
-/** Whose a mailbox is. */
+/** The place of a mailbox. */
 interface MailboxPlace {
   readonly gid: Uint8Array;
   readonly port: number;
@@ -59,7 +59,7 @@ export class Mailbox implements MailboxPlace {
   readonly #clock: HostClock;
   readonly #close: () => void;
   readonly #onArrival: () => void;
-  /** A ring of records, none of which is cut; made for the first datagram. */
+  /** A ring of contiguous records; allocated for the first datagram. */
   #ring: Uint8Array | undefined;
   #heads: DataView | undefined;
   #readAt = 0;
@@ -68,7 +68,7 @@ export class Mailbox implements MailboxPlace {
   #closed = false;
   #scheduled = false;
 
-  /** For `MemoryDatagrams.open`. */
+  /** Used by `MemoryDatagrams.open`. */
   constructor(
     { gid, port, network }: MailboxPlace,
     clock: HostClock,
@@ -109,7 +109,7 @@ export class Mailbox implements MailboxPlace {
     return true;
   }
 
-  /** Calls `onArrival` in a later turn, if something waits. */
+  /** Calls `onArrival` in a later turn if a datagram waits. */
   awaitTurn(): void {
     if (this.#scheduled || this.#count === 0) return;
     this.#scheduled = true;
@@ -117,8 +117,8 @@ export class Mailbox implements MailboxPlace {
   }
 
   /**
-   * Moves the next datagram to `at` of `bytes`, and its sender to `sender`. Returns its length; -1 if
-   * none waits.
+   * Moves the next datagram to `at` in `bytes`, and its sender to `sender`. Returns its length; -1 if none
+   * waits.
    */
   take(
     bytes: Uint8Array,
@@ -135,12 +135,12 @@ export class Mailbox implements MailboxPlace {
     bytes.set(ring.subarray(from + HEAD_BYTES, from + HEAD_BYTES + length), at);
     this.#readAt = from + HEAD_BYTES + ((length + 7) & ~7);
     this.#count -= 1;
-    // What is used stays in the processor's cache.
+    // Start again at the beginning, to stay in the processor's cache.
     if (this.#count === 0) this.#readAt = this.#writeAt = 0;
     return length;
   }
 
-  /** Where a record of so many bytes goes; -1 without room. */
+  /** Offset for a record of this length; -1 if there is no room. */
   #place(bytes: number): number {
     const [read, write] = [this.#readAt, this.#writeAt];
     const full = this.#count > 0 && write === read;

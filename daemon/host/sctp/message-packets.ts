@@ -1,6 +1,6 @@
 /**
- * The messages of an association as SCTP packets that are made here, for watchers, where the kernel makes
- * the real ones: a DATA chunk for each message. Stream, payload protocol, flags and checksum are the
+ * Shows the messages of an association as SCTP packets, for captures, if the kernel sends
+ * the real ones: one DATA chunk per message. Stream, payload protocol, flags and checksum are the
  * message's; tags, TSNs and windows are our own, and nothing is acknowledged.
  *
  * ```
@@ -31,7 +31,7 @@ const DATA_HEADER_BYTES = 16;
 const INIT_VALUE_BYTES = 16;
 const ADAPTATION_BYTES = 8;
 const ADAPTATION_PARAMETER = 0xc006;
-/** What an INIT says of its end's window, which messages do not tell. */
+/** Window in the INIT, which messages do not show. */
 const WINDOW_BYTES = 2_097_152;
 /** First TSNs: arbitrary; small ones are easy to read. */
 const DIALER_TSN = 1000;
@@ -41,13 +41,13 @@ const END_BYTES = 18;
 const Chunk = { data: 0, init: 1, initAck: 2, shutdown: 7 } as const;
 const DataFlag = { end: 1, beginning: 2, unordered: 4, atOnce: 8 } as const;
 
-/** Chunks that have nothing but their header. */
+/** Chunks without a body. */
 export const ClosingChunk = { abort: 6, shutdownAck: 8, shutdownComplete: 14 } as const;
 
 /** One direction of an association. */
 interface Half {
   readonly port: number;
-  /** Of the packets that its end receives. */
+  /** Verification tag of the packets to this end. */
   readonly tag: number;
   readonly firstTsn: number;
   tsn: number;
@@ -55,7 +55,7 @@ interface Half {
 
 export type Way = 'out' | 'in';
 
-/** Memory of the packet that is made, and its checksum. All associations share it. */
+/** Buffer for the packet and its checksum. All associations share it. */
 let shared: { readonly bytes: Uint8Array; readonly crc: PacketCrc } | undefined;
 
 function packetMemory(): { readonly bytes: Uint8Array; readonly crc: PacketCrc } {
@@ -66,32 +66,32 @@ function packetMemory(): { readonly bytes: Uint8Array; readonly crc: PacketCrc }
   return shared;
 }
 
-/** Both ends of an association make the same tags and TSNs of it. */
+/** Both ends of an association derive the same tags and TSNs from it. */
 export class MessagePackets {
   readonly #us: Half;
   readonly #peer: Half;
-  /** `us` has sent the INIT. */
+  /** We sent the INIT. */
   readonly #dialed: boolean;
-  /** Of a message in one packet. */
+  /** Longest part of a message in one packet. */
   readonly #partBytes: number;
 
   constructor(local: SctpAddress, remote: SctpAddress, dialed: boolean, inUdp: boolean) {
     this.#us = half(local, remote, dialed);
     this.#peer = half(remote, local, !dialed);
     this.#dialed = dialed;
-    // The length of IPv6 is without its header.
+    // IPv6 payload lengths exclude the header.
     const ipBytes = local.address.includes(':') ? 0 : IPV4_BYTES;
     const headers = ipBytes + (inUdp ? UDP_BYTES : 0) + COMMON_HEADER_BYTES + DATA_HEADER_BYTES;
     this.#partBytes = (PACKET_MAX_BYTES - headers) & ~3;
   }
 
-  /** A message passes that no watcher sees. */
+  /** Counts a message that no capture sees. */
   skip(way: Way, bytes: number): void {
     const from = this.#sender(way);
     from.tsn = (from.tsn + Math.max(1, Math.ceil(bytes / this.#partBytes))) >>> 0;
   }
 
-  /** Shows a message: in one packet, unless no packet holds it. What is shown is borrowed. */
+  /** Shows a message, in one packet if it fits. The packet is borrowed. */
   showMessage(
     way: Way,
     streamId: number,
@@ -114,7 +114,7 @@ export class MessagePackets {
       );
       fields.setUint32(16, from.tsn);
       fields.setUint16(20, streamId);
-      // The sequence number is unknown, and DDP has no ordered message.
+      // The sequence number is unknown; DDP sends only unordered messages.
       fields.setUint32(24, kind.payloadProtocol);
       packetMemory().bytes.set(part, COMMON_HEADER_BYTES + DATA_HEADER_BYTES);
       from.tsn = (from.tsn + 1) >>> 0;
@@ -151,7 +151,7 @@ export class MessagePackets {
     }
   }
 
-  /** Shows a SHUTDOWN, behind all that the other end has sent. */
+  /** Shows a SHUTDOWN after everything that the other end has sent. */
   showShutdown(way: Way, show: (way: Way, packet: Uint8Array) => void): void {
     const chunkBytes = CHUNK_HEADER_BYTES + 4;
     const fields = this.#begin(way, Chunk.shutdown, 0, chunkBytes);
@@ -187,7 +187,7 @@ export class MessagePackets {
     return fields;
   }
 
-  /** The packet, with padding and checksum. */
+  /** The finished packet, with padding and checksum. */
   #end(chunkBytes: number): Uint8Array {
     const { bytes, crc } = packetMemory();
     const end = COMMON_HEADER_BYTES + chunkBytes;
@@ -203,7 +203,7 @@ function half(end: SctpAddress, other: SctpAddress, dialer: boolean): Half {
   return { port: end.port, tag: tagOf(end, other), firstTsn, tsn: firstTsn };
 }
 
-/** A tag that both ends find, each by itself. */
+/** A tag that both ends derive independently. */
 function tagOf(end: SctpAddress, other: SctpAddress): number {
   const bytes = new Uint8Array(2 * END_BYTES);
   const fields = new DataView(bytes.buffer);

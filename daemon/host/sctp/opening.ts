@@ -1,17 +1,17 @@
-/** How associations come up, whatever the transport. */
+/** Opening of associations, for all transports. */
 import { isVerbsError } from '#contract/verbs/errors';
 import { SystemCallError } from '#native-bridge/libc/libc';
 import { TransportError } from '../links/network.ts';
 import type { Association, AssociationAttempt } from './association.ts';
 
-/** What becomes of an association before it has a user. */
+/** Callbacks of an association before it has a user. */
 export interface Opening {
-  /** Up, with the peer's indication known. It must have a user on return, or have been aborted. */
+  /** Up, and the peer's indication is known. The callee must set a user, or abort. */
   handleUp(association: Association): void;
   handleFailed(errorCode: string, text: string): void;
 }
 
-/** Starts an association, and tells of its end in a later turn if it cannot. Returns the attempt. */
+/** Starts an association; if it cannot, reports that in a later turn. Returns the attempt. */
 export function attempt(
   start: (opening: Opening) => Association,
   clock: { soon(run: () => void): void },
@@ -43,7 +43,7 @@ export function attempt(
   };
 }
 
-/** How an association comes up that the peer opens; `listener` has whoever gets it then. */
+/** Callbacks for an association that the peer opens. `listener` returns its owner at that time. */
 export function arrivingAt(
   adaptation: number,
   listener: () => ((association: Association) => void) | undefined,
@@ -58,20 +58,20 @@ export function arrivingAt(
   };
 }
 
-/** False, and aborted, if the peer has another adaptation indication, or none (SCTP-11.1-01). */
+/** False, after aborting it, if the peer has no or another adaptation indication (SCTP-11.1-01). */
 function agrees(association: Association, adaptation: number): boolean {
   if (association.peerAdaptation === adaptation) return true;
   association.abort();
   return false;
 }
 
-/** What the attempt to open an association failed of that did not agree. */
+/** Error message for another adaptation indication. */
 function adaptationText({ peerAdaptation }: Association): string {
   const found = peerAdaptation === undefined ? 'none' : String(peerAdaptation);
   return `the peer has another adaptation indication than ours: ${found}`;
 }
 
-/** The failure of a system call, or of an account, as the host's; throws what is neither. */
+/** Converts the failure of a system call or of an account; rethrows other errors. */
 export function asTransportError(error: unknown): TransportError {
   if (error instanceof TransportError) return error;
   if (isVerbsError(error)) return new TransportError(error.code, error.message);

@@ -1,7 +1,7 @@
 /**
- * Looks at an SCTP packet before the library does, which is written in C: lengths that fit, and no
- * chunk of an extension that our associations never agree on. Also the answers to packets that
- * concern no association and no listener (RFC 9260 sections 5.1 and 8.4).
+ * Checks an SCTP packet before the library, written in C, parses it: valid lengths, and no
+ * chunks of extensions that our associations never negotiate. Also answers packets for
+ * no association and no listener (RFC 9260 sections 5.1 and 8.4).
  *
  * ```
  *  0                   1                   2                   3
@@ -22,18 +22,18 @@ const PARAMETER_HEADER_BYTES = 4;
 /** Adaptation Layer Indication (RFC 5061 section 4.2.6). */
 const ADAPTATION_PARAMETER = 0xc006;
 const ADAPTATION_PARAMETER_BYTES = 8;
-/** Where a DATA chunk has its stream. */
+/** Offset of the stream in a DATA chunk. */
 const DATA_STREAM_AT = 8;
 /** More parameters than any INIT needs. */
 const PARAMETERS_MAX = 32;
 
 /** The shortest packet: the common header and one chunk. */
 export const PACKET_BYTES_MIN = COMMON_HEADER_BYTES + CHUNK_HEADER_BYTES;
-/** Where the checksum is. */
+/** Offset of the checksum. */
 export const CHECKSUM_AT = 8;
 /** Offset of the initiate tag in an INIT. */
 const INIT_TAG_AT = COMMON_HEADER_BYTES + CHUNK_HEADER_BYTES;
-/** Bytes of an answer. */
+/** Length of an answer. */
 export const ANSWER_BYTES = PACKET_BYTES_MIN;
 
 const Chunk = {
@@ -48,24 +48,24 @@ const Chunk = {
 } as const;
 
 /**
- * AUTH, NR-SACK, I-DATA, ASCONF-ACK, PKTDROP, RE-CONFIG, FORWARD-TSN, ASCONF, I-FORWARD-TSN: a peer
- * sends them only after both ends have offered the extension, which we do not.
+ * AUTH, NR-SACK, I-DATA, ASCONF-ACK, PKTDROP, RE-CONFIG, FORWARD-TSN, ASCONF, I-FORWARD-TSN: a peer sends
+ * these only after both ends have offered the extension, which we do not.
  */
 const NEVER_AGREED: ReadonlySet<number> = new Set([
   0x0f, 0x10, 0x40, 0x80, 0x81, 0x82, 0xc0, 0xc1, 0xc2,
 ]);
 
-/** What `judgePacket` finds. */
+/** Results of `judgePacket`. */
 export const Verdict = {
-  /** May be an association's. */
+  /** May belong to an association. */
   pass: 0,
-  /** Is an INIT that may start an association. */
+  /** An INIT that may start an association. */
   init: 1,
-  /** To be dropped. */
+  /** Drop it. */
   malformed: 2,
 } as const;
 
-/** Judges the packet of `length` bytes at `start`, which are at least `PACKET_BYTES_MIN`. */
+/** Checks the packet of `length` bytes at `start`; `length` is at least `PACKET_BYTES_MIN`. */
 export function judgePacket(bytes: Uint8Array, start: number, length: number): number {
   const end = start + length;
   if (portAt(bytes, start) === 0 || portAt(bytes, start + 2) === 0) return Verdict.malformed;
@@ -86,7 +86,7 @@ export function judgePacket(bytes: Uint8Array, start: number, length: number): n
   return Verdict.pass;
 }
 
-/** An INIT is alone in its packet, whose verification tag is 0 (RFC 9260 section 8.5.1). */
+/** An INIT is alone in its packet, with verification tag 0 (RFC 9260 section 8.5.1). */
 function judgeInit(bytes: Uint8Array, start: number, end: number): number {
   const at = start + COMMON_HEADER_BYTES;
   const chunkBytes = portAt(bytes, at + 2);
@@ -96,7 +96,7 @@ function judgeInit(bytes: Uint8Array, start: number, end: number): number {
   return isWhole(bytes, at + INIT_BYTES, at + chunkBytes) ? Verdict.init : Verdict.malformed;
 }
 
-/** True if the parameters between `at` and `end` have lengths that fit. */
+/** True if the lengths of the parameters between `at` and `end` are valid. */
 function isWhole(bytes: Uint8Array, at: number, end: number): boolean {
   let next = at;
   for (let count = 0; next < end; count += 1) {
@@ -109,8 +109,8 @@ function isWhole(bytes: Uint8Array, at: number, end: number): boolean {
 }
 
 /**
- * The tag that identifies the association of a sent packet: the peer's, or our own for INIT; 0 if `length`
- * bytes are too few.
+ * The tag that identifies the association of a sent packet: the peer's, or our own for INIT; 0 if `length` is
+ * too small.
  */
 export function tagOf(bytes: Uint8Array, start: number, length: number): number {
   if (length < CHECKSUM_AT) return 0;
@@ -119,7 +119,7 @@ export function tagOf(bytes: Uint8Array, start: number, length: number): number 
   return bytes[start + COMMON_HEADER_BYTES] === Chunk.init ? wordAt(bytes, start + INIT_TAG_AT) : 0;
 }
 
-/** The adaptation indication of an INIT that was judged; undefined if it has none. */
+/** The adaptation indication of a checked INIT; undefined if it has none. */
 export function initAdaptation(bytes: Uint8Array, start: number): number | undefined {
   const chunk = start + COMMON_HEADER_BYTES;
   const end = chunk + portAt(bytes, chunk + 2);
@@ -134,7 +134,7 @@ export function initAdaptation(bytes: Uint8Array, start: number): number | undef
   return undefined;
 }
 
-/** The stream of the first DATA chunk of a packet, if it has one. */
+/** The stream of the first DATA chunk of a packet, if any. */
 export function firstStream(packet: Uint8Array): number | undefined {
   let at = COMMON_HEADER_BYTES;
   while (packet.length - at >= CHUNK_HEADER_BYTES) {
@@ -149,14 +149,14 @@ export function firstStream(packet: Uint8Array): number | undefined {
   return undefined;
 }
 
-/** The port that a packet is for. */
+/** The destination port of a packet. */
 export function destinationPort(bytes: Uint8Array, start: number): number {
   return portAt(bytes, start + 2);
 }
 
 /**
- * Writes the answer to a judged packet that concerns nothing here to `target`, `ANSWER_BYTES` from
- * `at`, without checksum: ABORT, or SHUTDOWN COMPLETE for a SHUTDOWN ACK. False if it gets none.
+ * Writes the answer to a checked packet for no association to `target`, `ANSWER_BYTES` from `at`, without
+ * checksum: ABORT, or SHUTDOWN COMPLETE for a SHUTDOWN ACK. False if the packet gets no answer.
  */
 export function writeAnswer(
   bytes: Uint8Array,
@@ -177,14 +177,14 @@ export function writeAnswer(
   for (let index = 0; index < 4; index += 1) target[at + 4 + index] = bytes[tag + index] as number;
   target.fill(0, at + CHECKSUM_AT, at + COMMON_HEADER_BYTES);
   target[at + 12] = type === Chunk.shutdownAck ? Chunk.shutdownComplete : Chunk.abort;
-  // The T bit: the tag is the one that came.
+  // The T bit: the tag was reflected.
   target[at + 13] = isInit ? 0 : 1;
   target[at + 14] = 0;
   target[at + 15] = CHUNK_HEADER_BYTES;
   return true;
 }
 
-/** Chunks that must not be answered, or two ends would answer each other for ever. */
+/** True for chunks that must not be answered, or two ends would answer each other forever. */
 function hasSilentChunk(bytes: Uint8Array, start: number, length: number): boolean {
   const end = start + length;
   let at = start + COMMON_HEADER_BYTES;

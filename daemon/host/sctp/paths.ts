@@ -1,48 +1,48 @@
-/** Paths: a UDP socket of ours and a peer's address and port, with the token that the library knows. */
+/** Paths: a UDP socket of ours and a peer's address and port, identified to the library by a token. */
 import type { DatagramDestination } from '#native-bridge/libc/datagram-batch';
 import type { DescriptorWatch } from '#native-bridge/libc/watched-descriptor';
 import type { Mailbox } from './memory-datagrams.ts';
 import type { SentTags } from './sent-tags.ts';
 
 const GID_BYTES = 16;
-/** Paths without an association that are kept: an INIT makes one, and anybody can send an INIT. */
+/** Limit of idle paths. Each INIT makes one, and anyone can send an INIT. */
 const IDLE_MAX = 1024;
-/** How long: a COOKIE ECHO that comes later than this behind its INIT is stale (RFC 9260 section 16). */
+/** How long they are kept: a COOKIE ECHO that arrives later after its INIT is stale (RFC 9260 section 16). */
 const IDLE_MICROS = 60_000_000;
 
-/** A bound UDP socket, of the kernel or of a host that keeps to itself. */
+/** A bound UDP socket, of the kernel or of an isolated host. */
 export interface CarrierSocket {
-  /** The kernel's; -1 with a `mailbox`. */
+  /** The kernel's descriptor; -1 with a `mailbox`. */
   readonly fd: number;
   readonly mailbox: Mailbox | undefined;
   readonly address: string;
   readonly port: number;
-  /** Tells sockets apart. */
+  /** Identifies the socket. */
   readonly number: number;
-  /** As the kernel counts it, with its own overhead. */
+  /** As the kernel counts it, including its overhead. */
   readonly receiveBufferBytes: number;
   readonly watch: DescriptorWatch | undefined;
-  /** Its descriptor may be another file's. */
+  /** If true, another file may have the descriptor. */
   closed: boolean;
 }
 
 export interface Path extends DatagramDestination {
   readonly token: number;
   readonly socket: CarrierSocket;
-  /** The peer's address in 16 bytes, an IPv4 one behind ::ffff, and its UDP port. */
+  /** The peer's address as 16 bytes, IPv4 after ::ffff, and its UDP port. */
   readonly peer: Uint8Array;
   readonly peerPort: number;
-  /** Where its packets arrive, if they go through memory. */
+  /** The destination of its packets, if they go through memory. */
   readonly mailbox: Mailbox | undefined;
-  /** Its address as text. */
+  /** The peer's address as text. */
   readonly address: string;
-  /** Bytes of the largest SCTP packet; 0 before the path is measured. */
+  /** Largest SCTP packet in bytes; 0 until the path is measured. */
   packetBytes: number;
   /** Undefined for a path that sends one answer. */
   readonly tags: SentTags | undefined;
-  /** Associations and attempts to open one. */
+  /** Number of associations and attempts. */
   users: number;
-  /** Since when it has had none, in microseconds. */
+  /** When it became idle, in microseconds. */
   idleSince: number;
 }
 
@@ -50,11 +50,11 @@ export class Paths {
   readonly #byToken = new Map<number, Path>();
   /** By a hash of socket and peer. */
   readonly #byPeer = new Map<number, Path[]>();
-  /** The longest idle first. */
+  /** Longest idle first. */
   readonly #idle = new Set<Path>();
   #nextToken = 1;
 
-  /** A token that no path had before. */
+  /** A new token. */
   takeToken(): number {
     const token = this.#nextToken;
     this.#nextToken += 1;
@@ -89,7 +89,7 @@ export class Paths {
     else same.push(path);
   }
 
-  /** An association or an attempt uses the path. */
+  /** Adds an association or attempt to the path. */
   hold(path: Path): void {
     path.users += 1;
     this.#idle.delete(path);
@@ -102,7 +102,7 @@ export class Paths {
     this.#idle.add(path);
   }
 
-  /** Takes out a path that has been idle for too long, or the longest of too many. */
+  /** Removes a path that was idle for too long, or the longest idle of too many. */
   takeIdle(now: number): Path | undefined {
     for (const path of this.#idle) {
       const due = this.#idle.size > IDLE_MAX || now - path.idleSince >= IDLE_MICROS;
@@ -113,7 +113,7 @@ export class Paths {
     return undefined;
   }
 
-  /** Takes out the paths of a socket. */
+  /** Removes the paths of a socket. */
   takeAllOf(socket: CarrierSocket): Path[] {
     const taken = [...this.#byToken.values()].filter((path) => path.socket === socket);
     for (const path of taken) this.#remove(path);

@@ -1,4 +1,4 @@
-/** A socket of an association whose packets only the kernel sees: shows its messages to a watcher, as packets. */
+/** The socket of an association of the kernel: shows its messages to captures, as packets. */
 import type { ReceiveArea, ReceivedFacts, SctpEvent } from '#native-bridge/libc/sctp-event';
 import { gidBytes } from '../host-addresses.ts';
 import type { MessageKind, SctpAddress } from './association.ts';
@@ -6,11 +6,11 @@ import { ClosingChunk, MessagePackets, type Way } from './message-packets.ts';
 import type { AssociationSocket } from './socket-association.ts';
 import type { PacketObserver } from './udp-carrier.ts';
 
-/** What is known of an association before it is up. */
+/** What is known about an association before it is up. */
 interface RecordedEnds {
   readonly local: SctpAddress;
   readonly remote: SctpAddress;
-  /** True if the association was opened from here. */
+  /** True if this end opened the association. */
   readonly dialed: boolean;
   /** Our adaptation indication. */
   readonly adaptation: number;
@@ -25,7 +25,7 @@ export class RecordedSocket implements AssociationSocket {
   readonly #place: { readonly address: string; readonly port: number | undefined };
   readonly #peer: Uint8Array;
   readonly #packets: MessagePackets;
-  /** Of an association that comes up, until its beginning is shown. */
+  /** Set while an association is coming up, until its beginning is shown. */
   #streamCount: number | undefined;
   #up = false;
   #peerShutDown = false;
@@ -114,7 +114,7 @@ export class RecordedSocket implements AssociationSocket {
     this.#packets.showMessage('in', streamId, kind, bytes.subarray(0, end), this.#show);
   }
 
-  /** False without a watcher: a message of so many bytes passes, and nothing is made of it. */
+  /** Without a capture, only counts a message of this length, and returns false. */
   #isShown(way: Way, bytes: number): boolean {
     if (this.#streamCount !== undefined) this.#begin(undefined);
     const { watched } = this.#observer;
@@ -122,7 +122,9 @@ export class RecordedSocket implements AssociationSocket {
     return watched;
   }
 
-  /** What the peer's INIT, or INIT ACK, had comes right behind the handshake; a peer may have none. */
+  /**
+   * The peer's indication, from its INIT or INIT ACK, arrives right after the handshake; it may be missing.
+   */
   #begin(peer: number | undefined): void {
     const streamCount = this.#streamCount;
     this.#streamCount = undefined;

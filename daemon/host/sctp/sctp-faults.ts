@@ -1,6 +1,6 @@
 /**
- * What the faults of a host do to SCTP packets of its devices: a network that loses, doubles, delays
- * and reorders. SCTP is to get over it. The carrier asks before a packet leaves, and when one has come.
+ * Applies the faults of a host to SCTP packets of its devices: loss, duplication, delay and reordering, which
+ * SCTP must recover from. The carrier asks before a packet is sent, and when one was received.
  */
 import type { TapLinkEnds } from '#contract/protocol/tap-records';
 import type { ConnectionFacts, Fault } from '#daemon/faults/fault';
@@ -9,16 +9,16 @@ import type { Alarm, HostClock } from '../links/network.ts';
 import { firstStream } from './packet-gate.ts';
 import type { CarriedPacket, PacketCarrier, PacketFilter } from './udp-carrier.ts';
 
-/** Bytes of packets that are held back; later ones are lost, as by a network that is full. */
+/** Limit of held packets; more are lost, as in a network with full queues. */
 const HELD_MAX_BYTES = 16 * 1024 * 1024;
 /** How long a packet to reorder waits for one that overtakes it. */
 const REORDER_MICROS = 10_000;
 
-/** What faults must know of their host. */
+/** What faults need of their host. */
 interface SctpFaultHost {
-  /** The device that has the address, if it is of this host. */
+  /** The device that has the address, if it belongs to this host. */
   deviceAt(address: string): string | undefined;
-  /** The queue pair of a stream of an association, or of the only one, seen from its local end. */
+  /** The queue pair of a stream of an association, or of the only stream, from its local end. */
   queuePairOf(
     ends: TapLinkEnds,
     streamId: number | undefined,
@@ -29,7 +29,7 @@ interface HeldPacket {
   readonly packet: CarriedPacket;
   readonly copies: number;
   readonly reordered: boolean;
-  /** Undefined once it goes. */
+  /** Undefined once it is released. */
   alarm: Alarm | undefined;
 }
 
@@ -51,7 +51,7 @@ export class SctpFaults implements PacketFilter {
     return this.#faults.length > 0 || this.#held.size > 0;
   }
 
-  /** These faults apply from now on; what others have held back goes. */
+  /** Replaces the faults; packets that removed ones hold are released. */
   setFaults(faults: readonly Fault[]): void {
     this.#faults = faults;
     for (const held of [...this.#held]) this.#release(held);
@@ -88,7 +88,7 @@ export class SctpFaults implements PacketFilter {
     return true;
   }
 
-  /** The packet that overtakes one is not held back itself. */
+  /** True for the overtaking packet, which is not held itself. */
   #isOvertaking(packet: CarriedPacket): boolean {
     for (const held of this.#held) if (held.reordered && isSameWay(held, packet)) return true;
     return false;
@@ -110,9 +110,7 @@ export class SctpFaults implements PacketFilter {
     for (let copy = 0; copy < held.copies; copy += 1) this.#carrier.carry(held.packet);
   }
 
-  /**
-   * Its ends as scopes name them. A packet between two devices is one occasion, when it leaves.
-   */
+  /** Its ends as scopes of faults name them. A packet between two devices matches once, when it is sent. */
   #factsOf({ way, socket, peer, sctp }: CarriedPacket): {
     readonly out?: ConnectionFacts | undefined;
     readonly into?: ConnectionFacts | undefined;
@@ -130,7 +128,7 @@ export class SctpFaults implements PacketFilter {
     };
   }
 
-  /** Undefined for an address of no device of this host. */
+  /** Undefined if no device of this host has the address. */
   #factsAt(
     sctp: Uint8Array,
     localAddress: string,

@@ -1,4 +1,4 @@
-/** A held address and port of SCTP, as ids hold it: the sessions of its associations become links. */
+/** A held address and port of SCTP for ids: the sessions of its associations become links. */
 import type { Dial } from '../links/link.ts';
 import { type LinkPort, TransportError } from '../links/network.ts';
 import type { Association, SctpPort } from './association.ts';
@@ -6,11 +6,11 @@ import { DdpStreams, type StreamsHost } from './ddp-streams.ts';
 import type { SctpLink } from './sctp-link.ts';
 import type { SharedAssociations } from './shared-associations.ts';
 
-/** Links that wait between `suspend` and `listen`: more are refused. */
+/** Sessions that wait between `suspend` and `listen`: more are refused. */
 const WAITING_MAX = 128;
 /**
- * How long an association without a session stays that a peer has opened: longer than peers keep
- * theirs (`SharedAssociations`), or a session that they begin would cross our SHUTDOWN.
+ * How long an association that a peer opened stays without a session: longer than peers keep theirs
+ * (`SharedAssociations`), or a new session of theirs would cross our SHUTDOWN.
  */
 const IDLE_MICROS = 2_000_000;
 
@@ -18,7 +18,7 @@ const IDLE_MICROS = 2_000_000;
 export interface LinkPortHost extends StreamsHost {
   /** Associations that the connections of a program share. */
   readonly shared: SharedAssociations;
-  /** Who listens at the address and port now. */
+  /** The present listener at the address and port. */
   listenerAt(address: string, port: number): SctpLinkPort | undefined;
   handleListening(port: SctpLinkPort): void;
   handleReleased(port: SctpLinkPort): void;
@@ -27,7 +27,7 @@ export interface LinkPortHost extends StreamsHost {
 export class SctpLinkPort implements LinkPort {
   readonly #port: SctpPort;
   readonly #host: LinkPortHost;
-  /** Any port would have done. */
+  /** The port was chosen by the system. */
   readonly #isAny: boolean;
   #onLink: ((link: SctpLink) => void) | undefined;
   #listens = false;
@@ -73,7 +73,7 @@ export class SctpLinkPort implements LinkPort {
     if (this.#listens) throw new TransportError('EINVAL', 'the port listens');
     const callbacks = { onConnected, onFailed };
     const { shared } = this.#host;
-    // Who asks for a port is seen there by the peer, so its association is its own.
+    // A port bound explicitly gets its own association, so the peer sees that port.
     if (program === undefined || !this.#isAny) {
       return shared.dialAlone(this.#port, remote, callbacks);
     }
@@ -91,7 +91,7 @@ export class SctpLinkPort implements LinkPort {
   #arrive(association: Association): void {
     const { local } = association;
     const streams = new DdpStreams(association, this.#host, {
-      // Another may listen by then, as for any connection that begins.
+      // The listener may have changed by then.
       onSession: (link) => {
         const listener = this.#host.listenerAt(local.address, local.port);
         if (listener === undefined) link.reset();
@@ -99,7 +99,7 @@ export class SctpLinkPort implements LinkPort {
       },
       idleMicros: IDLE_MICROS,
     });
-    // The peer is to begin its first session soon, and there.
+    // The peer is expected to begin its first session soon, on this stream.
     const first = streams.begin();
     if (first === undefined) streams.abort();
     else this.#take(first);

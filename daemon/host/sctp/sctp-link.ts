@@ -1,20 +1,20 @@
 /**
- * A session of a DDP stream as a link: each write is one SCTP message, unordered, and what comes are
- * messages in any order.
+ * A session of a DDP stream as a link: each write is one SCTP message, unordered, and messages arrive in any
+ * order.
  *
- * `close` comes once both halves of the session have ended, and `reset` ends it at once: with a
- * Terminate if the association has other sessions, or else with the association.
+ * The user calls `close` once both halves of the session have ended. `reset` ends it at once: with a
+ * Terminate if the association has other sessions, otherwise with the association.
  */
 import { PayloadProtocol } from '#daemon/iwarp/sctp/session-message';
 import { type Link, type LinkUser, NO_USER } from '../links/link.ts';
 import type { Association, MessageKind } from './association.ts';
 
 /**
- * Most bytes that a session holds back that takes no input, while others do. More stops them, too:
- * the window is the association's.
+ * Most bytes that a session holds if it takes no input while others do. Above the limit all sessions stop,
+ * since the association has one window.
  */
 const HELD_MAX_BYTES = 262_144;
-/** What a message costs beside its bytes. */
+/** Cost of a message besides its bytes. */
 const HELD_MESSAGE_BYTES = 128;
 
 /** A DDP segment (SCTP-10-01). */
@@ -23,40 +23,38 @@ export const SEGMENT: MessageKind = {
   unordered: true,
   acknowledgeAtOnce: false,
 };
-/** The same, when another message follows at once. */
+/** The same, if another message follows at once. */
 const FOLLOWED: MessageKind = { ...SEGMENT, followed: true };
-/**
- * A control message: the next one waits for the acknowledgement of this one (SCTP-6.6-01).
- */
+/** A control message: the next one waits for its acknowledgement (SCTP-6.6-01). */
 export const CONTROL: MessageKind = {
   payloadProtocol: PayloadProtocol.sessionControl,
   unordered: true,
   acknowledgeAtOnce: true,
 };
 
-/** What a link needs of the streams that made it. */
+/** What a link needs of its association's streams. */
 interface LinkStreams {
   readonly association: Association;
   /** Calls `run` in a later turn of the event loop. */
   soon(run: () => void): void;
-  /** Sends a message of the session; false if it waits, and `handleSent` follows. */
+  /** Sends a message of the session; false if it must wait, and then `handleSent` follows. */
   send(link: SctpLink, kind: MessageKind, bytes: Uint8Array): boolean;
-  /** The link takes no input for now, or takes it again. */
+  /** The link stops or resumes taking input. */
   pause(): void;
   resume(): void;
-  /** True if a link that takes no input gets it all the same: there are other sessions. */
+  /** True if a link that takes no input still gets it, because there are other sessions. */
   readonly keepsReading: boolean;
-  /** The link holds back as much as it may, or no longer. */
+  /** The link holds as much as it may, or no longer does. */
   setFull(full: boolean): void;
-  /** True when all that was sent has arrived; until then `handleAcknowledged` follows. */
+  /** True if everything sent has arrived; otherwise `handleAcknowledged` follows. */
   readonly proven: boolean;
   awaitProof(): void;
-  /** True if the association ends with the session of the link; and ends it. */
+  /** True if the association ends with the session of the link; then ends it. */
   endsWith(link: SctpLink): boolean;
   close(): void;
-  /** The user has aborted the session: alone, it has the association aborted. */
+  /** The user has aborted the session: the association is aborted if it has no other. */
   cut(link: SctpLink): void;
-  /** The user is told of the session's end: the rest of it is handled by the streams. */
+  /** The user was notified of the session's end: the streams handle the rest. */
   leave(link: SctpLink): void;
 }
 
@@ -67,12 +65,12 @@ export class SctpLink implements Link {
   readonly remotePort: number;
   readonly carriesMessages = true;
   readonly streamId: number;
-  /** Means nothing here: a message is a segment. */
+  /** No effect: a message is a segment. */
   segmentAligned = false;
   user: LinkUser = NO_USER;
   readonly #streams: LinkStreams;
   readonly #onGone: (() => void) | undefined;
-  /** A message that the association had no room for; the caller's. */
+  /** A message that did not fit; it belongs to the caller. */
   #rest: Uint8Array | undefined;
   #restKind = SEGMENT;
   #paused = false;
@@ -82,7 +80,7 @@ export class SctpLink implements Link {
   #closing = false;
   #ended = false;
 
-  /** `streams` makes it. */
+  /** Called by `streams`. */
   constructor(streams: LinkStreams, streamId: number, onGone: (() => void) | undefined) {
     const { local, remote } = streams.association;
     this.#streams = streams;
@@ -137,7 +135,7 @@ export class SctpLink implements Link {
   }
 
   pauseReading(): void {
-    // The end of the association comes the same way as messages.
+    // The end of the association is delivered in order after messages.
     if (this.#closing || this.#ended) return;
     this.#paused = true;
     this.#streams.pause();
@@ -149,7 +147,7 @@ export class SctpLink implements Link {
     else if (!this.#ended) this.#streams.resume();
   }
 
-  /** The end of our half is a message of the session, which has been written. */
+  /** Nothing to do: the session's own message ends our half, and was written. */
   finish(): void {}
 
   close(): void {
@@ -169,7 +167,7 @@ export class SctpLink implements Link {
     this.#streams.soon(() => this.user.handleClosed(undefined));
   }
 
-  // What the streams call
+  // Calls of the streams
 
   handleMessage(payloadProtocol: number, bytes: Uint8Array): void {
     if (!this.#paused || this.#closing || !this.#streams.keepsReading) {
@@ -181,7 +179,7 @@ export class SctpLink implements Link {
     if (!this.#full && this.#heldBytes > HELD_MAX_BYTES) this.#setFull(true);
   }
 
-  /** The message that waits, and its kind. */
+  /** The waiting message, and its kind. */
   get rest(): Uint8Array | undefined {
     return this.#rest;
   }
@@ -190,7 +188,7 @@ export class SctpLink implements Link {
     return this.#restKind;
   }
 
-  /** The message that waited has been sent. */
+  /** The waiting message was sent. */
   handleSent(): void {
     const rest = this.#rest;
     if (rest === undefined) return;
@@ -198,7 +196,7 @@ export class SctpLink implements Link {
     this.user.handleFlushed(rest.length);
   }
 
-  /** Everything that was sent has arrived. */
+  /** Everything sent has arrived. */
   handleAcknowledged(): void {
     if (this.#closing) this.#finishClosing();
     else if (this.#rest === undefined) this.user.handleAcknowledged?.();
@@ -208,14 +206,14 @@ export class SctpLink implements Link {
   handleEnded(code: string | undefined): void {
     if (this.#ended) return;
     this.#paused = false;
-    // What came before the end is read before it.
+    // Input from before the end is delivered first.
     if (code === undefined) this.#deliverHeld();
     this.#ended = true;
     this.handleGone();
     this.user.handleClosed(code);
   }
 
-  /** It is no longer of the streams. */
+  /** The streams have removed it. */
   handleGone(): void {
     this.#ended = true;
     this.#rest = undefined;

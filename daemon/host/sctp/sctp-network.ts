@@ -1,6 +1,6 @@
 /**
- * A network around another: addresses of SCTP devices have ports of SCTP, all others those of the
- * network inside. A wildcard has both, under one number.
+ * A network around an inner one: addresses of SCTP devices have SCTP ports, all others those of the inner
+ * network. A wildcard has both, under one number.
  */
 import { addressFamily, IPV4_ANY, isWildcard } from '#base/address';
 import { SCTP_FAULT_KINDS } from '#contract/protocol/faults';
@@ -26,8 +26,8 @@ import { SharedAssociations } from './shared-associations.ts';
 import type { PacketCarrier, PacketFilter, PacketObserver } from './udp-carrier.ts';
 
 /**
- * Connections that share an association, if the peer has as many streams: they share its window and
- * its fate, too, so more of them have another one. What a stream costs is some hundred bytes.
+ * Connections that share an association, if the peer has as many streams. They share its window and its
+ * failures, so more connections get another association. A stream costs some hundred bytes.
  */
 const STREAMS_MAX = 16;
 // SCTP-5.1-01, SCTP-8-01
@@ -37,24 +37,24 @@ const LEAVE_PATIENCE_MICROS = 500_000;
 /** Attempts to find a port that is free in every network. */
 const FREE_PORT_TRIES = 16;
 
-/** A transport whose packets can be watched and spoiled. */
+/** A transport whose packets can be captured and filtered. */
 export interface PacketTransport extends HostSctpTransport {
-  /** Shows it every packet, until `close`. */
+  /** Shows every packet, until `close`. */
   observe(observer: PacketObserver): void;
-  /** Asks it about every packet, until `close`. */
+  /** Filters every packet, until `close`. */
   addFilter(filterOf: (carrier: PacketCarrier) => PacketFilter): void;
 }
 
-/** What is around which network. */
+/** Options: the inner network, and the SCTP transport and devices. */
 interface SctpNetworkOptions {
   readonly inner: Network;
   readonly transport: PacketTransport;
   readonly clock: HostClock;
-  /** The devices of SCTP. */
+  /** The SCTP devices. */
   readonly devices: readonly { readonly name: string; readonly addresses: readonly string[] }[];
-  /** There are devices of TCP, too. */
+  /** There are devices over TCP, too. */
   readonly hasTcp: boolean;
-  /** Watches packets. */
+  /** Captures packets. */
   readonly tap: PacketTap | undefined;
 }
 
@@ -65,7 +65,7 @@ export class SctpNetwork implements Network, LinkPortHost {
   readonly #hasTcp: boolean;
   readonly #clock: HostClock;
   readonly shared = new SharedAssociations(this);
-  /** Associations by their ends, and those whose ends a newer one has. */
+  /** Associations by their ends. A newer one may have replaced an older one with the same ends. */
   readonly #streams = new Map<string, DdpStreams>();
   readonly #all = new Set<DdpStreams>();
   /** Listening ports by address and port. */
@@ -74,7 +74,7 @@ export class SctpNetwork implements Network, LinkPortHost {
   readonly #transport: PacketTransport;
   #faults: SctpFaults | undefined;
 
-  /** Opens the UDP port of each address. Throws `TransportError` if one cannot be opened. */
+  /** Opens the UDP port of each address. Throws `TransportError` on failure. */
   constructor({ inner, transport, clock, devices, hasTcp, tap }: SctpNetworkOptions) {
     this.#inner = inner;
     this.#devices = new Map(
@@ -92,7 +92,7 @@ export class SctpNetwork implements Network, LinkPortHost {
     }
   }
 
-  /** Faults of packets; those that are not about SCTP are ignored. */
+  /** Sets the faults of packets; ignores those that do not apply to SCTP. */
   setFaults(faults: readonly Fault[] | undefined): void {
     const own = (faults ?? []).filter(({ spec }) => SCTP_FAULT_KINDS.includes(spec.kind));
     if (own.length > 0 && this.#faults === undefined) {
@@ -104,7 +104,7 @@ export class SctpNetwork implements Network, LinkPortHost {
     this.#faults?.setFaults(own);
   }
 
-  /** Ends associations without a session; resolves when all have ended, or should have. */
+  /** Ends associations without a session; resolves when all have ended, or the time is up. */
   async leave(): Promise<void> {
     for (const streams of this.#all) if (streams.idle) streams.close();
     if (this.#all.size === 0) return;
@@ -118,18 +118,18 @@ export class SctpNetwork implements Network, LinkPortHost {
     for (const streams of [...this.#all]) if (streams.idle) streams.abort();
   }
 
-  /** Closes the UDP ports. Those that connections use close with them. */
+  /** Closes the UDP ports. Ports in use by connections close with them. */
   close(): void {
     this.#transport.close();
   }
 
   hold(address: string, port: number, v6Only?: boolean, account?: IdAccount): LinkPort {
     if (this.#devices.has(address)) return this.#holdSctp({ address, port }, port === 0, account);
-    const heard = this.#heardAt(address, v6Only === true);
-    if (heard.length === 0) return this.#inner.hold(address, port, v6Only, account);
+    const covered = this.#coveredBy(address, v6Only === true);
+    if (covered.length === 0) return this.#inner.hold(address, port, v6Only, account);
     for (let left = FREE_PORT_TRIES; ; left -= 1) {
       try {
-        return this.#holdWide({ address, port }, heard, v6Only, account);
+        return this.#holdWide({ address, port }, covered, v6Only, account);
       } catch (error) {
         const taken = error instanceof TransportError && error.code === 'EADDRINUSE';
         if (!taken || port !== 0 || left === 0) throw error;
@@ -159,12 +159,12 @@ export class SctpNetwork implements Network, LinkPortHost {
   handleGone(streams: DdpStreams): void {
     this.#all.delete(streams);
     const key = keyOfStreams(streams);
-    // A new association between the same ends may have replaced it.
+    // A new association with the same ends may have replaced it.
     if (this.#streams.get(key) === streams) this.#streams.delete(key);
     if (this.#all.size === 0) this.#onLastGone?.();
   }
 
-  /** Associations, also those without a session. */
+  /** Number of associations, including those without a session. */
   get associationCount(): number {
     return this.#all.size;
   }
@@ -199,8 +199,8 @@ export class SctpNetwork implements Network, LinkPortHost {
     return new SctpLinkPort(held, isAny, this);
   }
 
-  /** The addresses of SCTP that a wildcard has; none for an address that is no wildcard. */
-  #heardAt(address: string, v6Only: boolean): readonly string[] {
+  /** The SCTP addresses that a wildcard covers; none for other addresses. */
+  #coveredBy(address: string, v6Only: boolean): readonly string[] {
     const all = [...this.#devices.keys()];
     const ofFamily = all.filter((each) => addressFamily(each) === addressFamily(address));
     if (address === IPV4_ANY) return ofFamily;
@@ -210,14 +210,14 @@ export class SctpNetwork implements Network, LinkPortHost {
 
   #holdWide(
     { address, port }: SctpAddress,
-    heard: readonly string[],
+    covered: readonly string[],
     v6Only: boolean | undefined,
     account: IdAccount | undefined,
   ): WidePort {
     const ports: LinkPort[] = [];
     try {
       if (this.#hasTcp) ports.push(this.#inner.hold(address, port, v6Only, account));
-      for (const each of heard) {
+      for (const each of covered) {
         const local = { address: each, port: ports[0]?.port ?? port };
         ports.push(this.#holdSctp(local, port === 0, account));
       }
@@ -241,7 +241,7 @@ function keyOf({ localAddress, localPort, remoteAddress, remotePort }: TapLinkEn
 class WidePort implements LinkPort {
   readonly address: string;
   readonly port: number;
-  /** That of the network inside, if it has one, is the first. */
+  /** The inner network's port, if any, is the first. */
   readonly #ports: readonly LinkPort[];
 
   constructor(address: string, ports: readonly LinkPort[]) {
@@ -273,7 +273,7 @@ class WidePort implements LinkPort {
   }
 
   dial(): Dial {
-    throw new TransportError('EINVAL', 'a port of several networks dials once it is narrowed');
+    throw new TransportError('EINVAL', 'cannot dial: the port is bound on several transports');
   }
 
   release(): void {

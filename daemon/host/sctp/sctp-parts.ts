@@ -1,4 +1,4 @@
-/** What a host needs for devices of SCTP, and loads only for them. */
+/** What a host needs for SCTP devices; loaded only for them. */
 import { SctpFrameReader } from '#daemon/iwarp/faults/sctp-frame-reader';
 import { DDP_ADAPTATION, SctpLayer } from '#daemon/iwarp/sctp/sctp-layer';
 import type { SctpTransportKind } from '../device-config.ts';
@@ -12,7 +12,7 @@ export const SCTP_PARTS = {
   SctpFrameReader,
   SctpLayer,
   SctpNetwork,
-  /** Makes the transport of a host's devices; a simulation has its own. */
+  /** Makes the transport of a host's devices; a simulation replaces it. */
   makeTransport: (
     clock: HostClock,
     devices: readonly { readonly addresses: readonly string[]; readonly sctp: SctpTransportKind }[],

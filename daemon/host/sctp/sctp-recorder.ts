@@ -1,6 +1,6 @@
 /**
- * Shows the packets of a host's associations to a tap, as they are on the network: the SCTP packet with
- * its checksum, behind IP and UDP headers that are written here as the kernel writes them.
+ * Shows the packets of a host's associations to a tap, as on the network: the SCTP packet with its checksum,
+ * after IP and UDP headers like those of the kernel, which are written here.
  */
 import type { QueuePairName, TapLinkEnds } from '#contract/protocol/tap-records';
 import type { PacketTap } from '#daemon/capture/capture-tap';
@@ -17,11 +17,11 @@ const PACKET_MAX_BYTES = 65_535;
 const HOP_LIMIT = 64;
 const DONT_FRAGMENT = 0x4000;
 
-/** What a recorder must know of its host. */
+/** What a recorder needs of its host. */
 interface RecordedHost {
-  /** The device that has the address, if it is of this host. */
+  /** The device that has the address, if it belongs to this host. */
   deviceAt(address: string): string | undefined;
-  /** The queue pair of a stream of an association, or of the only one, seen from its local end. */
+  /** The queue pair of a stream of an association, or of the only stream, from its local end. */
   queuePairOf(ends: TapLinkEnds, streamId: number | undefined): QueuePairName | undefined;
 }
 
@@ -36,14 +36,14 @@ export class SctpRecorder implements PacketObserver {
     this.#host = host;
   }
 
-  /** True if `packet` has a reader. */
+  /** True if a tap is active. */
   get watched(): boolean {
     return this.#tap.watched;
   }
 
   /**
-   * A packet with its checksum, borrowed, between our end and a peer's address and UDP port, if ours has
-   * one; `way` is seen from here.
+   * A packet with its checksum, borrowed, between our end and the peer's address and UDP port, if any. `way`
+   * is from our end.
    */
   packet(
     way: 'out' | 'in',
@@ -56,7 +56,7 @@ export class SctpRecorder implements PacketObserver {
     const device = this.#host.deviceAt(socket.address);
     if (device === undefined) return;
     const far = this.#host.deviceAt(remoteAddress);
-    // Between two devices of the host it is shown when it leaves.
+    // A packet between two devices of the host is shown when it is sent.
     if (way === 'in' && far !== undefined) return;
     const ports = new DataView(sctp.buffer, sctp.byteOffset);
     const [source, destination] = [ports.getUint16(0), ports.getUint16(2)];
@@ -78,7 +78,7 @@ export class SctpRecorder implements PacketObserver {
     this.#tap.packet({ sender, receiver, bytes });
   }
 
-  /** Until a queue pair has the association, and when it has lost it, only the device is known. */
+  /** While no queue pair uses the association, only the device is known. */
   #pairOf(device: string, ends: TapLinkEnds, stream: number | undefined): QueuePairName {
     return this.#host.queuePairOf(ends, stream) ?? { device, qpn: 0 };
   }
@@ -105,7 +105,7 @@ export class SctpRecorder implements PacketObserver {
     fields.setUint16(udp, ports[0]);
     fields.setUint16(udp + 2, ports[1]);
     fields.setUint16(udp + 4, end - udp);
-    // Over IPv4 there need be none; SCTP has a better one.
+    // Optional over IPv4, and SCTP has a better checksum.
     if (ipv6) {
       // The pseudo header: both addresses, length and protocol (RFC 8200 section 8.1).
       const sum = this.#sum(8, end, end - udp + UDP_PROTOCOL);
@@ -135,7 +135,7 @@ export class SctpRecorder implements PacketObserver {
     this.#bytes.set(to.address, 24);
   }
 
-  /** The one's complement sum of 16-bit words (RFC 1071). SCTP packets have whole words. */
+  /** The one's complement sum of 16-bit words (RFC 1071). SCTP packets have an even length. */
   #sum(start: number, end: number, first: number): number {
     let sum = first;
     for (let at = start; at < end; at += 2) sum += this.#fields.getUint16(at);
@@ -145,9 +145,9 @@ export class SctpRecorder implements PacketObserver {
 }
 
 interface PacketEnd {
-  /** In 16 bytes. */
+  /** As 16 bytes. */
   readonly address: Uint8Array;
-  /** UDP's. */
+  /** UDP port. */
   readonly port: number | undefined;
 }
 

@@ -1,9 +1,9 @@
 /**
- * The SCTP stack of this process: libusrsctp, which is one for a process, joined with UDP sockets and
- * a clock. Hosts of the process share it.
+ * The SCTP stack of this process: libusrsctp, which exists once per process, with UDP sockets and a clock.
+ * The hosts of the process share it.
  *
- * A turn takes in packets, then serves the sockets on which something happened, then sends the batch
- * of packets. What a user sends outside of a turn leaves in a turn that follows at once.
+ * A turn receives packets, then serves the associations on which something happened, then sends the batch of
+ * packets. Messages that a user sends outside a turn are sent in an extra turn.
  */
 import type { IdAccount } from '#daemon/iwarp/cm/cm-id';
 import { socketAddress } from '#native-bridge/libc/internet-socket';
@@ -30,45 +30,47 @@ import { type ArrivedPacket, type CarrierUser, UdpCarrier } from './udp-carrier.
 
 const EMSGSIZE = 90;
 const MICROS_PER_MILLISECOND = 1000;
-/** How often the library's timers run while packets come and go, and otherwise. */
+/** Period of the library's timers while packets are exchanged, and otherwise. */
 const BUSY_TICK_MICROS = 10_000;
 const IDLE_TICK_MICROS = 100_000;
-/** How long without a packet is idle: longer than any timer of the library but the heartbeat's. */
+/**
+ * Time without a packet until the stack is idle: longer than any timer of the library except the heartbeat's.
+ */
 const BUSY_MICROS = 2_000_000;
-/** The pause before datagrams are offered again for which the kernel had no room. */
+/** The pause before retrying datagrams for which the kernel had no room. */
 const RETRY_MICROS = 1000;
-/** Sockets served in a turn; each has a limit of its own. */
+/** Sockets served in a turn; each has its own limit. */
 const SERVED_MAX = 256;
-/** Associations that wait to be accepted, which happens in the same turn. */
+/** Associations waiting to be accepted, which happens in the same turn. */
 const BACKLOG = 128;
-/** Ports for those who ask for any. */
+/** Ephemeral ports. */
 const DYNAMIC_PORT_MIN = 49_152;
 const DYNAMIC_PORTS = 16_384;
-/** An IP packet's length has 16 bits, and so has a path's smallest MTU that is believed. */
+/** An IP packet's length has 16 bits. Also a path's smallest MTU that is believed. */
 const IP_BYTES_MAX = 65_535;
 const IP_BYTES_MIN = 576;
 const IPV4_UDP_BYTES = 28;
 const IPV6_UDP_BYTES = 48;
 
-/** What has a socket of the library. */
+/** An object with a socket of the library. */
 export interface Served {
   readonly socket: UsrsctpSocket;
   /** Undefined for a listener. */
   readonly path: Path | undefined;
   queued: boolean;
-  /** Handles what happened; true if there is more to handle. */
+  /** Handles events; true if more are left. */
   serve(): boolean;
-  /** The largest packet of its path is smaller now. */
+  /** The largest packet of its path has become smaller. */
   handleShrunk(): void;
-  /** The network reports that a packet of its path did not arrive. */
+  /** The network reports that a packet of its path was not delivered. */
   handleUnreachable(errno: number): void;
 }
 
-/** Who has a port. */
+/** The holder of a port. */
 export interface PortHolder {
-  /** The adaptation indication of associations that it takes; undefined while it does not listen. */
+  /** The adaptation indication that it accepts; undefined while it does not listen. */
   readonly listensFor: number | undefined;
-  /** An association came. True if it is taken. */
+  /** Offers an association. True if it is accepted. */
   take(socket: UsrsctpSocket, path: Path, remotePort: number): boolean;
 }
 
@@ -76,13 +78,13 @@ export interface PortHolder {
 interface StackCounters {
   /** ICMP messages that quote no packet of ours. */
   unfounded: number;
-  /** Not SCTP, or of an extension that is never agreed on. */
+  /** Not SCTP, or with an extension that is never negotiated. */
   malformed: number;
   /** Answered here: no listener, no such association, or another adaptation. */
   refused: number;
 }
 
-/** Takes what comes to a port, for all addresses: the library tells paths apart, not addresses. */
+/** Accepts associations on a port, for all addresses: the library distinguishes paths, not addresses. */
 class Listener implements Served {
   readonly socket: UsrsctpSocket;
   readonly path = undefined;
@@ -112,12 +114,12 @@ export class SctpStack {
   readonly #paths = new Paths();
   /** The open UDP sockets, with the number of their users. */
   readonly #sockets = new Map<CarrierSocket, number>();
-  /** By number of the UDP socket and port. */
+  /** By number of the UDP socket and SCTP port. */
   readonly #ports = new Map<string, PortHolder>();
   readonly #listeners = new Map<number, Listener>();
   readonly #served = new Map<number, Served>();
   #ready: Served[] = [];
-  /** Paths whose MTU shrank, and to what: the number of bytes, or the route's if the kernel reported it. */
+  /** Paths whose MTU shrank, with the new number of bytes, or undefined to query the route. */
   readonly #shrunk = new Map<Path, number | undefined>();
   #associations = 0;
   #inTurn = false;
@@ -151,8 +153,8 @@ export class SctpStack {
   // UDP sockets and ports
 
   /**
-   * The UDP socket, opened if need be, of the kernel or of a network in memory; for `closeSocket`.
-   * Throws `TransportError`.
+   * Opens a UDP socket, of the kernel or of a network in memory, or counts a user of an open one; for
+   * `closeSocket`. Throws `TransportError`.
    */
   openSocket(address: string, port: number, memory?: MemoryDatagrams): CarrierSocket {
     let socket: CarrierSocket | undefined;
@@ -165,7 +167,7 @@ export class SctpStack {
     return socket;
   }
 
-  /** The socket has one user less; without any, it is closed. */
+  /** Removes a user of the socket. Closes it after the last one. */
   closeSocket(socket: CarrierSocket): void {
     const users = this.#sockets.get(socket);
     if (users === undefined) return;
@@ -179,7 +181,7 @@ export class SctpStack {
     for (const path of this.#paths.takeAllOf(socket)) this.library.removePath(path.token);
   }
 
-  /** Holds a port of SCTP, 0 for a free one. Returns it. Throws `TransportError` EADDRINUSE. */
+  /** Holds an SCTP port, 0 for a free one. Returns it. Throws `TransportError` EADDRINUSE. */
   holdPort(socket: CarrierSocket, port: number, holder: PortHolder): number {
     const held = port === 0 ? this.#freePort(socket) : port;
     const key = `${socket.number} ${held}`;
@@ -195,7 +197,7 @@ export class SctpStack {
     this.#ports.delete(`${socket.number} ${port}`);
   }
 
-  /** Has the library listen on a port, for `unlisten`; `options` are those of the first. */
+  /** Makes the library listen on a port, until `unlisten`; the first call's `options` count. */
   listen(port: number, options: Parameters<typeof UsrsctpSocket.open>[1]): void {
     let listener = this.#listeners.get(port);
     if (listener === undefined) {
@@ -244,20 +246,20 @@ export class SctpStack {
   }
 
   /**
-   * Asks the kernel for the MTU of the path, if it is not known: for an association, not for each INIT,
-   * which anyone can send. Throws `TransportError` without a route.
+   * Queries the path's MTU, if unknown: for an association, not for each INIT, which anyone can send. Throws
+   * `TransportError` without a route.
    */
   measure(path: Path): void {
     if (path.packetBytes === 0) path.packetBytes = routePacketBytes(path);
   }
 
   /**
-   * Counts an association, until `endAssociation`. Throws `TransportError` ENOBUFS when there is no room
-   * for it, and `VerbsError` when its user may have no more.
+   * Counts an association, until `endAssociation`. Throws `TransportError` ENOBUFS at the host's limit, and
+   * `VerbsError` at the user's.
    */
   beginAssociation(path: Path, account: IdAccount | undefined): void {
     if (this.#associations >= ASSOCIATIONS_MAX) {
-      throw new TransportError('ENOBUFS', 'this host has as many SCTP associations as it may');
+      throw new TransportError('ENOBUFS', 'limit of SCTP associations reached');
     }
     account?.take('associations');
     this.#associations += 1;
@@ -274,7 +276,7 @@ export class SctpStack {
     this.closeSocket(path.socket);
   }
 
-  /** From now on `served` is called when something happened on its socket. */
+  /** Calls `served` from now on when something happens on its socket. */
   watch(served: Served): void {
     this.#served.set(served.socket.id, served);
   }
@@ -283,7 +285,7 @@ export class SctpStack {
     this.#served.delete(served.socket.id);
   }
 
-  /** Serves it in a turn that follows. */
+  /** Serves it in the next turn. */
   queue(served: Served): void {
     if (!served.queued) {
       served.queued = true;
@@ -297,7 +299,7 @@ export class SctpStack {
     this.#clock.soon(run);
   }
 
-  /** Calls `run` when the time has passed. */
+  /** Calls `run` after a delay. */
   after(delayMicros: number, run: () => void): Alarm {
     return this.#clock.after(delayMicros, run);
   }
@@ -351,7 +353,7 @@ export class SctpStack {
     this.library.input(path.token, start, length);
   }
 
-  /** True if somebody listens for the association that the INIT at `start` asks for. */
+  /** True if there is a listener for the association of the INIT at `start`. */
   #wants(socket: CarrierSocket, start: number): boolean {
     const bytes = this.carrier.incoming;
     const holder = this.#ports.get(`${socket.number} ${destinationPort(bytes, start)}`);
@@ -360,7 +362,7 @@ export class SctpStack {
     return initAdaptation(bytes, start) === holder.listensFor;
   }
 
-  /** Answers a packet that concerns nothing here. */
+  /** Answers a packet for no association. */
   #refuse(socket: CarrierSocket, { peer, peerPort, start, length }: ArrivedPacket): void {
     this.counters.refused += 1;
     const at = this.carrier.reserve(socket, ANSWER_BYTES);
@@ -469,7 +471,7 @@ export class SctpStack {
 
   // Time
 
-  /** Sets the timer, if it is not due earlier. */
+  /** Sets the timer, unless it is due earlier. */
   #arm(): void {
     const now = this.#clock.now();
     if (this.#associations === 0 && this.#paths.idleCount === 0) return;
@@ -523,11 +525,11 @@ function newPath(
   };
 }
 
-/** Bytes of the largest SCTP packet that the route of a path carries. Throws `TransportError`. */
+/** Largest SCTP packet that the route of a path carries. Throws `TransportError`. */
 function routePacketBytes(path: Path): number {
   if (path.socket.mailbox !== undefined) {
     if (path.mailbox !== undefined) return packetBytesOf(path, IP_BYTES_MAX);
-    throw new TransportError('ECONNREFUSED', `no device of SCTP has the address ${path.address}`);
+    throw new TransportError('ECONNREFUSED', `no SCTP device has the address ${path.address}`);
   }
   try {
     return packetBytesOf(path, routeMtu(path.socket.address, path.address));
@@ -537,7 +539,7 @@ function routePacketBytes(path: Path): number {
   }
 }
 
-/** The same; undefined without a route: the association's retries then run out. */
+/** The same; undefined without a route: the association then times out. */
 function knownPacketBytes(path: Path): number | undefined {
   try {
     return routePacketBytes(path);

@@ -1,11 +1,10 @@
 /**
- * The tags of packets sent lately on a path. An ICMP message counts only if it quotes one (RFC 9260
- * section 10): nothing else in it shows that its sender has seen a packet of ours, since both UDP ports
- * are known.
+ * The tags of recently sent packets of a path. An ICMP message counts only if it quotes one (RFC 9260 section
+ * 10): nothing else proves that its sender has seen a packet of ours, since both UDP ports are known.
  */
 import { tagOf } from './packet-gate.ts';
 
-/** Associations of a path that may send at once; ICMP messages about further ones may be ignored. */
+/** Tags kept per path. ICMP messages about more associations than that may be ignored. */
 const TAGS_MAX = 16;
 
 export class SentTags {
@@ -22,7 +21,7 @@ export class SentTags {
     this.#next = (this.#next + 1) % TAGS_MAX;
   }
 
-  /** True if `bytes`, the start of a packet, quote one that was sent. */
+  /** True if `quoted`, the start of a packet, has the tag of a sent one. */
   has(quoted: Uint8Array): boolean {
     const tag = tagOf(quoted, 0, quoted.length);
     return tag !== 0 && this.#tags.includes(tag);

@@ -1,18 +1,18 @@
 /**
- * Dials associations. Connections of one program to one listener share associations, each with a DDP
- * stream of its own: as many connections then have one congestion window, one set of timers
- * and one handshake. Programs share none, since an association has one window and one fate: what one
- * program does not read, or aborts, is not to stop another.
+ * Dials associations. Connections of one program to one listener share associations, each on its own DDP
+ * stream, so they have one congestion window, one set of timers and one handshake. Programs do not share,
+ * since an association has one window and fails as a whole: a program that does not read, or aborts, must not
+ * stop another.
  */
 import type { Dial } from '../links/link.ts';
 import type { Association, AssociationAttempt, SctpAddress, SctpPort } from './association.ts';
 import { DdpStreams, type StreamsHost } from './ddp-streams.ts';
 import type { SctpLink } from './sctp-link.ts';
 
-/** How long an association stays that no session uses, for the next connection of its program. */
+/** How long an association without a session stays, for the next connection of its program. */
 const IDLE_MICROS = 500_000;
 
-/** What becomes of a dial. None is called from inside. */
+/** Outcomes of a dial. None is called from inside. */
 interface DialCallbacks {
   readonly onConnected: (link: SctpLink) => void;
   readonly onFailed: (errorCode: string) => void;
@@ -24,7 +24,7 @@ interface Waiter extends DialCallbacks {
   readonly remote: SctpAddress;
 }
 
-/** An attempt to open an association, from the port of one of those who wait for it. */
+/** An attempt to open an association, from the port of one of its waiters. */
 interface Opening {
   readonly attempt: AssociationAttempt;
   readonly port: SctpPort;
@@ -46,7 +46,7 @@ export class SharedAssociations {
     this.#host = host;
   }
 
-  /** Dials from `port`, which its association has until the end. */
+  /** Dials from `port`, which its association keeps until it ends. */
   dialAlone(port: SctpPort, remote: SctpAddress, callbacks: DialCallbacks): Dial {
     const release = (): void => port.release();
     const attempt = port.open(
@@ -70,8 +70,8 @@ export class SharedAssociations {
   }
 
   /**
-   * Takes a stream of an association of the program, or dials one from `port`. Whichever it is, the
-   * port stays held.
+   * Takes a stream of an association of the program, or dials one from `port`. The port stays held in both
+   * cases.
    */
   dialFor(program: object, port: SctpPort, remote: SctpAddress, callbacks: DialCallbacks): Dial {
     const bundle = this.#bundleOf(program, `${port.address} ${remote.address} ${remote.port}`);
@@ -84,7 +84,7 @@ export class SharedAssociations {
     return { cancel: () => this.#cancel(bundle, waiter) };
   }
 
-  /** The program is gone: its associations end with their connections. */
+  /** The program has ended: its associations end with their connections. */
   forget(program: object): void {
     for (const { up } of this.#programs.get(program)?.values() ?? []) {
       for (const streams of [...up]) streams.expire();
@@ -165,7 +165,7 @@ export class SharedAssociations {
     if (at < 0) return;
     bundle.waiters.splice(at, 1);
     const { opening } = bundle;
-    // The association that others wait for has the port.
+    // The association that others wait for keeps the port.
     if (opening?.port !== waiter.port) {
       waiter.port.release();
       return;

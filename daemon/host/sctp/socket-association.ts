@@ -12,44 +12,47 @@ import {
 import type { Opening } from './opening.ts';
 
 const EAGAIN = -11;
-/** What one association takes of a turn. */
+/** Bytes that one association receives in a turn. */
 const TURN_BYTES = 1_048_576;
 const TURN_MESSAGES = 512;
 
-/** All associations receive into the same memory, a message at a time; one byte shows a longer one. */
+/**
+ * The receive buffer of all associations, for one message at a time. Its last byte shows that a message is
+ * too long.
+ */
 let sharedArea: ReceiveArea | undefined;
 
-/** What an association needs of its socket; no call waits. */
+/** The socket of an association. No call blocks. */
 export interface AssociationSocket {
   /** Sends a whole message. Returns its length or a negative errno; EAGAIN without room. */
   send(streamId: number, kind: MessageKind, bytes: Uint8Array): number;
   /**
-   * Receives a message, or a part of one, or a notification, into `area` from `start` on. Returns its
-   * length, 0 at the end, or a negative errno.
+   * Receives a message, a part of one, or a notification into `area` from `start` on. Returns its length, 0
+   * at the end, or a negative errno.
    */
   receive(area: ReceiveArea, start: number): number;
-  /** What came with the last `receive`. */
+  /** Facts about the last `receive`. */
   readonly received: ReceivedFacts;
   /** Reads the notification of `length` bytes at the start of `area`. */
   readEvent(area: ReceiveArea, length: number): SctpEvent;
   /** True if there is room for a message. */
   readonly writable: boolean;
-  /** Messages that are not acknowledged, sent or not. */
+  /** Unacknowledged messages, sent or queued. */
   readonly unacknowledged: number;
-  /** SHUTDOWN follows everything sent. */
+  /** Sends SHUTDOWN after everything else. */
   shutdown(): void;
-  /** Ends the association by ABORT, if there is one, and closes. */
+  /** Sends ABORT, if there is an association, and closes. */
   abort(): void;
   close(): void;
 }
 
-/** Where an association is. */
+/** The ends of an association. */
 export interface AssociationEnds {
   readonly local: SctpAddress;
   readonly remote: SctpAddress;
 }
 
-/** Before there is a user, nothing is delivered. */
+/** Nothing is delivered without a user. */
 const NO_USER: AssociationUser = {
   handleMessage: () => {},
   handleWritable: () => {},
@@ -60,13 +63,13 @@ const NO_USER: AssociationUser = {
 };
 
 /**
- * - opening: until the handshake is over.
- * - rising: until the peer's adaptation indication is known, which comes right behind.
+ * - opening: until the handshake is complete.
+ * - rising: until the peer's adaptation indication is known, right after the handshake.
  * - up: until the end.
  */
 type State = 'opening' | 'rising' | 'up' | 'ended';
 
-/** Transports derive theirs, which say when it is served. */
+/** Transports derive classes that decide when it is served. */
 export abstract class SocketAssociation implements Association {
   readonly local: SctpAddress;
   readonly remote: SctpAddress;
@@ -79,9 +82,9 @@ export abstract class SocketAssociation implements Association {
   readonly #opening: Opening;
   #state: State = 'opening';
   #paused = false;
-  /** `send` was refused, and the user waits for room. */
+  /** `send` failed, and the user waits for room. */
   #blocked = false;
-  /** Parts of a message whose end has not come. */
+  /** Parts of an incomplete message. */
   #part: Uint8Array | undefined;
 
   constructor(socket: AssociationSocket, ends: AssociationEnds, opening: Opening) {
@@ -91,18 +94,18 @@ export abstract class SocketAssociation implements Association {
     this.remote = ends.remote;
   }
 
-  // What transports implement
+  // Implemented by transports
 
-  /** Has `serve` called in a turn that follows. */
+  /** Requests a call of `serve` in a later turn. */
   protected abstract requestTurn(): void;
   /** The association has ended, and its socket is about to be closed. */
   protected abstract handleLeaving(): void;
   /** Its socket is closed. */
   protected abstract handleClosed(): void;
-  /** Bytes of the longest message that the path carries unfragmented now. */
+  /** Length of the longest message that the path carries unfragmented at present. */
   protected abstract pathMessageBytes(): number;
 
-  // What its user calls
+  // Calls of its user
 
   send(streamId: number, kind: MessageKind, bytes: Uint8Array): boolean {
     if (this.#state !== 'up') return false;
@@ -111,7 +114,7 @@ export abstract class SocketAssociation implements Association {
       this.unacknowledged = true;
       return true;
     }
-    // What else there may be is an end, of which the library tells next.
+    // Any other error ends the association; the library reports it next.
     this.#blocked = true;
     if (sent !== EAGAIN) this.requestTurn();
     return false;
@@ -139,12 +142,12 @@ export abstract class SocketAssociation implements Association {
     this.handleClosed();
   }
 
-  // What transports call
+  // Calls of transports
 
   serve(): boolean {
     let bytes = 0;
     for (let count = 0; count < TURN_MESSAGES && bytes < TURN_BYTES; count += 1) {
-      // A user may read no more until it has sent what it owes.
+      // A user may stop reading until its pending output is sent.
       const length = this.#paused || this.isOver ? -1 : this.#receive();
       if (length < 0) {
         this.#signalRoom();
@@ -171,7 +174,7 @@ export abstract class SocketAssociation implements Association {
     return this.#state === 'up';
   }
 
-  /** Nothing is to be read until `resumeReading`. */
+  /** Reading is paused until `resumeReading`. */
   protected get isPaused(): boolean {
     return this.#paused;
   }
@@ -181,7 +184,7 @@ export abstract class SocketAssociation implements Association {
     return this.#blocked;
   }
 
-  /** Receives once. Returns the bytes, or -1 if nothing is there or the association has ended. */
+  /** Receives once. Returns the length, or -1 if there is nothing or the association has ended. */
   #receive(): number {
     sharedArea ??= new ReceiveArea(MESSAGE_MAX_BYTES + 1);
     const area = sharedArea;
@@ -190,7 +193,7 @@ export abstract class SocketAssociation implements Association {
     const before = part?.length ?? 0;
     const length = this.#socket.receive(area, before);
     if (length === EAGAIN) {
-      // Nothing came behind the handshake, so the peer has no indication.
+      // Nothing follows the handshake, so the peer has no indication.
       if (this.#state === 'rising') this.#rise();
       return -1;
     }
@@ -198,7 +201,7 @@ export abstract class SocketAssociation implements Association {
       this.#end(endOf(-length));
       return -1;
     }
-    // A notification may come between the parts of a message; it would lie behind them.
+    // A notification may arrive between the parts of a message; it was received after them.
     if (this.#socket.received.isNotification) this.#notify(area, before, length);
     else this.#take(area, before + length);
     return length;
@@ -239,7 +242,7 @@ export abstract class SocketAssociation implements Association {
   }
 
   #handleDry(): void {
-    // It may be of before the last send.
+    // The event may be older than the last send.
     if (this.#state !== 'up' || !this.unacknowledged || this.#socket.unacknowledged > 0) return;
     this.unacknowledged = false;
     this.user.handleAcknowledged();
@@ -252,8 +255,8 @@ export abstract class SocketAssociation implements Association {
     } else if (event.state === 'shutdown-complete') {
       this.#end({ kind: 'shutdown', code: undefined, text: 'the association was shut down' });
     } else if (event.state === 'restart') {
-      // The peer's new association has nothing of the old one: DDP's streams are gone.
-      const text = 'the peer started the association anew';
+      // The peer's new association has no DDP streams of the old one.
+      const text = 'the peer restarted the association';
       this.abortFor({ kind: 'lost', code: 'ECONNRESET', text });
     } else if (event.aborted) {
       const code = this.#state === 'opening' ? 'ECONNREFUSED' : 'ECONNRESET';
@@ -275,12 +278,12 @@ export abstract class SocketAssociation implements Association {
     this.user.handleWritable();
   }
 
-  /** Also after a call to the user, who may abort. */
+  /** Check also after a call to the user, who may abort. */
   protected get isOver(): boolean {
     return this.#state === 'ended';
   }
 
-  /** Aborts, and tells the user of this end. */
+  /** Aborts, and reports this end to the user. */
   protected abortFor(end: AssociationEnd): void {
     const { user } = this;
     const opening = this.#state !== 'up';
@@ -313,7 +316,7 @@ export abstract class SocketAssociation implements Association {
   }
 }
 
-/** The end that a failed `receive` tells of, by its errno; 0 is the end of what the peer sends. */
+/** Converts the errno of a failed `receive`; 0: the peer has shut down. */
 function endOf(errno: number): AssociationEnd {
   if (errno === 0) {
     return { kind: 'shutdown', code: undefined, text: 'the association was shut down' };

@@ -1,9 +1,9 @@
 /**
  * SCTP packets in UDP datagrams (RFC 6951): the sockets, and batches that the kernel reads and fills. Packets
- * of a host that keeps to itself leave the same batch for memory.
+ * of an isolated host go from the same batch to memory.
  *
- * A packet is copied once on its way out, from the library into the batch, gets its checksum there, and
- * leaves with others by one system call. One that comes is checked where the kernel put it.
+ * An outgoing packet is copied once, from the library into the batch, gets its checksum there, and is sent
+ * with others by one system call. An incoming one is checked where the kernel put it.
  */
 import { IncomingBatch, OutgoingBatch } from '#native-bridge/libc/datagram-batch';
 import { closeDescriptor } from '#native-bridge/libc/descriptor';
@@ -19,26 +19,26 @@ import { PacketCrc } from './packet-crc.ts';
 import { PACKET_BYTES_MIN } from './packet-gate.ts';
 import type { CarrierSocket, Path } from './paths.ts';
 
-/** Datagrams of one system call. */
+/** Datagrams per system call. */
 const SLOTS = 32;
 /** The longest datagram, rounded up. */
 const SLOT_BYTES = 65_536;
 /**
- * What one call sends or reads, though there may be more: four of the longest packets. The other end
- * works meanwhile, and a core's cache still has the bytes when they are used.
+ * Limit of one call, even if there is more: four of the longest packets. The other end works meanwhile, and
+ * the bytes are still in a core's cache when they are used.
  */
 const GROUP_BYTES = 245_760;
-/** Calls that read a socket before the event loop goes on. */
+/** Calls that read a socket before the event loop continues. */
 const READS_MAX = 4;
-/** Asked for; the kernel grants what an administrator allows (net.core.rmem_max). */
+/** Requested size; the kernel limits it to net.core.rmem_max. */
 const BUFFER_BYTES = 4_194_304;
-/** Errors that are taken before the event loop goes on. */
+/** Socket errors handled before the event loop continues. */
 const ERRORS_MAX = 256;
 const EAGAIN = -11;
 const EMSGSIZE = -90;
 const GID_BYTES = 16;
 
-/** A packet that came. Valid during the call that it is passed to. */
+/** A received packet. Valid during the call that it is passed to. */
 export interface ArrivedPacket {
   readonly peer: Uint8Array;
   peerPort: number;
@@ -46,13 +46,13 @@ export interface ArrivedPacket {
   length: number;
 }
 
-/** Our end of packets: an address, and a UDP port unless SCTP is right in IP. */
+/** Our end of packets: an address, and a UDP port unless SCTP is carried by IP directly. */
 export interface PacketPlace {
   readonly address: string;
   readonly port: number | undefined;
 }
 
-/** Watches packets; see `SctpRecorder`. */
+/** Captures packets; see `SctpRecorder`. */
 export interface PacketObserver {
   readonly watched: boolean;
   packet(
@@ -64,42 +64,41 @@ export interface PacketObserver {
   ): void;
 }
 
-/** A packet with its checksum on its way. Borrowed, with `peer` and `sctp`, unless they are copied. */
+/** A packet in transit, with its checksum. Borrowed, with `peer` and `sctp`, unless they are copied. */
 export interface CarriedPacket {
   readonly way: 'out' | 'in';
   readonly socket: CarrierSocket;
   /** The peer's address and UDP port. */
   readonly peer: Uint8Array;
   readonly peerPort: number;
-  /** Of a packet that leaves. */
+  /** Set for an outgoing packet. */
   readonly path: Path | undefined;
   readonly sctp: Uint8Array;
 }
 
-/** Has a part in what becomes of packets; see `SctpFaults`. */
+/** Decides what happens to packets; see `SctpFaults`. */
 export interface PacketFilter {
-  /** False while every packet passes. */
+  /** False while it takes no packets. */
   readonly active: boolean;
-  /** True if the packet goes no further by itself. */
+  /** True if the filter took the packet, and will carry it on if it is to arrive. */
   takes(packet: CarriedPacket): boolean;
 }
 
-/** Lets packets go further that were taken. */
+/** Carries on packets that a filter took. */
 export interface PacketCarrier {
   carry(packet: CarriedPacket): void;
 }
 
-/** What a carrier tells its stack. */
+/** Callbacks of a carrier to its stack. */
 export interface CarrierUser {
-  /** A packet with a right checksum, in `bytes` of the incoming batch. */
+  /** A packet with a valid checksum, in `bytes` of the incoming batch. */
   handleArrival(socket: CarrierSocket, packet: ArrivedPacket): void;
-  /** No more for now. */
+  /** End of a batch. */
   handleInputEnd(): void;
   /** A packet was too long for its path. */
   handleTooLong(path: Path): void;
   /**
-   * The network reports an error about a packet sent to this address and UDP port; `errors` has the
-   * details.
+   * The network reports an error about a packet sent to this address and UDP port; `errors` has the details.
    */
   handleError(
     socket: CarrierSocket,
@@ -108,17 +107,17 @@ export interface CarrierUser {
     errno: number,
     errors: Pick<ErrorQueue, 'mtuBytes' | 'quoted'>,
   ): void;
-  /** Something was added to an empty batch, or waits for room: `flush` is to be called soon. */
+  /** A packet was added to an empty batch, or waits for room: call `flush` soon. */
   handleOutput(blocked: boolean): void;
 }
 
-/** What takes part in the packets of a network; undefined is the kernel's. */
+/** An observer or filter of a network; undefined: the kernel's. */
 interface InNetwork<Part> {
   readonly part: Part;
   readonly network: MemoryDatagrams | undefined;
 }
 
-/** What became of datagrams. */
+/** Counts of datagrams. */
 interface CarrierCounters {
   packetsIn: number;
   packetsOut: number;
@@ -126,7 +125,7 @@ interface CarrierCounters {
   sendCalls: number;
   /** Too short, too long, or damaged. */
   badChecksums: number;
-  /** Not taken by the kernel. */
+  /** Rejected by the kernel. */
   lostOut: number;
 }
 
@@ -147,15 +146,15 @@ export class UdpCarrier implements PacketCarrier {
   readonly #out = new OutgoingBatch(SLOTS, SLOT_BYTES);
   readonly #inCrc: PacketCrc;
   readonly #outCrc: PacketCrc;
-  /** Of the packets in the outgoing batch: their socket, and the path of each. */
+  /** The socket of the packets in the outgoing batch, and the path of each. */
   #socket: CarrierSocket | undefined;
   readonly #paths: (Path | undefined)[] = [];
   #first = 0;
-  /** Added since `flush` was last called. */
+  /** Bytes added since `flush` was last called. */
   #groupBytes = 0;
   /** Datagrams that the next call reads. */
   #readSlots = SLOTS;
-  /** Datagrams are being taken in. */
+  /** True while datagrams are received. */
   #reading = false;
   #nextNumber = 1;
   readonly #errors = new ErrorQueue();
@@ -182,8 +181,8 @@ export class UdpCarrier implements PacketCarrier {
   }
 
   /**
-   * Reports packets of a network, by default the kernel's, with right checksums until the returned function
-   * is called.
+   * Shows packets of a network, by default the kernel's, with valid checksums, until the returned function is
+   * called.
    */
   observe(observer: PacketObserver, network?: MemoryDatagrams): () => void {
     const entry = { part: observer, network };
@@ -193,7 +192,7 @@ export class UdpCarrier implements PacketCarrier {
     };
   }
 
-  /** Asks before packets of a network go further, until the returned function is called. */
+  /** Filters packets of a network, until the returned function is called. */
   addFilter(filter: PacketFilter, network?: MemoryDatagrams): () => void {
     const entry = { part: filter, network };
     this.#filters = [...this.#filters, entry];
@@ -224,7 +223,7 @@ export class UdpCarrier implements PacketCarrier {
         closed: false,
       };
       this.#nextNumber += 1;
-      // A host lives as long as its sockets and clients; this does not keep it alive.
+      // Other sockets and clients keep the host alive; this one does not.
       socket.watch?.hold(false);
       return socket;
     } catch (error) {
@@ -258,9 +257,9 @@ export class UdpCarrier implements PacketCarrier {
     if (socket.fd >= 0) closeDescriptor(socket.fd);
   }
 
-  // Packets that leave
+  // Output
 
-  /** Where in `outgoing` a packet from `socket` may be written; -1 if it cannot leave now. */
+  /** Where in `outgoing` to write a packet from `socket`; -1 if it cannot be sent now. */
   reserve(socket: CarrierSocket, length: number): number {
     if (length > SLOT_BYTES || socket.closed) return -1;
     const full = this.#out.count === SLOTS;
@@ -270,7 +269,7 @@ export class UdpCarrier implements PacketCarrier {
     return this.#out.slotAt(this.#out.count);
   }
 
-  /** The packet is where `reserve` said, with a zero for its checksum. */
+  /** Adds the packet at the position from `reserve`, with a zero checksum. */
   add(path: Path, length: number): void {
     const slot = this.#out.count;
     const start = this.#out.slotAt(slot);
@@ -323,7 +322,7 @@ export class UdpCarrier implements PacketCarrier {
         break;
       }
       let sent = this.#out.send(socket.fd, this.#first);
-      // The call may have taken the error of an earlier packet from the socket.
+      // The call may have returned the error of an earlier packet.
       if (sent < 0 && sent !== EAGAIN) sent = this.#out.send(socket.fd, this.#first);
       this.counters.sendCalls += 1;
       if (sent > 0) {
@@ -342,7 +341,7 @@ export class UdpCarrier implements PacketCarrier {
     this.#clear();
   }
 
-  /** Puts the rest of the batch into the mailboxes of its destinations. */
+  /** Delivers the rest of the batch to the mailboxes of its destinations. */
   #post(from: Mailbox): void {
     const out = this.#out;
     for (let slot = this.#first; slot < out.count; slot += 1) {
@@ -353,7 +352,7 @@ export class UdpCarrier implements PacketCarrier {
     }
   }
 
-  // Watching
+  // Captures and filters
 
   get #watched(): boolean {
     for (const { part } of this.#observers) if (part.watched) return true;
@@ -386,10 +385,7 @@ export class UdpCarrier implements PacketCarrier {
     return false;
   }
 
-  /**
-   * A packet that was held back: in the place of one that has been handled, and with a zero for its
-   * checksum, as the library gets it.
-   */
+  /** Delivers a held packet in a free slot, with a zero checksum, as the library expects. */
   #arriveAgain({ socket, peer, peerPort, sctp }: CarriedPacket): void {
     const start = this.#in.slotAt(0);
     this.#in.bytes.set(sctp, start);
@@ -399,7 +395,7 @@ export class UdpCarrier implements PacketCarrier {
     if (!this.#reading) this.#user.handleInputEnd();
   }
 
-  /** False if a packet that came goes no further. The check has left a zero for its checksum. */
+  /** False if a received packet is taken. The check has zeroed its checksum. */
   #passes(socket: CarrierSocket, slot: number, arrived: ArrivedPacket): boolean {
     const { peer, peerPort, start, length } = arrived;
     this.#inCrc.write(slot, start, length);
@@ -422,7 +418,7 @@ export class UdpCarrier implements PacketCarrier {
     this.#socket = undefined;
   }
 
-  // Packets that come
+  // Input
 
   #read(socket: CarrierSocket): void {
     this.#reading = true;
@@ -430,7 +426,7 @@ export class UdpCarrier implements PacketCarrier {
       const asked = this.#readSlots;
       const count = this.#in.receive(socket.fd, asked);
       this.counters.readCalls += 1;
-      // An error of the socket tells of a packet that was sent; the next read goes on.
+      // A socket error is about a sent packet; continue with the next read.
       if (count <= 0) break;
       let bytes = 0;
       for (let slot = 0; slot < count; slot += 1) {
@@ -450,7 +446,7 @@ export class UdpCarrier implements PacketCarrier {
     for (let count = 0; count < ERRORS_MAX; count += 1) {
       const errno = this.#errors.take(socket.fd);
       if (errno === 0) break;
-      // The call that sent it has already reported what this host refuses.
+      // The sending call has already reported errors of this host.
       if (this.#errors.isLocal) continue;
       const peerPort = this.#errors.readDestination(peer);
       this.#user.handleError(socket, peer, peerPort, errno, this.#errors);
@@ -485,7 +481,7 @@ export class UdpCarrier implements PacketCarrier {
     this.#accept(socket, slot);
   }
 
-  /** A packet of `#arrived.length` bytes is in a slot. */
+  /** Handles a packet of `#arrived.length` bytes in a slot. */
   #accept(socket: CarrierSocket, slot: number): void {
     const arrived = this.#arrived;
     const { length } = arrived;
@@ -502,7 +498,7 @@ export class UdpCarrier implements PacketCarrier {
   }
 }
 
-/** How many datagrams of so many bytes make a group. */
+/** Number of datagrams of this length in a group. */
 function groupSlots(datagramBytes: number): number {
   return Math.min(SLOTS, Math.round(GROUP_BYTES / Math.max(datagramBytes, 1)));
 }

@@ -9,7 +9,7 @@ import type { Path } from './paths.ts';
 import type { SctpStack, Served } from './sctp-stack.ts';
 import { SocketAssociation } from './socket-association.ts';
 
-/** How often a peer is asked that the network cannot reach, as it says, and for how long. */
+/** Heartbeat interval while the network reports the peer as unreachable, and for how long. */
 const DOUBT_HEARTBEAT_MS = 200;
 const DOUBT_MICROS = 30_000_000;
 
@@ -19,10 +19,10 @@ export class UsrsctpAssociation extends SocketAssociation implements Served {
   queued = false;
   readonly #stack: SctpStack;
   readonly #account: IdAccount | undefined;
-  /** Set while the peer is asked more often. */
+  /** Set while heartbeats are more frequent. */
   #doubtAlarm: Alarm | undefined;
 
-  /** `stack.beginAssociation` was called for the path and the account. */
+  /** Call after `stack.beginAssociation` for the path and the account. */
   constructor(
     stack: SctpStack,
     socket: UsrsctpSocket,
@@ -51,8 +51,8 @@ export class UsrsctpAssociation extends SocketAssociation implements Served {
   }
 
   /**
-   * Ends an attempt. Of an association that is up the peer is asked more often for a while, since
-   * anybody may forge what the network reports.
+   * Ends an attempt. On an established association, sends heartbeats more often for a while instead, since
+   * anyone can forge what the network reports.
    */
   handleUnreachable(errno: number): void {
     if (this.isUp) this.#doubt();

@@ -1,4 +1,6 @@
-/** SCTP over UDP (RFC 6951) by libusrsctp: each host of a process has a `UsrsctpTransport`, over one stack. */
+/**
+ * SCTP over UDP (RFC 6951) by libusrsctp: each host of a process has a `UsrsctpTransport`, over one stack.
+ */
 import { isVerbsError } from '#contract/verbs/errors';
 import type { IdAccount } from '#daemon/iwarp/cm/cm-id';
 import { type UsrsctpOptions, UsrsctpSocket } from '#native-bridge/usrsctp/socket';
@@ -21,20 +23,20 @@ import { UsrsctpAssociation } from './usrsctp-association.ts';
 
 /** The port that IANA has assigned to SCTP in UDP (RFC 6951 section 6.1). */
 const SCTP_UDP_PORT = 9899;
-/** Bytes of messages that wait for an acknowledgement: what a fast path has under way. */
+/** Limit of unacknowledged message bytes: enough for a fast path. */
 const SEND_BYTES = 2_097_152;
 /** The most that a peer may send before it is read. */
 const RECEIVE_BYTES_MAX = 2_097_152;
 /** Room for one message of any length. */
 const RECEIVE_BYTES_MIN = 2 * MESSAGE_MAX_BYTES;
-/** Before the path is known: its MTU is set for each association when it starts. */
+/** Until the path is known: each association gets its MTU when it starts. */
 const PACKET_BYTES_MAX = 65_504;
 
-/** Where SCTP is carried. */
+/** UDP ports of SCTP. */
 interface UdpPorts {
-  /** Ours, 9899 by default. */
+  /** Our port, 9899 by default. */
   readonly own?: number;
-  /** The peers', 9899 by default; those that come to us may have any. */
+  /** The peers' port, 9899 by default; incoming peers may have any. */
   readonly peer?: number;
 }
 
@@ -42,7 +44,7 @@ export class UsrsctpTransport implements PacketTransport {
   readonly #clock: HostClock;
   readonly #ports: Required<UdpPorts>;
   readonly #memory: MemoryDatagrams | undefined;
-  /** Held whether or not a port of SCTP is. */
+  /** UDP sockets that are open with or without a held SCTP port. */
   readonly #opened: CarrierSocket[] = [];
   readonly #stops: (() => void)[] = [];
 
@@ -58,8 +60,8 @@ export class UsrsctpTransport implements PacketTransport {
   }
 
   /**
-   * Opens our UDP port at `address`, until `close`: what belongs to no association is answered.
-   * Throws `TransportError`.
+   * Opens our UDP port at `address`, until `close`. Packets for no association are answered. Throws
+   * `TransportError`.
    */
   open(address: string): void {
     this.#opened.push(this.#openSocket(address));
@@ -69,12 +71,12 @@ export class UsrsctpTransport implements PacketTransport {
     return sctpStack(this.#clock).openSocket(address, this.#ports.own, this.#memory);
   }
 
-  /** Shows it every packet of the process in UDP, or in this memory, until `close`. */
+  /** Shows every packet of the process over UDP, or in this memory, until `close`. */
   observe(observer: PacketObserver): void {
     this.#stops.push(sctpStack(this.#clock).carrier.observe(observer, this.#memory));
   }
 
-  /** Asks it about the same packets, until `close`. */
+  /** Filters the same packets, until `close`. */
   addFilter(filterOf: (carrier: PacketCarrier) => PacketFilter): void {
     const { carrier } = sctpStack(this.#clock);
     this.#stops.push(carrier.addFilter(filterOf(carrier), this.#memory));
@@ -98,7 +100,7 @@ export class UsrsctpTransport implements PacketTransport {
   }
 }
 
-/** A port of SCTP at the address of a UDP socket. */
+/** An SCTP port at the address of a UDP socket. */
 class UsrsctpPort implements SctpPort, PortHolder {
   readonly address: string;
   readonly port: number;
@@ -162,7 +164,7 @@ class UsrsctpPort implements SctpPort, PortHolder {
     return true;
   }
 
-  /** False without a route to the peer, and without room for its association. */
+  /** False without a route to the peer, or at a limit of associations. */
   #begun(path: Path): boolean {
     try {
       this.#stack.measure(path);
@@ -208,7 +210,7 @@ class UsrsctpPort implements SctpPort, PortHolder {
   }
 
   #options(packetBytes: number): UsrsctpOptions {
-    // What waits to be read is what the UDP socket can hold, or datagrams are lost there.
+    // The window must fit the UDP socket's buffer, or datagrams are lost there.
     const window = Math.floor(this.#socket.receiveBufferBytes / 2);
     return {
       adaptation: this.#adaptation,
