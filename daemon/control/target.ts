@@ -34,12 +34,12 @@ export interface ControlTarget {
   status(): DaemonStatus | Promise<DaemonStatus>;
   devices(): readonly DeviceStatus[];
   clients(): readonly ClientStatus[] | Promise<readonly ClientStatus[]>;
-  /** The objects of one kind that the filter lets through; the other lists are empty. */
+  /** The objects of one kind that match the filter; the other lists are empty. */
   objects(
     kind: keyof ObjectSummaries,
     filter: ObjectFilter,
   ): ObjectSummaries | Promise<ObjectSummaries>;
-  /** The connections that the filter lets through. */
+  /** The connections that match the filter. */
   connections(filter: ConnectionFilter): readonly ConnectionSummary[];
   /** Counts all connections, without a summary of each. */
   connectionCounts(): readonly ConnectionCount[];

@@ -76,7 +76,7 @@ export class Conduit implements LinkUser, ShareMember {
   #sentBytes = 0;
   #startupBytes = 0;
   #framing: Framing = framingOf(false, false);
-  #closesBehindOutput = false;
+  #closesAfterOutput = false;
   #readingPaused = false;
   /** The turn share of the peer's address. */
   readonly #share: TurnShare;
@@ -250,7 +250,7 @@ export class Conduit implements LinkUser, ShareMember {
    */
   leave(now: Micros): void {
     this.stream.abort(now);
-    this.#closesBehindOutput = true;
+    this.#closesAfterOutput = true;
     this.#lingerDeadline = now + LEAVE_PATIENCE_MICROS;
     this.#leaving = true;
     if (!this.#linkClosed) this.#host.handleInput(this, now);
@@ -328,7 +328,7 @@ export class Conduit implements LinkUser, ShareMember {
    * connection that is closed with unread input.
    */
   #linger(now: Micros): void {
-    this.#closesBehindOutput = true;
+    this.#closesAfterOutput = true;
     if (this.#leaving) return;
     this.#lingerDeadline = now + this.endpoint.device.wire.closeTimeoutMicros;
   }
@@ -336,7 +336,7 @@ export class Conduit implements LinkUser, ShareMember {
   // RDMAP-5.5-10
   /** The stream's output is written: sends its FIN, if the stream has ended. */
   #endOutput(): void {
-    if (!this.#closesBehindOutput) return;
+    if (!this.#closesAfterOutput) return;
     if (this.#leaving || this.#link.carriesMessages === true) this.#link.close();
     else this.#link.finish();
   }

@@ -3,7 +3,7 @@
  * host of native devices. Objects of different hosts never mix: a command names one device, and all
  * objects that it names belong to that device.
  *
- * Members are declared as methods, which lets an implementation require its own object types.
+ * Members are declared as methods, so that an implementation can require its own object types.
  */
 import type { Micros } from '#base/time';
 import type { CMParameters } from '#contract/protocol/commands';

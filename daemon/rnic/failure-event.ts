@@ -33,9 +33,9 @@ export function failedMessageStatus(failure: MessageFailure): CQEStatus {
 
 /** One line for the event's text: the failure, with the peer's quirk if known. */
 export function failureText(by: 'us' | 'peer', failure: WireFailure): string {
-  const { told, text, detail } = failure;
+  const { sent, text, detail } = failure;
   // The text of a refusal by the peer already names the peer.
-  const who = by === 'us' && told !== undefined ? `sent ${told}: ` : '';
+  const who = by === 'us' && sent !== undefined ? `sent ${sent}: ` : '';
   return `${who}${text}${detail === undefined ? '' : ` (${detail})`}${quirkText(failure)}`;
 }
 

@@ -62,7 +62,7 @@ export interface WireFailure {
    */
   readonly refusal?: MessageFailure;
   /** What the wire sent to the peer about it, with the error codes, for the event's text. */
-  readonly told?: string;
+  readonly sent?: string;
   readonly detail?: string;
   /** Details for sentences. */
   readonly cause?: WireCause;

@@ -41,8 +41,8 @@ export const CANARIES: readonly Canary[] = [
     edits: [
       {
         file: 'daemon/host/conduit.js',
-        find: '#linger(now) {\n        this.#closesBehindOutput = true;',
-        replace: '#linger(now) { this.#link.finish();\n        this.#closesBehindOutput = true;',
+        find: '#linger(now) {\n        this.#closesAfterOutput = true;',
+        replace: '#linger(now) { this.#link.finish();\n        this.#closesAfterOutput = true;',
       },
     ],
   },

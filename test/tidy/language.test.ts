@@ -11,6 +11,7 @@ const FOLDERS = [
   'daemon/README.md',
   'daemon/control/',
   'daemon/faults/',
+  'daemon/host/',
   'daemon/iwarp/',
   'daemon/roce/',
   'daemon/bench/',

@@ -288,7 +288,7 @@ export abstract class SocketAssociation implements Association {
     const { user } = this;
     const opening = this.#state !== 'up';
     this.abort();
-    this.#tell(end, opening, user);
+    this.#notifyEnd(end, opening, user);
   }
 
   #end(end: AssociationEnd): void {
@@ -297,10 +297,10 @@ export abstract class SocketAssociation implements Association {
     if (!this.#leave()) return;
     this.#socket.close();
     this.handleClosed();
-    this.#tell(end, opening, user);
+    this.#notifyEnd(end, opening, user);
   }
 
-  #tell(end: AssociationEnd, opening: boolean, user: AssociationUser): void {
+  #notifyEnd(end: AssociationEnd, opening: boolean, user: AssociationUser): void {
     if (opening) this.#opening.handleFailed(end.code ?? 'ECONNREFUSED', end.text);
     else user.handleEnded(end);
   }

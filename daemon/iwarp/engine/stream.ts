@@ -510,7 +510,7 @@ export class Stream implements StreamPort {
   #announceTerminate(operation: FullOperation): void {
     const { error } = operation.policy;
     assert(error !== undefined, 'terminate announced without an error');
-    const failure = { ...failureOf(error), ...this.#failure, told: 'a Terminate' };
+    const failure = { ...failureOf(error), ...this.#failure, sent: 'a Terminate' };
     this.#events.push({ type: 'terminated', by: 'us', failure });
   }
 

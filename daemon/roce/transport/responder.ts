@@ -478,7 +478,7 @@ export class Responder {
   #refuse(code: NakCode, found = false): void {
     this.#refusing = true;
     this.#nak = nakSyndrome(code);
-    const failure = { kind: 'protocol', text: NAK_TEXTS[code] ?? '', told: 'a NAK', found };
+    const failure = { kind: 'protocol', text: NAK_TEXTS[code] ?? '', sent: 'a NAK', found };
     if (code === NakCode.remoteOperation) this.#failure = failure;
     else {
       const event = code === NakCode.remoteAccess ? 'access' : 'request';

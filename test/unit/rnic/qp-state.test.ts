@@ -234,7 +234,7 @@ describe('errors and the flush', () => {
     ];
     for (const [word, event] of events) {
       const rig = new NicRig();
-      const said = { kind: 'protocol', text: 'why', told: 'a Terminate', detail: 'code 3' };
+      const said = { kind: 'protocol', text: 'why', sent: 'a Terminate', detail: 'code 3' };
       rig.qp.terminated('us', { ...said, ...word }, 0);
       const [effect] = rig.effects();
       expect(effect).toMatchObject({ type: 'async', event, element: rig.qp });
