@@ -51,7 +51,7 @@ export function inputFault(error: Pick<z.ZodError, 'issues'>): InputFault {
   };
 }
 
-/** What the value must be; replaces zod's wording of type errors. */
+/** The expected value; replaces zod's wording of type errors. */
 function reasonOf(issue: Issue): string {
   switch (issue.code) {
     case 'invalid_value':

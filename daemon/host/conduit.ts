@@ -26,7 +26,7 @@ const EMSS_INTERVAL_BYTES = 1_048_576;
 
 const MICROS_PER_SECOND = 1_000_000;
 
-/** How long a host that shuts down waits for peers to read what was sent. */
+/** How long a closing host waits for peers to read sent data. */
 const LEAVE_PATIENCE_MICROS = 500_000;
 
 /** All framings: conduits share them. */
@@ -40,7 +40,7 @@ function framingOf(crcEnabled: boolean, markers: boolean): Framing {
   return framing;
 }
 
-/** What a conduit uses of its host. */
+/** What a conduit uses from its host. */
 export interface ConduitHost {
   now(): Micros;
   /** An MPA Request arrived: true if a fault rejects it. */

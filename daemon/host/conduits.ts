@@ -17,7 +17,7 @@ import { TappedLink } from './links/tapped-link.ts';
 import type { HostObserver } from './observer.ts';
 import type { TurnShares } from './turn-share.ts';
 
-/** What conduits need of their host. */
+/** What conduits need from their host. */
 export interface ConduitsHost extends ConduitHost {
   /** A conduit was created. No bytes have passed yet. */
   handleJoined(conduit: Conduit): void;
@@ -66,7 +66,7 @@ export class Conduits {
     return this.#byStream.values();
   }
 
-  /** True until the link of this stream is gone. */
+  /** True until the link of this stream has closed. */
   has(stream: StreamPort): boolean {
     return this.#byStream.has(stream);
   }

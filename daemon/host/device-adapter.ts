@@ -44,7 +44,7 @@ export class Adapter implements DeviceBackend {
   #portDown = false;
   /** The device as the connection manager sees it. */
   readonly cmDevice: CmDevice;
-  /** Whose SCTP carries DDP; undefined without SCTP. */
+  /** The SCTP implementation that carries DDP; undefined without SCTP. */
   readonly sctpTransport: SctpTransportKind | undefined;
 
   /** For a RoCE device for every address: the addresses that other RoCE devices name. */
@@ -170,7 +170,7 @@ export function nodeGuid(
   return `02${createHash('sha256').update(seed).digest('hex').slice(0, 14)}`;
 }
 
-/** What distinguishes this host from others. */
+/** Distinguishes this host from others. */
 interface HostIdentity {
   /** See machine-id(5); empty if there is none. */
   readonly machineId: string;

@@ -60,7 +60,7 @@ export interface DeviceMW {
 
 /** An address handle. */
 export interface DeviceAH {
-  /** What work requests carry. */
+  /** The handle's number in work requests. */
   readonly number: number;
   close(): void;
 }

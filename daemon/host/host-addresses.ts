@@ -5,7 +5,7 @@ import { addressBytes, addressFamily, canonicalAddress, isLoopback } from '#base
 import { interfaceWith } from '#native-bridge/libc/interface-address';
 import { SystemCallError } from '#native-bridge/libc/libc';
 
-/** An address of the host and the interface that has it. */
+/** An address of the host and its interface. */
 export interface HostAddress {
   readonly address: string;
   readonly interfaceName: string;

@@ -32,7 +32,7 @@ export const FAULTS_MAX = 1_024;
 /** Spelling in messages. */
 const NAMES = { iwarp: 'iWARP', roce: 'RoCE' } as const;
 
-/** What the faults use of their host. */
+/** What the faults use from their host. */
 export interface FaultHost {
   readonly devices: readonly Adapter[];
   readonly clock: HostClock;

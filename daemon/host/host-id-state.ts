@@ -5,7 +5,7 @@ export type HostIdState =
   | 'resolved'
   | 'routed'
   | 'listening'
-  /** From connect, or from the connect request, until the connection is over. */
+  /** From connect, or from the connect request, until the connection ends. */
   | 'connection'
   /** The connection failed or ended; only destroy is left. */
   | 'closed'

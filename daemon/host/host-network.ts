@@ -10,7 +10,7 @@ import type { Link } from './links/link.ts';
 import { type LinkPort, type Network, TransportError } from './links/network.ts';
 import { portClash } from './port-clash.ts';
 
-/** What a network uses of its host. */
+/** What a network uses from its host. */
 export interface NetworkUser {
   handleLink(listener: CmId, link: Link): void;
   handleListenerError(listener: CmId, error: Error): void;

@@ -21,7 +21,7 @@ const TIMER_SLACK_MICROS = 1000;
 
 const NO_BYTES = new Uint8Array(0);
 
-/** What a faulty link uses of the host that wraps it around a link. */
+/** What a faulty link uses from the host that wraps it around a link. */
 interface FaultyLinkOptions {
   readonly faults: StreamFaults;
   readonly clock: HostClock;

@@ -55,7 +55,7 @@ export interface Link {
    */
   readonly carriesMessages?: boolean;
   /**
-   * One write, one end of a segment: set if the peer cannot handle an FPDU that spans two segments.
+   * Ends a segment after each write. Set if the peer cannot handle an FPDU that spans two segments.
    */
   segmentAligned: boolean;
   user: LinkUser;

@@ -56,7 +56,7 @@ export class TcpLink implements Link {
   readonly remoteAddress: string;
   readonly remotePort: number;
   /**
-   * One write, one end of a segment: set if the peer cannot handle an FPDU that spans two segments.
+   * Ends a segment after each write. Set if the peer cannot handle an FPDU that spans two segments.
    */
   segmentAligned = false;
   user: LinkUser = NO_USER;

@@ -147,7 +147,7 @@ export class Arrivals {
 
   /** Delivers the packet to a queue pair, unless faults prevent it. True if held packets may be due. */
   #reach(receiver: PacketConnection, arrival: Arrival, bytes: Uint8Array, now: Micros): boolean {
-    if (this.#parts.faults.active) return this.#meetFaults(receiver, arrival, bytes, now);
+    if (this.#parts.faults.active) return this.#applyFaults(receiver, arrival, bytes, now);
     this.#take(receiver, arrival, bytes, false);
     return false;
   }
@@ -174,7 +174,7 @@ export class Arrivals {
   }
 
   /** True if the packet arrives, possibly twice. */
-  #meetFaults(
+  #applyFaults(
     receiver: PacketConnection,
     arrival: Arrival,
     bytes: Uint8Array,

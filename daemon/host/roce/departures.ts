@@ -157,7 +157,7 @@ export class Departures {
     }
     const vector = this.#vectorOf(sender);
     if (!this.#parts.faults.active) this.#pass(sender, vector, bytes, now);
-    else if (this.#meetFaults(sender, vector, bytes, now)) {
+    else if (this.#applyFaults(sender, vector, bytes, now)) {
       this.#parts.faults.passed({ connection: sender, vector, arrival: undefined }, now);
       this.deliverHeld(now);
     }
@@ -187,7 +187,7 @@ export class Departures {
   // Faults
 
   /** True if the packet in the buffer was delivered, possibly twice. */
-  #meetFaults(
+  #applyFaults(
     sender: PacketConnection,
     vector: AddressVector | undefined,
     bytes: number,

@@ -32,7 +32,7 @@ import { WireTable } from './wire-table.ts';
 
 /** Limit of the last packets of an ended wire: pending answers. */
 const REST_PACKETS_MAX = 256;
-/** What the network needs of its host. */
+/** What the network needs from its host. */
 export interface PacketNetworkHost {
   /** Calls back in the next turn of the event loop. */
   soon(run: () => void): void;
@@ -160,7 +160,7 @@ export class PacketNetwork implements ConnectionUser, UdpUser {
     return wire instanceof PacketConnection && wire.alive ? wire : undefined;
   }
 
-  /** The ends of a queue pair that has a destination of its own, for scopes of faults. */
+  /** The ends of a connected queue pair, for scopes of faults. */
   factsOf(qp: QP): ConnectionFacts | undefined {
     const { wire } = qp;
     if (!(wire instanceof PacketConnection) || qp.type === QPType.ud) return undefined;

@@ -38,7 +38,7 @@ import { RoceId } from './roce-id.ts';
 import { RoceRoutes, type RouteHost } from './roce-routes.ts';
 import { type PortHolder, ServicePorts } from './service-ports.ts';
 
-/** What it needs of the host. */
+/** What it needs from the host. */
 export interface RoceCmHost extends RouteHost {
   readonly isolated?: boolean;
   now(): Micros;

@@ -198,7 +198,7 @@ export class UdpLink {
     this.#groups.leave(port, gid);
   }
 
-  /** Closes the sockets of addresses that no port has any more. */
+  /** Closes the sockets of addresses that no port has any longer. */
   follow(): void {
     for (const [key, socket] of this.#sockets) {
       for (const port of socket.ports) if (!port.has(socket.gid)) socket.ports.delete(port);

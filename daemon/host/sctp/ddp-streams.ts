@@ -22,7 +22,7 @@ const CLOSE_MICROS = 20_000_000;
 const CONTROL_BYTES = 4;
 const SSN_MASK = 0xffff;
 
-/** What the streams need of their network. */
+/** What the streams need from their network. */
 export interface StreamsHost {
   /** Calls `run` in a later turn of the event loop. */
   soon(run: () => void): void;
@@ -90,7 +90,7 @@ export class DdpStreams implements AssociationUser {
   #barred = false;
   #proofAlarm: Alarm | undefined;
   #idleAlarm: Alarm | undefined;
-  /** It does not wait for a next session. */
+  /** Ends with its last session. */
   #expired = false;
   /** No new session is begun. */
   #closing = false;

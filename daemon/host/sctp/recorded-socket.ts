@@ -6,7 +6,7 @@ import { ClosingChunk, MessagePackets, type Way } from './message-packets.ts';
 import type { AssociationSocket } from './socket-association.ts';
 import type { PacketObserver } from './udp-carrier.ts';
 
-/** What is known about an association before it is up. */
+/** Facts about an association that is not up yet. */
 interface RecordedEnds {
   readonly local: SctpAddress;
   readonly remote: SctpAddress;

@@ -32,7 +32,7 @@ export const CONTROL: MessageKind = {
   acknowledgeAtOnce: true,
 };
 
-/** What a link needs of its association's streams. */
+/** What a link needs from its association's streams. */
 interface LinkStreams {
   readonly association: Association;
   /** Calls `run` in a later turn of the event loop. */

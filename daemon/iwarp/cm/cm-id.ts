@@ -4,7 +4,7 @@ import type { CmDevice } from './cm-types.ts';
 import type { Endpoint } from './endpoint.ts';
 import type { HalfOpenPool } from './half-open.ts';
 
-/** A connection as the manager has it: of its ids. */
+/** A connection of the manager's ids. */
 export type CmEndpoint = Endpoint<CmId>;
 
 /** State of an id. */
@@ -14,13 +14,13 @@ type CmIdState =
   | { readonly kind: 'resolved' }
   | { readonly kind: 'routed' }
   | { readonly kind: 'listening'; readonly listener: Listener }
-  /** From connect, or from the connect request, until the connection is over. */
+  /** From connect, or from the connect request, until the connection ends. */
   | { readonly kind: 'connection'; readonly endpoint: CmEndpoint }
   /** The connection failed or ended; only destroy is left. */
   | { readonly kind: 'closed'; readonly wasConnected: boolean }
   | { readonly kind: 'destroyed' };
 
-/** What a listening id holds. */
+/** State of a listening id. */
 export interface Listener {
   readonly backlog: number;
   /** Connections whose MPA Request has not arrived yet. */
@@ -46,7 +46,7 @@ export function idStateText(kind: CmIdState['kind']): string {
   return kind === 'closed' ? 'closed, since its connection failed or ended' : kind;
 }
 
-/** What ids take of their host: SCTP associations and RoCE connections outlive their ids. */
+/** Resources that ids take from their host. SCTP associations and RoCE connections outlive their ids. */
 type HostGood = 'descriptors' | 'ports' | 'associations' | 'roceConnections';
 
 /** Charged for what an id takes of its host: a user, within the user's share. */

@@ -110,7 +110,7 @@ export interface CmLimits {
   readonly startupsPerListenerMax: number;
   /** The same for the whole host. */
   readonly startupsMax: number;
-  /** Time limit for TCP to connect: as long as siw waits for an MPA Reply. */
+  /** Time limit for TCP to connect: siw's limit for an MPA Reply. */
   readonly dialTimeoutMicros: Micros;
 }
 

@@ -319,7 +319,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     return endpoint;
   }
 
-  /** TCP of a 'dial' effect is connected. False if it is no longer wanted: reset it. */
+  /** TCP of a 'dial' effect is connected. False if the dial was cancelled: reset the connection. */
   handleDialed(endpoint: CmEndpoint, facts: SocketFacts, now: Micros): boolean {
     const { qp, depths, parameters } = endpoint;
     if (endpoint.phase !== 'dialing' || qp === undefined || depths === undefined) return false;
@@ -384,7 +384,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
 
   // Getters
 
-  /** True if a device has this address, or answers for every one. */
+  /** True if a device has this address, or serves every address. */
   answersFor(address: string): boolean {
     return this.#routes.deviceFor(address) !== undefined;
   }
@@ -433,7 +433,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     return [...this.#endpoints];
   }
 
-  /** What it keeps, for simulations and tests. */
+  /** How much it keeps, for simulations and tests. */
   heldCounts(): Readonly<
     Record<'ids' | 'endpoints' | 'dials' | 'halfOpen' | 'cmEvents' | 'ports', number>
   > {
@@ -596,13 +596,13 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     id.transition({ kind: 'bound' });
   }
 
-  /** What failed and why, for an address that could not be reserved. */
+  /** The error message for an address that could not be reserved. */
   #bindFailure(id: CmId, error: ErrnoCode, wanted: SocketAddress): string {
     const { address, port } = wanted;
     return `cannot bind ${address} port ${port}: ${this.#portText(id, error, wanted)}`;
   }
 
-  /** Why a port is refused: which other id has it, or what the system says. */
+  /** Why a port is refused: another id has it, or the system's reason. */
   #portText(
     id: CmId,
     error: ErrnoCode,
@@ -641,7 +641,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     );
   }
 
-  /** The MPA startup of an incoming connection is over: it is no longer counted. */
+  /** The MPA startup of an incoming connection has ended: it is no longer counted. */
   #started(endpoint: CmEndpoint): void {
     const state = endpoint.listener?.state;
     if (state?.kind === 'listening') state.listener.starting.delete(endpoint);

@@ -18,7 +18,7 @@ export class DeviceRoutes {
     this.#network = network;
   }
 
-  /** The device that lists the address, or the first that answers for every address. */
+  /** The device that lists the address, or the first that serves every address. */
   deviceFor(address: string): CmDevice | undefined {
     const devices = this.#devices();
     return (

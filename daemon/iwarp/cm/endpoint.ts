@@ -48,7 +48,7 @@ const TRANSITIONS: Readonly<Record<EndpointPhase, readonly EndpointPhase[]>> = {
   over: [],
 };
 
-/** What an endpoint uses of the connection manager. */
+/** What an endpoint uses from the connection manager. */
 export interface EndpointOwner<Id> {
   /** A Request arrived: false if the backlog is full. */
   requested(endpoint: Endpoint<Id>, event: RequestEvent): boolean;
@@ -58,7 +58,7 @@ export interface EndpointOwner<Id> {
   touched(endpoint: Endpoint<Id>): void;
   /** A refused dial is due again. */
   redial(endpoint: Endpoint<Id>, now: Micros): void;
-  /** TCP is no longer wanted. */
+  /** Cancels the dial of the endpoint. */
   cancelDial(endpoint: Endpoint<Id>): void;
   /** `endpoint.qp` is about to be cleared. */
   released(endpoint: Endpoint<Id>): void;

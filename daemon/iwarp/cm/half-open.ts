@@ -6,7 +6,7 @@ import { addressOwner } from '#base/address';
 import { assert } from '#base/assert';
 import type { SocketAddress } from '#contract/verbs/provider';
 
-/** A connection, by where it comes from. */
+/** A connection with its peer's address. */
 interface HalfOpen {
   readonly remote: SocketAddress;
 }

@@ -29,7 +29,7 @@ import { ProtocolError } from '../wire/protocol-error.ts';
 import { QUEUE_COUNT } from '../wire/rdmap-header.ts';
 import { toWraps } from './tagged-offset.ts';
 
-/** What DDP calls in the layer above. Bytes are borrowed for the call. */
+/** The layer above DDP. Bytes are borrowed for the call. */
 export interface DDPReceiverUser {
   /**
    * Checks that a tagged message with this RsvdULP byte is allowed now. Called before placement.

@@ -80,7 +80,7 @@ export class FpduReceiver {
    * Takes the next bytes of the stream, `bytes[start, end)`, borrowed for the call. Returns the
    * first error, the sink's or ours, now and on every later call, and delivers nothing after it.
    * The caller decides whether to close the connection (MPA-8-08). CRCs of FPDUs that lie whole in
-   * `unsealed` bytes are not looked at: nothing can have changed those on their way.
+   * `unsealed` bytes are not checked: memory has not damaged them.
    */
   push(
     bytes: Uint8Array,

@@ -41,7 +41,7 @@ export interface UlpduWriter {
   liftHighWater(): void;
 }
 
-/** What the stream must do as a connection is set up. */
+/** Effects for the stream while a connection is set up. */
 export type SetupEffect =
   /** Report it. */
   | StartupEvent
@@ -65,7 +65,7 @@ export type SetupEffect =
       readonly close: 'finish' | 'abort' | 'flush';
     };
 
-/** What the stream must do, in order. */
+/** Effects for the stream, in order. */
 export type LowerEffect =
   | SetupEffect
   /** The peer has ended its half after its last ULPDU. */
@@ -145,7 +145,7 @@ export interface LowerLayer {
 
   /** The longest ULPDU that DDP should post. */
   readonly mulpduBytes: number;
-  /** What the bytes polled last are; see `handleStartup`. */
+  /** The payload protocol of the bytes polled last; see `handleStartup`. */
   readonly polledProtocol: number;
   /** True if other bytes follow at once those polled last: they may wait to share a packet. */
   readonly polledFollowed: boolean;
@@ -169,7 +169,7 @@ export interface LowerLayer {
   readonly queuedBytes: number;
   /** True when our half has ended, and the connection has taken all of it. */
   readonly finished: boolean;
-  /** True when the peer is known to send nothing more, although no 'peer-finished' said so. */
+  /** True if the peer has sent everything, although 'peer-finished' was not reported. */
   readonly peerEnded: boolean;
   /** True when our half has arrived, and a peer need not end its own. */
   readonly peerMayStaySilent: boolean;

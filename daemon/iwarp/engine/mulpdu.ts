@@ -24,7 +24,7 @@ export function mulpduBytes(policy: FpduSizePolicy, emssBytes: number, markers: 
   return clampMulpdu(emssBytes - (FPDU_OVERHEAD_BYTES + markerBytes + (emssBytes % 4)));
 }
 
-// MPA-3-03, MPA-4.5-03, MPA-4.5-06: never outside these bounds, whatever the segment size.
+// MPA-3-03, MPA-4.5-03, MPA-4.5-06: within these bounds for any segment size.
 function clampMulpdu(bytes: number): number {
   return Math.min(Math.max(bytes, MULPDU_MIN_BYTES), ULPDU_SEND_MAX_BYTES);
 }

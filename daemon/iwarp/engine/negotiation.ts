@@ -29,7 +29,7 @@ export interface Depths {
   readonly ord: number;
 }
 
-/** What an initiator concludes from a Reply: its depths, and how it must begin. */
+/** Outcome of a Reply for an initiator: its depths, and how it must begin. */
 interface InitiatorOutcome extends Depths {
   /** The RTR to send first; undefined in the client-server model. */
   readonly rtr: RtrKind | undefined;

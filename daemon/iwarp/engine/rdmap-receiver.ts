@@ -88,7 +88,7 @@ export class RDMAPReceiver implements DDPReceiverUser {
   /** True while a tagged message lacks its last segment. */
   #taggedOpen = false;
   #terminate: ReceivedTerminate | undefined = undefined;
-  /** Bytes of a message on QN 1 to 3 that came in several segments; allocated when first needed. */
+  /** Buffer for a message on QN 1 to 3 in several segments; allocated when first needed. */
   #assembly: Uint8Array | undefined = undefined;
   /** Made with the first message. */
   #message: InboundMessage | undefined = undefined;

@@ -46,7 +46,7 @@ export interface OutboundRequest {
   identifier: number;
 }
 
-/** What a ring holds before its first entry; never filled. */
+/** The entries of a new ring; never filled. */
 const NO_ENTRIES: never[] = [];
 
 /** A bounded FIFO of reused entries. */

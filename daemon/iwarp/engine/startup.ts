@@ -42,7 +42,7 @@ import {
 import type { Agreement, StreamOptions } from './stream-api.ts';
 import { type StreamFailure, streamFailure } from './stream-failure.ts';
 
-/** What the stream must do, in order. */
+/** Effects for the stream, in order. */
 export type StartupEffect =
   /** Queue our startup frame. */
   | { readonly type: 'transmit'; readonly frame: Uint8Array }

@@ -84,7 +84,7 @@ export interface Agreement {
   readonly privateData: Uint8Array;
 }
 
-/** What a peer's startup frame leaves to the connection manager. */
+/** Events of startup frames for the connection manager. */
 export type StartupEvent =
   /** Responder: an MPA Request arrived. Answer with `accept` or `reject`. */
   | {
@@ -107,7 +107,7 @@ export type StartupEvent =
       readonly quirk?: string | undefined;
     };
 
-/** What the stream reports to the layers above, in order. */
+/** Events for the layers above, in order. */
 export type StreamEvent =
   | StartupEvent
   /** Full Operation. A responder's Reply is sent; it may send more once `sendable` is true. */

@@ -71,7 +71,7 @@ export class MessageWriter implements UlpduWriter {
   #ring = new Uint32Array(RING_MIN);
   #ringHead = 0;
   #ringCount = 0;
-  /** What the messages queued last take of their packet, if SCTP bundles them. */
+  /** Bytes that the last queued messages use in their packet, if SCTP bundles them. */
   #packetUsedBytes = 0;
   #ssn: number;
   #queuedBytes = 0;
@@ -88,12 +88,12 @@ export class MessageWriter implements UlpduWriter {
 
   // Commands
 
-  /** From here on segments may be written. */
+  /** Allows segments. */
   open(): void {
     this.#open = true;
   }
 
-  /** From here on no segment is written. */
+  /** Forbids segments. */
   close(): void {
     this.#open = false;
     this.#ulpduLength = 0;
@@ -237,7 +237,7 @@ export class MessageWriter implements UlpduWriter {
     else this.#packetUsedBytes = 0;
   }
 
-  /** What chunks of segments may take of a packet. */
+  /** Room for chunks of segments in a packet. */
   get #packetBytes(): number {
     return DATA_HEADER_BYTES + SSN_BYTES + this.segmentMaxBytes;
   }

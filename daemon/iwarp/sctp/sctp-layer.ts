@@ -34,7 +34,7 @@ const TURN_TEXT: Readonly<Record<Exclude<Turn, 'due' | 'held'>, string>> = {
   'too-much': 'too many bytes wait for a DDP-SSN that is missing',
 };
 
-/** What a layer needs. */
+/** Environment of a layer. */
 interface SctpLayerEnvironment {
   /** Buffers, shared by the streams of a device. */
   readonly pool: ChunkPool;
@@ -173,7 +173,7 @@ export class SctpLayer implements LowerLayer {
 
   /** SCTP has acknowledged everything. */
   handleAcknowledged(): void {
-    // What is still queued here has not been sent.
+    // Queued output has not been sent.
     if (this.writer.queuedBytes > 0) return;
     this.#unacknowledged = false;
     this.#session.handleProof();

@@ -1,13 +1,13 @@
-/** How long a DDP segment may be on a path of SCTP (RFC 5043 §9). */
+/** Length limits of DDP segments on an SCTP path (RFC 5043 §9). */
 import type { FpduSizePolicy } from '../engine/stream-api.ts';
 import { MULPDU_MIN_BYTES } from '../wire/fpdu.ts';
 import { SSN_BYTES } from './session-message.ts';
 
 /** Room for a SACK beside the message in its packet (SCTP-9-03). */
 const SACK_BYTES = 16;
-/** Never less, whatever the path: a control message with 512 bytes of data needs it, too. */
+/** Minimum on any path: a control message with 512 bytes of data needs it, too. */
 const SEGMENT_MAX_FLOOR_BYTES = 516;
-/** Never more: peers of ours assemble messages of up to 65,537 bytes. */
+/** Maximum: peers of our kind assemble messages of up to 65,537 bytes. */
 const SEGMENT_CEILING_BYTES = 65_535;
 
 // SCTP-9-01

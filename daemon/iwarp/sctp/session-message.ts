@@ -47,7 +47,7 @@ export type SessionFunction = (typeof SessionFunction)[keyof typeof SessionFunct
 /** A session control message. */
 export interface SessionMessage {
   readonly function: SessionFunction;
-  /** Of functions 5 to 7. A received Enhanced Reject may lack it (SCTPE-7-04). */
+  /** Only functions 5 to 7 have it. A received Enhanced Reject may lack it (SCTPE-7-04). */
   readonly enhanced: EnhancedParameters | undefined;
   /** The consumer's bytes, without the enhanced word. */
   readonly privateData: Uint8Array;

@@ -31,7 +31,7 @@ import {
   type SessionMessageFault,
 } from './session-message.ts';
 
-/** What the layer must do, in order. */
+/** Effects for the layer, in order. */
 type SessionEffect = { readonly type: 'transmit'; readonly message: SessionMessage } | LowerEffect;
 
 /** The states, each with its data. */
@@ -235,7 +235,7 @@ export class DdpSession {
     }
   }
 
-  /** Our last control message has arrived: SCTP says so, or an answer shows it. */
+  /** Our last control message has arrived: SCTP acknowledged it, or an answer shows it. */
   // SCTP-6.6-01
   handleProof(): void {
     if (!this.#unproven) return;

@@ -40,7 +40,7 @@ const TRANSITIONS: Readonly<Record<CmState, readonly CmState[]>> = {
   idle: [],
 };
 
-/** What is known when the connection is made. */
+/** Properties of a new connection. */
 export interface CmConnectionInit {
   readonly role: 'active' | 'passive';
   readonly state: CmState;

@@ -16,7 +16,7 @@ import { type CmPort, gidKey, ownerOf } from './cm-path.ts';
  */
 const EARLY_MICROS = 3_000_000;
 
-/** Where a MAD came from, and where it went. */
+/** Source and destination of a MAD. */
 export interface Arrival {
   readonly port: CmPort;
   readonly sourceGid: Uint8Array;

@@ -494,7 +494,7 @@ export class MessageHandlers {
         core.report({ type: 'disconnect-requested', connection });
         return;
       case 'rep-rcvd':
-        // It was accepted and given up before we could answer.
+        // The peer accepted and disconnected before we could answer.
         connection.transaction = transaction;
         connection.message = core.say(connection, 'DREP', {});
         core.enterTimewait(connection, now);

@@ -27,7 +27,7 @@ import { describeSegment, writeSegment } from './segment.ts';
 const GRH_BYTES = 40;
 /**
  * How many datagrams one poll may complete without a packet, such as ones that are too long: a queue of
- * nothing else must not hold up the host.
+ * nothing else must not delay the host.
  */
 const DROPS_MAX = 64;
 /** A Q_Key with this bit selects the queue pair's own (IBTA 10.2.5). */

@@ -1,11 +1,11 @@
 /**
- * The requester of a reliable connection (IBTA 9.7.3, 9.7.5, 9.7.7): sends the messages of its queue
- * pair, and sends them again until they are acknowledged.
+ * The requester of a reliable connection (IBTA 9.7.3, 9.7.5, 9.7.7): sends the messages of its queue pair, and
+ * retransmits them until they are acknowledged.
  *
- * Every packet of a message has a PSN; a Read has those of its response. What is not acknowledged
- * lies between `#unackedPsn` and `#sendPsn`, and is at most a window. After a NAK, or when no answer
- * comes in time, sending goes back to `#unackedPsn` (go-back-N). Reads longer than a window are
- * asked for in parts, so that the answers cannot outrun the receiver either.
+ * Every packet of a message has a PSN; a Read has those of its response. Unacknowledged packets lie between
+ * `#unackedPsn` and `#sendPsn`, at most a window. After a NAK or a timeout, sending goes back to `#unackedPsn`
+ * (go-back-N). Reads longer than a window are requested in parts, so that the answers cannot outrun the
+ * receiver either.
  */
 import { assert } from '#base/assert';
 import { type Micros, NEVER } from '#base/time';
