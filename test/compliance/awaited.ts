@@ -18,7 +18,7 @@ import {
   SMALL_DEVICE,
   type StartedFixture,
   verbsError,
-} from './fixture.ts';
+} from '../support/provider-fixture.ts';
 
 /** Both ends of a connection, closed with the scope. */
 interface Ends extends AsyncDisposable {

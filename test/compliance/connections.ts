@@ -25,7 +25,7 @@ import {
   send,
   verbsError,
   write,
-} from './fixture.ts';
+} from '../support/provider-fixture.ts';
 
 const ADDRESS = DEVICE.addresses[0];
 /** A loopback address that no device of the fixture has. */

@@ -5,7 +5,14 @@ import { expect, it } from 'vitest';
 import { Access } from '#contract/verbs/enums';
 import { startDaemon } from '#daemon/main/daemon';
 import { connectDaemon } from '#verbs-api/connect-daemon';
-import { completions, connectedPair, DEVICE, pattern, send, verbsError } from './fixture.ts';
+import {
+  completions,
+  connectedPair,
+  DEVICE,
+  pattern,
+  send,
+  verbsError,
+} from '../support/provider-fixture.ts';
 
 async function daemonWithPair() {
   const directory = mkdtempSync(join(tmpdir(), 'iwarpd-'));

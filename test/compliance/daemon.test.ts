@@ -9,7 +9,7 @@ import {
   SMALL_DEVICE,
   SMALL_PROFILE,
   SMALL_WIRE,
-} from './fixture.ts';
+} from '../support/provider-fixture.ts';
 import { complianceSuite } from './suite.ts';
 
 const small = { ...SMALL_DEVICE, profile: SMALL_PROFILE, wire: SMALL_WIRE };

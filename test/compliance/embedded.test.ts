@@ -5,7 +5,7 @@ import {
   SMALL_DEVICE,
   SMALL_PROFILE,
   SMALL_WIRE,
-} from './fixture.ts';
+} from '../support/provider-fixture.ts';
 import { complianceSuite } from './suite.ts';
 
 const devices = [DEVICE, { ...SMALL_DEVICE, profile: SMALL_PROFILE, wire: SMALL_WIRE }];

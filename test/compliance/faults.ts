@@ -26,7 +26,7 @@ import {
   SUCCESS,
   send,
   write,
-} from './fixture.ts';
+} from '../support/provider-fixture.ts';
 
 const FLUSHED = { status: WCStatus.wrFlushErr };
 

@@ -1,17 +1,17 @@
 import { createEmbedded } from '#daemon/embedded/embedded-provider';
 import { startDaemon } from '#daemon/main/daemon';
 import { connectDaemon } from '#verbs-api/connect-daemon';
-import { CommandFolder } from '../e2e/cli-process.ts';
-import { describeWith } from '../interop/prerequisites.ts';
+import { CommandFolder } from '../support/cli-process.ts';
+import { describeWith } from '../support/prerequisites.ts';
 import {
   DEVICE,
   type ProviderFixture,
   SMALL_DEVICE,
   SMALL_PROFILE,
   SMALL_WIRE,
-} from './fixture.ts';
+} from '../support/provider-fixture.ts';
+import { ROCE_DEVICE, type RoceFixture } from '../support/roce-fixture.ts';
 import { roceSuite } from './roce.ts';
-import { ROCE_DEVICE, type RoceFixture } from './roce-fixture.ts';
 import { complianceSuite } from './suite.ts';
 
 const network = 'isolated';

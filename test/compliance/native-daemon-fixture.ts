@@ -1,6 +1,11 @@
 /** Clients of a daemon, on its native devices, as a fixture. */
 import type { Provider } from '#contract/verbs/provider';
-import { DEVICE, type Lack, type ProviderFixture, type StartedFixture } from './fixture.ts';
+import {
+  DEVICE,
+  type Lack,
+  type ProviderFixture,
+  type StartedFixture,
+} from '../support/provider-fixture.ts';
 
 /** The fixture, on devices that lack more than libsiw does, or carry less private data. */
 export function nativeDaemonFixture(

@@ -1,6 +1,6 @@
 import { connectDaemon } from '#verbs-api/connect-daemon';
 import { NativeDaemonRig } from '../support/native-daemon.ts';
-import { DEVICE, SMALL_DEVICE, SMALL_PROFILE, SMALL_WIRE } from './fixture.ts';
+import { DEVICE, SMALL_DEVICE, SMALL_PROFILE, SMALL_WIRE } from '../support/provider-fixture.ts';
 import { nativeDaemonFixture, nativeOnly } from './native-daemon-fixture.ts';
 import { complianceSuite } from './suite.ts';
 

@@ -1,6 +1,6 @@
 /** The native bridge as a fixture: two providers of one process, and the gaps of its drivers. */
 import { createNative } from '#verbs-api/native/native-provider';
-import type { Lack, ProviderFixture } from './fixture.ts';
+import type { Lack, ProviderFixture } from '../support/provider-fixture.ts';
 
 /** rdma-core's connection manager counts private data in one byte. */
 const CM_PRIVATE_DATA_MAX = 255;

@@ -23,7 +23,7 @@ import {
   pattern,
   read,
   verbsError,
-} from './fixture.ts';
+} from '../support/provider-fixture.ts';
 
 /** The collector, which `--expose-gc` gives to contexts made after it. */
 function collector(): () => void {

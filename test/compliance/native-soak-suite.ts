@@ -20,7 +20,7 @@ import type {
 } from '#contract/verbs/provider';
 import type { SendWR } from '#contract/verbs/work-request';
 import { createNative } from '#verbs-api/native/native-provider';
-import { DEVICE } from './fixture.ts';
+import { DEVICE } from '../support/provider-fixture.ts';
 
 const CALLS = 3000;
 /** Calls not awaited for longer than this continue beside the others. */

@@ -15,7 +15,7 @@ import {
   send,
   verbsError,
   write,
-} from './fixture.ts';
+} from '../support/provider-fixture.ts';
 
 /** Long enough for any event to arrive. */
 const QUIET_MS = 50;

@@ -13,7 +13,7 @@ import {
   SMALL_PROFILE,
   type StartedFixture,
   verbsError,
-} from './fixture.ts';
+} from '../support/provider-fixture.ts';
 
 /** Devices and objects: their attributes, when they may be closed, and the errors for misuse. */
 export function objectSuite(fixture: ProviderFixture): void {

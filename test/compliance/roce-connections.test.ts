@@ -5,9 +5,14 @@ import { join } from 'node:path';
 import { describe } from 'vitest';
 import { startDaemon } from '#daemon/main/daemon';
 import { connectDaemon } from '#verbs-api/connect-daemon';
+import {
+  DEVICE,
+  type ProviderFixture,
+  SMALL_DEVICE,
+  SMALL_PROFILE,
+} from '../support/provider-fixture.ts';
 import { awaitedSuite } from './awaited.ts';
 import { connectionSuite } from './connections.ts';
-import { DEVICE, type ProviderFixture, SMALL_DEVICE, SMALL_PROFILE } from './fixture.ts';
 import { notificationSuite } from './notifications.ts';
 import { transferSuite } from './transfers.ts';
 

@@ -3,9 +3,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { startDaemon } from '#daemon/main/daemon';
 import { connectDaemon } from '#verbs-api/connect-daemon';
-import { DEVICE } from './fixture.ts';
+import { DEVICE } from '../support/provider-fixture.ts';
+import { ROCE_DEVICE, type RoceFixture } from '../support/roce-fixture.ts';
 import { roceSuite } from './roce.ts';
-import { ROCE_DEVICE, type RoceFixture } from './roce-fixture.ts';
 
 const devices = [DEVICE, ROCE_DEVICE].map((device) => {
   return { ...device, addresses: [...device.addresses] };

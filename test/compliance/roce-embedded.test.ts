@@ -1,9 +1,9 @@
 import { expect, it } from 'vitest';
 import { createEmbedded } from '#daemon/embedded/embedded-provider';
 import { listenDatagrams, openDatagrams, resolveDatagrams } from '#verbs-api/datagrams';
-import { DEVICE, SMALL_DEVICE } from './fixture.ts';
+import { DEVICE, SMALL_DEVICE } from '../support/provider-fixture.ts';
+import { ROCE_DEVICE, type RoceFixture } from '../support/roce-fixture.ts';
 import { roceSuite } from './roce.ts';
-import { ROCE_DEVICE, type RoceFixture } from './roce-fixture.ts';
 
 /** Packets go between devices of one host, so one provider makes both ends. */
 const embedded: RoceFixture = {

@@ -19,8 +19,13 @@ import {
   resolveDatagrams,
 } from '#verbs-api/datagrams';
 import { quiet } from '../support/patience.ts';
-import { completions, DEVICE, patience, SUCCESS, verbsError } from './fixture.ts';
-import { ROCE_DEVICE, readyForDatagrams, roceSide, type StartedRoce } from './roce-fixture.ts';
+import { completions, DEVICE, patience, SUCCESS, verbsError } from '../support/provider-fixture.ts';
+import {
+  ROCE_DEVICE,
+  readyForDatagrams,
+  roceSide,
+  type StartedRoce,
+} from '../support/roce-fixture.ts';
 
 const ADDRESS = ROCE_DEVICE.addresses[0];
 const IPV6 = ROCE_DEVICE.addresses[1];

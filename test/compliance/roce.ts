@@ -30,7 +30,7 @@ import {
   send,
   verbsError,
   write,
-} from './fixture.ts';
+} from '../support/provider-fixture.ts';
 import {
   connectTo,
   exchanged,
@@ -43,7 +43,7 @@ import {
   SGID_INDEX,
   SGID_INDEX_IPV6,
   type StartedRoce,
-} from './roce-fixture.ts';
+} from '../support/roce-fixture.ts';
 import { serviceCases } from './roce-services.ts';
 
 const LINK_LOCAL_INDEX = 0;

@@ -2,14 +2,14 @@
 import { createEmbedded } from '#daemon/embedded/embedded-provider';
 import { startDaemon } from '#daemon/main/daemon';
 import { connectDaemon } from '#verbs-api/connect-daemon';
-import { CommandFolder } from '../e2e/cli-process.ts';
+import { CommandFolder } from '../support/cli-process.ts';
 import {
   DEVICE,
   type ProviderFixture,
   SMALL_DEVICE,
   SMALL_PROFILE,
   SMALL_WIRE,
-} from './fixture.ts';
+} from '../support/provider-fixture.ts';
 
 /** The suite's hosts, by how its programs reach them. */
 interface SctpFixtures {

@@ -1,5 +1,5 @@
 import { vi } from 'vitest';
-import { describeWith } from '../interop/prerequisites.ts';
+import { describeWith } from '../support/prerequisites.ts';
 import { sctpFixtures } from './sctp-fixture.ts';
 import { complianceSuite } from './suite.ts';
 

@@ -1,8 +1,8 @@
 import { describe } from 'vitest';
+import type { ProviderFixture } from '../support/provider-fixture.ts';
 import { awaitedSuite } from './awaited.ts';
 import { connectionSuite } from './connections.ts';
 import { faultSuite } from './faults.ts';
-import type { ProviderFixture } from './fixture.ts';
 import { notificationSuite } from './notifications.ts';
 import { objectSuite } from './objects.ts';
 import { transferSuite } from './transfers.ts';

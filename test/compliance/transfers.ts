@@ -29,7 +29,7 @@ import {
   send,
   sendsAndReceives,
   write,
-} from './fixture.ts';
+} from '../support/provider-fixture.ts';
 
 const MIB = 1_048_576;
 /** Around the sizes at which something changes: nothing, one byte, alignment, inline, segments. */

@@ -3,7 +3,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import { entryPoints } from './public-names.ts';
+import { entryPoints } from '../support/public-names.ts';
 import { entryPage, indexPage, pageName, undocumented } from './reference.ts';
 
 const USAGE = `usage: npm run docs -- [--out FOLDER]

@@ -2,7 +2,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, describe, expect, it } from 'vitest';
-import { entryPoints } from './public-names.ts';
+import { entryPoints } from '../support/public-names.ts';
 import { entryPage, indexPage, undocumented } from './reference.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));

@@ -1,5 +1,5 @@
 /** The API reference as Markdown: a page for each entry point, and what lacks a docstring. */
-import type { EntryPoint, PublicName } from './public-names.ts';
+import type { EntryPoint, PublicName } from '../support/public-names.ts';
 
 /** Names and members without a docstring, with the place of their declaration. */
 export function undocumented(entries: readonly EntryPoint[]): string[] {

@@ -12,7 +12,7 @@ import {
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { repositoryRoot } from '../interop/prerequisites.ts';
+import { repositoryRoot } from '../support/prerequisites.ts';
 
 const DIST = join(repositoryRoot(), 'dist');
 const BUNDLE = join(DIST, 'daemon/command');

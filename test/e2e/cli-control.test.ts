@@ -3,10 +3,10 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer, type Socket } from 'node:net';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { GREETING_TIMEOUT_MS } from '#contract/protocol/ipc-frames';
+import { CommandFolder, type RunningCommand, runCommand } from '../support/cli-process.ts';
 import { DatagramSocket } from '../support/datagram-socket.ts';
 import { fetchWith, madeToken } from '../support/http-token.ts';
 import { patience, programSeconds, until } from '../support/patience.ts';
-import { CommandFolder, type RunningCommand, runCommand } from './cli-process.ts';
 
 const READY_WITHIN_MS = 500;
 const ONE_LINE = /^iwarpd: [^\n]+\n$/;

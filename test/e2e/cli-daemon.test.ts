@@ -4,8 +4,8 @@ import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { repositoryRoot } from '../interop/prerequisites.ts';
-import { CommandFolder, runCommand } from './cli-process.ts';
+import { CommandFolder, runCommand } from '../support/cli-process.ts';
+import { repositoryRoot } from '../support/prerequisites.ts';
 
 const ONE_LINE = /^iwarpd: [^\n]+\n$/;
 

@@ -2,8 +2,8 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { capturePath } from '../interop/captures/expectation.ts';
-import { runCommand } from './cli-process.ts';
+import { runCommand } from '../support/cli-process.ts';
+import { capturePath } from '../support/expected-captures.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'iwarpd-decode-'));
 afterAll(() => rmSync(folder, { recursive: true }));

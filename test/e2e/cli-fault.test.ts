@@ -2,8 +2,8 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { FAULT_KINDS } from '#contract/protocol/faults';
 import { DaemonControl } from '#verbs-api/client/daemon-control';
+import { CommandFolder, runCommand } from '../support/cli-process.ts';
 import { fetchWith, madeToken } from '../support/http-token.ts';
-import { CommandFolder, runCommand } from './cli-process.ts';
 
 /** Each test starts a daemon and several commands, and other tests may run beside it. */
 

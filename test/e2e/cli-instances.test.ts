@@ -4,8 +4,8 @@ import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from '
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { CommandFolder, runCommand } from '../support/cli-process.ts';
 import { until } from '../support/patience.ts';
-import { CommandFolder, runCommand } from './cli-process.ts';
 
 let folder: CommandFolder;
 

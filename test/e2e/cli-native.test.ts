@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { CommandFolder, runCommand } from '../support/cli-process.ts';
 import { NativeDaemonRig, programEnvironment } from '../support/native-daemon.ts';
-import { CommandFolder, runCommand } from './cli-process.ts';
 
 describe('native devices on the command line', () => {
   const rig = new NativeDaemonRig();

@@ -2,8 +2,8 @@ import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { CommandFolder, commandWords, runCommand } from '../support/cli-process.ts';
 import { until } from '../support/patience.ts';
-import { CommandFolder, commandWords, runCommand } from './cli-process.ts';
 
 const hasNpx = spawnSync('npx', ['--version']).status === 0;
 

@@ -3,8 +3,8 @@ import { existsSync, readdirSync, readFileSync, symlinkSync, writeFileSync } fro
 import { tmpdir } from 'node:os';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { preloadPath } from '#daemon/console/preload-library';
+import { CommandFolder, commandWords, refusedWords, runCommand } from '../support/cli-process.ts';
 import { until } from '../support/patience.ts';
-import { CommandFolder, commandWords, refusedWords, runCommand } from './cli-process.ts';
 
 /** The build makes the library in dist/, wherever this file is run from. */
 const SHIM = preloadPath();

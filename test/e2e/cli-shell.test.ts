@@ -3,8 +3,8 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { describeWith } from '../interop/prerequisites.ts';
-import { CommandFolder, commandWords, runCommand } from './cli-process.ts';
+import { CommandFolder, commandWords, runCommand } from '../support/cli-process.ts';
+import { describeWith } from '../support/prerequisites.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'iwarpd-shell-'));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));

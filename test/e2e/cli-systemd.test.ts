@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { systemdUnit } from '#daemon/cli/shell/systemd-unit';
-import { runCommand } from './cli-process.ts';
+import { runCommand } from '../support/cli-process.ts';
 
 let folder: string;
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { VERSION } from '#daemon/main/version';
-import { runCommand } from './cli-process.ts';
+import { runCommand } from '../support/cli-process.ts';
 
 /** Invalid command lines, and a word that the one-line error must contain. */
 const INVALID: readonly (readonly [line: string, named: RegExp])[] = [

@@ -6,9 +6,9 @@ import type { PD, Provider } from '#contract/verbs/provider';
 import type { DaemonOptions } from '#daemon/main/config';
 import { DaemonControl } from '#verbs-api/client/daemon-control';
 import { connectDaemon } from '#verbs-api/connect-daemon';
+import { runCommand } from '../support/cli-process.ts';
+import { DaemonProcess, printed, startProgram } from '../support/daemon-process.ts';
 import { IpcClient } from '../support/ipc-client.ts';
-import { runCommand } from './cli-process.ts';
-import { DaemonProcess, printed, startProgram } from './daemon-process.ts';
 
 let daemon: DaemonProcess;
 const providers: Provider[] = [];

@@ -1,8 +1,8 @@
 import { once } from 'node:events';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { MemoryTier } from '#contract/verbs/provider';
+import { DaemonProcess, printed, startProgram } from '../support/daemon-process.ts';
 import { quiet } from '../support/patience.ts';
-import { DaemonProcess, printed, startProgram } from './daemon-process.ts';
 import { Survivor } from './daemon-survivor.ts';
 
 const KILLS = 24;

@@ -10,10 +10,10 @@ import { createLog } from '#daemon/main/log';
 import { DaemonChannel } from '#verbs-api/client/daemon-channel';
 import { queryDaemon } from '#verbs-api/client/daemon-query';
 import { connectDaemon } from '#verbs-api/connect-daemon';
+import { DaemonProcess } from '../support/daemon-process.ts';
 import { DaemonRig } from '../support/daemon-rig.ts';
 import { IpcClient } from '../support/ipc-client.ts';
 import { until } from '../support/patience.ts';
-import { DaemonProcess } from './daemon-process.ts';
 
 const NOBODY = 65_534;
 const asRoot = process.getuid?.() === 0;

@@ -8,11 +8,11 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Provider } from '#contract/verbs/provider';
 import { listen } from '#verbs-api/connect';
 import { connectDaemon } from '#verbs-api/connect-daemon';
+import { DaemonProcess } from '../support/daemon-process.ts';
 import { bytesOf } from '../support/hex.ts';
 import { IpcClient } from '../support/ipc-client.ts';
 import { emitFpdu, mpaRequest } from '../support/mpa-frames.ts';
 import { RawPeer } from '../support/raw-peer.ts';
-import { DaemonProcess } from './daemon-process.ts';
 
 const SILENT_CONNECTIONS = 1_500;
 /** Fewer than the kernel's backlog of a listener: a dropped one would never end. */

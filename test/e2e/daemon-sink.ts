@@ -6,7 +6,7 @@
 import { Access } from '#contract/verbs/enums';
 import { listen } from '#verbs-api/connect';
 import { connectDaemon } from '#verbs-api/connect-daemon';
-import { encodeRegion, REGION_BYTES } from './daemon-region.ts';
+import { encodeRegion, REGION_BYTES } from '../support/daemon-region.ts';
 
 const [socketPath = ''] = process.argv.slice(2);
 const provider = await connectDaemon({ socketPath });

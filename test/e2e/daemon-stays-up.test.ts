@@ -2,7 +2,7 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import type { Provider } from '#contract/verbs/provider';
 import { connectDaemon } from '#verbs-api/connect-daemon';
-import { DaemonProcess } from './daemon-process.ts';
+import { DaemonProcess } from '../support/daemon-process.ts';
 
 let daemon: DaemonProcess;
 const clients: Provider[] = [];

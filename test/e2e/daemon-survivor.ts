@@ -4,7 +4,7 @@ import type { PD, Provider } from '#contract/verbs/provider';
 import { type ConnectionRequest, type Listener, listen } from '#verbs-api/connect';
 import { connectDaemon } from '#verbs-api/connect-daemon';
 import type { Connection } from '#verbs-api/connection';
-import { encodeRegion, parseRegion, REGION_BYTES } from './daemon-region.ts';
+import { encodeRegion, parseRegion, REGION_BYTES } from '../support/daemon-region.ts';
 
 const ALL = Access.localWrite | Access.remoteWrite | Access.remoteRead;
 

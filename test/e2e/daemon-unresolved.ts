@@ -7,7 +7,7 @@ import koffi from 'koffi';
 import { Access } from '#contract/verbs/enums';
 import { listen } from '#verbs-api/connect';
 import { connectDaemon } from '#verbs-api/connect-daemon';
-import { encodeRegion, REGION_BYTES } from './daemon-region.ts';
+import { encodeRegion, REGION_BYTES } from '../support/daemon-region.ts';
 
 const SYS_USERFAULTFD = process.arch === 'arm64' ? 282 : 323;
 const UFFD_API = 0xaa;

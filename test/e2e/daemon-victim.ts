@@ -5,7 +5,7 @@
 import { Access, MWType, SendFlag, WROpcode } from '#contract/verbs/enums';
 import { connect } from '#verbs-api/connect';
 import { connectDaemon } from '#verbs-api/connect-daemon';
-import { encodeRegion, parseRegion, REGION_BYTES } from './daemon-region.ts';
+import { encodeRegion, parseRegion, REGION_BYTES } from '../support/daemon-region.ts';
 
 const [socketPath = '', port = ''] = process.argv.slice(2);
 const provider = await connectDaemon({ socketPath });

@@ -2,7 +2,7 @@
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { describeWith, repositoryRoot } from '../interop/prerequisites.ts';
+import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
 
 /** In a network namespace with raw sockets; undefined where that is not permitted. */
 const apart = [

@@ -3,7 +3,7 @@ import { mkdtempSync, readFileSync, rmdirSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, describe, expect, it } from 'vitest';
-import { CommandFolder, refusedWords, runCommand } from './cli-process.ts';
+import { CommandFolder, refusedWords, runCommand } from '../support/cli-process.ts';
 
 const isRoot = process.getuid?.() === 0;
 const needs = isRoot ? '' : ' (skipped: a file system of its own needs root)';

@@ -7,7 +7,7 @@ import { createEmbedded } from '#daemon/embedded/embedded-provider';
 import { connect, listen } from '#verbs-api/connect';
 import { connectDaemon } from '#verbs-api/connect-daemon';
 import { startPrivateDaemon } from '#verbs-api/testing/private-daemon';
-import { CommandFolder, runCommand } from './cli-process.ts';
+import { CommandFolder, runCommand } from '../support/cli-process.ts';
 
 const HOST = '127.0.0.1';
 const ELSEWHERE = '10.77.9.9';

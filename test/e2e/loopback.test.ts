@@ -5,7 +5,7 @@ import type { Provider } from '#contract/verbs/provider';
 import { createEmbedded } from '#daemon/embedded/embedded-provider';
 import { connect, listen } from '#verbs-api/connect';
 import { connectDaemon } from '#verbs-api/connect-daemon';
-import { CommandFolder, runCommand } from './cli-process.ts';
+import { CommandFolder, runCommand } from '../support/cli-process.ts';
 
 const HERE = '127.0.0.4';
 

@@ -4,6 +4,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Access, WCStatus } from '#contract/verbs/enums';
 import type { MR, Provider } from '#contract/verbs/provider';
 import { connectDaemon } from '#verbs-api/connect-daemon';
+import { DaemonRig } from '../support/daemon-rig.ts';
 import {
   completions,
   connectedPair,
@@ -12,8 +13,7 @@ import {
   read,
   send,
   write,
-} from '../compliance/fixture.ts';
-import { DaemonRig } from '../support/daemon-rig.ts';
+} from '../support/provider-fixture.ts';
 
 const LENGTH_BYTES = 65_536;
 const PROT_READ_WRITE = 3;

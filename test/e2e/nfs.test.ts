@@ -10,9 +10,9 @@ import {
 import { connect } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { CommandFolder, type RunningCommand } from '../support/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
 import { patience } from '../support/patience.ts';
-import { CommandFolder, type RunningCommand } from './cli-process.ts';
 
 let folder: CommandFolder;
 let directory: string;

@@ -3,8 +3,8 @@ import { once } from 'node:events';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { DaemonControl } from '#verbs-api/client/daemon-control';
 import { connectDaemon } from '#verbs-api/connect-daemon';
+import { DaemonProcess, printed, startProgram } from '../support/daemon-process.ts';
 import { madeToken } from '../support/http-token.ts';
-import { DaemonProcess, printed, startProgram } from './daemon-process.ts';
 import { Survivor } from './daemon-survivor.ts';
 
 describe('reset while bytes move', () => {

@@ -8,17 +8,17 @@ import { statusLines } from '#daemon/cli/status';
 import { sysfsPath } from '#daemon/kernel/sysfs-tree';
 import { DaemonControl } from '#verbs-api/client/daemon-control';
 import { connectDaemon } from '#verbs-api/connect-daemon';
-import { send } from '../compliance/fixture.ts';
+import { DaemonRig } from '../support/daemon-rig.ts';
+import { quiet } from '../support/patience.ts';
+import { parseMetrics } from '../support/prometheus-text.ts';
+import { send } from '../support/provider-fixture.ts';
 import {
   connectTo,
   exchanged,
   ROCE_DEVICE,
   readyForDatagrams,
   roceSide,
-} from '../compliance/roce-fixture.ts';
-import { DaemonRig } from '../support/daemon-rig.ts';
-import { quiet } from '../support/patience.ts';
-import { parseMetrics } from '../support/prometheus-text.ts';
+} from '../support/roce-fixture.ts';
 
 let rig: DaemonRig;
 let provider: Provider;

@@ -9,7 +9,6 @@ import { connectRpc } from '#verbs-api/rpcrdma/rpc-client';
 import type { RpcClient } from '#verbs-api/rpcrdma/rpc-client-types';
 import { RpcError } from '#verbs-api/rpcrdma/rpc-error';
 import { listenRpc, type RpcServer } from '#verbs-api/rpcrdma/rpc-server';
-import { mutants } from '../fuzz/mutate.ts';
 import { ECHO, pattern, sumOf } from '../support/echo-program.ts';
 import { bytesOf, hexOf } from '../support/hex.ts';
 import {
@@ -19,6 +18,7 @@ import {
   readRequestUlpdu,
   sendUlpdu,
 } from '../support/mpa-frames.ts';
+import { mutants } from '../support/mutate.ts';
 import { quiet } from '../support/patience.ts';
 import { RawListener, RawPeer as TcpPeer } from '../support/raw-peer.ts';
 import {

@@ -1,9 +1,9 @@
 import { createServer } from 'node:net';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { CommandFolder, type Finished, type RunningCommand } from '../support/cli-process.ts';
 import { MadForger } from '../support/forged-mads.ts';
 import { freePort } from '../support/free-port.ts';
 import { ownAddress } from '../support/own-address.ts';
-import { CommandFolder, type Finished, type RunningCommand } from './cli-process.ts';
 
 const SERVER_ADDRESS = '127.0.0.3';
 /** On a machine that has other work. */

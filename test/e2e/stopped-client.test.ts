@@ -8,10 +8,16 @@ import type { SendWR } from '#contract/verbs/work-request';
 import { connect } from '#verbs-api/connect';
 import { connectDaemon } from '#verbs-api/connect-daemon';
 import type { Connection } from '#verbs-api/connection';
-import { completions, connectedPair, type Pair, pattern, send } from '../compliance/fixture.ts';
+import { DaemonProcess, printed, startProgram } from '../support/daemon-process.ts';
+import { parseRegion, REGION_BYTES } from '../support/daemon-region.ts';
 import { quiet } from '../support/patience.ts';
-import { DaemonProcess, printed, startProgram } from './daemon-process.ts';
-import { parseRegion, REGION_BYTES } from './daemon-region.ts';
+import {
+  completions,
+  connectedPair,
+  type Pair,
+  pattern,
+  send,
+} from '../support/provider-fixture.ts';
 
 const DEPTH = 32;
 const STOPPED_MS = 2_000;

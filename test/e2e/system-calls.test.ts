@@ -8,7 +8,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, expect, it } from 'vitest';
-import { describeWith, repositoryRoot } from '../interop/prerequisites.ts';
+import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
 
 /** Of each phase of counted-calls.ts. */
 const TIMES = 32;

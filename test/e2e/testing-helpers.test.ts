@@ -32,8 +32,8 @@ import {
   waitFor,
   withFault,
 } from '#verbs-api/testing/index';
+import { printed, startProgram } from '../support/daemon-process.ts';
 import { patience } from '../support/patience.ts';
-import { printed, startProgram } from './daemon-process.ts';
 
 const LONG_MS = 60_000;
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));

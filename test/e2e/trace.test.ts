@@ -8,9 +8,14 @@ import {
 } from '#contract/protocol/trace-sample';
 import { OPERATIONS } from '#daemon/control/operations';
 import { DaemonControl } from '#verbs-api/client/daemon-control';
+import {
+  CommandFolder,
+  type RunningCommand,
+  refusedWords,
+  runCommand,
+} from '../support/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
 import { fetchWith, madeToken } from '../support/http-token.ts';
-import { CommandFolder, type RunningCommand, refusedWords, runCommand } from './cli-process.ts';
 
 const CLIENT = '127.0.0.2';
 const SERVER = '127.0.0.3';

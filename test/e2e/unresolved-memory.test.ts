@@ -7,10 +7,10 @@ import type { Provider } from '#contract/verbs/provider';
 import { connect } from '#verbs-api/connect';
 import { connectDaemon } from '#verbs-api/connect-daemon';
 import type { Connection } from '#verbs-api/connection';
-import { completions, connectedPair, type Pair, send } from '../compliance/fixture.ts';
+import { DaemonProcess, printed, startProgram } from '../support/daemon-process.ts';
+import { parseRegion } from '../support/daemon-region.ts';
 import { quiet } from '../support/patience.ts';
-import { DaemonProcess, printed, startProgram } from './daemon-process.ts';
-import { parseRegion } from './daemon-region.ts';
+import { completions, connectedPair, type Pair, send } from '../support/provider-fixture.ts';
 
 /** Only root may handle page faults of the kernel, unless the system allows it to every user. */
 const mayLeaveUnresolved = process.getuid?.() === 0;

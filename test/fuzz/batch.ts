@@ -2,7 +2,7 @@
 import { workListeners } from '#daemon/host/turn-note';
 import { LongestWork } from '#daemon/main/turn-watch';
 import { threadTimeMs } from '#native-bridge/libc/scheduling';
-import { Draws, type InputName } from './draws.ts';
+import { Draws, type InputName } from '../support/draws.ts';
 import { starvedMs } from './silence-watch.ts';
 import type { FuzzState, FuzzTarget, Outcome } from './target.ts';
 

@@ -3,8 +3,8 @@
  * are kept, as tapes of their draws, and mutated. A seed decides the whole run.
  */
 import { Session } from 'node:inspector/promises';
+import { Draws, hash32 } from '../support/draws.ts';
 import type { Finding } from './batch.ts';
-import { Draws, hash32 } from './draws.ts';
 import type { FuzzState, FuzzTarget } from './target.ts';
 
 /** Most tapes kept for each target. */

@@ -1,7 +1,7 @@
 /** Client commands: a valid sequence, and hostile requests of every kind. */
 import type { CommandName, CommandRequest } from '#contract/protocol/commands';
 import type { IpcValue } from '#contract/protocol/ipc-value';
-import type { Draws } from './draws.ts';
+import type { Draws } from '../support/draws.ts';
 
 const bytes = Uint8Array.of(1, 2, 3);
 const address = { address: '127.0.0.1', port: 0 };

@@ -1,5 +1,5 @@
 /** Shared by the targets of the kernel's files: arguments, and turns of the event loop. */
-import type { Draws } from './draws.ts';
+import type { Draws } from '../support/draws.ts';
 
 /** Inputs between two turns of the event loop, which let sockets act. */
 export const LOOK_EVERY = 64;

@@ -1,5 +1,5 @@
 /** Minimises a failing input: shortens the tape of its draws and lowers its numbers. */
-import { Draws } from './draws.ts';
+import { Draws } from '../support/draws.ts';
 import type { FuzzTarget } from './target.ts';
 
 /** Most attempts for one input. */

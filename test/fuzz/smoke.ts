@@ -3,9 +3,9 @@
  * with the commit, and each target's canary.
  */
 import { execFileSync } from 'node:child_process';
+import { hash32 } from '../support/draws.ts';
 import { inputName, judgeBatch, replayCommand, runBatch } from './batch.ts';
 import { repositoryRoot } from './corpus.ts';
-import { hash32 } from './draws.ts';
 import { targetsNamed } from './registry.ts';
 
 const FIXED_SEED = 1;

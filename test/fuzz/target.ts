@@ -1,5 +1,5 @@
 /** Defines a fuzz target. registry.ts lists all targets; README.md says how to add one. */
-import type { Draws } from './draws.ts';
+import type { Draws } from '../support/draws.ts';
 
 /** The outcome of an input, in a word or two. A run's counts show how deep its inputs reach. */
 export type Outcome = string;

@@ -3,8 +3,8 @@
  * current input in a file, from which the run learns what killed it.
  */
 import { openSync, writeSync } from 'node:fs';
+import { hash32 } from '../support/draws.ts';
 import { type Finding, judgeBatch } from './batch.ts';
-import { hash32 } from './draws.ts';
 import { GrowthWatch, holdings } from './growth.ts';
 import type { FromWorker, ToWorker, Unit, UnitReport } from './messages.ts';
 import { TARGETS } from './registry.ts';

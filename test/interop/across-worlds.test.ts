@@ -9,9 +9,10 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { CommandFolder, type RunningCommand } from '../e2e/cli-process.ts';
+import { CommandFolder, type RunningCommand } from '../support/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
 import { patience, programSeconds, TEST_MS } from '../support/patience.ts';
+import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
 import { daemonEnvironment } from './kernel-peer/daemon-environment.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
 import {
@@ -23,7 +24,6 @@ import {
   startGuest,
 } from './kernel-peer/kernel-peer.ts';
 import { ATTEMPTS, perftestWasTooSlow, untilFast } from './perftest-patience.ts';
-import { describeWith, repositoryRoot } from './prerequisites.ts';
 import { type EndedRping, endOf, endOfCommand } from './rping-ends.ts';
 
 const PORT = 7174;

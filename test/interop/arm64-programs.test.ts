@@ -5,7 +5,7 @@
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { freePort } from '../support/free-port.ts';
-import { ARM64, missingFor, ShimRig } from '../unit/preload/shim-rig.ts';
+import { ARM64, missingFor, ShimRig } from '../support/shim-rig.ts';
 import { prepareArm64Root } from './arm64-root.ts';
 import { ADDRESS, ProgramBench } from './program-bench.ts';
 

@@ -4,8 +4,8 @@ import { once } from 'node:events';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { CommandFolder, runCommand } from '../e2e/cli-process.ts';
-import { describeWith } from './prerequisites.ts';
+import { CommandFolder, runCommand } from '../support/cli-process.ts';
+import { describeWith } from '../support/prerequisites.ts';
 
 const MAIN = fileURLToPath(new URL('../../dist/test/bench/main.js', import.meta.url));
 const PATIENCE = { interval: 20 };

@@ -7,10 +7,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import type { DeviceTransport } from '#contract/verbs/attributes';
+import { describeWith } from '../support/prerequisites.ts';
 import { RoceRig } from '../support/roce-rig.ts';
+import { ShimProgram } from '../support/shim-programs.ts';
 import { BindClashes, type ClashAddresses, kernelOutcomes, outcomesOf } from './bind-clashes.ts';
-import { describeWith } from './prerequisites.ts';
-import { ShimProgram } from './shim-programs.ts';
 
 const ADDRESSES: ClashAddresses = ['127.0.72.37', '127.0.72.38', '::1'];
 /** Below the ports that the system chooses. Each run has ports of its own. */

@@ -6,8 +6,8 @@ import { spawnSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { DeviceTransport } from '#contract/verbs/attributes';
+import { repositoryRoot } from '../support/prerequisites.ts';
 import { shellWord } from './kernel-peer/kernel-peer.ts';
-import { repositoryRoot } from './prerequisites.ts';
 
 /** Each case with the outcomes of its steps on siw, and those on rxe where they differ. */
 const CASES: readonly (readonly [steps: string, siw: string, rxe?: string])[] = [

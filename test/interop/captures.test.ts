@@ -8,8 +8,8 @@ import {
   type ExpectedCapture,
   type ExpectedConnection,
   readExpectation,
-} from './captures/expectation.ts';
-import { readTcpConnections, type TcpConnection, type TcpStream } from './captures/pcap-reader.ts';
+} from '../support/expected-captures.ts';
+import { readTcpConnections, type TcpConnection, type TcpStream } from '../support/pcap-reader.ts';
 import { type Replayed, readStartup, replay } from './captures/replay.ts';
 
 const SIDES = ['initiator', 'responder'] as const;

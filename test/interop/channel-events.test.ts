@@ -8,9 +8,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { quiet } from '../support/patience.ts';
+import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
 import { RoceRig } from '../support/roce-rig.ts';
-import { describeWith, repositoryRoot } from './prerequisites.ts';
-import { ShimProgram } from './shim-programs.ts';
+import { ShimProgram } from '../support/shim-programs.ts';
 
 const SOURCES = join(repositoryRoot(), 'test/interop/programs');
 /** Of each of four queue pairs; fewer on a machine that is slow. */

@@ -4,8 +4,8 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { type Finished, runCommand } from '../e2e/cli-process.ts';
-import { describeWith, repositoryRoot } from './prerequisites.ts';
+import { type Finished, runCommand } from '../support/cli-process.ts';
+import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
 
 const VALGRIND = ['valgrind', '-q', '--error-exitcode=9', '--leak-check=full'];
 const CLEAN = { status: 0, stdout: '0 bytes are wrong\n', stderr: '' };

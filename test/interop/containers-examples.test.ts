@@ -3,6 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
+import { repositoryRoot } from '../support/prerequisites.ts';
 import { readStages } from './containers/dockerfile.ts';
 import {
   containersOf,
@@ -13,7 +14,6 @@ import {
   restrictedObstacles,
 } from './containers/kubernetes.ts';
 import { readWorkflow } from './containers/workflow.ts';
-import { repositoryRoot } from './prerequisites.ts';
 
 const docker = join(repositoryRoot(), 'docker');
 const manifests = readdirSync(join(docker, 'kubernetes'));

@@ -2,8 +2,8 @@
 import { readFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
 import { CaptureDecoder, type DecodedLine } from '#daemon/capture/capture-decoder';
-import { captureNames, capturePath } from './captures/expectation.ts';
-import { describeWith } from './prerequisites.ts';
+import { captureNames, capturePath } from '../support/expected-captures.ts';
+import { describeWith } from '../support/prerequisites.ts';
 import { type DissectedFpdu, dissect } from './tshark.ts';
 
 function decode(name: string): DecodedLine[] {

@@ -5,9 +5,9 @@
 import { once } from 'node:events';
 import { type AddressInfo, createServer } from 'node:net';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { CommandFolder, runCommand } from '../e2e/cli-process.ts';
+import { CommandFolder, runCommand } from '../support/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
-import { describeWith } from './prerequisites.ts';
+import { describeWith } from '../support/prerequisites.ts';
 
 /** Runs `$@` as server and `$@ 127.0.0.1` as client once the server listens. */
 const BOTH_ENDS = `

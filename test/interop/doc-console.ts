@@ -17,7 +17,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { DocCommand } from '../support/doc-examples.ts';
 import { PROGRAM_MS, quiet, until } from '../support/patience.ts';
-import { repositoryRoot } from './prerequisites.ts';
+import { repositoryRoot } from '../support/prerequisites.ts';
 
 /** The outcome of a command. */
 export interface TypedCommand {

@@ -9,8 +9,8 @@ import {
   docExamples,
   isAsShown,
 } from '../support/doc-examples.ts';
+import { describeWith, type Need, repositoryRoot } from '../support/prerequisites.ts';
 import { DocConsole, type TypedCommand } from './doc-console.ts';
-import { describeWith, type Need, repositoryRoot } from './prerequisites.ts';
 
 const CONSOLE = docExamples(repositoryRoot()).filter(({ language }) => language === 'console');
 const RUN = CONSOLE.filter(({ notRun }) => notRun === undefined);

@@ -7,10 +7,10 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
+import { describeWith } from '../support/prerequisites.ts';
 import { RoceRig } from '../support/roce-rig.ts';
+import { ShimProgram } from '../support/shim-programs.ts';
 import { compileDroppedRights, HOWS } from './dropped-rights.ts';
-import { describeWith } from './prerequisites.ts';
-import { ShimProgram } from './shim-programs.ts';
 
 const DEVICES = ['iwarp0', 'roce0'];
 

@@ -1,7 +1,7 @@
 /** The program that drops privileges (programs/dropped-rights.c). */
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
-import { repositoryRoot } from './prerequisites.ts';
+import { repositoryRoot } from '../support/prerequisites.ts';
 
 /** Ways to drop privileges; the first drops none. */
 export const HOWS = ['nothing', 'chroot', 'setuid', 'seteuid'] as const;

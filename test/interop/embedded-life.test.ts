@@ -1,9 +1,9 @@
 /** A process with an embedded device stays alive while it awaits something of it. */
 import { afterEach, describe, expect, it } from 'vitest';
 import { ownAddress } from '../support/own-address.ts';
+import { describeWith } from '../support/prerequisites.ts';
+import { ShimProgram } from '../support/shim-programs.ts';
 import { compiledTest } from './kernel-peer/inner-suite.ts';
-import { describeWith } from './prerequisites.ts';
-import { ShimProgram } from './shim-programs.ts';
 
 const started: ShimProgram[] = [];
 

@@ -3,10 +3,10 @@ import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
 import type { FaultSpec, FaultStatus } from '#contract/protocol/faults';
 import { DaemonControl } from '#verbs-api/client/daemon-control';
 import { withFault } from '#verbs-api/testing/index';
-import type { RunningCommand } from '../e2e/cli-process.ts';
+import type { RunningCommand } from '../support/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
 import { quiet } from '../support/patience.ts';
-import { describeWith } from './prerequisites.ts';
+import { describeWith } from '../support/prerequisites.ts';
 import { type EndedPair, endOf, ProgramBench } from './program-bench.ts';
 
 const LEFT = '127.0.0.2';

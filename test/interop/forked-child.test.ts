@@ -7,11 +7,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { freePort } from '../support/free-port.ts';
+import { describeWith } from '../support/prerequisites.ts';
 import { RoceRig } from '../support/roce-rig.ts';
+import { ShimProgram } from '../support/shim-programs.ts';
 import { compileForkedChild, linesOf, stepsOfChild } from './forked-child.ts';
-import { describeWith } from './prerequisites.ts';
 import { PYTHON } from './pyverbs-runner.ts';
-import { ShimProgram } from './shim-programs.ts';
 
 const TRANSPORTS = { iwarp: '127.0.72.25', roce: '127.0.72.26' } as const;
 

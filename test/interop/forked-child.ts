@@ -5,7 +5,7 @@
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import type { DeviceTransport } from '#contract/verbs/attributes';
-import { repositoryRoot } from './prerequisites.ts';
+import { repositoryRoot } from '../support/prerequisites.ts';
 
 const OK = 'ok';
 /** The providers and librdmacm write(2) these themselves: the kernel accepts that from the opener only. */

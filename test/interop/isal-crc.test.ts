@@ -4,7 +4,7 @@ import { chooseCrcEngine } from '#daemon/host/crc-engine';
 import { crc32c } from '#daemon/iwarp/wire/crc32c';
 import { openIsalCrc32 } from '#native-bridge/isal/crc32';
 import { openIsalCrc32c } from '#native-bridge/isal/crc32c';
-import { describeWith } from './prerequisites.ts';
+import { describeWith } from '../support/prerequisites.ts';
 
 describeWith(['isal'], 'CRC32C by ISA-L', () => {
   const bytes = Uint8Array.from({ length: 70_000 }, (_, index) => (index * 131) & 0xff);

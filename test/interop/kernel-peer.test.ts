@@ -6,8 +6,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { quiet } from '../support/patience.ts';
+import { readTcpConnections } from '../support/pcap-reader.ts';
+import { describeWith } from '../support/prerequisites.ts';
 import { BindClashes, kernelOutcomes, outcomesOf } from './bind-clashes.ts';
-import { readTcpConnections } from './captures/pcap-reader.ts';
 import { compileDroppedRights, HOWS } from './dropped-rights.ts';
 import { compileForkedChild, linesOf, stepsOfChild } from './forked-child.ts';
 import { guestsAtOnce, takeGuestSlot } from './kernel-peer/guest-slot.ts';
@@ -21,7 +22,6 @@ import {
   startGuest,
 } from './kernel-peer/kernel-peer.ts';
 import { exposeSiwParameters, type SiwParameters } from './kernel-peer/siw-parameters.ts';
-import { describeWith } from './prerequisites.ts';
 
 const PORT = 7174;
 /** A guest is an emulated machine, and its host may be busy. */

@@ -8,8 +8,9 @@ import { execFile } from 'node:child_process';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
-import { CommandFolder, runCommand } from '../e2e/cli-process.ts';
+import { CommandFolder, runCommand } from '../support/cli-process.ts';
 import { patience } from '../support/patience.ts';
+import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
 import { daemonEnvironment } from './kernel-peer/daemon-environment.ts';
 import { compiledTest, runInGuest } from './kernel-peer/inner-suite.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
@@ -19,7 +20,6 @@ import {
   shellWord,
   startGuest,
 } from './kernel-peer/kernel-peer.ts';
-import { describeWith, repositoryRoot } from './prerequisites.ts';
 
 const TEST_MS = 400_000;
 const SUITE_MS = 600_000;

@@ -3,7 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { programSeconds } from '../support/patience.ts';
-import { describeWith, missingPackages, repositoryRoot } from './prerequisites.ts';
+import { describeWith, missingPackages, repositoryRoot } from '../support/prerequisites.ts';
 import { ADDRESS, ProgramBench } from './program-bench.ts';
 
 const MAIN = join(repositoryRoot(), 'dist/daemon/cli/main.js');

@@ -4,8 +4,8 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { LINT_RULES } from '#daemon/lint/findings';
-import { CommandFolder, type Finished, runCommand } from '../e2e/cli-process.ts';
-import { describeWith, repositoryRoot } from './prerequisites.ts';
+import { CommandFolder, type Finished, runCommand } from '../support/cli-process.ts';
+import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
 
 const SOURCE = join(repositoryRoot(), 'test/interop/programs/linted.c');
 const DOCUMENT = readFileSync(join(repositoryRoot(), 'daemon/LINT.md'), 'utf8');

@@ -1,9 +1,9 @@
 /** `iwarpd capture` and `trace` on traffic under way, with Wireshark and our own decoder as judges. */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { CommandFolder, type RunningCommand, runCommand } from '../e2e/cli-process.ts';
+import { CommandFolder, type RunningCommand, runCommand } from '../support/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
-import { describeWith } from './prerequisites.ts';
+import { describeWith } from '../support/prerequisites.ts';
 import { dissect } from './tshark.ts';
 
 const SERVER = '127.0.0.3';

@@ -3,9 +3,9 @@ import { existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { commandWords } from '../e2e/cli-process.ts';
-import { describeWith, repositoryRoot } from './prerequisites.ts';
-import { ShimProgram } from './shim-programs.ts';
+import { commandWords } from '../support/cli-process.ts';
+import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
+import { ShimProgram } from '../support/shim-programs.ts';
 
 /** As many as `make -j40` starts. */
 const JOBS = 40;

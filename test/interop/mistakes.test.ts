@@ -4,9 +4,9 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
 import { RoceRig } from '../support/roce-rig.ts';
-import { describeWith, repositoryRoot } from './prerequisites.ts';
-import { type EndedProgram, type Environment, ShimProgram } from './shim-programs.ts';
+import { type EndedProgram, type Environment, ShimProgram } from '../support/shim-programs.ts';
 
 const SOURCE = join(repositoryRoot(), 'test/interop/programs/mistakes.c');
 const DOCUMENT = join(repositoryRoot(), 'daemon/MISTAKES.md');

@@ -7,9 +7,9 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { DaemonProcess } from '../e2e/daemon-process.ts';
-import { describeWith, repositoryRoot } from './prerequisites.ts';
-import { type EndedProgram, ShimProgram, shimEnvironment } from './shim-programs.ts';
+import { DaemonProcess } from '../support/daemon-process.ts';
+import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
+import { type EndedProgram, ShimProgram, shimEnvironment } from '../support/shim-programs.ts';
 
 const TIERS = ['process_vm', 'agent'] as const;
 

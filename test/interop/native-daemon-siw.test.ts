@@ -5,7 +5,8 @@
  */
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
-import { CommandFolder } from '../e2e/cli-process.ts';
+import { CommandFolder } from '../support/cli-process.ts';
+import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
 import {
   GUEST_ADDRESS,
@@ -14,7 +15,6 @@ import {
   type GuestProcess,
   startGuest,
 } from './kernel-peer/kernel-peer.ts';
-import { describeWith, repositoryRoot } from './prerequisites.ts';
 import { kernelRping, ourRpingInGuest } from './rping-ends.ts';
 
 /** Of the emulated device: on the same interface as siw's, so that both reach each other. */

@@ -7,7 +7,9 @@ import { spawnSync } from 'node:child_process';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { CommandFolder } from '../e2e/cli-process.ts';
+import { CommandFolder } from '../support/cli-process.ts';
+import { describeWith } from '../support/prerequisites.ts';
+import { type Environment, ShimProgram, shimEnvironment } from '../support/shim-programs.ts';
 import {
   closed,
   type HostileSteps,
@@ -18,8 +20,6 @@ import {
   stepNamed,
   untouched,
 } from './hostile-steps.ts';
-import { describeWith } from './prerequisites.ts';
-import { type Environment, ShimProgram, shimEnvironment } from './shim-programs.ts';
 
 const ADDRESS = '127.0.0.1';
 /** A library with one call of libibverbs, like a very old release. */

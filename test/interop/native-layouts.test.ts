@@ -19,7 +19,7 @@ import {
   WROpcode,
 } from '#contract/verbs/enums';
 import { CONSTANTS, LAYOUTS, type StructLayout } from '#native-bridge/rdma/layouts';
-import { describeWith } from './prerequisites.ts';
+import { describeWith } from '../support/prerequisites.ts';
 
 /** Numbers of the contract that the bridge hands to the library as they are. */
 const CONTRACT_NUMBERS: Readonly<Record<string, number>> = {

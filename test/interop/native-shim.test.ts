@@ -9,10 +9,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { startDaemon } from '#daemon/main/daemon';
-import { DEVICE, SMALL_DEVICE, SMALL_PROFILE, SMALL_WIRE } from '../compliance/fixture.ts';
+import { describeWith, missingPackages, repositoryRoot } from '../support/prerequisites.ts';
+import { DEVICE, SMALL_DEVICE, SMALL_PROFILE, SMALL_WIRE } from '../support/provider-fixture.ts';
+import { ShimProgram, shimEnvironment } from '../support/shim-programs.ts';
 import { compiledTest } from './kernel-peer/inner-suite.ts';
-import { describeWith, missingPackages, repositoryRoot } from './prerequisites.ts';
-import { ShimProgram, shimEnvironment } from './shim-programs.ts';
 
 /** Minimum number of tests in a complete compliance suite. */
 const TESTS_MIN = 120;

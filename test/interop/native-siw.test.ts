@@ -8,9 +8,11 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import type { DoctorReport } from '#daemon/cli/doctor';
 import type { Finding } from '#daemon/cli/doctor-finding';
-import { CommandFolder, type RunningCommand, runCommand } from '../e2e/cli-process.ts';
+import { CommandFolder, type RunningCommand, runCommand } from '../support/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
 import { patience } from '../support/patience.ts';
+import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
+import { ShimProgram } from '../support/shim-programs.ts';
 import {
   closed,
   type HostileSteps,
@@ -30,9 +32,7 @@ import {
   HOST_ADDRESS,
   startGuest,
 } from './kernel-peer/kernel-peer.ts';
-import { describeWith, repositoryRoot } from './prerequisites.ts';
 import { endOf, endOfCommand, kernelRping, ourRpingInGuest } from './rping-ends.ts';
-import { ShimProgram } from './shim-programs.ts';
 
 const PORT = 7174;
 const PINGS = 100;

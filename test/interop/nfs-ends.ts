@@ -2,11 +2,11 @@
 import { execFile, execFileSync } from 'node:child_process';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import type { CommandFolder, Finished, RunningCommand } from '../e2e/cli-process.ts';
+import type { CommandFolder, Finished, RunningCommand } from '../support/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
 import { PROGRAM_MS, patience, programSeconds } from '../support/patience.ts';
+import { repositoryRoot } from '../support/prerequisites.ts';
 import { HOST_ADDRESS } from './kernel-peer/kernel-peer.ts';
-import { repositoryRoot } from './prerequisites.ts';
 
 /** A server of ours that listens. */
 export interface RunningServer {

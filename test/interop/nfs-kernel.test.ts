@@ -18,7 +18,8 @@ import {
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { NFS3 } from '#verbs-api/nfs/nfs3/nfs3-program';
-import { CommandFolder } from '../e2e/cli-process.ts';
+import { CommandFolder } from '../support/cli-process.ts';
+import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
 import { BreakingProxy } from './breaking-proxy.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
 import {
@@ -35,7 +36,6 @@ import {
   type RunningServer,
   startServer,
 } from './nfs-ends.ts';
-import { describeWith, repositoryRoot } from './prerequisites.ts';
 import { dissect } from './tshark.ts';
 import { dissectNfs } from './tshark-nfs.ts';
 

@@ -6,8 +6,8 @@ import { spawnSync } from 'node:child_process';
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { CommandFolder } from '../e2e/cli-process.ts';
-import { missingPackages, repositoryRoot } from './prerequisites.ts';
+import { CommandFolder } from '../support/cli-process.ts';
+import { missingPackages, repositoryRoot } from '../support/prerequisites.ts';
 
 const MAIN = join(repositoryRoot(), 'dist/daemon/cli/main.js');
 /** In its own process tree, so all of a script ends with it. */

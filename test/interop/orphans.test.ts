@@ -4,9 +4,9 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from 'vitest';
-import { DaemonProcess } from '../e2e/daemon-process.ts';
-import { describeWith, repositoryRoot } from './prerequisites.ts';
-import { ShimProgram, shimEnvironment } from './shim-programs.ts';
+import { DaemonProcess } from '../support/daemon-process.ts';
+import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
+import { ShimProgram, shimEnvironment } from '../support/shim-programs.ts';
 
 const SOURCE = join(repositoryRoot(), 'test/interop/programs/orphan.c');
 const ADDRESSES = ['127.0.72.7'];

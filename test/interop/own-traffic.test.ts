@@ -6,8 +6,8 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { SendFlag, WCStatus, WROpcode } from '#contract/verbs/enums';
 import { PcapngCapture } from '#daemon/capture/pcapng-capture';
 import type { WireDefaults } from '#daemon/iwarp/cm/cm-types';
+import { describeWith } from '../support/prerequisites.ts';
 import { type Channel, connectPair, RnicNode, until } from '../support/rnic-node.ts';
-import { describeWith } from './prerequisites.ts';
 import { type DissectedFpdu, type Dissection, dissect } from './tshark.ts';
 
 const TAGGED_BYTES = 14;

@@ -19,7 +19,7 @@ import {
 import { tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { describeWith, repositoryRoot } from './prerequisites.ts';
+import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
 
 /** A user and group that exist nowhere. */
 const STRANGER = 23_456;

@@ -4,7 +4,7 @@
  * Arguments: the file to write.
  */
 import { writeFileSync } from 'node:fs';
-import { CommandFolder } from '../e2e/cli-process.ts';
+import { CommandFolder } from '../support/cli-process.ts';
 import { quiet } from '../support/patience.ts';
 import { launchBrowser, PageRig, pageOf } from './page-rig.ts';
 import { withPalette } from './palette-png.ts';

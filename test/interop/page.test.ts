@@ -12,12 +12,12 @@ import {
   type RunningCommand,
   refusedWords,
   runCommand,
-} from '../e2e/cli-process.ts';
+} from '../support/cli-process.ts';
 import { FixedTarget } from '../support/control-target.ts';
 import { freePort } from '../support/free-port.ts';
 import { patience, quiet } from '../support/patience.ts';
+import { describeWith, missingPackages } from '../support/prerequisites.ts';
 import { launchBrowser, PageRig, pageOf, SHOWN_TIMEOUT_MS } from './page-rig.ts';
-import { describeWith, missingPackages } from './prerequisites.ts';
 import { isListening } from './program-bench.ts';
 
 const BUNDLE = fileURLToPath(new URL('../../dist/daemon/page/bundle.html', import.meta.url));

@@ -9,7 +9,7 @@
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { freePort } from '../support/free-port.ts';
-import { describeWith } from './prerequisites.ts';
+import { describeWith } from '../support/prerequisites.ts';
 import { ADDRESS, type EndedProgram, endOf, ProgramBench } from './program-bench.ts';
 
 const BANDWIDTH = ['ib_write_bw', 'ib_read_bw', 'ib_send_bw'] as const;

@@ -17,16 +17,16 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { MemoryTier } from '#contract/verbs/provider';
-import { DaemonProcess } from '../e2e/daemon-process.ts';
-import { Prng } from '../sim/prng.ts';
+import { DaemonProcess } from '../support/daemon-process.ts';
 import { patience, quiet, TEST_MS } from '../support/patience.ts';
-import { describeWith, repositoryRoot } from './prerequisites.ts';
+import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
+import { Prng } from '../support/prng.ts';
 import {
   type EndedProgram,
   type Environment,
   ShimProgram,
   shimEnvironment,
-} from './shim-programs.ts';
+} from '../support/shim-programs.ts';
 
 const SECONDS = Number(process.env['IWARPD_STRESS_SECONDS'] ?? 4);
 const SEED = Number(process.env['IWARPD_STRESS_SEED'] ?? randomInt(2 ** 31));

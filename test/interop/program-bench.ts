@@ -1,6 +1,6 @@
 /** A daemon, and unmodified programs that talk over it in pairs, each under `iwarpd run`. */
 import { readFileSync } from 'node:fs';
-import { CommandFolder, type RunningCommand } from '../e2e/cli-process.ts';
+import { CommandFolder, type RunningCommand } from '../support/cli-process.ts';
 import { PROGRAM_MS, patience, until } from '../support/patience.ts';
 
 /** Where servers listen. */

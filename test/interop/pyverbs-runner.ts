@@ -3,7 +3,7 @@ import { cpSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:f
 import { join } from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import { expect } from 'vitest';
-import type { EndedProgram } from './shim-programs.ts';
+import type { EndedProgram } from '../support/shim-programs.ts';
 
 /** The tests as the package carries them, in part compressed. */
 export const PACKAGED_TESTS = '/usr/share/doc/rdma-core/tests';

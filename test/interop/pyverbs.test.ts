@@ -6,9 +6,9 @@ import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } 
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { missingPackages, repositoryRoot } from './prerequisites.ts';
+import { missingPackages, repositoryRoot } from '../support/prerequisites.ts';
+import { ShimProgram } from '../support/shim-programs.ts';
 import { type Outcomes, outcomes, PACKAGED_TESTS, PYTHON, unpackTests } from './pyverbs-runner.ts';
-import { ShimProgram } from './shim-programs.ts';
 
 const COMMAND = join(repositoryRoot(), 'dist/daemon/cli/main.js');
 

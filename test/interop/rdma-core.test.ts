@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { freePort } from '../support/free-port.ts';
 import { programSeconds } from '../support/patience.ts';
-import { describeWith } from './prerequisites.ts';
+import { describeWith } from '../support/prerequisites.ts';
 import { ADDRESS, endOf, ProgramBench } from './program-bench.ts';
 
 let bench: ProgramBench;

@@ -5,7 +5,7 @@
 import { writeFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { freePort } from '../support/free-port.ts';
-import { describeWith } from './prerequisites.ts';
+import { describeWith } from '../support/prerequisites.ts';
 import { ADDRESS, type EndedPair, endOf, ProgramBench } from './program-bench.ts';
 
 /** What `timeout` answers for a program that it ended. */

@@ -6,8 +6,8 @@ import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { readUint32LE } from '#base/checked-bytes';
 import { crc32c } from '#daemon/iwarp/wire/crc32c';
-import { captureNames, capturePath, readExpectation } from './captures/expectation.ts';
-import { readTcpConnections } from './captures/pcap-reader.ts';
+import { captureNames, capturePath, readExpectation } from '../support/expected-captures.ts';
+import { readTcpConnections } from '../support/pcap-reader.ts';
 import { type CutFpdu, cutFpdus, reemit } from './captures/reemit.ts';
 import { readStartup } from './captures/replay.ts';
 

@@ -6,7 +6,7 @@ import { QPState, QPType } from '#contract/verbs/enums';
 import { DaemonControl } from '#verbs-api/client/daemon-control';
 import { connectDaemon } from '#verbs-api/connect-daemon';
 import { freePort } from '../support/free-port.ts';
-import { describeWith } from './prerequisites.ts';
+import { describeWith } from '../support/prerequisites.ts';
 import { ADDRESS, endOf, ProgramBench } from './program-bench.ts';
 
 /** What `timeout` answers for a program that it had to end. */

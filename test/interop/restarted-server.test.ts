@@ -5,9 +5,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { freePort } from '../support/free-port.ts';
+import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
 import { RoceRig } from '../support/roce-rig.ts';
-import { describeWith, repositoryRoot } from './prerequisites.ts';
-import { ShimProgram } from './shim-programs.ts';
+import { ShimProgram } from '../support/shim-programs.ts';
 
 /** Several times the number that the daemon destroys in a turn. */
 const QUEUE_PAIRS = 2000;

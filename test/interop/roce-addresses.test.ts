@@ -4,8 +4,8 @@
  */
 import { spawnSync } from 'node:child_process';
 import { afterEach, expect, it } from 'vitest';
-import { CommandFolder, type Finished, RunningCommand } from '../e2e/cli-process.ts';
-import { describeWith } from './prerequisites.ts';
+import { CommandFolder, type Finished, RunningCommand } from '../support/cli-process.ts';
+import { describeWith } from '../support/prerequisites.ts';
 
 const FIRST = '0000:0000:0000:0000:0000:ffff:c612:0901';
 const SECOND = '0000:0000:0000:0000:0000:ffff:c612:0902';

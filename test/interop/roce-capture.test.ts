@@ -10,11 +10,11 @@ import { makeDatagram, parseDatagram } from '#daemon/roce/wire/datagram';
 import { icrcOf, readIcrc } from '#daemon/roce/wire/icrc';
 import { opcodeName } from '#daemon/roce/wire/opcode';
 import { DaemonControl } from '#verbs-api/client/daemon-control';
-import { CommandFolder, type RunningCommand, runCommand } from '../e2e/cli-process.ts';
+import { CommandFolder, type RunningCommand, runCommand } from '../support/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
+import { describeWith } from '../support/prerequisites.ts';
 import { datagramsOf, roceRecordingPath } from '../support/roce-recordings.ts';
-import { describeWith } from './prerequisites.ts';
-import { listens, ShimProgram } from './shim-programs.ts';
+import { listens, ShimProgram } from '../support/shim-programs.ts';
 import { dissect } from './tshark.ts';
 import { type DissectedPacket, dissectRoce } from './tshark-roce.ts';
 

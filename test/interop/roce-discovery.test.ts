@@ -1,9 +1,9 @@
 /** Unmodified tools of rdma-core and iproute2 on a RoCE device: they see what Linux's rxe shows. */
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import { connectDaemon } from '#verbs-api/connect-daemon';
+import { describeWith } from '../support/prerequisites.ts';
 import { RoceRig } from '../support/roce-rig.ts';
-import { describeWith } from './prerequisites.ts';
-import { ShimProgram } from './shim-programs.ts';
+import { ShimProgram } from '../support/shim-programs.ts';
 
 let rig: RoceRig;
 

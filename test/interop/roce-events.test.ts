@@ -4,9 +4,9 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
 import { RoceRig } from '../support/roce-rig.ts';
-import { describeWith, repositoryRoot } from './prerequisites.ts';
-import { ShimProgram } from './shim-programs.ts';
+import { ShimProgram } from '../support/shim-programs.ts';
 
 const SOURCE = join(repositoryRoot(), 'test/interop/programs/roce-events.c');
 const EVENTS = [

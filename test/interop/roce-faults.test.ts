@@ -2,9 +2,9 @@
 import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
 import type { FaultSpec } from '#contract/protocol/faults';
 import { freePort } from '../support/free-port.ts';
+import { describeWith } from '../support/prerequisites.ts';
 import { RoceRig } from '../support/roce-rig.ts';
-import { describeWith } from './prerequisites.ts';
-import { type EndedProgram, listens, ShimProgram } from './shim-programs.ts';
+import { type EndedProgram, listens, ShimProgram } from '../support/shim-programs.ts';
 
 /** Messages of three packets, checked by both ends. */
 const RC = 'ibv_rc_pingpong -g 1 -c -m 1024 -s 3000 -n 100';

@@ -1,8 +1,8 @@
 /** The MTU of a RoCE port, from that of its interface. */
 import { spawnSync } from 'node:child_process';
 import { expect, it } from 'vitest';
-import { RunningCommand } from '../e2e/cli-process.ts';
-import { describeWith } from './prerequisites.ts';
+import { RunningCommand } from '../support/cli-process.ts';
+import { describeWith } from '../support/prerequisites.ts';
 
 /** In a network namespace of our own; undefined where that is not permitted. */
 const apart = [

@@ -4,9 +4,9 @@
  */
 import { spawnSync } from 'node:child_process';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { CommandFolder, RunningCommand } from '../e2e/cli-process.ts';
+import { CommandFolder, RunningCommand } from '../support/cli-process.ts';
 import { programSeconds } from '../support/patience.ts';
-import { describeWith } from './prerequisites.ts';
+import { describeWith } from '../support/prerequisites.ts';
 
 let folder: CommandFolder;
 

@@ -7,9 +7,9 @@ import { readFileSync } from 'node:fs';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { freePort } from '../support/free-port.ts';
 import { quiet } from '../support/patience.ts';
+import { describeWith } from '../support/prerequisites.ts';
 import { RoceRig } from '../support/roce-rig.ts';
-import { describeWith } from './prerequisites.ts';
-import { type EndedProgram, listens, ShimProgram } from './shim-programs.ts';
+import { type EndedProgram, listens, ShimProgram } from '../support/shim-programs.ts';
 
 const RECORDED = new URL('../vectors/roce/perftest-rxe.tsv', import.meta.url);
 

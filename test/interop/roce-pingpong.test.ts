@@ -1,9 +1,9 @@
 /** The ping-pongs of rdma-core, unmodified, between two programs on a RoCE device of one daemon. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { freePort } from '../support/free-port.ts';
+import { describeWith } from '../support/prerequisites.ts';
 import { RoceRig } from '../support/roce-rig.ts';
-import { describeWith } from './prerequisites.ts';
-import { listens, ShimProgram } from './shim-programs.ts';
+import { listens, ShimProgram } from '../support/shim-programs.ts';
 
 let rig: RoceRig;
 

@@ -7,10 +7,10 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'no
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { missingPackages, repositoryRoot } from '../support/prerequisites.ts';
 import { RoceRig } from '../support/roce-rig.ts';
-import { missingPackages, repositoryRoot } from './prerequisites.ts';
+import { type Environment, ShimProgram } from '../support/shim-programs.ts';
 import { outcomes, PACKAGED_TESTS, PYTHON, unpackTests } from './pyverbs-runner.ts';
-import { type Environment, ShimProgram } from './shim-programs.ts';
 
 const TABLE = join(repositoryRoot(), 'test/interop/roce-pyverbs.tsv');
 /** A line of the table. */

@@ -1,10 +1,10 @@
 /** rdma_cm on the RoCE devices of daemons: which device it chooses, two daemons, and one that is killed. */
 import { spawnSync } from 'node:child_process';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { CommandFolder, type RunningCommand, runCommand } from '../e2e/cli-process.ts';
+import { CommandFolder, type RunningCommand, runCommand } from '../support/cli-process.ts';
 import { ownAddress } from '../support/own-address.ts';
 import { programSeconds } from '../support/patience.ts';
-import { describeWith } from './prerequisites.ts';
+import { describeWith } from '../support/prerequisites.ts';
 
 let folder: CommandFolder;
 let socket: string;

@@ -5,13 +5,13 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { gidBytes } from '#daemon/host/host-addresses';
-import { CommandFolder } from '../e2e/cli-process.ts';
+import { CommandFolder } from '../support/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
 import { ownAddress } from '../support/own-address.ts';
 import { quiet } from '../support/patience.ts';
+import { describeWith } from '../support/prerequisites.ts';
 import { RoceRig } from '../support/roce-rig.ts';
-import { describeWith } from './prerequisites.ts';
-import { type EndedProgram, ShimProgram } from './shim-programs.ts';
+import { type EndedProgram, ShimProgram } from '../support/shim-programs.ts';
 
 const SERVER = ownAddress(25);
 const CLIENT = ownAddress(26);

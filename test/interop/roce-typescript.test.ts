@@ -17,12 +17,12 @@ import type { Context, Provider, QP } from '#contract/verbs/provider';
 import type { DatagramDestination } from '#contract/verbs/work-request';
 import { connectDaemon } from '#verbs-api/connect-daemon';
 import { type DatagramEndpoint, listenDatagrams, resolveDatagrams } from '#verbs-api/datagrams';
-import { completions, pattern, SUCCESS, sameBytes } from '../compliance/fixture.ts';
 import { freePort } from '../support/free-port.ts';
 import { patient, until } from '../support/patience.ts';
+import { describeWith } from '../support/prerequisites.ts';
+import { completions, pattern, SUCCESS, sameBytes } from '../support/provider-fixture.ts';
 import { RoceRig } from '../support/roce-rig.ts';
-import { describeWith } from './prerequisites.ts';
-import { listens, ShimProgram } from './shim-programs.ts';
+import { listens, ShimProgram } from '../support/shim-programs.ts';
 
 const ADDRESS = '127.0.72.9';
 const ITERATIONS = 20;

@@ -1,9 +1,9 @@
 /** UCX, unmodified, over RC and UD queue pairs of a RoCE device: every kind of transfer of UCP. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { freePort } from '../support/free-port.ts';
+import { describeWith } from '../support/prerequisites.ts';
 import { RoceRig } from '../support/roce-rig.ts';
-import { describeWith } from './prerequisites.ts';
-import { listens, ShimProgram } from './shim-programs.ts';
+import { listens, ShimProgram } from '../support/shim-programs.ts';
 
 let rig: RoceRig;
 

@@ -12,14 +12,14 @@ import { makeDatagram, parseDatagram } from '#daemon/roce/wire/datagram';
 import { icrcOf, readIcrc } from '#daemon/roce/wire/icrc';
 import { OutgoingBatch } from '#native-bridge/libc/datagram-batch';
 import { DaemonControl } from '#verbs-api/client/daemon-control';
-import { CommandFolder, type RunningCommand, runCommand } from '../e2e/cli-process.ts';
+import { CommandFolder, type RunningCommand, runCommand } from '../support/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
 import { ownAddress } from '../support/own-address.ts';
 import { quiet } from '../support/patience.ts';
+import { describeWith } from '../support/prerequisites.ts';
 import { datagramsOf } from '../support/roce-recordings.ts';
 import { RoceRig } from '../support/roce-rig.ts';
-import { describeWith } from './prerequisites.ts';
-import { type Environment, listens, ShimProgram } from './shim-programs.ts';
+import { type Environment, listens, ShimProgram } from '../support/shim-programs.ts';
 import { dissectRoce } from './tshark-roce.ts';
 
 const [NEAR, FAR] = [ownAddress(4), ownAddress(5)];

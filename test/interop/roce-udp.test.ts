@@ -5,9 +5,9 @@
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { freePort } from '../support/free-port.ts';
 import { ownAddress } from '../support/own-address.ts';
+import { describeWith } from '../support/prerequisites.ts';
 import { RoceRig } from '../support/roce-rig.ts';
-import { describeWith } from './prerequisites.ts';
-import { listens, ShimProgram } from './shim-programs.ts';
+import { listens, ShimProgram } from '../support/shim-programs.ts';
 
 let near: RoceRig;
 let far: RoceRig;

@@ -13,9 +13,9 @@ import { connectRpc } from '#verbs-api/rpcrdma/rpc-client';
 import { listenRpc } from '#verbs-api/rpcrdma/rpc-server';
 import { pattern } from '../support/echo-program.ts';
 import { NfsRig, name, sysCredential } from '../support/nfs-rig.ts';
+import { describeWith } from '../support/prerequisites.ts';
 import { RawPeer } from '../support/rpc-world.ts';
 import { messageBytes } from '../support/rpcrdma-rig.ts';
-import { describeWith } from './prerequisites.ts';
 
 const FIELDS = [
   'rpcordma.xid',

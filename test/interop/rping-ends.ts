@@ -1,10 +1,10 @@
 /** Both rpings as ends of a connection: ours on the host or in the guest, rdma-core's in the guest. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import type { RunningCommand } from '../e2e/cli-process.ts';
+import type { RunningCommand } from '../support/cli-process.ts';
 import { programSeconds } from '../support/patience.ts';
+import { repositoryRoot } from '../support/prerequisites.ts';
 import type { GuestProcess } from './kernel-peer/kernel-peer.ts';
-import { repositoryRoot } from './prerequisites.ts';
 
 /** The outcome of an end: its exit status, and stdout and stderr as one. */
 export interface EndedRping {

@@ -7,9 +7,9 @@ import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import type { DaemonStatus } from '#contract/protocol/ipc-admin';
-import { runCommand } from '../e2e/cli-process.ts';
+import { runCommand } from '../support/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
-import { describeWith } from './prerequisites.ts';
+import { describeWith } from '../support/prerequisites.ts';
 import { ADDRESS, type EndedPair, endOf, ProgramBench } from './program-bench.ts';
 
 const SMALL_BYTES = 1000;

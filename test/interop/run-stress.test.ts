@@ -6,12 +6,17 @@ import { chmodSync, copyFileSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
 import { Role } from '#contract/protocol/ipc-frames';
-import { DaemonProcess, type Footprint } from '../e2e/daemon-process.ts';
-import { Prng } from '../sim/prng.ts';
+import { DaemonProcess, type Footprint } from '../support/daemon-process.ts';
 import { programSeconds, quiet } from '../support/patience.ts';
+import { describeWith } from '../support/prerequisites.ts';
+import { Prng } from '../support/prng.ts';
 import { ShimClient } from '../support/shim-client.ts';
-import { describeWith } from './prerequisites.ts';
-import { type Environment, listens, ShimProgram, shimEnvironment } from './shim-programs.ts';
+import {
+  type Environment,
+  listens,
+  ShimProgram,
+  shimEnvironment,
+} from '../support/shim-programs.ts';
 
 const ADDRESS = '127.0.0.1';
 /** Some dozens of pings. */

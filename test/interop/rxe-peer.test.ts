@@ -8,10 +8,11 @@ import { spawnSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { CommandFolder } from '../e2e/cli-process.ts';
+import { CommandFolder } from '../support/cli-process.ts';
 import { docExamples } from '../support/doc-examples.ts';
 import { FORGED_PORT, forgedRequest } from '../support/forged-mads.ts';
 import { programSeconds } from '../support/patience.ts';
+import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
 import { datagramsOf, hasRightIcrc } from '../support/roce-recordings.ts';
 import { BindClashes, kernelOutcomes, outcomesOf } from './bind-clashes.ts';
 import { compileForkedChild, linesOf, stepsOfChild } from './forked-child.ts';
@@ -25,7 +26,6 @@ import {
   startGuest,
 } from './kernel-peer/kernel-peer.ts';
 import { perftestWasTooSlow, untilFast } from './perftest-patience.ts';
-import { describeWith, repositoryRoot } from './prerequisites.ts';
 import { layOutSides } from './rdmacm-sides.ts';
 import { dissectRoce } from './tshark-roce.ts';
 

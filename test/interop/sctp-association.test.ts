@@ -6,7 +6,8 @@ import { MESSAGE_MAX_BYTES } from '#daemon/host/sctp/association';
 import { sctpStack } from '#daemon/host/sctp/sctp-stack';
 import { UsrsctpTransport } from '#daemon/host/sctp/usrsctp-transport';
 import { loadUsrsctp } from '#native-bridge/usrsctp/library';
-import { Prng } from '../sim/prng.ts';
+import { describeWith } from '../support/prerequisites.ts';
+import { Prng } from '../support/prng.ts';
 import {
   BadNetwork,
   type RecordedEnd,
@@ -15,7 +16,6 @@ import {
   SEGMENT,
   until,
 } from '../support/sctp-pair.ts';
-import { describeWith } from './prerequisites.ts';
 
 /** Number `index`, then bytes that depend on it. */
 function message(index: number, length: number): Uint8Array {

@@ -6,10 +6,10 @@ import type { MR } from '#contract/verbs/provider';
 import { connect, listen } from '#verbs-api/connect';
 import { connectDaemon } from '#verbs-api/connect-daemon';
 import type { Connection } from '#verbs-api/connection';
-import { CommandFolder, type RunningCommand, runCommand } from '../e2e/cli-process.ts';
+import { CommandFolder, type RunningCommand, runCommand } from '../support/cli-process.ts';
 import { ownAddress } from '../support/own-address.ts';
 import { programSeconds } from '../support/patience.ts';
-import { describeWith } from './prerequisites.ts';
+import { describeWith } from '../support/prerequisites.ts';
 
 const A = ownAddress(51);
 const B = ownAddress(52);

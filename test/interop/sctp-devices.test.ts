@@ -7,12 +7,12 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { CMEventType } from '#contract/verbs/enums';
 import type { HostCmEvent, HostId } from '#daemon/host/host-id';
 import { SCTP_PARTS } from '#daemon/host/sctp/sctp-parts';
-import { CommandFolder, type RunningCommand, runCommand } from '../e2e/cli-process.ts';
+import { CommandFolder, type RunningCommand, runCommand } from '../support/cli-process.ts';
 import { ownAddress } from '../support/own-address.ts';
 import { programSeconds } from '../support/patience.ts';
+import { describeWith } from '../support/prerequisites.ts';
 import { RnicNode } from '../support/rnic-node.ts';
 import { SCTP_UDP_PORT, until } from '../support/sctp-pair.ts';
-import { describeWith } from './prerequisites.ts';
 
 const A = ownAddress(41);
 const B = ownAddress(42);

@@ -7,9 +7,9 @@ import { SCTP_PARTS, type SctpParts } from '#daemon/host/sctp/sctp-parts';
 import { UsrsctpTransport } from '#daemon/host/sctp/usrsctp-transport';
 import { ownAddress } from '../support/own-address.ts';
 import { quiet } from '../support/patience.ts';
+import { describeWith } from '../support/prerequisites.ts';
 import { type Channel, NO_WISHES, RnicNode } from '../support/rnic-node.ts';
 import { until } from '../support/sctp-pair.ts';
-import { describeWith } from './prerequisites.ts';
 
 const A = ownAddress(61);
 const B = ownAddress(62);

@@ -4,10 +4,10 @@
  */
 import { afterEach, expect, it } from 'vitest';
 import { crc32c } from '#daemon/iwarp/wire/crc32c';
-import { Prng } from '../sim/prng.ts';
 import { patience } from '../support/patience.ts';
+import { describeWith } from '../support/prerequisites.ts';
+import { Prng } from '../support/prng.ts';
 import { BadNetwork, type RecordedEnd, SctpRig, SEGMENT, until } from '../support/sctp-pair.ts';
-import { describeWith } from './prerequisites.ts';
 
 /** Datagrams that are forged; set SCTP_FORGED for a longer run. */
 const FORGED_MIN = Number(process.env['SCTP_FORGED'] ?? 20_000);

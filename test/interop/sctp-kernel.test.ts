@@ -7,10 +7,10 @@ import { execFile } from 'node:child_process';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
-import { CommandFolder } from '../e2e/cli-process.ts';
+import { CommandFolder } from '../support/cli-process.ts';
+import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
 import { GUEST_START_TIMEOUT_MS, type Guest, startGuest } from './kernel-peer/kernel-peer.ts';
-import { describeWith, repositoryRoot } from './prerequisites.ts';
 
 const MESSAGES = 100;
 const ENDS = join(repositoryRoot(), 'dist/test/interop/sctp-kernel-ends.js');

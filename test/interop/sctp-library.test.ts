@@ -1,7 +1,7 @@
 /** libusrsctp has its own thread, which outlives Node's use of the library. */
 import { spawnSync } from 'node:child_process';
 import { expect, it } from 'vitest';
-import { describeWith } from './prerequisites.ts';
+import { describeWith } from '../support/prerequisites.ts';
 
 const BRIDGE = new URL('../../dist/native-bridge/', import.meta.url).href;
 

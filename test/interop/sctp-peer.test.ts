@@ -4,10 +4,10 @@ import { CMEventType, WCStatus } from '#contract/verbs/enums';
 import { SCTP_PARTS } from '#daemon/host/sctp/sctp-parts';
 import { sctpStack } from '#daemon/host/sctp/sctp-stack';
 import { hexOf } from '../support/hex.ts';
+import { describeWith } from '../support/prerequisites.ts';
 import { type Channel, NO_WISHES, RnicNode } from '../support/rnic-node.ts';
 import { CONTROL, HandPeer, message, SEGMENT } from '../support/sctp-hand-peer.ts';
 import { type RecordedEnd, SctpRig, until } from '../support/sctp-pair.ts';
-import { describeWith } from './prerequisites.ts';
 
 const OTHER_ADAPTATION = 7;
 /** Untagged, last, Send, queue 0, message 1. */

@@ -1,11 +1,11 @@
 /** DDP and RDMAP over associations of libusrsctp: two streams of the engine, both in this process. */
 import { afterEach, expect, it } from 'vitest';
 import { ChunkPool } from '#daemon/iwarp/engine/chunk-pool';
-import { Prng } from '../sim/prng.ts';
-import { SessionEnd } from '../sim/sctp/session-end.ts';
+import { describeWith } from '../support/prerequisites.ts';
+import { Prng } from '../support/prng.ts';
 import { BadNetwork, type RecordedEnd, SctpRig, until } from '../support/sctp-pair.ts';
+import { SessionEnd } from '../support/session-end.ts';
 import { streamOptions } from '../support/streams.ts';
-import { describeWith } from './prerequisites.ts';
 
 const TARGET_STAG = 0x222;
 const SINK_STAG = 0x333;

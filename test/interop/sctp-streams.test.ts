@@ -7,10 +7,10 @@ import type { SctpLink } from '#daemon/host/sctp/sctp-link';
 import { SCTP_PARTS } from '#daemon/host/sctp/sctp-parts';
 import { bytesOf } from '../support/hex.ts';
 import { quiet } from '../support/patience.ts';
+import { describeWith } from '../support/prerequisites.ts';
 import { NO_WISHES, RnicNode } from '../support/rnic-node.ts';
 import { CONTROL, HandPeer, message, SEGMENT } from '../support/sctp-hand-peer.ts';
 import { SctpRig, SEGMENT as SEGMENT_KIND, until } from '../support/sctp-pair.ts';
-import { describeWith } from './prerequisites.ts';
 
 /** Streams of a scripted peer. */
 const STREAMS = 8;

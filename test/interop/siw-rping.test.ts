@@ -7,9 +7,10 @@
  */
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { CommandFolder, type RunningCommand } from '../e2e/cli-process.ts';
+import { CommandFolder, type RunningCommand } from '../support/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
 import { patience } from '../support/patience.ts';
+import { describeWith } from '../support/prerequisites.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
 import {
   GUEST_ADDRESS,
@@ -19,7 +20,6 @@ import {
   HOST_ADDRESS,
   startGuest,
 } from './kernel-peer/kernel-peer.ts';
-import { describeWith } from './prerequisites.ts';
 import {
   type EndedRping,
   endOf,

@@ -18,6 +18,7 @@ import {
 import type { HostCmEvent, HostId } from '#daemon/host/host-id';
 import type { WireDefaults } from '#daemon/iwarp/cm/cm-types';
 import { programSeconds, until } from '../support/patience.ts';
+import { describeWith } from '../support/prerequisites.ts';
 import { type Channel, NO_WISHES, RnicNode } from '../support/rnic-node.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
 import {
@@ -28,7 +29,6 @@ import {
   HOST_ADDRESS,
   startGuest,
 } from './kernel-peer/kernel-peer.ts';
-import { describeWith } from './prerequisites.ts';
 
 const PORT = 7174;
 const REVISIONS = [1, 2] as const;

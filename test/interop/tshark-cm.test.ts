@@ -11,8 +11,8 @@ import { GSI_QKEY, GSI_QPN, MAD_BYTES } from '#daemon/roce/wire/mad';
 import { makePacket } from '#daemon/roce/wire/packet';
 import { CM_MESSAGES } from '../support/cm-messages.ts';
 import { concat, hexOf } from '../support/hex.ts';
+import { describeWith } from '../support/prerequisites.ts';
 import { datagramOf } from '../support/roce-packets.ts';
-import { describeWith } from './prerequisites.ts';
 
 /**
  * Wireshark's name of each field that its dissector shows, by ours. It knows no MRA and no SIDR, and takes

@@ -8,9 +8,9 @@ import { makeDatagram, parseDatagram } from '#daemon/roce/wire/datagram';
 import { opcodeName, opcodeTraits, Trait } from '#daemon/roce/wire/opcode';
 import { makePacket, type Packet, paddingBytes, parsePacket } from '#daemon/roce/wire/packet';
 import { concat, hexOf } from '../support/hex.ts';
+import { describeWith } from '../support/prerequisites.ts';
 import { datagramOf, OPCODES, packetOf } from '../support/roce-packets.ts';
 import { datagramsOf, roceRecordingPath } from '../support/roce-recordings.ts';
-import { describeWith } from './prerequisites.ts';
 import { type DissectedPacket, dissectRoce } from './tshark-roce.ts';
 
 const FAMILIES = ['ipv4', 'ipv6'] as const;

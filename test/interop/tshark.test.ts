@@ -1,7 +1,7 @@
 /** Wireshark against the expectations of the recordings: each judges the other. */
 import { expect, it } from 'vitest';
-import { captureNames, capturePath, readExpectation } from './captures/expectation.ts';
-import { describeWith } from './prerequisites.ts';
+import { captureNames, capturePath, readExpectation } from '../support/expected-captures.ts';
+import { describeWith } from '../support/prerequisites.ts';
 import { type DissectedFpdu, dissect } from './tshark.ts';
 
 const OPCODE_WORDS = ['Write', 'ReadRequest', 'ReadResponse', 'Send', 'SendInvalidate'].concat([

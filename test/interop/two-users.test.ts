@@ -19,8 +19,8 @@ import { QPState, WCStatus } from '#contract/verbs/enums';
 import type { DoctorReport } from '#daemon/cli/doctor';
 import { firstUnprivilegedPort } from '#native-bridge/libc/privileges';
 import { until } from '../support/patience.ts';
-import { missingFor, NATIVE, ShimRig } from '../unit/preload/shim-rig.ts';
-import { missingPackages } from './prerequisites.ts';
+import { missingPackages } from '../support/prerequisites.ts';
+import { missingFor, NATIVE, ShimRig } from '../support/shim-rig.ts';
 import {
   ALICE,
   EVE,

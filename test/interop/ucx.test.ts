@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { PROGRAM_MS, patience } from '../support/patience.ts';
-import { describeWith, repositoryRoot } from './prerequisites.ts';
+import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
 
 const MAIN = join(repositoryRoot(), 'dist/daemon/cli/main.js');
 const SOURCE = join(repositoryRoot(), 'test/interop/programs/ucx-neighbour.c');

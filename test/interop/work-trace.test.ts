@@ -5,7 +5,7 @@
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import type { TraceRecord } from '#contract/protocol/trace-sample';
 import { freePort } from '../support/free-port.ts';
-import { describeWith } from './prerequisites.ts';
+import { describeWith } from '../support/prerequisites.ts';
 import { ADDRESS, type EndedPair, ProgramBench } from './program-bench.ts';
 
 let bench: ProgramBench;

@@ -7,6 +7,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { ClientStatus } from '#contract/protocol/ipc-admin';
 import type { DoctorReport } from '#daemon/cli/doctor';
 import { patience, TEST_MS } from '../support/patience.ts';
+import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
 import { daemonEnvironment } from './kernel-peer/daemon-environment.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
 import {
@@ -16,7 +17,6 @@ import {
   startGuest,
 } from './kernel-peer/kernel-peer.ts';
 import { ATTEMPTS, perftestWasTooSlow, untilFast } from './perftest-patience.ts';
-import { describeWith, repositoryRoot } from './prerequisites.ts';
 
 const PORT = 7174;
 const OTHER_PORT = 7175;

@@ -8,16 +8,16 @@ import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { DaemonProcess, type Footprint } from '../e2e/daemon-process.ts';
-import { repositoryRoot } from '../interop/prerequisites.ts';
+import { DaemonProcess, type Footprint } from '../support/daemon-process.ts';
+import { ownAddress } from '../support/own-address.ts';
+import { repositoryRoot } from '../support/prerequisites.ts';
+import { Prng } from '../support/prng.ts';
 import {
   type Environment,
   listens,
   ShimProgram,
   shimEnvironment,
-} from '../interop/shim-programs.ts';
-import { Prng } from '../sim/prng.ts';
-import { ownAddress } from '../support/own-address.ts';
+} from '../support/shim-programs.ts';
 import { type Account, readAccount } from './ledger.ts';
 
 /** A survivor must learn of the other end's death within this. */

@@ -12,7 +12,7 @@ import type { MR, Provider } from '#contract/verbs/provider';
 import { connect, listen } from '#verbs-api/connect';
 import { connectDaemon } from '#verbs-api/connect-daemon';
 import type { Connection } from '#verbs-api/connection';
-import { encodeRegion, parseRegion } from '../e2e/daemon-region.ts';
+import { encodeRegion, parseRegion } from '../support/daemon-region.ts';
 import { Conversation, DEPTHS, MEMORY_BYTES } from './conversation.ts';
 import { Ledger } from './ledger.ts';
 

@@ -1,7 +1,7 @@
 import { randomInt } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { missingPackages } from '../interop/prerequisites.ts';
 import { patience } from '../support/patience.ts';
+import { missingPackages } from '../support/prerequisites.ts';
 import { Campaign, type Load } from './campaign.ts';
 
 /** `IWARPD_KILL_ROUNDS` and `IWARPD_KILL_SEED` override them. */

@@ -1,7 +1,7 @@
 /** `npm run kill -- --rounds 1000`: runs the campaign for any number of rounds. See README.md. */
 import { randomInt } from 'node:crypto';
 import { parseArgs } from 'node:util';
-import { missingPackages } from '../interop/prerequisites.ts';
+import { missingPackages } from '../support/prerequisites.ts';
 import { Campaign, describeRound, type Load, WIRES } from './campaign.ts';
 
 const PROGRESS_ROUNDS = 50;

@@ -10,7 +10,7 @@ import {
   parsePacket,
   writeHeaders,
 } from '#daemon/roce/wire/packet';
-import { Prng } from '../sim/prng.ts';
+import { Prng } from '../support/prng.ts';
 import { pathOf, TransportSide } from '../support/transport-pair.ts';
 import { addressAt, REMOTE_KEY } from '../support/transport-user.ts';
 

@@ -26,7 +26,7 @@ import { startPrivateDaemon } from '#verbs-api/testing/private-daemon';
 import { startTwoNodes } from '#verbs-api/testing/two-nodes';
 import { waitFor } from '#verbs-api/testing/waiting';
 import { withFault } from '#verbs-api/testing/with-fault';
-import { entryPoints } from '../docs/public-names.ts';
+import { entryPoints } from '../support/public-names.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const ADDRESS = '127.0.0.1';

@@ -1,8 +1,8 @@
 /** Operations on what lies between programs: injected failures, and links that stall or break. */
 import type { FaultSpec } from '#contract/protocol/faults';
 import { Conduit } from '#daemon/host/conduit';
+import type { SimLink } from '../support/sim-link.ts';
 import { SimAssociation } from './sctp/sim-association.ts';
-import type { SimLink } from './sim-link.ts';
 import type { World } from './world.ts';
 
 const STALL_MAX_MICROS = 2_000_000;

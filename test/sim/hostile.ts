@@ -4,9 +4,9 @@
  */
 import type { Link, LinkUser } from '#daemon/host/links/link';
 import { emitFpdu, mpaReply, mpaRequest } from '../support/mpa-frames.ts';
+import type { SimLink } from '../support/sim-link.ts';
 import { must } from './rules.ts';
 import type { Setting, SimHost } from './sim-host.ts';
-import type { SimLink } from './sim-link.ts';
 
 /** Actions of a hostile peer once TCP is connected. */
 export const MANNERS = [

@@ -1,5 +1,5 @@
 /** What programs send: slices of one fixed random buffer. An offset into it identifies a payload. */
-import { Prng } from './prng.ts';
+import { Prng } from '../support/prng.ts';
 
 export const PATTERN_BYTES = 1 << 20;
 

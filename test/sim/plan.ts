@@ -1,8 +1,8 @@
 /** The plan of a run: which operations a seed turns on, and its sizes, speeds and failures. */
 import type { WireDefaults } from '#daemon/iwarp/cm/cm-types';
-import type { Prng } from './prng.ts';
+import type { Prng } from '../support/prng.ts';
+import type { WireTraits } from '../support/sim-link.ts';
 import type { MessageTraits } from './sctp/sim-association.ts';
-import type { WireTraits } from './sim-link.ts';
 import type { Tier } from './sim-memory.ts';
 
 /** Operations of a run, by name. */

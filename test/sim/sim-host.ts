@@ -9,13 +9,13 @@ import { RnicHost } from '#daemon/host/rnic-host';
 import { SCTP_PARTS } from '#daemon/host/sctp/sctp-parts';
 import { ChunkPool } from '#daemon/iwarp/engine/chunk-pool';
 import type { QP } from '#daemon/rnic/queue-pair';
+import { Prng } from '../support/prng.ts';
+import { VirtualClock, type VirtualTime } from '../support/virtual-time.ts';
 import { checkHostBounds } from './bounds.ts';
 import type { Plan } from './plan.ts';
-import { Prng } from './prng.ts';
 import { must } from './rules.ts';
 import { SimTransport } from './sctp/sim-transport.ts';
 import type { HostNetwork, SimNetwork } from './sim-network.ts';
-import { VirtualClock, type VirtualTime } from './virtual-time.ts';
 
 const CRC_ENGINE = chooseCrcEngine();
 /** Overwrites the start of a released chunk. */

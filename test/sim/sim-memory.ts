@@ -23,8 +23,8 @@ import type {
 import { ProcessBacking } from '#daemon/clients/objects/process-backing';
 import { ViewBacking } from '#daemon/rnic/memory/memory-backing';
 import type { ProcessMemory } from '#native-bridge/libc/process-vm';
-import type { Prng } from './prng.ts';
-import type { VirtualTime } from './virtual-time.ts';
+import type { Prng } from '../support/prng.ts';
+import type { VirtualTime } from '../support/virtual-time.ts';
 
 /** How the device reaches a program's memory. */
 export type Tier = 'local' | 'process_vm' | 'agent';

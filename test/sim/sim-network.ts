@@ -1,11 +1,11 @@
 /** The network of a simulated world: addresses of hosts, ports, listeners and wires. */
 import type { Dial, Link } from '#daemon/host/links/link';
 import { type LinkPort, type Network, TransportError } from '#daemon/host/links/network';
-import type { Prng } from './prng.ts';
+import type { Prng } from '../support/prng.ts';
+import { SimLink, type Wire, type WireTraits } from '../support/sim-link.ts';
+import type { VirtualTime } from '../support/virtual-time.ts';
 import { MessageNetwork } from './sctp/message-network.ts';
 import type { MessageTraits, SimAssociation } from './sctp/sim-association.ts';
-import { SimLink, type Wire, type WireTraits } from './sim-link.ts';
-import type { VirtualTime } from './virtual-time.ts';
 
 const FIRST_FREE_PORT = 40_000;
 

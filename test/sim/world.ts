@@ -1,8 +1,10 @@
 /** A simulated world: hosts, programs, the network between them, hostile peers, and a clock. */
+
+import { Prng } from '../support/prng.ts';
+import { VirtualTime } from '../support/virtual-time.ts';
 import { checkMemoryBounds } from './bounds.ts';
 import type { HostilePeer } from './hostile.ts';
 import { type Carrier, drawPlan, type Plan } from './plan.ts';
-import { Prng } from './prng.ts';
 import { must } from './rules.ts';
 import type { HostileAssociation } from './sctp/hostile-association.ts';
 import { type ClientId, SimClient } from './sim-client.ts';
@@ -11,7 +13,6 @@ import type { SimMemory } from './sim-memory.ts';
 import { SimNetwork } from './sim-network.ts';
 import type { Party } from './sim-qp.ts';
 import { Flow } from './sim-qp.ts';
-import { VirtualTime } from './virtual-time.ts';
 
 /** Hostile peers have addresses of their own. */
 export const HOSTILE_ADDRESS = '10.9.9.9';

@@ -9,7 +9,7 @@ const root = fileURLToPath(new URL('../../', import.meta.url));
 const coverage = readCoverage(root);
 const levels = new ProofLevels(root);
 
-const REAL = 'test/e2e/adapter-peers.test.ts';
+const REAL = 'test/e2e/host-peers.test.ts';
 const ENGINE = 'test/unit/iwarp/engine/stream-traffic.test.ts';
 
 describe('requirement rows', () => {

@@ -24,7 +24,7 @@ const HOSTS = [
 const DAEMON_PROGRAM = /dist\/daemon\/cli\/main\.js/;
 
 /** A real kernel in a guest, and recordings of one. */
-const KERNELS = ['test/interop/kernel-peer/kernel-peer.ts', 'test/interop/captures/pcap-reader.ts'];
+const KERNELS = ['test/interop/kernel-peer/kernel-peer.ts', 'test/support/pcap-reader.ts'];
 
 /** Folders of machines that hold state, as opposed to functions of bytes. */
 const MACHINES = [

@@ -9,7 +9,7 @@ import { preloadPath } from '#daemon/console/preload-library';
 import { sysfsPath } from '#daemon/kernel/sysfs-tree';
 import type { DaemonOptions } from '#daemon/main/config';
 import { type Daemon, startDaemon } from '#daemon/main/daemon';
-import { RunningCommand } from '../e2e/cli-process.ts';
+import { RunningCommand } from './cli-process.ts';
 
 /** The environment that makes a process a program of the daemon at `socketPath`. */
 export function programEnvironment(socketPath: string): Record<string, string> {

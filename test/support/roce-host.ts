@@ -7,8 +7,6 @@ import { type MemoryBacking, ViewBacking } from '#daemon/rnic/memory/memory-back
 import type { MR } from '#daemon/rnic/memory/memory-region';
 import type { QPModification } from '#daemon/rnic/qp-attributes';
 import type { QP } from '#daemon/rnic/queue-pair';
-import { Prng } from '../sim/prng.ts';
-import { VirtualClock, VirtualTime } from '../sim/virtual-time.ts';
 import {
   ALL_ACCESS,
   CompletionConsumer,
@@ -16,7 +14,9 @@ import {
   ReceiveProducer,
   SendProducer,
 } from './nic-rig.ts';
+import { Prng } from './prng.ts';
 import { MASKS, mappedGid, PEER, VALUES } from './program-rig.ts';
+import { VirtualClock, VirtualTime } from './virtual-time.ts';
 
 /** Local write, and remote write, read and atomic. */
 const ALL_RIGHTS = 15;

@@ -8,8 +8,8 @@ import { icrcOf, readIcrc } from '#daemon/roce/wire/icrc';
 import { opcodeTraits, Service, serviceOf, Trait } from '#daemon/roce/wire/opcode';
 import { makePacket, type Packet, PacketRefusal, parsePacket } from '#daemon/roce/wire/packet';
 import { psnDistance } from '#daemon/roce/wire/psn';
-import { repositoryRoot } from '../interop/prerequisites.ts';
 import { hexOf } from './hex.ts';
+import { repositoryRoot } from './prerequisites.ts';
 
 const ETHERNET_BYTES = 14;
 /** How many PSNs a Read's response may lag behind its request. */

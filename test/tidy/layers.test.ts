@@ -25,7 +25,8 @@ const TOP: Readonly<Record<string, readonly string[]>> = {
   'daemon/main/': ['daemon/main/', 'daemon/cli/'],
 };
 
-const shipped = new Map([...readSources()].filter(([file]) => !file.startsWith('test/')));
+const sources = readSources();
+const shipped = new Map([...sources].filter(([file]) => !file.startsWith('test/')));
 const isIn = (file: string, folders: readonly string[]): boolean =>
   folders.some((folder) => file.startsWith(folder));
 
@@ -55,6 +56,17 @@ describe('layers', () => {
 
   it('import what lies below them alone', () => {
     expect(trespasses(shipped)).toEqual([]);
+  });
+
+  it('of tests import what suites share from support, and no other suite', () => {
+    const across = [...sources]
+      .filter(([file]) => /^test\/[^/]+\//.test(file) && !file.startsWith('test/tidy/'))
+      .flatMap(([file, text]) => importsOf(file, text).map(({ target }) => ({ file, target })))
+      .filter(({ file, target }) => {
+        const [suite] = /^test\/[^/]+\//.exec(file) ?? [''];
+        return target.startsWith('test/') && !isIn(target, [suite, 'test/support/']);
+      });
+    expect(across.map(({ file, target }) => `${file}: ${target}`)).toEqual([]);
   });
 
   it('of pure code import no module of Node', () => {

@@ -18,8 +18,8 @@ const FOLDERS = ['test/bench/', 'test/examples/'];
 const EXCUSED: Readonly<Record<string, string>> = {
   'test/compliance/native-soak-suite.ts': 'gives a round of random events a moment',
   'test/compliance/notifications.ts': 'a wait that must end by its signal',
-  'test/e2e/adapter-peers.test.ts': 'a timeout does not come early',
-  'test/e2e/adapter-trace.test.ts': 'the clock of a trace',
+  'test/e2e/host-peers.test.ts': 'a timeout does not come early',
+  'test/e2e/host-trace.test.ts': 'the clock of a trace',
   'test/e2e/cli-control.test.ts':
     'the time of a start, with patience; a timeout does not come early',
   'test/e2e/faults.test.ts':

@@ -15,8 +15,8 @@ import { parseRemotePath } from '#daemon/cli/nfs/remote-path';
 import { parseTraceKinds } from '#daemon/cli/traffic/trace-kinds';
 import { CommandFailure, failureText } from '#daemon/console/failure';
 import { parseDaemonConfig } from '#daemon/main/config';
-import type { Draws } from '../draws.ts';
-import { mutated } from '../mutate.ts';
+import type { Draws } from '#test/support/draws';
+import { mutated } from '#test/support/mutate';
 import { claim, type FuzzTarget, type Outcome, patch } from '../target.ts';
 
 const WORDS = [

@@ -8,9 +8,9 @@ import { CONTROL_ROUTES } from '#contract/protocol/control';
 import { FAULT_KINDS, FAULT_OPCODES, FAULT_VERBS } from '#contract/protocol/faults';
 import { HttpServer } from '#daemon/http/http-server';
 import { DaemonRig } from '#test/support/daemon-rig';
-import type { Draws } from '../draws.ts';
+import type { Draws } from '#test/support/draws';
+import { inPieces, mutated } from '#test/support/mutate';
 import { oddNumber } from '../ipc-commands.ts';
-import { inPieces, mutated } from '../mutate.ts';
 import { claim, type FuzzState, type FuzzTarget, type Outcome, patch } from '../target.ts';
 
 const TOKEN = 'fuzz-token-of-good-length';

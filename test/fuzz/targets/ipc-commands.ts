@@ -19,9 +19,10 @@ import { RnicHost } from '#daemon/host/rnic-host';
 import { ROCE_PARTS } from '#daemon/host/roce/roce-parts';
 import { COMMAND_SCHEMAS } from '#daemon/ipc/command-schemas';
 import { ClientContext } from '#daemon/ipc/verbs/client-context';
+import type { Draws } from '#test/support/draws';
 import { hexOf } from '#test/support/hex';
+import { scribble } from '#test/support/mutate';
 import { assertReason } from '#test/support/reasons';
-import type { Draws } from '../draws.ts';
 import {
   COMMAND_NAMES,
   cmParameters,
@@ -30,7 +31,6 @@ import {
   REQUESTS,
 } from '../ipc-commands.ts';
 import { GuardedMemory, OWN_ADDRESS, OWN_BYTES, Victim } from '../ipc-victim.ts';
-import { scribble } from '../mutate.ts';
 import { claim, type FuzzState, type FuzzTarget, type Outcome, patch } from '../target.ts';
 
 /** Small quotas, which also reach refusals for lack of room. */

@@ -17,10 +17,10 @@ import {
 import { isVerbsError } from '#contract/verbs/errors';
 import { COMMAND_SCHEMAS, isCommandName } from '#daemon/ipc/command-schemas';
 import { parseTapFilter } from '#daemon/ipc/tap-stream';
+import type { Draws } from '#test/support/draws';
 import { hexOf } from '#test/support/hex';
-import type { Draws } from '../draws.ts';
+import { inPieces, join, mutated, rearranged } from '#test/support/mutate';
 import { LIFE } from '../ipc-commands.ts';
-import { inPieces, join, mutated, rearranged } from '../mutate.ts';
 import { claim, type FuzzTarget, patch } from '../target.ts';
 
 const values = LIFE.map((value) => encodeValue(value));

@@ -2,12 +2,12 @@
 import { IpcFormatError } from '#contract/protocol/ipc-value';
 import { QuotaLedger } from '#daemon/clients/objects/quotas';
 import type { CmFile } from '#daemon/kernel/cm/file';
+import type { Draws } from '#test/support/draws';
 import { hexOf } from '#test/support/hex';
+import { mutated } from '#test/support/mutate';
 import { cmCommands, connParam, RdmaCmRig } from '#test/support/rdma-cm-rig';
 import { UverbsRig } from '#test/support/uverbs-rig';
-import type { Draws } from '../draws.ts';
 import { handle, LOOK_EVERY, size } from '../kernel-arguments.ts';
-import { mutated } from '../mutate.ts';
 import { claim, type FuzzState, type FuzzTarget, type Outcome, patch } from '../target.ts';
 
 /** `RDMA_CM_EVENT_CONNECT_REQUEST` and `RDMA_CM_EVENT_CONNECT_RESPONSE`. */

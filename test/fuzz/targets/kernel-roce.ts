@@ -4,12 +4,12 @@
  */
 import { RingMappings } from '#daemon/kernel/ring-mapping';
 import { addressOf } from '#native-bridge/libc/libc';
+import type { Draws } from '#test/support/draws';
 import { bytesOf } from '#test/support/hex';
+import { scribble } from '#test/support/mutate';
 import { recordedCommands } from '#test/support/rxe-recordings';
 import { commands, le, plain, RSP } from '#test/support/uverbs-rig';
-import type { Draws } from '../draws.ts';
 import { handle, size } from '../kernel-arguments.ts';
-import { scribble } from '../mutate.ts';
 import { type FuzzTarget, patch } from '../target.ts';
 import { VerbsState, type VerbsWorld } from './kernel-verbs.ts';
 

@@ -10,12 +10,12 @@ import { ShimOp } from '#daemon/kernel/shim-protocol';
 import type { UverbsFile } from '#daemon/kernel/uverbs/file';
 import { addressOf, SystemCallError } from '#native-bridge/libc/libc';
 import { SharedMemory } from '#native-bridge/libc/shared-memory';
+import type { Draws } from '#test/support/draws';
 import { bytesOf, hexOf } from '#test/support/hex';
+import { mutated, scribble } from '#test/support/mutate';
 import { SELF } from '#test/support/own-process';
 import { commands, le, RINGS, request, UverbsRig } from '#test/support/uverbs-rig';
-import type { Draws } from '../draws.ts';
 import { handle, LOOK_EVERY, size } from '../kernel-arguments.ts';
-import { mutated, scribble } from '../mutate.ts';
 import { claim, type FuzzState, type FuzzTarget, type Outcome, patch } from '../target.ts';
 
 const NOTHING = new Uint8Array(0);

@@ -14,13 +14,13 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { join } from 'node:path';
+import type { Draws } from '#test/support/draws';
 import { NfsRig, name, SUPERUSER, sysCredential } from '#test/support/nfs-rig';
 import type { Attributes3 } from '#verbs-api/nfs/nfs3/attributes';
 import { FileType, Nfs3Status } from '#verbs-api/nfs/nfs3/constants';
 import { MOUNT3 } from '#verbs-api/nfs/nfs3/mount3-program';
 import { NFS3 } from '#verbs-api/nfs/nfs3/nfs3-program';
 import { ExportedTree } from '#verbs-api/nfs/server/exported-tree';
-import type { Draws } from '../draws.ts';
 import { claim, type FuzzState, type FuzzTarget, type Outcome, patch } from '../target.ts';
 
 const NODES_MAX = 64;

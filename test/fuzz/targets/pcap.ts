@@ -4,10 +4,10 @@ import { CaptureError } from '#daemon/capture/capture-error';
 import { DatagramTrace } from '#daemon/capture/datagram-trace';
 import { ipStart } from '#daemon/capture/ip-header';
 import { findTcpSegment } from '#daemon/capture/tcp-segment';
+import type { Draws } from '#test/support/draws';
 import { hexOf } from '#test/support/hex';
+import { inPieces, mutated, scribble } from '#test/support/mutate';
 import { recordings } from '../corpus.ts';
-import type { Draws } from '../draws.ts';
-import { inPieces, mutated, scribble } from '../mutate.ts';
 import { readPcapFrames } from '../pcap-corpus.ts';
 import { claim, type FuzzTarget, patch } from '../target.ts';
 

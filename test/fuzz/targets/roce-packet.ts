@@ -17,9 +17,9 @@ import {
   writeHeaders,
 } from '#daemon/roce/wire/packet';
 import { hexOf } from '#test/support/hex';
+import { mutated, scribble } from '#test/support/mutate';
 import { datagramOf, OPCODES, packetOf } from '#test/support/roce-packets';
 import { datagramsOf, roceRecordingPath } from '#test/support/roce-recordings';
-import { mutated, scribble } from '../mutate.ts';
 import { claim, type FuzzTarget, patch } from '../target.ts';
 
 /** Longest headers: IPv6, UDP, base header, AtomicETH. */

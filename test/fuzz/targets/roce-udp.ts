@@ -22,13 +22,13 @@ import {
 import { closeDescriptor } from '#native-bridge/libc/descriptor';
 import { socketAddress } from '#native-bridge/libc/internet-socket';
 import { openUdp } from '#native-bridge/libc/udp-socket';
+import type { Draws } from '#test/support/draws';
 import { hexOf } from '#test/support/hex';
+import { scribble } from '#test/support/mutate';
 import { ALL_ACCESS, MEMORY_ADDRESS, ReceiveProducer } from '#test/support/nic-rig';
 import { ownAddress } from '#test/support/own-address';
 import { MASKS, PEER, VALUES } from '#test/support/program-rig';
 import { OPCODES, packetOf } from '#test/support/roce-packets';
-import type { Draws } from '../draws.ts';
-import { scribble } from '../mutate.ts';
 import { claim, type FuzzState, type FuzzTarget, type Outcome, patch } from '../target.ts';
 
 const [OWN, THEIRS, STRANGE] = [ownAddress(20), ownAddress(21), ownAddress(22)];

@@ -1,5 +1,8 @@
 /** RPC over RDMA: headers and chunk lists, RPC messages, XDR of NFS, and both ends' machines. */
+
+import type { Draws } from '#test/support/draws';
 import { hexOf } from '#test/support/hex';
+import { inPieces, mutated } from '#test/support/mutate';
 import { flat } from '#test/support/nfs-rig';
 import {
   callPayload,
@@ -26,8 +29,6 @@ import {
 import { parseTransportHeader } from '#verbs-api/rpcrdma/core/transport-header';
 import { XdrError, XdrReader } from '#verbs-api/rpcrdma/core/xdr-reader';
 import { XdrWriter } from '#verbs-api/rpcrdma/core/xdr-writer';
-import type { Draws } from '../draws.ts';
-import { inPieces, mutated } from '../mutate.ts';
 import { claim, type FuzzTarget, type Outcome, patch } from '../target.ts';
 
 const NO_LISTS = { readList: [], writeList: [], replyChunk: undefined };

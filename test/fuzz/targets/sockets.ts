@@ -15,16 +15,16 @@ import { ClientContext } from '#daemon/ipc/verbs/client-context';
 import { ViewBacking } from '#daemon/rnic/memory/memory-backing';
 import type { QP } from '#daemon/rnic/queue-pair';
 import { DaemonRig } from '#test/support/daemon-rig';
+import type { Draws } from '#test/support/draws';
 import { streamOf } from '#test/support/fpdu-stream';
 import { bytesOf, hexOf } from '#test/support/hex';
 import { IpcClient } from '#test/support/ipc-client';
+import { inPieces, join, mutated, rearranged } from '#test/support/mutate';
 import { patience } from '#test/support/patience';
 import { ReceiveRing } from '#verbs-api/client/receive-ring';
 import { connectDaemon } from '#verbs-api/connect-daemon';
 import { SEGMENTS } from '../corpus.ts';
-import type { Draws } from '../draws.ts';
 import { LIFE } from '../ipc-commands.ts';
-import { inPieces, join, mutated, rearranged } from '../mutate.ts';
 import { claim, type FuzzState, type FuzzTarget, type Outcome, patch } from '../target.ts';
 
 async function until(condition: () => boolean | Promise<boolean>, what: string): Promise<void> {

@@ -26,12 +26,12 @@ import {
   startupFrameSizeBytes,
 } from '#daemon/iwarp/wire/startup-frame';
 import { parseTerminate } from '#daemon/iwarp/wire/terminate';
+import type { Draws } from '#test/support/draws';
 import { dirtyPool, patterned, streamOf } from '#test/support/fpdu-stream';
 import { hexOf } from '#test/support/hex';
+import { inPieces, mutated, scribble } from '#test/support/mutate';
 import { effects, initiator, NO_DATA, responder } from '#test/support/startup-dialogue';
 import { ANSWERS, SEGMENTS, startupFrames } from '../corpus.ts';
-import type { Draws } from '../draws.ts';
-import { inPieces, mutated, scribble } from '../mutate.ts';
 import { claim, type FuzzTarget, patch } from '../target.ts';
 
 const NOTHING_TO_END = (): void => undefined;

@@ -11,15 +11,15 @@ import type { StreamOptions } from '#daemon/iwarp/engine/stream-api';
 import { crc32c } from '#daemon/iwarp/wire/crc32c';
 import { ViewBacking } from '#daemon/rnic/memory/memory-backing';
 import type { QP } from '#daemon/rnic/queue-pair';
+import type { Draws } from '#test/support/draws';
 import { drain, post } from '#test/support/fpdu-stream';
 import { bytesOf, hexOf } from '#test/support/hex';
+import { inPieces, join, mutated, rearranged } from '#test/support/mutate';
 import { streamOptions } from '#test/support/streams';
 import { ReceiveRing } from '#verbs-api/client/receive-ring';
 import { SendRing } from '#verbs-api/client/send-ring';
 import { startupFrames } from '../corpus.ts';
-import type { Draws } from '../draws.ts';
 import { Device, MEMORY_BYTES, newRing, RANGES, REUSED_BYTE, SECRET } from '../guarded-device.ts';
-import { inPieces, join, mutated, rearranged } from '../mutate.ts';
 import { claim, type FuzzState, type FuzzTarget, type Outcome, patch } from '../target.ts';
 
 const QUEUE_DEPTH = 16;

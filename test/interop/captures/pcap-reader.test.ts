@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { readTcpConnections } from './pcap-reader.ts';
+import { readTcpConnections } from '#test/support/pcap-reader';
 
 const SYN = 0x02;
 const ACK = 0x10;

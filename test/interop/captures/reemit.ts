@@ -18,8 +18,8 @@ import {
 } from '#daemon/iwarp/wire/rdmap-header';
 import { makeOutboundMessage } from '#daemon/rnic/outbound-message';
 import { Fault, OutboundKind, type OutboundMessage, type WireUser } from '#daemon/rnic/wire-port';
-import type { ExpectedStartup } from './expectation.ts';
-import type { TcpConnection, TcpStream } from './pcap-reader.ts';
+import type { ExpectedStartup } from '#test/support/expected-captures';
+import type { TcpConnection, TcpStream } from '#test/support/pcap-reader';
 import { optionsLike, readStartup } from './replay.ts';
 
 /** Depths of a side that did not say any. */

@@ -32,7 +32,7 @@ import {
 import { parseStartupFrame, startupFrameBytesNeeded } from '#daemon/iwarp/wire/startup-frame';
 import { parseTerminate } from '#daemon/iwarp/wire/terminate';
 import { Fault, type WireUser } from '#daemon/rnic/wire-port';
-import type { ExpectedDirection, ExpectedStartup } from './expectation.ts';
+import type { ExpectedDirection, ExpectedStartup } from '#test/support/expected-captures';
 
 /** Words of the expectations for opcodes 0 to 7, the only ones of siw. */
 const OPCODE_WORDS = [

@@ -6,13 +6,13 @@ import { readFileSync } from 'node:fs';
 import { ddpHeaderBytes, readDDPHeader } from '#daemon/iwarp/wire/ddp-header';
 import { fpduSizeBytes, ULPDU_LENGTH_BYTES } from '#daemon/iwarp/wire/fpdu';
 import { parseStartupFrame, startupFrameBytesNeeded } from '#daemon/iwarp/wire/startup-frame';
+import { capturePath } from '#test/support/expected-captures';
+import { readTcpConnections } from '#test/support/pcap-reader';
 import {
   parseTransportHeader,
   type Segment,
   type TransportHeader,
 } from '#verbs-api/rpcrdma/core/transport-header';
-import { capturePath } from './expectation.ts';
-import { readTcpConnections } from './pcap-reader.ts';
 
 /** A Send with its header taken apart. */
 export interface RecordedSend {

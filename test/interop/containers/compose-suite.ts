@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { repositoryRoot } from '../prerequisites.ts';
+import { repositoryRoot } from '#test/support/prerequisites';
 import { compose, serveDocker } from './compose.ts';
 import type { Podman } from './podman.ts';
 import { type Status, statusOf, tierInUse } from './status.ts';

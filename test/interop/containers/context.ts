@@ -1,7 +1,7 @@
 /** The files of the checkout that go into an image. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { repositoryRoot } from '../prerequisites.ts';
+import { repositoryRoot } from '#test/support/prerequisites';
 import type { World } from './world.ts';
 
 /** Copies the checkout without files of .dockerignore into `folder`, which is made if missing. */

@@ -3,7 +3,7 @@ import { cp } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { patience } from '#test/support/patience';
-import { repositoryRoot } from '../prerequisites.ts';
+import { repositoryRoot } from '#test/support/prerequisites';
 import { CERTIFICATES, makeBaseRoot, registryAccess } from './base-root.ts';
 import { copyContext } from './context.ts';
 import { readStages, runStage, type Stage } from './dockerfile.ts';

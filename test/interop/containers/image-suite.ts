@@ -3,7 +3,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
-import { repositoryRoot } from '../prerequisites.ts';
+import { repositoryRoot } from '#test/support/prerequisites';
 import { BASE_IMAGE, IMAGE } from './image.ts';
 import type { Podman } from './podman.ts';
 import { becomesReady, eventually, tierInUse } from './status.ts';

@@ -1,7 +1,7 @@
 /** Builds the image of `docker/Dockerfile` in a world. */
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { repositoryRoot } from '../prerequisites.ts';
+import { repositoryRoot } from '#test/support/prerequisites';
 import { CERTIFICATES, makeBaseRoot, registryAccess } from './base-root.ts';
 import type { Podman } from './podman.ts';
 

@@ -1,7 +1,7 @@
 /** The pods of `docker/kubernetes`, run container by container as their manifests say. */
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
-import { repositoryRoot } from '../prerequisites.ts';
+import { repositoryRoot } from '#test/support/prerequisites';
 import { containersOf, podOf, readManifest } from './kubernetes.ts';
 import { RunningPod } from './pod.ts';
 import type { Podman } from './podman.ts';

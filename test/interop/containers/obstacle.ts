@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { patience } from '#test/support/patience';
-import { missingPackages } from '../prerequisites.ts';
+import { missingPackages } from '#test/support/prerequisites';
 import { World } from './world.ts';
 
 const execute = promisify(execFile);

@@ -2,7 +2,7 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { repositoryRoot } from '../prerequisites.ts';
+import { repositoryRoot } from '#test/support/prerequisites';
 import { copyContext } from './context.ts';
 import { BASE_IMAGE, registryVolumes } from './image.ts';
 import type { Podman } from './podman.ts';

@@ -11,7 +11,7 @@ import { mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PROGRAM_MS, patience } from '#test/support/patience';
-import { repositoryRoot } from '../prerequisites.ts';
+import { repositoryRoot } from '#test/support/prerequisites';
 
 /** The script that holds a world; it takes the world's folder. */
 export const WORLD_SCRIPT = join(repositoryRoot(), 'test/interop/containers/world.sh');

@@ -1,5 +1,5 @@
 /** What sets programs of a guest up for a daemon there. */
-import { runCommand } from '#test/e2e/cli-process';
+import { runCommand } from '#test/support/cli-process';
 
 /**
  * The exports that `iwarpd env` prints, as one line of a script. It runs on the host, where the daemon

@@ -22,7 +22,7 @@ import {
 import { homedir } from 'node:os';
 import { basename, join } from 'node:path';
 import { promisify } from 'node:util';
-import { repositoryRoot } from '../prerequisites.ts';
+import { repositoryRoot } from '#test/support/prerequisites';
 import { exposeSiwParameters } from './siw-parameters.ts';
 
 /** What booting takes; all paths are absolute. */

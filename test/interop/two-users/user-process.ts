@@ -5,7 +5,7 @@ import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { patience, until } from '#test/support/patience';
-import { repositoryRoot } from '../prerequisites.ts';
+import { repositoryRoot } from '#test/support/prerequisites';
 
 /** Users of no password file. Alice uses RDMA; Eve would like to have her memory. */
 export const ALICE = 61_001;

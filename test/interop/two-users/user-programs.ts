@@ -16,8 +16,8 @@ import {
 import { decodeValue, type IpcValue } from '#contract/protocol/ipc-value';
 import { Access } from '#contract/verbs/enums';
 import { isVerbsError } from '#contract/verbs/errors';
+import { FakeDaemon } from '#test/support/fake-daemon';
 import { quiet } from '#test/support/patience';
-import { FakeDaemon } from '#test/unit/preload/fake-daemon';
 import { DaemonControl } from '#verbs-api/client/daemon-control';
 import { watchTraffic } from '#verbs-api/client/traffic-watch';
 import { connectDaemon } from '#verbs-api/connect-daemon';

@@ -5,7 +5,7 @@
 import type { CmConnection } from '#daemon/roce/cm/cm-connection';
 import type { CmEvent } from '#daemon/roce/cm/cm-events';
 import { CmEnd, FACTS, SERVICE } from '#test/support/ib-cm-pair';
-import { Prng } from '../prng.ts';
+import { Prng } from '#test/support/prng';
 import { LossyNetwork } from './lossy-network.ts';
 import { must } from './rules.ts';
 

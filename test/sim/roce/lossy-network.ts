@@ -1,5 +1,5 @@
 /** A network that loses, repeats, delays, reorders and damages packets. Damage is seen: ICRC. */
-import type { Prng } from '../prng.ts';
+import type { Prng } from '#test/support/prng';
 
 /** How bad a network is: one packet in so many; 0 never. */
 interface NetworkManners {

@@ -11,8 +11,8 @@ import {
   SendProducer,
   type SqeFields,
 } from '#test/support/nic-rig';
+import type { Prng } from '#test/support/prng';
 import { MASKS, mappedGid, PEER, VALUES } from '#test/support/program-rig';
-import type { Prng } from '../prng.ts';
 import {
   anyTier,
   type MemoryProgram,

@@ -12,9 +12,9 @@ import type { PD } from '#daemon/rnic/memory/protection-domain';
 import type { QP } from '#daemon/rnic/queue-pair';
 import type { SRQ } from '#daemon/rnic/queues/shared-receive-queue';
 import { ALL_ACCESS, ReceiveProducer } from '#test/support/nic-rig';
-import type { Prng } from '../prng.ts';
+import type { Prng } from '#test/support/prng';
+import type { VirtualTime } from '#test/support/virtual-time';
 import { type Area, SimMemory, type Tier } from '../sim-memory.ts';
-import type { VirtualTime } from '../virtual-time.ts';
 import { must } from './rules.ts';
 
 /** Minimum length of each piece of memory: the longest message. */

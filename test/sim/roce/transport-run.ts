@@ -6,6 +6,7 @@
  */
 import { QPState } from '#contract/verbs/enums';
 import { OutboundKind } from '#daemon/rnic/wire-port';
+import { Prng } from '#test/support/prng';
 import { pathOf, TransportSide } from '#test/support/transport-pair';
 import {
   type Arrival,
@@ -14,7 +15,6 @@ import {
   REMOTE_KEY,
   type Work,
 } from '#test/support/transport-user';
-import { Prng } from '../prng.ts';
 import { LossyNetwork } from './lossy-network.ts';
 import { must } from './rules.ts';
 

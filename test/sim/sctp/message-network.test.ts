@@ -1,8 +1,8 @@
 /** The network of the simulation is itself tested: it must reorder, and not lose or change messages. */
 import { describe, expect, it } from 'vitest';
 import type { Association, AssociationUser } from '#daemon/host/sctp/association';
-import { Prng } from '../prng.ts';
-import { VirtualTime } from '../virtual-time.ts';
+import { Prng } from '#test/support/prng';
+import { VirtualTime } from '#test/support/virtual-time';
 import { MessageNetwork } from './message-network.ts';
 import type { SimAssociation } from './sim-association.ts';
 

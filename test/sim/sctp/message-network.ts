@@ -8,8 +8,8 @@ import type {
   SctpPortOptions,
   SctpTransport,
 } from '#daemon/host/sctp/association';
-import type { Prng } from '../prng.ts';
-import type { VirtualTime } from '../virtual-time.ts';
+import type { Prng } from '#test/support/prng';
+import type { VirtualTime } from '#test/support/virtual-time';
 import { type MessagePath, type MessageTraits, SimAssociation } from './sim-association.ts';
 
 const FIRST_FREE_PORT = 49_152;

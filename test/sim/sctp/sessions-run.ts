@@ -7,11 +7,11 @@ import { ChunkPool } from '#daemon/iwarp/engine/chunk-pool';
 import type { StreamOptions } from '#daemon/iwarp/engine/stream-api';
 import { DDP_ADAPTATION } from '#daemon/iwarp/sctp/sctp-layer';
 import { hexOf } from '#test/support/hex';
+import { Prng } from '#test/support/prng';
+import { SessionEnd } from '#test/support/session-end';
 import { streamOptions } from '#test/support/streams';
-import { Prng } from '../prng.ts';
-import { VirtualClock, VirtualTime } from '../virtual-time.ts';
+import { VirtualClock, VirtualTime } from '#test/support/virtual-time';
 import { MessageNetwork } from './message-network.ts';
-import { SessionEnd } from './session-end.ts';
 import type { MessageTraits } from './sim-association.ts';
 
 const STEPS_MAX = 400_000;

@@ -14,8 +14,8 @@ import {
   type MessageKind,
   type SctpAddress,
 } from '#daemon/host/sctp/association';
-import type { Prng } from '../prng.ts';
-import type { VirtualTime } from '../virtual-time.ts';
+import type { Prng } from '#test/support/prng';
+import type { VirtualTime } from '#test/support/virtual-time';
 
 /** Delays and limits of a path. */
 export interface MessageTraits {

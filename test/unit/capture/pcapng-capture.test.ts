@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import type { LinkAddresses } from '#daemon/capture/capture-tap';
 import { PcapngCapture } from '#daemon/capture/pcapng-capture';
-import { readTcpConnections } from '#test/interop/captures/pcap-reader';
 import { bytesOf } from '#test/support/hex';
+import { readTcpConnections } from '#test/support/pcap-reader';
 
 const IPV4: LinkAddresses = {
   localAddress: '127.0.0.2',

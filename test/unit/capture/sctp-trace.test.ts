@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { SctpTrace, sctpEnds } from '#daemon/capture/sctp-trace';
 import { tableCrc32c } from '#daemon/iwarp/wire/crc32c';
-import { Prng } from '#test/sim/prng';
 import { bytesOf, hexOf } from '#test/support/hex';
+import { Prng } from '#test/support/prng';
 
 /** IPv4 from 10.0.0.1 to 10.0.0.2, then UDP from 5000 to `port`, then SCTP from 7 to 8. */
 function datagram(chunks: string, { port = 9899, damaged = false } = {}): Uint8Array {

@@ -14,14 +14,8 @@ import {
   type StartedFixture,
   send,
   write,
-} from '#test/compliance/fixture';
-import {
-  connectTo,
-  exchanged,
-  ROCE_DEVICE,
-  rocePair,
-  roceSide,
-} from '#test/compliance/roce-fixture';
+} from '#test/support/provider-fixture';
+import { connectTo, exchanged, ROCE_DEVICE, rocePair, roceSide } from '#test/support/roce-fixture';
 import { incRkey } from '#verbs-api/index';
 
 const REGION_BYTES = 65_536;

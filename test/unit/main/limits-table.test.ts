@@ -8,7 +8,7 @@ import { OWNER, SharedLimit } from '#daemon/clients/objects/shared-limit';
 import { daemonLimits, uncollectedMappings } from '#daemon/main/host-limits';
 import { deviceProfile } from '#daemon/rnic/device-profile';
 import { DeviceRegistry } from '#daemon/rnic/device-registry';
-import { repositoryRoot } from '#test/interop/prerequisites';
+import { repositoryRoot } from '#test/support/prerequisites';
 
 const PAGE = readFileSync(join(repositoryRoot(), 'daemon/LIMITS.md'), 'utf8');
 const EVE = 61_002;

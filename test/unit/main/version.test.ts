@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { createEmbedded } from '#daemon/embedded/embedded-provider';
 import { VERSION } from '#daemon/main/version';
-import { repositoryRoot } from '#test/interop/prerequisites';
+import { repositoryRoot } from '#test/support/prerequisites';
 
 const text = (file: string) => readFileSync(join(repositoryRoot(), file), 'utf8');
 

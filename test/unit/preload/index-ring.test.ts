@@ -3,8 +3,8 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { repositoryRoot } from '#test/interop/prerequisites';
-import { missingFor, NATIVE } from './shim-rig.ts';
+import { repositoryRoot } from '#test/support/prerequisites';
+import { missingFor, NATIVE } from '#test/support/shim-rig';
 
 const reason = missingFor(NATIVE);
 

@@ -5,8 +5,8 @@
  * which one piece cannot be read ("bad-addresses", "bad-netlink"); and measurements.
  */
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { FakeDaemon } from './fake-daemon.ts';
-import { ARM64, missingFor, ShimRig } from './shim-rig.ts';
+import { FakeDaemon } from '#test/support/fake-daemon';
+import { ARM64, missingFor, ShimRig } from '#test/support/shim-rig';
 
 const SCENARIOS = {
   'device-probe': [

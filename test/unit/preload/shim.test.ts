@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { IPC_VERSION, Role } from '#contract/protocol/ipc-frames';
-import { FakeDaemon, type FakeFile } from './fake-daemon.ts';
-import { missingFor, NATIVE, type Outcome, runProgram, ShimRig } from './shim-rig.ts';
+import { FakeDaemon, type FakeFile } from '#test/support/fake-daemon';
+import { missingFor, NATIVE, type Outcome, runProgram, ShimRig } from '#test/support/shim-rig';
 
 const PASSED: Outcome = { status: 0, stdout: '', stderr: '' };
 const PROBES = [

@@ -7,12 +7,12 @@ import type { LinkUser } from '#daemon/host/links/link';
 import { TcpFrameReader } from '#daemon/iwarp/faults/frame';
 import { StreamFaults } from '#daemon/iwarp/faults/stream-faults';
 import { crc32c } from '#daemon/iwarp/wire/crc32c';
-import { Prng } from '#test/sim/prng';
-import { SimLink, type Wire } from '#test/sim/sim-link';
-import { VirtualClock, VirtualTime } from '#test/sim/virtual-time';
 import { streamOf } from '#test/support/fpdu-stream';
 import { bytesOf, concat } from '#test/support/hex';
 import { mpaReply, sendUlpdu } from '#test/support/mpa-frames';
+import { Prng } from '#test/support/prng';
+import { SimLink, type Wire } from '#test/support/sim-link';
+import { VirtualClock, VirtualTime } from '#test/support/virtual-time';
 
 const FACTS = { device: 'a', qpNum: 7, remote: { address: '10.0.1.1', port: 5 } };
 const REPLY = Uint8Array.from(mpaReply());

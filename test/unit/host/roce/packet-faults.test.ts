@@ -9,9 +9,9 @@ import { RnicHost } from '#daemon/host/rnic-host';
 import { ROCE_DEVICE_PARTS } from '#daemon/host/roce/roce-device-parts';
 import { ROCE_NETWORK_PARTS } from '#daemon/host/roce/roce-network-parts';
 import { ROCE_PARTS } from '#daemon/host/roce/roce-parts';
-import { Prng } from '#test/sim/prng';
-import { VirtualClock, VirtualTime } from '#test/sim/virtual-time';
+import { Prng } from '#test/support/prng';
 import { type RoceEnd, RoceWorld } from '#test/support/roce-host';
+import { VirtualClock, VirtualTime } from '#test/support/virtual-time';
 
 const SECOND = 1_000_000;
 const LENGTH = 3 * 4096;

@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { gidBytes } from '#daemon/host/host-addresses';
 import { type Mailbox, MemoryDatagrams } from '#daemon/host/sctp/memory-datagrams';
-import { Prng } from '#test/sim/prng';
+import { Prng } from '#test/support/prng';
 
 const ONE = '10.9.9.1';
 const OTHER = '10.9.9.2';

@@ -1,10 +1,10 @@
 /** Peers that send invalid messages, or too many. */
 import { describe, expect, it } from 'vitest';
 import { type CmFields, parseCmMessage, writeCmMessage } from '#daemon/roce/wire/cm-message';
-import { Prng } from '#test/sim/prng';
 import { CM_MESSAGES } from '#test/support/cm-messages';
 import { bytesOf } from '#test/support/hex';
 import { CmPair, FACTS, SERVICE } from '#test/support/ib-cm-pair';
+import { Prng } from '#test/support/prng';
 
 const gidOf = (number: number): Uint8Array =>
   Uint8Array.of(...bytesOf('00*10 ffff 0b'), number >> 16, number >> 8, number);

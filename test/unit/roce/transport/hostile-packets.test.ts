@@ -5,7 +5,7 @@ import { OutboundKind } from '#daemon/rnic/wire-port';
 import { Operation, opcodeTraits, operationOf, Service, Trait } from '#daemon/roce/wire/opcode';
 import { makePacket, packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
 import { isPathMtu } from '#daemon/roce/wire/path-mtu';
-import { Prng } from '#test/sim/prng';
+import { Prng } from '#test/support/prng';
 import { pathOf, TransportSide } from '#test/support/transport-pair';
 import { addressAt, REMOTE_KEY } from '#test/support/transport-user';
 

@@ -1,13 +1,13 @@
 /**
- * Records the kernel's rxe anew: node dist/test/vectors/roce/record.js [NAME...]. Boots a guest, lets
- * `record` (beside the source) do it there, and puts what it recorded into `recordings`.
+ * Records the kernel's rxe anew: node dist/test/interop/kernel-peer/record-rxe.js [NAME...].
+ * Boots a guest, runs `test/vectors/roce/record` there, and copies the results to `recordings` beside it.
  */
 import { execFileSync } from 'node:child_process';
 import { copyFileSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { startGuest } from '#test/interop/kernel-peer/kernel-peer';
-import { repositoryRoot } from '#test/interop/prerequisites';
+import { repositoryRoot } from '#test/support/prerequisites';
 
 const place = join(repositoryRoot(), 'test/vectors/roce');
 const share = mkdtempSync(join(tmpdir(), 'iwarpd-record-'));

@@ -1,12 +1,12 @@
 /**
- * The contents of this folder's recordings, as data: `NAME.json` belongs to `NAME.pcap`.
+ * The contents of the recordings in `test/interop/captures`, as data: `NAME.json` belongs to `NAME.pcap`.
  *
- * The README of this folder describes where the recordings come from and how the expectations were
- * made; none was printed by the code under test.
+ * The README there describes where the recordings come from and how the expectations were made; none
+ * was printed by the code under test.
  */
 import { readdirSync, readFileSync } from 'node:fs';
-import { dirname, join } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { join } from 'node:path';
+import { repositoryRoot } from './prerequisites.ts';
 
 /** Fields of an MPA Request or Reply. */
 export interface ExpectedStartup {
@@ -51,7 +51,7 @@ export interface ExpectedCapture {
   readonly otherConnections: number;
 }
 
-const directory = dirname(fileURLToPath(import.meta.url));
+const directory = join(repositoryRoot(), 'test/interop/captures');
 
 /** Names of all recordings. */
 export function captureNames(): string[] {

@@ -14,7 +14,7 @@ import type { Figures, GrowthSeries } from '#test/bench/growth/growth-series';
 import { GROWTH_SERIES } from '#test/bench/growth/series';
 import { keepGrowth } from '#test/bench/keep';
 
-const SOURCE = new URL('../../bench/', import.meta.url).pathname;
+const SOURCE = new URL('../', import.meta.url).pathname;
 
 /** A series of three steps whose figure is what `step` gives; counts how often it was closed. */
 class ExampleSeries implements GrowthSeries {

@@ -7,8 +7,8 @@ import { join } from 'node:path';
 import type { DaemonStatus } from '#contract/protocol/ipc-admin';
 import type { DaemonOptions } from '#daemon/main/config';
 import { queryDaemon } from '#verbs-api/client/daemon-query';
-import { repositoryRoot } from '../interop/prerequisites.ts';
-import { patient, quiet, until } from '../support/patience.ts';
+import { patient, quiet, until } from './patience.ts';
+import { repositoryRoot } from './prerequisites.ts';
 
 /** Equal footprints in a row that count as stable. */
 const SAME_LOOKS = 25;

@@ -1,7 +1,7 @@
 import type { QPCapabilities } from '#contract/verbs/attributes';
 import { Access, MTU, QPState, QPType } from '#contract/verbs/enums';
 import type { Context, CQ, MR, PD, Provider, QP, QPInit } from '#contract/verbs/provider';
-import { ALL_ACCESS } from './fixture.ts';
+import { ALL_ACCESS } from './provider-fixture.ts';
 
 /** The RoCE device of every fixture. */
 export const ROCE_DEVICE = {

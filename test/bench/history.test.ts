@@ -8,7 +8,7 @@ import { historyChart } from '#test/bench/history-chart';
 import { HISTORY_CHART_FILE, HISTORY_FILE, keepRun, readHistory } from '#test/bench/keep';
 import { markdownTable, replaceBlock } from '#test/bench/readme-block';
 
-const SOURCE = new URL('../../bench/', import.meta.url).pathname;
+const SOURCE = new URL('.//', import.meta.url).pathname;
 
 const run = async () => 0;
 

@@ -5,7 +5,7 @@ import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { PROGRAM_MS, patience, until } from '../support/patience.ts';
+import { PROGRAM_MS, patience, until } from './patience.ts';
 
 /** The same from the sources and from `dist`. */
 const MAINS = ['../../dist/daemon/cli/main.js', '../../daemon/cli/main.js'].map((path) =>

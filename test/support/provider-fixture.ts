@@ -16,7 +16,7 @@ import type {
 import type { PlainSendWR, ReadWR, SGE, WriteWR } from '#contract/verbs/work-request';
 import { connect, type EndpointOptions, listen } from '#verbs-api/connect';
 import type { Connection } from '#verbs-api/connection';
-import { patient } from '../support/patience.ts';
+import { patient } from './patience.ts';
 
 /** How a region of the suite gets its memory: from the device, or from the program. */
 type MemoryKind = 'allocated' | 'own';

@@ -2,8 +2,8 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
-import { runCommand } from '../e2e/cli-process.ts';
-import { PROGRAM_MS, patience, quiet } from '../support/patience.ts';
+import { runCommand } from './cli-process.ts';
+import { PROGRAM_MS, patience, quiet } from './patience.ts';
 
 /** Variables for a program. */
 export type Environment = Readonly<Record<string, string>>;

@@ -3,7 +3,7 @@
  * tape makes the same input again, and a shorter tape or smaller numbers make a smaller input. Failing
  * inputs are minimised and kept inputs mutated this way.
  */
-import { Prng } from '../sim/prng.ts';
+import { Prng } from './prng.ts';
 
 /** Numbers around which off-by-one errors occur. */
 const EDGES = [

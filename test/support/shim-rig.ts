@@ -6,9 +6,9 @@ import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-const root = fileURLToPath(new URL('../../../', import.meta.url));
+const root = fileURLToPath(new URL('../../', import.meta.url));
 const sources = join(root, 'native-bridge/preload');
-const probes = fileURLToPath(new URL('probes/', import.meta.url));
+const probes = fileURLToPath(new URL('../unit/preload/probes/', import.meta.url));
 
 /** What compiles the shim and runs it: this machine, or an emulated one. */
 interface Machine {

@@ -5,9 +5,9 @@ import { join } from 'node:path';
 import { afterEach, expect, it } from 'vitest';
 import { WROpcode } from '#contract/verbs/enums';
 import { PcapngCapture } from '#daemon/capture/pcapng-capture';
-import { describeWith } from '../interop/prerequisites.ts';
-import { dissect } from '../interop/tshark.ts';
+import { describeWith } from '../support/prerequisites.ts';
 import { connectPair, RnicNode, until } from '../support/rnic-node.ts';
+import { dissect } from './tshark.ts';
 
 const directory = mkdtempSync(join(tmpdir(), 'iwarpd-capture-'));
 
