@@ -56,7 +56,7 @@ export class AcceptQueue<Options extends AcceptLimit, Endpoint extends { close()
     }
   }
 
-  /** The next endpoint. Fails as accepting does, except for failures of peers that have not confirmed. */
+  /** The next endpoint. Fails like accepting a request, but skips peers that fail before they confirm. */
   async accept(options: Options, signal: CancelSignal | undefined): Promise<Endpoint> {
     const own: Attempt<Options, Endpoint>[] = [];
     let latest: Attempt<Options, Endpoint> | undefined;
@@ -94,7 +94,7 @@ export class AcceptQueue<Options extends AcceptLimit, Endpoint extends { close()
     }
   }
 
-  /** Ends what belongs to no call. */
+  /** Ends attempts and requests without a call. */
   async close(): Promise<void> {
     for (const attempt of this.#left) this.#abandon(attempt);
     const held = this.#held.splice(0);
@@ -180,7 +180,7 @@ export class AcceptQueue<Options extends AcceptLimit, Endpoint extends { close()
     for (const wake of this.#wakers) wake();
   }
 
-  /** Leaves a request to whoever waits for one, or comes next. */
+  /** Keeps a request for a call that waits, or for the next one. */
   #hold(request: CMEvent): void {
     this.#held.push(request);
     this.#wake();

@@ -320,7 +320,7 @@ async function establish({
     if (plan?.credits === true) {
       const peer = requested === undefined ? answer.offer : requested.offer;
       if (peer === undefined) throw new VerbsError('EPROTO', NO_CREDITS);
-      window?.meet(peer);
+      window?.setPeer(peer);
     }
     return new EstablishedConnection({
       parts,

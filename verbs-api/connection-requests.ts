@@ -187,10 +187,7 @@ export function atomicPlan(
 }
 
 function transferred(name: string): VerbsError {
-  return new VerbsError(
-    'EINVAL',
-    `${name} has no memory any more: its ArrayBuffer was transferred`,
-  );
+  return new VerbsError('EINVAL', `${name} no longer has memory: its ArrayBuffer was transferred`);
 }
 
 /** Address and key at the peer, or the error. */

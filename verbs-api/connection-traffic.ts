@@ -123,7 +123,7 @@ export class ConnectionTraffic {
   #draining = false;
   /** Why no operation is possible any longer. */
   #end: VerbsError | undefined;
-  /** The request of ours that ended the connection, for who reads messages. */
+  /** Our request that ended the connection, for readers of messages. */
   #culprit: OperationError | undefined;
 
   constructor(parts: TrafficParts) {
@@ -416,7 +416,7 @@ export class ConnectionTraffic {
     const { window, qp } = this.#parts;
     if (window?.grantDue !== true || this.#end !== undefined) return;
     const inlineData = new Uint8Array(HEADER_BYTES);
-    putHeader(inlineData, false, window.takeOwed());
+    putHeader(inlineData, false, window.takePendingCredits());
     try {
       qp.postSend({ opcode: WROpcode.send, flags: SendFlag.signaled, inlineData });
     } catch {

@@ -117,8 +117,8 @@ export interface Connection extends ConnectionParts, AsyncDisposable {
    * is left early does not take a message with it.
    *
    * Credits: the peer sends no more than `window` messages that this program has not taken; its
-   * `send` waits then. A slow program thus loses neither messages nor memory, and no message meets
-   * a missing receive, which would end the connection (RFC 5040 §7.1). Without credits messages are
+   * `send` waits then. A slow program thus loses neither messages nor memory, and no message arrives
+   * without a receive, which would end the connection (RFC 5040 §7.1). Without credits messages are
    * copied out as they arrive: up to 1,024 wait in memory besides those in their receives, and a
    * peer that sends more, or `window` messages within a turn of the event loop, ends the connection.
    */

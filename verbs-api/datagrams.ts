@@ -1,6 +1,6 @@
 /**
  * Datagrams in a few lines: finds services, serves them, and joins multicast groups, over any
- * provider that has a RoCE device. It is what rdma_cm does with RDMA_PS_UDP.
+ * provider with a RoCE device. Corresponds to rdma_cm with RDMA_PS_UDP.
  */
 import {
   BYTES,
@@ -40,12 +40,12 @@ const DEFAULT_QUEUE_DEPTH = 64;
 const DEFAULT_SGES = 4;
 const DEFAULT_INLINE_BYTES = 64;
 const ANY_ADDRESS = '0.0.0.0';
-/** Every queue pair of a multicast group. */
+/** Number of a group's queue pairs in a multicast datagram. */
 const GROUP_QPN = 0xff_ffff;
 
 /**
- * Options of the queue pair of a datagram endpoint. `prepare` is called before the peer hears of the
- * queue pair: post the first receives there.
+ * Options of the queue pair of a datagram endpoint. `prepare` is called before the peer gets the
+ * number of the queue pair: post the first receives there.
  */
 export interface DatagramOptions
   extends WaitLimit,
@@ -109,9 +109,9 @@ export interface OwnedDestination extends DatagramDestination {
  */
 export interface DatagramEndpoint extends ConnectionParts, AsyncDisposable {
   /**
-   * The way back to the sender of a datagram that came (`ibv_create_ah_from_wc`): `wc` is its
+   * The destination for an answer to a received datagram (`ibv_create_ah_from_wc`): `wc` is its
    * completion, and `buffer` begins with its GRH. Assumes that the sender's key is this end's.
-   * Errors: EINVAL for bytes that are no GRH, and as `PD.createAH`.
+   * Errors: EINVAL for bytes without a GRH, and as `PD.createAH`.
    */
   answerTo(wc: Pick<WC, 'srcQp'>, buffer: Uint8Array): Promise<OwnedDestination>;
   /**
@@ -251,7 +251,7 @@ export async function resolveDatagrams(
 ): Promise<DatagramService> {
   checkDatagrams.resolve(provider, options);
   const { host, port, source, resolveTimeoutMs, privateData } = options;
-  const service = `the service of datagrams at ${host} port ${port}`;
+  const service = `the datagram service at ${host} port ${port}`;
   return await within(options, `find ${service}`, async (signal) => {
     const destination = { address: await orAbort(addressOf(host), signal), port };
     return await owned(await provider.createId({ datagrams: true }), signal, async (id) => {
@@ -260,7 +260,7 @@ export async function resolveDatagrams(
       return await openEndpoint(id, { ...options, signal }, async ({ pd }, undo) => {
         const event = await asked(id, privateData, `cannot find ${service}`);
         const { ud } = event;
-        if (ud === undefined) throw new VerbsError('EIO', 'the device does not say where it is');
+        if (ud === undefined) throw new VerbsError('EIO', 'the device did not report its address');
         const ah = await pd.createAH(ud.ahAttr);
         undo.push(() => ah.close());
         const found = { ah, remoteQpNum: ud.qpNum, remoteQkey: ud.qkey };
@@ -283,7 +283,7 @@ async function asked(
 }
 
 /**
- * Serves datagrams: peers ask for the queue pair behind a port, and each gets one.
+ * Serves datagrams: peers ask for the queue pair of a port, and each gets one.
  *
  * Resolves once peers can ask. Rejects with `VerbsError`: EOPNOTSUPP if no device, or the one that
  * has the address, is a RoCE device; EADDRINUSE, EADDRNOTAVAIL, EIO, ETIMEDOUT, or with the signal's
@@ -343,8 +343,8 @@ function requestOf({ id, privateData }: CMEvent): DatagramRequest {
 type Undo = (() => Promise<unknown>)[];
 
 /**
- * Creates the queue pair of an id and what it needs, then lets `begin` use the id; what that returns
- * is a part of the endpoint. Closes everything but the id if either fails.
+ * Creates the queue pair of an id and its supporting objects, then calls `begin` with the id; the result
+ * becomes part of the endpoint. Closes everything but the id if either fails.
  */
 async function openEndpoint<T extends object>(
   id: ConnectionId,

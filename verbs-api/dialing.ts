@@ -1,4 +1,4 @@
-/** What calls that reach for a peer share: an id while it is in use, and their errors. */
+/** Shared by calls that dial a peer: an id while it is in use, and their errors. */
 import { ConnectionRejectedError } from '#contract/verbs/connect-errors';
 import { type ErrnoCode, isVerbsError, VerbsError } from '#contract/verbs/errors';
 import type { CancelSignal, ConnectionId } from '#contract/verbs/provider';

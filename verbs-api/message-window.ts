@@ -75,7 +75,7 @@ export class MessageWindow {
   #peer: MessageOffer | undefined;
   #credits = 0;
   /** Receives that the program freed and that the peer does not know of yet. */
-  #owed = 0;
+  #pendingCredits = 0;
 
   private constructor(plan: MessagePlan, qp: QP, mr: MR, slotBytes: number) {
     this.plan = plan;
@@ -103,7 +103,7 @@ export class MessageWindow {
   }
 
   /** The peer sent its window. */
-  meet(peer: MessageOffer): void {
+  setPeer(peer: MessageOffer): void {
     this.#peer = peer;
     this.#credits = peer.window;
   }
@@ -118,7 +118,7 @@ export class MessageWindow {
     return this.credited ? this.#credits : Number.POSITIVE_INFINITY;
   }
 
-  /** Longest message that the peer accepts, as far as known. */
+  /** Longest message that the peer accepts, if known. */
   get peerBytes(): number {
     return this.#peer?.bytes ?? Number.POSITIVE_INFINITY;
   }
@@ -126,19 +126,19 @@ export class MessageWindow {
   /** A message is sent: takes a credit. Returns the number of credits to return with it. */
   spend(): number {
     this.#credits -= 1;
-    return this.takeOwed();
+    return this.takePendingCredits();
   }
 
   /** Takes the credits to return now. */
-  takeOwed(): number {
-    const owed = this.#owed;
-    this.#owed = 0;
-    return owed;
+  takePendingCredits(): number {
+    const credits = this.#pendingCredits;
+    this.#pendingCredits = 0;
+    return credits;
   }
 
   /** True once half the window was taken since the last grant. */
   get grantDue(): boolean {
-    return this.credited && this.#owed >= Math.ceil(this.plan.window / 2);
+    return this.credited && this.#pendingCredits >= Math.ceil(this.plan.window / 2);
   }
 
   /** A receive completed. Throws EPROTO for a malformed message. */
@@ -146,7 +146,7 @@ export class MessageWindow {
     const start = slot * this.#slotBytes;
     if (!this.credited) {
       if (this.#arrived.length >= COPIES_MAX) {
-        // It keeps its receive: a peer that goes on meets a missing one, which ends the connection.
+        // It keeps its receive: if the peer sends more, none is left, which ends the connection.
         this.#arrived.push({ slot, start, length: lengthBytes, copy: undefined });
         return;
       }
@@ -176,7 +176,7 @@ export class MessageWindow {
     const message = this.#mr.buffer.slice(arrived.start, arrived.start + arrived.length);
     try {
       this.#post(arrived.slot);
-      this.#owed += 1;
+      this.#pendingCredits += 1;
     } catch {
       // The connection closed in the meantime: messages that arrived before are still delivered.
     }

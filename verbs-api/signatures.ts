@@ -1,4 +1,7 @@
-/** Parts of what connections, listeners and datagrams take; the verbs: daemon/contract/verbs/signatures.ts. */
+/**
+ * Shared parameters of connections, listeners and datagrams; those of the verbs are in
+ * daemon/contract/verbs/signatures.ts.
+ */
 import {
   BYTES,
   either,
@@ -62,7 +65,7 @@ export const ENDPOINT_FIELDS = {
   responderResources: SOME,
 } as const;
 
-/** How a peer is found. */
+/** Fields that name a peer. */
 export const PEER_FIELDS = {
   host: HOST,
   port: PORT,
@@ -70,10 +73,10 @@ export const PEER_FIELDS = {
   resolveTimeoutMs: optional(MILLISECONDS),
 } as const;
 
-/** What a rejection takes. */
+/** Parameters of a rejection. */
 export const REASON = { privateData: optional(BYTES) } as const;
 
-/** Fields of what listens. */
+/** Fields of calls that listen. */
 export const LISTEN_FIELDS = {
   ...LIMIT,
   host: optional(HOST),

@@ -6,7 +6,7 @@ import {
   type FaultSpec,
   type FaultStatus,
   faultKind,
-  happensAtOnce,
+  firesAtOnce,
 } from '#contract/protocol/faults';
 
 /** The other end of a connection. Port 0 matches all ports of an address. */
@@ -40,7 +40,7 @@ export class Fault {
     this.id = id;
     this.spec = spec;
     this.place = faultKind(spec.kind).place;
-    this.atOnce = happensAtOnce(spec);
+    this.atOnce = firesAtOnce(spec);
     this.peer = peer;
     this.#random = seededRandom(spec.seed ?? 0);
   }

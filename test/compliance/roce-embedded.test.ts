@@ -21,7 +21,7 @@ it('refuses services of datagrams at the address of an iWARP device with EOPNOTS
   const [roce] = ROCE_DEVICE.addresses;
   const refused = expect.objectContaining({
     code: 'EOPNOTSUPP',
-    message: `device ${SMALL_DEVICE.name} is an iWARP device: it has no services of datagrams`,
+    message: `device ${SMALL_DEVICE.name} is an iWARP device: it has no datagram services`,
   });
   await expect(listenDatagrams(provider, { host })).rejects.toEqual(refused);
   await expect(openDatagrams(provider, { host })).rejects.toEqual(refused);

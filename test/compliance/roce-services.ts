@@ -120,7 +120,7 @@ export function serviceCases(fixture: () => StartedRoce): void {
     await using service = await served(server, client);
     const unserved = resolveDatagrams(client, { host: ADDRESS, port: 9 });
     await expect(unserved).rejects.toThrow(
-      `cannot find the service of datagrams at ${ADDRESS} port 9: no datagram service at that port`,
+      `cannot find the datagram service at ${ADDRESS} port 9: no datagram service at that port`,
     );
     await expect(unserved).rejects.toBeInstanceOf(ConnectionRejectedError);
     const finding = service.find();

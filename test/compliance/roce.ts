@@ -230,7 +230,7 @@ function attributeCases(fixture: () => StartedRoce): void {
     await expect(qp.modify({})).rejects.toEqual(lacking);
     await expect(qp.attachMcast(GROUP)).rejects.toEqual(lacking);
     expect(() => qp.postSend({ opcode: WROpcode.sendWithImm, immData: 1 })).toThrow(
-      'an iWARP device has no such operation',
+      'an iWARP device does not support this operation',
     );
     expect(await qp.query()).toMatchObject({ state: QPState.RESET, qpNum: qp.qpNum });
     expect((await qp.query()).ahAttr).toBeUndefined();
@@ -338,7 +338,7 @@ function reliableCases(fixture: () => StartedRoce): void {
       `request 0 (sendWithImm): immData is ${2 ** 32}, not an unsigned 32-bit number`,
     );
     expect(() => client.qp.postSend({ opcode: WROpcode.immediate, immData: 1 })).toThrow(
-      'request 0 (immediate): a RoCE device has no such operation',
+      'request 0 (immediate): a RoCE device does not support this operation',
     );
   });
 

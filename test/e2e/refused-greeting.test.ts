@@ -58,7 +58,7 @@ describe('a daemon that refuses and closes before it has read the greeting', () 
     expect(Atomics.wait(closed, 0, 0, 10_000)).not.toBe('timed-out');
     await expect(opened).rejects.toMatchObject({
       code: 'ENOMEM',
-      message: 'the daemon refused: full today',
+      message: 'the daemon refused the connection: full today',
     });
   });
 

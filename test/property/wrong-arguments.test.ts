@@ -161,7 +161,7 @@ describe('a wrong argument of a public function', () => {
     const bytes = new Uint8Array(5);
     structuredClone(bytes, { transfer: [bytes.buffer] });
     const remote = { addr: '0x0', rkey: 1, length: 8 };
-    const gone = 'has no memory any more: its ArrayBuffer was transferred';
+    const gone = 'no longer has memory: its ArrayBuffer was transferred';
     expect(await said(() => client.send(bytes))).toBe(`send: data ${gone}`);
     expect(await said(() => client.write(remote, bytes))).toBe(`write: data ${gone}`);
     expect(await said(() => client.read(remote, bytes))).toBe(`read: into ${gone}`);

@@ -32,6 +32,8 @@ const FOLDERS = [
   'native-bridge/rdma/',
   'native-bridge/libc/',
   'native-bridge/isal/',
+  'verbs-api/',
+  'daemon/contract/',
 ];
 /** Recordings and pictures. */
 const DATA = /\.(?:pcap|png|svg|jsonl)$/;

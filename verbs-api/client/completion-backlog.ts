@@ -7,7 +7,7 @@ import { within } from './deadline.ts';
 /** Batch size of `poll` and `wait` if not given. */
 export const DEFAULT_BATCH = 16;
 
-/** The queue behind an iterator. */
+/** The queue of an iterator. */
 interface CompletionSource {
   /** False once it is closed. */
   readonly usable: boolean;
@@ -50,7 +50,7 @@ export function checkPoll(max: number): void {
   if (!Number.isSafeInteger(max) || max < 0) checkCall.poll(max);
 }
 
-/** `CQ.wait` with these options, of which `wait` knows the batch size and the signal. */
+/** `CQ.wait` with these options; `wait` takes the batch size and the signal. */
 export function waitForBatch(
   options: CQWaitOptions | undefined,
   wait: (max: number, signal: CancelSignal | undefined) => Promise<WC[]>,

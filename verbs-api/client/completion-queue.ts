@@ -109,7 +109,7 @@ export class ClientCQ extends ClientObject implements CQ, Notifiable {
   }
 
   protected override release(): void {
-    // What a lost device has written can still be polled; other memory may have another owner now.
+    // A lost device's completions can still be polled; the memory of other queues may have another owner.
     if (!this.session.lost) this.#ring.end();
     this.#channel.leave(this.handle, this);
     this.#forgetLoss();
@@ -155,8 +155,8 @@ export class ClientCQ extends ClientObject implements CQ, Notifiable {
   }
 
   /**
-   * The reasons of failed work come by another way than completions. Whatever was sent before the
-   * answer to a request has come with it.
+   * Reasons of failed work arrive on another path than completions. The reply to a request arrives
+   * after every reason that was sent before it.
    */
   async #explained(completions: WC[]): Promise<WC[]> {
     const { session } = this;

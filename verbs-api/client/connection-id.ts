@@ -319,7 +319,7 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
 /** A queue pair for datagrams, as `rdma_create_qp` makes it. */
 async function datagramQP(pd: ClientPD, init: QPInit): Promise<ClientQP> {
   if (init.type !== undefined && init.type !== QPType.ud) {
-    throw new VerbsError('EINVAL', 'the queue pair of an id for datagrams is of type UD');
+    throw new VerbsError('EINVAL', 'the queue pair of an id for datagrams must have the type UD');
   }
   const qp = await pd.createQP({ ...init, type: QPType.ud });
   try {

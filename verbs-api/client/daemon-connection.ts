@@ -145,8 +145,8 @@ function silence(path: string, pid: number): string {
 }
 
 /**
- * Sends the greeting. A daemon that refuses at once may have closed already: its answer is there to
- * read, so the failed write is no error. Node's own write would end the socket before that.
+ * Sends the greeting. A daemon that refuses at once may have closed the connection already; its answer
+ * can still be read, so a failed write is no error. Node's own write would destroy the socket first.
  */
 function greet(socket: Socket, fd: number, hello: Uint8Array): void {
   const sent = sendNow(fd, hello);
@@ -186,7 +186,10 @@ function isSocket(path: string): boolean {
 
 /** The error in a welcome that refuses. */
 export function refusal(welcome: Welcome): VerbsError {
-  return new VerbsError(errnoCode(welcome.errno), `the daemon refused: ${welcome.text}`);
+  return new VerbsError(
+    errnoCode(welcome.errno),
+    `the daemon refused the connection: ${welcome.text}`,
+  );
 }
 
 /** The error for a daemon of another protocol version. */

@@ -100,7 +100,7 @@ export class DaemonControl implements FaultControl {
     return await callOverHttp(url, token, name, request);
   }
 
-  /** State of the daemon, its devices with their counters, and its clients with what they hold. */
+  /** State of the daemon, its devices with their counters, and its clients with their resources. */
   status(): Promise<DaemonStatus> {
     return this.call('status', {});
   }
@@ -110,7 +110,7 @@ export class DaemonControl implements FaultControl {
     return this.call('listDevices', {});
   }
 
-  /** Clients with what they hold. */
+  /** Clients with their resources. */
   clients(): Promise<readonly ClientStatus[]> {
     return this.call('listClients', {});
   }
@@ -175,8 +175,8 @@ export class DaemonControl implements FaultControl {
   }
 
   /**
-   * Disconnects all clients and resets all connections, this program's included. Returns what was
-   * still open.
+   * Disconnects all clients and resets all connections, this program's included. Reports the objects
+   * that were still open.
    */
   reset(): Promise<ResetReport> {
     return this.call('reset', {});
@@ -224,7 +224,7 @@ function textsOf(fields: Readonly<Record<string, unknown>>): Record<string, stri
   return Object.fromEntries(given.map(([name, value]) => [name, String(value)]));
 }
 
-/** How long the daemon may take to answer. */
+/** Limit for the daemon's answer. */
 const ANSWER_TIMEOUT_MS = 30_000;
 
 async function fetched(url: string, init: RequestInit): Promise<Response> {

@@ -12,8 +12,8 @@ import { type DaemonOptions, placeOf } from './daemon-place.ts';
 import type { DaemonPlace } from './daemon-trust.ts';
 
 /**
- * Has a running daemon execute an operation of its control plane. Rejects as `DaemonChannel.connect`,
- * and with the operation's error.
+ * Executes an operation of a running daemon's control plane. Rejects like `DaemonChannel.connect`, and
+ * with the operation's error.
  */
 export async function queryDaemon<N extends ControlOperationName>(
   name: N,

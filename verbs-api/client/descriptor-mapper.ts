@@ -40,7 +40,7 @@ export class DescriptorMapper {
   readonly #queued: Request[] = [];
   readonly #sent: Request[] = [];
   #working = false;
-  /** Memory of which several objects have a part each, by its token. */
+  /** Memory that several objects share, by its token. */
   readonly #regions = new Map<string, Promise<Uint8Array>>();
 
   constructor(place: DaemonPlace, clientToken: Uint8Array) {

@@ -1,13 +1,13 @@
 /**
- * Counts what a program awaits of a device. The sockets of a daemon's client keep its process alive;
- * those of an embedded device need not, so its channel does while something is awaited.
+ * Counts the waits of a program. The sockets of a daemon's client keep its process alive; an embedded
+ * device may have none, so its channel keeps the process alive during a wait.
  */
 
 export class PendingWaits {
   readonly #hold: (alive: boolean) => void;
   #count = 0;
 
-  /** `hold` is called with whether anything is awaited, when that changes. */
+  /** `hold` is called with true when the first wait starts, with false when the last one ends. */
   constructor(hold: (alive: boolean) => void) {
     this.#hold = hold;
   }

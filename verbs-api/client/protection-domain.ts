@@ -76,7 +76,7 @@ export class ClientPD extends ClientObject implements PD {
     return await ClientQP.create(this, this.#scope, this.#handle, init, false);
   }
 
-  /** As `createQP`, but in INIT, with one command: for a connection id. */
+  /** Like `createQP`, but in INIT, with one command: for a connection id. */
   async createInitialisedQP(init: QPInit): Promise<ClientQP> {
     this.assertUsable();
     return await ClientQP.create(this, this.#scope, this.#handle, init, true);

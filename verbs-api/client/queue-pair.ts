@@ -27,10 +27,10 @@ export class ClientQP extends ClientObject implements QP {
   readonly failures = new WorkFailures();
   readonly #send: SendRing;
   readonly #receive: ReceiveRing | undefined;
-  /** The send ring, behind a check for unsupported operations if the device has any. */
+  /** The send ring, with a check for unsupported operations if the device has any. */
   readonly #sendQueue: PostQueue<SendFields>;
   /**
-   * The device flushes: it needs a doorbell for new receives, which it otherwise finds by itself.
+   * The device flushes: it needs a doorbell for new receives, which it otherwise finds on its own.
    */
   #flushing = false;
 
@@ -103,7 +103,7 @@ export class ClientQP extends ClientObject implements QP {
       },
       sqSigAll: init.sqSigAll ?? false,
       initialised,
-      // A daemon that knows no types knows no such field.
+      // A daemon that does not know types refuses the field.
       ...(init.type === undefined ? {} : { type: init.type }),
     });
     try {

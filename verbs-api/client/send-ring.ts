@@ -23,7 +23,7 @@ const CONTROL = SQE.flags >>> 2;
 const RKEY = SQE.rkey >>> 2;
 const RADDR = SQE.raddr >>> 2;
 const SGES = SQE.sge >>> 2;
-/** The first SGE's length: of inline payload, when the flag says inline. */
+/** Length of the first SGE, or of inline payload if the flag says so. */
 const FIRST_LENGTH = SGES + 2;
 const IMMEDIATE = SQE.immediate >>> 2;
 const ATOMIC_OPERAND = SQE.atomicOperand >>> 2;
@@ -41,13 +41,13 @@ const INLINE_MAX_WITH_IMMEDIATE = INLINE_MAX - 16;
 /** An RDMA Read names one sink (RFC 5040 §4.4), an atomic returns one value. */
 const READ_SGE_MAX = 1;
 const ATOMIC_BYTES = 8;
-/** Of RoCE. */
+/** On RoCE. */
 const IMMEDIATE_MAX = 0xffff_ffff;
 const KEY_MASK = 0xff;
 
 const NO_SGES: readonly SGE[] = [];
 
-/** What `#writeOperation` returns for a request that is malformed, or that no such device has. */
+/** Result of `#writeOperation` for a malformed request, or an opcode that the transport lacks. */
 const INVALID = -1;
 const UNSUPPORTED = -2;
 
@@ -91,7 +91,7 @@ export class SendRing {
     const base = (this.#put & this.#mask) * ELEMENT_WORDS;
     if ((Atomics.load(control, base + CONTROL) & QueueFlag.valid) !== 0) return 'ENOMEM';
     const flags = wr.flags ?? 0;
-    // Also refuses what is no number: `flags & ~SEND_FLAGS` is 0 for words.
+    // Also refuses values that are not numbers: `flags & ~SEND_FLAGS` is 0 for words.
     if (flags !== (flags & SEND_FLAGS)) return 'EINVAL';
     if (!putLong(this.#memory, base + WR_ID, wr.wrId ?? 0)) return 'EINVAL';
     const inline = (flags & SendFlag.inline) !== 0 || hasInlineData(wr);
@@ -186,7 +186,7 @@ export class SendRing {
 
   #writeSges(wr: SendFields, base: number, max: number): number {
     const list = wr.sgList ?? NO_SGES;
-    // So put, the comparison also refuses what has no length.
+    // In this form the comparison also refuses a list without a length.
     if (!(list.length <= max && list.length <= this.#limits.maxSge)) return INVALID;
     if (list.length === 0 && (!Array.isArray(list) || lostPayload(wr))) return INVALID;
     if (!putScatterGather(this.#memory, base + SGES, list)) return INVALID;

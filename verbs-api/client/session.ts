@@ -80,7 +80,7 @@ export type TeardownRank = (typeof TeardownRank)[keyof typeof TeardownRank];
  * refuses.
  */
 export abstract class ClientObject implements VerbsObject {
-  /** Private: who prints an object, or an error with one, wants none of what is behind it. */
+  /** Private, so that printing an object, or an error with one, does not print its session. */
   readonly #session: Session;
   readonly #noun: string;
   #closing: Promise<void> | undefined;
@@ -147,7 +147,7 @@ export abstract class ClientObject implements VerbsObject {
   }
 }
 
-/** What completions in error need of their queue pair. */
+/** The part of a queue pair that completions in error use. */
 interface FlushingQP {
   readonly failures: WorkFailures;
   noteFlushing(): void;

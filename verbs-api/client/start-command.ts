@@ -18,9 +18,9 @@ export function startCommand(path: string): string {
 }
 
 /**
- * How a user calls the command whose script this process runs: `iwarpd` by a link in the PATH, as after
- * a global install; `npx iwarpd` in a clone and in a project, by a link in `node_modules/.bin`. npm puts
- * that one into the PATH of what it runs, but not into the user's.
+ * The command with which a user runs this process's script: `iwarpd` if the PATH has a link to it, as
+ * after a global install; `npx iwarpd` for a link in `node_modules/.bin`, as in a clone or a project. npm
+ * adds that folder to the PATH of its scripts, not to the user's.
  */
 export function commandOf(
   script = 'iwarpd',

@@ -6,7 +6,7 @@ import { WCOpcode, WCStatus } from '#contract/verbs/enums';
 /** Failed work requests that are remembered: one of each queue ends a queue pair. */
 const FAILURES_MAX = 4;
 
-/** Of work that was flushed without a failure. */
+/** Reason of work that was flushed without a failure. */
 const ENDED = 'flushed: its connection ended, or its queue pair was moved to ERR or destroyed';
 
 export class WorkFailures {
@@ -29,7 +29,7 @@ export class WorkFailures {
     this.#flushed = undefined;
   }
 
-  /** Why this work request failed; undefined if the device has not said so. */
+  /** Why this work request failed; undefined if the device has not reported it. */
   readonly reasonOf = (wc: WC): string | undefined => {
     if (wc.status === WCStatus.wrFlushErr) return this.#flushed ?? ENDED;
     const queue = isReceive(wc.opcode) ? 'receive' : 'send';

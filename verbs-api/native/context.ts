@@ -107,7 +107,7 @@ export class RdmaContext extends OwnedObject implements Context {
    * The connection manager reported the removal of the device: all of its objects fail from now on.
    */
   lose(): void {
-    this.#scope.presence.lose(`${this.device.name} is gone: it was taken away`);
+    this.#scope.presence.lose(`${this.device.name} is gone: it was removed`);
   }
 
   #readEvents(): void {

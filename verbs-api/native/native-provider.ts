@@ -76,7 +76,7 @@ class RdmaProvider extends OwnedObject implements Provider, ConnectionIdOwner {
     const native = NativeDevice.open(this.#libraries, wanted);
     if (native.info.transport !== 'iwarp') {
       native.dispose();
-      throw unsupported(native.info.name, 'iWARP: it is of another transport');
+      throw unsupported(native.info.name, 'iWARP: it has another transport');
     }
     const context = new RdmaContext(this, native, describe(native.info), () =>
       this.#contexts.delete(context),
@@ -88,7 +88,7 @@ class RdmaProvider extends OwnedObject implements Provider, ConnectionIdOwner {
   async createId(init: ConnectionIdInit = {}): Promise<ConnectionId> {
     checkCall.createId(init);
     this.assertUsable();
-    if (init.datagrams === true) throw unsupported('the native provider', 'services of datagrams');
+    if (init.datagrams === true) throw unsupported('the native provider', 'datagram services');
     return this.#adopt(this.#openChannel().createId(), 'idle');
   }
 

@@ -87,7 +87,7 @@ export class RdmaPD extends OwnedObject implements PD {
     return this.makeQP(init);
   }
 
-  /** As `createQP`, but synchronous. */
+  /** Like `createQP`, but synchronous. */
   makeQP(init: QPInit): RdmaQP {
     return new RdmaQP(this, this.#scope, this.native, init);
   }
@@ -113,7 +113,7 @@ export class RdmaPD extends OwnedObject implements PD {
     if (!Number.isInteger(key) || key < 0 || key > KEY_MAX) {
       throw new VerbsError('EINVAL', 'a key must be from 0 to 255');
     }
-    throw unsupported(this.#name, 'keys of choice: rdma-core leaves them to the device');
+    throw unsupported(this.#name, 'chosen keys: rdma-core leaves them to the device');
   }
 }
 

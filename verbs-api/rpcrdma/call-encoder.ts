@@ -133,7 +133,7 @@ export function calledName(program: AnyProgram, name: string): string {
 
 /**
  * The result of a call, from the bytes of its reply. Views of them are part of it. Throws `XdrError`
- * for a reply that cannot be read, `RpcError` for one that says no.
+ * for an unreadable reply, `RpcError` for an error reply.
  */
 export function decodeResult(call: CallInProgress, bytes: Uint8Array, reply: Reply): unknown {
   const reader = new XdrReader(bytes, reply.bulk);

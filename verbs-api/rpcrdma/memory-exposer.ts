@@ -24,7 +24,7 @@ export interface Exposure {
  * Maximum windows per connection; calls beyond them register memory. A window takes a few bytes.
  */
 const WINDOWS_MAX = 256;
-/** How long an invalidation may wait behind requests that the peer does not accept. */
+/** Limit for an invalidation that waits for requests which the peer does not accept. */
 const INVALIDATE_TIMEOUT_MS = 2000;
 
 /** Access flags of a registration that windows are bound to, plus access for the device itself. */
@@ -86,7 +86,7 @@ export class MemoryExposer {
   async #unbind(window: MW): Promise<void> {
     const channel = this.#channel;
     const timer = setTimeout(
-      () => channel.fail('the server does not take what is sent'),
+      () => channel.fail('the server does not receive messages'),
       INVALIDATE_TIMEOUT_MS,
     );
     try {

@@ -260,7 +260,7 @@ export class RdmaChannel {
     }
   }
 
-  /** Resets the connection as if it had ended by itself: the owner is notified and must close. */
+  /** Resets the connection as if it had ended on its own: the owner is notified and must close. */
   fail(text: string): void {
     this.#end(text);
     void this.abort();

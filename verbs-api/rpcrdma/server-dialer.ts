@@ -100,7 +100,7 @@ export class ServerDialer {
     }
   }
 
-  /** Does not wait for a server that does not answer: `dial` rejects, now and later. */
+  /** Does not wait for an unresponsive server: `dial` rejects, now and later. */
   async cancel(): Promise<void> {
     this.#cancelled = true;
     await this.#connecting?.close();

@@ -1,4 +1,4 @@
-/** What the calls of RPC over RDMA take. */
+/** Parameters of the calls of RPC over RDMA. */
 import {
   ANYTHING,
   BYTES,

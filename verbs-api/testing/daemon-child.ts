@@ -11,7 +11,7 @@ import { type WaitOptions, WaitTimeoutError, within } from './waiting.ts';
 
 /** Characters kept of a daemon's output: its end. */
 const OUTPUT_MAX_CHARACTERS = 65_536;
-const TOLD_LINES = 20;
+const SHOWN_LINES = 20;
 const STOP_TIMEOUT_MS = 5000;
 /** Variables that would redirect it to another socket, another service manager, or itself. */
 const FOREIGN_VARIABLES = [
@@ -158,7 +158,7 @@ export class DaemonChild {
 
 /** The last lines of an output, for a message. */
 function lastLines(output: string): string {
-  const lines = output.trimEnd().split('\n').slice(-TOLD_LINES);
+  const lines = output.trimEnd().split('\n').slice(-SHOWN_LINES);
   return output.trim() === '' ? '; it wrote nothing' : `; its last output:\n${lines.join('\n')}`;
 }
 

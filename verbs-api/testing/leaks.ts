@@ -3,7 +3,7 @@ import type { MRSummary, ObjectOwner, QPSummary, ResetReport } from '#contract/p
 import type { DaemonControl } from '../client/daemon-control.ts';
 
 /** Objects of each kind that a message lists per client. */
-const TOLD_OBJECTS = 4;
+const LISTED_OBJECTS = 4;
 
 /** Queue pairs and memory regions: they identify the part of a program that leaks. */
 export interface OpenObjects {
@@ -32,8 +32,12 @@ export class LeakError extends Error {
   constructor(report: ResetReport, open: OpenObjects = { qps: [], mrs: [] }) {
     const held = report.leaks.map(({ id, pid, program, usage }) => {
       const details = [
-        ...told(open.qps, id, ({ qpNum, state, device }) => `QP ${qpNum} of ${device} in ${state}`),
-        ...told(
+        ...listed(
+          open.qps,
+          id,
+          ({ qpNum, state, device }) => `QP ${qpNum} of ${device} in ${state}`,
+        ),
+        ...listed(
           open.mrs,
           id,
           ({ key, lengthBytes, device }) => `MR ${hex(key)} of ${device}, ${lengthBytes} bytes`,
@@ -71,14 +75,14 @@ function counted(objects: Readonly<Record<string, number>>): string {
 }
 
 /** The first objects of a client as text, and the number of the rest. */
-function told<T extends ObjectOwner>(
+function listed<T extends ObjectOwner>(
   objects: readonly T[],
   client: number,
   text: (object: T) => string,
 ): string[] {
   const own = objects.filter((each) => each.client === client);
-  const more = own.length - TOLD_OBJECTS;
-  return [...own.slice(0, TOLD_OBJECTS).map(text), ...(more > 0 ? [`and ${more} more`] : [])];
+  const more = own.length - LISTED_OBJECTS;
+  return [...own.slice(0, LISTED_OBJECTS).map(text), ...(more > 0 ? [`and ${more} more`] : [])];
 }
 
 /** Omits a key that this process may not see. */

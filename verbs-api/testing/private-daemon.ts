@@ -66,8 +66,8 @@ export interface PrivateDaemonOptions extends WaitOptions {
   /** Log level of its output. Default: 'info'. */
   readonly logLevel?: 'trace' | 'debug' | 'info' | 'warn' | 'error' | 'silent' | undefined;
   /**
-   * Whether the devices reach other hosts and daemons, or each other only, so that no test meets another
-   * one or has its port taken. Default: 'isolated'.
+   * Whether the devices reach other hosts and daemons, or each other only. In the latter case tests do not
+   * interfere with each other, nor with the ports of the machine. Default: 'isolated'.
    */
   readonly network?: NetworkReach | undefined;
   /** Further command-line words for `iwarpd start`. */
@@ -81,7 +81,7 @@ export interface ConnectionCount extends WaitOptions {
    * once per end.
    */
   readonly device?: string | undefined;
-  /** As `ConnectionSummary.phase`. Default: 'established'. */
+  /** A `ConnectionSummary.phase`. Default: 'established'. */
   readonly phase?: ConnectionPhase | undefined;
 }
 
@@ -100,7 +100,7 @@ export interface CleanResetOptions {
   /** Report leaks instead of failing. Default: false. */
   readonly allowLeaks?: boolean | undefined;
   /**
-   * Milliseconds that a program which is about to end has to release what it holds. Default: 1000.
+   * Milliseconds in which a program that is about to end may release its objects. Default: 1000.
    */
   readonly graceMs?: number | undefined;
 }

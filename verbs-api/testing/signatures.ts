@@ -1,4 +1,4 @@
-/** What the helpers of tests take. */
+/** Parameters of the helpers of tests. */
 import { FAULT_SPEC } from '#contract/protocol/fault-argument';
 import {
   FUNCTION,

@@ -84,7 +84,7 @@ export function waitFor<T>(
   return waitUnlessGone(() => what, condition, options, undefined);
 }
 
-/** As `waitFor`, while the daemon runs; `what` may include the last value. */
+/** Like `waitFor`, while the daemon runs; `what` may include the last value. */
 export function waitUnlessGone<T>(
   what: () => string,
   condition: () => T | Promise<T>,

@@ -2,8 +2,8 @@
  * The commands of a client to a device and the events back: the verbs personality of the daemon's
  * IPC, and in the embedded provider plain calls.
  *
- * A command is one request with one reply. Objects are named by handles, unsigned 32-bit numbers
- * of one namespace per client. 64-bit values are `bigint`. Bytes are `Uint8Array`.
+ * A command is one request with one reply. Handles name objects: unsigned 32-bit numbers, one
+ * namespace per client. 64-bit values are `bigint`. Bytes are `Uint8Array`.
  */
 import type {
   AHAttributes,
@@ -27,7 +27,7 @@ export type Handle = number;
 export interface MappingRef {
   readonly token: string;
   readonly lengthBytes: number;
-  /** It is a part of the token's memory, whose length is here. Default: all of it. */
+  /** A part of the token's memory, and the length of all of it. Default: the memory itself. */
   readonly within?: { readonly offset: number; readonly lengthBytes: number };
 }
 
@@ -52,8 +52,8 @@ export interface Commands {
       /** Send operations that the device does not support; the client refuses them (EOPNOTSUPP). */
       readonly unsupported: readonly WROpcode[];
       /**
-       * The device takes receives only after a doorbell: the client rings it, for the QP or SRQ,
-       * after posting receives as after posting sends.
+       * The device takes receives only after a doorbell: after it posts receives, the client rings the
+       * doorbell of the QP or SRQ.
        */
       readonly receivesNeedDoorbell: boolean;
     };
@@ -105,7 +105,7 @@ export interface Commands {
   deallocMW: { request: { readonly mw: Handle }; reply: Record<never, never> };
   createAH: {
     request: { readonly pd: Handle; readonly attributes: AHAttributes };
-    /** `number` is the device's, for work requests. */
+    /** `number`: the device's number of the handle, for work requests. */
     reply: { readonly ah: Handle; readonly number: number };
   };
   destroyAH: { request: { readonly ah: Handle }; reply: Record<never, never> };
@@ -147,7 +147,7 @@ export interface Commands {
       readonly srq: Handle | undefined;
       readonly capabilities: QPCapabilities;
       readonly sqSigAll: boolean;
-      /** The queue pair starts in INIT, as that of a connection id does. Default: in RESET. */
+      /** Creates the queue pair in INIT, as for a connection id. Default: in RESET. */
       readonly initialised?: boolean | undefined;
       /** Default: RC. */
       readonly type?: QPType | undefined;
@@ -168,7 +168,7 @@ export interface Commands {
       readonly qp: Handle;
       /** Undefined: the current one. */
       readonly state: QPState | undefined;
-      /** What a program gives beside the state, on RoCE. */
+      /** On RoCE: attributes other than the state. */
       readonly attributes?: Omit<QPModification, 'state'> | undefined;
     };
     reply: Record<never, never>;
@@ -194,7 +194,7 @@ export interface Commands {
     request: { readonly id: Handle; readonly address: SocketAddress };
     reply: CMIdState;
   };
-  /** Starts to resolve; the outcome is an event, which may come before the reply. */
+  /** Starts a resolution. An event reports the outcome; it may precede the reply. */
   cmResolveAddr: {
     request: {
       readonly id: Handle;
@@ -204,13 +204,13 @@ export interface Commands {
     };
     reply: Record<never, never>;
   };
-  /** As cmResolveAddr. */
+  /** Like `cmResolveAddr`. */
   cmResolveRoute: { request: { readonly id: Handle }; reply: Record<never, never> };
   cmListen: {
     request: { readonly id: Handle; readonly backlog: number };
     reply: CMIdState;
   };
-  /** Without a queue pair on an id for datagrams, which asks for a service. */
+  /** On an id for datagrams it asks for a service, and takes no queue pair. */
   cmConnect: {
     request: { readonly id: Handle; readonly qp: Handle | undefined } & CMParameters;
     reply: Record<never, never>;
@@ -219,7 +219,7 @@ export interface Commands {
     request: {
       readonly id: Handle;
       readonly qp: Handle;
-      /** Of a service of datagrams. Default: rdma_cm's. */
+      /** Key of a datagram service. Default: rdma_cm's. */
       readonly qkey?: number | undefined;
     } & CMParameters;
     reply: Record<never, never>;
@@ -264,10 +264,10 @@ export interface CMEventRecord extends CMOutcome {
 /** Content of a connection event, without the id. */
 export type CMOutcome = Omit<CMEvent, 'id' | 'listenId'>;
 
-/** Why work of a queue pair failed, as it crosses to the client. */
+/** Why work of a queue pair failed. */
 export interface WorkFailure {
   readonly qpNum: number;
-  /** The work request; undefined for all those that were flushed. */
+  /** The work request; undefined for all flushed requests. */
   readonly work: { readonly queue: 'send' | 'receive'; readonly wrId: bigint } | undefined;
   readonly sentence: string;
 }
@@ -305,8 +305,8 @@ export interface CommandChannel {
     onEvent: (cq: Handle) => void,
   ): Promise<{ readonly fd: number | undefined; close(): void }>;
   /**
-   * Sets whether the channel keeps the process alive: while the program awaits something. Not for a
-   * channel whose sockets do.
+   * Keeps the process alive while the program awaits something. Absent where the channel's sockets
+   * keep it alive.
    */
   hold?(alive: boolean): void;
   /** Set once by the client: receives the device's events, and the loss of the device. */

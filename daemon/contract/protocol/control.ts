@@ -37,7 +37,7 @@ interface ControlOperations {
   removeFaults: { request: NoFields; reply: readonly FaultStatus[] };
   /** Records a sample of the trace. */
   recordTrace: { request: TraceRequest; reply: TraceSample };
-  /** Lists what programs were refused, and why. */
+  /** Lists refused calls, with the reasons. */
   listRefusals: { request: RefusalFilter; reply: RefusalList };
 }
 
@@ -116,7 +116,7 @@ export interface ObjectOwner {
   readonly program: string;
   /** Name of the device. */
   readonly device: string;
-  /** The client's handle of it. */
+  /** The client's handle of the object. */
   readonly handle: number;
 }
 
@@ -131,7 +131,7 @@ export interface ObjectSummaries {
 export interface QPSummary extends ObjectOwner {
   /** Number of the queue pair on its device. */
   readonly qpNum: number;
-  /** As `QPState` names it: 'RESET', 'INIT', 'RTR', 'RTS', 'SQD', 'SQE', 'ERR'. */
+  /** A name of `QPState`: 'RESET', 'INIT', 'RTR', 'RTS', 'SQD', 'SQE', 'ERR'. */
   readonly state: string;
   /** Capacity of the send queue, in work requests. */
   readonly maxSendWr: number;
@@ -151,7 +151,7 @@ export interface QPSummary extends ObjectOwner {
     readonly qpNum: number;
     /** GID of its port, as eight groups of hex digits. */
     readonly gid: string;
-    /** Name of its device; undefined if no device of this daemon has the GID any more. */
+    /** Name of its device; undefined if no device of this daemon still has the GID. */
     readonly device?: string;
   };
   /** Its present connection; undefined without one. */
@@ -231,7 +231,7 @@ export interface EndedHolding {
 
 /** What `reset` ended. */
 export interface ResetReport {
-  /** Clients that still held objects, with what they held. */
+  /** Clients that still held objects, and their usage. */
   readonly leaks: readonly ClientStatus[];
   /**
    * Clients that ended on their own while they held objects, since the daemon started or was last

@@ -1,6 +1,6 @@
 /**
- * Names and texts of a device's counters. All are spelled as the kernel spells those that it has; a unit,
- * where it is not one, is the end of the name.
+ * Names and help texts of a device's counters. A counter that the kernel has too has the kernel's name. A
+ * name ends in its unit, unless that is a number.
  */
 
 /** For each device counter its metric, without `iwarpd_` and `_total`, and its HELP text. */
@@ -24,39 +24,39 @@ export const DEVICE_COUNTERS: Readonly<Record<string, readonly [name: string, he
   completions: ['cqes', 'Completions, successful or not'],
   failures: ['cqes_failed', 'Completions with an error other than a flush'],
   flushes: ['cqes_flushed', 'Completions with a flush error'],
-  access_errors: ['resp_remote_access_errors', 'Accesses of peers refused'],
-  missing_receives: ['out_of_buffer', 'Messages of peers that found no receive'],
-  too_long_messages: ['resp_local_length_errors', 'Messages of peers longer than their receive'],
+  access_errors: ['resp_remote_access_errors', 'Accesses by peers refused'],
+  missing_receives: ['out_of_buffer', 'Messages that found no receive'],
+  too_long_messages: ['resp_local_length_errors', 'Messages longer than their receive'],
   async_events: ['async_events', 'Asynchronous events raised'],
 };
 
 /**
- * HELP texts of a RoCE port's counters, by their names in the kernel's `hw_counters` of rxe, and of
- * its link's.
+ * HELP texts of a RoCE port's counters and of its link's, by name. The kernel's rxe has the former in
+ * `hw_counters`.
  */
 export const PORT_COUNTERS: Readonly<Record<string, string>> = {
   ack_deferred: 'Acknowledgments deferred',
-  completer_retry_err: 'Requests sent again for want of an answer',
-  duplicate_request: 'Requests received again',
-  link_downed: 'Times that the port lost its carrier',
-  out_of_seq_request: 'Requests received ahead of the sequence',
+  completer_retry_err: 'Requests retransmitted after a timeout',
+  duplicate_request: 'Duplicate requests received',
+  link_downed: 'Times that the link went down',
+  out_of_seq_request: 'Requests received out of sequence',
   rcvd_pkts: 'Packets received',
   rcvd_rnr_err: 'RNR NAKs received',
-  rcvd_seq_err: 'NAKs for a gap in the sequence received',
+  rcvd_seq_err: 'Sequence error NAKs received',
   rdma_recvs: 'RDMA Send messages received',
   rdma_sends: 'RDMA Send messages sent',
-  retry_exceeded_err: 'Queue pairs that failed since no answer came',
-  retry_rnr_exceeded_err: 'Queue pairs that failed since no receive was posted',
-  send_err: 'Packets without a receiver',
+  retry_exceeded_err: 'Queue pairs failed: retry count exceeded',
+  retry_rnr_exceeded_err: 'Queue pairs failed: RNR retry count exceeded',
+  send_err: 'Packets dropped: no receiver',
   send_rnr_err: 'RNR NAKs sent',
   sent_pkts: 'Packets sent',
-  rx_icrc_encapsulated: 'Packets dropped for a wrong ICRC',
-  rx_malformed: 'Packets dropped since they are none',
-  rx_bad_pkey: 'Packets dropped for a wrong P_Key',
-  rx_bad_qkey: 'Datagrams dropped for a wrong Q_Key',
-  rx_unexpected: 'Packets of other hosts dropped since no queue pair expects them',
-  rx_over_share: 'Packets dropped since their sender took the turn of others',
-  rx_identified: 'Packets with an IPv4 identification other than 0, found from their ICRC',
+  rx_icrc_encapsulated: 'Packets dropped: wrong ICRC',
+  rx_malformed: 'Malformed packets dropped',
+  rx_bad_pkey: 'Packets dropped: wrong P_Key',
+  rx_bad_qkey: 'Datagrams dropped: wrong Q_Key',
+  rx_unexpected: 'Packets from other hosts dropped: no matching queue pair',
+  rx_over_share: 'Packets dropped: sender over its share',
+  rx_identified: 'Packets whose IPv4 identification was recovered from the ICRC',
 };
 
 /** The HELP text of a counter; '' for one that this version does not know. */

@@ -1,11 +1,11 @@
-/** The kind of argument that a fault is. The daemon checks its fields; its kind is checked here. */
+/** The kind of a fault as an argument. Checks the kind of fault; the daemon checks the other fields. */
 import { described, type Kind, nearest, PLAIN_FIELDS } from '../verbs/arguments.ts';
 import { FAULT_KINDS } from './faults.ts';
 
 const WANTS = 'a kind of fault';
 const KINDS = Object.keys(FAULT_KINDS);
 
-/** A fault of a kind that exists. */
+/** A fault of a known kind. */
 export const FAULT_SPEC: Kind = {
   wants: 'an object with kind',
   optional: false,

@@ -14,8 +14,8 @@ export interface FaultScope {
   /** The other end of a connection: `ADDRESS`, `ADDRESS:PORT` or `[IPv6]:PORT`. */
   readonly peer?: string;
   /**
-   * RDMAP message or startup frame in progress, known for outgoing traffic only; on RoCE devices, what
-   * the packet is part of.
+   * RDMAP message or startup frame in progress, known for outgoing traffic only. On RoCE devices: the
+   * message that the packet belongs to.
    */
   readonly opcode?: FaultOpcode;
   /** Direction as seen from the device. Default: both. */
@@ -50,7 +50,7 @@ export interface FaultParameters {
   readonly bytes?: number;
   /** Bytes of one direction of a connection that still pass after the fault was added. */
   readonly afterBytes?: number;
-  /** What the NAK says. */
+  /** Reason of the NAK. */
   readonly syndrome?: FaultSyndrome;
   /** The error that the verb fails with. */
   readonly errno?: ErrnoCode;
@@ -113,7 +113,7 @@ export const FAULT_OPCODES = [
 /** A message, packet or startup frame that the scope of a fault can select. */
 export type FaultOpcode = (typeof FAULT_OPCODES)[number];
 
-/** Those of RoCE packets. Sends and Writes with immediate data count as Sends and Writes. */
+/** Opcodes of RoCE packets. Sends and Writes with immediate data count as Sends and Writes. */
 export const PACKET_OPCODES: readonly FaultOpcode[] = [
   'write',
   'read-request',
@@ -167,7 +167,7 @@ export const FAULT_VERBS = [
 /** A verb that an `errno` fault can make fail. */
 export type FaultVerb = (typeof FAULT_VERBS)[number];
 
-/** What those are called in C, where a call of their own ends in them. */
+/** Names in C of the verbs that correspond to one call. */
 export const FAULT_VERB_CALLS: Readonly<Partial<Record<FaultVerb, string>>> = {
   openDevice: 'ibv_open_device',
   queryDevice: 'ibv_query_device',
@@ -206,9 +206,9 @@ export const FAULT_PLACES = {
   direction: ['device', 'qp', 'peer', 'direction'],
   /** An outgoing FPDU. */
   fpdu: ['device', 'qp', 'peer', 'opcode'],
-  /** A packet between queue pairs of RoCE devices, or of devices of SCTP. */
+  /** A packet between RoCE devices, or between devices over SCTP. */
   packet: ['device', 'qp', 'peer', 'opcode', 'direction'],
-  /** A packet of RC with a request that is next in sequence; for `rnr`, the first of a message. */
+  /** An RC packet whose request is next in sequence; for `rnr`, the first of a message. */
   'packet-request': ['device', 'qp', 'peer', 'opcode', 'direction'],
   /** An outgoing MPA Reply. */
   reply: ['device', 'peer'],
@@ -244,7 +244,7 @@ export const FAULT_KINDS = {
   delay: {
     place: 'bytes',
     needs: ['ms'],
-    summary: 'Deliver bytes, or packets of RoCE or SCTP, late',
+    summary: 'Delay bytes, or packets of RoCE or SCTP',
   },
   bandwidth: {
     place: 'bytes',
@@ -295,7 +295,7 @@ export const FAULT_KINDS = {
     place: 'fpdu',
     summary: 'Send a Terminate after an FPDU, as for a local error',
   },
-  drop: { place: 'packet', summary: 'Lose a packet of RoCE or SCTP' },
+  drop: { place: 'packet', summary: 'Drop a packet of RoCE or SCTP' },
   duplicate: { place: 'packet', summary: 'Deliver a packet of RoCE or SCTP twice' },
   reorder: {
     place: 'packet',
@@ -309,11 +309,11 @@ export const FAULT_KINDS = {
   nak: {
     place: 'packet-request',
     needs: ['syndrome'],
-    summary: 'Answer a request of RC with a NAK instead of carrying it out',
+    summary: 'Answer an RC request with a NAK instead of executing it',
   },
   rnr: {
     place: 'packet-request',
-    summary: 'Answer the first packet of a request of RC as if no receive were posted (RNR NAK)',
+    summary: 'Answer the first packet of an RC request as if no receive were posted (RNR NAK)',
   },
   'mpa-silent': { place: 'reply', summary: 'Send no MPA Reply, nor its answer over SCTP' },
   'mpa-late': { place: 'reply', needs: ['ms'], summary: 'Delay the MPA Reply' },
@@ -378,13 +378,15 @@ const IWARP_PLACES: readonly FaultPlace[] = [
 ];
 const ROCE_PLACES: readonly FaultPlace[] = ['packet', 'packet-request'];
 
-/** Kinds of a network between devices of SCTP. Their packets have no `opcode`. */
+/** Kinds that affect packets between devices over SCTP. These packets have no `opcode`. */
 export const SCTP_FAULT_KINDS: readonly FaultKind[] = ['drop', 'duplicate', 'reorder', 'delay'];
 
-/** Those of packets: devices over the kernel's SCTP have none of them, since the kernel makes the packets. */
+/**
+ * Kinds that need packets of the daemon's own, which devices over the kernel's SCTP do not have.
+ */
 export const SCTP_PACKET_FAULT_KINDS: readonly FaultKind[] = ['drop', 'duplicate', 'reorder'];
 
-/** Kinds of iWARP that devices of SCTP do not have, and why. */
+/** iWARP kinds that devices over SCTP do not support, and why. */
 export const NOT_OVER_SCTP: Readonly<Partial<Record<FaultKind, string>>> = {
   slice: 'whose messages are whole',
   'corrupt-crc': 'whose messages have no CRC: SCTP checks its packets',
@@ -424,7 +426,7 @@ export const FAULT_SCOPES = [
 ] as const satisfies readonly (keyof FaultScope)[];
 
 /** A fault of kind `event` fires at once, unless its spec selects occasions. */
-export function happensAtOnce(spec: FaultSpec): boolean {
+export function firesAtOnce(spec: FaultSpec): boolean {
   if (FAULT_KINDS[spec.kind].place !== 'event') return false;
   return (
     spec.nth === undefined &&

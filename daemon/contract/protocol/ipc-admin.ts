@@ -20,7 +20,7 @@ export interface DaemonStatus {
   readonly crcEngine: string;
   /** Whether its devices reach other hosts and daemons, or each other only. */
   readonly network: NetworkReach;
-  /** How connections between its own iWARP devices and queue pairs travel. */
+  /** Path of connections between its own iWARP devices and queue pairs. */
   readonly loopback: Loopback;
   /** Memory tiers that clients may get, best first. */
   readonly memoryTiers: readonly MemoryTier[];
@@ -41,7 +41,7 @@ export interface DaemonStatus {
   readonly health: DaemonHealth;
 }
 
-/** The ways of connections within one daemon: through its memory, or as TCP packets on loopback. */
+/** Paths of connections within one daemon: through its memory, or as TCP packets on loopback. */
 export const LOOPBACKS = ['memory', 'tcp'] as const;
 /** `memory` or `tcp`: one of `LOOPBACKS`. */
 export type Loopback = (typeof LOOPBACKS)[number];
@@ -64,17 +64,17 @@ export interface DaemonHealth {
   /** Log lines dropped because the reader was too slow. */
   readonly logLinesDropped: number;
   /**
-   * The longest turn of the daemon's event loop since its start, in seconds, or up to 0.01 less: everything
-   * else waited for that long.
+   * Longest turn of the daemon's event loop since its start, in seconds; up to 0.01 too low. Other work
+   * waited for that long.
    */
   readonly longestTurnSeconds: number;
-  /** The latest processes that the daemon killed because their memory did not answer. */
+  /** The latest processes that the daemon killed because their memory did not respond. */
   readonly ended: readonly EndedProcess[];
 }
 
 /** Use of a limit of the whole daemon. */
 export interface SharedLimitUse {
-  /** What all users hold, in the unit of the limit: bytes, or pieces. */
+  /** Use by all users, in the unit of the limit: bytes, or a number. */
   readonly used: number;
   /** The most that all users together may hold. */
   readonly limit: number;
@@ -119,9 +119,9 @@ export interface DeviceStatus {
   readonly portState: PortAttributes['state'];
   /** Counters by name; they only increase. */
   readonly counters: Readonly<Record<string, number>>;
-  /** Of a RoCE device: the counters of its port, by the names of the kernel's rxe. */
+  /** On RoCE: counters of its port, with the names of the kernel's rxe. */
   readonly hwCounters?: Readonly<Record<string, number>>;
-  /** Of a RoCE device: what came from other hosts and was dropped, or was remarkable. */
+  /** On RoCE: counters of packets from other hosts that were dropped or unusual. */
   readonly linkCounters?: Readonly<Record<string, number>>;
 }
 
@@ -137,17 +137,17 @@ export interface ClientStatus {
   readonly program: string;
   /** Seconds since the client connected. */
   readonly connectedSeconds: number;
-  /** What the client holds. */
+  /** Resources that the client holds. */
   readonly usage: ClientUsage;
 }
 
-/** What a client holds. */
+/** Resources of a client. */
 export interface ClientUsage {
   /** Objects by kind: 'context', 'pd', 'mr', 'mw', 'cq', 'srq', 'qp', 'id', 'channel', 'buffer'. */
   readonly objects: Readonly<Record<string, number>>;
   /** Bytes of shared memory. */
   readonly sharedBytes: number;
-  /** Bytes of registered memory of its own. */
+  /** Bytes of its own memory that it registered. */
   readonly pinnedBytes: number;
   /** Memory regions by tier. */
   readonly tiers: Readonly<Record<string, number>>;

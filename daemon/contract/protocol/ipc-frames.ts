@@ -12,18 +12,19 @@
  *  welcome        u32 magic | u16 version | u16 zero | u32 errno | u32 pid | u8[16] token | text
  * ```
  *
- * The token of a hello is zero for `control` and `admin`; else it is what the daemon gave out: the
- * client's (welcome of its control connection) for `doorbell`, `map` and `agent`, the channel's
- * (reply of createCompChannel) for `channel`. Connections of the preload shim are described in the
- * daemon's `ipc/kernel/shim-protocol.ts`; the token of one that opens a uverbs device is the
- * device's index plus 1 as u32, of one that opens rdma_cm or netlink zero, and the text of their
- * welcome is the number of the file or event queue. A welcome with an errno other than 0 says why in its
- * text and is followed by the end of the connection.
+ * The token of a hello is zero for `control` and `admin`. For `doorbell`, `map` and `agent` it is the
+ * client's token, from the welcome of its control connection; for `channel` the channel's, from the
+ * reply of createCompChannel. Connections of the preload shim are described in
+ * `daemon/kernel/shim-protocol.ts`. Their token is the device's index plus 1 as u32 for a uverbs
+ * device, zero for rdma_cm and netlink; the text of their welcome is the number of the file or event
+ * queue.
+ *
+ * A welcome with an errno other than 0 has the reason in its text; then the connection ends.
  */
 import { decodeText, encodeText, encodeValue, IpcFormatError, type IpcValue } from './ipc-value.ts';
 
 /**
- * Version of this protocol, that of the preload library included. Both sides speak exactly one.
+ * Version of this protocol and of the preload library's. Both sides must have the same one.
  * Since 2, the rings of a device are one file, and operation 2 asks for it. Since 3, the rings of a
  * client are parts of few files, too. Since 4, a device sends the reasons of failed work.
  */
@@ -42,8 +43,8 @@ export const TOKEN_BYTES = 16;
 /** Bytes of a hello's payload. */
 export const HELLO_BYTES = 24;
 /**
- * How long each side waits for the other's greeting. The end of a process is noticed at once; a machine
- * on which dozens of jobs start at once only makes it slow.
+ * Limit for the peer's greeting. Long, since a machine that starts dozens of jobs at once is slow; the end
+ * of a process is noticed at once in any case.
  */
 export const GREETING_TIMEOUT_MS = 60_000;
 /** Bytes of a welcome's payload before its text. */
@@ -247,7 +248,7 @@ export function parseHello(frame: Frame): Hello {
     throw new IpcFormatError('no greeting');
   }
   const fields = new DataView(payload.buffer, payload.byteOffset, payload.length);
-  if (fields.getUint32(0, true) !== IPC_MAGIC) throw new IpcFormatError('no greeting of iwarpd');
+  if (fields.getUint32(0, true) !== IPC_MAGIC) throw new IpcFormatError('not an iwarpd greeting');
   return {
     version: fields.getUint16(4, true),
     role: fields.getUint8(6),
@@ -287,7 +288,7 @@ export function parseWelcome(frame: Frame): Welcome {
     throw new IpcFormatError('no answer to the greeting');
   }
   const fields = new DataView(payload.buffer, payload.byteOffset, payload.length);
-  if (fields.getUint32(0, true) !== IPC_MAGIC) throw new IpcFormatError('not a daemon of iwarpd');
+  if (fields.getUint32(0, true) !== IPC_MAGIC) throw new IpcFormatError('not an iwarpd daemon');
   return {
     version: fields.getUint16(4, true),
     errno: fields.getUint32(8, true),

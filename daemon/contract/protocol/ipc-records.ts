@@ -8,11 +8,11 @@
  *             daemon: u32 errno (0: done) | u32 zero, with the descriptor (SCM_RIGHTS)
  *  agent      daemon: u32 operation | u32 id | u64 address | u32 length | u32 zero, then for a
  *                     write its bytes
- *             client: u32 id | u32 errno (0: done) | u32 length | u32 zero, then for a read that
- *                     was done its bytes
+ *             client: u32 id | u32 errno (0: done) | u32 length | u32 zero, then its bytes for a
+ *                     successful read
  * ```
  *
- * The agent does requests in order, so a read sees the writes before it.
+ * The agent executes requests in order, so a read sees earlier writes.
  */
 import type { Handle } from './commands.ts';
 import { IpcFormatError } from './ipc-value.ts';
@@ -153,7 +153,7 @@ export class RecordReader {
     return at;
   }
 
-  /** Length of the record that starts here, of which `length` bytes are there; undefined without its head. */
+  /** Length of the record that starts here with `length` available bytes; undefined for part of a header. */
   #recordBytes(bytes: Uint8Array, length: number): number | undefined {
     return length < this.#headBytes ? undefined : this.#headBytes + this.#bodyBytes(bytes);
   }
@@ -172,8 +172,8 @@ export class RecordReader {
   }
 
   /**
-   * Adds bytes to the incomplete record. The buffer doubles, or a record that comes byte by byte would
-   * take quadratic time. It grows with the bytes received, not with the length announced.
+   * Adds bytes to the incomplete record. The buffer doubles; otherwise a record that arrives byte by byte
+   * would take quadratic time. It grows with the bytes received, not with the length announced.
    */
   #hold(bytes: Uint8Array, recordBytes: number): void {
     const heldBytes = this.#heldBytes + bytes.length;

@@ -1,6 +1,6 @@
 /**
- * Values on the control plane of the IPC: a subset of CBOR (RFC 8949), since it describes itself,
- * has byte strings and 64-bit integers of its own, and any CBOR tool can show it.
+ * Values on the control plane of the IPC: a subset of CBOR (RFC 8949), since it is self-describing,
+ * has byte strings and 64-bit integers, and any CBOR tool can show it.
  *
  * | value              | encoding                                                     |
  * | ------------------ | ------------------------------------------------------------ |
@@ -11,8 +11,8 @@
  * | array, object      | major types 4 and 5, definite lengths, text keys             |
  * | simple             | false, true, null, undefined                                 |
  *
- * A decoder meets hostile input: every length is checked against what is there, nesting is
- * limited, and nothing is allocated from a count alone.
+ * Decoders get hostile input: every length is checked against the bytes present, nesting is limited,
+ * and no count alone causes an allocation.
  */
 
 /** A value that can cross the IPC. */
@@ -49,9 +49,9 @@ export function encodeValue(value: IpcValue, headBytes = 0): Uint8Array {
 }
 
 /**
- * The same in parts that follow each other, each with up to `itemsMax` items of a long array: of the value
- * itself, or of one in an object. The last part is returned, those before it are yielded. A part is encoded
- * when it is taken, and other values may be encoded between two parts.
+ * Like `encodeValue`, but in consecutive parts, each with up to `itemsMax` items of a long array: of the
+ * value itself, or of an array in the object. Yields all parts but the last, which it returns. A part is
+ * encoded when it is requested; other values may be encoded in between.
  */
 export function* encodeInParts(
   value: IpcValue,
@@ -147,8 +147,8 @@ const SIMPLE_UNDEFINED = 0xf7;
 const FLOAT64 = 0xfb;
 
 /**
- * Values are encoded one behind the other into one array after another: a message is too short to pay
- * for an array of its own, and those that leave together lie next to each other.
+ * Values are encoded one after the other into shared arrays: a message is too short to pay for an array
+ * of its own, and messages that leave together lie next to each other.
  */
 const SLAB_BYTES = 16_384;
 /** Least room at the end of an array for another value. */
@@ -157,13 +157,13 @@ const ROOM_MIN_BYTES = 512;
 class ValueWriter {
   #bytes = new Uint8Array(SLAB_BYTES);
   #fields = new DataView(this.#bytes.buffer);
-  /** Where the value begins, and where it ends so far. */
+  /** Start of the value, and its end so far. */
   #start = 0;
   #length = 0;
 
   begin(headBytes: number): void {
     const fits = this.#start + ROOM_MIN_BYTES <= this.#bytes.length;
-    // A long value's array is as long as that, and would be kept by short ones.
+    // The array of a long value is as long as the value; short values must not keep it.
     if (!fits || this.#bytes.length > SLAB_BYTES) this.#moveTo(SLAB_BYTES, 0);
     this.#length = this.#start;
     this.#reserve(headBytes);
@@ -309,7 +309,7 @@ class ValueReader {
   }
 
   expectEnd(): void {
-    if (this.#at !== this.#bytes.length) throw new IpcFormatError('bytes behind the value');
+    if (this.#at !== this.#bytes.length) throw new IpcFormatError('bytes after the value');
   }
 
   value(depth: number): IpcValue {
@@ -377,7 +377,7 @@ class ValueReader {
       const key = this.value(depth + 1);
       if (typeof key !== 'string') throw new IpcFormatError('key is not text');
       if (key === '__proto__' || Object.hasOwn(map, key)) {
-        throw new IpcFormatError('key is forbidden or comes twice');
+        throw new IpcFormatError('key is forbidden or duplicate');
       }
       map[key] = this.value(depth + 1);
     }

@@ -7,8 +7,8 @@
  *  u16 zero | sender's device | receiver's device | IP datagram, from its header to the ICRC
  * ```
  *
- * Devices are names as UTF-8. A packet to a multicast group or to another host has an empty receiver's
- * device, one from another host an empty sender's.
+ * Devices are names as UTF-8. The receiver's device is empty for a packet to a multicast group or to
+ * another host, the sender's for a packet from another host.
  */
 import { decodeText, IpcFormatError } from './ipc-value.ts';
 import type { QueuePairName } from './tap-records.ts';
@@ -17,7 +17,7 @@ import type { QueuePairName } from './tap-records.ts';
 export interface TappedPacket {
   /** The queue pair that sent it; undefined if it came from another host. */
   readonly sender: QueuePairName | undefined;
-  /** Undefined for a group, and if it goes to another host. */
+  /** The queue pair that receives it; undefined for a multicast group or another host. */
   readonly receiver: QueuePairName | undefined;
   /** The datagram, from its IP header to its ICRC; borrowed. */
   readonly bytes: Uint8Array;

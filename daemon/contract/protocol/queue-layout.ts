@@ -24,7 +24,7 @@ export const SGE_BYTES = 16;
 export const SGE_MAX = 6;
 /** Bytes of inline payload that fit a send-queue element (from `SQE.inline` on). */
 export const INLINE_MAX = 80;
-/** Bytes of the control block behind the last CQE: u32 notify flags, u32 CQEs written so far. */
+/** Bytes of the control block after the last CQE: u32 notify flags, u32 CQEs written so far. */
 const CQ_CONTROL_BYTES = 8;
 
 /** Byte positions in a send-queue element. */
@@ -84,8 +84,8 @@ export const CQE = {
   /** u32: QP number. */
   qpn: 24,
   /**
-   * u32 (siw has zero there): of a datagram the sender's QP number in the lower 24 bits, and above
-   * them the kind of its GRH, which is not zero.
+   * u32, zero in siw. For a datagram: the sender's QP number in the low 24 bits, and above them the kind
+   * of its GRH, which is not zero.
    */
   source: 28,
 } as const;

@@ -1,13 +1,13 @@
 /**
- * What a program was refused, and why: an errno leaves its reader alone, so each refusal has a
- * sentence in the program's own terms. `iwarpd explain` and `GET /refusals` show them.
+ * Refused calls, with their reasons. An errno does not explain itself, so each refusal has a sentence in
+ * the program's terms. `iwarpd explain` and `GET /refusals` show it.
  */
 
 /**
- * Where it was said: `verbs` and `cm` to programs that use libibverbs and librdmacm, `netlink` to
- * iproute2's `rdma`, `typescript` to programs that use this package, `socket` to connections that were
- * not welcome. A `completion` has an error status, an `event` is asynchronous, and `advice` names what
- * works here and would not elsewhere.
+ * Where a refusal was reported: `verbs` and `cm` to programs that use libibverbs and librdmacm, `netlink`
+ * to iproute2's `rdma`, `typescript` to programs that use this package, `socket` to connections that the
+ * daemon rejected. A `completion` has an error status, an `event` is asynchronous, and `advice` names
+ * something that works here but not on other devices.
  */
 export const REFUSAL_APIS = [
   'verbs',
@@ -26,14 +26,14 @@ export type RefusalApi = (typeof REFUSAL_APIS)[number];
 /** Length of a sentence, in UTF-16 units: a longer one is cut. */
 export const SENTENCE_MAX = 480;
 
-/** Refusals kept for one user: the last ones. A program's run has dozens. */
+/** Refusals kept for one user: the latest ones. A run of a program has dozens. */
 export const REFUSALS_OF_USER_MAX = 256;
 
 /** One refusal. */
 export interface Refusal {
-  /** Increases from one refusal of the daemon to the next, from 1. */
+  /** Consecutive number within the daemon, from 1. */
   readonly number: number;
-  /** When, as ISO 8601; of repeats the last. */
+  /** Time as ISO 8601; for repeats, that of the last one. */
   readonly at: string;
   /** Process id of the program; 0 if the daemon cannot see it. */
   readonly pid: number;
@@ -41,21 +41,21 @@ export interface Refusal {
   readonly uid: number;
   /** Name of the program; '' if the daemon cannot see it. */
   readonly program: string;
-  /** Where it was said. */
+  /** Where it was reported. */
   readonly api: RefusalApi;
   /** What the program called, as it spells it: 'ibv_modify_qp', 'rdma_connect', 'createQP'. */
   readonly verb: string;
-  /** Which step of it: 'INIT to RTR'. */
+  /** Step of the call: 'INIT to RTR'. */
   readonly step?: string;
-  /** What the program got: the name of an errno, of a completion's status or of an event; or ''. */
+  /** Result: the name of an errno, of a completion's status or of an event; or ''. */
   readonly code: string;
-  /** Why: the field, what it has, and what it takes. */
+  /** Why: the field, its value and the accepted values. */
   readonly sentence: string;
   /** Name of the device. */
   readonly device?: string;
   /** Numbers of the objects by kind, as programs print them: `{ qp: 17 }`. */
   readonly objects?: Readonly<Record<string, number>>;
-  /** How often in a row the program was told the same. */
+  /** How often in a row the same refusal was reported. */
   readonly times: number;
 }
 
@@ -65,7 +65,7 @@ export function refusalLine(refusal: Pick<Refusal, 'verb' | 'step' | 'code' | 's
   return [refusedCall(refusal), code, sentence].filter((part) => part !== '').join(': ');
 }
 
-/** What was called, with the step: `ibv_modify_qp INIT to RTR`. */
+/** The call with its step: `ibv_modify_qp INIT to RTR`. */
 export function refusedCall({ verb, step }: Pick<Refusal, 'verb' | 'step'>): string {
   return step === undefined ? verb : `${verb} ${step}`;
 }
@@ -81,7 +81,7 @@ export function refusalPlace({
 
 /** Which refusals to list; all given fields must match. */
 export interface RefusalFilter {
-  /** Only later ones than this number. Default: 0. */
+  /** Only refusals after this number. Default: 0. */
   readonly after?: number;
   /** Process id of the program. */
   readonly pid?: number;
@@ -89,7 +89,7 @@ export interface RefusalFilter {
   readonly program?: string;
   /** Name of the device. */
   readonly device?: string;
-  /** At most this many, the last ones. Default and maximum: `REFUSALS_LIST_MAX`. */
+  /** Maximum number; the latest ones are returned. Default and maximum: `REFUSALS_LIST_MAX`. */
   readonly limit?: number;
   /**
    * Waits up to this many milliseconds until there is a match. Default: 0. Maximum:
@@ -98,9 +98,9 @@ export interface RefusalFilter {
   readonly waitMs?: number;
 }
 
-/** Refusals of one reply: it must fit a frame of the socket. */
+/** Refusals in one reply, which must fit a frame of the socket. */
 export const REFUSALS_LIST_MAX = 1024;
-/** Longest wait for a refusal, in milliseconds; whoever wants to wait longer asks again. */
+/** Longest wait for a refusal, in milliseconds; to wait longer, ask again. */
 export const REFUSALS_WAIT_MS_MAX = 20_000;
 
 /** Refusals, oldest first. */
@@ -109,11 +109,11 @@ export interface RefusalList {
   readonly refusals: readonly Refusal[];
   /** Number of the daemon's last refusal: the next `after`. */
   readonly last: number;
-  /** Matches after `after` that the reply lacks, since later ones took their place. */
+  /** Matching refusals after `after` that are missing because later ones replaced them. */
   readonly lost: number;
 }
 
-/** How many refusals there were of a verb with a code. */
+/** Number of refusals of a verb with a code. */
 export interface RefusalCount {
   readonly api: string;
   readonly verb: string;

@@ -49,7 +49,7 @@ export const TapKind = {
   joined: 10,
   /** A packet between two queue pairs. */
   packet: 11,
-  /** A program was refused something. */
+  /** A program's call was refused. */
   refusal: 12,
 } as const;
 export type TapKind = (typeof TapKind)[keyof typeof TapKind];
@@ -152,7 +152,7 @@ export function putTapRecord(
 /** Parses the frame of a record. Throws `IpcFormatError` if it is malformed. */
 export function parseTapRecord({ type, id, payload }: Frame): TapRecord {
   if (type !== FrameType.event || payload.length < HEAD_BYTES) {
-    throw new IpcFormatError(`frame of type ${type} where records come`);
+    throw new IpcFormatError(`frame of type ${type} instead of a record`);
   }
   const fields = viewOf(payload);
   return {

@@ -1,8 +1,8 @@
 /**
  * Checks arguments of public functions, for programs that no compiler checks. A table of kinds
  * describes the parameters of each function; a wrong argument is refused with EINVAL that names it,
- * what it must be and what it was. For calls that create or change something: what posts or polls
- * has checks of its own.
+ * its value and the accepted values. For calls that create or change something; calls that post or
+ * poll have their own checks.
  */
 import { VerbsError } from './errors.ts';
 
@@ -39,7 +39,7 @@ export function kind(wants: string, test: (value: unknown) => boolean): Kind {
   };
 }
 
-/** `inner` by another name, in words that the program's author knows. */
+/** `inner` under a name that the program's author knows. */
 export function called(wants: string, inner: Kind): Kind {
   return kind(wants, (value) => inner.refusal(value, '') === undefined);
 }
@@ -76,7 +76,7 @@ export function wholeNumber(min: number, max: number = Number.MAX_SAFE_INTEGER):
   return kind(`a whole number ${range}`, (value) => typeof value === 'number' && fits(value));
 }
 
-/** A number, which whoever takes it checks further. */
+/** A number, which its receiver checks further. */
 export const NUMBER = kind(
   'a number',
   (value) => typeof value === 'number' && !Number.isNaN(value),
@@ -85,7 +85,7 @@ export const NUMBER = kind(
 export const UINT32 = wholeNumber(0, 0xffff_ffff);
 /** A TCP or UDP port. */
 export const PORT = wholeNumber(0, 65_535);
-/** Milliseconds of a timer of Node, which last 24 days at most. */
+/** Milliseconds of a Node timer, which is limited to 24 days. */
 export const MILLISECONDS = kind(
   'a number of milliseconds from 0 to 2147483647',
   (value) => typeof value === 'number' && value >= 0 && value <= 2 ** 31 - 1,
@@ -122,7 +122,7 @@ export function isTransferred({ buffer, byteLength }: Uint8Array): boolean {
 export const FUNCTION = kind('a function', (value) => typeof value === 'function');
 /** Any value. */
 export const ANYTHING = kind('a value', () => true);
-/** An object whose fields whoever takes it checks. */
+/** An object; its receiver checks the fields. */
 export const OBJECT = kind('an object', isObject);
 
 /** An object of text, numbers and booleans, whose fields a daemon checks. */
@@ -144,7 +144,7 @@ const PLAIN = optional(
   ),
 );
 
-/** The kind of a partial copy of `sample`: each field is of the type that `sample` has there. */
+/** The kind of a partial copy of `sample`: each field has the type of the same field in `sample`. */
 export function partOf(sample: object): Kind {
   const entries = Object.entries(sample).map(([name, value]): [string, Kind] => {
     const type = typeof value;
@@ -165,7 +165,7 @@ export function memberOf(set: Readonly<Record<string, number>>, name: string): K
   return kind(`a member of ${name}`, (value) => values.has(value));
 }
 
-/** An object with these methods, which is called `wants`. */
+/** An object with these methods, which messages call `wants`. */
 export function objectWith(wants: string, ...methods: readonly string[]): Kind {
   return kind(
     wants,
@@ -193,14 +193,14 @@ export function fields<T extends object>(kinds: KindsOf<T>): Kind {
   return recordOf(kinds, false);
 }
 
-/** As `fields`, but a plain object may have no others: they are misspelt options. */
+/** Like `fields`, but a plain object may have no others: they are misspelt options. */
 export function options<T extends object>(kinds: KindsOf<T>): Kind {
   return recordOf(kinds, true);
 }
 
 /**
- * The check of a function's arguments, whose parameters have these names and kinds, in order. It
- * throws EINVAL.
+ * A check of a function's arguments against the names and kinds of its parameters, in order. Throws
+ * EINVAL.
  */
 export function takes(
   call: string,
@@ -216,7 +216,7 @@ export function takes(
   };
 }
 
-/** The error of such a check, for calls that reject and do not throw; undefined if all is right. */
+/** The error of such a check, for calls that reject instead of throwing; undefined for valid arguments. */
 export function refusalBy(
   check: (...values: readonly unknown[]) => void,
   ...values: readonly unknown[]
@@ -239,7 +239,7 @@ export function nearest(word: string, known: readonly string[]): string | undefi
   return best?.each ?? onlyStart(word, known);
 }
 
-/** The only entry that starts with `word`, of which it is more than an initial. */
+/** The only entry that starts with `word`, if that has more than one letter. */
 function onlyStart(word: string, known: readonly string[]): string | undefined {
   const started = known.filter((each) => each.toLowerCase().startsWith(word.toLowerCase()));
   return word.length >= 3 && started.length === 1 ? started[0] : undefined;
@@ -261,7 +261,7 @@ function recordOf(kinds: Readonly<Record<string, Kind>>, strict: boolean): Kind 
       if (unknown !== undefined) return unknown;
       for (const [field, each] of known) {
         const given: unknown = Reflect.get(value, field);
-        // Most are right: the name of a field is put together for a wrong one only.
+        // Most are valid: a field's name is built only for an invalid one.
         if (each.refusal(given, field) !== undefined)
           return each.refusal(given, `${name}.${field}`);
       }
@@ -270,13 +270,13 @@ function recordOf(kinds: Readonly<Record<string, Kind>>, strict: boolean): Kind 
   };
 }
 
-/** What comes before the name of an option in `options.wire`: `wire.`. */
+/** Prefix of the names of options in `options.wire`: `wire.`. */
 function placeOf(name: string): string {
   const at = name.indexOf('.');
   return at < 0 ? '' : `${name.slice(at + 1)}.`;
 }
 
-/** The first field of `value` that `known` lacks, in words, and what was meant; undefined if none. */
+/** The first field of `value` that `known` lacks, in words, with a suggestion; undefined if none. */
 export function unknownField(
   value: object,
   known: object,

@@ -149,7 +149,7 @@ export interface AHAttributes {
 
 /**
  * The attributes with which a program connects a queue pair of a RoCE device (`struct ibv_qp_attr`
- * without sizes). `QP.modify` says which of them each transition needs.
+ * without sizes). `QP.modify` lists those that each transition needs.
  */
 export interface QPPathAttributes {
   /** Bits of `Access`: what the peer may do through this queue pair. */
@@ -170,11 +170,11 @@ export interface QPPathAttributes {
   readonly rqPsn: number;
   /** The first packet number of own requests. 24 bits. */
   readonly sqPsn: number;
-  /** Waits 4.096 µs · 2^timeout for an acknowledgement; 0 waits for ever. */
+  /** Waits 4.096 µs · 2^timeout for an acknowledgement; 0 waits forever. */
   readonly timeout: number;
   /** Repetitions without an answer until `retryExcErr`; at most 7. */
   readonly retryCnt: number;
-  /** Repetitions to a peer without a receive until `rnrRetryExcErr`; 7 repeats for ever. */
+  /** Repetitions to a peer without a receive until `rnrRetryExcErr`; 7 repeats forever. */
   readonly rnrRetry: number;
   /** Code of the delay that a peer waits when no receive is posted here; 12 is 0.64 ms. */
   readonly minRnrTimer: number;
@@ -184,12 +184,12 @@ export interface QPPathAttributes {
   readonly maxDestRdAtomic: number;
 }
 
-/** Attributes of which each may be absent. */
+/** Path attributes, each optional. */
 export type SomePathAttributes = {
   readonly [Name in keyof QPPathAttributes]?: QPPathAttributes[Name] | undefined;
 };
 
-/** What `QP.modify` takes (`struct ibv_qp_attr`); what is given is changed. */
+/** The changes that `QP.modify` makes (`struct ibv_qp_attr`). */
 export interface QPModification extends SomePathAttributes {
   /** The state to enter. Default: the current one. */
   readonly state?: QPState | undefined;
@@ -203,11 +203,11 @@ export interface QPModification extends SomePathAttributes {
  */
 export interface QPAttributes
   extends Omit<SomePathAttributes, 'accessFlags' | 'maxRdAtomic' | 'maxDestRdAtomic'> {
-  /** Number of the queue pair; undefined if an older daemon does not tell. */
+  /** Number of the queue pair; undefined from an older daemon. */
   readonly qpNum?: number | undefined;
-  /** Type of the queue pair; undefined if an older daemon does not tell. */
+  /** Type of the queue pair; undefined from an older daemon. */
   readonly type?: QPType | undefined;
-  /** On RoCE, in SQD: messages are still to be done. */
+  /** On RoCE, in SQD: messages are still pending. */
   readonly sqDraining?: boolean | undefined;
   /** State of the queue pair. */
   readonly state: QPState;

@@ -27,7 +27,7 @@ export interface WC {
   /**
    * Why the work request failed, as a sentence that names rule, address and key; undefined for
    * success. A device may send it shortly after the completion: `CQ.wait` waits for it, `CQ.poll`
-   * cannot. Real devices say no more than the status.
+   * cannot. Real devices report the status only.
    */
   readonly reason?: string | undefined;
 }
@@ -70,7 +70,6 @@ export class Completion implements WC {
   invalidatedRkey = 0;
   srcQp = 0;
 
-  /** See `WC`. */
   get reason(): string | undefined {
     return undefined;
   }

@@ -41,7 +41,7 @@ export class OperationError extends VerbsError {
     const { reason = WC_STATUS_TEXT[status] } = completion;
     const text = flushed ? 'the connection has ended' : reason;
     super(CODES.get(status) ?? 'EIO', `${what}: ${text}${why === undefined ? '' : ` (${why})`}`);
-    // Not listed with an uncaught error: its message says what matters.
+    // Not listed with an uncaught error: the message suffices.
     Object.defineProperty(this, 'completion', { value: completion });
   }
 

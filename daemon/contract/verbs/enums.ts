@@ -75,7 +75,7 @@ declare enum QPTypeNumber {
 export const QPType: Members<typeof QPTypeNumber> = { rc: 2, uc: 3, ud: 4 };
 export type QPType = QPTypeNumber;
 
-/** Key of the queue pairs of ids for datagrams, as rdma_cm has it. */
+/** Key of the queue pairs of datagram ids, as in rdma_cm. */
 export const RDMA_UDP_QKEY = 0x0123_4567;
 
 /** Type of the members of `MTU`. */
@@ -328,7 +328,7 @@ export const CMEventType: Members<typeof CMEventTypeNumber> = {
 };
 export type CMEventType = CMEventTypeNumber;
 
-/** The types behind the constants, for declarations that a compiler writes. */
+/** The types of the constants, for generated declarations. */
 export type {
   AccessBit,
   AsyncEventTypeNumber,

@@ -74,8 +74,8 @@ export class VerbsError extends Error {
   }
 
   /**
-   * Why, in the program's terms: the field, the value it has and what it takes. Undefined where the
-   * error says no more than its code.
+   * Why, in the program's terms: the field, its value and the accepted values. Undefined where the
+   * error has nothing beyond its code.
    */
   get reason(): string | undefined {
     return this.message === ERRNO[this.code].text ? undefined : this.message;

@@ -8,7 +8,7 @@ export const GRH_BYTES = 40;
 const GID_BYTES = 16;
 const GROUPS = 8;
 const GROUP = /^[0-9a-f]{1,4}$/i;
-/** Behind IPv6, a GRH is laid out like its header. */
+/** A GRH has the layout of an IPv6 header. */
 const IPV6_VERSION = 6;
 const IPV4_VERSION = 4;
 const IPV4_AT = 20;

@@ -28,8 +28,7 @@ const INLINE_MAX_WITH_IMMEDIATE = 64;
 
 /** Work of a queue pair that is not connected waits: polling frees nothing then. */
 const SEND_QUEUE_FULL =
-  'the send queue is full: connect the queue pair if it is not in RTS, which is where it sends; ' +
-  'else poll completions first';
+  'the send queue is full: connect the queue pair if it is not in RTS; otherwise poll completions first';
 const RECEIVE_QUEUE_FULL =
   'the receive queue is full: all receives still wait for messages; poll completions first';
 
@@ -81,7 +80,7 @@ export function sendRefusal(
   if (!OPCODE_NAMES.has(wr.opcode)) return wrongOpcode(wr.opcode);
   if (code === 'EOPNOTSUPP') {
     const transport = limits.roce === true ? 'a RoCE' : 'an iWARP';
-    return `${transport} device has no such operation`;
+    return `${transport} device does not support this operation`;
   }
   const flags = wr.flags ?? SendFlag.none;
   if (!isUint32(flags)) return `flags is ${described(flags)}, not bits of SendFlag`;
@@ -137,7 +136,7 @@ function payloadRefusal(wr: SendFields, limits: RequestLimits): string | undefin
     return `inlineData is ${described(inlineData)}, not a Uint8Array`;
   }
   if (inlineData !== undefined && isTransferred(inlineData)) {
-    return 'inlineData has no memory any more: its ArrayBuffer was transferred';
+    return 'inlineData no longer has memory: its ArrayBuffer was transferred';
   }
   const list = wr.sgList ?? [];
   const withImmediate =
@@ -234,7 +233,7 @@ function badNumber(
   return value === undefined ? undefined : wrongNumber(field, value, fits);
 }
 
-/** As `badNumber`, for a field that may not be missing. */
+/** Like `badNumber`, for a required field. */
 function wrongNumber(
   field: string,
   value: unknown,

@@ -87,8 +87,8 @@ export interface Provider extends VerbsObject {
 /** Options of a connection id. */
 export interface ConnectionIdInit {
   /**
-   * The id finds a service of datagrams (`connect`), or serves those who look for one (`listen`,
-   * `accept`); there is no connection. Default false.
+   * The id finds a datagram service (`connect`) or provides one (`listen`, `accept`), without a
+   * connection. Default false.
    */
   readonly datagrams?: boolean | undefined;
 }
@@ -429,7 +429,7 @@ export interface QP extends VerbsObject {
   /**
    * Posts one or several receives (`ibv_post_recv`).
    *
-   * Effect: each takes one message, in order. In ERR they are flushed. A datagram comes behind a
+   * Effect: each takes one message, in order. In ERR they are flushed. A datagram follows a
    * GRH: its receive needs `GRH_BYTES` more, see `parseGrh`. Errors: EINVAL for too many
    * or malformed elements, or when the queue pair has an SRQ; ENOMEM when the queue is full;
    * `badIndex` as for `postSend`.
@@ -446,7 +446,7 @@ export interface QP extends VerbsObject {
    * | INIT to RTR | `ahAttr`, `pathMtu`, `destQpNum`, `rqPsn`, `maxDestRdAtomic`, `minRnrTimer` | `ahAttr`, `pathMtu`, `destQpNum`, `rqPsn` | |
    * | RTR to RTS | `sqPsn`, `timeout`, `retryCnt`, `rnrRetry`, `maxRdAtomic` | `sqPsn` | `sqPsn` |
    *
-   * Effect: SQD finishes what was started, raises `sqDrained`, and RTS goes on; ERR flushes; RESET
+   * Effect: SQD finishes started requests and raises `sqDrained`; RTS resumes; ERR flushes; RESET
    * discards everything. Errors: EINVAL for an illegal transition, a missing attribute (the message
    * names it), one that the step does not take, or a value out of range; for `ahAttr` as `createAH`.
    *
@@ -459,8 +459,9 @@ export interface QP extends VerbsObject {
   /** Queries number, type, state, sizes and attributes (`ibv_query_qp`). */
   query(): Promise<QPAttributes>;
   /**
-   * Has the queue pair, of type UD, receive the datagrams to a multicast GID (`ibv_attach_mcast`).
-   * Again does nothing. Errors: EINVAL for another type or GID; ENOMEM; EOPNOTSUPP on iWARP.
+   * Attaches the queue pair, of type UD, to a multicast GID, whose datagrams it then receives
+   * (`ibv_attach_mcast`). A second call does nothing. Errors: EINVAL for another type or GID; ENOMEM;
+   * EOPNOTSUPP on iWARP.
    */
   attachMcast(gid: string): Promise<void>;
   /** Undoes `attachMcast` (`ibv_detach_mcast`). Errors: EINVAL if it was not attached. */
@@ -544,13 +545,13 @@ export interface CMEvent {
   readonly initiatorDepth: number | undefined;
   /** Reads and atomics that the peer may have outstanding here (IRD); undefined if the peer did not say. */
   readonly responderResources: number | undefined;
-  /** On an id for datagrams that is established: where the service is. */
+  /** On an established id for datagrams: the address of the service. */
   readonly ud?: ServiceAddress | undefined;
   /** One readable line. */
   readonly text: string;
 }
 
-/** Where a service of datagrams is (`struct rdma_ud_param`). */
+/** Address of a datagram service (`struct rdma_ud_param`). */
 export interface ServiceAddress {
   /** For `PD.createAH`. */
   readonly ahAttr: AHAttributes;
@@ -598,7 +599,7 @@ export interface ConnectionId extends VerbsObject {
   /**
    * Creates the id's own queue pair (`rdma_create_qp`).
    *
-   * Effect: as `PD.createQP`, in INIT; on an id for datagrams of type UD and in RTS, with the key
+   * Effect: as `PD.createQP`, in INIT; on an id for datagrams, of type UD, in RTS and with the key
    * `RDMA_UDP_QKEY`. It closes with the id. Errors: EINVAL also if the id has one, or no device yet,
    * or another device than `pd`.
    */
@@ -621,8 +622,8 @@ export interface ConnectionId extends VerbsObject {
    * connected; EINVAL for too much private data, bad depths, or no queue pair. Notes: after a
    * failure the id can only be closed; the queue pair can be connected again.
    *
-   * An id for datagrams asks for the service, and needs no queue pair; of the parameters, the
-   * private data alone counts. Effect: resolves with an event whose `ud` says where the service is.
+   * An id for datagrams asks for the service. It needs no queue pair, and uses only the private data
+   * of the parameters. Effect: resolves with an event whose `ud` is the address of the service.
    * Errors: the same.
    */
   connect(parameters?: ConnectionParameters): Promise<CMEvent>;
@@ -632,8 +633,8 @@ export interface ConnectionId extends VerbsObject {
    * Effect: resolves with the established event. Errors: ECONNRESET if the peer disconnected, and
    * as `connect`. Notes: post receives first, since the peer may send at once.
    *
-   * For datagrams it tells the peer of the queue pair, and of `qkey`. Effect: resolves once that is
-   * sent; the peer's answers are datagrams, and no other event follows.
+   * For datagrams it sends the peer the number of the queue pair, and `qkey`. Effect: resolves once
+   * these are sent. The peer answers with datagrams; no other event follows.
    */
   accept(parameters?: ConnectionParameters): Promise<CMEvent>;
   /**

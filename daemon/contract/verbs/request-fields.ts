@@ -27,7 +27,7 @@ const SEND_FIELDS: Readonly<Record<keyof SendFields, true>> = {
 const RECEIVE_FIELDS: Readonly<Record<keyof RecvWR, true>> = { sgList: true, wrId: true };
 
 /**
- * True if a send request without a payload was meant to have one: it has a field that none has, or
+ * True if a send request without a payload was meant to have one: it has an unknown field, or
  * inline data whose memory was transferred. Objects of classes may have any field.
  */
 export function lostPayload(wr: SendFields): boolean {
@@ -36,7 +36,7 @@ export function lostPayload(wr: SendFields): boolean {
   );
 }
 
-/** True if a receive has a field that none has. */
+/** True if a receive has an unknown field. */
 export function hasUnknownReceiveField(wr: RecvWR): boolean {
   return hasOther(wr, RECEIVE_FIELDS);
 }
@@ -46,7 +46,7 @@ export function unknownSendField(wr: SendFields): string | undefined {
   return hasOther(wr, SEND_FIELDS) ? unknownField(wr, SEND_FIELDS, 'field') : undefined;
 }
 
-/** As `unknownSendField`, for a receive. */
+/** Like `unknownSendField`, for a receive. */
 export function unknownReceiveField(wr: RecvWR): string | undefined {
   return hasUnknownReceiveField(wr) ? unknownField(wr, RECEIVE_FIELDS, 'field') : undefined;
 }

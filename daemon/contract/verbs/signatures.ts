@@ -1,4 +1,4 @@
-/** What the calls of the verbs take: one table for all providers. */
+/** Parameters of the verbs: one table for all providers. */
 import {
   BYTES,
   called,

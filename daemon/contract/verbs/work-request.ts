@@ -13,7 +13,7 @@ export interface SGE {
 
 /** Parameters of a memory-window bind (`struct ibv_mw_bind_info`). */
 export interface BindInfo {
-  /** lkey of the memory region behind the window. */
+  /** lkey of the window's memory region. */
   readonly lkey: number;
   /** First address of the window, in the region's addresses. */
   readonly addr: number | bigint;
@@ -56,7 +56,7 @@ interface ImmediateField {
   readonly immData: number | bigint;
 }
 
-/** What a work request names of an address handle; an `AH` is one. */
+/** An address handle as a work request names it; an `AH` is one. */
 export interface AddressHandleRef {
   /** The protection domain of the handle. */
   readonly pd: object;
@@ -74,7 +74,7 @@ export interface DatagramDestination {
   readonly remoteQkey: number;
 }
 
-/** What a Send has on a queue pair of type UD, where it is required. */
+/** Field of a Send on a queue pair of type UD, where it is required. */
 interface DatagramField {
   /** Where the datagram goes. Queue pairs of other types ignore it. */
   readonly ud?: DatagramDestination | undefined;

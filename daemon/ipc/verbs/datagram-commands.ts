@@ -14,7 +14,7 @@ import { HostId, PortSpace, type ProgramParameters } from '#daemon/host/host-id'
 import type { IdObject, QpObject } from './client-objects.ts';
 import { roceOf } from './path-commands.ts';
 
-const WHAT = 'services of datagrams';
+const WHAT = 'datagram services';
 const UINT32_MAX = 0xffff_ffff;
 
 /** Creates an id for datagrams. EOPNOTSUPP without a RoCE device. */

@@ -113,7 +113,7 @@ describe('the command channel over a socket', () => {
     daemon.welcome = { errno: 13, text: 'not you' };
     await expect(connected()).rejects.toMatchObject({
       code: 'EACCES',
-      message: 'the daemon refused: not you',
+      message: 'the daemon refused the connection: not you',
     });
   });
 

@@ -59,7 +59,7 @@ const sends: readonly [string, object, string][] = [
   [
     'inline data that was transferred',
     { opcode: WROpcode.send, inlineData: transferred() },
-    'request 0 (send): inlineData has no memory any more: its ArrayBuffer was transferred',
+    'request 0 (send): inlineData no longer has memory: its ArrayBuffer was transferred',
   ],
   ['no opcode', { sgList: [sge] }, 'request 0: opcode is required: one of WROpcode'],
   [

@@ -201,7 +201,7 @@ const readOk: XdrCodec<ReadOk> = {
     const eof = reader.bool();
     const data = reader.bulk(count);
     if (data.length !== count) {
-      throw new XdrError(`READ says ${count} bytes and gives ${data.length}`);
+      throw new XdrError(`READ announces ${count} bytes and has ${data.length}`);
     }
     return { attributes, eof, data };
   },
@@ -234,7 +234,7 @@ const writeArgs: XdrCodec<WriteArgs> = {
     const stable = stableHow.decode(reader);
     const data = reader.bulk(Number.MAX_SAFE_INTEGER);
     if (data.length !== count) {
-      throw new XdrError(`WRITE says ${count} bytes and gives ${data.length}`);
+      throw new XdrError(`WRITE announces ${count} bytes and has ${data.length}`);
     }
     return { file, offset, stable, data };
   },

@@ -13,7 +13,7 @@ import {
 } from '../nfs3/directory-procedures.ts';
 import type { NFS3 } from '../nfs3/nfs3-program.ts';
 import { fileIdOf } from './attributes-of.ts';
-import { indexBehind, PARENT_COOKIE, SELF_COOKIE } from './directory-listing.ts';
+import { indexAfter, PARENT_COOKIE, SELF_COOKIE } from './directory-listing.ts';
 import { descriptorPath, type Located } from './exported-tree.ts';
 import { HANDLE_BYTES } from './file-handle.ts';
 import { TRANSFER_MAX_BYTES } from './file-handlers.ts';
@@ -105,7 +105,7 @@ class EntryBudget {
     this.#sizeOf = sizeOf;
   }
 
-  /** True if an entry with a name of so many bytes fits, too. */
+  /** True if an entry with a name of this length still fits. */
   take(nameBytes: number): boolean {
     const sizeBytes = this.#sizeOf(nameBytes);
     if (sizeBytes > this.#roomBytes) return false;
@@ -118,7 +118,7 @@ class EntryBudget {
   }
 }
 
-/** What a caller wants of a directory. */
+/** A request for a part of a directory. */
 interface Asked {
   readonly cookie: bigint;
   readonly caller: Identity;
@@ -163,7 +163,7 @@ function* list<E extends ListedEntry>(
   return { attributes: served.attributes(stats), cookieVerifier: COOKIE_VERIFIER, entries, eof };
 }
 
-/** Adds the entries behind the cookie, as far as they fit. True if the last one is among them. */
+/** Adds the entries after the cookie that fit. True if the last one is among them. */
 async function find(
   served: ServedExport,
   { directory, parent }: { readonly directory: Located; readonly parent: Located },
@@ -182,7 +182,7 @@ async function find(
     found.push({ name: '..', cookie: PARENT_COOKIE, stats: parent.stats, node: () => above });
   }
   const { names, cookies } = await lister.list(directory);
-  for (let index = indexBehind({ names, cookies }, cookie); index < names.length; index++) {
+  for (let index = indexAfter({ names, cookies }, cookie); index < names.length; index++) {
     const name = names[index] ?? '';
     const { moves } = tree;
     const entry = await lister.entryStats(directory, name);

@@ -90,7 +90,7 @@ export class DirectoryLister {
 }
 
 /** The index of the first name after `cookie`. */
-export function indexBehind(listing: DirectoryListing, cookie: bigint): number {
+export function indexAfter(listing: DirectoryListing, cookie: bigint): number {
   let low = 0;
   let high = listing.cookies.length;
   while (low < high) {

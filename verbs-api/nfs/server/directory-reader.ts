@@ -10,7 +10,7 @@ import { nextTurn, SLICE_STEPS } from './slices.ts';
 const readdirLater = promisify(readdir);
 const lstatLater = promisify(lstat);
 
-/** The system's calls, each of which may take its time. Paths lead through descriptors. */
+/** The system's calls, each of which may block. Paths lead through descriptors. */
 export interface DirectoryFiles {
   /** The names in a directory, one character per byte. */
   names(path: string): string[] | Promise<string[]>;
@@ -60,7 +60,7 @@ export const WAITING_FILES: DirectoryFiles = {
 /** Listings at a time: each holds at most one of libuv's threads, of which reads need some. */
 export const LISTINGS_AT_ONCE = 2;
 
-/** Lets a bounded number of callers go on at a time, in the order in which they came. */
+/** Admits a bounded number of callers at a time, in the order of their arrival. */
 export class Turns {
   readonly #waiting: (() => void)[] = [];
   #free: number;

@@ -64,7 +64,7 @@ export class DuplicateCache {
   #keep<R extends { readonly status: number }>(key: string, result: R): R {
     const nowMs = this.#nowMs();
     this.#answers.delete(key);
-    // Nothing was done; the client was told to retry.
+    // Nothing was done; the reply asks the client to retry.
     if (result.status === Nfs3Status.jukebox) return result;
     this.#answers.set(key, { result, atMs: nowMs });
     for (const [old, { atMs }] of this.#answers) {

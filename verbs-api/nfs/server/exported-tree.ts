@@ -3,10 +3,10 @@
  *
  * The kernel never gets a path of more than one name: a file is reached through a descriptor of its
  * parent, as `/proc/self/fd/N/NAME`, and the last name is never followed as a link. So no link can
- * lead out of the directory, whoever creates it and whenever. `..` is not passed to the kernel
+ * lead out of the directory, regardless of who creates it and when. `..` is not passed to the kernel
  * either. A directory moved out of the tree is detected, since a descriptor shows where its file is
- * now; where system calls take their time, this is checked before each of them and after those that
- * tell something.
+ * now; where system calls may block, this is checked before each of them and after those that return
+ * something.
  */
 import { timingSafeEqual } from 'node:crypto';
 import {
@@ -356,8 +356,8 @@ export class ExportedTree {
 }
 
 /**
- * Temporarily grants the owner the rights needed for opening. At once, even on a slow file system:
- * nobody must see the mode, or set another, meanwhile.
+ * Temporarily grants the owner the rights needed for opening. Synchronous, even on a slow file system:
+ * meanwhile no other call may see the mode, or set another.
  */
 function openAsOwner(pathFd: number, flags: number): number {
   const path = descriptorPath(pathFd);

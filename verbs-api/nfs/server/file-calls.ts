@@ -1,5 +1,5 @@
 /**
- * The system calls on names, attributes and descriptors. On a file system that answers at once they
+ * The system calls on names, attributes and descriptors. On a file system that responds at once they
  * are made directly, since a thread would only add time; elsewhere each goes to one of libuv's
  * threads, so that a slow file system delays only the calls that need it.
  */
@@ -10,7 +10,7 @@ import type { Eventually } from './steps.ts';
 
 /** Paths lead through descriptors; none is followed at its last name unless it is a descriptor. */
 export interface FileCalls {
-  /** Calls may take their time: whatever they rely on must be held, and checked again. */
+  /** True if calls may block: the objects that they need must be held, and checked again. */
   readonly waits: boolean;
   open(path: string | Buffer, flags: number, mode?: number): Eventually<number>;
   close(fd: number): void;

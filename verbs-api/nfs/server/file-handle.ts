@@ -6,7 +6,7 @@
  *     | "iwN3" | instance     | node         | authenticator         |
  *     +--------+--------------+--------------+-----------------------+
  *
- * The instance tells handles of an earlier run of the server, which are stale, from forged ones.
+ * The instance distinguishes handles of an earlier run, which are stale, from forged ones.
  * The authenticator is an HMAC over the rest with a secret that never leaves the process.
  */
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';

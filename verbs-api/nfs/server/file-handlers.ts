@@ -192,7 +192,7 @@ async function makeStable(served: ServedExport, fd: number, how: StableHow): Pro
   }
 }
 
-/** What a change to a file's bytes does: its last argument but one says what changed. */
+/** A change to a file's bytes; `wcc` reports the attributes before and after. */
 type DataChange<O> = (
   located: Located,
   wcc: (fd: number) => Steps<WccData3>,

@@ -58,7 +58,7 @@ export function nameHandlers(served: ServedExport): Handlers<typeof NFS3> {
       served.change(
         where.directory,
         present(() => {
-          throw new NfsFailure(Nfs3Status.notsupp, 'no special files are made');
+          throw new NfsFailure(Nfs3Status.notsupp, 'special files are not supported');
         }),
       ),
     remove: (args, call) =>

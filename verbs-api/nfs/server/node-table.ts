@@ -1,5 +1,5 @@
 /**
- * The files behind the handles that clients hold: the identity of each (device, inode, birth) and
+ * The files of the handles that clients hold: the identity of each (device, inode, birth) and
  * the names it was seen under. A name is a hint, checked at each use; the identity decides.
  */
 import { type BigIntStats, statSync } from 'node:fs';
@@ -39,7 +39,7 @@ const EVICTION_STEPS_MAX = 64;
  * True if Node reports birth times. If the system call for them is denied, Node reports the time of
  * the last change for every file instead. File systems without birth times report 0.
  */
-function isBirthTold(): boolean {
+function isBirthReported(): boolean {
   return [process.execPath, '/', '/etc', '/tmp', '/usr', process.cwd()].some((path) => {
     const stats = statSync(path, { bigint: true, throwIfNoEntry: false });
     return stats !== undefined && stats.birthtimeNs > 0n && stats.birthtimeNs !== stats.ctimeNs;
@@ -49,7 +49,7 @@ function isBirthTold(): boolean {
 export class NodeTable {
   readonly root: FileNode;
   readonly #nodesMax: number;
-  readonly #birthTold: boolean;
+  readonly #birthReported: boolean;
   /** Least recently used first. */
   readonly #byId = new Map<number, FileNode>();
   readonly #byIdentity = new Map<string, FileNode>();
@@ -61,7 +61,7 @@ export class NodeTable {
   constructor(root: BigIntStats, nodesMax: number, dropped: (node: FileNode) => void) {
     this.#nodesMax = nodesMax;
     this.#dropped = dropped;
-    this.#birthTold = isBirthTold();
+    this.#birthReported = isBirthReported();
     this.root = this.#add(root);
   }
 
@@ -180,6 +180,6 @@ export class NodeTable {
   }
 
   #birthOf(stats: BigIntStats): bigint {
-    return this.#birthTold ? stats.birthtimeNs : 0n;
+    return this.#birthReported ? stats.birthtimeNs : 0n;
   }
 }

@@ -3,8 +3,8 @@
  *
  * The server accesses files as the user it runs as, so no caller gets more rights than that user.
  * Within those, the user and groups that a caller claims (AUTH_SYS) are checked against the mode
- * bits, like a local user's. The claims are not authenticated. User 0 of a client is mapped to
- * nobody unless the export says otherwise; then it has all rights of the server's user.
+ * bits, like a local user's. The claims are not authenticated. User 0 of a client is mapped to the
+ * user nobody, unless the export says otherwise; then it has all rights of the server's user.
  */
 import type { BigIntStats } from 'node:fs';
 import type { Credential } from '#verbs-api/rpcrdma/core/credential';
@@ -32,7 +32,7 @@ export function identityOf(credential: Credential): Identity {
   return { uid: credential.uid, gids: [credential.gid, ...credential.gids] };
 }
 
-/** Maps user 0 and group 0 to nobody. */
+/** Maps user 0 and group 0 to the user nobody and its group. */
 export function squashed({ uid, gids }: Identity): Identity {
   if (uid === 0) return NOBODY;
   return gids.includes(0) ? { uid, gids: gids.filter((gid) => gid !== 0) } : { uid, gids };

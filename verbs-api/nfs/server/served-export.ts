@@ -22,7 +22,7 @@ import { ChangeLocks, Visit } from './visit.ts';
 export interface ExportOptions extends TreeLimits {
   /** Reject every change with NFS3ERR_ROFS. Default false. */
   readonly readOnly?: boolean;
-  /** Map user 0 of clients to nobody. Default true. */
+  /** Map user 0 of clients to the user nobody. Default true. */
   readonly squashRoot?: boolean;
 }
 
@@ -136,7 +136,7 @@ export class ServedExport {
     }
   }
 
-  /** The files are the visit's alone to change, and WRITE knows of the change. */
+  /** Locks the files for this visit, and counts the change for WRITE. */
   *#lock(handles: readonly Uint8Array[], visit: Visit): Steps<void> {
     const nodes = new Set(handles.map((handle) => this.tree.nodeOf(handle)));
     // In one order for all calls: no two wait for each other.
@@ -145,7 +145,7 @@ export class ServedExport {
     }
   }
 
-  /** The file is the visit's alone to change; after the directories that the visit changes. */
+  /** Locks one file for this visit, after the directories that the visit changes. */
   *lockOne(node: FileNode, visit: Visit): Steps<void> {
     yield* this.#locks.enter(node, visit);
     node.changes += 1;

@@ -1,6 +1,6 @@
 /**
- * Work that waits only where it must: one text for file systems that answer at once and for those
- * that may take their time.
+ * Work that waits only where it must: the same code for file systems that respond at once and for
+ * those that may block.
  *
  * Steps are a generator. It yields a promise where a system call went to a thread; if none did, it
  * runs to its end at once, without a promise or a turn of the event loop.
@@ -9,10 +9,10 @@
 /** Work with a result. Its yields are promises, each answered with what it resolves to. */
 export type Steps<T> = Generator<Promise<unknown>, T, unknown>;
 
-/** A result that is there, or will be. */
+/** A result that is available, or will be. */
 export type Eventually<T> = T | Promise<T>;
 
-/** Waits for `value` unless it is there. */
+/** Waits for `value` unless it is available. */
 export function* settled<T>(value: Eventually<T>): Steps<T> {
   return value instanceof Promise ? ((yield value) as T) : value;
 }

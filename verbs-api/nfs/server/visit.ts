@@ -29,7 +29,7 @@ export class Visit {
   }
 }
 
-/** Lets one call at a time change the names in a directory, in the order in which calls came. */
+/** Serializes changes to the names in a directory, in the order of the calls. */
 export class ChangeLocks {
   /** The end of the last call's turn, by directory. */
   readonly #turns = new Map<FileNode, Promise<void>>();

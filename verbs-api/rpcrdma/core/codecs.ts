@@ -20,7 +20,7 @@ export const bool: XdrCodec<boolean> = {
   decode: (reader) => reader.bool(),
 };
 
-/** An enumeration (RFC 4506 §4.3) of these values; the reader rejects others with "no `what`". */
+/** An enumeration (RFC 4506 §4.3) of these values; the reader rejects others. */
 export function enumeration<V extends number>(values: readonly V[], what: string): XdrCodec<V> {
   const known: ReadonlySet<number> = new Set(values);
   const isKnown = (value: number): value is V => known.has(value);
@@ -50,7 +50,7 @@ export function opaque(maxBytes: number): XdrCodec<Uint8Array> {
   };
 }
 
-/** Like `opaque`, but the binding may let it travel as a chunk. */
+/** Like `opaque`, but may travel as a chunk if the binding allows it. */
 export function bulk(maxBytes: number): XdrCodec<Uint8Array> {
   return {
     encode: (writer, bytes) => writer.bulk(bytes),

@@ -56,7 +56,7 @@ interface Call {
   hasRegions: boolean;
 }
 
-/** The connection, as far as calls depend on it. */
+/** The state of the connection that calls depend on. */
 type Connection =
   | { readonly type: 'idle' }
   | { readonly type: 'connecting' }
@@ -510,7 +510,7 @@ export class Requester {
     this.#conclude(call, failure(reason, text, call.sends > 0));
     // If unanswered abandoned calls held every credit, nothing could ever be sent again.
     if (this.#abandoned.size > 0 && this.#abandoned.size >= this.#creditsTotal) {
-      this.#disconnect('the server answers no call');
+      this.#disconnect('the server does not answer calls');
     }
   }
 

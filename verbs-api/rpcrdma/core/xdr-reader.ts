@@ -206,7 +206,7 @@ export class XdrReader {
   }
 
   /**
-   * Variable-length opaque data that the binding lets travel as a chunk. Returns a view of the
+   * Variable-length opaque data that may travel as a chunk if the binding allows it. Returns a view of the
    * stream or of the memory RDMA placed it in.
    */
   bulk(maxBytes: number): Uint8Array {
@@ -215,7 +215,7 @@ export class XdrReader {
     return this.bulkFixed(lengthBytes);
   }
 
-  /** Opaque data of a known length that the binding lets travel as a chunk: see `bulk`. */
+  /** Opaque data of a known length that may travel as a chunk: see `bulk`. */
   bulkFixed(lengthBytes: number): Uint8Array {
     const bytes = this.#take(lengthBytes);
     if (bytes === undefined) return this.opaqueFixed(lengthBytes);
@@ -224,8 +224,8 @@ export class XdrReader {
   }
 
   /**
-   * A variable-length array whose elements the binding lets travel together as a chunk; the count
-   * stays in the stream (RFC 8166 §3.4.4.1). The elements must not contain bulk items.
+   * A variable-length array whose elements may travel together as a chunk; the count stays in the
+   * stream (RFC 8166 §3.4.4.1). The elements must not contain bulk items.
    */
   bulkArray<T>(maxCount: number, decode: (reader: XdrReader) => T): T[] {
     const count = this.count(maxCount);

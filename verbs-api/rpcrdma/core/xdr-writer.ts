@@ -1,7 +1,6 @@
 /**
- * Writes XDR (RFC 4506). Items that the binding lets travel as chunks are kept aside as views: the
- * sender decides, once the message size is known, whether they go in the stream or by RDMA (RFC
- * 8166 §3.4.2).
+ * Writes XDR (RFC 4506). Items that may travel as chunks are kept aside as views: the sender decides,
+ * once the message size is known, whether they go in the stream or by RDMA (RFC 8166 §3.4.2).
  */
 import { encodeText } from '#contract/protocol/ipc-value';
 import { type OpaquePadding, paddingBytes, roundup } from './xdr-reader.ts';
@@ -210,8 +209,8 @@ export class XdrWriter {
   }
 
   /**
-   * Variable-length opaque data that the binding lets travel as a chunk. Not copied: `bytes` must
-   * not change until the call or reply was sent.
+   * Variable-length opaque data that may travel as a chunk if the binding allows it. Not copied: `bytes`
+   * must not change until the call or reply was sent.
    */
   bulk(bytes: Uint8Array): void {
     this.uint32(bytes.length);
@@ -219,7 +218,7 @@ export class XdrWriter {
     this.bulkFixed(bytes);
   }
 
-  /** Opaque data of a known length that the binding lets travel as a chunk: see `bulk`. */
+  /** Opaque data of a known length that may travel as a chunk: see `bulk`. */
   bulkFixed(bytes: Uint8Array): void {
     if (this.#bulkLeft === 0) {
       this.opaqueFixed(bytes);
@@ -232,8 +231,8 @@ export class XdrWriter {
   }
 
   /**
-   * A variable-length array whose elements the binding lets travel together as a chunk; the count
-   * stays in the stream (RFC 8166 §3.4.4.1). The elements must not contain bulk items.
+   * A variable-length array whose elements may travel together as a chunk; the count stays in the
+   * stream (RFC 8166 §3.4.4.1). The elements must not contain bulk items.
    */
   bulkArray<T>(elements: readonly T[], encode: (writer: XdrWriter, element: T) => void): void {
     this.uint32(elements.length);
