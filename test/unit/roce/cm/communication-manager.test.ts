@@ -180,7 +180,7 @@ describe('a communication manager', () => {
       name === 'REP'
         ? manager.accept(request, { ...FACTS, privateData: much }, 0)
         : manager.reject(request, 28, much, 0);
-    expect(act).toThrow(`the limit is ${max}`);
+    expect(act).toThrow(`the limit for this message is ${max}`);
     expect(request.state).toBe('req-rcvd');
   });
 });
