@@ -14,7 +14,7 @@ import type { CmEvent } from '../iwarp/cm/cm-host.ts';
 import type { CmId } from '../iwarp/cm/cm-id.ts';
 import type { CmDevice } from '../iwarp/cm/cm-types.ts';
 import type { ConnectionManager } from '../iwarp/cm/connection-manager.ts';
-import { wishedDepths } from '../iwarp/cm/stream-wishes.ts';
+import { requestedDepths } from '../iwarp/cm/stream-options.ts';
 import type { QPModification } from '../rnic/qp-attributes.ts';
 import type { QP } from '../rnic/queue-pair.ts';
 import { type HostCmEvent, HostId, PortSpace, type ProgramParameters } from './host-id.ts';
@@ -471,7 +471,7 @@ export class HostCm {
     }
     const device = this.#user.cmDeviceOf(id.device ?? '');
     if (device === undefined) throw new VerbsError('EINVAL', 'the id has no device');
-    const { ird, ord } = wishedDepths(device, parameters);
+    const { ird, ord } = requestedDepths(device, parameters);
     return {
       qpn: qp.qpn,
       srq: qp.srq !== undefined,

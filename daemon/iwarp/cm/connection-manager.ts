@@ -31,10 +31,10 @@ import { KeptPorts } from './kept-ports.ts';
 import {
   checkPrivateData,
   LAYER_TEXT,
+  requestedDepths,
   SharedOptions,
   streamOptions,
-  wishedDepths,
-} from './stream-wishes.ts';
+} from './stream-options.ts';
 
 /** Options of a connection manager. */
 interface ConnectionManagerOptions {
@@ -193,7 +193,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     }
     const enhanced = (parameters.wire?.mpaRevision ?? device.wire.mpaRevision) === 2;
     checkPrivateData(parameters.privateData, enhanced);
-    const depths = wishedDepths(device, parameters);
+    const depths = requestedDepths(device, parameters);
     this.#expectFree(qp);
     const endpoint = new Endpoint<CmId>('initiator', device, { local, remote }, this);
     endpoint.id = id;
@@ -222,7 +222,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
   accept(id: CmId, qp: ConnectableQP, parameters: CMParameters, now: Micros): void {
     const endpoint = this.#openRequest(id);
     checkPrivateData(parameters.privateData, endpoint.enhanced);
-    const depths = wishedDepths(endpoint.device, parameters);
+    const depths = requestedDepths(endpoint.device, parameters);
     if (endpoint.lost) {
       this.#answered(endpoint);
       throw new VerbsError('ECONNRESET', 'the peer closed the connection before it was accepted');

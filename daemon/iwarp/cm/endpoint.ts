@@ -13,7 +13,7 @@ import type { WireFailure } from '#daemon/rnic/wire-port';
 import type { StreamEvent } from '../engine/stream-api.ts';
 import type { CmDevice, CmStream, ConnectableQP } from './cm-types.ts';
 import type { DialPatience } from './dial-patience.ts';
-import { type Depths, LAYER_TEXT } from './stream-wishes.ts';
+import { type Depths, LAYER_TEXT } from './stream-options.ts';
 
 /** Phases of a connection, in the order in which they can follow each other. */
 export type EndpointPhase =

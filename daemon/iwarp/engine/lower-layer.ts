@@ -83,7 +83,7 @@ export interface LowerLayer {
   /** Responder: answers the request. Throws `RangeError` for too long Private Data. */
   accept(
     privateData: Uint8Array,
-    wishes: { readonly ird: number; readonly ord: number },
+    consumerDepths: { readonly ird: number; readonly ord: number },
     now: Micros,
   ): void;
   reject(privateData: Uint8Array): void;

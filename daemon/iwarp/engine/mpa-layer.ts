@@ -63,10 +63,10 @@ export class MpaLayer implements LowerLayer {
 
   accept(
     privateData: Uint8Array,
-    wishes: { readonly ird: number; readonly ord: number },
+    consumerDepths: { readonly ird: number; readonly ord: number },
     now: Micros,
   ): void {
-    this.#startup.accept(privateData, wishes, now);
+    this.#startup.accept(privateData, consumerDepths, now);
   }
 
   reject(privateData: Uint8Array): void {

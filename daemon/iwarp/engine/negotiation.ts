@@ -53,12 +53,12 @@ export function depthField(depth: number): number {
 
 /** Our depths before negotiation: requested values, capped by the limits. */
 export function localDepths(
-  wishes: { readonly ird: number; readonly ord: number },
+  consumerDepths: { readonly ird: number; readonly ord: number },
   options: DepthOptions,
 ): Depths {
   return {
-    ird: depthField(Math.min(wishes.ird, options.irdMax)),
-    ord: depthField(Math.min(wishes.ord, options.ordMax)),
+    ird: depthField(Math.min(consumerDepths.ird, options.irdMax)),
+    ord: depthField(Math.min(consumerDepths.ord, options.ordMax)),
   };
 }
 
@@ -72,14 +72,14 @@ export function requestParameters(options: DepthOptions): EnhancedParameters {
 
 /**
  * A responder's answer to an enhanced Request: the word of an accepting Reply, and the resulting
- * depths, which that word carries (EMPA-9.1-01). `wishes` are the consumer's at accept.
+ * depths, which that word carries (EMPA-9.1-01). `consumerDepths` are the consumer's at accept.
  */
 export function answerRequest(
   request: EnhancedParameters,
-  wishes: { readonly ird: number; readonly ord: number },
+  consumerDepths: { readonly ird: number; readonly ord: number },
   options: DepthOptions,
 ): { readonly reply: EnhancedParameters; readonly depths: Depths } {
-  let { ird, ord } = localDepths(wishes, options);
+  let { ird, ord } = localDepths(consumerDepths, options);
   // EMPA-9.1-15: left unnegotiated; else EMPA-9.1-04, no more reads outstanding than the initiator
   // can take.
   const ordNegotiated = request.ird !== DEPTH_UNNEGOTIATED;

@@ -150,7 +150,7 @@ export class Startup {
    */
   accept(
     privateData: Uint8Array,
-    wishes: { readonly ird: number; readonly ord: number },
+    consumerDepths: { readonly ird: number; readonly ord: number },
     now: Micros,
   ): void {
     if (this.#state.name === 'failed') return;
@@ -159,7 +159,9 @@ export class Startup {
     const options = this.#options;
     // EMPA-10-01, EMPA-10-02, EMPA-10-04
     const answer =
-      request.enhanced === undefined ? undefined : answerRequest(request.enhanced, wishes, options);
+      request.enhanced === undefined
+        ? undefined
+        : answerRequest(request.enhanced, consumerDepths, options);
     const frame = emitted(this.#reply(request, answer?.reply, privateData, false));
     // MPA-7.1.2-18: an RTR follows the Reply at once, so the startup timeout applies to it. In the
     // client-server model the consumer may send its first message later.
@@ -168,7 +170,10 @@ export class Startup {
     this.#transition({ name: 'awaiting-first-fpdu', deadline });
     // MPA-7.1.2-06
     this.#effects.push({ type: 'transmit', frame });
-    const agreement = this.#agreement(request, answer?.depths ?? localDepths(wishes, options));
+    const agreement = this.#agreement(
+      request,
+      answer?.depths ?? localDepths(consumerDepths, options),
+    );
     this.#effects.push({ type: 'full-operation', agreement, rtr: undefined, error: undefined });
   }
 

@@ -142,11 +142,11 @@ export interface StreamPort extends Wire {
   connect(privateData: Uint8Array, user: WireUser, now: Micros): void;
   /** Responder: waits for the Request; its timeout starts here. */
   listen(now: Micros): void;
-  /** Responder: answers the Request; `wishes` override the stream's options. */
+  /** Responder: answers the Request; `consumerDepths` override the stream's options. */
   accept(
     privateData: Uint8Array,
     user: WireUser,
-    wishes: { readonly ird: number; readonly ord: number },
+    consumerDepths: { readonly ird: number; readonly ord: number },
     now: Micros,
   ): void;
   reject(privateData: Uint8Array, now: Micros): void;

@@ -109,12 +109,12 @@ export class Stream implements StreamPort {
   accept(
     privateData: Uint8Array,
     user: WireUser,
-    wishes: { readonly ird: number; readonly ord: number },
+    consumerDepths: { readonly ird: number; readonly ord: number },
     now: Micros,
   ): void {
     if (this.#state !== 'startup') return;
     this.#user = user;
-    this.#lower.accept(privateData, wishes, now);
+    this.#lower.accept(privateData, consumerDepths, now);
     this.#runLower(now);
     if (this.#lower.inputWaits) this.#receive(NO_BYTES, 0, 0, false);
     this.#advance(now);

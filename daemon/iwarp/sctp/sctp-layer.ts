@@ -85,10 +85,10 @@ export class SctpLayer implements LowerLayer {
 
   accept(
     privateData: Uint8Array,
-    wishes: { readonly ird: number; readonly ord: number },
+    consumerDepths: { readonly ird: number; readonly ord: number },
     _now: Micros,
   ): void {
-    this.#session.accept(privateData, wishes);
+    this.#session.accept(privateData, consumerDepths);
   }
 
   reject(privateData: Uint8Array): void {

@@ -111,13 +111,18 @@ export class DdpSession {
   }
 
   /** Passive side: accepts. Does nothing if the session has ended since. */
-  accept(privateData: Uint8Array, wishes: { readonly ird: number; readonly ord: number }): void {
+  accept(
+    privateData: Uint8Array,
+    consumerDepths: { readonly ird: number; readonly ord: number },
+  ): void {
     if (this.#state.name === 'over') return;
     assert(this.#state.name === 'awaiting-consumer', 'no Initiate to accept');
     const { request } = this.#state;
     const options = this.#options;
     const answer =
-      request.enhanced === undefined ? undefined : answerRequest(request.enhanced, wishes, options);
+      request.enhanced === undefined
+        ? undefined
+        : answerRequest(request.enhanced, consumerDepths, options);
     // SCTPE-10-01: the answer is enhanced as the request was.
     const message: SessionMessage = {
       function: answer === undefined ? SessionFunction.accept : SessionFunction.enhancedAccept,
@@ -127,7 +132,7 @@ export class DdpSession {
     checkSessionMessage(message);
     this.#transition({ name: 'open' });
     this.#send(message);
-    const agreement = agreementOf(request, answer?.depths ?? localDepths(wishes, options));
+    const agreement = agreementOf(request, answer?.depths ?? localDepths(consumerDepths, options));
     this.#effects.push({ type: 'full-operation', agreement, rtr: undefined, error: undefined });
   }
 

@@ -80,7 +80,7 @@ export function checkPrivateData(privateData: Uint8Array, enhanced: boolean): vo
 }
 
 /** The consumer's depths, or the device's. Throws `VerbsError` EINVAL. */
-export function wishedDepths(device: CmDevice, parameters: CMParameters): Depths {
+export function requestedDepths(device: CmDevice, parameters: CMParameters): Depths {
   const ird = parameters.responderResources ?? device.irdMax;
   const ord = parameters.initiatorDepth ?? device.ordMax;
   if (!isDepth(ird, device.irdMax) || !isDepth(ord, device.ordMax)) {
