@@ -2,39 +2,8 @@
 import { describe, expect, it } from 'vitest';
 import { files, readSource } from './source-graph.ts';
 
-/** Where the rules hold. */
-const FOLDERS = [
-  '.ci/',
-  'docker/',
-  'test/',
-  'README.md',
-  'daemon/README.md',
-  'daemon/control/',
-  'daemon/faults/',
-  'daemon/host/',
-  'daemon/iwarp/',
-  'daemon/roce/',
-  'daemon/bench/',
-  'daemon/capture/',
-  'daemon/cli/',
-  'daemon/console/',
-  'daemon/embedded/',
-  'daemon/http/',
-  'daemon/ipc/',
-  'daemon/lint/',
-  'daemon/main/',
-  'daemon/native/',
-  'daemon/page/',
-  'daemon/refusals/',
-  'daemon/rnic/',
-  'daemon/ARCHITECTURE.md',
-  'native-bridge/usrsctp/',
-  'native-bridge/rdma/',
-  'native-bridge/libc/',
-  'native-bridge/isal/',
-  'verbs-api/',
-  'daemon/contract/',
-];
+/** Not yet. */
+const EXCEPT = 'native-bridge/preload/';
 /** Recordings and pictures. */
 const DATA = /\.(?:pcap|png|svg|jsonl)$/;
 /** This file quotes the words. */
@@ -78,12 +47,11 @@ function brokenIn(file: string): string[] {
 
 describe('sources and documents', () => {
   const held = files.filter(
-    (file) =>
-      file !== SELF && !DATA.test(file) && FOLDERS.some((folder) => file.startsWith(folder)),
+    (file) => file !== SELF && !DATA.test(file) && !file.startsWith(EXCEPT),
   );
 
   it('avoid words that read as translated', () => {
-    expect(held.length).toBeGreaterThan(5);
+    expect(held.length).toBeGreaterThan(1000);
     expect(held.flatMap(brokenIn)).toEqual([]);
   });
 });
