@@ -10,7 +10,7 @@ function outermostSuite(test) {
   return suite.type === 'suite' ? suite.name : test.name;
 }
 
-/** What a line of the tally says of a cause. */
+/** The cause in a line of the tally. */
 const CAUSE_LENGTH = 400;
 
 /** The first error in one line. */
@@ -22,7 +22,7 @@ function causeOf(errors) {
 /** Counts tests. A hook or file that fails, and an error outside any test, each count as one. */
 // biome-ignore lint/style/noDefaultExport: vitest loads a reporter by its default export.
 export default class TallyReporter {
-  // Taken at the start: who edits sources during a run has results of neither.
+  // Taken at the start, so results of sources edited during the run are not trusted.
   fingerprint = sourceFingerprint('.');
 
   onTestRunEnd(testModules, unhandledErrors) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# world.sh FOLDER: namespaces of their own (mounts, processes, network, IPC, host name, cgroups) for
+# world.sh FOLDER: separate namespaces (mounts, processes, network, IPC, host name, cgroups) for
 # containers, as long as standard input stays open. Prints `ready PID`, the pid of the world's init,
 # which nsenter takes. When the input closes, however its holder ended, everything
 # in the world is killed, its mounts and network vanish with it, and FOLDER and its cgroups go.
@@ -24,8 +24,8 @@ join_cgroups() {
   done
 }
 
-# Mounts the hierarchies anew, so that the world's cgroups are all that is seen. Of a machine that
-# has version 1 and 2 side by side, version 1: runtimes refuse the mixture.
+# Remounts the hierarchies, so that only the world's cgroups are visible. On a machine with versions
+# 1 and 2, mounts version 1: runtimes reject the mixture.
 mount_cgroups() {
   local place type options
   if [[ $(stat -f -c %T /sys/fs/cgroup) == cgroup2fs ]]; then
@@ -47,7 +47,7 @@ mount_cgroups() {
   done < <(grep -E ' cgroup2? ' /proc/mounts)
 }
 
-# What is at /run and /dev/shm belongs to the machine: its containers, its services.
+# /run and /dev/shm belong to the machine's own containers and services.
 mount_scratch() {
   local names
   cp -L /etc/resolv.conf "$folder/resolv.conf" 2>/dev/null || : >"$folder/resolv.conf"
@@ -59,7 +59,7 @@ mount_scratch() {
 
 case ${2-} in
   '')
-    # Ctrl-C at a terminal reaches this process too, which is still to clean up.
+    # Ctrl-C at a terminal reaches this process, too, which must still clean up.
     trap '' INT TERM HUP
     exec 3<&0
     unshare --mount --net --pid --ipc --uts --fork --kill-child \
@@ -68,7 +68,7 @@ case ${2-} in
     for place in $(hierarchies); do
       [[ ! -d $place/$name ]] || find "$place/$name" -depth -type d -exec rmdir {} + 2>/dev/null
     done
-    # The kernel lets go of a mount a moment after the last process that saw it.
+    # The kernel releases a mount shortly after the last process that saw it.
     for _ in 1 2 3 4 5; do
       rm -rf --one-file-system -- "$folder" && break
       sleep 0.2
@@ -76,7 +76,7 @@ case ${2-} in
     exit "$status"
     ;;
   init)
-    # In the machine's /proc still: the pid by which others know this process.
+    # Still in the machine's /proc: the pid by which others know this process.
     read -r pid _ </proc/self/stat
     mount --make-rprivate / && mount -t proc proc /proc && mount_scratch || exit 1
     ip link set lo up || exit 1
@@ -87,7 +87,7 @@ case ${2-} in
   serve)
     mount_cgroups
     echo "ready $3"
-    # bash collects the processes that others leave to it.
+    # bash reaps orphans.
     while read -r _; do :; done
     ;;
 esac
