@@ -13,7 +13,7 @@ const COLLECT_TIMEOUT_MS = 10_000;
 
 /** Options of a daemon of the bench. */
 interface BenchDaemonOptions {
-  /** Of its only device, unless `devices` is given. */
+  /** Address of its only device, unless `devices` is given. */
   readonly address: string;
   /** Its devices, in the syntax of `iwarpd start --device`. */
   readonly devices?: readonly string[];

@@ -54,9 +54,9 @@ const methods = {
   /** Seconds that the READs took. */
   async reads(load: Load): Promise<number> {
     const file = await find('read');
-    const memory = await laneBuffers(load);
-    return await timed(load, async (lane, index) => {
-      const bytes = await read(file, index, memory[lane]);
+    const memory = await transferBuffers(load);
+    return await timed(load, async (slot, index) => {
+      const bytes = await read(file, index, memory[slot]);
       check(bytes, (at) => patternByte(at + (index % FILE_TRANSFERS) * TRANSFER_BYTES));
     });
   },
@@ -64,10 +64,10 @@ const methods = {
   /** Seconds that the WRITEs took, up to the server's page cache. */
   async writes(load: Load): Promise<number> {
     const file = await find('written');
-    const memory = await laneBuffers(load);
+    const memory = await transferBuffers(load);
     for (const bytes of memory) bytes.fill(0x5a);
-    const seconds = await timed(load, async (lane, index) => {
-      const data = memory[lane] ?? new Uint8Array(TRANSFER_BYTES);
+    const seconds = await timed(load, async (slot, index) => {
+      const data = memory[slot] ?? new Uint8Array(TRANSFER_BYTES);
       const args = { file, offset: offsetOf(index), stable: StableHow.unstable, data };
       const written = await connected().call(NFS3, 'write', args);
       if (written.status !== Nfs3Status.ok) throw new Error(`WRITE says ${written.status}`);
@@ -135,7 +135,7 @@ function connected(): RpcClient {
   return client;
 }
 
-async function laneBuffers({ depth }: Load): Promise<readonly Uint8Array[]> {
+async function transferBuffers({ depth }: Load): Promise<readonly Uint8Array[]> {
   while (buffers.length < depth) buffers.push(await connected().allocate(TRANSFER_BYTES));
   return buffers.slice(0, depth);
 }
@@ -143,13 +143,13 @@ async function laneBuffers({ depth }: Load): Promise<readonly Uint8Array[]> {
 /** Makes the calls of a load, `depth` at once: parallel sequences of calls. */
 async function timed(
   load: Load,
-  call: (lane: number, index: number) => Promise<void>,
+  call: (slot: number, index: number) => Promise<void>,
 ): Promise<number> {
   let next = 0;
   const start = performance.now();
   await Promise.all(
-    Array.from({ length: load.depth }, async (_, lane) => {
-      while (next < load.count) await call(lane, next++);
+    Array.from({ length: load.depth }, async (_, slot) => {
+      while (next < load.count) await call(slot, next++);
     }),
   );
   return (performance.now() - start) / 1000;

@@ -15,7 +15,7 @@ const ROUND_BYTES = 256 << 20;
 let engine: CrcEngine | undefined;
 
 /**
- * The baselines of the limit: CRC alone, copy alone, and the limit, of which `aim` is wanted. They
+ * The baselines of the limit: CRC alone, copy alone, and the limit, with `aim` as the part to reach. They
  * follow raw TCP, the first baseline of their measurement.
  */
 export function oneCoreBaselines(aim: number): readonly Baseline[] {

@@ -20,12 +20,12 @@ import type { Meeting, ProviderChoice, VerbsMethods } from './verbs-worker.ts';
 const ACTIVE_ADDRESS = '127.0.0.2';
 const PASSIVE_ADDRESS = '127.0.0.3';
 const ROCE_ADDRESS = '127.0.0.4';
-/** Of the daemons whose memory is measured. */
+/** Addresses of the daemons whose memory is measured. */
 const IDLE_ADDRESSES = ['127.0.0.11', '127.0.0.12'] as const;
-/** Of the two daemons whose RoCE devices communicate over UDP, and of raw UDP. */
+/** Addresses of two daemons whose RoCE devices communicate over UDP, and of raw UDP. */
 export const UDP_ADDRESSES = ['127.0.0.5', '127.0.0.6'] as const;
 
-/** Of the two daemons with SCTP devices, and of raw SCTP. */
+/** Addresses of two daemons with SCTP devices. */
 const SCTP_ADDRESSES = ['127.0.0.7', '127.0.0.8'] as const;
 export const RAW_SCTP_ADDRESSES = ['127.0.0.9', '127.0.0.10'] as const;
 

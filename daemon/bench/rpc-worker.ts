@@ -95,8 +95,8 @@ const methods = {
   async fetches(load: Load): Promise<number> {
     const to = connected();
     const sinks = await buffers(load);
-    return await timed(load, async (lane) => {
-      const bulkInto = [sinks[lane] ?? new Uint8Array(load.sizeBytes)];
+    return await timed(load, async (slot) => {
+      const bulkInto = [sinks[slot] ?? new Uint8Array(load.sizeBytes)];
       await to.call(BENCH, 'FETCH', load.sizeBytes, { bulkInto });
     });
   },
@@ -104,8 +104,8 @@ const methods = {
   async stores(load: Load): Promise<number> {
     const to = connected();
     const sources = await buffers(load);
-    return await timed(load, async (lane) => {
-      const stored = await to.call(BENCH, 'STORE', sources[lane] ?? new Uint8Array(0));
+    return await timed(load, async (slot) => {
+      const stored = await to.call(BENCH, 'STORE', sources[slot] ?? new Uint8Array(0));
       if (stored !== load.sizeBytes) throw new Error(`${stored} bytes were stored`);
     });
   },
@@ -139,14 +139,14 @@ function connected(): RpcClient {
 }
 
 /** Makes the calls of a load, `depth` at once: parallel sequences of calls. */
-async function timed(load: Load, call: (lane: number) => Promise<void>): Promise<number> {
+async function timed(load: Load, call: (slot: number) => Promise<void>): Promise<number> {
   let left = load.count;
   const start = performance.now();
   await Promise.all(
-    Array.from({ length: load.depth }, async (_, lane) => {
+    Array.from({ length: load.depth }, async (_, slot) => {
       while (left > 0) {
         left -= 1;
-        await call(lane);
+        await call(slot);
       }
     }),
   );

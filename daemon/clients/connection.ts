@@ -58,19 +58,19 @@ export class Connection implements InputAccount {
 
   /**
    * Takes over an accepted socket that is not reading yet. `readBuffer` may be shared by all
-   * connections, since bytes are consumed before the next read. `tellsUsersApart`: see `SocketPeer`; a
+   * connections, since bytes are consumed before the next read. `distinguishesUsers`: see `SocketPeer`; a
    * socket that other users cannot reach needs no such check. Throws `SystemCallError`.
    */
   static accept(
     accepted: Socket,
     readBuffer: Uint8Array,
     unreadMaxBytes: number,
-    tellsUsersApart: boolean,
+    distinguishesUsers: boolean,
   ): Connection {
     const fd = descriptorOf(accepted);
     if (fd === undefined) throw new Error('an accepted socket without a descriptor');
     let current = (): number | undefined => fd;
-    const peer = new SocketPeer(() => current(), true, tellsUsersApart);
+    const peer = new SocketPeer(() => current(), true, distinguishesUsers);
     // A server's sockets allocate a buffer for each read; one made from a descriptor need not.
     const own = duplicateDescriptor(fd);
     accepted.destroy();

@@ -1,6 +1,6 @@
 /**
  * Streams connection traffic, device work and refusals to a watcher. A watcher that falls behind loses
- * records and is told how many; traffic never waits for it.
+ * records and receives their number; traffic never waits for it.
  */
 import { z } from 'zod';
 import type { IpcValue } from '#contract/protocol/ipc-value';

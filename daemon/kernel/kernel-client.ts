@@ -22,7 +22,7 @@ export class KernelClient extends ClientIdentity {
   readonly rights: UserRights;
   /** Files that it opened and that still have objects. */
   openFiles = 0;
-  /** Of these, files that no process holds open. */
+  /** Those of `openFiles` that no process holds open. */
   endingFiles = 0;
   /** Unread records of its objects' events. */
   unreadEvents = 0;

@@ -34,7 +34,7 @@ export interface KernelCaller {
 /** The call of a program, for its refusal. */
 export interface RefusedCall {
   readonly api: RefusalApi;
-  /** As the program's source spells it: 'ibv_modify_qp'. */
+  /** The call with the spelling of C: 'ibv_modify_qp'. */
   readonly verb: string;
   readonly step?: string | undefined;
   readonly device?: string | undefined;

@@ -74,7 +74,7 @@ export function daemonLimits(given: GivenLimits): DaemonLimits {
   };
 }
 
-/** How many of `mappings` to reserve for those that wait for the garbage collector. */
+/** Part of `mappings` to reserve for mappings that wait for the garbage collector. */
 export function uncollectedMappings(mappings: number): number {
   return Math.min(UNCOLLECTED_MAX, Math.floor(mappings * UNCOLLECTED_PART));
 }

@@ -39,7 +39,7 @@ const NO_EVENT: EventParameters = {
   responderResources: 0,
 };
 
-/** What the connections need of their host. */
+/** The connections' interface to their host. */
 interface ConnectionsHost {
   /** The device of this name in the RDMA subsystem, if it is served. */
   device(nativeName: string): BridgedDevice | undefined;

@@ -42,7 +42,7 @@ interface BridgedQPInit {
   readonly tag: unknown;
 }
 
-/** What the objects need of the host. */
+/** The objects' interface to the host. */
 export interface NicHost {
   /** An asynchronous event of an object, or of the device. */
   raise(

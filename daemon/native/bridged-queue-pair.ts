@@ -49,7 +49,7 @@ export interface BridgedCounters
   asyncEvents: number;
 }
 
-/** What a queue pair needs of its device. */
+/** A queue pair's interface to its device. */
 export interface BridgedQPHost {
   readonly deviceName: string;
   /** True if the device flushes work posted to a native queue pair in ERR. */

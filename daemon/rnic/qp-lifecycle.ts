@@ -62,7 +62,7 @@ export type LifecycleEffect<Q> =
    */
   | { readonly type: 'resume'; readonly qp: Q };
 
-/** What a lifecycle needs of the device. */
+/** A lifecycle's interface to the device. */
 export interface LifecycleHost<Q> {
   readonly effects: EffectSink<LifecycleEffect<Q>>;
   /** QPs that must call their wire once it has returned. */

@@ -49,7 +49,7 @@ import {
   type WireFailure,
 } from './wire-port.ts';
 
-/** What a queue pair needs of its device. */
+/** A queue pair's interface to its device. */
 export interface QPHost extends SendQueueHost, PeerAccessHost, LifecycleHost<QP> {
   readonly effects: EffectSink<QPEffect>;
   /** QPs that wait for memory to be fetched or written. */

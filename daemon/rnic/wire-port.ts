@@ -74,7 +74,7 @@ export interface WireFailure {
   readonly quirk?: string;
 }
 
-/** What a queue pair needs of its wire. */
+/** A queue pair's interface to its wire. */
 export interface Wire {
   /** There may be work: sends messages and answers requests until the output is full. */
   pump(now: Micros): void;

@@ -42,17 +42,16 @@ export class SocketPeer implements PeerProcess {
   #identity: string | undefined;
 
   /**
-   * The peer of the connected socket `descriptor()`, which returns undefined once it is closed. If users
-   * are told apart, a user whose uid may be shared gets `UNKNOWN_UID`. Throws
-   * `SystemCallError`.
+   * The peer of the connected socket `descriptor()`, which returns undefined once it is closed. With
+   * `distinguishesUsers`, a user whose uid may be shared gets `UNKNOWN_UID`. Throws `SystemCallError`.
    */
-  constructor(descriptor: () => number | undefined, asksSocket = true, tellsUsersApart = false) {
+  constructor(descriptor: () => number | undefined, asksSocket = true, distinguishesUsers = false) {
     const { pid, uid, gid } = peerCredentials(descriptor() ?? -1);
     this.pid = pid;
     this.gid = gid;
     this.#descriptor = descriptor;
     if (pid !== 0 && !(asksSocket && canAskSockets(descriptor))) this.#early = openNow(pid, uid);
-    const isUnknown = tellsUsersApart && isSharedUid(uid) && !this.#isOwn(uid);
+    const isUnknown = distinguishesUsers && isSharedUid(uid) && !this.#isOwn(uid);
     this.uid = isUnknown ? UNKNOWN_UID : uid;
   }
 

@@ -233,7 +233,7 @@ export class SharedMemory {
 }
 
 /**
- * An anonymous file that grows and of which two processes map parts. It is sealed against shrinking, so
+ * A growing anonymous file, parts of which two processes map. It is sealed against shrinking, so
  * the other side cannot truncate it and kill this one with SIGBUS.
  */
 export class SharedFile {

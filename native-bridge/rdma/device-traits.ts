@@ -26,7 +26,7 @@ export interface DeviceTraits {
 
 /** `ibv_device_attr.vendor_id` of the kernel's soft-iWARP ("bmt"). */
 const SIW_VENDOR_ID = 0x626d74;
-/** Of the emulated RNIC under libsiw ("iwd"). */
+/** Vendor id of the emulated RNIC under libsiw ("iwd"). */
 const EMULATED_VENDOR_ID = 0x697764;
 
 /** The connection manager stores the length of private data in one byte. */

@@ -172,7 +172,7 @@ export function checkPointer(call: string, subject: string, pointer: number): nu
   return pointer;
 }
 
-/** Of libuv's four threads, which file and name operations need, too. */
+/** Calls that may occupy libuv's four threads at once; file and name operations need some, too. */
 const BLOCKING_CALLS_MAX = 2;
 let blockingCalls = 0;
 const waitingCalls: (() => void)[] = [];

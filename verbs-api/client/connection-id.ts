@@ -34,7 +34,7 @@ import { ClientPD } from './protection-domain.ts';
 import { ClientQP } from './queue-pair.ts';
 import { ClientObject, type Session } from './session.ts';
 
-/** What a connection id needs of the provider it belongs to. */
+/** A connection id's interface to the provider it belongs to. */
 export interface ConnectionIdOwner {
   readonly provider: Provider;
   readonly session: Session;

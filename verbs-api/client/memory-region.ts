@@ -135,7 +135,7 @@ export class ClientMR extends ClientObject implements MR {
     }
   }
 
-  /** Has the device allocate memory and registers all of it. */
+  /** Allocates memory of the device and registers all of it. */
   static async allocate(
     pd: PD,
     scope: DeviceScope,

@@ -247,7 +247,7 @@ export class SendRing {
     return putLong(this.#memory, base + RADDR, remoteAddr);
   }
 
-  /** Of a datagram: queue pair and key in the places of remote address and key. */
+  /** Writes the queue pair and key of a datagram in the places of remote address and key. */
   #putDestination(wr: SendFields, base: number): boolean {
     const { datagramsOf } = this.#limits;
     if (datagramsOf === undefined) return true;

@@ -30,7 +30,7 @@ export interface Invocation {
   readonly options: CallOptions;
 }
 
-/** What is kept of a call until its reply. */
+/** State of a call until its reply. */
 export interface CallInProgress {
   readonly xid: number;
   readonly procedure: AnyProcedure;

@@ -25,7 +25,7 @@ export async function openObjects(control: DaemonControl): Promise<OpenObjects> 
 export class LeakError extends Error {
   /** Stable code. */
   readonly code = 'leak';
-  /** What was still held, what had been left, and what the reset ended. */
+  /** Objects still held, objects left by ended programs, and what the reset ended. */
   declare readonly report: ResetReport;
 
   /** `open` describes the objects in the report. */

@@ -308,7 +308,7 @@ export class PrivateDaemon implements AsyncDisposable {
     throw new VerbsError('ENODEV', `no device ${device}; there are ${known.join(', ')}`);
   }
 
-  /** What programs still hold after their time to release it. */
+  /** The objects that programs still hold after the grace period. */
   async #openAfter(graceMs: number): Promise<OpenObjects | undefined> {
     const clean = async (): Promise<boolean> => !(await this.control.clients()).some(holds);
     try {

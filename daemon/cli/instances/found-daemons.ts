@@ -18,7 +18,7 @@ export interface FoundDaemon {
   readonly socketPath: string;
   /** 'silent': it does not reply, or not to this user. */
   readonly state: 'running' | 'dead' | 'silent';
-  /** Of a running daemon. */
+  /** Status of a running daemon. */
   readonly status?: DaemonStatus;
   /** Why it does not reply. */
   readonly reason?: string;

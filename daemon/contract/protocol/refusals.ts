@@ -43,7 +43,7 @@ export interface Refusal {
   readonly program: string;
   /** Where it was reported. */
   readonly api: RefusalApi;
-  /** What the program called, as it spells it: 'ibv_modify_qp', 'rdma_connect', 'createQP'. */
+  /** The call, with the program's spelling: 'ibv_modify_qp', 'rdma_connect', 'createQP'. */
   readonly verb: string;
   /** Step of the call: 'INIT to RTR'. */
   readonly step?: string;

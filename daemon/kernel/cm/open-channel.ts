@@ -24,7 +24,7 @@ import { CmContext, CmQpType, type CmRecord, Membership } from './context.ts';
 import { type CmEventFields, emitCmEvent } from './event-record.ts';
 import type { CmCall } from './persona.ts';
 
-/** How far a server about to listen may lag behind its client on a busy host. */
+/** On a busy host, a server may start to listen this long after its client connects. */
 const REFUSAL_PATIENCE_MS = 500;
 
 /**

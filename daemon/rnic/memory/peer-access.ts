@@ -13,7 +13,7 @@ import type { MemoryBacking } from './memory-backing.ts';
 import { MemoryTarget, type MemoryUser } from './memory-check.ts';
 import type { StagTable } from './stag-table.ts';
 
-/** What the device provides. */
+/** Interface to the device. */
 export interface PeerAccessHost {
   readonly stags: StagTable;
   readonly counters: NicCounters;

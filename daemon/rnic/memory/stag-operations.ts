@@ -7,7 +7,7 @@ import { REMOTE_ACCESS } from './memory-region.ts';
 import type { MW, WindowUser } from './memory-window.ts';
 import type { StagEntry, StagTable } from './stag-table.ts';
 
-/** Where to find STags and windows. */
+/** The device's STags and windows. */
 export interface StagHost {
   readonly stags: StagTable;
   /** Windows by STag index. */

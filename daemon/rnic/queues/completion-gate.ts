@@ -193,14 +193,14 @@ export class CompletionGate {
     cq.lose(count);
   }
 
-  /** True once so many completions wait that a flush must pause. */
+  /** True once the number of waiting completions requires a flush to pause. */
   get full(): boolean {
     return this.#heldCount >= HELD_FLUSHED_MAX;
   }
 
   /**
    * Like `report`, for unsignalled work: its completion is written only if its data is lost. Only
-   * the first one that promises data can be blamed, so at most one such is held.
+   * the first one that promises data reports the error, so at most one is held.
    */
   reportLoss(cq: CQ): void {
     if (this.#writing.size === 0 || this.#holdsData || !promisesData(COMPLETION)) return;
@@ -311,7 +311,7 @@ export class CompletionGate {
 
   /**
    * Fails completions after a lost piece, or all of them if it is unknown which piece was lost. The first
-   * one that promises data reports the memory error, unless the lost data is no receive's; the others
+   * one that promises data reports the memory error, unless no receive lost data; the others
    * are flushed. Returns true if one reports it.
    */
   #failHeld(lost: LostPiece | undefined): boolean {

@@ -123,8 +123,8 @@ export class CQ {
 
   /**
    * Requests one notification on a ring that the client arms by command; EOPNOTSUPP on others. `seen`
-   * is the client's count of completions when it asked: a later one that it waits for fires the queue
-   * at once.
+   * is the client's count of completions at the time of the request: a matching later completion fires
+   * the queue at once.
    */
   arm(solicitedOnly: boolean, seen?: number): void {
     const writer = this.#writer;

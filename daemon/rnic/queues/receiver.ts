@@ -27,7 +27,7 @@ const MALFORMED: Cause = {
 const SL_IPV6 = 1;
 const SL_IPV4 = 2;
 
-/** What is needed of the device. */
+/** The receiver's interface to its device. */
 interface ReceiverHost extends StagHost {
   readonly counters: NicCounters;
   readonly watch: WorkWatch;

@@ -38,7 +38,7 @@ const WR_ID = 0;
 
 const QPN_MASK = 0xff_ffff;
 
-/** What a send queue needs of its queue pair and device. */
+/** A send queue's interface to its queue pair and device. */
 export interface SendQueueHost extends StagHost {
   readonly counters: NicCounters;
   readonly watch: WorkWatch;

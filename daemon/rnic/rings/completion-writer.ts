@@ -53,7 +53,7 @@ export class Completion implements CompletedWork {
 /** Entries of a completion queue that its client has not taken. */
 export interface UntakenCompletions {
   readonly count: number;
-  /** Those without an error. */
+  /** Completions without an error. */
   readonly successes: number;
 }
 

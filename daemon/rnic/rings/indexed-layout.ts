@@ -69,12 +69,12 @@ export const INDEXED_SGE_MAX = 32;
 export const INDEXED_SRQ_SGE_MAX = 27;
 /** Most bytes of inline payload. */
 export const INDEXED_INLINE_MAX = 512;
-/** Bytes of a send queue element with room for so many SGEs or inline bytes. */
+/** Bytes of a send queue element with room for these SGEs or inline bytes. */
 export function sendElementBytes(sges: number, inlineBytes: number): number {
   return SendElement.sge + Math.max(sges * SGE_BYTES, inlineBytes);
 }
 
-/** Bytes of a receive element with room for so many SGEs. */
+/** Bytes of a receive element with room for these SGEs. */
 export function receiveElementBytes(sges: number): number {
   return ReceiveElement.sge + sges * SGE_BYTES;
 }

@@ -380,7 +380,6 @@ export class CommunicationManager {
     return queuePairMove(connection, state);
   }
 
-  /** See `CmCounters`. */
   get counters(): Readonly<CmCounters> {
     return this.#core.counters;
   }

@@ -64,7 +64,7 @@ export interface MakeNodeArgs {
 export interface CreatedOk {
   readonly object: FileHandle3 | undefined;
   readonly attributes: Attributes3 | undefined;
-  /** Of the directory. */
+  /** Attributes of the directory. */
   readonly wcc: WccData3;
 }
 

@@ -83,7 +83,7 @@ function isMountFailure(status: number): status is Exclude<MountStatus, 0> {
   return status !== MountStatus.ok && STATUSES.has(status);
 }
 
-/** Who claims to have mounted what; only for DUMP, and bounded. */
+/** Mounts as clients claim them; only for DUMP, and bounded. */
 class MountList {
   readonly #mounts = new Map<string, MountEntry>();
 

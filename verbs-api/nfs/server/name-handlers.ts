@@ -84,7 +84,7 @@ function* changeable(
   return directory;
 }
 
-/** Who creates something where. */
+/** A creation: place, name and caller. */
 interface Making {
   readonly directory: Located;
   readonly name: string;

@@ -22,7 +22,7 @@ interface ReplyPlan {
   readonly type: 'msg' | 'nomsg';
   readonly lists: ChunkLists;
   readonly pushes: readonly Push[];
-  /** What goes inline. */
+  /** The inline part. */
   readonly payload: Payload;
 }
 
