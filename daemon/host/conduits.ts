@@ -252,6 +252,6 @@ function factsOf(link: Link): SocketFacts {
     local: { address: local, port: link.localPort },
     remote: { address: remote, port: link.remotePort },
     emssBytes: link.emssBytes(),
-    lowerLayer: link.carriesMessages === true ? 'sctp' : 'tcp',
+    lowerLayer: link.lowerLayer ?? 'tcp',
   };
 }

@@ -16,7 +16,7 @@ import { AsyncEventType, QPState } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
 import type { ConnectionFacts, Fault, FaultPeer } from '../faults/fault.ts';
 import { FaultInjector } from '../faults/fault-injector.ts';
-import { type FrameReader, TcpFrameReader } from '../iwarp/faults/frame.ts';
+import type { FrameReader } from '../iwarp/faults/frame.ts';
 import { StreamFaults } from '../iwarp/faults/stream-faults.ts';
 import type { Crc32c } from '../iwarp/wire/crc32c.ts';
 import type { QP } from '../rnic/queue-pair.ts';
@@ -42,8 +42,8 @@ export interface FaultHost {
   conduitOf(qp: QP): Conduit | undefined;
   /** The ends of a connected queue pair of either transport. */
   factsOf(qp: QP): ConnectionFacts | undefined;
-  /** Finds frames in the output of a connection over SCTP. */
-  makeSctpFrameReader(): FrameReader;
+  /** Finds frames in the output of a connection. */
+  makeFrameReader(conduit: Conduit): FrameReader;
   /** Sets the faults that apply to packets. */
   setPacketFaults(faults: readonly Fault[] | undefined): void;
   onCompletion(cq: CQ): void;
@@ -237,12 +237,8 @@ export class HostFaults {
 
   #wrap(conduit: Conduit): FaultyLink {
     const { clock, crc32c } = this.#host;
-    const { sentBytes, startupBytes } = conduit.output;
     const inner = conduit.link;
-    const reader =
-      inner.carriesMessages === true
-        ? this.#host.makeSctpFrameReader()
-        : new TcpFrameReader(sentBytes, startupBytes);
+    const reader = this.#host.makeFrameReader(conduit);
     const link = new FaultyLink(inner, {
       faults: new StreamFaults(reader, () => conduit.facts, crc32c),
       clock,

@@ -42,7 +42,7 @@ const OWN: Readonly<Record<string, string>> = {
   'daemon/host/event-loop.ts: TIMER_SLACK_MICROS': 'of the own clock',
   'daemon/host/links/faulty-link.ts: TIMER_SLACK_MICROS': 'of the own clock',
   'daemon/host/links/system.ts: FOREVER_MS': 'a timer that never fires',
-  'daemon/host/rnic-host.ts: FLUSH_INTERVAL_MICROS': 'of counters',
+  'daemon/host/errored-queue-pairs.ts: INTERVAL_MICROS': 'of counters',
   'daemon/host/roce/address-watch.ts: INTERVAL_MICROS': 'of looks at own addresses',
   'daemon/host/roce/packet-faults.ts: REORDER_MICROS': 'of an injected fault',
   'daemon/host/roce/udp-link.ts: RETRY_MICROS': 'of an own socket that is full',

@@ -1,4 +1,5 @@
 /** A connection that carries bytes in order, or messages: over TCP, SCTP, or a simulation of them. */
+import type { DeviceLowerLayer } from '#contract/verbs/attributes';
 import type { LinkPosition } from '#daemon/capture/capture-tap';
 
 /** The user of a link. Called from events of the network; must not throw. */
@@ -49,6 +50,8 @@ export interface Link {
    * them.
    */
   readonly faithful?: boolean;
+  /** Default: TCP. */
+  readonly lowerLayer?: DeviceLowerLayer;
   /**
    * True if each write is a message of its own, delivered in any order, and there is no half-close: `finish`
    * does nothing, and `close` ends both halves once both users have finished.

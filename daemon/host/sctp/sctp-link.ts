@@ -63,6 +63,7 @@ export class SctpLink implements Link {
   readonly localPort: number;
   readonly remoteAddress: string;
   readonly remotePort: number;
+  readonly lowerLayer = 'sctp';
   readonly carriesMessages = true;
   readonly streamId: number;
   /** No effect: a message is a segment. */

@@ -9,6 +9,7 @@ import type { PacketTap } from '#daemon/capture/capture-tap';
 import type { Fault } from '#daemon/faults/fault';
 import type { IdAccount } from '#daemon/iwarp/cm/cm-id';
 import { DDP_ADAPTATION } from '#daemon/iwarp/sctp/sctp-layer';
+import type { SctpTransportKind } from '../device-config.ts';
 import type { Dial, Link } from '../links/link.ts';
 import {
   type Alarm,
@@ -44,6 +45,13 @@ export interface PacketTransport extends HostSctpTransport {
   /** Filters every packet, until `close`. */
   addFilter(filterOf: (carrier: PacketCarrier) => PacketFilter): void;
 }
+
+/** Makes the transport of a host's SCTP devices. */
+export type TransportMaker = (
+  clock: HostClock,
+  devices: readonly { readonly addresses: readonly string[]; readonly sctp: SctpTransportKind }[],
+  isolated?: boolean,
+) => PacketTransport;
 
 /** Options: the inner network, and the SCTP transport and devices. */
 interface SctpNetworkOptions {

@@ -1,26 +1,19 @@
 /** What a host needs for SCTP devices; loaded only for them. */
-import { SctpFrameReader } from '#daemon/iwarp/faults/sctp-frame-reader';
-import { DDP_ADAPTATION, SctpLayer } from '#daemon/iwarp/sctp/sctp-layer';
-import type { SctpTransportKind } from '../device-config.ts';
-import type { HostClock } from '../links/network.ts';
 import { DeviceTransports } from './device-transports.ts';
 import { MemoryDatagrams } from './memory-datagrams.ts';
-import { type PacketTransport, SctpNetwork } from './sctp-network.ts';
+import { SctpCarrier } from './sctp-carrier.ts';
+import type { TransportMaker } from './sctp-network.ts';
 
-export const SCTP_PARTS = {
-  DDP_ADAPTATION,
-  SctpFrameReader,
-  SctpLayer,
-  SctpNetwork,
-  /** Makes the transport of a host's devices; a simulation replaces it. */
-  makeTransport: (
-    clock: HostClock,
-    devices: readonly { readonly addresses: readonly string[]; readonly sctp: SctpTransportKind }[],
-    isolated = false,
-  ): PacketTransport => {
+/** See `SCTP_PARTS`. */
+export interface SctpParts {
+  readonly SctpCarrier: typeof SctpCarrier;
+  /** A simulation has its own. */
+  readonly makeTransport: TransportMaker;
+}
+
+export const SCTP_PARTS: SctpParts = {
+  SctpCarrier,
+  makeTransport: (clock, devices, isolated = false) => {
     return new DeviceTransports(clock, devices, isolated ? new MemoryDatagrams(clock) : undefined);
   },
 };
-
-/** The type of `SCTP_PARTS`, which does not load it. */
-export type SctpParts = typeof SCTP_PARTS;

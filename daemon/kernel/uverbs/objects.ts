@@ -5,7 +5,7 @@ import { EventSink } from '#daemon/clients/objects/event-router';
 import { eventReport, failureReport } from '#daemon/clients/objects/failure-report';
 import { userOf } from '#daemon/clients/trusted-user';
 import type { DeviceFailure } from '#daemon/host/device-backend';
-import type { HostAsyncEvent } from '#daemon/host/rnic-host';
+import type { HostAsyncEvent } from '#daemon/host/nic-effects';
 import type { AH } from '#daemon/rnic/address-handle';
 import type { MR } from '#daemon/rnic/memory/memory-region';
 import type { MW } from '#daemon/rnic/memory/memory-window';

@@ -15,7 +15,7 @@ import { QueueRings } from '#daemon/clients/objects/queue-rings';
 import { WorkEpoch } from '#daemon/clients/objects/work-epoch';
 import type { Adapter } from '#daemon/host/device-adapter';
 import { hostAddresses } from '#daemon/host/host-addresses';
-import type { HostAsyncEvent } from '#daemon/host/rnic-host';
+import type { HostAsyncEvent } from '#daemon/host/nic-effects';
 import type { GidEntry } from '#daemon/host/roce/gid-table';
 import { yieldCore } from '#native-bridge/libc/scheduling';
 import { bytesToTake } from '../event-queue.ts';

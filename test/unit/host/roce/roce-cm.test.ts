@@ -185,7 +185,9 @@ describe('a connection that the host moves', () => {
     const dialer = world.resolved();
     const other = world.resolved();
     world.cm.connect(dialer, active.qp, WISHES);
-    expect(() => world.cm.connect(dialer, active.qp, WISHES)).toThrow('must be resolved or routed');
+    expect(() => world.cm.connect(dialer, active.qp, WISHES)).toThrow(
+      'the id is connecting or connected',
+    );
     expect(() => world.cm.connect(other, active.qp, WISHES)).toThrow('has a connection');
     const { id } = world.take(CMEventType.connectRequest);
     world.cm.reject(id, Uint8Array.of(4));

@@ -1,0 +1,57 @@
+/**
+ * Flushes receives that programs post to queue pairs in error: they drain their queues that way. The slow
+ * timer stops when no queue pair is in error.
+ */
+import type { Micros } from '#base/time';
+import type { Nic } from '../rnic/nic.ts';
+import type { Alarm, HostClock } from './links/network.ts';
+
+const INTERVAL_MICROS = 5_000;
+/** Queue pairs for each interval: to look at thousands takes milliseconds. */
+const INTERVAL_QPS = 1024;
+
+/** What the flusher uses of its host. */
+interface FlushHost {
+  readonly devices: readonly { readonly nic: Nic }[];
+  readonly clock: HostClock;
+  now(): Micros;
+  drain(): void;
+}
+
+export class ErroredQueuePairs {
+  readonly #host: FlushHost;
+  #timer: Alarm | undefined;
+  #stopped = false;
+
+  constructor(host: FlushHost) {
+    this.#host = host;
+  }
+
+  /** Starts the timer. Call it when a queue pair may have entered the error state. */
+  watch(): void {
+    if (this.#timer === undefined && !this.#stopped) this.#flushSoon(1);
+  }
+
+  /** Ends the timer for good. */
+  stop(): void {
+    this.#stopped = true;
+    this.#timer?.cancel();
+  }
+
+  #flushSoon(errored: number): void {
+    const intervals = Math.ceil(errored / INTERVAL_QPS);
+    this.#timer = this.#host.clock.after(intervals * INTERVAL_MICROS, () => {
+      this.#timer = undefined;
+      const left = this.#flush();
+      if (left > 0 && !this.#stopped) this.#flushSoon(left);
+      this.#host.drain();
+    });
+  }
+
+  #flush(): number {
+    const now = this.#host.now();
+    let errored = 0;
+    for (const { nic } of this.#host.devices) errored += nic.flushErrored(now);
+    return errored;
+  }
+}

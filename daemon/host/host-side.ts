@@ -1,0 +1,51 @@
+/** The two sides of a host: the devices of one wire, their connection manager and their connections. */
+import type { Micros } from '#base/time';
+import type { AsyncEventType } from '#contract/verbs/enums';
+import type { Fault } from '../faults/fault.ts';
+import type { QP } from '../rnic/queue-pair.ts';
+import type { ConnectionChoice, ConnectionStatus } from './connection-status.ts';
+import type { Adapter } from './device-adapter.ts';
+import type { HostCmEvent } from './host-id.ts';
+import type { HostClock } from './links/network.ts';
+import type { HostNotice } from './observer.ts';
+
+/** What the host asks of each side. */
+export interface HostSide {
+  /** Executes what its machines report; true if there was anything. */
+  drainEffects(now: Micros): boolean;
+  handleDeadline(now: Micros): void;
+  nextDeadline(): Micros;
+  /** The queue pair has output to send. */
+  handleOutput(qp: QP): void;
+  /** The program of the queue pair disconnects. */
+  handleDisconnect(qp: QP): void;
+  /** The program stopped the queue pair. */
+  handleStopped(qp: QP): void;
+  /** The queue pair raised an asynchronous event. */
+  handleEvent(qp: QP, event: AsyncEventType, text: string): void;
+  /** Installs the faults of packets. */
+  setPacketFaults(faults: readonly Fault[] | undefined): void;
+  /** The connections that `wants` chooses, for `status`. */
+  connections(wants: ConnectionChoice): Iterable<ConnectionStatus>;
+  /** Throws `InvariantError`. For simulations and tests, between two turns. */
+  assertDeepInvariants(): void;
+  /** Closes sockets once all connections have ended. */
+  close(): void;
+}
+
+/** What both sides use of their host. */
+export interface SideHost {
+  readonly devices: readonly Adapter[];
+  readonly clock: HostClock;
+  /** No packets leave the host. */
+  readonly isolated: boolean;
+  now(): Micros;
+  /** Settles everything that is queued. */
+  drain(): void;
+  /** Queue pairs may be in error: receives posted to them later are flushed. */
+  watchErrored(): void;
+  /** Reports an event of an id to its owner. */
+  deliver(event: HostCmEvent): void;
+  /** Logs a line. */
+  notice(notice: HostNotice): void;
+}

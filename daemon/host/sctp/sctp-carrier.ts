@@ -1,0 +1,79 @@
+/** SCTP as the carrier of iWARP devices: one network for all of them. */
+import { isErrnoCode, VerbsError } from '#contract/verbs/errors';
+import type { PacketTap } from '#daemon/capture/capture-tap';
+import type { Fault } from '#daemon/faults/fault';
+import type { CmDevice } from '#daemon/iwarp/cm/cm-types';
+import type { ChunkPool } from '#daemon/iwarp/engine/chunk-pool';
+import type { LowerLayer } from '#daemon/iwarp/engine/lower-layer';
+import type { StreamOptions } from '#daemon/iwarp/engine/stream-api';
+import type { FrameReader } from '#daemon/iwarp/faults/frame';
+import { SctpFrameReader } from '#daemon/iwarp/faults/sctp-frame-reader';
+import { DDP_ADAPTATION, SctpLayer } from '#daemon/iwarp/sctp/sctp-layer';
+import type { Adapter } from '../device-adapter.ts';
+import { type HostSystem, TransportError } from '../links/network.ts';
+import type { StreamCarrier } from '../stream-carrier.ts';
+import { type PacketTransport, SctpNetwork, type TransportMaker } from './sctp-network.ts';
+
+interface SctpCarrierOptions {
+  readonly system: HostSystem;
+  /** All iWARP devices of the host. */
+  readonly devices: readonly Adapter[];
+  readonly pool: ChunkPool;
+  readonly tap: PacketTap | undefined;
+}
+
+export class SctpCarrier implements StreamCarrier {
+  readonly lowerLayer = 'sctp';
+  readonly network: SctpNetwork;
+  readonly #pool: ChunkPool;
+
+  /** Throws `VerbsError` if a device cannot have its UDP port, or the library is missing. */
+  constructor(makeTransport: TransportMaker, options: SctpCarrierOptions) {
+    const { system, devices, pool, tap } = options;
+    this.#pool = pool;
+    const own = devices.filter(({ cmDevice }) => cmDevice.lowerLayer === 'sctp');
+    const described = own.map(({ name, cmDevice, sctpTransport }) => {
+      return { name, addresses: cmDevice.addresses, sctp: sctpTransport ?? 'usrsctp' };
+    });
+    const { network: inner, clock, isolated } = system;
+    try {
+      const transport: PacketTransport = makeTransport(clock, described, isolated);
+      const hasTcp = devices.length > own.length;
+      this.network = new SctpNetwork({ inner, transport, clock, devices: described, hasTcp, tap });
+    } catch (error) {
+      if (!(error instanceof TransportError)) throw error;
+      const names = own.map(({ name }) => name).join(', ');
+      const code = isErrnoCode(error.code) ? error.code : 'EOPNOTSUPP';
+      throw new VerbsError(code, `no SCTP for ${names}: ${error.message}`);
+    }
+  }
+
+  makeLayer(_device: CmDevice, options: StreamOptions): LowerLayer {
+    // Associations with another indication have been aborted.
+    return new SctpLayer(options, { pool: this.#pool, peerAdaptation: DDP_ADAPTATION });
+  }
+
+  makeFrameReader(): FrameReader {
+    return new SctpFrameReader();
+  }
+
+  setPacketFaults(faults: readonly Fault[] | undefined): void {
+    this.network.setFaults(faults);
+  }
+
+  get associationCount(): number {
+    return this.network.associationCount;
+  }
+
+  forget(keeper: object): void {
+    this.network.shared.forget(keeper);
+  }
+
+  leave(): Promise<void> {
+    return this.network.leave();
+  }
+
+  close(): void {
+    this.network.close();
+  }
+}

@@ -1,0 +1,64 @@
+/** What carries the connections of iWARP devices: one carrier for each lower layer. */
+import type { DeviceLowerLayer } from '#contract/verbs/attributes';
+import type { Fault } from '../faults/fault.ts';
+import type { CmDevice } from '../iwarp/cm/cm-types.ts';
+import type { ChunkPool } from '../iwarp/engine/chunk-pool.ts';
+import type { LowerLayer } from '../iwarp/engine/lower-layer.ts';
+import { MpaLayer } from '../iwarp/engine/mpa-layer.ts';
+import type { StreamOptions } from '../iwarp/engine/stream-api.ts';
+import { type FrameReader, TcpFrameReader } from '../iwarp/faults/frame.ts';
+import type { Crc32c } from '../iwarp/wire/crc32c.ts';
+import type { Conduit } from './conduit.ts';
+import type { Network } from './links/network.ts';
+
+export interface StreamCarrier {
+  readonly lowerLayer: DeviceLowerLayer;
+  /** Ports for the addresses of its devices, and, of the network inside, for all others. */
+  readonly network: Network;
+  /** The lower layer of a new stream. */
+  makeLayer(device: CmDevice, options: StreamOptions): LowerLayer;
+  /** Finds frames in the output of a connection, for faults. */
+  makeFrameReader(conduit: Conduit): FrameReader;
+  /** Installs the faults of its packets. */
+  setPacketFaults(faults: readonly Fault[] | undefined): void;
+  /** Connections below the streams', also those that no stream uses. */
+  readonly associationCount: number;
+  /** Releases what is kept for future listeners of `keeper`. */
+  forget(keeper: object): void;
+  /** Ends what no stream uses; resolves once it has ended, or should have. */
+  leave(): Promise<void>;
+  /** Closes its sockets. */
+  close(): void;
+}
+
+/** TCP: its packets are the system's. */
+export class TcpCarrier implements StreamCarrier {
+  readonly lowerLayer = 'tcp';
+  readonly network: Network;
+  readonly associationCount = 0;
+  readonly #pool: ChunkPool;
+  readonly #crc32c: Crc32c;
+
+  constructor(network: Network, pool: ChunkPool, crc32c: Crc32c) {
+    this.network = network;
+    this.#pool = pool;
+    this.#crc32c = crc32c;
+  }
+
+  makeLayer({ wire }: CmDevice, options: StreamOptions): LowerLayer {
+    return new MpaLayer(options, {
+      pool: this.#pool,
+      crc32c: this.#crc32c,
+      alignSegments: wire.segmentAligned,
+    });
+  }
+
+  makeFrameReader({ output }: Conduit): FrameReader {
+    return new TcpFrameReader(output.sentBytes, output.startupBytes);
+  }
+
+  setPacketFaults(): void {}
+  forget(): void {}
+  async leave(): Promise<void> {}
+  close(): void {}
+}
