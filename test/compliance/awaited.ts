@@ -7,6 +7,7 @@ import { parseRemoteMemory } from '#contract/verbs/remote-memory';
 import { connect, type EndpointOptions, listen } from '#verbs-api/connect';
 import type { Connection } from '#verbs-api/connection';
 import { quiet, until } from '../support/patience.ts';
+import { pattern } from '../support/pattern.ts';
 import {
   ALL_ACCESS,
   DEVICE,
@@ -14,7 +15,6 @@ import {
   needs,
   type ProviderFixture,
   patience,
-  pattern,
   SMALL_DEVICE,
   type StartedFixture,
   verbsError,

@@ -5,6 +5,7 @@ import { Access, CMEventType, QPState, WCOpcode, WCStatus, WROpcode } from '#con
 import type { ConnectionId, Context, CQ, PD, QPInit, WireOptions } from '#contract/verbs/provider';
 import { connect, listen } from '#verbs-api/connect';
 import { quiet } from '../support/patience.ts';
+import { pattern } from '../support/pattern.ts';
 import {
   ALL_ACCESS,
   acceptOne,
@@ -17,7 +18,6 @@ import {
   OWN_ERROR,
   type ProviderFixture,
   patience,
-  pattern,
   read,
   SMALL_DEVICE,
   type StartedFixture,

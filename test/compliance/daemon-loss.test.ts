@@ -5,11 +5,11 @@ import { expect, it } from 'vitest';
 import { Access } from '#contract/verbs/enums';
 import { startDaemon } from '#daemon/main/daemon';
 import { connectDaemon } from '#verbs-api/connect-daemon';
+import { pattern } from '../support/pattern.ts';
 import {
   completions,
   connectedPair,
   DEVICE,
-  pattern,
   send,
   verbsError,
 } from '../support/provider-fixture.ts';

@@ -14,13 +14,13 @@ import { openLibraries } from '#native-bridge/rdma/libraries';
 import { listen } from '#verbs-api/connect';
 import { createNative } from '#verbs-api/native/native-provider';
 import { quiet } from '../support/patience.ts';
+import { pattern } from '../support/pattern.ts';
 import {
   ALL_ACCESS,
   completions,
   connectedPair,
   DEVICE,
   OWN_ERROR,
-  pattern,
   read,
   verbsError,
 } from '../support/provider-fixture.ts';

@@ -18,11 +18,11 @@ import type { QP } from '#contract/verbs/provider';
 import type { SendWR } from '#contract/verbs/work-request';
 import { connect, incRkey, listen } from '#verbs-api/index';
 import { quiet } from '../support/patience.ts';
+import { pattern } from '../support/pattern.ts';
 import {
   completions,
   DEVICE,
   patience,
-  pattern,
   read,
   remote,
   SUCCESS,

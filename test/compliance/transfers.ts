@@ -10,6 +10,7 @@ import {
 } from '#contract/verbs/enums';
 import type { BindMWWR, SendWR } from '#contract/verbs/work-request';
 import { incRkey } from '#verbs-api/client/memory-window';
+import { pattern } from '../support/pattern.ts';
 import {
   completions,
   connectedPair,
@@ -19,7 +20,6 @@ import {
   memoryKinds,
   needs,
   type ProviderFixture,
-  pattern,
   read,
   remote,
   type Side,

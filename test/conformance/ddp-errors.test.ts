@@ -7,7 +7,7 @@ import { Access, AsyncEventType, CMEventType, QPState, WCStatus } from '#contrac
 import { Consumer, hex32, hex64, type Region } from '../support/consumer.ts';
 import { closeFacing, Facing, type FacingOptions, settled } from '../support/facing.ts';
 import { bytesOf, compactHex, hexOf } from '../support/hex.ts';
-import { until } from '../support/rnic-node.ts';
+import { until } from '../support/patience.ts';
 
 afterEach(closeFacing);
 
@@ -120,7 +120,7 @@ describe('a tagged segment', () => {
     const { consumer } = rig.facing;
     const gone = consumer.register(64);
     rig.facing.say(`c140 ${gone.stag} ${hex64(0x1000)} 41`);
-    await until(() => gone.bytes[0] === 0x41, 'the Write');
+    await until('the Write', () => gone.bytes[0] === 0x41);
     gone.mr.close();
     const ulpdu = `c140 ${gone.stag} ${hex64(0x1001)} 42`;
     await expectTerminate(rig, ulpdu, copying('1100c000', ulpdu));
@@ -170,7 +170,7 @@ describe('a tagged segment', () => {
     // Ending exactly at the end of the range is allowed.
     const { facing, region } = await withMemory();
     facing.say(`c140 ${region.stag} ${hex64(0x1ffc)} 41424344`);
-    await until(() => region.bytes[0xfff] === 0x44, 'the Write');
+    await until('the Write', () => region.bytes[0xfff] === 0x44);
   });
 
   it('whose TO wraps is error 1/1/3 [DDP-7.1-14, DDP-7.1-17]', async () => {
@@ -231,7 +231,7 @@ describe('a segment', () => {
     expect(await facing.consumer.statuses(1)).toEqual([WCStatus.wrFlushErr]);
     expect(region.bytes[0]).toBe(0);
     // DDP-3-04: TCP is closed too, if the peer never closes.
-    await until(() => facing.node.host.connections().length === 0, 'the socket to close');
+    await until('the socket to close', () => facing.node.host.connections().length === 0);
     expect(facing.receivedNow()).toEqual([]);
   });
 });
@@ -244,7 +244,7 @@ describe('a fatal error', () => {
     end(facing);
     const event = await facing.event();
     const { state } = consumer.qp;
-    await until(() => node.asyncEvents.length > 0, 'an asynchronous event');
+    await until('an asynchronous event', () => node.asyncEvents.length > 0);
     const flushed = await consumer.received(1);
     return { event: event.type, state, events: node.asyncEvents.map((e) => e.event), flushed };
   }

@@ -4,8 +4,9 @@ import { WCStatus, WROpcode } from '#contract/verbs/enums';
 import { hex32, hex64 } from '../support/consumer.ts';
 import { closeFacing, Facing, settled } from '../support/facing.ts';
 import { compactHex, hexOf } from '../support/hex.ts';
+import { until } from '../support/patience.ts';
+import { pattern } from '../support/pattern.ts';
 import { skimFpdus } from '../support/raw-fpdu.ts';
-import { until } from '../support/rnic-node.ts';
 
 afterEach(closeFacing);
 
@@ -13,11 +14,6 @@ afterEach(closeFacing);
 const SMALL = { fpduSize: { kind: 'fixed', mulpduBytes: 128 } } as const;
 const UNTAGGED = 18;
 const TAGGED = 14;
-
-/** `length` bytes that differ from their neighbours, in hexadecimal. */
-function pattern(length: number): string {
-  return hexOf(Uint8Array.from({ length }, (_, at) => (at * 7 + 1) & 0xff));
-}
 
 function cut(payload: string, bytes: number): string[] {
   return payload.match(new RegExp(`.{1,${2 * bytes}}`, 'g')) ?? [''];
@@ -30,7 +26,7 @@ function send(control: string, msn: number, mo: number): string {
 describe('a sent untagged message', () => {
   it('is cut into segments of one header, with L in the last alone [DDP-4.1-03, DDP-4.1-04, DDP-4.1-05, DDP-4.1-06, DDP-4.1-09, DDP-4.1-11, DDP-4.3-01, DDP-4.3-02, DDP-4.3-05, DDP-4.3-06, DDP-4.3-09, DDP-4.3-11, DDP-5.2-01, DDP-5.2-03, DDP-5.2-05, DDP-5.3-03]', async () => {
     const facing = await Facing.initiator({ wire: SMALL });
-    const payload = pattern(250);
+    const payload = hexOf(pattern(250));
     facing.consumer.send(payload);
     const [a = '', b = '', c = ''] = cut(payload, 128 - UNTAGGED);
     expect(await facing.receive(3)).toEqual(
@@ -43,7 +39,7 @@ describe('a sent untagged message', () => {
 
   it('has the next MSN of its queue, however many segments came before [DDP-4.3-06, DDP-4.3-07, DDP-4.3-10]', async () => {
     const facing = await Facing.initiator({ wire: SMALL });
-    for (const length of [300, 0, 1]) facing.consumer.send(pattern(length));
+    for (const length of [300, 0, 1]) facing.consumer.send(hexOf(pattern(length)));
     const sink = facing.consumer.register(8);
     facing.consumer.read(sink, 1, 1, 0);
     facing.consumer.send('');
@@ -70,7 +66,7 @@ describe('a sent untagged message', () => {
 describe('a sent tagged message', () => {
   it('is cut into segments of one STag, with TO counting on and L in the last [DDP-4.1-03, DDP-4.1-04, DDP-4.1-05, DDP-4.1-09, DDP-4.1-11, DDP-4.2-01, DDP-4.2-02, DDP-4.2-04, DDP-5.2-01, DDP-5.2-03, DDP-5.2-08, DDP-5.3-03]', async () => {
     const facing = await Facing.initiator({ wire: SMALL });
-    const payload = pattern(250);
+    const payload = hexOf(pattern(250));
     // The sum with the offset carries into the upper half.
     facing.consumer.write(payload, 0x11223344, 0xffff_ffe0);
     const [a = '', b = '', c = ''] = cut(payload, 128 - TAGGED);
@@ -141,7 +137,7 @@ describe('sent messages', () => {
     peer.resumeReading();
     expect(await consumer.statuses(messages)).toEqual(Array(messages).fill(WCStatus.success));
     facing.node.host.cm.disconnect(facing.id);
-    await until(() => peer.ended, 'all that was sent');
+    await until('all that was sent', () => peer.ended);
     const skimmed = skimFpdus(peer.received.subarray(facing.startup.length));
     const carried = skimmed.reduce((sum, { ulpduBytes }) => sum + ulpduBytes - UNTAGGED, 0);
     expect(carried).toBe(messages * length);

@@ -14,8 +14,9 @@ import {
   startupOf,
 } from '../support/facing.ts';
 import { compactHex, hexOf } from '../support/hex.ts';
+import { until } from '../support/patience.ts';
 import { REPLY_KEY, REQUEST_KEY, readFpdus, startupFrame } from '../support/raw-fpdu.ts';
-import { NO_WISHES, until } from '../support/rnic-node.ts';
+import { NO_WISHES } from '../support/rnic-node.ts';
 
 afterEach(closeFacing);
 
@@ -108,11 +109,11 @@ async function refusal(parts: Word, options: FacingOptions): Promise<string[]> {
   const { peer, id } = await dialOut(node, new Consumer(node), options.wishes);
   const { length } = await startupOf(peer);
   peer.say(reply(parts));
-  await until(() => peer.ended, 'a FIN');
+  await until('a FIN', () => peer.ended);
   expect(peer.errorCode).toBeUndefined();
   peer.finish();
   expect(await node.event(id)).toMatchObject({ type: CMEventType.connectError });
-  await until(() => node.host.connections().length === 0, 'the connection to go');
+  await until('the connection to go', () => node.host.connections().length === 0);
   return readFpdus(peer.received.subarray(length)).map(({ ulpdu }) => ulpdu);
 }
 

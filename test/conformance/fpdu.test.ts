@@ -4,8 +4,8 @@ import { CMEventType, QPState, WCStatus } from '#contract/verbs/enums';
 import { hex32 } from '../support/consumer.ts';
 import { closeFacing, Facing, type FacingOptions, settled } from '../support/facing.ts';
 import { bytesOf, compactHex, hexOf } from '../support/hex.ts';
+import { until } from '../support/patience.ts';
 import { REPLY_KEY, startupFrame } from '../support/raw-fpdu.ts';
-import { until } from '../support/rnic-node.ts';
 
 afterEach(closeFacing);
 
@@ -118,7 +118,7 @@ describe('MULPDU', () => {
     const total = lengths.reduce((sum, length) => sum + length, 0);
     const carried = (): number =>
       facing.fpdus().reduce((sum, { ulpdu }) => sum + sizeOf(ulpdu) - 18, 0);
-    await until(() => carried() >= total, 'all messages');
+    await until('all messages', () => carried() >= total);
     return facing.receivedNow().map(sizeOf);
   }
 

@@ -13,9 +13,10 @@ import {
 } from '../support/facing.ts';
 import { bytesOf, compactHex, hexOf } from '../support/hex.ts';
 import { mpaReply, mpaRequest } from '../support/mpa-frames.ts';
+import { until } from '../support/patience.ts';
 import { REPLY_KEY, REQUEST_KEY, startupFrame } from '../support/raw-fpdu.ts';
 import type { RawPeer } from '../support/raw-peer.ts';
-import { NO_WISHES, type RnicNode, until } from '../support/rnic-node.ts';
+import { NO_WISHES, type RnicNode } from '../support/rnic-node.ts';
 
 afterEach(closeFacing);
 
@@ -50,7 +51,7 @@ async function expectRefused(bytes: Uint8Array, finish = false, wire = {}): Prom
   await peer.overs();
   expect(peer.received).toHaveLength(0);
   expect(node.eventsOf(listener)).toEqual([]);
-  await until(() => node.host.connections().length === 0, 'the connection to go');
+  await until('the connection to go', () => node.host.connections().length === 0);
   return node;
 }
 
@@ -392,7 +393,7 @@ describe('a rejection', () => {
   });
 
   async function ends(peer: RawPeer): Promise<void> {
-    await until(() => peer.ended, 'a FIN');
+    await until('a FIN', () => peer.ended);
     expect(peer.errorCode).toBeUndefined();
   }
 });

@@ -4,8 +4,9 @@ import { Access, SendFlag, WCOpcode, WCStatus, WROpcode } from '#contract/verbs/
 import { hex32, hex64 } from '../support/consumer.ts';
 import { closeFacing, Facing, settled } from '../support/facing.ts';
 import { compactHex, hexOf } from '../support/hex.ts';
+import { until } from '../support/patience.ts';
+import { pattern } from '../support/pattern.ts';
 import { skimFpdus } from '../support/raw-fpdu.ts';
-import { until } from '../support/rnic-node.ts';
 
 afterEach(closeFacing);
 
@@ -19,10 +20,6 @@ function send(msn: number, opcode = '43', stag = '00000000'): string {
 /** A Read Request of `size` bytes at `source`, into STag 0x11223344 at TO 0x1000. */
 function readRequest(msn: number, size: number, source: string): string {
   return `4141 00000000 00000001 ${hex32(msn)} 00000000 11223344 0000000000001000 ${hex32(size)} ${source}`;
-}
-
-function pattern(length: number): Uint8Array {
-  return Uint8Array.from({ length }, (_, at) => (at * 7 + 1) & 0xff);
 }
 
 describe('a Send', () => {
@@ -132,7 +129,7 @@ describe('an RDMA Write', () => {
       events += 1;
     };
     facing.say(`c140 ${region.stag} ${hex64(0x1000)} 41`);
-    await until(() => region.bytes[0] === 0x41, 'the Write');
+    await until('the Write', () => region.bytes[0] === 0x41);
     await settled();
     expect([consumer.receivedNow(), consumer.sent, events]).toEqual([[], [], 0]);
     expect(await facing.hearAll()).toEqual([]);
@@ -363,7 +360,7 @@ describe('Sends and Writes of a consumer', () => {
     );
     expect(completions.every(({ status }) => status === WCStatus.success)).toBe(true);
     facing.node.host.cm.disconnect(facing.id);
-    await until(() => peer.ended, 'all that was sent');
+    await until('all that was sent', () => peer.ended);
     // The peer has exactly the completed messages.
     const skimmed = skimFpdus(peer.received.subarray(facing.startup.length));
     expect(skimmed.filter(({ last }) => last)).toHaveLength(count);
@@ -382,7 +379,7 @@ describe('a stream in RDMA mode', () => {
     facing.say(readRequest(1, 4, `${region.stag} ${hex64(0x1000)}`));
     await facing.receive(3);
     facing.node.host.cm.disconnect(facing.id);
-    await until(() => peer.ended, 'a FIN');
+    await until('a FIN', () => peer.ended);
     const end = facing.fpdus().at(-1)?.end ?? 0;
     // Every byte after the Reply belongs to an FPDU, every FPDU of RDMAP version 1.
     expect(peer.receivedBytes).toBe(facing.startup.length + end);

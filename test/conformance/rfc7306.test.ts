@@ -12,7 +12,7 @@ import {
 import { Consumer, hex32, hex64, type Region } from '../support/consumer.ts';
 import { closeFacing, Facing, type FacingOptions, settled } from '../support/facing.ts';
 import { bytesOf, compactHex, hexOf } from '../support/hex.ts';
-import { until } from '../support/rnic-node.ts';
+import { until } from '../support/patience.ts';
 
 afterEach(closeFacing);
 
@@ -436,6 +436,6 @@ describe('Immediate Data', () => {
     await consumer.received(1);
     expect(events).toBe(0);
     facing.say(`${head('49', 0, 2)} ${ZERO}`);
-    await until(() => events === 1, 'the event');
+    await until('the event', () => events === 1);
   });
 });

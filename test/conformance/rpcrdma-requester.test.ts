@@ -8,9 +8,10 @@ import { connectRpc } from '#verbs-api/rpcrdma/rpc-client';
 import type { RpcClient, RpcClientOptions } from '#verbs-api/rpcrdma/rpc-client-types';
 import { RpcError } from '#verbs-api/rpcrdma/rpc-error';
 import { hex32, hex64 } from '../support/consumer.ts';
-import { ECHO, pattern, sumOf } from '../support/echo-program.ts';
+import { ECHO, sumOf } from '../support/echo-program.ts';
 import { bytesOf, compactHex, hexOf } from '../support/hex.ts';
 import { quiet } from '../support/patience.ts';
+import { pattern } from '../support/pattern.ts';
 import { type RawPeer, RawServer, WORLDS, type World } from '../support/rpc-world.ts';
 
 /** Version 1, no remote invalidation, 4096 bytes each way. */

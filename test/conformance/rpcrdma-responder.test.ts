@@ -9,9 +9,10 @@ import type { XdrWriter } from '#verbs-api/rpcrdma/core/xdr-writer';
 import { listenRpc, type RpcServer, type RpcServerOptions } from '#verbs-api/rpcrdma/rpc-server';
 import { RpcService } from '#verbs-api/rpcrdma/rpc-service';
 import { hex32, hex64 } from '../support/consumer.ts';
-import { ECHO, pattern } from '../support/echo-program.ts';
+import { ECHO } from '../support/echo-program.ts';
 import { bytesOf, compactHex, hexOf } from '../support/hex.ts';
 import { quiet } from '../support/patience.ts';
+import { pattern } from '../support/pattern.ts';
 import { type EchoLog, echoService, RawPeer, WORLDS, type World } from '../support/rpc-world.ts';
 import { callPayload } from '../support/rpcrdma-rig.ts';
 

@@ -3,8 +3,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { AsyncEventType, QPState, WCStatus } from '#contract/verbs/enums';
 import { Consumer, hex32, hex64 } from '../support/consumer.ts';
 import { closeFacing, Facing, facingNode, settled } from '../support/facing.ts';
-import { quiet } from '../support/patience.ts';
-import { until } from '../support/rnic-node.ts';
+import { quiet, until } from '../support/patience.ts';
 
 afterEach(closeFacing);
 
@@ -21,7 +20,7 @@ describe('an STag', () => {
     const shared = first.consumer.register(8);
     first.say(`c140 ${shared.stag} ${hex64(0x1000)} 41`);
     second.say(`c140 ${shared.stag} ${hex64(0x1001)} 42`);
-    await until(() => shared.bytes[0] === 0x41 && shared.bytes[1] === 0x42, 'both Writes');
+    await until('both Writes', () => shared.bytes[0] === 0x41 && shared.bytes[1] === 0x42);
     alone.say(`c140 ${shared.stag} ${hex64(0x1002)} 43`);
     expect((await alone.terminate()).slice(0, 4)).toBe('1102');
     expect(shared.bytes[2]).toBe(0);
@@ -37,7 +36,7 @@ describe('an STag', () => {
       const facing = await Facing.accept(node, sharing, { address });
       facing.say(`c140 ${region.stag} ${hex64(0x1000 + at)} 0${at + 1}`);
     }
-    await until(() => region.bytes[2] === 3, 'the Writes');
+    await until('the Writes', () => region.bytes[2] === 3);
     expect([...region.bytes]).toEqual([1, 2, 3, 0, 0, 0, 0, 0]);
   });
 });
@@ -59,7 +58,7 @@ describe('a shared receive queue', () => {
     expect(await greedy.consumer.completions(3)).toHaveLength(3);
     expect(node.asyncEvents).toEqual([]);
     greedy.say(send(4));
-    await until(() => node.asyncEvents.length > 0, 'the limit event');
+    await until('the limit event', () => node.asyncEvents.length > 0);
     expect(node.asyncEvents).toMatchObject([
       { event: AsyncEventType.srqLimitReached, element: srq },
     ]);
@@ -77,9 +76,8 @@ describe('a completion queue that overflows', () => {
     const other = await Facing.accept(node, new Consumer(node));
     full.consumer.postReceive(8, 8);
     full.say(...[1, 2, 3, 4, 5, 6].map((msn) => send(msn)));
-    await until(
-      () => node.asyncEvents.some(({ event }) => event === AsyncEventType.cqErr),
-      'the overflow',
+    await until('the overflow', () =>
+      node.asyncEvents.some(({ event }) => event === AsyncEventType.cqErr),
     );
     other.consumer.postReceive(8);
     other.say(send(1, '42'));

@@ -4,7 +4,7 @@ import { Access, CMEventType, QPState, WCStatus, WROpcode } from '#contract/verb
 import { Consumer, hex32, hex64, type Region } from '../support/consumer.ts';
 import { closeFacing, Facing, type FacingOptions, settled } from '../support/facing.ts';
 import { bytesOf, compactHex, hexOf } from '../support/hex.ts';
-import { until } from '../support/rnic-node.ts';
+import { until } from '../support/patience.ts';
 
 afterEach(closeFacing);
 
@@ -114,7 +114,7 @@ describe('a Send with Invalidate', () => {
     const region = owner.consumer.register(8);
     await refused(rig, region.stag, '0109c000');
     owner.say(`c140 ${region.stag} ${hex64(0x1000)} 41`);
-    await until(() => region.bytes[0] === 0x41, 'the Write of its own stream');
+    await until('the Write of its own stream', () => region.bytes[0] === 0x41);
   });
 
   it('of an STag that several streams share is error 0/1/9, and the STag stays [RDMAP-8.1.1-01, SEC-6.4.5-01, RDMAP-5.3-10]', async () => {
@@ -123,7 +123,7 @@ describe('a Send with Invalidate', () => {
     const other = await Facing.accept(node, new Consumer(node, { pd: consumer.pd }));
     await refused(rig, rig.region.stag, '0109c000');
     other.say(`c140 ${rig.region.stag} ${hex64(0x1000)} 41`);
-    await until(() => rig.region.bytes[0] === 0x41, 'the Write of the other stream');
+    await until('the Write of the other stream', () => rig.region.bytes[0] === 0x41);
   });
 });
 

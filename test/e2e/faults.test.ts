@@ -21,8 +21,7 @@ import {
   postWrite,
 } from '../support/fault-pair.ts';
 import { madeToken } from '../support/http-token.ts';
-import { quiet } from '../support/patience.ts';
-import { until } from '../support/rnic-node.ts';
+import { quiet, until } from '../support/patience.ts';
 
 let pair: FaultPair;
 let control: DaemonControl;
@@ -136,7 +135,7 @@ describe('what passes a connection', () => {
       postSend(from);
       await Promise.all([left.disconnected(), right.disconnected()]);
       expect((await completions(to, 1))[0]).toMatchObject({ status: WCStatus.wrFlushErr });
-      await until(() => eventTypes(right).includes(AsyncEventType.qpFatal), 'the event');
+      await until('the event', () => eventTypes(right).includes(AsyncEventType.qpFatal));
       expect(await fault.status()).toMatchObject({ matched: 1, fired: 1 });
     });
   });
@@ -150,7 +149,7 @@ describe('what passes a connection', () => {
       postWrite(left, right);
       await right.disconnected();
       expect(right.mr.buffer.subarray(0, 64).some((byte) => byte !== 0)).toBe(false);
-      await until(() => eventTypes(right).includes(AsyncEventType.qpFatal), 'the event');
+      await until('the event', () => eventTypes(right).includes(AsyncEventType.qpFatal));
     });
   });
 
@@ -177,7 +176,7 @@ describe('a corrupted FPDU', () => {
     return await pair.withFault({ kind, device: 'left', once: true }, async (fault) => {
       post(left, right);
       await Promise.all([left.disconnected(), right.disconnected()]);
-      await until(() => left.events.length > 0, 'the event');
+      await until('the event', () => left.events.length > 0);
       expect(await fault.status()).toMatchObject({ fired: 1 });
       return left.events.map(({ text }) => text).join();
     });
@@ -219,7 +218,7 @@ describe('a corrupted FPDU', () => {
       await expectArrives(left, right);
       postSend(left);
       await Promise.all([left.disconnected(), right.disconnected()]);
-      await until(() => left.events.length > 0 && right.events.length > 0, 'the events');
+      await until('the events', () => left.events.length > 0 && right.events.length > 0);
       expect(right.events[0]).toMatchObject({ type: AsyncEventType.qpFatal });
       expect(right.events[0]?.text).toMatch(
         /the peer sent a Terminate: .*\(layer 0, type 0, code 0\)/,
@@ -315,7 +314,7 @@ describe('completions', () => {
       await completions(left, 3);
       const received = await completions(right, 2);
       expect(received.map(({ wrId }) => wrId)).toEqual([0n, 2n]);
-      await until(() => eventTypes(right).includes(AsyncEventType.cqErr), 'the event');
+      await until('the event', () => eventTypes(right).includes(AsyncEventType.cqErr));
     });
   });
 
@@ -361,9 +360,9 @@ describe('completions', () => {
           sgList: [own.sge(0, 16)],
         });
       }
-      await until(() => events.length > 0, 'the event');
+      await until('the event', () => events.length > 0);
       expect(events).toMatchObject([{ type: AsyncEventType.srqLimitReached }]);
-      await until(() => cq.poll().length >= 0, 'the receives');
+      await until('the receives', () => cq.poll().length >= 0);
       expect(await fault.status()).toMatchObject({ fired: 1 });
     });
   });
@@ -377,7 +376,7 @@ describe('a device that fails', () => {
       expect(await right.context.queryPort()).toMatchObject({ state: 'active' });
     });
     expect(await left.context.queryPort()).toMatchObject({ state: 'active' });
-    await until(() => left.events.length === 2, 'the events');
+    await until('the events', () => left.events.length === 2);
     expect(eventTypes(left)).toEqual([AsyncEventType.portErr, AsyncEventType.portActive]);
     expect(right.events).toEqual([]);
   });
@@ -385,7 +384,7 @@ describe('a device that fails', () => {
   it('port-up: an event without a change', async () => {
     const { left } = await pair.connect();
     await pair.withFault({ kind: 'port-up', device: 'left' }, async () => {
-      await until(() => left.events.length > 0, 'the event');
+      await until('the event', () => left.events.length > 0);
       expect(eventTypes(left)).toEqual([AsyncEventType.portActive]);
     });
   });
@@ -397,7 +396,7 @@ describe('a device that fails', () => {
     await pair.withFault({ kind: 'qp-fatal', device: 'left', qp: qpNum }, async (fault) => {
       expect(await fault.status()).toMatchObject({ fired: 1 });
       await first.right.disconnected();
-      await until(() => first.left.events.length > 0, 'the event');
+      await until('the event', () => first.left.events.length > 0);
       expect(first.left.events).toMatchObject([{ type: AsyncEventType.qpFatal, qpNum }]);
       expect(await first.left.qp.query()).toMatchObject({ state: QPState.ERR });
       const flushed = await completions(first.left, 1);
@@ -415,7 +414,7 @@ describe('a device that fails', () => {
       expect(await fault.status()).toMatchObject({ matched: 2, fired: 0 });
       postSend(left);
       await Promise.all([left.disconnected(), right.disconnected()]);
-      await until(() => eventTypes(left).includes(AsyncEventType.qpFatal), 'the event');
+      await until('the event', () => eventTypes(left).includes(AsyncEventType.qpFatal));
     });
   });
 
@@ -423,7 +422,7 @@ describe('a device that fails', () => {
     const { left, right } = await pair.connect();
     await pair.withFault({ kind: 'device-fatal', device: 'left' }, async () => {
       await right.disconnected();
-      await until(() => eventTypes(left).includes(AsyncEventType.deviceFatal), 'the event');
+      await until('the event', () => eventTypes(left).includes(AsyncEventType.deviceFatal));
       expect(await left.qp.query()).toMatchObject({ state: QPState.ERR });
       expect(eventTypes(right)).not.toContain(AsyncEventType.deviceFatal);
     });

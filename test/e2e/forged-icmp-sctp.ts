@@ -8,7 +8,8 @@ import { hostSystem } from '#daemon/host/links/system';
 import { SCTP_PARTS } from '#daemon/host/sctp/sctp-parts';
 import { sctpStack } from '#daemon/host/sctp/sctp-stack';
 import { forgeHostUnreachable, forgePortUnreachable, forgeTooBig } from '../support/forged-icmp.ts';
-import { connectPair, RnicNode, until } from '../support/rnic-node.ts';
+import { until } from '../support/patience.ts';
+import { connectPair, RnicNode } from '../support/rnic-node.ts';
 
 const UDP_PORT = 9899;
 const MESSAGE_BYTES = 32_768;
@@ -65,7 +66,7 @@ for (const payload of [new Uint8Array(0), new Uint8Array(QUOTED_BYTES), guess]) 
   forgeHostUnreachable({ ...ends, payload });
   forgeTooBig({ ...ends, payload }, MTU_BYTES);
 }
-await until(() => stack.counters.unfounded >= 9, 'the forged messages');
+await until('the forged messages', () => stack.counters.unfounded >= 9);
 const after = await send();
 forgeTooBig({ ...ends, payload: begin }, MTU_BYTES);
 let told = before;

@@ -3,8 +3,8 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { CMEventType, QPState, WCOpcode, WCStatus, WROpcode } from '#contract/verbs/enums';
 import type { HostId } from '#daemon/host/host-id';
 import type { RnicHostOptions } from '#daemon/host/rnic-host';
-import { quiet } from '../support/patience.ts';
-import { type Channel, connectPair, NO_WISHES, RnicNode, until } from '../support/rnic-node.ts';
+import { quiet, until } from '../support/patience.ts';
+import { type Channel, connectPair, NO_WISHES, RnicNode } from '../support/rnic-node.ts';
 
 const nodes: RnicNode[] = [];
 
@@ -183,7 +183,7 @@ describe('refusals', () => {
     to.host.cm.reject((await to.event(listener.id)).id, new Uint8Array(0));
     const gone = (): boolean =>
       from.host.connections().length === 0 && to.host.connections().length === 0;
-    await until(gone, 'both ends to close');
+    await until('both ends to close', gone);
   });
 
   it('rejects requests beyond the backlog and accepts new ones once it has room', async () => {
@@ -195,7 +195,7 @@ describe('refusals', () => {
       ids.push(await from.connect(from.channel('iwarp0', 64), listener.at));
     }
     const outcomes = () => ids.flatMap((id) => from.eventsOf(id));
-    await until(() => outcomes().length > 0, 'a rejection');
+    await until('a rejection', () => outcomes().length > 0);
     expect(outcomes()).toMatchObject([{ type: CMEventType.rejected, error: 'ECONNRESET' }]);
     const first = await to.event(listener.id);
     to.host.cm.accept(first.id, to.channel().qp, NO_WISHES);
@@ -250,7 +250,7 @@ describe('disconnect', () => {
     // A redundant call succeeds, without a second event.
     from.host.cm.disconnect(activeId);
     to.host.cm.disconnect(passiveId);
-    await until(() => to.host.connections().length === 0, 'the sockets to close');
+    await until('the sockets to close', () => to.host.connections().length === 0);
     expect([...from.eventsOf(activeId), ...to.eventsOf(passiveId)]).toEqual([]);
   });
 
@@ -283,7 +283,7 @@ describe('destroy', () => {
     const { activeId, passiveId } = await connectPair(from, to);
     from.host.cm.destroy(activeId);
     expect((await to.event(passiveId)).type).toBe(CMEventType.disconnected);
-    await until(() => from.host.connections().length === 0, 'the socket to close');
+    await until('the socket to close', () => from.host.connections().length === 0);
     expect(from.eventsOf(activeId)).toEqual([]);
   });
 
@@ -304,7 +304,7 @@ describe('destroy', () => {
     const id = await from.connect(channel, listener.at);
     const request = await to.event(listener.id);
     from.host.cm.destroy(id);
-    await until(() => from.host.connections().length === 0, 'the initiator to go');
+    await until('the initiator to go', () => from.host.connections().length === 0);
     await quiet(20);
     const accept = (): void => to.host.cm.accept(request.id, to.channel().qp, NO_WISHES);
     expect(accept).toThrow(expect.objectContaining({ code: 'ECONNRESET' }));
@@ -372,7 +372,7 @@ describe('the end of a host', () => {
     await from.host.close();
     const [received] = await passive.completions(1);
     expect(received?.byteLen).toBe(100_000);
-    await until(() => ends.includes('closed'), 'the end');
+    await until('the end', () => ends.includes('closed'));
     expect(ends).toEqual(['FIN of peer', 'FIN of us', 'closed']);
   });
 });

@@ -16,9 +16,9 @@ import type { HostId } from '#daemon/host/host-id';
 import type { RnicHostOptions } from '#daemon/host/rnic-host';
 import { bytesOf } from '../support/hex.ts';
 import { emitFpdu, mpaReply } from '../support/mpa-frames.ts';
-import { quiet } from '../support/patience.ts';
+import { quiet, until } from '../support/patience.ts';
 import { RawListener, type RawPeer } from '../support/raw-peer.ts';
-import { type Channel, connectPair, RnicNode, until } from '../support/rnic-node.ts';
+import { type Channel, connectPair, RnicNode } from '../support/rnic-node.ts';
 
 const CLOSE_MICROS = 300_000;
 const SEND_BYTES = 900_000;
@@ -95,15 +95,15 @@ describe('disconnect under load', () => {
     const { active, activeId, passive, passiveId } = await connectPair(from, to);
     for (let count = 0; count < 64; count++) passive.receive(0, SEND_BYTES);
     const sender = new EagerSender(active, SEND_BYTES, 4);
-    await until(() => sender.count(WCStatus.success) > 0, 'the first completions');
+    await until('the first completions', () => sender.count(WCStatus.success) > 0);
     from.host.cm.disconnect(activeId);
     const posted = active.qp.sendsTaken + 4;
     expect(active.qp.state).toBe(QPState.SQD);
     const received: WC[] = [];
-    await until(() => {
+    await until('both sides to be told', () => {
       received.push(...passive.poll());
       return to.eventsOf(passiveId).length > 0 && from.eventsOf(activeId).length > 0;
-    }, 'both sides to be told');
+    });
     sender.stop();
     expect((await from.event(activeId)).type).toBe(CMEventType.disconnected);
     expect(active.qp.state).toBe(QPState.ERR);
@@ -120,7 +120,7 @@ describe('disconnect under load', () => {
     channel.send(0, 100);
     expect(await channel.completions(1)).toMatchObject([{ status: WCStatus.success }]);
     from.host.cm.disconnect(id);
-    await until(() => peer.ended, 'our FIN');
+    await until('our FIN', () => peer.ended);
     const received = peer.received.length;
     channel.send(0, 100);
     channel.send(0, 100);
@@ -137,12 +137,12 @@ describe('disconnect under load', () => {
     const from = node();
     const { peer, channel, id } = await connectedPeer(from);
     const sender = new EagerSender(channel, SEND_BYTES, 8);
-    await until(() => sender.count(WCStatus.success) > 0, 'the first completions');
+    await until('the first completions', () => sender.count(WCStatus.success) > 0);
     peer.finish();
     expect((await from.event(id)).type).toBe(CMEventType.disconnected);
-    await until(() => sender.count(WCStatus.wrFlushErr) > 0, 'late Sends to be flushed');
+    await until('late Sends to be flushed', () => sender.count(WCStatus.wrFlushErr) > 0);
     sender.stop();
-    await until(() => peer.ended, 'our FIN');
+    await until('our FIN', () => peer.ended);
     expect(peer.errorCode).toBeUndefined();
     const fpduBytes = peer.received.length - 24;
     expect(Math.floor(fpduBytes / SEND_BYTES)).toBe(sender.count(WCStatus.success));
@@ -153,11 +153,11 @@ describe('disconnect under load', () => {
     const from = node();
     const { peer, channel, id } = await connectedPeer(from);
     const sender = new EagerSender(channel, SEND_BYTES, 8);
-    await until(() => sender.count(WCStatus.success) > 0, 'the first completions');
+    await until('the first completions', () => sender.count(WCStatus.success) > 0);
     from.host.cm.destroy(id);
-    await until(() => peer.ended, 'our FIN');
+    await until('our FIN', () => peer.ended);
     peer.finish();
-    await until(() => channel.qp.state === QPState.ERR, 'the queue pair to end');
+    await until('the queue pair to end', () => channel.qp.state === QPState.ERR);
     sender.stop();
   });
 });
@@ -277,7 +277,7 @@ describe('the end of a queue pair', () => {
     channel.qp.close(from.host.now());
     from.host.drain();
     expect(from.host.connections()).toEqual([]);
-    await until(() => [...from.host.conduits()].length === 0, 'the socket to go');
+    await until('the socket to go', () => [...from.host.conduits()].length === 0);
     peer.resumeReading();
     await peer.overs();
   });
@@ -322,7 +322,7 @@ describe('a fault of the peer while output waits', () => {
     found.push(...channel.poll());
     expect(successes(found)).toBeLessThan(SENDS);
     peer.say(badWrite);
-    await until(() => from.asyncEvents.length > 0, 'the consumer to be notified');
+    await until('the consumer to be notified', () => from.asyncEvents.length > 0);
     expect(channel.qp.state).toBe(QPState.SQE);
     expect(from.asyncEvents).toMatchObject([{ event: AsyncEventType.qpAccessErr }]);
     expect(from.notices.filter(({ level }) => level === 'warn')).toMatchObject([
@@ -339,7 +339,7 @@ describe('a fault of the peer while output waits', () => {
     // The message on the wire is read from its buffer until it is whole: not flushed before.
     const early = found.filter(({ opcode }) => opcode === WCOpcode.send).length;
     peer.resumeReading();
-    await until(() => peer.ended, 'our FIN');
+    await until('our FIN', () => peer.ended);
     const { received } = peer;
     expect(wholeSends(received, LONG_BYTES)).toBe(successes(found) + 1);
     // The Terminate is the last FPDU: 38 bytes of ULPDU, its length and CRC.
@@ -371,7 +371,7 @@ describe('a fault of the peer while output waits', () => {
     channel.receive(0, 64);
     from.host.onAsync = () => channel.qp.close(from.host.now());
     peer.say(badWrite);
-    await until(() => peer.ended, 'our FIN');
+    await until('our FIN', () => peer.ended);
     expect(peer.received.subarray(24 + 2, 24 + 4).toString('hex')).toBe('4147');
   });
 });

@@ -14,13 +14,13 @@ import type { MR } from '#daemon/rnic/memory/memory-region';
 import type { MW } from '#daemon/rnic/memory/memory-window';
 import { incRkey } from '#verbs-api/client/memory-window';
 import { KeepingBacking, SlowBacking } from '../support/nic-rig.ts';
+import { until } from '../support/patience.ts';
 import {
   type Channel,
   type ConnectedPair,
   connectPair,
   NO_WISHES,
   RnicNode,
-  until,
 } from '../support/rnic-node.ts';
 
 const LENGTH_BYTES = 4096;
@@ -78,8 +78,8 @@ function writeAndSend(to: MR): void {
 }
 
 async function expectEnd(): Promise<void> {
-  await until(() => pair.active.qp.state === QPState.ERR, 'the end of the near QP');
-  await until(() => pair.passive.qp.state === QPState.ERR, 'the end of the far QP');
+  await until('the end of the near QP', () => pair.active.qp.state === QPState.ERR);
+  await until('the end of the far QP', () => pair.passive.qp.state === QPState.ERR);
   expect((await near.event(pair.activeId)).type).toBe(CMEventType.disconnected);
 }
 
@@ -147,7 +147,7 @@ describe('memory whose writes take time and do not arrive', () => {
     const { active, passive } = pair;
     passive.postReceive([{ addr: REGION_ADDRESS, length: 200, lkey: region.lkey }]);
     active.send(0, 100);
-    await until(() => memory.pendingWrites > 0, 'the Send');
+    await until('the Send', () => memory.pendingWrites > 0);
     expect(passive.poll()).toEqual([]);
     memory.lose();
     far.host.drain();
@@ -162,7 +162,7 @@ describe('memory whose writes take time and do not arrive', () => {
     const region = register(near, pair.active, memory);
     enqueueRead(region, 1);
     near.host.doorbell(pair.active.qp);
-    await until(() => memory.pendingWrites > 0, 'the Read Response');
+    await until('the Read Response', () => memory.pendingWrites > 0);
     pair.active.send(0, 10);
     expect(pair.active.poll()).toEqual([]);
     memory.lose();
@@ -179,7 +179,7 @@ describe('memory whose writes take time and do not arrive', () => {
     const region = register(far, pair.passive, memory);
     pair.passive.receive(0, 200);
     writeAndSend(region);
-    await until(() => memory.pendingWrites > 0, 'the Write');
+    await until('the Write', () => memory.pendingWrites > 0);
     memory.lose();
     far.host.drain();
     const [told] = await pair.passive.completions(1);
@@ -263,7 +263,7 @@ describe('a type 2 window when its QP leaves the stream', () => {
     const request = await far.event(listener.id);
     far.host.cm.accept(request.id, passive.qp, NO_WISHES);
     expect((await near.event(id)).type).toBe(CMEventType.established);
-    await until(() => passive.qp.state === QPState.RTS, 'the second connection');
+    await until('the second connection', () => passive.qp.state === QPState.RTS);
     return active;
   }
 
@@ -275,7 +275,7 @@ describe('a type 2 window when its QP leaves the stream', () => {
     const active = await connectAgain();
     const stag = mw.rkey;
     writeThrough(stag, active);
-    await until(() => qp.state !== QPState.RTS, 'the Terminate');
+    await until('the Terminate', () => qp.state !== QPState.RTS);
     expect(buffer.subarray(0, 100).every((byte) => byte === 0)).toBe(true);
     expect(far.asyncEvents).toMatchObject([{ event: AsyncEventType.qpAccessErr }]);
     mw.close();
@@ -296,7 +296,7 @@ describe('a type 2 window when its QP leaves the stream', () => {
     const mw = await bindWindow();
     pair.active.qp.close(near.host.now());
     near.host.drain();
-    await until(() => pair.passive.qp.state === QPState.ERR, 'the end');
+    await until('the end', () => pair.passive.qp.state === QPState.ERR);
     expect(mw.bound).toBe(false);
   });
 });

@@ -6,9 +6,9 @@ import type { RnicHostOptions } from '#daemon/host/rnic-host';
 import { ChunkPool } from '#daemon/iwarp/engine/chunk-pool';
 import { bytesOf } from '../support/hex.ts';
 import { emitFpdu, mpaReply, mpaRequest, sendUlpdu } from '../support/mpa-frames.ts';
-import { quiet } from '../support/patience.ts';
+import { quiet, until } from '../support/patience.ts';
 import { RawListener, RawPeer } from '../support/raw-peer.ts';
-import { type Channel, connectPair, NO_WISHES, RnicNode, until } from '../support/rnic-node.ts';
+import { type Channel, connectPair, NO_WISHES, RnicNode } from '../support/rnic-node.ts';
 
 const STARTUP_MICROS = 150_000;
 const CLOSE_MICROS = 150_000;
@@ -136,7 +136,7 @@ describe('startup of a responder', () => {
     peer.say(mpaRequest({ privateData: new Uint8Array(40) }).subarray(0, 50));
     peer.finish();
     await peer.overs();
-    await until(() => to.host.connections().length === 0, 'the connection to go');
+    await until('the connection to go', () => to.host.connections().length === 0);
     expect(to.eventsOf(listener.id)).toEqual([]);
   });
 
@@ -180,7 +180,7 @@ describe('startup of a responder', () => {
     const to = node({ limits: { startupsPerListenerMax: 2 } });
     const listener = to.listen();
     const crowd = [await dial(listener.at.port), await dial(listener.at.port)];
-    await until(() => to.host.connections().length === 2, 'two startups');
+    await until('two startups', () => to.host.connections().length === 2);
     const third = await dial(listener.at.port);
     await third.overs();
     expect(to.notices).toMatchObject([
@@ -201,13 +201,13 @@ describe('startup of a responder', () => {
     const { port } = listener.at;
     const crowd: RawPeer[] = [];
     for (let count = 0; count < 8; count++) crowd.push(await dial(port));
-    await until(() => to.host.connections().length === 8, 'the startups');
+    await until('the startups', () => to.host.connections().length === 8);
     const other = await RawPeer.dial(port, '127.0.0.1', '127.0.0.9');
     peers.push(other);
     other.say(mpaRequest());
     expect((await to.event(listener.id)).id.peerAddress?.address).toBe('127.0.0.9');
     const gone = (): boolean[] => crowd.map(({ ended, closed }) => ended || closed);
-    await until(() => gone()[0] === true, 'the oldest to go');
+    await until('the oldest to go', () => gone()[0] === true);
     expect(gone().filter((each) => each)).toHaveLength(1);
   });
 
@@ -282,8 +282,8 @@ describe('startup of an initiator', () => {
     expect([told.initiatorDepth, told.responderResources]).toEqual([3, 5]);
     expect([...told.privateData]).toEqual([1]);
     // The manager closes although this peer does not.
-    await until(() => peer.ended, 'our FIN');
-    await until(() => from.host.connections().length === 0, 'the close timeout');
+    await until('our FIN', () => peer.ended);
+    await until('the close timeout', () => from.host.connections().length === 0);
   });
 
   it('accepts a Reply and the first message in one segment', async () => {
@@ -320,18 +320,18 @@ describe('half-close and reset', () => {
     await channel.completions(1);
     channel.send(0, 1000);
     peer.finish();
-    await until(() => peer.ended, 'our FIN');
+    await until('our FIN', () => peer.ended);
     // Queued output precedes it: Reply, then one FPDU of 18 + 1000 bytes.
     expect(peer.received).toHaveLength(24 + 2 + 1018 + 4);
     expect((await to.event(id)).type).toBe(CMEventType.disconnected);
-    await until(() => to.host.connections().length === 0, 'the socket to close');
+    await until('the socket to close', () => to.host.connections().length === 0);
   });
 
   it('after our own close the peer can still send [DDP-6.2.1-06, MPA-7.2-01]', async () => {
     const { from, peer, channel, id } = await connectedPeer();
     channel.receive(0, 64);
     from.host.cm.disconnect(id);
-    await until(() => peer.ended, 'our FIN');
+    await until('our FIN', () => peer.ended);
     peer.sayFpdu(sendUlpdu(1, Uint8Array.of(1, 2)));
     expect(await channel.completions(1)).toMatchObject([{ status: WCStatus.success, byteLen: 2 }]);
     peer.finish();
@@ -341,9 +341,9 @@ describe('half-close and reset', () => {
   it('a peer that never closes its half is reset when the close timeout is over', async () => {
     const { from, peer, id } = await connectedPeer();
     from.host.cm.disconnect(id);
-    await until(() => peer.ended, 'our FIN');
+    await until('our FIN', () => peer.ended);
     expect((await from.event(id)).type).toBe(CMEventType.disconnected);
-    await until(() => from.host.connections().length === 0, 'the socket to close');
+    await until('the socket to close', () => from.host.connections().length === 0);
   });
 
   it('a reset within a message ends the connection with an error [MPA-8-02]', async () => {
@@ -390,7 +390,7 @@ describe('violations', () => {
     const other = await connectPair(to, to);
     peer.say(emptyWrite, bytes);
     // RDMAP-6.2.1-03: a Terminate, then a graceful close.
-    await until(() => peer.ended, 'our FIN');
+    await until('our FIN', () => peer.ended);
     const fpdu = peer.received.subarray(24);
     expect(fpdu.length).toBeGreaterThan(22);
     expect(fpdu.subarray(20, 22).toString('hex')).toBe(terminate);
@@ -405,7 +405,7 @@ describe('violations', () => {
   it('closes silently on an invalid first FPDU [MPA-7.1.2-12]', async () => {
     const { to, peer, channel, id } = await acceptedPeer();
     peer.say(wrongCrc);
-    await until(() => peer.closed, 'the reset');
+    await until('the reset', () => peer.closed);
     expect(peer.received).toHaveLength(24);
     expect((await to.event(id)).type).toBe(CMEventType.disconnected);
     expect(channel.qp.state).toBe(QPState.ERR);
@@ -416,7 +416,7 @@ describe('violations', () => {
     peer.say(emptyWrite, wrongCrc);
     // More than the socket buffers of both sides hold: unread, it would turn the close into a reset.
     for (let count = 0; count < 64; count++) peer.say(new Uint8Array(65_536));
-    await until(() => peer.ended, 'our FIN');
+    await until('our FIN', () => peer.ended);
     expect(peer.errorCode).toBeUndefined();
     expect(peer.received.subarray(24 + 20, 24 + 22).toString('hex')).toBe('2002');
     peer.finish();
@@ -441,7 +441,7 @@ describe('output of many connections', () => {
     // A turn that lasts longer than the delay: every empty Write to a silent peer is due.
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 80);
     const nudges = () => from.notices.filter(({ text }) => text.includes('an empty Write'));
-    await until(() => nudges().length >= 6, 'empty Writes');
+    await until('empty Writes', () => nudges().length >= 6);
     expect(buffers).toBe(before);
   });
 });
@@ -456,11 +456,11 @@ describe('back-pressure', () => {
     peer.say(all);
     let most = 0;
     let before = 0;
-    await until(() => {
+    await until('all Writes', () => {
       most = Math.max(most, counters.inWrites - before);
       before = counters.inWrites;
       return before === writes;
-    }, 'all Writes');
+    });
     // 32 reads of 256 KiB would be some 349,000.
     expect(most).toBeLessThan(40_000);
   });
@@ -488,14 +488,14 @@ describe('back-pressure', () => {
     let most = 0;
     let before = 0;
     let least: number | undefined;
-    await until(() => {
+    await until('all Writes', () => {
       const counts = received();
       const sum = counts.reduce((left, right) => left + right, 0);
       most = Math.max(most, sum - before);
       before = sum;
       if (Math.max(...counts) === writes) least ??= Math.min(...counts);
       return sum === connections * writes;
-    }, 'all Writes');
+    });
     // As many as one connection may have in a turn, plus those of the last read.
     expect(most).toBeLessThan(40_000);
     // When the first has been served, none is far behind.
@@ -514,7 +514,7 @@ describe('back-pressure', () => {
     peer.resumeReading();
     const late = await channel.completions(sends - early);
     expect(late.every(({ status }) => status === WCStatus.success)).toBe(true);
-    await until(() => peer.received.length > sends * length, 'all bytes');
+    await until('all bytes', () => peer.received.length > sends * length);
     expect(from.host.connections()).toHaveLength(1);
   });
 });

@@ -6,7 +6,8 @@ import { TapHub } from '#daemon/capture/tap-hub';
 import { TraceSampler } from '#daemon/capture/trace-sampler';
 import { WorkHub } from '#daemon/capture/work-hub';
 import { crc32 } from '#daemon/roce/wire/crc32';
-import { connectPair, RnicNode, until } from '../support/rnic-node.ts';
+import { until } from '../support/patience.ts';
+import { connectPair, RnicNode } from '../support/rnic-node.ts';
 
 const nodes: RnicNode[] = [];
 
@@ -45,7 +46,7 @@ it('shows a long Write, cut into FPDUs, and its completion once', async () => {
   const remote = { remoteAddr: passive.address(), rkey: passive.mr.rkey };
   active.postSend({ opcode: WROpcode.rdmaWrite, wrId: 2n ** 64n - 1n, sgList, ...remote });
   await active.completions(1);
-  await until(() => passive.buffer[299_999] === 7, 'the bytes');
+  await until('the bytes', () => passive.buffer[299_999] === 7);
   const { records } = sampler.end();
   const work = records.filter(({ kind }) => kind === 'wqe' || kind === 'cqe');
   expect(work).toMatchObject([
@@ -69,7 +70,7 @@ it('shows the outcome of a request that the peer refused', async () => {
   const remote = { remoteAddr: passive.address(), rkey: (passive.mr.rkey ^ 0xff00) >>> 0 };
   active.postSend({ opcode: WROpcode.rdmaRead, flags: SendFlag.fence, sgList, ...remote });
   await active.completions(2);
-  await until(() => from.asyncEvents.length > 0, 'an event');
+  await until('an event', () => from.asyncEvents.length > 0);
   expect(from.asyncEvents[0]?.event).toBe(AsyncEventType.qpFatal);
   const { records } = sampler.end();
   const begin = records.findIndex(({ kind }) => kind === 'wqe');

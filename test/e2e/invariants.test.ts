@@ -4,7 +4,8 @@ import { InvariantError } from '#base/assert';
 import { MWType, QPState, WROpcode } from '#contract/verbs/enums';
 import { DEFAULT_QUOTAS, QuotaLedger } from '#daemon/clients/objects/quotas';
 import { ALL_ACCESS, NicRig } from '../support/nic-rig.ts';
-import { type ConnectedPair, connectPair, RnicNode, until } from '../support/rnic-node.ts';
+import { until } from '../support/patience.ts';
+import { type ConnectedPair, connectPair, RnicNode } from '../support/rnic-node.ts';
 
 let near: RnicNode;
 let far: RnicNode;
@@ -33,7 +34,7 @@ describe('the accounts of two hosts', () => {
     check();
     near.host.cm.disconnect(activeId);
     check();
-    await until(() => passive.qp.state === QPState.ERR, 'the end');
+    await until('the end', () => passive.qp.state === QPState.ERR);
     check();
     for (const [node, { qp }] of [
       [near, active],

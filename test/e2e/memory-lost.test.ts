@@ -5,11 +5,11 @@ import { Access, WCStatus } from '#contract/verbs/enums';
 import type { MR, Provider } from '#contract/verbs/provider';
 import { connectDaemon } from '#verbs-api/connect-daemon';
 import { DaemonRig } from '../support/daemon-rig.ts';
+import { pattern } from '../support/pattern.ts';
 import {
   completions,
   connectedPair,
   type Pair,
-  pattern,
   read,
   send,
   write,

@@ -8,6 +8,7 @@ import { createEmbedded } from '#daemon/embedded/embedded-provider';
 import { NfsClient, NfsError, type RemoteFile } from '#verbs-api/nfs/client/nfs-client';
 import { Nfs3Status } from '#verbs-api/nfs/nfs3/constants';
 import { NfsServer } from '#verbs-api/nfs/server/nfs-server';
+import { pattern } from '../support/pattern.ts';
 
 const MEBIBYTE = 1 << 20;
 
@@ -26,12 +27,6 @@ async function connect(): Promise<NfsClient> {
     port,
     mountPort: server.mountPort,
   });
-}
-
-function pattern(lengthBytes: number, salt = 0): Buffer {
-  const bytes = Buffer.alloc(lengthBytes);
-  for (let at = 0; at < lengthBytes; at++) bytes[at] = (at * 31 + (at >> 9) + salt) & 0xff;
-  return bytes;
 }
 
 async function readAll(client: NfsClient, path: string): Promise<Buffer> {
@@ -70,7 +65,7 @@ describe('files', () => {
     await using client = await connect();
     const lengths = [0, 1, 3, 1000, 4096, 5001, MEBIBYTE - 1, MEBIBYTE, 3 * MEBIBYTE + 1];
     for (const [index, length] of lengths.entries()) {
-      const bytes = pattern(length, index);
+      const bytes = Buffer.from(pattern(length, index));
       await put(client, `/f${length}`, bytes);
       expect(readFileSync(join(folder, `f${length}`)).equals(bytes)).toBe(true);
       expect((await readAll(client, `/f${length}`)).equals(bytes)).toBe(true);
@@ -82,7 +77,7 @@ describe('files', () => {
     await Promise.all(
       clients.map(async (client, index) => {
         for (let round = 0; round < 3; round++) {
-          const bytes = pattern(2 * MEBIBYTE + index, round);
+          const bytes = Buffer.from(pattern(2 * MEBIBYTE + index, round));
           await put(client, `/of-${index}`, bytes);
           expect((await readAll(client, `/of-${index}`)).equals(bytes)).toBe(true);
         }

@@ -9,7 +9,7 @@ import { connectRpc } from '#verbs-api/rpcrdma/rpc-client';
 import type { RpcClient } from '#verbs-api/rpcrdma/rpc-client-types';
 import { RpcError } from '#verbs-api/rpcrdma/rpc-error';
 import { listenRpc, type RpcServer } from '#verbs-api/rpcrdma/rpc-server';
-import { ECHO, pattern, sumOf } from '../support/echo-program.ts';
+import { ECHO, sumOf } from '../support/echo-program.ts';
 import { bytesOf, hexOf } from '../support/hex.ts';
 import {
   emitFpdu,
@@ -20,6 +20,7 @@ import {
 } from '../support/mpa-frames.ts';
 import { mutants } from '../support/mutate.ts';
 import { quiet } from '../support/patience.ts';
+import { pattern } from '../support/pattern.ts';
 import { RawListener, RawPeer as TcpPeer } from '../support/raw-peer.ts';
 import {
   echoService,
@@ -349,7 +350,7 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
   ): Promise<unknown> {
     const bytes = await memoryOf(memory);
     if (chunk === 'write') return await client.call(ECHO, 'FETCH', 8000, { bulkInto: [bytes] });
-    pattern(8000, bytes);
+    bytes.set(pattern(8000));
     if (chunk === 'read') return await client.call(ECHO, 'STORE', { name: '', bytes, mode: 0 });
     return await client.call(ECHO, 'MIRROR', bytes);
   }

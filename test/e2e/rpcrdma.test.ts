@@ -14,8 +14,9 @@ import type { RpcClient, RpcClientOptions } from '#verbs-api/rpcrdma/rpc-client-
 import { RpcError } from '#verbs-api/rpcrdma/rpc-error';
 import { listenRpc, type RpcServer } from '#verbs-api/rpcrdma/rpc-server';
 import { DaemonRig } from '../support/daemon-rig.ts';
-import { ECHO, pattern, sumOf } from '../support/echo-program.ts';
+import { ECHO, sumOf } from '../support/echo-program.ts';
 import { quiet } from '../support/patience.ts';
+import { pattern } from '../support/pattern.ts';
 import {
   type EchoLog,
   echoService,
@@ -116,7 +117,8 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
 
   it('registers nothing for calls with their own memory, however many [RPCR-7-01]', async () => {
     const memory = await client.allocate(30_000);
-    const [into, from] = [memory.subarray(0, 10_000), pattern(10_000, memory.subarray(20_000))];
+    memory.set(pattern(10_000), 20_000);
+    const [into, from] = [memory.subarray(0, 10_000), memory.subarray(20_000)];
     const calls = async (): Promise<void> => {
       await Promise.all([
         client.call(ECHO, 'FETCH', 10_000, { bulkInto: [into] }),
@@ -436,7 +438,8 @@ describe('over a daemon', () => {
     const memory = await client.allocate(40_000);
     const all = async (): Promise<void> => {
       const bytes = pattern(20_000);
-      const windowed = pattern(20_000, memory.subarray(20_000));
+      const windowed = memory.subarray(20_000);
+      windowed.set(bytes);
       await Promise.all([
         client.call(ECHO, 'FETCH', 20_000),
         client.call(ECHO, 'FETCH', 20_000, { bulkInto: [memory.subarray(0, 20_000)] }),

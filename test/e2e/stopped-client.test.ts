@@ -11,13 +11,8 @@ import type { Connection } from '#verbs-api/connection';
 import { DaemonProcess, printed, startProgram } from '../support/daemon-process.ts';
 import { parseRegion, REGION_BYTES } from '../support/daemon-region.ts';
 import { quiet } from '../support/patience.ts';
-import {
-  completions,
-  connectedPair,
-  type Pair,
-  pattern,
-  send,
-} from '../support/provider-fixture.ts';
+import { pattern } from '../support/pattern.ts';
+import { completions, connectedPair, type Pair, send } from '../support/provider-fixture.ts';
 
 const DEPTH = 32;
 const STOPPED_MS = 2_000;

@@ -8,8 +8,8 @@ import { AsyncEventType, CMEventType, QPState, WCStatus } from '#contract/verbs/
 import type { WireDefaults } from '#daemon/iwarp/cm/cm-types';
 import { bytesOf } from '../support/hex.ts';
 import { emitFpdu, mpaRequest } from '../support/mpa-frames.ts';
-import { quiet } from '../support/patience.ts';
-import { type Channel, NO_WISHES, RnicNode, until } from '../support/rnic-node.ts';
+import { quiet, until } from '../support/patience.ts';
+import { type Channel, NO_WISHES, RnicNode } from '../support/rnic-node.ts';
 
 const APART = `iwarpd-${process.pid}`;
 const LINK = `iw${process.pid}`;
@@ -74,7 +74,7 @@ describe.skipIf(!able)(`a peer that vanishes${reason}`, () => {
     const channel = to.channel();
     to.host.cm.accept(id, channel.qp, NO_WISHES);
     expect((await to.event(id)).type).toBe(CMEventType.established);
-    await until(() => channel.qp.wire?.sendable === true, 'the first FPDU');
+    await until('the first FPDU', () => channel.qp.wire?.sendable === true);
     expect(ip('-n', APART, 'route', 'add', 'blackhole', `${OURS}/32`)).toBe(true);
     return { to, channel, id };
   }

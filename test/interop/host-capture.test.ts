@@ -5,8 +5,9 @@ import { join } from 'node:path';
 import { afterEach, expect, it } from 'vitest';
 import { WROpcode } from '#contract/verbs/enums';
 import { PcapngCapture } from '#daemon/capture/pcapng-capture';
+import { until } from '../support/patience.ts';
 import { describeWith } from '../support/prerequisites.ts';
-import { connectPair, RnicNode, until } from '../support/rnic-node.ts';
+import { connectPair, RnicNode } from '../support/rnic-node.ts';
 import { dissect } from './tshark.ts';
 
 const directory = mkdtempSync(join(tmpdir(), 'iwarpd-capture-'));
@@ -29,7 +30,7 @@ describeWith(['tshark'], 'tshark on a capture of a host', () => {
       active.postSend({ opcode: WROpcode.rdmaRead, sgList, ...remote });
       await active.completions(3);
       from.host.cm.disconnect(activeId);
-      await until(() => from.host.connections().length === 0, 'the connection to close');
+      await until('the connection to close', () => from.host.connections().length === 0);
     }
     await Promise.all([from.host.close(), to.host.close()]);
     const file = join(directory, 'host.pcap');

@@ -6,8 +6,9 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { SendFlag, WCStatus, WROpcode } from '#contract/verbs/enums';
 import { PcapngCapture } from '#daemon/capture/pcapng-capture';
 import type { WireDefaults } from '#daemon/iwarp/cm/cm-types';
+import { until } from '../support/patience.ts';
 import { describeWith } from '../support/prerequisites.ts';
-import { type Channel, connectPair, RnicNode, until } from '../support/rnic-node.ts';
+import { type Channel, connectPair, RnicNode } from '../support/rnic-node.ts';
 import { type DissectedFpdu, type Dissection, dissect } from './tshark.ts';
 
 const TAGGED_BYTES = 14;
@@ -95,7 +96,7 @@ describeWith(['tshark'], 'tshark on what two iwarpds say', () => {
       const { active, activeId, passive } = await connectPair(recorded.from, recorded.to);
       await talk(active, passive);
       recorded.from.host.cm.disconnect(activeId);
-      await until(() => recorded.from.host.connections().length === 0, 'the end');
+      await until('the end', () => recorded.from.host.connections().length === 0);
       const { fpdus, malformed, crcGood, crcBad } = await recorded.dissect();
       expect(malformed).toEqual([]);
       expect([crcGood, crcBad]).toEqual([wire.crcRequested === false ? 0 : fpdus.length, 0]);
@@ -115,7 +116,7 @@ describeWith(['tshark'], 'tshark on what two iwarpds say', () => {
       const rkey = (passive.mr.rkey ^ 0x5a5a00) >>> 0;
       active.postSend({ opcode: WROpcode.rdmaRead, sgList, remoteAddr: 0, rkey });
       expect((await active.completions(1))[0]?.status).toBe(WCStatus.remAccessErr);
-      await until(() => recorded.from.host.connections().length === 0, 'the end');
+      await until('the end', () => recorded.from.host.connections().length === 0);
       const { terminates, malformed, crcBad } = await recorded.dissect();
       expect(malformed).toEqual([]);
       expect(crcBad).toBe(0);
@@ -142,7 +143,7 @@ describeWith(['tshark'], 'tshark on what two iwarpds say', () => {
         await Promise.all([active.completions(1), passive.completions(1)]);
       }
       recorded.from.host.cm.disconnect(activeId);
-      await until(() => recorded.from.host.connections().length === 0, 'the end');
+      await until('the end', () => recorded.from.host.connections().length === 0);
       const { fpdus, malformed, crcGood, crcBad } = await recorded.dissect();
       expect(malformed).toEqual([]);
       expect([crcGood, crcBad]).toEqual([wire.crcRequested === false ? 0 : fpdus.length, 0]);

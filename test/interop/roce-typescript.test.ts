@@ -19,8 +19,9 @@ import { connectDaemon } from '#verbs-api/connect-daemon';
 import { type DatagramEndpoint, listenDatagrams, resolveDatagrams } from '#verbs-api/datagrams';
 import { freePort } from '../support/free-port.ts';
 import { patient, until } from '../support/patience.ts';
+import { pattern } from '../support/pattern.ts';
 import { describeWith } from '../support/prerequisites.ts';
-import { completions, pattern, SUCCESS, sameBytes } from '../support/provider-fixture.ts';
+import { completions, SUCCESS, sameBytes } from '../support/provider-fixture.ts';
 import { RoceRig } from '../support/roce-rig.ts';
 import { listens, ShimProgram } from '../support/shim-programs.ts';
 

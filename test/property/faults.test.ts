@@ -6,9 +6,10 @@ import { Fault } from '#daemon/faults/fault';
 import { TcpFrameReader } from '#daemon/iwarp/faults/frame';
 import { StreamFaults } from '#daemon/iwarp/faults/stream-faults';
 import { crc32c } from '#daemon/iwarp/wire/crc32c';
-import { patterned, streamOf } from '../support/fpdu-stream.ts';
+import { streamOf } from '../support/fpdu-stream.ts';
 import { concat } from '../support/hex.ts';
 import { mpaReply } from '../support/mpa-frames.ts';
+import { pattern } from '../support/pattern.ts';
 
 const FACTS = { device: 'a', qpNum: 7, remote: { address: '10.0.0.1', port: 5 } };
 const REPLY = Uint8Array.from(mpaReply());
@@ -58,7 +59,7 @@ describe('faults that delay bytes', () => {
         (specs, lengths, markers) => {
           const faults = new StreamFaults(new TcpFrameReader(0, 0), () => FACTS, crc32c);
           faults.setFaults(specs.map((spec, i) => new Fault(i, spec, undefined)));
-          const ulpdus = lengths.map((length, i) => patterned(length, i));
+          const ulpdus = lengths.map((length, i) => pattern(length, i));
           const stream = concat(REPLY, streamOf(ulpdus, markers));
           faults.handleOutput(stream.slice(), { markers, crcEnabled: true }, 0);
           expect(drained(faults, 'outbound', 0)).toEqual(stream);
@@ -87,7 +88,7 @@ describe('faults that delay bytes', () => {
           const stream = concat(
             REPLY,
             streamOf(
-              lengths.map((length) => patterned(length)),
+              lengths.map((length) => pattern(length)),
               false,
             ),
           );

@@ -4,8 +4,8 @@ import { describe, expect, it } from 'vitest';
 import type { RequesterEffect } from '#verbs-api/rpcrdma/core/requester-types';
 import { readReplyHeader } from '#verbs-api/rpcrdma/core/rpc-message';
 import { XdrReader } from '#verbs-api/rpcrdma/core/xdr-reader';
-import { pattern } from '../support/echo-program.ts';
 import { hexOf } from '../support/hex.ts';
+import { pattern } from '../support/pattern.ts';
 import { Prng } from '../support/prng.ts';
 import {
   callPayload,

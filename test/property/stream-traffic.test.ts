@@ -2,8 +2,8 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { OutboundKind } from '#daemon/rnic/wire-port';
-import { patterned } from '../support/fpdu-stream.ts';
 import { hexOf } from '../support/hex.ts';
+import { pattern } from '../support/pattern.ts';
 import { type Splitter, StreamPair } from '../support/streams.ts';
 
 const MEMORY_BYTES = 4096;
@@ -58,7 +58,7 @@ class Model {
 /** Posts `operations` at the initiator and in the model. */
 function post(pair: StreamPair, operations: readonly Operation[], model: Model): void {
   const { a, b } = pair;
-  const source = patterned(MEMORY_BYTES);
+  const source = pattern(MEMORY_BYTES);
   b.user.register(SOURCE, MEMORY_BYTES, BASE).set(source);
   b.user.register(TARGET, MEMORY_BYTES, BASE);
   b.user.register(COUNTER, 512, 0);
@@ -66,14 +66,14 @@ function post(pair: StreamPair, operations: readonly Operation[], model: Model):
   operations.forEach((each, index) => {
     switch (each.kind) {
       case 'send': {
-        const payload = patterned(each.size, index);
+        const payload = pattern(each.size, index);
         b.user.postReceive(each.size + (index % 2));
         a.user.send(payload, { solicited: each.solicited });
         model.delivered.push(`${hexOf(payload)} ${each.solicited}`);
         break;
       }
       case 'invalidate': {
-        const payload = patterned(each.size, index);
+        const payload = pattern(each.size, index);
         const kind = OutboundKind.sendWithInvalidate;
         b.user.register(FIRST_WINDOW + index, 1);
         b.user.postReceive(each.size);
@@ -82,7 +82,7 @@ function post(pair: StreamPair, operations: readonly Operation[], model: Model):
         break;
       }
       case 'write': {
-        const payload = patterned(each.size, index);
+        const payload = pattern(each.size, index);
         a.user.write(payload, TARGET, BASE + BigInt(each.at));
         model.target.set(payload, each.at);
         break;

@@ -2,9 +2,7 @@
 import type { CmFields, CmMessageName } from '#daemon/roce/wire/cm-message';
 import { writeIpRequest } from '#daemon/roce/wire/ip-request';
 import { bytesOf } from './hex.ts';
-
-const counted = (length: number, first: number): Uint8Array =>
-  Uint8Array.from({ length }, (_, index) => first + index);
+import { counted } from './pattern.ts';
 
 /** Fields of each message. */
 export const CM_MESSAGES: { readonly [N in CmMessageName]: CmFields<N> } = {

@@ -17,7 +17,8 @@ import { CompletionRing } from '#verbs-api/client/completion-ring';
 import { ReceiveRing } from '#verbs-api/client/receive-ring';
 import { SendRing } from '#verbs-api/client/send-ring';
 import { bytesOf, hexOf } from './hex.ts';
-import { type RnicNode, until } from './rnic-node.ts';
+import { until } from './patience.ts';
+import type { RnicNode } from './rnic-node.ts';
 
 const QUEUE_DEPTH = 256;
 const SGES = 4;
@@ -257,11 +258,11 @@ export class Consumer {
   /** Waits for `count` completions of any kind; whose receives they took does not matter. */
   async completions(count: number): Promise<WC[]> {
     const found: WC[] = [];
-    await until(() => {
+    await until(`${count} completions`, () => {
       const wc = this.#completions.take();
       if (wc !== undefined) found.push(wc);
       return found.length >= count;
-    }, `${count} completions`);
+    });
     return found;
   }
 
@@ -273,10 +274,10 @@ export class Consumer {
 
   /** Waits for `count` completed receives. */
   async received(count: number): Promise<Received[]> {
-    await until(() => {
+    await until(`${count} receives`, () => {
       this.poll();
       return this.#received.length >= count;
-    }, `${count} receives`);
+    });
     return this.#received.splice(0, count);
   }
 
@@ -287,10 +288,10 @@ export class Consumer {
 
   /** Waits for `count` completions of sends, reads and so on. */
   async sends(count: number): Promise<WC[]> {
-    await until(() => {
+    await until(`${count} send completions`, () => {
       this.poll();
       return this.sent.length >= count;
-    }, `${count} send completions`);
+    });
     return this.sent.splice(0, count);
   }
 

@@ -118,17 +118,6 @@ export const ECHO = defineProgram({
   },
 });
 
-/** The byte at `at` of FETCH's result. */
-function patternAt(at: number): number {
-  return (at * 7 + (at >>> 8)) & 0xff;
-}
-
-/** `count` bytes of the pattern, into `target` where one is given. */
-export function pattern(count: number, target: Uint8Array = new Uint8Array(count)): Uint8Array {
-  for (let at = 0; at < count; at++) target[at] = patternAt(at);
-  return target;
-}
-
 /** The sum of bytes, modulo 2^32. */
 export function sumOf(bytes: Uint8Array): number {
   let sum = 0;

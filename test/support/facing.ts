@@ -15,10 +15,10 @@ import type { DeviceProfile } from '#daemon/rnic/device-profile';
 import { Consumer, type ConsumerOptions } from './consumer.ts';
 import { bytesOf, concat } from './hex.ts';
 import { mpaReply, mpaRequest } from './mpa-frames.ts';
-import { quiet } from './patience.ts';
+import { quiet, until } from './patience.ts';
 import { type Fpdu, FpduWriter, type Framing, readFpdus } from './raw-fpdu.ts';
 import { RawListener, RawPeer } from './raw-peer.ts';
-import { NO_WISHES, RnicNode, until } from './rnic-node.ts';
+import { NO_WISHES, RnicNode } from './rnic-node.ts';
 
 /** Long enough for any machine. A test that waits for a timeout sets its own, in `wire`. */
 const TIMEOUT_MICROS = 20_000_000;
@@ -232,8 +232,8 @@ export class Facing {
   /** The next `count` ULPDUs of the host, in hexadecimal; their CRCs and PADs have been checked. */
   async receive(count: number): Promise<string[]> {
     await until(
-      () => this.fpdus().length >= this.#taken + count,
       `${count} FPDUs, ${this.fpdus().length - this.#taken} came`,
+      () => this.fpdus().length >= this.#taken + count,
     );
     return this.receivedNow().slice(0, count);
   }

@@ -7,6 +7,7 @@ import { crc32c } from '#daemon/iwarp/wire/crc32c';
 import { MPA_ERRORS } from '#daemon/iwarp/wire/mpa-error';
 import type { ProtocolError } from '#daemon/iwarp/wire/protocol-error';
 import { concat, hexOf } from './hex.ts';
+import { pattern } from './pattern.ts';
 
 /** Keeps a copy of every ULPDU; refuses the one with index `refuseAt`. */
 export class RecordingSink implements UlpduSink {
@@ -75,17 +76,12 @@ export function streamOf(
   return drain(sender);
 }
 
-/** A ULPDU of `length` bytes that differs from its neighbours. */
-export function patterned(length: number, seed = 1): Uint8Array {
-  return Uint8Array.from({ length }, (_, i) => (seed * 31 + i * 7) % 253);
-}
-
 /**
  * ULPDUs that fill a marked stream from position 0 up to one of phase `phase`: 0, or a multiple of
  * 4 from 8 to 508. No FPDU begins at phase 4, where a leading marker ends.
  */
 export function fillerTo(phase: number): Uint8Array[] {
   if (phase === 0) return [];
-  if (phase === 8) return [patterned(506)];
-  return [patterned(phase - 10)];
+  if (phase === 8) return [pattern(506)];
+  return [pattern(phase - 10)];
 }

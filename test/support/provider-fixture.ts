@@ -300,17 +300,6 @@ export function remote(mr: MR, offset = 0): { remoteAddr: bigint; rkey: number }
   return { remoteAddr: mr.address + BigInt(offset), rkey: mr.rkey };
 }
 
-/** Bytes that differ from place to place and from seed to seed. */
-export function pattern(lengthBytes: number, seed = 1): Uint8Array {
-  const bytes = new Uint8Array(lengthBytes);
-  let state = (seed * 2_654_435_761) >>> 0;
-  for (let index = 0; index < lengthBytes; index += 1) {
-    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
-    bytes[index] = state >>> 24;
-  }
-  return bytes;
-}
-
 /** True when both hold the same bytes; for long ones, whose diff would not help. */
 export function sameBytes(left: Uint8Array, right: Uint8Array): boolean {
   return Buffer.compare(left, right) === 0;

@@ -1,7 +1,7 @@
 /** A TCP peer that sends exactly the bytes of a test, and records what it receives. */
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { emitFpdu, mpaReply, mpaRequest } from './mpa-frames.ts';
-import { until } from './rnic-node.ts';
+import { until } from './patience.ts';
 
 /** One end of a TCP connection, without any protocol. */
 export class RawPeer {
@@ -38,7 +38,7 @@ export class RawPeer {
     const socket = connect({ port, host, allowHalfOpen: true, ...from });
     const peer = new RawPeer(socket);
     // A refusing listener may reset before the connection is reported.
-    await until(() => !socket.connecting || peer.closed, 'TCP to connect');
+    await until('TCP to connect', () => !socket.connecting || peer.closed);
     return peer;
   }
 
@@ -78,15 +78,15 @@ export class RawPeer {
 
   async receive(bytes: number): Promise<Buffer> {
     await until(
-      () => this.receivedBytes >= bytes,
       `${bytes} bytes, received ${this.receivedBytes}`,
+      () => this.receivedBytes >= bytes,
     );
     return this.received;
   }
 
   /** Waits for the end of the connection by FIN or reset. */
   async overs(): Promise<void> {
-    await until(() => this.ended || this.closed, 'the end of the connection');
+    await until('the end of the connection', () => this.ended || this.closed);
   }
 
   /** As initiator: sends the Request, receives the Reply and keeps it. */
@@ -129,7 +129,7 @@ export class RawListener {
   }
 
   async peer(): Promise<RawPeer> {
-    await until(() => this.peers.length > 0, 'a connection');
+    await until('a connection', () => this.peers.length > 0);
     const peer = this.peers.shift();
     if (peer === undefined) throw new Error('no peer');
     return peer;

@@ -21,7 +21,7 @@ import type { CQ } from '#daemon/rnic/queues/completion-queue';
 import { CompletionRing } from '#verbs-api/client/completion-ring';
 import { ReceiveRing } from '#verbs-api/client/receive-ring';
 import { SendRing } from '#verbs-api/client/send-ring';
-import { patience } from './patience.ts';
+import { until } from './patience.ts';
 
 /** How long a test waits for an expected event. */
 const QUEUE_DEPTH = 64;
@@ -140,10 +140,10 @@ export class Channel {
   /** Waits for `count` completions. */
   async completions(count: number): Promise<WC[]> {
     const found: WC[] = [];
-    await until(() => {
+    await until(`${count} completions`, () => {
       found.push(...this.poll());
       return found.length >= count;
-    }, `${count} completions`);
+    });
     return found;
   }
 }
@@ -179,7 +179,7 @@ export class RnicNode {
   /** The next event of an id. */
   async event(id: HostId): Promise<HostCmEvent> {
     const events = this.eventsOf(id);
-    await until(() => events.length > 0, `an event of id ${id.number}`);
+    await until(`an event of id ${id.number}`, () => events.length > 0);
     const event = events.shift();
     if (event === undefined) throw new Error('no event');
     return event;
@@ -253,13 +253,4 @@ export async function connectPair(
     if (event.type !== CMEventType.established) throw new Error(`not established: ${event.text}`);
   }
   return { active, activeId, passive, passiveId: request.id };
-}
-
-/** Waits until `condition` holds, looking once a turn of the event loop. */
-export async function until(condition: () => boolean, what: string): Promise<void> {
-  const deadline = performance.now() + patience();
-  while (!condition()) {
-    if (performance.now() > deadline) throw new Error(`waited in vain for ${what}`);
-    await new Promise((resolve) => setImmediate(resolve));
-  }
 }

@@ -12,7 +12,7 @@ import {
 import { ICRC_BYTES, icrcOf, ROCE_PORT, writeIcrc } from '#daemon/roce/wire/icrc';
 import { GSI_QKEY, GSI_QPN } from '#daemon/roce/wire/mad';
 import { makePacket, packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
-import { until } from './rnic-node.ts';
+import { until } from './patience.ts';
 
 const UD_SEND_ONLY = 0x64;
 /** A Q_Key that no queue pair of a test has. */
@@ -65,7 +65,7 @@ export class RoceStranger {
   async #send(bytes: Uint8Array, count: () => number): Promise<void> {
     const before = count();
     this.#socket.send(bytes, ROCE_PORT, this.#to);
-    await until(() => count() > before, 'the packet of a stranger');
+    await until('the packet of a stranger', () => count() > before);
   }
 
   #datagram(destQpn: number, qkey: number, payload: Uint8Array): Uint8Array {

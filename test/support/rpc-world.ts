@@ -8,7 +8,8 @@ import { type ParsedMessage, parseTransportHeader } from '#verbs-api/rpcrdma/cor
 import { RdmaChannel } from '#verbs-api/rpcrdma/rdma-channel';
 import { RpcService, type ServerCall } from '#verbs-api/rpcrdma/rpc-service';
 import { DaemonRig } from './daemon-rig.ts';
-import { BULK_MAX_BYTES, ECHO, pattern, sumOf } from './echo-program.ts';
+import { BULK_MAX_BYTES, ECHO, sumOf } from './echo-program.ts';
+import { pattern } from './pattern.ts';
 
 /** A provider and its resources. */
 export interface World {
@@ -52,7 +53,8 @@ export function echoService(): { readonly service: RpcService; readonly log: Ech
     FETCH: async (count, call) => {
       if (count > BULK_MAX_BYTES) throw new RangeError(`${count} bytes are too many`);
       log.calls.push(call);
-      const bytes = pattern(count, await call.bulkBuffer(count));
+      const bytes = await call.bulkBuffer(count);
+      bytes.set(pattern(count));
       await log.gate;
       return bytes;
     },

@@ -2,7 +2,7 @@
 import { createSocket, type Socket } from 'node:dgram';
 import { crc32c } from '#daemon/iwarp/wire/crc32c';
 import { bytesOf } from './hex.ts';
-import { until } from './rnic-node.ts';
+import { until } from './patience.ts';
 
 const UDP_PORT = 9899;
 const [DESTINATION_AT, CHECKSUM_AT] = [2, 8];
@@ -46,7 +46,7 @@ export class SctpStranger {
       this.#used += 1;
       const before = this.#answers;
       socket.send(this.#packet, UDP_PORT, this.#to);
-      await until(() => this.#answers > before, 'an answer to a request');
+      await until('an answer to a request', () => this.#answers > before);
     }
   }
 

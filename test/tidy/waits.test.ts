@@ -39,7 +39,6 @@ const EXCUSED: Readonly<Record<string, string>> = {
   'test/sim/main.ts': 'reports how long it ran',
   'test/support/control-target.ts': 'the clock of a daemon',
   'test/support/patience.ts': 'the one place for it',
-  'test/support/rnic-node.ts': 'looks at each turn of the event loop, with the one patience',
   'test/unit/http/metrics.test.ts': "a daemon's time of day",
   'test/unit/ipc/tap-stream.test.ts': "a record's time of day",
   'test/unit/libc/file-times.test.ts': "a file's time of day",

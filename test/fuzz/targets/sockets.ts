@@ -20,20 +20,12 @@ import { streamOf } from '#test/support/fpdu-stream';
 import { bytesOf, hexOf } from '#test/support/hex';
 import { IpcClient } from '#test/support/ipc-client';
 import { inPieces, join, mutated, rearranged } from '#test/support/mutate';
-import { patience } from '#test/support/patience';
+import { until } from '#test/support/patience';
 import { ReceiveRing } from '#verbs-api/client/receive-ring';
 import { connectDaemon } from '#verbs-api/connect-daemon';
 import { SEGMENTS } from '../corpus.ts';
 import { LIFE } from '../ipc-commands.ts';
 import { claim, type FuzzState, type FuzzTarget, type Outcome, patch } from '../target.ts';
-
-async function until(condition: () => boolean | Promise<boolean>, what: string): Promise<void> {
-  const deadline = performance.now() + patience();
-  while (!(await condition())) {
-    claim(performance.now() < deadline, `waited in vain for ${what}`);
-    await new Promise((resolve) => setTimeout(resolve, 1));
-  }
-}
 
 function closed(socket: Socket): Promise<void> {
   if (socket.closed) return Promise.resolve();
@@ -87,7 +79,7 @@ class DaemonState implements FuzzState {
     await this.#useWitness();
     const { daemon } = this.#rig;
     const clients = async () => (await daemon.status()).clients.length;
-    await until(async () => (await clients()) === this.#clientsBefore, 'clients to be gone');
+    await until('clients to be gone', async () => (await clients()) === this.#clientsBefore);
     for (const { nic, name } of daemon.host.devices) {
       claim(nic.listQPs().length === 0, `${name} has queue pairs of clients that are gone`);
     }

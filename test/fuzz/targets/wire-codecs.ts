@@ -27,9 +27,10 @@ import {
 } from '#daemon/iwarp/wire/startup-frame';
 import { parseTerminate } from '#daemon/iwarp/wire/terminate';
 import type { Draws } from '#test/support/draws';
-import { dirtyPool, patterned, streamOf } from '#test/support/fpdu-stream';
+import { dirtyPool, streamOf } from '#test/support/fpdu-stream';
 import { hexOf } from '#test/support/hex';
 import { inPieces, mutated, scribble } from '#test/support/mutate';
+import { pattern } from '#test/support/pattern';
 import { effects, initiator, NO_DATA, responder } from '#test/support/startup-dialogue';
 import { ANSWERS, SEGMENTS, startupFrames } from '../corpus.ts';
 import { claim, type FuzzTarget, patch } from '../target.ts';
@@ -196,7 +197,7 @@ function drive(bytes: Uint8Array, draws: Draws): string {
   return seen.at(-1) ?? 'silent';
 }
 
-const ULPDUS = [42, 18, 1, 502, 46, 1442, 14, 600, 42].map((size, i) => patterned(size, i));
+const ULPDUS = [42, 18, 1, 502, 46, 1442, 14, 600, 42].map((size, i) => pattern(size, i));
 
 /** Checks delivered bytes without copying them. */
 class CheckingSink implements UlpduSink {

@@ -8,7 +8,7 @@ import { addressOf } from '#native-bridge/libc/libc';
 import { SharedMemory } from '#native-bridge/libc/shared-memory';
 import { DaemonRig } from '#test/support/daemon-rig';
 import { bytesOf } from '#test/support/hex';
-import { patience, quiet } from '#test/support/patience';
+import { patience, quiet, until } from '#test/support/patience';
 import { cmCommands } from '#test/support/rdma-cm-rig';
 import { ShimClient } from '#test/support/shim-client';
 import { commands, le, RINGS } from '#test/support/uverbs-rig';
@@ -57,10 +57,6 @@ async function programs() {
   return clients.filter(({ usage }) => usage.objects['context'] === 1);
 }
 
-async function until(look: () => boolean | Promise<boolean>): Promise<void> {
-  await expect.poll(look, { interval: 5 }).toBe(true);
-}
-
 async function expectUnharmed(): Promise<void> {
   const context = await witness.open();
   await (await context.allocPD()).allocMR(4096, 1);
@@ -77,7 +73,7 @@ describe('opening', () => {
     expect(program).toMatchObject({ pid: process.pid, uid: process.getuid?.() ?? 0 });
     expect(program?.program).not.toBe('');
     file.close();
-    await until(async () => (await programs()).length === 0);
+    await until('the program to go', async () => (await programs()).length === 0);
   });
 
   it('a missing device: ENODEV', async () => {
@@ -118,7 +114,7 @@ describe('connections of one file', () => {
     expect((await write(child, commands.deallocPD(0))).status).toBe(0);
     expect(await programs()).toHaveLength(1);
     child.close();
-    await until(async () => (await programs()).length === 0);
+    await until('the program to go', async () => (await programs()).length === 0);
   });
 
   it('a killed program’s objects are destroyed with its connections', async () => {
@@ -130,7 +126,7 @@ describe('connections of one file', () => {
     const qpn = 1;
     expect(nic?.findQP(qpn)).toBeDefined();
     file.close();
-    await until(() => nic?.findQP(qpn) === undefined);
+    await until('the queue pair to go', () => nic?.findQP(qpn) === undefined);
     expect((await rig.daemon.status()).clients).toHaveLength(1);
   });
 });
@@ -175,7 +171,10 @@ describe('event descriptors', () => {
     await write(file, commands.destroyQP(2));
     expect((await write(file, commands.destroyCQ(1))).response).toEqual(bytesOf(le(1) + le(0)));
     channel.close();
-    await until(async () => (await programs())[0]?.usage.objects['channel'] === 0);
+    await until(
+      'the channel to go',
+      async () => (await programs())[0]?.usage.objects['channel'] === 0,
+    );
   });
 
   it('that a program writes itself are counted until they are read', async () => {
@@ -290,7 +289,7 @@ describe('the memory of a program', () => {
     expect((await programs())[0]?.usage.tiers).toEqual({ agent: 1 });
     expect((await open(Role.agent, file.welcome.token)).welcome.errno).toBe(ERRNO.EBUSY.number);
     agent.close();
-    await until(() => rig.log.length > 0);
+    await until('a line of the log', () => rig.log.length > 0);
     expect((await write(file, commands.deregMR(1))).status).toBe(0);
     witness = await connectDaemon({ socketPath: rig.socketPath });
   });
@@ -319,7 +318,7 @@ describe('hostile bytes end only the file they arrive on', () => {
     const { file } = await device();
     file.send(bytesOf('30000000 0100 0000'));
     file.close();
-    await until(async () => (await programs()).length === 0);
+    await until('the program to go', async () => (await programs()).length === 0);
     await expectUnharmed();
   });
 

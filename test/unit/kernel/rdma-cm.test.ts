@@ -5,7 +5,7 @@ import type { CmFile } from '#daemon/kernel/cm/file';
 import { KernelClient } from '#daemon/kernel/kernel-client';
 import { ReplyFlag } from '#daemon/kernel/shim-protocol';
 import { SELF } from '#test/support/own-process';
-import { quiet } from '#test/support/patience';
+import { quiet, until } from '#test/support/patience';
 import { cmCommands as cm, cmWrite, connParam, RdmaCmRig } from '#test/support/rdma-cm-rig';
 import { le, RSP, UverbsRig, commands as uverbs } from '#test/support/uverbs-rig';
 
@@ -438,7 +438,7 @@ describe('a connection', () => {
     const other = rig.openFile(101);
     const id = rig.routed(2n, port, other);
     rig.must(cm.connect(id, connParam({ qpn: rig.createQP().qpn })), other);
-    await until(() => rig.file.ownQueue.length === 1);
+    await until('a request', () => rig.file.ownQueue.length === 1);
     const unread = rig.create(9n, other) - 1;
     expect(rig.write(cm.disconnect(unread))).toBe(ENOENT);
     expect(rig.must(cm.destroyId(listener)).getUint32(0, true)).toBe(0);
@@ -454,7 +454,7 @@ describe('a connection', () => {
       const id = rig.routed(2n, port, other);
       rig.must(cm.connect(id, connParam({ qpn: rig.createQP().qpn })), other);
     }
-    await until(() => rig.file.ownQueue.length === many);
+    await until('all requests', () => rig.file.ownQueue.length === many);
     const { cm: host } = rig.verbs.host;
     const destroy = vi.spyOn(host, 'destroy');
     rig.must(cm.destroyId(listener));
@@ -550,11 +550,6 @@ describe('the port of a listening id that was destroyed', () => {
   });
 });
 
-/** Waits for an effect over TCP. */
-async function until(met: () => boolean): Promise<void> {
-  await expect.poll(met).toBe(true);
-}
-
 describe('the event queue', () => {
   it('returns EAGAIN when empty', () => {
     expect(rig.write(cm.getEvent())).toBe(EAGAIN);
@@ -596,7 +591,7 @@ describe('the event queue', () => {
     const clients: CmFile = rig.openFile(101);
     const id = rig.routed(2n, port, clients);
     rig.must(cm.connect(id, connParam({ qpn: rig.createQP().qpn })), clients);
-    await until(() => rig.file.ownQueue.length === 1);
+    await until('an event', () => rig.file.ownQueue.length === 1);
     const moved = rig.openFile(102);
     rig.must(cm.migrateId(listener, 100), moved);
     const request = await rig.event(moved);

@@ -12,7 +12,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { readCached } from '#native-bridge/libc/cached-read';
-import { pattern } from '#test/support/echo-program';
+import { pattern } from '#test/support/pattern';
 import { isKeptInMemory, readBytes, writeBytes } from '#verbs-api/nfs/file-bytes';
 
 const places = ['/dev/shm', tmpdir()].filter((place) => existsSync(place));

@@ -3,9 +3,9 @@ import { CQEStatus } from '#contract/protocol/queue-layout';
 import { Access, QPState } from '#contract/verbs/enums';
 import { ChunkPool } from '#daemon/iwarp/engine/chunk-pool';
 import { Fault } from '#daemon/rnic/wire-port';
-import { patterned } from '#test/support/fpdu-stream';
 import { emitFpdu, mpaReply } from '#test/support/mpa-frames';
 import { KeepingBacking, MEMORY_ADDRESS, NicRig, SlowBacking } from '#test/support/nic-rig';
+import { pattern } from '#test/support/pattern';
 import { streamOf } from '#test/support/streams';
 
 /** A rig over memory that takes several segments in one transfer. */
@@ -237,7 +237,7 @@ describe('a Write whose FPDU comes in two parts', () => {
     stream.connect(new Uint8Array(0), rig.qp, 0);
     stream.handleBytes(mpaReply({ revision: 1 }), 0);
     rig.qp.established({ ird: 4, ord: 4 }, 0);
-    const payload = patterned(30_000);
+    const payload = pattern(30_000);
     const ulpdu = Buffer.alloc(14 + payload.length);
     ulpdu.set([0xc1, 0x40]);
     ulpdu.writeUInt32BE(rig.mr.rkey, 2);

@@ -5,7 +5,7 @@ import type { Link } from '#daemon/host/links/link';
 import { MemoryLink } from '#daemon/host/links/memory-link';
 import type { LinkPort, Network } from '#daemon/host/links/network';
 import { isolatedSystem } from '#daemon/host/links/system';
-import { until } from '#test/support/rnic-node';
+import { until } from '#test/support/patience';
 
 const OWN = '10.9.9.1';
 const ELSEWHERE = '10.77.9.9';
@@ -55,7 +55,7 @@ async function dial(
       outcome = code;
     },
   );
-  await until(() => outcome !== undefined, 'the outcome');
+  await until('the outcome', () => outcome !== undefined);
   return outcome ?? 'nothing';
 }
 

@@ -8,7 +8,8 @@ import { MemoryLink } from '#daemon/host/links/memory-link';
 import type { LinkPort, Network } from '#daemon/host/links/network';
 import { hostSystem } from '#daemon/host/links/system';
 import { TcpLink } from '#daemon/host/links/tcp-link';
-import { until } from '#test/support/rnic-node';
+import { until } from '#test/support/patience';
+import { pattern } from '#test/support/pattern';
 
 /** More than a link copies. */
 const LARGE_BYTES = 200_000;
@@ -82,7 +83,7 @@ function accepting(port: LinkPort): Listener[] {
 async function connect(address: string, port: number, from = address): Promise<Listener> {
   let dialed: Listener | undefined;
   hold(from).dial({ address, port }, (link) => (dialed = new Listener(link)), fail);
-  await until(() => dialed !== undefined, 'a connection');
+  await until('a connection', () => dialed !== undefined);
   if (dialed === undefined) throw new Error('no connection');
   ends.push(dialed);
   return dialed;
@@ -93,14 +94,10 @@ async function pair(address = '127.0.0.1'): Promise<[Listener, Listener]> {
   const port = hold(address);
   const accepted = accepting(port);
   const dialed = await connect(address, port.port);
-  await until(() => accepted.length === 1, 'the other end');
+  await until('the other end', () => accepted.length === 1);
   const [other] = accepted;
   if (other === undefined) throw new Error('no connection');
   return [dialed, other];
-}
-
-function sample(length: number): Uint8Array {
-  return Uint8Array.from({ length }, (_, index) => (index * 31) & 0xff);
 }
 
 async function someTurns(): Promise<void> {
@@ -119,7 +116,7 @@ describe('a link through memory', () => {
       expect(dialed.link.localPort).toBe(accepted.link.remotePort);
       dialed.link.write(Uint8Array.of(1, 2, 3));
       accepted.link.write(Uint8Array.of(9));
-      await until(() => accepted.receivedBytes === 3 && dialed.receivedBytes === 1, 'the bytes');
+      await until('the bytes', () => accepted.receivedBytes === 3 && dialed.receivedBytes === 1);
       expect([Buffer.concat(accepted.received), Buffer.concat(dialed.received)]).toEqual([
         Buffer.of(1, 2, 3),
         Buffer.of(9),
@@ -136,22 +133,22 @@ describe('a link through memory', () => {
     expect(dialed.link.write(Uint8Array.of(3))).toBe(1);
     dialed.link.finish();
     expect([accepted.receivedBytes, accepted.peerClosed]).toEqual([0, false]);
-    await until(() => accepted.peerClosed, 'the FIN');
+    await until('the FIN', () => accepted.peerClosed);
     expect(Buffer.concat(accepted.received)).toEqual(Buffer.of(1, 2, 3));
   });
 
   it('lends a large write to the peer, between the small ones around it', async () => {
     const [dialed, accepted] = await pair();
-    const bytes = sample(LARGE_BYTES);
+    const bytes = pattern(LARGE_BYTES);
     dialed.link.write(Uint8Array.of(7));
     expect(dialed.link.write(bytes)).toBe(0);
     expect([dialed.link.writable, dialed.link.congested]).toEqual([false, true]);
     expect(() => dialed.link.write(bytes)).toThrow('not writable');
-    await until(() => dialed.flushedBytes > 0, 'room');
+    await until('room', () => dialed.flushedBytes > 0);
     expect(dialed.flushedBytes).toBe(LARGE_BYTES);
     expect(accepted.lent).toContain(bytes.buffer);
     expect(dialed.link.write(Uint8Array.of(8))).toBe(1);
-    await until(() => accepted.receivedBytes === LARGE_BYTES + 2, 'all bytes');
+    await until('all bytes', () => accepted.receivedBytes === LARGE_BYTES + 2);
     const all = Buffer.concat([Buffer.of(7), bytes, Buffer.of(8)]);
     expect(Buffer.compare(Buffer.concat(accepted.received), all)).toBe(0);
   });
@@ -171,7 +168,7 @@ describe('a link through memory', () => {
     ]);
     accepted.link.resumeReading();
     expect(accepted.receivedBytes).toBe(0);
-    await until(() => accepted.peerClosed, 'the FIN');
+    await until('the FIN', () => accepted.peerClosed);
     expect(accepted.receivedBytes).toBe(taken + 1000);
   });
 
@@ -181,12 +178,12 @@ describe('a link through memory', () => {
     dialed.link.finish();
     dialed.link.finish();
     expect(dialed.link.writable).toBe(false);
-    await until(() => accepted.peerClosed, 'the FIN');
+    await until('the FIN', () => accepted.peerClosed);
     await someTurns();
     expect([accepted.link.writable, accepted.closed, dialed.closed]).toEqual([true, null, null]);
-    accepted.link.write(sample(LARGE_BYTES));
+    accepted.link.write(pattern(LARGE_BYTES));
     accepted.link.finish();
-    await until(() => dialed.closed !== null && accepted.closed !== null, 'both to close');
+    await until('both to close', () => dialed.closed !== null && accepted.closed !== null);
     expect(dialed.receivedBytes).toBe(LARGE_BYTES);
     expect([dialed.closed, accepted.closed]).toEqual([undefined, undefined]);
   });
@@ -196,7 +193,7 @@ describe('a link through memory', () => {
     if (bytes > 0) dialed.link.write(new Uint8Array(bytes));
     dialed.link.reset();
     expect(accepted.closed).toBeNull();
-    await until(() => dialed.closed !== null && accepted.closed !== null, 'both to close');
+    await until('both to close', () => dialed.closed !== null && accepted.closed !== null);
     expect([dialed.closed, accepted.closed]).toEqual([undefined, 'ECONNRESET']);
     expect([accepted.receivedBytes, dialed.flushedBytes]).toEqual([0, 0]);
     dialed.link.reset();
@@ -208,20 +205,20 @@ describe('a link through memory', () => {
     const [dialed, accepted] = await pair();
     accepted.link.pauseReading();
     dialed.link.reset();
-    await until(() => accepted.closed !== null, 'the reset');
+    await until('the reset', () => accepted.closed !== null);
     expect(accepted.closed).toBe('ECONNRESET');
   });
 
   it('closes with a FIN after the bytes that it has accepted', async () => {
     const [dialed, accepted] = await pair();
-    dialed.link.write(sample(100));
+    dialed.link.write(pattern(100));
     dialed.link.close();
-    await until(() => accepted.peerClosed, 'the FIN');
+    await until('the FIN', () => accepted.peerClosed);
     expect(accepted.receivedBytes).toBe(100);
     expect(dialed.closed).toBeUndefined();
     // As a closed socket answers.
     accepted.link.write(Uint8Array.of(1));
-    await until(() => accepted.closed !== null, 'the end');
+    await until('the end', () => accepted.closed !== null);
     expect(accepted.closed).toBe('ECONNRESET');
   });
 
@@ -230,7 +227,7 @@ describe('a link through memory', () => {
     dialed.link.pauseReading();
     accepted.link.write(Uint8Array.of(1));
     dialed.link.close();
-    await until(() => accepted.closed !== null, 'the reset');
+    await until('the reset', () => accepted.closed !== null);
     expect([accepted.closed, accepted.peerClosed]).toEqual(['ECONNRESET', false]);
   });
 
@@ -259,9 +256,9 @@ describe('a link through memory', () => {
     expect(count() - before).toBe(3);
     dialed.link.finish();
     accepted.link.finish();
-    await until(() => dialed.closed !== null && accepted.closed !== null, 'both to close');
+    await until('both to close', () => dialed.closed !== null && accepted.closed !== null);
     for (const port of ports.splice(2)) port.release();
-    await until(() => count() === before, 'descriptors to be closed');
+    await until('descriptors to be closed', () => count() === before);
     expect(first.link.writable).toBe(true);
   });
 });
@@ -275,7 +272,7 @@ describe('a connection goes through memory', () => {
     const port = hold(any, 0, only);
     const accepted = accepting(port);
     const dialed = await connect(to, port.port, from);
-    await until(() => accepted.length === 1, 'the other end');
+    await until('the other end', () => accepted.length === 1);
     expect(dialed.link).toBeInstanceOf(MemoryLink);
     expect([dialed.link.localAddress, dialed.link.remoteAddress]).toEqual([from, to]);
   });
@@ -300,7 +297,7 @@ describe('a connection goes through memory', () => {
       () => fail('connected'),
       (code) => (failure = code),
     );
-    await until(() => failure !== undefined, 'the refusal');
+    await until('the refusal', () => failure !== undefined);
     expect(failure).toBe('ECONNREFUSED');
   });
 
@@ -320,11 +317,11 @@ describe('a connection goes through memory', () => {
     port.suspend();
     const dialed = await connect('127.0.0.1', port.port);
     dialed.link.write(Uint8Array.of(5));
-    dialed.link.write(sample(LARGE_BYTES));
+    dialed.link.write(pattern(LARGE_BYTES));
     await someTurns();
     expect(dialed.flushedBytes).toBe(0);
     const late = accepting(port);
-    await until(() => late[0]?.receivedBytes === LARGE_BYTES + 1, 'the bytes');
+    await until('the bytes', () => late[0]?.receivedBytes === LARGE_BYTES + 1);
   });
 
   it('that ends with a listener that never accepted it', async () => {
@@ -333,7 +330,7 @@ describe('a connection goes through memory', () => {
     port.suspend();
     const dialed = await connect('127.0.0.1', port.port);
     port.release();
-    await until(() => dialed.closed !== null, 'the reset');
+    await until('the reset', () => dialed.closed !== null);
     expect(dialed.closed).toBe('ECONNRESET');
   });
 
@@ -344,10 +341,10 @@ describe('a connection goes through memory', () => {
     const links: Link[] = [];
     const dial = (): Dial => hold('127.0.0.1').dial(port, (link) => links.push(link), fail);
     for (let count = 0; count < 1024; count += 1) dial();
-    await until(() => links.length === 1024, 'the connections');
+    await until('the connections', () => links.length === 1024);
     expect(links.every((link) => link instanceof MemoryLink)).toBe(true);
     dial();
-    await until(() => links.length === 1025, 'one more');
+    await until('one more', () => links.length === 1025);
     expect(links[1024]).toBeInstanceOf(TcpLink);
     for (const link of links) link.reset();
   });
@@ -358,7 +355,7 @@ describe('a connection goes through memory', () => {
     const from = hold('127.0.0.1');
     const dial = from.dial(port, () => fail('connected'), fail);
     dial.cancel();
-    await until(() => accepted.length === 0 || accepted[0]?.closed !== null, 'the end');
+    await until('the end', () => accepted.length === 0 || accepted[0]?.closed !== null);
     await someTurns();
     // Its port is free again.
     accepting(hold('127.0.0.1', from.port));
@@ -374,17 +371,17 @@ describe('a connection goes through memory', () => {
       const again = hold('127.0.0.1', from.port);
       let dialed: Listener | undefined;
       from.dial(port, (link) => (dialed = new Listener(link)), fail);
-      await until(() => dialed !== undefined && accepted.length === 1, 'a connection');
+      await until('a connection', () => dialed !== undefined && accepted.length === 1);
       let failure: string | undefined;
       again.dial(
         port,
         () => fail('connected'),
         (code) => (failure = code),
       );
-      await until(() => failure !== undefined, 'the refusal');
+      await until('the refusal', () => failure !== undefined);
       expect(failure).toBe('EADDRNOTAVAIL');
       dialed?.link.reset();
-      await until(() => accepted[0]?.closed !== null, 'both ends to be gone');
+      await until('both ends to be gone', () => accepted[0]?.closed !== null);
       const third = hold('127.0.0.1', from.port);
       let connected = false;
       third.dial(
@@ -395,7 +392,7 @@ describe('a connection goes through memory', () => {
         },
         fail,
       );
-      await until(() => connected, 'another connection');
+      await until('another connection', () => connected);
     },
   );
 

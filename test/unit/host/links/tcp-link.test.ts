@@ -7,8 +7,7 @@ import { READS_PER_TURN, ReadingShares } from '#daemon/host/links/reading-share'
 import { TappedLink } from '#daemon/host/links/tapped-link';
 import { READ_BUFFER_BYTES } from '#daemon/host/links/tcp-link';
 import { sourceAddress, TcpPort } from '#daemon/host/links/tcp-port';
-import { quiet } from '#test/support/patience';
-import { until } from '#test/support/rnic-node';
+import { quiet, until } from '#test/support/patience';
 
 /** Records the reports of its link. */
 class Listener implements LinkUser {
@@ -69,7 +68,7 @@ async function many(count: number): Promise<{ dialed: Listener[]; accepted: List
   for (let index = 0; index < count; index += 1) {
     hold('127.0.0.1').dial(port, (link) => dialed.push(new Listener(link)), fail);
   }
-  await until(() => accepted.length === count && dialed.length === count, 'the connections');
+  await until('the connections', () => accepted.length === count && dialed.length === count);
   ends.push(...dialed, ...accepted);
   return { dialed, accepted };
 }
@@ -86,7 +85,7 @@ async function pair(address = '127.0.0.1', tap?: CaptureTap): Promise<[Listener,
   };
   port.listen((link) => (accepted = dressed(link, false)), fail);
   hold(address).dial(port, (link) => (dialed = dressed(link, true)), fail);
-  await until(() => accepted !== undefined && dialed !== undefined, 'a connection');
+  await until('a connection', () => accepted !== undefined && dialed !== undefined);
   if (accepted === undefined || dialed === undefined) throw new Error('no connection');
   ends.push(accepted, dialed);
   return [dialed, accepted];
@@ -102,7 +101,7 @@ describe('a link', () => {
       expect(dialed.link.localPort).toBe(accepted.link.remotePort);
       expect(dialed.link.write(Uint8Array.of(1, 2, 3))).toBe(3);
       expect(accepted.link.write(Uint8Array.of(9))).toBe(1);
-      await until(() => accepted.receivedBytes === 3 && dialed.receivedBytes === 1, 'the bytes');
+      await until('the bytes', () => accepted.receivedBytes === 3 && dialed.receivedBytes === 1);
       expect([Buffer.concat(accepted.received), Buffer.concat(dialed.received)]).toEqual([
         Buffer.of(1, 2, 3),
         Buffer.of(9),
@@ -131,7 +130,7 @@ describe('a link', () => {
       accepted.link.reset();
     }
     for (const port of ports.splice(2)) port.release();
-    await until(() => count() === before, 'descriptors to be closed');
+    await until('descriptors to be closed', () => count() === before);
     expect(first.link.writable).toBe(true);
   });
 
@@ -152,10 +151,10 @@ describe('a link', () => {
       expect(taken).toBeLessThan(bytes.length);
       expect([dialed.link.writable, dialed.link.congested]).toEqual([false, true]);
       expect(() => dialed.link.write(bytes)).toThrow('not writable');
-      await until(() => dialed.flushedBytes > 0, 'room');
+      await until('room', () => dialed.flushedBytes > 0);
       expect(dialed.flushedBytes).toBe(bytes.length - taken);
       expect([dialed.link.writable, dialed.link.congested]).toEqual([true, false]);
-      await until(() => accepted.receivedBytes === bytes.length, 'all bytes');
+      await until('all bytes', () => accepted.receivedBytes === bytes.length);
       expect(Buffer.compare(Buffer.concat(accepted.received), bytes)).toBe(0);
       expect(Math.max(...accepted.received.map(({ length }) => length))).toBeLessThanOrEqual(
         READ_BUFFER_BYTES,
@@ -169,13 +168,13 @@ describe('a link', () => {
     dialed.link.finish();
     dialed.link.finish();
     expect(dialed.link.writable).toBe(false);
-    await until(() => accepted.peerClosed, 'the FIN');
+    await until('the FIN', () => accepted.peerClosed);
     expect(accepted.receivedBytes).toBe(1);
     await quiet(10);
     expect([accepted.link.writable, accepted.closed, dialed.closed]).toEqual([true, null, null]);
     accepted.link.write(Uint8Array.of(2, 3));
     accepted.link.finish();
-    await until(() => dialed.closed !== null && accepted.closed !== null, 'both to close');
+    await until('both to close', () => dialed.closed !== null && accepted.closed !== null);
     expect(dialed.receivedBytes).toBe(2);
     expect([dialed.closed, accepted.closed]).toEqual([undefined, undefined]);
   });
@@ -185,7 +184,7 @@ describe('a link', () => {
     const bytes = new Uint8Array(16 << 20);
     dialed.link.write(bytes);
     dialed.link.finish();
-    await until(() => accepted.peerClosed, 'the FIN');
+    await until('the FIN', () => accepted.peerClosed);
     expect(accepted.receivedBytes).toBe(bytes.length);
   });
 
@@ -193,7 +192,7 @@ describe('a link', () => {
     const [dialed, accepted] = await pair();
     if (before === 'bytes') dialed.link.write(new Uint8Array(16 << 20));
     dialed.link.reset();
-    await until(() => dialed.closed !== null && accepted.closed !== null, 'both to close');
+    await until('both to close', () => dialed.closed !== null && accepted.closed !== null);
     expect([dialed.closed, accepted.closed]).toEqual([undefined, 'ECONNRESET']);
     dialed.link.reset();
     dialed.link.finish();
@@ -202,18 +201,18 @@ describe('a link', () => {
   it('resets after its own FIN; the peer notices when it finishes', async () => {
     const [dialed, accepted] = await pair();
     dialed.link.finish();
-    await until(() => accepted.peerClosed, 'the FIN');
+    await until('the FIN', () => accepted.peerClosed);
     dialed.link.reset();
-    await until(() => dialed.closed !== null, 'the end');
+    await until('the end', () => dialed.closed !== null);
     accepted.link.finish();
-    await until(() => accepted.closed !== null, 'the end');
+    await until('the end', () => accepted.closed !== null);
   });
 
   it('closes with a FIN after the bytes that the kernel has taken', async () => {
     const [dialed, accepted] = await pair();
     dialed.link.write(new Uint8Array(100_000));
     dialed.link.close();
-    await until(() => accepted.peerClosed, 'the FIN');
+    await until('the FIN', () => accepted.peerClosed);
     expect(accepted.receivedBytes).toBe(100_000);
     expect(dialed.closed).toBeUndefined();
   });
@@ -221,9 +220,9 @@ describe('a link', () => {
   it('throws nothing when the peer disappears during a write', async () => {
     const [dialed, accepted] = await pair();
     accepted.link.reset();
-    await until(() => accepted.closed !== null, 'the reset');
+    await until('the reset', () => accepted.closed !== null);
     while (dialed.link.writable) dialed.link.write(new Uint8Array(1000));
-    await until(() => dialed.closed !== null, 'the end');
+    await until('the end', () => dialed.closed !== null);
     expect(['ECONNRESET', 'EPIPE']).toContain(dialed.closed);
   });
 
@@ -247,14 +246,14 @@ describe('a link', () => {
     };
     const [dialed, accepted] = await pair('127.0.0.1', tap);
     dialed.link.write(new Uint8Array(16 << 20));
-    await until(() => accepted.receivedBytes === 16 << 20, 'all bytes');
+    await until('all bytes', () => accepted.receivedBytes === 16 << 20);
     expect(outboundBytes).toBe(16 << 20);
     accepted.link.write(new Uint8Array(5));
-    await until(() => dialed.receivedBytes === 5, 'the answer');
+    await until('the answer', () => dialed.receivedBytes === 5);
     accepted.link.finish();
-    await until(() => dialed.peerClosed, 'the FIN');
+    await until('the FIN', () => dialed.peerClosed);
     dialed.link.finish();
-    await until(() => dialed.closed !== null && accepted.closed !== null, 'both to close');
+    await until('both to close', () => dialed.closed !== null && accepted.closed !== null);
     expect(seen.slice(0, 4)).toEqual([
       'accepted out 5',
       'dialed in 5',
@@ -277,7 +276,7 @@ describe('a port', () => {
     const port = hold('127.0.0.1');
     let failure: string | undefined;
     hold('127.0.0.1').dial(port, ignore, (code) => (failure = code));
-    await until(() => failure !== undefined, 'the refusal');
+    await until('the refusal', () => failure !== undefined);
     expect(failure).toBe('ECONNREFUSED');
     port.listen(ignore, ignore);
     const taken = () => hold('127.0.0.1', port.port).listen(ignore, ignore);
@@ -348,10 +347,10 @@ describe('hundreds of links of one address', () => {
     accepted[0]?.link.pauseReading();
     for (const { link } of dialed) link.write(Uint8Array.of(1, 2));
     const received = () => accepted.filter(({ receivedBytes }) => receivedBytes === 2).length;
-    await until(() => received() === 399, 'bytes on all links but one');
+    await until('bytes on all links but one', () => received() === 399);
     await quiet(20);
     expect(received()).toBe(399);
     accepted[0]?.link.resumeReading();
-    await until(() => received() === 400, 'bytes on the last link');
+    await until('bytes on the last link', () => received() === 400);
   });
 });

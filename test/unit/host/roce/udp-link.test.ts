@@ -22,6 +22,7 @@ import { socketAddress } from '#native-bridge/libc/internet-socket';
 import { openUdp } from '#native-bridge/libc/udp-socket';
 import { hexOf } from '#test/support/hex';
 import { ownAddress } from '#test/support/own-address';
+import { until } from '#test/support/patience';
 import { mappedGid, PEER } from '#test/support/program-rig';
 
 const PORT = 4791;
@@ -118,10 +119,6 @@ describe('the UDP link', () => {
     peer.close();
   });
 
-  async function until(done: () => boolean): Promise<void> {
-    await expect.poll(done, { interval: 5 }).toBe(true);
-  }
-
   it('sends packets with the ICRC of what leaves', async () => {
     const path = link.path(port, OWN, VECTOR);
     if (path === undefined) return;
@@ -132,7 +129,7 @@ describe('the UDP link', () => {
       link.add(packet.length, path, index === 2);
     });
     link.transmit(0);
-    await until(() => received.length === packets.length);
+    await until('all packets', () => received.length === packets.length);
     received.forEach(({ bytes, port: from }, index) => {
       const packet = packets[index] ?? new Uint8Array(0);
       expect(from).toBe(PORT);
@@ -170,7 +167,7 @@ describe('the UDP link', () => {
     full.mockRestore();
     expect(link.handleDeadline(7000)).toBe(true);
     expect([link.blocked, link.takes(path), link.deadline]).toEqual([false, true, undefined]);
-    await until(() => received.length === 2);
+    await until('both datagrams', () => received.length === 2);
     expect(received.map(({ bytes }) => bytes.length)).toEqual([16, 20]);
     expect(port.counters.undeliverable).toBe(0);
   });
@@ -182,7 +179,7 @@ describe('the UDP link', () => {
       const identification = index * 9001;
       peer.send(datagramOf(packetOf(size), identification), PORT, OWN_ADDRESS);
     });
-    await until(() => arrivals.length === sizes.length);
+    await until('all datagrams', () => arrivals.length === sizes.length);
     arrivals.forEach(({ packet, arrival }, index) => {
       expect(packet).toBe(hexOf(packetOf(sizes[index] ?? 0)));
       expect(hexOf(arrival.sourceGid)).toBe(hexOf(THEIRS));
@@ -195,11 +192,11 @@ describe('the UDP link', () => {
   it('reads past the flood of one host, in the same turn', async () => {
     link.listen(port, OWN);
     peer.send(datagramOf(packetOf(12), 0), PORT, OWN_ADDRESS);
-    await until(() => arrivals.length === 1);
+    await until('a datagram', () => arrivals.length === 1);
     // Nothing is read before the event loop continues: the flood and what follows arrive in one turn.
     sendAtOnce(THEIR_ADDRESS_2, datagramOf(packetOf(12), 0, PORT, FLOOD), 300);
     sendAtOnce(THEIR_ADDRESS_3, datagramOf(packetOf(28), 0, PORT, LATE), 1);
-    await until(() => turns.length === 2);
+    await until('the second turn', () => turns.length === 2);
     expect(turns[1]).toBe(1 + 256 + 1);
     expect(arrivals.at(-1)?.packet).toBe(hexOf(packetOf(28)));
     expect(port.counters).toMatchObject({ overShare: 300 - 256, icrcErrors: 0, malformed: 0 });
@@ -208,7 +205,7 @@ describe('the UDP link', () => {
   it('loses no packets of a host that sends alone', async () => {
     link.listen(port, OWN);
     sendAtOnce(THEIR_ADDRESS_2, datagramOf(packetOf(12), 0, PORT, FLOOD), 300);
-    await until(() => arrivals.length === 300);
+    await until('300 datagrams', () => arrivals.length === 300);
     expect(turns).toEqual([128, 256, 300]);
     expect(port.counters.overShare).toBe(0);
   });
@@ -224,7 +221,7 @@ describe('the UDP link', () => {
       peer.send(bytes, PORT, OWN_ADDRESS);
     }
     const { counters } = port;
-    await until(() => counters.malformed + counters.icrcErrors === 5);
+    await until('five errors', () => counters.malformed + counters.icrcErrors === 5);
     expect(linkCounters(counters)).toEqual({
       rx_icrc_encapsulated: 2,
       rx_malformed: 3,

@@ -6,12 +6,12 @@ import { markerPhase } from '#daemon/iwarp/wire/marker';
 import {
   dirtyPool,
   fillerTo,
-  patterned,
   RecordingSink,
   receiverOf,
   streamOf,
 } from '#test/support/fpdu-stream';
 import { bytesOf, concat, hexOf } from '#test/support/hex';
+import { pattern } from '#test/support/pattern';
 import { readVectors } from '#test/support/vectors';
 
 interface FpduVector {
@@ -121,7 +121,7 @@ describe('FPDU receiver', () => {
     [64769, true],
     [65535, true],
   ])('ULPDU_Length %i is delivered whole (markers: %s) [MPA-3-08]', (length, markers) => {
-    const ulpdu = patterned(length);
+    const ulpdu = pattern(length);
     const bytes = markers ? markedByHand(ulpdu) : plainByHand(ulpdu);
     const sink = new RecordingSink();
     const receiver = receiverOf({ markers, crcEnabled: false });
@@ -149,7 +149,7 @@ describe('FPDU receiver', () => {
   });
 
   it('with CRCs on a flipped bit is caught after 1000 FPDUs too [MPA-4.4-05]', () => {
-    const ulpdus = Array.from({ length: 1001 }, (_, i) => patterned(40, i));
+    const ulpdus = Array.from({ length: 1001 }, (_, i) => pattern(40, i));
     const bytes = streamOf(ulpdus, false);
     const last = bytes.length - 20;
     bytes[last] = (bytes[last] ?? 0) ^ 1;
@@ -172,7 +172,7 @@ describe('FPDU receiver', () => {
   });
 
   it('a lowered ULPDU_Length ends the stream at that FPDU [MPA-6-02]', () => {
-    const ulpdus = [patterned(40, 1), patterned(40, 2), patterned(40, 3)];
+    const ulpdus = [pattern(40, 1), pattern(40, 2), pattern(40, 3)];
     const bytes = streamOf(ulpdus, false);
     bytes[49] = 36;
     const { error, sink } = pushAll(receiverOf(), bytes);
@@ -181,7 +181,7 @@ describe('FPDU receiver', () => {
   });
 
   it('a raised ULPDU_Length waits for that many bytes, then is code 2 [MPA-6-02]', () => {
-    const bytes = streamOf([patterned(40, 1), patterned(40, 2)], false);
+    const bytes = streamOf([pattern(40, 1), pattern(40, 2)], false);
     bytes[1] = 60;
     const receiver = receiverOf();
     const sink = new RecordingSink();
@@ -206,7 +206,7 @@ describe('FPDU receiver', () => {
 
   it('cut at every byte offset, a stream gives the same ULPDUs [MPA-5.1-05]', () => {
     for (const markers of [false, true]) {
-      const ulpdus = [1, 2, 3, 500, 1442].map((length) => patterned(length, length));
+      const ulpdus = [1, 2, 3, 500, 1442].map((length) => pattern(length, length));
       const bytes = streamOf(ulpdus, markers);
       for (let cut = 0; cut <= bytes.length; cut++) {
         const receiver = receiverOf({ markers });
@@ -220,7 +220,7 @@ describe('FPDU receiver', () => {
   });
 
   it('keeps no reference to the pushed bytes: they may be overwritten between calls', () => {
-    const ulpdus = [patterned(300, 1), patterned(300, 2)];
+    const ulpdus = [pattern(300, 1), pattern(300, 2)];
     const bytes = streamOf(ulpdus, true);
     const receiver = receiverOf({ markers: true });
     const sink = new RecordingSink();
@@ -235,14 +235,14 @@ describe('FPDU receiver', () => {
   });
 
   it('does not modify the pushed bytes, markers included', () => {
-    const bytes = streamOf([patterned(2000)], true);
+    const bytes = streamOf([pattern(2000)], true);
     const before = hexOf(bytes);
     pushAll(receiverOf({ markers: true }), bytes);
     expect(hexOf(bytes)).toBe(before);
   });
 
   it('only ULPDU bytes come out of a marked stream [MPA-4.3-13]', () => {
-    const ulpdus = [1, 2, 3, 500, 1442].map((length) => patterned(length, length));
+    const ulpdus = [1, 2, 3, 500, 1442].map((length) => pattern(length, length));
     const { error, sink } = pushAll(receiverOf({ markers: true }), streamOf(ulpdus, true));
     expect(error).toBeUndefined();
     expect(sink.hex).toEqual(ulpdus.map(hexOf));
@@ -254,7 +254,7 @@ describe('FPDU receiver', () => {
   });
 
   it('a lone marker at an FPDU boundary is an incomplete FPDU, not an error [MPA-4.3-14]', () => {
-    const bytes = streamOf([patterned(502), patterned(42)], true);
+    const bytes = streamOf([pattern(502), pattern(42)], true);
     const receiver = receiverOf({ markers: true });
     const sink = new RecordingSink();
     expect(receiver.push(bytes, 0, 512, sink)).toBeUndefined();
@@ -274,7 +274,7 @@ describe('FPDU receiver', () => {
   });
 
   it('after an error nothing is delivered, in the same push or a later one [MPA-8-07]', () => {
-    const [a, b, c] = [patterned(40, 1), patterned(40, 2), patterned(40, 3)];
+    const [a, b, c] = [pattern(40, 1), pattern(40, 2), pattern(40, 3)];
     const bytes = streamOf([a, b, c], false);
     bytes[60] = (bytes[60] ?? 0) ^ 1;
     const receiver = receiverOf();
@@ -290,7 +290,7 @@ describe('FPDU receiver', () => {
     'nor after a corrupt FPDU that came in two parts (markers: %s) [MPA-8-07]',
     (markers) => {
       const pool = dirtyPool();
-      const bytes = streamOf([patterned(40, 1), patterned(40, 2), patterned(40, 3)], markers);
+      const bytes = streamOf([pattern(40, 1), pattern(40, 2), pattern(40, 3)], markers);
       bytes[20] = (bytes[20] ?? 0) ^ 1;
       const receiver = receiverOf({ pool, markers });
       const sink = new RecordingSink();
@@ -303,7 +303,7 @@ describe('FPDU receiver', () => {
 
   it('nothing is held after a corrupt FPDU [MPA-8-07]', () => {
     const pool = dirtyPool();
-    const bytes = streamOf([patterned(40, 1), patterned(40, 2)], false);
+    const bytes = streamOf([pattern(40, 1), pattern(40, 2)], false);
     bytes[20] = (bytes[20] ?? 0) ^ 1;
     const receiver = receiverOf({ pool });
     const { error } = pushAll(receiver, bytes.subarray(0, 90));
@@ -314,7 +314,7 @@ describe('FPDU receiver', () => {
   it.each([false, true])(
     'an error of the sink ends the input likewise (markers: %s) [MPA-8-07]',
     (markers) => {
-      const ulpdus = [patterned(40, 1), patterned(600, 2), patterned(40, 3)];
+      const ulpdus = [pattern(40, 1), pattern(600, 2), pattern(40, 3)];
       const bytes = streamOf(ulpdus, markers);
       for (const step of [bytes.length, 7]) {
         const receiver = receiverOf({ markers });
@@ -356,7 +356,7 @@ describe('FPDU receiver', () => {
   });
 
   it.each([false, true])('notifies before delivered bytes change (markers: %s)', (markers) => {
-    const ulpdus = [700, 30, 1500, 64, 900, 5, 2000].map((length) => patterned(length, length));
+    const ulpdus = [700, 30, 1500, 64, 900, 5, 2000].map((length) => pattern(length, length));
     const bytes = streamOf(ulpdus, markers);
     for (const step of [1, 7, 100, 513, 1024, bytes.length]) {
       const input = new Uint8Array(step);
@@ -387,7 +387,7 @@ describe('FPDU receiver', () => {
   });
 
   it('a ULPDU of 128 bytes with a marker inside arrives a byte at a time [MPA-A.5.2-01]', () => {
-    const ulpdus = [...fillerTo(400), patterned(128, 9)];
+    const ulpdus = [...fillerTo(400), pattern(128, 9)];
     const bytes = streamOf(ulpdus, true);
     const receiver = receiverOf({ markers: true });
     const sink = new RecordingSink();
@@ -411,7 +411,7 @@ describe('FPDU receiver', () => {
   it('holds a chunk of the pool only while an FPDU is incomplete', () => {
     for (const markers of [false, true]) {
       const pool = dirtyPool();
-      const bytes = streamOf([patterned(30_000), patterned(30_000)], markers);
+      const bytes = streamOf([pattern(30_000), pattern(30_000)], markers);
       const receiver = receiverOf({ pool, markers });
       const sink = new RecordingSink();
       receiver.push(bytes, 0, 55_000, sink);
@@ -426,7 +426,7 @@ describe('FPDU receiver', () => {
 
   it('takes the worst case in the smallest chunk: 65535 bytes and 130 markers', () => {
     const pool = dirtyPool(66_064);
-    const ulpdu = patterned(65535);
+    const ulpdu = pattern(65535);
     const filler = fillerTo(508);
     const bytes = concat(streamOf(filler, true, false), markedByHand(ulpdu, 508));
     const receiver = receiverOf({ pool, markers: true, crcEnabled: false });
@@ -492,7 +492,7 @@ describe('the buffer of a partial FPDU', () => {
   it.each([false, true])(
     'is unchanged until the input ends, wherever it was cut (markers: %s) [MPA-5.1-05]',
     (markers) => {
-      const ulpdus = [patterned(40_000, 1), patterned(300, 2), patterned(20_000, 3)];
+      const ulpdus = [pattern(40_000, 1), pattern(300, 2), pattern(20_000, 3)];
       const bytes = streamOf(ulpdus, markers);
       for (const cut of [1, 2, 600, 17_000, 39_999, 40_100, 50_000, bytes.length - 1]) {
         const receiver = receiverOf({ markers, pool: new PoisonPool() });
@@ -506,7 +506,7 @@ describe('the buffer of a partial FPDU', () => {
 
   it('is small while little has arrived: silent peers do not pin chunks', () => {
     const pool = dirtyPool();
-    const bytes = streamOf([patterned(60_000)], false);
+    const bytes = streamOf([pattern(60_000)], false);
     for (const count of [1, 2, 100, 16_000]) {
       const receiver = receiverOf({ pool });
       receiver.push(bytes, 0, count, new RecordingSink());
@@ -517,7 +517,7 @@ describe('the buffer of a partial FPDU', () => {
     for (let at = 0; at < bytes.length; at += 1000) {
       receiver.push(bytes, at, Math.min(at + 1000, bytes.length), sink);
     }
-    expect(sink.ulpdus).toEqual([patterned(60_000)]);
+    expect(sink.ulpdus).toEqual([pattern(60_000)]);
     expect([receiver.held.length, pool.inUseCount]).toEqual([0, 0]);
   });
 });

@@ -7,7 +7,6 @@ import {
   dirtyPool,
   drain,
   fillerTo,
-  patterned,
   post,
   RecordingSink,
   receiverOf,
@@ -15,6 +14,7 @@ import {
   streamOf,
 } from '#test/support/fpdu-stream';
 import { bytesOf, concat, hexOf } from '#test/support/hex';
+import { pattern } from '#test/support/pattern';
 import { readVectors } from '#test/support/vectors';
 
 interface FpduVector {
@@ -63,7 +63,7 @@ describe('FPDU sender', () => {
   });
 
   it('each FPDU carries exactly one ULPDU [MPA-3-01]', () => {
-    const ulpdus = [1, 2, 3, 14, 18, 500, 1442, 64768].map((length) => patterned(length));
+    const ulpdus = [1, 2, 3, 14, 18, 500, 1442, 64768].map((length) => pattern(length));
     const bytes = streamOf(ulpdus, false);
     const lengths: number[] = [];
     for (let at = 0; at < bytes.length; at += fpduSizeBytes(readUint16(bytes, at))) {
@@ -77,12 +77,12 @@ describe('FPDU sender', () => {
     expect(() => sender.begin(0)).toThrow(RangeError);
     expect(() => sender.begin(64769)).toThrow(RangeError);
     expect(sender.pollTransmit()).toBeUndefined();
-    expect(post(sender, patterned(64768))).toBe(true);
+    expect(post(sender, pattern(64768))).toBe(true);
     expect(drain(sender)).toHaveLength(64776);
   });
 
   it('a ULPDU above MULPDU leaves as one well-formed FPDU [MPA-3-06]', () => {
-    expect(streamOf([patterned(1443)], false)).toHaveLength(fpduSizeBytes(1443));
+    expect(streamOf([pattern(1443)], false)).toHaveLength(fpduSizeBytes(1443));
   });
 
   it('ULPDU_Length is the same with and without a marker inside [MPA-4.1-02]', () => {
@@ -100,20 +100,20 @@ describe('FPDU sender', () => {
       [3, '000000'],
       [4, '0000'],
     ] as const) {
-      const bytes = streamOf([patterned(length)], false);
+      const bytes = streamOf([pattern(length)], false);
       expect(hexOf(bytes.subarray(2 + length, bytes.length - 4))).toBe(pad);
     }
   });
 
   it('dropping 4 bytes and keeping 508 gives the FPDUs without markers [MPA-4.3-03]', () => {
-    const ulpdus = Array.from({ length: 200 }, (_, i) => patterned(1 + ((i * 37) % 900), i));
+    const ulpdus = Array.from({ length: 200 }, (_, i) => pattern(1 + ((i * 37) % 900), i));
     const marked = withoutMarkers(streamOf(ulpdus, true, false));
     expect(hexOf(marked)).toBe(hexOf(streamOf(ulpdus, false, false)));
   });
 
   it('every marker, at its place and nowhere else [MPA-4.2-02, MPA-4.2-04, MPA-4.3-07, MPA-4.3-11]', () => {
-    const ulpdus = Array.from({ length: 300 }, (_, i) => patterned(10 + ((i * 61) % 1500), i));
-    ulpdus.push(...Array.from({ length: 40 }, (_, i) => patterned(18 + (i % 28), i)));
+    const ulpdus = Array.from({ length: 300 }, (_, i) => pattern(10 + ((i * 61) % 1500), i));
+    ulpdus.push(...Array.from({ length: 40 }, (_, i) => pattern(18 + (i % 28), i)));
     const bytes = streamOf(ulpdus, true);
     const starts = new Set<number>();
     // Walks the FPDUs by length alone, stepping over the markers as it goes.
@@ -140,7 +140,7 @@ describe('FPDU sender', () => {
     const receiver = receiverOf({ markers: true });
     const sink = new RecordingSink();
     for (let i = 0; i < 10_000; i++) {
-      post(sender, patterned(1 + ((i * 7919) % 1201), i));
+      post(sender, pattern(1 + ((i * 7919) % 1201), i));
       const bytes = drain(sender);
       if (bytes.length % 4 !== 0) expect.fail(`FPDU ${i} has ${bytes.length} bytes`);
       receiver.push(bytes, 0, bytes.length, sink);
@@ -152,16 +152,16 @@ describe('FPDU sender', () => {
   it('the marker count starts after our startup frame, whatever its length [MPA-4.3-09]', () => {
     const streams = [0, 37].map((privateData) => {
       const sender = senderOf();
-      sender.sendStartupFrame(patterned(20 + privateData));
+      sender.sendStartupFrame(pattern(20 + privateData));
       sender.enterFullOperation(true, true);
       post(sender, figure5);
-      post(sender, patterned(1000));
+      post(sender, pattern(1000));
       const bytes = drain(sender);
-      expect(bytes.subarray(0, 20 + privateData)).toEqual(patterned(20 + privateData));
+      expect(bytes.subarray(0, 20 + privateData)).toEqual(pattern(20 + privateData));
       return hexOf(bytes.subarray(20 + privateData));
     });
     expect(streams[0]).toBe(streams[1]);
-    expect(streams[0]).toBe(hexOf(streamOf([figure5, patterned(1000)], true)));
+    expect(streams[0]).toBe(hexOf(streamOf([figure5, pattern(1000)], true)));
   });
 
   it('nothing is sent before there is an FPDU, not even a marker [MPA-7.1.2-14]', () => {
@@ -186,7 +186,7 @@ describe('FPDU sender', () => {
 
   it('FPDUs committed together are polled together [MPA-5.1-04]', () => {
     const sender = openSender();
-    for (let i = 0; i < 10; i++) post(sender, patterned(18, i));
+    for (let i = 0; i < 10; i++) post(sender, pattern(18, i));
     expect(sender.pollTransmit()).toHaveLength(240);
     expect(sender.pollTransmit()).toBeUndefined();
   });
@@ -194,12 +194,12 @@ describe('FPDU sender', () => {
   it.each([false, true])(
     'aligned, each poll gives one whole FPDU (markers: %s) [MPA-5.1-03]',
     (markers) => {
-      const ulpdus = [18, 502, 42, 1400, 1, 2000].map((length) => patterned(length));
+      const ulpdus = [18, 502, 42, 1400, 1, 2000].map((length) => pattern(length));
       const sender = senderOf({ alignSegments: true });
-      sender.sendStartupFrame(patterned(24));
+      sender.sendStartupFrame(pattern(24));
       sender.enterFullOperation(true, markers);
       for (const ulpdu of ulpdus) post(sender, ulpdu);
-      expect(sender.pollTransmit()).toEqual(patterned(24));
+      expect(sender.pollTransmit()).toEqual(pattern(24));
       const receiver = receiverOf({ markers });
       const sink = new RecordingSink();
       for (let i = 0; i < ulpdus.length; i++) {
@@ -217,18 +217,18 @@ describe('FPDU sender', () => {
     // FPDUs of 24 bytes in segments of 100: four, and four bytes stay unused.
     const sender = senderOf({ alignSegments: true, segmentBytes: 100 });
     sender.enterFullOperation(true, false);
-    for (let i = 0; i < 10; i++) post(sender, patterned(18, i));
+    for (let i = 0; i < 10; i++) post(sender, pattern(18, i));
     expect(sender.pollTransmit()).toHaveLength(96);
     expect(sender.pollTransmit()).toHaveLength(96);
     expect(sender.pollTransmit()).toHaveLength(48);
     // FPDUs that fill segments leave in one write: TCP cuts it between them.
     sender.setSegmentBytes(24);
-    for (let i = 0; i < 10; i++) post(sender, patterned(18, i));
+    for (let i = 0; i < 10; i++) post(sender, pattern(18, i));
     expect(sender.pollTransmit()).toHaveLength(240);
     // One longer than a segment is sent alone.
-    post(sender, patterned(18));
-    post(sender, patterned(46));
-    post(sender, patterned(18));
+    post(sender, pattern(18));
+    post(sender, pattern(46));
+    post(sender, pattern(18));
     expect([1, 2, 3].map(() => sender.pollTransmit()?.length)).toEqual([24, 52, 24]);
   });
 
@@ -237,15 +237,15 @@ describe('FPDU sender', () => {
     const sender = senderOf({ pool, alignSegments: true, segmentBytes: 65_483 });
     sender.enterFullOperation(true, false);
     expect(sender.ulpduRoomBytes(64_768)).toBe(64_768);
-    post(sender, patterned(64_768));
+    post(sender, pattern(64_768));
     // Less than a quarter of the segment is left: the next full one counts.
     expect(sender.ulpduRoomBytes(64_768)).toBe(64_768);
-    post(sender, patterned(794));
+    post(sender, pattern(794));
     const room = sender.ulpduRoomBytes(64_768);
     expect(room).toBe(65_480 - 800 - 6);
     expect(sender.ulpduRoomBytes(1442)).toBe(1442);
-    post(sender, patterned(room));
-    post(sender, patterned(50_000));
+    post(sender, pattern(room));
+    post(sender, pattern(50_000));
     expect(sender.ulpduRoomBytes(64_768)).toBe(64_768);
     const segments = [1, 2, 3].map(() => sender.pollTransmit()?.length);
     expect(segments).toEqual([64_776, 65_480, 50_008]);
@@ -260,34 +260,34 @@ describe('FPDU sender', () => {
     const pool = new ChunkPool();
     const sender = senderOf({ pool, alignSegments: true, segmentBytes: 65_483 });
     sender.enterFullOperation(crc, markers);
-    post(sender, patterned(800));
+    post(sender, pattern(800));
     expect(sender.ulpduRoomBytes(64_768)).toBe(64_768);
   });
 
   it('without CRCs no alignment is needed [MPA-5.1-03]', () => {
     const sender = senderOf({ alignSegments: true, segmentBytes: 100 });
     sender.enterFullOperation(false, false);
-    for (let i = 0; i < 10; i++) post(sender, patterned(18, i));
+    for (let i = 0; i < 10; i++) post(sender, pattern(18, i));
     expect(sender.pollTransmit()).toHaveLength(240);
   });
 
   it('accepts FPDUs up to its high-water mark and again when bytes are flushed', () => {
     const sender = openSender({ highWaterBytes: 200_000 });
     let posted = 0;
-    while (posted < 10 && post(sender, patterned(60_000))) posted++;
+    while (posted < 10 && post(sender, pattern(60_000))) posted++;
     expect(posted).toBe(4);
     expect(sender.queuedBytes).toBe(4 * fpduSizeBytes(60_000));
     const first = sender.pollTransmit();
     expect(sender.begin(1)).toBe(false);
     sender.flushed(first?.length ?? 0);
-    expect(post(sender, patterned(1))).toBe(true);
+    expect(post(sender, pattern(1))).toBe(true);
   });
 
   it('returns chunks as they are flushed, and holds none when idle', () => {
     const pool = dirtyPool();
     const sender = openSender({ pool });
     expect(pool.inUseCount).toBe(0);
-    for (let i = 0; i < 4; i++) post(sender, patterned(60_000));
+    for (let i = 0; i < 4; i++) post(sender, pattern(60_000));
     expect(pool.inUseCount).toBe(4);
     for (let left = 3; left >= 0; left--) {
       sender.flushed(sender.pollTransmit()?.length ?? 0);
@@ -298,7 +298,7 @@ describe('FPDU sender', () => {
   });
 
   it('allows the socket to flush in any portions', () => {
-    const ulpdus = Array.from({ length: 30 }, (_, i) => patterned(9_000, i));
+    const ulpdus = Array.from({ length: 30 }, (_, i) => pattern(9_000, i));
     const expected = streamOf(ulpdus, false);
     const sender = openSender({ highWaterBytes: Number.POSITIVE_INFINITY });
     const parts: Uint8Array[] = [];
@@ -317,7 +317,7 @@ describe('FPDU sender', () => {
     const sender = openSender({ highWaterBytes: 1_000_000 });
     const polled: { view: Uint8Array; copy: Uint8Array }[] = [];
     for (let i = 0; i < 50; i++) {
-      post(sender, patterned(5_000, i));
+      post(sender, pattern(5_000, i));
       const view = sender.pollTransmit();
       if (view !== undefined) polled.push({ view, copy: view.slice() });
     }
@@ -327,34 +327,34 @@ describe('FPDU sender', () => {
   it('keeps the room reserved while all that was sent before is flushed', () => {
     const pool = dirtyPool();
     const sender = openSender({ pool });
-    post(sender, patterned(100));
+    post(sender, pattern(100));
     const part = sender.pollTransmit();
     sender.begin(50);
     sender.flushed(part?.length ?? 0);
     expect(pool.inUseCount).toBe(1);
-    sender.bytes.set(patterned(50), sender.ulpduStart);
+    sender.bytes.set(pattern(50), sender.ulpduStart);
     sender.commit();
-    expect(hexOf(drain(sender))).toBe(hexOf(streamOf([patterned(50)], false)));
+    expect(hexOf(drain(sender))).toBe(hexOf(streamOf([pattern(50)], false)));
     expect(pool.inUseCount).toBe(0);
   });
 
   it('drops a reservation when another begins that does not fit the chunk', () => {
     const pool = dirtyPool();
     const sender = openSender({ pool });
-    post(sender, patterned(20_000));
+    post(sender, pattern(20_000));
     const part = sender.pollTransmit();
     sender.begin(40_000);
     sender.flushed(part?.length ?? 0);
-    post(sender, patterned(64_768));
-    expect(hexOf(drain(sender))).toBe(hexOf(streamOf([patterned(64_768)], false)));
+    post(sender, pattern(64_768));
+    expect(hexOf(drain(sender))).toBe(hexOf(streamOf([pattern(64_768)], false)));
     expect([sender.queuedBytes, pool.inUseCount]).toEqual([0, 0]);
   });
 
   it('releases everything at the end of the socket', () => {
     const pool = dirtyPool();
     const sender = openSender({ pool });
-    post(sender, patterned(60_000));
-    post(sender, patterned(60_000));
+    post(sender, pattern(60_000));
+    post(sender, pattern(60_000));
     sender.pollTransmit();
     sender.release();
     expect([pool.inUseCount, sender.queuedBytes]).toEqual([0, 0]);
@@ -365,8 +365,8 @@ describe('FPDU sender', () => {
     expect(() => senderOf().begin(10)).toThrow('Full Operation');
     const sender = openSender();
     expect(() => sender.commit()).toThrow('commit without begin');
-    expect(() => sender.sendStartupFrame(patterned(20))).toThrow('before the first FPDU');
-    post(sender, patterned(10));
+    expect(() => sender.sendStartupFrame(pattern(20))).toThrow('before the first FPDU');
+    post(sender, pattern(10));
     expect(() => sender.flushed(1)).toThrow('flushed more than was polled');
   });
 });

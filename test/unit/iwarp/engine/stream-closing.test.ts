@@ -2,9 +2,9 @@
 import { describe, expect, it } from 'vitest';
 import { NEVER } from '#base/time';
 import { Fault } from '#daemon/rnic/wire-port';
-import { patterned } from '#test/support/fpdu-stream';
 import { bytesOf, hexOf } from '#test/support/hex';
 import { NaiveUser } from '#test/support/naive-user';
+import { pattern } from '#test/support/pattern';
 import { compact, LiteralPeer, StreamPair, streamOf } from '#test/support/streams';
 
 const ODD = { fpduSize: { kind: 'fixed', mulpduBytes: 128 } } as const;
@@ -173,7 +173,7 @@ describe('a graceful end', () => {
   it('FIN follows everything queued [RDMAP-6.2-01, DDP-6.2.1-01, DDP-6.2.1-05]', () => {
     const pair = new StreamPair({ initiator: ODD }).establish();
     pair.b.user.postReceive(100_000, 100);
-    const payload = patterned(20_000);
+    const payload = pattern(20_000);
     for (let i = 0; i < 100; i++) pair.a.user.send(payload);
     pair.a.stream.disconnect(0);
     pair.run();
@@ -192,7 +192,7 @@ describe('a graceful end', () => {
     pair.a.stream.disconnect(0);
     pair.run();
     expect(pair.b.types).toEqual(['request', 'established', 'peer-closed']);
-    const payload = patterned(100_000);
+    const payload = pattern(100_000);
     for (let i = 0; i < 3; i++) pair.b.user.send(payload);
     pair.run();
     expect(pair.a.user.delivered.map(({ length }) => length)).toEqual([100_000, 100_000, 100_000]);
@@ -272,7 +272,7 @@ describe('a graceful end', () => {
 
   it('waits for a peer that keeps taking what is queued', () => {
     const user = new NaiveUser();
-    for (let i = 0; i < 5; i++) user.send(patterned(20_000, i));
+    for (let i = 0; i < 5; i++) user.send(pattern(20_000, i));
     const fpduSize = { kind: 'large' } as const;
     const stream = streamOf({ mpaRevision: 1, fpduSize }, { highWaterBytes: 1 });
     stream.connect(new Uint8Array(0), user, 0);
@@ -291,7 +291,7 @@ describe('a graceful end', () => {
 
   it('waits no longer than the timeout for a peer that accepts almost nothing', () => {
     const user = new NaiveUser();
-    for (let i = 0; i < 50; i++) user.send(patterned(1000, i));
+    for (let i = 0; i < 50; i++) user.send(pattern(1000, i));
     const stream = streamOf({ mpaRevision: 1 }, { highWaterBytes: 1 });
     stream.connect(new Uint8Array(0), user, 0);
     stream.handleFlushed(stream.pollTransmit()?.length ?? 0, 0);
@@ -339,7 +339,7 @@ describe('a Terminate', () => {
     const pair = new StreamPair({ environment: { highWaterBytes: 10_000 } }).establish();
     pair.b.user.register(0x77, 1 << 20);
     pair.a.user.write(Uint8Array.of(1), 0xdead, 0);
-    const payload = patterned(100_000);
+    const payload = pattern(100_000);
     for (let i = 0; i < 20; i++) pair.a.user.write(payload, 0x77, 0);
     // Nothing from b arrives until a has sent a good part of it.
     pair.b.blocked = true;
@@ -366,7 +366,7 @@ describe('a Terminate', () => {
     };
     take();
     taken.length = 0;
-    user.write(patterned(5000), 0x77, 0);
+    user.write(pattern(5000), 0x77, 0);
     user.send(Uint8Array.of(1));
     stream.handleBytes(bytesOf('4d504120494420526570204672616d65 00 01 0000'), 0);
     // Two segments of five are framed; now the peer breaks a rule.
@@ -386,7 +386,7 @@ describe('a Terminate', () => {
   it('failing local memory replaces the message [RDMAP-7.1-02, RDMAP-4.8-14, RDMAPX-8.1-01]', () => {
     const user = new NaiveUser();
     user.gatherFault = Fault.memoryLost;
-    user.write(patterned(10), 0x77, 0);
+    user.write(pattern(10), 0x77, 0);
     const peer = LiteralPeer.ofInitiator({}, user);
     expect(peer.take()).toEqual([compact('4147 00000000 00000002 00000001 00000000 00000000')]);
     expect(user.log).toEqual([]);
@@ -466,7 +466,7 @@ describe('a Terminate', () => {
     pair.a.user.send(Uint8Array.of(1));
     pair.run();
     pair.a.blocked = true;
-    for (let i = 0; i < 4; i++) pair.a.user.send(patterned(60));
+    for (let i = 0; i < 4; i++) pair.a.user.send(pattern(60));
     pair.b.user.write(Uint8Array.of(1), 0xdead, 0);
     pair.run();
     expect(pair.a.types).toEqual(['established', 'terminated']);
@@ -490,7 +490,7 @@ describe('a Terminate', () => {
     other.a.user.send(Uint8Array.of(1));
     other.run();
     other.b.blocked = true;
-    other.b.user.send(patterned(100_000));
+    other.b.user.send(pattern(100_000));
     other.run();
     other.a.user.send(Uint8Array.of(1));
     other.run();
@@ -533,7 +533,7 @@ describe('a loss', () => {
 
   it('a reset is reported once, and nothing is sent [DDP-6.2.2-01, DDP-6.2.2-02, RDMAP-6.2.1-01]', () => {
     const pair = new StreamPair().establish();
-    pair.a.user.send(patterned(10));
+    pair.a.user.send(pattern(10));
     pair.a.stream.handleClosed('ECONNRESET', 0);
     pair.a.stream.handleClosed('ECONNRESET', 0);
     pair.a.stream.handlePeerClosed(0);

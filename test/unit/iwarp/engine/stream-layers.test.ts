@@ -1,8 +1,8 @@
 /** MPA's interface to the layers above it. */
 import { describe, expect, it } from 'vitest';
-import { patterned } from '#test/support/fpdu-stream';
 import { bytesOf } from '#test/support/hex';
 import { NaiveUser } from '#test/support/naive-user';
+import { pattern } from '#test/support/pattern';
 import { LiteralPeer, StreamPair, streamOf } from '#test/support/streams';
 
 const STAG = 0x1234_5600;
@@ -14,9 +14,9 @@ function exchange(crcRequested: boolean): unknown {
   const memory = pair.b.user.register(STAG, 4096);
   const sink = pair.a.user.register(STAG, 4096);
   pair.b.user.postReceive(64);
-  pair.a.user.write(patterned(2000), STAG, 16);
+  pair.a.user.write(pattern(2000), STAG, 16);
   pair.a.user.read(1500, [STAG, 16], [STAG, 0]);
-  pair.a.user.send(patterned(40));
+  pair.a.user.send(pattern(40));
   pair.run();
   pair.a.stream.disconnect(pair.now);
   pair.run();

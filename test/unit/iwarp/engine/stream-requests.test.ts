@@ -1,8 +1,8 @@
 /** Reads and atomics: one stream against literal bytes, as requester and as responder. */
 import { describe, expect, it } from 'vitest';
-import { patterned } from '#test/support/fpdu-stream';
 import { hexOf } from '#test/support/hex';
 import { NaiveUser } from '#test/support/naive-user';
+import { pattern } from '#test/support/pattern';
 import { compact, LiteralPeer } from '#test/support/streams';
 
 function request(msn: number, header: string, opcode = '41'): string {
@@ -233,12 +233,12 @@ describe('a requester', () => {
 describe('a responder', () => {
   function serving(change = {}): LiteralPeer {
     const user = new NaiveUser();
-    user.register(0x55667788, 0x1000, 0x2000).set(patterned(0x1000));
+    user.register(0x55667788, 0x1000, 0x2000).set(pattern(0x1000));
     return LiteralPeer.ofResponder(change, user);
   }
 
   function payloadAt(offset: number, length: number): string {
-    return hexOf(patterned(0x1000).subarray(offset, offset + length));
+    return hexOf(pattern(0x1000).subarray(offset, offset + length));
   }
 
   it('cuts the Response [RDMAP-5.2.2-01, RDMAP-4.4-02, RDMAP-5.2.1-07, DDP-4.2-02]', () => {

@@ -2,9 +2,9 @@
 import { describe, expect, it } from 'vitest';
 import { NEVER } from '#base/time';
 import { OutboundKind } from '#daemon/rnic/wire-port';
-import { patterned } from '#test/support/fpdu-stream';
 import { hexOf } from '#test/support/hex';
 import { NaiveUser } from '#test/support/naive-user';
+import { pattern } from '#test/support/pattern';
 import { compact, LiteralPeer, StreamPair } from '#test/support/streams';
 
 const SMALL = { fpduSize: { kind: 'fixed', mulpduBytes: 128 } } as const;
@@ -59,18 +59,18 @@ describe('segments on the wire', () => {
   });
 
   it('a cut Send [DDP-5.2-05, DDP-5.2-01, DDP-4.3-11, DDP-4.1-03, DDP-4.1-04, DDP-4.1-05, DDP-4.1-06]', () => {
-    const ulpdus = sent((user) => user.send(patterned(300)));
+    const ulpdus = sent((user) => user.send(pattern(300)));
     expect(bytesAt(ulpdus, 0, 2)).toEqual(['0143', '0143', '4143']);
     expect(bytesAt(ulpdus, 14, 18)).toEqual(['00000000', '0000006e', '000000dc']);
     expect(ulpdus.map((ulpdu) => ulpdu.length / 2 - 18)).toEqual([110, 110, 80]);
-    expect(bytesAt(ulpdus, 18, 999).join('')).toBe(hexOf(patterned(300)));
+    expect(bytesAt(ulpdus, 18, 999).join('')).toBe(hexOf(pattern(300)));
   });
 
   it('header fields are those of the message [DDP-4.3-02, DDP-4.3-05, DDP-4.3-07, DDP-4.3-09]', () => {
     const ulpdus = sent((user) => {
       const kind = OutboundKind.sendWithInvalidate;
-      user.send(patterned(300), { kind, invalidateStag: 0xcafe0001 });
-      user.send(patterned(1));
+      user.send(pattern(300), { kind, invalidateStag: 0xcafe0001 });
+      user.send(pattern(1));
     });
     expect(bytesAt(ulpdus, 1, 6)).toEqual([...Array(3).fill('44cafe0001'), '4300000000']);
     expect(bytesAt(ulpdus, 6, 10)).toEqual(Array(4).fill('00000000'));
@@ -78,7 +78,7 @@ describe('segments on the wire', () => {
   });
 
   it('a cut Write whose TO carries [DDP-5.2-08, DDP-4.2-02, DDP-4.2-04, RDMAP-5.1-01, DDP-5.3-03]', () => {
-    const ulpdus = sent((user) => user.write(patterned(300), 0x11223344, 0xfffffff0));
+    const ulpdus = sent((user) => user.write(pattern(300), 0x11223344, 0xfffffff0));
     expect(bytesAt(ulpdus, 0, 14)).toEqual([
       '81401122334400000000fffffff0',
       '8140112233440000000100000062',
@@ -91,8 +91,8 @@ describe('segments on the wire', () => {
     const fpduSize = { kind: 'fixed', mulpduBytes: 1500 } as const;
     const ulpdus = sent(
       (user) => {
-        user.send(patterned(2048));
-        user.write(patterned(2048), 1, 16384);
+        user.send(pattern(2048));
+        user.write(pattern(2048), 1, 16384);
       },
       { fpduSize },
     );
@@ -114,9 +114,9 @@ describe('segments on the wire', () => {
 
   it('every size has one last segment and all its bytes [DDP-4.1-03, DDP-4.1-04, DDP-5.2-03]', () => {
     for (const size of [1, 109, 110, 111, 219, 220, 221, 330]) {
-      const ulpdus = sent((user) => user.send(patterned(size)));
+      const ulpdus = sent((user) => user.send(pattern(size)));
       expect(ulpdus.length).toBe(Math.ceil(size / 110));
-      expect(bytesAt(ulpdus, 18, 999).join('')).toBe(hexOf(patterned(size)));
+      expect(bytesAt(ulpdus, 18, 999).join('')).toBe(hexOf(pattern(size)));
       const lasts = bytesAt(ulpdus, 0, 1).filter((control) => control === '41');
       expect(lasts.length).toBe(1);
     }
@@ -124,8 +124,8 @@ describe('segments on the wire', () => {
 
   it('reserved bits and versions [DDP-4.1-09, DDP-4.1-11, RDMAP-4.1-04, RDMAP-4.1-06, RDMAP-6.1-01]', () => {
     const ulpdus = sent((user) => {
-      user.send(patterned(300));
-      user.write(patterned(300), 1, 0);
+      user.send(pattern(300));
+      user.write(pattern(300), 1, 0);
       user.read(1, [1, 0], [2, 0]);
       user.fetchAdd(1n, 1, 0);
       user.immediate(1n);
@@ -138,12 +138,12 @@ describe('segments on the wire', () => {
 
   it('in the order posted [DDP-5.3-01, RDMAP-5.5-08, RDMAP-5.1-04, RDMAP-5.2.1-04, RDMAP-5.3-07, RDMAP-3.1-02]', () => {
     const ulpdus = sent((user) => {
-      user.write(patterned(200), 1, 0);
-      user.send(patterned(200));
+      user.write(pattern(200), 1, 0);
+      user.send(pattern(200));
       user.read(1, [1, 0], [2, 0]);
-      user.write(patterned(1), 1, 0);
+      user.write(pattern(1), 1, 0);
       user.fetchAdd(1n, 1, 0);
-      user.send(patterned(1));
+      user.send(pattern(1));
     });
     const controls = '8140 c140 0143 4143 4141 c140 414a 4143'.split(' ');
     expect(bytesAt(ulpdus, 0, 2)).toEqual(controls);
@@ -151,11 +151,11 @@ describe('segments on the wire', () => {
 
   it('a new MULPDU counts for the segments cut from then on [DDP-3-02, MPA-4.5-05]', () => {
     const user = new NaiveUser();
-    user.send(patterned(1000));
+    user.send(pattern(1000));
     const peer = LiteralPeer.ofInitiator({}, user);
     expect(peer.take().length).toBe(1);
     peer.stream.setEmss(256);
-    user.send(patterned(500));
+    user.send(pattern(500));
     peer.run();
     expect(peer.take().map((ulpdu) => ulpdu.length / 2)).toEqual([250, 250, 54]);
   });
@@ -172,10 +172,10 @@ describe('two streams', () => {
   it('Sends arrive in order, with their lengths [RDMAP-5.3-03, RDMAP-5.3-05, DDP-5.3-07, DDP-5.1.2-01]', () => {
     const pair = pairOf();
     pair.b.user.postReceive(100_000, 20);
-    for (let i = 0; i < 20; i++) pair.a.user.send(patterned(i % 2 === 0 ? 1 : 100_000, i));
+    for (let i = 0; i < 20; i++) pair.a.user.send(pattern(i % 2 === 0 ? 1 : 100_000, i));
     pair.run();
     expect(pair.b.user.delivered.map(({ payload }) => payload)).toEqual(
-      Array.from({ length: 20 }, (_, i) => hexOf(patterned(i % 2 === 0 ? 1 : 100_000, i))),
+      Array.from({ length: 20 }, (_, i) => hexOf(pattern(i % 2 === 0 ? 1 : 100_000, i))),
     );
   });
 
@@ -220,10 +220,10 @@ describe('two streams', () => {
     const pair = pairOf();
     const memory = pair.b.user.register(0x77, 200_000, 0xffff_ffff_ff00_0000n);
     pair.b.user.postReceive(8);
-    pair.a.user.write(patterned(200_000), 0x77, 0xffff_ffff_ff00_0000n);
+    pair.a.user.write(pattern(200_000), 0x77, 0xffff_ffff_ff00_0000n);
     pair.a.user.immediate(0x0102030405060708n);
     pair.run();
-    expect(Buffer.compare(memory, patterned(200_000))).toBe(0);
+    expect(Buffer.compare(memory, pattern(200_000))).toBe(0);
     expect(pair.b.user.delivered.map(({ immediate }) => immediate)).toEqual(['0102030405060708']);
     expect(pair.b.user.log).toEqual(['received 8']);
   });
@@ -268,17 +268,17 @@ describe('two streams', () => {
   it('both ends send at once, message by message [RDMAP-5.5-01, DDP-5.3-02]', () => {
     const pair = pairOf({ initiator: SMALL, responder: SMALL });
     const source = pair.b.user.register(0x77, 4096);
-    source.set(patterned(4096));
+    source.set(pattern(4096));
     const sink = pair.a.user.register(0x99, 4096);
     pair.a.user.postReceive(4096, 4);
     pair.b.user.postReceive(4096, 4);
     for (let i = 0; i < 4; i++) {
       pair.a.user.read(1000, [0x77, i * 1000], [0x99, i * 1000]);
-      pair.b.user.send(patterned(1000, i));
-      pair.a.user.send(patterned(900, i));
+      pair.b.user.send(pattern(1000, i));
+      pair.a.user.send(pattern(900, i));
     }
     pair.run();
-    expect(hexOf(sink.subarray(0, 4000))).toBe(hexOf(patterned(4096).subarray(0, 4000)));
+    expect(hexOf(sink.subarray(0, 4000))).toBe(hexOf(pattern(4096).subarray(0, 4000)));
     const lengths = [1000, 1000, 1000, 1000];
     expect(pair.a.user.delivered.map(({ length }) => length)).toEqual(lengths);
     expect(pair.b.user.delivered.map(({ length }) => length)).toEqual([900, 900, 900, 900]);
@@ -303,13 +303,13 @@ describe('two streams', () => {
     const pair = pairOf({ environment: { highWaterBytes: 4000 } });
     pair.b.user.postReceive(1000, 100);
     pair.a.blocked = true;
-    for (let i = 0; i < 100; i++) pair.a.user.send(patterned(1000, i));
+    for (let i = 0; i < 100; i++) pair.a.user.send(pattern(1000, i));
     pair.run();
     expect(pair.a.user.log.length).toBe(4);
     pair.a.blocked = false;
     pair.run();
     expect(pair.b.user.delivered.map(({ payload }) => payload)).toEqual(
-      Array.from({ length: 100 }, (_, i) => hexOf(patterned(1000, i))),
+      Array.from({ length: 100 }, (_, i) => hexOf(pattern(1000, i))),
     );
   });
 
@@ -373,12 +373,12 @@ describe('two streams', () => {
       responder: { markersRequested: true },
     });
     pair.b.user.postReceive(10_000);
-    pair.b.user.register(0x77, 10_000).set(patterned(10_000));
+    pair.b.user.register(0x77, 10_000).set(pattern(10_000));
     const sink = pair.a.user.register(0x99, 10_000);
-    pair.a.user.send(patterned(10_000));
+    pair.a.user.send(pattern(10_000));
     pair.a.user.read(10_000, [0x77, 0], [0x99, 0]);
     pair.run();
-    expect(pair.b.user.delivered[0]?.payload).toBe(hexOf(patterned(10_000)));
-    expect(hexOf(sink)).toBe(hexOf(patterned(10_000)));
+    expect(pair.b.user.delivered[0]?.payload).toBe(hexOf(pattern(10_000)));
+    expect(hexOf(sink)).toBe(hexOf(pattern(10_000)));
   });
 });

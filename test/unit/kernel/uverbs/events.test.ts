@@ -7,6 +7,7 @@ import type { KernelReply } from '#daemon/kernel/kernel-file';
 import { ReplyFlag, RequestFlag, ShimOp } from '#daemon/kernel/shim-protocol';
 import type { SharedMemory } from '#native-bridge/libc/shared-memory';
 import { hexOf } from '#test/support/hex';
+import { until } from '#test/support/patience';
 import { commands, le, request, UverbsRig } from '#test/support/uverbs-rig';
 
 const EAGAIN = -11;
@@ -158,10 +159,6 @@ function doorbell(end: End, flags = 0): number {
   return rig.execute(request(ShimOp.doorbell, { argument: end.qp, flags })).status;
 }
 
-async function until(look: () => boolean): Promise<void> {
-  await expect.poll(look, { interval: 5 }).toBe(true);
-}
-
 /** Registered memory: the device writes to its address, whether or not a test still holds it. */
 const registered: Uint8Array[] = [];
 
@@ -184,7 +181,7 @@ describe('queues between a program and the device', () => {
     arm(passive);
     postSend(active, 0, 'ring');
     expect(doorbell(active, RequestFlag.oneWay)).toBe(0);
-    await until(() => descriptor.bytes === 1);
+    await until('a byte on the descriptor', () => descriptor.bytes === 1);
     expect(completion(passive, 0)).toEqual([8, 0, 4]);
     expect(new TextDecoder().decode(memory.subarray(0, 4))).toBe('ring');
     expect(completion(active, 0)).toEqual([3, 0, 4]);
@@ -205,7 +202,7 @@ describe('queues between a program and the device', () => {
     expect(state[4096 - 8]).toBe(0);
     await connect(active, passive);
     expect(state[4096 - 8]).toBe(1);
-    await until(() => completion(passive, 0) !== undefined);
+    await until('a completion', () => completion(passive, 0) !== undefined);
     expect(completion(passive, 0)).toEqual([8, 0, 5]);
     expect(rig.must(commands.queryQP(active.qp)).getUint8(108)).toBe(QPState.RTS);
   });
@@ -233,7 +230,10 @@ describe('queues between a program and the device', () => {
     const [active, passive] = [makeEnd(0x100n), makeEnd(0x200n)];
     await connect(active, passive);
     rig.must(commands.modifyQP(active.qp, 1, { state: QPState.SQD }));
-    await until(() => rig.must(commands.queryQP(active.qp)).getUint8(108) === QPState.ERR);
+    await until(
+      'the error state',
+      () => rig.must(commands.queryQP(active.qp)).getUint8(108) === QPState.ERR,
+    );
     expect(rig.must(commands.queryQP(passive.qp)).getUint8(108)).toBe(QPState.ERR);
   });
 });
@@ -273,7 +273,7 @@ describe('the response to a destroy', () => {
     Atomics.store(view, 8, 1);
     doorbell(active);
     expect(completion(active, 0)).toEqual([3, 2, 0]);
-    await until(() => rig.file.asyncQueue.length === 2);
+    await until('two events', () => rig.file.asyncQueue.length === 2);
     expect(descriptor.bytes).toBe(2);
     const event = pop(number);
     expect(event.flags).toBe(ReplyFlag.takeByte);

@@ -1,13 +1,10 @@
 import { expect, test } from 'vitest';
 import { ViewBacking } from '#daemon/rnic/memory/memory-backing';
+import { pattern } from '#test/support/pattern';
 
 const BYTES = 512;
 /** Around the lengths at which the way of copying changes, and at which a word ends. */
 const LENGTHS = [0, 1, 3, 4, 7, 8, 9, 15, 16, 64, 191, 192, 193, 300];
-
-function counted(from: number): Uint8Array {
-  return Uint8Array.from({ length: BYTES }, (_, index) => (index * 7 + from) & 0xff);
-}
 
 /** `into` with `length` bytes of `source` at `at`, copied one by one. */
 function expected(
@@ -24,7 +21,7 @@ function expected(
 
 test('copies exactly the bytes asked for, at any offsets and of any length', () => {
   // Arrays that begin within their buffers, as those of a pool and of a mapping do.
-  const memory = counted(1).subarray(5);
+  const memory = pattern(BYTES, 1).subarray(5);
   const backing = new ViewBacking(memory);
   for (const length of LENGTHS) {
     for (const [offset, start] of [
@@ -32,12 +29,12 @@ test('copies exactly the bytes asked for, at any offsets and of any length', () 
       [3, 17],
       [memory.length - length, 2],
     ] as const) {
-      const target = counted(99).subarray(1);
+      const target = pattern(BYTES, 99).subarray(1);
       const before = target.slice();
       expect(backing.read(offset, length, target, start)).toBe(true);
       expect(target).toEqual(expected(before, start, length, memory, offset));
 
-      const input = counted(43).subarray(2);
+      const input = pattern(BYTES, 43).subarray(2);
       const held = memory.slice();
       expect(backing.write(offset, input, start, length)).toBe(true);
       expect(memory).toEqual(expected(held, offset, length, input, start));
@@ -46,30 +43,33 @@ test('copies exactly the bytes asked for, at any offsets and of any length', () 
 });
 
 test('follows its caller from one buffer to another and back', () => {
-  const backing = new ViewBacking(counted(0));
+  const backing = new ViewBacking(pattern(BYTES, 0));
   const [one, other] = [new Uint8Array(16), new Uint8Array(16)];
   backing.read(0, 8, one, 0);
   backing.read(8, 8, other, 8);
   backing.read(16, 8, one, 8);
-  expect([...one]).toEqual([...counted(0).subarray(0, 8), ...counted(0).subarray(16, 24)]);
-  expect([...other]).toEqual([...new Uint8Array(8), ...counted(0).subarray(8, 16)]);
+  expect([...one]).toEqual([
+    ...pattern(BYTES, 0).subarray(0, 8),
+    ...pattern(BYTES, 0).subarray(16, 24),
+  ]);
+  expect([...other]).toEqual([...new Uint8Array(8), ...pattern(BYTES, 0).subarray(8, 16)]);
 });
 
 test('refuses bytes past the end of its memory', () => {
-  const memory = counted(0);
+  const memory = pattern(BYTES, 0);
   const backing = new ViewBacking(memory);
   const other = new Uint8Array(BYTES);
   for (const length of [8, 300]) {
     expect(backing.read(BYTES - length + 1, length, other, 0)).toBe(false);
     expect(backing.write(BYTES - length + 1, other, 0, length)).toBe(false);
   }
-  expect(memory).toEqual(counted(0));
+  expect(memory).toEqual(pattern(BYTES, 0));
   expect(other).toEqual(new Uint8Array(BYTES));
 });
 
 test('takes bytes at its start', () => {
   const backing = new ViewBacking(new Uint8Array(80));
-  const source = counted(11);
+  const source = pattern(BYTES, 11);
   backing.take(new DataView(source.buffer), 21, 77);
   const wanted = expected(new Uint8Array(80), 0, 77, source, 21);
   expect(backing.view).toEqual(wanted);

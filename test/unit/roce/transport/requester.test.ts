@@ -9,6 +9,7 @@ import { makeWire } from '#daemon/roce/transport/transport';
 import { Operation } from '#daemon/roce/wire/opcode';
 import { makePacket, type Packet, packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
 import { NakCode, nakSyndrome, rnrSyndrome } from '#daemon/roce/wire/syndrome';
+import { pattern } from '#test/support/pattern';
 import { parsed, pathOf, TransportPair, type TransportSide } from '#test/support/transport-pair';
 import { addressAt, REMOTE_KEY, TransportUser } from '#test/support/transport-user';
 
@@ -50,15 +51,11 @@ class LongRead extends TransportUser {
   }
 }
 
-function payloadOf(length: number): Uint8Array {
-  return Uint8Array.from({ length }, (_, index) => index * 7);
-}
-
 function post(side: TransportSide, id: number, kind: OutboundKind, length: number): void {
   const message = { kind, remoteStag: REMOTE_KEY, ...addressAt(64) };
   if (kind === readRequest) side.user.work.push({ id, message, sink: new Uint8Array(length) });
   else if (kind === atomic) side.user.work.push({ id, message });
-  else side.user.work.push({ id, message, payload: payloadOf(length) });
+  else side.user.work.push({ id, message, payload: pattern(length) });
 }
 
 function ids(side: TransportSide): number[] {
@@ -110,7 +107,7 @@ describe('segmentation', () => {
   it('carries immediate data and the key to invalidate in the last packet only', () => {
     const pair = new TransportPair();
     pair.b.user.receives.push(1000, 1000, 1000);
-    const payload = payloadOf(300);
+    const payload = pattern(300);
     const work = [
       { kind: OutboundKind.sendWithImmediate, immediateLo: 0xfedc_ba98, solicited: true },
       { kind: OutboundKind.sendWithInvalidate, invalidateStag: 0xcafe_0001 },
@@ -331,12 +328,12 @@ describe('Reads and atomics', () => {
     expect(request).toMatchObject({ opcode: Operation.readRequest, psn: 100, dmaLength: 600 });
     expect(next?.psn).toBe(103);
     const other = new TransportPair();
-    other.b.user.memory.set(payloadOf(600), 64);
+    other.b.user.memory.set(pattern(600), 64);
     const sink = new Uint8Array(600);
     const message = { kind: readRequest, remoteStag: REMOTE_KEY, ...addressAt(64) };
     other.a.user.work.push({ id: 0, message, sink });
     other.run();
-    expect(sink).toEqual(payloadOf(600));
+    expect(sink).toEqual(pattern(600));
     expect(ids(other.a)).toEqual([0]);
   });
 

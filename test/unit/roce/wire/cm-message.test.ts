@@ -4,30 +4,27 @@ import { type CmMessageName, parseCmMessage, writeCmMessage } from '#daemon/roce
 import { parseIpRequest, writeIpRequest } from '#daemon/roce/wire/ip-request';
 import { CM_MESSAGES } from '#test/support/cm-messages';
 import { bytesOf, hexOf } from '#test/support/hex';
+import { counted } from '#test/support/pattern';
 
 const TRANSACTION = { hi: 0xf1f2f3f4, lo: 0xf5f6f7f8 };
 const NAMES = Object.keys(CM_MESSAGES) as CmMessageName[];
 const header = (attribute: string) => `01070203 0000 0000 f1f2f3f4f5f6f7f8 ${attribute} 0000 00*4`;
 const ids = 'f1020304 e1020304';
-const counted = (length: number, first: number) =>
-  Array.from({ length }, (_, index) => ((first + index) & 255).toString(16).padStart(2, '0')).join(
-    '',
-  );
 
 const GOLDEN: Readonly<Record<CmMessageName, string>> = {
   REQ: `${header('0010')} 01020304 00*4 0000000001061b39 0211223344556677 00*4 81828384 a1b2c3 10
     000000 0e 000000 a3 fd0e0f 9f ffff 56 f8 ffff fffe 00*10 ffff 0a010001 00*10 ffff 0a010002
-    f2345003 68 40 98 98 00*44 00 40 9c40 00*12 0a010001 00*12 0a010002 ${counted(56, 0x61)}`,
-  MRA: `${header('0011')} ${ids} 40 c0 ${counted(222, 1)}`,
-  REJ: `${header('0012')} ${ids} 80 90 001c ${counted(72, 0x80)} ${counted(148, 3)}`,
+    f2345003 68 40 98 98 00*44 00 40 9c40 00*12 0a010001 00*12 0a010002 ${hexOf(counted(56, 0x61))}`,
+  MRA: `${header('0011')} ${ids} 40 c0 ${hexOf(counted(222, 1))}`,
+  REJ: `${header('0012')} ${ids} 80 90 001c ${hexOf(counted(72, 0x80))} ${hexOf(counted(148, 3))}`,
   REP: `${header('0013')} ${ids} 91929394 b1b2b3 00 000000 00 c1c2c3 00 05 fa 7d f0
-    0288990011223344 ${counted(196, 9)}`,
-  RTU: `${header('0014')} 00000007 ffffffff ${counted(224, 5)}`,
-  DREQ: `${header('0015')} 80000000 00000001 d1d2d3 00 ${counted(220, 6)}`,
-  DREP: `${header('0016')} 7fffffff 00000002 ${counted(224, 8)}`,
-  SIDR_REQ: `${header('0017')} 31323334 ffff 0000 8000000001111b39 ${counted(216, 2)}`,
+    0288990011223344 ${hexOf(counted(196, 9))}`,
+  RTU: `${header('0014')} 00000007 ffffffff ${hexOf(counted(224, 5))}`,
+  DREQ: `${header('0015')} 80000000 00000001 d1d2d3 00 ${hexOf(counted(220, 6))}`,
+  DREP: `${header('0016')} 7fffffff 00000002 ${hexOf(counted(224, 8))}`,
+  SIDR_REQ: `${header('0017')} 31323334 ffff 0000 8000000001111b39 ${hexOf(counted(216, 2))}`,
   SIDR_REP: `${header('0018')} 31323334 02 01 0000 e1e2e3 00 8000000001111b39 01234567
-    ${counted(72, 0x40)} ${counted(136, 4)}`,
+    ${hexOf(counted(72, 0x40))} ${hexOf(counted(136, 4))}`,
 };
 
 describe.each(NAMES)('a %s', (name) => {
