@@ -365,7 +365,9 @@ describe('FPDU sender', () => {
     expect(() => senderOf().begin(10)).toThrow('Full Operation');
     const sender = openSender();
     expect(() => sender.commit()).toThrow('commit without begin');
-    expect(() => sender.sendStartupFrame(pattern(20))).toThrow('before the first FPDU');
+    expect(() => sender.sendStartupFrame(pattern(20))).toThrow(
+      'startup frame after Full Operation',
+    );
     post(sender, pattern(10));
     expect(() => sender.flushed(1)).toThrow('flushed more than was polled');
   });

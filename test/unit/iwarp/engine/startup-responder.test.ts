@@ -319,9 +319,11 @@ describe('startup, responder: refusals', () => {
   });
 
   it('is answered once, and only after a Request', () => {
-    expect(() => responder().accept(NO_DATA, WISHES, 0)).toThrow('accepted once');
-    expect(() => responder().reject(NO_DATA)).toThrow('rejected once');
-    expect(() => accepted('40 01 0000', '').accept(NO_DATA, WISHES, 0)).toThrow('accepted once');
+    expect(() => responder().accept(NO_DATA, WISHES, 0)).toThrow('no Request to accept');
+    expect(() => responder().reject(NO_DATA)).toThrow('no Request to reject');
+    expect(() => accepted('40 01 0000', '').accept(NO_DATA, WISHES, 0)).toThrow(
+      'no Request to accept',
+    );
     expect(() => responder().listen(0)).toThrow('awaiting-request');
   });
 });
