@@ -671,7 +671,7 @@ function expect(roce: RoceId, ...states: RoceId['state'][]): void {
   const { state } = roce;
   if (states.includes(state)) return;
   const [wanted, is] = [states.map(idStateText).join(' or '), idStateText(state)];
-  throw new VerbsError('EINVAL', `the id is ${is}; this call needs ${wanted}`);
+  throw new VerbsError('EINVAL', `the id must be ${wanted}; it is ${is}`);
 }
 
 function connectionOf({ connection, state }: RoceId): CmConnection {

@@ -43,7 +43,7 @@ describe('a connection to an address whose device speaks another protocol', () =
     const rig = new CmRig([{ ...device('s', ['10.0.0.1']), lowerLayer: 'sctp' }]);
     const facts = rig.facts();
     expect(rig.manager.handleIncoming(rig.listening(), facts, rig.now)).toBe(
-      'TCP came to 10.0.0.1, where s speaks SCTP',
+      'connection over TCP to 10.0.0.1, but device s uses SCTP',
     );
     const sctp = { ...facts, lowerLayer: 'sctp' } as const;
     expect(rig.manager.handleIncoming(rig.listening(), sctp, rig.now)).toMatchObject({

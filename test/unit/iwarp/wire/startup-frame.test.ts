@@ -157,7 +157,7 @@ describe('startup frames', () => {
 
   it('enhanced data and revision 2 go together [EMPA-6-02, EMPA-6-05]', () => {
     expect(hexOf(emitted(enhancedRequest).subarray(16, 24))).toBe('5002000400040008');
-    expect(() => emitted({ ...enhancedRequest, revision: 1 })).toThrow('revision 2');
+    expect(() => emitted({ ...enhancedRequest, revision: 1 })).toThrow('revision 1');
   });
 
   it('an unenhanced frame reserves nothing in the Private Data [EMPA-6-03]', () => {
