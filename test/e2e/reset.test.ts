@@ -95,7 +95,7 @@ describe('reset while bytes move', () => {
     }
   });
 
-  it('spares connections without objects, and the programs of other daemons', async () => {
+  it('spares administrative connections, and the programs of other daemons', async () => {
     const provider = await connectDaemon({ socketPath: far.socketPath });
     const [control] = await controls();
     expect(await control?.reset()).toMatchObject({ leaks: [], clients: 0, connections: 0 });
