@@ -417,7 +417,7 @@ describe('a native device that disappears', () => {
       { ...FLUSHED, wrId: 3n },
     ]);
     await expect(context.allocPD()).rejects.toMatchObject({ code: 'EIO' });
-    expect(rig.notes.filter((text) => text.includes('does not work any more'))).toHaveLength(1);
+    expect(rig.notes.filter((text) => text.includes('no longer works'))).toHaveLength(1);
     await id.close();
     await qp.close();
   });

@@ -29,7 +29,7 @@ describe('DeviceProvider: a full queue', () => {
     const { qp } = await setUp();
     const sends = Array.from({ length: qp.capabilities.maxSendWr }, () => SEND);
     qp.postSend(sends);
-    expect(() => qp.postSend(SEND)).toThrow(/send queue is full: connect .* RTS, .* poll/);
+    expect(() => qp.postSend(SEND)).toThrow(/send queue is full: connect .* RTS; .* poll/);
     const receive = { wrId: 1, sgList: [] };
     qp.postRecv(Array.from({ length: qp.capabilities.maxRecvWr }, () => receive));
     expect(() => qp.postRecv(receive)).toThrow(/receive queue is full: .*poll/);
