@@ -47,9 +47,9 @@ export function faultSuite(fixture: ProviderFixture): void {
   }
 
   /** Waits for an event and compares it, if the device reports failures. */
-  async function isTold(told: Promise<AsyncEvent | undefined> | undefined, wanted: object) {
+  async function expectEvent(event: Promise<AsyncEvent | undefined> | undefined, wanted: object) {
     if (lacks(fixture, 'failureEvents')) return;
-    expect(await told).toMatchObject(wanted);
+    expect(await event).toMatchObject(wanted);
   }
 
   /** Both sides learn that the connection has ended, and their queue pairs are in error. */
@@ -77,7 +77,7 @@ export function faultSuite(fixture: ProviderFixture): void {
       await using pair = await connectedPair(started, access === undefined ? {} : { access });
       const { server, client } = pair;
       const before = server.mr.buffer.slice();
-      const told = [nextAsync(server), nextAsync(client)];
+      const events = [nextAsync(server), nextAsync(client)];
       server.connection.qp.postRecv({ wrId: 1, sgList: [] });
       client.connection.qp.postRecv({ wrId: 2, sgList: [] });
       const wr = { ...write([client.mr.sge(0, 8)], server.mr), ...make(pair) };
@@ -87,11 +87,11 @@ export function faultSuite(fixture: ProviderFixture): void {
       expect(await completions(server.connection.cq)).toMatchObject([{ ...FLUSHED, wrId: 1n }]);
       const atClient = await completions(client.connection.cq, 2);
       expect(atClient).toMatchObject([SUCCESS, { ...FLUSHED, wrId: 2n }]);
-      await isTold(told[0], {
+      await expectEvent(events[0], {
         type: AsyncEventType.qpAccessErr,
         qpNum: server.connection.qp.qpNum,
       });
-      await isTold(told[1], {
+      await expectEvent(events[1], {
         type: AsyncEventType.qpFatal,
         qpNum: client.connection.qp.qpNum,
       });
@@ -102,7 +102,7 @@ export function faultSuite(fixture: ProviderFixture): void {
     const readCase = async (_name: string, { access, make }: (typeof cases)[number][1]) => {
       await using pair = await connectedPair(started, access === undefined ? {} : { access });
       const { server, client } = pair;
-      const told = [nextAsync(server), nextAsync(client)];
+      const events = [nextAsync(server), nextAsync(client)];
       const wr = { ...read([client.mr.sge(0, 8)], server.mr), ...make(pair) };
       client.connection.qp.postSend([
         { ...wr, wrId: 1 },
@@ -112,8 +112,8 @@ export function faultSuite(fixture: ProviderFixture): void {
         { status: failure(fixture, WCStatus.remAccessErr), wrId: 1n, byteLen: 0 },
         { ...FLUSHED, wrId: 2n },
       ]);
-      await isTold(told[0], { type: AsyncEventType.qpReqErr });
-      await isTold(told[1], { type: AsyncEventType.qpFatal });
+      await expectEvent(events[0], { type: AsyncEventType.qpReqErr });
+      await expectEvent(events[1], { type: AsyncEventType.qpFatal });
       await bothEnd(pair);
       expect(client.mr.buffer.subarray(0, 8)).toEqual(new Uint8Array(8));
     };
@@ -201,9 +201,9 @@ export function faultSuite(fixture: ProviderFixture): void {
   describe('of receives', () => {
     it('ends the stream for a Send without a receive', async () => {
       await using pair = await connectedPair(started);
-      const told = nextAsync(pair.server);
+      const event = nextAsync(pair.server);
       pair.client.connection.qp.postSend(send([pair.client.mr.sge(0, 8)]));
-      await isTold(told, { type: AsyncEventType.qpFatal });
+      await expectEvent(event, { type: AsyncEventType.qpFatal });
       await bothEnd(pair);
     });
 
@@ -278,13 +278,13 @@ export function faultSuite(fixture: ProviderFixture): void {
     const body = async (_name: string, make: (side: Side) => Promise<SendWR>) => {
       await using pair = await connectedPair(started);
       const { client } = pair;
-      const told = nextAsync(client);
+      const event = nextAsync(client);
       client.connection.qp.postSend([await make(client), { ...send([]), wrId: 2 }]);
       expect(await completions(client.connection.cq, 2)).toMatchObject([
         { wrId: 1n, status: failure(fixture, WCStatus.locProtErr), byteLen: 0 },
         { ...FLUSHED, wrId: 2n },
       ]);
-      await isTold(told, { type: AsyncEventType.qpFatal });
+      await expectEvent(event, { type: AsyncEventType.qpFatal });
       await bothEnd(pair);
     };
     it.each(cases)('completes a request in error for %s', body);

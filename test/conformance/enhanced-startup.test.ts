@@ -197,8 +197,8 @@ describe('the frames', () => {
     const own = facingNode();
     const { peer: refusing, id } = await dialOut(own, new Consumer(own));
     refusing.reset();
-    const told = await own.event(id);
-    expect(told).toMatchObject({ type: CMEventType.rejected, error: 'ECONNRESET' });
+    const event = await own.event(id);
+    expect(event).toMatchObject({ type: CMEventType.rejected, error: 'ECONNRESET' });
   });
 });
 
@@ -412,8 +412,8 @@ describe('a rejecting Reply', () => {
     const own = facingNode();
     const { peer: rejecting, id: ownId } = await dialOut(own, new Consumer(own), NO_WISHES);
     rejecting.say(startupFrame(REPLY_KEY, '7002', word({ ird: 3, ord: 5 })));
-    const told = await own.event(ownId);
-    expect(told.type).toBe(CMEventType.rejected);
-    expect([told.initiatorDepth, told.responderResources]).toEqual([3, 5]);
+    const event = await own.event(ownId);
+    expect(event.type).toBe(CMEventType.rejected);
+    expect([event.initiatorDepth, event.responderResources]).toEqual([3, 5]);
   });
 });

@@ -193,9 +193,9 @@ describe('readiness', () => {
       const manager = new DatagramSocket(name);
       const words = ['start', '--socket', socket, '--log-level', 'warn'];
       const daemon = folder.start(words, { NOTIFY_SOCKET: name });
-      let told: string | undefined;
+      let state: string | undefined;
       await expect
-        .poll(() => (told ??= manager.receive()))
+        .poll(() => (state ??= manager.receive()))
         .toBe(`READY=1\nSTATUS=serves ${socket}\n`);
       expect((await command('status')).status).toBe(0);
       daemon.signal('SIGTERM');

@@ -69,7 +69,8 @@ for (const payload of [new Uint8Array(0), new Uint8Array(QUOTED_BYTES), guess]) 
 await until('the forged messages', () => stack.counters.unfounded >= 9);
 const after = await send();
 forgeTooBig({ ...ends, payload: begin }, MTU_BYTES);
-let told = before;
-for (let tries = 0; tries < TRIES_MAX && told === before; tries += 1) told = await send();
-process.stdout.write(JSON.stringify({ same: before === after, told }));
+let afterwards = before;
+for (let tries = 0; tries < TRIES_MAX && afterwards === before; tries += 1)
+  afterwards = await send();
+process.stdout.write(JSON.stringify({ same: before === after, afterwards }));
 await Promise.all([near.host.close(), far.host.close()]);

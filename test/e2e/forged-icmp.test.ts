@@ -51,9 +51,9 @@ describeWith(['sctp'], 'a forged ICMP message about SCTP', () => {
     ['IPv4', '127.0.9.1', '127.0.9.2', 1400 - 20 - 8],
     ['IPv6', 'fd77::1', 'fd77::2', 1400 - 40 - 8],
   ])('counts if it quotes a tag of the association: %s (needs a network namespace)', (...given) => {
-    const [, near, far, told] = given;
+    const [, near, far, afterwards] = given;
     const found = run('forged-icmp-sctp', near, far);
-    expect(found).toMatchObject({ same: true, told: expect.any(Number) });
-    expect((found as { told: number }).told).toBeLessThanOrEqual(told);
+    expect(found).toMatchObject({ same: true, afterwards: expect.any(Number) });
+    expect((found as { afterwards: number }).afterwards).toBeLessThanOrEqual(afterwards);
   });
 });

@@ -166,9 +166,9 @@ describe('refusals', () => {
     const id = await from.connect(channel, listener.at);
     const request = await to.event(listener.id);
     to.host.cm.reject(request.id, Uint8Array.of(4, 2));
-    const told = await from.event(id);
-    expect(told).toMatchObject({ type: CMEventType.rejected, error: 'ECONNRESET' });
-    expect([...told.privateData]).toEqual([4, 2]);
+    const event = await from.event(id);
+    expect(event).toMatchObject({ type: CMEventType.rejected, error: 'ECONNRESET' });
+    expect([...event.privateData]).toEqual([4, 2]);
     expect(channel.qp.state).not.toBe(QPState.ERR);
     const second = await from.connect(channel, listener.at);
     to.host.cm.accept((await to.event(listener.id)).id, to.channel().qp, NO_WISHES);

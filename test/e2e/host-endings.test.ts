@@ -100,7 +100,7 @@ describe('disconnect under load', () => {
     const posted = active.qp.sendsTaken + 4;
     expect(active.qp.state).toBe(QPState.SQD);
     const received: WC[] = [];
-    await until('both sides to be told', () => {
+    await until('both sides to be notified', () => {
       received.push(...passive.poll());
       return to.eventsOf(passiveId).length > 0 && from.eventsOf(activeId).length > 0;
     });

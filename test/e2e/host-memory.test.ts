@@ -105,9 +105,9 @@ describe('memory that receives several segments in one transfer and is gone', ()
     pair.passive.buffer.fill(7, 0, 100);
     for (let wrId = 1; wrId <= 8; wrId += 1) enqueueRead(region, wrId);
     near.host.doorbell(pair.active.qp);
-    const told = await pair.active.completions(8);
-    expect(told.map(({ wrId }) => Number(wrId))).toEqual([1, 2, 3, 4, 5, 6, 7, 8]);
-    expect(told.every(({ status }) => status === WCStatus.success)).toBe(true);
+    const completed = await pair.active.completions(8);
+    expect(completed.map(({ wrId }) => Number(wrId))).toEqual([1, 2, 3, 4, 5, 6, 7, 8]);
+    expect(completed.every(({ status }) => status === WCStatus.success)).toBe(true);
     expect(memory.kept).toEqual([]);
   });
 
@@ -182,8 +182,8 @@ describe('memory whose writes take time and do not arrive', () => {
     await until('the Write', () => memory.pendingWrites > 0);
     memory.lose();
     far.host.drain();
-    const [told] = await pair.passive.completions(1);
-    expect(told?.status).not.toBe(WCStatus.success);
+    const [completed] = await pair.passive.completions(1);
+    expect(completed?.status).not.toBe(WCStatus.success);
     await expectEnd();
   });
 });

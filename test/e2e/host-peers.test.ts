@@ -234,8 +234,8 @@ describe('startup of an initiator', () => {
     const at = { address: '127.0.0.1', port: listener.port };
     const channel = from.channel();
     const id = await from.connect(channel, at);
-    const told = await from.event(id);
-    expect(told).toMatchObject({ type: CMEventType.unreachable, error: 'ETIMEDOUT' });
+    const event = await from.event(id);
+    expect(event).toMatchObject({ type: CMEventType.unreachable, error: 'ETIMEDOUT' });
     expect(channel.qp.wire).toBeUndefined();
     const peer = await listener.peer();
     await peer.overs();
@@ -250,8 +250,8 @@ describe('startup of an initiator', () => {
     const peer = await listener.peer();
     await peer.receive(24);
     peer.say(mpaRequest());
-    const told = await from.event(id);
-    expect(told).toMatchObject({ type: CMEventType.connectError, error: 'EINVAL' });
+    const event = await from.event(id);
+    expect(event).toMatchObject({ type: CMEventType.connectError, error: 'EINVAL' });
     await peer.overs();
   });
 
@@ -264,8 +264,8 @@ describe('startup of an initiator', () => {
       const peer = await listener.peer();
       await peer.receive(24);
       peer[leave]();
-      const told = await from.event(id);
-      expect(told).toMatchObject({ type: CMEventType.rejected, error: 'ECONNRESET' });
+      const event = await from.event(id);
+      expect(event).toMatchObject({ type: CMEventType.rejected, error: 'ECONNRESET' });
     }
   });
 
@@ -277,10 +277,10 @@ describe('startup of an initiator', () => {
     const peer = await listener.peer();
     await peer.receive(24);
     peer.say(mpaReply({ reject: true, ird: 3, ord: 5, privateData: Uint8Array.of(1) }));
-    const told = await from.event(id);
-    expect(told).toMatchObject({ type: CMEventType.rejected, error: 'ECONNRESET' });
-    expect([told.initiatorDepth, told.responderResources]).toEqual([3, 5]);
-    expect([...told.privateData]).toEqual([1]);
+    const event = await from.event(id);
+    expect(event).toMatchObject({ type: CMEventType.rejected, error: 'ECONNRESET' });
+    expect([event.initiatorDepth, event.responderResources]).toEqual([3, 5]);
+    expect([...event.privateData]).toEqual([1]);
     // The manager closes although this peer does not.
     await until('our FIN', () => peer.ended);
     await until('the close timeout', () => from.host.connections().length === 0);
@@ -305,9 +305,9 @@ describe('startup of an initiator', () => {
     const listener = await rawListener();
     const channel = from.channel();
     const id = await from.connect(channel, { address: '127.0.0.1', port: listener.port });
-    const told = await from.event(id);
+    const event = await from.event(id);
     // Loopback may be faster than a deadline of nothing: then the Reply is missing instead.
-    expect(told).toMatchObject({ type: CMEventType.unreachable, error: 'ETIMEDOUT' });
+    expect(event).toMatchObject({ type: CMEventType.unreachable, error: 'ETIMEDOUT' });
     expect(channel.qp.wire).toBeUndefined();
   });
 });

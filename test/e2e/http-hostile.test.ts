@@ -257,9 +257,9 @@ describe('slow or half-open clients', () => {
       socket.write(' ');
       await quiet(20);
     }
-    const told = await answer;
-    expect(told).not.toMatch(/^HTTP\/1\.1 2/);
-    expect(told).not.toContain(STAYS);
+    const response = await answer;
+    expect(response).not.toMatch(/^HTTP\/1\.1 2/);
+    expect(response).not.toContain(STAYS);
     expect(target.resets).toBe(0);
     await healthy();
   });

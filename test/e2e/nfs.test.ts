@@ -170,7 +170,7 @@ describe('iwarpd nfs', () => {
     }
   });
 
-  it('listens on loopback alone unless told otherwise', async () => {
+  it('listens on loopback alone by default', async () => {
     // Addresses of this machine beside 127.0.0.1, which a listener on every address would serve.
     const others = [
       '127.0.0.2',

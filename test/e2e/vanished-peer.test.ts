@@ -82,7 +82,7 @@ describe.skipIf(!able)(`a peer that vanishes${reason}`, () => {
   type RnicNodeId = Awaited<ReturnType<RnicNode['event']>>['id'];
 
   /** Waits without keeping the processor busy. */
-  async function told(to: RnicNode, id: RnicNodeId): Promise<void> {
+  async function expectDisconnected(to: RnicNode, id: RnicNodeId): Promise<void> {
     await expect.poll(() => to.eventsOf(id).length).toBeGreaterThan(0);
     expect((await to.event(id)).type).toBe(CMEventType.disconnected);
   }
@@ -90,7 +90,7 @@ describe.skipIf(!able)(`a peer that vanishes${reason}`, () => {
   it('ends an idle connection: receives are flushed, the consumer is notified', async () => {
     const { to, channel, id } = await vanished(WIRE);
     channel.receive(0, 64);
-    await told(to, id);
+    await expectDisconnected(to, id);
     expect(channel.qp.state).toBe(QPState.ERR);
     expect(channel.poll()).toMatchObject([{ status: WCStatus.wrFlushErr }]);
     expect(to.asyncEvents).toMatchObject([{ event: AsyncEventType.qpFatal }]);
@@ -100,7 +100,7 @@ describe.skipIf(!able)(`a peer that vanishes${reason}`, () => {
     const { to, channel, id } = await vanished(WIRE);
     channel.receive(0, 64);
     channel.send(0, 1000);
-    await told(to, id);
+    await expectDisconnected(to, id);
     expect(channel.qp.state).toBe(QPState.ERR);
   });
 

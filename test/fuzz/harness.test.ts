@@ -19,7 +19,7 @@ import { claim, type FuzzTarget } from './target.ts';
 function toy(run: (draws: Draws) => string | Promise<string>): FuzzTarget {
   return {
     name: 'toy',
-    about: 'fails when told to',
+    about: 'fails on request',
     batchInputs: 500,
     weight: 1,
     smokeInputs: 1,

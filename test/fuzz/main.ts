@@ -92,7 +92,7 @@ async function replay(what: string): Promise<boolean> {
     },
   });
   print(`${report.inputs} inputs, the slowest took ${report.slowestMs.toFixed(1)} ms`);
-  return tell(report.finding);
+  return printFinding(report.finding);
 }
 
 async function replaySaved(path: string): Promise<boolean> {
@@ -106,7 +106,7 @@ async function replaySaved(path: string): Promise<boolean> {
   return played !== undefined;
 }
 
-function tell(finding: Finding | undefined): boolean {
+function printFinding(finding: Finding | undefined): boolean {
   if (finding === undefined) print('no failure');
   else print(`${inputName(finding)} fails: ${finding.stack === '' ? finding.text : finding.stack}`);
   return finding !== undefined;

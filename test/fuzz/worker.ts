@@ -25,22 +25,22 @@ function batchSeed(runSeed: number, target: string, batch: number): number {
   return hash32(target, runSeed, batch);
 }
 
-/** Runs units until it is told to exit. */
+/** Runs units until a message ends it. */
 class Worker {
   readonly #place: number;
   readonly #watches = new Map<string, GrowthWatch>();
-  readonly #tell: (message: FromWorker) => void;
+  readonly #send: (message: FromWorker) => void;
   #toldAt = 0;
 
-  constructor(placePath: string, tell: (message: FromWorker) => void) {
+  constructor(placePath: string, send: (message: FromWorker) => void) {
     this.#place = openSync(placePath, 'w');
-    this.#tell = tell;
+    this.#send = send;
   }
 
   async do(unit: Unit, runSeed: number): Promise<void> {
     const target = TARGETS.find(({ name }) => name === unit.target);
     if (target === undefined) throw new Error(`no target ${unit.target}`);
-    this.#tell({ type: 'report', report: await this.#run(target, unit, runSeed) });
+    this.#send({ type: 'report', report: await this.#run(target, unit, runSeed) });
   }
 
   async #run(target: FuzzTarget, unit: Unit, runSeed: number): Promise<UnitReport> {
@@ -87,7 +87,7 @@ class Worker {
     const now = performance.now();
     if (now - this.#toldAt < ALIVE_INTERVAL_MS) return;
     this.#toldAt = now;
-    this.#tell({ type: 'alive', target, seed, input });
+    this.#send({ type: 'alive', target, seed, input });
   }
 }
 

@@ -23,8 +23,8 @@ const needless = obstacle === undefined ? 'podman builds the image here' : await
 
 /** Declares tests that may be skipped, with the reason in their title. */
 function describeUnless(reason: string | undefined, title: string, body: () => void): void {
-  const told = reason === undefined ? title : `${title} (${reason})`;
-  describe.skipIf(reason !== undefined)(told, body);
+  const name = reason === undefined ? title : `${title} (${reason})`;
+  describe.skipIf(reason !== undefined)(name, body);
 }
 
 describeUnless(needless, 'Dockerfile without a builder', dockerfileSuite);

@@ -63,7 +63,7 @@ async function pair(port = 0): Promise<readonly [RecordedEnd, RecordedEnd]> {
   return [mine as unknown as RecordedEnd, theirs];
 }
 
-async function told({ user }: RecordedEnd): Promise<string> {
+async function endOf({ user }: RecordedEnd): Promise<string> {
   await until('the association ends', () => user.end !== undefined);
   return `${user.end?.kind} ${user.end?.code}`;
 }
@@ -128,7 +128,7 @@ association.send(0, CONTROL, new Uint8Array(MESSAGE_MAX_BYTES));
 await until('a fragmented one', () => theirs.user.messages.length === MESSAGES + 1);
 say(`fragmented ${theirs.user.messages.at(-1)?.bytes.length === MESSAGE_MAX_BYTES}`);
 association.shutdown();
-say(`shutdown: ${await told(mine)}, ${await told(theirs)}`);
+say(`shutdown: ${await endOf(mine)}, ${await endOf(theirs)}`);
 
 say('# a narrower path');
 [mine, theirs] = await pair();
@@ -146,7 +146,7 @@ const now = narrowed.messageMaxBytes;
 say(`longest ${now > 8900 && now < 9000}, taken ${taken}`);
 execFileSync('ip', ['link', 'set', 'lo', 'mtu', '65536']);
 narrowed.abort();
-say(`abort: ${await told(theirs)}`);
+say(`abort: ${await endOf(theirs)}`);
 
 say('# refusals');
 const other = transport.hold({ address: A, port: 5000 }, options);
@@ -189,7 +189,7 @@ let peer = await stranger(DDP);
 let end = await next();
 const kind = { streamId: 0, payloadProtocol: 16, unordered: true };
 while (!peer.send({ ...kind, bytes: new Uint8Array(MESSAGE_MAX_BYTES + 1) })) await pause();
-say(`too long: ${await told(end)}, messages ${end.user.messages.length}`);
+say(`too long: ${await endOf(end)}, messages ${end.user.messages.length}`);
 peer.close();
 
 say('# a message in parts');
@@ -214,7 +214,7 @@ const whole =
   });
 say(`parts: ${parts > 10} ${whole}`);
 peer.abort();
-say(`abort: ${await told(end)}`);
+say(`abort: ${await endOf(end)}`);
 
 say('# a forged payload protocol');
 peer = await stranger(DDP);
@@ -228,7 +228,7 @@ peer.send({
 await until('it is delivered as it is', () => end.user.messages.length === 1);
 say(`protocol ${end.user.messages[0]?.payloadProtocol}, stream ${end.user.messages[0]?.streamId}`);
 peer.abort();
-await told(end);
+await endOf(end);
 
 say('# an association that starts anew');
 peer = await stranger(DDP, 5003);
@@ -238,7 +238,7 @@ peer.abort();
 await pause(100);
 execFileSync('tc', ['qdisc', 'del', 'dev', 'lo', 'root']);
 peer = await stranger(DDP, 5003);
-say(`anew: ${await told(end)}`);
+say(`anew: ${await endOf(end)}`);
 peer.close();
 
 say('# in UDP, with both ends shown as they are');

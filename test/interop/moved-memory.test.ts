@@ -55,7 +55,7 @@ describeWith(['native'], 'registered memory', () => {
     const { ended, log } = await run(tier, 'unmapped');
     const [address = '', status] = ended.output.split('\n');
     expect(status).toBe('local protection error');
-    const told = log.split('\n').filter((line) => line.includes('registered memory'));
-    expect(told[0]).toContain(address);
+    const lines = log.split('\n').filter((line) => line.includes('registered memory'));
+    expect(lines[0]).toContain(address);
   });
 });

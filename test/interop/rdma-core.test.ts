@@ -130,7 +130,7 @@ describeWith(['rdma-programs'], 'programs of librdmacm over iwarpd', () => {
  * the same sizes in the same two ways, fewer times.
  *
  * Both ends need the same counts. riostream's receiver watches the last byte of its own size, and
- * its sender writes past the receiver's mapping when it was told a larger one: the stream is
+ * its sender writes past the receiver's mapping when it got a larger one: the stream is
  * terminated and the receiver waits for ever, over the kernel's siw as well. rstream's sender is
  * granted every receive that its peer has posted; grants themselves need one, too. So a peer that
  * sends much and does not look at what comes, as with other counts at the other end, has its stream

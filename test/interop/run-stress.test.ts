@@ -158,7 +158,7 @@ describeWith(['rdma-programs'], 'unmodified programs on one daemon', () => {
 
   it.each([
     { how: 'leaves the core to others', wish: {}, fewest: 100, most: Number.POSITIVE_INFINITY },
-    { how: 'spins if told to', wish: { IWARPD_POLL: 'spin' }, fewest: 0, most: 20 },
+    { how: 'spins on request', wish: { IWARPD_POLL: 'spin' }, fewest: 0, most: 20 },
   ])('$how while a program polls without result', async ({ wish, fewest, most }) => {
     const port = nextPort++;
     const place = [

@@ -48,8 +48,8 @@ async function pair(
 ): Promise<string> {
   const serving = start(server[0], ...server[1]);
   const { status, stdout, stderr } = await start(client[0], ...patient(...client[1])).end();
-  const told = `${stdout}${stderr}\nserver: ${serving.stdout}${serving.stderr}`;
-  expect(status, told).toBe(0);
+  const output = `${stdout}${stderr}\nserver: ${serving.stdout}${serving.stderr}`;
+  expect(status, output).toBe(0);
   expect((await serving.end()).status).toBe(0);
   return stdout;
 }

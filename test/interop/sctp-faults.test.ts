@@ -171,9 +171,9 @@ describeWith(['sctp'], 'faults over SCTP', () => {
       const fault = provoke({ kind, opcode, once: true }, node, channels);
       await until('both ends', () => channels.every(({ qp }) => qp.state === QPState.ERR));
       expect(fault.status.fired).toBe(1);
-      const told = node.notices.map((notice) => notice.text);
+      const texts = node.notices.map((notice) => notice.text);
       expect(
-        told.some((each) => each.includes('the peer sent a Terminate') && text.test(each)),
+        texts.some((each) => each.includes('the peer sent a Terminate') && text.test(each)),
       ).toBe(true);
     },
   );

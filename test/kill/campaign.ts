@@ -159,7 +159,7 @@ class Endpoint {
     this.#lines.length = 0;
   }
 
-  tell(word: string): void {
+  command(word: string): void {
     this.#child.stdin?.write(`${word}\n`);
   }
 
@@ -373,7 +373,7 @@ export class Campaign {
 
   /** Ends both in good order and checks that every message arrived. */
   async #farewell(client: Endpoint, anchor: Endpoint): Promise<void> {
-    client.tell('end');
+    client.command('end');
     const here = await client.line(({ ended }) => ended !== undefined, START_MS);
     const there = await anchor.line(({ ended }) => ended !== undefined, START_MS);
     const sums = `${JSON.stringify(here)}, ${JSON.stringify(there)}`;

@@ -49,7 +49,7 @@ export class Conversation {
   #next = 0;
   #acknowledged = 0;
   #received = 0;
-  #told = 0;
+  #announced = 0;
   /** Incomplete send requests, and Sends posted in total. */
   #outstanding = 0;
   #posted = 0;
@@ -144,7 +144,7 @@ export class Conversation {
     while (!this.#ending && this.#next - this.#acknowledged < WINDOW && this.#hasRoom()) {
       this.#sendData();
     }
-    if (this.#received - this.#told >= WINDOW / 2 && this.#hasRoom()) {
+    if (this.#received - this.#announced >= WINDOW / 2 && this.#hasRoom()) {
       this.#post([this.#header(Kind.acknowledgement, 0)]);
     }
     if (this.#ending && this.#outstanding === 0) {
@@ -180,7 +180,7 @@ export class Conversation {
     this.#memory.setUint32(at + 8, this.#received, true);
     this.#memory.setUint32(at + 12, this.#posted, true);
     this.#posted += 1;
-    this.#told = this.#received;
+    this.#announced = this.#received;
     return { wrId: IS_SEND, opcode: WROpcode.send, sgList: [this.#mr.sge(at, HEADER_BYTES)] };
   }
 

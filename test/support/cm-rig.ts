@@ -109,7 +109,7 @@ class FakeStream implements CmStream {
 /** Records the reports of its connection. */
 export class FakeQP extends NaiveUser implements ConnectableQP {
   readonly qpn = 1;
-  readonly told: string[] = [];
+  readonly notified: string[] = [];
   wire: ConnectableQP['wire'];
   /** When set, `attach` refuses with it. */
   refusal: ErrnoCode | undefined;
@@ -117,24 +117,24 @@ export class FakeQP extends NaiveUser implements ConnectableQP {
   attach(stream: NonNullable<ConnectableQP['wire']>): void {
     if (this.refusal !== undefined) throw new VerbsError(this.refusal);
     this.wire = stream;
-    this.told.push('attach');
+    this.notified.push('attach');
   }
   detach(): void {
     this.wire = undefined;
-    this.told.push('detach');
+    this.notified.push('detach');
   }
   established(depths: { ird: number; ord: number }): void {
-    this.told.push(`established ird ${depths.ird} ord ${depths.ord}`);
+    this.notified.push(`established ird ${depths.ird} ord ${depths.ord}`);
   }
   disconnecting(): void {
-    this.told.push('disconnecting');
+    this.notified.push('disconnecting');
   }
   wireEnded(failure: { kind: string } | undefined): void {
     this.wire = undefined;
-    this.told.push(`ended ${failure?.kind ?? 'gracefully'}`);
+    this.notified.push(`ended ${failure?.kind ?? 'gracefully'}`);
   }
   terminated(by: 'us' | 'peer'): void {
-    this.told.push(`terminated by ${by}`);
+    this.notified.push(`terminated by ${by}`);
   }
 }
 
@@ -251,7 +251,7 @@ export class CmRig {
 
   get lastEvent(): CmEvent {
     const event = this.events.at(-1);
-    if (event === undefined) throw new Error('no event was told');
+    if (event === undefined) throw new Error('no event was reported');
     return event;
   }
 
@@ -305,12 +305,12 @@ export class CmRig {
   /** One whose Request the consumer has. */
   requested(listener = this.listening()): { readonly id: CmId; readonly endpoint: CmEndpoint } {
     const endpoint = this.incoming(listener);
-    this.tell(endpoint, REQUEST);
+    this.emit(endpoint, REQUEST);
     return { id: this.lastEvent.id, endpoint };
   }
 
   /** The endpoint's stream reports something; returns the resulting events as type numbers. */
-  tell(endpoint: CmEndpoint, event: StreamEvent): number[] {
+  emit(endpoint: CmEndpoint, event: StreamEvent): number[] {
     endpoint.handleStreamEvent(event, this.now);
     return this.drain();
   }

@@ -73,7 +73,7 @@ export class SimLink implements Link {
   #ready = false;
   /** The user released the link, or it broke. */
   #dead = false;
-  #told = false;
+  #reported = false;
   #resetSent = false;
   #errorCode: string | undefined;
 
@@ -126,7 +126,7 @@ export class SimLink implements Link {
   }
 
   get gone(): boolean {
-    return this.#told;
+    return this.#reported;
   }
 
   get dead(): boolean {
@@ -375,7 +375,7 @@ export class SimLink implements Link {
     if (this.#dead) return;
     this.#dead = true;
     this.wire.time.soon(() => {
-      this.#told = true;
+      this.#reported = true;
       this.#onGone();
       this.user.handleClosed(this.#errorCode);
     });

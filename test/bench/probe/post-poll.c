@@ -56,14 +56,14 @@ static void await_event(enum rdma_cm_event_type wanted)
 		exit(1);
 	}
 	if (wanted == RDMA_CM_EVENT_ESTABLISHED) {
-		const uint8_t *told = event->param.conn.private_data;
+		const uint8_t *parameters = event->param.conn.private_data;
 
 		if (event->param.conn.private_data_len < 12) {
-			fprintf(stderr, "post-poll: the peer does not tell where to write\n");
+			fprintf(stderr, "post-poll: the peer sends no target in its private data\n");
 			exit(1);
 		}
-		memcpy(&remote_address, told, 8);
-		memcpy(&remote_key, told + 8, 4);
+		memcpy(&remote_address, parameters, 8);
+		memcpy(&remote_key, parameters + 8, 4);
 		remote_address = be64toh(remote_address);
 		remote_key = be32toh(remote_key);
 	}

@@ -73,8 +73,8 @@ function requestText(draws: Draws): string {
     lines.push('Transfer-Encoding: chunked');
     return `${lines.join('\r\n')}\r\n\r\n${length.toString(16)}\r\n${body}\r\n0\r\n\r\n`;
   }
-  const told = draws.oneIn(12) ? draws.pick([-1, 0, length + 1, 70_000, 1e12, 'x']) : length;
-  lines.push(`Content-Length: ${told}`);
+  const declared = draws.oneIn(12) ? draws.pick([-1, 0, length + 1, 70_000, 1e12, 'x']) : length;
+  lines.push(`Content-Length: ${declared}`);
   return `${lines.join('\r\n')}\r\n\r\n${body}`;
 }
 

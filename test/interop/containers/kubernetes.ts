@@ -197,7 +197,7 @@ function containerContradictions(pod: PodSpec, each: PodContainer): string[] {
     if (!('httpGet' in asked)) continue;
     const { host = 'the pod', port: wanted } = asked.httpGet;
     if (!(each.args ?? []).includes(`${host}:${wanted}`)) {
-      found.push(`${each.name} is probed at ${host}:${wanted}, and not told to listen there`);
+      found.push(`${each.name} is probed at ${host}:${wanted}, but does not listen there`);
     }
     if (host === '127.0.0.1' && pod.hostNetwork !== true) {
       found.push(`${each.name} is probed at the node's loopback, and not on the node's network`);

@@ -78,7 +78,7 @@ export class World {
       });
       keeper.once('close', () => {
         clearTimeout(timer);
-        reject(new Error(`no namespaces: ${said.trim().split('\n')[0] ?? 'no reason told'}`));
+        reject(new Error(`no namespaces: ${said.trim().split('\n')[0] ?? 'no reason given'}`));
       });
     });
     return new World(folder, init, keeper);

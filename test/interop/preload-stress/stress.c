@@ -99,13 +99,13 @@ static void run(uint64_t seed, int64_t milliseconds) {
     while (listening_port == 0 && !stopping) usleep(1000);
   }
   int64_t end = now_ms() + milliseconds;
-  bool told = false;
+  bool announced = false;
   while (!stopping && now_ms() < end) {
     usleep(2000);
-    if (dying && !told && tally.connections > 0) {
+    if (dying && !announced && tally.connections > 0) {
       puts("running");
       fflush(stdout);
-      told = true;
+      announced = true;
     }
   }
   stopping = true;

@@ -57,7 +57,7 @@ static void make_queue_pairs(void) {
   }
 }
 
-static void tell(int pipe) { CHECK(write(pipe, "x", 1) == 1); }
+static void notify(int pipe) { CHECK(write(pipe, "x", 1) == 1); }
 
 static void await(int pipe) {
   char byte;
@@ -72,14 +72,14 @@ int main(int count, char **arguments) {
   if (first == 0) {
     make_queue_pairs();
     listen_at_port(make_id());
-    tell(ready[1]);
+    notify(ready[1]);
     pause();
   }
   await(ready[0]);
   pid_t second = fork();
   if (second == 0) {
     struct rdma_cm_id *id = make_id();
-    tell(ready[1]);
+    notify(ready[1]);
     await(go[0]);
     listen_at_port(id);
     puts("listens again");
@@ -87,7 +87,7 @@ int main(int count, char **arguments) {
   }
   await(ready[0]);
   CHECK(kill(first, SIGKILL) == 0 && waitpid(first, &status, 0) == first);
-  tell(go[1]);
+  notify(go[1]);
   CHECK(waitpid(second, &status, 0) == second);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }

@@ -88,7 +88,7 @@ static void verify(const uint8_t *bytes, uint32_t length, int k, int asking, con
 			fail(what, (int)i);
 }
 
-static void tell(const void *bytes, size_t length)
+static void announce(const void *bytes, size_t length)
 {
 	check(write(control, bytes, length) == (ssize_t)length, "the other end is gone", 0);
 }
@@ -108,7 +108,7 @@ static void meet(void)
 {
 	char byte = 0;
 
-	tell(&byte, 1);
+	announce(&byte, 1);
 	receive(&byte, 1);
 }
 
@@ -288,7 +288,7 @@ static void connect_pair(enum ibv_mtu mtu)
 	check(ibv_query_gid(context, 1, gid_index, &own.gid) == 0, "ibv_query_gid", gid_index);
 	own.qpn = qp->qp_num;
 	own.addr = (uintptr_t)memory;
-	tell(&own, sizeof(own));
+	announce(&own, sizeof(own));
 	receive(&peer, sizeof(peer));
 	check(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
 			    (datagrams ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)) == 0, "INIT", 0);
@@ -385,7 +385,7 @@ int main(int argc, char **argv)
 	meet_peer(argv[3], asks_first ? argv[4] : NULL);
 	unreliable = argc == 5;
 	if (asks_first)
-		tell(&unreliable, 1);
+		announce(&unreliable, 1);
 	else
 		receive(&unreliable, 1);
 	run(IBV_QPT_RC, IBV_MTU_256, "RC, MTU 256");

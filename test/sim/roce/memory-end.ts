@@ -152,8 +152,8 @@ export class MemoryEnd {
 
   /** Nothing is outstanding, except work of a failed queue pair that needs no completion. */
   get idle(): boolean {
-    const told = this.#over && this.qp.state === QPState.ERR;
-    return told ? !this.#posted.some(({ signalled }) => signalled) : this.#posted.length === 0;
+    const named = this.#over && this.qp.state === QPState.ERR;
+    return named ? !this.#posted.some(({ signalled }) => signalled) : this.#posted.length === 0;
   }
 
   get unfinished(): string {
@@ -365,15 +365,15 @@ export class MemoryEnd {
       const work = this.#posted.shift();
       must(work !== undefined, 'once', `work ${id} completes, but is not outstanding`);
       if (work === undefined) return;
-      const told = work.id === id;
-      must(told || !work.signalled, 'order', `work ${id} completes before work ${work.id}`);
+      const named = work.id === id;
+      must(named || !work.signalled, 'order', `work ${id} completes before work ${work.id}`);
       must(work.id <= id, 'once', `work ${id} completes again`);
-      this.#settle(work, told ? status : CQEStatus.success, told);
-      if (told) return;
+      this.#settle(work, named ? status : CQEStatus.success, named);
+      if (named) return;
     }
   }
 
-  #settle(work: Posted, status: number, told: boolean): void {
+  #settle(work: Posted, status: number, named: boolean): void {
     const { own, remote, arrival, data, original, sum, id } = work;
     this.completed += 1;
     if (status !== CQEStatus.success) {
@@ -383,7 +383,7 @@ export class MemoryEnd {
       return;
     }
     // What succeeded silently before others failed, its completion would not say either.
-    if (!told && this.failed) return;
+    if (!named && this.failed) return;
     must(!this.failed, 'order', `work ${id} succeeds after work that failed`);
     if (arrival !== UNREACHED) {
       this.peer.poll();
@@ -391,7 +391,7 @@ export class MemoryEnd {
     }
     // Of several unsignalled ones whose memory is gone, only one completes.
     const closed = own?.region.closed === true;
-    const sure = !closed && (told || this.excuse === undefined);
+    const sure = !closed && (named || this.excuse === undefined);
     if (remote?.region.closed === false && work.opcode !== SQOpcode.read) {
       const same = Buffer.compare(remote.bytes(data.length), data) === 0;
       const { tier, lost } = remote.region.area;

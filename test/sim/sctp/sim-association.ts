@@ -271,15 +271,15 @@ export class SimAssociation implements Association {
 
   /** Tells the user of acknowledgements and of room. */
   #signal(): void {
-    const tell = (): void => {
+    const notify = (): void => {
       if (!this.unacknowledged) this.user.handleAcknowledged();
       if (!this.#refused || this.#gone || this.#ended) return;
       if (this.unacknowledged && this.#sentBytes >= this.path.traits.bufferBytes) return;
       this.#refused = false;
       this.user.handleWritable();
     };
-    if (this.path.traits.eventsInLine || !this.#open) this.#queue(0, tell);
-    else if (!this.#ended) tell();
+    if (this.path.traits.eventsInLine || !this.#open) this.#queue(0, notify);
+    else if (!this.#ended) notify();
   }
 
   // Reading

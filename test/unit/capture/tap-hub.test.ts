@@ -48,18 +48,18 @@ class Link implements LinkPosition {
 }
 
 function watcher(wants: TapWatcher['wants'] = () => true) {
-  const told: string[] = [];
+  const notified: string[] = [];
   const hex = (bytes: Uint8Array) => Buffer.from(bytes).toString('hex');
   const user: TapWatcher = {
     wants,
-    opened: (link) => told.push(`${link} opened`),
-    joined: (link, { us, peer }) => told.push(`${link} joined ${us?.qpn} ${peer?.qpn}`),
-    bytes: (link, by, bytes) => told.push(`${link} ${by} ${hex(bytes)}`),
-    finished: (link, by) => told.push(`${link} ${by} FIN`),
-    closed: (link, reset) => told.push(`${link} closed ${reset}`),
-    skipped: (link) => told.push(`${link} skipped`),
+    opened: (link) => notified.push(`${link} opened`),
+    joined: (link, { us, peer }) => notified.push(`${link} joined ${us?.qpn} ${peer?.qpn}`),
+    bytes: (link, by, bytes) => notified.push(`${link} ${by} ${hex(bytes)}`),
+    finished: (link, by) => notified.push(`${link} ${by} FIN`),
+    closed: (link, reset) => notified.push(`${link} closed ${reset}`),
+    skipped: (link) => notified.push(`${link} skipped`),
   };
-  return { user, told };
+  return { user, notified };
 }
 
 const hexOf = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
@@ -67,14 +67,14 @@ const hexOf = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
 describe('the hub of taps', () => {
   it('reports everything of a link that opens while a watcher is attached', () => {
     const hub = new TapHub();
-    const { user, told } = watcher();
+    const { user, notified } = watcher();
     hub.watch(user);
     const { tap } = new Link(hub);
     tap.outbound(REQUEST);
     tap.inbound(Uint8Array.of(1));
     tap.finished('us');
     tap.closed(true);
-    expect(told).toEqual([
+    expect(notified).toEqual([
       '1 opened',
       `1 us ${hexOf(REQUEST)}`,
       '1 peer 01',
@@ -89,12 +89,12 @@ describe('the hub of taps', () => {
     link.tap.outbound(Uint8Array.of(1, 2, 3));
     link.tap.inbound(Uint8Array.of(4, 5));
     link.held = Uint8Array.of(5);
-    const { user, told } = watcher();
+    const { user, notified } = watcher();
     const stop = hub.watch(user);
     link.tap.inbound(Uint8Array.of(6));
     stop();
     link.tap.inbound(Uint8Array.of(7));
-    expect(told).toEqual([
+    expect(notified).toEqual([
       '1 opened',
       `1 us ${hexOf(REQUEST)}`,
       `1 peer ${hexOf(REPLY)}`,
@@ -107,11 +107,11 @@ describe('the hub of taps', () => {
     const hub = new TapHub();
     const link = new Link(hub).established();
     link.midOutput = true;
-    const { user, told } = watcher();
+    const { user, notified } = watcher();
     hub.watch(user);
     link.tap.outbound(Uint8Array.of(1));
     link.tap.outbound(Uint8Array.of(2));
-    expect(told.slice(3)).toEqual(['1 us 02']);
+    expect(notified.slice(3)).toEqual(['1 us 02']);
   });
 
   it('reports a partial startup frame, and sent FINs', () => {
@@ -119,10 +119,10 @@ describe('the hub of taps', () => {
     const link = new Link(hub);
     link.tap.outbound(REQUEST.subarray(0, 10));
     link.tap.finished('peer');
-    const { user, told } = watcher();
+    const { user, notified } = watcher();
     hub.watch(user);
     link.tap.outbound(REQUEST.subarray(10));
-    expect(told).toEqual([
+    expect(notified).toEqual([
       '1 opened',
       `1 us ${hexOf(REQUEST.subarray(0, 10))}`,
       '1 peer FIN',
@@ -135,20 +135,20 @@ describe('the hub of taps', () => {
     const link = new Link(hub);
     link.tap.outbound(MARKED_REQUEST);
     link.tap.inbound(REPLY);
-    const { user, told } = watcher();
+    const { user, notified } = watcher();
     hub.watch(user);
     link.tap.inbound(Uint8Array.of(1));
-    expect(told).toEqual(['1 skipped']);
+    expect(notified).toEqual(['1 skipped']);
   });
 
   it('reports a connection between two devices of the host once', () => {
     const hub = new TapHub();
-    const { user, told } = watcher();
+    const { user, notified } = watcher();
     hub.watch(user);
     new Link(hub).established();
     const mirrored = { localAddress: '127.0.0.3', localPort: 7000, dialed: false };
     new Link(hub, { ...mirrored, remoteAddress: '127.0.0.2', remotePort: 5000 }).established();
-    expect(told).toHaveLength(3);
+    expect(notified).toHaveLength(3);
   });
 
   it('asks each watcher which links it wants', () => {
@@ -159,28 +159,34 @@ describe('the hub of taps', () => {
     hub.watch(second.user);
     new Link(hub);
     new Link(hub, { localPort: 5001 });
-    expect(first.told).toEqual(['2 opened']);
-    expect(second.told).toEqual(['1 opened', '2 opened']);
+    expect(first.notified).toEqual(['2 opened']);
+    expect(second.notified).toEqual(['1 opened', '2 opened']);
   });
 
   it('reports the queue pairs of a link before what they send', () => {
     const hub = new TapHub();
-    const { user, told } = watcher();
+    const { user, notified } = watcher();
     hub.watch(user);
     const link = new Link(hub);
     link.tap.inbound(Uint8Array.of(1));
     link.pair = { device: 'a', qpn: 5 };
     link.tap.outbound(Uint8Array.of(2));
     link.tap.outbound(Uint8Array.of(3));
-    expect(told).toEqual(['1 opened', '1 peer 01', '1 joined 5 undefined', '1 us 02', '1 us 03']);
+    expect(notified).toEqual([
+      '1 opened',
+      '1 peer 01',
+      '1 joined 5 undefined',
+      '1 us 02',
+      '1 us 03',
+    ]);
     const later = watcher();
     hub.watch(later.user);
-    expect(later.told.slice(0, 2)).toEqual(['1 opened', '1 joined 5 undefined']);
+    expect(later.notified.slice(0, 2)).toEqual(['1 opened', '1 joined 5 undefined']);
   });
 
   it('reports the queue pair of the other end if it is on the same host', () => {
     const hub = new TapHub();
-    const { user, told } = watcher();
+    const { user, notified } = watcher();
     hub.watch(user);
     const link = new Link(hub);
     link.pair = { device: 'a', qpn: 5 };
@@ -190,7 +196,7 @@ describe('the hub of taps', () => {
     link.tap.outbound(Uint8Array.of(2));
     far.pair = { device: 'b', qpn: 9 };
     link.tap.inbound(Uint8Array.of(3));
-    expect(told).toEqual([
+    expect(notified).toEqual([
       '1 opened',
       '1 joined 5 undefined',
       '1 us 01',
@@ -202,17 +208,19 @@ describe('the hub of taps', () => {
 
   it('asks again once queue pairs are known, and then begins with the startup frames', () => {
     const hub = new TapHub();
-    const { user, told } = watcher((_, { us }) => (us === undefined ? undefined : us.qpn === 5));
+    const { user, notified } = watcher((_, { us }) =>
+      us === undefined ? undefined : us.qpn === 5,
+    );
     const stop = hub.watch(user);
     const wanted = new Link(hub);
     const other = new Link(hub, { localPort: 5001 });
     wanted.tap.outbound(REQUEST);
     other.tap.outbound(REQUEST);
-    expect(told).toEqual([]);
+    expect(notified).toEqual([]);
     wanted.pair = { device: 'a', qpn: 5 };
     other.pair = { device: 'a', qpn: 6 };
     for (const { tap } of [wanted, other]) tap.inbound(REPLY);
-    expect(told).toEqual([
+    expect(notified).toEqual([
       '1 opened',
       '1 joined 5 undefined',
       `1 us ${hexOf(REQUEST)}`,
@@ -220,7 +228,7 @@ describe('the hub of taps', () => {
     ]);
     stop();
     for (const { tap } of [wanted, other]) tap.inbound(Uint8Array.of(1));
-    expect(told).toHaveLength(4);
+    expect(notified).toHaveLength(4);
   });
 
   it('keeps a link whose ends met again before the earlier one was seen to close', () => {
@@ -228,16 +236,16 @@ describe('the hub of taps', () => {
     const earlier = new Link(hub).established();
     new Link(hub).established();
     earlier.tap.closed(true);
-    const { user, told } = watcher();
+    const { user, notified } = watcher();
     hub.watch(user);
-    expect(told[0]).toBe('2 opened');
+    expect(notified[0]).toBe('2 opened');
   });
 
   it('forgets a link that closed', () => {
     const hub = new TapHub();
     new Link(hub).established().tap.closed(false);
-    const { user, told } = watcher();
+    const { user, notified } = watcher();
     hub.watch(user);
-    expect(told).toEqual([]);
+    expect(notified).toEqual([]);
   });
 });

@@ -4,12 +4,12 @@ import { WorkHub, type WorkWatcher } from '#daemon/capture/work-hub';
 import { NicRig } from '#test/support/nic-rig';
 
 function watcher() {
-  const told: string[] = [];
+  const notified: string[] = [];
   const user: WorkWatcher = {
-    posted: (device, { wrIdLo }) => told.push(`${device} posted ${wrIdLo}`),
-    completed: (device, { wrIdLo }) => told.push(`${device} completed ${wrIdLo}`),
+    posted: (device, { wrIdLo }) => notified.push(`${device} posted ${wrIdLo}`),
+    completed: (device, { wrIdLo }) => notified.push(`${device} completed ${wrIdLo}`),
   };
-  return { user, told };
+  return { user, notified };
 }
 
 function twoDevices() {
@@ -33,8 +33,8 @@ describe('the hub of work', () => {
     a.send(send(3));
     stopSecond();
     a.send(send(4));
-    expect(first.told).toEqual(['a posted 1', 'a completed 1', 'b posted 2', 'b completed 2']);
-    expect(second.told).toEqual(['b posted 2', 'b completed 2', 'a posted 3', 'a completed 3']);
+    expect(first.notified).toEqual(['a posted 1', 'a completed 1', 'b posted 2', 'b completed 2']);
+    expect(second.notified).toEqual(['b posted 2', 'b completed 2', 'a posted 3', 'a completed 3']);
   });
 
   it('leaves devices alone without a watcher', () => {
@@ -49,15 +49,15 @@ describe('the hub of work', () => {
 
   it('survives a watcher that leaves while it is notified', () => {
     const { a, hub } = twoDevices();
-    const told: string[] = [];
+    const notified: string[] = [];
     const stop = hub.watch({
       posted: () => {
-        told.push('posted');
+        notified.push('posted');
         stop();
       },
-      completed: () => told.push('completed'),
+      completed: () => notified.push('completed'),
     });
     a.send(send(1));
-    expect(told).toEqual(['posted']);
+    expect(notified).toEqual(['posted']);
   });
 });

@@ -152,8 +152,8 @@ describe('memory of a process', () => {
     const remote = new Uint8Array(64);
     const address = Number(addressOf(remote));
     const bytes = new Uint8Array(64);
-    const told: number[] = [];
-    memory.onFault = (at) => told.push(at);
+    const notified: number[] = [];
+    memory.onFault = (at) => notified.push(at);
     memory.probe(4096, 1);
     memory.read(4096, bytes, 0, 8);
     for (const at of [address, 8192, address + 8, 12_288]) memory.readLater(at, bytes, 0, 8);
@@ -161,7 +161,7 @@ describe('memory of a process', () => {
     for (const at of [address, 16_384, address + 8, 20_480]) memory.writeLater(at, bytes, 0, 8);
     expect(memory.flush()).toBe(false);
     // Reads end at the first that fails; each write is tried.
-    expect(told).toEqual([4096, 8192, 16_384, 20_480]);
+    expect(notified).toEqual([4096, 8192, 16_384, 20_480]);
     memory.close();
   });
 

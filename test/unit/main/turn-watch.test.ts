@@ -4,8 +4,8 @@ import { callbackName, TURN_MAX_MS, TurnWatch } from '#daemon/main/turn-watch';
 
 describe('the watch over turns of the event loop', () => {
   it('reports the time that a turn took, and the callback that took most of it', () => {
-    const told: string[] = [];
-    const watch = new TurnWatch((text) => told.push(text));
+    const notified: string[] = [];
+    const watch = new TurnWatch((text) => notified.push(text));
     // The loop's round, what calls back, and the processor time at that moment.
     watch.begin(1, 'Pipe', 1000);
     watch.begin(1, 'Immediate', 1010);
@@ -14,14 +14,14 @@ describe('the watch over turns of the event loop', () => {
     watch.beginWork('uverbs', 3, 1009 + TURN_MAX_MS);
     watch.begin(1, 'Timeout', 1010 + TURN_MAX_MS);
     watch.begin(2, 'Pipe', 1020 + TURN_MAX_MS);
-    expect(told).toEqual([
+    expect(notified).toEqual([
       `a turn of ${TURN_MAX_MS + 20}.0 ms, of which ${TURN_MAX_MS - 2}.0 ms: Immediate, uverbs 289`,
     ]);
     // The next one begins anew.
     watch.begin(3, 'Pipe', 1020 + 2 * TURN_MAX_MS);
-    expect(told).toHaveLength(1);
+    expect(notified).toHaveLength(1);
     watch.begin(4, 'Pipe', 1021 + 3 * TURN_MAX_MS);
-    expect(told.slice(1)).toEqual([
+    expect(notified.slice(1)).toEqual([
       `a turn of ${TURN_MAX_MS + 1}.0 ms, of which ${TURN_MAX_MS + 1}.0 ms: Pipe`,
     ]);
   });

@@ -115,8 +115,8 @@ describe('objects of a native provider', () => {
   it('close silently when their device is gone, and refuse everything else', async () => {
     const presence = new Presence();
     const object = new Sample(presence, 'thing');
-    const told: string[] = [];
-    presence.onLost((error) => told.push(error.code));
+    const notified: string[] = [];
+    presence.onLost((error) => notified.push(error.code));
     presence.lose('siw0 is gone');
     presence.lose('twice');
     expect(() => object.assertUsable()).toThrow(
@@ -124,7 +124,7 @@ describe('objects of a native provider', () => {
     );
     object.refusal = new VerbsError('EINVAL');
     await object.close();
-    expect([told, object.gone]).toEqual([['EIO'], 1]);
+    expect([notified, object.gone]).toEqual([['EIO'], 1]);
   });
 });
 

@@ -81,8 +81,8 @@ it('reads at once what the system has just written, if the file system can repor
   closeSync(fd);
   rmSync(folder, { recursive: true });
   // tmpfs and some others cannot report this, and then do not touch the bytes.
-  const told = count !== undefined;
-  expect([count, empty]).toEqual(told ? [7, 0] : [undefined, undefined]);
-  expect(Buffer.from(bytes).toString('latin1', 0, 7)).toBe(told ? 'is here' : '\0'.repeat(7));
+  const notified = count !== undefined;
+  expect([count, empty]).toEqual(notified ? [7, 0] : [undefined, undefined]);
+  expect(Buffer.from(bytes).toString('latin1', 0, 7)).toBe(notified ? 'is here' : '\0'.repeat(7));
   expect(readCached(-1, bytes, 0)).toBeUndefined();
 });

@@ -258,7 +258,7 @@ describe.runIf(reason === '')(`the shim${reason}`, () => {
       ['opens no more for a daemon that lies about handles', 'lying-handles'],
       ["serves a child's own registrations, not its parent's", 'forked'],
       ['forgets the registrations of a file that is closed', 'closed'],
-      ['tells a thousand registrations apart', 'many'],
+      ['distinguishes a thousand registrations', 'many'],
     ] as const)('%s', async ([, scenario]) => {
       expect(await probe('agent-probe', scenario)).toEqual(PASSED);
     });

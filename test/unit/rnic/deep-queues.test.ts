@@ -81,14 +81,14 @@ class DeepRig extends ProgramRig {
   }
 
   /** Types of the effects since the last call. */
-  told(): string[] {
+  notified(): string[] {
     return this.effects().map(({ type }) => type);
   }
 
   /** Runs turns until the queue pair requests no more; returns their number. */
   resume(): number {
     let turns = 0;
-    while (this.told().includes('resume')) {
+    while (this.notified().includes('resume')) {
       turns += 1;
       this.qp.doorbell(0);
     }
@@ -136,10 +136,10 @@ describe('a deep queue pair in error', () => {
     rig.post(rig.sends, DEPTH);
     modify(rig.qp, ERR);
     rig.qp.close(0);
-    const told = rig.completions.outcome().length;
+    const notified = rig.completions.outcome().length;
     rig.qp.doorbell(0);
     expect(rig.completions.outcome()).toEqual([]);
-    expect(told).toBe(TURN_ELEMENTS_MAX);
+    expect(notified).toBe(TURN_ELEMENTS_MAX);
     rig.nic.assertDeepInvariants();
   });
 

@@ -444,15 +444,15 @@ describe('a datagram', () => {
 
   it('leaks nothing of its sender into the watch of a later send', () => {
     const rig = new IndexedRig(QPType.ud);
-    const told: object[] = [];
+    const notified: object[] = [];
     rig.nic.watch.observer = {
       posted: () => undefined,
-      completed: (work) => told.push({ ...work }),
+      completed: (work) => notified.push({ ...work }),
     };
     rig.receives.receive(9, [rig.piece(0, 64)]);
     rig.deliver(new Uint8Array(56), { sourceQpn: 0x11 });
     rig.post(Op.send, { 24: 0x12, 36: 0 });
-    expect(told).toMatchObject([
+    expect(notified).toMatchObject([
       { sourceQpn: 0x11, sl: 2 },
       { sourceQpn: 0, sl: 0 },
     ]);

@@ -235,7 +235,7 @@ describe('a client that keeps posting while its queue is processed', () => {
     rig.effects();
     rig.qp.doorbell(0);
     expect(rig.effects()).toEqual([]);
-    const told = rig.sendCompletions.poll().map(({ wrId }) => wrId);
-    expect(told).toEqual(Array.from({ length: posted + 1 }, (_, wrId) => wrId));
+    const notified = rig.sendCompletions.poll().map(({ wrId }) => wrId);
+    expect(notified).toEqual(Array.from({ length: posted + 1 }, (_, wrId) => wrId));
   });
 });

@@ -26,8 +26,8 @@ describe('private data', () => {
   });
 
   it('encodes sizes in KiB, rounded down and within the range [CMPD-4.2-01]', () => {
-    const told = [0, 1024, 5000, 262_144, 1 << 30].map(encodableSizeBytes);
-    expect(told).toEqual([1024, 1024, 4096, 262_144, 262_144]);
+    const notified = [0, 1024, 5000, 262_144, 1 << 30].map(encodableSizeBytes);
+    expect(notified).toEqual([1024, 1024, 4096, 262_144, 262_144]);
     const bytes = emitPrivateData({ ...TERMS, sendBytes: 5000, receiveBytes: 1 << 30 });
     expect([bytes[6], bytes[7]]).toEqual([3, 255]);
     expect(parsePrivateData(bytes)).toMatchObject({ sendBytes: 4096, receiveBytes: 262_144 });
@@ -68,9 +68,9 @@ describe('private data', () => {
       receiveBytes: size,
     });
     fc.assert(
-      fc.property(terms, fc.uint8Array({ maxLength: 20 }), (told, before) => {
-        const bytes = Buffer.concat([before, emitPrivateData(told)]);
-        expect(parsePrivateData(bytes)).toEqual(told);
+      fc.property(terms, fc.uint8Array({ maxLength: 20 }), (notified, before) => {
+        const bytes = Buffer.concat([before, emitPrivateData(notified)]);
+        expect(parsePrivateData(bytes)).toEqual(notified);
       }),
     );
   });

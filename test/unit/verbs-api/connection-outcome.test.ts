@@ -36,9 +36,9 @@ describe('the outcome of a call on a connection id', () => {
     CMEventType.deviceRemoval,
   ])('is the error of event %i', async (type) => {
     const outcome = new ConnectionOutcome();
-    const told = outcome.begin(CMEventType.established);
+    const notified = outcome.begin(CMEventType.established);
     outcome.settle(event(type, { error: 'ETIMEDOUT' }));
-    await expect(told).rejects.toMatchObject({ code: 'ETIMEDOUT', message: 'it went wrong' });
+    await expect(notified).rejects.toMatchObject({ code: 'ETIMEDOUT', message: 'it went wrong' });
     const untold = outcome.begin(CMEventType.established);
     outcome.settle(event(type));
     await expect(untold).rejects.toMatchObject({ code: 'ECONNRESET' });

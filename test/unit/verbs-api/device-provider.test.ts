@@ -228,12 +228,12 @@ describe('DeviceProvider: completion queues', () => {
     device.fire(cq.handle);
     await waiting;
     const next = channel.nextEvent();
-    let told = false;
+    let notified = false;
     void next.then(() => {
-      told = true;
+      notified = true;
     });
     await settle();
-    expect(told).toBe(false);
+    expect(notified).toBe(false);
     cq.requestNotify();
     device.fire(cq.handle);
     expect(await next).toBe(cq);
@@ -273,7 +273,7 @@ describe('DeviceProvider: connection ids', () => {
   it('resolves connect with the established event, which also comes as an event', async () => {
     const { device, id, handle, qp } = await connecting();
     const outcome = id.connect();
-    device.tell(CMEventType.established, handle, { privateData: Uint8Array.of(1) });
+    device.emit(CMEventType.established, handle, { privateData: Uint8Array.of(1) });
     const event = await outcome;
     expect(event.privateData).toEqual(Uint8Array.of(1));
     expect((await id.nextEvent()).type).toBe(CMEventType.addrResolved);
@@ -284,7 +284,7 @@ describe('DeviceProvider: connection ids', () => {
   it('rejects connect with the event of a rejection and the errno of a failure', async () => {
     const { device, id, handle } = await connecting();
     const rejected = id.connect();
-    device.tell(CMEventType.rejected, handle, {
+    device.emit(CMEventType.rejected, handle, {
       privateData: Uint8Array.of(7),
       error: 'ECONNRESET',
     });
@@ -292,7 +292,7 @@ describe('DeviceProvider: connection ids', () => {
     expect(error).toBeInstanceOf(ConnectionRejectedError);
     expect(error).toMatchObject({ code: 'ECONNREFUSED', event: { privateData: Uint8Array.of(7) } });
     const unreachable = id.connect();
-    device.tell(CMEventType.unreachable, handle, { error: 'ETIMEDOUT' });
+    device.emit(CMEventType.unreachable, handle, { error: 'ETIMEDOUT' });
     await expect(unreachable).rejects.toEqual(code('ETIMEDOUT'));
     device.refusals.set('cmConnect', new VerbsError('EINVAL'));
     await expect(id.connect()).rejects.toEqual(code('EINVAL'));
@@ -301,13 +301,13 @@ describe('DeviceProvider: connection ids', () => {
   it('hangs up before it destroys, and waits until the connection has ended', async () => {
     const { device, id, handle } = await connecting();
     const outcome = id.connect();
-    device.tell(CMEventType.established, handle);
+    device.emit(CMEventType.established, handle);
     await outcome;
     device.asked.length = 0;
     const closing = id.close();
     await settle();
     expect(device.asked).toEqual(['cmDisconnect']);
-    device.tell(CMEventType.disconnected, handle);
+    device.emit(CMEventType.disconnected, handle);
     await closing;
     expect(device.asked).toEqual(['cmDisconnect', 'destroyQP', 'cmDestroyId']);
   });
@@ -317,13 +317,13 @@ describe('DeviceProvider: connection ids', () => {
     const id = await provider.createId();
     const listenId = device.lastHandle;
     await id.listen();
-    device.tell(CMEventType.connectRequest, 500, { listenId });
-    device.tell(CMEventType.connectRequest, 501, { listenId });
+    device.emit(CMEventType.connectRequest, 500, { listenId });
+    device.emit(CMEventType.connectRequest, 501, { listenId });
     const event = await id.nextEvent();
     expect(event.listenId).toBe(id);
     device.asked.length = 0;
     await id.close();
-    device.tell(CMEventType.connectRequest, 502, { listenId });
+    device.emit(CMEventType.connectRequest, 502, { listenId });
     await settle();
     expect(device.asked).toEqual(['cmDestroyId', 'cmDestroyId', 'cmDestroyId']);
     await event.id.reject();
@@ -338,7 +338,7 @@ describe('DeviceProvider: connection ids', () => {
     device.lastHandle = handle - 1;
     const second = await provider.createId();
     await closing;
-    device.tell(CMEventType.addrResolved, handle);
+    device.emit(CMEventType.addrResolved, handle);
     const event = await second.nextEvent({ signal: patient() });
     expect(event.id).toBe(second);
   });

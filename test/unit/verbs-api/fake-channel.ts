@@ -85,11 +85,11 @@ export class FakeChannel implements CommandChannel {
     cmBindAddr: ({ address }) => ({ ...UNBOUND, device: 'fake0', localAddress: address }),
     cmResolveAddr: ({ id, destination }) => {
       const state = { ...UNBOUND, device: 'fake0', peerAddress: destination };
-      this.tell(CMEventType.addrResolved, id, { state });
+      this.emit(CMEventType.addrResolved, id, { state });
       return {};
     },
     cmResolveRoute: ({ id }) => {
-      this.tell(CMEventType.routeResolved, id);
+      this.emit(CMEventType.routeResolved, id);
       return {};
     },
     cmListen: () => ({ ...UNBOUND, device: 'fake0' }),
@@ -146,7 +146,7 @@ export class FakeChannel implements CommandChannel {
   }
 
   /** The event of an id. */
-  tell(type: CMEventType, id: number, fields: Partial<CMEventRecord> = {}): void {
+  emit(type: CMEventType, id: number, fields: Partial<CMEventRecord> = {}): void {
     const event: CMEventRecord = {
       type,
       id,

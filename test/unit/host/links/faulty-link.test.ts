@@ -20,7 +20,7 @@ const FPDU = streamOf([sendUlpdu(1, bytesOf('a1a2a3a4'))], false);
 
 /** Records its reports, with their times. */
 class Recorder implements LinkUser {
-  readonly told: string[] = [];
+  readonly notified: string[] = [];
   readonly received: Uint8Array[] = [];
   flushedBytes = 0;
   readonly #time: VirtualTime;
@@ -31,21 +31,21 @@ class Recorder implements LinkUser {
 
   handleBytes(bytes: Uint8Array): void {
     this.received.push(bytes.slice());
-    this.#tell('bytes');
+    this.#emit('bytes');
   }
   handleFlushed(bytes: number): void {
     this.flushedBytes += bytes;
   }
   handlePeerClosed(): void {
-    this.#tell('peer closed');
+    this.#emit('peer closed');
   }
   handleClosed(errorCode: string | undefined): void {
-    this.#tell(`closed ${errorCode ?? 'well'}`);
+    this.#emit(`closed ${errorCode ?? 'well'}`);
   }
 
-  #tell(what: string): void {
+  #emit(what: string): void {
     const late = this.#time.now > START + 50_000 ? 'late' : 'soon';
-    if (this.told.at(-1) !== `${what} ${late}`) this.told.push(`${what} ${late}`);
+    if (this.notified.at(-1) !== `${what} ${late}`) this.notified.push(`${what} ${late}`);
   }
 }
 
@@ -100,7 +100,7 @@ describe('a link with faults', () => {
     }
     expect(link.congested).toBe(false);
     run();
-    expect(peer.told).toEqual(['bytes late']);
+    expect(peer.notified).toEqual(['bytes late']);
     expect(concat(...peer.received)).toEqual(stream);
     expect(user.flushedBytes).toBe(stream.length);
     expect(clock.alarms).toBe(0);
@@ -113,7 +113,7 @@ describe('a link with faults', () => {
     link.finish();
     expect(link.writable).toBe(false);
     run();
-    expect(peer.told).toEqual(['bytes late', 'peer closed late']);
+    expect(peer.notified).toEqual(['bytes late', 'peer closed late']);
   });
 
   it('closes after the bytes that leave in time', () => {
@@ -123,8 +123,8 @@ describe('a link with faults', () => {
     link.close();
     run();
     expect(concat(...peer.received)).toEqual(REPLY);
-    expect(peer.told).toEqual(['bytes late', 'peer closed late']);
-    expect(user.told).toEqual(['closed well late']);
+    expect(peer.notified).toEqual(['bytes late', 'peer closed late']);
+    expect(user.notified).toEqual(['closed well late']);
   });
 
   it('drops what arrives while it closes after bytes that leave in time', () => {
@@ -148,7 +148,7 @@ describe('a link with faults', () => {
     expect(link.congested).toBe(true);
     link.close();
     run();
-    expect(peer.told).toEqual(['closed ECONNRESET soon']);
+    expect(peer.notified).toEqual(['closed ECONNRESET soon']);
     expect(clock.alarms).toBe(0);
   });
 
@@ -160,7 +160,7 @@ describe('a link with faults', () => {
     link.finish();
     run();
     expect(concat(...user.received)).toEqual(FPDU);
-    expect(user.told).toEqual(['bytes late', 'peer closed late', 'closed well late']);
+    expect(user.notified).toEqual(['bytes late', 'peer closed late', 'closed well late']);
   });
 
   it.each(['in', 'out'] as const)(
@@ -173,8 +173,8 @@ describe('a link with faults', () => {
       if (direction === 'in') them.write(FPDU);
       them.finish();
       run();
-      expect(user.told.at(-1)).toBe('closed ECONNRESET soon');
-      expect(peer.told.at(-1)).toBe('closed ECONNRESET soon');
+      expect(user.notified.at(-1)).toBe('closed ECONNRESET soon');
+      expect(peer.notified.at(-1)).toBe('closed ECONNRESET soon');
     },
   );
 
@@ -185,10 +185,10 @@ describe('a link with faults', () => {
     them.finish();
     link.finish();
     run();
-    expect(user.told).toEqual([]);
+    expect(user.notified).toEqual([]);
     link.reset();
     run();
-    expect(user.told).toEqual(['closed well soon']);
+    expect(user.notified).toEqual(['closed well soon']);
   });
 
   it('delivers nothing to a user that does not read', () => {
@@ -198,7 +198,7 @@ describe('a link with faults', () => {
     run(500);
     link.pauseReading();
     run(60_000);
-    expect(user.told).toEqual([]);
+    expect(user.notified).toEqual([]);
     link.resumeReading();
     run();
     expect(concat(...user.received)).toEqual(FPDU);
@@ -225,7 +225,7 @@ describe('a link with faults', () => {
     expect(takenBytes).toBe(REPLY.length + 2 * FPDU.length);
     run();
     expect(concat(...peer.received)).toEqual(REPLY);
-    expect(peer.told).toEqual(['bytes soon', 'peer closed soon']);
+    expect(peer.notified).toEqual(['bytes soon', 'peer closed soon']);
   });
 
   it('is spent, once, when its faults are removed and no effect of them remains', () => {

@@ -318,13 +318,13 @@ describe('a port', () => {
     const port = hold('127.0.0.1');
     let links = 0;
     port.listen(() => links++, ignore);
-    let told = false;
-    const tell = (): void => {
-      told = true;
+    let notified = false;
+    const notify = (): void => {
+      notified = true;
     };
-    hold('127.0.0.1').dial(port, tell, tell).cancel();
+    hold('127.0.0.1').dial(port, notify, notify).cancel();
     await quiet(20);
-    expect(told).toBe(false);
+    expect(notified).toBe(false);
   });
 });
 

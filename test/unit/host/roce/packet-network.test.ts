@@ -329,15 +329,15 @@ describe('packets between two devices of a host', () => {
     for (const opcode of [SQOpcode.write, SQOpcode.read]) {
       const world = new RoceWorld();
       const [a, b] = [world.end(0), world.end(1)];
-      const told: string[] = [];
-      world.host.onAsync = (device, { event }) => told.push(`${device.name} ${event}`);
+      const notified: string[] = [];
+      world.host.onAsync = (device, { event }) => notified.push(`${device.name} ${event}`);
       a.connect(b);
       b.connect(a, {}, QPState.RTR);
       a.sends.post({ opcode, wrId: 1, sges: [], raddr: 0n, rkey: 0 });
       a.ring();
       world.run();
       expect(a.completions.outcome()).toEqual([[1, success]]);
-      expect(told).toEqual([`roce1 ${AsyncEventType.commEst}`]);
+      expect(notified).toEqual([`roce1 ${AsyncEventType.commEst}`]);
     }
   });
 

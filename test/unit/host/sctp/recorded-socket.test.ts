@@ -83,14 +83,14 @@ class End {
     this.#tap.watched = watched;
   }
 
-  tell(event: SctpEvent): void {
+  emit(event: SctpEvent): void {
     this.socket.event = event;
     this.recorded.readEvent(this.#area, 20);
   }
 
   rise(): void {
-    this.tell(UP);
-    this.tell({ type: 'adaptation', value: 1 });
+    this.emit(UP);
+    this.emit({ type: 'adaptation', value: 1 });
   }
 
   take(bytes: Uint8Array, start = 0): void {
@@ -206,9 +206,9 @@ describe('messages that are recorded as packets', () => {
       end.recorded.send(0, CONTROL, TERMINATE);
     }
     dialer.recorded.shutdown();
-    listener.tell({ type: 'shutdown' });
+    listener.emit({ type: 'shutdown' });
     for (const end of [listener, dialer]) {
-      end.tell({ ...UP, state: 'shutdown-complete' });
+      end.emit({ ...UP, state: 'shutdown-complete' });
       end.recorded.close();
     }
     expect(dialer.texts).toEqual([
@@ -234,7 +234,7 @@ describe('messages that are recorded as packets', () => {
 
   it('end with an ABORT, of either end', () => {
     const end = new End();
-    end.tell(UP);
+    end.emit(UP);
     // No indication was received.
     end.recorded.send(0, CONTROL, TERMINATE);
     end.recorded.abort();
@@ -246,14 +246,14 @@ describe('messages that are recorded as packets', () => {
     ]);
     const other = new End();
     other.rise();
-    other.tell({ ...UP, state: 'lost', aborted: true });
+    other.emit({ ...UP, state: 'lost', aborted: true });
     other.recorded.close();
     expect(other.texts).toEqual([...init, `${THERE} SCTP ABORT`]);
   });
 
   it('are absent for an association that never came up', () => {
     const end = new End();
-    end.tell({ ...UP, state: 'cannot-start', aborted: true });
+    end.emit({ ...UP, state: 'cannot-start', aborted: true });
     end.recorded.close();
     const cancelled = new End();
     cancelled.recorded.abort();

@@ -303,7 +303,7 @@ describe('connect and accept', () => {
     expect(endpoint.phase).toBe('requested');
     accept(508);
     const plain = rig.incoming(rig.listening());
-    rig.tell(plain, { ...REQUEST, enhanced: false, revision: 1 });
+    rig.emit(plain, { ...REQUEST, enhanced: false, revision: 1 });
     const second = rig.lastEvent.id;
     const reply = { ...NO_WISHES, privateData: new Uint8Array(512) };
     rig.manager.accept(second, new FakeQP(), reply, rig.now);
@@ -336,7 +336,7 @@ describe('limits', () => {
   it('ids: a request is rejected when none is left', () => {
     const rig = new CmRig([device()], { idsMax: 1 });
     const endpoint = rig.incoming(rig.listening());
-    expect(rig.tell(endpoint, REQUEST)).toEqual([]);
+    expect(rig.emit(endpoint, REQUEST)).toEqual([]);
     expect(rig.stream.commands).toEqual(['listen', 'refuse', 'disconnect']);
   });
 
@@ -345,10 +345,10 @@ describe('limits', () => {
     const listener = rig.listening(2);
     const first = rig.requested(listener);
     rig.requested(listener);
-    expect(rig.tell(rig.incoming(listener), REQUEST)).toEqual([]);
+    expect(rig.emit(rig.incoming(listener), REQUEST)).toEqual([]);
     expect(rig.stream.commands).toEqual(['listen', 'refuse', 'disconnect']);
     rig.manager.reject(first.id, new Uint8Array(0), rig.now);
-    expect(rig.tell(rig.incoming(listener), REQUEST)).toEqual([CMEventType.connectRequest]);
+    expect(rig.emit(rig.incoming(listener), REQUEST)).toEqual([CMEventType.connectRequest]);
   });
 
   it('startups per listener and host: the one beyond is refused, an ended one makes room', () => {
@@ -360,7 +360,7 @@ describe('limits', () => {
     expect(come(one)).toBe('too many connections are starting at this listener');
     rig.incoming(two);
     expect(come(three)).toBe('too many connections are starting at this host');
-    rig.tell(first, { type: 'closed', failure: { kind: 'timeout', text: 'silent' } });
+    rig.emit(first, { type: 'closed', failure: { kind: 'timeout', text: 'silent' } });
     rig.incoming(three);
     expect(rig.drain()).toEqual([]);
   });

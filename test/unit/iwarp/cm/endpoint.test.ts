@@ -25,10 +25,10 @@ describe('an initiator', () => {
     const rig = new CmRig();
     const { id, qp, endpoint } = rig.dialing();
     expect(rig.effects).toMatchObject([{ type: 'dial', remote: PEER }]);
-    expect(qp.told).toEqual([]);
+    expect(qp.notified).toEqual([]);
     expect(rig.manager.handleDialed(endpoint, rig.facts(), rig.now)).toBe(true);
-    expect([qp.told, rig.stream.commands]).toEqual([['attach'], ['connect 0']]);
-    expect(rig.tell(endpoint, ESTABLISHED)).toEqual([CMEventType.established]);
+    expect([qp.notified, rig.stream.commands]).toEqual([['attach'], ['connect 0']]);
+    expect(rig.emit(endpoint, ESTABLISHED)).toEqual([CMEventType.established]);
     expect(rig.lastEvent).toMatchObject({
       id,
       error: undefined,
@@ -40,8 +40,8 @@ describe('an initiator', () => {
     rig.manager.disconnect(id, rig.now);
     expect(rig.stream.commands).toEqual(['connect 0', 'disconnect']);
     expect(rig.drain()).toEqual([]);
-    expect(rig.tell(endpoint, CLOSED)).toEqual([CMEventType.disconnected]);
-    expect(qp.told).toEqual([
+    expect(rig.emit(endpoint, CLOSED)).toEqual([CMEventType.disconnected]);
+    expect(qp.notified).toEqual([
       'attach',
       'established ird 3 ord 2',
       'disconnecting',
@@ -66,7 +66,7 @@ describe('an initiator', () => {
     rig.manager.handleDialFailed(endpoint, code, rig.now);
     expect(rig.drain()).toEqual([type]);
     expect(rig.lastEvent.error).toBe(error);
-    expect(qp.told).toEqual([]);
+    expect(qp.notified).toEqual([]);
     rig.dialing(qp);
   });
 
@@ -105,9 +105,9 @@ describe('an initiator', () => {
     (kind, type, error) => {
       const rig = new CmRig();
       const { id, qp, endpoint } = rig.initiating();
-      expect(rig.tell(endpoint, closedBy(kind))).toEqual([type]);
+      expect(rig.emit(endpoint, closedBy(kind))).toEqual([type]);
       expect(rig.lastEvent).toMatchObject({ id, error, text: `because of ${kind}` });
-      expect(qp.told).toEqual(['attach', 'detach']);
+      expect(qp.notified).toEqual(['attach', 'detach']);
       rig.initiating(qp);
     },
   );
@@ -121,16 +121,16 @@ describe('an initiator', () => {
       peerIrd: 4,
       peerOrd: 5,
     };
-    expect(rig.tell(endpoint, event)).toEqual([CMEventType.rejected]);
+    expect(rig.emit(endpoint, event)).toEqual([CMEventType.rejected]);
     expect(rig.lastEvent).toMatchObject({
       error: 'ECONNRESET',
       privateData: Uint8Array.of(9),
       initiatorDepth: 4,
       responderResources: 5,
     });
-    expect(qp.told).toEqual(['attach', 'detach']);
+    expect(qp.notified).toEqual(['attach', 'detach']);
     expect(rig.stream.commands).toEqual(['connect 0', 'disconnect']);
-    expect(rig.tell(endpoint, CLOSED)).toEqual([]);
+    expect(rig.emit(endpoint, CLOSED)).toEqual([]);
     expect(rig.manager.endpoints()).toEqual([]);
   });
 });
@@ -141,7 +141,7 @@ describe('a responder', () => {
     const listener = rig.listening();
     const endpoint = rig.incoming(listener);
     expect(rig.stream.commands).toEqual(['listen']);
-    expect(rig.tell(endpoint, REQUEST)).toEqual([CMEventType.connectRequest]);
+    expect(rig.emit(endpoint, REQUEST)).toEqual([CMEventType.connectRequest]);
     const { id } = rig.lastEvent;
     expect(rig.lastEvent).toMatchObject({
       listener,
@@ -153,8 +153,8 @@ describe('a responder', () => {
     const qp = new FakeQP();
     rig.manager.accept(id, qp, { ...NO_WISHES, initiatorDepth: 4 }, rig.now);
     expect(rig.stream.commands).toEqual(['listen', 'accept 0 ird 16 ord 4']);
-    expect(rig.tell(endpoint, ESTABLISHED)).toEqual([CMEventType.established]);
-    expect(qp.told).toEqual(['attach', 'established ird 3 ord 2']);
+    expect(rig.emit(endpoint, ESTABLISHED)).toEqual([CMEventType.established]);
+    expect(qp.notified).toEqual(['attach', 'established ird 3 ord 2']);
   });
 
   it('rejects with private data, then closes TCP [MPA-7.1.2-04, MPA-7.1.2-05]', () => {
@@ -164,7 +164,7 @@ describe('a responder', () => {
     expect(rig.stream.commands).toEqual(['listen', 'reject 3', 'disconnect']);
     expect(rig.drain()).toEqual([]);
     expect(id.state.kind).toBe('closed');
-    expect(rig.tell(endpoint, CLOSED)).toEqual([]);
+    expect(rig.emit(endpoint, CLOSED)).toEqual([]);
     rig.manager.destroy(id, rig.now);
     expect(rig.manager.endpoints()).toEqual([]);
   });
@@ -175,11 +175,11 @@ describe('a responder', () => {
   ])('whose peer %s before the answer reports nothing until accept', (_name, event) => {
     const rig = new CmRig();
     const { id, endpoint } = rig.requested();
-    expect(rig.tell(endpoint, event)).toEqual([]);
+    expect(rig.emit(endpoint, event)).toEqual([]);
     const qp = new FakeQP();
     const accept = () => rig.manager.accept(id, qp, NO_WISHES, rig.now);
     expect(accept).toThrow(expect.objectContaining({ code: 'ECONNRESET' }));
-    expect(qp.told).toEqual([]);
+    expect(qp.notified).toEqual([]);
     rig.manager.destroy(id, rig.now);
     expect(rig.manager.endpoints()).toEqual([]);
   });
@@ -189,16 +189,16 @@ describe('a responder', () => {
     const { id, endpoint } = rig.requested();
     const qp = new FakeQP();
     rig.manager.accept(id, qp, NO_WISHES, rig.now);
-    expect(rig.tell(endpoint, lost)).toEqual([CMEventType.connectError]);
+    expect(rig.emit(endpoint, lost)).toEqual([CMEventType.connectError]);
     expect(rig.lastEvent.error).toBe('ECONNRESET');
-    expect(qp.told).toEqual(['attach', 'detach']);
+    expect(qp.notified).toEqual(['attach', 'detach']);
   });
 
   it('ends silently when no Request comes', () => {
     const rig = new CmRig();
     const listener = rig.listening();
     const endpoint = rig.incoming(listener);
-    expect(rig.tell(endpoint, closedBy('timeout'))).toEqual([]);
+    expect(rig.emit(endpoint, closedBy('timeout'))).toEqual([]);
     expect(rig.manager.endpoints()).toEqual([]);
   });
 });
@@ -207,41 +207,41 @@ describe('an established connection', () => {
   function established(): ReturnType<CmRig['initiating']> & { rig: CmRig } {
     const rig = new CmRig();
     const connecting = rig.initiating();
-    rig.tell(connecting.endpoint, ESTABLISHED);
-    connecting.qp.told.length = 0;
+    rig.emit(connecting.endpoint, ESTABLISHED);
+    connecting.qp.notified.length = 0;
     return { rig, ...connecting };
   }
 
   it('closes its half when the peer has closed [DDP-6.2.1-05, MPA-7.2-02]', () => {
     const { rig, endpoint, qp } = established();
-    expect(rig.tell(endpoint, { type: 'peer-closed' })).toEqual([]);
+    expect(rig.emit(endpoint, { type: 'peer-closed' })).toEqual([]);
     expect(rig.stream.commands).toEqual(['connect 0', 'disconnect']);
-    expect(rig.tell(endpoint, CLOSED)).toEqual([CMEventType.disconnected]);
-    expect(qp.told).toEqual(['disconnecting', 'ended gracefully']);
+    expect(rig.emit(endpoint, CLOSED)).toEqual([CMEventType.disconnected]);
+    expect(qp.notified).toEqual(['disconnecting', 'ended gracefully']);
   });
 
   it('reports disconnected once when it is lost', () => {
     const { rig, endpoint, qp } = established();
-    expect(rig.tell(endpoint, lost)).toEqual([CMEventType.disconnected]);
-    expect(rig.tell(endpoint, lost)).toEqual([]);
+    expect(rig.emit(endpoint, lost)).toEqual([CMEventType.disconnected]);
+    expect(rig.emit(endpoint, lost)).toEqual([]);
     expect(rig.lastEvent).toMatchObject({ error: 'ECONNRESET', text: 'gone' });
-    expect(qp.told).toEqual(['ended lost']);
+    expect(qp.notified).toEqual(['ended lost']);
   });
 
   it.each(['us', 'peer'] as const)('reports a Terminate by %s to the QP before the end', (by) => {
     const { rig, endpoint, qp } = established();
     const failure = { kind: 'protocol', text: 'CRC' };
-    expect(rig.tell(endpoint, { type: 'terminated', by, failure })).toEqual([]);
-    expect(rig.tell(endpoint, { type: 'closed', failure })).toEqual([CMEventType.disconnected]);
+    expect(rig.emit(endpoint, { type: 'terminated', by, failure })).toEqual([]);
+    expect(rig.emit(endpoint, { type: 'closed', failure })).toEqual([CMEventType.disconnected]);
     expect(rig.lastEvent.text).toBe('CRC');
-    expect(qp.told).toEqual([`terminated by ${by}`, 'ended protocol']);
+    expect(qp.notified).toEqual([`terminated by ${by}`, 'ended protocol']);
   });
 
   it('leaves FIN and reset to the socket', () => {
     const { rig, endpoint, qp } = established();
-    expect(rig.tell(endpoint, { type: 'finish' })).toEqual([]);
-    expect(rig.tell(endpoint, { type: 'abort' })).toEqual([]);
-    expect([endpoint.phase, qp.told]).toEqual(['established', []]);
+    expect(rig.emit(endpoint, { type: 'finish' })).toEqual([]);
+    expect(rig.emit(endpoint, { type: 'abort' })).toEqual([]);
+    expect([endpoint.phase, qp.notified]).toEqual(['established', []]);
   });
 });
 
@@ -263,8 +263,8 @@ describe('destroy', () => {
     const { id, qp, endpoint } = rig.initiating();
     rig.manager.destroy(id, rig.now);
     expect(rig.stream.commands).toEqual(['connect 0', 'abort']);
-    expect(qp.told).toEqual(['attach', 'detach']);
-    expect(rig.tell(endpoint, closedBy('local'))).toEqual([]);
+    expect(qp.notified).toEqual(['attach', 'detach']);
+    expect(rig.emit(endpoint, closedBy('local'))).toEqual([]);
   });
 
   it('of a request rejects it', () => {
@@ -285,22 +285,22 @@ describe('destroy', () => {
   it('of an established id closes gracefully; the QP is notified of the end, the id is not', () => {
     const rig = new CmRig();
     const { id, qp, endpoint } = rig.initiating();
-    rig.tell(endpoint, ESTABLISHED);
+    rig.emit(endpoint, ESTABLISHED);
     rig.manager.destroy(id, rig.now);
     expect(rig.stream.commands).toEqual(['connect 0', 'disconnect']);
-    expect(rig.tell(endpoint, CLOSED)).toEqual([]);
-    expect(qp.told.at(-1)).toBe('ended gracefully');
+    expect(rig.emit(endpoint, CLOSED)).toEqual([]);
+    expect(qp.notified.at(-1)).toBe('ended gracefully');
   });
 
   it('of a disconnecting or closed id changes nothing for the connection', () => {
     const rig = new CmRig();
     const { id, endpoint } = rig.initiating();
-    rig.tell(endpoint, ESTABLISHED);
+    rig.emit(endpoint, ESTABLISHED);
     rig.manager.disconnect(id, rig.now);
     rig.manager.destroy(id, rig.now);
     expect(rig.stream.commands).toEqual(['connect 0', 'disconnect']);
     const other = rig.initiating();
-    rig.tell(other.endpoint, lost);
+    rig.emit(other.endpoint, lost);
     rig.manager.destroy(other.id, rig.now);
     expect(rig.stream.commands).toEqual(['connect 0']);
   });
@@ -345,8 +345,8 @@ describe('events out of place', () => {
   it('never break a connection that has ended, and report nothing', () => {
     const rig = new CmRig();
     const { endpoint } = rig.initiating();
-    rig.tell(endpoint, lost);
-    for (const event of events) expect(rig.tell(endpoint, event)).toEqual([]);
+    rig.emit(endpoint, lost);
+    for (const event of events) expect(rig.emit(endpoint, event)).toEqual([]);
     expect(endpoint.phase).toBe('over');
   });
 
@@ -362,8 +362,8 @@ describe('events out of place', () => {
         for (const third of events) {
           const rig = new CmRig();
           const { endpoint } = rig.initiating();
-          const told = [first, second, third].flatMap((event) => rig.tell(endpoint, event));
-          expect(told.filter((type) => ends.includes(type)).length).toBeLessThanOrEqual(1);
+          const notified = [first, second, third].flatMap((event) => rig.emit(endpoint, event));
+          expect(notified.filter((type) => ends.includes(type)).length).toBeLessThanOrEqual(1);
         }
       }
     }

@@ -585,9 +585,10 @@ describe('a loss', () => {
     const stream = streamOf();
     stream.connect(new Uint8Array(0), new NaiveUser(), 0);
     stream.disconnect(0);
-    const told: string[] = [];
-    for (let event = stream.pollEvent(); event; event = stream.pollEvent()) told.push(event.type);
-    expect(told).toEqual(['abort', 'closed']);
+    const notified: string[] = [];
+    for (let event = stream.pollEvent(); event; event = stream.pollEvent())
+      notified.push(event.type);
+    expect(notified).toEqual(['abort', 'closed']);
     stream.handleDeadline(10_000_000);
     expect(stream.pollEvent()).toBeUndefined();
   });

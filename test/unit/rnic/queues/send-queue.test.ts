@@ -615,18 +615,18 @@ describe('uncompleted work', () => {
   it('is recorded after the ring: the next element, and how many before it are not completed', () => {
     const progress = new Int32Array(1);
     const rig = new NicRig({ sqCount: 4, depths: { ird: 1, ord: 1 }, progress });
-    const told = () => [(progress[0] ?? 0) & 0xffff, (progress[0] ?? 0) >>> 16];
+    const notified = () => [(progress[0] ?? 0) & 0xffff, (progress[0] ?? 0) >>> 16];
     rig.send({ opcode: SQOpcode.send });
-    expect(told()).toEqual([1, 0]);
+    expect(notified()).toEqual([1, 0]);
     const read = { opcode: SQOpcode.read, rkey: RKEY, raddr: 0n, sges: [rig.piece(0, 8)] };
     rig.send(read);
-    expect(told()).toEqual([2, 1]);
+    expect(notified()).toEqual([2, 1]);
     // This one is taken, and waits for a read slot.
     rig.send(read);
-    expect(told()).toEqual([3, 2]);
+    expect(notified()).toEqual([3, 2]);
     rig.send({ opcode: SQOpcode.send });
-    expect(told()).toEqual([3, 2]);
+    expect(notified()).toEqual([3, 2]);
     rig.qp.modify(QPState.ERR, 0);
-    expect(told()).toEqual([4, 0]);
+    expect(notified()).toEqual([4, 0]);
   });
 });

@@ -6,25 +6,27 @@ import { MEMORY_ADDRESS, NicRig, type RigOptions } from '#test/support/nic-rig';
 
 const RKEY = 0x11223344;
 
-type Told = ({ readonly what: 'posted' } & PostedWork) | ({ readonly what: 'cqe' } & CompletedWork);
+type Notified =
+  | ({ readonly what: 'posted' } & PostedWork)
+  | ({ readonly what: 'cqe' } & CompletedWork);
 
 /** A rig whose NIC is watched; reports are copied, since they are borrowed. */
-function watched(options: RigOptions = {}): { rig: NicRig; told: Told[] } {
+function watched(options: RigOptions = {}): { rig: NicRig; notified: Notified[] } {
   const rig = new NicRig(options);
-  const told: Told[] = [];
+  const notified: Notified[] = [];
   rig.nic.watch.observer = {
-    posted: (work) => told.push({ what: 'posted', ...work }),
-    completed: (work) => told.push({ what: 'cqe', ...work }),
+    posted: (work) => notified.push({ what: 'posted', ...work }),
+    completed: (work) => notified.push({ what: 'cqe', ...work }),
   };
-  return { rig, told };
+  return { rig, notified };
 }
 
 describe('a watcher of a NIC’s work', () => {
   it('sees a Send when it is taken, then its completion', () => {
-    const { rig, told } = watched();
+    const { rig, notified } = watched();
     const flags = QueueFlag.signalled | QueueFlag.solicited | QueueFlag.readFence;
     rig.send({ opcode: SQOpcode.send, wrId: 7, flags, sges: [rig.piece(0, 3), rig.piece(9, 2)] });
-    expect(told).toEqual([
+    expect(notified).toEqual([
       {
         what: 'posted',
         qpn: rig.qp.qpn,
@@ -63,10 +65,10 @@ describe('a watcher of a NIC’s work', () => {
     ['read', SQOpcode.read, 64],
     ['atomic', SQOpcode.fetchAndAdd, 8],
   ])('sees the target of a %s', (_, opcode, length) => {
-    const { rig, told } = watched();
+    const { rig, notified } = watched();
     const raddr = 0x7f00_0000_1000_0000n;
     rig.send({ opcode, rkey: RKEY, raddr, sges: [rig.piece(0, length)] });
-    expect(told[0]).toMatchObject({
+    expect(notified[0]).toMatchObject({
       what: 'posted',
       opcode,
       lengthBytes: length,
@@ -77,7 +79,7 @@ describe('a watcher of a NIC’s work', () => {
   });
 
   it('sees local operations with the STag that they change', () => {
-    const { rig, told } = watched();
+    const { rig, notified } = watched();
     const mw = rig.nic.allocMW(rig.pd, 2);
     rig.send({
       opcode: SQOpcode.bindMW,
@@ -86,83 +88,83 @@ describe('a watcher of a NIC’s work', () => {
       bind: { key: 5, access: 4, lkey: rig.mr.lkey, length: 100n },
     });
     rig.send({ opcode: SQOpcode.localInv, rkey: mw.rkey });
-    const posted = told.filter(({ what }) => what === 'posted');
+    const posted = notified.filter(({ what }) => what === 'posted');
     expect(posted).toMatchObject([
       { opcode: SQOpcode.bindMW, lengthBytes: 100, addressLo: MEMORY_ADDRESS },
       { opcode: SQOpcode.localInv, lengthBytes: 0, stag: mw.rkey, addressLo: 0 },
     ]);
-    const done = told.filter(({ what }) => what === 'cqe');
+    const done = notified.filter(({ what }) => what === 'cqe');
     expect(done.map((each) => 'status' in each && each.status)).toEqual([0, 0]);
   });
 
   it('sees that a queue pair signals all, and the length of inline payload', () => {
-    const { rig, told } = watched({ sqSigAll: true });
+    const { rig, notified } = watched({ sqSigAll: true });
     rig.send({ opcode: SQOpcode.send, flags: 0, inline: new Uint8Array(33) });
-    expect(told[0]).toMatchObject({
+    expect(notified[0]).toMatchObject({
       flags: QueueFlag.inline | QueueFlag.signalled,
       lengthBytes: 33,
     });
   });
 
   it('sees no completion for unsignalled work', () => {
-    const { rig, told } = watched();
+    const { rig, notified } = watched();
     rig.send({ opcode: SQOpcode.send, flags: 0, sges: [rig.piece(0, 3)] });
-    expect(told.map(({ what }) => what)).toEqual(['posted']);
+    expect(notified.map(({ what }) => what)).toEqual(['posted']);
   });
 
   it('sees the client’s element even if it is invalid', () => {
-    const { rig, told } = watched();
+    const { rig, notified } = watched();
     rig.send({ opcode: 200, wrId: 3, numSge: 255 });
-    expect(told).toMatchObject([
+    expect(notified).toMatchObject([
       { what: 'posted', opcode: 200 },
       { what: 'cqe', wrIdLo: 3, status: CQEStatus.locQpOpErr },
     ]);
   });
 
   it('sees the length of a request whose memory is refused', () => {
-    const { rig, told } = watched();
+    const { rig, notified } = watched();
     rig.send({ opcode: SQOpcode.send, sges: [{ addr: 1, length: 70, lkey: 0xbad }] });
-    expect(told).toMatchObject([
+    expect(notified).toMatchObject([
       { what: 'posted', lengthBytes: 70 },
       { what: 'cqe', status: CQEStatus.locProtErr, lengthBytes: 0 },
     ]);
   });
 
   it('sees a receive when a message consumes it', () => {
-    const { rig, told } = watched();
+    const { rig, notified } = watched();
     rig.receives.post(21, [rig.piece(0, 64), rig.piece(100, 4)]);
-    expect(told).toEqual([]);
+    expect(notified).toEqual([]);
     rig.receive(new Array<number>(10).fill(0));
-    expect(told).toMatchObject([
+    expect(notified).toMatchObject([
       { what: 'posted', queue: WorkQueue.receive, wrIdLo: 21, lengthBytes: 68 },
       { what: 'cqe', opcode: SQOpcode.receive, wrIdLo: 21, lengthBytes: 10 },
     ]);
   });
 
   it('sees which queue pair consumed a shared receive', () => {
-    const { rig, told } = watched({ srq: { maxWr: 8, srqLimit: 0 } });
+    const { rig, notified } = watched({ srq: { maxWr: 8, srqLimit: 0 } });
     const other = rig.connectedQP(rig.pd);
     rig.receives.post(1, [rig.piece(0, 8)]);
     other.beginReceive();
-    expect(told).toMatchObject([
+    expect(notified).toMatchObject([
       { what: 'posted', queue: WorkQueue.sharedReceive, qpn: other.qpn, wrIdLo: 1 },
     ]);
   });
 
   it('sees nothing if no receive is posted', () => {
-    const { rig, told } = watched();
+    const { rig, notified } = watched();
     rig.qp.beginReceive();
-    expect(told).toEqual([]);
+    expect(notified).toEqual([]);
   });
 
   it('sees everything that a flush finds in the rings, request before completion', () => {
-    const { rig, told } = watched({ connected: false });
+    const { rig, notified } = watched({ connected: false });
     rig.sends.post({ opcode: SQOpcode.write, wrId: 1, rkey: RKEY, sges: [rig.piece(0, 4)] });
     rig.sends.post({ opcode: SQOpcode.send, wrId: 2, sges: [rig.piece(0, 4)] });
     rig.receives.post(3, [rig.piece(0, 4)]);
     rig.qp.modify(QPState.ERR, 0);
     const flushed = { what: 'cqe', status: CQEStatus.wrFlushErr };
-    expect(told).toMatchObject([
+    expect(notified).toMatchObject([
       { what: 'posted', wrIdLo: 1, stag: RKEY },
       { ...flushed, wrIdLo: 1 },
       { what: 'posted', wrIdLo: 2 },
@@ -173,28 +175,28 @@ describe('a watcher of a NIC’s work', () => {
   });
 
   it('sees completions that are written, not those that a full queue loses', () => {
-    const { rig, told } = watched({ cqe: 1 });
+    const { rig, notified } = watched({ cqe: 1 });
     for (const wrId of [1, 2]) {
       rig.send({ opcode: SQOpcode.send, wrId, sges: [rig.piece(0, 1)] });
     }
     expect(rig.sendCQ.lost).toBe(1);
-    expect(told.filter(({ what }) => what === 'cqe')).toMatchObject([{ wrIdLo: 1 }]);
+    expect(notified.filter(({ what }) => what === 'cqe')).toMatchObject([{ wrIdLo: 1 }]);
   });
 
   it('sees all 64 bits of a wr_id', () => {
-    const { rig, told } = watched();
+    const { rig, notified } = watched();
     rig.sends.post({ opcode: SQOpcode.send, wrId: 2 ** 40 + 5, sges: [] });
     rig.qp.doorbell(0);
-    expect(told).toMatchObject([
+    expect(notified).toMatchObject([
       { wrIdHi: 256, wrIdLo: 5 },
       { wrIdHi: 256, wrIdLo: 5 },
     ]);
   });
 
   it('sees nothing after it stops watching', () => {
-    const { rig, told } = watched();
+    const { rig, notified } = watched();
     rig.nic.watch.observer = undefined;
     rig.send({ opcode: SQOpcode.send, sges: [] });
-    expect(told).toEqual([]);
+    expect(notified).toEqual([]);
   });
 });

@@ -254,8 +254,8 @@ describe("the PSNs of rping's queue pairs", () => {
     side.receive(req.mad, req.from);
     const connection = side.connection('request');
     side.manager.accept(connection, factsOf(fieldsOf(mads, 'REP')), 0);
-    const told = read(side.say()).fields as CmFields<'REP'>;
-    expect(side.manager.qpAttributes(connection, QPState.RTR).rqPsn).toBe(told.startingPsn);
+    const notified = read(side.say()).fields as CmFields<'REP'>;
+    expect(side.manager.qpAttributes(connection, QPState.RTR).rqPsn).toBe(notified.startingPsn);
     expect(side.manager.qpAttributes(connection, QPState.RTS).sqPsn).toBe(first(rep.from));
   });
 });
