@@ -4,6 +4,7 @@
  */
 import { assert } from '#base/assert';
 import { type Micros, NEVER } from '#base/time';
+import type { Delivery } from '#base/transmit';
 import type { ConnectionFacts } from '../faults/fault.ts';
 import type { CmEndpoint } from '../iwarp/cm/cm-id.ts';
 import type { CmStream } from '../iwarp/cm/cm-types.ts';
@@ -104,9 +105,9 @@ export class Conduit implements LinkUser, ShareMember {
 
   // From the link
 
-  handleBytes(bytes: Uint8Array, payloadProtocol = 0, unsealed = false): void {
+  handleBytes(bytes: Uint8Array, delivery?: Delivery): void {
     const now = this.#host.now();
-    this.stream.handleBytes(bytes, now, payloadProtocol, unsealed);
+    this.stream.handleBytes(bytes, now, delivery);
     this.#countInput(bytes.length);
     this.paceReading();
     this.#host.handleInput(this, now);
@@ -169,18 +170,14 @@ export class Conduit implements LinkUser, ShareMember {
       this.#deliverEvents(now);
       if (this.deferred) return 'done';
       if (this.#share.spent) return 'held';
-      const bytes = this.#link.writable ? this.stream.pollTransmit() : undefined;
-      if (bytes === undefined) {
+      const transmit = this.#link.writable ? this.stream.pollTransmit() : undefined;
+      if (transmit === undefined) {
         if (!this.#link.congested) this.#endOutput();
         return 'done';
       }
+      const { bytes } = transmit;
       this.#noteSent(bytes);
-      const takenBytes = this.#link.write(
-        bytes,
-        this.stream.polledProtocol,
-        this.stream.polledFollowed,
-        this.stream.polledUnsealed,
-      );
+      const takenBytes = this.#link.write(transmit);
       if (takenBytes > 0) this.stream.handleFlushed(takenBytes, now);
       sentBytes += takenBytes;
       this.#share.countOutput(takenBytes);

@@ -68,7 +68,8 @@ class Target {
 
   settle(): void {
     this.stream.pump(0);
-    for (let bytes = this.stream.pollTransmit(); bytes; bytes = this.stream.pollTransmit()) {
+    for (let out = this.stream.pollTransmit(); out; out = this.stream.pollTransmit()) {
+      const { bytes } = out;
       const start = Math.min(this.#skip, bytes.length);
       this.#skip -= start;
       this.#receiver.push(bytes, start, bytes.length, this.#sink);

@@ -105,7 +105,7 @@ describe('FPDU streams', () => {
         for (const ulpdu of list) {
           post(sender, ulpdu);
           const choice = choices.next().value ?? 0;
-          const part = choice > 0 ? sender.pollTransmit() : undefined;
+          const part = choice > 0 ? sender.pollTransmit()?.bytes : undefined;
           if (part !== undefined) {
             parts.push(part.slice());
             sending += part.length;

@@ -97,9 +97,9 @@ export const CANARIES: readonly Canary[] = [
     edits: [
       {
         file: 'daemon/iwarp/engine/stream.js',
-        find: 'this.#receive(bytes, start, payloadProtocol, unsealed);\n        this.#advance(now);',
+        find: 'this.#receive(bytes, start, delivery);\n        this.#advance(now);',
         replace:
-          "this.#receive(bytes, start, payloadProtocol, unsealed); if (this.#state === 'draining') this.#renewDeadline(now);\n" +
+          "this.#receive(bytes, start, delivery); if (this.#state === 'draining') this.#renewDeadline(now);\n" +
           '        this.#advance(now);',
       },
     ],

@@ -2,6 +2,8 @@
  * A hostile peer: sends garbage, nothing, one byte at a time, or closes half a connection. It works
  * on a raw link whose other end is a real host.
  */
+
+import { transmitOf } from '#base/transmit';
 import type { Link, LinkUser } from '#daemon/host/links/link';
 import { emitFpdu, mpaReply, mpaRequest } from '../support/mpa-frames.ts';
 import type { SimLink } from '../support/sim-link.ts';
@@ -178,6 +180,6 @@ export class HostilePeer implements LinkUser {
   }
 
   #write(bytes: Uint8Array): void {
-    if (this.#link.writable) this.#link.write(bytes);
+    if (this.#link.writable) this.#link.write(transmitOf(bytes));
   }
 }

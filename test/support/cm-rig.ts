@@ -55,9 +55,6 @@ class FakeStream implements CmStream {
   readonly commands: string[] = [];
   readonly sendable = true;
   readonly midSend = false;
-  readonly polledProtocol = 0;
-  readonly polledFollowed = false;
-  readonly polledUnsealed = false;
 
   constructor(options: StreamOptions) {
     this.options = options;
@@ -98,12 +95,8 @@ class FakeStream implements CmStream {
   nextDeadline(): number {
     return Number.POSITIVE_INFINITY;
   }
-  pollTransmit(): undefined {
-    return undefined;
-  }
-  pollEvent(): undefined {
-    return undefined;
-  }
+  pollTransmit(): undefined {}
+  pollEvent(): undefined {}
 }
 
 /** Records the reports of its connection. */

@@ -57,7 +57,7 @@ export function post(sender: FpduSender, ulpdu: Uint8Array): boolean {
 /** All that the sender has, flushed as it is taken. */
 export function drain(sender: FpduSender): Uint8Array {
   const parts: Uint8Array[] = [];
-  for (let part = sender.pollTransmit(); part !== undefined; part = sender.pollTransmit()) {
+  for (let part = sender.pollTransmit()?.bytes; part; part = sender.pollTransmit()?.bytes) {
     parts.push(part.slice());
     sender.flushed(part.length);
   }

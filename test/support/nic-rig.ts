@@ -227,9 +227,6 @@ export class ScriptedStream implements StreamPort {
   readonly calls: string[] = [];
   sendable = true;
   midSend = false;
-  readonly polledProtocol = 0;
-  readonly polledFollowed = false;
-  readonly polledUnsealed = false;
   /** False: `pump` only records the call. */
   open = true;
   /** Messages that a pump may frame; the one after the last stays current and is not sent. */

@@ -79,7 +79,7 @@ export class LiteralSession {
 
   feed(payloadProtocol: number, bytes: Uint8Array): this {
     const lent = bytes.slice();
-    this.stream.handleBytes(lent, this.now, payloadProtocol);
+    this.stream.handleBytes(lent, this.now, { payloadProtocol, unsealed: false });
     lent.fill(POISON);
     this.layer.assertInvariants();
     return this.run();
@@ -101,12 +101,12 @@ export class LiteralSession {
     this.stream.pump(this.now);
     for (;;) {
       this.#collect();
-      const bytes = this.stream.pollTransmit();
-      if (bytes === undefined) break;
+      const message = this.stream.pollTransmit();
+      if (message === undefined) break;
       // A link takes nothing after it.
       if (this.types.includes('finish')) throw new Error('a message followed the finish');
-      this.#out.push(`${this.stream.polledProtocol} ${hexOf(bytes)}`);
-      this.stream.handleFlushed(bytes.length, this.now);
+      this.#out.push(`${message.payloadProtocol} ${hexOf(message.bytes)}`);
+      this.stream.handleFlushed(message.bytes.length, this.now);
     }
     return this;
   }

@@ -1,4 +1,6 @@
 /** One end of a DDP stream session over a simulated association: a real stream and a naive user. */
+
+import type { Transmit } from '#base/transmit';
 import type { HostClock } from '#daemon/host/links/network';
 import type { Association } from '#daemon/host/sctp/association';
 import { CONTROL, SEGMENT } from '#daemon/host/sctp/sctp-link';
@@ -34,7 +36,7 @@ export class SessionEnd {
   heldMost = 0;
   readonly #clock: Pick<HostClock, 'now' | 'after'>;
   readonly #association: Association;
-  #pending: Uint8Array | undefined = undefined;
+  #pending: Transmit | undefined = undefined;
   #due = Number.POSITIVE_INFINITY;
 
   constructor({ clock, pool, association, streamId, options }: SessionEndOptions) {
@@ -67,7 +69,7 @@ export class SessionEnd {
   // From the association
 
   handleMessage(payloadProtocol: number, bytes: Uint8Array): void {
-    this.stream.handleBytes(bytes, this.#clock.now(), payloadProtocol);
+    this.stream.handleBytes(bytes, this.#clock.now(), { payloadProtocol, unsealed: false });
     this.layer.assertInvariants();
     this.heldMost = Math.max(this.heldMost, this.layer.heldCount);
     this.settle();
@@ -92,13 +94,14 @@ export class SessionEnd {
       if (this.aborted) break;
       const message = this.#pending ?? this.stream.pollTransmit();
       if (message === undefined) break;
-      const segment = this.stream.polledProtocol === PayloadProtocol.segment;
+      const { bytes } = message;
+      const segment = message.payloadProtocol === PayloadProtocol.segment;
       this.#pending = message;
-      if (!this.#association.send(this.streamId, segment ? SEGMENT : CONTROL, message)) break;
+      if (!this.#association.send(this.streamId, segment ? SEGMENT : CONTROL, bytes)) break;
       this.#pending = undefined;
       this.sentMessages += 1;
-      if (segment) this.longestMessage = Math.max(this.longestMessage, message.length);
-      this.stream.handleFlushed(message.length, now);
+      if (segment) this.longestMessage = Math.max(this.longestMessage, bytes.length);
+      this.stream.handleFlushed(bytes.length, now);
     }
     this.#watch();
   }

@@ -2,6 +2,8 @@
  * A simulated TCP connection. Bytes arrive late, in order, cut and joined at random; buffers fill
  * up; a FIN ends one direction, a reset both. Callbacks run in later turns, never inside a call.
  */
+
+import type { Transmit } from '#base/transmit';
 import { type Link, type LinkUser, NO_USER } from '#daemon/host/links/link';
 import { LinkAround } from '#daemon/host/links/link-around';
 import type { Prng } from './prng.ts';
@@ -151,7 +153,7 @@ export class SimLink implements Link {
     return this.#left.length === 0 && !this.#finished && !this.#dead;
   }
 
-  write(bytes: Uint8Array): number {
+  write({ bytes }: Transmit): number {
     if (!this.writable) throw new Error('the link is not writable');
     const taken = Math.min(this.#room, bytes.length);
     this.#enqueue(bytes.subarray(0, taken));

@@ -147,7 +147,7 @@ export class StreamPair {
   #carry(from: End, to: End): boolean {
     let moved = from.collect();
     while (!from.blocked && !from.gone) {
-      const bytes = from.stream.pollTransmit();
+      const bytes = from.stream.pollTransmit()?.bytes;
       if (bytes === undefined) break;
       moved = true;
       // A socket's buffer is reused: no view of it may be kept.
@@ -245,7 +245,8 @@ export class LiteralPeer {
   /** Takes the output of the stream, as a socket that is never full. */
   run(): this {
     this.stream.pump(this.now);
-    for (let bytes = this.stream.pollTransmit(); bytes; bytes = this.stream.pollTransmit()) {
+    for (let out = this.stream.pollTransmit(); out; out = this.stream.pollTransmit()) {
+      const { bytes } = out;
       const start = Math.min(this.#skip, bytes.length);
       this.#skip -= start;
       const error = this.#receiver.push(bytes, start, bytes.length, this.#sink);

@@ -7,6 +7,7 @@
  */
 import { assert } from '#base/assert';
 import { type Micros, NEVER } from '#base/time';
+import { PLAIN, type Transmit } from '#base/transmit';
 import type { Fault } from '#daemon/faults/fault';
 import type { Framing } from '#daemon/iwarp/faults/frame';
 import type { StreamFaults } from '#daemon/iwarp/faults/stream-faults';
@@ -77,12 +78,7 @@ export class FaultyLink extends LinkAround {
     return !this.#finished && !this.#innerClosed;
   }
 
-  override write(
-    bytes: Uint8Array,
-    payloadProtocol = 0,
-    _followed = false,
-    unsealed = false,
-  ): number {
+  override write({ bytes, payloadProtocol, unsealed }: Transmit): number {
     if (!this.writable) throw new Error('the link is not writable');
     if (unsealed) this.seal(bytes);
     const now = this.#options.clock.now();
@@ -146,7 +142,7 @@ export class FaultyLink extends LinkAround {
 
   // LinkUser
 
-  override handleBytes(bytes: Uint8Array, payloadProtocol = 0): void {
+  override handleBytes(bytes: Uint8Array, { payloadProtocol } = PLAIN): void {
     // The inner link keeps reading while delayed output is pending.
     if (this.#leaving) return;
     this.#faults.handleInput(bytes, this.#options.clock.now(), payloadProtocol);
@@ -221,8 +217,7 @@ export class FaultyLink extends LinkAround {
       const output = this.#faults.outbound.poll(now);
       if (output === undefined) break;
       if (output.type === 'bytes') {
-        const { bytes, payloadProtocol } = output;
-        if (this.inner.writable) flushed += this.inner.write(bytes, payloadProtocol);
+        if (this.inner.writable) flushed += this.inner.write(output);
       } else if (output.type === 'lost') flushed += output.bytes;
       else if (output.type === 'reset') this.#break();
       else if (this.carriesMessages) this.inner.close();
@@ -249,7 +244,7 @@ export class FaultyLink extends LinkAround {
     while (!this.#paused) {
       const output = inbound.poll(now);
       if (output === undefined) break;
-      if (output.type === 'bytes') this.user.handleBytes(output.bytes, output.payloadProtocol);
+      if (output.type === 'bytes') this.user.handleBytes(output.bytes, output);
       else if (output.type === 'reset') this.#break();
       else if (output.type === 'close') {
         // SCTP has no half-close.

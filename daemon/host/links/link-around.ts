@@ -1,6 +1,7 @@
 /**
  * A link around an inner link: passes everything on in both directions. Subclasses override what they change.
  */
+import type { Delivery, Transmit } from '#base/transmit';
 import { type Link, type LinkUser, NO_USER } from './link.ts';
 
 /** It is the user of the inner link. */
@@ -63,13 +64,8 @@ export class LinkAround implements Link, LinkUser {
     return this.inner.emssBytes();
   }
 
-  write(
-    bytes: Uint8Array,
-    payloadProtocol?: number,
-    followed?: boolean,
-    unsealed?: boolean,
-  ): number {
-    return this.inner.write(bytes, payloadProtocol, followed, unsealed);
+  write(transmit: Transmit): number {
+    return this.inner.write(transmit);
   }
 
   keepAlive(idleSeconds: number, intervalSeconds: number, probes: number): void {
@@ -102,8 +98,8 @@ export class LinkAround implements Link, LinkUser {
 
   // LinkUser
 
-  handleBytes(bytes: Uint8Array, payloadProtocol?: number, unsealed?: boolean): void {
-    this.user.handleBytes(bytes, payloadProtocol, unsealed);
+  handleBytes(bytes: Uint8Array, delivery?: Delivery): void {
+    this.user.handleBytes(bytes, delivery);
   }
 
   seal(bytes: Uint8Array): void {

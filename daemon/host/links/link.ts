@@ -1,14 +1,13 @@
 /** A connection that carries bytes in order, or messages: over TCP, SCTP, or a simulation of them. */
+
+import type { Delivery, Transmit } from '#base/transmit';
 import type { DeviceLowerLayer } from '#contract/verbs/attributes';
 import type { LinkPosition } from '#daemon/capture/capture-tap';
 
 /** The user of a link. Called from events of the network; must not throw. */
 export interface LinkUser {
-  /**
-   * Bytes arrived, or one message of `payloadProtocol`; borrowed for the call. `unsealed` ones are unchanged,
-   * but may lack checksums.
-   */
-  handleBytes(bytes: Uint8Array, payloadProtocol?: number, unsealed?: boolean): void;
+  /** Bytes arrived, or one message; borrowed for the call. `delivery` is `PLAIN` unless given. */
+  handleBytes(bytes: Uint8Array, delivery?: Delivery): void;
   /** Completes the checksums in `bytes`, which it wrote unsealed: a capture or fault needs them. */
   seal?(bytes: Uint8Array): void;
   /** True if input needs its checksums, because it is captured or changed. */
@@ -71,15 +70,9 @@ export interface Link {
   /**
    * Sends bytes; the link must be writable. Returns how many of all bytes written so far were accepted at
    * once, in order: the caller may reuse those. The rest stays borrowed until `handleFlushed`.
-   * `payloadProtocol` is that of a message. A message that is `followed` by another at once may wait to share
-   * its packet. `unsealed` bytes may lack checksums; only a faithful link accepts them.
+   * The record is borrowed for the call. Only a faithful link accepts unsealed bytes.
    */
-  write(
-    bytes: Uint8Array,
-    payloadProtocol?: number,
-    followed?: boolean,
-    unsealed?: boolean,
-  ): number;
+  write(transmit: Transmit): number;
   /**
    * Ends the connection with ETIMEDOUT once the peer has vanished: it answers no probes, sent after
    * `idleSeconds` of silence and then every `intervalSeconds`, or accepts no data for as long as all probes

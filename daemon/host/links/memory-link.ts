@@ -9,6 +9,7 @@
  * Nothing is delivered from inside a call: the carrier of the network calls `deliver` in a later turn.
  */
 import { assert } from '#base/assert';
+import { type Delivery, PLAIN, type Transmit } from '#base/transmit';
 import { type Link, type LinkUser, NO_USER } from './link.ts';
 import { BUFFER_BYTES, type CarriedLink, type MemoryCarrier } from './memory-carrier.ts';
 
@@ -16,6 +17,7 @@ import { BUFFER_BYTES, type CarriedLink, type MemoryCarrier } from './memory-car
 const EMSS_BYTES = 65_483;
 
 const NO_BYTES = new Uint8Array(0);
+const UNSEALED: Delivery = { payloadProtocol: 0, unsealed: true };
 
 /** Address and port of both ends, seen from one. */
 export interface LinkEnds {
@@ -115,7 +117,7 @@ export class MemoryLink implements Link, CarriedLink {
     return this.#left.length === 0 && !this.#finished && !this.#dead;
   }
 
-  write(bytes: Uint8Array, _payloadProtocol = 0, _followed = false, unsealed = false): number {
+  write({ bytes, unsealed }: Transmit): number {
     if (!this.writable) throw new Error('the link is not writable');
     this.#schedule();
     if (this.#copy(bytes, unsealed)) return bytes.length;
@@ -235,7 +237,7 @@ export class MemoryLink implements Link, CarriedLink {
   #pass(bytes: Uint8Array, unsealed: boolean, receiver: LinkUser): void {
     const bare = unsealed && receiver.inspectsInput !== true;
     if (unsealed && !bare) this.user.seal?.(bytes);
-    receiver.handleBytes(bytes, 0, bare);
+    receiver.handleBytes(bytes, bare ? UNSEALED : PLAIN);
   }
 
   #deliverLeft(peer: MemoryLink): number {

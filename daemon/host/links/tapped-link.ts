@@ -1,6 +1,8 @@
 /**
  * A link that a tap watches: the tap sees each byte once, when the network accepts or delivers it.
  */
+
+import type { Delivery, Transmit } from '#base/transmit';
 import type { CaptureTap, LinkTap } from '#daemon/capture/capture-tap';
 import type { Link } from './link.ts';
 import { LinkAround } from './link-around.ts';
@@ -25,20 +27,18 @@ export class TappedLink extends LinkAround {
     );
   }
 
-  override write(
-    bytes: Uint8Array,
-    payloadProtocol?: number,
-    followed?: boolean,
-    unsealed = false,
-  ): number {
-    const bare = unsealed && !this.#tap.watched;
-    if (unsealed && !bare) this.seal(bytes);
-    const taken = this.inner.write(bytes, payloadProtocol, followed, bare);
+  override write(transmit: Transmit): number {
+    const { bytes } = transmit;
+    if (transmit.unsealed && this.#tap.watched) {
+      this.seal(bytes);
+      transmit.unsealed = false;
+    }
+    const taken = this.inner.write(transmit);
     if (taken === bytes.length) this.#tap.outbound(bytes);
     else {
       if (taken > 0) this.#tap.outbound(bytes.subarray(0, taken));
       this.#rest = bytes.subarray(taken);
-      this.#restUnsealed = bare && taken === 0;
+      this.#restUnsealed = transmit.unsealed && taken === 0;
     }
     return taken;
   }
@@ -50,9 +50,9 @@ export class TappedLink extends LinkAround {
     this.user.handleFlushed(bytes);
   }
 
-  override handleBytes(bytes: Uint8Array, payloadProtocol?: number, unsealed?: boolean): void {
+  override handleBytes(bytes: Uint8Array, delivery?: Delivery): void {
     this.#tap.inbound(bytes);
-    this.user.handleBytes(bytes, payloadProtocol, unsealed);
+    this.user.handleBytes(bytes, delivery);
   }
 
   override get inspectsInput(): boolean {

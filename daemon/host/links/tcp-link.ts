@@ -9,6 +9,7 @@
  * libuv bounds reading: at most 32 buffers per socket and turn. So one link cannot starve the others.
  */
 import { type OnReadOpts, Socket, type SocketConstructorOpts } from 'node:net';
+import type { Transmit } from '#base/transmit';
 import { sendNow, WOULD_BLOCK } from '#native-bridge/libc/descriptor';
 import { isReserved, reservedText } from '#native-bridge/libc/descriptor-limit';
 import { errnoName, SystemCallError } from '#native-bridge/libc/libc';
@@ -114,7 +115,7 @@ export class TcpLink implements Link {
    * Sends bytes; the link must be writable. Returns how many the kernel accepted at once: those are
    * the caller's again. The rest stays borrowed until `handleFlushed`.
    */
-  write(bytes: Uint8Array): number {
+  write({ bytes }: Transmit): number {
     if (!this.writable) throw new Error('the link is not writable');
     const taken = this.#send(bytes);
     if (taken === bytes.length || !this.writable) return taken;

@@ -5,6 +5,7 @@
  * The user calls `close` once both halves of the session have ended. `reset` ends it at once: with a
  * Terminate if the association has other sessions, otherwise with the association.
  */
+import type { Delivery, Transmit } from '#base/transmit';
 import { PayloadProtocol } from '#daemon/iwarp/sctp/session-message';
 import { type Link, type LinkUser, NO_USER } from '../links/link.ts';
 import type { Association, MessageKind } from './association.ts';
@@ -75,7 +76,8 @@ export class SctpLink implements Link {
   #rest: Uint8Array | undefined;
   #restKind = SEGMENT;
   #paused = false;
-  readonly #held: { readonly payloadProtocol: number; readonly bytes: Uint8Array }[] = [];
+  readonly #delivery = { payloadProtocol: 0, unsealed: false };
+  readonly #held: (Delivery & { readonly bytes: Uint8Array })[] = [];
   #heldBytes = 0;
   #full = false;
   #closing = false;
@@ -122,13 +124,10 @@ export class SctpLink implements Link {
     return this.#rest === undefined && !this.#closing && !this.#ended;
   }
 
-  write(
-    bytes: Uint8Array,
-    payloadProtocol: number = PayloadProtocol.segment,
-    followed = false,
-  ): number {
+  write(transmit: Transmit): number {
     if (!this.writable) throw new Error('the link is not writable');
-    const kind = kindOf(payloadProtocol, followed);
+    const { bytes } = transmit;
+    const kind = kindOf(transmit);
     if (this.#streams.send(this, kind, bytes)) return bytes.length;
     this.#rest = bytes;
     this.#restKind = kind;
@@ -172,10 +171,11 @@ export class SctpLink implements Link {
 
   handleMessage(payloadProtocol: number, bytes: Uint8Array): void {
     if (!this.#paused || this.#closing || !this.#streams.keepsReading) {
-      this.user.handleBytes(bytes, payloadProtocol);
+      this.#delivery.payloadProtocol = payloadProtocol;
+      this.user.handleBytes(bytes, this.#delivery);
       return;
     }
-    this.#held.push({ payloadProtocol, bytes: bytes.slice() });
+    this.#held.push({ payloadProtocol, unsealed: false, bytes: bytes.slice() });
     this.#heldBytes += bytes.length + HELD_MESSAGE_BYTES;
     if (!this.#full && this.#heldBytes > HELD_MAX_BYTES) this.#setFull(true);
   }
@@ -234,7 +234,7 @@ export class SctpLink implements Link {
       const held = this.#held.shift();
       if (held === undefined) break;
       this.#heldBytes -= held.bytes.length + HELD_MESSAGE_BYTES;
-      this.user.handleBytes(held.bytes, held.payloadProtocol);
+      this.user.handleBytes(held.bytes, held);
     }
     if (this.#full && this.#heldBytes <= HELD_MAX_BYTES / 2) this.#setFull(false);
   }
@@ -245,7 +245,7 @@ export class SctpLink implements Link {
   }
 }
 
-function kindOf(payloadProtocol: number, followed: boolean): MessageKind {
+function kindOf({ payloadProtocol, followed }: Transmit): MessageKind {
   if (payloadProtocol !== PayloadProtocol.segment) return CONTROL;
   return followed ? FOLLOWED : SEGMENT;
 }

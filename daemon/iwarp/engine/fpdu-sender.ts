@@ -10,6 +10,7 @@
  */
 import { assert } from '#base/assert';
 import { readUint16, writeUint16, writeUint32, writeUint32LE } from '#base/checked-bytes';
+import { type Transmit, transmitOf } from '#base/transmit';
 import { type Crc32c, rangeCrc32c } from '../wire/crc32c.ts';
 import {
   FPDU_CRC_BYTES,
@@ -64,9 +65,7 @@ export class FpduSender implements UlpduWriter {
   bytes: Uint8Array = NO_BYTES;
   /** Where to write the current ULPDU in `bytes`. Valid from `begin` to `commit`. */
   ulpduStart = 0;
-  /** True if CRCs may be missing from the bytes polled last. */
-  polledUnsealed = false;
-
+  readonly #transmit = transmitOf();
   readonly #pool: ChunkPool;
   readonly #crc32c: Crc32c;
   #highWaterBytes: number;
@@ -235,8 +234,9 @@ export class FpduSender implements UlpduWriter {
       this.#pool.release(head.bytes);
       if (this.#first !== undefined) continue;
       this.#last = undefined;
-      // Drop the reference, so that the garbage collector can free a chunk that the pool does not keep.
+      // Drop the references, so that the garbage collector can free a chunk that the pool does not keep.
       this.bytes = NO_BYTES;
+      this.#transmit.bytes = NO_BYTES;
     }
   }
 
@@ -252,23 +252,25 @@ export class FpduSender implements UlpduWriter {
     this.#queuedBytes = 0;
     this.#ulpduLength = 0;
     this.bytes = NO_BYTES;
+    this.#transmit.bytes = NO_BYTES;
   }
 
   // Outputs
 
   /** The next bytes for the socket, or undefined. The sender reuses them after `flushed`. */
-  pollTransmit(): Uint8Array | undefined {
+  pollTransmit(): Transmit | undefined {
     for (let chunk = this.#first; chunk !== undefined; chunk = chunk.next) {
       if (chunk.polled === chunk.committed) continue;
       const start = chunk.polled;
-      this.polledUnsealed = chunk.unsealed;
+      this.#transmit.unsealed = chunk.unsealed;
       if (this.#aligned) chunk.polled = this.#segmentEnd(chunk);
       else {
         chunk.polled = chunk.committed;
         this.#startupBytesToPoll = 0;
       }
       if (chunk.polled === chunk.committed) chunk.unsealed = false;
-      return chunk.bytes.subarray(start, chunk.polled);
+      this.#transmit.bytes = chunk.bytes.subarray(start, chunk.polled);
+      return this.#transmit;
     }
     return undefined;
   }

@@ -6,6 +6,7 @@
  * `pollEffect`.
  */
 import type { Micros } from '#base/time';
+import type { Delivery, Transmit } from '#base/transmit';
 import type { ProtocolError } from '../wire/protocol-error.ts';
 import type { RtrKind } from './negotiation.ts';
 import type { Agreement, StartupEvent } from './stream-api.ts';
@@ -108,24 +109,22 @@ export interface LowerLayer {
 
   /**
    * Takes input before Full Operation, borrowed for the call. Returns where in `bytes` the input of Full
-   * Operation begins. `payloadProtocol` is that of an SCTP message; 0 on TCP.
+   * Operation begins.
    */
-  handleStartup(bytes: Uint8Array, payloadProtocol: number): number;
+  handleStartup(bytes: Uint8Array, delivery: Delivery): number;
   /**
    * Takes input in Full Operation, `bytes[start, end)`, and delivers complete ULPDUs to `sink`. Returns the
    * first error, the sink's or ours, now and on every later call. With no bytes, it delivers held ULPDUs.
-   * Does not check checksums of `unsealed` input.
    */
   receive(
     bytes: Uint8Array,
     start: number,
     end: number,
-    payloadProtocol: number,
+    delivery: Delivery,
     sink: UlpduSink,
-    unsealed: boolean,
   ): ProtocolError | undefined;
   /** Takes input that is no longer wanted. Only the peer's end in it counts. */
-  drop(bytes: Uint8Array, payloadProtocol: number): void;
+  drop(bytes: Uint8Array, delivery: Delivery): void;
   /** The connection has taken the oldest `bytes` polled bytes. */
   flushed(bytes: number): void;
   /** The peer has acknowledged everything that the connection has taken. */
@@ -137,20 +136,14 @@ export interface LowerLayer {
   // Outputs
 
   pollEffect(): LowerEffect | undefined;
-  /** The next bytes to send. They are reused after `flushed`. */
-  pollTransmit(): Uint8Array | undefined;
+  /** The next bytes to send. They are reused after `flushed`, the record by the next call. */
+  pollTransmit(): Transmit | undefined;
   nextDeadline(): Micros;
 
   // Getters
 
   /** The longest ULPDU that DDP should post. */
   readonly mulpduBytes: number;
-  /** The payload protocol of the bytes polled last; see `handleStartup`. */
-  readonly polledProtocol: number;
-  /** True if other bytes follow at once those polled last: they may wait to share a packet. */
-  readonly polledFollowed: boolean;
-  /** True if checksums may be missing from the bytes polled last. */
-  readonly polledUnsealed: boolean;
   /** True when messages may be sent. */
   readonly sendable: boolean;
   /** True when the peer's first ULPDU has been found valid. */

@@ -1,5 +1,6 @@
 /** MPA over TCP as the lower layer of a stream (RFC 5044): startup frames, then FPDUs. */
 import type { Micros } from '#base/time';
+import type { Delivery, Transmit } from '#base/transmit';
 import type { Crc32c } from '../wire/crc32c.ts';
 import type { ProtocolError } from '../wire/protocol-error.ts';
 import type { ChunkPool } from './chunk-pool.ts';
@@ -118,7 +119,7 @@ export class MpaLayer implements LowerLayer {
 
   // Inputs
 
-  handleStartup(bytes: Uint8Array, _payloadProtocol: number): number {
+  handleStartup(bytes: Uint8Array): number {
     return this.#startup.handleBytes(bytes, 0, bytes.length);
   }
 
@@ -126,9 +127,8 @@ export class MpaLayer implements LowerLayer {
     bytes: Uint8Array,
     start: number,
     end: number,
-    _payloadProtocol: number,
+    { unsealed }: Delivery,
     sink: UlpduSink,
-    unsealed: boolean,
   ): ProtocolError | undefined {
     const receiver = this.#receiver;
     if (receiver === undefined) return undefined;
@@ -168,7 +168,7 @@ export class MpaLayer implements LowerLayer {
     }
   }
 
-  pollTransmit(): Uint8Array | undefined {
+  pollTransmit(): Transmit | undefined {
     return this.writer.pollTransmit();
   }
 
@@ -180,18 +180,6 @@ export class MpaLayer implements LowerLayer {
 
   get mulpduBytes(): number {
     return mulpduBytes(this.#options.fpduSize, this.#emssBytes, this.#sendMarkers);
-  }
-
-  get polledProtocol(): number {
-    return 0;
-  }
-
-  get polledFollowed(): boolean {
-    return false;
-  }
-
-  get polledUnsealed(): boolean {
-    return this.writer.polledUnsealed;
   }
 
   get sendable(): boolean {

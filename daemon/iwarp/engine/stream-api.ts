@@ -3,6 +3,7 @@
  * (Full Operation) and the socket (bytes).
  */
 import type { Micros } from '#base/time';
+import type { Delivery, Transmit } from '#base/transmit';
 import type { Wire, WireUser } from '#daemon/rnic/wire-port';
 import type { StreamFailure } from './stream-failure.ts';
 
@@ -157,11 +158,8 @@ export interface StreamPort extends Wire {
   /** Responder: refuses the request without a decision of its consumer. */
   refuse(now: Micros): void;
   // Inputs
-  /**
-   * `payloadProtocol` is that of an SCTP message; omitted on TCP. `unsealed` input came unchanged, so its
-   * checksums are not checked.
-   */
-  handleBytes(bytes: Uint8Array, now: Micros, payloadProtocol?: number, unsealed?: boolean): void;
+  /** `delivery` is `PLAIN` unless given. */
+  handleBytes(bytes: Uint8Array, now: Micros, delivery?: Delivery): void;
   /** The socket has taken this many of the polled bytes. */
   handleFlushed(bytes: number, now: Micros): void;
   /** The peer has acknowledged everything that the transport has taken. Only SCTP reports this. */
@@ -171,13 +169,7 @@ export interface StreamPort extends Wire {
   /** The socket is gone; `errorCode` is its errno name, if it failed. */
   handleClosed(errorCode: string | undefined, now: Micros): void;
   // Outputs
-  /** The next bytes for the socket. The stream reuses them after `handleFlushed`. */
-  pollTransmit(): Uint8Array | undefined;
-  /** The payload protocol of the SCTP message polled last. */
-  readonly polledProtocol: number;
-  /** True if another SCTP message follows it at once. */
-  readonly polledFollowed: boolean;
-  /** True if checksums may be missing from the bytes polled last. */
-  readonly polledUnsealed: boolean;
+  /** The next bytes for the socket. They are reused after `handleFlushed`, the record by the next call. */
+  pollTransmit(): Transmit | undefined;
   pollEvent(): StreamEvent | undefined;
 }

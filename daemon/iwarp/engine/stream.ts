@@ -14,6 +14,7 @@
  */
 import { assert } from '#base/assert';
 import { type Micros, NEVER } from '#base/time';
+import { type Delivery, PLAIN, type Transmit } from '#base/transmit';
 import type { WireFailure, WireUser } from '#daemon/rnic/wire-port';
 import { ProtocolError } from '../wire/protocol-error.ts';
 import { FullOperation } from './full-operation.ts';
@@ -116,7 +117,7 @@ export class Stream implements StreamPort {
     this.#user = user;
     this.#lower.accept(privateData, consumerDepths, now);
     this.#runLower(now);
-    if (this.#lower.inputWaits) this.#receive(NO_BYTES, 0, 0, false);
+    if (this.#lower.inputWaits) this.#receive(NO_BYTES, 0, PLAIN);
     this.#advance(now);
   }
 
@@ -201,14 +202,14 @@ export class Stream implements StreamPort {
 
   // Inputs
 
-  handleBytes(bytes: Uint8Array, now: Micros, payloadProtocol = 0, unsealed = false): void {
+  handleBytes(bytes: Uint8Array, now: Micros, delivery: Delivery = PLAIN): void {
     let start = 0;
     if (this.#operation === undefined) {
       if (this.#state !== 'startup') return;
-      start = this.#lower.handleStartup(bytes, payloadProtocol);
+      start = this.#lower.handleStartup(bytes, delivery);
       this.#runLower(now);
     }
-    this.#receive(bytes, start, payloadProtocol, unsealed);
+    this.#receive(bytes, start, delivery);
     this.#advance(now);
     this.#runLower(now);
   }
@@ -293,20 +294,8 @@ export class Stream implements StreamPort {
     return Math.min(due, this.#nudgeDeadline);
   }
 
-  pollTransmit(): Uint8Array | undefined {
+  pollTransmit(): Transmit | undefined {
     return this.#muted ? undefined : this.#lower.pollTransmit();
-  }
-
-  get polledProtocol(): number {
-    return this.#lower.polledProtocol;
-  }
-
-  get polledFollowed(): boolean {
-    return this.#lower.polledFollowed;
-  }
-
-  get polledUnsealed(): boolean {
-    return this.#lower.polledUnsealed;
   }
 
   pollEvent(): StreamEvent | undefined {
@@ -410,12 +399,12 @@ export class Stream implements StreamPort {
 
   // Full Operation
 
-  #receive(bytes: Uint8Array, start: number, payloadProtocol: number, unsealed: boolean): void {
+  #receive(bytes: Uint8Array, start: number, delivery: Delivery): void {
     const operation = this.#operation;
     if (operation === undefined || this.#state === 'closed') return;
     // RDMAP-6.2.1-04 DDP-3-04 DDP-7.1-19 input after the first fault is read and dropped.
     if (this.#failure !== undefined) {
-      this.#lower.drop(bytes, payloadProtocol);
+      this.#lower.drop(bytes, delivery);
       return;
     }
     if (this.#peerClosed && start < bytes.length) {
@@ -424,9 +413,7 @@ export class Stream implements StreamPort {
       this.#abortNow();
       return;
     }
-    const lower = this.#lower;
-    const end = bytes.length;
-    const error = lower.receive(bytes, start, end, payloadProtocol, operation, unsealed);
+    const error = this.#lower.receive(bytes, start, bytes.length, delivery, operation);
     // DDP-7-01 errors of the lower layer are passed up here; those of DDP and RDMAP are latched with
     // their segment.
     if (error !== undefined) operation.policy.latchLocal(error);

@@ -4,16 +4,12 @@
  */
 import { assert } from '#base/assert';
 import { type Micros, NEVER } from '#base/time';
+import { type Transmit, transmitOf } from '#base/transmit';
 import type { Fault } from '#daemon/faults/fault';
 
 /** Output of the queue, in order. */
 export type HoldOutput =
-  | {
-      readonly type: 'bytes';
-      readonly bytes: Uint8Array;
-      /** Payload protocol of an SCTP message; 0 on TCP. */
-      readonly payloadProtocol: number;
-    }
+  | (Transmit & { readonly type: 'bytes' })
   /** This many bytes are lost after an end. */
   | { readonly type: 'lost'; readonly bytes: number }
   | { readonly type: 'reset' }
@@ -96,7 +92,7 @@ export class HoldQueue {
     }
     for (let at = 0; at < bytes.length; at += pieceBytes) {
       const piece = bytes.subarray(at, at + pieceBytes);
-      const output: HoldOutput = { type: 'bytes', bytes: piece, payloadProtocol };
+      const output = { ...transmitOf(piece, payloadProtocol), type: 'bytes' } as const;
       this.#entries.push({ output, holds, continues: at > 0 });
     }
     this.#heldBytes += bytes.length;

@@ -6,6 +6,7 @@
  */
 import { assert } from '#base/assert';
 import { writeUint16 } from '#base/checked-bytes';
+import { type Transmit, transmitOf } from '#base/transmit';
 import type { ChunkPool } from '../engine/chunk-pool.ts';
 import type { UlpduWriter } from '../engine/lower-layer.ts';
 import {
@@ -60,10 +61,7 @@ export class MessageWriter implements UlpduWriter {
   ulpduStart = 0;
   /** Segments are refused if they are longer (SCTP-9-04). */
   segmentMaxBytes: number;
-  /** The payload protocol of the message polled last. */
-  polledProtocol = 0;
-  /** True if another message follows the one polled last. */
-  polledFollowed = false;
+  readonly #transmit = transmitOf();
   readonly #pool: ChunkPool;
   #highWaterBytes: number;
   readonly #chunks: OutputChunk[] = [];
@@ -169,7 +167,7 @@ export class MessageWriter implements UlpduWriter {
       if (this.#chunks.length === 1 && this.#ulpduLength > 0) continue;
       this.#chunks.shift();
       this.#pool.release(head.bytes);
-      if (this.#chunks.length === 0) this.bytes = NO_BYTES;
+      if (this.#chunks.length === 0) this.#dropViews();
     }
   }
 
@@ -180,27 +178,29 @@ export class MessageWriter implements UlpduWriter {
     this.#ringCount = 0;
     this.#queuedBytes = 0;
     this.#ulpduLength = 0;
-    this.bytes = NO_BYTES;
+    this.#dropViews();
   }
 
   // Outputs
 
   /** The next message, or undefined. It is reused after `flushed`. */
-  pollTransmit(): Uint8Array | undefined {
+  pollTransmit(): Transmit | undefined {
     if (this.#ringCount === 0) return undefined;
     const entry = this.#ring[this.#ringHead] ?? 0;
     this.#ringHead = (this.#ringHead + 1) % this.#ring.length;
     this.#ringCount -= 1;
-    this.polledFollowed = this.#ringCount > 0;
-    if (!this.polledFollowed) this.#packetUsedBytes = 0;
+    const transmit = this.#transmit;
+    transmit.followed = this.#ringCount > 0;
+    if (!transmit.followed) this.#packetUsedBytes = 0;
     const control = entry >= CONTROL_BIT;
     const length = control ? entry - CONTROL_BIT : entry;
-    this.polledProtocol = control ? PayloadProtocol.sessionControl : PayloadProtocol.segment;
+    transmit.payloadProtocol = control ? PayloadProtocol.sessionControl : PayloadProtocol.segment;
     for (const chunk of this.#chunks) {
       if (chunk.polled === chunk.committed) continue;
       const start = chunk.polled;
       chunk.polled += length;
-      return chunk.bytes.subarray(start, chunk.polled);
+      transmit.bytes = chunk.bytes.subarray(start, chunk.polled);
+      return transmit;
     }
     return undefined;
   }
@@ -214,6 +214,11 @@ export class MessageWriter implements UlpduWriter {
   /** True when a segment has been written. */
   get hasSpoken(): boolean {
     return this.#hasSpoken;
+  }
+
+  #dropViews(): void {
+    this.bytes = NO_BYTES;
+    this.#transmit.bytes = NO_BYTES;
   }
 
   // SCTP-5.2.1-02: one counter for segments and control messages.

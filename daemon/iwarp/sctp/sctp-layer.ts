@@ -7,6 +7,7 @@
  */
 import { readUint16 } from '#base/checked-bytes';
 import type { Micros } from '#base/time';
+import type { Delivery, Transmit } from '#base/transmit';
 import type { ChunkPool } from '../engine/chunk-pool.ts';
 import type { LowerEffect, LowerLayer, UlpduSink } from '../engine/lower-layer.ts';
 import type { Agreement, StreamOptions } from '../engine/stream-api.ts';
@@ -141,7 +142,7 @@ export class SctpLayer implements LowerLayer {
 
   // Inputs
 
-  handleStartup(bytes: Uint8Array, payloadProtocol: number): number {
+  handleStartup(bytes: Uint8Array, { payloadProtocol }: Delivery): number {
     this.#take(bytes, payloadProtocol, undefined);
     return bytes.length;
   }
@@ -150,7 +151,7 @@ export class SctpLayer implements LowerLayer {
     bytes: Uint8Array,
     start: number,
     end: number,
-    payloadProtocol: number,
+    { payloadProtocol }: Delivery,
     sink: UlpduSink,
   ): ProtocolError | undefined {
     if (start < end) this.#take(bytes, payloadProtocol, sink);
@@ -161,7 +162,7 @@ export class SctpLayer implements LowerLayer {
   }
 
   /** Only the peer's Terminate still counts, in its place. */
-  drop(bytes: Uint8Array, payloadProtocol: number): void {
+  drop(bytes: Uint8Array, { payloadProtocol }: Delivery): void {
     this.#dropping = true;
     this.#take(bytes, payloadProtocol, undefined);
     this.#transmit();
@@ -195,10 +196,10 @@ export class SctpLayer implements LowerLayer {
     return this.#effects.shift();
   }
 
-  pollTransmit(): Uint8Array | undefined {
-    const message = this.writer.pollTransmit();
-    if (message !== undefined) this.#unacknowledged = true;
-    return message;
+  pollTransmit(): Transmit | undefined {
+    const transmit = this.writer.pollTransmit();
+    if (transmit !== undefined) this.#unacknowledged = true;
+    return transmit;
   }
 
   nextDeadline(): Micros {
@@ -206,18 +207,6 @@ export class SctpLayer implements LowerLayer {
   }
 
   // Getters
-
-  get polledProtocol(): number {
-    return this.writer.polledProtocol;
-  }
-
-  get polledFollowed(): boolean {
-    return this.writer.polledFollowed;
-  }
-
-  get polledUnsealed(): boolean {
-    return false;
-  }
 
   get mulpduBytes(): number {
     return segmentBytes(this.#options.fpduSize, this.#messageMaxBytes);

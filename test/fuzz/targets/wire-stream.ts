@@ -168,8 +168,8 @@ class Session {
     this.#poll();
     claim(this.#posted.size === 0, `${this.#posted.size} work requests have not completed`);
     this.qp.close(this.#now);
-    for (let part = this.#sender.pollTransmit(); part; part = this.#sender.pollTransmit()) {
-      this.#sender.flushed(part.length);
+    for (let out = this.#sender.pollTransmit(); out; out = this.#sender.pollTransmit()) {
+      this.#sender.flushed(out.bytes.length);
     }
     this.#sender.release();
     this.#settle();
@@ -303,12 +303,13 @@ class Session {
         this.#act(event);
       }
       for (let out = this.stream.pollTransmit(); out; out = this.stream.pollTransmit()) {
+        const { bytes } = out;
         any = true;
         claim(
-          Buffer.from(out.buffer, out.byteOffset, out.length).indexOf(SECRET) < 0,
+          Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).indexOf(SECRET) < 0,
           'a secret goes out',
         );
-        this.stream.handleFlushed(out.length, this.#now);
+        this.stream.handleFlushed(bytes.length, this.#now);
       }
       const { nic } = this.#device;
       for (let effect = nic.pollEffect(); effect; effect = nic.pollEffect()) {

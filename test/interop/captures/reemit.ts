@@ -289,7 +289,7 @@ class Reemission {
     for (;;) {
       const event = this.#stream.pollEvent();
       if (event?.type === 'request') this.#answer();
-      const bytes = this.#stream.pollTransmit();
+      const bytes = this.#stream.pollTransmit()?.bytes;
       if (bytes !== undefined) {
         this.#sent = Buffer.concat([this.#sent, bytes]);
         this.#stream.handleFlushed(bytes.length, 0);

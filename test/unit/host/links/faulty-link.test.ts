@@ -1,5 +1,6 @@
 /** Faults around a link, over a simulated network whose time the test decides. */
 import { describe, expect, it } from 'vitest';
+import { transmitOf } from '#base/transmit';
 import type { FaultSpec } from '#contract/protocol/faults';
 import { Fault } from '#daemon/faults/fault';
 import { FaultyLink } from '#daemon/host/links/faulty-link';
@@ -96,7 +97,7 @@ describe('a link with faults', () => {
     const stream = concat(REPLY, FPDU, FPDU, FPDU);
     for (const bytes of [REPLY, FPDU, FPDU, FPDU]) {
       expect(link.writable).toBe(true);
-      expect(link.write(bytes.slice())).toBe(0);
+      expect(link.write(transmitOf(bytes.slice()))).toBe(0);
     }
     expect(link.congested).toBe(false);
     run();
@@ -109,7 +110,7 @@ describe('a link with faults', () => {
   it('sends its FIN after the bytes it holds back', () => {
     const { link, peer, run, face } = wired();
     face({ kind: 'delay', ms: 60, direction: 'out' });
-    link.write(REPLY.slice());
+    link.write(transmitOf(REPLY.slice()));
     link.finish();
     expect(link.writable).toBe(false);
     run();
@@ -119,7 +120,7 @@ describe('a link with faults', () => {
   it('closes after the bytes that leave in time', () => {
     const { link, peer, run, face, user } = wired();
     face({ kind: 'delay', ms: 60, direction: 'out' });
-    link.write(REPLY.slice());
+    link.write(transmitOf(REPLY.slice()));
     link.close();
     run();
     expect(concat(...peer.received)).toEqual(REPLY);
@@ -130,9 +131,9 @@ describe('a link with faults', () => {
   it('drops what arrives while it closes after bytes that leave in time', () => {
     const { link, them, peer, run, face, user } = wired();
     face({ kind: 'delay', ms: 60 });
-    link.write(REPLY.slice());
+    link.write(transmitOf(REPLY.slice()));
     link.close();
-    them.write(FPDU);
+    them.write(transmitOf(FPDU));
     run(5000);
     link.assertInvariants();
     expect(link.heldBytes).toBe(REPLY.length);
@@ -144,7 +145,7 @@ describe('a link with faults', () => {
   it('resets if bytes would never leave', () => {
     const { link, peer, run, face, clock } = wired();
     face({ kind: 'stall', direction: 'out' });
-    link.write(REPLY.slice());
+    link.write(transmitOf(REPLY.slice()));
     expect(link.congested).toBe(true);
     link.close();
     run();
@@ -155,7 +156,7 @@ describe('a link with faults', () => {
   it('delivers the end of the input after the input it holds back', () => {
     const { link, them, user, run, face } = wired();
     face({ kind: 'delay', ms: 60, direction: 'in' });
-    them.write(FPDU);
+    them.write(transmitOf(FPDU));
     them.finish();
     link.finish();
     run();
@@ -168,9 +169,9 @@ describe('a link with faults', () => {
     (direction) => {
       const { link, them, user, peer, run, face } = wired();
       face({ kind: 'reset', afterBytes: 4, direction });
-      link.write(REPLY.slice());
+      link.write(transmitOf(REPLY.slice()));
       link.finish();
-      if (direction === 'in') them.write(FPDU);
+      if (direction === 'in') them.write(transmitOf(FPDU));
       them.finish();
       run();
       expect(user.notified.at(-1)).toBe('closed ECONNRESET soon');
@@ -181,7 +182,7 @@ describe('a link with faults', () => {
   it('drops held input when its user resets, and still reports the end', () => {
     const { link, them, user, run, face } = wired();
     face({ kind: 'stall', direction: 'in' });
-    them.write(FPDU);
+    them.write(transmitOf(FPDU));
     them.finish();
     link.finish();
     run();
@@ -194,7 +195,7 @@ describe('a link with faults', () => {
   it('delivers nothing to a user that does not read', () => {
     const { link, them, user, run, face } = wired();
     face({ kind: 'delay', ms: 1, direction: 'in' });
-    them.write(FPDU);
+    them.write(transmitOf(FPDU));
     run(500);
     link.pauseReading();
     run(60_000);
@@ -207,9 +208,9 @@ describe('a link with faults', () => {
   it('reports a fault on written bytes before the bytes leave', () => {
     const { link, fired, run, face, peer, user } = wired();
     face({ kind: 'qp-fatal', nth: 1 });
-    link.write(REPLY.slice());
+    link.write(transmitOf(REPLY.slice()));
     expect(fired).toEqual([]);
-    link.write(FPDU.slice());
+    link.write(transmitOf(FPDU.slice()));
     expect(fired).toEqual([1]);
     run();
     expect(concat(...peer.received)).toEqual(concat(REPLY, FPDU));
@@ -219,9 +220,9 @@ describe('a link with faults', () => {
   it('counts the bytes lost after the end that a fault causes', () => {
     const { link, run, face, peer } = wired();
     face({ kind: 'close', direction: 'out', afterBytes: REPLY.length });
-    let takenBytes = link.write(REPLY.slice());
-    takenBytes += link.write(FPDU.slice());
-    takenBytes += link.write(FPDU.slice());
+    let takenBytes = link.write(transmitOf(REPLY.slice()));
+    takenBytes += link.write(transmitOf(FPDU.slice()));
+    takenBytes += link.write(transmitOf(FPDU.slice()));
     expect(takenBytes).toBe(REPLY.length + 2 * FPDU.length);
     run();
     expect(concat(...peer.received)).toEqual(REPLY);
@@ -231,7 +232,7 @@ describe('a link with faults', () => {
   it('is spent, once, when its faults are removed and no effect of them remains', () => {
     const { link, run, face, spent, peer } = wired();
     face({ kind: 'stall', direction: 'out' });
-    link.write(REPLY.slice());
+    link.write(transmitOf(REPLY.slice()));
     run();
     expect([spent(), peer.received]).toEqual([0, []]);
     face();

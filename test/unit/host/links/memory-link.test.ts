@@ -2,6 +2,7 @@
 import { readdirSync } from 'node:fs';
 import { afterEach, describe, expect, it } from 'vitest';
 import { isLoopback } from '#base/address';
+import { transmitOf } from '#base/transmit';
 import { hostAddresses } from '#daemon/host/host-addresses';
 import type { Dial, Link, LinkUser } from '#daemon/host/links/link';
 import { MemoryLink } from '#daemon/host/links/memory-link';
@@ -114,8 +115,8 @@ describe('a link through memory', () => {
       expect([accepted.link.localAddress, accepted.link.remoteAddress]).toEqual([address, address]);
       expect(dialed.link.remotePort).toBe(accepted.link.localPort);
       expect(dialed.link.localPort).toBe(accepted.link.remotePort);
-      dialed.link.write(Uint8Array.of(1, 2, 3));
-      accepted.link.write(Uint8Array.of(9));
+      dialed.link.write(transmitOf(Uint8Array.of(1, 2, 3)));
+      accepted.link.write(transmitOf(Uint8Array.of(9)));
       await until('the bytes', () => accepted.receivedBytes === 3 && dialed.receivedBytes === 1);
       expect([Buffer.concat(accepted.received), Buffer.concat(dialed.received)]).toEqual([
         Buffer.of(1, 2, 3),
@@ -127,10 +128,10 @@ describe('a link through memory', () => {
   it('accepts small writes at once, and delivers nothing from inside a call', async () => {
     const [dialed, accepted] = await pair();
     const bytes = Uint8Array.of(1, 2);
-    expect(dialed.link.write(bytes)).toBe(2);
+    expect(dialed.link.write(transmitOf(bytes))).toBe(2);
     expect([dialed.link.writable, dialed.link.congested]).toEqual([true, false]);
     bytes.fill(0);
-    expect(dialed.link.write(Uint8Array.of(3))).toBe(1);
+    expect(dialed.link.write(transmitOf(Uint8Array.of(3)))).toBe(1);
     dialed.link.finish();
     expect([accepted.receivedBytes, accepted.peerClosed]).toEqual([0, false]);
     await until('the FIN', () => accepted.peerClosed);
@@ -140,14 +141,14 @@ describe('a link through memory', () => {
   it('lends a large write to the peer, between the small ones around it', async () => {
     const [dialed, accepted] = await pair();
     const bytes = pattern(LARGE_BYTES);
-    dialed.link.write(Uint8Array.of(7));
-    expect(dialed.link.write(bytes)).toBe(0);
+    dialed.link.write(transmitOf(Uint8Array.of(7)));
+    expect(dialed.link.write(transmitOf(bytes))).toBe(0);
     expect([dialed.link.writable, dialed.link.congested]).toEqual([false, true]);
-    expect(() => dialed.link.write(bytes)).toThrow('not writable');
+    expect(() => dialed.link.write(transmitOf(bytes))).toThrow('not writable');
     await until('room', () => dialed.flushedBytes > 0);
     expect(dialed.flushedBytes).toBe(LARGE_BYTES);
     expect(accepted.lent).toContain(bytes.buffer);
-    expect(dialed.link.write(Uint8Array.of(8))).toBe(1);
+    expect(dialed.link.write(transmitOf(Uint8Array.of(8)))).toBe(1);
     await until('all bytes', () => accepted.receivedBytes === LARGE_BYTES + 2);
     const all = Buffer.concat([Buffer.of(7), bytes, Buffer.of(8)]);
     expect(Buffer.compare(Buffer.concat(accepted.received), all)).toBe(0);
@@ -157,7 +158,7 @@ describe('a link through memory', () => {
     const [dialed, accepted] = await pair();
     accepted.link.pauseReading();
     let taken = 0;
-    while (dialed.link.writable) taken += dialed.link.write(new Uint8Array(1000));
+    while (dialed.link.writable) taken += dialed.link.write(transmitOf(new Uint8Array(1000)));
     expect(taken).toBeLessThan(10_000);
     dialed.link.finish();
     await someTurns();
@@ -174,14 +175,14 @@ describe('a link through memory', () => {
 
   it('a FIN ends one direction only [DDP-6.2.1-04, DDP-6.2.1-06, MPA-7.2-01]', async () => {
     const [dialed, accepted] = await pair();
-    dialed.link.write(Uint8Array.of(1));
+    dialed.link.write(transmitOf(Uint8Array.of(1)));
     dialed.link.finish();
     dialed.link.finish();
     expect(dialed.link.writable).toBe(false);
     await until('the FIN', () => accepted.peerClosed);
     await someTurns();
     expect([accepted.link.writable, accepted.closed, dialed.closed]).toEqual([true, null, null]);
-    accepted.link.write(pattern(LARGE_BYTES));
+    accepted.link.write(transmitOf(pattern(LARGE_BYTES)));
     accepted.link.finish();
     await until('both to close', () => dialed.closed !== null && accepted.closed !== null);
     expect(dialed.receivedBytes).toBe(LARGE_BYTES);
@@ -190,7 +191,7 @@ describe('a link through memory', () => {
 
   it.each([0, 10, LARGE_BYTES])('resets at once, after %s bytes', async (bytes) => {
     const [dialed, accepted] = await pair();
-    if (bytes > 0) dialed.link.write(new Uint8Array(bytes));
+    if (bytes > 0) dialed.link.write(transmitOf(new Uint8Array(bytes)));
     dialed.link.reset();
     expect(accepted.closed).toBeNull();
     await until('both to close', () => dialed.closed !== null && accepted.closed !== null);
@@ -211,13 +212,13 @@ describe('a link through memory', () => {
 
   it('closes with a FIN after the bytes that it has accepted', async () => {
     const [dialed, accepted] = await pair();
-    dialed.link.write(pattern(100));
+    dialed.link.write(transmitOf(pattern(100)));
     dialed.link.close();
     await until('the FIN', () => accepted.peerClosed);
     expect(accepted.receivedBytes).toBe(100);
     expect(dialed.closed).toBeUndefined();
     // As a closed socket answers.
-    accepted.link.write(Uint8Array.of(1));
+    accepted.link.write(transmitOf(Uint8Array.of(1)));
     await until('the end', () => accepted.closed !== null);
     expect(accepted.closed).toBe('ECONNRESET');
   });
@@ -225,7 +226,7 @@ describe('a link through memory', () => {
   it('resets when it is closed with unread input, as the kernel does', async () => {
     const [dialed, accepted] = await pair();
     dialed.link.pauseReading();
-    accepted.link.write(Uint8Array.of(1));
+    accepted.link.write(transmitOf(Uint8Array.of(1)));
     dialed.link.close();
     await until('the reset', () => accepted.closed !== null);
     expect([accepted.closed, accepted.peerClosed]).toEqual(['ECONNRESET', false]);
@@ -234,12 +235,12 @@ describe('a link through memory', () => {
   it('an endless ping-pong yields to others', async () => {
     const [dialed, accepted] = await pair();
     let rounds = 0;
-    dialed.onBytes = () => dialed.link.write(Uint8Array.of(1));
+    dialed.onBytes = () => dialed.link.write(transmitOf(Uint8Array.of(1)));
     accepted.onBytes = () => {
       rounds += 1;
-      accepted.link.write(Uint8Array.of(2));
+      accepted.link.write(transmitOf(Uint8Array.of(2)));
     };
-    dialed.link.write(Uint8Array.of(1));
+    dialed.link.write(transmitOf(Uint8Array.of(1)));
     await someTurns();
     const before = rounds;
     await someTurns();
@@ -316,8 +317,8 @@ describe('a connection goes through memory', () => {
     accepting(port);
     port.suspend();
     const dialed = await connect('127.0.0.1', port.port);
-    dialed.link.write(Uint8Array.of(5));
-    dialed.link.write(pattern(LARGE_BYTES));
+    dialed.link.write(transmitOf(Uint8Array.of(5)));
+    dialed.link.write(transmitOf(pattern(LARGE_BYTES)));
     await someTurns();
     expect(dialed.flushedBytes).toBe(0);
     const late = accepting(port);

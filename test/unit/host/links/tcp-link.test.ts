@@ -1,6 +1,7 @@
 /** Links over real sockets of loopback, without any protocol. */
 import { readdirSync } from 'node:fs';
 import { afterEach, describe, expect, it } from 'vitest';
+import { transmitOf } from '#base/transmit';
 import type { CaptureTap } from '#daemon/capture/capture-tap';
 import type { Link, LinkUser } from '#daemon/host/links/link';
 import { READS_PER_TURN, ReadingShares } from '#daemon/host/links/reading-share';
@@ -99,8 +100,8 @@ describe('a link', () => {
       expect(dialed.link.localAddress).toBe(address);
       expect(dialed.link.remotePort).toBe(accepted.link.localPort);
       expect(dialed.link.localPort).toBe(accepted.link.remotePort);
-      expect(dialed.link.write(Uint8Array.of(1, 2, 3))).toBe(3);
-      expect(accepted.link.write(Uint8Array.of(9))).toBe(1);
+      expect(dialed.link.write(transmitOf(Uint8Array.of(1, 2, 3)))).toBe(3);
+      expect(accepted.link.write(transmitOf(Uint8Array.of(9)))).toBe(1);
       await until('the bytes', () => accepted.receivedBytes === 3 && dialed.receivedBytes === 1);
       expect([Buffer.concat(accepted.received), Buffer.concat(dialed.received)]).toEqual([
         Buffer.of(1, 2, 3),
@@ -146,11 +147,11 @@ describe('a link', () => {
       const [dialed, accepted] = await pair();
       dialed.link.segmentAligned = aligned;
       const bytes = Uint8Array.from({ length: 16 << 20 }, (_, index) => (index * 31) & 0xff);
-      const taken = dialed.link.write(bytes);
+      const taken = dialed.link.write(transmitOf(bytes));
       expect(taken).toBeGreaterThan(0);
       expect(taken).toBeLessThan(bytes.length);
       expect([dialed.link.writable, dialed.link.congested]).toEqual([false, true]);
-      expect(() => dialed.link.write(bytes)).toThrow('not writable');
+      expect(() => dialed.link.write(transmitOf(bytes))).toThrow('not writable');
       await until('room', () => dialed.flushedBytes > 0);
       expect(dialed.flushedBytes).toBe(bytes.length - taken);
       expect([dialed.link.writable, dialed.link.congested]).toEqual([true, false]);
@@ -164,7 +165,7 @@ describe('a link', () => {
 
   it('a FIN ends one direction only [DDP-6.2.1-04, DDP-6.2.1-06, MPA-7.2-01]', async () => {
     const [dialed, accepted] = await pair();
-    dialed.link.write(Uint8Array.of(1));
+    dialed.link.write(transmitOf(Uint8Array.of(1)));
     dialed.link.finish();
     dialed.link.finish();
     expect(dialed.link.writable).toBe(false);
@@ -172,7 +173,7 @@ describe('a link', () => {
     expect(accepted.receivedBytes).toBe(1);
     await quiet(10);
     expect([accepted.link.writable, accepted.closed, dialed.closed]).toEqual([true, null, null]);
-    accepted.link.write(Uint8Array.of(2, 3));
+    accepted.link.write(transmitOf(Uint8Array.of(2, 3)));
     accepted.link.finish();
     await until('both to close', () => dialed.closed !== null && accepted.closed !== null);
     expect(dialed.receivedBytes).toBe(2);
@@ -182,7 +183,7 @@ describe('a link', () => {
   it('sends its FIN after bytes that had to wait', async () => {
     const [dialed, accepted] = await pair();
     const bytes = new Uint8Array(16 << 20);
-    dialed.link.write(bytes);
+    dialed.link.write(transmitOf(bytes));
     dialed.link.finish();
     await until('the FIN', () => accepted.peerClosed);
     expect(accepted.receivedBytes).toBe(bytes.length);
@@ -190,7 +191,7 @@ describe('a link', () => {
 
   it.each(['nothing', 'bytes'] as const)('resets at once, after %s', async (before) => {
     const [dialed, accepted] = await pair();
-    if (before === 'bytes') dialed.link.write(new Uint8Array(16 << 20));
+    if (before === 'bytes') dialed.link.write(transmitOf(new Uint8Array(16 << 20)));
     dialed.link.reset();
     await until('both to close', () => dialed.closed !== null && accepted.closed !== null);
     expect([dialed.closed, accepted.closed]).toEqual([undefined, 'ECONNRESET']);
@@ -210,7 +211,7 @@ describe('a link', () => {
 
   it('closes with a FIN after the bytes that the kernel has taken', async () => {
     const [dialed, accepted] = await pair();
-    dialed.link.write(new Uint8Array(100_000));
+    dialed.link.write(transmitOf(new Uint8Array(100_000)));
     dialed.link.close();
     await until('the FIN', () => accepted.peerClosed);
     expect(accepted.receivedBytes).toBe(100_000);
@@ -221,7 +222,7 @@ describe('a link', () => {
     const [dialed, accepted] = await pair();
     accepted.link.reset();
     await until('the reset', () => accepted.closed !== null);
-    while (dialed.link.writable) dialed.link.write(new Uint8Array(1000));
+    while (dialed.link.writable) dialed.link.write(transmitOf(new Uint8Array(1000)));
     await until('the end', () => dialed.closed !== null);
     expect(['ECONNRESET', 'EPIPE']).toContain(dialed.closed);
   });
@@ -245,10 +246,10 @@ describe('a link', () => {
       },
     };
     const [dialed, accepted] = await pair('127.0.0.1', tap);
-    dialed.link.write(new Uint8Array(16 << 20));
+    dialed.link.write(transmitOf(new Uint8Array(16 << 20)));
     await until('all bytes', () => accepted.receivedBytes === 16 << 20);
     expect(outboundBytes).toBe(16 << 20);
-    accepted.link.write(new Uint8Array(5));
+    accepted.link.write(transmitOf(new Uint8Array(5)));
     await until('the answer', () => dialed.receivedBytes === 5);
     accepted.link.finish();
     await until('the FIN', () => dialed.peerClosed);
@@ -345,7 +346,7 @@ describe('hundreds of links of one address', () => {
   it('are read whenever they have input, unless their users pause', async () => {
     const { dialed, accepted } = await many(400);
     accepted[0]?.link.pauseReading();
-    for (const { link } of dialed) link.write(Uint8Array.of(1, 2));
+    for (const { link } of dialed) link.write(transmitOf(Uint8Array.of(1, 2)));
     const received = () => accepted.filter(({ receivedBytes }) => receivedBytes === 2).length;
     await until('bytes on all links but one', () => received() === 399);
     await quiet(20);

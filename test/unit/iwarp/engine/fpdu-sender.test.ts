@@ -187,7 +187,7 @@ describe('FPDU sender', () => {
   it('FPDUs committed together are polled together [MPA-5.1-04]', () => {
     const sender = openSender();
     for (let i = 0; i < 10; i++) post(sender, pattern(18, i));
-    expect(sender.pollTransmit()).toHaveLength(240);
+    expect(sender.pollTransmit()?.bytes).toHaveLength(240);
     expect(sender.pollTransmit()).toBeUndefined();
   });
 
@@ -199,11 +199,11 @@ describe('FPDU sender', () => {
       sender.sendStartupFrame(pattern(24));
       sender.enterFullOperation(true, markers);
       for (const ulpdu of ulpdus) post(sender, ulpdu);
-      expect(sender.pollTransmit()).toEqual(pattern(24));
+      expect(sender.pollTransmit()?.bytes).toEqual(pattern(24));
       const receiver = receiverOf({ markers });
       const sink = new RecordingSink();
       for (let i = 0; i < ulpdus.length; i++) {
-        const part = sender.pollTransmit();
+        const part = sender.pollTransmit()?.bytes;
         if (part === undefined) expect.fail(`FPDU ${i} is missing`);
         expect(receiver.push(part, 0, part.length, sink)).toBeUndefined();
         expect([sink.ulpdus.length, receiver.midFpdu]).toEqual([i + 1, false]);
@@ -218,18 +218,18 @@ describe('FPDU sender', () => {
     const sender = senderOf({ alignSegments: true, segmentBytes: 100 });
     sender.enterFullOperation(true, false);
     for (let i = 0; i < 10; i++) post(sender, pattern(18, i));
-    expect(sender.pollTransmit()).toHaveLength(96);
-    expect(sender.pollTransmit()).toHaveLength(96);
-    expect(sender.pollTransmit()).toHaveLength(48);
+    expect(sender.pollTransmit()?.bytes).toHaveLength(96);
+    expect(sender.pollTransmit()?.bytes).toHaveLength(96);
+    expect(sender.pollTransmit()?.bytes).toHaveLength(48);
     // FPDUs that fill segments leave in one write: TCP cuts it between them.
     sender.setSegmentBytes(24);
     for (let i = 0; i < 10; i++) post(sender, pattern(18, i));
-    expect(sender.pollTransmit()).toHaveLength(240);
+    expect(sender.pollTransmit()?.bytes).toHaveLength(240);
     // One longer than a segment is sent alone.
     post(sender, pattern(18));
     post(sender, pattern(46));
     post(sender, pattern(18));
-    expect([1, 2, 3].map(() => sender.pollTransmit()?.length)).toEqual([24, 52, 24]);
+    expect([1, 2, 3].map(() => sender.pollTransmit()?.bytes.length)).toEqual([24, 52, 24]);
   });
 
   it('a ULPDU is cut to fill a partly used segment when much of it is left [MPA-4.5-05, MPA-4.5-07]', () => {
@@ -247,7 +247,7 @@ describe('FPDU sender', () => {
     post(sender, pattern(room));
     post(sender, pattern(50_000));
     expect(sender.ulpduRoomBytes(64_768)).toBe(64_768);
-    const segments = [1, 2, 3].map(() => sender.pollTransmit()?.length);
+    const segments = [1, 2, 3].map(() => sender.pollTransmit()?.bytes.length);
     expect(segments).toEqual([64_776, 65_480, 50_008]);
     // Nothing waits any more, so a new segment begins.
     expect(sender.ulpduRoomBytes(64_768)).toBe(64_768);
@@ -268,7 +268,7 @@ describe('FPDU sender', () => {
     const sender = senderOf({ alignSegments: true, segmentBytes: 100 });
     sender.enterFullOperation(false, false);
     for (let i = 0; i < 10; i++) post(sender, pattern(18, i));
-    expect(sender.pollTransmit()).toHaveLength(240);
+    expect(sender.pollTransmit()?.bytes).toHaveLength(240);
   });
 
   it('accepts FPDUs up to its high-water mark and again when bytes are flushed', () => {
@@ -277,7 +277,7 @@ describe('FPDU sender', () => {
     while (posted < 10 && post(sender, pattern(60_000))) posted++;
     expect(posted).toBe(4);
     expect(sender.queuedBytes).toBe(4 * fpduSizeBytes(60_000));
-    const first = sender.pollTransmit();
+    const first = sender.pollTransmit()?.bytes;
     expect(sender.begin(1)).toBe(false);
     sender.flushed(first?.length ?? 0);
     expect(post(sender, pattern(1))).toBe(true);
@@ -289,12 +289,14 @@ describe('FPDU sender', () => {
     expect(pool.inUseCount).toBe(0);
     for (let i = 0; i < 4; i++) post(sender, pattern(60_000));
     expect(pool.inUseCount).toBe(4);
+    let polled = sender.pollTransmit();
     for (let left = 3; left >= 0; left--) {
-      sender.flushed(sender.pollTransmit()?.length ?? 0);
+      sender.flushed(polled?.bytes.length ?? 0);
       expect(pool.inUseCount).toBe(left);
+      if (left > 0) polled = sender.pollTransmit();
     }
     expect([sender.queuedBytes, sender.drained]).toEqual([0, true]);
-    expect(sender.bytes).toHaveLength(0);
+    expect([sender.bytes.length, polled?.bytes.length]).toEqual([0, 0]);
   });
 
   it('allows the socket to flush in any portions', () => {
@@ -304,7 +306,7 @@ describe('FPDU sender', () => {
     const parts: Uint8Array[] = [];
     for (const ulpdu of ulpdus) {
       post(sender, ulpdu);
-      const part = sender.pollTransmit();
+      const part = sender.pollTransmit()?.bytes;
       if (part !== undefined) parts.push(part);
     }
     const stream = concat(...parts);
@@ -318,7 +320,7 @@ describe('FPDU sender', () => {
     const polled: { view: Uint8Array; copy: Uint8Array }[] = [];
     for (let i = 0; i < 50; i++) {
       post(sender, pattern(5_000, i));
-      const view = sender.pollTransmit();
+      const view = sender.pollTransmit()?.bytes;
       if (view !== undefined) polled.push({ view, copy: view.slice() });
     }
     for (const { view, copy } of polled) expect(view).toEqual(copy);
@@ -328,7 +330,7 @@ describe('FPDU sender', () => {
     const pool = dirtyPool();
     const sender = openSender({ pool });
     post(sender, pattern(100));
-    const part = sender.pollTransmit();
+    const part = sender.pollTransmit()?.bytes;
     sender.begin(50);
     sender.flushed(part?.length ?? 0);
     expect(pool.inUseCount).toBe(1);
@@ -342,7 +344,7 @@ describe('FPDU sender', () => {
     const pool = dirtyPool();
     const sender = openSender({ pool });
     post(sender, pattern(20_000));
-    const part = sender.pollTransmit();
+    const part = sender.pollTransmit()?.bytes;
     sender.begin(40_000);
     sender.flushed(part?.length ?? 0);
     post(sender, pattern(64_768));

@@ -63,9 +63,9 @@ describe('the beginning', () => {
       user.send(Uint8Array.of(0x41));
       const stream = streamOf({ peerToPeer: true, rtrKinds });
       stream.connect(new Uint8Array(0), user, 0);
-      stream.handleFlushed(stream.pollTransmit()?.length ?? 0, 0);
+      stream.handleFlushed(stream.pollTransmit()?.bytes.length ?? 0, 0);
       stream.handleBytes(bytesOf(`4d504120494420526570204672616d65 50 02 0004 ${word}`), 0);
-      const sent = hexOf(stream.pollTransmit() ?? new Uint8Array(0));
+      const sent = hexOf(stream.pollTransmit()?.bytes ?? new Uint8Array(0));
       expect(sent.slice(0, golden.length)).toBe(golden);
       expect(sent.slice(golden.length, golden.length + 8)).toBe('00134143');
       expect(user.log).toEqual(['sent']);
@@ -77,14 +77,14 @@ describe('the beginning', () => {
     user.send(Uint8Array.of(0x41));
     const stream = streamOf({ peerToPeer: true }, { highWaterBytes: 1 });
     stream.connect(new Uint8Array(0), user, 0);
-    const request = stream.pollTransmit();
+    const request = stream.pollTransmit()?.bytes;
     // The Reply arrives before the socket reports that it has sent the Request.
     stream.handleBytes(bytesOf('4d504120494420526570204672616d65 50 02 0004 80088008'), 0);
     expect(stream.pollTransmit()).toBe(undefined);
     stream.handleFlushed(request?.length ?? 0, 0);
-    expect(hexOf(stream.pollTransmit() ?? new Uint8Array(0)).slice(0, 8)).toBe('000ec140');
+    expect(hexOf(stream.pollTransmit()?.bytes ?? new Uint8Array(0)).slice(0, 8)).toBe('000ec140');
     stream.handleFlushed(20, 0);
-    expect(hexOf(stream.pollTransmit() ?? new Uint8Array(0)).slice(0, 8)).toBe('00134143');
+    expect(hexOf(stream.pollTransmit()?.bytes ?? new Uint8Array(0)).slice(0, 8)).toBe('00134143');
   });
 
   it('an RTR of each kind opens the responder [EMPA-9.2-16, EMPA-9.2-12, EMPA-5-03]', () => {
@@ -130,7 +130,7 @@ describe('the beginning', () => {
     stream.handleFlushed(24, 0);
     // ORD 8 in the Reply requires an IRD that is not available.
     stream.handleBytes(bytesOf('4d504120494420526570204672616d65 50 02 0004 0008 0008'), 0);
-    const bytes = stream.pollTransmit();
+    const bytes = stream.pollTransmit()?.bytes;
     expect(hexOf(bytes ?? new Uint8Array(0))).toBe(
       '0016414700000000000000020000000100000000200600006540fb1b',
     );
@@ -276,14 +276,14 @@ describe('a graceful end', () => {
     const fpduSize = { kind: 'large' } as const;
     const stream = streamOf({ mpaRevision: 1, fpduSize }, { highWaterBytes: 1 });
     stream.connect(new Uint8Array(0), user, 0);
-    stream.handleFlushed(stream.pollTransmit()?.length ?? 0, 0);
+    stream.handleFlushed(stream.pollTransmit()?.bytes.length ?? 0, 0);
     stream.handleBytes(bytesOf('4d504120494420526570204672616d65 40 01 0000'), 0);
     stream.disconnect(0);
     expect(stream.pollEvent()?.type).toBe('established');
     for (let now = 900_000; now <= 4_500_000; now += 900_000) {
       stream.handleDeadline(now);
       expect(stream.pollEvent()).toBe(undefined);
-      stream.handleFlushed(stream.pollTransmit()?.length ?? 0, now);
+      stream.handleFlushed(stream.pollTransmit()?.bytes.length ?? 0, now);
     }
     expect(user.log.length).toBe(5);
     expect(stream.pollEvent()).toEqual({ type: 'finish' });
@@ -294,14 +294,14 @@ describe('a graceful end', () => {
     for (let i = 0; i < 50; i++) user.send(pattern(1000, i));
     const stream = streamOf({ mpaRevision: 1 }, { highWaterBytes: 1 });
     stream.connect(new Uint8Array(0), user, 0);
-    stream.handleFlushed(stream.pollTransmit()?.length ?? 0, 0);
+    stream.handleFlushed(stream.pollTransmit()?.bytes.length ?? 0, 0);
     stream.handleBytes(bytesOf('4d504120494420526570204672616d65 40 01 0000'), 0);
     stream.disconnect(0);
     expect(stream.pollEvent()?.type).toBe('established');
     for (let now = 100_000; now < 1_000_000; now += 100_000) {
       stream.handleDeadline(now);
       expect(stream.pollEvent()).toBe(undefined);
-      stream.handleFlushed(stream.pollTransmit()?.length ?? 0, now);
+      stream.handleFlushed(stream.pollTransmit()?.bytes.length ?? 0, now);
     }
     stream.handleDeadline(1_000_000);
     expect(stream.pollEvent()).toEqual({ type: 'abort' });
@@ -359,7 +359,7 @@ describe('a Terminate', () => {
     stream.connect(new Uint8Array(0), user, 0);
     const taken: string[] = [];
     const take = (): void => {
-      for (let bytes = stream.pollTransmit(); bytes; bytes = stream.pollTransmit()) {
+      for (let bytes = stream.pollTransmit()?.bytes; bytes; bytes = stream.pollTransmit()?.bytes) {
         taken.push(hexOf(bytes));
         stream.handleFlushed(bytes.length, 0);
       }

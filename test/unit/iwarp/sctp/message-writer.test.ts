@@ -23,9 +23,9 @@ function write(writer: MessageWriter, hex: string): boolean {
 /** What leaves, as payload protocol and bytes. */
 function poll(writer: MessageWriter): string[] {
   const out: string[] = [];
-  for (let bytes = writer.pollTransmit(); bytes; bytes = writer.pollTransmit()) {
-    out.push(`${writer.polledProtocol} ${hexOf(bytes)}`);
-    writer.flushed(bytes.length);
+  for (let message = writer.pollTransmit(); message; message = writer.pollTransmit()) {
+    out.push(`${message.payloadProtocol} ${hexOf(message.bytes)}`);
+    writer.flushed(message.bytes.length);
   }
   return out;
 }
@@ -103,9 +103,9 @@ describe('Writes of 64 KiB, in segments of at most 65,458 bytes', () => {
       }
     }
     const out: string[] = [];
-    for (let bytes = writer.pollTransmit(); bytes; bytes = writer.pollTransmit()) {
-      out.push(`${bytes.length}${writer.polledFollowed ? '+' : ''}`);
-      writer.flushed(bytes.length);
+    for (let message = writer.pollTransmit(); message; message = writer.pollTransmit()) {
+      out.push(`${message.bytes.length}${message.followed ? '+' : ''}`);
+      writer.flushed(message.bytes.length);
     }
     return out;
   }
