@@ -160,7 +160,7 @@ export class Stream implements StreamPort {
     this.#advance(now);
   }
 
-  abort(_now: Micros): void {
+  abort(): void {
     if (this.#state === 'closed') return;
     this.#failure ??= { kind: 'local', text: 'aborted by its user' };
     if (this.#operation === undefined) {

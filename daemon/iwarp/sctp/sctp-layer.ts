@@ -87,7 +87,6 @@ export class SctpLayer implements LowerLayer {
   accept(
     privateData: Uint8Array,
     consumerDepths: { readonly ird: number; readonly ord: number },
-    _now: Micros,
   ): void {
     this.#session.accept(privateData, consumerDepths);
   }

@@ -471,7 +471,7 @@ describe('a Terminate', () => {
     pair.run();
     expect(pair.a.types).toEqual(['established', 'terminated']);
     const framed = pair.a.user.log.length;
-    pair.a.stream.abort(0);
+    pair.a.stream.abort();
     pair.a.blocked = false;
     pair.run();
     expect(pair.a.types).toEqual(['established', 'terminated', 'closed']);
@@ -538,7 +538,7 @@ describe('a loss', () => {
     pair.a.stream.handleClosed('ECONNRESET', 0);
     pair.a.stream.handlePeerClosed(0);
     pair.a.stream.disconnect(0);
-    pair.a.stream.abort(0);
+    pair.a.stream.abort();
     pair.a.stream.pump(0);
     expect(pair.a.stream.pollTransmit()).toBe(undefined);
     pair.a.collect();
@@ -564,7 +564,7 @@ describe('a loss', () => {
     peer.stream.pump(0);
     expect(user.log).toEqual(['sent', 'sent']);
     user.send(Uint8Array.of(3));
-    peer.stream.abort(0);
+    peer.stream.abort();
     peer.run();
     expect(peer.take().map((ulpdu) => ulpdu.slice(-2))).toEqual(['01', '02']);
     expect(peer.types).toEqual(['established', 'closed']);
@@ -575,7 +575,7 @@ describe('a loss', () => {
 
   it('reports an abort by its own user', () => {
     const peer = LiteralPeer.ofInitiator();
-    peer.stream.abort(0);
+    peer.stream.abort();
     peer.run();
     expect(peer.types).toEqual(['established', 'closed']);
     expect(peer.failure).toMatchObject({ kind: 'local' });
