@@ -48,13 +48,11 @@ const ATOMIC_FETCH_ADD = 0;
 const NONE = -1;
 
 /** The failure for a NAK that ends the connection; undefined for other NAKs. */
-const NAK_FAILURES: readonly (MessageFailure | undefined)[] = (() => {
-  const table: (MessageFailure | undefined)[] = [];
-  table[NakCode.invalidRequest] = MessageFailure.remoteInvalidRequest;
-  table[NakCode.remoteAccess] = MessageFailure.remoteAccess;
-  table[NakCode.remoteOperation] = MessageFailure.remoteOperation;
-  return table;
-})();
+const NAK_FAILURES: Readonly<Partial<Record<number, MessageFailure>>> = {
+  [NakCode.invalidRequest]: MessageFailure.remoteInvalidRequest,
+  [NakCode.remoteAccess]: MessageFailure.remoteAccess,
+  [NakCode.remoteOperation]: MessageFailure.remoteOperation,
+};
 /** Kinds by which a host counts failures. Default: 'protocol'. */
 const FAILURE_KINDS: Readonly<Partial<Record<MessageFailure, string>>> = {
   [MessageFailure.retriesExceeded]: 'timeout',

@@ -57,13 +57,11 @@ function accessNak(fault: Fault): NakCode {
     : NakCode.remoteAccess;
 }
 
-const NAK_TEXTS: readonly string[] = (() => {
-  const texts: string[] = [];
-  texts[NakCode.invalidRequest] = 'the peer sent an invalid request';
-  texts[NakCode.remoteAccess] = 'the peer requested memory that it may not access';
-  texts[NakCode.remoteOperation] = 'failed to execute a request of the peer';
-  return texts;
-})();
+const NAK_TEXTS: Readonly<Partial<Record<NakCode, string>>> = {
+  [NakCode.invalidRequest]: 'the peer sent an invalid request',
+  [NakCode.remoteAccess]: 'the peer requested memory that it may not access',
+  [NakCode.remoteOperation]: 'failed to execute a request of the peer',
+};
 
 export class Responder {
   readonly #user: DeferringUser;

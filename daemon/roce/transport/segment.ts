@@ -39,15 +39,13 @@ const WRITE_IMMEDIATE: Operations = [
 ];
 
 /** By `OutboundKind`; undefined for other kinds than Send and Write. */
-const OPERATIONS: readonly (Operations | undefined)[] = (() => {
-  const table: (Operations | undefined)[] = [];
-  table[OutboundKind.send] = SEND;
-  table[OutboundKind.sendWithImmediate] = SEND_IMMEDIATE;
-  table[OutboundKind.sendWithInvalidate] = SEND_INVALIDATE;
-  table[OutboundKind.write] = WRITE;
-  table[OutboundKind.writeWithImmediate] = WRITE_IMMEDIATE;
-  return table;
-})();
+const OPERATIONS: Readonly<Partial<Record<OutboundKind, Operations>>> = {
+  [OutboundKind.send]: SEND,
+  [OutboundKind.sendWithImmediate]: SEND_IMMEDIATE,
+  [OutboundKind.sendWithInvalidate]: SEND_INVALIDATE,
+  [OutboundKind.write]: WRITE,
+  [OutboundKind.writeWithImmediate]: WRITE_IMMEDIATE,
+};
 
 /** True for a Send or Write. */
 export function isSegmented(kind: OutboundKind): boolean {
