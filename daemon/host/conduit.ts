@@ -47,7 +47,7 @@ export interface ConduitHost {
   /** An MPA Request arrived: true if a fault rejects it. */
   rejectsRequest(conduit: Conduit): boolean;
   /** The conduit's stream had input: settle it, with all consequences. */
-  handleInput(conduit: Conduit, now: Micros): void;
+  handleInput(conduit: Conduit): void;
   /** The host nudged a silent peer; for the log only. */
   handleNudged(conduit: Conduit, text: string): void;
   /** A startup failed before the peer's Request was complete; for the log only. */
@@ -110,7 +110,7 @@ export class Conduit implements LinkUser, ShareMember {
     this.stream.handleBytes(bytes, now, delivery);
     this.#countInput(bytes.length);
     this.paceReading();
-    this.#host.handleInput(this, now);
+    this.#host.handleInput(this);
   }
 
   seal(bytes: Uint8Array): void {
@@ -120,13 +120,13 @@ export class Conduit implements LinkUser, ShareMember {
   handleFlushed(bytes: number): void {
     const now = this.#host.now();
     this.stream.handleFlushed(bytes, now);
-    this.#host.handleInput(this, now);
+    this.#host.handleInput(this);
   }
 
   handleAcknowledged(): void {
     const now = this.#host.now();
     this.stream.handleAcknowledged(now);
-    this.#host.handleInput(this, now);
+    this.#host.handleInput(this);
   }
 
   handlePathChanged(): void {
@@ -136,7 +136,7 @@ export class Conduit implements LinkUser, ShareMember {
   handlePeerClosed(): void {
     const now = this.#host.now();
     this.stream.handlePeerClosed(now);
-    this.#host.handleInput(this, now);
+    this.#host.handleInput(this);
   }
 
   handleClosed(errorCode: string | undefined): void {
@@ -144,7 +144,7 @@ export class Conduit implements LinkUser, ShareMember {
     this.#linkClosed = true;
     this.#lingerDeadline = NEVER;
     this.stream.handleClosed(errorCode, now);
-    this.#host.handleInput(this, now);
+    this.#host.handleInput(this);
     this.#host.handleGone(this);
   }
 
@@ -250,7 +250,7 @@ export class Conduit implements LinkUser, ShareMember {
     this.#closesAfterOutput = true;
     this.#lingerDeadline = now + LEAVE_PATIENCE_MICROS;
     this.#leaving = true;
-    if (!this.#linkClosed) this.#host.handleInput(this, now);
+    if (!this.#linkClosed) this.#host.handleInput(this);
   }
 
   #deliverEvents(now: Micros): void {
