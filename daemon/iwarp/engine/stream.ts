@@ -13,6 +13,7 @@
  * Read before changing: RFC 5040 §5.4, §6, §7; RFC 5041 §6.
  */
 import { assert } from '#base/assert';
+import { Deadlines } from '#base/deadlines';
 import { type Micros, NEVER } from '#base/time';
 import { type Delivery, PLAIN, type Transmit } from '#base/transmit';
 import type { WireFailure, WireUser } from '#daemon/rnic/wire-port';
@@ -63,6 +64,13 @@ const LEGAL: Readonly<Record<StateName, readonly StateName[]>> = {
   closed: [],
 };
 
+const Timer = {
+  /** For a step of closing, in the states from `draining` to `finished`. */
+  close: 0,
+  /** When to nudge an initiator's peer that is silent since its Reply. */
+  nudge: 1,
+} as const;
+
 /** siw's responder sends its Reply before it listens for FPDUs. */
 const SIW_DEAF_AFTER_REPLY = 'siw-deaf-after-reply';
 
@@ -72,14 +80,11 @@ export class Stream implements StreamPort {
   readonly #lower: LowerLayer;
   #events: StreamEvent[] = [];
   #state: StateName = 'startup';
-  /** For the states from `draining` to `finished`. */
-  #deadline: Micros = NEVER;
+  readonly #timers = new Deadlines(Timer);
   /** While draining: payload framed when the deadline was set. */
   #progressBytes = 0;
   #operation: FullOperation | undefined = undefined;
   #user: WireUser | undefined = undefined;
-  /** When to nudge an initiator's peer that is silent since its Reply. */
-  #nudgeDeadline: Micros = NEVER;
   #peerClosed = false;
   /** Why the stream ends, if not gracefully. The first reason stays. */
   #failure: StreamFailure | undefined = undefined;
@@ -271,12 +276,12 @@ export class Stream implements StreamPort {
   handleDeadline(now: Micros): void {
     // The startup timeout of a stream that has ended keeps running.
     if (this.#state === 'closed') return;
-    if (now >= this.#lower.nextDeadline() && this.#deadline === NEVER) {
+    if (!this.#timers.isSet(Timer.close) && now >= this.#lower.nextDeadline()) {
       this.#lower.handleDeadline(now);
       this.#runLower(now);
     }
-    if (now >= this.#nudgeDeadline) this.#nudge(now);
-    if (now < this.#deadline) return;
+    if (this.#timers.passed(Timer.nudge, now)) this.#nudge(now);
+    if (!this.#timers.passed(Timer.close, now)) return;
     // SCTP-6.2-01
     if (this.#state === 'finished' && this.#lower.peerMayStaySilent) {
       this.#end();
@@ -290,8 +295,8 @@ export class Stream implements StreamPort {
 
   nextDeadline(): Micros {
     if (this.#state === 'closed' || this.#state === 'rejected') return NEVER;
-    const due = this.#deadline === NEVER ? this.#lower.nextDeadline() : this.#deadline;
-    return Math.min(due, this.#nudgeDeadline);
+    const due = this.#timers.next();
+    return this.#timers.isSet(Timer.close) ? due : Math.min(due, this.#lower.nextDeadline());
   }
 
   pollTransmit(): Transmit | undefined {
@@ -356,7 +361,7 @@ export class Stream implements StreamPort {
         if (effect.rtr !== undefined) this.#operation?.queueRtr(effect.rtr);
         // Only an initiator may send at once.
         if (this.#lower.sendable) {
-          this.#nudgeDeadline = now + (this.#options.nudgeDelayMicros ?? NEVER);
+          this.#timers.set(Timer.nudge, now + (this.#options.nudgeDelayMicros ?? NEVER));
         }
         this.#advance(now);
         break;
@@ -417,12 +422,12 @@ export class Stream implements StreamPort {
     // DDP-7-01 errors of the lower layer are passed up here; those of DDP and RDMAP are latched with
     // their segment.
     if (error !== undefined) operation.policy.latchLocal(error);
-    if (this.#lower.peerHasSpoken) this.#nudgeDeadline = NEVER;
+    if (this.#lower.peerHasSpoken) this.#timers.clear(Timer.nudge);
   }
 
   /** The peer may not have seen the bytes sent right after its Reply; more bytes make it look. */
   #nudge(now: Micros): void {
-    this.#nudgeDeadline = NEVER;
+    this.#timers.clear(Timer.nudge);
     if (!this.sendable || !this.#lower.hasSpoken) return;
     this.#operation?.queueNudge();
     const text = 'the peer is silent since its Reply: an empty Write makes it look for FPDUs';
@@ -509,7 +514,7 @@ export class Stream implements StreamPort {
   }
 
   #renewDeadline(now: Micros): void {
-    this.#deadline = now + this.#options.closeTimeoutMicros;
+    this.#timers.set(Timer.close, now + this.#options.closeTimeoutMicros);
     this.#progressBytes = this.#operation?.sentBytes ?? 0;
   }
 
@@ -559,8 +564,7 @@ export class Stream implements StreamPort {
   #end(): void {
     if (this.#state === 'closed') return;
     this.#transition('closed');
-    this.#deadline = NEVER;
-    this.#nudgeDeadline = NEVER;
+    this.#timers.clearAll();
     this.#lower.releaseInput();
     this.#events.push({ type: 'closed', failure: this.#failure });
   }

@@ -8,6 +8,7 @@
  * receiver either.
  */
 import { assert } from '#base/assert';
+import { Deadlines } from '#base/deadlines';
 import { type Micros, NEVER } from '#base/time';
 import { makeOutboundMessage } from '#daemon/rnic/outbound-message';
 import type { QPPath } from '#daemon/rnic/qp-attributes';
@@ -46,6 +47,15 @@ const MESSAGE_BYTES_MAX = 2 ** 31;
 const RNR_RETRY_FOREVER = 7;
 const ATOMIC_FETCH_ADD = 0;
 const NONE = -1;
+
+const Timer = {
+  /** The program's, for an acknowledgment. */
+  ack: 0,
+  /** When a paced connection retransmits, earlier than the program's timer. */
+  ask: 1,
+  /** Until the receiver may be ready. */
+  rnr: 2,
+} as const;
 
 /** The failure for a NAK that ends the connection; undefined for other NAKs. */
 const NAK_FAILURES: Readonly<Partial<Record<number, MessageFailure>>> = {
@@ -101,10 +111,7 @@ export class Requester {
   #rnrLeft = 0;
   /** `#unackedPsn` at the last rewind without a timeout, or `NONE`. */
   #rewoundPsn = NONE;
-  #ackDeadline: Micros = NEVER;
-  /** When a paced connection retransmits, earlier than the program's timer. */
-  #askDeadline: Micros = NEVER;
-  #rnrUntil: Micros = NEVER;
+  readonly #timers = new Deadlines(Timer);
   /** Sending waits for payload to be fetched. */
   #waits = false;
 
@@ -122,7 +129,7 @@ export class Requester {
   }
 
   nextDeadline(): Micros {
-    return Math.min(this.#ackDeadline, this.#rnrUntil, this.#askDeadline);
+    return this.#timers.next();
   }
 
   // Commands
@@ -165,9 +172,7 @@ export class Requester {
   /** Stops sending. */
   stop(): void {
     this.#messages.clear();
-    this.#ackDeadline = NEVER;
-    this.#askDeadline = NEVER;
-    this.#rnrUntil = NEVER;
+    this.#timers.clearAll();
   }
 
   /** Throws `InvariantError`. Cheap: once a turn. */
@@ -187,9 +192,10 @@ export class Requester {
   // Time
 
   handleDeadline(now: Micros): void {
-    if (now >= this.#rnrUntil) this.#rnrUntil = NEVER;
-    if (now < this.#ackDeadline) {
-      if (now >= this.#askDeadline) this.#askAgain();
+    const timers = this.#timers;
+    if (timers.passed(Timer.rnr, now)) timers.clear(Timer.rnr);
+    if (!timers.passed(Timer.ack, now)) {
+      if (timers.passed(Timer.ask, now)) this.#askAgain();
       return;
     }
     if (this.#retriesLeft === 0) {
@@ -203,15 +209,16 @@ export class Requester {
     }
     this.#retriesLeft -= 1;
     this.timeouts += 1;
-    this.#pacing?.unanswered();
-    this.#rewind();
+    timers.clear(Timer.ack);
+    this.#askAgain();
   }
 
   // Output
 
   /** Writes the next request packet at `start`. Returns its length, or 0 if there is none now. */
   poll(target: Uint8Array, start: number, now: Micros): number {
-    if (!this.#open || this.#outcome.stopped || this.#waits || this.#rnrUntil !== NEVER) return 0;
+    if (!this.#open || this.#outcome.stopped || this.#waits) return 0;
+    if (this.#timers.isSet(Timer.rnr)) return 0;
     if (this.#sendPsn === this.#nextPsn && !this.#take()) return 0;
     const message = this.#messages.at(this.#cursor);
     if (isSegmented(message.kind)) return this.#sendSegment(message, target, start, now);
@@ -334,12 +341,12 @@ export class Requester {
     const pacing = this.#pacing;
     if (pacing !== undefined) {
       if (this.#sendPsn === this.#highPsn) pacing.sent(this.#sendPsn, now);
-      if (this.#askDeadline === NEVER) this.#askDeadline = now + pacing.patienceMicros;
+      this.#timers.start(Timer.ask, now + pacing.patienceMicros);
     }
     this.#sendPsn = addPsn(this.#sendPsn, count);
     if (this.#sendPsn === addPsn(message.firstPsn, message.packets)) this.#cursor += 1;
     if (psnDistance(this.#sendPsn, this.#highPsn) > 0) this.#highPsn = this.#sendPsn;
-    if (this.#ackDeadline === NEVER) this.#ackDeadline = now + this.#timeoutMicros;
+    this.#timers.start(Timer.ack, now + this.#timeoutMicros);
   }
 
   // Responses
@@ -451,7 +458,7 @@ export class Requester {
     this.#retriesLeft = this.#retryCount;
     this.#rnrLeft = this.#rnrRetry;
     this.#rewoundPsn = NONE;
-    this.#rnrUntil = NEVER;
+    this.#timers.clear(Timer.rnr);
     // Skip retransmissions that this answer makes unnecessary.
     if (psnDistance(this.#sendPsn, psn) < 0) {
       this.#sendPsn = psn;
@@ -464,8 +471,9 @@ export class Requester {
       this.#requests -= 1;
     }
     const done = this.#sendPsn === psn;
-    this.#ackDeadline = done ? NEVER : now + this.#timeoutMicros;
-    this.#askDeadline = done || pacing === undefined ? NEVER : now + pacing.patienceMicros;
+    const patienceMicros = pacing === undefined ? NEVER : pacing.patienceMicros;
+    this.#timers.set(Timer.ack, done ? NEVER : now + this.#timeoutMicros);
+    this.#timers.set(Timer.ask, done ? NEVER : now + patienceMicros);
   }
 
   // Retransmission
@@ -475,16 +483,13 @@ export class Requester {
     this.#cursor = 0;
     this.#requests = 0;
     this.#waits = false;
-    this.#ackDeadline = NEVER;
-    this.#askDeadline = NEVER;
+    this.#timers.clear(Timer.ask);
   }
 
-  /** Retransmits before the program's timer expires. */
+  /** No answer came in time: retransmits. The program's timer continues. */
   #askAgain(): void {
-    const deadline = this.#ackDeadline;
     this.#pacing?.unanswered();
     this.#rewind();
-    this.#ackDeadline = deadline;
   }
 
   /** Retransmits at once, but once per position: one loss causes many NAKs. */
@@ -492,12 +497,13 @@ export class Requester {
     if (this.#rewoundPsn === this.#unackedPsn) return;
     this.#rewoundPsn = this.#unackedPsn;
     this.#pacing?.lost();
+    this.#timers.clear(Timer.ack);
     this.#rewind();
   }
 
   // IBTA 9.7.5.2.8: waits until the receiver had time to post.
   #backOff(timer: number, now: Micros): void {
-    if (this.#rnrUntil !== NEVER) return;
+    if (this.#timers.isSet(Timer.rnr)) return;
     if (this.#rnrRetry < RNR_RETRY_FOREVER) {
       if (this.#rnrLeft === 0) {
         const timerMicros = rnrTimerMicros(timer);
@@ -512,7 +518,8 @@ export class Requester {
     // Nothing was lost, but the wait is not a round trip.
     this.#pacing?.sentAgain();
     this.#rewind();
-    this.#rnrUntil = now + rnrTimerMicros(timer);
+    this.#timers.clear(Timer.ack);
+    this.#timers.set(Timer.rnr, now + rnrTimerMicros(timer));
   }
 
   #refused(code: number): void {

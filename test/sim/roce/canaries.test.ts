@@ -54,8 +54,8 @@ const CANARIES: readonly Canary[] = [
     bug: 'an acknowledgement without answer is never waited for',
     rule: 'progress',
     file: REQUESTER,
-    find: 'this.#ackDeadline = now + this.#timeoutMicros;',
-    replace: ';',
+    find: 'this.#timers.start(Timer.ack, now + this.#timeoutMicros);',
+    replace: '',
   },
   {
     bug: 'an acknowledgement names a packet too many',
