@@ -28,6 +28,11 @@ const NO_BYTES = new Uint8Array(0);
 /** Both halves of MPA. */
 export class MpaLayer implements LowerLayer {
   readonly writer: FpduSender;
+  /** Never: `handleStartup` leaves the bytes to their reader. */
+  readonly inputWaits = false;
+  // DDP-6.2.1-05: wait for the peer's FIN, which the socket reports.
+  readonly peerEnded = false;
+  readonly peerMayStaySilent = false;
   readonly #options: StreamOptions;
   readonly #pool: ChunkPool;
   readonly #crc32c: Crc32c;
@@ -206,26 +211,12 @@ export class MpaLayer implements LowerLayer {
     return this.#receiver?.held ?? NO_BYTES;
   }
 
-  /** Never: `handleStartup` leaves the bytes to their reader. */
-  get inputWaits(): boolean {
-    return false;
-  }
-
   get queuedBytes(): number {
     return this.writer.queuedBytes;
   }
 
   get finished(): boolean {
     return this.writer.queuedBytes === 0;
-  }
-
-  // DDP-6.2.1-05: wait for the peer's FIN, which the socket reports.
-  get peerEnded(): boolean {
-    return false;
-  }
-
-  get peerMayStaySilent(): boolean {
-    return false;
   }
 
   get lossQuirk(): string | undefined {

@@ -357,7 +357,7 @@ export class Stream implements StreamPort {
       case 'full-operation':
         this.#enterFullOperation(effect.agreement);
         if (effect.error !== undefined) this.#operation?.policy.latchLocal(effect.error);
-        else this.#announce(effect.agreement);
+        else this.#events.push({ type: 'established', ...effect.agreement });
         if (effect.rtr !== undefined) this.#operation?.queueRtr(effect.rtr);
         // Only an initiator may send at once.
         if (this.#lower.sendable) {
@@ -396,10 +396,6 @@ export class Stream implements StreamPort {
       extensionsEnabled: this.#options.extensionsEnabled ?? true,
     });
     this.#transition('open');
-  }
-
-  #announce(agreement: Agreement): void {
-    this.#events.push({ type: 'established', ...agreement });
   }
 
   // Full Operation

@@ -48,6 +48,10 @@ interface SctpLayerEnvironment {
 /** `emssBytes` of the options is the longest message of the path. */
 export class SctpLayer implements LowerLayer {
   readonly writer: MessageWriter;
+  /** Never: a message is whole, and the peer's Terminate has its place in the order. */
+  readonly midUlpdu = false;
+  readonly heldInput = NO_BYTES;
+  readonly lossQuirk = undefined;
   readonly #options: StreamOptions;
   readonly #peerAdaptation: number | undefined;
   readonly #session: DdpSession;
@@ -227,15 +231,6 @@ export class SctpLayer implements LowerLayer {
     return this.#segments;
   }
 
-  /** Never: a message is whole, and the peer's Terminate has its place in the order. */
-  get midUlpdu(): boolean {
-    return false;
-  }
-
-  get heldInput(): Uint8Array {
-    return NO_BYTES;
-  }
-
   get inputWaits(): boolean {
     return this.#sequencer.next !== undefined;
   }
@@ -254,10 +249,6 @@ export class SctpLayer implements LowerLayer {
 
   get peerMayStaySilent(): boolean {
     return this.#session.peerMayStaySilent;
-  }
-
-  get lossQuirk(): string | undefined {
-    return undefined;
   }
 
   /** True when both halves have ended: a message that comes now belongs to another session. */
