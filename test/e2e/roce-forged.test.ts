@@ -7,11 +7,12 @@ import { connectRpc } from '#verbs-api/rpcrdma/rpc-client';
 import { listenRpc } from '#verbs-api/rpcrdma/rpc-server';
 import { MadForger } from '../support/forged-mads.ts';
 import { ownAddress } from '../support/own-address.ts';
+import { patience } from '../support/patience.ts';
 import { echoService } from '../support/rpc-world.ts';
 
 /** The last address has no host: a forger that uses it gets no answers. */
 const [SERVER, CLIENT, FORGER] = [ownAddress(24), ownAddress(25), ownAddress(26)];
-const LIMIT = { timeoutMs: 20_000 };
+const LIMIT = { timeoutMs: patience() };
 
 function host(address: string): Promise<EmbeddedProvider> {
   return createEmbedded({ devices: [{ name: 'roce0', addresses: [address], transport: 'roce' }] });

@@ -5,10 +5,11 @@ import { connect, type EndpointOptions, type Listener, listen } from '#verbs-api
 import type { Connection } from '#verbs-api/connection';
 import { mpaReply, mpaRequest } from '../support/mpa-frames.ts';
 import { ownAddress } from '../support/own-address.ts';
+import { patience } from '../support/patience.ts';
 import { RawPeer } from '../support/raw-peer.ts';
 
 const [SERVER, CLIENT] = [ownAddress(30), ownAddress(31)];
-const LIMIT = { timeoutMs: 20_000 };
+const LIMIT = { timeoutMs: patience() };
 /** What `messages: true` says of itself. */
 const OFFER = Uint8Array.of(0x69, 0x77, 0x4d, 0x31, 0, 32, 0, 0, 16, 0);
 /** IRD with the flag of the peer-to-peer model, and ORD with those of its RTR, which is never sent. */

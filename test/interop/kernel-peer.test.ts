@@ -5,7 +5,7 @@ import { connect, createServer, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { quiet } from '../support/patience.ts';
+import { patience, programSeconds, quiet } from '../support/patience.ts';
 import { readTcpConnections } from '../support/pcap-reader.ts';
 import { describeWith } from '../support/prerequisites.ts';
 import { BindClashes, kernelOutcomes, outcomesOf } from './bind-clashes.ts';
@@ -231,11 +231,11 @@ describeWith(['kernel-peer', 'native'], 'kernel peer', () => {
       const program = join(share, 'forked-child');
       compileForkedChild(program);
       const words = `${program} ${GUEST_ADDRESS} ${PORT} ${parent}`;
-      const { status, output } = await guest.runToEnd(`timeout 60 ${words}`);
+      const { status, output } = await guest.runToEnd(`timeout ${programSeconds()} ${words}`);
       expect(status, output).toBe(0);
       expect(linesOf(output).child).toEqual(stepsOfChild('iwarp'));
     },
-    TEST_MS,
+    patience(TEST_MS),
   );
 
   it('allows a child its device after its parent dropped privileges', async () => {

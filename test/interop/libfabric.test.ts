@@ -2,7 +2,7 @@
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { programSeconds } from '../support/patience.ts';
+import { patience, programSeconds } from '../support/patience.ts';
 import { describeWith, missingPackages, repositoryRoot } from '../support/prerequisites.ts';
 import { ADDRESS, ProgramBench } from './program-bench.ts';
 
@@ -61,7 +61,7 @@ describe.skipIf(reason !== '')(`libfabric over two daemons${reason}`, () => {
         done
         ${run(`b=${wire}10.77.0.2`)} ${words} 10.77.0.1 || exit 1
         wait $server`;
-    const options = { encoding: 'utf8', timeout: TIMEOUT_MS } as const;
+    const options = { encoding: 'utf8', timeout: patience(TIMEOUT_MS) } as const;
     const { status, stdout, stderr } = spawnSync(
       'unshare',
       [...APART, 'sh', '-c', script],

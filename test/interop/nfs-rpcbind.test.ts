@@ -7,6 +7,7 @@ import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { CommandFolder } from '../support/cli-process.ts';
+import { patience } from '../support/patience.ts';
 import { missingPackages, repositoryRoot } from '../support/prerequisites.ts';
 
 const MAIN = join(repositoryRoot(), 'dist/daemon/cli/main.js');
@@ -26,7 +27,7 @@ function inOwnNetwork(script: string) {
     script,
     'kill $bind; wait',
   ];
-  const options = { encoding: 'utf8', timeout: SCRIPT_TIMEOUT_MS } as const;
+  const options = { encoding: 'utf8', timeout: patience(SCRIPT_TIMEOUT_MS) } as const;
   return spawnSync('unshare', [...APART, 'bash', '-c', lines.join('\n')], options);
 }
 

@@ -10,11 +10,12 @@ import {
 import type { HttpReady } from '#contract/protocol/ipc-admin';
 import { pageLink } from '#daemon/cli/page-link';
 import { madeToken } from '../support/http-token.ts';
+import { patience } from '../support/patience.ts';
 
 const CHROMIUM = '/usr/bin/chromium';
 
 /** Time for the page's action of every second, on a busy machine. */
-export const SHOWN_TIMEOUT_MS = 20_000;
+export const SHOWN_TIMEOUT_MS = patience(20_000);
 
 /** Options of a page. */
 interface PageOptions {

@@ -45,9 +45,25 @@ const EXCUSED: Readonly<Record<string, string>> = {
   'test/unit/native/provider-parts.test.ts': 'keeps the processor busy for a while',
 };
 
+/** Where the world of a container scales the limits of its programs. */
+const SCALED_BY_CALLEE = 'test/interop/containers/';
+
 const tests = sources.filter(
   (file) => file.startsWith('test/') && !FOLDERS.some((folder) => file.startsWith(folder)),
 );
+
+/** A constant that is a plain number, and a limit somewhere: the patience must scale it. */
+function limitsByName(text: string): string[] {
+  const names = [...text.matchAll(/^(?:export )?const (\w+) = \d[\d_]{2,};$/gm)];
+  return names
+    .map(([, name = '']) => name)
+    .filter((name) =>
+      new RegExp(
+        `(?:[tT]imeout|timeoutMs): ${name}\\b|^ *\\}, ${name}\\);|^ {4}${name},\\n {2}\\);`,
+        'm',
+      ).test(text),
+    );
+}
 
 function usersOfTheClock(texts: ReadonlyMap<string, string>): string[] {
   return [...texts].flatMap(([file, text]) =>
@@ -60,6 +76,18 @@ describe('waits', () => {
     const texts = new Map(tests.map((file) => [file, readSource(file)]));
     const found = usersOfTheClock(texts).filter((file) => file !== 'test/tidy/waits.test.ts');
     expect(found.sort()).toEqual(Object.keys(EXCUSED).sort());
+    const named = [...texts].filter(
+      ([file, text]) => !file.startsWith(SCALED_BY_CALLEE) && limitsByName(text).length > 0,
+    );
+    expect(named.map(([file]) => file)).toEqual([]);
+  });
+
+  it('are found when a constant names the limit', () => {
+    expect(limitsByName("const LIMIT_MS = 30_000;\nit('x', { timeout: LIMIT_MS }, f);")).toEqual([
+      'LIMIT_MS',
+    ]);
+    expect(limitsByName('const LIMIT_MS = 30_000;\n  }, LIMIT_MS);\n')).toEqual(['LIMIT_MS']);
+    expect(limitsByName('const LIMIT_MS = 9_000;\n}, patience(LIMIT_MS));\n')).toEqual([]);
   });
 
   it('are found however they are spelled', () => {
