@@ -23,9 +23,7 @@ export type QPAction =
   | 'flush';
 
 /** The consumer's requests: current state, requested state, action. Others fail with EINVAL. */
-export const QP_TRANSITIONS: Readonly<
-  Record<QPState, Readonly<Partial<Record<QPState, QPAction>>>>
-> = {
+const QP_TRANSITIONS: Readonly<Record<QPState, Readonly<Partial<Record<QPState, QPAction>>>>> = {
   [QPState.RESET]: {
     [QPState.RESET]: 'reset',
     [QPState.INIT]: 'set',

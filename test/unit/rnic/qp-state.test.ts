@@ -1,7 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { CQEStatus, QueueFlag, SQOpcode } from '#contract/protocol/queue-layout';
 import { AsyncEventType, QPState } from '#contract/verbs/enums';
-import { isFlushing, QP_TRANSITIONS, qpAction } from '#daemon/rnic/qp-state';
 import { MessageFailure } from '#daemon/rnic/wire-port';
 import { NicRig, ScriptedStream } from '#test/support/nic-rig';
 
@@ -61,20 +60,6 @@ describe('the table of states', () => {
       }
     });
   }
-
-  it('has no transition to RTS by the consumer: that requires a connection', () => {
-    for (const from of STATES) {
-      const expected = from === QPState.RTS ? 'none' : undefined;
-      expect(QP_TRANSITIONS[from][QPState.RTS]).toBe(expected);
-    }
-  });
-
-  it('allows every state to go to ERR, and from everywhere back to RESET', () => {
-    for (const from of STATES) {
-      expect(qpAction(from, QPState.ERR)).toBeDefined();
-      expect(qpAction(from, QPState.RESET)).toBe('reset');
-    }
-  });
 });
 
 describe('connecting', () => {
@@ -86,11 +71,9 @@ describe('connecting', () => {
         rig.qp.attach(stream);
         expect(() => rig.qp.attach(stream)).toThrow(expect.objectContaining({ code: 'EISCONN' }));
       } else {
-        expect(() => rig.qp.attach(stream)).toThrow(
-          expect.objectContaining({
-            code: isFlushing(state) && rig.qp.wire === undefined ? 'EINVAL' : 'EISCONN',
-          }),
-        );
+        // Of these, ERR alone is reached without a connection.
+        const code = state === QPState.ERR ? 'EINVAL' : 'EISCONN';
+        expect(() => rig.qp.attach(stream)).toThrow(expect.objectContaining({ code }));
       }
     }
   });

@@ -351,7 +351,9 @@ describe('a session', () => {
   it('ends when a segment follows the peer’s Terminate [SCTP-6.2-01, SCTP-6.1-02]', () => {
     const session = LiteralSession.open();
     session.control('0001 0004').segment(`0002 ${SEND(1)} 01`);
-    expect(session.failure).toBeDefined();
+    const text = expect.stringContaining('after the FIN of the peer');
+    expect(session.failure).toMatchObject({ kind: 'lost', text });
+    expect(session.types.at(-1)).toBe('closed');
     expect(session.user.delivered).toEqual([]);
   });
 
