@@ -186,7 +186,7 @@ describe('a connection that the host moves', () => {
     const other = world.resolved();
     world.cm.connect(dialer, active.qp, WISHES);
     expect(() => world.cm.connect(dialer, active.qp, WISHES)).toThrow(
-      'the id is connecting or connected',
+      'the id must be resolved or routed',
     );
     expect(() => world.cm.connect(other, active.qp, WISHES)).toThrow('has a connection');
     const { id } = world.take(CMEventType.connectRequest);
