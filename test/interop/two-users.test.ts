@@ -385,7 +385,7 @@ describe.runIf(obstacle === '')(`two users of one machine${obstacle}`, () => {
       const { status, stderr } = await users.iwarpd(ALICE, words).end();
       expect(status).toBe(1);
       const said = stderr.trimEnd().split('\n').at(-1);
-      expect(said).toMatch(/^iwarpd: cannot (?:write|create) .*another user may own what is there/);
+      expect(said).toMatch(/^iwarpd: cannot (?:write|create) .*another user may own the path/);
       expect(readFileSync(`${precious}/victim`, 'utf8')).toBe('precious');
       expect(spawnSync('ls', ['-A', precious], { encoding: 'utf8' }).stdout).toBe('victim\n');
       expect(existsSync(socket)).toBe(false);
