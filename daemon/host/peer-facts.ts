@@ -35,8 +35,8 @@ export function peerFacts(
 
 function receptionOf({ qpn }: QP, peer: QP | undefined): PeerFacts['reception'] {
   if (peer === undefined) return { qp: undefined, senderQpn: qpn };
-  const { state, destQpn, rqPsn } = peer.queryPath();
-  return { qp: { state, destQpn, psn: rqPsn }, senderQpn: qpn };
+  const { state, destQpNum, rqPsn } = peer.queryPath();
+  return { qp: { state, destQpNum, psn: rqPsn }, senderQpn: qpn };
 }
 
 interface FarEnd {
@@ -53,12 +53,12 @@ function farDestination(
   { rocePort }: Adapter,
   devices: readonly Adapter[],
 ): FarEnd | undefined {
-  const { destQpn, addressVector } = qp.queryPath();
-  const address = gidAddress(addressVector.dgid);
-  const port = rocePort?.peer(addressVector.dgid);
+  const { destQpNum, ahAttr } = qp.queryPath();
+  const address = gidAddress(ahAttr.dgid);
+  const port = rocePort?.peer(ahAttr.dgid);
   const peer = devices.find((device) => device.rocePort === port && port !== undefined);
   const isOwnPort = peer !== undefined;
-  return { qp: peer?.nic.findQP(destQpn), qpn: destQpn, address, isOwnPort };
+  return { qp: peer?.nic.findQP(destQpNum), qpn: destQpNum, address, isOwnPort };
 }
 
 /** The other end of a connection manager's queue pair: the conduit whose addresses are ours, swapped. */

@@ -9,7 +9,6 @@ const C_NAMES: Readonly<Record<string, string>> = {
   accessFlags: 'qp_access_flags',
   ahAttr: 'ah_attr',
   cqEntries: 'cqe',
-  destQpn: 'dest_qp_num',
   hcaVa: 'hca_va',
   iova: 'hca_va',
   lengthBytes: 'length',

@@ -46,7 +46,7 @@ interface Reception {
     | {
         readonly state: QPState;
         /** Number of the queue pair whose packets it accepts. */
-        readonly destQpn: number;
+        readonly destQpNum: number;
         /** The PSN that it expects. */
         readonly psn: number;
       }
@@ -243,12 +243,12 @@ function receptionText(psn: number, peer: PeerFacts | undefined): string {
   if (qpn === undefined || reception === undefined || peer?.here?.cause !== undefined) return '';
   const { qp, senderQpn } = reception;
   if (qp === undefined) return `; there is no QP ${qpn} of this user there`;
-  const { state, destQpn } = qp;
+  const { state, destQpNum } = qp;
   if (!RECEIVING.includes(state)) {
     return `; QP ${qpn} there is in ${qpStateName(state)}: it receives in RTR and RTS`;
   }
-  if (destQpn !== senderQpn) {
-    return `; QP ${qpn} there takes packets of QP ${destQpn} (its dest_qp_num), not of ${senderQpn}`;
+  if (destQpNum !== senderQpn) {
+    return `; QP ${qpn} there takes packets of QP ${destQpNum} (its dest_qp_num), not of ${senderQpn}`;
   }
   if (qp.psn === psn) return '';
   return `; QP ${qpn} there expects PSN ${qp.psn}, and the packet has ${psn}: its rq_psn must be our sq_psn`;

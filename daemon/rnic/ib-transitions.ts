@@ -24,18 +24,18 @@ const NONE: Rule = { required: 0, optional: 0 };
 const STATE_ALONE: Rules = { [QPType.rc]: NONE, [QPType.uc]: NONE, [QPType.ud]: NONE };
 
 const RESET_TO_INIT: Rules = {
-  [QPType.rc]: { required: A.accessFlags | A.pkeyIndex | A.port, optional: 0 },
-  [QPType.uc]: { required: A.accessFlags | A.pkeyIndex | A.port, optional: 0 },
-  [QPType.ud]: { required: A.pkeyIndex | A.port | A.qkey, optional: 0 },
+  [QPType.rc]: { required: A.accessFlags | A.pkeyIndex | A.portNum, optional: 0 },
+  [QPType.uc]: { required: A.accessFlags | A.pkeyIndex | A.portNum, optional: 0 },
+  [QPType.ud]: { required: A.pkeyIndex | A.portNum | A.qkey, optional: 0 },
 };
 
 const INIT_TO_INIT: Rules = {
-  [QPType.rc]: { required: 0, optional: A.accessFlags | A.pkeyIndex | A.port },
-  [QPType.uc]: { required: 0, optional: A.accessFlags | A.pkeyIndex | A.port },
-  [QPType.ud]: { required: 0, optional: A.pkeyIndex | A.port | A.qkey },
+  [QPType.rc]: { required: 0, optional: A.accessFlags | A.pkeyIndex | A.portNum },
+  [QPType.uc]: { required: 0, optional: A.accessFlags | A.pkeyIndex | A.portNum },
+  [QPType.ud]: { required: 0, optional: A.pkeyIndex | A.portNum | A.qkey },
 };
 
-const CONNECTION = A.addressVector | A.pathMtu | A.rqPsn | A.destQpn;
+const CONNECTION = A.ahAttr | A.pathMtu | A.rqPsn | A.destQpNum;
 
 const INIT_TO_RTR: Rules = {
   [QPType.rc]: {
@@ -54,7 +54,7 @@ const RTS_OPTIONAL = {
 
 const RTR_TO_RTS: Rules = {
   [QPType.rc]: {
-    required: A.timeout | A.retryCount | A.rnrRetry | A.maxRdAtomic | A.sqPsn,
+    required: A.timeout | A.retryCnt | A.rnrRetry | A.maxRdAtomic | A.sqPsn,
     optional: RTS_OPTIONAL[QPType.rc],
   },
   [QPType.uc]: { required: A.sqPsn, optional: RTS_OPTIONAL[QPType.uc] },
@@ -73,10 +73,10 @@ const SQD_TO_SQD: Rules = {
     optional:
       A.accessFlags |
       A.pkeyIndex |
-      A.port |
-      A.addressVector |
+      A.portNum |
+      A.ahAttr |
       A.timeout |
-      A.retryCount |
+      A.retryCnt |
       A.rnrRetry |
       A.maxRdAtomic |
       A.minRnrTimer |
@@ -150,18 +150,10 @@ export function checkTransition(qp: TransitionOf, change: QPModification): QPSta
   return next;
 }
 
-/** Public names of attributes, where ours differ. */
-const PUBLIC_NAMES: Readonly<Record<string, string>> = {
-  port: 'portNum',
-  addressVector: 'ahAttr',
-  retryCount: 'retryCnt',
-  destQpn: 'destQpNum',
-};
-
 function attributeNames(mask: number): string {
   const names = Object.entries(QPAttribute).filter(([, bit]) => (mask & bit) !== 0);
   const unknown = (mask & ~ALL_ATTRIBUTES) >>> 0;
-  const words = names.map(([name]) => PUBLIC_NAMES[name] ?? name);
+  const words = names.map(([name]) => name);
   if (unknown !== 0) words.push(`attribute 0x${unknown.toString(16)}`);
   return words.join(', ');
 }

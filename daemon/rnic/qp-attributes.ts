@@ -17,12 +17,12 @@ export const QPAttribute = {
   enSqdAsyncNotify: 1 << 2,
   accessFlags: 1 << 3,
   pkeyIndex: 1 << 4,
-  port: 1 << 5,
+  portNum: 1 << 5,
   qkey: 1 << 6,
-  addressVector: 1 << 7,
+  ahAttr: 1 << 7,
   pathMtu: 1 << 8,
   timeout: 1 << 9,
-  retryCount: 1 << 10,
+  retryCnt: 1 << 10,
   rnrRetry: 1 << 11,
   rqPsn: 1 << 12,
   maxRdAtomic: 1 << 13,
@@ -32,7 +32,7 @@ export const QPAttribute = {
   maxDestRdAtomic: 1 << 17,
   pathMigState: 1 << 18,
   capabilities: 1 << 19,
-  destQpn: 1 << 20,
+  destQpNum: 1 << 20,
 } as const;
 
 /** Where packets go (`struct ibv_ah_attr`). */
@@ -49,7 +49,7 @@ export interface AddressVector {
   readonly srcPathBits: number;
   readonly staticRate: number;
   readonly isGlobal: boolean;
-  readonly port: number;
+  readonly portNum: number;
 }
 
 /** Attributes that a wire reads, and those only for queries. */
@@ -57,16 +57,16 @@ export interface QPPath {
   /** The rights that the queue pair gives its peer, bits of `Access`. */
   readonly accessFlags: number;
   readonly pkeyIndex: number;
-  readonly port: number;
+  readonly portNum: number;
   readonly qkey: number;
-  readonly addressVector: AddressVector;
+  readonly ahAttr: AddressVector;
   /** `enum ibv_mtu`: 1 is 256 bytes, 5 is 4096. */
   readonly pathMtu: number;
   /** The largest path MTU that the route carried when the address was set, as the same code. */
   readonly routeMtu: number;
   /** Exponent: 4.096 microseconds times a power of two; 0 waits forever. */
   readonly timeout: number;
-  readonly retryCount: number;
+  readonly retryCnt: number;
   /** 7: no limit. */
   readonly rnrRetry: number;
   /** The first PSN of the peer's requests, 24 bits. */
@@ -79,7 +79,7 @@ export interface QPPath {
   /** Code of the delay to request from a peer for which no receive is posted. */
   readonly minRnrTimer: number;
   readonly pathMigState: number;
-  readonly destQpn: number;
+  readonly destQpNum: number;
 }
 
 /** A modification. Attributes not in `mask` are ignored. */
@@ -130,20 +130,20 @@ const NO_ADDRESS: AddressVector = {
   srcPathBits: 0,
   staticRate: 0,
   isGlobal: true,
-  port: 0,
+  portNum: 0,
 };
 
 /** The attributes of a queue pair in RESET. */
 export const RESET_PATH: QPPath = {
   accessFlags: 0,
   pkeyIndex: 0,
-  port: 0,
+  portNum: 0,
   qkey: 0,
-  addressVector: NO_ADDRESS,
+  ahAttr: NO_ADDRESS,
   pathMtu: 1,
   routeMtu: PATH_MTU_MAX,
   timeout: 0,
-  retryCount: 0,
+  retryCnt: 0,
   rnrRetry: 0,
   rqPsn: 0,
   sqPsn: 0,
@@ -151,7 +151,7 @@ export const RESET_PATH: QPPath = {
   maxDestRdAtomic: 0,
   minRnrTimer: 0,
   pathMigState: 0,
-  destQpn: 0,
+  destQpNum: 0,
 };
 
 /**
@@ -167,9 +167,9 @@ export function changedPath(path: QPPath, change: QPModification, port: PortAddr
     if (value === undefined) refuse(`the mask names ${name}, but the modification lacks it`);
     Object.assign(next, { [name]: value });
   }
-  if ((mask & QPAttribute.port) !== 0) checkPort(next.port, 'portNum');
-  if ((mask & QPAttribute.addressVector) !== 0) {
-    next.routeMtu = checkAddressVector(next.addressVector, port, change.resolvedMtu);
+  if ((mask & QPAttribute.portNum) !== 0) checkPort(next.portNum, 'portNum');
+  if ((mask & QPAttribute.ahAttr) !== 0) {
+    next.routeMtu = checkAddressVector(next.ahAttr, port, change.resolvedMtu);
   }
   // The command has 8 bits, so multiples of 256 arrive as 0.
   if (next.pathMtu === 0)
@@ -192,7 +192,7 @@ export function changedPath(path: QPPath, change: QPModification, port: PortAddr
   next.maxDestRdAtomic = Math.min(roundedDepth(next.maxDestRdAtomic), RD_ATOMIC_MAX);
   next.rqPsn &= PSN_MASK;
   next.sqPsn &= PSN_MASK;
-  next.destQpn &= QPN_MASK;
+  next.destQpNum &= QPN_MASK;
   return next;
 }
 
@@ -200,12 +200,12 @@ export function changedPath(path: QPPath, change: QPModification, port: PortAddr
 const CHANGEABLE = [
   'accessFlags',
   'pkeyIndex',
-  'port',
+  'portNum',
   'qkey',
-  'addressVector',
+  'ahAttr',
   'pathMtu',
   'timeout',
-  'retryCount',
+  'retryCnt',
   'rnrRetry',
   'rqPsn',
   'sqPsn',
@@ -213,7 +213,7 @@ const CHANGEABLE = [
   'maxDestRdAtomic',
   'minRnrTimer',
   'pathMigState',
-  'destQpn',
+  'destQpNum',
 ] as const satisfies readonly (keyof QPModification & keyof QPPath)[];
 
 /**
@@ -229,7 +229,7 @@ export function checkAddressVector(
   const { dgid, isGlobal, sgidIndex } = vector;
   // Programs without a GID index send this.
   if (!isGlobal) refuse('RoCE needs a GID: ah_attr.is_global = 1 and a sgid_index; is_global is 0');
-  checkPort(vector.port, 'ah_attr.port_num');
+  checkPort(vector.portNum, 'ah_attr.port_num');
   const sgid = port.gid(sgidIndex);
   if (sgid === undefined) {
     throw new VerbsError('ENODATA', `sgidIndex ${sgidIndex} is an empty entry of the GID table`);

@@ -247,7 +247,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
     const enters = next === QPState.RTR && this.#state === QPState.INIT;
     if (enters) {
       this.#attachProgramWire(ib.makeWire(this.#qp));
-      const { sgidIndex: index } = path.addressVector;
+      const { sgidIndex: index } = path.ahAttr;
       const gid = type === QPType.ud ? undefined : ib.addresses.gid(index);
       this.source = gid === undefined ? undefined : { index, gid };
     }

@@ -68,8 +68,8 @@ function phase(name: string): void {
 
 function queuePair(): void {
   const { qp } = near.channel('roce0');
-  const addressVector = { ...PEER, dgid: gidBytes(FAR) };
-  bringTo(qp, QPState.RTS, { addressVector });
+  const ahAttr = { ...PEER, dgid: gidBytes(FAR) };
+  bringTo(qp, QPState.RTS, { ahAttr });
   near.host.drain();
 }
 

@@ -50,7 +50,7 @@ export const PEER: AddressVector = {
   srcPathBits: 0,
   staticRate: 0,
   isGlobal: true,
-  port: 1,
+  portNum: 1,
 };
 
 /** Fields that are no attribute of a mask. */
@@ -60,12 +60,12 @@ type Unnamed = 'mask' | 'state' | 'curState' | 'resolvedMtu';
 export const VALUES: Required<Omit<QPModification, Unnamed>> = {
   accessFlags: 7,
   pkeyIndex: 0,
-  port: 1,
+  portNum: 1,
   qkey: 0x11111111,
-  addressVector: PEER,
+  ahAttr: PEER,
   pathMtu: 3,
   timeout: 12,
-  retryCount: 3,
+  retryCnt: 3,
   rnrRetry: 3,
   rqPsn: 0xffffff,
   sqPsn: 0xabcdef,
@@ -73,7 +73,7 @@ export const VALUES: Required<Omit<QPModification, Unnamed>> = {
   maxDestRdAtomic: 5,
   minRnrTimer: 1,
   pathMigState: 0,
-  destQpn: 0x2a1,
+  destQpNum: 0x2a1,
 };
 
 /** The mask of each step, as programs give it. */

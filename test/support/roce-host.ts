@@ -107,8 +107,8 @@ export class RoceEnd {
   ): void {
     const [init, rtr, rts] = MASKS[this.qp.type];
     const path = {
-      addressVector: { ...PEER, dgid: gidOf(peer.device) },
-      destQpn: peer.qp.qpn,
+      ahAttr: { ...PEER, dgid: gidOf(peer.device) },
+      destQpNum: peer.qp.qpn,
       rqPsn: 0xfffffe,
       sqPsn: 0xfffffe,
       pathMtu: 5,

@@ -206,7 +206,7 @@ export function replayResponder(flow: RecordedFlow, options: ReplayOptions = {})
   const path = pathOf({
     pathMtu: mtuCode(mtu),
     rqPsn: first.packet.psn,
-    destQpn: answers[0]?.packet.destQpn ?? 0,
+    destQpNum: answers[0]?.packet.destQpn ?? 0,
     minRnrTimer: options.minRnrTimer ?? 12,
     maxDestRdAtomic: 128,
   });
@@ -351,10 +351,10 @@ export function replayRequester(flow: RecordedFlow): ReplayedRequests {
   const path = pathOf({
     pathMtu: mtuCode(mtu),
     sqPsn: first.packet.psn,
-    destQpn: first.packet.destQpn,
+    destQpNum: first.packet.destQpn,
     maxRdAtomic: 128,
     rnrRetry: 7,
-    retryCount: 7,
+    retryCnt: 7,
   });
   side.wire.modified(path, QPState.RTR, 0);
   side.wire.modified(path, QPState.RTS, 0);

@@ -103,9 +103,9 @@ export class PacketConnection implements ProgramWire {
   }
 
   modified(path: QPPath, state: QPState, now: Micros): void {
-    this.destQpn = path.destQpn;
-    this.vector = path.addressVector;
-    this.#settle(path.addressVector);
+    this.destQpn = path.destQpNum;
+    this.vector = path.ahAttr;
+    this.#settle(path.ahAttr);
     this.minRnrTimer = path.minRnrTimer;
     this.wire.modified(this.#routed(path), state, now);
     this.#user.handleReady(this);
@@ -182,11 +182,11 @@ export class PacketConnection implements ProgramWire {
    * limited to what their route carries; the other end does the same.
    */
   #routed(attributes: QPPath): QPPath {
-    const { addressVector, pathMtu, routeMtu } = attributes;
-    this.peer = this.port.peer(addressVector.dgid);
+    const { ahAttr, pathMtu, routeMtu } = attributes;
+    this.peer = this.port.peer(ahAttr.dgid);
     this.path = undefined;
     if (this.peer !== undefined || this.qp.type === QPType.ud) return attributes;
-    this.path = this.#user.wayOut(this.port, addressVector);
+    this.path = this.#user.wayOut(this.port, ahAttr);
     if (this.path !== undefined) this.wire.pace?.(WINDOW_PACKETS);
     return pathMtu <= routeMtu ? attributes : { ...attributes, pathMtu: routeMtu };
   }

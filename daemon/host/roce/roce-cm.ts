@@ -50,7 +50,7 @@ export interface RoceCmHost extends RouteHost {
 /** The key of rdma_cm's datagram queue pairs. */
 const DATAGRAM_QKEY = 0x0123_4567;
 const PORT = 1;
-const INIT_MASK = QPAttribute.state | QPAttribute.pkeyIndex | QPAttribute.port;
+const INIT_MASK = QPAttribute.state | QPAttribute.pkeyIndex | QPAttribute.portNum;
 /** Limits of the program's private data, after rdma_cm's own header. */
 const REQUEST_DATA_MAX = 92 - IP_REQUEST_BYTES;
 const SERVICE_DATA_MAX = 216 - IP_REQUEST_BYTES;
@@ -377,11 +377,11 @@ export class RoceCm {
     const { roce } = servedBy(id);
     if (id.datagram) {
       const mask = INIT_MASK | QPAttribute.qkey;
-      return { mask, state, pkeyIndex: 0, port: PORT, qkey: DATAGRAM_QKEY };
+      return { mask, state, pkeyIndex: 0, portNum: PORT, qkey: DATAGRAM_QKEY };
     }
     if (roce.connection === undefined) {
       const mask = INIT_MASK | QPAttribute.accessFlags;
-      return { mask, state, accessFlags: 0, pkeyIndex: 0, port: PORT };
+      return { mask, state, accessFlags: 0, pkeyIndex: 0, portNum: PORT };
     }
     const move = this.#manager.qpAttributes(roce.connection, state);
     return { ...move, timeout: id.ackTimeout ?? move.timeout ?? 0 };

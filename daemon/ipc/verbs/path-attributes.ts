@@ -28,26 +28,25 @@ const RETRIES_MAX = 7;
 const HOPS_DEFAULT = 64;
 const PORT = 1;
 
-/** Numeric attributes: name in the verbs, name in the device, range. */
+/** Numeric attributes: name and range. */
 const NUMBERS = [
-  ['accessFlags', 'accessFlags', 0, ACCESS_MASK],
+  ['accessFlags', 0, ACCESS_MASK],
   // The device has a single partition key.
-  ['pkeyIndex', 'pkeyIndex', 0, 0],
-  ['portNum', 'port', PORT, PORT],
-  ['qkey', 'qkey', 0, UINT32_MAX],
-  ['pathMtu', 'pathMtu', 1, MTU_MAX],
-  ['destQpNum', 'destQpn', 0, UINT24_MAX],
-  ['rqPsn', 'rqPsn', 0, UINT24_MAX],
-  ['sqPsn', 'sqPsn', 0, UINT24_MAX],
-  ['timeout', 'timeout', 0, CODE_MAX],
-  ['retryCnt', 'retryCount', 0, RETRIES_MAX],
-  ['rnrRetry', 'rnrRetry', 0, RETRIES_MAX],
-  ['minRnrTimer', 'minRnrTimer', 0, CODE_MAX],
-  ['maxRdAtomic', 'maxRdAtomic', 0, UINT8_MAX],
-  ['maxDestRdAtomic', 'maxDestRdAtomic', 0, UINT8_MAX],
+  ['pkeyIndex', 0, 0],
+  ['portNum', PORT, PORT],
+  ['qkey', 0, UINT32_MAX],
+  ['pathMtu', 1, MTU_MAX],
+  ['destQpNum', 0, UINT24_MAX],
+  ['rqPsn', 0, UINT24_MAX],
+  ['sqPsn', 0, UINT24_MAX],
+  ['timeout', 0, CODE_MAX],
+  ['retryCnt', 0, RETRIES_MAX],
+  ['rnrRetry', 0, RETRIES_MAX],
+  ['minRnrTimer', 0, CODE_MAX],
+  ['maxRdAtomic', 0, UINT8_MAX],
+  ['maxDestRdAtomic', 0, UINT8_MAX],
 ] as const satisfies readonly (readonly [
-  keyof QPModification,
-  keyof typeof QPAttribute,
+  keyof QPModification & keyof typeof QPAttribute,
   number,
   number,
 ])[];
@@ -65,12 +64,12 @@ export function deviceModification(
   };
   if (state !== undefined) set('state', state);
   if (attributes.curState !== undefined) set('curState', attributes.curState);
-  for (const [name, deviceName, least, most] of NUMBERS) {
+  for (const [name, least, most] of NUMBERS) {
     const value = attributes[name];
-    if (value !== undefined) set(deviceName, inRange(name, value, least, most));
+    if (value !== undefined) set(name, inRange(name, value, least, most));
   }
   const { ahAttr } = attributes;
-  if (ahAttr !== undefined) set('addressVector', addressVector(ahAttr));
+  if (ahAttr !== undefined) set('ahAttr', addressVector(ahAttr));
   return { ...change, mask };
 }
 
@@ -89,38 +88,20 @@ export function addressVector(attributes: AHAttributes): AddressVector {
     srcPathBits: 0,
     staticRate: 0,
     isGlobal: true,
-    port: inRange('portNum', portNum, PORT, PORT),
+    portNum: inRange('portNum', portNum, PORT, PORT),
   };
 }
 
-/** The path attributes of a query, with the verbs' names. */
+/** The path attributes of a query that the verbs know. */
 export function shownPath(path: PathAttributes): Partial<QPAttributes> {
-  return {
-    type: path.type,
-    state: path.state,
-    sqDraining: path.draining,
-    accessFlags: path.accessFlags,
-    pkeyIndex: path.pkeyIndex,
-    portNum: path.port,
-    qkey: path.qkey,
-    ahAttr: shownVector(path.addressVector),
-    pathMtu: path.pathMtu as MTU,
-    destQpNum: path.destQpn,
-    rqPsn: path.rqPsn,
-    sqPsn: path.sqPsn,
-    timeout: path.timeout,
-    retryCnt: path.retryCount,
-    rnrRetry: path.rnrRetry,
-    minRnrTimer: path.minRnrTimer,
-    maxRdAtomic: path.maxRdAtomic,
-    maxDestRdAtomic: path.maxDestRdAtomic,
-  };
+  const { draining: sqDraining, ahAttr, pathMtu, routeMtu, pathMigState, ...others } = path;
+  return { ...others, sqDraining, ahAttr: shownVector(ahAttr), pathMtu: pathMtu as MTU };
 }
 
 function shownVector(vector: AddressVector): AHAttributes {
-  const { sgidIndex, flowLabel, hopLimit, trafficClass, sl, port } = vector;
+  const { sgidIndex, flowLabel, hopLimit, trafficClass, sl, portNum } = vector;
   const grh = { dgid: gidText(vector.dgid), sgidIndex, flowLabel, hopLimit, trafficClass };
-  return { grh, sl, portNum: port };
+  return { grh, sl, portNum };
 }
 
 function inRange(name: string, value: number, least: number, most: number): number {

@@ -18,7 +18,7 @@ export function putAddressVector(bytes: Uint8Array, start: number, vector: Addre
   target[at.srcPathBits] = vector.srcPathBits;
   target[at.staticRate] = vector.staticRate;
   target[at.isGlobal] = vector.isGlobal ? 1 : 0;
-  target[at.portNum] = vector.port;
+  target[at.portNum] = vector.portNum;
 }
 
 /** Bytes of the reply to INIT_QP_ATTR. */
@@ -32,18 +32,18 @@ const QpAttr = {
   qkey: 20,
   rqPsn: 24,
   sqPsn: 28,
-  destQpn: 32,
+  destQpNum: 32,
   accessFlags: 36,
-  addressVector: 40,
+  ahAttr: 40,
   /** u16 */
   pkeyIndex: 124,
   /** u8 from here on. */
   maxRdAtomic: 130,
   maxDestRdAtomic: 131,
   minRnrTimer: 132,
-  port: 133,
+  portNum: 133,
   timeout: 134,
-  retryCount: 135,
+  retryCnt: 135,
   rnrRetry: 136,
 } as const;
 
@@ -58,21 +58,21 @@ export function emitQpAttr(change: QPModification): Uint8Array {
     [at.qkey, change.qkey],
     [at.rqPsn, change.rqPsn],
     [at.sqPsn, change.sqPsn],
-    [at.destQpn, change.destQpn],
+    [at.destQpNum, change.destQpNum],
     [at.accessFlags, change.accessFlags],
   ];
   for (const [offset, value = 0] of words) fields.setUint32(offset, value, true);
-  if (change.addressVector !== undefined) {
-    putAddressVector(bytes, at.addressVector, change.addressVector);
+  if (change.ahAttr !== undefined) {
+    putAddressVector(bytes, at.ahAttr, change.ahAttr);
   }
   fields.setUint16(at.pkeyIndex, change.pkeyIndex ?? 0, true);
   const small: readonly (readonly [number, number | undefined])[] = [
     [at.maxRdAtomic, change.maxRdAtomic],
     [at.maxDestRdAtomic, change.maxDestRdAtomic],
     [at.minRnrTimer, change.minRnrTimer],
-    [at.port, change.port],
+    [at.portNum, change.portNum],
     [at.timeout, change.timeout],
-    [at.retryCount, change.retryCount],
+    [at.retryCnt, change.retryCnt],
     [at.rnrRetry, change.rnrRetry],
   ];
   for (const [offset, value = 0] of small) fields.setUint8(offset, value);

@@ -169,6 +169,6 @@ function vectorOf(parts: VectorParts): AddressVector {
     srcPathBits: 0,
     staticRate: 0,
     isGlobal: true,
-    port: PORT,
+    portNum: PORT,
   };
 }

@@ -42,11 +42,11 @@ export const IWARP: CmPersona = {
   },
 
   qpAttributes({ id }, state) {
-    const all = QPAttribute.state | QPAttribute.accessFlags | QPAttribute.port;
-    const unconnected = { mask: all, state, port: PORT };
+    const all = QPAttribute.state | QPAttribute.accessFlags | QPAttribute.portNum;
+    const unconnected = { mask: all, state, portNum: PORT };
     if (id.state !== 'connection' && id.state !== 'closed') return unconnected;
     // From then on the connection moves the queue pair to RTS, not the program.
-    if (state === QPState.RTS) return { mask: QPAttribute.port, state, port: PORT };
+    if (state === QPState.RTS) return { mask: QPAttribute.portNum, state, portNum: PORT };
     if (state !== QPState.INIT && state !== QPState.RTR) {
       throw new VerbsError(
         'EINVAL',

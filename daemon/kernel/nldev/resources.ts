@@ -246,7 +246,7 @@ function qpEntry(
 ): ResourceEntry {
   // A query of an iWARP queue pair reports no path, as on siw.
   const path = device.transport === 'roce' ? qp.queryPath() : undefined;
-  const port = path?.port ?? PORTS;
+  const port = path?.portNum ?? PORTS;
   const fields = (): Attribute[] => {
     const connected = qp.type !== QPType.ud;
     return [
@@ -255,7 +255,7 @@ function qpEntry(
       u32(Attr.pdNumber, resources.numberOf(qp.pd)),
       u32(Attr.pid, owner.pid),
       ...(connected
-        ? [u32(Attr.remoteQpn, path?.destQpn ?? 0), u32(Attr.receivePsn, path?.rqPsn ?? 0)]
+        ? [u32(Attr.remoteQpn, path?.destQpNum ?? 0), u32(Attr.receivePsn, path?.rqPsn ?? 0)]
         : []),
       u32(Attr.sendPsn, path?.sqPsn ?? 0),
       ...(connected ? [u8(Attr.pathMigState, path?.pathMigState ?? 0)] : []),

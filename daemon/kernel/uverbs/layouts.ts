@@ -306,7 +306,7 @@ export const QueryQP = {
     qkey: 84,
     rqPsn: 88,
     sqPsn: 92,
-    destQpn: 96,
+    destQpNum: 96,
     accessFlags: 100,
     /** u16 */
     pkeyIndex: 104,
@@ -321,7 +321,7 @@ export const QueryQP = {
     minRnrTimer: 115,
     portNum: 116,
     timeout: 117,
-    retryCount: 118,
+    retryCnt: 118,
     rnrRetry: 119,
     sqSigAll: 122,
     bytes: 128,
@@ -339,7 +339,7 @@ export const ModifyQP = {
     qkey: 80,
     rqPsn: 84,
     sqPsn: 88,
-    destQpn: 92,
+    destQpNum: 92,
     accessFlags: 96,
     /** u16 */
     pkeyIndex: 100,
@@ -353,7 +353,7 @@ export const ModifyQP = {
     minRnrTimer: 111,
     portNum: 112,
     timeout: 113,
-    retryCount: 114,
+    retryCnt: 114,
     rnrRetry: 115,
     bytes: 120,
   },
@@ -364,9 +364,9 @@ export const QPAttrBit = {
   state: 1,
   curState: 2,
   accessFlags: 8,
-  port: 32,
+  portNum: 32,
   qkey: 64,
-  addressVector: 128,
+  ahAttr: 128,
   /** The bits of the write() ABI. */
   all: 0x1f_ffff,
 } as const;

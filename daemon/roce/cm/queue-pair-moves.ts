@@ -13,19 +13,19 @@ const WRITES = 0x2;
 const WRITES_READS_ATOMICS = 0xe;
 
 const INIT_MASK =
-  QPAttribute.state | QPAttribute.accessFlags | QPAttribute.pkeyIndex | QPAttribute.port;
+  QPAttribute.state | QPAttribute.accessFlags | QPAttribute.pkeyIndex | QPAttribute.portNum;
 const RTR_MASK =
   QPAttribute.state |
-  QPAttribute.addressVector |
+  QPAttribute.ahAttr |
   QPAttribute.pathMtu |
-  QPAttribute.destQpn |
+  QPAttribute.destQpNum |
   QPAttribute.rqPsn;
 const RTR_MASK_RC = RTR_MASK | QPAttribute.maxDestRdAtomic | QPAttribute.minRnrTimer;
 const RTS_MASK = QPAttribute.state | QPAttribute.sqPsn;
 const RTS_MASK_RC =
   RTS_MASK |
   QPAttribute.timeout |
-  QPAttribute.retryCount |
+  QPAttribute.retryCnt |
   QPAttribute.rnrRetry |
   QPAttribute.maxRdAtomic;
 
@@ -42,7 +42,7 @@ export function vectorOf(path: CmPath): AddressVector {
     srcPathBits: 0,
     staticRate: 0,
     isGlobal: true,
-    port: PORT,
+    portNum: PORT,
   };
 }
 
@@ -56,7 +56,7 @@ export function queuePairMove(connection: CmConnection, state: QPState): QPModif
 
 function initMove(connection: CmConnection): QPModification {
   const accessFlags = servedDepth(connection) > 0 ? WRITES_READS_ATOMICS : WRITES;
-  return { mask: INIT_MASK, state: QPState.INIT, accessFlags, pkeyIndex: 0, port: PORT };
+  return { mask: INIT_MASK, state: QPState.INIT, accessFlags, pkeyIndex: 0, portNum: PORT };
 }
 
 function rtrMove(connection: CmConnection): QPModification {
@@ -67,9 +67,9 @@ function rtrMove(connection: CmConnection): QPModification {
   return {
     mask: type === QPType.rc ? RTR_MASK_RC : RTR_MASK,
     state: QPState.RTR,
-    addressVector: vectorOf(path),
+    ahAttr: vectorOf(path),
     pathMtu: path.pathMtu,
-    destQpn: remote.qpn,
+    destQpNum: remote.qpn,
     // IBTA 12.7.31: each end chooses where the other one starts.
     rqPsn: connection.startingPsn,
     maxDestRdAtomic: servedDepth(connection),
@@ -87,7 +87,7 @@ function rtsMove(connection: CmConnection): QPModification {
     state: QPState.RTS,
     sqPsn: remote.startingPsn,
     timeout,
-    retryCount,
+    retryCnt: retryCount,
     rnrRetry: remote.rnrRetry,
     maxRdAtomic: Math.min(
       local?.initiatorDepth ?? RD_ATOMIC_MAX,

@@ -91,7 +91,7 @@ export class Requester {
   #open = false;
   #mtu = 256;
   #timeoutMicros: Micros = NEVER;
-  #retryCount = 0;
+  #retryCnt = 0;
   #rnrRetry = 0;
   #requestsMax = 1;
   /** The PSN of the next message. */
@@ -136,12 +136,12 @@ export class Requester {
 
   /** Applies attributes. `sends`: the queue pair is in RTS or SQD. */
   configure(attributes: QPPath, sends: boolean): void {
-    const { sqPsn, maxRdAtomic, retryCount, rnrRetry } = attributes;
+    const { sqPsn, maxRdAtomic, retryCnt, rnrRetry } = attributes;
     const packet = this.#packet;
     packet.pkey = 0xffff;
-    packet.destQpn = attributes.destQpn;
+    packet.destQpn = attributes.destQpNum;
     this.#timeoutMicros = ackTimeoutMicros(attributes.timeout);
-    this.#retryCount = retryCount;
+    this.#retryCnt = retryCnt;
     this.#rnrRetry = rnrRetry;
     this.#requestsMax = Math.min(Math.max(maxRdAtomic, 1), REQUESTS_MAX);
     if (this.#open) return;
@@ -153,7 +153,7 @@ export class Requester {
     this.#sendPsn = sqPsn;
     this.#unackedPsn = sqPsn;
     this.#highPsn = sqPsn;
-    this.#retriesLeft = retryCount;
+    this.#retriesLeft = retryCnt;
     this.#rnrLeft = rnrRetry;
   }
 
@@ -202,7 +202,7 @@ export class Requester {
       this.#fail(MessageFailure.retriesExceeded, {
         kind: 'no-answer',
         psn: this.#unackedPsn,
-        retries: this.#retryCount,
+        retries: this.#retryCnt,
         timeoutMicros: this.#timeoutMicros,
       });
       return;
@@ -455,7 +455,7 @@ export class Requester {
     const pacing = this.#pacing;
     pacing?.acknowledged(psnDistance(psn, this.#unackedPsn), psn, now);
     this.#unackedPsn = psn;
-    this.#retriesLeft = this.#retryCount;
+    this.#retriesLeft = this.#retryCnt;
     this.#rnrLeft = this.#rnrRetry;
     this.#rewoundPsn = NONE;
     this.#timers.clear(Timer.rnr);
@@ -514,7 +514,7 @@ export class Requester {
       this.#rnrLeft -= 1;
     }
     // The peer does answer: only timeouts use up these retries.
-    this.#retriesLeft = this.#retryCount;
+    this.#retriesLeft = this.#retryCnt;
     // Nothing was lost, but the wait is not a round trip.
     this.#pacing?.sentAgain();
     this.#rewind();

@@ -121,7 +121,7 @@ export class Responder {
 
   configure(attributes: QPPath): void {
     const { rqPsn, maxDestRdAtomic } = attributes;
-    this.#packet.destQpn = attributes.destQpn;
+    this.#packet.destQpn = attributes.destQpNum;
     this.#rnrTimer = attributes.minRnrTimer;
     if (!this.#ready) {
       // Fixed afterwards: a message or a reply may be in flight.

@@ -87,7 +87,7 @@ export class UnreliableWire implements PacketWire {
 
   modified(path: QPPath, state: QPState): void {
     const sends = state === QPState.RTS || state === QPState.SQD;
-    this.#packet.destQpn = path.destQpn;
+    this.#packet.destQpn = path.destQpNum;
     if (!this.#ready) {
       // Fixed afterwards: messages may be in flight.
       this.#mtu = pathMtuBytes(path.pathMtu) ?? 256;

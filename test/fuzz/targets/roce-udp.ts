@@ -123,9 +123,9 @@ class UdpState implements FuzzState {
     this.#bring(this.#witness, OWN, 1);
   }
 
-  #bring(qp: QP, address: string, destQpn: number): void {
-    const vector = { ...PEER, dgid: gidBytes(address) };
-    const values = { ...VALUES, addressVector: vector, destQpn, qkey: QKEY, rqPsn: PSN };
+  #bring(qp: QP, address: string, destQpNum: number): void {
+    const ahAttr = { ...PEER, dgid: gidBytes(address) };
+    const values = { ...VALUES, ahAttr, destQpNum, qkey: QKEY, rqPsn: PSN };
     const [init, rtr, rts] = MASKS[qp.type];
     for (const [state, mask] of [
       [QPState.INIT, init],

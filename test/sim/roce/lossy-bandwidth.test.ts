@@ -16,7 +16,7 @@ const MESSAGE_BYTES = 16_384;
 const MESSAGES = 1000;
 const MTU_CODE = 3;
 /** Timeout 14, which programs use: 67 milliseconds. */
-const PATH = pathOf({ pathMtu: MTU_CODE, timeout: 14, retryCount: 7 });
+const PATH = pathOf({ pathMtu: MTU_CODE, timeout: 14, retryCnt: 7 });
 const SEED = 7;
 
 interface Outcome {

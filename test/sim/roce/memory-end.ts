@@ -164,8 +164,8 @@ export class MemoryEnd {
     this.#peer = peer;
     const [init, rtr, rts] = MASKS[QPType.rc];
     const path = {
-      addressVector: { ...PEER, dgid: mappedGid(127, 0, 0, 2 + peer.program.device) },
-      destQpn: peer.qp.qpn,
+      ahAttr: { ...PEER, dgid: mappedGid(127, 0, 0, 2 + peer.program.device) },
+      destQpNum: peer.qp.qpn,
       accessFlags: ALL_RIGHTS,
       ...values,
     };

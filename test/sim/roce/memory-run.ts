@@ -100,7 +100,7 @@ class Run {
     const common = {
       pathMtu: prng.between(1, 5),
       timeout: impatient ? SHORT_TIMEOUT : LONG_TIMEOUT,
-      retryCount: RETRIES,
+      retryCnt: RETRIES,
       rnrRetry: 7,
       maxRdAtomic,
       maxDestRdAtomic: maxRdAtomic,

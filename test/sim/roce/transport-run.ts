@@ -222,7 +222,7 @@ export function runTransports(seed: number): TransportRunResult {
   const common = {
     pathMtu: prng.between(1, 4),
     timeout: 12,
-    retryCount: RETRIES,
+    retryCnt: RETRIES,
     rnrRetry: 7,
     maxRdAtomic,
     maxDestRdAtomic: maxRdAtomic,

@@ -79,7 +79,7 @@ describe('attributes of a transition', () => {
   });
 
   const SQD_RC =
-    accessFlags | pkeyIndex | A.port | A.addressVector | A.timeout | A.retryCount | A.rnrRetry;
+    accessFlags | pkeyIndex | A.portNum | A.ahAttr | A.timeout | A.retryCnt | A.rnrRetry;
   const STAYS: [string, QPType, QPState, number][] = [
     ['RC in RTS', QPType.rc, RTS, curState | accessFlags | minRnrTimer | pathMigState],
     ['UC in RTS', QPType.uc, RTS, curState | accessFlags | pathMigState],
@@ -152,22 +152,22 @@ describe('values', () => {
     ['GID index 255', { sgidIndex: 255 }, 'ENODATA'],
     ['a GID index of the other family', { sgidIndex: 0 }, 'EINVAL'],
     ['a zero GID', { dgid: new Uint8Array(16) }, 'EINVAL'],
-    ['port 0', { port: 0 }, 'EINVAL'],
-    ['port 2', { port: 2 }, 'EINVAL'],
+    ['port 0', { portNum: 0 }, 'EINVAL'],
+    ['port 2', { portNum: 2 }, 'EINVAL'],
     ['a GID without a route', { dgid: mappedGid(192, 168, 9, 9) }, 'ETIMEDOUT'],
     ['a multicast GID', { dgid: mappedGid(239, 1, 1, 1) }, '0'],
     ['hop limit 0, any class, label, level and rate', { hopLimit: 0, sl: 15, staticRate: 31 }, '0'],
   ];
 
   it.each(TO_RTR)('RTR with %s', (_, fields, expected) => {
-    const addressVector = { ...PEER, ...fields };
+    const ahAttr = { ...PEER, ...fields };
     const qp = fresh(QPType.rc, INIT);
-    expect(codeOf(() => modify(qp, RTR, 0x129181, { addressVector }))).toBe(expected);
+    expect(codeOf(() => modify(qp, RTR, 0x129181, { ahAttr }))).toBe(expected);
   });
 
   it.each([
-    [INIT, { port: 0 }, 'EINVAL'],
-    [INIT, { port: 2 }, 'EINVAL'],
+    [INIT, { portNum: 0 }, 'EINVAL'],
+    [INIT, { portNum: 2 }, 'EINVAL'],
     [INIT, { pkeyIndex: 64 }, '0'],
     [INIT, { accessFlags: 0xffffffff }, '0'],
     [INIT, { accessFlags: 0 }, '0'],
@@ -175,12 +175,12 @@ describe('values', () => {
     [RTR, { pathMtu: 1 }, '0'],
     [RTR, { pathMtu: 5 }, '0'],
     [RTR, { pathMtu: 6 }, 'EINVAL'],
-    [RTR, { destQpn: 0x1ffffff }, '0'],
+    [RTR, { destQpNum: 0x1ffffff }, '0'],
     [RTR, { maxDestRdAtomic: 255 }, '0'],
     [RTR, { minRnrTimer: 255 }, '0'],
     [RTS, { timeout: 31 }, '0'],
     [RTS, { timeout: 32 }, 'EINVAL'],
-    [RTS, { retryCount: 255 }, '0'],
+    [RTS, { retryCnt: 255 }, '0'],
     [RTS, { rnrRetry: 8 }, '0'],
     [RTS, { maxRdAtomic: 0 }, '0'],
     [RTS, { maxRdAtomic: 128 }, '0'],
@@ -206,19 +206,19 @@ describe('values', () => {
   it('answers a query as rxe does: rounded depths, PSNs of 24 bits, an MTU before RTR', () => {
     const rig = new ProgramRig();
     const qp = rig.createQP(QPType.rc);
-    expect(qp.queryPath()).toMatchObject({ state: RESET, pathMtu: 1, port: 0, accessFlags: 0 });
+    expect(qp.queryPath()).toMatchObject({ state: RESET, pathMtu: 1, portNum: 0, accessFlags: 0 });
     bringTo(qp, INIT);
-    expect(qp.queryPath()).toMatchObject({ state: INIT, pathMtu: 1, port: 1, accessFlags: 7 });
-    modify(qp, RTR, 0x129181, { rqPsn: 0xff123456, destQpn: 0xf0000005 });
+    expect(qp.queryPath()).toMatchObject({ state: INIT, pathMtu: 1, portNum: 1, accessFlags: 7 });
+    modify(qp, RTR, 0x129181, { rqPsn: 0xff123456, destQpNum: 0xf0000005 });
     expect(qp.queryPath()).toMatchObject({
       state: RTR,
       pathMtu: 3,
       rqPsn: 0x123456,
       sqPsn: 0,
-      destQpn: 5,
+      destQpNum: 5,
       maxDestRdAtomic: 8,
       maxRdAtomic: 0,
-      addressVector: PEER,
+      ahAttr: PEER,
       qkey: 0,
     });
     modify(qp, RTS, 0x12e01, { sqPsn: 0xffffffff });
@@ -229,7 +229,7 @@ describe('values', () => {
       sqPsn: 0xffffff,
       maxRdAtomic: 4,
       timeout: 12,
-      retryCount: VALUES.retryCount,
+      retryCnt: VALUES.retryCnt,
       draining: false,
     });
   });
@@ -237,11 +237,11 @@ describe('values', () => {
 
 describe('values of attributes', () => {
   it.each<[string, QPState, Parameters<typeof modify>[3], string]>([
-    ['a port', RESET, { port: 0 }, 'portNum must be 1, not 0: ports count from 1'],
+    ['a port', RESET, { portNum: 0 }, 'portNum must be 1, not 0: ports count from 1'],
     [
       'the port of an address',
       INIT,
-      { addressVector: { ...PEER, port: 0 } },
+      { ahAttr: { ...PEER, portNum: 0 } },
       'ah_attr.port_num must be 1, not 0: ports count from 1',
     ],
     [

@@ -49,10 +49,10 @@ describe('a queue pair that its program connects', () => {
     expect(qp.wire).toBeUndefined();
     modify(qp, RTR, MASKS[QPType.rc][1]);
     expect(qp.wire).toBe(rig.wire);
-    expect(rig.wire.path).toMatchObject({ destQpn: 0x2a1, rqPsn: 0xffffff, maxDestRdAtomic: 8 });
+    expect(rig.wire.path).toMatchObject({ destQpNum: 0x2a1, rqPsn: 0xffffff, maxDestRdAtomic: 8 });
     modify(qp, RTS, MASKS[QPType.rc][2]);
     expect(rig.wire.states).toEqual([RTR, RTS]);
-    expect(rig.wire.path).toMatchObject({ sqPsn: 0xabcdef, timeout: 12, retryCount: 3 });
+    expect(rig.wire.path).toMatchObject({ sqPsn: 0xabcdef, timeout: 12, retryCnt: 3 });
   });
 
   it("has no more Reads outstanding than its program asked for, and reports rxe's power of two", () => {
@@ -137,7 +137,7 @@ describe('a queue pair that its program connects', () => {
     post(qp, rig, [1, 2]);
     modify(qp, RESET);
     expect([...outcome(qp.sendCQ), ...outcome(qp.recvCQ)]).toEqual([]);
-    expect(qp.queryPath()).toMatchObject({ state: RESET, accessFlags: 0, port: 0 });
+    expect(qp.queryPath()).toMatchObject({ state: RESET, accessFlags: 0, portNum: 0 });
     bringTo(qp, RTS);
     expect(rig.wires).toHaveLength(2);
     post(qp, rig, [3]);

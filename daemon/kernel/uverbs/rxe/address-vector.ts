@@ -22,7 +22,7 @@ export function readAddressVector(
     srcPathBits: fields.getUint8(start + at.srcPathBits),
     staticRate: fields.getUint8(start + at.staticRate),
     isGlobal: fields.getUint8(start + at.isGlobal) !== 0,
-    port: fields.getUint8(start + at.portNum),
+    portNum: fields.getUint8(start + at.portNum),
   };
 }
 
@@ -40,5 +40,5 @@ export function putDestination(reply: Uint8Array, vector: AddressVector): void {
   reply[at.srcPathBits] = vector.srcPathBits;
   reply[at.staticRate] = vector.staticRate;
   reply[at.isGlobal] = vector.isGlobal ? 1 : 0;
-  reply[at.portNum] = vector.port;
+  reply[at.portNum] = vector.portNum;
 }

@@ -66,7 +66,7 @@ export function queryQP({ file, fields }: CommandCall): KernelReply {
   const { capabilities } = qp;
   const { sqSigAll } = qp.query();
   const { bytes, fields: reply } = newStruct(at.bytes);
-  putDestination(bytes, path.addressVector);
+  putDestination(bytes, path.ahAttr);
   // The device has no alternate path; the kernel reports this one field of it.
   bytes[at.altDestination + QPDestination.isGlobal] = 1;
   const words: readonly (readonly [number, number])[] = [
@@ -78,7 +78,7 @@ export function queryQP({ file, fields }: CommandCall): KernelReply {
     [at.qkey, path.qkey],
     [at.rqPsn, path.rqPsn],
     [at.sqPsn, path.sqPsn],
-    [at.destQpn, path.destQpn],
+    [at.destQpNum, path.destQpNum],
     [at.accessFlags, path.accessFlags],
   ];
   for (const [offset, value] of words) reply.setUint32(offset, value, true);
@@ -91,9 +91,9 @@ export function queryQP({ file, fields }: CommandCall): KernelReply {
     [at.maxRdAtomic, path.maxRdAtomic],
     [at.maxDestRdAtomic, path.maxDestRdAtomic],
     [at.minRnrTimer, path.minRnrTimer],
-    [at.portNum, path.port],
+    [at.portNum, path.portNum],
     [at.timeout, path.timeout],
-    [at.retryCount, path.retryCount],
+    [at.retryCnt, path.retryCnt],
     [at.rnrRetry, path.rnrRetry],
     [at.sqSigAll, sqSigAll ? 1 : 0],
   ];
@@ -117,12 +117,12 @@ export function modifyQP({ file, fields, bytes }: CommandCall): KernelReply {
     ...states,
     accessFlags: fields.getUint32(at.accessFlags, true),
     pkeyIndex: fields.getUint16(at.pkeyIndex, true),
-    port: fields.getUint8(at.portNum),
+    portNum: fields.getUint8(at.portNum),
     qkey: fields.getUint32(at.qkey, true),
-    addressVector: readAddressVector(fields, bytes, at.destination, QPDestination),
+    ahAttr: readAddressVector(fields, bytes, at.destination, QPDestination),
     pathMtu: fields.getUint8(at.pathMtu),
     timeout: fields.getUint8(at.timeout),
-    retryCount: fields.getUint8(at.retryCount),
+    retryCnt: fields.getUint8(at.retryCnt),
     rnrRetry: fields.getUint8(at.rnrRetry),
     rqPsn: fields.getUint32(at.rqPsn, true),
     sqPsn: fields.getUint32(at.sqPsn, true),
@@ -130,7 +130,7 @@ export function modifyQP({ file, fields, bytes }: CommandCall): KernelReply {
     maxDestRdAtomic: fields.getUint8(at.maxDestRdAtomic),
     minRnrTimer: fields.getUint8(at.minRnrTimer),
     pathMigState: fields.getUint8(at.pathMigState),
-    destQpn: fields.getUint32(at.destQpn, true),
+    destQpNum: fields.getUint32(at.destQpNum, true),
   };
   if ((mask & QPAttrBit.qkey) !== 0) assertMayHaveQkey(file.client.rights, change.qkey ?? 0);
   file.epoch.noteCommand();

@@ -82,8 +82,8 @@ export function modifyQP({ file, fields }: CommandCall): KernelReply {
   if ((mask & ~QPAttrBit.all) !== 0) {
     throw new VerbsError('EOPNOTSUPP', `attr_mask has unknown bits: 0x${mask.toString(16)}`);
   }
-  checkPort(mask, QPAttrBit.port, fields.getUint8(request.portNum));
-  checkPort(mask, QPAttrBit.addressVector, fields.getUint8(request.destPortNum));
+  checkPort(mask, QPAttrBit.portNum, fields.getUint8(request.portNum));
+  checkPort(mask, QPAttrBit.ahAttr, fields.getUint8(request.destPortNum));
   const state = stateOf(mask, QPAttrBit.state, fields.getUint8(request.qpState));
   stateOf(mask, QPAttrBit.curState, fields.getUint8(request.curQpState));
   if (state !== undefined) {

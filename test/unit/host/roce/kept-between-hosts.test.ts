@@ -60,8 +60,8 @@ describe('packets of one batch for several queue pairs of a program', () => {
   }
 
   function connect(end: RoceEnd, peer: RoceEnd, address: string): void {
-    const addressVector = { ...PEER, dgid: gidBytes(address) };
-    end.connect(peer, { addressVector, timeout: 14, retryCount: 7 });
+    const ahAttr = { ...PEER, dgid: gidBytes(address) };
+    end.connect(peer, { ahAttr, timeout: 14, retryCnt: 7 });
   }
 
   it.each([[[false, true]], [[true, false]], [[true, false, true]]])(

@@ -16,7 +16,7 @@ import { VirtualClock, VirtualTime } from '#test/support/virtual-time';
 const SECOND = 1_000_000;
 const LENGTH = 3 * 4096;
 /** Timeout 14 as programs use it, 67 ms, and a few retries. */
-const RETRIES = { timeout: 14, retryCount: 3, rnrRetry: 3, minRnrTimer: 12 };
+const RETRIES = { timeout: 14, retryCnt: 3, rnrRetry: 3, minRnrTimer: 12 };
 
 class Faulty extends RoceWorld {
   readonly ends: readonly [RoceEnd, RoceEnd] = this.pair(QPType.rc, RETRIES);

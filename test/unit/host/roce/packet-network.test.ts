@@ -160,7 +160,7 @@ describe('packets between two devices of a host', () => {
 
   it('are lost on the way to a missing queue pair, and the sender gives up', () => {
     const world = new RoceWorld();
-    const [a, b] = world.pair(QPType.rc, { timeout: 10, retryCount: 3 });
+    const [a, b] = world.pair(QPType.rc, { timeout: 10, retryCnt: 3 });
     b.qp.close(world.host.now());
     world.host.drain();
     a.sends.post({ opcode: SQOpcode.send, wrId: 1, sges: [a.piece(0, 10)] });
@@ -178,7 +178,7 @@ describe('packets between two devices of a host', () => {
 
   it('fail a queue pair without a command: later receives are flushed', () => {
     const world = new RoceWorld();
-    const [a, b] = world.pair(QPType.rc, { timeout: 10, retryCount: 3 });
+    const [a, b] = world.pair(QPType.rc, { timeout: 10, retryCnt: 3 });
     b.qp.close(world.host.now());
     world.host.drain();
     // The timer for queue pairs in error has found none, and ended.
@@ -208,7 +208,7 @@ describe('packets between two devices of a host', () => {
 
   it('do not pass a port without carrier, and pass again once it is back', () => {
     const world = new RoceWorld();
-    const [a, b] = world.pair(QPType.rc, { timeout: 14, retryCount: 7 });
+    const [a, b] = world.pair(QPType.rc, { timeout: 14, retryCnt: 7 });
     world.adapter(1).portDown = true;
     b.receives.post(2, [b.piece(0, 10)]);
     a.sends.post({ opcode: SQOpcode.send, wrId: 1, sges: [a.piece(0, 10)] });
@@ -287,9 +287,9 @@ describe('packets between two devices of a host', () => {
     const world = new RoceWorld();
     const [a, b] = [world.end(0), world.end(1)];
     const second = mappedGid(127, 0, 1, 2);
-    a.connect(b, { retryCount: 1, timeout: 10 });
+    a.connect(b, { retryCnt: 1, timeout: 10 });
     // It takes the peer for being at its other address.
-    b.connect(a, { addressVector: { ...PEER, dgid: second } });
+    b.connect(a, { ahAttr: { ...PEER, dgid: second } });
     b.receives.post(2, [b.piece(0, 10)]);
     a.sends.post({ opcode: SQOpcode.send, wrId: 1, sges: [a.piece(0, 10)] });
     a.ring();
@@ -297,8 +297,8 @@ describe('packets between two devices of a host', () => {
     expect(a.completions.outcome()).toEqual([[1, CQEStatus.retryExcErr]]);
     expect(b.completions.outcome()).toEqual([]);
     const [c, d] = [world.end(0), world.end(1)];
-    c.connect(d, { addressVector: { ...PEER, dgid: mappedGid(127, 0, 0, 3), sgidIndex: 2 } });
-    d.connect(c, { addressVector: { ...PEER, dgid: second } });
+    c.connect(d, { ahAttr: { ...PEER, dgid: mappedGid(127, 0, 0, 3), sgidIndex: 2 } });
+    d.connect(c, { ahAttr: { ...PEER, dgid: second } });
     d.receives.post(4, [d.piece(0, 10)]);
     c.sends.post({ opcode: SQOpcode.send, wrId: 3, sges: [c.piece(0, 10)] });
     c.ring();
@@ -382,7 +382,7 @@ describe('packets between two devices of a host', () => {
 
   it('fail a queue pair whose receive finds its completion queue full, without a reply to its peer', () => {
     const world = new RoceWorld();
-    const [a, b] = world.pair(QPType.rc, { retryCount: 1, timeout: 10 });
+    const [a, b] = world.pair(QPType.rc, { retryCnt: 1, timeout: 10 });
     const room = b.qp.recvCQ.count;
     for (let sent = 0; sent <= room; sent += 1) {
       b.receives.post(sent, [b.piece(0, 8)]);

@@ -257,11 +257,11 @@ describe('a connection that its programs move', () => {
     expect(response.privateData).toHaveLength(196);
     expect(world.cm.qpAttributes(dialer, QPState.RTS)).toMatchObject({
       rnrRetry: 1,
-      retryCount: 4,
+      retryCnt: 4,
     });
     expect(world.cm.qpAttributes(acceptor, QPState.RTS)).toMatchObject({
       rnrRetry: 6,
-      retryCount: 4,
+      retryCnt: 4,
     });
     move(world, active, dialer);
     world.cm.establish(dialer);
@@ -303,7 +303,7 @@ describe('a connection that its programs move', () => {
         state,
         accessFlags: 0,
         pkeyIndex: 0,
-        port: 1,
+        portNum: 1,
       });
     }
   });
@@ -322,7 +322,7 @@ describe('a connection that its programs move', () => {
     world.cm.answer(acceptor, { ...PROGRAM, qpn: 6 });
     world.take(CMEventType.connectResponse);
     expect(world.cm.qpAttributes(id, QPState.RTS).timeout).toBe(14);
-    expect(world.cm.qpAttributes(acceptor, QPState.RTR).addressVector?.trafficClass).toBe(0x20);
+    expect(world.cm.qpAttributes(acceptor, QPState.RTR).ahAttr?.trafficClass).toBe(0x20);
   });
 });
 

@@ -22,7 +22,7 @@ const PEER: AddressVector = {
   srcPathBits: 0,
   staticRate: 0,
   isGlobal: true,
-  port: 1,
+  portNum: 1,
 };
 
 /** The kernel's response, as numbers: `text` is one of the program's pointers, which differ. */
@@ -38,8 +38,8 @@ describe('INIT_QP_ATTR', () => {
       state: QPState.RTR,
       pathMtu: 3,
       rqPsn: 0x7d2016,
-      destQpn: 0x3a,
-      addressVector: PEER,
+      destQpNum: 0x3a,
+      ahAttr: PEER,
       maxDestRdAtomic: 1,
       minRnrTimer: 0,
     });
@@ -53,14 +53,14 @@ describe('INIT_QP_ATTR', () => {
       sqPsn: 0xce89f0,
       maxRdAtomic: 1,
       timeout: 19,
-      retryCount: 7,
+      retryCnt: 7,
       rnrRetry: 7,
     });
     expect(hexOf(bytes)).toBe(stored(recordedCm('INIT_QP_ATTR', 'rping.cli')[1]));
   });
 
   it('of INIT for datagrams, byte for byte', () => {
-    const bytes = emitQpAttr({ mask: 0x71, state: QPState.INIT, qkey: 0x01234567, port: 1 });
+    const bytes = emitQpAttr({ mask: 0x71, state: QPState.INIT, qkey: 0x01234567, portNum: 1 });
     expect(hexOf(bytes)).toBe(stored(recordedCm('INIT_QP_ATTR', 'mckey.cli')[0]));
   });
 });

@@ -72,34 +72,34 @@ describe('a communication manager', () => {
       );
     const [init, rtr, rts] = moves(active.manager, dialer);
     const [, peerRtr, peerRts] = moves(passive.manager, acceptor);
-    expect(init).toEqual({ mask: 0x39, state: 1, accessFlags: 0xe, pkeyIndex: 0, port: 1 });
+    expect(init).toEqual({ mask: 0x39, state: 1, accessFlags: 0xe, pkeyIndex: 0, portNum: 1 });
     expect(rtr).toMatchObject({
       mask: 0x129181,
       pathMtu: 3,
-      destQpn: 0x22,
+      destQpNum: 0x22,
       rqPsn: peerRts?.sqPsn,
       maxDestRdAtomic: 5,
       minRnrTimer: 0,
-      addressVector: {
+      ahAttr: {
         dgid: passive.gid,
         sgidIndex: 1,
         flowLabel: 0xabcde,
         hopLimit: 64,
         trafficClass: 0x20,
         isGlobal: true,
-        port: 1,
+        portNum: 1,
       },
     });
     expect(rts).toMatchObject({
       mask: 0x12e01,
       timeout: 19,
-      retryCount: 3,
+      retryCnt: 3,
       rnrRetry: 6,
       maxRdAtomic: 5,
     });
-    expect(peerRtr).toMatchObject({ destQpn: 0x11, rqPsn: rts?.sqPsn });
-    expect(peerRtr?.addressVector).toMatchObject({ dgid: active.gid, flowLabel: 0xabcde });
-    expect(peerRts).toMatchObject({ timeout: 19, retryCount: 3, rnrRetry: 6 });
+    expect(peerRtr).toMatchObject({ destQpNum: 0x11, rqPsn: rts?.sqPsn });
+    expect(peerRtr?.ahAttr).toMatchObject({ dgid: active.gid, flowLabel: 0xabcde });
+    expect(peerRts).toMatchObject({ timeout: 19, retryCnt: 3, rnrRetry: 6 });
     expect(() => active.manager.qpAttributes(dialer, QPState.SQD)).toThrow('INIT, RTR and RTS');
   });
 

@@ -207,7 +207,7 @@ describe('two queue pairs of RC', () => {
   });
 
   it('give up on a peer that does not answer', () => {
-    const two = new Two({ retryCount: 2 });
+    const two = new Two({ retryCnt: 2 });
     two.b.deaf = true;
     two.a.post(1, SQOpcode.write, 10, { rkey: 1, raddr: 1n });
     two.a.post(2, SQOpcode.send, 10);

@@ -197,7 +197,7 @@ describe('acknowledgement', () => {
 
 describe('timeout', () => {
   it('retransmits unacknowledged packets retry_cnt times, then fails', () => {
-    const pair = new TransportPair({ retryCount: 2 });
+    const pair = new TransportPair({ retryCnt: 2 });
     post(pair.a, 0, send, 300);
     post(pair.a, 1, send, 1);
     expect(pair.lose(pair.a)).toBe(3);
@@ -216,7 +216,7 @@ describe('timeout', () => {
   });
 
   it('counts from the last progress', () => {
-    const pair = new TransportPair({ retryCount: 1 });
+    const pair = new TransportPair({ retryCnt: 1 });
     post(pair.a, 0, send, 600);
     pair.a.pollAll(0);
     for (const psn of [100, 101]) {
@@ -288,7 +288,7 @@ describe('NAK', () => {
   });
 
   it('for a missing receive is an answer: only silence uses up the retries', () => {
-    const pair = new TransportPair({ rnrRetry: 7, retryCount: 1 });
+    const pair = new TransportPair({ rnrRetry: 7, retryCnt: 1 });
     post(pair.a, 0, send, 1);
     pair.a.pollAll(0);
     for (let tries = 0; tries < 5; tries += 1) {
