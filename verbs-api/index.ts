@@ -42,11 +42,7 @@ export type {
   GidEntry,
   GlobalRoute,
   PortAttributes,
-  QPAttributes,
   QPCapabilities,
-  QPModification,
-  QPPathAttributes,
-  SomePathAttributes,
   SRQAttributes,
 } from '#contract/verbs/attributes';
 export type { AsyncEvent, WC } from '#contract/verbs/completion';
@@ -117,6 +113,12 @@ export type {
   WaitLimit,
   WireOptions,
 } from '#contract/verbs/provider';
+export type {
+  QPAttributes,
+  QPModification,
+  QPPathAttributes,
+  SomePathAttributes,
+} from '#contract/verbs/qp-attributes';
 export { parseRemoteMemory, type RemoteMemory } from '#contract/verbs/remote-memory';
 export type {
   AddressHandleRef,

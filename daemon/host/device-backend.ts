@@ -12,12 +12,12 @@ import type {
   DeviceInfo,
   GidEntry,
   PortAttributes,
-  QPAttributes,
   QPCapabilities,
   SRQAttributes,
 } from '#contract/verbs/attributes';
 import type { AsyncEventType, MWType, QPState, QPType, WROpcode } from '#contract/verbs/enums';
 import type { SocketAddress } from '#contract/verbs/provider';
+import type { QPAttributes } from '#contract/verbs/qp-attributes';
 import type { CmEvent } from '../iwarp/cm/cm-host.ts';
 import type { IdAccount } from '../iwarp/cm/cm-id.ts';
 import type { FailedWork } from '../rnic/failure-cause.ts';

@@ -4,6 +4,7 @@
  */
 import { z } from 'zod';
 import type { CommandName, CommandRequest } from '#contract/protocol/commands';
+import { eachNumber } from '#contract/verbs/qp-attributes';
 
 const handle = z.int().nonnegative().max(0xffff_ffff);
 const address = z.bigint();
@@ -63,22 +64,10 @@ const addressAttributes = z.strictObject({
 });
 
 const pathAttributes = z.strictObject({
+  ...eachNumber(absent),
   curState: state.optional(),
-  accessFlags: absent,
-  pkeyIndex: absent,
-  portNum: absent,
-  qkey: absent,
   ahAttr: addressAttributes.optional(),
   pathMtu: z.literal([1, 2, 3, 4, 5]).optional(),
-  destQpNum: absent,
-  rqPsn: absent,
-  sqPsn: absent,
-  timeout: absent,
-  retryCnt: absent,
-  rnrRetry: absent,
-  minRnrTimer: absent,
-  maxRdAtomic: absent,
-  maxDestRdAtomic: absent,
 });
 
 const source = z.discriminatedUnion('kind', [

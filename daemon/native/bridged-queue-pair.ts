@@ -19,10 +19,11 @@ import {
   SQE_BYTES,
   SQOpcode,
 } from '#contract/protocol/queue-layout';
-import type { QPAttributes, QPCapabilities } from '#contract/verbs/attributes';
+import type { QPCapabilities } from '#contract/verbs/attributes';
 import type { WC } from '#contract/verbs/completion';
 import { AsyncEventType, QPState, QPType, WCFlag, WCStatus } from '#contract/verbs/enums';
 import { isVerbsError, VerbsError } from '#contract/verbs/errors';
+import type { QPAttributes } from '#contract/verbs/qp-attributes';
 import type { DeviceQP } from '../host/device-backend.ts';
 import { countCompletion, type NicCounters } from '../rnic/nic-counters.ts';
 import { isFlushing, isIdle, qpAction, qpStateName } from '../rnic/qp-state.ts';

@@ -2,15 +2,11 @@
  * The part of native-bridge/rdma that this folder uses: as little as a native device needs, so a
  * test can replace it. All calls are synchronous and throw `VerbsError`.
  */
-import type {
-  DeviceAttributes,
-  PortAttributes,
-  QPAttributes,
-  SRQAttributes,
-} from '#contract/verbs/attributes';
+import type { DeviceAttributes, PortAttributes, SRQAttributes } from '#contract/verbs/attributes';
 import type { WC } from '#contract/verbs/completion';
 import type { QPState } from '#contract/verbs/enums';
 import type { SocketAddress } from '#contract/verbs/provider';
+import type { QPAttributes } from '#contract/verbs/qp-attributes';
 import type { RecvWR, SendFields } from '#contract/verbs/work-request';
 import type { DeviceTraits } from '#native-bridge/rdma/device-traits';
 

@@ -8,7 +8,8 @@
  */
 import { QPState, QPType } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
-import { QPAttribute, type QPModification } from './qp-attributes.ts';
+import { ALL_QP_ATTRIBUTES, QPAttribute } from '#contract/verbs/qp-attributes';
+import type { QPModification } from './qp-attributes.ts';
 import { qpStateName } from './qp-state.ts';
 
 /** Attributes of one transition, besides the state. */
@@ -102,8 +103,6 @@ const TRANSITIONS: Readonly<Record<QPState, Readonly<Partial<Record<QPState, Rul
   [QPState.ERR]: DOWN,
 };
 
-const ALL_ATTRIBUTES = Object.values(QPAttribute).reduce<number>((bits, bit) => bits | bit, 0);
-
 /** The queue pair's side of the check. */
 interface TransitionOf {
   readonly type: QPType;
@@ -119,8 +118,11 @@ interface TransitionOf {
 export function checkTransition(qp: TransitionOf, change: QPModification): QPState {
   const { type, state, draining } = qp;
   const { mask } = change;
-  if ((mask & ~ALL_ATTRIBUTES) !== 0) {
-    throw new VerbsError('EOPNOTSUPP', `not supported: ${attributeNames(mask & ~ALL_ATTRIBUTES)}`);
+  if ((mask & ~ALL_QP_ATTRIBUTES) !== 0) {
+    throw new VerbsError(
+      'EOPNOTSUPP',
+      `not supported: ${attributeNames(mask & ~ALL_QP_ATTRIBUTES)}`,
+    );
   }
   const moves = (mask & A.state) !== 0;
   const next = moves ? change.state : state;
@@ -151,9 +153,9 @@ export function checkTransition(qp: TransitionOf, change: QPModification): QPSta
 }
 
 function attributeNames(mask: number): string {
-  const names = Object.entries(QPAttribute).filter(([, bit]) => (mask & bit) !== 0);
-  const unknown = (mask & ~ALL_ATTRIBUTES) >>> 0;
-  const words = names.map(([name]) => name);
+  const named = Object.entries(QPAttribute).filter(([, bit]) => (mask & bit) !== 0);
+  const unknown = (mask & ~ALL_QP_ATTRIBUTES) >>> 0;
+  const words = named.map(([name]) => name);
   if (unknown !== 0) words.push(`attribute 0x${unknown.toString(16)}`);
   return words.join(', ');
 }

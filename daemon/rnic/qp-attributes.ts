@@ -9,31 +9,13 @@
  */
 import type { QPState } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
-
-/** Names of attributes in a modification (`enum ibv_qp_attr_mask`). */
-export const QPAttribute = {
-  state: 1 << 0,
-  curState: 1 << 1,
-  enSqdAsyncNotify: 1 << 2,
-  accessFlags: 1 << 3,
-  pkeyIndex: 1 << 4,
-  portNum: 1 << 5,
-  qkey: 1 << 6,
-  ahAttr: 1 << 7,
-  pathMtu: 1 << 8,
-  timeout: 1 << 9,
-  retryCnt: 1 << 10,
-  rnrRetry: 1 << 11,
-  rqPsn: 1 << 12,
-  maxRdAtomic: 1 << 13,
-  alternatePath: 1 << 14,
-  minRnrTimer: 1 << 15,
-  sqPsn: 1 << 16,
-  maxDestRdAtomic: 1 << 17,
-  pathMigState: 1 << 18,
-  capabilities: 1 << 19,
-  destQpNum: 1 << 20,
-} as const;
+import {
+  eachNumber,
+  QP_ATTRIBUTES,
+  QP_NUMBERS,
+  QPAttribute,
+  type QPNumber,
+} from '#contract/verbs/qp-attributes';
 
 /** Where packets go (`struct ibv_ah_attr`). */
 export interface AddressVector {
@@ -53,33 +35,10 @@ export interface AddressVector {
 }
 
 /** Attributes that a wire reads, and those only for queries. */
-export interface QPPath {
-  /** The rights that the queue pair gives its peer, bits of `Access`. */
-  readonly accessFlags: number;
-  readonly pkeyIndex: number;
-  readonly portNum: number;
-  readonly qkey: number;
+export interface QPPath extends Readonly<Record<QPNumber | 'pathMigState', number>> {
   readonly ahAttr: AddressVector;
-  /** `enum ibv_mtu`: 1 is 256 bytes, 5 is 4096. */
-  readonly pathMtu: number;
   /** The largest path MTU that the route carried when the address was set, as the same code. */
   readonly routeMtu: number;
-  /** Exponent: 4.096 microseconds times a power of two; 0 waits forever. */
-  readonly timeout: number;
-  readonly retryCnt: number;
-  /** 7: no limit. */
-  readonly rnrRetry: number;
-  /** The first PSN of the peer's requests, 24 bits. */
-  readonly rqPsn: number;
-  /** The first PSN of our requests, 24 bits. */
-  readonly sqPsn: number;
-  /** Limits of outstanding reads and atomics: ours, and the peer's. */
-  readonly maxRdAtomic: number;
-  readonly maxDestRdAtomic: number;
-  /** Code of the delay to request from a peer for which no receive is posted. */
-  readonly minRnrTimer: number;
-  readonly pathMigState: number;
-  readonly destQpNum: number;
 }
 
 /** A modification. Attributes not in `mask` are ignored. */
@@ -105,12 +64,12 @@ export interface PortAddresses {
 
 /** Devices have one port. */
 const PORT = 1;
-const TIMEOUT_MAX = 31;
-const PATH_MTU_MAX = 5;
+const TIMEOUT_MAX = QP_ATTRIBUTES.timeout.max;
+const PATH_MTU_MAX = QP_ATTRIBUTES.pathMtu.max;
 /** Reads and atomics in progress for each direction, as rxe reports it. */
 const RD_ATOMIC_MAX = 128;
-const PSN_MASK = 0xff_ffff;
-const QPN_MASK = 0xff_ffff;
+const PSN_MASK = QP_ATTRIBUTES.sqPsn.max;
+const QPN_MASK = QP_ATTRIBUTES.destQpNum.max;
 const GID_BYTES = 16;
 /** The first byte of a multicast GID. */
 const MULTICAST = 0xff;
@@ -135,24 +94,15 @@ const NO_ADDRESS: AddressVector = {
 
 /** The attributes of a queue pair in RESET. */
 export const RESET_PATH: QPPath = {
-  accessFlags: 0,
-  pkeyIndex: 0,
-  portNum: 0,
-  qkey: 0,
+  ...eachNumber(0),
   ahAttr: NO_ADDRESS,
   pathMtu: 1,
   routeMtu: PATH_MTU_MAX,
-  timeout: 0,
-  retryCnt: 0,
-  rnrRetry: 0,
-  rqPsn: 0,
-  sqPsn: 0,
-  maxRdAtomic: 0,
-  maxDestRdAtomic: 0,
-  minRnrTimer: 0,
   pathMigState: 0,
-  destQpNum: 0,
 };
+
+/** Attributes that a queue pair stores. */
+const CHANGEABLE = [...QP_NUMBERS, 'ahAttr', 'pathMigState'] as const;
 
 /**
  * The attributes after `change`, whose mask has been checked. EINVAL for a value out of range;
@@ -195,26 +145,6 @@ export function changedPath(path: QPPath, change: QPModification, port: PortAddr
   next.destQpNum &= QPN_MASK;
   return next;
 }
-
-/** Attributes that a queue pair stores. */
-const CHANGEABLE = [
-  'accessFlags',
-  'pkeyIndex',
-  'portNum',
-  'qkey',
-  'ahAttr',
-  'pathMtu',
-  'timeout',
-  'retryCnt',
-  'rnrRetry',
-  'rqPsn',
-  'sqPsn',
-  'maxRdAtomic',
-  'maxDestRdAtomic',
-  'minRnrTimer',
-  'pathMigState',
-  'destQpNum',
-] as const satisfies readonly (keyof QPModification & keyof QPPath)[];
 
 /**
  * The code of the path MTU to the address, or `resolvedMtu` if the caller knows it. EINVAL for an

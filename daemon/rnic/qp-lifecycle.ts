@@ -9,6 +9,7 @@ import type { Micros } from '#base/time';
 import { CQEStatus, SQOpcode } from '#contract/protocol/queue-layout';
 import { AsyncEventType, QPState, QPType } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
+import { QPAttribute } from '#contract/verbs/qp-attributes';
 import type { AsyncEffect, EffectSink } from './effect-sink.ts';
 import type { Cause, CauseHolder, FailureEffect } from './failure-cause.ts';
 import {
@@ -24,7 +25,6 @@ import { checkTransition } from './ib-transitions.ts';
 import type { WindowUser } from './memory/memory-window.ts';
 import {
   changedPath,
-  QPAttribute,
   type QPModification,
   type QPPath,
   RESET_PATH,

@@ -10,8 +10,9 @@
  */
 import type { Micros } from '#base/time';
 import { CQEStatus } from '#contract/protocol/queue-layout';
-import type { QPAttributes, QPCapabilities } from '#contract/verbs/attributes';
+import type { QPCapabilities } from '#contract/verbs/attributes';
 import { Access, AsyncEventType, QPState, QPType } from '#contract/verbs/enums';
+import type { QPAttributes } from '#contract/verbs/qp-attributes';
 import type { EffectSink } from './effect-sink.ts';
 import type { Cause, CauseHolder, FailureEffect } from './failure-cause.ts';
 import type { IBPort, PathAttributes } from './ib-port.ts';

@@ -1,7 +1,8 @@
 /** Queue pairs: posting through the context's pointers, and states. */
-import type { QPAttributes, QPCapabilities } from '#contract/verbs/attributes';
+import type { QPCapabilities } from '#contract/verbs/attributes';
 import type { QPState } from '#contract/verbs/enums';
 import { sendRefusal } from '#contract/verbs/post-refusal';
+import type { QPAttributes } from '#contract/verbs/qp-attributes';
 import type { RecvWR, SendFields } from '#contract/verbs/work-request';
 import type { NativeCQ } from './completion-queue.ts';
 import { NativeError } from './errors.ts';

@@ -1,16 +1,12 @@
 /** A device whose programs connect queue pairs, and attributes for each step. */
 import { type AsyncEventType, QPState, QPType } from '#contract/verbs/enums';
+import { QPAttribute } from '#contract/verbs/qp-attributes';
 import type { ProgramWire } from '#daemon/rnic/ib-port';
 import { ViewBacking } from '#daemon/rnic/memory/memory-backing';
 import type { MR } from '#daemon/rnic/memory/memory-region';
 import type { PD } from '#daemon/rnic/memory/protection-domain';
 import { Nic } from '#daemon/rnic/nic';
-import {
-  type AddressVector,
-  QPAttribute,
-  type QPModification,
-  type QPPath,
-} from '#daemon/rnic/qp-attributes';
+import type { AddressVector, QPModification, QPPath } from '#daemon/rnic/qp-attributes';
 import type { QP } from '#daemon/rnic/queue-pair';
 import type { QPInit } from '#daemon/rnic/queue-pair-init';
 import { ALL_ACCESS, MEMORY_ADDRESS, ScriptedStream } from './nic-rig.ts';

@@ -1,8 +1,9 @@
 /** Queue pairs. */
-import type { QPAttributes, QPCapabilities, QPModification } from '#contract/verbs/attributes';
+import type { QPCapabilities } from '#contract/verbs/attributes';
 import { QPState, QPType } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
 import type { CQ, PD, QP, QPInit, SRQ } from '#contract/verbs/provider';
+import type { QPAttributes, QPModification } from '#contract/verbs/qp-attributes';
 import { checkCall } from '#contract/verbs/signatures';
 import type { RecvWR, SendFields, SendWR } from '#contract/verbs/work-request';
 import { NativeError, unsupported } from '#native-bridge/rdma/errors';

@@ -11,14 +11,13 @@ import type {
   DeviceInfo,
   GidEntry,
   PortAttributes,
-  QPAttributes,
   QPCapabilities,
-  QPModification,
   SRQAttributes,
 } from '../verbs/attributes.ts';
 import type { AsyncEvent } from '../verbs/completion.ts';
 import type { MWType, QPState, QPType, WROpcode } from '../verbs/enums.ts';
 import type { CMEvent, MemoryTier, SocketAddress, WireOptions } from '../verbs/provider.ts';
+import type { QPAttributes, QPModification } from '../verbs/qp-attributes.ts';
 
 /** Number of an object of one client. */
 export type Handle = number;

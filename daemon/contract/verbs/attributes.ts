@@ -1,5 +1,4 @@
 /** Attributes and limits of devices, ports and objects. */
-import type { Access, MTU, QPState, QPType } from './enums.ts';
 
 /** Kind of a device. */
 export type DeviceBackend = 'emulated' | 'native';
@@ -145,82 +144,6 @@ export interface AHAttributes {
   readonly sl?: number | undefined;
   /** Port that packets leave by. Default 1. */
   readonly portNum?: number | undefined;
-}
-
-/**
- * The attributes with which a program connects a queue pair of a RoCE device (`struct ibv_qp_attr`
- * without sizes). `QP.modify` lists those that each transition needs.
- */
-export interface QPPathAttributes {
-  /** Bits of `Access`: what the peer may do through this queue pair. */
-  readonly accessFlags: Access;
-  /** Index of the partition key; the device has one, at 0. */
-  readonly pkeyIndex: number;
-  /** Port; 1. */
-  readonly portNum: number;
-  /** Key of a queue pair of type UD: it drops datagrams with another one. */
-  readonly qkey: number;
-  /** Where the peer is. */
-  readonly ahAttr: AHAttributes;
-  /** Payload of a packet. Both sides have the same. */
-  readonly pathMtu: MTU;
-  /** Number of the peer's queue pair. */
-  readonly destQpNum: number;
-  /** The first packet number of the peer's requests: its `sqPsn`. 24 bits. */
-  readonly rqPsn: number;
-  /** The first packet number of own requests. 24 bits. */
-  readonly sqPsn: number;
-  /** Waits 4.096 µs · 2^timeout for an acknowledgement; 0 waits forever. */
-  readonly timeout: number;
-  /** Repetitions without an answer until `retryExcErr`; at most 7. */
-  readonly retryCnt: number;
-  /** Repetitions to a peer without a receive until `rnrRetryExcErr`; 7 repeats forever. */
-  readonly rnrRetry: number;
-  /** Code of the delay that a peer waits when no receive is posted here; 12 is 0.64 ms. */
-  readonly minRnrTimer: number;
-  /** Reads and atomics that this side has outstanding at once. */
-  readonly maxRdAtomic: number;
-  /** Reads and atomics of the peer that this side serves at once. */
-  readonly maxDestRdAtomic: number;
-}
-
-/** Path attributes, each optional. */
-export type SomePathAttributes = {
-  readonly [Name in keyof QPPathAttributes]?: QPPathAttributes[Name] | undefined;
-};
-
-/** The changes that `QP.modify` makes (`struct ibv_qp_attr`). */
-export interface QPModification extends SomePathAttributes {
-  /** The state to enter. Default: the current one. */
-  readonly state?: QPState | undefined;
-  /** The state that the program believes to be the current one: EINVAL if it is not. */
-  readonly curState?: QPState | undefined;
-}
-
-/**
- * Result of `QP.query` (`struct ibv_qp_attr` and `struct ibv_qp_init_attr`). Queue pairs of iWARP
- * have no path: its attributes are undefined.
- */
-export interface QPAttributes
-  extends Omit<SomePathAttributes, 'accessFlags' | 'maxRdAtomic' | 'maxDestRdAtomic'> {
-  /** Number of the queue pair; undefined from an older daemon. */
-  readonly qpNum?: number | undefined;
-  /** Type of the queue pair; undefined from an older daemon. */
-  readonly type?: QPType | undefined;
-  /** On RoCE, in SQD: messages are still pending. */
-  readonly sqDraining?: boolean | undefined;
-  /** State of the queue pair. */
-  readonly state: QPState;
-  /** Sizes of the queues. */
-  readonly capabilities: QPCapabilities;
-  /** Bits of `Access`: what the peer may do through this queue pair. */
-  readonly accessFlags: number;
-  /** Outbound reads and atomics (ORD); on iWARP negotiated, 0 until connected. */
-  readonly maxRdAtomic: number;
-  /** Inbound reads and atomics (IRD); on iWARP negotiated, 0 until connected. */
-  readonly maxDestRdAtomic: number;
-  /** Every send work request completes, flagged or not. */
-  readonly sqSigAll: boolean;
 }
 
 /** Attributes of a shared receive queue (`struct ibv_srq_attr`). */

@@ -19,14 +19,13 @@ import type {
   DeviceInfo,
   GidEntry,
   PortAttributes,
-  QPAttributes,
   QPCapabilities,
-  QPModification,
   SRQAttributes,
 } from './attributes.ts';
 import type { AsyncEvent, WC } from './completion.ts';
 import type { Access, CMEventType, MWType, QPType } from './enums.ts';
 import type { ErrnoCode } from './errors.ts';
+import type { QPAttributes, QPModification } from './qp-attributes.ts';
 import type { RemoteMemory } from './remote-memory.ts';
 import type { AddressHandleRef, RecvWR, SendWR, SGE } from './work-request.ts';
 

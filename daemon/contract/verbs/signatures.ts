@@ -20,7 +20,7 @@ import {
   UINT32,
   wholeNumber,
 } from './arguments.ts';
-import type { AHAttributes, GlobalRoute, QPModification } from './attributes.ts';
+import type { AHAttributes, GlobalRoute } from './attributes.ts';
 import { MTU, MWType, QPState, QPType } from './enums.ts';
 import { isGid } from './gid.ts';
 import type {
@@ -36,6 +36,7 @@ import type {
   WaitLimit,
   WireOptions,
 } from './provider.ts';
+import { eachNumber, type QPModification } from './qp-attributes.ts';
 
 /** A count or a size, whose maximum the device checks. */
 const COUNT = wholeNumber(0);
@@ -105,21 +106,9 @@ const QP_STATE = optional(memberOf(QPState, 'QPState'));
 const MODIFICATION = options<QPModification>({
   state: QP_STATE,
   curState: QP_STATE,
-  accessFlags: SOME,
-  pkeyIndex: SOME,
-  portNum: SOME,
-  qkey: SOME,
+  ...eachNumber(SOME),
   ahAttr: optional(ADDRESS_VECTOR),
   pathMtu: optional(memberOf(MTU, 'MTU')),
-  destQpNum: SOME,
-  rqPsn: SOME,
-  sqPsn: SOME,
-  timeout: SOME,
-  retryCnt: SOME,
-  rnrRetry: SOME,
-  minRnrTimer: SOME,
-  maxRdAtomic: SOME,
-  maxDestRdAtomic: SOME,
 });
 
 const PARAMETERS = optional(

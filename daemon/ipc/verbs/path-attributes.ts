@@ -4,52 +4,29 @@
  * A program may send any number: each is checked against its field in the kernel's structs. The
  * device checks the rest.
  */
-import type { AHAttributes, QPAttributes, QPModification } from '#contract/verbs/attributes';
-import { ACCESS_MASK, type MTU, type QPState } from '#contract/verbs/enums';
+import type { AHAttributes } from '#contract/verbs/attributes';
+import type { MTU, QPState } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
 import { gidBytes, gidText } from '#contract/verbs/gid';
-import type { PathAttributes } from '#daemon/rnic/ib-port';
 import {
-  type AddressVector,
-  type QPModification as DeviceModification,
+  QP_ATTRIBUTES,
+  QP_NUMBERS,
   QPAttribute,
+  type QPAttributes,
+  type QPModification,
+} from '#contract/verbs/qp-attributes';
+import type { PathAttributes } from '#daemon/rnic/ib-port';
+import type {
+  AddressVector,
+  QPModification as DeviceModification,
 } from '#daemon/rnic/qp-attributes';
 
 const UINT8_MAX = 0xff;
 const UINT20_MAX = 0xf_ffff;
-const UINT24_MAX = 0xff_ffff;
-const UINT32_MAX = 0xffff_ffff;
-const MTU_MAX = 5;
 const SL_MAX = 15;
-/** Maximum of a 5-bit code. */
-const CODE_MAX = 31;
-const RETRIES_MAX = 7;
 /** The default of ping and traceroute as well. */
 const HOPS_DEFAULT = 64;
 const PORT = 1;
-
-/** Numeric attributes: name and range. */
-const NUMBERS = [
-  ['accessFlags', 0, ACCESS_MASK],
-  // The device has a single partition key.
-  ['pkeyIndex', 0, 0],
-  ['portNum', PORT, PORT],
-  ['qkey', 0, UINT32_MAX],
-  ['pathMtu', 1, MTU_MAX],
-  ['destQpNum', 0, UINT24_MAX],
-  ['rqPsn', 0, UINT24_MAX],
-  ['sqPsn', 0, UINT24_MAX],
-  ['timeout', 0, CODE_MAX],
-  ['retryCnt', 0, RETRIES_MAX],
-  ['rnrRetry', 0, RETRIES_MAX],
-  ['minRnrTimer', 0, CODE_MAX],
-  ['maxRdAtomic', 0, UINT8_MAX],
-  ['maxDestRdAtomic', 0, UINT8_MAX],
-] as const satisfies readonly (readonly [
-  keyof QPModification & keyof typeof QPAttribute,
-  number,
-  number,
-])[];
 
 /** The modification that a program requests. EINVAL for a value that does not fit its field. */
 export function deviceModification(
@@ -64,9 +41,10 @@ export function deviceModification(
   };
   if (state !== undefined) set('state', state);
   if (attributes.curState !== undefined) set('curState', attributes.curState);
-  for (const [name, least, most] of NUMBERS) {
+  for (const name of QP_NUMBERS) {
     const value = attributes[name];
-    if (value !== undefined) set(name, inRange(name, value, least, most));
+    const { min, max } = QP_ATTRIBUTES[name];
+    if (value !== undefined) set(name, inRange(name, value, min, max));
   }
   const { ahAttr } = attributes;
   if (ahAttr !== undefined) set('ahAttr', addressVector(ahAttr));

@@ -5,7 +5,7 @@
 import type { CMParameters } from '#contract/protocol/commands';
 import { CMEventType, QPState } from '#contract/verbs/enums';
 import { ERRNO, VerbsError } from '#contract/verbs/errors';
-import { QPAttribute } from '#daemon/rnic/qp-attributes';
+import { QPAttribute } from '#contract/verbs/qp-attributes';
 import type { CmConnParam } from './abi.ts';
 import type { CmPersona } from './persona.ts';
 import { expectRouted } from './routed-id.ts';

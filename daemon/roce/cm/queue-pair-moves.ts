@@ -1,7 +1,8 @@
 /** The attributes with which a connection's queue pair enters INIT, RTR and RTS. */
 import { QPState, QPType } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
-import { type AddressVector, QPAttribute, type QPModification } from '#daemon/rnic/qp-attributes';
+import { QPAttribute } from '#contract/verbs/qp-attributes';
+import type { AddressVector, QPModification } from '#daemon/rnic/qp-attributes';
 import type { CmConnection } from './cm-connection.ts';
 import type { CmPath } from './cm-path.ts';
 

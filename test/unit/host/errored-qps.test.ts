@@ -1,8 +1,8 @@
 /** Queue pairs in error, at which a host looks now and then. */
 import { expect, it, vi } from 'vitest';
 import { QPState, QPType } from '#contract/verbs/enums';
+import { QPAttribute } from '#contract/verbs/qp-attributes';
 import { Nic } from '#daemon/rnic/nic';
-import { QPAttribute } from '#daemon/rnic/qp-attributes';
 import { MASKS, VALUES } from '#test/support/program-rig';
 import { RoceWorld } from '#test/support/roce-host';
 

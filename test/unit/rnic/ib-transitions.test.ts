@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { QPState, QPType } from '#contract/verbs/enums';
-import { QPAttribute } from '#daemon/rnic/qp-attributes';
+import { QPAttribute } from '#contract/verbs/qp-attributes';
 import type { QP } from '#daemon/rnic/queue-pair';
 import {
   bringTo,
