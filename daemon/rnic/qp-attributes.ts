@@ -45,8 +45,8 @@ export interface QPPath extends Readonly<Record<QPNumber | 'pathMigState', numbe
 export interface QPModification extends Partial<Omit<QPPath, 'routeMtu'>> {
   /** Bits of `QPAttribute`. */
   readonly mask: number;
-  readonly state?: QPState;
-  readonly curState?: QPState;
+  readonly state?: QPState | undefined;
+  readonly curState?: QPState | undefined;
   /** The route's MTU, if the caller has already resolved the address. */
   readonly resolvedMtu?: number;
 }

@@ -140,6 +140,8 @@ type With<Column extends keyof Row> = {
 }[keyof Rows];
 /** Attributes that are numbers in the verbs. */
 export type QPNumber = With<'min'>;
+/** Attributes that are numbers in structs of the kernel. */
+export type QPField = With<'uverbs' | 'cm'>;
 
 const ROWS = Object.entries<Row>(QP_ATTRIBUTES);
 
@@ -151,6 +153,8 @@ export const ALL_QP_ATTRIBUTES = ROWS.reduce((bits, [, { bit }]) => bits | bit, 
 
 /** The attributes that are numbers in the verbs. */
 export const QP_NUMBERS = namesWith('min');
+/** The attributes that are numbers in structs of the kernel. */
+export const QP_FIELDS = namesWith('uverbs');
 
 /** `value` for each attribute that is a number in the verbs. */
 export function eachNumber<T>(value: T): Readonly<Record<QPNumber, T>> {

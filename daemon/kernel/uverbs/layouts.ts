@@ -303,26 +303,10 @@ export const QueryQP = {
     maxSendSge: 72,
     maxRecvSge: 76,
     maxInlineData: 80,
-    qkey: 84,
-    rqPsn: 88,
-    sqPsn: 92,
-    destQpNum: 96,
-    accessFlags: 100,
-    /** u16 */
-    pkeyIndex: 104,
+    /** `QP_ATTRIBUTES` has the places. */
+    attributes: 84,
     /** u8 from here on. */
-    qpState: 108,
-    curQpState: 109,
-    pathMtu: 110,
-    pathMigState: 111,
     sqDraining: 112,
-    maxRdAtomic: 113,
-    maxDestRdAtomic: 114,
-    minRnrTimer: 115,
-    portNum: 116,
-    timeout: 117,
-    retryCnt: 118,
-    rnrRetry: 119,
     sqSigAll: 122,
     bytes: 128,
   },
@@ -336,39 +320,10 @@ export const ModifyQP = {
     destPortNum: 39,
     handle: 72,
     attrMask: 76,
-    qkey: 80,
-    rqPsn: 84,
-    sqPsn: 88,
-    destQpNum: 92,
-    accessFlags: 96,
-    /** u16 */
-    pkeyIndex: 100,
-    /** u8 from here on. */
-    qpState: 104,
-    curQpState: 105,
-    pathMtu: 106,
-    pathMigState: 107,
-    maxRdAtomic: 109,
-    maxDestRdAtomic: 110,
-    minRnrTimer: 111,
-    portNum: 112,
-    timeout: 113,
-    retryCnt: 114,
-    rnrRetry: 115,
+    /** `QP_ATTRIBUTES` has the places. */
+    attributes: 80,
     bytes: 120,
   },
-} as const;
-
-/** Bits of a queue pair's attribute mask. */
-export const QPAttrBit = {
-  state: 1,
-  curState: 2,
-  accessFlags: 8,
-  portNum: 32,
-  qkey: 64,
-  ahAttr: 128,
-  /** The bits of the write() ABI. */
-  all: 0x1f_ffff,
 } as const;
 
 export const PostSend = {

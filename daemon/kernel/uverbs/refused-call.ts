@@ -1,6 +1,8 @@
 /** The libibverbs call and the objects of a refused request; computed only for refusals. */
 import { QPState } from '#contract/verbs/enums';
+import { QPAttribute } from '#contract/verbs/qp-attributes';
 import { qpStateName } from '#daemon/rnic/qp-state';
+import { readAttributes } from '../attribute-fields.ts';
 import { EXTENDED_CALLS, UVERBS_CALLS } from '../call-names.ts';
 import type { RefusedCall } from '../kernel-file.ts';
 import { ShimOp, type ShimRequest } from '../shim-protocol.ts';
@@ -13,7 +15,6 @@ import {
   UverbsCommandNumber as N,
   PlainDestroy,
   PostSend,
-  QPAttrBit,
   QueryQP,
   QuerySRQ,
   RequestNotify,
@@ -81,10 +82,10 @@ export function refusedCall(file: OpenDevice, { op, argument, payload }: ShimReq
 /** The requested transition of MODIFY_QP. */
 function stepOf(file: OpenDevice, fields: DataView, handle: number): string | undefined {
   const object = file.table.find(handle);
-  const { attrMask, qpState, bytes } = ModifyQP.request;
+  const { attrMask, attributes, bytes } = ModifyQP.request;
   if (object?.kind !== 'qp' || fields.byteLength < bytes) return undefined;
-  if ((fields.getUint32(attrMask, true) & QPAttrBit.state) === 0) return undefined;
-  const wanted = fields.getUint8(qpState);
+  if ((fields.getUint32(attrMask, true) & QPAttribute.state) === 0) return undefined;
+  const wanted = readAttributes(fields, attributes).state;
   const next = Object.values(QPState).find((known) => known === wanted);
   const to = next === undefined ? `${wanted}` : qpStateName(next);
   return `${qpStateName(object.qp.state)} to ${to}`;

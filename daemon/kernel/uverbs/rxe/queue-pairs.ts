@@ -2,7 +2,9 @@
 import type { QPCapabilities } from '#contract/verbs/attributes';
 import { QPState, QPType } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
+import { ALL_QP_ATTRIBUTES, QPAttribute } from '#contract/verbs/qp-attributes';
 import { assertMayHaveQkey } from '#daemon/clients/objects/user-rights';
+import { putAttributes, readAttributes } from '#daemon/kernel/attribute-fields';
 import { DONE, type KernelReply } from '#daemon/kernel/kernel-file';
 import { newStruct } from '#daemon/kernel/struct-fields';
 import type { QPModification } from '#daemon/rnic/qp-attributes';
@@ -11,7 +13,6 @@ import {
   ExtendedCreateQP,
   ModifyQP,
   UverbsCommandNumber as N,
-  QPAttrBit,
   QPDestination,
   QueryQP,
 } from '../layouts.ts';
@@ -75,29 +76,11 @@ export function queryQP({ file, fields }: CommandCall): KernelReply {
     [at.maxSendSge, capabilities.maxSendSge],
     [at.maxRecvSge, capabilities.maxRecvSge],
     [at.maxInlineData, capabilities.maxInlineData],
-    [at.qkey, path.qkey],
-    [at.rqPsn, path.rqPsn],
-    [at.sqPsn, path.sqPsn],
-    [at.destQpNum, path.destQpNum],
-    [at.accessFlags, path.accessFlags],
   ];
   for (const [offset, value] of words) reply.setUint32(offset, value, true);
-  reply.setUint16(at.pkeyIndex, path.pkeyIndex, true);
-  const small: readonly (readonly [number, number])[] = [
-    [at.qpState, path.state],
-    [at.pathMtu, path.pathMtu],
-    [at.pathMigState, path.pathMigState],
-    [at.sqDraining, path.draining ? 1 : 0],
-    [at.maxRdAtomic, path.maxRdAtomic],
-    [at.maxDestRdAtomic, path.maxDestRdAtomic],
-    [at.minRnrTimer, path.minRnrTimer],
-    [at.portNum, path.portNum],
-    [at.timeout, path.timeout],
-    [at.retryCnt, path.retryCnt],
-    [at.rnrRetry, path.rnrRetry],
-    [at.sqSigAll, sqSigAll ? 1 : 0],
-  ];
-  for (const [offset, value] of small) reply.setUint8(offset, value);
+  putAttributes(reply, at.attributes, 'uverbs', path);
+  reply.setUint8(at.sqDraining, path.draining ? 1 : 0);
+  reply.setUint8(at.sqSigAll, sqSigAll ? 1 : 0);
   return { status: 0, response: bytes };
 }
 
@@ -106,33 +89,18 @@ export function modifyQP({ file, fields, bytes }: CommandCall): KernelReply {
   const { request: at } = ModifyQP;
   const { qp } = file.table.expect('qp', fields.getUint32(at.handle, true));
   const mask = fields.getUint32(at.attrMask, true);
-  if ((mask & ~QPAttrBit.all) !== 0) {
+  if ((mask & ~ALL_QP_ATTRIBUTES) !== 0) {
     throw new VerbsError('EOPNOTSUPP', `attr_mask 0x${mask.toString(16)} has unknown bits`);
   }
-  const states: { state?: QPState; curState?: QPState } = {};
-  if ((mask & QPAttrBit.state) !== 0) states.state = stateOf(fields.getUint8(at.qpState));
-  if ((mask & QPAttrBit.curState) !== 0) states.curState = stateOf(fields.getUint8(at.curQpState));
+  const { state, curState, ...numbers } = readAttributes(fields, at.attributes);
   const change: QPModification = {
+    ...numbers,
     mask,
-    ...states,
-    accessFlags: fields.getUint32(at.accessFlags, true),
-    pkeyIndex: fields.getUint16(at.pkeyIndex, true),
-    portNum: fields.getUint8(at.portNum),
-    qkey: fields.getUint32(at.qkey, true),
+    state: (mask & QPAttribute.state) === 0 ? undefined : stateOf(state),
+    curState: (mask & QPAttribute.curState) === 0 ? undefined : stateOf(curState),
     ahAttr: readAddressVector(fields, bytes, at.destination, QPDestination),
-    pathMtu: fields.getUint8(at.pathMtu),
-    timeout: fields.getUint8(at.timeout),
-    retryCnt: fields.getUint8(at.retryCnt),
-    rnrRetry: fields.getUint8(at.rnrRetry),
-    rqPsn: fields.getUint32(at.rqPsn, true),
-    sqPsn: fields.getUint32(at.sqPsn, true),
-    maxRdAtomic: fields.getUint8(at.maxRdAtomic),
-    maxDestRdAtomic: fields.getUint8(at.maxDestRdAtomic),
-    minRnrTimer: fields.getUint8(at.minRnrTimer),
-    pathMigState: fields.getUint8(at.pathMigState),
-    destQpNum: fields.getUint32(at.destQpNum, true),
   };
-  if ((mask & QPAttrBit.qkey) !== 0) assertMayHaveQkey(file.client.rights, change.qkey ?? 0);
+  if ((mask & QPAttribute.qkey) !== 0) assertMayHaveQkey(file.client.rights, numbers.qkey);
   file.epoch.noteCommand();
   qp.modifyPath(change, file.services.host.now());
   return DONE;

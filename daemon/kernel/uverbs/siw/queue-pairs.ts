@@ -3,9 +3,11 @@ import { INLINE_MAX } from '#contract/protocol/queue-layout';
 import type { QPCapabilities } from '#contract/verbs/attributes';
 import { QPState } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
+import { ALL_QP_ATTRIBUTES, QPAttribute } from '#contract/verbs/qp-attributes';
+import { putAttributes, readAttributes } from '#daemon/kernel/attribute-fields';
 import { DONE, type KernelReply } from '#daemon/kernel/kernel-file';
 import { newStruct, setUint64 } from '#daemon/kernel/struct-fields';
-import { CreateQP, ModifyQP, UverbsCommandNumber as N, QPAttrBit, QueryQP } from '../layouts.ts';
+import { CreateQP, ModifyQP, UverbsCommandNumber as N, QueryQP } from '../layouts.ts';
 import { QpElement } from '../objects.ts';
 import type { CommandCall } from '../open-device.ts';
 import { SEND_WORDS_BYTES, SendWords } from '../send-words.ts';
@@ -63,13 +65,15 @@ export function queryQP({ file, fields }: CommandCall): KernelReply {
   reply.setUint32(response.maxSendSge, capabilities.maxSendSge, true);
   reply.setUint32(response.maxRecvSge, capabilities.maxRecvSge, true);
   reply.setUint32(response.maxInlineData, INLINE_MAX, true);
-  reply.setUint32(response.accessFlags, element.accessFlags, true);
-  reply.setUint8(response.qpState, state);
-  reply.setUint8(response.curQpState, state);
-  reply.setUint8(response.pathMtu, PATH_MTU);
-  reply.setUint8(response.maxRdAtomic, maxRdAtomic);
-  reply.setUint8(response.maxDestRdAtomic, maxDestRdAtomic);
-  reply.setUint8(response.portNum, 1);
+  putAttributes(reply, response.attributes, 'uverbs', {
+    state,
+    curState: state,
+    accessFlags: element.accessFlags,
+    pathMtu: PATH_MTU,
+    maxRdAtomic,
+    maxDestRdAtomic,
+    portNum: 1,
+  });
   reply.setUint8(response.sqSigAll, sqSigAll ? 1 : 0);
   return { status: 0, response: bytes };
 }
@@ -79,20 +83,19 @@ export function modifyQP({ file, fields }: CommandCall): KernelReply {
   const { request } = ModifyQP;
   const element = file.table.expect('qp', fields.getUint32(request.handle, true));
   const mask = fields.getUint32(request.attrMask, true);
-  if ((mask & ~QPAttrBit.all) !== 0) {
+  if ((mask & ~ALL_QP_ATTRIBUTES) !== 0) {
     throw new VerbsError('EOPNOTSUPP', `attr_mask has unknown bits: 0x${mask.toString(16)}`);
   }
-  checkPort(mask, QPAttrBit.portNum, fields.getUint8(request.portNum));
-  checkPort(mask, QPAttrBit.ahAttr, fields.getUint8(request.destPortNum));
-  const state = stateOf(mask, QPAttrBit.state, fields.getUint8(request.qpState));
-  stateOf(mask, QPAttrBit.curState, fields.getUint8(request.curQpState));
+  const given = readAttributes(fields, request.attributes);
+  checkPort(mask, QPAttribute.portNum, given.portNum);
+  checkPort(mask, QPAttribute.ahAttr, fields.getUint8(request.destPortNum));
+  const state = stateOf(mask, QPAttribute.state, given.state);
+  stateOf(mask, QPAttribute.curState, given.curState);
   if (state !== undefined) {
     file.epoch.noteCommand();
     requestState(element.qp, state, file.services.host.now());
   }
-  if ((mask & QPAttrBit.accessFlags) !== 0) {
-    element.accessFlags = fields.getUint32(request.accessFlags, true);
-  }
+  if ((mask & QPAttribute.accessFlags) !== 0) element.accessFlags = given.accessFlags;
   return DONE;
 }
 
