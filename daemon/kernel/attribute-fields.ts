@@ -6,7 +6,7 @@ export function putAttributes(
   fields: DataView,
   start: number,
   struct: 'uverbs' | 'cm',
-  values: Readonly<Partial<Record<QPField, number>>>,
+  values: Readonly<Partial<Record<QPField, number | undefined>>>,
 ): void {
   for (const name of QP_FIELDS) {
     const { at, bytes } = QP_ATTRIBUTES[name][struct];

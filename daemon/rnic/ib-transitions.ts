@@ -103,6 +103,18 @@ const TRANSITIONS: Readonly<Record<QPState, Readonly<Partial<Record<QPState, Rul
   [QPState.ERR]: DOWN,
 };
 
+/** The steps of a queue pair that connects. */
+const STEPS = {
+  [QPState.INIT]: RESET_TO_INIT,
+  [QPState.RTR]: INIT_TO_RTR,
+  [QPState.RTS]: RTR_TO_RTS,
+} as const;
+
+/** The mask of a step to `next` with nothing but what it requires. */
+export function stepMask(type: QPType, next: keyof typeof STEPS): number {
+  return A.state | STEPS[next][type].required;
+}
+
 /** The queue pair's side of the check. */
 interface TransitionOf {
   readonly type: QPType;

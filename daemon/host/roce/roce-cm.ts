@@ -15,11 +15,11 @@ import {
 } from '#base/address';
 import { assert } from '#base/assert';
 import type { Micros } from '#base/time';
-import { CMEventType, type QPState, QPType } from '#contract/verbs/enums';
+import { CMEventType, QPState, QPType } from '#contract/verbs/enums';
 import { type ErrnoCode, isVerbsError, VerbsError } from '#contract/verbs/errors';
 import type { SocketAddress } from '#contract/verbs/provider';
-import { QPAttribute } from '#contract/verbs/qp-attributes';
 import { idStateText } from '#daemon/iwarp/cm/cm-id';
+import { stepMask } from '#daemon/rnic/ib-transitions';
 import type { QPModification } from '#daemon/rnic/qp-attributes';
 import type { QP } from '#daemon/rnic/queue-pair';
 import type { CmConnection } from '#daemon/roce/cm/cm-connection';
@@ -51,7 +51,6 @@ export interface RoceCmHost extends RouteHost {
 /** The key of rdma_cm's datagram queue pairs. */
 const DATAGRAM_QKEY = 0x0123_4567;
 const PORT = 1;
-const INIT_MASK = QPAttribute.state | QPAttribute.pkeyIndex | QPAttribute.portNum;
 /** Limits of the program's private data, after rdma_cm's own header. */
 const REQUEST_DATA_MAX = 92 - IP_REQUEST_BYTES;
 const SERVICE_DATA_MAX = 216 - IP_REQUEST_BYTES;
@@ -377,11 +376,11 @@ export class RoceCm {
   qpAttributes(id: HostId, state: QPState): QPModification {
     const { roce } = servedBy(id);
     if (id.datagram) {
-      const mask = INIT_MASK | QPAttribute.qkey;
+      const mask = stepMask(QPType.ud, QPState.INIT);
       return { mask, state, pkeyIndex: 0, portNum: PORT, qkey: DATAGRAM_QKEY };
     }
     if (roce.connection === undefined) {
-      const mask = INIT_MASK | QPAttribute.accessFlags;
+      const mask = stepMask(QPType.rc, QPState.INIT);
       return { mask, state, accessFlags: 0, pkeyIndex: 0, portNum: PORT };
     }
     const move = this.#manager.qpAttributes(roce.connection, state);

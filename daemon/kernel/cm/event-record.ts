@@ -2,7 +2,8 @@
 import type { CMEventType } from '#contract/verbs/enums';
 import type { AddressVector } from '#daemon/rnic/qp-attributes';
 import { newStruct } from '../struct-fields.ts';
-import { putAddressVector } from './ib-layouts.ts';
+import { putAddressVector } from '../uverbs/address-vector.ts';
+import { CreateAH } from '../uverbs/layouts.ts';
 
 /** Bytes of an event record. */
 const BYTES = 336;
@@ -134,7 +135,9 @@ function putDatagram(record: Uint8Array, given: DatagramParameters): void {
   const fields = new DataView(bytes.buffer, bytes.byteOffset);
   fields.setUint32(Datagram.qpn, given.qpn, true);
   fields.setUint32(Datagram.qkey, given.qkey, true);
-  if (given.vector !== undefined) putAddressVector(bytes, Datagram.addressVector, given.vector);
+  const { vector } = given;
+  if (vector !== undefined)
+    putAddressVector(bytes, Datagram.addressVector, vector, CreateAH.attributes);
   const privateData = given.privateData.subarray(0, BYTE_MAX);
   bytes.set(privateData, Datagram.privateData);
   bytes[Datagram.privateDataLength] = privateData.length;

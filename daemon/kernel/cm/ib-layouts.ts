@@ -1,81 +1,23 @@
 /** Structs of rdma_cm's ABI that only InfiniBand transports fill: paths and attributes. */
-import type { AddressVector, QPModification } from '#daemon/rnic/qp-attributes';
+import type { QPModification } from '#daemon/rnic/qp-attributes';
+import { putAttributes } from '../attribute-fields.ts';
 import { newStruct } from '../struct-fields.ts';
+import { putAddressVector } from '../uverbs/address-vector.ts';
 import { CreateAH } from '../uverbs/layouts.ts';
-
-/** Writes a `ib_uverbs_ah_attr` at `start`. */
-export function putAddressVector(bytes: Uint8Array, start: number, vector: AddressVector): void {
-  const { attributes: at } = CreateAH;
-  const fields = new DataView(bytes.buffer, bytes.byteOffset + start);
-  const target = bytes.subarray(start);
-  target.set(vector.dgid, at.dgid);
-  fields.setUint32(at.flowLabel, vector.flowLabel, true);
-  target[at.sgidIndex] = vector.sgidIndex;
-  target[at.hopLimit] = vector.hopLimit;
-  target[at.trafficClass] = vector.trafficClass;
-  fields.setUint16(at.dlid, vector.dlid, true);
-  target[at.sl] = vector.sl;
-  target[at.srcPathBits] = vector.srcPathBits;
-  target[at.staticRate] = vector.staticRate;
-  target[at.isGlobal] = vector.isGlobal ? 1 : 0;
-  target[at.portNum] = vector.portNum;
-}
 
 /** Bytes of the reply to INIT_QP_ATTR. */
 export const QP_ATTR_BYTES = 144;
 
-/** Offsets in the reply to INIT_QP_ATTR (`ib_uverbs_qp_attr`). */
-const QpAttr = {
-  mask: 0,
-  state: 4,
-  pathMtu: 12,
-  qkey: 20,
-  rqPsn: 24,
-  sqPsn: 28,
-  destQpNum: 32,
-  accessFlags: 36,
-  ahAttr: 40,
-  /** u16 */
-  pkeyIndex: 124,
-  /** u8 from here on. */
-  maxRdAtomic: 130,
-  maxDestRdAtomic: 131,
-  minRnrTimer: 132,
-  portNum: 133,
-  timeout: 134,
-  retryCnt: 135,
-  rnrRetry: 136,
-} as const;
+/** Offsets in the reply to INIT_QP_ATTR (`ib_uverbs_qp_attr`); `QP_ATTRIBUTES` has the others. */
+const QpAttr = { mask: 0, ahAttr: 40 } as const;
 
 /** The reply to INIT_QP_ATTR: a modification for the program to pass to `ibv_modify_qp`. */
 export function emitQpAttr(change: QPModification): Uint8Array {
   const { bytes, fields } = newStruct(QP_ATTR_BYTES);
-  const at = QpAttr;
-  const words: readonly (readonly [number, number | undefined])[] = [
-    [at.mask, change.mask],
-    [at.state, change.state],
-    [at.pathMtu, change.pathMtu],
-    [at.qkey, change.qkey],
-    [at.rqPsn, change.rqPsn],
-    [at.sqPsn, change.sqPsn],
-    [at.destQpNum, change.destQpNum],
-    [at.accessFlags, change.accessFlags],
-  ];
-  for (const [offset, value = 0] of words) fields.setUint32(offset, value, true);
-  if (change.ahAttr !== undefined) {
-    putAddressVector(bytes, at.ahAttr, change.ahAttr);
-  }
-  fields.setUint16(at.pkeyIndex, change.pkeyIndex ?? 0, true);
-  const small: readonly (readonly [number, number | undefined])[] = [
-    [at.maxRdAtomic, change.maxRdAtomic],
-    [at.maxDestRdAtomic, change.maxDestRdAtomic],
-    [at.minRnrTimer, change.minRnrTimer],
-    [at.portNum, change.portNum],
-    [at.timeout, change.timeout],
-    [at.retryCnt, change.retryCnt],
-    [at.rnrRetry, change.rnrRetry],
-  ];
-  for (const [offset, value = 0] of small) fields.setUint8(offset, value);
+  const { mask, ahAttr } = change;
+  fields.setUint32(QpAttr.mask, mask, true);
+  putAttributes(fields, 0, 'cm', change);
+  if (ahAttr !== undefined) putAddressVector(bytes, QpAttr.ahAttr, ahAttr, CreateAH.attributes);
   return bytes;
 }
 

@@ -7,8 +7,7 @@ import { ERRNO, isVerbsError, VerbsError } from '#contract/verbs/errors';
 import { gidText } from '#daemon/host/host-addresses';
 import type { HostCm } from '#daemon/host/host-cm';
 import type { HostCmEvent } from '#daemon/host/host-id';
-import type { AddressVector } from '#daemon/rnic/qp-attributes';
-import type { CmPath } from '#daemon/roce/cm/cm-path';
+import { vectorOf } from '#daemon/roce/cm/queue-pair-moves';
 import type { CmConnParam } from './abi.ts';
 import type { DatagramParameters } from './event-record.ts';
 import type { CmPersona } from './persona.ts';
@@ -16,7 +15,6 @@ import { expectRouted } from './routed-id.ts';
 
 /** `IB_EVENT_COMM_EST`: data arrived before the peer's confirmation. */
 const COMMUNICATION_ESTABLISHED = 4;
-const PORT = 1;
 const HOP_LIMIT = 64;
 /** Reject reason: consumer-defined. */
 const CONSUMER_DEFINED = 28;
@@ -151,24 +149,5 @@ function serviceParameters({ type, id, ib, privateData }: HostCmEvent): Datagram
     qpn: ib?.qpn ?? 0,
     qkey: ib?.qkey ?? 0,
     vector: path && vectorOf(path),
-  };
-}
-
-type VectorParts = Pick<CmPath, 'dgid' | 'sgidIndex' | 'flowLabel' | 'hopLimit' | 'trafficClass'>;
-
-function vectorOf(parts: VectorParts): AddressVector {
-  const { dgid, sgidIndex, flowLabel, hopLimit, trafficClass } = parts;
-  return {
-    dgid,
-    sgidIndex,
-    flowLabel,
-    hopLimit,
-    trafficClass,
-    dlid: 0,
-    sl: 0,
-    srcPathBits: 0,
-    staticRate: 0,
-    isGlobal: true,
-    portNum: PORT,
   };
 }

@@ -1,7 +1,7 @@
 /** The attributes with which a connection's queue pair enters INIT, RTR and RTS. */
-import { QPState, QPType } from '#contract/verbs/enums';
+import { QPState } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
-import { QPAttribute } from '#contract/verbs/qp-attributes';
+import { stepMask } from '#daemon/rnic/ib-transitions';
 import type { AddressVector, QPModification } from '#daemon/rnic/qp-attributes';
 import type { CmConnection } from './cm-connection.ts';
 import type { CmPath } from './cm-path.ts';
@@ -13,31 +13,17 @@ const RD_ATOMIC_MAX = 128;
 const WRITES = 0x2;
 const WRITES_READS_ATOMICS = 0xe;
 
-const INIT_MASK =
-  QPAttribute.state | QPAttribute.accessFlags | QPAttribute.pkeyIndex | QPAttribute.portNum;
-const RTR_MASK =
-  QPAttribute.state |
-  QPAttribute.ahAttr |
-  QPAttribute.pathMtu |
-  QPAttribute.destQpNum |
-  QPAttribute.rqPsn;
-const RTR_MASK_RC = RTR_MASK | QPAttribute.maxDestRdAtomic | QPAttribute.minRnrTimer;
-const RTS_MASK = QPAttribute.state | QPAttribute.sqPsn;
-const RTS_MASK_RC =
-  RTS_MASK |
-  QPAttribute.timeout |
-  QPAttribute.retryCnt |
-  QPAttribute.rnrRetry |
-  QPAttribute.maxRdAtomic;
+type VectorParts = Pick<CmPath, 'dgid' | 'sgidIndex' | 'flowLabel' | 'hopLimit' | 'trafficClass'>;
 
 /** The address vector of a path. */
-export function vectorOf(path: CmPath): AddressVector {
+export function vectorOf(path: VectorParts): AddressVector {
+  const { dgid, sgidIndex, flowLabel, hopLimit, trafficClass } = path;
   return {
-    dgid: path.dgid,
-    sgidIndex: path.sgidIndex,
-    flowLabel: path.flowLabel,
-    hopLimit: path.hopLimit,
-    trafficClass: path.trafficClass,
+    dgid,
+    sgidIndex,
+    flowLabel,
+    hopLimit,
+    trafficClass,
     dlid: 0,
     sl: 0,
     srcPathBits: 0,
@@ -57,7 +43,8 @@ export function queuePairMove(connection: CmConnection, state: QPState): QPModif
 
 function initMove(connection: CmConnection): QPModification {
   const accessFlags = servedDepth(connection) > 0 ? WRITES_READS_ATOMICS : WRITES;
-  return { mask: INIT_MASK, state: QPState.INIT, accessFlags, pkeyIndex: 0, portNum: PORT };
+  const mask = stepMask(connection.type, QPState.INIT);
+  return { mask, state: QPState.INIT, accessFlags, pkeyIndex: 0, portNum: PORT };
 }
 
 function rtrMove(connection: CmConnection): QPModification {
@@ -66,7 +53,7 @@ function rtrMove(connection: CmConnection): QPModification {
     throw new VerbsError('EINVAL', 'cannot enter RTR: the peer has not answered yet');
   }
   return {
-    mask: type === QPType.rc ? RTR_MASK_RC : RTR_MASK,
+    mask: stepMask(type, QPState.RTR),
     state: QPState.RTR,
     ahAttr: vectorOf(path),
     pathMtu: path.pathMtu,
@@ -84,7 +71,7 @@ function rtsMove(connection: CmConnection): QPModification {
     throw new VerbsError('EINVAL', 'cannot enter RTS: the peer has not answered yet');
   }
   return {
-    mask: type === QPType.rc ? RTS_MASK_RC : RTS_MASK,
+    mask: stepMask(type, QPState.RTS),
     state: QPState.RTS,
     sqPsn: remote.startingPsn,
     timeout,

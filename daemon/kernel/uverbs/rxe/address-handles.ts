@@ -1,9 +1,9 @@
 /** Address handles: destinations of datagrams. Work requests name them by number. */
 import { DONE, type KernelReply } from '#daemon/kernel/kernel-file';
+import { readAddressVector } from '../address-vector.ts';
 import { CreateAH, UverbsCommandNumber as N, PlainDestroy } from '../layouts.ts';
 import { AhElement } from '../objects.ts';
 import type { CommandCall, OpenDevice } from '../open-device.ts';
-import { readAddressVector } from './address-vector.ts';
 
 /**
  * CREATE_AH: EINVAL for an address without a GID or of another port, ENODATA for an empty entry of

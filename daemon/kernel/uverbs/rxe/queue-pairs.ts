@@ -8,6 +8,7 @@ import { putAttributes, readAttributes } from '#daemon/kernel/attribute-fields';
 import { DONE, type KernelReply } from '#daemon/kernel/kernel-file';
 import { newStruct } from '#daemon/kernel/struct-fields';
 import type { QPModification } from '#daemon/rnic/qp-attributes';
+import { putAddressVector, readAddressVector } from '../address-vector.ts';
 import {
   CreateQP,
   ExtendedCreateQP,
@@ -19,7 +20,6 @@ import {
 import { QpElement } from '../objects.ts';
 import type { CommandCall } from '../open-device.ts';
 import { SEND_WORDS_BYTES, SendWords } from '../send-words.ts';
-import { putDestination, readAddressVector } from './address-vector.ts';
 import { RxeLimit } from './limits.ts';
 import { MMINFO_BYTES, putMmInfo, ringEntries } from './mminfo.ts';
 
@@ -67,7 +67,7 @@ export function queryQP({ file, fields }: CommandCall): KernelReply {
   const { capabilities } = qp;
   const { sqSigAll } = qp.query();
   const { bytes, fields: reply } = newStruct(at.bytes);
-  putDestination(bytes, path.ahAttr);
+  putAddressVector(bytes, 0, path.ahAttr, QPDestination);
   // The device has no alternate path; the kernel reports this one field of it.
   bytes[at.altDestination + QPDestination.isGlobal] = 1;
   const words: readonly (readonly [number, number])[] = [

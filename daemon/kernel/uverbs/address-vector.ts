@@ -1,15 +1,17 @@
 /** Address vectors in the structs of commands: the same fields at different offsets. */
 import type { AddressVector } from '#daemon/rnic/qp-attributes';
-import { type CreateAH, QPDestination } from '../layouts.ts';
+import type { CreateAH, QPDestination } from './layouts.ts';
 
 const GID_BYTES = 16;
+
+type VectorOffsets = typeof QPDestination | typeof CreateAH.attributes;
 
 /** The vector at `start` of a request with fields at these offsets from it. */
 export function readAddressVector(
   fields: DataView,
   bytes: Uint8Array,
   start: number,
-  at: typeof QPDestination | typeof CreateAH.attributes,
+  at: VectorOffsets,
 ): AddressVector {
   return {
     dgid: bytes.slice(start + at.dgid, start + at.dgid + GID_BYTES),
@@ -26,19 +28,24 @@ export function readAddressVector(
   };
 }
 
-/** Writes a `QPDestination` to the start of `reply`. */
-export function putDestination(reply: Uint8Array, vector: AddressVector): void {
-  const at = QPDestination;
-  const fields = new DataView(reply.buffer, reply.byteOffset);
-  reply.set(vector.dgid, at.dgid);
+/** Writes the vector to `start` of a struct with fields at these offsets from it. */
+export function putAddressVector(
+  bytes: Uint8Array,
+  start: number,
+  vector: AddressVector,
+  at: VectorOffsets,
+): void {
+  const target = bytes.subarray(start);
+  const fields = new DataView(target.buffer, target.byteOffset);
+  target.set(vector.dgid, at.dgid);
   fields.setUint32(at.flowLabel, vector.flowLabel, true);
   fields.setUint16(at.dlid, vector.dlid, true);
-  reply[at.sgidIndex] = vector.sgidIndex;
-  reply[at.hopLimit] = vector.hopLimit;
-  reply[at.trafficClass] = vector.trafficClass;
-  reply[at.sl] = vector.sl;
-  reply[at.srcPathBits] = vector.srcPathBits;
-  reply[at.staticRate] = vector.staticRate;
-  reply[at.isGlobal] = vector.isGlobal ? 1 : 0;
-  reply[at.portNum] = vector.portNum;
+  target[at.sgidIndex] = vector.sgidIndex;
+  target[at.hopLimit] = vector.hopLimit;
+  target[at.trafficClass] = vector.trafficClass;
+  target[at.sl] = vector.sl;
+  target[at.srcPathBits] = vector.srcPathBits;
+  target[at.staticRate] = vector.staticRate;
+  target[at.isGlobal] = vector.isGlobal ? 1 : 0;
+  target[at.portNum] = vector.portNum;
 }
