@@ -3,9 +3,10 @@
 #include <stdarg.h>
 
 #include "descriptor-table.h"
-#include "device-file.h"
+#include "hidden-descriptor.h"
 #include "interpose.h"
 #include "raw-call.h"
+#include "registry.h"
 
 /* Gets what `fd` stands for. False for an ordinary descriptor, and in a child that shares its
  * parent's memory: descriptors it closes stay open in the parent. */

@@ -3,21 +3,31 @@
 #include <errno.h>
 #include <stdarg.h>
 
-#include "descriptor-table.h"
 #include "exchange.h"
 #include "interpose.h"
 #include "registered-memory.h"
+#include "registry.h"
+
+static struct device_file *file_of(struct registrations *registrations) {
+  return (struct device_file *)((char *)registrations -
+                                offsetof(struct device_file, registrations));
+}
+
+static bool hold_file(struct registrations *registrations) {
+  return device_file_try_ref(file_of(registrations));
+}
 
 static void follow(const struct moved_memory *moved) {
   int saved = errno;
   struct moved_region region;
-  while (registration_follow(moved, &region)) {
+  while (registration_follow(moved, &region, hold_file)) {
+    struct device_file *file = file_of(region.registrations);
     struct exchange exchange;
     exchange_init(&exchange, OP_MOVE, region.handle);
     exchange_add(&exchange, &region.start, sizeof region.start);
-    exchange_run(region.file, &exchange);
-    exchange_end(region.file, &exchange);
-    device_file_put(region.file);
+    exchange_run(file, &exchange);
+    exchange_end(file, &exchange);
+    device_file_put(file);
   }
   errno = saved;
 }

@@ -6,6 +6,7 @@
 #include "descriptor-table.h"
 #include "interpose.h"
 #include "netlink.h"
+#include "registry.h"
 
 #ifndef SOL_NETLINK
 #define SOL_NETLINK 270

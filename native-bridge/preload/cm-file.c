@@ -7,11 +7,11 @@
 #include <string.h>
 #include <sys/select.h>
 
+#include "command-connection.h"
 #include "command.h"
-#include "device-file.h"
 #include "event-file.h"
 #include "exchange.h"
-#include "fork.h"
+#include "hidden-descriptor.h"
 #include "raw-call.h"
 
 #define COMMAND_CREATE_ID 0u
@@ -54,26 +54,17 @@ static int open_visible(struct device_file *file, dev_t device_number) {
   int fd = exchange_connect(file, ROLE_EVENT, file->token, &welcome);
   if (fd < 0) return fd;
   fd = raise_number(fd);
-  struct endpoint *endpoint = endpoint_create(ENDPOINT_CM, fd, file);
-  bool installed = false;
-  int error = ENOMEM;
-  if (endpoint != NULL) {
-    endpoint->queue_number = welcome.number;
-    endpoint->device_number = device_number;
-    installed = descriptor_install(fd, endpoint);
-    if (!installed) error = errno;
-    endpoint_put(endpoint);
-  }
-  if (installed) return fd;
-  raw_close(fd);
-  return -error;
+  return endpoint_publish(fd, &(struct endpoint_traits){.kind = ENDPOINT_CM,
+                                                        .file = file,
+                                                        .queue_number = welcome.number,
+                                                        .device_number = device_number});
 }
 
 int cm_open(dev_t device_number) {
   struct welcome welcome;
   int command_fd = daemon_connect(ROLE_CM, NULL, &welcome);
   if (command_fd < 0) return command_fd;
-  struct device_file *file = device_file_create(ROLE_CM, command_fd, false, &welcome);
+  struct device_file *file = command_connection_open(ROLE_CM, command_fd, false, &welcome);
   if (file == NULL) return -errno;
   int fd = open_visible(file, device_number);
   device_file_put(file);

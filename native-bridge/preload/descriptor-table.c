@@ -7,11 +7,10 @@
 
 #include "device-file.h"
 #include "event-ring.h"
-#include "fork.h"
 #include "raw-call.h"
+#include "registry.h"
 
 _Atomic(endpoint_slot *) descriptor_chunks[TABLE_CHUNKS];
-_Atomic pid_t table_process;
 
 /* Endpoints to reuse. Any thread may add one; only the holder of the registry lock takes one, so
  * the head cannot be taken, used and returned between reading it and exchanging it. */
@@ -24,11 +23,6 @@ static _Atomic unsigned descriptor_limit;
 static struct endpoint foreign_endpoint = {.references = 1, .kind = ENDPOINT_FOREIGN};
 /* In the slot of a number that the program is about to use. */
 static struct endpoint reserved_endpoint = {.references = 1, .kind = ENDPOINT_FOREIGN};
-
-bool process_is_foreign(void) {
-  pid_t process = atomic_load_explicit(&table_process, memory_order_relaxed);
-  return process != 0 && process != (pid_t)syscall(SYS_getpid);
-}
 
 static endpoint_slot *slot_of(unsigned number) {
   if (number >= TABLE_CHUNKS * CHUNK_SLOTS) return NULL;
@@ -180,6 +174,25 @@ bool descriptor_install(int fd, struct endpoint *endpoint) {
   struct endpoint *before = atomic_exchange(slot, endpoint);
   if (before != NULL) endpoint_put(before);
   return true;
+}
+
+int endpoint_publish(int fd, const struct endpoint_traits *traits) {
+  struct endpoint *endpoint = endpoint_create(traits->kind, fd, traits->file);
+  bool installed = false;
+  int error = ENOMEM;
+  if (endpoint != NULL) {
+    endpoint->queue_number = traits->queue_number;
+    endpoint->event_ring = traits->event_ring;
+    endpoint->device_number = traits->device_number;
+    installed = descriptor_install(fd, endpoint);
+    if (!installed) error = errno;
+    endpoint_put(endpoint);
+  } else if (traits->event_ring != NULL) {
+    event_ring_unmap(traits->event_ring);
+  }
+  if (installed) return fd;
+  raw_close(fd);
+  return -error;
 }
 
 enum install_result descriptor_install_unreserved(int fd, struct endpoint *endpoint,

@@ -89,6 +89,19 @@ void endpoint_put(struct endpoint *endpoint);
 /* A new endpoint for the socket `fd` with one reference, owned by the caller; NULL: ENOMEM. */
 struct endpoint *endpoint_create(enum endpoint_kind kind, int fd, struct device_file *file);
 
+/* What a descriptor that the program gets stands for; the fields are those of an endpoint. */
+struct endpoint_traits {
+  enum endpoint_kind kind;
+  struct device_file *file;
+  uint32_t queue_number;
+  struct event_ring *event_ring;
+  dev_t device_number;
+};
+
+/* Makes `fd` stand for a new endpoint. Returns it, or closes it and returns a negative errno. Takes
+ * over the event ring in any case. */
+int endpoint_publish(int fd, const struct endpoint_traits *traits);
+
 /* Enters `fd` for the endpoint. False when the number is beyond the table (EMFILE), or on ENOMEM.
  * */
 bool descriptor_install(int fd, struct endpoint *endpoint);
@@ -129,11 +142,5 @@ int descriptor_of_file(const struct device_file *file);
 
 /* Recounts references in a forked child: calls of other threads do not exist there. */
 void endpoints_recount(void);
-
-/* The process that the table belongs to; 0 before the first RDMA descriptor. */
-extern _Atomic pid_t table_process;
-
-/* True in a process that got this memory without fork(), such as vfork's child. */
-bool process_is_foreign(void);
 
 #endif

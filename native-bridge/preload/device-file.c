@@ -1,31 +1,22 @@
 /* See device-file.h. */
 #include "device-file.h"
 
-#include <errno.h>
 #include <string.h>
 
-#include "descriptor-table.h"
-#include "fork.h"
-#include "loss-watch.h"
-#include "memory-agent.h"
-#include "netlink.h"
-#include "private-rings.h"
 #include "queue-flush.h"
 #include "raw-call.h"
+#include "registry.h"
 
 /* Under the registry lock. */
 static struct device_file *files;
 
-struct device_file *device_file_create(enum role role, int fd, bool copy,
-                                       const struct welcome *welcome) {
-  fork_prepare_process();
+struct device_file *device_file_create(enum role role, const struct welcome *welcome) {
+  registry_prepare();
   struct device_file *file = raw_allocate(sizeof *file);
   uint8_t *reply = raw_allocate(REPLY_MAX);
   if (file == NULL || reply == NULL) {
     if (file != NULL) raw_munmap(file, sizeof *file);
     if (reply != NULL) raw_munmap(reply, REPLY_MAX);
-    if (!copy) raw_close(fd);
-    errno = ENOMEM;
     return NULL;
   }
   atomic_store(&file->references, 1);
@@ -45,13 +36,7 @@ struct device_file *device_file_create(enum role role, int fd, bool copy,
   file->next = files;
   files = file;
   registry_unlock();
-  int maps = role == ROLE_UVERBS ? private_rings_open() : -1;
-  if (maps >= 0) descriptor_hide(maps, false, file, &file->maps_fd);
-  if (descriptor_hide(fd, copy, file, &file->command_fd) >= 0) return file;
-  int error = errno;
-  device_file_put(file);
-  errno = error;
-  return NULL;
+  return file;
 }
 
 void device_file_ref(struct device_file *file) { atomic_fetch_add(&file->references, 1); }
@@ -76,7 +61,9 @@ static void free_file(struct device_file *file) {
   doorbells_free(&file->doorbells);
   queues_free(&file->queues);
   connections_free(&file->connections);
-  datagrams_free(file->datagrams);
+  for (EACH_PART(part)) {
+    if (part->file_free != NULL) part->file_free(file);
+  }
   raw_munmap(file->reply, REPLY_MAX);
   pthread_mutex_destroy(&file->command_lock);
   pthread_mutex_destroy(&file->send_lock);
@@ -88,18 +75,9 @@ void device_file_put(struct device_file *file) {
 }
 
 void device_file_shut(struct device_file *file) {
-  loss_watch_end(file);
-  /* An event descriptor that outlives the file may be in the middle of a command. */
-  pthread_mutex_lock(&file->command_lock);
-  pthread_mutex_lock(&file->send_lock);
-  descriptor_close_hidden(&file->command_fd);
-  descriptor_close_hidden(&file->inherited_fd);
-  descriptor_close_hidden(&file->maps_fd);
-  file->state = CONNECTION_DEAD;
-  pthread_mutex_unlock(&file->send_lock);
-  pthread_mutex_unlock(&file->command_lock);
-  registrations_free(&file->registrations);
-  if (file->role == ROLE_UVERBS && !device_files_any(ROLE_UVERBS)) memory_agents_stop();
+  for (EACH_PART(part)) {
+    if (part->file_shut != NULL) part->file_shut(file);
+  }
 }
 
 void device_files_visit(void (*visit)(struct device_file *file)) {

@@ -10,7 +10,6 @@
 
 #include "daemon-connection.h"
 #include "doorbell.h"
-#include "hidden-descriptor.h"
 #include "lost-connections.h"
 #include "protocol.h"
 #include "registered-memory.h"
@@ -32,8 +31,6 @@ struct device_file {
   uint32_t number;
   uint8_t token[TOKEN_BYTES];
   pid_t daemon;
-  /* The process that last forked to create this one. */
-  pid_t parent;
   /* Opened by a process from which this one was forked: as on a kernel, writes that the providers and
    * librdmacm make themselves fail. */
   bool inherited;
@@ -71,11 +68,8 @@ struct device_file {
   struct device_file *next;
 };
 
-/* A file over a connection that was welcomed, with one reference. `fd` becomes hidden: it is moved
- * to a high number, or copied there when `copy` says that the program keeps it. On failure returns
- * NULL with errno; `fd` is then closed unless the program keeps it. */
-struct device_file *device_file_create(enum role role, int fd, bool copy,
-                                       const struct welcome *welcome);
+/* A file without a connection, with one reference. NULL if there is no memory. */
+struct device_file *device_file_create(enum role role, const struct welcome *welcome);
 
 void device_file_ref(struct device_file *file);
 
@@ -85,7 +79,7 @@ bool device_file_try_ref(struct device_file *file);
 /* Frees the file with its last reference. */
 void device_file_put(struct device_file *file);
 
-/* The program closed its last descriptor of the file: closes the shim's own connection, too. */
+/* The program closed its last descriptor of the file: each part of the library ends its share. */
 void device_file_shut(struct device_file *file);
 
 /* Calls `visit` for every file. Requires the registry lock, or a single thread. */
@@ -94,7 +88,7 @@ void device_files_visit(void (*visit)(struct device_file *file));
 /* In a forked child: a file without a connection of its own, with a reference, or NULL. */
 struct device_file *device_file_detached(void);
 
-/* True while an uverbs file is open in this process. */
+/* True while a file with this role is open in this process. */
 bool device_files_any(enum role role);
 
 #endif

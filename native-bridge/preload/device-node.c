@@ -8,8 +8,8 @@
 
 #include "cm-file.h"
 #include "daemon-connection.h"
-#include "descriptor-table.h"
 #include "raw-call.h"
+#include "registry.h"
 #include "uverbs-file.h"
 
 /* The numbers that Linux gives to uverbs0 and the following. */

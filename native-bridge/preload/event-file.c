@@ -28,21 +28,10 @@ int event_open(enum endpoint_kind kind, const uint8_t *token, const struct endpo
   struct welcome welcome;
   int fd = exchange_connect(device->file, ROLE_EVENT, token, &welcome);
   if (fd < 0) return fd;
-  struct endpoint *endpoint = endpoint_create(kind, fd, device->file);
-  bool installed = false;
-  int error = ENOMEM;
-  if (endpoint != NULL) {
-    endpoint->queue_number = welcome.number;
-    if (kind == ENDPOINT_COMPLETION) {
-      endpoint->event_ring = event_ring_map(device_fd, welcome.place);
-    }
-    installed = descriptor_install(fd, endpoint);
-    if (!installed) error = errno;
-    endpoint_put(endpoint);
-  }
-  if (installed) return fd;
-  raw_close(fd);
-  return -error;
+  struct endpoint_traits traits = {
+      .kind = kind, .file = device->file, .queue_number = welcome.number};
+  if (kind == ENDPOINT_COMPLETION) traits.event_ring = event_ring_map(device_fd, welcome.place);
+  return endpoint_publish(fd, &traits);
 }
 
 int event_wait(int fd) {

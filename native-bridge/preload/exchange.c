@@ -4,11 +4,12 @@
 #include <errno.h>
 #include <string.h>
 
-#include "descriptor-table.h"
 #include "explain.h"
-#include "fork.h"
+#include "hidden-descriptor.h"
 #include "loss-watch.h"
 #include "raw-call.h"
+#include "registry.h"
+#include "yama.h"
 
 #define ERRNO_MAX 4095
 
@@ -155,7 +156,7 @@ static void transact(struct device_file *file, struct exchange *exchange) {
 
 static void tell_parent(struct device_file *file) {
   struct exchange exchange;
-  uint32_t parent = (uint32_t)file->parent;
+  uint32_t parent = (uint32_t)atomic_load(&table_parent);
   exchange_init(&exchange, OP_CHILD, 0);
   exchange_add(&exchange, &parent, sizeof parent);
   exchange.descriptor = -EIO;
@@ -179,7 +180,7 @@ static void attach(struct device_file *file) {
   int fd = daemon_rejoin(file->role, token, opener_is_connected(file), &welcome);
   if (fd < 0 || descriptor_hide(fd, false, file, &file->command_fd) < 0) return;
   file->state = CONNECTION_OPEN;
-  fork_grant_daemon(welcome.daemon);
+  yama_permit(welcome.daemon);
   if (token != NULL) tell_parent(file);
   if (file->queues != NULL) loss_watch_start(file);
 }

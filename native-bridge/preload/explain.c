@@ -8,13 +8,7 @@
 #include <string.h>
 #include <sys/uio.h>
 
-#include "descriptor-table.h"
-#include "device-file.h"
-#include "exchange.h"
 #include "raw-call.h"
-
-/* Numbers below which a program's descriptor of a device is looked for at its end. */
-#define DESCRIPTORS_ASKED 4096
 
 static const char prefix[] = "iwarpd: ";
 
@@ -82,30 +76,4 @@ void explain_absence(const char *const *parts, size_t count) {
     at += length;
   }
   if (!atomic_exchange(&told, true)) write_line(line, at);
-}
-
-/* What no reply has brought yet. A child without a connection of its own has nothing. */
-static bool ask_for_rest(struct device_file *file) {
-  struct exchange exchange;
-  if (file == NULL || file->role == ROLE_NETLINK) return false;
-  if (atomic_load(&file->state) != CONNECTION_OPEN) return false;
-  exchange_init(&exchange, OP_EXPLAIN, 0);
-  exchange_run(file, &exchange);
-  exchange_end(file, &exchange);
-  return true;
-}
-
-/* The end of the program: completions in error and events may have come since the last reply. */
-__attribute__((destructor)) static void explain_rest(void) {
-  if (!explain_is_on() || process_is_foreign()) return;
-  bool done = false;
-  /* Any open file has the reasons of the whole process. */
-  for (int fd = 0; fd < DESCRIPTORS_ASKED && !done; fd++) {
-    struct endpoint *endpoint = descriptor_is_marked(fd) ? endpoint_get(fd) : NULL;
-    if (endpoint == NULL) continue;
-    if (endpoint->kind == ENDPOINT_UVERBS || endpoint->kind == ENDPOINT_CM) {
-      done = ask_for_rest(endpoint->file);
-    }
-    endpoint_put(endpoint);
-  }
 }

@@ -25,7 +25,7 @@ void hidden_pin(void) { pthread_mutex_lock(&pins); }
 
 void hidden_unpin(void) { pthread_mutex_unlock(&pins); }
 
-void hidden_lock_forget(void) {
+void hidden_locks_reset(void) {
   pthread_mutex_init(&numbers, NULL);
   pthread_mutex_init(&pins, NULL);
 }

@@ -49,7 +49,7 @@ void hidden_unlock(void);
 void hidden_pin(void);
 void hidden_unpin(void);
 
-/* In a forked child, before any other thread starts. */
-void hidden_lock_forget(void);
+/* In a forked child: no thread holds either lock. */
+void hidden_locks_reset(void);
 
 #endif

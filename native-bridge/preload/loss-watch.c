@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <sys/eventfd.h>
 
-#include "descriptor-table.h"
+#include "hidden-descriptor.h"
 #include "queue-flush.h"
 #include "raw-call.h"
 #include "shim-thread.h"
@@ -85,7 +85,9 @@ void loss_watch_end(struct device_file *file) {
   errno = saved;
 }
 
-void loss_watch_forget(struct device_file *file) {
+static void forget(struct device_file *file) {
   descriptor_close_hidden(&file->watch_fd);
   if (atomic_exchange(&file->watched, false)) atomic_fetch_sub(&file->references, 1);
 }
+
+void loss_watches_forget(void) { device_files_visit(forget); }

@@ -10,7 +10,7 @@ void loss_watch_start(struct device_file *file);
 /* The program closes the file: ends the thread, without waiting for it. */
 void loss_watch_end(struct device_file *file);
 
-/* In a forked child, where the thread does not exist. */
-void loss_watch_forget(struct device_file *file);
+/* In a forked child, where the threads do not exist. */
+void loss_watches_forget(void);
 
 #endif

@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "fork.h"
 #include "raw-call.h"
+#include "registry.h"
 
 /* `struct rdma_ucm_event_resp` of rdma/rdma_user_cm.h. */
 #define EVENT_UID_OFFSET 0u

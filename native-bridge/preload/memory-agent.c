@@ -10,12 +10,11 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "descriptor-table.h"
 #include "exchange.h"
-#include "fork.h"
 #include "hidden-descriptor.h"
 #include "raw-call.h"
 #include "registered-memory.h"
+#include "registry.h"
 #include "shim-thread.h"
 
 /* A wait on a number that has become the program's ends by itself, soon while there is work; one of an
@@ -218,7 +217,7 @@ int memory_agent_start(struct device_file *file) {
   return served ? 0 : error;
 }
 
-void memory_agents_stop(void) {
+static void stop_all(void) {
   registry_lock();
   for (struct memory_agent *agent = agents; agent != NULL; agent = agent->next) {
     hidden_lock();
@@ -233,6 +232,11 @@ void memory_agents_stop(void) {
     hidden_unpin();
   }
   registry_unlock();
+}
+
+void memory_agents_file_shut(struct device_file *file) {
+  registrations_free(&file->registrations);
+  if (file->role == ROLE_UVERBS && !device_files_any(ROLE_UVERBS)) stop_all();
 }
 
 void memory_agents_forget(void) {

@@ -8,8 +8,9 @@
 /* Starts an agent, which the daemon knows by the file's token. Returns 0 or a negative errno. */
 int memory_agent_start(struct device_file *file);
 
-/* Ends all agents: this process has no open device any more. */
-void memory_agents_stop(void);
+/* The program closed its last descriptor of the file: ends its registrations and, with the last
+ * device of this process, all agents. */
+void memory_agents_file_shut(struct device_file *file);
 
 /* In a forked child: the parent's agents do not exist there. */
 void memory_agents_forget(void);

@@ -6,8 +6,10 @@
 #include <linux/netlink.h>
 #include <string.h>
 
+#include "command-connection.h"
 #include "exchange.h"
 #include "raw-call.h"
+#include "registry.h"
 
 /* Bytes of datagrams, with their lengths, that may wait on one socket. */
 #define WAITING_MAX (64 * 1024)
@@ -22,32 +24,25 @@ struct datagrams {
   uint32_t port;
 };
 
-void datagrams_free(struct datagrams *datagrams) {
-  if (datagrams != NULL) raw_munmap(datagrams, sizeof *datagrams);
+void netlink_file_free(struct device_file *file) {
+  if (file->datagrams != NULL) raw_munmap(file->datagrams, sizeof *file->datagrams);
 }
 
 int netlink_open(int type) {
   struct welcome welcome;
   int fd = daemon_connect(ROLE_NETLINK, NULL, &welcome);
   if (fd < 0) return fd;
-  struct device_file *file = device_file_create(ROLE_NETLINK, fd, true, &welcome);
+  struct device_file *file = command_connection_open(ROLE_NETLINK, fd, true, &welcome);
   int error = file == NULL ? errno : ENOMEM;
-  bool installed = false;
-  if (file != NULL) {
-    file->datagrams = raw_allocate(sizeof *file->datagrams);
-    struct endpoint *endpoint =
-        file->datagrams == NULL ? NULL : endpoint_create(ENDPOINT_NETLINK, fd, file);
-    if (endpoint != NULL) {
-      installed = descriptor_install(fd, endpoint);
-      if (!installed) error = errno;
-      endpoint_put(endpoint);
-    }
-    device_file_put(file);
-  }
-  if (!installed) {
+  if (file != NULL) file->datagrams = raw_allocate(sizeof *file->datagrams);
+  if (file == NULL || file->datagrams == NULL) {
     raw_close(fd);
-    return -error;
+    fd = -error;
+  } else {
+    fd = endpoint_publish(fd, &(struct endpoint_traits){.kind = ENDPOINT_NETLINK, .file = file});
   }
+  if (file != NULL) device_file_put(file);
+  if (fd < 0) return fd;
   if ((type & SOCK_NONBLOCK) != 0) raw_fcntl(fd, F_SETFL, O_RDWR | O_NONBLOCK);
   return fd;
 }

@@ -8,10 +8,8 @@
 
 #include "descriptor-table.h"
 
-/* Datagrams that the program has not received yet. */
-struct datagrams;
-
-void datagrams_free(struct datagrams *datagrams);
+/* A file is freed: its datagrams, if it is a socket. */
+void netlink_file_free(struct device_file *file);
 
 /* Opens a socket of this type (with SOCK_NONBLOCK). Returns a descriptor, or a negative errno as
  * `daemon_connect`. */

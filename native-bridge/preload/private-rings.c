@@ -13,6 +13,7 @@
 
 #include "descriptor-table.h"
 #include "device-file.h"
+#include "hidden-descriptor.h"
 #include "queue-flush.h"
 #include "raw-call.h"
 
@@ -146,11 +147,16 @@ static void visit(const struct mapping *mapping, const struct places *places, in
   }
 }
 
-int private_rings_open(void) {
+static int open_mappings(void) {
   return (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC);
 }
 
-void private_rings_take(struct device_file *file) {
+void private_rings_prepare(struct device_file *file) {
+  int fd = open_mappings();
+  if (fd >= 0) descriptor_hide(fd, false, file, &file->maps_fd);
+}
+
+static void take(struct device_file *file) {
   struct mappings mappings = {.at = 0};
   struct mapping mapping;
   struct stat status;
@@ -158,7 +164,7 @@ void private_rings_take(struct device_file *file) {
   if (places.count == 0) return;
   int rings = descriptor_of_file(file);
   if (rings < 0 || raw_fstat(rings, &status) != 0) return;
-  int own = private_rings_open();
+  int own = open_mappings();
   mappings.fd = own >= 0 ? own : atomic_load(&file->maps_fd);
   while (mappings.fd >= 0 && next_mapping(&mappings, &mapping)) {
     if (mapping.inode != status.st_ino || mapping.major != major(status.st_dev)) continue;
@@ -167,3 +173,5 @@ void private_rings_take(struct device_file *file) {
   if (own >= 0) raw_close(own);
   free_places(&places);
 }
+
+void private_rings_take(void) { device_files_visit(take); }

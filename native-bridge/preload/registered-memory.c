@@ -5,7 +5,6 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "device-file.h"
 #include "raw-call.h"
 
 #define CAPACITY_MIN 128u
@@ -86,11 +85,6 @@ void registration_remove(struct registrations *registrations, uint32_t handle) {
   pthread_mutex_unlock(&lock);
 }
 
-static struct device_file *file_of(struct registrations *registrations) {
-  return (struct device_file *)((char *)registrations -
-                                offsetof(struct device_file, registrations));
-}
-
 /* Under the lock: a registration in the moved memory, or NULL. */
 static struct registered_range *find_moved(struct registrations *registrations,
                                            const struct moved_memory *moved) {
@@ -102,17 +96,18 @@ static struct registered_range *find_moved(struct registrations *registrations,
   return NULL;
 }
 
-bool registration_follow(const struct moved_memory *moved, struct moved_region *region) {
+bool registration_follow(const struct moved_memory *moved, struct moved_region *region,
+                         bool (*hold)(struct registrations *registrations)) {
   bool found = false;
   pthread_mutex_lock(&lock);
   for (struct registrations *file = all; file != NULL && !found; file = file->next) {
     struct registered_range *range = find_moved(file, moved);
-    found = range != NULL && device_file_try_ref(file_of(file));
+    found = range != NULL && hold(file);
     if (!found) continue;
     recent = (struct registered_range){0};
     range->start = range->start - moved->from + moved->to;
     range->end = range->end - moved->from + moved->to;
-    *region = (struct moved_region){.file = file_of(file),
+    *region = (struct moved_region){.registrations = file,
                                     .handle = (uint32_t)(range - file->by_handle),
                                     .start = range->start};
   }

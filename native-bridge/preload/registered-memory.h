@@ -6,8 +6,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct device_file;
-
 /* Addresses from `start` up to `end`. */
 struct registered_range {
   uint64_t start;
@@ -50,16 +48,17 @@ struct moved_memory {
   uint64_t length;
 };
 
-/* A region of `file` in that memory. */
+/* A region in that memory. */
 struct moved_region {
-  struct device_file *file;
+  struct registrations *registrations;
   uint32_t handle;
   uint64_t start;
 };
 
-/* Updates the next registration that lies wholly in moved memory. False if there is none. The file is
- * referenced for the caller. */
-bool registration_follow(const struct moved_memory *moved, struct moved_region *region);
+/* Updates the next registration that lies wholly in moved memory. False if there is none. Skips files
+ * for which `hold` is false; it is called with a lock held. */
+bool registration_follow(const struct moved_memory *moved, struct moved_region *region,
+                         bool (*hold)(struct registrations *registrations));
 
 /* The file is closed, with all its registrations. */
 void registrations_free(struct registrations *registrations);

@@ -5,14 +5,16 @@
 #include <errno.h>
 #include <string.h>
 
+#include "command-connection.h"
 #include "command.h"
 #include "exchange.h"
-#include "fork.h"
 #include "loss-watch.h"
+#include "private-rings.h"
 #include "queue-flush.h"
 #include "raw-call.h"
 #include "registered-memory.h"
 #include "valgrind-request.h"
+#include "yama.h"
 
 #define EXTENDED_COMMAND 0x80000000u
 #define COMMAND_GET_CONTEXT 0u
@@ -93,25 +95,18 @@ int uverbs_open(unsigned index, dev_t device_number) {
   memcpy(token, &device, sizeof device);
   int connection = daemon_connect(ROLE_UVERBS, token, &welcome);
   if (connection < 0) return connection;
-  struct device_file *file = device_file_create(ROLE_UVERBS, connection, false, &welcome);
+  struct device_file *file = command_connection_open(ROLE_UVERBS, connection, false, &welcome);
   if (file == NULL) return -errno;
+  private_rings_prepare(file);
   int fd = exchange_descriptor(file, OP_RINGS);
-  int error = fd < 0 ? -fd : ENOMEM;
-  struct endpoint *endpoint = fd < 0 ? NULL : endpoint_create(ENDPOINT_UVERBS, fd, file);
-  bool installed = false;
-  if (endpoint != NULL) {
-    endpoint->device_number = device_number;
-    installed = descriptor_install(fd, endpoint);
-    if (!installed) error = errno;
-    endpoint_put(endpoint);
+  if (fd >= 0) {
+    fd = endpoint_publish(fd, &(struct endpoint_traits){.kind = ENDPOINT_UVERBS,
+                                                        .file = file,
+                                                        .device_number = device_number});
   }
   device_file_put(file);
-  if (installed) {
-    fork_grant_daemon(welcome.daemon);
-    return fd;
-  }
-  if (fd >= 0) raw_close(fd);
-  return -error;
+  if (fd >= 0) yama_permit(welcome.daemon);
+  return fd;
 }
 
 /* Locates the response. Commands without a response have no field for its address, and the bytes
