@@ -1,10 +1,8 @@
-/* See cm-file.h. The offsets are those of `struct rdma_ucm_*` in rdma/rdma_user_cm.h; only fields
- * that point into this process or name its descriptors are used. */
+/* See cm-file.h. */
 #include "cm-file.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <string.h>
 #include <sys/select.h>
 
 #include "command-connection.h"
@@ -14,24 +12,8 @@
 #include "hidden-descriptor.h"
 #include "raw-call.h"
 
-#define COMMAND_CREATE_ID 0u
-#define COMMAND_DESTROY_ID 1u
-#define COMMAND_GET_EVENT 12u
-#define COMMAND_SET_OPTION 14u
-#define COMMAND_MIGRATE_ID 18u
-
-#define HEADER_BYTES 8u
-#define RESPONSE_OFFSET 8u
-/* CREATE_ID has the program's own identifier first. */
-#define CREATE_ID_RESPONSE_OFFSET 16u
-#define OPTION_POINTER_OFFSET 8u
-#define OPTION_LENGTH_OFFSET 28u
-#define OPTION_BYTES 32u
 /* The longest option value that is passed on, in bytes. */
 #define OPTION_VALUE_MAX 4096u
-#define ID_OFFSET 16u
-#define MIGRATE_FD_OFFSET 20u
-#define MIGRATE_BYTES 24u
 
 /* Where the numbers of rdma_cm files start: above those of most programs' sockets, and within what
  * select() can take. */
@@ -73,47 +55,53 @@ int cm_open(dev_t device_number) {
 
 /* MIGRATE_ID names the file that the id comes from by descriptor; the daemon knows it by number. */
 static int translate_source(struct command *command) {
-  int fd = (int)command_u32(command, MIGRATE_FD_OFFSET);
+  int fd = command->request.migrate_id.fd;
   struct endpoint *source = descriptor_is_marked(fd) ? endpoint_get(fd) : NULL;
   int error = 0;
-  if (source == NULL) error = raw_fcntl(fd, F_GETFD, 0) < 0 ? -ENOENT : -EINVAL;
-  else if (source->kind != ENDPOINT_CM) error = -EINVAL;
-  else command_replace(command, MIGRATE_FD_OFFSET, source->file->number);
+  if (source == NULL) {
+    error = raw_fcntl(fd, F_GETFD, 0) < 0 ? -ENOENT : -EINVAL;
+  } else if (source->kind != ENDPOINT_CM) {
+    error = -EINVAL;
+  } else {
+    command->source = fd;
+    command->request.migrate_id.fd = (int32_t)source->file->number;
+    command->changed = true;
+  }
   if (source != NULL) endpoint_put(source);
   return error;
 }
 
 /* Completes a command with data that only this process has. */
 static int prepare(struct command *command) {
-  uint32_t number = command_u32(command, 0);
-  size_t room = command_u16(command, 6);
-  size_t offset = number == COMMAND_CREATE_ID ? CREATE_ID_RESPONSE_OFFSET : RESPONSE_OFFSET;
-  if (room > 0 && command->length >= offset + sizeof(uint64_t)) {
-    command->response = (uint8_t *)(uintptr_t)command_u64(command, offset);
-    command->response_room = room;
+  const union kernel_request *request = &command->request;
+  uint32_t number = request->header.number;
+  bool creates = number == CM_CREATE_ID;
+  bool responds = creates ? COMMAND_HAS(command, create_id.response)
+                          : COMMAND_HAS(command, cm.response);
+  if (request->header.out > 0 && responds) {
+    uint64_t response = creates ? request->create_id.response : request->cm.response;
+    command->response = (uint8_t *)(uintptr_t)response;
+    command->response_room = request->header.out;
   }
-  if (number == COMMAND_SET_OPTION && command->length >= OPTION_BYTES) {
-    uint32_t length = command_u32(command, OPTION_LENGTH_OFFSET);
-    if (length > OPTION_VALUE_MAX) return -EINVAL;
-    command->inlined.iov_base = (void *)(uintptr_t)command_u64(command, OPTION_POINTER_OFFSET);
-    command->inlined.iov_len = length;
+  if (number == CM_SET_OPTION && COMMAND_HAS(command, set_option)) {
+    if (request->set_option.length > OPTION_VALUE_MAX) return -EINVAL;
+    command->inlined.iov_base = (void *)(uintptr_t)request->set_option.value;
+    command->inlined.iov_len = request->set_option.length;
   }
-  if (number == COMMAND_MIGRATE_ID && command->length >= MIGRATE_BYTES) {
-    return translate_source(command);
-  }
+  if (number == CM_MIGRATE_ID && COMMAND_HAS(command, migrate_id)) return translate_source(command);
   return 0;
 }
 
 /* Tracks which ids of which file are connected. */
 static void follow(const struct command *command, const uint8_t *response, size_t length) {
   struct device_file *file = command->endpoint->file;
-  uint32_t number = command_u32(command, 0);
-  if (number == COMMAND_GET_EVENT) connection_event(&file->connections, response, length);
-  if (command->length < MIGRATE_BYTES) return;
-  uint32_t id = command_u32(command, ID_OFFSET);
-  if (number == COMMAND_DESTROY_ID) connection_forget(&file->connections, id);
-  if (number != COMMAND_MIGRATE_ID) return;
-  struct endpoint *source = endpoint_get((int)command_u32(command, MIGRATE_FD_OFFSET));
+  uint32_t number = command->request.header.number;
+  uint32_t id = command->request.cm.id;
+  if (number == CM_GET_EVENT) connection_event(&file->connections, response, length);
+  if (!COMMAND_HAS(command, migrate_id)) return;
+  if (number == CM_DESTROY_ID) connection_forget(&file->connections, id);
+  if (number != CM_MIGRATE_ID) return;
+  struct endpoint *source = endpoint_get(command->source);
   if (source == NULL) return;
   if (source->kind == ENDPOINT_CM) {
     connection_move(&source->file->connections, &file->connections, id);
@@ -132,19 +120,16 @@ static int last_event(const struct command *command) {
 }
 
 /* Executes the command once. Returns 0 or a negative errno. */
-static int run_once(int fd, const void *buffer, size_t length) {
+static int run_once(int fd, struct command command) {
   struct endpoint *endpoint = endpoint_get(fd);
   int error = -EBADF;
   if (endpoint != NULL && endpoint->kind == ENDPOINT_CM) {
-    struct command command = {.fd = fd,
-                              .endpoint = endpoint,
-                              .bytes = buffer,
-                              .length = length,
-                              .event_kind = ENDPOINT_COMPLETION,
-                              .completed = follow};
+    command.fd = fd;
+    command.endpoint = endpoint;
+    command.completed = follow;
     error = prepare(&command);
     if (error == 0) error = command_run(&command);
-    if (error == -EIO && command_u32(&command, 0) == COMMAND_GET_EVENT) {
+    if (error == -EIO && command.request.header.number == CM_GET_EVENT) {
       error = last_event(&command);
     }
   }
@@ -154,27 +139,23 @@ static int run_once(int fd, const void *buffer, size_t length) {
 
 ssize_t cm_write(int fd, const void *buffer, size_t length) {
   int saved = errno;
-  if (length < HEADER_BYTES || length > REQUEST_PAYLOAD_MAX - OPTION_VALUE_MAX) {
-    errno = EINVAL;
+  struct command command;
+  int error = command_parse(&command, buffer, length, REQUEST_PAYLOAD_MAX - OPTION_VALUE_MAX);
+  if (error != 0) {
+    errno = -error;
     return -1;
   }
-  if (!command_is_readable(buffer, length)) {
-    errno = EFAULT;
-    return -1;
-  }
-  uint32_t number;
-  memcpy(&number, buffer, sizeof number);
+  bool waits = command.request.header.number == CM_GET_EVENT;
   for (unsigned attempt = 0;; attempt++) {
     /* Never waits in the daemon, so other threads can use the file meanwhile; and programs that
      * poll without waiting are answered here. */
-    if (number == COMMAND_GET_EVENT && event_wait(fd) < 0) return -1;
-    int error = run_once(fd, buffer, length);
+    if (waits && event_wait(fd) < 0) return -1;
+    error = run_once(fd, command);
     if (error == 0) {
       errno = saved;
       return (ssize_t)length;
     }
-    bool again = number == COMMAND_GET_EVENT && error == -EAGAIN;
-    int flags = again ? raw_fcntl(fd, F_GETFL, 0) : O_NONBLOCK;
+    int flags = waits && error == -EAGAIN ? raw_fcntl(fd, F_GETFL, 0) : O_NONBLOCK;
     if (flags < 0 || (flags & O_NONBLOCK) != 0) {
       errno = -error;
       return -1;

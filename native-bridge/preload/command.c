@@ -20,33 +20,14 @@ struct after_reply {
   bool take_byte;
 };
 
-bool command_is_readable(const void *bytes, size_t length) {
-  return memory_gives(bytes, length < COMMAND_COPY_MAX ? length : COMMAND_COPY_MAX);
-}
-
-uint16_t command_u16(const struct command *command, size_t offset) {
-  uint16_t value;
-  memcpy(&value, command->bytes + offset, sizeof value);
-  return value;
-}
-
-uint32_t command_u32(const struct command *command, size_t offset) {
-  uint32_t value;
-  memcpy(&value, command->bytes + offset, sizeof value);
-  return value;
-}
-
-uint64_t command_u64(const struct command *command, size_t offset) {
-  uint64_t value;
-  memcpy(&value, command->bytes + offset, sizeof value);
-  return value;
-}
-
-void command_replace(struct command *command, size_t offset, uint32_t value) {
-  size_t length = command->length < COMMAND_COPY_MAX ? command->length : COMMAND_COPY_MAX;
-  if (command->copy_length == 0) memcpy(command->copy, command->bytes, length);
-  command->copy_length = length;
-  memcpy(command->copy + offset, &value, sizeof value);
+int command_parse(struct command *command, const void *bytes, size_t length, size_t length_max) {
+  size_t read = length < sizeof command->request ? length : sizeof command->request;
+  if (length < sizeof command->request.header || length > length_max) return -EINVAL;
+  if (!memory_gives(bytes, read)) return -EFAULT;
+  *command =
+      (struct command){.bytes = bytes, .length = length, .event_kind = ENDPOINT_COMPLETION};
+  memcpy(&command->request, bytes, read);
+  return 0;
 }
 
 /* Sends the command once. Returns the status. */
@@ -54,9 +35,10 @@ static int exchange_once(struct command *command, struct after_reply *after, uin
   struct device_file *file = command->endpoint->file;
   struct exchange exchange;
   exchange_init(&exchange, OP_WRITE, 0);
-  if (command->copy_length > 0) exchange_add(&exchange, command->copy, command->copy_length);
-  exchange_add(&exchange, command->bytes + command->copy_length,
-               command->length - command->copy_length);
+  size_t changed = command->changed ? sizeof command->request : 0;
+  if (changed > command->length) changed = command->length;
+  if (changed > 0) exchange_add(&exchange, &command->request, changed);
+  exchange_add(&exchange, command->bytes + changed, command->length - changed);
   if (command->inlined.iov_len > 0) {
     exchange_add(&exchange, command->inlined.iov_base, command->inlined.iov_len);
   }

@@ -2,15 +2,13 @@
 #ifndef IWARPD_COMMAND_H
 #define IWARPD_COMMAND_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 
 #include "descriptor-table.h"
-
-/* Bytes at the start of a command that can be changed before sending: they contain descriptor
- * numbers. */
-#define COMMAND_COPY_MAX 64
+#include "kernel-abi.h"
 
 struct command {
   /* The descriptor that the command was written to, and its endpoint. */
@@ -18,6 +16,12 @@ struct command {
   struct endpoint *endpoint;
   const uint8_t *bytes;
   size_t length;
+  /* Its first bytes, zero from `length` on. If `changed`, they are sent in place of the program's:
+   * the daemon knows descriptors by other numbers. */
+  union kernel_request request;
+  bool changed;
+  /* The descriptor that MIGRATE_ID named. */
+  int source;
   /* Data to append to the request: memory that the command points to. */
   struct iovec inlined;
   /* Where the response goes, and its capacity. */
@@ -25,26 +29,19 @@ struct command {
   size_t response_room;
   /* The kind of the descriptors in the response. */
   enum endpoint_kind event_kind;
-  /* A changed copy of the first bytes, when the command names a descriptor. */
-  uint8_t copy[COMMAND_COPY_MAX];
-  size_t copy_length;
   /* Inspects the response of a successful command, before the next one begins. May be NULL. */
   void (*completed)(const struct command *command, const uint8_t *response, size_t length);
 };
 
+/* True if the command is long enough to have this field of its request. */
+#define COMMAND_HAS(command, field)                                                                \
+  ((command)->length >=                                                                            \
+   offsetof(union kernel_request, field) + sizeof((command)->request.field))
+
+/* Reads the program's bytes, once. Returns 0, -EINVAL for a wrong length, or -EFAULT. */
+int command_parse(struct command *command, const void *bytes, size_t length, size_t length_max);
+
 /* Executes the command. Returns 0, or a negative errno. */
 int command_run(struct command *command);
-
-/* Replaces the u32 at `offset` of the command by `value` before sending. The offset is below
- * COMMAND_COPY_MAX - 4 and within the command. */
-void command_replace(struct command *command, size_t offset, uint32_t value);
-
-/* True when the bytes that this library inspects can be read; the system checks the rest. */
-bool command_is_readable(const void *bytes, size_t length);
-
-/* Fields of a command. */
-uint16_t command_u16(const struct command *command, size_t offset);
-uint32_t command_u32(const struct command *command, size_t offset);
-uint64_t command_u64(const struct command *command, size_t offset);
 
 #endif

@@ -5,20 +5,9 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "kernel-abi.h"
 #include "raw-call.h"
 #include "registry.h"
-
-/* `struct rdma_ucm_event_resp` of rdma/rdma_user_cm.h. */
-#define EVENT_UID_OFFSET 0u
-#define EVENT_ID_OFFSET 8u
-#define EVENT_TYPE_OFFSET 12u
-#define EVENT_HEAD_BYTES 16u
-#define EVENT_BYTES 336u
-/* Older librdmacm do not have its last fields. */
-#define EVENT_MIN_BYTES 324u
-#define EVENT_ESTABLISHED 9u
-#define EVENT_DISCONNECTED 10u
-#define EVENT_DEVICE_REMOVAL 11u
 
 #define FIRST_ROOM 256u
 
@@ -53,17 +42,16 @@ static bool take(struct connections *connections, uint32_t id, struct connection
 }
 
 void connection_event(struct connections *connections, const uint8_t *event, size_t length) {
-  struct connection connection = {.removal_told = false};
   struct connection before;
-  uint32_t type;
-  if (length < EVENT_HEAD_BYTES) return;
-  memcpy(&connection.uid, event + EVENT_UID_OFFSET, sizeof connection.uid);
-  memcpy(&connection.id, event + EVENT_ID_OFFSET, sizeof connection.id);
-  memcpy(&type, event + EVENT_TYPE_OFFSET, sizeof type);
-  if (type != EVENT_ESTABLISHED && type != EVENT_DISCONNECTED) return;
+  struct cm_event head;
+  if (length < sizeof head) return;
+  memcpy(&head, event, sizeof head);
+  if (head.type != CM_ESTABLISHED && head.type != CM_DISCONNECTED) return;
   registry_lock();
-  take(connections, connection.id, &before);
-  if (type == EVENT_ESTABLISHED) add(connections, connection);
+  take(connections, head.id, &before);
+  if (head.type == CM_ESTABLISHED) {
+    add(connections, (struct connection){.uid = head.uid, .id = head.id});
+  }
   registry_unlock();
 }
 
@@ -83,8 +71,8 @@ void connection_move(struct connections *from, struct connections *to, uint32_t 
 
 int connection_last_event(struct connections *connections, uint8_t *target, size_t room) {
   struct connection last = {.id = 0};
-  if (room < EVENT_MIN_BYTES) return -ENOSPC;
-  size_t length = room < EVENT_BYTES ? room : EVENT_BYTES;
+  if (room < CM_EVENT_MIN_BYTES) return -ENOSPC;
+  size_t length = room < CM_EVENT_BYTES ? room : CM_EVENT_BYTES;
   if (!memory_takes(target, length)) return -EFAULT;
   registry_lock();
   bool any = connections->count > 0;
@@ -96,11 +84,11 @@ int connection_last_event(struct connections *connections, uint8_t *target, size
   }
   registry_unlock();
   if (!any) return 0;
-  uint32_t type = last.removal_told ? EVENT_DISCONNECTED : EVENT_DEVICE_REMOVAL;
+  struct cm_event event = {.uid = last.uid,
+                           .id = last.id,
+                           .type = last.removal_told ? CM_DISCONNECTED : CM_DEVICE_REMOVAL};
   memset(target, 0, length);
-  memcpy(target + EVENT_UID_OFFSET, &last.uid, sizeof last.uid);
-  memcpy(target + EVENT_ID_OFFSET, &last.id, sizeof last.id);
-  memcpy(target + EVENT_TYPE_OFFSET, &type, sizeof type);
+  memcpy(target, &event, sizeof event);
   return (int)length;
 }
 
