@@ -8,6 +8,7 @@
 
 #define RING_BYTES 4096u
 #define RECORDS 256u
+#define RECORDS_OFFSET 64u
 #define INDEX_BITS 15u
 #define INDEX_MASK ((1u << INDEX_BITS) - 1)
 #define ASK (1u << 2 * INDEX_BITS)
@@ -20,7 +21,7 @@ struct event_ring {
   uint8_t zero[56];
   _Atomic uint64_t records[RECORDS];
 };
-_Static_assert(offsetof(struct event_ring, records) == 64, "ring of events");
+_Static_assert(offsetof(struct event_ring, records) == RECORDS_OFFSET, "ring of events");
 _Static_assert(sizeof(struct event_ring) <= RING_BYTES, "ring of events");
 
 struct event_ring *event_ring_map(int rings, uint64_t offset) {

@@ -4,6 +4,7 @@ import { gidText, primaryAddress } from '#daemon/host/host-addresses';
 import { setUint64 } from '#daemon/kernel/struct-fields';
 import { UverbsCommandNumber as N, QueryDevice } from '../layouts.ts';
 import type { Persona } from '../persona.ts';
+import { CreatedCQ, CreatedQP, CreatedSRQ } from './layouts.ts';
 
 /** Supported page sizes, as a mask. */
 const PAGE_SIZE_CAP = 4096;
@@ -36,9 +37,9 @@ export const SIW: Persona = {
   privateBytes: {
     [N.getContext]: { request: 0, response: 8 },
     [N.regMR]: { request: 8, response: 8 },
-    [N.createCQ]: { request: 0, response: 16 },
-    [N.createQP]: { request: 0, response: 32 },
-    [N.createSRQ]: { request: 0, response: 16 },
+    [N.createCQ]: { request: 0, response: CreatedCQ.bytes },
+    [N.createQP]: { request: 0, response: CreatedQP.bytes },
+    [N.createSRQ]: { request: 0, response: CreatedSRQ.bytes },
   },
   putContext: (own, deviceIndex) => own.setUint32(0, deviceIndex, true),
   keptAccess: Access.localWrite | Access.remoteWrite | Access.remoteRead,

@@ -11,6 +11,7 @@ import { CreateQP, ModifyQP, UverbsCommandNumber as N, QueryQP } from '../layout
 import { QpElement } from '../objects.ts';
 import type { CommandCall } from '../open-device.ts';
 import { SEND_WORDS_BYTES, SendWords } from '../send-words.ts';
+import { CreatedQP } from './layouts.ts';
 import { requestState } from './qp-state.ts';
 
 /** IBV_QPT_RC */
@@ -46,11 +47,11 @@ export function createQP(call: CommandCall): KernelReply {
   ];
   for (const [offset, value] of words) reply.fields.setUint32(offset, value, true);
   const { own } = reply;
-  own.setUint32(0, qp.qpn, true);
-  own.setUint32(4, qp.sqCount, true);
-  own.setUint32(8, qp.rqCount, true);
-  setUint64(own, 16, sendRing.key);
-  setUint64(own, 24, receiveRing?.key ?? 0);
+  own.setUint32(CreatedQP.id, qp.qpn, true);
+  own.setUint32(CreatedQP.sendCount, qp.sqCount, true);
+  own.setUint32(CreatedQP.receiveCount, qp.rqCount, true);
+  setUint64(own, CreatedQP.sendKey, sendRing.key);
+  setUint64(own, CreatedQP.receiveKey, receiveRing?.key ?? 0);
   return { status: 0, response: reply.bytes };
 }
 

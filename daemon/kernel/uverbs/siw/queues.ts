@@ -12,6 +12,7 @@ import {
 } from '../layouts.ts';
 import type { CommandCall } from '../open-device.ts';
 import { addCQ, addSRQ, requestedChannel } from '../queues.ts';
+import { CreatedCQ, CreatedSRQ } from './layouts.ts';
 
 /** CREATE_CQ: EINVAL for a bad size or vector, EBADF for an invalid channel. */
 export function createCQ(call: CommandCall): KernelReply {
@@ -26,9 +27,9 @@ export function createCQ(call: CommandCall): KernelReply {
   const reply = file.newReply(N.createCQ, response.bytes);
   reply.fields.setUint32(response.handle, handle, true);
   reply.fields.setUint32(response.cqe, cq.count, true);
-  reply.own.setUint32(0, handle, true);
-  reply.own.setUint32(4, cq.count, true);
-  setUint64(reply.own, 8, ring.key);
+  reply.own.setUint32(CreatedCQ.id, handle, true);
+  reply.own.setUint32(CreatedCQ.count, cq.count, true);
+  setUint64(reply.own, CreatedCQ.key, ring.key);
   return { status: 0, response: reply.bytes };
 }
 
@@ -49,8 +50,8 @@ export function createSRQ(call: CommandCall): KernelReply {
   reply.fields.setUint32(response.maxWr, maxWr, true);
   reply.fields.setUint32(response.maxSge, maxSge, true);
   reply.fields.setUint32(response.srqn, handle, true);
-  reply.own.setUint32(0, srq.count, true);
-  setUint64(reply.own, 8, ring.key);
+  reply.own.setUint32(CreatedSRQ.count, srq.count, true);
+  setUint64(reply.own, CreatedSRQ.key, ring.key);
   return { status: 0, response: reply.bytes };
 }
 
