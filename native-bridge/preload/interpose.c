@@ -9,7 +9,7 @@
 _Atomic(void *) real_addresses[REAL_FUNCTION_COUNT];
 
 static const char *const names[REAL_FUNCTION_COUNT] = {
-#define REAL_NAME(name) #name,
+#define REAL_NAME(type, name, ...) #name,
     REAL_FUNCTIONS(REAL_NAME)
 #undef REAL_NAME
 };
