@@ -89,6 +89,10 @@ static FILE *open_rsocket_setting(const char *path, const char *mode) {
 #define STAT_DESCRIPTOR ANSWER_DESCRIPTOR(device_node_stat, (struct stat *)status)
 #define STATX_DESCRIPTOR ANSWER_DESCRIPTOR(device_node_statx, status)
 
+/* libc's headers say that no path is NULL, and the compiler would drop our checks. Hide it: to the
+ * kernel NULL is one more bad address. */
+#define MAY_BE_NULL(path) __asm__("" : "+r"(path));
+
 /* A function of its own, since few calls need the memory for a path. */
 #define DEFINE_SPECIAL(type, name, parameters, arguments, on_special)                              \
   static NOINLINE type special_##name parameters {                                                 \
@@ -101,6 +105,7 @@ static FILE *open_rsocket_setting(const char *path, const char *mode) {
 #define DEFINE(type, name, parameters, arguments, on_special, on_ordinary)                         \
   DEFINE_SPECIAL(type, name, parameters, arguments, on_special)                                    \
   EXPORT type name parameters {                                                                    \
+    MAY_BE_NULL(path)                                                                              \
     if (likely(!path_is_special(path))) {                                                          \
       on_ordinary                                                                                  \
       return REAL(name) arguments;                                                                 \
@@ -121,6 +126,7 @@ static FILE *open_rsocket_setting(const char *path, const char *mode) {
 #define DEFINE_VARIADIC(type, name, parameters, all_parameters, arguments, on_special)             \
   DEFINE_SPECIAL(type, name, all_parameters, arguments, on_special)                                \
   EXPORT type name parameters {                                                                    \
+    MAY_BE_NULL(path)                                                                              \
     TAKE_MODE                                                                                      \
     if (likely(!path_is_special(path))) return REAL(name) arguments;                               \
     return special_##name arguments;                                                               \

@@ -51,6 +51,10 @@ describe.runIf(reason === '')(`the shim${reason}`, () => {
       expect(await probe('device-probe', 'aliases')).toEqual(PASSED);
     });
 
+    it('leave it to the kernel to refuse a path that is NULL', async () => {
+      expect(await probe('device-probe', 'null-paths')).toEqual(PASSED);
+    });
+
     it('pass on whole commands, and replies that fit', async () => {
       expect(await probe('device-probe', 'commands')).toEqual(PASSED);
       const [file] = await closedFiles(Role.uverbs);

@@ -98,6 +98,22 @@ static void aliases(void) {
   CHECK_FAILS(ENOENT, __write(fd, refused, sizeof refused));
 }
 
+static void null_paths(void) {
+  const char *volatile path = NULL;
+  char target[16];
+  struct stat status;
+  struct statx extended;
+  CHECK_FAILS(EFAULT, open(path, O_RDONLY));
+  CHECK_FAILS(EFAULT, openat(AT_FDCWD, path, O_RDONLY));
+  CHECK_FAILS(EFAULT, stat(path, &status));
+  CHECK_FAILS(EFAULT, lstat(path, &status));
+  CHECK_FAILS(EFAULT, fstatat(AT_FDCWD, path, &status, 0));
+  CHECK_FAILS(EFAULT, statx(AT_FDCWD, path, 0, STATX_BASIC_STATS, &extended));
+  CHECK_FAILS(EFAULT, access(path, F_OK));
+  CHECK_FAILS(EFAULT, readlink(path, target, sizeof target));
+  CHECK(fopen(path, "r") == NULL && errno == EFAULT);
+}
+
 static void commands(void) {
   int fd = open_device();
   errno = 4321;
@@ -371,6 +387,7 @@ int main(int argc, char **argv) {
   return run_scenario(argc, argv,
                       (struct scenario[]){{"nodes", nodes},
                                           {"aliases", aliases},
+                                          {"null-paths", null_paths},
                                           {"commands", commands},
                                           {"bad-addresses", bad_addresses},
                                           {"bad-responses", bad_responses},
