@@ -8,8 +8,8 @@
 #include "raw-call.h"
 #include "registry.h"
 
-/* Gets what `fd` stands for. False for an ordinary descriptor, and in a child that shares its
- * parent's memory: descriptors it closes stay open in the parent. */
+/* The kind of `fd`. False for an ordinary descriptor, and in a child that shares its parent's
+ * memory: what it closes stays open in the parent. */
 static bool look_up(int fd, enum endpoint_kind *kind) {
   if (!descriptor_is_marked(fd)) return false;
   struct endpoint *endpoint = endpoint_get(fd);
@@ -26,7 +26,7 @@ static NOINLINE int close_special(int fd) {
     errno = EBADF;
     return -1;
   }
-  /* Removed first: as soon as it is closed, another thread may get the number. */
+  /* Remove it first: as soon as it is closed, another thread may get the number. */
   descriptor_remove(fd);
   return REAL(close)(fd);
 }
@@ -38,7 +38,7 @@ EXPORT int close(int fd) {
 
 EXPORT int __close(int fd) { return close(fd); }
 
-/* The duplicate gets the original's endpoint. */
+/* Gives the duplicate the original's endpoint. */
 static int follow(int original, int duplicate) {
   if (duplicate < 0 || !descriptor_is_marked(original)) return duplicate;
   struct endpoint *endpoint = endpoint_get(original);

@@ -47,7 +47,7 @@ static NOINLINE ssize_t write_special(int fd, const void *buffer, size_t length)
       return result;
     case ENDPOINT_CM:
       if (inherited) return refused(EACCES);
-      /* May wait for an event, and be cancelled there: nothing may be held meanwhile. */
+      /* May wait for an event and be cancelled meanwhile, so hold nothing. */
       return cm_write(fd, buffer, length);
     case ENDPOINT_COMPLETION:
     case ENDPOINT_ASYNC:
@@ -108,14 +108,14 @@ EXPORT ssize_t read(int fd, void *buffer, size_t length) {
 EXPORT ssize_t __read(int fd, void *buffer, size_t length) { return read(fd, buffer, length); }
 
 EXPORT ssize_t __read_chk(int fd, void *buffer, size_t length, size_t buffer_bytes) {
-  /* libc stops a program that would overrun its buffer. */
+  /* libc aborts a program that would overrun its buffer. */
   if (likely(!descriptor_is_marked(fd)) || length > buffer_bytes) {
     return REAL(__read_chk)(fd, buffer, length, buffer_bytes);
   }
   return read_special(fd, buffer, length);
 }
 
-/* The kernel's generic requests work on every descriptor; our devices have no others. ENOTTY makes
+/* Requests that the kernel accepts on any descriptor. Our devices have no others: ENOTTY makes
  * libibverbs write its commands instead. */
 static bool ioctl_is_general(unsigned long request) {
   return request == FIOCLEX || request == FIONCLEX || request == FIONBIO || request == FIOASYNC;
@@ -135,7 +135,7 @@ EXPORT int ioctl(int fd, unsigned long request, ...) {
   return -1;
 }
 
-/* True, with the status, for a device file; event descriptors report what they are. */
+/* Fills in the status of a device file. False for event descriptors, which report what they are. */
 static NOINLINE bool fstat_special(int fd, struct stat *status) {
   struct endpoint *endpoint = endpoint_get(fd);
   if (endpoint == NULL) return false;

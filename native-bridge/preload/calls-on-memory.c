@@ -1,5 +1,5 @@
-/* mremap(): devices follow registered memory that the program moves, since a kernel would have pinned its
- * pages. libc's own calls, in realloc(), do not come here. */
+/* mremap(): registrations follow memory that the program moves, because a kernel would have pinned
+ * its pages. The calls inside realloc() bypass this function. */
 #include <errno.h>
 #include <stdarg.h>
 

@@ -1,5 +1,5 @@
 /* The libc calls that take a path: device nodes, and the sysfs classes that some programs read at a
- * fixed path. Any other path costs a look at its first bytes. */
+ * fixed path. For any other path they compare a few bytes. */
 #include <errno.h>
 #include <stdarg.h>
 
@@ -9,7 +9,7 @@
 
 _Static_assert(sizeof(struct stat) == sizeof(struct stat64), "one layout on 64-bit machines");
 
-/* A negative errno as a result of libc. */
+/* Returns as libc does for a negative errno. */
 static int failed(int error) {
   errno = -error;
   return -1;
@@ -36,8 +36,7 @@ static int access_node(const struct device_node *node, int mode) {
   return error;
 }
 
-/* For calls that name a descriptor by an empty path: the device number of its file; 0 if it is not
- * ours. */
+/* The device number of a descriptor that is named by an empty path; 0 if it is not ours. */
 static dev_t descriptor_device(int fd, const char *path, int flags) {
   if ((flags & AT_EMPTY_PATH) == 0 || path == NULL || path[0] != '\0') return 0;
   struct endpoint *endpoint = descriptor_is_marked(fd) ? endpoint_get(fd) : NULL;
@@ -52,9 +51,9 @@ static bool daemon_serves(void) {
   return device_node_parse("/dev/infiniband/rdma_cm", &node) && device_node_exists(&node) == 0;
 }
 
-/* Milliseconds after which an rpoll() that sleeps looks at its sockets again. A thread of librdmacm
- * takes the event of a new connection and does not wake those that wait for it, so the program
- * notices the connection only after this time; by default 5 seconds. */
+/* The interval, in milliseconds, at which a sleeping rpoll() checks its sockets. When a thread of
+ * librdmacm takes the event of a new connection, it does not wake other waiters, so the program
+ * sees the connection only at the next check; the default is 5 seconds. */
 static char wake_up_interval[] = "20\n";
 
 /* An administrator's setting takes precedence. */
@@ -93,7 +92,7 @@ static FILE *open_rsocket_setting(const char *path, const char *mode) {
  * kernel NULL is one more bad address. */
 #define MAY_BE_NULL(path) __asm__("" : "+r"(path));
 
-/* A function of its own, since few calls need the memory for a path. */
+/* Separate, because few calls need the memory for a path. */
 #define DEFINE_SPECIAL(type, name, parameters, arguments, on_special)                              \
   static NOINLINE type special_##name parameters {                                                 \
     char redirected[REDIRECTED_MAX];                                                               \
@@ -134,7 +133,7 @@ static FILE *open_rsocket_setting(const char *path, const char *mode) {
 
 PATH_CALLS(DEFINE, DEFINE_VARIADIC)
 
-/* What old libraries call. */
+/* Older libraries call these. */
 EXPORT int __open(const char *path, int flags, ...) {
   TAKE_MODE
   return open(path, flags, mode);

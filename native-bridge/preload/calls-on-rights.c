@@ -1,5 +1,5 @@
-/* The libc calls by which a program gives up its root directory, its user or its namespaces, after which
- * it may no longer reach the daemon's socket. */
+/* The libc calls by which a program gives up its root directory, user or namespaces. It may be
+ * unable to reach the daemon's socket afterwards. */
 #include "exchange.h"
 #include "interpose.h"
 

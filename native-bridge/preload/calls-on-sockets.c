@@ -1,4 +1,4 @@
-/* The libc calls that act on sockets: emulates NETLINK_RDMA, by which programs find devices. */
+/* The libc calls on sockets: emulates NETLINK_RDMA, by which programs find devices. */
 #include <errno.h>
 #include <linux/netlink.h>
 
@@ -29,7 +29,7 @@ EXPORT int socket(int domain, int type, int protocol) {
   return REAL(socket)(domain, type, protocol);
 }
 
-/* The endpoint of a netlink socket of ours, or NULL. */
+/* The endpoint of one of our netlink sockets, or NULL. */
 static NOINLINE struct endpoint *netlink_get(int fd) {
   struct endpoint *endpoint = endpoint_get(fd);
   if (endpoint == NULL || endpoint->kind == ENDPOINT_NETLINK) return endpoint;
@@ -37,7 +37,7 @@ static NOINLINE struct endpoint *netlink_get(int fd) {
   return NULL;
 }
 
-/* Makes `call` when the descriptor is a netlink socket of ours, else returns `real`. */
+/* Makes `call` for one of our netlink sockets, else `real`. */
 #define ON_NETLINK(type, fd, call, real)                                                           \
   if (likely(!descriptor_is_marked(fd))) return real;                                              \
   struct endpoint *endpoint = netlink_get(fd);                                                     \
@@ -55,7 +55,7 @@ EXPORT int getsockname(int fd, struct sockaddr *restrict address, socklen_t *res
              REAL(getsockname)(fd, address, length));
 }
 
-/* Buffer sizes go to the socket behind; what only netlink knows has no effect here. */
+/* Buffer sizes apply to the underlying socket; netlink options have no effect. */
 EXPORT int setsockopt(int fd, int level, int option, const void *value, socklen_t length) {
   if (level != SOL_NETLINK) return REAL(setsockopt)(fd, level, option, value, length);
   ON_NETLINK(int, fd, 0, REAL(setsockopt)(fd, level, option, value, length));

@@ -8,21 +8,21 @@
 
 #define LIBRARY "libibverbs.so.1"
 #define FUNCTION "ibv_open_device"
-/* The version since 2006; older programs get it, too, as with other preloads. */
+/* The version since 2006. Older programs get it too, as with other preloaded libraries. */
 #define VERSION "IBVERBS_1.1"
 
 typedef void *(*open_function)(void *device);
 
 void *ibv_open_device(void *device);
 
-/* Behind the shim, or in a library that a program has loaded for itself alone. */
+/* The next definition after the shim's, or that of a libibverbs loaded with dlopen(). */
 static open_function real_open(void) {
   void *found = dlvsym(RTLD_NEXT, FUNCTION, VERSION);
   if (found != NULL) return (open_function)found;
   void *library = dlopen(LIBRARY, RTLD_LAZY | RTLD_NOLOAD);
   if (library == NULL) return NULL;
   found = dlvsym(library, FUNCTION, VERSION);
-  /* It stays loaded: the caller has a reference of its own. */
+  /* The caller has a reference of its own, so the library stays loaded. */
   dlclose(library);
   return (open_function)found;
 }

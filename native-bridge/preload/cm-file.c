@@ -15,13 +15,13 @@
 /* The longest option value that is passed on, in bytes. */
 #define OPTION_VALUE_MAX 4096u
 
-/* Where the numbers of rdma_cm files start: above those of most programs' sockets, and within what
- * select() can take. */
+/* The lowest number of an rdma_cm file: above most programs' sockets, and low enough for
+ * select(). */
 #define VISIBLE_FLOOR 256
 
-/* Gives the descriptor a high number, for librspreload before rdma-core 63. There an rsocket goes
- * by the number of its rdma_cm file. If that is lower than the number the program knows, as with
- * each accepted connection, select() reports the lower one and the program waits in vain. */
+/* Gives the descriptor a high number, for librspreload before rdma-core 63: its rsockets use the
+ * number of their rdma_cm file. If that is lower than the number that the program knows, as for
+ * each accepted connection, select() reports the lower one and the program waits forever. */
 static int raise_number(int fd) {
   int high = raw_fcntl(fd, F_DUPFD_CLOEXEC, descriptor_floor(VISIBLE_FLOOR));
   if (high < 0) return fd;
@@ -30,7 +30,7 @@ static int raise_number(int fd) {
   return usable ? high : fd;
 }
 
-/* The descriptor that the program gets: readable while events wait. */
+/* Opens the descriptor that the program gets; it is readable while events wait. */
 static int open_visible(struct device_file *file, dev_t device_number) {
   struct welcome welcome;
   int fd = exchange_connect(file, ROLE_EVENT, file->token, &welcome);
@@ -53,7 +53,7 @@ int cm_open(dev_t device_number) {
   return fd;
 }
 
-/* MIGRATE_ID names the file that the id comes from by descriptor; the daemon knows it by number. */
+/* MIGRATE_ID names the id's old file by descriptor; the daemon knows it by number. */
 static int translate_source(struct command *command) {
   int fd = command->request.migrate_id.fd;
   struct endpoint *source = descriptor_is_marked(fd) ? endpoint_get(fd) : NULL;
@@ -92,7 +92,7 @@ static int prepare(struct command *command) {
   return 0;
 }
 
-/* Tracks which ids of which file are connected. */
+/* Tracks which ids are connected. */
 static void follow(const struct command *command, const uint8_t *response, size_t length) {
   struct device_file *file = command->endpoint->file;
   uint32_t number = command->request.header.number;
@@ -109,7 +109,7 @@ static void follow(const struct command *command, const uint8_t *response, size_
   endpoint_put(source);
 }
 
-/* GET_EVENT after the daemon's end. */
+/* GET_EVENT after the daemon died. */
 static int last_event(const struct command *command) {
   struct device_file *file = command->endpoint->file;
   if (atomic_load(&file->state) != CONNECTION_DEAD) return -EIO;
@@ -147,8 +147,8 @@ ssize_t cm_write(int fd, const void *buffer, size_t length) {
   }
   bool waits = command.request.header.number == CM_GET_EVENT;
   for (unsigned attempt = 0;; attempt++) {
-    /* Never waits in the daemon, so other threads can use the file meanwhile; and programs that
-     * poll without waiting are answered here. */
+    /* Wait here, not in the daemon, so other threads can use the file. Non-blocking programs need
+     * no request. */
     if (waits && event_wait(fd) < 0) return -1;
     error = run_once(fd, command);
     if (error == 0) {

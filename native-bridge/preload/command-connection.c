@@ -22,7 +22,7 @@ struct device_file *command_connection_open(enum role role, int fd, bool copy,
 }
 
 void command_connection_close(struct device_file *file) {
-  /* An event descriptor that outlives the file may be in the middle of a command. */
+  /* An event descriptor may outlive the file and be in the middle of a command. */
   pthread_mutex_lock(&file->command_lock);
   pthread_mutex_lock(&file->send_lock);
   descriptor_close_hidden(&file->command_fd);

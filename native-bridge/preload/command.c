@@ -9,8 +9,7 @@
 #include "memory-agent.h"
 #include "raw-call.h"
 
-/* State that outlives the exchange: descriptors are opened when others may use the connection
- * again. */
+/* What is needed after the exchange: descriptors are opened once others may use the connection. */
 struct after_reply {
   struct reply_descriptor descriptors[REPLY_DESCRIPTORS_MAX];
   uint32_t descriptor_count;
@@ -53,7 +52,7 @@ static int exchange_once(struct command *command, struct after_reply *after, uin
   if (status >= 0) {
     size_t length = exchange.response_bytes;
     if (length > command->response_room) length = command->response_room;
-    /* As with the kernel, the command's effect is not undone. */
+    /* As in the kernel, the command's effect is not undone. */
     if (length > 0 && !memory_takes(command->response, length)) status = -EFAULT;
     else if (length > 0) memcpy(command->response, exchange.response, length);
     after->response_bytes = length;
@@ -113,7 +112,7 @@ int command_run(struct command *command) {
     int error = memory_agent_start(command->endpoint->file);
     if (error != 0) return error;
     status = exchange_once(command, &after, &flags);
-    /* The daemon cannot reach this memory even so. */
+    /* The agent cannot reach this memory, either. */
     if ((flags & REPLY_START_AGENT) != 0) return -EFAULT;
   }
   take_bytes(command, &after);

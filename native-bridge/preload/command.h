@@ -1,4 +1,4 @@
-/* A command that the program wrote to a device file, on its way to the daemon and back. */
+/* A command that the program wrote to a device file. */
 #ifndef IWARPD_COMMAND_H
 #define IWARPD_COMMAND_H
 
@@ -16,8 +16,8 @@ struct command {
   struct endpoint *endpoint;
   const uint8_t *bytes;
   size_t length;
-  /* Its first bytes, zero from `length` on. If `changed`, they are sent in place of the program's:
-   * the daemon knows descriptors by other numbers. */
+  /* Its first bytes, zero from `length` on. If `changed`, they are sent instead of the program's
+   * bytes: the daemon knows descriptors by other numbers. */
   union kernel_request request;
   bool changed;
   /* The descriptor that MIGRATE_ID named. */

@@ -15,7 +15,7 @@
 
 _Static_assert(ECONNREFUSED == 111, "see daemon_is_absent");
 
-/* Copies `parts` behind each other. False when they do not fit. */
+/* Concatenates `parts`. False when they do not fit. */
 static bool join_path(char *target, size_t size, const char *const *parts, size_t count) {
   size_t at = 0;
   for (size_t part = 0; part < count; part++) {
@@ -71,8 +71,8 @@ static bool socket_address(struct sockaddr_un *address) {
 int receive_exactly(int fd, void *target, size_t length) {
   size_t done = 0;
   while (done < length) {
-    /* As one piece: while the call waits, the descriptor may move and its number
-     * become the program's. */
+    /* Receive all in one call: while it waits, the descriptor may move and its number may become
+     * the program's. */
     ssize_t received = raw_recv(fd, (char *)target + done, length - done, MSG_WAITALL);
     if (received > 0) done += (size_t)received;
     else if (received == 0) return -ECONNRESET;
@@ -124,8 +124,8 @@ static struct ucred listener(int fd) {
   return peer;
 }
 
-/* The user whose daemon is trusted besides this process's user and root: $IWARPD_ALLOW_DAEMON_UID
- * in decimal. False when it is not a user id. */
+/* The user whose daemon is trusted besides this user's and root's: $IWARPD_ALLOW_DAEMON_UID in
+ * decimal. False if that is not a user id. */
 static bool allowed_user(uid_t *user) {
   const char *text = environment("IWARPD_ALLOW_DAEMON_UID");
   if (text == NULL) return false;
@@ -140,15 +140,15 @@ static bool allowed_user(uid_t *user) {
   return true;
 }
 
-/* A daemon reads and writes the memory of its programs, and a socket in a shared directory, or one
- * named by the environment, may be anyone's. */
+/* A daemon reads and writes the memory of its programs, and anyone may own a socket in a shared
+ * directory or named by the environment. */
 static bool is_trusted(uid_t user) {
   uid_t allowed;
   if (user == geteuid() || user == 0) return true;
   return allowed_user(&allowed) && user == allowed;
 }
 
-static void tell_other_user(const char *path, uid_t user) {
+static void report_other_user(const char *path, uid_t user) {
   char listener_text[12];
   char own_text[12];
   number_text(user, listener_text);
@@ -164,7 +164,7 @@ static void tell_other_user(const char *path, uid_t user) {
   explain_absence(parts, sizeof parts / sizeof *parts);
 }
 
-static void tell_other_version(uint16_t version) {
+static void report_other_version(uint16_t version) {
   char daemon_text[12];
   char own_text[12];
   number_text(version, daemon_text);
@@ -177,9 +177,9 @@ static void tell_other_version(uint16_t version) {
   explain_absence(parts, sizeof parts / sizeof *parts);
 }
 
-/* No connection, where the environment says that there is a daemon: a program without RDMA never gets
- * here, and one that may use the machine's own devices has no IWARPD_SOCKET. */
-static void tell_unreachable(const char *path, int error) {
+/* Only if the environment names a daemon: programs without RDMA never connect, and those that may
+ * use the machine's own devices have no IWARPD_SOCKET. */
+static void report_unreachable(const char *path, int error) {
   if (environment("IWARPD_SOCKET") == NULL) return;
   const char *absent[] = {"no daemon at ", path, "; start it with: iwarpd start --socket ", path};
   const char *barred[] = {"cannot reach the daemon at ", path,
@@ -188,22 +188,22 @@ static void tell_unreachable(const char *path, int error) {
   else explain_absence(absent, sizeof absent / sizeof *absent);
 }
 
-/* A forked child whose program gave up its rights before. */
-static void tell_barred_child(const char *path) {
+/* For a forked child whose program gave up its rights before the fork. */
+static void report_barred_child(const char *path) {
   const char *parts[] = {"cannot reach the daemon at ", path,
-                         " to use an inherited device: the program had given up its user, root directory "
-                         "or namespaces before it forked this process; fork first"};
+                         " to use an inherited device: the program had given up its user, root "
+                         "directory or namespaces before it forked this process; fork first"};
   explain_absence(parts, sizeof parts / sizeof *parts);
 }
 
-static void tell_silent(void) {
-  const char *parts[] = {"the daemon accepts connections but does not answer; see its log, or start it "
-                         "again"};
+static void report_silent(void) {
+  const char *parts[] = {
+      "the daemon accepts connections but does not answer; see its log, or start it again"};
   explain_absence(parts, 1);
 }
 
-/* The daemon would not serve this program, and says why. */
-static void tell_refused(const char *text, size_t length) {
+/* The daemon refused this program and sent the reason. */
+static void report_refused(const char *text, size_t length) {
   char reason[WELCOME_TEXT_MAX + 1];
   memcpy(reason, text, length);
   reason[length] = '\0';
@@ -211,8 +211,8 @@ static void tell_refused(const char *text, size_t length) {
   explain_absence(parts, sizeof parts / sizeof *parts);
 }
 
-/* A socket with the daemon at its other end, or a negative errno. `barred`: what is in the way is that
- * this process has too few rights. */
+/* Connects to the daemon. Returns a socket or a negative errno. `barred`: a failure means that this
+ * process lacks rights, since the daemon is alive. */
 static int connect_socket(bool barred, pid_t *daemon) {
   struct sockaddr_un address;
   if (!socket_address(&address)) return -ECONNREFUSED;
@@ -221,20 +221,20 @@ static int connect_socket(bool barred, pid_t *daemon) {
   set_timeouts(fd, DAEMON_TIMEOUT_S);
   while (syscall(SYS_connect, fd, &address, sizeof address) != 0) {
     if (errno == EINTR) continue;
-    if (barred) tell_barred_child(address.sun_path);
-    else tell_unreachable(address.sun_path, errno);
+    if (barred) report_barred_child(address.sun_path);
+    else report_unreachable(address.sun_path, errno);
     raw_close(fd);
     return -ECONNREFUSED;
   }
   struct ucred peer = listener(fd);
   *daemon = peer.pid;
   if (is_trusted(peer.uid)) return fd;
-  tell_other_user(address.sun_path, peer.uid);
+  report_other_user(address.sun_path, peer.uid);
   raw_close(fd);
   return -ECONNREFUSED;
 }
 
-/* The number at `*at` of a text, and where what follows it begins; 0 if there is none. */
+/* Parses the number at `*at`, 0 if there is none, and advances past the character after it. */
 static uint64_t parse_number(const char *text, size_t length, size_t *at) {
   uint64_t number = 0;
   while (*at < length && text[*at] >= '0' && text[*at] <= '9') {
@@ -245,7 +245,7 @@ static uint64_t parse_number(const char *text, size_t length, size_t *at) {
   return number;
 }
 
-/* Errors after which the program continues as without the shim. */
+/* The errno of a refusal: -ECONNREFUSED if the program is to continue as without the shim. */
 static int refusal(uint32_t error) {
   if (error == EACCES || error == EPROTO || error == ETIMEDOUT || error > 4095)
     return -ECONNREFUSED;
@@ -267,10 +267,10 @@ static int greet(int fd, enum role role, const uint8_t *token, struct welcome *w
     struct welcome_head head;
     char text[WELCOME_TEXT_MAX];
   } answer;
-  /* A daemon that refuses at once may have closed already; its answer can still be read. */
+  /* A daemon that refuses at once may have closed the socket; its answer can still be read. */
   int sent = send_all(fd, &message);
   int received = receive_exactly(fd, &frame, sizeof frame);
-  if (received == -EAGAIN) tell_silent();
+  if (received == -EAGAIN) report_silent();
   if (received != 0) return -ECONNREFUSED;
   if (frame.type != FRAME_WELCOME || frame.payload_bytes < sizeof answer.head ||
       frame.payload_bytes > sizeof answer) {
@@ -279,13 +279,13 @@ static int greet(int fd, enum role role, const uint8_t *token, struct welcome *w
   if (receive_exactly(fd, &answer, frame.payload_bytes) != 0) return -ECONNREFUSED;
   if (answer.head.magic != IPC_MAGIC) return -ECONNREFUSED;
   if (answer.head.version != IPC_VERSION) {
-    tell_other_version(answer.head.version);
+    report_other_version(answer.head.version);
     return -ECONNREFUSED;
   }
   size_t text_bytes = frame.payload_bytes - sizeof answer.head;
   if (answer.head.error != 0) {
     int error = refusal(answer.head.error);
-    if (daemon_is_absent(error)) tell_refused(answer.text, text_bytes);
+    if (daemon_is_absent(error)) report_refused(answer.text, text_bytes);
     return error;
   }
   if (sent != 0) return -ECONNREFUSED;
@@ -315,7 +315,8 @@ int daemon_connect(enum role role, const uint8_t *token, struct welcome *welcome
   return daemon_rejoin(role, token, false, welcome);
 }
 
-int daemon_rejoin(enum role role, const uint8_t *token, bool daemon_lives, struct welcome *welcome) {
+int daemon_rejoin(enum role role, const uint8_t *token, bool daemon_lives,
+                  struct welcome *welcome) {
   int saved = errno;
   memset(welcome, 0, sizeof *welcome);
   int fd = connect_socket(daemon_lives, &welcome->daemon);

@@ -17,7 +17,7 @@ _Atomic(endpoint_slot *) descriptor_chunks[TABLE_CHUNKS];
 static _Atomic(struct endpoint *) free_endpoints;
 /* Every endpoint ever made. */
 static struct endpoint *made_endpoints;
-/* Above the highest descriptor that ever stood for an endpoint. */
+/* One more than the highest descriptor that ever had an endpoint. */
 static _Atomic unsigned descriptor_limit;
 
 static struct endpoint foreign_endpoint = {.references = 1, .kind = ENDPOINT_FOREIGN};
@@ -30,7 +30,7 @@ static endpoint_slot *slot_of(unsigned number) {
   return chunk == NULL ? NULL : &chunk[number & (CHUNK_SLOTS - 1)];
 }
 
-/* The slot of a number, whose chunk is made when it is missing. */
+/* The slot of a number. Makes its chunk if it is missing. */
 static endpoint_slot *slot_for(unsigned number) {
   if (number >= TABLE_CHUNKS * CHUNK_SLOTS) {
     errno = EMFILE;
@@ -238,7 +238,7 @@ struct endpoint *descriptor_hidden_endpoint(int fd) {
   struct endpoint *endpoint = slot == NULL ? NULL : atomic_load(slot);
   if (endpoint == NULL || endpoint->kind != ENDPOINT_HIDDEN) return NULL;
   if (!is_current(fd, endpoint)) return NULL;
-  /* What was read may be of another life of the endpoint, unless the slot still holds it. */
+  /* The endpoint may have been reused since it was read, unless the slot still holds it. */
   return atomic_load(slot) == endpoint ? endpoint : NULL;
 }
 
@@ -255,7 +255,7 @@ void descriptor_remove(int fd) {
   if (before != NULL) endpoint_put(before);
 }
 
-/* Cuts a range to the descriptors that were ever used. False when nothing is left. */
+/* Limits a range to descriptors that were ever used. False when nothing is left. */
 static bool cut_range(unsigned first, unsigned *last) {
   unsigned limit = atomic_load(&descriptor_limit);
   if (limit == 0) return false;
@@ -321,7 +321,7 @@ int descriptor_of_file(const struct device_file *file) {
 void endpoints_recount(void) {
   for (struct endpoint *endpoint = made_endpoints; endpoint != NULL;
        endpoint = endpoint->next_made) {
-    /* A reference for this loop, if it is in use: the last step below frees what is unreferenced. */
+    /* Keep one reference for this loop: its last step frees what has no other. */
     uint32_t references = atomic_load(&endpoint->references);
     atomic_store(&endpoint->references, references == 0 ? 0 : 1);
   }
@@ -331,7 +331,7 @@ void endpoints_recount(void) {
     for (unsigned number = first; number <= last; number++) {
       endpoint_slot *slot = slot_of(number);
       struct endpoint *endpoint = slot == NULL ? NULL : atomic_load(slot);
-      /* Of a call of another thread, too. */
+      /* Also if a call of another thread made the reservation. */
       if (endpoint == &reserved_endpoint) atomic_store(slot, NULL);
       else if (endpoint != NULL) atomic_fetch_add(&endpoint->references, 1);
     }

@@ -1,8 +1,8 @@
 /* Which descriptors of this process are RDMA ones.
  *
  * Looking up any other descriptor takes one or two loads: no lock, no system call. Memory that a
- * slot points to is never freed, so a reader may look at an endpoint that another thread is closing.
- * A reference can only be taken while the endpoint has one, and counts only if the slot still holds
+ * slot points to is never freed, so a reader may access an endpoint that another thread is closing.
+ * A reference can be taken only while the endpoint has one, and counts only if the slot still holds
  * the endpoint afterwards. */
 #ifndef IWARPD_DESCRIPTOR_TABLE_H
 #define IWARPD_DESCRIPTOR_TABLE_H
@@ -33,13 +33,13 @@ enum endpoint_kind {
   ENDPOINT_FOREIGN,
 };
 
-/* The object behind a descriptor; duplicates of a descriptor share it. */
+/* The object of a descriptor; duplicates of the descriptor share it. */
 struct endpoint {
-  /* One for each slot and each call in progress; 0 when free. */
+  /* One for each slot and each call in progress; 0 if the endpoint is free. */
   _Atomic uint32_t references;
   _Atomic enum endpoint_kind kind;
-  /* The socket behind the descriptor, to detect numbers that were closed unnoticed. Atomic, as the
-   * kind: a lookup without a reference may read them while the endpoint is made for another one. */
+  /* Identifies the socket, to detect numbers that were closed unnoticed. Atomic, like the kind: a
+   * lookup without a reference may read them while the endpoint is reused. */
   _Atomic dev_t socket_device;
   _Atomic ino_t socket_inode;
   /* Holds a reference to the file, except in a hidden endpoint. */
@@ -50,9 +50,9 @@ struct endpoint {
   struct event_ring *event_ring;
   /* Device number that fstat reports. */
   dev_t device_number;
-  /* Where the owner of a hidden descriptor keeps its number. Atomic for the same reason. */
+  /* Where the owner of a hidden descriptor stores its number. Atomic for the same reason. */
   _Atomic(_Atomic int *) holder;
-  /* True once the last event of an asynchronous queue, after the daemon's end, was delivered. */
+  /* True once the last event of an asynchronous queue was delivered, after the daemon died. */
   atomic_bool end_reported;
   struct endpoint *next_free;
   struct endpoint *next_made;
@@ -80,16 +80,16 @@ static inline bool descriptor_is_marked(int fd) {
  * not the shim's. */
 struct endpoint *endpoint_get(int fd);
 
-/* Another reference to an endpoint that has one. */
+/* Adds a reference to an endpoint that has one. */
 void endpoint_ref(struct endpoint *endpoint);
 
 /* Drops a reference. Keeps errno. */
 void endpoint_put(struct endpoint *endpoint);
 
-/* A new endpoint for the socket `fd` with one reference, owned by the caller; NULL: ENOMEM. */
+/* Makes an endpoint for the socket `fd`, with one reference for the caller. NULL: ENOMEM. */
 struct endpoint *endpoint_create(enum endpoint_kind kind, int fd, struct device_file *file);
 
-/* What a descriptor that the program gets stands for; the fields are those of an endpoint. */
+/* What a descriptor of the program stands for; see `struct endpoint`. */
 struct endpoint_traits {
   enum endpoint_kind kind;
   struct device_file *file;
@@ -98,12 +98,11 @@ struct endpoint_traits {
   dev_t device_number;
 };
 
-/* Makes `fd` stand for a new endpoint. Returns it, or closes it and returns a negative errno. Takes
- * over the event ring in any case. */
+/* Makes `fd` stand for a new endpoint. Returns it, or closes it and returns a negative errno. The
+ * event ring is released on failure, too. */
 int endpoint_publish(int fd, const struct endpoint_traits *traits);
 
-/* Enters `fd` for the endpoint. False when the number is beyond the table (EMFILE), or on ENOMEM.
- * */
+/* Enters `fd` for the endpoint. False if the number is beyond the table (EMFILE), or on ENOMEM. */
 bool descriptor_install(int fd, struct endpoint *endpoint);
 
 /* Removes the entry of `fd`. Keeps errno. */
@@ -112,8 +111,7 @@ void descriptor_remove(int fd);
 /* Removes the entries of the program's descriptors from `first` to `last`, except hidden ones. */
 void descriptor_remove_range(unsigned first, unsigned last);
 
-/* Keeps a number free of hidden descriptors, and removes its entry. False when a hidden one is
- * there. */
+/* Removes the entry of a number and keeps it free of hidden descriptors. False if one is there. */
 bool descriptor_reserve(int fd);
 
 void descriptor_end_reservation(int fd);
@@ -124,14 +122,14 @@ enum install_result { INSTALL_DONE, INSTALL_RESERVED, INSTALL_NO_ROOM };
 enum install_result descriptor_install_unreserved(int fd, struct endpoint *endpoint,
                                                   struct endpoint **before);
 
-/* The endpoint of the hidden descriptor `fd`, or NULL. Call with the lock of the hidden
- * descriptors; valid until it is released. */
+/* The endpoint of the hidden descriptor `fd`, or NULL. Needs the lock of the hidden descriptors,
+ * and is valid until that is released. */
 struct endpoint *descriptor_hidden_endpoint(int fd);
 
 /* Removes the entry of `fd` if it is for the endpoint. */
 void descriptor_withdraw(int fd, struct endpoint *endpoint);
 
-/* Under that lock: the next hidden descriptor from `first` to `last`, or -1. */
+/* Needs the same lock: the next hidden descriptor from `first` to `last`, or -1. */
 int descriptor_next_hidden(unsigned first, unsigned last);
 
 /* A descriptor of the event queue with this number, with its endpoint referenced, or -1. */
@@ -140,7 +138,7 @@ int descriptor_of_queue(uint32_t queue_number, struct endpoint **endpoint);
 /* The program's descriptor of an open device, or -1. */
 int descriptor_of_file(const struct device_file *file);
 
-/* Recounts references in a forked child: calls of other threads do not exist there. */
+/* Recounts references in a forked child, where the calls of other threads do not exist. */
 void endpoints_recount(void);
 
 #endif

@@ -1,5 +1,5 @@
-/* An open device file (uverbs, rdma_cm) or netlink socket, as the daemon knows it: its command
- * connection and the shim's state of it. */
+/* An open device file (uverbs, rdma_cm) or netlink socket, as the daemon knows it, with its command
+ * connection and the shim's state. */
 #ifndef IWARPD_DEVICE_FILE_H
 #define IWARPD_DEVICE_FILE_H
 
@@ -16,7 +16,7 @@
 
 enum connection_state {
   CONNECTION_OPEN,
-  /* In a forked child, which must make its own connection before it can talk. */
+  /* In a forked child, which needs a connection of its own first. */
   CONNECTION_DETACHED,
   CONNECTION_DEAD,
 };
@@ -31,8 +31,7 @@ struct device_file {
   uint32_t number;
   uint8_t token[TOKEN_BYTES];
   pid_t daemon;
-  /* Opened by a process from which this one was forked: as on a kernel, writes that the providers and
-   * librdmacm make themselves fail. */
+  /* An ancestor opened it: as on a kernel, writes by the providers and librdmacm fail. */
   bool inherited;
 
   /* Held from a command to the end of its reply. Taken before `send_lock`. */
@@ -44,7 +43,7 @@ struct device_file {
   /* In a forked child: the connection of the process that opened the device, which keeps the
    * daemon's file open. A hidden descriptor, or -1. */
   _Atomic int inherited_fd;
-  /* Of an uverbs file: the mappings of the process that opened it. A hidden descriptor, or -1. */
+  /* The list of mappings of the process that opened an uverbs file. A hidden descriptor, or -1. */
   _Atomic int maps_fd;
   /* One of `connection_state`; changes under `command_lock`. */
   _Atomic int state;
@@ -57,9 +56,9 @@ struct device_file {
   bool index_rings;
   /* Queues to flush when the daemon dies, under `command_lock`. */
   struct mapped_queue *queues;
-  /* Wakes the thread that waits for the daemon's end: a hidden descriptor, or -1. */
+  /* Wakes the thread that waits for the daemon to die: a hidden descriptor, or -1. */
   _Atomic int watch_fd;
-  /* That thread has a reference. */
+  /* That thread holds a reference. */
   atomic_bool watched;
   struct connections connections;
   struct registrations registrations;
@@ -68,24 +67,24 @@ struct device_file {
   struct device_file *next;
 };
 
-/* A file without a connection, with one reference. NULL if there is no memory. */
+/* Makes a file without a connection, with one reference. NULL: ENOMEM. */
 struct device_file *device_file_create(enum role role, const struct welcome *welcome);
 
 void device_file_ref(struct device_file *file);
 
-/* Takes a reference. Fails when the last one is gone and the file is about to be freed. */
+/* Adds a reference. False if the last one is gone and the file is about to be freed. */
 bool device_file_try_ref(struct device_file *file);
 
-/* Frees the file with its last reference. */
+/* Drops a reference; frees the file with the last one. */
 void device_file_put(struct device_file *file);
 
-/* The program closed its last descriptor of the file: each part of the library ends its share. */
+/* The program closed its last descriptor of the file: each part of the library releases its own. */
 void device_file_shut(struct device_file *file);
 
 /* Calls `visit` for every file. Requires the registry lock, or a single thread. */
 void device_files_visit(void (*visit)(struct device_file *file));
 
-/* In a forked child: a file without a connection of its own, with a reference, or NULL. */
+/* A file that a forked child has not connected yet, with a reference, or NULL. */
 struct device_file *device_file_detached(void);
 
 /* True while a file with this role is open in this process. */

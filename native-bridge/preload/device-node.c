@@ -12,13 +12,13 @@
 #include "registry.h"
 #include "uverbs-file.h"
 
-/* The numbers that Linux gives to uverbs0 and the following. */
+/* Linux's numbers for uverbs0 and the following devices. */
 #define UVERBS_MAJOR 231
 #define UVERBS_MINOR_FIRST 192
-/* Devices that Linux keeps minors for in that range. */
+/* Devices with minor numbers in that range. */
 #define UVERBS_COUNT 64
-/* rdma_cm is a misc device whose minor any kernel chooses; the daemon's netlink answers say this
- * one. */
+/* rdma_cm is a misc device, whose minor number each kernel chooses. The daemon reports this one in
+ * netlink answers. */
 #define CM_MAJOR 10
 #define CM_MINOR 58
 
@@ -77,7 +77,7 @@ int device_node_exists(const struct device_node *node) {
   memcpy(token, &device, sizeof device);
   int fd = daemon_connect(node->connection_manager ? ROLE_CM : ROLE_UVERBS, token, &welcome);
   if (daemon_is_absent(fd)) return NOT_OURS;
-  /* A device that the daemon does not have is a file that is not there. */
+  /* No such device in the daemon: no such file. */
   if (fd == -ENODEV) return -ENOENT;
   if (fd < 0) return fd;
   raw_close(fd);
@@ -99,7 +99,7 @@ void device_node_statx(dev_t number, struct statx *status) {
   status->stx_rdev_minor = minor(number);
 }
 
-/* "root" + "path" into `target`. */
+/* Writes "root" + "path" to `target`. False when they do not fit. */
 static bool append(char *target, const char *root, size_t root_bytes, const char *path) {
   size_t length = strlen(path);
   if (root_bytes + length >= REDIRECTED_MAX) return false;
@@ -121,7 +121,7 @@ const char *sysfs_redirect(const char *path, char redirected[static REDIRECTED_M
   while (root_bytes > 0 && root[root_bytes - 1] == '/') root_bytes--;
   if (root_bytes == 4 && strncmp(root, "/sys", 4) == 0) return path;
   int saved = errno;
-  /* Where the tree is gone with its daemon, the machine's own devices show. */
+  /* If the tree is gone, because its daemon is, the machine's own devices are visible. */
   if (!append(redirected, root, root_bytes, class_folder) ||
       syscall(SYS_faccessat, AT_FDCWD, redirected, F_OK) != 0 ||
       !append(redirected, root, root_bytes, path + sizeof "/sys" - 1)) {

@@ -1,4 +1,4 @@
-/* Device nodes that exist only for programs under the shim. */
+/* Device nodes that exist only under the shim. */
 #ifndef IWARPD_DEVICE_NODE_H
 #define IWARPD_DEVICE_NODE_H
 
@@ -17,11 +17,11 @@ struct device_node {
   dev_t number;
 };
 
-/* Where librdmacm looks for an administrator's settings for rsockets. */
+/* Where librdmacm finds an administrator's settings for rsockets. */
 #define RSOCKET_FOLDER "/etc/rdma/rsocket/"
 
-/* True for a path that may be a device node, below /sys/class/infiniband, or a setting of rsockets.
- * Allocates nothing and looks at a few bytes. */
+/* True if the path may be a device node, is below /sys/class/infiniband, or is a setting of
+ * rsockets. Compares a few bytes and allocates nothing. */
 static inline bool path_is_special(const char *path) {
   if (path == NULL || path[0] != '/') return false;
   if (path[1] == 'd')

@@ -3,7 +3,7 @@
 
 #include "raw-call.h"
 
-/* The word lies so far before the end of the memory, in bytes. */
+/* Bytes from the word to the end of the memory. */
 #define WORD_BEFORE_END 8
 #define PAGE_BYTES 4096
 #define CHUNK_BYTES (DOORBELL_CHUNK_HANDLES * sizeof(connected_word))
@@ -34,9 +34,9 @@ void doorbell_created(struct doorbells *doorbells, uint32_t handle, int rings, u
   /* Touching pages past the end of the file would raise SIGBUS. */
   if (end % PAGE_BYTES != 0 || end < PAGE_BYTES || end > INT64_MAX) return;
   if (raw_fstat(rings, &status) != 0 || status.st_size < (int64_t)end) return;
-  /* A mapping of the shim's own: the program unmaps its queue when it likes. */
-  char *page =
-      raw_mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, rings, (off_t)(end - PAGE_BYTES));
+  /* A separate mapping: the program may unmap its queue at any time. */
+  char *page = raw_mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, rings,
+                        (off_t)(end - PAGE_BYTES));
   if (page == MAP_FAILED) return;
   keep_word(doorbells, handle, (_Atomic uint32_t *)(page + PAGE_BYTES - WORD_BEFORE_END));
 }
@@ -51,8 +51,8 @@ enum doorbell_kind doorbell_begin(struct doorbells *doorbells, uint32_t handle) 
   connected_word *place = place_of(doorbells, handle);
   _Atomic uint32_t *word = place == NULL ? NULL : atomic_load(place);
   if (word == NULL) return DOORBELL_COMMAND;
-  /* The provider's stores to the ring come before this: the daemon changes the word, then looks at
-   * the ring. */
+  /* Order the provider's stores to the ring before this load: the daemon changes the word, then
+   * reads the ring. */
   atomic_thread_fence(memory_order_seq_cst);
   uint32_t kind = atomic_load(word);
   if (kind == DOORBELL_ONE_WAY) atomic_compare_exchange_strong(word, &kind, DOORBELL_NONE);

@@ -1,7 +1,7 @@
-/* Doorbells without a round trip, or none at all. The daemon keeps one word behind each send queue, in
- * memory that the program maps. While the queue pair is connected a doorbell cannot fail, so there is
- * no answer to wait for; while one is on its way, or the daemon looks at the queue by itself, there
- * is no need for another. */
+/* Doorbells without a round trip, or none at all. The daemon keeps one word after each send queue,
+ * in memory that the program maps. A doorbell cannot fail while the queue pair is connected, so it
+ * needs no answer. While one is in flight, or the daemon polls the queue on its own, no further one
+ * is needed. */
 #ifndef IWARPD_DOORBELL_H
 #define IWARPD_DOORBELL_H
 
@@ -28,14 +28,15 @@ struct doorbells {
   _Atomic(connected_word *) chunks[DOORBELL_CHUNKS];
 };
 
-/* A queue pair was created, the memory of whose send queue ends at `end` in the file of rings `rings`.
- * Under the file's command lock. */
+/* A queue pair was created. The memory of its send queue ends at `end` in the file `rings`. Needs
+ * the file's command lock. */
 void doorbell_created(struct doorbells *doorbells, uint32_t handle, int rings, uint64_t end);
 
-/* The queue pair is gone. */
+/* The queue pair was destroyed. */
 void doorbell_forget(struct doorbells *doorbells, uint32_t handle);
 
-/* How to ring for what is in the ring by now. A one-way doorbell counts as rung from here on. */
+/* How to ring for what the ring holds now. A one-way doorbell counts as rung: the caller must send
+ * it. */
 enum doorbell_kind doorbell_begin(struct doorbells *doorbells, uint32_t handle);
 
 void doorbells_free(struct doorbells *doorbells);

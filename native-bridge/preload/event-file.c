@@ -16,10 +16,10 @@
 #define EVENT_DEVICE_FATAL 8
 #define EVENT_TYPE_OFFSET 8
 
-/* How long the byte of an emptied queue may still be on its way. It is written before the reply,
- * so this is for a daemon whose socket was full. */
+/* How long to wait for the byte of an emptied queue. The daemon writes it before the reply, so it
+ * is late only if the daemon's socket was full. */
 #define BYTE_WAIT_MS 20
-/* Looks at an empty queue before waiting between them. */
+/* Attempts on an empty queue before pausing between them. */
 #define EAGER_ATTEMPTS 3
 #define BACK_OFF_NS 500000
 
@@ -35,8 +35,8 @@ int event_open(enum endpoint_kind kind, const uint8_t *token, const struct endpo
 }
 
 int event_wait(int fd) {
-  /* Looking at the byte without taking it blocks exactly as a read would: it honours O_NONBLOCK at
-   * this moment, SA_RESTART, and cancellation. */
+  /* Peeking at the byte blocks exactly as a read does: it honours O_NONBLOCK at this moment,
+   * SA_RESTART and cancellation. */
   char byte;
   return (int)REAL(recv)(fd, &byte, 1, MSG_PEEK);
 }
@@ -61,15 +61,15 @@ bool event_take_byte(int fd) {
 bool event_take_last_byte(int fd, const struct endpoint *endpoint) {
   bool taken = event_take_byte(fd);
   struct event_ring *ring = endpoint->event_ring;
-  while (ring != NULL && event_ring_pay(ring)) {
+  while (ring != NULL && event_ring_take_late(ring)) {
     if (event_take_byte(fd)) continue;
-    event_ring_owe(ring);
+    event_ring_add_late(ring);
     break;
   }
   return taken;
 }
 
-/* The daemon is gone: the asynchronous descriptor says so once. */
+/* The daemon is gone: the asynchronous descriptor reports it, once. */
 static ssize_t read_after_end(struct endpoint *endpoint, void *buffer) {
   if (endpoint->kind != ENDPOINT_ASYNC || atomic_exchange(&endpoint->end_reported, true))
     return -EIO;
@@ -80,7 +80,7 @@ static ssize_t read_after_end(struct endpoint *endpoint, void *buffer) {
   return ASYNC_RECORD_BYTES;
 }
 
-/* Fetches one record. Returns its length, -EAGAIN when there is none, or another negative errno. */
+/* Requests one record. Returns its length, -EAGAIN if there is none, or another negative errno. */
 static ssize_t pop_record(int fd, struct endpoint *endpoint, void *buffer, size_t record_bytes) {
   struct exchange exchange;
   exchange_init(&exchange, OP_POP, endpoint->queue_number);
@@ -98,15 +98,15 @@ static ssize_t pop_record(int fd, struct endpoint *endpoint, void *buffer, size_
   return result == -EIO && ended ? read_after_end(endpoint, buffer) : result;
 }
 
-/* Takes one record where the daemon shows it. As above; `waiting` says whether there is a byte. */
+/* Takes one record from the ring; returns as above. `waiting`: the descriptor holds a byte. */
 static ssize_t take_record(int fd, struct endpoint *endpoint, void *buffer, bool waiting) {
   struct event_ring *ring = endpoint->event_ring;
   uint64_t record;
   if (!memory_takes(buffer, sizeof record)) return -EFAULT;
   enum event_take taken = event_ring_take(ring, &record);
   if (taken == EVENT_NONE && waiting) {
-    /* The byte of a record that is gone, unless another reader is about to take it. */
-    if (event_ring_pay(ring) && !event_take_byte(fd)) event_ring_owe(ring);
+    /* The record of this byte is gone, unless another reader is about to take the byte. */
+    if (event_ring_take_late(ring) && !event_take_byte(fd)) event_ring_add_late(ring);
     return -EAGAIN;
   }
   if (taken == EVENT_NONE || taken == EVENT_ASK) {
@@ -114,9 +114,9 @@ static ssize_t take_record(int fd, struct endpoint *endpoint, void *buffer, bool
   }
   memcpy(buffer, &record, sizeof record);
   if (taken == EVENT_TAKEN_LAST) {
-    if (!event_take_last_byte(fd, endpoint)) event_ring_owe(ring);
-  } else if (event_ring_pay(ring) && !event_take_byte(fd)) {
-    event_ring_owe(ring);
+    if (!event_take_last_byte(fd, endpoint)) event_ring_add_late(ring);
+  } else if (event_ring_take_late(ring) && !event_take_byte(fd)) {
+    event_ring_add_late(ring);
   }
   return sizeof record;
 }

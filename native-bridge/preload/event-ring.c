@@ -14,10 +14,10 @@
 #define ASK (1u << 2 * INDEX_BITS)
 
 struct event_ring {
-  /* Head, tail and ASK; changes whole. */
+  /* Head, tail and ASK, changed by compare-and-swap. */
   _Atomic uint32_t word;
-  /* Bytes of the descriptor, there or on their way, beyond the one that says that there are records. */
-  _Atomic uint32_t owed;
+  /* Bytes on the descriptor, or in flight, in addition to the one that reports records. */
+  _Atomic uint32_t late;
   uint8_t zero[56];
   _Atomic uint64_t records[RECORDS];
 };
@@ -28,7 +28,8 @@ struct event_ring *event_ring_map(int rings, uint64_t offset) {
   struct stat status;
   if (offset == 0 || offset % RING_BYTES != 0 || offset > INT64_MAX - RING_BYTES) return NULL;
   /* Touching pages past the end of the file would raise SIGBUS. */
-  if (raw_fstat(rings, &status) != 0 || status.st_size < (int64_t)(offset + RING_BYTES)) return NULL;
+  if (raw_fstat(rings, &status) != 0) return NULL;
+  if (status.st_size < (int64_t)(offset + RING_BYTES)) return NULL;
   void *memory =
       raw_mmap(NULL, RING_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, rings, (off_t)offset);
   return memory == MAP_FAILED ? NULL : memory;
@@ -42,7 +43,7 @@ enum event_take event_ring_take(struct event_ring *ring, uint64_t *record) {
     uint32_t head = word & INDEX_MASK;
     uint32_t tail = word >> INDEX_BITS & INDEX_MASK;
     if (head == tail) return (word & ASK) != 0 ? EVENT_ASK : EVENT_NONE;
-    /* What is read here counts only if no other thread has taken it meanwhile. */
+    /* Valid only if no other thread takes the record first. */
     *record = atomic_load(&ring->records[head % RECORDS]);
     head = (head + 1) & INDEX_MASK;
     uint32_t next = (word & ~INDEX_MASK) | head;
@@ -51,12 +52,12 @@ enum event_take event_ring_take(struct event_ring *ring, uint64_t *record) {
   }
 }
 
-void event_ring_owe(struct event_ring *ring) { atomic_fetch_add(&ring->owed, 1); }
+void event_ring_add_late(struct event_ring *ring) { atomic_fetch_add(&ring->late, 1); }
 
-bool event_ring_pay(struct event_ring *ring) {
-  uint32_t owed = atomic_load(&ring->owed);
-  while (owed > 0) {
-    if (atomic_compare_exchange_weak(&ring->owed, &owed, owed - 1)) return true;
+bool event_ring_take_late(struct event_ring *ring) {
+  uint32_t late = atomic_load(&ring->late);
+  while (late > 0) {
+    if (atomic_compare_exchange_weak(&ring->late, &late, late - 1)) return true;
   }
   return false;
 }

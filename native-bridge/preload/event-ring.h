@@ -1,6 +1,5 @@
-/* The oldest records of a completion channel, in memory that the daemon shows them in: whoever reads
- * the descriptor takes them there without a request. The layout is that of
- * daemon/kernel/event-ring.ts. */
+/* The oldest records of a completion channel, in memory shared with the daemon: readers of the
+ * descriptor take them without a request. The layout is that of daemon/kernel/event-ring.ts. */
 #ifndef IWARPD_EVENT_RING_H
 #define IWARPD_EVENT_RING_H
 
@@ -9,7 +8,7 @@
 
 struct event_ring;
 
-/* Maps the ring at `offset` of the file `rings`. NULL if there is none: records are asked for. */
+/* Maps the ring at `offset` of the file `rings`. NULL if there is none: request the records. */
 struct event_ring *event_ring_map(int rings, uint64_t offset);
 
 void event_ring_unmap(struct event_ring *ring);
@@ -17,19 +16,19 @@ void event_ring_unmap(struct event_ring *ring);
 enum event_take {
   /* A record was taken, and others wait. */
   EVENT_TAKEN,
-  /* The last record was taken: take the bytes of the descriptor, too. */
+  /* The last record was taken: take the bytes of the descriptor as well. */
   EVENT_TAKEN_LAST,
   EVENT_NONE,
-  /* Ask the daemon. */
+  /* Request the record from the daemon. */
   EVENT_ASK,
 };
 
 enum event_take event_ring_take(struct event_ring *ring, uint64_t *record);
 
-/* A byte that had to be taken was not there yet. */
-void event_ring_owe(struct event_ring *ring);
+/* A byte that should have been taken has not arrived. */
+void event_ring_add_late(struct event_ring *ring);
 
-/* True if such a byte is to be taken now. */
-bool event_ring_pay(struct event_ring *ring);
+/* True if there is such a byte, which the caller must take now. */
+bool event_ring_take_late(struct event_ring *ring);
 
 #endif

@@ -27,7 +27,7 @@ void exchange_add(struct exchange *exchange, const void *bytes, size_t length) {
   exchange->payload_bytes += length;
 }
 
-/* The daemon is gone, or its reply is invalid: this connection is no longer used. */
+/* The daemon is gone, or its reply is invalid: the connection is no longer used. */
 static void connection_lost(struct device_file *file) {
   file->state = CONNECTION_DEAD;
   int fd = atomic_load(&file->command_fd);
@@ -46,7 +46,7 @@ static void fill_head(struct request_head *head, struct device_file *file,
   };
 }
 
-/* Takes what there is of the reply. Returns bytes, or a negative errno. */
+/* Receives a part of the reply. Returns its bytes, or a negative errno. */
 static ssize_t receive_some(int fd, struct exchange *exchange, void *target, size_t room) {
   union {
     struct cmsghdr header;
@@ -68,21 +68,20 @@ static ssize_t receive_some(int fd, struct exchange *exchange, void *target, siz
         if (exchange->descriptor >= 0) raw_close(exchange->descriptor);
         memcpy(&exchange->descriptor, CMSG_DATA(header), sizeof(int));
       }
-      /* The program has no number left for the descriptor that came. */
+      /* The program has no number left for the descriptor. */
       if ((message.msg_flags & MSG_CTRUNC) != 0) exchange->descriptor = -EMFILE;
       return received;
     }
     if (errno == EINTR) continue;
     if (errno != EAGAIN) return -errno;
-    /* Either the daemon's time is up, or the program made its descriptor non-blocking. */
+    /* Either the daemon timed out, or the program made its descriptor non-blocking. */
     int ready = raw_poll(fd, POLLIN, DAEMON_TIMEOUT_S * 1000);
     if (ready == 0) return -ETIMEDOUT;
     if (ready < 0 && errno != EINTR) return -errno;
   }
 }
 
-/* Receives one frame and checks every length in it. False when it breaks the protocol, or none
- * came. */
+/* Receives one frame and checks every length in it. False if it is invalid, or none came. */
 static bool receive_reply(struct device_file *file, struct exchange *exchange,
                           uint32_t request_id) {
   int fd = atomic_load(&file->command_fd);
@@ -133,7 +132,7 @@ static bool receive_reply(struct device_file *file, struct exchange *exchange,
   return true;
 }
 
-/* Under the command lock: one request and its reply on a connection that is open. */
+/* Under the command lock: sends one request on an open connection and receives the reply. */
 static void transact(struct device_file *file, struct exchange *exchange) {
   struct request_head head;
   struct msghdr message = {.msg_iov = exchange->pieces,
@@ -143,7 +142,7 @@ static void transact(struct device_file *file, struct exchange *exchange) {
   fill_head(&head, file, exchange, explain_is_on() ? REQUEST_EXPLAIN : 0);
   int error = send_all(atomic_load(&file->command_fd), &message);
   pthread_mutex_unlock(&file->send_lock);
-  /* The program passed a bad address: the system rejects such a message whole. */
+  /* The program passed a bad address: the kernel rejects such a message as a whole. */
   bool whole = message.msg_iov == exchange->pieces && exchange->pieces[0].iov_len == sizeof head;
   if (error == -EFAULT && whole) {
     exchange->status = -EFAULT;
@@ -154,7 +153,7 @@ static void transact(struct device_file *file, struct exchange *exchange) {
   exchange->purged_count = 0;
 }
 
-static void tell_parent(struct device_file *file) {
+static void report_parent(struct device_file *file) {
   struct exchange exchange;
   uint32_t parent = (uint32_t)atomic_load(&table_parent);
   exchange_init(&exchange, OP_CHILD, 0);
@@ -163,7 +162,7 @@ static void tell_parent(struct device_file *file) {
   transact(file, &exchange);
 }
 
-/* In a child: whether the connection of the process that opened the file is up. */
+/* In a child: true while the connection of the process that opened the file is up. */
 static bool opener_is_connected(struct device_file *file) {
   hidden_lock();
   int fd = atomic_load(&file->inherited_fd);
@@ -181,7 +180,7 @@ static void attach(struct device_file *file) {
   if (fd < 0 || descriptor_hide(fd, false, file, &file->command_fd) < 0) return;
   file->state = CONNECTION_OPEN;
   yama_permit(welcome.daemon);
-  if (token != NULL) tell_parent(file);
+  if (token != NULL) report_parent(file);
   if (file->queues != NULL) loss_watch_start(file);
 }
 

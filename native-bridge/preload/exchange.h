@@ -8,7 +8,7 @@
 #include "device-file.h"
 #include "protocol.h"
 
-/* Most pieces of a request's payload. */
+/* Maximum number of pieces of a request's payload. */
 #define EXCHANGE_PIECES_MAX 10
 
 struct exchange {
@@ -28,7 +28,7 @@ struct exchange {
   uint32_t descriptor_count;
   const uint8_t *purged;
   uint32_t purged_count;
-  /* The descriptor received with the reply, which the caller closes, or why there is none. */
+  /* The descriptor received with the reply, which the caller closes, or a negative errno. */
   int descriptor;
 
   int cancel_state;
@@ -40,28 +40,28 @@ void exchange_init(struct exchange *exchange, enum operation operation, uint64_t
 /* Appends to the payload. */
 void exchange_add(struct exchange *exchange, const void *bytes, size_t length);
 
-/* Sends the request and waits for the reply. Not a cancellation point; signals do not interrupt it.
- * On failure `status` is negative: the daemon's errno, -EIO once the daemon is gone, -EFAULT for an
- * unreadable payload. In any case `exchange_end` must follow. */
+/* Sends the request and waits for the reply. Not a cancellation point, and not interrupted by
+ * signals. On failure `status` is negative: the daemon's errno, -EIO once the daemon is gone,
+ * -EFAULT for an unreadable payload. In any case `exchange_end` must follow. */
 void exchange_run(struct device_file *file, struct exchange *exchange);
 
-/* Lets the file's next command begin. */
+/* Ends the exchange; the next command of the file may start. */
 void exchange_end(struct device_file *file, struct exchange *exchange);
 
 /* Requests a descriptor: the file of rings, or a new connection. Returns it or a negative errno. */
 int exchange_descriptor(struct device_file *file, enum operation operation);
 
-/* Connects for an event descriptor or an agent over the connection of an open file: this process may
- * no longer reach the daemon's socket, or have changed its user. Returns the socket or a negative
+/* Connects for an event descriptor or an agent, over the connection of an open file: this process
+ * may have changed its user or lost access to the daemon's socket. Returns the socket or a negative
  * errno. */
 int exchange_connect(struct device_file *file, enum role role, const uint8_t *token,
                      struct welcome *welcome);
 
-/* In a forked child that is about to give up rights: makes its connections to inherited files, which the
- * kernel lets it use whatever its rights, while it may still make them. */
+/* In a forked child that is about to give up rights: connects its inherited files while it still
+ * may. The kernel lets it use them afterwards. */
 void exchange_attach_inherited(void);
 
-/* Sends a command that gets no answer. False when it must be sent as an ordinary one. */
+/* Sends a command that has no reply. False if it must be sent as an ordinary one. */
 bool exchange_send_one_way(struct device_file *file, enum operation operation, uint64_t argument);
 
 #endif

@@ -1,13 +1,13 @@
-/* Explains, when the program ends, what no reply has explained. */
+/* Prints, when the program ends, the reasons that came with no reply. */
 #include "descriptor-table.h"
 #include "exchange.h"
 #include "explain.h"
 #include "registry.h"
 
-/* Looks for a descriptor of a device below this number. */
+/* Looks for a device among the descriptors below this number. */
 #define DESCRIPTORS_ASKED 4096
 
-/* What no reply has brought yet. A child without a connection of its own has nothing. */
+/* Requests the remaining reasons. A child without a connection of its own has none. */
 static bool ask_for_rest(struct device_file *file) {
   struct exchange exchange;
   if (file == NULL || file->role == ROLE_NETLINK) return false;
@@ -18,7 +18,7 @@ static bool ask_for_rest(struct device_file *file) {
   return true;
 }
 
-/* The end of the program: completions in error and events may have come since the last reply. */
+/* Completions in error and events may have come since the last reply. */
 __attribute__((destructor)) static void explain_rest(void) {
   if (!explain_is_on() || process_is_foreign()) return;
   bool done = false;

@@ -1,5 +1,5 @@
-/* See explain.h. Standard error may be one of the program's files by now: reasons go there only while it
- * is the file that it was when the library was loaded. */
+/* See explain.h. The program may have replaced its standard error by another file: reasons are
+ * written only while it is the file that it was when the library was loaded. */
 #include "explain.h"
 
 #include <stdatomic.h>
@@ -12,9 +12,9 @@
 
 static const char prefix[] = "iwarpd: ";
 
-/* 0 until it is asked for; then 1 or 2. */
+/* 0: not read yet; 1: on; 2: off. */
 static _Atomic int wanted;
-/* Standard error as it was. */
+/* Standard error when the library was loaded. */
 static struct stat first_error;
 static bool has_first_error;
 
@@ -39,7 +39,7 @@ static bool is_first_error(const struct stat *status) {
          status->st_ino == first_error.st_ino;
 }
 
-/* One line in one call: lines of several threads do not mix. */
+/* One system call per line, so lines of several threads do not mix. */
 static void write_line(const char *line, size_t length) {
   struct iovec pieces[] = {{.iov_base = (void *)prefix, .iov_len = sizeof prefix - 1},
                            {.iov_base = (void *)line, .iov_len = length},
@@ -61,12 +61,13 @@ void explain_lines(const char *lines, size_t length) {
 }
 
 void explain_absence(const char *const *parts, size_t count) {
-  static _Atomic bool told;
+  static _Atomic bool reported;
   struct stat status;
   char line[768];
   size_t at = 0;
   if (raw_fstat(STDERR_FILENO, &status) != 0) return;
-  /* Without being asked, only where a line does no harm: on a terminal or a pipe. */
+  /* Unless the user asked for reasons, write only to a terminal or a pipe, where a line does no
+   * harm. */
   bool harmless = S_ISCHR(status.st_mode) || S_ISFIFO(status.st_mode);
   if (!harmless && !(explain_is_on() && is_first_error(&status))) return;
   for (size_t part = 0; part < count; part++) {
@@ -75,5 +76,5 @@ void explain_absence(const char *const *parts, size_t count) {
     memcpy(line + at, parts[part], length);
     at += length;
   }
-  if (!atomic_exchange(&told, true)) write_line(line, at);
+  if (!atomic_exchange(&reported, true)) write_line(line, at);
 }

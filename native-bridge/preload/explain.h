@@ -1,17 +1,17 @@
-/* Why the program was refused something: lines on its standard error. */
+/* Reasons for refusals: lines on the program's standard error. */
 #ifndef IWARPD_EXPLAIN_H
 #define IWARPD_EXPLAIN_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* True if the program's user asked for reasons: IWARPD_EXPLAIN=1. */
+/* True if the user asked for reasons: IWARPD_EXPLAIN=1. */
 bool explain_is_on(void);
 
-/* Writes the reasons of a reply: lines of `length` bytes, separated by newlines. */
+/* Writes the reasons of a reply: `length` bytes, lines separated by newlines. */
 void explain_lines(const char *lines, size_t length);
 
-/* Reports once in a process why no device is visible: the parts, one behind the other. */
+/* Reports why no device is visible, once in a process: the parts, concatenated. */
 void explain_absence(const char *const *parts, size_t count);
 
 #endif

@@ -37,8 +37,8 @@ long descriptor_floor(unsigned wanted) {
   return (long)(limit.rlim_cur / 2);
 }
 
-/* Under the lock: copies `fd` to a high number that stands for the endpoint. Returns the number, or
- * -1 with errno. What the number stood for before is the caller's to put, without the lock. */
+/* Under the lock: copies `fd` to a high number for the endpoint. Returns the number, or -1 with
+ * errno. The caller puts `*before`, the number's previous endpoint, after it released the lock. */
 static int place(int fd, struct endpoint *endpoint, struct endpoint **before) {
   for (;;) {
     int hidden = raw_fcntl(fd, F_DUPFD_CLOEXEC, descriptor_floor(HIDDEN_FLOOR));
@@ -77,7 +77,7 @@ int descriptor_hide(int fd, bool copy, struct device_file *file, _Atomic int *ho
 void descriptor_close_hidden(_Atomic int *holder) {
   hidden_lock();
   int fd = atomic_exchange(holder, -1);
-  /* A number that the program closed by a system call may be another file of its own by now. */
+  /* If the program closed the number by a system call, it may be a file of its own now. */
   struct endpoint *endpoint = fd < 0 ? NULL : descriptor_hidden_endpoint(fd);
   if (endpoint != NULL && endpoint->holder == holder) {
     /* In this order: once the table says that the number is free, the program may get it. */
@@ -113,8 +113,8 @@ static void move_hidden(int fd) {
   struct endpoint *endpoint = descriptor_hidden_endpoint(fd);
   if (endpoint != NULL) {
     endpoint_ref(endpoint);
-    /* While the number stands for the endpoint, its owner exists. A file without references
-     * is being closed, and has no other user. */
+    /* While the number has this endpoint, the owner exists. A file without references is being
+     * closed and has no other user. */
     bool used = endpoint->file != NULL && device_file_try_ref(endpoint->file);
     if (used) file = endpoint->file;
   }
@@ -146,8 +146,8 @@ void descriptor_vacate(int number) {
   errno = saved;
 }
 
-/* Under the lock: a reservation that ended between the two steps of `place` would let it take a
- * number that the program has just replaced. */
+/* Under the lock: if a reservation ended between the two steps of `place`, that would take a number
+ * that the program has just replaced. */
 void descriptor_vacated(int number) {
   hidden_lock();
   descriptor_end_reservation(number);

@@ -1,9 +1,9 @@
-/* The shim's own descriptors, unknown to the program. They have numbers above those that programs
- * use, and move when the program wants one of these numbers.
+/* The shim's own descriptors, which the program does not know. They have numbers above those that
+ * programs use, and move if the program wants one of these numbers.
  *
- * The owner of one keeps its number in a holder, which any thread may change by moving the
- * descriptor. One lock guards moving and closing. A holder must stay in memory until
- * `descriptor_close_hidden` returns, and is not accessed afterwards. */
+ * The owner stores the number in a holder, which any thread may change by moving the descriptor.
+ * One lock guards moving and closing. A holder must stay in memory until `descriptor_close_hidden`
+ * returns, and is not accessed afterwards. */
 #ifndef IWARPD_HIDDEN_DESCRIPTOR_H
 #define IWARPD_HIDDEN_DESCRIPTOR_H
 
@@ -12,16 +12,16 @@
 
 struct device_file;
 
-/* The first number that leaves the low ones to the program: `wanted`, or less where this process's
- * limit leaves too few above it. */
+/* The lowest number for descriptors that must leave the low ones to the program: `wanted`, or less
+ * if the limit of this process leaves too few above it. */
 long descriptor_floor(unsigned wanted);
 
-/* Moves one of the shim's descriptors to a high number, or copies it there. Returns the new number
- * or -1 with errno; the old one is closed unless it was copied. `holder` stores the number; with a
- * `file`, it changes only under both locks of that file. */
+/* Moves one of the shim's descriptors to a high number and closes the old one, or copies it there.
+ * Stores the new number in `holder` and returns it, or -1 with errno. With a `file`, the number
+ * changes only under both locks of that file. */
 int descriptor_hide(int fd, bool copy, struct device_file *file, _Atomic int *holder);
 
-/* Makes `next` the holder of the descriptor in `holder`, which then holds none. */
+/* Makes `next` the holder of the descriptor in `holder`, which becomes -1. */
 void descriptor_pass_hidden(_Atomic int *holder, _Atomic int *next);
 
 /* Closes a hidden descriptor. Does nothing for -1. */
@@ -31,7 +31,7 @@ void descriptor_close_hidden(_Atomic int *holder);
  * entry, and keeps the number free of hidden ones until `descriptor_vacated`. */
 void descriptor_vacate(int number);
 
-/* The program's call has returned. */
+/* The call of the program has returned. */
 void descriptor_vacated(int number);
 
 /* Closes the program's descriptors from `first` to `last`: calls `close_some` for each range
@@ -44,8 +44,9 @@ int descriptors_close_around(unsigned first, unsigned last, int flags,
 void hidden_lock(void);
 void hidden_unlock(void);
 
-/* While this lock is held, no hidden descriptor without a file moves, so its owner may use its number
- * in calls that wait for the program's memory; not for the daemon. Taken before the other one. */
+/* While this lock is held, no hidden descriptor without a file moves, so its owner may use the
+ * number in calls that wait for the program's memory, but not for the daemon. Taken before the
+ * other lock. */
 void hidden_pin(void);
 void hidden_unpin(void);
 

@@ -7,13 +7,14 @@
 #define LOG2_OFFSET 0
 #define MASK_OFFSET 4
 #define PRODUCER_OFFSET 128
-/* One of completions: how many were shown. One of receives: up to where they are completed. */
+/* In a ring of completions: how many were shown. Of receives: the index up to which they
+ * completed. */
 #define SHOWN_OFFSET 132
 #define CONSUMER_OFFSET 256
 #define SEEN_OFFSET 260
 #define SLOTS_OFFSET 384
 #define SLOT_SHIFT_MAX 20
-/* Of struct ib_uverbs_wc. */
+/* `struct ib_uverbs_wc`. */
 #define COMPLETION_BYTES 48
 #define STATUS_OFFSET 8
 #define QPN_OFFSET 28
@@ -61,9 +62,9 @@ static uint8_t *slot_of(const struct index_ring *ring, uint32_t index) {
   return ring->bytes + SLOTS_OFFSET + ((size_t)(index & ring->mask) << ring->slot_shift);
 }
 
-/* librxe before rdma-core 55 advances the consumer index once too often behind ibv_next_poll, so that it
- * passes the producer and the ring looks full. The ring goes on at the consumer with nothing in it, as
- * in the daemon, whose consumer index tells this from a ring that is full. */
+/* librxe before rdma-core 55 advances the consumer index once too often after ibv_next_poll, so
+ * that it passes the producer and the ring looks full. As in the daemon, such a ring is empty and
+ * continues at the consumer index; the index that was seen last tells it from a full one. */
 static void follow_consumer(const struct index_ring *completions) {
   uint32_t seen = atomic_load(word_at(completions, SEEN_OFFSET));
   uint32_t consumer = index_ring_first(completions);
@@ -73,18 +74,18 @@ static void follow_consumer(const struct index_ring *completions) {
   atomic_store(word_at(completions, SEEN_OFFSET), consumer);
 }
 
-/* True if the completion that was written last is this one; the program may have taken it. */
+/* True if this request has the last completion; the program may have taken that. */
 static bool came_last(const struct index_ring *completions, const uint8_t *request, uint32_t qpn) {
   const uint8_t *last = slot_of(completions, producer_of(completions) - 1);
   return memcmp(last, request, sizeof(uint64_t)) == 0 &&
          memcmp(last + QPN_OFFSET, &qpn, sizeof qpn) == 0;
 }
 
-/* Every element begins with the id of its work request, as every completion does. */
+/* Elements and completions start with the id of the work request. */
 static void complete(const struct index_ring *completions, const uint8_t *request, uint32_t qpn) {
   const uint32_t status = STATUS_FLUSHED;
   uint32_t producer = producer_of(completions);
-  /* A ring that is full looks like an empty one once it gets another element. */
+  /* One more element would make a full ring look empty. */
   if (index_ring_used(completions) == completions->mask) return;
   uint8_t *completion = slot_of(completions, producer);
   memset(completion, 0, COMPLETION_BYTES);
@@ -95,16 +96,17 @@ static void complete(const struct index_ring *completions, const uint8_t *reques
 }
 
 void index_ring_flush(const struct index_ring *requests, const struct index_ring *completions,
-                      uint32_t qpn, uint32_t behind) {
+                      uint32_t qpn, uint32_t given_back) {
   if (1u << completions->slot_shift < COMPLETION_BYTES) return;
   follow_consumer(completions);
   uint32_t first = index_ring_first(requests);
   uint32_t used = index_ring_used(requests);
-  /* The program may have posted over older ones. */
+  /* The program may have overwritten older ones. */
   uint32_t kept = requests->mask + 1 - used;
-  for (behind = behind < kept ? behind : kept; behind > 0; behind--) {
-    const uint8_t *request = slot_of(requests, first - behind);
-    if (behind > 1 || !came_last(completions, request, qpn)) complete(completions, request, qpn);
+  for (given_back = given_back < kept ? given_back : kept; given_back > 0; given_back--) {
+    const uint8_t *request = slot_of(requests, first - given_back);
+    if (given_back == 1 && came_last(completions, request, qpn)) continue;
+    complete(completions, request, qpn);
   }
   for (uint32_t step = 0; step < used; step++) {
     complete(completions, slot_of(requests, first + step), qpn);

@@ -1,6 +1,5 @@
-/* Finds the real functions: all of them when the library is loaded, so that no lookup happens
- * inside a signal handler, and one by one for calls of other libraries' constructors that come
- * earlier. */
+/* Finds the real functions. All are looked up when the library is loaded, so that no lookup happens
+ * in a signal handler; earlier calls, from constructors of other libraries, look up one each. */
 #include "interpose.h"
 
 #include <dlfcn.h>
@@ -29,8 +28,8 @@ void *real_resolve(enum real_function which) {
 __attribute__((constructor)) static void resolve_all(void) {
   int saved = errno;
   for (int which = 0; which < REAL_FUNCTION_COUNT; which++) real_resolve((enum real_function)which);
-  /* librspreload looks its own real functions up in some of its calls, close() among them; programs
-   * whose first call is another one, getpeername() say, would crash in it. */
+  /* librspreload looks up its own real functions in some of its calls, such as close(). A program
+   * that first makes another call, such as getpeername(), would crash in it. */
   REAL(close)(-1);
   errno = saved;
 }

@@ -17,7 +17,7 @@
 #define NOINLINE __attribute__((noinline))
 #define likely(condition) __builtin_expect(!!(condition), 1)
 
-/* Called by fortified and older builds; no current header declares them. */
+/* Fortified and older programs call these; current headers do not declare them. */
 int __fxstat(int version, int fd, struct stat *status);
 int __fxstat64(int version, int fd, struct stat64 *status);
 ssize_t __read_chk(int fd, void *buffer, size_t length, size_t buffer_bytes);
@@ -51,7 +51,7 @@ static inline void *real_address(enum real_function which) {
   return likely(address != NULL) ? address : real_resolve(which);
 }
 
-/* The function of this name behind the shim: libc's, or the next preloaded library's. */
+/* The next function of this name after the shim's: libc's, or another preloaded library's. */
 #define REAL(name) ((__typeof__(&name))real_address(REAL_##name))
 
 #endif

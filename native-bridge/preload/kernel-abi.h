@@ -1,7 +1,7 @@
-/* What this library reads and writes of the kernel's ABI: commands with their headers, and responses.
- * uverbs is `struct ib_uverbs_*` of rdma/ib_user_verbs.h with the providers' private parts of
- * rdma/siw-abi.h and rdma/rdma_user_rxe.h; rdma_cm is `struct rdma_ucm_*` of rdma/rdma_user_cm.h. The
- * unit suite compares the offsets with the daemon's tables. */
+/* The parts of the kernel's ABI that this library reads and writes: commands, with their headers,
+ * and responses. uverbs: `struct ib_uverbs_*` of rdma/ib_user_verbs.h, with the private parts of
+ * rdma/siw-abi.h and rdma/rdma_user_rxe.h. rdma_cm: `struct rdma_ucm_*` of rdma/rdma_user_cm.h.
+ * test/unit/preload/abi.test.ts compares the offsets with the daemon's tables. */
 #ifndef IWARPD_KERNEL_ABI_H
 #define IWARPD_KERNEL_ABI_H
 
@@ -52,7 +52,7 @@ struct uverbs_plain {
   uint64_t response;
 };
 
-/* Rights by which the device writes: IB_ACCESS_LOCAL_WRITE, _REMOTE_WRITE, _REMOTE_ATOMIC, _MW_BIND. */
+/* Rights that let the device write: IB_ACCESS_LOCAL_WRITE, REMOTE_WRITE, REMOTE_ATOMIC, MW_BIND. */
 #define ACCESS_WRITES 0x1bu
 
 struct uverbs_reg_mr {
@@ -146,7 +146,7 @@ struct cm_migrate_id {
   struct command_header header;
   uint64_t response;
   uint32_t id;
-  /* The descriptor of the file that the id comes from, which the daemon knows by its number. */
+  /* The descriptor of the id's old file, which the daemon knows by number. */
   int32_t fd;
 };
 

@@ -10,8 +10,8 @@
 #include "raw-call.h"
 #include "shim-thread.h"
 
-/* A descriptor may move between the look at its number and the wait, which then waits for a file of
- * the program. Looking again this often finds the new number and costs nothing measurable. */
+/* A descriptor may move after its number was read, so that the wait is on a file of the program.
+ * Waking up this often finds the new number, at no measurable cost. */
 #define NUMBERS_LOOK_MS 2000
 
 /* True when the daemon is gone, false when the program has closed the file. */
@@ -24,7 +24,7 @@ static bool await_loss(struct device_file *file) {
     if (entries[0].fd < 0 || entries[1].fd < 0) return false;
     int ready = raw_poll_all(entries, 2, NUMBERS_LOOK_MS);
     if (ready < 0 && errno != EINTR) return false;
-    /* The awaited descriptor may have moved, and its number become the program's. */
+    /* The descriptor may have moved, and its number may be the program's now. */
     bool moved = atomic_load(&file->command_fd) != entries[0].fd ||
                  atomic_load(&file->watch_fd) != entries[1].fd;
     if (moved || ready <= 0) continue;
@@ -39,7 +39,8 @@ static void *watch_main(void *argument) {
   if (await_loss(file)) {
     pthread_mutex_lock(&file->command_lock);
     if (atomic_load(&file->command_fd) >= 0) {
-      /* First: whoever posts without a doorbell sees this, or is seen by the flush. */
+      /* Set the state first: a thread that posts without a doorbell either sees it, or its request
+       * is flushed. */
       atomic_store(&file->state, CONNECTION_DEAD);
       queues_flush(file->queues);
     }
@@ -59,8 +60,8 @@ void loss_watch_start(struct device_file *file) {
     errno = saved;
     return;
   }
-  /* In this order: another thread may fork in between, and the child drops one reference if the file is
-   * watched. */
+  /* In this order: another thread may fork in between, and the child drops one reference if the
+   * file is watched. */
   device_file_ref(file);
   atomic_store(&file->watched, true);
   bool started = descriptor_hide(fd, false, NULL, &file->watch_fd) >= 0 &&
@@ -80,7 +81,7 @@ void loss_watch_end(struct device_file *file) {
   int fd = atomic_load(&file->watch_fd);
   if (fd >= 0) syscall(SYS_write, fd, &one, sizeof one);
   hidden_unlock();
-  /* The thread that waits for it wakes, but may not run before the program counts its descriptors. */
+  /* The thread wakes up, but the program may count its descriptors before it runs. */
   descriptor_close_hidden(&file->watch_fd);
   errno = saved;
 }

@@ -26,11 +26,11 @@ static bool make_room(struct connections *connections) {
 }
 
 static void add(struct connections *connections, struct connection connection) {
-  /* Without memory for it, the connection gets no last events; nothing else changes. */
+  /* If there is no memory, the connection gets no last events; nothing else changes. */
   if (make_room(connections)) connections->entries[connections->count++] = connection;
 }
 
-/* Takes the id off the list. False when it is not there. */
+/* Removes the id from the list. False if it is not there. */
 static bool take(struct connections *connections, uint32_t id, struct connection *taken) {
   for (size_t index = 0; index < connections->count; index++) {
     if (connections->entries[index].id != id) continue;
@@ -79,14 +79,14 @@ int connection_last_event(struct connections *connections, uint8_t *target, size
   if (any) {
     struct connection *entry = &connections->entries[connections->count - 1];
     last = *entry;
-    if (last.removal_told) connections->count--;
-    entry->removal_told = true;
+    if (last.removal_reported) connections->count--;
+    entry->removal_reported = true;
   }
   registry_unlock();
   if (!any) return 0;
   struct cm_event event = {.uid = last.uid,
                            .id = last.id,
-                           .type = last.removal_told ? CM_DISCONNECTED : CM_DEVICE_REMOVAL};
+                           .type = last.removal_reported ? CM_DISCONNECTED : CM_DEVICE_REMOVAL};
   memset(target, 0, length);
   memcpy(target, &event, sizeof event);
   return (int)length;

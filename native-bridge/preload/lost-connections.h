@@ -1,6 +1,6 @@
-/* The connections of an rdma_cm file, for when the daemon dies: each then gets two last events,
- * that its device was removed, and that it is disconnected, since its TCP connection died with the
- * daemon. Programs that wait only for the latter, such as rsockets, would not notice otherwise. */
+/* The connections of an rdma_cm file, for when the daemon dies. Each then gets two last events: its
+ * device was removed, and it is disconnected, because its TCP connection died with the daemon.
+ * Programs such as rsockets wait for the second only. */
 #ifndef IWARPD_LOST_CONNECTIONS_H
 #define IWARPD_LOST_CONNECTIONS_H
 
@@ -9,10 +9,10 @@
 #include <stdint.h>
 
 struct connection {
-  /* The program's own identifier of the id, and its number. */
+  /* The program's identifier of the id, and the daemon's. */
   uint64_t uid;
   uint32_t id;
-  bool removal_told;
+  bool removal_reported;
 };
 
 /* Under the registry lock. */
@@ -31,8 +31,8 @@ void connection_forget(struct connections *connections, uint32_t id);
 /* The id moved to another file. */
 void connection_move(struct connections *from, struct connections *to, uint32_t id);
 
-/* The daemon is gone: writes the next of the last events. Returns its length, 0 when there is none
- * left, or a negative errno. */
+/* The daemon is gone: writes the next last event. Returns its length, 0 if there is none, or a
+ * negative errno. */
 int connection_last_event(struct connections *connections, uint8_t *target, size_t room);
 
 void connections_free(struct connections *connections);

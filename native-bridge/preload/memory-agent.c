@@ -1,9 +1,8 @@
 /* See memory-agent.h.
  *
- * The daemon may ask for anything. Only memory that the program registered is touched, for as long as
- * it is registered, and this process must not crash: bytes go into the program's memory by pread() and
- * leave it by pwrite(), which fail with EFAULT where an access would fault, and respect its
- * protections. */
+ * The daemon may request anything. The agent accesses only memory that the program registered, only
+ * while it is registered, and must not crash: bytes enter the program's memory by pread() and leave
+ * it by pwrite(), which respect its protections and return EFAULT where an access would fault. */
 #include "memory-agent.h"
 
 #include <errno.h>
@@ -17,8 +16,8 @@
 #include "registry.h"
 #include "shim-thread.h"
 
-/* A wait on a number that has become the program's ends by itself, soon while there is work; one of an
- * idle agent costs nothing measurable. */
+/* If the number became the program's, a wait on it must end: soon while there is work; later for an
+ * idle agent, at no measurable cost. */
 #define NUMBER_LOOK_FIRST_MS 1
 #define NUMBER_LOOK_FACTOR 4
 #define NUMBER_LOOK_LAST_MS 2000
@@ -37,15 +36,15 @@ struct memory_agent {
 /* Under the registry lock. */
 static struct memory_agent *agents;
 
-/* Waits until the connection may be ready, at most `limit_ms`. Its number may become the program's
- * between the look at it and the wait; nothing is read or written here. Returns the next limit. */
+/* Waits until the connection may be ready, at most `limit_ms`. Its number may have become the
+ * program's, so this neither reads nor writes. Returns the next limit. */
 static int await(struct memory_agent *agent, short events, int limit_ms) {
   raw_poll(atomic_load(&agent->connection), events, limit_ms);
   int longer = limit_ms * NUMBER_LOOK_FACTOR;
   return longer < NUMBER_LOOK_LAST_MS ? longer : NUMBER_LOOK_LAST_MS;
 }
 
-/* 0 or a negative errno, as of `receive_exactly`. */
+/* As `receive_exactly`. */
 static int receive(struct memory_agent *agent, void *target, size_t length) {
   size_t done = 0;
   int limit_ms = NUMBER_LOOK_FIRST_MS;
@@ -113,8 +112,8 @@ static int serve_read(struct memory_agent *agent, const struct agent_request *re
   return reply(agent, request->id, error, error == 0 ? request->length : 0);
 }
 
-/* All bytes arrive before any is placed: a daemon that pauses blocks nothing, and cannot write
- * after the registration has ended. */
+/* Receive all bytes before placing any: a daemon that pauses blocks nothing, and cannot write after
+ * the registration has ended. */
 static int serve_write(struct memory_agent *agent, const struct agent_request *request) {
   int error = receive(agent, agent->staged, request->length);
   if (error != 0) return error;
@@ -128,7 +127,7 @@ static void agent_free(struct memory_agent *agent) {
   raw_munmap(agent, sizeof *agent);
 }
 
-/* Takes the agent off the list. */
+/* Removes the agent from the list. */
 static void agent_unlink(struct memory_agent *agent) {
   registry_lock();
   for (struct memory_agent **link = &agents; *link != NULL; link = &(*link)->next) {
@@ -139,9 +138,9 @@ static void agent_unlink(struct memory_agent *agent) {
   registry_unlock();
 }
 
-/* The daemon waits for this thread, which waits for the program's threads where these poll on every
- * core. Linux 6.12 and later soon schedules a thread with short slices; older kernels ignore the
- * request. */
+/* The daemon waits for this thread, and this thread waits for the program's threads if they poll on
+ * every core. Linux 6.12 and later schedules a thread with short slices sooner; older kernels
+ * ignore the request. */
 static void request_short_slices(void) {
   struct {
     uint32_t size;
@@ -200,7 +199,7 @@ int memory_agent_start(struct device_file *file) {
   atomic_store(&agent->staging, -1);
   int error = open_staging(agent);
   int fd = error == 0 ? exchange_connect(file, ROLE_AGENT, file->token, &welcome) : error;
-  /* Another thread of this process has just started one. */
+  /* Another thread of this process has started one meanwhile. */
   bool served = fd == -EBUSY;
   if (fd < 0) error = fd;
   else if (descriptor_hide(fd, false, NULL, &agent->connection) < 0) error = -errno;
@@ -224,8 +223,8 @@ static void stop_all(void) {
     int fd = atomic_load(&agent->connection);
     if (fd >= 0) syscall(SYS_shutdown, fd, SHUT_RDWR);
     hidden_unlock();
-    /* Now, not when the thread that this wakes runs. No registration is left, so none of its copies
-     * takes long. */
+    /* Close them now, since the thread that this wakes may run later. No registration is left, so
+     * no copy takes long. */
     hidden_pin();
     descriptor_close_hidden(&agent->connection);
     descriptor_close_hidden(&agent->staging);

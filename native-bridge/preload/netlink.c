@@ -11,11 +11,11 @@
 #include "raw-call.h"
 #include "registry.h"
 
-/* Bytes of datagrams, with their lengths, that may wait on one socket. */
+/* Limit of waiting datagrams on one socket, in bytes with their lengths. */
 #define WAITING_MAX (64 * 1024)
 
 struct datagrams {
-  /* Under the file's command lock, as all of this. u32 length, bytes; and so on. */
+  /* u32 length, bytes; and so on. Like all fields, under the file's command lock. */
   uint8_t bytes[WAITING_MAX];
   size_t start;
   size_t end;
@@ -47,14 +47,14 @@ int netlink_open(int type) {
   return fd;
 }
 
-/* Writes bytes to the program's memory. Fewer than four are not worth checking with the system. */
+/* Writes bytes to the program's memory. A check by system call does not pay for fewer than four. */
 static bool give(void *target, const void *bytes, size_t length) {
   if (length >= sizeof(uint32_t) && !memory_takes(target, length)) return false;
   if (length > 0) memcpy(target, bytes, length);
   return true;
 }
 
-/* True when a message can be followed to its pieces. */
+/* True if the message and its list of pieces can be read. */
 static bool message_is_readable(const struct msghdr *message) {
   if (!memory_gives(message, sizeof *message)) return false;
   size_t count = message->msg_iovlen <= UIO_MAXIOV ? message->msg_iovlen : UIO_MAXIOV;
@@ -74,14 +74,14 @@ int netlink_bind(struct endpoint *endpoint, const struct sockaddr *address, sock
   }
   if (name.nl_family != AF_NETLINK) return failed(EINVAL);
   pthread_mutex_lock(&endpoint->file->command_lock);
-  /* Port 0 asks the kernel to choose, which takes the pid when it can. */
+  /* Port 0 lets the kernel choose; it takes the pid if it can. */
   endpoint->file->datagrams->port =
       name.nl_pid != 0 ? name.nl_pid : (uint32_t)atomic_load(&table_process);
   pthread_mutex_unlock(&endpoint->file->command_lock);
   return 0;
 }
 
-/* Gives an address out, cut to the room there is for it. */
+/* Writes the address, truncated to the room for it. */
 static bool give_address(uint32_t port, void *target, socklen_t *length) {
   struct sockaddr_nl name = {.nl_family = AF_NETLINK, .nl_pid = port};
   if (!give(target, &name, *length < sizeof name ? *length : sizeof name)) return false;
@@ -97,11 +97,11 @@ int netlink_getsockname(struct endpoint *endpoint, struct sockaddr *address, soc
   return given ? 0 : failed(EFAULT);
 }
 
-/* Under the command lock: keeps the answer for recvmsg. Returns 0 or a negative errno. */
+/* Under the command lock: stores the answer for recvmsg. Returns 0 or a negative errno. */
 static int keep_answer(struct datagrams *datagrams, const uint8_t *bytes, size_t length) {
   if (datagrams->start == datagrams->end) datagrams->start = datagrams->end = 0;
   if (length > WAITING_MAX - datagrams->end) return -ENOBUFS;
-  /* A length that extends past the answer would be followed forever. */
+  /* Reject lengths that extend past the answer. */
   size_t at = 0;
   while (at < length) {
     uint32_t datagram;
@@ -115,7 +115,7 @@ static int keep_answer(struct datagrams *datagrams, const uint8_t *bytes, size_t
   return 0;
 }
 
-/* Runs a request and keeps its answer. Returns 0 or a negative errno. */
+/* Sends a request and stores its answer. Returns 0 or a negative errno. */
 static int ask(struct device_file *file, struct exchange *exchange) {
   exchange_run(file, exchange);
   int error = exchange->status < 0 ? exchange->status : 0;
@@ -127,7 +127,8 @@ static int ask(struct device_file *file, struct exchange *exchange) {
   return error;
 }
 
-/* Requests the rest once the program has received everything so far. Returns 0 or a negative errno. */
+/* Requests the rest after the program has received everything so far. Returns 0 or a negative
+ * errno. */
 static int ask_for_more(struct device_file *file) {
   pthread_mutex_lock(&file->command_lock);
   bool wanted = file->datagrams->more && file->datagrams->start == file->datagrams->end;
@@ -156,7 +157,7 @@ ssize_t netlink_sendmsg(struct endpoint *endpoint, const struct msghdr *message)
   return error == 0 ? (ssize_t)exchange.payload_bytes : -1;
 }
 
-/* Spreads bytes over the message's pieces. Returns how many fit, or -1 where one cannot be
+/* Copies bytes to the pieces of the message. Returns how many fit, or -1 if one cannot be
  * written. */
 static ssize_t scatter(const struct msghdr *message, const uint8_t *bytes, size_t length) {
   size_t done = 0;
@@ -169,10 +170,10 @@ static ssize_t scatter(const struct msghdr *message, const uint8_t *bytes, size_
   return (ssize_t)done;
 }
 
-/* Under the command lock: the datagram that waits longest, unless it is only looked at. Returns its
+/* Under the command lock: takes the oldest datagram, or copies it if MSG_PEEK is set. Returns the
  * result for the program, or a negative errno. */
 static ssize_t receive(struct datagrams *datagrams, struct msghdr *message, int flags) {
-  /* Answers come with the request, so there is nothing to wait for. */
+  /* The answer comes with the request: do not wait. */
   if (datagrams->start == datagrams->end) return -EAGAIN;
   uint32_t length;
   memcpy(&length, datagrams->bytes + datagrams->start, sizeof length);

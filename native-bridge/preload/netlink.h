@@ -1,6 +1,6 @@
-/* NETLINK_RDMA sockets as libnl and libmnl use them: one message is sent, and its answer is
- * available at once. The descriptor is a connection to the daemon; answers wait in this process, so
- * such a socket does not poll as readable. */
+/* NETLINK_RDMA sockets as libnl and libmnl use them: they send one message and receive its answer.
+ * The descriptor is a connection to the daemon. Answers are stored in this process, so the socket
+ * does not poll as readable. */
 #ifndef IWARPD_NETLINK_H
 #define IWARPD_NETLINK_H
 
@@ -8,7 +8,7 @@
 
 #include "descriptor-table.h"
 
-/* A file is freed: its datagrams, if it is a socket. */
+/* Frees the datagrams of a file that is a netlink socket. */
 void netlink_file_free(struct device_file *file);
 
 /* Opens a socket of this type (with SOCK_NONBLOCK). Returns a descriptor, or a negative errno as

@@ -1,10 +1,9 @@
 /* The parts of the library that act when the process forks or a file ends.
  *
- * A forked child inherits the program's descriptors, which keep the daemon's files open as the
- * kernel's are. It must not use the inherited connections, where its frames would mix with its
- * parent's: each file gets a connection of its own when the child first needs one. Of the inherited
- * connections the child keeps the one of a device as long as it has the device's descriptor, which
- * is not a connection itself. */
+ * A forked child inherits the program's descriptors, which keep the daemon's files open, as in the
+ * kernel. It must not use the inherited connections, where its frames would mix with its parent's,
+ * so each file is connected again when the child first needs it. The child keeps the inherited
+ * connection of a device as long as it has the device's descriptor, which is not a connection. */
 #include "command-connection.h"
 #include "descriptor-table.h"
 #include "hidden-descriptor.h"
@@ -15,9 +14,9 @@
 #include "registry.h"
 #include "yama.h"
 
-/* The order matters. In a child the locks come first; agents are gone before endpoints release files;
- * rings are found by the endpoints that are left. A file's thread ends before its connection, and the
- * connection before the agents, which serve until the last one is closed. */
+/* The order matters. A child first needs the locks; agents must be gone before endpoints release
+ * files, and rings are found by the endpoints that remain. A closing file ends its thread, then its
+ * connection, then the agents if it was the last. */
 const struct library_part library_parts[] = {
     {.before_fork = hidden_lock, .after_fork = hidden_unlock, .in_child = hidden_locks_reset},
     {.in_child = loss_watches_forget, .file_shut = loss_watch_end},

@@ -1,6 +1,6 @@
-/* See poll-pause.h. The offsets are those of `struct verbs_context` (which ends with an `ibv_context`),
- * `struct ibv_context`, `struct ibv_cq` and `struct ibv_cq_ex`, which begins like an `ibv_cq`, in
- * infiniband/verbs.h, which no release of rdma-core may move. */
+/* See poll-pause.h. The offsets are those of `struct verbs_context` (which ends with an
+ * `ibv_context`), `struct ibv_context`, `struct ibv_cq` and `struct ibv_cq_ex` (which starts like
+ * an `ibv_cq`) in infiniband/verbs.h. No release of rdma-core may move them. */
 #include "poll-pause.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@
 #define CONTEXT_FD_OFFSET 264
 #define CONTEXT_ABI_OFFSET 320
 #define CONTEXT_BYTES 328
-/* Before the context: the bytes of what surrounds it, and a function there. */
+/* Offsets before the context: the size of the surrounding struct, and a function in it. */
 #define SIZE_BEFORE_CONTEXT 8
 #define CREATE_CQ_EX_BEFORE_CONTEXT 120
 /* __VERBS_ABI_IS_EXTENDED */
@@ -29,56 +29,56 @@
 #define CQ_HANDLE_OFFSET 24
 
 #define MICROSECOND 1000LL
-/* A thread whose next poll comes later than this behind a vain one does other work in between. */
+/* A thread that polls again later than this, after an empty poll, does other work in between. */
 #define POLL_SPIN_NS (2 * MICROSECOND)
-/* A yield that takes less has found no thread that waits for the core, and the next one comes as much
- * later: a completion should not wait for the end of a system call. */
+/* If sched_yield returns sooner, no other thread wants the core: wait as long before the next
+ * yield, since a completion should not wait for a system call. */
 #define POLL_ALONE_NS 1500LL
-/* A thread polls this long before it looks at its queues, and between two looks. */
+/* A thread polls this long before it first checks its send queues, and between checks. */
 #define POLL_LOOK_NS (20 * MICROSECOND)
-/* A thread that polls less often than this, on average, does other work in between and does not
- * spin. */
+/* A thread that polls less often than this, on average, does other work and does not spin. */
 #define POLL_INTERVAL_NS (20 * MICROSECOND)
-/* After an absence this long a thread starts anew; a scheduler does not preempt for that long. */
+/* After a gap this long, a thread starts anew; no scheduler preempts it for that long. */
 #define POLL_ABSENCE_NS (20000 * MICROSECOND)
-/* How long it polls when no or few sends are outstanding: longer than a scheduler keeps the daemon
- * waiting behind it, so a latency benchmark never sleeps. */
+/* How long a thread polls before it sleeps, with few or no sends outstanding: longer than a
+ * scheduler makes the daemon wait, so a latency benchmark never sleeps. */
 #define POLL_PATIENCE_NS (10000 * MICROSECOND)
-/* With fewer sends outstanding there is no pause for them; a rate needs this many, or time. */
+/* Minimum number of outstanding sends for a pause. A rate needs as many finished ones, or
+ * POLL_RATE_MIN_NS. */
 #define POLL_SENDS_MIN 16u
-/* Most that a pause may add to the time of a completion. */
+/* Maximum delay of a completion by a pause. */
 #define POLL_PAUSE_MAX_NS (250 * MICROSECOND)
-/* Threads sleep this much longer than requested, unless they ask otherwise. */
+/* Linux lets threads sleep this much longer than requested, by default. */
 #define POLL_SLACK_NS (50 * MICROSECOND)
 /* Shorter pauses cost more than they gain. */
 #define POLL_PAUSE_MIN_NS (POLL_SLACK_NS + 20 * MICROSECOND)
-/* Times between which a rate is taken. */
+/* Minimum and maximum time over which a rate is measured. */
 #define POLL_RATE_MIN_NS (100 * MICROSECOND)
 #define POLL_RATE_MAX_NS (20000 * MICROSECOND)
 
-/* The polls of the providers, in the order of their first open device. */
+/* `ibv_poll_cq` of the providers, in the order of their first open device. */
 #define PROVIDERS 2
 static _Atomic(poll_function) provider_polls[PROVIDERS];
-/* And what they poll extended completion queues by, which they create by the second function. */
+/* `ibv_start_poll` of their extended completion queues, and the function that creates these. */
 typedef int (*start_poll_function)(void *cq, void *attributes);
 typedef void *(*create_cq_ex_function)(void *context, void *attributes);
 static _Atomic(start_poll_function) provider_start_polls[PROVIDERS];
 static _Atomic(create_cq_ex_function) provider_creates[PROVIDERS];
 
-/* What a thread knows of the completion queue that it found empty first. */
+/* The completion queue that the thread found empty first, in a row of empty polls. */
 static _Thread_local struct {
   const void *cq;
-  /* When it found it empty, 0 when it has found something since; how often it did so again; when it
-   * went on, last; and for how long other threads have had its core meanwhile. */
+  /* When the row started, 0 if the last poll found something; how many polls it has; when the last
+   * one ended; for how long other threads had the core meanwhile. */
   int64_t since;
   int64_t polls;
   int64_t last;
-  int64_t given;
-  /* When it gives way again. */
+  int64_t yielded;
+  /* When the thread may yield again. */
   int64_t next_yield;
-  /* Its last look at the sends ended in a pause: what it waits for takes long. */
+  /* The last check of the sends led to a pause: the thread waits for something slow. */
   bool slow;
-  /* When it looked at the sends. */
+  /* When the sends were checked. */
   int64_t looked;
   /* How many sends the daemon had taken, and when. */
   int64_t rate_since;
@@ -97,7 +97,7 @@ static int fd_of(const char *context) {
   return fd;
 }
 
-/* The sends that complete to `cq`. False if finding out would have to wait. */
+/* The sends that complete to `cq`. False if this would have to wait. */
 static bool look_at_sends(const char *cq, struct sends *sends) {
   const char *context;
   uint32_t handle;
@@ -115,8 +115,7 @@ static bool look_at_sends(const char *cq, struct sends *sends) {
   return free;
 }
 
-/* How long a quarter of the outstanding sends will take, at the rate of those before; 0 when that
- * is not known. */
+/* How long a quarter of the outstanding sends will take at the rate so far; 0 if unknown. */
 static int64_t quarter_of(const struct sends *sends, int64_t now) {
   int64_t elapsed = now - idle.rate_since;
   uint32_t done = (sends->taken - idle.taken) & 0xffff;
@@ -129,7 +128,7 @@ static int64_t quarter_of(const struct sends *sends, int64_t now) {
 
 static int64_t pause_of(const char *cq, int64_t now) {
   int64_t waited = now - idle.since;
-  if (idle.polls < (waited - idle.given) / POLL_INTERVAL_NS) return 0;
+  if (idle.polls < (waited - idle.yielded) / POLL_INTERVAL_NS) return 0;
   if (waited >= POLL_PATIENCE_NS) return POLL_PAUSE_MAX_NS;
   struct sends sends;
   if (!look_at_sends(cq, &sends) || sends.outstanding < POLL_SENDS_MIN) return 0;
@@ -139,23 +138,23 @@ static int64_t pause_of(const char *cq, int64_t now) {
 static void sleep_for(int64_t duration) {
   struct timespec time = {.tv_sec = 0, .tv_nsec = (long)duration};
   int saved = errno;
-  /* Not by libc's function, which a thread may be cancelled in. */
+  /* Not libc's function, which is a cancellation point. */
   syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &time, NULL);
   errno = saved;
 }
 
-/* Lets the threads that wait for this core run, first of all the daemon. Returns the time. */
-static int64_t give_way(int64_t now) {
+/* Yields the core, to the daemon above all. Returns the time. */
+static int64_t yield_core(int64_t now) {
   int saved = errno;
   syscall(SYS_sched_yield);
   errno = saved;
   int64_t after = now_ns();
-  idle.given += after - now;
+  idle.yielded += after - now;
   if (after - now < POLL_ALONE_NS) idle.next_yield = after + POLL_ALONE_NS;
   return after;
 }
 
-/* A poll of the queue has found nothing. */
+/* Called when a poll found the queue empty. */
 static void found_empty(const void *cq) {
   int64_t now = now_ns();
   bool first = idle.since == 0 || now - idle.last > POLL_ABSENCE_NS;
@@ -168,14 +167,14 @@ static void found_empty(const void *cq) {
     idle.since = now;
     idle.looked = now;
     idle.polls = 0;
-    idle.given = 0;
+    idle.yielded = 0;
   }
   idle.polls++;
-  /* A thread that pauses comes back in time; one that gives way waits for the daemon to have done. */
+  /* A thread that sleeps wakes up in time; one that yields waits for the daemon to finish. */
   bool spins = !first && now - idle.last <= POLL_SPIN_NS;
-  if (spins && !idle.slow && now >= idle.next_yield) now = give_way(now);
+  if (spins && !idle.slow && now >= idle.next_yield) now = yield_core(now);
   idle.last = now;
-  /* A thread that looks at several queues in turn pauses once in each turn. */
+  /* A thread that polls several queues in turn pauses once per round. */
   if (idle.cq != cq || now - idle.looked < POLL_LOOK_NS) return;
   int64_t pause = pause_of(cq, now);
   if (pause > POLL_PAUSE_MAX_NS) pause = POLL_PAUSE_MAX_NS;
@@ -196,7 +195,7 @@ static inline int poll_with_pauses(unsigned provider, void *cq, int count, void 
   return found;
 }
 
-/* The provider holds the queue's lock behind a start that found something, and only then. */
+/* On success, and only then, the provider holds the queue's lock until the end of the poll. */
 static inline int start_with_pauses(unsigned provider, void *cq, void *attributes) {
   start_poll_function start =
       atomic_load_explicit(&provider_start_polls[provider], memory_order_relaxed);
@@ -243,7 +242,7 @@ static void *create_second(void *context, void *attributes) {
   return create_with_pauses(1, context, attributes);
 }
 
-/* Has extended completion queues of this context made by the library's function. */
+/* Replaces the function by which this context creates extended completion queues. */
 static void install_extended(char *context, unsigned provider) {
   static const create_cq_ex_function paused[PROVIDERS] = {create_first, create_second};
   uintptr_t abi;

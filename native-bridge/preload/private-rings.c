@@ -1,7 +1,7 @@
 /* See private-rings.h.
  *
- * The program maps its queues itself, and may have moved or cut the mappings since, so they are found
- * where the kernel lists them: by the file of the device's rings, and the offsets of the send
+ * The program maps its queues itself and may have moved or cut the mappings since. So find them
+ * where the kernel lists them, by the file of the device's rings and the offsets of the send
  * queues. */
 #include "private-rings.h"
 
@@ -94,11 +94,11 @@ struct places {
   size_t count;
 };
 
-/* Stands for all send queues if there is no memory for a list of them. */
+/* Covers all send queues if there is no memory for a list of them. */
 static struct place whole_file = {.first = 0, .last = INT64_MAX};
 
-/* The places of the send queues, in ascending order: the list has the newest first, and the daemon uses
- * an offset once. */
+/* The places of the send queues, in ascending order: the list has the newest queue first, and the
+ * daemon uses each offset once. */
 static struct places places_of(const struct mapped_queue *queues) {
   size_t count = 0;
   for (const struct mapped_queue *queue = queues; queue != NULL; queue = queue->next) {

@@ -39,7 +39,7 @@ struct hello {
 };
 _Static_assert(sizeof(struct hello) == 12 + 24, "hello");
 
-/* Without its text. */
+/* Without the text that follows. */
 struct welcome_head {
   uint32_t magic;
   uint16_t version;
@@ -66,15 +66,15 @@ enum operation {
   OP_EXPLAIN = 11,
 };
 
-/* The argument of OP_ARM: a handle below this, the bit, and the count of completions that the program
+/* The argument of OP_ARM: a handle below this limit, a bit, and how many completions the program
  * could see. */
 #define ARM_HANDLES (1u << 20)
 #define ARM_SOLICITED_BIT 20u
 #define ARM_SEEN_SHIFT 21u
 
-/* Flag of a doorbell or an arming: send no reply. */
+/* Of a doorbell or an arming: send no reply. */
 #define REQUEST_ONE_WAY 1u
-/* Say why: replies may end with reasons. */
+/* Replies may end with reasons. */
 #define REQUEST_EXPLAIN 2u
 
 struct request_head {
@@ -88,17 +88,16 @@ struct request_head {
 _Static_assert(sizeof(struct request_head) == 24, "request");
 _Static_assert(offsetof(struct request_head, argument) == 16, "request");
 
-/* Most bytes behind a request's head. */
+/* Maximum payload of a request, in bytes. */
 #define REQUEST_PAYLOAD_MAX (16u * 1024)
 
-/* Take one byte from the descriptor of the queue that this command popped from. */
+/* Take one byte from the descriptor of the queue that this command read. */
 #define REPLY_TAKE_BYTE 1u
-/* The descriptors are followed by a list of queues from which to take a byte each, since this command
- * removed records. */
+/* This command removed records: a list of queues follows the descriptors; take a byte from each. */
 #define REPLY_PURGED 2u
 /* Start the memory agent, then repeat the command. */
 #define REPLY_START_AGENT 4u
-/* The reply ends with the bytes and the text of reasons: lines for the program's standard error. */
+/* The reply ends with reasons: their bytes, and lines for the program's standard error. */
 #define REPLY_REASONS 8u
 
 struct reply_head {
@@ -111,8 +110,7 @@ struct reply_head {
 };
 _Static_assert(sizeof(struct reply_head) == 24, "reply");
 
-/* Status of a reply to OP_NETLINK with further datagrams to come: a request without a message gets the
- * next ones. */
+/* Status of a reply to OP_NETLINK: more datagrams follow; request them without a message. */
 #define NETLINK_MORE_FOLLOWS 1
 
 /* An event descriptor to open, and the offset of its number in the response. */
@@ -122,9 +120,10 @@ struct reply_descriptor {
 };
 _Static_assert(sizeof(struct reply_descriptor) == 20, "descriptor of a reply");
 
-/* Longest reply that the shim accepts, with its head, in bytes. */
+/* Longest reply that the shim accepts, in bytes with its head. */
 #define REPLY_MAX (64u * 1024)
-/* Most descriptors and purged queues of one reply. No kernel command has more than two. */
+/* Maximum number of descriptors and purged queues in a reply. No kernel command has more than
+ * two. */
 #define REPLY_DESCRIPTORS_MAX 4u
 #define REPLY_PURGED_MAX 64u
 
@@ -147,7 +146,7 @@ struct agent_reply {
 };
 _Static_assert(sizeof(struct agent_reply) == 16, "agent reply");
 
-/* Most bytes that one agent request moves. */
+/* Maximum transfer of one agent request, in bytes. */
 #define AGENT_TRANSFER_MAX (256u * 1024)
 
 #endif

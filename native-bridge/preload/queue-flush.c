@@ -1,4 +1,4 @@
-/* See queue-flush.h. The layouts of queues with flags are those of rdma/siw-abi.h and of
+/* See queue-flush.h. Queues with flags have the layouts of rdma/siw-abi.h and
  * daemon/contract/protocol/queue-layout.ts. */
 #include "queue-flush.h"
 
@@ -13,11 +13,11 @@
 #define SEND_ELEMENT_BYTES 120u
 #define RECEIVE_ELEMENT_BYTES 112u
 #define COMPLETION_BYTES 32u
-/* Behind the completions: the notify word, then how many the daemon has written. */
+/* After the completions: the notify word, then how many the daemon has written. */
 #define COMPLETION_TAIL_BYTES 8u
 #define WRITTEN_OFFSET 4u
-/* At the end of a send queue's memory: the lower 16 bits are those of the index of the next element
- * to take, the upper ones count those before it that are not completed. */
+/* At the end of a send queue's memory. Lower 16 bits: index of the next element to take. Upper 16
+ * bits: how many before it are not completed. */
 #define PROGRESS_BEFORE_END 4u
 #define SEND_TAIL_BYTES 8u
 
@@ -52,15 +52,16 @@ uint64_t queue_memory_bytes(enum queue_kind kind, uint32_t count) {
   return (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
 }
 
-/* NULL if there is no such memory in the file, or no room for it in this process: the queue is then
- * not flushed, and nothing else changes. */
+/* NULL if the file has no such memory, or this process no room for it: then the queue is not
+ * flushed, and nothing else changes. */
 static uint8_t *map(uint64_t key, uint64_t memory_bytes, int rings) {
   struct stat status;
   if (raw_fstat(rings, &status) != 0 || status.st_size < 0) return NULL;
   uint64_t size = (uint64_t)status.st_size;
   /* Touching pages past the end of the file would raise SIGBUS. */
   if (memory_bytes == 0 || memory_bytes > size || key > size - memory_bytes) return NULL;
-  void *memory = raw_mmap(NULL, memory_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, rings, (off_t)key);
+  void *memory =
+      raw_mmap(NULL, memory_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, rings, (off_t)key);
   return memory == MAP_FAILED ? NULL : memory;
 }
 
@@ -132,7 +133,7 @@ static void complete(const struct mapped_queue *completions, const uint8_t *elem
   uint32_t written;
   uint8_t *tail = completions->memory + (size_t)completions->count * COMPLETION_BYTES;
   memcpy(&written, tail + WRITTEN_OFFSET, sizeof written);
-  /* The daemon may have ended between a completion and its count. */
+  /* The daemon may have died between a completion and its count. */
   if (is_valid(element_at(completions, written))) written++;
   uint8_t *completion = element_at(completions, written);
   if (is_valid(completion)) return;
@@ -174,13 +175,13 @@ static void flush_sends(const struct mapped_queue *sends, const struct mapped_qu
   struct progress progress = progress_of(sends);
   uint32_t next = progress.next;
   uint32_t unfinished = progress.unfinished < sends->count ? progress.unfinished : sends->count;
-  /* The daemon counts an element before it frees it, and may have ended in between. In a full queue
-   * the program has posted there since. */
+  /* The daemon counts an element before it frees it, and may have died in between. In a full queue,
+   * the program has posted to that element since. */
   bool last_is_taken = !is_full(sends);
-  for (uint32_t behind = unfinished; behind > 0; behind--) {
-    uint8_t *element = element_at(sends, next - behind);
-    /* What the program has posted here since comes below. */
-    if (is_valid(element) && !(behind == 1 && last_is_taken)) continue;
+  for (uint32_t back = unfinished; back > 0; back--) {
+    uint8_t *element = element_at(sends, next - back);
+    /* The loop below completes what the program has posted here since. */
+    if (is_valid(element) && !(back == 1 && last_is_taken)) continue;
     complete(completions, element, send_opcode(element), sends->qpn);
     atomic_store(flags_of(element), 0);
   }
@@ -194,7 +195,7 @@ static void flush_sends(const struct mapped_queue *sends, const struct mapped_qu
 
 static void flush_receives(const struct mapped_queue *receives,
                            const struct mapped_queue *completions) {
-  /* What is posted lies in one piece: it begins behind an element that is free. */
+  /* The posted elements are contiguous and start after a free one. */
   uint32_t first = 0;
   while (first < receives->count && is_valid(element_at(receives, first))) first++;
   for (uint32_t step = 1; step <= receives->count; step++) {
@@ -210,23 +211,25 @@ static bool index_ring_of(const struct mapped_queue *queue, struct index_ring *r
   return index_ring_read(&memory, ring);
 }
 
-static void flush_indexed(const struct mapped_queue *queue, const struct mapped_queue *completions) {
+static void flush_indexed(const struct mapped_queue *queue,
+                          const struct mapped_queue *completions) {
   struct index_ring requests;
   struct index_ring completed;
-  uint32_t behind = 0;
+  uint32_t given_back = 0;
   if (!index_ring_of(queue, &requests) || !index_ring_of(completions, &completed)) return;
   if (queue->kind == QUEUE_SEND) {
-    /* The daemon gives elements back, completes them, and only then counts them as finished. */
+    /* The daemon gives elements back, completes them, and counts them as finished, in this
+     * order. */
     struct progress progress = progress_of(queue);
-    behind = index_ring_first(&requests) - (progress.next - progress.unfinished);
-    behind &= requests.mask & 0xffff;
+    given_back = index_ring_first(&requests) - (progress.next - progress.unfinished);
+    given_back &= requests.mask & 0xffff;
   } else {
-    behind = index_ring_unfinished(&requests);
+    given_back = index_ring_unfinished(&requests);
   }
-  index_ring_flush(&requests, &completed, queue->qpn, behind);
+  index_ring_flush(&requests, &completed, queue->qpn, given_back);
 }
 
-/* How many elements from the next one on are posted, by halves: they lie in one piece. */
+/* How many elements are posted from the next one on, found by halving: they are contiguous. */
 static uint32_t posted_ahead(const struct mapped_queue *sends, uint32_t next) {
   uint32_t seen = QUEUE_SENDS_SEEN < sends->count ? QUEUE_SENDS_SEEN : sends->count;
   while (seen > 0 && !is_valid(element_at(sends, next + seen - 1))) seen /= 2;

@@ -1,9 +1,9 @@
 /* The queues that the program has mapped, to be flushed when the daemon dies.
  *
  * A program that polls makes no calls that could fail: it reads completions from memory that is no
- * longer written. The daemon records its progress in that memory, and the shim continues from there:
- * every outstanding work request gets a flush completion, as from any NIC whose queue pair is in
- * error. All functions require the file's command lock. */
+ * longer written. The daemon records its progress in that memory, and the shim continues from
+ * there: every outstanding work request gets a flush completion, as from any NIC whose queue pair
+ * is in the error state. All functions need the file's command lock. */
 #ifndef IWARPD_QUEUE_FLUSH_H
 #define IWARPD_QUEUE_FLUSH_H
 
@@ -21,36 +21,36 @@ struct mapped_queue {
   /* Its memory in the file of the device's rings. */
   uint64_t key;
   uint64_t memory_bytes;
-  /* Elements, a power of two; unused in a ring with indices. */
+  /* Number of elements, a power of two; unused in a ring with indices. */
   uint32_t count;
   /* The number of the queue pair, and the handle of the completion queue that it completes to. */
   uint32_t qpn;
   uint32_t completion_handle;
-  /* The shim's own mapping, since the program may unmap its queues at any time. */
+  /* A separate mapping, since the program may unmap its queues at any time. */
   uint8_t *memory;
   struct mapped_queue *next;
 };
 
-/* Bytes of the memory of a queue whose elements have flags. */
+/* The size of the memory of a queue whose elements have flags, in bytes. */
 uint64_t queue_memory_bytes(enum queue_kind kind, uint32_t count);
 
-/* A queue was created: keeps a copy, and maps its memory in the file `rings`. */
+/* A queue was created: stores a copy, and maps its memory in the file `rings`. */
 void queue_add(struct mapped_queue **list, const struct mapped_queue *queue, int rings);
 
-/* The completion queue with this handle has other memory. */
+/* The completion queue was resized, and has other memory. */
 void queue_move(struct mapped_queue *list, uint32_t handle, uint64_t key, uint64_t memory_bytes,
                 int rings);
 
-/* The completion queue, or both queues of the queue pair, were destroyed. */
+/* The completion queue, or both queues of the queue pair, was destroyed. */
 void queue_forget(struct mapped_queue **list, uint32_t handle);
 
 void queues_free(struct mapped_queue **list);
 
 /* Work requests on send queues. */
 struct sends {
-  /* How many the daemon has taken so far; only the lower 16 bits. */
+  /* How many the daemon has taken so far, modulo 2^16. */
   uint32_t taken;
-  /* Posted and not completed; a send queue with more than QUEUE_SENDS_SEEN counts as that many. */
+  /* Posted and not completed. A send queue counts as QUEUE_SENDS_SEEN at most. */
   uint32_t outstanding;
 };
 
@@ -59,8 +59,8 @@ struct sends {
 /* The sends of all send queues that complete to the queue with this handle. */
 struct sends queues_sends(const struct mapped_queue *list, uint32_t completion_handle);
 
-/* How many completions the queue with this handle has shown, if its ring has indices. False if there is
- * no such queue. */
+/* How many completions the queue with this handle has shown, if its ring has indices. False if
+ * there is no such queue. */
 bool queue_shown(const struct mapped_queue *list, uint32_t handle, uint32_t *shown);
 
 /* The daemon is gone: completes outstanding work, in the newest queues first. */

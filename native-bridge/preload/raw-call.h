@@ -1,5 +1,5 @@
-/* The shim's own system calls. They bypass libc's names, so no other preloaded library sees the
- * shim's descriptors, and none is a cancellation point. They set errno as libc's do. */
+/* The shim's own system calls. They bypass libc's names, so other preloaded libraries do not see
+ * the shim's descriptors, and none is a cancellation point. They set errno as libc does. */
 #ifndef IWARPD_RAW_CALL_H
 #define IWARPD_RAW_CALL_H
 
@@ -58,8 +58,9 @@ static inline int raw_setsockopt(int fd, int level, int option, const void *valu
 }
 
 #ifdef __SANITIZE_THREAD__
-/* ThreadSanitizer must see allocations and frees: otherwise a reused address looks like one that two
- * threads use at once. It must not see the descriptors, because it does not see them close either. */
+/* ThreadSanitizer must see allocations and frees; otherwise a reused address looks like one that
+ * two threads use at once. It must not see the descriptors, because it does not see them close,
+ * either. */
 static inline void *raw_mmap(void *address, size_t length, int protection, int flags, int fd,
                              off_t offset) {
   int anonymous = (flags & MAP_FIXED) | MAP_PRIVATE | MAP_ANONYMOUS;
@@ -88,8 +89,8 @@ static inline bool lies_on_own_page(uintptr_t first, uintptr_t last) {
   return first / 4096 == page && last / 4096 == page;
 }
 
-/* True when `length` bytes of the program's memory can be read, unless the program unmaps them
- * meanwhile. Uses a system call that reads a word, compares it and wakes no one. */
+/* True if `length` bytes of the program's memory can be read, unless the program unmaps them
+ * meanwhile. Uses a system call that reads a word, compares it, and wakes no thread. */
 static inline bool memory_gives(const void *source, size_t length) {
   uintptr_t first = (uintptr_t)source;
   uintptr_t last = first + length - 1;
@@ -109,7 +110,7 @@ static inline bool memory_gives(const void *source, size_t length) {
   return !faulted;
 }
 
-/* True when `length` bytes, at least four, can be written to the program's memory: the next write
+/* True if `length` bytes, at least four, can be written to the program's memory: the next write
  * cannot fault unless the program unmaps the memory meanwhile. Uses a system call that writes four
  * bytes into each page. */
 static inline bool memory_takes(void *target, size_t length) {
@@ -129,8 +130,7 @@ static inline bool memory_takes(void *target, size_t length) {
   return !faulted;
 }
 
-/* Zeroed memory for the shim, which never calls the program's allocator; NULL when there is none.
- * */
+/* Zeroed memory for the shim, which never calls the program's allocator; NULL if there is none. */
 static inline void *raw_allocate(size_t length) {
   void *memory = raw_mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   return memory == MAP_FAILED ? NULL : memory;

@@ -8,15 +8,15 @@
 #include "raw-call.h"
 
 #define CAPACITY_MIN 128u
-/* The daemon numbers objects from 0, and no program may have that many: a larger number is invalid,
- * and its region is never served. */
+/* The daemon numbers objects from 0, and limits a program to fewer: a larger number is invalid, and
+ * its region is not served. */
 #define CAPACITY_MAX (1u << 20)
 
-/* Guards all below, and is held while an agent copies. */
+/* Guards all of the following. Held while an agent copies. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct registrations *all;
 static struct starting_registration *starting_all;
-/* Where the last range was found: most requests are for the same one. */
+/* The range that was found last: most requests are for the same one. */
 static struct registered_range recent;
 
 static bool covers(const struct registered_range *range, uint64_t address, uint64_t end,
@@ -131,7 +131,7 @@ void registrations_free(struct registrations *registrations) {
 }
 
 void registrations_forget(void) {
-  /* The thread that held it exists in the parent only. */
+  /* The thread that may have held it exists in the parent only. */
   pthread_mutex_init(&lock, NULL);
   starting_all = NULL;
   while (all != NULL) registrations_free(all);

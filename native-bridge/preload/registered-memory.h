@@ -10,12 +10,12 @@
 struct registered_range {
   uint64_t start;
   uint64_t end;
-  /* The registration lets the device write. */
+  /* The device may write. */
   bool writable;
 };
 
-/* A registration in progress, in the frame of the call that makes it: the daemon may use the memory
- * before the reply arrives. */
+/* A registration in progress, in the frame of the call that makes it: the daemon may access the
+ * memory before the reply arrives. */
 struct starting_registration {
   struct registered_range range;
   struct starting_registration *next;
@@ -29,8 +29,7 @@ struct registrations {
   struct registrations *next;
 };
 
-/* Called before the command is sent and after it returns; whatever its result, the end must follow.
- * */
+/* Called before the command is sent, and after it returns with any result. */
 void registration_begin(struct starting_registration *starting);
 void registration_end(struct starting_registration *starting);
 
@@ -55,19 +54,19 @@ struct moved_region {
   uint64_t start;
 };
 
-/* Updates the next registration that lies wholly in moved memory. False if there is none. Skips files
- * for which `hold` is false; it is called with a lock held. */
+/* Updates the next registration that lies wholly in moved memory. False if there is none. Skips
+ * files for which `hold` is false, which is called with a lock held. */
 bool registration_follow(const struct moved_memory *moved, struct moved_region *region,
                          bool (*hold)(struct registrations *registrations));
 
 /* The file is closed, with all its registrations. */
 void registrations_free(struct registrations *registrations);
 
-/* In a forked child, which has registered nothing yet. */
+/* In a forked child, which has no registrations yet. */
 void registrations_forget(void);
 
-/* True when one registration covers the whole range, for this kind of access. It then stays
- * registered until `registered_memory_release`. */
+/* True if one registration covers the whole range for this kind of access. It then stays registered
+ * until `registered_memory_release`. */
 bool registered_memory_hold(uint64_t address, uint64_t length, bool write);
 void registered_memory_release(void);
 

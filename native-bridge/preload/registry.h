@@ -1,5 +1,5 @@
-/* What all modules share: a lock, the process that the tables belong to, and the table of parts, by
- * which low modules reach higher ones without knowing them. */
+/* What all modules share: a lock, the process that the tables belong to, and the table of parts,
+ * through which low modules reach higher ones without knowing them. */
 #ifndef IWARPD_REGISTRY_H
 #define IWARPD_REGISTRY_H
 
@@ -23,7 +23,7 @@ struct library_part {
   void (*file_free)(struct device_file *file);
 };
 
-/* Defined in parts.c, the only file that knows them all. They act in this order. */
+/* Defined in parts.c, the only file that knows all parts. They act in this order. */
 extern const struct library_part library_parts[];
 extern const size_t library_part_count;
 

@@ -1,7 +1,7 @@
-/* Ends the program of `iwarpd run` with the run. The daemon of a run is its own: where the run is killed
- * (SIGKILL: out of memory, a cancelled job), the program has lost its devices, and may wait for them for
- * ever. It gets the signal that the run would have passed on. Only the run's own child asks for it:
- * what that starts in turn is its own to end. */
+/* Ends the program of `iwarpd run` with the run, whose daemon serves no other program. If the run
+ * is killed (SIGKILL: out of memory, a cancelled job), the program has lost its devices and might
+ * wait for them forever. It gets the signal that the run would have passed on. Only the run's own
+ * child requests this; what that starts is for it to end. */
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ __attribute__((constructor)) static void end_with_run(void) {
   int saved = errno;
   pid_t pid = (pid_t)strtol(run, NULL, 10);
   if (pid > 1 && getppid() == pid && prctl(PR_SET_PDEATHSIG, SIGTERM) == 0) {
-    /* It may have ended before the call. */
+    /* The run may have ended before the call. */
     if (getppid() != pid) raise(SIGTERM);
   }
   errno = saved;

@@ -36,8 +36,8 @@ int uverbs_open(unsigned index, dev_t device_number) {
   return fd;
 }
 
-/* Locates the response. Commands without a response have no field for its address, and the bytes
- * there mean something else. */
+/* Locates the response. Commands without a response have other fields at the place of its
+ * address. */
 static void locate_response(struct command *command) {
   const union kernel_request *request = &command->request;
   uint32_t number = request->header.number;
@@ -115,7 +115,7 @@ static void pair_added(const struct command *command, const struct mapped_queue 
                        const struct mapped_queue *receives) {
   struct device_file *file = command->endpoint->file;
   doorbell_created(&file->doorbells, sends->handle, command->fd, sends->key + sends->memory_bytes);
-  /* What is added last is flushed first. */
+  /* The queue that is added last is flushed first. */
   queue_add(&file->queues, receives, command->fd);
   queue_add(&file->queues, sends, command->fd);
   loss_watch_start(file);
@@ -216,7 +216,7 @@ static void memory_deregistered(const struct command *command, const uint8_t *re
   registration_remove(&command->endpoint->file->registrations, command->request.dereg_mr.handle);
 }
 
-/* REG_MR: the device may use the memory from here on, unless the daemon rejects it. */
+/* REG_MR: the device may access the memory from here on, unless the daemon rejects the command. */
 static int register_memory(struct command *command) {
   struct starting_registration starting;
   int cancel_state;
@@ -229,19 +229,21 @@ static int register_memory(struct command *command) {
   return error;
 }
 
-/* The doorbell of a connected queue pair. False: send it like any other command. */
+/* Rings the doorbell of a connected queue pair. False: send it like any other command. */
 static bool ring(struct command *command) {
   const struct uverbs_post_send *request = &command->request.post_send;
   struct device_file *file = command->endpoint->file;
   if (command->length != sizeof *request || request->wr_count != 0) return false;
   if (command->response_room < POST_SEND_RESPONSE_BYTES) return false;
   if (!memory_takes(command->response, POST_SEND_RESPONSE_BYTES)) return false;
-  /* The word outlives the daemon, whose end a thread watches; a child rings on its own connection. */
+  /* The word outlives the daemon, so a thread must watch for its death; a child rings on its own
+   * connection. */
   if (atomic_load(&file->watch_fd) < 0) return false;
   if (atomic_load(&file->state) != CONNECTION_OPEN) return false;
   enum doorbell_kind kind = doorbell_begin(&file->doorbells, request->handle);
   if (kind == DOORBELL_COMMAND) return false;
-  /* Read once more: the end may have come in between, and the queue been flushed before. */
+  /* Read the state again: the daemon may have died, and the queue been flushed, before the
+   * doorbell. */
   if (kind == DOORBELL_NONE && atomic_load(&file->state) != CONNECTION_OPEN) return false;
   if (kind == DOORBELL_ONE_WAY && !exchange_send_one_way(file, OP_DOORBELL, request->handle)) {
     return false;
@@ -251,22 +253,22 @@ static bool ring(struct command *command) {
 }
 
 static int post_send(struct command *command) {
-  /* It would send the parent's bytes. The kernel refuses it, too: the provider write(2)s this command
-   * itself, while libibverbs sends the others by ioctl. */
+  /* In a child, this would send the parent's bytes. The kernel refuses it as well: the provider
+   * write(2)s this command itself, while libibverbs sends the others by ioctl. */
   if (command->endpoint->file->inherited) return -EACCES;
   return ring(command) ? 0 : command_run(command);
 }
 
-/* Arms a completion queue whose ring has indices without waiting for the daemon, which gets the number
- * of completions that the program can have seen: it fires at once if there are more. False: send it
- * like any other command. */
+/* Arms a completion queue whose ring has indices, without waiting for the daemon. The request says
+ * how many completions the program can have seen; if there are more, the queue fires at once.
+ * False: send it like any other command. */
 static bool arm(const struct command *command) {
   const struct uverbs_notify *request = &command->request.notify;
   struct device_file *file = command->endpoint->file;
   if (!file->index_rings || command->length != sizeof *request) return false;
   uint64_t solicited = request->solicited_only != 0;
   uint32_t seen;
-  /* No resize of the queue comes between the look at its ring and the request. */
+  /* Under the lock, so the queue is not resized between reading its ring and the request. */
   pthread_mutex_lock(&file->command_lock);
   bool sent = request->handle < ARM_HANDLES && queue_shown(file->queues, request->handle, &seen) &&
               exchange_send_one_way(file, OP_ARM,
@@ -280,7 +282,7 @@ static int request_notify(struct command *command) {
   return arm(command) ? 0 : command_run(command);
 }
 
-/* The commands that concern this library: how each is run, and what is done with its response. */
+/* The commands that this library takes part in: how each is run, and what happens after success. */
 static const struct {
   uint32_t number;
   int (*run)(struct command *command);

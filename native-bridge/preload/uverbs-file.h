@@ -6,9 +6,8 @@
 
 #include "descriptor-table.h"
 
-/* Opens the device with this index. Returns a descriptor, which is the file of the device's rings: the
- * program maps them by a plain mmap(). Or a negative errno as
- * `daemon_connect`. */
+/* Opens the device with this index. Returns a descriptor: the file of the device's rings, which the
+ * program maps by plain mmap(). Or a negative errno as `daemon_connect`. */
 int uverbs_open(unsigned index, dev_t device_number);
 
 /* write(): one command. Returns `length`, or -1 with errno. */

@@ -1,15 +1,15 @@
-/* Requests to valgrind, as its memcheck.h (3.0 and later) makes them, without that header. On a real processor
- * they are a handful of instructions without effect. */
+/* Requests to valgrind, as made by its memcheck.h (3.0 and later), which this does not need. On a
+ * real processor they are a few instructions without effect. */
 #ifndef IWARPD_VALGRIND_REQUEST_H
 #define IWARPD_VALGRIND_REQUEST_H
 
 #include <stdint.h>
 
-/* 'M' 'C', and the number of the request among memcheck's. */
+/* 'M' 'C', and the number of memcheck's request. */
 #define MEMCHECK_MAKE_DEFINED_IF_ADDRESSABLE 0x4d43000bul
 
-/* Memory has a value from now on, whatever memcheck has seen written to it; parts that are not the
- * program's stay so. */
+/* Marks the memory as initialised, whatever memcheck has seen written to it, except parts that the
+ * program cannot access. */
 static inline void valgrind_make_defined(uint64_t start, uint64_t length) {
   volatile uint64_t request[] = {MEMCHECK_MAKE_DEFINED_IF_ADDRESSABLE, start, length, 0, 0, 0};
 #if defined(__x86_64__)

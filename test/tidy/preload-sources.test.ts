@@ -1,4 +1,4 @@
-/** The C files of the preload library, by the headers they include and the functions they call. */
+/** The C files of the preload library: which uses which, and their form. */
 import { describe, expect, it } from 'vitest';
 import { files, importCircles, readSource } from './source-graph.ts';
 
@@ -61,6 +61,13 @@ describe('the preload library', () => {
 
   it('defines each function in the file that has the name of its header', () => {
     expect(strays(sources)).toEqual([]);
+  });
+
+  it('has no line of more than 100 characters', () => {
+    const long = [...sources].flatMap(([file, text]) =>
+      text.split('\n').flatMap((line, index) => (line.length > 100 ? `${file}:${index + 1}` : [])),
+    );
+    expect(long).toEqual([]);
   });
 
   it('is found to have circles, and functions defined elsewhere', () => {
