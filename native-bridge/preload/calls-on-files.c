@@ -26,12 +26,6 @@ static bool kind_of(int fd, enum endpoint_kind *kind) {
   return true;
 }
 
-static ssize_t write_netlink(struct endpoint *endpoint, const void *buffer, size_t length) {
-  struct iovec vector = {.iov_base = (void *)buffer, .iov_len = length};
-  struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1};
-  return netlink_sendmsg(endpoint, &message);
-}
-
 static NOINLINE ssize_t write_special(int fd, const void *buffer, size_t length) {
   struct endpoint *endpoint = endpoint_get(fd);
   if (endpoint == NULL) return REAL(write)(fd, buffer, length);
@@ -39,7 +33,7 @@ static NOINLINE ssize_t write_special(int fd, const void *buffer, size_t length)
   ssize_t result = -1;
   bool inherited = kind == ENDPOINT_CM && endpoint->file->inherited;
   if (kind == ENDPOINT_UVERBS) result = uverbs_write(fd, endpoint, buffer, length);
-  if (kind == ENDPOINT_NETLINK) result = write_netlink(endpoint, buffer, length);
+  if (kind == ENDPOINT_NETLINK) result = netlink_send(endpoint, buffer, length);
   endpoint_put(endpoint);
   switch (kind) {
     case ENDPOINT_UVERBS:
@@ -72,10 +66,9 @@ EXPORT ssize_t __write(int fd, const void *buffer, size_t length) {
 static ssize_t read_netlink(int fd, void *buffer, size_t length) {
   struct endpoint *endpoint = endpoint_get(fd);
   if (endpoint == NULL) return refused(EBADF);
-  struct iovec vector = {.iov_base = buffer, .iov_len = length};
-  struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1};
-  ssize_t result =
-      endpoint->kind == ENDPOINT_NETLINK ? netlink_recvmsg(endpoint, &message, 0) : refused(EBADF);
+  ssize_t result = endpoint->kind == ENDPOINT_NETLINK
+                       ? netlink_receive(endpoint, buffer, length, 0, NULL, NULL)
+                       : refused(EBADF);
   endpoint_put(endpoint);
   return result;
 }

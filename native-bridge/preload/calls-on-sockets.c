@@ -72,37 +72,18 @@ EXPORT int getsockopt(int fd, int level, int option, void *restrict value,
   ON_NETLINK(int, fd, refuse_option(), REAL(getsockopt)(fd, level, option, value, length));
 }
 
-static ssize_t send_bytes(struct endpoint *endpoint, const void *bytes, size_t length) {
-  struct iovec vector = {.iov_base = (void *)bytes, .iov_len = length};
-  struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1};
-  return netlink_sendmsg(endpoint, &message);
-}
-
-static ssize_t receive_bytes(struct endpoint *endpoint, void *bytes, size_t length, int flags,
-                              struct sockaddr *address, socklen_t *address_length) {
-  struct iovec vector = {.iov_base = bytes, .iov_len = length};
-  struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1};
-  if (address != NULL && address_length != NULL) {
-    message.msg_name = address;
-    message.msg_namelen = *address_length;
-  }
-  ssize_t received = netlink_recvmsg(endpoint, &message, flags);
-  if (received >= 0 && message.msg_name != NULL) *address_length = message.msg_namelen;
-  return received;
-}
-
 EXPORT ssize_t sendmsg(int fd, const struct msghdr *message, int flags) {
   ON_NETLINK(ssize_t, fd, netlink_sendmsg(endpoint, message), REAL(sendmsg)(fd, message, flags));
 }
 
 EXPORT ssize_t sendto(int fd, const void *bytes, size_t length, int flags,
                       const struct sockaddr *address, socklen_t address_length) {
-  ON_NETLINK(ssize_t, fd, send_bytes(endpoint, bytes, length),
+  ON_NETLINK(ssize_t, fd, netlink_send(endpoint, bytes, length),
              REAL(sendto)(fd, bytes, length, flags, address, address_length));
 }
 
 EXPORT ssize_t send(int fd, const void *bytes, size_t length, int flags) {
-  ON_NETLINK(ssize_t, fd, send_bytes(endpoint, bytes, length),
+  ON_NETLINK(ssize_t, fd, netlink_send(endpoint, bytes, length),
              REAL(send)(fd, bytes, length, flags));
 }
 
@@ -113,11 +94,12 @@ EXPORT ssize_t recvmsg(int fd, struct msghdr *message, int flags) {
 
 EXPORT ssize_t recvfrom(int fd, void *restrict bytes, size_t length, int flags,
                         struct sockaddr *restrict address, socklen_t *restrict address_length) {
-  ON_NETLINK(ssize_t, fd, receive_bytes(endpoint, bytes, length, flags, address, address_length),
+  ON_NETLINK(ssize_t, fd,
+             netlink_receive(endpoint, bytes, length, flags, address, address_length),
              REAL(recvfrom)(fd, bytes, length, flags, address, address_length));
 }
 
 EXPORT ssize_t recv(int fd, void *bytes, size_t length, int flags) {
-  ON_NETLINK(ssize_t, fd, receive_bytes(endpoint, bytes, length, flags, NULL, NULL),
+  ON_NETLINK(ssize_t, fd, netlink_receive(endpoint, bytes, length, flags, NULL, NULL),
              REAL(recv)(fd, bytes, length, flags));
 }

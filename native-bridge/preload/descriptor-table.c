@@ -284,38 +284,40 @@ int descriptor_next_hidden(unsigned first, unsigned last) {
   return -1;
 }
 
-int descriptor_of_queue(uint32_t queue_number, struct endpoint **found) {
-  unsigned first = 0;
+/* The first descriptor whose endpoint matches, with the endpoint referenced, or -1. */
+static int find(bool (*matches)(const struct endpoint *endpoint, const void *wanted),
+                const void *wanted, struct endpoint **found) {
   unsigned last = UINT32_MAX;
-  if (!cut_range(first, &last)) return -1;
-  for (unsigned number = first; number <= last; number++) {
+  if (!cut_range(0, &last)) return -1;
+  for (unsigned number = 0; number <= last; number++) {
     if (!descriptor_is_marked((int)number)) continue;
-    struct endpoint *endpoint = endpoint_get((int)number);
-    if (endpoint == NULL) continue;
-    bool has_queue = endpoint->kind == ENDPOINT_COMPLETION || endpoint->kind == ENDPOINT_ASYNC ||
-                     endpoint->kind == ENDPOINT_CM;
-    if (has_queue && endpoint->queue_number == queue_number) {
-      *found = endpoint;
-      return (int)number;
-    }
-    endpoint_put(endpoint);
+    *found = endpoint_get((int)number);
+    if (*found == NULL) continue;
+    if (matches(*found, wanted)) return (int)number;
+    endpoint_put(*found);
   }
   return -1;
 }
 
+static bool has_queue(const struct endpoint *endpoint, const void *queue_number) {
+  bool has = endpoint->kind == ENDPOINT_COMPLETION || endpoint->kind == ENDPOINT_ASYNC ||
+             endpoint->kind == ENDPOINT_CM;
+  return has && endpoint->queue_number == *(const uint32_t *)queue_number;
+}
+
+int descriptor_of_queue(uint32_t queue_number, struct endpoint **found) {
+  return find(has_queue, &queue_number, found);
+}
+
+static bool has_file(const struct endpoint *endpoint, const void *file) {
+  return endpoint->kind == ENDPOINT_UVERBS && endpoint->file == file;
+}
+
 int descriptor_of_file(const struct device_file *file) {
-  unsigned first = 0;
-  unsigned last = UINT32_MAX;
-  if (!cut_range(first, &last)) return -1;
-  for (unsigned number = first; number <= last; number++) {
-    if (!descriptor_is_marked((int)number)) continue;
-    struct endpoint *endpoint = endpoint_get((int)number);
-    if (endpoint == NULL) continue;
-    bool found = endpoint->kind == ENDPOINT_UVERBS && endpoint->file == file;
-    endpoint_put(endpoint);
-    if (found) return (int)number;
-  }
-  return -1;
+  struct endpoint *found;
+  int number = find(has_file, file, &found);
+  if (number >= 0) endpoint_put(found);
+  return number;
 }
 
 void endpoints_recount(void) {

@@ -30,14 +30,10 @@ static void keep_word(struct doorbells *doorbells, uint32_t handle, _Atomic uint
 }
 
 void doorbell_created(struct doorbells *doorbells, uint32_t handle, int rings, uint64_t end) {
-  struct stat status;
-  /* Touching pages past the end of the file would raise SIGBUS. */
-  if (end % PAGE_BYTES != 0 || end < PAGE_BYTES || end > INT64_MAX) return;
-  if (raw_fstat(rings, &status) != 0 || status.st_size < (int64_t)end) return;
+  if (end % PAGE_BYTES != 0 || end < PAGE_BYTES) return;
   /* A separate mapping: the program may unmap its queue at any time. */
-  char *page = raw_mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, rings,
-                        (off_t)(end - PAGE_BYTES));
-  if (page == MAP_FAILED) return;
+  char *page = raw_map_rings(rings, end - PAGE_BYTES, PAGE_BYTES);
+  if (page == NULL) return;
   keep_word(doorbells, handle, (_Atomic uint32_t *)(page + PAGE_BYTES - WORD_BEFORE_END));
 }
 

@@ -25,14 +25,8 @@ _Static_assert(offsetof(struct event_ring, records) == RECORDS_OFFSET, "ring of 
 _Static_assert(sizeof(struct event_ring) <= RING_BYTES, "ring of events");
 
 struct event_ring *event_ring_map(int rings, uint64_t offset) {
-  struct stat status;
-  if (offset == 0 || offset % RING_BYTES != 0 || offset > INT64_MAX - RING_BYTES) return NULL;
-  /* Touching pages past the end of the file would raise SIGBUS. */
-  if (raw_fstat(rings, &status) != 0) return NULL;
-  if (status.st_size < (int64_t)(offset + RING_BYTES)) return NULL;
-  void *memory =
-      raw_mmap(NULL, RING_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, rings, (off_t)offset);
-  return memory == MAP_FAILED ? NULL : memory;
+  if (offset == 0 || offset % RING_BYTES != 0) return NULL;
+  return raw_map_rings(rings, offset, RING_BYTES);
 }
 
 void event_ring_unmap(struct event_ring *ring) { raw_munmap(ring, RING_BYTES); }

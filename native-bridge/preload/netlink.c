@@ -157,6 +157,11 @@ ssize_t netlink_sendmsg(struct endpoint *endpoint, const struct msghdr *message)
   return error == 0 ? (ssize_t)exchange.payload_bytes : -1;
 }
 
+ssize_t netlink_send(struct endpoint *endpoint, const void *bytes, size_t length) {
+  struct iovec vector = {.iov_base = (void *)bytes, .iov_len = length};
+  return netlink_sendmsg(endpoint, &(struct msghdr){.msg_iov = &vector, .msg_iovlen = 1});
+}
+
 /* Copies bytes to the pieces of the message. Returns how many fit, or -1 if one cannot be
  * written. */
 static ssize_t scatter(const struct msghdr *message, const uint8_t *bytes, size_t length) {
@@ -198,4 +203,17 @@ ssize_t netlink_recvmsg(struct endpoint *endpoint, struct msghdr *message, int f
   ssize_t result = receive(file->datagrams, message, flags);
   pthread_mutex_unlock(&file->command_lock);
   return result < 0 ? failed((int)-result) : result;
+}
+
+ssize_t netlink_receive(struct endpoint *endpoint, void *bytes, size_t length, int flags,
+                        struct sockaddr *address, socklen_t *address_length) {
+  struct iovec vector = {.iov_base = bytes, .iov_len = length};
+  struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1};
+  if (address != NULL && address_length != NULL) {
+    message.msg_name = address;
+    message.msg_namelen = *address_length;
+  }
+  ssize_t received = netlink_recvmsg(endpoint, &message, flags);
+  if (received >= 0 && message.msg_name != NULL) *address_length = message.msg_namelen;
+  return received;
 }

@@ -19,6 +19,9 @@ int netlink_open(int type);
 int netlink_bind(struct endpoint *endpoint, const struct sockaddr *address, socklen_t length);
 int netlink_getsockname(struct endpoint *endpoint, struct sockaddr *address, socklen_t *length);
 ssize_t netlink_sendmsg(struct endpoint *endpoint, const struct msghdr *message);
+ssize_t netlink_send(struct endpoint *endpoint, const void *bytes, size_t length);
 ssize_t netlink_recvmsg(struct endpoint *endpoint, struct msghdr *message, int flags);
+ssize_t netlink_receive(struct endpoint *endpoint, void *bytes, size_t length, int flags,
+                        struct sockaddr *address, socklen_t *address_length);
 
 #endif

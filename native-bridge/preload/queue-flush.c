@@ -52,26 +52,13 @@ uint64_t queue_memory_bytes(enum queue_kind kind, uint32_t count) {
   return (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
 }
 
-/* NULL if the file has no such memory, or this process no room for it: then the queue is not
- * flushed, and nothing else changes. */
-static uint8_t *map(uint64_t key, uint64_t memory_bytes, int rings) {
-  struct stat status;
-  if (raw_fstat(rings, &status) != 0 || status.st_size < 0) return NULL;
-  uint64_t size = (uint64_t)status.st_size;
-  /* Touching pages past the end of the file would raise SIGBUS. */
-  if (memory_bytes == 0 || memory_bytes > size || key > size - memory_bytes) return NULL;
-  void *memory =
-      raw_mmap(NULL, memory_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, rings, (off_t)key);
-  return memory == MAP_FAILED ? NULL : memory;
-}
-
 void queue_add(struct mapped_queue **list, const struct mapped_queue *queue, int rings) {
   bool power_of_two = queue->count != 0 && (queue->count & (queue->count - 1)) == 0;
   if (!queue->indexed && !power_of_two) return;
   struct mapped_queue *kept = raw_allocate(sizeof *kept);
   if (kept == NULL) return;
   *kept = *queue;
-  kept->memory = map(queue->key, queue->memory_bytes, rings);
+  kept->memory = raw_map_rings(rings, queue->key, queue->memory_bytes);
   kept->next = *list;
   *list = kept;
 }
@@ -86,7 +73,7 @@ void queue_move(struct mapped_queue *list, uint32_t handle, uint64_t key, uint64
   if (queue->memory != NULL) raw_munmap(queue->memory, queue->memory_bytes);
   queue->key = key;
   queue->memory_bytes = memory_bytes;
-  queue->memory = map(key, memory_bytes, rings);
+  queue->memory = raw_map_rings(rings, key, memory_bytes);
 }
 
 static void discard(struct mapped_queue *queue) {

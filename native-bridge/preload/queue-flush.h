@@ -26,7 +26,8 @@ struct mapped_queue {
   /* The number of the queue pair, and the handle of the completion queue that it completes to. */
   uint32_t qpn;
   uint32_t completion_handle;
-  /* A separate mapping, since the program may unmap its queues at any time. */
+  /* A separate mapping, since the program may unmap its queues at any time; NULL if there is none,
+   * and the queue is not flushed. */
   uint8_t *memory;
   struct mapped_queue *next;
 };

@@ -81,6 +81,18 @@ static inline int raw_munmap(void *address, size_t length) {
 }
 #endif
 
+/* Maps a part of the file of rings. NULL if there is no room for it, or if the file ends before it:
+ * an access would raise SIGBUS. */
+static inline void *raw_map_rings(int rings, uint64_t offset, uint64_t length) {
+  struct stat status;
+  if (length == 0 || raw_fstat(rings, &status) != 0 || status.st_size < 0) return NULL;
+  uint64_t size = (uint64_t)status.st_size;
+  if (length > size || offset > size - length) return NULL;
+  void *memory =
+      raw_mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, rings, (off_t)offset);
+  return memory == MAP_FAILED ? NULL : memory;
+}
+
 /* True for bytes in the page of the caller's own frame, which needs no check. Most commands and
  * responses are on the stack, right above. */
 static inline bool lies_on_own_page(uintptr_t first, uintptr_t last) {
