@@ -4,6 +4,7 @@
  */
 import type { Micros } from '#base/time';
 import type { Nic } from '../rnic/nic.ts';
+import type { EventLoop } from './event-loop.ts';
 import type { Alarm, HostClock } from './links/network.ts';
 
 const INTERVAL_MICROS = 5_000;
@@ -15,16 +16,17 @@ interface FlushHost {
   readonly devices: readonly { readonly nic: Nic }[];
   readonly clock: HostClock;
   now(): Micros;
-  drain(): void;
 }
 
 export class ErroredQueuePairs {
   readonly #host: FlushHost;
+  readonly #loop: Pick<EventLoop, 'drain'>;
   #timer: Alarm | undefined;
   #stopped = false;
 
-  constructor(host: FlushHost) {
+  constructor(host: FlushHost, loop: Pick<EventLoop, 'drain'>) {
     this.#host = host;
+    this.#loop = loop;
   }
 
   /** Starts the timer. Call it when a queue pair may have entered the error state. */
@@ -44,7 +46,7 @@ export class ErroredQueuePairs {
       this.#timer = undefined;
       const left = this.#flush();
       if (left > 0 && !this.#stopped) this.#flushSoon(left);
-      this.#host.drain();
+      this.#loop.drain();
     });
   }
 

@@ -94,7 +94,7 @@ export class RnicHost implements DeviceHost, FaultHost, HostCmUser, LoopUser, Iw
   readonly #iwarp: IwarpSide;
   readonly #roce: RoceSide;
   readonly #sides: readonly HostSide[];
-  readonly #errored = new ErroredQueuePairs(this);
+  readonly #errored: ErroredQueuePairs;
   readonly #effects: NicEffects;
   #closed: Promise<void> | undefined;
 
@@ -115,6 +115,7 @@ export class RnicHost implements DeviceHost, FaultHost, HostCmUser, LoopUser, Iw
       return new Adapter(config, clock.random32, this.#roce, namedByOthers(config, configs));
     });
     this.#loop = new EventLoop(this, clock);
+    this.#errored = new ErroredQueuePairs(this, this.#loop);
     this.#iwarp = new IwarpSide(this, {
       loop: this.#loop,
       observer: this.#observer,

@@ -38,6 +38,10 @@ function looks(count: number): number {
   return length;
 }
 
+it('are not looked for once there are none', () => {
+  expect(looks(0)).toBe(1);
+});
+
 it('are visited every few milliseconds, at most a thousand at a time', () => {
   expect(looks(1)).toBeGreaterThan(150);
   expect(looks(4000)).toBeLessThan(60);
