@@ -2,9 +2,10 @@
  * A daemon whose answers are canned, for the shim's tests. It serves device files as the kernel's
  * role does, but knows no verbs: commands of 128 and above tell it what to do next (`probe.h`).
  */
+
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type Server, Socket } from 'node:net';
-import { tmpdir } from 'node:os';
+import { constants, tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import {
   emitWelcome,
@@ -41,13 +42,7 @@ const Told = {
   agentCopy: 136,
 } as const;
 
-const ENOENT = 2;
-const EAGAIN = 11;
-const ENODEV = 19;
-const EINVAL = 22;
-const EPROTO = 71;
-const EOPNOTSUPP = 95;
-const ENOTCONN = 107;
+const { ENOENT, EAGAIN, ENODEV, EINVAL, EPROTO, EOPNOTSUPP, ENOTCONN, ENOMEM } = constants.errno;
 
 /** Where the arguments of an uverbs command begin. */
 const ARGUMENTS = 16;
@@ -56,7 +51,6 @@ const ASYNC_BYTES = 16;
 const CM_EVENT_BYTES = 336;
 /** What REG_MR asks of the fake daemon by its protection domain. */
 const RegisterAs = { refused: 77, usedAtOnce: 88, firstHandle: 1000 } as const;
-const ENOMEM = 12;
 const CQ_KEY = 0x1000;
 const RQ_KEY = 0x3000;
 const SQ_KEY = 0x4000;

@@ -1,4 +1,5 @@
 /** SCTP sockets of the kernel, one association each, as a peer of libusrsctp (sctp(7), RFC 6458). */
+import { constants } from 'node:os';
 import koffi from 'koffi';
 
 const libc = koffi.load('libc.so.6');
@@ -23,8 +24,7 @@ const IPPROTO_SCTP = 132;
 const SOL_SOCKET = 1;
 const SO_LINGER = 13;
 const SHUT_WR = 1;
-const EAGAIN = 11;
-const EINPROGRESS = 115;
+const { EAGAIN, EINPROGRESS } = constants.errno;
 const Option = { initMessage: 2, noDelay: 3, adaptation: 7, receiveInfo: 32, event: 127 } as const;
 const EVENTS = [0x8001, 0x8005, 0x8007, 0x8009];
 const NAMES = new Map([

@@ -6,6 +6,7 @@ import { DEFAULT_QUOTAS } from '#daemon/clients/objects/quotas';
 import { EmbeddedMemory } from '#daemon/embedded/embedded-memory';
 import { ClientContext } from '#daemon/ipc/verbs/client-context';
 import { Capability, firstUnprivilegedPort, hasCapability } from '#native-bridge/libc/privileges';
+import { NEGATIVE_ERRNO } from '#test/support/errno';
 import { ownAddress } from '#test/support/own-address';
 import { SELF } from '#test/support/own-process';
 import { cmCommands as cm, RdmaCmRig } from '#test/support/rdma-cm-rig';
@@ -13,8 +14,7 @@ import { le, plain, UverbsRig, commands as uverbs } from '#test/support/uverbs-r
 
 const [IWARP_ADDRESS, ROCE_ADDRESS] = [ownAddress(28), ownAddress(29)];
 const STRANGER = (process.getuid?.() ?? 0) + 61_003;
-const EPERM = -1;
-const EACCES = -13;
+const { EPERM, EACCES } = NEGATIVE_ERRNO;
 const [PS_TCP, PS_UDP] = [0x0106, 0x0111];
 const GSI_QKEY = 0x8001_0000;
 const low = firstUnprivilegedPort() - 1;

@@ -1,4 +1,5 @@
 /** The objects of devices in netlink: what `rdma resource` asks for, byte for byte. */
+import { constants } from 'node:os';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { kernelDevices } from '#daemon/kernel/nldev/devices';
 import { parseNetlink } from '#daemon/kernel/nldev/message';
@@ -10,9 +11,7 @@ import { bytesOf, hexOf } from '#test/support/hex';
 import { cmCommands as cm, connParam, RdmaCmRig } from '#test/support/rdma-cm-rig';
 import { commands, le, plain, RSP, UverbsRig } from '#test/support/uverbs-rig';
 
-const EINVAL = 22;
-const ENOENT = 2;
-const EOPNOTSUPP = 95;
+const { EINVAL, ENOENT, EOPNOTSUPP } = constants.errno;
 const DUMP = 0x301;
 const GET = 1;
 const Command = { summary: 9, qp: 10, cmId: 11, cq: 12, mr: 13, pd: 14, context: 22, srq: 23 };

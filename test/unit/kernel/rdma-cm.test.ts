@@ -4,25 +4,28 @@ import type { HostNotice } from '#daemon/host/observer';
 import type { CmFile } from '#daemon/kernel/cm/file';
 import { KernelClient } from '#daemon/kernel/kernel-client';
 import { ReplyFlag } from '#daemon/kernel/shim-protocol';
+import { NEGATIVE_ERRNO } from '#test/support/errno';
 import { SELF } from '#test/support/own-process';
 import { quiet, until } from '#test/support/patience';
 import { cmCommands as cm, cmWrite, connParam, RdmaCmRig } from '#test/support/rdma-cm-rig';
 import { le, RSP, UverbsRig, commands as uverbs } from '#test/support/uverbs-rig';
 
-const ENOENT = -2;
-const EAGAIN = -11;
-const ENOMEM = -12;
-const EACCES = -13;
-const ENODEV = -19;
-const EINVAL = -22;
-const ENOSPC = -28;
-const ENOSYS = -38;
-const ENODATA = -61;
-const EOPNOTSUPP = -95;
-const EADDRINUSE = -98;
-const EADDRNOTAVAIL = -99;
-const ECONNRESET = -104;
-const ECONNREFUSED = -111;
+const {
+  ENOENT,
+  EAGAIN,
+  ENOMEM,
+  EACCES,
+  ENODEV,
+  EINVAL,
+  ENOSPC,
+  ENOSYS,
+  ENODATA,
+  EOPNOTSUPP,
+  EADDRINUSE,
+  EADDRNOTAVAIL,
+  ECONNRESET,
+  ECONNREFUSED,
+} = NEGATIVE_ERRNO;
 
 const ADDR_RESOLVED = 0;
 const ADDR_ERROR = 1;

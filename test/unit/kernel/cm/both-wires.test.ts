@@ -8,15 +8,14 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { DeviceConfig } from '#daemon/host/device-config';
 import { DEFAULT_DEVICES } from '#daemon/host/device-config';
 import type { HostNotice } from '#daemon/host/observer';
+import { NEGATIVE_ERRNO } from '#test/support/errno';
 import { ownAddress } from '#test/support/own-address';
 import { cmCommands as cm, RdmaCmRig } from '#test/support/rdma-cm-rig';
 import { UverbsRig } from '#test/support/uverbs-rig';
 
 /** On a machine without a network 127.0.0.1 is one of `roce0`'s. */
 const LOOPBACK = ownAddress(30);
-const EINVAL = -22;
-const EADDRINUSE = -98;
-const EADDRNOTAVAIL = -99;
+const { EINVAL, EADDRINUSE, EADDRNOTAVAIL } = NEGATIVE_ERRNO;
 const ADDR_RESOLVED = 0;
 const [PS_TCP, PS_UDP] = [0x0106, 0x0111];
 

@@ -1,13 +1,13 @@
 /** Reasons of rdma_cm connections that are made wrongly, or fail. */
 import { afterEach, describe, expect, it } from 'vitest';
 import { refusalLine } from '#contract/protocol/refusals';
+import { NEGATIVE_ERRNO } from '#test/support/errno';
 import { ownAddress } from '#test/support/own-address';
 import { cmCommands as cm, connParam, RdmaCmRig } from '#test/support/rdma-cm-rig';
 import { UverbsRig } from '#test/support/uverbs-rig';
 
 const ADDRESS = ownAddress(40);
-const EINVAL = -22;
-const EADDRNOTAVAIL = -99;
+const { EINVAL, EADDRNOTAVAIL } = NEGATIVE_ERRNO;
 const REJECTED = 8;
 const IDLE_QP = 0x11;
 

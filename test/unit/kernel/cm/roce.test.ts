@@ -5,6 +5,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { DEFAULT_QUOTAS } from '#daemon/clients/objects/quotas';
 import { KernelClient } from '#daemon/kernel/kernel-client';
+import { NEGATIVE_ERRNO } from '#test/support/errno';
 import { ownAddress } from '#test/support/own-address';
 import { SELF } from '#test/support/own-process';
 import { quiet } from '#test/support/patience';
@@ -15,11 +16,7 @@ const ADDRESS = ownAddress(27);
 const HEX = Buffer.from(ADDRESS.split('.').map(Number)).toString('hex');
 const GID = `00000000000000000000ffff${HEX}`;
 
-const ENOENT = -2;
-const ENODEV = -19;
-const EINVAL = -22;
-const EADDRINUSE = -98;
-const EADDRNOTAVAIL = -99;
+const { ENOENT, ENODEV, EINVAL, EADDRINUSE, EADDRNOTAVAIL } = NEGATIVE_ERRNO;
 
 const ADDR_ERROR = 1;
 const CONNECT_REQUEST = 4;

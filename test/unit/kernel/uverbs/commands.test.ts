@@ -2,19 +2,13 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { DEFAULT_QUOTAS } from '#daemon/clients/objects/quotas';
 import { ShimOp, type ShimRequest } from '#daemon/kernel/shim-protocol';
 import { addressOf } from '#native-bridge/libc/libc';
+import { NEGATIVE_ERRNO } from '#test/support/errno';
 import { bytesOf } from '#test/support/hex';
 import { SELF } from '#test/support/own-process';
 import { commands, le, plain, RINGS, RSP, request, UverbsRig } from '#test/support/uverbs-rig';
 
-const ENOENT = -2;
-const EBADF = -9;
-const EACCES = -13;
-const EFAULT = -14;
-const EBUSY = -16;
-const EINVAL = -22;
-const ENOSPC = -28;
-const EOPNOTSUPP = -95;
-const ENOTCONN = -107;
+const { ENOENT, EBADF, EACCES, EFAULT, EBUSY, EINVAL, ENOSPC, EOPNOTSUPP, ENOTCONN } =
+  NEGATIVE_ERRNO;
 
 let rig: UverbsRig;
 

@@ -6,12 +6,12 @@ import type { EventPath } from '#daemon/kernel/event-queue';
 import type { KernelReply } from '#daemon/kernel/kernel-file';
 import { ReplyFlag, RequestFlag, ShimOp } from '#daemon/kernel/shim-protocol';
 import type { SharedMemory } from '#native-bridge/libc/shared-memory';
+import { NEGATIVE_ERRNO } from '#test/support/errno';
 import { hexOf } from '#test/support/hex';
 import { until } from '#test/support/patience';
 import { commands, le, request, UverbsRig } from '#test/support/uverbs-rig';
 
-const EAGAIN = -11;
-const EBADF = -9;
+const { EAGAIN, EBADF } = NEGATIVE_ERRNO;
 /** Device of the rig's file. */
 const DEVICE_INDEX = 0;
 /** VALID, INLINE, SIGNALLED */

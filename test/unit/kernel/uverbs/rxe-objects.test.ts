@@ -1,12 +1,12 @@
 /** Objects of a RoCE device, by commands as rxe's provider writes them. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { addressOf } from '#native-bridge/libc/libc';
+import { NEGATIVE_ERRNO } from '#test/support/errno';
 import { bytesOf } from '#test/support/hex';
 import { recordedCommand } from '#test/support/rxe-recordings';
 import { commands, le, plain, RSP, UverbsRig } from '#test/support/uverbs-rig';
 
-const EBUSY = -16;
-const EINVAL = -22;
+const { EBUSY, EINVAL } = NEGATIVE_ERRNO;
 
 let rig: UverbsRig;
 

@@ -1,14 +1,12 @@
 /** Queues of a RoCE device: the commands of rxe's provider, against recordings of the kernel's. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { armRequest, ShimOp } from '#daemon/kernel/shim-protocol';
+import { NEGATIVE_ERRNO } from '#test/support/errno';
 import { bytesOf, hexOf } from '#test/support/hex';
 import { recordedCommand } from '#test/support/rxe-recordings';
 import { commands, le, plain, RINGS, RSP, request, UverbsRig } from '#test/support/uverbs-rig';
 
-const EBUSY = -16;
-const EINVAL = -22;
-const ENOENT = -2;
-const EOPNOTSUPP = -95;
+const { EBUSY, EINVAL, ENOENT, EOPNOTSUPP } = NEGATIVE_ERRNO;
 const PAGE = 4096;
 
 let rig: UverbsRig;
