@@ -1,6 +1,7 @@
 /** The native bridge as a fixture: two providers of one process, and the gaps of its drivers. */
 import { createNative } from '#verbs-api/native/native-provider';
 import type { Lack, ProviderFixture } from '../support/provider-fixture.ts';
+import { pairOf } from './pairs.ts';
 
 /** rdma-core's connection manager counts private data in one byte. */
 const CM_PRIVATE_DATA_MAX = 255;
@@ -25,15 +26,6 @@ export function nativeFixture(
       'reset',
       ...more,
     ]),
-    async start() {
-      const [server, client] = await Promise.all([createNative(), createNative()]);
-      return {
-        server,
-        client,
-        async stop() {
-          await Promise.all([server.close(), client.close()]);
-        },
-      };
-    },
+    start: async () => pairOf(await Promise.all([createNative(), createNative()])),
   };
 }

@@ -19,13 +19,15 @@ import {
   resolveDatagrams,
 } from '#verbs-api/datagrams';
 import { quiet } from '../support/patience.ts';
-import { completions, DEVICE, patience, SUCCESS, verbsError } from '../support/provider-fixture.ts';
 import {
-  ROCE_DEVICE,
-  readyForDatagrams,
-  roceSide,
-  type StartedRoce,
-} from '../support/roce-fixture.ts';
+  completions,
+  DEVICE,
+  patience,
+  type StartedFixture,
+  SUCCESS,
+  verbsError,
+} from '../support/provider-fixture.ts';
+import { ROCE_DEVICE, readyForDatagrams, roceSide } from '../support/roce-fixture.ts';
 
 const ADDRESS = ROCE_DEVICE.addresses[0];
 const IPV6 = ROCE_DEVICE.addresses[1];
@@ -64,7 +66,7 @@ async function served(server: Provider, client: Provider, host: string = ADDRESS
 }
 
 /** Services of datagrams, and multicast groups. */
-export function serviceCases(fixture: () => StartedRoce): void {
+export function serviceCases(fixture: () => StartedFixture): void {
   it.each([ADDRESS, IPV6])('of %s are found, and reply', async (host) => {
     const { server, client } = fixture();
     await using service = await served(server, client, host);

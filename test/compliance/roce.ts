@@ -25,6 +25,7 @@ import {
   patience,
   read,
   remote,
+  type StartedFixture,
   SUCCESS,
   sameBytes,
   send,
@@ -42,7 +43,6 @@ import {
   roceSide,
   SGID_INDEX,
   SGID_INDEX_IPV6,
-  type StartedRoce,
 } from '../support/roce-fixture.ts';
 import { serviceCases } from './roce-services.ts';
 
@@ -53,12 +53,12 @@ const signaled = SendFlag.signaled;
 
 /** What programs that connect queue pairs themselves find on every provider with a RoCE device. */
 export function roceSuite(name: string, fixture: RoceFixture): void {
-  let started: StartedRoce;
+  let started: StartedFixture;
   beforeAll(async () => {
     started = await fixture.start();
   });
   afterAll(() => started.stop());
-  const get = (): StartedRoce => started;
+  const get = (): StartedFixture => started;
   describe(`${name}: RoCE attributes`, () => attributeCases(get));
   describe(`${name}: RoCE, reliable`, () => reliableCases(get));
   describe(`${name}: RoCE, failures`, () => failureCases(get));
@@ -67,7 +67,7 @@ export function roceSuite(name: string, fixture: RoceFixture): void {
   describe(`${name}: services of datagrams`, () => serviceCases(get));
 }
 
-function attributeCases(fixture: () => StartedRoce): void {
+function attributeCases(fixture: () => StartedFixture): void {
   it('lists its transport and its GID table', async () => {
     const { server } = fixture();
     const devices = await server.devices();
@@ -237,7 +237,7 @@ function attributeCases(fixture: () => StartedRoce): void {
   });
 }
 
-function reliableCases(fixture: () => StartedRoce): void {
+function reliableCases(fixture: () => StartedFixture): void {
   it('sends, writes and reads, also over several packets', async () => {
     await using pair = await rocePair(fixture());
     const { server, client } = pair;
@@ -433,7 +433,7 @@ async function nextFailure({ context }: RoceSide): Promise<AsyncEvent | undefine
   return undefined;
 }
 
-function failureCases(fixture: () => StartedRoce): void {
+function failureCases(fixture: () => StartedFixture): void {
   const outcome = async (side: RoceSide, wr: SendWR): Promise<unknown> => {
     side.qp.postSend([wr, { opcode: WROpcode.send, flags: signaled, wrId: 99 }]);
     const [failed, flushed] = await completions(side.cq, 2);
@@ -505,7 +505,7 @@ function failureCases(fixture: () => StartedRoce): void {
   });
 }
 
-function unreliableCases(fixture: () => StartedRoce): void {
+function unreliableCases(fixture: () => StartedFixture): void {
   it('sends and writes', async () => {
     await using pair = await rocePair(fixture(), QPType.uc);
     const { server, client } = pair;
@@ -546,7 +546,7 @@ function unreliableCases(fixture: () => StartedRoce): void {
   });
 }
 
-function datagramCases(fixture: () => StartedRoce): void {
+function datagramCases(fixture: () => StartedFixture): void {
   it('follow a GRH, with which the receiver can reply', async () => {
     await using pair = await rocePair(fixture(), QPType.ud);
     const { server, client } = pair;

@@ -1,7 +1,7 @@
 import type { QPCapabilities } from '#contract/verbs/attributes';
 import { Access, MTU, QPState, QPType } from '#contract/verbs/enums';
 import type { Context, CQ, MR, PD, Provider, QP, QPInit } from '#contract/verbs/provider';
-import { ALL_ACCESS } from './provider-fixture.ts';
+import { ALL_ACCESS, type StartedFixture } from './provider-fixture.ts';
 
 /** The RoCE device of every fixture. */
 export const ROCE_DEVICE = {
@@ -16,14 +16,7 @@ export const SGID_INDEX_IPV6 = 2;
 
 /** Two providers whose devices `ROCE_DEVICE` and `DEVICE` are those of one host. */
 export interface RoceFixture {
-  start(): Promise<StartedRoce>;
-}
-
-/** A fixture at work. */
-export interface StartedRoce {
-  readonly server: Provider;
-  readonly client: Provider;
-  stop(): Promise<void>;
+  start(): Promise<StartedFixture>;
 }
 
 /** One end: a queue pair with its queue for completions, and a region with all rights. */
@@ -120,7 +113,7 @@ interface RocePair extends AsyncDisposable {
 
 /** Connects a queue pair of each provider, or makes both ready for datagrams with key 1. */
 export async function rocePair(
-  fixture: StartedRoce,
+  fixture: StartedFixture,
   type: QPType = QPType.rc,
   changes: { readonly server?: PathChanges; readonly client?: PathChanges } = {},
   init: Partial<QPInit> = {},
