@@ -1,6 +1,6 @@
 /**
- * Flushes receives that programs post to queue pairs in error: they drain their queues that way. The slow
- * timer stops when no queue pair is in error.
+ * Flushes receives that programs post to queue pairs in error, to drain their queues. The slow timer stops
+ * when no queue pair is in error.
  */
 import type { Micros } from '#base/time';
 import type { Nic } from '../rnic/nic.ts';
@@ -8,10 +8,10 @@ import type { EventLoop } from './event-loop.ts';
 import type { Alarm, HostClock } from './links/network.ts';
 
 const INTERVAL_MICROS = 5_000;
-/** Queue pairs for each interval: to look at thousands takes milliseconds. */
+/** Queue pairs per interval: checking thousands takes milliseconds. */
 const INTERVAL_QPS = 1024;
 
-/** What the flusher uses of its host. */
+/** What the flusher uses from its host. */
 interface FlushHost {
   readonly devices: readonly { readonly nic: Nic }[];
   readonly clock: HostClock;

@@ -9,9 +9,9 @@ import type { HostCmEvent } from './host-id.ts';
 import type { HostClock } from './links/network.ts';
 import type { HostNotice } from './observer.ts';
 
-/** What the host asks of each side. */
+/** One side, as the host calls it. */
 export interface HostSide {
-  /** Executes what its machines report; true if there was anything. */
+  /** Executes pending effects; true if there were any. */
   drainEffects(now: Micros): boolean;
   handleDeadline(now: Micros): void;
   nextDeadline(): Micros;
@@ -33,7 +33,7 @@ export interface HostSide {
   close(): void;
 }
 
-/** What both sides use of their host. */
+/** What both sides use from their host. */
 export interface SideHost {
   readonly devices: readonly Adapter[];
   readonly clock: HostClock;

@@ -23,10 +23,10 @@ import { TurnShares } from './turn-share.ts';
 
 /** Turns of the event loop that a reset waits for sockets to close; a reset socket takes one. */
 const RESET_TURNS_MAX = 100;
-/** Ids and connections that end in one turn of a reset, or of the host's end. */
+/** Ids and connections ended in one turn of a reset, or of closing the host. */
 export const ENDS_PER_TURN = 64;
 
-/** What the iWARP side uses of its host. */
+/** What the iWARP side uses from its host. */
 export interface IwarpSideHost extends SideHost {
   readonly faults: HostFaults;
   /** The connection manager reports an event. */
@@ -79,7 +79,7 @@ export class IwarpSide implements HostSide, ConduitsHost, NetworkUser {
     return carrier;
   }
 
-  // For the host
+  // Calls of the host
 
   drainEffects(now: Micros): boolean {
     let any = false;
@@ -139,11 +139,11 @@ export class IwarpSide implements HostSide, ConduitsHost, NetworkUser {
     this.conduits.assertDeepInvariants();
   }
 
-  // The end
+  // Closing
 
   /**
-   * Releases the ports held for future listeners of `keeper`, by default all: of thousands, most in later
-   * turns. Undefined if all are released.
+   * Releases the ports held for future listeners of `keeper`, by default all, in later turns if there are
+   * many. Undefined if all are released.
    */
   releasePorts(keeper?: object): Promise<void> | undefined {
     const releasing = this.#inSlices(this.manager.portsKeptFor(keeper), (id) => {
@@ -153,7 +153,7 @@ export class IwarpSide implements HostSide, ConduitsHost, NetworkUser {
     return releasing;
   }
 
-  /** Destroys every id. Undefined if all could be destroyed at once. */
+  /** Destroys every id. Undefined if all were destroyed at once. */
   destroyIds(): Promise<void> | undefined {
     return this.#inSlices(this.manager.ids(), (id) => this.manager.destroy(id, this.now()));
   }
@@ -171,7 +171,7 @@ export class IwarpSide implements HostSide, ConduitsHost, NetworkUser {
     }
   }
 
-  /** Ends every connection. Undefined if all have been told in this turn. */
+  /** Ends every connection. Undefined if all were ended in this turn. */
   endConnections(): Promise<void> | undefined {
     const { conduits } = this;
     return this.#inSlices([...conduits.all()], (conduit) => {
@@ -197,7 +197,7 @@ export class IwarpSide implements HostSide, ConduitsHost, NetworkUser {
     return inSlices(items, ENDS_PER_TURN, (run) => this.#host.clock.soon(run), end);
   }
 
-  // From conduits and the network
+  // Callbacks of conduits and the network
 
   now(): Micros {
     return this.#host.now();

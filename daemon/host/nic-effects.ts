@@ -1,4 +1,4 @@
-/** Executes what the NICs of a host report: completions, events, failures, and output of queue pairs. */
+/** Executes effects of a host's NICs: completions, events, failures, and output of queue pairs. */
 import { AsyncEventType } from '#contract/verbs/enums';
 import type { NicEffect } from '../rnic/effect.ts';
 import type { FailedWork } from '../rnic/failure-cause.ts';
@@ -45,7 +45,7 @@ const NORMAL_EVENTS: readonly AsyncEventType[] = [
   AsyncEventType.gidChange,
 ];
 
-/** What the effects use of their host. */
+/** What the effects use from their host. */
 interface EffectHost {
   readonly devices: readonly Adapter[];
   readonly clock: HostClock;
@@ -159,7 +159,7 @@ export class NicEffects {
     return peerFacts(qp, this.#host.devices, this.#conduits, this.#host.isSameUser);
   }
 
-  /** What the other end found, for an event about a refusal of it. */
+  /** The peer's view, for an event about an access that the peer refused. */
   #peerText({ element }: Extract<NicEffect, { type: 'async' }>): string {
     if (!(element instanceof QP)) return '';
     const { cause } = element;

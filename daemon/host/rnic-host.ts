@@ -98,7 +98,7 @@ export class RnicHost implements DeviceHost, FaultHost, HostCmUser, LoopUser, Iw
   readonly #effects: NicEffects;
   #closed: Promise<void> | undefined;
 
-  /** Throws `VerbsError` if a device of SCTP cannot have its UDP port, or its library is missing. */
+  /** Throws `VerbsError` if an SCTP device cannot have its UDP port, or its library is missing. */
   constructor(options: RnicHostOptions) {
     const configs = checkedDevices(options.devices ?? [DEFAULT_DEVICE]);
     const { clock, kernelUdp, isolated } = options.system;
@@ -140,21 +140,21 @@ export class RnicHost implements DeviceHost, FaultHost, HostCmUser, LoopUser, Iw
     return [tcp, new sctp.SctpCarrier(sctp.makeTransport, { system, devices, pool, tap })];
   }
 
-  /** Connects the RoCE devices, if there are any. Once. */
+  /** Connects the RoCE devices, if there are any. Call once. */
   addRoceNetwork(parts: RoceNetworkParts): void {
     if (this.devices.some(({ transport }) => transport === 'roce')) this.#roce.connect(parts);
   }
 
   // Commands
 
-  /** The QP's send queue has new elements: they are sent within this call, as far as TCP accepts them. */
+  /** The QP's send queue has new elements. Sends them within this call, up to what TCP accepts. */
   doorbell(qp: QP): void {
     qp.doorbell(this.now());
     this.#iwarp.handleOutput(qp);
     this.#loop.drain();
   }
 
-  /** Emulated queue pairs look for receives when a message arrives. */
+  /** Nothing to do: emulated queue pairs look for receives when a message arrives. */
   receiveDoorbell(): void {}
 
   /** Must be called after any direct call into an object of a NIC. */
@@ -163,14 +163,13 @@ export class RnicHost implements DeviceHost, FaultHost, HostCmUser, LoopUser, Iw
     this.watchErrored();
   }
 
-  /** Looks at the addresses of this machine, which RoCE devices may have as GIDs. */
+  /** Checks the addresses of this machine, which RoCE devices may have as GIDs. */
   checkAddresses(): void {
     this.#roce.checkAddresses();
   }
 
   /**
-   * Releases the ports that are held for future listeners of `keeper` (see `CmId`): of thousands, most in
-   * later turns.
+   * Releases the ports held for future listeners of `keeper` (see `CmId`), in later turns if there are many.
    */
   releasePorts(keeper: object): void {
     void this.#iwarp.releasePorts(keeper);
@@ -199,7 +198,7 @@ export class RnicHost implements DeviceHost, FaultHost, HostCmUser, LoopUser, Iw
     this.#loop.close();
   }
 
-  /** Undefined if all could be destroyed at once. */
+  /** Undefined if all were destroyed at once. */
   #destroyIds(): Promise<void> | undefined {
     const destroyRest = (): Promise<void> | undefined => {
       const destroy = (id: HostId): void => this.cm.destroy(id);
@@ -218,7 +217,7 @@ export class RnicHost implements DeviceHost, FaultHost, HostCmUser, LoopUser, Iw
 
   // Getters
 
-  /** Associations of SCTP, also those that no connection uses. */
+  /** SCTP associations, including those without a connection. */
   get associationCount(): number {
     return this.#iwarp.associationCount;
   }
@@ -251,7 +250,7 @@ export class RnicHost implements DeviceHost, FaultHost, HostCmUser, LoopUser, Iw
     return counts.all();
   }
 
-  /** Where a connected queue pair of a RoCE device sends to, for `status`. */
+  /** The destination of a connected queue pair of a RoCE device, for `status`. */
   packetDestination(device: string, qpNum: number): PacketDestination | undefined {
     const qp = this.devices.find(({ name }) => name === device)?.nic.findQP(qpNum);
     return qp && this.#roce.destinationOf(qp);
@@ -267,7 +266,7 @@ export class RnicHost implements DeviceHost, FaultHost, HostCmUser, LoopUser, Iw
     return this.devices.find(({ nic }) => nic.findQP(qp.qpn) === qp)?.name;
   }
 
-  /** Everything that waits or is kept between two turns, for simulations and tests. */
+  /** How much waits or is kept between two turns, for simulations and tests. */
   heldCounts() {
     let nicEffects = 0;
     let unsettledQPs = 0;
@@ -293,22 +292,19 @@ export class RnicHost implements DeviceHost, FaultHost, HostCmUser, LoopUser, Iw
     };
   }
 
-  /** The same, of connections between RoCE devices; undefined without such devices. */
+  /** The same for connections between RoCE devices; undefined without such devices. */
   heldByRoce() {
     return this.#roce.heldCounts();
   }
 
-  /**
-   * Checks everything that the host has against its counts, for simulations and tests, between two
-   * turns. Throws `InvariantError`.
-   */
+  /** Recounts everything, between two turns, for simulations and tests. Throws `InvariantError`. */
   assertDeepInvariants(): void {
     for (const { nic } of this.devices) nic.assertDeepInvariants();
     for (const side of this.#sides) side.assertDeepInvariants();
     this.#loop.assertDeepInvariants();
   }
 
-  // From the loop, the sides, the faults and the connection manager
+  // Callbacks of the loop, the sides, the faults and the connection manager
 
   drainEffects(now: Micros): boolean {
     const received = this.#roce.drainEffects(now);

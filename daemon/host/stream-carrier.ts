@@ -1,4 +1,4 @@
-/** What carries the connections of iWARP devices: one carrier for each lower layer. */
+/** Carriers of iWARP connections: one for each lower layer. */
 import type { DeviceLowerLayer } from '#contract/verbs/attributes';
 import type { Fault } from '../faults/fault.ts';
 import type { CmDevice } from '../iwarp/cm/cm-types.ts';
@@ -13,7 +13,7 @@ import type { Network } from './links/network.ts';
 
 export interface StreamCarrier {
   readonly lowerLayer: DeviceLowerLayer;
-  /** Ports for the addresses of its devices, and, of the network inside, for all others. */
+  /** Has the ports of its devices' addresses, and the inner network's for all others. */
   readonly network: Network;
   /** The lower layer of a new stream. */
   makeLayer(device: CmDevice, options: StreamOptions): LowerLayer;
@@ -21,17 +21,17 @@ export interface StreamCarrier {
   makeFrameReader(conduit: Conduit): FrameReader;
   /** Installs the faults of its packets. */
   setPacketFaults(faults: readonly Fault[] | undefined): void;
-  /** Connections below the streams', also those that no stream uses. */
+  /** Connections of the lower layer, including those without a stream. */
   readonly associationCount: number;
-  /** Releases what is kept for future listeners of `keeper`. */
+  /** Releases resources kept for future listeners of `keeper`. */
   forget(keeper: object): void;
-  /** Ends what no stream uses; resolves once it has ended, or should have. */
+  /** Ends connections without a stream; resolves when all have ended, or the time is up. */
   leave(): Promise<void>;
   /** Closes its sockets. */
   close(): void;
 }
 
-/** TCP: its packets are the system's. */
+/** TCP, whose packets belong to the system. */
 export class TcpCarrier implements StreamCarrier {
   readonly lowerLayer = 'tcp';
   readonly network: Network;

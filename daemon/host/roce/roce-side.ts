@@ -35,7 +35,7 @@ export interface PacketDestination {
   readonly gid: string;
 }
 
-/** What the RoCE side uses of its host. */
+/** What the RoCE side uses from its host. */
 interface RoceSideHost extends SideHost {
   readonly cm: HostCm;
   readonly faults: HostFaults;
@@ -67,9 +67,9 @@ export class RoceSide implements HostSide, RoceHost, PacketNetworkHost, RoceCmHo
     this.#options = options;
   }
 
-  /** Connects the devices, before the first verb. Once. */
+  /** Connects the devices, before the first verb. Call once. */
   connect(parts: RoceNetworkParts): void {
-    assert(this.#packets === undefined, 'RoCE devices have one network');
+    assert(this.#packets === undefined, 'RoCE network added twice');
     const { tap, outward } = this.#options;
     this.#parts = parts;
     this.#packets = new parts.PacketNetwork(this, tap, outward);
@@ -79,7 +79,7 @@ export class RoceSide implements HostSide, RoceHost, PacketNetworkHost, RoceCmHo
     if (outward) this.#cm.openNamedPorts();
   }
 
-  // For the host
+  // Calls of the host
 
   drainEffects(now: Micros): boolean {
     const carried = this.#packets?.carry(now) === true;
@@ -126,7 +126,7 @@ export class RoceSide implements HostSide, RoceHost, PacketNetworkHost, RoceCmHo
     return this.#cm?.ids() ?? [];
   }
 
-  /** Where a connected queue pair sends to, for `status`. */
+  /** The destination of a connected queue pair, for `status`. */
   destinationOf(qp: QP): PacketDestination | undefined {
     if (qp.type === QPType.ud) return undefined;
     const { peer, destQpn, vector } = this.#packets?.connectionOf(qp) ?? {};
@@ -141,7 +141,7 @@ export class RoceSide implements HostSide, RoceHost, PacketNetworkHost, RoceCmHo
     return this.#packets?.factsOf(qp);
   }
 
-  /** What waits or is kept between two turns; undefined without RoCE devices. */
+  /** How much waits or is kept between two turns; undefined without RoCE devices. */
   heldCounts() {
     return this.#cm?.heldCounts();
   }
@@ -156,9 +156,8 @@ export class RoceSide implements HostSide, RoceHost, PacketNetworkHost, RoceCmHo
   }
 
   /**
-   * Looks at the addresses of this machine. Devices that have all of them get those that came, lose
-   * those that are gone, and raise an event. If the system cannot list the addresses, for lack of a
-   * free descriptor, nothing changes.
+   * Checks the addresses of this machine. Devices for every address gain new ones, lose removed ones, and
+   * raise an event. If the system cannot list the addresses, for lack of a free descriptor, nothing changes.
    */
   checkAddresses(): void {
     const found = listedAddresses();
@@ -175,7 +174,7 @@ export class RoceSide implements HostSide, RoceHost, PacketNetworkHost, RoceCmHo
     }
   }
 
-  // For ports, packets and the connection manager
+  // Callbacks of ports, packets and the connection manager
 
   get roceParts(): RoceParts {
     const { parts } = this.#options;
@@ -198,7 +197,7 @@ export class RoceSide implements HostSide, RoceHost, PacketNetworkHost, RoceCmHo
   }
 
   outwardMtu(port: RocePort, sgid: Uint8Array, dgid: Uint8Array): number {
-    // One that a link could have has no neighbour, as in the kernel.
+    // An address that a link could have is without a neighbour, as in the kernel.
     if (this.isolated && !isLinkLocalGid(dgid)) {
       const text = isolatedText(gidAddress(dgid));
       this.notePackets('info', text);
@@ -210,7 +209,7 @@ export class RoceSide implements HostSide, RoceHost, PacketNetworkHost, RoceCmHo
   makeWire(qp: QP, port: RocePort): ProgramWire {
     const { type, qpn } = qp;
     const [network, parts] = [this.#packets, this.#parts];
-    assert(network !== undefined && parts !== undefined, 'queue pairs come after their network');
+    assert(network !== undefined && parts !== undefined, 'queue pair before its network');
     const { makeWire, portMtuBytes } = parts;
     return network.connect(qp, port, makeWire(qp, { type, qpn, portMtuBytes }));
   }
