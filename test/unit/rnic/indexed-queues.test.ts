@@ -417,7 +417,7 @@ describe('a datagram', () => {
     const create = (fields: object): unknown => rig.nic.createAH(rig.pd, { ...PEER, ...fields });
     expect(() => create({ isGlobal: false })).toThrow('GID');
     expect(() => create({ sgidIndex: 5 })).toThrow('sgidIndex 5 is an empty entry');
-    expect(() => create({ port: 2 })).toThrow('port');
+    expect(() => create({ portNum: 2 })).toThrow('port');
     expect(() => create({ dgid: mappedGid(192, 0, 2, 1) })).toThrow('no route');
     expect(create({ dgid: mappedGid(239, 0, 0, 1) })).toMatchObject({ number: 1 });
     const pd = rig.nic.allocPD();
