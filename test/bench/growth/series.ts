@@ -28,6 +28,16 @@ const EACH_MIN = 16;
 /** How long an idle daemon is watched. */
 const IDLE_MS = 2000;
 
+/** What `growing` measures. */
+const OF_GROWING: GrowthSeries['metrics'] = [
+  { key: 'setup', title: 'set-up ms each' },
+  { key: 'memory', title: 'daemon MiB' },
+  { key: 'memoryEach', title: 'KiB each more' },
+  { key: 'files', title: 'daemon files' },
+  { key: 'messages', title: 'messages/s' },
+  { key: 'memoryActive', title: 'daemon MiB after' },
+];
+
 /** All series, in the order in which they run. */
 export const GROWTH_SERIES: readonly GrowthSeries[] = [
   {
@@ -61,14 +71,7 @@ export const GROWTH_SERIES: readonly GrowthSeries[] = [
     name: 'qps',
     title: `connected queue pairs of ${QP_CLIENTS} clients, idle, then all active with Writes of 64 bytes`,
     axis: 'QPs',
-    metrics: [
-      { key: 'setup', title: 'set-up ms each' },
-      { key: 'memory', title: 'daemon MiB' },
-      { key: 'memoryEach', title: 'KiB each more' },
-      { key: 'files', title: 'daemon files' },
-      { key: 'messages', title: 'messages/s' },
-      { key: 'memoryActive', title: 'daemon MiB after' },
-    ],
+    metrics: OF_GROWING,
     steps: [1, 10, 100, 1000, 2000, 5000, QPS_MAX],
     open: async () => {
       const connections = Math.ceil(QPS_MAX / QP_CLIENTS);
@@ -88,14 +91,7 @@ export const GROWTH_SERIES: readonly GrowthSeries[] = [
     name: 'clients',
     title: 'clients with one queue pair each, idle, then all active with Writes of 64 bytes',
     axis: 'clients',
-    metrics: [
-      { key: 'setup', title: 'set-up ms each' },
-      { key: 'memory', title: 'daemon MiB' },
-      { key: 'memoryEach', title: 'KiB each more' },
-      { key: 'files', title: 'daemon files' },
-      { key: 'messages', title: 'messages/s' },
-      { key: 'memoryActive', title: 'daemon MiB after' },
-    ],
+    metrics: OF_GROWING,
     steps: [1, 2, 4, 8, 16, 32, 64],
     open: async () => {
       const pair = await GrowthPair.start({ regionBytes: 64 * KIB, connections: 1 });
