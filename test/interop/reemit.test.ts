@@ -7,12 +7,12 @@ import { describe, expect, it } from 'vitest';
 import { readUint32LE } from '#base/checked-bytes';
 import { crc32c } from '#daemon/iwarp/wire/crc32c';
 import { captureNames, capturePath, readExpectation } from '../support/expected-captures.ts';
+import { NO_BYTES } from '../support/hex.ts';
 import { readTcpConnections } from '../support/pcap-reader.ts';
 import { type CutFpdu, cutFpdus, reemit } from './captures/reemit.ts';
 import { readStartup } from './captures/replay.ts';
 
 const CRC_BYTES = 4;
-const NO_BYTES = new Uint8Array(0);
 const SIDES = ['initiator', 'responder'] as const;
 
 function hex(bytes: Uint8Array): string {

@@ -1,6 +1,7 @@
 /** DDP and RDMAP over associations of libusrsctp: two streams of the engine, both in this process. */
 import { afterEach, expect, it } from 'vitest';
 import { ChunkPool } from '#daemon/iwarp/engine/chunk-pool';
+import { NO_BYTES } from '../support/hex.ts';
 import { describeWith } from '../support/prerequisites.ts';
 import { Prng } from '../support/prng.ts';
 import { BadNetwork, type RecordedEnd, SctpRig, until } from '../support/sctp-pair.ts';
@@ -12,7 +13,6 @@ const SINK_STAG = 0x333;
 const WRITE_BYTES = 900_000;
 const READ_BYTES = 300_000;
 const SEED = 5043;
-const NO_BYTES = new Uint8Array(0);
 
 describeWith(['sctp'], 'DDP over SCTP by libusrsctp', () => {
   const rig = new SctpRig();

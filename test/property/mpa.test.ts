@@ -20,8 +20,8 @@ import {
   senderOf,
   streamOf,
 } from '../support/fpdu-stream.ts';
-import { concat, hexOf } from '../support/hex.ts';
-import { effects, NO_DATA, responder } from '../support/startup-dialogue.ts';
+import { concat, hexOf, NO_BYTES } from '../support/hex.ts';
+import { effects, responder } from '../support/startup-dialogue.ts';
 
 /** ULPDUs, mostly small, some that span several markers. */
 const ulpdus = fc.array(
@@ -255,7 +255,7 @@ describe('negotiation', () => {
         const startup = responder();
         startup.handleBytes(bytes, 0, bytes.length);
         startup.handleDeadline(Number.MAX_SAFE_INTEGER);
-        if (startup.stateName === 'awaiting-consumer') startup.reject(NO_DATA);
+        if (startup.stateName === 'awaiting-consumer') startup.reject(NO_BYTES);
         else expect(effects(startup).map((effect) => effect.type)).toEqual(['failed']);
       }),
     );

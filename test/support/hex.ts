@@ -1,3 +1,6 @@
+/** No bytes at all. */
+export const NO_BYTES = new Uint8Array(0);
+
 /**
  * Bytes from hexadecimal text: blanks are ignored, and a token `ab*24` means 24 times `ab`, which
  * keeps golden bytes with long runs readable.

@@ -6,6 +6,7 @@
 import type { Transmit } from '#base/transmit';
 import { type Link, type LinkUser, NO_USER } from '#daemon/host/links/link';
 import { LinkAround } from '#daemon/host/links/link-around';
+import { NO_BYTES } from './hex.ts';
 import type { Prng } from './prng.ts';
 import type { VirtualTime } from './virtual-time.ts';
 
@@ -30,8 +31,6 @@ const POISON = 0xdb;
 const READ_BUFFER = new Uint8Array(READ_BUFFER_BYTES).fill(POISON);
 /** TCP gives up on a silent peer after about 15 minutes. */
 const USER_TIMEOUT_MICROS = 924_600_000;
-
-const NO_BYTES = new Uint8Array(0);
 
 /** State that both ends of a wire share. */
 export interface Wire {

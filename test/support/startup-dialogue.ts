@@ -1,13 +1,11 @@
 /** Helpers for dialogues with the MPA startup machine. */
 import { Startup, type StartupEffect } from '#daemon/iwarp/engine/startup';
 import type { StreamOptions } from '#daemon/iwarp/engine/stream-api';
-import { bytesOf, concat } from './hex.ts';
+import { bytesOf, concat, NO_BYTES } from './hex.ts';
 
 export const REQ_KEY = '4d504120494420526571204672616d65';
 export const REP_KEY = '4d504120494420526570204672616d65';
 export const TIMEOUT_MICROS = 5_000_000;
-export const NO_DATA = new Uint8Array(0);
-
 const defaultOptions: StreamOptions = {
   mpaRevision: 2,
   enhancedSupported: true,
@@ -30,7 +28,7 @@ export const revision1: Partial<StreamOptions> = { mpaRevision: 1 };
 /** An initiator whose Request was sent, at time 1000. Its Request is the first effect. */
 export function initiator(
   options: Partial<StreamOptions> = {},
-  privateData: Uint8Array = NO_DATA,
+  privateData: Uint8Array = NO_BYTES,
 ): Startup {
   const startup = new Startup({ ...defaultOptions, ...options });
   startup.connect(privateData, 1000);

@@ -11,14 +11,13 @@ import type { UverbsFile } from '#daemon/kernel/uverbs/file';
 import { addressOf, SystemCallError } from '#native-bridge/libc/libc';
 import { SharedMemory } from '#native-bridge/libc/shared-memory';
 import type { Draws } from '#test/support/draws';
-import { bytesOf, hexOf } from '#test/support/hex';
+import { bytesOf, hexOf, NO_BYTES } from '#test/support/hex';
 import { mutated, scribble } from '#test/support/mutate';
 import { SELF } from '#test/support/own-process';
 import { commands, le, RINGS, request, UverbsRig } from '#test/support/uverbs-rig';
 import { handle, LOOK_EVERY, size } from '../kernel-arguments.ts';
 import { claim, type FuzzState, type FuzzTarget, type Outcome, patch } from '../target.ts';
 
-const NOTHING = new Uint8Array(0);
 /** Average number of inputs until a file is closed and reopened. */
 const LIFE_INPUTS = 300;
 /** Most rings mapped at the same time. */
@@ -279,7 +278,7 @@ export class VerbsState implements FuzzState {
       this.#world.scribbleRing(ring.view, draws);
       if (draws.recording) draws.show(`ring ${hexOf(ring.view.subarray(0, 2 * SQE_BYTES))}`);
     }
-    return this.#execute(file, ShimOp.doorbell, NOTHING, handle(draws));
+    return this.#execute(file, ShimOp.doorbell, NO_BYTES, handle(draws));
   }
 }
 

@@ -28,10 +28,10 @@ import {
 import { parseTerminate } from '#daemon/iwarp/wire/terminate';
 import type { Draws } from '#test/support/draws';
 import { dirtyPool, streamOf } from '#test/support/fpdu-stream';
-import { hexOf } from '#test/support/hex';
+import { hexOf, NO_BYTES } from '#test/support/hex';
 import { inPieces, mutated, scribble } from '#test/support/mutate';
 import { pattern } from '#test/support/pattern';
-import { effects, initiator, NO_DATA, responder } from '#test/support/startup-dialogue';
+import { effects, initiator, responder } from '#test/support/startup-dialogue';
 import { ANSWERS, SEGMENTS, startupFrames } from '../corpus.ts';
 import { claim, type FuzzTarget, patch } from '../target.ts';
 
@@ -181,8 +181,8 @@ function drive(bytes: Uint8Array, draws: Draws): string {
     for (const effect of effects(startup)) {
       seen.push(effect.type);
       if (effect.type !== 'request') continue;
-      if (draws.oneIn(4)) startup.reject(NO_DATA);
-      else startup.accept(NO_DATA, { ird: draws.below(300), ord: 4 }, 2000);
+      if (draws.oneIn(4)) startup.reject(NO_BYTES);
+      else startup.accept(NO_BYTES, { ird: draws.below(300), ord: 4 }, 2000);
     }
   });
   if (draws.oneIn(2)) startup.handlePeerClosed();

@@ -4,6 +4,7 @@
  */
 import type { CmConnection } from '#daemon/roce/cm/cm-connection';
 import type { CmEvent } from '#daemon/roce/cm/cm-events';
+import { NO_BYTES } from '#test/support/hex';
 import { CmEnd, FACTS, SERVICE } from '#test/support/ib-cm-pair';
 import { Prng } from '#test/support/prng';
 import { LossyNetwork } from './lossy-network.ts';
@@ -14,7 +15,6 @@ const STEPS_MAX = 100_000;
 const LOST = [0, 0, 20, 8, 4] as const;
 /** A network keeps no packet for longer than the path says: 1.07 s. */
 const LIFE_MICROS = 1_000_000;
-const NO_BYTES = new Uint8Array(0);
 
 /** Events of a connection to its program. */
 interface Story {

@@ -4,6 +4,7 @@
  */
 import type { Association, AssociationUser, MessageKind } from '#daemon/host/sctp/association';
 import { PayloadProtocol, SessionFunction } from '#daemon/iwarp/sctp/session-message';
+import { NO_BYTES } from '#test/support/hex';
 import { must } from '../rules.ts';
 import type { Setting, SimHost } from '../sim-host.ts';
 import type { SimAssociation } from './sim-association.ts';
@@ -41,7 +42,6 @@ const TRICKLE_MICROS = [900_000, 9_000_000] as const;
 const START_DELAY_MICROS = 3000;
 /** IRD and ORD of 4, without RTR. */
 const DEPTHS = Uint8Array.of(0, 4, 0, 4);
-const NO_BYTES = new Uint8Array(0);
 const STREAM_ID = 0;
 const SSN_MASK = 0xffff;
 /** More than a host keeps before its program has answered. */

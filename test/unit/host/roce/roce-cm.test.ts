@@ -5,11 +5,11 @@ import { SQOpcode } from '#contract/protocol/queue-layout';
 import { CMEventType, QPState, QPType } from '#contract/verbs/enums';
 import type { HostCmEvent, HostId } from '#daemon/host/host-id';
 import { PortSpace } from '#daemon/host/host-id';
+import { NO_BYTES } from '#test/support/hex';
 import { MASKS } from '#test/support/program-rig';
 import { type RoceEnd, RoceWorld } from '#test/support/roce-host';
 
 const SECOND = 1_000_000;
-const NO_BYTES = new Uint8Array(0);
 const AT = { address: '127.0.0.3', port: 7471 };
 const WISHES: CMParameters = {
   privateData: Uint8Array.of(1, 2, 3),

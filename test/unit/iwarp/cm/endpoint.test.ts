@@ -13,8 +13,7 @@ import {
   PEER,
   REQUEST,
 } from '#test/support/cm-rig';
-
-const NOTHING = new Uint8Array(0);
+import { NO_BYTES } from '#test/support/hex';
 
 function closedBy(kind: string): StreamEvent {
   return { type: 'closed', failure: { kind, text: `because of ${kind}` } };
@@ -324,7 +323,7 @@ describe('destroy', () => {
     const listener = rig.listening();
     const { id } = rig.requested(listener);
     rig.manager.destroy(listener, rig.now);
-    rig.manager.reject(id, NOTHING, rig.now);
+    rig.manager.reject(id, NO_BYTES, rig.now);
     expect(rig.drain()).toEqual([]);
   });
 });
@@ -333,7 +332,7 @@ describe('events out of place', () => {
   const events: readonly StreamEvent[] = [
     REQUEST,
     ESTABLISHED,
-    { type: 'rejected', privateData: NOTHING, peerIrd: undefined, peerOrd: undefined },
+    { type: 'rejected', privateData: NO_BYTES, peerIrd: undefined, peerOrd: undefined },
     { type: 'terminated', by: 'us', failure: { kind: 'protocol', text: 'x' } },
     { type: 'peer-closed' },
     lost,

@@ -1,11 +1,10 @@
 import { describe, expect, it } from 'vitest';
 import { NEVER } from '#base/time';
-import { bytesOf, hexOf } from '#test/support/hex';
+import { bytesOf, hexOf, NO_BYTES } from '#test/support/hex';
 import {
   effects,
   feed,
   initiator,
-  NO_DATA,
   only,
   REP_KEY,
   REQ_KEY,
@@ -245,6 +244,6 @@ describe('startup, initiator: refusals', () => {
   });
 
   it('sends no second Request', () => {
-    expect(() => initiator().connect(NO_DATA, 2000)).toThrow('awaiting-reply');
+    expect(() => initiator().connect(NO_BYTES, 2000)).toThrow('awaiting-reply');
   });
 });

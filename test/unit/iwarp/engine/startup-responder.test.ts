@@ -1,11 +1,10 @@
 import { describe, expect, it } from 'vitest';
 import { NEVER } from '#base/time';
-import { bytesOf, hexOf } from '#test/support/hex';
+import { bytesOf, hexOf, NO_BYTES } from '#test/support/hex';
 import {
   effects,
   feed,
   initiator,
-  NO_DATA,
   only,
   REP_KEY,
   REQ_KEY,
@@ -236,7 +235,7 @@ describe('startup, responder: rejecting', () => {
 
   it('an enhanced rejection carries the required depths [EMPA-9.1-06]', () => {
     const startup = asked('50 02 0004 00010008', { ord: 8, ird: 2 });
-    startup.reject(NO_DATA);
+    startup.reject(NO_BYTES);
     expect(replyOf(startup)).toBe('7002000400020008');
   });
 });
@@ -272,8 +271,8 @@ describe('startup, responder: refusals', () => {
     const startup = asked('40 01 0000');
     feed(startup, '00');
     expect(only(startup, 'failed').failure.code).toBe(4);
-    startup.accept(NO_DATA, WISHES, 2000);
-    startup.reject(NO_DATA);
+    startup.accept(NO_BYTES, WISHES, 2000);
+    startup.reject(NO_BYTES);
     expect(effects(startup)).toEqual([]);
   });
 
@@ -319,9 +318,9 @@ describe('startup, responder: refusals', () => {
   });
 
   it('is answered once, and only after a Request', () => {
-    expect(() => responder().accept(NO_DATA, WISHES, 0)).toThrow('no Request to accept');
-    expect(() => responder().reject(NO_DATA)).toThrow('no Request to reject');
-    expect(() => accepted('40 01 0000', '').accept(NO_DATA, WISHES, 0)).toThrow(
+    expect(() => responder().accept(NO_BYTES, WISHES, 0)).toThrow('no Request to accept');
+    expect(() => responder().reject(NO_BYTES)).toThrow('no Request to reject');
+    expect(() => accepted('40 01 0000', '').accept(NO_BYTES, WISHES, 0)).toThrow(
       'no Request to accept',
     );
     expect(() => responder().listen(0)).toThrow('awaiting-request');

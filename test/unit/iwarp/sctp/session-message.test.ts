@@ -10,10 +10,9 @@ import {
   sessionMessageBytes,
 } from '#daemon/iwarp/sctp/session-message';
 import type { EnhancedParameters } from '#daemon/iwarp/wire/enhanced-word';
-import { bytesOf, hexOf } from '#test/support/hex';
+import { bytesOf, hexOf, NO_BYTES } from '#test/support/hex';
 
 const HELLO = bytesOf('68656c6c6f');
-const NONE = new Uint8Array(0);
 /** A, C and D set, IRD 16, ORD 8: 8010C008. */
 const WORD: EnhancedParameters = {
   peerToPeer: true,
@@ -25,7 +24,7 @@ const WORD: EnhancedParameters = {
 function message(
   code: SessionFunction,
   enhanced: EnhancedParameters | undefined = undefined,
-  privateData: Uint8Array = NONE,
+  privateData: Uint8Array = NO_BYTES,
 ): SessionMessage {
   return { function: code, enhanced, privateData };
 }

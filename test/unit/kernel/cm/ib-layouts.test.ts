@@ -4,12 +4,11 @@ import { CMEventType, QPState } from '#contract/verbs/enums';
 import { emitCmEvent, MULTICAST_JOIN } from '#daemon/kernel/cm/event-record';
 import { emitPath, emitQpAttr } from '#daemon/kernel/cm/ib-layouts';
 import type { AddressVector } from '#daemon/rnic/qp-attributes';
-import { bytesOf, hexOf } from '#test/support/hex';
+import { bytesOf, hexOf, NO_BYTES } from '#test/support/hex';
 import { mappedGid } from '#test/support/program-rig';
 import { type Recording, recordedCm } from '#test/support/rxe-recordings';
 
 const GID = mappedGid(10, 0, 2, 15);
-const NO_BYTES = new Uint8Array(0);
 
 const PEER: AddressVector = {
   dgid: GID,

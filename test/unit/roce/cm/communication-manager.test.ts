@@ -4,10 +4,10 @@ import { QPState, QPType } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
 import type { CmConnection } from '#daemon/roce/cm/cm-connection';
 import { type CmMessageName, parseCmMessage, writeCmMessage } from '#daemon/roce/wire/cm-message';
+import { NO_BYTES } from '#test/support/hex';
 import { CmPair, FACTS, SERVICE } from '#test/support/ib-cm-pair';
 
 const SECOND = 1_000_000;
-const NO_BYTES = new Uint8Array(0);
 const NOTHING = {
   ibConnections: 0,
   ibHalfOpen: 0,

@@ -10,10 +10,10 @@ import {
   parseCmMessage,
   writeCmMessage,
 } from '#daemon/roce/wire/cm-message';
+import { NO_BYTES } from '#test/support/hex';
 import { type CmEnd, CmPair, FACTS, SERVICE } from '#test/support/ib-cm-pair';
 
 const SECOND = 1_000_000;
-const NO_BYTES = new Uint8Array(0);
 /** A number that no end has chosen. */
 const INVENTED = 0xbad_cafe;
 
