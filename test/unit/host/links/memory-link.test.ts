@@ -4,55 +4,21 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { isLoopback } from '#base/address';
 import { transmitOf } from '#base/transmit';
 import { hostAddresses } from '#daemon/host/host-addresses';
-import type { Dial, Link, LinkUser } from '#daemon/host/links/link';
+import type { Dial, Link } from '#daemon/host/links/link';
 import { MemoryLink } from '#daemon/host/links/memory-link';
 import type { LinkPort, Network } from '#daemon/host/links/network';
 import { hostSystem } from '#daemon/host/links/system';
 import { TcpLink } from '#daemon/host/links/tcp-link';
+import { LinkListener } from '#test/support/link-listener';
 import { until } from '#test/support/patience';
 import { pattern } from '#test/support/pattern';
 
 /** More than a link copies. */
 const LARGE_BYTES = 200_000;
 
-/** Records the reports of its link. */
-class Listener implements LinkUser {
-  readonly link: Link;
-  readonly received: Uint8Array[] = [];
-  /** The buffers that were lent. */
-  readonly lent: ArrayBufferLike[] = [];
-  flushedBytes = 0;
-  peerClosed = false;
-  closed: string | undefined | null = null;
-  onBytes: () => void = () => {};
-
-  constructor(link: Link) {
-    this.link = link;
-    link.user = this;
-  }
-
-  handleBytes(bytes: Uint8Array): void {
-    this.received.push(bytes.slice());
-    this.lent.push(bytes.buffer);
-    this.onBytes();
-  }
-  handleFlushed(bytes: number): void {
-    this.flushedBytes += bytes;
-  }
-  handlePeerClosed(): void {
-    this.peerClosed = true;
-  }
-  handleClosed(errorCode: string | undefined): void {
-    this.closed = errorCode;
-  }
-  get receivedBytes(): number {
-    return this.received.reduce((sum, { length }) => sum + length, 0);
-  }
-}
-
 let network: Network = hostSystem().network;
 const ports: LinkPort[] = [];
-const ends: Listener[] = [];
+const ends: LinkListener[] = [];
 
 afterEach(() => {
   for (const { link } of ends.splice(0)) link.reset();
@@ -71,19 +37,19 @@ function fail(error: unknown): never {
 }
 
 /** Accepts connections at `port` into the returned list. */
-function accepting(port: LinkPort): Listener[] {
-  const accepted: Listener[] = [];
+function accepting(port: LinkPort): LinkListener[] {
+  const accepted: LinkListener[] = [];
   port.listen((link) => {
-    accepted.push(new Listener(link));
+    accepted.push(new LinkListener(link));
     ends.push(...accepted.slice(-1));
   }, fail);
   return accepted;
 }
 
 /** Connects to `port` at `address`. */
-async function connect(address: string, port: number, from = address): Promise<Listener> {
-  let dialed: Listener | undefined;
-  hold(from).dial({ address, port }, (link) => (dialed = new Listener(link)), fail);
+async function connect(address: string, port: number, from = address): Promise<LinkListener> {
+  let dialed: LinkListener | undefined;
+  hold(from).dial({ address, port }, (link) => (dialed = new LinkListener(link)), fail);
   await until('a connection', () => dialed !== undefined);
   if (dialed === undefined) throw new Error('no connection');
   ends.push(dialed);
@@ -91,7 +57,7 @@ async function connect(address: string, port: number, from = address): Promise<L
 }
 
 /** Two connected links: the one that dialed and the one that was accepted. */
-async function pair(address = '127.0.0.1'): Promise<[Listener, Listener]> {
+async function pair(address = '127.0.0.1'): Promise<[LinkListener, LinkListener]> {
   const port = hold(address);
   const accepted = accepting(port);
   const dialed = await connect(address, port.port);
@@ -370,8 +336,8 @@ describe('a connection goes through memory', () => {
       const accepted = accepting(port);
       const from = hold('127.0.0.1');
       const again = hold('127.0.0.1', from.port);
-      let dialed: Listener | undefined;
-      from.dial(port, (link) => (dialed = new Listener(link)), fail);
+      let dialed: LinkListener | undefined;
+      from.dial(port, (link) => (dialed = new LinkListener(link)), fail);
       await until('a connection', () => dialed !== undefined && accepted.length === 1);
       let failure: string | undefined;
       again.dial(
@@ -388,7 +354,7 @@ describe('a connection goes through memory', () => {
       third.dial(
         port,
         (link) => {
-          ends.push(new Listener(link));
+          ends.push(new LinkListener(link));
           connected = true;
         },
         fail,
@@ -401,7 +367,7 @@ describe('a connection goes through memory', () => {
     const port = hold('127.0.0.1');
     accepting(port);
     const from = hold('127.0.0.1');
-    const dial = (): Dial => from.dial(port, (link) => ends.push(new Listener(link)), fail);
+    const dial = (): Dial => from.dial(port, (link) => ends.push(new LinkListener(link)), fail);
     dial();
     expect(dial).toThrow('in use');
     expect(() => from.listen(fail, fail)).toThrow('in use');

@@ -3,49 +3,20 @@ import { readdirSync } from 'node:fs';
 import { afterEach, describe, expect, it } from 'vitest';
 import { transmitOf } from '#base/transmit';
 import type { CaptureTap } from '#daemon/capture/capture-tap';
-import type { Link, LinkUser } from '#daemon/host/links/link';
+import type { Link } from '#daemon/host/links/link';
 import { READS_PER_TURN, ReadingShares } from '#daemon/host/links/reading-share';
 import { TappedLink } from '#daemon/host/links/tapped-link';
 import { READ_BUFFER_BYTES } from '#daemon/host/links/tcp-link';
 import { sourceAddress, TcpPort } from '#daemon/host/links/tcp-port';
+import { LinkListener } from '#test/support/link-listener';
 import { quiet, until } from '#test/support/patience';
-
-/** Records the reports of its link. */
-class Listener implements LinkUser {
-  readonly link: Link;
-  readonly received: Uint8Array[] = [];
-  flushedBytes = 0;
-  peerClosed = false;
-  closed: string | undefined | null = null;
-
-  constructor(link: Link) {
-    this.link = link;
-    link.user = this;
-  }
-
-  handleBytes(bytes: Uint8Array): void {
-    this.received.push(bytes.slice());
-  }
-  handleFlushed(bytes: number): void {
-    this.flushedBytes += bytes;
-  }
-  handlePeerClosed(): void {
-    this.peerClosed = true;
-  }
-  handleClosed(errorCode: string | undefined): void {
-    this.closed = errorCode;
-  }
-  get receivedBytes(): number {
-    return this.received.reduce((sum, { length }) => sum + length, 0);
-  }
-}
 
 const environment = {
   readBuffer: new Uint8Array(READ_BUFFER_BYTES),
   readings: new ReadingShares(setImmediate),
 };
 const ports: TcpPort[] = [];
-const ends: Listener[] = [];
+const ends: LinkListener[] = [];
 
 afterEach(() => {
   for (const { link } of ends.splice(0)) link.reset();
@@ -59,15 +30,15 @@ function hold(address: string, port = 0): TcpPort {
 }
 
 /** Links from one address, which are accepted at one port. */
-async function many(count: number): Promise<{ dialed: Listener[]; accepted: Listener[] }> {
+async function many(count: number): Promise<{ dialed: LinkListener[]; accepted: LinkListener[] }> {
   const port = hold('127.0.0.1');
-  const [dialed, accepted]: [Listener[], Listener[]] = [[], []];
+  const [dialed, accepted]: [LinkListener[], LinkListener[]] = [[], []];
   const fail = (error: unknown): never => {
     throw new Error(String(error));
   };
-  port.listen((link) => accepted.push(new Listener(link)), fail);
+  port.listen((link) => accepted.push(new LinkListener(link)), fail);
   for (let index = 0; index < count; index += 1) {
-    hold('127.0.0.1').dial(port, (link) => dialed.push(new Listener(link)), fail);
+    hold('127.0.0.1').dial(port, (link) => dialed.push(new LinkListener(link)), fail);
   }
   await until('the connections', () => accepted.length === count && dialed.length === count);
   ends.push(...dialed, ...accepted);
@@ -75,12 +46,17 @@ async function many(count: number): Promise<{ dialed: Listener[]; accepted: List
 }
 
 /** Two connected links: the one that dialed and the one that was accepted. */
-async function pair(address = '127.0.0.1', tap?: CaptureTap): Promise<[Listener, Listener]> {
+async function pair(
+  address = '127.0.0.1',
+  tap?: CaptureTap,
+): Promise<[LinkListener, LinkListener]> {
   const port = hold(address);
-  const dressed = (link: Link, dialed: boolean): Listener =>
-    new Listener(tap === undefined ? link : new TappedLink(link, tap, dialed, link.emssBytes()));
-  let accepted: Listener | undefined;
-  let dialed: Listener | undefined;
+  const dressed = (link: Link, dialed: boolean): LinkListener =>
+    new LinkListener(
+      tap === undefined ? link : new TappedLink(link, tap, dialed, link.emssBytes()),
+    );
+  let accepted: LinkListener | undefined;
+  let dialed: LinkListener | undefined;
   const fail = (error: unknown): never => {
     throw new Error(String(error));
   };
