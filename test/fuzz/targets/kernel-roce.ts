@@ -2,7 +2,6 @@
  * The same for a RoCE device: commands as programs on the kernel's rxe wrote them, with arbitrary
  * arguments, and rings with indices.
  */
-import { RingMappings } from '#daemon/kernel/ring-mapping';
 import { addressOf } from '#native-bridge/libc/libc';
 import type { Draws } from '#test/support/draws';
 import { bytesOf } from '#test/support/hex';
@@ -10,8 +9,8 @@ import { scribble } from '#test/support/mutate';
 import { recordedCommands } from '#test/support/rxe-recordings';
 import { commands, le, plain, RSP } from '#test/support/uverbs-rig';
 import { handle, size } from '../kernel-arguments.ts';
-import { type FuzzTarget, patch } from '../target.ts';
-import { VerbsState, type VerbsWorld } from './kernel-verbs.ts';
+import type { FuzzTarget } from '../target.ts';
+import { KEPT_RINGS, VerbsState, type VerbsWorld } from './kernel-verbs.ts';
 
 /** Memory of this process that a hostile program may register; writes to it are harmless. */
 const OWN = new Uint8Array(65_536);
@@ -162,18 +161,6 @@ export const kernelRoce: FuzzTarget = {
   batchInputs: 4_000,
   weight: 10_000,
   smokeInputs: 5_000,
-  canary: {
-    // Rings that stay charged to their owner's quota.
-    plant: () =>
-      patch(
-        RingMappings.prototype,
-        'release',
-        () =>
-          function (this: RingMappings) {
-            return undefined;
-          },
-      ),
-    inputs: 2_000,
-  },
+  canary: KEPT_RINGS,
   open: () => new VerbsState(roceWorld()),
 };

@@ -334,6 +334,20 @@ const SIW_WORLD: VerbsWorld = {
   },
 };
 
+/** Rings that stay charged to their owner's quota. */
+export const KEPT_RINGS: FuzzTarget['canary'] = {
+  plant: () =>
+    patch(
+      RingMappings.prototype,
+      'release',
+      () =>
+        function (this: RingMappings) {
+          return undefined;
+        },
+    ),
+  inputs: 2_000,
+};
+
 /** Commands, mappings, rings and doorbells of a uverbs file. */
 export const kernelVerbs: FuzzTarget = {
   name: 'kernel-verbs',
@@ -341,18 +355,6 @@ export const kernelVerbs: FuzzTarget = {
   batchInputs: 4_000,
   weight: 10_000,
   smokeInputs: 5_000,
-  canary: {
-    // Rings that stay charged to their owner's quota.
-    plant: () =>
-      patch(
-        RingMappings.prototype,
-        'release',
-        () =>
-          function (this: RingMappings) {
-            return undefined;
-          },
-      ),
-    inputs: 2_000,
-  },
+  canary: KEPT_RINGS,
   open: () => new VerbsState(SIW_WORLD),
 };
