@@ -11,7 +11,7 @@ import { RpcService } from '#verbs-api/rpcrdma/rpc-service';
 import { hex32, hex64 } from '../support/consumer.ts';
 import { ECHO } from '../support/echo-program.ts';
 import { bytesOf, compactHex, hexOf } from '../support/hex.ts';
-import { quiet } from '../support/patience.ts';
+import { patience, quiet } from '../support/patience.ts';
 import { pattern } from '../support/pattern.ts';
 import { type EchoLog, echoService, RawPeer, WORLDS, type World } from '../support/rpc-world.ts';
 import { callPayload } from '../support/rpcrdma-rig.ts';
@@ -384,7 +384,9 @@ describe('the reverse direction', () => {
 });
 
 describe('what RFC 5666 has and RFC 8166 dropped, where it is asked for', () => {
-  const OPTIONS = { readListReplies: true, doneTimeoutMs: 300, undoneBytesMax: 20_000, credits: 2 };
+  /** Longer than all replies of a test take. */
+  const doneTimeoutMs = patience(300);
+  const OPTIONS = { readListReplies: true, doneTimeoutMs, undoneBytesMax: 20_000, credits: 2 };
 
   /** The type of the answer to a long MIRROR that has no reply chunk. */
   async function longReply(peer: RawPeer, xid: number): Promise<ReturnType<typeof words>> {
@@ -403,7 +405,7 @@ describe('what RFC 5666 has and RFC 8166 dropped, where it is asked for', () => 
     // RDMA_NOMSG as long as there is room for kept replies, then ERR_CHUNK.
     expect(types.indexOf('00000004')).toBeGreaterThan(0);
     expect(types.lastIndexOf('00000001')).toBeLessThan(types.indexOf('00000004'));
-    await quiet(500);
+    await quiet(doneTimeoutMs + 200);
     expect((await longReply(peer, 20)).type).toBe('00000001');
   });
 
