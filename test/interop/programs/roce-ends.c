@@ -88,12 +88,12 @@ static void verify(const uint8_t *bytes, uint32_t length, int k, int asking, con
 			fail(what, (int)i);
 }
 
-static void announce(const void *bytes, size_t length)
+static void send_bytes(const void *bytes, size_t length)
 {
 	check(write(control, bytes, length) == (ssize_t)length, "the other end is gone", 0);
 }
 
-static void receive(void *bytes, size_t length)
+static void receive_bytes(void *bytes, size_t length)
 {
 	for (size_t had = 0; had < length;) {
 		ssize_t count = read(control, (char *)bytes + had, length - had);
@@ -108,8 +108,8 @@ static void meet(void)
 {
 	char byte = 0;
 
-	announce(&byte, 1);
-	receive(&byte, 1);
+	send_bytes(&byte, 1);
+	receive_bytes(&byte, 1);
 }
 
 /* The next completion, a good one. */
@@ -288,8 +288,8 @@ static void connect_pair(enum ibv_mtu mtu)
 	check(ibv_query_gid(context, 1, gid_index, &own.gid) == 0, "ibv_query_gid", gid_index);
 	own.qpn = qp->qp_num;
 	own.addr = (uintptr_t)memory;
-	announce(&own, sizeof(own));
-	receive(&peer, sizeof(peer));
+	send_bytes(&own, sizeof(own));
+	receive_bytes(&peer, sizeof(peer));
 	check(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
 			    (datagrams ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)) == 0, "INIT", 0);
 	attr = (struct ibv_qp_attr){
@@ -385,9 +385,9 @@ int main(int argc, char **argv)
 	meet_peer(argv[3], asks_first ? argv[4] : NULL);
 	unreliable = argc == 5;
 	if (asks_first)
-		announce(&unreliable, 1);
+		send_bytes(&unreliable, 1);
 	else
-		receive(&unreliable, 1);
+		receive_bytes(&unreliable, 1);
 	run(IBV_QPT_RC, IBV_MTU_256, "RC, MTU 256");
 	run(IBV_QPT_RC, IBV_MTU_1024, "RC, MTU 1024");
 	run(IBV_QPT_RC, IBV_MTU_4096, "RC, MTU 4096");
