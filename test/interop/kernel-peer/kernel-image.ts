@@ -150,8 +150,13 @@ class PackageSource {
     return { release, version };
   }
 
-  /** Fetches a package and returns the path of its archive. */
+  /**
+   * Fetches a package, in another version if apt lists no `version`, and returns the path of its archive:
+   * while Debian publishes a kernel, its packages appear one by one.
+   */
   async fetch(name: string, version: string): Promise<string> {
+    const known = await command('apt-cache', ...this.#options, 'madison', name);
+    const wanted = known.includes(` ${version} `) ? `${name}=${version}` : name;
     const directory = join(this.#directory, name);
     await mkdir(directory);
     await command(
@@ -163,7 +168,7 @@ class PackageSource {
       ...this.#options,
       'download',
       '-qq',
-      `${name}=${version}`,
+      wanted,
     );
     const [archive] = await readdir(directory);
     if (archive === undefined) throw new Error(`apt-get downloaded no ${name}`);
