@@ -18,7 +18,7 @@ import type { HostSide, SideHost } from './host-side.ts';
 import type { Link } from './links/link.ts';
 import type { HostNotice, HostObserver } from './observer.ts';
 import { inSlices } from './slices.ts';
-import type { StreamCarrier } from './stream-carrier.ts';
+import type { Associations, StreamCarrier } from './stream-carrier.ts';
 import { TurnShares } from './turn-share.ts';
 
 /** Turns of the event loop that a reset waits for sockets to close; a reset socket takes one. */
@@ -49,6 +49,7 @@ export class IwarpSide implements HostSide, ConduitsHost, NetworkUser {
   readonly #host: IwarpSideHost;
   readonly #loop: EventLoop;
   readonly #carriers: readonly StreamCarrier[];
+  readonly #associations: readonly Associations[];
   #onLastGone: () => void = () => {};
 
   constructor(host: IwarpSideHost, options: IwarpSideOptions) {
@@ -56,6 +57,7 @@ export class IwarpSide implements HostSide, ConduitsHost, NetworkUser {
     this.#host = host;
     this.#loop = loop;
     this.#carriers = carriers;
+    this.#associations = carriers.flatMap(({ associations }) => associations ?? []);
     const { network } = carriers.at(-1) as StreamCarrier;
     this.network = new IdNetwork(network, this, host.isolated);
     const devices = host.devices
@@ -114,7 +116,7 @@ export class IwarpSide implements HostSide, ConduitsHost, NetworkUser {
   handleEvent(): void {}
 
   setPacketFaults(faults: readonly Fault[] | undefined): void {
-    for (const carrier of this.#carriers) carrier.setPacketFaults(faults);
+    for (const associations of this.#associations) associations.setFaults(faults);
   }
 
   *connections(wants: ConnectionChoice): Iterable<ConnectionStatus> {
@@ -130,7 +132,7 @@ export class IwarpSide implements HostSide, ConduitsHost, NetworkUser {
   }
 
   get associationCount(): number {
-    return this.#carriers.reduce((sum, { associationCount }) => sum + associationCount, 0);
+    return this.#associations.reduce((sum, { associationCount }) => sum + associationCount, 0);
   }
 
   assertDeepInvariants(): void {
@@ -149,7 +151,7 @@ export class IwarpSide implements HostSide, ConduitsHost, NetworkUser {
     const releasing = this.#inSlices(this.manager.portsKeptFor(keeper), (id) => {
       this.manager.releasePort(id);
     });
-    if (keeper !== undefined) for (const carrier of this.#carriers) carrier.forget(keeper);
+    if (keeper !== undefined) for (const each of this.#associations) each.forget(keeper);
     return releasing;
   }
 
@@ -179,18 +181,23 @@ export class IwarpSide implements HostSide, ConduitsHost, NetworkUser {
     });
   }
 
-  /** Resolves when no connection is left. */
-  async gone(): Promise<void> {
+  /** Resolves when no connection is left. Undefined if there is none. */
+  gone(): Promise<void> | undefined {
+    if (this.conduits.empty && this.#associations.length === 0) return undefined;
+    return this.#leave();
+  }
+
+  async #leave(): Promise<void> {
     if (!this.conduits.empty) {
       await new Promise<void>((resolve) => {
         this.#onLastGone = resolve;
       });
     }
-    for (const carrier of this.#carriers) await carrier.leave();
+    for (const associations of this.#associations) await associations.leave();
   }
 
   close(): void {
-    for (const carrier of this.#carriers) carrier.close();
+    for (const associations of this.#associations) associations.close();
   }
 
   #inSlices<T>(items: readonly T[], end: (item: T) => void): Promise<void> | undefined {

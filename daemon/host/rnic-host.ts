@@ -193,7 +193,8 @@ export class RnicHost implements DeviceHost, FaultHost, HostCmUser, LoopUser, Iw
     const ending = this.#iwarp.endConnections();
     if (ending !== undefined) await ending;
     this.#errored.stop();
-    await this.#iwarp.gone();
+    const leaving = this.#iwarp.gone();
+    if (leaving !== undefined) await leaving;
     for (const side of this.#sides) side.close();
     this.#loop.close();
   }

@@ -19,15 +19,21 @@ export interface StreamCarrier {
   makeLayer(device: CmDevice, options: StreamOptions): LowerLayer;
   /** Finds frames in the output of a connection, for faults. */
   makeFrameReader(conduit: Conduit): FrameReader;
-  /** Installs the faults of its packets. */
-  setPacketFaults(faults: readonly Fault[] | undefined): void;
-  /** Connections of the lower layer, including those without a stream. */
+  /** Undefined if the system has the connections and their packets. */
+  readonly associations?: Associations;
+}
+
+/** Connections of a lower layer, which streams share and outlive. */
+export interface Associations {
+  /** Installs the faults of their packets. */
+  setFaults(faults: readonly Fault[] | undefined): void;
+  /** How many there are, including those without a stream. */
   readonly associationCount: number;
-  /** Releases resources kept for future listeners of `keeper`. */
+  /** Releases those kept for future listeners of `keeper`. */
   forget(keeper: object): void;
-  /** Ends connections without a stream; resolves when all have ended, or the time is up. */
+  /** Ends those without a stream; resolves when all have ended, or the time is up. */
   leave(): Promise<void>;
-  /** Closes its sockets. */
+  /** Closes their sockets. */
   close(): void;
 }
 
@@ -35,7 +41,6 @@ export interface StreamCarrier {
 export class TcpCarrier implements StreamCarrier {
   readonly lowerLayer = 'tcp';
   readonly network: Network;
-  readonly associationCount = 0;
   readonly #pool: ChunkPool;
   readonly #crc32c: Crc32c;
 
@@ -56,9 +61,4 @@ export class TcpCarrier implements StreamCarrier {
   makeFrameReader({ output }: Conduit): FrameReader {
     return new TcpFrameReader(output.sentBytes, output.startupBytes);
   }
-
-  setPacketFaults(): void {}
-  forget(): void {}
-  async leave(): Promise<void> {}
-  close(): void {}
 }

@@ -1,7 +1,6 @@
 /** SCTP as the carrier of iWARP devices: one network for all of them. */
 import { isErrnoCode, VerbsError } from '#contract/verbs/errors';
 import type { PacketTap } from '#daemon/capture/capture-tap';
-import type { Fault } from '#daemon/faults/fault';
 import type { CmDevice } from '#daemon/iwarp/cm/cm-types';
 import type { ChunkPool } from '#daemon/iwarp/engine/chunk-pool';
 import type { LowerLayer } from '#daemon/iwarp/engine/lower-layer';
@@ -57,23 +56,7 @@ export class SctpCarrier implements StreamCarrier {
     return new SctpFrameReader();
   }
 
-  setPacketFaults(faults: readonly Fault[] | undefined): void {
-    this.network.setFaults(faults);
-  }
-
-  get associationCount(): number {
-    return this.network.associationCount;
-  }
-
-  forget(keeper: object): void {
-    this.network.shared.forget(keeper);
-  }
-
-  leave(): Promise<void> {
-    return this.network.leave();
-  }
-
-  close(): void {
-    this.network.close();
+  get associations(): SctpNetwork {
+    return this.network;
   }
 }

@@ -18,6 +18,7 @@ import {
   type Network,
   TransportError,
 } from '../links/network.ts';
+import type { Associations } from '../stream-carrier.ts';
 import type { HostSctpTransport, SctpAddress, SctpPortOptions } from './association.ts';
 import type { DdpStreams } from './ddp-streams.ts';
 import { SctpFaults } from './sctp-faults.ts';
@@ -66,7 +67,7 @@ interface SctpNetworkOptions {
   readonly tap: PacketTap | undefined;
 }
 
-export class SctpNetwork implements Network, LinkPortHost {
+export class SctpNetwork implements Network, Associations, LinkPortHost {
   readonly #inner: Network;
   /** Devices by address. */
   readonly #devices: ReadonlyMap<string, string>;
@@ -124,6 +125,11 @@ export class SctpNetwork implements Network, LinkPortHost {
       };
     });
     for (const streams of [...this.#all]) if (streams.idle) streams.abort();
+  }
+
+  /** Releases the associations kept for `keeper`. */
+  forget(keeper: object): void {
+    this.shared.forget(keeper);
   }
 
   /** Closes the UDP ports. Ports in use by connections close with them. */
