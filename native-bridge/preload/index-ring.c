@@ -64,7 +64,7 @@ static uint8_t *slot_of(const struct index_ring *ring, uint32_t index) {
 
 /* librxe before rdma-core 55 advances the consumer index once too often after ibv_next_poll, so
  * that it passes the producer and the ring looks full. As in the daemon, such a ring is empty and
- * continues at the consumer index; the index that was seen last tells it from a full one. */
+ * continues at the consumer index; the index seen last distinguishes it from a full one. */
 static void follow_consumer(const struct index_ring *completions) {
   uint32_t seen = atomic_load(word_at(completions, SEEN_OFFSET));
   uint32_t consumer = index_ring_first(completions);
