@@ -22,7 +22,7 @@ import type { Crc32c } from '../iwarp/wire/crc32c.ts';
 import type { QP } from '../rnic/queue-pair.ts';
 import type { CQ } from '../rnic/queues/completion-queue.ts';
 import type { Conduit } from './conduit.ts';
-import type { Adapter } from './device-adapter.ts';
+import type { EmulatedDevice } from './emulated-device.ts';
 import { FaultyLink } from './links/faulty-link.ts';
 import type { HostClock } from './links/network.ts';
 
@@ -34,7 +34,7 @@ const NAMES = { iwarp: 'iWARP', roce: 'RoCE' } as const;
 
 /** What the faults use from their host. */
 export interface FaultHost {
-  readonly devices: readonly Adapter[];
+  readonly devices: readonly EmulatedDevice[];
   readonly clock: HostClock;
   readonly crc32c: Crc32c;
   now(): Micros;
@@ -48,23 +48,23 @@ export interface FaultHost {
   setPacketFaults(faults: readonly Fault[] | undefined): void;
   onCompletion(cq: CQ): void;
   /** Raises an asynchronous event of a device, or of one of its queue pairs. */
-  raise(device: Adapter, event: AsyncEventType, element: QP | undefined, text: string): void;
+  raise(device: EmulatedDevice, event: AsyncEventType, element: QP | undefined, text: string): void;
   drain(): void;
   /** One line for logs. */
   noteFault(text: string): void;
 }
 
-function isSctp({ cmDevice }: Adapter): boolean {
+function isSctp({ cmDevice }: EmulatedDevice): boolean {
   return cmDevice.lowerLayer === 'sctp';
 }
 
 /** True if the kernel sends the packets of the device. */
-function hasKernelPackets(device: Adapter): boolean {
+function hasKernelPackets(device: EmulatedDevice): boolean {
   return isSctp(device) && device.sctpTransport !== 'usrsctp';
 }
 
 /** True if the fault can fire on the device. */
-function actsOn(spec: FaultSpec, device: Adapter): boolean {
+function actsOn(spec: FaultSpec, device: EmulatedDevice): boolean {
   const { kind } = spec;
   const wanted = faultTransport(kind);
   if (hasKernelPackets(device) && SCTP_PACKET_FAULT_KINDS.includes(kind)) return false;
@@ -74,7 +74,7 @@ function actsOn(spec: FaultSpec, device: Adapter): boolean {
 }
 
 /** True if the fault applies to the messages of an SCTP device, not to its packets. */
-function actsOnMessages({ spec }: Fault, device: Adapter | undefined): boolean {
+function actsOnMessages({ spec }: Fault, device: EmulatedDevice | undefined): boolean {
   if (device === undefined || !actsOn(spec, device)) return false;
   return hasKernelPackets(device) || !SCTP_FAULT_KINDS.includes(spec.kind);
 }
@@ -161,7 +161,7 @@ export class HostFaults {
   }
 
   /** An armed completion queue fired, and there are faults of that kind. */
-  notify(device: Adapter, cq: CQ): void {
+  notify(device: EmulatedDevice, cq: CQ): void {
     const fault = this.injector.firstFiring(this.injector.notifications, device.name);
     if (fault?.spec.kind === 'completion-event-lost') return;
     if (fault === undefined) this.#host.onCompletion(cq);
@@ -266,13 +266,13 @@ export class HostFaults {
     this.#host.drain();
   }
 
-  #coversPeer(fault: Fault, device: Adapter, qp: QP): boolean {
+  #coversPeer(fault: Fault, device: EmulatedDevice, qp: QP): boolean {
     if (fault.peer === undefined) return true;
     const facts = this.#host.factsOf(qp);
     return facts !== undefined && facts.device === device.name && fault.coversEnds(facts);
   }
 
-  #happenTo(device: Adapter, fault: Fault, now: Micros): void {
+  #happenTo(device: EmulatedDevice, fault: Fault, now: Micros): void {
     const why = `fault ${fault.id}`;
     switch (fault.spec.kind) {
       case 'port-down':
@@ -295,7 +295,7 @@ export class HostFaults {
     }
   }
 
-  #failQP(device: Adapter, qp: QP, fault: Fault, now: Micros): void {
+  #failQP(device: EmulatedDevice, qp: QP, fault: Fault, now: Micros): void {
     const conduit = this.#host.conduitOf(qp);
     qp.modify(QPState.ERR, now);
     conduit?.reset();

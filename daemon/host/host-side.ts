@@ -4,7 +4,7 @@ import type { AsyncEventType } from '#contract/verbs/enums';
 import type { Fault } from '../faults/fault.ts';
 import type { QP } from '../rnic/queue-pair.ts';
 import type { ConnectionChoice, ConnectionStatus } from './connection-status.ts';
-import type { Adapter } from './device-adapter.ts';
+import type { EmulatedDevice } from './emulated-device.ts';
 import type { HostCmEvent } from './host-id.ts';
 import type { HostClock } from './links/network.ts';
 import type { HostNotice } from './observer.ts';
@@ -35,7 +35,7 @@ export interface HostSide {
 
 /** What both sides use from their host. */
 export interface SideHost {
-  readonly devices: readonly Adapter[];
+  readonly devices: readonly EmulatedDevice[];
   readonly clock: HostClock;
   /** No packets leave the host. */
   readonly isolated: boolean;

@@ -12,7 +12,7 @@ import { QP } from '../rnic/queue-pair.ts';
 import type { CQ } from '../rnic/queues/completion-queue.ts';
 import type { SRQ } from '../rnic/queues/shared-receive-queue.ts';
 import type { Conduits } from './conduits.ts';
-import type { Adapter } from './device-adapter.ts';
+import type { EmulatedDevice } from './emulated-device.ts';
 import type { HostFaults } from './host-faults.ts';
 import type { HostSide } from './host-side.ts';
 import { LaterTurns } from './later-turns.ts';
@@ -47,15 +47,15 @@ const NORMAL_EVENTS: readonly AsyncEventType[] = [
 
 /** What the effects use from their host. */
 interface EffectHost {
-  readonly devices: readonly Adapter[];
+  readonly devices: readonly EmulatedDevice[];
   readonly clock: HostClock;
   readonly faults: HostFaults;
   readonly isSameUser: UserCheck;
   doorbell(qp: QP): void;
   notice(notice: HostNotice): void;
   onCompletion(cq: CQ): void;
-  onAsync(device: Adapter, event: HostAsyncEvent): void;
-  onFailure(device: Adapter, failure: HostFailure): void;
+  onAsync(device: EmulatedDevice, event: HostAsyncEvent): void;
+  onFailure(device: EmulatedDevice, failure: HostFailure): void;
 }
 
 export class NicEffects {
@@ -91,7 +91,7 @@ export class NicEffects {
 
   /** Raises an asynchronous event of a device. */
   raise(
-    device: Adapter,
+    device: EmulatedDevice,
     event: AsyncEventType,
     element: HostAsyncEvent['element'],
     text: string,
@@ -108,7 +108,7 @@ export class NicEffects {
     this.#host.onAsync(device, { event, element, text });
   }
 
-  #act(device: Adapter, effect: NicEffect): void {
+  #act(device: EmulatedDevice, effect: NicEffect): void {
     switch (effect.type) {
       case 'completion':
         if (this.#host.faults.injector.notifications === undefined)

@@ -2,7 +2,7 @@
 import type { PeerFacts } from '../rnic/failure-sentence.ts';
 import { QP } from '../rnic/queue-pair.ts';
 import type { Conduits } from './conduits.ts';
-import type { Adapter } from './device-adapter.ts';
+import type { EmulatedDevice } from './emulated-device.ts';
 import { gidAddress } from './host-addresses.ts';
 
 /**
@@ -17,7 +17,7 @@ export type UserCheck = (one: QP, other: QP) => boolean;
 /** Undefined if the queue pair never had a peer. */
 export function peerFacts(
   qp: QP,
-  devices: readonly Adapter[],
+  devices: readonly EmulatedDevice[],
   conduits: Conduits,
   isSameUser: UserCheck,
 ): PeerFacts | undefined {
@@ -50,8 +50,8 @@ interface FarEnd {
 /** The other end of a queue pair whose program named its destination. */
 function farDestination(
   qp: QP,
-  { rocePort }: Adapter,
-  devices: readonly Adapter[],
+  { rocePort }: EmulatedDevice,
+  devices: readonly EmulatedDevice[],
 ): FarEnd | undefined {
   const { destQpNum, ahAttr } = qp.queryPath();
   const address = gidAddress(ahAttr.dgid);

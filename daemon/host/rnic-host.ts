@@ -23,7 +23,6 @@ import {
   type ConnectionStatus,
 } from './connection-status.ts';
 import { type CrcEngine, chooseCrcEngine } from './crc-engine.ts';
-import { Adapter } from './device-adapter.ts';
 import type { DeviceHost } from './device-backend.ts';
 import {
   checkedDevices,
@@ -31,6 +30,7 @@ import {
   type DeviceConfig,
   namedByOthers,
 } from './device-config.ts';
+import { EmulatedDevice } from './emulated-device.ts';
 import { ErroredQueuePairs } from './errored-queue-pairs.ts';
 import { EventLoop, type LoopUser } from './event-loop.ts';
 import { HostCm, type HostCmUser } from './host-cm.ts';
@@ -75,16 +75,16 @@ export interface RnicHostOptions {
 }
 
 export class RnicHost implements DeviceHost, FaultHost, HostCmUser, LoopUser, IwarpSideHost {
-  readonly devices: readonly Adapter[];
+  readonly devices: readonly EmulatedDevice[];
   readonly cm: HostCm;
   readonly crcEngine: CrcEngine;
   /** Injected faults. */
   readonly faults: HostFaults = new HostFaults(this);
   /** An armed CQ fired; its tag identifies the owner. */
   onCompletion: (cq: CQ) => void = () => {};
-  onAsync: (device: Adapter, event: HostAsyncEvent) => void = () => {};
+  onAsync: (device: EmulatedDevice, event: HostAsyncEvent) => void = () => {};
   onCmEvent: (id: HostId, event: HostCmEvent) => void = () => {};
-  onFailure: (device: Adapter, failure: HostFailure) => void = () => {};
+  onFailure: (device: EmulatedDevice, failure: HostFailure) => void = () => {};
   /** Set by a daemon, whose programs may belong to several users. */
   isSameUser: UserCheck = () => true;
   readonly clock: HostClock;
@@ -112,7 +112,7 @@ export class RnicHost implements DeviceHost, FaultHost, HostCmUser, LoopUser, Iw
       outward: kernelUdp === true,
     });
     this.devices = configs.map((config) => {
-      return new Adapter(config, clock.random32, this.#roce, namedByOthers(config, configs));
+      return new EmulatedDevice(config, clock.random32, this.#roce, namedByOthers(config, configs));
     });
     this.#loop = new EventLoop(this, clock);
     this.#errored = new ErroredQueuePairs(this, this.#loop);

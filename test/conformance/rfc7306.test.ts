@@ -69,7 +69,7 @@ function copying(control: string, ulpdu: string): string {
 describe('a device', () => {
   it('has both atomics or none, and reports which [RDMAPX-1.1-01]', async () => {
     const { facing, target, word } = await withWord(5n);
-    expect(facing.consumer.adapter.nic.queryDevice()).toMatchObject({ atomics: true });
+    expect(facing.consumer.device.nic.queryDevice()).toMatchObject({ atomics: true });
     facing.say(
       fetchAdd(1, target, 1),
       atomic(2, COMPARE_SWAP, target, [hex64(9), ALL_ONES, hex64(6), ALL_ONES]),

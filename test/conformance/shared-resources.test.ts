@@ -44,7 +44,7 @@ describe('an STag', () => {
 describe('a shared receive queue', () => {
   it('reports which queue pair consumes a receive, and when few are left [SEC-6.4.3.1-01]', async () => {
     const node = facingNode();
-    const { nic } = node.adapter();
+    const { nic } = node.device();
     const pd = nic.allocPD();
     const ring = (bytes: number): Uint8Array => new Uint8Array(bytes);
     const srq = nic.createSRQ(pd, { maxWr: 16, maxSge: 4, srqLimit: 4, ring, tag: 'srq' });

@@ -92,8 +92,8 @@ phase('messages');
 for (let count = 0; count < TIMES; count += 1) await message(pair);
 phase('none');
 if (kind.startsWith('RoCE, ') && near !== far) {
-  const { qp } = datagramEnd(near.adapter(), () => near.host.drain());
-  const { counters } = near.adapter().rocePort ?? {};
+  const { qp } = datagramEnd(near.device(), () => near.host.drain());
+  const { counters } = near.device().rocePort ?? {};
   if (counters === undefined) throw new Error('no RoCE device');
   const stranger = new RoceStranger(STRANGER, NEAR, counters);
   await stranger.open();

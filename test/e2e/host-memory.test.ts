@@ -40,7 +40,7 @@ afterEach(() => Promise.all([near, far].map(({ host }) => host.close())));
 
 /** Registers memory for a channel, on top of the buffer that it has. */
 function register(node: RnicNode, channel: Channel, backing: MemoryBacking): MR {
-  return node.adapter().nic.regMR(channel.qp.pd, {
+  return node.device().nic.regMR(channel.qp.pd, {
     backing,
     backingOffset: 0,
     lengthBytes: LENGTH_BYTES,
@@ -192,7 +192,7 @@ describe('a mapped buffer that is taken away', () => {
   it('fails the Read whose data it lost [RDMAP-5.5-05]', async () => {
     const { active, passive } = pair;
     const lost = near.channel();
-    const region = near.adapter().nic.regMR(active.qp.pd, {
+    const region = near.device().nic.regMR(active.qp.pd, {
       backing: lost.mr.backing,
       backingOffset: 0,
       lengthBytes: LENGTH_BYTES,
@@ -225,7 +225,7 @@ describe('a type 2 window when its QP leaves the stream', () => {
   /** A window onto the far buffer, bound through the far QP. */
   async function bindWindow(): Promise<MW> {
     const { passive } = pair;
-    const nic = far.adapter().nic;
+    const nic = far.device().nic;
     const access = Access.localWrite | Access.remoteWrite | Access.mwBind;
     const region = nic.regMR(passive.qp.pd, {
       backing: new ViewBacking(passive.buffer),

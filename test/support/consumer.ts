@@ -5,7 +5,7 @@
 import type { WC } from '#contract/verbs/completion';
 import { Access, MWType, WCFlag, WCOpcode, WCStatus, WROpcode } from '#contract/verbs/enums';
 import type { SendFields } from '#contract/verbs/work-request';
-import type { Adapter } from '#daemon/host/device-adapter';
+import type { EmulatedDevice } from '#daemon/host/emulated-device';
 import { ViewBacking } from '#daemon/rnic/memory/memory-backing';
 import type { MR } from '#daemon/rnic/memory/memory-region';
 import type { MW } from '#daemon/rnic/memory/memory-window';
@@ -86,7 +86,7 @@ export function hex64(value: number | bigint): string {
 /** See the module's comment. */
 export class Consumer {
   readonly node: RnicNode;
-  readonly adapter: Adapter;
+  readonly device: EmulatedDevice;
   readonly pd: PD;
   readonly cq: CQ;
   readonly qp: QP;
@@ -106,8 +106,8 @@ export class Consumer {
 
   constructor(node: RnicNode, options: ConsumerOptions = {}) {
     this.node = node;
-    this.adapter = node.adapter(options.device);
-    const { nic } = this.adapter;
+    this.device = node.device(options.device);
+    const { nic } = this.device;
     const ring = (bytes: number): Uint8Array => new Uint8Array(bytes);
     this.pd = options.pd ?? nic.allocPD();
     this.cq = options.cq ?? nic.createCQ({ cqe: options.cqe ?? 4 * QUEUE_DEPTH, ring, tag: this });
@@ -150,7 +150,7 @@ export class Consumer {
     const bytes = options.bytes ?? new Uint8Array(lengthBytes);
     const address = REGION_ADDRESS + this.#regions * REGION_SPACING + (options.shift ?? 0);
     this.#regions += 1;
-    const mr = this.adapter.nic.regMR(options.pd ?? this.pd, {
+    const mr = this.device.nic.regMR(options.pd ?? this.pd, {
       backing: new ViewBacking(bytes),
       backingOffset: 0,
       lengthBytes: bytes.length,
@@ -164,7 +164,7 @@ export class Consumer {
 
   /** Binds a new type 2 window onto the whole region: its STag serves this stream alone. */
   async bindWindow(region: Region, access: number): Promise<{ mw: MW; stag: string }> {
-    const mw = this.adapter.nic.allocMW(this.pd, MWType.type2);
+    const mw = this.device.nic.allocMW(this.pd, MWType.type2);
     const rkey = ((mw.rkey & 0xffff_ff00) | ((mw.rkey + 1) & 0xff)) >>> 0;
     const { mr } = region;
     const range = { lkey: mr.lkey, addr: mr.address, length: mr.lengthBytes };

@@ -1,13 +1,13 @@
 /** UD queue pairs of real devices, as an unmodified program has them. */
 import { Access, QPState, QPType } from '#contract/verbs/enums';
-import type { Adapter } from '#daemon/host/device-adapter';
+import type { EmulatedDevice } from '#daemon/host/emulated-device';
 import { ViewBacking } from '#daemon/rnic/memory/memory-backing';
 import { IndexRingClient } from './index-ring-client.ts';
 import { MEMORY_ADDRESS } from './nic-rig.ts';
 import { bringTo } from './program-rig.ts';
 
 /** A UD queue pair in RTS with rings as rxe's provider has them. */
-export function datagramEnd({ nic }: Adapter, drain: () => void) {
+export function datagramEnd({ nic }: EmulatedDevice, drain: () => void) {
   const pd = nic.allocPD();
   const memory = new Uint8Array(4096);
   const mr = nic.regMR(pd, {

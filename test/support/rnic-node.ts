@@ -7,7 +7,7 @@ import type { WC } from '#contract/verbs/completion';
 import { Access, CMEventType, WROpcode } from '#contract/verbs/enums';
 import type { SocketAddress } from '#contract/verbs/provider';
 import type { RecvWR, SendFields } from '#contract/verbs/work-request';
-import type { Adapter } from '#daemon/host/device-adapter';
+import type { EmulatedDevice } from '#daemon/host/emulated-device';
 import type { HostCmEvent, HostId } from '#daemon/host/host-id';
 import { hostSystem } from '#daemon/host/links/system';
 import type { HostAsyncEvent } from '#daemon/host/nic-effects';
@@ -48,11 +48,11 @@ export class Channel {
   readonly #receive: ReceiveRing;
   readonly #completions: CompletionRing;
 
-  constructor(node: RnicNode, adapter: Adapter, pd: PD, bufferBytes = BUFFER_BYTES) {
+  constructor(node: RnicNode, device: EmulatedDevice, pd: PD, bufferBytes = BUFFER_BYTES) {
     this.#node = node;
     const ring = (bytes: number): Uint8Array => new Uint8Array(bytes);
     this.buffer = new Uint8Array(bufferBytes);
-    this.mr = adapter.nic.regMR(pd, {
+    this.mr = device.nic.regMR(pd, {
       backing: new ViewBacking(this.buffer),
       backingOffset: 0,
       lengthBytes: bufferBytes,
@@ -61,7 +61,7 @@ export class Channel {
       access: Access.localWrite | Access.remoteWrite | Access.remoteRead,
       key: undefined,
     });
-    this.cq = adapter.nic.createCQ({ cqe: 4 * QUEUE_DEPTH, ring, tag: this });
+    this.cq = device.nic.createCQ({ cqe: 4 * QUEUE_DEPTH, ring, tag: this });
     const capabilities = {
       maxSendWr: QUEUE_DEPTH,
       maxRecvWr: QUEUE_DEPTH,
@@ -70,7 +70,7 @@ export class Channel {
       maxInlineData: 64,
     };
     const queues = { sendCQ: this.cq, recvCQ: this.cq, srq: undefined };
-    this.qp = adapter.nic.createQP(pd, {
+    this.qp = device.nic.createQP(pd, {
       ...queues,
       capabilities,
       sqSigAll: true,
@@ -185,15 +185,15 @@ export class RnicNode {
     return event;
   }
 
-  adapter(name?: string): Adapter {
+  device(name?: string): EmulatedDevice {
     const found = this.host.devices.find((device) => name === undefined || device.name === name);
     if (found === undefined) throw new Error(`no device ${name}`);
     return found;
   }
 
-  channel(device?: string, bufferBytes?: number): Channel {
-    const adapter = this.adapter(device);
-    return new Channel(this, adapter, adapter.nic.allocPD(), bufferBytes);
+  channel(name?: string, bufferBytes?: number): Channel {
+    const device = this.device(name);
+    return new Channel(this, device, device.nic.allocPD(), bufferBytes);
   }
 
   /** A listening id and where it listens. */

@@ -1,6 +1,6 @@
 /** A host with RoCE devices on simulated time, and queue pairs of programs on them. */
 import { Access, QPState, QPType } from '#contract/verbs/enums';
-import type { Adapter } from '#daemon/host/device-adapter';
+import type { EmulatedDevice } from '#daemon/host/emulated-device';
 import { RnicHost } from '#daemon/host/rnic-host';
 import { ROCE_PARTS, type RoceParts } from '#daemon/host/roce/roce-parts';
 import { type MemoryBacking, ViewBacking } from '#daemon/rnic/memory/memory-backing';
@@ -33,7 +33,7 @@ function gidOf(device: number): Uint8Array {
 }
 
 /** Where a queue pair is. */
-type Home = Pick<RoceWorld, 'host' | 'adapter'>;
+type Home = Pick<RoceWorld, 'host' | 'device'>;
 
 /** A queue pair with memory and queues of its own. */
 export class RoceEnd {
@@ -54,7 +54,7 @@ export class RoceEnd {
   ) {
     this.#world = world;
     this.device = device;
-    const { nic } = world.adapter(device);
+    const { nic } = world.device(device);
     const pd = nic.allocPD();
     const reached = backing(this.memory);
     // Atomics run at once, so they cannot use slow memory.
@@ -148,10 +148,10 @@ export class RoceWorld {
     });
   }
 
-  adapter(device: number): Adapter {
-    const adapter = this.host.devices[device];
-    if (adapter === undefined) throw new Error(`no device ${device}`);
-    return adapter;
+  device(index: number): EmulatedDevice {
+    const device = this.host.devices[index];
+    if (device === undefined) throw new Error(`no device ${index}`);
+    return device;
   }
 
   end(

@@ -3,14 +3,14 @@
  * calls per interface, once a second; packets use the last result. If a program names an unknown address, the
  * host lists them at once.
  */
-import type { Adapter } from '../device-adapter.ts';
+import type { EmulatedDevice } from '../emulated-device.ts';
 import type { Alarm, HostClock } from '../links/network.ts';
 
 const INTERVAL_MICROS = 1_000_000;
 
 /** The host of the devices. */
 interface WatchedHost {
-  readonly devices: readonly Pick<Adapter, 'info' | 'rocePort'>[];
+  readonly devices: readonly Pick<EmulatedDevice, 'info' | 'rocePort'>[];
   readonly clock: HostClock;
   checkAddresses(): void;
 }

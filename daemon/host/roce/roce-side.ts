@@ -13,7 +13,7 @@ import {
   type ConnectionStatus,
   roceConnection,
 } from '../connection-status.ts';
-import type { Adapter, RoceHost } from '../device-adapter.ts';
+import type { EmulatedDevice, RoceHost } from '../emulated-device.ts';
 import { gidAddress, type HostAddress, hostAddresses, listedAddresses } from '../host-addresses.ts';
 import type { HostCm } from '../host-cm.ts';
 import type { HostFaults } from '../host-faults.ts';
@@ -39,7 +39,7 @@ export interface PacketDestination {
 interface RoceSideHost extends SideHost {
   readonly cm: HostCm;
   readonly faults: HostFaults;
-  raise(device: Adapter, event: AsyncEventType, element: undefined, text: string): void;
+  raise(device: EmulatedDevice, event: AsyncEventType, element: undefined, text: string): void;
   /** The local address from which the host's routes reach `destination`, from `source` if given. */
   routeSource(destination: string, source: string | undefined): string | undefined;
 }

@@ -8,7 +8,7 @@ import type { StreamOptions } from '#daemon/iwarp/engine/stream-api';
 import type { FrameReader } from '#daemon/iwarp/faults/frame';
 import { SctpFrameReader } from '#daemon/iwarp/faults/sctp-frame-reader';
 import { DDP_ADAPTATION, SctpLayer } from '#daemon/iwarp/sctp/sctp-layer';
-import type { Adapter } from '../device-adapter.ts';
+import type { EmulatedDevice } from '../emulated-device.ts';
 import { type HostSystem, TransportError } from '../links/network.ts';
 import type { StreamCarrier } from '../stream-carrier.ts';
 import { type PacketTransport, SctpNetwork, type TransportMaker } from './sctp-network.ts';
@@ -16,7 +16,7 @@ import { type PacketTransport, SctpNetwork, type TransportMaker } from './sctp-n
 interface SctpCarrierOptions {
   readonly system: HostSystem;
   /** All iWARP devices of the host. */
-  readonly devices: readonly Adapter[];
+  readonly devices: readonly EmulatedDevice[];
   readonly pool: ChunkPool;
   readonly tap: PacketTap | undefined;
 }

@@ -71,7 +71,7 @@ export type RequestEvent = Extract<StreamEvent, { type: 'request' }>;
 
 const NO_BYTES = new Uint8Array(0);
 
-/** One connection, of ids `Id`. The adapter binds a socket to it and feeds its stream. */
+/** One connection, of ids `Id`. The host binds a socket to it and feeds its stream. */
 export class Endpoint<Id> {
   readonly role: 'initiator' | 'responder';
   readonly device: CmDevice;

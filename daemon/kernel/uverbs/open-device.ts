@@ -13,7 +13,7 @@ import { mrSummary, qpSummary } from '#daemon/clients/objects/object-summaries';
 import type { ObjectWindow } from '#daemon/clients/objects/object-window';
 import { QueueRings } from '#daemon/clients/objects/queue-rings';
 import { WorkEpoch } from '#daemon/clients/objects/work-epoch';
-import type { Adapter } from '#daemon/host/device-adapter';
+import type { EmulatedDevice } from '#daemon/host/emulated-device';
 import { hostAddresses } from '#daemon/host/host-addresses';
 import type { HostAsyncEvent } from '#daemon/host/nic-effects';
 import type { GidEntry } from '#daemon/host/roce/gid-table';
@@ -40,7 +40,7 @@ export class OpenDevice implements DeviceEventSink {
   readonly number: number;
   readonly client: KernelClient;
   readonly services: KernelServices;
-  readonly device: Adapter;
+  readonly device: EmulatedDevice;
   /** How the device presents itself to its rdma-core provider. */
   readonly persona: Persona;
   readonly table: ObjectRegistry<UverbsObject>;
@@ -104,7 +104,7 @@ export class OpenDevice implements DeviceEventSink {
     return this.epoch.value(this.table.ofKind('qp'));
   }
 
-  handleDeviceEvent(device: Adapter, event: HostAsyncEvent): void {
+  handleDeviceEvent(device: EmulatedDevice, event: HostAsyncEvent): void {
     if (device !== this.device || this.#deviceEventsUnread >= DEVICE_EVENTS_UNREAD_MAX) return;
     const report = eventReport(event, device.name, false);
     if (report !== undefined) this.client.record(report);

@@ -190,9 +190,9 @@ class HostState implements FuzzState {
   readonly #makeQP: () => QP;
 
   constructor() {
-    const [adapter] = this.#host.devices;
-    if (adapter === undefined) throw new Error('the host has a device');
-    const { nic } = adapter;
+    const [device] = this.#host.devices;
+    if (device === undefined) throw new Error('the host has a device');
+    const { nic } = device;
     const pd = nic.allocPD();
     const every = Access.localWrite | Access.remoteWrite | Access.remoteRead | Access.remoteAtomic;
     const mr = nic.regMR(pd, {

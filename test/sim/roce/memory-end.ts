@@ -102,7 +102,7 @@ export class MemoryEnd {
     this.#host = host;
     this.program = program;
     this.#prng = prng;
-    const { nic } = program.adapter;
+    const { nic } = program.device;
     const ring = (bytes: number): Uint8Array => new Uint8Array(bytes);
     this.cq = nic.createCQ({ cqe: 64, ring, tag: undefined });
     const capabilities = {
@@ -164,7 +164,7 @@ export class MemoryEnd {
     this.#peer = peer;
     const [init, rtr, rts] = MASKS[QPType.rc];
     const path = {
-      ahAttr: { ...PEER, dgid: mappedGid(127, 0, 0, 2 + peer.program.device) },
+      ahAttr: { ...PEER, dgid: mappedGid(127, 0, 0, 2 + peer.program.index) },
       destQpNum: peer.qp.qpn,
       accessFlags: ALL_RIGHTS,
       ...values,

@@ -5,7 +5,7 @@
 import { QueueFlag, RQE, RQE_BYTES } from '#contract/protocol/queue-layout';
 import { Access } from '#contract/verbs/enums';
 import { WorkEpoch } from '#daemon/clients/objects/work-epoch';
-import type { Adapter } from '#daemon/host/device-adapter';
+import type { EmulatedDevice } from '#daemon/host/emulated-device';
 import type { RnicHost } from '#daemon/host/rnic-host';
 import type { MR } from '#daemon/rnic/memory/memory-region';
 import type { PD } from '#daemon/rnic/memory/protection-domain';
@@ -103,8 +103,8 @@ export class Region {
 /** See the module's comment. */
 export class MemoryProgram {
   readonly memory: SimMemory;
-  readonly adapter: Adapter;
-  readonly device: number;
+  readonly device: EmulatedDevice;
+  readonly index: number;
   readonly pd: PD;
   readonly ends: MemoryUser[] = [];
   readonly regions: Region[] = [];
@@ -114,20 +114,20 @@ export class MemoryProgram {
   readonly #region: Region | undefined;
   #nextReceive = 1;
 
-  constructor(host: RnicHost, device: number, time: VirtualTime, prng: Prng, shares: boolean) {
-    const adapter = host.devices[device];
-    if (adapter === undefined) throw new Error(`no device ${device}`);
+  constructor(host: RnicHost, index: number, time: VirtualTime, prng: Prng, shares: boolean) {
+    const device = host.devices[index];
+    if (device === undefined) throw new Error(`no device ${index}`);
+    this.index = index;
     this.device = device;
-    this.adapter = adapter;
     this.memory = new SimMemory(time, prng);
     this.memory.afterReply = () => host.drain();
     this.memory.epoch = () => this.#epoch.value(this.ends);
-    this.pd = adapter.nic.allocPD();
+    this.pd = device.nic.allocPD();
     if (!shares) return;
     this.#region = this.register(anyTier(prng));
     const ring = (bytes: number): Uint8Array => new Uint8Array(bytes);
     const init = { maxWr: SHARED_RECEIVES, maxSge: 2, srqLimit: 0, ring, tag: undefined };
-    const srq = adapter.nic.createSRQ(this.pd, init);
+    const srq = device.nic.createSRQ(this.pd, init);
     this.shared = { srq, pieces: new Map() };
     this.#receives = new ReceiveProducer(srq.ring, 0, srq.count);
   }
@@ -143,7 +143,7 @@ export class MemoryProgram {
     const { backing, release } = this.memory.openProcess(BigInt(area.address), bytes);
     // Atomics run at once, so they cannot use slow memory.
     const withheld = tier === 'agent' ? Access.remoteAtomic : 0;
-    const mr = this.adapter.nic.regMR(this.pd, {
+    const mr = this.device.nic.regMR(this.pd, {
       backing,
       backingOffset: 0,
       lengthBytes: bytes,

@@ -171,7 +171,7 @@ class Run {
     const prng = this.#prng;
     const region = prng.choose(program.regions);
     const what = prng.choose(['unmap', 'unmap', 'deregister', 'die', 'give up']);
-    this.#note(`${what} at device ${program.device}`);
+    this.#note(`${what} at device ${program.index}`);
     if (what === 'die') {
       for (const one of program.ends) one.mayFail('its program has died');
       for (const one of program.regions) one.lost = true;
@@ -274,8 +274,8 @@ class Run {
       program.shared?.srq.close();
       program.pd.close();
       this.#host.drain();
-      for (const [kind, count] of Object.entries(program.adapter.nic.liveCounts())) {
-        must(count === 0, 'left', `${count} ${kind} of device ${program.device}`);
+      for (const [kind, count] of Object.entries(program.device.nic.liveCounts())) {
+        must(count === 0, 'left', `${count} ${kind} of device ${program.index}`);
       }
       must(program.memory.opened === 0, 'left', `${program.memory.opened} regions of a program`);
       must(program.memory.stagedBytes === 0, 'left', 'bytes that were fetched');

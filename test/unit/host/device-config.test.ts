@@ -1,11 +1,11 @@
 import { describe, expect, it } from 'vitest';
-import { Adapter, nodeGuid } from '#daemon/host/device-adapter';
 import {
   checkedDevices,
   DEFAULT_DEVICE,
   DEVICES_MAX,
   parseDevice,
 } from '#daemon/host/device-config';
+import { EmulatedDevice, nodeGuid } from '#daemon/host/emulated-device';
 
 const refused = expect.objectContaining({ name: 'VerbsError', code: 'EINVAL' });
 
@@ -85,13 +85,13 @@ describe('a device reports', () => {
       nodeGuid(device, { machineId: '', name: 'one' }),
     ];
     expect(new Set(guids).size).toBe(guids.length);
-    expect(nodeGuid(device)).toBe(new Adapter(device, () => 1).info.nodeGuid);
+    expect(nodeGuid(device)).toBe(new EmulatedDevice(device, () => 1).info.nodeGuid);
   });
 
   it('the same GUID each time, another for another device, and a GID derived from it', () => {
-    const one = new Adapter({ name: 'a', addresses: ['127.0.0.2'] }, () => 1);
-    const same = new Adapter({ name: 'a', addresses: ['127.0.0.2'] }, () => 1);
-    const other = new Adapter({ name: 'a', addresses: ['127.0.0.3'] }, () => 1);
+    const one = new EmulatedDevice({ name: 'a', addresses: ['127.0.0.2'] }, () => 1);
+    const same = new EmulatedDevice({ name: 'a', addresses: ['127.0.0.2'] }, () => 1);
+    const other = new EmulatedDevice({ name: 'a', addresses: ['127.0.0.3'] }, () => 1);
     expect(one.info.nodeGuid).toMatch(/^02[\da-f]{14}$/);
     expect(same.info.nodeGuid).toBe(one.info.nodeGuid);
     expect(other.info.nodeGuid).not.toBe(one.info.nodeGuid);
@@ -102,7 +102,7 @@ describe('a device reports', () => {
   });
 
   it('its own limits', () => {
-    const small = new Adapter(
+    const small = new EmulatedDevice(
       { name: 'a', addresses: [], profile: { maxQp: 2, irdMax: 3 } },
       () => 1,
     );

@@ -12,7 +12,7 @@ const ring = (bytes: number): Uint8Array => new Uint8Array(bytes);
 /** How often a host with so many of them looks at all of them in a second. */
 function looks(count: number): number {
   const world = new RoceWorld(1);
-  const { nic } = world.adapter(0);
+  const { nic } = world.device(0);
   const pd = nic.allocPD();
   const cq = nic.createCQ({ cqe: 1, ring, tag: undefined });
   const capabilities = {

@@ -175,9 +175,9 @@ describe('devices of a host', () => {
   it('report the state of their port at the time of the request', () => {
     const host = new RnicHost({ system: hostSystem(), devices: [{ name: 'a', addresses: [] }] });
     const [device] = kernelDevices(host);
-    const [adapter] = host.devices;
+    const [emulated] = host.devices;
     expect(device?.portState).toBe('active');
-    if (adapter !== undefined) adapter.portDown = true;
+    if (emulated !== undefined) emulated.portDown = true;
     expect(device?.portState).toBe('down');
   });
 

@@ -3,7 +3,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { CQEStatus, SQOpcode } from '#contract/protocol/queue-layout';
 import { QPType } from '#contract/verbs/enums';
 import { ProcessBacking } from '#daemon/clients/objects/process-backing';
-import type { Adapter } from '#daemon/host/device-adapter';
+import type { EmulatedDevice } from '#daemon/host/emulated-device';
 import { gidBytes } from '#daemon/host/host-addresses';
 import { hostSystem } from '#daemon/host/links/system';
 import { RnicHost } from '#daemon/host/rnic-host';
@@ -29,8 +29,8 @@ class World {
     this.host = new RnicHost({ system: hostSystem(), devices, roce: ROCE_PARTS });
   }
 
-  adapter(): Adapter {
-    return this.host.devices[0] as Adapter;
+  device(): EmulatedDevice {
+    return this.host.devices[0] as EmulatedDevice;
   }
 }
 

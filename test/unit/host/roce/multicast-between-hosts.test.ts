@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { QPType } from '#contract/verbs/enums';
-import type { Adapter } from '#daemon/host/device-adapter';
+import type { EmulatedDevice } from '#daemon/host/emulated-device';
 import { gidBytes } from '#daemon/host/host-addresses';
 import { hostSystem } from '#daemon/host/links/system';
 import { RnicHost } from '#daemon/host/rnic-host';
@@ -51,25 +51,25 @@ class World {
     });
   }
 
-  get adapter(): Adapter {
-    return this.host.devices[0] as Adapter;
+  get device(): EmulatedDevice {
+    return this.host.devices[0] as EmulatedDevice;
   }
 
   get drops() {
-    const { unexpected, icrcErrors, malformed } = this.adapter.rocePort?.counters ?? {};
+    const { unexpected, icrcErrors, malformed } = this.device.rocePort?.counters ?? {};
     return { unexpected, icrcErrors, malformed };
   }
 
   end(): End {
-    return datagramEnd(this.adapter, () => this.host.drain());
+    return datagramEnd(this.device, () => this.host.drain());
   }
 
   attach({ qp }: Pick<End, 'qp'>, group = GROUP): void {
-    this.adapter.roce?.attachMulticast(qp, gidBytes(group), this.owner);
+    this.device.roce?.attachMulticast(qp, gidBytes(group), this.owner);
   }
 
   detach({ qp }: Pick<End, 'qp'>, group = GROUP): void {
-    this.adapter.roce?.detachMulticast(qp, gidBytes(group));
+    this.device.roce?.detachMulticast(qp, gidBytes(group));
   }
 
   /** A receive of 200 bytes, from the start of the end's memory on. */
@@ -80,7 +80,7 @@ class World {
   /** Sends these bytes to a group. */
   send(end: End, bytes: readonly number[], group = GROUP, hopLimit = 1): void {
     const vector = { ...PEER, dgid: gidBytes(group), hopLimit };
-    const handle = this.adapter.nic.createAH(end.pd, vector);
+    const handle = this.device.nic.createAH(end.pd, vector);
     end.memory.set(bytes);
     const fields = { 24: GROUP_QPN, 28: QKEY, 36: handle.number };
     end.sends.send(1, SEND, SIGNALED, [end.piece(bytes.length)], fields);

@@ -211,7 +211,7 @@ describe('multicast groups', () => {
 });
 
 function endOf(world: RoceWorld, device: number): ReturnType<typeof datagramEnd> {
-  return datagramEnd(world.adapter(device), () => world.host.drain());
+  return datagramEnd(world.device(device), () => world.host.drain());
 }
 
 describe('datagrams of real queue pairs', () => {
@@ -242,7 +242,7 @@ describe('datagrams of real queue pairs', () => {
       [3, 0],
     ]);
     expect(b.nic.counters.inSends).toBe(1);
-    expect(world.adapter(1).linkCounters).toMatchObject({ rx_bad_qkey: 1 });
+    expect(world.device(1).linkCounters).toMatchObject({ rx_bad_qkey: 1 });
     expect(b.completions.poll()).toMatchObject({ wrId: 9, byteLen: 51, sourceQpn: a.qp.qpn });
     expect(b.completions.poll()).toBeUndefined();
     const header = '45 00 0040 0000 4000 07 11';

@@ -28,7 +28,7 @@ class Faulty extends RoceWorld {
   }
 
   counters(device: number): Readonly<Record<string, number>> {
-    return this.adapter(device).hwCounters ?? {};
+    return this.device(device).hwCounters ?? {};
   }
 
   /** Sends a message of three packets from the first end to the second, without running. */
@@ -145,8 +145,8 @@ describe('a fault of packets', () => {
     const world = new Faulty();
     world.fault({ kind: 'corrupt-icrc', opcode: 'send', nth: 1 });
     world.expectMessages(1);
-    expect(world.adapter(1).rocePort?.counters.icrcErrors).toBe(1);
-    expect(world.adapter(0).rocePort?.counters.icrcErrors).toBe(0);
+    expect(world.device(1).rocePort?.counters.icrcErrors).toBe(1);
+    expect(world.device(0).rocePort?.counters.icrcErrors).toBe(0);
   });
 
   it('delay: every packet is late, and the order stays', () => {

@@ -62,7 +62,7 @@ describe('packets between two devices of a host', () => {
     });
     // 6 messages, 147 packets, and the acknowledgments of the other side.
     const packets = lengths.reduce((sum, length) => sum + Math.ceil(length / 4096), 0);
-    const [from, to] = [world.adapter(0), world.adapter(1)].map((one) => one.rocePort?.counters);
+    const [from, to] = [world.device(0), world.device(1)].map((one) => one.rocePort?.counters);
     expect(from).toMatchObject({ sentPackets: packets, undeliverable: 0, receivedRnr: 0 });
     expect(to).toMatchObject({ receivedPackets: packets, undeliverable: 0 });
     expect(to?.sentPackets).toBe(from?.receivedPackets);
@@ -145,12 +145,12 @@ describe('packets between two devices of a host', () => {
     a.ring();
     world.run(50_000);
     expect(a.completions.poll()).toEqual([]);
-    const naks = world.adapter(1).rocePort?.counters.sentRnr ?? 0;
+    const naks = world.device(1).rocePort?.counters.sentRnr ?? 0;
     expect(naks).toBeGreaterThan(1);
-    expect(world.adapter(0).hwCounters).toMatchObject({ rcvd_rnr_err: naks, send_err: 0 });
-    expect(world.adapter(1).hwCounters).toMatchObject({ send_rnr_err: naks, rcvd_rnr_err: 0 });
+    expect(world.device(0).hwCounters).toMatchObject({ rcvd_rnr_err: naks, send_err: 0 });
+    expect(world.device(1).hwCounters).toMatchObject({ send_rnr_err: naks, rcvd_rnr_err: 0 });
     // A receive queue that runs dry is no error of an access.
-    const { missingReceives, accessErrors } = world.adapter(1).nic.counters;
+    const { missingReceives, accessErrors } = world.device(1).nic.counters;
     expect([missingReceives, accessErrors]).toEqual([naks, 0]);
     b.receives.post(2, [b.piece(0, 10)]);
     world.run(50_000);
@@ -173,7 +173,7 @@ describe('packets between two devices of a host', () => {
     ]);
     expect(a.qp.state).toBe(QPState.ERR);
     const counters = { completer_retry_err: 3, retry_exceeded_err: 1, send_err: 8, sent_pkts: 8 };
-    expect(world.adapter(0).hwCounters).toMatchObject(counters);
+    expect(world.device(0).hwCounters).toMatchObject(counters);
   });
 
   it('fail a queue pair without a command: later receives are flushed', () => {
@@ -199,7 +199,7 @@ describe('packets between two devices of a host', () => {
     a.ring();
     world.run(1_000_000);
     expect(a.completions.outcome()).toEqual([[1, CQEStatus.rnrRetryExcErr]]);
-    expect(world.adapter(0).hwCounters).toMatchObject({
+    expect(world.device(0).hwCounters).toMatchObject({
       rcvd_rnr_err: 3,
       retry_rnr_exceeded_err: 1,
       retry_exceeded_err: 0,
@@ -209,18 +209,18 @@ describe('packets between two devices of a host', () => {
   it('do not pass a port without carrier, and pass again once it is back', () => {
     const world = new RoceWorld();
     const [a, b] = world.pair(QPType.rc, { timeout: 14, retryCnt: 7 });
-    world.adapter(1).portDown = true;
+    world.device(1).portDown = true;
     b.receives.post(2, [b.piece(0, 10)]);
     a.sends.post({ opcode: SQOpcode.send, wrId: 1, sges: [a.piece(0, 10)] });
     a.ring();
     world.run(100_000);
     expect(a.completions.poll()).toEqual([]);
-    expect(world.adapter(1).hwCounters).toMatchObject({ link_downed: 1, rcvd_pkts: 0 });
-    world.adapter(1).portDown = false;
+    expect(world.device(1).hwCounters).toMatchObject({ link_downed: 1, rcvd_pkts: 0 });
+    world.device(1).portDown = false;
     world.run(100_000);
     expect(a.completions.outcome()).toEqual([[1, success]]);
     expect(b.completions.outcome()).toEqual([[2, success]]);
-    expect(world.adapter(1).hwCounters).toMatchObject({ link_downed: 1, rcvd_pkts: 1 });
+    expect(world.device(1).hwCounters).toMatchObject({ link_downed: 1, rcvd_pkts: 1 });
   });
 
   it('report a refused access to the sender before the refusing queue pair is gone', () => {
@@ -268,7 +268,7 @@ describe('packets between two devices of a host', () => {
     world.run();
     expect(stranger.completions.outcome()).toEqual([[1, success]]);
     expect(b.memory[0]).toBe(0);
-    expect(world.adapter(2).rocePort?.counters.undeliverable).toBe(1);
+    expect(world.device(2).rocePort?.counters.undeliverable).toBe(1);
     a.sends.post({
       opcode: SQOpcode.write,
       wrId: 2,
@@ -364,7 +364,7 @@ describe('packets between two devices of a host', () => {
     });
     a.ring();
     world.run();
-    const counters = world.adapter(0).rocePort?.counters;
+    const counters = world.device(0).rocePort?.counters;
     expect(counters?.sentPackets).toBe(burst);
     for (let turn = 2; turn <= 4; turn += 1) {
       memory?.catchUp();
@@ -422,6 +422,6 @@ describe('packets between two devices of a host', () => {
     expect(quick.completions.outcome()).toEqual([[1, success]]);
     expect(bulk.completions.poll().length).toBeLessThan(32);
     world.run();
-    expect(world.adapter(0).rocePort?.counters.undeliverable).toBe(0);
+    expect(world.device(0).rocePort?.counters.undeliverable).toBe(0);
   });
 });

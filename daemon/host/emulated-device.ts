@@ -33,7 +33,7 @@ export interface RoceHost extends PortHost {
   readonly roceParts: RoceDeviceParts;
 }
 
-export class Adapter implements DeviceBackend {
+export class EmulatedDevice implements DeviceBackend {
   readonly name: string;
   readonly transport: DeviceTransport;
   readonly info: DeviceInfo;
