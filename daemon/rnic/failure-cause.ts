@@ -1,16 +1,16 @@
 /**
  * Why work of a queue pair fails, as data.
  *
- * The code that finds a fault knows most about it: the memory check, the receive queue, the wire. It
+ * The code that finds an error knows most about it: the memory check, the receive queue, the wire. It
  * records a cause, only on failure, so the path of a message pays nothing. `failure-sentence.ts` turns
  * causes into sentences.
  */
 import { Access } from '#contract/verbs/enums';
 import type { PD } from './memory/protection-domain.ts';
 import type { StagEntry, StagTable } from './memory/stag-table.ts';
-import type { Fault, NamedRange, WireFailure } from './wire-port.ts';
+import type { AccessRefusal, NamedRange, WireFailure } from './wire-port.ts';
 
-/** Memory of the program whose queue pair found the fault. Never shown to other users. */
+/** Memory of the program whose queue pair refused it. Never shown to other users. */
 interface OwnMemory extends NamedRange {
   readonly window: boolean;
   /** Bits of `Access`. */
@@ -28,7 +28,7 @@ type PeerOperation = 'RDMA Write' | 'RDMA Read' | 'atomic' | 'Send with Invalida
 export interface RefusedAccess {
   readonly kind: 'access';
   readonly operation: PeerOperation;
-  readonly fault: Fault;
+  readonly refusal: AccessRefusal;
   readonly range: NamedRange;
   /** The memory of this key, if it belongs to the protection domain of the queue pair. */
   readonly memory: OwnMemory | undefined;
@@ -38,7 +38,7 @@ export interface RefusedAccess {
 export interface RefusedPiece {
   /** Position in the list. */
   readonly index: number;
-  readonly fault: Fault;
+  readonly refusal: AccessRefusal;
   readonly range: NamedRange;
 }
 
@@ -70,7 +70,7 @@ export type Cause =
       readonly found: Cause | undefined;
     };
 
-/** Kept by each queue pair: the last fault that one of its parts found. */
+/** Kept by each queue pair: the last error that one of its parts found. */
 export interface CauseHolder {
   readonly pd: PD;
   found: Cause | undefined;
@@ -114,10 +114,16 @@ export function refusedAccess(
   user: CauseHolder,
   range: NamedRange,
   right: number,
-  fault: Fault,
+  refusal: AccessRefusal,
 ): RefusedAccess {
   const operation = OPERATIONS.get(right) ?? 'Send with Invalidate';
-  return { kind: 'access', operation, fault, range, memory: ownMemory(table, user.pd, range.key) };
+  return {
+    kind: 'access',
+    operation,
+    refusal,
+    range,
+    memory: ownMemory(table, user.pd, range.key),
+  };
 }
 
 /** The cause for a refused piece of our own work request; `write`: it receives data. */

@@ -12,8 +12,8 @@ const STATUSES: Readonly<Record<MessageFailure, CQEStatus>> = {
   [MessageFailure.badResponse]: CQEStatus.badRespErr,
 };
 
-/** The event for a fault in the peer's messages. */
-export function faultEvent({ event }: WireFailure): AsyncEventType {
+/** The event for an error in the peer's messages. */
+export function errorEvent({ event }: WireFailure): AsyncEventType {
   if (event === 'access') return AsyncEventType.qpAccessErr;
   return event === 'request' ? AsyncEventType.qpReqErr : AsyncEventType.qpFatal;
 }

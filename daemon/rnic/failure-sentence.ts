@@ -11,7 +11,7 @@ import type { Cause, FailedWork, FlushedWork, RefusedAccess } from './failure-ca
 import { quirkText } from './failure-event.ts';
 import { qpStateName } from './qp-state.ts';
 import {
-  Fault,
+  AccessRefusal,
   MessageFailure,
   type NamedRange,
   type WireCause,
@@ -27,7 +27,7 @@ export interface PeerFacts {
   /** The queue pair itself, if it belongs to this host. */
   readonly here:
     | {
-        /** Its last fault, or why its own work fails. */
+        /** Its last error, or why its own work fails. */
         readonly cause: Cause | undefined;
         /** True if it belongs to the same user, who may see all of its memory. */
         readonly sameUser: boolean;
@@ -261,7 +261,7 @@ function namedText({ cause, named }: WireFailure): string {
   return named === undefined || cause !== undefined ? '' : `, about ${rangeText(named, 'rkey')}`;
 }
 
-/** The fault that the queue pair at the other end found, if this host has it. */
+/** The error that the queue pair at the other end found, if this host has it. */
 function peerFinding(failure: WireFailure, peer: PeerFacts): string {
   const { here } = peer;
   const answered = failure.cause?.kind !== 'no-answer';
@@ -281,7 +281,7 @@ function peerFinding(failure: WireFailure, peer: PeerFacts): string {
 }
 
 /** `shown`: the reader may see all of this memory. */
-function accessText({ operation, fault, range, memory }: RefusedAccess, shown: boolean): string {
+function accessText({ operation, refusal, range, memory }: RefusedAccess, shown: boolean): string {
   const key = hex(range.key);
   const what =
     range.lengthBytes === 0
@@ -290,31 +290,31 @@ function accessText({ operation, fault, range, memory }: RefusedAccess, shown: b
   const noun = memory?.window === true ? 'memory window' : 'MR';
   const own = `the ${noun} of rkey ${key}`;
   const full = memory !== undefined && shown ? `${own} (${extentText(memory)})` : own;
-  switch (fault) {
-    case Fault.stagInvalid:
+  switch (refusal) {
+    case AccessRefusal.stagInvalid:
       if (range.key === 0 && memory === undefined) return `${what} names rkey 0x0: ${NO_RKEY}`;
       return `${what} names rkey ${key}, ${invalidText(memory, noun)}`;
-    case Fault.stagNotAssociated: {
+    case AccessRefusal.stagNotAssociated: {
       const qpn = memory?.qpn ?? 0;
       if (qpn !== 0 && shown) return `${what} names rkey ${key}, a ${noun} bound to QP ${qpn}`;
       return `${what} names rkey ${key}, which belongs to another protection domain or queue pair`;
     }
-    case Fault.bounds: {
+    case AccessRefusal.bounds: {
       if (memory === undefined || !shown) return `${what} leaves ${own}`;
       return `${what} ${beyondText(range, memory)} ${full}`;
     }
-    case Fault.access: {
+    case AccessRefusal.access: {
       const grants =
         memory !== undefined && shown ? ` (it grants ${rightsText(memory.access)})` : '';
       return `${what} needs ${NEEDS[operation]}, which ${own} does not grant${grants}`;
     }
-    case Fault.toWrap:
+    case AccessRefusal.toWrap:
       return `${what} with rkey ${key} passes the end of the address space (2^64)`;
-    case Fault.cannotInvalidate:
+    case AccessRefusal.cannotInvalidate:
       return `${what} names rkey ${key}, which peers may not invalidate`;
-    case Fault.misaligned:
+    case AccessRefusal.misaligned:
       return `${what} with rkey ${key} is not aligned to 8 bytes`;
-    case Fault.notPermitted:
+    case AccessRefusal.notPermitted:
       return `${what} is not permitted by the queue pair: its qp_access_flags lack ${NEEDS[operation]}`;
     default:
       return `${what} with rkey ${key} found its memory gone`;
@@ -335,21 +335,27 @@ const NO_RKEY =
 
 const REMOTE = Access.remoteRead | Access.remoteWrite | Access.remoteAtomic;
 
-function sgeText({ index, fault, range, write, memory }: Extract<Cause, { kind: 'sge' }>): string {
+function sgeText({
+  index,
+  refusal,
+  range,
+  write,
+  memory,
+}: Extract<Cause, { kind: 'sge' }>): string {
   const key = hex(range.key);
   const what = `SGE ${index} (${rangeText(range, 'lkey')})`;
-  switch (fault) {
-    case Fault.stagInvalid:
+  switch (refusal) {
+    case AccessRefusal.stagInvalid:
       if (memory?.window === true)
         return `${what} names a memory window, whose key is for peers only`;
       return `${what} names no MR: lkey ${key} is not or no longer registered`;
-    case Fault.stagNotAssociated:
+    case AccessRefusal.stagNotAssociated:
       return `${what} names an MR of another protection domain`;
-    case Fault.access: {
+    case AccessRefusal.access: {
       const grants = memory === undefined ? '' : ` (it has ${rightsText(memory.access)})`;
       return `${what} is written to, and its MR was registered without LOCAL_WRITE${grants}`;
     }
-    case Fault.bounds:
+    case AccessRefusal.bounds:
       if (memory === undefined) return `${what} is outside its MR`;
       return `${what} ${beyondText(range, memory)} its MR (${extentText(memory)})`;
     default:

@@ -13,9 +13,9 @@ import { QPAttribute } from '#contract/verbs/qp-attributes';
 import type { AsyncEffect, EffectSink } from './effect-sink.ts';
 import type { Cause, CauseHolder, FailureEffect } from './failure-cause.ts';
 import {
+  errorEvent,
   failedMessageStatus,
   failureText,
-  faultEvent,
   lossText,
   refusedRequestStatus,
 } from './failure-event.ts';
@@ -38,7 +38,7 @@ import type { SendQueue } from './queues/send-queue.ts';
 import type { SRQ } from './queues/shared-receive-queue.ts';
 import type { Completion } from './rings/completion-writer.ts';
 import {
-  Fault,
+  AccessRefusal,
   MessageFailure,
   type NamedRange,
   type Wire,
@@ -487,7 +487,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
     if (by === 'peer') this.#sendQueue.blameOldestRequest(refusedRequestStatus(failure));
     this.#enterFlushing(QPState.SQE);
     // RDMAP-7.1-01, DDP-8.3-03: raise the event whatever went over the wire.
-    const event = by === 'us' ? faultEvent(failure) : AsyncEventType.qpFatal;
+    const event = by === 'us' ? errorEvent(failure) : AsyncEventType.qpFatal;
     this.#report(event, failureText(by, failure) + foundText(this.cause));
     this.assertInvariants();
   }
@@ -512,7 +512,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
   /** Reports a refused request of the peer. Other failures of a program's wire have completions. */
   #reportRefusal(failure: WireFailure | undefined): void {
     if (failure === undefined) return;
-    const event = faultEvent(failure);
+    const event = errorEvent(failure);
     if (event !== AsyncEventType.qpFatal) this.#report(event, failure.text + foundText(this.cause));
   }
 
@@ -549,9 +549,9 @@ export class QPLifecycle<Q extends LifecycleUser> {
 
   // Failures, drain and flush
 
-  /** The fault for refused data, unless the failure is our own. */
-  refusal(fault: Fault): Fault {
-    return this.#unsettled === 'fail' ? Fault.memoryLost : fault;
+  /** The refusal of data, unless the failure is our own. */
+  refusal(given: AccessRefusal): AccessRefusal {
+    return this.#unsettled === 'fail' ? AccessRefusal.memoryLost : given;
   }
 
   /** Reports a drained send queue once, and flushes work posted after it. */
@@ -586,7 +586,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
     this.failLocally(AsyncEventType.qpFatal, causeText(this.cause));
   }
 
-  /** A fault of our own consumer: all work completes in error, and the peer gets a Terminate. */
+  /** An error of our own consumer: all work completes in error, and the peer gets a Terminate. */
   failLocally(event: AsyncEventType, text: string): void {
     this.cause ??= { kind: 'local', text };
     this.#report(event, text);

@@ -40,9 +40,9 @@ import { SendQueue, type SendQueueHost } from './queues/send-queue.ts';
 import type { SRQ } from './queues/shared-receive-queue.ts';
 import type { Completion } from './rings/completion-writer.ts';
 import {
+  AccessRefusal,
   type AtomicAccess,
   type DeferringUser,
-  Fault,
   type InboundMessage,
   type MessageFailure,
   type OutboundMessage,
@@ -83,7 +83,7 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
   readonly srq: SRQ | undefined;
   readonly inlineAsked: number;
   ownWindows = NO_WINDOWS;
-  /** The last fault that it found, whether it ended the connection or not. */
+  /** The last error that it found, whether it ended the connection or not. */
   found: Cause | undefined = undefined;
   tag: unknown;
   readonly #sqSigAll: boolean;
@@ -295,21 +295,21 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     bytes: Uint8Array,
     start: number,
     length: number,
-  ): Fault {
-    if (!this.#life.receiving) return this.#life.refusal(Fault.stagInvalid);
+  ): AccessRefusal {
+    if (!this.#life.receiving) return this.#life.refusal(AccessRefusal.stagInvalid);
     if ((this.#life.granted & Access.remoteWrite) === 0) {
       return this.#forbid(stag, toHi, toLo, length, Access.remoteWrite);
     }
     return this.#memory.placeWrite(stag, toHi, toLo, bytes, start, length);
   }
 
-  checkWriteTarget(stag: number, toHi: number, toLo: number, length: number): Fault {
-    if (!this.#life.receiving) return this.#life.refusal(Fault.stagInvalid);
+  checkWriteTarget(stag: number, toHi: number, toLo: number, length: number): AccessRefusal {
+    if (!this.#life.receiving) return this.#life.refusal(AccessRefusal.stagInvalid);
     if ((this.#life.granted & Access.remoteWrite) === 0) {
       return this.#forbid(stag, toHi, toLo, length, Access.remoteWrite);
     }
     // IBTA 9.7.4.1.3: ignore the key of a Write without data.
-    if (length === 0) return Fault.none;
+    if (length === 0) return AccessRefusal.none;
     return this.#memory.check(stag, toHi, toLo, length, Access.remoteWrite);
   }
 
@@ -318,8 +318,8 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     this.#host.counters.inWrites += 1;
   }
 
-  inputEnded(): Fault {
-    return this.#settleMemory() ? Fault.none : Fault.memoryLost;
+  inputEnded(): AccessRefusal {
+    return this.#settleMemory() ? AccessRefusal.none : AccessRefusal.memoryLost;
   }
 
   placeReadResponse(
@@ -329,13 +329,13 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     bytes: Uint8Array,
     start: number,
     length: number,
-  ): Fault {
-    if (!this.#life.receiving) return this.#life.refusal(Fault.stagInvalid);
+  ): AccessRefusal {
+    if (!this.#life.receiving) return this.#life.refusal(AccessRefusal.stagInvalid);
     return this.#responses.placeRead(stag, toHi, toLo, bytes, start, length);
   }
 
-  placeReadPart(offset: number, bytes: Uint8Array, start: number, length: number): Fault {
-    if (!this.#life.receiving) return this.#life.refusal(Fault.stagInvalid);
+  placeReadPart(offset: number, bytes: Uint8Array, start: number, length: number): AccessRefusal {
+    if (!this.#life.receiving) return this.#life.refusal(AccessRefusal.stagInvalid);
     return this.#responses.placePart(offset, bytes, start, length);
   }
 
@@ -360,36 +360,41 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
 
   // WireUser: inbound untagged data
 
-  beginReceive(): Fault {
+  beginReceive(): AccessRefusal {
     if (this.#life.awaitsFirst) this.#life.received();
-    return this.#life.receiving ? this.#receiver.begin() : this.#life.refusal(Fault.noBuffer);
+    return this.#life.receiving
+      ? this.#receiver.begin()
+      : this.#life.refusal(AccessRefusal.noBuffer);
   }
 
-  placeReceive(mo: number, bytes: Uint8Array, start: number, length: number): Fault {
+  placeReceive(mo: number, bytes: Uint8Array, start: number, length: number): AccessRefusal {
     const receiver = this.#receiver;
-    if (!this.#life.receiving || !receiver.active) return this.#life.refusal(Fault.noBuffer);
+    if (!this.#life.receiving || !receiver.active)
+      return this.#life.refusal(AccessRefusal.noBuffer);
     return receiver.place(mo, bytes, start, length);
   }
 
-  completeReceive(message: InboundMessage): Fault {
+  completeReceive(message: InboundMessage): AccessRefusal {
     const receiver = this.#receiver;
-    if (!this.#life.receiving || !receiver.active) return this.#life.refusal(Fault.noBuffer);
+    if (!this.#life.receiving || !receiver.active)
+      return this.#life.refusal(AccessRefusal.noBuffer);
     // RDMAP-5.5-04: it promises that earlier Writes are in place, so it waits at the gate.
     return receiver.complete(message);
   }
 
   // WireUser: requests of the peer
 
-  checkReadSource(stag: number, toHi: number, toLo: number, length: number): Fault {
-    if (!this.#life.receiving) return this.#life.refusal(Fault.stagInvalid);
+  checkReadSource(stag: number, toHi: number, toLo: number, length: number): AccessRefusal {
+    if (!this.#life.receiving) return this.#life.refusal(AccessRefusal.stagInvalid);
     if (this.#life.awaitsFirst) this.#life.received();
     if ((this.#life.granted & Access.remoteRead) === 0) {
       return this.#forbid(stag, toHi, toLo, length, Access.remoteRead);
     }
     // Likewise for a Read.
-    const fault = length === 0 ? Fault.none : this.#memory.checkSource(stag, toHi, toLo, length);
-    if (fault === Fault.none) this.#host.counters.inReads += 1;
-    return fault;
+    const refusal =
+      length === 0 ? AccessRefusal.none : this.#memory.checkSource(stag, toHi, toLo, length);
+    if (refusal === AccessRefusal.none) this.#host.counters.inReads += 1;
+    return refusal;
   }
 
   prepareReadSource(stag: number, toHi: number, toLo: number, length: number): boolean {
@@ -403,9 +408,9 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     length: number,
     target: Uint8Array,
     targetStart: number,
-  ): Fault {
-    // Finish a Response that is partly on the wire, even after a fault.
-    if (this.#life.wire === undefined) return Fault.stagInvalid;
+  ): AccessRefusal {
+    // Finish a Response that is partly on the wire, even after an error.
+    if (this.#life.wire === undefined) return AccessRefusal.stagInvalid;
     return this.#memory.gatherSource(stag, toHi, toLo, length, target, targetStart);
   }
 
@@ -416,13 +421,13 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     length: number,
     target: Uint8Array,
     targetStart: number,
-  ): Fault {
-    if (this.#life.wire === undefined) return Fault.stagInvalid;
+  ): AccessRefusal {
+    if (this.#life.wire === undefined) return AccessRefusal.stagInvalid;
     return this.#memory.gatherSourceLater(stag, toHi, toLo, length, target, targetStart);
   }
 
-  executeAtomic(access: AtomicAccess): Fault {
-    if (!this.#life.receiving) return this.#life.refusal(Fault.stagInvalid);
+  executeAtomic(access: AtomicAccess): AccessRefusal {
+    if (!this.#life.receiving) return this.#life.refusal(AccessRefusal.stagInvalid);
     if (this.#life.awaitsFirst) this.#life.received();
     if ((this.#life.granted & Access.remoteAtomic) === 0) {
       const { stag, toHi, toLo } = access;
@@ -461,11 +466,11 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     length: number,
     target: Uint8Array,
     targetStart: number,
-  ): Fault {
+  ): AccessRefusal {
     this.#host.counters.gatheredBytes += length;
-    const fault = this.#sendQueue.gather(slot, offset, length, target, targetStart);
-    if (fault !== Fault.none && isFlushing(this.#life.state)) this.#life.flush();
-    return fault;
+    const refusal = this.#sendQueue.gather(slot, offset, length, target, targetStart);
+    if (refusal !== AccessRefusal.none && isFlushing(this.#life.state)) this.#life.flush();
+    return refusal;
   }
 
   gatherLater(
@@ -474,11 +479,11 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     length: number,
     target: Uint8Array,
     targetStart: number,
-  ): Fault {
+  ): AccessRefusal {
     this.#host.counters.gatheredBytes += length;
-    const fault = this.#sendQueue.gatherLater(slot, offset, length, target, targetStart);
-    if (fault !== Fault.none && isFlushing(this.#life.state)) this.#life.flush();
-    return fault;
+    const refusal = this.#sendQueue.gatherLater(slot, offset, length, target, targetStart);
+    if (refusal !== AccessRefusal.none && isFlushing(this.#life.state)) this.#life.flush();
+    return refusal;
   }
 
   /** True in error as well: data that arrived then must not be acknowledged. */
@@ -486,10 +491,10 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     return this.#gate.waits || !this.#life.receiving;
   }
 
-  gatheringEnded(): Fault {
-    const fault = this.#sendQueue.gatheringEnded();
-    if (fault !== Fault.none && isFlushing(this.#life.state)) this.#life.flush();
-    return fault;
+  gatheringEnded(): AccessRefusal {
+    const refusal = this.#sendQueue.gatheringEnded();
+    if (refusal !== AccessRefusal.none && isFlushing(this.#life.state)) this.#life.flush();
+    return refusal;
   }
 
   messageDone(): void {
@@ -538,9 +543,9 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
   // Steps
 
   /** The queue pair itself forbids an access, whatever its memory grants. */
-  #forbid(stag: number, toHi: number, toLo: number, length: number, right: number): Fault {
-    this.#memory.refuse(stag, toHi, toLo, length, right, Fault.notPermitted);
-    return Fault.notPermitted;
+  #forbid(stag: number, toHi: number, toLo: number, length: number, right: number): AccessRefusal {
+    this.#memory.refuse(stag, toHi, toLo, length, right, AccessRefusal.notPermitted);
+    return AccessRefusal.notPermitted;
   }
 
   /** Writes buffered segments and releases waiting completions. Returns false, with the QP failed, on a loss. */

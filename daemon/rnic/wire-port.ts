@@ -68,7 +68,7 @@ export interface WireFailure {
   readonly cause?: WireCause;
   /** The peer's memory that a refusal concerns, if known. */
   readonly named?: NamedRange;
-  /** False if the wire found the fault without asking its queue pair. */
+  /** False if the wire found the error without asking its queue pair. */
   readonly found?: boolean;
   /** Set when a known quirk of the peer explains the failure (such as siw's bit order). */
   readonly quirk?: string;
@@ -100,7 +100,7 @@ export interface Wire {
 }
 
 /** Why a queue pair refused an access. The wire maps it to an error code of its own. */
-export const Fault = {
+export const AccessRefusal = {
   none: 0,
   /** The STag names no registered, valid memory. */
   stagInvalid: 1,
@@ -129,7 +129,7 @@ export const Fault = {
   /** The queue pair itself forbids this kind of request, whatever the memory grants. */
   notPermitted: 13,
 } as const;
-export type Fault = (typeof Fault)[keyof typeof Fault];
+export type AccessRefusal = (typeof AccessRefusal)[keyof typeof AccessRefusal];
 
 /** Kinds of outbound messages. A wire may index a dispatch table by them. */
 export const OutboundKind = {
@@ -246,16 +246,16 @@ export interface WireUser {
     bytes: Uint8Array,
     start: number,
     length: number,
-  ): Fault;
+  ): AccessRefusal;
   /**
    * Checks the target of a whole RDMA Write before any of it is placed, for a wire that knows its
    * length. A `length` of 0 needs no memory, but the right to write.
    */
-  checkWriteTarget(stag: number, toHi: number, toLo: number, length: number): Fault;
+  checkWriteTarget(stag: number, toHi: number, toLo: number, length: number): AccessRefusal;
   /** All payload of an RDMA Write is placed. For counters: the target gets no completion. */
   writeCompleted(): void;
-  /** Flushes everything placed so far to its memory. Returns the fault of any failure since. */
-  inputEnded(): Fault;
+  /** Flushes everything placed so far to its memory. Returns the refusal of any failure since. */
+  inputEnded(): AccessRefusal;
   /** Places one segment of the response to the oldest outstanding Read Request. */
   placeReadResponse(
     stag: number,
@@ -264,34 +264,34 @@ export interface WireUser {
     bytes: Uint8Array,
     start: number,
     length: number,
-  ): Fault;
+  ): AccessRefusal;
   /** Like `placeReadResponse`, at `offset` of the Read, for a wire whose responses name no sink. */
-  placeReadPart(offset: number, bytes: Uint8Array, start: number, length: number): Fault;
+  placeReadPart(offset: number, bytes: Uint8Array, start: number, length: number): AccessRefusal;
   /** The oldest outstanding read is complete. */
   readCompleted(): void;
   /** The oldest outstanding atomic is complete; the halves are the original value at the target. */
   atomicCompleted(originalHi: number, originalLo: number): void;
 
-  /** Takes the next receive WQE (or the SRQ's). `Fault.noBuffer` if none is posted. */
-  beginReceive(): Fault;
+  /** Takes the next receive WQE (or the SRQ's). `AccessRefusal.noBuffer` if none is posted. */
+  beginReceive(): AccessRefusal;
   /**
    * Places one segment at offset `mo` of the current receive. `length` is never 0. The bytes of a
    * message come in order, each once. Immediate Data is placed like any payload of 8 bytes, before
    * `completeReceive` passes its value. `messageTooLong` when the receive has no room.
    */
-  placeReceive(mo: number, bytes: Uint8Array, start: number, length: number): Fault;
+  placeReceive(mo: number, bytes: Uint8Array, start: number, length: number): AccessRefusal;
   /**
    * Completes the current receive, whose data is all placed. Invalidates the message's STag first if it
    * asks for that. Returns `cannotInvalidate`, `stagInvalid` or `stagNotAssociated` if that fails;
    * the receive then completes in error.
    */
-  completeReceive(message: InboundMessage): Fault;
+  completeReceive(message: InboundMessage): AccessRefusal;
 
   /**
    * Checks the source of the peer's Read Request. A `length` of 0 needs no memory, but the access right
    * of the queue pair, except on iWARP (RFC 5040 §5.2.1).
    */
-  checkReadSource(stag: number, toHi: number, toLo: number, length: number): Fault;
+  checkReadSource(stag: number, toHi: number, toLo: number, length: number): AccessRefusal;
   /**
    * True if the bytes can be gathered now. False if they must be fetched from their owner first; the
    * device pumps the wire once they are available.
@@ -305,12 +305,12 @@ export interface WireUser {
     length: number,
     target: Uint8Array,
     targetStart: number,
-  ): Fault;
+  ): AccessRefusal;
   /**
    * Performs the peer's atomic, atomically with respect to all others of the device. Called for
    * operations 0 and 2 only, after the answers to all earlier requests of the connection are framed.
    */
-  executeAtomic(access: AtomicAccess): Fault;
+  executeAtomic(access: AtomicAccess): AccessRefusal;
 
   /**
    * Fills in the next message that the send queue may start now, and returns true. Returns false if
@@ -331,7 +331,7 @@ export interface WireUser {
     length: number,
     target: Uint8Array,
     targetStart: number,
-  ): Fault;
+  ): AccessRefusal;
   /**
    * The wire no longer needs the oldest open message: for iWARP, its last byte is framed; for a wire
    * that retransmits, the peer has acknowledged it (a Read or atomic: right after `readCompleted` or
@@ -354,7 +354,7 @@ export interface DeferringUser extends WireUser {
     length: number,
     target: Uint8Array,
     targetStart: number,
-  ): Fault;
+  ): AccessRefusal;
   /** Like `gatherReadSource`; the bytes may be missing until `gatheringEnded`. */
   gatherReadSourceLater(
     stag: number,
@@ -363,12 +363,12 @@ export interface DeferringUser extends WireUser {
     length: number,
     target: Uint8Array,
     targetStart: number,
-  ): Fault;
+  ): AccessRefusal;
   /**
    * All deferred bytes are in their targets now. `memoryLost` if payload of a work request is gone (a
    * flush reports whose it was); `stagInvalid` if only sources of Reads are.
    */
-  gatheringEnded(): Fault;
+  gatheringEnded(): AccessRefusal;
   /**
    * True while received data is on its way to slow memory: it must not be acknowledged. The wire is
    * pumped once the data is in place.

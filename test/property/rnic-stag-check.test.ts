@@ -10,7 +10,7 @@ import type { MR } from '#daemon/rnic/memory/memory-region';
 import type { MW } from '#daemon/rnic/memory/memory-window';
 import type { PD } from '#daemon/rnic/memory/protection-domain';
 import type { QP } from '#daemon/rnic/queue-pair';
-import { Fault } from '#daemon/rnic/wire-port';
+import { AccessRefusal } from '#daemon/rnic/wire-port';
 import {
   hi,
   lo,
@@ -77,17 +77,17 @@ class World {
   }
 
   /** The model's answer to an access. */
-  expect(qp: number, stag: number, to: bigint, length: number, right: number): Fault {
+  expect(qp: number, stag: number, to: bigint, length: number, right: number): AccessRefusal {
     const entry = this.entries.find((one) => one.live && one.stag === stag);
-    if (entry === undefined || !entry.valid) return Fault.stagInvalid;
-    if (entry.pd !== qp >> 1) return Fault.stagNotAssociated;
-    if (entry.qp !== undefined && entry.qp !== qp) return Fault.stagNotAssociated;
-    if ((entry.access & right) === 0) return Fault.access;
-    if (to + BigInt(length) >= 1n << 64n) return Fault.toWrap;
+    if (entry === undefined || !entry.valid) return AccessRefusal.stagInvalid;
+    if (entry.pd !== qp >> 1) return AccessRefusal.stagNotAssociated;
+    if (entry.qp !== undefined && entry.qp !== qp) return AccessRefusal.stagNotAssociated;
+    if ((entry.access & right) === 0) return AccessRefusal.access;
+    if (to + BigInt(length) >= 1n << 64n) return AccessRefusal.toWrap;
     if (to < entry.base || to + BigInt(length) > entry.base + BigInt(entry.length)) {
-      return Fault.bounds;
+      return AccessRefusal.bounds;
     }
-    return Fault.none;
+    return AccessRefusal.none;
   }
 
   place(stag: number, to: bigint): number {
@@ -225,13 +225,13 @@ const invalidate: fc.Arbitrary<Step> = fc
     const user = world.qp(qp);
     world.receives[qp]?.post(1, []);
     user.beginReceive();
-    const fault = user.completeReceive({
+    const refusal = user.completeReceive({
       ...NO_MESSAGE,
       invalidates: true,
       invalidateStag: entry.stag,
     });
     const own = entry.live && entry.valid && entry.pd === qp >> 1 && entry.qp === qp;
-    if ((fault === Fault.none) !== own) throw new Error(`invalidation gave ${fault}`);
+    if ((refusal === AccessRefusal.none) !== own) throw new Error(`invalidation gave ${refusal}`);
     if (own) entry.valid = false;
   });
 
@@ -260,14 +260,14 @@ const access: fc.Arbitrary<Step> = fc
     const bytes = new Uint8Array(length).fill(1 + (world.entries.length % 250));
     const user = world.qp(qp);
     if (fields.right === Access.remoteWrite) {
-      const fault = user.placeWrite(stag, hi(to), lo(to), bytes, 0, length);
-      if (fault !== expected) throw new Error(`write gave ${fault}, not ${expected}`);
-      if (fault === Fault.none) world.shadow.set(bytes, world.place(stag, to));
+      const refusal = user.placeWrite(stag, hi(to), lo(to), bytes, 0, length);
+      if (refusal !== expected) throw new Error(`write gave ${refusal}, not ${expected}`);
+      if (refusal === AccessRefusal.none) world.shadow.set(bytes, world.place(stag, to));
     } else {
-      const fault = user.gatherReadSource(stag, hi(to), lo(to), length, bytes, 0);
-      if (fault !== expected) throw new Error(`read gave ${fault}, not ${expected}`);
+      const refusal = user.gatherReadSource(stag, hi(to), lo(to), length, bytes, 0);
+      if (refusal !== expected) throw new Error(`read gave ${refusal}, not ${expected}`);
       const at = world.place(stag, to);
-      if (fault === Fault.none && !same(bytes, world.shadow.subarray(at, at + length))) {
+      if (refusal === AccessRefusal.none && !same(bytes, world.shadow.subarray(at, at + length))) {
         throw new Error('the read returned other bytes');
       }
     }

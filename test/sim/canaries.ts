@@ -74,7 +74,7 @@ export const CANARIES: readonly Canary[] = [
     ],
   },
   {
-    bug: 'a fault is reported to the consumer only when the Terminate is framed',
+    bug: 'an error is reported to the consumer only when the Terminate is framed',
     rule: 'reported',
     edits: [
       {

@@ -45,7 +45,7 @@ export class HostilePeer implements LinkUser {
   readonly #world: HostileSetting;
   readonly #link: SimLink;
   #started = false;
-  /** Stream offset at which the host must have found the fault. */
+  /** Stream offset at which the host must have found the error. */
   #badAt: number | undefined;
   gone = false;
 
@@ -88,7 +88,7 @@ export class HostilePeer implements LinkUser {
     this.#link.reset();
   }
 
-  /** Checks that the queue pair it talks to knows of the fault once the fault is delivered. */
+  /** Checks that the queue pair it talks to knows of the error once it is delivered. */
   check(): void {
     if (this.#badAt === undefined || this.gone) return;
     if (this.#link.deliveredBytes < this.#badAt) return;
@@ -123,7 +123,7 @@ export class HostilePeer implements LinkUser {
         return;
       case 'bad-stag':
       case 'deaf-bad-stag':
-        // An initiator must send a valid FPDU before the responder may send; the fault follows it.
+        // An initiator must send a valid FPDU before the responder may send; the error follows it.
         this.#later(() => {
           this.#write(emitFpdu(BAD_WRITE));
           this.#badAt = this.#link.writtenBytes;

@@ -10,7 +10,7 @@ const RULES = {
   arrived: 'a peer that saw a graceful end has everything that completed with success',
   stopped: 'nothing posted after a disconnect is sent',
   window: 'a type 2 window ends with its stream',
-  reported: 'a fault of the peer is reported when it is found',
+  reported: 'an error of the peer is reported when it is found',
   ends: 'a disconnect completes in time, whatever the peer sends',
   progress: 'work on a healthy connection completes',
   outcome: 'each connect has one outcome, and each connection one end',

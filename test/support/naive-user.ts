@@ -3,8 +3,8 @@
  * is recorded. It plays the RNIC above a stream.
  */
 import {
+  AccessRefusal,
   type AtomicAccess,
-  Fault,
   type InboundMessage,
   OutboundKind,
   type OutboundMessage,
@@ -61,11 +61,11 @@ export class NaiveUser implements WireUser {
   /** Refuse this many `prepareGather`, `prepareReadSource` calls. */
   stallGather = 0;
   stallSource = 0;
-  /** Faults of the local memory, by call. */
-  gatherFault: Fault = Fault.none;
+  /** Refusals of the local memory, by call. */
+  gatherRefusal: AccessRefusal = AccessRefusal.none;
   /** Fails the gathering of a Read's source from this many bytes on. */
   sourceFailsAt = Number.POSITIVE_INFINITY;
-  sourceFault: Fault = Fault.memoryLost;
+  sourceRefusal: AccessRefusal = AccessRefusal.memoryLost;
   /** How often a stream asked to place something. */
   placements = 0;
   readonly #jobs: Job[] = [];
@@ -190,8 +190,8 @@ export class NaiveUser implements WireUser {
 
   // WireUser: inbound
 
-  inputEnded(): Fault {
-    return Fault.none;
+  inputEnded(): AccessRefusal {
+    return AccessRefusal.none;
   }
 
   placeWrite(
@@ -201,7 +201,7 @@ export class NaiveUser implements WireUser {
     bytes: Uint8Array,
     start: number,
     length: number,
-  ): Fault {
+  ): AccessRefusal {
     return this.#place(stag, join(toHi, toLo), bytes.subarray(start, start + length));
   }
 
@@ -214,15 +214,15 @@ export class NaiveUser implements WireUser {
     bytes: Uint8Array,
     start: number,
     length: number,
-  ): Fault {
+  ): AccessRefusal {
     return this.#place(stag, join(toHi, toLo), bytes.subarray(start, start + length));
   }
 
-  checkWriteTarget(): Fault {
+  checkWriteTarget(): AccessRefusal {
     throw new Error('iWARP checks a Write segment by segment');
   }
 
-  placeReadPart(): Fault {
+  placeReadPart(): AccessRefusal {
     throw new Error('a Read Response of iWARP names its sink');
   }
 
@@ -240,29 +240,29 @@ export class NaiveUser implements WireUser {
     this.log.push(`atomic ${join(originalHi, originalLo).toString(16)}`);
   }
 
-  beginReceive(): Fault {
+  beginReceive(): AccessRefusal {
     this.#receive = this.#receives.shift();
-    return this.#receive === undefined ? Fault.noBuffer : Fault.none;
+    return this.#receive === undefined ? AccessRefusal.noBuffer : AccessRefusal.none;
   }
 
-  placeReceive(mo: number, bytes: Uint8Array, start: number, length: number): Fault {
+  placeReceive(mo: number, bytes: Uint8Array, start: number, length: number): AccessRefusal {
     this.placements++;
     const target = this.#receive;
     if (target === undefined) throw new Error('no receive has begun');
-    if (mo + length > target.length) return Fault.messageTooLong;
+    if (mo + length > target.length) return AccessRefusal.messageTooLong;
     target.set(bytes.subarray(start, start + length), mo);
-    return Fault.none;
+    return AccessRefusal.none;
   }
 
-  completeReceive(message: InboundMessage): Fault {
+  completeReceive(message: InboundMessage): AccessRefusal {
     const target = this.#receive;
     if (target === undefined) throw new Error('no receive has begun');
     this.#receive = undefined;
     if (message.invalidates) {
       const region = this.regions.get(message.invalidateStag);
-      if (region === undefined) return Fault.stagInvalid;
-      if (!region.associated) return Fault.stagNotAssociated;
-      if (!region.invalidatable) return Fault.cannotInvalidate;
+      if (region === undefined) return AccessRefusal.stagInvalid;
+      if (!region.associated) return AccessRefusal.stagNotAssociated;
+      if (!region.invalidatable) return AccessRefusal.cannotInvalidate;
       this.regions.delete(message.invalidateStag);
     }
     const value = join(message.immediateHi, message.immediateLo);
@@ -274,10 +274,10 @@ export class NaiveUser implements WireUser {
       immediate: message.hasImmediate ? value.toString(16).padStart(16, '0') : undefined,
     });
     this.log.push(`received ${message.lengthBytes}`);
-    return Fault.none;
+    return AccessRefusal.none;
   }
 
-  checkReadSource(stag: number, toHi: number, toLo: number, length: number): Fault {
+  checkReadSource(stag: number, toHi: number, toLo: number, length: number): AccessRefusal {
     return this.#check(stag, join(toHi, toLo), length, 'readable');
   }
 
@@ -292,25 +292,25 @@ export class NaiveUser implements WireUser {
     length: number,
     target: Uint8Array,
     targetStart: number,
-  ): Fault {
-    if (this.#sourceBytes >= this.sourceFailsAt) return this.sourceFault;
+  ): AccessRefusal {
+    if (this.#sourceBytes >= this.sourceFailsAt) return this.sourceRefusal;
     this.#sourceBytes += length;
     const to = join(toHi, toLo);
-    const fault = this.#check(stag, to, length, 'readable');
-    if (fault !== Fault.none) return fault;
+    const refusal = this.#check(stag, to, length, 'readable');
+    if (refusal !== AccessRefusal.none) return refusal;
     const region = this.regions.get(stag) as Region;
     const at = Number(to - region.base);
     target.set(region.bytes.subarray(at, at + length), targetStart);
-    return Fault.none;
+    return AccessRefusal.none;
   }
 
-  executeAtomic(access: AtomicAccess): Fault {
+  executeAtomic(access: AtomicAccess): AccessRefusal {
     const to = join(access.toHi, access.toLo);
-    const fault = this.#check(access.stag, to, 8, 'writable');
-    if (fault !== Fault.none) return fault;
+    const refusal = this.#check(access.stag, to, 8, 'writable');
+    if (refusal !== AccessRefusal.none) return refusal;
     const region = this.regions.get(access.stag) as Region;
     const at = Number(to - region.base);
-    if ((region.address + at) % 8 !== 0) return Fault.misaligned;
+    if ((region.address + at) % 8 !== 0) return AccessRefusal.misaligned;
     const view = new DataView(region.bytes.buffer, region.bytes.byteOffset + at, 8);
     const original = view.getBigUint64(0, true);
     const operand = join(access.operandHi, access.operandLo);
@@ -325,7 +325,7 @@ export class NaiveUser implements WireUser {
     const { hi, lo } = halves(original);
     access.originalHi = hi;
     access.originalLo = lo;
-    return Fault.none;
+    return AccessRefusal.none;
   }
 
   // WireUser: outbound
@@ -347,12 +347,12 @@ export class NaiveUser implements WireUser {
     length: number,
     target: Uint8Array,
     targetStart: number,
-  ): Fault {
-    if (this.gatherFault !== Fault.none) return this.gatherFault;
+  ): AccessRefusal {
+    if (this.gatherRefusal !== AccessRefusal.none) return this.gatherRefusal;
     const payload = this.#jobs[0]?.payload;
     if (payload === undefined) throw new Error('the current message has no payload');
     target.set(payload.subarray(offset, offset + length), targetStart);
-    return Fault.none;
+    return AccessRefusal.none;
   }
 
   messageDone(): void {
@@ -361,22 +361,24 @@ export class NaiveUser implements WireUser {
     this.log.push('sent');
   }
 
-  #place(stag: number, to: bigint, bytes: Uint8Array): Fault {
+  #place(stag: number, to: bigint, bytes: Uint8Array): AccessRefusal {
     this.placements++;
-    const fault = this.#check(stag, to, bytes.length, 'writable');
-    if (fault !== Fault.none) return fault;
+    const refusal = this.#check(stag, to, bytes.length, 'writable');
+    if (refusal !== AccessRefusal.none) return refusal;
     const region = this.regions.get(stag) as Region;
     region.bytes.set(bytes, Number(to - region.base));
-    return Fault.none;
+    return AccessRefusal.none;
   }
 
-  #check(stag: number, to: bigint, length: number, right: 'readable' | 'writable'): Fault {
+  #check(stag: number, to: bigint, length: number, right: 'readable' | 'writable'): AccessRefusal {
     const region = this.regions.get(stag);
-    if (region === undefined) return Fault.stagInvalid;
-    if (!region.associated) return Fault.stagNotAssociated;
-    if (!region[right]) return Fault.access;
+    if (region === undefined) return AccessRefusal.stagInvalid;
+    if (!region.associated) return AccessRefusal.stagNotAssociated;
+    if (!region[right]) return AccessRefusal.access;
     const end = region.base + BigInt(region.bytes.length);
-    return to < region.base || to + BigInt(length) > end ? Fault.bounds : Fault.none;
+    return to < region.base || to + BigInt(length) > end
+      ? AccessRefusal.bounds
+      : AccessRefusal.none;
   }
 }
 

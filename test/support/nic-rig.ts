@@ -28,8 +28,8 @@ import type { QP } from '#daemon/rnic/queue-pair';
 import type { CQ } from '#daemon/rnic/queues/completion-queue';
 import type { SRQ } from '#daemon/rnic/queues/shared-receive-queue';
 import {
+  AccessRefusal,
   type AtomicAccess,
-  Fault,
   type InboundMessage,
   OutboundKind,
   type OutboundMessage,
@@ -219,7 +219,10 @@ export class CompletionConsumer {
 }
 
 /** A message as the stream would frame it. */
-type SentMessage = OutboundMessage & { readonly payload: number[]; readonly fault: Fault };
+type SentMessage = OutboundMessage & {
+  readonly payload: number[];
+  readonly refusal: AccessRefusal;
+};
 
 /** A stream that frames messages at once, and records its calls. */
 export class ScriptedStream implements StreamPort {
@@ -261,15 +264,15 @@ export class ScriptedStream implements StreamPort {
       message.kind === OutboundKind.write;
     const length = carries ? message.lengthBytes : 0;
     const bytes = new Uint8Array(length);
-    let fault: Fault = Fault.none;
+    let refusal: AccessRefusal = AccessRefusal.none;
     if (length > 0) {
       if (!this.#qp.prepareGather(message.slot, 0, length)) return false;
-      fault = this.#qp.gather(message.slot, 0, length, bytes, 0);
+      refusal = this.#qp.gather(message.slot, 0, length, bytes, 0);
     }
-    this.sent.push({ ...message, payload: [...bytes], fault });
+    this.sent.push({ ...message, payload: [...bytes], refusal });
     this.current = undefined;
-    if (fault === Fault.none) this.#qp.messageDone();
-    return fault === Fault.none;
+    if (refusal === AccessRefusal.none) this.#qp.messageDone();
+    return refusal === AccessRefusal.none;
   }
 
   connect(): void {}
@@ -462,18 +465,18 @@ export class NicRig {
   }
 
   /** Delivers a Send of the peer in one segment. */
-  receive(bytes: readonly number[], options: Partial<InboundMessage> = {}): Fault {
+  receive(bytes: readonly number[], options: Partial<InboundMessage> = {}): AccessRefusal {
     const begun = this.qp.beginReceive();
-    if (begun !== Fault.none) return begun;
+    if (begun !== AccessRefusal.none) return begun;
     if (bytes.length > 0) {
       const placed = this.qp.placeReceive(0, Uint8Array.from(bytes), 0, bytes.length);
-      if (placed !== Fault.none) return placed;
+      if (placed !== AccessRefusal.none) return placed;
     }
     return this.qp.completeReceive({ ...NO_MESSAGE, lengthBytes: bytes.length, ...options });
   }
 
   /** A Write of the peer in one segment. */
-  write(stag: number, to: bigint, bytes: readonly number[], qp: QP = this.qp): Fault {
+  write(stag: number, to: bigint, bytes: readonly number[], qp: QP = this.qp): AccessRefusal {
     return qp.placeWrite(stag, hi(to), lo(to), Uint8Array.from(bytes), 0, bytes.length);
   }
 }

@@ -5,8 +5,8 @@
  */
 import { QPState, QPType } from '#contract/verbs/enums';
 import {
+  AccessRefusal,
   type AtomicAccess,
-  Fault,
   type MessageFailure,
   OutboundKind,
 } from '#daemon/rnic/wire-port';
@@ -98,17 +98,17 @@ class RespondingUser extends TransportUser {
     this.#options = options;
   }
 
-  override beginReceive(): Fault {
-    if (this.notReady) return Fault.noBuffer;
+  override beginReceive(): AccessRefusal {
+    if (this.notReady) return AccessRefusal.noBuffer;
     this.receives.push(this.#options.receiveBytes ?? 2 ** 16);
     return super.beginReceive();
   }
 
-  override checkWriteTarget(stag: number): Fault {
-    return stag === this.#options.unknownKey ? Fault.stagInvalid : Fault.none;
+  override checkWriteTarget(stag: number): AccessRefusal {
+    return stag === this.#options.unknownKey ? AccessRefusal.stagInvalid : AccessRefusal.none;
   }
 
-  override checkReadSource(stag: number): Fault {
+  override checkReadSource(stag: number): AccessRefusal {
     return this.checkWriteTarget(stag);
   }
 
@@ -119,9 +119,9 @@ class RespondingUser extends TransportUser {
     bytes: Uint8Array,
     start: number,
     length: number,
-  ): Fault {
+  ): AccessRefusal {
     this.recorded.set(toHi * WORD + toLo, bytes.subarray(start, start + length));
-    return Fault.none;
+    return AccessRefusal.none;
   }
 
   override gatherReadSource(
@@ -131,14 +131,14 @@ class RespondingUser extends TransportUser {
     length: number,
     target: Uint8Array,
     targetStart: number,
-  ): Fault {
+  ): AccessRefusal {
     target.set(this.recorded.get(toHi * WORD + toLo, length), targetStart);
-    return Fault.none;
+    return AccessRefusal.none;
   }
 
-  override executeAtomic(access: AtomicAccess): Fault {
-    const fault = this.checkWriteTarget(access.stag);
-    if (fault !== Fault.none) return fault;
+  override executeAtomic(access: AtomicAccess): AccessRefusal {
+    const refusal = this.checkWriteTarget(access.stag);
+    if (refusal !== AccessRefusal.none) return refusal;
     const address = access.toHi * WORD + access.toLo;
     const original = new DataView(this.recorded.get(address, ATOMIC_BYTES).buffer);
     access.originalLo = original.getUint32(0, true);
@@ -150,7 +150,7 @@ class RespondingUser extends TransportUser {
       original.setBigUint64(0, operand, true);
     }
     this.recorded.set(address, new Uint8Array(original.buffer));
-    return Fault.none;
+    return AccessRefusal.none;
   }
 }
 

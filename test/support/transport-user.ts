@@ -4,9 +4,9 @@
  */
 import { makeOutboundMessage } from '#daemon/rnic/outbound-message';
 import {
+  AccessRefusal,
   type AtomicAccess,
   type DeferringUser,
-  Fault,
   type InboundMessage,
   type MessageFailure,
   OutboundKind,
@@ -72,15 +72,15 @@ export class TransportUser implements DeferringUser {
   /** Called at each completion. */
   onDone: (done: Done) => void = () => undefined;
   onArrival: (arrival: Arrival) => void = () => undefined;
-  /** Faults to return, by the name of a method. */
-  faults: Partial<Record<string, Fault>> = {};
+  /** Refusals to return, by the name of a method. */
+  refusals: Partial<Record<string, AccessRefusal>> = {};
   mostOpen = 0;
   readonly #open: { work: Work; slot: number; answered: boolean; original?: number }[] = [];
   readonly #slots = new Map<number, Work>();
   #receive: Uint8Array | undefined = undefined;
   #received = 0;
-  readonly #later: (() => Fault)[] = [];
-  readonly #sourcesLater: (() => Fault)[] = [];
+  readonly #later: (() => AccessRefusal)[] = [];
+  readonly #sourcesLater: (() => AccessRefusal)[] = [];
 
   constructor(bytes: number) {
     this.memory = new Uint8Array(bytes);
@@ -112,9 +112,15 @@ export class TransportUser implements DeferringUser {
     return this.ready();
   }
 
-  gather(slot: number, offset: number, length: number, target: Uint8Array, start: number): Fault {
+  gather(
+    slot: number,
+    offset: number,
+    length: number,
+    target: Uint8Array,
+    start: number,
+  ): AccessRefusal {
     target.set(this.#payload(slot, offset, length), start);
-    return this.faults['gather'] ?? Fault.none;
+    return this.refusals['gather'] ?? AccessRefusal.none;
   }
 
   gatherLater(
@@ -123,9 +129,9 @@ export class TransportUser implements DeferringUser {
     length: number,
     target: Uint8Array,
     start: number,
-  ): Fault {
+  ): AccessRefusal {
     this.#later.push(() => this.gather(slot, offset, length, target, start));
-    return Fault.none;
+    return AccessRefusal.none;
   }
 
   gatherReadSourceLater(
@@ -135,19 +141,19 @@ export class TransportUser implements DeferringUser {
     length: number,
     target: Uint8Array,
     targetStart: number,
-  ): Fault {
+  ): AccessRefusal {
     this.#sourcesLater.push(() => {
       return this.gatherReadSource(stag, toHi, toLo, length, target, targetStart);
     });
-    return Fault.none;
+    return AccessRefusal.none;
   }
 
-  gatheringEnded(): Fault {
-    const isFault = (fault: Fault): boolean => fault !== Fault.none;
-    const faults = this.#later.splice(0).map((gather) => gather());
+  gatheringEnded(): AccessRefusal {
+    const isRefusal = (refusal: AccessRefusal): boolean => refusal !== AccessRefusal.none;
+    const refusals = this.#later.splice(0).map((gather) => gather());
     const sources = this.#sourcesLater.splice(0).map((gather) => gather());
-    if (faults.some(isFault)) return Fault.memoryLost;
-    return sources.some(isFault) ? Fault.stagInvalid : Fault.none;
+    if (refusals.some(isRefusal)) return AccessRefusal.memoryLost;
+    return sources.some(isRefusal) ? AccessRefusal.stagInvalid : AccessRefusal.none;
   }
 
   #payload(slot: number, offset: number, length: number): Uint8Array {
@@ -174,13 +180,13 @@ export class TransportUser implements DeferringUser {
     this.failures.push(failure);
   }
 
-  placeReadPart(offset: number, bytes: Uint8Array, start: number, length: number): Fault {
+  placeReadPart(offset: number, bytes: Uint8Array, start: number, length: number): AccessRefusal {
     const entry = this.#oldestRequest();
     const { sink } = entry.work;
     rule(sink !== undefined, 'data come for a Read');
     rule(offset + length <= sink.length, 'data fit the Read');
     sink.set(bytes.subarray(start, start + length), offset);
-    return this.faults['placeReadPart'] ?? Fault.none;
+    return this.refusals['placeReadPart'] ?? AccessRefusal.none;
   }
 
   readCompleted(): void {
@@ -205,12 +211,12 @@ export class TransportUser implements DeferringUser {
 
   // Inbound
 
-  placeReadResponse(): Fault {
+  placeReadResponse(): AccessRefusal {
     throw new Error('a Read response of RoCE names no sink');
   }
 
-  checkWriteTarget(stag: number, toHi: number, toLo: number, length: number): Fault {
-    return this.faults['checkWriteTarget'] ?? this.#checkAll(stag, toHi, toLo, length);
+  checkWriteTarget(stag: number, toHi: number, toLo: number, length: number): AccessRefusal {
+    return this.refusals['checkWriteTarget'] ?? this.#checkAll(stag, toHi, toLo, length);
   }
 
   placeWrite(
@@ -220,40 +226,40 @@ export class TransportUser implements DeferringUser {
     bytes: Uint8Array,
     start: number,
     length: number,
-  ): Fault {
-    const fault = this.#check(stag, toHi, toLo, length);
-    if (fault !== Fault.none) return fault;
+  ): AccessRefusal {
+    const refusal = this.#check(stag, toHi, toLo, length);
+    if (refusal !== AccessRefusal.none) return refusal;
     this.memory.set(bytes.subarray(start, start + length), offsetOf(toHi, toLo));
-    return Fault.none;
+    return AccessRefusal.none;
   }
 
   writeCompleted(): void {
     this.writes += 1;
   }
 
-  inputEnded(): Fault {
-    return this.faults['inputEnded'] ?? Fault.none;
+  inputEnded(): AccessRefusal {
+    return this.refusals['inputEnded'] ?? AccessRefusal.none;
   }
 
-  beginReceive(): Fault {
+  beginReceive(): AccessRefusal {
     rule(this.#receive === undefined, 'one receive at a time');
     const capacity = this.receives.shift();
-    if (capacity === undefined) return Fault.noBuffer;
+    if (capacity === undefined) return AccessRefusal.noBuffer;
     this.#receive = new Uint8Array(capacity);
     this.#received = 0;
-    return Fault.none;
+    return AccessRefusal.none;
   }
 
-  placeReceive(mo: number, bytes: Uint8Array, start: number, length: number): Fault {
+  placeReceive(mo: number, bytes: Uint8Array, start: number, length: number): AccessRefusal {
     rule(this.#receive !== undefined, 'data come for a receive');
-    if (mo + length > this.#receive.length) return Fault.messageTooLong;
+    if (mo + length > this.#receive.length) return AccessRefusal.messageTooLong;
     rule(mo === this.#received || mo === 0, 'data of a message come in order');
     this.#receive.set(bytes.subarray(start, start + length), mo);
     this.#received = mo + length;
-    return Fault.none;
+    return AccessRefusal.none;
   }
 
-  completeReceive(message: InboundMessage): Fault {
+  completeReceive(message: InboundMessage): AccessRefusal {
     rule(this.#receive !== undefined, 'a message has its receive');
     // Without payload, leftovers of a dropped message stay in the receive.
     if (message.written || message.lengthBytes === 0) this.#received = 0;
@@ -263,16 +269,16 @@ export class TransportUser implements DeferringUser {
     const arrival = { bytes, message: { ...message } };
     this.arrivals.push(arrival);
     this.onArrival(arrival);
-    return this.faults['completeReceive'] ?? Fault.none;
+    return this.refusals['completeReceive'] ?? AccessRefusal.none;
   }
 
-  checkReadSource(stag: number, toHi: number, toLo: number, length: number): Fault {
-    return this.faults['checkReadSource'] ?? this.#checkAll(stag, toHi, toLo, length);
+  checkReadSource(stag: number, toHi: number, toLo: number, length: number): AccessRefusal {
+    return this.refusals['checkReadSource'] ?? this.#checkAll(stag, toHi, toLo, length);
   }
 
   /** A whole request may have no data, and then needs no memory. */
-  #checkAll(stag: number, toHi: number, toLo: number, length: number): Fault {
-    return length === 0 ? Fault.none : this.#check(stag, toHi, toLo, length);
+  #checkAll(stag: number, toHi: number, toLo: number, length: number): AccessRefusal {
+    return length === 0 ? AccessRefusal.none : this.#check(stag, toHi, toLo, length);
   }
 
   prepareReadSource(): boolean {
@@ -286,17 +292,17 @@ export class TransportUser implements DeferringUser {
     length: number,
     target: Uint8Array,
     targetStart: number,
-  ): Fault {
-    const fault = this.faults['gatherReadSource'] ?? this.#check(stag, toHi, toLo, length);
-    if (fault !== Fault.none) return fault;
+  ): AccessRefusal {
+    const refusal = this.refusals['gatherReadSource'] ?? this.#check(stag, toHi, toLo, length);
+    if (refusal !== AccessRefusal.none) return refusal;
     const offset = offsetOf(toHi, toLo);
     target.set(this.memory.subarray(offset, offset + length), targetStart);
-    return Fault.none;
+    return AccessRefusal.none;
   }
 
-  executeAtomic(access: AtomicAccess): Fault {
-    const fault = this.#check(access.stag, access.toHi, access.toLo, 8);
-    if (fault !== Fault.none) return fault;
+  executeAtomic(access: AtomicAccess): AccessRefusal {
+    const refusal = this.#check(access.stag, access.toHi, access.toLo, 8);
+    if (refusal !== AccessRefusal.none) return refusal;
     this.atomics += 1;
     const view = new DataView(this.memory.buffer, offsetOf(access.toHi, access.toLo), 8);
     const original = Number(view.getBigUint64(0, true));
@@ -306,13 +312,15 @@ export class TransportUser implements DeferringUser {
     access.originalLo = original % WORD;
     if (access.operation === 0) view.setBigUint64(0, BigInt(original + operand), true);
     else if (original === compare) view.setBigUint64(0, BigInt(operand), true);
-    return Fault.none;
+    return AccessRefusal.none;
   }
 
-  #check(stag: number, toHi: number, toLo: number, length: number): Fault {
-    if (stag !== REMOTE_KEY) return Fault.stagInvalid;
+  #check(stag: number, toHi: number, toLo: number, length: number): AccessRefusal {
+    if (stag !== REMOTE_KEY) return AccessRefusal.stagInvalid;
     const offset = offsetOf(toHi, toLo);
-    return offset < 0 || offset + length > this.memory.length ? Fault.bounds : Fault.none;
+    return offset < 0 || offset + length > this.memory.length
+      ? AccessRefusal.bounds
+      : AccessRefusal.none;
   }
 }
 

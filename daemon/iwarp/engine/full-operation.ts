@@ -3,7 +3,7 @@
  *
  * It takes ULPDUs from the lower layer and sends messages through it. `stream.ts` decides when the stream starts and ends.
  */
-import { Fault, type WireUser } from '#daemon/rnic/wire-port';
+import { AccessRefusal, type WireUser } from '#daemon/rnic/wire-port';
 import { ProtocolError } from '../wire/protocol-error.ts';
 import { QUEUE_COUNT, QueueNumber } from '../wire/rdmap-header.ts';
 import type { ReceivedTerminate } from '../wire/terminate.ts';
@@ -14,7 +14,7 @@ import type { RtrKind } from './negotiation.ts';
 import { RDMAPReceiver } from './rdmap-receiver.ts';
 import { RDMAPSender, Step } from './rdmap-sender.ts';
 import { InboundRequestQueue, OutboundRequestQueue } from './read-queues.ts';
-import { faultError, TerminatePolicy } from './terminate-policy.ts';
+import { refusalError, TerminatePolicy } from './terminate-policy.ts';
 
 /** Most segments that one pump frames. The next pump continues when output is flushed. */
 const PUMP_SEGMENTS_MAX = 1024;
@@ -34,7 +34,7 @@ interface FullOperationOptions {
 
 /** Both directions of a stream in Full Operation. */
 export class FullOperation implements UlpduSink {
-  /** The first fault, and the Terminate about it. */
+  /** The first error, and the Terminate about it. */
   readonly policy = new TerminatePolicy();
   readonly #user: WireUser;
   readonly #orrq: OutboundRequestQueue;
@@ -98,10 +98,10 @@ export class FullOperation implements UlpduSink {
   // Inputs
 
   /** For the lower layer. */
-  // DDP-7.1-19 RDMAP-7-01 nothing after the first fault, or after the peer's Terminate.
+  // DDP-7.1-19 RDMAP-7-01 nothing after the first error, or after the peer's Terminate.
   handleUlpdu(bytes: Uint8Array, start: number, length: number): ProtocolError | undefined {
     if (this.#rdmapReceiver.terminate !== undefined) return undefined;
-    // A local fault may occur while the bytes of one read are being handled.
+    // An error of this side may occur while the bytes of one read are being handled.
     if (this.policy.error !== undefined) return this.policy.error;
     const error = this.#ddpReceiver.handleSegment(bytes, start, length);
     // DDP-7.1-18 RDMAP-7.1-03
@@ -111,10 +111,10 @@ export class FullOperation implements UlpduSink {
 
   /** For the lower layer. */
   handleInputEnd(): void {
-    const fault = this.#user.inputEnded();
-    if (fault === Fault.none || this.policy.error !== undefined) return;
+    const refusal = this.#user.inputEnded();
+    if (refusal === AccessRefusal.none || this.policy.error !== undefined) return;
     // RDMAP-7.1-02
-    const { text } = faultError(fault, 'tagged');
+    const { text } = refusalError(refusal, 'tagged');
     this.policy.latchLocal(new ProtocolError('rdmapLocalCatastrophic', `local memory: ${text}`));
   }
 

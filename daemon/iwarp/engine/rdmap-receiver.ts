@@ -7,7 +7,7 @@
  */
 import { copyBytes, readUint32 } from '#base/checked-bytes';
 import { makeInboundMessage } from '#daemon/rnic/inbound-records';
-import { Fault, type InboundMessage, type WireUser } from '#daemon/rnic/wire-port';
+import { AccessRefusal, type InboundMessage, type WireUser } from '#daemon/rnic/wire-port';
 import {
   ATOMIC_REQUEST_BYTES,
   ATOMIC_RESPONSE_BYTES,
@@ -43,7 +43,7 @@ import {
   RequestKind,
 } from './read-queues.ts';
 import { toAddHi, toAddLo, toWraps } from './tagged-offset.ts';
-import { faultError } from './terminate-policy.ts';
+import { refusalError } from './terminate-policy.ts';
 
 /** Target size of every atomic, bytes (RDMAPX-5-01). */
 const ATOMIC_TARGET_BYTES = 8;
@@ -152,8 +152,8 @@ export class RDMAPReceiver implements DDPReceiverUser {
     // placed and never delivered.
     if (length === 0) return undefined;
     const { stag, toHi, toLo } = header;
-    const fault = this.#user.placeWrite(stag, toHi, toLo, bytes, start, length);
-    if (fault !== Fault.none) return faultError(fault, 'tagged');
+    const refusal = this.#user.placeWrite(stag, toHi, toLo, bytes, start, length);
+    if (refusal !== AccessRefusal.none) return refusalError(refusal, 'tagged');
     if (last) this.#user.writeCompleted();
     return undefined;
   }
@@ -204,13 +204,13 @@ export class RDMAPReceiver implements DDPReceiverUser {
     if (this.#sendOpcode === NO_MESSAGE) {
       // RDMAP-5.3-02 RDMAPX-6.3-02 DDP-7.1-15: a zero-length message takes a receive, too.
       // DDP-7.1-08 with none posted the stream ends at once instead of waiting for one.
-      const fault = user.beginReceive();
-      if (fault !== Fault.none) return faultError(fault, 'untagged');
+      const refusal = user.beginReceive();
+      if (refusal !== AccessRefusal.none) return refusalError(refusal, 'untagged');
       this.#sendOpcode = opcode;
     }
     if (length > 0) {
-      const fault = user.placeReceive(mo, bytes, start, length);
-      if (fault !== Fault.none) return faultError(fault, 'untagged');
+      const refusal = user.placeReceive(mo, bytes, start, length);
+      if (refusal !== AccessRefusal.none) return refusalError(refusal, 'untagged');
     }
     // DDP-4.1-08 a segment without L is placed and not delivered.
     if (!last) return undefined;
@@ -233,9 +233,9 @@ export class RDMAPReceiver implements DDPReceiverUser {
     // RDMAP-4.1-10 RDMAPX-4.1-03 every other message ignores the field.
     message.invalidateStag = message.invalidates ? ulpWord : 0;
     // RDMAP-5.3-09 RDMAP-5.3-11 the RNIC invalidates before the consumer sees the message.
-    const fault = this.#user.completeReceive(message);
+    const refusal = this.#user.completeReceive(message);
     this.#irrq.release();
-    return fault === Fault.none ? undefined : faultError(fault, 'invalidate');
+    return refusal === AccessRefusal.none ? undefined : refusalError(refusal, 'invalidate');
   }
 
   #keepImmediate(mo: number, bytes: Uint8Array, start: number, length: number): void {
@@ -271,8 +271,8 @@ export class RDMAPReceiver implements DDPReceiverUser {
       const { stag, toHi, toLo } = header;
       const astray = checkResponse(request, stag, toHi, toLo, length);
       if (astray !== undefined) return astray;
-      const fault = this.#user.placeReadResponse(stag, toHi, toLo, bytes, start, length);
-      if (fault !== Fault.none) return faultError(fault, 'tagged');
+      const refusal = this.#user.placeReadResponse(stag, toHi, toLo, bytes, start, length);
+      if (refusal !== AccessRefusal.none) return refusalError(refusal, 'tagged');
       request.receivedBytes = received + length;
     }
     // RDMAP-5.5-13 nothing completes before the last segment.
@@ -421,12 +421,12 @@ export class RDMAPReceiver implements DDPReceiverUser {
     if (read.size === 0) return undefined;
     // RDMAP-4.8-19 RDMAP-7.2-05 wrap before bounds.
     if (toWraps(read.sourceToHi, read.sourceToLo, read.size)) {
-      return faultError(Fault.toWrap, 'remote');
+      return refusalError(AccessRefusal.toWrap, 'remote');
     }
     // RDMAP-5.2.1-09 RDMAP-4.4-03 we check the source, not the sink.
     const { sourceStag, sourceToHi, sourceToLo, size } = read;
-    const fault = this.#user.checkReadSource(sourceStag, sourceToHi, sourceToLo, size);
-    return fault === Fault.none ? undefined : faultError(fault, 'remote');
+    const refusal = this.#user.checkReadSource(sourceStag, sourceToHi, sourceToLo, size);
+    return refusal === AccessRefusal.none ? undefined : refusalError(refusal, 'remote');
   }
 }
 
@@ -443,7 +443,7 @@ function readAtomic(
   }
   // RDMAPX-8.2-03
   if (toWraps(atomic.toHi, atomic.toLo, ATOMIC_TARGET_BYTES)) {
-    return faultError(Fault.toWrap, 'remote');
+    return refusalError(AccessRefusal.toWrap, 'remote');
   }
   return undefined;
 }

@@ -11,7 +11,7 @@
  */
 import { assert } from '#base/assert';
 import { makeOutboundMessage } from '#daemon/rnic/outbound-message';
-import { Fault, OutboundKind, type WireUser } from '#daemon/rnic/wire-port';
+import { AccessRefusal, OutboundKind, type WireUser } from '#daemon/rnic/wire-port';
 import {
   ATOMIC_REQUEST_BYTES,
   ATOMIC_RESPONSE_BYTES,
@@ -40,7 +40,7 @@ import {
   RequestKind,
 } from './read-queues.ts';
 import { toAddHi, toAddLo } from './tagged-offset.ts';
-import { faultError, type TerminatePolicy } from './terminate-policy.ts';
+import { refusalError, type TerminatePolicy } from './terminate-policy.ts';
 
 /** Results of `step`. */
 export const Step = {
@@ -170,12 +170,12 @@ export class RDMAPSender {
   /** Frames the next segment, if there is one and the output has room. */
   step(): Step {
     if (this.#rtr !== undefined) return this.#frameRtr(this.#rtr);
-    // RDMAP-5.4-06 after the first fault, a message of which nothing is framed does not begin.
+    // RDMAP-5.4-06 after the first error, a message of which nothing is framed does not begin.
     if (this.#policy.error !== undefined && !this.#begun) this.#source = Source.none;
     if (this.#source === Source.none) {
       // RDMAP-7.1-03 a Terminate is the next message; one in progress is finished before it.
       if (this.#policy.pending) return this.#frameTerminate();
-      // RDMAP-5.4-06 nothing follows a Terminate; a fault that forbids one ends sending as well.
+      // RDMAP-5.4-06 nothing follows a Terminate; an error that forbids one ends sending as well.
       if (this.#policy.error !== undefined) return Step.idle;
       if (this.#nudge) return this.#frameNudge();
       if (!this.#choose()) {
@@ -333,8 +333,8 @@ export class RDMAPSender {
         if (offset === 0) this.#source = Source.none;
         return Step.waiting;
       }
-      const fault = user.gather(slot, offset, size, this.#ddp.bytes, at);
-      if (fault !== Fault.none) return this.#failGather(fault);
+      const refusal = user.gather(slot, offset, size, this.#ddp.bytes, at);
+      if (refusal !== AccessRefusal.none) return this.#failGather(refusal);
     }
     this.#ddp.commit();
     this.#offset = offset + size;
@@ -344,8 +344,8 @@ export class RDMAPSender {
   }
 
   // RDMAP-7.1-02 a local error: the Terminate goes in place of the message.
-  #failGather(fault: Exclude<Fault, 0>): Step {
-    const { text } = faultError(fault, 'tagged');
+  #failGather(refusal: Exclude<AccessRefusal, 0>): Step {
+    const { text } = refusalError(refusal, 'tagged');
     this.#policy.latchLocal(new ProtocolError('rdmapLocalCatastrophic', `local memory: ${text}`));
     this.#source = Source.none;
     return this.step();
@@ -466,7 +466,7 @@ export class RDMAPSender {
       if (!this.#user.prepareReadSource(read.sourceStag, sourceHi, sourceLo, size)) {
         return this.#waitForSource(sentBytes === 0);
       }
-      const fault = this.#user.gatherReadSource(
+      const refusal = this.#user.gatherReadSource(
         read.sourceStag,
         sourceHi,
         sourceLo,
@@ -474,7 +474,8 @@ export class RDMAPSender {
         ddp.bytes,
         at,
       );
-      if (fault !== Fault.none) return this.#failRequest(faultError(fault, 'remote'), request);
+      if (refusal !== AccessRefusal.none)
+        return this.#failRequest(refusalError(refusal, 'remote'), request);
     }
     ddp.commit();
     request.sentBytes = sentBytes + size;
@@ -496,9 +497,10 @@ export class RDMAPSender {
     const qn = QueueNumber.atomicResponse;
     const at = ddp.beginUntagged(true, ATOMIC_RESPONSE, 0, qn, 0, ATOMIC_RESPONSE_BYTES);
     if (at < 0) return Step.blocked;
-    const fault = this.#user.executeAtomic(atomic);
+    const refusal = this.#user.executeAtomic(atomic);
     // RDMAPX-8.2-02 RDMAPX-8.2-03
-    if (fault !== Fault.none) return this.#failRequest(faultError(fault, 'remote'), request);
+    if (refusal !== AccessRefusal.none)
+      return this.#failRequest(refusalError(refusal, 'remote'), request);
     writeAtomicResponse(ddp.bytes, at, atomic.identifier, atomic.originalHi, atomic.originalLo);
     ddp.commit();
     this.#endResponse();

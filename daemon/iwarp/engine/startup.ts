@@ -24,7 +24,7 @@ import {
   parseStartupFrame,
   STARTUP_FRAME_MAX_BYTES,
   type StartupFrame,
-  type StartupFrameFault,
+  type StartupFrameError,
   type StartupFrameKind,
   startupFrameBytesNeeded,
   startupFrameSizeBytes,
@@ -84,7 +84,7 @@ const LEGAL: Readonly<Record<StartupStateName, readonly StartupStateName[]>> = {
   failed: [],
 };
 
-const FAULT_TEXT: Readonly<Record<StartupFrameFault, string>> = {
+const ERROR_TEXT: Readonly<Record<StartupFrameError, string>> = {
   'wrong-key': 'the bytes are no MPA startup frame',
   'other-key': 'the peer took the same MPA role as this end',
   revision: 'the MPA revision is neither 1 nor 2',
@@ -324,7 +324,7 @@ export class Startup {
       const needed = startupFrameBytesNeeded(inbound, this.#inboundBytes, kind);
       if (typeof needed === 'string') {
         // MPA-7.1.3-01: fails at the first wrong byte, not at the timeout.
-        this.#failFault(needed);
+        this.#reject(needed);
         return undefined;
       }
       if (this.#inboundBytes === needed) return at;
@@ -344,7 +344,7 @@ export class Startup {
     this.#inbound = undefined;
     this.#inboundBytes = 0;
     if (typeof frame !== 'string') return frame;
-    this.#failFault(frame);
+    this.#reject(frame);
     return undefined;
   }
 
@@ -446,10 +446,10 @@ export class Startup {
     };
   }
 
-  #failFault(fault: StartupFrameFault): void {
-    const quirk = fault === 'enhanced-length' ? SIW_LENGTH_OVERFLOW : undefined;
+  #reject(error: StartupFrameError): void {
+    const quirk = error === 'enhanced-length' ? SIW_LENGTH_OVERFLOW : undefined;
     // MPA-C.2.2-01: a revision mismatch is not an attack: FIN, not RST.
-    this.#failFrame(FAULT_TEXT[fault], quirk, fault === 'revision' ? 'finish' : 'abort');
+    this.#failFrame(ERROR_TEXT[error], quirk, error === 'revision' ? 'finish' : 'abort');
   }
 
   #failExcess(): void {

@@ -51,7 +51,7 @@ export interface StreamOptions {
   /** How long an initiator waits for the Reply, a responder for the Request (RFC 5044 §7.1.3). */
   readonly startupTimeoutMicros: Micros;
   /**
-   * How long each step of a close may take before it becomes a reset: from a disconnect or a fault
+   * How long each step of a close may take before it becomes a reset: from a disconnect or an error
    * to our FIN, and from our FIN to the peer's. Nothing the peer sends extends it. Work posted
    * before a disconnect may take longer while it makes progress.
    */

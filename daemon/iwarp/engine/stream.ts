@@ -38,7 +38,7 @@ const DRAIN_PROGRESS_BYTES = 16_384;
  * - rejected: over, but TCP stays open until `disconnect`.
  * - open: Full Operation.
  * - draining: `disconnect` was called; queued work is still sent.
- * - terminating: after the first fault; a Terminate follows the message in progress.
+ * - terminating: after the first error; a Terminate follows the message in progress.
  * - flushing: only a Terminate may still be framed; FIN once the socket has taken everything.
  * - finished: FIN was requested; waits for the peer's.
  * - closed.
@@ -88,7 +88,7 @@ export class Stream implements StreamPort {
   #peerClosed = false;
   /** Why the stream ends, if not gracefully. The first reason stays. */
   #failure: StreamFailure | undefined = undefined;
-  #faultNoted = false;
+  #errorNoted = false;
   /** The user was asked to finish the connection. */
   #finishAsked = false;
   /** Framed bytes are no longer sent: the connection is reset, or gone. */
@@ -403,7 +403,7 @@ export class Stream implements StreamPort {
   #receive(bytes: Uint8Array, start: number, delivery: Delivery): void {
     const operation = this.#operation;
     if (operation === undefined || this.#state === 'closed') return;
-    // RDMAP-6.2.1-04 DDP-3-04 DDP-7.1-19 input after the first fault is read and dropped.
+    // RDMAP-6.2.1-04 DDP-3-04 DDP-7.1-19 input after the first error is read and dropped.
     if (this.#failure !== undefined) {
       this.#lower.drop(bytes, delivery);
       return;
@@ -431,7 +431,7 @@ export class Stream implements StreamPort {
     this.#advance(now);
   }
 
-  /** Continues after any input: faults, output, and the steps of closing. */
+  /** Continues after any input: errors, output, and the steps of closing. */
   #advance(now: Micros): void {
     const operation = this.#operation;
     if (operation === undefined) {
@@ -439,10 +439,10 @@ export class Stream implements StreamPort {
       return;
     }
     this.#noteReceivedTerminate(operation, now);
-    this.#noteFault(operation, now);
+    this.#noteError(operation, now);
     const step = this.#pumpOperation(operation);
-    // A fault while sending: local memory, or the source of a Response.
-    this.#noteFault(operation, now);
+    // An error while sending: local memory, or the source of a Response.
+    this.#noteError(operation, now);
     if (this.#state === 'terminating' && operation.terminateFramed) this.#transition('flushing');
     const drained = this.#state === 'draining' && this.#isDrained(operation, step);
     if (drained) this.#close('flushing', now);
@@ -467,7 +467,7 @@ export class Stream implements StreamPort {
     const terminate = operation.receivedTerminate;
     if (terminate === undefined || this.#failure !== undefined) return;
     // RDMAP-5.4-04 no Terminate answers it.
-    this.#faultNoted = true;
+    this.#errorNoted = true;
     const text = `the peer sent a Terminate: ${terminate.text}`;
     const failure = streamFailure('terminated', text, terminate);
     const named = terminatedMemory(terminate);
@@ -476,12 +476,12 @@ export class Stream implements StreamPort {
     if (this.#state === 'open' || this.#state === 'draining') this.#close('flushing', now);
   }
 
-  /** Acts on the first fault, once. */
-  #noteFault(operation: FullOperation, now: Micros): void {
+  /** Acts on the first error, once. */
+  #noteError(operation: FullOperation, now: Micros): void {
     const { policy } = operation;
-    if (policy.error === undefined || this.#faultNoted) return;
+    if (policy.error === undefined || this.#errorNoted) return;
     if (!this.#sending && this.#state !== 'flushing' && this.#state !== 'finished') return;
-    this.#faultNoted = true;
+    this.#errorNoted = true;
     this.#failure ??= failureOf(policy.error);
     // No Terminate can be sent after our FIN, before a responder may send, or to a lost peer.
     const canNotify = policy.pending || operation.terminateFramed;

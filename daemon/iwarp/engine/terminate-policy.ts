@@ -1,12 +1,12 @@
 /**
- * Decides the consequences of a stream's first fault: its error code, which headers its Terminate copies, and
+ * Decides the consequences of a stream's first error: its error code, which headers its Terminate copies, and
  * whether a Terminate may be sent.
  *
- * Only the first fault counts, and one Terminate is sent (RFC 5040 §5.4, §7.1). A Terminate, a lost
+ * Only the first error counts, and one Terminate is sent (RFC 5040 §5.4, §7.1). A Terminate, a lost
  * connection or a failed startup is never answered by one.
  */
 import { readUint32 } from '#base/checked-bytes';
-import { Fault } from '#daemon/rnic/wire-port';
+import { AccessRefusal } from '#daemon/rnic/wire-port';
 import { DDPControl, ddpHeaderBytes, UNTAGGED_HEADER_BYTES } from '../wire/ddp-header.ts';
 import { ProtocolError } from '../wire/protocol-error.ts';
 import {
@@ -28,119 +28,122 @@ import { to64 } from './tagged-offset.ts';
 const ETYPE_LOCAL_CATASTROPHIC = 0;
 const ETYPE_REMOTE_PROTECTION = 1;
 
-type FaultCodes = Readonly<Record<Exclude<Fault, 0>, TerminateErrorName>>;
+type RefusalCodes = Readonly<Record<Exclude<AccessRefusal, 0>, TerminateErrorName>>;
 
 /** Placement of a tagged segment: RDMA Write, or a Read Response at its sink. */
 // DDP-7.1-09 DDP-7.1-10 DDP-7.1-11 DDP-7.1-12 DDP-7.1-14: DDP has no code for access rights, so a
 // missing right is an invalid STag, as with siw.
-const TAGGED_FAULTS: FaultCodes = {
-  [Fault.stagInvalid]: 'ddpInvalidStag',
-  [Fault.stagNotAssociated]: 'ddpNotAssociated',
-  [Fault.bounds]: 'ddpBounds',
-  [Fault.access]: 'ddpInvalidStag',
-  [Fault.toWrap]: 'ddpToWrap',
-  [Fault.noBuffer]: 'ddpLocalCatastrophic',
-  [Fault.messageTooLong]: 'ddpBounds',
-  [Fault.cannotInvalidate]: 'ddpLocalCatastrophic',
-  [Fault.memoryLost]: 'ddpLocalCatastrophic',
-  [Fault.misaligned]: 'ddpLocalCatastrophic',
-  [Fault.ownerGone]: 'ddpLocalCatastrophic',
-  [Fault.receiveInvalid]: 'ddpLocalCatastrophic',
-  [Fault.notPermitted]: 'ddpLocalCatastrophic',
+const TAGGED_CODES: RefusalCodes = {
+  [AccessRefusal.stagInvalid]: 'ddpInvalidStag',
+  [AccessRefusal.stagNotAssociated]: 'ddpNotAssociated',
+  [AccessRefusal.bounds]: 'ddpBounds',
+  [AccessRefusal.access]: 'ddpInvalidStag',
+  [AccessRefusal.toWrap]: 'ddpToWrap',
+  [AccessRefusal.noBuffer]: 'ddpLocalCatastrophic',
+  [AccessRefusal.messageTooLong]: 'ddpBounds',
+  [AccessRefusal.cannotInvalidate]: 'ddpLocalCatastrophic',
+  [AccessRefusal.memoryLost]: 'ddpLocalCatastrophic',
+  [AccessRefusal.misaligned]: 'ddpLocalCatastrophic',
+  [AccessRefusal.ownerGone]: 'ddpLocalCatastrophic',
+  [AccessRefusal.receiveInvalid]: 'ddpLocalCatastrophic',
+  [AccessRefusal.notPermitted]: 'ddpLocalCatastrophic',
 };
 
 /** Placement of an untagged segment: an error in our own receive is local. */
 // DDP-7.1-02 DDP-7.1-03 DDP-7.1-04
-const UNTAGGED_FAULTS: FaultCodes = {
-  [Fault.stagInvalid]: 'ddpLocalCatastrophic',
-  [Fault.stagNotAssociated]: 'ddpLocalCatastrophic',
-  [Fault.bounds]: 'ddpInvalidMo',
-  [Fault.access]: 'ddpLocalCatastrophic',
-  [Fault.toWrap]: 'ddpLocalCatastrophic',
-  [Fault.noBuffer]: 'ddpNoBuffer',
-  [Fault.messageTooLong]: 'ddpTooLong',
-  [Fault.cannotInvalidate]: 'ddpLocalCatastrophic',
-  [Fault.memoryLost]: 'ddpLocalCatastrophic',
-  [Fault.misaligned]: 'ddpLocalCatastrophic',
-  [Fault.ownerGone]: 'ddpLocalCatastrophic',
-  [Fault.receiveInvalid]: 'ddpLocalCatastrophic',
-  [Fault.notPermitted]: 'ddpLocalCatastrophic',
+const UNTAGGED_CODES: RefusalCodes = {
+  [AccessRefusal.stagInvalid]: 'ddpLocalCatastrophic',
+  [AccessRefusal.stagNotAssociated]: 'ddpLocalCatastrophic',
+  [AccessRefusal.bounds]: 'ddpInvalidMo',
+  [AccessRefusal.access]: 'ddpLocalCatastrophic',
+  [AccessRefusal.toWrap]: 'ddpLocalCatastrophic',
+  [AccessRefusal.noBuffer]: 'ddpNoBuffer',
+  [AccessRefusal.messageTooLong]: 'ddpTooLong',
+  [AccessRefusal.cannotInvalidate]: 'ddpLocalCatastrophic',
+  [AccessRefusal.memoryLost]: 'ddpLocalCatastrophic',
+  [AccessRefusal.misaligned]: 'ddpLocalCatastrophic',
+  [AccessRefusal.ownerGone]: 'ddpLocalCatastrophic',
+  [AccessRefusal.receiveInvalid]: 'ddpLocalCatastrophic',
+  [AccessRefusal.notPermitted]: 'ddpLocalCatastrophic',
 };
 
 /** Source of a Read Request, and target of an Atomic Request. */
 // RDMAP-7.2-05 RDMAP-4.8-15 to RDMAP-4.8-19, RDMAPX-8.2-02 RDMAPX-8.2-03
-const REMOTE_FAULTS: FaultCodes = {
-  [Fault.stagInvalid]: 'rdmapInvalidStag',
-  [Fault.stagNotAssociated]: 'rdmapNotAssociated',
-  [Fault.bounds]: 'rdmapBounds',
-  [Fault.access]: 'rdmapAccess',
-  [Fault.toWrap]: 'rdmapToWrap',
-  [Fault.noBuffer]: 'rdmapProtectionUnspecified',
-  [Fault.messageTooLong]: 'rdmapBounds',
-  [Fault.cannotInvalidate]: 'rdmapProtectionUnspecified',
-  [Fault.memoryLost]: 'rdmapProtectionUnspecified',
-  [Fault.misaligned]: 'rdmapStreamCatastrophic',
+const REMOTE_CODES: RefusalCodes = {
+  [AccessRefusal.stagInvalid]: 'rdmapInvalidStag',
+  [AccessRefusal.stagNotAssociated]: 'rdmapNotAssociated',
+  [AccessRefusal.bounds]: 'rdmapBounds',
+  [AccessRefusal.access]: 'rdmapAccess',
+  [AccessRefusal.toWrap]: 'rdmapToWrap',
+  [AccessRefusal.noBuffer]: 'rdmapProtectionUnspecified',
+  [AccessRefusal.messageTooLong]: 'rdmapBounds',
+  [AccessRefusal.cannotInvalidate]: 'rdmapProtectionUnspecified',
+  [AccessRefusal.memoryLost]: 'rdmapProtectionUnspecified',
+  [AccessRefusal.misaligned]: 'rdmapStreamCatastrophic',
   // The request is valid: the peer flushes it, as when a connection ends otherwise.
-  [Fault.ownerGone]: 'rdmapLocalCatastrophic',
-  [Fault.receiveInvalid]: 'rdmapLocalCatastrophic',
-  [Fault.notPermitted]: 'rdmapLocalCatastrophic',
+  [AccessRefusal.ownerGone]: 'rdmapLocalCatastrophic',
+  [AccessRefusal.receiveInvalid]: 'rdmapLocalCatastrophic',
+  [AccessRefusal.notPermitted]: 'rdmapLocalCatastrophic',
 };
 
 /** Delivery of a Send: the STag to invalidate, else a local error. */
 // RDMAP-4.8-20 RDMAP-5.3-10 RDMAP-7.2-04: an STag that is not valid at all is reported as such.
-const INVALIDATE_FAULTS: FaultCodes = {
-  [Fault.stagInvalid]: 'rdmapInvalidStag',
-  [Fault.stagNotAssociated]: 'rdmapCannotInvalidate',
-  [Fault.bounds]: 'rdmapLocalCatastrophic',
-  [Fault.access]: 'rdmapCannotInvalidate',
-  [Fault.toWrap]: 'rdmapLocalCatastrophic',
-  [Fault.noBuffer]: 'rdmapLocalCatastrophic',
-  [Fault.messageTooLong]: 'rdmapLocalCatastrophic',
-  [Fault.cannotInvalidate]: 'rdmapCannotInvalidate',
-  [Fault.memoryLost]: 'rdmapLocalCatastrophic',
-  [Fault.misaligned]: 'rdmapLocalCatastrophic',
-  [Fault.ownerGone]: 'rdmapLocalCatastrophic',
-  [Fault.receiveInvalid]: 'rdmapLocalCatastrophic',
-  [Fault.notPermitted]: 'rdmapLocalCatastrophic',
+const INVALIDATE_CODES: RefusalCodes = {
+  [AccessRefusal.stagInvalid]: 'rdmapInvalidStag',
+  [AccessRefusal.stagNotAssociated]: 'rdmapCannotInvalidate',
+  [AccessRefusal.bounds]: 'rdmapLocalCatastrophic',
+  [AccessRefusal.access]: 'rdmapCannotInvalidate',
+  [AccessRefusal.toWrap]: 'rdmapLocalCatastrophic',
+  [AccessRefusal.noBuffer]: 'rdmapLocalCatastrophic',
+  [AccessRefusal.messageTooLong]: 'rdmapLocalCatastrophic',
+  [AccessRefusal.cannotInvalidate]: 'rdmapCannotInvalidate',
+  [AccessRefusal.memoryLost]: 'rdmapLocalCatastrophic',
+  [AccessRefusal.misaligned]: 'rdmapLocalCatastrophic',
+  [AccessRefusal.ownerGone]: 'rdmapLocalCatastrophic',
+  [AccessRefusal.receiveInvalid]: 'rdmapLocalCatastrophic',
+  [AccessRefusal.notPermitted]: 'rdmapLocalCatastrophic',
 };
 
-/** Which check of the RNIC failed; selects the code that the RFCs assign to a fault there. */
-type FaultPlace = 'tagged' | 'untagged' | 'remote' | 'invalidate';
+/** Which check of the RNIC failed; selects the code that the RFCs assign to a refusal there. */
+type RefusalPlace = 'tagged' | 'untagged' | 'remote' | 'invalidate';
 
-const FAULT_CODES: Readonly<Record<FaultPlace, FaultCodes>> = {
-  tagged: TAGGED_FAULTS,
-  untagged: UNTAGGED_FAULTS,
-  remote: REMOTE_FAULTS,
-  invalidate: INVALIDATE_FAULTS,
+const REFUSAL_CODES: Readonly<Record<RefusalPlace, RefusalCodes>> = {
+  tagged: TAGGED_CODES,
+  untagged: UNTAGGED_CODES,
+  remote: REMOTE_CODES,
+  invalidate: INVALIDATE_CODES,
 };
 
-const FAULT_TEXTS: Readonly<Record<Exclude<Fault, 0>, string>> = {
-  [Fault.stagInvalid]: 'the STag names no valid memory',
-  [Fault.stagNotAssociated]: 'the STag belongs to another protection domain or stream',
-  [Fault.bounds]: 'out of bounds',
-  [Fault.access]: 'the access right was not given',
-  [Fault.toWrap]: 'offset and length pass 2^64',
-  [Fault.noBuffer]: 'no receive is posted',
-  [Fault.messageTooLong]: 'longer than the receive',
-  [Fault.cannotInvalidate]: 'the STag may not be invalidated by the peer',
-  [Fault.memoryLost]: 'the memory went away',
-  [Fault.misaligned]: 'the target is not aligned to 8 bytes',
-  [Fault.ownerGone]: 'the process of the memory ended',
-  [Fault.receiveInvalid]: 'the receive names memory that its queue pair may not use',
-  [Fault.notPermitted]: 'the queue pair does not permit this request',
+const REFUSAL_TEXTS: Readonly<Record<Exclude<AccessRefusal, 0>, string>> = {
+  [AccessRefusal.stagInvalid]: 'the STag names no valid memory',
+  [AccessRefusal.stagNotAssociated]: 'the STag belongs to another protection domain or stream',
+  [AccessRefusal.bounds]: 'out of bounds',
+  [AccessRefusal.access]: 'the access right was not given',
+  [AccessRefusal.toWrap]: 'offset and length pass 2^64',
+  [AccessRefusal.noBuffer]: 'no receive is posted',
+  [AccessRefusal.messageTooLong]: 'longer than the receive',
+  [AccessRefusal.cannotInvalidate]: 'the STag may not be invalidated by the peer',
+  [AccessRefusal.memoryLost]: 'the memory went away',
+  [AccessRefusal.misaligned]: 'the target is not aligned to 8 bytes',
+  [AccessRefusal.ownerGone]: 'the process of the memory ended',
+  [AccessRefusal.receiveInvalid]: 'the receive names memory that its queue pair may not use',
+  [AccessRefusal.notPermitted]: 'the queue pair does not permit this request',
 };
 
-/** The error that the RFCs assign to `fault` at `place`. */
-export function faultError(fault: Exclude<Fault, 0>, place: FaultPlace): ProtocolError {
-  return new ProtocolError(FAULT_CODES[place][fault], FAULT_TEXTS[fault]);
+/** The error that the RFCs assign to `refusal` at `place`. */
+export function refusalError(
+  refusal: Exclude<AccessRefusal, 0>,
+  place: RefusalPlace,
+): ProtocolError {
+  return new ProtocolError(REFUSAL_CODES[place][refusal], REFUSAL_TEXTS[refusal]);
 }
 
-/** Latches the first fault of a stream. */
+/** Latches the first error of a stream. */
 export class TerminatePolicy {
   #error: ProtocolError | undefined = undefined;
   #pending: TerminateHeader | undefined = undefined;
 
-  /** The first fault, if any. */
+  /** The first error, if any. */
   get error(): ProtocolError | undefined {
     return this.#error;
   }
@@ -150,7 +153,7 @@ export class TerminatePolicy {
     return this.#pending !== undefined;
   }
 
-  /** Latches a fault of the segment of `length` bytes at `start`. False if there was one before. */
+  /** Latches an error of the segment of `length` bytes at `start`. False if there was one before. */
   // RDMAP-7.1-03 RDMAP-7.1-04 RDMAP-7.1-05 RDMAPX-8.1-02
   latchSegment(error: ProtocolError, bytes: Uint8Array, start: number, length: number): boolean {
     if (this.#error !== undefined) return false;
@@ -182,7 +185,7 @@ export class TerminatePolicy {
     return true;
   }
 
-  /** Latches a fault found while answering `request`. False if there was one before. */
+  /** Latches an error found while answering `request`. False if there was one before. */
   latchRequest(error: ProtocolError, request: InboundRequest): boolean {
     if (this.#error !== undefined) return false;
     this.#error = error;
@@ -200,7 +203,7 @@ export class TerminatePolicy {
     return true;
   }
 
-  /** Latches a fault not tied to an incoming message. False if there was one before. */
+  /** Latches an error not tied to an incoming message. False if there was one before. */
   // RDMAP-7.1-02 RDMAPX-8.1-01 no header copies.
   latchLocal(error: ProtocolError): boolean {
     if (this.#error !== undefined) return false;

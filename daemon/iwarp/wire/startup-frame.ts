@@ -79,7 +79,7 @@ export interface StartupFrame {
 }
 
 /** Why bytes are not a valid startup frame. Always: close, report, send nothing (MPA-8-06). */
-export type StartupFrameFault =
+export type StartupFrameError =
   /** Not MPA at all. */
   | 'wrong-key'
   /** The key of the other frame: both ends took the same role (MPA-7.1.2-15). */
@@ -99,16 +99,16 @@ export function privateDataMaxBytes(enhanced: boolean): number {
 
 /**
  * Total length in bytes of the frame at the start of `bytes[0, length)`, as far as known: at least
- * the header's 20 until that is complete. A fault is found at its first byte, so nothing is awaited
+ * the header's 20 until that is complete. An error is found at its first byte, so nothing is awaited
  * or buffered for a frame that cannot become valid.
  */
 export function startupFrameBytesNeeded(
   bytes: Uint8Array,
   length: number,
   kind: StartupFrameKind,
-): number | StartupFrameFault {
-  const keyFault = checkKey(bytes, Math.min(length, KEY_BYTES), kind);
-  if (keyFault !== undefined) return keyFault;
+): number | StartupFrameError {
+  const keyError = checkKey(bytes, Math.min(length, KEY_BYTES), kind);
+  if (keyError !== undefined) return keyError;
   if (length <= REVISION_AT) return STARTUP_HEADER_BYTES;
   const revision = readUint8(bytes, REVISION_AT);
   // MPA-7.1.1-16: revision 0 is the RDMAC's, which we do not speak or answer (MPA-C.2-01,
@@ -128,7 +128,7 @@ function checkKey(
   bytes: Uint8Array,
   length: number,
   kind: StartupFrameKind,
-): StartupFrameFault | undefined {
+): StartupFrameError | undefined {
   const key = KEYS[kind];
   const otherKey = KEYS[kind === 'request' ? 'reply' : 'request'];
   for (let at = 0; at < length; at++) {
@@ -152,7 +152,7 @@ function isEnhanced(bytes: Uint8Array): boolean {
 export function parseStartupFrame(
   bytes: Uint8Array,
   kind: StartupFrameKind,
-): StartupFrame | StartupFrameFault {
+): StartupFrame | StartupFrameError {
   const needed = startupFrameBytesNeeded(bytes, bytes.length, kind);
   if (typeof needed === 'string') return needed;
   assert(bytes.length === needed, 'startup frame is incomplete');

@@ -4,7 +4,7 @@
  */
 
 import type { SendWqe } from '../rings/send-wqe.ts';
-import { Fault } from '../wire-port.ts';
+import { AccessRefusal } from '../wire-port.ts';
 import type { DeferredReads } from './deferred-reads.ts';
 
 interface Piece {
@@ -29,7 +29,13 @@ export class GatheredPayload {
   }
 
   /** Like `SendWqe.gather`; the bytes may be missing until `finish`. */
-  gather(wqe: SendWqe, offset: number, length: number, target: Uint8Array, start: number): Fault {
+  gather(
+    wqe: SendWqe,
+    offset: number,
+    length: number,
+    target: Uint8Array,
+    start: number,
+  ): AccessRefusal {
     const piece = this.#pieces[this.#count];
     this.#count += 1;
     if (piece === undefined) {
@@ -52,7 +58,7 @@ export class GatheredPayload {
     if (this.#deferred.fetch()) return true;
     for (let index = 0; index < count; index += 1) {
       const { wqe, offset, length, target, start } = this.#pieces[index] as Piece;
-      if (wqe.gather(offset, length, target, start) !== Fault.none) {
+      if (wqe.gather(offset, length, target, start) !== AccessRefusal.none) {
         this.failed = wqe;
         break;
       }

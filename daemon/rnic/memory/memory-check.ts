@@ -5,7 +5,7 @@
  * are pure and repeated for every segment, so a revoked STag takes effect at once.
  */
 import { Access } from '#contract/verbs/enums';
-import { Fault } from '../wire-port.ts';
+import { AccessRefusal } from '../wire-port.ts';
 import { REMOTE_ACCESS } from './memory-region.ts';
 import type { PD } from './protection-domain.ts';
 import { distance } from './region-address.ts';
@@ -41,21 +41,21 @@ export class MemoryTarget {
     toLo: number,
     length: number,
     right: number,
-  ): Fault {
+  ): AccessRefusal {
     const entry = this.#table.find(stag);
     // DDP-7.1-09, DDP-8.3-02: an STag never assigned, or revoked since, is invalid.
-    if (entry === undefined || !entry.remoteValid) return Fault.stagInvalid;
+    if (entry === undefined || !entry.remoteValid) return AccessRefusal.stagInvalid;
     // DDP-8.2-02, SEC-6.1.1-02: stream and STag must have the same protection domain.
-    if (entry.pd !== user.pd) return Fault.stagNotAssociated;
+    if (entry.pd !== user.pd) return AccessRefusal.stagNotAssociated;
     // DDP-8.2-03, SEC-6.1.1-03: an STag tied to one stream is invalid on any other.
-    if (entry.qpn !== 0 && entry.qpn !== user.qpn) return Fault.stagNotAssociated;
+    if (entry.qpn !== 0 && entry.qpn !== user.qpn) return AccessRefusal.stagNotAssociated;
     // DDP-7.1-11, RDMAP-4.8-17, SEC-6.3.5-01: only what the owner granted.
-    if ((entry.access & right) === 0) return Fault.access;
+    if ((entry.access & right) === 0) return AccessRefusal.access;
     // DDP-7.1-14, RDMAP-4.8-19: wrap before bounds, else no wrap could ever be reported.
-    if (toHi === 0xffffffff && toLo + length >= HALF) return Fault.toWrap;
+    if (toHi === 0xffffffff && toLo + length >= HALF) return AccessRefusal.toWrap;
     // DDP-7.1-12, DDP-7.1-13, SEC-6.2.1-01: exact to the byte, at both ends.
     const offset = distance(toHi, toLo, entry.toHi, entry.toLo);
-    if (offset < 0 || offset + length > entry.lengthBytes) return Fault.bounds;
+    if (offset < 0 || offset + length > entry.lengthBytes) return AccessRefusal.bounds;
     return this.#aim(entry, offset);
   }
 
@@ -70,23 +70,23 @@ export class MemoryTarget {
     addressLo: number,
     length: number,
     write: boolean,
-  ): Fault {
+  ): AccessRefusal {
     const entry = this.#table.find(lkey);
     // A window's key is for peers; locally only the region's key is valid. A region whose remote
     // rights were invalidated stays usable for its owner (SEC-6.3.3-01).
-    if (entry === undefined || entry.isWindow) return Fault.stagInvalid;
-    if (entry.pd !== pd) return Fault.stagNotAssociated;
-    if (write && (entry.access & Access.localWrite) === 0) return Fault.access;
+    if (entry === undefined || entry.isWindow) return AccessRefusal.stagInvalid;
+    if (entry.pd !== pd) return AccessRefusal.stagNotAssociated;
+    if (write && (entry.access & Access.localWrite) === 0) return AccessRefusal.access;
     const offset = distance(addressHi, addressLo, entry.addressHi, entry.addressLo);
-    if (offset < 0 || offset + length > entry.lengthBytes) return Fault.bounds;
+    if (offset < 0 || offset + length > entry.lengthBytes) return AccessRefusal.bounds;
     return this.#aim(entry, offset);
   }
 
-  #aim(entry: StagEntry, offset: number): Fault {
+  #aim(entry: StagEntry, offset: number): AccessRefusal {
     entry.used = true;
     this.entry = entry;
     this.offset = entry.backingOffset + offset;
-    return Fault.none;
+    return AccessRefusal.none;
   }
 }
 
@@ -95,16 +95,21 @@ export class MemoryTarget {
  * remote access, for a region with bound windows, and, by RFC 5040 §8.1.1 item 7, for an STag that
  * several streams can use.
  */
-export function checkRemoteInvalidation(table: StagTable, user: MemoryUser, stag: number): Fault {
+export function checkRemoteInvalidation(
+  table: StagTable,
+  user: MemoryUser,
+  stag: number,
+): AccessRefusal {
   const entry = table.find(stag);
   // RDMAP-7.2-04: the STag must be valid and belong to this stream.
-  if (entry === undefined) return Fault.stagInvalid;
-  if (entry.pd !== user.pd) return Fault.stagNotAssociated;
-  if (!entry.isWindow && (entry.access & REMOTE_ACCESS) === 0) return Fault.cannotInvalidate;
-  if (!entry.remoteValid) return Fault.stagInvalid;
-  if (entry.qpn !== 0 && entry.qpn !== user.qpn) return Fault.stagNotAssociated;
+  if (entry === undefined) return AccessRefusal.stagInvalid;
+  if (entry.pd !== user.pd) return AccessRefusal.stagNotAssociated;
+  if (!entry.isWindow && (entry.access & REMOTE_ACCESS) === 0)
+    return AccessRefusal.cannotInvalidate;
+  if (!entry.remoteValid) return AccessRefusal.stagInvalid;
+  if (entry.qpn !== 0 && entry.qpn !== user.qpn) return AccessRefusal.stagNotAssociated;
   // RDMAP-8.1.1-01: a peer must not take away memory that other peers use.
-  if (entry.qpn === 0 && user.pd.streams > 1) return Fault.cannotInvalidate;
-  if (entry.windows > 0) return Fault.cannotInvalidate;
-  return Fault.none;
+  if (entry.qpn === 0 && user.pd.streams > 1) return AccessRefusal.cannotInvalidate;
+  if (entry.windows > 0) return AccessRefusal.cannotInvalidate;
+  return AccessRefusal.none;
 }

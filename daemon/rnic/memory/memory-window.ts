@@ -9,7 +9,7 @@
  */
 import { assert } from '#base/assert';
 import { Access, MWType } from '#contract/verbs/enums';
-import { Fault } from '../wire-port.ts';
+import { AccessRefusal } from '../wire-port.ts';
 import { MemoryTarget, type MemoryUser } from './memory-check.ts';
 import { REMOTE_ACCESS } from './memory-region.ts';
 import type { PD } from './protection-domain.ts';
@@ -89,8 +89,8 @@ export class MW {
       return true;
     }
     const target = this.#target;
-    const fault = target.checkLocal(this.pd, lkey, addressHi, addressLo, lengthBytes, false);
-    if (fault !== Fault.none) return false;
+    const refusal = target.checkLocal(this.pd, lkey, addressHi, addressLo, lengthBytes, false);
+    if (refusal !== AccessRefusal.none) return false;
     const region = target.entry;
     if ((region.access & Access.mwBind) === 0) return false;
     // A window cannot grant rights that the region's owner does not have.

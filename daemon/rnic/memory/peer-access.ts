@@ -6,7 +6,7 @@ import { Access } from '#contract/verbs/enums';
 import { type CauseHolder, MEMORY_GONE, namedRange, refusedAccess } from '../failure-cause.ts';
 import type { NicCounters } from '../nic-counters.ts';
 import type { CompletionGate } from '../queues/completion-gate.ts';
-import { type AtomicAccess, Fault } from '../wire-port.ts';
+import { AccessRefusal, type AtomicAccess } from '../wire-port.ts';
 import { ATOMIC_WORD_BYTES, performAtomic } from './atomic-operation.ts';
 import type { DeferredReads } from './deferred-reads.ts';
 import type { MemoryBacking } from './memory-backing.ts';
@@ -45,14 +45,14 @@ export class PeerAccess {
   }
 
   /** Checks one access; if it returns `none`, `target` holds the location. */
-  check(stag: number, toHi: number, toLo: number, length: number, right: number): Fault {
+  check(stag: number, toHi: number, toLo: number, length: number, right: number): AccessRefusal {
     const { counters } = this.#host;
-    const fault = this.#target.checkRemote(this.#user, stag, toHi, toLo, length, right);
-    if (fault !== Fault.none) {
+    const refusal = this.#target.checkRemote(this.#user, stag, toHi, toLo, length, right);
+    if (refusal !== AccessRefusal.none) {
       counters.accessErrors += 1;
-      this.refuse(stag, toHi, toLo, length, right, fault);
+      this.refuse(stag, toHi, toLo, length, right, refusal);
     }
-    return fault;
+    return refusal;
   }
 
   /** Records why the queue pair refuses an access. */
@@ -62,19 +62,19 @@ export class PeerAccess {
     toLo: number,
     length: number,
     right: number,
-    fault: Fault,
+    refusal: AccessRefusal,
   ): void {
     const range = namedRange(stag, toHi, toLo, length);
-    this.#user.found = refusedAccess(this.#host.stags, this.#user, range, right, fault);
+    this.#user.found = refusedAccess(this.#host.stags, this.#user, range, right, refusal);
   }
 
-  checkSource(stag: number, toHi: number, toLo: number, length: number): Fault {
-    const fault = this.check(stag, toHi, toLo, length, Access.remoteRead);
-    if (fault !== Fault.none) return fault;
+  checkSource(stag: number, toHi: number, toLo: number, length: number): AccessRefusal {
+    const refusal = this.check(stag, toHi, toLo, length, Access.remoteRead);
+    if (refusal !== AccessRefusal.none) return refusal;
     const { entry, offset } = this.#target;
     // Bytes fetched before the request may be older than data that the peer has seen since.
     entry.backing.abandonRead?.(offset, length);
-    return fault;
+    return refusal;
   }
 
   /** Writes into checked memory. */
@@ -84,11 +84,11 @@ export class PeerAccess {
     bytes: Uint8Array,
     start: number,
     length: number,
-  ): Fault {
+  ): AccessRefusal {
     if (!backing.write(offset, bytes, start, length)) return this.#lost();
     if (backing.pendingWrites > 0) this.#gate.wrote(backing);
     this.#host.counters.placedBytes += length;
-    return Fault.none;
+    return AccessRefusal.none;
   }
 
   /** Like `write`, for bytes that stay unchanged until the stream's input ends. */
@@ -98,11 +98,11 @@ export class PeerAccess {
     bytes: Uint8Array,
     start: number,
     length: number,
-  ): Fault {
+  ): AccessRefusal {
     if (backing.writeLater === undefined) return this.write(backing, offset, bytes, start, length);
     if (!this.#gate.keep(backing, offset, bytes, start, length)) return this.#lost();
     this.#host.counters.placedBytes += length;
-    return Fault.none;
+    return AccessRefusal.none;
   }
 
   placeWrite(
@@ -112,17 +112,17 @@ export class PeerAccess {
     bytes: Uint8Array,
     start: number,
     length: number,
-  ): Fault {
-    const fault = this.check(stag, toHi, toLo, length, Access.remoteWrite);
-    if (fault !== Fault.none) return fault;
+  ): AccessRefusal {
+    const refusal = this.check(stag, toHi, toLo, length, Access.remoteWrite);
+    if (refusal !== AccessRefusal.none) return refusal;
     const { entry, offset } = this.#target;
     this.#gate.kind = 'write';
     return this.place(entry.backing, offset, bytes, start, length);
   }
 
-  /** True if the source can be gathered now; `gather…` then reports any fault. */
+  /** True if the source can be gathered now; `gather…` then reports any refusal. */
   prepareSource(stag: number, toHi: number, toLo: number, length: number): boolean {
-    if (this.check(stag, toHi, toLo, length, Access.remoteRead) !== Fault.none) return true;
+    if (this.check(stag, toHi, toLo, length, Access.remoteRead) !== AccessRefusal.none) return true;
     const { entry, offset } = this.#target;
     return entry.backing.prepareRead(offset, length);
   }
@@ -134,10 +134,10 @@ export class PeerAccess {
     length: number,
     bytes: Uint8Array,
     start: number,
-  ): Fault {
+  ): AccessRefusal {
     // SEC-6.2.2-01: the right may have been revoked after the first bytes were sent.
-    const fault = this.check(stag, toHi, toLo, length, Access.remoteRead);
-    if (fault !== Fault.none) return fault;
+    const refusal = this.check(stag, toHi, toLo, length, Access.remoteRead);
+    if (refusal !== AccessRefusal.none) return refusal;
     const { backing } = this.#target.entry;
     return this.#gathered(backing, length, backing.read(this.#target.offset, length, bytes, start));
   }
@@ -149,43 +149,51 @@ export class PeerAccess {
     length: number,
     bytes: Uint8Array,
     start: number,
-  ): Fault {
-    const fault = this.check(stag, toHi, toLo, length, Access.remoteRead);
-    if (fault !== Fault.none) return fault;
+  ): AccessRefusal {
+    const refusal = this.check(stag, toHi, toLo, length, Access.remoteRead);
+    if (refusal !== AccessRefusal.none) return refusal;
     const { backing } = this.#target.entry;
     const { offset } = this.#target;
     const read = this.#deferred.read(backing, offset, length, bytes, start);
     return this.#gathered(backing, length, read);
   }
 
-  #lost(fault: Fault = Fault.memoryLost): Fault {
+  #lost(refusal: AccessRefusal = AccessRefusal.memoryLost): AccessRefusal {
     this.#user.found = MEMORY_GONE;
-    return fault;
+    return refusal;
   }
 
-  #gathered(backing: MemoryBacking, length: number, read: boolean): Fault {
-    if (!read) return backing.ownerGone === true ? this.#lost(Fault.ownerGone) : this.#lost();
+  #gathered(backing: MemoryBacking, length: number, read: boolean): AccessRefusal {
+    if (!read)
+      return backing.ownerGone === true ? this.#lost(AccessRefusal.ownerGone) : this.#lost();
     this.#host.counters.gatheredBytes += length;
-    return Fault.none;
+    return AccessRefusal.none;
   }
 
   // RDMAPX-5-01, RDMAPX-5.3-01: a device does one thing at a time, so no other of its atomics can
   // touch the word between the read and the write.
-  executeAtomic(access: AtomicAccess): Fault {
+  executeAtomic(access: AtomicAccess): AccessRefusal {
     const { stag, toHi, toLo } = access;
-    const fault = this.check(stag, toHi, toLo, ATOMIC_WORD_BYTES, Access.remoteAtomic);
-    if (fault !== Fault.none) return fault;
+    const refusal = this.check(stag, toHi, toLo, ATOMIC_WORD_BYTES, Access.remoteAtomic);
+    if (refusal !== AccessRefusal.none) return refusal;
     const { entry, offset } = this.#target;
     // RDMAPX-5.2.1-05, RDMAPX-8.2-02: the memory's address must be aligned, not the TO.
     const low = entry.addressLo + (offset - entry.backingOffset);
     if (low % ATOMIC_WORD_BYTES !== 0) {
       this.#host.counters.accessErrors += 1;
-      this.refuse(stag, toHi, toLo, ATOMIC_WORD_BYTES, Access.remoteAtomic, Fault.misaligned);
-      return Fault.misaligned;
+      this.refuse(
+        stag,
+        toHi,
+        toLo,
+        ATOMIC_WORD_BYTES,
+        Access.remoteAtomic,
+        AccessRefusal.misaligned,
+      );
+      return AccessRefusal.misaligned;
     }
     const { word, wordView } = this.#host;
     if (!entry.backing.read(offset, ATOMIC_WORD_BYTES, word, 0)) return this.#lost();
-    if (!performAtomic(access, wordView)) return Fault.access;
+    if (!performAtomic(access, wordView)) return AccessRefusal.access;
     this.#host.counters.atomics += 1;
     return this.write(entry.backing, offset, word, 0, ATOMIC_WORD_BYTES);
   }

@@ -1,7 +1,7 @@
 /** Binding and invalidation of STags, by work requests and by peers. */
 import { MWType } from '#contract/verbs/enums';
 import type { SendWqe } from '../rings/send-wqe.ts';
-import { Fault } from '../wire-port.ts';
+import { AccessRefusal } from '../wire-port.ts';
 import { checkRemoteInvalidation } from './memory-check.ts';
 import { REMOTE_ACCESS } from './memory-region.ts';
 import type { MW, WindowUser } from './memory-window.ts';
@@ -48,15 +48,16 @@ export function invalidateLocally(host: StagHost, user: WindowUser, stag: number
 }
 
 /** Invalidates for the peer (RFC 5040 §5.3). Nothing changes unless the result is `none`. */
-export function invalidateRemotely(host: StagHost, user: WindowUser, stag: number): Fault {
-  const fault = checkRemoteInvalidation(host.stags, user, stag);
+export function invalidateRemotely(host: StagHost, user: WindowUser, stag: number): AccessRefusal {
+  const refusal = checkRemoteInvalidation(host.stags, user, stag);
   // Without a queue pair, it is a region or a type 1 window.
-  if (host.ib !== undefined && host.stags.find(stag)?.qpn === 0) return Fault.cannotInvalidate;
+  if (host.ib !== undefined && host.stags.find(stag)?.qpn === 0)
+    return AccessRefusal.cannotInvalidate;
   // RDMAP-5.3-10: an STag that may not be invalidated stays unchanged.
-  if (fault !== Fault.none) return fault;
+  if (refusal !== AccessRefusal.none) return refusal;
   const entry = host.stags.find(stag);
   if (entry !== undefined) revoke(host, entry);
-  return Fault.none;
+  return AccessRefusal.none;
 }
 
 function revoke(host: StagHost, entry: StagEntry): void {

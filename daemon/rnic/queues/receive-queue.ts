@@ -10,7 +10,7 @@ import type { QPLayout } from '../queue-pair-init.ts';
 import { type ReceiveFormat, receiveFormat } from '../rings/queue-format.ts';
 import type { WorkRing } from '../rings/ring.ts';
 import { ScatterList, type WriteNotes } from '../rings/scatter-list.ts';
-import { Fault } from '../wire-port.ts';
+import { AccessRefusal } from '../wire-port.ts';
 import type { SRQ } from './shared-receive-queue.ts';
 import type { WorkWatch } from './work-watch.ts';
 
@@ -50,9 +50,9 @@ export class ReceiveQueue {
    * active, too, and must complete in error. Its memory is checked only when a message arrives, as
    * in siw: programs post receives longer than their memory.
    */
-  take(): Fault {
+  take(): AccessRefusal {
     const elements = this.#elements;
-    if (!elements.ready()) return Fault.noBuffer;
+    if (!elements.ready()) return AccessRefusal.noBuffer;
     const { view, position } = elements;
     const format = this.#format;
     this.wrIdLo = view.getUint32(position + WR_ID, true);
@@ -69,7 +69,7 @@ export class ReceiveQueue {
     if (this.#srq !== undefined) elements.giveBack();
     this.active = true;
     this.#srq?.checkLimit();
-    return usable ? Fault.none : Fault.receiveInvalid;
+    return usable ? AccessRefusal.none : AccessRefusal.receiveInvalid;
   }
 
   /** Takes the next receive, which is posted, without its memory: reads its id only. */
@@ -107,9 +107,9 @@ export class ReceiveQueue {
     return this.#sges?.lengthBytes ?? 0;
   }
 
-  /** The cause of the last fault of `place`. */
-  refusal(fault: Fault): Cause {
-    const piece = fault === Fault.receiveInvalid ? this.#sges?.refused : undefined;
+  /** The cause of the last refusal of `place`. */
+  refusalCause(refusal: AccessRefusal): Cause {
+    const piece = refusal === AccessRefusal.receiveInvalid ? this.#sges?.refused : undefined;
     return refusedSGE(this.#table, this.#pd, piece, true);
   }
 
@@ -119,7 +119,13 @@ export class ReceiveQueue {
   }
 
   /** Scatters a segment into the active receive. It must fit (`capacityBytes`). */
-  place(mo: number, bytes: Uint8Array, start: number, length: number, notes: WriteNotes): Fault {
+  place(
+    mo: number,
+    bytes: Uint8Array,
+    start: number,
+    length: number,
+    notes: WriteNotes,
+  ): AccessRefusal {
     assert(this.#sges !== undefined, 'no receive taken');
     return this.#sges.scatter(this.#pd, mo, bytes, start, length, notes);
   }

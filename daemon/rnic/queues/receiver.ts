@@ -12,7 +12,7 @@ import { invalidateRemotely, type StagHost } from '../memory/stag-operations.ts'
 import type { NicCounters } from '../nic-counters.ts';
 import type { QPInit, QPLayout } from '../queue-pair-init.ts';
 import { TURN_ELEMENTS_MAX } from '../rings/ring.ts';
-import { Fault, type InboundMessage } from '../wire-port.ts';
+import { AccessRefusal, type InboundMessage } from '../wire-port.ts';
 import type { CompletionGate } from './completion-gate.ts';
 import type { CQ } from './completion-queue.ts';
 import { ReceiveQueue } from './receive-queue.ts';
@@ -73,29 +73,29 @@ export class Receiver {
     return this.#queue.active;
   }
 
-  begin(): Fault {
+  begin(): AccessRefusal {
     const queue = this.#queue;
     const { watch, counters } = this.#host;
     if (watch.observer !== undefined) queue.reportNext(watch, this.#user.qpn);
-    const fault = queue.take();
-    if (fault === Fault.noBuffer) {
+    const refusal = queue.take();
+    if (refusal === AccessRefusal.noBuffer) {
       this.missed += 1;
       counters.missingReceives += 1;
       this.#user.found = queue.lack;
-      return fault;
+      return refusal;
     }
     this.taken += 1;
     counters.receivesTaken += 1;
     // Our own consumer posted an invalid receive.
-    if (fault !== Fault.none) {
+    if (refusal !== AccessRefusal.none) {
       this.#user.found = MALFORMED;
       this.#end(CQEStatus.locQpOpErr);
     }
-    return fault;
+    return refusal;
   }
 
   /** See `WireUser.placeReceive`. A receive must be active. */
-  place(mo: number, bytes: Uint8Array, start: number, length: number): Fault {
+  place(mo: number, bytes: Uint8Array, start: number, length: number): AccessRefusal {
     const queue = this.#queue;
     // RDMAP-5.3-04: nothing of the segment is placed.
     if (mo + length > queue.capacityBytes) {
@@ -103,36 +103,36 @@ export class Receiver {
       const receiveBytes = queue.capacityBytes;
       this.#user.found = { kind: 'too-long', messageBytes: mo + length, receiveBytes };
       this.#end(CQEStatus.locLenErr);
-      return Fault.messageTooLong;
+      return AccessRefusal.messageTooLong;
     }
     if (this.#datagrams && mo === 0) this.#sl = packetType(bytes[start] ?? 0);
     // If earlier bytes were lost, the queue pair failed and has flushed this receive.
     const gate = this.#gate;
     gate.kind = 'receive';
-    const fault = queue.place(mo, bytes, start, length, gate);
-    if (fault === Fault.none) this.#host.counters.placedBytes += length;
+    const refusal = queue.place(mo, bytes, start, length, gate);
+    if (refusal === AccessRefusal.none) this.#host.counters.placedBytes += length;
     else if (queue.active) {
-      this.#user.found = queue.refusal(fault);
+      this.#user.found = queue.refusalCause(refusal);
       this.#end(CQEStatus.locProtErr);
     }
-    return fault;
+    return refusal;
   }
 
   /** See `WireUser.completeReceive`. A receive must be active; the gate waits for its data. */
-  complete(message: InboundMessage): Fault {
+  complete(message: InboundMessage): AccessRefusal {
     const { counters } = this.#host;
     let flags = message.solicited ? QueueFlag.solicited : 0;
     let hi = 0;
     let lo = 0;
     if (message.invalidates) {
       // RDMAP-5.3-09, RDMAP-5.3-11: invalidate before the consumer can see the completion.
-      const fault = invalidateRemotely(this.#host, this.#user, message.invalidateStag);
-      if (fault !== Fault.none) {
+      const refusal = invalidateRemotely(this.#host, this.#user, message.invalidateStag);
+      if (refusal !== AccessRefusal.none) {
         counters.accessErrors += 1;
         const range = namedRange(message.invalidateStag, 0, 0, 0);
-        this.#user.found = refusedAccess(this.#host.stags, this.#user, range, 0, fault);
+        this.#user.found = refusedAccess(this.#host.stags, this.#user, range, 0, refusal);
         this.#end(CQEStatus.remInvReqErr);
-        return fault;
+        return refusal;
       }
       counters.invalidations += 1;
       flags |= QueueFlag.remoteInvalidate;
@@ -150,7 +150,7 @@ export class Receiver {
     if (hasImmediate) counters.inImmediates += 1;
     else counters.inSends += 1;
     this.#report(CQEStatus.success, lengthBytes, flags, hi, lo, solicited);
-    return Fault.none;
+    return AccessRefusal.none;
   }
 
   /** True if receives are posted in its own ring. */

@@ -8,7 +8,7 @@ import { ATOMIC_WORD_BYTES } from '../memory/atomic-operation.ts';
 import type { PeerAccess, PeerAccessHost } from '../memory/peer-access.ts';
 import { distance } from '../memory/region-address.ts';
 import type { ScatterList } from '../rings/scatter-list.ts';
-import { Fault } from '../wire-port.ts';
+import { AccessRefusal } from '../wire-port.ts';
 import type { CompletionGate } from './completion-gate.ts';
 import type { OutstandingRequest } from './outstanding.ts';
 import type { SendQueue } from './send-queue.ts';
@@ -42,21 +42,21 @@ export class ResponseSink {
     bytes: Uint8Array,
     start: number,
     length: number,
-  ): Fault {
+  ): AccessRefusal {
     const request = this.#sendQueue.oldestRequest;
-    if (request === undefined || request.atomic) return Fault.stagInvalid;
+    if (request === undefined || request.atomic) return AccessRefusal.stagInvalid;
     // RDMAP-5.2.2-06, RDMAP-5.2.2-07: only into the sink of the oldest read, and only while its owner
     // keeps it registered.
     const { sink } = request;
-    if (stag !== request.sinkStag) return Fault.stagInvalid;
-    if (sink.alive && toHi === 0xffffffff && toLo + length >= 2 ** 32) return Fault.toWrap;
+    if (stag !== request.sinkStag) return AccessRefusal.stagInvalid;
+    if (sink.alive && toHi === 0xffffffff && toLo + length >= 2 ** 32) return AccessRefusal.toWrap;
     const offset = distance(toHi, toLo, request.sinkToHi, request.sinkToLo);
     return this.#place(request, offset, bytes, start, length);
   }
 
-  placePart(offset: number, bytes: Uint8Array, start: number, length: number): Fault {
+  placePart(offset: number, bytes: Uint8Array, start: number, length: number): AccessRefusal {
     const request = this.#sendQueue.oldestRequest;
-    if (request === undefined || request.atomic) return Fault.stagInvalid;
+    if (request === undefined || request.atomic) return AccessRefusal.stagInvalid;
     return this.#place(request, offset, bytes, start, length);
   }
 
@@ -66,19 +66,19 @@ export class ResponseSink {
     bytes: Uint8Array,
     start: number,
     length: number,
-  ): Fault {
+  ): AccessRefusal {
     const { sink, pieces } = request;
     if (pieces !== undefined) return this.#scatter(request, pieces, offset, bytes, start, length);
     if (!sink.alive) {
       this.#blame();
-      return Fault.stagInvalid;
+      return AccessRefusal.stagInvalid;
     }
-    if (offset < 0 || offset + length > request.lengthBytes) return Fault.bounds;
+    if (offset < 0 || offset + length > request.lengthBytes) return AccessRefusal.bounds;
     const position = request.sinkOffset + offset;
     this.#gate.kind = 'response';
-    const fault = this.#memory.place(sink.backing, position, bytes, start, length);
-    if (fault !== Fault.none) this.#blame();
-    return fault;
+    const refusal = this.#memory.place(sink.backing, position, bytes, start, length);
+    if (refusal !== AccessRefusal.none) this.#blame();
+    return refusal;
   }
 
   #scatter(
@@ -88,12 +88,12 @@ export class ResponseSink {
     bytes: Uint8Array,
     start: number,
     length: number,
-  ): Fault {
-    if (offset < 0 || offset + length > request.lengthBytes) return Fault.bounds;
+  ): AccessRefusal {
+    if (offset < 0 || offset + length > request.lengthBytes) return AccessRefusal.bounds;
     this.#gate.kind = 'response';
-    const fault = pieces.scatter(this.#user.pd, offset, bytes, start, length, this.#gate);
-    if (fault !== Fault.none) this.#blame();
-    return fault;
+    const refusal = pieces.scatter(this.#user.pd, offset, bytes, start, length, this.#gate);
+    if (refusal !== AccessRefusal.none) this.#blame();
+    return refusal;
   }
 
   /**
@@ -108,7 +108,7 @@ export class ResponseSink {
     const placed =
       sink.alive &&
       this.#memory.write(sink.backing, request.sinkOffset, word, 0, ATOMIC_WORD_BYTES) ===
-        Fault.none;
+        AccessRefusal.none;
     if (placed) this.#sendQueue.requestCompleted();
     else this.#blame();
     return placed;

@@ -25,7 +25,12 @@ import type { NicCounters } from '../nic-counters.ts';
 import { type SendFormat, sendFormat } from '../rings/queue-format.ts';
 import { type RingKind, TURN_ELEMENTS_MAX, type WorkRing } from '../rings/ring.ts';
 import { type SendWqe, WorkKind } from '../rings/send-wqe.ts';
-import { Fault, type NamedRange, OutboundKind, type OutboundMessage } from '../wire-port.ts';
+import {
+  AccessRefusal,
+  type NamedRange,
+  OutboundKind,
+  type OutboundMessage,
+} from '../wire-port.ts';
 import type { CompletionGate } from './completion-gate.ts';
 import type { CQ } from './completion-queue.ts';
 import { COMPLETED, OpenMessages } from './open-messages.ts';
@@ -380,20 +385,20 @@ export class SendQueue {
     return this.#messages.at(slot).prepare(offset, length);
   }
 
-  /** Copies payload of the message; a fault is reported by the flush. */
+  /** Copies payload of the message; a refusal is reported by the flush. */
   gather(
     slot: number,
     offset: number,
     length: number,
     target: Uint8Array,
     targetStart: number,
-  ): Fault {
+  ): AccessRefusal {
     const wqe = this.#messages.at(slot);
     this.#ahead ??= new ReadAhead(this.#elements);
     const reader = this.#ahead.aim(wqe.order);
-    const fault = wqe.gather(offset, length, target, targetStart, reader);
-    if (fault !== 0) this.#blameMemory(wqe);
-    return fault;
+    const refusal = wqe.gather(offset, length, target, targetStart, reader);
+    if (refusal !== 0) this.#blameMemory(wqe);
+    return refusal;
   }
 
   /** Like `gather`; the bytes may be missing until `gatheringEnded`. */
@@ -403,22 +408,22 @@ export class SendQueue {
     length: number,
     target: Uint8Array,
     targetStart: number,
-  ): Fault {
+  ): AccessRefusal {
     const wqe = this.#messages.at(slot);
     this.#gathered ??= new GatheredPayload(this.#deferred);
-    const fault = this.#gathered.gather(wqe, offset, length, target, targetStart);
-    if (fault !== 0) this.#blameMemory(wqe);
-    return fault;
+    const refusal = this.#gathered.gather(wqe, offset, length, target, targetStart);
+    if (refusal !== 0) this.#blameMemory(wqe);
+    return refusal;
   }
 
   /** See `DeferringUser`. A later flush reports the failed work request. */
-  gatheringEnded(): Fault {
+  gatheringEnded(): AccessRefusal {
     this.#gathered ??= new GatheredPayload(this.#deferred);
-    if (this.#gathered.finish()) return Fault.none;
+    if (this.#gathered.finish()) return AccessRefusal.none;
     const { failed } = this.#gathered;
-    if (failed === undefined) return Fault.stagInvalid;
+    if (failed === undefined) return AccessRefusal.stagInvalid;
     this.#blameMemory(failed);
-    return Fault.memoryLost;
+    return AccessRefusal.memoryLost;
   }
 
   #blameMemory(wqe: SendWqe): void {

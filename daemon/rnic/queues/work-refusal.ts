@@ -12,7 +12,7 @@ import type { MW, WindowUser } from '../memory/memory-window.ts';
 import type { StagHost } from '../memory/stag-operations.ts';
 import type { SendWqe } from '../rings/send-wqe.ts';
 import { WorkKind } from '../rings/send-wqe.ts';
-import { Fault } from '../wire-port.ts';
+import { AccessRefusal } from '../wire-port.ts';
 
 /** The cause for a work request that completes with `status` before any of it was sent. */
 export function workRefusal(
@@ -64,9 +64,9 @@ function windowText({ stags }: StagHost, mw: MW, wqe: SendWqe): string {
   }
   if (lengthBytes === 0) return 'a type 2 memory window cannot be unbound by binding 0 bytes';
   const target = new MemoryTarget(stags);
-  const fault = target.checkLocal(mw.pd, lkey, addressHi, addressLo, lengthBytes, false);
-  if (fault !== Fault.none) {
-    return fault === Fault.bounds
+  const refusal = target.checkLocal(mw.pd, lkey, addressHi, addressLo, lengthBytes, false);
+  if (refusal !== AccessRefusal.none) {
+    return refusal === AccessRefusal.bounds
       ? `the ${lengthBytes} bytes to bind are outside the MR of lkey ${hex(lkey)}`
       : `lkey ${hex(lkey)} names no MR in the protection domain of the window`;
   }

@@ -8,7 +8,7 @@
 import { CQEStatus, QueueFlag, SGE_BYTES } from '#contract/protocol/queue-layout';
 import { Access, WROpcode } from '#contract/verbs/enums';
 import type { PD } from '../memory/protection-domain.ts';
-import { Fault, OutboundKind } from '../wire-port.ts';
+import { AccessRefusal, OutboundKind } from '../wire-port.ts';
 import { ATOMIC_WRITE, indexedFlagsAt, SEND_WITH_IMM, shownOpcode } from './indexed-fields.ts';
 import { SendElement as At } from './indexed-layout.ts';
 import type { WorkRing } from './ring.ts';
@@ -90,8 +90,8 @@ function readMessage(wqe: SendWqe, ring: WorkRing, pd: PD, outbound: OutboundKin
   const inline = (wqe.flags & QueueFlag.inline) !== 0 || (numSge === 0 && length > 0);
   if (inline) return readInline(wqe, ring, length);
   if (numSge > sgeRoom(wqe, ring)) return CQEStatus.locQpOpErr;
-  const fault = wqe.sges.resolve(pd, view, position + At.sge, numSge, false);
-  if (fault !== Fault.none) return CQEStatus.locProtErr;
+  const refusal = wqe.sges.resolve(pd, view, position + At.sge, numSge, false);
+  if (refusal !== AccessRefusal.none) return CQEStatus.locProtErr;
   if (wqe.sges.lengthBytes > MESSAGE_BYTES_MAX) return CQEStatus.locLenErr;
   wqe.lengthBytes = wqe.sges.lengthBytes;
   return CQEStatus.success;
@@ -128,8 +128,8 @@ function readSink(wqe: SendWqe, ring: WorkRing, pd: PD, kind: WorkKind): CQEStat
   if (numSge > (atomic ? 1 : sgeRoom(wqe, ring)) || (wqe.flags & QueueFlag.inline) !== 0) {
     return CQEStatus.locQpOpErr;
   }
-  const fault = wqe.sges.resolve(pd, view, position + At.sge, numSge, true);
-  if (fault !== Fault.none) return CQEStatus.locProtErr;
+  const refusal = wqe.sges.resolve(pd, view, position + At.sge, numSge, true);
+  if (refusal !== AccessRefusal.none) return CQEStatus.locProtErr;
   wqe.lengthBytes = wqe.sges.lengthBytes;
   if (wqe.lengthBytes > MESSAGE_BYTES_MAX) return CQEStatus.locLenErr;
   return !atomic || wqe.lengthBytes === ATOMIC_BYTES ? CQEStatus.success : CQEStatus.locLenErr;

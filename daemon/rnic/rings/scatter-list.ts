@@ -13,7 +13,7 @@ import { MemoryTarget } from '../memory/memory-check.ts';
 import type { PD } from '../memory/protection-domain.ts';
 import { advanceHi, advanceLo } from '../memory/region-address.ts';
 import { NO_ENTRY, type StagEntry, type StagTable } from '../memory/stag-table.ts';
-import { Fault } from '../wire-port.ts';
+import { AccessRefusal } from '../wire-port.ts';
 
 /** Records copies into memory. */
 export interface WriteNotes {
@@ -66,7 +66,7 @@ export class ScatterList {
   /**
    * Reads `count` SGEs (at most `max`) at `position` and checks them; `write` requires
    * LOCAL_WRITE. Empty pieces are skipped unchecked. Each field is read once. Stops at the first
-   * fault, unless `lenient`: then `scatter` reports it.
+   * refusal, unless `lenient`: then `scatter` reports it.
    */
   resolve(
     pd: PD,
@@ -75,7 +75,7 @@ export class ScatterList {
     count: number,
     write: boolean,
     lenient = false,
-  ): Fault {
+  ): AccessRefusal {
     this.clear();
     if (this.#entries === NO_ENTRIES) this.#make();
     const target = this.#target;
@@ -86,12 +86,12 @@ export class ScatterList {
       const addressLo = view.getUint32(sge, true);
       const addressHi = view.getUint32(sge + 4, true);
       const lkey = view.getUint32(sge + 12, true);
-      const fault = target.checkLocal(pd, lkey, addressHi, addressLo, length, write);
-      if (fault !== Fault.none) {
+      const refusal = target.checkLocal(pd, lkey, addressHi, addressLo, length, write);
+      if (refusal !== AccessRefusal.none) {
         if (!lenient) {
           const range = namedRange(lkey, addressHi, addressLo, length);
-          this.refused = { index, fault, range };
-          return fault;
+          this.refused = { index, refusal, range };
+          return refusal;
         }
         target.entry = NO_ENTRY;
         this.#lkeys[this.#pieces] = lkey;
@@ -104,7 +104,7 @@ export class ScatterList {
       this.#pieces += 1;
       this.lengthBytes += length;
     }
-    return Fault.none;
+    return AccessRefusal.none;
   }
 
   /** The first piece's entry, for work requests with a single piece. */
@@ -160,7 +160,7 @@ export class ScatterList {
     target: Uint8Array,
     targetStart: number,
     reader?: PayloadReader,
-  ): Fault {
+  ): AccessRefusal {
     let skip = offset;
     let done = 0;
     for (let index = 0; index < this.#pieces && done < length; index += 1) {
@@ -171,7 +171,7 @@ export class ScatterList {
       }
       const size = Math.min(pieceBytes - skip, length - done);
       const entry = this.#entries[index] ?? NO_ENTRY;
-      if (!entry.alive) return Fault.stagInvalid;
+      if (!entry.alive) return AccessRefusal.stagInvalid;
       const from = (this.#offsets[index] ?? 0) + skip;
       const { backing } = entry;
       const at = targetStart + done;
@@ -179,11 +179,11 @@ export class ScatterList {
         reader === undefined
           ? backing.read(from, size, target, at)
           : reader.read(backing, from, size, target, at);
-      if (!copied) return Fault.memoryLost;
+      if (!copied) return AccessRefusal.memoryLost;
       done += size;
       skip = 0;
     }
-    return done === length ? Fault.none : Fault.bounds;
+    return done === length ? AccessRefusal.none : AccessRefusal.bounds;
   }
 
   /**
@@ -197,7 +197,7 @@ export class ScatterList {
     start: number,
     length: number,
     notes: WriteNotes,
-  ): Fault {
+  ): AccessRefusal {
     let skip = offset;
     let done = 0;
     for (let index = 0; index < this.#pieces && done < length; index += 1) {
@@ -210,16 +210,17 @@ export class ScatterList {
       let entry = this.#entries[index] ?? NO_ENTRY;
       let to = (this.#offsets[index] ?? 0) + skip;
       if (entry === NO_ENTRY) {
-        if (!this.#locate(pd, index, skip, size)) return Fault.receiveInvalid;
+        if (!this.#locate(pd, index, skip, size)) return AccessRefusal.receiveInvalid;
         entry = this.#target.entry;
         to = this.#target.offset;
       }
-      if (!entry.alive) return Fault.memoryLost;
-      if (!put(entry.backing, to, bytes, start + done, size, notes)) return Fault.memoryLost;
+      if (!entry.alive) return AccessRefusal.memoryLost;
+      if (!put(entry.backing, to, bytes, start + done, size, notes))
+        return AccessRefusal.memoryLost;
       done += size;
       skip = 0;
     }
-    return done === length ? Fault.none : Fault.messageTooLong;
+    return done === length ? AccessRefusal.none : AccessRefusal.messageTooLong;
   }
 
   #make(): void {
@@ -241,10 +242,10 @@ export class ScatterList {
     const hi = this.#addressesHi[index] ?? 0;
     const lo = this.#addressesLo[index] ?? 0;
     const [partHi, partLo] = [advanceHi(hi, lo, skip), advanceLo(lo, skip)];
-    const fault = this.#target.checkLocal(pd, lkey, partHi, partLo, size, true);
-    if (fault === Fault.none) return true;
+    const refusal = this.#target.checkLocal(pd, lkey, partHi, partLo, size, true);
+    if (refusal === AccessRefusal.none) return true;
     const range = namedRange(lkey, hi, lo, this.#lengths[index] ?? 0);
-    this.refused = { index, fault, range };
+    this.refused = { index, refusal, range };
     return false;
   }
 }

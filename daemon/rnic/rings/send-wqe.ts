@@ -17,7 +17,7 @@ import { ViewBacking } from '../memory/memory-backing.ts';
 import type { BindRequest } from '../memory/memory-window.ts';
 import type { PD } from '../memory/protection-domain.ts';
 import type { StagTable } from '../memory/stag-table.ts';
-import { Fault, OutboundKind } from '../wire-port.ts';
+import { AccessRefusal, OutboundKind } from '../wire-port.ts';
 import type { WorkRing } from './ring.ts';
 import { ScatterList } from './scatter-list.ts';
 
@@ -188,8 +188,8 @@ export class SendWqe implements BindRequest {
     if ((this.flags & QueueFlag.inline) !== 0) return this.#readInline(ring, immediate);
     if (numSge > (immediate ? SGE_MAX_WITH_IMMEDIATE : SGE_MAX)) return CQEStatus.locQpOpErr;
     const { view, position } = ring;
-    const fault = this.sges.resolve(pd, view, position + SQE.sge, numSge, false);
-    if (fault !== Fault.none) return CQEStatus.locProtErr;
+    const refusal = this.sges.resolve(pd, view, position + SQE.sge, numSge, false);
+    if (refusal !== AccessRefusal.none) return CQEStatus.locProtErr;
     if (this.sges.lengthBytes > MESSAGE_BYTES_MAX) return CQEStatus.locLenErr;
     this.lengthBytes = this.sges.lengthBytes;
     return CQEStatus.success;
@@ -232,8 +232,8 @@ export class SendWqe implements BindRequest {
     }
     if (numSge > 1 || (this.flags & QueueFlag.inline) !== 0) return CQEStatus.locQpOpErr;
     // RDMAP-5.2.2-07: an unusable sink fails here, before any request is sent.
-    const fault = this.sges.resolve(pd, view, position + SQE.sge, numSge, true);
-    if (fault !== Fault.none) return CQEStatus.locProtErr;
+    const refusal = this.sges.resolve(pd, view, position + SQE.sge, numSge, true);
+    if (refusal !== AccessRefusal.none) return CQEStatus.locProtErr;
     this.lengthBytes = this.sges.lengthBytes;
     if (!atomic) return CQEStatus.success;
     this.operandLo = view.getUint32(position + SQE.atomicOperand, true);
@@ -275,12 +275,12 @@ export class SendWqe implements BindRequest {
     target: Uint8Array,
     targetStart: number,
     reader?: PayloadReader,
-  ): Fault {
+  ): AccessRefusal {
     if ((this.flags & QueueFlag.inline) === 0) {
       return this.sges.gather(offset, length, target, targetStart, reader);
     }
     const copied = this.#inline?.read(offset, length, target, targetStart) === true;
-    return copied ? Fault.none : Fault.bounds;
+    return copied ? AccessRefusal.none : AccessRefusal.bounds;
   }
 }
 

@@ -9,8 +9,8 @@ import { makeInboundMessage } from '#daemon/rnic/inbound-records';
 import { makeOutboundMessage } from '#daemon/rnic/outbound-message';
 import type { QPPath } from '#daemon/rnic/qp-attributes';
 import {
+  AccessRefusal,
   type DeferringUser,
-  Fault,
   OutboundKind,
   type OutboundMessage,
   type WireFailure,
@@ -170,7 +170,7 @@ export class DatagramWire implements PacketWire {
     const user = this.#user;
     const ended = this.#ended;
     this.#ended = 0;
-    if (user.gatheringEnded() !== Fault.none) {
+    if (user.gatheringEnded() !== AccessRefusal.none) {
       this.#fail('local memory of a work request is gone');
       return false;
     }
@@ -196,18 +196,18 @@ export class DatagramWire implements PacketWire {
     }
     if (payloadLength > this.#mtuBytes) return;
     const user = this.#user;
-    let fault = user.beginReceive();
-    if (fault === Fault.noBuffer) return;
-    if (fault === Fault.none) fault = user.placeReceive(0, grh, 0, GRH_BYTES);
-    if (fault === Fault.none && payloadLength > 0) {
-      fault = user.placeReceive(GRH_BYTES, bytes, payloadStart, payloadLength);
+    let refusal = user.beginReceive();
+    if (refusal === AccessRefusal.noBuffer) return;
+    if (refusal === AccessRefusal.none) refusal = user.placeReceive(0, grh, 0, GRH_BYTES);
+    if (refusal === AccessRefusal.none && payloadLength > 0) {
+      refusal = user.placeReceive(GRH_BYTES, bytes, payloadStart, payloadLength);
     }
-    if (fault === Fault.none) fault = user.inputEnded();
-    if (fault === Fault.none) fault = this.#deliver(packet);
-    if (fault !== Fault.none) this.#fail('a datagram does not fit its receive');
+    if (refusal === AccessRefusal.none) refusal = user.inputEnded();
+    if (refusal === AccessRefusal.none) refusal = this.#deliver(packet);
+    if (refusal !== AccessRefusal.none) this.#fail('a datagram does not fit its receive');
   }
 
-  #deliver(packet: Readonly<Packet>): Fault {
+  #deliver(packet: Readonly<Packet>): AccessRefusal {
     const inbound = this.#inbound;
     inbound.lengthBytes = GRH_BYTES + packet.payloadLength;
     inbound.sourceQpn = packet.sourceQpn;

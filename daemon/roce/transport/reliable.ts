@@ -2,7 +2,7 @@
 import type { Micros } from '#base/time';
 import { QPState } from '#contract/verbs/enums';
 import type { QPPath } from '#daemon/rnic/qp-attributes';
-import { type DeferringUser, Fault, type WireFailure } from '#daemon/rnic/wire-port';
+import { AccessRefusal, type DeferringUser, type WireFailure } from '#daemon/rnic/wire-port';
 import { Operation, opcodeTraits, operationOf, Service, serviceOf, Trait } from '../wire/opcode.ts';
 import type { Packet } from '../wire/packet.ts';
 import { Outcome } from './outcome.ts';
@@ -93,7 +93,7 @@ export class ReliableWire implements PacketWire {
   }
 
   handleInputEnd(): void {
-    const lost = this.#user.inputEnded() !== Fault.none;
+    const lost = this.#user.inputEnded() !== AccessRefusal.none;
     if (this.#outcome.stopped) return;
     if (!lost) this.#responder.settled();
     else if (!this.#responder.memoryLost()) {
@@ -131,12 +131,12 @@ export class ReliableWire implements PacketWire {
   }
 
   endPolling(): boolean {
-    const fault = this.#user.gatheringEnded();
-    if (fault === Fault.none) {
+    const refusal = this.#user.gatheringEnded();
+    if (refusal === AccessRefusal.none) {
       this.#responder.gathered();
       return true;
     }
-    if (fault === Fault.stagInvalid) this.#responder.takeBack();
+    if (refusal === AccessRefusal.stagInvalid) this.#responder.takeBack();
     else this.#requester.memoryLost('local memory of a work request is gone');
     return false;
   }

@@ -13,8 +13,8 @@ import { type Micros, NEVER } from '#base/time';
 import { makeOutboundMessage } from '#daemon/rnic/outbound-message';
 import type { QPPath } from '#daemon/rnic/qp-attributes';
 import {
+  AccessRefusal,
   type DeferringUser,
-  Fault,
   MessageFailure,
   OutboundKind,
   type WireCause,
@@ -394,8 +394,8 @@ export class Requester {
       return;
     }
     if (payloadLength > 0) {
-      const fault = user.placeReadPart(offset, bytes, payloadStart, payloadLength);
-      if (fault !== Fault.none) {
+      const refusal = user.placeReadPart(offset, bytes, payloadStart, payloadLength);
+      if (refusal !== AccessRefusal.none) {
         this.#failLocally('local memory of a Read is gone');
         return;
       }

@@ -10,9 +10,9 @@ import { assert } from '#base/assert';
 import { makeAtomicAccess, makeInboundMessage } from '#daemon/rnic/inbound-records';
 import type { QPPath } from '#daemon/rnic/qp-attributes';
 import {
+  AccessRefusal,
   type AtomicAccess,
   type DeferringUser,
-  Fault,
   type InboundMessage,
   type WireFailure,
 } from '#daemon/rnic/wire-port';
@@ -50,9 +50,10 @@ const Open = { none: 0, send: 1, write: 2 } as const;
 type Open = (typeof Open)[keyof typeof Open];
 
 /** The NAK for a denied access. */
-function accessNak(fault: Fault): NakCode {
-  if (fault === Fault.notPermitted || fault === Fault.misaligned) return NakCode.invalidRequest;
-  return fault === Fault.memoryLost || fault === Fault.ownerGone
+function accessNak(refusal: AccessRefusal): NakCode {
+  if (refusal === AccessRefusal.notPermitted || refusal === AccessRefusal.misaligned)
+    return NakCode.invalidRequest;
+  return refusal === AccessRefusal.memoryLost || refusal === AccessRefusal.ownerGone
     ? NakCode.remoteOperation
     : NakCode.remoteAccess;
 }
@@ -229,8 +230,8 @@ export class Responder {
     }
     if (payloadLength > 0) {
       const { payloadStart } = packet;
-      const fault = user.placeReceive(this.#received, bytes, payloadStart, payloadLength);
-      if (fault !== Fault.none) {
+      const refusal = user.placeReceive(this.#received, bytes, payloadStart, payloadLength);
+      if (refusal !== AccessRefusal.none) {
         this.#refuse(NakCode.remoteOperation, true);
         return;
       }
@@ -286,9 +287,9 @@ export class Responder {
       this.#refuse(NakCode.invalidRequest);
       return false;
     }
-    const fault = this.#user.checkWriteTarget(rkey, vaHi, vaLo, dmaLength);
-    if (fault !== Fault.none) this.#refuse(accessNak(fault), true);
-    return fault === Fault.none;
+    const refusal = this.#user.checkWriteTarget(rkey, vaHi, vaLo, dmaLength);
+    if (refusal !== AccessRefusal.none) this.#refuse(accessNak(refusal), true);
+    return refusal === AccessRefusal.none;
   }
 
   #openWrite(packet: Readonly<Packet>): void {
@@ -304,17 +305,17 @@ export class Responder {
     const user = this.#user;
     const hi = addressAddHi(this.#toHi, this.#toLo, this.#received);
     const lo = addressAddLo(this.#toLo, this.#received);
-    const fault = user.placeWrite(this.#stag, hi, lo, bytes, payloadStart, payloadLength);
+    const refusal = user.placeWrite(this.#stag, hi, lo, bytes, payloadStart, payloadLength);
     this.#received += payloadLength;
-    if (fault !== Fault.none) this.#refuse(accessNak(fault), true);
-    return fault === Fault.none;
+    if (refusal !== AccessRefusal.none) this.#refuse(accessNak(refusal), true);
+    return refusal === AccessRefusal.none;
   }
 
   /** Takes a receive. False if there is none and the packet is refused. */
   #beginReceive(): boolean {
-    const fault = this.#user.beginReceive();
-    if (fault === Fault.none) return true;
-    if (fault === Fault.noBuffer) {
+    const refusal = this.#user.beginReceive();
+    if (refusal === AccessRefusal.none) return true;
+    if (refusal === AccessRefusal.noBuffer) {
       this.#refusing = true;
       this.#nak = rnrSyndrome(this.#rnrTimer);
     } else {
@@ -329,11 +330,11 @@ export class Responder {
     inbound.solicited = packet.solicited;
     inbound.hasImmediate = (traits & Trait.immediate) !== 0;
     inbound.immediateLo = inbound.hasImmediate ? packet.immediate : 0;
-    const fault = this.#user.completeReceive(inbound);
-    if (fault === Fault.none || inbound.invalidates) {
+    const refusal = this.#user.completeReceive(inbound);
+    if (refusal === AccessRefusal.none || inbound.invalidates) {
       this.#finish(packet);
       // The message itself arrived, so acknowledge it, as rxe does.
-      if (fault === Fault.none) return;
+      if (refusal === AccessRefusal.none) return;
       const text = 'the peer tried to invalidate a key that it may not';
       this.#failure = { kind: 'protocol', text, event: 'request' };
       return;
@@ -352,9 +353,9 @@ export class Responder {
       this.#refuse(NakCode.invalidRequest);
       return;
     }
-    const fault = this.#user.checkReadSource(rkey, vaHi, vaLo, dmaLength);
-    if (fault !== Fault.none) {
-      this.#refuse(accessNak(fault), true);
+    const refusal = this.#user.checkReadSource(rkey, vaHi, vaLo, dmaLength);
+    if (refusal !== AccessRefusal.none) {
+      this.#refuse(accessNak(refusal), true);
       return;
     }
     const reply = this.#reply(packet, false);
@@ -371,9 +372,9 @@ export class Responder {
       this.#refuse(NakCode.invalidRequest);
       return;
     }
-    const fault = this.#execute(packet);
-    if (fault !== Fault.none) {
-      this.#refuse(accessNak(fault), packet.vaLo % ATOMIC_BYTES === 0);
+    const refusal = this.#execute(packet);
+    if (refusal !== AccessRefusal.none) {
+      this.#refuse(accessNak(refusal), packet.vaLo % ATOMIC_BYTES === 0);
       return;
     }
     const reply = this.#reply(packet, false);
@@ -387,7 +388,7 @@ export class Responder {
     this.#ackDue = false;
   }
 
-  #execute(packet: Readonly<Packet>): Fault {
+  #execute(packet: Readonly<Packet>): AccessRefusal {
     const atomic = this.#atomic;
     const add = operationOf(packet.opcode) === Operation.fetchAdd;
     const swapMask = add ? 0 : ALL_ONES;
@@ -403,7 +404,7 @@ export class Responder {
     atomic.compareLo = add ? 0 : packet.compareLo;
     atomic.compareMaskHi = ALL_ONES;
     atomic.compareMaskLo = ALL_ONES;
-    if (packet.vaLo % ATOMIC_BYTES !== 0) return Fault.misaligned;
+    if (packet.vaLo % ATOMIC_BYTES !== 0) return AccessRefusal.misaligned;
     return this.#user.executeAtomic(atomic);
   }
 
@@ -440,7 +441,7 @@ export class Responder {
     const { rkey, vaHi, vaLo, dmaLength } = packet;
     if (reply.atomic) return this.#replies.recall(packet.psn, reply);
     if (dmaLength > MESSAGE_BYTES_MAX) return false;
-    return this.#user.checkReadSource(rkey, vaHi, vaLo, dmaLength) === Fault.none;
+    return this.#user.checkReadSource(rkey, vaHi, vaLo, dmaLength) === AccessRefusal.none;
   }
 
   /** Advances past an executed packet. */
@@ -587,10 +588,11 @@ export class Responder {
     packet.payloadLength = size;
     const at = writeHeaders(target, start, packet);
     if (size > 0) {
-      const fault = this.#direct
+      const refusal = this.#direct
         ? user.gatherReadSource(stag, hi, lo, size, target, at)
         : user.gatherReadSourceLater(stag, hi, lo, size, target, at);
-      if (fault !== Fault.none) return this.#refuseReply(packet.psn, fault, target, start);
+      if (refusal !== AccessRefusal.none)
+        return this.#refuseReply(packet.psn, refusal, target, start);
     }
     padPayload(target, at + size, size);
     this.#notePolled(reply);
@@ -600,8 +602,8 @@ export class Responder {
   }
 
   /** The memory of a Read went away after its check: sends a NAK in place of the data. */
-  #refuseReply(psn: number, fault: Fault, target: Uint8Array, start: number): number {
-    const code = accessNak(fault);
+  #refuseReply(psn: number, refusal: AccessRefusal, target: Uint8Array, start: number): number {
+    const code = accessNak(refusal);
     this.#replies.clear();
     this.#refuse(code, true);
     this.#nak = NO_NAK;

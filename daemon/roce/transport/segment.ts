@@ -1,5 +1,5 @@
 /** Packets of Sends and Writes: opcode, headers and payload of each one. */
-import { type DeferringUser, Fault, OutboundKind } from '#daemon/rnic/wire-port';
+import { AccessRefusal, type DeferringUser, OutboundKind } from '#daemon/rnic/wire-port';
 import { Operation, type Service } from '../wire/opcode.ts';
 import { type Packet, packetBytes, paddingBytes, writeHeaders } from '../wire/packet.ts';
 import type { OutgoingMessage } from './outgoing-messages.ts';
@@ -92,7 +92,8 @@ export function writeSegment(
 ): number {
   const at = writeHeaders(target, start, packet);
   const size = packet.payloadLength;
-  if (size > 0 && user.gatherLater(slot, offset, size, target, at) !== Fault.none) return -1;
+  if (size > 0 && user.gatherLater(slot, offset, size, target, at) !== AccessRefusal.none)
+    return -1;
   padPayload(target, at + size, size);
   return packetBytes(packet);
 }

@@ -8,7 +8,7 @@ import { QPState } from '#contract/verbs/enums';
 import { makeInboundMessage } from '#daemon/rnic/inbound-records';
 import { makeOutboundMessage } from '#daemon/rnic/outbound-message';
 import type { QPPath } from '#daemon/rnic/qp-attributes';
-import { type DeferringUser, Fault, type WireFailure } from '#daemon/rnic/wire-port';
+import { AccessRefusal, type DeferringUser, type WireFailure } from '#daemon/rnic/wire-port';
 import { opcodeTraits, Service, serviceOf, Trait } from '../wire/opcode.ts';
 import { makePacket, type Packet } from '../wire/packet.ts';
 import { pathMtuBytes } from '../wire/path-mtu.ts';
@@ -160,7 +160,7 @@ export class UnreliableWire implements PacketWire {
     const user = this.#user;
     const ended = this.#ended;
     this.#ended = 0;
-    if (user.gatheringEnded() !== Fault.none) {
+    if (user.gatheringEnded() !== AccessRefusal.none) {
       this.#fail('local memory of a work request is gone');
       return false;
     }
@@ -195,7 +195,7 @@ export class UnreliableWire implements PacketWire {
 
   /** Writes everything received at once. A completed receive waits for that. */
   handleInputEnd(): void {
-    if (this.#outcome.stopped || this.#user.inputEnded() === Fault.none) return;
+    if (this.#outcome.stopped || this.#user.inputEnded() === AccessRefusal.none) return;
     this.#fail('memory of a receive or Write is gone');
   }
 
@@ -204,7 +204,7 @@ export class UnreliableWire implements PacketWire {
       if (!this.#beginReceive()) return false;
     } else {
       const user = this.#user;
-      if (user.checkWriteTarget(rkey, vaHi, vaLo, dmaLength) !== Fault.none) return false;
+      if (user.checkWriteTarget(rkey, vaHi, vaLo, dmaLength) !== AccessRefusal.none) return false;
       this.#length = dmaLength;
       this.#stag = rkey;
       this.#toHi = vaHi;
@@ -217,10 +217,10 @@ export class UnreliableWire implements PacketWire {
 
   #beginReceive(): boolean {
     if (this.#receive) return true;
-    const fault = this.#user.beginReceive();
-    if (fault === Fault.none) this.#receive = true;
-    else if (fault !== Fault.noBuffer) this.#fail('a posted receive is malformed');
-    return fault === Fault.none;
+    const refusal = this.#user.beginReceive();
+    if (refusal === AccessRefusal.none) this.#receive = true;
+    else if (refusal !== AccessRefusal.noBuffer) this.#fail('a posted receive is malformed');
+    return refusal === AccessRefusal.none;
   }
 
   /** False if the message is dropped. */
@@ -232,17 +232,17 @@ export class UnreliableWire implements PacketWire {
     this.#received = received + payloadLength;
     if (this.#open === Open.send) {
       if (payloadLength === 0) return true;
-      const fault = user.placeReceive(received, bytes, payloadStart, payloadLength);
-      if (fault !== Fault.none) this.#fail('message does not fit its receive');
-      return fault === Fault.none;
+      const refusal = user.placeReceive(received, bytes, payloadStart, payloadLength);
+      if (refusal !== AccessRefusal.none) this.#fail('message does not fit its receive');
+      return refusal === AccessRefusal.none;
     }
     const fits = ends ? this.#received === this.#length : this.#received < this.#length;
     if (!fits) return false;
     if (payloadLength === 0) return true;
     const hi = addressAddHi(this.#toHi, this.#toLo, received);
     const lo = addressAddLo(this.#toLo, received);
-    const fault = user.placeWrite(this.#stag, hi, lo, bytes, payloadStart, payloadLength);
-    return fault === Fault.none;
+    const refusal = user.placeWrite(this.#stag, hi, lo, bytes, payloadStart, payloadLength);
+    return refusal === AccessRefusal.none;
   }
 
   #end(packet: Readonly<Packet>, traits: number): void {
@@ -260,7 +260,8 @@ export class UnreliableWire implements PacketWire {
     inbound.hasImmediate = immediate;
     inbound.immediateLo = immediate ? packet.immediate : 0;
     this.#receive = false;
-    if (user.completeReceive(inbound) !== Fault.none) this.#fail('memory of a receive is gone');
+    if (user.completeReceive(inbound) !== AccessRefusal.none)
+      this.#fail('memory of a receive is gone');
   }
 
   #fail(text: string): void {

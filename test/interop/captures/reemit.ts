@@ -17,7 +17,12 @@ import {
   readReadRequest,
 } from '#daemon/iwarp/wire/rdmap-header';
 import { makeOutboundMessage } from '#daemon/rnic/outbound-message';
-import { Fault, OutboundKind, type OutboundMessage, type WireUser } from '#daemon/rnic/wire-port';
+import {
+  AccessRefusal,
+  OutboundKind,
+  type OutboundMessage,
+  type WireUser,
+} from '#daemon/rnic/wire-port';
 import type { ExpectedStartup } from '#test/support/expected-captures';
 import type { TcpConnection, TcpStream } from '#test/support/pcap-reader';
 import { optionsLike, readStartup } from './replay.ts';
@@ -75,19 +80,19 @@ class Script implements WireUser {
   /** The segment that may be framed next; undefined when it was. */
   due: CutFpdu | undefined = undefined;
 
-  placeWrite = (): Fault => Fault.none;
-  inputEnded = (): Fault => Fault.none;
-  placeReadResponse = (): Fault => Fault.none;
-  checkWriteTarget = (): Fault => Fault.none;
-  placeReadPart = (): Fault => Fault.none;
+  placeWrite = (): AccessRefusal => AccessRefusal.none;
+  inputEnded = (): AccessRefusal => AccessRefusal.none;
+  placeReadResponse = (): AccessRefusal => AccessRefusal.none;
+  checkWriteTarget = (): AccessRefusal => AccessRefusal.none;
+  placeReadPart = (): AccessRefusal => AccessRefusal.none;
   writeCompleted = (): void => undefined;
   readCompleted = (): void => undefined;
   atomicCompleted = (): void => undefined;
-  beginReceive = (): Fault => Fault.none;
-  placeReceive = (): Fault => Fault.none;
-  completeReceive = (): Fault => Fault.none;
-  checkReadSource = (): Fault => Fault.none;
-  executeAtomic = (): Fault => Fault.none;
+  beginReceive = (): AccessRefusal => AccessRefusal.none;
+  placeReceive = (): AccessRefusal => AccessRefusal.none;
+  completeReceive = (): AccessRefusal => AccessRefusal.none;
+  checkReadSource = (): AccessRefusal => AccessRefusal.none;
+  executeAtomic = (): AccessRefusal => AccessRefusal.none;
   messageDone = (): void => undefined;
   messageFailed = (): void => undefined;
   #gathered: CutFpdu | undefined = undefined;
@@ -125,7 +130,7 @@ class Script implements WireUser {
     length: number,
     target: Uint8Array,
     targetStart: number,
-  ): Fault {
+  ): AccessRefusal {
     return this.#copy(length, target, targetStart);
   }
 
@@ -136,7 +141,7 @@ class Script implements WireUser {
     length: number,
     target: Uint8Array,
     targetStart: number,
-  ): Fault {
+  ): AccessRefusal {
     return this.#copy(length, target, targetStart);
   }
 
@@ -147,7 +152,7 @@ class Script implements WireUser {
     return true;
   }
 
-  #copy(length: number, target: Uint8Array, targetStart: number): Fault {
+  #copy(length: number, target: Uint8Array, targetStart: number): AccessRefusal {
     const source = this.#gathered;
     if (source === undefined) throw new Error('nothing is due');
     const payload = payloadOf(source);
@@ -155,7 +160,7 @@ class Script implements WireUser {
       throw new Error(`${length} bytes are asked for, the recorded segment has ${payload.length}`);
     }
     target.set(payload, targetStart);
-    return Fault.none;
+    return AccessRefusal.none;
   }
 }
 

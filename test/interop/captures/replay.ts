@@ -31,7 +31,7 @@ import {
 } from '#daemon/iwarp/wire/rdmap-header';
 import { parseStartupFrame, startupFrameBytesNeeded } from '#daemon/iwarp/wire/startup-frame';
 import { parseTerminate } from '#daemon/iwarp/wire/terminate';
-import { Fault, type WireUser } from '#daemon/rnic/wire-port';
+import { AccessRefusal, type WireUser } from '#daemon/rnic/wire-port';
 import type { ExpectedDirection, ExpectedStartup } from '#test/support/expected-captures';
 
 /** Words of the expectations for opcodes 0 to 7, the only ones of siw. */
@@ -162,24 +162,24 @@ function describeTrailer(bytes: Uint8Array, start: number, length: number): stri
 
 /** A queue pair that takes everything: here the rules of the wire are tested, not memory. */
 const TAKES_ALL: WireUser = {
-  placeWrite: () => Fault.none,
-  inputEnded: () => Fault.none,
-  placeReadResponse: () => Fault.none,
-  checkWriteTarget: () => Fault.none,
-  placeReadPart: () => Fault.none,
+  placeWrite: () => AccessRefusal.none,
+  inputEnded: () => AccessRefusal.none,
+  placeReadResponse: () => AccessRefusal.none,
+  checkWriteTarget: () => AccessRefusal.none,
+  placeReadPart: () => AccessRefusal.none,
   writeCompleted: () => undefined,
   readCompleted: () => undefined,
   atomicCompleted: () => undefined,
-  beginReceive: () => Fault.none,
-  placeReceive: () => Fault.none,
-  completeReceive: () => Fault.none,
-  checkReadSource: () => Fault.none,
+  beginReceive: () => AccessRefusal.none,
+  placeReceive: () => AccessRefusal.none,
+  completeReceive: () => AccessRefusal.none,
+  checkReadSource: () => AccessRefusal.none,
   prepareReadSource: () => true,
-  gatherReadSource: () => Fault.none,
-  executeAtomic: () => Fault.none,
+  gatherReadSource: () => AccessRefusal.none,
+  executeAtomic: () => AccessRefusal.none,
   nextMessage: () => false,
   prepareGather: () => true,
-  gather: () => Fault.none,
+  gather: () => AccessRefusal.none,
   messageDone: () => undefined,
   messageFailed: () => undefined,
 };

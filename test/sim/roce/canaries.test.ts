@@ -93,8 +93,8 @@ const MEMORY_CANARIES: readonly Canary[] = [
     bug: 'packets whose payload is gone are sent',
     rule: 'payload',
     file: 'daemon/roce/transport/reliable.js',
-    find: 'const fault = this.#user.gatheringEnded();',
-    replace: 'this.#user.gatheringEnded(); const fault = Fault.none;',
+    find: 'const refusal = this.#user.gatheringEnded();',
+    replace: 'this.#user.gatheringEnded(); const refusal = AccessRefusal.none;',
   },
   {
     bug: 'no waiter is woken when payload has been fetched',

@@ -63,7 +63,7 @@ export class HostileAssociation implements AssociationUser {
   readonly #association: SimAssociation;
   #ssn = 0;
   #started = false;
-  /** Messages sent when the host must find the fault. */
+  /** Messages sent when the host must find the error. */
   #badAt: number | undefined;
 
   constructor(
@@ -111,7 +111,7 @@ export class HostileAssociation implements AssociationUser {
     this.gone = true;
   }
 
-  /** Checks that the queue pair it talks to knows of the fault once the fault is read. */
+  /** Checks that the queue pair it talks to knows of the error once it is read. */
   check(): void {
     if (this.#badAt === undefined || this.gone) return;
     const { local, remote, readCount } = this.#association;
@@ -263,7 +263,7 @@ export class HostileAssociation implements AssociationUser {
     }
   }
 
-  /** Every message sent so far must be read for the fault to be found: they overtake each other. */
+  /** Every message sent so far must be read for the error to be found: they overtake each other. */
   #mark(): void {
     this.#badAt = this.#association.sentCount;
   }

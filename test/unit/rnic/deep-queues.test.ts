@@ -6,7 +6,7 @@ import type { QP } from '#daemon/rnic/queue-pair';
 import type { CQ } from '#daemon/rnic/queues/completion-queue';
 import type { SRQ } from '#daemon/rnic/queues/shared-receive-queue';
 import { TURN_ELEMENTS_MAX } from '#daemon/rnic/rings/ring';
-import { Fault } from '#daemon/rnic/wire-port';
+import { AccessRefusal } from '#daemon/rnic/wire-port';
 import { IndexRingClient } from '#test/support/index-ring-client';
 import { NicRig, NO_MESSAGE } from '#test/support/nic-rig';
 import { bringTo, modify, ProgramRig } from '#test/support/program-rig';
@@ -194,7 +194,7 @@ describe('a shared receive queue that is resized while receives are posted', () 
     nic.createSRQ(pd, { maxWr: DEPTH, maxSge: 1, srqLimit: 0, ring, tag: 0, kind: 'indices' });
 
   const take = (rig: DeepRig): number => {
-    expect(rig.qp.beginReceive()).toBe(Fault.none);
+    expect(rig.qp.beginReceive()).toBe(AccessRefusal.none);
     rig.qp.completeReceive(NO_MESSAGE);
     return rig.completions.poll()?.wrId ?? -1;
   };
@@ -223,7 +223,7 @@ describe('a shared receive queue that is resized while receives are posted', () 
     expect(released).toEqual(['first', 'second']);
     expect(take(rig)).toBe(6);
     expect([third.producer, third.consumer]).toEqual([5, 5]);
-    expect(rig.qp.beginReceive()).toBe(Fault.noBuffer);
+    expect(rig.qp.beginReceive()).toBe(AccessRefusal.noBuffer);
     rig.post(third, 1, 7);
     expect(take(rig)).toBe(7);
   });

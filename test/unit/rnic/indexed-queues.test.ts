@@ -6,7 +6,7 @@ import type { QP } from '#daemon/rnic/queue-pair';
 import type { CQ } from '#daemon/rnic/queues/completion-queue';
 import type { SRQ } from '#daemon/rnic/queues/shared-receive-queue';
 import { SendElement as At } from '#daemon/rnic/rings/indexed-layout';
-import { Fault, OutboundKind } from '#daemon/rnic/wire-port';
+import { AccessRefusal, OutboundKind } from '#daemon/rnic/wire-port';
 import { IndexRingClient } from '#test/support/index-ring-client';
 import { MEMORY_ADDRESS, NO_MESSAGE } from '#test/support/nic-rig';
 import { bringTo, mappedGid, modify, PEER, ProgramRig } from '#test/support/program-rig';
@@ -89,11 +89,11 @@ class IndexedRig extends ProgramRig {
     this.qp.doorbell(0);
   }
 
-  deliver(bytes: Uint8Array, message: Partial<typeof NO_MESSAGE> = {}): Fault {
+  deliver(bytes: Uint8Array, message: Partial<typeof NO_MESSAGE> = {}): AccessRefusal {
     const begun = this.qp.beginReceive();
-    if (begun !== Fault.none) return begun;
+    if (begun !== AccessRefusal.none) return begun;
     const placed = this.qp.placeReceive(0, bytes, 0, bytes.length);
-    if (placed !== Fault.none) return placed;
+    if (placed !== AccessRefusal.none) return placed;
     return this.qp.completeReceive({ ...NO_MESSAGE, lengthBytes: bytes.length, ...message });
   }
 }
@@ -327,13 +327,13 @@ describe('a work request', () => {
     rig.sends.send(1, Op.read, SIGNALED, [rig.piece(0, 3), rig.piece(100, 5)], { 32: KEY });
     rig.qp.doorbell(0);
     const bytes = Uint8Array.from([1, 2, 3, 4, 5, 6, 7, 8]);
-    expect(rig.qp.placeReadPart(0, bytes, 0, 5)).toBe(Fault.none);
-    expect(rig.qp.placeReadPart(5, bytes, 5, 3)).toBe(Fault.none);
+    expect(rig.qp.placeReadPart(0, bytes, 0, 5)).toBe(AccessRefusal.none);
+    expect(rig.qp.placeReadPart(5, bytes, 5, 3)).toBe(AccessRefusal.none);
     rig.qp.readCompleted();
     expect([...rig.memory.subarray(0, 4)]).toEqual([1, 2, 3, 0]);
     expect([...rig.memory.subarray(99, 106)]).toEqual([0, 4, 5, 6, 7, 8, 0]);
     expect(rig.sent.poll()).toMatchObject({ status: 0, opcode: 2, byteLen: 8 });
-    expect(rig.qp.placeReadPart(0, bytes, 0, 1)).toBe(Fault.stagInvalid);
+    expect(rig.qp.placeReadPart(0, bytes, 0, 1)).toBe(AccessRefusal.stagInvalid);
   });
 
   it('waits in SQD and starts in RTS', () => {
@@ -374,7 +374,7 @@ describe('hostile elements', () => {
       rig.sends.producer = (rig.sends.producer + 1 + (random() % 2)) & rig.sends.mask;
       rig.receives.view.setUint32(128, random(), true);
       rig.qp.doorbell(0);
-      if (rig.qp.beginReceive() === Fault.none) rig.qp.completeReceive(NO_MESSAGE);
+      if (rig.qp.beginReceive() === AccessRefusal.none) rig.qp.completeReceive(NO_MESSAGE);
       for (const [, status] of [...rig.sent.outcome(), ...rig.received.outcome()]) {
         statuses.add(status);
       }
@@ -437,7 +437,7 @@ describe('a datagram', () => {
       rig.receives.receive(9, [rig.piece(0, 64)]);
       const bytes = new Uint8Array(56);
       bytes[0] = first;
-      expect(rig.deliver(bytes, { sourceQpn: 0x11 })).toBe(Fault.none);
+      expect(rig.deliver(bytes, { sourceQpn: 0x11 })).toBe(AccessRefusal.none);
       expect(rig.received.poll()).toMatchObject({ byteLen: 56, flags: 1, sourceQpn: 0x11, sl });
     }
   });
@@ -463,7 +463,7 @@ describe('receives with indices', () => {
   it('free their slot when they complete', () => {
     const rig = new IndexedRig();
     rig.receives.receive(5, [rig.piece(0, 4), rig.piece(8, 4)]);
-    expect(rig.qp.beginReceive()).toBe(Fault.none);
+    expect(rig.qp.beginReceive()).toBe(AccessRefusal.none);
     expect(rig.receives.consumer).toBe(0);
     rig.qp.placeReceive(0, Uint8Array.from([1, 2, 3, 4, 5, 6]), 0, 6);
     rig.qp.completeReceive({ ...NO_MESSAGE, lengthBytes: 6 });
@@ -475,7 +475,7 @@ describe('receives with indices', () => {
   it('take a Write with immediate without touching their memory', () => {
     const rig = new IndexedRig();
     rig.receives.receive(5, []);
-    expect(rig.qp.beginReceive()).toBe(Fault.none);
+    expect(rig.qp.beginReceive()).toBe(AccessRefusal.none);
     const written = { written: true, hasImmediate: true, immediateLo: 0x11223344 };
     rig.qp.completeReceive({ ...NO_MESSAGE, lengthBytes: 4096, ...written });
     const wc = { wrId: 5, byteLen: 4096, opcode: 129, flags: 3, immediate: 0x44332211 };
@@ -485,7 +485,7 @@ describe('receives with indices', () => {
   it('with more SGEs than a slot holds fail', () => {
     const rig = new IndexedRig();
     rig.receives.receive(5, [], 100);
-    expect(rig.qp.beginReceive()).toBe(Fault.receiveInvalid);
+    expect(rig.qp.beginReceive()).toBe(AccessRefusal.receiveInvalid);
     expect(rig.received.outcome()).toEqual([[5, WCStatus.locQpOpErr]]);
   });
 
@@ -501,7 +501,7 @@ describe('receives with indices', () => {
     expect(() => srq?.modify({ srqLimit: 8 })).toThrow('0 to 7');
     srq.modify({ srqLimit: 2 });
     for (const wrId of [1, 2, 3]) rig.receives.receive(wrId, [rig.piece(0, 8)]);
-    expect(rig.qp.beginReceive()).toBe(Fault.none);
+    expect(rig.qp.beginReceive()).toBe(AccessRefusal.none);
     expect(rig.receives.consumer).toBe(1);
     expect(rig.asyncEvents()).toEqual([]);
     rig.qp.completeReceive(NO_MESSAGE);
@@ -509,7 +509,7 @@ describe('receives with indices', () => {
     srq.resize(20, ring);
     const resized = new IndexRingClient(srq.ring);
     expect([resized.mask, resized.producer, resized.consumer]).toEqual([31, 2, 0]);
-    expect(rig.deliver(new Uint8Array(1))).toBe(Fault.none);
+    expect(rig.deliver(new Uint8Array(1))).toBe(AccessRefusal.none);
     expect(rig.asyncEvents()).toEqual([AsyncEventType.srqLimitReached]);
     expect(rig.received.outcome()).toEqual([
       [1, WCStatus.success],
@@ -533,7 +533,7 @@ describe('arming a queue with indices', () => {
     };
     for (let wrId = 0; wrId < 7; wrId += 1) rig.receives.receive(wrId, [rig.piece(0, 8)]);
     const receive = (solicited = false): void => {
-      expect(rig.deliver(Uint8Array.of(1), { solicited })).toBe(Fault.none);
+      expect(rig.deliver(Uint8Array.of(1), { solicited })).toBe(AccessRefusal.none);
     };
     receive();
     receive();
@@ -585,7 +585,7 @@ describe('memory windows of a program’s queue pair', () => {
       52: Access.remoteWrite,
     });
   };
-  const write = (rig: IndexedRig, key: number): Fault =>
+  const write = (rig: IndexedRig, key: number): AccessRefusal =>
     rig.qp.placeWrite(key, 0, MEMORY_ADDRESS, new Uint8Array(8), 0, 8);
 
   it('of type 1 are bound, opened to peers and unbound in the send queue', () => {
@@ -597,12 +597,12 @@ describe('memory windows of a program’s queue pair', () => {
     expect(rig.sent.poll()).toMatchObject({ status: 0, opcode: 5, byteLen: 0 });
     expect([mw.rkey, write(rig, second >>> 0), write(rig, first)]).toEqual([
       second >>> 0,
-      Fault.none,
-      Fault.stagInvalid,
+      AccessRefusal.none,
+      AccessRefusal.stagInvalid,
     ]);
     bind(rig, mw.rkey, first, 0);
     expect(rig.sent.outcome()).toEqual([[1, WCStatus.success]]);
-    expect(write(rig, first)).toBe(Fault.stagInvalid);
+    expect(write(rig, first)).toBe(AccessRefusal.stagInvalid);
   });
 
   it('named by an old key are not bound', () => {
@@ -616,19 +616,19 @@ describe('memory windows of a program’s queue pair', () => {
     const rig = new IndexedRig();
     const mw = rig.nic.allocMW(rig.pd, MWType.type2);
     bind(rig, mw.rkey, 7);
-    expect(write(rig, mw.rkey)).toBe(Fault.none);
+    expect(write(rig, mw.rkey)).toBe(AccessRefusal.none);
     rig.post(Op.localInv, { 20: mw.rkey });
     expect(rig.sent.outcome()).toEqual([
       [1, WCStatus.success],
       [1, WCStatus.success],
     ]);
-    expect(write(rig, mw.rkey)).toBe(Fault.stagInvalid);
+    expect(write(rig, mw.rkey)).toBe(AccessRefusal.stagInvalid);
     bind(rig, mw.rkey, 8);
     rig.receives.receive(1, [rig.piece(0, 8)]);
     const message = { invalidates: true, invalidateStag: mw.rkey };
-    expect(rig.deliver(new Uint8Array(8), message)).toBe(Fault.none);
+    expect(rig.deliver(new Uint8Array(8), message)).toBe(AccessRefusal.none);
     expect(rig.received.poll()).toMatchObject({ status: 0, flags: 13, immediate: mw.rkey });
-    expect(write(rig, mw.rkey)).toBe(Fault.stagInvalid);
+    expect(write(rig, mw.rkey)).toBe(AccessRefusal.stagInvalid);
     bind(rig, mw.rkey, 9);
     bind(rig, mw.rkey, 10);
     expect(rig.sent.outcome().at(-1)).toEqual([1, WCStatus.mwBindErr]);
@@ -641,10 +641,10 @@ describe('memory windows of a program’s queue pair', () => {
     rig.wire.budget = 0;
     rig.post(Op.send, {}, 2);
     rig.post(Op.localInv, { 20: mw.rkey }, 3);
-    expect(write(rig, mw.rkey)).toBe(Fault.none);
+    expect(write(rig, mw.rkey)).toBe(AccessRefusal.none);
     rig.wire.budget = 9;
     rig.qp.doorbell(0);
-    expect(write(rig, mw.rkey)).toBe(Fault.stagInvalid);
+    expect(write(rig, mw.rkey)).toBe(AccessRefusal.stagInvalid);
     expect(rig.sent.outcome().map(([wrId]) => wrId)).toEqual([1, 2, 3]);
   });
 
@@ -652,7 +652,7 @@ describe('memory windows of a program’s queue pair', () => {
     const rig = new IndexedRig();
     rig.receives.receive(1, [rig.piece(0, 8)]);
     const message = { invalidates: true, invalidateStag: rig.mr.rkey };
-    expect(rig.deliver(new Uint8Array(8), message)).toBe(Fault.cannotInvalidate);
+    expect(rig.deliver(new Uint8Array(8), message)).toBe(AccessRefusal.cannotInvalidate);
     expect(rig.received.outcome()).toEqual([[1, WCStatus.remInvReqErr]]);
     rig.post(Op.localInv, { 20: rig.mr.rkey });
     expect(rig.sent.outcome()).toEqual([[1, WCStatus.locQpOpErr]]);

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { CQEStatus, QueueFlag, SQOpcode } from '#contract/protocol/queue-layout';
 import { Access, MWType } from '#contract/verbs/enums';
 import type { MW } from '#daemon/rnic/memory/memory-window';
-import { Fault } from '#daemon/rnic/wire-port';
+import { AccessRefusal } from '#daemon/rnic/wire-port';
 import {
   ALL_ACCESS,
   MEMORY_ADDRESS,
@@ -15,7 +15,7 @@ const START = BigInt(MEMORY_ADDRESS);
 const WINDOW_ACCESS = Access.remoteRead | Access.remoteWrite;
 
 /** Delivers a Send with Invalidate; four receives are posted first. */
-function invalidate(rig: NicRig, stag: number): Fault {
+function invalidate(rig: NicRig, stag: number): AccessRefusal {
   rig.receives.post(77, [rig.piece(4000, 8)]);
   return rig.receive([1], { invalidates: true, invalidateStag: stag });
 }
@@ -55,7 +55,7 @@ function localInvalidate(rig: NicRig, stag: number): number | undefined {
 describe('Send with Invalidate', () => {
   it('revokes the STag and names it in the completion [RDMAP-5.3-09, RDMAP-3.2-02, SEC-6.2.2-02]', () => {
     const rig = new NicRig();
-    expect(invalidate(rig, rig.mr.rkey)).toBe(Fault.none);
+    expect(invalidate(rig, rig.mr.rkey)).toBe(AccessRefusal.none);
     expect(rig.recvCompletions.poll()).toMatchObject([
       {
         wrId: 77,
@@ -65,15 +65,17 @@ describe('Send with Invalidate', () => {
         immediate: BigInt(rig.mr.rkey),
       },
     ]);
-    expect(rig.write(rig.mr.rkey, START, [1])).toBe(Fault.stagInvalid);
-    expect(rig.qp.checkReadSource(rig.mr.rkey, 0, MEMORY_ADDRESS, 1)).toBe(Fault.stagInvalid);
+    expect(rig.write(rig.mr.rkey, START, [1])).toBe(AccessRefusal.stagInvalid);
+    expect(rig.qp.checkReadSource(rig.mr.rkey, 0, MEMORY_ADDRESS, 1)).toBe(
+      AccessRefusal.stagInvalid,
+    );
   });
 
   it('earlier data are placed, later data refused [RDMAP-5.3-11]', () => {
     const rig = new NicRig();
-    expect(rig.write(rig.mr.rkey, START, [1])).toBe(Fault.none);
+    expect(rig.write(rig.mr.rkey, START, [1])).toBe(AccessRefusal.none);
     invalidate(rig, rig.mr.rkey);
-    expect(rig.write(rig.mr.rkey, START, [2])).toBe(Fault.stagInvalid);
+    expect(rig.write(rig.mr.rkey, START, [2])).toBe(AccessRefusal.stagInvalid);
     expect(rig.memory[0]).toBe(1);
   });
 
@@ -89,42 +91,42 @@ describe('Send with Invalidate', () => {
     const foreign = rig.register(rig.nic.allocPD());
     const local = rig.register(rig.pd, { access: Access.localWrite });
     const cases = [
-      [0xdeadbeef, Fault.stagInvalid],
-      [rig.mr.rkey ^ 1, Fault.stagInvalid],
-      [foreign.rkey, Fault.stagNotAssociated],
-      [local.rkey, Fault.cannotInvalidate],
+      [0xdeadbeef, AccessRefusal.stagInvalid],
+      [rig.mr.rkey ^ 1, AccessRefusal.stagInvalid],
+      [foreign.rkey, AccessRefusal.stagNotAssociated],
+      [local.rkey, AccessRefusal.cannotInvalidate],
     ] as const;
-    for (const [stag, fault] of cases) {
-      expect(invalidate(rig, stag >>> 0)).toBe(fault);
+    for (const [stag, refusal] of cases) {
+      expect(invalidate(rig, stag >>> 0)).toBe(refusal);
       expect(rig.recvCompletions.poll()).toMatchObject([
         { wrId: 77, status: CQEStatus.remInvReqErr, flags: QueueFlag.valid },
       ]);
     }
     expect(rig.connectedQP(foreign.pd).checkReadSource(foreign.rkey, 0, MEMORY_ADDRESS, 1)).toBe(
-      Fault.none,
+      AccessRefusal.none,
     );
   });
 
   it('refuses an STag that is invalid already', () => {
     const rig = new NicRig();
-    expect(invalidate(rig, rig.mr.rkey)).toBe(Fault.none);
-    expect(invalidate(rig, rig.mr.rkey)).toBe(Fault.stagInvalid);
+    expect(invalidate(rig, rig.mr.rkey)).toBe(AccessRefusal.none);
+    expect(invalidate(rig, rig.mr.rkey)).toBe(AccessRefusal.stagInvalid);
   });
 
   it('does not revoke an STag that other streams of the domain use [RDMAP-8.1.1-01, SEC-6.4.5-01]', () => {
     const rig = new NicRig();
     const other = rig.connectedQP(rig.pd);
-    expect(invalidate(rig, rig.mr.rkey)).toBe(Fault.cannotInvalidate);
-    expect(other.checkReadSource(rig.mr.rkey, 0, MEMORY_ADDRESS, 1)).toBe(Fault.none);
+    expect(invalidate(rig, rig.mr.rkey)).toBe(AccessRefusal.cannotInvalidate);
+    expect(other.checkReadSource(rig.mr.rkey, 0, MEMORY_ADDRESS, 1)).toBe(AccessRefusal.none);
     other.close(0);
-    expect(invalidate(rig, rig.mr.rkey)).toBe(Fault.none);
+    expect(invalidate(rig, rig.mr.rkey)).toBe(AccessRefusal.none);
   });
 
   it('does not affect a region that has windows bound', () => {
     const rig = new NicRig();
     const mw = rig.nic.allocMW(rig.pd, MWType.type1);
     expect(bind(rig, mw)).toBe(0);
-    expect(invalidate(rig, rig.mr.rkey)).toBe(Fault.cannotInvalidate);
+    expect(invalidate(rig, rig.mr.rkey)).toBe(AccessRefusal.cannotInvalidate);
   });
 });
 
@@ -132,7 +134,7 @@ describe('local invalidation', () => {
   it('revokes remote access by a work request [DDP-8.3-02]', () => {
     const rig = new NicRig();
     expect(localInvalidate(rig, rig.mr.rkey)).toBe(0);
-    expect(rig.write(rig.mr.rkey, START, [1])).toBe(Fault.stagInvalid);
+    expect(rig.write(rig.mr.rkey, START, [1])).toBe(AccessRefusal.stagInvalid);
     // The peer may have been faster: an already invalid STag is not an error.
     expect(localInvalidate(rig, rig.mr.rkey)).toBe(0);
   });
@@ -146,10 +148,10 @@ describe('local invalidation', () => {
       rkey: rig.mr.rkey,
       flags: QueueFlag.signalled | QueueFlag.readFence,
     });
-    expect(rig.write(rig.mr.rkey, START, [1])).toBe(Fault.none);
+    expect(rig.write(rig.mr.rkey, START, [1])).toBe(AccessRefusal.none);
     rig.qp.readCompleted();
     rig.qp.doorbell(0);
-    expect(rig.write(rig.mr.rkey, START, [1])).toBe(Fault.stagInvalid);
+    expect(rig.write(rig.mr.rkey, START, [1])).toBe(AccessRefusal.stagInvalid);
     expect(rig.sendCompletions.outcome()).toEqual([
       [1, 0],
       [2, 0],
@@ -174,13 +176,13 @@ describe('memory windows', () => {
       const mw = rig.nic.allocMW(rig.pd, type);
       const index = mw.rkey >>> 8;
       expect(mw.bound).toBe(false);
-      expect(rig.write(mw.rkey, START, [1])).toBe(Fault.stagInvalid);
+      expect(rig.write(mw.rkey, START, [1])).toBe(AccessRefusal.stagInvalid);
       expect(bind(rig, mw, { key: 0x42, offset: 100, length: 16 })).toBe(0);
       expect(mw.rkey).toBe(((index << 8) | 0x42) >>> 0);
-      expect(rig.write(mw.rkey, START + 100n, [7])).toBe(Fault.none);
-      expect(rig.write(mw.rkey, START + 99n, [7])).toBe(Fault.bounds);
-      expect(rig.write(mw.rkey, START + 115n, [7, 7])).toBe(Fault.bounds);
-      expect(rig.write(mw.rkey ^ 1, START + 100n, [7])).toBe(Fault.stagInvalid);
+      expect(rig.write(mw.rkey, START + 100n, [7])).toBe(AccessRefusal.none);
+      expect(rig.write(mw.rkey, START + 99n, [7])).toBe(AccessRefusal.bounds);
+      expect(rig.write(mw.rkey, START + 115n, [7, 7])).toBe(AccessRefusal.bounds);
+      expect(rig.write(mw.rkey ^ 1, START + 100n, [7])).toBe(AccessRefusal.stagInvalid);
       expect([...rig.memory.subarray(99, 102)]).toEqual([0, 7, 0]);
       // Its key is for peers only.
       rig.send({
@@ -196,9 +198,9 @@ describe('memory windows', () => {
     const rig = new NicRig();
     const mw = rig.nic.allocMW(rig.pd, MWType.type1);
     bind(rig, mw, { access: Access.remoteRead | Access.zeroBased, offset: 10 });
-    expect(rig.qp.checkReadSource(mw.rkey, 0, 0, 16)).toBe(Fault.none);
-    expect(rig.qp.checkReadSource(mw.rkey, 0, 1, 16)).toBe(Fault.bounds);
-    expect(rig.write(mw.rkey, 0n, [1])).toBe(Fault.access);
+    expect(rig.qp.checkReadSource(mw.rkey, 0, 0, 16)).toBe(AccessRefusal.none);
+    expect(rig.qp.checkReadSource(mw.rkey, 0, 1, 16)).toBe(AccessRefusal.bounds);
+    expect(rig.write(mw.rkey, 0n, [1])).toBe(AccessRefusal.access);
   });
 
   it('counts as its region does for peers', () => {
@@ -206,7 +208,7 @@ describe('memory windows', () => {
     const mr = rig.register(rig.pd, { iova: 0x5000_0000_0000 });
     const mw = rig.nic.allocMW(rig.pd, MWType.type1);
     bind(rig, mw, { lkey: mr.lkey, offset: 10 });
-    expect(rig.write(mw.rkey, 0x5000_0000_000an, [3])).toBe(Fault.none);
+    expect(rig.write(mw.rkey, 0x5000_0000_000an, [3])).toBe(AccessRefusal.none);
     expect(rig.memory[10]).toBe(3);
   });
 
@@ -216,12 +218,12 @@ describe('memory windows', () => {
     bind(rig, mw, { key: 1 });
     const old = mw.rkey;
     expect(bind(rig, mw, { key: 2, offset: 32 })).toBe(0);
-    expect(rig.write(old, START, [1])).toBe(Fault.stagInvalid);
-    expect(rig.write(mw.rkey, START + 32n, [1])).toBe(Fault.none);
+    expect(rig.write(old, START, [1])).toBe(AccessRefusal.stagInvalid);
+    expect(rig.write(mw.rkey, START + 32n, [1])).toBe(AccessRefusal.none);
     expect(bind(rig, mw, { key: 3, length: 0, lkey: 0 })).toBe(0);
     expect(mw.bound).toBe(false);
     expect(mw.rkey & 0xff).toBe(3);
-    expect(rig.write(mw.rkey, START + 32n, [1])).toBe(Fault.stagInvalid);
+    expect(rig.write(mw.rkey, START + 32n, [1])).toBe(AccessRefusal.stagInvalid);
   });
 
   it('binds a type 2 window again only after it was invalidated, by owner or peer', () => {
@@ -229,9 +231,9 @@ describe('memory windows', () => {
     const mw = rig.nic.allocMW(rig.pd, MWType.type2);
     expect(bind(rig, mw, { key: 1 })).toBe(0);
     expect(localInvalidate(rig, mw.rkey)).toBe(0);
-    expect(rig.write(mw.rkey, START, [1])).toBe(Fault.stagInvalid);
+    expect(rig.write(mw.rkey, START, [1])).toBe(AccessRefusal.stagInvalid);
     expect(bind(rig, mw, { key: 2 })).toBe(0);
-    expect(invalidate(rig, mw.rkey)).toBe(Fault.none);
+    expect(invalidate(rig, mw.rkey)).toBe(AccessRefusal.none);
     expect(mw.bound).toBe(false);
     expect(localInvalidate(rig, mw.rkey)).toBe(0);
     expect(bind(rig, mw, { key: 3 })).toBe(0);
@@ -246,14 +248,16 @@ describe('memory windows', () => {
     const access = WINDOW_ACCESS | Access.remoteAtomic;
     bind(rig, whole, { access });
     bind(rig, single, { access });
-    expect(rig.write(whole.rkey, START, [1], other)).toBe(Fault.none);
-    expect(rig.write(single.rkey, START, [1])).toBe(Fault.none);
-    expect(rig.write(single.rkey, START, [2], other)).toBe(Fault.stagNotAssociated);
-    expect(other.checkReadSource(single.rkey, 0, MEMORY_ADDRESS, 1)).toBe(Fault.stagNotAssociated);
+    expect(rig.write(whole.rkey, START, [1], other)).toBe(AccessRefusal.none);
+    expect(rig.write(single.rkey, START, [1])).toBe(AccessRefusal.none);
+    expect(rig.write(single.rkey, START, [2], other)).toBe(AccessRefusal.stagNotAssociated);
+    expect(other.checkReadSource(single.rkey, 0, MEMORY_ADDRESS, 1)).toBe(
+      AccessRefusal.stagNotAssociated,
+    );
     expect(rig.memory[0]).toBe(1);
     // Of several streams in the domain, its own may still invalidate it.
-    expect(invalidate(rig, whole.rkey)).toBe(Fault.cannotInvalidate);
-    expect(invalidate(rig, single.rkey)).toBe(Fault.none);
+    expect(invalidate(rig, whole.rkey)).toBe(AccessRefusal.cannotInvalidate);
+    expect(invalidate(rig, single.rkey)).toBe(AccessRefusal.none);
   });
 
   it('another stream cannot invalidate a type 2 window, nor its own QP [RDMAP-4.8-20]', () => {
@@ -269,7 +273,7 @@ describe('memory windows', () => {
     });
     other.doorbell(0);
     expect(mw.bound).toBe(true);
-    expect(invalidate(rig, mw.rkey)).toBe(Fault.stagNotAssociated);
+    expect(invalidate(rig, mw.rkey)).toBe(AccessRefusal.stagNotAssociated);
     expect(mw.bound).toBe(true);
     expect(localInvalidate(rig, mw.rkey)).toBe(CQEStatus.mwBindErr);
   });

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { CQEStatus } from '#contract/protocol/queue-layout';
 import { Access, QPState } from '#contract/verbs/enums';
 import { ChunkPool } from '#daemon/iwarp/engine/chunk-pool';
-import { Fault } from '#daemon/rnic/wire-port';
+import { AccessRefusal } from '#daemon/rnic/wire-port';
 import { emitFpdu, mpaReply } from '#test/support/mpa-frames';
 import { KeepingBacking, MEMORY_ADDRESS, NicRig, SlowBacking } from '#test/support/nic-rig';
 import { pattern } from '#test/support/pattern';
@@ -22,20 +22,20 @@ function keepingRig(): { rig: NicRig; memory: KeepingBacking } {
   return { rig, memory };
 }
 
-function write(rig: NicRig, offset: number, bytes: readonly number[]): Fault {
+function write(rig: NicRig, offset: number, bytes: readonly number[]): AccessRefusal {
   return rig.write(rig.mr.rkey, BigInt(MEMORY_ADDRESS + offset), bytes);
 }
 
 describe('segments kept for one transfer', () => {
   it('are written when the input of the stream ends', () => {
     const { rig, memory } = keepingRig();
-    expect(write(rig, 0, [1, 2])).toBe(Fault.none);
-    expect(write(rig, 2, [3])).toBe(Fault.none);
+    expect(write(rig, 0, [1, 2])).toBe(AccessRefusal.none);
+    expect(write(rig, 2, [3])).toBe(AccessRefusal.none);
     expect([...rig.memory.subarray(0, 3)]).toEqual([0, 0, 0]);
-    expect(rig.qp.inputEnded()).toBe(Fault.none);
+    expect(rig.qp.inputEnded()).toBe(AccessRefusal.none);
     expect([...rig.memory.subarray(0, 3)]).toEqual([1, 2, 3]);
     expect(memory.flushes).toBe(1);
-    expect(rig.qp.inputEnded()).toBe(Fault.none);
+    expect(rig.qp.inputEnded()).toBe(AccessRefusal.none);
     expect(memory.flushes).toBe(1);
   });
 
@@ -45,7 +45,7 @@ describe('segments kept for one transfer', () => {
     write(rig, 5, [7]);
     rig.receive([]);
     expect(rig.recvCompletions.outcome()).toEqual([]);
-    expect(rig.qp.inputEnded()).toBe(Fault.none);
+    expect(rig.qp.inputEnded()).toBe(AccessRefusal.none);
     expect(rig.recvCompletions.outcome()).toEqual([[1, 0]]);
     expect(memory.kept).toEqual([]);
     expect(rig.memory[5]).toBe(7);
@@ -67,9 +67,9 @@ describe('segments kept for one transfer', () => {
       access: Access.localWrite | Access.remoteWrite,
     });
     write(rig, 0, [1]);
-    expect(rig.write(region.rkey, BigInt(region.iova), [2])).toBe(Fault.none);
+    expect(rig.write(region.rkey, BigInt(region.iova), [2])).toBe(AccessRefusal.none);
     expect([memory.flushes, other.flushes]).toEqual([1, 0]);
-    expect(rig.qp.inputEnded()).toBe(Fault.none);
+    expect(rig.qp.inputEnded()).toBe(AccessRefusal.none);
     expect(other.flushes).toBe(1);
   });
 
@@ -77,8 +77,8 @@ describe('segments kept for one transfer', () => {
     const { rig, memory } = keepingRig();
     write(rig, 0, [1]);
     memory.gone = true;
-    expect(rig.qp.inputEnded()).toBe(Fault.memoryLost);
-    expect(rig.qp.inputEnded()).toBe(Fault.none);
+    expect(rig.qp.inputEnded()).toBe(AccessRefusal.memoryLost);
+    expect(rig.qp.inputEnded()).toBe(AccessRefusal.none);
   });
 
   it('fail the stream, without a successful completion of later work [RDMAP-5.5-04]', () => {
@@ -86,8 +86,8 @@ describe('segments kept for one transfer', () => {
     rig.receives.post(1, []);
     write(rig, 0, [1]);
     memory.gone = true;
-    expect(rig.receive([])).toBe(Fault.none);
-    expect(rig.qp.inputEnded()).toBe(Fault.memoryLost);
+    expect(rig.receive([])).toBe(AccessRefusal.none);
+    expect(rig.qp.inputEnded()).toBe(AccessRefusal.memoryLost);
     expect(rig.recvCompletions.outcome()).toEqual([[1, CQEStatus.wrFlushErr]]);
     expect(rig.qp.state).toBe(QPState.ERR);
     rig.effects();
@@ -104,9 +104,9 @@ describe('segments kept for one transfer', () => {
     });
     write(rig, 0, [1]);
     memory.gone = true;
-    expect(rig.write(other.rkey, BigInt(other.iova), [2])).toBe(Fault.memoryLost);
+    expect(rig.write(other.rkey, BigInt(other.iova), [2])).toBe(AccessRefusal.memoryLost);
     // What follows is not the peer's fault either.
-    expect(rig.write(other.rkey, BigInt(other.iova), [2])).toBe(Fault.memoryLost);
+    expect(rig.write(other.rkey, BigInt(other.iova), [2])).toBe(AccessRefusal.memoryLost);
   });
 });
 
@@ -119,7 +119,7 @@ describe('Sends kept for one transfer', () => {
       rig.receives.post(index + 1, [rig.piece(offset, 8)]);
     }
     for (let message = 1; message <= count; message += 1) {
-      expect(rig.receive([message, message])).toBe(Fault.none);
+      expect(rig.receive([message, message])).toBe(AccessRefusal.none);
     }
   }
 
@@ -128,7 +128,7 @@ describe('Sends kept for one transfer', () => {
     receiveAt(rig, [0, 16, 8]);
     expect(rig.recvCompletions.outcome()).toEqual([]);
     expect(memory.flushes).toBe(0);
-    expect(rig.qp.inputEnded()).toBe(Fault.none);
+    expect(rig.qp.inputEnded()).toBe(AccessRefusal.none);
     expect(rig.recvCompletions.outcome()).toEqual([1, 2, 3].map((id) => [id, success]));
     expect([...rig.memory.subarray(0, 18)]).toEqual([
       ...[1, 1, 0, 0, 0, 0, 0, 0],
@@ -142,7 +142,7 @@ describe('Sends kept for one transfer', () => {
     const { rig, memory } = keepingRig();
     memory.goneFrom = 100;
     receiveAt(rig, [0, 8, 200, 16, 24], 4);
-    expect(rig.qp.inputEnded()).toBe(Fault.memoryLost);
+    expect(rig.qp.inputEnded()).toBe(AccessRefusal.memoryLost);
     expect(rig.recvCompletions.outcome()).toEqual([
       [1, success],
       [2, success],
@@ -158,9 +158,9 @@ describe('Sends kept for one transfer', () => {
     const { rig, memory } = keepingRig();
     memory.goneFrom = 100;
     receiveAt(rig, [0, 200, 8], 1);
-    expect(rig.qp.beginReceive()).toBe(Fault.none);
-    expect(rig.qp.placeReceive(0, Uint8Array.of(9), 0, 1)).toBe(Fault.none);
-    expect(rig.qp.inputEnded()).toBe(Fault.memoryLost);
+    expect(rig.qp.beginReceive()).toBe(AccessRefusal.none);
+    expect(rig.qp.placeReceive(0, Uint8Array.of(9), 0, 1)).toBe(AccessRefusal.none);
+    expect(rig.qp.inputEnded()).toBe(AccessRefusal.memoryLost);
     expect(rig.recvCompletions.outcome()).toEqual([
       [1, success],
       [2, locProtErr],
@@ -173,8 +173,8 @@ describe('Sends kept for one transfer', () => {
     memory.goneFrom = 100;
     receiveAt(rig, [0, 8], 1);
     write(rig, 200, [7]);
-    expect(rig.receive([2])).toBe(Fault.none);
-    expect(rig.qp.inputEnded()).toBe(Fault.memoryLost);
+    expect(rig.receive([2])).toBe(AccessRefusal.none);
+    expect(rig.qp.inputEnded()).toBe(AccessRefusal.memoryLost);
     expect(rig.recvCompletions.outcome()).toEqual([
       [1, success],
       [2, wrFlushErr],
@@ -189,12 +189,12 @@ describe('Sends kept for one transfer', () => {
       access: Access.localWrite | Access.remoteWrite,
     });
     memory.goneFrom = 100;
-    expect(rig.write(other.rkey, BigInt(other.iova), [7])).toBe(Fault.none);
+    expect(rig.write(other.rkey, BigInt(other.iova), [7])).toBe(AccessRefusal.none);
     receiveAt(rig, [0, 200], 1);
-    expect(rig.qp.inputEnded()).toBe(Fault.none);
+    expect(rig.qp.inputEnded()).toBe(AccessRefusal.none);
     expect(rig.recvCompletions.outcome()).toEqual([]);
-    expect(rig.receive([2])).toBe(Fault.none);
-    expect(rig.qp.inputEnded()).toBe(Fault.memoryLost);
+    expect(rig.receive([2])).toBe(AccessRefusal.none);
+    expect(rig.qp.inputEnded()).toBe(AccessRefusal.memoryLost);
     slow.settle();
     expect(rig.recvCompletions.outcome()).toEqual([
       [1, success],
@@ -206,7 +206,7 @@ describe('Sends kept for one transfer', () => {
     const { rig, memory } = keepingRig();
     for (let index = 0; index < 600; index += 1) write(rig, index % 50, [index & 0xff]);
     expect(memory.kept.length).toBeLessThan(600);
-    expect(rig.qp.inputEnded()).toBe(Fault.none);
+    expect(rig.qp.inputEnded()).toBe(AccessRefusal.none);
     expect([...rig.memory.subarray(0, 50)]).toEqual(
       Array.from({ length: 50 }, (_, at) => (550 + at) & 0xff),
     );

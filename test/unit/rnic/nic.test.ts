@@ -4,7 +4,7 @@ import { MWType, QPState } from '#contract/verbs/enums';
 import { DEFAULT_PROFILE, deviceProfile } from '#daemon/rnic/device-profile';
 import { Nic } from '#daemon/rnic/nic';
 import type { QPInit } from '#daemon/rnic/queue-pair-init';
-import { Fault } from '#daemon/rnic/wire-port';
+import { AccessRefusal } from '#daemon/rnic/wire-port';
 import { NicRig } from '#test/support/nic-rig';
 
 const ring = (bytes: number): Uint8Array => new Uint8Array(bytes);
@@ -161,7 +161,7 @@ describe('rings', () => {
     qp.doorbell(0);
     qp.flushPosted(0);
     qp.memoryReady();
-    expect(qp.beginReceive()).not.toBe(Fault.none);
+    expect(qp.beginReceive()).not.toBe(AccessRefusal.none);
     expect([srq.elements.ready(), srq.elements.readyCount()]).toEqual([false, 0]);
     expect(rings.every((bytes) => bytes.every((byte) => byte === 0xff))).toBe(true);
   });

@@ -4,7 +4,7 @@ import { Access, AsyncEventType, QPState, QPType } from '#contract/verbs/enums';
 import { DEFAULT_PROFILE } from '#daemon/rnic/device-profile';
 import { DeviceRegistry } from '#daemon/rnic/device-registry';
 import type { QP } from '#daemon/rnic/queue-pair';
-import { Fault } from '#daemon/rnic/wire-port';
+import { AccessRefusal } from '#daemon/rnic/wire-port';
 import {
   atomicAccess,
   MEMORY_ADDRESS,
@@ -162,20 +162,20 @@ describe('a queue pair that its program connects', () => {
     postReceive(qp, 1, rig);
     postReceive(qp, 2, rig);
     for (let message = 0; message < 2; message += 1) {
-      expect(qp.beginReceive()).toBe(Fault.none);
-      expect(qp.completeReceive(NO_MESSAGE)).toBe(Fault.none);
+      expect(qp.beginReceive()).toBe(AccessRefusal.none);
+      expect(qp.completeReceive(NO_MESSAGE)).toBe(AccessRefusal.none);
     }
     expect(rig.asyncEvents()).toEqual([AsyncEventType.commEst]);
     const other = bringTo(rig.createQP(QPType.rc), RTS);
     postReceive(other, 1, rig);
-    expect(other.beginReceive()).toBe(Fault.none);
+    expect(other.beginReceive()).toBe(AccessRefusal.none);
     expect(rig.asyncEvents()).toEqual([]);
   });
 
   it('permits its peer what its access flags allow, whatever the memory grants', () => {
     const rig = new ProgramRig();
     const { rkey } = rig.mr;
-    const requests = (qp: QP): Fault[] => [
+    const requests = (qp: QP): AccessRefusal[] => [
       qp.checkWriteTarget(rkey, 0, MEMORY_ADDRESS, 8),
       qp.placeWrite(rkey, 0, MEMORY_ADDRESS, new Uint8Array(8), 0, 8),
       qp.checkReadSource(rkey, 0, MEMORY_ADDRESS, 8),
@@ -184,7 +184,7 @@ describe('a queue pair that its program connects', () => {
       qp.checkWriteTarget(1, 0, 0, 0),
       qp.checkReadSource(1, 0, 0, 0),
     ];
-    const { none, notPermitted } = Fault;
+    const { none, notPermitted } = AccessRefusal;
     const cases = [
       [Access.remoteWrite, [none, none, notPermitted, notPermitted, none, notPermitted]],
       [Access.remoteRead, [notPermitted, notPermitted, none, notPermitted, notPermitted, none]],

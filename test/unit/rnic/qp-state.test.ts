@@ -209,7 +209,7 @@ describe('errors and the flush', () => {
     expect(rig.nic.flushErrored(0)).toBe(0);
   });
 
-  it('reports which fault of the peer ended the stream [RDMAP-7.1-01, DDP-8.3-03, RDMAP-7-01]', () => {
+  it('reports which error of the peer ended the stream [RDMAP-7.1-01, DDP-8.3-03, RDMAP-7-01]', () => {
     const events: [{ event?: 'access' | 'request' }, AsyncEventType][] = [
       [{ event: 'access' }, AsyncEventType.qpAccessErr],
       [{ event: 'request' }, AsyncEventType.qpReqErr],
@@ -339,7 +339,7 @@ describe('SQD', () => {
 });
 
 describe('SQE', () => {
-  it('sends a Terminate on the consumer’s request and reports no fault', () => {
+  it('sends a Terminate on the consumer’s request and reports no error', () => {
     const rig = new NicRig();
     rig.qp.modify(QPState.SQE, 0);
     expect(rig.stream.calls).toEqual(['fail: the consumer terminated the stream']);

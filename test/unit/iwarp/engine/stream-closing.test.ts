@@ -1,7 +1,7 @@
 /** How a stream begins and ends: startup, RTR, graceful close, Terminate, loss. */
 import { describe, expect, it } from 'vitest';
 import { NEVER } from '#base/time';
-import { Fault } from '#daemon/rnic/wire-port';
+import { AccessRefusal } from '#daemon/rnic/wire-port';
 import { bytesOf, hexOf } from '#test/support/hex';
 import { NaiveUser } from '#test/support/naive-user';
 import { pattern } from '#test/support/pattern';
@@ -385,7 +385,7 @@ describe('a Terminate', () => {
 
   it('failing local memory replaces the message [RDMAP-7.1-02, RDMAP-4.8-14, RDMAPX-8.1-01]', () => {
     const user = new NaiveUser();
-    user.gatherFault = Fault.memoryLost;
+    user.gatherRefusal = AccessRefusal.memoryLost;
     user.write(pattern(10), 0x77, 0);
     const peer = LiteralPeer.ofInitiator({}, user);
     expect(peer.take()).toEqual([compact('4147 00000000 00000002 00000001 00000000 00000000')]);
@@ -439,7 +439,7 @@ describe('a Terminate', () => {
     expect(peer.take()).toEqual([]);
   });
 
-  it('is sent for a fault found after all is framed, before our FIN [RDMAP-6.2.1-01]', () => {
+  it('is sent for an error found after all is framed, before our FIN [RDMAP-6.2.1-01]', () => {
     const pair = new StreamPair().establish();
     pair.b.user.postReceive(8, 2);
     pair.a.user.send(Uint8Array.of(1));

@@ -3,7 +3,7 @@
  * was placed. The stream is the responder unless a test says otherwise.
  */
 import { describe, expect, it } from 'vitest';
-import { Fault } from '#daemon/rnic/wire-port';
+import { AccessRefusal } from '#daemon/rnic/wire-port';
 import { bytesOf, hexOf } from '#test/support/hex';
 import { NaiveUser } from '#test/support/naive-user';
 import { compact, LiteralPeer } from '#test/support/streams';
@@ -246,11 +246,11 @@ describe('DDP errors', () => {
 
   it('memory that disappeared is a local catastrophic error [DDP-7.2-02]', () => {
     class Lost extends NaiveUser {
-      override placeWrite(): Fault {
-        return Fault.memoryLost;
+      override placeWrite(): AccessRefusal {
+        return AccessRefusal.memoryLost;
       }
-      override placeReceive(): Fault {
-        return Fault.memoryLost;
+      override placeReceive(): AccessRefusal {
+        return AccessRefusal.memoryLost;
       }
     }
     for (const ulpdu of ['c140 11223344 0000000000001000 41', `${SEND} 41`]) {
@@ -391,7 +391,7 @@ describe('RDMAP errors', () => {
     const user = new NaiveUser();
     user.register(0x55667788, 0x1000, 0x2000);
     user.sourceFailsAt = 2048;
-    user.sourceFault = Fault.stagInvalid;
+    user.sourceRefusal = AccessRefusal.stagInvalid;
     // 1024 bytes of payload in a segment.
     const fpduSize = { kind: 'fixed', mulpduBytes: 1038 } as const;
     const peer = LiteralPeer.ofResponder({ fpduSize }, user);

@@ -1,7 +1,7 @@
 /** The initiator's nudge: an empty Write for a peer that is silent since its Reply. */
 import { describe, expect, it } from 'vitest';
 import { NEVER } from '#base/time';
-import { Fault } from '#daemon/rnic/wire-port';
+import { AccessRefusal } from '#daemon/rnic/wire-port';
 import { LiteralPeer } from '#test/support/streams';
 
 const DELAY_MICROS = 100_000;
@@ -91,7 +91,7 @@ describe('a peer that has been silent since its Reply', () => {
     peer.user.prepareGather = () => fetched || peer.user.jobCount === 2;
     peer.user.gather = () => {
       peer.user.prepareGather = () => fetched;
-      return Fault.none;
+      return AccessRefusal.none;
     };
     peer.user.send(new Uint8Array(200));
     send(peer);

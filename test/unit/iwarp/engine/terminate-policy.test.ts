@@ -1,21 +1,21 @@
 import { describe, expect, it } from 'vitest';
-import { faultError, TerminatePolicy } from '#daemon/iwarp/engine/terminate-policy';
+import { refusalError, TerminatePolicy } from '#daemon/iwarp/engine/terminate-policy';
 import { ProtocolError } from '#daemon/iwarp/wire/protocol-error';
 import { TERMINATE_ERRORS, type TerminateErrorName } from '#daemon/iwarp/wire/terminate';
-import { Fault } from '#daemon/rnic/wire-port';
+import { AccessRefusal } from '#daemon/rnic/wire-port';
 import { bytesOf, hexOf } from '#test/support/hex';
 
-const FAULTS = Object.values(Fault).filter((fault) => fault !== Fault.none);
+const REFUSALS = Object.values(AccessRefusal).filter((refusal) => refusal !== AccessRefusal.none);
 
-function codes(place: Parameters<typeof faultError>[1]): string[] {
-  return FAULTS.map((fault) => {
-    const { layer, etype, code } = faultError(fault, place);
+function codes(place: Parameters<typeof refusalError>[1]): string[] {
+  return REFUSALS.map((refusal) => {
+    const { layer, etype, code } = refusalError(refusal, place);
     return ((layer << 12) | (etype << 8) | code).toString(16).padStart(4, '0');
   });
 }
 
-describe('fault codes', () => {
-  // In the order of `Fault`: STag invalid, not associated, bounds, access, TO wrap, no buffer, too
+describe('codes of refusals', () => {
+  // In the order of `AccessRefusal`: STag invalid, not associated, bounds, access, TO wrap, no buffer, too
   // long, cannot invalidate, memory lost, misaligned, owner gone, no such receive, not permitted.
   it('of a tagged segment [DDP-7.1-09, DDP-7.1-10, DDP-7.1-11, DDP-7.1-12]', () => {
     const expected = '1100 1102 1101 1100 1103 1000 1101 1000 1000 1000 1000 1000 1000';
@@ -42,7 +42,7 @@ describe('TerminatePolicy', () => {
   const untagged = bytesOf('4143 00000000 00000005 00000001 00000000 41424344');
   const read = bytesOf('4141 00000000 00000001 00000001 00000000 11*28');
 
-  it('the first fault is kept [RDMAP-7.1-05]', () => {
+  it('the first error is kept [RDMAP-7.1-05]', () => {
     const policy = new TerminatePolicy();
     expect(policy.latchSegment(new ProtocolError('ddpInvalidQn'), untagged, 0, 22)).toBe(true);
     expect(policy.latchSegment(new ProtocolError('ddpInvalidStag'), untagged, 0, 22)).toBe(false);

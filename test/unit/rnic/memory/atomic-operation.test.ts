@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { Access } from '#contract/verbs/enums';
-import { Fault } from '#daemon/rnic/wire-port';
+import { AccessRefusal } from '#daemon/rnic/wire-port';
 import { atomicAccess, hi, lo, MEMORY_ADDRESS, NicRig } from '#test/support/nic-rig';
 
 const ONES = (1n << 64n) - 1n;
@@ -32,7 +32,7 @@ function perform(fields: Operation): [bigint, bigint] {
     compareMaskHi: hi(fields.compareMask ?? 0n),
     compareMaskLo: lo(fields.compareMask ?? 0n),
   });
-  expect(rig.qp.executeAtomic(access)).toBe(Fault.none);
+  expect(rig.qp.executeAtomic(access)).toBe(AccessRefusal.none);
   expect([view.getBigUint64(0, true), view.getBigUint64(16, true)]).toEqual([0n, 0n]);
   const original = (BigInt(access.originalHi) << 32n) | BigInt(access.originalLo);
   return [original, view.getBigUint64(8, true)];
@@ -106,7 +106,7 @@ describe('CmpSwap', () => {
 });
 
 describe('an atomic requires', () => {
-  const at = (rig: NicRig, stag: number, to: number): Fault =>
+  const at = (rig: NicRig, stag: number, to: number): AccessRefusal =>
     rig.qp.executeAtomic(atomicAccess({ stag, toLo: to, operandLo: 1 }));
 
   it('an aligned word, else nothing changes [RDMAPX-5.1.1-04, RDMAPX-5.1.2-03, RDMAPX-8.2-02]', () => {
@@ -119,7 +119,7 @@ describe('an atomic requires', () => {
         operandLo: 1,
         operandMaskLo: operation === 2 ? 1 : 0,
       });
-      expect(rig.qp.executeAtomic(access)).toBe(Fault.misaligned);
+      expect(rig.qp.executeAtomic(access)).toBe(AccessRefusal.misaligned);
     }
     expect(rig.memory.every((byte) => byte === 0)).toBe(true);
   });
@@ -130,8 +130,8 @@ describe('an atomic requires', () => {
       access: Access.localWrite | Access.remoteAtomic | Access.zeroBased,
       offset: 4,
     });
-    expect(at(rig, mr.rkey, 4)).toBe(Fault.none);
-    expect(at(rig, mr.rkey, 0)).toBe(Fault.misaligned);
+    expect(at(rig, mr.rkey, 4)).toBe(AccessRefusal.none);
+    expect(at(rig, mr.rkey, 0)).toBe(AccessRefusal.misaligned);
     expect(rig.memory[8]).toBe(1);
   });
 
@@ -141,11 +141,11 @@ describe('an atomic requires', () => {
       access: Access.localWrite | Access.remoteWrite | Access.remoteRead,
     });
     const foreign = rig.register(rig.nic.allocPD());
-    expect(at(rig, noAtomic.rkey, MEMORY_ADDRESS)).toBe(Fault.access);
-    expect(at(rig, foreign.rkey, MEMORY_ADDRESS)).toBe(Fault.stagNotAssociated);
-    expect(at(rig, rig.mr.rkey, MEMORY_ADDRESS + 4096 - 4)).toBe(Fault.bounds);
-    expect(at(rig, rig.mr.rkey, MEMORY_ADDRESS + 4096 - 8)).toBe(Fault.none);
-    expect(at(rig, 0xdeadbeef, MEMORY_ADDRESS)).toBe(Fault.stagInvalid);
+    expect(at(rig, noAtomic.rkey, MEMORY_ADDRESS)).toBe(AccessRefusal.access);
+    expect(at(rig, foreign.rkey, MEMORY_ADDRESS)).toBe(AccessRefusal.stagNotAssociated);
+    expect(at(rig, rig.mr.rkey, MEMORY_ADDRESS + 4096 - 4)).toBe(AccessRefusal.bounds);
+    expect(at(rig, rig.mr.rkey, MEMORY_ADDRESS + 4096 - 8)).toBe(AccessRefusal.none);
+    expect(at(rig, 0xdeadbeef, MEMORY_ADDRESS)).toBe(AccessRefusal.stagInvalid);
   });
 
   it('many streams through several STags lose no addition [RDMAPX-5-01, RDMAPX-5.3-01]', () => {
@@ -156,7 +156,7 @@ describe('an atomic requires', () => {
     for (let round = 0; round < 300; round += 1) {
       const stag = round % 2 === 0 ? rig.mr.rkey : other.rkey;
       const access = atomicAccess({ stag, toLo: MEMORY_ADDRESS, operandLo: 1 });
-      expect(qps[round % 3]?.executeAtomic(access)).toBe(Fault.none);
+      expect(qps[round % 3]?.executeAtomic(access)).toBe(AccessRefusal.none);
       seen.add(access.originalLo);
     }
     expect(seen.size).toBe(300);
@@ -167,6 +167,6 @@ describe('an atomic requires', () => {
   it('refuses an operation code that is not assigned', () => {
     const rig = new NicRig();
     const access = atomicAccess({ operation: 1, stag: rig.mr.rkey, toLo: MEMORY_ADDRESS });
-    expect(rig.qp.executeAtomic(access)).toBe(Fault.access);
+    expect(rig.qp.executeAtomic(access)).toBe(AccessRefusal.access);
   });
 });

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { Access } from '#contract/verbs/enums';
 import { ViewBacking } from '#daemon/rnic/memory/memory-backing';
 import type { MRInit } from '#daemon/rnic/memory/memory-region';
-import { Fault } from '#daemon/rnic/wire-port';
+import { AccessRefusal } from '#daemon/rnic/wire-port';
 import { hi, lo, MEMORY_ADDRESS, NicRig, SlowBacking } from '#test/support/nic-rig';
 
 const START = BigInt(MEMORY_ADDRESS);
@@ -14,12 +14,12 @@ function read(
   to: bigint,
   length: number,
   qp = rig.qp,
-): number[] | Fault {
+): number[] | AccessRefusal {
   const bytes = new Uint8Array(length);
   const checked = qp.checkReadSource(stag, hi(to), lo(to), length);
-  const fault = qp.gatherReadSource(stag, hi(to), lo(to), length, bytes, 0);
-  expect(fault).toBe(checked);
-  return fault === Fault.none ? [...bytes] : fault;
+  const refusal = qp.gatherReadSource(stag, hi(to), lo(to), length, bytes, 0);
+  expect(refusal).toBe(checked);
+  return refusal === AccessRefusal.none ? [...bytes] : refusal;
 }
 
 describe('registration', () => {
@@ -97,11 +97,15 @@ describe('remote access', () => {
   it('has each right separately [SEC-2.2.2-01, SEC-6.3.5-01, RDMAP-3.2-06]', () => {
     const rig = new NicRig();
     const rights = [
-      [Access.none, Fault.stagInvalid, Fault.stagInvalid],
-      [Access.remoteRead, Fault.access, Fault.none],
-      [Access.localWrite | Access.remoteWrite, Fault.none, Fault.access],
-      [Access.localWrite | Access.remoteWrite | Access.remoteRead, Fault.none, Fault.none],
-      [Access.localWrite | Access.remoteAtomic, Fault.access, Fault.access],
+      [Access.none, AccessRefusal.stagInvalid, AccessRefusal.stagInvalid],
+      [Access.remoteRead, AccessRefusal.access, AccessRefusal.none],
+      [Access.localWrite | Access.remoteWrite, AccessRefusal.none, AccessRefusal.access],
+      [
+        Access.localWrite | Access.remoteWrite | Access.remoteRead,
+        AccessRefusal.none,
+        AccessRefusal.none,
+      ],
+      [Access.localWrite | Access.remoteAtomic, AccessRefusal.access, AccessRefusal.access],
     ] as const;
     for (const [access, write, source] of rights) {
       const { rkey } = rig.register(rig.pd, { access });
@@ -113,29 +117,29 @@ describe('remote access', () => {
   it('a Write without the right places nothing [DDP-7.1-11]', () => {
     const rig = new NicRig();
     const { rkey } = rig.register(rig.pd, { access: Access.remoteRead | Access.localWrite });
-    expect(rig.write(rkey, START, [1, 2, 3])).toBe(Fault.access);
+    expect(rig.write(rkey, START, [1, 2, 3])).toBe(AccessRefusal.access);
     expect(rig.memory.every((byte) => byte === 0)).toBe(true);
   });
 
   it('a Read of memory without remote read is refused [RDMAP-4.8-17]', () => {
     const rig = new NicRig();
     const { rkey } = rig.register(rig.pd, { access: Access.localWrite | Access.remoteWrite });
-    expect(read(rig, rkey, START, 4)).toBe(Fault.access);
+    expect(read(rig, rkey, START, 4)).toBe(AccessRefusal.access);
   });
 
   it('an unknown STag, or a wrong key, is invalid [DDP-7.1-09, DDP-8.3-03, RDMAP-4.8-15]', () => {
     const rig = new NicRig();
     for (const stag of [0, 0xffffffff, 0xdeadbeef, rig.mr.rkey ^ 0x01, rig.mr.rkey ^ 0x100]) {
-      expect(rig.write(stag >>> 0, START, [1])).toBe(Fault.stagInvalid);
-      expect(read(rig, stag >>> 0, START, 1)).toBe(Fault.stagInvalid);
+      expect(rig.write(stag >>> 0, START, [1])).toBe(AccessRefusal.stagInvalid);
+      expect(read(rig, stag >>> 0, START, 1)).toBe(AccessRefusal.stagInvalid);
     }
   });
 
   it('an STag of another domain is refused [DDP-7.1-10, DDP-8.2-02, SEC-6.1.1-02, RDMAP-4.8-18]', () => {
     const rig = new NicRig();
     const { rkey } = rig.register(rig.nic.allocPD());
-    expect(rig.write(rkey, START, [1])).toBe(Fault.stagNotAssociated);
-    expect(read(rig, rkey, START, 1)).toBe(Fault.stagNotAssociated);
+    expect(rig.write(rkey, START, [1])).toBe(AccessRefusal.stagNotAssociated);
+    expect(read(rig, rkey, START, 1)).toBe(AccessRefusal.stagNotAssociated);
     expect(rig.memory[0]).toBe(0);
   });
 
@@ -144,21 +148,21 @@ describe('remote access', () => {
     const mr = rig.register(rig.pd, { offset: 3, length: 101 });
     const first = START + 3n;
     const end = first + 101n;
-    for (const [to, length, fault] of [
-      [first - 1n, 1, Fault.bounds],
-      [first - 1n, 2, Fault.bounds],
-      [first, 101, Fault.none],
-      [first, 102, Fault.bounds],
-      [end - 4n, 4, Fault.none],
-      [end - 4n, 5, Fault.bounds],
-      [end - 1n, 1, Fault.none],
-      [end, 1, Fault.bounds],
-      [0n, 1, Fault.bounds],
-      [first + (1n << 32n), 1, Fault.bounds],
-      [first + (1n << 53n), 1, Fault.bounds],
-      [first | (1n << 63n), 1, Fault.bounds],
+    for (const [to, length, refusal] of [
+      [first - 1n, 1, AccessRefusal.bounds],
+      [first - 1n, 2, AccessRefusal.bounds],
+      [first, 101, AccessRefusal.none],
+      [first, 102, AccessRefusal.bounds],
+      [end - 4n, 4, AccessRefusal.none],
+      [end - 4n, 5, AccessRefusal.bounds],
+      [end - 1n, 1, AccessRefusal.none],
+      [end, 1, AccessRefusal.bounds],
+      [0n, 1, AccessRefusal.bounds],
+      [first + (1n << 32n), 1, AccessRefusal.bounds],
+      [first + (1n << 53n), 1, AccessRefusal.bounds],
+      [first | (1n << 63n), 1, AccessRefusal.bounds],
     ] as const) {
-      expect(rig.write(mr.rkey, to, new Array<number>(length).fill(1))).toBe(fault);
+      expect(rig.write(mr.rkey, to, new Array<number>(length).fill(1))).toBe(refusal);
     }
     expect([rig.memory[2], rig.memory[3], rig.memory[103], rig.memory[104]]).toEqual([0, 1, 1, 0]);
   });
@@ -167,24 +171,26 @@ describe('remote access', () => {
     const rig = new NicRig();
     rig.memory.set([1, 2, 3, 4], 4092);
     expect(read(rig, rig.mr.rkey, START + 4092n, 4)).toEqual([1, 2, 3, 4]);
-    expect(read(rig, rig.mr.rkey, START + 4093n, 4)).toBe(Fault.bounds);
-    expect(rig.qp.checkReadSource(rig.mr.rkey, 0, MEMORY_ADDRESS, 0xffffffff)).toBe(Fault.bounds);
+    expect(read(rig, rig.mr.rkey, START + 4093n, 4)).toBe(AccessRefusal.bounds);
+    expect(rig.qp.checkReadSource(rig.mr.rkey, 0, MEMORY_ADDRESS, 0xffffffff)).toBe(
+      AccessRefusal.bounds,
+    );
   });
 
   it('a wrap at 2^64 is reported before the bounds [DDP-7.1-14, DDP-7.1-17, RDMAP-4.8-19]', () => {
     const rig = new NicRig();
     const top = (1n << 64n) - 4n;
-    for (const [to, length, fault] of [
-      [top, 3, Fault.bounds],
-      [top, 4, Fault.toWrap],
-      [top, 5, Fault.toWrap],
-      [(1n << 64n) - 1n, 1, Fault.toWrap],
+    for (const [to, length, refusal] of [
+      [top, 3, AccessRefusal.bounds],
+      [top, 4, AccessRefusal.toWrap],
+      [top, 5, AccessRefusal.toWrap],
+      [(1n << 64n) - 1n, 1, AccessRefusal.toWrap],
     ] as const) {
-      expect(rig.write(rig.mr.rkey, to, new Array<number>(length).fill(1))).toBe(fault);
-      expect(rig.qp.checkReadSource(rig.mr.rkey, hi(to), lo(to), length)).toBe(fault);
+      expect(rig.write(rig.mr.rkey, to, new Array<number>(length).fill(1))).toBe(refusal);
+      expect(rig.qp.checkReadSource(rig.mr.rkey, hi(to), lo(to), length)).toBe(refusal);
     }
     expect(rig.qp.checkReadSource(rig.mr.rkey, 0xffffffff, 0xfffffff0, 0xffffffff)).toBe(
-      Fault.toWrap,
+      AccessRefusal.toWrap,
     );
   });
 
@@ -200,26 +206,27 @@ describe('remote access', () => {
     ]) {
       const rig = new NicRig();
       const { rkey } = rig.register(rig.pd, { offset: 3, length: Number(length), iova: first });
-      for (const [to, size, fault] of [
-        [first, 100, Fault.none],
-        [first + 1n, 1, Fault.none],
-        [first + length - 1n, 1, Fault.none],
-        [first - 1n, 1, Fault.bounds],
-        [first - 1n, 2, Fault.bounds],
-        [first, 101, Fault.bounds],
-        [first + length, 1, Fault.bounds],
-        [first ^ 1n, 100, Fault.bounds],
-        [first ^ (1n << 32n), 1, Fault.bounds],
-        [first ^ (1n << 53n), 1, Fault.bounds],
-        [first ^ (1n << 63n), 1, Fault.bounds],
-        [0n, 1, Fault.bounds],
+      for (const [to, size, refusal] of [
+        [first, 100, AccessRefusal.none],
+        [first + 1n, 1, AccessRefusal.none],
+        [first + length - 1n, 1, AccessRefusal.none],
+        [first - 1n, 1, AccessRefusal.bounds],
+        [first - 1n, 2, AccessRefusal.bounds],
+        [first, 101, AccessRefusal.bounds],
+        [first + length, 1, AccessRefusal.bounds],
+        [first ^ 1n, 100, AccessRefusal.bounds],
+        [first ^ (1n << 32n), 1, AccessRefusal.bounds],
+        [first ^ (1n << 53n), 1, AccessRefusal.bounds],
+        [first ^ (1n << 63n), 1, AccessRefusal.bounds],
+        [0n, 1, AccessRefusal.bounds],
       ] as const) {
         rig.memory.fill(0);
         // What reaches the end of all addresses wraps.
-        const expected = to + BigInt(size) >= 2n ** 64n ? Fault.toWrap : fault;
+        const expected = to + BigInt(size) >= 2n ** 64n ? AccessRefusal.toWrap : refusal;
         expect(rig.write(rkey, to, new Array<number>(size).fill(1))).toBe(expected);
         expect(rig.qp.checkReadSource(rkey, hi(to), lo(to), size)).toBe(expected);
-        if (fault !== Fault.none) expect(rig.memory.every((byte) => byte === 0)).toBe(true);
+        if (refusal !== AccessRefusal.none)
+          expect(rig.memory.every((byte) => byte === 0)).toBe(true);
         else expect(rig.memory.indexOf(1)).toBe(3 + Number(to - first));
       }
     }
@@ -228,8 +235,8 @@ describe('remote access', () => {
   it('reaches all but the end of a region that ends with the addresses [DDP-7.1-14]', () => {
     const rig = new NicRig();
     const { rkey } = rig.register(rig.pd, { length: 8, iova: 2n ** 64n - 8n });
-    expect(rig.write(rkey, 2n ** 64n - 8n, [1, 2, 3, 4, 5, 6, 7])).toBe(Fault.none);
-    expect(rig.write(rkey, 2n ** 64n - 1n, [9])).toBe(Fault.toWrap);
+    expect(rig.write(rkey, 2n ** 64n - 8n, [1, 2, 3, 4, 5, 6, 7])).toBe(AccessRefusal.none);
+    expect(rig.write(rkey, 2n ** 64n - 1n, [9])).toBe(AccessRefusal.toWrap);
     expect([...rig.memory.subarray(0, 9)]).toEqual([1, 2, 3, 4, 5, 6, 7, 0, 0]);
   });
 
@@ -239,10 +246,10 @@ describe('remote access', () => {
     const zero = rig.register(rig.pd, { access: access | Access.zeroBased, offset: 8 });
     const far = rig.register(rig.pd, { access, offset: 16, iova: 0x1f_ffff_0000_0000 });
     expect(zero.iova).toBe(0n);
-    expect(rig.write(zero.rkey, 0n, [1])).toBe(Fault.none);
-    expect(rig.write(zero.rkey, START + 8n, [9])).toBe(Fault.bounds);
-    expect(rig.write(far.rkey, 0x1f_ffff_0000_0001n, [2])).toBe(Fault.none);
-    expect(rig.write(far.rkey, START + 16n, [9])).toBe(Fault.bounds);
+    expect(rig.write(zero.rkey, 0n, [1])).toBe(AccessRefusal.none);
+    expect(rig.write(zero.rkey, START + 8n, [9])).toBe(AccessRefusal.bounds);
+    expect(rig.write(far.rkey, 0x1f_ffff_0000_0001n, [2])).toBe(AccessRefusal.none);
+    expect(rig.write(far.rkey, START + 16n, [9])).toBe(AccessRefusal.bounds);
     expect([...rig.memory.subarray(8, 18)]).toEqual([1, 0, 0, 0, 0, 0, 0, 0, 0, 2]);
   });
 
@@ -250,35 +257,35 @@ describe('remote access', () => {
     const rig = new NicRig();
     const mr = rig.register(rig.pd, { offset: 3, length: 10 });
     const { rkey } = mr;
-    expect(rig.write(rkey, START + 3n, [5])).toBe(Fault.none);
+    expect(rig.write(rkey, START + 3n, [5])).toBe(AccessRefusal.none);
     mr.close();
     mr.close();
-    expect(rig.write(rkey, START + 3n, [6])).toBe(Fault.stagInvalid);
-    expect(read(rig, rkey, START + 3n, 1)).toBe(Fault.stagInvalid);
+    expect(rig.write(rkey, START + 3n, [6])).toBe(AccessRefusal.stagInvalid);
+    expect(read(rig, rkey, START + 3n, 1)).toBe(AccessRefusal.stagInvalid);
     expect(rig.memory[3]).toBe(5);
     const again = rig.register(rig.pd, { offset: 3, length: 10 });
     expect(again.rkey >>> 8).not.toBe(rkey >>> 8);
-    expect(rig.write(again.rkey, START + 3n, [6])).toBe(Fault.none);
+    expect(rig.write(again.rkey, START + 3n, [6])).toBe(AccessRefusal.none);
   });
 
   it('two STags expose two halves of one buffer [SEC-6.3.4-01]', () => {
     const rig = new NicRig();
     const left = rig.register(rig.pd, { offset: 0, length: 2048 });
     const right = rig.register(rig.pd, { offset: 2048, length: 2048 });
-    expect(rig.write(left.rkey, START + 2047n, [1])).toBe(Fault.none);
-    expect(rig.write(left.rkey, START + 2047n, [1, 1])).toBe(Fault.bounds);
-    expect(rig.write(right.rkey, START + 2048n, [1])).toBe(Fault.none);
-    expect(rig.write(right.rkey, START + 2047n, [1])).toBe(Fault.bounds);
+    expect(rig.write(left.rkey, START + 2047n, [1])).toBe(AccessRefusal.none);
+    expect(rig.write(left.rkey, START + 2047n, [1, 1])).toBe(AccessRefusal.bounds);
+    expect(rig.write(right.rkey, START + 2048n, [1])).toBe(AccessRefusal.none);
+    expect(rig.write(right.rkey, START + 2047n, [1])).toBe(AccessRefusal.bounds);
   });
 
   it('distinguishes lost memory from forbidden memory', () => {
     const rig = new NicRig();
     const shrunk = rig.register(rig.pd, { backing: new ViewBacking(new Uint8Array(8)) });
-    expect(rig.write(shrunk.rkey, START + 8n, [1])).toBe(Fault.memoryLost);
+    expect(rig.write(shrunk.rkey, START + 8n, [1])).toBe(AccessRefusal.memoryLost);
     expect(read(rig, rig.mr.rkey, START, 1)).toEqual([0]);
     expect(
       rig.qp.gatherReadSource(shrunk.rkey, 0, MEMORY_ADDRESS + 8, 1, new Uint8Array(1), 0),
-    ).toBe(Fault.memoryLost);
+    ).toBe(AccessRefusal.memoryLost);
   });
 
   it('distinguishes memory of an ended process from lost memory', () => {
@@ -287,7 +294,7 @@ describe('remote access', () => {
     const orphan = rig.register(rig.pd, { backing });
     expect(
       rig.qp.gatherReadSource(orphan.rkey, 0, MEMORY_ADDRESS + 8, 1, new Uint8Array(1), 0),
-    ).toBe(Fault.ownerGone);
+    ).toBe(AccessRefusal.ownerGone);
   });
 
   it('counts refusals', () => {

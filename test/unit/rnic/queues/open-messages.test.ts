@@ -4,7 +4,7 @@ import { CQEStatus, SQOpcode } from '#contract/protocol/queue-layout';
 import { QPState } from '#contract/verbs/enums';
 import { ViewBacking } from '#daemon/rnic/memory/memory-backing';
 import { makeOutboundMessage } from '#daemon/rnic/outbound-message';
-import { Fault, MessageFailure } from '#daemon/rnic/wire-port';
+import { AccessRefusal, MessageFailure } from '#daemon/rnic/wire-port';
 import { ALL_ACCESS, MEMORY_ADDRESS, NicRig } from '#test/support/nic-rig';
 
 const FLUSHED = CQEStatus.wrFlushErr;
@@ -111,10 +111,14 @@ describe('open messages', () => {
   it('refuses a Write whose end is beyond its target before any of it is placed', () => {
     const rig = rigOf();
     const size = rig.memory.length;
-    expect(rig.qp.checkWriteTarget(rig.mr.rkey, 0, MEMORY_ADDRESS, size)).toBe(Fault.none);
-    expect(rig.qp.checkWriteTarget(rig.mr.rkey, 0, MEMORY_ADDRESS, size + 1)).toBe(Fault.bounds);
+    expect(rig.qp.checkWriteTarget(rig.mr.rkey, 0, MEMORY_ADDRESS, size)).toBe(AccessRefusal.none);
+    expect(rig.qp.checkWriteTarget(rig.mr.rkey, 0, MEMORY_ADDRESS, size + 1)).toBe(
+      AccessRefusal.bounds,
+    );
     rig.qp.modify(QPState.ERR, 0);
-    expect(rig.qp.checkWriteTarget(rig.mr.rkey, 0, MEMORY_ADDRESS, size)).not.toBe(Fault.none);
+    expect(rig.qp.checkWriteTarget(rig.mr.rkey, 0, MEMORY_ADDRESS, size)).not.toBe(
+      AccessRefusal.none,
+    );
   });
 
   it('gives the oldest one the status of its failure, and flushes the others', () => {

@@ -1,14 +1,14 @@
 import { describe, expect, it } from 'vitest';
 import { CQEStatus, Notify, QueueFlag, RQE, SQOpcode } from '#contract/protocol/queue-layout';
 import { Access, AsyncEventType, QPState } from '#contract/verbs/enums';
-import { Fault } from '#daemon/rnic/wire-port';
+import { AccessRefusal } from '#daemon/rnic/wire-port';
 import { MEMORY_ADDRESS, NicRig, NO_MESSAGE } from '#test/support/nic-rig';
 
 describe('receives', () => {
   it('scatters a Send over its pieces and reports length and data [RDMAP-3.2-02]', () => {
     const rig = new NicRig();
     rig.receives.post(5, [rig.piece(0, 2), rig.piece(10, 1), rig.piece(20, 10)]);
-    expect(rig.receive([1, 2, 3, 4, 5])).toBe(Fault.none);
+    expect(rig.receive([1, 2, 3, 4, 5])).toBe(AccessRefusal.none);
     expect([...rig.memory.subarray(0, 3)]).toEqual([1, 2, 0]);
     expect([...rig.memory.subarray(10, 12)]).toEqual([3, 0]);
     expect([...rig.memory.subarray(20, 23)]).toEqual([4, 5, 0]);
@@ -47,8 +47,8 @@ describe('receives', () => {
     const rig = new NicRig();
     rig.receives.post(1, []);
     rig.receives.post(2, [rig.piece(0, 1)]);
-    expect(rig.receive([])).toBe(Fault.none);
-    expect(rig.receive([9])).toBe(Fault.none);
+    expect(rig.receive([])).toBe(AccessRefusal.none);
+    expect(rig.receive([9])).toBe(AccessRefusal.none);
     expect(rig.recvCompletions.poll()).toMatchObject([
       { wrId: 1, bytes: 0 },
       { wrId: 2, bytes: 1 },
@@ -57,7 +57,7 @@ describe('receives', () => {
 
   it('has no buffer when none is posted', () => {
     const rig = new NicRig();
-    expect(rig.receive([1])).toBe(Fault.noBuffer);
+    expect(rig.receive([1])).toBe(AccessRefusal.noBuffer);
     expect(rig.recvCompletions.poll()).toEqual([]);
   });
 
@@ -73,7 +73,7 @@ describe('receives', () => {
   it('a Send longer than its receive completes it in error and places nothing [RDMAP-5.3-04]', () => {
     const rig = new NicRig();
     rig.receives.post(1, [rig.piece(0, 4)]);
-    expect(rig.receive([1, 2, 3, 4, 5])).toBe(Fault.messageTooLong);
+    expect(rig.receive([1, 2, 3, 4, 5])).toBe(AccessRefusal.messageTooLong);
     expect(rig.nic.counters).toMatchObject({ tooLongMessages: 1, accessErrors: 0 });
     expect(rig.memory.every((byte) => byte === 0)).toBe(true);
     expect(rig.recvCompletions.poll()).toMatchObject([
@@ -87,8 +87,8 @@ describe('receives', () => {
     const message = { hasImmediate: true, immediateHi: 0x01020304, immediateLo: 0x05060708 };
     rig.receives.post(1, [rig.piece(0, 8)]);
     rig.receives.post(2, [rig.piece(0, 4)]);
-    expect(rig.receive(immediate, message)).toBe(Fault.none);
-    expect(rig.receive(immediate, message)).toBe(Fault.messageTooLong);
+    expect(rig.receive(immediate, message)).toBe(AccessRefusal.none);
+    expect(rig.receive(immediate, message)).toBe(AccessRefusal.messageTooLong);
     expect(rig.recvCompletions.poll()).toMatchObject([
       {
         wrId: 1,
@@ -105,11 +105,11 @@ describe('receives', () => {
     const rig = new NicRig();
     rig.receives.post(1, [rig.piece(0, 4)]);
     rig.recvCompletions.arm(Notify.any);
-    expect(rig.write(rig.mr.rkey, BigInt(MEMORY_ADDRESS + 50), [1, 2])).toBe(Fault.none);
+    expect(rig.write(rig.mr.rkey, BigInt(MEMORY_ADDRESS + 50), [1, 2])).toBe(AccessRefusal.none);
     expect([...rig.memory.subarray(49, 53)]).toEqual([0, 1, 2, 0]);
     expect(rig.recvCompletions.poll()).toEqual([]);
     expect(rig.effects()).toEqual([]);
-    expect(rig.receive([3])).toBe(Fault.none);
+    expect(rig.receive([3])).toBe(AccessRefusal.none);
   });
 });
 
@@ -147,7 +147,7 @@ describe('invalid receives posted by a client', () => {
     it(`completes a receive in ${what} in error, and names the receive as the reason`, () => {
       const rig = new NicRig();
       post(rig);
-      expect(rig.receive([1, 2, 3, 4, 5, 6, 7])).toBe(Fault.receiveInvalid);
+      expect(rig.receive([1, 2, 3, 4, 5, 6, 7])).toBe(AccessRefusal.receiveInvalid);
       expect(rig.recvCompletions.outcome()).toEqual([[1, status]]);
     });
   }
@@ -156,9 +156,9 @@ describe('invalid receives posted by a client', () => {
     const rig = new NicRig();
     rig.receives.post(1, [rig.piece(4090, 100), { addr: 0, length: 8, lkey: 0 }]);
     rig.qp.beginReceive();
-    expect(rig.qp.placeReceive(0, Uint8Array.of(1, 2, 3, 4), 0, 4)).toBe(Fault.none);
-    expect(rig.qp.placeReceive(4, Uint8Array.of(5, 6), 0, 2)).toBe(Fault.none);
-    expect(rig.qp.completeReceive({ ...NO_MESSAGE, lengthBytes: 6 })).toBe(Fault.none);
+    expect(rig.qp.placeReceive(0, Uint8Array.of(1, 2, 3, 4), 0, 4)).toBe(AccessRefusal.none);
+    expect(rig.qp.placeReceive(4, Uint8Array.of(5, 6), 0, 2)).toBe(AccessRefusal.none);
+    expect(rig.qp.completeReceive({ ...NO_MESSAGE, lengthBytes: 6 })).toBe(AccessRefusal.none);
     expect([...rig.memory.subarray(4090)]).toEqual([1, 2, 3, 4, 5, 6]);
     expect(rig.recvCompletions.outcome()).toEqual([[1, 0]]);
   });
@@ -167,15 +167,15 @@ describe('invalid receives posted by a client', () => {
     const rig = new NicRig();
     rig.receives.post(1, [rig.piece(4090, 100)]);
     rig.qp.beginReceive();
-    expect(rig.qp.placeReceive(0, Uint8Array.of(1, 2, 3, 4), 0, 4)).toBe(Fault.none);
-    expect(rig.qp.placeReceive(4, Uint8Array.of(5, 6, 7), 0, 3)).toBe(Fault.receiveInvalid);
+    expect(rig.qp.placeReceive(0, Uint8Array.of(1, 2, 3, 4), 0, 4)).toBe(AccessRefusal.none);
+    expect(rig.qp.placeReceive(4, Uint8Array.of(5, 6, 7), 0, 3)).toBe(AccessRefusal.receiveInvalid);
     expect(rig.recvCompletions.outcome()).toEqual([[1, CQEStatus.locProtErr]]);
   });
 
   it('accepts a Send of no bytes whatever the receive names', () => {
     const rig = new NicRig();
     rig.receives.post(1, [{ addr: 0, length: 64, lkey: 0 }]);
-    expect(rig.receive([])).toBe(Fault.none);
+    expect(rig.receive([])).toBe(AccessRefusal.none);
     expect(rig.recvCompletions.outcome()).toEqual([[1, 0]]);
   });
 
@@ -185,7 +185,7 @@ describe('invalid receives posted by a client', () => {
     rig.receives.post(1, [rig.piece(0, 8, mr)]);
     rig.qp.beginReceive();
     mr.close();
-    expect(rig.qp.placeReceive(0, Uint8Array.of(1), 0, 1)).toBe(Fault.memoryLost);
+    expect(rig.qp.placeReceive(0, Uint8Array.of(1), 0, 1)).toBe(AccessRefusal.memoryLost);
     expect(rig.memory[0]).toBe(0);
     expect(rig.recvCompletions.outcome()).toEqual([[1, CQEStatus.locProtErr]]);
   });
@@ -248,8 +248,8 @@ describe('a shared receive queue', () => {
     const otherPD = rig.nic.allocPD();
     const qp = rig.connectedQP(otherPD);
     rig.receives.post(1, [rig.piece(0, 4)]);
-    expect(qp.beginReceive()).toBe(Fault.none);
-    expect(qp.placeReceive(0, Uint8Array.of(8), 0, 1)).toBe(Fault.none);
+    expect(qp.beginReceive()).toBe(AccessRefusal.none);
+    expect(qp.placeReceive(0, Uint8Array.of(8), 0, 1)).toBe(AccessRefusal.none);
     expect(rig.memory[0]).toBe(8);
   });
 
@@ -262,7 +262,7 @@ describe('a shared receive queue', () => {
     expect(rig.recvCompletions.outcome()).toEqual([[1, CQEStatus.wrFlushErr]]);
     expect(rig.asyncEvents()).toEqual([AsyncEventType.qpLastWqeReached]);
     const other = rig.connectedQP(rig.pd);
-    expect(other.beginReceive()).toBe(Fault.none);
+    expect(other.beginReceive()).toBe(AccessRefusal.none);
   });
 
   it('cannot be closed while QPs use it, and frees its PD afterwards', () => {

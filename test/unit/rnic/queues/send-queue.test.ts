@@ -605,7 +605,7 @@ describe('invalid elements written by a client', () => {
     mr.close();
     rig.stream.budget = 1;
     rig.qp.doorbell(0);
-    expect(rig.stream.sent[0]).toMatchObject({ fault: 1, payload: [0, 0, 0, 0, 0, 0, 0, 0] });
+    expect(rig.stream.sent[0]).toMatchObject({ refusal: 1, payload: [0, 0, 0, 0, 0, 0, 0, 0] });
     rig.qp.terminated('us', { kind: 'local', text: 'local memory' }, 0);
     expect(outcome(rig)).toEqual([[1, CQEStatus.locProtErr]]);
   });

@@ -3,7 +3,12 @@ import { describe, expect, it } from 'vitest';
 import { NEVER } from '#base/time';
 import { QPState, QPType } from '#contract/verbs/enums';
 import { makeOutboundMessage } from '#daemon/rnic/outbound-message';
-import { Fault, MessageFailure, OutboundKind, type OutboundMessage } from '#daemon/rnic/wire-port';
+import {
+  AccessRefusal,
+  MessageFailure,
+  OutboundKind,
+  type OutboundMessage,
+} from '#daemon/rnic/wire-port';
 import { PACKET_BYTES_MAX } from '#daemon/roce/transport/packet-wire';
 import { makeWire } from '#daemon/roce/transport/transport';
 import { Operation } from '#daemon/roce/wire/opcode';
@@ -37,9 +42,9 @@ class LongRead extends TransportUser {
     return true;
   }
 
-  override placeReadPart(offset: number, _: Uint8Array, __: number, length: number): Fault {
+  override placeReadPart(offset: number, _: Uint8Array, __: number, length: number): AccessRefusal {
     if (offset === this.bytes) this.bytes += length;
-    return Fault.none;
+    return AccessRefusal.none;
   }
 
   override readCompleted(): void {
@@ -427,12 +432,12 @@ describe('Reads and atomics', () => {
 
   it('fails locally when its own memory is gone', () => {
     const pair = new TransportPair();
-    pair.a.user.faults = { placeReadPart: 9 };
+    pair.a.user.refusals = { placeReadPart: 9 };
     post(pair.a, 0, readRequest, 100);
     pair.run();
     expect(pair.a.failure?.by).toBe('us');
     const other = new TransportPair();
-    other.a.user.faults = { gather: 9 };
+    other.a.user.refusals = { gather: 9 };
     post(other.a, 0, send, 100);
     expect(other.a.pollAll(0)).toEqual([]);
     expect(other.a.failure?.by).toBe('us');

@@ -1,7 +1,7 @@
 /** The responder of RC, one request packet at a time. */
 import { describe, expect, it } from 'vitest';
 import { QPState } from '#contract/verbs/enums';
-import { Fault } from '#daemon/rnic/wire-port';
+import { AccessRefusal } from '#daemon/rnic/wire-port';
 import { Operation } from '#daemon/roce/wire/opcode';
 import { makePacket, type Packet, packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
 import { NakCode, nakSyndrome, rnrSyndrome } from '#daemon/roce/wire/syndrome';
@@ -280,8 +280,8 @@ describe('a request that is refused', () => {
       for (const dmaLength of [4, 0]) {
         const rig = new Rig();
         rig.side.user.receives.push(10);
-        const { notPermitted } = Fault;
-        rig.side.user.faults = { checkWriteTarget: notPermitted, checkReadSource: notPermitted };
+        const { notPermitted } = AccessRefusal;
+        rig.side.user.refusals = { checkWriteTarget: notPermitted, checkReadSource: notPermitted };
         const length = opcode === Operation.readRequest ? 0 : dmaLength;
         rig.ask(100, opcode, length, { dmaLength });
         expect(rig.answers(), `${opcode} ${dmaLength}`).toEqual([nak(100, NakCode.invalidRequest)]);
@@ -324,7 +324,7 @@ describe('a request that is refused', () => {
     const rig = new Rig();
     rig.ask(100, Operation.readRequest, 0, { dmaLength: MTU + 1 });
     rig.ask(102, Operation.fetchAdd, 0, { swapAddLo: 1 });
-    rig.side.user.faults = { inputEnded: Fault.memoryLost };
+    rig.side.user.refusals = { inputEnded: AccessRefusal.memoryLost };
     rig.ask(103, Operation.writeOnly, 4, { dmaLength: 4 });
     expect(rig.answers()).toEqual([
       [Operation.readResponseFirst, 100, ACK],
@@ -372,7 +372,7 @@ describe('a request that is refused', () => {
   it('not for a key that it cannot invalidate: that fails the responder alone, as in rxe', () => {
     const rig = new Rig();
     rig.side.user.receives.push(10);
-    rig.side.user.faults = { completeReceive: Fault.cannotInvalidate };
+    rig.side.user.refusals = { completeReceive: AccessRefusal.cannotInvalidate };
     rig.ask(100, Operation.sendOnlyInvalidate, 4, { invalidateRkey: 5 });
     expect(rig.answers()).toEqual([ack(100)]);
     expect(rig.by).toBe('us');
@@ -397,7 +397,7 @@ describe('a request that is refused', () => {
     const rig = new Rig();
     rig.ask(100, Operation.readRequest, 0, { dmaLength: 600 });
     rig.side.poll(0);
-    rig.side.user.faults = { gatherReadSource: Fault.stagInvalid };
+    rig.side.user.refusals = { gatherReadSource: AccessRefusal.stagInvalid };
     expect(rig.answers()).toEqual([nak(101, NakCode.remoteAccess)]);
     expect(rig.by).toBe('us');
   });
@@ -445,7 +445,10 @@ describe('answers', () => {
       const bytes = rig.side.poll(0);
       return bytes && (parsed(bytes).psn - 0x90_0000 + 2 ** 24) % 2 ** 24;
     };
-    rig.side.user.faults = { checkReadSource: Fault.none, gatherReadSource: Fault.none };
+    rig.side.user.refusals = {
+      checkReadSource: AccessRefusal.none,
+      gatherReadSource: AccessRefusal.none,
+    };
     rig.side.user.receives.push(10);
     rig.ask(psn(0), Operation.readRequest, 0, { dmaLength: 2 ** 31 });
     expect([next(), next(), next()]).toEqual([0, 1, 2]);

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { NEVER } from '#base/time';
 import { QPType } from '#contract/verbs/enums';
-import { Fault, OutboundKind } from '#daemon/rnic/wire-port';
+import { AccessRefusal, OutboundKind } from '#daemon/rnic/wire-port';
 import { Operation, Service } from '#daemon/roce/wire/opcode';
 import { parsed, TransportPair } from '#test/support/transport-pair';
 import { addressAt, REMOTE_KEY } from '#test/support/transport-user';
@@ -84,11 +84,11 @@ describe('UC', () => {
   it('drops Writes that the queue pair does not permit, even with zero length', () => {
     const pair = pairOf();
     pair.b.user.receives.push(10);
-    pair.b.user.faults = { checkWriteTarget: Fault.notPermitted };
+    pair.b.user.refusals = { checkWriteTarget: AccessRefusal.notPermitted };
     for (const kind of [write, writeWithImmediate]) post(pair, 0, kind, 0);
     pair.pass(pair.a);
     expect(pair.b.user).toMatchObject({ arrivals: [], receives: [10], writes: 0 });
-    pair.b.user.faults = {};
+    pair.b.user.refusals = {};
     post(pair, 0, writeWithImmediate, 0);
     pair.pass(pair.a);
     expect(pair.b.user).toMatchObject({ arrivals: [{}], receives: [], writes: 1 });
@@ -127,7 +127,7 @@ describe('UC', () => {
     expect(pair.a.pollAll(0)).toEqual([]);
     expect(pair.a.failure?.by).toBe('us');
     const other = pairOf();
-    other.a.user.faults = { gather: Fault.memoryLost };
+    other.a.user.refusals = { gather: AccessRefusal.memoryLost };
     post(other, 0, send, 4);
     expect(other.a.pollAll(0)).toEqual([]);
     expect(other.a.failure?.by).toBe('us');
