@@ -76,7 +76,6 @@ export const PEER_FIELDS = {
 /** Parameters of a rejection. */
 export const REASON = { privateData: optional(BYTES) } as const;
 
-/** Fields of calls that listen. */
 export const LISTEN_FIELDS = {
   ...LIMIT,
   host: optional(HOST),

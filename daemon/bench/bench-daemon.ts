@@ -11,7 +11,6 @@ const READY_TIMEOUT_MS = 15_000;
 const STOP_TIMEOUT_MS = 10_000;
 const COLLECT_TIMEOUT_MS = 10_000;
 
-/** Options of a daemon of the bench. */
 interface BenchDaemonOptions {
   /** Address of its only device, unless `devices` is given. */
   readonly address: string;
@@ -30,7 +29,6 @@ interface BenchDaemonOptions {
 /** For the times in /proc/PID/stat: USER_HZ is 100 on every Linux that Node runs on. */
 const TICKS_PER_SECOND = 100;
 
-/** A running daemon. */
 export class BenchDaemon {
   readonly #child: ChildProcess;
   readonly #folder: string;
@@ -111,7 +109,6 @@ export class BenchDaemon {
     });
   }
 
-  /** Number of its open descriptors. */
   openFiles(): number {
     return readdirSync(`/proc/${this.pid}/fd`).length;
   }

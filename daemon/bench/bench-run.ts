@@ -14,7 +14,6 @@ import {
 } from './report.ts';
 import { Rig } from './rig.ts';
 
-/** Options of a run. */
 export interface BenchOptions {
   /** Names of measurements; empty for all. */
   readonly only: readonly string[];

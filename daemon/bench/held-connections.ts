@@ -13,7 +13,6 @@ export async function hold(pair: VerbsPair, count: number): Promise<number> {
   return seconds;
 }
 
-/** Closes all held connections. */
 export async function release({ active, passive }: VerbsPair): Promise<void> {
   await active.call('closeMany', undefined);
   await passive.call('closeMany', undefined);

@@ -14,7 +14,6 @@ const MIB_IN_KIB = 1024;
 
 const MAIN = fileURLToPath(new URL('../cli/main.js', import.meta.url));
 
-/** The measurements. */
 export const JOB_MEASUREMENTS: readonly Measurement[] = [
   {
     name: 'job-time',

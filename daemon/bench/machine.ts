@@ -9,7 +9,6 @@ export interface MachineFacts {
   readonly cores: number;
 }
 
-/** The facts of this machine. */
 export function machineFacts(): MachineFacts {
   return {
     node: process.version,

@@ -21,7 +21,6 @@ import { serveCalls } from './channel.ts';
 import type { RemoteMemory } from './verbs-traffic.ts';
 import type { Meeting } from './verbs-worker.ts';
 
-/** Result of `postPoll`. */
 export interface BatchTimes {
   /** Median of a batch: the posting call plus the polling call, in nanoseconds. */
   readonly medianNs: number;
@@ -113,7 +112,6 @@ const methods = {
   },
 };
 
-/** Methods of this worker, as a type for its calls. */
 export type NativeMethods = typeof methods;
 
 function opened(): Provider {

@@ -87,7 +87,6 @@ const methods = {
   },
 };
 
-/** Methods of this worker, as a type for its calls. */
 export type NfsMethods = typeof methods;
 
 async function find(name: string): Promise<Uint8Array> {

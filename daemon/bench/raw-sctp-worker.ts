@@ -73,7 +73,6 @@ const methods = {
   },
 };
 
-/** Methods of this worker, as a type for its calls. */
 export type RawSctpMethods = typeof methods;
 
 function send(association: Association, totalBytes: number, done: (seconds: number) => void): void {

@@ -37,7 +37,6 @@ const methods = {
     });
   },
 
-  /** Closes all listeners. */
   stop(_: undefined): void {
     for (const server of servers.splice(0)) server.close();
   },
@@ -104,7 +103,6 @@ const methods = {
   },
 };
 
-/** Methods of this worker, as a type for its calls. */
 export type RawTcpMethods = typeof methods;
 
 async function listen(handle: (socket: Socket) => void): Promise<number> {

@@ -65,7 +65,6 @@ const methods = {
     return socket.address().port;
   },
 
-  /** Closes the echo. */
   stop(_: undefined): void {
     echo?.close();
     echo = undefined;
@@ -92,7 +91,6 @@ const methods = {
   },
 };
 
-/** Methods of this worker, as a type for its calls. */
 export type RawUdpMethods = typeof methods;
 
 async function receiveAll(fd: number, bytes: number): Promise<number> {

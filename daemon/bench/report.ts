@@ -28,7 +28,6 @@ interface Comparison extends Series {
   readonly aim?: Verdict;
 }
 
-/** The result of one measurement. */
 export interface Result {
   readonly name: string;
   readonly title: string;
@@ -52,7 +51,6 @@ export interface BenchReport extends MachineFacts {
   readonly emulated: true;
   /** Start time, as ISO 8601. */
   readonly date: string;
-  /** Version of iwarpd. */
   readonly version: string;
   readonly crcEngine: string;
   /** Load of the machine in the minute before the run: other work affects every result. */
@@ -66,7 +64,6 @@ export interface BenchReport extends MachineFacts {
   readonly failed: readonly Failed[];
 }
 
-/** A failed measurement. */
 export interface Failed {
   readonly name: string;
   readonly reason: string;

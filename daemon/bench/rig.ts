@@ -120,7 +120,6 @@ export class Rig {
     return this.#raw;
   }
 
-  /** The raw UDP processes. */
   rawUdp(): RawUdpPair {
     this.#rawUdp ??= {
       active: this.#worker<RawUdpMethods>('raw-udp-worker.js', 'raw UDP client'),
@@ -129,7 +128,6 @@ export class Rig {
     return this.#rawUdp;
   }
 
-  /** The raw SCTP processes. */
   rawSctp(): RawSctpPair {
     this.#rawSctp ??= {
       active: this.#worker<RawSctpMethods>('raw-sctp-worker.js', 'raw SCTP client'),

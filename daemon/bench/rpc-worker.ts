@@ -117,7 +117,6 @@ const methods = {
   },
 };
 
-/** Methods of this worker, as a type for its calls. */
 export type RpcMethods = typeof methods;
 
 /** Memory of each parallel sequence of calls, allocated once. */

@@ -93,7 +93,6 @@ export class VerbsTraffic {
     return { address: this.#region.address, rkey: this.#region.rkey };
   }
 
-  /** The region's bytes. */
   get bytes(): Uint8Array {
     return this.#region.buffer;
   }

@@ -155,7 +155,6 @@ const methods = {
   },
 };
 
-/** Methods of this worker, as a type for its calls. */
 export type VerbsMethods = typeof methods;
 
 function opened(): Device {

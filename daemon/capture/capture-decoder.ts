@@ -22,7 +22,6 @@ export interface DecodedLine {
   readonly source: string;
   readonly destination: string;
   readonly kind: TraceKind | 'packet';
-  /** One line of text. */
   readonly text: string;
 }
 
@@ -43,7 +42,6 @@ export interface CaptureSummary {
   otherPackets: number;
 }
 
-/** Options of a decoder. */
 interface CaptureDecoderOptions {
   readonly line: (line: DecodedLine) => void;
   readonly crc32c?: Crc32c;
@@ -223,7 +221,6 @@ export class CaptureDecoder {
     } else if (connection.verdict === 'open') this.#isOther(connection);
   }
 
-  /** Ends the decoding of this connection. */
   #forget(connection: Connection): void {
     for (const sender of ['initiator', 'responder'] as const) {
       const stream = connection.streams[sender];

@@ -14,7 +14,6 @@
 import type { CaptureTap, LinkAddresses, LinkTap } from './capture-tap.ts';
 import { PcapngWriter } from './pcapng-writer.ts';
 
-/** Options of a capture. */
 interface PcapngCaptureOptions {
   /** Takes the file piece by piece, in order; the bytes are borrowed for the call. */
   readonly write: (bytes: Uint8Array) => void;
@@ -72,7 +71,6 @@ interface Half {
   readonly address: Uint8Array;
   readonly port: number;
   readonly byte: number;
-  /** Next sequence number. */
   sequence: number;
   finished: boolean;
 }
@@ -80,7 +78,6 @@ interface Half {
 /** Records a packet of `bytes` bytes, filled in by `put`. */
 type RecordPacket = (bytes: number, put: (packet: Uint8Array) => void) => void;
 
-/** Records one link. */
 export class CapturedLink implements LinkTap {
   readonly watched = true;
   readonly #us: Half;

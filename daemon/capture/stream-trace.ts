@@ -38,7 +38,6 @@ type TraceLine = (
   fpdu: TracedFpdu | undefined,
 ) => void;
 
-/** Options of a trace. */
 interface StreamTraceOptions {
   readonly line: TraceLine;
   /** Computes CRCs; default: in JavaScript. */

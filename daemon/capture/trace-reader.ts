@@ -27,7 +27,6 @@ export interface TracePlace {
   readonly destination: string | undefined;
 }
 
-/** Options of a reader. */
 interface TraceReaderOptions {
   /** Takes each record. */
   readonly record: (record: TraceRecord, place: TracePlace) => void;

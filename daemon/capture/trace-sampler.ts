@@ -21,7 +21,6 @@ import { TapSelection } from './tap-selection.ts';
 import { TraceReader } from './trace-reader.ts';
 import type { WorkHub, WorkWatcher } from './work-hub.ts';
 
-/** Options of a sampler. */
 interface TraceSamplerOptions {
   readonly request: TraceRequest;
   readonly crc32c: Crc32c;

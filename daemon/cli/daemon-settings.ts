@@ -19,7 +19,6 @@ import { placeOfField, syntaxFault } from './json-field.ts';
 type HttpOptions = NonNullable<DaemonOptions['http']>;
 type DeviceOptions = NonNullable<DaemonOptions['devices']>[number];
 
-/** Options of a daemon, validated. */
 export interface DaemonSettings {
   readonly options: DaemonOptions;
   readonly config: DaemonConfig;
@@ -60,7 +59,6 @@ export function openLog(file: string | undefined, format: DaemonConfig['logForma
   }
 }
 
-/** A configuration file. */
 interface ConfigFile {
   readonly path: string;
   readonly text: string;

@@ -21,7 +21,6 @@ const LOG_END_BYTES = 64 * 1024;
 /** The start of a process's last message: a command's reason, or an error of Node. */
 const FAILURE = /^(?:iwarpd: |(?=\w*Error\b.*:))(.*)$/gm;
 
-/** A started daemon. */
 interface Started {
   /** Its ready line, as JSON. */
   readonly ready: string;

@@ -37,7 +37,6 @@ function examineNode(): Finding {
   return judgeNode(process.versions.node);
 }
 
-/** Judges a version of Node. */
 export function judgeNode(version: string): Finding {
   if (Number(version.split('.')[0]) >= NODE_MAJOR_MIN)
     return { state: 'ok', text: `Node ${version}` };

@@ -14,7 +14,6 @@ export interface Place {
   readonly socketPath: string;
 }
 
-/** A single check. */
 export interface Check {
   readonly name: string;
   readonly examine: (place: Place) => Finding | Promise<Finding>;

@@ -24,7 +24,6 @@ export async function examineRoceUdp(): Promise<Finding> {
   }
 }
 
-/** The result. */
 interface UdpAttempt {
   readonly address: string;
   /** The kernel's own soft RoCE is loaded. */

@@ -37,7 +37,6 @@ async function kernelHasSctp(address: string): Promise<boolean> {
   }
 }
 
-/** The result. */
 interface SctpAttempt {
   readonly address: string;
   /** The kernel supports SCTP sockets. */

@@ -54,7 +54,6 @@ export async function examine(socketPath: string, checks: readonly Check[]): Pro
   };
 }
 
-/** Colors of states. */
 const COLORS: Readonly<Record<Finding['state'], Color>> = {
   ok: 'green',
   warn: 'yellow',

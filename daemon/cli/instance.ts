@@ -27,7 +27,6 @@ export function parseInstance(text: string): string {
   throw new InvalidArgumentError('must be 1 to 32 letters, digits, or any of . _ -');
 }
 
-/** The socket of an instance of this user. */
 export function instanceSocket(name: string): string {
   return instanceSocketPath(name, {
     environment: process.env,

@@ -108,7 +108,6 @@ function openFile(path: string): number | undefined {
   }
 }
 
-/** The interpreter in the `#!` line of a script. */
 function scriptInterpreter(file: number): string | undefined {
   const [line = ''] = bytesAt(file, 0, PATH_MAX_BYTES).toString('latin1').split('\n', 1);
   return /^#!\s*(\S+)/.exec(line)?.[1];

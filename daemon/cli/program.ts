@@ -53,7 +53,6 @@ const CLEANING: ReadonlySet<string> = new Set([
   'wait',
 ]);
 
-/** The environment of the commands. */
 interface CommandContext {
   readonly output: Output;
   /** Fires on Ctrl-C, SIGTERM and SIGHUP. */

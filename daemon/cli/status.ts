@@ -153,7 +153,6 @@ function clientLines(clients: readonly ClientStatus[]): string[] {
   ];
 }
 
-/** The number of objects of each kind. */
 export function objectsText(objects: Readonly<Record<string, number>>): string {
   const held = Object.entries(objects).filter(([, count]) => count > 0);
   return held.length === 0 ? 'none' : held.map(([kind, count]) => `${count} ${kind}`).join(', ');

@@ -22,7 +22,6 @@ interface Waiting {
   resume(): void;
 }
 
-/** The share of one user. */
 export class CommandShare {
   readonly reading = new ReadingShare(setImmediate);
   readonly #waiting: Waiting[] = [];
@@ -120,7 +119,6 @@ interface PacedConnection extends InputAccount {
  */
 export type CarryOut = (bytes: Uint8Array, more: () => boolean) => number;
 
-/** The requests of one connection. */
 export class CommandPace implements Waiting {
   readonly #connection: PacedConnection;
   readonly #share: CommandShare;

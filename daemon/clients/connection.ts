@@ -136,7 +136,6 @@ export class Connection implements InputAccount {
     this.#socket.resume();
   }
 
-  /** The process that connected. */
   get credentials(): PeerProcess {
     return this.#peer;
   }

@@ -23,7 +23,6 @@ const REFUSALS: ReadonlyMap<number, string> = new Map([
   [109, 'ETOOMANYREFS'],
 ]);
 
-/** Descriptors in flight on one connection. */
 interface Flight {
   readonly share: UserShare | undefined;
   /** The connection's descriptor, or a copy once it has ended. */

@@ -1,6 +1,5 @@
 /** Counts the bytes of one connection that the daemon buffers in one place: a buffer, a list. */
 
-/** The account of a connection. */
 export interface InputAccount {
   /** Adds to the buffered bytes; negative: subtracts. Ends a connection beyond its user's share. */
   keep(change: number): void;

@@ -44,7 +44,6 @@ export function usageFailure(message: string): CommandFailure {
   return new CommandFailure(message, { exitStatus: STATUS_USAGE });
 }
 
-/** Joins `text` into one line. */
 export function oneLine(text: string): string {
   return text.trim().replace(/\s*\n\s*/g, ' ');
 }

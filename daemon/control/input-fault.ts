@@ -5,7 +5,6 @@ import type { z } from 'zod';
 export interface InputFault {
   /** Path of the field, such as `devices.0.name`; '' for the whole input. */
   readonly field: string;
-  /** One line. */
   readonly reason: string;
 }
 

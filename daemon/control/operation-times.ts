@@ -14,7 +14,6 @@ export interface Histogram {
   readonly withinBound: readonly number[];
 }
 
-/** A histogram that counts. */
 export class CountedTimes implements Histogram {
   readonly bounds: readonly number[];
   readonly withinBound: number[];

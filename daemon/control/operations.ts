@@ -29,7 +29,6 @@ import {
 } from './schemas.ts';
 import type { ControlTarget } from './target.ts';
 
-/** Operations by name. */
 export const OPERATIONS: { readonly [N in ControlOperationName]: Operation<N> } = {
   status: {
     summary:

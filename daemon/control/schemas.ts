@@ -53,7 +53,6 @@ const pid = z.int().nonnegative().max(PID_MAX);
 const socketAddress = z.strictObject({ address: z.string(), port: count });
 const memoryTier = z.enum(['shared', 'process_vm', 'agent', 'local']);
 
-/** A device name in a request. */
 const deviceName = z.string().min(1).max(DEVICE_NAME_MAX);
 
 /** A request without fields. */
@@ -64,7 +63,6 @@ const listWindow = {
   limit: z.int().min(1).max(LIST_MAX).exactOptional(),
 };
 
-/** Which objects to list. */
 export const objectFilter: z.ZodType<ObjectFilter> = z.strictObject({
   device: deviceName.exactOptional(),
   pid: pid.exactOptional(),

@@ -23,7 +23,6 @@ export interface ConnectionCount {
 }
 
 export interface ControlTarget {
-  /** Version of the daemon. */
   readonly version: string;
   /** True while the daemon serves; false once it stops. */
   readonly ready: boolean;

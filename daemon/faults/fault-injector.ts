@@ -14,7 +14,6 @@ import { type ConnectionFacts, Fault, type FaultPeer } from './fault.ts';
 /** Some faults, or undefined if there are none. */
 type Faults = readonly Fault[] | undefined;
 
-/** Places on a connection. */
 const STREAM_PLACES: readonly FaultPlace[] = [
   'bytes',
   'direction',
@@ -24,7 +23,6 @@ const STREAM_PLACES: readonly FaultPlace[] = [
   'depths',
 ];
 
-/** Places in packets. */
 const PACKET_PLACES: readonly FaultPlace[] = ['packet', 'packet-request'];
 
 const VERBS: ReadonlySet<string> = new Set(FAULT_VERBS);
@@ -32,7 +30,6 @@ const VERBS: ReadonlySet<string> = new Set(FAULT_VERBS);
 export class FaultInjector {
   /** Faults of connections, in the order in which they were added. */
   streams: Faults;
-  /** Faults of packets. */
   packets: Faults;
   completions: Faults;
   notifications: Faults;
@@ -56,7 +53,6 @@ export class FaultInjector {
     return fault;
   }
 
-  /** All faults. */
   get faults(): readonly Fault[] {
     return this.#faults;
   }

@@ -8,7 +8,6 @@ import { openApiRoute } from './openapi.ts';
 import { operationRoutes } from './operation-routes.ts';
 import { pageRoute } from './page-route.ts';
 
-/** All routes, for `caller`. */
 export function controlRoutes(target: ControlTarget, caller: Caller = OWNER): HttpRoute[] {
   const routes = [
     pageRoute(),

@@ -48,7 +48,6 @@ const STATUS_OF_CODE: Readonly<Partial<Record<ErrnoCode, number>>> = {
   EIO: 503,
 };
 
-/** The status for an error code. */
 export function statusOfCode(code: ErrnoCode): number {
   return STATUS_OF_CODE[code] ?? 400;
 }

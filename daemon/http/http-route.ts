@@ -16,7 +16,6 @@ interface RouteRequest {
   readJson(): Promise<Record<string, unknown>>;
 }
 
-/** A response. */
 export interface RouteReply {
   readonly status: number;
   /** Media type of the body, including the charset. */
@@ -30,7 +29,6 @@ export interface RouteReply {
   readonly headers?: Readonly<Record<string, string>>;
 }
 
-/** One route. */
 export interface HttpRoute {
   readonly method: 'GET' | 'POST' | 'DELETE';
   /** In find-my-way syntax: `/faults/:id`, `/page/*`. */
@@ -53,12 +51,10 @@ export interface HttpRoute {
 /** Media type of JSON responses. */
 export const JSON_TYPE = 'application/json; charset=utf-8';
 
-/** A JSON response. */
 export function jsonReply(value: unknown, status = 200): RouteReply {
   return { status, type: JSON_TYPE, body: `${JSON.stringify(value)}\n` };
 }
 
-/** A text response. */
 export function textReply(text: string, status = 200): RouteReply {
   return { status, type: 'text/plain; charset=utf-8', body: text };
 }

@@ -29,7 +29,6 @@ export class HttpRouter {
     return { route: found.store as HttpRoute, params: found.params as Record<string, string> };
   }
 
-  /** Methods for which the path has a route. */
   methodsOf(path: string): readonly string[] {
     return METHODS.filter((method) => this.#router.find(method, path) !== null);
   }

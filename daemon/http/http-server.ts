@@ -33,7 +33,6 @@ export interface HttpServerOptions {
   ) => void;
 }
 
-/** Limits of connections and requests. */
 interface HttpLimits {
   readonly connectionsMax: number;
   readonly headerMaxBytes: number;
@@ -120,7 +119,6 @@ export class HttpServer {
     return await this.#loading;
   }
 
-  /** The listening port. */
   get port(): number {
     const address = this.#server.address();
     return typeof address === 'object' && address !== null ? address.port : 0;

@@ -2,7 +2,6 @@
 import type { ControlTarget } from '../control/target.ts';
 import type { HttpRoute } from './http-route.ts';
 
-/** The route. */
 export function metricsRoute(target: ControlTarget): HttpRoute {
   return {
     method: 'GET',

@@ -23,7 +23,6 @@ export function openApiRoute(routes: readonly HttpRoute[], version: string): Htt
   return route;
 }
 
-/** The OpenAPI document. */
 export function openApi(routes: readonly HttpRoute[], version: string): Json {
   const paths: Record<string, Record<string, Json>> = {};
   for (const route of routes) {

@@ -7,7 +7,6 @@ import type { ControlTarget } from '../control/target.ts';
 import { HttpRefusal, statusOfCode } from './http-refusal.ts';
 import { type HttpRoute, jsonReply } from './http-route.ts';
 
-/** Names of all operations. */
 const OPERATION_NAMES = Object.keys(OPERATIONS) as ControlOperationName[];
 
 /** One route per operation, executed as `caller`. */

@@ -17,7 +17,6 @@ import { isTrusted } from '../clients/trusted-user.ts';
 const RESERVED_ADMINS_MAX = 16;
 const RESERVED_SILENT_MAX = 8;
 
-/** Options of the admission. */
 interface AdmissionOptions {
   /** Also serves clients of other users; otherwise only root's and the daemon user's own. */
   readonly allowOtherUsers: boolean;

@@ -75,7 +75,6 @@ const source = z.discriminatedUnion('kind', [
   z.strictObject({ kind: z.literal('process'), address }),
 ]);
 
-/** Schemas by command. */
 export const COMMAND_SCHEMAS: {
   readonly [N in CommandName]: z.ZodType<CommandRequest<N>>;
 } = {
@@ -152,7 +151,6 @@ export const COMMAND_SCHEMAS: {
   cmDisconnect: z.strictObject({ id: handle }),
 };
 
-/** True for the name of a command. */
 export function isCommandName(name: unknown): name is CommandName {
   return typeof name === 'string' && Object.hasOwn(COMMAND_SCHEMAS, name);
 }

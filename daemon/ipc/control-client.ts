@@ -46,7 +46,6 @@ import { ClientContext } from './verbs/client-context.ts';
 /** Descriptors that a client may have in flight: `DescriptorMapper` requests no more at a time. */
 const MAPPINGS_IN_FLIGHT_MAX = 64;
 
-/** Options of a client. */
 interface ControlClientOptions {
   /** Number of the client, see `ClientStatus`. */
   readonly id: number;
@@ -122,7 +121,6 @@ export class ControlClient {
     return this.#connection.closed;
   }
 
-  /** The client's identity and usage. */
   status(): ClientStatus {
     return this.#identity.status(this.context.usage());
   }

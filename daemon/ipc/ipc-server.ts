@@ -69,7 +69,6 @@ const ITEMS_PER_TURN = 512;
 const CUTS_PER_TURN = 32;
 const GREETING_BYTES = FRAME_HEADER_BYTES + HELLO_BYTES;
 
-/** Log of the server. */
 interface IpcLog {
   /** A client connected or disconnected, or a connection was refused. */
   note(
@@ -87,7 +86,6 @@ interface AdminCaller {
   readonly uid?: number;
 }
 
-/** Options of the server. */
 interface IpcServerOptions {
   readonly socketPath: string;
   /** Clients of the verbs use all devices, unmodified programs only the emulated ones. */

@@ -20,11 +20,8 @@
  */
 import { assert } from '#base/assert';
 
-/** Bytes of the memory. */
 export const EVENT_RING_BYTES = 4096;
-/** Bytes of a record. */
 const EVENT_RECORD_BYTES = 8;
-/** Records in the memory. */
 export const EVENT_RING_RECORDS = 256;
 const RECORDS_OFFSET = 64;
 const INDEX_BITS = 15;

@@ -45,7 +45,6 @@ export class KernelClient extends ClientIdentity {
     this.rights = rightsOf(credentials.uid);
   }
 
-  /** The program and its usage. */
   override status(): ClientStatus {
     return super.status(this.ledger.usage());
   }

@@ -18,7 +18,6 @@ import type { KernelClient } from './kernel-client.ts';
 import type { MemoryUser, ProcessMemories } from './process-memories.ts';
 import type { ShimReply, ShimRequest } from './shim-protocol.ts';
 
-/** Kinds of files. */
 export type KernelFileKind = 'uverbs' | 'rdmaCm' | 'netlink';
 
 /** The sender of a request. */
@@ -31,7 +30,6 @@ export interface KernelCaller {
   readonly isOpener: boolean;
 }
 
-/** The call of a program, for its refusal. */
 export interface RefusedCall {
   readonly api: RefusalApi;
   /** The call with the spelling of C: 'ibv_modify_qp'. */
@@ -41,7 +39,6 @@ export interface RefusedCall {
   readonly objects?: Readonly<Record<string, number>> | undefined;
 }
 
-/** The outcome of a command. */
 export interface KernelReply extends ShimReply {
   /** Why the command was refused. */
   readonly refused?: { readonly code: ErrnoCode; readonly sentence: string };
@@ -69,7 +66,6 @@ export interface KernelFile extends MemoryUser {
    * the protocol throws `IpcFormatError` and ends the file.
    */
   execute(request: ShimRequest, caller: KernelCaller): KernelReply;
-  /** Describes a refused request. */
   describe(request: ShimRequest): RefusedCall;
   /**
    * Last close: destroys everything in dependency order, up to about `costMax` objects' worth of work in
@@ -94,7 +90,6 @@ export interface KernelFileParts {
 /** Services of the server for its files. */
 export interface KernelServices {
   readonly host: RnicHost;
-  /** Routes device events to files. */
   readonly events: EventRouter;
   readonly memories: ProcessMemories;
   /** A new event queue with its own token and number, which it keeps until `queue.end()`. */

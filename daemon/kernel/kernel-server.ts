@@ -59,7 +59,6 @@ import {
 import { UverbsFile } from './uverbs/file.ts';
 import { QpElement } from './uverbs/objects.ts';
 
-/** Options of the server. */
 interface KernelServerOptions {
   readonly directory: DeviceDirectory;
   readonly quotas: ClientQuotas;
@@ -92,7 +91,6 @@ export interface KernelWelcome {
   readonly ready: () => void;
 }
 
-/** A file with its connections. */
 interface OpenFile {
   readonly file: KernelFile;
   readonly token: Uint8Array;
@@ -549,7 +547,6 @@ function mayUse(client: KernelClient, connection: Connection): boolean {
   return client.credentials.uid === connection.credentials.uid;
 }
 
-/** Objects of a program by kind. */
 function countsOf({ ledger }: KernelClient): Readonly<Record<string, number>> {
   return Object.fromEntries(OBJECT_KINDS.map((kind) => [kind, ledger.count(kind)]));
 }

@@ -19,7 +19,6 @@ import type { RingSource } from '../clients/objects/queue-rings.ts';
 import type { QuotaLedger } from '../clients/objects/quotas.ts';
 import type { KernelReply } from './kernel-file.ts';
 
-/** Bytes of a page. */
 export const PAGE_BYTES = 4096;
 /** Rings begin at multiples of this: programs map whole pages. */
 const ALIGNMENT_BYTES = Math.max(PAGE_BYTES, SYSTEM_PAGE_BYTES);
@@ -35,15 +34,12 @@ const LAST_PART_BYTES = 2 ** 20;
 /** Longest ring in a shared part; longer ones get a part of their own. */
 const SHARED_MAX_BYTES = LAST_PART_BYTES / 4;
 
-/** A part of the file that is mapped. */
 interface MappedPart {
   readonly start: number;
   readonly memory: SharedMemory;
-  /** Number of rings in it. */
   rings: number;
 }
 
-/** One mapped queue. */
 export interface Ring {
   /** The offset that the program passes to mmap. */
   readonly key: number;

@@ -35,7 +35,6 @@ const REQUEST_HEADER_BYTES = 24;
 export const REQUEST_PAYLOAD_MAX_BYTES = 16 * 1024;
 /** Bytes of a reply before its response. */
 const REPLY_HEADER_BYTES = 24;
-/** Bytes that name one descriptor. */
 const DESCRIPTOR_BYTES = 4 + TOKEN_BYTES;
 
 /** Operation of a request. */

@@ -13,7 +13,6 @@ export function judge(object: object, program: LintedProgram, findings: Findings
   for (const advice of adviceOn(object, program)) findings.note(program, advice);
 }
 
-/** Advice on an object of a program. */
 export function adviceOn(object: object, program: LintedProgram): readonly Advice[] {
   if (object instanceof MR) return present([unusedRegion(object)]);
   if (object instanceof CQ) return present([unpolledQueue(object, program)]);

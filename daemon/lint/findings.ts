@@ -14,14 +14,12 @@ export const LINT_RULES = [
 
 type LintRule = (typeof LINT_RULES)[number];
 
-/** Advice on one object. */
 export interface Advice {
   readonly rule: LintRule;
   /** Names the object, and what happened to it. */
   readonly sentence: string;
 }
 
-/** A process on a device. */
 export interface LintedProgram {
   readonly pid: number;
   readonly program: string;

@@ -38,7 +38,6 @@ export const LOG_LEVELS = ['silent', 'fatal', 'error', 'warn', 'info', 'debug', 
 
 const count = z.int().positive();
 
-/** Log formats. */
 export const LOG_FORMATS = ['text', 'json'] as const;
 
 /** Optional numbers by name: overrides for an object of limits. */

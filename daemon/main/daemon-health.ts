@@ -54,7 +54,6 @@ export class HealthWatch {
     this.turns.close();
   }
 
-  /** The current health. */
   health(): DaemonHealth {
     const { descriptors, ...rest } = this.budget.uses();
     // All descriptors of the process, the daemon's own included.

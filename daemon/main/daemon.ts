@@ -53,7 +53,6 @@ export interface DaemonReady {
   readonly http?: HttpReady;
 }
 
-/** Options of a daemon. */
 interface StartedParts {
   readonly log: Logger;
   readonly notes: ThrottledLog;
@@ -74,7 +73,6 @@ interface DaemonParts {
   readonly onLoaded?: () => void;
 }
 
-/** A running daemon. */
 export class Daemon {
   readonly host: RnicHost;
   /** Serves native devices, if any. */

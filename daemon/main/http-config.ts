@@ -7,7 +7,6 @@ import { canonicalAddress, isLoopback } from '#base/address';
 import { VerbsError } from '#contract/verbs/errors';
 import { checkToken, type HttpToken, readTokenFile } from './http-token.ts';
 
-/** The daemon option `http`. */
 export const httpOption = z.strictObject({
   /** IP address to listen on, or 'localhost'. */
   address: z.string().default('127.0.0.1'),

@@ -5,7 +5,6 @@
 import { sendUnixDatagram } from '#native-bridge/libc/datagram';
 import { SystemCallError } from '#native-bridge/libc/libc';
 
-/** States to report. */
 export type ServiceState = 'ready' | 'stopping';
 
 const LINE: Readonly<Record<ServiceState, string>> = { ready: 'READY=1', stopping: 'STOPPING=1' };

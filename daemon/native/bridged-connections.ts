@@ -39,7 +39,6 @@ const NO_EVENT: EventParameters = {
   responderResources: 0,
 };
 
-/** The connections' interface to their host. */
 interface ConnectionsHost {
   /** The device of this name in the RDMA subsystem, if it is served. */
   device(nativeName: string): BridgedDevice | undefined;
@@ -165,7 +164,6 @@ export class BridgedConnections implements ConnectionService {
     await Promise.all([...this.#leaving]);
   }
 
-  /** An event of rdma_cm. */
   handleEvent(event: LowerCmEvent): void {
     if (event.type === CMEventType.connectRequest) {
       this.#requested(event);
@@ -361,7 +359,6 @@ export class BridgedConnections implements ConnectionService {
   }
 }
 
-/** Depths and private data of the event. */
 function recordOf(event: EventParameters): EventParameters {
   const { privateData, initiatorDepth, responderResources } = event;
   return { privateData, initiatorDepth, responderResources };

@@ -5,7 +5,6 @@ import type { BridgedDevice } from './bridged-device.ts';
 import type { BridgedQP } from './bridged-queue-pair.ts';
 import type { LowerId } from './lower.ts';
 
-/** States of an id. */
 export type BridgedIdState =
   | 'idle'
   | 'bound'

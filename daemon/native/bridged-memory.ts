@@ -8,7 +8,6 @@ import { checkMRInit, type MRInit } from '../rnic/memory/memory-region.ts';
 import { giveBack } from './give-back.ts';
 import type { LowerMR, LowerPD } from './lower.ts';
 
-/** A protection domain. */
 export class BridgedPD implements DevicePD {
   readonly lower: LowerPD;
   /** Regions and queues in the domain. */

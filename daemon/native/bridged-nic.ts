@@ -42,7 +42,6 @@ interface BridgedQPInit {
   readonly tag: unknown;
 }
 
-/** The objects' interface to the host. */
 export interface NicHost {
   /** An asynchronous event of an object, or of the device. */
   raise(
@@ -200,7 +199,6 @@ export class BridgedNic implements DeviceObjects {
 
   // Calls from the event loop
 
-  /** A native completion queue fired. */
   handleFired(lower: object): void {
     const cq = this.#served.get(lower);
     if (cq instanceof BridgedCQ && cq.fired()) this.#full.add(cq);

@@ -50,7 +50,6 @@ export interface BridgedCounters
   asyncEvents: number;
 }
 
-/** A queue pair's interface to its device. */
 export interface BridgedQPHost {
   readonly deviceName: string;
   /** True if the device flushes work posted to a native queue pair in ERR. */
@@ -70,7 +69,6 @@ export interface BridgedQPHost {
   forget(qp: BridgedQP): void;
 }
 
-/** Parts of a queue pair. */
 interface BridgedQPParts {
   readonly host: BridgedQPHost;
   readonly pd: BridgedPD;
@@ -345,7 +343,6 @@ export class BridgedQP implements DeviceQP {
 
   // From the completion queues
 
-  /** A request of this queue pair completed. */
   handleCompletion(wc: WC): void {
     const { receive, number } = requestNumber(wc.wrId);
     if (receive) this.#received(wc, number);

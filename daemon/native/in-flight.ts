@@ -34,7 +34,6 @@ export class InFlight {
     return this.#unreported;
   }
 
-  /** Adds a request. Returns its number. */
   add(wrIdLo: number, wrIdHi: number, opcode: number, reported: boolean): number {
     const slot = this.#free.pop() ?? this.#taken.length;
     this.#wrIdLo[slot] = wrIdLo;

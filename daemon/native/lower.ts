@@ -22,7 +22,6 @@ export interface LowerMR extends Disposable {
   readonly rkey: number;
 }
 
-/** A completion queue. */
 export interface LowerCQ extends Disposable {
   readonly cqe: number;
   poll(max: number): WC[];
@@ -35,7 +34,6 @@ export interface LowerChannel extends Disposable {
   readEvent(): LowerCQ | undefined;
 }
 
-/** A shared receive queue. */
 export interface LowerSRQ extends Disposable {
   readonly maxWr: number;
   /** The error contains the index of the first failed request; ENOMEM if the queue is full. */
@@ -44,7 +42,6 @@ export interface LowerSRQ extends Disposable {
   query(): SRQAttributes;
 }
 
-/** A queue pair. */
 export interface LowerQP extends Disposable {
   readonly qpNum: number;
   /** Fails like `LowerSRQ.postRecv`. */
@@ -54,7 +51,6 @@ export interface LowerQP extends Disposable {
   query(): QPAttributes;
 }
 
-/** Options of a queue pair. */
 export interface LowerQPInit {
   readonly sendCQ: LowerCQ;
   readonly recvCQ: LowerCQ;
@@ -67,7 +63,6 @@ export interface LowerQPInit {
   readonly sqSigAll: boolean;
 }
 
-/** A protection domain. */
 export interface LowerPD extends Disposable {
   regMR(buffer: Uint8Array, access: number, iova?: bigint): LowerMR;
   createSRQ(init: {
@@ -84,7 +79,6 @@ export interface LowerAsyncEvent {
   readonly element: object | undefined;
 }
 
-/** An opened device. */
 export interface LowerDevice extends Disposable {
   readonly info: { readonly name: string; readonly nodeGuid: string };
   readonly traits: DeviceTraits;
@@ -106,7 +100,6 @@ export interface LowerConnectionParameters {
   readonly qp: LowerQP;
 }
 
-/** A connection id. */
 export interface LowerId {
   /** Name of the device in the RDMA subsystem, once an address determines it. */
   readonly deviceName: string | undefined;
@@ -130,7 +123,6 @@ export interface LowerId {
   disposeAsync(): Promise<void>;
 }
 
-/** An event of a connection id. */
 export interface LowerCmEvent {
   readonly type: number;
   readonly id: LowerId;

@@ -10,7 +10,6 @@ import { InFlight } from './in-flight.ts';
 import { BATCH, RECEIVE_BIT } from './request-number.ts';
 import { ReceiveRequest } from './request-reader.ts';
 
-/** Options of a poster. */
 interface ReceivePosterOptions {
   readonly ring: ElementRing;
   readonly maxSge: number;

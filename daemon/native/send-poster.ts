@@ -15,7 +15,6 @@ import { InFlight } from './in-flight.ts';
 import { BATCH } from './request-number.ts';
 import { SendRequest } from './request-reader.ts';
 
-/** Options of a poster. */
 interface SendPosterOptions {
   readonly ring: ElementRing;
   readonly maxSge: number;

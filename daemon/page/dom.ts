@@ -14,7 +14,6 @@ interface ElementFields {
   readonly onClick?: () => void;
 }
 
-/** Creates an HTML element. */
 export function el<K extends keyof HTMLElementTagNameMap>(
   tag: K,
   fields: ElementFields = {},
@@ -31,7 +30,6 @@ export function el<K extends keyof HTMLElementTagNameMap>(
   return element;
 }
 
-/** Creates an SVG element. */
 export function svg<K extends keyof SVGElementTagNameMap>(
   tag: K,
   attributes: Readonly<Record<string, string | number | undefined>> = {},

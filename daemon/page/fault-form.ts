@@ -15,7 +15,6 @@ import {
 } from '#contract/protocol/faults';
 import { ERRNO } from '#contract/verbs/errors';
 
-/** A field of the form. */
 export interface FaultField {
   /** Its name in `FaultSpec`. */
   readonly name: string;

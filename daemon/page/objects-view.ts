@@ -19,7 +19,6 @@ interface Tab {
   readonly empty: readonly (Node | string)[];
   readonly element: HTMLElement;
   readonly show: (state: PageState) => number;
-  /** The total number, from the status. */
   readonly count: (status: DaemonStatus) => number | undefined;
 }
 

@@ -49,7 +49,6 @@ export interface PageState {
 /** Holds the page's state. */
 export type PageStore = Store<PageState>;
 
-/** The initial state. */
 export function newPageStore(): PageStore {
   return new Store<PageState>({
     link: { phase: 'connecting' },

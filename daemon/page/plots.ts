@@ -7,7 +7,6 @@ import { si } from './units.ts';
 const HEIGHT = 150;
 const FONT = '11px system-ui, sans-serif';
 
-/** Options of a plot. */
 interface PlotOptions {
   readonly title: string;
   /** Explains what is counted. */

@@ -53,7 +53,6 @@ export function countersOf({
   return { ...counters, ...hwCounters };
 }
 
-/** The rates that a device has. */
 export function ratesOf({ device }: DeviceStatus): readonly RateName[] {
   return device.backend === 'native'
     ? ['messagesOut', 'messagesIn']

@@ -1,7 +1,6 @@
 /** A table whose rows keep their place and selection while their texts change. */
 import { el, setText } from './dom.ts';
 
-/** A column. */
 export interface Column<T> {
   readonly title: string;
   /** Explains the title. */

@@ -245,7 +245,6 @@ const MESSAGE_LABELS = {
   other: '?',
 } as const;
 
-/** The label of a mark. */
 function labelOf({ kind, opcode = '', status, text }: TraceRecord): string {
   switch (kind) {
     case 'fpdu':

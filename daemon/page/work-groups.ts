@@ -63,7 +63,6 @@ interface LaneState {
   readonly incomplete: OpenGroup[];
 }
 
-/** The lane of a queue pair. */
 export function laneOf(device: string, qpn: number): string {
   return `${device} QP ${qpn}`;
 }

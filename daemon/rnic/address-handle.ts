@@ -36,7 +36,6 @@ export class AH {
   }
 }
 
-/** All address handles of a device. */
 export class AddressHandles {
   readonly #handles = new Map<number, AH>();
   #last = 0;

@@ -35,7 +35,6 @@ export class DeviceRegistry {
     this.#counts = { pd: 0, mr: 0, mw: 0, cq: 0, srq: 0, qp: 0 };
   }
 
-  /** Number of existing objects of a kind. */
   count(kind: ObjectKind): number {
     return this.#counts[kind];
   }

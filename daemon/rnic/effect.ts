@@ -22,7 +22,6 @@ export class EffectQueue {
     this.#effects.push(effect);
   }
 
-  /** Queued effects. */
   get count(): number {
     return this.#effects.length - this.#head;
   }

@@ -85,7 +85,6 @@ export const MEMORY_GONE: Cause = {
   text: 'registered memory of the work request is gone: its pages were unmapped, or its process ended',
 };
 
-/** A failed work request. */
 export interface FailedWork {
   readonly queue: 'send' | 'receive';
   readonly wrId: bigint;

@@ -51,7 +51,6 @@ interface Reception {
         readonly psn: number;
       }
     | undefined;
-  /** Number of the sending queue pair. */
   readonly senderQpn: number;
 }
 
@@ -147,7 +146,6 @@ export function failureNames(work: FailedWork, qpn: number, script: boolean): Fa
   return { verb: postVerb(work.queue, script), step, code };
 }
 
-/** The names for flushed work. */
 export function flushNames(qpn: number, script: boolean): FailureNames {
   const code = STATUSES.get(CQEStatus.wrFlushErr)?.[script ? 'script' : 'c'] ?? '';
   return { verb: script ? 'CQ.poll' : 'ibv_poll_cq', step: `of QP ${qpn}`, code };

@@ -103,7 +103,6 @@ const TRANSITIONS: Readonly<Record<QPState, Readonly<Partial<Record<QPState, Rul
   [QPState.ERR]: DOWN,
 };
 
-/** The steps of a queue pair that connects. */
 const STEPS = {
   [QPState.INIT]: RESET_TO_INIT,
   [QPState.RTR]: INIT_TO_RTR,

@@ -39,7 +39,6 @@ export interface NicCounters {
   inImmediates: number;
 }
 
-/** Counters at zero. */
 export function newCounters(): NicCounters {
   return {
     sendsTaken: 0,

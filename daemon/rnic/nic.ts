@@ -42,7 +42,6 @@ import { type RingKind, requestRing } from './rings/ring.ts';
 /** QPs in error to flush in one turn, even if much may be posted to each. */
 const LOADED_QPS_MAX = 4;
 
-/** Options of a device. */
 interface NicOptions {
   readonly name: string;
   readonly profile?: Partial<DeviceProfile>;
@@ -300,12 +299,10 @@ export class Nic {
     return this.#qps.get(qpn);
   }
 
-  /** All queue pairs. */
   listQPs(): readonly QP[] {
     return [...this.#qps.values()];
   }
 
-  /** Resets all counters to zero. */
   resetCounters(): void {
     Object.assign(this.counters, newCounters());
   }

@@ -92,7 +92,6 @@ const NO_ADDRESS: AddressVector = {
   portNum: 0,
 };
 
-/** The attributes of a queue pair in RESET. */
 export const RESET_PATH: QPPath = {
   ...eachNumber(0),
   ahAttr: NO_ADDRESS,

@@ -45,7 +45,6 @@ import {
   type WireFailure,
 } from './wire-port.ts';
 
-/** Lifecycle effects of a QP for the host. */
 export type LifecycleEffect<Q> =
   | AsyncEffect<Q>
   | FailureEffect<Q>
@@ -77,7 +76,6 @@ export interface LifecycleHost<Q> {
   closed(qp: Q): void;
 }
 
-/** The queue pair of a lifecycle. */
 interface LifecycleUser extends CauseHolder, WindowUser {
   readonly sendCQ: CQ;
   readonly recvCQ: CQ;

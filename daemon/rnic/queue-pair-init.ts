@@ -5,7 +5,6 @@ import type { CQ } from './queues/completion-queue.ts';
 import type { SRQ } from './queues/shared-receive-queue.ts';
 import type { RingKind, WorkRing } from './rings/ring.ts';
 
-/** Options of a queue pair. */
 export interface QPInit {
   /** Default: reliable, the only type of iWARP. */
   readonly type?: QPType;

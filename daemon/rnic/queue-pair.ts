@@ -61,14 +61,12 @@ export interface QPHost extends SendQueueHost, PeerAccessHost, LifecycleHost<QP>
 /** A QP withholds no rights here: the memory decides. */
 const QP_ACCESS = Access.localWrite | Access.remoteWrite | Access.remoteRead | Access.remoteAtomic;
 
-/** Effects of a QP for the host. */
 export type QPEffect =
   | LifecycleEffect<QP>
   | FailureEffect<QP>
   /** Memory that the QP waited for is ready: its stream may have bytes to transmit. */
   | { readonly type: 'transmit'; readonly qp: QP };
 
-/** A queue pair. */
 export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
   readonly qpn: number;
   readonly pd: PD;

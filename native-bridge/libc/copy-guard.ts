@@ -63,7 +63,6 @@ class CopyGuard {
   );
   #started = false;
 
-  /** Starts watching copies. */
   start(): void {
     if (this.#started) return;
     this.#started = true;

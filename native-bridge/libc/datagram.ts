@@ -23,7 +23,6 @@ const SOCK_DGRAM_CLOEXEC = 2 | 0x80000;
 const MSG_DONTWAIT = 0x40;
 const MSG_NOSIGNAL = 0x4000;
 const ENAMETOOLONG = 36;
-/** Bytes of sun_path. */
 const SUN_PATH_BYTES = 108;
 
 /**

@@ -20,7 +20,6 @@ export function reserveDescriptors(limits: {
   reserve = limits.reserve;
 }
 
-/** True for a descriptor from the reserve. */
 export function isReserved(fd: number): boolean {
   return fd >= limit - reserve;
 }

@@ -57,7 +57,6 @@ export const SOCKADDR_IN6_BYTES = 28;
 const SOCK_CLOEXEC_NONBLOCK = 0x80000 | 0x800;
 const EINVAL = 22;
 
-/** Kinds of socket. */
 export const SocketType = { stream: 1, datagram: 2, raw: 3 } as const;
 
 /** Opens a socket for the address family of `name`; the caller closes it. Throws `SystemCallError`. */

@@ -15,7 +15,6 @@ export class SystemCallError extends Error {
   override readonly name = 'SystemCallError';
   /** Name of the errno, for example 'EPERM'. */
   readonly code: string;
-  /** The call that failed. */
   readonly syscall: string;
 
   constructor(syscall: string, errno: number, detail = '') {

@@ -49,7 +49,6 @@ function readOverflowUid(): number {
   }
 }
 
-/** Whether this process has a capability. */
 export function hasCapability(number: number): boolean {
   try {
     const [, mask] =

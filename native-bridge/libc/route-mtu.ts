@@ -105,7 +105,6 @@ function outInterface(reply: DataView, destination: string): number {
   throw new SystemCallError('route', ENETUNREACH, destination);
 }
 
-/** The MTU of the interface with this index. */
 function mtuOf(fd: number, index: number): number {
   const request = new Uint8Array(IFREQ_BYTES);
   const fields = new DataView(request.buffer);

@@ -173,7 +173,6 @@ class MessageHeader {
     this.fields.setUint32(Message.bytes - 8, 0, true);
   }
 
-  /** The flags of the received message. */
   get flags(): number {
     return this.fields.getUint32(Message.bytes - 8, true);
   }

@@ -118,7 +118,6 @@ function unmapSome(): void {
 
 let mappings = 0;
 
-/** Shared memory mapped into this process. */
 export class SharedMemory {
   /** All bytes of the mapping; meaningless zeros after `release`. */
   readonly view: Uint8Array;

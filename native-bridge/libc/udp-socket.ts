@@ -51,7 +51,6 @@ const UDP_NO_CHECK6_RX = 102;
  */
 const PMTUDISC_PROBE = 3;
 
-/** A bound socket. */
 interface UdpSocket {
   readonly fd: number;
   /** Receive buffer as the kernel counts it, with its own overhead. */
@@ -68,7 +67,6 @@ export function openUdp(address: string, port: number, bufferBytes: number): Udp
   return open(address, port, bufferBytes, () => undefined);
 }
 
-/** An address of this host, and its interface. */
 interface LocalAddress {
   readonly address: string;
   readonly interfaceName: string;

@@ -184,7 +184,6 @@ export function sendDescriptor(
   return sent < 0 ? -lastErrno() : sent;
 }
 
-/** Result of `receiveDescriptor`. */
 interface ReceivedDescriptor {
   /** Bytes received; 0 if the other side closed. */
   readonly length: number;

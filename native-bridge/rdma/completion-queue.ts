@@ -11,7 +11,6 @@ import { Block, peek } from './struct-block.ts';
 
 const POINTER_BYTES = 8;
 
-/** A completion channel. */
 export class NativeCompChannel extends NativeObject {
   readonly device: OpenDevice;
   /** Readable while events are pending; non-blocking. Only this object may close it. */
@@ -53,13 +52,11 @@ export class NativeCompChannel extends NativeObject {
   }
 }
 
-/** A completion queue. */
 export class NativeCQ extends NativeObject {
   readonly device: OpenDevice;
   readonly channel: NativeCompChannel | undefined;
   /** The kernel's handle: unique among the queues of a context. */
   readonly handle: number;
-  /** Number of entries. */
   readonly cqe: number;
   readonly #address: number;
 

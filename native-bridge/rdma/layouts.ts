@@ -4,10 +4,8 @@
  * installed headers and compares every number.
  */
 
-/** Offset and length of a field, in bytes. */
 type FieldLayout = readonly [offset: number, lengthBytes: number];
 
-/** One struct. */
 export interface StructLayout {
   readonly size: number;
   readonly fields: Readonly<Record<string, FieldLayout>>;
@@ -332,9 +330,7 @@ export const CONSTANTS = {
   RDMA_MAX_RESP_RES: 0xff,
 } as const;
 
-/** Name of a struct in `LAYOUTS`. */
 export type StructName = keyof typeof LAYOUTS;
-/** Name of a field of a struct. */
 export type FieldName<S extends StructName> = keyof (typeof LAYOUTS)[S]['fields'] & string;
 
 /** Bytes of a struct. */

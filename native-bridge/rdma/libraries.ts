@@ -79,7 +79,6 @@ export interface Libraries {
   readonly cmFile: LibraryFile;
 }
 
-/** A loaded library. */
 export interface LibraryFile {
   readonly path: string;
   readonly version: string | undefined;

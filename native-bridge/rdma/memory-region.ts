@@ -54,7 +54,6 @@ export function releasePages(bytes: Uint8Array): void {
   if (pages?.regions === 0) pages.memory.release();
 }
 
-/** A registered buffer. */
 export class NativeMR extends NativeObject {
   readonly buffer: Uint8Array;
   /** Address of the first byte, for elements of work requests. */

@@ -6,7 +6,6 @@ import type { OpenDevice, OpenPD } from './open-device.ts';
 import { NativeQP, type NativeQPInit } from './queue-pair.ts';
 import { NativeSRQ, type NativeSRQInit } from './shared-receive-queue.ts';
 
-/** A protection domain. */
 export class NativePD extends NativeObject implements OpenPD {
   readonly device: OpenDevice;
 

@@ -24,7 +24,6 @@ import {
   SGE_LIMIT,
 } from './work-request-list.ts';
 
-/** Options of a queue pair. */
 export interface NativeQPInit {
   readonly sendCQ: NativeCQ;
   readonly recvCQ: NativeCQ;

@@ -10,19 +10,16 @@ import { receivePostError } from './post-error.ts';
 import { peek, StructBlock } from './struct-block.ts';
 import { type PostLimits, postReceives, SGE_LIMIT } from './work-request-list.ts';
 
-/** Options of a shared receive queue. */
 export interface NativeSRQInit {
   readonly maxWr: number;
   readonly maxSge: number;
   readonly srqLimit: number;
 }
 
-/** A shared receive queue. */
 export class NativeSRQ extends NativeObject {
   readonly pd: OpenPD;
   /** The kernel's handle: unique among the SRQs of a context. */
   readonly handle: number;
-  /** Capacity in receives. */
   readonly maxWr: number;
   readonly #limits: PostLimits;
   readonly #address: number;

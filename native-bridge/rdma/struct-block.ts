@@ -117,7 +117,6 @@ export function copyOut(address: number, lengthBytes: number): Uint8Array {
   return block.bytes.subarray(0, lengthBytes);
 }
 
-/** The pointer at an address. */
 export function pointerAt(address: number): number {
   return Number(koffi.decode.uint64(BigInt(address)));
 }

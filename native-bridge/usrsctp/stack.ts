@@ -53,7 +53,6 @@ const VARIABLES: readonly (readonly [name: string, value: number])[] = [
 interface StackUser {
   /** Offset in the area of outgoing packets for one of `length` bytes; -1 if there is no room. */
   reserve(token: number, length: number): number;
-  /** The packet is there. */
   handlePacket(token: number, start: number, length: number): void;
   /** An event occurred on a socket. */
   handleSocket(socket: number): void;
@@ -88,7 +87,6 @@ export class UsrsctpStack {
     this.#outgoing = Number(addressOf(outgoing));
   }
 
-  /** Registers a path. */
   addPath(token: number): void {
     this.library.register_address(token);
   }

@@ -19,7 +19,6 @@ export class ClientAH extends ClientObject implements AH {
     scope.add(this, TeardownRank.addressHandle);
   }
 
-  /** Creates an address handle in the protection domain of handle `pdHandle`. */
   static async create(
     pd: PD,
     scope: DeviceScope,

@@ -96,7 +96,6 @@ export class ClientCQ extends ClientObject implements CQ, Notifiable {
     return this.#backlog.each(this);
   }
 
-  /** The queue fired. */
   notified(): boolean {
     const wanted = this.#armedByConsumer;
     this.#armedByConsumer = false;

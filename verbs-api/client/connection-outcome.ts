@@ -17,7 +17,6 @@ const FAILURES: ReadonlySet<CMEventType> = new Set([
   CMEventType.deviceRemoval,
 ]);
 
-/** A wait for an event. */
 interface Wait {
   readonly success: CMEventType;
   readonly promise: Promise<CMEvent>;

@@ -154,7 +154,6 @@ function greet(socket: Socket, fd: number, hello: Uint8Array): void {
   if (sent < hello.length) socket.write(hello.subarray(Math.max(sent, 0)));
 }
 
-/** The `VerbsError` for a failed connect. */
 function connectError(error: Error, path: string): VerbsError {
   const code: unknown = Reflect.get(error, 'code');
   if (code === 'ENOENT') {

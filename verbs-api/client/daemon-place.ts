@@ -12,7 +12,6 @@ import { kind, nearest, optional, wholeNumber } from '#contract/verbs/arguments'
 import { VerbsError } from '#contract/verbs/errors';
 import { type DaemonPlace, type DaemonTrust, UID_MAX } from './daemon-trust.ts';
 
-/** Which daemon to connect to. */
 export interface DaemonOptions extends DaemonTrust {
   /**
    * Path of the daemon's socket. Default: `$IWARPD_SOCKET`, else `iwarpd/iwarpd.sock` under

@@ -3,7 +3,6 @@ import { type ErrnoCode, VerbsError } from '#contract/verbs/errors';
 import { requestName } from '#contract/verbs/post-refusal';
 import type { RecvWR, SendFields } from '#contract/verbs/work-request';
 
-/** A queue that requests are posted to. */
 export interface PostQueue<T> {
   /** Posts one request. Returns undefined if posted, otherwise the error code. */
   post(request: T): ErrnoCode | undefined;

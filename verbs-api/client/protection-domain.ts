@@ -34,7 +34,6 @@ export class ClientPD extends ClientObject implements PD {
     scope.add(this, TeardownRank.protectionDomain);
   }
 
-  /** Allocates a protection domain. */
   static async create(context: Context, scope: DeviceScope): Promise<ClientPD> {
     const reply = await scope.session.request('allocPD', { context: scope.handle });
     return new ClientPD(context, scope, reply.pd);

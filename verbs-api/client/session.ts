@@ -107,7 +107,6 @@ export abstract class ClientObject implements VerbsObject {
     this.#session.assertPresent();
   }
 
-  /** The error of calls on a closed object. */
   closedError(): VerbsError {
     return new VerbsError('EINVAL', `the ${this.#noun} is closed`);
   }

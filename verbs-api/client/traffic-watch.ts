@@ -13,7 +13,6 @@ import { VerbsError } from '#contract/verbs/errors';
 import { DaemonConnection } from './daemon-connection.ts';
 import type { DaemonTrust } from './daemon-trust.ts';
 
-/** A running watch. */
 interface TrafficWatch {
   /** Resolves when the watch has ended: undefined after `stop`, otherwise the error. */
   readonly ended: Promise<Error | undefined>;
@@ -21,7 +20,6 @@ interface TrafficWatch {
   stop(): void;
 }
 
-/** Options of `watchTraffic`. */
 interface TrafficWatchOptions extends DaemonTrust {
   readonly socketPath: string;
   readonly filter: TapFilter;

@@ -13,7 +13,6 @@ export interface Notifiable {
   notified(): boolean;
 }
 
-/** `CompChannel` of a native device. */
 export class RdmaCompChannel extends OwnedObject implements CompChannel {
   readonly native: NativeCompChannel;
   readonly #scope: DeviceScope;
@@ -63,7 +62,6 @@ export class RdmaCompChannel extends OwnedObject implements CompChannel {
     this.#scope.remove(this);
   }
 
-  /** A queue fired. */
   fire(member: Notifiable): void {
     if (member.notified()) this.#events.push(member.cq);
   }

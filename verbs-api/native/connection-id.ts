@@ -33,7 +33,6 @@ import { RdmaQP } from './queue-pair.ts';
 /** A closed connection that does not end within this time is dropped. */
 const HANG_UP_MS = 5000;
 
-/** A connection id's interface to its provider. */
 export interface ConnectionIdOwner {
   readonly provider: Provider;
   readonly presence: Presence;

@@ -17,12 +17,10 @@ const SEND_OPCODES: Readonly<Record<WROpcode, WCOpcode>> = {
   [WROpcode.bindMW]: WCOpcode.bindMW,
 };
 
-/** The completion of a flushed send request. */
 export function flushedSend(wr: SendFields, qpNum: number): WC {
   return flushed(wr.wrId, SEND_OPCODES[wr.opcode], qpNum);
 }
 
-/** The completion of a flushed receive. */
 export function flushedReceive(wr: RecvWR, qpNum: number): WC {
   return flushed(wr.wrId, WCOpcode.recv, qpNum);
 }

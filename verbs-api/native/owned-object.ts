@@ -56,7 +56,6 @@ export abstract class OwnedObject implements VerbsObject {
     this.presence.assert();
   }
 
-  /** The error of calls on a closed object. */
   closedError(): VerbsError {
     return new VerbsError('EINVAL', `the ${this.#noun} is closed`);
   }

@@ -20,10 +20,8 @@ const DEFAULT_TIMEOUT_MS = 30_000;
 const NO_RESULTS: readonly number[] = [];
 const NO_MEMORY: readonly Uint8Array[] = [];
 
-/** A call to make. */
 export interface Invocation {
   readonly program: AnyProgram;
-  /** Its name in the program. */
   readonly name: string;
   readonly procedure: AnyProcedure;
   readonly args: unknown;
@@ -35,7 +33,6 @@ export interface CallInProgress {
   readonly xid: number;
   readonly procedure: AnyProcedure;
   readonly program: AnyProgram;
-  /** Its name in the program. */
   readonly name: string;
   /** Holds the message: give it back when the call has completed. */
   readonly writer: XdrWriter;
@@ -43,7 +40,6 @@ export interface CallInProgress {
 
 type Reply = CallOutcome & { readonly type: 'reply' };
 
-/** Encodes the calls of one client. */
 export class CallEncoder {
   readonly #options: RpcClientOptions;
   readonly #writers: XdrWriter[] = [];

@@ -18,7 +18,6 @@ const SMALLEST_BYTES = 4096;
 /** Free memory that a pool keeps: an idle connection should not hold the memory of its peak. */
 const FREE_BYTES_MAX = 16 << 20;
 
-/** The pool of one protection domain. */
 export class MemoryPool {
   readonly #pd: PD;
   readonly #usedBytesMax: number;
@@ -56,7 +55,6 @@ export class MemoryPool {
     return this.#allocate(sizeBytes, lengthBytes);
   }
 
-  /** Returns a buffer to the pool. */
   giveBack(buffer: PoolBuffer): void {
     const sizeBytes = buffer.mr.length;
     this.#usedBytes -= sizeBytes;

@@ -18,9 +18,7 @@ import type { ConnectionId, Context, CQ, MR, PD, QP } from '#contract/verbs/prov
 import type { RecvWR, SendWR, SGE } from '#contract/verbs/work-request';
 import { textOf } from './error-text.ts';
 
-/** Sizes of a channel. */
 interface ChannelSizes {
-  /** Receives posted. */
   readonly receives: number;
   /** Bytes of a receive, and the maximum of a Send. */
   readonly inlineBytes: number;
@@ -40,7 +38,6 @@ interface ChannelOwner {
   handleEnd(text: string): void;
 }
 
-/** Remote memory. */
 interface RemoteMemory {
   readonly handle: number;
   readonly offset: bigint;
@@ -201,12 +198,10 @@ export class RdmaChannel {
     this.#enqueue(send);
   }
 
-  /** Reads remote memory into `sink`. */
   read(from: RemoteMemory, sink: SGE, done: () => void): void {
     this.#operate(remoteRequest(WROpcode.rdmaRead, from, sink), done);
   }
 
-  /** Writes `source` to remote memory. */
   write(to: RemoteMemory, source: SGE, done?: () => void): void {
     this.#operate(remoteRequest(WROpcode.rdmaWrite, to, source), done);
   }

@@ -56,7 +56,6 @@ function unknownProcedure({ name, procedures }: AnyProgram, procedure: string): 
   return `call: procedure '${procedure}' is not one of ${name}; there are ${known.join(', ')}`;
 }
 
-/** A pending call. */
 interface Pending extends CallInProgress {
   readonly options: CallOptions;
   readonly resolve: (result: unknown) => void;

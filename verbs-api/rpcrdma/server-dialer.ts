@@ -18,7 +18,6 @@ import { MemoryPool } from './memory-pool.ts';
 import { RdmaChannel } from './rdma-channel.ts';
 import type { RpcClientOptions } from './rpc-client-types.ts';
 
-/** A connection to the server. */
 export interface ClientConnection {
   /** Not started yet. */
   readonly channel: RdmaChannel;

@@ -2,7 +2,6 @@
 import type { Option } from 'commander';
 import type { Output } from '#daemon/console/output';
 
-/** Environment of the commands. */
 export interface ControlCommandContext {
   readonly output: Output;
   readonly signal: AbortSignal;

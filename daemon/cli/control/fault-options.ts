@@ -18,7 +18,6 @@ import { optionOf } from './option-name.ts';
 
 const NUMBER = wholeNumber(0, Number.MAX_SAFE_INTEGER);
 
-/** Adds `fault`. */
 export function addFault(program: Command, context: ControlCommandContext): void {
   const fault = program.command('fault').description('inject faults into a running daemon');
   addFaultAdd(fault, context);

@@ -64,7 +64,6 @@ export function checkedFault({ kind, fields }: GivenFault): FaultSpec {
   throw usageFailure(`${field === '' ? `fault \`${kind}\`` : optionOf(field)}: ${reason}; ${help}`);
 }
 
-/** Lists the faults. */
 export async function runFaultList(given: FaultArguments, output: Output): Promise<void> {
   const faults = await queryDaemon('listFaults', {}, { socketPath: given.socket });
   if (given.json === true) printJson(output, { faults });
@@ -93,7 +92,6 @@ export async function runFaultRemove(
   }
 }
 
-/** The table of faults. */
 export function faultLines(faults: readonly FaultStatus[]): string[] {
   const rows = faults.map(({ id, spec, matched, fired }) => {
     return [String(id), specText(spec), String(matched), String(fired)];

@@ -30,7 +30,6 @@ export async function runReset(given: ResetArguments, output: Output): Promise<v
   );
 }
 
-/** The report as text. */
 export function resetLines(report: ResetReport): string[] {
   const { leaks, clients, connections, faults } = report;
   const removed = faults === 0 ? '' : `; removed ${counted(faults, 'fault')}`;

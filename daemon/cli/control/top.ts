@@ -41,7 +41,6 @@ interface QPRates
   readonly destination?: QPSummary['destination'];
 }
 
-/** One sample. */
 interface Sample {
   readonly at: number;
   readonly status: DaemonStatus;

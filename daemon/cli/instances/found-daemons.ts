@@ -18,7 +18,6 @@ export interface FoundDaemon {
   readonly socketPath: string;
   /** 'silent': it does not reply, or not to this user. */
   readonly state: 'running' | 'dead' | 'silent';
-  /** Status of a running daemon. */
   readonly status?: DaemonStatus;
   /** Why it does not reply. */
   readonly reason?: string;

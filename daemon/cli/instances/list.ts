@@ -14,7 +14,6 @@ export async function runList(given: ListArguments, output: Output): Promise<voi
   for (const line of listLines(found)) output.line(line);
 }
 
-/** The list as a table. */
 export function listLines(found: readonly FoundDaemon[]): string[] {
   if (found.length === 0) return ['no daemons'];
   const rows = found.map(({ name, socketPath, state, status, reason }) => [

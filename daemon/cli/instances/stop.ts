@@ -18,7 +18,6 @@ export interface StopArguments {
   readonly json?: boolean;
 }
 
-/** A daemon that was stopped. */
 interface Stopped {
   readonly pid: number;
   readonly socketPath: string;

@@ -1,7 +1,6 @@
 /** `HOST:PATH` on the command line. */
 import { usageFailure } from '#daemon/console/failure';
 
-/** A file on a host. */
 export interface RemotePath {
   readonly host: string;
   /** From the root of the server; starts with a slash. */

@@ -17,7 +17,6 @@ import { CommandFailure, failureText } from '#daemon/console/failure';
 import type { Output } from '#daemon/console/output';
 import { ADVERT_BYTES, type Advert, emitAdvert } from './rping-protocol.ts';
 
-/** Settings of an rping. */
 export interface RpingSettings {
   /** The server's address, to bind or to connect to. */
   readonly address: string;

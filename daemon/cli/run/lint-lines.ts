@@ -4,7 +4,6 @@ import { join } from 'node:path';
 import { packageRoot } from '#daemon/console/preload-library';
 import type { Finding, Findings } from '#daemon/lint/findings';
 
-/** Modes of `--lint`. */
 export const LINT_MODES = ['print', 'error'] as const;
 export type LintMode = (typeof LINT_MODES)[number];
 

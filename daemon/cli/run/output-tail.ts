@@ -6,7 +6,6 @@ const KEPT_BYTES = 64 * 1024;
 /** Time for output after the program's end: a process that it left may hold the pipe. */
 const LATE_MS = 1_000;
 
-/** The end of one stream. */
 export class OutputTail {
   readonly #ended: Promise<void>;
   readonly #source: Readable;

@@ -12,13 +12,11 @@ export interface RecorderArguments {
   readonly trace?: string;
 }
 
-/** Running recorders. */
 interface Recorders {
   /** Stops them; their files are then complete. Returns why any file is truncated. */
   stop(): Promise<string[]>;
 }
 
-/** One recorder. */
 interface Recorder {
   readonly child: ChildProcess;
   readonly path: string;

@@ -62,7 +62,6 @@ export interface RunArguments extends DaemonArguments, RecorderArguments {
   readonly lint?: LintMode;
 }
 
-/** The result of a program. */
 interface RunResult {
   readonly end: ProgramEnd;
   readonly report: RunReport | undefined;

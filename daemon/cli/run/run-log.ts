@@ -31,7 +31,6 @@ export class RunLog implements DestinationStream {
     if (this.#kept.length > KEPT_LINES) this.#kept.shift();
   }
 
-  /** The last lines, as text. */
   get lastLines(): readonly string[] {
     return this.#kept.map((line) => {
       const text = logText(line).trimEnd();

@@ -48,7 +48,6 @@ interface ReportSection {
   readonly lines: readonly string[];
 }
 
-/** A failed run. */
 export interface RunReport {
   /** What failed, in one line. */
   readonly failure: string;

@@ -8,7 +8,6 @@ import type { DaemonOptions } from '#daemon/main/config';
 import { queryDaemon } from '#verbs-api/client/daemon-query';
 import { isTrustedUser } from '#verbs-api/client/daemon-trust';
 
-/** The daemon to use. */
 export interface UsedDaemon {
   readonly socketPath: string;
   /** It belongs to this run: its leaks, faults and log are those of the program. */

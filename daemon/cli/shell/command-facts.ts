@@ -4,7 +4,6 @@ import type { Command, Option } from 'commander';
 /** Names that only running daemons know: instances, and devices of a daemon. */
 export type NameSource = 'instances' | 'devices';
 
-/** An option of a command. */
 export interface OptionFacts {
   /** In the form of the help: `-w, --write <FILE>`. */
   readonly flags: string;
@@ -19,7 +18,6 @@ export interface OptionFacts {
   readonly source: NameSource | undefined;
 }
 
-/** An argument of a command. */
 interface ArgumentFacts {
   readonly term: string;
   readonly text: string;
@@ -28,7 +26,6 @@ interface ArgumentFacts {
   readonly source: NameSource | undefined;
 }
 
-/** A command and its subcommands. */
 export interface CommandFacts {
   /** The command path: `iwarpd`, `fault`, `add`. */
   readonly words: readonly string[];

@@ -24,7 +24,6 @@ export interface ProcessAllocation {
   release(): void;
 }
 
-/** The memory of one client. */
 export interface ClientMemory {
   /** Tier and reason of regions in shared allocations. */
   readonly sharedTier: { readonly tier: MemoryTier; readonly reason: string };

@@ -10,9 +10,7 @@ import { type LimitTerms, OWNER, type RefusalNote, SharedLimit } from './shared-
 /** librdmacm indexes connection ids by 16 bits of their number; memberships have as many numbers. */
 export const CM_NUMBERS = 65_536;
 
-/** Sizes of the limits. */
 export interface DaemonLimits {
-  /** Bytes of shared memory. */
   readonly sharedBytes: number;
   /** Mappings of shared memory: beyond vm.max_map_count the process can allocate no memory. */
   readonly mappings: number;
@@ -22,7 +20,6 @@ export interface DaemonLimits {
   readonly ids: number;
   /** Connections to the daemon's socket. */
   readonly connections: number;
-  /** Descriptors of the process. */
   readonly descriptors: number;
   /** Descriptors sent and not yet received: the kernel counts them for the daemon's user. */
   readonly descriptorsInFlight: number;
@@ -30,7 +27,6 @@ export interface DaemonLimits {
   readonly ports: number;
   /** Multicast memberships of queue pairs. */
   readonly groups: number;
-  /** SCTP associations. */
   readonly associations: number;
   /** RoCE connections, those in timewait included. */
   readonly roceConnections: number;
@@ -121,7 +117,6 @@ export const SETTABLE_LIMITS: readonly SettableLimit[] = [
   'inputBytes',
 ];
 
-/** Options of a budget. */
 interface BudgetOptions {
   /** Measures the actual use of a limit, where it can exceed what clients hold. */
   readonly measures?: Partial<Readonly<Record<LimitName, () => number>>>;
@@ -158,7 +153,6 @@ export class DaemonBudget {
     this.#devices.set(device, Object.fromEntries(limits));
   }
 
-  /** The share of a user. */
   of(uid: number): UserShare {
     return new UserShare(
       (this.#options.isOwner ?? isTrusted)(uid) ? OWNER : uid,
@@ -214,7 +208,6 @@ export class UserShare {
     this.#limit(name).note(this.#user, amount);
   }
 
-  /** Returns an amount. */
   give(name: LimitName, amount = 1): void {
     this.#limit(name).give(this.#user, amount);
   }

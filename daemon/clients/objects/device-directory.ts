@@ -19,7 +19,6 @@ import { AllResources } from './device-resources.ts';
 import { EventRouter } from './event-router.ts';
 import { mayOpenNode, type ProgramUser } from './user-rights.ts';
 
-/** A device and its host. */
 interface FoundDevice {
   readonly host: DeviceHost;
   readonly device: DeviceBackend;
@@ -29,7 +28,6 @@ export class DeviceDirectory {
   readonly emulated: RnicHost;
   readonly native: DeviceHost | undefined;
   readonly hosts: readonly DeviceHost[];
-  /** Routes the events of all hosts. */
   readonly events: EventRouter;
   /** The objects of all clients. */
   readonly resources: AllResources;

@@ -7,7 +7,6 @@ import { CQ } from '#daemon/rnic/queues/completion-queue';
 import { SRQ } from '#daemon/rnic/queues/shared-receive-queue';
 import { NumberedList } from './numbered-list.ts';
 
-/** The owner of an object. */
 export interface ResourceOwner {
   /** Process that made it. */
   readonly pid: number;
@@ -15,7 +14,6 @@ export interface ResourceOwner {
   readonly context: object;
 }
 
-/** An object and its owner. */
 export interface OwnedResource<T> {
   readonly object: T;
   readonly owner: ResourceOwner;
@@ -32,7 +30,6 @@ export interface ListedId {
 
 /** Objects of one device by kind. */
 export class DeviceResources {
-  /** Opened devices. */
   readonly contexts = new NumberedList<OwnedResource<object>>();
   readonly pds = new NumberedList<OwnedResource<PD>>();
   readonly cqs = new NumberedList<OwnedResource<CQ>>();
@@ -43,7 +40,6 @@ export class DeviceResources {
   /** The queue pairs of each shared receive queue, indexed because a search would visit all. */
   readonly #qpsBySRQ = new Map<SRQ, Set<QP>>();
 
-  /** Adds an opened device. */
   addContext(owner: ResourceOwner): void {
     this.#numbers.set(owner.context, this.contexts.add({ object: owner.context, owner }));
   }
@@ -104,7 +100,6 @@ export class AllResources {
   readonly ids = new NumberedList<ListedId>();
   readonly #byDevice = new Map<DeviceBackend, DeviceResources>();
 
-  /** The objects of one device. */
   of(device: DeviceBackend): DeviceResources {
     let resources = this.#byDevice.get(device);
     if (resources === undefined) {

@@ -19,7 +19,6 @@ const PIECE_COST = 16;
 /** Completions that take as long to flush as destroying a queue pair. */
 export const COMPLETIONS_OF_OBJECT = 16;
 
-/** An owner of objects. */
 interface Owner {
   /**
    * Destroys everything in dependency order, up to about `costMax` objects' worth of work in each call.
@@ -28,7 +27,6 @@ interface Owner {
   close(costMax: number): number;
 }
 
-/** The host of the objects. */
 interface EndingHost {
   now(): Micros;
   /** Calls back in the next turn. */

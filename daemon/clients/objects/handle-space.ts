@@ -17,7 +17,6 @@ export class HandleSpace<T> {
     this.#lowest = first;
   }
 
-  /** Number of objects. */
   get size(): number {
     return this.#size;
   }

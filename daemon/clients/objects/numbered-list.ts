@@ -14,12 +14,10 @@ export class NumberedList<T extends object> {
   #next = 0;
   #size = 0;
 
-  /** Number of objects. */
   get size(): number {
     return this.#size;
   }
 
-  /** Adds an object. Returns its number. */
   add(object: T): number {
     const number = this.#next;
     this.#next += 1;
@@ -35,7 +33,6 @@ export class NumberedList<T extends object> {
     return this.#numbers[place] === number ? this.#objects[place] : undefined;
   }
 
-  /** Removes the object with a number. */
   remove(number: number): void {
     const place = this.#placeAfter(number - 1);
     const isThere = this.#numbers[place] === number && this.#objects[place] !== undefined;

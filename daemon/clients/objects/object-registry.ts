@@ -10,7 +10,6 @@ interface RegisteredObject {
   readonly handle: number;
 }
 
-/** The type of the objects of a kind. */
 type OfKind<Any extends RegisteredObject, K extends Any['kind']> = Extract<
   Any,
   { readonly kind: K }
@@ -46,7 +45,6 @@ export class ObjectRegistry<Any extends RegisteredObject> {
     this.#objects = new HandleSpace(firstHandle);
   }
 
-  /** Number of objects. */
   get size(): number {
     return this.#objects.size;
   }
@@ -71,7 +69,6 @@ export class ObjectRegistry<Any extends RegisteredObject> {
     this.#ledger.note(object.kind, -1, this.#deviceOf(object));
   }
 
-  /** The object with a handle, of any kind. */
   find(handle: number): Any | undefined {
     return this.#objects.find(handle);
   }
@@ -91,7 +88,6 @@ export class ObjectRegistry<Any extends RegisteredObject> {
     return object;
   }
 
-  /** All objects of a kind, by handle. */
   ofKind<K extends Any['kind']>(kind: K): OfKind<Any, K>[] {
     return this.#objects.select((object): object is OfKind<Any, K> => isKind(object, kind));
   }

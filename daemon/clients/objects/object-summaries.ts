@@ -13,7 +13,6 @@ const TYPE_NAMES: Readonly<Record<QPType, string>> = {
   [QPType.ud]: 'UD',
 };
 
-/** The summary of a queue pair. */
 export function qpSummary(owner: ObjectOwner, qp: DeviceQP): QPSummary {
   const { client, pid, program, device, handle } = owner;
   const { maxSendWr, maxRecvWr } = qp.capabilities;
@@ -34,7 +33,6 @@ export function qpSummary(owner: ObjectOwner, qp: DeviceQP): QPSummary {
   };
 }
 
-/** The summary of a memory region. */
 export function mrSummary(owner: ObjectOwner, mr: DeviceMR): MRSummary {
   const { client, pid, program, device, handle } = owner;
   const { lkey: key, lengthBytes } = mr;

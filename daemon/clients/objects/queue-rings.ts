@@ -1,7 +1,6 @@
 /** The rings of a client's queues: a queue gets all its rings or is not created. */
 import type { QuotaLedger } from './quotas.ts';
 
-/** Allocates rings `R`. */
 export interface RingSource<R> {
   /**
    * Creates a ring of `mappedBytes` zero bytes for the program to map, in at least `memoryBytes` of

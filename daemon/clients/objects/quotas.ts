@@ -6,7 +6,6 @@ import type { MemoryTier } from '#contract/verbs/provider';
 import type { DaemonBudget, UserShare } from './daemon-budget.ts';
 import { OWNER } from './shared-limit.ts';
 
-/** Kinds of objects with a handle. */
 export const OBJECT_KINDS = [
   'context',
   'pd',
@@ -20,12 +19,9 @@ export const OBJECT_KINDS = [
   'qp',
   'id',
 ] as const;
-/** Kind of an object with a handle. */
 export type ObjectKind = (typeof OBJECT_KINDS)[number];
 
-/** Limits of one client. */
 export interface ClientQuotas {
-  /** Objects of each kind. */
   readonly objects: Readonly<Record<ObjectKind, number>>;
   /** Bytes of shared memory: rings and buffers. They take the daemon's memory. */
   readonly sharedBytes: number;
@@ -85,7 +81,6 @@ export class QuotaLedger {
     this.share = quotas.budget?.of(uid);
   }
 
-  /** Objects of a kind. */
   count(kind: ObjectKind): number {
     return this.#objects.get(kind) ?? 0;
   }
@@ -128,7 +123,6 @@ export class QuotaLedger {
     this.#amounts[amount] += value;
   }
 
-  /** Returns an amount. */
   give(amount: Amount, value: number): void {
     if (amount === 'sharedBytes') this.share?.give('sharedBytes', value);
     this.#amounts[amount] -= value;

@@ -23,7 +23,6 @@ const REGIONS_MAX = 64;
 /** Bytes of released rings whose pages are kept for later rings. */
 const KEPT_MAX_BYTES = 2 ** 20;
 
-/** One file. */
 interface Region {
   readonly token: string;
   readonly memory: SharedMemory;

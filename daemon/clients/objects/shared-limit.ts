@@ -32,7 +32,6 @@ export interface LimitTerms {
 /** Called for each refusal: unmodified programs see only the errno. */
 export type RefusalNote = (user: number, error: VerbsError) => void;
 
-/** Options of a limit. */
 interface LimitOptions {
   /** Measures the actual use of the process, where it can exceed what users hold. */
   readonly measure?: (() => number) | undefined;
@@ -94,7 +93,6 @@ export class SharedLimit {
     this.note(user, amount);
   }
 
-  /** Returns an amount. */
   give(user: number, amount = 1): void {
     this.note(user, -amount);
   }
@@ -108,7 +106,6 @@ export class SharedLimit {
     this.#total += change;
   }
 
-  /** Its use, by user. */
   use(): SharedLimitUse {
     const { limit } = this;
     const used = this.#measure?.() ?? this.#total;

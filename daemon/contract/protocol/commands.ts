@@ -245,11 +245,8 @@ export interface CMParameters {
   readonly wire: WireOptions | undefined;
 }
 
-/** Name of a command. */
 export type CommandName = keyof Commands;
-/** Request of a command. */
 export type CommandRequest<N extends CommandName> = Commands[N]['request'];
-/** Reply of a command. */
 export type CommandReply<N extends CommandName> = Commands[N]['reply'];
 
 /** An event of a connection id as it crosses to the client. */

@@ -32,13 +32,11 @@ export const IPC_VERSION = 4;
 /** 'iwrd' */
 const IPC_MAGIC = 0x64_72_77_69;
 
-/** Bytes of a frame header. */
 export const FRAME_HEADER_BYTES = 12;
 /** The largest payload of a frame that a client may send; private data is the longest. */
 export const CLIENT_FRAME_MAX_BYTES = 64 * 1024;
 /** The largest payload of a frame that the daemon may send: a status with many clients. */
 export const DAEMON_FRAME_MAX_BYTES = 4 * 1024 * 1024;
-/** Bytes of a token. */
 export const TOKEN_BYTES = 16;
 /** Bytes of a hello's payload. */
 export const HELLO_BYTES = 24;
@@ -50,7 +48,6 @@ export const GREETING_TIMEOUT_MS = 60_000;
 /** Bytes of a welcome's payload before its text. */
 const WELCOME_BYTES = 32;
 
-/** Type of a frame. */
 export const FrameType = {
   hello: 1,
   welcome: 2,
@@ -267,7 +264,6 @@ export interface Welcome {
   readonly text: string;
 }
 
-/** The frame of a welcome. */
 export function emitWelcome(welcome: Omit<Welcome, 'version'>): Uint8Array {
   const text = encodeText(welcome.text);
   const payload = new Uint8Array(WELCOME_BYTES + text.length);

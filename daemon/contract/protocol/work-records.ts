@@ -15,7 +15,6 @@
 import { decodeText, IpcFormatError } from './ipc-value.ts';
 import { CQEStatus, SQOpcode } from './queue-layout.ts';
 
-/** The queue of a work request. */
 export const WorkQueue = { send: 0, receive: 1, sharedReceive: 2 } as const;
 export type WorkQueue = (typeof WorkQueue)[keyof typeof WorkQueue];
 

@@ -68,7 +68,6 @@ export function either(one: Kind, other: Kind): Kind {
   };
 }
 
-/** A whole number from `min` to `max`, as a number. */
 export function wholeNumber(min: number, max: number = Number.MAX_SAFE_INTEGER): Kind {
   const range = max === Number.MAX_SAFE_INTEGER ? `from ${min} on` : `from ${min} to ${max}`;
   const fits = (value: number): boolean =>
@@ -101,7 +100,6 @@ export const OPERAND = kind(
   'a whole number or a bigint',
   (value) => typeof value === 'bigint' || Number.isSafeInteger(value),
 );
-/** Text. */
 export const TEXT = kind('a string', (value) => typeof value === 'string');
 /** True or false. */
 export const FLAG = kind('true or false', (value) => typeof value === 'boolean');
@@ -118,9 +116,7 @@ export function isTransferred({ buffer, byteLength }: Uint8Array): boolean {
   }
 }
 
-/** A function. */
 export const FUNCTION = kind('a function', (value) => typeof value === 'function');
-/** Any value. */
 export const ANYTHING = kind('a value', () => true);
 /** An object; its receiver checks the fields. */
 export const OBJECT = kind('an object', isObject);

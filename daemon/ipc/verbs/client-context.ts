@@ -56,7 +56,6 @@ import {
   queueCommands,
 } from './queue-commands.ts';
 
-/** Options of a client. */
 interface ClientOptions {
   /** All devices. Clients of the same hosts share one directory. */
   readonly directory: DeviceDirectory;
@@ -164,7 +163,6 @@ export class ClientContext implements ClientEvents, DeviceEventSink {
     }
   }
 
-  /** Describes a refused request. */
   describe(request: unknown): RefusedRequest {
     if (typeof request !== 'object' || request === null) return {};
     const { table } = this.#state;
@@ -212,7 +210,6 @@ export class ClientContext implements ClientEvents, DeviceEventSink {
     return this.#epoch.value(this.#state.table.ofKind('qp'));
   }
 
-  /** The client's usage. */
   usage(): ClientUsage {
     return this.#state.ledger.usage();
   }

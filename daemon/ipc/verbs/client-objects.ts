@@ -62,7 +62,6 @@ export class ContextObject extends ClientObject {
   }
 }
 
-/** A protection domain. */
 export class PdObject extends ClientObject {
   readonly kind = 'pd';
   readonly context: ContextObject;
@@ -110,7 +109,6 @@ export class MrObject extends ClientObject {
   }
 }
 
-/** A memory window. */
 export class MwObject extends ClientObject {
   readonly kind = 'mw';
   readonly pd: PdObject;
@@ -123,7 +121,6 @@ export class MwObject extends ClientObject {
   }
 }
 
-/** An address handle. */
 export class AhObject extends ClientObject {
   readonly kind = 'ah';
   readonly pd: PdObject;
@@ -149,7 +146,6 @@ export class ChannelObject extends ClientObject {
   }
 }
 
-/** A completion queue. */
 export class CqObject extends ClientObject {
   readonly kind = 'cq';
   readonly context: ContextObject;
@@ -183,7 +179,6 @@ export class CqObject extends ClientObject {
   }
 }
 
-/** A shared receive queue. */
 export class SrqObject extends ClientObject {
   readonly kind = 'srq';
   readonly pd: PdObject;
@@ -208,7 +203,6 @@ export class SrqObject extends ClientObject {
   }
 }
 
-/** A queue pair. */
 export class QpObject extends ClientObject {
   readonly kind = 'qp';
   readonly pd: PdObject;
@@ -261,7 +255,6 @@ export class IdObject extends ClientObject {
   }
 }
 
-/** Any object with a handle. */
 export type AnyObject =
   | ContextObject
   | PdObject

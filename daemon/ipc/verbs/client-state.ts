@@ -18,7 +18,6 @@ import { ownRights, rightsOf, type UserRights } from '#daemon/clients/objects/us
 import { userOf } from '#daemon/clients/trusted-user';
 import { type AnyObject, BufferObject, type ClientEvents } from './client-objects.ts';
 
-/** The command handlers. */
 export type CommandHandlers<Names extends CommandName = CommandName> = {
   readonly [N in Names]: (request: CommandRequest<N>) => CommandReply<N>;
 };

@@ -33,7 +33,6 @@ export function destroyBuffer(state: ClientState, object: BufferObject): void {
   giveShared(state.ledger, object.memory);
 }
 
-/** Deallocates a window. */
 export function destroyMW(state: ClientState, object: MwObject): void {
   object.mw.close();
   state.table.remove(object);

@@ -7,7 +7,6 @@ import type { HalfOpenPool } from './half-open.ts';
 /** A connection of the manager's ids. */
 export type CmEndpoint = Endpoint<CmId>;
 
-/** State of an id. */
 type CmIdState =
   | { readonly kind: 'idle' }
   | { readonly kind: 'bound' }
@@ -20,7 +19,6 @@ type CmIdState =
   | { readonly kind: 'closed'; readonly wasConnected: boolean }
   | { readonly kind: 'destroyed' };
 
-/** State of a listening id. */
 export interface Listener {
   readonly backlog: number;
   /** Connections whose MPA Request has not arrived yet. */

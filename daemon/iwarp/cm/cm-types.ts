@@ -83,7 +83,6 @@ export interface CmStream extends StreamPort {
   readonly receivedFpdus: number;
 }
 
-/** Creates the stream of a connection of `device`. */
 export type StreamFactory = (device: CmDevice, options: StreamOptions) => CmStream;
 
 /** Properties of a connection that is open. */
@@ -114,7 +113,6 @@ export interface CmLimits {
   readonly dialTimeoutMicros: Micros;
 }
 
-/** Defaults of `CmLimits`. */
 export const DEFAULT_CM_LIMITS: CmLimits = {
   idsMax: 65_536,
   backlogMax: 1024,

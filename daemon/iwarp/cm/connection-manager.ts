@@ -36,7 +36,6 @@ import {
   streamOptions,
 } from './stream-options.ts';
 
-/** Options of a connection manager. */
 interface ConnectionManagerOptions {
   readonly devices: () => readonly CmDevice[];
   readonly network: HostNetwork;

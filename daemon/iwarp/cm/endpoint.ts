@@ -58,7 +58,6 @@ export interface EndpointOwner<Id> {
   touched(endpoint: Endpoint<Id>): void;
   /** A refused dial is due again. */
   redial(endpoint: Endpoint<Id>, now: Micros): void;
-  /** Cancels the dial of the endpoint. */
   cancelDial(endpoint: Endpoint<Id>): void;
   /** `endpoint.qp` is about to be cleared. */
   released(endpoint: Endpoint<Id>): void;

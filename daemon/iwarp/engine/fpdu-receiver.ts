@@ -24,7 +24,6 @@ import type { ProtocolError } from '../wire/protocol-error.ts';
 import type { ChunkPool } from './chunk-pool.ts';
 import type { UlpduSink } from './lower-layer.ts';
 
-/** Options of a receiver. */
 export interface FpduReceiverOptions {
   readonly pool: ChunkPool;
   /** Computes the CRC of FPDUs too large for the table. */

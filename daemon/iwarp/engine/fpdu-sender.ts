@@ -22,7 +22,6 @@ import { insertMarkers, leadingMarkerBytes, markedSizeBytes, markerPhase } from 
 import type { ChunkPool } from './chunk-pool.ts';
 import type { UlpduWriter } from './lower-layer.ts';
 
-/** Options of a sender. */
 export interface FpduSenderOptions {
   readonly pool: ChunkPool;
   /** Computes the CRC of FPDUs too large for the table. */

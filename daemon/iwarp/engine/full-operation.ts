@@ -19,7 +19,6 @@ import { refusalError, TerminatePolicy } from './terminate-policy.ts';
 /** Most segments that one pump frames. The next pump continues when output is flushed. */
 const PUMP_SEGMENTS_MAX = 1024;
 
-/** Options of Full Operation. */
 interface FullOperationOptions {
   readonly user: WireUser;
   /** The lower layer must be in Full Operation already. */

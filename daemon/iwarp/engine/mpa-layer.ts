@@ -11,7 +11,6 @@ import { mulpduBytes } from './mulpdu.ts';
 import { Startup } from './startup.ts';
 import type { Agreement, StreamOptions } from './stream-api.ts';
 
-/** The environment of a stream. */
 export interface StreamEnvironment {
   /** Buffers, shared by the streams of a device. */
   readonly pool: ChunkPool;

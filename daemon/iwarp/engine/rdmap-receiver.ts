@@ -54,7 +54,6 @@ const NO_MESSAGE = -1;
 /** siw's treatment of a zero-length read that was queued after another one. */
 const SIW_ZERO_READ = 'siw-queued-zero-length-read';
 
-/** Options of a receiver. */
 interface RDMAPReceiverOptions {
   readonly user: WireUser;
   readonly irrq: InboundRequestQueue;

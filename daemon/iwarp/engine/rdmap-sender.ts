@@ -75,7 +75,6 @@ const UNSENT = makeOutboundMessage();
 /** Becomes the message of the next stream that sends its first. */
 let spareMessage = makeOutboundMessage();
 
-/** Options of a sender. */
 interface RDMAPSenderOptions {
   readonly user: WireUser;
   readonly ddp: DDPSender;

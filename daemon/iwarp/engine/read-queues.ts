@@ -12,7 +12,6 @@ import { makeAtomicRequest } from '../wire/atomic-header.ts';
 import { UNTAGGED_HEADER_BYTES } from '../wire/ddp-header.ts';
 import { makeReadRequest, type ReadRequest } from '../wire/rdmap-header.ts';
 
-/** Kinds of requests. */
 export const RequestKind = { read: 0, atomic: 1 } as const;
 export type RequestKind = (typeof RequestKind)[keyof typeof RequestKind];
 
@@ -23,7 +22,6 @@ export interface InboundRequest {
   readonly ddpHeader: Uint8Array;
   /** ULPDU length of the request. */
   segmentLength: number;
-  /** For a read. */
   readonly read: ReadRequest;
   /** Bytes of the read already framed. */
   sentBytes: number;

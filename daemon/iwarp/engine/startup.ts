@@ -66,7 +66,6 @@ type State =
   | { readonly name: 'rejected' }
   | { readonly name: 'failed' };
 
-/** Name of a startup state. */
 type StartupStateName = State['name'];
 
 /** Where nearly all streams end up. */

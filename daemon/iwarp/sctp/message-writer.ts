@@ -45,7 +45,6 @@ const RING_MIN = 64;
 /** The bit of a ring entry that marks a control message; the other bits are its length. */
 const CONTROL_BIT = 0x8000_0000;
 
-/** Options of a writer. */
 interface MessageWriterOptions {
   readonly pool: ChunkPool;
   /** `begin` returns false once this many bytes wait for the transport. Default 524,288. */

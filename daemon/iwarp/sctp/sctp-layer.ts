@@ -35,7 +35,6 @@ const TURN_TEXT: Readonly<Record<Exclude<Turn, 'due' | 'held'>, string>> = {
   'too-much': 'too many bytes wait for a DDP-SSN that is missing',
 };
 
-/** Environment of a layer. */
 interface SctpLayerEnvironment {
   /** Buffers, shared by the streams of a device. */
   readonly pool: ChunkPool;

@@ -73,7 +73,6 @@ export class Sequencer {
     this.#due = (this.#due + 1) & SSN_MASK;
   }
 
-  /** The held message that is due. */
   get next(): HeldMessage | undefined {
     return this.#held.get(this.#due);
   }
@@ -91,7 +90,6 @@ export class Sequencer {
     return this.#heldBytes;
   }
 
-  /** Drops all that is held. */
   release(): void {
     this.#held.clear();
     this.#heldBytes = 0;

@@ -8,7 +8,6 @@
  */
 import { assert } from '#base/assert';
 
-/** Bytes of the enhanced word. */
 export const ENHANCED_BYTES = 4;
 /** IRD or ORD value for: not negotiated by MPA, the ULP takes care of it (EMPA-9.1-12). */
 export const DEPTH_UNNEGOTIATED = 0x3fff;
@@ -34,7 +33,6 @@ export interface EnhancedParameters {
 }
 
 // EMPA-9-01 SCTPE-9-01: A, B, 14 bits of IRD, C, D, 14 bits of ORD, from the top bit down.
-/** Reads the word. */
 export function parseEnhancedWord(word: number): EnhancedParameters {
   const peerToPeer = (word & 0x80000000) !== 0;
   return {
@@ -50,7 +48,6 @@ export function parseEnhancedWord(word: number): EnhancedParameters {
   };
 }
 
-/** The word of `enhanced`. */
 export function enhancedWord(enhanced: EnhancedParameters): number {
   const { peerToPeer, rtr, ird, ord } = enhanced;
   assert(ird >= 0 && ird <= DEPTH_UNNEGOTIATED, 'IRD exceeds 14 bits');

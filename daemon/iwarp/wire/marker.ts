@@ -17,7 +17,6 @@
  */
 import { readUint16, writeUint32 } from '#base/checked-bytes';
 
-/** Bytes of a marker. */
 export const MARKER_BYTES = 4;
 /** From the start of one marker to the start of the next, markers included (MPA-4.3-03). */
 export const MARKER_INTERVAL_BYTES = 512;

@@ -37,7 +37,6 @@ export const CmCommand = {
   writeEvent: 24,
 } as const;
 
-/** A parsed command. */
 export interface CmRequest {
   readonly command: number;
   /** Size of the program's response buffer, in bytes. */
@@ -130,7 +129,6 @@ export function parseConnParam({ bytes, fields }: CmRequest, at: number): CmConn
   };
 }
 
-/** A response of one u32. */
 export function u32Response(value: number): Uint8Array {
   const bytes = new Uint8Array(4);
   new DataView(bytes.buffer).setUint32(0, value, true);

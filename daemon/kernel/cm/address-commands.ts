@@ -190,7 +190,6 @@ const ID_OPTION_BYTES: Readonly<Partial<Record<number, number>>> = {
 };
 const OPTION_VALUE_AT = 32;
 
-/** SET_OPTION. */
 export function setOption(file: OpenChannel, { fields, bytes }: CmRequest): KernelReply {
   const context = file.expect(fields.getUint32(16, true));
   const level = fields.getUint32(20, true);

@@ -41,7 +41,6 @@ export function accept(file: OpenChannel, request: CmRequest): KernelReply {
 /** Reasons that a program may give: none, consumer-defined, and unsupported option. */
 const REJECT_REASONS: readonly number[] = [0, 28, 35];
 
-/** REJECT. */
 export function reject(file: OpenChannel, request: CmRequest): KernelReply {
   const { fields, bytes } = request;
   const privateData = bytes.slice(16, 16 + fields.getUint8(12));
@@ -57,7 +56,6 @@ export function reject(file: OpenChannel, request: CmRequest): KernelReply {
   return DONE;
 }
 
-/** DISCONNECT. */
 export function disconnect(file: OpenChannel, request: CmRequest): KernelReply {
   const { persona, call } = callOn(file, request, 8);
   persona.disconnect(call);

@@ -29,7 +29,6 @@ export interface CmRecord {
 interface ContextFile {
   readonly client: KernelClient;
   readonly host: RnicHost;
-  /** Queues an event of `context`. */
   queueEvent(context: CmContext, record: CmRecord): void;
   /** The new id of a connect request. ENOMEM. */
   addChild(listener: CmContext, id: HostId): CmContext;

@@ -5,7 +5,6 @@ import { newStruct } from '../struct-fields.ts';
 import { putAddressVector } from '../uverbs/address-vector.ts';
 import { CreateAH } from '../uverbs/layouts.ts';
 
-/** Bytes of an event record. */
 const BYTES = 336;
 /** Minimum size of the response buffer: an event without the fields that later kernels added. */
 export const CM_EVENT_MIN_BYTES = 324;
@@ -45,7 +44,6 @@ const Datagram = {
   privateDataLength: 296,
 } as const;
 
-/** Parameters of an event of a connection. */
 interface ConnectedParameters {
   readonly kind: 'connected';
   readonly privateData: Uint8Array;
@@ -59,7 +57,6 @@ interface ConnectedParameters {
   readonly rnrRetryCount?: number;
 }
 
-/** Parameters of an event of a datagram id. */
 export interface DatagramParameters {
   readonly kind: 'datagram';
   readonly privateData: Uint8Array;
@@ -78,7 +75,6 @@ interface WrittenParameters {
 /** The content of an event, besides type and status. */
 export type EventParameters = ConnectedParameters | DatagramParameters | WrittenParameters;
 
-/** Fields of an event record. */
 export interface CmEventFields {
   readonly uid: bigint;
   readonly number: number;
@@ -91,7 +87,6 @@ export interface CmEventFields {
   readonly parameters: EventParameters;
 }
 
-/** The bytes of an event record. */
 export function emitCmEvent(event: CmEventFields): Uint8Array {
   const { bytes, fields } = newStruct(BYTES);
   fields.setBigUint64(0, event.uid, true);

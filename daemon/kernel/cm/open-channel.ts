@@ -276,7 +276,6 @@ export class OpenChannel {
 
   // For contexts
 
-  /** Queues an event of `context`. */
   queueEvent(context: CmContext, record: CmRecord): void {
     this.ownQueue.push(record, context);
   }

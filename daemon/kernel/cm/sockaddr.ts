@@ -19,7 +19,6 @@ export function sockaddrBytes(family: Family): number {
   return SOCKADDR_BYTES[family];
 }
 
-/** A parsed `sockaddr`. */
 export interface ParsedSockaddr {
   readonly family: Family;
   /** Bytes that the family occupies. */
@@ -88,7 +87,6 @@ export interface IbAddress {
   readonly serviceMask: bigint;
 }
 
-/** Parses the fields of a `sockaddr_ib`. */
 export function parseIbAddress(bytes: Uint8Array): IbAddress {
   const fields = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
   return {

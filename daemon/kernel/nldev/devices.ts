@@ -48,7 +48,6 @@ export interface KernelDevice extends DeviceAddresses {
   readonly nodeGuid: string;
   /** The network interface of its port, if netlink names it. */
   readonly netdev?: { readonly index: number; readonly name: string } | undefined;
-  /** Current state of its port. */
   readonly portState: PortAttributes['state'];
   /** The current values of its port's counters by name, on devices that have some. */
   readonly hwCounters?: Readonly<Record<string, number>> | undefined;

@@ -14,7 +14,6 @@ const NESTED = 0x8000;
 /** Message types of every netlink family. */
 const NetlinkType = { error: 2, done: 3 } as const;
 
-/** Flags of a message. */
 export const NetlinkFlag = { multi: 2, acknowledge: 4, dump: 0x300 } as const;
 
 /** The header of a message, without its length. */
@@ -26,7 +25,6 @@ interface NetlinkHeader {
   readonly port: number;
 }
 
-/** A parsed message. */
 export interface NetlinkMessage {
   readonly header: NetlinkHeader;
   /** The header's bytes, which an error message repeats. */
@@ -124,7 +122,6 @@ export function plainNested(type: number, attributes: readonly Attribute[]): Att
   return { type, value: { kind: 'nested', attributes } };
 }
 
-/** An attribute of nested attributes. */
 export function nested(type: number, attributes: readonly Attribute[]): Attribute {
   return { type: type | NESTED, value: { kind: 'nested', attributes } };
 }
@@ -226,7 +223,6 @@ function padded(length: number): number {
   return (length + 3) & ~3;
 }
 
-/** The arrays concatenated. */
 export function concatenated(parts: readonly Uint8Array[]): Uint8Array {
   const bytes = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
   let at = 0;

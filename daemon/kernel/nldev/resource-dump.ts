@@ -30,7 +30,6 @@ const PREAMBLE_MAX_BYTES = 128;
 /** Objects to examine for one part, those of other ports or devices included. */
 const PART_LOOKS_MAX = 4096;
 
-/** An unfinished dump. */
 export interface ResourceDump {
   readonly request: NetlinkMessage;
   readonly device: KernelDevice;

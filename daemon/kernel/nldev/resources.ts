@@ -23,20 +23,17 @@ import { type Attribute, binary, nested, plainNested, text, u8, u32, u64 } from 
 export interface ResourceView {
   readonly device: KernelDevice;
   readonly resources: DeviceResources;
-  /** The ids of all devices. */
   readonly ids: NumberedList<ListedId>;
   /** Whether the caller may see memory keys. */
   readonly showsKeys: boolean;
 }
 
-/** One object. */
 export interface ResourceEntry {
   /** The port that it belongs to; 0 for none. */
   readonly port: number;
   readonly fields: () => Attribute[];
 }
 
-/** A kind of objects. */
 export interface ResourceKind {
   /** The attribute that contains all objects of a message, and the one that contains each. */
   readonly table: number;
@@ -95,7 +92,6 @@ const CM_STATES: Readonly<Record<HostIdState, number>> = {
   destroyed: 10,
 };
 
-/** The kinds by their command. */
 export const RESOURCE_KINDS: Readonly<Partial<Record<number, ResourceKind>>> = {
   [Command.qpGet]: kindOf({
     table: Attr.qps,

@@ -20,7 +20,6 @@ const REMOTE_CHANGE = Access.remoteWrite | Access.remoteAtomic;
 /** Rights for which the kernel requires writable pages. */
 const CHANGE = REMOTE_CHANGE | Access.localWrite | Access.mwBind;
 
-/** ALLOC_PD. */
 export function allocPD({ file }: CommandCall): KernelReply {
   const { handle } = file.table.add('pd', (next) => new PdElement(next, file.device.nic.allocPD()));
   const { bytes, fields } = newStruct(AllocPD.response.bytes);

@@ -47,7 +47,6 @@ interface AsyncRecord {
  */
 export type AsyncQueue = EventQueue<AsyncRecord, EventElement | undefined>;
 
-/** A protection domain. */
 export class PdElement {
   readonly kind = 'pd';
   readonly handle: number;
@@ -59,7 +58,6 @@ export class PdElement {
   }
 }
 
-/** A memory region. */
 export class MrElement {
   readonly kind = 'mr';
   readonly handle: number;
@@ -73,7 +71,6 @@ export class MrElement {
   }
 }
 
-/** A memory window. */
 export class MwElement {
   readonly kind = 'mw';
   readonly handle: number;
@@ -85,7 +82,6 @@ export class MwElement {
   }
 }
 
-/** An address handle. */
 export class AhElement {
   readonly kind = 'ah';
   readonly handle: number;
@@ -156,7 +152,6 @@ export abstract class EventElement extends EventSink {
   }
 }
 
-/** A completion queue. */
 export class CqElement extends EventElement {
   readonly kind = 'cq';
   readonly cq: CQ;
@@ -203,7 +198,6 @@ export class CqElement extends EventElement {
   }
 }
 
-/** A shared receive queue. */
 export class SrqElement extends EventElement {
   readonly kind = 'srq';
   readonly srq: SRQ;
@@ -221,7 +215,6 @@ export class SrqElement extends EventElement {
   }
 }
 
-/** A queue pair. */
 export class QpElement extends EventElement implements WatchedSends {
   readonly kind = 'qp';
   readonly qp: QP;
@@ -252,7 +245,6 @@ export class QpElement extends EventElement implements WatchedSends {
   }
 }
 
-/** Any object with a handle. */
 export type UverbsObject =
   | AhElement
   | PdElement

@@ -33,7 +33,6 @@ export function getContext({ file }: CommandCall): KernelReply {
   return { status: 0, response: bytes, descriptors };
 }
 
-/** QUERY_DEVICE. */
 export function queryDevice({ file }: CommandCall): KernelReply {
   const { bytes, fields } = newStruct(QueryDevice.response.bytes);
   describeDevice(file, bytes, fields);

@@ -19,7 +19,6 @@ import { type ChannelQueue, CqElement, SrqElement } from './objects.ts';
 import type { CommandCall, OpenDevice } from './open-device.ts';
 import { COMP_VECTORS } from './queries.ts';
 
-/** CREATE_COMP_CHANNEL. */
 export function createCompChannel({ file }: CommandCall): KernelReply {
   const { token } = file.createChannel();
   const { bytes } = newStruct(CreateCompChannel.response.bytes);

@@ -20,7 +20,6 @@ const STREAM_DOORBELLS = 32;
 /** Consecutive polls without new work after which polling stops: a posting program needs less time. */
 const EMPTY_LOOKS_MAX = 4;
 
-/** The watch's interface to its host. */
 interface WatchHost {
   doorbell(qp: QP): void;
   /** Calls back in the next turn of the event loop. */

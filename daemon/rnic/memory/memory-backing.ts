@@ -109,7 +109,6 @@ class RecentView {
   #bytes: Uint8Array = new Uint8Array(0);
   #view: DataView = new DataView(this.#bytes.buffer);
 
-  /** A view of all of `bytes`. */
   of(bytes: Uint8Array): DataView {
     if (bytes !== this.#bytes) {
       this.#view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);

@@ -37,7 +37,6 @@ export interface WindowUser extends MemoryUser {
 /** Windows of queue pairs that never bound one; stays empty. */
 export const NO_WINDOWS: Set<MW> = new Set();
 
-/** A memory window. */
 export class MW {
   readonly pd: PD;
   readonly type: MWType;

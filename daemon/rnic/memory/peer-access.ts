@@ -13,7 +13,6 @@ import type { MemoryBacking } from './memory-backing.ts';
 import { MemoryTarget, type MemoryUser } from './memory-check.ts';
 import type { StagTable } from './stag-table.ts';
 
-/** Interface to the device. */
 export interface PeerAccessHost {
   readonly stags: StagTable;
   readonly counters: NicCounters;

@@ -47,7 +47,6 @@ interface LostPiece {
   readonly kind: PieceKind;
 }
 
-/** The queue pair of a gate. */
 export interface GateUser {
   readonly qpn: number;
   found: Cause | undefined;

@@ -18,7 +18,6 @@ import type {
 import type { RingKind } from '../rings/ring.ts';
 import { WorkWatch } from './work-watch.ts';
 
-/** Options of a completion queue. */
 export interface CQInit {
   /** Requested entries; rounded up. */
   readonly cqe: number;
@@ -30,7 +29,6 @@ export interface CQInit {
   readonly tag: unknown;
 }
 
-/** Effects of a CQ. */
 export type CQEffect =
   /** An armed CQ fired; its tag tells the host which client it belongs to. */
   { readonly type: 'completion'; readonly cq: CQ } | AsyncEffect<CQ>;

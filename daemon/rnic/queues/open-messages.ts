@@ -17,7 +17,6 @@ const NO_WQES: SendWqe[] = [];
 
 export class OpenMessages {
   #latest: SendWqe | undefined = undefined;
-  /** The oldest open WQE. */
   oldest: SendWqe | undefined = undefined;
   readonly #table: StagTable;
   readonly #limits: WqeLimits;
@@ -42,7 +41,6 @@ export class OpenMessages {
     return this.#wqes.length;
   }
 
-  /** A WQE for the next element. */
   vacant(): SendWqe {
     if (this.latest.open) {
       const spare = this.#spare ?? this.#make();

@@ -66,7 +66,6 @@ export class StartedQueue {
     this.#rows[at] = ((this.#rows[at] ?? 0) | (status << 16)) >>> 0;
   }
 
-  /** Index of the oldest one with this opcode. */
   oldestOf(opcode: number): number | undefined {
     for (let index = this.#oldest; index !== this.#next; index = (index + 1) >>> 0) {
       const meta = this.#rows[(index & this.#mask) * ROW_WORDS + 2] ?? 0;
@@ -106,7 +105,6 @@ export class StartedQueue {
     return this.#rows[(this.#oldest & this.#mask) * ROW_WORDS + 3] ?? 0;
   }
 
-  /** Removes the oldest one. */
   shift(): void {
     this.#oldest = (this.#oldest + 1) >>> 0;
   }

@@ -17,7 +17,6 @@ import type { WorkWatch } from './work-watch.ts';
 /** Both kinds of rings start with the id. */
 const WR_ID = 0;
 
-/** The receives of one queue pair. */
 export class ReceiveQueue {
   /** True from the message's first segment to its completion. */
   active = false;

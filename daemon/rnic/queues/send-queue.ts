@@ -50,7 +50,6 @@ export interface SendQueueHost extends StagHost {
   readonly addressHandles: AddressHandles;
 }
 
-/** Options of a send queue. */
 interface SendQueueOptions {
   readonly elements: WorkRing;
   readonly kind: RingKind;
@@ -64,7 +63,6 @@ interface SendQueueOptions {
   readonly deferred: DeferredReads;
 }
 
-/** The send queue of one queue pair. */
 export class SendQueue {
   /** Set once a work request fails: the status it completes with when the queue is flushed. */
   failedStatus: CQEStatus = CQEStatus.success;

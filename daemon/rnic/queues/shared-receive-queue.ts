@@ -12,7 +12,6 @@ import { receiveElementBytes } from '../rings/indexed-layout.ts';
 import { JoinedRings } from '../rings/joined-rings.ts';
 import { ElementRing, type RingKind, requestRing, type WorkRing } from '../rings/ring.ts';
 
-/** Options of a shared receive queue. */
 export interface SRQInit {
   /** Flags unless given. */
   readonly kind?: RingKind;
@@ -25,7 +24,6 @@ export interface SRQInit {
   readonly tag: unknown;
 }
 
-/** Effects of an SRQ. */
 export type SRQEffect = AsyncEffect<SRQ>;
 
 /** A shared receive queue. Its SGEs are checked against its own protection domain. */
@@ -77,7 +75,6 @@ export class SRQ {
     return this.#elements.count;
   }
 
-  /** Capacity in receives. */
   get capacity(): number {
     return this.kind === 'flags' ? this.count : this.count - 1;
   }

@@ -28,7 +28,6 @@ const CONSUMER = 256 / 4;
 /** The smallest slot. */
 const SLOT_MIN_BYTES = 64;
 
-/** Shape of a ring. */
 interface RingGeometry {
   /** Slots, a power of two; one more than the entries that fit. */
   readonly slots: number;
@@ -44,7 +43,6 @@ export function ringGeometry(entries: number, elementBytes: number): RingGeometr
   };
 }
 
-/** Bytes of a ring with its header. */
 export function ringBytes({ slots, slotBytes }: RingGeometry): number {
   return HEADER_BYTES + slots * slotBytes;
 }

@@ -17,7 +17,6 @@ interface OlderRing {
 }
 
 export class JoinedRings implements WorkRing {
-  /** The newest ring. */
   readonly newest: IndexRing;
   /** Oldest first; each has receives left. */
   readonly #older: OlderRing[];

@@ -13,7 +13,6 @@ import { IndexRing, ringBytes, ringGeometry } from './index-ring.ts';
 import { receiveElementBytes, sendElementBytes } from './indexed-layout.ts';
 import { ElementRing, requestRing } from './ring.ts';
 
-/** Makes the rings of a queue pair. */
 export function makeRings(init: QPInit): QPLayout {
   return init.kind === 'indices' ? indexRings(init) : elementRings(init);
 }

@@ -1,7 +1,6 @@
 /** Listeners: which requests for a service id each one accepts. */
 import { type CmPort, isIPv4, sameGid } from './cm-path.ts';
 
-/** Scope of a listener. */
 export interface ListenScope {
   /** Accepts requests to a GID of this port only. Undefined: any port. */
   readonly port: CmPort | undefined;

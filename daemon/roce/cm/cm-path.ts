@@ -1,6 +1,5 @@
 /** Ports of this host, and paths from them. */
 
-/** A port of this host. */
 export interface CmPort {
   readonly name: string;
   /** Identifies the device; 8 bytes. */

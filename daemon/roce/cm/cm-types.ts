@@ -24,7 +24,6 @@ export interface CmPeerFacts extends CmEndFacts {
   readonly startingPsn: number;
 }
 
-/** Argument of `connect`. */
 export interface CmRequest extends CmEndFacts {
   /** The upper half of the service id is zero here. */
   readonly serviceId: number;
@@ -67,7 +66,6 @@ export interface CmLimits {
   readonly backlogMax: number;
 }
 
-/** Defaults of `CmLimits`. */
 export const DEFAULT_CM_LIMITS: CmLimits = {
   // As many ids as the iWARP manager has: librdmacm indexes ids below 65536.
   connectionsMax: 65_536,

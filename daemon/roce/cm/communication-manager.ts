@@ -38,7 +38,6 @@ import {
 import { MessageHandlers } from './message-handlers.ts';
 import { queuePairMove } from './queue-pair-moves.ts';
 
-/** Options of a communication manager. */
 interface CommunicationManagerOptions {
   /** A random source: peers must not be able to guess these numbers. */
   readonly random32: () => number;
@@ -355,7 +354,6 @@ export class CommunicationManager {
     this.#handlers.handleMad(mad, { port, sourceGid, destGid }, now);
   }
 
-  /** Handles expired deadlines. */
   handleDeadline(now: Micros): void {
     this.#core.handleDeadline(now);
     this.#handlers.handleDeadline(now);

@@ -90,7 +90,6 @@ export class EarlyRequests {
     return this.#takeAll((held) => held.serviceId === serviceId && matches(held.arrival));
   }
 
-  /** Releases expired requests. */
   takeExpired(now: Micros): readonly EarlyRequest[] {
     return now < this.nextDeadline() ? [] : this.#takeAll(({ until }) => until <= now);
   }

@@ -89,7 +89,6 @@ export class MessageHandlers {
     }
   }
 
-  /** Marks a passive connection as established. */
   establishPassive(connection: CmConnection): void {
     const core = this.#core;
     core.settle(connection);

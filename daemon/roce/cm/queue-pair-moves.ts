@@ -15,7 +15,6 @@ const WRITES_READS_ATOMICS = 0xe;
 
 type VectorParts = Pick<CmPath, 'dgid' | 'sgidIndex' | 'flowLabel' | 'hopLimit' | 'trafficClass'>;
 
-/** The address vector of a path. */
 export function vectorOf(path: VectorParts): AddressVector {
   const { dgid, sgidIndex, flowLabel, hopLimit, trafficClass } = path;
   return {

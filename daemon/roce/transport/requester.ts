@@ -169,7 +169,6 @@ export class Requester {
     this.#waits = false;
   }
 
-  /** Stops sending. */
   stop(): void {
     this.#messages.clear();
     this.#timers.clearAll();

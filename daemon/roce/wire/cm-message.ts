@@ -7,7 +7,6 @@
 import { CM_LAYOUTS, type CmLayout } from './cm-layouts.ts';
 import { MAD_BYTES, MAD_HEADER_BYTES, parseMadHeader, writeMadHeader } from './mad.ts';
 
-/** Name of a message. */
 export type CmMessageName = keyof typeof CM_LAYOUTS;
 
 /** Fields of a message. Bytes have the full length of their field. */
@@ -21,7 +20,6 @@ export interface Transaction {
   readonly lo: number;
 }
 
-/** A parsed message. */
 export type CmMessage = {
   readonly [N in CmMessageName]: {
     readonly name: N;

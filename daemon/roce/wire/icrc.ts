@@ -28,7 +28,6 @@ export const UDP_BYTES = 8;
 
 /** The UDP port of RoCEv2. */
 export const ROCE_PORT = 4791;
-/** Bytes of a GID. */
 export const GID_BYTES = 16;
 /** Offset of the identification in an IPv4 header. */
 const IDENTIFICATION_AT = 4;
@@ -155,7 +154,6 @@ export function bytesFromIdentification(length: number): number {
   return IPV4_BYTES - IDENTIFICATION_AT + UDP_BYTES + length;
 }
 
-/** Reads the ICRC at `at`. */
 export function readIcrc(bytes: Uint8Array, at: number): number {
   return (
     ((bytes[at] as number) |
@@ -166,7 +164,6 @@ export function readIcrc(bytes: Uint8Array, at: number): number {
   );
 }
 
-/** Writes an ICRC at `at`. */
 export function writeIcrc(target: Uint8Array, at: number, icrc: number): void {
   target[at] = icrc;
   target[at + 1] = icrc >>> 8;

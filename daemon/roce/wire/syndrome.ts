@@ -45,7 +45,6 @@ export function syndromeValue(syndrome: number): number {
   return syndrome & VALUE_MASK;
 }
 
-/** The syndrome of a NAK. */
 export function nakSyndrome(code: NakCode): number {
   return SyndromeKind.nak | code;
 }

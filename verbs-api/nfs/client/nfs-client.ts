@@ -61,7 +61,6 @@ interface NfsClientOptions {
   readonly wire?: WireOptions;
 }
 
-/** A file on a server. */
 export interface RemoteFile {
   readonly handle: Uint8Array;
   readonly attributes: Attributes3;

@@ -84,7 +84,6 @@ export const ATTRIBUTES_BYTES = 84;
 export const POST_OP_ATTRIBUTES_MAX_BYTES = 4 + ATTRIBUTES_BYTES;
 /** Maximum bytes of a post_op_fh3. */
 export const POST_OP_HANDLE_MAX_BYTES = 4 + 4 + HANDLE_MAX_BYTES;
-/** Maximum bytes of a wcc_data. */
 export const WCC_DATA_MAX_BYTES = 4 + 24 + POST_OP_ATTRIBUTES_MAX_BYTES;
 /**
  * Maximum bytes of a name or path that a reader accepts. Exceeds every valid name, so the server
@@ -96,7 +95,6 @@ const DONT_CHANGE = 0;
 const SET_TO_SERVER_TIME = 1;
 const SET_TO_CLIENT_TIME = 2;
 
-/** ftype3. */
 export const fileType: XdrCodec<FileType> = enumeration(Object.values(FileType), 'ftype3');
 
 /** nfstime3, hand-coded like fattr3. */
@@ -156,7 +154,6 @@ export const postOpAttributes: XdrCodec<Attributes3 | undefined> = optional(attr
 
 const wccAttributes = struct<WccAttributes3>({ size: uint64, mtime: time3, ctime: time3 });
 
-/** wcc_data. */
 export const wccData: XdrCodec<WccData3> = struct<WccData3>({
   before: optional(wccAttributes),
   after: postOpAttributes,

@@ -44,7 +44,6 @@ export function outcome<O, F>(ok: XdrCodec<O>, fail: XdrCodec<F>): XdrCodec<Outc
   };
 }
 
-/** A failure with the attributes of the object. */
 export const objectFailure: XdrCodec<ObjectFailure> = struct<ObjectFailure>({
   attributes: postOpAttributes,
 });

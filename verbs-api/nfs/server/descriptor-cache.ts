@@ -3,7 +3,6 @@
  * used first. Never closes a descriptor in use, nor any before the running code has finished: the
  * number of a closed descriptor may soon refer to another file.
  */
-/** A cached descriptor. */
 interface Kept {
   readonly fd: number;
   uses: number;
@@ -75,7 +74,6 @@ export class DescriptorCache {
     for (const purpose of PURPOSES) this.#drop(`${nodeId}:${purpose}`);
   }
 
-  /** Closes all descriptors. */
   close(): void {
     for (const key of [...this.#kept.keys()]) this.#drop(key);
   }

@@ -28,7 +28,6 @@ import { type FileNode, NodeTable } from './node-table.ts';
 import { type Steps, settled } from './steps.ts';
 import type { Visit } from './visit.ts';
 
-/** Limits of a tree. */
 export interface TreeLimits {
   /** Maximum files with valid handles. Default 262,144, about 100 MB. */
   readonly nodesMax?: number;
@@ -54,7 +53,6 @@ const DESCRIPTORS_MAX = 256;
 const DELETED = ' (deleted)';
 const OWNER_READ_WRITE = 0o600;
 
-/** A path to a descriptor's file. */
 export function descriptorPath(fd: number): string {
   return `/proc/self/fd/${fd}`;
 }
@@ -104,7 +102,6 @@ export class ExportedTree {
     return { descriptors: this.#descriptors.size, nodes: this.#nodes.size };
   }
 
-  /** The handle of a node. */
   handleOf(node: FileNode): Uint8Array {
     node.handle ??= this.#mint.make(node.id);
     return node.handle;

@@ -13,7 +13,6 @@ import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
 import { Nfs3Status } from '../nfs3/constants.ts';
 import { NfsFailure } from './nfs-failure.ts';
 
-/** Bytes of a handle. */
 export const HANDLE_BYTES = 36;
 
 const MAGIC = 0x6977_4e33;

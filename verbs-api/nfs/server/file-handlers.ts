@@ -33,7 +33,6 @@ const syncFile = promisify(fsync);
 const syncData = promisify(fdatasync);
 const NOTHING = new Uint8Array(0);
 
-/** The procedures on one file. */
 export function fileHandlers(served: ServedExport): Handlers<typeof NFS3> {
   return {
     getattr: (handle) => served.visit((visit) => getattr(served, handle, visit)),

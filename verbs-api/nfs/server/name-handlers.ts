@@ -44,7 +44,6 @@ const DIRECTORY_MODE = 0o777;
 const SET_GROUP_ID = 0o2000;
 const { procedures } = NFS3;
 
-/** The procedures on names. */
 export function nameHandlers(served: ServedExport): Handlers<typeof NFS3> {
   const { duplicates } = served;
   return {

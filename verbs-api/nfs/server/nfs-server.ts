@@ -28,7 +28,6 @@ interface NfsServerOptions extends ExportOptions {
 /** The default address: NFS clients are not authenticated. */
 const LOOPBACK = '127.0.0.1';
 
-/** A listening server. */
 export class NfsServer implements AsyncDisposable {
   readonly served: ServedExport;
   readonly #rdma: RpcServer;

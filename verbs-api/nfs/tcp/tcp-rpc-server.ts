@@ -14,7 +14,6 @@ const IDLE_MS = 60_000;
 /** Maximum bytes of replies that a client has not received. */
 const BACKLOG_MAX_BYTES = 4 << 20;
 
-/** A listening server. */
 export class TcpRpcServer implements AsyncDisposable {
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
@@ -32,7 +31,6 @@ export class TcpRpcServer implements AsyncDisposable {
     return server;
   }
 
-  /** The listening port. */
   get port(): number {
     const address = this.#server.address();
     return typeof address === 'object' && address !== null ? address.port : 0;

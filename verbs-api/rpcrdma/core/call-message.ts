@@ -16,7 +16,6 @@ export interface Exposed {
 /** A call about to be sent. */
 interface ReadyCall {
   readonly xid: number;
-  /** Credits to request. */
   readonly credits: number;
   readonly plan: CallPlan;
   /** The regions of the plan, in its order. */

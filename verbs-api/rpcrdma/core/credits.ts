@@ -12,7 +12,6 @@ export class CreditWindow {
     this.#requested = requested;
   }
 
-  /** Credits that calls request. */
   get requested(): number {
     return this.#requested;
   }
@@ -22,7 +21,6 @@ export class CreditWindow {
     return this.#granted;
   }
 
-  /** Unanswered calls. */
   get inFlight(): number {
     return this.#inFlight;
   }

@@ -22,7 +22,6 @@ const VERSION = 1;
 const FLAG_REMOTE_INVALIDATION = 0x01;
 const SIZE_UNIT_BYTES = 1024;
 
-/** The terms of one end of a connection. */
 export interface ConnectionTerms {
   /** Whether a Send may invalidate its memory. */
   readonly remoteInvalidation: boolean;
@@ -41,9 +40,7 @@ export const DEFAULT_TERMS: ConnectionTerms = {
 
 /** The largest Sends of a connection, including the header. */
 export interface InlineThresholds {
-  /** For calls. */
   readonly callBytes: number;
-  /** For replies. */
   readonly replyBytes: number;
 }
 
@@ -53,7 +50,6 @@ export function encodableSizeBytes(sizeBytes: number): number {
   return Math.min(Math.max(units, 1) * SIZE_UNIT_BYTES, INLINE_MAX_BYTES);
 }
 
-/** Encodes terms as private data. */
 export function emitPrivateData(terms: ConnectionTerms): Uint8Array {
   const bytes = new Uint8Array(PRIVATE_DATA_BYTES);
   new DataView(bytes.buffer).setUint32(0, PRIVATE_DATA_FORMAT);

@@ -17,7 +17,6 @@ interface Push {
   readonly writes: readonly SegmentWrite[];
 }
 
-/** The plan for one reply. */
 interface ReplyPlan {
   readonly type: 'msg' | 'nomsg';
   readonly lists: ChunkLists;

@@ -164,7 +164,6 @@ export class Requester {
     this.#advance();
   }
 
-  /** Ends the connection and all calls. */
   close(): void {
     const before = this.#connection.type;
     if (before === 'closed') return;
@@ -336,7 +335,6 @@ export class Requester {
     return this.#nextDeadlineMs;
   }
 
-  /** Incomplete calls. */
   get callCount(): number {
     return this.#calls.size;
   }

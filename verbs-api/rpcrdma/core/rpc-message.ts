@@ -7,7 +7,6 @@ import { AuthFlavor, type Credential } from './credential.ts';
 import { XdrError, XdrReader } from './xdr-reader.ts';
 import { XdrWriter } from './xdr-writer.ts';
 
-/** The RPC version. */
 export const RPC_VERSION = 2;
 /** Message type (RFC 5531 §9, `msg_type`). */
 export const MessageType = { call: 0, reply: 1 } as const;
@@ -47,7 +46,6 @@ export interface OpaqueAuth {
   readonly body: Uint8Array;
 }
 
-/** The header of a call. */
 export interface CallHeader {
   readonly xid: number;
   readonly program: number;
@@ -74,7 +72,6 @@ export type ReplyOutcome =
   | { readonly status: 'rpcMismatch'; readonly low: number; readonly high: number }
   | { readonly status: 'authError'; readonly authStatus: number };
 
-/** The header of a reply. */
 export interface ReplyHeader {
   readonly xid: number;
   /** For an accepted call; AUTH_NONE for a denied one. */
@@ -94,7 +91,6 @@ function writeAuth(writer: XdrWriter, auth: OpaqueAuth): void {
   writer.opaque(auth.body);
 }
 
-/** Writes the header of a call. */
 export function writeCallHeader(writer: XdrWriter, header: CallHeader): void {
   writer.uint32(header.xid);
   writer.uint32(MessageType.call);

@@ -100,7 +100,6 @@ export interface ErrorHeader extends FixedWords {
   readonly error: TransportError;
 }
 
-/** Any header. */
 export type TransportHeader = MessageHeader | PaddedHeader | DoneHeader | ErrorHeader;
 
 /**
@@ -117,11 +116,9 @@ interface HeaderFault {
 /** A header and the bytes after it. */
 export interface ParsedMessage {
   readonly header: TransportHeader;
-  /** Bytes of the header. */
   readonly headerBytes: number;
 }
 
-/** Bytes of the lists. */
 export function listsSizeBytes(lists: ChunkLists): number {
   // RPCR-4.3-08 The sum over all entries; the three words are end marks and flags.
   let sizeBytes = 12 + lists.readList.length * (8 + SEGMENT_BYTES);
@@ -130,7 +127,6 @@ export function listsSizeBytes(lists: ChunkLists): number {
   return sizeBytes;
 }
 
-/** Encoded size of `header` in bytes. */
 export function headerSizeBytes(header: TransportHeader): number {
   switch (header.type) {
     case 'msg':

@@ -23,7 +23,6 @@ export function createAH({ file, fields, bytes }: CommandCall): KernelReply {
   return { status: 0, response: reply.bytes };
 }
 
-/** DESTROY_AH. */
 export function destroyAHCommand({ file, fields }: CommandCall): KernelReply {
   destroyAH(file, file.table.expect('ah', fields.getUint32(PlainDestroy.request.handle, true)));
   return DONE;
