@@ -4,12 +4,9 @@
  * them and within; each burst must complete before the next. Ends with 1 if one does not, and early on
  * a machine that is slow.
  */
-#include <infiniband/verbs.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
+
+#include "program.h"
 
 #define DEPTH 64
 #define BURST_MAX 24
@@ -17,16 +14,6 @@
 #define SECOND_NS INT64_C(1000000000)
 #define STALL_MAX_NS (5 * SECOND_NS)
 #define RUN_MAX_NS (15 * SECOND_NS)
-
-#define CHECK(holds) \
-  do { \
-    if (!(holds)) fail(__LINE__, #holds); \
-  } while (0)
-
-static _Noreturn void fail(int line, const char *text) {
-  printf("line %d: not %s\n", line, text);
-  exit(1);
-}
 
 static uint32_t seed = 1;
 
@@ -45,55 +32,17 @@ static void pause_for(uint32_t duration) {
   for (int64_t end = now_ns() + duration; now_ns() < end;) continue;
 }
 
-static void connect_to_itself(struct ibv_qp *qp, struct ibv_context *context, uint8_t gid_index) {
-  struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
-                             .port_num = 1,
-                             .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
-  int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
-  CHECK(ibv_modify_qp(qp, &attr, mask) == 0);
-  attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR,
-                              .path_mtu = IBV_MTU_1024,
-                              .dest_qp_num = qp->qp_num,
-                              .max_dest_rd_atomic = 1,
-                              .min_rnr_timer = 1,
-                              .ah_attr = {.is_global = 1, .port_num = 1}};
-  CHECK(ibv_query_gid(context, 1, gid_index, &attr.ah_attr.grh.dgid) == 0);
-  attr.ah_attr.grh.sgid_index = gid_index;
-  attr.ah_attr.grh.hop_limit = 64;
-  mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-         IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-  CHECK(ibv_modify_qp(qp, &attr, mask) == 0);
-  attr = (struct ibv_qp_attr){
-      .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 1};
-  mask = IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-         IBV_QP_MAX_QP_RD_ATOMIC;
-  CHECK(ibv_modify_qp(qp, &attr, mask) == 0);
-}
-
 int main(int count, char **words) {
   CHECK(count == 4);
-  struct ibv_device **devices = ibv_get_device_list(NULL);
-  struct ibv_context *context = NULL;
-  for (int at = 0; devices != NULL && devices[at] != NULL; at++) {
-    if (strcmp(ibv_get_device_name(devices[at]), words[1]) == 0) {
-      context = ibv_open_device(devices[at]);
-    }
-  }
-  CHECK(context != NULL);
+  struct ibv_context *context = open_device(words[1]);
   static uint64_t memory[2] = {1, 0};
   struct ibv_pd *pd = ibv_alloc_pd(context);
   int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
   struct ibv_mr *mr = ibv_reg_mr(pd, memory, sizeof memory, access);
   struct ibv_cq *cq = ibv_create_cq(context, DEPTH, NULL, NULL, 0);
   CHECK(mr != NULL && cq != NULL);
-  struct ibv_qp_init_attr init = {
-      .send_cq = cq,
-      .recv_cq = cq,
-      .cap = {.max_send_wr = DEPTH, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1},
-      .qp_type = IBV_QPT_RC};
-  struct ibv_qp *qp = ibv_create_qp(pd, &init);
-  CHECK(qp != NULL);
-  connect_to_itself(qp, context, (uint8_t)atoi(words[2]));
+  struct ibv_qp *qp = create_qp(pd, plain_init(cq, DEPTH));
+  connect_qp(qp, qp->qp_num, atoi(words[2]), IBV_ACCESS_REMOTE_WRITE);
 
   struct ibv_sge sge = {.addr = (uintptr_t)memory, .length = 8, .lkey = mr->lkey};
   struct ibv_send_wr work = {.sg_list = &sge,

@@ -5,29 +5,15 @@
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <infiniband/verbs.h>
 #include <poll.h>
 #include <rdma/rdma_cma.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
-#include <unistd.h>
+
+#include "program.h"
 
 #define EVENTS 3
 #define PATIENCE_MS 20000
-
-#define CHECK(holds) \
-  do { \
-    if (!(holds)) { \
-      printf("line %d: not %s (%s)\n", __LINE__, #holds, strerror(errno)); \
-      exit(1); \
-    } \
-  } while (0)
 
 static int watch(int fd) {
   struct epoll_event interest = {.events = EPOLLIN | EPOLLET};
@@ -47,36 +33,18 @@ static void expect_quiet(int fd) {
   CHECK(poll(&entry, 1, 0) == 0);
 }
 
-static struct ibv_context *open_named(const char *name) {
-  int count;
-  struct ibv_device **devices = ibv_get_device_list(&count);
-  for (int at = 0; at < count; at++) {
-    if (strcmp(ibv_get_device_name(devices[at]), name) == 0) return ibv_open_device(devices[at]);
-  }
-  return NULL;
-}
-
 /* A flushed receive is a completion at once. */
 static void complete_one(struct ibv_pd *pd, struct ibv_cq *cq) {
-  struct ibv_qp_init_attr init = {
-      .send_cq = cq,
-      .recv_cq = cq,
-      .qp_type = IBV_QPT_RC,
-      .cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1}};
-  struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1};
   static char memory[8];
   struct ibv_mr *mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
   CHECK(mr != NULL);
   struct ibv_sge sge = {.addr = (uintptr_t)memory, .length = sizeof memory, .lkey = mr->lkey};
   struct ibv_recv_wr wr = {.sg_list = &sge, .num_sge = 1}, *bad;
-  struct ibv_qp *qp = ibv_create_qp(pd, &init);
-  CHECK(qp != NULL);
-  CHECK(ibv_modify_qp(qp, &attr,
-                      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
+  struct ibv_qp *qp = create_qp(pd, plain_init(cq, 4));
+  to_init(qp, 0);
   CHECK(ibv_req_notify_cq(cq, 0) == 0);
   CHECK(ibv_post_recv(qp, &wr, &bad) == 0);
-  attr.qp_state = IBV_QPS_ERR;
-  CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE) == 0);
+  to_state(qp, IBV_QPS_ERR);
 }
 
 static void try_completions(struct ibv_context *verbs) {
@@ -125,8 +93,7 @@ static void try_addresses(struct sockaddr *address) {
 int main(int count, char **words) {
   struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(7000)};
   CHECK(count == 3 && inet_pton(AF_INET, words[2], &address.sin_addr) == 1);
-  struct ibv_context *verbs = open_named(words[1]);
-  CHECK(verbs != NULL);
+  struct ibv_context *verbs = open_device(words[1]);
   try_completions(verbs);
   try_addresses((struct sockaddr *)&address);
   puts("every event woke");

@@ -6,34 +6,19 @@
  * or if the channel is readable after all of them.
  */
 #include <fcntl.h>
-#include <infiniband/verbs.h>
 #include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
+
+#include "program.h"
 
 #define WORKERS 4
 #define READERS 2
 #define ROUNDS_OF_QUEUES 40
 #define STALL_MAX_S 20
 #define RUN_MAX_S 20
-
-#define CHECK(holds) \
-  do { \
-    if (!(holds)) fail(__LINE__, #holds); \
-  } while (0)
-
-static _Noreturn void fail(int line, const char *text) {
-  printf("line %d: not %s\n", line, text);
-  fflush(stdout);
-  _Exit(1);
-}
 
 struct worker {
   pthread_t thread;
@@ -54,19 +39,11 @@ static time_t began;
 static void make_queues(struct worker *worker) {
   worker->cq = ibv_create_cq(context, 8, worker, channel, 0);
   CHECK(worker->cq != NULL);
-  struct ibv_qp_init_attr init = {
-      .send_cq = worker->cq,
-      .recv_cq = worker->cq,
-      .cap = {.max_send_wr = 4, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1},
-      .qp_type = IBV_QPT_RC,
-      .sq_sig_all = 1};
-  worker->qp = ibv_create_qp(pd, &init);
-  CHECK(worker->qp != NULL);
-  struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1};
-  int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
-  CHECK(ibv_modify_qp(worker->qp, &attr, mask) == 0);
-  attr.qp_state = IBV_QPS_ERR;
-  CHECK(ibv_modify_qp(worker->qp, &attr, IBV_QP_STATE) == 0);
+  struct ibv_qp_init_attr init = plain_init(worker->cq, 4);
+  init.sq_sig_all = 1;
+  worker->qp = create_qp(pd, init);
+  to_init(worker->qp, 0);
+  to_state(worker->qp, IBV_QPS_ERR);
 }
 
 /* Does not return before each event that was read is acknowledged. */
@@ -123,15 +100,9 @@ static void *read_events(void *argument) {
 
 int main(int count, char **words) {
   CHECK(count >= 3);
-  struct ibv_device **devices = ibv_get_device_list(NULL);
-  for (int at = 0; devices != NULL && devices[at] != NULL; at++) {
-    if (strcmp(ibv_get_device_name(devices[at]), words[1]) == 0) {
-      context = ibv_open_device(devices[at]);
-    }
-  }
+  context = open_device(words[1]);
   rounds = atoi(words[2]);
   forever = count > 3;
-  CHECK(context != NULL);
   pd = ibv_alloc_pd(context);
   channel = ibv_create_comp_channel(context);
   CHECK(pd != NULL && channel != NULL);

@@ -12,19 +12,13 @@
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <infiniband/verbs.h>
 #include <poll.h>
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
+
+#include "program.h"
 
 #define TEXT_BYTES 32
 #define PATIENCE_MS 60000
@@ -36,17 +30,6 @@
 /* The peer has a receive, and a slot for it, for all that may come. */
 #define RECEIVES (NUMBERS + DEPTH)
 #define MEMORY_BYTES ((RECEIVES * TEXT_BYTES + 4095) / 4096 * 4096)
-
-#define CHECK(holds) \
-  do { \
-    if (!(holds)) fail(__LINE__, #holds); \
-  } while (0)
-
-static _Noreturn void fail(int line, const char *text) {
-  printf("line %d: not %s (%s)\n", line, text, strerror(errno));
-  fflush(stdout);
-  _exit(1);
-}
 
 static void say(const char *name, const char *result) {
   printf("%s: %s\n", name, result);
@@ -220,6 +203,7 @@ struct spares {
   struct ibv_mr *mr;
   struct ibv_mw *mw;
   struct ibv_ah *ah;
+  struct ibv_ah_attr to;
   struct ibv_cq *cq;
   struct ibv_srq *srq;
   struct ibv_qp *qp;
@@ -227,22 +211,6 @@ struct spares {
   struct rdma_cm_id *id;
   char *memory;
 };
-
-static struct ibv_qp_init_attr plain_init(struct ibv_cq *cq) {
-  return (struct ibv_qp_init_attr){
-      .send_cq = cq,
-      .recv_cq = cq,
-      .qp_type = IBV_QPT_RC,
-      .cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1}};
-}
-
-static struct ibv_ah_attr own_address(struct ibv_context *verbs) {
-  struct ibv_ah_attr attr = {.is_global = 1, .port_num = 1};
-  attr.grh.sgid_index = 1;
-  attr.grh.hop_limit = 1;
-  ibv_query_gid(verbs, 1, 1, &attr.grh.dgid);
-  return attr;
-}
 
 static bool is_roce(const struct end *end) {
   return end->id->verbs->device->transport_type == IBV_TRANSPORT_IB;
@@ -256,14 +224,14 @@ static void make_spares(struct end *end, struct spares *spares) {
   CHECK((spares->mr = ibv_reg_mr(end->pd, spares->memory, 4096, IBV_ACCESS_LOCAL_WRITE)) != NULL);
   CHECK((spares->cq = ibv_create_cq(verbs, 8, NULL, NULL, 0)) != NULL);
   CHECK((spares->srq = ibv_create_srq(end->pd, &shared)) != NULL);
-  struct ibv_qp_init_attr init = plain_init(end->cq);
+  struct ibv_qp_init_attr init = plain_init(end->cq, 4);
   CHECK((spares->qp = ibv_create_qp(end->pd, &init)) != NULL);
   CHECK((spares->channel = ibv_create_comp_channel(verbs)) != NULL);
   CHECK(rdma_create_id(end->events, &spares->id, NULL, RDMA_PS_TCP) == 0);
   if (!is_roce(end)) return;
-  struct ibv_ah_attr attr = own_address(verbs);
+  spares->to = rtr_attr(spares->qp, 0, 1).ah_attr;
   CHECK((spares->mw = ibv_alloc_mw(end->pd, IBV_MW_TYPE_2)) != NULL);
-  CHECK((spares->ah = ibv_create_ah(end->pd, &attr)) != NULL);
+  CHECK((spares->ah = ibv_create_ah(end->pd, &spares->to)) != NULL);
 }
 
 static void try_queries(struct end *end, struct spares *spares) {
@@ -300,7 +268,7 @@ static void try_events(struct end *end) {
 static void try_creations(struct end *end, struct spares *spares) {
   struct ibv_context *verbs = end->id->verbs;
   struct ibv_srq_init_attr shared = {.attr = {.max_wr = 8, .max_sge = 1}};
-  struct ibv_qp_init_attr init = plain_init(end->cq);
+  struct ibv_qp_init_attr init = plain_init(end->cq, 4);
   struct rdma_cm_id *id;
   TRY_OBJECT("ibv_alloc_pd", ibv_alloc_pd(verbs));
   TRY_OBJECT("ibv_reg_mr", ibv_reg_mr(end->pd, spares->memory, 4096, IBV_ACCESS_LOCAL_WRITE));
@@ -313,8 +281,7 @@ static void try_creations(struct end *end, struct spares *spares) {
   struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr = address.sin_addr};
   TRY("rdma_bind_addr", rdma_bind_addr(spares->id, (struct sockaddr *)&any));
   if (!is_roce(end)) return;
-  struct ibv_ah_attr attr = own_address(verbs);
-  TRY_OBJECT("ibv_create_ah", ibv_create_ah(end->pd, &attr));
+  TRY_OBJECT("ibv_create_ah", ibv_create_ah(end->pd, &spares->to));
   TRY_OBJECT("ibv_alloc_mw", ibv_alloc_mw(end->pd, IBV_MW_TYPE_2));
   TRY("ibv_resize_cq", ibv_resize_cq(spares->cq, 16));
 }
@@ -343,30 +310,6 @@ static void try_destructions(struct end *end, struct spares *spares) {
   TRY("rdma_destroy_id", rdma_destroy_id(spares->id));
 }
 
-/* Connects a queue pair to itself. */
-static void connect_to_itself(struct ibv_qp *qp) {
-  struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1};
-  CHECK(ibv_modify_qp(qp, &attr,
-                      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
-  attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR,
-                              .path_mtu = IBV_MTU_1024,
-                              .dest_qp_num = qp->qp_num,
-                              .max_dest_rd_atomic = 1,
-                              .min_rnr_timer = 1,
-                              .ah_attr = own_address(qp->context)};
-  CHECK(ibv_modify_qp(qp, &attr,
-                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0);
-  attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
-                              .timeout = 14,
-                              .retry_cnt = 7,
-                              .rnr_retry = 7,
-                              .max_rd_atomic = 1};
-  CHECK(ibv_modify_qp(qp, &attr,
-                      IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                          IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC) == 0);
-}
-
 /* A message of the child, from itself to itself. */
 static void exchange_anew(struct ibv_qp *qp, struct ibv_mr *mr, char *memory) {
   struct ibv_sge from = {.addr = (uintptr_t)memory, .length = TEXT_BYTES, .lkey = mr->lkey};
@@ -376,7 +319,7 @@ static void exchange_anew(struct ibv_qp *qp, struct ibv_mr *mr, char *memory) {
   struct ibv_send_wr send = {
       .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED, .sg_list = &from, .num_sge = 1};
   struct ibv_send_wr *bad_send;
-  connect_to_itself(qp);
+  connect_qp(qp, qp->qp_num, 1, 0);
   strcpy(memory, "child anew");
   CHECK(ibv_post_recv(qp, &receive, &bad_receive) == 0);
   TRY("anew: ibv_post_send", ibv_post_send(qp, &send, &bad_send));
@@ -398,7 +341,7 @@ static void try_anew(struct end *end) {
   CHECK((pd = ibv_alloc_pd(verbs)) != NULL);
   CHECK((mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE)) != NULL);
   CHECK((cq = ibv_create_cq(verbs, 8, NULL, NULL, 0)) != NULL);
-  struct ibv_qp_init_attr init = plain_init(cq);
+  struct ibv_qp_init_attr init = plain_init(cq, 4);
   CHECK((qp = ibv_create_qp(pd, &init)) != NULL);
   if (is_roce(end)) exchange_anew(qp, mr, memory);
   struct rdma_event_channel *events = rdma_create_event_channel();

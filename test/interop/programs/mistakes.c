@@ -5,15 +5,10 @@
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
-#include <errno.h>
-#include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
+
+#include "program.h"
 
 static struct ibv_context *roce;
 static struct ibv_pd *pd;
@@ -33,59 +28,28 @@ static void report_pointer(const char *step, const void *object) {
   report(step, object == NULL ? error : 0);
 }
 
-static struct ibv_context *open_named(const char *name) {
-  struct ibv_device **list = ibv_get_device_list(NULL);
-  for (int at = 0; list != NULL && list[at] != NULL; at++) {
-    if (strcmp(ibv_get_device_name(list[at]), name) == 0) return ibv_open_device(list[at]);
-  }
-  return NULL;
-}
-
 static struct ibv_qp_init_attr sizes(enum ibv_qp_type type) {
-  return (struct ibv_qp_init_attr){
-      .send_cq = cq,
-      .recv_cq = cq,
-      .qp_type = type,
-      .cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1},
-  };
+  struct ibv_qp_init_attr init = plain_init(cq, 4);
+  init.qp_type = type;
+  return init;
 }
 
-static struct ibv_qp *new_qp(enum ibv_qp_type type) {
-  struct ibv_qp_init_attr init = sizes(type);
-  return ibv_create_qp(pd, &init);
-}
-
-static int to_init(struct ibv_qp *qp, int mask) {
+static int try_init(struct ibv_qp *qp, int mask) {
   struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = 0x11};
   return ibv_modify_qp(qp, &attr, IBV_QP_STATE | mask);
 }
 
-#define INIT_MASK (IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)
-#define RTR_MASK                                                                              \
-  (IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |             \
-   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER)
-
 /* As it should be: towards the queue pair itself. */
-static struct ibv_qp_attr rtr(struct ibv_qp *qp) {
-  struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR,
-                             .path_mtu = IBV_MTU_1024,
-                             .dest_qp_num = qp->qp_num,
-                             .max_dest_rd_atomic = 1,
-                             .min_rnr_timer = 12,
-                             .ah_attr = {.is_global = 1, .port_num = 1}};
-  attr.ah_attr.grh.hop_limit = 64;
-  ibv_query_gid(roce, 1, 0, &attr.ah_attr.grh.dgid);
-  return attr;
-}
+static struct ibv_qp_attr rtr(struct ibv_qp *qp) { return rtr_attr(qp, qp->qp_num, 0); }
 
 static void paths(void) {
-  struct ibv_qp *qp = new_qp(IBV_QPT_RC);
-  report("no IBV_QP_ACCESS_FLAGS", to_init(qp, IBV_QP_PKEY_INDEX | IBV_QP_PORT));
+  struct ibv_qp *qp = create_qp(pd, sizes(IBV_QPT_RC));
+  report("no IBV_QP_ACCESS_FLAGS", try_init(qp, IBV_QP_PKEY_INDEX | IBV_QP_PORT));
   struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 0};
   report("port_num 0", ibv_modify_qp(qp, &attr, IBV_QP_STATE | INIT_MASK));
   attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS};
   report("RESET to RTS", ibv_modify_qp(qp, &attr, IBV_QP_STATE));
-  to_init(qp, INIT_MASK);
+  try_init(qp, INIT_MASK);
   attr = rtr(qp);
   attr.ah_attr.is_global = 0;
   report("is_global 0", ibv_modify_qp(qp, &attr, RTR_MASK));
@@ -112,9 +76,7 @@ static void paths(void) {
   attr = rtr(qp);
   ibv_modify_qp(qp, &attr, RTR_MASK);
   attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .timeout = 40, .retry_cnt = 7};
-  int rts = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-            IBV_QP_MAX_QP_RD_ATOMIC;
-  report("timeout 40", ibv_modify_qp(qp, &attr, rts));
+  report("timeout 40", ibv_modify_qp(qp, &attr, RTS_MASK));
   ibv_destroy_qp(qp);
 }
 
@@ -133,7 +95,7 @@ static void queues(const char *iwarp_name) {
   struct ibv_qp_init_attr init = sizes(IBV_QPT_RC);
   init.cap.max_send_sge = 1000;
   report_pointer("max_send_sge 1000", ibv_create_qp(pd, &init));
-  struct ibv_qp *qp = new_qp(IBV_QPT_RC);
+  struct ibv_qp *qp = create_qp(pd, sizes(IBV_QPT_RC));
   struct ibv_send_wr wr = {.opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
   struct ibv_send_wr *bad;
   report("post in RESET", ibv_post_send(qp, &wr, &bad));
@@ -142,12 +104,12 @@ static void queues(const char *iwarp_name) {
   union ibv_gid group = {.raw = {0xff, 0x0e, [15] = 1}};
   report("multicast on RC", ibv_attach_mcast(qp, &group, 0));
   ibv_destroy_qp(qp);
-  qp = new_qp(IBV_QPT_UD);
-  report("UD without Q_Key", to_init(qp, IBV_QP_PKEY_INDEX | IBV_QP_PORT));
+  qp = create_qp(pd, sizes(IBV_QPT_UD));
+  report("UD without Q_Key", try_init(qp, IBV_QP_PKEY_INDEX | IBV_QP_PORT));
   ibv_destroy_qp(qp);
   struct ibv_ah_attr vector = {.port_num = 1};
   report_pointer("address handle without GRH", ibv_create_ah(pd, &vector));
-  struct ibv_context *iwarp = open_named(iwarp_name);
+  struct ibv_context *iwarp = open_device(iwarp_name);
   struct ibv_pd *domain = ibv_alloc_pd(iwarp);
   struct ibv_cq *queue = ibv_create_cq(iwarp, 4, NULL, NULL, 0);
   init = sizes(IBV_QPT_UD);
@@ -185,8 +147,7 @@ static void connections(const char *own) {
 
 int main(int count, char **words) {
   if (count != 4) return 2;
-  roce = open_named(words[1]);
-  if (roce == NULL) return 2;
+  roce = open_device(words[1]);
   pd = ibv_alloc_pd(roce);
   cq = ibv_create_cq(roce, 16, NULL, NULL, 0);
   if (pd == NULL || cq == NULL) return 2;

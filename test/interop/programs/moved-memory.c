@@ -5,67 +5,17 @@
  * unmaps the first one, and prints the status of a send from there.
  */
 #define _GNU_SOURCE
-#include <errno.h>
-#include <infiniband/verbs.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
+
+#include "program.h"
 
 #define PAGE 4096
 #define PAGES 4
 #define BYTES (PAGES * PAGE)
 #define PATIENCE_MS 20000
 
-#define CHECK(holds) \
-  do { \
-    if (!(holds)) { \
-      printf("line %d: not %s (%s)\n", __LINE__, #holds, strerror(errno)); \
-      exit(1); \
-    } \
-  } while (0)
-
-static struct ibv_context *verbs;
 static struct ibv_cq *cq;
 static struct ibv_qp *qp;
-
-static struct ibv_context *open_named(const char *name) {
-  int count;
-  struct ibv_device **devices = ibv_get_device_list(&count);
-  for (int at = 0; at < count; at++) {
-    if (strcmp(ibv_get_device_name(devices[at]), name) == 0) return ibv_open_device(devices[at]);
-  }
-  return NULL;
-}
-
-static void connect_to_itself(void) {
-  struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
-                             .port_num = 1,
-                             .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ};
-  CHECK(ibv_modify_qp(qp, &attr,
-                      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
-  attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR,
-                              .path_mtu = IBV_MTU_1024,
-                              .dest_qp_num = qp->qp_num,
-                              .max_dest_rd_atomic = 1,
-                              .min_rnr_timer = 1,
-                              .ah_attr = {.is_global = 1, .port_num = 1}};
-  attr.ah_attr.grh.sgid_index = 1;
-  CHECK(ibv_query_gid(verbs, 1, 1, &attr.ah_attr.grh.dgid) == 0);
-  CHECK(ibv_modify_qp(qp, &attr,
-                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0);
-  attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
-                              .timeout = 14,
-                              .retry_cnt = 7,
-                              .rnr_retry = 7,
-                              .max_rd_atomic = 1};
-  CHECK(ibv_modify_qp(qp, &attr,
-                      IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                          IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC) == 0);
-}
 
 static enum ibv_wc_status next_status(void) {
   struct ibv_wc wc;
@@ -112,16 +62,12 @@ static void fill(char *memory, int first) {
 
 int main(int count, char **words) {
   int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-  CHECK(count == 3 && (verbs = open_named(words[1])) != NULL);
+  CHECK(count == 3);
+  struct ibv_context *verbs = open_device(words[1]);
   struct ibv_pd *pd = ibv_alloc_pd(verbs);
   CHECK(pd != NULL && (cq = ibv_create_cq(verbs, 8, NULL, NULL, 0)) != NULL);
-  struct ibv_qp_init_attr init = {
-      .send_cq = cq,
-      .recv_cq = cq,
-      .qp_type = IBV_QPT_RC,
-      .cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1}};
-  CHECK((qp = ibv_create_qp(pd, &init)) != NULL);
-  connect_to_itself();
+  qp = create_qp(pd, plain_init(cq, 4));
+  connect_qp(qp, qp->qp_num, 1, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
   char *from = map_memory();
   char *to = map_memory();
   /* Two regions in one mapping, one of which does not begin where it begins. */

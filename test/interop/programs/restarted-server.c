@@ -5,23 +5,11 @@
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
-#include <errno.h>
-#include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#define CHECK(holds) \
-  do { \
-    if (!(holds)) { \
-      printf("line %d: not %s (%s)\n", __LINE__, #holds, strerror(errno)); \
-      exit(1); \
-    } \
-  } while (0)
+#include "program.h"
 
 static char **words;
 
@@ -40,21 +28,11 @@ static void listen_at_port(struct rdma_cm_id *id) {
 }
 
 static void make_queue_pairs(void) {
-  int count;
-  struct ibv_context *context = NULL;
-  struct ibv_device **devices = ibv_get_device_list(&count);
-  for (int at = 0; at < count; at++) {
-    if (strcmp(ibv_get_device_name(devices[at]), words[1]) == 0) context = ibv_open_device(devices[at]);
-  }
-  CHECK(context != NULL);
+  struct ibv_context *context = open_device(words[1]);
   struct ibv_pd *pd = ibv_alloc_pd(context);
   struct ibv_cq *cq = ibv_create_cq(context, 1, NULL, NULL, 0);
   CHECK(pd != NULL && cq != NULL);
-  for (int left = atoi(words[4]); left > 0; left--) {
-    struct ibv_qp_init_attr init = {
-        .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = {.max_send_wr = 1, .max_recv_wr = 1}};
-    CHECK(ibv_create_qp(pd, &init) != NULL);
-  }
+  for (int left = atoi(words[4]); left > 0; left--) create_qp(pd, plain_init(cq, 1));
 }
 
 static void notify(int pipe) { CHECK(write(pipe, "x", 1) == 1); }

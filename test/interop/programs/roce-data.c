@@ -4,32 +4,15 @@
  * byte, length or status that is wrong.
  */
 #include <endian.h>
-#include <infiniband/verbs.h>
 #include <poll.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+
+#include "program.h"
 
 #define MEMORY_BYTES (24u << 20)
 #define GRH_BYTES 40u
 #define PAIRS_MAX 4
 #define DEPTH 64
 #define SECONDS_MAX 20
-
-#define CHECK(holds) \
-  do { \
-    if (!(holds)) fail(__LINE__, #holds); \
-  } while (0)
-
-static const char *shape = "opening";
-
-static _Noreturn void fail(int line, const char *text) {
-  printf("%s: line %d: not %s\n", shape, line, text);
-  exit(1);
-}
 
 /* One end: memory, queues, queue pairs. */
 struct end {
@@ -52,7 +35,6 @@ struct options {
 };
 
 static struct ibv_context *context;
-static union ibv_gid gid;
 static int gid_index;
 static uint32_t seed = 1;
 
@@ -80,16 +62,13 @@ static struct end *open_end(const struct options *options) {
     CHECK((end->srq = ibv_create_srq(end->pd, &init)) != NULL);
   }
   for (int index = 0; index < options->pairs; index++) {
-    struct ibv_qp_init_attr init = {.send_cq = end->cq,
-                                    .recv_cq = end->cq,
-                                    .srq = end->srq,
-                                    .cap = {.max_send_wr = DEPTH,
-                                            .max_recv_wr = DEPTH,
-                                            .max_send_sge = 3,
-                                            .max_recv_sge = 2,
-                                            .max_inline_data = 200},
-                                    .qp_type = options->type};
-    CHECK((end->qps[index] = ibv_create_qp(end->pd, &init)) != NULL);
+    struct ibv_qp_init_attr init = plain_init(end->cq, DEPTH);
+    init.srq = end->srq;
+    init.cap.max_send_sge = 3;
+    init.cap.max_recv_sge = 2;
+    init.cap.max_inline_data = 200;
+    init.qp_type = options->type;
+    end->qps[index] = create_qp(end->pd, init);
   }
   return end;
 }
@@ -106,14 +85,6 @@ static void close_end(struct end *end, int pairs) {
   free(end);
 }
 
-static struct ibv_ah_attr address(void) {
-  struct ibv_ah_attr attr = {.is_global = 1, .port_num = 1};
-  attr.grh.dgid = gid;
-  attr.grh.sgid_index = (uint8_t)gid_index;
-  attr.grh.hop_limit = 64;
-  return attr;
-}
-
 static void connect_pair(struct ibv_qp *qp, uint32_t peer, const struct options *options) {
   bool rc = options->type == IBV_QPT_RC;
   bool ud = options->type == IBV_QPT_UD;
@@ -122,26 +93,17 @@ static void connect_pair(struct ibv_qp *qp, uint32_t peer, const struct options 
       IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
   int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
   CHECK(ibv_modify_qp(qp, &attr, mask | (ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)) == 0);
-  attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR,
-                              .path_mtu = options->mtu,
-                              .dest_qp_num = peer,
-                              .rq_psn = 0xfffff0,
-                              .max_dest_rd_atomic = 4,
-                              .min_rnr_timer = 1,
-                              .ah_attr = address()};
-  mask = IBV_QP_STATE;
-  if (!ud) mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
-  if (rc) mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-  CHECK(ibv_modify_qp(qp, &attr, mask) == 0);
-  attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
-                              .sq_psn = 0xfffff0,
-                              .timeout = 14,
-                              .retry_cnt = 7,
-                              .rnr_retry = 7,
-                              .max_rd_atomic = 4};
+  attr = rtr_attr(qp, peer, gid_index);
+  attr.path_mtu = options->mtu;
+  attr.rq_psn = 0xfffff0;
+  attr.max_dest_rd_atomic = 4;
+  mask = RTR_MASK & ~(IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+  CHECK(ibv_modify_qp(qp, &attr, rc ? RTR_MASK : ud ? IBV_QP_STATE : mask) == 0);
+  attr = rts_attr();
+  attr.sq_psn = 0xfffff0;
+  attr.max_rd_atomic = 4;
   mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
-  if (rc) mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
-  CHECK(ibv_modify_qp(qp, &attr, mask) == 0);
+  CHECK(ibv_modify_qp(qp, &attr, rc ? RTS_MASK : mask) == 0);
 }
 
 static void open_ends(struct end *ends[2], const struct options *options) {
@@ -151,7 +113,7 @@ static void open_ends(struct end *ends[2], const struct options *options) {
       connect_pair(ends[side]->qps[index], ends[!side]->qps[index]->qp_num, options);
     }
     if (options->type == IBV_QPT_UD) {
-      struct ibv_ah_attr attr = address();
+      struct ibv_ah_attr attr = rtr_attr(ends[side]->qps[0], 0, gid_index).ah_attr;
       CHECK((ends[side]->ah = ibv_create_ah(ends[side]->pd, &attr)) != NULL);
     }
   }
@@ -229,7 +191,7 @@ static void post(struct end *end, int index, struct request *wanted) {
 static void expect_bytes(const uint8_t *bytes, const uint8_t *expected, size_t length) {
   for (size_t at = 0; at < length; at++) {
     if (bytes[at] == expected[at]) continue;
-    printf("%s: byte %zu of %zu is %02x, not %02x\n", shape, at, length, bytes[at], expected[at]);
+    printf("%s: byte %zu of %zu is %02x, not %02x\n", title, at, length, bytes[at], expected[at]);
     exit(1);
   }
 }
@@ -411,13 +373,8 @@ static void run_atomics(const struct options *options) {
 int main(int argc, char **argv) {
   setvbuf(stdout, NULL, _IOLBF, 0);
   if (argc != 3) return 2;
-  struct ibv_device **devices = ibv_get_device_list(NULL);
-  for (int at = 0; devices != NULL && devices[at] != NULL; at++) {
-    if (strcmp(ibv_get_device_name(devices[at]), argv[1]) == 0) context = ibv_open_device(devices[at]);
-  }
+  context = open_device(argv[1]);
   gid_index = atoi(argv[2]);
-  CHECK(context != NULL);
-  CHECK(ibv_query_gid(context, 1, gid_index, &gid) == 0);
   static const struct {
     const char *name;
     struct options options;
@@ -434,13 +391,12 @@ int main(int argc, char **argv) {
   for (unsigned at = 0; at < sizeof shapes / sizeof shapes[0]; at++) {
     const struct options *options = &shapes[at].options;
     bool ud = options->type == IBV_QPT_UD;
-    shape = shapes[at].name;
+    title = shapes[at].name;
     run_lengths(options, ud ? 1024 : at == 0 ? 8388609 : 65536);
     if (!ud) run_lists(options);
     if (options->type == IBV_QPT_RC) run_atomics(options);
-    printf("%s: as sent\n", shape);
+    printf("%s: as sent\n", title);
   }
   CHECK(ibv_close_device(context) == 0);
-  ibv_free_device_list(devices);
   return 0;
 }

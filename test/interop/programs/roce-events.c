@@ -4,14 +4,9 @@
  * queue pairs and queues got, and ends with 1 when something else is wrong. The last case waits for
  * two events of the port, after a line that says so.
  */
-#include <infiniband/verbs.h>
 #include <poll.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+
+#include "program.h"
 
 #define MEMORY_BYTES 4096
 #define DEPTH 16
@@ -19,20 +14,8 @@
 /* Time without an event after which a case has all of them. */
 #define QUIET_MS 150
 
-#define CHECK(holds) \
-  do { \
-    if (!(holds)) fail(__LINE__, #holds); \
-  } while (0)
-
-static const char *title = "opening";
 static struct ibv_context *context;
-static union ibv_gid gid;
 static int gid_index;
-
-static _Noreturn void fail(int line, const char *text) {
-  printf("%s: line %d: not %s\n", title, line, text);
-  exit(1);
-}
 
 /* One end. */
 struct end {
@@ -52,45 +35,16 @@ static unsigned granted = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 static int send_cqe = 2 * DEPTH;
 static int recv_cqe = 2 * DEPTH;
 
-static void to_init(struct end *end) {
-  struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
-                             .port_num = 1,
-                             .qp_access_flags = granted};
-  int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
-  CHECK(ibv_modify_qp(end->qp, &attr, mask) == 0);
-}
-
 static void to_rtr(struct end *end, const struct end *peer) {
-  struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR,
-                             .path_mtu = IBV_MTU_1024,
-                             .dest_qp_num = peer->qp->qp_num,
-                             .rq_psn = 7,
-                             .max_dest_rd_atomic = 1,
-                             .min_rnr_timer = 1,
-                             .ah_attr = {.is_global = 1, .port_num = 1}};
-  attr.ah_attr.grh.dgid = gid;
-  attr.ah_attr.grh.sgid_index = (uint8_t)gid_index;
-  attr.ah_attr.grh.hop_limit = 64;
-  CHECK(ibv_modify_qp(end->qp, &attr,
-                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0);
+  struct ibv_qp_attr attr = rtr_attr(end->qp, peer->qp->qp_num, gid_index);
+  attr.rq_psn = 7;
+  CHECK(ibv_modify_qp(end->qp, &attr, RTR_MASK) == 0);
 }
 
 static void to_rts(struct end *end) {
-  struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS,
-                             .sq_psn = 7,
-                             .timeout = 14,
-                             .retry_cnt = 7,
-                             .rnr_retry = 7,
-                             .max_rd_atomic = 1};
-  CHECK(ibv_modify_qp(end->qp, &attr,
-                      IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                          IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC) == 0);
-}
-
-static void to_state(struct end *end, enum ibv_qp_state state) {
-  struct ibv_qp_attr attr = {.qp_state = state};
-  CHECK(ibv_modify_qp(end->qp, &attr, IBV_QP_STATE) == 0);
+  struct ibv_qp_attr attr = rts_attr();
+  attr.sq_psn = 7;
+  CHECK(ibv_modify_qp(end->qp, &attr, RTS_MASK) == 0);
 }
 
 static void open_end(struct end *end) {
@@ -105,21 +59,16 @@ static void open_end(struct end *end) {
     struct ibv_srq_init_attr init = {.attr = {.max_wr = DEPTH, .max_sge = 1}};
     CHECK((end->srq = ibv_create_srq(end->pd, &init)) != NULL);
   }
-  struct ibv_qp_init_attr init = {.send_cq = end->send_cq,
-                                  .recv_cq = end->recv_cq,
-                                  .srq = end->srq,
-                                  .cap = {.max_send_wr = 64,
-                                          .max_recv_wr = 64,
-                                          .max_send_sge = 1,
-                                          .max_recv_sge = 1},
-                                  .qp_type = IBV_QPT_RC};
-  CHECK((end->qp = ibv_create_qp(end->pd, &init)) != NULL);
+  struct ibv_qp_init_attr init = plain_init(end->send_cq, 64);
+  init.recv_cq = end->recv_cq;
+  init.srq = end->srq;
+  end->qp = create_qp(end->pd, init);
 }
 
 static void open_ends(const char *named, bool connected) {
   title = named;
   for (int side = 0; side < 2; side++) open_end(&ends[side]);
-  for (int side = 0; side < 2; side++) to_init(&ends[side]);
+  for (int side = 0; side < 2; side++) to_init(ends[side].qp, granted);
   for (int side = 0; side < 2; side++) to_rtr(&ends[side], &ends[!side]);
   for (int side = 0; side < 2 && connected; side++) to_rts(&ends[side]);
 }
@@ -235,14 +184,14 @@ static void drained(void) {
   struct ibv_qp_attr attr;
   struct ibv_qp_init_attr init;
   open_ends("SQ_DRAINED, idle", true);
-  to_state(&ends[0], IBV_QPS_SQD);
+  to_state(ends[0].qp, IBV_QPS_SQD);
   events(1);
   close_ends();
   open_ends("SQ_DRAINED, not yet", true);
   /* It is not waited for: it stays under way. */
   post_send(&ends[0], &ends[1], IBV_WR_SEND, 0);
   usleep(20000);
-  to_state(&ends[0], IBV_QPS_SQD);
+  to_state(ends[0].qp, IBV_QPS_SQD);
   CHECK(ibv_query_qp(ends[0].qp, &attr, IBV_QP_STATE, &init) == 0);
   CHECK(attr.qp_state == IBV_QPS_SQD && attr.sq_draining == 1);
   events(0);
@@ -258,7 +207,7 @@ static void drained(void) {
 static void last_receive(void) {
   shared = true;
   open_ends("LAST_WQE_REACHED", true);
-  to_state(&ends[1], IBV_QPS_ERR);
+  to_state(ends[1].qp, IBV_QPS_ERR);
   events(1);
   close_ends();
 }
@@ -351,16 +300,9 @@ static void port(void) {
 }
 
 int main(int count, char **words) {
-  int devices;
   CHECK(count == 3);
-  struct ibv_device **list = ibv_get_device_list(&devices);
-  for (int at = 0; at < devices; at++) {
-    if (strcmp(ibv_get_device_name(list[at]), words[1]) == 0) context = ibv_open_device(list[at]);
-  }
-  CHECK(context != NULL);
-  ibv_free_device_list(list);
+  context = open_device(words[1]);
   gid_index = atoi(words[2]);
-  CHECK(ibv_query_gid(context, 1, gid_index, &gid) == 0);
   communication();
   drained();
   last_receive();

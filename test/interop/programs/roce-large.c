@@ -7,14 +7,9 @@
  * repeats after a prime number of pages, so data that lands at a wrong place shows.
  */
 #define _GNU_SOURCE
-#include <infiniband/verbs.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
+
+#include "program.h"
 
 #define PERIOD (1021u * 4096u)
 #define LONGEST (1ul << 31)
@@ -22,21 +17,10 @@
 #define SECONDS_MAX 60
 #define GUESSES 24
 
-#define CHECK(holds) \
-  do { \
-    if (!(holds)) fail(__LINE__, #holds); \
-  } while (0)
-
-static const char *title = "opening";
 static struct ibv_context *context;
 static struct ibv_pd *pd;
 static struct ibv_cq *cq;
 static struct ibv_qp *qps[2];
-
-static _Noreturn void fail(int line, const char *text) {
-  printf("%s: line %d: not %s\n", title, line, text);
-  exit(1);
-}
 
 /* SPAN bytes of memory of which PERIOD are there. */
 static uint8_t *repeated(void) {
@@ -59,48 +43,17 @@ static void fill(uint8_t *bytes, uint32_t seed) {
   }
 }
 
-static struct ibv_qp *make_qp(void) {
-  struct ibv_qp_init_attr init = {
-      .send_cq = cq,
-      .recv_cq = cq,
-      .cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1},
-      .qp_type = IBV_QPT_RC};
-  struct ibv_qp *qp = ibv_create_qp(pd, &init);
-  CHECK(qp != NULL);
-  return qp;
-}
-
 static void connect_pair(enum ibv_mtu mtu) {
-  union ibv_gid gid;
-  CHECK(ibv_query_gid(context, 1, 1, &gid) == 0);
-  for (int side = 0; side < 2; side++) qps[side] = make_qp();
+  for (int side = 0; side < 2; side++) qps[side] = create_qp(pd, plain_init(cq, 4));
   for (int side = 0; side < 2; side++) {
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1};
-    attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-    CHECK(ibv_modify_qp(qps[side], &attr,
-                        IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
-    attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR,
-                                .path_mtu = mtu,
-                                .dest_qp_num = qps[!side]->qp_num,
-                                .rq_psn = 0xfffff0,
-                                .max_dest_rd_atomic = 4,
-                                .min_rnr_timer = 1,
-                                .ah_attr = {.is_global = 1, .port_num = 1}};
-    attr.ah_attr.grh.dgid = gid;
-    attr.ah_attr.grh.sgid_index = 1;
-    attr.ah_attr.grh.hop_limit = 64;
-    CHECK(ibv_modify_qp(qps[side], &attr,
-                        IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                            IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0);
-    attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
-                                .sq_psn = 0xfffff0,
-                                .timeout = 18,
-                                .retry_cnt = 7,
-                                .rnr_retry = 7,
-                                .max_rd_atomic = 4};
-    CHECK(ibv_modify_qp(qps[side], &attr,
-                        IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                            IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC) == 0);
+    struct ibv_qp_attr rtr = rtr_attr(qps[side], qps[!side]->qp_num, 1), rts = rts_attr();
+    rtr.path_mtu = mtu;
+    rtr.rq_psn = rts.sq_psn = 0xfffff0;
+    rtr.max_dest_rd_atomic = rts.max_rd_atomic = 4;
+    rts.timeout = 18;
+    to_init(qps[side], IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+    CHECK(ibv_modify_qp(qps[side], &rtr, RTR_MASK) == 0);
+    CHECK(ibv_modify_qp(qps[side], &rts, RTS_MASK) == 0);
   }
 }
 
@@ -157,7 +110,7 @@ static void numbers(void) {
   static uint8_t memory[4096];
   title = "numbers";
   for (int at = 0; at < GUESSES; at++) {
-    made[at] = make_qp();
+    made[at] = create_qp(pd, plain_init(cq, 4));
     CHECK((regions[at] = ibv_reg_mr(pd, memory, sizeof memory,
                                     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ)) != NULL);
     qpns[at] = made[at]->qp_num;
@@ -181,12 +134,7 @@ static void numbers(void) {
 int main(int count, char **words) {
   setvbuf(stdout, NULL, _IOLBF, 0);
   CHECK(count == 2);
-  struct ibv_device **list = ibv_get_device_list(NULL);
-  for (int at = 0; list != NULL && list[at] != NULL; at++) {
-    if (strcmp(ibv_get_device_name(list[at]), words[1]) == 0) context = ibv_open_device(list[at]);
-  }
-  CHECK(context != NULL);
-  ibv_free_device_list(list);
+  context = open_device(words[1]);
   CHECK((pd = ibv_alloc_pd(context)) != NULL);
   CHECK((cq = ibv_create_cq(context, 16, NULL, NULL, 0)) != NULL);
   numbers();

@@ -2,18 +2,15 @@
  * Counts how often polls of an empty completion queue let other threads run: vain-polls DEVICE. A
  * filter of system calls hands each sched_yield to the program, which counts it.
  */
-#include <infiniband/verbs.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <signal.h>
 #include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
+
+#include "program.h"
 
 #define POLLS 1000
 /* One in which the thread was interrupted for long does not count. */
@@ -21,16 +18,6 @@
 #define SECOND_NS INT64_C(1000000000)
 /* Other work between two polls. */
 #define WORK_NS 20000
-
-#define CHECK(holds) \
-  do { \
-    if (!(holds)) fail(__LINE__, #holds); \
-  } while (0)
-
-static _Noreturn void fail(int line, const char *text) {
-  printf("line %d: not %s\n", line, text);
-  exit(1);
-}
 
 static volatile sig_atomic_t yields;
 
@@ -88,14 +75,7 @@ static int most_yields(struct ibv_cq *first, struct ibv_cq *second, int64_t work
 
 int main(int count, char **words) {
   CHECK(count == 2);
-  struct ibv_device **devices = ibv_get_device_list(NULL);
-  struct ibv_context *context = NULL;
-  for (int at = 0; devices != NULL && devices[at] != NULL; at++) {
-    if (strcmp(ibv_get_device_name(devices[at]), words[1]) == 0) {
-      context = ibv_open_device(devices[at]);
-    }
-  }
-  CHECK(context != NULL);
+  struct ibv_context *context = open_device(words[1]);
   struct ibv_cq *first = ibv_create_cq(context, 4, NULL, NULL, 0);
   struct ibv_cq *second = ibv_create_cq(context, 4, NULL, NULL, 0);
   CHECK(first != NULL && second != NULL);
