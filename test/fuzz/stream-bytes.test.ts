@@ -10,7 +10,7 @@ import type { Stream } from '#daemon/iwarp/engine/stream';
 import { crc32c } from '#daemon/iwarp/wire/crc32c';
 import { streamOf as framed, RecordingSink } from '../support/fpdu-stream.ts';
 import { bytesOf, concat } from '../support/hex.ts';
-import { NaiveUser } from '../support/naive-user.ts';
+import { ModelUser } from '../support/model-user.ts';
 import { streamOf } from '../support/streams.ts';
 
 const REQUEST = bytesOf('4d504120494420526571204672616d65 00 01 0000');
@@ -36,7 +36,7 @@ const VALID = [
 /** A responder in Full Operation, without CRCs: mutated bytes must pass MPA. */
 class Target {
   readonly stream: Stream;
-  readonly user = new NaiveUser();
+  readonly user = new ModelUser();
   readonly events: string[] = [];
   readonly #sink = new RecordingSink();
   readonly #receiver = new FpduReceiver({

@@ -10,9 +10,9 @@ import {
   parsePacket,
   writeHeaders,
 } from '#daemon/roce/wire/packet';
+import { addressAt, REMOTE_KEY } from '../support/model-user.ts';
 import { Prng } from '../support/prng.ts';
 import { pathOf, TransportSide } from '../support/transport-pair.ts';
-import { addressAt, REMOTE_KEY } from '../support/transport-user.ts';
 
 const SEEDS = 600;
 const PACKETS = 150;

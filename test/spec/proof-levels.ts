@@ -12,7 +12,7 @@ export type ProofLevel = (typeof PROOF_LEVELS)[number];
 
 /** Interfaces between layers: a class of a test that implements one is a stub of that layer. */
 const STUB =
-  /\bimplements\s[^{]*\b(?:WireUser|StreamPort|CmStream|ConnectableQP|UlpduSink|LinkUser|HostNetwork)\b|\bextends NaiveUser\b/;
+  /\bimplements\s[^{]*\b(?:WireUser|DeferringUser|StreamPort|CmStream|ConnectableQP|UlpduSink|LinkUser|HostNetwork)\b|\bextends ModelUser\b/;
 
 /** Modules that start a host: queue pairs, connection manager and conduits over sockets. */
 const HOSTS = [

@@ -14,7 +14,7 @@ import type {
 } from '#daemon/iwarp/cm/cm-types';
 import { ConnectionManager } from '#daemon/iwarp/cm/connection-manager';
 import type { StreamEvent, StreamOptions } from '#daemon/iwarp/engine/stream-api';
-import { NaiveUser } from './naive-user.ts';
+import { ModelUser } from './model-user.ts';
 
 export const NO_WISHES: CMParameters = {
   privateData: new Uint8Array(0),
@@ -100,7 +100,7 @@ class FakeStream implements CmStream {
 }
 
 /** Records the reports of its connection. */
-export class FakeQP extends NaiveUser implements ConnectableQP {
+export class FakeQP extends ModelUser implements ConnectableQP {
   readonly qpn = 1;
   readonly notified: string[] = [];
   wire: ConnectableQP['wire'];

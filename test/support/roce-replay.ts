@@ -15,9 +15,9 @@ import { PATH_MTU_MAX_BYTES } from '#daemon/roce/wire/path-mtu';
 import { addPsn, psnDistance } from '#daemon/roce/wire/psn';
 import { NakCode, nakSyndrome, SyndromeKind, syndromeKind } from '#daemon/roce/wire/syndrome';
 import { concat, hexOf } from './hex.ts';
+import { ModelUser, type Work } from './model-user.ts';
 import type { RecordedFlow, RecordedPacket } from './roce-recordings.ts';
 import { pathOf, TransportSide } from './transport-pair.ts';
-import { TransportUser, type Work } from './transport-user.ts';
 
 const WORD = 2 ** 32;
 const ATOMIC_BYTES = 8;
@@ -87,14 +87,14 @@ class RecordedMemory {
 }
 
 /** The queue pair of a replayed responder. */
-class RespondingUser extends TransportUser {
+class RespondingUser extends ModelUser {
   readonly recorded = new RecordedMemory();
   /** The next message finds no receive. */
   notReady = false;
   readonly #options: ReplayOptions;
 
   constructor(options: ReplayOptions) {
-    super(0);
+    super('roce');
     this.#options = options;
   }
 
@@ -345,7 +345,7 @@ export function replayRequester(flow: RecordedFlow): ReplayedRequests {
   if (first === undefined) throw new Error('nothing to ask');
   const mtu = mtuBytesOf(flow);
   const type = TYPES.get(service) ?? QPType.rc;
-  const user = new TransportUser(0);
+  const user = new ModelUser('roce');
   const qpn = first.packet.sourceQpn;
   const side = new TransportSide(user, { type, qpn, portMtuBytes: mtu, windowPackets: 128 });
   const path = pathOf({

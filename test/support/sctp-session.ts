@@ -5,7 +5,7 @@ import type { StreamFailure } from '#daemon/iwarp/engine/stream-failure';
 import { SctpLayer } from '#daemon/iwarp/sctp/sctp-layer';
 import { dirtyPool } from './fpdu-stream.ts';
 import { bytesOf, hexOf } from './hex.ts';
-import { NaiveUser } from './naive-user.ts';
+import { ModelUser } from './model-user.ts';
 import { streamOptions } from './streams.ts';
 
 const DDP = 1;
@@ -18,7 +18,7 @@ const POISON = 0xdb;
 export class LiteralSession {
   readonly stream: Stream;
   readonly layer: SctpLayer;
-  readonly user = new NaiveUser();
+  readonly user = new ModelUser();
   readonly pool = dirtyPool();
   readonly events: StreamEvent[] = [];
   now = 0;

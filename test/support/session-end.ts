@@ -10,7 +10,7 @@ import type { StreamEvent, StreamOptions } from '#daemon/iwarp/engine/stream-api
 import type { StreamFailure } from '#daemon/iwarp/engine/stream-failure';
 import { SctpLayer } from '#daemon/iwarp/sctp/sctp-layer';
 import { PayloadProtocol } from '#daemon/iwarp/sctp/session-message';
-import { NaiveUser } from '#test/support/naive-user';
+import { ModelUser } from '#test/support/model-user';
 
 /** Options of an end. */
 interface SessionEndOptions {
@@ -25,7 +25,7 @@ interface SessionEndOptions {
 export class SessionEnd {
   readonly stream: Stream;
   readonly layer: SctpLayer;
-  readonly user = new NaiveUser();
+  readonly user = new ModelUser();
   readonly events: StreamEvent[] = [];
   readonly streamId: number;
   /** Called for each event, after it is recorded. */

@@ -9,7 +9,7 @@ import type { StreamFailure } from '#daemon/iwarp/engine/stream-failure';
 import { crc32c } from '#daemon/iwarp/wire/crc32c';
 import { dirtyPool, drain, post, RecordingSink } from './fpdu-stream.ts';
 import { bytesOf } from './hex.ts';
-import { NaiveUser } from './naive-user.ts';
+import { ModelUser } from './model-user.ts';
 
 /** Options with small timeouts in whole numbers, so tests can step the time. */
 export function streamOptions(change: Partial<StreamOptions> = {}): StreamOptions {
@@ -47,7 +47,7 @@ export type Splitter = (bytes: Uint8Array) => readonly Uint8Array[];
 /** One end of a pair. */
 class End {
   readonly stream: Stream;
-  readonly user: NaiveUser;
+  readonly user: ModelUser;
   readonly events: StreamEvent[] = [];
   /** The socket accepts no bytes while this is set. */
   blocked = false;
@@ -57,7 +57,7 @@ class End {
   aborted = false;
   gone = false;
 
-  constructor(stream: Stream, user = new NaiveUser()) {
+  constructor(stream: Stream, user = new ModelUser()) {
     this.stream = stream;
     this.user = user;
   }
@@ -184,7 +184,7 @@ const STARTUP_FRAME_BYTES = 20;
 /** One stream in Full Operation whose peer is written out byte by byte. CRCs are on. */
 export class LiteralPeer {
   readonly stream: Stream;
-  readonly user: NaiveUser;
+  readonly user: ModelUser;
   readonly events: StreamEvent[] = [];
   now = 0;
   readonly #sender: FpduSender;
@@ -193,7 +193,7 @@ export class LiteralPeer {
   #skip = STARTUP_FRAME_BYTES;
   #taken = 0;
 
-  private constructor(stream: Stream, user: NaiveUser) {
+  private constructor(stream: Stream, user: ModelUser) {
     this.stream = stream;
     this.user = user;
     const pool = new ChunkPool();
@@ -203,7 +203,7 @@ export class LiteralPeer {
   }
 
   /** The stream is the responder: it may not send before it has been fed an FPDU. */
-  static ofResponder(change: Partial<StreamOptions> = {}, user = new NaiveUser()): LiteralPeer {
+  static ofResponder(change: Partial<StreamOptions> = {}, user = new ModelUser()): LiteralPeer {
     const peer = new LiteralPeer(streamOf(change), user);
     peer.stream.listen(0);
     peer.stream.handleBytes(bytesOf(REQUEST_REVISION_1), 0);
@@ -214,7 +214,7 @@ export class LiteralPeer {
   }
 
   /** The stream is the initiator: it may send at once. */
-  static ofInitiator(change: Partial<StreamOptions> = {}, user = new NaiveUser()): LiteralPeer {
+  static ofInitiator(change: Partial<StreamOptions> = {}, user = new ModelUser()): LiteralPeer {
     const peer = new LiteralPeer(streamOf({ mpaRevision: 1, ...change }), user);
     peer.stream.connect(new Uint8Array(0), user, 0);
     peer.stream.handleBytes(bytesOf(REPLY_REVISION_1), 0);

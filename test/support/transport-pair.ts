@@ -15,21 +15,21 @@ import {
   PacketRefusal,
   parsePacket,
 } from '#daemon/roce/wire/packet';
-import { TransportUser } from './transport-user.ts';
+import { ModelUser } from './model-user.ts';
 
 const GRH = Uint8Array.from({ length: 40 }, (_, index) => 0xa0 + index);
 
 /** One side: a wire, its queue pair, and its packets. */
 export class TransportSide {
-  readonly user: TransportUser;
+  readonly user: ModelUser;
   readonly wire: PacketWire;
   failure: TransportFailure | undefined = undefined;
   readonly #buffer = new Uint8Array(PACKET_BYTES_MAX + 2).fill(0xa5);
   readonly #packet = makePacket();
 
   /** `user`: the queue pair, or how much memory a new one has. */
-  constructor(user: number | TransportUser, options: Partial<WireOptions>) {
-    this.user = typeof user === 'number' ? new TransportUser(user) : user;
+  constructor(user: number | ModelUser, options: Partial<WireOptions>) {
+    this.user = typeof user === 'number' ? new ModelUser('roce', user) : user;
     const base = { type: QPType.rc, qpn: 0x55, portMtuBytes: 1024 };
     this.wire = makeWire(this.user, { ...base, ...options });
   }

@@ -5,9 +5,9 @@
 import { expect, it } from 'vitest';
 import { QPState } from '#contract/verbs/enums';
 import { OutboundKind } from '#daemon/rnic/wire-port';
+import { addressAt, REMOTE_KEY } from '#test/support/model-user';
 import { Prng } from '#test/support/prng';
 import { pathOf, TransportSide } from '#test/support/transport-pair';
-import { addressAt, REMOTE_KEY } from '#test/support/transport-user';
 
 const WINDOW_PACKETS = 32;
 const PACKET_MICROS = 10;

@@ -6,15 +6,15 @@
  */
 import { QPState } from '#contract/verbs/enums';
 import { OutboundKind } from '#daemon/rnic/wire-port';
-import { Prng } from '#test/support/prng';
-import { pathOf, TransportSide } from '#test/support/transport-pair';
 import {
   type Arrival,
   addressAt,
   type Done,
   REMOTE_KEY,
   type Work,
-} from '#test/support/transport-user';
+} from '#test/support/model-user';
+import { Prng } from '#test/support/prng';
+import { pathOf, TransportSide } from '#test/support/transport-pair';
 import { LossyNetwork } from './lossy-network.ts';
 import { must } from './rules.ts';
 

@@ -5,7 +5,7 @@
 import { describe, expect, it } from 'vitest';
 import { AccessRefusal } from '#daemon/rnic/wire-port';
 import { bytesOf, hexOf } from '#test/support/hex';
-import { NaiveUser } from '#test/support/naive-user';
+import { ModelUser } from '#test/support/model-user';
 import { compact, LiteralPeer } from '#test/support/streams';
 
 /** The segment of a Terminate with this control word and these copies. */
@@ -15,7 +15,7 @@ function terminate(payload: string): string {
 
 /** STag 0x11223344, TO 0x1000 to 0x1fff, is there; a receive of 64 bytes is posted. */
 function peerWithMemory(change = {}): LiteralPeer {
-  const user = new NaiveUser();
+  const user = new ModelUser();
   user.register(0x11223344, 0x1000, 0x1000);
   user.postReceive(64);
   return LiteralPeer.ofResponder(change, user);
@@ -70,11 +70,11 @@ describe('DDP errors', () => {
 
   it('a Send without payload needs a receive too [DDP-7.1-15, RDMAP-5.3-02]', () => {
     expectTerminate(SEND, copying('1202c000', SEND), LiteralPeer.ofResponder());
-    const user = new NaiveUser();
+    const user = new ModelUser();
     user.postReceive(0);
     const peer = LiteralPeer.ofResponder({}, user).feed(SEND);
     expect(user.delivered.map((message) => message.length)).toEqual([0]);
-    expect(user.postedReceives).toBe(0);
+    expect(user.receives.length).toBe(0);
     expect(peer.take()).toEqual([]);
   });
 
@@ -92,7 +92,7 @@ describe('DDP errors', () => {
   });
 
   it('a message longer than its receive [DDP-7.1-04, RDMAP-5.3-04]', () => {
-    const user = new NaiveUser();
+    const user = new ModelUser();
     user.postReceive(3);
     const ulpdu = `${SEND} 41424344`;
     const payload = '1205c000 0016 414300000000000000000000000100000000';
@@ -100,7 +100,7 @@ describe('DDP errors', () => {
   });
 
   it('a message that runs over its receive at a segment boundary [DDP-7.1-07, DDP-7.1-04]', () => {
-    const user = new NaiveUser();
+    const user = new ModelUser();
     user.postReceive(110);
     const peer = LiteralPeer.ofResponder({}, user);
     peer.feed('0143 00000000 00000000 00000001 00000000 55*110');
@@ -111,7 +111,7 @@ describe('DDP errors', () => {
   it.each([['00000000'], ['00000002'], ['ffffffff']])(
     'MSN %s when 1 is due [DDP-7.1-05, DDP-7.1-06]',
     (msn) => {
-      const user = new NaiveUser();
+      const user = new ModelUser();
       user.postReceive(64, 4);
       const ulpdu = `4143 00000000 00000000 ${msn} 00000000 41424344`;
       expectTerminate(ulpdu, copying('1203c000', ulpdu), LiteralPeer.ofResponder({}, user));
@@ -119,7 +119,7 @@ describe('DDP errors', () => {
   );
 
   it('an MSN that was delivered already [DDP-7.1-05, DDP-5.3-06]', () => {
-    const user = new NaiveUser();
+    const user = new ModelUser();
     user.postReceive(64, 4);
     const peer = LiteralPeer.ofResponder({}, user).feed(`${SEND} 41`);
     expect(user.delivered.length).toBe(1);
@@ -127,7 +127,7 @@ describe('DDP errors', () => {
   });
 
   it('the next MSN while the current message lacks its last segment [DDP-7.1-06]', () => {
-    const user = new NaiveUser();
+    const user = new ModelUser();
     user.postReceive(64, 4);
     const peer = LiteralPeer.ofResponder({}, user);
     peer.feed('0143 00000000 00000000 00000001 00000000 41');
@@ -228,7 +228,7 @@ describe('DDP errors', () => {
   });
 
   it('nothing counts after the first error [DDP-7.1-19, RDMAP-7.1-05, RDMAP-7-01, DDP-3-04]', () => {
-    const user = new NaiveUser();
+    const user = new ModelUser();
     user.register(0x11223344, 64);
     user.postReceive(64, 200);
     const peer = LiteralPeer.ofResponder({}, user);
@@ -245,7 +245,7 @@ describe('DDP errors', () => {
   });
 
   it('memory that disappeared is a local catastrophic error [DDP-7.2-02]', () => {
-    class Lost extends NaiveUser {
+    class Lost extends ModelUser {
       override placeWrite(): AccessRefusal {
         return AccessRefusal.memoryLost;
       }
@@ -388,10 +388,10 @@ describe('RDMAP errors', () => {
   });
 
   it('a Read that fails midway reports what is left [RDMAP-4.8-11]', () => {
-    const user = new NaiveUser();
+    const user = new ModelUser();
     user.register(0x55667788, 0x1000, 0x2000);
     user.sourceFailsAt = 2048;
-    user.sourceRefusal = AccessRefusal.stagInvalid;
+    user.refusals = { gatherReadSource: AccessRefusal.stagInvalid };
     // 1024 bytes of payload in a segment.
     const fpduSize = { kind: 'fixed', mulpduBytes: 1038 } as const;
     const peer = LiteralPeer.ofResponder({ fpduSize }, user);
@@ -405,9 +405,9 @@ describe('RDMAP errors', () => {
   });
 
   it('source memory that disappeared fits no other code [RDMAP-4.8-21]', () => {
-    const user = new NaiveUser();
+    const user = new ModelUser();
     user.register(0x55667788, 0x1000, 0x2000);
-    user.sourceFailsAt = 0;
+    user.refusals = { gatherReadSource: AccessRefusal.memoryLost };
     const header = '11223344 0000000000001000 00000010 55667788 0000000000002000';
     const payload = `01ffe000 002e ${READ} ${header}`;
     expectTerminate(`${READ} ${header}`, payload, LiteralPeer.ofResponder({}, user));
@@ -460,14 +460,14 @@ describe('RDMAP errors', () => {
       const peer = peerWithMemory();
       const ulpdu = `4148 00000000 00000000 00000001 00000000 00*${length}`;
       expectTerminate(ulpdu, copying('02ffc000', ulpdu), peer);
-      expect(peer.user.postedReceives).toBe(1);
+      expect(peer.user.receives.length).toBe(1);
     }
   });
 
   it('Immediate Data needs a receive of 8 bytes [RDMAPX-6.3-02]', () => {
     const ulpdu = '4148 00000000 00000000 00000001 00000000 0102030405060708';
     expectTerminate(ulpdu, copying('1202c000', ulpdu), LiteralPeer.ofResponder());
-    const user = new NaiveUser();
+    const user = new ModelUser();
     user.postReceive(4);
     expectTerminate(ulpdu, copying('1205c000', ulpdu), LiteralPeer.ofResponder({}, user));
   });
@@ -498,7 +498,7 @@ describe('a Terminate received', () => {
       '4147 00000000 00000002 00000001 00000000 0100e000 002e 414100000000000000010000000100000000 00*28',
     );
     expect(peer.take()).toEqual([]);
-    expect(peer.user.postedReceives).toBe(1);
+    expect(peer.user.receives.length).toBe(1);
     expect(peer.types.slice(2)).toEqual(['terminated', 'finish']);
     expect(peer.failure).toMatchObject({ kind: 'terminated', layer: 0, etype: 1, code: 0 });
     peer.finish();

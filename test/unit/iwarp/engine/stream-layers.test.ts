@@ -1,7 +1,7 @@
 /** MPA's interface to the layers above it. */
 import { describe, expect, it } from 'vitest';
 import { bytesOf } from '#test/support/hex';
-import { NaiveUser } from '#test/support/naive-user';
+import { ModelUser } from '#test/support/model-user';
 import { pattern } from '#test/support/pattern';
 import { LiteralPeer, StreamPair, streamOf } from '#test/support/streams';
 
@@ -26,7 +26,7 @@ function exchange(crcRequested: boolean): unknown {
 
 describe('MPA and the layers above it', () => {
   it('Rev 1 at both ends is IETF version 1 of DDP and RDMAP on the wire [MPA-3-10]', () => {
-    const user = new NaiveUser();
+    const user = new ModelUser();
     user.send(Uint8Array.of(0x41));
     const peer = LiteralPeer.ofInitiator({ mpaRevision: 1 }, user);
     expect(peer.take()).toEqual([expect.stringMatching(/^4143/)]);
@@ -49,13 +49,13 @@ describe('MPA and the layers above it', () => {
     expect(crc.failure).toMatchObject({ layer: 2, etype: 0, code: 2 });
 
     const marked = streamOf({ mpaRevision: 1, markersRequested: true, crcRequested: false });
-    marked.connect(new Uint8Array(0), new NaiveUser(), 0);
+    marked.connect(new Uint8Array(0), new ModelUser(), 0);
     marked.handleBytes(bytesOf('4d504120494420526570204672616d65 00 01 0000'), 0);
     marked.handleBytes(bytesOf('00000008 000e c140 00000000 0000000000000000 00000000'), 0);
     expect(failureOf(marked)).toMatchObject({ layer: 2, etype: 0, code: 3 });
 
     const frame = streamOf({ mpaRevision: 1 });
-    frame.connect(new Uint8Array(0), new NaiveUser(), 0);
+    frame.connect(new Uint8Array(0), new ModelUser(), 0);
     frame.handleBytes(bytesOf('4d504120494420526570204672616d65 40 01 0201'), 0);
     expect(failureOf(frame)).toMatchObject({ layer: 2, etype: 0, code: 4 });
   });

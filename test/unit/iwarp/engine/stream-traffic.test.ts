@@ -3,15 +3,15 @@ import { describe, expect, it } from 'vitest';
 import { NEVER } from '#base/time';
 import { OutboundKind } from '#daemon/rnic/wire-port';
 import { hexOf } from '#test/support/hex';
-import { NaiveUser } from '#test/support/naive-user';
+import { ModelUser } from '#test/support/model-user';
 import { pattern } from '#test/support/pattern';
 import { compact, LiteralPeer, StreamPair } from '#test/support/streams';
 
 const SMALL = { fpduSize: { kind: 'fixed', mulpduBytes: 128 } } as const;
 
 /** An initiator with small segments, and its output for posted work. */
-function sent(post: (user: NaiveUser) => void, change = {}): string[] {
-  const user = new NaiveUser();
+function sent(post: (user: ModelUser) => void, change = {}): string[] {
+  const user = new ModelUser();
   post(user);
   return LiteralPeer.ofInitiator({ ...SMALL, ...change }, user).take();
 }
@@ -150,7 +150,7 @@ describe('segments on the wire', () => {
   });
 
   it('a new MULPDU counts for the segments cut from then on [DDP-3-02, MPA-4.5-05]', () => {
-    const user = new NaiveUser();
+    const user = new ModelUser();
     user.send(pattern(1000));
     const peer = LiteralPeer.ofInitiator({}, user);
     expect(peer.take().length).toBe(1);
@@ -208,7 +208,7 @@ describe('two streams', () => {
   });
 
   it('the field of a plain Send invalidates nothing [RDMAP-4.1-10]', () => {
-    const user = new NaiveUser();
+    const user = new ModelUser();
     user.register(0xcafe0001, 64);
     user.postReceive(8);
     LiteralPeer.ofResponder({}, user).feed('4143 cafe0001 00000000 00000001 00000000 4142');
@@ -331,7 +331,7 @@ describe('two streams', () => {
   });
 
   it('alternates between the send queue and the Responses', () => {
-    const user = new NaiveUser();
+    const user = new ModelUser();
     user.register(0x77, 64);
     const peer = LiteralPeer.ofInitiator({}, user);
     for (let i = 0; i < 4; i++) user.send(Uint8Array.of(i));

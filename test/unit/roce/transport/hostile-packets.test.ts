@@ -5,9 +5,9 @@ import { OutboundKind } from '#daemon/rnic/wire-port';
 import { Operation, opcodeTraits, operationOf, Service, Trait } from '#daemon/roce/wire/opcode';
 import { makePacket, packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
 import { isPathMtu } from '#daemon/roce/wire/path-mtu';
+import { addressAt, REMOTE_KEY } from '#test/support/model-user';
 import { Prng } from '#test/support/prng';
 import { pathOf, TransportSide } from '#test/support/transport-pair';
-import { addressAt, REMOTE_KEY } from '#test/support/transport-user';
 
 const MEMORY_BYTES = 65_536;
 /** What peers may reach by the right key, in this test: the second half. */

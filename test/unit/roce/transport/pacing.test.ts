@@ -5,8 +5,8 @@ import { Pacing } from '#daemon/roce/transport/pacing';
 import { Operation } from '#daemon/roce/wire/opcode';
 import { makePacket, packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
 import { ACK_WITHOUT_CREDITS, rnrSyndrome } from '#daemon/roce/wire/syndrome';
+import { addressAt, REMOTE_KEY } from '#test/support/model-user';
 import { pathOf, TransportPair, TransportSide } from '#test/support/transport-pair';
-import { addressAt, REMOTE_KEY } from '#test/support/transport-user';
 
 const WINDOW = 32;
 

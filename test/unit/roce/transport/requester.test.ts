@@ -14,9 +14,9 @@ import { makeWire } from '#daemon/roce/transport/transport';
 import { Operation } from '#daemon/roce/wire/opcode';
 import { makePacket, type Packet, packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
 import { NakCode, nakSyndrome, rnrSyndrome } from '#daemon/roce/wire/syndrome';
+import { addressAt, ModelUser, REMOTE_KEY } from '#test/support/model-user';
 import { pattern } from '#test/support/pattern';
 import { parsed, pathOf, TransportPair, type TransportSide } from '#test/support/transport-pair';
-import { addressAt, REMOTE_KEY, TransportUser } from '#test/support/transport-user';
 
 const { send, write, readRequest, atomic } = OutboundKind;
 /** 4.096 microseconds times 2^10. */
@@ -24,14 +24,14 @@ const TIMEOUT = 4194.304;
 const ACK = 31;
 
 /** A queue pair with a Read of 2^31 bytes then an empty Send. It counts completions. */
-class LongRead extends TransportUser {
+class LongRead extends ModelUser {
   bytes = 0;
   reads = 0;
   ended = 0;
   readonly #kinds = [readRequest, send];
 
   constructor() {
-    super(0);
+    super('roce');
   }
 
   override nextMessage(message: OutboundMessage): boolean {
@@ -112,6 +112,7 @@ describe('segmentation', () => {
   it('carries immediate data and the key to invalidate in the last packet only', () => {
     const pair = new TransportPair();
     pair.b.user.receives.push(1000, 1000, 1000);
+    pair.b.user.register(0xcafe_0001, 1);
     const payload = pattern(300);
     const work = [
       { kind: OutboundKind.sendWithImmediate, immediateLo: 0xfedc_ba98, solicited: true },
@@ -344,7 +345,6 @@ describe('Reads and atomics', () => {
 
   it('keeps at most max_rd_atomic in flight, and requests a long Read in parts', () => {
     const pair = new TransportPair({ maxRdAtomic: 2 }, { windowPackets: 8 });
-    pair.a.user.ord = 100;
     post(pair.a, 0, readRequest, 256 * 20 + 5);
     expect(pair.a.pollAll(0).map((bytes) => parsed(bytes).dmaLength)).toEqual([256 * 8]);
     post(pair.a, 1, readRequest, 1);
@@ -355,7 +355,6 @@ describe('Reads and atomics', () => {
     expect(ids(pair.a)).toEqual([0, 1]);
 
     const small = new TransportPair({ maxRdAtomic: 2 });
-    small.a.user.ord = 100;
     for (let id = 0; id < 3; id += 1) post(small.a, id, readRequest, 1);
     expect(small.a.pollAll(0)).toHaveLength(2);
   });

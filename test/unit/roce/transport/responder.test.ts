@@ -5,8 +5,8 @@ import { AccessRefusal } from '#daemon/rnic/wire-port';
 import { Operation } from '#daemon/roce/wire/opcode';
 import { makePacket, type Packet, packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
 import { NakCode, nakSyndrome, rnrSyndrome } from '#daemon/roce/wire/syndrome';
+import { addressAt, REMOTE_KEY } from '#test/support/model-user';
 import { parsed, pathOf, TransportPair, TransportSide } from '#test/support/transport-pair';
-import { addressAt, REMOTE_KEY } from '#test/support/transport-user';
 
 const ACK = 31;
 const MTU = 256;

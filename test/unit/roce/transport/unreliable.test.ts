@@ -3,8 +3,8 @@ import { NEVER } from '#base/time';
 import { QPType } from '#contract/verbs/enums';
 import { AccessRefusal, OutboundKind } from '#daemon/rnic/wire-port';
 import { Operation, Service } from '#daemon/roce/wire/opcode';
+import { addressAt, REMOTE_KEY } from '#test/support/model-user';
 import { parsed, TransportPair } from '#test/support/transport-pair';
-import { addressAt, REMOTE_KEY } from '#test/support/transport-user';
 
 const { send, write, writeWithImmediate, readRequest } = OutboundKind;
 
