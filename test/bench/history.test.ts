@@ -1,12 +1,12 @@
-import { copyFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { copyFileSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { type BenchReport, summarise } from '#daemon/bench/report';
 import { historyEntry, parseHistory } from '#test/bench/history';
 import { historyChart } from '#test/bench/history-chart';
 import { HISTORY_CHART_FILE, HISTORY_FILE, keepRun, readHistory } from '#test/bench/keep';
 import { markdownTable, replaceBlock } from '#test/bench/readme-block';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const SOURCE = new URL('.//', import.meta.url).pathname;
 
@@ -97,12 +97,8 @@ describe('a run that is kept', () => {
   let folder: string;
 
   beforeEach(() => {
-    folder = mkdtempSync(join(tmpdir(), 'bench-keep-'));
+    folder = temporaryFolder();
     copyFileSync(join(SOURCE, 'README.md'), join(folder, 'README.md'));
-  });
-
-  afterEach(() => {
-    rmSync(folder, { recursive: true });
   });
 
   it('is added to the history, and redraws chart and table', () => {

@@ -46,9 +46,7 @@ export function connectionSuite(fixture: ProviderFixture): void {
     pd = await context.allocPD();
     cq = await context.createCQ({ cqe: 64 });
   });
-  afterAll(async () => {
-    await started.stop();
-  });
+  afterAll(() => started.stop());
 
   const qpInit = (): QPInit => ({ sendCQ: cq, recvCQ: cq, maxSendWr: 4, maxRecvWr: 4 });
   const nextType = async (id: ConnectionId) => (await id.nextEvent({ signal: patience() })).type;

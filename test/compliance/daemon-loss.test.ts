@@ -1,5 +1,3 @@
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { Access } from '#contract/verbs/enums';
@@ -13,9 +11,10 @@ import {
   send,
   verbsError,
 } from '../support/provider-fixture.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 async function daemonWithPair() {
-  const directory = mkdtempSync(join(tmpdir(), 'iwarpd-'));
+  const directory = temporaryFolder();
   const socketPath = join(directory, 'socket');
   const devices = [{ name: DEVICE.name, addresses: [...DEVICE.addresses] }];
   const daemon = await startDaemon({ socketPath, devices, logLevel: 'silent' });
@@ -60,7 +59,6 @@ it('fails pending calls with EIO when the daemon dies; polls still return delive
   await pair[Symbol.asyncDispose]();
   await provider.close();
   await provider.close();
-  rmSync(directory, { recursive: true });
 });
 
 it('takes everything down with the provider, and leaves the daemon to the others', async () => {
@@ -76,5 +74,4 @@ it('takes everything down with the provider, and leaves the daemon to the others
   await expect(pair.client.pd.allocMR(8, Access.localWrite)).rejects.toEqual(verbsError('EINVAL'));
   await other.close();
   await daemon.stop();
-  rmSync(directory, { recursive: true });
 });

@@ -36,9 +36,7 @@ export function faultSuite(fixture: ProviderFixture): void {
   beforeAll(async () => {
     started = await fixture.start();
   });
-  afterAll(async () => {
-    await started.stop();
-  });
+  afterAll(() => started.stop());
 
   /** The next event of a side's context; to be called before it happens. */
   function nextAsync(side: Side): Promise<AsyncEvent | undefined> {

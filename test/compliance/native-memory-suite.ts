@@ -43,9 +43,7 @@ describe('native memory', () => {
     context = await provider.open(DEVICE.name);
     pd = await context.allocPD();
   });
-  afterAll(async () => {
-    await provider.close();
-  });
+  afterAll(() => provider.close());
 
   it.each([
     ['a typed array of 8 bytes, which V8 keeps in its heap', () => new Uint8Array(8)],

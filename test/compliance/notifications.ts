@@ -26,9 +26,7 @@ export function notificationSuite(fixture: ProviderFixture): void {
   beforeAll(async () => {
     started = await fixture.start();
   });
-  afterAll(async () => {
-    await started.stop();
-  });
+  afterAll(() => started.stop());
 
   /** A pair whose server completes to a queue with its own channel. */
   async function pairWithChannel(cqe = 64) {

@@ -28,9 +28,7 @@ export function objectSuite(fixture: ProviderFixture): void {
     pd = await context.allocPD();
     cq = await context.createCQ({ cqe: 16 });
   });
-  afterAll(async () => {
-    await started.stop();
-  });
+  afterAll(() => started.stop());
 
   const qpInit = (): QPInit => ({ sendCQ: cq, recvCQ: cq, maxSendWr: 4, maxRecvWr: 4 });
 

@@ -41,9 +41,7 @@ export function transferSuite(fixture: ProviderFixture): void {
   beforeAll(async () => {
     started = await fixture.start();
   });
-  afterAll(async () => {
-    await started.stop();
-  });
+  afterAll(() => started.stop());
 
   it('a closed completion queue stays empty, and takes nothing from a later one', async () => {
     await using context = await started.client.open(DEVICE.name);

@@ -1,6 +1,5 @@
 /** The upper-layer binding of NFS version 3 (RFC 5667, 8267) of a real server, to literal bytes. */
-import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { chmodSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Access } from '#contract/verbs/enums';
@@ -9,6 +8,7 @@ import { hex32, hex64 } from '../support/consumer.ts';
 import { bytesOf, compactHex, hexOf } from '../support/hex.ts';
 import { RawPeer as TcpPeer } from '../support/raw-peer.ts';
 import { RawPeer, WORLDS, type World } from '../support/rpc-world.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const NFS = '000186a3';
 const MOUNT = '000186a5';
@@ -21,7 +21,7 @@ let server: NfsServer;
 let raw: RawPeer;
 
 beforeEach(async () => {
-  folder = mkdtempSync(join(tmpdir(), 'iwarpd-nfs-conformance-'));
+  folder = temporaryFolder();
   writeFileSync(join(folder, 'file'), Buffer.alloc(20_000, 0x41));
   // Calls without a credential run as the anonymous user.
   chmodSync(folder, 0o755);
@@ -36,7 +36,6 @@ afterEach(async () => {
   await raw.close();
   await server.close();
   await world.close();
-  rmSync(folder, { recursive: true, force: true });
 });
 
 /** An RPC call without credential, in hexadecimal. */

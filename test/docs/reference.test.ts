@@ -1,15 +1,15 @@
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { afterAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { entryPoints } from '../support/public-names.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 import { entryPage, indexPage, undocumented } from './reference.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 
 mkdirSync(join(ROOT, '.cache'), { recursive: true });
-const folder = mkdtempSync(join(ROOT, '.cache', 'reference-'));
-afterAll(() => rmSync(folder, { recursive: true }));
+const folder = temporaryFolder(join(ROOT, '.cache'));
 
 /** Entry points of a package whose one source file is `source`. */
 function entriesOf(source: string) {

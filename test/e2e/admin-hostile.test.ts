@@ -13,9 +13,7 @@ beforeEach(async () => {
   rig = await DaemonRig.start({ native: false });
   client = await IpcClient.open(rig.socketPath, Role.admin);
 });
-afterEach(async () => {
-  await rig.stop();
-});
+afterEach(() => rig.stop());
 
 async function healthy(): Promise<void> {
   const { socketPath } = rig;

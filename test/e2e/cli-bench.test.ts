@@ -12,9 +12,7 @@ beforeEach(() => {
   folder = new CommandFolder();
 });
 
-afterEach(async () => {
-  await folder.clean();
-});
+afterEach(() => folder.clean());
 
 /** State and parent of a process, from /proc; undefined when it has exited. */
 function processOf(pid: number): { state: string; parent: number } | undefined {

@@ -2,17 +2,16 @@ import { execFileSync } from 'node:child_process';
 import {
   copyFileSync,
   mkdirSync,
-  mkdtempSync,
   readdirSync,
   readFileSync,
   rmSync,
   utimesSync,
   writeFileSync,
 } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { repositoryRoot } from '../support/prerequisites.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const DIST = join(repositoryRoot(), 'dist');
 const BUNDLE = join(DIST, 'daemon/command');
@@ -43,13 +42,12 @@ describe('the entry point', () => {
   let folder: string;
 
   beforeEach(() => {
-    folder = mkdtempSync(join(tmpdir(), 'iwarpd-entry-'));
+    folder = temporaryFolder();
     place('package.json', '{"type":"module"}', 1);
     place('daemon/cli/main.js', '', 1);
     copyFileSync(join(DIST, 'daemon/cli/main.js'), join(folder, 'daemon/cli/main.js'));
     place('daemon/cli/command.js', 'console.log("as compiled")', 1);
   });
-  afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
   /** Writes a file that was last modified at this second. */
   function place(path: string, text: string, second: number): void {

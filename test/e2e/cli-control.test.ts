@@ -19,9 +19,7 @@ beforeEach(() => {
   socket = folder.file('d/iwarpd.sock');
 });
 
-afterEach(async () => {
-  await folder.clean();
-});
+afterEach(() => folder.clean());
 
 /** Processor time that a process has had, in user and kernel mode; ticks are 10 ms. */
 function processorMs(pid: number): number {

@@ -25,9 +25,7 @@ beforeEach(() => {
   socket = folder.file('d/iwarpd.sock');
 });
 
-afterEach(async () => {
-  await folder.clean();
-});
+afterEach(() => folder.clean());
 
 describe('without a daemon', () => {
   it.each([

@@ -22,9 +22,7 @@ beforeAll(async () => {
   url = /http:\/\/127\.0\.0\.1:[0-9]+/.exec(daemon.stdout)?.[0] ?? '';
 });
 
-afterEach(async () => {
-  await new DaemonControl({ socketPath: socket }).removeFaults();
-});
+afterEach(() => new DaemonControl({ socketPath: socket }).removeFaults());
 
 afterAll(() => folder.clean());
 

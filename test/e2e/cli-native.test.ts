@@ -10,9 +10,7 @@ describe('native devices on the command line', () => {
       ['--device', 'emu0=127.0.0.3', '--device', 'fast=native:siw0'],
     );
   });
-  afterAll(async () => {
-    await rig.stop();
-  });
+  afterAll(() => rig.stop());
 
   it('are listed with their backend, by the name they were given', async () => {
     expect(rig.upper.stdout).toContain('emu0 (127.0.0.3), fast (native, 127.0.0.1)');

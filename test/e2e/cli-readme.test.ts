@@ -1,9 +1,10 @@
 import { spawnSync } from 'node:child_process';
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
 import { runCommand } from '../support/cli-process.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const README = readFileSync(join(ROOT, 'README.md'), 'utf8');
@@ -36,30 +37,26 @@ describe('README.md and the pages of the daemon', () => {
     (output) => {
       // Inside the package, so the example finds it by its name.
       mkdirSync(join(ROOT, '.cache'), { recursive: true });
-      const folder = mkdtempSync(join(ROOT, '.cache', 'readme-'));
-      try {
-        const shown = output.slice(output.indexOf('hello')).replace(/["\n]+$/, '');
-        const example = blocks('ts').find((text) => text.includes(shown)) ?? '';
-        writeFileSync(join(folder, 'example.ts'), example);
-        const options = {
-          strict: true,
-          target: 'ES2022',
-          lib: ['ES2023', 'ESNext.Disposable'],
-          module: 'NodeNext',
-          types: ['node'],
-          skipLibCheck: true,
-          rootDir: '.',
-        };
-        const project = { compilerOptions: options, files: ['example.ts'] };
-        writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify(project));
-        const compiled = node(join(ROOT, 'node_modules/typescript/bin/tsc'), '-p', folder);
-        expect(compiled).toEqual({ status: 0, stdout: '', stderr: '' });
-        const printed = node(join(folder, 'example.js'));
-        expect(printed).toEqual({ status: 0, stdout: output, stderr: '' });
-        expect(blocks('text')).toContain(printed.stdout);
-      } finally {
-        rmSync(folder, { recursive: true, force: true });
-      }
+      const folder = temporaryFolder(join(ROOT, '.cache'));
+      const shown = output.slice(output.indexOf('hello')).replace(/["\n]+$/, '');
+      const example = blocks('ts').find((text) => text.includes(shown)) ?? '';
+      writeFileSync(join(folder, 'example.ts'), example);
+      const options = {
+        strict: true,
+        target: 'ES2022',
+        lib: ['ES2023', 'ESNext.Disposable'],
+        module: 'NodeNext',
+        types: ['node'],
+        skipLibCheck: true,
+        rootDir: '.',
+      };
+      const project = { compilerOptions: options, files: ['example.ts'] };
+      writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify(project));
+      const compiled = node(join(ROOT, 'node_modules/typescript/bin/tsc'), '-p', folder);
+      expect(compiled).toEqual({ status: 0, stdout: '', stderr: '' });
+      const printed = node(join(folder, 'example.js'));
+      expect(printed).toEqual({ status: 0, stdout: output, stderr: '' });
+      expect(blocks('text')).toContain(printed.stdout);
     },
   );
 

@@ -25,9 +25,7 @@ describe('the socket’s path', () => {
   beforeEach(async () => {
     rig = await DaemonRig.start();
   });
-  afterEach(async () => {
-    await rig.stop();
-  });
+  afterEach(() => rig.stop());
 
   it('is created private, with a file beside it that identifies the daemon', async () => {
     const socketPath = join(rig.directory, 'deeper', 'still', 's.sock');
@@ -157,9 +155,7 @@ describe('a client with more objects than a turn destroys', () => {
     const more = () => link.request('allocPD', { context });
     await Promise.all(Array.from({ length: 1500 }, more));
   });
-  afterEach(async () => {
-    await rig.stop();
-  });
+  afterEach(() => rig.stop());
 
   it('leaves nothing, and is destroyed in pieces', async () => {
     const shares = vi.spyOn(ClientContext.prototype, 'close');
@@ -205,9 +201,7 @@ describe('a daemon as a process', () => {
   beforeEach(async () => {
     daemon = await DaemonProcess.start();
   });
-  afterEach(async () => {
-    await daemon.clean();
-  });
+  afterEach(() => daemon.clean());
 
   it.each(['SIGTERM', 'SIGINT'] as const)('%s: ends with status 0 and no file', async (signal) => {
     const provider = await connectDaemon({ socketPath: daemon.socketPath });

@@ -1,8 +1,7 @@
 /** A log without a reader, or that cannot be written: the daemon serves and exits as usual. */
 import { execFileSync } from 'node:child_process';
-import { closeSync, constants, mkdtempSync, openSync, readSync, rmSync } from 'node:fs';
+import { closeSync, constants, openSync, readSync } from 'node:fs';
 import { connect as connectTcp } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Provider } from '#contract/verbs/provider';
@@ -13,6 +12,7 @@ import { bytesOf } from '../support/hex.ts';
 import { IpcClient } from '../support/ipc-client.ts';
 import { emitFpdu, mpaRequest } from '../support/mpa-frames.ts';
 import { RawPeer } from '../support/raw-peer.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const SILENT_CONNECTIONS = 1_500;
 /** Fewer than the kernel's backlog of a listener: a dropped one would never end. */
@@ -26,7 +26,7 @@ let daemon: DaemonProcess | undefined;
 let descriptors: number[];
 
 beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), 'iwarpd-log-'));
+  folder = temporaryFolder();
   descriptors = [];
 });
 
@@ -34,7 +34,6 @@ afterEach(async () => {
   await daemon?.clean();
   daemon = undefined;
   for (const fd of descriptors) closeSync(fd);
-  rmSync(folder, { recursive: true, force: true });
 });
 
 /** A pipe; writing to it blocks when it is full. */

@@ -1,10 +1,11 @@
 /** Every TypeScript block in the documentation compiles against the package under strict. */
 import { spawnSync } from 'node:child_process';
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, it } from 'vitest';
 import { type DocExample, docExamples } from '../support/doc-examples.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 
@@ -12,31 +13,27 @@ const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 function complaintsOf(files: ReadonlyMap<string, string>): string {
   // Inside the package, so the examples find it by its name.
   mkdirSync(join(ROOT, '.cache'), { recursive: true });
-  const folder = mkdtempSync(join(ROOT, '.cache', 'docs-'));
-  try {
-    for (const [name, text] of files) writeFileSync(join(folder, name), text);
-    const compilerOptions = {
-      strict: true,
-      noEmit: true,
-      allowJs: true,
-      checkJs: true,
-      target: 'ES2022',
-      lib: ['ES2023', 'ESNext.Disposable'],
-      module: 'NodeNext',
-      types: ['node'],
-      skipLibCheck: true,
-    };
-    const project = { compilerOptions, files: [...files.keys()] };
-    writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify(project));
-    const compiler = join(ROOT, 'node_modules/typescript/bin/tsc');
-    const { stdout } = spawnSync(process.execPath, [compiler, '-p', folder], {
-      cwd: folder,
-      encoding: 'utf8',
-    });
-    return stdout;
-  } finally {
-    rmSync(folder, { recursive: true, force: true });
-  }
+  const folder = temporaryFolder(join(ROOT, '.cache'));
+  for (const [name, text] of files) writeFileSync(join(folder, name), text);
+  const compilerOptions = {
+    strict: true,
+    noEmit: true,
+    allowJs: true,
+    checkJs: true,
+    target: 'ES2022',
+    lib: ['ES2023', 'ESNext.Disposable'],
+    module: 'NodeNext',
+    types: ['node'],
+    skipLibCheck: true,
+  };
+  const project = { compilerOptions, files: [...files.keys()] };
+  writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify(project));
+  const compiler = join(ROOT, 'node_modules/typescript/bin/tsc');
+  const { stdout } = spawnSync(process.execPath, [compiler, '-p', folder], {
+    cwd: folder,
+    encoding: 'utf8',
+  });
+  return stdout;
 }
 
 /** The code of a block, with its preamble. */

@@ -31,9 +31,7 @@ beforeEach(async () => {
   control = new DaemonControl({ socketPath: pair.rig.socketPath });
 });
 
-afterEach(async () => {
-  await pair.stop();
-});
+afterEach(() => pair.stop());
 
 /** Types of the events that an end has got. */
 const eventTypes = ({ events }: FaultEnd) => events.map(({ type }) => type);

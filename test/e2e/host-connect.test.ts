@@ -14,9 +14,7 @@ function node(options: Partial<RnicHostOptions> = {}): RnicNode {
   return made;
 }
 
-afterEach(async () => {
-  await Promise.all(nodes.splice(0).map(({ host }) => host.close()));
-});
+afterEach(() => Promise.all(nodes.splice(0).map(({ host }) => host.close())));
 
 /** One Send from each side to the other arrives as it was sent. */
 async function exchange(active: Channel, passive: Channel): Promise<void> {

@@ -11,9 +11,7 @@ import { connectPair, RnicNode } from '../support/rnic-node.ts';
 
 const nodes: RnicNode[] = [];
 
-afterEach(async () => {
-  await Promise.all(nodes.splice(0).map(({ host }) => host.close()));
-});
+afterEach(() => Promise.all(nodes.splice(0).map(({ host }) => host.close())));
 
 /** Two hosts in one process, of which the first is watched. */
 function watchedNodes(request: TraceRequest = {}) {

@@ -41,9 +41,7 @@ function overHttpOf(url: string): DaemonControl {
   return new DaemonControl({ url, token: rig.daemon.httpToken });
 }
 
-afterEach(async () => {
-  await rig.stop();
-});
+afterEach(() => rig.stop());
 
 describe('a daemon that answers over HTTP', () => {
   let url: string;
@@ -186,9 +184,7 @@ describe('HTTP and the socket', () => {
     await from?.cq.wait();
   });
 
-  afterEach(async () => {
-    await provider.close();
-  });
+  afterEach(() => provider.close());
 
   it('is the same, and what the schemas describe', async () => {
     const overHttp = overHttpOf(url);

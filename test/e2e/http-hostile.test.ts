@@ -81,9 +81,7 @@ beforeEach(async () => {
   await server.loadRoutes();
 });
 
-afterEach(async () => {
-  await server.close();
-});
+afterEach(() => server.close());
 
 /** Sends bytes and collects the response until the server closes. */
 async function exchange(bytes: string | Uint8Array): Promise<string> {

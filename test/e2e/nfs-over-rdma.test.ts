@@ -1,6 +1,5 @@
 /** Client and server of NFS over RDMA in one process, each with its own RNIC. */
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Provider } from '#contract/verbs/provider';
@@ -9,6 +8,7 @@ import { NfsClient, NfsError, type RemoteFile } from '#verbs-api/nfs/client/nfs-
 import { Nfs3Status } from '#verbs-api/nfs/nfs3/constants';
 import { NfsServer } from '#verbs-api/nfs/server/nfs-server';
 import { pattern } from '../support/pattern.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const MEBIBYTE = 1 << 20;
 
@@ -47,7 +47,7 @@ async function put(client: NfsClient, path: string, bytes: Buffer): Promise<void
 }
 
 beforeEach(async () => {
-  folder = mkdtempSync(join(tmpdir(), 'iwarpd-nfs-rdma-'));
+  folder = temporaryFolder();
   const provider = await createEmbedded();
   providers = [provider];
   const options = { host: '127.0.0.1', port: 0, mountPort: 0, squashRoot: false };
@@ -57,7 +57,6 @@ beforeEach(async () => {
 afterEach(async () => {
   await server.close();
   for (const provider of providers.reverse()) await provider.close();
-  rmSync(folder, { recursive: true, force: true });
 });
 
 describe('files', () => {

@@ -52,9 +52,7 @@ beforeEach(async () => {
   ports = ['--port', String(await freePort()), '--mount-port', String(await freePort())];
 });
 
-afterEach(async () => {
-  await folder.clean();
-});
+afterEach(() => folder.clean());
 
 describe('iwarpd nfs', () => {
   it('serves a directory on any port to ls, cat and put until it is stopped [NFSR-5667.6-01]', async () => {

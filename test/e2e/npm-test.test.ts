@@ -1,18 +1,10 @@
 /** `.ci/test` on a machine that lacks packages, with stand-ins for apt, dpkg and the test runner. */
 import { spawnSync } from 'node:child_process';
-import {
-  chmodSync,
-  copyFileSync,
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs';
-import { tmpdir } from 'node:os';
+import { chmodSync, copyFileSync, existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const NEEDS = 'perftest: perftest ibverbs-utils\nshark: tshark\n';
@@ -20,7 +12,7 @@ const NEEDS = 'perftest: perftest ibverbs-utils\nshark: tshark\n';
 let folder: string;
 
 beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), 'iwarpd-npm-test-'));
+  folder = temporaryFolder();
   for (const name of ['.ci', 'bin', 'test/interop']) {
     mkdirSync(join(folder, name), { recursive: true });
   }
@@ -35,8 +27,6 @@ beforeEach(() => {
   const tally = 'echo "5 passed, 0 failed, 2 skipped" >"$IWARPD_TALLY"';
   program('node', `echo "$*" >>ran; [[ $* != *vitest* ]] || ${tally}`);
 });
-
-afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
 function program(name: string, script: string): void {
   const path = join(folder, 'bin', name);

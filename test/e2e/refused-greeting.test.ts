@@ -1,6 +1,4 @@
 import { execFile } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { Worker } from 'node:worker_threads';
@@ -9,6 +7,7 @@ import { emitWelcome, Role, TOKEN_BYTES } from '#contract/protocol/ipc-frames';
 import { ERRNO } from '#contract/verbs/errors';
 import { preloadPath } from '#daemon/console/preload-library';
 import { DaemonConnection } from '#verbs-api/client/daemon-connection';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const execute = promisify(execFile);
 
@@ -37,7 +36,7 @@ describe('a daemon that refuses and closes before it has read the greeting', () 
   let refuser: Worker;
 
   beforeEach(async () => {
-    directory = mkdtempSync(join(tmpdir(), 'iwarpd-refused-'));
+    directory = temporaryFolder();
     path = join(directory, 's');
     const token = new Uint8Array(TOKEN_BYTES);
     const errno = ERRNO.ENOMEM.number;
@@ -47,10 +46,7 @@ describe('a daemon that refuses and closes before it has read the greeting', () 
     await new Promise((resolve) => refuser.once('message', resolve));
   });
 
-  afterEach(async () => {
-    await refuser.terminate();
-    rmSync(directory, { recursive: true });
-  });
+  afterEach(() => refuser.terminate());
 
   it('is quoted to a TypeScript client', async () => {
     const opened = DaemonConnection.open({ path }, Role.admin);

@@ -26,9 +26,7 @@ describe('two hosts with a device of each wire', () => {
     server = await host(SERVER);
     client = await host(CLIENT);
   });
-  afterEach(async () => {
-    await Promise.all([server.close(), client.close()]);
-  });
+  afterEach(() => Promise.all([server.close(), client.close()]));
 
   const dial = (to: string, from: string, listener: Listener) =>
     connect(client, {

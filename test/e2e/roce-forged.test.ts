@@ -26,9 +26,7 @@ describe('a datagram of a stranger', () => {
     server = await host(SERVER);
     client = await host(CLIENT);
   });
-  afterEach(async () => {
-    await Promise.all([server.close(), client.close()]);
-  });
+  afterEach(() => Promise.all([server.close(), client.close()]));
 
   const dial = (listener: Listener): Promise<Connection> =>
     connect(client, {

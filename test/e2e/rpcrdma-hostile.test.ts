@@ -282,9 +282,7 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
   beforeAll(async () => {
     world = await makeWorld();
   });
-  afterAll(async () => {
-    await world.close();
-  });
+  afterAll(() => world.close());
   beforeEach(async () => {
     listener = await RawServer.listen(world.provider, TERMS);
     const accepting = listener.accept();

@@ -52,9 +52,7 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
   beforeAll(async () => {
     world = await makeWorld();
   });
-  afterAll(async () => {
-    await world.close();
-  });
+  afterAll(() => world.close());
   beforeEach(async () => {
     const echo = echoService();
     log = echo.log;

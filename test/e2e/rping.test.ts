@@ -64,9 +64,7 @@ beforeEach(async () => {
   port = String(await freePort(SERVER_ADDRESS));
 });
 
-afterEach(async () => {
-  await folder.clean();
-});
+afterEach(() => folder.clean());
 
 describe.each(Object.keys(WAYS))('rping over %s', (name) => {
   let ways: Ways;

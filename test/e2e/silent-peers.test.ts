@@ -22,9 +22,7 @@ beforeAll(async () => {
   server = await createEmbedded({ devices: [{ name: 'iwarp0', addresses: [SERVER] }] });
   client = await createEmbedded({ devices: [{ name: 'iwarp0', addresses: [CLIENT] }] });
 });
-afterAll(async () => {
-  await Promise.all([server.close(), client.close()]);
-});
+afterAll(() => Promise.all([server.close(), client.close()]));
 
 function dial(listener: Listener): Promise<Connection> {
   const { port } = listener.address;

@@ -4,11 +4,11 @@
  * and fails without a free descriptor.
  */
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, expect, it } from 'vitest';
+import { expect, it } from 'vitest';
 import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 /** Of each phase of counted-calls.ts. */
 const TIMES = 32;
@@ -37,8 +37,7 @@ const PREPARE = `
   exec "$@"
 `;
 
-const folder = mkdtempSync(join(tmpdir(), 'iwarpd-calls-'));
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
+const folder = temporaryFolder();
 
 /** Runs a program of this folder in that namespace: its output. */
 function run(words: readonly string[], program: string, ...given: readonly string[]): string {

@@ -1,15 +1,7 @@
 /** `iwarpd/testing` against real daemons. */
 import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import {
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readFileSync,
-  rmSync,
-  statSync,
-  writeFileSync,
-} from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -34,6 +26,7 @@ import {
 } from '#verbs-api/testing/index';
 import { printed, startProgram } from '../support/daemon-process.ts';
 import { patience } from '../support/patience.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const LONG_MS = patience(60_000);
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
@@ -153,9 +146,7 @@ describe('two nodes', () => {
     daemon = await startPrivateDaemon();
   });
 
-  afterEach(async () => {
-    await daemon.stop();
-  });
+  afterEach(() => daemon.stop());
 
   it('are connected, and have memory that the other reaches', async () => {
     await using nodes = await startTwoNodes({ daemon, memoryBytes: 4096 });
@@ -410,21 +401,17 @@ describe('the README of the helpers', () => {
   /** Runs Node on `words` in a folder inside the package, so the package is found by name. */
   function runIn(files: Readonly<Record<string, string>>, words: (folder: string) => string[]) {
     mkdirSync(join(ROOT, '.cache'), { recursive: true });
-    const folder = mkdtempSync(join(ROOT, '.cache', 'testing-'));
+    const folder = temporaryFolder(join(ROOT, '.cache'));
     // A runner inside a runner takes its parent's settings from here.
     const inherited = Object.entries(process.env).filter(([name]) => !/^(VITEST|NODE_)/.test(name));
-    try {
-      for (const [name, text] of Object.entries(files)) writeFileSync(join(folder, name), text);
-      const { status, stdout, stderr } = spawnSync(process.execPath, words(folder), {
-        cwd: folder,
-        encoding: 'utf8',
-        env: { ...Object.fromEntries(inherited), NO_COLOR: '1' },
-        timeout: LONG_MS,
-      });
-      return { status, output: `${stdout}${stderr}` };
-    } finally {
-      rmSync(folder, { recursive: true, force: true });
-    }
+    for (const [name, text] of Object.entries(files)) writeFileSync(join(folder, name), text);
+    const { status, stdout, stderr } = spawnSync(process.execPath, words(folder), {
+      cwd: folder,
+      encoding: 'utf8',
+      env: { ...Object.fromEntries(inherited), NO_COLOR: '1' },
+      timeout: LONG_MS,
+    });
+    return { status, output: `${stdout}${stderr}` };
   }
 
   it('has an example that compiles under strict and passes in vitest', () => {

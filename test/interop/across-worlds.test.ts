@@ -150,9 +150,7 @@ describeWith(['kernel-peer', 'perftest'], 'unmodified programs between iwarpd an
   });
 
   // Leftovers of a failed test must not affect the next one.
-  afterEach(async () => {
-    await Promise.all(started.splice(0).map((end) => end()));
-  });
+  afterEach(() => Promise.all(started.splice(0).map((end) => end())));
 
   describe.each(PAIRS)('$title', { timeout: TEST_TIMEOUT_MS }, (pair) => {
     it('client on the host, CRC off, server on siw', async () => {

@@ -47,9 +47,7 @@ beforeEach(() => {
   folder = new CommandFolder();
 });
 
-afterEach(async () => {
-  await folder.clean();
-});
+afterEach(() => folder.clean());
 
 describeWith(['bench-peers'], 'peers of the bench', () => {
   it('are measured beside raw TCP', async () => {

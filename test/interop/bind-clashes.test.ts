@@ -2,14 +2,12 @@
  * Ports of rdma_cm's ids that clash, as on Linux. The same program runs on Linux's siw and rxe in
  * `kernel-peer.test.ts` and `rxe-peer.test.ts`.
  */
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { beforeAll, expect, it } from 'vitest';
 import type { DeviceTransport } from '#contract/verbs/attributes';
 import { describeWith } from '../support/prerequisites.ts';
 import { RoceRig } from '../support/roce-rig.ts';
 import { ShimProgram } from '../support/shim-programs.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 import { BindClashes, type ClashAddresses, kernelOutcomes, outcomesOf } from './bind-clashes.ts';
 
 const ADDRESSES: ClashAddresses = ['127.0.72.37', '127.0.72.38', '::1'];
@@ -42,11 +40,9 @@ const device = (transport: DeviceTransport, addresses: readonly string[] = ADDRE
 
 describeWith(['native'], "ports of rdma_cm's ids", () => {
   beforeAll(() => {
-    folder = mkdtempSync(join(tmpdir(), 'iwarpd-clashes-'));
+    folder = temporaryFolder();
     clashes = new BindClashes(folder);
   });
-
-  afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
   it('clash on iWARP as on siw', async () => {
     const found = await run(await RoceRig.start(device('iwarp')), PORTS.iwarp);

@@ -1,11 +1,10 @@
 /** Debuggers and checkers as people type them: no false alarm about a program without a fault, and each fault found. */
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { beforeAll, expect, it } from 'vitest';
 import { type Finished, runCommand } from '../support/cli-process.ts';
 import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const VALGRIND = ['valgrind', '-q', '--error-exitcode=9', '--leak-check=full'];
 const CLEAN = { status: 0, stdout: '0 bytes are wrong\n', stderr: '' };
@@ -14,15 +13,13 @@ describeWith(['checkers'], 'a program that', () => {
   let folder: string;
 
   beforeAll(() => {
-    folder = mkdtempSync(join(tmpdir(), 'iwarpd-checkers-'));
+    folder = temporaryFolder();
     const programs = join(repositoryRoot(), 'test/interop/programs');
     const hello = join(repositoryRoot(), 'test/examples/c/hello.c');
     compile('checked', join(programs, 'checked.c'));
     compile('sanitized', join(programs, 'checked.c'), '-fsanitize=address,undefined');
     compile('hello', hello, '-lrdmacm');
   });
-
-  afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
   function compile(name: string, source: string, ...options: readonly string[]): void {
     const words = ['-std=gnu11', '-Wall', '-Werror', '-O1', '-g', source, '-o', join(folder, name)];

@@ -43,9 +43,7 @@ describeUnless(obstacle, 'containers', () => {
     // One waits for downloads while the other works.
     await Promise.all([buildImage(podman), startRunner(podman)]);
   }, patience(BUILD_TIMEOUT_MS));
-  afterAll(async () => {
-    await world?.close();
-  });
+  afterAll(() => world?.close());
 
   imageSuite(given);
   composeSuite(given);

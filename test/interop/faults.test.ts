@@ -30,9 +30,7 @@ afterEach(async () => {
   expect(await control.faults()).toEqual([]);
 });
 
-afterAll(async () => {
-  await bench.stop();
-});
+afterAll(() => bench.stop());
 
 /** The outcome of a pair of programs under a fault, and the fault's counts. */
 interface Outcome extends EndedPair {

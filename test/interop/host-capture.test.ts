@@ -1,18 +1,16 @@
 /** A host's own recording, judged by Wireshark. */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, expect, it } from 'vitest';
+import { expect, it } from 'vitest';
 import { WROpcode } from '#contract/verbs/enums';
 import { PcapngCapture } from '#daemon/capture/pcapng-capture';
 import { until } from '../support/patience.ts';
 import { describeWith } from '../support/prerequisites.ts';
 import { connectPair, RnicNode } from '../support/rnic-node.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 import { dissect } from './tshark.ts';
 
-const directory = mkdtempSync(join(tmpdir(), 'iwarpd-capture-'));
-
-afterEach(() => rmSync(directory, { recursive: true, force: true }));
+const directory = temporaryFolder();
 
 describeWith(['tshark'], 'tshark on a capture of a host', () => {
   it('finds every FPDU of Sends, Writes and Reads, none malformed, every CRC good', async () => {

@@ -1,11 +1,11 @@
 /** Many jobs at once on a machine with few cores: each has its own devices, and leaks nothing. */
-import { existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { commandWords } from '../support/cli-process.ts';
 import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
 import { ShimProgram } from '../support/shim-programs.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 /** As many as `make -j40` starts. */
 const JOBS = 40;
@@ -17,10 +17,8 @@ const PAIR = `rping -s -a 127.0.0.1 -C 3 &
 let directory: string;
 
 beforeEach(() => {
-  directory = mkdtempSync(join(tmpdir(), 'iwarpd-many-'));
+  directory = temporaryFolder();
 });
-
-afterEach(() => rmSync(directory, { recursive: true, force: true }));
 
 /** Starts all jobs at once; every one ends with status 0, and their temporary directory is empty. */
 async function succeed(jobs: readonly (readonly string[])[]): Promise<void> {

@@ -39,9 +39,7 @@ describeWith(['native'], 'misuse of the native bridge', () => {
     folder = new CommandFolder();
   });
 
-  afterAll(async () => {
-    await folder.clean();
-  });
+  afterAll(() => folder.clean());
 
   describe('libraries', () => {
     /** A folder where the loader looks first. */

@@ -3,10 +3,9 @@
  * made of the table, compiled and asked.
  */
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { beforeAll, expect, it } from 'vitest';
 import {
   Access,
   AsyncEventType,
@@ -20,6 +19,7 @@ import {
 } from '#contract/verbs/enums';
 import { CONSTANTS, LAYOUTS, type StructLayout } from '#native-bridge/rdma/layouts';
 import { describeWith } from '../support/prerequisites.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 /** Numbers of the contract that the bridge hands to the library as they are. */
 const CONTRACT_NUMBERS: Readonly<Record<string, number>> = {
@@ -126,7 +126,7 @@ int main(void) {
 }
 
 describeWith(['native'], 'the layouts of the native bridge', () => {
-  const directory = mkdtempSync(join(tmpdir(), 'iwarpd-'));
+  const directory = temporaryFolder();
   let installed: ReadonlyMap<string, number>;
 
   beforeAll(() => {
@@ -141,10 +141,6 @@ describeWith(['native'], 'the layouts of the native bridge', () => {
         return [name, Number(value)];
       }),
     );
-  });
-
-  afterAll(() => {
-    rmSync(directory, { recursive: true });
   });
 
   it.each(structs)('struct %s matches the header', (struct, { size, fields }) => {

@@ -3,15 +3,14 @@
  * provider, under which the daemon plays the kernel. A test process cannot be preloaded, so the
  * compliance suite runs in a separate process, and this file reports each of its tests.
  */
-import { mkdtempSync, rmSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { startDaemon } from '#daemon/main/daemon';
 import { describeWith, missingPackages, repositoryRoot } from '../support/prerequisites.ts';
 import { DEVICE, SMALL_DEVICE, SMALL_PROFILE, SMALL_WIRE } from '../support/provider-fixture.ts';
 import { ShimProgram, shimEnvironment } from '../support/shim-programs.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 import { compiledTest } from './kernel-peer/inner-suite.ts';
 
 /** Minimum number of tests in a complete compliance suite. */
@@ -33,7 +32,7 @@ interface InnerRun {
 
 /** Runs the suite with two devices of a daemon of this process. */
 async function runOverShim(): Promise<InnerRun> {
-  const directory = mkdtempSync(join(tmpdir(), 'iwarpd-'));
+  const directory = temporaryFolder();
   const socketPath = join(directory, 's');
   const report = join(directory, 'report.json');
   const daemon = await startDaemon({
@@ -68,7 +67,6 @@ async function runOverShim(): Promise<InnerRun> {
     };
   } finally {
     await daemon.stop();
-    rmSync(directory, { recursive: true });
   }
 }
 

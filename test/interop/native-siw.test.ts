@@ -140,9 +140,7 @@ describeWith(['kernel-peer'], 'the native bridge on siw', () => {
         daemon = await folder.daemon(socket, ['--no-crc']);
       });
 
-      afterAll(async () => {
-        await daemon?.kill();
-      });
+      afterAll(() => daemon?.kill());
 
       it.each(SIZES)('the client in the guest: pings of %i bytes', async (size) => {
         await guest.setSiw({ crcRequired: false });

@@ -49,9 +49,7 @@ describe.skipIf(reason !== '')(`a server that rpcbind knows${reason}`, () => {
     directory = folder.file('export');
     mkdirSync(directory);
   });
-  afterAll(async () => {
-    await folder.clean();
-  });
+  afterAll(() => folder.clean());
 
   it('is found by rpcinfo and showmount, until it ends [RPCR-10-02, RPCR-12-01, RPCR-12-03]', () => {
     const log = folder.file('log');

@@ -1,14 +1,14 @@
 /** What two iwarpds say to each other, recorded by the daemon's own tap and read by Wireshark. */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { SendFlag, WCStatus, WROpcode } from '#contract/verbs/enums';
 import { PcapngCapture } from '#daemon/capture/pcapng-capture';
 import type { WireDefaults } from '#daemon/iwarp/cm/cm-types';
 import { until } from '../support/patience.ts';
 import { describeWith } from '../support/prerequisites.ts';
 import { type Channel, connectPair, RnicNode } from '../support/rnic-node.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 import { type DissectedFpdu, type Dissection, dissect } from './tshark.ts';
 
 const TAGGED_BYTES = 14;
@@ -17,7 +17,7 @@ const READ_REQUEST_BYTES = 28;
 /** Around the lengths that need PAD, around a segment, and many segments. */
 const SIZES = [0, 1, 2, 3, 4, 63, 1423, 1424, 1425, 4096, 65_536, 200_000];
 
-const directory = mkdtempSync(join(tmpdir(), 'iwarpd-traffic-'));
+const directory = temporaryFolder();
 
 /** Two hosts with the options `wire`, whose traffic is recorded in a file. */
 class Recorded {
@@ -78,8 +78,6 @@ function payloadBytes(fpdus: readonly DissectedFpdu[]): number {
 const ALL_BYTES = SIZES.reduce((sum, length) => sum + length, 0);
 
 describeWith(['tshark'], 'tshark on what two iwarpds say', () => {
-  afterAll(() => rmSync(directory, { recursive: true, force: true }));
-
   const wires: readonly (readonly [string, Partial<WireDefaults>])[] = [
     ['revision 1, CRC', { mpaRevision: 1 }],
     ['revision 1', { mpaRevision: 1, crcRequested: false }],

@@ -36,9 +36,7 @@ beforeAll(async () => {
   if (missingPackages('chromium').length === 0) browser = await launchBrowser();
 });
 
-afterAll(async () => {
-  await browser?.close();
-});
+afterAll(() => browser?.close());
 
 beforeEach(() => {
   folder = new CommandFolder();
@@ -415,9 +413,7 @@ describeWith(['chromium'], 'the page of a daemon with hostile clients', () => {
     });
   });
 
-  afterEach(async () => {
-    await server.close();
-  });
+  afterEach(() => server.close());
 
   it('shows names literally, and runs no code in them', async () => {
     rig = await PageRig.open(browser, server.url);

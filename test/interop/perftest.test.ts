@@ -24,9 +24,7 @@ beforeAll(async () => {
   await bench.start();
 });
 
-afterAll(async () => {
-  await bench.stop();
-});
+afterAll(() => bench.stop());
 
 /** A line of the result table: bytes of a message, messages, and the measured numbers. */
 interface Row {

@@ -12,10 +12,9 @@
  */
 import { spawnSync } from 'node:child_process';
 import { randomInt } from 'node:crypto';
-import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { cpSync, mkdtempSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import type { MemoryTier } from '#contract/verbs/provider';
 import { DaemonProcess } from '../support/daemon-process.ts';
 import { patience, quiet, TEST_MS } from '../support/patience.ts';
@@ -27,6 +26,7 @@ import {
   ShimProgram,
   shimEnvironment,
 } from '../support/shim-programs.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const SECONDS = Number(process.env['IWARPD_STRESS_SECONDS'] ?? 4);
 const SEED = Number(process.env['IWARPD_STRESS_SEED'] ?? randomInt(2 ** 31));
@@ -88,15 +88,13 @@ describeWith(['sanitizers'], `the preload library under stress (seed ${SEED})`, 
   let stress: string;
 
   beforeAll(() => {
-    directory = mkdtempSync(join(tmpdir(), 'iwarpd-sanitizers-'));
+    directory = temporaryFolder();
     stress = join(directory, 'stress');
     const files = readdirSync(stressSources).filter((name) => name.endsWith('.c'));
     const paths = files.map((name) => join(stressSources, name));
     const flags = ['-std=c11', '-D_GNU_SOURCE', '-O1', '-g', '-Wall', '-Wextra', '-Werror'];
     compile('cc', [...flags, '-pthread', ...paths, '-libverbs', '-lrdmacm', '-o', stress]);
   });
-
-  afterAll(() => rmSync(directory, { recursive: true, force: true }));
 
   /** Builds the library of these sources, of which few differ from those built before; returns its path. */
   function build({ flags }: Sanitizer, folder: string, target: string): string {

@@ -2,12 +2,12 @@
  * rdma-core's own tests, of the release that Debian ships, on the emulated RNIC: pyverbs opens it as
  * any program does. The package carries the tests as documentation, in part compressed.
  */
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { chmodSync, existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { missingPackages, repositoryRoot } from '../support/prerequisites.ts';
 import { ShimProgram } from '../support/shim-programs.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 import { type Outcomes, outcomes, PACKAGED_TESTS, PYTHON, unpackTests } from './pyverbs-runner.ts';
 
 const COMMAND = join(repositoryRoot(), 'dist/daemon/cli/main.js');
@@ -142,11 +142,9 @@ const reason = lack === '' ? '' : ` (${lack})`;
 
 describe.skipIf(lack !== '')(`rdma-core's own tests${reason}`, () => {
   beforeAll(() => {
-    folder = mkdtempSync(join(tmpdir(), 'iwarpd-pyverbs-'));
+    folder = temporaryFolder();
     unpackTests(join(folder, 'tests'));
   });
-
-  afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
   it.each(MODULES)('$module', async ({ module, ok, broken = [], drawn = [] }) => {
     const found = await runTests(module);

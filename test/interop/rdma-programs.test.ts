@@ -18,9 +18,7 @@ beforeAll(async () => {
   await bench.start();
 });
 
-afterAll(async () => {
-  await bench.stop();
-});
+afterAll(() => bench.stop());
 
 describeWith(['rdma-tools'], 'qperf over iwarpd', () => {
   /** A server, one client's tests of one second each, and the end of both. */

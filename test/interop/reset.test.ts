@@ -21,9 +21,7 @@ beforeAll(async () => {
   control = new DaemonControl({ socketPath: bench.socketPath });
 });
 
-afterAll(async () => {
-  await bench.stop();
-});
+afterAll(() => bench.stop());
 
 /** A pair of rping that pings until it is ended, once pings go round. */
 async function endlessPings() {

@@ -14,9 +14,7 @@ let rig: RoceRig;
 beforeAll(async () => {
   rig = await RoceRig.start({ name: 'roce0', addresses: ['127.0.72.10'], transport: 'roce' });
 });
-afterEach(() => {
-  rig.host.faults.clear();
-});
+afterEach(() => rig.host.faults.clear());
 afterAll(() => rig.stop());
 
 function counters(): Readonly<Record<string, number>> {

@@ -4,13 +4,12 @@
  * else goes through the device.
  */
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
 import { RoceRig } from '../support/roce-rig.ts';
 import { ShimProgram } from '../support/shim-programs.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const SOURCE = join(repositoryRoot(), 'test/interop/programs/mpi-check.c');
 
@@ -18,14 +17,11 @@ let rig: RoceRig;
 let folder: string;
 
 beforeAll(async () => {
-  folder = mkdtempSync(join(tmpdir(), 'iwarpd-mpi-'));
+  folder = temporaryFolder();
   rig = await RoceRig.start({ name: 'roce0', addresses: ['127.0.72.6'], transport: 'roce' });
 });
 
-afterAll(async () => {
-  await rig.stop();
-  rmSync(folder, { recursive: true, force: true });
-});
+afterAll(() => rig.stop());
 
 async function run(...words: readonly string[]): Promise<string> {
   const environment = {

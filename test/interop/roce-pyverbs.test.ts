@@ -3,8 +3,7 @@
  * their outcomes, beside those measured on the kernel's rxe and siw: what passes there on rxe passes
  * here. `IWARPD_WRITE_TABLE=1` writes the outcomes of the run into the table.
  */
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { missingPackages, repositoryRoot } from '../support/prerequisites.ts';
@@ -70,6 +69,8 @@ except PyverbsRDMAError as error:
     print('errno', error.error_code)
 `;
 
+import { temporaryFolder } from '../support/temporary-folder.ts';
+
 /** How often the script's thread gave up its core in half a second of processor time, and what asking for timestamps gave. */
 async function pollExtended(variables: Environment): Promise<{ waits: number; errno: number }> {
   const environment = { ...rig.environment, ...variables };
@@ -89,7 +90,7 @@ const reason = lack === '' ? '' : ` (${lack})`;
 
 describe.skipIf(lack !== '')(`rdma-core's own tests on RoCE${reason}`, () => {
   beforeAll(async () => {
-    folder = mkdtempSync(join(tmpdir(), 'iwarpd-pyverbs-'));
+    folder = temporaryFolder();
     unpackTests(join(folder, 'tests'));
     rig = await RoceRig.start({ name: 'roce0', addresses: ['127.0.72.2'], transport: 'roce' });
     connecting = await RoceRig.start({ name: 'roce0', addresses: [], transport: 'roce' });
@@ -98,7 +99,6 @@ describe.skipIf(lack !== '')(`rdma-core's own tests on RoCE${reason}`, () => {
   afterAll(async () => {
     await rig.stop();
     await connecting.stop();
-    rmSync(folder, { recursive: true, force: true });
     if (process.env['IWARPD_WRITE_TABLE'] === undefined) return;
     const written = rows.map((row) =>
       [row.module, row.test, row.roce, row.rxe, row.siw].join('\t'),

@@ -128,9 +128,7 @@ describeWith(['rdma-programs'], 'faults between two daemons', () => {
     near = await RoceRig.start({ name: 'roce0', addresses: [ownAddress(6)], transport: 'roce' });
     far = await RoceRig.start({ name: 'roce0', addresses: [ownAddress(7)], transport: 'roce' });
   });
-  afterEach(() => {
-    near.host.faults.clear();
-  });
+  afterEach(() => near.host.faults.clear());
   afterAll(async () => {
     await near.stop();
     await far.stop();

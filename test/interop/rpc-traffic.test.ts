@@ -1,10 +1,9 @@
 /** What our client and server of NFS say over RDMA, recorded by our tap and read by Wireshark. */
 import { execFile } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { beforeAll, expect, it } from 'vitest';
 import { PcapngCapture } from '#daemon/capture/pcapng-capture';
 import { createEmbedded } from '#daemon/embedded/embedded-provider';
 import { StableHow } from '#verbs-api/nfs/nfs3/constants';
@@ -16,6 +15,7 @@ import { pattern } from '../support/pattern.ts';
 import { describeWith } from '../support/prerequisites.ts';
 import { RawPeer } from '../support/rpc-world.ts';
 import { messageBytes } from '../support/rpcrdma-rig.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const FIELDS = [
   'rpcordma.xid',
@@ -58,7 +58,7 @@ async function malformedIn(file: string): Promise<string> {
 }
 
 describeWith(['tshark'], 'tshark on NFS between our client and server', () => {
-  const directory = mkdtempSync(join(tmpdir(), 'iwarpd-rpc-traffic-'));
+  const directory = temporaryFolder();
   const file = join(directory, 'traffic.pcapng');
   let rows: readonly Row[];
 
@@ -105,10 +105,6 @@ describeWith(['tshark'], 'tshark on NFS between our client and server', () => {
     rig.clean();
     writeFileSync(file, Buffer.concat(pieces));
     rows = await rowsOf(file);
-  });
-
-  afterAll(() => {
-    rmSync(directory, { recursive: true });
   });
 
   it('finds a call and its reply for each, none malformed but for its own [RPCR-4.1-02, RPCR-4.1-04]', async () => {

@@ -61,9 +61,7 @@ describeWith(['rsocket-programs'], 'TCP programs over rsockets', () => {
     }
   });
 
-  afterAll(async () => {
-    await bench.stop();
-  });
+  afterAll(() => bench.stop());
 
   function file(name: string): string {
     return bench.folder.file(name);

@@ -37,9 +37,7 @@ function startAs(user: number, environment: Environment, ...words: readonly stri
   return program;
 }
 
-afterEach(async () => {
-  await Promise.all(started.splice(0).map((program) => program.kill()));
-});
+afterEach(() => Promise.all(started.splice(0).map((program) => program.kill())));
 
 /** Two programs that are connected, or about to be. */
 interface Pair {

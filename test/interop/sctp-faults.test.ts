@@ -34,9 +34,7 @@ const KERNEL_PARTS: SctpParts = {
 describeWith(['sctp'], 'faults over SCTP', () => {
   const nodes: RnicNode[] = [];
 
-  afterEach(async () => {
-    await Promise.all(nodes.splice(0).map(({ host }) => host.close()));
-  });
+  afterEach(() => Promise.all(nodes.splice(0).map(({ host }) => host.close())));
 
   function host(devices: Readonly<Record<string, string>>, kernel = false): RnicNode {
     const node = new RnicNode({

@@ -161,14 +161,10 @@ describeWith(['kernel-peer'], 'verbs between iwarpd and siw', () => {
     node = newNode();
   });
 
-  afterEach(async () => {
-    await node.host.close();
-  });
+  afterEach(() => node.host.close());
 
   describe.each(REVISIONS)('MPA revision %i', (revision) => {
-    beforeEach(async () => {
-      await guest.setSiw({ mpaVersion: revision });
-    });
+    beforeEach(() => guest.setSiw({ mpaVersion: revision }));
 
     it('our Sends, Writes and Reads arrive at siw, and its memory here', async () => {
       const { channel, id, peer, probe } = await establishedWithProbe('', {
@@ -248,9 +244,7 @@ describeWith(['kernel-peer'], 'verbs between iwarpd and siw', () => {
   describe("siw's Terminate, decoded with its bit order", () => {
     const quirk = 'known quirk: siw-terminate-bit-order';
 
-    beforeEach(async () => {
-      await guest.setSiw({ mpaVersion: 2 });
-    });
+    beforeEach(() => guest.setSiw({ mpaVersion: 2 }));
 
     it('of a Write to an STag that it never advertised [RDMAP-4.8-02]', async () => {
       const { channel, id, peer, probe } = await establishedWithProbe();
@@ -291,9 +285,7 @@ describeWith(['kernel-peer'], 'verbs between iwarpd and siw', () => {
   });
 
   describe('our Terminate, as the program on siw sees it', () => {
-    beforeEach(async () => {
-      await guest.setSiw({ mpaVersion: 2 });
-    });
+    beforeEach(() => guest.setSiw({ mpaVersion: 2 }));
 
     const cases: readonly [string, (channel: Channel) => string, AsyncEventType, string][] = [
       ['a Write elsewhere', () => 'write:100@bad', AsyncEventType.qpAccessErr, '1, type 1, code 0'],
@@ -313,9 +305,7 @@ describeWith(['kernel-peer'], 'verbs between iwarpd and siw', () => {
   });
 
   describe('markers, which siw refuses', () => {
-    beforeEach(async () => {
-      await guest.setSiw({ mpaVersion: 2 });
-    });
+    beforeEach(() => guest.setSiw({ mpaVersion: 2 }));
 
     it('rejects our Request, and the event names the reason', async () => {
       const probe = await probeListens();

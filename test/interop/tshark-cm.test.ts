@@ -1,10 +1,9 @@
 /** Wireshark's view of our messages of InfiniBand's connection management. */
 import { execFile } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { beforeAll, expect, it } from 'vitest';
 import { PcapngWriter } from '#daemon/capture/pcapng-writer';
 import { type CmFields, type CmMessageName, writeCmMessage } from '#daemon/roce/wire/cm-message';
 import { GSI_QKEY, GSI_QPN, MAD_BYTES } from '#daemon/roce/wire/mad';
@@ -13,6 +12,7 @@ import { CM_MESSAGES } from '../support/cm-messages.ts';
 import { concat, hexOf } from '../support/hex.ts';
 import { describeWith } from '../support/prerequisites.ts';
 import { datagramOf } from '../support/roce-packets.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 /**
  * Wireshark's name of each field that its dissector shows, by ours. It knows no MRA and no SIDR, and takes
@@ -102,9 +102,8 @@ const ADDRESSES = {
 describeWith(['tshark'], 'tshark on connection management', () => {
   let directory = '';
   beforeAll(() => {
-    directory = mkdtempSync(join(tmpdir(), 'iwarpd-cm-'));
+    directory = temporaryFolder();
   });
-  afterAll(() => rmSync(directory, { recursive: true }));
 
   /** The fields of a message as Wireshark shows them. */
   async function dissect(name: CmMessageName, fields: readonly string[]): Promise<string[]> {

@@ -1,8 +1,7 @@
 /** Wireshark's view of our RoCEv2 packets, and of the kernel's as we read them. */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { beforeAll, expect, it } from 'vitest';
 import { PcapngWriter } from '#daemon/capture/pcapng-writer';
 import { makeDatagram, parseDatagram } from '#daemon/roce/wire/datagram';
 import { opcodeName, opcodeTraits, Trait } from '#daemon/roce/wire/opcode';
@@ -11,6 +10,7 @@ import { concat, hexOf } from '../support/hex.ts';
 import { describeWith } from '../support/prerequisites.ts';
 import { datagramOf, OPCODES, packetOf } from '../support/roce-packets.ts';
 import { datagramsOf, roceRecordingPath } from '../support/roce-recordings.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 import { type DissectedPacket, dissectRoce } from './tshark-roce.ts';
 
 const FAMILIES = ['ipv4', 'ipv6'] as const;
@@ -78,9 +78,8 @@ function shownFields(
 describeWith(['tshark'], 'tshark on RoCEv2', () => {
   let directory = '';
   beforeAll(() => {
-    directory = mkdtempSync(join(tmpdir(), 'iwarpd-roce-'));
+    directory = temporaryFolder();
   });
-  afterAll(() => rmSync(directory, { recursive: true }));
 
   function record(name: string, datagrams: readonly Uint8Array[]): string {
     const pieces: Uint8Array[] = [];

@@ -42,9 +42,7 @@ beforeEach(() => {
   users = new TwoUsers();
 });
 
-afterEach(async () => {
-  await users.clean();
-});
+afterEach(() => users.clean());
 
 /** Commands that talk to a daemon, without the options that name one. */
 const CLIENTS: readonly (readonly string[])[] = [

@@ -128,9 +128,7 @@ beforeEach(() => {
   users = new TwoUsers();
 });
 
-afterEach(async () => {
-  await users.clean();
-});
+afterEach(() => users.clean());
 
 /** A daemon that serves everyone. */
 async function openDaemon(owner: number, options: DaemonOptions) {

@@ -15,9 +15,7 @@ beforeAll(async () => {
   await bench.start();
 });
 
-afterAll(async () => {
-  await bench.stop();
-});
+afterAll(() => bench.stop());
 
 /** The records of work while `run` runs; returns once all have been reported. */
 async function workOf(run: () => Promise<EndedPair>): Promise<TraceRecord[]> {

@@ -82,9 +82,7 @@ describeWith(['kernel-peer', 'perftest'], 'programs of a user under Yama', () =>
     await daemon.waitFor(/ready/);
   }, GUEST_START_TIMEOUT_MS);
 
-  afterAll(async () => {
-    await guest?.stop();
-  });
+  afterAll(() => guest?.stop());
 
   describe.each([
     // In this order: the second is reached by what doctor says in the first.
@@ -97,9 +95,7 @@ describeWith(['kernel-peer', 'perftest'], 'programs of a user under Yama', () =>
     },
     { scope: 1, state: 'ok', says: /scope 1/, tier: 'process_vm', reason: /readv reaches pid/ },
   ])('ptrace_scope $scope', ({ scope, state, says, tier, reason }) => {
-    beforeAll(async () => {
-      await inGuest(`echo ${scope} >/proc/sys/kernel/yama/ptrace_scope`);
-    });
+    beforeAll(() => inGuest(`echo ${scope} >/proc/sys/kernel/yama/ptrace_scope`));
 
     it(`rping verifies what it got, by ${tier}`, async () => {
       const pings = guest.run(pairOf(PORT, RPING, '-s -C 60', '-c -C 60'));

@@ -1,5 +1,4 @@
-import { copyFileSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { copyFileSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import {
@@ -13,6 +12,7 @@ import { runSeries, selectSeries } from '#test/bench/growth/growth-run';
 import type { Figures, GrowthSeries } from '#test/bench/growth/growth-series';
 import { GROWTH_SERIES } from '#test/bench/growth/series';
 import { keepGrowth } from '#test/bench/keep';
+import { temporaryFolder } from '#test/support/temporary-folder';
 
 const SOURCE = new URL('../', import.meta.url).pathname;
 
@@ -197,16 +197,12 @@ describe('the report of a growth run', () => {
   });
 
   it('replaces tables and chart of the README when it is kept', () => {
-    const folder = mkdtempSync(join(tmpdir(), 'bench-growth-'));
-    try {
-      copyFileSync(join(SOURCE, 'README.md'), join(folder, 'README.md'));
-      keepGrowth(REPORT, folder);
-      const readme = readFileSync(join(folder, 'README.md'), 'utf8');
-      expect(readme).toContain(growthBlock(REPORT).join('\n'));
-      expect(readme).toContain('](growth.svg)');
-      expect(readFileSync(join(folder, 'growth.svg'), 'utf8')).toBe(growthChart(REPORT));
-    } finally {
-      rmSync(folder, { recursive: true });
-    }
+    const folder = temporaryFolder();
+    copyFileSync(join(SOURCE, 'README.md'), join(folder, 'README.md'));
+    keepGrowth(REPORT, folder);
+    const readme = readFileSync(join(folder, 'README.md'), 'utf8');
+    expect(readme).toContain(growthBlock(REPORT).join('\n'));
+    expect(readme).toContain('](growth.svg)');
+    expect(readFileSync(join(folder, 'growth.svg'), 'utf8')).toBe(growthChart(REPORT));
   });
 });

@@ -22,12 +22,8 @@ export function composeSuite(given: () => Podman): void {
     function call(words: readonly string[], options?: CommandOptions) {
       return compose(given().world, FILE, words, options);
     }
-    beforeAll(async () => {
-      await serveDocker(given());
-    });
-    afterAll(async () => {
-      await call(['down', '--volumes', '--timeout', '2']);
-    });
+    beforeAll(() => serveDocker(given()));
+    afterAll(() => call(['down', '--volumes', '--timeout', '2']));
 
     it('is valid for docker-compose', async () => {
       const { status, stdout } = await call(['config', '--services']);

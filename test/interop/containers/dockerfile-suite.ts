@@ -24,9 +24,7 @@ export function dockerfileSuite(): void {
   beforeAll(async () => {
     world = await World.open();
   });
-  afterAll(async () => {
-    await world?.close();
-  });
+  afterAll(() => world?.close());
 
   /** A root file system for a stage, with devices, processes and the way to npm's registry. */
   async function makeRoot(name: string): Promise<string> {

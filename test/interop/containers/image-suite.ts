@@ -55,9 +55,7 @@ export function imageSuite(given: () => Podman): void {
     function shell(script: string) {
       return run(['-c', script], ['--entrypoint', 'sh']);
     }
-    afterEach(async () => {
-      await given().remove(...started.splice(0));
-    });
+    afterEach(() => given().remove(...started.splice(0)));
 
     async function inspected() {
       const text = await given().command(['image', 'inspect', IMAGE]);

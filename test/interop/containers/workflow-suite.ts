@@ -72,9 +72,7 @@ export function workflowSuite(given: () => Podman): void {
       return given().world.run(words, { timeoutMs: STEP_TIMEOUT_MS });
     }
 
-    afterAll(async () => {
-      await given().remove(RUNNER);
-    });
+    afterAll(() => given().remove(RUNNER));
 
     it(`leaves to GitHub what only GitHub can do: ${uses.join(', ')}`, () => {
       expect(uses.map((name) => name.replace(/@.*/, ''))).toEqual([

@@ -1,7 +1,6 @@
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import {
   judgeBridge,
   judgeDevices,
@@ -14,6 +13,7 @@ import {
   readModules,
   readRealDevices,
 } from '#daemon/cli/doctor-devices';
+import { temporaryFolder } from '#test/support/temporary-folder';
 
 const SIW: RealDevice = {
   name: 'siw0',
@@ -34,10 +34,8 @@ describe('a file tree as the kernel shows it', () => {
   let root: string;
 
   beforeEach(() => {
-    root = mkdtempSync(join(tmpdir(), 'iwarpd-doctor-'));
+    root = temporaryFolder();
   });
-
-  afterEach(() => rmSync(root, { recursive: true }));
 
   function put(files: Readonly<Record<string, string>>): void {
     for (const [name, text] of Object.entries(files)) {

@@ -1,18 +1,16 @@
-import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { chmodSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { findProgram, preloadObstacle } from '#daemon/cli/program-file';
 import { checked, libc } from '#native-bridge/libc/libc';
+import { temporaryFolder } from '#test/support/temporary-folder';
 
-const folder = mkdtempSync(join(tmpdir(), 'iwarpd-test-'));
+const folder = temporaryFolder();
 const uid = process.getuid?.() ?? 0;
 const gid = process.getgid?.() ?? 0;
 const SELF = { uid, gid };
 const MACHINE = process.arch === 'arm64' ? 183 : 62;
 const LOADER = '/lib64/ld-linux-x86-64.so.2';
-
-afterAll(() => rmSync(folder, { recursive: true }));
 
 /** A program file with this content and mode. */
 function program(name: string, content: Uint8Array | string, mode = 0o755): string {

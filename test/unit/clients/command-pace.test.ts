@@ -11,9 +11,7 @@ beforeEach(() => {
   log = [];
   vi.spyOn(performance, 'now').mockImplementation(() => nowMs);
 });
-afterEach(() => {
-  vi.restoreAllMocks();
-});
+afterEach(() => vi.restoreAllMocks());
 
 /** The next turn of the event loop: what waits for it has had its part. */
 function turn(): Promise<void> {

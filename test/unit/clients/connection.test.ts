@@ -1,8 +1,6 @@
 /** A connection and its process, of which both may hold descriptors. */
 import { once } from 'node:events';
-import { mkdtempSync, rmSync } from 'node:fs';
 import { createServer, type Socket } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
@@ -13,6 +11,7 @@ import { getOption, SO_SNDBUF, SOL_SOCKET } from '#native-bridge/libc/internet-s
 import { SocketPeer } from '#native-bridge/libc/peer-process';
 import { isProcessAlive } from '#native-bridge/libc/process-vm';
 import { connectUnix, descriptorOf, socketPair } from '#native-bridge/libc/unix-socket';
+import { temporaryFolder } from '#test/support/temporary-folder';
 
 const opened: (() => void)[] = [];
 
@@ -22,7 +21,7 @@ afterEach(() => {
 
 /** A connected process, which is this one, as kernels without SO_PEERPIDFD (before 6.5) have it. */
 async function connectedPeer(): Promise<SocketPeer> {
-  const directory = mkdtempSync(join(tmpdir(), 'iwarpd-unit-'));
+  const directory = temporaryFolder();
   const server = createServer({ pauseOnConnect: true });
   server.listen(join(directory, 's'));
   await once(server, 'listening');
@@ -33,7 +32,6 @@ async function connectedPeer(): Promise<SocketPeer> {
     closeDescriptor(client);
     socket?.destroy();
     server.close();
-    rmSync(directory, { recursive: true, force: true });
   });
   return new SocketPeer(() => socket && descriptorOf(socket), false);
 }

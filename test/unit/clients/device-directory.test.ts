@@ -13,9 +13,7 @@ function hostOf(...devices: DeviceConfig[]): RnicHost {
   return host;
 }
 
-afterEach(async () => {
-  await Promise.all(hosts.splice(0).map((host) => host.close()));
-});
+afterEach(() => Promise.all(hosts.splice(0).map((host) => host.close())));
 
 /** Emulated devices and one that plays a native one. */
 function directory(emulated: DeviceConfig[], native: string[]): DeviceDirectory {

@@ -23,9 +23,7 @@ beforeAll(async () => {
   expect(await line()).toBe('there');
 });
 
-afterAll(() => {
-  parent.stdin?.end();
-});
+afterAll(() => parent.stdin?.end());
 
 it('is detected for a process that has released its memory', async () => {
   expect(isExiting(child)).toBe(false);

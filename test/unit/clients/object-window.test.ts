@@ -12,9 +12,7 @@ beforeEach(() => {
   for (let count = 0; count < COUNT; count += 1) rig.create(commands.createCQ(0n, 1));
 });
 
-afterEach(async () => {
-  await rig.close();
-});
+afterEach(() => rig.close());
 
 it('shows a part of the objects, in order, at once if they are few', () => {
   const window = new ObjectWindow('cqs', { offset: 3, limit: 5 });

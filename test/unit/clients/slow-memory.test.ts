@@ -1,10 +1,10 @@
-import { closeSync, mkdtempSync, openSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { closeSync, openSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import koffi from 'koffi';
 import { describe, expect, it } from 'vitest';
 import { remoteType, SlowMemory } from '#daemon/clients/objects/slow-memory';
 import { visitMappings } from '#native-bridge/libc/process-maps';
+import { temporaryFolder } from '#test/support/temporary-folder';
 
 const MOUNTS = `22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
 23 22 0:21 / /proc rw,nosuid - proc proc rw
@@ -33,7 +33,7 @@ describe('memory of a file', () => {
   });
 
   it('is recognised by its device, and is not slow on a file system of this host', () => {
-    const folder = mkdtempSync(join(tmpdir(), 'iwarpd-slow-'));
+    const folder = temporaryFolder();
     const path = join(folder, 'file');
     writeFileSync(path, new Uint8Array(PAGE_BYTES));
     const fd = openSync(path, 'r');
@@ -48,7 +48,6 @@ describe('memory of a file', () => {
     expect(devices).toEqual([expect.stringMatching(/^\d+:\d+$/)]);
     expect(new SlowMemory(process.pid).reason(address, PAGE_BYTES)).toBeUndefined();
     munmap(address, PAGE_BYTES);
-    rmSync(folder, { recursive: true });
   });
 });
 

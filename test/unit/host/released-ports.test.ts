@@ -10,9 +10,7 @@ const MANY = 300;
 const PER_TURN = 64;
 const PROGRAM = {};
 
-afterEach(() => {
-  vi.restoreAllMocks();
-});
+afterEach(() => vi.restoreAllMocks());
 
 it.each(['the program', 'every program, by a reset,'])(
   'are released in several turns when %s ends',

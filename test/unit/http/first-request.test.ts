@@ -26,9 +26,7 @@ async function serve(routes: () => Promise<readonly HttpRoute[]>, token?: string
   return server.url;
 }
 
-afterEach(async () => {
-  await server?.close();
-});
+afterEach(() => server?.close());
 
 it('wait for them, and they are loaded once', async () => {
   let loads = 0;

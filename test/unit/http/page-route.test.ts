@@ -1,11 +1,11 @@
 import { createHash } from 'node:crypto';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import type { RouteReply } from '#daemon/http/http-route';
 import { pagePolicy, pageRoute } from '#daemon/http/page-route';
+import { temporaryFolder } from '#test/support/temporary-folder';
 
 const PAGE = '<html><style>a{}</style><script type="module">run(1)</script></html>';
 
@@ -13,12 +13,8 @@ let directory: string;
 let path: string;
 
 beforeEach(() => {
-  directory = mkdtempSync(join(tmpdir(), 'iwarpd-page-'));
+  directory = temporaryFolder();
   path = join(directory, 'page.html');
-});
-
-afterEach(() => {
-  rmSync(directory, { recursive: true });
 });
 
 async function ask(route: ReturnType<typeof pageRoute>): Promise<RouteReply> {

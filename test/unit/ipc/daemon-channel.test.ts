@@ -1,6 +1,5 @@
-import { mkdtempSync, rmSync } from 'node:fs';
+import { rmSync } from 'node:fs';
 import { createServer, type Server, type Socket } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import {
@@ -23,11 +22,12 @@ import {
 import { decodeValue, encodeValue, type IpcValue } from '#contract/protocol/ipc-value';
 import { SharedMemory } from '#native-bridge/libc/shared-memory';
 import { descriptorOf, sendDescriptor } from '#native-bridge/libc/unix-socket';
+import { temporaryFolder } from '#test/support/temporary-folder';
 import { DaemonChannel } from '#verbs-api/client/daemon-channel';
 
 /** A daemon whose every answer the test decides. */
 class FakeDaemon {
-  readonly directory = mkdtempSync(join(tmpdir(), 'iwarpd-unit-'));
+  readonly directory = temporaryFolder();
   readonly path = join(this.directory, 's');
   readonly requests: { id: number; value: IpcValue }[] = [];
   readonly doorbells: number[] = [];
@@ -100,9 +100,7 @@ beforeEach(async () => {
   await daemon.start();
 });
 
-afterEach(() => {
-  daemon.stop();
-});
+afterEach(() => daemon.stop());
 
 async function connected(): Promise<DaemonChannel> {
   return await DaemonChannel.connect({ socketPath: daemon.path });

@@ -1,10 +1,10 @@
-import { closeSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { closeSync, openSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { coversRange, isMapped } from '#daemon/kernel/process-map';
 import { addressOf } from '#native-bridge/libc/libc';
 import { visitMappingsIn } from '#native-bridge/libc/process-maps';
+import { temporaryFolder } from '#test/support/temporary-folder';
 
 const MAPS = `1000-3000 r--p 00000000 08:01 12 /bin/program
 3000-4000 rw-p 00000000 00:00 0
@@ -24,12 +24,10 @@ describe('the range of a registration', () => {
   let fd: number;
 
   beforeAll(() => {
-    folder = mkdtempSync(join(tmpdir(), 'iwarpd-maps-'));
+    folder = temporaryFolder();
     // Longer than one read, and without the kernel's query ioctl: as before Linux 6.11.
     writeFileSync(join(folder, 'maps'), `${LOW}${MAPS}`);
   });
-
-  afterAll(() => rmSync(folder, { recursive: true }));
 
   it.each<[number, number, boolean, boolean]>([
     [0x1000, 0x2000, false, true],

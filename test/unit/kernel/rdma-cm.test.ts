@@ -44,9 +44,7 @@ beforeEach(() => {
   rig.verbs.must(uverbs.getContext());
 });
 
-afterEach(async () => {
-  await rig.close();
-});
+afterEach(() => rig.close());
 
 /** A connection: ids and queue pairs of both sides, all events read. */
 async function connected(on = rig) {

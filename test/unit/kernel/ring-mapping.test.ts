@@ -15,9 +15,7 @@ beforeEach(() => {
   rig.must(commands.getContext());
 });
 
-afterEach(async () => {
-  await rig.close();
-});
+afterEach(() => rig.close());
 
 describe('numbers of objects', () => {
   it('the lowest free number first', () => {

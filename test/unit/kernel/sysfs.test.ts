@@ -1,5 +1,4 @@
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { DeviceDirectory } from '#daemon/clients/objects/device-directory';
@@ -9,6 +8,7 @@ import { RnicHost } from '#daemon/host/rnic-host';
 import type { KernelDevice } from '#daemon/kernel/nldev/devices';
 import { publishSysfs, removeSysfs, sysfsFiles } from '#daemon/kernel/sysfs-tree';
 import { SIW } from '#daemon/kernel/uverbs/siw/persona';
+import { temporaryFolder } from '#test/support/temporary-folder';
 
 const HOST: readonly HostAddress[] = [
   { address: '127.0.0.1', interfaceName: 'lo' },
@@ -71,7 +71,7 @@ describe('the tree', () => {
   });
 
   it('replaces an older one, follows the port, and is removed', () => {
-    const folder = mkdtempSync(join(tmpdir(), 'iwarpd-test-'));
+    const folder = temporaryFolder();
     const path = join(folder, 'sysfs');
     const file = (name: string): string =>
       readFileSync(join(path, 'class/infiniband/rnic0', name), 'utf8');
@@ -96,6 +96,5 @@ describe('the tree', () => {
     // Without a reader, it is not restored.
     host.faults.add({ kind: 'port-down' }, undefined);
     expect(existsSync(path)).toBe(false);
-    rmSync(folder, { recursive: true });
   });
 });

@@ -1,20 +1,15 @@
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { notifyService } from '#daemon/main/service-notify';
 import { sendUnixDatagram } from '#native-bridge/libc/datagram';
 import { DatagramSocket } from '#test/support/datagram-socket';
+import { temporaryFolder } from '#test/support/temporary-folder';
 
 let directory: string;
 
 beforeEach(() => {
-  directory = mkdtempSync(join(tmpdir(), 'iwarpd-test-'));
+  directory = temporaryFolder();
 });
-afterEach(() => {
-  rmSync(directory, { recursive: true, force: true });
-});
-
 describe.each([
   ['a path', () => join(directory, 'notify')],
   ['an abstract name', () => `@iwarpd-test-${process.pid}`],

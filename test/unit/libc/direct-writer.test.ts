@@ -1,9 +1,8 @@
-import { mkdtempSync, rmSync } from 'node:fs';
 import { connect, createServer, type Server, type Socket } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { DirectWriter } from '#native-bridge/libc/direct-writer';
+import { temporaryFolder } from '#test/support/temporary-folder';
 
 let directory: string;
 let server: Server;
@@ -11,7 +10,7 @@ let writing: Socket;
 const received: Buffer[] = [];
 
 beforeEach(async () => {
-  directory = mkdtempSync(join(tmpdir(), 'iwarpd-unit-'));
+  directory = temporaryFolder();
   received.length = 0;
   server = createServer((socket) => socket.on('data', (bytes) => received.push(bytes)));
   await new Promise<void>((resolve) => server.listen(join(directory, 's'), resolve));
@@ -22,7 +21,6 @@ beforeEach(async () => {
 afterEach(() => {
   writing.destroy();
   server.close();
-  rmSync(directory, { recursive: true, force: true });
 });
 
 describe('gathered bytes', () => {

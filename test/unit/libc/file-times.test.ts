@@ -1,8 +1,8 @@
-import { mkdtempSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { statSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, it } from 'vitest';
+import { beforeEach, expect, it } from 'vitest';
 import { setFileTimes } from '#native-bridge/libc/file-times';
+import { temporaryFolder } from '#test/support/temporary-folder';
 
 let folder: string;
 let file: string;
@@ -13,13 +13,9 @@ function times(path: string) {
 }
 
 beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), 'iwarpd-times-'));
+  folder = temporaryFolder();
   file = join(folder, 'file');
   writeFileSync(file, '');
-});
-
-afterEach(() => {
-  rmSync(folder, { recursive: true });
 });
 
 it('sets either time to the nanosecond, and keeps the other', () => {

@@ -1,8 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync } from 'node:fs';
 import { createServer, type Server, type Socket } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { closeDescriptor } from '#native-bridge/libc/descriptor';
@@ -10,6 +8,7 @@ import { SystemCallError } from '#native-bridge/libc/libc';
 import { SocketPeer } from '#native-bridge/libc/peer-process';
 import { isProcessAlive } from '#native-bridge/libc/process-vm';
 import { connectUnix, descriptorOf } from '#native-bridge/libc/unix-socket';
+import { temporaryFolder } from '#test/support/temporary-folder';
 
 /** Connects and stays until its standard input ends. */
 const CLIENT =
@@ -21,7 +20,7 @@ let server: Server;
 const opened: { close(): void }[] = [];
 
 beforeEach(async () => {
-  directory = mkdtempSync(join(tmpdir(), 'iwarpd-unit-'));
+  directory = temporaryFolder();
   path = join(directory, 's');
   server = createServer({ pauseOnConnect: true });
   await new Promise<void>((resolve) => server.listen(path, resolve));
@@ -30,7 +29,6 @@ beforeEach(async () => {
 afterEach(() => {
   for (const each of opened.splice(0)) each.close();
   server.close();
-  rmSync(directory, { recursive: true, force: true });
 });
 
 async function accepted(): Promise<Socket> {

@@ -1,5 +1,4 @@
-import { fstatSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { fstatSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
@@ -14,6 +13,7 @@ import {
   SharedMemory,
 } from '#native-bridge/libc/shared-memory';
 import { patient } from '#test/support/patience';
+import { temporaryFolder } from '#test/support/temporary-folder';
 
 /** Mappings of this process whose file has the name. */
 function mappings(name: string): number {
@@ -124,12 +124,11 @@ describe('shared memory', () => {
     ['1', false],
     ['2', true],
   ])('overcommit_memory %s is strict: %s', (mode, strict) => {
-    const folder = mkdtempSync(join(tmpdir(), 'iwarpd-overcommit-'));
+    const folder = temporaryFolder();
     const path = join(folder, 'overcommit_memory');
     writeFileSync(path, `${mode}\n`);
     expect(readStrictCommit(path)).toBe(strict);
     expect(readStrictCommit(`${path}-missing`)).toBe(false);
-    rmSync(folder, { recursive: true });
   });
 
   it('counts the mappings of this process', () => {

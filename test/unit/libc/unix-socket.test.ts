@@ -1,6 +1,5 @@
-import { closeSync, mkdtempSync, openSync, rmSync } from 'node:fs';
+import { closeSync, openSync } from 'node:fs';
 import { createServer, type Server, type Socket } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import {
@@ -21,6 +20,7 @@ import {
   shutdownSocket,
   unreadMemory,
 } from '#native-bridge/libc/unix-socket';
+import { temporaryFolder } from '#test/support/temporary-folder';
 
 let directory: string;
 let path: string;
@@ -28,17 +28,14 @@ let server: Server;
 let accepted: Promise<Socket>;
 
 beforeEach(async () => {
-  directory = mkdtempSync(join(tmpdir(), 'iwarpd-unit-'));
+  directory = temporaryFolder();
   path = join(directory, 's');
   server = createServer({ pauseOnConnect: true });
   accepted = new Promise((resolve) => server.once('connection', resolve));
   await new Promise<void>((resolve) => server.listen(path, resolve));
 });
 
-afterEach(() => {
-  server.close();
-  rmSync(directory, { recursive: true, force: true });
-});
+afterEach(() => server.close());
 
 /** The descriptor of the accepted end. */
 async function acceptedDescriptor(): Promise<{ socket: Socket; fd: number }> {

@@ -1,8 +1,9 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { hostname, tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
+import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { type DaemonOptions, parseDaemonConfig } from '#daemon/main/config';
+import { temporaryFolder } from '#test/support/temporary-folder';
 
 const TOKEN = '0123456789abcdef';
 
@@ -33,14 +34,13 @@ describe('the option http', () => {
   });
 
   it('reads its token from a file, which must not be empty', () => {
-    const folder = mkdtempSync(join(tmpdir(), 'iwarpd-unit-'));
+    const folder = temporaryFolder();
     const file = join(folder, 'token');
     writeFileSync(file, ` ${TOKEN}\n`);
     const token = { kind: 'given', value: TOKEN, file };
     expect(parsed({ tokenFile: file })?.token).toEqual(token);
     writeFileSync(file, '\n');
     expect(() => parsed({ tokenFile: file })).toThrow(`the token file '${file}' is empty`);
-    rmSync(folder, { recursive: true });
     expect(() => parsed({ tokenFile: file })).toThrow(
       `cannot read the token file ${file} (ENOENT)`,
     );

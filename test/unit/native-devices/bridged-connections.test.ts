@@ -13,9 +13,7 @@ beforeEach(async () => {
   rig = new NativeRig();
   pd = await (await rig.provider.open('nat0')).allocPD();
 });
-afterEach(async () => {
-  await rig.close();
-});
+afterEach(() => rig.close());
 
 /** The latest id of rdma_cm. */
 function native(): FakeId {

@@ -26,9 +26,7 @@ beforeEach(async () => {
   pd = await context.allocPD();
   cq = await context.createCQ({ cqe: 64 });
 });
-afterEach(async () => {
-  await rig.close();
-});
+afterEach(() => rig.close());
 
 /** A queue pair and its native one. */
 async function queuePair(more: { maxSendWr?: number; maxInlineData?: number } = {}) {

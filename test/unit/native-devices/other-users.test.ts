@@ -1,12 +1,12 @@
 /** Programs of other users may use a native device only if they could open its node themselves. */
-import { chmodSync, mkdirSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { chmodSync, mkdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { EmbeddedMemory } from '#daemon/embedded/embedded-memory';
 import { ClientContext } from '#daemon/ipc/verbs/client-context';
 import { UNKNOWN_UID } from '#native-bridge/libc/peer-process';
 import { NativeRig } from '#test/support/native-rig';
+import { temporaryFolder } from '#test/support/temporary-folder';
 
 const OWN_UID = process.getuid?.() ?? 0;
 const STRANGER = OWN_UID + 61_003;
@@ -21,7 +21,7 @@ let rig: NativeRig;
 const clients: ClientContext[] = [];
 
 beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), 'iwarpd-nodes-'));
+  folder = temporaryFolder();
   nodes = join(folder, 'infiniband');
   node = join(nodes, 'uverbs0');
   mkdirSync(nodes);
@@ -34,7 +34,6 @@ beforeEach(() => {
 afterEach(async () => {
   for (const client of clients.splice(0)) client.close();
   await rig.close();
-  rmSync(folder, { recursive: true });
 });
 
 /** A program that is served both kinds of devices. */

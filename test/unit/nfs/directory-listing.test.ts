@@ -17,9 +17,7 @@ beforeEach(async () => {
   root = await rig.mount();
 });
 
-afterEach(() => {
-  rig.clean();
-});
+afterEach(() => rig.clean());
 
 async function page(directory: Uint8Array, cookie: bigint, count = 2048) {
   const outcome = await rig.call('readdir', { directory, cookie, cookieVerifier: VERIFIER, count });

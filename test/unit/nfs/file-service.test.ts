@@ -29,9 +29,7 @@ describe.each(WAYS)('with system calls made %s', (_way, calls) => {
     root = await rig.mount();
   });
 
-  afterEach(() => {
-    rig.clean();
-  });
+  afterEach(() => rig.clean());
 
   const UNCHECKED = { mode: CreateMode.unchecked, attributes: { mode: 0o644 } } as const;
   const GUARDED = { mode: CreateMode.guarded, attributes: { mode: 0o600 } } as const;

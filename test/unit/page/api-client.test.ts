@@ -20,9 +20,7 @@ beforeEach(() => {
   });
 });
 
-afterEach(() => {
-  vi.unstubAllGlobals();
-});
+afterEach(() => vi.unstubAllGlobals());
 
 function json(value: unknown, status = 200): () => Response {
   return () => new Response(JSON.stringify(value), { status });

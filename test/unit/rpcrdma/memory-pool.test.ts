@@ -14,9 +14,7 @@ describe('a pool', () => {
     provider = await createEmbedded();
     pd = await (await provider.open()).allocPD();
   });
-  afterEach(async () => {
-    await provider.close();
-  });
+  afterEach(() => provider.close());
 
   it('hands out memory of the requested length, and the same again', async () => {
     const pool = new MemoryPool(pd, 10 * MIB);

@@ -1,9 +1,7 @@
 /** Calls with chunks under the upper-layer binding of NFS version 3 (RFC 8267). */
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { messageBytes, payloadOf, ResponderRig } from '#test/support/rpcrdma-rig';
+import { temporaryFolder } from '#test/support/temporary-folder';
 import { Nfs3Status } from '#verbs-api/nfs/nfs3/constants';
 import type { WriteArgs } from '#verbs-api/nfs/nfs3/file-procedures';
 import { MOUNT3 } from '#verbs-api/nfs/nfs3/mount3-program';
@@ -151,12 +149,8 @@ describe('the services of a directory', () => {
   let directory: string;
 
   beforeEach(() => {
-    directory = mkdtempSync(join(tmpdir(), 'iwarpd-nfs-binding-'));
+    directory = temporaryFolder();
   });
-  afterEach(() => {
-    rmSync(directory, { recursive: true });
-  });
-
   it('offer MOUNT to clients over TCP, and NFS to those over RDMA [NFSR-8267.5-01]', async () => {
     const { tcp, rdma } = nfsServices(new ServedExport(directory));
     const nullCall = (program: typeof NFS3 | typeof MOUNT3) => call(1, 0, () => undefined, program);

@@ -97,9 +97,7 @@ describe('accepting', () => {
     vi.useFakeTimers();
     peers = new Peers();
   });
-  afterEach(() => {
-    vi.useRealTimers();
-  });
+  afterEach(() => vi.useRealTimers());
 
   it('takes one request at a time while peers confirm', async () => {
     const first = accept();

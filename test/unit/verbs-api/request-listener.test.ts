@@ -92,9 +92,7 @@ interface Named {
 }
 
 describe('a loop over requests, beside accept()', () => {
-  afterEach(() => {
-    vi.useRealTimers();
-  });
+  afterEach(() => vi.useRealTimers());
 
   it.each(Array.from({ length: 12 }, (_, ticks) => ticks))(
     'gets what accept() took and did not need, %i ticks after a peer confirmed',

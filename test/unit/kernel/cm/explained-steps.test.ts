@@ -33,9 +33,7 @@ function qpn(): number {
   return rig.verbs.file.device.transport === 'roce' ? IDLE_QP : rig.createQP().qpn;
 }
 
-afterEach(async () => {
-  await rig.close();
-});
+afterEach(() => rig.close());
 
 describe.each(['iwarp', 'roce'] as const)('on %s', (transport) => {
   it('a second connect of one id', () => {

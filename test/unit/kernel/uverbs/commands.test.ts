@@ -16,9 +16,7 @@ beforeEach(() => {
   rig = new UverbsRig();
 });
 
-afterEach(async () => {
-  await rig.close();
-});
+afterEach(() => rig.close());
 
 /** A file with its context. */
 function opened(): UverbsRig {

@@ -42,9 +42,7 @@ beforeEach(() => {
   rig.must(commands.getContext());
 });
 
-afterEach(async () => {
-  await rig.close();
-});
+afterEach(() => rig.close());
 
 function makeEnd(user: bigint): End {
   const pd = rig.create(commands.allocPD());
