@@ -2,11 +2,10 @@
  * Which ids of rdma_cm may have one port (programs/bind-clashes.c, which explains the steps): one table for
  * Linux's drivers and for ours.
  */
-import { spawnSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { DeviceTransport } from '#contract/verbs/attributes';
-import { repositoryRoot } from '../support/prerequisites.ts';
+import { compileProgram } from './c-programs.ts';
 import { shellWord } from './kernel-peer/kernel-peer.ts';
 
 /** Each case with the outcomes of its steps on siw, and those on rxe where they differ. */
@@ -163,14 +162,9 @@ export class BindClashes {
   readonly #cases: string;
 
   constructor(folder: string) {
-    this.#program = join(folder, 'bind-clashes');
+    const path = join(folder, 'bind-clashes');
+    this.#program = compileProgram('bind-clashes', ['-lrdmacm'], path);
     this.#cases = join(folder, 'bind-clashes.cases');
-    const source = join(repositoryRoot(), 'test/interop/programs/bind-clashes.c');
-    const words = ['-std=gnu11', '-Wall', '-Werror', '-O1', source, '-o', this.#program];
-    const { status, stderr } = spawnSync('gcc', [...words, '-lrdmacm', '-libverbs'], {
-      encoding: 'utf8',
-    });
-    if (status !== 0) throw new Error(stderr);
     writeFileSync(this.#cases, CASES.map(([steps]) => `${steps}\n`).join(''));
   }
 

@@ -2,17 +2,13 @@
  * Completion channels of unmodified programs: events that the program takes in its own memory. None is
  * lost, whichever process reads and whatever is destroyed meanwhile.
  */
-import { spawnSync } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { quiet } from '../support/patience.ts';
-import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
+import { describeWith } from '../support/prerequisites.ts';
 import { RoceRig } from '../support/roce-rig.ts';
 import { ShimProgram } from '../support/shim-programs.ts';
+import { compileProgram } from './c-programs.ts';
 
-const SOURCES = join(repositoryRoot(), 'test/interop/programs');
 /** Of each of four queue pairs; fewer on a machine that is slow. */
 const ROUNDS = 5000;
 const KILLS = 5;
@@ -20,36 +16,20 @@ const ADDRESSES = { iwarp0: '127.0.72.15', roce0: '127.0.72.16' } as const;
 const DEVICES = ['iwarp0', 'roce0'] as const;
 
 let rig: RoceRig;
-let folder: string;
 let program: string;
 let edges: string;
 
-function compile(name: string): string {
-  const path = join(folder, name);
-  const words = ['-std=gnu11', '-Wall', '-Werror', '-O1', '-pthread', join(SOURCES, `${name}.c`)];
-  const libraries = ['-lrdmacm', '-libverbs'];
-  const { status, stderr } = spawnSync('gcc', [...words, '-o', path, ...libraries], {
-    encoding: 'utf8',
-  });
-  expect(status, stderr).toBe(0);
-  return path;
-}
-
 describeWith(['native'], 'threads that sleep until a channel wakes them', () => {
   beforeAll(async () => {
-    folder = mkdtempSync(join(tmpdir(), 'iwarpd-events-'));
-    program = compile('events');
-    edges = compile('edges');
+    program = compileProgram('events');
+    edges = compileProgram('edges', ['-lrdmacm']);
     rig = await RoceRig.start(
       { name: 'iwarp0', addresses: [ADDRESSES.iwarp0] },
       { name: 'roce0', addresses: [ADDRESSES.roce0], transport: 'roce' },
     );
   });
 
-  afterAll(async () => {
-    await rig.stop();
-    rmSync(folder, { recursive: true, force: true });
-  });
+  afterAll(() => rig.stop());
 
   it.each(DEVICES)('get every event of %s, and none of a queue that is gone', async (device) => {
     const words = [program, device, String(ROUNDS)];

@@ -3,26 +3,21 @@
  * that they have, as in a kernel the open file decides. siw's results for one of these programs are
  * in `kernel-peer.test.ts`.
  */
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
 import { describeWith } from '../support/prerequisites.ts';
 import { RoceRig } from '../support/roce-rig.ts';
 import { ShimProgram } from '../support/shim-programs.ts';
-import { compileDroppedRights, HOWS } from './dropped-rights.ts';
+import { compileProgram } from './c-programs.ts';
+import { HOWS } from './dropped-rights.ts';
 
 const DEVICES = ['iwarp0', 'roce0'];
 
 let rig: RoceRig;
-let folder: string;
 let program: string;
 
 describeWith(['native'], 'a program that gives up rights', () => {
   beforeAll(async () => {
-    folder = mkdtempSync(join(tmpdir(), 'iwarpd-rights-'));
-    program = join(folder, 'dropped-rights');
-    compileDroppedRights(program);
+    program = compileProgram('dropped-rights', ['-lrdmacm']);
     rig = await RoceRig.start(
       { name: 'iwarp0', addresses: ['127.0.72.35'] },
       { name: 'roce0', addresses: ['127.0.72.36'], transport: 'roce' },
@@ -31,10 +26,7 @@ describeWith(['native'], 'a program that gives up rights', () => {
 
   beforeEach((context) => context.skip(process.getuid?.() !== 0, 'only root can give up rights'));
 
-  afterAll(async () => {
-    await rig.stop();
-    rmSync(folder, { recursive: true, force: true });
-  });
+  afterAll(() => rig.stop());
 
   it.each(DEVICES.flatMap((device) => HOWS.map((how) => [device, how] as const)))(
     'creates a completion channel and other objects on %s after %s',

@@ -2,28 +2,18 @@
  * Programs that fork without executing another: what their children do with inherited devices. The same
  * program runs on Linux's siw and rxe in `kernel-peer.test.ts` and `rxe-peer.test.ts`.
  */
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { beforeAll, expect, it } from 'vitest';
 import { freePort } from '../support/free-port.ts';
 import { describeWith } from '../support/prerequisites.ts';
 import { RoceRig } from '../support/roce-rig.ts';
 import { ShimProgram } from '../support/shim-programs.ts';
-import { compileForkedChild, linesOf, stepsOfChild } from './forked-child.ts';
+import { compileProgram } from './c-programs.ts';
+import { linesOf, stepsOfChild } from './forked-child.ts';
 import { PYTHON } from './pyverbs-runner.ts';
 
 const TRANSPORTS = { iwarp: '127.0.72.25', roce: '127.0.72.26' } as const;
 
-let folder: string;
 let program: string;
-
-beforeAll(() => {
-  folder = mkdtempSync(join(tmpdir(), 'iwarpd-forked-'));
-  program = join(folder, 'forked-child');
-});
-
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 /** Runs the program on a device of this transport; returns its output by process. */
 async function run(transport: keyof typeof TRANSPORTS, how: string) {
@@ -41,7 +31,9 @@ async function run(transport: keyof typeof TRANSPORTS, how: string) {
 }
 
 describeWith(['native'], 'a forked child', () => {
-  beforeAll(() => compileForkedChild(program));
+  beforeAll(() => {
+    program = compileProgram('forked-child', ['-lrdmacm']);
+  });
 
   it.each([
     ['iwarp', 'alive'],

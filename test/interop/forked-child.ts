@@ -2,10 +2,7 @@
  * The use of a parent's objects in a forked child (programs/forked-child.c): one table for Linux's
  * drivers and for ours, whether the parent is alive or gone.
  */
-import { spawnSync } from 'node:child_process';
-import { join } from 'node:path';
 import type { DeviceTransport } from '#contract/verbs/attributes';
-import { repositoryRoot } from '../support/prerequisites.ts';
 
 const OK = 'ok';
 /** The providers and librdmacm write(2) these themselves: the kernel accepts that from the opener only. */
@@ -79,14 +76,4 @@ export function linesOf(output: string): {
     parent: after('parent: '),
     peer: after('peer got: '),
   };
-}
-
-/** Compiles the program to `path`. */
-export function compileForkedChild(path: string): void {
-  const source = join(repositoryRoot(), 'test/interop/programs/forked-child.c');
-  const words = ['-std=gnu11', '-Wall', '-Werror', '-O1', '-pthread', source, '-o', path];
-  const { status, stderr } = spawnSync('gcc', [...words, '-lrdmacm', '-libverbs'], {
-    encoding: 'utf8',
-  });
-  if (status !== 0) throw new Error(stderr);
 }

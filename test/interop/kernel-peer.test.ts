@@ -9,8 +9,9 @@ import { patience, programSeconds, quiet } from '../support/patience.ts';
 import { readTcpConnections } from '../support/pcap-reader.ts';
 import { describeWith } from '../support/prerequisites.ts';
 import { BindClashes, kernelOutcomes, outcomesOf } from './bind-clashes.ts';
-import { compileDroppedRights, HOWS } from './dropped-rights.ts';
-import { compileForkedChild, linesOf, stepsOfChild } from './forked-child.ts';
+import { compileProgram } from './c-programs.ts';
+import { HOWS } from './dropped-rights.ts';
+import { linesOf, stepsOfChild } from './forked-child.ts';
 import { guestsAtOnce, takeGuestSlot } from './kernel-peer/guest-slot.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
 import {
@@ -228,8 +229,7 @@ describeWith(['kernel-peer', 'native'], 'kernel peer', () => {
   it.each(['alive', 'gone'])(
     'gives a forked child whose parent is %s the results of siw',
     async (parent) => {
-      const program = join(share, 'forked-child');
-      compileForkedChild(program);
+      const program = compileProgram('forked-child', ['-lrdmacm'], join(share, 'forked-child'));
       const words = `${program} ${GUEST_ADDRESS} ${PORT} ${parent}`;
       const { status, output } = await guest.runToEnd(`timeout ${programSeconds()} ${words}`);
       expect(status, output).toBe(0);
@@ -239,8 +239,7 @@ describeWith(['kernel-peer', 'native'], 'kernel peer', () => {
   );
 
   it('allows a child its device after its parent dropped privileges', async () => {
-    const program = join(share, 'dropped-rights');
-    compileDroppedRights(program);
+    const program = compileProgram('dropped-rights', ['-lrdmacm'], join(share, 'dropped-rights'));
     const runs = HOWS.flatMap((how) => ['forked', 'forks'].map((when) => `${how} ${when}`));
     const words = runs.map((run) => `timeout 60 ${program} siw0 ${run}`).join('\n');
     const { output } = await guest.runToEnd(words);

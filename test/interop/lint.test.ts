@@ -1,13 +1,12 @@
 /** programs/linted.c, which breaks one rule at a time, gets the advice in daemon/LINT.md. */
-import { spawnSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { LINT_RULES } from '#daemon/lint/findings';
 import { CommandFolder, type Finished, runCommand } from '../support/cli-process.ts';
 import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
+import { compileProgram } from './c-programs.ts';
 
-const SOURCE = join(repositoryRoot(), 'test/interop/programs/linted.c');
 const DOCUMENT = readFileSync(join(repositoryRoot(), 'daemon/LINT.md'), 'utf8');
 /** The program's rule, and its GID index, by the rule that is broken; default the rule and 0. */
 const WORDS: Readonly<Record<string, readonly string[]>> = { 'gid-of-host': ['none', '1'] };
@@ -30,10 +29,7 @@ function steady(line: string): string {
 
 describeWith(['native'], 'run --lint', () => {
   beforeAll(() => {
-    program = folder.file('linted');
-    const words = ['-std=gnu11', '-Wall', '-Werror', SOURCE, '-o', program, '-libverbs'];
-    const built = spawnSync('gcc', words, { encoding: 'utf8' });
-    expect(built.status, built.stderr).toBe(0);
+    program = compileProgram('linted');
   });
 
   afterAll(() => folder.clean());

@@ -1,24 +1,22 @@
 /** programs/mistakes.c gets the reasons in daemon/MISTAKES.md. */
-import { spawnSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
 import { RoceRig } from '../support/roce-rig.ts';
 import { type EndedProgram, type Environment, ShimProgram } from '../support/shim-programs.ts';
+import { compileProgram } from './c-programs.ts';
 
-const SOURCE = join(repositoryRoot(), 'test/interop/programs/mistakes.c');
 const DOCUMENT = join(repositoryRoot(), 'daemon/MISTAKES.md');
 const ADDRESS = '127.0.72.41';
 const ROCE_ADDRESS = '127.0.72.42';
 
 let rig: RoceRig;
-let folder: string;
+let program: string;
 
 async function run(environment: Environment): Promise<EndedProgram> {
   // Over one pipe, so that each reason precedes the outcome of its step.
-  const words = ['sh', '-c', 'exec "$0" "$@" 2>&1', join(folder, 'mistakes')];
+  const words = ['sh', '-c', 'exec "$0" "$@" 2>&1', program];
   const given = { ...rig.environment, ...environment };
   return await new ShimProgram([...words, 'roce0', 'iwarp0', ADDRESS], given).end();
 }
@@ -56,20 +54,14 @@ function documented(): string[] {
 
 describeWith(['native'], 'the most frequent mistakes', () => {
   beforeAll(async () => {
-    folder = mkdtempSync(join(tmpdir(), 'iwarpd-mistakes-'));
-    const words = ['-std=gnu11', '-Wall', '-Werror', SOURCE, '-o', join(folder, 'mistakes')];
-    const built = spawnSync('gcc', [...words, '-lrdmacm', '-libverbs'], { encoding: 'utf8' });
-    expect(built.status, built.stderr).toBe(0);
+    program = compileProgram('mistakes', ['-lrdmacm']);
     rig = await RoceRig.start(
       { name: 'iwarp0', addresses: [ADDRESS] },
       { name: 'roce0', addresses: [ROCE_ADDRESS], transport: 'roce' },
     );
   });
 
-  afterAll(async () => {
-    await rig.stop();
-    rmSync(folder, { recursive: true, force: true });
-  });
+  afterAll(() => rig.stop());
 
   it('have the documented reasons', async () => {
     const { status, output } = await run({ IWARPD_EXPLAIN: '1' });

@@ -2,31 +2,20 @@
  * Programs that move or unmap memory which is registered. A kernel has its pages pinned; here devices follow
  * what the preload library sees, and the log names what they cannot reach.
  */
-import { spawnSync } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { beforeAll, expect, it } from 'vitest';
 import { DaemonProcess } from '../support/daemon-process.ts';
-import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
+import { describeWith } from '../support/prerequisites.ts';
 import { type EndedProgram, ShimProgram, shimEnvironment } from '../support/shim-programs.ts';
+import { compileProgram } from './c-programs.ts';
 
 const TIERS = ['process_vm', 'agent'] as const;
 
-let folder: string;
 let program: string;
 
 describeWith(['native'], 'registered memory', () => {
   beforeAll(() => {
-    folder = mkdtempSync(join(tmpdir(), 'iwarpd-moved-'));
-    program = join(folder, 'moved-memory');
-    const source = join(repositoryRoot(), 'test/interop/programs/moved-memory.c');
-    const words = ['-std=gnu11', '-Wall', '-Werror', '-O1', source, '-o', program, '-libverbs'];
-    const { status, stderr } = spawnSync('gcc', words, { encoding: 'utf8' });
-    expect(status, stderr).toBe(0);
+    program = compileProgram('moved-memory');
   });
-
-  afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
   /** Runs the program on a daemon that reaches memory this way; with the daemon's log. */
   async function run(tier: string, how: string): Promise<{ ended: EndedProgram; log: string }> {

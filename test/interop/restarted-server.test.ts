@@ -1,42 +1,28 @@
 /** A server with many objects that is killed, and started again: its resources are free as soon as it has ended. */
-import { spawnSync } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { freePort } from '../support/free-port.ts';
-import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
+import { describeWith } from '../support/prerequisites.ts';
 import { RoceRig } from '../support/roce-rig.ts';
 import { ShimProgram } from '../support/shim-programs.ts';
+import { compileProgram } from './c-programs.ts';
 
 /** Several times the number that the daemon destroys in a turn. */
 const QUEUE_PAIRS = 2000;
 const ADDRESSES = { iwarp0: '127.0.72.45', roce0: '127.0.72.46' } as const;
 
 let rig: RoceRig;
-let folder: string;
 let program: string;
 
 describeWith(['native'], 'a server that is started again', () => {
   beforeAll(async () => {
-    folder = mkdtempSync(join(tmpdir(), 'iwarpd-restarted-'));
-    program = join(folder, 'restarted-server');
-    const source = join(repositoryRoot(), 'test/interop/programs/restarted-server.c');
-    const words = ['-std=gnu11', '-Wall', '-Werror', '-O1', source, '-o', program];
-    const { status, stderr } = spawnSync('gcc', [...words, '-lrdmacm', '-libverbs'], {
-      encoding: 'utf8',
-    });
-    expect(status, stderr).toBe(0);
+    program = compileProgram('restarted-server', ['-lrdmacm']);
     rig = await RoceRig.start(
       { name: 'iwarp0', addresses: [ADDRESSES.iwarp0] },
       { name: 'roce0', addresses: [ADDRESSES.roce0], transport: 'roce' },
     );
   });
 
-  afterAll(async () => {
-    await rig.stop();
-    rmSync(folder, { recursive: true, force: true });
-  });
+  afterAll(() => rig.stop());
 
   it.each(['iwarp0', 'roce0'] as const)(
     'listens on %s at the port of the one that was killed with thousands of queue pairs',

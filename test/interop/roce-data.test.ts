@@ -3,16 +3,12 @@
  * and UD, lengths to 8 MiB, path MTUs, events, shared receive queues, several queue pairs, both
  * directions, inline, lists of work requests, immediate data, atomics.
  */
-import { spawnSync } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
+import { describeWith } from '../support/prerequisites.ts';
 import { RoceRig } from '../support/roce-rig.ts';
 import { ShimProgram } from '../support/shim-programs.ts';
+import { compileProgram } from './c-programs.ts';
 
-const SOURCE = join(repositoryRoot(), 'test/interop/programs/roce-data.c');
 const SHAPES = [
   'RC',
   'RC, MTU 256',
@@ -25,23 +21,15 @@ const SHAPES = [
 ];
 
 let rig: RoceRig;
-let folder: string;
 let program: string;
 
 describeWith(['native'], 'a program that looks at its data', () => {
   beforeAll(async () => {
-    folder = mkdtempSync(join(tmpdir(), 'iwarpd-data-'));
-    program = join(folder, 'roce-data');
-    const words = ['-std=gnu11', '-Wall', '-Werror', '-O1', SOURCE, '-o', program, '-libverbs'];
-    const { status, stderr } = spawnSync('gcc', words, { encoding: 'utf8' });
-    expect(status, stderr).toBe(0);
+    program = compileProgram('roce-data');
     rig = await RoceRig.start({ name: 'roce0', addresses: ['127.0.72.5'], transport: 'roce' });
   });
 
-  afterAll(async () => {
-    await rig.stop();
-    rmSync(folder, { recursive: true, force: true });
-  });
+  afterAll(() => rig.stop());
 
   it.each([
     ['IPv4', '1'],

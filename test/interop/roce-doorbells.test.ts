@@ -2,36 +2,24 @@
  * Doorbells that the preload library leaves out: a program whose posts meet every moment of the
  * daemon's polling carries out all of them.
  */
-import { spawnSync } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
+import { describeWith } from '../support/prerequisites.ts';
 import { RoceRig } from '../support/roce-rig.ts';
 import { ShimProgram } from '../support/shim-programs.ts';
+import { compileProgram } from './c-programs.ts';
 
-const SOURCE = join(repositoryRoot(), 'test/interop/programs/doorbells.c');
 const BURSTS = 10_000;
 
 let rig: RoceRig;
-let folder: string;
 let program: string;
 
 describeWith(['native'], 'a program that posts whenever it likes', () => {
   beforeAll(async () => {
-    folder = mkdtempSync(join(tmpdir(), 'iwarpd-doorbells-'));
-    program = join(folder, 'doorbells');
-    const words = ['-std=gnu11', '-Wall', '-Werror', '-O1', SOURCE, '-o', program, '-libverbs'];
-    const { status, stderr } = spawnSync('gcc', words, { encoding: 'utf8' });
-    expect(status, stderr).toBe(0);
+    program = compileProgram('doorbells');
     rig = await RoceRig.start({ name: 'roce0', addresses: ['127.0.72.6'], transport: 'roce' });
   });
 
-  afterAll(async () => {
-    await rig.stop();
-    rmSync(folder, { recursive: true, force: true });
-  });
+  afterAll(() => rig.stop());
 
   it('notices every post', async () => {
     const words = [program, 'roce0', '1', String(BURSTS)];

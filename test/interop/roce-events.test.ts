@@ -1,14 +1,10 @@
 /** The asynchronous events of a RoCE device, as an unmodified program gets them. */
-import { spawnSync } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
+import { describeWith } from '../support/prerequisites.ts';
 import { RoceRig } from '../support/roce-rig.ts';
 import { ShimProgram } from '../support/shim-programs.ts';
+import { compileProgram } from './c-programs.ts';
 
-const SOURCE = join(repositoryRoot(), 'test/interop/programs/roce-events.c');
 const EVENTS = [
   'COMM_EST: communication established, B',
   'SQ_DRAINED, idle: send queue drained, A',
@@ -31,23 +27,15 @@ const EVENTS = [
 ];
 
 let rig: RoceRig;
-let folder: string;
 let program: string;
 
 describeWith(['native'], 'asynchronous events', () => {
   beforeAll(async () => {
-    folder = mkdtempSync(join(tmpdir(), 'iwarpd-events-'));
-    program = join(folder, 'roce-events');
-    const words = ['-std=gnu11', '-Wall', '-Werror', '-O1', SOURCE, '-o', program, '-libverbs'];
-    const { status, stderr } = spawnSync('gcc', words, { encoding: 'utf8' });
-    expect(status, stderr).toBe(0);
+    program = compileProgram('roce-events');
     rig = await RoceRig.start({ name: 'roce0', addresses: ['127.0.72.20'], transport: 'roce' });
   });
 
-  afterAll(async () => {
-    await rig.stop();
-    rmSync(folder, { recursive: true, force: true });
-  });
+  afterAll(() => rig.stop());
 
   it('are each reported once, for their object', async () => {
     const running = new ShimProgram([program, 'roce0', '1'], rig.environment);

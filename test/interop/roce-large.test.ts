@@ -1,33 +1,20 @@
 /** Messages of tens of MiB and of 2^31 bytes on a RoCE device, and numbers that cannot be guessed. */
-import { spawnSync } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
+import { describeWith } from '../support/prerequisites.ts';
 import { RoceRig } from '../support/roce-rig.ts';
 import { ShimProgram } from '../support/shim-programs.ts';
-
-const SOURCE = join(repositoryRoot(), 'test/interop/programs/roce-large.c');
+import { compileProgram } from './c-programs.ts';
 
 let rig: RoceRig;
-let folder: string;
 let program: string;
 
 describeWith(['native'], 'long messages', () => {
   beforeAll(async () => {
-    folder = mkdtempSync(join(tmpdir(), 'iwarpd-large-'));
-    program = join(folder, 'roce-large');
-    const words = ['-std=gnu11', '-Wall', '-Werror', '-O1', SOURCE, '-o', program, '-libverbs'];
-    const { status, stderr } = spawnSync('gcc', words, { encoding: 'utf8' });
-    expect(status, stderr).toBe(0);
+    program = compileProgram('roce-large');
     rig = await RoceRig.start({ name: 'roce0', addresses: ['127.0.72.21'], transport: 'roce' });
   });
 
-  afterAll(async () => {
-    await rig.stop();
-    rmSync(folder, { recursive: true, force: true });
-  });
+  afterAll(() => rig.stop());
 
   it('arrive as they were sent, up to 2^31 bytes, at the largest path MTU and the smallest', async () => {
     const running = new ShimProgram([program, 'roce0'], rig.environment);

@@ -4,7 +4,6 @@
  *
  * If the guest does not boot, all of it is skipped, with the reason.
  */
-import { spawnSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
@@ -15,7 +14,8 @@ import { programSeconds } from '../support/patience.ts';
 import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
 import { datagramsOf, hasRightIcrc } from '../support/roce-recordings.ts';
 import { BindClashes, kernelOutcomes, outcomesOf } from './bind-clashes.ts';
-import { compileForkedChild, linesOf, stepsOfChild } from './forked-child.ts';
+import { compileProgram } from './c-programs.ts';
+import { linesOf, stepsOfChild } from './forked-child.ts';
 import { daemonEnvironment } from './kernel-peer/daemon-environment.ts';
 import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
 import {
@@ -276,11 +276,7 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
     let program: string;
 
     beforeAll(() => {
-      program = folder.file('roce-ends');
-      const source = join(repositoryRoot(), 'test/interop/programs/roce-ends.c');
-      const words = ['-std=gnu11', '-Wall', '-Werror', '-O1', source, '-o', program, '-libverbs'];
-      const { status, stderr } = spawnSync('gcc', words, { encoding: 'utf8' });
-      expect(status, stderr).toBe(0);
+      program = compileProgram('roce-ends', [], folder.file('roce-ends'));
     });
 
     /** Both sides ask, one after the other, so the server's place is only the control connection's. */
@@ -380,8 +376,7 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
     'a forked child of a program on rxe whose parent is %s',
     async (parent) => {
       port += 1;
-      const program = folder.file('forked-child');
-      compileForkedChild(program);
+      const program = compileProgram('forked-child', ['-lrdmacm'], folder.file('forked-child'));
       const words = `timeout ${programSeconds()} ${program} ${SIDES.theirs.address} ${port} ${parent}`;
       expect(linesOf(await inGuest(words)).child).toEqual(stepsOfChild('roce'));
     },

@@ -1,21 +1,16 @@
 /** Programs that poll empty completion queues let other threads run, unless they work in between. */
-import { spawnSync } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
+import { describeWith } from '../support/prerequisites.ts';
 import { RoceRig } from '../support/roce-rig.ts';
 import { ShimProgram } from '../support/shim-programs.ts';
+import { compileProgram } from './c-programs.ts';
 
-const SOURCE = join(repositoryRoot(), 'test/interop/programs/vain-polls.c');
 /** Of each kind. */
 const POLLS = 1000;
 /** While no thread waits for the core, it does so at intervals. */
 const YIELDS_MIN = 10;
 
 let rig: RoceRig;
-let folder: string;
 let program: string;
 
 /** How often a program gave way: with one queue, with two in turn, and with work between polls. */
@@ -30,18 +25,11 @@ async function yieldsOf(variables: Record<string, string>): Promise<readonly num
 
 describeWith(['native'], 'a program that polls in vain', () => {
   beforeAll(async () => {
-    folder = mkdtempSync(join(tmpdir(), 'iwarpd-polls-'));
-    program = join(folder, 'vain-polls');
-    const words = ['-std=gnu11', '-Wall', '-Werror', '-O1', SOURCE, '-o', program, '-libverbs'];
-    const { status, stderr } = spawnSync('gcc', words, { encoding: 'utf8' });
-    expect(status, stderr).toBe(0);
+    program = compileProgram('vain-polls');
     rig = await RoceRig.start({ name: 'roce0', addresses: ['127.0.72.11'], transport: 'roce' });
   });
 
-  afterAll(async () => {
-    await rig.stop();
-    rmSync(folder, { recursive: true, force: true });
-  });
+  afterAll(() => rig.stop());
 
   it('yields between two polls, but not while it finds work', async () => {
     const [one, two, working] = await yieldsOf({});
