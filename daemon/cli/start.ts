@@ -1,7 +1,7 @@
 /** `iwarpd start`: the daemon in the foreground, until it is stopped. */
 import { basename, resolve } from 'node:path';
 import type { DestinationStream, Logger } from 'pino';
-import type { DeviceInfo } from '#contract/verbs/attributes';
+import { type DeviceInfo, protocolText } from '#contract/verbs/attributes';
 import { commandOf } from '#verbs-api/client/start-command';
 import { CommandFailure } from '../console/failure.ts';
 import { jsonLine, type Output } from '../console/output.ts';
@@ -130,11 +130,11 @@ function placeText({ instance, socket }: StartArguments): string {
   return socket === undefined ? '' : ` --socket ${socket}`;
 }
 
-function deviceText({ backend, transport, lowerLayer, addresses }: DeviceInfo): string {
+function deviceText(device: DeviceInfo): string {
+  const { backend, addresses } = device;
   if (backend === 'native') return ['native', ...addresses].join(', ');
   const where = addresses.join(', ') || 'every address';
-  if (lowerLayer === 'sctp') return `iWARP over SCTP, ${where}`;
-  return transport === 'roce' ? `RoCE, ${where}` : where;
+  return [protocolText(device), where].filter(Boolean).join(', ');
 }
 
 function aborted(signal: AbortSignal): Promise<void> {

@@ -7,7 +7,7 @@ import type {
   DeviceStatus,
   HttpReady,
 } from '#contract/protocol/ipc-admin';
-import type { DeviceInfo } from '#contract/verbs/attributes';
+import { type DeviceInfo, protocolText } from '#contract/verbs/attributes';
 import type { SocketAddress } from '#contract/verbs/provider';
 import { queryDaemon } from '#verbs-api/client/daemon-query';
 import { type Output, printJson, tableLines } from '../console/output.ts';
@@ -118,7 +118,7 @@ function deviceLines({ device, counters, ...port }: DeviceStatus): string[] {
     return Object.entries(each ?? {});
   });
   const moved = all.filter(([, count]) => count > 0);
-  const kind = [device.backend, ...protocolText(device)].join(', ');
+  const kind = [device.backend, protocolText(device)].filter(Boolean).join(', ');
   return [
     `device ${device.name} (${kind}): ${addressText(device)}`,
     ...(moved.length === 0
@@ -126,12 +126,6 @@ function deviceLines({ device, counters, ...port }: DeviceStatus): string[] {
       : tableLines(moved.map(([name, count]) => [`  ${name}`, String(count), counterHelp(name)]))),
     '',
   ];
-}
-
-/** The protocol of a device other than iWARP over TCP. */
-function protocolText({ transport, lowerLayer }: DeviceInfo): string[] {
-  if (lowerLayer === 'sctp') return ['iWARP over SCTP'];
-  return transport === 'roce' ? ['RoCE'] : [];
 }
 
 function clientLines(clients: readonly ClientStatus[]): string[] {

@@ -37,6 +37,7 @@ import {
   type TraceRequest,
   type TraceSample,
 } from '#contract/protocol/trace-sample';
+import { LOWER_LAYERS } from '#contract/verbs/attributes';
 import { QPState } from '#contract/verbs/enums';
 
 /** Maximum length of a device name (`ibv_get_device_name`). */
@@ -80,7 +81,7 @@ export const deviceStatus: z.ZodType<DeviceStatus> = z.strictObject({
     name: z.string(),
     backend: z.enum(['emulated', 'native']),
     transport: z.enum(['iwarp', 'roce']).exactOptional(),
-    lowerLayer: z.enum(['tcp', 'sctp']).exactOptional(),
+    lowerLayer: z.enum(LOWER_LAYERS).exactOptional(),
     nodeGuid: z.string().regex(/^[0-9a-f]{16}$/),
     addresses: z.array(z.string()),
   }),

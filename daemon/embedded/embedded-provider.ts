@@ -23,6 +23,7 @@ import {
   takes,
   wholeNumber,
 } from '#contract/verbs/arguments';
+import { LOWER_LAYERS, SCTP_TRANSPORTS } from '#contract/verbs/attributes';
 import type { Provider } from '#contract/verbs/provider';
 import { DeviceProvider } from '#verbs-api/client/device-provider';
 import type { CrcEngine } from '../host/crc-engine.ts';
@@ -31,9 +32,8 @@ import {
   DEFAULT_DEVICE,
   DEVICE_TRANSPORTS,
   type DeviceConfig,
-  LOWER_LAYERS,
-  SCTP_TRANSPORTS,
 } from '../host/device-config.ts';
+import { loadCarriers } from '../host/device-kinds.ts';
 import { hostSystem, isolatedSystem } from '../host/links/system.ts';
 import type { HostObserver } from '../host/observer.ts';
 import { RnicHost } from '../host/rnic-host.ts';
@@ -200,11 +200,10 @@ export async function createEmbedded(given: EmbeddedOptions = {}): Promise<Embed
   const isolated = network === 'isolated';
   if (isolated) checkIsolated(devices, loopback);
   const hasRoce = devices.some(({ transport }) => transport === 'roce');
-  const hasSctp = devices.some(({ lowerLayer }) => lowerLayer === 'sctp');
   const host = new RnicHost({
     ...hostOptions,
     roce: hasRoce ? (await import('../host/roce/roce-parts.ts')).ROCE_PARTS : undefined,
-    sctp: hasSctp ? (await import('../host/sctp/sctp-parts.ts')).SCTP_PARTS : undefined,
+    carriers: await loadCarriers(devices),
     system: isolated ? isolatedSystem(devices) : hostSystem(loopback),
     devices: devices.map((device) => {
       return device.transport === 'roce'

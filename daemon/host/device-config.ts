@@ -1,48 +1,25 @@
 /** Configuration of a device: name, addresses, limits and wire options. */
 import { canonicalAddress, isWildcard } from '#base/address';
 import type { Loopback } from '#contract/protocol/ipc-admin';
-import type { DeviceLowerLayer, DeviceTransport } from '#contract/verbs/attributes';
+import { type DeviceTransport, lowerLayerText } from '#contract/verbs/attributes';
 import { VerbsError } from '#contract/verbs/errors';
 import type { WireDefaults } from '../iwarp/cm/cm-types.ts';
 import type { DeviceProfile } from '../rnic/device-profile.ts';
+import { DEVICE_KINDS, deviceKind } from './device-kinds.ts';
+import type { KindChoice } from './stream-carrier.ts';
 
 /** Protocols that a device may speak. */
 export const DEVICE_TRANSPORTS = ['iwarp', 'roce'] as const satisfies readonly DeviceTransport[];
-
-/** Kinds of emulated devices, as `--device` names them. */
-const DEVICE_KINDS = ['iwarp', 'roce', 'sctp', 'kernel-sctp', 'kernel-sctp-udp'] as const;
-type DeviceKind = (typeof DEVICE_KINDS)[number];
-
-/** Lower layers of an iWARP device: what carries DDP. */
-export const LOWER_LAYERS = ['tcp', 'sctp'] as const satisfies readonly DeviceLowerLayer[];
-
-/** SCTP implementations: libusrsctp over UDP, or the kernel's, over IP or over UDP. */
-export const SCTP_TRANSPORTS = ['usrsctp', 'kernel', 'kernel-udp'] as const;
-/** One of `SCTP_TRANSPORTS`. */
-export type SctpTransportKind = (typeof SCTP_TRANSPORTS)[number];
-
-/** Kinds of `--device` that are iWARP over SCTP. */
-const SCTP_KINDS: Readonly<Partial<Record<DeviceKind, SctpTransportKind>>> = {
-  sctp: 'usrsctp',
-  'kernel-sctp': 'kernel',
-  'kernel-sctp-udp': 'kernel-udp',
-};
 
 /** Spelling in messages. */
 const TRANSPORT_NAMES: Readonly<Record<DeviceTransport, string>> = { iwarp: 'iWARP', roce: 'RoCE' };
 
 /** One emulated RNIC of a host. */
-export interface DeviceConfig {
+export interface DeviceConfig extends KindChoice {
   /** As `ibv_get_device_name` shows it: letters, digits, `_`, `-`, `.`; at most 63. */
   readonly name: string;
   /** Addresses of the device; empty: every address of the host that no other device has. */
   readonly addresses: readonly string[];
-  /** Default: iWARP. */
-  readonly transport?: DeviceTransport;
-  /** Lower layer of an iWARP device: what carries DDP. Default: TCP. SCTP needs `addresses`. */
-  readonly lowerLayer?: DeviceLowerLayer;
-  /** The SCTP implementation, for `lowerLayer` SCTP. Default: libusrsctp. */
-  readonly sctpTransport?: SctpTransportKind;
   /** Limits of the device. Default: those of a large adapter. */
   readonly profile?: Partial<DeviceProfile>;
   /** Wire options of an iWARP device that differ from the defaults. */
@@ -161,11 +138,17 @@ function checkLowerLayer(config: DeviceConfig): void {
     const advice = 'give it lowerLayer "sctp"';
     throw new VerbsError('EINVAL', `device ${name}: sctpTransport is for SCTP; ${advice}`);
   }
-  if (lowerLayer === 'sctp' && addresses.length === 0) {
-    const known = sctpTransport ?? 'usrsctp';
-    const kind = DEVICE_KINDS.find((each) => SCTP_KINDS[each] === known) ?? 'sctp';
-    const advice = `write ${name}=${kind}:ADDRESS`;
-    throw new VerbsError('EINVAL', `device ${name}: a device of SCTP needs addresses; ${advice}`);
+  const kind = deviceKind(config);
+  const layer = lowerLayerText(lowerLayer ?? 'tcp');
+  if (kind === undefined) {
+    throw new VerbsError('EINVAL', `device ${name}: no kind of device is iWARP over ${layer}`);
+  }
+  if (kind.needsAddresses === true && addresses.length === 0) {
+    const advice = `write ${name}=${kind.name}:ADDRESS`;
+    throw new VerbsError(
+      'EINVAL',
+      `device ${name}: a device of ${layer} needs addresses; ${advice}`,
+    );
   }
 }
 
@@ -175,12 +158,10 @@ function checkLowerLayer(config: DeviceConfig): void {
  */
 export function checkIsolated(devices: readonly DeviceConfig[], loopback: Loopback): void {
   const advice = 'use network "host" (--network host)';
-  const kernel = devices.find(({ sctpTransport = 'usrsctp' }) => sctpTransport !== 'usrsctp');
-  if (kernel !== undefined) {
-    throw new VerbsError(
-      'EINVAL',
-      `device ${kernel.name}: the kernel's SCTP does not run on an isolated network; ${advice}`,
-    );
+  for (const device of devices) {
+    const obstacle = deviceKind(device)?.notIsolated;
+    if (obstacle === undefined) continue;
+    throw new VerbsError('EINVAL', `device ${device.name}: ${obstacle}; ${advice}`);
   }
   if (loopback === 'tcp') {
     throw new VerbsError('EINVAL', `loopback tcp: an isolated network has no packets; ${advice}`);
@@ -214,30 +195,23 @@ function withAddresses(text: string, at: number): DeviceConfig {
   const value = text.slice(at + 1);
   const [, kind, rest] = KIND.exec(value) ?? [];
   if (kind === undefined) return { name, addresses: value.split(',') };
-  const known = DEVICE_KINDS.find((each) => each === kind);
+  const known = DEVICE_KINDS.find((each) => each.name === kind);
   if (known === undefined) throw new VerbsError('EINVAL', unknownKind(name, kind, rest));
-  const protocol = protocolOf(known);
-  if (rest === undefined) return { name, addresses: [], ...protocol };
+  if (rest === undefined) return { name, addresses: [], ...known.choice };
   if (rest === ':') {
     const advice =
-      known === 'sctp'
-        ? `write ${name}=sctp:ADDRESS`
+      known.needsAddresses === true
+        ? `write ${name}=${kind}:ADDRESS`
         : `write ${name}=${kind} to serve all addresses`;
     throw new VerbsError('EINVAL', `device ${name}: no address after '${kind}:'; ${advice}`);
   }
-  return { name, addresses: rest.slice(1).split(','), ...protocol };
-}
-
-function protocolOf(kind: DeviceKind): Omit<DeviceConfig, 'name' | 'addresses'> {
-  if (kind === 'iwarp' || kind === 'roce') return { transport: kind };
-  const sctpTransport = SCTP_KINDS[kind] ?? 'usrsctp';
-  const chosen = sctpTransport === 'usrsctp' ? {} : { sctpTransport };
-  return { transport: 'iwarp', lowerLayer: 'sctp', ...chosen };
+  return { name, addresses: rest.slice(1).split(','), ...known.choice };
 }
 
 function unknownKind(name: string, kind: string, rest: string | undefined): string {
   if (rest === undefined) return notAnAddress(name, kind);
-  const kinds = [...DEVICE_KINDS, 'native'].map((known) => `${known}:`).join(', ');
+  const names = [...DEVICE_KINDS.map((known) => known.name), 'native'];
+  const kinds = names.map((known) => `${known}:`).join(', ');
   return `device ${name}: no kind of device is called '${kind}:'; there are ${kinds}`;
 }
 

@@ -2,8 +2,8 @@
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { hostname } from 'node:os';
+import { assert } from '#base/assert';
 import type { Random32 } from '#base/random';
-import { NEVER } from '#base/time';
 import type {
   DeviceAttributes,
   DeviceInfo,
@@ -14,7 +14,9 @@ import type { WROpcode } from '#contract/verbs/enums';
 import type { CmDevice } from '../iwarp/cm/cm-types.ts';
 import { Nic } from '../rnic/nic.ts';
 import type { DeviceBackend } from './device-backend.ts';
-import { type DeviceConfig, type SctpTransportKind, WIRE_DEFAULTS } from './device-config.ts';
+import { type DeviceConfig, WIRE_DEFAULTS } from './device-config.ts';
+import type { DeviceKind } from './device-kind.ts';
+import { deviceKind } from './device-kinds.ts';
 import type { RoceDeviceParts } from './roce/roce-device-parts.ts';
 import type { PortHost, RocePort } from './roce/roce-port.ts';
 import type { RoceVerbs } from './roce/roce-verbs.ts';
@@ -44,8 +46,7 @@ export class EmulatedDevice implements DeviceBackend {
   #portDown = false;
   /** The device as the connection manager sees it. */
   readonly cmDevice: CmDevice;
-  /** The SCTP implementation that carries DDP; undefined without SCTP. */
-  readonly sctpTransport: SctpTransportKind | undefined;
+  readonly kind: DeviceKind;
 
   /** For a RoCE device for every address: the addresses that other RoCE devices name. */
   readonly others: readonly string[];
@@ -67,14 +68,15 @@ export class EmulatedDevice implements DeviceBackend {
     this.name = config.name;
     this.others = others;
     this.transport = config.transport ?? 'iwarp';
-    this.sctpTransport =
-      config.lowerLayer === 'sctp' ? (config.sctpTransport ?? 'usrsctp') : undefined;
-    const { profile } = config;
+    const { profile, lowerLayer = 'tcp' } = config;
+    const kind = deviceKind(config);
+    assert(kind !== undefined, 'device of an unknown kind');
+    this.kind = kind;
     this.info = {
       name: config.name,
       backend: 'emulated',
       transport: this.transport,
-      ...(config.lowerLayer === 'sctp' ? { lowerLayer: config.lowerLayer } : {}),
+      ...(lowerLayer === 'tcp' ? {} : { lowerLayer }),
       nodeGuid: nodeGuid(config),
       addresses: config.addresses,
     };
@@ -97,13 +99,8 @@ export class EmulatedDevice implements DeviceBackend {
       addresses: config.addresses,
       irdMax: this.nic.profile.irdMax,
       ordMax: this.nic.profile.ordMax,
-      lowerLayer: config.lowerLayer ?? 'tcp',
-      wire: {
-        ...WIRE_DEFAULTS,
-        ...config.wire,
-        // The nudge is for siw's sockets. No peer over SCTP needs it.
-        ...(config.lowerLayer === 'sctp' ? { nudgeDelayMicros: NEVER } : {}),
-      },
+      lowerLayer,
+      wire: { ...WIRE_DEFAULTS, ...config.wire, ...kind.wire },
     };
   }
 

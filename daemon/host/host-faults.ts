@@ -7,10 +7,9 @@ import {
   FAULT_KINDS,
   type FaultKind,
   type FaultSpec,
+  type FaultTarget,
+  faultKind,
   faultTransport,
-  NOT_OVER_SCTP,
-  SCTP_FAULT_KINDS,
-  SCTP_PACKET_FAULT_KINDS,
 } from '#contract/protocol/faults';
 import { AsyncEventType, QPState } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
@@ -54,29 +53,19 @@ export interface FaultHost {
   noteFault(text: string): void;
 }
 
-function isSctp({ cmDevice }: EmulatedDevice): boolean {
-  return cmDevice.lowerLayer === 'sctp';
-}
-
-/** True if the kernel sends the packets of the device. */
-function hasKernelPackets(device: EmulatedDevice): boolean {
-  return isSctp(device) && device.sctpTransport !== 'usrsctp';
+/** What the fault changes on the device; undefined if nothing of its traffic. */
+function targetOn(kind: FaultKind, device: EmulatedDevice): FaultTarget | undefined {
+  return faultKind(kind).on.find((target) => device.kind.faultTargets.includes(target));
 }
 
 /** True if the fault can fire on the device. */
-function actsOn(spec: FaultSpec, device: EmulatedDevice): boolean {
-  const { kind } = spec;
-  const wanted = faultTransport(kind);
-  if (hasKernelPackets(device) && SCTP_PACKET_FAULT_KINDS.includes(kind)) return false;
-  if (isSctp(device) && SCTP_FAULT_KINDS.includes(kind)) return true;
-  if (isSctp(device) && kind in NOT_OVER_SCTP) return false;
-  return wanted === undefined || wanted === device.transport;
+function actsOn(kind: FaultKind, device: EmulatedDevice): boolean {
+  return faultKind(kind).on.length === 0 || targetOn(kind, device) !== undefined;
 }
 
-/** True if the fault applies to the messages of an SCTP device, not to its packets. */
-function actsOnMessages({ spec }: Fault, device: EmulatedDevice | undefined): boolean {
-  if (device === undefined || !actsOn(spec, device)) return false;
-  return hasKernelPackets(device) || !SCTP_FAULT_KINDS.includes(spec.kind);
+/** True if the fault applies to the connections of the device, not to its packets. */
+function actsOnConnections({ spec: { kind } }: Fault, device: EmulatedDevice): boolean {
+  return actsOn(kind, device) && targetOn(kind, device) !== 'packets';
 }
 
 export class HostFaults {
@@ -90,23 +79,19 @@ export class HostFaults {
   /** Why the kind applies to none of the devices in `spec`; undefined if it applies to one. */
   wrongTransport(spec: FaultSpec): string | undefined {
     const { kind, device: name } = spec;
-    const wanted = faultTransport(kind);
     const { devices } = this.#host;
     const asked = name === undefined ? devices : devices.filter((each) => each.name === name);
-    if (asked.length === 0 || asked.some((device) => actsOn(spec, device))) return undefined;
+    if (asked.length === 0 || asked.some((device) => actsOn(kind, device))) return undefined;
     const kinds = (Object.keys(FAULT_KINDS) as FaultKind[]).filter((each) => {
-      return asked.some((device) => actsOn({ kind: each }, device));
+      return asked.some((device) => actsOn(each, device));
     });
     const advice = `use one of ${kinds.join(', ')}`;
-    if (SCTP_PACKET_FAULT_KINDS.includes(kind) && asked.some(hasKernelPackets)) {
-      const whose = name === undefined ? 'the devices' : name;
-      return `${kind} acts on packets, and the kernel makes those of ${whose}: use tc qdisc ... netem for them; ${advice} on messages`;
+    const [target] = faultKind(kind).on;
+    for (const { lacks } of asked.map((device) => device.kind)) {
+      const reason = target && lacks?.(target, name);
+      if (reason !== undefined) return `${kind} acts on ${reason}; ${advice}`;
     }
-    if (wanted !== 'roce' && asked.some(isSctp)) {
-      const which = name === undefined ? 'all devices are' : `${name} is`;
-      const reason = NOT_OVER_SCTP[kind];
-      return `${kind} acts on iWARP devices over TCP, and ${which} over SCTP, ${reason}; ${advice}`;
-    }
+    const wanted = faultTransport(kind);
     const other = wanted === 'iwarp' ? 'roce' : 'iwarp';
     const what =
       name === undefined ? `all devices are ${NAMES[other]}` : `${name} is ${NAMES[other]}`;
@@ -227,12 +212,11 @@ export class HostFaults {
   }
 
   #streamFaultsOf(conduit: Conduit): readonly Fault[] | undefined {
-    const { facts, link } = conduit;
-    const faults = this.injector.streamsOf(facts);
-    if (faults === undefined || link.carriesMessages !== true) return faults;
+    const { facts } = conduit;
     const device = this.#host.devices.find(({ name }) => name === facts.device);
-    const own = faults.filter((fault) => actsOnMessages(fault, device));
-    return own.length === 0 ? undefined : own;
+    if (device === undefined) return undefined;
+    const own = this.injector.streamsOf(facts)?.filter((fault) => actsOnConnections(fault, device));
+    return own?.length === 0 ? undefined : own;
   }
 
   #wrap(conduit: Conduit): FaultyLink {

@@ -46,9 +46,9 @@ import type { MulticastGroups } from './roce/multicast-groups.ts';
 import type { RoceNetworkParts } from './roce/roce-network-parts.ts';
 import type { RoceParts } from './roce/roce-parts.ts';
 import { type PacketDestination, RoceSide } from './roce/roce-side.ts';
-import type { SctpParts } from './sctp/sctp-parts.ts';
 import { inSlices } from './slices.ts';
-import { type StreamCarrier, TcpCarrier } from './stream-carrier.ts';
+import type { CarrierModule, StreamCarrier } from './stream-carrier.ts';
+import { TcpCarrier } from './tcp-carrier.ts';
 
 /** Options of a host. */
 export interface RnicHostOptions {
@@ -61,8 +61,8 @@ export interface RnicHostOptions {
    * be called before any verb of such a device.
    */
   readonly roce?: RoceParts | undefined;
-  /** `SCTP_PARTS`; required if a device is a device of SCTP. */
-  readonly sctp?: SctpParts | undefined;
+  /** `loadCarriers()` of its devices. Default: TCP alone. */
+  readonly carriers?: readonly CarrierModule[];
   readonly observer?: HostObserver;
   /** Bounds of the connection manager; see `DEFAULT_CM_LIMITS`. */
   readonly limits?: Partial<CmLimits>;
@@ -98,7 +98,7 @@ export class RnicHost implements DeviceHost, FaultHost, HostCmUser, LoopUser, Iw
   readonly #effects: NicEffects;
   #closed: Promise<void> | undefined;
 
-  /** Throws `VerbsError` if an SCTP device cannot have its UDP port, or its library is missing. */
+  /** Throws `VerbsError` if a carrier lacks what its devices need. */
   constructor(options: RnicHostOptions) {
     const configs = checkedDevices(options.devices ?? [DEFAULT_DEVICE]);
     const { clock, kernelUdp, isolated } = options.system;
@@ -131,13 +131,19 @@ export class RnicHost implements DeviceHost, FaultHost, HostCmUser, LoopUser, Iw
   }
 
   /** Carriers around the system's network: each has the ports of its devices' addresses. */
-  #carriers({ system, sctp, pool = new ChunkPool() }: RnicHostOptions): readonly StreamCarrier[] {
-    const tcp = new TcpCarrier(system.network, pool, this.crc32c);
-    const devices = this.devices.filter(({ transport }) => transport === 'iwarp');
-    if (!devices.some(({ cmDevice }) => cmDevice.lowerLayer === 'sctp')) return [tcp];
-    if (sctp === undefined) throw new Error('a host of SCTP devices needs SCTP_PARTS');
+  #carriers({ system, carriers = [], pool = new ChunkPool() }: RnicHostOptions): StreamCarrier[] {
     const tap = this.#observer.tap?.packets;
-    return [tcp, new sctp.SctpCarrier(sctp.makeTransport, { system, devices, pool, tap })];
+    const devices = this.devices.filter(({ transport }) => transport === 'iwarp');
+    const options = { system, devices, pool, crc32c: this.crc32c, tap };
+    let inner = system.network;
+    const made: StreamCarrier[] = [new TcpCarrier({ ...options, inner })];
+    for (const { lowerLayer, make } of carriers) {
+      if (!devices.some(({ cmDevice }) => cmDevice.lowerLayer === lowerLayer)) continue;
+      const carrier = make({ ...options, inner });
+      inner = carrier.network;
+      made.push(carrier);
+    }
+    return made;
   }
 
   /** Connects the RoCE devices, if there are any. Call once. */

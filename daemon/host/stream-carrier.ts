@@ -1,15 +1,19 @@
-/** Carriers of iWARP connections: one for each lower layer. */
-import type { DeviceLowerLayer } from '#contract/verbs/attributes';
+/** What carries iWARP connections: one carrier for each lower layer. */
+import type {
+  DeviceLowerLayer,
+  DeviceTransport,
+  SctpTransportKind,
+} from '#contract/verbs/attributes';
+import type { PacketTap } from '../capture/capture-tap.ts';
 import type { Fault } from '../faults/fault.ts';
 import type { CmDevice } from '../iwarp/cm/cm-types.ts';
 import type { ChunkPool } from '../iwarp/engine/chunk-pool.ts';
 import type { LowerLayer } from '../iwarp/engine/lower-layer.ts';
-import { MpaLayer } from '../iwarp/engine/mpa-layer.ts';
 import type { StreamOptions } from '../iwarp/engine/stream-api.ts';
-import { type FrameReader, TcpFrameReader } from '../iwarp/faults/frame.ts';
+import type { FrameReader } from '../iwarp/faults/frame.ts';
 import type { Crc32c } from '../iwarp/wire/crc32c.ts';
 import type { Conduit } from './conduit.ts';
-import type { Network } from './links/network.ts';
+import type { HostSystem, Network } from './links/network.ts';
 
 export interface StreamCarrier {
   readonly lowerLayer: DeviceLowerLayer;
@@ -37,28 +41,40 @@ export interface Associations {
   close(): void;
 }
 
-/** TCP, whose packets belong to the system. */
-export class TcpCarrier implements StreamCarrier {
-  readonly lowerLayer = 'tcp';
-  readonly network: Network;
-  readonly #pool: ChunkPool;
-  readonly #crc32c: Crc32c;
+/** The part of a device's configuration that chooses its kind, and so what carries it. */
+export interface KindChoice {
+  /** Default: iWARP. */
+  readonly transport?: DeviceTransport;
+  /** Lower layer of an iWARP device: what carries DDP. Default: TCP. */
+  readonly lowerLayer?: DeviceLowerLayer;
+  /** The SCTP implementation, for `lowerLayer` SCTP. Default: libusrsctp. */
+  readonly sctpTransport?: SctpTransportKind;
+}
 
-  constructor(network: Network, pool: ChunkPool, crc32c: Crc32c) {
-    this.network = network;
-    this.#pool = pool;
-    this.#crc32c = crc32c;
-  }
+/** A device that is carried. */
+interface CarriedDevice {
+  readonly name: string;
+  readonly kind: { readonly choice: KindChoice };
+  readonly cmDevice: CmDevice;
+}
 
-  makeLayer({ wire }: CmDevice, options: StreamOptions): LowerLayer {
-    return new MpaLayer(options, {
-      pool: this.#pool,
-      crc32c: this.#crc32c,
-      alignSegments: wire.segmentAligned,
-    });
-  }
+/** What a carrier gets from its host. */
+export interface CarrierOptions {
+  readonly system: HostSystem;
+  /** The network of all other devices. */
+  readonly inner: Network;
+  /** All iWARP devices of the host. */
+  readonly devices: readonly CarriedDevice[];
+  /** Buffers of its connections. */
+  readonly pool: ChunkPool;
+  readonly crc32c: Crc32c;
+  /** Captures packets that the carrier makes itself. */
+  readonly tap: PacketTap | undefined;
+}
 
-  makeFrameReader({ output }: Conduit): FrameReader {
-    return new TcpFrameReader(output.sentBytes, output.startupBytes);
-  }
+/** A carrier that a host makes for its devices of one lower layer. */
+export interface CarrierModule {
+  readonly lowerLayer: DeviceLowerLayer;
+  /** Throws `VerbsError` if this machine lacks what the devices need. */
+  make(options: CarrierOptions): StreamCarrier;
 }

@@ -11,6 +11,7 @@ import {
   type NetworkReach,
 } from '#contract/protocol/ipc-admin';
 import { GREETING_TIMEOUT_MS } from '#contract/protocol/ipc-frames';
+import { LOWER_LAYERS, SCTP_TRANSPORTS } from '#contract/verbs/attributes';
 import { VerbsError } from '#contract/verbs/errors';
 import type { MemoryTier } from '#contract/verbs/provider';
 import { type DaemonLimits, SETTABLE_LIMITS } from '../clients/objects/daemon-budget.ts';
@@ -24,8 +25,6 @@ import {
   DEFAULT_DEVICES,
   DEVICE_TRANSPORTS,
   type DeviceConfig,
-  LOWER_LAYERS,
-  SCTP_TRANSPORTS,
 } from '../host/device-config.ts';
 import { FAULTS_MAX } from '../host/host-faults.ts';
 import type { WireDefaults } from '../iwarp/cm/cm-types.ts';

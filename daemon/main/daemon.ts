@@ -10,12 +10,12 @@ import { TapHub } from '../capture/tap-hub.ts';
 import { WorkHub } from '../capture/work-hub.ts';
 import { DeviceDirectory } from '../clients/objects/device-directory.ts';
 import { ControlError } from '../control/operation.ts';
+import { loadCarriers } from '../host/device-kinds.ts';
 import { hostSystem, isolatedSystem } from '../host/links/system.ts';
 import { RnicHost } from '../host/rnic-host.ts';
 import { AddressWatch } from '../host/roce/address-watch.ts';
 import { chooseCrc32 } from '../host/roce/crc32-engine.ts';
 import type { RoceDeviceParts } from '../host/roce/roce-device-parts.ts';
-import type { SctpParts } from '../host/sctp/sctp-parts.ts';
 import type { HttpServer } from '../http/http-server.ts';
 import { IpcServer } from '../ipc/ipc-server.ts';
 import { publishSysfs, removeSysfs, sysfsPath } from '../kernel/sysfs-tree.ts';
@@ -173,7 +173,7 @@ export class Daemon {
           : hostSystem(config.loopback),
       devices: config.devices,
       roce: await rocePartsFor(config.devices),
-      sctp: await sctpPartsFor(config.devices),
+      carriers: await loadCarriers(config.devices),
       observer: hostObserver(notes.note, taps),
     });
     for (const { name, nic } of host.devices) health.budget.addDevice(name, nic.capacity);
@@ -408,12 +408,6 @@ async function rocePartsFor(
 ): Promise<RoceDeviceParts | undefined> {
   if (!devices.some(isRoce)) return undefined;
   return (await import('../host/roce/roce-device-parts.ts')).ROCE_DEVICE_PARTS;
-}
-
-/** Likewise for SCTP devices, which need everything at once. */
-async function sctpPartsFor(devices: DaemonConfig['devices']): Promise<SctpParts | undefined> {
-  if (!devices.some(({ lowerLayer }) => lowerLayer === 'sctp')) return undefined;
-  return (await import('../host/sctp/sctp-parts.ts')).SCTP_PARTS;
 }
 
 /** Loads what RoCE devices need for their first client; called once the daemon is ready. */

@@ -1,5 +1,6 @@
 /** A card per device: its properties, rates and counters. */
 import type { DeviceStatus } from '#contract/protocol/ipc-admin';
+import { protocolText } from '#contract/verbs/attributes';
 import { byId, el, setText } from './dom.ts';
 import type { PageStore } from './page-state.ts';
 import { RatePlot } from './plots.ts';
@@ -80,8 +81,8 @@ class DeviceCard {
   readonly #counters = new Map<string, CounterCell>();
 
   constructor(status: DeviceStatus) {
-    const { name, backend, transport, lowerLayer, nodeGuid, addresses } = status.device;
-    const protocol = lowerLayer === 'sctp' ? ['SCTP'] : transport === 'roce' ? ['RoCE'] : [];
+    const { name, backend, nodeGuid, addresses } = status.device;
+    const protocol = protocolText(status.device);
     const has = new Set(ratesOf(status));
     const throughput = new RatePlot({
       title: 'Throughput',
@@ -114,7 +115,7 @@ class DeviceCard {
       el('div', { class: 'device-head' }, [
         el('h3', { text: name }),
         this.#state,
-        el('span', { class: 'chip', text: [backend, ...protocol].join(', ') }),
+        el('span', { class: 'chip', text: [backend, protocol].filter(Boolean).join(', ') }),
         fact('node GUID', guid(nodeGuid)),
         fact('addresses', addresses.length === 0 ? 'every address' : addresses.join(', ')),
       ]),

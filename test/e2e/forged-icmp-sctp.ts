@@ -5,7 +5,7 @@
  * theirs, and after one that does, as a router on the way sends it.
  */
 import { hostSystem } from '#daemon/host/links/system';
-import { SCTP_PARTS } from '#daemon/host/sctp/sctp-parts';
+import { SCTP } from '#daemon/host/sctp/sctp-carrier';
 import { sctpStack } from '#daemon/host/sctp/sctp-stack';
 import { forgeHostUnreachable, forgePortUnreachable, forgeTooBig } from '../support/forged-icmp.ts';
 import { until } from '../support/patience.ts';
@@ -25,7 +25,7 @@ const system = hostSystem();
 
 function nodeAt(address: string): RnicNode {
   const device = { name: 'iwarp0', addresses: [address], lowerLayer: 'sctp' as const };
-  return new RnicNode({ system, devices: [device], sctp: SCTP_PARTS });
+  return new RnicNode({ system, devices: [device], carriers: [SCTP] });
 }
 
 const near = nodeAt(nearAddress);

@@ -6,7 +6,7 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { CMEventType } from '#contract/verbs/enums';
 import type { HostCmEvent, HostId } from '#daemon/host/host-id';
-import { SCTP_PARTS } from '#daemon/host/sctp/sctp-parts';
+import { SCTP } from '#daemon/host/sctp/sctp-carrier';
 import { CommandFolder, type RunningCommand, runCommand } from '../support/cli-process.ts';
 import { ownAddress } from '../support/own-address.ts';
 import { programSeconds } from '../support/patience.ts';
@@ -201,7 +201,7 @@ describeWith(['sctp', 'rdma-programs'], 'two daemons with a device of SCTP each'
     const daemon = await folder.daemon(at, ['--device', `d=sctp:${B}`]);
     start(at, 'rping', '-s', '-a', B, '-C', '1000000', '-p', '7199');
     const devices = [{ name: 'a', addresses: [A], lowerLayer: 'sctp' as const }];
-    const node = new RnicNode({ sctp: SCTP_PARTS, devices });
+    const node = new RnicNode({ carriers: [SCTP], devices });
     try {
       let event: HostCmEvent;
       let id: HostId;

@@ -3,7 +3,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import type { FaultSpec } from '#contract/protocol/faults';
 import { CMEventType, QPState, WCStatus, WROpcode } from '#contract/verbs/enums';
 import type { Fault } from '#daemon/faults/fault';
-import { SCTP_PARTS, type SctpParts } from '#daemon/host/sctp/sctp-parts';
+import { SCTP, sctpCarrier } from '#daemon/host/sctp/sctp-carrier';
 import { UsrsctpTransport } from '#daemon/host/sctp/usrsctp-transport';
 import { ownAddress } from '../support/own-address.ts';
 import { quiet } from '../support/patience.ts';
@@ -22,14 +22,11 @@ const DELAY_MS = 300;
  * Devices of the kernel's SCTP, which only a guest has: libusrsctp carries their messages, and nothing
  * meets its packets.
  */
-const KERNEL_PARTS: SctpParts = {
-  ...SCTP_PARTS,
-  makeTransport(clock) {
-    const transport = new UsrsctpTransport(clock);
-    transport.addFilter = () => {};
-    return transport;
-  },
-};
+const KERNEL_SCTP = sctpCarrier((clock) => {
+  const transport = new UsrsctpTransport(clock);
+  transport.addFilter = () => {};
+  return transport;
+});
 
 describeWith(['sctp'], 'faults over SCTP', () => {
   const nodes: RnicNode[] = [];
@@ -38,7 +35,7 @@ describeWith(['sctp'], 'faults over SCTP', () => {
 
   function host(devices: Readonly<Record<string, string>>, kernel = false): RnicNode {
     const node = new RnicNode({
-      sctp: kernel ? KERNEL_PARTS : SCTP_PARTS,
+      carriers: [kernel ? KERNEL_SCTP : SCTP],
       devices: Object.entries(devices).map(([name, address]) => {
         const sctpTransport = kernel ? ('kernel' as const) : ('usrsctp' as const);
         return { name, addresses: [address], lowerLayer: 'sctp' as const, sctpTransport };

@@ -1,7 +1,7 @@
 /** A host with a device of SCTP, and a peer whose every message of DDP is written out by hand. */
 import { afterEach, expect, it } from 'vitest';
 import { CMEventType, WCStatus } from '#contract/verbs/enums';
-import { SCTP_PARTS } from '#daemon/host/sctp/sctp-parts';
+import { SCTP } from '#daemon/host/sctp/sctp-carrier';
 import { sctpStack } from '#daemon/host/sctp/sctp-stack';
 import { hexOf } from '../support/hex.ts';
 import { describeWith } from '../support/prerequisites.ts';
@@ -25,7 +25,7 @@ describeWith(['sctp'], 'a device of SCTP and a peer by hand', () => {
 
   function device(): RnicNode {
     const devices = [{ name: 'd', addresses: [rig.there], lowerLayer: 'sctp' as const }];
-    const node = new RnicNode({ devices, sctp: SCTP_PARTS });
+    const node = new RnicNode({ devices, carriers: [SCTP] });
     nodes.push(node);
     return node;
   }

@@ -3,8 +3,8 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { CMEventType, WCStatus, WROpcode } from '#contract/verbs/enums';
 import type { SocketAddress } from '#contract/verbs/provider';
 import { DdpStreams } from '#daemon/host/sctp/ddp-streams';
+import { SCTP } from '#daemon/host/sctp/sctp-carrier';
 import type { SctpLink } from '#daemon/host/sctp/sctp-link';
-import { SCTP_PARTS } from '#daemon/host/sctp/sctp-parts';
 import { bytesOf } from '../support/hex.ts';
 import { quiet } from '../support/patience.ts';
 import { describeWith } from '../support/prerequisites.ts';
@@ -31,7 +31,7 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
 
   function device(address: string): RnicNode {
     const devices = [{ name: 'd', addresses: [address], lowerLayer: 'sctp' as const }];
-    const node = new RnicNode({ devices, sctp: SCTP_PARTS });
+    const node = new RnicNode({ devices, carriers: [SCTP] });
     nodes.push(node);
     return node;
   }

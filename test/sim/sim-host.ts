@@ -6,7 +6,7 @@ import type { Conduit } from '#daemon/host/conduit';
 import { chooseCrcEngine } from '#daemon/host/crc-engine';
 import { MemoryNetwork } from '#daemon/host/links/memory-network';
 import { RnicHost } from '#daemon/host/rnic-host';
-import { SCTP_PARTS } from '#daemon/host/sctp/sctp-parts';
+import { sctpCarrier } from '#daemon/host/sctp/sctp-carrier';
 import { ChunkPool } from '#daemon/iwarp/engine/chunk-pool';
 import type { QP } from '#daemon/rnic/queue-pair';
 import { Prng } from '../support/prng.ts';
@@ -124,10 +124,7 @@ export class SimHost {
         wire: plan.wire,
         ...(plan.carriers[device] === 'sctp' ? { lowerLayer: 'sctp' as const } : {}),
       })),
-      sctp: {
-        ...SCTP_PARTS,
-        makeTransport: () => new SimTransport(world.network.messages, this.addresses),
-      },
+      carriers: [sctpCarrier(() => new SimTransport(world.network.messages, this.addresses))],
       crcEngine: CRC_ENGINE,
       pool: this.pool,
       ...(plan.turnShareBytes === undefined ? {} : { turnShareBytes: plan.turnShareBytes }),

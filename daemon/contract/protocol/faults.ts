@@ -231,8 +231,33 @@ export const FAULT_PLACES = {
 } as const satisfies Readonly<Record<string, readonly (keyof FaultScope)[]>>;
 export type FaultPlace = keyof typeof FAULT_PLACES;
 
+/**
+ * What of a device's traffic a fault can change. Each kind of device has some of them; see
+ * `DEVICE_KINDS` of the host.
+ */
+export type FaultTarget =
+  /** Packets that the daemon sends itself. */
+  | 'packets'
+  /** Requests of an RC connection, as packets. */
+  | 'requests'
+  /** The check of a RoCE packet. */
+  | 'icrc'
+  /** A connection with its messages. */
+  | 'connection'
+  /** A connection whose data are bytes, which can be cut anywhere. */
+  | 'bytes'
+  /** FPDUs with a CRC, with markers, with a length. */
+  | 'crc'
+  | 'markers'
+  | 'lengths';
+
+/** Targets that only packets have. */
+const PACKET_TARGETS: readonly FaultTarget[] = ['packets', 'requests', 'icrc'];
+
 interface KindEntry {
   readonly place: FaultPlace;
+  /** What it changes: the first of these that a device has. Default: nothing of its traffic. */
+  readonly on?: readonly FaultTarget[];
   readonly summary: string;
   /** Required parameters, and optional ones. */
   readonly needs?: readonly (keyof FaultParameters)[];
@@ -243,86 +268,116 @@ interface KindEntry {
 export const FAULT_KINDS = {
   delay: {
     place: 'bytes',
+    on: ['packets', 'connection'],
     needs: ['ms'],
     summary: 'Delay bytes, or packets of RoCE or SCTP',
   },
   bandwidth: {
     place: 'bytes',
+    on: ['connection'],
     needs: ['bytesPerSecond'],
     summary: 'Limit the bandwidth of each connection and direction',
   },
-  slice: { place: 'bytes', needs: ['bytes'], summary: 'Deliver bytes in small pieces' },
+  slice: {
+    place: 'bytes',
+    on: ['bytes'],
+    needs: ['bytes'],
+    summary: 'Deliver bytes in small pieces',
+  },
   stall: {
     place: 'bytes',
+    on: ['connection'],
     takes: ['ms'],
     summary: 'Deliver nothing, for a time or until the fault is removed',
   },
   reset: {
     place: 'direction',
+    on: ['connection'],
     takes: ['afterBytes'],
     summary: 'Reset TCP (RST), or abort SCTP (ABORT), after N bytes',
   },
   close: {
     place: 'direction',
+    on: ['connection'],
     takes: ['afterBytes'],
     summary:
       'Close TCP (FIN) after N bytes, even in the middle of an FPDU; shut SCTP down (SHUTDOWN)',
   },
-  'corrupt-crc': { place: 'fpdu', summary: 'Send an FPDU with a wrong CRC' },
+  'corrupt-crc': { place: 'fpdu', on: ['crc'], summary: 'Send an FPDU with a wrong CRC' },
   'corrupt-marker': {
     place: 'fpdu',
+    on: ['markers'],
     summary: 'Send a marker that points to the wrong byte; the CRC stays correct',
   },
   'corrupt-length': {
     place: 'fpdu',
+    on: ['lengths'],
     summary:
       'Send a ULPDU_Length that is 4 too small: the peer looks for the CRC in the wrong place',
   },
   'corrupt-stag': {
     place: 'fpdu',
+    on: ['connection'],
     summary:
       'Replace the STag of a tagged segment or Read Request with an invalid one; the CRC stays correct',
   },
   'corrupt-msn': {
     place: 'fpdu',
+    on: ['connection'],
     summary: 'Send an untagged segment with an MSN far out of range; the CRC stays correct',
   },
   'corrupt-mo': {
     place: 'fpdu',
+    on: ['connection'],
     summary: 'Send an untagged segment with an MO beyond its buffer; the CRC stays correct',
   },
   terminate: {
     place: 'fpdu',
+    on: ['connection'],
     summary: 'Send a Terminate after an FPDU, as for a local error',
   },
-  drop: { place: 'packet', summary: 'Drop a packet of RoCE or SCTP' },
-  duplicate: { place: 'packet', summary: 'Deliver a packet of RoCE or SCTP twice' },
+  drop: { place: 'packet', on: ['packets'], summary: 'Drop a packet of RoCE or SCTP' },
+  duplicate: {
+    place: 'packet',
+    on: ['packets'],
+    summary: 'Deliver a packet of RoCE or SCTP twice',
+  },
   reorder: {
     place: 'packet',
+    on: ['packets'],
     summary:
       'Deliver a packet of RoCE or SCTP after the next one of its queue pair, or after 10 ms',
   },
   'corrupt-icrc': {
     place: 'packet',
+    on: ['icrc'],
     summary: 'Deliver a packet with a wrong ICRC: its receiver drops and counts it',
   },
   nak: {
     place: 'packet-request',
+    on: ['requests'],
     needs: ['syndrome'],
     summary: 'Answer an RC request with a NAK instead of executing it',
   },
   rnr: {
     place: 'packet-request',
+    on: ['requests'],
     summary: 'Answer the first packet of an RC request as if no receive were posted (RNR NAK)',
   },
-  'mpa-silent': { place: 'reply', summary: 'Send no MPA Reply, nor its answer over SCTP' },
-  'mpa-late': { place: 'reply', needs: ['ms'], summary: 'Delay the MPA Reply' },
+  'mpa-silent': {
+    place: 'reply',
+    on: ['connection'],
+    summary: 'Send no MPA Reply, nor its answer over SCTP',
+  },
+  'mpa-late': { place: 'reply', on: ['connection'], needs: ['ms'], summary: 'Delay the MPA Reply' },
   'mpa-reject': {
     place: 'request',
+    on: ['connection'],
     summary: 'Reject the connection in the MPA Reply, without asking the program',
   },
   'mpa-depths': {
     place: 'depths',
+    on: ['connection'],
     takes: ['ird', 'ord'],
     summary: 'Advertise a smaller IRD or ORD in a startup frame',
   },
@@ -364,42 +419,14 @@ export type FaultKind = keyof typeof FAULT_KINDS;
 /** The entry of a kind, with all fields filled in. */
 export function faultKind(kind: FaultKind): Required<KindEntry> {
   const entry: KindEntry = FAULT_KINDS[kind];
-  return { needs: [], takes: [], ...entry };
+  return { needs: [], takes: [], on: [], ...entry };
 }
-
-/** Places on iWARP connections, and in RoCE packets. */
-const IWARP_PLACES: readonly FaultPlace[] = [
-  'bytes',
-  'direction',
-  'fpdu',
-  'reply',
-  'request',
-  'depths',
-];
-const ROCE_PLACES: readonly FaultPlace[] = ['packet', 'packet-request'];
-
-/** Kinds that affect packets between devices over SCTP. These packets have no `opcode`. */
-export const SCTP_FAULT_KINDS: readonly FaultKind[] = ['drop', 'duplicate', 'reorder', 'delay'];
-
-/**
- * Kinds that need packets of the daemon's own, which devices over the kernel's SCTP do not have.
- */
-export const SCTP_PACKET_FAULT_KINDS: readonly FaultKind[] = ['drop', 'duplicate', 'reorder'];
-
-/** iWARP kinds that devices over SCTP do not support, and why. */
-export const NOT_OVER_SCTP: Readonly<Partial<Record<FaultKind, string>>> = {
-  slice: 'whose messages are whole',
-  'corrupt-crc': 'whose messages have no CRC: SCTP checks its packets',
-  'corrupt-marker': 'whose messages have no markers',
-  'corrupt-length': 'whose messages have no length of their own',
-};
 
 /** The transport whose devices a kind acts on; undefined for both. */
 export function faultTransport(kind: FaultKind): 'iwarp' | 'roce' | undefined {
-  const { place } = FAULT_KINDS[kind];
-  if (kind === 'delay') return undefined;
-  if (IWARP_PLACES.includes(place)) return 'iwarp';
-  return ROCE_PLACES.includes(place) ? 'roce' : undefined;
+  const [target, other] = faultKind(kind).on;
+  if (target === undefined || other !== undefined) return undefined;
+  return PACKET_TARGETS.includes(target) ? 'roce' : 'iwarp';
 }
 
 /** The fields of `FaultParameters`. */

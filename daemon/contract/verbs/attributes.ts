@@ -6,8 +6,15 @@ export type DeviceBackend = 'emulated' | 'native';
 /** The protocol that a device speaks (`enum ibv_transport_type`). */
 export type DeviceTransport = 'iwarp' | 'roce';
 
-/** What carries an iWARP device's data: MPA over TCP, or SCTP. */
+/** What can carry an iWARP device's data: MPA over TCP, or SCTP. */
 export type DeviceLowerLayer = 'tcp' | 'sctp';
+/** All of them. */
+export const LOWER_LAYERS: readonly DeviceLowerLayer[] = ['tcp', 'sctp'];
+
+/** SCTP implementations: libusrsctp over UDP, or the kernel's, over IP or over UDP. */
+export const SCTP_TRANSPORTS = ['usrsctp', 'kernel', 'kernel-udp'] as const;
+/** One of `SCTP_TRANSPORTS`. */
+export type SctpTransportKind = (typeof SCTP_TRANSPORTS)[number];
 
 /** One entry of the device list. */
 export interface DeviceInfo {
@@ -23,6 +30,18 @@ export interface DeviceInfo {
   readonly nodeGuid: string;
   /** Addresses of the device; empty if it answers for every address of the host. */
   readonly addresses: readonly string[];
+}
+
+/** The protocol of a device in words; undefined for the usual one, iWARP over TCP. */
+export function protocolText({ transport, lowerLayer }: DeviceInfo): string | undefined {
+  if (transport === 'roce') return 'RoCE';
+  if (lowerLayer === undefined || lowerLayer === 'tcp') return undefined;
+  return `iWARP over ${lowerLayerText(lowerLayer)}`;
+}
+
+/** A lower layer in words: its acronym. */
+export function lowerLayerText(lowerLayer: DeviceLowerLayer): string {
+  return lowerLayer.toUpperCase();
 }
 
 /**

@@ -2,7 +2,7 @@
  * The transports of a host's devices as one: the address of a port selects the transport. libusrsctp is
  * loaded only if a device uses it.
  */
-import type { SctpTransportKind } from '../device-config.ts';
+import type { SctpTransportKind } from '#contract/verbs/attributes';
 import { type HostClock, TransportError } from '../links/network.ts';
 import type { HostSctpTransport, SctpAddress, SctpPort, SctpPortOptions } from './association.ts';
 import { KernelSctpTransport } from './kernel-transport.ts';

@@ -1,6 +1,5 @@
 /** SCTP as the carrier of iWARP devices: one network for all of them. */
 import { isErrnoCode, VerbsError } from '#contract/verbs/errors';
-import type { PacketTap } from '#daemon/capture/capture-tap';
 import type { CmDevice } from '#daemon/iwarp/cm/cm-types';
 import type { ChunkPool } from '#daemon/iwarp/engine/chunk-pool';
 import type { LowerLayer } from '#daemon/iwarp/engine/lower-layer';
@@ -8,33 +7,27 @@ import type { StreamOptions } from '#daemon/iwarp/engine/stream-api';
 import type { FrameReader } from '#daemon/iwarp/faults/frame';
 import { SctpFrameReader } from '#daemon/iwarp/faults/sctp-frame-reader';
 import { DDP_ADAPTATION, SctpLayer } from '#daemon/iwarp/sctp/sctp-layer';
-import type { EmulatedDevice } from '../emulated-device.ts';
-import { type HostSystem, TransportError } from '../links/network.ts';
-import type { StreamCarrier } from '../stream-carrier.ts';
+import { TransportError } from '../links/network.ts';
+import type { CarrierModule, CarrierOptions, StreamCarrier } from '../stream-carrier.ts';
+import { DeviceTransports } from './device-transports.ts';
+import { MemoryDatagrams } from './memory-datagrams.ts';
 import { type PacketTransport, SctpNetwork, type TransportMaker } from './sctp-network.ts';
 
-interface SctpCarrierOptions {
-  readonly system: HostSystem;
-  /** All iWARP devices of the host. */
-  readonly devices: readonly EmulatedDevice[];
-  readonly pool: ChunkPool;
-  readonly tap: PacketTap | undefined;
-}
-
-export class SctpCarrier implements StreamCarrier {
+class SctpCarrier implements StreamCarrier {
   readonly lowerLayer = 'sctp';
   readonly network: SctpNetwork;
   readonly #pool: ChunkPool;
 
   /** Throws `VerbsError` if a device cannot have its UDP port, or the library is missing. */
-  constructor(makeTransport: TransportMaker, options: SctpCarrierOptions) {
-    const { system, devices, pool, tap } = options;
+  constructor(makeTransport: TransportMaker, options: CarrierOptions) {
+    const { system, inner, devices, pool, tap } = options;
     this.#pool = pool;
     const own = devices.filter(({ cmDevice }) => cmDevice.lowerLayer === 'sctp');
-    const described = own.map(({ name, cmDevice, sctpTransport }) => {
-      return { name, addresses: cmDevice.addresses, sctp: sctpTransport ?? 'usrsctp' };
+    const described = own.map(({ name, cmDevice, kind }) => {
+      const { sctpTransport: sctp = 'usrsctp' } = kind.choice;
+      return { name, addresses: cmDevice.addresses, sctp };
     });
-    const { network: inner, clock, isolated } = system;
+    const { clock, isolated } = system;
     try {
       const transport: PacketTransport = makeTransport(clock, described, isolated);
       const hasTcp = devices.length > own.length;
@@ -60,3 +53,13 @@ export class SctpCarrier implements StreamCarrier {
     return this.network;
   }
 }
+
+/** SCTP with a transport of the caller's, as a simulation has it. */
+export function sctpCarrier(makeTransport: TransportMaker): CarrierModule {
+  return { lowerLayer: 'sctp', make: (options) => new SctpCarrier(makeTransport, options) };
+}
+
+/** SCTP by libusrsctp and the kernel. */
+export const SCTP: CarrierModule = sctpCarrier((clock, devices, isolated = false) => {
+  return new DeviceTransports(clock, devices, isolated ? new MemoryDatagrams(clock) : undefined);
+});

@@ -3,13 +3,13 @@
  * network. A wildcard has both, under one number.
  */
 import { addressFamily, IPV4_ANY, isWildcard } from '#base/address';
-import { SCTP_FAULT_KINDS } from '#contract/protocol/faults';
+import { faultKind } from '#contract/protocol/faults';
 import type { QueuePairName, TapLinkEnds } from '#contract/protocol/tap-records';
+import type { SctpTransportKind } from '#contract/verbs/attributes';
 import type { PacketTap } from '#daemon/capture/capture-tap';
 import type { Fault } from '#daemon/faults/fault';
 import type { IdAccount } from '#daemon/iwarp/cm/cm-id';
 import { DDP_ADAPTATION } from '#daemon/iwarp/sctp/sctp-layer';
-import type { SctpTransportKind } from '../device-config.ts';
 import type { Dial, Link } from '../links/link.ts';
 import {
   type Alarm,
@@ -103,7 +103,7 @@ export class SctpNetwork implements Network, Associations, LinkPortHost {
 
   /** Sets the faults of packets; ignores those that do not apply to SCTP. */
   setFaults(faults: readonly Fault[] | undefined): void {
-    const own = (faults ?? []).filter(({ spec }) => SCTP_FAULT_KINDS.includes(spec.kind));
+    const own = (faults ?? []).filter(({ spec }) => faultKind(spec.kind).on.includes('packets'));
     if (own.length > 0 && this.#faults === undefined) {
       this.#transport.addFilter((carrier) => {
         this.#faults = new SctpFaults(carrier, this, this.#clock);

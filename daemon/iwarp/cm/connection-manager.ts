@@ -9,6 +9,7 @@ import { IPV4_ANY, isWildcard, wildcardAsLoopback } from '#base/address';
 import { assert } from '#base/assert';
 import { type Micros, NEVER } from '#base/time';
 import type { CMOutcome, CMParameters } from '#contract/protocol/commands';
+import { lowerLayerText } from '#contract/verbs/attributes';
 import { CMEventType } from '#contract/verbs/enums';
 import { ERRNO, type ErrnoCode, isVerbsError, VerbsError } from '#contract/verbs/errors';
 import type { SocketAddress } from '#contract/verbs/provider';
@@ -30,7 +31,6 @@ import { HalfOpenPool } from './half-open.ts';
 import { KeptPorts } from './kept-ports.ts';
 import {
   checkPrivateData,
-  LAYER_TEXT,
   requestedDepths,
   SharedOptions,
   streamOptions,
@@ -683,13 +683,13 @@ export class ConnectionManager implements EndpointOwner<CmId> {
 
 function requestText({ device }: CmEndpoint, { revision, enhanced }: RequestEvent): string {
   if (device.lowerLayer === 'tcp') return `MPA revision ${revision}`;
-  return enhanced ? 'enhanced Initiate over SCTP' : 'Initiate over SCTP';
+  return `${enhanced ? 'enhanced ' : ''}Initiate over ${lowerLayerText(device.lowerLayer)}`;
 }
 
 /** An error for a connection over a protocol that the device at the address does not use. */
 function otherLayerText({ name, lowerLayer }: CmDevice, facts: SocketFacts): string {
   const { address } = facts.local;
-  return `connection over ${LAYER_TEXT[facts.lowerLayer]} to ${address}, but device ${name} uses ${LAYER_TEXT[lowerLayer]}`;
+  return `connection over ${lowerLayerText(facts.lowerLayer)} to ${address}, but device ${name} uses ${lowerLayerText(lowerLayer)}`;
 }
 
 /** Makes room in a pool for a connection from `address`; false if the address is at its share. */

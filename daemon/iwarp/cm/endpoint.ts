@@ -6,6 +6,7 @@
  */
 import { type Micros, NEVER } from '#base/time';
 import type { CMOutcome, CMParameters } from '#contract/protocol/commands';
+import { lowerLayerText } from '#contract/verbs/attributes';
 import { CMEventType } from '#contract/verbs/enums';
 import { ERRNO, type ErrnoCode } from '#contract/verbs/errors';
 import type { SocketAddress } from '#contract/verbs/provider';
@@ -13,7 +14,7 @@ import type { WireFailure } from '#daemon/rnic/wire-port';
 import type { StreamEvent } from '../engine/stream-api.ts';
 import type { CmDevice, CmStream, ConnectableQP } from './cm-types.ts';
 import type { DialPatience } from './dial-patience.ts';
-import { type Depths, LAYER_TEXT } from './stream-options.ts';
+import type { Depths } from './stream-options.ts';
 
 /** Phases of a connection, in the order in which they can follow each other. */
 export type EndpointPhase =
@@ -312,7 +313,7 @@ export class Endpoint<Id> {
     this.patience = undefined;
     const { revision, crcEnabled } = event;
     const mpa = `MPA revision ${revision}, CRC ${crcEnabled ? 'on' : 'off'}`;
-    const session = `${revision === 2 ? 'enhanced' : 'plain'} session over SCTP`;
+    const session = `${revision === 2 ? 'enhanced' : 'plain'} session over ${this.#layer}`;
     // The QP is in RTS before its consumer is notified.
     this.qp?.established({ ird: event.ird, ord: event.ord }, now);
     this.#owner.deliver(this, {
@@ -371,7 +372,7 @@ export class Endpoint<Id> {
   // Steps
 
   get #layer(): string {
-    return LAYER_TEXT[this.device.lowerLayer];
+    return lowerLayerText(this.device.lowerLayer);
   }
 
   #report(type: CMEventType, error: ErrnoCode | undefined, text: string): void {

@@ -1,6 +1,5 @@
 /** Stream options of a connection: the consumer's choices, or the device's defaults. */
 import type { CMParameters } from '#contract/protocol/commands';
-import type { DeviceLowerLayer } from '#contract/verbs/attributes';
 import { VerbsError } from '#contract/verbs/errors';
 import type { WireOptions } from '#contract/verbs/provider';
 import type { FpduSizePolicy, StreamOptions } from '../engine/stream-api.ts';
@@ -10,9 +9,6 @@ import type { CmDevice } from './cm-types.ts';
 const PRIVATE_DATA_MAX_BYTES = 512;
 /** EMPA-9-02: enhanced connection data takes four of them. */
 const ENHANCED_PRIVATE_DATA_MAX_BYTES = 508;
-
-/** Lower layers as texts spell them. */
-export const LAYER_TEXT: Readonly<Record<DeviceLowerLayer, string>> = { tcp: 'TCP', sctp: 'SCTP' };
 
 /** Requested depths of one connection, within the device's ceilings. */
 export interface Depths {

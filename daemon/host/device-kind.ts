@@ -1,0 +1,24 @@
+/** What the host knows of a kind of devices; `device-kinds.ts` lists them. */
+import type { FaultTarget } from '#contract/protocol/faults';
+import type { WireDefaults } from '../iwarp/cm/cm-types.ts';
+import type { CarrierModule, KindChoice } from './stream-carrier.ts';
+
+export interface DeviceKind {
+  /** As `--device NAME=KIND:ADDRESS` names it. */
+  readonly name: string;
+  readonly choice: KindChoice;
+  /** A device of this kind serves the addresses that it lists, never all. */
+  readonly needsAddresses?: boolean;
+  /** Wire options that all its devices have. */
+  readonly wire?: Partial<WireDefaults>;
+  /** Why it cannot be on an isolated network. */
+  readonly notIsolated?: string;
+  readonly faultTargets: readonly FaultTarget[];
+  /**
+   * Why its devices lack a target: what has it, and why `device`, or all devices, do not. Continues
+   * "KIND acts on". Undefined if the transport is the reason.
+   */
+  readonly lacks?: (target: FaultTarget, device: string | undefined) => string | undefined;
+  /** Loads what carries its streams. Undefined for TCP, which every host has, and for RoCE. */
+  readonly load?: () => Promise<CarrierModule>;
+}
