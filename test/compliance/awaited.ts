@@ -44,8 +44,8 @@ export function awaitedSuite(fixture: ProviderFixture): void {
     await using listener = await listen(started.server, { host: ADDRESS });
     const { port } = listener.address;
     const [server, client] = await Promise.all([
-      listener.accept({ ...serverOptions, timeoutMs: 5000 }),
-      connect(started.client, { host: ADDRESS, port, timeoutMs: 5000, ...options }),
+      listener.accept({ ...serverOptions, signal: patience() }),
+      connect(started.client, { host: ADDRESS, port, signal: patience(), ...options }),
     ]);
     return {
       server,
@@ -136,10 +136,10 @@ export function awaitedSuite(fixture: ProviderFixture): void {
         received.push(text(message));
       }
       expect(received).toEqual(['one', 'two']);
-      await expect(pair.server.send('late', { timeoutMs: 5000 })).rejects.toEqual(
+      await expect(pair.server.send('late', { signal: patience() })).rejects.toEqual(
         verbsError('ENOTCONN'),
       );
-      expect(await pair.server.disconnected({ timeoutMs: 5000 })).toMatchObject({
+      expect(await pair.server.disconnected({ signal: patience() })).toMatchObject({
         kind: 'closed',
         error: undefined,
       });
@@ -189,7 +189,7 @@ export function awaitedSuite(fixture: ProviderFixture): void {
         pair.client.qp.postSend({ opcode: WROpcode.send, inlineData });
         const reading = pair.server.messages({ signal: patience() }).next();
         await expect(reading).rejects.toEqual(verbsError('EPROTO'));
-        await pair.client.disconnected({ timeoutMs: 5000 });
+        await pair.client.disconnected({ signal: patience() });
       }
     });
   });
@@ -209,7 +209,7 @@ export function awaitedSuite(fixture: ProviderFixture): void {
       expect(await nextOf(pair.server)).toBe('written');
       expect(mr.buffer.subarray(0, 20)).toEqual(pattern(20));
       expect(Buffer.compare(mr.buffer.subarray(1000, 101_000), pattern(100_000))).toBe(0);
-      const read = await pair.client.read(remote, 100_000, { offset: 1000, timeoutMs: 5000 });
+      const read = await pair.client.read(remote, 100_000, { offset: 1000, signal: patience() });
       expect(Buffer.compare(read, pattern(100_000))).toBe(0);
       const into = new Uint8Array(20);
       expect(await pair.client.read(remote, into)).toBe(into);
@@ -244,7 +244,7 @@ export function awaitedSuite(fixture: ProviderFixture): void {
         await using pair = await ends({});
         await using mr = await pair.server.pd.allocMR(16, ALL_ACCESS);
         const remote = mr.export();
-        const limit = { offset: 8, timeoutMs: 5000 };
+        const limit = { offset: 8, signal: patience() };
         expect(await pair.client.fetchAdd(remote, 5, limit)).toBe(0n);
         expect(await pair.client.fetchAdd(remote, -7, limit)).toBe(5n);
         expect(await pair.client.compareSwap(remote, 0, 1, limit)).toBe(2n ** 64n - 2n);
@@ -268,23 +268,24 @@ export function awaitedSuite(fixture: ProviderFixture): void {
       await using pair = await ends();
       await using mr = await pair.server.pd.allocMR(16, ALL_ACCESS);
       const forged = { ...mr.export(), length: 8192 };
-      const denied = pair.client.read(forged, 8000, { timeoutMs: 5000 });
-      const waiting = pair.client.read(forged, 8000, { timeoutMs: 5000 });
+      const denied = pair.client.read(forged, 8000, { signal: patience() });
+      const waiting = pair.client.read(forged, 8000, { signal: patience() });
       await expect(denied).rejects.toMatchObject({
         name: 'OperationError',
         message: expect.stringMatching(/^read of 8000 bytes: /),
         completion: expect.anything(),
       });
       await expect(waiting).rejects.toEqual(verbsError('ENOTCONN'));
-      await pair.client.disconnected({ timeoutMs: 5000 });
+      await pair.client.disconnected({ signal: patience() });
     });
 
     needsOutcomes('if denied, fails later calls waiting for room with ENOTCONN', async () => {
       await using pair = await ends({ maxSendWr: 1 });
       await using mr = await pair.server.pd.allocMR(16, ALL_ACCESS);
       const forged = { ...mr.export(), length: 8192 };
-      const limit = { timeoutMs: 5000 };
-      const reads = Array.from({ length: 40 }, () => pair.client.read(forged, 8000, limit));
+      const reads = Array.from({ length: 40 }, () => {
+        return pair.client.read(forged, 8000, { signal: patience() });
+      });
       const [denied, ...waiting] = reads;
       await expect(denied).rejects.toMatchObject({ completion: expect.anything() });
       for (const read of waiting) await expect(read).rejects.toEqual(verbsError('ENOTCONN'));
@@ -332,7 +333,7 @@ export function awaitedSuite(fixture: ProviderFixture): void {
       // With a Terminate: a plain reset cannot always be distinguished from a close.
       await pair.server.qp.modify({ state: QPState.SQE });
       await waiting;
-      const ending = await pair.client.disconnected({ timeoutMs: 5000 });
+      const ending = await pair.client.disconnected({ signal: patience() });
       if (fixture.backend === 'native') {
         // Its driver reports an end without a reason.
         expect(await reading).toMatchObject({ done: true });
@@ -384,7 +385,7 @@ export function awaitedSuite(fixture: ProviderFixture): void {
     });
 
     it('stops waiting for a request, and keeps listening', async () => {
-      await using listener = await listen(started.server, { host: ADDRESS, timeoutMs: 5000 });
+      await using listener = await listen(started.server, { host: ADDRESS, signal: patience() });
       await expect(listener.accept({ timeoutMs: 5 })).rejects.toEqual(verbsError('ETIMEDOUT'));
       const aborted = AbortSignal.abort(new Error('before'));
       await expect(listener.accept({ signal: aborted })).rejects.toThrow('before');
@@ -393,7 +394,7 @@ export function awaitedSuite(fixture: ProviderFixture): void {
         connect(started.client, { host: ADDRESS, port, signal: aborted }),
       ).rejects.toThrow('before');
       await expect(listen(started.server, { signal: aborted })).rejects.toThrow('before');
-      const accepting = listener.accept({ timeoutMs: 5000 });
+      const accepting = listener.accept({ signal: patience() });
       await using client = await connect(started.client, { host: ADDRESS, port });
       await using server = await accepting;
       expect(server.id.peerAddress?.port).toBe(client.id.localAddress?.port);
@@ -404,7 +405,7 @@ export function awaitedSuite(fixture: ProviderFixture): void {
       const { port } = listener.address;
       const pairs: Connection[] = [];
       for (let count = 0; count < 70; count += 1) {
-        const accepting = listener.accept({ timeoutMs: 5000 });
+        const accepting = listener.accept({ signal: patience() });
         pairs.push(await connect(started.client, { host: ADDRESS, port }), await accepting);
       }
       expect(new Set(pairs.map((connection) => connection.context)).size).toBe(2);

@@ -10,7 +10,7 @@ import { RpcError } from '#verbs-api/rpcrdma/rpc-error';
 import { hex32, hex64 } from '../support/consumer.ts';
 import { ECHO, sumOf } from '../support/echo-program.ts';
 import { bytesOf, compactHex, hexOf } from '../support/hex.ts';
-import { quiet } from '../support/patience.ts';
+import { patience, quiet } from '../support/patience.ts';
 import { pattern } from '../support/pattern.ts';
 import { type RawPeer, RawServer, WORLDS, type World } from '../support/rpc-world.ts';
 
@@ -40,7 +40,7 @@ async function facing(
   const client = await connectRpc(world.provider, {
     host: '127.0.0.1',
     port: listener.port,
-    timeoutMs: 3000,
+    timeoutMs: patience(3000),
     requester: { connectsMax: 1 },
     ...options.client,
   });

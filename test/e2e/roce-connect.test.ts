@@ -4,6 +4,7 @@ import { ConnectionRejectedError } from '#contract/verbs/connect-errors';
 import { createEmbedded, type EmbeddedProvider } from '#daemon/embedded/embedded-provider';
 import { connect, type Listener, listen } from '#verbs-api/connect';
 import { ownAddress } from '../support/own-address.ts';
+import { patient } from '../support/patience.ts';
 
 const SERVER = { iwarp: ownAddress(20), roce: ownAddress(21) };
 const CLIENT = { iwarp: ownAddress(22), roce: ownAddress(23) };
@@ -34,7 +35,7 @@ describe('two hosts with a device of each wire', () => {
       port: listener.address.port,
       source: { address: from, port: 0 },
       messages: true,
-      timeoutMs: 10_000,
+      signal: patient(),
     });
 
   it.each([
@@ -42,7 +43,7 @@ describe('two hosts with a device of each wire', () => {
     ['roce0', SERVER.roce, CLIENT.roce],
   ])('connect over %s, by address, to one listener', async (device, to, from) => {
     await using listener = await listen(server, { host: '0.0.0.0' });
-    const accepting = listener.accept({ messages: true, timeoutMs: 10_000 });
+    const accepting = listener.accept({ messages: true, signal: patient() });
     const near = await dial(to, from, listener);
     const far = await accepting;
     expect([near.id.device, far.id.device]).toEqual([device, device]);
@@ -55,7 +56,7 @@ describe('two hosts with a device of each wire', () => {
       break;
     }
     await near.close();
-    expect(await far.disconnected({ timeoutMs: 10_000 })).toMatchObject({ kind: 'closed' });
+    expect(await far.disconnected({ signal: patient() })).toMatchObject({ kind: 'closed' });
     await far.close();
   });
 
@@ -63,7 +64,7 @@ describe('two hosts with a device of each wire', () => {
     await server.addFault({ kind: 'duplicate', device: 'roce0', every: 1 });
     await client.addFault({ kind: 'duplicate', device: 'roce0', every: 1 });
     await using listener = await listen(server, { host: SERVER.roce });
-    const accepting = listener.accept({ messages: true, timeoutMs: 10_000 });
+    const accepting = listener.accept({ messages: true, signal: patient() });
     const near = await dial(SERVER.roce, CLIENT.roce, listener);
     const far = await accepting;
     await near.send(Uint8Array.of(7));
@@ -89,11 +90,11 @@ describe('two hosts with a device of each wire', () => {
 
   it('are notified when a host ends', async () => {
     await using listener = await listen(server, { host: SERVER.roce });
-    const accepting = listener.accept({ messages: true, timeoutMs: 10_000 });
+    const accepting = listener.accept({ messages: true, signal: patient() });
     const near = await dial(SERVER.roce, CLIENT.roce, listener);
     await accepting;
     await server.close();
-    await near.disconnected({ timeoutMs: 10_000 });
+    await near.disconnected({ signal: patient() });
     await near.close();
   });
 });

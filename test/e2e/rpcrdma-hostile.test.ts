@@ -19,7 +19,7 @@ import {
   sendUlpdu,
 } from '../support/mpa-frames.ts';
 import { mutants } from '../support/mutate.ts';
-import { quiet } from '../support/patience.ts';
+import { patience, quiet } from '../support/patience.ts';
 import { pattern } from '../support/pattern.ts';
 import { RawListener, RawPeer as TcpPeer } from '../support/raw-peer.ts';
 import {
@@ -289,7 +289,7 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
     client = await connectRpc(world.provider, {
       host: '127.0.0.1',
       port: listener.port,
-      timeoutMs: 2000,
+      timeoutMs: patience(2000),
       requester: { connectsMax: 1, credits: 48 },
     });
     raw = await accepting;

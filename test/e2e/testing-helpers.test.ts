@@ -113,7 +113,7 @@ describe('a private daemon', () => {
     const { pid, socketPath }: { pid: number; socketPath: string } = JSON.parse(`${bytes}`);
     expect(isAlive(pid)).toBe(true);
     parent.kill('SIGKILL');
-    await waitFor('the end of the daemon', () => !isAlive(pid), { timeoutMs: 20_000 });
+    await waitFor('the end of the daemon', () => !isAlive(pid), { timeoutMs: LONG_MS });
     expect(existsSync(dirname(socketPath))).toBe(false);
   });
 
@@ -303,7 +303,7 @@ describe('waiting', () => {
     await using nodes = await startTwoNodes();
     const { daemon, left } = nodes;
     const sends = { counter: 'out_sends', atLeast: 2, device: 'left' };
-    const reached = daemon.waitForCounter(sends, { timeoutMs: 20_000 });
+    const reached = daemon.waitForCounter(sends, { timeoutMs: LONG_MS });
     postExchange(nodes);
     await expectCompletion(left.cq);
     postExchange(nodes);

@@ -26,6 +26,7 @@ import { startPrivateDaemon } from '#verbs-api/testing/private-daemon';
 import { startTwoNodes } from '#verbs-api/testing/two-nodes';
 import { waitFor } from '#verbs-api/testing/waiting';
 import { withFault } from '#verbs-api/testing/with-fault';
+import { patience } from '../support/patience.ts';
 import { entryPoints } from '../support/public-names.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
@@ -386,11 +387,11 @@ async function openWorld() {
   /** A request of a peer, whose answer is never accepted. */
   const requestWith = async (kind: 'stream' | 'datagrams') => {
     if (kind === 'stream') {
-      const attempt = connect(rnic, { host: ADDRESS, port, timeoutMs: 60_000 });
+      const attempt = connect(rnic, { host: ADDRESS, port, timeoutMs: patience() });
       attempt.catch(() => undefined);
       for await (const each of listener) return each;
     }
-    const options = { host: ADDRESS, port: datagrams.address.port, timeoutMs: 60_000 };
+    const options = { host: ADDRESS, port: datagrams.address.port, timeoutMs: patience() };
     resolveDatagrams(rnic, options).catch(() => undefined);
     for await (const each of datagrams) return each;
     throw new Error('the listener closed');

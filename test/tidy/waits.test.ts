@@ -4,7 +4,8 @@ import { readSource, sources } from './source-graph.ts';
 
 /** What measures or limits by the clock, as a name and how it is spelled. */
 const BY_THE_CLOCK: Readonly<Record<string, RegExp>> = {
-  'a limit of its own': /\b(?:timeout|testTimeout|hookTimeout): \d[\d_]{2,}|^ *\}, \d[\d_]{2,}\);/m,
+  'a limit of its own':
+    /\b(?:timeout|timeoutMs|testTimeout|hookTimeout): \d[\d_]{2,}|^ *\}, \d[\d_]{2,}\);/m,
   'a signal of its own': /\bAbortSignal\.timeout\(/,
   'the time of day': /\bDate\.now\(\)/,
   'a clock': /\bperformance\.now\(\)/,
@@ -27,6 +28,7 @@ const EXCUSED: Readonly<Record<string, string>> = {
   'test/e2e/trace.test.ts': "a record's time of day",
   'test/fuzz/batch.ts': 'measures the own time of an input, without that of others',
   'test/fuzz/long-run.ts': 'runs for a time that its user chose',
+  'test/fuzz/targets/ipc-commands.ts': 'an argument of a command that is answered at once',
   'test/fuzz/targets/sockets.ts': 'waits without timers of its target',
   'test/fuzz/worker.ts': 'reports what a unit of work took',
   'test/interop/containers/pod.ts': "a kubelet's own limit of a probe",
@@ -36,10 +38,15 @@ const EXCUSED: Readonly<Record<string, string>> = {
   'test/kill/campaign.ts': 'ends come in time, plus the lateness that it measures',
   'test/kill/endpoint.ts': 'the time of day of an end',
   'test/kill/main.ts': 'reports how long it ran',
+  'test/property/native-hostile-rings.test.ts': 'an argument of a command that is answered at once',
   'test/sim/main.ts': 'reports how long it ran',
+  'test/sim/operations.ts': 'an argument of a command that is answered at once',
   'test/support/control-target.ts': 'the clock of a daemon',
   'test/support/patience.ts': 'the one place for it',
+  'test/unit/clients/user-rights.test.ts': 'an argument of a command that is answered at once',
   'test/unit/http/metrics.test.ts': "a daemon's time of day",
+  'test/unit/ipc/client-objects.test.ts': 'an argument of a command that is answered at once',
+  'test/unit/ipc/roce-commands.test.ts': 'an argument of a command that is answered at once',
   'test/unit/ipc/tap-stream.test.ts': "a record's time of day",
   'test/unit/libc/file-times.test.ts': "a file's time of day",
   'test/unit/native/provider-parts.test.ts': 'keeps the processor busy for a while',
