@@ -284,7 +284,7 @@ export class RnicHost implements DeviceHost, FaultHost, HostCmUser, LoopUser, Iw
       unsettledQPs += unsettled;
       waitingQPs += waiting;
     }
-    const { ids, endpoints, dials, halfOpen, cmEvents, ports } = this.#iwarp.manager.heldCounts();
+    const { ids, endpoints, dials, starting, cmEvents, ports } = this.#iwarp.manager.heldCounts();
     return {
       nicEffects,
       unsettledQPs,
@@ -293,7 +293,7 @@ export class RnicHost implements DeviceHost, FaultHost, HostCmUser, LoopUser, Iw
       ids,
       endpoints,
       dials,
-      halfOpen,
+      starting,
       cmEvents,
       ports,
     };

@@ -59,7 +59,7 @@ export function checkHostBounds(
     ids: ids + held.endpoints,
     endpoints: connections + held.ids,
     dials: held.ids,
-    halfOpen: connections,
+    starting: connections,
     // Ports are kept for programs on the preload library only.
     ports: 0,
   };

@@ -2,7 +2,7 @@
 import type { SocketAddress } from '#contract/verbs/provider';
 import type { CmDevice } from './cm-types.ts';
 import type { Endpoint } from './endpoint.ts';
-import type { HalfOpenPool } from './half-open.ts';
+import type { StartingConnections } from './starting-connections.ts';
 
 /** A connection of the manager's ids. */
 export type CmEndpoint = Endpoint<CmId>;
@@ -22,7 +22,7 @@ type CmIdState =
 export interface Listener {
   readonly backlog: number;
   /** Connections whose MPA Request has not arrived yet. */
-  readonly starting: HalfOpenPool<CmEndpoint>;
+  readonly starting: StartingConnections<CmEndpoint>;
   /** Ids whose connect request has not been answered. */
   readonly pending: Set<CmId>;
 }

@@ -104,7 +104,7 @@ export interface CmLimits {
   readonly backlogMax: number;
   /**
    * Connections per listener whose MPA Request has not arrived yet: a silent peer costs a socket.
-   * They are shared among the addresses of the peers; see half-open.ts.
+   * They are shared among the addresses of the peers; see starting-connections.ts.
    */
   readonly startupsPerListenerMax: number;
   /** The same for the whole host. */

@@ -27,8 +27,8 @@ import {
 import { DeviceRoutes } from './device-routes.ts';
 import { DialPatience } from './dial-patience.ts';
 import { Endpoint, type EndpointOwner, type RequestEvent } from './endpoint.ts';
-import { HalfOpenPool } from './half-open.ts';
 import { KeptPorts } from './kept-ports.ts';
+import { StartingConnections } from './starting-connections.ts';
 import {
   checkPrivateData,
   requestedDepths,
@@ -62,7 +62,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
   /** Lower bound of their deadlines; recomputed by `handleDeadline`. */
   #timedDue: Micros = NEVER;
   /** Incoming connections whose MPA Request has not arrived yet. */
-  readonly #counted: HalfOpenPool<CmEndpoint>;
+  readonly #counted: StartingConnections<CmEndpoint>;
   /** QPs between connect and the attachment to their stream. */
   readonly #dialingQPs = new Set<ConnectableQP>();
   #nextNumber = 0;
@@ -72,7 +72,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     this.#limits = { ...DEFAULT_CM_LIMITS, ...options.limits };
     this.#routes = new DeviceRoutes(options.devices, options.network);
     this.#ports = new KeptPorts(options.network);
-    this.#counted = new HalfOpenPool(this.#limits.startupsMax);
+    this.#counted = new StartingConnections(this.#limits.startupsMax);
   }
 
   // Commands
@@ -170,7 +170,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     const max = this.#limits.backlogMax;
     const listener: Listener = {
       backlog: backlog > 0 && backlog <= max ? Math.trunc(backlog) : max,
-      starting: new HalfOpenPool(this.#limits.startupsPerListenerMax),
+      starting: new StartingConnections(this.#limits.startupsPerListenerMax),
       pending: new Set(),
     };
     id.transition({ kind: 'listening', listener });
@@ -434,13 +434,13 @@ export class ConnectionManager implements EndpointOwner<CmId> {
 
   /** How much it keeps, for simulations and tests. */
   heldCounts(): Readonly<
-    Record<'ids' | 'endpoints' | 'dials' | 'halfOpen' | 'cmEvents' | 'ports', number>
+    Record<'ids' | 'endpoints' | 'dials' | 'starting' | 'cmEvents' | 'ports', number>
   > {
     return {
       ids: this.#ids.size,
       endpoints: this.#endpoints.size,
       dials: this.#timed.size,
-      halfOpen: this.#counted.size,
+      starting: this.#counted.size,
       cmEvents: this.#effects.length,
       ports: this.#ports.size,
     };
@@ -450,7 +450,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
   assertInvariants(): void {
     const connections = this.#endpoints.size;
     assert(this.#ids.size <= this.#limits.idsMax, 'too many ids');
-    assert(this.#counted.size <= connections, 'more half-open connections than connections');
+    assert(this.#counted.size <= connections, 'more starting connections than connections');
     assert(this.#timed.size <= connections, 'more dialing connections than connections');
     assert(this.#timed.size === this.#dialingQPs.size, 'dialing connections and QPs differ');
   }
@@ -465,9 +465,9 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     this.#ports.assertInvariants();
     const counted = new Set(this.#counted.all());
     for (const endpoint of counted) {
-      assert(this.#endpoints.has(endpoint), 'half-open connection is unknown');
+      assert(this.#endpoints.has(endpoint), 'starting connection is unknown');
       const starting = endpoint.phase === 'awaiting-request' || endpoint.rejecting;
-      assert(starting, 'connection still half-open after its Request');
+      assert(starting, 'connection still starting after its Request');
     }
     for (const endpoint of this.#timed) {
       assert(this.#endpoints.has(endpoint), 'connection with a deadline is unknown');
@@ -494,7 +494,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     assert(pending.size <= backlog, 'pending requests exceed the backlog');
     starting.assertInvariants();
     for (const endpoint of starting.all()) {
-      assert(counted.has(endpoint), 'starting connection is not half-open');
+      assert(counted.has(endpoint), 'starting connection is not counted');
     }
     for (const id of pending) {
       assert(this.#ids.has(id), 'pending request of an unknown id');
@@ -693,7 +693,7 @@ function otherLayerText({ name, lowerLayer }: CmDevice, facts: SocketFacts): str
 }
 
 /** Makes room in a pool for a connection from `address`; false if the address is at its share. */
-function makeRoom(pool: HalfOpenPool<CmEndpoint>, address: string, now: Micros): boolean {
+function makeRoom(pool: StartingConnections<CmEndpoint>, address: string, now: Micros): boolean {
   const place = pool.placeFor(address);
   if (place === undefined) return false;
   if (place !== 'none') place.drop(now);

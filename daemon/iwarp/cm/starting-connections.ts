@@ -7,12 +7,12 @@ import { assert } from '#base/assert';
 import type { SocketAddress } from '#contract/verbs/provider';
 
 /** A connection with its peer's address. */
-interface HalfOpen {
+interface Starting {
   readonly remote: SocketAddress;
 }
 
-/** Half-open connections by peer address, the oldest of each address first. */
-export class HalfOpenPool<Connection extends HalfOpen> {
+/** Starting connections by peer address, the oldest of each address first. */
+export class StartingConnections<Connection extends Starting> {
   readonly #max: number;
   readonly #shares = new Map<string, Set<Connection>>();
   #size = 0;
