@@ -7,7 +7,7 @@ import { CM_NUMBERS, type DaemonLimits } from '../clients/objects/daemon-budget.
 import { GROUPS_MAX } from '../host/roce/multicast-groups.ts';
 import { EPHEMERAL_PORTS } from '../host/roce/service-ports.ts';
 import { ASSOCIATIONS_MAX } from '../host/sctp/association.ts';
-import { DEFAULT_CM_LIMITS } from '../roce/cm/cm-types.ts';
+import { DEFAULT_IB_CM_LIMITS } from '../roce/cm/cm-types.ts';
 import { DESCRIPTORS_MIN, openFilesLimit, openFilesRefusal } from './open-files.ts';
 
 /** Descriptors reserved from clients, so status, reset and HTTP keep working. */
@@ -53,7 +53,7 @@ export function daemonLimits(given: GivenLimits): DaemonLimits {
   const memoryBytes = Math.min(totalmem(), process.constrainedMemory() || totalmem());
   const mapCount = systemNumber('/proc/sys/vm/max_map_count') ?? MAP_COUNT_DEFAULT;
   const heapBytes = getHeapStatistics().heap_size_limit * HEAP_PART;
-  const { connectionsMax } = DEFAULT_CM_LIMITS;
+  const { connectionsMax } = DEFAULT_IB_CM_LIMITS;
   const openFiles = Math.min(given.descriptors, Number.MAX_SAFE_INTEGER);
   const own = readLines('/proc/self/maps').length;
   return {

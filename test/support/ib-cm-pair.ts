@@ -1,10 +1,10 @@
 /** Two communication managers, a network between them and one clock. */
 import { QPType } from '#contract/verbs/enums';
 import type { CmConnection } from '#daemon/roce/cm/cm-connection';
-import type { CmEvent } from '#daemon/roce/cm/cm-events';
+import type { IbCmEvent } from '#daemon/roce/cm/cm-events';
 import type { CmListener } from '#daemon/roce/cm/cm-listener';
 import { type CmPath, type CmPort, sameGid } from '#daemon/roce/cm/cm-path';
-import type { CmAccount, CmEndFacts, CmLimits } from '#daemon/roce/cm/cm-types';
+import type { CmAccount, CmEndFacts, IbCmLimits } from '#daemon/roce/cm/cm-types';
 import { CommunicationManager } from '#daemon/roce/cm/communication-manager';
 import { type CmMessageName, parseCmMessage } from '#daemon/roce/wire/cm-message';
 import { bytesOf } from './hex.ts';
@@ -23,7 +23,7 @@ export const FACTS: CmEndFacts = {
   privateData: Uint8Array.of(1, 2, 3),
 };
 
-type EventOf<T extends CmEvent['type']> = Extract<CmEvent, { readonly type: T }>;
+type EventOf<T extends IbCmEvent['type']> = Extract<IbCmEvent, { readonly type: T }>;
 
 /** A host with one port. */
 export class CmEnd {
@@ -31,13 +31,13 @@ export class CmEnd {
   readonly gid: Uint8Array;
   readonly port: CmPort;
   /** Events in order; `take` removes one. */
-  readonly events: CmEvent[] = [];
+  readonly events: IbCmEvent[] = [];
   /** Names of the messages that it sent. */
   readonly sent: CmMessageName[] = [];
   /** Who answers for connections, by the tag of their owner or listener. */
   readonly accounts = new Map<unknown, CmAccount>();
 
-  constructor(number: number, limits?: Partial<CmLimits>) {
+  constructor(number: number, limits?: Partial<IbCmLimits>) {
     let seed = number * 0x9e37_79b9;
     const random32 = () => {
       seed = (Math.imul(seed, 1_664_525) + 1_013_904_223) >>> 0;
@@ -88,7 +88,7 @@ export class CmEnd {
   }
 
   /** The first event, which must be of this type. */
-  take<T extends CmEvent['type']>(type: T): EventOf<T> {
+  take<T extends IbCmEvent['type']>(type: T): EventOf<T> {
     const event = this.events.shift();
     if (event?.type !== type) throw new Error(`${event?.type ?? 'nothing'} instead of ${type}`);
     return event as EventOf<T>;
@@ -110,7 +110,7 @@ export class CmPair {
   /** Default: each MAD arrives once. */
   fate: Fate = (mad) => [mad];
 
-  constructor(limits?: Partial<CmLimits>) {
+  constructor(limits?: Partial<IbCmLimits>) {
     this.active = new CmEnd(1, limits);
     this.passive = new CmEnd(2, limits);
   }

@@ -18,7 +18,7 @@ import type { PacketPort } from './packet-port.ts';
 import type { PacketRecorder } from './packet-recorder.ts';
 import { endOf, type PacketRoutes } from './packet-routes.ts';
 import { sameBytes } from './roce-port.ts';
-import type { Arrival } from './udp-link.ts';
+import type { PacketArrival } from './udp-link.ts';
 import type { WireTable } from './wire-table.ts';
 
 /** P_Key of all packets, without the bit of full membership. */
@@ -66,7 +66,7 @@ export class Arrivals {
     this.#user = user;
   }
 
-  handleArrival(ports: ReadonlySet<PacketPort>, arrival: Arrival, bytes: Uint8Array): void {
+  handleArrival(ports: ReadonlySet<PacketPort>, arrival: PacketArrival, bytes: Uint8Array): void {
     const packet = this.#packet;
     const refusal = parsePacket(bytes, arrival.start, arrival.length, packet);
     const good = mayBeAnswered(refusal, bytes[arrival.start] as number);
@@ -92,7 +92,7 @@ export class Arrivals {
   }
 
   /** Delivers a packet that a fault held. */
-  deliverHeld({ connection, bytes, copies, damaged }: HeldPacket, arrival: Arrival): void {
+  deliverHeld({ connection, bytes, copies, damaged }: HeldPacket, arrival: PacketArrival): void {
     const refusal = parsePacket(bytes, 0, bytes.length, this.#packet);
     assert(mayBeAnswered(refusal, this.#packet.opcode), 'held packet is malformed');
     if (!connection.alive || connection.qp.congested) {
@@ -104,7 +104,7 @@ export class Arrivals {
   }
 
   /** True if a queue pair of the port accepts the packet. */
-  #arrive(port: PacketPort, arrival: Arrival, bytes: Uint8Array): boolean {
+  #arrive(port: PacketPort, arrival: PacketArrival, bytes: Uint8Array): boolean {
     if (arrival.members !== undefined) return this.#arriveAt(arrival.members, port, arrival, bytes);
     const receiver = this.#parts.wires.find(port, this.#packet.destQpn);
     if (receiver === undefined || !isForOneOf(receiver, port, arrival)) return false;
@@ -119,7 +119,7 @@ export class Arrivals {
   #arriveAt(
     members: ReadonlySet<QP>,
     port: PacketPort,
-    arrival: Arrival,
+    arrival: PacketArrival,
     bytes: Uint8Array,
   ): boolean {
     if (this.#packet.destQpn !== GROUP_QPN) return false;
@@ -146,14 +146,24 @@ export class Arrivals {
   };
 
   /** Delivers the packet to a queue pair, unless faults prevent it. True if held packets may be due. */
-  #reach(receiver: PacketConnection, arrival: Arrival, bytes: Uint8Array, now: Micros): boolean {
+  #reach(
+    receiver: PacketConnection,
+    arrival: PacketArrival,
+    bytes: Uint8Array,
+    now: Micros,
+  ): boolean {
     if (this.#parts.faults.active) return this.#applyFaults(receiver, arrival, bytes, now);
     this.#take(receiver, arrival, bytes, false);
     return false;
   }
 
   /** Passes the packet to the queue pair. */
-  #take(receiver: PacketConnection, arrival: Arrival, bytes: Uint8Array, damaged: boolean): void {
+  #take(
+    receiver: PacketConnection,
+    arrival: PacketArrival,
+    bytes: Uint8Array,
+    damaged: boolean,
+  ): void {
     const { port, qp } = receiver;
     const { recorder, routes } = this.#parts;
     if (damaged) {
@@ -176,7 +186,7 @@ export class Arrivals {
   /** True if the packet arrives, possibly twice. */
   #applyFaults(
     receiver: PacketConnection,
-    arrival: Arrival,
+    arrival: PacketArrival,
     bytes: Uint8Array,
     now: Micros,
   ): boolean {
@@ -219,7 +229,7 @@ export class Arrivals {
 function isForOneOf(
   { qp, path }: PacketConnection,
   port: PacketPort,
-  { sourceGid, destGid }: Arrival,
+  { sourceGid, destGid }: PacketArrival,
 ): boolean {
   if (qp.type === QPType.ud) return port.peer(sourceGid) === undefined;
   return (

@@ -11,7 +11,7 @@ import { opcodeTraits, Trait } from '#daemon/roce/wire/opcode';
 import type { Packet } from '#daemon/roce/wire/packet';
 import { NakCode, nakSyndrome, rnrSyndrome } from '#daemon/roce/wire/syndrome';
 import type { PacketConnection } from './packet-connection.ts';
-import type { Arrival } from './udp-link.ts';
+import type { PacketArrival } from './udp-link.ts';
 
 /** Limit of held packets; more are lost, as in a network with full queues. */
 const HELD_MAX_BYTES = 16 * 1024 * 1024;
@@ -58,7 +58,7 @@ interface PacketFlow {
   readonly connection: PacketConnection;
   /** Undefined for a packet of another host, which has an arrival instead. */
   readonly vector: AddressVector | undefined;
-  readonly arrival: Arrival | undefined;
+  readonly arrival: PacketArrival | undefined;
 }
 
 /** A held packet. */

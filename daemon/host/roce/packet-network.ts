@@ -27,7 +27,7 @@ import { PacketRecorder } from './packet-recorder.ts';
 import { endOf, PacketRoutes } from './packet-routes.ts';
 import { countFailure } from './roce-counters.ts';
 import { PACKET_COST_BYTES, SHARE_BYTES, TurnQueue } from './turn-queue.ts';
-import type { Arrival, LinkPath, UdpUser } from './udp-link.ts';
+import type { LinkPath, PacketArrival, UdpUser } from './udp-link.ts';
 import { WireTable } from './wire-table.ts';
 
 /** Limit of the last packets of an ended wire: pending answers. */
@@ -287,7 +287,7 @@ export class PacketNetwork implements ConnectionUser, UdpUser {
 
   // Packets of other hosts
 
-  handleArrival(ports: ReadonlySet<PacketPort>, arrival: Arrival, bytes: Uint8Array): void {
+  handleArrival(ports: ReadonlySet<PacketPort>, arrival: PacketArrival, bytes: Uint8Array): void {
     this.#arrivals.handleArrival(ports, arrival, bytes);
   }
 

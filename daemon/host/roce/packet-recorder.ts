@@ -22,7 +22,7 @@ import {
   writeIcrc,
 } from '#daemon/roce/wire/icrc';
 import { chooseCrc32 } from './crc32-engine.ts';
-import type { Arrival, LinkPath } from './udp-link.ts';
+import type { LinkPath, PacketArrival } from './udp-link.ts';
 
 /** Source and destination of a packet. */
 interface RecordedRoute {
@@ -83,7 +83,7 @@ export class PacketRecorder {
   }
 
   /** Shows a packet of another host. */
-  showArrival(packet: Uint8Array, arrival: Readonly<Arrival>, ends: RecordedEnds): void {
+  showArrival(packet: Uint8Array, arrival: Readonly<PacketArrival>, ends: RecordedEnds): void {
     const datagram = this.#datagram;
     const { sourceGid, destGid, start, length } = arrival;
     datagram.sourceGid.set(sourceGid);

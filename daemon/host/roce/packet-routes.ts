@@ -7,7 +7,7 @@ import { gidAddress } from '../host-addresses.ts';
 import { isMulticastGid } from './multicast-groups.ts';
 import type { OutwardPackets } from './outward-packets.ts';
 import type { PacketPort } from './packet-port.ts';
-import type { Arrival, LinkPath } from './udp-link.ts';
+import type { LinkPath, PacketArrival } from './udp-link.ts';
 
 /** The destination of packets with an address vector. */
 export interface Route {
@@ -78,7 +78,7 @@ export class PacketRoutes {
   }
 
   /** Writes `grh` for a datagram of another host. */
-  writeArrivedGrh(arrival: Readonly<Arrival>): void {
+  writeArrivedGrh(arrival: Readonly<PacketArrival>): void {
     const datagram = this.#datagram;
     datagram.sourceGid.set(arrival.sourceGid);
     datagram.destGid.set(arrival.destGid);

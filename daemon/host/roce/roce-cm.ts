@@ -23,7 +23,7 @@ import { stepMask } from '#daemon/rnic/ib-transitions';
 import type { QPModification } from '#daemon/rnic/qp-attributes';
 import type { QP } from '#daemon/rnic/queue-pair';
 import type { CmConnection } from '#daemon/roce/cm/cm-connection';
-import type { CmEvent } from '#daemon/roce/cm/cm-events';
+import type { IbCmEvent } from '#daemon/roce/cm/cm-events';
 import type { CmEndFacts, CmPeerFacts } from '#daemon/roce/cm/cm-types';
 import { CommunicationManager } from '#daemon/roce/cm/communication-manager';
 import { RejectReason, SidrStatus } from '#daemon/roce/wire/cm-message';
@@ -74,15 +74,9 @@ const NO_FACTS: IbEventFacts = {
 };
 
 /** True if the service has no listener. */
-function foundNoListener(event: CmEvent): boolean {
+function foundNoListener(event: IbCmEvent): boolean {
   if (event.type === 'rejected') return event.reason === RejectReason.invalidServiceId;
   return event.type === 'service-reply' && event.service.status === SidrStatus.noService;
-}
-
-/** An id and its RoCE part. */
-interface Served {
-  readonly id: HostId;
-  readonly roce: RoceId;
 }
 
 export class RoceCm {
@@ -107,7 +101,7 @@ export class RoceCm {
       this.#manager.handleMad(mad, port, sourceGid, destGid, host.now());
     });
     this.#driver = new QueuePairDriver(this.#manager, (id, roce, error, text) => {
-      this.#end({ id, roce }, error, text);
+      this.#end(id, roce, error, text);
     });
   }
 
@@ -160,12 +154,12 @@ export class RoceCm {
       const { address } = destination;
       const leaves = this.#host.isolated === true && route.error === 'ENETUNREACH';
       const text = leaves ? isolatedText(address) : `no RoCE device reaches ${address}`;
-      this.#report({ id, roce }, CMEventType.addrError, { error: route.error, text });
+      this.#report(id, CMEventType.addrError, { error: route.error, text });
       return false;
     }
     const path = this.routes.path(route, id.typeOfService);
     if ('error' in path) {
-      this.#report({ id, roce }, CMEventType.addrError, path);
+      this.#report(id, CMEventType.addrError, path);
       return false;
     }
     const address = route.source;
@@ -176,7 +170,7 @@ export class RoceCm {
     } catch (error) {
       if (!isVerbsError(error)) throw error;
       const { code, message } = error;
-      this.#report({ id, roce }, CMEventType.addrError, { error: code, text: message });
+      this.#report(id, CMEventType.addrError, { error: code, text: message });
       return false;
     }
     roce.port = route.port;
@@ -184,17 +178,17 @@ export class RoceCm {
     const lifeTime = id.ackTimeout === undefined ? {} : { packetLifeTime: lifeOf(id.ackTimeout) };
     roce.path = { ...path, ...lifeTime };
     roce.state = 'resolved';
-    this.#report({ id, roce }, CMEventType.addrResolved, {
+    this.#report(id, CMEventType.addrResolved, {
       text: `through device ${route.port.name}`,
     });
     return true;
   }
 
   resolveRoute(id: HostId): void {
-    const served = servedBy(id);
-    expect(served.roce, 'resolved');
-    served.roce.state = 'routed';
-    this.#report(served, CMEventType.routeResolved, { text: 'the path is known' });
+    const roce = roceOf(id);
+    expect(roce, 'resolved');
+    roce.state = 'routed';
+    this.#report(id, CMEventType.routeResolved, { text: 'the path is known' });
   }
 
   /**
@@ -207,7 +201,7 @@ export class RoceCm {
 
   /** Listens at the bound port. Throws EINVAL, EADDRINUSE, EADDRNOTAVAIL. */
   listen(id: HostId, backlog: number): void {
-    const { roce } = servedBy(id);
+    const roce = roceOf(id);
     expect(roce, 'bound');
     if (id.reuseAddress) this.#ports.assertAlone(holderOf(id));
     const { address, port } = roce.localAddress ?? { address: '', port: 0 };
@@ -236,8 +230,7 @@ export class RoceCm {
 
   /** Sends a request. With `qp`, the host moves that queue pair. Throws EINVAL, EISCONN, ENOMEM. */
   connect(id: HostId, parameters: ProgramParameters, qp?: QP): void {
-    const served = servedBy(id);
-    const { roce } = served;
+    const roce = roceOf(id);
     expect(roce, 'resolved', 'routed');
     const { path, localAddress, peerAddress } = roce;
     if (roce.port === undefined || path === undefined || localAddress === undefined) {
@@ -276,7 +269,7 @@ export class RoceCm {
 
   /** Repeats a request that found no listener. */
   #askAgain(id: HostId, parameters: ProgramParameters, now: Micros): void {
-    const { roce } = servedBy(id);
+    const roce = roceOf(id);
     if (roce.connection !== undefined) this.#manager.destroy(roce.connection, now);
     roce.state = 'routed';
     try {
@@ -286,13 +279,13 @@ export class RoceCm {
       this.#refused.end(id);
       roce.state = 'closed';
       const { code, message } = error;
-      this.#report({ id, roce }, CMEventType.unreachable, { error: code, text: message });
+      this.#report(id, CMEventType.unreachable, { error: code, text: message });
     }
   }
 
   /** Accepts a request. With `qp`, the host moves that queue pair. Throws EINVAL, EISCONN. */
   accept(id: HostId, parameters: ProgramParameters, qp?: QP): void {
-    const { roce } = servedBy(id);
+    const roce = roceOf(id);
     const connection = connectionOf(roce);
     const now = this.#host.now();
     if (id.datagram) {
@@ -326,16 +319,16 @@ export class RoceCm {
 
   /** The program's queue pair is in RTS. */
   establish(id: HostId): void {
-    this.#manager.establish(connectionOf(servedBy(id).roce));
+    this.#manager.establish(connectionOf(roceOf(id)));
   }
 
   noteCommunication(id: HostId): void {
-    this.#manager.noteCommunication(connectionOf(servedBy(id).roce));
+    this.#manager.noteCommunication(connectionOf(roceOf(id)));
   }
 
   /** Rejects a request, or the answer to one. Throws EINVAL also for too much private data. */
   reject(id: HostId, reason: number, privateData: Uint8Array): void {
-    const { roce } = servedBy(id);
+    const roce = roceOf(id);
     const connection = connectionOf(roce);
     const now = this.#host.now();
     if (id.datagram) {
@@ -346,7 +339,7 @@ export class RoceCm {
   }
 
   disconnect(id: HostId): void {
-    const { roce } = servedBy(id);
+    const roce = roceOf(id);
     if (id.datagram || roce.state === 'closed') return;
     const connection = connectionOf(roce);
     const now = this.#host.now();
@@ -374,7 +367,7 @@ export class RoceCm {
   }
 
   qpAttributes(id: HostId, state: QPState): QPModification {
-    const { roce } = servedBy(id);
+    const roce = roceOf(id);
     if (id.datagram) {
       const mask = stepMask(QPType.ud, QPState.INIT);
       return { mask, state, pkeyIndex: 0, portNum: PORT, qkey: DATAGRAM_QKEY };
@@ -456,7 +449,7 @@ export class RoceCm {
 
   // Events
 
-  #handle(event: CmEvent, now: Micros): void {
+  #handle(event: IbCmEvent, now: Micros): void {
     const { connection } = event;
     if (event.type === 'request' || event.type === 'service-request') {
       this.#handleRequest(event, now);
@@ -465,56 +458,55 @@ export class RoceCm {
     const id = connection.tag as HostId;
     const { roce } = id;
     if (roce === undefined || roce.state === 'destroyed') return;
-    const served = { id, roce };
     if (foundNoListener(event) && this.#refused.refused(id, now)) return;
     this.#refused.end(id);
     switch (event.type) {
       case 'reply':
-        this.#handleReply(served, event.reply, now);
+        this.#handleReply(id, roce, event.reply, now);
         return;
       case 'service-reply': {
         const { status, qpn, qkey, privateData } = event.service;
         const ib = { ...NO_FACTS, status, qpn, qkey };
         if (status === SidrStatus.valid) {
-          this.#report(served, CMEventType.established, { ib, privateData, text: 'answered' });
+          this.#report(id, CMEventType.established, { ib, privateData, text: 'answered' });
           return;
         }
         roce.state = 'closed';
         const text = SERVICE_REFUSALS[status] ?? `the service refused with status ${status}`;
         const error = 'ECONNREFUSED';
-        this.#report(served, CMEventType.unreachable, { error, ib, privateData, text });
+        this.#report(id, CMEventType.unreachable, { error, ib, privateData, text });
         return;
       }
       case 'established': {
         const depths = roce.qp && this.#driver.depths(connection);
-        this.#report(served, CMEventType.established, { ...depths, text: 'established' });
+        this.#report(id, CMEventType.established, { ...depths, text: 'established' });
         return;
       }
       case 'rejected':
-        this.#handleRejected(served, event.reason, event.privateData, now);
+        this.#handleRejected(id, roce, event.reason, event.privateData, now);
         return;
       case 'unreachable':
         this.#driver.release(roce, now);
         roce.state = 'closed';
-        this.#report(served, CMEventType.unreachable, {
+        this.#report(id, CMEventType.unreachable, {
           error: 'ETIMEDOUT',
           text: 'no response from the peer',
         });
         return;
       case 'disconnect-requested':
         if (roce.qp !== undefined) this.#driver.handlePeerLeft(roce, now);
-        this.#end(served, undefined, 'disconnected');
+        this.#end(id, roce, undefined, 'disconnected');
         return;
       case 'disconnected':
         this.#driver.release(roce, now);
-        this.#end(served, event.timedOut ? 'ETIMEDOUT' : undefined, 'disconnected');
+        this.#end(id, roce, event.timedOut ? 'ETIMEDOUT' : undefined, 'disconnected');
         roce.state = 'closed';
         return;
       case 'timewait-exit':
         roce.state = 'closed';
         // Programs that leave their queue pair to the host do not wait for this.
         if (roce.qp !== undefined) return;
-        this.#report(served, CMEventType.timewaitExit, { text: 'the queue pair is free' });
+        this.#report(id, CMEventType.timewaitExit, { text: 'the queue pair is free' });
         return;
       default:
         event satisfies never;
@@ -522,7 +514,7 @@ export class RoceCm {
   }
 
   #handleRequest(
-    event: Extract<CmEvent, { readonly type: 'request' | 'service-request' }>,
+    event: Extract<IbCmEvent, { readonly type: 'request' | 'service-request' }>,
     now: Micros,
   ): void {
     const { connection, listener } = event;
@@ -549,7 +541,7 @@ export class RoceCm {
     roce.localAddress = { address: gidAddress(path.sgid), port };
     roce.peerAddress = { address: gidAddress(path.dgid), port: addresses.sourcePort };
     const facts = event.type === 'request' ? requestFacts(event.request, connection) : {};
-    this.#report({ id, roce }, CMEventType.connectRequest, {
+    this.#report(id, CMEventType.connectRequest, {
       ...facts,
       listener: listening,
       privateData: whole.subarray(IP_REQUEST_BYTES),
@@ -557,13 +549,12 @@ export class RoceCm {
     });
   }
 
-  #handleReply(served: Served, reply: CmPeerFacts, now: Micros): void {
-    const { roce } = served;
+  #handleReply(id: HostId, roce: RoceId, reply: CmPeerFacts, now: Micros): void {
     const { privateData } = reply;
     const connection = connectionOf(roce);
     const { qp } = roce;
     if (qp === undefined) {
-      this.#report(served, CMEventType.connectResponse, {
+      this.#report(id, CMEventType.connectResponse, {
         ...peerFacts(reply),
         privateData,
         text: 'the peer accepted',
@@ -575,12 +566,12 @@ export class RoceCm {
       this.#manager.reject(connection, RejectReason.consumerDefined, NO_BYTES, now);
       this.#driver.release(roce, now);
       roce.state = 'closed';
-      this.#report(served, CMEventType.connectError, { error: error.code, text: error.message });
+      this.#report(id, CMEventType.connectError, { error: error.code, text: error.message });
       return;
     }
     const depths = this.#driver.depths(connection);
     const { ib } = peerFacts(reply);
-    this.#report(served, CMEventType.established, {
+    this.#report(id, CMEventType.established, {
       ...depths,
       ib,
       privateData,
@@ -588,19 +579,24 @@ export class RoceCm {
     });
   }
 
-  #handleRejected(served: Served, reason: number, privateData: Uint8Array, now: Micros): void {
-    const { roce } = served;
+  #handleRejected(
+    id: HostId,
+    roce: RoceId,
+    reason: number,
+    privateData: Uint8Array,
+    now: Micros,
+  ): void {
     const { qp } = roce;
     const wasUp = qp !== undefined && this.#driver.isUp(qp);
     this.#driver.release(roce, now);
     if (wasUp && !roce.passive) {
-      this.#end(served, 'ECONNRESET', `the peer abandoned the connection (reason ${reason})`);
+      this.#end(id, roce, 'ECONNRESET', `the peer abandoned the connection (reason ${reason})`);
       roce.state = 'closed';
       return;
     }
     roce.state = 'closed';
     const refused = reason === RejectReason.invalidServiceId;
-    this.#report(served, CMEventType.rejected, {
+    this.#report(id, CMEventType.rejected, {
       error: refused ? 'ECONNREFUSED' : 'ECONNRESET',
       ib: { ...NO_FACTS, status: reason },
       privateData,
@@ -609,16 +605,15 @@ export class RoceCm {
   }
 
   /** Closes the connection and notifies its owner, once. */
-  #end(served: Served, error: ErrnoCode | undefined, text: string): void {
-    const { roce } = served;
+  #end(id: HostId, roce: RoceId, error: ErrnoCode | undefined, text: string): void {
     if (roce.qp !== undefined) roce.state = 'closed';
     if (roce.endReported) return;
     roce.endReported = true;
-    this.#report(served, CMEventType.disconnected, { error, text });
+    this.#report(id, CMEventType.disconnected, { error, text });
   }
 
   #report(
-    { id }: Served,
+    id: HostId,
     type: CMEventType,
     given: Partial<HostCmEvent> & { readonly text: string },
   ): void {
@@ -655,11 +650,11 @@ function holderOf(id: HostId): PortHolder {
   return id;
 }
 
-function servedBy(id: HostId): Served {
+function roceOf(id: HostId): RoceId {
   const { roce } = id;
   if (roce === undefined) throw new VerbsError('EINVAL', 'the id has no RoCE device');
   assertThere(roce);
-  return { id, roce };
+  return roce;
 }
 
 function assertThere({ state }: RoceId): void {

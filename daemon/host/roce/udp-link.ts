@@ -60,7 +60,7 @@ const EBADF = 9;
 const WRONG = 0xffff_ffff;
 
 /** A packet from another host. Valid during the call that it is passed to. */
-export interface Arrival {
+export interface PacketArrival {
   /** Owned by the link. */
   readonly sourceGid: Uint8Array;
   /** Our address, or a group. */
@@ -89,7 +89,7 @@ export interface LinkPath extends DatagramDestination {
 /** Callbacks of a link to its network. */
 export interface UdpUser {
   /** A packet with a valid ICRC for an address of these ports, in `bytes`. */
-  handleArrival(ports: ReadonlySet<PacketPort>, arrival: Arrival, bytes: Uint8Array): void;
+  handleArrival(ports: ReadonlySet<PacketPort>, arrival: PacketArrival, bytes: Uint8Array): void;
   /** The bytes of the packets so far are reused after this call. */
   handleArrivalsEnd(): void;
   /** No more packets for now. */
@@ -121,7 +121,7 @@ export class UdpLink {
   readonly #in = new IncomingBatch(SLOTS, SLOT_BYTES);
   readonly #inCrc = new SlotCrc(this.#in.bytes, SLOTS);
   readonly #shares = new SourceShares();
-  readonly #arrival: Arrival = {
+  readonly #arrival: PacketArrival = {
     sourceGid: new Uint8Array(GID_BYTES),
     destGid: new Uint8Array(GID_BYTES),
     members: undefined,

@@ -53,7 +53,7 @@ const IPV4_UDP_BYTES = 28;
 const IPV6_UDP_BYTES = 48;
 
 /** An object with a socket of the library. */
-export interface Served {
+export interface ServedSocket {
   readonly socket: UsrsctpSocket;
   /** Undefined for a listener. */
   readonly path: Path | undefined;
@@ -67,7 +67,7 @@ export interface Served {
 }
 
 /** The holder of a port. */
-export interface PortHolder {
+export interface SctpPortHolder {
   /** The adaptation indication that it accepts; undefined while it does not listen. */
   readonly listensFor: number | undefined;
   /** Offers an association. True if it is accepted. */
@@ -85,7 +85,7 @@ interface StackCounters {
 }
 
 /** Accepts associations on a port, for all addresses: the library distinguishes paths, not addresses. */
-class Listener implements Served {
+class Listener implements ServedSocket {
   readonly socket: UsrsctpSocket;
   readonly path = undefined;
   users = 0;
@@ -115,10 +115,10 @@ export class SctpStack {
   /** The open UDP sockets, with the number of their users. */
   readonly #sockets = new Map<CarrierSocket, number>();
   /** By number of the UDP socket and SCTP port. */
-  readonly #ports = new Map<string, PortHolder>();
+  readonly #ports = new Map<string, SctpPortHolder>();
   readonly #listeners = new Map<number, Listener>();
-  readonly #served = new Map<number, Served>();
-  #ready: Served[] = [];
+  readonly #served = new Map<number, ServedSocket>();
+  #ready: ServedSocket[] = [];
   /** Paths whose MTU shrank, with the new number of bytes, or undefined to query the route. */
   readonly #shrunk = new Map<Path, number | undefined>();
   #associations = 0;
@@ -182,7 +182,7 @@ export class SctpStack {
   }
 
   /** Holds an SCTP port, 0 for a free one. Returns it. Throws `TransportError` EADDRINUSE. */
-  holdPort(socket: CarrierSocket, port: number, holder: PortHolder): number {
+  holdPort(socket: CarrierSocket, port: number, holder: SctpPortHolder): number {
     const held = port === 0 ? this.#freePort(socket) : port;
     const key = `${socket.number} ${held}`;
     if (held === undefined || this.#ports.has(key)) {
@@ -277,16 +277,16 @@ export class SctpStack {
   }
 
   /** Calls `served` from now on when something happens on its socket. */
-  watch(served: Served): void {
+  watch(served: ServedSocket): void {
     this.#served.set(served.socket.id, served);
   }
 
-  unwatch(served: Served): void {
+  unwatch(served: ServedSocket): void {
     this.#served.delete(served.socket.id);
   }
 
   /** Serves it in the next turn. */
-  queue(served: Served): void {
+  queue(served: ServedSocket): void {
     if (!served.queued) {
       served.queued = true;
       this.#ready.push(served);
@@ -439,14 +439,14 @@ export class SctpStack {
   }
 
   #serve(): void {
-    const unfinished: Served[] = [];
+    const unfinished: ServedSocket[] = [];
     for (let count = 0; count < this.#ready.length; count += 1) {
       if (count === SERVED_MAX) {
         this.#ready.splice(0, count);
         this.#ready.push(...unfinished);
         return;
       }
-      const served = this.#ready[count] as Served;
+      const served = this.#ready[count] as ServedSocket;
       served.queued = false;
       if (served.serve() && !served.queued) {
         served.queued = true;

@@ -6,14 +6,14 @@ import { HEARTBEAT_MS } from '#native-bridge/usrsctp/stack';
 import type { Alarm } from '../links/network.ts';
 import type { Opening } from './opening.ts';
 import type { Path } from './paths.ts';
-import type { SctpStack, Served } from './sctp-stack.ts';
+import type { SctpStack, ServedSocket } from './sctp-stack.ts';
 import { SocketAssociation } from './socket-association.ts';
 
 /** Heartbeat interval while the network reports the peer as unreachable, and for how long. */
 const DOUBT_HEARTBEAT_MS = 200;
 const DOUBT_MICROS = 30_000_000;
 
-export class UsrsctpAssociation extends SocketAssociation implements Served {
+export class UsrsctpAssociation extends SocketAssociation implements ServedSocket {
   readonly socket: UsrsctpSocket;
   readonly path: Path;
   queued = false;

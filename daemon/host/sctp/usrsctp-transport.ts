@@ -17,7 +17,7 @@ import type { MemoryDatagrams } from './memory-datagrams.ts';
 import { arrivingAt, asTransportError, attempt, type Opening } from './opening.ts';
 import type { CarrierSocket, Path } from './paths.ts';
 import type { PacketTransport } from './sctp-network.ts';
-import { type PortHolder, type SctpStack, sctpStack } from './sctp-stack.ts';
+import { type SctpPortHolder, type SctpStack, sctpStack } from './sctp-stack.ts';
 import type { PacketCarrier, PacketFilter, PacketObserver } from './udp-carrier.ts';
 import { UsrsctpAssociation } from './usrsctp-association.ts';
 
@@ -101,7 +101,7 @@ export class UsrsctpTransport implements PacketTransport {
 }
 
 /** An SCTP port at the address of a UDP socket. */
-class UsrsctpPort implements SctpPort, PortHolder {
+class UsrsctpPort implements SctpPort, SctpPortHolder {
   readonly address: string;
   readonly port: number;
   readonly #stack: SctpStack;

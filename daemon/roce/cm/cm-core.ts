@@ -12,11 +12,11 @@ import {
   writeCmMessage,
 } from '../wire/cm-message.ts';
 import { CmConnection, type CmConnectionInit } from './cm-connection.ts';
-import type { CmEffect, CmEvent } from './cm-events.ts';
+import type { IbCmEffect, IbCmEvent } from './cm-events.ts';
 import type { CmListener } from './cm-listener.ts';
 import type { CmPath } from './cm-path.ts';
 import { ACK_DELAY, ackTimeout, exponentMicros, timewaitMicros } from './cm-times.ts';
-import type { CmAccount, CmLimits } from './cm-types.ts';
+import type { CmAccount, IbCmLimits } from './cm-types.ts';
 import { ConnectionTable } from './connection-table.ts';
 import { EarlyRequests } from './early-requests.ts';
 import { HalfOpen } from './half-open.ts';
@@ -45,7 +45,7 @@ export interface CmCounters {
 const EXPIRED_MAX = 128;
 
 export class CmCore {
-  readonly limits: CmLimits;
+  readonly limits: IbCmLimits;
   readonly table: ConnectionTable = new ConnectionTable();
   readonly answers: KeptAnswers = new KeptAnswers(ANSWER_KEPT_MICROS);
   readonly halfOpen: HalfOpen;
@@ -62,7 +62,7 @@ export class CmCore {
   readonly #accountOf: (tag: unknown) => CmAccount | undefined;
   readonly #transactionHi: number;
   #transactionLo = 0;
-  #effects: CmEffect[] = [];
+  #effects: IbCmEffect[] = [];
   #polled = 0;
   /** Connections with a deadline. `#due` is a lower bound of all deadlines. */
   readonly #timed = new Set<CmConnection>();
@@ -70,7 +70,7 @@ export class CmCore {
 
   constructor(
     random32: () => number,
-    limits: CmLimits,
+    limits: IbCmLimits,
     accountOf: (tag: unknown) => CmAccount | undefined,
   ) {
     this.#random32 = random32;
@@ -162,7 +162,7 @@ export class CmCore {
   // Output
 
   /** The next effect, or undefined. */
-  pollEffect(): CmEffect | undefined {
+  pollEffect(): IbCmEffect | undefined {
     const effect = this.#effects[this.#polled];
     if (effect !== undefined) {
       this.#polled += 1;
@@ -173,7 +173,7 @@ export class CmCore {
     return undefined;
   }
 
-  report(event: CmEvent): void {
+  report(event: IbCmEvent): void {
     if (event.connection.owned) this.#effects.push({ type: 'event', event });
   }
 

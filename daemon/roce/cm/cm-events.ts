@@ -5,7 +5,7 @@ import type { CmPath } from './cm-path.ts';
 import type { CmPeerFacts, CmService } from './cm-types.ts';
 
 /** An event of a connection or of a listener. */
-export type CmEvent =
+export type IbCmEvent =
   /** A REQ arrived: accept or reject `connection`. */
   | {
       readonly type: 'request';
@@ -55,7 +55,7 @@ export type CmEvent =
   | { readonly type: 'timewait-exit'; readonly connection: CmConnection };
 
 /** Actions of the manager. Poll until undefined after every input. */
-export type CmEffect =
+export type IbCmEffect =
   /** Send the MAD from QP 1 of `path.port` to QP 1 of the port that has `path.dgid`. */
   | { readonly type: 'send'; readonly path: CmPath; readonly mad: Uint8Array }
-  | { readonly type: 'event'; readonly event: CmEvent };
+  | { readonly type: 'event'; readonly event: IbCmEvent };

@@ -53,7 +53,7 @@ export interface CmAccount {
 }
 
 /** Limits of the manager: what hostile peers and careless programs could exhaust. */
-export interface CmLimits {
+export interface IbCmLimits {
   /** Connections of the host in any state, including timewait. */
   readonly connectionsMax: number;
   /** Half-open requests of peers, in all and from one address. */
@@ -66,7 +66,7 @@ export interface CmLimits {
   readonly backlogMax: number;
 }
 
-export const DEFAULT_CM_LIMITS: CmLimits = {
+export const DEFAULT_IB_CM_LIMITS: IbCmLimits = {
   // As many ids as the iWARP manager has: librdmacm indexes ids below 65536.
   connectionsMax: 65_536,
   halfOpenMax: 4096,

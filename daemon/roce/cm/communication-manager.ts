@@ -15,7 +15,7 @@ import type { QPModification } from '#daemon/rnic/qp-attributes';
 import { CmAnswered, RejectReason, SidrStatus, writeCmMessage } from '../wire/cm-message.ts';
 import type { CmConnection, CmState } from './cm-connection.ts';
 import { CmCore, type CmCounters } from './cm-core.ts';
-import type { CmEffect } from './cm-events.ts';
+import type { IbCmEffect } from './cm-events.ts';
 import { CmListener, type ListenScope } from './cm-listener.ts';
 import { type CmPath, type CmPort, sameGid } from './cm-path.ts';
 import {
@@ -30,10 +30,10 @@ import {
 import {
   type CmAccount,
   type CmEndFacts,
-  type CmLimits,
   type CmRequest,
   type CmService,
-  DEFAULT_CM_LIMITS,
+  DEFAULT_IB_CM_LIMITS,
+  type IbCmLimits,
 } from './cm-types.ts';
 import { MessageHandlers } from './message-handlers.ts';
 import { queuePairMove } from './queue-pair-moves.ts';
@@ -41,7 +41,7 @@ import { queuePairMove } from './queue-pair-moves.ts';
 interface CommunicationManagerOptions {
   /** A random source: peers must not be able to guess these numbers. */
   readonly random32: () => number;
-  readonly limits?: Partial<CmLimits> | undefined;
+  readonly limits?: Partial<IbCmLimits> | undefined;
   /** The account for the connections of an owner or a listener. Default: none. */
   readonly accountOf?: ((tag: unknown) => CmAccount | undefined) | undefined;
 }
@@ -59,7 +59,7 @@ export class CommunicationManager {
 
   constructor(options: CommunicationManagerOptions) {
     const { random32, limits, accountOf = () => undefined } = options;
-    this.#core = new CmCore(random32, { ...DEFAULT_CM_LIMITS, ...limits }, accountOf);
+    this.#core = new CmCore(random32, { ...DEFAULT_IB_CM_LIMITS, ...limits }, accountOf);
     this.#handlers = new MessageHandlers(this.#core);
   }
 
@@ -362,7 +362,7 @@ export class CommunicationManager {
   // Outputs
 
   /** The next effect, or undefined. */
-  pollEffect(): CmEffect | undefined {
+  pollEffect(): IbCmEffect | undefined {
     return this.#core.pollEffect();
   }
 

@@ -17,7 +17,7 @@ import { type CmPort, gidKey, ownerOf } from './cm-path.ts';
 const EARLY_MICROS = 3_000_000;
 
 /** Source and destination of a MAD. */
-export interface Arrival {
+export interface MadArrival {
   readonly port: CmPort;
   readonly sourceGid: Uint8Array;
   readonly destGid: Uint8Array;
@@ -26,7 +26,7 @@ export interface Arrival {
 /** A REQ without a listener. */
 interface EarlyRequest {
   readonly mad: Uint8Array;
-  readonly arrival: Arrival;
+  readonly arrival: MadArrival;
   readonly serviceId: number;
   /** The owner of its source address, charged for it. */
   readonly owner: string;
@@ -58,7 +58,7 @@ export class EarlyRequests {
   /** Holds a new request. False if there is no room. */
   hold(
     mad: Uint8Array,
-    { port, sourceGid, destGid }: Arrival,
+    { port, sourceGid, destGid }: MadArrival,
     { serviceId, commId }: { readonly serviceId: number; readonly commId: number },
     now: Micros,
   ): boolean {
@@ -86,7 +86,10 @@ export class EarlyRequests {
   }
 
   /** Releases the requests for a service that `matches` accepts. */
-  takeMatching(serviceId: number, matches: (arrival: Arrival) => boolean): readonly EarlyRequest[] {
+  takeMatching(
+    serviceId: number,
+    matches: (arrival: MadArrival) => boolean,
+  ): readonly EarlyRequest[] {
     return this.#takeAll((held) => held.serviceId === serviceId && matches(held.arrival));
   }
 

@@ -26,7 +26,7 @@ import {
   SERVICE_TIMEOUT,
 } from './cm-times.ts';
 import type { CmPeerFacts } from './cm-types.ts';
-import type { Arrival } from './early-requests.ts';
+import type { MadArrival } from './early-requests.ts';
 
 type Message<N extends CmMessageName> = Extract<CmMessage, { readonly name: N }>;
 
@@ -49,7 +49,7 @@ export class MessageHandlers {
     this.#core = core;
   }
 
-  handleMad(mad: Uint8Array, arrival: Arrival, now: Micros): void {
+  handleMad(mad: Uint8Array, arrival: MadArrival, now: Micros): void {
     const message = parseCmMessage(mad);
     if (typeof message === 'string') {
       this.#core.counters.malformed += 1;
@@ -101,7 +101,7 @@ export class MessageHandlers {
   /** Reports held requests that a new listener accepts. */
   admitEarly(listener: CmListener): void {
     const { early } = this.#core;
-    const matches = ({ port, destGid }: Arrival) => listener.matches(port, destGid);
+    const matches = ({ port, destGid }: MadArrival) => listener.matches(port, destGid);
     for (const { mad, arrival, since } of early.takeMatching(listener.serviceId, matches)) {
       this.#handleReq(requestIn(mad), arrival, since);
     }
@@ -117,7 +117,7 @@ export class MessageHandlers {
   // Requests
 
   /** False for a request without a listener, which is not answered yet. */
-  #handleReq(message: Message<'REQ'>, arrival: Arrival, now: Micros): boolean {
+  #handleReq(message: Message<'REQ'>, arrival: MadArrival, now: Micros): boolean {
     const { fields, transaction } = message;
     const core = this.#core;
     const { sourceGid } = arrival;
@@ -146,7 +146,12 @@ export class MessageHandlers {
   }
 
   /** Holds or rejects a request without a listener; see early-requests.ts. */
-  #handleUnclaimed(mad: Uint8Array, message: Message<'REQ'>, arrival: Arrival, now: Micros): void {
+  #handleUnclaimed(
+    mad: Uint8Array,
+    message: Message<'REQ'>,
+    arrival: MadArrival,
+    now: Micros,
+  ): void {
     const { early, table, counters } = this.#core;
     const { serviceIdHi, serviceIdLo: serviceId, localCommId: commId } = message.fields;
     if (early.has(arrival.sourceGid, commId)) {
@@ -162,7 +167,7 @@ export class MessageHandlers {
   }
 
   /** A repeated request, whose connection exists. */
-  #handleKnownReq(known: CmConnection, message: Message<'REQ'>, arrival: Arrival): void {
+  #handleKnownReq(known: CmConnection, message: Message<'REQ'>, arrival: MadArrival): void {
     const core = this.#core;
     const { transaction } = message;
     const repeated =
@@ -197,7 +202,7 @@ export class MessageHandlers {
   }
 
   /** Why a request is invalid; undefined if it is not. */
-  #objectionTo({ fields }: Message<'REQ'>, arrival: Arrival): number | undefined {
+  #objectionTo({ fields }: Message<'REQ'>, arrival: MadArrival): number | undefined {
     const { transportService, extendedTransport, pathMtu, localGid, remoteGid } = fields;
     if (SERVICE_TYPES[transportService] === undefined || extendedTransport !== 0) {
       return RejectReason.invalidServiceType;
@@ -209,7 +214,7 @@ export class MessageHandlers {
     return pathMtu < 1 || pathMtu > PATH_MTU_MAX ? RejectReason.invalidMtu : undefined;
   }
 
-  #admit(message: Message<'REQ'>, arrival: Arrival, listener: CmListener): void {
+  #admit(message: Message<'REQ'>, arrival: MadArrival, listener: CmListener): void {
     const core = this.#core;
     const { fields, transaction } = message;
     const { sourceGid } = arrival;
@@ -266,7 +271,7 @@ export class MessageHandlers {
   }
 
   /** Sends a REJ for a request without a connection. */
-  #refuse({ fields, transaction }: Message<'REQ'>, arrival: Arrival, reason: number): void {
+  #refuse({ fields, transaction }: Message<'REQ'>, arrival: MadArrival, reason: number): void {
     const mad = writeCmMessage('REJ', transaction, {
       remoteCommId: fields.localCommId,
       message: CmAnswered.req,
@@ -279,7 +284,7 @@ export class MessageHandlers {
   #listenerFor(
     serviceIdHi: number,
     serviceIdLo: number,
-    { port, destGid }: Arrival,
+    { port, destGid }: MadArrival,
   ): CmListener | undefined {
     if (serviceIdHi !== 0) return undefined;
     let best: CmListener | undefined;
@@ -292,7 +297,7 @@ export class MessageHandlers {
 
   // Answers
 
-  #handleRep(message: Message<'REP'>, arrival: Arrival, now: Micros): void {
+  #handleRep(message: Message<'REP'>, arrival: MadArrival, now: Micros): void {
     const { fields } = message;
     const core = this.#core;
     const connection = core.table.find(fields.remoteCommId, arrival.sourceGid);
@@ -345,7 +350,7 @@ export class MessageHandlers {
   }
 
   /** Sends a REJ for a REP whose connection is gone. */
-  #refuseRep({ fields, transaction }: Message<'REP'>, arrival: Arrival, reason: number): void {
+  #refuseRep({ fields, transaction }: Message<'REP'>, arrival: MadArrival, reason: number): void {
     const mad = writeCmMessage('REJ', transaction, {
       localCommId: fields.remoteCommId,
       remoteCommId: fields.localCommId,
@@ -362,7 +367,7 @@ export class MessageHandlers {
     } else this.#core.counters.duplicates += 1;
   }
 
-  #handleRej(message: Message<'REJ'>, arrival: Arrival, now: Micros): void {
+  #handleRej(message: Message<'REJ'>, arrival: MadArrival, now: Micros): void {
     const { fields } = message;
     const core = this.#core;
     const connection = this.#rejectedBy(message, arrival);
@@ -419,7 +424,7 @@ export class MessageHandlers {
   }
 
   /** The connection that a REJ is about. */
-  #rejectedBy({ fields }: Message<'REJ'>, { sourceGid }: Arrival): CmConnection | undefined {
+  #rejectedBy({ fields }: Message<'REJ'>, { sourceGid }: MadArrival): CmConnection | undefined {
     const { table } = this.#core;
     const { remoteCommId, localCommId, reason, message } = fields;
     if (remoteCommId === 0) {
@@ -434,7 +439,7 @@ export class MessageHandlers {
     return known === 0 || known === localCommId ? found : undefined;
   }
 
-  #handleMra(message: Message<'MRA'>, arrival: Arrival, now: Micros): void {
+  #handleMra(message: Message<'MRA'>, arrival: MadArrival, now: Micros): void {
     const { fields } = message;
     const core = this.#core;
     const connection = core.table.find(fields.remoteCommId, arrival.sourceGid);
@@ -465,7 +470,7 @@ export class MessageHandlers {
 
   // Disconnecting
 
-  #handleDreq(message: Message<'DREQ'>, arrival: Arrival, now: Micros): void {
+  #handleDreq(message: Message<'DREQ'>, arrival: MadArrival, now: Micros): void {
     const { fields, transaction } = message;
     const core = this.#core;
     const connection = core.table.find(fields.remoteCommId, arrival.sourceGid);
@@ -539,7 +544,7 @@ export class MessageHandlers {
   /** The connection that a message names by both ids. */
   #connectionOf(
     { fields }: Message<'RTU'> | Message<'DREP'>,
-    { sourceGid }: Arrival,
+    { sourceGid }: MadArrival,
   ): CmConnection | undefined {
     const found = this.#core.table.find(fields.remoteCommId, sourceGid);
     if (found?.remoteCommId === fields.localCommId) return found;
@@ -549,7 +554,7 @@ export class MessageHandlers {
 
   // Services
 
-  #handleSidrReq({ fields, transaction }: Message<'SIDR_REQ'>, arrival: Arrival): void {
+  #handleSidrReq({ fields, transaction }: Message<'SIDR_REQ'>, arrival: MadArrival): void {
     const core = this.#core;
     const { sourceGid } = arrival;
     const { requestId, serviceIdHi, serviceIdLo } = fields;
@@ -601,7 +606,7 @@ export class MessageHandlers {
     core.report({ type: 'service-request', connection, listener, privateData });
   }
 
-  #handleSidrRep({ fields }: Message<'SIDR_REP'>, arrival: Arrival): void {
+  #handleSidrRep({ fields }: Message<'SIDR_REP'>, arrival: MadArrival): void {
     const core = this.#core;
     const connection = core.table.find(fields.requestId, arrival.sourceGid);
     if (connection?.state !== 'sidr-req-sent') {
@@ -618,7 +623,7 @@ export class MessageHandlers {
   }
 
   /** The path back to the sender of a MAD. */
-  #pathBack({ port, sourceGid, destGid }: Arrival): CmPath {
+  #pathBack({ port, sourceGid, destGid }: MadArrival): CmPath {
     return {
       port,
       sgid: destGid,

@@ -3,7 +3,7 @@
  * disconnect, look up services and exit, at random. In the end both ends agree, and nothing is left.
  */
 import type { CmConnection } from '#daemon/roce/cm/cm-connection';
-import type { CmEvent } from '#daemon/roce/cm/cm-events';
+import type { IbCmEvent } from '#daemon/roce/cm/cm-events';
 import { NO_BYTES } from '#test/support/hex';
 import { CmEnd, FACTS, SERVICE } from '#test/support/ib-cm-pair';
 import { Prng } from '#test/support/prng';
@@ -24,14 +24,14 @@ interface Story {
   peerQpn: number | undefined;
   readonly ownQpn: number;
   /** Types of its events. */
-  readonly received: CmEvent['type'][];
+  readonly received: IbCmEvent['type'][];
   /** What its program did with it last. */
   did: 'nothing' | 'accept' | 'reject' | 'establish' | 'disconnect' | 'destroy';
 }
 
 /** How long programs take, in microseconds; for what an MRA excuses, at times longer. */
 const USUAL = 10_000_000;
-const SLOW: Readonly<Partial<Record<CmEvent['type'], number>>> = {
+const SLOW: Readonly<Partial<Record<IbCmEvent['type'], number>>> = {
   request: 150_000_000,
   // The RTU must be there, whatever is lost of it, 69 s after the first REP.
   reply: 30_000_000,
@@ -81,7 +81,7 @@ class Programs {
     }
   }
 
-  handle(event: CmEvent, now: number): void {
+  handle(event: IbCmEvent, now: number): void {
     this.#clock = now;
     const { connection } = event;
     if (event.type === 'request' || event.type === 'service-request') {
@@ -109,7 +109,7 @@ class Programs {
 
   #clock = 0;
 
-  #answer({ type, connection }: CmEvent, story: Story): void {
+  #answer({ type, connection }: IbCmEvent, story: Story): void {
     const { manager } = this.end;
     const now = this.#clock;
     if (story.did === 'destroy') return;

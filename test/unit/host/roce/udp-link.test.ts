@@ -5,7 +5,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { gidBytes } from '#daemon/host/host-addresses';
 import type { PacketPort } from '#daemon/host/roce/packet-port';
 import { linkCounters, makeRoceCounters } from '#daemon/host/roce/roce-counters';
-import { type Arrival, UdpLink } from '#daemon/host/roce/udp-link';
+import { type PacketArrival, UdpLink } from '#daemon/host/roce/udp-link';
 import type { AddressVector } from '#daemon/rnic/qp-attributes';
 import { crc32 } from '#daemon/roce/wire/crc32';
 import {
@@ -86,7 +86,7 @@ describe('the UDP link', () => {
   const port = portOf(OWN);
   let link: UdpLink;
   let peer: Socket;
-  let arrivals: { packet: string; arrival: Arrival }[];
+  let arrivals: { packet: string; arrival: PacketArrival }[];
   /** Packets that had arrived at the end of each turn. */
   let turns: number[];
   let notes: string[];

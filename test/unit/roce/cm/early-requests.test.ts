@@ -1,6 +1,6 @@
 /** Requests that arrive before their listener. */
 import { describe, expect, it } from 'vitest';
-import type { CmLimits } from '#daemon/roce/cm/cm-types';
+import type { IbCmLimits } from '#daemon/roce/cm/cm-types';
 import { parseCmMessage } from '#daemon/roce/wire/cm-message';
 import { CmPair, FACTS, SERVICE } from '#test/support/ib-cm-pair';
 
@@ -8,7 +8,7 @@ const SECOND = 1_000_000;
 const ALL = { port: undefined, gid: undefined, family: undefined } as const;
 
 /** A pair with a connection whose listener is gone: the step before an early request. */
-function connected(limits?: Partial<CmLimits>): CmPair {
+function connected(limits?: Partial<IbCmLimits>): CmPair {
   const pair = new CmPair(limits);
   const listener = pair.passive.listen();
   pair.established();

@@ -6,7 +6,7 @@
 import { describe, expect, it } from 'vitest';
 import { QPState, QPType } from '#contract/verbs/enums';
 import type { CmConnection } from '#daemon/roce/cm/cm-connection';
-import type { CmEvent } from '#daemon/roce/cm/cm-events';
+import type { IbCmEvent } from '#daemon/roce/cm/cm-events';
 import type { CmPath, CmPort } from '#daemon/roce/cm/cm-path';
 import type { CmEndFacts } from '#daemon/roce/cm/cm-types';
 import { CommunicationManager } from '#daemon/roce/cm/communication-manager';
@@ -88,7 +88,7 @@ class Side {
   readonly manager: CommunicationManager;
   readonly port: CmPort;
   readonly gid: Uint8Array;
-  readonly events: CmEvent[] = [];
+  readonly events: IbCmEvent[] = [];
   readonly sent: Uint8Array[] = [];
 
   constructor(gid: Uint8Array) {
@@ -117,10 +117,10 @@ class Side {
   }
 
   /** The connection of the next event, which must be of this type. */
-  connection(type: CmEvent['type']): CmConnection {
+  connection(type: IbCmEvent['type']): CmConnection {
     const event = this.events.shift();
     expect(event?.type).toBe(type);
-    return (event as CmEvent).connection;
+    return (event as IbCmEvent).connection;
   }
 
   say(): Uint8Array {
