@@ -181,7 +181,7 @@ export interface DeviceBackend {
 export interface DeviceAsyncEvent {
   readonly event: AsyncEventType;
   /** The object of the event; undefined for the device itself. */
-  readonly element: TaggedObject | undefined;
+  readonly object: TaggedObject | undefined;
   readonly text: string;
 }
 

@@ -47,7 +47,7 @@ export interface FaultHost {
   setPacketFaults(faults: readonly Fault[] | undefined): void;
   onCompletion(cq: CQ): void;
   /** Raises an asynchronous event of a device, or of one of its queue pairs. */
-  raise(device: EmulatedDevice, event: AsyncEventType, element: QP | undefined, text: string): void;
+  raise(device: EmulatedDevice, event: AsyncEventType, object: QP | undefined, text: string): void;
   drain(): void;
   /** One line for logs. */
   noteFault(text: string): void;

@@ -23,7 +23,7 @@ import { peerFacts, type UserCheck } from './peer-facts.ts';
 /** An asynchronous event of a device. */
 export interface HostAsyncEvent {
   readonly event: AsyncEventType;
-  readonly element: QP | CQ | SRQ | undefined;
+  readonly object: QP | CQ | SRQ | undefined;
   readonly text: string;
 }
 
@@ -93,10 +93,10 @@ export class NicEffects {
   raise(
     device: EmulatedDevice,
     event: AsyncEventType,
-    element: HostAsyncEvent['element'],
+    object: HostAsyncEvent['object'],
     text: string,
   ): void {
-    const qp = element instanceof QP ? element : undefined;
+    const qp = object instanceof QP ? object : undefined;
     this.#host.notice({
       level: NORMAL_EVENTS.includes(event) ? 'debug' : 'warn',
       kind: 'device',
@@ -105,7 +105,7 @@ export class NicEffects {
       remote: qp && this.#conduits.of(qp)?.endpoint.remote,
       text,
     });
-    this.#host.onAsync(device, { event, element, text });
+    this.#host.onAsync(device, { event, object, text });
   }
 
   #act(device: EmulatedDevice, effect: NicEffect): void {
@@ -116,11 +116,11 @@ export class NicEffects {
         else this.#host.faults.notify(device, effect.cq);
         return;
       case 'async': {
-        const { element, event, text } = effect;
-        if (element instanceof QP) {
-          for (const side of this.#sides) side.handleEvent(element, event, text);
+        const { object, event, text } = effect;
+        if (object instanceof QP) {
+          for (const side of this.#sides) side.handleEvent(object, event, text);
         }
-        this.raise(device, event, element, text + this.#peerText(effect));
+        this.raise(device, event, object, text + this.#peerText(effect));
         return;
       }
       case 'failed': {
@@ -160,10 +160,10 @@ export class NicEffects {
   }
 
   /** The peer's view, for an event about an access that the peer refused. */
-  #peerText({ element }: Extract<NicEffect, { type: 'async' }>): string {
-    if (!(element instanceof QP)) return '';
-    const { cause } = element;
+  #peerText({ object }: Extract<NicEffect, { type: 'async' }>): string {
+    if (!(object instanceof QP)) return '';
+    const { cause } = object;
     if (cause?.kind !== 'wire' || cause.by === 'us') return '';
-    return foundText(cause, this.#peerOf(element));
+    return foundText(cause, this.#peerOf(object));
   }
 }

@@ -57,7 +57,7 @@ import {
   type ShimRequest,
 } from './shim-protocol.ts';
 import { UverbsFile } from './uverbs/file.ts';
-import { QpElement } from './uverbs/objects.ts';
+import { UverbsQp } from './uverbs/objects.ts';
 
 interface KernelServerOptions {
   readonly directory: DeviceDirectory;
@@ -282,7 +282,7 @@ export class KernelServer implements KernelServices {
 
   findQP(deviceIndex: number, qpn: number, client: KernelClient): QP | undefined {
     const qp = this.host.devices[deviceIndex]?.nic.findQP(qpn);
-    if (!(qp?.tag instanceof QpElement)) return undefined;
+    if (!(qp?.tag instanceof UverbsQp)) return undefined;
     const { credentials } = qp.tag.file.client;
     return isSameUser(credentials, client.credentials) ? qp : undefined;
   }

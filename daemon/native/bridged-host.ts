@@ -46,7 +46,7 @@ export class BridgedHost implements DeviceHost {
     this.#options = options;
     this.devices = options.devices.map((init) => {
       return new BridgedDevice(init, (device) => ({
-        raise: (element, event, text) => this.#raise(device, { event, element, text }),
+        raise: (object, event, text) => this.#raise(device, { event, object, text }),
         later: () => this.#later(),
         lost: (error) => this.#lost(device, error),
         completed: (cq) => this.onCompletion(cq),
@@ -160,7 +160,7 @@ export class BridgedHost implements DeviceHost {
       if (this.#failed.has(each)) continue;
       this.#failed.add(each);
       const text = `${each.name} no longer works: ${error.message}`;
-      this.#raise(each, { event: AsyncEventType.deviceFatal, element: undefined, text });
+      this.#raise(each, { event: AsyncEventType.deviceFatal, object: undefined, text });
       each.nic.handleLoss();
       this.cm.handleLoss(each);
     }

@@ -45,7 +45,7 @@ interface BridgedQPInit {
 export interface NicHost {
   /** An asynchronous event of an object, or of the device. */
   raise(
-    element: BridgedQP | BridgedCQ | BridgedSRQ | undefined,
+    object: BridgedQP | BridgedCQ | BridgedSRQ | undefined,
     event: AsyncEventType,
     text: string,
   ): void;
@@ -207,9 +207,9 @@ export class BridgedNic implements DeviceObjects {
   /** An asynchronous event; `lower` is the native object that it names. */
   handleAsync(lower: object | undefined, event: AsyncEventType, text: string): void {
     this.counters.asyncEvents += 1;
-    const element = lower === undefined ? undefined : this.#served.get(lower);
+    const object = lower === undefined ? undefined : this.#served.get(lower);
     // Ignore events of an object that was closed meanwhile.
-    if (lower === undefined || element !== undefined) this.#host.raise(element, event, text);
+    if (lower === undefined || object !== undefined) this.#host.raise(object, event, text);
   }
 
   /** The device is gone: flushes its work. */
@@ -225,9 +225,9 @@ export class BridgedNic implements DeviceObjects {
    * may be handled before the receiver's.
    */
   takeReceives(): void {
-    for (const element of this.#served.values()) {
-      if (element instanceof BridgedCQ) continue;
-      element.takeReceives();
+    for (const object of this.#served.values()) {
+      if (object instanceof BridgedCQ) continue;
+      object.takeReceives();
     }
   }
 
@@ -254,7 +254,7 @@ export class BridgedNic implements DeviceObjects {
 
   #act(effect: NicEffect): void {
     if (effect.type !== 'completion' && effect.type !== 'async') return;
-    const writer = effect.type === 'completion' ? effect.cq : effect.element;
+    const writer = effect.type === 'completion' ? effect.cq : effect.object;
     const cq = writer?.tag;
     if (!(cq instanceof BridgedCQ) || cq.writer.closed) return;
     if (effect.type === 'completion') this.#host.completed(cq);

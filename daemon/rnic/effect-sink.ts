@@ -7,9 +7,9 @@ export interface EffectSink<Effect> {
 }
 
 /** An asynchronous event (`ibv_async_event`) of one object. */
-export interface AsyncEffect<Element> {
+export interface AsyncEffect<NicObject> {
   readonly type: 'async';
   readonly event: AsyncEventType;
-  readonly element: Element;
+  readonly object: NicObject;
   readonly text: string;
 }

@@ -327,7 +327,7 @@ function invalidText(memory: RefusedAccess['memory'], noun: string): string {
     : `an MR that grants no remote access (registered with ${rightsText(memory.access)})`;
 }
 
-/** RoCE gives such a region rkey 0; see `MrElement`. */
+/** RoCE gives such a region rkey 0; see `UverbsMr`. */
 const NO_RKEY =
   'it was never exchanged, or it belongs to a region registered without IBV_ACCESS_REMOTE_*, which has rkey 0 on RoCE';
 

@@ -698,7 +698,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
 
   #announce(event: AsyncEventType, text: string): void {
     if (this.#closing) return;
-    this.#host.effects.push({ type: 'async', event, element: this.#qp, text });
+    this.#host.effects.push({ type: 'async', event, object: this.#qp, text });
   }
 
   /**

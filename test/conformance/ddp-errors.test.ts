@@ -45,7 +45,7 @@ async function expectTerminate(
   peer.finish();
   expect((await facing.event()).type).toBe(CMEventType.disconnected);
   expect(consumer.qp.state).toBe(QPState.ERR);
-  expect(node.asyncEvents.map(({ element }) => element)).toContain(consumer.qp);
+  expect(node.asyncEvents.map(({ object }) => object)).toContain(consumer.qp);
   expect(hexOf(region.bytes)).toBe(before);
   const done = consumer.receivedNow();
   expect(done.every(({ status }) => status !== WCStatus.success)).toBe(true);

@@ -60,7 +60,7 @@ describe('a shared receive queue', () => {
     greedy.say(send(4));
     await until('the limit event', () => node.asyncEvents.length > 0);
     expect(node.asyncEvents).toMatchObject([
-      { event: AsyncEventType.srqLimitReached, element: srq },
+      { event: AsyncEventType.srqLimitReached, object: srq },
     ]);
     // The countermeasure: one is closed, the other is unaffected.
     node.host.cm.disconnect(greedy.id);
@@ -85,7 +85,7 @@ describe('a completion queue that overflows', () => {
     other.consumer.send('43');
     expect(await other.receive(1)).toHaveLength(1);
     expect(other.consumer.qp.state).toBe(QPState.RTS);
-    expect(node.asyncEvents.map(({ element }) => element)).not.toContain(other.consumer.qp);
+    expect(node.asyncEvents.map(({ object }) => object)).not.toContain(other.consumer.qp);
   });
 });
 

@@ -18,7 +18,7 @@ export abstract class EventSink {
   /** The armed CQ with this tag fired. */
   handleCompletion(): void {}
   /** An asynchronous event of the object with this tag. */
-  handleElementEvent(_event: DeviceAsyncEvent): void {}
+  handleObjectEvent(_event: DeviceAsyncEvent): void {}
   /** Work of the queue pair with this tag failed. */
   handleFailure(_failure: DeviceFailure): void {}
   /** The user of its program: equal values for the same user. */
@@ -63,10 +63,10 @@ export class EventRouter {
   }
 
   #route(device: DeviceBackend, event: DeviceAsyncEvent): void {
-    const { element } = event;
-    if (element === undefined) {
+    const { object } = event;
+    if (object === undefined) {
       for (const sink of this.#sinks) sink.handleDeviceEvent(device, event);
-    } else if (element.tag instanceof EventSink) element.tag.handleElementEvent(event);
+    } else if (object.tag instanceof EventSink) object.tag.handleObjectEvent(event);
   }
 }
 

@@ -33,11 +33,11 @@ export function failureReport(
 
 /** Undefined for an event that needs no explanation. */
 export function eventReport(
-  { event, element, text }: DeviceAsyncEvent,
+  { event, object, text }: DeviceAsyncEvent,
   device: string,
   script: boolean,
 ): OwnReport | undefined {
-  const qp = element instanceof QP ? element : undefined;
+  const qp = object instanceof QP ? object : undefined;
   const closes = event === AsyncEventType.qpLastWqeReached && qp?.cause?.kind === 'ended';
   if (closes || NORMAL_EVENTS.includes(event)) return undefined;
   const name = EVENT_NAMES.get(event) ?? String(event);

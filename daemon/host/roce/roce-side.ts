@@ -39,7 +39,7 @@ export interface PacketDestination {
 interface RoceSideHost extends SideHost {
   readonly cm: HostCm;
   readonly faults: HostFaults;
-  raise(device: EmulatedDevice, event: AsyncEventType, element: undefined, text: string): void;
+  raise(device: EmulatedDevice, event: AsyncEventType, object: undefined, text: string): void;
   /** The local address from which the host's routes reach `destination`, from `source` if given. */
   routeSource(destination: string, source: string | undefined): string | undefined;
 }

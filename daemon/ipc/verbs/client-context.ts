@@ -275,7 +275,7 @@ export class ClientContext implements ClientEvents, DeviceEventSink {
   }
 
   /** See `ClientEvents`: an asynchronous event of an object of this client. */
-  handleElementEvent(object: CqObject | QpObject | SrqObject, event: DeviceAsyncEvent): void {
+  handleObjectEvent(object: CqObject | QpObject | SrqObject, event: DeviceAsyncEvent): void {
     const context = object.kind === 'cq' ? object.context : object.pd.context;
     this.#recordEvent(context.device.name, event);
     this.#state.sendEvent({

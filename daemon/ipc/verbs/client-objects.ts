@@ -22,7 +22,7 @@ import type {
 /** Receives the events of a client's objects. */
 export interface ClientEvents {
   handleCompletion(object: CqObject): void;
-  handleElementEvent(object: CqObject | QpObject | SrqObject, event: DeviceAsyncEvent): void;
+  handleObjectEvent(object: CqObject | QpObject | SrqObject, event: DeviceAsyncEvent): void;
   handleFailure(object: QpObject, failure: DeviceFailure): void;
   readonly user: number | object | undefined;
   handleCmEvent(owner: IdObject, event: ServedCmEvent, host: DeviceHost): void;
@@ -174,8 +174,8 @@ export class CqObject extends ClientObject {
     this.client.handleCompletion(this);
   }
 
-  override handleElementEvent(event: DeviceAsyncEvent): void {
-    this.client.handleElementEvent(this, event);
+  override handleObjectEvent(event: DeviceAsyncEvent): void {
+    this.client.handleObjectEvent(this, event);
   }
 }
 
@@ -198,8 +198,8 @@ export class SrqObject extends ClientObject {
     this.ring = parts.ring;
   }
 
-  override handleElementEvent(event: DeviceAsyncEvent): void {
-    this.client.handleElementEvent(this, event);
+  override handleObjectEvent(event: DeviceAsyncEvent): void {
+    this.client.handleObjectEvent(this, event);
   }
 }
 
@@ -227,8 +227,8 @@ export class QpObject extends ClientObject {
     this.client.handleFailure(this, failure);
   }
 
-  override handleElementEvent(event: DeviceAsyncEvent): void {
-    this.client.handleElementEvent(this, event);
+  override handleObjectEvent(event: DeviceAsyncEvent): void {
+    this.client.handleObjectEvent(this, event);
   }
 }
 

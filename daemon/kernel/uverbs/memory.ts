@@ -9,7 +9,7 @@ import { isMapped } from '../process-map.ts';
 import { ReplyFlag } from '../shim-protocol.ts';
 import { getUint64, newStruct } from '../struct-fields.ts';
 import { AllocPD, UverbsCommandNumber as N, PlainDestroy, RegMR } from './layouts.ts';
-import { MrElement, type MwElement, PdElement } from './objects.ts';
+import { UverbsMr, type UverbsMw, UverbsPd } from './objects.ts';
 import type { CommandCall, OpenDevice } from './open-device.ts';
 
 const PAGE_MASK = 4095;
@@ -21,7 +21,7 @@ const REMOTE_CHANGE = Access.remoteWrite | Access.remoteAtomic;
 const CHANGE = REMOTE_CHANGE | Access.localWrite | Access.mwBind;
 
 export function allocPD({ file }: CommandCall): KernelReply {
-  const { handle } = file.table.add('pd', (next) => new PdElement(next, file.device.nic.allocPD()));
+  const { handle } = file.table.add('pd', (next) => new UverbsPd(next, file.device.nic.allocPD()));
   const { bytes, fields } = newStruct(AllocPD.response.bytes);
   fields.setUint32(AllocPD.response.handle, handle, true);
   return { status: 0, response: bytes };
@@ -63,7 +63,7 @@ export function regMR(call: CommandCall): KernelReply {
   if (region === undefined) {
     return { status: -ERRNO.EAGAIN.number, flags: ReplyFlag.startAgent };
   }
-  const element = addRegion(file, region, length, (handle) => {
+  const object = addRegion(file, region, length, (handle) => {
     const address = fields.getBigUint64(request.hcaVa, true);
     const own = new DataView(fields.buffer, fields.byteOffset + request.bytes);
     const mr = file.device.nic.regMR(pd.pd, {
@@ -76,13 +76,13 @@ export function regMR(call: CommandCall): KernelReply {
       access: access & file.persona.keptAccess,
       key: file.persona.regionKey(own),
     });
-    return new MrElement(handle, mr, region);
+    return new UverbsMr(handle, mr, region);
   });
   const { bytes, fields: reply, own } = file.newReply(N.regMR, RegMR.response.bytes);
-  reply.setUint32(RegMR.response.handle, element.handle, true);
-  reply.setUint32(RegMR.response.lkey, element.mr.lkey, true);
-  reply.setUint32(RegMR.response.rkey, file.persona.remoteKey(element.mr), true);
-  file.persona.putRegion(own, element.mr.stag);
+  reply.setUint32(RegMR.response.handle, object.handle, true);
+  reply.setUint32(RegMR.response.lkey, object.mr.lkey, true);
+  reply.setUint32(RegMR.response.rkey, file.persona.remoteKey(object.mr), true);
+  file.persona.putRegion(own, object.mr.stag);
   return { status: 0, response: bytes };
 }
 
@@ -111,13 +111,13 @@ export function moveMR(file: OpenDevice, handle: number, payload: Uint8Array): K
 }
 
 /** Deallocates a protection domain. EBUSY while anything belongs to it. */
-export function destroyPD(file: OpenDevice, object: PdElement): void {
+export function destroyPD(file: OpenDevice, object: UverbsPd): void {
   object.pd.close();
   file.table.remove(object);
 }
 
 /** Deregisters a region: no access succeeds after this returns. */
-export function destroyMR(file: OpenDevice, object: MrElement): void {
+export function destroyMR(file: OpenDevice, object: UverbsMr): void {
   object.mr.close();
   file.table.remove(object);
   giveProcess(file.client.ledger, object.holder, object.mr.lengthBytes);
@@ -125,7 +125,7 @@ export function destroyMR(file: OpenDevice, object: MrElement): void {
 }
 
 /** Frees a memory window, bound or not. */
-export function destroyMW(file: OpenDevice, object: MwElement): void {
+export function destroyMW(file: OpenDevice, object: UverbsMw): void {
   object.mw.close();
   file.table.remove(object);
 }
@@ -181,12 +181,12 @@ function addRegion(
   file: OpenDevice,
   region: ProcessAllocation,
   length: number,
-  make: (handle: number) => MrElement,
-): MrElement {
+  make: (handle: number) => UverbsMr,
+): UverbsMr {
   try {
-    const element = file.table.add('mr', make);
+    const object = file.table.add('mr', make);
     file.client.ledger.noteRegion(region.backing.tier, region.reason, 1);
-    return element;
+    return object;
   } catch (error) {
     giveProcess(file.client.ledger, region, length);
     throw error;

@@ -33,7 +33,7 @@ const COMPLETIONS_UNREAD_FEW = 1;
 const ASYNC_UNREAD_FEW = 8;
 
 /** Records of a completion channel: queues that fired. */
-export type ChannelQueue = EventQueue<CqElement, CqElement>;
+export type ChannelQueue = EventQueue<UverbsCq, UverbsCq>;
 
 /** A record of the asynchronous event descriptor. */
 interface AsyncRecord {
@@ -45,9 +45,9 @@ interface AsyncRecord {
 /**
  * Records of the asynchronous event descriptor; each belongs to an object or to the whole device.
  */
-export type AsyncQueue = EventQueue<AsyncRecord, EventElement | undefined>;
+export type AsyncQueue = EventQueue<AsyncRecord, UverbsEventObject | undefined>;
 
-export class PdElement {
+export class UverbsPd {
   readonly kind = 'pd';
   readonly handle: number;
   readonly pd: PD;
@@ -58,7 +58,7 @@ export class PdElement {
   }
 }
 
-export class MrElement {
+export class UverbsMr {
   readonly kind = 'mr';
   readonly handle: number;
   readonly mr: MR;
@@ -71,7 +71,7 @@ export class MrElement {
   }
 }
 
-export class MwElement {
+export class UverbsMw {
   readonly kind = 'mw';
   readonly handle: number;
   readonly mw: MW;
@@ -82,7 +82,7 @@ export class MwElement {
   }
 }
 
-export class AhElement {
+export class UverbsAh {
   readonly kind = 'ah';
   readonly handle: number;
   readonly ah: AH;
@@ -94,15 +94,15 @@ export class AhElement {
 }
 
 /** The open device of an object. */
-interface ElementFile {
+interface ObjectFile {
   readonly client: KernelClient;
   readonly asyncQueue: AsyncQueue;
   readonly device: { readonly name: string };
 }
 
 /** An object with asynchronous events. */
-export abstract class EventElement extends EventSink {
-  readonly file: ElementFile;
+export abstract class UverbsEventObject extends EventSink {
+  readonly file: ObjectFile;
   readonly handle: number;
   /** u64: the program's identifier for it. */
   readonly userHandle: Uint8Array;
@@ -111,14 +111,14 @@ export abstract class EventElement extends EventSink {
   /** Unread asynchronous events. */
   asyncUnread = 0;
 
-  constructor(file: ElementFile, handle: number, userHandle: Uint8Array) {
+  constructor(file: ObjectFile, handle: number, userHandle: Uint8Array) {
     super();
     this.file = file;
     this.handle = handle;
     this.userHandle = userHandle;
   }
 
-  override handleElementEvent(event: HostAsyncEvent): void {
+  override handleObjectEvent(event: HostAsyncEvent): void {
     const report = eventReport(event, this.file.device.name, false);
     if (report !== undefined) this.file.client.record(report);
     if (!this.mayWait(this.asyncUnread, ASYNC_UNREAD_FEW)) return;
@@ -152,7 +152,7 @@ export abstract class EventElement extends EventSink {
   }
 }
 
-export class CqElement extends EventElement {
+export class UverbsCq extends UverbsEventObject {
   readonly kind = 'cq';
   readonly cq: CQ;
   /** Replaced by a resize. */
@@ -164,7 +164,7 @@ export class CqElement extends EventElement {
   completionsUnread = 0;
 
   constructor(
-    file: ElementFile,
+    file: ObjectFile,
     handle: number,
     parts: { userHandle: Uint8Array; cq: CQ; ring: Ring; channel: ChannelQueue | undefined },
   ) {
@@ -198,14 +198,14 @@ export class CqElement extends EventElement {
   }
 }
 
-export class SrqElement extends EventElement {
+export class UverbsSrq extends UverbsEventObject {
   readonly kind = 'srq';
   readonly srq: SRQ;
   /** Replaced by a resize. */
   ring: Ring;
 
   constructor(
-    file: ElementFile,
+    file: ObjectFile,
     handle: number,
     parts: { userHandle: Uint8Array; srq: SRQ; ring: Ring },
   ) {
@@ -215,7 +215,7 @@ export class SrqElement extends EventElement {
   }
 }
 
-export class QpElement extends EventElement implements WatchedSends {
+export class UverbsQp extends UverbsEventObject implements WatchedSends {
   readonly kind = 'qp';
   readonly qp: QP;
   readonly words: SendWords;
@@ -229,9 +229,9 @@ export class QpElement extends EventElement implements WatchedSends {
   streaming = 0;
 
   constructor(
-    file: ElementFile,
+    file: ObjectFile,
     handle: number,
-    parts: Pick<QpElement, 'userHandle' | 'qp' | 'words' | 'sendRing' | 'receiveRing'>,
+    parts: Pick<UverbsQp, 'userHandle' | 'qp' | 'words' | 'sendRing' | 'receiveRing'>,
   ) {
     super(file, handle, parts.userHandle);
     this.qp = parts.qp;
@@ -246,10 +246,10 @@ export class QpElement extends EventElement implements WatchedSends {
 }
 
 export type UverbsObject =
-  | AhElement
-  | PdElement
-  | MrElement
-  | MwElement
-  | CqElement
-  | SrqElement
-  | QpElement;
+  | UverbsAh
+  | UverbsPd
+  | UverbsMr
+  | UverbsMw
+  | UverbsCq
+  | UverbsSrq
+  | UverbsQp;

@@ -26,7 +26,7 @@ import { type Ring, RingMappings } from '../ring-mapping.ts';
 import { ReplyFlag } from '../shim-protocol.ts';
 import { newReply } from '../struct-fields.ts';
 import { ASYNC_EVENT_BYTES, COMPLETION_EVENT_BYTES } from './layouts.ts';
-import type { AsyncQueue, ChannelQueue, EventElement, UverbsObject } from './objects.ts';
+import type { AsyncQueue, ChannelQueue, UverbsEventObject, UverbsObject } from './objects.ts';
 import type { Persona } from './persona.ts';
 import { PERSONAS } from './personas.ts';
 import { SendWatch } from './send-watch.ts';
@@ -196,7 +196,7 @@ export class OpenDevice implements DeviceEventSink {
    * Removes the undelivered asynchronous events of an object. Returns its queue's number once for each byte to
    * take from the descriptor.
    */
-  purgeAsync(object: EventElement): number[] {
+  purgeAsync(object: UverbsEventObject): number[] {
     const bytes = this.asyncQueue.purge(object);
     object.forgetEvents();
     return bytesToTake(this.asyncQueue, bytes);

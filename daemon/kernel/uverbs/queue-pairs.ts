@@ -3,7 +3,7 @@ import { VerbsError } from '#contract/verbs/errors';
 import { isIdle, qpStateName } from '#daemon/rnic/qp-state';
 import { DONE, type KernelReply, refusal } from '../kernel-file.ts';
 import { CountedDestroy, PostSend } from './layouts.ts';
-import type { QpElement } from './objects.ts';
+import type { UverbsQp } from './objects.ts';
 import type { CommandCall, OpenDevice } from './open-device.ts';
 import { eventsReported } from './queues.ts';
 
@@ -60,7 +60,7 @@ export function ringDoorbell(file: OpenDevice, handle: number): KernelReply {
 }
 
 /** Destroys a queue pair and its undelivered events. Returns the same as `destroyCQ`. */
-export function destroyQP(file: OpenDevice, object: QpElement): number[] {
+export function destroyQP(file: OpenDevice, object: UverbsQp): number[] {
   file.epoch.noteCommand();
   file.watch.forget(object);
   file.services.host.multicastGroups.forget(object.qp);

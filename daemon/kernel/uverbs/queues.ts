@@ -15,7 +15,7 @@ import {
   DestroyCQ,
   EventsReported,
 } from './layouts.ts';
-import { type ChannelQueue, CqElement, SrqElement } from './objects.ts';
+import { type ChannelQueue, UverbsCq, UverbsSrq } from './objects.ts';
 import type { CommandCall, OpenDevice } from './open-device.ts';
 import { COMP_VECTORS } from './queries.ts';
 
@@ -40,36 +40,36 @@ export function addCQ(
   { file, bytes }: CommandCall,
   channel: ChannelQueue | undefined,
   make: (rings: NewRings<Ring>) => CQ,
-): CqElement {
+): UverbsCq {
   const { request } = CreateCQ;
-  const element = file.table.add('cq', (handle) =>
+  const object = file.table.add('cq', (handle) =>
     file.rings.make((rings) => {
       const cq = make(rings);
       const userHandle = bytes.slice(request.userHandle, request.userHandle + 8);
       rings.charge(cq.count, () => cq.close());
-      return new CqElement(file, handle, { userHandle, cq, ring: rings.at(0), channel });
+      return new UverbsCq(file, handle, { userHandle, cq, ring: rings.at(0), channel });
     }),
   );
-  element.cq.tag = element;
-  return element;
+  object.cq.tag = object;
+  return object;
 }
 
 /** Registers the shared receive queue of a CREATE_SRQ, which `make` creates with one ring. */
 export function addSRQ(
   { file, bytes }: CommandCall,
   make: (rings: NewRings<Ring>) => SRQ,
-): SrqElement {
+): UverbsSrq {
   const { request } = CreateSRQ;
-  const element = file.table.add('srq', (handle) =>
+  const object = file.table.add('srq', (handle) =>
     file.rings.make((rings) => {
       const srq = make(rings);
       const userHandle = bytes.slice(request.userHandle, request.userHandle + 8);
       rings.charge(srq.count, () => srq.close());
-      return new SrqElement(file, handle, { userHandle, srq, ring: rings.at(0) });
+      return new UverbsSrq(file, handle, { userHandle, srq, ring: rings.at(0) });
     }),
   );
-  element.srq.tag = element;
-  return element;
+  object.srq.tag = object;
+  return object;
 }
 
 /** DESTROY_CQ: EBUSY while a queue pair completes to it. */
@@ -101,7 +101,7 @@ export function eventsReported(count: number): KernelReply {
  * Destroys a completion queue and its undelivered events. Returns the number of an event queue for
  * each byte to take from its descriptor.
  */
-export function destroyCQ(file: OpenDevice, object: CqElement): number[] {
+export function destroyCQ(file: OpenDevice, object: UverbsCq): number[] {
   object.cq.close();
   file.table.remove(object);
   file.rings.release(object.ring, object.cq.count);
@@ -111,7 +111,7 @@ export function destroyCQ(file: OpenDevice, object: CqElement): number[] {
 }
 
 /** Destroys a shared receive queue; see `destroyCQ`. */
-export function destroySRQ(file: OpenDevice, object: SrqElement): number[] {
+export function destroySRQ(file: OpenDevice, object: UverbsSrq): number[] {
   object.srq.close();
   file.table.remove(object);
   file.rings.release(object.ring, object.srq.count);

@@ -178,7 +178,7 @@ export class CQ {
     this.#effects.push({
       type: 'async',
       event: AsyncEventType.cqErr,
-      element: this,
+      object: this,
       text: `completion queue overflow: ${why}, completions are lost`,
     });
   }

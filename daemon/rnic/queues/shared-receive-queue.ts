@@ -129,7 +129,7 @@ export class SRQ {
     this.#effects.push({
       type: 'async',
       event: AsyncEventType.srqLimitReached,
-      element: this,
+      object: this,
       text,
     });
   }

@@ -150,7 +150,7 @@ describe('a deep queue pair in error', () => {
     modify(rig.qp, ERR);
     const events = rig.effects().filter(({ type }) => type === 'async');
     expect(events).toHaveLength(2);
-    expect(events[0]).toMatchObject({ event: AsyncEventType.cqErr, element: rig.cq });
+    expect(events[0]).toMatchObject({ event: AsyncEventType.cqErr, object: rig.cq });
     expect(rig.completions.outcome()).toHaveLength(15);
     expect(rig.cq.lost).toBe(2 * DEPTH - 15);
     expect(rig.nic.counters).toMatchObject({ completions: 2 * DEPTH, flushes: 2 * DEPTH });

@@ -193,7 +193,7 @@ describe('errors and the flush', () => {
     expect(lost.recvCompletions.outcome()).toEqual(receives);
     expect(lost.effects()).toMatchObject([
       { type: 'flushed', work: { sends: sends.length, receives: receives.length } },
-      { type: 'async', event: AsyncEventType.qpFatal, element: lost.qp, text: 'reset by peer' },
+      { type: 'async', event: AsyncEventType.qpFatal, object: lost.qp, text: 'reset by peer' },
     ]);
   });
 
@@ -220,7 +220,7 @@ describe('errors and the flush', () => {
       const said = { kind: 'protocol', text: 'why', sent: 'a Terminate', detail: 'code 3' };
       rig.qp.terminated('us', { ...said, ...word }, 0);
       const [effect] = rig.effects();
-      expect(effect).toMatchObject({ type: 'async', event, element: rig.qp });
+      expect(effect).toMatchObject({ type: 'async', event, object: rig.qp });
       expect(effect?.type === 'async' && effect.text).toBe('sent a Terminate: why (code 3)');
     }
   });

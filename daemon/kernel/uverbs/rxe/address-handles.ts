@@ -2,7 +2,7 @@
 import { DONE, type KernelReply } from '#daemon/kernel/kernel-file';
 import { readAddressVector } from '../address-vector.ts';
 import { CreateAH, UverbsCommandNumber as N, PlainDestroy } from '../layouts.ts';
-import { AhElement } from '../objects.ts';
+import { UverbsAh } from '../objects.ts';
 import type { CommandCall, OpenDevice } from '../open-device.ts';
 
 /**
@@ -15,7 +15,7 @@ export function createAH({ file, fields, bytes }: CommandCall): KernelReply {
   const pd = file.table.expect('pd', fields.getUint32(request.pdHandle, true));
   const vector = readAddressVector(fields, bytes, request.attributes, attributes);
   const { handle, ah } = file.table.add('ah', (next) => {
-    return new AhElement(next, file.device.nic.createAH(pd.pd, vector));
+    return new UverbsAh(next, file.device.nic.createAH(pd.pd, vector));
   });
   const reply = file.newReply(N.createAH, response.bytes);
   reply.fields.setUint32(response.handle, handle, true);
@@ -29,7 +29,7 @@ export function destroyAHCommand({ file, fields }: CommandCall): KernelReply {
 }
 
 /** Datagrams that name it fail from now on. */
-export function destroyAH(file: OpenDevice, object: AhElement): void {
+export function destroyAH(file: OpenDevice, object: UverbsAh): void {
   object.ah.close();
   file.table.remove(object);
 }

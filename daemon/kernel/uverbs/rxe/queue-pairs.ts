@@ -17,7 +17,7 @@ import {
   QPDestination,
   QueryQP,
 } from '../layouts.ts';
-import { QpElement } from '../objects.ts';
+import { UverbsQp } from '../objects.ts';
 import type { CommandCall } from '../open-device.ts';
 import { SEND_WORDS_BYTES, SendWords } from '../send-words.ts';
 import { RxeLimit } from './limits.ts';
@@ -33,10 +33,10 @@ const CREATE_FLAGS_BIT = 1;
 
 /** CREATE_QP: EOPNOTSUPP for an unknown type; EINVAL for sizes beyond rxe's. */
 export function createQP(call: CommandCall): KernelReply {
-  const element = addQP(call, CreateQP.request);
+  const object = addQP(call, CreateQP.request);
   const reply = call.file.newReply(N.createQP, CreateQP.response.bytes);
-  describeQP(element, call, CreateQP.request, reply.fields);
-  putRings(element, reply.own);
+  describeQP(object, call, CreateQP.request, reply.fields);
+  putRings(object, reply.own);
   return { status: 0, response: reply.bytes };
 }
 
@@ -51,11 +51,11 @@ export function extendedCreateQP(call: CommandCall): KernelReply {
       'create_flags and comp_mask must be 0: not supported by the device',
     );
   }
-  const element = addQP(call, request);
+  const object = addQP(call, request);
   const { bytes, fields: reply } = newStruct(response.bytes + 2 * MMINFO_BYTES);
-  describeQP(element, call, request, reply);
+  describeQP(object, call, request, reply);
   reply.setUint32(response.responseLength, response.bytes, true);
-  putRings(element, new DataView(bytes.buffer, response.bytes));
+  putRings(object, new DataView(bytes.buffer, response.bytes));
   return { status: 0, response: bytes };
 }
 
@@ -106,7 +106,7 @@ export function modifyQP({ file, fields, bytes }: CommandCall): KernelReply {
   return DONE;
 }
 
-function addQP(call: CommandCall, at: CreateOffsets): QpElement {
+function addQP(call: CommandCall, at: CreateOffsets): UverbsQp {
   const { file, fields, bytes } = call;
   const asked = fields.getUint8(at.qpType);
   const type = Object.values(QPType).find((known) => known === asked);
@@ -123,7 +123,7 @@ function addQP(call: CommandCall, at: CreateOffsets): QpElement {
       ? undefined
       : file.table.expect('srq', fields.getUint32(at.srqHandle, true));
   const capabilities = capabilitiesOf(fields, at, srq !== undefined);
-  const element = file.table.add('qp', (handle) =>
+  const object = file.table.add('qp', (handle) =>
     file.rings.make((rings) => {
       const words = new SendWords();
       const qp = file.device.nic.createQP(pd.pd, {
@@ -149,11 +149,11 @@ function addQP(call: CommandCall, at: CreateOffsets): QpElement {
       rings.charge(qp.sqCount + qp.rqCount, () => qp.close(file.services.host.now()));
       const receiveRing = srq === undefined ? rings.at(1) : undefined;
       const sendRing = rings.at(0);
-      return new QpElement(file, handle, { userHandle, qp, words, sendRing, receiveRing });
+      return new UverbsQp(file, handle, { userHandle, qp, words, sendRing, receiveRing });
     }),
   );
-  element.qp.tag = element;
-  return element;
+  object.qp.tag = object;
+  return object;
 }
 
 /** A size: its name, the requested value, and the maximum. */
@@ -190,7 +190,7 @@ function capabilitiesOf(fields: DataView, at: CreateOffsets, shared: boolean): Q
 
 /** The sizes of the receive queue are the requested ones, even without such a queue. */
 function describeQP(
-  { handle, qp }: QpElement,
+  { handle, qp }: UverbsQp,
   { fields }: CommandCall,
   asked: CreateOffsets,
   reply: DataView,
@@ -210,7 +210,7 @@ function describeQP(
 }
 
 /** The receive queue's ring first; the program maps none if the QP has a shared receive queue. */
-function putRings({ sendRing, receiveRing }: QpElement, own: DataView): void {
+function putRings({ sendRing, receiveRing }: UverbsQp, own: DataView): void {
   if (receiveRing !== undefined) putMmInfo(own, 0, receiveRing);
   putMmInfo(own, MMINFO_BYTES, sendRing);
 }

@@ -44,11 +44,11 @@ export function createCQ(call: CommandCall): KernelReply {
  */
 export function resizeCQ({ file, fields }: CommandCall): KernelReply {
   const { request, response } = ResizeCQ;
-  const element = file.table.expect('cq', fields.getUint32(request.handle, true));
+  const object = file.table.expect('cq', fields.getUint32(request.handle, true));
   const cqe = checkedCompletions(fields.getUint32(request.cqe, true));
-  const { cq, ring: before } = element;
+  const { cq, ring: before } = object;
   const entriesBefore = cq.count;
-  element.ring = file.rings.make((rings) => {
+  object.ring = file.rings.make((rings) => {
     rings.charge(ringEntries(cqe), () => undefined);
     cq.resize(cqe, (ringBytes) => rings.take(ringBytes));
     return rings.at(0);
@@ -56,7 +56,7 @@ export function resizeCQ({ file, fields }: CommandCall): KernelReply {
   file.rings.release(before, entriesBefore);
   const reply = file.newReply(N.resizeCQ, response.bytes);
   reply.fields.setUint32(response.cqe, cq.count, true);
-  putMmInfo(reply.own, 0, element.ring);
+  putMmInfo(reply.own, 0, object.ring);
   return { status: 0, response: reply.bytes };
 }
 
@@ -121,8 +121,8 @@ export function querySRQ({ file, fields }: CommandCall): KernelReply {
  */
 export function modifySRQ({ file, fields }: CommandCall): KernelReply {
   const { request } = ModifySRQ;
-  const element = file.table.expect('srq', fields.getUint32(request.handle, true));
-  const { srq } = element;
+  const object = file.table.expect('srq', fields.getUint32(request.handle, true));
+  const { srq } = object;
   const mask = fields.getUint32(request.attrMask, true);
   if ((mask & ~(SRQAttrBit.maxWr | SRQAttrBit.limit)) !== 0) {
     throw new VerbsError(
@@ -144,9 +144,9 @@ export function modifySRQ({ file, fields }: CommandCall): KernelReply {
     if ((mask & SRQAttrBit.limit) !== 0) srq.modify({ srqLimit: limit });
     return DONE;
   }
-  const { ring: before } = element;
+  const { ring: before } = object;
   const slotsBefore = srq.count;
-  element.ring = file.rings.make((rings) => {
+  object.ring = file.rings.make((rings) => {
     rings.charge(entries + 1, () => undefined);
     // Earlier receives are still taken from the old ring.
     const emptied = (): void => file.rings.release(before, slotsBefore);
@@ -155,7 +155,7 @@ export function modifySRQ({ file, fields }: CommandCall): KernelReply {
   });
   if ((mask & SRQAttrBit.limit) !== 0) srq.modify({ srqLimit: limit });
   const reply = newStruct(MMINFO_BYTES);
-  putMmInfo(reply.fields, 0, element.ring);
+  putMmInfo(reply.fields, 0, object.ring);
   return { status: 0, response: reply.bytes };
 }
 

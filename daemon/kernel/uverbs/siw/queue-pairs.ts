@@ -8,7 +8,7 @@ import { putAttributes, readAttributes } from '#daemon/kernel/attribute-fields';
 import { DONE, type KernelReply } from '#daemon/kernel/kernel-file';
 import { newStruct, setUint64 } from '#daemon/kernel/struct-fields';
 import { CreateQP, ModifyQP, UverbsCommandNumber as N, QueryQP } from '../layouts.ts';
-import { QpElement } from '../objects.ts';
+import { UverbsQp } from '../objects.ts';
 import type { CommandCall } from '../open-device.ts';
 import { SEND_WORDS_BYTES, SendWords } from '../send-words.ts';
 import { CreatedQP } from './layouts.ts';
@@ -29,15 +29,15 @@ export function createQP(call: CommandCall): KernelReply {
       'qp_type must be IBV_QPT_RC on an iWARP device: UD and UC need a RoCE device',
     );
   }
-  const element = file.table.add('qp', (handle) => makeQP(call, handle));
-  const { qp, sendRing, receiveRing } = element;
-  qp.tag = element;
+  const object = file.table.add('qp', (handle) => makeQP(call, handle));
+  const { qp, sendRing, receiveRing } = object;
+  qp.tag = object;
   // The first state of an RNIC is "idle", INIT in verbs: programs that check the state expect it.
   qp.modify(QPState.INIT, file.services.host.now());
   const { capabilities } = qp;
   const reply = file.newReply(N.createQP, response.bytes);
   const words: readonly (readonly [number, number])[] = [
-    [response.handle, element.handle],
+    [response.handle, object.handle],
     [response.qpn, qp.qpn],
     [response.maxSendWr, capabilities.maxSendWr],
     [response.maxRecvWr, fields.getUint32(request.maxRecvWr, true)],
@@ -58,8 +58,8 @@ export function createQP(call: CommandCall): KernelReply {
 /** QUERY_QP: the true state, unlike siw. */
 export function queryQP({ file, fields }: CommandCall): KernelReply {
   const { request, response } = QueryQP;
-  const element = file.table.expect('qp', fields.getUint32(request.handle, true));
-  const { state, capabilities, maxRdAtomic, maxDestRdAtomic, sqSigAll } = element.qp.query();
+  const object = file.table.expect('qp', fields.getUint32(request.handle, true));
+  const { state, capabilities, maxRdAtomic, maxDestRdAtomic, sqSigAll } = object.qp.query();
   const { bytes, fields: reply } = newStruct(response.bytes);
   reply.setUint32(response.maxSendWr, capabilities.maxSendWr, true);
   reply.setUint32(response.maxRecvWr, capabilities.maxRecvWr, true);
@@ -69,7 +69,7 @@ export function queryQP({ file, fields }: CommandCall): KernelReply {
   putAttributes(reply, response.attributes, 'uverbs', {
     state,
     curState: state,
-    accessFlags: element.accessFlags,
+    accessFlags: object.accessFlags,
     pathMtu: PATH_MTU,
     maxRdAtomic,
     maxDestRdAtomic,
@@ -82,7 +82,7 @@ export function queryQP({ file, fields }: CommandCall): KernelReply {
 /** MODIFY_QP: only the state and the access flags have an effect. */
 export function modifyQP({ file, fields }: CommandCall): KernelReply {
   const { request } = ModifyQP;
-  const element = file.table.expect('qp', fields.getUint32(request.handle, true));
+  const object = file.table.expect('qp', fields.getUint32(request.handle, true));
   const mask = fields.getUint32(request.attrMask, true);
   if ((mask & ~ALL_QP_ATTRIBUTES) !== 0) {
     throw new VerbsError('EOPNOTSUPP', `attr_mask has unknown bits: 0x${mask.toString(16)}`);
@@ -94,13 +94,13 @@ export function modifyQP({ file, fields }: CommandCall): KernelReply {
   stateOf(mask, QPAttribute.curState, given.curState);
   if (state !== undefined) {
     file.epoch.noteCommand();
-    requestState(element.qp, state, file.services.host.now());
+    requestState(object.qp, state, file.services.host.now());
   }
-  if ((mask & QPAttribute.accessFlags) !== 0) element.accessFlags = given.accessFlags;
+  if ((mask & QPAttribute.accessFlags) !== 0) object.accessFlags = given.accessFlags;
   return DONE;
 }
 
-function makeQP({ file, fields, bytes }: CommandCall, handle: number): QpElement {
+function makeQP({ file, fields, bytes }: CommandCall, handle: number): UverbsQp {
   const { request } = CreateQP;
   const pd = file.table.expect('pd', fields.getUint32(request.pdHandle, true));
   const sendCQ = file.table.expect('cq', fields.getUint32(request.sendCQ, true));
@@ -132,7 +132,7 @@ function makeQP({ file, fields, bytes }: CommandCall, handle: number): QpElement
     rings.charge(qp.sqCount + qp.rqCount, () => qp.close(file.services.host.now()));
     const receiveRing = qp.rqCount === 0 ? undefined : rings.at(1);
     const sendRing = rings.at(0);
-    return new QpElement(file, handle, { userHandle, qp, words, sendRing, receiveRing });
+    return new UverbsQp(file, handle, { userHandle, qp, words, sendRing, receiveRing });
   });
 }
 

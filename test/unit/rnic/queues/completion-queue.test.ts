@@ -88,7 +88,7 @@ describe('the ring', () => {
     const rig = new NicRig({ cqe: 2 });
     for (let wrId = 0; wrId < 5; wrId += 1) rig.send({ opcode: SQOpcode.send, wrId });
     expect(rig.effects()).toMatchObject([
-      { type: 'async', event: AsyncEventType.cqErr, element: rig.sendCQ },
+      { type: 'async', event: AsyncEventType.cqErr, object: rig.sendCQ },
     ]);
     expect(rig.sendCQ.lost).toBe(3);
     expect(rig.qp.state).toBe(QPState.RTS);

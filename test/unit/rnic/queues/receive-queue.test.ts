@@ -219,7 +219,7 @@ describe('a shared receive queue', () => {
     expect(rig.asyncEvents()).toEqual([]);
     rig.receive([1]);
     expect(rig.effects()).toMatchObject([
-      { type: 'async', event: AsyncEventType.srqLimitReached, element: rig.srq },
+      { type: 'async', event: AsyncEventType.srqLimitReached, object: rig.srq },
     ]);
     expect(rig.srq?.query().srqLimit).toBe(0);
     rig.receive([1]);
